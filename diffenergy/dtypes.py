@@ -2,7 +2,7 @@
 in."""
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 DTYPES: Final = (
     "fp32",
@@ -76,9 +76,22 @@ def code(name: str) -> int:
 
     Raises `ValueError` naming the allowed types if `name` is unknown.
     """
-    canonical = SYNONYMS.get(name, name)
-    if canonical not in DTYPES:
+    plain = canonical(name)
+    if plain not in DTYPES:
         raise ValueError(
             f"`dtype` is '{name}'; allowed are {', '.join((*DTYPES, *SYNONYMS))}."
         )
-    return DTYPES.index(canonical)
+    return DTYPES.index(plain)
+
+
+def canonical(name: Any) -> Any:
+    """Name of a dtype without synonyms and in lower case; what is unknown, or no text,
+    stays as it is.
+
+    >>> canonical("BF16"), canonical("Half"), canonical("Q4_K")
+    ('bf16', 'fp16', 'Q4_K')
+    """
+    if not isinstance(name, str):
+        return name
+    plain = SYNONYMS.get(name.lower(), name.lower())
+    return plain if plain in STORED else name

@@ -18,15 +18,17 @@ from typing import Any
 def read_named(path: Path, key: str, example: str) -> str:
     """Text of the file `path` that was given as `key`, such as `gpu`.
 
-    Raises `ValueError` if it cannot be read; `example`: a bundled name for `key`.
+    Raises `ValueError` if it cannot be read; `example`: a bundled name for `key`, ""
+    where none is bundled.
     """
     given = f"`{key}` is {str(path)!r}"
     try:
         return path.read_bytes().decode("utf-8")
     except FileNotFoundError:
+        bundled = f" or a bundled name such as `{example}`" if example else ""
         raise ValueError(
-            f"{given}, but there is no such file; give the path of a .toml file or a "
-            f"bundled name such as `{example}`."
+            f"{given}, but there is no such file; give the path of a .toml file"
+            f"{bundled}."
         ) from None
     except UnicodeDecodeError:
         raise ValueError(

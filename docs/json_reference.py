@@ -176,7 +176,9 @@ def tables() -> str:
     text, told = "", set()
     for command, kinds in COMMANDS.items():
         text += f"## {command}\n\n"
-        for record in dict.fromkeys(x for kind in kinds for x in reached(kind)):
+        records = dict.fromkeys(x for kind in kinds for x in reached(kind))
+        # the record with the name of the command stands below its heading
+        for record in sorted(records, key=lambda x: title(x).lower() != command):
             if record not in told:
                 named = title(record).lower() == command
                 text += ("" if named else f"### {title(record)}\n\n") + section(record)

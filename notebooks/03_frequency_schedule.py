@@ -183,13 +183,15 @@ ax.plot(
 )
 labels = {"iteration": "one pair of clocks", "phase": "one pair a phase"}
 marks = zip(labels.items(), (style.GREEN, style.ORANGE), "sD", strict=True)
+fastest = 0.0
 for (key, label), colour, marker in marks:
     point = [coarse[key][f"{what}_change_pct"] for what in ("time", "energy")]
     ax.plot(*point, marker, color=colour, label=label)
+    fastest = min(fastest, point[0])
 ax.plot(0, 0, "o", color=style.BLACK, label="default clocks")
 ax.set_xlabel("time against default clocks, %")
 ax.set_ylabel("energy against default clocks, %")
-ax.set_xlim(-1.5, 20)
+ax.set_xlim(fastest - 1, 20)
 ax.legend()
 plt.show()
 

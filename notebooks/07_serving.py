@@ -52,7 +52,7 @@ display(one)
 
 # %%
 server = de.serving.deploy(MODEL, GPU, load)
-costs = server.costs(differentiable=False)
+costs = server.costs()
 most = one.summary["saturation_request_rate_per_s"]
 rates = np.linspace(1.0, 0.97 * most, 60)
 

@@ -1,16 +1,23 @@
 """Figures of a page beside what its commands answer.
 
-A figure is a number with a unit. What stands between a command and the next command or
-heading quotes that command: each figure there is one of the answer, in any prefix of
-the unit, rounded to the digits that the page gives. A sign counts where the page
-writes one. Comments say what else is quoted:
+A figure is a number with a unit, or one that fills a cell of a table. What stands
+between a command and the next command or heading quotes that command: each figure there
+is one of the answer, in any prefix of the unit, rounded to the digits that the page
+gives. A sign counts where the page writes one. Comments say what else is quoted:
 
-- `<!-- also: diffenergy ... -->`: that command's answer too;
+- `<!-- also: diffenergy ... -->`: that command's answer too; `{0,1}` in it stands for
+  a command with each of these;
 - `<!-- 25 % = 1 - 521 / 693 -->`: that figure follows from other numbers of the text;
 - `<!-- elsewhere: 15 s, 38 % -->`: these figures come from somewhere else;
-- `<!-- elsewhere -->`: so do all from here on.
+- `<!-- elsewhere -->`: so do all from here on;
+- `<!-- elsewhere, by SOURCE -->`: the same of the tables from here on to the next
+  command or heading, and where their figures come from.
+
+A table with figures stands below its command or below such a SOURCE (`unmarked`).
 """
 
+import itertools
+import math
 import re
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
@@ -35,7 +42,14 @@ _COMMENT: Final = re.compile(r"<!--.*?-->", re.DOTALL)
 _ALSO: Final = re.compile(r"<!-- also: (.*?) -->", re.DOTALL)
 _FOLLOWS: Final = re.compile(r"<!-- (\S+) % = ([\d .+*/()-]+) -->")
 _EXCEPT: Final = re.compile(r"<!-- elsewhere: (.*?) -->", re.DOTALL)
-_REST: Final = "<!-- elsewhere -->"
+_REST: Final = re.compile(r"<!-- elsewhere(?:, by ([^>]*\S))? -->")
+_BRACES: Final = re.compile(r"\{([^{}]*)\}")
+_QUOTED: Final = re.compile(r"`[^`]*`|\[[^]]*\]\([^)]*\)")
+"""Code and links, whose numbers are no figures of a cell."""
+_CELL: Final = re.compile(
+    rf"[*~<]*{_NUMBER}(?: ?(?:{_UNIT}))?\**(?: *[/(;,] .*| *\(.*)?"
+)
+"""A cell that begins with a figure."""
 _RUNS: Final = re.compile(r"\s*```(sh|bash|console|python)\b")
 
 
@@ -90,21 +104,71 @@ def below(text: str, line: int, length: int) -> str:
     lines = text.splitlines()
     kept = lines[line : line + length]
     for said in lines[line + length + 1 :]:
-        if said.startswith("#") or _RUNS.match(said) or _REST in said:
+        if said.startswith("#") or _RUNS.match(said) or _REST.search(said):
             break
         kept.append(said)
     return "\n".join(kept)
 
 
 def also(said: str) -> list[str]:
-    """Command lines that the text quotes besides."""
-    return [" ".join(x.split()) for x in _ALSO.findall(said)]
+    """Command lines that the text quotes besides.
+
+    >>> also("<!-- also: diffenergy x --a {0,1} -->")
+    ['diffenergy x --a 0', 'diffenergy x --a 1']
+    """
+    return [
+        x for text in _ALSO.findall(said) for x in _expanded(" ".join(text.split()))
+    ]
+
+
+def _expanded(command: str) -> list[str]:
+    choices = [words.split(",") for words in _BRACES.findall(command)]
+    pattern = _BRACES.sub("{}", command)
+    return [pattern.format(*words) for words in itertools.product(*choices)]
+
+
+def tables(text: str) -> Iterator[tuple[int, list[str]]]:
+    """Line (from 1) and cells of the body of every table, without code, links and
+    comments."""
+    lines, fenced = text.splitlines(), False
+    for at, line in enumerate(lines):
+        fenced ^= line.lstrip().startswith("```")
+        if fenced or not line.startswith("|") or (at and lines[at - 1][:1] == "|"):
+            continue
+        body = itertools.takewhile(lambda x: x.startswith("|"), lines[at + 2 :])
+        plain = (_QUOTED.sub("", _COMMENT.sub("", row)) for row in body)
+        yield at + 1, [cell.strip() for row in plain for cell in row.split("|")]
+
+
+def unmarked(text: str, answered: Iterable[tuple[int, int]]) -> list[int]:
+    """Lines of the tables with figures that no command answers and of which no mark
+    says where they come from; `answered`: line and length of each block of commands."""
+    ends = {line + length + 1: (line, length) for line, length in answered}
+    lines, wrong = text.splitlines(), []
+    for at, cells in tables(text):
+        if not any(map(_CELL.fullmatch, cells)):
+            continue
+        for above in range(at - 1, 0, -1):
+            if (mark := _REST.search(lines[above - 1])) and mark[1]:
+                break
+            if (
+                above in ends
+                and lines[at - 1] in below(text, *ends[above]).splitlines()
+            ):
+                break
+            if lines[above - 1].startswith("#") or above in ends:
+                wrong.append(at)
+                break
+    return wrong
 
 
 def quoted(said: str) -> list[Figure]:
     """The figures that the answers are to have; raises if an exception is none."""
     found = figures(_COMMENT.sub("", said))
-    from_elsewhere = [x for text in _EXCEPT.findall(said) for x in figures(text)]
+    cells = [cell for _, cells in tables(said) for cell in cells]
+    filled = [x for cell in filter(_CELL.fullmatch, cells) for x in numbers(cell)]
+    found += [figure for figure in filled if figure.unit is None]
+    from_elsewhere = [x for text in _EXCEPT.findall(said) for x in numbers(text)]
     for figure in [*from_elsewhere, *_worked_out(said, found)]:
         if figure not in found:
             raise ValueError(f"`{figure}` of a comment is not in the text: {said}")
@@ -131,3 +195,30 @@ def unsaid(said: str, answers: Iterable[str]) -> list[str]:
         for figure in quoted(said)
         if not any(figure.agrees(answer) for answer in given)
     ]
+
+
+def corrected(wrong: Iterable[str], answers: Iterable[str]) -> str:
+    """Stale figures, each with the nearest one of the answers that has its unit.
+
+    >>> corrected(["-16.50 %"], ["12 J, -17.436 %"])
+    '-16.50 % (nearest: -17.436 %)'
+    """
+    given = [x for text in answers for x in numbers(text)]
+    return "; ".join(f"{text}{_nearest(text, given)}" for text in wrong)
+
+
+def _nearest(text: str, given: Iterable[Figure]) -> str:
+    (stale,) = numbers(text)
+    size = 1.0 if stale.unit is None else _UNITS[stale.unit][1]
+
+    def distance(x: Figure) -> float:
+        other = 1.0 if x.unit is None else _UNITS[x.unit][1]
+        mine, theirs = abs(stale.value) * size, abs(x.value) * other
+        return abs(math.log(mine / theirs)) if mine and theirs else abs(mine - theirs)
+
+    alike = [
+        x
+        for x in given
+        if (stale.unit and _UNITS[stale.unit][0]) == (x.unit and _UNITS[x.unit][0])
+    ]
+    return f" (nearest: {min(alike, key=distance)})" if alike else ""

@@ -1,7 +1,7 @@
 """Figures of a page are read and compared as they are written."""
 
 import pytest
-from answers import also, below, figures, quoted, unsaid
+from answers import also, below, corrected, figures, quoted, unmarked, unsaid
 
 SAID = "0.431 J per token, 344 to 567 J in all, 38 % of\nit DRAM, 1,054 tokens/s"
 ANSWER = "431.3 mJ per token, energy 344.0 J to 567.1 J; dram 38.3 %; 1054 tokens/s"
@@ -52,3 +52,65 @@ def test_below_ends_at_the_next_command():
         said = below(page + end, 1, 1)
         assert [str(x) for x in quoted(said)] == ["1 s"]
         assert also(said) == ["diffenergy y"]
+
+
+TABLE = """| latency | energy |
+|---|---|
+| 0 | **-16.50 %** |
+| 1 us (recalled) | 12 `-7` |
+"""
+
+
+def test_numbers_that_fill_a_cell_are_figures():
+    """Of a cell that begins with one all; not of code, and not of words."""
+    answer = "0 s 1 us -16.5 % 12 launches"
+    assert unsaid(TABLE, [answer]) == []
+    assert unsaid(TABLE.replace("12 ", "13 "), [answer]) == ["13"]
+    assert unsaid("13 launches\n", [answer]) == []
+    assert unsaid("| a | b |\n|---|---|\n| layer 13 | `13` |\n", [answer]) == []
+    named = TABLE.replace("12 ", "13 ") + "<!-- elsewhere: 13 -->"
+    assert unsaid(named, [answer]) == []
+
+
+MARK = "<!-- elsewhere, by `python x.py` -->\n\n"
+COMMAND = "```sh\ndiffenergy x\n```\n"
+
+
+@pytest.mark.parametrize(
+    ("page", "wrong"),
+    [
+        (f"# A\n\n{TABLE}", [3]),
+        (f"# A\n{COMMAND}\n{TABLE}", []),
+        (f"# A\n{COMMAND}<!-- elsewhere -->\n\n{TABLE}", [7]),  # whose are they?
+        (f"# A\n{COMMAND}## B\n{TABLE}", [6]),
+        (f"# A\n{MARK}{TABLE}", []),
+        (f"# A\n{MARK}{TABLE}\n{TABLE}", []),
+        (f"# A\n{MARK}## B\n{TABLE}", [5]),
+        ("# A\n| word | word 7 |\n|---|---|\n| `7` | 7th |\n", []),
+        (f"# A\n```\n{TABLE}```\n", []),
+    ],
+)
+def test_tables_of_figures_need_a_command_or_a_source(page: str, wrong: list[int]):
+    commands = [(2, 1)] if COMMAND in page else []
+    assert unmarked(page, commands) == wrong
+
+
+def test_a_mark_ends_what_the_command_is_compared_with():
+    assert quoted(below(f"{COMMAND}{MARK}{TABLE}", 1, 1)) == []
+
+
+def test_braces_stand_for_several_commands():
+    said = "<!-- also: diffenergy x --a {0,1e-6} --b\n{c,d} -->"
+    assert also(said) == [
+        "diffenergy x --a 0 --b c",
+        "diffenergy x --a 0 --b d",
+        "diffenergy x --a 1e-6 --b c",
+        "diffenergy x --a 1e-6 --b d",
+    ]
+
+
+def test_stale_figures_are_shown_beside_the_answer():
+    answers = ["12.1 J, -17.436 %, 3 %, 2.5 kJ", "0.4 s"]
+    assert corrected(["-16.50 %", "2.4 kJ", "13 W"], answers) == (
+        "-16.50 % (nearest: -17.436 %); 2.4 kJ (nearest: 2.5 kJ); 13 W"
+    )

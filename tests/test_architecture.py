@@ -260,6 +260,12 @@ def test_functions_are_short():
     assert not long
 
 
+def test_contributors_read_the_limits_that_are_checked():
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    limits = f"files have at most {MOST_LINES} lines, folders {MOST_ENTRIES} entries"
+    assert limits in " ".join(text.split())
+
+
 def test_folders_can_be_held_in_a_head():
     """Rooms and calibration; the package's top, its data, `__init__` and folders that
     grow by a file for each of their kind apart."""

@@ -7,8 +7,8 @@ folder of their own, which holds the files of docs/examples/ and links to the fo
 the repository. What takes over 2 s runs among the slow tests alone. A comment in the
 row, or above the block, marks what takes over 30 s (`<!-- slow -->`) and what is to end
 with another exit status than 0 (`<!-- exits 3 -->`). A GPU, where one is asked for, is
-simulated. Searches of designs are `long`. Figures below a block are
-those that its commands answer (`answers`).
+simulated. Searches of designs are `long`. Figures below a block are those that its
+commands answer, and a table of figures without a command names its source (`answers`).
 """
 
 import contextlib
@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pytest
-from answers import also, below, figures, unsaid
+from answers import also, below, corrected, figures, unmarked, unsaid
 
 from diffenergy.cli import app, main
 
@@ -227,7 +227,8 @@ def test_commands_run(block: Block, folder: Path, board: None):
     answers = [execute(command, block.status) for command in block.commands]
     answers += [execute(command) for command in also(block.said)]
     wrong = unsaid(block.said, [*answers, *block.commands])
-    assert not wrong, f"{block.page} says {wrong}; the answer is {answers}"
+    stale = corrected(wrong, answers)
+    assert not wrong, f"{block.page} says {stale}; the answer is {answers}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -235,6 +236,18 @@ def test_fences_with_commands_are_marked_as_shell(page: Path):
     for line, language, lines, _ in fences(page.read_text(encoding="utf-8")):
         if language not in LANGUAGES:
             assert not commands_of(lines), f"{page.name}:{line} runs, but is no `sh`"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_tables_of_figures_are_answered_or_say_their_source(page: Path):
+    text = page.read_text(encoding="utf-8")
+    answered = [
+        (line, len(lines))
+        for line, language, lines, _ in fences(text)
+        if language == "python" or (language in LANGUAGES and commands_of(lines))
+    ]
+    wrong = unmarked(text, answered)
+    assert not wrong, f"{page.name}, lines {wrong}: put `<!-- elsewhere, by ... -->`"
 
 
 NAMED: Final = re.compile(
@@ -304,7 +317,7 @@ def test_python_runs(code: str, said: str, folder: Path, capsys):
     out = capsys.readouterr().out
     assert out.count("\n") >= len(re.findall(r"^print\(", code, re.MULTILINE))
     assert "nan" not in out.split()
-    assert not unsaid(said, [out]), out
+    assert not (wrong := unsaid(said, [out])), f"{corrected(wrong, [out])}; {out}"
 
 
 @pytest.fixture(scope="module")

@@ -143,6 +143,34 @@ def test_sliders_keep_a_picture_for_readers_without_a_kernel(name: str):
 
 
 @pytest.mark.slow
+def test_what_the_legends_of_the_schedule_name_lies_within_the_axes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Of every line with a label some point is to be seen."""
+    import matplotlib.pyplot as plt
+
+    hidden, shown = [], []
+
+    def look():
+        for ax in plt.gcf().axes:
+            box = ax.get_window_extent()
+            for line in ax.get_lines():
+                if not str(line.get_label()).startswith("_"):
+                    shown.append(line.get_label())
+                    pixels = ax.transData.transform(line.get_xydata())
+                    if not any(box.contains(*pixel) for pixel in pixels):
+                        hidden.append(line.get_label())
+        plt.close("all")
+
+    plt.switch_backend("agg")
+    monkeypatch.setattr(plt, "show", look)
+    monkeypatch.chdir(tmp_path)
+    code = (FOLDER / "03_frequency_schedule.py").read_text()
+    exec(code, {"__name__": "notebook"})
+    assert "one pair of clocks" in shown and not hidden
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [pytest.param(x, marks=[pytest.mark.long] * (x in LONG)) for x in NAMES],

@@ -29,13 +29,6 @@ from diffenergy.physics._links import KINDS
 
 _FOLDS: Final = 3
 _MEGABYTE: Final = 1e6
-_TAKEN_FOR: Final = {
-    "a100-sxm-40gb": "a100-sxm-80gb",
-    "gh200": "h100-sxm",
-    "b300": "b200-sxm",
-    "gb200": "b200-sxm",
-    "gb300": "b200-sxm",
-}
 _FIGURES: Final = 4
 _LONG: Final = 260
 """Points of a job that count as many."""
@@ -249,8 +242,7 @@ def _shipped(merged: pd.DataFrame) -> dict[Any, Any]:
 
 def _text(fits: dict[Any, Any]) -> str:
     """TOML text of the constants."""
-    lines = [_HEADER, "[taken_for]"]
-    lines += [f'{gpu} = "{other}"' for gpu, other in _TAKEN_FOR.items()]
+    lines = [_HEADER]
     if ("pcie", "send_recv") not in fits:
         fits = fits | {("pcie", "send_recv"): fits["pcie", "all_to_all"]}
     for (owner, block), constants in sorted(fits.items()):

@@ -26,13 +26,17 @@ from calibration.studies.silicon_fit import (  # noqa: E402
     stored,
 )
 from diffenergy.codesign._space.silicon import (  # noqa: E402
-    SIGNIFICANDS,
-    AreaModel,
     IdleModel,
     board_channels,
+)
+from diffenergy.hardware._dies import (  # noqa: E402
+    SIGNIFICANDS,
+    AreaModel,
+    dies,
+    idle_readings,
+    process,
     sram_area,
 )
-from diffenergy.hardware._dies import dies, idle_readings, process  # noqa: E402
 from diffenergy.hardware._files import read_gpu  # noqa: E402
 
 

@@ -10,17 +10,23 @@ from jaxtyping import Bool, Float
 
 from diffenergy.codesign._space.silicon import (
     CHANNELS_PER_STACK,
-    AreaModel,
-    Circuits,
     IdleModel,
     board_channels,
-    circuits,
     die_channels,
     is_stacked,
-    sram_area,
 )
 from diffenergy.hardware import read_gpu
-from diffenergy.hardware._dies import Die, Process, dies, idle_readings, process
+from diffenergy.hardware._dies import (
+    AreaModel,
+    Circuits,
+    Die,
+    Process,
+    circuits,
+    dies,
+    idle_readings,
+    process,
+    sram_area,
+)
 
 
 class Fit(NamedTuple):

@@ -23,10 +23,19 @@ def main(args: Sequence[str] | None = None) -> int:
     if args is not None:
         return _guarded(args)
     interruption.install()  # the process is ours
+    _silence_xla()
     code = _guarded(args)
     if code == INTERRUPTED:
         interruption.leave()
     return code
+
+
+def _silence_xla():
+    """Keeps the log of XLA, such as "Very slow compile?", off stderr, which is for our
+    own lines; its errors are exceptions all the same. Its level is read once, while JAX
+    is imported, and commands import JAX with their modules."""
+    if not os.environ.get("DIFFENERGY_DEBUG"):
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
 def _guarded(args: Sequence[str] | None) -> int:

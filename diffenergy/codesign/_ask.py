@@ -1,21 +1,31 @@
 """The public `search` and `tune`: by name, as the command answers."""
 
+import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from jax import Array
 
 from ..estimator import Estimate, Task
 from ..hardware import GpuCard, OperatingPoint
-from ..results import Infeasible
+from ..hardware._files import new_doubts
+from ..results import Infeasible, finite
 from . import _request
-from ._problem.card import area_words
-from ._problem.problem import Found, Problem, Share, check_goals
+from ._problem.card import area_words, design_card
+from ._problem.problem import Found, Problem, Score, Share, check_goals
 from ._request import Part, Vary
-from ._result import SearchResult, TuneResult, design_summary, tiles_json
+from ._result import (
+    SearchResult,
+    TuneResult,
+    design_summary,
+    score_json,
+    tiles_json,
+)
 from ._search import searching
-from ._search.engine import Effort, Tell
+from ._search.engine import Effort, Engine, Tell
+from ._search.pareto import undominated
 from ._tiles import tuning
 
 
@@ -43,7 +53,9 @@ def search(
     - `gpu`: which designs grow out of, a name, file or card [h100-sxm].
     - `vary`: what may change: fields of a GPU file, `sm_clock`, `mem_clock`,
       `power_cap`, `tiles`; names, `Range`s, or a mapping to bounds in SI, None for the
-      default ones [half to twice the base; clocks: what is legal].
+      default ones [half to twice the base; clocks: what is legal]. Of `process_node`
+      and `memory` the words to choose from: each combination is a search of its own,
+      with the rules and stacks of its process and memory.
     - `limits`: the most of `time` (s), `power` (W, mean), `area` (mm2), `cost`, `ttft`
       and `tpot` (s); `Share(1.1)`: 1.1 times what the start design has.
     - `goals`: what is to be small: "energy", "time", "edp", "ed2p", "energy_per_token",
@@ -77,14 +89,62 @@ def search(
     parts = _request.parts_of(work)
     tasks = _request.tasks_of(parts, gpu, request)
     weights = [float(part.weight) for part in parts]
-    problem = _request.problem_of(tasks, weights, varied, goals, most, mm2)
+    mixes, ranges = _request.chosen_of(varied[0])
+
+    def problem_of(tasks: Sequence[Task], limits: Mapping[str, float]) -> Problem:
+        vary = ranges, varied[1]
+        still = any(mixes)
+        return _request.problem_of(tasks, weights, vary, goals, limits, mm2, still)
+
+    base = problem_of(tasks, most)
     shares = {m: x for m, x in limits.items() if isinstance(x, Share)}
-    problem = searching.with_shares(problem, shares)
-    found = searching.search(problem, effort, progress)
-    result = _result(tasks, weights, problem, found)
-    if found.best.violation > 0 and not found.interrupted:
+    base = searching.with_shares(base, shares)
+    results = []
+    for words in mixes:
+        problem, own = base, tasks
+        if words:
+            made = _request.in_stacks(tasks[0].card, words, ranges)
+            changed = {**request, "changes": {**(request.get("changes") or {}), **made}}
+            own = _request.tasks_of(parts, gpu, changed)
+            problem = problem_of(own, {x: base.limits[x] for x in most})
+        found = searching.search(problem, effort, progress)
+        results.append(_result(own, weights, problem, found))
+        for design in (results[-1].summary["best"], *results[-1].summary["pareto"]):
+            design |= {"words": words} if words else {}
+        if found.interrupted:
+            break
+    results.sort(key=lambda x: (x.best.violation, x.best.objective))
+    result = results[0]
+    if any(mixes):
+        result = _chosen(results, searching.start_of(Engine(base, Effort())))
+    if result.best.violation > 0 and not result.interrupted:
         raise Infeasible(result.refusal)
     return result
+
+
+def _chosen(results: Sequence[SearchResult], start: Score) -> SearchResult:
+    """The first of several searches, best first, against the GPU as it is; `choices`:
+    the best design of each, and all their designs in one front."""
+    best = results[0]
+    front = [
+        ([score.metrics[goal] for goal in best.problem.goals], design)
+        for x in results
+        for score, design in zip(x.found.pareto, x.summary["pareto"], strict=True)
+    ]
+    columns = np.array([column for column, _ in front])
+    front = [front[i] for i in np.flatnonzero(undominated(columns))] if front else []
+    front.sort(key=lambda entry: entry[0])
+    found = dataclasses.replace(best.found, start=start)
+    summary = {
+        **best.summary,
+        "start": score_json(best.problem, start),
+        "improvement_pct": finite(100 * found.improvement),
+        "choices": [x.summary["best"] for x in results],
+        "pareto": [design for _, design in front],
+        "evaluations": sum(x.found.evaluations for x in results),
+        "wall_s": sum(x.found.wall for x in results),
+    }
+    return dataclasses.replace(best, summary=summary, found=found)
 
 
 def _result(
@@ -94,7 +154,9 @@ def _result(
     card, best = tasks[0].card, found.best
     trained = ["plan"] if any(task.step is not None for task in tasks) else []
     trust = tasks[0].corrections.trust(card, *trained, new=True)
-    warnings = list(dict.fromkeys(said for task in tasks for said in task.warnings))
+    told = [said for task in tasks for said in task.warnings]
+    told += new_doubts(design_card(card, problem, best, card.name))
+    warnings = list(dict.fromkeys(told))
     time = trust.interval("time", best.time, best.time)
     energy = trust.interval("energy", best.energy, best.time)
     summary = {

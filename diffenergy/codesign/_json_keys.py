@@ -19,6 +19,9 @@ class DesignJson(TypedDict):
     cost: Annotated[float | None, "of `--price`, where it counts"]
     violation_pct: Annotated[float | None, "%", "by which it passes its worst limit"]
     fields: Annotated[dict[str, Any], "SI", "what was varied; `tiles`: of each product"]
+    words: NotRequired[
+        Annotated[dict[str, str], "its process and memory, where they are varied"]
+    ]
 
 
 class RangeJson(TypedDict, total=False):
@@ -94,6 +97,9 @@ class SearchJson(RequestJson, GradesJson):
     seed: Annotated[int, "of all draws"]
     interrupted: Annotated[bool, "whether Ctrl-C ended it"]
     pareto: Annotated[list[DesignJson], "with several goals: that no other beats"]
+    choices: NotRequired[
+        Annotated[list[DesignJson], "of each process and memory its best, best first"]
+    ]
     path: NotRequired[Annotated[list[RoundJson], "in files: every round"]]
     time_s_p5_p95: Annotated[Interval, "s", "5 to 95 % interval of `best`"]
     energy_j_p5_p95: Annotated[Interval, "J", "5 to 95 % interval of `best`"]

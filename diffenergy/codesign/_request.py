@@ -4,16 +4,20 @@ import dataclasses
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from typing import Any, Final
 
 from ..estimator import Task, prepare
+from ..files import facts
 from ..hardware import GpuCard, OperatingPoint, with_fields
+from ..hardware._checks import CHOSEN, check_word
 from ..hardware._fields import FIELDS
+from ..units import GiB
 from ._problem.mixing import Listed, build
 from ._problem.problem import LIMITS, Problem
 from ._space.axes import TILES, Range
 
-Vary = str | Sequence[str | Range] | Mapping[str, tuple[Any, Any] | None]
+Vary = str | Sequence[str | Range] | Mapping[str, Sequence[Any] | None]
 _POINT: Final = {
     "sm_clock": ("sm_clock", "sm_clock_mhz"),
     "mem_clock": ("mem_clock", "mem_clock_mhz"),
@@ -116,10 +120,17 @@ def _name(part: Part) -> str:
     return os.fspath(part.work)
 
 
+def _range(name: str, ends: Sequence[Any] | None) -> Range:
+    if name in CHOSEN:
+        return Range(name, words=(ends,) if isinstance(ends, str) else (*(ends or ()),))
+    low, high = ends or (None, None)
+    return Range(name, low, high)
+
+
 def ranges_of(vary: Vary) -> tuple[list[Range], bool]:
     """Numbers to vary with their bounds, and whether tiles are varied."""
     if isinstance(vary, Mapping):
-        entries = [Range(name, *(ends or (None, None))) for name, ends in vary.items()]
+        entries = [_range(name, ends) for name, ends in vary.items()]
     else:
         words = [vary] if isinstance(vary, str) else vary
         entries = [x if isinstance(x, Range) else Range(x) for x in words]
@@ -133,6 +144,40 @@ def ranges_of(vary: Vary) -> tuple[list[Range], bool]:
     if tiles and tiles != [Range(TILES)]:
         raise ValueError("`vary` bounds tiles; tiles take no bounds, leave them out.")
     return [entry for entry in entries if entry.name != TILES], bool(tiles)
+
+
+def chosen_of(
+    ranges: Sequence[Range],
+) -> tuple[list[dict[str, str]], list[Range]]:
+    """Every combination of the words that are varied, and the ranges of numbers."""
+    words = {}
+    for entry in ranges:
+        if entry.name not in CHOSEN:
+            continue
+        if entry.name in words or not entry.words:
+            raise ValueError(
+                f"`{entry.name}` is varied without words or twice; give it once, with "
+                "its words, such as process_node=4NP,N3P,N2."
+            )
+        for word in entry.words:
+            check_word(entry.name, word)
+        words[entry.name] = entry.words
+    mixes = [dict(zip(words, x, strict=True)) for x in product(*words.values())]
+    return mixes, [entry for entry in ranges if entry.name not in CHOSEN]
+
+
+def in_stacks(
+    card: GpuCard, words: Mapping[str, str], ranges: Sequence[Range]
+) -> dict[str, Any]:
+    """`words`, with the rate and capacity of whole stacks of another memory where the
+    bandwidth is varied."""
+    memory, stacks = words.get("memory"), card.physical.get("dram_stacks")
+    row = facts("memories")["memory"][memory or card.memory]
+    varied = "dram_bandwidth" in {entry.name for entry in ranges}
+    if memory in (None, card.memory) or not (varied and stacks and "stack_rate" in row):
+        return dict(words)
+    rate, size = float(stacks * row["stack_rate"]), float(stacks * row["stack_size"])
+    return {**words, "dram_bandwidth": 1e9 * rate, "dram_capacity": GiB * size}
 
 
 def check_point(given: set[str], ranges: Sequence[Range]):
@@ -197,6 +242,7 @@ def problem_of(
     goals: Sequence[str] | Callable[..., Any],
     limits: Mapping[str, float],
     price: float,
+    still: bool = False,
 ) -> Problem:
     """The search over `tasks`, with bounds that a GPU file may hold."""
     task, (ranges, tiles) = tasks[0], vary
@@ -210,6 +256,7 @@ def problem_of(
         _point(task, ranges),
         task.corrections.serve(task.card),
         price,
+        still,
     )
     for axis in problem.axes[: len(problem.task.names)]:
         for end in (axis.low, axis.high) if axis.name in FIELDS else ():

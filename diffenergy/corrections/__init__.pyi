@@ -8,6 +8,7 @@ from ._constants import is_share as is_share
 from ._instruments import SENSOR_CONSTANTS as SENSOR_CONSTANTS
 from ._instruments import Sensor as Sensor
 from ._instruments import instruments as instruments
+from ._levels import REFERENCE as REFERENCE
 from ._levels import CorrectionsFile as CorrectionsFile
 from ._levels import Levels as Levels
 from ._levels import Tagged as Tagged

@@ -16,12 +16,16 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 from ..schema import Positive, fitted
 from ._constants import CONSTANTS, Corrections, is_share
+from ._generations import generation
 from ._instruments import SENSOR_CONSTANTS, Sensor, instruments
-from ._priors import PRIOR_FACTORS
+from ._law import Factors, Forecast, forecasts, lawful
+from ._priors import NEWER_HOST, PRIOR_FACTORS
 from ._spread import Spread, Trust, least, trust
 
 SCHEMA: Final = 1
 Levels = dict[str, dict[str, Positive]]
+REFERENCE: Final = ("mma:mma.sync", "memory:HBM2", "architecture:Ampere")
+"""The oldest of each kind, without factors."""
 
 
 @runtime_checkable
@@ -36,6 +40,11 @@ class Tagged(Protocol):
     @property
     def served_as(self) -> str:
         """Name under which it was fitted, if it was."""
+        ...
+
+    @property
+    def corrections(self) -> str | None:
+        """Bundled GPU that it is said to be, if any."""
         ...
 
 
@@ -66,12 +75,31 @@ def resolve(
     return values
 
 
+def levels_of(levels: Factors, card: Tagged) -> Factors:
+    """`levels` with those of the laws for what they lack of a GPU."""
+    laws, (design, *tags) = _laws(levels, card), card.tags
+    mma = [x.removeprefix("mma:") for x in tags if x.startswith("mma:")][-1]
+    made = generation(design.partition(":")[2], mma)
+    if design not in levels and made.host >= 2022:
+        newer = {name: centre for name, (centre, _) in NEWER_HOST.items()}
+        levels = {**levels, design: newer}
+    return lawful(levels, laws) if laws else levels
+
+
+def _laws(levels: Factors, card: Tagged) -> list[Forecast]:
+    """What laws say of a GPU."""
+    design = card.tags[0]
+    fitted = design in REFERENCE or "core_energy" in levels.get(design, {})
+    return forecasts(levels, card.tags, card.corrections is None and not fitted)
+
+
 @dataclasses.dataclass(frozen=True)
 class CorrectionsFile:
     """Contents of a corrections file: levels, instruments and what they rest on.
 
     `posterior`: names of the fitted numbers (`parameters`), their `sd` in fitted space
-    and their `correlation`: the lower triangle with its diagonal, row after row.
+    and their `correlation`: the lower triangle with its diagonal, row after row;
+    `fitted_on["apart"]`: constants of a later fit, of which it says nothing.
     `continues`: in the file of an interrupted fit, what that fit started from.
     `spread`: how far left-out readings lie from their predictions. `engines`: constants
     of serving engines (`serving._engine.levels`), by `engine` and by `host`.
@@ -102,7 +130,17 @@ class CorrectionsFile:
 
     def serve(self, card: Tagged) -> Corrections:
         """Constants for one GPU."""
-        return Corrections(**resolve(self.levels, card.tags))  # pyright: ignore[reportArgumentType]
+        return Corrections(**resolve(self.levels_of(card), card.tags))  # pyright: ignore[reportArgumentType]
+
+    def levels_of(self, card: Tagged) -> Factors:
+        """The levels, with those of the laws for what they lack of a GPU."""
+        return levels_of(self.levels, card)
+
+    def forecasts(self, card: Tagged) -> list[Forecast]:
+        """What of a GPU laws alone say; nothing once power of it was fitted."""
+        own = self.levels.get(card.tags[-1], {})
+        read = card.corrections is None and {"core_energy", "dynamic_energy"} & {*own}
+        return [] if read else _laws(self.levels, card)
 
     def grade(self, card: Tagged, kind: str, quantity: str) -> str:
         """What predictions of `quantity` ("time", "power") of a kind of rows (an op, or
@@ -218,11 +256,11 @@ def _checked(file: CorrectionsFile, where: str) -> CorrectionsFile:
                     f"`{tag}.{name}` in '{where}' is {value}; allowed are numbers "
                     "between 0 and 1."
                 )
-    whole = {**prior_levels()["global"], **file.levels["global"]}
+    priors = prior_levels()
+    whole = {**priors["global"], **file.levels["global"]}
     before = file.continues and _checked(file.continues, f"{where}, continues")
-    return dataclasses.replace(
-        file, levels={**file.levels, "global": whole}, continues=before
-    )
+    levels = {**priors, **file.levels, "global": whole}
+    return dataclasses.replace(file, levels=levels, continues=before)
 
 
 @functools.cache

@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from ._constants import CONSTANTS
+from ._generations import generation, generations
 
-_NEWER_HOST: Final = {
+_CLOCK_TREE: Final = {"Hopper": (1.4, 0.3), "Blackwell": (1.4, 0.4)}
+NEWER_HOST: Final = {
     f"dispatch_{what}": (0.55, 0.3) for what in ("stream", "matrix", "module", "pass")
 }
 """Hosts of H100 boards need 17 us for a listed operator, those of the A100 33 us."""
@@ -63,7 +65,10 @@ PRIOR_FACTORS: Final[Mapping[str, Mapping[str, tuple[float, float]]]] = {
     "node:8nm": {"core_energy": (1.5, 0.2)},
     # by passes of an A100 with its temperature logged: 13 K and 1.8 W at 40 C and V0
     "node:7nm": {"leakage_efold": (0.325, 0.15), "leakage": (0.25, 0.5)},
-    "node:5nm": {"core_energy": (0.7, 0.2)},
+    # held at the price of 7 nm until tensor efficiency of CDNA3 and CDNA4 is fitted
+    # beside it: the law's 0.7 alone takes a brake from times that hides a rate
+    "node:6nm/5nm": {"core_energy": (1.0, 0.2)},
+    "node:6nm/N3E": {"core_energy": (1.0, 0.2)},
     "node:4N": {"core_energy": (0.65, 0.2)},
     "node:4NP": {"core_energy": (0.6, 0.2)},
     **{f"gpu:{name}": _COUNTED for name in _KNOWN_BY_COUNTERS},
@@ -75,13 +80,10 @@ PRIOR_FACTORS: Final[Mapping[str, Mapping[str, tuple[float, float]]]] = {
     # what its one board with rows shows beyond that, under its limit, is the board's:
     # an L4 at 72 W runs fp32 products a third faster than it would let it
     "architecture:Ada": {"core_energy": (1.2, 0.03), "tensor_efficiency": (1.0, 0.8)},
-    "architecture:Hopper": {
-        "sm_clock_energy": (1.4, 0.3),
-        **_NEWER_HOST,
-    },
-    "architecture:Blackwell": {
-        "sm_clock_energy": (1.4, 0.4),
-        **_NEWER_HOST,
+    **{
+        f"architecture:{x}": ({"sm_clock_energy": clock} if clock else {}) | NEWER_HOST
+        for x, clock in ((x, _CLOCK_TREE.get(x)) for x in generations())
+        if generation(x).host >= 2022
     },
 }
 """Prior factors of tags: (centre, sd of the log); see `docs/physics.md`, Constants:

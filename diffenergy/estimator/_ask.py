@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, get_args, overload
 
-import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
 
 from ..corrections import Corrections
@@ -68,19 +68,21 @@ def estimate(
         gpu: a `GpuSpec` (`load_gpu`), a name, or the path of a `.toml` file
             [h100-sxm].
         point: clocks (Hz), power cap (W), temperature (C) of a `Workload`; leaves may
-            have one row a phase [highest clocks, default power limit].
+            have one row a phase [highest clocks, default power limit]. What the board
+            does not have is answered, too, with `Estimate.feasible` false; by name it
+            is refused.
         corrections: fitted constants: a `Corrections` record, by name a file or "none"
             [those of the GPU].
         **request: of a name, the flags of the command: `batch` [1], `input_len` [512]
             and `output_len` [128] in tokens, `phase` ("prefill", "decode", "generate",
             "forward", "train"), `dtype` [bf16], `kv_dtype`, `attention`, `stack`,
             `dispatch`, `routing`, `speculative`, `accept`, `draft_tokens`,
-            `accumulation`, `checkpointing`, `lora`, `frozen_layers`, `images`,
-            `image_tokens`, `steps`, `guidance`; `tokens` of a whole training run;
-            `sm_clock` and `mem_clock` in Hz and
-            `power_limit` in W, each a number or several (every combination is a point);
-            `temperature` in C; `changes`, fields of the GPU in SI; `workload`, one of
-            several in a listing; `plan` ("tp=8,pp=2" or a dict), `tp`, `num_gpus`,
+            `accumulation`, `checkpointing`, `lora`, `lora_layers`, `frozen_layers`,
+            `images`, `image_tokens`, `steps`, `guidance`; `tokens` of a whole training
+            run; `sm_clock` and `mem_clock` in Hz and `power_limit` in W, each a number
+            or several (every combination is a point); `temperature` in C; `changes`,
+            fields of the GPU in SI; `workload`, one of several in a listing;
+            `plan` ("tp=8,pp=2" or a dict), `tp`, `num_gpus`,
             `topology`: many GPUs, whose joules are summed; `require_fit`: the GPU's
             memory has to suffice [no: `summary["warnings"]` says where it does not].
 
@@ -160,7 +162,7 @@ def several(name: str, value: Any) -> tuple[float, ...] | None:
             f"`{name}` is differentiated (or traced), which an estimate by name cannot "
             "be; give a `Workload`, and the clocks in an `OperatingPoint`."
         )
-    values = value if isinstance(value, Sequence) else jnp.atleast_1d(value).tolist()
+    values = value if isinstance(value, Sequence) else np.atleast_1d(value).tolist()
     for x in values:
         check_type(name, x, int | float)
     return tuple(dict.fromkeys(float(x) for x in values))

@@ -136,7 +136,7 @@ def _estimate(
         clock, feasible = capped_clock(
             lambda f: model.at(f).power, requested, lowest, model.cap, differentiable
         )
-        return _summed(model, model.at(clock), feasible)
+        return _summed(model, model.at(clock), feasible & model.settable)
 
 
 def _summed(model: Running, s: State, feasible: Array) -> Estimate:

@@ -13,7 +13,6 @@ def start_jax(keep_compilations: bool = False):
     `keep_compilations`: use JAX's own compilation cache (`compiling.kept` keeps whole
     programs instead).
     """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # stderr is for our own lines
     import jax
 
     jax.config.update("jax_enable_x64", True)

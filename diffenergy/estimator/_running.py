@@ -1,13 +1,13 @@
 """A workload on a GPU at any clocks: times, loads and power of its phases."""
 
 import dataclasses
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from ..corrections import Corrections
 from ..hardware import GpuSpec, OperatingPoint, relative_voltage
@@ -15,6 +15,9 @@ from ..physics import launch_energy, phase_time, static_power, timing, with_corr
 from ..workload import Workload
 from ..workload._workload import Phases
 from ._launches import Launches, launches
+
+_ROUNDING: Final = 1e-5
+"""Relative; clocks in fp32 may lie that far beyond the ends of a range."""
 
 
 class State(NamedTuple):
@@ -99,6 +102,14 @@ class Running(eqx.Module):
         highest, requested = self.gpu.sm_clock_applied_max, self.point.sm_clock
         requested = jnp.where(requested > highest, highest, requested)
         return jnp.minimum(self.gpu.sm_clock_min, requested), requested
+
+    @property
+    def settable(self) -> Bool[Array, " p"]:
+        """Whether the board has the clock that is asked for; one that is not given
+        (NaN) is."""
+        asked, slack = self.point.sm_clock, 1 + _ROUNDING
+        low, high = self.gpu.sm_clock_min, self.gpu.sm_clock_max
+        return ~((asked * slack < low) | (asked > high * slack))
 
     @property
     def cap(self) -> Float[Array, " p"]:

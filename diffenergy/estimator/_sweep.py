@@ -110,7 +110,10 @@ def crossed(
             points.append({**chosen, "error": str(task)})
     if all("error" in point for point in points):
         raise Infeasible(points[0]["error"])
-    return SweepResult(_summarised(tasks[0], points, varied))
+    summary = _summarised(tasks[0], points, varied)
+    if assumed := [card.name for card in cards if card.is_assumed]:
+        summary["assumed"]["gpu"] = ", ".join(assumed)
+    return SweepResult(summary)
 
 
 def sweep(

@@ -77,7 +77,7 @@ class _Data(eqx.Module):
     def of(cls, parameters: Parameters, item: Target) -> "_Data":
         batch = item.batch
         return cls(
-            parameters.serving(batch.card.tags),
+            parameters.serving(batch.card.tags, batch.card),
             parameters.sensing(sensor_tag(batch)),
             batch.given,
             (as_float(item.time), as_float(item.power)),

@@ -10,6 +10,7 @@ from ..corrections import (
     ACTIVITY_CONSTANTS,
     ANY,
     CONSTANTS,
+    REFERENCE,
     SENSOR_CONSTANTS,
     CorrectionsFile,
     Levels,
@@ -20,9 +21,6 @@ from ._parameters import SENSOR, Parameter, Parameters
 
 FEW_READINGS: Final = 20
 """Rows of a GPU that nothing is known of, below which one factor alone is fitted."""
-
-_REFERENCE: Final = ("mma:mma.sync", "memory:HBM2", "architecture:Ampere")
-"""The oldest of each kind, without factors; so is the GPU with most passes."""
 
 
 def free_parameters(start: CorrectionsFile, targets: Sequence[Target]) -> Parameters:
@@ -73,8 +71,8 @@ def begun_at(parameters: Parameters, file: CorrectionsFile) -> np.ndarray:
 
 
 def _relatives(used: Sequence[Batch]) -> list[Parameter]:
-    """Factors of the tags of the GPUs; a GPU's own only for the ops that its rows
-    hold."""
+    """Factors of the tags of the GPUs, but of `REFERENCE` and the GPU with most passes;
+    a GPU's own only for the ops that its rows hold."""
     factors: dict[str, set[str]] = {}
     passes = [b for b in used if b.kind == "workload"]
     most = max(passes or used, key=lambda b: (b.rows >= 0).sum())
@@ -82,7 +80,7 @@ def _relatives(used: Sequence[Batch]) -> list[Parameter]:
     for batch in used:
         for tag in batch.card.tags:
             prefix = tag.partition(":")[0]
-            if tag in _REFERENCE or tag == reference:
+            if tag in REFERENCE or tag == reference:
                 continue
             factors.setdefault(tag, set()).update(
                 name

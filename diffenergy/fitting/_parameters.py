@@ -19,9 +19,13 @@ from ..corrections import (
     Corrections,
     Levels,
     Sensor,
+    Tagged,
     is_share,
+    prior_levels,
     resolve,
 )
+from ..corrections._law import law_of, lawful
+from ..corrections._levels import levels_of
 from ..records import as_float
 
 FACTOR_SD: Final = 0.25
@@ -63,7 +67,12 @@ class Parameter:
         if self.tag == "global" or self.tag.startswith(SENSOR):
             return own
         known = PRIOR_FACTORS.get(self.tag, {}).get(self.constant)
-        return known[1] if known else min(FACTOR_SD, own)
+        if known:
+            return known[1]
+        law = law_of(self.tag, prior_levels())
+        if law and law.constant == self.constant:
+            return law.sd
+        return min(FACTOR_SD, own)
 
     def __str__(self) -> str:
         return f"{self.tag}/{self.constant}"
@@ -83,7 +92,10 @@ class Parameters:
         centres = []
         for p in self.free:
             default = p.row.centre if p.tag.startswith(SENSOR) else 1.0
-            value = self.start.get(p.tag, {}).get(p.constant, default)
+            levels = self.start
+            if p.tag not in levels and (law := law_of(p.tag, levels)):
+                levels = lawful(levels, [law])
+            value = levels.get(p.tag, {}).get(p.constant, default)
             centres.append(np.log(value / (1 - value)) if p.share else np.log(value))
         return np.array(centres)
 
@@ -104,11 +116,13 @@ class Parameters:
             levels.setdefault(p.tag, {})[p.constant] = float(value)
         return levels
 
-    def serving(self, names: Sequence[str]) -> "Serving":
-        """How the free numbers enter the constants of a GPU with tags `names`."""
+    def serving(self, names: Sequence[str], card: Tagged | None = None) -> "Serving":
+        """How the free numbers enter the constants of a GPU with tags `names`; `card`:
+        it, for the laws of what no level says."""
+        start = levels_of(self.start, card) if card else self.start
         held = {
             tag: dict(values)
-            for tag, values in self.start.items()
+            for tag, values in start.items()
             if not tag.startswith(SENSOR)
         }
         for p in self.free:  # at a logarithm or logit of 0

@@ -103,7 +103,8 @@ def _guessed(batch: Batch, corrections: CorrectionsFile) -> dict[str, np.ndarray
         "voltage": p.voltage,
     }
     capped = p.sm_clock < (1 - 1e-6) * np.asarray(batch.point.sm_clock)
-    found = phase_widths(batch.card, served, seen, capped)
+    laws = corrections.forecasts(batch.card)
+    found = phase_widths(batch.card, served, seen, capped, laws)
     return {QUANTITIES[q]: x[batch.rows >= 0] for q, x in found.items()}
 
 

@@ -1,4 +1,4 @@
-from ._fields import ARCHITECTURES as ARCHITECTURES
+from ._card import Generation as Generation
 from ._fields import MMA_KINDS as MMA_KINDS
 from ._files import GpuCard as GpuCard
 from ._files import gpu_names as gpu_names

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..corrections._generations import Generation, generation
+from ..corrections._law import known_process
 from ._fields import MMA_KINDS
 
 if TYPE_CHECKING:
@@ -20,9 +22,13 @@ class GpuCard:
 
     `values` are the numbers as they stand in the file (SI), `corrections` names the
     bundled GPU whose corrections serve this one (None: those of its architecture),
+    `machine` the topology that it is sold in, `lane` the B/s of one of its links where
+    its generation has others, `links` the GPU whose constants of collectives it has
+    ("", 0: those of its generation),
     `mem_clocks` are the memory clocks that can be locked (Hz), `published` the
     vendor's dense peaks with the clock they are quoted at, `provenance` gives source,
-    quality and year of every value.
+    quality and year of every value. `is_assumed`: the caller named a family of boards,
+    of which this one was taken.
     """
 
     name: str
@@ -39,6 +45,16 @@ class GpuCard:
     provenance: Mapping[str, Any]
     values: Mapping[str, float]
     path: Path | None = None
+    is_assumed: bool = dataclasses.field(default=False, compare=False)
+    machine: str = ""
+    lane: float = 0.0
+    links: str = ""
+
+    @property
+    def generation(self) -> Generation:
+        """What it shares with boards of its architecture."""
+        found = generation(self.architecture, self.mma)
+        return found._replace(lane=self.lane) if self.lane else found
 
     @property
     def served_as(self) -> str:
@@ -49,14 +65,20 @@ class GpuCard:
     def tags(self) -> tuple[str, ...]:
         """Levels of the corrections that apply, general ones first; their factors
         multiply. MMA kinds are a chain: each has the factors of those before it."""
+        medium = self.generation.medium(self.values["link_bandwidth"])
         kinds = MMA_KINDS[1 : MMA_KINDS.index(self.mma) + 1] or (self.mma,)
         return (
             f"architecture:{self.architecture}",
             *(f"mma:{kind}" for kind in kinds),
             f"memory:{self.memory}",
-            f"node:{self.process_node}",
+            *([f"link:{medium}"] if medium else []),
+            f"node:{known_process(self.process_node)}",
             f"gpu:{self.served_as}",
         )
+
+    def alike(self, other: "GpuCard") -> bool:
+        """Whether two GPUs have the same numbers, memory and process."""
+        return (self.values, self.tags[:-1]) == (other.values, other.tags[:-1])
 
     @functools.cached_property
     def spec(self) -> "diffenergy.hardware._spec.GpuSpec":
@@ -72,16 +94,14 @@ class GpuCard:
         import jax
 
         from ._files import read_gpu
-        from ._link_costs import known_links, usual_links
+        from ._link_costs import link_costs
         from ._spec import GpuSpec
 
         with jax.ensure_compile_time_eval():  # it is kept: no tracers of a first caller
-            if self.corrections is None:
-                links = usual_links(self.architecture)
-            else:
-                kin = read_gpu(self.corrections)
-                rate = kin.values["link_bandwidth"]
-                links = known_links(kin.name, kin.architecture, rate)
+            kin = self if self.corrections is None else read_gpu(self.corrections)
+            name = kin.name if self.corrections else ""
+            rate = kin.values["link_bandwidth"]
+            links = link_costs((name, kin.links), kin.generation, rate)
             return GpuSpec(
                 **self.values,  # pyright: ignore[reportArgumentType]
                 mma_kind=float(MMA_KINDS.index(self.mma)),

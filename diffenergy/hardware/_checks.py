@@ -2,11 +2,18 @@
 and how they are known. All raise `ValueError` for what cannot be right."""
 
 import difflib
+import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from ._fields import ARCHITECTURES, FIELDS, MEMORIES, OPTIONAL, WORDS, NumberField, Said
+from ..corrections._generations import generations
+from ..corrections._law import known_process, unknown
+from ..files import facts
+from ..units import GiB
+from ._card import GpuCard
+from ._dies import area, area_model, circuits, process
+from ._fields import FIELDS, OPTIONAL, WORDS, NumberField, Said
 
 QUALITIES: Final = (
     "datasheet", "whitepaper", "vendor_docs", "measured", "derived", "recall", "guess",
@@ -14,16 +21,29 @@ QUALITIES: Final = (
 """How a number of a file can be known."""
 
 
-def check_words(said: Said) -> None:
-    """Checks slips of words that decide something."""
-    for key, known in (("architecture", ARCHITECTURES), ("memory", MEMORIES)):
-        word = getattr(said, key)
-        meant = _misspelt(word, known)
-        if meant:
-            raise ValueError(
-                f"`{key}` is {word!r}; write {meant} if that is meant: the word "
-                "decides which fitted constants serve the GPU."
-            )
+CHOSEN: Final = ("memory", "process_node")
+"""Words of a GPU that a what-if may change."""
+
+
+def check_word(field: str, word: Any) -> None:
+    """Checks a word that decides something: for slips, and for what nothing is known
+    of."""
+    known = {
+        "architecture": generations(),
+        "memory": facts("memories")["memory"],
+        "process_node": facts("processes"),
+    }[field]
+    if not isinstance(word, str):
+        raise ValueError(f"`{field}` is {word!r}; give a word, such as {[*known][-1]}.")
+    if meant := _misspelt(word, known):
+        raise ValueError(
+            f"`{field}` is {word!r}; write {meant} if that is meant: the word decides "
+            "which constants serve the GPU."
+        )
+    if field == "memory" and word not in known:
+        raise ValueError(unknown(field, word, known))
+    if field == "process_node":
+        known_process(word)
 
 
 def _misspelt(word: str, known: Iterable[str]) -> str:
@@ -32,9 +52,9 @@ def _misspelt(word: str, known: Iterable[str]) -> str:
     Signs and cases apart nothing tells two generations from each other but their
     number, so that only words without one are compared more loosely.
 
-    >>> _misspelt("Hoper", ARCHITECTURES), _misspelt("HBM-3E", MEMORIES)
+    >>> _misspelt("Hoper", generations()), _misspelt("HBM-3E", ["HBM3e"])
     ('Hopper', 'HBM3e')
-    >>> _misspelt("CDNA5", ARCHITECTURES), _misspelt("Rubin", ARCHITECTURES)
+    >>> _misspelt("CDNA5", generations()), _misspelt("Feynman", generations())
     ('', '')
     """
     if word in known:
@@ -123,6 +143,131 @@ def check_together(values: Mapping[str, float]) -> None:
             f"`vf_curvature` is {values['vf_curvature']:g}, with which the voltage "
             f"falls before `sm_clock_max`; raise it or `vf_slope`."
         )
+
+
+def doubts(card: GpuCard) -> tuple[list[str], list[str]]:
+    """What cannot be of a chip, and what is unlikely: sentences that name the field,
+    what it is against what, and the remedy.
+
+    >>> from diffenergy.hardware import read_gpu
+    >>> doubts(read_gpu("h100-sxm"))
+    ([], [])
+    """
+    impossible, unlikely = [], []
+    for said, ratio, refused, doubted in _ratios(card):
+        if not refused[0] <= ratio <= refused[1]:
+            impossible.append(said)
+        elif not doubted[0] <= ratio <= doubted[1]:
+            unlikely.append(said)
+    return impossible, unlikely
+
+
+_Band = tuple[float, float]
+
+
+def _ratios(card: GpuCard) -> Iterator[tuple[str, float, _Band, _Band]]:
+    """What of a chip is to fit together: a sentence, a ratio, and between what it has
+    to lie and should lie; bundled GPUs are well inside."""
+    v, physical, most = card.values, card.physical, math.inf
+    clock = v["sm_clock_max"] * v["sm_clock_applied_share"]
+    ratio = v["l2_bytes_per_cycle"] * clock / v["dram_bandwidth"]
+    yield (
+        f"`l2_bytes_per_cycle` is {v['l2_bytes_per_cycle']:g}, at the top clock "
+        f"{ratio:.2f} times `dram_bandwidth`, which passes L2; usual are 1.5 to 6: "
+        "give the bytes per cycle of the whole GPU.",
+        ratio, (1.0, most), (1.5, most),
+    )  # fmt: skip
+    yield from _of_stacks(card)
+    rate = v["tensor_flop_per_cycle_bf16"]
+    yield (
+        f"`tensor_flop_per_cycle_bf16` is {rate:g}; an SM with {card.mma} has at most "
+        "32768: give the rate of one SM, not of the chip.",
+        rate, (0.0, 32768.0), (0.0, 32768.0),
+    )  # fmt: skip
+    yield (
+        f"`smem_per_sm` is {v['smem_per_sm']:g}; two stages of 64x64 tiles take 16384: "
+        "give the bytes of one SM.",
+        v["smem_per_sm"], (16384.0, most), (16384.0, most),
+    )  # fmt: skip
+    for name, peak in card.published.items():
+        rate = v.get(f"tensor_flop_per_cycle_{name}") or v.get(
+            f"fma_flop_per_cycle_{name}"
+        )
+        if rate and isinstance(peak, Mapping) and {"flops", "clock"} <= {*peak}:
+            ratio = v["num_sms"] * rate * peak["clock"] / peak["flops"]
+            yield (
+                f"the rate of {name} and `num_sms` give {ratio:.2f} times the "
+                f"published {peak['flops']:g}; give dense FLOP per cycle and "
+                "SM, or correct `[published]`.",
+                ratio, (0.85, 1.15), (0.95, 1.05),
+            )  # fmt: skip
+    full = _full_power(card, clock)
+    ratio = v["tdp"] / full
+    so = f"they run at about {ratio**0.5:.0%} of it" if ratio < 1 else "none draws it"
+    yield (
+        f"`tdp` is {v['tdp']:g}, {ratio:.2f} times the {full:.0f} W of dense products "
+        f"at the top clock ({so}); check `tdp`, `sm_clock_max` and the rates, "
+        "which are per SM.",
+        ratio, (0.1, 4.0), (0.25, 2.0),
+    )  # fmt: skip
+    mm2, room = _area(card), _RETICLE * float(physical.get("num_dies", 1))
+    yield (
+        f"`num_sms`, `smem_per_sm`, `l2_capacity` and the rates take about {mm2:.0f} "
+        f"mm2 in {card.process_node}, more than the {room:.0f} that can be exposed; "
+        "correct them, or give `num_dies` in `[physical]`.",
+        mm2, (0.0, most), (0.0, room),
+    )  # fmt: skip
+
+
+def _of_stacks(card: GpuCard) -> Iterator[tuple[str, float, _Band, _Band]]:
+    """The same of each stack of DRAM, where there are any."""
+    memory, stacks = facts("memories")["memory"][card.memory], _stacks(card)
+    for field, key, unit in (
+        ("dram_bandwidth", "stack_rate", 1e9),
+        ("dram_capacity", "stack_size", GiB),
+    ):
+        if stacks and key in memory:
+            each, limit = card.values[field] / stacks / unit, memory[key]
+            yield (
+                f"`{field}` is {card.values[field]:g}, {each:.4g} G for each of "
+                f"{stacks:g} stacks of {card.memory}, which has at most {limit:g}; "
+                "correct it, `memory` or `dram_stacks`.",
+                each / limit, (0.0, 1.2), (0.0, 1.05),
+            )  # fmt: skip
+
+
+_RETICLE: Final = 858.0
+"""mm2 of the largest die that scanners expose (26 x 33 mm)."""
+
+
+def _stacks(card: GpuCard) -> float:
+    """HBM stacks; 0 where they are not known."""
+    stacks = card.physical.get("dram_stacks", 0)
+    return float(stacks) if isinstance(stacks, int | float) and stacks > 0 else 0.0
+
+
+def _full_power(card: GpuCard, clock: float) -> float:
+    """W of dense products at `clock` beside DRAM at its rate, warm."""
+    from ..corrections import read_corrections, resolve
+
+    v, c = card.values, resolve(read_corrections().levels_of(card), card.tags)
+    floor, above = v["vf_floor_voltage"], max(0.0, clock - v["vf_knee_clock"])
+    rise = (v["vf_slope"] + v["vf_curvature"] * above) * above / floor
+    flops, kind = v["tensor_flop_per_cycle_bf16"], "energy_tensor"
+    if not flops:
+        flops, kind = v["fma_flop_per_cycle_fp32"], "energy_fma"
+    core = v["num_sms"] * clock * (flops * c[kind] + c["sm_clock_energy"])
+    idle = v["idle_constant"] + v["idle_leakage"] * floor**4
+    idle += v["idle_clock"] * v["sm_clock_min"] * floor**2
+    dram = v["dram_bandwidth"] * c["energy_dram"]
+    return 1.3 * idle + core * c["core_energy"] * (1 + rise) ** 2 + dram
+
+
+def _area(card: GpuCard) -> float:
+    """mm2 of the dies, by the regression over published ones."""
+    v, rules = card.values, process(card.process_node)
+    made = circuits(v, v["num_sms"], v["l2_capacity"], 2 * _stacks(card))
+    return area(area_model(), made, rules.logic_area, rules.bit_cell)
 
 
 def close(word: str, known: Iterable[str]) -> list[str]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, ge
 
 import msgspec
 
-from ..schema import Text
+from ..schema import Positive, Text
 from ..units import units_like
 
 if TYPE_CHECKING:
@@ -22,15 +22,6 @@ else:  # files are read, checked and listed without JAX; `_spec` makes the recor
 Mma = Literal["mma.sync", "wgmma", "tcgen05"]
 MMA_KINDS: Final = get_args(Mma)
 """Matrix instructions of a GPU."""
-ARCHITECTURES: Final = (
-    "Kepler", "Maxwell", "Pascal", "Volta", "GCN", "Turing", "Ampere", "CDNA", "Ada",
-    "Hopper", "Blackwell", "CDNA3", "CDNA4",
-)  # fmt: skip
-"""Architectures in order of appearance; a file may name another one."""
-MEMORIES: Final = (
-    "GDDR5", "GDDR5X", "GDDR6", "GDDR6X", "GDDR7", "HBM2", "HBM2e", "HBM3", "HBM3e",
-)  # fmt: skip
-"""Memories; a file may name another one."""
 Segment = Literal["datacenter", "workstation", "geforce"]
 
 
@@ -71,12 +62,23 @@ class NumberField(NamedTuple):
             raise ValueError(
                 f"`{name}` is {number:g}; allowed is any number {least} ({self.unit})."
             )
-        if number and (number < self.low and self.low or abs(number) > self.high):
-            meant = number * float(units_like(self.bare_unit)[self.slip])
-            raise ValueError(
-                f"`{name}` is {number:g}, which looks like {self.slip}; give it in "
-                f"{self.bare_unit} ({meant:g})."
-            )
+        if number and not self._plausible(abs(number)):
+            raise ValueError(f"`{name}` is {number:g}{self._meant(number)}.")
+
+    def _plausible(self, number: float) -> bool:
+        return self.low <= number <= self.high
+
+    def _meant(self, number: float) -> str:
+        """The unit in which a number is likely given, the usual slip before others."""
+        units = units_like(self.bare_unit)
+        for unit in (self.slip, *units):
+            meant = number * float(units[unit])
+            if self._plausible(abs(meant)):
+                return (
+                    f", which looks like {unit}; give it in {self.bare_unit} "
+                    f"({meant:g})"
+                )
+        return f"; allowed are {self.low:g} to {self.high:g} {self.bare_unit}"
 
 
 def _tensor(dtype: str) -> NumberField:
@@ -92,7 +94,7 @@ def _watts(what: str, sign: str = "+") -> NumberField:
     return NumberField("W", what, sign, high=1e5, slip="mW")
 
 
-CLOCK = NumberField("Hz", "a clock", low=1e7, slip="MHz")
+CLOCK = NumberField("Hz", "a clock", low=1e7, high=1e11, slip="MHz")
 
 
 # fmt: off
@@ -198,6 +200,9 @@ class Said(msgspec.Struct, frozen=True):
     process_node: Text
     segment: Segment
     corrections: Text | None = None
+    machine: Text = ""
+    lane: Positive | None = None
+    links: Text = ""
     aliases: list[Any] = []
     mem_clocks: list[Any] | None = None
     published: dict[str, Any] = {}

@@ -7,6 +7,7 @@ A file holds the fields of `GpuSpec` as flat keys in SI, a few names, and the ta
 import dataclasses
 import difflib
 import functools
+import itertools
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,11 +17,13 @@ from ..files import read_toml
 from ..schema import Text, fitted
 from ._card import GpuCard
 from ._checks import (
+    CHOSEN,
     check_together,
-    check_words,
+    check_word,
     checked_number,
     checked_provenance,
     close,
+    doubts,
     nearest,
 )
 from ._fields import CLOCK, FIELDS, OPTIONAL, WORDS, NumberField, Said, unstated
@@ -41,29 +44,35 @@ def gpu_names() -> list[str]:
     return sorted(path.stem for path in _FOLDER.glob("*.toml"))
 
 
-def read_gpu(name_or_path: str) -> GpuCard:
+def read_gpu(name_or_path: str, exact: bool = False) -> GpuCard:
     """GPU by bundled name, by another spelling of it, or from a path ending in .toml.
 
     Case does not matter, and space, `_` and `-` are one: `NVIDIA H200`, `h200_sxm`
-    and `h200-sxm` are the same GPU.
+    and `h200-sxm` are the same GPU. The name of a family (`h100`) is its SXM board with
+    the largest memory, and the result says so (`is_assumed`); where `exact`, as for
+    measured data, which have to name their board, it is unknown.
 
     Raises `ValueError` for an unknown name and for a file that is missing, is not
     TOML, or holds a value that cannot be right.
 
-    >>> read_gpu("A100-PCIE-40GB").name
-    'a100-pcie-40gb'
+    >>> read_gpu("A100-PCIE-40GB").name, read_gpu("a100").name
+    ('a100-pcie-40gb', 'a100-sxm-80gb')
     """
     if name_or_path.lower().endswith(".toml"):
         return _read_file(Path(name_or_path))
     folded = _fold(name_or_path)
     if folded in gpu_names():
         return _read_bundled(folded)
+    board = _board(folded)
+    if board and not exact:
+        return dataclasses.replace(_read_bundled(board), is_assumed=True)
     if folded in _spellings():
         return _read_bundled(_spellings()[folded])
     if folded and Path(name_or_path).is_dir():
         return _read_file(Path(name_or_path))
+    unknown = "a family of boards" if board else "which is not a known GPU"
     raise ValueError(
-        f"`gpu` is {name_or_path!r}, which is not a known GPU; "
+        f"`gpu` is {name_or_path!r}, {unknown}; "
         f"{nearest(_close_gpus(folded))}, or give the path of a .toml file."
     )
 
@@ -77,8 +86,9 @@ def load_gpu(name: str) -> "diffenergy.hardware._spec.GpuSpec":
     return read_gpu(name).spec
 
 
-def with_fields(card: GpuCard, changes: Mapping[str, int | float]) -> GpuCard:
-    """`card` with some numbers replaced (SI); they are checked like those of a file.
+def with_fields(card: GpuCard, changes: Mapping[str, int | float | str]) -> GpuCard:
+    """`card` with some numbers (SI), its `process_node` or its `memory` replaced; they
+    are checked like those of a file.
 
     Raises `ValueError` for a field that does not exist (naming the nearest ones) and
     for a value that cannot be right.
@@ -87,15 +97,33 @@ def with_fields(card: GpuCard, changes: Mapping[str, int | float]) -> GpuCard:
     >>> card.values["dram_bandwidth"]
     6700000000000.0
     """
-    for field in changes:
+    words: dict[str, Any] = {x: y for x, y in changes.items() if x in CHOSEN}
+    numbers = {x: y for x, y in changes.items() if x not in CHOSEN}
+    for field in numbers:
         field_rule(field)
-    values = {**card.values, **{k: checked_number(k, v) for k, v in changes.items()}}
+    for field, word in words.items():
+        check_word(field, word)
+    values = {**card.values, **{k: checked_number(k, v) for k, v in numbers.items()}}
     check_together(values)
     source = {"source": "set by the caller", "quality": "guess", "year": 2026}
     given = dict.fromkeys(changes, source)
     return dataclasses.replace(
-        card, values=values, provenance={**card.provenance, **given}
+        card,
+        values=values,
+        published={} if changes else card.published,
+        provenance={**card.provenance, **given},
+        **words,
     )
+
+
+def new_doubts(card: GpuCard) -> list[str]:
+    """What cannot be or is unlikely of a GPU and is not so of the bundled one that it
+    grew out of: warnings, since a change of one number may be a what-if."""
+    like = card.corrections and read_gpu(card.corrections)
+    if like and card.alike(like):
+        return []
+    known = [*itertools.chain(*doubts(like))] if like else []
+    return [said for said in itertools.chain(*doubts(card)) if said not in known]
 
 
 def field_rule(field: str) -> NumberField:
@@ -136,6 +164,23 @@ def _read_bundled(name: str) -> GpuCard:
     return _read_file(_FOLDER / f"{name}.toml")
 
 
+def _board(family: str) -> str | None:
+    """The board that the name of a family stands for: SXM before PCIe, then the one
+    with the largest memory; None where no bundled GPU is of that family.
+
+    >>> _board("h100"), _board("a100-pcie"), _board("l40")
+    ('h100-sxm', 'a100-pcie-80gb', None)
+    """
+    start = re.escape(family.removeprefix("nvidia-"))
+    pattern = re.compile(rf"{start}(-(sxm|pcie))?(-\d+gb)?")
+    boards = [name for name in gpu_names() if pattern.fullmatch(name)]
+    return max(boards, key=_rank, default=None)
+
+
+def _rank(board: str) -> tuple[bool, float]:
+    return "-sxm" in board, _read_bundled(board).values["dram_capacity"]
+
+
 def _close_gpus(folded: str) -> list[str]:
     """Bundled names that begin like `folded`, else up to three near it, else all."""
     known = _spellings()
@@ -152,7 +197,10 @@ def _read_file(path: Path) -> GpuCard:
         raise ValueError(f"`gpu` is {str(path)!r}, a folder; give one .toml file.")
     table = read_toml(path, "gpu", "h100-sxm")
     try:
-        return _card(table, path)
+        card = _card(table, path)
+        for said in () if path.parent == _FOLDER else doubts(card)[0]:
+            raise ValueError(said)
+        return card
     except ValueError as error:
         raise ValueError(f"{path.name}: {error}") from None
 
@@ -173,7 +221,8 @@ def _card(table: dict[str, Any], path: Path) -> GpuCard:
                 + (f"({rule.unit})." if rule else "as text in quotes.")
             )
     said: Said = fitted(table, Said)
-    check_words(said)
+    for word in ("architecture", *CHOSEN):
+        check_word(word, getattr(said, word))
     values = {
         field: checked_number(field, table.get(field, rule.default))
         for field, rule in FIELDS.items()
@@ -183,6 +232,9 @@ def _card(table: dict[str, Any], path: Path) -> GpuCard:
     return GpuCard(
         **{word: getattr(said, word) for word in WORDS},
         corrections=_corrections(said.corrections),
+        machine=said.machine,
+        lane=said.lane or 0.0,
+        links=said.links,
         aliases=tuple(fitted(alias, Text, key="aliases") for alias in said.aliases),
         mem_clocks=tuple(
             checked_number("mem_clocks", clock, CLOCK)

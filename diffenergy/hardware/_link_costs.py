@@ -1,8 +1,8 @@
 """Fitted constants of collectives by GPU (`data/facts/collective_costs.toml`).
 
 Made by `calibration/studies/collective_costs.py`. A GPU that was not measured has the
-constants of the one that `taken_for` names, else the mean over the measured GPUs with
-the same kind of link; its own link's rate scales both.
+constants of the one that its file names in `links`, else the mean over the measured
+GPUs with the same kind of link; its own link's rate scales both.
 """
 
 import dataclasses
@@ -13,6 +13,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
+from ..corrections._generations import NVLINK_RATE, REDUCING_RATE, Generation
 from ..files import facts
 from ..records import Record, as_float
 
@@ -21,14 +22,6 @@ BLOCKS: Final = (
     "custom_all_reduce",
 )  # fmt: skip
 """Collectives with constants of their own."""
-_NVLINK_RATE: Final = 9e10
-"""B/s of one direction from which a link counts as NVLink, below it as PCIe (one bridge
-of an A30: 100 GB/s; PCIe 5: 63 GB/s)."""
-_REDUCING_RATE: Final = 4e11
-"""B/s from which a link is NVLink 4 or later (450 GB/s; NVLink 3: 300)."""
-_REDUCING: Final = ("Hopper", "Blackwell")
-_WITH_NVLINK: Final = ("Volta", "Ampere", *_REDUCING)
-"""Architectures whose unknown GPUs are taken to be server boards with NVLink."""
 
 
 class LinkCosts(Record):
@@ -53,24 +46,20 @@ FIELDS: Final = tuple(
 
 def link_kind(rate: float) -> str:
     """`nvlink` or `pcie`, of a link of `rate` B/s in one direction."""
-    return "nvlink" if rate >= _NVLINK_RATE else "pcie"
+    return "nvlink" if rate >= NVLINK_RATE else "pcie"
 
 
-def known_links(gpu: str, architecture: str, rate: float) -> LinkCosts:
-    """Constants of a bundled GPU by collective, in the order of `BLOCKS`: its own, else
-    those of the GPU that it is taken for, else those of its kind of link."""
+def link_costs(names: tuple[str, str], made: Generation, rate: float) -> LinkCosts:
+    """Constants by collective, in the order of `BLOCKS`, of a GPU of a generation with
+    links of `rate` B/s: those of the bundled GPUs `names` ("" of a GPU that is none),
+    else those of its kind of link. Switches of an unbundled one reduce where those of
+    its generation do; of an unknown generation also where links are fast."""
     costs = facts("collective_costs")
-    names = (gpu, costs["taken_for"].get(gpu, gpu), link_kind(rate))
-    known = [costs.get(name, {}) for name in names]
+    known = [costs.get(name, {}) for name in (*names, link_kind(rate))]
     rows = [next(own[block] for own in known if block in own) for block in BLOCKS]
-    return _costs(rows, rate >= _REDUCING_RATE and architecture in _REDUCING)
-
-
-def usual_links(architecture: str) -> LinkCosts:
-    """Constants of a GPU of which nothing but its architecture is known."""
-    kind = "nvlink" if architecture in _WITH_NVLINK else "pcie"
-    rows = [facts("collective_costs")[kind][block] for block in BLOCKS]
-    return _costs(rows, architecture in _REDUCING)
+    fast = rate >= REDUCING_RATE
+    own = made.reduces and (fast or not names[0])
+    return _costs(rows, own or bool(made.taken_for) and fast)
 
 
 def _costs(rows: list[Mapping[str, Any]], reduces: bool) -> LinkCosts:

@@ -22,6 +22,11 @@ def gpu_toml(card: GpuCard) -> str:
             f"corrections = {_text(card.corrections)}  # whose corrections serve it"
         )
     lines += [
+        f"{key} = {_literal(value)}"
+        for key in ("machine", "lane", "links")
+        if (value := getattr(card, key))
+    ]
+    lines += [
         f"aliases = {_literal(card.aliases)}",
         f"mem_clocks = {_literal(card.mem_clocks)}  # Hz, those that can be locked",
         "",

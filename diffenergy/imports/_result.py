@@ -58,7 +58,7 @@ def known_gpu(name: str | None) -> str | None:
         return None
     for spelling in (name, name.removesuffix(" VF")):
         try:
-            return read_gpu(spelling).name
+            return read_gpu(spelling, exact=True).name
         except ValueError:
             continue
     return None

@@ -154,7 +154,8 @@ def plan(
     left = remaining(every, _bench.row_name(named, card), rows)
     now = within(left, seconds)
     behind, after = len(every) - len(left), len(left) - len(now)
-    return PlanResult(plan_summary(board.name, gpu is None, now, behind, after))
+    assumed = gpu is None or card.is_assumed
+    return PlanResult(plan_summary(board.name, assumed, now, behind, after))
 
 
 def measure(

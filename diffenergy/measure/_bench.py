@@ -29,7 +29,7 @@ def identify(about: About, named: str | None) -> Identity:
     """Which GPU the board is; `named` by the user, if not None."""
     found = _known(about.name)
     if named is not None:
-        card = read_gpu(named)
+        card = read_gpu(named, exact=True)
         name = row_name(named, card)
         other = found is not None and found.name != card.name
         note = f"the board calls itself '{about.name}'; its rows say {name}, as given"
@@ -53,7 +53,11 @@ def row_name(named: str, card: GpuCard) -> str:
 def _known(name: str) -> GpuCard | None:
     for word in (name, name.removeprefix("NVIDIA ")):
         try:
-            return read_gpu(word) if word and not word.endswith(".toml") else None
+            return (
+                read_gpu(word, exact=True)
+                if word and not word.endswith(".toml")
+                else None
+            )
         except ValueError:
             continue
     return None

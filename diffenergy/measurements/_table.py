@@ -251,7 +251,7 @@ def _gpus(sheet: Sheet, gpu: str | None) -> np.ndarray:
 
 def _gpu_name(name_or_path: str) -> str:
     """Bundled name; the path of a GPU file, once checked, stays as it is."""
-    card = read_gpu(name_or_path)
+    card = read_gpu(name_or_path, exact=True)
     return name_or_path if name_or_path.lower().endswith(".toml") else card.name
 
 

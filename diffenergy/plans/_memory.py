@@ -105,12 +105,12 @@ def state_bytes(plan: Plan, dtype: str, held: Held, table: Number) -> dict[str, 
     ZeRO-1 divides the state, 2 the gradients but for those of the layer that makes
     them, 3 all: FSDP has fp32 weights (no master beside them) and gathers the layers
     that run and the vocabulary. In a pipeline gradients stay whole and weights gathered
-    until the last micro-batch. Frozen weights are in the values' type everywhere.
+    until the last micro-batch. Frozen weights are in the type of their products.
     """
     dense = plan.dp * plan.cp  # GPUs that have the same parameters; of experts:
     routed = max(dense * plan.tp // (plan.ep * plan.expert_parts), 1)
     zero = plan.zero if max(dense, routed) > 1 else 0
-    shard = (held.whole - held.experts) / dense + held.experts / routed
+    still = (held.frozen - held.frozen_experts) / dense + held.frozen_experts / routed
     dense_trained = held.trained - held.trained_experts
     moving = dense_trained / dense + held.trained_experts / routed
     e = element_bytes(dtype)
@@ -119,11 +119,12 @@ def state_bytes(plan: Plan, dtype: str, held: Held, table: Number) -> dict[str, 
     trained = held.trained
     kept = moving if zero > 1 and plan.pp == 1 else trained
     running = kept + held.trained_layer * (kept < trained)
-    gathered = _PREFETCHED * held.layer + table if plan.pp == 1 else held.whole
+    whole = trained * e + held.frozen
+    gathered = _PREFETCHED * held.layer + table * e if plan.pp == 1 else whole
     full = zero == 3
     return {
-        "weights": moving * _WIDE + (shard - moving) * e if full else held.whole * e,
+        "weights": moving * _WIDE + still if full else whole,
         "gradients": summed * min(running, trained),
         "optimizer": (moving if zero else trained) * (2 * _WIDE + (not full) * master),
-        "gathered": e * min(gathered, held.whole) if full else 0.0,
+        "gathered": min(gathered, whole) if full else 0.0,
     }

@@ -77,15 +77,17 @@ def between(
     held = model.held(request)
     blank = model.listings_of(request)[0]
     trained = held.trained - held.trained_experts, held.trained_experts
-    whole = held.whole - held.experts, held.experts
-    gathered = whole if gathers_of(plan)[0] > 0 else trained
+    frozen = held.frozen - held.frozen_experts, held.frozen_experts
+    also = gathers_of(plan)[0] > 0  # frozen weights are divided, too
+    gathered = [WEIGHT * n + b * also for n, b in zip(trained, frozen, strict=True)]
+    reduced = [SUMS[plan.sums] * n for n in trained]
     found = []
-    for name, kind, parameters, size, dtype in (
-        ("gather", "all_gather", gathered, WEIGHT, "bf16"),
-        ("reduce", "reduce_scatter", trained, SUMS[plan.sums], plan.sums),
+    for name, kind, sizes, dtype in (
+        ("gather", "all_gather", gathered, "bf16"),
+        ("reduce", "reduce_scatter", reduced, plan.sums),
     ):
-        among = zip(parameters, (shares["dp"], shares["experts"]), strict=True)
-        passed = [collective(kind, n * size, group, dtype) for n, group in among]
+        among = zip(sizes, (shares["dp"], shares["experts"]), strict=True)
+        passed = [collective(kind, size, group, dtype) for size, group in among]
         found.append(_moved(name, blank, *passed))
     if plan.pp > 1:
         tokens = request.batch * (request.input_len or 0) / plan.cp

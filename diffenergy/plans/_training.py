@@ -18,7 +18,7 @@ from ._layout import Layout, layout
 from ._machine.exchange import groups
 from ._machine.host import Host
 from ._memory import training_memory
-from ._passes import between, gathers_of, model_flop, passes_of
+from ._passes import WEIGHT, between, gathers_of, model_flop, passes_of
 from ._pipeline import Pipeline
 from ._plan import Plan
 from ._steps.steps import PARTS, Steps
@@ -172,7 +172,8 @@ class Training:
         about = step_fields(plan, self.host)
         if about["gathers"] > 1:  # no gradient passes frozen layers
             held = self.placed(0).held(request)
-            about["gathers"] -= self.frozen * held.layer / held.whole
+            whole = WEIGHT * held.trained + held.frozen
+            about["gathers"] -= self.frozen * held.frozen_layer / whole
         return listings, Steps(
             phase=phase,
             far=far,

@@ -5,19 +5,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from ..corrections import prior_file, read_corrections
+from ..estimator._ask import several
 from ..estimator._asking.settings import settings
 from ..hardware import GpuCard, read_gpu, with_fields
 from ..plans import Plan, host_of
 from ..results import Infeasible
-from ..workload.models import Request, load_model
+from ..workload.models import Request, assumed_model, load_model
 from ..workload.models._network.sharding import Share, Split
 from ..workload.models._shared.language_model import LanguageModel
 from ._deployment import ASIDE, Deployment
 from ._engine import ENGINES, SAMPLING, usual_sampling
 from ._load import DEFAULT_INPUT, DEFAULT_OUTPUT, Load
+from ._options import refuse_unknown
 
 DEFAULT_GPU: Final = "h100-sxm"
 SCHEDULES: Final = ("chunked", "prefill-first")
+_POINT: Final = ("sm_clock", "mem_clock", "power_limit")
 _USUAL: Final = {"sglang": "prefill-first"}
 """Schedules of engines that do not read prompts beside decoding by default."""
 CHUNK: Final = 8192
@@ -26,6 +29,7 @@ _FRACTION: Final = 0.9
 """Share of the memory that engines use."""
 
 
+@refuse_unknown("a server")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ServerOptions:
     """How a model is served; None: as usual, what in brackets."""
@@ -52,15 +56,15 @@ class ServerOptions:
     """Most tokens of a step [8192]."""
     memory_fraction: int | float | None = None
     """Share of the memory that the engine uses [0.9]."""
-    sm_clock: Sequence[float] | None = None
-    """Hz, a list of one [the highest]."""
-    mem_clock: Sequence[float] | None = None
-    """Hz, a list of one [the highest]."""
-    power_limit: Sequence[float] | None = None
-    """W, a list of one [TDP]."""
+    sm_clock: int | float | Sequence[float] | None = None
+    """Hz, one value [the highest]."""
+    mem_clock: int | float | Sequence[float] | None = None
+    """Hz, one value [the highest]."""
+    power_limit: int | float | Sequence[float] | None = None
+    """W, one value [TDP]."""
     temperature: int | float | None = None
     """C [follows from the power]."""
-    changes: Mapping[str, float] | None = None
+    changes: Mapping[str, float | str] | None = None
     """Fields of the GPU in SI."""
     corrections: str | None = None
     """File of constants, or "none" [the shipped ones]."""
@@ -103,16 +107,12 @@ def deploy(
     read = read if isinstance(read, GpuCard) else read_gpu(read)
     plan = _plan(asked.tp, asked.num_gpus, asked.ep)
     card = _connected(with_fields(read, asked.changes or {}), plan, asked)
-    points, taken = settings(
-        card, asked.sm_clock, asked.mem_clock, asked.power_limit, asked.temperature
-    )
-    if len(points) > 1:
-        raise ValueError(
-            "clocks or limits are given as lists; `serve` takes one value of each."
-        )
+    point = {name: _one(name, getattr(asked, name)) for name in _POINT}
+    points, taken = settings(card, **point, temperature=asked.temperature)
     engine = _engine(asked)
     whole, request = _request(model, load, asked)
-    assumed = {"gpu": read.name} if gpu is None else {}
+    assumed = {"gpu": read.name} if gpu is None or read.is_assumed else {}
+    assumed |= assumed_model(model)
     assumed |= _assumed(asked, load, plan, request, engine) | taken
     none = asked.corrections == "none"
     file = prior_file() if none else read_corrections(asked.corrections)
@@ -121,8 +121,18 @@ def deploy(
     found = Deployment(
         placed, request, card, file, points[0], plan, *engine, load, assumed, changed
     )
-    _check_memory(found, whole)
+    _check_memory(found, whole, asked.memory_fraction)
     return found
+
+
+def _one(name: str, given: Any) -> tuple[float, ...] | None:
+    """A clock or limit, given as a number or a list of one."""
+    values = several(name, given)
+    if values is not None and len(values) != 1:
+        raise ValueError(
+            f"`{name}` has {len(values)} values; a server takes one value."
+        )
+    return values
 
 
 def _connected(card: GpuCard, plan: Plan, asked: ServerOptions) -> GpuCard:
@@ -234,8 +244,9 @@ def _check_lengths(model: LanguageModel, load: Load):
             )
 
 
-def _check_memory(found: Deployment, whole: LanguageModel):
-    """Raises `Infeasible` unless a request fits."""
+def _check_memory(found: Deployment, whole: LanguageModel, given: int | float | None):
+    """Raises `Infeasible` unless a request fits the `given` fraction of the memory
+    (None: the usual one)."""
     memory, load = found.memory(found.gpu), found.load
     tokens = load.input.mean + load.cached + load.output.mean
     need, pool = memory.on_host(tokens)
@@ -243,8 +254,9 @@ def _check_memory(found: Deployment, whole: LanguageModel):
         return
     gb = (float(memory.weights) / 1e9, ASIDE / 1e9, need / 1e9)
     most = found.fraction * found.card.values["dram_capacity"]
+    share = "" if given is None else f"`memory_fraction` is {given:g}: "
     said = (
-        f"`memory_fraction`: not one request fits {found.card.name}: weights "
+        f"{share}not one request of {whole.name} fits {found.card.name}: weights "
         f"{gb[0]:.1f} GB + {gb[1]:g} GB aside + {gb[2]:.1f} GB for {tokens:g} tokens, "
         f"{found.fraction:g} of the memory is {most / 1e9:.1f} GB"
     )

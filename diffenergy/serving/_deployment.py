@@ -8,10 +8,12 @@ from typing import Any, Final, cast
 
 import jax
 import jax.numpy as jnp
+from jax import Array
+from jax.core import Tracer
 
+from ..compiling import kept
 from ..corrections import CorrectionsFile
 from ..estimator._asking.settings import Setting, operating_points
-from ..estimator._estimate import estimate, estimate_once
 from ..hardware import GpuCard, GpuSpec, OperatingPoint
 from ..plans import Plan
 from ..workload.models import Request
@@ -96,7 +98,10 @@ class Deployment:
         """Steps that are priced."""
         load = self.load
         lengths = [load.input.mean * x for x in load.input.nodes]
-        of = self.most, self.context, lengths, load.cached, self.chunk
+        numbers = [self.most]
+        if load.concurrency is not None and not self.covering:
+            numbers.append(self.slots)  # the saturation is that of any other load
+        of = numbers, self.context, lengths, load.cached, self.chunk
         with jax.ensure_compile_time_eval():
             return program(self.model, self.request, *of)
 
@@ -150,43 +155,48 @@ class Deployment:
         )
 
     def costs(
-        self,
-        gpu: GpuSpec | None = None,
-        point: OperatingPoint | None = None,
-        differentiable: bool = True,
+        self, gpu: GpuSpec | None = None, point: OperatingPoint | None = None
     ) -> StepCosts:
-        """Time and energy of steps on a GPU at a point: pure; differentiate, or map by
-        `jax.vmap` over both.
+        """Time and energy of steps on a GPU, at all its SM clocks up to that of a
+        point, without a power limit: pure; differentiate, or map by `jax.vmap` over
+        both.
 
         Args:
             gpu: numbers of a GPU [the deployment's].
-            point: clocks, power limit, temperature [the deployment's].
-            differentiable: whether a gradient will be taken; without, compiling takes
-                less time.
+            point: highest SM clock, memory clock, temperature [the deployment's].
 
         Returns:
             The table that `steady` reads.
         """
         gpu = self.gpu if gpu is None else gpu
         point = self.point if point is None else point
-        run = estimate if differentiable else estimate_once
-        return step_costs(*self.program, gpu, point, run)
+        arguments = jax.tree.map(jnp.asarray, (*self.program, gpu, point))
+        if any(isinstance(x, Tracer) for x in jax.tree.leaves(arguments)):
+            return step_costs(*arguments)
+        return kept(step_costs, arguments)
 
     def server(
         self,
         costs: StepCosts,
         gpu: GpuSpec | None = None,
         traffic: Traffic | None = None,
+        sm_clock: Any = None,
+        power_limit: Any = None,
     ) -> Server:
-        """One replica with such costs, and other lengths if given."""
+        """One replica with such costs; the rest as in `steady`."""
+        gpu = self.gpu if gpu is None else gpu
+        clock = self.point.sm_clock if sm_clock is None else sm_clock
+        limit = self.point.power_cap if power_limit is None else power_limit
         return Server(
             costs,
             self.engine,
-            self.memory(self.gpu if gpu is None else gpu),
+            self.memory(gpu),
             self.traffic if traffic is None else traffic,
             jnp.asarray(float(self.model.vocab)),
             jnp.asarray(float(self.chunk)),
             jnp.asarray(float(self.schedule == "prefill-first")),
+            _at_most(clock, gpu.sm_clock_applied_max),
+            jnp.asarray(limit * gpu.cap_fraction),
         )
 
     def steady(
@@ -196,23 +206,30 @@ class Deployment:
         rate: Any = None,
         concurrency: Any = None,
         max_batch: Any = None,
+        sm_clock: Any = None,
+        power_limit: Any = None,
         gpu: GpuSpec | None = None,
         traffic: Traffic | None = None,
     ) -> Steady:
         """Figures of one replica in balance: pure, differentiable, to be mapped.
+
+        Steps are composed of decoding, prompts, sampling and host time, and then run at
+        the highest clock at which their mean power keeps the limit.
 
         Args:
             costs: of its steps (`costs`).
             rate: requests a second of all replicas [the load's].
             concurrency: clients of all replicas [the load's].
             max_batch: most requests at once of a replica [the load's].
-            gpu: numbers of the GPU, for its memory [the deployment's].
+            sm_clock: requested SM clock, Hz, up to that of `costs` [the deployment's].
+            power_limit: of one GPU, W [the deployment's].
+            gpu: numbers of the GPU, for its memory and limiter [the deployment's].
             traffic: lengths [the load's].
 
         Returns:
             `Steady`: times in s, powers and energies of one GPU in W and J.
         """
-        server = self.server(costs, gpu, traffic)
+        server = self.server(costs, gpu, traffic, sm_clock, power_limit)
         load = self.asked(rate, concurrency, max_batch, server)
         return steady(server, load, self.mode, self.states)
 
@@ -251,11 +268,17 @@ class Deployment:
         return _STATES << max(math.ceil(math.log2((self.most + 1) / _STATES)), 0)
 
 
+def _at_most(clock: Any, highest: Array) -> Array:
+    """The clock, or the highest one; at a tie with the slope of the clock."""
+    return jnp.where(jnp.asarray(clock) > highest, highest, clock)
+
+
 def traffic_of(prompt: Lengths, output: Lengths, cached: float) -> Traffic:
     """Distributions as numbers."""
     return Traffic(
         jnp.asarray(prompt.mean),
         jnp.asarray(prompt.nodes),
+        jnp.asarray(prompt.tail),
         jnp.asarray(cached),
         jnp.asarray(output.mean),
         jnp.asarray(output.spread),

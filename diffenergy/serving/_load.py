@@ -5,6 +5,7 @@ import math
 from typing import Any, Final
 
 from ._lengths import Lengths, read_lengths
+from ._options import refuse_unknown
 
 _WORDS: Final = ("max_batch", "concurrency", "rate")
 _NUMBERS: Final = (*_WORDS, "cached_len", "waves", "slo_ttft", "slo_tpot")
@@ -12,6 +13,7 @@ DEFAULT_INPUT, DEFAULT_OUTPUT = 512, 128
 """Tokens."""
 
 
+@refuse_unknown("a load")
 @dataclasses.dataclass(frozen=True)
 class Load:
     """Requests that come to a server.
@@ -41,6 +43,12 @@ class Load:
     slo_tpot: int | float | None = None
 
     def __post_init__(self):
+        for name in ("max_batch", "concurrency", "waves"):
+            _check(name, getattr(self, name), 1.0, "from 1 on")
+        for name in ("rate", "slo_ttft", "slo_tpot"):
+            _check(name, getattr(self, name), 0.0, "above 0", above=True)
+        _check("cached_len", self.cached_len, 0.0, "from 0 on")
+        _ = self.input, self.output  # raises
         if self.concurrency is not None and self.rate is not None:
             raise ValueError(
                 "`rate` is given beside `concurrency`; give one way in which requests "
@@ -51,11 +59,6 @@ class Load:
                 "`rate` is missing, and so are `concurrency` and `max_batch`; give one "
                 "of them, such as `rate` 8 requests a second."
             )
-        for name in ("max_batch", "concurrency", "waves"):
-            _check(name, getattr(self, name), 1.0, "from 1 on")
-        for name in ("rate", "slo_ttft", "slo_tpot"):
-            _check(name, getattr(self, name), 0.0, "above 0", above=True)
-        _check("cached_len", self.cached_len, 0.0, "from 0 on")
         if self.waves is not None and self.rate is not None:
             raise ValueError(
                 f"`waves` is {self.waves:g}, but requests of an open loop come one by "
@@ -64,7 +67,6 @@ class Load:
         for name in _NUMBERS:
             value = getattr(self, name)
             object.__setattr__(self, name, None if value is None else float(value))
-        _ = self.input, self.output  # raises
 
     @property
     def mode(self) -> str:

@@ -26,7 +26,7 @@ from ..hardware import OperatingPoint
 from ..results import Infeasible
 from ..units import MHz
 from ..workload._workload import assemble, pad_size
-from ._spec import POINT, Block, Spec, crossed
+from ._spec import POINT, WORDS, Block, Spec, crossed
 
 FIGURES: Final = (
     "time_s", "energy_j", "avg_power_w", "sm_clock_held_mhz", "ttft_s", "tpot_s",
@@ -126,6 +126,9 @@ def _task(
 ) -> Task | str:
     """The request with the lists of its points; why it is none."""
     asked = {**spec.fixed, **chosen}
+    words = {x.removeprefix("gpu."): asked.pop(x) for x in WORDS if x in asked}
+    if words:
+        asked["changes"] = words
     for key in ("sm_clock", "power_limit", "mem_clock"):
         values = list(dict.fromkeys(x[key] for x in points if key in x))
         if not values and key in asked:

@@ -15,7 +15,9 @@ from ..files import read_toml
 from ..schema import Finite, Positive, fitted
 from ..units import MHz, quantity
 
-GROUP: Final = ("model", "gpu", "phase")
+WORDS: Final = ("gpu.process_node", "gpu.memory")
+"""Axes that change a word of the GPU."""
+GROUP: Final = ("model", "gpu", *WORDS, "phase")
 """Axes of which each combination is a program of its own."""
 SHAPE: Final = ("dtype", "batch", "input_len", "output_len")
 """Axes of the workload."""
@@ -118,7 +120,7 @@ def read_spec(path: str) -> Spec:
 
     Raises `ValueError` in one sentence that names table, key, value and remedy.
     """
-    content = read_toml(Path(path), "spec", "spec.toml")
+    content = read_toml(Path(path), "spec", "")
     for key in content:
         if key not in ("axes", "fixed", "block"):
             raise _wrong(path, f"`{key}` is no key", "[axes], [fixed], block")

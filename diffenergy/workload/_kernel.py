@@ -119,7 +119,7 @@ def checked(field: Field, value: Any, where: str) -> Any:
     with `where`, if it is not one."""
     match field.kind:
         case "dtype":
-            name = dtypes.SYNONYMS.get(value, value) if isinstance(value, str) else None
+            name = dtypes.canonical(value) if isinstance(value, str) else None
             allowed = ", ".join((*dtypes.DTYPES, *dtypes.SYNONYMS))
             good, value = name in dtypes.DTYPES, name if name else value
         case "bool":

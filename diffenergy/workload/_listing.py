@@ -142,11 +142,13 @@ def select_listing(listings: Sequence[Listing], name: str | None) -> list[Listin
 
 def wholes(listings: Sequence[Listing], name: str) -> list[list[Listing]]:
     """Every set of listings that are all parts of the workload `name`, in the order
-    of `PARTS`."""
+    of `PARTS`; the end of a part's name is its mode, whether the part says it or
+    not: phases need names that differ."""
     named = {listing.name: listing for listing in listings}
-    wanted = [[f"{name}/{part}" for part in parts] for parts in PARTS]
     return [
-        [named[x] for x in parts] for parts in wanted if all(x in named for x in parts)
+        [dataclasses.replace(named[f"{name}/{part}"], mode=part) for part in parts]
+        for parts in PARTS
+        if all(f"{name}/{part}" in named for part in parts)
     ]
 
 
@@ -239,7 +241,7 @@ def _listing(raw: dict[str, Any], where: str, default_name: str) -> Listing:
     }
     said["name"] = said["name"] or default_name
     precision: str = said["precision"] or ""
-    said["precision"] = dtypes.SYNONYMS.get(precision, precision) or None
+    said["precision"] = dtypes.canonical(precision) or None
     notes = (*_notes(raw, where), *_unknown_fns(rows))
     return Listing(kernels=tuple(kernels), notes=notes, **said)
 

@@ -31,7 +31,7 @@ def test_operating_points(benchmark, mode: str):
     }
     name, load, most = ways[mode]
     server = deploy(MODEL, GPU, load)
-    costs = server.costs(differentiable=False)
+    costs = server.costs()
     each = jax.vmap(lambda x: server.steady(costs, **{name: x}))
     many = jax.jit(each, compiler_options=compiler_options())
     asked = jnp.linspace(1.0, most, POINTS)

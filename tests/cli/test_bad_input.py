@@ -139,7 +139,7 @@ def test_one_line_and_exit_2(run, tmp_path, monkeypatch, args):
         (("--temperature", "333.15"), ("if that is K, give 60",)),
         (("--set", "dram_bandwith=3e12"), ("`dram_bandwidth`",)),
         (("--input-len", "9999"), ("`--input-len` + `--output-len` is 10127",)),
-        (("--gpu", "h100"), ("h100-sxm", "h100-pcie")),
+        (("--gpu", "h100-nvl"), ("h100-sxm", "h100-pcie")),
         (("--input-len", "5000"), ("1024 positions",)),
     ],
 )

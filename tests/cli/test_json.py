@@ -1,5 +1,6 @@
 """Every key of the JSON is declared once, and stands in docs/reference/json.md."""
 
+import re
 from typing import Annotated, NotRequired, TypedDict
 
 import pytest
@@ -44,6 +45,14 @@ def test_what_is_undeclared_is_found(value, wrong):
 def test_the_page_is_what_its_script_writes():
     page = REFERENCE["PAGE"].read_text(encoding="utf-8")
     assert REFERENCE["written"](page) == page, "run `python docs/json_reference.py`"
+
+
+def test_each_table_stands_below_a_heading_of_its_own():
+    """`measure` had two below one."""
+    page = REFERENCE["PAGE"].read_text(encoding="utf-8")
+    parts = re.split(r"^##+ ", page, flags=re.MULTILINE)
+    several = [x.splitlines()[0] for x in parts if x.count("| key | type |") > 1]
+    assert not several
 
 
 def test_every_command_that_answers_is_declared():

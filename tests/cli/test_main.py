@@ -31,10 +31,53 @@ assert main(["estimate", "gpt2", "--batch", "0"]) == 2
 print(sorted({"jax", "pandas", "numpy", "scipy"} & set(sys.modules)))
 """
 
+LEVELS = """
+import os
+import sys
+import diffenergy.cli
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "jax":
+            print("level", os.environ.get("TF_CPP_MIN_LOG_LEVEL"))
+
+sys.meta_path.insert(0, Finder())
+diffenergy.cli.main()
+"""
+"""Prints the level of XLA's log at the moment when JAX is imported, which reads it."""
+
 
 def shell(*args, **kwargs):
     command = [sys.executable, "-c", SHELL, *args]
     return subprocess.run(command, capture_output=True, text=True, **kwargs)
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["estimate gpt2 --gpu none", "dvfs gpt2 --gpu none", "report gpt2 --gpu none"],
+)
+@pytest.mark.parametrize(
+    ("given", "level"),
+    [
+        ({}, "3"),
+        ({"TF_CPP_MIN_LOG_LEVEL": "0"}, "0"),
+        ({"DIFFENERGY_DEBUG": "1"}, "None"),
+    ],
+)
+def test_the_log_of_xla_is_silent_before_jax_loads(words, given, level):
+    """ "Very slow compile?" is at the level of errors, 2. In a caller's process, where
+    `main` has its words from the caller, nothing is set."""
+    done = subprocess.run(
+        [sys.executable, "-c", LEVELS, *words.split()],
+        capture_output=True, text=True, env={**_plain(), **given},
+    )  # fmt: skip
+    assert done.stdout == f"level {level}\n"
+
+
+def _plain() -> dict[str, str]:
+    """The environment without what sets the level."""
+    names = ("TF_CPP_MIN_LOG_LEVEL", "DIFFENERGY_DEBUG")
+    return {name: x for name, x in os.environ.items() if name not in names}
 
 
 def test_help_and_bad_numbers_load_neither_jax_nor_pandas():

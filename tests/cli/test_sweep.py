@@ -82,3 +82,10 @@ def test_wrong_flags_are_one_line(run: Run, spec: Path):
         assert (found.code, found.out) == (2, "")
         assert len(found.err.strip().splitlines()) == 1 and said in found.err
     assert [x.name for x in spec.parent.iterdir()] == ["spec.toml"]
+
+
+@pytest.mark.parametrize("command", ["sweep", "fleet"])
+def test_a_file_that_is_not_there_has_no_bundled_name(run, command):
+    done = run(command, "none.toml", "--out", "x.json")
+    assert done.code == 2 and "there is no such file" in done.err
+    assert "bundled" not in done.err

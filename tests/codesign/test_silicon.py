@@ -339,9 +339,10 @@ def test_batches_are_rows():
 
 
 def test_an_unknown_process_is_named():
-    card = dataclasses.replace(read_gpu("h100-sxm"), process_node="3nm")
-    with pytest.raises(ValueError, match="`process_node` is '3nm'.*allowed are 28nm"):
-        silicon_of(card)
+    """Of two the compute dies count."""
+    with pytest.raises(ValueError, match="`process_node` is 'Q7'; known are 28nm, "):
+        process("Q7")
+    assert process("6nm/5nm") == process("N5") != process("N6")
 
 
 def test_designs_keep_the_die_of_their_origin():

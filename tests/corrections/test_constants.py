@@ -17,6 +17,7 @@ from diffenergy.corrections import (
     Constant,
     instruments,
 )
+from diffenergy.corrections._generations import generations
 from diffenergy.hardware import gpu_names, read_gpu
 
 PHYSICS = Path(__file__).parents[2] / "docs" / "physics.md"
@@ -55,8 +56,9 @@ def test_a_constant_without_movers_is_an_error(empty: dict[str, object]):
 
 
 def test_prior_factors_are_of_constants_and_tags():
-    """Of nodes also those that no bundled GPU has."""
+    """Of nodes and generations also those that no bundled GPU has."""
     tags = {tag for gpu in gpu_names() for tag in read_gpu(gpu).tags}
+    tags |= {f"architecture:{name}" for name in generations()}
     assert {tag for tag in PRIOR_FACTORS if tag.partition(":")[0] != "node"} <= tags
     assert {*ACTIVITY_CONSTANTS} <= {*CONSTANTS}
     for factors in PRIOR_FACTORS.values():

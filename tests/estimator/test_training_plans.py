@@ -10,6 +10,7 @@ import pytest
 
 import diffenergy as de
 from diffenergy.corrections import CONSTANTS
+from diffenergy.estimator._asking.request import prepare
 from diffenergy.hardware import default_point
 from diffenergy.parallel import training_step
 from diffenergy.plans import AXES
@@ -242,3 +243,13 @@ def test_a_step_of_layers_of_several_kinds():
     fullest = max(x["memory_bytes"] for x in answer["stages"])
     assert answer["memory_per_gpu_bytes"] == pytest.approx(fullest)
     assert answer["grade"] == "forecast"
+
+
+@pytest.mark.parametrize("plan", [None, "dp=2,ep=2"])
+def test_the_type_that_is_trained_is_assumed(plan: str | None):
+    """Not that of the checkpoint (mxfp4), which is not run."""
+    task = prepare("gpt-oss-20b", "h100-sxm", phase="train", plan=plan)
+    assert task.about["dtype"] == task.about["assumed"]["dtype"] == "bf16"
+    assert "checkpoint" not in task.about["assumed"]
+    served = prepare("gpt-oss-20b", "h100-sxm", phase="decode")
+    assert "mxfp4" in served.about["assumed"]["checkpoint"]

@@ -21,6 +21,7 @@ from diffenergy.hardware import (
     with_fields,
 )
 from diffenergy.hardware._fields import FIELDS
+from diffenergy.measurements.importers.base import known_gpu
 
 DECIDED_BY_NAMES = {"mma_kind", "corrections", "links"}
 NUMBERS = {field.name for field in dataclasses.fields(GpuSpec)} - DECIDED_BY_NAMES
@@ -133,6 +134,40 @@ def test_spellings(spelling: str, name: str):
     assert read_gpu(spelling).name == name
 
 
+@pytest.mark.parametrize(
+    ("family", "board"),
+    [
+        ("h100", "h100-sxm"),
+        ("H200", "h200-sxm"),
+        ("b200", "b200-sxm"),
+        ("A100", "a100-sxm-80gb"),  # the larger memory
+        ("NVIDIA A100", "a100-sxm-80gb"),
+        ("a100_pcie", "a100-pcie-80gb"),
+        ("v100", "v100-sxm-32gb"),
+        ("p100", "p100-pcie-16gb"),  # the only one
+    ],
+)
+def test_a_family_is_its_sxm_board_and_says_so(family: str, board: str):
+    card = read_gpu(family)
+    assert (card.name, card.is_assumed) == (board, True)
+    assert with_fields(card, {"tdp": 400}).is_assumed
+    assert not read_gpu(board).is_assumed
+
+
+@pytest.mark.parametrize("name", ["h10", "l40", "rtx", "h100-sxm4", "100"])
+def test_what_is_no_family_stays_unknown(name: str):
+    with pytest.raises(ValueError, match="not a known GPU"):
+        read_gpu(name)
+
+
+def test_measured_data_name_their_board():
+    """Which A100 was measured is nothing to assume."""
+    with pytest.raises(ValueError, match="`gpu` is 'a100', a family of boards"):
+        read_gpu("a100", exact=True)
+    assert known_gpu("A100") is None
+    assert known_gpu("NVIDIA H200") == "h200-sxm"
+
+
 def test_names_are_sorted():
     names = gpu_names()
     assert names == sorted(names) and {"a100-sxm-80gb", "t4"} < set(names)
@@ -171,7 +206,8 @@ def test_file_without_corrections_takes_those_of_its_relatives(tmp_path: Path):
     assert card.corrections is None
     card = dataclasses.replace(card, name="mine")
     assert card.tags == (
-        "architecture:Hopper", "mma:wgmma", "memory:HBM3", "node:4N", "gpu:mine"
+        "architecture:Hopper", "mma:wgmma", "memory:HBM3", "link:nvlink4", "node:4N",
+        "gpu:mine",
     )  # fmt: skip
     levels = read_corrections().levels
     factors = [levels.get(tag, {}).get("core_energy", 1.0) for tag in card.tags]
@@ -180,14 +216,15 @@ def test_file_without_corrections_takes_those_of_its_relatives(tmp_path: Path):
     assert not same(card.spec.corrections, load_gpu("h100-sxm").corrections)
 
 
-@pytest.mark.parametrize("word", ["Rubin", "CDNA5", "Blackwell2"])
+@pytest.mark.parametrize("word", ["Feynman", "CDNA5", "Blackwell2"])
 def test_a_new_architecture_has_the_constants_that_all_share(tmp_path: Path, word: str):
     """No file of the package has to name it first; nothing is known of it, so that
-    every grade is `forecast`."""
+    every grade is `forecast`. Of the process it takes what the fitted design made of
+    it: the level of 4N alone (0.65) is no chip's."""
     path = edited(tmp_path, r"architecture = .*", f'architecture = "{word}"')
     card = dataclasses.replace(read_gpu(path), corrections=None, name="mine")
     file = read_corrections()
-    kin = ("mma:wgmma", "memory:HBM3", "node:4N")
+    kin = ("mma:wgmma", "memory:HBM3", "node:4N", "architecture:Hopper")
     factors = [file.levels.get(tag, {}).get("core_energy", 1.0) for tag in kin]
     value = file.levels["global"]["core_energy"] * math.prod(factors)
     assert float(card.spec.corrections.core_energy) == pytest.approx(value, rel=1e-12)
@@ -263,6 +300,10 @@ def test_awkward_text_round_trips(tmp_path: Path):
         (r"architecture = .*", 'architecture = "Blakwell"', "write Blackwell if"),
         (r"memory = .*", 'memory = "HBM-3E"', "`memory` is 'HBM-3E'; write HBM3e if"),
         (r"memory = .*", "memory = 3", "`memory` is 3; give text in quotes"),
+        (r"memory = .*", 'memory = "HBM3/GDDR6"', "`memory` is .*; known are GDDR5"),
+        (r"process_node = .*", 'process_node = "Q7"', "'Q7'; known are 28nm, .* A16;"),
+        (r"process_node = .*", 'process_node = "n3p"', "'n3p'; write N3P if that"),
+        (r"process_node = .*", 'process_node = "7nm/6nm/5nm"', "; write the nearest"),
         (r"segment = .*", 'segment = "edge"', "`segment` is 'edge'; allowed are data"),
         (r"corrections = .*", 'corrections = "h100"', "`corrections` .* `h100-sxm`"),
         (r"aliases = .*", 'aliases = "x"', "`aliases` is 'x'; give a list"),
@@ -325,7 +366,7 @@ def test_bad_paths(tmp_path: Path):
     ("name", "near"),
     [
         ("h100-sxn", "h100-sxm"),
-        ("A100", "a100-pcie-40gb"),
+        ("A100-", "a100-pcie-40gb"),
         ("rtx 4080", "rtx-4090"),
         ("", "t4"),
     ],

@@ -162,6 +162,44 @@ def test_memory_of_adapters_by_hand(zero: int):
     assert found["activations"] == alone._memories(request)[0]["activations"]
 
 
+def test_frozen_weights_in_fp8_by_hand():
+    """A byte in the linear layers, 2 in tables, norms and biases; FSDP divides them so,
+    gathers two layers and the table, and exchanges as many bytes."""
+    matrices, still = 12 * H * H, 2 * (13 * H)
+    table, ends = WORDS * H, 2 * (1024 * H + 2 * H)
+    frozen = LAYERS * (matrices + still) + 2 * table + ends
+    asked: dict[str, Any] = dict(dtype="fp8", lora=RANK)
+    placed, request = trained(Plan(dp=4), **asked)
+    assert placed._memories(request)[0]["weights"] == frozen + 2 * ADAPTERS
+    sharded = Plan(dp=4, zero=3)
+    placed, request = trained(sharded, **asked)
+    (found,) = placed._memories(request)
+    assert found["weights"] == (frozen + 4 * ADAPTERS) / 4
+    layer = matrices + still + 2 * ADAPTERS / LAYERS
+    assert found["gathered"] == 2 * layer + 2 * table
+    assert moved(sharded, "gather@0", **asked) == [frozen + 2 * ADAPTERS]
+
+
+def test_frozen_layers_in_fp8_by_hand():
+    """Five layers of a byte and the table, whose head is frozen with it; seven layers
+    of 16 bit."""
+    matrices, small = 12 * H * H, 13 * H
+    tables = 2 * (WORDS + 1024) * H
+    frozen = 5 * (matrices + 2 * small) + tables
+    rest = 7 * LAYER + 2 * H
+    asked: dict[str, Any] = dict(dtype="fp8", frozen_layers=5)
+    placed, request = trained(Plan(dp=4, zero=3), **asked)
+    (found,) = placed._memories(request)
+    assert found["weights"] == (frozen + 4 * rest) / 4
+    assert found["gathered"] == 2 * (2 * LAYER) + 2 * WORDS * H
+    _, steps = placed.work(request)
+    again = 1 - 5 * (matrices + 2 * small) / (frozen + 2 * rest)
+    assert float(steps.gathers) == pytest.approx(1 + again)
+    model = load_model("gpt2")
+    alone = model.memory(model.request(phase="train", input_len=512, **asked))
+    assert alone["weights"] == frozen + 2 * rest
+
+
 def test_frozen_stages_keep_weights_alone():
     placed, request = trained(Plan(pp=4), frozen_layers=7)
     found = placed._memories(request)

@@ -24,7 +24,7 @@ SLOTS, TURNS = 8, 2048
 def server():
     """A replica with at most 8 slots, prompts beside decoding."""
     found = deploy(MODEL, "h100-sxm", Load(max_batch=SLOTS, output_len=64), chunk=512)
-    return found.server(found.costs(differentiable=False))
+    return found.server(found.costs())
 
 
 def with_memory(server: Any, tokens: float) -> Any:
@@ -53,12 +53,17 @@ class One:
 def plain(server: Any, requests: list[One], tokens: int, limit: int) -> dict[str, Any]:
     """Step by step, one request after the other: running ones get a block or the
     youngest is dropped, waiting ones are admitted in order."""
-    decode = jax.jit(
-        lambda b, c: cost.decode(server.costs, server.engine, b, c, server.vocab).time
-    )
-    reads = jax.jit(
-        lambda b, p: cost.prompt(server.costs, server.engine, b, p, server.first).time
-    )
+    costs, engine = server.costs, server.engine
+
+    @jax.jit
+    def decode(b, c):
+        return cost.decode(costs, engine, b, c, server.vocab).time[-1]
+
+    @jax.jit
+    def reads(b, p):
+        weights = cost.prompt_weights(costs, p)
+        return cost.prompts(costs, engine, b, weights, server.first).time[-1]
+
     blocks = tokens // BLOCK
     waiting, running, now, dropped = list(requests), [], 0.0, 0
 

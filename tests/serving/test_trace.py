@@ -1,5 +1,8 @@
 """The step simulator: by hand on a few requests, and beside the closed form."""
 
+import gzip
+import re
+
 import numpy as np
 import pytest
 
@@ -88,6 +91,81 @@ def test_a_table_is_read(tmp_path):
     path.write_text("arrival_s,input_len\n0,8\n")
     with pytest.raises(ValueError, match="no column `output_len`"):
         read_trace(path)
+
+
+AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens
+2023-11-16 18:15:46.6805900,374,44
+2023-11-16 18:15:50.9951690,396,0
+2023-11-16 18:15:51,879,55
+"""
+AZURE_2024 = """TIMESTAMP,ContextTokens,GeneratedTokens
+2024-05-10 00:00:00.009930+00:00,2162,5
+2024-05-10 00:00:01+00:00,2399,6
+"""
+MOONCAKE = """{"timestamp":0, "input_length": 6758, "output_length": 500, "hash_ids":[]}
+{"timestamp": 3052, "input_length": 7234, "output_length": 794, "hash_ids": [0, 1]}
+"""
+
+
+def test_traces_of_azure_are_read(tmp_path):
+    """Of 2023 (100 ns ticks, without a zone) and of 2024; who made no token counts
+    with one."""
+    path = tmp_path / "azure.csv"
+    path.write_text(AZURE)
+    found = read_trace(path)
+    np.testing.assert_allclose(found.arrival, [0, 4.314579, 4.31941], atol=2e-6)
+    assert found.prompt.tolist() == [374, 396, 879]
+    assert found.output.tolist() == [44, 1, 55]
+    assert found.notes == ("1 of 3 requests made no token; each counts with one.",)
+    path = tmp_path / "azure.csv.gz"
+    path.write_bytes(gzip.compress(AZURE_2024.encode()))
+    found = read_trace(path)
+    np.testing.assert_allclose(found.arrival, [0, 0.99007], atol=1e-9)
+    assert found.output.tolist() == [5, 6] and not found.notes
+
+
+def test_traces_of_mooncake_are_read(tmp_path):
+    path = tmp_path / "conversation_trace.jsonl"
+    path.write_text(MOONCAKE)
+    found = read_trace(path)
+    assert found.arrival.tolist() == [0, 3.052]
+    assert found.prompt.tolist() == [6758, 7234]
+    assert found.output.tolist() == [500, 794]
+    assert "`hash_ids` of the trace is not used" in found.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (AZURE.replace("18:15:51,", "18:15:50,"), "goes back in time in row 2"),
+        (AZURE.replace("2023-11-16 18:15:51", "noon"), "`TIMESTAMP` 'noon' in row 2"),
+        (AZURE.replace("879", "many"), "`ContextTokens` nan in row 2; allowed are nu"),
+        (AZURE.replace("Generated", "Made"), "no column `GeneratedTokens`"),
+        (MOONCAKE + "[1]", "no JSON object in row 2"),
+        (MOONCAKE.replace("7234", "0"), "`input_length` 0 in row 1"),
+        (MOONCAKE.replace("3052", '"x"'), "`timestamp` nan in row 1; allowed are num"),
+        (MOONCAKE.replace("output_length", "out"), "no column `output_length`"),
+        (MOONCAKE.replace(', "output_length": 794', ""), "`output_length` nan in row"),
+    ],
+)
+def test_public_traces_that_cannot_be(tmp_path, text: str, said: str):
+    path = tmp_path / "trace"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=re.escape(said)):
+        read_trace(path)
+
+
+def test_requests_that_are_too_long_are_left_out_and_counted():
+    trace = checked([0, 1, 2, 3], [10, 30, 5, 20], [10, 1, 5, 1])
+    short = trace.up_to(20, "tiny")
+    assert short.arrival.tolist() == [0, 2] and short.prompt.tolist() == [10, 5]
+    assert short.skipped == 2
+    assert short.notes == (
+        "2 of 4 requests are left out: they are longer than the positions of tiny.",
+    )
+    assert trace.up_to(31, "tiny").notes == ()
+    with pytest.raises(ValueError, match="no request within the positions of tiny"):
+        trace.up_to(9, "tiny")
 
 
 @pytest.mark.slow

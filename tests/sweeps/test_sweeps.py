@@ -198,6 +198,23 @@ def test_a_wrong_spec_is_one_line(tmp_path: Path, what: str):
     assert [x.name for x in tmp_path.iterdir()] == ["spec.toml"]
 
 
+def test_words_of_the_gpu_are_axes(tmp_path: Path):
+    """Rows are what `estimate` answers of the same what-if."""
+    (tmp_path / "spec.toml").write_text(
+        '[axes]\n"gpu.process_node" = ["4N", "N2"]\n"gpu.memory" = ["HBM3", "HBM4"]\n'
+        '[fixed]\nmodel = "gpt2"\ngpu = "h100-sxm"\nphase = "decode"\n'
+    )
+    out = tmp_path / "out.parquet"
+    de.sweeps.run(str(tmp_path / "spec.toml"), str(out))
+    frame: Any = pd.read_parquet(out)
+    assert len(frame) == 4 and frame["error"].isna().all()
+    for _, row in frame.iterrows():
+        words = {"process_node": row["gpu.process_node"], "memory": row["gpu.memory"]}
+        same = de.estimate("gpt2", "h100-sxm", phase="decode", changes=words)
+        assert row["energy_j"] == pytest.approx(same.energy, rel=1e-6)
+    assert frame["energy_j"].is_monotonic_decreasing
+
+
 def test_wrong_outputs_are_one_line(spec: str, tmp_path: Path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("")

@@ -27,6 +27,8 @@ FAMILIES = {
     "gpt2": dict(n_embd=48, n_head=3, n_layer=2, vocab_size=77, n_positions=40),
     "opt": _TEXT | dict(ffn_dim=100),
     "llama": _TEXT | dict(intermediate_size=100),
+    "nemotron": _TEXT | dict(intermediate_size=100),
+    "mpt": dict(d_model=48, n_heads=3, n_layers=2, vocab_size=77, max_seq_len=40),
     "mistral": _TEXT | dict(intermediate_size=100),
     "qwen2": _TEXT | dict(intermediate_size=100, sliding_window=16),
     "qwen3": _TEXT | dict(intermediate_size=100, sliding_window=16),
@@ -315,3 +317,40 @@ def test_scaled_positions(key, scaling, longest):
 def test_a_scaling_that_cannot_be_read(scaling, words):
     with pytest.raises(ValueError, match=words):
         built("llama", rope_scaling=scaling)
+
+
+ODD = (10**9 + 1, 2**60, 1e300, float("inf"), float("nan"), -1, 0, 1.5, "8", True, [])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_size_that_no_model_has_is_refused_or_read(family):
+    """Of every number of a config: a sentence that names it, or a model that lists its
+    kernels at once."""
+    images = family in ("vit", "resnet", "mobilevit")
+    given: dict = dict(phase="prefill", input_len=None if images else 1)
+    for key, value in FAMILIES[family].items():
+        for odd in ODD if isinstance(value, int) else ():
+            try:
+                model = built(family, **{key: odd})
+                model.listings(batch=1, **given)
+            except ValueError as error:
+                assert f"`{key}`" in str(error), (key, odd)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("num_hidden_layers", 10**9, "is 1000000000; allowed is a whole number of at "
+         "least 1, up to 10,000; correct the config."),
+        ("hidden_size", 10**8, "of at least 1, up to 10,000,000"),
+        ("vocab_size", 10**8, "of at least 1, up to 10,000,000"),
+        ("num_experts", 10**9, "of at least 1, up to 10,000,000"),
+        ("max_position_embeddings", 10**10, "up to 1,000,000,000"),
+        ("num_hidden_layers", -3, "is -3; allowed is a whole number"),
+        ("num_hidden_layers", "many", 'is "many"; allowed is a whole'),
+    ],
+)  # fmt: skip
+def test_sizes_have_limits(key, value, words):
+    with pytest.raises(ValueError, match=f"`{key}` ") as raised:
+        built("qwen3_moe", **{key: value})
+    assert words in str(raised.value)

@@ -201,9 +201,25 @@ def _write(path: Path, made: Calibration, widths: dict[str, float]):
     raw["fitted_on"]["sources"] = list(dict.fromkeys(sources))
     for kind, width in widths.items():
         raw["spread"].setdefault(kind, {})["time"] = [round(width, 4)] * _CLASSES
-    posterior = json.dumps(raw.pop("posterior"))  # thousands of numbers: one line
+    raw["fitted_on"]["apart"] = sorted(own)
+    known = _without(raw.pop("posterior"), own)
+    posterior = json.dumps(known)  # thousands of numbers: one line
     text = json.dumps(raw, indent=1)
     path.write_text(f'{text[:-2]},\n "posterior": {posterior}\n}}\n')
+
+
+def _without(posterior: dict[str, Any], own: set[str]) -> dict[str, Any]:
+    """A posterior without the constants `own`, which its fit held: what it says of them
+    is their prior."""
+    names, size = posterior["parameters"], len(posterior["parameters"])
+    at = [i for i in range(size) if names[i].partition("/")[2] not in own]
+    whole = np.zeros((size, size))
+    whole[np.tril_indices(size)] = posterior["correlation"]
+    return {
+        "parameters": [names[i] for i in at],
+        "sd": [posterior["sd"][i] for i in at],
+        "correlation": whole[np.ix_(at, at)][np.tril_indices(len(at))].tolist(),
+    }
 
 
 if __name__ == "__main__":

@@ -37,12 +37,23 @@ def _ranges(flag: str, texts: list[str]) -> tuple[tuple[Any, ...], ...]:
 
     >>> _ranges("--vary", ["num_sms,l2_capacity=20MB:100e6"])
     (('num_sms',), ('l2_capacity', 20000000.0, 100000000.0))
+    >>> _ranges("--vary", ["memory=HBM3e,HBM4,num_sms"])
+    (('memory', None, None, ('HBM3e', 'HBM4')), ('num_sms',))
     """
     from ...codesign._space.axes import rule_of
+    from ...hardware._checks import CHOSEN
+    from ...hardware._fields import FIELDS
 
     found: list[tuple[Any, ...]] = []
     for entry in (part for text in texts for part in text.split(",")):
         name, equals, bounds = (part.strip() for part in entry.partition("="))
+        if name in CHOSEN and equals:
+            found.append((name, None, None, (bounds,)))
+            continue
+        more = found and found[-1][0] in CHOSEN and not equals
+        if more and name not in (*FIELDS, "sm_clock", "power_cap", "network", "tiles"):
+            found[-1] = (*found[-1][:3], (*found[-1][3], name))
+            continue
         low, colon, high = bounds.partition(":")
         if not name:
             raise ValueError(
@@ -74,7 +85,8 @@ class Designs:
         "FIELD[=LOW:HIGH],...",
         "What may change: fields of a GPU file, sm_clock, mem_clock, power_cap, "
         "tiles, network (of a plan: B/s of a network card); bounds in SI, or as "
-        "20MB:100MB [half to twice the base value; clocks and tiles: what is legal].",
+        "20MB:100MB [half to twice the base value; clocks and tiles: what is legal]; "
+        "process_node=4NP,N3P and memory=HBM3e,HBM4: which of them.",
         _ranges,
     )
     goals: tuple[str, ...] | None = option(

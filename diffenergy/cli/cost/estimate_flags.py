@@ -27,7 +27,7 @@ class ListedRequestFlags(RequestFlags):
         "N[,N...]", "Tokens out, per sequence [128].", read.wholes
     )
     dtype: tuple[str, ...] | None = option(  # pyright: ignore[reportIncompatibleVariableOverride]
-        "TYPE[,...]", "fp32, tf32, bf16, fp16, fp8 or fp8_block [bf16].", read.dtypes
+        "TYPE[,...]", shared.DTYPE, read.dtypes
     )
 
 

@@ -12,6 +12,8 @@ def run(flags: Flags) -> Outcome:
     given = vars(flags.load)
     if flags.trace is not None:
         return _trace(flags, flags.trace)
+    if flags.skip_too_long:
+        raise ValueError("`skip_too_long` is given without `trace`; leave it out.")
     found = serving.steady_state(
         flags.model,
         flags.gpu,
@@ -36,6 +38,7 @@ def _trace(flags: Flags, trace: str) -> Outcome:
         flags.model,
         flags.gpu,
         vars(flags.load),
+        skip_too_long=flags.skip_too_long,
         **vars(flags.server),
         **vars(flags.point),
     )

@@ -5,7 +5,7 @@ import functools
 from typing import Any
 
 from ..parsing import read, shared
-from ..parsing.field import as_json, group, option, out, plot
+from ..parsing.field import as_json, group, option, out, plot, switch
 from ..parsing.shared import PointFlags
 
 _milliseconds = functools.partial(read.positive, unit="ms")
@@ -130,9 +130,13 @@ class Flags:
     gpu: str | None = shared.gpu()
     load: LoadFlags = group(LoadFlags)
     trace: str | None = option(
-        "FILE.csv",
-        "Requests one by one: arrival_s, input_len, output_len; simulated.",
+        "FILE",
+        "Requests one by one, simulated: a table arrival_s, input_len, output_len, or "
+        "a public trace of Azure (.csv) or Mooncake (.jsonl).",
         files=shared.file,
+    )
+    skip_too_long: bool = switch(
+        "Leave out requests of --trace beyond the model's positions, and count them."
     )
     server: ServerFlags = group(ServerFlags)
     optimize: str | None = option(

@@ -25,8 +25,10 @@ def run(flags: Flags) -> Outcome:
     asked = _asked(flags)
     if flags.dry_run or flags.file is None:
         planned = plan(flags.gpu, file=flags.file, **asked)
-        assumed = f"no `--gpu` is given: this is the plan of {planned.summary['gpu']}"
-        return outcome(planned, notes=[] if flags.gpu else [assumed])
+        summary = planned.summary
+        why = "`--gpu` names a family" if flags.gpu else "no `--gpu` is given"
+        note = f"{why}: this is the plan of {summary['gpu']}"
+        return outcome(planned, notes=[note] if summary["assumed"] else [])
     with keeping(), points("measure") as tell:
         result = measure(
             flags.file,

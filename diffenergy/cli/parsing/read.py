@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
+from ...dtypes import canonical
 from ...units import MHz, quantity
 
 MOST: Final = 10**9
@@ -121,9 +122,7 @@ def seconds(flag: str, text: str) -> float:
 
 def dtype(flag: str, text: str) -> str:
     """A number format under its own name; what is unknown stays as it is."""
-    from ...dtypes import SYNONYMS
-
-    return SYNONYMS.get(text, text)
+    return canonical(text)
 
 
 def dtypes(flag: str, text: str) -> tuple[str, ...]:
@@ -149,9 +148,9 @@ def seed(flag: str, text: str) -> int:
     return int(value)
 
 
-def assignments(flag: str, texts: list[str]) -> dict[str, float]:
+def assignments(flag: str, texts: list[str]) -> dict[str, float | str]:
     """`FIELD=VALUE`, each field once."""
-    found: dict[str, float] = {}
+    found: dict[str, float | str] = {}
     for text in texts:
         field, value = assignment(flag, text)
         if field in found:
@@ -160,12 +159,13 @@ def assignments(flag: str, texts: list[str]) -> dict[str, float]:
     return found
 
 
-def assignment(flag: str, text: str) -> tuple[str, float]:
-    """`FIELD=VALUE` of a GPU -> (field, value in SI).
+def assignment(flag: str, text: str) -> tuple[str, float | str]:
+    """`FIELD=VALUE` of a GPU -> (field, value in SI or word).
 
-    >>> assignment("--set", "l2_capacity=50MB")
-    ('l2_capacity', 50000000.0)
+    >>> assignment("--set", "l2_capacity=50MB"), assignment("--set", "memory=HBM4")
+    (('l2_capacity', 50000000.0), ('memory', 'HBM4'))
     """
+    from ...hardware._checks import CHOSEN
     from ...hardware._files import field_rule
 
     field, equals, value = (part.strip() for part in text.partition("="))
@@ -173,4 +173,6 @@ def assignment(flag: str, text: str) -> tuple[str, float]:
         raise ValueError(
             f"`{flag}` is '{text}'; give FIELD=VALUE, such as dram_bandwidth=6.7TB/s."
         )
+    if field in CHOSEN:
+        return field, value
     return field, number(f"{flag} {field}", value, field_rule(field).bare_unit)

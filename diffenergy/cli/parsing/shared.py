@@ -4,11 +4,16 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
+from ...dtypes import STORED
 from .. import completing
 from . import read
 from .field import Files, argument, option, repeated, switch
 
 MODEL = "Bundled name, Hugging Face config.json or its folder"
+DTYPE = (
+    f"Of linear layers: {', '.join(STORED[:-1])} or {STORED[-1]} [as the checkpoint "
+    "has them, else bf16]."
+)
 LISTING = ", a .jsonl kernel listing, or a trace, graph or report that `import` reads"
 
 
@@ -58,12 +63,7 @@ class RequestFlags:
         "train (one optimizer step: forward, backward, AdamW) [generate; encoders "
         "and vision: forward].",
     )
-    dtype: str | None = option(
-        "TYPE",
-        "Of linear layers: fp32, tf32, bf16, fp16, fp8, fp8_block, mxfp8, int8, int4, "
-        "nvfp4 or mxfp4 [as the checkpoint has them, else bf16].",
-        read.dtype,
-    )
+    dtype: str | None = option("TYPE", DTYPE, read.dtype)
     kv_dtype: str | None = option(
         "TYPE",
         "Type of the KV cache [as the checkpoint says, else 16 bit].",
@@ -107,6 +107,9 @@ class RequestFlags:
         "Train adapters of this rank on every linear layer, the rest is frozen; train "
         "only.",
         read.whole,
+    )
+    lora_layers: str | None = option(
+        "KIND", "Linear layers with adapters: all or attention [all]; needs --lora."
     )
     frozen_layers: int | None = option(
         "N", "First layers that are not trained [none]; train only.", read.whole
@@ -174,9 +177,10 @@ class PointFlags:
     temperature: float | None = option(
         "C", "Temperature [follows from the power].", read.celsius
     )
-    changes: dict[str, float] | None = repeated(
+    changes: dict[str, float | str] | None = repeated(
         "FIELD=VALUE",
-        "Change a field of the GPU, in SI or as 3.35TB/s; repeatable.",
+        "Change a field of the GPU, in SI or as 3.35TB/s, its process_node or its "
+        "memory; repeatable.",
         read.assignments,
         default=None,
         name="--set",

@@ -73,6 +73,7 @@ def build(
     point: OperatingPoint | None = None,
     corrections: Corrections | None = None,
     price: float = 1.0,
+    still: bool = False,
 ) -> Problem:
     """Problem of making `goals`, or a function of an `Estimate`, small over designs
     that grow out of `card`.
@@ -83,7 +84,7 @@ def build(
     - `limits`: by metric (`exact.GOALS`, ttft, tpot, power), SI; DRAM capacity always
       is one where the memory that a workload needs is known.
     - `point`: where designs run; None, or NaN in a field: at their own highest clock
-      and TDP. `price`: of silicon per mm2.
+      and TDP. `price`: of silicon per mm2. `still`: no number has to vary.
 
     Raises `ValueError` for what cannot be varied, wanted or limited.
     """
@@ -97,7 +98,7 @@ def build(
     products = [product for group in grouped for product in group]
     if tiles and not products:
         raise ValueError("`tiles` are varied, but no matrix product has a free tile.")
-    if not made and not products:
+    if not made and not products and not still:
         raise ValueError("nothing is varied; name at least one field.")
     shapes = shapes_of(products)
     usual = usual_tiles(card.spec, shapes)

@@ -47,7 +47,9 @@ def search(
     tell = tell or (lambda *_: None)
     engine = Engine(problem, effort or Effort())
     goal, *others = problem.targets
-    start = _start(engine)
+    start = start_of(engine)
+    if not problem.axes:
+        return _as_it_is(engine, start, began)
     designs: tuple[Score, ...] = ()
     try:
         engine.search(goal, tell)
@@ -71,7 +73,7 @@ def with_shares(problem: Problem, shares: Mapping[str, Share]) -> Problem:
     """
     if not shares:
         return problem
-    start = _start(Engine(problem, Effort())).metrics
+    start = start_of(Engine(problem, Effort())).metrics
     for metric in shares:
         if not math.isfinite(start[metric]):
             raise ValueError(
@@ -110,7 +112,18 @@ def _found(
     )
 
 
-def _start(engine: Engine) -> Score:
+def _as_it_is(engine: Engine, start: Score, began: float) -> Found:
+    """What is found where no number varies."""
+    problem, taken = engine.problem, time.monotonic() - began
+    goals, unit = ",".join(problem.goals), UNITS.get(problem.goals[0], "")
+    now = {"round": 1, "evaluations": 1, "objective": start.objective}
+    path = ({**now, "violation": start.violation, "fields": {}},)
+    front = (start,) if len(problem.goals) > 1 else ()
+    seed = engine.effort.seed
+    return Found(goals, unit, start, start, (), (), 1, taken, seed, front, path)
+
+
+def start_of(engine: Engine) -> Score:
     """The base design as it is: at its own values, with the library's tiles."""
     problem, goal = engine.problem, engine.problem.targets[0]
     if problem.start is None:

@@ -61,11 +61,13 @@ class Axis:
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """A field that a caller wants to vary; None: default bounds."""
+    """A field that a caller wants to vary; None: default bounds. `words`: of
+    `process_node` and `memory`, which of them."""
 
     name: str
     low: int | float | None = None
     high: int | float | None = None
+    words: tuple[str, ...] = ()
 
 
 def rule_of(name: str) -> NumberField:

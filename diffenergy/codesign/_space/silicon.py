@@ -5,7 +5,6 @@ stand in `data/facts/silicon.toml`, and `calibration/studies/silicon.py` fits th
 """
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import equinox as eqx
@@ -13,51 +12,28 @@ from jax import Array
 from jaxtyping import Float
 
 from ...files import facts
-from ...hardware._dies import Die, die_of, dies, process
+from ...hardware._dies import (
+    SIGNIFICANDS,
+    AreaModel,
+    Circuits,
+    Die,
+    area,
+    area_model,
+    circuits,
+    die_of,
+    dies,
+    process,
+)
 from ...hardware._files import GpuCard, read_gpu
 from ...hardware._spec import GpuSpec
 from ...records import as_float
 
-SIGNIFICANDS: Final = {
-    "fma_flop_per_cycle_fp32": 24,
-    "fma_flop_per_cycle_fp64": 53,
-    "tensor_flop_per_cycle_tf32": 11,
-    "tensor_flop_per_cycle_bf16": 8,
-    "tensor_flop_per_cycle_fp16": 11,
-    "tensor_flop_per_cycle_fp8": 4,
-    "tensor_flop_per_cycle_int8": 8,
-    "tensor_flop_per_cycle_fp4": 2,
-}
-"""Bits that a multiplier of each rate multiplies, hidden bit included (IEEE 754, OCP
-8-bit and microscaling formats); its area grows with their square."""
-SRAM_OVERHEAD: Final = 2.0
-"""Area of an SRAM / that of its bit cells, set: half of an array is cells (decoders,
-sense amplifiers, tags). With 1 or 3 instead, the left-out mean stays below 4.1 %."""
 CHANNELS_PER_STACK: Final = 2.0
 """GDDR channels of 32 bits that take the die edge of one HBM stack of 1024, set: a
 stack is some 8 mm wide, the interface of a channel 4 mm (recalled from die photos)."""
 _GDDR_BITS: Final = 32
 _STACK_BITS: Final = 1024
-_SHARPNESS: Final = 8
 _PER_SM: Final = (*SIGNIFICANDS, "smem_per_sm", "l1_capacity", "registers_per_sm")
-
-
-class Circuits(NamedTuple):
-    """What a die is made of, in units that no process changes (floats or arrays)."""
-
-    sms: Any
-    lanes: Any  # multipliers, counted in those of an fp32 lane
-    channels: Any  # of DRAM, 32 bits of GDDR wide
-    sram: Any  # B
-
-
-class AreaModel(NamedTuple):
-    """Coefficients of the area (floats or arrays): gate pitch x metal pitch of an SM
-    without multipliers, of an fp32 multiplier lane; mm2 of a DRAM channel."""
-
-    sm: Any
-    lane: Any
-    channel: Any
 
 
 class IdleModel(NamedTuple):
@@ -66,39 +42,6 @@ class IdleModel(NamedTuple):
     transistors: float
     stack: float
     channel: float
-
-
-def circuits(
-    values: Mapping[str, Any], num_sms: Any, l2_capacity: Any, channels: Any
-) -> Circuits:
-    """Circuits of `num_sms` SMs as `values` (fields of `GpuSpec`) describe one.
-
-    lanes of an SM = sum over rates r of r/2 (significand bits / 24)^2; its SRAM =
-    registers + the larger of shared memory and L1 (p-norm), which mostly are one array.
-    """
-    lanes = sum(
-        values[rate] / 2 * (bits / SIGNIFICANDS["fma_flop_per_cycle_fp32"]) ** 2
-        for rate, bits in SIGNIFICANDS.items()
-    )
-    smem, ratio = values["smem_per_sm"], values["l1_capacity"] / values["smem_per_sm"]
-    array = smem * (1 + ratio**_SHARPNESS) ** (1 / _SHARPNESS)
-    sram = l2_capacity + num_sms * (4 * values["registers_per_sm"] + array)
-    return Circuits(num_sms, num_sms * lanes, channels, sram)
-
-
-def area(model: AreaModel, c: Circuits, logic_area: Any, bit_cell: Any) -> Any:
-    """Die area, mm2.
-
-    A = p (a SMs + b lanes) + c channels + 2 x 8 s bytes, with p = gate x metal pitch
-    and s = bit cell (mm2): logic shrinks with p, SRAM with s, the interface does not.
-    """
-    logic = logic_area * (model.sm * c.sms + model.lane * c.lanes)
-    return logic + model.channel * c.channels + sram_area(c.sram, bit_cell)
-
-
-def sram_area(capacity: Any, bit_cell: Any) -> Any:
-    """mm2 of `capacity` bytes."""
-    return SRAM_OVERHEAD * 8 * bit_cell * capacity
 
 
 def die_channels(die: Die) -> float:
@@ -136,11 +79,6 @@ def memory_power(model: IdleModel, memory: str, channels: Any) -> Any:
 def is_stacked(memory: str) -> bool:
     """Whether DRAM stands in stacks beside the die."""
     return memory.startswith("HBM")
-
-
-def area_model() -> AreaModel:
-    """Fitted coefficients of the area."""
-    return AreaModel(*(facts("silicon")["area"][name] for name in AreaModel._fields))
 
 
 def idle_model() -> IdleModel:

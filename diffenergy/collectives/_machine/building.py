@@ -67,12 +67,13 @@ def build(table: Mapping[str, Any], name: str, latency: float | None) -> Topolog
 
 
 def gpu_name(given: str | None) -> str | None:
-    """Bundled name of a GPU; raises `ValueError` for one that is not known."""
+    """Bundled name, or file, of a GPU; raises `ValueError` for an unknown one."""
     from ...hardware import gpu_names, read_gpu
 
     if given is None or given in gpu_names():
         return given
-    return read_gpu(given).name  # another spelling; imports JAX
+    name = read_gpu(given).name  # of another spelling; of a file its path
+    return name if name in gpu_names() else given
 
 
 def _chassis(machine: Machine) -> _Chassis:

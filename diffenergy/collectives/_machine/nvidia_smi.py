@@ -8,12 +8,12 @@ the matrix than a GPU has are those of one switch, seen from every other GPU.
 """
 
 import re
-from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Int
 
+from ...hardware import Generation
 from .building import build
 from .topology import Topology
 
@@ -23,39 +23,16 @@ _NEAR: Final = ("PIX", "PXB")
 _BRIDGE: Final = ("PHB", "NODE")
 
 
-class _Generation(NamedTuple):
-    """NVLink and PCIe of an architecture: B/s of one NVLink, then of x16, and media."""
-
-    lane: float
-    nvlink: str
-    pcie: float
-    bus: str
-
-
-_GENERATIONS: Final[Mapping[str, _Generation]] = {
-    "Pascal": _Generation(20e9, "nvlink1", 15.75e9, "pcie3"),
-    "Volta": _Generation(25e9, "nvlink2", 15.75e9, "pcie3"),
-    "Turing": _Generation(25e9, "nvlink2", 15.75e9, "pcie3"),
-    "Ampere": _Generation(25e9, "nvlink3", 31.5e9, "pcie4"),
-    "Ada": _Generation(0.0, "", 31.5e9, "pcie4"),
-    "Hopper": _Generation(25e9, "nvlink4", 63e9, "pcie5"),
-    "Blackwell": _Generation(50e9, "nvlink5", 63e9, "pcie5"),
-}
-"""NVLink: NVIDIA's figures a direction; PCIe: transfers x 16 lanes x 128/130 / 8."""
-_LANES: Final = {"a40": 14.0625e9, "rtx-a6000": 14.0625e9}
-"""B/s of one NVLink of GPUs that differ from their architecture (deviceQuery)."""
-
-
 class _Card(NamedTuple):
     """GPUs by their bundled name, how many NVLinks one has, and its links."""
 
     name: str
     nvlinks: int
-    links: _Generation
+    links: Generation
 
     def lanes(self, pairs: str, count: int, end: str = "") -> dict[str, Any]:
         """Links of `count` NVLinks each; `end`: of what they lead to."""
-        lane, medium = self.links.lane, self.links.nvlink
+        lane, medium = self.links.lane, self.links.link
         said = f"{count} links of {lane / 1e9:g} GB/s"
         if end:
             said, medium = f"{said} to a {end}", f"{medium}-{end}"
@@ -63,7 +40,7 @@ class _Card(NamedTuple):
 
     def x16(self, pairs: list[str], said: str) -> dict[str, Any]:
         """Links of PCIe."""
-        return self._row(" ".join(pairs), self.links.pcie, self.links.bus, said)
+        return self._row(" ".join(pairs), self.links.bus_rate, self.links.bus, said)
 
     def _row(self, pairs: str, rate: float, medium: str, said: str) -> dict[str, Any]:
         source = f"nvidia-smi topo -m of a machine with {self.name}: {said}"
@@ -96,7 +73,7 @@ def read_matrix(
             f"`gpu` is {gpu!r}, which has no NVLink, but the print shows NVLinks; name "
             f"the GPUs of that machine."
         )
-    table: dict[str, Any] = {"gpu": card.name, "gpus": len(cells)}
+    table: dict[str, Any] = {"gpu": gpu, "gpus": len(cells)}
     if lanes.sum(1).max() > card.nvlinks:
         table |= _switched(lanes, card)
     else:
@@ -161,15 +138,13 @@ def _known(gpu: str) -> _Card:
     from ...hardware import read_gpu
 
     card = read_gpu(gpu)
-    if card.architecture not in _GENERATIONS:
+    links, rate = card.generation, card.values["link_bandwidth"]
+    if not links.bus:
         raise ValueError(
             f"`gpu` is {gpu!r}, of an architecture ({card.architecture}) whose links "
-            f"are not known; allowed are {', '.join(_GENERATIONS)}."
+            "are not known; allowed are those of NVIDIA from Pascal on."
         )
-    links = _GENERATIONS[card.architecture]
-    links = links._replace(lane=_LANES.get(card.name, links.lane))
-    rate = card.values["link_bandwidth"]
-    has_nvlink = links.lane and rate > 1.01 * links.pcie
+    has_nvlink = links.lane and rate > 1.01 * links.bus_rate
     return _Card(card.name, round(rate / links.lane) if has_nvlink else 0, links)
 
 
@@ -186,7 +161,7 @@ def _switched(lanes: Int[np.ndarray, "gpu gpu"], card: _Card) -> dict[str, Any]:
             f"{card.name} has {card.nvlinks} and not all pairs are alike, as behind a "
             f"switch; name the GPUs of that machine."
         )
-    reduces = card.links.nvlink in ("nvlink4", "nvlink5")
+    reduces = card.links.reduces
     return {
         "nodes": [{"names": "sw0", "copy": reduces, "reduces": reduces}],
         "links": [card.lanes(f"0..{len(lanes) - 1}-sw0", width, "switch")],

@@ -157,7 +157,8 @@ def _widths(task: "Task", whole: _Whole, setting: Setting) -> dict[str, float]:
         "voltage": np.asarray(p.voltage)[there],
     }
     capped = bool(_lowered(whole.estimate, setting)[there].any())
-    return guessed_widths(task.card, task.gpu.corrections, seen, capped)
+    laws = task.corrections.forecasts(task.card)
+    return guessed_widths(task.card, task.gpu.corrections, seen, capped, laws)
 
 
 def _lowered(estimate: Estimate, setting: Setting) -> np.ndarray:

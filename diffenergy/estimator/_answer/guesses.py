@@ -2,15 +2,17 @@
 
 Where the voltage above its floor, the idle power or the thermal resistance are no
 measurement, power is known no better than they are: core power goes with V^2, leakage
-with V^4 and e-folds with the temperature.
+with V^4 and e-folds with the temperature. So is where a law alone says what an
+operation or a byte costs.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from ...corrections import Corrections
+from ...corrections._law import Forecast
 from ...hardware import GpuCard
 from ...physics._power import LAUNCH_COMPONENTS
 
@@ -21,28 +23,38 @@ _HALF: Final = 1.645
 _SLOPE: Final = 2.5
 """d ln P/d ln f at a power limit: power of a core whose voltage follows its clock."""
 _OWN_RAIL: Final = ("dram", "link")
+_VOLTAGE: Final = 0.2
+"""Sd of ln V^2 at the top clock of an unmeasured chip (V(top)/V0: 1.25, sd 0.1)."""
 
 
 def guessed_widths(
-    card: GpuCard, c: Corrections, phases: Mapping[str, np.ndarray], capped: bool
+    card: GpuCard,
+    c: Corrections,
+    phases: Mapping[str, np.ndarray],
+    capped: bool,
+    laws: Sequence[Forecast] = (),
 ) -> dict[str, float]:
     """Half widths in ln, by quantity, from the quality of the voltage curve, idle power
-    and thermal resistance of `card`.
+    and thermal resistance of `card`, and from `laws`.
 
     `phases`: `energy` (J), `components` (J, [phase, component]), `voltage` (V) and
     `warmer` (K that its power heats the chip by; 0 where the temperature is given) of
     each phase. At a power limit the clock, and so the time, takes what power cannot.
     """
     weight = np.asarray(phases["energy"]) / np.sum(phases["energy"])
-    power = _HALF * float(np.linalg.norm(open_terms(card, c, phases) @ weight))
+    power = _HALF * float(np.linalg.norm(open_terms(card, c, phases, laws) @ weight))
     return _by_quantity(power, capped)
 
 
 def phase_widths(
-    card: GpuCard, c: Corrections, phases: Mapping[str, np.ndarray], capped: np.ndarray
+    card: GpuCard,
+    c: Corrections,
+    phases: Mapping[str, np.ndarray],
+    capped: np.ndarray,
+    laws: Sequence[Forecast] = (),
 ) -> dict[str, np.ndarray]:
     """The same of each phase alone, where each is `capped` or not."""
-    power = _HALF * np.linalg.norm(open_terms(card, c, phases), axis=0)
+    power = _HALF * np.linalg.norm(open_terms(card, c, phases, laws), axis=0)
     held, free = _by_quantity(power, True), _by_quantity(power, False)
     return {q: np.where(capped, held[q], free[q]) for q in free}
 
@@ -54,20 +66,32 @@ def _by_quantity(power: Any, capped: bool) -> dict[str, Any]:
 
 
 def open_terms(
-    card: GpuCard, c: Corrections, phases: Mapping[str, np.ndarray]
+    card: GpuCard,
+    c: Corrections,
+    phases: Mapping[str, np.ndarray],
+    laws: Sequence[Forecast] = (),
 ) -> np.ndarray:
-    """sd of ln P of each phase by voltage curve, idle power and cooling, [3, phase]:
-    independent of each other, one error in all phases."""
+    """sd of ln P of each phase by voltage curve, idle power, cooling and each law,
+    [term, phase]: independent of each other, one error in all phases."""
     parts = np.asarray(phases["components"])
     share = parts / np.asarray(phases["energy"])[:, None]
-    core = [i for i, x in enumerate(LAUNCH_COMPONENTS) if x not in _OWN_RAIL]
+    columns = {x: i for i, x in enumerate(LAUNCH_COMPONENTS)}
+    core = share[:, [i for x, i in columns.items() if x not in _OWN_RAIL]].sum(1)
     idle, leakage = share[:, -2], share[:, -1]
     rise = 1 - card.values["vf_floor_voltage"] / np.asarray(phases["voltage"])
     grown = np.abs(np.asarray(phases["warmer"])) / float(c.leakage_efold)
+    unknown = sd_of(card, "vf_slope")
+    curve = (2 * core + 4 * leakage) * rise * unknown
+    if unknown == _SD["guess"] and any(x.constant == "core_energy" for x in laws):
+        curve = np.maximum(curve, _VOLTAGE * core)
+    of = {"core_energy": core} | {
+        f"energy_{x}": share[:, columns[x]] for x in _OWN_RAIL
+    }
     terms = (
-        (2 * share[:, core].sum(1) + 4 * leakage) * rise * sd_of(card, "vf_slope"),
+        curve,
         idle * sd_of(card, "idle_constant"),
         leakage * grown * sd_of(card, "thermal_resistance"),
+        *(of[law.constant] * law.sd for law in laws),
     )
     return np.array(terms)
 

@@ -23,6 +23,9 @@ class AskedJson(TypedDict, total=False):
     lora: Annotated[
         int | None, "rank of adapters that are trained alone, where asked for"
     ]
+    lora_layers: Annotated[
+        str | None, "linear layers that have them: `all` or `attention`"
+    ]
     frozen_layers: Annotated[
         int | None, "first layers that are not trained, where asked for"
     ]
@@ -59,10 +62,23 @@ class WorkJson(AskedJson):
     dispatch: Annotated[str | None, "how kernels are launched: `eager` or `graph`"]
 
 
+class ForecastJson(TypedDict):
+    """A factor of a constant that no fit has seen, by a law."""
+
+    tag: Annotated[str, "level that it is of"]
+    constant: Annotated[str, "name"]
+    factor: Annotated[float, "/ 7 nm, HBM2 or the usual link"]
+    sd: Annotated[float, "of its logarithm"]
+    anchor: Annotated[str, "fitted level that it starts from"]
+
+
 class RequestJson(WorkJson):
     """What ran, at the start of every answer about a model or a listing."""
 
     assumed: Annotated[dict[str, Any], "every value that no flag gave"]
+    forecast: NotRequired[
+        Annotated[list[ForecastJson], "constants that laws alone say"]
+    ]
 
 
 class GradesJson(TypedDict):

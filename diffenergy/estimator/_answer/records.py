@@ -4,6 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.core import Tracer
 from jaxtyping import Bool, Float, Int
 
 from ...physics import COMPONENTS, STATIC
@@ -34,7 +35,7 @@ class PhaseEstimate(Record):
     temperature: Float[Array, "*p"]  # C, given or reached
     gpu_time: Float[Array, "*p"]  # s that kernels run
     host_time: Float[Array, "*p"]  # s that the host needs to dispatch
-    feasible: Bool[Array, "*p"]  # the power cap can be kept
+    feasible: Bool[Array, "*p"]  # the board has the clock, and can keep the power cap
     components: Float[Array, "*p component"]  # J, in the order of COMPONENTS
 
     @property
@@ -55,7 +56,9 @@ class Estimate(eqx.Module):
     mean over time; `phases`: the same of each phase, with core voltage (V), temperature
     of the chip (C), time of GPU and host (s) and energy by component (J); `kernels`: of
     one launch of each kernel, time (s), energy (J beyond idle and leakage) and
-    utilization (share of each unit's peak).
+    utilization (share of each unit's peak). `feasible`: whether the board has the
+    clocks that were asked for and can keep its power limit; if not, the numbers are
+    those of the clock asked for (at most the highest), or of the lowest one.
     """
 
     time: Float[Array, ""]  # s
@@ -64,6 +67,21 @@ class Estimate(eqx.Module):
     sm_clock: Float[Array, ""]  # Hz, mean over time
     phases: PhaseEstimate
     kernels: KernelEstimate
+
+    @property
+    def feasible(self) -> Bool[Array, "*points"]:
+        """Whether all phases are."""
+        return jnp.all(self.phases.feasible, axis=-1)
+
+    def __repr__(self) -> str:
+        one = isinstance(self.time, Array) and not self.time.ndim
+        if not one or isinstance(self.time, Tracer):
+            return super().__repr__()
+        return (
+            f"Estimate(time={self.time:.4g} s, energy={self.energy:.4g} J, "
+            f"power={self.power:.4g} W, sm_clock={self.sm_clock:.4g} Hz, "
+            f"feasible={bool(self.feasible)})"
+        )
 
     @property
     def energy_by_unit(self) -> dict[str, Float[Array, ""]]:

@@ -16,7 +16,7 @@ from ...plans import (
     training_of,
 )
 from ...workload import Listing
-from ...workload.models import Model, Request, load_model
+from ...workload.models import Model, Request, assumed_model, load_model
 from ...workload.models._request import NAMES as INPUTS
 from ...workload.models._shared.encoder import Encoder
 from ...workload.models._shared.language_model import LanguageModel
@@ -131,7 +131,7 @@ def modelled_work(
     about["dispatch"] = dispatch_of(listings[:1] if step else listings)
     assumed = {x: about[x] for x in names if given[x] is None}
     assumed = {x: value for x, value in assumed.items() if value is not None}
-    assumed |= _also_assumed(model, request, given)
+    assumed = assumed_model(name) | assumed | _also_assumed(model, request, given)
     warnings = [
         *_memory.too_large(model.name, memory, card, larger),
         *model.notes,
@@ -160,7 +160,7 @@ def _names(request: Request, given: Mapping[str, Any]) -> tuple[str, ...]:
     train = request.phase == "train"
     return (
         *REQUEST,
-        *(x for x in TRAINING if train and (x not in PARTLY or given[x])),
+        *(x for x in TRAINING if train and (x not in PARTLY or getattr(request, x))),
         *(("routing",) if request.routing else ()),
         *(SPECULATION if request.speculative else ()),
         *(name for name in INPUTS if getattr(request, name) is not None),
@@ -185,7 +185,8 @@ def _also_assumed(
     """What the model's own files decided."""
     found: dict[str, Any] = {}
     if isinstance(model, LanguageModel) and given["dtype"] is None:
-        said = "; ".join(model.checkpoint.said)
+        stored = request.dtype == model.stored_dtype
+        said = "; ".join(model.checkpoint.said) if stored else ""
         found |= {"checkpoint": said} if said else {}
     if request.phase == "train" and isinstance(model, TrainedModel):
         further = model.further_layers

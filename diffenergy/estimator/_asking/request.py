@@ -5,7 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ...corrections import NEAR, CorrectionsFile, Trust, prior_file, read_corrections
+from ...dtypes import canonical
 from ...hardware import GpuCard, read_gpu, with_fields
+from ...hardware._files import new_doubts
 from ...imports import ImportResult
 from ...plans import Host, Plan, host_of, read_plan
 from ...workload import Listing
@@ -35,8 +37,8 @@ class Asked:
     mem_clock: Sequence[float] | None = None  # Hz
     power_limit: Sequence[float] | None = None  # W
     temperature: int | float | None = None  # C
-    changes: Mapping[str, float] | None = None
-    """Fields of the GPU, SI."""
+    changes: Mapping[str, int | float | str] | None = None
+    """Fields of the GPU, SI; its process and memory."""
     corrections: str | None = None
     """File, "none", or the shipped ones."""
     detail: bool = False
@@ -71,8 +73,9 @@ def prepare(
         gpu: name or file [h100-sxm].
         **request: the fields of `Asked`, and batch, input_len, output_len, phase,
             dtype, kv_dtype, attention, stack, dispatch, accumulation, checkpointing,
-            lora, frozen_layers, routing, speculative, accept, draft_tokens, images,
-            image_tokens, steps, guidance; None where not asked for.
+            lora, lora_layers, frozen_layers, routing, speculative, accept,
+            draft_tokens, images, image_tokens, steps, guidance; None where not asked
+            for.
 
     Raises `ValueError` in one sentence for what cannot be, `Infeasible` for what has to
     fit the memory and does not.
@@ -87,7 +90,7 @@ def prepare(
     named = DEFAULT_GPU if gpu is None else gpu
     plain = named if isinstance(named, GpuCard) else read_gpu(named)
     card, host = _connected(plain, plan, asked, trains)
-    assumed = {"gpu": plain.name} if gpu is None else {}
+    assumed = {"gpu": plain.name} if gpu is None or plain.is_assumed else {}
     assumed |= {"topology": host.name} if host and not asked.topology else {}
     points, taken = settings(
         card, asked.sm_clock, asked.mem_clock, asked.power_limit, asked.temperature
@@ -114,8 +117,17 @@ def prepare(
         **{x: work.about[x] for x in (*REQUEST, *ANSWERED) if x in work.about},
         "assumed": assumed | work.assumed | taken,
     }
+    laws = [x for x in file.forecasts(card) if plan or x.constant != "energy_link"]
+    if laws:
+        about["forecast"] = [law._asdict() for law in laws]
     listings = [complete(listing) for listing in work.listings]
     warnings = [*work.warnings, *lacking(listings, card), *unusual(points, card)]
+    warnings += [law.warning for law in laws if law.warning] + new_doubts(card)
+    if made := card.generation.taken_for:
+        warnings.append(
+            f"`architecture` {card.architecture} is in no table of generations: hosts "
+            f"and links are taken to be those of {made}."
+        )
     trust = _trust(file, card, points, work, listings, asked, plan)
     return Task(
         card, file, points, listings, about, trust, warnings, work.memory, asked.detail,
@@ -134,7 +146,8 @@ def _given(request: Mapping[str, Any]) -> dict[str, Any]:
             )
     given = dict.fromkeys(known) | dict(request)
     switches = ("checkpointing", "guidance")
-    return given | {name: given[name] or None for name in switches}
+    given |= {name: given[name] or None for name in switches}
+    return given | {name: canonical(given[name]) for name in ("dtype", "kv_dtype")}
 
 
 def _plan(asked: Asked, trains: bool) -> Plan | None:
@@ -218,7 +231,7 @@ def _trust(
     train = work.about["phase"] in ("train", "backward", "optimizer")
     several = plan is not None and plan.gpus > 1 and not train
     like = card.corrections  # the bundled GPU that it should be, number by number
-    changed = like is not None and card.values != read_gpu(like).values
+    changed = like is not None and not card.alike(read_gpu(like))
     new = bool(asked.changes) or changed or several
     inside = {kernel["op"] for listing in listings for kernel in listing.kernels}
     if train:  # steps of decoders were fitted whole, of mixtures by too few programs

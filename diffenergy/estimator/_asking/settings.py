@@ -124,7 +124,8 @@ def _check_range(
 def _slip(value: float, word: str, ends: tuple[float, float]) -> str:
     """The unit that makes a clock (Hz) or a limit (W) one that the board accepts, and
     what to give; "" where there is none."""
-    scales = {"W": {"mW": 1e-3, "kW": 1e3}, "MHz": {"MHz": 1e6, "GHz": 1e9}}
+    hertz = {"kHz": 1e3, "MHz": 1e6, "GHz": 1e9}
+    scales = {"W": {"mW": 1e-3, "kW": 1e3}, "MHz": hertz}
     for unit, scale in scales[word].items():
         if ends[0] <= value * scale <= ends[1]:
             return f"; if that is {unit}, give {value * scale:g}"

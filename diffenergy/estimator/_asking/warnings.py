@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from ...dtypes import SYNONYMS
+from ...dtypes import canonical
 from ...hardware import GpuCard
 from ...kernels import ops
 from ...workload import Listing
@@ -67,7 +67,7 @@ def weight_types(model: Model, name: str, given: str | None, taken: str) -> list
             f"{model.config.where} states no `torch_dtype`: the weights are taken in "
             f"{taken}; `--dtype` says otherwise."
         ]
-    kept = SYNONYMS.get(stated, stated)
+    kept = canonical(stated)
     if kept in ("fp32", "bf16", "fp16") and element_bytes(kept) != element_bytes(taken):
         return [
             f"{model.config.where} stores the weights in {stated}, but {taken} is "

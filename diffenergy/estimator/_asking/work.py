@@ -21,9 +21,9 @@ REQUEST: Final = (
 )  # fmt: skip
 """What was asked for, in every summary."""
 
-TRAINING: Final = ("accumulation", "checkpointing", "lora", "frozen_layers")
-"""The same of a training step alone; the latter two where they were asked for."""
-PARTLY: Final = ("lora", "frozen_layers")
+PARTLY: Final = ("lora", "lora_layers", "frozen_layers")
+TRAINING: Final = ("accumulation", "checkpointing", *PARTLY)
+"""The same of a training step alone; the latter three where they were asked for."""
 """What leaves a part of a model untrained."""
 SPECULATION: Final = ("speculative", "accept", "draft_tokens")
 OTHERS: Final = (*TRAINING, "routing", *SPECULATION, *INPUTS)
@@ -102,7 +102,7 @@ def listed_work(
         "dtype": first.precision,
         "dispatch": dispatch_of(listings),
     }
-    if train:
+    if about["phase"] == "train":  # in three parts, or in one
         about |= {"accumulation": first.passes, "checkpointing": None}
     notes = [f"{x.name}: {note}" for x in listings for note in x.notes]
     kernels = [kernel for listing in listings for kernel in listing.kernels]

@@ -6,15 +6,15 @@ from collections.abc import Callable
 from typing import Final
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from ...hardware import GpuCard, read_gpu
+from ...hardware._clocks import sm_clocks
 from ...results import Infeasible
-from ...serving._answers.clock_curve import between, spread, steps_of
 from .._problem.problem import Rows, joined
 from .._reading.spec import Fleet, Model
 from .._whole.horizon import Told
-from .points import Points, Replica, replica
+from .points import Points, replica_points
 
 _BATCHES: Final = np.unique(np.round(2 ** np.arange(0, 8.26, 0.25)))
 """Ladder of batches, at most 19 % apart where whole numbers allow it."""
@@ -27,47 +27,38 @@ _PLANS: Final = 2
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """A plan of a model on a GPU type over the clock: `points` of the `replica` at
-    `clocks`, and all `steps` that the board has (Hz)."""
+    """A plan of a model on `tp` GPUs of a type: `points` at all `clocks` that the board
+    has (Hz); `first`: clocks that become rows at once."""
 
     model: int
     pools: list[int]
-    replica: Replica
+    tp: int
     clocks: Float[np.ndarray, " clock"]
     points: Points
-    steps: Float[np.ndarray, " step"]
-
-    @property
-    def tp(self) -> int:
-        """GPUs of a replica."""
-        return self.replica.tp
+    first: Bool[np.ndarray, " clock"]
 
     def rows(self) -> list[Rows]:
-        """Its points in every pool."""
-        return self._rows(self.clocks, self.points)
+        """Its points at the first clocks, in every pool."""
+        return self._rows(self.first)
 
     def between(
         self, needs: Float[np.ndarray, " need"], ttft: float, tpot: float
     ) -> list[Rows]:
-        """Rows at the clocks of the board that carry each of `needs` (requests/s) for
-        the least power by the cubics through the clocks known. Their points are priced,
-        not read off the curve."""
-        rest = np.setdiff1d(self.steps, self.clocks)
-        if not len(rest) or len(self.clocks) < 2:
-            return []
-        rate, *latencies, power, _ = (
-            between(self.clocks, x, np.gradient(x, self.clocks, axis=0), rest)
-            for x in self.points
-        )
-        kept = (latencies[0] <= ttft) & (latencies[1] <= tpot)
-        carried = kept & (rate >= needs[:, None, None])  # need, clock, batch
-        least = np.where(carried, power, np.inf).min(axis=-1)
+        """Rows at other clocks that carry each of `needs` (requests/s) for the least
+        power."""
+        x = self.points
+        kept = (x.ttft <= ttft) & (x.tpot <= tpot) & ~self.first[:, None]
+        carried = kept & (x.rate >= needs[:, None, None])  # need, clock, batch
+        least = np.where(carried, x.power, np.inf).min(axis=-1)
         order = np.argsort(least, axis=-1, kind="stable").T.ravel()  # best of all first
-        chosen = list(dict.fromkeys(order.tolist()))[:_CLOCKS]
-        clocks = np.sort(rest[chosen])
-        return self._rows(clocks, self.replica.points(clocks))
+        rest = [x for x in dict.fromkeys(order.tolist()) if not self.first[x]]
+        chosen = np.zeros(len(self.clocks), bool)
+        chosen[rest[:_CLOCKS]] = True
+        return self._rows(chosen) if chosen.any() else []
 
-    def _rows(self, clocks: np.ndarray, points: Points) -> list[Rows]:
+    def _rows(self, chosen: Bool[np.ndarray, " clock"]) -> list[Rows]:
+        points = Points(*(x[chosen] for x in self.points))
+        clocks = self.clocks[chosen]
         return [_rows(self.model, x, self.tp, clocks, points) for x in self.pools]
 
 
@@ -101,7 +92,10 @@ def price(fleet: Fleet, told: Told, late: Callable[[], bool]) -> Priced:
                     f"`points`; give `{key}`, or a table of points."
                 )
     cards = {gpu: read_gpu(gpu) for gpu in dict.fromkeys(x.gpu for x in fleet.pools)}
-    found = Priced([], [], [])
+    notes = [
+        f"`gpu` {x} is taken as {y.name}." for x, y in cards.items() if y.is_assumed
+    ]
+    found = Priced([], notes, [])
     failed: dict[int, str] = {}
     jobs = [(gpu, model) for gpu in cards for model in range(len(fleet.models))]
     for done, (gpu, model) in enumerate(jobs):
@@ -141,16 +135,16 @@ def _curve(
     """A plan with its points; why it does not run."""
     assert model.model and model.input_len and model.output_len
     lengths = model.input_len, model.output_len, model.dtype
-    steps = steps_of(card)
-    clocks = spread(steps, _CLOCKS)
+    clocks = np.sort(np.asarray(sm_clocks(card), float))
     try:
-        served = replica(model.model, card, tp, _BATCHES, *lengths, size=_CLOCKS)
-        points = served.points(clocks)
+        points = replica_points(model.model, card, tp, clocks, _BATCHES, *lengths)
     except (ValueError, Infeasible) as error:
         return str(error)
     if not np.isfinite(points.rate).any():
         return "its weights and one request do not fit the memory."
-    return Curve(number, pools, served, clocks, points, steps)
+    first = np.zeros(len(clocks), bool)
+    first[np.linspace(0, len(clocks) - 1, _CLOCKS).round().astype(int)] = True
+    return Curve(number, pools, tp, clocks, points, first)
 
 
 def _rows(model: int, pool: int, tp: int, clocks: np.ndarray, points: Points) -> Rows:

@@ -108,7 +108,7 @@ def read_fleet(path: str) -> Fleet:
 
     Raises `ValueError` in one sentence that names table, key, value and remedy.
     """
-    content = _tidy(read_toml(Path(path), "fleet", "fleet.toml"))
+    content = _tidy(read_toml(Path(path), "fleet", ""))
     fleet: Fleet = fitted(content, Fleet, f"{path}: ")
     _check(fleet, path)
     sites = [_beside(path, site, _SERIES) for site in fleet.sites]

@@ -205,7 +205,7 @@ def known_gpu(word: str) -> str | None:
         bare = shorter
     for name in (bare, word):
         try:
-            return read_gpu(name).name if name else None
+            return read_gpu(name, exact=True).name if name else None
         except ValueError:
             continue
     return None

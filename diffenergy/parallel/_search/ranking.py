@@ -22,6 +22,7 @@ from ...plans._pipeline import closed_form
 from ...plans._steps.steps import PARTS
 from ...plans._training import step_fields
 from ...workload._workload import pad_size
+from ...workload.models._shared.memory import element_bytes
 from ...workload.models._shared.trained import Held
 from .maker import BOTH, ENDS, FIRST, LAST, Maker, key_of
 from .pieces import Pieces
@@ -141,7 +142,7 @@ def _state(
     dense, routed = (row @ sizes).tolist()
     layer = float(sizes[ENDS:].sum(axis=1).max())
     table = space.model.vocab * space.model.hidden / plan.tp
-    held = Held.trained_whole(dense + routed, routed, layer)
+    held = Held(dense + routed, routed, layer, layer * element_bytes(values))
     return sum(state_bytes(plan, values, held, table).values())
 
 

@@ -7,25 +7,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...files import read_toml
-from ...hardware import GpuCard
+from ...hardware import GpuCard, read_gpu
 from .._plan import Plan
 from .scheduled import gpus_of
 
 _TOPOLOGIES: Final = Path(__file__).parents[2] / "data" / "topologies"
 _EXAMPLE: Final = "dgx-h100"
-_USUAL: Final = {
-    "a100-sxm-40gb": "dgx-a100",
-    "a100-sxm-80gb": "dgx-a100",
-    "h100-sxm": "dgx-h100",
-    "h200-sxm": "dgx-h100",
-    "b200-sxm": "dgx-b200",
-    "b300": "dgx-b200",
-    "gb200": "gb200-nvl72",
-    "gb300": "gb200-nvl72",
-}
-"""Machine that a GPU is sold in; DGX H200 and B300 have the links of H100 and B200."""
-_PLAIN: Final = 8
-"""GPUs of any other host, on its own links or PCIe (usual servers: 8 boards)."""
 _MOST: Final = 10_000
 """Of a machine."""
 
@@ -88,16 +75,18 @@ class Host:
 
 
 def host_of(card: GpuCard, topology: str | None = None) -> Host:
-    """The host of a GPU: the usual one, or that of a `topology` (bundled name, NAME-N
-    for N of them, what `diffenergy collective` takes, or a .toml file).
+    """The host of a GPU: the `machine` of its file, else that of its generation, or
+    that of a `topology` (bundled name, NAME-N for N of them, what `diffenergy
+    collective` takes, or a .toml file).
 
     Raises `ValueError` for one that is unknown.
     """
     if topology is None:
-        name = _USUAL.get(card.served_as)
-        if name is None:
-            return Host(f"a host of {_PLAIN}", _PLAIN)
-        return dataclasses.replace(_read(name), hosts=None)
+        kin = read_gpu(card.corrections) if card.corrections else card
+        if name := card.machine or kin.machine:
+            return dataclasses.replace(_read(name), hosts=None)
+        made = card.generation
+        return Host(f"a host of {made.gpus}", made.gpus, network=made.network)
     return _read(topology)
 
 

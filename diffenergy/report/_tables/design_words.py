@@ -68,12 +68,14 @@ def design_words(fields: Entry) -> str:
     return ", ".join(words) or "tiles alone"
 
 
-def shown(name: str, value: float) -> str:
-    """A varied number with its unit.
+def shown(name: str, value: float | str) -> str:
+    """A varied number with its unit, or a word.
 
     >>> shown("dram_bandwidth", 3.352e12), shown("num_sms", 132.0)
     ('3.352 TB/s', '132')
     """
+    if isinstance(value, str):
+        return value
     unit = unit_of(name)
     if unit in _PREFIXED:
         return si(value, unit)

@@ -38,11 +38,12 @@ _SHOWN_FIELDS: Final = 4
 def line(result: "SearchResult") -> str:
     """What was searched for, by how much it fell, and the fields."""
     summary, best = result.summary, result.best
-    goal = first_goal(summary)
+    goal, words = first_goal(summary), summary["best"].get("words", {})
     start, end = (in_unit(goal, summary[x]["objective"]) for x in ("start", "best"))
     return (
         f"{summary['model']} on what grows out of {result.card.name}: "
-        f"{goal} {start} -> {end}, {design_words(best.fields)}, {summary['grade']}"
+        f"{goal} {start} -> {end}, {design_words(words | best.fields)}, "
+        f"{summary['grade']}"
     )
 
 
@@ -54,12 +55,15 @@ def parts(result: "SearchResult") -> list[Any]:
         times = f"{member['weight']:g} x " if "weight" in member else ""
         found += [assumed_line(member), times + title_line(member)]
     found.append(_totals(summary))
+    if "choices" in summary:
+        found.append(_choices(summary))
     if summary["limits"]:
         found.append(_limits(summary))
     numbers = [name for name in summary["vary"] if name != TILES]
     if numbers:
         found.append(_fields(summary, numbers))
-    found += [*_tiles(summary), *active_lines(summary), _elasticities(summary)]
+    found += [*_tiles(summary), *active_lines(summary)]
+    found += [_elasticities(summary)] if summary["sensitivities"] else []
     if summary["pareto"]:
         found.append(_front(summary, numbers[:_SHOWN_FIELDS]))
     return [*found, effort_line(summary), grade_line(summary), BOARD_ONLY]
@@ -121,6 +125,19 @@ def _totals(summary: Entry) -> "Table":
     base = {**summary["start"], "name": "base", "change": 0.0}
     best = {**summary["best"], "name": "best", "change": fallen}
     return table(columns, (base, best))
+
+
+def _choices(summary: Entry) -> "Table":
+    """The best design of each process and memory."""
+    names = [*summary["choices"][0]["words"]]
+    columns = [
+        *((name, lambda x, name=name: x["words"][name]) for name in names),
+        ("time", "time_s", "s"),
+        ("energy", "energy_j", "J"),
+        ("power", "avg_power_w", "{:.1f} W"),
+        ("area", "area_mm2", "{:.0f} mm2"),
+    ]
+    return table(columns, summary["choices"], left=len(names))
 
 
 def _limits(summary: Entry) -> "Table":

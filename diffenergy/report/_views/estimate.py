@@ -162,6 +162,7 @@ def title_line(summary: Entry) -> str:
     """What was estimated, in one line."""
     times, step = summary.get("accumulation") or 1, is_step(summary)
     tokens, frozen = summary.get("image_tokens"), summary.get("frozen_layers")
+    where = " on attention" if summary.get("lora_layers") == "attention" else ""
     words = [
         summary["phase"] or "kernel listing",
         None if step or not summary["batch"] else f"batch {summary['batch']}",
@@ -171,7 +172,7 @@ def title_line(summary: Entry) -> str:
         f"{summary['output_len']} out" if summary["output_len"] else None,
         f"{plain(times)} micro-batches" if times > 1 else None,
         "checkpointing" if summary.get("checkpointing") else None,
-        f"LoRA of rank {summary['lora']}" if summary.get("lora") else None,
+        f"LoRA of rank {summary['lora']}{where}" if summary.get("lora") else None,
         f"{frozen} layer{'s' * (frozen > 1)} frozen" if frozen else None,
         f"{summary['steps']} steps" if summary.get("steps") else None,
         "guidance" if summary.get("guidance") else None,

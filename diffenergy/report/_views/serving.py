@@ -94,6 +94,8 @@ def rates(s: Entry) -> list[tuple[str, str]]:
         ("limited by", s["limited_by"]),
         ("KV cache used", percent(s["kv_cache_usage"])),
     ]
+    if s["skipped_requests"]:
+        rows.append(("left out, too long", f"{s['skipped_requests']:,}"))
     if s["preemptions"]:
         rows.append(("preemptions", f"{s['preemptions']}"))
     if s["goodput_per_s"] is not None:

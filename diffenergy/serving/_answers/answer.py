@@ -20,6 +20,9 @@ from .json_keys import LatencyJson, ServeJson, StepPartsJson
 _LATENCIES: Final = ("ttft_s", "tpot_s", "itl_s", "e2e_latency_s")
 _NORMAL: Final = 1.645
 """Standard deviations between the median and the 95th percentile."""
+_NONE: Final = 1e-12
+"""Mean number of requests below which there are none: the sum of a server's state
+probabilities is rounded at about this size."""
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -57,21 +60,21 @@ class ServingResult(Result):
         return self.summary["avg_power_w"]
 
 
-def check_power(found: Deployment, costs: StepCosts):
-    """Raises `Infeasible` where the power limit cannot be kept."""
-    if not bool(costs.feasible):
-        limit = math.ceil(float(costs.least_power) / found.card.values["cap_fraction"])
+def check_power(found: Deployment, lowest: float, feasible: bool):
+    """Raises `Infeasible` where the power limit cannot be kept; `lowest`: power of a
+    GPU at its lowest clock, W."""
+    if not feasible:
+        limit = math.ceil(lowest / found.card.values["cap_fraction"])
         raise Infeasible(
             f"`power_limit` cannot be kept: at its lowest clock the GPU draws "
-            f"{float(costs.least_power):.1f} W here; the least limit that can is "
-            f"{limit} W.",
+            f"{lowest:.1f} W here; the least limit that can is {limit} W.",
             power_limit=float(limit),
         )
 
 
-def check(found: Deployment, costs: StepCosts, figures: Steady):
+def check(found: Deployment, figures: Steady):
     """Raises `Infeasible` where a limit cannot be kept: of power, or what is served."""
-    check_power(found, costs)
+    check_power(found, float(figures.lowest), bool(figures.feasible))
     most = saturation(found, figures)
     rate = found.load.rate
     if rate is not None and float(figures.load) >= 1:
@@ -103,6 +106,7 @@ def told(found: Deployment, figures: Steady) -> dict[str, Any]:
     tokens = load.output.mean + load.input.mean + load.cached
     return completed(found, found.slots, {
         "mode": found.mode,
+        "skipped_requests": None,
         "request_rate_per_s": load.rate,
         "request_throughput_per_s": requests,
         "output_token_throughput_per_s": made,
@@ -110,16 +114,23 @@ def told(found: Deployment, figures: Steady) -> dict[str, Any]:
         "saturation_request_rate_per_s": saturation(found, figures),
         "limited_by": _limit(found, found.slots),
         "running_requests": n * float(figures.running),
-        "waiting_requests": finite(n * float(figures.waiting)),
+        "waiting_requests": finite(_count(n * float(figures.waiting))),
         "kv_cache_usage": float(figures.running) * kept / pool,
         **dict(zip(_LATENCIES, each, strict=True)),
         "step_s": step_told(figures.step, figures.decode, parts, figures.prefill),
         "preemptions": None,
+        "peak_step_power_w": None,
         "prefill_tokens_per_step": float(figures.entering) * load.input.mean,
         "steps_with_prefill_share": float(figures.mixed),
+        "sm_clock_mhz": float(figures.clock) / MHz,
         "avg_power_w": found.plan.gpus * float(figures.power),
         "goodput_per_s": good if limited else None,
     })  # fmt: skip
+
+
+def _count(requests: float) -> float:
+    """A mean number of requests; 0 below `_NONE`."""
+    return 0.0 if requests < _NONE else requests
 
 
 def completed(found: Deployment, slots: float, given: dict[str, Any]) -> dict[str, Any]:

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...compiling import compiler_options
+from ...hardware._clocks import sm_clocks
 from .._deployment import Deployment
 from .._steady.figures import LEVELS
 from .._step.table import StepCosts
-from .clock_curve import spread, steps_of
 
 _RATES: Final = 48
 _CLOCKS: Final = 6
@@ -54,20 +54,26 @@ def curves(found: Deployment, costs: StepCosts) -> Curves:
         return share * top, pair(x.ttft), pair(x.tpot), top
 
     shares = jnp.linspace(0.02, _FULL, _RATES)
-    rates, ttft, tpot, top = jax.jit(jax.vmap(by_rate), compiler_options=options)(
+    rates, ttft, tpot, most = jax.jit(jax.vmap(by_rate), compiler_options=options)(
         shares
     )
-    clocks = spread(steps_of(found.card), _CLOCKS)
+    steps = np.sort(np.asarray(sm_clocks(found.card), float))
+    clocks = steps[
+        np.unique(np.linspace(0, len(steps) - 1, _CLOCKS).round().astype(int))
+    ]
     batches = np.unique(np.round(np.geomspace(1, found.slots, _BATCHES)))
 
+    top = jnp.asarray(clocks[-1])
+    all_clocks = found.costs(point=eqx.tree_at(lambda x: x.sm_clock, found.point, top))
+
     def by_clock(clock: Any) -> Any:
-        point = eqx.tree_at(lambda x: x.sm_clock, found.point, clock)
-        own = found.costs(point=point, differentiable=False)
-        each = jax.vmap(lambda b: full.steady(own, max_batch=b).energy)
-        return found.plan.tp * each(jnp.asarray(batches))
+        def one(batch: Any) -> Any:
+            return full.steady(all_clocks, max_batch=batch, sm_clock=clock).energy
+
+        return found.plan.tp * jax.vmap(one)(jnp.asarray(batches))
 
     energy = jax.jit(lambda x: jax.lax.map(by_clock, x), compiler_options=options)
     return Curves(
-        np.asarray(rates), np.asarray(ttft), np.asarray(tpot), float(top[0]), clocks,
+        np.asarray(rates), np.asarray(ttft), np.asarray(tpot), float(most[0]), clocks,
         batches, np.asarray(energy(jnp.asarray(clocks))),
     )  # fmt: skip

@@ -56,6 +56,9 @@ class ServeJson(TypedDict):
     schedule: Annotated[str, "how prompts enter steps"]
     chunk_tokens: Annotated[float, "tokens", "of prompts in a step, at most"]
     sm_clock_set_mhz: Annotated[float, "MHz", "asked for"]
+    sm_clock_mhz: Annotated[
+        float, "MHz", "mean over steps; below the requested clock under a power limit"
+    ]
     power_limit_w: Annotated[float, "W", "of a board"]
     max_batch: Annotated[float | None, "requests that may run at once"]
     concurrency: Annotated[float | None, "requests in flight, where that is the load"]
@@ -63,6 +66,9 @@ class ServeJson(TypedDict):
     output_len: Annotated[str | float, "tokens", "made, or their distribution"]
     cached_len: Annotated[float, "tokens", "of a prompt that are cached"]
     mode: Annotated[str, "`saturated`, `closed`, `open` or `trace`"]
+    skipped_requests: Annotated[
+        int | None, "of a trace: left out, longer than the model's positions"
+    ]
     request_rate_per_s: Annotated[
         float | None, "1/s", "offered; null unless `open` or `trace`"
     ]
@@ -101,6 +107,9 @@ class ServeJson(TypedDict):
     steps_with_prefill_share: Annotated[float, "share of steps that read prompts"]
     avg_power_w: Annotated[float, "W", "of all boards"]
     avg_power_per_gpu_w: Annotated[float, "W", "of a board"]
+    peak_step_power_w: Annotated[
+        float | None, "W", "of a board, in the step of a trace that draws most"
+    ]
     energy_j_per_output_token: Annotated[float, "J", "of a token made"]
     energy_j_per_token: Annotated[float, "J", "of a token read or made"]
     energy_j_per_request: Annotated[float, "J", "of a request"]

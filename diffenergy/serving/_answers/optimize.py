@@ -1,38 +1,31 @@
 """The clock and the batch limit of least energy, or most throughput, that keep limits
 of latencies.
 
-Batch limits are enumerated. The clock moves continuously: at a few clocks of the board
-all figures and their derivatives by the clock are known, and between them the cubics
-that have both; the clocks of the board that are best on these curves are looked at
-next, and so on until none is better. Every pair is a point of one mapped program, whose
-table of steps reaches up to the largest batch; what is answered keeps the limits by the
-finer table of its own.
+One table of steps, up to the requested clock and the largest batch, answers every clock
+of the board with every batch limit. The best of them is priced by a table of its own,
+which has its clock exactly and batches around its limit; where it does not keep the
+limits by that one, the next best is taken.
 """
 
 import dataclasses
-import functools
 import math
-from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array, lax
 from jaxtyping import Bool, Float
 
-from ...hardware import OperatingPoint
+from ...hardware._clocks import sm_clocks
 from ...results import Infeasible
 from .._deployment import Deployment
 from .._load import Load
-from .._steady.figures import LEVELS, Steady
-from .clock_curve import between, looker, spread, steps_of
-from .solve import priced, solved
+from .._steady.figures import LEVELS, Asked, Mode, Steady, steady
+from .._steady.server import Server
+from .solve import run_kept, solved
 
-_CLOCKS: Final = 8
-"""Clocks that are looked at in a round."""
-_ROUNDS: Final = 3
-"""Most rounds after the first."""
 _BATCHES: Final = 24
 _FULLEST: Final = 0.95
 """Share of the saturation that an open loop may have: beyond it the queue of hours
@@ -53,63 +46,47 @@ class _Figures(NamedTuple):
     load: Any
 
 
-class _Tried(NamedTuple):
-    """Clocks (rising, Hz) that were looked at: `_Figures` on the last axis and their
-    derivatives by the clock, and whether the power limit is kept."""
+class _Grid(NamedTuple):
+    """`figures` at rising `clocks` (Hz) with each batch limit [clock, limit], and
+    whether the power limit is kept."""
 
     clocks: Float[np.ndarray, " clock"]
-    values: Float[np.ndarray, "clock limit figure"]
-    slopes: Float[np.ndarray, "clock limit figure"]
-    feasible: Bool[np.ndarray, " clock"]
-
-    @property
-    def figures(self) -> _Figures:
-        """By name [clock, limit]."""
-        return _Figures(*np.moveaxis(self.values, -1, 0))
+    figures: _Figures
+    feasible: Bool[np.ndarray, "clock limit"]
 
     def stable(self, load: Load) -> Bool[np.ndarray, "clock limit"]:
         """Where the power limit is kept, and the rate with room to spare."""
         calm = (self.figures.load <= _FULLEST) | (load.rate is None)
-        return calm & self.feasible[:, None]
+        return calm & self.feasible
 
 
 def best(found: Deployment, objective: str) -> tuple[Deployment, dict[str, Any]]:
-    """The deployment at the best point, and what is told of it.
+    """The deployment at the best point, and its clock and batch limit as JSON.
 
     Raises `Infeasible` with what can be reached if no point keeps the limits.
     """
-    given = found.setting.sm_clock
-    steps = steps_of(found.card)
-    steps = steps[steps <= given]
+    requested = found.setting.sm_clock
+    clocks = np.sort(np.asarray(sm_clocks(found.card), float))
+    clocks = clocks[clocks <= requested]
     if "sm_clock_mhz" not in found.assumed:
-        steps = np.array([given])
+        clocks = np.array([requested])
     limits = _limits(found)
-    look = _looker(found, limits, min(_CLOCKS, len(steps)))
-    scores = functools.partial(_scores, found.load, objective)
-    tried = look(spread(steps, _CLOCKS))
-    for _ in range(_ROUNDS):
-        rest = np.setdiff1d(steps, tried.clocks)
-        if not len(rest):
-            break
-        before = scores(tried).min()
-        promising = scores(_curves(tried, rest)).min(axis=1)
-        next_ = np.sort(rest[np.argsort(promising, kind="stable")[:_CLOCKS]])
-        tried = _together(tried, look(next_))
-        if scores(tried).min() >= before:
-            break
+    grid = _grid(found, clocks, limits)
+    scores = _scores(found.load, objective, grid)
     while True:
-        here = scores(tried)
         # of equals the higher clock
-        row = len(here) - 1 - int(here.min(axis=1)[::-1].argmin())
-        column = int(here[row].argmin())
-        if here[row, column] >= _FAR:
-            _refuse(found.load, tried)
-        clock, limit = float(tried.clocks[row]), float(limits[column])
+        row = len(clocks) - 1 - int(scores.min(axis=1)[::-1].argmin())
+        column = int(scores[row].argmin())
+        if scores[row, column] >= _FAR:
+            _refuse(found.load, grid)
+        clock, limit = float(clocks[row]), float(limits[column])
         better = _at(found, clock, limit)
-        own = np.array(_figures(solved(better, priced(better))), float)
-        tried.values[row, column] = own  # as it is answered
-        alone = tried._replace(values=own[None, None], feasible=tried.feasible[[row]])
-        if scores(alone)[0, 0] < _FAR:
+        own = solved(better, better.costs())
+        for values, value in zip(grid.figures, _figures(own), strict=True):
+            values[row, column] = value  # as it is answered
+        grid.feasible[row, column] = own.feasible
+        scores[row, column] = _scores(found.load, objective, grid)[row, column]
+        if scores[row, column] < _FAR:
             break
     told = {"objective": objective, "sm_clock_mhz": clock / 1e6, "max_batch": limit}
     return better, {"optimized": told}
@@ -135,60 +112,67 @@ def _limits(found: Deployment) -> np.ndarray:
     return np.unique(np.round(np.geomspace(1, top, _BATCHES)))
 
 
-def _looker(
-    found: Deployment, limits: np.ndarray, size: int
-) -> Callable[[np.ndarray], _Tried]:
-    """What looks at clocks, at most `size` of them, with every limit."""
+class _Question(eqx.Module):
+    """One replica, its load, and the clocks (Hz) and batch limits to be looked at."""
 
-    def figures(clock: jax.Array) -> tuple[jax.Array, jax.Array]:
-        point: OperatingPoint = eqx.tree_at(lambda x: x.sm_clock, found.point, clock)
-        costs = found.costs(point=point)
-
-        def one(limit: jax.Array) -> jax.Array:
-            return jnp.stack(_figures(found.steady(costs, max_batch=limit)))
-
-        return jax.vmap(one)(jnp.asarray(limits)), costs.feasible
-
-    look = looker(figures, size)
-    return lambda clocks: _Tried(clocks, *look(clocks))
+    server: Server
+    load: Asked
+    clocks: Float[Array, " clock"]
+    limits: Float[Array, " limit"]
+    mode: Mode = eqx.field(static=True)
+    states: int = eqx.field(static=True)
 
 
-def _together(a: _Tried, b: _Tried) -> _Tried:
-    order = np.argsort(np.append(a.clocks, b.clocks))
-    return _Tried(*(np.concatenate(x)[order] for x in zip(a, b, strict=True)))
+def figures_on_grid(question: _Question) -> tuple[_Figures, Array]:
+    """Figures [clock, limit], and whether the power limit is kept."""
+    q = question
+
+    def one(clock: Array, limit: Array) -> tuple[_Figures, Array]:
+        server = eqx.tree_at(lambda x: x.sm_clock, q.server, clock)
+        slots = jnp.clip(jnp.minimum(limit, server.fits), 1.0)
+        x = steady(server, q.load._replace(slots=slots), q.mode, q.states)
+        return _figures(x), x.feasible
+
+    return lax.map(lambda f: jax.vmap(lambda n: one(f, n))(q.limits), q.clocks)
 
 
-def _curves(tried: _Tried, clocks: np.ndarray) -> _Tried:
-    """Other clocks as they are on the curves."""
-    values = between(tried.clocks, tried.values, tried.slopes, clocks)
-    kept = np.full(len(clocks), tried.feasible.all())
-    return _Tried(clocks, values, np.zeros_like(values), kept)
+def _grid(found: Deployment, clocks: np.ndarray, limits: np.ndarray) -> _Grid:
+    """Figures of all clocks with all limits, by one kept program."""
+    server = found.server(found.costs())
+    number = 1 << (len(clocks) - 1).bit_length()  # boards share a program
+    padded = jnp.asarray(np.resize(clocks, number))
+    at = (found.asked(), padded, jnp.asarray(limits), found.mode, found.states)
+    figures, feasible = jax.tree.map(
+        lambda x: np.array(x[: len(clocks)]),
+        run_kept(figures_on_grid, (_Question(server, *at),)),
+    )
+    return _Grid(clocks, figures, feasible)
 
 
-def _scores(load: Load, objective: str, tried: _Tried) -> Float[np.ndarray, "c l"]:
+def _scores(load: Load, objective: str, grid: _Grid) -> Float[np.ndarray, "c l"]:
     """What is to be least: of points that keep the limits the objective, of others
     how far they are from them, beyond `_FAR`."""
-    x = tried.figures
+    x = grid.figures
     value = -x.flow if objective == "throughput" else x.energy
     over = np.ones_like(value)
     for figure, limit in ((x.ttft, load.slo_ttft), (x.tpot, load.slo_tpot)):
         if limit is not None:
             over = np.fmax(over, np.where(np.isnan(figure), np.inf, figure / limit))
-    stable = tried.stable(load)
+    stable = grid.stable(load)
     kept = stable & (over <= 1) & np.isfinite(value)
     return np.where(kept, value, np.where(stable, _FAR * over, np.inf))
 
 
-def _refuse(load: Load, tried: _Tried):
+def _refuse(load: Load, grid: _Grid):
     """Raises `Infeasible` with what can be had."""
-    stable = tried.stable(load)
+    stable = grid.stable(load)
     if not stable.any():
         raise Infeasible(
             f"`optimize`: no clock and batch limit sustain the rate at "
             f"{100 * _FULLEST:g} % of saturation; give a lower `rate` or more GPUs."
         )
-    x = tried.figures
-    asked = [
+    x = grid.figures
+    reachable = [
         (name, float(np.nanmin(figure[stable])), limit)
         for name, figure, limit in (
             ("slo_ttft", x.ttft, load.slo_ttft),
@@ -196,7 +180,7 @@ def _refuse(load: Load, tried: _Tried):
         )
         if limit is not None
     ]
-    name, reached, limit = max(asked, key=lambda x: x[1] / x[2])
+    name, reached, limit = max(reachable, key=lambda x: x[1] / x[2])
     both = "" if reached > limit else ", but not together with the other limit"
     raise Infeasible(
         f"`{name}` is {1e3 * limit:g} ms, which no clock and batch limit keep; the "

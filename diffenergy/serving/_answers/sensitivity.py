@@ -68,8 +68,15 @@ def sensitivities(
             )
 
         gpu = own("gpu")
-        costs = found.costs(gpu, own("point"))
-        figures = found.steady(costs, gpu=gpu, traffic=own("traffic"), **new("load"))
+        point = own("point")
+        figures = found.steady(
+            found.costs(gpu, point),
+            sm_clock=point.sm_clock,
+            power_limit=point.power_cap,
+            gpu=gpu,
+            traffic=own("traffic"),
+            **new("load"),
+        )
         energy = found.plan.tp * figures.energy
         return jnp.stack([energy, figures.tpot.mean, figures.ttft.mean])
 

@@ -14,7 +14,6 @@ import numpy as np
 from jax import Array
 
 from ...hardware import read_gpu
-from .._answers.solve import priced
 from .._deploy import deploy
 from .._deployment import Deployment
 from .._engine import SAMPLING, constants, engine_from
@@ -82,7 +81,7 @@ def served(rows: Sequence[ServedRow], progress: Any = None) -> Served:
     for number, members in enumerate(groups.values()):
         if progress is not None:
             progress(number + 1, len(groups))
-        tables.append(priced(_covering([found for _, found in members])))
+        tables.append(_covering([found for _, found in members]).costs())
         for row, found in members:
             columns.append(_columns(row, found, number))
             order.append(row)
@@ -136,6 +135,8 @@ def _columns(row: ServedRow, found: Deployment, table: int) -> dict[str, Any]:
         "tdp": values["tdp"],
         "bandwidth": values["dram_bandwidth"],
         "kinds": jnp.asarray([float(found.sampling == x) for x in SAMPLING]),
+        "sm_clock": found.point.sm_clock,
+        "cap": found.point.power_cap * found.gpu.cap_fraction,
         "slots": max(slots, 1.0),
         "clients": max(clients, 1.0),
         "phi": 0.0 if load.waves is None else 1 / load.waves,
@@ -155,7 +156,8 @@ def _predicted(
         board = (row["layers"], row["tdp"], row["bandwidth"])
         engine = engine_from(values, row["kinds"], *board)
         place = (row["memory"], row["traffic"], row["vocab"], row["chunk"])
-        server = Server(costs, engine, *place, row["first"])
+        where = (row["first"], row["sm_clock"], row["cap"])
+        server = Server(costs, engine, *place, *where)
         load = asked(row["slots"], row["clients"], phi=row["phi"])
         found = steady(server, load, "closed")
         power = found.power * row["gpus"]

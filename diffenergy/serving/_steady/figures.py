@@ -13,13 +13,14 @@ import numpy as np
 from jax import Array
 
 from .._lengths import TAIL
+from .first_token import first_token
 from .queue import birth_death
 from .server import Running, Server, running
+from .skewed import Skewed
 from .spread import (
     LEVELS,
     Atoms,
     coarse,
-    exponential_tail,
     gaps,
     normal_tail,
     stepped,
@@ -47,7 +48,8 @@ class Steady(NamedTuple):
     second that all slots make; `power`: W; `energy`: J a token made; `step`: the mean
     one, s; `decode`, `parts`, `sampling`, `host`, `prefill`: of it, s; `entering`:
     prompts a step; `mixed`: share of steps with a prompt; `load`: of an open loop, rate
-    over what can be served.
+    over what can be served. `clock`: of the mean step, Hz; `lowest`: highest power of a
+    step at the lowest clock, W; `feasible`: whether the power limit is kept.
     """
 
     flow: Array
@@ -65,6 +67,9 @@ class Steady(NamedTuple):
     prefill: Array
     entering: Array
     mixed: Array
+    clock: Array
+    lowest: Array
+    feasible: Array
     ttft: Latency
     tpot: Latency
     itl: Latency
@@ -128,23 +133,27 @@ def _full(server: Server, load: Asked, closed: bool) -> Steady:
         stages = jnp.sqrt(jnp.maximum(waiting, 1.0))
         wait = _about(mean, normal_tail(mean, mean / stages)) * (1 - load.phi / 2)
         first = together(coarse(first), Atoms(wait, jnp.asarray(TAIL)))
-    power = busy * at.energy / at.step + (1 - busy) * server.costs.idle
+    power = busy * at.energy / at.step + (1 - busy) * server.idle
     return _figures(
         server, load, at, first,
+        ttft=_latency(first, load.ttft_limit),
         flow=busy * at.flow,
         running=busy * at.decoding,
         waiting=waiting,
         load=jnp.ones_like(at.flow),
         power=power,
+        lowest=at.lowest,
+        feasible=at.feasible,
         mixed=-jnp.expm1(-at.entries),
+        tokens=tpot,
         tpot=_latency(tpot, load.tpot_limit, at.step),
         itl=_latency(own, jnp.inf),
     )  # fmt: skip
 
 
-def _gaps(at: Running) -> Atoms:
+def _gaps(at: Running, crowding: Array | float = 0.0) -> Atoms:
     """Gaps between two tokens with so many requests."""
-    return gaps(at.decode, at.added / at.pieces, at.entries, at.mixing)
+    return gaps(at.decode, at.added / at.pieces, at.entries, at.mixing, crowding)
 
 
 def _first(server: Server, at: Running, phi: Array | float = 0.0) -> Atoms:
@@ -186,62 +195,72 @@ def _open(server: Server, load: Asked, states: int) -> Steady:
 
     seen = jnp.sum(busy * each.decoding)
     made = jnp.sum(busy * each.flow)
-    power = jnp.sum(busy * each.energy / each.step) + p[0] * server.costs.idle
+    power = jnp.sum(busy * each.energy / each.step) + p[0] * server.idle
     tokens = busy * each.flow / made
     tpot = Atoms(each.step, tokens)
     typical = jax.tree.map(over, each)
-    arriving = jax.tree.map(lambda x: jnp.tensordot(_arrivals(p, after), x, 1), each)
-    first = coarse(_first(server, arriving))
-    # who has to wait does so for a time that is exponential (a geometric number ahead)
-    mean = 1 / (found.drain * (1 - jnp.minimum(found.load, 1 - 1e-9)))
-    first = together(
-        first,
-        Atoms(
-            jnp.append(exponential_tail(mean), 0.0),
-            jnp.append(found.taken * jnp.asarray(TAIL), 1 - found.taken),
-        ),
-    )
+    finds = p.at[-1].add(after)  # an arriving request finds those of any time
+    wait = _waiting(server) / (found.drain * (1 - jnp.minimum(found.load, 1 - 1e-9)))
+    reading = first_token(server, load.rate, each, finds)
+    reading = reading._replace(mean=reading.mean + server.engine.request)
+    # who has to wait for a slot does so for a time that is exponential (a geometric
+    # number ahead)
+    first = Skewed(reading, found.taken, wait)
     levels = (np.arange(_STATES) + 0.5) / _STATES
     places = jnp.searchsorted(jnp.cumsum(tokens), jnp.asarray(levels))
     # strata of every state do not depend on the rate: a map over rates shares them
-    own = jax.vmap(lambda at: stepped(_gaps(at)))(each)
+    crowding = _crowding(server, each)
+    own = jax.vmap(lambda *at: stepped(_gaps(*at)))(each, crowding)
     own = jax.tree.map(lambda x: x[jnp.minimum(places, states - 1)], own)
     own = Atoms(own.values.ravel(), own.weights.ravel() / _STATES)
     mean = seen / made
     return _figures(
-        server, load, typical, first,
+        server, load, typical, first.atoms,
+        ttft=Latency(first.mean, first.quantiles(), first.below(load.ttft_limit)),
         flow=made,
         running=seen,
-        waiting=found.waiting,
+        waiting=_waiting(server) * found.waiting,
         load=found.load,
         power=power,
+        lowest=jnp.max(each.lowest),
+        feasible=jnp.all(each.feasible),
         mixed=over(-jnp.expm1(-each.entries)),
+        tokens=tpot,
         tpot=_latency(tpot, load.tpot_limit, mean),
         itl=_latency(own, jnp.inf, mean),
     )  # fmt: skip
 
 
-def _arrivals(p: Array, after: Array) -> Array:
-    """Numbers of running requests that an arriving one makes: it finds those of any
-    time (PASTA) and is one more."""
-    shifted = p[:-1]
-    return shifted.at[-1].add(p[-1] + after)
+def _crowding(server: Server, at: Running) -> Array:
+    """How much prompts of an open loop meet in a gap, from the share r of the time in
+    which they are read: more come while some are read. Where all of them go first a
+    gap has a busy period of them (Borel and Tanner), else the generation after a long
+    one is long, with a variance of prompts 1 / (1 - r^2) times the mean."""
+    share = at.prefill / at.step
+    return jnp.where(server.first > 0, share, 1 - jnp.sqrt(1 - share**2))
+
+
+def _waiting(server: Server) -> Array:
+    """Wait for a slot over that of exponential outputs: (1 + cv^2) / 2, as of one
+    server (Pollaczek and Khinchine) and in heavy traffic of many."""
+    return server.traffic.spread / 2
 
 
 # --- both
 
-_STEP: Final = ("step", "decode", "parts", "sampling", "host", "prefill", "entering")
+_STEP: Final = (
+    "step", "decode", "parts", "sampling", "host", "prefill", "entering", "clock",
+)  # fmt: skip
 
 
 def _figures(
-    server: Server, given: Asked, at: Running, first: Atoms, **more: Any
+    server: Server, given: Asked, at: Running, first: Atoms, tokens: Atoms, **more: Any
 ) -> Steady:
-    """Figures with the mean step `at` and times to the first token."""
+    """Figures with the mean step `at`, times to the first token and of the others."""
     return Steady(
         saturation=running(server, given.slots).flow,
         energy=more["power"] / more["flow"],
-        ttft=_latency(first, given.ttft_limit),
-        e2e=_end_to_end(server, first, more["tpot"].mean),
+        e2e=_end_to_end(server, first, tokens),
         **{name: getattr(at, name) for name in _STEP},
         **more,
     )
@@ -257,9 +276,10 @@ def _latency(atoms: Atoms, limit: Array | float, mean: Array | None = None) -> L
     return Latency(exact, atoms.quantiles(LEVELS), atoms.below(jnp.asarray(limit)))
 
 
-def _end_to_end(server: Server, first: Atoms, tpot: Array) -> Latency:
-    """First token and all others at the mean time of one."""
+def _end_to_end(server: Server, first: Atoms, tokens: Atoms) -> Latency:
+    """First token and all others, each request at its own mean time of a token."""
     lengths = server.traffic.output * server.traffic.tail
-    rest = jnp.maximum(lengths - 1, 0.0) * tpot
-    both = together(coarse(first), Atoms(rest, jnp.asarray(TAIL)))
-    return _latency(both, jnp.inf)
+    rest = Atoms(jnp.maximum(lengths - 1, 0.0), jnp.asarray(TAIL))
+    rest = coarse(together(rest, coarse(tokens), jnp.multiply))
+    both = coarse(together(coarse(first), rest))
+    return Latency(both.mean, both.between(LEVELS), jnp.ones(()))

@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -11,6 +10,7 @@ from jaxtyping import Float
 
 from .._engine import Engine
 from .._step import cost
+from .._step.power import Governed, governed, power_at
 from .._step.table import StepCosts
 
 
@@ -48,11 +48,13 @@ class Memory(eqx.Module):
 
 class Traffic(eqx.Module):
     """Lengths of requests in tokens: prompts to compute (mean `prompt`, 16 equally
-    likely `nodes` over it) behind `cached` ones, outputs (mean `output`, second moment
-    over its square `spread`, strata `TAIL` over the mean `tail`)."""
+    likely `nodes` over it, strata `TAIL` over it `prompt_tail`) behind `cached` ones,
+    outputs (mean `output`, second moment over its square `spread`, strata `TAIL` over
+    the mean `tail`)."""
 
     prompt: Float[Array, ""]
     nodes: Float[Array, " n"]
+    prompt_tail: Float[Array, " t"]
     cached: Float[Array, ""]
     output: Float[Array, ""]
     spread: Float[Array, ""]
@@ -68,7 +70,8 @@ class Traffic(eqx.Module):
 class Server(eqx.Module):
     """One replica: its costs, engine, memory and traffic. `vocab`: words; `chunk`: most
     tokens of a step; `first`: 1 where prompts run in steps of their own, before
-    decoding, else 0."""
+    decoding, else 0; `sm_clock`: requested clock, Hz; `cap`: power that the limiter of
+    one GPU holds, W."""
 
     costs: StepCosts
     engine: Engine
@@ -77,20 +80,36 @@ class Server(eqx.Module):
     vocab: Float[Array, ""]
     chunk: Float[Array, ""]
     first: Float[Array, ""]
+    sm_clock: Float[Array, ""]
+    cap: Float[Array, ""]
 
     @property
     def fits(self) -> Array:
         """Requests whose tokens fit the memory, at the mean context."""
         return self.memory.pool / self.memory.of_request(self.traffic.context)
 
+    @property
+    def idle(self) -> Array:
+        """Power of one GPU that waits, W."""
+        return power_at(self.costs.clocks, self.costs.idle, self.sm_clock)
+
+    def governed(self, time: Array, energy: Array) -> Governed:
+        """A step of `time` (s) and `energy` (J) at the clocks of the table, held to the
+        power limit."""
+        return governed(self.costs.clocks, time, energy, self.sm_clock, self.cap)
+
 
 class Running(NamedTuple):
-    """The mean step with so many requests in slots.
+    """The mean step with so many requests in slots, at the clocks that the power limit
+    allows.
 
-    `slots` of them, `decoding` ones; `step` s in the mean, of which `decode` s without
-    any prompt (by `parts`: kernels, `sampling`, `host`) and `prefill` s for prompts;
-    `energy` J of one GPU; `entering` prompts a step, `entries` steps that they take,
-    `added[n]` s for each of them, `mixing` s once. `flow`: tokens a second.
+    `slots` of them, `decoding` ones; `step` s in the mean: `parts` of kernels,
+    `sampling`, `host`, and `prefill` s for prompts; `decode`: of a step without any
+    prompt, s; `energy` J of one GPU; `entering` prompts a step, `entries` steps that
+    they take, each with `mixing` s more and `added[n]` s for each prompt; `reading`:
+    weights of the table's clocks for times of such steps. `clock`: mean
+    over time, Hz; `lowest`: power at the lowest clock, W; `feasible`: whether the limit
+    is kept. `flow`: tokens a second.
     """
 
     slots: Array
@@ -107,6 +126,10 @@ class Running(NamedTuple):
     added: Array
     pieces: Array
     mixing: Array
+    reading: Array
+    clock: Array
+    lowest: Array
+    feasible: Array
 
     @property
     def flow(self) -> Array:
@@ -124,26 +147,50 @@ def running(server: Server, slots: Array, share: Array | float = 1.0) -> Running
     """The mean step with `slots` requests; `share`: of the prompts' work that falls to
     measured steps (1 in steady state).
 
-    Step = decode(b) + nu E[added] + (1 - exp(-nu)) mixing, nu = b / output prompts
-    entering a step in balance; where their tokens exceed the chunk, fewer decode and
-    others wait for their prompt.
+    Steps with a prompt and steps without one run at clocks of their own, since the
+    limiter is as fast as they are long; each kind is composed of all its work at every
+    clock of the table, and then governed:
+
+        nu    = b / output                     prompts that enter a step in balance
+        p     = 1 - exp(-nu)                   share of steps with a prompt
+        plain = decode(b)
+        mixed = decode(b) + mixing + nu E[added] / p
+        step  = (1 - p) plain + p mixed
+
+    (`first`: prompts have steps of their own, beside which nothing decodes). Where the
+    tokens of prompts exceed the chunk, fewer decode and others wait for their prompt.
     """
-    traffic, engine = server.traffic, server.engine
+    traffic, engine, costs = server.traffic, server.engine, server.costs
     read = traffic.prompt / traffic.output  # prompt tokens for each that is made
     bound = server.chunk / (1 + read * (1 - server.first))
     b = jnp.minimum(slots, bound)
-    d = cost.decode(server.costs, engine, b, traffic.context, server.vocab)
-    lengths = traffic.prompt * traffic.nodes
-    each = jax.vmap(
-        lambda tokens: cost.prompt(server.costs, engine, b, tokens, server.first)
-    )(lengths)
+    d = cost.decode(costs, engine, b, traffic.context, server.vocab)
+    weights = cost.prompt_weights(costs, traffic.prompt * traffic.nodes)
+    each = cost.prompts(costs, engine, b, weights, server.first)
+    pieces = weights @ costs.pieces
     entering = b / traffic.output
-    entries = entering * jnp.mean(each.pieces)
+    entries = entering * jnp.mean(pieces)
     some = -jnp.expm1(-entries)
-    prefill = share * (entering * jnp.mean(each.time) + some * engine.prompt)
-    spent = entering * jnp.mean(each.energy) + some * engine.prompt * server.costs.idle
+    beside = 1 - server.first  # decoding beside prompts
+    read_time = entering / some * jnp.mean(each.time, -1) + engine.prompt
+    read_energy = entering / some * jnp.mean(each.energy, -1) + (
+        engine.prompt * costs.idle
+    )
+    plain = server.governed(d.time, d.energy)
+    mixed = server.governed(
+        beside * d.time + read_time, beside * d.energy + read_energy
+    )
+    w, m = plain.weights, mixed.weights
+    p = share * some  # of the measured steps
+    alone, with_prompt = 1 - p * beside, p * beside
+    decode_time, mixed_time = w @ d.time, m @ (beside * d.time + read_time)
+    step = alone * decode_time + p * mixed_time
+    energy = alone * plain.power * decode_time + p * mixed.power * mixed_time
+    clock = alone * decode_time * plain.clock + p * mixed_time * mixed.clock
+    parts = alone * (w @ d.parts) + with_prompt * (m @ d.parts)
     return Running(
-        slots, b, d.time + prefill, d.time, d.parts, d.sampling, d.host, prefill,
-        d.energy + share * spent, entering, entries, each.time, each.pieces,
-        engine.prompt,
+        slots, b, step, decode_time, parts, d.sampling, d.host, p * (m @ read_time),
+        energy, entering, entries, m @ each.time, pieces,
+        engine.prompt + beside * (m @ d.time - decode_time), m, clock / step,
+        jnp.maximum(plain.lowest, mixed.lowest), plain.feasible & mixed.feasible,
     )  # fmt: skip

@@ -4,6 +4,7 @@ Prompts enter a step at random (Poisson), so that a gap is a decoding step and w
 prompts add: a compound Poisson sum.
 """
 
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import jax.numpy as jnp
@@ -64,6 +65,13 @@ class Atoms(NamedTuple):
         place = jnp.searchsorted(reached, wanted)
         return self.values[order][jnp.minimum(place, len(reached) - 1)]
 
+    def between(self, levels: tuple[float, ...]) -> Array:
+        """Quantiles of a distribution without jumps, of which these are strata."""
+        order = _rising(self.values)
+        weights = self.weights[order]
+        middles = jnp.cumsum(weights) - weights / 2
+        return jnp.interp(jnp.asarray(levels), middles, self.values[order])
+
     def below(self, limit: Array) -> Array:
         """Share that is at most `limit`."""
         return jnp.sum(jnp.where(self.values <= limit, self.weights, 0.0))
@@ -83,10 +91,17 @@ def _rising(values: Array) -> Array:
     return jnp.sort(keys | jnp.arange(len(values))) & ((1 << bits) - 1)
 
 
-def gaps(decode: Array, added: Array, entering: Array, mixing: Array) -> Atoms:
+def gaps(
+    decode: Array,
+    added: Array,
+    entering: Array,
+    mixing: Array,
+    crowding: Array | float = 0.0,
+) -> Atoms:
     """Gaps between two tokens of a stream: `decode` s, and for each of K prompts one of
     the equally likely times `added` (16 of them) and once `mixing`; K is Poisson of
-    mean `entering`.
+    mean `entering`, or with `crowding` c > 0 generalized Poisson (Consul, 1989) of that
+    mean and of a variance 1 / (1 - c)^2 times it.
 
     >>> found = gaps(*(jnp.asarray(x) for x in (0.01, [8e-3] * 16, 0.2, 0.0)))
     >>> [round(1e3 * float(x), 1) for x in (found.mean, *found.quantiles())]
@@ -95,12 +110,14 @@ def gaps(decode: Array, added: Array, entering: Array, mixing: Array) -> Atoms:
     number = jnp.arange(1.0, _TOGETHER + 1.0)
     sums = jnp.cumsum(added[jnp.asarray(_ORDERS)], axis=0)
     mean = jnp.maximum(entering, 1e-300)
-    logs = number * jnp.log(mean) - mean - gammaln(number + 1)
+    start = mean * (1 - crowding)
+    each = start + number * crowding
+    logs = jnp.log(start) + (number - 1) * jnp.log(each) - each - gammaln(number + 1)
     chance = jnp.exp(logs)
-    chance = chance.at[-1].add(jnp.maximum(-jnp.expm1(-mean) - jnp.sum(chance), 0.0))
+    chance = chance.at[-1].add(jnp.maximum(-jnp.expm1(-start) - jnp.sum(chance), 0.0))
     values = decode + mixing + sums
     weights = jnp.broadcast_to(chance[:, None] / NODES, values.shape)
-    none = jnp.exp(-mean)
+    none = jnp.exp(-start)
     return Atoms(jnp.append(values.ravel(), decode), jnp.append(weights.ravel(), none))
 
 
@@ -119,19 +136,17 @@ def normal_tail(mean: Array, sd: Array) -> Array:
     return jnp.maximum(mean + sd * jnp.asarray(-np.diff(density) / TAIL), 0.0)
 
 
-def together(first: Atoms, second: Atoms) -> Atoms:
-    """Sums of two independent ones."""
-    values = first.values[:, None] + second.values
+def together(
+    first: Atoms, second: Atoms, join: Callable[[Array, Array], Array] = jnp.add
+) -> Atoms:
+    """Sums of two independent ones, or what else `join` makes of them."""
+    values = join(first.values[:, None], second.values)
     return Atoms(values.ravel(), (first.weights[:, None] * second.weights).ravel())
 
 
 def coarse(atoms: Atoms) -> Atoms:
     """The same in the strata of `TAIL`, with the mean kept."""
-    order = _rising(atoms.values)
-    reached = jnp.cumsum(atoms.weights[order])
-    values = jnp.interp(
-        jnp.asarray(_MIDDLES), reached - atoms.weights[order] / 2, atoms.values[order]
-    )
+    values = atoms.between(_MIDDLES)
     weights = jnp.asarray(TAIL)
     return Atoms(values + atoms.mean - jnp.sum(values * weights), weights)
 

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float
 
 from .._engine import Engine
 from .rows import PARTS
@@ -13,17 +14,17 @@ _LINEAR, _ATTENTION = PARTS.index("linear"), PARTS.index("attention")
 
 
 class Decode(NamedTuple):
-    """Steps without a prompt: time (s) by part (`PARTS`), of sampling and of the host;
-    energy (J) of one GPU, all included."""
+    """Steps without a prompt at each clock of the table: time (s) of kernels by part
+    (`PARTS`), of sampling and of the host; energy (J) of one GPU."""
 
-    parts: Array
-    sampling: Array
-    host: Array
-    energy: Array
+    parts: Float[Array, "k part"]
+    sampling: Float[Array, ""]
+    host: Float[Array, ""]
+    energy: Float[Array, " k"]
 
     @property
-    def time(self) -> Array:
-        """All of it, s."""
+    def time(self) -> Float[Array, " k"]:
+        """Of the whole step, s."""
         return jnp.sum(self.parts, -1) + self.sampling + self.host
 
 
@@ -33,62 +34,72 @@ def decode(
     """Steps of `batch` sequences with `context` tokens cached in the mean.
 
     Between batches of the table linear interpolation; below its least one (1) as that.
+    Power while sampling follows the clock as that of the products does, and is `share`
+    x TDP at the highest clock of the board:
+
+        P = idle + (share TDP - idle) P_products(f) / P_products(highest)
     """
     here = _weights(costs.batches, batch)
 
     def at(x: Array) -> Array:
-        return here @ x
+        return jnp.tensordot(here, x, (0, 1))
 
-    more = (context - costs.context)[..., None]
-    parts = at(costs.time) + more * at(costs.slope)
+    more = context - costs.context
+    scale = jnp.ones(len(PARTS))
+    faster = scale.at[_LINEAR].set(engine.linear).at[_ATTENTION].set(engine.attention)
+    spent = (scale * engine.linear_energy).at[_ATTENTION].set(engine.attention_energy)
+    parts = faster * (at(costs.time) + more * at(costs.slope))
     energy = at(costs.energy) + more * at(costs.energy_slope)
-    ones = jnp.ones(len(PARTS))
-    parts = parts * ones.at[_LINEAR].set(engine.linear).at[_ATTENTION].set(
-        engine.attention
-    )
-    factor = ones * engine.linear_energy
-    factor = factor.at[_ATTENTION].set(engine.attention_energy)
-    static, sampled = at(costs.static), engine.sampled(batch, vocab)
-    host = engine.host_time(batch)
-    spent = (
-        jnp.sum(energy * factor, -1)
-        + static * jnp.sum(parts, -1)
-        + engine.sampling_power(batch) * sampled
+    sampled, host = engine.sampled(batch, vocab), engine.host_time(batch)
+    above = engine.sampling_power(batch) - costs.idle
+    sampling = costs.idle + above * at(costs.products)
+    total = (
+        energy @ spent
+        + at(costs.static) * jnp.sum(parts, -1)
+        + sampling * sampled
         + costs.idle * host
     )
-    return Decode(parts, sampled, host, spent)
+    return Decode(parts, sampled, host, total)
 
 
-class Prompt(NamedTuple):
-    """What a prompt adds to its steps: their number, time (s), energy (J) of one
-    GPU."""
-
-    pieces: Array
-    time: Array
-    energy: Array
+def growth(costs: StepCosts, engine: Engine, batch: Array) -> Float[Array, " k"]:
+    """Increase of a decoding step for one token more of context (s) at each clock."""
+    slope = jnp.tensordot(_weights(costs.batches, batch), costs.slope, (0, 1))
+    return jnp.sum(slope.at[:, _ATTENTION].multiply(engine.attention), -1)
 
 
-def prompt(
-    costs: StepCosts, engine: Engine, batch: Array, tokens: Array, first: Array
-) -> Prompt:
-    """A prompt of `tokens` beside `batch` decoding sequences; `first`: 1 in steps of
-    its own, while they wait."""
+class Prompts(NamedTuple):
+    """What prompts add to their steps at each clock of the table: time (s), energy (J)
+    of one GPU."""
+
+    time: Float[Array, " k *n"]
+    energy: Float[Array, " k *n"]
+
+
+def prompts(
+    costs: StepCosts,
+    engine: Engine,
+    batch: Array,
+    weights: Float[Array, "*n q"],
+    first: Array,
+) -> Prompts:
+    """Prompts beside `batch` decoding sequences; `weights` (`prompt_weights`): their
+    tokens; `first`: 1 in steps of their own, while the sequences wait."""
     beside = batch * (1 - first)
-    row, column = _weights(costs.beside, beside, 1), _weights(costs.prompts, tokens)
+    row = _weights(costs.beside, beside, 1)
 
     def at(x: Array) -> Array:
-        return jnp.sum((row @ x) * column, -1)
+        return jnp.tensordot(jnp.tensordot(row, x, (0, 1)), weights, (-1, -1))
 
-    pieces = column @ costs.pieces
     time = at(costs.added_time) * engine.linear
-    own = static_at(costs, beside)
-    energy = at(costs.added_energy) * engine.prefill_energy + own * time
-    return Prompt(pieces, time, energy)
+    static = jnp.tensordot(_weights(costs.batches, beside), costs.static, (0, 1))
+    static = jnp.expand_dims(static, range(1, time.ndim))
+    return Prompts(time, at(costs.added_energy) * engine.prefill_energy + static * time)
 
 
-def static_at(costs: StepCosts, batch: Array) -> Array:
-    """Idle and leakage power beside a batch, W."""
-    return _weights(costs.batches, batch) @ costs.static
+def prompt_weights(costs: StepCosts, tokens: Array) -> Float[Array, "*n q"]:
+    """Weights of the table's prompts for prompts of `tokens`."""
+    return _weights(costs.prompts, tokens)
 
 
 def _weights(knots: Array, x: Array, start: int = 0) -> Array:

@@ -1,20 +1,24 @@
-"""`StepCosts`: time and energy of steps on a grid of batches and prompts, made by one
-estimate; every load interpolates in it."""
+"""`StepCosts`: time and energy of steps on a grid of clocks, batches and prompts; every
+load, clock and power limit interpolates in it.
 
-from collections.abc import Callable, Sequence
+Steps are priced without a power limit: the limiter holds the mean of 10 to 100 ms,
+which is that of whole steps, decoding and prompts and sampling together. So these are
+composed first, at every clock of the grid, and then governed (`power.governed`).
+"""
+
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
-from jaxtyping import Bool, Float, Int
+from jax import Array, lax
+from jaxtyping import Float, Int
 
-from ...estimator import Estimate
-from ...estimator._estimate import estimate_once
+from ...estimator._running import running
 from ...hardware import GpuSpec, OperatingPoint
-from ...physics import waiting_power, with_corrections
+from ...physics import waiting_power
 from ...workload import Workload
 from ...workload._workload import assemble
 from ...workload.models import Request
@@ -24,6 +28,14 @@ from .rows import PARTS, Step, listing
 _BESIDE: Final = (0, 1, 16, 64, 256, 1024)
 """Batches beside which prompts are priced; 0: a prompt alone."""
 _PROMPTS: Final = 10
+_CLOCKS: Final = 13
+"""Clocks of a table, odd: between them a step is within 0.3 % of its own price in time
+and 1 % in power (`tests/serving/test_power.py`)."""
+_BEND: Final = 0.97
+"""Where V(f) begins to bend, over its knee."""
+_BELOW: Final = 0.98
+"""Lowest clock of a table over the requested one, at most: a board that is asked for
+its lowest clock has a table, too."""
 _ENOUGH: Final = 1024
 """Sequences up to which every table goes."""
 _HALVES: Final = tuple(
@@ -38,10 +50,13 @@ _LADDERS: Final = (
 )
 
 
-def _batches(most: float) -> list[int]:
-    """Numbers of sequences up to `most` and beyond."""
-    found = {x for x in _HALVES if x <= 1.5 * max(most, _ENOUGH)}
-    return sorted({*found, next(x for x in (round(most), 5, 7, 9) if x not in found)})
+def _batches(numbers: Sequence[float]) -> list[int]:
+    """Numbers of sequences: those in `numbers`, and others up to these and beyond; as
+    many of the former as there are, whether or not they are among the latter."""
+    found = {x for x in _HALVES if x <= 1.5 * max([*numbers, _ENOUGH])}
+    more = (*map(round, numbers), 5, 7, 9, 10)
+    new = [x for x in dict.fromkeys(more) if x not in found]
+    return sorted({*found, *new[: len(numbers)]})
 
 
 def _prompts(shortest: float, longest: float) -> tuple[int, ...]:
@@ -55,40 +70,41 @@ def _prompts(shortest: float, longest: float) -> tuple[int, ...]:
 
 
 class StepCosts(eqx.Module):
-    """Time (s) and energy (J) of one GPU's steps on a grid.
+    """Time (s) and energy (J) of one GPU's steps on a grid, without a power limit.
 
-    `time[b, part]`: kernels of a decoding step at `context`; `slope`: more for a token
-    more of it, s; `energy`, `energy_slope`: the same beyond idle and leakage;
-    `static`: idle and leakage power meanwhile, W. Of a prompt of so many tokens beside
-    so many decoding sequences: `added_time[m, q]`, `added_energy` (beyond idle), which
-    its `pieces[q]` steps take longer; `idle`: W of a board that waits at
-    its clock.
+    `clocks[k]`: rising SM clocks, Hz; the last one is the requested clock. Each leaf
+    below leads with that axis. `time[k, b, part]`: kernels of a decoding step at
+    `context` cached tokens; `slope`: increase for one token more, s; `energy`,
+    `energy_slope`: the same beyond idle and leakage; `static[k, b]`: idle and leakage
+    power meanwhile, W; `products[k, b]`: dynamic power of the linear layers over that
+    at the highest clock of the board. For a prompt of so many tokens beside so many
+    decoding sequences: `added_time[k, m, q]`, `added_energy` (beyond idle), which its
+    `pieces[q]` steps take longer. `idle[k]`: power of a board that waits, W.
     """
 
+    clocks: Float[Array, " k"]
     batches: Float[Array, " b"]
     context: Float[Array, ""]
-    time: Float[Array, "b part"]
-    slope: Float[Array, "b part"]
-    energy: Float[Array, "b part"]
-    energy_slope: Float[Array, "b part"]
-    static: Float[Array, " b"]
+    time: Float[Array, "k b part"]
+    slope: Float[Array, "k b part"]
+    energy: Float[Array, "k b part"]
+    energy_slope: Float[Array, "k b part"]
+    static: Float[Array, "k b"]
+    products: Float[Array, "k b"]
     beside: Float[Array, " m"]
     prompts: Float[Array, " q"]
     pieces: Float[Array, " q"]
-    added_time: Float[Array, "m q"]
-    added_energy: Float[Array, "m q"]
-    idle: Float[Array, ""]
-    feasible: Bool[Array, ""]
-    """Whether the power limit can be kept everywhere."""
-    least_power: Float[Array, ""]
-    """Most power of a step at the clock that was reached, W."""
+    added_time: Float[Array, "k m q"]
+    added_energy: Float[Array, "k m q"]
+    idle: Float[Array, " k"]
 
 
 class Knots(eqx.Module):
-    """Where steps are priced: decoding sequences, cached tokens of each, sequences
-    beside a prompt, tokens of it and the steps that it takes; and the part of each row
-    of the workload (`PARTS`)."""
+    """Where steps are priced: clocks (`clock_knots`), decoding sequences, cached tokens
+    of each, sequences beside a prompt, tokens of it and the steps that it takes; and
+    the part of each row of the workload (`PARTS`)."""
 
+    places: Float[Array, " k"]
     batches: Float[Array, " b"]
     contexts: Float[Array, " c"]
     beside: Float[Array, " m"]
@@ -109,7 +125,7 @@ class Program(NamedTuple):
 def program(
     model: LanguageModel,
     request: Request,
-    most: float,
+    numbers: Sequence[float],
     context: float,
     lengths: Sequence[float],
     cached: float,
@@ -117,12 +133,12 @@ def program(
 ) -> Program:
     """Steps of a model, one GPU's share of it, with knots at fixed places.
 
-    Decoding ones of up to `most` sequences with two numbers of cached tokens around
-    `context`, attention being linear in them. Then those with a prompt beside: as long
-    as any of `lengths` (tokens to compute, behind `cached` ones), or the mean piece of
-    what takes several steps of `chunk` tokens.
+    Decoding ones of any of `numbers` of sequences, and others around them, with two
+    numbers of cached tokens around `context`, attention being linear in them. Then
+    those with a prompt beside: as long as any of `lengths` (tokens to compute, behind
+    `cached` ones), or the mean piece of what takes several steps of `chunk` tokens.
     """
-    batches, prompts = _batches(most), _prompts(min(lengths), max(lengths))
+    batches, prompts = _batches(numbers), _prompts(min(lengths), max(lengths))
     lower = max(x for x in _LADDERS[1] if x <= max(context, 2.0))
     contexts = lower, 2 * lower
     # a share of the last piece counts as such
@@ -137,6 +153,7 @@ def program(
     names = [part for _, parts in listed for part in parts]
     base = [0 if m == 0 else batches.index(m) for m in _BESIDE]
     knots = Knots(
+        jnp.linspace(0.0, 1.0, _CLOCKS),
         jnp.asarray(batches, float),
         jnp.asarray(contexts, float),
         jnp.asarray(_BESIDE, float),
@@ -149,59 +166,85 @@ def program(
 
 
 def step_costs(
-    workload: Workload,
-    knots: Knots,
-    gpu: GpuSpec,
-    point: OperatingPoint,
-    run: Callable[[Workload, GpuSpec, OperatingPoint], Estimate] = estimate_once,
+    workload: Workload, knots: Knots, gpu: GpuSpec, point: OperatingPoint
 ) -> StepCosts:
-    """The table on a GPU at a point (one row, no axes): pure, and `jax.vmap` maps over
-    both; differentiable in every number of them where `run` is."""
-    found = run(workload, gpu, point)
-    k, p = found.kernels, found.phases
-    index = k.phase * len(PARTS) + knots.parts[k.row]
-
-    def summed(x: Array) -> Array:
-        size = len(p.time) * len(PARTS)
-        flat = jax.ops.segment_sum(k.count * x, index, size)
-        return flat.reshape(-1, len(PARTS))
-
-    time, energy = summed(k.time), summed(k.energy)
-    static = (p.energy - jnp.sum(energy, -1)) / p.time
-    clock = jnp.minimum(point.sm_clock, gpu.sm_clock_applied_max)
-    board = with_corrections(gpu, gpu.corrections)
-    idle = waiting_power(board, gpu.corrections, clock, point)
-    plain, mixed = _cut(knots, time)
-    spent, mixed_spent = _cut(knots, energy)
-    standing, _ = _cut(knots, static[:, None])
+    """The table on a GPU up to the SM clock of a point (one row, no axes), whatever its
+    power limit: pure and differentiable; `jax.vmap` maps over both."""
+    model = running(workload, gpu, gpu.corrections, point)
+    index = model.launches.phase * len(PARTS) + knots.parts[model.launches.row]
+    number = len(workload.names)
     far = knots.contexts[-1] - knots.contexts[0]
 
-    def added(mixed: Array, plain: Array) -> Array:
-        """What a prompt adds to the step without it."""
-        alone = jnp.where(knots.beside > 0, jnp.sum(plain, -1)[knots.base], 0.0)
-        return knots.pieces * (jnp.sum(mixed, -1) - alone[:, None])
+    def at(clock: Array) -> _Sums:
+        """Sums over kernels at one clock."""
+        s = model.at(jnp.broadcast_to(clock, (number,)))
 
-    return StepCosts(
-        knots.batches,
-        knots.contexts[0],
-        plain[:, 0],
-        (plain[:, 1] - plain[:, 0]) / far,
-        spent[:, 0],
-        (spent[:, 1] - spent[:, 0]) / far,
-        jnp.mean(standing[:, :, 0], axis=1),
-        knots.beside,
-        knots.prompts,
-        knots.pieces,
-        added(mixed, plain[:, 0]),
-        added(mixed_spent, spent[:, 0]),
-        idle,
-        jnp.all(p.feasible),
-        jnp.max(p.power),
+        def summed(x: Array) -> tuple[Array, Array]:
+            size = number * len(PARTS)
+            flat = jax.ops.segment_sum(model.launches.count * x, index, size)
+            return _cut(knots, flat.reshape(number, len(PARTS)))
+
+        def added(mixed: Array, plain: Array) -> Array:
+            """What a prompt adds to the step without it."""
+            alone = jnp.where(knots.beside > 0, jnp.sum(plain, -1)[knots.base], 0.0)
+            return knots.pieces * (jnp.sum(mixed, -1) - alone[:, None])
+
+        plain, mixed = summed(s.kernel_time)
+        spent, mixed_spent = summed(s.kernel_energy)
+        static, _ = _cut(knots, s.idle + s.leakage + s.other / s.time)
+        return _Sums(
+            plain[:, 0],
+            (plain[:, 1] - plain[:, 0]) / far,
+            spent[:, 0],
+            (spent[:, 1] - spent[:, 0]) / far,
+            jnp.mean(static, axis=1),
+            added(mixed, plain[:, 0]),
+            added(mixed_spent, spent[:, 0]),
+            waiting_power(model.gpu, model.c, clock, point),
+        )
+
+    lowest, requested = (x[0] for x in model.clocks())
+    lowest = jnp.minimum(lowest, _BELOW * requested)
+    clocks = clock_knots(knots.places, lowest, requested, model.gpu.vf_knee_clock)
+    highest = gpu.sm_clock_applied_max
+    sums = lax.map(at, jnp.append(clocks, highest))
+    linear = PARTS.index("linear")
+    power = sums.energy[..., linear] / sums.time[..., linear]
+    time, slope, energy, energy_slope, static, added_time, added_energy, idle = (
+        x[:-1] for x in sums
     )
+    return StepCosts(
+        clocks, knots.batches, knots.contexts[0], time, slope, energy, energy_slope,
+        static, power[:-1] / power[-1], knots.beside, knots.prompts, knots.pieces,
+        added_time, added_energy, idle,
+    )  # fmt: skip
+
+
+class _Sums(NamedTuple):
+    """Leaves of `StepCosts` at one clock."""
+
+    time: Array
+    slope: Array
+    energy: Array
+    energy_slope: Array
+    static: Array
+    added_time: Array
+    added_energy: Array
+    idle: Array
+
+
+def clock_knots(places: Array, lowest: Array, highest: Array, knee: Array) -> Array:
+    """Rising clocks (Hz) from the lowest to the highest one: evenly spaced logarithms
+    on either side of the knee of V(f), where power bends; `places` from 0 to 1, at 0.5
+    the beginning of the bend."""
+    low, high = jnp.log(lowest), jnp.log(highest)
+    middle = jnp.clip((jnp.log(_BEND * knee) - low) / (high - low), 0.2, 0.8)
+    share = jnp.interp(places, jnp.array([0.0, 0.5, 1.0]), jnp.stack([0, middle, 1]))
+    return jnp.exp(low + share * (high - low)).at[-1].set(highest)
 
 
 def _cut(knots: Knots, x: Array) -> tuple[Array, Array]:
-    """Rows of all steps, as `program` has them -> (batch, context, ...) and (batch
+    """Rows of all steps, in the order of `program`, by (batch, context, ...) and (batch
     beside, prompt, ...)."""
     b, c, m = len(knots.batches), len(knots.contexts), len(knots.beside)
     return (

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._answers.answer import by_level, completed, step_told
+from ...units import MHz
+from .._answers.answer import by_level, check_power, completed, step_told
 from .._answers.solve import saturated
 from .._deployment import Deployment
 from .._load import Load
@@ -48,10 +49,14 @@ def told(
     tokens = float(trace.prompt.sum()) + made + count * shown.cached
     most = n * float(saturated(place, costs).saturation) / shown.output.mean
     _, pool = place.memory(place.gpu).on_host(place.context)
+    cap = float(place.point.power_cap * place.gpu.cap_fraction)
+    lowest = max(float(_turn(run, "lowest").max()) for run in runs)
+    check_power(found, lowest, lowest <= cap)
     waiting = _average(runs, "waiting", t.span)
     limits = (shown.slo_ttft, shown.slo_tpot)
     summary = completed(found, slots, {
         "mode": "trace",
+        "skipped_requests": trace.skipped,
         "request_rate_per_s": count / lasted if count > 1 else None,
         "request_throughput_per_s": count / t.span,
         "output_token_throughput_per_s": made / t.span,
@@ -109,11 +114,15 @@ def _steps(runs: list[Outcome]) -> dict[str, Any]:
         for name in ("time", "steps", "prompt")
     )
     parts = np.concatenate([run.turns.parts[: run.taken] for run in runs])
-    weights = steps / steps.sum()
+    weights, some = steps / steps.sum(), steps > 0
     mean = float((times * weights).sum())
     whole = (parts * weights[:, None]).sum(0)
     alone = float(whole.sum())
+    clocks = np.concatenate([_turn(run, "clock") for run in runs])
+    spent = np.concatenate([_turn(run, "energy") for run in runs])
     return {
+        "peak_step_power_w": float((spent[some] / (times * steps)[some]).max()),
+        "sm_clock_mhz": float((clocks * weights).sum()) / MHz,
         "step_s": step_told(mean, alone, whole, mean - alone),
         "preemptions": sum(int(_turn(run, "dropped").sum()) for run in runs),
         "prefill_tokens_per_step": float(reads.sum() / steps.sum()),
@@ -127,7 +136,8 @@ def _energy(
     """J of all GPUs: of the steps, and of waiting between them."""
     spent = sum(float(_turn(run, "energy").sum()) for run in runs)
     busy = sum(float(_turn(run, "time", "steps").sum()) for run in runs)
-    return found.plan.tp * (spent + float(costs.idle) * (found.replicas * span - busy))
+    idle = float(found.server(costs).idle)
+    return found.plan.tp * (spent + idle * (found.replicas * span - busy))
 
 
 def _good(t: _Times, ttft: float | None, tpot: float | None) -> float:

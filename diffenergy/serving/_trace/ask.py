@@ -15,8 +15,7 @@ from ...hardware import GpuCard
 from ...results import Infeasible
 from ...workload.models import load_model
 from ...workload.models._shared.language_model import LanguageModel
-from .._answers.answer import ServingResult, check_power
-from .._answers.solve import priced
+from .._answers.answer import ServingResult
 from .._deploy import deploy
 from .._deployment import Deployment
 from .._lengths import of_values
@@ -32,15 +31,20 @@ def simulate(
     model: str,
     gpu: str | GpuCard | None = None,
     load: Load | Mapping[str, Any] | None = None,
+    *,
+    skip_too_long: bool = False,
     **server: Any,
 ) -> ServingResult:
     """A trace of requests through a server, step by step.
 
     Args:
-        trace: a table `arrival_s, input_len, output_len`, as a file or by column.
+        trace: a table `arrival_s, input_len, output_len`, as a file or by column; or a
+            public log of Azure or Mooncake (`read_trace`).
         model: bundled name, or a Hugging Face config.json.
         gpu: name or file [h100-sxm].
         load: `max_batch`, `cached_len` and limits of latencies, as a `Load` or a dict.
+        skip_too_long: leave out requests that are longer than the model's positions;
+            `skipped_requests` counts them.
         **server: arguments of `deploy`.
 
     Returns:
@@ -54,7 +58,7 @@ def simulate(
     found, given = _trace(trace), _given(load)
     whole = load_model(model)
     if isinstance(whole, LanguageModel):  # else `deploy` says so
-        _check_longest(whole, found, given.get("cached_len") or 0.0)
+        found = _within(whole, found, given.get("cached_len") or 0.0, skip_too_long)
     ask = Load(
         **{"max_batch": float(SLOTS), **given},
         input_len=of_values(found.prompt),
@@ -67,11 +71,10 @@ def simulate(
         span = max(float(found.arrival[-1] - found.arrival[0]), 1e-9)
         rate = len(found.arrival) / span
         shown = dataclasses.replace(ask, max_batch=None, rate=rate)
-    costs = priced(place)
-    check_power(place, costs)
+    costs = place.costs()
     runs = [_run(place, costs, found, i) for i in range(place.replicas)]
     summary = told(place, shown, min(place.slots, SLOTS), costs, found, runs)
-    return ServingResult(summary, place, costs, tuple(place.model.notes))
+    return ServingResult(summary, place, costs, (*place.model.notes, *found.notes))
 
 
 def _trace(trace: str | Path | Mapping[str, Any]) -> Trace:
@@ -96,14 +99,19 @@ def _given(load: Load | Mapping[str, Any] | None) -> dict[str, Any]:
     return {k: v for k, v in given.items() if v is not None}
 
 
-def _check_longest(model: LanguageModel, trace: Trace, cached: float):
+def _within(model: LanguageModel, trace: Trace, cached: float, skip: bool) -> Trace:
+    """The trace, if each request is within the model's positions, or those that are."""
+    most = model.max_positions
+    if skip:
+        return trace.up_to(most - cached, model.name)
     total = trace.prompt + trace.output + cached
     worst = int(total.argmax())
-    if total[worst] > model.max_positions:
+    if total[worst] > most:
         raise ValueError(
             f"`trace` has {total[worst]:g} tokens in row {worst}, but {model.name} "
-            f"has {model.max_positions} positions; leave it out."
+            f"has {most} positions; leave out such requests (`skip_too_long`)."
         )
+    return trace
 
 
 def _check_memory(found: Deployment, trace: Trace):
@@ -120,7 +128,7 @@ def _check_memory(found: Deployment, trace: Trace):
 def _run(found: Deployment, costs: Any, trace: Trace, replica: int) -> Outcome:
     """One replica's share: every n-th request."""
     n = found.replicas
-    own = [x[replica::n] for x in dataclasses.astuple(trace)]
+    own = [x[replica::n] for x in trace.columns]
     rows = 1 << max(len(own[0]) - 1, 1).bit_length()
     padded = [np.pad(x, (0, rows - len(x)), mode="edge") for x in own]
     arrival, prompt, output = map(jnp.asarray, padded)

@@ -28,7 +28,8 @@ class Turn(NamedTuple):
     that decode (and got a token each), `prompt` tokens in the first of them, `energy` J
     of one GPU in all, `waiting` requests meanwhile; `dropped` ones
     lost their memory before it, `resumed` ones went on after `away` s without a token,
-    all together; `held` ones that decode waited for prompts (prompts first)."""
+    all together; `held` ones that decode waited for prompts (prompts first); `clock`,
+    Hz; power at the `lowest` clock, W."""
 
     steps: Array
     time: Array
@@ -42,6 +43,8 @@ class Turn(NamedTuple):
     resumed: Array
     away: Array
     held: Array
+    clock: Array
+    lowest: Array
 
 
 class Outcome(NamedTuple):

@@ -1,12 +1,20 @@
-"""`Trace`: requests in the order of their arrival, read and checked."""
+"""`Trace`: requests in the order of their arrival, read and checked.
+
+Tables have the columns `COLUMNS`, or those of two public logs: the LLM inference traces
+of Azure (github.com/Azure/AzurePublicDataset) and of Mooncake
+(github.com/kvcache-ai/Mooncake).
+"""
 
 import csv
 import dataclasses
 import gzip
 import io
+import json
 import math
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -15,60 +23,187 @@ COLUMNS: Final = ("arrival_s", "input_len", "output_len")
 
 @dataclasses.dataclass(frozen=True)
 class Trace:
-    """Requests in the order of their arrival: s from the start, tokens."""
+    """Requests in the order of their arrival: s from the start, tokens. `notes`: what
+    was assumed about the requests; `skipped`: how many were left out."""
 
     arrival: np.ndarray
     prompt: np.ndarray
     output: np.ndarray
+    notes: tuple[str, ...] = ()
+    skipped: int = 0
 
     def __len__(self) -> int:
         return len(self.arrival)
 
+    @property
+    def columns(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Arrival, prompt, output."""
+        return self.arrival, self.prompt, self.output
+
+    def up_to(self, tokens: int | float, where: str) -> "Trace":
+        """Without requests of more than so many tokens in and out, with a note that
+        counts them; `where`: the model, for the note and for the `ValueError` if none
+        remains."""
+        fits = self.prompt + self.output <= tokens
+        skipped = int(np.sum(~fits))
+        if skipped == len(self):
+            raise ValueError(
+                f"`trace` has no request within the positions of {where}; take a model "
+                "with more."
+            )
+        note = (
+            f"{skipped:,} of {len(self):,} requests are left out: they are longer than "
+            f"the positions of {where}."
+        )
+        notes = (*self.notes, note) if skipped else self.notes
+        arrival, prompt, output = (x[fits] for x in self.columns)
+        return Trace(arrival, prompt, output, notes, skipped)
+
+
+class _Format(NamedTuple):
+    """Names of the three columns; arrivals (s) of the first one's cells; whether a
+    request may have made no token."""
+
+    columns: tuple[str, str, str]
+    seconds: Callable[[Sequence[Any]], list[float]]
+    aborted: bool
+
 
 def read_trace(path: str | Path) -> Trace:
-    """A trace from a table with `arrival_s, input_len, output_len` (.csv, .csv.gz).
+    """A trace from a file, as such or with gzip (.gz): a table with `arrival_s,
+    input_len, output_len`, one of Azure (`TIMESTAMP, ContextTokens, GeneratedTokens`)
+    or the JSON lines of Mooncake (`timestamp` in ms, `input_length`, `output_length`;
+    `hash_ids` is not used).
+
+    A request of a public log that made no token was cut off; it counts with one, which
+    an engine makes with the prompt.
 
     Raises `ValueError` that names row and column for what cannot be.
     """
     try:
         raw = Path(path).read_bytes()
-        text = (gzip.decompress(raw) if str(path).endswith(".gz") else raw).decode()
-        rows = list(csv.DictReader(io.StringIO(text)))
+        raw = gzip.decompress(raw) if str(path).endswith(".gz") else raw
+        text = raw.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError, EOFError) as error:
         raise ValueError(f"`trace` '{path}' cannot be read ({error}).") from None
+    is_json = text.lstrip().startswith("{")
+    rows = _json_rows(text, path) if is_json else _csv_rows(text)
     if not rows:
         raise ValueError(f"`trace` '{path}' has no requests.")
-    for name in COLUMNS:
+    kind = _MOONCAKE if is_json else _AZURE if "TIMESTAMP" in rows[0] else _OWN
+    for name in kind.columns:
         if name not in rows[0]:
             raise ValueError(
                 f"`trace` '{path}' has no column `{name}`; needed are "
-                f"{', '.join(COLUMNS)}."
+                f"{', '.join(kind.columns)}."
             )
-    arrival, prompt, output = ([_cell(row[x]) for row in rows] for x in COLUMNS)
-    return checked(arrival, prompt, output, f"'{path}'")
+    first, *lengths = ([row.get(x) for row in rows] for x in kind.columns)
+    prompt, output = (np.array([_number(x) for x in cells]) for cells in lengths)
+    notes = _notes(rows, output) if kind.aborted else ()
+    if kind.aborted:
+        output = np.where(output == 0, 1, output)
+    found = checked(kind.seconds(first), prompt, output, f"'{path}'", kind.columns)
+    return dataclasses.replace(found, notes=notes)
 
 
-def _cell(text: Any) -> float:
+def _csv_rows(text: str) -> list[dict[str, Any]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def _json_rows(text: str, path: str | Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for line in filter(str.strip, text.splitlines()):
+        try:
+            row = json.loads(line)
+        except ValueError:
+            row = None
+        if not isinstance(row, dict):
+            raise ValueError(
+                f"`trace` '{path}' has no JSON object in row {len(rows)}; give one a "
+                "line."
+            )
+        rows.append(row)
+    return rows
+
+
+def _notes(rows: Sequence[dict[str, Any]], output: np.ndarray) -> tuple[str, ...]:
+    """What is assumed about the requests of a public log."""
+    notes = []
+    if none := int(np.sum(output == 0)):
+        notes.append(
+            f"{none:,} of {len(output):,} requests made no token; each counts with one."
+        )
+    if "hash_ids" in rows[0]:
+        notes.append(
+            "`hash_ids` of the trace is not used: every prompt is read whole, without "
+            "a prefix cache."
+        )
+    return tuple(notes)
+
+
+def _number(cell: Any) -> float:
     try:
-        return float(text)
+        return float(cell)
     except (TypeError, ValueError):
         return math.nan
 
 
-def checked(arrival: Any, prompt: Any, output: Any, where: str = "given") -> Trace:
-    """A trace of such columns of numbers; see `read_trace`."""
-    found = Trace(*(np.asarray(x, float) for x in (arrival, prompt, output)))
+def _numbers(cells: Sequence[Any]) -> list[float]:
+    return [_number(cell) for cell in cells]
+
+
+def _milliseconds(cells: Sequence[Any]) -> list[float]:
+    return [_number(cell) / 1e3 for cell in cells]
+
+
+def _times(cells: Sequence[Any]) -> list[float]:
+    """Seconds since the first date and time."""
+    times = [_time(cell, row) for row, cell in enumerate(cells)]
+    return [(time - times[0]).total_seconds() for time in times]
+
+
+def _time(cell: Any, row: int) -> datetime:
+    try:
+        time = datetime.fromisoformat(str(cell).strip())
+    except ValueError:
+        raise ValueError(
+            f"`trace` has `TIMESTAMP` '{cell}' in row {row}; allowed are dates with "
+            "times, such as 2023-11-16 18:15:46.68."
+        ) from None
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+_OWN: Final = _Format(COLUMNS, _numbers, aborted=False)
+_AZURE: Final = _Format(
+    ("TIMESTAMP", "ContextTokens", "GeneratedTokens"), _times, aborted=True
+)
+_MOONCAKE: Final = _Format(
+    ("timestamp", "input_length", "output_length"), _milliseconds, aborted=True
+)
+
+
+def checked(
+    arrival: Any,
+    prompt: Any,
+    output: Any,
+    where: str = "given",
+    columns: tuple[str, str, str] = COLUMNS,
+) -> Trace:
+    """A trace of such columns of numbers, named `columns`; see `read_trace`."""
+    arrival, prompt, output = (np.asarray(x, float) for x in (arrival, prompt, output))
+    found = Trace(arrival, prompt, output)
     if not len(found.arrival) == len(found.prompt) == len(found.output) > 0:
         raise ValueError(f"`trace` {where} has columns of unequal length, or no rows.")
-    named = zip(COLUMNS, dataclasses.astuple(found), strict=True)
-    for (name, x), least in zip(named, (0, 1, 1), strict=True):
+    first = 0 if columns == COLUMNS else -math.inf
+    named = zip(columns, found.columns, strict=True)
+    for (name, x), least in zip(named, (first, 1, 1), strict=True):
         bad = np.flatnonzero(~(x >= least) | ~np.isfinite(x))
         if len(bad):
             raise ValueError(
                 f"`trace` {where} has `{name}` {x[bad[0]]:g} in row {bad[0]}; allowed "
-                f"are numbers from {least} on."
+                f"are numbers{'' if least < 0 else f' from {least} on'}."
             )
-    for name, x in zip(COLUMNS[1:], (found.prompt, found.output), strict=True):
+    for name, x in zip(columns[1:], found.columns[1:], strict=True):
         bad = np.flatnonzero(x % 1)
         if len(bad):
             raise ValueError(
@@ -79,7 +214,7 @@ def checked(arrival: Any, prompt: Any, output: Any, where: str = "given") -> Tra
     if len(back):
         row = int(back[0]) + 1
         raise ValueError(
-            f"`trace` {where} goes back in time in row {row} (`arrival_s` "
+            f"`trace` {where} goes back in time in row {row} (`{columns[0]}` "
             f"{found.arrival[row]:g} after {found.arrival[row - 1]:g}); sort it."
         )
     return found

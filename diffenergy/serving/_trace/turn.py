@@ -2,23 +2,20 @@
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
 from .._steady.server import Server
 from .._step import cost
-from .._step.rows import PARTS
 from .admission import needed
 from .state import Requests, State, Turn
 
 GRAIN = 64
 """Most steps of one turn: the batch is looked at again, so that gaps are told well."""
-_ATTENTION = PARTS.index("attention")
 
 
 class _Step(NamedTuple):
-    """The next step as it would run alone."""
+    """The next step as it would run alone, at the clock that its power allows."""
 
     reading: Array  # slots whose prompts are read, or wait to be
     decoding: Array  # slots with the whole prompt, which go on unless they are `held`
@@ -29,6 +26,9 @@ class _Step(NamedTuple):
     prompts: Array  # s that prompts add
     energy: Array  # J of one GPU
     parts: Array  # s of decoding, by part
+    growth: Array  # s that decoding takes longer for a token more of context
+    clock: Array  # Hz
+    lowest: Array  # W at the lowest clock
 
 
 def stepped(
@@ -40,7 +40,7 @@ def stepped(
     any_reading, none = jnp.any(step.reading), step.number < 1
     steps = _alike(state, requests, server, step)
     # the context grows by one a step and sequence: mean over the steps
-    growth = jnp.sum(_slope(server, step.number)) * (steps - 1) / 2
+    growth = step.growth * (steps - 1) / 2
     alone = step.plain + step.prompts
     time = alone + jnp.where(none | any_reading, 0.0, growth)
     longer = 1 + (time - alone) / jnp.maximum(step.plain, 1e-9)
@@ -64,6 +64,8 @@ def stepped(
         jnp.sum(again),
         jnp.sum(jnp.where(again, now - state.since[who], 0.0)),
         step.held,
+        step.clock,
+        step.lowest,
     )
     return out, turn
 
@@ -76,17 +78,23 @@ def _step(state: State, server: Server) -> _Step:
     first = (server.first > 0) & any_reading  # prompts before all decoding
     held = jnp.where(first, number, 0)
     number = number - held
-    read, prompts, energy = lax.cond(
+    read, prompts, spent = lax.cond(
         any_reading, _read, _nothing, server, state, reading, number
     )
     context = jnp.sum(jnp.where(decoding, state.context, 0.0)) / jnp.maximum(number, 1)
     least = jnp.maximum(number, 1.0)
     d = cost.decode(server.costs, server.engine, least, context, server.vocab)
-    none = number < 1
-    plain = jnp.where(none, 0.0, d.time)
-    energy = jnp.where(none, 0.0, d.energy) + energy
-    parts = jnp.where(none, 0.0, jnp.append(d.parts, jnp.stack([d.sampling, d.host])))
-    return _Step(reading, decoding, number, held, read, plain, prompts, energy, parts)
+    some = jnp.where(number < 1, 0.0, 1.0)
+    time, energy = some * d.time + prompts, some * d.energy + spent
+    busy = jnp.any(here)  # else there is no step, whose power would be 0 / 0
+    at = server.governed(jnp.where(busy, time, 1.0), jnp.where(busy, energy, 1.0))
+    w = at.weights
+    parts = some * jnp.append(w @ d.parts, jnp.stack([d.sampling, d.host]))
+    growth = w @ cost.growth(server.costs, server.engine, number)
+    return _Step(
+        reading, decoding, number, held, read, some * (w @ d.time), w @ prompts,
+        at.power * (w @ time), parts, growth, at.clock, at.lowest,
+    )  # fmt: skip
 
 
 def _alike(state: State, requests: Requests, server: Server, step: _Step) -> Array:
@@ -155,7 +163,7 @@ def _read(
     server: Server, state: State, reading: Array, batch: Array
 ) -> tuple[Array, Array, Array]:
     """Prompt tokens of each slot that a step reads, in the order of requests under the
-    budget of tokens; the time (s) and energy (J) that they add."""
+    budget of tokens; the time (s) and energy (J) that they add at each clock."""
     order = jnp.where(reading, state.who, jnp.iinfo(state.who.dtype).max)
     rank = jnp.argsort(order)
     waiting = jnp.where(reading, state.unread, 0.0)[rank]
@@ -166,22 +174,15 @@ def _read(
     # as the whole prompt costs, share by share
     whole = jnp.maximum(read + state.context - server.traffic.cached, 1.0)
     whole = jnp.maximum(whole, state.unread)
-    b = jnp.broadcast_to(batch + 0.0, whole.shape)
-    added = cost.prompt(server.costs, server.engine, b, whole, server.first)
-    share = read / whole
-    time = jnp.sum(share * added.time) + server.engine.prompt
-    return read, time, jnp.sum(share * added.energy)
+    costs, engine = server.costs, server.engine
+    weights = (read / whole) @ cost.prompt_weights(costs, whole)
+    added = cost.prompts(costs, engine, batch + 0.0, weights, server.first)
+    mixing = engine.prompt
+    return read, added.time + mixing, added.energy + mixing * costs.idle
 
 
 def _nothing(
     server: Server, state: State, reading: Array, batch: Array
 ) -> tuple[Array, Array, Array]:
-    zero = jnp.zeros(())
-    return jnp.zeros_like(state.unread), zero, zero
-
-
-def _slope(server: Server, batch: Array) -> Array:
-    """How much longer a step takes for a token more of context, s, by part."""
-    knots = server.costs.batches
-    each = jax.vmap(lambda x: jnp.interp(batch, knots, x), 1)(server.costs.slope)
-    return each.at[_ATTENTION].multiply(server.engine.attention)
+    none = jnp.zeros_like(server.costs.clocks)
+    return jnp.zeros_like(state.unread), none, none

@@ -9,6 +9,7 @@ import difflib
 import functools
 import importlib
 import pkgutil
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -19,10 +20,13 @@ from ._shared.base import Model
 from ._shared.config import Config, read_config
 
 __all__ = [
-    "Model", "Request", "load_model", "model_from_config", "model_names", "model_types",
+    "Model", "Request", "assumed_model", "load_model", "model_from_config",
+    "model_names", "model_types",
 ]  # fmt: skip
 
 _BUNDLED: Final = Path(__file__).parents[2] / "data" / "models"
+_TUNED: Final = re.compile("-(instruct|chat|it|hf|base)$")
+"""What names of checkpoints add to that of the network, which stays the same."""
 _KINDS: Final = {
     "the scan of Mamba 1, with a state for every channel,": "mamba falcon_mamba jamba",
     "the recurrence of RWKV": "rwkv rwkv5 rwkv6 rwkv7",
@@ -63,8 +67,9 @@ def load_model(name_or_path: str | Path) -> Model:
     """A model that lists its kernels.
 
     Args:
-        name_or_path: a bundled name (`model_names`), a Hugging Face `config.json`, or
-            the folder that holds one.
+        name_or_path: a bundled name (`model_names`), the name of such a model on the
+            Hugging Face hub (`Qwen/Qwen3-8B`), a Hugging Face `config.json`, or the
+            folder that holds one; a folder of such a name comes before the hub's.
 
     Raises `ValueError` if there is none, its type is unsupported or its config wrong.
 
@@ -74,8 +79,9 @@ def load_model(name_or_path: str | Path) -> Model:
     124439808
     """
     name = str(name_or_path)
-    if name in _bundled():
-        return model_from_config(read_config(_BUNDLED / name / "config.json", name))
+    if bundled := _bundled_name(name):
+        file = _BUNDLED / bundled / "config.json"
+        return model_from_config(read_config(file, bundled))
     path = Path(name_or_path)
     if not path.exists():
         near = difflib.get_close_matches(
@@ -87,6 +93,48 @@ def load_model(name_or_path: str | Path) -> Model:
             "else give a Hugging Face `config.json`, its folder or a `.jsonl` listing."
         )
     return model_from_config(read_config(path))
+
+
+def assumed_model(name: str) -> dict[str, str]:
+    """The bundled model that a name stands for, under `model`; empty where the name is
+    the model's own, and for files.
+
+    >>> assumed_model("meta-llama/Llama-3.1-8B-Instruct"), assumed_model("GPT2")
+    ({'model': 'llama-3.1-8b'}, {})
+    """
+    bundled = _bundled_name(name)
+    return {} if bundled in (None, name.lower()) else {"model": bundled}
+
+
+def _bundled_name(name: str) -> str | None:
+    """The bundled model of a name in any case, or of the name that a model has on the
+    Hugging Face hub: without its owner it is a bundled name or one of the `_aliases` in
+    a bundled config, and then with some of the suffixes `_TUNED`. None where there is
+    none, and where a file or folder has that name.
+    """
+    if name in _bundled():
+        return name
+    if Path(name).exists():
+        return None
+    bare = name.lower()
+    if re.fullmatch(r"\w[\w.-]*/[\w.-]+", bare):
+        bare = bare.split("/")[1]
+    while bare not in _hub_names():
+        shorter = _TUNED.sub("", bare)
+        if shorter == bare:
+            return None
+        bare = shorter
+    return _hub_names()[bare]
+
+
+@functools.cache
+def _hub_names() -> dict[str, str]:
+    """Bundled model of each bundled name and alias."""
+    found = {name: name for name in _bundled()}
+    for name in _bundled():
+        config = read_config(_BUNDLED / name / "config.json", name)
+        found |= {alias: name for alias in config.values.get("_aliases", ())}
+    return found
 
 
 def model_from_config(config: Config) -> Model:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any, Final, Literal
 
+from ...dtypes import STORED
 from .._listing import Dispatch
 
 Phase = Literal["prefill", "decode", "generate", "forward", "train"]
@@ -13,10 +14,7 @@ Stack = Literal["serving", "eager"]
 
 _CHOICES: Final = {
     "phase": ("prefill", "decode", "generate", "forward", "train"),
-    "dtype": (
-        "fp32", "tf32", "bf16", "fp16", "fp8", "fp8_block", "mxfp8", "int8", "int4",
-        "nvfp4", "mxfp4",
-    ),
+    "dtype": STORED,
     "kv_dtype": ("fp32", "bf16", "fp16", "fp8"),
     "attention": ("flash", "eager"),
     "stack": ("serving", "eager"),
@@ -34,7 +32,10 @@ RECOMPUTE: Final = ("none", "selective", "selective-op", "full")
 policy by operator); everything."""
 
 _COUNTED: Final = ("accumulation", "lora", "frozen_layers")
-_TRAINING: Final = (*_COUNTED, "checkpointing", "recompute")
+ADAPTED: Final = ("all", "attention")
+"""Linear layers of a layer that have adapters: all (PEFT's `all-linear`), or those
+around the attention (MLPerf Training)."""
+_TRAINING: Final = (*_COUNTED, "lora_layers", "checkpointing", "recompute")
 """Choices of training alone; the former are whole numbers from 1, as batch and lengths.
 """
 _WITHOUT: Final = {
@@ -64,10 +65,11 @@ class Request:
     network without its language or classification head. `accumulation`: micro-batches
     of an optimizer step, `checkpointing`: whether layers run again before their
     gradients, `recompute`: what of them does, where that is less (`RECOMPUTE`); `lora`:
-    rank of the adapters that alone are trained, `frozen_layers`: first layers that are
-    not trained; None in other phases than train. `images` of a sequence, each of
-    `image_tokens` beside the `input_len` tokens of text; denoising `steps`, `guidance`:
-    whether each runs with and without the prompt; None where a model has none.
+    rank of the adapters that alone are trained, `lora_layers`: which linear layers have
+    them (`ADAPTED`), `frozen_layers`: first layers that are not trained; None in other
+    phases than train. `images` of a sequence, each of `image_tokens` beside the
+    `input_len` tokens of text; denoising `steps`, `guidance`: whether each runs with
+    and without the prompt; None where a model has none.
     """
 
     batch: int
@@ -92,6 +94,7 @@ class Request:
     guidance: bool | None = None
     recompute: str | None = None
     lora: int | None = None
+    lora_layers: str | None = None
     frozen_layers: int | None = None
 
     @property
@@ -142,11 +145,26 @@ def decode_segments(input_len: int, steps: int) -> list[tuple[int, int]]:
     ]
 
 
+def _types(stack: str) -> tuple[str, ...]:
+    """Types of a training step, and of any eager pass."""
+    return (*ALL_STACKS, *SCALED) if stack == "serving" else ALL_STACKS
+
+
+def trained_dtype(stored: str, stack: str) -> str:
+    """Type of a training step that none is given for: the checkpoint's, or bf16 where
+    no step has that.
+
+    >>> trained_dtype("fp8_block", "serving"), trained_dtype("mxfp4", "serving")
+    ('fp8_block', 'bf16')
+    """
+    return stored if stored in _types(stack) else "bf16"
+
+
 def check_stack(values: dict[str, Any]):
     train, fused = values["phase"] == "train", values["stack"] == "serving"
     if fused and not train:
         return
-    known = (*ALL_STACKS, *SCALED) if fused else ALL_STACKS
+    known = _types(values["stack"])
     if values["dtype"] not in known:
         what = "a training step" if train else "the stack eager"
         raise ValueError(
@@ -198,6 +216,15 @@ def check_training(given: dict[str, Any]):
                 f"`{name}` is given, but only a training step has it; leave it out "
                 "or take `--phase train`."
             )
+    adapted = given.get("lora_layers", "all")
+    if adapted not in ADAPTED:
+        raise ValueError(
+            f"`lora_layers` is {adapted!r}; allowed are {', '.join(ADAPTED)}."
+        )
+    if "lora_layers" in given and not given.get("lora"):
+        raise ValueError(
+            f"`lora_layers` is {adapted!r}, but `lora` is missing; give its rank."
+        )
     again = given.get("recompute", "none")
     if again not in RECOMPUTE:
         raise ValueError(

@@ -1,5 +1,6 @@
 """`diffenergy serve`: keys, tables, traces, bad input, what cannot be."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -71,6 +72,31 @@ def test_a_trace(run: Run, tmp_path: Path):
     found = run(*SERVER, "--trace", path, "--json").json
     assert KEYS <= set(found) and found["mode"] == "trace"
     assert found["request_rate_per_s"] == pytest.approx(20 / 1.9)
+
+
+@pytest.mark.slow
+def test_a_public_trace_with_requests_that_are_too_long(run: Run, tmp_path: Path):
+    """The answer is that of the trace without them; table, JSON and a warning say how
+    many there were."""
+    public, own = tmp_path / "trace.jsonl", tmp_path / "trace.csv"
+    rows = [(100 * i, 90_000 if i % 4 == 0 else 128, 32) for i in range(20)]
+    names = ("timestamp", "input_length", "output_length")
+    public.write_text(
+        "".join(f"{json.dumps(dict(zip(names, x, strict=True)))}\n" for x in rows)
+    )
+    kept = "".join(f"{x / 1e3},{y},{z}\n" for x, y, z in rows if y < 1e4)
+    own.write_text("arrival_s,input_len,output_len\n" + kept)
+    done = run(*SERVER, "--trace", public, "--skip-too-long", "--json")
+    same = run(*SERVER, "--trace", own, "--json").json
+    assert done.json == same | {"skipped_requests": 5}
+    assert same["skipped_requests"] == 0
+    assert "note: 5 of 20 requests are left out" in done.err
+    table = " ".join(run(*SERVER, "--trace", public, "--skip-too-long").out.split())
+    assert "left out, too long 5" in table and "5 of 20 requests are left" in table
+    refused = run(*SERVER, "--trace", public)
+    assert refused.code == 2 and "(`--skip-too-long`)" in refused.err
+    alone = run(*OPEN, "--rate", "20", "--skip-too-long")
+    assert alone.code == 2 and "`--skip-too-long` is given without" in alone.err
 
 
 @pytest.mark.slow

@@ -100,6 +100,15 @@ def llama(family="llama", **changes):
     return built(family, **sizes, **more, **changes)
 
 
+def nemotron():
+    return llama("nemotron", tie_word_embeddings=False)
+
+
+def mpt():
+    sizes = dict(d_model=H, n_heads=A, n_layers=L, expansion_ratio=2, max_seq_len=P)
+    return built("mpt", **sizes, vocab_size=V)
+
+
 def step(model, **choices):
     listings = model.listings(batch=B, input_len=S, phase="train", **choices)
     return [listing.kernels for listing in listings]

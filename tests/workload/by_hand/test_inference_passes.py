@@ -14,13 +14,18 @@ from .rows import (
     B,
     H,
     L,
+    Q,
     S,
+    T,
     V,
     add,
     counted,
     gemm,
     gpt2,
     llama,
+    mpt,
+    nemotron,
+    opt,
     rotated,
     rows,
     same,
@@ -90,6 +95,7 @@ def test_an_eager_decode_step_of_qwen3(flash: bool):
     if flash:
         attention = [(("generation_attention", B, 1, 9, 6, 2, 10, 0, True), L)]
     expected = [
+        rows("gather", B, H),
         (("gemm", 1, 5, 1, 1, "none", "tn", 0.0), 1),  # angles of the new token
         stream("scalar_mul", 10, 10, 2, "fp32"),
         *rms_forward(B, H, 2 * L + 1), *rms_forward(6 * B, 10, L),
@@ -102,6 +108,54 @@ def test_an_eager_decode_step_of_qwen3(flash: bool):
         stream("~concat", B * 9 * 20, B * 9 * 20, 2 * L), gemm(V, B, H, 1, "a"),
     ]  # fmt: skip
     same(listing.kernels, expected)
+
+
+@pytest.mark.parametrize(("q", "kv"), [(S, S), (1, 9)])
+def test_an_eager_pass_of_nemotron(q: int, kv: int):
+    """Two norms and two sums a layer, one product of queries, keys and values, a
+    squared ReLU; positions are rotated, none is added to the look-up."""
+    (listing,) = nemotron().listings(
+        batch=B, input_len=kv, phase="prefill" if q > 1 else "decode", stack="eager",
+        attention="flash", base=False, dtype="fp8",
+    )  # fmt: skip
+    t = B * q
+    attention = ("context_attention", B, q, kv, 6, 2, 10, 0, True)
+    if q == 1:
+        attention = ("generation_attention", *attention[1:])
+    expected = [
+        rows("gather", t, H),
+        (("gemm", 1, 5, q, 1, "none", "tn", 0.0), 1),  # angles
+        stream("scalar_mul", q * 10, q * 10, 2, "fp32"),
+        rows("layernorm", t, H, 2 * L + 1), add(t * H, 2 * L),
+        gemm(100, t, H, L, "a"), *rotated(t * 60), *rotated(t * 20), (attention, L),
+        gemm(H, t, 60, L, "a"), gemm(INNER, t, H, L, "a"),
+        stream("relu2", t * INNER, t * INNER, L), gemm(H, t, INNER, L, "a"),
+        stream("~repeat_kv", B * kv * 20, B * kv * 60, 2 * L), gemm(V, t, H, 1, "a"),
+    ]  # fmt: skip
+    if q == 1:
+        expected.append(stream("~concat", B * kv * 20, B * kv * 20, 2 * L))
+    same(listing.kernels, expected)
+    types = {k["m"]: k["dtype"] for k in listing.kernels if k["op"] == "gemm"}
+    assert types == {5: "fp32", 100: "fp8", H: "fp8", INNER: "fp8", V: "bf16"}
+
+
+@pytest.mark.parametrize(
+    ("model", "lookups", "sums"),
+    [
+        (gpt2(), 2, 2 * L + 1),
+        (opt(), 2, 2 * L + 1),
+        (mpt(), 1, 2 * L),
+        (llama(), 1, 2 * L),
+    ],
+)
+def test_what_an_eager_pass_looks_up(model: Any, lookups: int, sums: int):
+    """Tokens, and positions where they are learned, which are added to these."""
+    (listing,) = model.listings(
+        batch=B, input_len=S, phase="prefill", stack="eager", attention="flash"
+    )
+    found = counted(listing.kernels)
+    assert found[rows("gather", T, H)[0]] == lookups
+    assert found[add(Q)[0]] == sums
 
 
 @pytest.mark.parametrize("name", ["bert", "vit", "mobilevit"])

@@ -183,3 +183,13 @@ def test_products_are_in_the_type_asked_for():
             wide = [k for k in part.kernels if k["op"] == "gemm" and k["k"] == 16384]
             assert {k["dtype"] for k in wide} <= {product}
             assert wide or part is backward
+
+
+def test_a_type_that_no_step_has_trains_in_16_bit():
+    """gpt-oss is stored in mxfp4, whose products no training step has."""
+    model = model_of("gpt-oss-20b")
+    assert model.request(phase="train").dtype == "bf16"
+    assert model.request(phase="prefill").dtype == "mxfp4"
+    with pytest.raises(ValueError, match="`dtype` is 'mxfp4', but a training step has"):
+        model.request(phase="train", dtype="mxfp4")
+    assert model_of("deepseek-v3").request(phase="train").dtype == "fp8_block"

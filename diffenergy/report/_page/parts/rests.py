@@ -113,28 +113,32 @@ def _folded(identity: str, heading: str, rows: int, inner: str) -> str:
 
 def coefficients(card: GpuCard, file: CorrectionsFile) -> list[dict[str, Any]]:
     """Every constant that serves `card`: `name`, `what`, `value`, `unit`; `built`, from
-    which levels; `basis`, whether these are fitted; `spread`, how well each is known:
-    the posterior sd of a fit, else that of the prior, in ln (a share's own value: in
-    logit).
+    which levels; `basis`, whether these are fitted, or were in a fit apart; `spread`,
+    how well each is known: the posterior sd of a fit, else that of the prior, in ln (a
+    share's own value: in logit).
     """
-    names = card.tags
-    served = resolve(file.levels, names)
+    names, every = card.tags, file.levels_of(card)
+    served = resolve(every, names)
     posterior = file.posterior or {}
     fitted = dict(
         zip(posterior.get("parameters", ()), posterior.get("sd", ()), strict=True)
     )
     rows = []
     for name, row in CONSTANTS.items():
-        levels = [t for t in ("global", *names) if name in file.levels.get(t, {})]
+        levels = [t for t in ("global", *names) if name in every.get(t, {})]
         known = [f"{tag}/{name}" in fitted for tag in levels]
         basis = "fitted" if all(known) else "partly fitted" if any(known) else "prior"
+        if name in file.fitted_on.get("apart", ()) and not any(known):
+            basis = (
+                "fitted apart"  # from the rest, with sds that the file does not have
+            )
         rows.append(
             {
                 "name": name,
                 "what": row.what,
                 "value": float(served[name]),
                 "unit": "" if row.unit == "-" else row.unit,
-                "built": _built(name, levels, file.levels),
+                "built": _built(name, levels, every),
                 "basis": basis,
                 "spread": _spread(name, levels, fitted),
             }

@@ -8,7 +8,7 @@ from ..._eager_rows import HALF, stream
 from ..._kernel import Kernel, Number
 from .._network.rows import repeated
 from .operators import Trainable, Weights
-from .parts import adapted, parameters, trained_parameters
+from .parts import adapted, frozen_weights, parameters, trained_parameters
 from .passes import Pass
 from .step import launched, returned
 
@@ -126,6 +126,12 @@ class Block:
         """Those that have a gradient."""
         return self.count * trained_parameters(self.operators)
 
+    @property
+    def frozen_weights(self) -> list[tuple[Weights, int]]:
+        """Those that have none, and how often they occur."""
+        own = frozen_weights(self.operators, self.frozen)
+        return [(w, self.count) for w in own]
+
 
 @dataclasses.dataclass(frozen=True)
 class Chain:
@@ -166,6 +172,11 @@ class Chain:
         return sum(x.trained for x in self._moving)
 
     @property
+    def frozen_weights(self) -> list[tuple[Weights, int]]:
+        """Those that have none, and how often they occur."""
+        return [w for x in self.blocks for w in x.frozen_weights]
+
+    @property
     def layers(self) -> int:
         """Number of its layers."""
         return sum(x.count for x in self.blocks if x.inputs)
@@ -186,12 +197,13 @@ class Chain:
             blocks += [x for x in (still, rest) if x.count]
         return dataclasses.replace(self, blocks=tuple(blocks))
 
-    def adapted(self, rank: int) -> "Chain":
-        """With adapters of `rank` on the linear layers of its layers; what follows them
-        (a head) is trained, all else frozen."""
+    def adapted(self, rank: int, layers: str | None = "all") -> "Chain":
+        """With adapters of `rank` on linear layers of its layers (`adapted`); what
+        follows them (a head) is trained, all else frozen."""
         blocks, inside = [], False
         for x in self.blocks:
             inside = inside or x.inputs > 0
-            more = {"operators": adapted(x.operators, rank)} if x.inputs else {}
-            blocks.append(dataclasses.replace(x, frozen=not inside, **more))
+            own = x.operators
+            own = adapted(own, rank, layers=layers) if x.inputs else own
+            blocks.append(dataclasses.replace(x, operators=own, frozen=not inside))
         return dataclasses.replace(self, blocks=tuple(blocks))

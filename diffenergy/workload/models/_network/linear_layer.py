@@ -29,7 +29,7 @@ class Activation:
     """Activation of `width` features a token, the input of a linear layer.
 
     Fused stacks keep its input alone and run it again for the gradient of that layer's
-    weight; ReLU's output tells its own gradient and is kept.
+    weight; ReLU's output tells its own gradient and is kept as that layer's input.
     """
 
     fn: str
@@ -249,8 +249,10 @@ class Linear(Stored, Trainable):
 
     @property
     def _reads_input(self) -> bool:
-        """Whether a gradient needs its input: of its weights or of an adapter."""
-        return not self.frozen or self.adapters is not None
+        """Whether a gradient needs its input: of its weights, of an adapter or of the
+        ReLU that made it."""
+        relu = self.activation is not None and self.activation.fn == "relu"
+        return not self.frozen or self.adapters is not None or relu
 
     def saved(self, run: Pass) -> float:
         t = self._tokens(run) / (self.among.parts if self._adds else 1)

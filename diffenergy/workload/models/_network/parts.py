@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from ..._kernel import Kernel
 from .adapters import Adapters
 from .linear_layer import Linear
-from .operators import Trainable, Weights
+from .operators import Residual, Trainable, Weights
 from .passes import Pass
 
 
@@ -54,13 +54,21 @@ def frozen(operator: Trainable) -> Trainable:
 
 
 def adapted(
-    operators: Sequence[Trainable], rank: int, single: Sequence[Trainable] | None = None
+    operators: Sequence[Trainable],
+    rank: int,
+    single: Sequence[Trainable] | None = None,
+    layers: str | None = "all",
 ) -> tuple[Trainable, ...]:
-    """The same operators frozen, every linear layer with adapters of `rank`.
+    """The same operators of a layer frozen, its linear layers with adapters of `rank`:
+    all of them, or those of the attention, which are before the first skip connection.
 
     `single`: the operators where no product joins several layers: each of these has
     adapters of its own [the same].
     """
+    if layers == "attention":
+        skip = next(i for i, x in enumerate(operators) if isinstance(x, Residual))
+        rest = (frozen(x) for x in operators[skip:])
+        return (*adapted(operators[:skip], rank, single), *rest)
     every = _each(operators if single is None else single)
     outputs = (layer.outputs for layer in every if isinstance(layer, Linear))
 
@@ -96,6 +104,12 @@ def trained_weights(operators: Iterable[Trainable]) -> list[Weights]:
 def trained_parameters(operators: Iterable[Trainable]) -> int:
     """Their number."""
     return sum(w.number for w in trained_weights(operators))
+
+
+def frozen_weights(operators: Iterable[Trainable], whole: bool) -> list[Weights]:
+    """Published weights without a gradient; `whole`: all are."""
+    still = (x for x in _each(operators) if whole or getattr(x, "frozen", False))
+    return [w for x in still for w in x.weights()]
 
 
 def _of_adapters(operators: Iterable[Trainable]) -> int:

@@ -15,6 +15,7 @@ from .._request import (
     check_routing,
     check_stack,
     check_training,
+    trained_dtype,
 )
 from . import speculation
 from .config import Config
@@ -90,6 +91,8 @@ class Model(abc.ABC):
         Raises `ValueError` for a choice that is unknown or that the model lacks.
         """
         given = {key: value for key, value in given.items() if value is not None}
+        types = ("dtype", "kv_dtype")
+        given |= {key: dtypes.canonical(given[key]) for key in types if key in given}
         defaults = self.defaults()
         if given.get("stack") == "eager":
             defaults["attention"] = "eager"
@@ -97,6 +100,9 @@ class Model(abc.ABC):
             defaults["output_len"] = None
         if given.get("phase") == "train":
             defaults |= {"base": False, "accumulation": 1, "checkpointing": False}
+            stack = str(given.get("stack", defaults["stack"]))
+            defaults["dtype"] = trained_dtype(defaults["dtype"], stack)
+            defaults |= {"lora_layers": "all"} if given.get("lora") else {}
         more = self.inputs(given)
         check_inputs(self.name, given, more)
         values = {**defaults, **more, **given}
@@ -137,7 +143,8 @@ class Model(abc.ABC):
         - `accumulation`: micro-batches whose gradients one optimizer step adds up.
         - `checkpointing`: run every layer again before its backward pass; `recompute`:
             what of it runs again ("none", "selective", "selective-op" or "full").
-        - `lora`: train adapters of this rank on the linear layers, all else is frozen.
+        - `lora`: train adapters of this rank on the linear layers, all else is frozen;
+            `lora_layers`: on "all" of them, or on those of the "attention" alone.
         - `frozen_layers`: the first layers, and what is before them, are not trained.
         - `images`, `image_tokens`: images of each sequence and the tokens of each,
             which come to the `input_len` tokens of text; the vision tower runs in

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import math
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -11,6 +10,10 @@ from typing import Any, Final
 from ..._kernel import shown
 
 _REQUIRED: Final = object()
+_LAYERS: Final = 10_000
+_WIDTH: Final = 10_000_000
+"""Also of a vocabulary, heads and experts."""
+_TOKENS: Final = 1_000_000_000
 _EXTENDING: Final = ("linear", "dynamic", "yarn")
 """Types of rotary scaling whose factor multiplies the positions."""
 
@@ -32,19 +35,22 @@ class Config:
     )
 
     def size(self, *keys: str, default: Any = _REQUIRED) -> int:
-        """Whole number of at least 1 under the first of `keys` that is present."""
+        """Whole number of at least 1 under the first of `keys` that is present, at most
+        what a model may have of it."""
         key, value = self._first(keys, default)
         if value is default and default is not _REQUIRED:
             return default
-        if not _is_whole(value) or value < 1:
-            raise self.error(key, "a whole number of at least 1")
-        return int(value)
+        return self._bounded(key, value, 1)
 
     def whole(self, key: str, default: int) -> int:
-        """Whole number of at least 0."""
+        """The same from 0 on."""
         _, value = self._first((key,), default)
-        if not _is_whole(value) or value < 0:
-            raise self.error(key, "a whole number of at least 0")
+        return self._bounded(key, value, 0)
+
+    def _bounded(self, key: str, value: Any, least: int) -> int:
+        most = _most(key)
+        if not _is_whole(value) or not least <= value <= most:
+            raise self.error(key, f"a whole number of at least {least}, up to {most:,}")
         return int(value)
 
     def sizes(
@@ -52,9 +58,10 @@ class Config:
     ) -> tuple[int, ...]:
         """List of whole numbers of at least `least`."""
         _, value = self._first((key,), _REQUIRED)
-        good = isinstance(value, list) and value
-        if not good or not all(_is_whole(x) and x >= least for x in value):
-            raise self.error(key, f"a list of whole numbers of at least {least}")
+        good, most = isinstance(value, list) and value, _most(key)
+        if not good or not all(_is_whole(x) and least <= x <= most for x in value):
+            words = f"a list of whole numbers of at least {least}, up to {most:,}"
+            raise self.error(key, words)
         if length is not None and len(value) != length:
             raise self.error(key, f"a list of {length} numbers")
         return tuple(int(x) for x in value)
@@ -65,11 +72,11 @@ class Config:
         return self.sizes(key, least=0) if given else ()
 
     def number(self, key: str, default: Any = _REQUIRED) -> float:
-        """Finite number above 0."""
+        """Number above 0."""
         _, value = self._first((key,), default)
         bad = isinstance(value, bool) or not isinstance(value, int | float)
-        if bad or not math.isfinite(value) or value <= 0:
-            raise self.error(key, "a finite number above 0")
+        if bad or not 0 < value <= _TOKENS:
+            raise self.error(key, f"a finite number above 0, up to {_TOKENS:,}")
         return float(value)
 
     def flag(self, key: str, default: bool) -> bool:
@@ -260,7 +267,19 @@ def read_config(path: Path, name: str | None = None) -> Config:
 
 def _is_whole(value: Any) -> bool:
     whole = isinstance(value, int) or isinstance(value, float) and value.is_integer()
-    return whole and not isinstance(value, bool) and abs(value) < 2**53
+    return whole and not isinstance(value, bool)
+
+
+def _most(key: str) -> int:
+    """The most that a config may state under `key`: a hundred times what any published
+    model has, so that a slip is told before it fills the memory.
+
+    >>> _most("num_hidden_layers"), _most("hidden_size"), _most("sliding_window")
+    (10000, 10000000, 1000000000)
+    """
+    if re.search("layer|depth|nextn|mtp", key):
+        return _LAYERS
+    return _TOKENS if re.search("position|seq_len|length|window|chunk", key) else _WIDTH
 
 
 # Keys that change neither shapes nor work -------------------------------------------

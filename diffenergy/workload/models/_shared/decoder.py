@@ -5,13 +5,19 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from ..._eager_rows import Attention, attention_copies, repeated_keys, unlisted
+from ..._eager_rows import (
+    Attention,
+    attention_copies,
+    repeated_keys,
+    stream,
+    unlisted,
+)
 from ..._kernel import Kernel
 from .._layers.attention import CachedAttention
 from .._layers.layer import Halves, Layer
 from .._network.linear_layer import Linear
 from .._network.operators import Embedding, Norm, Operator, Pass, Trainable
-from .._network.rows import linear, repeated
+from .._network.rows import product, repeated
 from .._network.self_attention import Heads, Rotary, SelfAttention
 from .._network.sharding import Columns
 from .._request import Request
@@ -91,7 +97,8 @@ class Decoder(TrainedModel):
 
     @abc.abstractmethod
     def _eager_pass(self, run: Pass) -> list[Kernel]:
-        """Kernels that the Hugging Face base model launches in one pass."""
+        """Kernels that the Hugging Face base model launches in one pass behind the
+        look-up of its tokens."""
 
     def halves(self, run: Pass) -> Sequence[Halves]:
         layout = self.head_layout
@@ -103,8 +110,8 @@ class Decoder(TrainedModel):
         run = self.run(request, q_len, kv_len)
         if run.fused:
             return super()._pass(request, q_len, kv_len)
-        head = linear(run.precision, self.vocab, run.tokens, self.hidden)
-        return [*self._eager_pass(run), *([] if request.base else [head])]
+        head = [] if request.base else self.head.forward(run)
+        return [*self._table.forward(run), *self._eager_pass(run), *head]
 
     def each(self, run: Pass, *operators: Trainable) -> list[Kernel]:
         """Forward kernels of operators that every layer has."""
@@ -114,6 +121,14 @@ class Decoder(TrainedModel):
     def head_layout(self) -> Heads:
         """Heads of the attention."""
         return Heads(self.heads, self.kv_heads, self.head_dim, self.window)
+
+    def tables(self, run: Pass) -> list[Kernel]:
+        """Of rotary positions: angles (an outer product of frequencies and positions),
+        then cos and sin."""
+        if not self.rotary:
+            return []
+        angles = product("fp32", 1, self.head_dim // 2, run.q_len, 1)
+        return [angles, stream("scalar_mul", run.q_len * self.head_dim, "fp32", 2)]
 
     def _site(self, run: Pass) -> Attention:
         """All attention calls of a pass."""

@@ -20,7 +20,7 @@ from .._request import Request
 from .attention import Scores
 from .base import Model
 from .config import Config
-from .memory import CONTEXT, in_parts, trained, working_bytes
+from .memory import CONTEXT, bytes_of, in_parts, trained, working_bytes
 
 _TRAINED: Final = ("batch_norm_statistics", "batch_norm", "mean")
 """Kernels of a training step that inference has not, or (means over maps) whose traces
@@ -130,7 +130,7 @@ class Encoder(Model):
         if chain is None:
             raise ValueError(f"the training of {self.name} is not known.")
         if request.lora:
-            return chain.adapted(request.lora)
+            return chain.adapted(request.lora, request.lora_layers)
         return chain.without(request.frozen_layers or 0)
 
     def traced(
@@ -163,7 +163,9 @@ class Encoder(Model):
             )
         chain, run = self._trained(request), self._run(request)
         return in_parts(
-            **trained(chain.parameters, run.values, chain.trained),
+            **trained(
+                chain.trained, run.values, bytes_of(chain.frozen_weights, run.precision)
+            ),
             activations=chain.kept(run),
             logits=chain.loss.kept(run),
             workspace=CONTEXT + working,  # the context, gradients of operands

@@ -53,19 +53,16 @@ def bytes_of(weights: Iterable[tuple["Weights", int]], p: "Precision") -> float:
     return total
 
 
-def trained(
-    parameters: Number, dtype: str, trained: Number | None = None
-) -> dict[str, float]:
+def trained(parameters: Number, dtype: str, frozen: float = 0.0) -> dict[str, float]:
     """Bytes of weights, gradients and AdamW's state (fp32 master of 16-bit weights, two
-    moments): 16 a parameter; weights in `dtype`. Frozen ones, all but the `trained`
-    [all], are weights alone."""
+    moments): 16 a trained parameter; weights in `dtype`. `frozen`: bytes of weights
+    without a gradient."""
     e = element_bytes(dtype)
     master = _WIDE if e < _WIDE else 0.0
-    moving = parameters if trained is None else trained
     return {
-        "weights": parameters * e,
-        "gradients": moving * e,
-        "optimizer": moving * (master + 2 * _WIDE),
+        "weights": parameters * e + frozen,
+        "gradients": parameters * e,
+        "optimizer": parameters * (master + 2 * _WIDE),
     }
 
 

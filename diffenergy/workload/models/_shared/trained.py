@@ -29,7 +29,15 @@ from .._network.step import (
 from .._request import Request, length_of
 from .formats import Precision, precision_of
 from .language_model import LanguageModel
-from .memory import CONTEXT, in_parts, number_of, trained, working_bytes
+from .memory import (
+    CONTEXT,
+    bytes_of,
+    element_bytes,
+    in_parts,
+    number_of,
+    trained,
+    working_bytes,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,21 +54,18 @@ class Left:
 
 @dataclasses.dataclass(frozen=True)
 class Held:
-    """Parameters of a GPU in a training step, those of adapters among them, and how
-    many are of routed experts; the same of those that have a gradient (`trained`). Of
-    the largest trained layer: `layer`, and its trained ones."""
+    """Weights of a GPU in a training step: parameters that have a gradient (`trained`,
+    adapters among them), and bytes of those that have none (`frozen`), which are in the
+    type of their products. Of each how much is of routed experts and of the largest
+    layer, of which `layer` is all bytes."""
 
-    whole: Number
-    experts: Number
     trained: Number
     trained_experts: Number
-    layer: Number
     trained_layer: Number
-
-    @classmethod
-    def trained_whole(cls, whole: Number, experts: Number, layer: Number) -> "Held":
-        """Of a GPU where all are trained."""
-        return cls(whole, experts, whole, experts, layer, layer)
+    layer: float
+    frozen: float = 0.0
+    frozen_experts: float = 0.0
+    frozen_layer: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,8 +120,9 @@ class TrainedModel(LanguageModel):
         )
         if request.lora:
             single = self.network(dataclasses.replace(run, fused=False)).kinds
+            rank, which = request.lora, request.lora_layers
             kinds = tuple(
-                dataclasses.replace(x, body=adapted(x.body, request.lora, y.body))
+                dataclasses.replace(x, body=adapted(x.body, rank, y.body, which))
                 for x, y in zip(network.kinds, single, strict=True)
             )
             return dataclasses.replace(
@@ -138,11 +144,12 @@ class TrainedModel(LanguageModel):
         return dataclasses.replace(network, ends=ends, frozen=stopped, further=further)
 
     def held(self, request: Request) -> Held:
-        """Parameters of this GPU in a training step."""
-        whole, experts = self.step_parameters(), self.expert_parameters()
-        layer = self.layer_parameters()
+        """Weights of this GPU in a training step."""
+        p, layer = self.precision(request), self._largest_layer()
+        e = element_bytes(p.values)
         if not (request.lora or request.frozen_layers):
-            return Held.trained_whole(whole, experts, layer)
+            whole, own = self.step_parameters(), number_of(layer)
+            return Held(whole, self.expert_parameters(), own, own * e)
         network = self._trained_network(request, self.training_run(request))
         every = [(w, 1) for w in trained_weights(network.ends)]
         every += [] if request.lora else self.further_weights()
@@ -152,10 +159,20 @@ class TrainedModel(LanguageModel):
             if times := kind.trained(network.frozen):
                 every += [(w, times) for w in weights]
                 own = max(own, sum(w.number for w in weights))
-        number, routed = number_of(every), _routed(every)
-        if request.lora:  # adapters are parameters beside the published ones
-            whole, layer = whole + number, layer + own
-        return Held(whole, experts, number, routed, layer, own)
+        still = bytes_of(layer, p)
+        beside = self.step_parameters() - self.text_step_parameters()
+        published = [*self.trained_weights(), (Weights(beside), 1)]
+        # adapters stand beside published weights, none of which is trained then
+        moving = [] if request.lora else every
+        return Held(
+            number_of(every),
+            number_of(_routed(every)),
+            own,
+            still + own * e if request.lora else max(still, own * e),
+            bytes_of(published, p) - bytes_of(moving, p),
+            bytes_of(_routed(published), p) - bytes_of(_routed(moving), p),
+            still,
+        )
 
     def precision(self, request: Request) -> Precision:
         """Products of a training step are in its type, however a checkpoint is
@@ -209,15 +226,15 @@ class TrainedModel(LanguageModel):
         """Weights of a training step and how often they occur, without towers."""
         return [*self.all_weights(), *self.further_weights()]
 
-    def layer_parameters(self) -> int:
-        """Parameters of the largest layer as this GPU has it."""
+    def _largest_layer(self) -> list[tuple[Weights, int]]:
+        """Weights of the largest layer as this GPU has it."""
         norm = [(w, 1) for w in self._norm.weights()]
         layers = (layer.shard(self.share.split) for layer in set(self.stack()))
-        return max(number_of(x.all_weights() + x.norms * norm) for x in layers)
+        return max((x.all_weights() + x.norms * norm for x in layers), key=number_of)
 
     def expert_parameters(self) -> int:
         """Parameters of routed experts in a training step."""
-        return _routed(self.trained_weights())
+        return number_of(_routed(self.trained_weights()))
 
     def text_step_parameters(self) -> int:
         """Parameters of a training step without those of a vision tower."""
@@ -234,7 +251,7 @@ class TrainedModel(LanguageModel):
             return super().memory(request)
         left, held = self.leaves(request), self.held(request)
         return in_parts(
-            **trained(held.whole, self.precision(request).values, held.trained),
+            **trained(held.trained, self.precision(request).values, held.frozen),
             activations=left.each + left.once,
             logits=left.logits,
             workspace=left.workspace,
@@ -298,6 +315,6 @@ class TrainedModel(LanguageModel):
         return dataclasses.replace(network, further=number * (beyond,))
 
 
-def _routed(weights: Iterable[tuple[Weights, int]]) -> int:
-    """Number of those of routed experts."""
-    return number_of((w, n) for w, n in weights if w.used < 1)
+def _routed(weights: Iterable[tuple[Weights, int]]) -> list[tuple[Weights, int]]:
+    """Those of routed experts."""
+    return [(w, n) for w, n in weights if w.used < 1]

@@ -10,7 +10,7 @@ from .._network.blocks import Block, Chain, alone, pointwise
 from .._network.linear_layer import Linear
 from .._network.operators import Embedding, Norm, Weights
 from .._network.parts import Within, parameters
-from .._network.rows import linear, rows_of
+from .._network.rows import linear
 from .._network.step import Loss
 from .._request import Request
 from .._shared.attention import Scores
@@ -59,15 +59,10 @@ class Bert(Encoder):
 
     def _forward(self, request: Request) -> list[Kernel]:
         p, h = self.precision(request), self.hidden
-        batch, t = request.batch, request.batch * self.length(request)
         return [
-            # of the two sums of embeddings traces list one
-            stream("pointwise_add", t * h, p.values, 1),
-            rows_of("layernorm", t, h, p.values),
-            stream("scalar_mul", t, p.values, 1),  # additive padding mask
-            *self.traced(self.chain().blocks[1:2], request),
-            linear(p, h, batch, h),
-            stream("tanh", batch * h, p.values, 1),
+            *self.traced(self.chain().blocks[:2], request),
+            linear(p, h, request.batch, h),
+            stream("tanh", request.batch * h, p.values, 1),
         ]
 
     def length(self, request: Request) -> int:

@@ -69,7 +69,7 @@ class PreNorm(Decoder):
         t, n, h = run.tokens, self.layers, self.hidden
         return [
             *self.tables(run),
-            stream("pointwise_add", t * h, run.values, 2 * n + 1),
+            stream("pointwise_add", t * h, run.values, 2 * n),
             rows_of(self.norm, t, h, run.values, count=2 * n + 1),
             *self.each(run, *self.projections(False)),
             *self._eager_attention(run),

@@ -8,7 +8,7 @@ from ..._kernel import Kernel
 from .._layers.read import head_sizes
 from .._network.linear_layer import Gated, Linear
 from .._network.operators import Norm, Pass, Trainable
-from .._network.rows import product, repeated
+from .._network.rows import repeated
 from .._network.self_attention import rotation
 from .._network.sharding import Columns, Rows
 from .._shared.attention import Scores
@@ -95,11 +95,6 @@ class Llama(Decoder):
         both = Linear(2 * inner, h, bias, module="mlp.gate_proj", split=Columns())
         down = Linear(h, inner, bias, module="mlp.down_proj", split=Rows())
         return (*((both,) if fused else parts), Gated(inner), down)
-
-    def tables(self, run: Pass) -> list[Kernel]:
-        """Angles (an outer product of frequencies and positions), then cos and sin."""
-        angles = product("fp32", 1, self.head_dim // 2, run.q_len, 1)
-        return [angles, stream("scalar_mul", run.q_len * self.head_dim, "fp32", 2)]
 
     def _eager_pass(self, run: Pass) -> list[Kernel]:
         n, site = self.layers, self._site(run)

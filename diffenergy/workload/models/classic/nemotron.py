@@ -3,6 +3,7 @@
 import dataclasses
 from typing import ClassVar, Final
 
+from ..._eager_rows import rotary_copies
 from ..._kernel import Kernel
 from .._layers.read import head_sizes
 from .._network.operators import Pass
@@ -28,7 +29,8 @@ class Nemotron(PreNorm):
         return 11 * self.layers + 4 + (0 if base else 2)
 
     def _eager_pass(self, run: Pass) -> list[Kernel]:
-        rotated = rotation(self._site(run), run.values)
+        site, dtype = self._site(run), run.values
+        rotated = [*rotary_copies(site, dtype), *rotation(site, dtype)]
         return [*super()._eager_pass(run), *rotated]
 
 

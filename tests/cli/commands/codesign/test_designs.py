@@ -322,6 +322,20 @@ def test_tuned_tiles_are_a_listing(run: Run, listing: Path, tmp_path: Path):
     assert said["time_s"] == pytest.approx(found["time_s"], rel=1e-6)
 
 
+def test_words_are_choices(run: Run, tmp_path: Path):
+    """One table of the processes, best first; the file holds the words of the best."""
+    path = tmp_path / "next.toml"
+    words = ("codesign", "gpt2", "--gpu", "h100-sxm", "--phase", "decode")
+    vary = ("--vary", "process_node=4N,N3P,memory=HBM3,HBM4", "--out", path)
+    answer = run(*words, *vary, "--json").json
+    found = [x["words"]["process_node"] for x in answer["choices"]]
+    assert sorted(found) == ["4N", "4N", "N3P", "N3P"] and found[0] == "N3P"
+    energies = [x["energy_j"] for x in answer["choices"]]
+    assert energies == sorted(energies) and answer["best"]["energy_j"] == energies[0]
+    assert answer["start"]["energy_j"] == max(energies)  # an H100 as it is
+    assert 'process_node = "N3P"' in path.read_text()
+
+
 def test_inputs_are_never_overwritten(run: Run, tmp_path: Path, listing: Path):
     out = tmp_path / "base.toml"
     out.write_text(run("gpus", "show", "a10", "--toml").out)

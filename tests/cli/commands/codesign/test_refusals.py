@@ -37,6 +37,8 @@ LIMITS = ("latency", "power", "area", "ttft", "tpot")
         (("gpt2", "--vary", "dram_bandwidth=1000:3000"), "GB/s"),
         (("gpt2", "--vary", "power_cap=1000:2000"), "allows 200 to 700 W"),
         (("gpt2", "--vary", "mem_clock"), "no value but 2.619e+09"),
+        (("gpt2", "--vary", "process_node=4N,N1"), "'N1'; known are 28nm"),
+        (("gpt2", "--vary", "memory"), "`memory` is varied without words"),
         (("gpt2", "--vary", "warp_size"), "`warp_size` cannot be varied"),
         (("gpt2", "--vary", "tiles=16:128"), "tiles take no bounds"),
         (("gpt2", "--vary", "sm_clock_max=1e8:2e8"), "a GPU file refuses 1e+08"),

@@ -1,0 +1,219 @@
+"""Energies of processes, memories and links that no fit has seen, by hand."""
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from chips import rubin
+
+import diffenergy
+from diffenergy.corrections import (
+    PRIOR_FACTORS,
+    Corrections,
+    CorrectionsFile,
+    prior_file,
+    read_corrections,
+    resolve,
+)
+from diffenergy.corrections._law import (
+    known_process,
+    law_of,
+    memory_factor,
+    node_factor,
+)
+from diffenergy.files import facts
+from diffenergy.fitting._parameters import Parameter, Parameters
+from diffenergy.hardware import gpu_names, read_gpu, with_fields
+
+LEVELS = {
+    "global": {"energy_link": 60e-12},
+    "node:4N": {"core_energy": 0.65},
+    "node:4NP": {"core_energy": 0.6},
+    "architecture:Hopper": {"core_energy": 1.084},
+    "architecture:Blackwell": {"core_energy": 1.0436},
+    "gpu:b200-sxm": {"core_energy": 1.0436},
+    "memory:HBM3e": {"energy_dram": 0.8196},
+    "memory:GDDR6": {"energy_dram": 1.2776},
+}
+"""Of the fit of 2026: Hopper 0.705, Blackwell 0.653."""
+
+
+@pytest.mark.parametrize(
+    ("name", "core", "low", "high", "anchor"),
+    [
+        ("6nm", 0.96, None, None, "7nm"),
+        ("5nm", 0.72, 0.56, 0.93, "4N"),
+        ("N3E", 0.60, None, None, "4NP"),
+        ("N3P", 0.573, 0.43, 0.76, "4NP"),
+        ("N2", 0.502, 0.36, 0.70, "4NP"),
+        ("N2P", 0.48, None, None, "4NP"),
+        ("A16", 0.43, 0.29, 0.65, "4NP"),
+    ],
+)
+def test_processes(
+    name: str, core: float, low: float | None, high: float | None, anchor: str
+):
+    """Published claims by hand: 0.55 of ln of the claimed power, from the nearest
+    fitted process with its design; the band is 1.645 sd."""
+    factor, sd, start = node_factor(name, LEVELS)
+    assert (factor, start) == (pytest.approx(core, abs=0.0055), anchor)
+    for end, sign in ((low, -1), (high, 1)):
+        if end is not None:
+            found = factor * math.exp(sign * 1.645 * sd)
+            assert found == pytest.approx(end, abs=0.0055)
+
+
+def test_a_fitted_board_in_another_process_takes_the_bare_ratio():
+    factor, _, _ = node_factor("N2", LEVELS, design=False)
+    assert factor == pytest.approx(0.600 * 0.768, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "factor", "sd", "anchor"),
+    [
+        ("HBM4", 0.717, 0.11, "HBM3e"),
+        ("HBM4e", 0.646, 0.13, "HBM3e"),
+        ("LPDDR5X", 0.929, 0.15, "GDDR6"),
+    ],
+)
+def test_memories(name: str, factor: float, sd: float, anchor: str):
+    """Path 42.6 pJ/B and device: 0.8196 (42.6 + 22)/(42.6 + 31.2) of HBM4."""
+    found = memory_factor(name, LEVELS)
+    assert found[0] == pytest.approx(factor, abs=0.0005)
+    assert found[1:] == (pytest.approx(sd, abs=0.005), anchor)
+
+
+def test_links():
+    """48 pJ/B of a 200G SerDes over the usual 60."""
+    law = law_of("link:nvlink6", LEVELS)
+    assert law and law.factor == pytest.approx(48 / 60)
+    assert (law.constant, law.sd) == ("energy_link", 0.5)
+    assert law_of("link:pigeon", LEVELS) is None
+
+
+def test_the_anchor_of_what_was_fitted_is_itself():
+    for name, row in facts("processes").items():
+        if "design" in row:
+            assert node_factor(name, LEVELS)[1:] == (0.15, name)
+    for name, row in facts("memories")["memory"].items():
+        if "fitted" in row and name != "HBM2e":  # its device is HBM2's
+            device = facts("memories")["memory"][memory_factor(name, LEVELS)[2]]
+            assert device["device"] == row["device"]
+            assert law_of(f"memory:{name}", LEVELS) is None
+
+
+def test_uncertainty_grows_with_the_distance():
+    later = [node_factor(x, LEVELS)[1] for x in ("4NP", "N3E", "N3P", "N2", "A16")]
+    assert later == sorted(later) and len({*later}) == 5
+    assert memory_factor("HBM4e", LEVELS)[1] > memory_factor("HBM4", LEVELS)[1] > 0.1
+
+
+@pytest.mark.parametrize("gpu", gpu_names())
+def test_a_fitted_level_wins(gpu: str):
+    """Constants of every bundled GPU are those of the file's levels, to the last bit,
+    and no law speaks; every process and memory has a level, or is the reference."""
+    path = Path(diffenergy.__file__).parent / "data" / "corrections" / "default.json"
+    levels = json.loads(path.read_text(encoding="utf-8"))["levels"]
+    card, file = read_gpu(gpu), read_corrections()
+    served = Corrections(**resolve(levels, card.tags))  # pyright: ignore[reportArgumentType]
+    for field in dataclasses.fields(served):
+        one, other = (getattr(x, field.name) for x in (served, file.serve(card)))
+        assert np.asarray(one) == np.asarray(other), field.name
+    assert file.forecasts(card) == prior_file().forecasts(card) == []
+    for tag in card.tags:
+        if tag.partition(":")[0] in ("memory", "node"):
+            assert tag in file.levels or tag == "memory:HBM2" or law_of(tag, levels)
+
+
+@pytest.mark.parametrize(("alias", "name"), [
+    ("N5", "5nm"), ("N4", "4N"), ("N4P", "4NP"), ("N3", "N3E"), ("3nm", "N3E"),
+    ("6nm/5nm", "6nm/5nm"), ("N6/N3P", "6nm/N3P"), ("A16", "A16"),
+])  # fmt: skip
+def test_names_of_processes(alias: str, name: str):
+    assert known_process(alias) == name
+
+
+@pytest.mark.parametrize("word", ["Q7", "6nm/5nm/4N", "5nm/", "/", "6nm/Q7", ""])
+def test_unknown_processes_are_refused(word: str):
+    said = f"`process_node` is '{word}'; known are 28nm, .*A16; write the nearest"
+    with pytest.raises(ValueError, match=said):
+        known_process(word)
+
+
+@pytest.mark.parametrize("word", ["HBM5", "HBM3/GDDR6", "DDR"])
+def test_unknown_memories_are_refused(word: str):
+    with pytest.raises(ValueError, match=f"`memory` is '{word}'; known are GDDR5, "):
+        with_fields(read_gpu("h100-sxm"), {"memory": word})
+
+
+def test_of_two_dies_the_second_counts():
+    """A base die of N6 under compute dies of N3P is priced as N3P."""
+    file = read_corrections()
+    both, one = (
+        file.serve(rubin(process_node=x)).core_energy for x in ("6nm/N3P", "N3P")
+    )
+    assert float(both) == float(one) < 0.6
+
+
+def test_a_foreign_design_on_a_fitted_process():
+    """It takes what the fitted design adds: the level of 4NP alone is no chip's."""
+    file = read_corrections()
+    core = [
+        file.levels[tag]["core_energy"]
+        for tag in ("node:4NP", "architecture:Blackwell", "gpu:b200-sxm")
+    ]
+    foreign = rubin(process_node="4NP", memory="HBM3e")
+    assert float(file.serve(foreign).core_energy) == pytest.approx(math.prod(core))
+    law, *others = [x for x in file.forecasts(foreign) if x.constant == "core_energy"]
+    assert (law.sd, law.anchor, law.warning, others) == (0.15, "4NP", "", [])
+    kin = dataclasses.replace(foreign, architecture="Blackwell")
+    assert float(file.serve(kin).core_energy) == pytest.approx(core[0] * core[1])
+
+
+def test_what_a_memory_shares_with_its_anchor():
+    """The rate that it reaches of the data sheet is that of the fitted type."""
+    file = read_corrections()
+    new, old = (file.serve(rubin(memory=x)) for x in ("HBM4", "HBM3e"))
+    assert float(new.dram_efficiency) == float(old.dram_efficiency)
+    ratio = float(new.energy_dram) / float(old.energy_dram)
+    assert ratio == pytest.approx(64.6 / 73.8)
+
+
+def test_readings_of_the_chip_replace_the_law():
+    """A fit of five readings frees its dynamic energy; the law is where it began."""
+    file, card = read_corrections(), rubin()
+    laws = [x.tag for x in file.forecasts(card)]
+    assert laws == ["memory:HBM4", "link:nvlink6", "node:N3P"]
+    levels = {**file.levels, "gpu:r100": {"dynamic_energy": 1.1}}
+    read = CorrectionsFile(levels)
+    assert read.forecasts(card) == []
+    assert float(read.serve(card).core_energy) == float(file.serve(card).core_energy)
+
+
+def test_a_file_has_the_levels_that_it_lacks(tmp_path: Path):
+    """New priors count in files that were fitted before them."""
+    text = json.dumps({"schema": 1, "levels": {"global": {}}})
+    path = tmp_path / "old.json"
+    path.write_text(text)
+    levels = read_corrections(path).levels
+    assert {*PRIOR_FACTORS} <= {*levels}
+    assert levels["node:28nm"] == {"core_energy": 2.5}
+
+
+def test_a_fit_starts_from_the_law():
+    """Centre and width of a new memory, and the constants that a GPU is fitted with."""
+    levels = prior_file().levels
+    free = (Parameter("memory:HBM4", "energy_dram"), Parameter("gpu:r100", "leakage"))
+    parameters = Parameters(free, {x: dict(y) for x, y in levels.items()})
+    law = law_of("memory:HBM4", levels)
+    assert law and parameters.centre()[0] == pytest.approx(math.log(law.factor))
+    assert parameters.sd()[0] == law.sd
+    card = rubin()
+    made = parameters.serving(card.tags, card)(jnp.asarray(parameters.centre()))
+    for name in ("core_energy", "energy_dram", "dram_efficiency"):
+        served = getattr(prior_file().serve(card), name)
+        assert float(getattr(made, name)) == pytest.approx(float(served)), name

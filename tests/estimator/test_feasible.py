@@ -1,0 +1,100 @@
+"""The pure estimate at clocks and limits that a board does not have."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import diffenergy as de
+from diffenergy.estimator import _estimate
+from diffenergy.hardware import OperatingPoint, default_point
+
+H100 = de.load_gpu("h100-sxm")
+"""345 to 1980 MHz."""
+
+
+@pytest.fixture(scope="module")
+def work():
+    return de.load_model("gpt2").workload(phase="decode", batch=8)
+
+
+@pytest.mark.parametrize(
+    ("given", "feasible"),
+    [
+        ({}, True),
+        ({"sm_clock": 345e6}, True),
+        ({"sm_clock": 210e6}, False),
+        ({"sm_clock": 2.5e9}, False),
+        ({"power_cap": 50.0}, False),
+        ({"power_cap": 400.0}, True),
+    ],
+)
+def test_an_estimate_says_whether_the_board_can(work, given, feasible):
+    point = dataclasses.replace(default_point(H100), **given)
+    found = de.estimate(work, H100, point)
+    assert found.phases.feasible.tolist() == [feasible]
+    assert bool(found.feasible) is feasible
+    assert f"feasible={feasible}" in repr(found)
+    assert f"power={found.power:.4g} W" in repr(found)
+
+
+def test_the_flag_changes_no_number_and_compiles_nothing(work):
+    """Above the highest clock the board runs at it; slopes are those of the clock."""
+    point = default_point(H100)
+    top = de.estimate(work, H100, point)
+    compiled: Any = _estimate._compiled(False)
+    known = compiled._cache_size()
+    above = de.estimate(work, H100, dataclasses.replace(point, sm_clock=2.5e9))
+    assert compiled._cache_size() == known
+    assert (float(above.time), float(above.energy)) == (
+        float(top.time),
+        float(top.energy),
+    )
+
+    def time(clock):
+        return de.estimate(work, H100, dataclasses.replace(point, sm_clock=clock)).time
+
+    value, slope = jax.value_and_grad(time)(300e6)
+    step = 1e6
+    change = (time(300e6 + step) - time(300e6 - step)) / (2 * step)
+    assert float(slope) == pytest.approx(float(change), rel=1e-3) and slope < 0
+    assert float(value) == pytest.approx(float(time(300e6)), rel=1e-6)
+
+
+def test_many_estimates_at_once_have_a_flag_each(work):
+    clocks = jnp.array([210e6, 345e6, 1980e6, 2500e6])
+    point = default_point(H100)
+    found = jax.vmap(
+        lambda x: de.estimate(work, H100, dataclasses.replace(point, sm_clock=x))
+    )(clocks)
+    assert found.feasible.tolist() == [False, True, True, False]
+    assert repr(found).startswith("Estimate(\n")
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"sm_clock": 210e6}, "`sm_clock` is 210 MHz; h100-sxm allows 345 to 1980 MHz"),
+        ({"sm_clock": 2.5e9}, "`sm_clock` is 2500 MHz; h100-sxm allows 345 to 1980"),
+        ({"sm_clock": 1e6}, "`sm_clock` is 1 MHz; .*; if that is kHz, give 1e.09"),
+        ({"power_limit": 50}, "`power_limit` is 50 W; h100-sxm allows 200 to 700 W"),
+    ],
+)
+def test_by_name_they_are_refused(given, words):
+    with pytest.raises(ValueError, match=words):
+        de.estimate("gpt2", "h100-sxm", phase="decode", **given)
+
+
+@pytest.mark.parametrize(
+    ("clock", "words"),
+    [
+        (1e6, "is 1e.06, which looks like kHz; give it in Hz .1e.09"),
+        (1.41, "is 1.41, which looks like GHz; give it in Hz .1.41e.09"),
+        (1e12, r"is 1e.12; allowed are 1e\+07 to 1e\+11 Hz"),
+    ],
+)
+def test_the_hint_of_a_clock_is_one_of_a_gpu(clock, words):
+    with pytest.raises(ValueError, match=words):
+        OperatingPoint(clock, 2619e6, 700)

@@ -1,0 +1,105 @@
+"""Chips that cannot be: refused in a file, said of a what-if and of a design."""
+
+import re
+from pathlib import Path
+
+import pytest
+from chips import rubin
+
+import diffenergy as de
+from diffenergy import codesign
+from diffenergy.hardware import gpu_names, gpu_toml, read_gpu
+from diffenergy.hardware._checks import doubts
+
+KNOWN = {
+    "b300": "int8",  # published rates contradict each other (LOOSE in test_files.py)
+    "gb300": "int8",
+    "k20m": "l2_bytes_per_cycle",
+    "k40c": "l2_bytes_per_cycle",
+    "mi300x": "num_dies",  # chiplets
+    "mi355x": "num_dies",
+}
+
+
+@pytest.mark.parametrize("name", gpu_names())
+def test_bundled_gpus_are_possible(name: str):
+    impossible, unlikely = doubts(read_gpu(name))
+    assert not impossible
+    assert len(unlikely) == (name in KNOWN)
+    assert KNOWN.get(name, "") in "".join(unlikely)
+
+
+def test_a_rubin_like_chip_is_possible():
+    assert doubts(rubin()) == ([], [])
+
+
+IMPOSSIBLE = [  # of an H100: 132 SMs, 5 stacks of HBM3, 3.35 TB/s, 700 W
+    # 1000 x 1.98e9 / 3.3523e12 = 0.59
+    (r"l2_bytes_per_cycle = \S+", "l2_bytes_per_cycle = 1000", "0.59 times `dram_band"),
+    # 6e12 / 5 = 1,200 GB/s of 819
+    ("dram_bandwidth = 3.3523e12", "dram_bandwidth = 6e12", "1200 G for each of 5 st"),
+    # 200e9 / 5 = 37.25 GiB of 24
+    (
+        r"dram_capacity = 8.5\S+",
+        "dram_capacity = 200e9",
+        "37.25 G for each of 5 stacks",
+    ),
+    ("tdp = 700", "tdp = 7000", "`tdp` is 7000, .*none draws it"),
+    (  # the chip's rate, not an SM's: 132 x 4096
+        "tensor_flop_per_cycle_bf16 = 4096",
+        "tensor_flop_per_cycle_bf16 = 540672",
+        "at most 32768: give the rate of one SM",
+    ),
+    # 160 SMs x 4096 x 1.83e9 / 989e12 = 1.21
+    ("num_sms = 132", "num_sms = 160", "1.2. times the published"),
+    ("smem_per_sm = 233472", "smem_per_sm = 8192", "two stages of 64x64 tiles"),
+]
+
+
+@pytest.mark.parametrize(("pattern", "replacement", "said"), IMPOSSIBLE)
+def test_files_of_impossible_chips_are_refused(
+    tmp_path: Path, pattern: str, replacement: str, said: str
+):
+    text = gpu_toml(read_gpu("h100-sxm"))
+    changed, edits = re.subn(rf"(?m)^{pattern}(?= )", replacement, text, count=1)
+    assert edits == 1
+    path = tmp_path / "mine.toml"
+    path.write_text(changed)
+    with pytest.raises(ValueError, match=f"^mine.toml: .*{said}") as caught:
+        read_gpu(str(path))
+    assert "\n" not in str(caught.value) and str(caught.value).endswith(".")
+
+
+def test_a_what_if_is_answered_with_a_warning():
+    asked = {"gpu": "h100-sxm", "phase": "decode"}
+    answer = de.estimate("gpt2", **asked, changes={"dram_bandwidth": 6e12})
+    (said,) = answer.warnings
+    assert "`dram_bandwidth` is 6e+12, 1200 G for each of 5 stacks of HBM3" in said
+    assert not de.estimate("gpt2", **asked, changes={"num_sms": 160}).warnings
+    known = de.estimate("gpt2", gpu="k20m", phase="decode", changes={"tdp": 220})
+    assert not [x for x in known.warnings if "l2_bytes" in x]  # so is the K20m
+
+
+def test_a_die_beyond_the_reticle():
+    """The 132 SMs of an H100 take about 730 of its 814 mm2; 450 MB more of L2 add 16 x
+    0.021 um2 a byte, 151 mm2."""
+    answer = de.estimate(
+        "gpt2", gpu="h100-sxm", phase="decode", changes={"l2_capacity": 5e8}
+    )
+    (said,) = answer.warnings
+    assert "`l2_capacity`" in said and "more than the 858" in said
+
+
+def test_a_design_says_what_it_cannot_be():
+    """The fastest has twice the SMs, which no mask holds."""
+    result = codesign.search(
+        "gpt2",
+        "h100-sxm",
+        phase="prefill",
+        batch=16,
+        goals="time",
+        vary={"num_sms": (132, 264)},
+        effort=codesign.Effort(starts=2, rounds=2),
+    )
+    assert result.best.fields["num_sms"] > 200
+    assert any("`num_sms`, " in x and "than the 858" in x for x in result.notes)

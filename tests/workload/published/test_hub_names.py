@@ -1,0 +1,80 @@
+"""Names of models and types: in any case, and as the Hugging Face hub has them."""
+
+import re
+import shutil
+
+import pytest
+
+from diffenergy.dtypes import STORED, canonical, code
+from diffenergy.workload.models import assumed_model, load_model, model_names
+
+
+@pytest.mark.parametrize(
+    ("hub", "bundled"),
+    [
+        ("meta-llama/Llama-3.1-70B-Instruct", "llama-3.1-70b"),
+        ("meta-llama/Meta-Llama-3.1-8B", "llama-3.1-8b"),
+        ("meta-llama/Llama-2-7b-chat-hf", "llama-2-7b"),
+        ("Qwen/Qwen3-8B", "qwen3-8b"),
+        ("Qwen3-8B-Base", "qwen3-8b"),
+        ("google/gemma-4-26B-A4B-it", "gemma-4-26b-a4b"),
+        ("openai-community/gpt2-xl", "gpt2-xl"),
+        ("google-bert/bert-base-uncased", "bert-base"),
+        ("mistralai/Mixtral-8x7B-Instruct-v0.1", "mixtral-8x7b"),
+        ("moonshotai/Kimi-K2-Instruct", "kimi-k2"),
+        ("meta-llama/Llama-4-Scout-17B-16E-Instruct", "llama-4-scout"),
+        ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "nemotron-3-nano"),
+    ],
+)
+def test_names_of_the_hub(hub: str, bundled: str):
+    assert load_model(hub).name == bundled
+    assert assumed_model(hub) == {"model": bundled}
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_case_is_nothing_to_note(name: str):
+    assert assumed_model(name) == assumed_model(name.upper()) == {}
+    assert assumed_model(f"owner/{name}-Instruct") == {"model": name}
+
+
+def test_an_upper_case_name_loads():
+    assert load_model("GPT2").name == "gpt2"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "meta-llama/Llama-3.1-7B-Instruct",  # another size
+        "meta-llama/Llama-2-70b-hf",
+        "mistralai/Mistral-7B-v0.3",  # another vocabulary
+        "nvidia/Llama-3.1-70B-Instruct-FP8",  # another type of weights
+        "openai/whisper-base",
+        "some/folder/gpt2",
+        "./gpt2",
+        "../gpt2",
+        "-instruct",
+    ],
+)
+def test_what_is_not_bundled_stays_unknown(name: str):
+    with pytest.raises(ValueError, match=rf"no model or file '{re.escape(name)}'"):
+        load_model(name)
+
+
+def test_a_local_folder_comes_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "Qwen" / "Qwen3-8B"
+    folder.mkdir(parents=True)
+    config = load_model("qwen3-0.6b").config.where
+    shutil.copy(config, folder)
+    assert load_model("Qwen/Qwen3-8B").parameters() == 596_049_920
+    assert assumed_model("Qwen/Qwen3-8B") == {}
+
+
+def test_types_in_any_case():
+    for name in STORED:
+        assert canonical(name.upper()) == name
+    assert code("BFloat16") == code("bf16")
+    request = load_model("gpt2").request(dtype="FP8_E4M3", kv_dtype="BF16")
+    assert (request.dtype, request.kv_dtype) == ("fp8", "bf16")
+    with pytest.raises(ValueError, match="`dtype` is 'FP7'"):
+        load_model("gpt2").request(dtype="FP7")
