@@ -154,7 +154,7 @@ def _solved(
         known = solve(free, effort.max_gap, whole.part(whole.limit / 4), told)
     more = []
     if isinstance(known, Solved):
-        more = rows_between(fleet, known, curves, told, late)
+        more = rows_between(fleet, known, curves, told)
     if more:
         problem = problem_with(joined([rows, *more]))
         better = solve(problem, effort.max_gap, whole.part(whole.limit / 2), told)

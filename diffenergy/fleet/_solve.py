@@ -191,7 +191,7 @@ class _State:
             if not part.left or self.gap <= self.max_gap:
                 break
             self.told("raising the bound of slots", place, len(order))
-            bound, self.wasted[slot], at.extra[slot] = by_whole_replicas(
+            bound, self.wasted[slot], at.extra[int(slot)] = by_whole_replicas(
                 at.problem, int(slot), at.prices[slot], part
             )
             self.bounds[slot] = max(self.bounds[slot], bound)

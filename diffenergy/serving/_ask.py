@@ -9,7 +9,7 @@ from ._answers import answer as _answer
 from ._answers.answer import ServingResult
 from ._answers.optimize import best
 from ._answers.sensitivity import check_fields, sensitivities
-from ._answers.solve import solved
+from ._answers.solve import check_limits, solved
 from ._deploy import ServerOptions, deploy
 from ._deployment import Deployment
 from ._load import Load
@@ -71,6 +71,7 @@ def steady_state(
     found = deploy(model, gpu, _load(load), engine=engine, **server)
     _check_optimize(optimize, found.load)
     check_fields(found, sensitivity)
+    check_limits(found, found.costs())
     found, more = best(found, optimize) if optimize else (found, {})
     costs = found.costs()
     figures = solved(found, costs)

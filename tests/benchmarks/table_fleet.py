@@ -2,8 +2,9 @@
 
     python tests/benchmarks/table_fleet.py [--seeds 1,2,3] [--seconds S] [SIZE ...]
 
-Each seed is another fleet, planned with the effort of its size or S (s of work). Sizes: 5, 50, 500, day
-(500 models, 24 slots), week (6 models, 168 slots with starts, 5 pools). Two sites of
+Each seed is another fleet, planned with the effort of its size or S (s of work).
+Sizes: 5, 50, 500, day (500 models, 24 slots), week (6 models, 168 slots with starts, 5
+pools). Two sites of
 135 and about 300 g/kWh, objective carbon, the budget of the clean one a fifth below
 what it would take; models and GPUs are made up.
 """

@@ -20,15 +20,18 @@ def test_points_are_those_of_the_server_in_balance():
         load = serving.Load(
             rate=float(found.rate[1, place]), max_batch=64, input_len=512, output_len=64
         )
+        server = serving.deploy(model, "h100-sxm", load)
+        own = server.steady(server.costs(), sm_clock=clock)
         asked = serving.steady_state(model, "h100-sxm", load, sm_clock=[clock]).summary
-        pairs = (
-            (found.ttft, asked["ttft_s"]["p95"]),
-            (found.tpot, asked["tpot_s"]["p95"]),
-            (found.power, asked["avg_power_w"]),
-            (found.max_batch, 64.0),
-        )
-        for mine, theirs in pairs:
+        for mine, same, theirs in (
+            (found.ttft, own.ttft.quantiles[2], asked["ttft_s"]["p95"]),
+            (found.tpot, own.tpot.quantiles[2], asked["tpot_s"]["p95"]),
+            (found.power, own.power, asked["avg_power_w"]),
+        ):
+            assert mine[1, place] == pytest.approx(float(same), rel=1e-5)
+            # priced at this very clock, not between those of a table
             assert mine[1, place] == pytest.approx(theirs, rel=0.01)
+        assert found.max_batch[1, place] == 64
     assert (np.diff(found.rate, axis=0) > 0).all()  # a higher clock carries more
 
 

@@ -291,8 +291,10 @@ def test_derivatives_of_a_closed_loop(name: str, value: float, low: float, high:
         means = (x["tpot_s"]["mean"], x["ttft_s"]["mean"])
         figures.append(np.array([x["energy_j_per_output_token"], *means]))
     slopes = (figures[0] - figures[1]) / ((high - low) * value)
-    ours = [x[name] for x in own.summary["sensitivities"].values()]
-    np.testing.assert_allclose(ours, slopes, rtol=0.05, atol=1e-30)
+    ours = np.array([x[name] for x in own.summary["sensitivities"].values()])
+    # or 0.01 in d ln / d ln: where the limit binds the clock hardly matters
+    scale = value / figures[0]
+    np.testing.assert_allclose(ours * scale, slopes * scale, rtol=0.05, atol=0.01)
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ from ...serving._steady.server import Server
 _FREE: Final = 2.0
 """Batch limit over the largest batch: requests queue for slots rarely."""
 _P95: Final = LEVELS.index(0.95)
-_STATES: Final = 1024
+_STATES: Final = 640
 """States of an open loop: more than the batch limit, the same for all, so that one
 program serves all."""
 _AT_ONCE: Final = 16

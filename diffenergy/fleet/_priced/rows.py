@@ -19,7 +19,9 @@ from .points import Points, replica_points
 _BATCHES: Final = np.unique(np.round(2 ** np.arange(0, 8.26, 0.25)))
 """Ladder of batches, at most 19 % apart where whole numbers allow it."""
 _CLOCKS: Final = 12
-"""SM clocks tried of a GPU, evenly spread over its steps."""
+"""SM clocks of a GPU whose points are rows at once."""
+_PRICED: Final = 48
+"""SM clocks of a GPU that are priced, evenly spread over its steps."""
 _TP: Final = (1, 2, 4, 8)
 _PLANS: Final = 2
 """Plans of a model on a GPU: the fewest GPUs that hold it, and twice that."""
@@ -27,8 +29,8 @@ _PLANS: Final = 2
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """A plan of a model on `tp` GPUs of a type: `points` at all `clocks` that the board
-    has (Hz); `first`: clocks that become rows at once."""
+    """A plan of a model on `tp` GPUs of a type: `points` at `clocks` of the board (Hz);
+    `first`: clocks that become rows at once."""
 
     model: int
     pools: list[int]
@@ -135,16 +137,21 @@ def _curve(
     """A plan with its points; why it does not run."""
     assert model.model and model.input_len and model.output_len
     lengths = model.input_len, model.output_len, model.dtype
-    clocks = np.sort(np.asarray(sm_clocks(card), float))
+    clocks = _spread(np.sort(np.asarray(sm_clocks(card), float)), _PRICED)
     try:
         points = replica_points(model.model, card, tp, clocks, _BATCHES, *lengths)
     except (ValueError, Infeasible) as error:
         return str(error)
     if not np.isfinite(points.rate).any():
         return "its weights and one request do not fit the memory."
-    first = np.zeros(len(clocks), bool)
-    first[np.linspace(0, len(clocks) - 1, _CLOCKS).round().astype(int)] = True
+    first = np.isin(clocks, _spread(clocks, _CLOCKS))
     return Curve(number, pools, tp, clocks, points, first)
+
+
+def _spread(clocks: Float[np.ndarray, " clock"], number: int) -> np.ndarray:
+    """At most so many of the clocks, evenly spread over them."""
+    places = np.linspace(0, len(clocks) - 1, number).round().astype(int)
+    return clocks[np.unique(places)]
 
 
 def _rows(model: int, pool: int, tp: int, clocks: np.ndarray, points: Points) -> Rows:

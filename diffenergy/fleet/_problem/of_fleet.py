@@ -97,10 +97,8 @@ def rows_between(
     found: Solved,
     curves: Sequence[Any],
     told: Told,
-    late: Callable[[], bool],
 ) -> list[Rows]:
-    """Rows at clocks between those that were priced, of what the plan uses, until it
-    is `late`."""
+    """Rows at clocks between the first ones, of what the plan uses."""
     problem, rows = found.problem, found.problem.rows
     slot, used = np.nonzero(found.counts)
     each = rows.rate * found.counts
@@ -110,8 +108,6 @@ def rows_between(
     need = rows.rate[used] * problem.demand[slot, model] / carried[slot, model]
     parts: list[Rows] = []
     for done, curve in enumerate(curves):
-        if late():
-            break
         told("moving clocks", done, len(curves))
         mine = (model == curve.model) & (rows.gpus[used] == curve.tp)
         mine &= np.isin(rows.pool[used], curve.pools)

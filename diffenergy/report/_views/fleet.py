@@ -144,8 +144,8 @@ def totals(summary: Entry) -> str:
     proven = 100 * (value - alone) / abs(value) if value else 0.0
     return (
         f"energy {si(summary['energy_j'], 'J')}, cost {cost(summary, summary['cost'])},"
-        f" carbon {si(summary['carbon_g'], 'g')}; the prices below alone prove a bound {proven:.2g} % "
-        f"under; {sum(x['replicas'] for x in summary['starts'])} starts"
+        f" carbon {si(summary['carbon_g'], 'g')}; the prices below alone prove a bound "
+        f"{proven:.2g} % under; {sum(x['replicas'] for x in summary['starts'])} starts"
     )
 
 
