@@ -1,13 +1,15 @@
 """A linear program with real or whole variables, and what a solver says of it."""
 
 import dataclasses
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 from jaxtyping import Bool, Float
 from scipy import sparse
 
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
+LEAST: Final = 0.1
+"""s that a solver has at least, of wall time and of work."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,10 +46,11 @@ class LinearModel:
 class Answer:
     """What a solver found so far: `values`, and what they cost (`incumbent`), are there
     when `status` is optimal or feasible; `bound`: no solution costs less (None: none
-    known). `seconds`: wall time in the solver. `interrupted`: by Ctrl-C. `duals`: what
-    a unit more of a row's limit adds to the least cost (of `highs`, real variables).
-    `message`: the solver's own words, if it has any. `checks`: how often `highs` looked
-    at its limits, with whole variables: the same on any machine."""
+    known). `seconds`: wall time in the solver; `work`: what it counts of its steps, in
+    s of an idle core (0: nothing). `interrupted`: by Ctrl-C. `duals`: what a unit more
+    of a row's limit adds to the least cost (of `highs`, real variables). `message`: the
+    solver's own words, if it has any. `checks`: how often `highs` looked at its limits,
+    with whole variables: the same on any machine."""
 
     status: Status
     values: Float[np.ndarray, " column"] | None
@@ -58,6 +61,7 @@ class Answer:
     duals: Float[np.ndarray, " row"] | None = None
     message: str = ""
     checks: int = 0
+    work: float = 0.0
 
     @property
     def gap(self) -> float | None:

@@ -1,12 +1,13 @@
 """OR-Tools in a child process: large linear models, with whole or real variables.
 
-The child keeps the parent free: a time limit, Ctrl-C and progress work, and what was
-found so far is kept. One worker and a seed give the same answer every time (unless the
-time limit cuts the search).
+The child keeps the parent free: limits, Ctrl-C and progress work, and what was found
+so far is kept. One worker and a seed give the same answer every time, whatever else the
+machine does, unless wall time cuts the search.
 """
 
 import contextlib
 import dataclasses
+import math
 import pickle
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ._linear_model import Answer, LinearModel
+from ._linear_model import LEAST, Answer, LinearModel
 
 SOLVERS: Final = ("cp-sat", "glop", "pdlp", "highs", "scip")
 """CP-SAT for whole variables, GLOP and PDLP for real ones, HiGHS and SCIP for both."""
@@ -28,14 +29,25 @@ _GRACE: Final = 5.0
 @dataclasses.dataclass(frozen=True)
 class Solving:
     """How to solve: `solver` (None: CP-SAT for whole variables, GLOP for real ones,
-    HiGHS for both together), `time_limit` (s), relative `gap` that will do, and whom
-    to tell of progress."""
+    HiGHS for both together), relative `gap` that will do, and whom to tell of progress.
+
+    `work`: most steps, in s of an idle core; CP-SAT and GLOP count them. `time_limit`:
+    wall time, s, the last resort, and the only limit of the others.
+    """
 
     solver: str | None = None
     time_limit: float = 3600.0
     seed: int = 0
     gap: float = 0.0
     watch: Callable[[Answer], None] | None = None
+    work: float = math.inf
+
+    def less(self, seconds: float, work: float) -> "Solving":
+        """With what is left of both limits, at least a little."""
+        time, steps = self.time_limit - seconds, self.work - work
+        return dataclasses.replace(
+            self, time_limit=max(time, LEAST), work=max(steps, LEAST)
+        )
 
 
 USUAL: Final = Solving()
@@ -63,7 +75,7 @@ class Worker:
                     pipe.close()
 
     def solve(self, model: LinearModel, how: Solving = USUAL) -> Answer:
-        """The best answer within the time limit and gap.
+        """The best answer within the limits and gap.
 
         Ctrl-C returns the best answer so far, if there is one; the worker is closed
         then, as it is when a solver overruns its limit.
@@ -75,7 +87,7 @@ class Worker:
         """
         solver = how.solver or _usual(model)
         _check(model, solver)
-        order = model, solver, how.time_limit, how.seed, how.gap
+        order = model, solver, how.time_limit, how.work, how.seed, how.gap
         best: Answer | None = None
         ends = time.monotonic() + how.time_limit + _GRACE
         # Ends a child that does not keep its time limit.

@@ -11,15 +11,23 @@ import numpy as np
 from ortools.linear_solver.python import model_builder_helper as linear
 from ortools.sat.python import cp_model
 
-from ._linear_model import Answer, LinearModel, Status
+from ._linear_model import LEAST, Answer, LinearModel, Status
 
 _SCALE: Final = 1e6
 """Costs become whole numbers up to this for CP-SAT."""
 # Least volume at a least horizon has many equal optima: perturbed costs take a third
 # less time (225 epochs of two NDv2: 16 instead of 24 s of CPU).
 _GLOP: Final = (
-    "use_dual_simplex:true perturb_costs_in_dual_simplex:true random_seed:{seed}"
+    "use_dual_simplex:true perturb_costs_in_dual_simplex:true random_seed:{seed} "
+    "max_deterministic_time:{steps}"
 )
+_CP_SAT_RATE: Final = 0.5
+_GLOP_RATE: Final = 0.6
+"""What each solver counts in a second of an idle core. Programs of two and four NDv2
+and of two DGX-2 take 0.2 to 0.95 of CP-SAT and 0.5 to 0.7 of GLOP."""
+_CP_SAT_CELL, _GLOP_CELL = 7e-6, 3e-6
+"""s of an idle core for each number of a matrix: of reading and presolve, which CP-SAT
+leaves out (6e-6 to 11e-6); of all of GLOP, which does not say what it counted."""
 _LINEAR: Final[dict[str, tuple[str, str]]] = {
     "glop": ("GLOP", _GLOP),
     "pdlp": ("PDLP", "num_threads:1"),
@@ -101,12 +109,20 @@ class _Reporter(cp_model.CpSolverSolutionCallback):
 
 
 def _cp_sat(
-    model: LinearModel, out: IO[bytes], limit: float, seed: int, gap: float
+    model: LinearModel,
+    out: IO[bytes],
+    limit: float,
+    work: float,
+    seed: int,
+    gap: float,
 ) -> Answer:
     cost, unit = _whole_cost(model)
     built = _cp_model(model, cost)
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds = limit
+    before = model.matrix.nnz * _CP_SAT_CELL
+    steps = max(work - before, LEAST) * _CP_SAT_RATE
+    solver.parameters.max_deterministic_time = steps
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = seed
     # Probing costs more than it saves here: 34 epochs of two NDv2 are proven too short
@@ -116,16 +132,17 @@ def _cp_sat(
     reporter = _Reporter(out, model, unit)
     solver.best_bound_callback = reporter.on_bound
     status = _STATUS.get(solver.status_name(solver.solve(built, reporter)), "unknown")
+    done = before + solver.response_proto.deterministic_time / _CP_SAT_RATE
     if status not in ("optimal", "feasible"):
-        return Answer(status, None, None, None, reporter.seconds)
+        return Answer(status, None, None, None, reporter.seconds, work=done)
     values = np.array(list(solver.response_proto.solution), float)
     objective = float(model.cost @ values)
     bound = solver.best_objective_bound * unit if cost.any() else objective
-    return Answer(status, values, objective, bound, reporter.seconds)
+    return Answer(status, values, objective, bound, reporter.seconds, work=done)
 
 
 def _linear(
-    model: LinearModel, solver: str, limit: float, seed: int, gap: float
+    model: LinearModel, solver: str, limit: float, work: float, seed: int
 ) -> Answer:
     name, parameters = _LINEAR[solver]
     helper = linear.ModelBuilderHelper()
@@ -138,19 +155,21 @@ def _linear(
     engine = linear.ModelSolverHelper(name)
     engine.set_time_limit_in_seconds(limit)
     if parameters:
-        engine.set_solver_specific_parameters(parameters.format(seed=seed))
+        given = parameters.format(seed=seed, steps=work * _GLOP_RATE)
+        engine.set_solver_specific_parameters(given)
     start = time.perf_counter()
     engine.solve(helper)
     seconds = time.perf_counter() - start
     status = _STATUS.get(engine.status().name, "unknown")
+    done = model.matrix.nnz * _GLOP_CELL if solver == "glop" else 0.0
     if status not in ("optimal", "feasible"):
-        return Answer(status, None, None, None, seconds)
+        return Answer(status, None, None, None, seconds, work=done)
     values = np.asarray(engine.variable_values(), float)
     objective = float(model.cost @ values)
     bound = objective if status == "optimal" else None
     if len(whole):
         bound = engine.best_objective_bound()
-    return Answer(status, values, objective, bound, seconds)
+    return Answer(status, values, objective, bound, seconds, work=done)
 
 
 def _follow_parent() -> None:
@@ -168,13 +187,13 @@ def main() -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what solvers print
     while True:
         try:
-            model, solver, limit, seed, gap = pickle.load(sys.stdin.buffer)
+            model, solver, limit, work, seed, gap = pickle.load(sys.stdin.buffer)
         except EOFError:
             return
         if solver == "cp-sat":
-            answer = _cp_sat(model, out, limit, seed, gap)
+            answer = _cp_sat(model, out, limit, work, seed, gap)
         else:
-            answer = _linear(model, solver, limit, seed, gap)
+            answer = _linear(model, solver, limit, work, seed)
         pickle.dump((answer, True), out)
         out.flush()
 

@@ -139,7 +139,10 @@ class Flags:
         _epoch,
     )
     time_limit: float | None = option(
-        "S", "Of the whole search [auto: 10; else 300].", read.seconds
+        "S",
+        "Work of the whole search, as s of an idle core; wall time ends it after ten "
+        "times that, at least a minute [auto: 10; else 300].",
+        read.seconds,
     )
     solver: str | None = option(
         "NAME", "cp-sat, glop, pdlp, highs or scip [the method's own].", _word

@@ -45,6 +45,7 @@ MOST_ROWS: Final = 200_000
 """(source, link) pairs, symmetric ones once, up to which the program is solved."""
 _ROUNDING: Final = 1e-9
 """Relative difference of bounds that counts as none."""
+_USUAL: Final = Solving(work=60.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,31 +144,31 @@ def flow_bound(
     topology: Topology,
     *,
     whole: bool = True,
-    time_limit: float = 60.0,
+    how: Solving = _USUAL,
 ) -> float:
     """Least s of any schedule, by what has one taker (0 if nothing has); of blocks that
     may be cut up if not `whole`.
 
-    A program of more than `MOST_ROWS`, or that takes longer than `time_limit` (s), is
-    left to fixed prices.
+    A program of more than `MOST_ROWS`, or beyond the limits of `how`, is left to fixed
+    prices.
     """
     bound = 0.0
     for machine, spread in spreads(demand, topology):
         moved = transfers(spread)
         if len(moved.bytes):
-            found = _bound(moved, machine, whole, time_limit)
+            found = _bound(moved, machine, whole, how)
             bound = max(bound, found)
     return bound
 
 
-def _bound(moved: Transfers, topology: Topology, whole: bool, limit: float) -> float:
+def _bound(moved: Transfers, topology: Topology, whole: bool, how: Solving) -> float:
     spare, _ = idle(moved, topology, whole)
     fixed = price_bound(moved, topology, whole)
     link_class, stands_for = _classes(moved, topology)
     if np.count_nonzero(stands_for) * len(spare) > MOST_ROWS:
         return fixed
     program = _program(moved, topology, spare, link_class, stands_for)
-    answer = solve(program, Solving(time_limit=limit))
+    answer = solve(program, how)
     if answer.values is None:
         return fixed
     price = np.maximum(answer.values[: link_class.max() + 1], 0.0)[link_class]

@@ -16,7 +16,6 @@ as no link is charged more than its price. The charges add up to the bound.
 """
 
 import dataclasses
-import time
 from typing import Final
 
 import numpy as np
@@ -24,7 +23,7 @@ from jaxtyping import Bool, Float, Int
 
 from ...search import USUAL, Solving
 from .._demand.demand import Demand
-from .._exact.epoch_schedule import reach
+from .._exact.epoch_schedule import Found, reach
 from .._exact.lp import flow_count, lp
 from .._exact.milp import milp
 from .._machine.routes import EpochModel, shortest
@@ -49,13 +48,16 @@ _PAID: Final = 1e-9
 @dataclasses.dataclass(frozen=True)
 class SecondStage:
     """A schedule with its `finish` (s), `joules` of links and memory at the prices
-    given, and the `floor` that no schedule stays below (0: none known)."""
+    given, and the `floor` that no schedule stays below (0: none known); `seconds` and
+    `work` (s of an idle core) of the solver for it."""
 
     schedule: Schedule
     finish: float
     joules: float
     floor: float
     interrupted: bool = False
+    seconds: float = 0.0
+    work: float = 0.0
 
     @property
     def meets_floor(self) -> bool:
@@ -81,18 +83,20 @@ def least_energy(
 ) -> SecondStage:
     """The cheapest schedule at `prices` that ends by `limit` (s) or when `start` does.
 
-    `model`, `horizon`: epochs, and how many, for the solver (None: no solver), which
-    has what `prune` leaves of the time limit. Ctrl-C keeps the best so far.
+    `model`, `horizon`: epochs, and how many, for the solver (None: no solver). Ctrl-C
+    keeps the best so far.
     """
-    ends, latest = time.monotonic() + how.time_limit, max(start.finish, limit)
-    found = start
+    latest = max(start.finish, limit)
+    found = dataclasses.replace(start, seconds=0.0, work=0.0)
     try:
         found = _better(found, start.schedule, prices, latest)
-        left = ends - time.monotonic()
-        if model is not None and horizon and left > 0 and not found.meets_floor:
-            how = dataclasses.replace(how, time_limit=left)
-            other = _solved(found.schedule, prices, model, horizon, how)
-            if other is not None:
+        if model is not None and horizon and not found.meets_floor:
+            answer = _solved(found.schedule, prices, model, horizon, how)
+            if answer is not None:
+                spent = dict(seconds=answer.seconds, work=answer.work)
+                found = dataclasses.replace(found, **spent)
+            if answer is not None and answer.schedule is not None:
+                other = _in_time(start.schedule, answer.schedule, model)
                 found = _better(found, other, prices, latest)
     except KeyboardInterrupt:
         found = dataclasses.replace(found, interrupted=True)
@@ -125,8 +129,8 @@ def _solved(
     model: EpochModel,
     horizon: int,
     how: Solving,
-) -> Schedule | None:
-    """What a solver finds in as many epochs."""
+) -> Found | None:
+    """What a solver finds in as many epochs; None where it is not asked."""
     topology, demand = given.topology, given.demand
     if demand.collective == "all_reduce":
         return None
@@ -143,14 +147,15 @@ def _solved(
         return None
     cost = prices / max(float(prices.mean()), 1e-300)
     if demand.single:
-        answer = lp(
+        return lp(
             topology, demand, model, how, low=horizon, high=horizon, link_cost=cost
         )
-    else:
-        answer = milp(topology, demand, model, horizon, how, link_cost=cost)
-    if answer.schedule is None:
-        return None
-    timed = run_epochs(answer.schedule, model, parts=demand.single)
+    return milp(topology, demand, model, horizon, how, link_cost=cost)
+
+
+def _in_time(given: Schedule, solved: Schedule, model: EpochModel) -> Schedule:
+    """A solver's schedule of the demand of `given`, in continuous time."""
+    timed = run_epochs(solved, model, parts=solved.demand.single)
     if given.demand.reduces:
         timed = reduction(given.topology, given.demand, timed)
     return timed

@@ -8,7 +8,6 @@ total energy is the fastest schedule alone.
 
 import dataclasses
 import math
-import time
 from collections.abc import Sequence
 from typing import Any, Final, Literal
 
@@ -51,6 +50,7 @@ class Front:
     points: tuple[FrontPoint, ...]
     trades: tuple[FrontPoint, ...]
     interrupted: bool = False
+    out_of_time: bool = False
 
 
 def frontier(
@@ -62,30 +62,32 @@ def frontier(
 ) -> Front:
     """Finish against energy from `start`, a fast schedule, on.
 
-    `model`: epochs for the solver, which gets as many as fit; the time limit is for all
+    `model`: epochs for the solver, which gets as many as fit; the limits are for all
     searches. Ends at the first schedule that nothing can undercut, and on Ctrl-C.
     """
     memory = None if gpu is None else memory_price(gpu)
     prices = byte_prices(start.topology, memory)
-    ends = time.monotonic() + how.time_limit
-    found = [priced(start, prices)]
+    found, seconds, work = [priced(start, prices)], 0.0, 0.0
     for number, stretch in enumerate(_STRETCHES):
-        left = ends - time.monotonic()
-        if found[-1].meets_floor or found[-1].interrupted or left <= 0:
+        left = how.less(seconds, work)
+        out = seconds >= how.time_limit or work >= how.work
+        if found[-1].meets_floor or found[-1].interrupted or out:
             break
-        limit = found[0].finish * stretch
-        share = dataclasses.replace(how, time_limit=left / (len(_STRETCHES) - number))
+        limit, rest = found[0].finish * stretch, len(_STRETCHES) - number
+        share = dataclasses.replace(left, work=left.work / rest)
         horizon = None if model is None else int(limit / model.tau + _ROUNDING)
         found.append(
             least_energy(
                 found[-1], prices, share, limit=limit, model=model, horizon=horizon
             )
         )
+        seconds, work = seconds + found[-1].seconds, work + found[-1].work
     points = [
         FrontPoint(x.schedule, x.finish, schedule_energy(x.schedule, gpu, x.finish))
         for x in found
     ]
-    return Front(_pareto(points, True), _pareto(points, False), found[-1].interrupted)
+    ended = found[-1].interrupted, seconds >= how.time_limit
+    return Front(_pareto(points, True), _pareto(points, False), *ended)
 
 
 def front_rows(front: Front) -> list[dict[str, Any]]:

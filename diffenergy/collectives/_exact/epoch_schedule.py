@@ -29,7 +29,7 @@ Picked = tuple[
 class Found:
     """A search's end: `schedule` unless infeasible or out of time. `infeasible_at`: a
     horizon that is proven too short, epochs (0: none tried; under a symmetry it proves
-    nothing). `bound`: of the objective."""
+    nothing). `bound`: of the objective; `work`: s of an idle core in the solver."""
 
     schedule: Schedule | None
     status: Status
@@ -37,6 +37,7 @@ class Found:
     seconds: float
     objective: float | None = None
     bound: float | None = None
+    work: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)

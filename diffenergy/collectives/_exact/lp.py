@@ -173,19 +173,18 @@ def lp(
     with worker() as child:
         short = max(low, static_bound(topology, demand, model, child)) - 1
         tried, step, long = 0, 1, None
-        spent = 0.0
+        spent, work = 0.0, 0.0
         while long is None or long - short > 1:
             horizon = short + step if long is None else (short + long) // 2
             if high is not None and long is None and horizon > high:
                 if short >= high:
-                    return Found(None, "infeasible", short, spent)
+                    return Found(None, "infeasible", short, spent, work=work)
                 horizon = high
             flows = flow_model(topology, demand, model, horizon, link_cost)
             # Least volume is one figure: a seed only picks among equals.
-            left = max(how.time_limit - spent, 0.1)
-            brief = dataclasses.replace(how, time_limit=left, seed=0)
+            brief = dataclasses.replace(how.less(spent, work), seed=0)
             answer = child.solve(flows.linear, brief)
-            spent += answer.seconds
+            spent, work = spent + answer.seconds, work + answer.work
             if answer.status == "infeasible":
                 short, tried, step = horizon, horizon, 2 * step
             elif answer.values is None or answer.interrupted:
@@ -193,9 +192,10 @@ def lp(
             else:
                 long, best = horizon, (flows, answer, answer.values)
     if best is None:
-        return Found(None, "unknown", tried, spent)
+        return Found(None, "unknown", tried, spent, work=work)
     flows, answer, values = best
     schedule = part_sends(topology, demand, model, flows, values)
     proven = long is not None and long - short <= 1
     status = answer.status if proven else "feasible"
-    return Found(schedule, status, tried, spent, answer.incumbent, answer.bound)
+    known = answer.incumbent, answer.bound, work
+    return Found(schedule, status, tried, spent, *known)

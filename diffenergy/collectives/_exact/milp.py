@@ -79,9 +79,10 @@ def milp(
     answer = solve(built, how, child)
     if answer.values is None:
         ended = horizon if answer.status == "infeasible" else 0
-        return Found(None, answer.status, ended, answer.seconds, None, answer.bound)
+        known = answer.seconds, None, answer.bound, answer.work
+        return Found(None, answer.status, ended, *known)
     schedule = epoch_schedule(topology, demand, model, rows.chosen(answer.values))
-    known = answer.seconds, answer.incumbent, answer.bound
+    known = answer.seconds, answer.incumbent, answer.bound, answer.work
     return Found(schedule, answer.status, 0, *known)
 
 
@@ -96,22 +97,22 @@ def least_finish(
     symmetry: Symmetry | None = None,
 ) -> Found:
     """The schedule of fewest epochs: horizons from a bound `low` on, one by one, up to
-    `high` and within the time limit in all."""
+    `high` and within the limits in all."""
     horizon = max(low, least_horizon(topology, demand, model.hop))
-    spent, infeasible = 0.0, 0
+    spent, work, infeasible = 0.0, 0.0, 0
     with worker() as child:
         while high is None or horizon <= high:
-            left = dataclasses.replace(how, time_limit=max(how.time_limit - spent, 0.1))
+            left = how.less(spent, work)
             found = milp(
                 topology, demand, model, horizon, left, symmetry=symmetry, child=child
             )
-            spent += found.seconds
+            spent, work = spent + found.seconds, work + found.work
             if found.status != "infeasible":
                 return dataclasses.replace(
-                    found, infeasible_at=infeasible, seconds=spent
+                    found, infeasible_at=infeasible, seconds=spent, work=work
                 )
             infeasible, horizon = horizon, horizon + 1
-    return Found(None, "infeasible", infeasible, spent)
+    return Found(None, "infeasible", infeasible, spent, work=work)
 
 
 def check_epochs(topology: Topology, demand: Demand, model: EpochModel) -> None:

@@ -12,7 +12,6 @@ as much as it can of
 """
 
 import dataclasses
-import time
 from typing import Final
 
 import numpy as np
@@ -32,7 +31,7 @@ _NEAR: Final = 100.0
 _GAP: Final = 0.01
 """Relative gap at which a round is good enough."""
 _ROUND: Final = 20.0
-"""s that a round may take."""
+"""s of an idle core that a round may take."""
 
 
 def rounds(
@@ -45,7 +44,7 @@ def rounds(
     high: int | None = None,
 ) -> Found:
     """A schedule made `length` epochs at a time (by default twice the longest hop),
-    each round within 20 s; no proof of how good it is.
+    each round within 20 s of an idle core; no proof of how good it is.
 
     `high`: epochs after which to give up.
 
@@ -58,14 +57,14 @@ def rounds(
     away = distances(topology, model.hop) / longest
     none = np.empty(0, int)
     picked: Picked = none, none, none
-    began, done, idle = time.perf_counter(), 0, 0
+    spent, work, done, idle = 0.0, 0.0, 0, 0
     with worker() as child:
         while _missing(topology, demand, picked).any():
             done += length
-            left = how.time_limit - (time.perf_counter() - began)
-            if left <= 0 or (high is not None and done - length >= high):
-                status = "unknown" if left <= 0 else "infeasible"
-                return Found(None, status, 0, time.perf_counter() - began)
+            out = spent >= how.time_limit or work >= how.work
+            if out or (high is not None and done - length >= high):
+                status = "unknown" if out else "infeasible"
+                return Found(None, status, 0, spent, work=work)
             reached = _open(topology, demand, model, done, longest)
             rows = integer_rows(
                 topology, demand, model, reached, no_symmetry(topology, demand)
@@ -73,19 +72,21 @@ def rounds(
             low, up = _decided(rows, picked, done - length)
             missing = _missing(topology, demand, picked)
             cost = _cost(rows, topology, demand, model, away, missing, done)
-            brief = dataclasses.replace(how, time_limit=min(left, _ROUND), gap=_GAP)
+            left = how.less(spent, work)
+            brief = dataclasses.replace(left, work=min(left.work, _ROUND), gap=_GAP)
             answer = child.solve(rows.model(low, up, cost), brief)
+            spent, work = spent + answer.seconds, work + answer.work
             if answer.values is None:
-                return Found(None, answer.status, 0, time.perf_counter() - began)
+                return Found(None, answer.status, 0, spent, work=work)
             before, picked = picked, rows.chosen(answer.values)
             # Rounds without a send wait for what is under way, no longer.
             idle = idle + length if len(picked[0]) == len(before[0]) else 0
             if idle > longest:
-                return Found(None, "unknown", 0, time.perf_counter() - began)
+                return Found(None, "unknown", 0, spent, work=work)
     schedule = epoch_schedule(topology, demand, model, picked)
     if high is not None and (schedule.epochs or 0) > high:
-        return Found(None, "infeasible", 0, time.perf_counter() - began)
-    return Found(schedule, "feasible", 0, time.perf_counter() - began)
+        return Found(None, "infeasible", 0, spent, work=work)
+    return Found(schedule, "feasible", 0, spent, work=work)
 
 
 def _missing(

@@ -48,17 +48,22 @@ _OFF: Final = 0.5
 """begun from prices that are off by up to this share."""
 _ORDERS: Final = 3
 """Schedules along them."""
+_DIRECT, _RELAYED, _QUEUED, _PLANNED = 5e-5, 1.4e-4, 5e-5, 5e-6
+"""s of an idle core for each wanted block in 16 restarts, without and with switches, in
+a queue, and for each link of planned paths (16 to 128 GPUs: within a factor of 3)."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Effort:
-    """How long to search: batches of restarts, from `seed` on. One seed gives one
-    answer unless `time_limit` (s) cuts the search short."""
+    """How long to search: batches of restarts, from `seed` on, as long as they take
+    less than `work` (s of an idle core, by what has to be sent). One seed gives one
+    answer unless time is up at `ends` (of `time.monotonic`)."""
 
     batches: int = 8
     restarts: int = 16
     seed: int = 0
-    time_limit: float = math.inf
+    work: float = math.inf
+    ends: float = math.inf
 
 
 def greedy(
@@ -83,8 +88,8 @@ def greedy(
     model = None
     if tau is not None and not demand.single:
         model = epoch_model(topology, float(demand.size.max()), tau)
-    ends = time.monotonic() + effort.time_limit
     best: tuple[float, Sends] | None = None
+    spent = 0.0
     for batch in range(effort.batches):
         seed = effort.seed * effort.batches + batch
         limit = np.inf if best is None else best[0]
@@ -97,7 +102,9 @@ def greedy(
             best = found
         if best is not None and best[0] <= bound * (1 + 1e-9):
             break
-        if time.monotonic() > ends and best is not None:
+        spent += _batch_work(topology, demand, batch)
+        late = spent > effort.work or time.monotonic() > effort.ends
+        if late and best is not None:
             break
     if best is None:
         raise ValueError(
@@ -108,6 +115,16 @@ def greedy(
         return retime(Schedule(topology, demand, best[1]))
     epochs = round(best[0]) if model else None
     return _tightened(prune(retime(Schedule(topology, demand, best[1], tau, epochs))))
+
+
+def _batch_work(topology: Topology, demand: Demand, batch: int) -> float:
+    """About what a batch takes, s of an idle core."""
+    wishes, relays = float(demand.wanted.sum()), not bool(topology.stores.all())
+    if not demand.single:
+        return wishes * (_RELAYED if relays else _DIRECT)
+    pairs = wishes * len(topology.links)
+    planned = 0 < batch <= round(_MOST_PLANNED / max(1, pairs))
+    return wishes * _QUEUED + planned * pairs * _PLANNED
 
 
 def _tightened(schedule: Schedule) -> Schedule:

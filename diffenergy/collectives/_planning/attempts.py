@@ -24,8 +24,9 @@ from .._schedule.time_reversal import reduction
 from .._standard.baselines import MOST_SENDS, baselines
 from .search import COARSE, Plan, Search, Task, Watch, better, in_epochs
 
-_MOST_CHOICES: Final = 3e6
-"""(block, link, epoch) above which `auto` leaves integer search out."""
+_CHOICE: Final = 5e-5
+"""s of an idle core to build and presolve the integer program, for each (block, link,
+epoch); where the work left does not suffice for that, `auto` leaves it out."""
 _MOST_FLOWS: Final = 1e5
 """(source, link, epoch) above which `auto` leaves the linear program out."""
 _MOST_SENDS: Final = 6_000
@@ -33,13 +34,13 @@ _MOST_SENDS: Final = 6_000
 _MOST_NODES: Final = 300
 """Nodes above which cuts are not looked for (one max-flow for each GPU)."""
 _GREEDY_SHARE: Final = 0.3
-"""Of the time limit for list scheduling before a solver has its turn."""
+"""Of the work for list scheduling before a solver has its turn."""
 _MOST_FINE: Final = 2e4
 """The same for short epochs."""
 _FINER: Final = 4
 """Short epochs in one of the fastest link."""
 _FIRST_SHARE: Final = 0.5
-"""Of the time left for the reduce-scatter of an all-reduce."""
+"""Of the work left for the reduce-scatter of an all-reduce."""
 _WHOLE: Final = "cp-sat"
 _FLOWS: Final = "glop"
 
@@ -104,8 +105,8 @@ def _bounded(task: Task, watch: Watch) -> Iterator[Plan]:
         return
     if task.single:
         watch("bound by link prices", None)
-        limit = task.left()
-        bound = flow_bound(task.demand, task.topology, whole=False, time_limit=limit)
+        how = dataclasses.replace(task.solving(), solver=None)
+        bound = flow_bound(task.demand, task.topology, whole=False, how=how)
     elif len(task.topology.nodes) <= _MOST_NODES:
         watch("bound by cuts", None)
         bound = cut_bound(task.demand, task.topology)
@@ -118,7 +119,8 @@ def _bounded(task: Task, watch: Watch) -> Iterator[Plan]:
 
 def _greedy(task: Task, tau: float | None, bound: int | float) -> Schedule:
     share = 1.0 if task.search.method == "greedy" else _GREEDY_SHARE
-    effort = Effort(seed=task.search.seed, time_limit=task.left() * share)
+    limit = task.left() * share
+    effort = Effort(seed=task.search.seed, work=limit, ends=task.ends)
     return greedy(task.topology, task.demand, tau, bound, effort)
 
 
@@ -133,15 +135,17 @@ def _integer(task: Task, watch: Watch) -> Iterator[Plan]:
         high = known - 1 if known is not None else high
         size = symmetry.size if symmetry is not None else 1
         reached = reach(machine, spread.source, spread.wanted, model.hop, low or 0)
-        if task.search.method == "auto" and reached.choices / size > _MOST_CHOICES:
+        share = 1.0 if symmetry is None else 0.5
+        dear = reached.choices / size * _CHOICE > task.left() * share
+        if task.search.method == "auto" and dear:
             continue
         kind = f"of symmetry {size} " if size > 1 else ""
         stage = f"integer search {kind}from {low} epochs on"
-        how = _solving(task, watch, stage, 1.0 if symmetry is None else 0.5)
+        how = _solving(task, watch, stage, share)
         found = least_finish(
             machine, spread, model, how, low=low or 0, high=high, symmetry=symmetry
         )
-        task.seconds += found.seconds
+        task.spend(found)
         if symmetry is None and found.infeasible_at and task.least is not None:
             task.least = max(task.least, found.infeasible_at + 1)  # proven too short
             if task.best is not None:
@@ -151,13 +155,10 @@ def _integer(task: Task, watch: Watch) -> Iterator[Plan]:
 
 
 def _solving(task: Task, watch: Watch, stage: str, share: float = 1.0) -> Solving:
-    """The solver asked for, in a share of the time left."""
+    """The solver asked for, in a share of the work left."""
     watch(stage, None)
-    return Solving(
-        task.search.solver,
-        task.left() * share,
-        task.search.seed,
-        watch=lambda progress: watch(stage, progress),
+    return dataclasses.replace(
+        task.solving(share), watch=lambda progress: watch(stage, progress)
     )
 
 
@@ -241,7 +242,7 @@ def _linear(
     low = epoch_bound(task.demand, task.topology, model, whole=False)
     how = _solving(task, watch, stage)
     found = lp(machine, spread, model, how, low=low, high=high)
-    task.seconds += found.seconds
+    task.spend(found)
     if found.schedule is None:
         return None
     least = found.schedule.epochs
@@ -255,7 +256,7 @@ def _rounds(task: Task, watch: Watch) -> Iterator[Plan]:
     model, machine, spread = _epochs_of(task, "rounds")
     how = _solving(task, watch, "rounds")
     found = rounds(machine, spread, model, how, high=task.search.horizon)
-    task.seconds += found.seconds
+    task.spend(found)
     if found.schedule is not None:
         yield _timed(task, found.schedule, model, "rounds")
 
@@ -290,6 +291,8 @@ def _composed(task: Task, find: Finder, watch: Watch) -> Plan:
         search = dataclasses.replace(task.search, time_limit=limit, horizon=None)
         plan = find(task.topology, demand, search, watch)
         task.seconds += plan.solver_seconds
+        task.work += plan.work
+        task.cut = task.cut or plan.out_of_time
         if plan.interrupted:
             raise KeyboardInterrupt
         found.append(plan)

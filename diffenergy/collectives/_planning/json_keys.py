@@ -166,6 +166,9 @@ class CollectiveJson(TypedDict):
     energy: Annotated[EnergyJson, "where it goes"]
     verified: Annotated[bool, "true: replayed by code that shares nothing with search"]
     interrupted: Annotated[bool, "whether Ctrl-C ended the search"]
+    out_of_time: Annotated[
+        bool, "whether wall time ended the search: an idler machine may do better"
+    ]
     baselines: Annotated[dict[str, AlgorithmJson], "standard algorithms by name"]
     baselines_unfit: Annotated[dict[str, str], "why others do not fit the machine"]
     root: Annotated[str | int | None, "as asked for"]

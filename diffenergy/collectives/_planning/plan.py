@@ -69,9 +69,11 @@ def find_schedule(
                 epoch_bound=task.least,
                 solver_seconds=task.seconds,
                 standard=task.standard,
+                out_of_time=task.out_of_time,
+                work=task.work,
             )
             task.best = best
-            if task.done(best):
+            if best.out_of_time or task.done(best):
                 break
     except KeyboardInterrupt:
         if best is None:
@@ -80,7 +82,8 @@ def find_schedule(
     if best is None:
         task.check_horizon()
         raise Infeasible(
-            f"method {search.method} found no schedule in {search.limit:g} s; "
+            f"method {search.method} found no schedule within {search.limit:g} s of "
+            "an idle core; "
             f"none takes less than {task.bound:.6g} s; take method auto or greedy, or "
             "a longer --time-limit."
         )
@@ -101,7 +104,8 @@ def second_stage(
     stage = "finish against energy"
     watch(stage, None)
     how = Solving(
-        time_limit=search.limit,
+        time_limit=search.wall_limit,
+        work=search.limit,
         seed=search.seed,
         watch=lambda progress: watch(stage, progress),
     )
@@ -109,7 +113,9 @@ def second_stage(
     best, other = pick(front, goal), plan
     if best.schedule is not plan.schedule:
         other = rescheduled(plan, best.schedule)
-    return dataclasses.replace(other, interrupted=front.interrupted), front
+    late = plan.out_of_time or front.out_of_time
+    how_ended = dict(interrupted=front.interrupted, out_of_time=late)
+    return dataclasses.replace(other, **how_ended), front
 
 
 def leaner(plan: Plan, prices: Float[np.ndarray, " link"]) -> Plan:

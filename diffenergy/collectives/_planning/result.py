@@ -29,6 +29,10 @@ from .search import Plan
 
 _SHARED: Final = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
 """Collectives of which a GPU's own part of the buffer moves nowhere."""
+_LATE: Final = (
+    "wall time ended the search before its work was done; the best so far is shown, "
+    "and an idler machine, or a longer --time-limit, may do better."
+)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -79,6 +83,11 @@ class CollectiveResult(Result):
         return self.found.method
 
     @property
+    def notes(self) -> list[str]:
+        """What a person should know beside it."""
+        return [_LATE] if self.found.out_of_time else []
+
+    @property
     def interrupted(self) -> bool:
         """Whether Ctrl-C ended the search, so that this is the best so far."""
         return self.found.interrupted
@@ -113,6 +122,11 @@ class SizesResult(Result):
     view: ClassVar[str] = "collectives.collective_sizes"
     summary: list[dict[str, Any]]
     results: list[CollectiveResult]
+
+    @property
+    def notes(self) -> list[str]:
+        """What a person should know beside them, once."""
+        return list(dict.fromkeys(note for one in self.results for note in one.notes))
 
 
 # --- as JSON
@@ -168,6 +182,7 @@ def collective_json(
         "energy": energy_rows(energy),
         "verified": True,
         "interrupted": plan.interrupted,
+        "out_of_time": plan.out_of_time,
         "baselines": _beside(plan, baselines),
         "baselines_unfit": dict(baselines.unfit),
     }

@@ -8,9 +8,10 @@ from typing import Final
 import numpy as np
 
 from ...results import Infeasible
-from ...search import SOLVERS, Answer
+from ...search import SOLVERS, Answer, Solving
 from .._bounds.bounds import epoch_bound, second_bound
 from .._demand.demand import Demand
+from .._exact.epoch_schedule import Found
 from .._machine.routes import EpochModel, epoch_length, epoch_model
 from .._machine.topology import Topology
 from .._schedule.epoch_counts import flow_epochs, whole_epochs
@@ -32,8 +33,10 @@ _CONTINUOUS: Final = "continuous"
 """Instead of a length: no epochs."""
 _ODD: Final = 1e4
 """Factor between an epoch and the usual one that makes no sense any more."""
-_AUTO_LIMIT: Final = 10.0  # s
-_SOLVER_LIMIT: Final = 300.0  # s
+_AUTO_LIMIT: Final = 10.0  # s of an idle core
+_SOLVER_LIMIT: Final = 300.0  # s of an idle core
+_PATIENCE, _MINUTE, _SHORT = 10.0, 60.0, 0.1
+"""Wall time over the work allowed, s that it is at least, and s of a solver then."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,8 +47,10 @@ class Search:
     `epoch`: `fastest`, `slowest` (what a chunk takes on such a link), s, or
     `continuous`: no epochs. None: the earliest finish, and the fewest of the fastest
     epochs, if need be of two schedules. `solver`: None for the method's own.
-    `time_limit`: s, in all (None: 10; 300 of a method that is a solver's alone). `gap`:
-    stop within this share of the bound. `horizon`: most epochs allowed.
+    `time_limit`: work in all, counted in steps, as s of an idle core (None: 10; 300 of
+    a method that is a solver's alone); wall time ends the search after ten times that,
+    at least a minute. `gap`: stop within this share of the bound. `horizon`: most
+    epochs allowed.
     """
 
     method: str = "auto"
@@ -63,22 +68,28 @@ class Search:
 
     @property
     def limit(self) -> float:
-        """s of the whole search."""
+        """Work of the whole search, s of an idle core."""
         if self.time_limit is not None:
             return self.time_limit
         return _AUTO_LIMIT if self.chooses else _SOLVER_LIMIT
+
+    @property
+    def wall_limit(self) -> float:
+        """s after which the whole search ends, whatever it has done."""
+        return max(_PATIENCE * self.limit, _MINUTE)
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
     """A verified schedule in continuous time, and what is known about it.
 
-    `method`, `solver`, `solver_seconds`: what found it, wall time in solvers. `finish`,
+    `method`, `solver`, `solver_seconds`, `work`: what found it, wall time in solvers,
+    what they did in s of an idle core. `finish`,
     `bound`: s. `schedule.epochs` of `model`; of blocks with one taker what a flow over
     the same ways takes (`flow_epochs`). `fewest`: epochs of any schedule found, at
     least `epoch_bound`. `standard`: the standard
-    algorithms, where they were tried. `interrupted`: by Ctrl-C, so that this is the
-    best so far.
+    algorithms, where they were tried. `interrupted`: by Ctrl-C, `out_of_time`: by wall
+    time, so that this is the best so far.
     """
 
     schedule: Schedule
@@ -92,6 +103,8 @@ class Plan:
     solver_seconds: float = 0.0
     standard: Baselines | None = None
     interrupted: bool = False
+    out_of_time: bool = False
+    work: float = 0.0
 
     @property
     def gap(self) -> float:
@@ -143,12 +156,14 @@ def better(found: Plan, best: Plan, in_time: bool) -> bool:
 class Task:
     """What all attempts share. Of a reduction `machine` and `spread` are those on
     which its blocks spread; of an all-reduce there are none. `model`: epochs, of which
-    `least` are needed; `bound`: s that are; `seconds`: in solvers."""
+    `least` are needed; `bound`: s that are; `seconds`: in solvers; `work`: done so far,
+    s of an idle core."""
 
     def __init__(self, topology: Topology, demand: Demand, search: Search) -> None:
         _check(search)
         self.topology, self.demand, self.search = topology, demand, search
-        self.ends = time.monotonic() + search.limit
+        self.ends = time.monotonic() + search.wall_limit
+        self.cut = False
         self.single = single = demand.single
         self.machine: Topology | None = topology
         self.spread: Demand | None = demand
@@ -170,11 +185,28 @@ class Task:
         self.bound = second_bound(demand, topology, whole=not cut)
         self.best: Plan | None = None
         self.standard: Baselines | None = None
-        self.seconds = 0.0
+        self.seconds = self.work = 0.0
 
     def left(self) -> float:
-        """s until the time limit."""
-        return max(self.ends - time.monotonic(), 0.1)
+        """Work within the limit, s of an idle core."""
+        return max(self.search.limit - self.work, 0.1)
+
+    @property
+    def out_of_time(self) -> bool:
+        """Whether wall time is up, the last resort."""
+        self.cut = self.cut or time.monotonic() >= self.ends - _SHORT
+        return self.cut
+
+    def solving(self, share: float = 1.0) -> Solving:
+        """Limits of a solver: a share of the work left, and all wall time."""
+        seconds = max(self.ends - time.monotonic(), _SHORT)
+        return Solving(
+            self.search.solver, seconds, self.search.seed, work=self.left() * share
+        )
+
+    def spend(self, found: Found) -> None:
+        """Count what a solver did."""
+        self.seconds, self.work = self.seconds + found.seconds, self.work + found.work
 
     def plan(self, schedule: Schedule, method: str, solver: str | None = None) -> Plan:
         """The schedule, verified, with its bounds."""

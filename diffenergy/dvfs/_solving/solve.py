@@ -136,7 +136,11 @@ def _finished(
         most = objective.most_time(default)
         price = price_of_time(line, most)
         rows = found.kernel, found.setting, found.count
-        allowed = worthwhile(problem, rows, found.value, most, price)
+        worth = worthwhile(problem, rows, found.value, most, price)
+        if worth.any(
+            1
+        ).all():  # else rounding of a plan at the limit left a kernel none
+            allowed = worth
     proof = prove(free.flat(problem), objective, allowed, not per_launch)
     bound = max(bound, proof.bound)
     for launches in proof.launches:

@@ -65,7 +65,7 @@ def estimate(path: str):
 def clocks(path: str):
     found = plan(path, GPU, sm_clock=[9e8, 1.5e9], power_curve=True)
     assert 0 < found.bound <= found.energy
-    repr(found), found.to_csv(), found.to_script()
+    assert repr(found) and found.to_csv() and found.to_script()
 
 
 def designs(path: str):
