@@ -7,9 +7,10 @@ from typing import Any, Final
 from ..hardware import GpuCard
 from ._answers import answer as _answer
 from ._answers.answer import ServingResult
+from ._answers.limits import check_limits
 from ._answers.optimize import best
 from ._answers.sensitivity import check_fields, sensitivities
-from ._answers.solve import check_limits, solved
+from ._answers.solve import solved
 from ._deploy import ServerOptions, deploy
 from ._deployment import Deployment
 from ._load import Load

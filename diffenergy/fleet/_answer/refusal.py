@@ -16,6 +16,8 @@ from .._whole.work import Work
 
 _WORK = 5.0
 """Work (s) of one search for the least change."""
+_SLOTS = 1_000
+"""Slots of which every one is compared with every other."""
 _MOST = 1e6
 """GPUs more, at most."""
 _REPLICAS = 1e5
@@ -151,8 +153,11 @@ def _few_gpus(problem: Problem, slot: int) -> NoPlan:
 
 def _hardest(demand: Float[np.ndarray, "slot model"]) -> Int[np.ndarray, " hard"]:
     """Slots of which no other asks for as much or more of every model; the first of
-    equal ones."""
+    equal ones. Of many slots the busiest, and the busiest of each model."""
     values, first = np.unique(demand, axis=0, return_index=True)
+    if len(values) > _SLOTS:
+        totals = np.column_stack([values.sum(axis=1), values])
+        return np.unique(first[totals.argmax(axis=0)])
     over = (values[:, None] <= values[None]).all(axis=2).sum(axis=1) > 1
     return np.sort(first[~over])
 

@@ -16,6 +16,7 @@ from ...results import Infeasible
 from ...workload.models import load_model
 from ...workload.models._shared.language_model import LanguageModel
 from .._answers.answer import ServingResult
+from .._answers.limits import check_limits
 from .._deploy import deploy
 from .._deployment import Deployment
 from .._lengths import of_values
@@ -72,6 +73,7 @@ def simulate(
         rate = len(found.arrival) / span
         shown = dataclasses.replace(ask, max_batch=None, rate=rate)
     costs = place.costs()
+    check_limits(place, costs)
     runs = [_run(place, costs, found, i) for i in range(place.replicas)]
     summary = told(place, shown, min(place.slots, SLOTS), costs, found, runs)
     return ServingResult(summary, place, costs, (*place.model.notes, *found.notes))
