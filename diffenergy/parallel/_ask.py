@@ -160,6 +160,11 @@ def _space(
             "`estimate` a plan."
         )
     held = {} if held is None else plan_values(held)
+    if held.get("ep", 1) > 1 and loaded.default_routing() is None:
+        raise ValueError(
+            f"`plan` has ep={held['ep']}, but {loaded.name} has no experts; leave ep "
+            "out."
+        )
     about = task.about
     length, asked = about["input_len"], {name: about.get(name) for name in _ASKED}
     space = Space(loaded, task.card, host, numbers, global_batch, length, held, asked)
