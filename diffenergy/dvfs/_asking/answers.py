@@ -59,7 +59,7 @@ def of_model(
     }
     if power_curve:
         summary["power_curve"] = curve_rows(limits, task.about)
-    notes = [*task.warnings, *notes]
+    notes = [*task.warnings, *notes, *_late(plan)]
     return PlanResult(summary, problem, plan, objective, rules, notes)
 
 
@@ -91,6 +91,13 @@ def _free(solver: Callable[[Rules], Plan], plan: Plan, rules: Rules) -> Plan | N
         return solver(dataclasses.replace(rules, switching=None))
     except Infeasible:
         return None
+
+
+def _late(plan: Plan) -> list[str]:
+    """What to say of a plan whose proof wall time ended."""
+    if not plan.out_of_time:
+        return []
+    return ["wall time ended the proof; on an idler machine the gap may be smaller."]
 
 
 def _modelled(task: Task) -> Modelled:
@@ -150,7 +157,7 @@ def of_table(
         plan,
         objective,
         rules,
-        [*table.notes, *notes],
+        [*table.notes, *notes, *_late(plan)],
         table.default_clock,
     )
 

@@ -71,6 +71,9 @@ class ScheduleJson(ChangeJson):
     switches: Annotated[float | None, "changes in an iteration"]
     bound_energy_change_pct: Annotated[float | None, "%", "that no schedule passes"]
     gap_pct: Annotated[float | None, "%", "of the objective above its bound"]
+    out_of_time: Annotated[
+        bool, "whether wall time ended the proof: an idler machine may say more"
+    ]
     solver: Annotated[str, "what found it"]
     default: Annotated[TotalJson, "with every clock left alone"]
     baselines: Annotated[

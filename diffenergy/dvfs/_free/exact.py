@@ -20,7 +20,10 @@ from .hulls import Line
 _ROUNDS: Final = 4
 """Most rounds of tangents."""
 _TANGENTS: Final = 12
-_SECONDS: Final = 2.0
+_SECONDS: Final = 60.0
+"""Wall time, s: the last resort."""
+_BRANCHED: Final = 2e5
+"""Most nodes x columns of a search, about two seconds of an idle core."""
 _NODES: Final = 50_000
 _GAP: Final = 1e-7
 """Share of the optimum at which HiGHS may stop."""
@@ -33,10 +36,12 @@ class Proof(NamedTuple):
 
     Where there is host time an answer may pass a limit by a little: total it. `bound`,
     of the objective, is -inf if caps on stages with host time keep it from being one.
+    `out_of_time`: wall time ended a search, so that an idler machine may say more.
     """
 
     launches: list[Float[np.ndarray, "kernel setting"]]
     bound: float
+    out_of_time: bool = False
 
 
 def prove(
@@ -55,9 +60,10 @@ def prove(
     scaled = _scaled(problem, second, joule)
     asked = objective._replace(power_cap=objective.power_cap / watt)
     model = _Model(scaled, asked, allowed, whole)
-    answers, bound = [], -np.inf
+    answers, bound, late = [], -np.inf, False
     for _ in range(_ROUNDS):
         result = model.solve()
+        late |= result.seconds >= _SECONDS
         if result.bound is not None:
             bound = max(bound, result.bound)
         if result.values is None:
@@ -66,7 +72,7 @@ def prove(
         if not model.refine(answers[-1]):
             break
     unit = second if objective.goal == "time" else joule
-    return Proof(answers, bound * unit if model.bounds else -np.inf)
+    return Proof(answers, bound * unit if model.bounds else -np.inf, late)
 
 
 def price_of_time(line: Line, most_time: float) -> float:
@@ -170,7 +176,8 @@ class _Model:
         model = LinearModel(
             sparse.csr_array(rows), low, high, np.zeros(len(cost)), upper, cost, whole
         )
-        return highs(model, time_limit=_SECONDS, gap=_GAP, nodes=_NODES, presolve=False)
+        nodes = min(_NODES, max(1, round(_BRANCHED / columns)))
+        return highs(model, time_limit=_SECONDS, gap=_GAP, nodes=nodes, presolve=False)
 
     def _rows(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         p, stages = self.problem, len(self.problem.stages)

@@ -147,9 +147,16 @@ class Plan:
     energy: float  # J
     value: float  # of the objective
     bound: float  # no schedule of this kind has a smaller value
-    bound_energy: float  # J: least energy within the time limit, or the plan's time
+    bound_energy: float  # J: of energy `bound`; else the least within the plan's time
     solver: str
     switches: float  # changes of setting in one iteration; NaN where they are free
+    out_of_time: bool = False  # wall time ended the integer programme
+
+    def agreeing(self, objective: Objective) -> "Plan":
+        """With one bound of energy where energy is the objective."""
+        if objective.goal != "energy":
+            return self
+        return dataclasses.replace(self, bound_energy=self.bound)
 
     @property
     def gap(self) -> float:

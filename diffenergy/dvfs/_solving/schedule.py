@@ -11,7 +11,14 @@ from .._free.free import restricted, undominated
 from .._problem.costs import applied
 from .._problem.modelled import Modelled
 from .._problem.plan import Objective, Plan, Rules
-from .._problem.problem import TIE, Problem, default_total, stage_totals
+from .._problem.problem import (
+    TIE,
+    Problem,
+    Total,
+    default_total,
+    stage_totals,
+    total,
+)
 from .frontier import frontier
 from .solve import ANY, STRICT, solve
 
@@ -19,6 +26,12 @@ _NEAR: Final = 3
 """Legal clocks on either side of a continuous one that rounding may take."""
 _SETTLING: Final = 8
 """Rounds from power to temperature to leakage; each leaves a fifth of the error."""
+_ANSWERS: Final = 2
+"""Most exact answers, each at the temperature of the plan before."""
+_HEAT: Final = 1e-4
+"""Share of a cap that a plan may pass by what its own temperature adds."""
+_SETTLED: Final = 1e-6
+"""Share of the power that leakage may be off by at an answer's own temperature."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,20 +51,15 @@ def schedule(
     """Best schedule of a modelled workload, and the problem at its temperatures.
 
     Leakage follows the temperature, which follows the power of the schedule: solved at
-    the temperature of the default clocks, then at that of the first answer. `descent`
+    the temperature of the default clocks, then at that of the answer until it stays
+    (`_settled`), so that energies are of the plan's own temperature. `descent`
     searches by gradients through the model instead of in the table; its bound is that
     of the table. Raises `Infeasible`.
     """
     if rules.granularity != "kernel":
         problem = modelled.stage_problem()
         return problem, solve(problem, objective, rules)
-    growth = modelled.default_growth
-    problem = modelled.problem(growth)
-    first = solve(problem, objective, rules, exact=False)
-    for _ in range(_SETTLING):
-        growth = modelled.growth(stage_power(problem, first))
-        problem = modelled.problem(growth)
-    plan = solve(problem, objective, rules)
+    problem, plan, growth = _settled(modelled, objective, rules)
     if descent is None:
         return _or_by_stage(modelled, problem, plan, objective, rules)
     found = _descended(modelled, growth, objective, rules, descent)
@@ -60,6 +68,52 @@ def schedule(
         return problem, found
     # clocks that descent finds differ by kernel, which dear changes do not pay for
     return _or_by_stage(modelled, problem, found, objective, rules)
+
+
+def _settled(
+    modelled: Modelled, objective: Objective, rules: Rules
+) -> tuple[Problem, Plan, Float[np.ndarray, " stage"]]:
+    """The best schedule at its own temperature, with the problem and the growth of
+    leakage there.
+
+    At the temperature of a schedule another one may be best: of both, each at its own,
+    the better one is taken, with the bound at its temperature.
+    """
+    growth = modelled.default_growth
+    problem = modelled.problem(growth)
+    plan = solve(problem, objective, rules, exact=False)
+    settled: list[tuple[Problem, Plan, Float[np.ndarray, " stage"]]] = []
+    for _ in range(_ANSWERS):
+        before = problem
+        for _ in range(_SETTLING):
+            growth = modelled.growth(stage_power(problem, plan))
+            problem = modelled.problem(growth)
+        answer = solve(problem, objective, rules)
+        own = _repriced(plan, before, problem, objective)
+        caps = problem.power_cap * (1 + _HEAT)
+        if np.all(stage_power(problem, plan) <= caps) or own.solver == "default":
+            bound = min(answer.bound, own.value)
+            energy = min(answer.bound_energy, own.energy)
+            own = dataclasses.replace(own, bound=bound, bound_energy=energy)
+            settled.append((problem, own, growth))
+        power = stage_power(problem, answer)
+        if np.allclose(power, stage_power(problem, plan), rtol=_SETTLED, atol=0):
+            settled.append((problem, answer, growth))
+            break
+        plan = answer
+    if not settled:  # at their own temperatures all pass a cap
+        return problem, plan, growth
+    return min(settled, key=lambda found: found[1].value)
+
+
+def _repriced(
+    plan: Plan, before: Problem, problem: Problem, objective: Objective
+) -> Plan:
+    """A plan of one problem at the energies of another: its times are the same."""
+    energies = [total(x, plan.spent(x)).energy for x in (before, problem)]
+    energy = plan.energy + float(energies[1] - energies[0])
+    value = float(objective.value(Total(np.asarray(plan.time), np.asarray(energy))))
+    return dataclasses.replace(plan, energy=energy, value=value)
 
 
 def _or_by_stage(
@@ -84,7 +138,7 @@ def _or_by_stage(
         coarse,
         bound=min(free.bound, coarse.value),
         bound_energy=min(free.bound_energy, coarse.energy),
-    )
+    ).agreeing(objective)
 
 
 def baselines(

@@ -117,7 +117,7 @@ def _free(
         found = _finished(problem, objective, per_launch, line, found, bound)
     if found is None:
         raise pick.infeasible(front.total, objective, default)
-    return found
+    return found.agreeing(objective)
 
 
 def _finished(
@@ -151,7 +151,8 @@ def _finished(
         return None
     proven = found.solver != _DEFAULT and found.value <= bound * (1 + _SMALL)
     solver = _PROOF if proven else found.solver
-    return dataclasses.replace(found, bound=min(bound, found.value), solver=solver)
+    found = dataclasses.replace(found, bound=min(bound, found.value), solver=solver)
+    return dataclasses.replace(found, out_of_time=proof.out_of_time)
 
 
 def _as_it_is(problem: Problem) -> groups.Grouped:

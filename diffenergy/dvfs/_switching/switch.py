@@ -14,6 +14,7 @@ from .._free.hulls import Line
 from .._problem.plan import Objective, Plan, Rules
 from .._problem.problem import Problem, Total, default_total, total, within_caps
 from .dual import Search, search
+from .labels import exact_schedule
 from .positions import positions
 
 _SOLVER: Final = "dynamic programming along the launches"
@@ -39,13 +40,19 @@ def switched(problem: Problem, objective: Objective, rules: Rules) -> Plan:
     default = default_total(problem)
     _search(found, objective, default)
     line, whole = found.line(), free.bound(problem)
+    bound = max(pick.least_value(x, objective, default) for x in (line, whole))
+    if not found.latency:  # no setting has to stay
+        exact = exact_schedule(found.places, objective, objective.most_time(default))
+        if exact is not None:
+            bound = max(bound, exact.bound)
+        if exact is not None and exact.settings is not None:
+            found.add(exact.settings)
     answer = pick.best(found.total, objective, default)
     if answer is None:
         raise pick.infeasible(found.total, objective, default)
-    bound = max(pick.least_value(x, objective, default) for x in (line, whole))
     time = np.array([answer.total.time])
     below = max(float(x.at(time)[0]) for x in (line, whole))
-    return _plan(found, answer, bound, below)
+    return _plan(found, answer, bound, below).agreeing(objective)
 
 
 def switched_front(problem: Problem, rules: Rules) -> tuple[Total, Line]:

@@ -70,8 +70,8 @@ def test_json(problem):
         "objective", "max_slowdown_pct", "granularity", "aggregation", "per_launch",
         "switch_kind", "switch_latency_s", "switch_energy_j", "switches",
         "time_s", "energy_j", "time_change_pct", "energy_change_pct",
-        "bound_energy_change_pct", "gap_pct", "solver", "default", "baselines",
-        "frontier", "schedule", "switch_latency_source", "free",
+        "bound_energy_change_pct", "gap_pct", "out_of_time", "solver", "default",
+        "baselines", "frontier", "schedule", "switch_latency_source", "free",
     ]  # fmt: skip
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert found["free"]["energy_change_pct"] == found["energy_change_pct"]

@@ -22,6 +22,7 @@ from diffenergy.dvfs._solving.schedule import (
     schedule,
     stage_power,
 )
+from diffenergy.dvfs._solving.solve import solve
 from diffenergy.hardware import read_gpu
 from diffenergy.physics import stage_time
 
@@ -229,6 +230,36 @@ def test_a_schedule_is_what_the_model_says_of_its_mixture(cases: list[Modelled])
     energy = costs.work + (costs.idle + costs.leakage * growth) * costs.time
     np.testing.assert_allclose(float(jnp.sum(costs.time)), plan.time, rtol=1e-6)
     np.testing.assert_allclose(float(jnp.sum(energy)), plan.energy, rtol=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("slowdown", [0.0, 3.0])
+def test_energies_are_of_a_schedules_own_temperature(
+    cases: list[Modelled], slowdown: float
+):
+    """Its power heats the GPU to where its energies were taken."""
+    for found in cases:
+        problem, plan = schedule(found, Objective(max_slowdown=slowdown))
+        if problem.kernels != found.labels or plan.solver == "default":
+            continue  # of phases, whose temperature the model settles
+        power = stage_power(problem, plan)
+        again = found.problem(found.growth(power))
+        np.testing.assert_allclose(stage_power(again, plan), power, rtol=2e-6)
+        assert plan.energy == pytest.approx(float(total(again, plan.spent(again))[1]))
+
+
+@pytest.mark.slow
+def test_no_better_schedule_is_left_at_another_temperature():
+    """Where leakage counts most the answer at the first temperature is repriced."""
+    found = of("llama-3.1-8b", "decode", "a100-pcie-40gb", step=4)
+    objective = Objective(max_slowdown=0.0)
+    _, plan = schedule(found, objective)
+    problem = found.problem(found.default_growth)
+    other = solve(problem, objective)
+    for _ in range(12):
+        problem = found.problem(found.growth(stage_power(problem, other)))
+    own = float(total(problem, other.spent(problem)).energy)
+    assert plan.energy <= own * (1 + 1e-6)
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from diffenergy.dvfs._apply.export import launches
+from diffenergy.dvfs._free import exact
 from diffenergy.dvfs._free.exact import prove
 from diffenergy.dvfs._free.local import keeping
 from diffenergy.dvfs._problem.groups import by_stage
@@ -302,3 +303,20 @@ def test_stage_without_a_common_setting():
     assert plan.solver == "default"
     found = frontier(problem, np.array([-1.0, 0.0]), Rules(granularity="phase"))
     np.testing.assert_allclose(found.energy, [np.nan, plan.energy])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_gap_is_that_of_the_bound(kind: str):
+    """Of energy there is one bound, proven by whatever proves more."""
+    for seed, rules in ((0, Rules()), (1, Rules(granularity="phase")), (2, Rules())):
+        plan = solve(random_problem(seed, kind), Objective(max_slowdown=4.0), rules)
+        assert plan.bound_energy == plan.bound
+        assert plan.gap == pytest.approx(1 - plan.bound_energy / plan.energy, abs=1e-12)
+
+
+def test_a_programme_that_wall_time_ends_says_so(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(exact, "_SECONDS", 0.0)
+    problem, objective = random_problem(0, "host"), Objective(max_slowdown=4.0)
+    assert prove(problem, objective, problem.usable, True).out_of_time
+    monkeypatch.setattr(exact, "_SECONDS", 60.0)
+    assert not prove(problem, objective, problem.usable, True).out_of_time
