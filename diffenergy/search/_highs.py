@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -31,6 +32,7 @@ def highs(
     gap: float = 0.0,
     nodes: int | None = None,
     presolve: bool = True,
+    checks: int | None = None,
 ) -> Answer:
     """The least cost of a model, with `duals` if no variable is whole.
 
@@ -38,14 +40,17 @@ def highs(
 
     - `method`: of real variables: HiGHS's choice, dual simplex, or interior point.
     - `time_limit`: s. `gap`: relative, that will do. `nodes`: most branches.
-      `presolve`: whether rows and columns are simplified first. All four of whole
-      variables alone; what was found until a limit is the answer, as "feasible".
+      `presolve`: whether rows and columns are simplified first. `checks`: most times
+      that it looks at its limits, a budget that does not depend on the machine's load.
+      All five of whole variables alone; what was found until a limit is the answer, as
+      "feasible".
     """
     began = time.perf_counter()
     if not np.any(model.whole):
         return _real(model, method, began)
-    limits = {"time_limit": time_limit, "node_limit": nodes}
-    return _whole(model, {"mip_rel_gap": gap, "presolve": presolve, **limits}, began)
+    limits = {"time_limit": time_limit, "mip_max_nodes": nodes}
+    options = {"mip_rel_gap": gap, "presolve": "on" if presolve else "off", **limits}
+    return _whole(model, options, checks, began)
 
 
 def _real(model: LinearModel, method: str, began: float) -> Answer:
@@ -77,23 +82,74 @@ def _real(model: LinearModel, method: str, began: float) -> Answer:
     return dataclasses.replace(answer, duals=duals)
 
 
-def _whole(model: LinearModel, options: dict[str, Any], began: float) -> Answer:
+def _whole(
+    model: LinearModel, options: dict[str, Any], checks: int | None, began: float
+) -> Answer:
     """Whole variables, in a thread of their own: the main one hears Ctrl-C."""
-    from scipy.optimize import Bounds, LinearConstraint, milp
+    import highspy
 
-    def search() -> Any:
-        m: Any = model  # SciPy's stubs know no arrays here
-        return milp(
-            m.cost,
-            integrality=np.broadcast_to(m.whole, m.cost.shape),
-            bounds=Bounds(m.low, m.high),
-            constraints=LinearConstraint(m.matrix, m.row_low, m.row_high),
-            options=options,
-        )
+    solver: Any
+    seen, stop = 0, threading.Event()
 
-    with SILENT, concurrent.futures.ThreadPoolExecutor(1) as thread:
-        found = thread.submit(search).result()
-    return _answer(found, found.x, found.mip_dual_bound, began)
+    def check(event: Any) -> None:
+        nonlocal seen
+        seen += 1
+        if stop.is_set() or (checks is not None and seen >= checks):
+            event.interrupt()
+
+    with SILENT:
+        solver = new_solver(model, options)
+        solver.cbMipInterrupt.subscribe(check)
+        with concurrent.futures.ThreadPoolExecutor(1) as thread:
+            run = thread.submit(solver.run)
+            try:
+                run.result()
+            finally:
+                stop.set()
+    ended, info = solver.getModelStatus(), solver.getInfo()
+    has = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
+    status: Status = "feasible" if has else "unknown"
+    if ended == highspy.HighsModelStatus.kInfeasible:
+        status, has = "infeasible", False
+    elif ended == highspy.HighsModelStatus.kOptimal:
+        status = "optimal"
+    return Answer(
+        status=status,
+        values=np.array(solver.getSolution().col_value) if has else None,
+        incumbent=float(info.objective_function_value) if has else None,
+        bound=float(info.mip_dual_bound),
+        seconds=time.perf_counter() - began,
+        message=solver.modelStatusToString(ended),
+        checks=seen,
+    )
+
+
+def new_solver(model: LinearModel, options: Mapping[str, Any]) -> Any:
+    """HiGHS with a model and its options (None: HiGHS's own), one thread, silent."""
+    import highspy
+
+    program: Any = highspy.HighsLp()
+    by_column: Any = model.matrix.tocsc()
+    by_column.sort_indices()
+    program.num_row_, program.num_col_ = by_column.shape
+    program.col_cost_ = model.cost
+    program.col_lower_, program.col_upper_ = model.low, model.high
+    program.row_lower_, program.row_upper_ = model.row_low, model.row_high
+    program.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+    program.a_matrix_.start_ = by_column.indptr
+    program.a_matrix_.index_ = by_column.indices
+    program.a_matrix_.value_ = by_column.data
+    if np.any(model.whole):
+        kinds = highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger
+        whole = np.broadcast_to(model.whole, model.cost.shape)
+        program.integrality_ = [kinds[int(x)] for x in whole]
+    solver: Any = highspy.Highs()
+    solver.silent()
+    for name, value in {"threads": 1, **options}.items():
+        if value is not None:
+            solver.setOptionValue(name, value)
+    solver.passModel(program)
+    return solver
 
 
 def _answer(found: Any, values: Any, bound: float | None, began: float) -> Answer:

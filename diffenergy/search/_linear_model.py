@@ -46,7 +46,8 @@ class Answer:
     when `status` is optimal or feasible; `bound`: no solution costs less (None: none
     known). `seconds`: wall time in the solver. `interrupted`: by Ctrl-C. `duals`: what
     a unit more of a row's limit adds to the least cost (of `highs`, real variables).
-    `message`: the solver's own words, if it has any."""
+    `message`: the solver's own words, if it has any. `checks`: how often `highs` looked
+    at its limits, with whole variables: the same on any machine."""
 
     status: Status
     values: Float[np.ndarray, " column"] | None
@@ -56,6 +57,7 @@ class Answer:
     interrupted: bool = False
     duals: Float[np.ndarray, " row"] | None = None
     message: str = ""
+    checks: int = 0
 
     @property
     def gap(self) -> float | None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ._highs import SILENT
+from ._highs import SILENT, new_solver
 from ._linear_model import LinearModel
 
 
@@ -25,7 +25,8 @@ class Solution:
 
 
 class Warm:
-    """`model`, its variables taken as real ones."""
+    """`model`, its variables taken as real ones. `iterations`: simplex ones, of all
+    answers so far."""
 
     def __init__(self, model: LinearModel) -> None:
         import highspy
@@ -33,25 +34,12 @@ class Warm:
         status: Any = highspy.HighsModelStatus
         self._found: Any = status.kOptimal
         self._none: Any = (status.kInfeasible, status.kObjectiveBound)
-        program: Any = highspy.HighsLp()
-        by_column: Any = model.matrix.tocsc()
-        by_column.sort_indices()
-        program.num_row_, program.num_col_ = by_column.shape
-        program.col_cost_ = model.cost
-        program.col_lower_, program.col_upper_ = model.low, model.high
-        program.row_lower_, program.row_upper_ = model.row_low, model.row_high
-        program.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-        program.a_matrix_.start_ = by_column.indptr
-        program.a_matrix_.index_ = by_column.indices
-        program.a_matrix_.value_ = by_column.data
         with SILENT:
-            self._highs: Any = highspy.Highs()
-            self._highs.silent()
-            for name, value in {
-                "presolve": "off", "solver": "simplex", "threads": 1,
-            }.items():  # fmt: skip
-                self._highs.setOptionValue(name, value)
-            self._highs.passModel(program)
+            self._highs: Any = new_solver(
+                dataclasses.replace(model, whole=False),
+                {"presolve": "off", "solver": "simplex"},
+            )
+        self.iterations = 0
         self.row_low = model.row_low.astype(float)
         self.row_high = model.row_high.astype(float)
 
@@ -69,10 +57,10 @@ class Warm:
             self._highs.changeRowsBounds(len(at), at, row_low[moved], row_high[moved])
         self.row_low, self.row_high = row_low, row_high
         self._highs.setOptionValue("objective_bound", below)
-        self._highs.run()
+        self._run()
         if self._highs.getModelStatus() not in (self._found, *self._none):
             self._highs.clearSolver()  # without the last basis
-            self._highs.run()
+            self._run()
         ended = self._highs.getModelStatus()
         if ended in self._none:
             return np.inf
@@ -80,6 +68,10 @@ class Warm:
             return np.nan
         cost = float(self._highs.getObjectiveValue())
         return cost if cost < below else np.inf
+
+    def _run(self) -> None:
+        self._highs.run()
+        self.iterations += max(0, self._highs.getInfo().simplex_iteration_count)
 
     @property
     def solution(self) -> Solution:
