@@ -45,6 +45,19 @@ def points(word: str) -> Iterator[Callable[[int, int, str], None]]:
 
 
 @contextlib.contextmanager
+def phases() -> Iterator[Callable[[str, int, int], None]]:
+    """Gives the function to call with what is being done, how much of it is done, and
+    of how much."""
+    with _shown("starting", None) as show:
+        yield lambda what, done, total: show(
+            f"{what} ({done} of {total} done)",
+            completed=done,
+            total=total,
+            description=what,
+        )
+
+
+@contextlib.contextmanager
 def rows() -> Iterator[Callable[[int, int], None]]:
     """Gives the function to call with the rows done and their number; shows the rate
     since the first call, and the time left."""

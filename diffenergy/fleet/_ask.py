@@ -1,8 +1,10 @@
 """`plan`: from files and flags to a planned fleet."""
 
 import dataclasses
+import math
 import os
 import time
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -13,12 +15,40 @@ from ._answer.refusal import NoPlan, quick_enough, short
 from ._answer.result import FleetResult, fleet_summary
 from ._problem.of_fleet import NEEDS, problem_of, rows_between, rows_of, series_of
 from ._problem.problem import Problem, Rows, joined
+from ._reading.money import read_price
 from ._reading.series import ALLOWED, Demand, Series, read_demand
-from ._reading.spec import Fleet, read_fleet
+from ._reading.spec import Fleet, is_file, read_fleet
 from ._solve import Solved, Unsolved, solve, useful
 from ._whole.horizon import Told
+from ._whole.work import Work
 
+_PRICING: Final = 0.5
+"""Share of the wall time that pricing may take."""
 OBJECTIVES: Final = ("energy", "cost", "carbon")
+
+
+@dataclasses.dataclass(frozen=True)
+class Effort:
+    """Relative `max_gap` that will do, `work` of the search (s on an idle core), and
+    `wall` time of all (s)."""
+
+    max_gap: float
+    work: float
+    wall: float
+
+    @property
+    def pricing(self) -> float:
+        """s of wall time for pricing rows."""
+        return _PRICING * self.wall
+
+    def begin(self) -> Work:
+        """The work, whose wall time runs from now on."""
+        return Work(self.work, self.wall)
+
+    def pricing_ends(self) -> Callable[[], bool]:
+        """Says whether the time for pricing, from now on, is over."""
+        work = Work(math.inf, self.pricing)
+        return lambda: not work.left
 
 
 def plan(
@@ -31,7 +61,8 @@ def plan(
     carbon: float | str | None = None,
     price: float | str | None = None,
     max_gap: float = 1e-3,
-    time_limit: float = 20.0,
+    effort: float = 20.0,
+    time_limit: float = 600.0,
     told: Told | None = None,
 ) -> FleetResult:
     """Which model runs on which GPUs, how many replicas, at which clock, in each slot.
@@ -43,9 +74,13 @@ def plan(
         points: file of measured serving points.
         power_budget: W at the meter of every site, or a file of a series.
         carbon: g/kWh, or a file.
-        price: per MWh, or a file.
+        price: with its unit and currency, such as "0.12 EUR/kWh"; a number, per MWh; or
+            a file.
         max_gap: relative distance from the bound that will do.
-        time_limit: s of the whole search.
+        effort: work of the search, in s on an idle core: counted, so that the answer
+            does not depend on the machine's load.
+        time_limit: s of wall time for all, the last resort; half of it for pricing
+            rows. What it cuts short is told (`pricing`, `search` of the summary).
         told: called with what is done, how much of it, and of how much.
 
     Returns:
@@ -65,7 +100,8 @@ def plan(
         'optimal'
     """
     begun = time.monotonic()
-    _check(objective, max_gap, time_limit)
+    budget = Effort(max_gap, effort, time_limit)
+    _check(objective, budget)
     asked = fleet if isinstance(fleet, Fleet) else read_fleet(os.fspath(fleet))
     asked = _replaced(asked, demand, points, power_budget, carbon, price)
     if asked.demand is None:
@@ -79,8 +115,8 @@ def plan(
             f"`{need}` at each of the [[sites]], or for all."
         )
     told = told or (lambda *_: None)
-    found, notes = _solved(asked, read, series, objective, max_gap, time_limit, told)
-    summary = fleet_summary(asked, found, series, objective)
+    found, notes, took = _solved(asked, read, series, objective, budget, told)
+    summary = fleet_summary(asked, found, series, objective) | took
     summary["seconds"] = time.monotonic() - begun
     return FleetResult(
         summary, found, series, [*notes, *_said(asked, found, objective)]
@@ -92,31 +128,36 @@ def _solved(
     demand: Demand,
     series: Series,
     objective: str,
-    max_gap: float,
-    time_limit: float,
+    effort: Effort,
     told: Told,
-) -> tuple[Solved, list[str]]:
-    """The best plan, and remarks: first with the rows that are known, then with clocks
-    between those that the product priced. Raises `Infeasible`."""
+) -> tuple[Solved, list[str], dict[str, Any]]:
+    """The best plan, remarks, and what pricing and search took: first with the rows
+    that are known, then with clocks between those that the product priced. Raises
+    `Infeasible`."""
 
     def problem_with(rows: Rows) -> Problem:
         problem = problem_of(fleet, demand, series, objective, rows)
         return problem.take(quick_enough(fleet, problem))
 
-    rows, notes, curves = rows_of(fleet, told)
+    whole, late = effort.begin(), effort.pricing_ends()
+    rows, notes, priced = rows_of(fleet, told, late)
+    curves, left_out = (priced.curves, priced.left_out) if priced else ([], [])
+    _check_priced(fleet, demand, rows, left_out)
     problem = problem_with(rows)
-    # half of the time for clocks between those priced first
-    found = solve(problem, max_gap, time_limit / (2 if curves else 1), told)
+    # half of the work for clocks between those priced first
+    part = whole.part(whole.limit / (2 if curves else 1))
+    found = solve(problem, effort.max_gap, part, told)
     known = found
     if isinstance(found, Unsolved) and curves:  # may be for want of a clock
         free = np.full(problem.budget.shape, np.inf)
         free = dataclasses.replace(problem, budget=free)
-        known = solve(free, max_gap, time_limit / 4, told)
-    solved = isinstance(known, Solved)
-    more = rows_between(fleet, known, curves, told) if solved else []
+        known = solve(free, effort.max_gap, whole.part(whole.limit / 4), told)
+    more = []
+    if isinstance(known, Solved):
+        more = rows_between(fleet, known, curves, told, late)
     if more:
         problem = problem_with(joined([rows, *more]))
-        better = solve(problem, max_gap, time_limit / 2, told)
+        better = solve(problem, effort.max_gap, whole.part(whole.limit / 2), told)
         if isinstance(found, Unsolved):
             found = better
         elif isinstance(better, Solved) and better.value < found.value:
@@ -124,21 +165,65 @@ def _solved(
             notes = [*notes, f"clocks between those priced first save {saved:.3g} %."]
             found = better
     if isinstance(found, Unsolved):
-        raise _refused(problem, found, time_limit)
-    return found, notes
+        raise _refused(problem, found, effort, left_out)
+    took = {
+        "pricing": priced and {"plans": len(curves), "left_out": left_out},
+        "search": {
+            "work_s": whole.spent,
+            "effort_s": effort.work,
+            "ended_by_time": found.late,
+        },
+    }
+    return found, [*notes, *_cut(left_out, found, effort)], took
 
 
-def _check(objective: str, max_gap: float, time_limit: float) -> None:
+def _check_priced(
+    fleet: Fleet, demand: Demand, rows: Rows, left_out: Sequence[str]
+) -> None:
+    """Raises `NoPlan` for a model that is asked for and was not priced in time."""
+    for number, model in enumerate(fleet.models):
+        asked = demand.values[:, number].any()
+        if left_out and asked and not (rows.model == number).any():
+            remedy = (
+                f"pricing ended before model `{model.name}` had a serving point "
+                f"({len(left_out)} plans were left out, the first of them "
+                f"{left_out[0]}); raise `time_limit`."
+            )
+            raise NoPlan({"limit": "time", "slot": None, "remedy": remedy})
+
+
+def _cut(left_out: Sequence[str], found: Solved, effort: Effort) -> list[str]:
+    """What wall time kept from being done, as remarks."""
+    notes = []
+    if left_out:
+        more = f" and {len(left_out) - 3} more" if len(left_out) > 3 else ""
+        notes.append(
+            f"pricing ended after {effort.pricing:g} s without "
+            f"{', '.join(left_out[:3])}{more}: the plan is the best without them; "
+            "raise `time_limit` for all."
+        )
+    if found.late:
+        notes.append(
+            f"the search was ended by `time_limit` ({effort.wall:g} s) before its "
+            "`effort` was done: another run may answer otherwise."
+        )
+    return notes
+
+
+def _check(objective: str, effort: Effort) -> None:
     if objective not in OBJECTIVES:
         raise ValueError(
             f"`objective` is '{objective}'; allowed are {', '.join(OBJECTIVES)}."
         )
-    if not 0 <= max_gap < 1:
-        raise ValueError(f"`max_gap` is {max_gap:g}; allowed is from 0 to below 1.")
-    if not 0 < time_limit <= 86_400:
+    if not 0 <= effort.max_gap < 1:
         raise ValueError(
-            f"`time_limit` is {time_limit:g} s; allowed is above 0, up to a day."
+            f"`max_gap` is {effort.max_gap:g}; allowed is from 0 to below 1."
         )
+    for name, value in (("time_limit", effort.wall), ("effort", effort.work)):
+        if not 0 < value <= 86_400:
+            raise ValueError(
+                f"`{name}` is {value:g} s; allowed is above 0, up to a day."
+            )
 
 
 def _replaced(
@@ -153,8 +238,10 @@ def _replaced(
     given = {"power_budget_w": power_budget, "carbon": carbon, "price": price}
     new: dict[str, Any] = {x: y for x, y in given.items() if y is not None}
     for key, value in new.items():
+        name = key.removesuffix("_w")
+        if key == "price" and not is_file(value):
+            read_price(name, value)
         if not isinstance(value, str) and not ALLOWED[key].holds(np.array([value]))[0]:
-            name = key.removesuffix("_w")
             raise ValueError(f"`{name}` is {value:g}; allowed is {ALLOWED[key].words}.")
     sites = tuple(structs.replace(site, **new) for site in fleet.sites)
     return structs.replace(
@@ -162,18 +249,27 @@ def _replaced(
     )
 
 
-def _refused(problem: Problem, found: Unsolved, time_limit: float) -> Infeasible:
+def _refused(
+    problem: Problem, found: Unsolved, effort: Effort, left_out: Sequence[str]
+) -> Infeasible:
     """Why there is no plan."""
     # rows that can be needed once pools are larger
     many = dataclasses.replace(problem, count=np.full(len(problem.count), np.inf))
     rows = dataclasses.replace(useful(many), count=problem.count)
     if refused := short(rows, found.slots):
-        return refused
+        if not left_out:
+            return refused
+        refused.reason["remedy"] += (
+            f" ({len(left_out)} plans were not priced in time, such as {left_out[0]}; "
+            "raise `time_limit` first.)"
+        )
+        return NoPlan(refused.reason, **refused.least)
     one = found.slots[0] if len(found.slots) == 1 else None
     where = "every slot" if one is None else f"slot {one}"
     remedy = (
-        f"no plan of whole replicas was found in {time_limit:g} s for {where}, though "
-        "shares of replicas would do; raise `time_limit`, or add GPUs or power."
+        f"no plan of whole replicas was found for {where} with an `effort` of "
+        f"{effort.work:g} s within {effort.wall:g} s, though shares of replicas would "
+        "do; raise `effort` (and `time_limit`), or add GPUs or power."
     )
     return NoPlan({"limit": "time", "slot": one, "remedy": remedy})
 

@@ -1,7 +1,6 @@
 """From a problem to its plan: bounds first, then whole replicas, then the distance."""
 
 import dataclasses
-import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,6 +15,7 @@ from ._whole.exact import Slot, best_below
 from ._whole.horizon import Search, Told, between_neighbours, slot_by_slot
 from ._whole.neighbours import neighbourhoods
 from ._whole.program import whole
+from ._whole.work import Work, program_work
 
 _SMALL = 30_000
 """Slots x rows up to which one integer program of all slots is tried."""
@@ -26,17 +26,20 @@ _LINEAR = 3_000
 _EXACT = 3_000
 """Rows up to which slots are solved one by one to their proof."""
 _LEAST = 1.0
-"""s for a slot below which that is not tried."""
+"""Work (s) for a slot below which that is not tried."""
 _PROOF = 1e-9
 """Relative gap of a proven plan."""
 OPTIMAL = 1e-4
 """Gap up to which a plan is called optimal."""
+_NONZEROS = 3
+"""Of a row in the linear program of a slot: its model, pool and site."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Solved:
     """`counts`: whole replicas of the rows of `problem`; `value` of them; no plan is
-    below `bound`; `prices` of every slot, which alone prove `price_bound`."""
+    below `bound`; `prices` of every slot, which alone prove `price_bound`; `late`:
+    whether wall time ended the search."""
 
     problem: Problem
     counts: Float[np.ndarray, "slot row"]
@@ -44,6 +47,7 @@ class Solved:
     bound: float
     prices: Sequence[Prices]
     price_bound: float
+    late: bool
 
     @property
     def gap(self) -> float:
@@ -73,31 +77,30 @@ def useful(problem: Problem) -> Problem:
 
 
 def solve(
-    problem: Problem, max_gap: float, time_limit: float, told: Told
+    problem: Problem, max_gap: float, work: Work, told: Told
 ) -> Solved | Unsolved:
-    """The best plan within `time_limit` (s) or the relative `max_gap`, with its bound.
+    """The best plan within the `work` or the relative `max_gap`, with its bound.
 
     Small fleets are solved to proof whatever `max_gap`.
     """
-    ends = time.monotonic() + time_limit
     problem = useful(problem)
-    prices = _prices(problem, told)
+    prices = _prices(problem, work, told)
     lacking = tuple(slot for slot, found in enumerate(prices) if found is None)
     if lacking:
         return Unsolved(problem, lacking, True)
     priced = [found for found in prices if found is not None]
     size = problem.slots * len(problem.rows)
-    work = _Work(Search(problem, priced, ends), max_gap, told)
+    state = _State(Search(problem, priced, work), max_gap, told)
     if size <= _TINY:
-        work.program(time_limit)
-    if not work.done:
-        work.search()
-    if _TINY < size <= _SMALL and not work.impossible and work.gap > _PROOF:
-        work.program(work.at.left)
-    return work.answer()
+        state.program(work.limit)
+    if not state.done:
+        state.search()
+    if _TINY < size <= _SMALL and not state.impossible and state.gap > _PROOF:
+        state.program(work.left)
+    return state.answer()
 
 
-class _Work:
+class _State:
     """What is known while a plan is looked for."""
 
     def __init__(self, at: Search, max_gap: float, told: Told):
@@ -132,10 +135,10 @@ class _Work:
         if value < self.value:
             self.best, self.value = counts, value
 
-    def program(self, seconds: float) -> None:
+    def program(self, limit: float) -> None:
         """The integer program of all slots."""
-        self.told("proving", 0, 1)
-        found = whole(self.at.problem, seconds=seconds)
+        self.told("proving all slots at once", 0, 1)
+        found = whole(self.at.problem, work=self.at.work.part(limit))
         self.impossible = found.values is None and found.bound == np.inf
         self.bound = max(self.bound, found.bound)
         self.take(found.values)
@@ -143,7 +146,7 @@ class _Work:
             self.bound = self.value
 
     def search(self) -> None:
-        """Slot by slot, then better while the gap is too wide and time is left."""
+        """Slot by slot, then better while the gap is too wide and work is left."""
         at, problem = self.at, self.at.problem
         asked = (problem.demand > 0).sum()
         if asked <= 60:  # a knapsack each takes a few hundredths of a second
@@ -166,11 +169,10 @@ class _Work:
         small = problem.slots * len(problem.rows) <= _SMALL
         if self.gap > self.max_gap and at.left > 0:
             good = self.bound / (1 - self.max_gap)
-            ends = at.ends
-            if small:  # the rest is for the program
-                at.ends -= 0.6 * at.left
-            self.take(neighbourhoods(at, self.best, good, self.told))
-            at.ends = ends
+            # the rest is for the program
+            part = at.work.part(at.left * (0.4 if small else 1.0))
+            search = dataclasses.replace(at, work=part)
+            self.take(neighbourhoods(search, self.best, good, self.told))
 
     def plan(self) -> None:
         """Slot by slot, once."""
@@ -183,14 +185,14 @@ class _Work:
     def knapsacks(self) -> None:
         """Raises the bound of slots, the widest first, while it is of use."""
         at = self.at
-        ends = at.ends - at.left / 2
+        part = at.work.part(at.left / 2)
         order = np.argsort(-self.bounds)
         for place, slot in enumerate(order):
-            if time.monotonic() > ends or self.gap <= self.max_gap:
+            if not part.left or self.gap <= self.max_gap:
                 break
-            self.told("bounding", place, len(order))
-            bound, self.wasted[slot], at.extra[slot] = by_whole_replicas(
-                at.problem, int(slot), at.prices[slot], ends
+            self.told("raising the bound of slots", place, len(order))
+            bound, self.wasted[slot], at.extra[int(slot)] = by_whole_replicas(
+                at.problem, int(slot), at.prices[slot], part
             )
             self.bounds[slot] = max(self.bounds[slot], bound)
             self.bound = max(self.bound, float(self.bounds.sum()))
@@ -203,11 +205,13 @@ class _Work:
             seconds = at.left / (len(order) - place)
             if seconds < _LEAST or self.gap <= self.max_gap or self.impossible:
                 break
-            self.told("proving", place, len(order))
+            self.told("proving slots", place, len(order))
             others = self.bound - float(self.bounds[slot])
             known = Slot(problem, int(slot), at.prices[slot], self.wasted[slot])
             upper = float(self.value - others)
-            found = best_below(known, upper, seconds=seconds, gap=self.max_gap)
+            found = best_below(
+                known, upper, work=at.work.part(seconds), gap=self.max_gap
+            )
             self.impossible = found.proven and found.values is None and upper == np.inf
             self.bounds[slot] = max(self.bounds[slot], found.bound)
             self.bound = max(self.bound, float(self.bounds.sum()))
@@ -222,22 +226,25 @@ class _Work:
         if self.best is None:
             slots = range(problem.slots) if self.stuck is None else (self.stuck,)
             return Unsolved(problem, tuple(slots), self.impossible)
+        late = self.at.work.late and self.gap > _PROOF
         return Solved(
             problem, self.best, self.value, min(self.bound, self.value),
-            self.at.prices, self.price_bound,
+            self.at.prices, self.price_bound, late,
         )  # fmt: skip
 
 
-def _prices(problem: Problem, told: Told) -> list[Prices | None]:
+def _prices(problem: Problem, work: Work, told: Told) -> list[Prices | None]:
     """Prices and bound of every slot; None where the linear program has no answer."""
     corners = problem.take(hull(problem))
     cuts = no_cuts(corners)
     large = len(corners.rows) > _LINEAR
     found: list[Prices | None] = []
     for slot in range(problem.slots):
-        told("pricing", slot, problem.slots)
+        told("bounding slots", slot, problem.slots)
         here = None
         if large:
-            here, cuts = by_prices(corners, slot, cuts)
+            here, cuts = by_prices(corners, slot, cuts, work)
+        if here is None:
+            work.add(program_work(_NONZEROS * len(corners.rows)))
         found.append(here or relaxed(corners, slot))
     return found

@@ -2,8 +2,9 @@
 
     python tests/benchmarks/table_fleet.py [--seeds 1,2,3] [--seconds S] [SIZE ...]
 
-Each seed is another fleet, planned in the time of its size or S. Sizes: 5, 50, 500, day
-(500 models, 24 slots), week (6 models, 168 slots with starts, 5 pools). Two sites of
+Each seed is another fleet, planned with the effort of its size or S (s of work). Sizes:
+5, 50, 500, day (500 models, 24 slots), week (6 models, 168 slots with starts, 5 pools).
+Two sites of
 135 and about 300 g/kWh, objective carbon, the budget of the clean one a fifth below
 what it would take; models and GPUs are made up.
 """
@@ -20,6 +21,7 @@ from diffenergy.fleet._bound.linear import cover, limits
 from diffenergy.fleet._problem.problem import Problem, site_power
 from diffenergy.fleet._problem.rows import hull
 from diffenergy.fleet._solve import Solved, solve, useful
+from diffenergy.fleet._whole.work import Work
 
 sys.path.insert(0, ".")
 from tests.fleet.random_fleets import quiet, random_fleet
@@ -31,7 +33,7 @@ SIZES = {
     "day": (dict(models=500, pools=10, gpus=10_000, clocks=100, slots=24), 60.0),
     "week": (dict(models=6, pools=5, gpus=300, slots=168, start=60.0), 60.0),
 }
-"""Fleet, and s to plan it in."""
+"""Fleet, and the effort to plan it (s of work on an idle core)."""
 
 
 def tightened(problem: Problem) -> Problem:
@@ -60,7 +62,7 @@ def main(names: list[str], seeds: list[int], given: float | None) -> None:
         for seed in seeds:
             problem = tightened(random_fleet(seed, used=used, tight=None, **size))
             begun, computed = time.perf_counter(), time.process_time()
-            found = solve(problem, 1e-3, given or seconds, quiet)
+            found = solve(problem, 1e-3, Work(given or seconds), quiet)
             took = time.perf_counter() - begun
             computed = time.process_time() - computed
             assert isinstance(found, Solved), (found.slots, found.proven)

@@ -100,7 +100,7 @@ def test_time_may_be_what_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(_ask, "short", lambda *_: None)
     reason = refused(tmp_path, TIGHT, [{"m": 18.001}], one_pool(2, 10))
     assert (reason["limit"], reason["slot"]) == ("time", 0)
-    assert "raise `time_limit`" in reason["remedy"]
+    assert "raise `effort`" in reason["remedy"]
 
 
 # --- C and D: the bound and the prices of one model

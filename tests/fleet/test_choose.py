@@ -1,7 +1,6 @@
 """One plan for each model, where the search for the cheapest choice has no time."""
 
 import math
-import time
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from diffenergy.fleet._solve import useful
 from diffenergy.fleet._whole import choose as choosing
 from diffenergy.fleet._whole.horizon import Search, _candidates
 from diffenergy.fleet._whole.integer import Found
+from diffenergy.fleet._whole.work import Work
 
 from .random_fleets import random_fleet
 
@@ -24,9 +24,9 @@ def test_a_choice_needs_no_search(seed: int, monkeypatch: pytest.MonkeyPatch):
     problem = useful(random_fleet(seed, 20, 4, 200, clocks=6, batches=5))
     prices = relaxed(problem, 0)
     assert prices is not None
-    plans = _candidates(Search(problem, [prices], time.monotonic()), 0, None, 1)
+    plans = _candidates(Search(problem, [prices], Work(0.0)), 0, None, 1)
     cost = problem.cost(0)
-    best = choosing.choose(problem, 0, plans, None, None, 20.0)
+    best = choosing.choose(problem, 0, plans, None, None, Work(20.0))
     assert best is not None
 
     search, calls = choosing.least, []
@@ -36,7 +36,7 @@ def test_a_choice_needs_no_search(seed: int, monkeypatch: pytest.MonkeyPatch):
         return search(*given, **how) if calls[1:] else Found(None, -math.inf, False)
 
     monkeypatch.setattr(choosing, "least", no_time_at_first)
-    found = choosing.choose(problem, 0, plans, None, None, 20.0)
+    found = choosing.choose(problem, 0, plans, None, None, Work(20.0))
     assert found is not None and kept(problem, found[None])[0]
     assert len(calls) > 1 and calls[1] < calls[0]
     idle = problem.idle_cost(0)

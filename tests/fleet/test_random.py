@@ -15,6 +15,7 @@ from diffenergy.fleet._whole import branches, exact, settled
 from diffenergy.fleet._whole.horizon import Search, slot_by_slot
 from diffenergy.fleet._whole.program import whole
 from diffenergy.fleet._whole.settled import Choice, Setting
+from diffenergy.fleet._whole.work import Work
 from diffenergy.search import LinearModel
 
 from .enumerated import best_value, small_fleet
@@ -23,7 +24,7 @@ from .random_fleets import quiet, random_fleet
 
 def check(problem: Problem) -> None:
     best = best_value(problem)
-    found = solve(problem, 0.001, 20.0, quiet)
+    found = solve(problem, 0.001, Work(20.0), quiet)
     if not np.isfinite(best):
         assert isinstance(found, Unsolved)
         return
@@ -32,7 +33,7 @@ def check(problem: Problem) -> None:
     assert found.bound == pytest.approx(best, rel=1e-7)
     assert kept(found.problem, found.counts).all()
     assert found.price_bound <= best * (1 + 1e-9)
-    apart = slot_by_slot(Search(found.problem, found.prices, 0.0), quiet)
+    apart = slot_by_slot(Search(found.problem, found.prices, Work(0.0)), quiet)
     if not isinstance(apart, int):  # never better than all plans, never over a limit
         assert kept(found.problem, apart).all()
         assert value_of(found.problem, apart) >= best * (1 - 1e-9)
@@ -61,7 +62,7 @@ def test_a_search_claims_no_more_than_is_true(
     monkeypatch.setattr(_solve, "_SMALL", 0)
     problem = small_fleet(seed, clocks=3)
     best = best_value(problem)
-    found = solve(problem, 1e-3, 20.0, quiet)
+    found = solve(problem, 1e-3, Work(20.0), quiet)
     if not isinstance(found, Solved):
         assert not np.isfinite(best) or not found.proven
         return
@@ -78,25 +79,25 @@ def test_a_slot_is_proven(seed: int):
     prices = relaxed(problem, 0)
     if prices is None or not np.isfinite(best):
         pytest.skip("no plan keeps the limits")
-    bound, wasted, _ = by_whole_replicas(problem, 0, prices, np.inf)
+    bound, wasted, _ = by_whole_replicas(problem, 0, prices, Work(np.inf))
     assert prices.bound <= bound <= best * (1 + 1e-9)
     slot = exact.Slot(problem, 0, prices, wasted)
     assert slot.bound == pytest.approx(bound, rel=1e-12)
-    found = exact.best_below(slot, best * 1.2, seconds=20.0, gap=0.0)
+    found = exact.best_below(slot, best * 1.2, work=Work(20.0), gap=0.0)
     assert found.values is not None and kept(problem, found.values).all()
     assert value_of(problem, found.values) == pytest.approx(best, rel=1e-7)
     assert found.bound == pytest.approx(best, rel=1e-6)
     # without a known plan
-    first = exact.best_below(slot, np.inf, seconds=20.0, gap=0.0)
+    first = exact.best_below(slot, np.inf, work=Work(20.0), gap=0.0)
     assert first.values is not None and first.proven
     assert value_of(problem, first.values) == pytest.approx(best, rel=1e-7)
     # any prices will do, and any waste that is not too much
     at = 1.3 * np.r_[prices.gpu, prices.watt]
     loose = exact.Slot(problem, 0, proven(problem, 0, at), 0 * wasted)
-    again = exact.best_below(loose, best * 1.2, seconds=20.0, gap=0.0)
+    again = exact.best_below(loose, best * 1.2, work=Work(20.0), gap=0.0)
     assert again.values is not None
     assert value_of(problem, again.values) == pytest.approx(best, rel=1e-7)
-    low = exact.best_below(slot, best * (1 - 1e-5), seconds=20.0, gap=0.0)
+    low = exact.best_below(slot, best * (1 - 1e-5), work=Work(20.0), gap=0.0)
     assert low.bound <= best * (1 + 1e-9)  # what is left out costs more than asked
 
 
@@ -111,14 +112,14 @@ def test_branches_find_what_the_integer_program_finds(seed: int):
     prices = relaxed(problem, 0)
     if prices is None:
         pytest.skip("no plan keeps the limits")
-    known = whole(problem, seconds=60.0, gap=1e-5)
+    known = whole(problem, work=Work(60.0), gap=1e-5)
     if known.values is None:
         assert known.bound == np.inf
         return
     assert known.proven
     best = value_of(problem, known.values)
     slot = exact.Slot(problem, 0, prices, np.zeros(3))
-    found = exact.best_below(slot, 1.05 * best, seconds=60.0, gap=1e-5)
+    found = exact.best_below(slot, 1.05 * best, work=Work(60.0), gap=1e-5)
     assert found.proven and found.values is not None
     assert kept(problem, found.values).all()
     assert value_of(problem, found.values) == pytest.approx(best, rel=3e-5)
@@ -134,9 +135,9 @@ def test_what_time_has_left_open_is_not_proven(monkeypatch: pytest.MonkeyPatch):
     assert prices is not None
     nothing = branches.Found(None, -np.inf, False)
     monkeypatch.setattr(Setting, "solved", lambda x, *_: (x, nothing))
-    monkeypatch.setattr(Setting, "at_other_prices", lambda x, _: (x, -np.inf, None))
+    monkeypatch.setattr(Setting, "at_other_prices", lambda x, *_: (x, -np.inf, None))
     slot = exact.Slot(problem, 0, prices, np.zeros(len(problem.models)))
-    found = exact.best_below(slot, np.inf, seconds=20.0, gap=0.0)
+    found = exact.best_below(slot, np.inf, work=Work(20.0), gap=0.0)
     assert found.values is None and not found.proven
     assert found.bound <= best_value(problem) * (1 + 1e-9)
 
@@ -185,13 +186,13 @@ def test_a_price_shares_what_two_models_want():
     assert begun.alone(np.zeros(1), every)[0] == 2.0
     assert begun.alone(np.ones(1), every)[0] == 3.0
     assert begun.alone(np.full(1, 2.0), every)[0] == 2.0
-    better, bound, best = begun.at_other_prices(10.0, settled._FINE)
+    better, bound, best = begun.at_other_prices(10.0, Work(9.0), settled._FINE)
     assert 2.5 < bound <= 3.0 and better.least.max() <= 3.0 + 1e-9
     if best is not None:
         assert model.cost @ best >= 3.0 and choice.fits(best)
     # HiGHS finds the plan itself, where it costs less than is asked for
     for below, found_one in ((3.5, True), (2.9, False)):
-        _, found = begun.solved(below, 5.0)
+        _, found = begun.solved(below, Work(5.0))
         assert found.proven and (found.values is not None) == found_one
         if found.values is None:
             assert found.bound > below

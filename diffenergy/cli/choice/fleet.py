@@ -9,7 +9,7 @@ from ...estimator import start_jax
 from ...report import fleet_html
 from .. import output
 from ..parsing.field import command_line
-from ..progress import points
+from ..progress import phases
 from ..run import Outcome, outcome
 from .fleet_flags import Flags, series
 
@@ -18,13 +18,13 @@ def run(flags: Flags) -> Outcome:
     """Plans the fleet of the flags."""
     start_jax()
     asked = {x: y for x, y in vars(flags).items() if x in _ASKED}
-    with _reason(flags.as_json), points("planning") as show:
+    with _reason(flags.as_json), phases() as told:
         found = fleet.plan(
             flags.fleet,
-            told=lambda what, done, total: show(done, total, what),
+            told=told,
             power_budget=series(flags.power_budget, "W"),
             carbon=series(flags.carbon),
-            price=series(flags.price),
+            price=flags.price,
             **asked,
         )
     left = ("out", "plot", "as_json")
@@ -33,7 +33,7 @@ def run(flags: Flags) -> Outcome:
     return outcome(found, texts={".csv": found.to_csv, **page})
 
 
-_ASKED = ("objective", "demand", "points", "max_gap", "time_limit")
+_ASKED = ("objective", "demand", "points", "max_gap", "effort", "time_limit")
 
 
 @contextlib.contextmanager

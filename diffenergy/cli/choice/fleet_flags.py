@@ -24,6 +24,14 @@ def _plain(flag: str, text: str) -> str:
     return text
 
 
+def _price(flag: str, text: str) -> str:
+    from ...fleet._reading.money import read_price
+
+    if not _is_file(text):
+        read_price(flag, text)
+    return text
+
+
 def series(text: str | None, unit: str = "") -> float | str | None:
     """A file as it is, a number in SI."""
     if text is None or _is_file(text):
@@ -82,14 +90,26 @@ class Flags:
         "G|FILE.csv", "Carbon intensity of every site, g/kWh.", _plain, files=_files
     )
     price: Any = option(
-        "P|FILE.csv", "Price of every site, per MWh.", _plain, files=_files
+        "P|FILE.csv",
+        "Price of every site, such as 0.12EUR/kWh [per MWh].",
+        _price,
+        files=_files,
     )
     objective: Any = option("WHAT", "energy, cost or carbon.", default="energy")
     max_gap: Any = option(
         "SHARE", "Distance from the bound that will do.", _share, default="0.001"
     )
+    effort: Any = option(
+        "SECONDS",
+        "Work of the search on an idle core; counted, whatever the machine's load.",
+        read.seconds,
+        default="20",
+    )
     time_limit: Any = option(
-        "SECONDS", "Of the whole search.", read.seconds, default="20"
+        "SECONDS",
+        "Wall time of all, the last resort; half of it for pricing.",
+        read.seconds,
+        default="600",
     )
     plot: str | None = plot("Also draw who runs where and the power, .png or .svg.")
     as_json: bool = as_json()

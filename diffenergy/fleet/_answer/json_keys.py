@@ -61,17 +61,43 @@ class HeadroomJson(TypedDict):
     per_gpu: Annotated[dict[str, float], "what a GPU of a pool adds to it"]
 
 
+class PricingJson(TypedDict):
+    """Plans that the product priced: a model on tp GPUs of a type each."""
+
+    plans: Annotated[int, "number that were priced and run"]
+    left_out: Annotated[list[str], "that `--time-limit` left no time for"]
+
+
+class SearchJson(TypedDict):
+    """Work of the search: counted, the same on any machine."""
+
+    work_s: Annotated[float, "s", "that it takes on an idle core, about"]
+    effort_s: Annotated[float, "s", "that it might have taken (`--effort`)"]
+    ended_by_time: Annotated[
+        bool, "whether `--time-limit` ended it, so that another run may differ"
+    ]
+
+
 class FleetJson(TypedDict):
-    """A planned fleet; `value` and bounds in J, currency or g, as the objective."""
+    """A planned fleet; `value` and bounds in `unit`."""
 
     status: Annotated[str, "`optimal` (gap of at most 1e-4) or `feasible`"]
     objective: Annotated[str, "`energy`, `cost` or `carbon`"]
+    unit: Annotated[
+        str | None,
+        "J, g, or the currency of prices: of `value`, bounds and shadow prices; null: "
+        "cost in a currency that is not named",
+    ]
+    currency: Annotated[str | None, "of `cost`, such as EUR; null: not named"]
+    assumed: Annotated[
+        dict[str, str], "what was taken unsaid: `price` without a unit is `per MWh`"
+    ]
     value: Annotated[float, "of the plan"]
     bound: Annotated[float, "that no plan goes below"]
     gap: Annotated[float, "(value - bound) / value"]
     bound_by_prices: Annotated[float, "that the shadow prices prove"]
     energy_j: Annotated[float, "J", "at the meters"]
-    cost: Annotated[float | None, "of energy; null without prices"]
+    cost: Annotated[float | None, "of energy, in `currency`; null without prices"]
     carbon_g: Annotated[float | None, "g", "null without the series"]
     slots: Annotated[int, "of the horizon"]
     slot_s: Annotated[float, "s", "length of a slot"]
@@ -80,7 +106,9 @@ class FleetJson(TypedDict):
     site_power: Annotated[list[SitePowerJson], "by slot and site"]
     shadow_prices: Annotated[list[ShadowPriceJson], "which prove `bound_by_prices`"]
     headroom: Annotated[HeadroomJson | None, "null where nothing is asked for"]
-    seconds: Annotated[float, "s", "of the search"]
+    pricing: Annotated[PricingJson | None, "null where the points are a table"]
+    search: Annotated[SearchJson, "work, and whether time ended it"]
+    seconds: Annotated[float, "s", "of wall time"]
 
 
 class ReasonJson(TypedDict, total=False):
@@ -89,7 +117,7 @@ class ReasonJson(TypedDict, total=False):
     limit: Annotated[
         str,
         "`slo`, `gpus`, `power`, looked for in this order; `time`: whole replicas were "
-        "not found in time",
+        "not found in time, or a model was not priced in time",
     ]
     slot: Annotated[int | None, "the hardest"]
     model: Annotated[str, "that no row serves in time"]

@@ -12,9 +12,12 @@ from .._bound.linear import cover, limits, room
 from .._problem.problem import Problem
 from .._reading.spec import Fleet
 from .._whole.integer import least
+from .._whole.work import Work
 
-_SECONDS = 5.0
-"""s of one search for the least change."""
+_WORK = 5.0
+"""Work (s) of one search for the least change."""
+_SLOTS = 1_000
+"""Slots of which every one is compared with every other."""
 _MOST = 1e6
 """GPUs more, at most."""
 _REPLICAS = 1e5
@@ -48,7 +51,15 @@ def quick_enough(fleet: Fleet, problem: Problem) -> Bool[np.ndarray, " row"]:
         if each is not None:
             ways.append(f"raise slo_tpot_p95_s to {_up(each)}")
         remedy = " or ".join(ways) or "raise both objectives, or add other points"
-        text = f"model `{model.name}` has no serving point within its latencies"
+        given = [
+            f"{key} {getattr(model, key):g} s"
+            for key in ("slo_ttft_p95_s", "slo_tpot_p95_s")
+            if math.isfinite(getattr(model, key))
+        ]
+        text = (
+            f"model `{model.name}` has no serving point within its latencies "
+            f"({', '.join(given)}: seconds, not milliseconds)"
+        )
         reason = {
             "limit": "slo", "slot": None, "model": model.name, "ttft_p95_s": first,
             "tpot_p95_s": each, "remedy": f"{text}; {remedy}.",
@@ -61,14 +72,13 @@ def quick_enough(fleet: Fleet, problem: Problem) -> Bool[np.ndarray, " row"]:
 def short(problem: Problem, slots: tuple[int, ...]) -> NoPlan | None:
     """What the slots that have no plan lack most of, GPUs (whatever the power) before
     power; None where plain rounding is the matter and no search found a plan."""
-    chosen = problem.at(np.array(slots))
     for limits_, enough, refused in (
         (_pools(problem), 0.0, _few_gpus), (_sites(problem), 1e-6, _little_power),
     ):  # fmt: skip
-        lacks = [_lack(chosen, slot, limits_) for slot in range(len(slots))]
+        lacks = [_lack(problem, slot, limits_) for slot in slots]
         worst = int(np.argmax(lacks))
         if lacks[worst] > enough:
-            return refused(chosen, worst, slots[worst])
+            return refused(problem, slots[worst])
     return None
 
 
@@ -112,17 +122,25 @@ def _change(
         np.r_[np.full(rates.shape[0], 1e3), np.full(int(held.sum()), -np.inf)],
         np.r_[np.full(rates.shape[0], np.inf), free[held]],
         np.r_[np.full(rows, _REPLICAS), np.full(len(of), np.inf if watts else _MOST)],
-        seconds=_SECONDS, whole=kind,
+        work=Work(_WORK), whole=kind,
     )  # fmt: skip
     return None if answer.values is None else answer.values[rows:]
 
 
-def _few_gpus(problem: Problem, place: int, slot: int) -> NoPlan:
+def _few_gpus(problem: Problem, slot: int) -> NoPlan:
+    """What each pool alone lacks for every slot: the slot that lacks most in all may
+    not be the one that needs most of a pool."""
     found: dict[str, int] = {}
+    hardest = _hardest(problem.demand)
     for pool in _pools(problem).tolist():
-        added = _change(problem, place, np.array([pool]), whole=True)
-        if added is not None and added[0] < _MOST:
-            found[problem.pools[pool]] = int(round(added[0]))
+        most = 0.0
+        for each in (slot, *hardest[hardest != slot].tolist()):
+            added = _change(problem, each, np.array([pool]), whole=True)
+            most = max(most, _MOST if added is None else float(added[0]))
+            if most >= _MOST:
+                break
+        if most < _MOST:
+            found[problem.pools[pool]] = int(round(most))
     ways = [f"add {number} to pool `{name}`" for name, number in found.items()]
     remedy = " or ".join(ways) if ways else "no single pool helps; add to several"
     text = f"slot {slot} needs more GPUs than there are, whatever the power"
@@ -133,13 +151,24 @@ def _few_gpus(problem: Problem, place: int, slot: int) -> NoPlan:
     return NoPlan(reason, **{f"add_gpus_{x}": float(y) for x, y in found.items()})
 
 
-def _little_power(problem: Problem, place: int, slot: int) -> NoPlan:
-    over = _change(problem, place, _sites(problem), whole=True)
+def _hardest(demand: Float[np.ndarray, "slot model"]) -> Int[np.ndarray, " hard"]:
+    """Slots of which no other asks for as much or more of every model; the first of
+    equal ones. Of many slots the busiest, and the busiest of each model."""
+    values, first = np.unique(demand, axis=0, return_index=True)
+    if len(values) > _SLOTS:
+        totals = np.column_stack([values.sum(axis=1), values])
+        return np.unique(first[totals.argmax(axis=0)])
+    over = (values[:, None] <= values[None]).all(axis=2).sum(axis=1) > 1
+    return np.sort(first[~over])
+
+
+def _little_power(problem: Problem, slot: int) -> NoPlan:
+    over = _change(problem, slot, _sites(problem), whole=True)
     if over is None:
-        over = _change(problem, place, _sites(problem), whole=False)
+        over = _change(problem, slot, _sites(problem), whole=False)
     assert over is not None
     site = int(np.argmax(over))
-    budget = float(problem.budget[place, site])
+    budget = float(problem.budget[slot, site])
     needed = budget + float(over[site])
     name = problem.sites[site]
     more = [

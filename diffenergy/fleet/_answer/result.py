@@ -84,6 +84,9 @@ def fleet_summary(
     return {
         "status": "optimal" if gap <= OPTIMAL else "feasible",
         "objective": objective,
+        "unit": {"energy": "J", "carbon": "g", "cost": series.currency}[objective],
+        "currency": series.currency,
+        "assumed": dict(series.assumed),
         "value": value,
         "bound": bound,
         "gap": gap,
@@ -96,6 +99,8 @@ def fleet_summary(
         "site_power": _site_power(problem, counts),
         "shadow_prices": _prices(fleet, solved),
         "headroom": headroom(problem),
+        "pricing": None,
+        "search": None,
         "seconds": None,
     }
 

@@ -6,39 +6,42 @@ payment for what there is bounds every plan (a Lagrangian bound). Where a model 
 replicas, most of the distance to the linear program's bound is here.
 """
 
-import time
-
 import numpy as np
 from jaxtyping import Float, Int
 
 from .._problem.problem import Problem
 from .._whole.candidates import Candidates, joined
+from .._whole.work import Work
 from .linear import Prices, charged, room
 
 _GRID = 20_000
 """Parts of a demand that rates are rounded to: up for the bound, down for the plan."""
+_PER_CELL, _PER_STEP = 2e-9, 8e-6
+"""Work (s) of a row at a part, and of parts that are looked at together."""
 _TINY = 1e-12
 _PARTS = 12
 """Rows of a model's plan at most."""
 
 
 def by_whole_replicas(
-    problem: Problem, slot: int, prices: Prices, ends: float
+    problem: Problem, slot: int, prices: Prices, work: Work
 ) -> tuple[float, Float[np.ndarray, " model"], Candidates]:
     """The bound of the slot, what each model costs in it above its demand on the
     cheapest row, and the plans of every model that prove it. Models that there is no
-    time for (`ends`, s, monotonic) count as on their cheapest row."""
+    `work` left for count as on their cheapest row."""
     at = prices.limits
     each, wanted = charged(problem, slot, at), problem.demand[slot]
     asked = np.flatnonzero(wanted > 0)
     floor, wasted, plans = wanted * prices.request, np.zeros(len(wanted)), []
     for model in asked.tolist():
-        if time.monotonic() > ends:
+        if not work.left:
             break
         row = np.flatnonzero(problem.rows.model == model)
         row = row[_efficient(each[row], problem.rows.rate[row])]
         share = problem.rows.rate[row] / wanted[model]
         least, _ = _covered(each[row], np.ceil(share * _GRID * (1 - _TINY)))
+        steps = 1 / min(1.0, float(share.min()))
+        work.add(2 * (_PER_CELL * _GRID * len(row) + _PER_STEP * steps))
         wasted[model] = max(least - floor[model], 0.0)
         whole = np.floor(share * _GRID * (1 + _TINY))
         if (whole >= 1).all():

@@ -12,11 +12,14 @@ from scipy import sparse
 
 from ...search import LinearModel, highs
 from .._problem.problem import Problem
+from .._whole.work import Work, program_work
 from .linear import Prices, charged, limits, proven, room
 
 _ROUNDS = 200
 _CLOSE = 2e-5
 """Relative distance between the bound and what the planes allow at which to end."""
+_PER_ROW = 5e-8
+"""Work (s) of a row in one evaluation."""
 _KEPT = 150
 """Choices that the next slot begins with, the newest."""
 _HIGHEST = 100.0
@@ -32,7 +35,9 @@ def no_cuts(problem: Problem) -> Cuts:
     return np.zeros((0, problem.demand.shape[1]), int)
 
 
-def by_prices(problem: Problem, slot: int, cuts: Cuts) -> tuple[Prices | None, Cuts]:
+def by_prices(
+    problem: Problem, slot: int, cuts: Cuts, work: Work
+) -> tuple[Prices | None, Cuts]:
     """The best bound of prices found; None where they have no end: the slot's linear
     program has no answer. `cuts` of other slots shorten the search; they come back with
     its own."""
@@ -46,6 +51,7 @@ def by_prices(problem: Problem, slot: int, cuts: Cuts) -> tuple[Prices | None, C
     at = np.zeros(len(free))
     best, best_at = proven(problem, slot, at), at
     for _ in range(_ROUNDS):
+        work.add(_PER_ROW * len(problem.rows) + program_work(level.size * len(held)))
         chosen = _choice(problem, slot, at)[None]
         cuts = np.vstack([cuts, chosen])
         more_level, more_slope = _planes(problem, slot, chosen, use)

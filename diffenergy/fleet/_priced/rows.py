@@ -2,6 +2,7 @@
 batches."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -13,7 +14,7 @@ from ...serving._answers.clock_curve import between, spread, steps_of
 from .._problem.problem import Rows, joined
 from .._reading.spec import Fleet, Model
 from .._whole.horizon import Told
-from .points import Look, Points, looker
+from .points import Points, Replica, replica
 
 _BATCHES: Final = np.unique(np.round(2 ** np.arange(0, 8.26, 0.25)))
 """Ladder of batches, at most 19 % apart where whole numbers allow it."""
@@ -26,17 +27,20 @@ _PLANS: Final = 2
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """A plan of a model on a GPU type over the clock: points at `clocks` and their
-    derivatives, `look` for other ones, and all `steps` that the board has (Hz)."""
+    """A plan of a model on a GPU type over the clock: `points` of the `replica` at
+    `clocks`, and all `steps` that the board has (Hz)."""
 
     model: int
     pools: list[int]
-    tp: int
+    replica: Replica
     clocks: Float[np.ndarray, " clock"]
     points: Points
-    slopes: Points
-    look: Look
     steps: Float[np.ndarray, " step"]
+
+    @property
+    def tp(self) -> int:
+        """GPUs of a replica."""
+        return self.replica.tp
 
     def rows(self) -> list[Rows]:
         """Its points in every pool."""
@@ -46,14 +50,14 @@ class Curve:
         self, needs: Float[np.ndarray, " need"], ttft: float, tpot: float
     ) -> list[Rows]:
         """Rows at the clocks of the board that carry each of `needs` (requests/s) for
-        the least power: on the cubics through values and derivatives between the clocks
-        known. Their points are looked at, not read off the curve."""
+        the least power by the cubics through the clocks known. Their points are priced,
+        not read off the curve."""
         rest = np.setdiff1d(self.steps, self.clocks)
-        if not len(rest):
+        if not len(rest) or len(self.clocks) < 2:
             return []
         rate, *latencies, power, _ = (
-            between(self.clocks, *x, rest)
-            for x in zip(self.points, self.slopes, strict=True)
+            between(self.clocks, x, np.gradient(x, self.clocks, axis=0), rest)
+            for x in self.points
         )
         kept = (latencies[0] <= ttft) & (latencies[1] <= tpot)
         carried = kept & (rate >= needs[:, None, None])  # need, clock, batch
@@ -61,15 +65,30 @@ class Curve:
         order = np.argsort(least, axis=-1, kind="stable").T.ravel()  # best of all first
         chosen = list(dict.fromkeys(order.tolist()))[:_CLOCKS]
         clocks = np.sort(rest[chosen])
-        return self._rows(clocks, self.look(clocks)[0])
+        return self._rows(clocks, self.replica.points(clocks))
 
     def _rows(self, clocks: np.ndarray, points: Points) -> list[Rows]:
         return [_rows(self.model, x, self.tp, clocks, points) for x in self.pools]
 
 
-def priced_rows(fleet: Fleet, told: Told) -> tuple[Rows, list[str], list[Curve]]:
-    """Rows of all models on all pools; remarks about what cannot run where; the same
-    over the clock.
+@dataclasses.dataclass(frozen=True)
+class Priced:
+    """What was priced: plans as `curves`; `notes` about what does not run where; plans
+    that there was no time for (`left_out`), each in words."""
+
+    curves: list[Curve]
+    notes: list[str]
+    left_out: list[str]
+
+    @property
+    def rows(self) -> Rows:
+        """Of all plans, in every pool."""
+        return joined([part for curve in self.curves for part in curve.rows()])
+
+
+def price(fleet: Fleet, told: Told, late: Callable[[], bool]) -> Priced:
+    """Prices all models on all GPU types until it is `late`: every model on a type
+    before the next type, so that few models are left without a row.
 
     Raises `ValueError` in one sentence for a model without name or lengths, or one that
     no pool can hold.
@@ -82,50 +101,56 @@ def priced_rows(fleet: Fleet, told: Told) -> tuple[Rows, list[str], list[Curve]]
                     f"`points`; give `{key}`, or a table of points."
                 )
     cards = {gpu: read_gpu(gpu) for gpu in dict.fromkeys(x.gpu for x in fleet.pools)}
-    curves: list[Curve] = []
-    notes: list[str] = []
-    jobs = [(model, gpu) for model in range(len(fleet.models)) for gpu in cards]
-    for done, (model, gpu) in enumerate(jobs):
-        asked = fleet.models[model]
-        told(f"pricing {asked.name} on {gpu}", done, len(jobs))
+    found = Priced([], [], [])
+    failed: dict[int, str] = {}
+    jobs = [(gpu, model) for gpu in cards for model in range(len(fleet.models))]
+    for done, (gpu, model) in enumerate(jobs):
+        name = fleet.models[model].name
         pools = [i for i, pool in enumerate(fleet.pools) if pool.gpu == gpu]
         most = max(fleet.pools[i].count for i in pools)
-        found, why = _plans(model, asked, cards[gpu], pools, most)
-        curves += found
-        if not found:
-            notes.append(f"`{asked.name}` does not run on {gpu}: {why}")
-        every = (done + 1) % len(cards) == 0
-        if every and not any(curve.model == model for curve in curves):
-            raise ValueError(f"no pool can run model `{asked.name}`; on {gpu}: {why}")
-    return joined([part for curve in curves for part in curve.rows()]), notes, curves
+        plans, left, reason = 0, False, f"its pools have {most} GPUs."
+        for tp in (x for x in _TP if x <= most):
+            if plans == _PLANS or left:
+                break
+            where = f"{name} on {gpu}, tp {tp}"
+            if late():
+                found.left_out.append(where)
+                left = True
+                continue
+            told(f"pricing {where}", done, len(jobs))
+            curve = _curve(model, fleet.models[model], cards[gpu], pools, tp)
+            if isinstance(curve, Curve):
+                found.curves.append(curve)
+                plans += 1
+            else:
+                reason = curve
+        if not plans and not left:
+            found.notes.append(f"`{name}` does not run on {gpu}: {reason}")
+            failed[model] = f"on {gpu}: {reason}"
+    for model, reason in failed.items():
+        name = fleet.models[model].name
+        open_ = any(x.startswith(f"{name} on ") for x in found.left_out)
+        if not open_ and all(curve.model != model for curve in found.curves):
+            raise ValueError(f"no pool can run model `{name}`; {reason}")
+    return found
 
 
-def _plans(
-    number: int, model: Model, card: GpuCard, pools: list[int], most: int
-) -> tuple[list[Curve], str]:
-    """The plans that run; why none does."""
+def _curve(
+    number: int, model: Model, card: GpuCard, pools: list[int], tp: int
+) -> Curve | str:
+    """A plan with its points; why it does not run."""
     assert model.model and model.input_len and model.output_len
+    lengths = model.input_len, model.output_len, model.dtype
     steps = steps_of(card)
     clocks = spread(steps, _CLOCKS)
-    found: list[Curve] = []
-    why = f"its pools have {most} GPUs."
-    for tp in _TP:
-        if tp > most or len(found) == _PLANS:
-            break
-        try:
-            look = looker(
-                model.model, card, tp, _BATCHES, model.input_len, model.output_len,
-                model.dtype, size=_CLOCKS,
-            )  # fmt: skip
-            points, slopes = look(clocks)
-        except (ValueError, Infeasible) as error:
-            why = str(error)
-            continue
-        if np.isfinite(points.rate).any():
-            found.append(Curve(number, pools, tp, clocks, points, slopes, look, steps))
-        else:
-            why = "its weights and one request do not fit the memory."
-    return found, why
+    try:
+        served = replica(model.model, card, tp, _BATCHES, *lengths, size=_CLOCKS)
+        points = served.points(clocks)
+    except (ValueError, Infeasible) as error:
+        return str(error)
+    if not np.isfinite(points.rate).any():
+        return "its weights and one request do not fit the memory."
+    return Curve(number, pools, served, clocks, points, steps)
 
 
 def _rows(model: int, pool: int, tp: int, clocks: np.ndarray, points: Points) -> Rows:

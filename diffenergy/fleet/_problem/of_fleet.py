@@ -1,17 +1,21 @@
 """From a fleet as told to the problem that is solved: series, rows, costs of starts."""
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from jaxtyping import Float
 
+from .._reading.money import Price, one_currency, read_header, read_price
 from .._reading.points import read_points
 from .._reading.series import Demand, Series, read_series
-from .._reading.spec import Fleet
+from .._reading.spec import Fleet, is_file
 from .._solve import Solved
 from .._whole.horizon import Told
 from .problem import Problem, Rows, groups
+
+if TYPE_CHECKING:
+    from .._priced.rows import Priced
 
 NEEDS: Final = {"cost": "price", "carbon": "carbon"}
 """What each objective needs to know of every site."""
@@ -25,44 +29,78 @@ takes least of it."""
 def series_of(fleet: Fleet, demand: Demand) -> Series:
     """Values of every site by slot."""
     slots = len(demand.values)
-    read: dict[tuple[str, str], np.ndarray] = {}
+    read: dict[tuple[str, str], tuple[np.ndarray, str]] = {}
+
+    def file(name: str, key: str) -> tuple[Float[np.ndarray, " slot"], str]:
+        if (name, key) not in read:
+            read[name, key] = read_series(name, key, demand)
+        return read[name, key]
 
     def one(value: float | str | None, key: str) -> Float[np.ndarray, " slot"] | None:
-        if not isinstance(value, str):
-            return None if value is None else np.full(slots, float(value))
-        if (value, key) not in read:
-            read[value, key] = read_series(value, key, demand)
-        return read[value, key]
+        if isinstance(value, str):
+            return file(value, key)[0]
+        return None if value is None else np.full(slots, float(value))
 
-    def all_(key: str) -> Float[np.ndarray, "slot site"] | None:
-        columns = [one(getattr(site, key), key) for site in fleet.sites]
+    def price(value: float | str | None) -> tuple[np.ndarray, Price] | None:
+        if value is None:
+            return None
+        if not is_file(value):
+            found = read_price("price", value)
+            return np.full(slots, found.value), found
+        values, column = file(str(value), "price")
+        found = read_header(str(value), column)
+        return values * found.value, found
+
+    def all_(columns: Sequence[np.ndarray | None]) -> np.ndarray | None:
         known = [column for column in columns if column is not None]
         return np.stack(known, axis=1) if len(known) == len(columns) else None
 
-    budgets = [one(site.power_budget_w, "power_budget_w") for site in fleet.sites]
+    sites = fleet.sites
     none = np.full(slots, np.inf)
-    budget = np.stack([none if x is None else x for x in budgets], axis=1)
-    return Series(demand.values, demand.times, budget, all_("carbon"), all_("price"))
+    budgets = [one(site.power_budget_w, "power_budget_w") for site in sites]
+    prices = [price(site.price) for site in sites]
+    given = {site.name: x[1] for site, x in zip(sites, prices, strict=True) if x}
+    assumed: dict[str, str] = {}
+    if not all(x.has_unit for x in given.values()):
+        assumed["price"] = "per MWh"
+    return Series(
+        demand.values,
+        demand.times,
+        np.stack([none if x is None else x for x in budgets], axis=1),
+        all_([one(site.carbon, "carbon") for site in sites]),
+        all_([None if x is None else x[0] for x in prices]),
+        one_currency({name: x.currency for name, x in given.items()}),
+        assumed,
+    )
 
 
-def rows_of(fleet: Fleet, told: Told) -> tuple[Rows, list[str], list[Any]]:
-    """All rows; remarks; where the product prices them the same over the clock."""
+def rows_of(
+    fleet: Fleet, told: Told, late: Callable[[], bool]
+) -> tuple[Rows, list[str], "Priced | None"]:
+    """All rows, and remarks; where the product prices them (until it is `late`) what
+    was priced."""
     if fleet.points is None:
-        from .._priced.rows import priced_rows
+        from .._priced.rows import price
 
-        return priced_rows(fleet, told)
+        priced = price(fleet, told, late)
+        return priced.rows, priced.notes, priced
     rows, notes = read_points(
         fleet.points,
         [(x.name, *([x.model] if x.model else [])) for x in fleet.models],
         [(x.gpu,) for x in fleet.pools],
     )
-    return rows, notes, []
+    return rows, notes, None
 
 
 def rows_between(
-    fleet: Fleet, found: Solved, curves: Sequence[Any], told: Told
+    fleet: Fleet,
+    found: Solved,
+    curves: Sequence[Any],
+    told: Told,
+    late: Callable[[], bool],
 ) -> list[Rows]:
-    """Rows at clocks between those that were priced, of what the plan uses."""
+    """Rows at clocks between those that were priced, of what the plan uses, until it
+    is `late`."""
     problem, rows = found.problem, found.problem.rows
     slot, used = np.nonzero(found.counts)
     each = rows.rate * found.counts
@@ -72,6 +110,8 @@ def rows_between(
     need = rows.rate[used] * problem.demand[slot, model] / carried[slot, model]
     parts: list[Rows] = []
     for done, curve in enumerate(curves):
+        if late():
+            break
         told("moving clocks", done, len(curves))
         mine = (model == curve.model) & (rows.gpus[used] == curve.tp)
         mine &= np.isin(rows.pool[used], curve.pools)

@@ -57,10 +57,13 @@ class Rows:
 
 _COLUMNS: Final = tuple(field.name for field in dataclasses.fields(Rows))
 
+_INDICES: Final = ("model", "pool", "source")
+
 
 def joined(parts: Sequence[Rows]) -> Rows:
-    """All rows, one part after the other."""
-    columns = ([getattr(x, name) for x in parts] for name in _COLUMNS)
+    """All rows, one part after the other; none of no parts."""
+    none = Rows(*(np.zeros(0, int if x in _INDICES else float) for x in _COLUMNS))
+    columns = ([getattr(x, name) for x in (none, *parts)] for name in _COLUMNS)
     return Rows(*(np.concatenate(x) for x in columns))
 
 

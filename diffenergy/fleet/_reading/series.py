@@ -1,7 +1,7 @@
 """Series by slot: two columns, `slot` or `time`, then the value; and the demand."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -46,13 +46,16 @@ class Demand:
 class Series:
     """`demand` as asked for; `times` of slots, None where they are numbered; `budget` W
     (infinite: none), `carbon` g/kWh and `price` per MWh of sites, None where not every
-    site has one."""
+    site has one; `currency` of prices, None where none is named; `assumed`: what was
+    taken because the fleet does not say it."""
 
     demand: Float[np.ndarray, "slot model"]
     times: Shaped[np.ndarray, " slot"] | None
     budget: Float[np.ndarray, "slot site"]
     carbon: Float[np.ndarray, "slot site"] | None
     price: Float[np.ndarray, "slot site"] | None
+    currency: str | None = None
+    assumed: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 def read_demand(file: str, models: Sequence[str], length: float) -> Demand:
@@ -98,9 +101,11 @@ def read_demand(file: str, models: Sequence[str], length: float) -> Demand:
     return Demand(found.reshape(slots, len(models)), times, length)
 
 
-def read_series(file: str, what: str, demand: Demand) -> Float[np.ndarray, " slot"]:
+def read_series(
+    file: str, what: str, demand: Demand
+) -> tuple[Float[np.ndarray, " slot"], str]:
     """Values of `what` (a key of `ALLOWED`) for the slots of the demand; what is longer
-    is cut.
+    is cut. And the name of their column.
 
     Raises `ValueError` in one sentence if it is shorter, or no such table.
     """
@@ -138,7 +143,7 @@ def read_series(file: str, what: str, demand: Demand) -> Float[np.ndarray, " slo
             )
     found = np.zeros(len(seen))
     found[slot] = values
-    return found[:slots]
+    return found[:slots], others[0]
 
 
 def _key(sheet: Sheet) -> str:

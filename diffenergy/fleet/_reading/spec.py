@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from ...files import read_toml
 from ...schema import MOST, Finite, NotNegative, Positive, Table, Text, fitted
+from . import money
 
 _MOST_WHOLE: Final = 10_000_000
 """GPUs of a pool, tokens of a request; solvers lose what is small beside more."""
@@ -27,8 +28,8 @@ _Grams = Annotated[
     Meta(description=f"give a number of at least 0 (g/kWh) {_OR_FILE}"),
 ]
 _Price = Annotated[
-    Finite | _File | None,
-    Meta(description=f"give a finite number (per MWh) {_OR_FILE}"),
+    Finite | Text | None,
+    Meta(description=f"give {money.ALLOWED}, or the name of a .csv file"),
 ]
 _Pue = Annotated[float, Meta(ge=1, le=MOST, description="give a number of at least 1")]
 _Number = Annotated[
@@ -44,7 +45,8 @@ _Length = Annotated[
 
 
 class Site(Table, frozen=True):
-    """`power_budget_w`, `carbon`, `price`: a number, the path of a series, or None."""
+    """`power_budget_w`, `carbon`, `price`: a number, the path of a series, or None; a
+    price also with its unit, such as "0.12 EUR/kWh"."""
 
     name: Text
     pue: _Pue = 1.0
@@ -93,7 +95,12 @@ class Fleet(Table, frozen=True):
         """Files that it names."""
         series = [getattr(x, key) for x in self.sites for key in _SERIES]
         named = [self.demand, self.points, *series]
-        return [x for x in named if isinstance(x, str)]
+        return [x for x in named if is_file(x)]
+
+
+def is_file(value: Any) -> bool:
+    """Whether a value names a table."""
+    return isinstance(value, str) and value.lower().endswith((".csv", ".csv.gz"))
 
 
 def read_fleet(path: str) -> Fleet:
@@ -122,7 +129,7 @@ def _tidy(given: Any) -> Any:
 def _beside(path: str, table: Any, keys: Sequence[str]) -> Any:
     """A table with the files that it names beside that at `path`."""
     named = {key: getattr(table, key) for key in keys}
-    files = {x: str(Path(path).parent / y) for x, y in named.items() if type(y) is str}
+    files = {x: str(Path(path).parent / y) for x, y in named.items() if is_file(y)}
     return replace(table, **files)
 
 
@@ -134,6 +141,9 @@ def _check(fleet: Fleet, path: str):
             raise ValueError(
                 f"{path}: [[{key}]]: `name` is '{twice[0]}' twice; give it once."
             )
+    for site in fleet.sites:
+        if site.price is not None and not is_file(site.price):
+            money.read_price(f"sites.{site.name}.price", site.price)
     known = [site.name for site in fleet.sites]
     for pool in fleet.pools:
         if pool.site not in known:

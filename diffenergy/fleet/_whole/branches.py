@@ -11,7 +11,6 @@ until that is known.
 import dataclasses
 import heapq
 import itertools
-import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -20,6 +19,7 @@ from jaxtyping import Float, Int
 from ...search import Warm
 from .integer import Found
 from .settled import Choice, Setting
+from .work import Work
 
 _WHOLE = 1e-6
 """Distance from a whole number that counts as none."""
@@ -34,10 +34,12 @@ _SCALE = 1e2
 _LEAST = 1e-9
 """Rise that a branch without any counts as, so that products order the others."""
 _FIRST, _LONGER = 0.1, 3.0
-"""s that HiGHS may take for a setting at first, and how much longer each further time:
+"""Work (s) of HiGHS for a setting at first, and how much longer each further time:
 plans that it finds leave fewer rows."""
 _TRIES = 8
-"""Times after which HiGHS is taken to have failed (11 minutes)."""
+"""Times after which HiGHS is taken to have failed (work of 11 minutes)."""
+_PER_LEAST, _PER_ITERATION = 3e-4, 2e-5
+"""Work (s) of an answer of the linear program, and of each simplex iteration."""
 _MOST = 1e3
 """Rise that a branch without an answer counts as."""
 
@@ -57,16 +59,16 @@ class _Node:
 
 
 def branched(
-    choice: Choice, upper: float, *, ends: float, gap: float, until: float = -np.inf
+    choice: Choice, upper: float, *, work: Work, gap: float, until: float = -np.inf
 ) -> Found:
-    """The least plan that costs less than `upper`, as values of the columns, until
-    `ends` (s, monotonic), within the relative `gap`, or the first that costs less than
+    """The least plan that costs less than `upper`, as values of the columns, while
+    `work` is left, within the relative `gap`, or the first that costs less than
     `until`; no such plan costs less than the bound."""
     unit = float(np.abs(choice.model.cost).max(initial=0.0)) / _SCALE or 1.0
     scaled = dataclasses.replace(choice.model, cost=choice.model.cost / unit)
     choice = dataclasses.replace(choice, model=scaled)
-    tree = _Tree(choice, upper / unit, gap)
-    ended = tree.grow(ends, until / unit)
+    tree = _Tree(choice, upper / unit, gap, work)
+    ended = tree.grow(until / unit)
     # nodes without an answer may hold a plan, though none is left
     proven = ended and tree.unsolved >= tree.enough
     return Found(tree.best, tree.bound * unit, proven)
@@ -75,9 +77,9 @@ def branched(
 class _Tree:
     """Nodes that may hold a better plan than the best, and what branches cost."""
 
-    def __init__(self, choice: Choice, upper: float, gap: float) -> None:
-        self.choice, self.gap = choice, gap
-        self.upper, self.ends = upper, np.inf
+    def __init__(self, choice: Choice, upper: float, gap: float, work: Work) -> None:
+        self.choice, self.gap, self.work = choice, gap, work
+        self.upper = upper
         self.best: np.ndarray | None = None
         self.group = choice.group[choice.corner]
         low = np.zeros(len(choice.sums.indptr) - 1)
@@ -106,16 +108,16 @@ class _Tree:
         if node.bound < self.enough:
             heapq.heappush(self.open, (node.bound, next(self.order), node))
 
-    def grow(self, ends: float, until: float) -> bool:
-        """Branches until nothing is open, True, or it is `ends` (s, monotonic), or a
-        plan costs less than `until`."""
-        self.ends, popped = ends, 0
+    def grow(self, until: float) -> bool:
+        """Branches until nothing is open, True, or no work is left, or a plan costs
+        less than `until`."""
+        popped = 0
         while self.open:
             here: _Node | None = heapq.heappop(self.open)[-1]
             popped += 1
             dive = self.best is None or popped % _DIVES == 0
             while here is not None and here.bound < self.enough:
-                if time.monotonic() > ends or self.upper < until:
+                if not self.work.left or self.upper < until:
                     self.push(here)
                     return False
                 parts = sorted(self.parts(here), key=lambda x: x.bound)
@@ -201,7 +203,7 @@ class _Tree:
         nothing = _Node(np.inf, low, high, low, low[: self.choice.groups])
         if (low > high).any():
             return nothing
-        value = self.program.least(*self.choice.ends(low, high), self.enough)
+        value = self.least(low, high, self.enough)
         if np.isnan(value):
             self.unsolved = min(self.unsolved, parent)
         if not value < self.enough:
@@ -212,10 +214,17 @@ class _Tree:
         np.minimum.at(more, self.group, found.reduced)
         return _Node(max(value, parent), low, high, numbers, more)
 
+    def least(self, low: np.ndarray, high: np.ndarray, below: float = np.inf) -> float:
+        """The program within limits of the numbers (`Warm.least`)."""
+        before = self.program.iterations
+        value = self.program.least(*self.choice.ends(low, high), below)
+        self.work.add(_PER_LEAST + _PER_ITERATION * (self.program.iterations - before))
+        return value
+
     def price(self, node: _Node) -> list[_Node]:
         """The node with what whole rows cost at the prices of its answer, at least."""
         choice = self.choice
-        value = self.program.least(*choice.ends(node.low, node.high))
+        value = self.least(node.low, node.high)
         if not np.isfinite(value):
             self.unsolved = min(self.unsolved, node.bound)
             return []
@@ -227,6 +236,7 @@ class _Tree:
         price = np.maximum(-found.duals[int(choice.cover.max()) + 1 : limits], 0.0)
         numbers = np.round(node.numbers[: choice.groups])
         setting = Setting(choice, numbers, each, price)
+        self.work.add(setting.work)
         least, _ = setting.alone(price, each <= self.enough)
         bound = max(node.bound, least)
         node = dataclasses.replace(node, bound=bound, setting=setting)
@@ -237,12 +247,12 @@ class _Tree:
         it comes up again, or at once before there is any plan, for ever longer."""
         bound, tried, ended = node.bound, setting.tried, False
         if not tried:
-            setting, found, values = setting.at_other_prices(self.enough)
+            setting, found, values = setting.at_other_prices(self.enough, self.work)
             self.take(values)
             bound = max(bound, found)
         if tried or self.best is None:
-            seconds = min(self.ends - time.monotonic(), _FIRST * _LONGER**tried)
-            setting, answer = setting.solved(self.enough, seconds)
+            part = self.work.part(min(self.work.left, _FIRST * _LONGER**tried))
+            setting, answer = setting.solved(self.enough, part)
             self.take(answer.values)
             bound, ended = max(bound, answer.bound), answer.proven
         if ended or tried == _TRIES:

@@ -9,13 +9,14 @@ from .._bound.linear import limits, room
 from .._problem.problem import Problem, kept
 from .candidates import Candidates
 from .integer import least
+from .work import Work, program_work
 
 _CLOSE = 5e-4
 """Relative gap at which the choice is good enough: candidates are not all plans."""
 _MANY = 2_000
 """Plans beyond which a choice is rounded first: a few times faster, 0.02 % dearer."""
 _SECONDS = 10.0
-"""s at most for the models that a linear program has split; tenths of one do."""
+"""Work (s) at most for the models that a linear program has split; tenths do."""
 _TINY = 1e-6
 Loaded = Float[np.ndarray, " group"]
 
@@ -26,7 +27,7 @@ def choose(
     plans: Candidates,
     before: Loaded | None,
     after: Loaded | None,
-    seconds: float,
+    work: Work,
 ) -> Float[np.ndarray, " row"] | None:
     """Replicas of the cheapest choice, starts after the slot `before` and those of the
     slot `after` counted; None where no choice keeps the limits."""
@@ -48,10 +49,10 @@ def choose(
 
     def searched() -> Float[np.ndarray, " plan"] | None:
         most = np.ones(len(plans))
-        return least(cost, matrix, *ends, most, seconds=seconds, gap=_CLOSE).values
+        return least(cost, matrix, *ends, most, work=work, gap=_CLOSE).values
 
     def rounded() -> Float[np.ndarray, " plan"] | None:
-        return _rounded(cost, matrix, *ends)
+        return _rounded(cost, matrix, *ends, work)
 
     ways = (searched, rounded) if len(plans) <= _MANY else (rounded, searched)
     values = next((x for x in (way() for way in ways) if x is not None), None)
@@ -67,12 +68,14 @@ def _rounded(
     matrix: sparse.csr_array,
     low: Float[np.ndarray, " limit"],
     high: Float[np.ndarray, " limit"],
+    work: Work,
 ) -> Float[np.ndarray, " plan"] | None:
     """Nearly the cheapest choice: that of the linear program, which splits no more
     models than there are limits; these, and others with them, are chosen anew within
     what the rest leaves. The first limits, with a `low`, are one plan of each model."""
     unit = float(np.abs(cost).max()) or 1.0
     ends = np.zeros(len(cost)), np.full(len(cost), np.inf)
+    work.add(program_work(matrix.nnz))
     shares = highs(LinearModel(matrix, low, high, *ends, cost / unit)).values
     if shares is None:
         return None
@@ -88,7 +91,7 @@ def _rounded(
         found = least(
             cost[anew], sparse.csr_array(matrix[:, anew]),
             np.where(np.isfinite(low), left, -np.inf), left, np.ones(len(anew)),
-            seconds=_SECONDS, gap=_CLOSE,
+            work=work.part(_SECONDS), gap=_CLOSE,
         )  # fmt: skip
         if found.values is not None:
             values[anew] = found.values

@@ -7,7 +7,6 @@ in seconds where branches on rows take hours.
 """
 
 import dataclasses
-import time
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -20,6 +19,7 @@ from .._problem.rows import mixed
 from .branches import branched
 from .integer import Found
 from .settled import Choice
+from .work import Work
 
 _TINY = 1e-12
 _WITHIN = 1 - 1e-6
@@ -53,10 +53,9 @@ class Slot:
         return np.maximum(charged(self.problem, self.number, prices.limits) - paid, 0.0)
 
 
-def best_below(slot: Slot, upper: float, *, seconds: float, gap: float) -> Found:
+def best_below(slot: Slot, upper: float, *, work: Work, gap: float) -> Found:
     """The least plan of the slot, starts aside, among those below `upper`; no plan is
     below its `bound`. It ends where these are within the relative `gap`."""
-    ends = time.monotonic() + seconds
     problem, idle = slot.problem, slot.problem.idle_cost(slot.number)
     counts, bound = None, slot.bound
     if upper <= bound:
@@ -67,13 +66,13 @@ def best_below(slot: Slot, upper: float, *, seconds: float, gap: float) -> Found
             part *= upper / max(upper - idle, _TINY * abs(upper))
         choice, rows = _within(slot, upper - slot.bound)
         near = slot.bound + _NEARER * (upper - slot.bound)
-        found = branched(choice, upper - idle, ends=ends, gap=part, until=near - idle)
+        found = branched(choice, upper - idle, work=work, gap=part, until=near - idle)
         bound = max(bound, found.bound + idle)
         if found.values is not None:
             counts = np.zeros((1, len(problem.rows)))
             counts[0, rows] = found.values
             upper = float(choice.model.cost @ found.values) + idle
-        if found.proven or upper >= near or time.monotonic() > ends:
+        if found.proven or upper >= near or not work.left:
             return Found(counts, bound, found.proven)
 
 

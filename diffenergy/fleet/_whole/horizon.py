@@ -2,7 +2,6 @@
 after the slot before counted; then every slot once more between its neighbours."""
 
 import dataclasses
-import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -13,6 +12,7 @@ from .._problem.problem import Problem, value_of
 from .candidates import Candidates, candidates, joined
 from .choose import choose, loaded
 from .program import anew
+from .work import Work
 
 _NEAR = 1.15
 _ENOUGH = 0.005
@@ -29,7 +29,10 @@ _SHARES = (1.0, 0.5, 0.75, 1.5)
 """Prices over those of the bound at which plans are looked for where the first choice
 kept no limits."""
 _SECONDS = 0.5
-"""s of one choice at least."""
+"""Work (s) of one choice at least."""
+
+_PER_CANDIDATE = 6e-6
+"""Work (s) of a candidate that is tried, by row of its bulk."""
 
 Told = Callable[[str, int, int], None]
 
@@ -38,20 +41,19 @@ Told = Callable[[str, int, int], None]
 class Search:
     """What is known so far: prices of slots, plans that others found, the best counts.
 
-    `ends`: time (s, monotonic) at which to be done. `brief`: one choice of a slot, as
-    another search follows.
+    `work`: what it may take. `brief`: one choice of a slot, as another search follows.
     """
 
     problem: Problem
     prices: Sequence[Prices]
-    ends: float
+    work: Work
     brief: bool = False
     extra: dict[int, Candidates] = dataclasses.field(default_factory=dict)
 
     @property
     def left(self) -> float:
-        """s until the end."""
-        return self.ends - time.monotonic()
+        """Work (s) that is left."""
+        return self.work.left
 
 
 def slot_by_slot(search: Search, told: Told) -> Float[np.ndarray, "slot row"] | int:
@@ -110,28 +112,30 @@ def _slot(
     """Replicas of a slot; None where none were found."""
     problem = search.problem
     seconds = max(_SECONDS, search.left / shared / 8)
+    part = search.work.part
     plans = _candidates(search, slot, before, 1)
-    found = choose(problem, slot, plans, before, after, seconds)
+    found = choose(problem, slot, plans, before, after, part(seconds))
     if found is not None or search.brief:
         return found
-    found = _directly(search, slot, _NEAR, seconds)
+    found = _directly(search, slot, _NEAR, part(seconds))
     if found is not None:
         return found
     plans = _candidates(search, slot, before, 4)
-    found = choose(problem, slot, plans, before, after, 2 * seconds)
+    found = choose(problem, slot, plans, before, after, part(2 * seconds))
     if found is not None:
         return found
-    return _directly(search, slot, np.inf, max(2 * seconds, search.left / 4))
+    seconds = max(2 * seconds, search.left / 4)
+    return _directly(search, slot, np.inf, part(seconds))
 
 
 def _directly(
-    search: Search, slot: int, near: float, seconds: float
+    search: Search, slot: int, near: float, work: Work
 ) -> Float[np.ndarray, " row"] | None:
     """Replicas of a slot by its integer program, over rows that cost up to `near` times
     the least of their model with prices; starts are not counted."""
     problem, prices = search.problem, search.prices[slot]
     models, none = np.arange(len(prices.request)), np.zeros(len(problem.rows))
-    return anew(problem, slot, prices, models, none, near, seconds, _ENOUGH)
+    return anew(problem, slot, prices, models, none, near, work, _ENOUGH)
 
 
 def _candidates(
@@ -142,17 +146,20 @@ def _candidates(
     problem, prices = search.problem, search.prices[slot]
     at = prices.limits
     models = max(1, int((problem.demand[slot] > 0).sum()))
-    width, splits, each = next(x for few, *x in _TRIES if models <= few)
-    most = more * max(each, min(_MOST, _PLANS // models))
+    width, splits, few = next(x for top, *x in _TRIES if models <= top)
+    most = more * max(few, min(_MOST, _PLANS // models))
     tries = {"width": width + 2 * (more - 1), "most": most, "splits": splits}
+    each = _PER_CANDIDATE * models * tries["width"] ** 2 * splits
     nudged = at + (at == 0) * (more > 1) * at.max(initial=0.0) * 0.1
     found = [
         candidates(problem, slot, scale * nudged, **tries)
         for scale in (_SHARES if more > 1 else _SHARES[:1])
     ]
+    search.work.add(each * len(found))
     if before is not None and problem.start.any():
         group = problem.group
         new = problem.start_cost(slot) * (before[group] == 0)
+        search.work.add(each)
         found.append(candidates(problem, slot, at, added=new, **tries))
     if slot in search.extra:
         found.append(search.extra[slot])

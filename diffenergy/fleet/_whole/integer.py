@@ -7,11 +7,12 @@ from jaxtyping import Bool, Float
 from scipy import sparse
 
 from ...search import LinearModel, highs
+from .work import PER_CHECK, Work, checks_in, program_work
 
 _SIZE = 1e4
 """Costs are scaled to this: HiGHS ends at an absolute gap of 1e-6."""
 _LEAST = 0.05
-"""s that a search is given at least."""
+"""Work (s) that a search is given at least."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,12 +32,12 @@ def least(
     high: Float[np.ndarray, " limit"],
     most: Float[np.ndarray, " column"],
     *,
-    seconds: float,
+    work: Work,
     gap: float = 0.0,
     whole: Bool[np.ndarray, " column"] | None = None,
 ) -> Found:
-    """Least `cost @ x` with low <= matrix @ x <= high and 0 <= x <= most, within
-    `seconds` or the relative `gap`; x is whole, or where `whole` says so."""
+    """Least `cost @ x` with low <= matrix @ x <= high and 0 <= x <= most, within the
+    `work` or the relative `gap`; x is whole, or where `whole` says so."""
     unit = float(np.abs(cost).max(initial=0.0)) / _SIZE or 1.0
     kind = np.ones(len(cost), bool) if whole is None else whole
     if not len(cost):
@@ -44,7 +45,10 @@ def least(
         return Found(np.zeros(0) if fits else None, 0.0 if fits else np.inf, True)
 
     model = LinearModel(matrix, low, high, np.zeros(len(cost)), most, cost / unit, kind)
-    found = highs(model, time_limit=max(_LEAST, seconds), gap=gap)
+    size, wall = matrix.nnz, max(_LEAST, work.wall_left)
+    checks = checks_in(max(_LEAST, work.left), size)
+    found = highs(model, time_limit=wall, gap=gap, checks=checks)
+    work.add(program_work(size) + PER_CHECK * size * found.checks)
     if found.status == "infeasible":
         return Found(None, np.inf, True)
     bound = -np.inf if found.bound is None else float(found.bound * unit)

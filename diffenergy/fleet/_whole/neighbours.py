@@ -20,7 +20,7 @@ def neighbourhoods(
     good: float,
     told: Told,
 ) -> Float[np.ndarray, "slot row"]:
-    """The same, improved until time is up, the value is at most `good`, or every model
+    """The same, improved until no work is left, the value is at most `good`, or every model
     of every slot was tried in vain.
 
     Models are taken by what they waste: their cost with prices over that of their
@@ -34,8 +34,8 @@ def neighbourhoods(
         slot, models = queue.pop(0)
         told("improving", tried, tried + len(queue) + 1)
         tried += 1
-        seconds = min(_SECONDS, max(0.1, search.left))
-        prices, how = search.prices[slot], (_NEAR, seconds, _CLOSE)
+        part = search.work.part(min(_SECONDS, max(0.1, search.left)))
+        prices, how = search.prices[slot], (_NEAR, part, _CLOSE)
         here = anew(problem, slot, prices, models, best[slot], *how)
         if here is None:
             continue

@@ -13,9 +13,10 @@ from scipy import sparse
 from .._bound.linear import Prices, charged, slot_limits
 from .._problem.problem import Problem, kept, site_power
 from .integer import Found, least
+from .work import Work
 
 
-def whole(problem: Problem, *, seconds: float, gap: float = 0.0) -> Found:
+def whole(problem: Problem, *, work: Work, gap: float = 0.0) -> Found:
     """The least plan of all slots with their starts, replicas [slot, row]."""
     slots, first, group = problem.slots, problem.firsts, problem.group
     parts = [slot_limits(problem, slot) for slot in range(slots)]
@@ -38,7 +39,7 @@ def whole(problem: Problem, *, seconds: float, gap: float = 0.0) -> Found:
     upper = np.r_[np.tile(most, slots), np.full(more, most.max(initial=0.0))]
     found = least(
         np.concatenate(cost), matrix, np.concatenate(low), np.concatenate(high), upper,
-        seconds=seconds, gap=gap,
+        work=work, gap=gap,
     )  # fmt: skip
     values = found.values
     if values is not None:
@@ -54,7 +55,7 @@ def anew(
     models: Int[np.ndarray, " model"],
     counts: Float[np.ndarray, " row"],
     near: float,
-    seconds: float,
+    work: Work,
     gap: float,
 ) -> Float[np.ndarray, " row"] | None:
     """Replicas of a slot with these models planned anew, starts aside, over the rows
@@ -67,7 +68,7 @@ def anew(
     cheap = each <= near * prices.request[rows.model]
     chosen = np.flatnonzero(mine & (cheap | (counts > 0)))
     left = _without(alone, others, mine).take(chosen)
-    found = whole(left, seconds=seconds, gap=gap).values
+    found = whole(left, work=work, gap=gap).values
     if found is None:
         return None
     others[chosen] = found[0]

@@ -17,6 +17,7 @@ from scipy import sparse
 from ...search import LinearModel
 from .cover import Cover
 from .integer import Found, least
+from .work import Work
 
 _PARTS, _FINE = 2_000, 10_000
 """Parts of what the slowest rows of replicas lack, at first and where few rows are
@@ -24,6 +25,8 @@ left."""
 _FEWER, _MANY = 0.7, 250
 """Part of the rows that other prices must leave at most, to be worth a further try;
 rows from which on HiGHS finds a better plan sooner."""
+_PER_REPLICA = 3e-5
+"""Work (s) of a replica in `alone`, with `_PARTS`."""
 _TINY = 1e-12
 _PRICES = {_PARTS: 2, _FINE: 8}
 """Prices tried of the limits of a setting, by the parts."""
@@ -101,6 +104,11 @@ class Setting:
     tried: int = 0
 
     @property
+    def work(self) -> float:
+        """Work (s) of a look at it alone, at the coarser of the parts."""
+        return _PER_REPLICA * float(self.numbers.sum())
+
+    @property
     def shared(self) -> slice:
         """The limits other than covers."""
         return slice(len(self.choice.model.row_low) - len(self.price), None)
@@ -167,7 +175,7 @@ class Setting:
         return -float(price[paid] @ model.row_high[self.shared][paid]), found
 
     def at_other_prices(
-        self, below: float, parts: int = _PARTS
+        self, below: float, work: Work, parts: int = _PARTS
     ) -> tuple["Setting", float, Float[np.ndarray, " column"] | None]:
         """What the plans cost at least that cost less than `below`, at the best prices
         tried, and the best plan found: prices of limits that the rows at the prices
@@ -178,6 +186,7 @@ class Setting:
         begin = _BEGIN * abs(float(self.least.min())) / np.maximum(np.abs(room), _TINY)
         bound, at, best, least = -np.inf, price, None, np.inf
         for _ in range(_PRICES[parts]):
+            work.add(self.work * parts / _PARTS)
             found, counts = self.alone(price, near, parts=parts)
             if found > bound:
                 bound, at = found, price
@@ -195,16 +204,17 @@ class Setting:
             price = np.where(more | less, between, price)
         each = self.least
         if bound < below:
+            work.add(self.work * parts / _PARTS * int((self.numbers > 0).sum()))
             each = np.maximum(each, self.with_each(at, near, parts))
         return dataclasses.replace(self, least=each, price=at), bound, best
 
-    def solved(self, below: float, seconds: float) -> tuple["Setting", Found]:
+    def solved(self, below: float, work: Work) -> tuple["Setting", Found]:
         """The least plan, as values of all columns, where it costs less than `below`:
         at other prices as long as these leave ever fewer rows, then by HiGHS."""
         here, best, bound = self, None, -np.inf
         most = min(_MANY, _FEWER * self.rows)
         while (left := int((here.least <= below).sum())) <= most:
-            here, found, values = here.at_other_prices(below, _FINE)
+            here, found, values = here.at_other_prices(below, work, _FINE)
             here = dataclasses.replace(here, rows=float(left))
             most = _FEWER * left
             if values is not None:
@@ -213,11 +223,11 @@ class Setting:
             bound = max(bound, found)
             if bound >= below:
                 return here, Found(best, bound, True)
-        found = here.of_rows(below, seconds)
+        found = here.of_rows(below, work)
         values = best if found.values is None else found.values
         return here, Found(values, max(bound, found.bound), found.proven)
 
-    def of_rows(self, below: float, seconds: float) -> Found:
+    def of_rows(self, below: float, work: Work) -> Found:
         """The same by HiGHS alone."""
         choice, model, numbers = self.choice, self.choice.model, self.numbers
         has = np.flatnonzero(numbers > 0)
@@ -228,7 +238,7 @@ class Setting:
             np.r_[model.row_low, numbers[has], -np.inf],
             np.r_[model.row_high, numbers[has], below],
             np.full(len(used), numbers.max(initial=0.0)),
-            seconds=seconds,
+            work=work,
         )  # fmt: skip
         if found.values is None:
             return found

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Final
 
 from .._format import percent
+from .._views.estimate import assumed_line
 from .._views.fleet import (
     amount,
     busiest,
@@ -46,7 +47,7 @@ def fleet_html(result: "FleetResult", command: str) -> str:
             paragraph(note) + plan,
         ),
         Part(
-            "prices", "Prices", "What more would be worth",
+            "prices", "Prices", "What one more would change",
             table("fleet-prices", "Prices", columns, rows, tall=len(rows) > 12),
         ),
     ]  # fmt: skip
@@ -70,17 +71,18 @@ def _answer(result: "FleetResult") -> str:
         tile(name, s[key], unit, None)
         for name, key, unit in (
             ("Energy", "energy_j", "J"),
-            ("Cost", "cost", ""),
+            ("Cost", "cost", s["currency"] or ""),
             ("Carbon", "carbon_g", "g"),
         )
         if s[key] is not None
     ]
+    assumed = [assumed_line(s)] if s["assumed"] else []
     return "".join(
         [
             paragraph(sentence(line(result)), "lead"),
             tag("dl", *large, class_="tiles large"),
             tag("dl", *small, class_="tiles small"),
-            *(paragraph(sentence(x)) for x in [totals(s), *result.notes]),
+            *(paragraph(sentence(x)) for x in [totals(s), *assumed, *result.notes]),
             *(paragraph(sentence(x), "advice") for x in headroom(s)),
         ]
     )

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from .._charts import style
 from .._format import Entries, Entry, digits, si
 from .._tables.columns import Columns, table
+from .estimate import assumed_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,6 +28,8 @@ _SITES: Final = (*style.PALETTE[6:], *style.PALETTE[5:1:-1])
 """Colours of sites, other than those of the first models."""
 _HEIGHT: Final = 1.35
 """Inches of a panel."""
+WHAT: Final = {"energy": "energy", "cost": "cost", "carbon": "emissions"}
+"""What each objective is the least of."""
 _OPTIONAL: Final = ("sm_clock_mhz", "power_limit_w", "max_batch")
 
 
@@ -46,6 +49,7 @@ def parts(result: "FleetResult") -> list[Any]:
     summary = result.summary
     slot = busiest(summary)
     return [
+        *([assumed_line(summary)] if summary["assumed"] else []),
         line(result),
         totals(summary),
         f"plan of slot {slot}, the nearest to a budget (replicas x GPUs each; "
@@ -116,7 +120,14 @@ def amount(summary: Entry, value: float | None) -> str:
         return si(value, "J")
     if summary["objective"] == "carbon":
         return si(value, "g")
-    return digits(value)
+    return cost(summary, value)
+
+
+def cost(summary: Entry, value: float | None) -> str:
+    """Money with its currency."""
+    if value is None:
+        return digits(value)
+    return f"{digits(value)} {summary['currency'] or 'currency units'}"
 
 
 def busiest(summary: Entry) -> int:
@@ -131,11 +142,11 @@ def totals(summary: Entry) -> str:
     """Joules, cost and carbon, and what prices alone prove."""
     value, alone = summary["value"], summary["bound_by_prices"]
     proven = 100 * (value - alone) / abs(value) if value else 0.0
-    cost, carbon = summary["cost"], summary["carbon_g"]
+    starts = sum(x["replicas"] for x in summary["starts"])
     return (
-        f"energy {si(summary['energy_j'], 'J')}, cost {digits(cost)}, carbon "
-        f"{si(carbon, 'g')}; the prices below alone prove a bound {proven:.2g} % "
-        f"under; {sum(x['replicas'] for x in summary['starts'])} starts"
+        f"energy {si(summary['energy_j'], 'J')}, cost {cost(summary, summary['cost'])},"
+        f" carbon {si(summary['carbon_g'], 'g')}; the prices below alone prove a bound "
+        f"{proven:.2g} % under; {starts} starts"
     )
 
 
@@ -173,29 +184,31 @@ def site_rows(summary: Entry) -> tuple[Columns, list[Any]]:
 
 
 def price_rows(summary: Entry, slot: int) -> tuple[Columns, list[Any]]:
-    """What one more W, GPU or request/s is worth in a slot."""
+    """By how much one more W, GPU or request/s changes the objective of a slot."""
     rows = [entry for entry in summary["shadow_prices"] if entry["slot"] == slot]
     words = {
-        "watt": "1 W more at",
-        "gpu": "1 GPU more in",
-        "request": "1 req/s more of",
+        "watt": "one more W at",
+        "gpu": "one more GPU of",
+        "request": "one more req/s of",
     }
+    what = WHAT[summary["objective"]]
     told = [
         (
             f"{words[x['kind']]} {x.get('site') or x.get('pool') or x.get('model')}",
-            signed(summary, x.get("net", x["value"]), x["kind"] == "request"),
+            change(summary, x),
         )
         for x in rows
     ]
-    return (f"worth in slot {slot}", summary["objective"]), told
+    return (f"in slot {slot}", f"changes {what} by"), told
 
 
-def signed(summary: Entry, value: float, costs: bool) -> str:
-    """A price in words; one that `costs` is what the objective rises by."""
+def change(summary: Entry, price: Entry) -> str:
+    """What one more of something adds to the objective, with its sign."""
+    fall = price.get("net", price["value"])
+    value = fall if price["kind"] == "request" else -fall
     if abs(value) <= 1e-9 * abs(summary["value"] or 1.0):
         return "0"
-    word = "costs" if costs == (value > 0) else "saves"
-    return f"{word} {amount(summary, abs(value))}"
+    return f"{'+' if value > 0 else '-'}{amount(summary, abs(value))}"
 
 
 def headroom(summary: Entry) -> Sequence[str]:

@@ -13,9 +13,9 @@ from ..conftest import Outcome
 Run = Callable[..., Outcome]
 EXAMPLE = Path("docs/examples/fleet")
 KEYS = [
-    "status", "objective", "value", "bound", "gap", "bound_by_prices", "energy_j",
-    "cost", "carbon_g", "slots", "slot_s", "plan", "starts", "site_power",
-    "shadow_prices", "headroom", "seconds",
+    "status", "objective", "unit", "currency", "assumed", "value", "bound", "gap",
+    "bound_by_prices", "energy_j", "cost", "carbon_g", "slots", "slot_s", "plan",
+    "starts", "site_power", "shadow_prices", "headroom", "pricing", "search", "seconds",
 ]  # fmt: skip
 
 
