@@ -7,6 +7,7 @@ from typing import Any
 from ..hardware import GpuCard
 from ._answers import answer as _answer
 from ._answers.answer import ServingResult
+from ._answers.limits import check_limits
 from ._answers.optimize import best
 from ._answers.sensitivity import check_fields, sensitivities
 from ._answers.solve import priced, solved
@@ -61,8 +62,10 @@ def steady_state(
     found = deploy(model, gpu, _load(load), engine=engine, **server)
     _check_optimize(optimize, found.load)
     check_fields(found, sensitivity)
-    found, more = best(found, optimize) if optimize else (found, {})
     costs = priced(found)
+    check_limits(found, costs)
+    found, more = best(found, optimize) if optimize else (found, {})
+    costs = priced(found) if optimize else costs
     figures = solved(found, costs)
     _answer.check(found, costs, figures)
     summary = _answer.told(found, figures) | more

@@ -20,8 +20,8 @@ def neighbourhoods(
     good: float,
     told: Told,
 ) -> Float[np.ndarray, "slot row"]:
-    """The same, improved until no work is left, the value is at most `good`, or every model
-    of every slot was tried in vain.
+    """The same, improved until no work is left, the value is at most `good`, or every
+    model of every slot was tried in vain.
 
     Models are taken by what they waste: their cost with prices over that of their
     demand on the cheapest row.

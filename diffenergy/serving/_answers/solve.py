@@ -50,5 +50,11 @@ def saturated(found: Deployment, costs: StepCosts) -> Steady:
     return jax.device_get(_kept(answered, (question,)))
 
 
+def alone(found: Deployment, costs: StepCosts) -> Steady:
+    """Figures of a replica with a single request after another."""
+    question = Question(found.server(costs), asked(1.0), "saturated", 0)
+    return jax.device_get(_kept(answered, (question,)))
+
+
 def _kept(function: Any, arguments: tuple[Any, ...]) -> Any:
     return kept(function, jax.tree.map(jnp.asarray, arguments))

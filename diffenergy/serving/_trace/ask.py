@@ -16,6 +16,7 @@ from ...results import Infeasible
 from ...workload.models import load_model
 from ...workload.models._shared.language_model import LanguageModel
 from .._answers.answer import ServingResult, check_power
+from .._answers.limits import check_limits
 from .._answers.solve import priced
 from .._deploy import deploy
 from .._deployment import Deployment
@@ -69,6 +70,7 @@ def simulate(
         shown = dataclasses.replace(ask, max_batch=None, rate=rate)
     costs = priced(place)
     check_power(place, costs)
+    check_limits(place, costs)
     runs = [_run(place, costs, found, i) for i in range(place.replicas)]
     summary = told(place, shown, min(place.slots, SLOTS), costs, found, runs)
     return ServingResult(summary, place, costs, tuple(place.model.notes))

@@ -1,0 +1,120 @@
+"""Prices with their units and currencies."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import diffenergy as de
+from diffenergy.fleet._reading.money import read_header, read_price
+
+from .written import one_pool, write_fleet
+
+
+@pytest.mark.parametrize(
+    "text, value, currency, has_unit",
+    [
+        (0.12, 0.12, None, False),
+        ("60", 60.0, None, False),
+        ("0.12/kWh", 120.0, None, True),
+        ("0.12USD/kWh", 120.0, "USD", True),
+        ("$0.12/kWh", 120.0, "USD", True),
+        ("120 eur/MWh", 120.0, "EUR", True),
+        ("€ 60 per MWh", 60.0, "EUR", True),
+        ("-5.5 EUR/MWh", -5.5, "EUR", True),
+        ("1e-1 CHF / kwh", 100.0, "CHF", True),
+        ("60 EUR", 60.0, "EUR", False),
+    ],
+)
+def test_prices_are_read(text: Any, value: float, currency: Any, has_unit: bool):
+    found = read_price("price", text)
+    assert found.value == pytest.approx(value, rel=1e-12)
+    assert (found.currency, found.has_unit) == (currency, has_unit)
+
+
+@pytest.mark.parametrize(
+    "text", ["0.12 USD/J", "12 ct/kWh", "5 kWh", "USD EUR 5/kWh", "$5 USD/kWh", "cheap",
+             "0.12 USD/GWh", "nan", "0.12//kWh"],
+)  # fmt: skip
+def test_other_units_are_refused(text: str):
+    with pytest.raises(ValueError) as refusal:
+        read_price("price", text)
+    assert f"`price` is '{text}'" in str(refusal.value)
+    assert "/kWh or /MWh" in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "column, per_mwh, currency, has_unit",
+    [
+        ("price", 1.0, None, False),
+        ("eur_per_mwh", 1.0, "EUR", True),
+        ("price_usd_per_kwh", 1e3, "USD", True),
+        ("price_per_kwh", 1e3, None, True),
+        ("€/MWh", 1.0, "EUR", True),
+    ],
+)
+def test_a_column_names_its_unit(
+    column: str, per_mwh: float, currency: Any, has_unit: bool
+):
+    assert read_header("prices.csv", column) == (per_mwh, currency, has_unit)
+
+
+def test_a_column_in_another_unit_is_refused():
+    with pytest.raises(ValueError, match="per gj; allowed are"):
+        read_header("prices.csv", "eur_per_gj")
+
+
+POINTS = (("m", "x", 1, 10.0, 600.0),)
+
+
+def planned(folder: Path, of_site: Any, **more: Any) -> Any:
+    site = {"name": "main"} | ({} if of_site is None else {"price": of_site})
+    path = write_fleet(folder, POINTS, [{"m": 30.0}], one_pool(5, 20), [site])
+    return de.fleet.plan(path, objective="cost", **more)
+
+
+@pytest.mark.parametrize("price", ["0.12 USD/kWh", "120 USD/MWh"])
+def test_a_unit_is_a_factor_of_a_thousand(tmp_path: Path, price: str):
+    """3 x 600 + 2 x 20 W for 1 s."""
+    for found in (planned(tmp_path, price), planned(tmp_path, None, price=price)):
+        summary = found.summary
+        assert summary["cost"] == pytest.approx(1840 / 3.6e6 * 0.12)
+        assert (summary["currency"], summary["unit"]) == ("USD", "USD")
+        assert summary["assumed"] == {}
+        assert any(" USD" in x for x in found.parts() if isinstance(x, str))
+
+
+def test_a_bare_number_is_said_to_be_assumed(tmp_path: Path):
+    found = planned(tmp_path, 120)
+    assert found.value == pytest.approx(1840 / 3.6e9 * 120)
+    assert found.summary["assumed"] == {"price": "per MWh"}
+    assert found.summary["currency"] is None and found.summary["unit"] is None
+    assert any(x == "assumed: price per MWh" for x in found.parts())
+
+
+def test_a_series_has_its_unit_in_its_column(tmp_path: Path):
+    (tmp_path / "prices.csv").write_text("slot,eur_per_kwh\n0,0.12\n")
+    found = planned(tmp_path, "prices.csv")
+    assert found.value == pytest.approx(1840 / 3.6e6 * 0.12)
+    assert found.summary["currency"] == "EUR" and not found.summary["assumed"]
+
+
+def test_two_currencies_are_refused(tmp_path: Path):
+    sites = [{"name": "a", "price": "$60/MWh"}, {"name": "b", "price": "60 EUR/MWh"}]
+    pools = [{**one_pool(5, 20)[0], "site": "a"}]
+    path = write_fleet(tmp_path, POINTS, [{"m": 30.0}], pools, sites)
+    with pytest.raises(ValueError, match="a in USD, b in EUR"):
+        de.fleet.plan(path, objective="cost")
+
+
+def test_what_one_more_changes_has_a_sign(tmp_path: Path):
+    """A GPU more brings its 20 W parked: it adds to the cost, and buys nothing."""
+    text = [x for x in planned(tmp_path, "120 EUR/MWh").parts() if isinstance(x, str)]
+    assert not any("costs" in x for x in text)
+    found = planned(tmp_path, "120 EUR/MWh")
+    from diffenergy.report._views.fleet import price_rows
+
+    columns, rows = price_rows(found.summary, 0)
+    assert columns == ("in slot 0", "changes cost by")
+    assert rows[0][0] == "one more GPU of g"
+    assert rows[0][1].startswith("+") and rows[0][1].endswith(" EUR")

@@ -1,0 +1,120 @@
+"""What there is no time to price is left out, and told."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from diffenergy import fleet
+from diffenergy.cli import progress
+from diffenergy.fleet import _ask
+from diffenergy.fleet._priced import rows
+from diffenergy.fleet._priced.points import Points, Replica
+
+POOL = """
+[[pools]]
+name = "{0}"
+gpu = "{0}"
+count = 4
+site = "here"
+"""
+MODEL = """
+[[models]]
+name = "{0}"
+model = "qwen3-0.6b"
+input_len = 512
+output_len = 64
+"""
+FLEET = "\n".join(
+    [
+        'demand = "demand.csv"',
+        '[[sites]]\nname = "here"',
+        *(POOL.format(x) for x in ("h100-sxm", "l40s")),
+        *(MODEL.format(x) for x in ("chat", "code")),
+    ]
+)
+
+
+class Made(Replica):
+    """A replica of 10 requests/s a GPU for 500 W."""
+
+    def __init__(self, tp: int) -> None:
+        object.__setattr__(self, "tp", tp)
+
+    def points(self, clocks: np.ndarray) -> Points:
+        one = np.ones((len(clocks), 1))
+        return Points(
+            10 * self.tp * one, 0.1 * one, 0.01 * one, 500 * self.tp * one, one
+        )
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    def curve(model: int, asked: Any, card: Any, pools: list[int], tp: int) -> Any:
+        made, clock = Made(tp), np.array([1e9])
+        return rows.Curve(model, pools, made, clock, made.points(clock), clock)
+
+    monkeypatch.setattr(rows, "_curve", curve)
+    (tmp_path / "fleet.toml").write_text(FLEET)
+    (tmp_path / "demand.csv").write_text(
+        "slot,model,requests_per_s\n0,chat,9\n0,code,9\n"
+    )
+    return str(tmp_path / "fleet.toml")
+
+
+def ends_after(number: int) -> Callable[[Any], Callable[[], bool]]:
+    """A clock of pricing with time for so many plans."""
+
+    def begin(_: Any) -> Callable[[], bool]:
+        left = [number]
+
+        def late() -> bool:
+            left[0] -= 1
+            return left[0] < 0
+
+        return late
+
+    return begin
+
+
+def test_all_is_priced_in_time(path: str):
+    seen: list[tuple[str, int, int]] = []
+    found = fleet.plan(path, told=lambda *x: seen.append(x))
+    assert found.summary["pricing"] == {"plans": 8, "left_out": []}
+    assert not found.summary["search"]["ended_by_time"]
+    priced = [x for x in seen if x[0].startswith("pricing")]
+    assert priced[0] == ("pricing chat on h100-sxm, tp 1", 0, 4)
+    assert priced[-1] == ("pricing code on l40s, tp 2", 3, 4)
+
+
+def test_what_is_left_out_is_told(path: str, monkeypatch: pytest.MonkeyPatch):
+    """Every model has its first GPU type before the second one's turn."""
+    monkeypatch.setattr(_ask.Effort, "pricing_ends", ends_after(4))
+    found = fleet.plan(path)
+    left = ["chat on l40s, tp 1", "code on l40s, tp 1"]
+    assert found.summary["pricing"] == {"plans": 4, "left_out": left}
+    assert {x["pool"] for x in found.summary["plan"]} == {"h100-sxm"}
+    assert any("without chat on l40s, tp 1" in note for note in found.notes)
+
+
+def test_a_model_without_a_row_is_no_plan(path: str, monkeypatch: pytest.MonkeyPatch):
+    for plans in (0, 2):
+        monkeypatch.setattr(_ask.Effort, "pricing_ends", ends_after(plans))
+        with pytest.raises(fleet.NoPlan, match="raise `time_limit`") as refusal:
+            fleet.plan(path)
+        assert refusal.value.reason["limit"] == "time"
+
+
+def test_progress_names_what_is_done(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(progress, "_PAUSE", 0.0)
+    with progress.phases() as told:
+        told("pricing chat on l40s, tp 1", 2, 4)
+        told("bounding slots", 0, 6)
+    assert capsys.readouterr().err.splitlines() == [
+        "diffenergy: pricing chat on l40s, tp 1 (2 of 4 done)",
+        "diffenergy: bounding slots (0 of 6 done)",
+    ]

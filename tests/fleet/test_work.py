@@ -1,0 +1,79 @@
+"""A search counts its work: the machine's load does not change its answer."""
+
+import threading
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from diffenergy.fleet._solve import Solved, solve
+from diffenergy.fleet._whole import work as counting
+from diffenergy.fleet._whole.work import Work
+
+from .random_fleets import quiet, random_fleet
+
+
+def planned(work: Work) -> Solved:
+    problem = random_fleet(21, models=4, pools=6, gpus=60, clocks=12, used=0.5)
+    found = solve(problem, 0.0, work, quiet)
+    assert isinstance(found, Solved)
+    return found
+
+
+def slowed(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
+    """Wall time as on a machine that is slower by `factor`."""
+    begun = time.monotonic()
+
+    def clock() -> float:
+        return begun + factor * (time.monotonic() - begun)
+
+    monkeypatch.setattr(counting, "time", SimpleNamespace(monotonic=clock))
+
+
+@pytest.mark.slow
+def test_a_busy_machine_gives_the_same_plan(monkeypatch: pytest.MonkeyPatch):
+    """With a budget that ends the search before its proof: alone, then beside a thread
+    that takes the interpreter, on a clock of 20 s a second."""
+    idle = planned(Work(0.5, 600.0))
+    assert idle.gap > 1e-6  # it was cut short
+    slowed(monkeypatch, 20.0)
+    stop = threading.Event()
+
+    def burn() -> None:
+        while not stop.is_set():
+            sum(range(1000))
+
+    thread = threading.Thread(target=burn)
+    thread.start()
+    try:
+        busy = planned(Work(0.5, 600.0))
+    finally:
+        stop.set()
+        thread.join()
+    assert (busy.counts == idle.counts).all()
+    assert (busy.value, busy.bound) == (idle.value, idle.bound)
+    assert not busy.late and not idle.late
+
+
+def test_the_end_of_wall_time_is_told(monkeypatch: pytest.MonkeyPatch):
+    slowed(monkeypatch, 1e6)
+    found = planned(Work(0.5, 10.0))
+    assert found.late and found.gap > 1e-6
+
+
+def test_more_work_is_no_worse():
+    little, more = planned(Work(0.2)), planned(Work(1.0))
+    assert more.value <= little.value * (1 + 1e-9)
+    assert more.bound >= little.bound * (1 - 1e-9)
+    assert more.gap <= little.gap + 1e-9
+
+
+def test_parts_count_for_the_whole():
+    whole = Work(3.0)
+    part = whole.part(1.0)
+    part.add(0.75)
+    assert (part.left, whole.left, whole.spent) == (0.25, 2.25, 0.75)
+    whole.part(5.0).add(4.0)
+    assert whole.left == 0.0 and not whole.late
+    assert np.isinf(whole.wall_left)
