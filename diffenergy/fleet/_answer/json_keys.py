@@ -68,7 +68,7 @@ class PricingJson(TypedDict):
     left_out: Annotated[list[str], "that `--time-limit` left no time for"]
 
 
-class SearchJson(TypedDict):
+class FleetSearchJson(TypedDict):
     """Work of the search: counted, the same on any machine."""
 
     work_s: Annotated[float, "s", "that it takes on an idle core, about"]
@@ -107,7 +107,7 @@ class FleetJson(TypedDict):
     shadow_prices: Annotated[list[ShadowPriceJson], "which prove `bound_by_prices`"]
     headroom: Annotated[HeadroomJson | None, "null where nothing is asked for"]
     pricing: Annotated[PricingJson | None, "null where the points are a table"]
-    search: Annotated[SearchJson, "work, and whether time ended it"]
+    search: Annotated[FleetSearchJson, "work, and whether time ended it"]
     seconds: Annotated[float, "s", "of wall time"]
 
 
