@@ -18,7 +18,6 @@
 # part of this repository: `DIFFENERGY_FLEET_DATA` names the folder that holds them.
 
 # %%
-import dataclasses
 import os
 import tempfile
 from pathlib import Path
@@ -28,6 +27,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from IPython.display import Markdown, display
+from msgspec import structs
 
 import diffenergy as de
 
@@ -99,13 +99,13 @@ chat = de.fleet.Model(
     start_s=60.0,
 )
 fleet = de.fleet.Fleet(sites, pools, (chat,), demand=str(folder / "demand.csv"))
-first = dataclasses.replace(fleet, demand=str(folder / "one.csv"))
+first = structs.replace(fleet, demand=str(folder / "one.csv"))
 pd.DataFrame({"slot": [0], "model": "chat", "requests_per_s": demand.max()}).to_csv(
     folder / "one.csv", index=False
 )
-flat = dataclasses.replace(sites[0], carbon=float(intensity.mean()))
-first = dataclasses.replace(first, sites=(flat, sites[1]))
-found = de.fleet.plan(first, max_gap=0.01, time_limit=10)
+flat = structs.replace(sites[0], carbon=float(intensity.mean()))
+first = structs.replace(first, sites=(flat, sites[1]))
+found = de.fleet.plan(first, max_gap=0.01, effort=10)
 rows = found.solved.problem.rows
 points = pd.DataFrame(
     {
@@ -140,10 +140,10 @@ def planned(name, objective, budget=None, table=points, fleet=fleet):
     path = folder / f"points_{name}.csv"
     table.to_csv(path, index=False)
     if budget is not None:
-        gb = dataclasses.replace(fleet.sites[0], power_budget_w=budget)
-        fleet = dataclasses.replace(fleet, sites=(gb, *fleet.sites[1:]))
+        gb = structs.replace(fleet.sites[0], power_budget_w=budget)
+        fleet = structs.replace(fleet, sites=(gb, *fleet.sites[1:]))
     return de.fleet.plan(
-        fleet, objective=objective, points=str(path), max_gap=0.005, time_limit=30
+        fleet, objective=objective, points=str(path), max_gap=0.005, effort=30
     )
 
 
@@ -164,8 +164,8 @@ drawn = [
 ]
 budget = 0.6 * max(drawn)
 plans["the same, 60 % of the watts in gb"] = planned("tight", "carbon", budget)
-steady = tuple(dataclasses.replace(x, carbon=float(intensity.mean())) for x in sites)
-blind = planned("blind", "carbon", fleet=dataclasses.replace(fleet, sites=steady))
+steady = tuple(structs.replace(x, carbon=float(intensity.mean())) for x in sites)
+blind = planned("blind", "carbon", fleet=structs.replace(fleet, sites=steady))
 powers = {
     site: np.array(
         [x["power_w"] for x in blind.summary["site_power"] if x["site"] == site]
