@@ -118,6 +118,9 @@ def _energy(s: Entry) -> Any:
         ("energy per token in or out", si(s["energy_j_per_token"], "J")),
         ("energy per request", si(s["energy_j_per_request"], "J")),
     ]
+    clock, requested = s["sm_clock_mhz"], s["sm_clock_set_mhz"]
+    if clock < 0.999 * requested:  # the power limit binds
+        rows.insert(1, ("SM clock, mean", f"{clock:.0f} of {requested:.0f} MHz"))
     return table(("", ""), rows)
 
 
