@@ -84,7 +84,8 @@ def draw(text: str, random: np.random.Generator, number: int) -> np.ndarray:
         sigma = np.sqrt(np.log1p(cv**2))
         drawn = random.lognormal(np.log(mean) - sigma**2 / 2, sigma, number)
     elif kind == "uniform":
-        drawn = random.uniform(*values, number)
+        low, high = values
+        drawn = random.uniform(low, high, number)
     elif kind == "exponential":
         drawn = random.exponential(values[0], number)
     else:
