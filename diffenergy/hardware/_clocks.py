@@ -23,6 +23,18 @@ def sm_clocks(card: GpuCard) -> Float[np.ndarray, " clock"]:
     return top - step * np.arange(int((top - low) / step + 1e-6) + 1)
 
 
+def spread_clocks(
+    clocks: Float[np.ndarray, " clock"], number: int
+) -> Float[np.ndarray, " _"]:
+    """At most so many of the clocks, evenly spread over their order.
+
+    >>> spread_clocks(np.array([1.0, 2.0, 3.0, 4.0, 5.0]), 3)
+    array([1., 3., 5.])
+    """
+    places = np.linspace(0, len(clocks) - 1, number).round().astype(int)
+    return clocks[np.unique(places)]
+
+
 def mem_clocks(card: GpuCard) -> Float[np.ndarray, " clock"]:
     """Memory clocks of a GPU, Hz, rising."""
     return np.array(sorted({*card.mem_clocks, card.values["mem_clock"]}))

@@ -72,9 +72,11 @@ def steady_state(
     found = deploy(model, gpu, _load(load), engine=engine, **server)
     _check_optimize(optimize, found.load)
     check_fields(found, sensitivity)
-    check_limits(found, found.costs())
-    found, more = best(found, optimize) if optimize else (found, {})
-    costs = found.costs()
+    costs, more = found.costs(), {}
+    check_limits(found, costs)
+    if optimize:
+        found, more = best(found, costs, optimize)
+        costs = found.costs()
     figures = solved(found, costs)
     _answer.check(found, figures)
     summary = _answer.told(found, figures) | more

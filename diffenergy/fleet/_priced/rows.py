@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from ...hardware import GpuCard, read_gpu
-from ...hardware._clocks import sm_clocks
+from ...hardware._clocks import sm_clocks, spread_clocks
 from ...results import Infeasible
 from .._problem.problem import Rows, joined
 from .._reading.spec import Fleet, Model
@@ -137,21 +137,15 @@ def _curve(
     """A plan with its points; why it does not run."""
     assert model.model and model.input_len and model.output_len
     lengths = model.input_len, model.output_len, model.dtype
-    clocks = _spread(np.sort(np.asarray(sm_clocks(card), float)), _PRICED)
+    clocks = spread_clocks(sm_clocks(card)[::-1], _PRICED)
     try:
         points = replica_points(model.model, card, tp, clocks, _BATCHES, *lengths)
     except (ValueError, Infeasible) as error:
         return str(error)
     if not np.isfinite(points.rate).any():
         return "its weights and one request do not fit the memory."
-    first = np.isin(clocks, _spread(clocks, _CLOCKS))
+    first = np.isin(clocks, spread_clocks(clocks, _CLOCKS))
     return Curve(number, pools, tp, clocks, points, first)
-
-
-def _spread(clocks: Float[np.ndarray, " clock"], number: int) -> np.ndarray:
-    """At most so many of the clocks, evenly spread over them."""
-    places = np.linspace(0, len(clocks) - 1, number).round().astype(int)
-    return clocks[np.unique(places)]
 
 
 def _rows(model: int, pool: int, tp: int, clocks: np.ndarray, points: Points) -> Rows:

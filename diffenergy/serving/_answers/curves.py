@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...compiling import compiler_options
-from ...hardware._clocks import sm_clocks
+from ...hardware._clocks import sm_clocks, spread_clocks
 from .._deployment import Deployment
 from .._steady.figures import LEVELS
 from .._step.table import StepCosts
@@ -57,10 +57,7 @@ def curves(found: Deployment, costs: StepCosts) -> Curves:
     rates, ttft, tpot, most = jax.jit(jax.vmap(by_rate), compiler_options=options)(
         shares
     )
-    steps = np.sort(np.asarray(sm_clocks(found.card), float))
-    clocks = steps[
-        np.unique(np.linspace(0, len(steps) - 1, _CLOCKS).round().astype(int))
-    ]
+    clocks = spread_clocks(sm_clocks(found.card)[::-1], _CLOCKS)
     batches = np.unique(np.round(np.geomspace(1, found.slots, _BATCHES)))
 
     top = jnp.asarray(clocks[-1])

@@ -24,6 +24,7 @@ from .._deployment import Deployment
 from .._load import Load
 from .._steady.figures import LEVELS, Asked, Mode, Steady, steady
 from .._steady.server import Server
+from .._step.table import StepCosts
 from .solve import run_kept, solved
 
 _BATCHES: Final = 24
@@ -60,18 +61,21 @@ class _Grid(NamedTuple):
         return calm & self.feasible
 
 
-def best(found: Deployment, objective: str) -> tuple[Deployment, dict[str, Any]]:
-    """The deployment at the best point, and its clock and batch limit as JSON.
+def best(
+    found: Deployment, costs: StepCosts, objective: str
+) -> tuple[Deployment, dict[str, Any]]:
+    """The deployment at the best point, and its clock and batch limit as JSON; `costs`:
+    of the deployment as it is given.
 
     Raises `Infeasible` with what can be reached if no point keeps the limits.
     """
     requested = found.setting.sm_clock
-    clocks = np.sort(np.asarray(sm_clocks(found.card), float))
+    clocks = sm_clocks(found.card)[::-1]
     clocks = clocks[clocks <= requested]
     if "sm_clock_mhz" not in found.assumed:
         clocks = np.array([requested])
     limits = _limits(found)
-    grid = _grid(found, clocks, limits)
+    grid = _grid(found, costs, clocks, limits)
     scores = _scores(found.load, objective, grid)
     while True:
         # of equals the higher clock
@@ -136,9 +140,11 @@ def figures_on_grid(question: _Question) -> tuple[_Figures, Array]:
     return lax.map(lambda f: jax.vmap(lambda n: one(f, n))(q.limits), q.clocks)
 
 
-def _grid(found: Deployment, clocks: np.ndarray, limits: np.ndarray) -> _Grid:
+def _grid(
+    found: Deployment, costs: StepCosts, clocks: np.ndarray, limits: np.ndarray
+) -> _Grid:
     """Figures of all clocks with all limits, by one kept program."""
-    server = found.server(found.costs())
+    server = found.server(costs)
     number = 1 << (len(clocks) - 1).bit_length()  # boards share a program
     padded = jnp.asarray(np.resize(clocks, number))
     at = (found.asked(), padded, jnp.asarray(limits), found.mode, found.states)

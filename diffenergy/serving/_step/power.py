@@ -34,24 +34,21 @@ def governed(
     """The highest clock up to `requested` (Hz) at which a step of `time` s and `energy`
     J at `clocks` draws at most `cap` W; the lowest clock where none does."""
     x, log_power = jnp.log(clocks), jnp.log(energy / time)
-    asked, log_cap = jnp.log(requested), jnp.log(cap)
-    before, share = _interval(x, asked)
+    top, log_cap = jnp.log(requested), jnp.log(cap)
+    before, share = _interval(x, top)
     free = log_power[before] + share * (log_power[before + 1] - log_power[before])
-    over = free > log_cap
+    over, feasible = free > log_cap, (free <= log_cap) | (log_power[0] <= log_cap)
     # the last interval in which power rises above the cap
-    under = jnp.where(log_power[:-1] <= log_cap, jnp.arange(len(clocks) - 1), 0)
-    low = jnp.max(under)
+    low = jnp.max(jnp.where(log_power[:-1] <= log_cap, jnp.arange(len(x) - 1), 0))
     rise = jnp.where(over, log_power[low + 1] - log_power[low], 1.0)
     rise = jnp.where(rise == 0, 1.0, rise)
     root = x[low] + (log_cap - log_power[low]) / rise * (x[low + 1] - x[low])
-    root = jnp.where(root > asked, asked, root)
-    feasible = ~over | (log_power[0] <= log_cap)
+    root = jnp.where(root > top, top, root)
     root = jnp.where(feasible, root, x[0])
     clock = jnp.where(over, jnp.exp(root), requested)
-    power = jnp.where(
-        over, jnp.where(feasible, cap, energy[0] / time[0]), jnp.exp(free)
-    )
     lowest = energy[0] / time[0]
+    capped = jnp.where(feasible, cap, lowest)
+    power = jnp.where(over, capped, jnp.exp(free))
     return Governed(clock, time_weights(clocks, clock), power, lowest, feasible)
 
 
