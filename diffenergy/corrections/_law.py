@@ -141,23 +141,23 @@ def forecasts(levels: Factors, tags: Iterable[str], stranger: bool) -> list[Fore
     """What the laws say of the tags of a GPU that `levels` lack: a level wins. A GPU
     without fitted levels of its own (a `stranger`) takes from a fitted process also
     what the design adds that it was fitted on, and the law of its link."""
-    found = []
+    laws = []
     for tag in tags:
         kind, _, name = tag.partition(":")
         added = kind == "node" and "design" in facts("processes").get(name, {})
         if stranger and added or tag not in levels and (stranger or kind != "link"):
             law = law_of(tag, levels, stranger)
-            found += [law] if law else []
-    return found
+            laws += [law] if law else []
+    return laws
 
 
 def lawful(levels: Factors, laws: Iterable[Forecast]) -> dict[str, Mapping[str, float]]:
     """`levels` with those of the laws; what a law does not say is as in a fitted
     process of the name, and in the memory that it starts from."""
-    found = dict(levels)
+    extended = dict(levels)
     for law in laws:
         kind, _, name = law.tag.partition(":")
         like = law.anchor if kind == "memory" else name.rpartition("/")[2]
         others = levels.get(f"{kind}:{like}", {})
-        found[law.tag] = {**others, law.constant: law.factor}
-    return found
+        extended[law.tag] = {**others, law.constant: law.factor}
+    return extended

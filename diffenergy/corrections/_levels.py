@@ -79,8 +79,8 @@ def levels_of(levels: Factors, card: Tagged) -> Factors:
     """`levels` with those of the laws for what they lack of a GPU."""
     laws, (design, *tags) = _laws(levels, card), card.tags
     mma = [x.removeprefix("mma:") for x in tags if x.startswith("mma:")][-1]
-    made = generation(design.partition(":")[2], mma)
-    if design not in levels and made.host >= 2022:
+    shared = generation(design.partition(":")[2], mma)
+    if design not in levels and shared.host >= 2022:
         newer = {name: centre for name, (centre, _) in NEWER_HOST.items()}
         levels = {**levels, design: newer}
     return lawful(levels, laws) if laws else levels

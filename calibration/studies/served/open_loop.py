@@ -58,19 +58,19 @@ def compare(
     server: Server, share: float, requests: int = 20_000, seed: int = 7
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """JSON of the closed form and of the simulator at a share of the saturation."""
-    given = {"input_len": server.input_len, "output_len": server.output_len}
+    lengths = {"input_len": server.input_len, "output_len": server.output_len}
     limit = {} if server.max_batch is None else {"max_batch": server.max_batch}
     where, how = (server.model, server.gpu), server.options
 
     def closed(rate: float) -> dict[str, Any]:
-        load = {"rate": rate, **given, **limit}
+        load = {"rate": rate, **lengths, **limit}
         return serving.steady_state(*where, load, **how).summary
 
     rate = share * closed(1e-3)["saturation_request_rate_per_s"]
     random = np.random.default_rng(seed)
     trace = {
         "arrival_s": np.cumsum(random.exponential(1 / rate, requests)),
-        **{name: draw(text, random, requests) for name, text in given.items()},
+        **{name: draw(text, random, requests) for name, text in lengths.items()},
     }
     return closed(rate), serving.simulate(trace, *where, limit, **how).summary
 

@@ -59,8 +59,8 @@ def replica_points(
     """
     top = _FREE * float(batches.max())
     load = Load(rate=1.0, max_batch=top, input_len=input_len, output_len=output_len)
-    found = deploy(model, card, load, tp=tp, dtype=dtype)
-    server, parts = found.server(found.costs()), []
+    deployment = deploy(model, card, load, tp=tp, dtype=dtype)
+    server, parts = deployment.server(deployment.costs()), []
     for first in range(0, len(clocks), _AT_ONCE):
         part = np.resize(clocks[first : first + _AT_ONCE], _AT_ONCE)
         arguments = server, jnp.asarray(part), jnp.asarray(batches)
@@ -97,5 +97,5 @@ def figures(
 
 
 def _run(function: Any, *arguments: Any) -> np.ndarray:
-    found = kept(function, jax.tree.map(jnp.asarray, arguments))
-    return np.asarray(jax.device_get(found))
+    values = kept(function, jax.tree.map(jnp.asarray, arguments))
+    return np.asarray(jax.device_get(values))

@@ -97,7 +97,7 @@ def price(fleet: Fleet, told: Told, late: Callable[[], bool]) -> Priced:
     notes = [
         f"`gpu` {x} is taken as {y.name}." for x, y in cards.items() if y.is_assumed
     ]
-    found = Priced([], notes, [])
+    priced = Priced([], notes, [])
     failed: dict[int, str] = {}
     jobs = [(gpu, model) for gpu in cards for model in range(len(fleet.models))]
     for done, (gpu, model) in enumerate(jobs):
@@ -110,25 +110,25 @@ def price(fleet: Fleet, told: Told, late: Callable[[], bool]) -> Priced:
                 break
             where = f"{name} on {gpu}, tp {tp}"
             if late():
-                found.left_out.append(where)
+                priced.left_out.append(where)
                 left = True
                 continue
             told(f"pricing {where}", done, len(jobs))
             curve = _curve(model, fleet.models[model], cards[gpu], pools, tp)
             if isinstance(curve, Curve):
-                found.curves.append(curve)
+                priced.curves.append(curve)
                 plans += 1
             else:
                 reason = curve
         if not plans and not left:
-            found.notes.append(f"`{name}` does not run on {gpu}: {reason}")
+            priced.notes.append(f"`{name}` does not run on {gpu}: {reason}")
             failed[model] = f"on {gpu}: {reason}"
     for model, reason in failed.items():
         name = fleet.models[model].name
-        open_ = any(x.startswith(f"{name} on ") for x in found.left_out)
-        if not open_ and all(curve.model != model for curve in found.curves):
+        open_ = any(x.startswith(f"{name} on ") for x in priced.left_out)
+        if not open_ and all(curve.model != model for curve in priced.curves):
             raise ValueError(f"no pool can run model `{name}`; {reason}")
-    return found
+    return priced
 
 
 def _curve(

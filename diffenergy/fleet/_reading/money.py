@@ -40,32 +40,32 @@ def read_price(name: str, text: float | str) -> Price:
     if not isinstance(text, str):
         return Price(float(text), None, False)
     shown = text.strip()
-    found = _PRICE.fullmatch(shown)
-    words = [found["before"], found["after"]] if found else []
+    match = _PRICE.fullmatch(shown)
+    words = [match["before"], match["after"]] if match else []
     named = [x for x in words if x]
     units = any(x.lower() in (*_PER, "gwh", "twh") for x in named)
-    if not found or len(named) > 1 or units or not _known(found["unit"]):
+    if not match or len(named) > 1 or units or not _known(match["unit"]):
         raise ValueError(f"`{name}` is '{shown}'; give {ALLOWED}.")
-    unit = found["unit"]
+    unit = match["unit"]
     per = 1.0 if unit is None else _PER[unit.lower()]
     currency = _currency(named[0]) if named else None
-    return Price(float(found["number"]) * per, currency, unit is not None)
+    return Price(float(match["number"]) * per, currency, unit is not None)
 
 
 def read_header(file: str, column: str) -> Price:
     """What 1 in a column of prices is, by the column's name: `eur_per_kwh`,
     `USD/MWh`; a name that says no unit is per MWh."""
-    found = _HEADER.fullmatch(column.strip().lower())
-    if not found:
+    match = _HEADER.fullmatch(column.strip().lower())
+    if not match:
         return Price(1.0, None, False)
-    if not _known(found["unit"]):
+    if not _known(match["unit"]):
         raise ValueError(
-            f"{file}: column `{column}` is a price per {found['unit']}; allowed are "
+            f"{file}: column `{column}` is a price per {match['unit']}; allowed are "
             "prices per kWh or MWh; convert it, and name it such as `eur_per_mwh`."
         )
-    given = found["currency"]
-    currency = _currency(given) if given else None
-    return Price(_PER[found["unit"]], currency, True)
+    word = match["currency"]
+    currency = _currency(word) if word else None
+    return Price(_PER[match["unit"]], currency, True)
 
 
 def one_currency(named: dict[str, str | None]) -> str | None:

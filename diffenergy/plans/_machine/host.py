@@ -85,8 +85,8 @@ def host_of(card: GpuCard, topology: str | None = None) -> Host:
         kin = read_gpu(card.corrections) if card.corrections else card
         if name := card.machine or kin.machine:
             return dataclasses.replace(_read(name), hosts=None)
-        made = card.generation
-        return Host(f"a host of {made.gpus}", made.gpus, network=made.network)
+        family = card.generation
+        return Host(f"a host of {family.gpus}", family.gpus, network=family.network)
     return _read(topology)
 
 

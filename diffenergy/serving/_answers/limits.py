@@ -14,12 +14,12 @@ _LIMITS: Final = ("slo_ttft", "slo_tpot")
 def check_limits(found: Deployment, costs: StepCosts) -> None:
     """Raises `Infeasible` for a limit of the load below the decode step of one request
     alone, which every token takes at least: mostly seconds that are read as ms."""
-    given = {name: getattr(found.load, name) for name in _LIMITS}
-    given = {name: limit for name, limit in given.items() if limit is not None}
-    if not given:
+    limits = {name: getattr(found.load, name) for name in _LIMITS}
+    limits = {name: limit for name, limit in limits.items() if limit is not None}
+    if not limits:
         return
     step = float(alone(found, costs).decode)
-    for name, limit in given.items():
+    for name, limit in limits.items():
         if math.isfinite(step) and limit < step:
             raise Infeasible(
                 f"`{name}` is {1e3 * limit:g} ms, less than one step of the server "

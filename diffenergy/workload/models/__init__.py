@@ -130,11 +130,11 @@ def _bundled_name(name: str) -> str | None:
 @functools.cache
 def _hub_names() -> dict[str, str]:
     """Bundled model of each bundled name and alias."""
-    found = {name: name for name in _bundled()}
+    names = {name: name for name in _bundled()}
     for name in _bundled():
         config = read_config(_BUNDLED / name / "config.json", name)
-        found |= {alias: name for alias in config.values.get("_aliases", ())}
-    return found
+        names |= {alias: name for alias in config.values.get("_aliases", ())}
+    return names
 
 
 def model_from_config(config: Config) -> Model:
