@@ -1,10 +1,11 @@
 """The clock and the batch limit of least energy, or most throughput, that keep limits
 of latencies.
 
-One table of steps, up to the requested clock and the largest batch, answers every clock
-of the board with every batch limit. The best of them is priced by a table of its own,
-which has its clock exactly and batches around its limit; where it does not keep the
-limits by that one, the next best is taken.
+One table of steps, up to the requested clock and the largest batch, answers any clock
+with every batch limit: first clocks spread over those of the board, then those around
+the best of them. The best of all is priced by a table of its own, which has its clock
+exactly and batches around its limit; where it does not keep the limits by that one, the
+next best is taken.
 """
 
 import dataclasses
@@ -18,7 +19,7 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Bool, Float
 
-from ...hardware._clocks import sm_clocks
+from ...hardware._clocks import sm_clocks, spread_clocks
 from ...results import Infeasible
 from .._deployment import Deployment
 from .._load import Load
@@ -28,6 +29,8 @@ from .._step.table import StepCosts
 from .solve import run_kept, solved
 
 _BATCHES: Final = 24
+_CLOCKS: Final = 16
+"""Clocks of a round; boards share its program."""
 _FULLEST: Final = 0.95
 """Share of the saturation that an open loop may have: beyond it the queue of hours
 decides, and a slip in the rate leaves none that ends."""
@@ -75,15 +78,20 @@ def best(
     if "sm_clock_mhz" not in found.assumed:
         clocks = np.array([requested])
     limits = _limits(found)
-    grid = _grid(found, costs, clocks, limits)
+    server = found.server(costs)
+    grid = _grid(found, server, spread_clocks(clocks, _CLOCKS), limits)
     scores = _scores(found.load, objective, grid)
+    around = _around(clocks, grid.clocks, int(scores.min(axis=1).argmin()))
+    if len(around):
+        grid = _joined(grid, _grid(found, server, around, limits))
+        scores = _scores(found.load, objective, grid)
     while True:
         # of equals the higher clock
-        row = len(clocks) - 1 - int(scores.min(axis=1)[::-1].argmin())
+        row = len(grid.clocks) - 1 - int(scores.min(axis=1)[::-1].argmin())
         column = int(scores[row].argmin())
         if scores[row, column] >= _FAR:
             _refuse(found.load, grid)
-        clock, limit = float(clocks[row]), float(limits[column])
+        clock, limit = float(grid.clocks[row]), float(limits[column])
         better = _at(found, clock, limit)
         own = solved(better, better.costs())
         for values, value in zip(grid.figures, _figures(own), strict=True):
@@ -141,18 +149,29 @@ def figures_on_grid(question: _Question) -> tuple[_Figures, Array]:
 
 
 def _grid(
-    found: Deployment, costs: StepCosts, clocks: np.ndarray, limits: np.ndarray
+    found: Deployment, server: Server, clocks: np.ndarray, limits: np.ndarray
 ) -> _Grid:
-    """Figures of all clocks with all limits, by one kept program."""
-    server = found.server(costs)
-    number = 1 << (len(clocks) - 1).bit_length()  # boards share a program
-    padded = jnp.asarray(np.resize(clocks, number))
+    """Figures of up to `_CLOCKS` clocks with all limits, by one kept program."""
+    padded = jnp.asarray(np.resize(clocks, _CLOCKS))
     at = (found.asked(), padded, jnp.asarray(limits), found.mode, found.states)
     figures, feasible = jax.tree.map(
         lambda x: np.array(x[: len(clocks)]),
         run_kept(figures_on_grid, (_Question(server, *at),)),
     )
     return _Grid(clocks, figures, feasible)
+
+
+def _around(clocks: np.ndarray, known: np.ndarray, best: int) -> np.ndarray:
+    """Clocks between the neighbours of the best of the `known` ones, without these."""
+    low, high = known[max(best - 1, 0)], known[min(best + 1, len(known) - 1)]
+    near = np.setdiff1d(clocks[(clocks > low) & (clocks < high)], known)
+    return spread_clocks(near, _CLOCKS) if len(near) else near
+
+
+def _joined(a: _Grid, b: _Grid) -> _Grid:
+    """Both, by rising clock."""
+    order = np.argsort(np.append(a.clocks, b.clocks))
+    return jax.tree.map(lambda x, y: np.concatenate([x, y])[order], a, b)
 
 
 def _scores(load: Load, objective: str, grid: _Grid) -> Float[np.ndarray, "c l"]:
