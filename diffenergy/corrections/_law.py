@@ -25,6 +25,8 @@ _PATH: Final = 42.6
 _MEMORY_SD: Final = (0.10, 0.35)
 """Sd in ln of a memory's energy: alone, and per ln of the ratio to its anchor."""
 _LINK_SD: Final = 0.5
+_REFERENCE: Final = ("node:7nm", "memory:HBM2")
+"""Of which the global constants are."""
 _HALF: Final = 1.645
 Factors = Mapping[str, Mapping[str, float]]
 
@@ -83,6 +85,11 @@ def unknown(key: str, word: str, known: Iterable[str]) -> str:
     return f"`{key}` is {word!r}; known are {', '.join(known)}; write the nearest."
 
 
+def _fitted(tag: str, levels: Factors) -> bool:
+    """Whether a process or a memory that some fit has seen has a level in these."""
+    return tag in levels or tag in _REFERENCE
+
+
 def node_factor(
     name: str, levels: Factors, design: bool = True
 ) -> tuple[float, float, str]:
@@ -96,7 +103,7 @@ def node_factor(
     """
     rows = facts("processes")
     s = rows[name]["s"]
-    fitted = [x for x, row in rows.items() if "design" in row]
+    fitted = [x for x in rows if "design" in rows[x] and _fitted(f"node:{x}", levels)]
     anchor = min(fitted, key=lambda x: abs(rows[x]["s"] - s))
     away = s - rows[anchor]["s"]
     tags = (f"node:{anchor}", *(rows[anchor]["design"] if design else ()))
@@ -111,7 +118,8 @@ def memory_factor(name: str, levels: Factors) -> tuple[float, float, str]:
     starts from: the nearest of its kind, the newest of several."""
     rows = facts("memories")["memory"]
     energy, stacked = rows[name]["device"], name.startswith("HBM")
-    kin = [x for x in rows if "fitted" in rows[x] and x.startswith("HBM") == stacked]
+    fitted = [x for x in rows if "fitted" in rows[x] and _fitted(f"memory:{x}", levels)]
+    kin = [x for x in fitted if x.startswith("HBM") == stacked]
     anchor = min(reversed(kin), key=lambda x: abs(rows[x]["device"] - energy))
     ratio = (_PATH + energy) / (_PATH + rows[anchor]["device"])
     alone, slope = _MEMORY_SD
@@ -122,13 +130,14 @@ def memory_factor(name: str, levels: Factors) -> tuple[float, float, str]:
 
 def law_of(tag: str, levels: Factors, design: bool = False) -> Forecast | None:
     """What the laws say of a tag; None of one that they do not concern, and of a type
-    of memory that was fitted."""
+    of memory that has a fitted level."""
     kind, _, name = tag.partition(":")
     if kind == "node" and name.rpartition("/")[2] in facts("processes"):
         core = node_factor(name.rpartition("/")[2], levels, design)
         return Forecast(tag, "core_energy", *core)
     memories, media = facts("memories")["memory"], facts("memories")["medium"]
-    if kind == "memory" and name in memories and "fitted" not in memories[name]:
+    known = kind == "memory" and name in memories
+    if known and not ("fitted" in memories[name] and _fitted(tag, levels)):
         return Forecast(tag, "energy_dram", *memory_factor(name, levels))
     if kind == "link" and name in media:
         usual, price = levels["global"]["energy_link"], 8e-12 * media[name]["energy"]

@@ -31,6 +31,8 @@ from diffenergy.hardware import gpu_names, read_gpu, with_fields
 
 LEVELS = {
     "global": {"energy_link": 60e-12},
+    **{f"node:{x}": {"core_energy": 1.5} for x in ("28nm", "16nm", "12nm", "8nm")},
+    **{f"memory:{x}": {"energy_dram": 0.8} for x in ("HBM2e", "HBM3", "GDDR5")},
     "node:4N": {"core_energy": 0.65},
     "node:4NP": {"core_energy": 0.6},
     "architecture:Hopper": {"core_energy": 1.084},
@@ -104,6 +106,29 @@ def test_the_anchor_of_what_was_fitted_is_itself():
             device = facts("memories")["memory"][memory_factor(name, LEVELS)[2]]
             assert device["device"] == row["device"]
             assert law_of(f"memory:{name}", LEVELS) is None
+
+
+@pytest.mark.parametrize(
+    ("tag", "factor", "anchor"),
+    [
+        ("node:4N", math.exp(-0.55 * 0.41), "7nm"),  # 0.798, fitted 0.65 x 1.084
+        ("node:4NP", 0.65 * 1.084 * math.exp(-0.55 * 0.20), "4N"),  # 0.632
+        ("memory:HBM3", (42.6 + 31.2) / (42.6 + 31.4), "HBM2"),  # 0.997
+        ("memory:HBM3", 0.9 * (42.6 + 31.2) / (42.6 + 31.2), "HBM3e"),
+    ],
+)
+def test_a_law_stands_in_for_what_a_fit_has_not_seen(
+    tag: str, factor: float, anchor: str
+):
+    """Hopper from Ampere, Blackwell from Hopper, as before these were fitted."""
+    seen = {"global": LEVELS["global"]}
+    if anchor == "4N":
+        seen |= {x: LEVELS[x] for x in ("node:4N", "architecture:Hopper")}
+    if anchor == "HBM3e":
+        seen |= {"memory:HBM3e": {"energy_dram": 0.9}}
+    law = law_of(tag, seen, design=True)
+    assert law is not None and law.anchor == anchor
+    assert law.factor == pytest.approx(factor, rel=1e-9)
 
 
 def test_uncertainty_grows_with_the_distance():
