@@ -154,8 +154,10 @@ def _result(
     card, best = tasks[0].card, found.best
     trained = ["plan"] if any(task.step is not None for task in tasks) else []
     trust = tasks[0].corrections.trust(card, *trained, new=True)
+    design = design_card(card, problem, best, card.name)
     told = [said for task in tasks for said in task.warnings]
-    told += new_doubts(design_card(card, problem, best, card.name))
+    told += new_doubts(design)
+    trust = trust.widened(_open_widths(tasks, design, best))
     warnings = list(dict.fromkeys(told))
     time = trust.interval("time", best.time, best.time)
     energy = trust.interval("energy", best.energy, best.time)
@@ -174,6 +176,22 @@ def _result(
         f"areas come from a {area_words()}{'' if settled else lacking}.",
     ]
     return SearchResult(summary, found, problem, card, notes)
+
+
+def _open_widths(
+    tasks: Sequence[Task], design: GpuCard, best: Score
+) -> dict[str, float]:
+    """Half widths in ln by quantity: of a mix, those of its least known member."""
+    clocks = {x: best.fields[x] for x in ("sm_clock", "mem_clock") if x in best.fields}
+    if "power_cap" in best.fields:
+        clocks["power_limit"] = best.fields["power_cap"]
+    widths = [
+        dataclasses.replace(
+            task, card=design, settings=[task.settings[0]._replace(**clocks)]
+        ).open_widths()
+        for task in tasks
+    ]
+    return {q: max(x[q] for x in widths) for q in widths[0]}
 
 
 def tune(

@@ -47,6 +47,10 @@ def test_what_n2_and_hbm4_buy():
         **ASKED,
     )
     assert alone.energy == pytest.approx(best["energy_j"], rel=1e-6)
+    for interval in ("energy_j_p5_p95", "time_s_p5_p95"):  # as wide as laws leave it
+        assert found.summary[interval] == pytest.approx(
+            alone.summary[interval], rel=1e-6
+        )
     assert "process_node N2, memory HBM4" in repr(found)
 
 

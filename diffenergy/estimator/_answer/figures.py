@@ -72,6 +72,17 @@ def figures_at(
     return found | {"run": whole_run(found | task.about, task.tokens)}
 
 
+def open_widths(task: "Task", estimate: Estimate) -> dict[str, float]:
+    """Half widths in ln, by quantity, of what guessed numbers of the GPU and laws leave
+    open in an estimate at the only setting of a task."""
+    (setting,) = task.settings
+    if task.step is None:
+        whole = _of_pass(task, estimate, setting)
+    else:
+        whole = _of_step(_steps.step_of(task, estimate), estimate, setting)
+    return _widths(task, whole, setting)
+
+
 def _of_pass(task: "Task", estimate: Estimate, setting: Setting) -> _Whole:
     """A request on one GPU, and inference on several."""
     estimate = _plans.of_all(estimate, task.plan)

@@ -14,6 +14,7 @@ from ...plans import Plan
 from ...results import Infeasible
 from ...workload import Listing, Workload
 from ...workload._workload import assemble, pad_size
+from .._answer import figures as _figures
 from .._answer import steps as _steps
 from .._answer import summary as _summary
 from .._answer.kernels import kernel_entries
@@ -65,6 +66,11 @@ class Task:
             point = operating_points(self.settings)
             return run_packed(work, gpu, point, len(self.listings))
         return _estimates(assemble(self.listings), gpu, self.settings)
+
+    def open_widths(self) -> dict[str, float]:
+        """Half widths in ln of time, power and energy at the only setting: what guessed
+        numbers of the GPU, and laws where nothing was fitted, leave open."""
+        return _figures.open_widths(self, self.estimates())
 
     def run(self, like: Workload | None = None) -> EstimateResult:
         """Runs the model (`like`: see `estimates`). Raises `Infeasible` if no power
