@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from ...hardware import GpuCard
+from ...hardware import GpuCard, gpu_names, read_gpu
 from .engine import SAMPLING, Engine
 
 _FILE: Final = Path(__file__).parents[2] / "data" / "corrections" / "engines.toml"
@@ -18,8 +18,6 @@ _SAME: Final = (
     "attention_energy", "prefill_energy", "request",
 )  # fmt: skip
 """Fields of `Engine` that are constants as they stand."""
-_RELATED: Final[Mapping[str, str]] = {"h200-sxm": "h100-sxm", "h100-pcie": "h100-sxm"}
-"""GPUs without rows of their own, whose kernels and hosts are those of another."""
 _FITTED_BANDWIDTH: Final = 3.35e12
 """DRAM rate (B/s) for which the prior of sorts is stated (H100 SXM)."""
 
@@ -48,15 +46,25 @@ def levels(
     engine: str, gpu: GpuCard, fitted: Mapping[str, Any] | None = None
 ) -> dict[str, float]:
     """Every constant of an engine on a GPU's host; `fitted`: levels of a corrections
-    file (`engine` and `host`), which go before the shipped ones."""
-    found = {name: prior.centre for name, prior in constants().items()}
-    served = gpu.served_as
-    hosts = [f"{engine}:{x}" for x in (_RELATED.get(served), served) if x]
+    file (`engine` and `host`), which go before the shipped ones. A host without rows of
+    its own has the constants of one with a GPU of the same architecture."""
+    values = {name: prior.centre for name, prior in constants().items()}
     for table in (_table(), fitted or {}):
-        found |= table.get("engine", {}).get(engine, {})
-        for host in hosts:
-            found |= table.get("host", {}).get(host, {})
-    return found
+        values |= table.get("engine", {}).get(engine, {})
+        hosts = table.get("host", {})
+        near = [host for host in hosts if _alike(host, engine, gpu)]
+        for host in (*near, f"{engine}:{gpu.served_as}"):
+            values |= hosts.get(host, {})
+    return values
+
+
+def _alike(host: str, engine: str, gpu: GpuCard) -> bool:
+    """Whether a host runs the engine on a GPU of the same architecture and MMA kind."""
+    of, _, name = host.partition(":")
+    if of != engine or name not in gpu_names():
+        return False
+    other = read_gpu(name)
+    return (other.architecture, other.mma) == (gpu.architecture, gpu.mma)
 
 
 def usual_sampling(engine: str) -> str:
