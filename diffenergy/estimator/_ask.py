@@ -16,6 +16,7 @@ from ._answer.records import Estimate
 from ._answer.step_estimate import StepEstimate, of_step
 from ._answer.summary import EstimateResult
 from ._asking.request import prepare
+from ._asking.task import Task
 
 
 @overload
@@ -103,7 +104,7 @@ def estimate(
     """
     if isinstance(workload, Workload | TrainingStep):
         return _of_records(workload, gpu, point, corrections, request)
-    return _of_name(workload, gpu, point, corrections, request)
+    return requested(workload, gpu, point, corrections, request).run()
 
 
 def _of_records(
@@ -114,6 +115,20 @@ def _of_records(
     request: dict[str, Any],
 ) -> Estimate | StepEstimate:
     """The numbers alone."""
+    spec = check_records(work, gpu, point, corrections, request)
+    if isinstance(work, TrainingStep):
+        return of_step(_estimate.estimate, work, spec, point, corrections)
+    return _estimate.estimate(work, spec, point, corrections)
+
+
+def check_records(
+    work: Workload | TrainingStep,
+    gpu: Any,
+    point: Any,
+    corrections: Any,
+    request: dict[str, Any],
+) -> GpuSpec:
+    """The GPU's numbers, if the arguments beside a `Workload` can be."""
     if request:
         raise TypeError(
             f"`{next(iter(request))}` is given beside a Workload, which is "
@@ -121,15 +136,13 @@ def _of_records(
         )
     check_type("corrections", corrections, Corrections | None)
     check_type("point", point, OperatingPoint | None)
-    if isinstance(work, TrainingStep):
-        return of_step(_estimate.estimate, work, _spec(gpu), point, corrections)
-    return _estimate.estimate(work, _spec(gpu), point, corrections)
+    return _spec(gpu)
 
 
-def _of_name(
+def requested(
     name: Any, gpu: Any, point: Any, corrections: Any, request: dict[str, Any]
-) -> EstimateResult:
-    """The answer of the command."""
+) -> Task:
+    """The task of an estimate by name."""
     check_type("workload", name, str | os.PathLike)
     check_type("gpu", gpu, str | GpuCard)
     check_type("corrections", corrections, str | None)
@@ -142,7 +155,7 @@ def _of_name(
         )
     for one in ("sm_clock", "mem_clock", "power_limit"):
         request[one] = several(one, request.get(one))
-    return prepare(os.fspath(name), gpu, corrections=corrections, **request).run()
+    return prepare(os.fspath(name), gpu, corrections=corrections, **request)
 
 
 def _spec(gpu: Any) -> GpuSpec:

@@ -77,6 +77,9 @@ class Flags:
     sharing: PlanFlags = group(PlanFlags)
     point: PointFlags = group(PointFlags)
     detail: bool = switch("Show every kernel.")
+    sensitivity: bool = switch(
+        "Show what one more of each number of the GPU does to time and energy."
+    )
     trace: str | None = option(
         "FILE", "Write a timeline for Perfetto, .json.", endings=(".json",)
     )
@@ -126,6 +129,7 @@ def estimate_flags(text: str, command: str) -> SingleFlags:
     flags: Flags = read_flags(Flags, parsed("estimate", words))
     for name, value in (
         ("detail", flags.detail),
+        ("sensitivity", flags.sensitivity),
         ("json", flags.as_json),
         ("out", flags.out),
         ("trace", flags.trace),

@@ -264,6 +264,26 @@ class FiguresJson(PlanFiguresJson):
     run: NotRequired[Annotated[RunJson | None, "with `--tokens`"]]
 
 
+class StepEffectJson(TypedDict):
+    """What one step more of a number of the GPU does; those below 0.005 % are left
+    out, the largest stand first."""
+
+    field: Annotated[
+        str,
+        "of a GPU file; `sm_clock`, `mem_clock`, `power_limit` where they were given; "
+        "`network`; an energy of the corrections; `process_node`",
+    ]
+    step: Annotated[float, "what a designer adds"]
+    unit: Annotated[str, "of `step`"]
+    time_pct: NotRequired[Annotated[float, "%", "change of the time"]]
+    energy_pct: NotRequired[Annotated[float, "%", "change of the energy"]]
+    by: Annotated[
+        str,
+        "`gradient` (slope x step), or of numbers that are counted `difference` (of "
+        "two estimates)",
+    ]
+
+
 class EstimateJson(RequestJson, GradesJson, FiguresJson):
     """Of one request at one clock and limit."""
 
@@ -273,6 +293,9 @@ class EstimateJson(RequestJson, GradesJson, FiguresJson):
         "were taken, clocks that it cannot set, a chip too hot",
     ]
     kernels: NotRequired[Annotated[list[KernelJson], "with `--detail`"]]
+    sensitivity: NotRequired[
+        Annotated[list[StepEffectJson], "with `--sensitivity`: of numbers of the GPU"]
+    ]
 
 
 class SettingJson(FiguresJson):
