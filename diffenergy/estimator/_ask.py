@@ -63,6 +63,15 @@ def estimate(
     all GPUs, a `StepEstimate`, as pure as the first. All are of the steady state with
     random operands, of the GPU board alone (with a plan, of all boards).
 
+    Gradients are those of the model but where hardware counts: tiles, waves of CTAs,
+    CTAs an SM, splits, rounds. There the value is rounded as hardware does and the
+    gradient passes straight through the rounding, as if fractions of a wave or of a CTA
+    existed. The gradients by `num_sms`, `smem_per_sm`, `registers_per_sm`,
+    `max_threads_per_sm`, `max_ctas_per_sm` and by tile sizes are those of this smoothed
+    model: they lead a search over many steps, but do not tell what one SM more does.
+    `sensitivity` answers that by differences of two estimates, and for all numbers at
+    once; the `repr` of a gradient by a GPU shows its largest entries.
+
     Args:
         workload: a `Workload`, or the name of a bundled model, a Hugging Face
             `config.json` (or its folder), or a `.jsonl` kernel listing.

@@ -12,7 +12,7 @@ from ..plans import TrainingStep
 from ..results import Result
 from ..workload import Workload
 from ._answer.steps import Order
-from ._ask import check_records, requested
+from ._ask import check_records, check_type, requested
 from ._effects import POINT, QUANTITIES, Question, effects
 
 
@@ -77,6 +77,7 @@ def sensitivity(
     """
     of = _checked(of)
     if not isinstance(workload, Workload | TrainingStep):
+        request |= {"sensitivity": True}
         task = requested(workload, gpu, point, corrections, request)
         found = dataclasses.replace(task, sensitivity=of).run().summary
         kinds = ("time_s", "energy_j", "avg_power_w", "sensitivity", "warnings")
@@ -101,6 +102,7 @@ def sensitivity(
 
 def _checked(of: Any) -> tuple[str, ...]:
     """The quantities asked for, each once."""
+    check_type("of", of, str | Sequence)
     words = [of] if isinstance(of, str) else list(of)
     for word in words:
         if word not in QUANTITIES:
