@@ -74,6 +74,7 @@ def effects(
     `ValueError` if time and energy have no slope.
     """
     gpu, point, network = jax.device_get(kept(_slopes, (question,)))
+    steps = question.steps
     slopes = {name: np.array(getattr(gpu, name)) for name in FIELDS}
     known = {name: FIELDS[name].stepped for name in FIELDS if FIELDS[name].step}
     del known["mem_clock"]  # of a file it moves no rate
@@ -83,7 +84,7 @@ def effects(
             slopes[name], known[name] = slope, FIELDS[field].stepped
         else:
             slopes[field] += slope
-    if network is not None and math.isfinite(float(question.steps.network)):  # pyright: ignore[reportOptionalMemberAccess]
+    if steps is not None and math.isfinite(float(steps.network)):
         slopes[NETWORK], known[NETWORK] = network, _LINK_STEP
     rows = [
         _row(name, number, unit, 100 * si * slopes[name], "gradient")
@@ -122,14 +123,15 @@ def _slopes(question: Question) -> tuple[GpuSpec, OperatingPoint, Array | None]:
     def logs(
         gpu: GpuSpec, point: OperatingPoint, network: Array | None
     ) -> Float[Array, "2"]:
-        moved = dataclasses.replace(question, gpu=gpu, point=point)
-        found: Any = estimate(moved.workload, gpu, point)
-        if network is not None:
-            steps = dataclasses.replace(moved.steps, network=network)
-            found = from_phases(found, steps, gpu.corrections, moved.order.pipeline)
+        found: Any = estimate(question.workload, gpu, point)
+        if steps is not None:
+            moved = dataclasses.replace(steps, network=network)
+            found = from_phases(found, moved, gpu.corrections, order)
         return jnp.log(jnp.stack([found.time, found.energy]))
 
-    network = None if question.steps is None else question.steps.network
+    steps = question.steps
+    order = None if question.order is None else question.order.pipeline
+    network = None if steps is None else steps.network
     pull = jax.vjp(logs, question.gpu, question.point, network)[1]
     return jax.vmap(pull)(jnp.eye(2))
 

@@ -265,23 +265,14 @@ class FiguresJson(PlanFiguresJson):
 
 
 class StepEffectJson(TypedDict):
-    """What one step more of a number of the GPU does; those below 0.005 % are left
-    out, the largest stand first."""
+    """What one step of a number of the GPU does: from 0.005 %, largest first."""
 
-    field: Annotated[
-        str,
-        "of a GPU file; `sm_clock`, `mem_clock`, `power_limit` where they were given; "
-        "`network`; an energy of the corrections; `process_node`",
-    ]
+    field: Annotated[str, "as `--set` has it, or an energy, `process_node`, `network`"]
     step: Annotated[float, "what a designer adds"]
     unit: Annotated[str, "of `step`"]
-    time_pct: NotRequired[Annotated[float, "%", "change of the time"]]
-    energy_pct: NotRequired[Annotated[float, "%", "change of the energy"]]
-    by: Annotated[
-        str,
-        "`gradient` (slope x step), or of numbers that are counted `difference` (of "
-        "two estimates)",
-    ]
+    time_pct: Annotated[float, "%", "change of the time"]
+    energy_pct: Annotated[float, "%", "change of the energy"]
+    by: Annotated[str, "`gradient`, or of what is counted `difference`"]
 
 
 class EstimateJson(RequestJson, GradesJson, FiguresJson):
@@ -293,9 +284,7 @@ class EstimateJson(RequestJson, GradesJson, FiguresJson):
         "were taken, clocks that it cannot set, a chip too hot",
     ]
     kernels: NotRequired[Annotated[list[KernelJson], "with `--detail`"]]
-    sensitivity: NotRequired[
-        Annotated[list[StepEffectJson], "with `--sensitivity`: of numbers of the GPU"]
-    ]
+    sensitivity: NotRequired[Annotated[list[StepEffectJson], "with `--sensitivity`"]]
 
 
 class SettingJson(FiguresJson):
