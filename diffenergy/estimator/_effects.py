@@ -111,7 +111,7 @@ def _effect(row: Mapping[str, Any]) -> list[float]:
 
 
 def _row(field: str, step: float, unit: str, percent: Any, by: str) -> Row:
-    time, energy = (float(x) for x in percent)
+    time, energy = (float(x) or 0.0 for x in percent)  # no -0
     effect = {"time_pct": time, "energy_pct": energy}
     return {"field": field, "step": step, "unit": unit, **effect, "by": by}
 

@@ -39,7 +39,7 @@ def sensitivity(
     point: Any = None,
     corrections: Any = None,
     *,
-    of: Sequence[str] = QUANTITIES,
+    of: Any = QUANTITIES,
     **request: Any,
 ) -> SensitivityResult:
     """Which numbers of a GPU matter most to a workload: one more X buys Y.
