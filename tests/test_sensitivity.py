@@ -195,7 +195,9 @@ def test_training_on_many_gpus():
     step = parallel.training_step(
         "qwen3-0.6b", GPU, plan, global_batch=16, input_len=512
     )
-    assert effects(step, GPU) == pytest.approx(found)
+    of_record = effects(step, GPU)
+    assert set(of_record) == set(found)
+    assert all(of_record[x] == pytest.approx(y, abs=1e-6) for x, y in found.items())
 
     def at(share: float) -> float:
         network = step.steps.network + share * 10e9

@@ -129,7 +129,6 @@ def estimate_flags(text: str, command: str) -> SingleFlags:
     flags: Flags = read_flags(Flags, parsed("estimate", words))
     for name, value in (
         ("detail", flags.detail),
-        ("sensitivity", flags.sensitivity),
         ("json", flags.as_json),
         ("out", flags.out),
         ("trace", flags.trace),
@@ -139,6 +138,11 @@ def estimate_flags(text: str, command: str) -> SingleFlags:
             raise ValueError(
                 f"`--{name}` goes behind `{command}`, not into the quotes."
             )
+    if flags.sensitivity:
+        raise ValueError(
+            f"`--sensitivity` is of `estimate` alone; leave it out of the quotes of "
+            f"`{command}`."
+        )
     point = flags.point
     lists = (point.sm_clock, point.mem_clock, point.power_limit, *flags.lists.values())
     if any(len(values) > 1 for values in lists if values):
