@@ -170,6 +170,14 @@ def test_what_cannot_be_is_refused(listing: str):
         )
 
 
+def test_steps_are_small_beside_the_number(listing: str):
+    """An A10 has 512 FLOP per cycle and SM, and of fewer SMs one whole SM is added."""
+    small = {"num_sms": 3.0, "tensor_flop_per_cycle_bf16": 512.0}
+    rows = de.sensitivity(listing, GPU, changes=small).rows
+    steps = {x["field"]: x["step"] for x in rows}
+    assert steps["num_sms"] == 1 and steps["tensor_flop_per_cycle_bf16"] == 64
+
+
 @pytest.mark.slow
 def test_llama_generates():
     """Figures of the same prototype, and from `--set`."""

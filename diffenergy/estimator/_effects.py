@@ -25,6 +25,7 @@ from ..hardware import GpuSpec, OperatingPoint
 from ..hardware._fields import FIELDS
 from ..plans import Steps
 from ..plans._plan import NETWORK
+from ..records import Step
 from ..workload import Workload
 from ._answer.step_estimate import from_phases
 from ._answer.steps import Order, composed
@@ -76,20 +77,21 @@ def effects(
     gpu, point, network = jax.device_get(kept(_slopes, (question,)))
     steps = question.steps
     slopes = {name: np.array(getattr(gpu, name)) for name in FIELDS}
-    known = {name: FIELDS[name].stepped for name in FIELDS if FIELDS[name].step}
+    own = (x for x, rule in FIELDS.items() if rule.step and not rule.counted)
+    known = {x: _step(FIELDS[x].stepped, getattr(question.gpu, x)) for x in own}
     del known["mem_clock"]  # of a file it moves no rate
     for name, (at, field) in POINT.items():
         slope = np.asarray(getattr(point, at)).reshape(2, -1).sum(axis=1)
         if name in given:
-            slopes[name], known[name] = slope, FIELDS[field].stepped
+            value = getattr(question.point, at)
+            slopes[name], known[name] = slope, _step(FIELDS[field].stepped, value)
         else:
             slopes[field] += slope
     if steps is not None and math.isfinite(float(steps.network)):
-        slopes[NETWORK], known[NETWORK] = network, _LINK_STEP
+        slopes[NETWORK], known[NETWORK] = network, _step(_LINK_STEP, steps.network)
     rows = [
         _row(name, number, unit, 100 * si * slopes[name], "gradient")
         for name, (number, unit, si) in known.items()
-        if name not in FIELDS or not FIELDS[name].counted
     ]
     rows += _prices(question.gpu, gpu)
     if not all(np.isfinite(list(_effect(row))).all() for row in rows):
@@ -103,6 +105,16 @@ def effects(
     rows = [{k: x for k, x in row.items() if k not in others} for row in rows]
     felt = [row for row in rows if max(_effect(row)) >= _LEAST]
     return sorted(felt, key=lambda row: -max(_effect(row)))
+
+
+def _step(step: Step, value: Any, least: float = 0.0) -> Step:
+    """A step, halved until it is at most a fifth of the number that it moves; a counted
+    number by `least` at least."""
+    number, unit, si = step
+    most = float(np.min(value)) / 5
+    while abs(si) > most > 0 and abs(si) / 2 >= least:
+        number, si = number / 2, si / 2
+    return number, unit, si
 
 
 def _effect(row: Mapping[str, Any]) -> list[float]:
@@ -150,8 +162,9 @@ def _differences(question: Question) -> list[Row]:
     before, rows = _totals(question), []
     for name, rule in FIELDS.items():
         if rule.counted:
-            number, unit, si = rule.stepped
-            more = {name: getattr(question.gpu, name) + si}
+            value = np.asarray(getattr(question.gpu, name))
+            number, unit, si = _step(rule.stepped, value, least=1.0)
+            more = {name: value + si}
             gpu = dataclasses.replace(question.gpu, **more)
             after = _totals(dataclasses.replace(question, gpu=gpu))
             change = 100 * (after / before - 1)
