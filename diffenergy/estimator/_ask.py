@@ -94,7 +94,8 @@ def estimate(
             fields of the GPU in SI; `workload`, one of several in a listing;
             `plan` ("tp=8,pp=2" or a dict), `tp`, `num_gpus`,
             `topology`: many GPUs, whose joules are summed; `require_fit`: the GPU's
-            memory has to suffice [no: `summary["warnings"]` says where it does not].
+            memory has to suffice [no: `summary["warnings"]` says where it does not];
+            `sensitivity`: the rows of `diffenergy.sensitivity` in the summary.
 
     Raises:
         ValueError: for what cannot be read or is out of range, in one sentence.
