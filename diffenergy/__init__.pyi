@@ -19,6 +19,7 @@ from .estimator import Estimate as Estimate
 from .estimator import EstimateResult as EstimateResult
 from .estimator import enable_compilation_cache as enable_compilation_cache
 from .estimator import estimate as estimate
+from .estimator import sensitivity as sensitivity
 from .estimator import sweep as sweep
 from .exploring import explore as explore
 from .hardware import GpuSpec as GpuSpec

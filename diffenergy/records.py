@@ -1,12 +1,15 @@
 """`Record`: the frozen struct of arrays that every number of the model lives in."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.core import Tracer
 from jax.typing import ArrayLike
 from jaxtyping import jaxtyped
 
@@ -51,3 +54,41 @@ class Record(eqx.Module):
                         f"`{type(self).__name__}.{field.name}` has shape "
                         f"{jnp.shape(value)}, which does not fit the other fields."
                     )
+
+
+_MOST: Final = 12
+"""Entries of a gradient that its `repr` shows."""
+Step = tuple[float, str, float]
+"""What is added at once: number, unit, and in SI."""
+
+
+def is_concrete(tree: Any) -> bool:
+    """Whether all leaves are arrays with numbers in them."""
+    leaves = jax.tree.leaves(tree, is_leaf=lambda x: x is None)
+    arrays = all(isinstance(x, Array | np.ndarray) for x in leaves)
+    return arrays and not any(isinstance(x, Tracer) for x in leaves)
+
+
+def gradient_table(kind: str, slopes: Any, steps: Mapping[str, Step]) -> str:
+    """The largest entries of a gradient by a record `kind`, as lines of text.
+
+    `slopes`: by name, per SI unit (of a batch the largest); `steps`: what entries are
+    made comparable by, `slope x step`. What has no step is left out.
+    """
+    entries = []
+    for name, (number, unit, si) in steps.items():
+        values = np.ravel(np.asarray(slopes[name], float))
+        slope = float(values[np.argmax(np.abs(values))])
+        if slope:  # NaN too
+            entries.append((name, slope, f"{number:+g} {unit}", slope * si))
+    entries.sort(key=lambda x: -np.nan_to_num(abs(x[-1]), nan=np.inf))
+    rows = [("d/d", "per SI unit", "one step", "changes by")]
+    rows += [(a, f"{b:.4g}", c, f"{d:+.3g}") for a, b, c, d in entries[:_MOST]]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        f"  {row[0]:<{widths[0]}}"
+        + "".join(f"  {x:>{w}}" for x, w in zip(row[1:], widths[1:], strict=True))
+        for row in rows
+    ]
+    more = max(len(entries) - _MOST, 0)
+    return "\n".join([f"<gradient by {kind}, {more} smaller entries left out>", *lines])

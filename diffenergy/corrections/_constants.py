@@ -8,6 +8,10 @@ V0. A new constant is one row here: nothing else decides by its name.
 from collections.abc import Mapping
 from typing import Final
 
+import jax
+import numpy as np
+
+from ..records import Step, gradient_table, is_concrete
 from ._alike import (
     ATTENTION,
     GIVEN,
@@ -30,6 +34,11 @@ from ._kernel_constants import KernelConstants
 # fmt: off
 class Corrections(KernelConstants):
     """Constants of the model for one GPU (or a batch of them); defaults are priors."""
+
+    def __repr__(self) -> str:
+        if not is_concrete(self) or all(np.all(x > 0) for x in jax.tree.leaves(self)):
+            return super().__repr__()
+        return gradient_table("Corrections", vars(self), constant_steps())
 
     # rates and overlap
     tensor_efficiency: Number = constant(0.95, 0.6, "-",
@@ -250,3 +259,10 @@ CONSTANTS: Final[Mapping[str, Constant]] = table(Corrections)
 def is_share(name: str) -> bool:
     """Whether a constant lives in (0, 1)."""
     return CONSTANTS[name].share
+
+
+def constant_steps() -> dict[str, Step]:
+    """1 % of the prior of every constant."""
+    return {
+        name: (1.0, "% of prior", 0.01 * row.centre) for name, row in CONSTANTS.items()
+    }

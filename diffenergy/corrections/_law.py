@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from ..files import facts
 
-_SHARE: Final = 0.55
+CLAIM_SHARE: Final = 0.55
 """b: share of a claim (in ln) that GPUs take (A100 and A10 to H100: 0.5 to 0.75)."""
 _SHARE_SD: Final = 0.20
 _DESIGN_SD: Final = 0.15
@@ -110,7 +110,7 @@ def node_factor(
     base = math.prod(levels.get(tag, {}).get("core_energy", 1.0) for tag in tags)
     unsaid = _DESIGN_SD * math.sqrt(abs(away))
     sd = math.hypot(_DESIGN_SD, _SHARE_SD * away, unsaid)
-    return base * math.exp(_SHARE * away), sd, anchor
+    return base * math.exp(CLAIM_SHARE * away), sd, anchor
 
 
 def memory_factor(name: str, levels: Factors) -> tuple[float, float, str]:

@@ -7,6 +7,8 @@ from ._asking.settings import Setting as Setting
 from ._asking.task import Task as Task
 from ._jax_setup import enable_compilation_cache as enable_compilation_cache
 from ._jax_setup import start_jax as start_jax
+from ._sensitivity import SensitivityResult as SensitivityResult
+from ._sensitivity import sensitivity as sensitivity
 from ._sweep import SweepResult as SweepResult
 from ._sweep import crossed as crossed
 from ._sweep import sweep as sweep

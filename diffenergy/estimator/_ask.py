@@ -16,6 +16,7 @@ from ._answer.records import Estimate
 from ._answer.step_estimate import StepEstimate, of_step
 from ._answer.summary import EstimateResult
 from ._asking.request import prepare
+from ._asking.task import Task
 
 
 @overload
@@ -62,6 +63,15 @@ def estimate(
     all GPUs, a `StepEstimate`, as pure as the first. All are of the steady state with
     random operands, of the GPU board alone (with a plan, of all boards).
 
+    Gradients are those of the model but where hardware counts: tiles, waves of CTAs,
+    CTAs an SM, splits, rounds. There the value is rounded as hardware does and the
+    gradient passes straight through the rounding, as if fractions of a wave or of a CTA
+    existed. The gradients by `num_sms`, `smem_per_sm`, `registers_per_sm`,
+    `max_threads_per_sm`, `max_ctas_per_sm` and by tile sizes are those of this smoothed
+    model: they lead a search over many steps, but do not tell what one SM more does.
+    `sensitivity` answers that by differences of two estimates, and for all numbers at
+    once; the `repr` of a gradient by a GPU shows its largest entries.
+
     Args:
         workload: a `Workload`, or the name of a bundled model, a Hugging Face
             `config.json` (or its folder), or a `.jsonl` kernel listing.
@@ -84,7 +94,8 @@ def estimate(
             fields of the GPU in SI; `workload`, one of several in a listing;
             `plan` ("tp=8,pp=2" or a dict), `tp`, `num_gpus`,
             `topology`: many GPUs, whose joules are summed; `require_fit`: the GPU's
-            memory has to suffice [no: `summary["warnings"]` says where it does not].
+            memory has to suffice [no: `summary["warnings"]` says where it does not];
+            `sensitivity`: the rows of `diffenergy.sensitivity` in the summary.
 
     Raises:
         ValueError: for what cannot be read or is out of range, in one sentence.
@@ -103,7 +114,7 @@ def estimate(
     """
     if isinstance(workload, Workload | TrainingStep):
         return _of_records(workload, gpu, point, corrections, request)
-    return _of_name(workload, gpu, point, corrections, request)
+    return requested(workload, gpu, point, corrections, request).run()
 
 
 def _of_records(
@@ -114,6 +125,20 @@ def _of_records(
     request: dict[str, Any],
 ) -> Estimate | StepEstimate:
     """The numbers alone."""
+    spec = check_records(work, gpu, point, corrections, request)
+    if isinstance(work, TrainingStep):
+        return of_step(_estimate.estimate, work, spec, point, corrections)
+    return _estimate.estimate(work, spec, point, corrections)
+
+
+def check_records(
+    work: Workload | TrainingStep,
+    gpu: Any,
+    point: Any,
+    corrections: Any,
+    request: dict[str, Any],
+) -> GpuSpec:
+    """The GPU's numbers, if the arguments beside a `Workload` can be."""
     if request:
         raise TypeError(
             f"`{next(iter(request))}` is given beside a Workload, which is "
@@ -121,15 +146,13 @@ def _of_records(
         )
     check_type("corrections", corrections, Corrections | None)
     check_type("point", point, OperatingPoint | None)
-    if isinstance(work, TrainingStep):
-        return of_step(_estimate.estimate, work, _spec(gpu), point, corrections)
-    return _estimate.estimate(work, _spec(gpu), point, corrections)
+    return _spec(gpu)
 
 
-def _of_name(
+def requested(
     name: Any, gpu: Any, point: Any, corrections: Any, request: dict[str, Any]
-) -> EstimateResult:
-    """The answer of the command."""
+) -> Task:
+    """The task of an estimate by name."""
     check_type("workload", name, str | os.PathLike)
     check_type("gpu", gpu, str | GpuCard)
     check_type("corrections", corrections, str | None)
@@ -142,7 +165,7 @@ def _of_name(
         )
     for one in ("sm_clock", "mem_clock", "power_limit"):
         request[one] = several(one, request.get(one))
-    return prepare(os.fspath(name), gpu, corrections=corrections, **request).run()
+    return prepare(os.fspath(name), gpu, corrections=corrections, **request)
 
 
 def _spec(gpu: Any) -> GpuSpec:

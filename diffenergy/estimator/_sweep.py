@@ -85,6 +85,9 @@ def crossed(
     A combination that has no answer says why in its `error`. Raises `ValueError` if
     none has one for a reason of its own, `Infeasible` if no limit can be kept.
     """
+    for name in ("detail", "sensitivity"):
+        if request.get(name):
+            raise ValueError(f"`{name}` is given to a sweep; give it to one estimate.")
     cards = [x if isinstance(x, GpuCard) else read_gpu(x) for x in gpus or ()]
     axes = {"gpu": cards or [None], **{k: list(v) for k, v in lists.items()}}
     names = [name for name in AXES if name in axes]

@@ -30,7 +30,9 @@ class NumberField(NamedTuple):
 
     `sign`: "+" positive, "0" zero or positive, "any" finite. A value below `low` or
     above `high` is surely in `slip` instead of `unit`. `default`: what a file without
-    the number means; None: every file has it.
+    the number means; None: every file has it. `step`: how much of it a designer adds at
+    once, in a designer's unit; "": nobody adds any. `counted`: rounded to whole tiles,
+    waves or CTAs, so that its gradient is a straight-through one.
     """
 
     unit: str
@@ -40,6 +42,19 @@ class NumberField(NamedTuple):
     high: float = math.inf
     slip: str = ""
     default: float | None = None
+    step: str = ""
+    counted: bool = False
+
+    @property
+    def stepped(self) -> tuple[float, str, float]:
+        """The step: number, unit, and in the unit of the field.
+
+        >>> FIELDS["dram_bandwidth"].stepped
+        (100.0, 'GB/s', 100000000000.0)
+        """
+        number, _, unit = self.step.partition(" ")
+        factor = float(units_like(self.bare_unit).get(unit, 1))
+        return float(number), unit, float(number) * factor
 
     @property
     def bare_unit(self) -> str:
@@ -83,15 +98,16 @@ class NumberField(NamedTuple):
 
 def _tensor(dtype: str) -> NumberField:
     what = f"{dtype} on tensor cores; 0: not supported"
-    return NumberField("FLOP/cycle/SM, dense", what, "0")
+    return NumberField("FLOP/cycle/SM, dense", what, "0", step="256 FLOP/cycle/SM")
 
 
 def _cycles(what: str) -> NumberField:
-    return NumberField("cycles of the SM clock", f"latency of {what}")
+    unit = "cycles of the SM clock"
+    return NumberField(unit, f"latency of {what}", step="-1 cycle")
 
 
-def _watts(what: str, sign: str = "+") -> NumberField:
-    return NumberField("W", what, sign, high=1e5, slip="mW")
+def _watts(what: str, sign: str = "+", step: str = "") -> NumberField:
+    return NumberField("W", what, sign, high=1e5, slip="mW", step=step)
 
 
 CLOCK = NumberField("Hz", "a clock", low=1e7, high=1e11, slip="MHz")
@@ -103,7 +119,8 @@ class GpuNumbers(Record):
     decide. Rates are per cycle of the SM clock and per SM unless they say otherwise,
     those of tensor cores dense with fp32 accumulation."""
 
-    num_sms: Annotated[Value, NumberField("count", "streaming multiprocessors")]
+    num_sms: Annotated[Value, NumberField("count", "streaming multiprocessors",
+        step="2 SMs", counted=True)]
     tensor_flop_per_cycle_tf32: Annotated[Value, _tensor("tf32")]
     tensor_flop_per_cycle_bf16: Annotated[Value, _tensor("bf16")]
     tensor_flop_per_cycle_fp16: Annotated[Value, _tensor("fp16")]
@@ -111,55 +128,59 @@ class GpuNumbers(Record):
     tensor_flop_per_cycle_int8: Annotated[Value, _tensor("int8")]
     tensor_flop_per_cycle_fp4: Annotated[Value, _tensor("fp4")]
     fma_flop_per_cycle_fp32: Annotated[Value, NumberField("FLOP/cycle/SM",
-        "fp32 on CUDA cores")]
+        "fp32 on CUDA cores", step="32 FLOP/cycle/SM")]
     fma_flop_per_cycle_fp64: Annotated[Value, NumberField("FLOP/cycle/SM",
-        "fp64 on CUDA cores")]
+        "fp64 on CUDA cores", step="32 FLOP/cycle/SM")]
     fp32_doubled: Annotated[Value, NumberField(
         "1: half of the fp32 lanes also do integers; 0: none",
         "1 on GA10x, AD10x, GB20x", "0")]
-    sfu_ops_per_cycle: Annotated[Value, NumberField("op/cycle/SM", "special functions")]
+    sfu_ops_per_cycle: Annotated[Value, NumberField("op/cycle/SM", "special functions",
+        step="4 op/cycle/SM")]
     issue_slots_per_cycle: Annotated[Value, NumberField("lane instructions/cycle/SM",
-        "4 schedulers x 32 lanes = 128")]
+        "4 schedulers x 32 lanes = 128", step="32 lanes/cycle/SM")]
     smem_bytes_per_cycle: Annotated[Value, NumberField("B/cycle/SM",
-        "rate of shared memory")]
+        "rate of shared memory", step="32 B/cycle/SM")]
     smem_per_sm: Annotated[Value, NumberField("B", "shared memory of an SM", low=1e3,
-        slip="KiB")]
+        slip="KiB", step="16 KiB", counted=True)]
     registers_per_sm: Annotated[Value, NumberField("32-bit registers",
-        "register file of an SM")]
-    max_threads_per_sm: Annotated[Value, NumberField("count", "most threads of an SM")]
-    max_ctas_per_sm: Annotated[Value, NumberField("count", "most CTAs of an SM")]
+        "register file of an SM", step="16384 registers", counted=True)]
+    max_threads_per_sm: Annotated[Value, NumberField("count", "most threads of an SM",
+        step="256 threads", counted=True)]
+    max_ctas_per_sm: Annotated[Value, NumberField("count", "most CTAs of an SM",
+        step="8 CTAs", counted=True)]
     smem_reserved_per_cta: Annotated[Value, NumberField("B",
         "shared memory that a CTA takes for itself", "0")]
     warp_size: Annotated[Value, NumberField("lanes",
         "lanes of one instruction: 32, or 64 on AMD")]
     l1_capacity: Annotated[Value, NumberField("B/SM",
-        "L1, with shared memory if one", low=1e3, slip="KiB")]
+        "L1, with shared memory if one", low=1e3, slip="KiB", step="16 KiB")]
     fma_latency: Annotated[Value, _cycles("a dependent FMA")]
     smem_latency: Annotated[Value, _cycles("shared memory")]
     l1_latency: Annotated[Value, _cycles("L1")]
     l2_latency: Annotated[Value, _cycles("L2")]
     l2_capacity: Annotated[Value, NumberField("B", "L2 of the whole GPU", low=1e4,
-        slip="MiB")]
+        slip="MiB", step="1 MiB")]
     l2_bytes_per_cycle: Annotated[Value, NumberField(
-        "B/cycle of the SM clock, whole GPU", "measured read rate of L2")]
+        "B/cycle of the SM clock, whole GPU", "measured read rate of L2",
+        step="256 B/cycle")]
     dram_capacity: Annotated[Value, NumberField("B", "DRAM", low=1e6, slip="GB")]
     dram_bandwidth: Annotated[Value, NumberField("B/s", "rate of DRAM at `mem_clock`",
-        low=1e9, slip="GB/s")]
+        low=1e9, slip="GB/s", step="100 GB/s")]
     dram_latency: Annotated[Value, NumberField("s", "latency of DRAM", high=1e-3,
-        slip="ns")]
+        slip="ns", step="-10 ns")]
     link_bandwidth: Annotated[Value, NumberField("B/s, one direction",
-        "NVLink, else PCIe", low=1e9, slip="GB/s")]
+        "NVLink, else PCIe", low=1e9, slip="GB/s", step="50 GB/s")]
     sm_clock_min: Annotated[Value, CLOCK._replace(what="lowest SM clock")]
     sm_clock_max: Annotated[Value, CLOCK._replace(
-        what="highest SM clock that is accepted")]
+        what="highest SM clock that is accepted", step="100 MHz")]
     sm_clock_applied_share: Annotated[Value, NumberField(
         "highest clock that is applied / sm_clock_max",
         "requests above it are cut to it", default=1.0)]
     sm_clock_step: Annotated[Value, NumberField("Hz", "between two SM clocks", low=1e4,
         slip="MHz")]
     mem_clock: Annotated[Value, CLOCK._replace(
-        what="memory clock that `dram_bandwidth` belongs to")]
-    tdp: Annotated[Value, _watts("default power limit")]
+        what="memory clock that `dram_bandwidth` belongs to", step="100 MHz")]
+    tdp: Annotated[Value, _watts("default power limit", step="10 W")]
     power_limit_min: Annotated[Value, _watts("least power limit that can be set")]
     power_limit_max: Annotated[Value, _watts("highest power limit that can be set")]
     cap_fraction: Annotated[Value, NumberField("power held / limit set",
@@ -167,20 +188,22 @@ class GpuNumbers(Record):
     vf_floor_voltage: Annotated[Value, NumberField("V",
         "core voltage at low clocks, V0", high=10.0, slip="mV")]
     vf_knee_clock: Annotated[Value, CLOCK._replace(
-        what="SM clock from which the voltage rises")]
+        what="SM clock from which the voltage rises", step="100 MHz")]
     vf_slope: Annotated[Value, NumberField("V/Hz", "rise behind the knee", "0",
-        high=1e-6, slip="V/GHz")]
+        high=1e-6, slip="V/GHz", step="-0.01 V/GHz")]
     vf_curvature: Annotated[Value, NumberField("V/Hz^2", "its curvature", "any",
         high=1e-12, slip="V/GHz^2")]
     vf_unlocked_slope: Annotated[Value, NumberField(
         "V/Hz, more while the memory clock is left alone",
         "on top of `vf_slope` (GeForce)", "0", high=1e-6, slip="V/GHz", default=0.0)]
-    idle_constant: Annotated[Value, _watts("idle board and memory", "0")]
+    idle_constant: Annotated[Value, _watts("idle board and memory", "0", "-1 W")]
     idle_clock: Annotated[Value, NumberField("W/(V^2 Hz)", "idle clock tree", "0",
         high=1e-6, slip="W/(V^2 GHz)")]
     idle_leakage: Annotated[Value, NumberField("W/V^4", "leakage, cold board", "0")]
-    thermal_resistance: Annotated[Value, NumberField("K/W", "chip to ambient air")]
-    ambient_temperature: Annotated[Value, NumberField("C", "ambient air", "any")]
+    thermal_resistance: Annotated[Value, NumberField("K/W", "chip to ambient air",
+        step="-0.01 K/W")]
+    ambient_temperature: Annotated[Value, NumberField("C", "ambient air", "any",
+        step="-5 C")]
 # fmt: on
 
 

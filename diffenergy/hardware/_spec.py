@@ -15,7 +15,8 @@ from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from ..corrections import Corrections
-from ..records import Record, as_float
+from ..corrections._constants import constant_steps
+from ..records import Record, as_float, gradient_table, is_concrete
 from ..units import GHz
 from ._fields import CLOCK, FIELDS, NumberField
 from ._link_costs import LinkCosts
@@ -58,6 +59,20 @@ class GpuSpec(GpuNumbers):
         """Raises `ValueError` for a number that cannot be right."""
         for name, rule in FIELDS.items():
             _check(name, rule, _known(getattr(self, name)))
+
+    def __repr__(self) -> str:
+        """Of a gradient, which has numbers that no GPU has, its largest entries."""
+        signed = [x for x, rule in FIELDS.items() if rule.sign == "+"]
+        if not is_concrete(self) or all(np.all(getattr(self, x) > 0) for x in signed):
+            return super().__repr__()
+        steps = {x: rule.stepped for x, rule in FIELDS.items() if rule.step}
+        for name, (number, unit, si) in steps.items():
+            if FIELDS[name].counted:  # its gradient is a straight-through one
+                steps[name] = (number, f"{unit} (smoothed)", si)
+        constants, inner = constant_steps(), vars(self.corrections)
+        steps |= {f"corrections.{x}": step for x, step in constants.items()}
+        inner = {f"corrections.{x}": value for x, value in inner.items()}
+        return gradient_table("GpuSpec", vars(self) | inner, steps)
 
     @property
     def sm_clock_applied_max(self) -> Float[Array, "*batch"]:

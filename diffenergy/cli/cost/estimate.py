@@ -52,7 +52,7 @@ def run(flags: Flags) -> Outcome:
     """Evaluates what the flags ask for."""
     if any(len(values) > 1 for values in flags.lists.values()):
         return _crossed(flags)
-    task = task_of(flags.single(), detail=flags.detail)
+    task = task_of(flags.single(), detail=flags.detail, sensitivity=flags.sensitivity)
     if flags.trace is not None and len(task.settings) > 1:
         raise ValueError("`trace` is given with several settings; give one of each.")
     result = task.run()
@@ -69,7 +69,7 @@ def run(flags: Flags) -> Outcome:
 
 def _crossed(flags: Flags) -> Outcome:
     """Every combination of the lists."""
-    for name in ("detail", "trace"):
+    for name in ("detail", "sensitivity", "trace"):
         if getattr(flags, name):
             raise ValueError(f"`{name}` is given with several settings; give one each.")
     if flags.out is not None and flags.out.lower().endswith(".parquet"):

@@ -77,6 +77,9 @@ class Flags:
     sharing: PlanFlags = group(PlanFlags)
     point: PointFlags = group(PointFlags)
     detail: bool = switch("Show every kernel.")
+    sensitivity: bool = switch(
+        "Show what one more of each number of the GPU does to time and energy."
+    )
     trace: str | None = option(
         "FILE", "Write a timeline for Perfetto, .json.", endings=(".json",)
     )
@@ -135,6 +138,11 @@ def estimate_flags(text: str, command: str) -> SingleFlags:
             raise ValueError(
                 f"`--{name}` goes behind `{command}`, not into the quotes."
             )
+    if flags.sensitivity:
+        raise ValueError(
+            f"`--sensitivity` is of `estimate` alone; leave it out of the quotes of "
+            f"`{command}`."
+        )
     point = flags.point
     lists = (point.sm_clock, point.mem_clock, point.power_limit, *flags.lists.values())
     if any(len(values) > 1 for values in lists if values):

@@ -264,6 +264,17 @@ class FiguresJson(PlanFiguresJson):
     run: NotRequired[Annotated[RunJson | None, "with `--tokens`"]]
 
 
+class StepEffectJson(TypedDict):
+    """What one step of a number of the GPU does: from 0.005 %, largest first."""
+
+    field: Annotated[str, "as `--set` has it, or an energy, `process_node`, `network`"]
+    step: Annotated[float, "what a designer adds"]
+    unit: Annotated[str, "of `step`"]
+    time_pct: Annotated[float, "%", "change of the time"]
+    energy_pct: Annotated[float, "%", "change of the energy"]
+    by: Annotated[str, "`gradient`, or of what is counted `difference`"]
+
+
 class EstimateJson(RequestJson, GradesJson, FiguresJson):
     """Of one request at one clock and limit."""
 
@@ -273,6 +284,7 @@ class EstimateJson(RequestJson, GradesJson, FiguresJson):
         "were taken, clocks that it cannot set, a chip too hot",
     ]
     kernels: NotRequired[Annotated[list[KernelJson], "with `--detail`"]]
+    sensitivity: NotRequired[Annotated[list[StepEffectJson], "with `--sensitivity`"]]
 
 
 class SettingJson(FiguresJson):

@@ -35,14 +35,14 @@ WAITING: Final = "waiting"
 """What of a step the mean GPU neither computes nor updates weights."""
 
 
-class _Order(eqx.Module):
+class Order(eqx.Module):
     """How a pipeline is followed, part of the program."""
 
     pipeline: Pipeline | None = eqx.field(static=True)
 
 
-def _composed(
-    estimate: Estimate, steps: Steps, constants: Corrections, order: _Order
+def composed(
+    estimate: Estimate, steps: Steps, constants: Corrections, order: Order
 ) -> StepEstimate:
     return from_phases(estimate, steps, constants, order.pipeline)
 
@@ -97,8 +97,8 @@ def step_of(task: "Task", estimate: Estimate) -> Step:
     """The step that the phases of an estimate make."""
     assert task.step is not None
     steps, placed = task.step.steps, task.step.placed
-    order = _Order(placed.order)
-    found = kept(_composed, (estimate, steps, task.gpu.corrections, order))
+    order = Order(placed.order)
+    found = kept(composed, (estimate, steps, task.gpu.corrections, order))
     found = jax.device_get(found)
     each = np.asarray(steps.members).T @ np.asarray(steps.count)
     calls = np.asarray(found.stages.calls) * each[:, None] * float(steps.abreast)

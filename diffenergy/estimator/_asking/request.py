@@ -15,6 +15,7 @@ from ...workload._listing import read_listings, select_listing
 from ...workload._unlisted import complete
 from .._answer.figures import tokens_of
 from .._answer.whole_run import check_tokens
+from .._effects import QUANTITIES
 from .modelled import Sharing, modelled_work
 from .settings import Setting, settings, unusual
 from .task import Task
@@ -43,6 +44,8 @@ class Asked:
     """File, "none", or the shipped ones."""
     detail: bool = False
     """Kernels stand in the summary."""
+    sensitivity: bool = False
+    """What one more of each number of the GPU does stands there."""
     require_fit: bool = False
     """The GPU's memory has to suffice."""
     plan: str | Mapping[str, Any] | Plan | None = None
@@ -95,8 +98,11 @@ def prepare(
     points, taken = settings(
         card, asked.sm_clock, asked.mem_clock, asked.power_limit, asked.temperature
     )
-    if asked.detail and len(points) > 1:
-        raise ValueError("`detail` is given with several settings; give one of each.")
+    for name in ("detail", "sensitivity"):
+        if getattr(asked, name) and len(points) > 1:
+            raise ValueError(
+                f"`{name}` is given with several settings; give one of each."
+            )
     none = asked.corrections == "none"
     file = prior_file() if none else read_corrections(asked.corrections)
     if brought is not None or str(model).lower().endswith(".jsonl"):
@@ -132,6 +138,7 @@ def prepare(
     return Task(
         card, file, points, listings, about, trust, warnings, work.memory, asked.detail,
         plan, work.stages, work.step, asked.tokens,
+        QUANTITIES if asked.sensitivity else (),
     )  # fmt: skip
 
 

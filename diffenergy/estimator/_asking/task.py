@@ -19,7 +19,9 @@ from .._answer import steps as _steps
 from .._answer import summary as _summary
 from .._answer.kernels import kernel_entries
 from .._answer.records import Estimate
+from .._answer.steps import Order
 from .._answer.summary import EstimateResult
+from .._effects import POINT, Question, effects
 from .._estimate import estimate_once
 from .._packed import packed
 from .._packed import run as run_packed
@@ -48,6 +50,8 @@ class Task:
     """Of training on several GPUs."""
     tokens: int | float | None = None
     """Tokens of a whole training run, if it is asked for."""
+    sensitivity: tuple[str, ...] = ()
+    """What is to be known of one more of each number of the GPU ("time", "energy")."""
 
     @property
     def gpu(self) -> GpuSpec:
@@ -92,7 +96,19 @@ class Task:
             kernels = _steps.kernels(step, self.listings, kernels)
         if self.detail:
             found["kernels"] = kernels
+        if self.sensitivity:
+            found["sensitivity"] = self.effects()
         return EstimateResult(found, self.listings, kernels, self.detail, step)
+
+    def effects(self) -> list[dict[str, Any]]:
+        """What one more of each number of the GPU does at the one setting."""
+        point = jax.tree.map(lambda x: x[0], operating_points(self.settings))
+        taken = [*self.about["assumed"]]
+        given = [x for x in POINT if not any(y.startswith(x) for y in taken)]
+        work, step = assemble(self.listings), self.step
+        many = (step.steps, Order(step.placed.order)) if step else (None, None)
+        question = Question(work, self.gpu, point, *many)
+        return effects(question, given, self.sensitivity)
 
 
 def too_low(least: float, card: GpuCard) -> str:

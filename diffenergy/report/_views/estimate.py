@@ -7,6 +7,7 @@ from ...units import hour, kWh
 from .._format import UNKNOWN, Entries, Entry, digits, percent, plain, si
 from .._kernel_work import is_step
 from .._tables.columns import Narrowing, table
+from .._tables.effects import effect_table
 from .._tables.kernels import MOST, kernel_table
 from .._tables.steps import plan_text, step_kernels, step_parts
 from .._traces.steps import drawable
@@ -81,6 +82,8 @@ def estimate_parts(
             phases, most = summary["phases"].values(), None if detail else MOST
             busy = sum(phase["gpu_time_s"] for phase in phases)
             parts.append(kernel_table(kernels, busy, len(phases) > 1, most))
+    if "sensitivity" in summary:
+        parts.append(effect_table(summary["sensitivity"]))
     return framed(summary, [*parts, _host_line(summary)])
 
 

@@ -1,0 +1,25 @@
+"""What one more of each number of a GPU does, as a table."""
+
+from typing import Final
+
+from .._format import Entries, change
+from .columns import Narrowing
+
+_MOST: Final = 20
+"""Rows that are shown; JSON has all."""
+
+
+def effect_table(rows: Entries) -> Narrowing:
+    """The largest effects on time and energy."""
+    rest = len(rows) - _MOST
+    columns = [
+        (f"one step (and {rest} more)" if rest > 0 else "one step", "field"),
+        ("step", lambda x: f"{x['step']:+g} {x['unit']}"),
+        *(
+            (name, lambda x, key=f"{name}_pct": change(x[key]))
+            for name in ("time", "energy")
+            if rows and f"{name}_pct" in rows[0]
+        ),
+        ("by", "by"),
+    ]
+    return Narrowing(columns, rows[:_MOST], ("by",))

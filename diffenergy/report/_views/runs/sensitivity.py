@@ -1,0 +1,30 @@
+"""How the sensitivity of a workload to the numbers of a GPU reads."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ..._format import change
+from ..._tables.effects import effect_table
+
+if TYPE_CHECKING:
+    from ....estimator import SensitivityResult
+
+
+def line(result: "SensitivityResult") -> str:
+    """The three numbers that matter most."""
+    words = [
+        f"{x['field']} {x['step']:+g} {x['unit']}: "
+        + ", ".join(
+            f"{name} {change(x[f'{name}_pct'])}"
+            for name in ("time", "energy")
+            if f"{name}_pct" in x
+        )
+        for x in result.rows[:3]
+    ]
+    return "; ".join(words) or "no number of the GPU matters"
+
+
+def parts(result: "SensitivityResult") -> Iterator[Any]:
+    """The table, with warnings."""
+    yield effect_table(result.rows)
+    yield from (f"warning: {x}" for x in result.summary.get("warnings", ()))
