@@ -188,7 +188,7 @@ def compare(before: Path, after: Path) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="What the program answers.")
     parser.add_argument("action", choices=("write", "compare"))
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--only", action="append", choices=list(GROUPS), default=[])

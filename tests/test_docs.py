@@ -191,11 +191,11 @@ def folder(tmp_path, monkeypatch) -> Path:
 def board(monkeypatch):
     """An H100 that only pretends."""
     from diffenergy.measure._board import reading, sensor
-    from diffenergy.measure._runners import runner
+    from diffenergy.measure._runners import libraries
 
     world = importlib.import_module("measure.simulated").World()
     monkeypatch.setattr(sensor, "Sensor", lambda index: world)
-    monkeypatch.setattr(runner, "find_runner", lambda uuid: world)
+    monkeypatch.setattr(libraries, "find_runner", lambda uuid: world)
     monkeypatch.setattr(reading, "Clock", lambda: world)
 
 

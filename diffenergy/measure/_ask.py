@@ -15,7 +15,7 @@ from ._board import clocks as boards_clocks
 from ._board import reading, sensor
 from ._plan import Point, Wanted, board_of, make_plan, within
 from ._record import Bench, Progress, campaign, label, measure_points, remaining
-from ._runners import runner
+from ._runners import libraries
 from ._shapes import CLASSES, Board, check_classes
 from ._table import Cells, Table, finished, series_path, state_path
 
@@ -201,7 +201,7 @@ def measure(
     before = board.processes()
     wall, tell = reading.Clock(), note or said.append
     with boards_clocks.interruptible() as check:
-        kernels = runner.find_runner(board.about.uuid)
+        kernels = libraries.find_runner(board.about.uuid)
         surveyed = _bench.survey(board, identity, kernels.l2)
         asked = _wanted(surveyed, points, only, zeros, clocks, power_limits, seed)
         every = make_plan(surveyed, asked)

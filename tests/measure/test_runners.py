@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from diffenergy.measure._runners import runner_jax, runner_torch
-from diffenergy.measure._runners.runner import Unsupported, find_runner
+from diffenergy.measure._runners.libraries import find_runner
+from diffenergy.measure._runners.runner import Unsupported
 from diffenergy.measure._runners.runner_jax import JaxRunner
 from diffenergy.measure._runners.runner_torch import TorchRunner, TorchRunning
 from diffenergy.measure._shapes import attention, chain, depth, gemm, operands, stream

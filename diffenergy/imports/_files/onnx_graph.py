@@ -1,6 +1,5 @@
 """ONNX graphs, with shapes inferred by the package `onnx` (extra `importers`)."""
 
-import dataclasses
 import importlib.util
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from ...workload._kernel import Kernel, merge
 from .._launches import Graph, Options
 from .._rows.operators import valid
 from . import onnx_ops
+from .onnx_ops import Node
 
 _FREE: Final = frozenset(
     """
@@ -28,22 +28,6 @@ _FUSED: Final = frozenset(
 """What every runtime fuses into the convolution before it."""
 _MOST_VALUES: Final = 64
 """Values of an attribute that are kept: strides, never weights."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Node:
-    """A node with its attributes; sizes and types of what goes in and out (None: not
-    inferred), and the names of these."""
-
-    op: str
-    domain: str
-    inputs: tuple[tuple[int, ...] | None, ...]
-    types: tuple[str, ...]
-    outputs: tuple[tuple[int, ...] | None, ...]
-    out_types: tuple[str, ...]
-    attributes: Mapping[str, Any]
-    reads: tuple[str, ...]
-    makes: tuple[str, ...]
 
 
 def read(path: str, options: Options) -> Graph:

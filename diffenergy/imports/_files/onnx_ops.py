@@ -1,22 +1,37 @@
 """ONNX operators -> rows, by the sizes that shape inference found."""
 
+import dataclasses
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from .._rows.operators import Row, padded_convolution
 from .._rows.types import carrier, element_bytes, gathered, listing_type, moved
 
-if TYPE_CHECKING:
-    from .onnx_graph import Node
 
-Rule = Callable[["Node"], Row | None]
+@dataclasses.dataclass(frozen=True)
+class Node:
+    """A node with its attributes; sizes and types of what goes in and out (None: not
+    inferred), and the names of these."""
+
+    op: str
+    domain: str
+    inputs: tuple[tuple[int, ...] | None, ...]
+    types: tuple[str, ...]
+    outputs: tuple[tuple[int, ...] | None, ...]
+    out_types: tuple[str, ...]
+    attributes: Mapping[str, Any]
+    reads: tuple[str, ...]
+    makes: tuple[str, ...]
+
+
+Rule = Callable[[Node], Row | None]
 CONVOLUTIONS: Final = (
     "Conv", "ConvTranspose", "QLinearConv", "ConvInteger", "FusedConv",
 )  # fmt: skip
 
 
-def row(node: "Node") -> Row | None:
+def row(node: Node) -> Row | None:
     """Row of a node; None where its sizes or a rule are lacking."""
     if not node.outputs or node.outputs[0] is None:
         return None
@@ -26,13 +41,13 @@ def row(node: "Node") -> Row | None:
     return _RULES.get(node.op, _mapped)(node)
 
 
-def _type(node: "Node") -> str:
+def _type(node: Node) -> str:
     """Type of a product: that of the first input; whole numbers as int8."""
     name = node.types[0] if node.types else ""
     return listing_type(name) or ("int8" if "int" in name else "fp32")
 
 
-def _product(node: "Node", batch: int, m: int, n: int, k: int) -> Row:
+def _product(node: Node, batch: int, m: int, n: int, k: int) -> Row:
     sizes = {"batch": batch, "m": m, "n": n, "k": k}
     return {"op": "gemm", **sizes, "dtype": _type(node)}
 
@@ -40,7 +55,7 @@ def _product(node: "Node", batch: int, m: int, n: int, k: int) -> Row:
 def _conv(w: int) -> Rule:
     """A convolution whose weights stand at `w`."""
 
-    def rule(node: "Node") -> Row | None:
+    def rule(node: Node) -> Row | None:
         image, weights, out = node.inputs[0], node.inputs[w], node.outputs[0]
         if image is None or weights is None or out is None:
             return None
@@ -63,7 +78,7 @@ def _conv(w: int) -> Rule:
     return rule
 
 
-def _gemm(node: "Node") -> Row | None:
+def _gemm(node: Node) -> Row | None:
     a, b = node.inputs[0], node.inputs[1]
     if a is None or b is None or len(a) != 2 or len(b) != 2:
         return None
@@ -76,7 +91,7 @@ def _gemm(node: "Node") -> Row | None:
 def _matmul(b: int) -> Rule:
     """[.., m, k] x [.., k, n], the second at `b`."""
 
-    def rule(node: "Node") -> Row | None:
+    def rule(node: Node) -> Row | None:
         x, y, out = node.inputs[0], node.inputs[b], node.outputs[0]
         if not x or not y or out is None:
             return None
@@ -89,7 +104,7 @@ def _matmul(b: int) -> Rule:
     return rule
 
 
-def _packed_matmul(node: "Node") -> Row | None:
+def _packed_matmul(node: Node) -> Row | None:
     """`MatMulNBits`: weights of a few bits with a scale a block."""
     x, out, a = node.inputs[0], node.outputs[0], node.attributes
     if x is None or out is None:
@@ -105,7 +120,7 @@ def _packed_matmul(node: "Node") -> Row | None:
 def _rows(op: str, residual: bool = False) -> Rule:
     """A reduction over the last axes."""
 
-    def rule(node: "Node") -> Row | None:
+    def rule(node: Node) -> Row | None:
         x = node.inputs[0]
         if not x:
             return None
@@ -118,7 +133,7 @@ def _rows(op: str, residual: bool = False) -> Rule:
     return rule
 
 
-def _gather(node: "Node") -> Row | None:
+def _gather(node: Node) -> Row | None:
     table, out = node.inputs[0], node.outputs[0]
     if not table or out is None:
         return None
@@ -126,7 +141,7 @@ def _gather(node: "Node") -> Row | None:
     return _copied(math.prod(out), math.prod(table[axis + 1 :]), node.out_types[0])
 
 
-def _moved(node: "Node") -> Row | None:
+def _moved(node: Node) -> Row | None:
     """What is copied to another place."""
     outs = [x for x in node.outputs if x is not None]
     last = outs[0][-1] if outs and outs[0] else 1
@@ -138,7 +153,7 @@ def _copied(elements: int, cols: int, kind: str) -> Row:
     return gathered(max(elements // cols, 1), cols, kind)
 
 
-def _mapped(node: "Node") -> Row | None:
+def _mapped(node: Node) -> Row | None:
     """A map or a pooling: activations in, what comes out."""
     out = node.outputs[0]
     reads = [
@@ -161,7 +176,7 @@ _FNS: Final = {
 }  # fmt: skip
 
 
-def _attention(node: "Node") -> Row | None:
+def _attention(node: Node) -> Row | None:
     """Queries [B, S, hidden] with heads by attribute, or [B, H, S, D]."""
     x, a = node.inputs[0], node.attributes
     keys = node.inputs[1] if len(node.inputs) > 1 else None
@@ -193,7 +208,7 @@ def _attention(node: "Node") -> Row | None:
     }  # fmt: skip
 
 
-def _experts(node: "Node") -> Row | None:
+def _experts(node: Node) -> Row | None:
     """`MoE`, `QMoE`: tokens, router, weights [experts, inner, hidden] (of `QMoE` with
     packed columns)."""
     x, first = node.inputs[0], node.inputs[2] if len(node.inputs) > 2 else None

@@ -3,7 +3,7 @@ every value has a name of its own, so that regions see through calls."""
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -53,13 +53,18 @@ class Program:
     notes: dict[str, None]
 
 
-def flattened(closed: ClosedJaxpr, trips: int | Sequence[int] | None) -> Program:
+def flattened(
+    closed: ClosedJaxpr,
+    trips: int | Sequence[int] | None,
+    flop: Callable[["Step"], float],
+) -> Program:
     """The steps of a program that its results need.
 
     `trips`: how often loops without a known end run (`while`): of each, in order, or
-    one number for all [once, with a note].
+    one number for all [once, with a note]. `flop`: FLOP of a step; of the branches
+    of a condition that with most of them counts.
     """
-    flat = _Flattener(trips)
+    flat = _Flattener(trips, flop)
     inputs = [_value(x.aval) for x in closed.jaxpr.invars]
     found = flat.walk(closed.jaxpr, closed.consts, inputs, 1.0)
     flat.program.results |= set(found)
@@ -67,7 +72,12 @@ def flattened(closed: ClosedJaxpr, trips: int | Sequence[int] | None) -> Program
 
 
 class _Flattener:
-    def __init__(self, trips: int | Sequence[int] | None):
+    def __init__(
+        self,
+        trips: int | Sequence[int] | None,
+        flop: Callable[["Step"], float],
+    ):
+        self.flop = flop
         self.program = Program([], set(), {})
         several = isinstance(trips, Sequence)
         self.trips: Iterator[int | None] = (
@@ -160,15 +170,13 @@ class _Flattener:
         self, params: Mapping[str, Any], given: list[Value], count: float
     ) -> list[Value]:
         """The branch with most work."""
-        from .products import matrix_flop
-
         tried: list[tuple[float, int, Program, list[Value]]] = []
         whole = self.program
         for branch in params["branches"]:
             self.program = Program([], set(), whole.notes)
             inner, consts = _opened(branch)
             found = self.walk(inner, consts, given[1:], count)
-            work = sum(matrix_flop(step) for step in self.program.steps)
+            work = sum(self.flop(step) for step in self.program.steps)
             tried.append((work, len(self.program.steps), self.program, found))
         _, _, best, found = max(tried, key=lambda x: x[:2])
         whole.steps += best.steps

@@ -13,7 +13,7 @@ from ...workload._workload import assemble
 from .flat import Program, Step, flattened
 from .moving import FREE, Regions, moving_row
 from .opaque import opaque_row
-from .products import CONV, DOT, attentions, matrix_row
+from .products import CONV, DOT, attentions, matrix_flop, matrix_row
 
 
 def trace(
@@ -80,7 +80,7 @@ def trace_listing(
         ValueError: for a function that launches no kernel.
     """
     closed = _jaxpr(fun, args, kwargs)
-    program = flattened(closed, trips)
+    program = flattened(closed, trips, matrix_flop)
     notes = dict(program.notes)
     kernels = _rows(program, fuse, notes)
     label = name or getattr(fun, "__name__", None) or type(fun).__name__

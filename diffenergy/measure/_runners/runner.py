@@ -1,6 +1,5 @@
 """What builds and launches the kernels of a plan: PyTorch or JAX on a GPU."""
 
-import os
 from collections.abc import Mapping
 from typing import Final, Protocol, runtime_checkable
 
@@ -52,23 +51,3 @@ class Runner(Protocol):
         Raises `Unsupported` if the library or the board cannot run the kernel.
         """
         ...
-
-
-def find_runner(uuid: str) -> Runner:
-    """PyTorch with CUDA if it is installed, else JAX with a GPU, on the board `uuid`.
-
-    Call it before either library has used a GPU.
-    """
-    if uuid:
-        os.environ["CUDA_VISIBLE_DEVICES"] = uuid
-    from .runner_jax import jax_on_gpu
-    from .runner_torch import torch_on_gpu
-
-    runner = torch_on_gpu() or jax_on_gpu()
-    if runner is None:
-        raise ValueError(
-            "neither PyTorch with CUDA nor JAX with a GPU is installed, or the driver "
-            "does not serve it; `pip install torch` or `pip install 'jax[cuda12]'` "
-            "brings one."
-        )
-    return runner

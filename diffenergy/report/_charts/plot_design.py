@@ -9,7 +9,7 @@ from ...codesign._problem.exact import UNITS
 from ...codesign._space.axes import TILES
 from .._format import Entries, Entry, change, si
 from .._tables.design_words import METRIC_KEYS, first_goal, shown
-from .._views.estimate import title_line
+from .._tables.lines import title_line
 from . import style
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .._format import Entries, Entry, percent, plain, si
 from .._kernel_work import summed
-from .._views.estimate import title_line
+from .._tables.lines import title_line
 from . import style
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from ...dvfs._problem.plan import Plan
 from ...dvfs._problem.problem import Problem
 from ...units import MHz
 from .._format import Entry, change, scaled, si
-from .._views.schedule import BASELINES, FREE, free_case
+from .._tables.schedule_words import BASELINES, FREE, free_case
 from . import style
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ import numpy as np
 from ...plans import Timeline
 from ...plans._steps.timeline import KINDS
 from .._format import Entry, percent, si
+from .._tables.lines import title_line
 from .._traces.steps import WORDS
-from .._views.estimate import title_line
 from . import style
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from ...workload._workload import Workload, assemble
 from .._format import Entries, Entry
 from .._kernel_work import Roof, by_class, of_mean_gpu, rest_words, roofs, with_work
 from .._tables.known import gpu_summary
-from .._views.estimate import title_line
+from .._tables.lines import title_line
 from .charts.curves import Side, clock_chart, limit_chart
 from .charts.figures import COLOURS
 from .charts.roofline import roofline

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ... import __version__
 from .._format import Entry
-from .._views.estimate import BOARD_ONLY
+from .._tables.lines import BOARD_ONLY
 from .markup import embedded, escape, tag
 
 

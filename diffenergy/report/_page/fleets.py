@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Final
 
 from .._format import percent
-from .._views.estimate import assumed_line
+from .._tables.lines import assumed_line
 from .._views.fleet import (
     amount,
     busiest,

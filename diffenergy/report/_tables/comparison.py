@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from .._format import UNKNOWN, Entry, digits, si
-from .._views.estimate import BOARD_ONLY, assumed_line, title_line, warning_lines
 from .columns import table
+from .lines import BOARD_ONLY, assumed_line, title_line, warning_lines
 
 if TYPE_CHECKING:
     from rich.table import Table

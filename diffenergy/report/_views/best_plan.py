@@ -8,7 +8,7 @@ import numpy as np
 from .._charts import style
 from .._format import Entry, percent, si
 from .._tables.columns import table
-from .estimate import BOARD_ONLY, assumed_line, memory_lines
+from .._tables.lines import BOARD_ONLY, assumed_line, memory_lines
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -19,7 +19,7 @@ from .._tables.design_words import (
     shown,
     span,
 )
-from .estimate import BOARD_ONLY, assumed_line, grade_line, title_line
+from .._tables.lines import BOARD_ONLY, assumed_line, grade_line, title_line
 from .tiles import TILE
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from .._charts import style
 from .._format import Entries, Entry, digits, si
 from .._tables.columns import Columns, table
-from .estimate import assumed_line
+from .._tables.lines import assumed_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,7 +6,8 @@ import numpy as np
 
 from .._format import UNKNOWN, Entries, Entry, change, digits, plain, si
 from .._tables.columns import Narrowing, table
-from .estimate import framed, title_line
+from .._tables.lines import framed, title_line
+from .._tables.schedule_words import BASELINES, FREE, free_case
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -18,13 +19,6 @@ _MOST_ROWS: Final = 60
 """Rows of a schedule that people still read; above it only the longest are shown."""
 _SHOWN: Final = 40
 _CURVE: Final = 12
-BASELINES: Final = {
-    "iteration": "one pair of clocks",
-    "phase": "one pair a stage",
-    "power_limit": "power limit alone",
-}
-"""Names of the baselines in words."""
-FREE: Final = "if changes were free"
 _COSTS: Final = (
     ("time", "time_s", "s"),
     ("change", "time_change_pct", change),
@@ -127,11 +121,6 @@ def _switching_lines(summary: Entry) -> list[str]:
     if summary.get("advice"):
         lines.append(f"advice: {summary['advice']}")
     return lines
-
-
-def free_case(summary: Entry) -> Entry | None:
-    """What free changes of clocks would save, where changes cost something."""
-    return summary["free"] if summary.get("switch_kind") else None
 
 
 def _cost(summary: Entry) -> str:

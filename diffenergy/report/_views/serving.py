@@ -8,7 +8,7 @@ import numpy as np
 from .._charts import style
 from .._format import Entry, digits, percent, plain, si
 from .._tables.columns import Columns, table
-from .estimate import BOARD_ONLY, assumed_line
+from .._tables.lines import BOARD_ONLY, assumed_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

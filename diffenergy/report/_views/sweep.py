@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from .._charts import style
 from .._format import Entry, plain, si
 from .._tables.columns import table
-from .estimate import BOARD_ONLY, assumed_line, title_line, warning_lines
+from .._tables.lines import BOARD_ONLY, assumed_line, title_line, warning_lines
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

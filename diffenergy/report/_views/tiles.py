@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 from .._charts import style
 from .._format import Entry, change, plain, product, si
 from .._tables.columns import Narrowing, table
-from .estimate import framed, title_line
+from .._tables.lines import framed, title_line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

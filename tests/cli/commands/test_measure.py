@@ -15,7 +15,7 @@ import diffenergy as de
 from diffenergy import measurements
 from diffenergy.measure import _plan as plan
 from diffenergy.measure._board import reading, sensor
-from diffenergy.measure._runners import runner
+from diffenergy.measure._runners import libraries
 from diffenergy.measure._shapes import CLASSES
 
 SCRIPT = Path(__file__).parents[3] / "calibration" / "measure.py"
@@ -44,7 +44,7 @@ def world(monkeypatch):
         return world
 
     monkeypatch.setattr(sensor, "Sensor", opened)
-    monkeypatch.setattr(runner, "find_runner", lambda uuid: world)
+    monkeypatch.setattr(libraries, "find_runner", lambda uuid: world)
     monkeypatch.setattr(reading, "Clock", lambda: world)
     return world
 

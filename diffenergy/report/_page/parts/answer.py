@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ..._format import Entries, Entry, digits, percent
-from ..._views.estimate import grade_words, memory_lines, warning_lines
+from ..._tables.lines import grade_words, memory_lines, warning_lines
 from ..charts.curves import Side
 from ..markup import escape, number, paragraph, sentence, si, tag
 from .tables import table

@@ -8,7 +8,7 @@ from ....hardware._files import GpuCard
 from ..._format import QUANTITIES, UNKNOWN, Entries, Entry
 from ..._format import plain as shortest
 from ..._tables.columns import Columns
-from ..._views.estimate import assumed_line
+from ..._tables.lines import assumed_line
 from ..markup import escape, paragraph, sentence, tag
 from .tables import table
 

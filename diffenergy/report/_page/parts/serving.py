@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Final
 
 from ..._format import Entry, digits, percent
-from ..._views.estimate import assumed_line
+from ..._tables.lines import assumed_line
 from ..._views.serving import latencies, rates, title
 from ..charts.served import served_charts
 from ..markup import paragraph, sentence, si, tag

@@ -8,7 +8,7 @@ from ..._format import Entries, Entry, digits, percent
 from ..._kernel_work import is_step, longest
 from ..._tables.columns import TEXT, Column, Columns, resolved
 from ..._tables.kernels import limit_words
-from ..._views.estimate import assumed_line
+from ..._tables.lines import assumed_line
 from ..charts.figures import legend, swatch
 from ..markup import escape, number, paragraph, si, tag
 

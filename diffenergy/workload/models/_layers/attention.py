@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 from ..._eager_rows import Attention, stream
 from ..._kernel import Kernel
-from .._network.operators import Cached, Operator, Pass, Trainable, Weights
+from .._network.operators import Cached, Operator, Pass, Trainable
 from .._network.self_attention import Heads, Rotary, SelfAttention
 from .._network.sharding import Split, divided, one_at_least
 from .._shared.attention import Scores, around_softmax, fused
-from .._shared.memory import element_bytes
+from .._shared.memory import Weights, element_bytes
 
 
 @dataclasses.dataclass(frozen=True)

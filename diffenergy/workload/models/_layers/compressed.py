@@ -6,9 +6,10 @@ import dataclasses
 
 from ..._kernel import Kernel, Number
 from .._network.linear_layer import Linear
-from .._network.operators import Cached, Norm, Operator, Pass, Stored, Weights
+from .._network.operators import Cached, Norm, Operator, Pass, Stored
 from .._network.rows import product
 from .._network.sharding import Columns, Rows, Split, divided
+from .._shared.memory import Weights
 from .attention import cache_write
 from .latent import Indexer, cached_attention
 from .parts import Map, Part, Plain

@@ -8,10 +8,11 @@ from typing import Any
 from ..._eager_rows import Attention
 from ..._kernel import Kernel
 from .._network.linear_layer import Linear
-from .._network.operators import Norm, Operator, Pass, Weights
+from .._network.operators import Norm, Operator, Pass
 from .._network.rows import repeated
 from .._shared.attention import around_softmax, fused
 from .._shared.config import Config
+from .._shared.memory import Weights
 from .parts import Map, Part, Plain, feed_forward
 
 

@@ -3,8 +3,9 @@
 import dataclasses
 
 from .._network.linear_layer import Linear
-from .._network.operators import Cached, Operator, Trainable, Weights
+from .._network.operators import Cached, Operator, Trainable
 from .._network.sharding import Rows, Split
+from .._shared.memory import Weights
 
 Halves = tuple[tuple[Trainable, ...], tuple[Trainable, ...]]
 """Operators behind the two norms of a layer in training."""

@@ -6,10 +6,10 @@ from typing import Final, Literal
 from ..._eager_rows import stream
 from ..._kernel import Kernel
 from .._network.linear_layer import Linear
-from .._network.operators import Cached, Norm, Operator, Pass, Weights
+from .._network.operators import Cached, Norm, Operator, Pass
 from .._network.rows import rows_of
 from .._network.sharding import Columns, Rows, Split, divided, one_at_least
-from .._shared.memory import element_bytes
+from .._shared.memory import Weights, element_bytes
 from .parts import Map, Part, Plain
 
 STATES: Final = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}

@@ -9,8 +9,9 @@ from ..._eager_rows import stream
 from ..._kernel import Kernel, Number
 from .._network.experts import Experts
 from .._network.linear_layer import Gated, Linear
-from .._network.operators import Norm, Operator, Pass, Sum, Trainable, Weights
+from .._network.operators import Norm, Operator, Pass, Sum, Trainable
 from .._network.sharding import Columns, Rows, Split, divided
+from .._shared.memory import Weights
 from .attention import CachedAttention
 
 Part = tuple[Operator, ...]

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from ..._eager_rows import HALF, stream
 from ..._kernel import Kernel, Number
 from .._network.rows import repeated
-from .operators import Trainable, Weights
+from .._shared.memory import Weights
+from .operators import Trainable
 from .parts import adapted, frozen_weights, parameters, trained_parameters
 from .passes import Pass
 from .step import launched, returned

@@ -8,7 +8,8 @@ from typing import Final
 from ..._eager_rows import convolution_rest, stream
 from ..._kernel import Kernel, Number
 from .._shared.formats import Precision
-from .operators import Trainable, Weights
+from .._shared.memory import Weights
+from .operators import Trainable
 from .passes import Pass
 
 _INDEX: Final = 8.0

@@ -5,9 +5,9 @@ import dataclasses
 from ..._eager_rows import stream
 from ..._kernel import Kernel
 from .._network.rows import dense, product, rows_of
-from .._shared.memory import element_bytes
+from .._shared.memory import Weights, element_bytes
 from .linear_layer import gated_backward, narrowed, stored
-from .operators import Stored, Trainable, Weights
+from .operators import Stored, Trainable
 from .passes import Pass
 from .sharding import Split, all_reduce, collective, divided
 

@@ -8,9 +8,9 @@ from ..._eager_rows import HALF, stream
 from ..._kernel import Kernel, Number
 from .._network.rows import dense, linear, product
 from .._shared.formats import Format, Precision
-from .._shared.memory import element_bytes
+from .._shared.memory import Weights, element_bytes
 from .adapters import Adapters
-from .operators import Stored, Trainable, Weights
+from .operators import Stored, Trainable
 from .passes import Pass
 from .sharding import Columns, Rows, Split, divided, gathered, reduced
 

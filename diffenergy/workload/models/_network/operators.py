@@ -16,23 +16,9 @@ from ..._eager_rows import rms_norm_rest, stream
 from ..._kernel import Kernel, Number
 from .._network.rows import rows_of
 from .._shared.formats import Format
+from .._shared.memory import Weights
 from .passes import Pass
 from .sharding import Split, all_reduce, divided, gathered, one_at_least, reduced
-
-
-@dataclasses.dataclass(frozen=True)
-class Weights:
-    """`number` weights of one kind.
-
-    `format`: how the checkpoint stores them, None as it keeps everything else;
-    `layer`: those of a linear layer that a request's `dtype` converts. `used`: share of
-    them that one token needs.
-    """
-
-    number: int
-    format: Format | None = None
-    layer: bool = False
-    used: Number = 1
 
 
 @dataclasses.dataclass(frozen=True)

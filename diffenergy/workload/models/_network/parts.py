@@ -5,9 +5,10 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 
 from ..._kernel import Kernel
+from .._shared.memory import Weights
 from .adapters import Adapters
 from .linear_layer import Linear
-from .operators import Residual, Trainable, Weights
+from .operators import Residual, Trainable
 from .passes import Pass
 
 

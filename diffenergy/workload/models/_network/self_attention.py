@@ -14,7 +14,8 @@ from ..._eager_rows import (
 from ..._kernel import Kernel
 from .._network.rows import product, rows_of
 from .._shared.attention import Scores, cast_softmax, fused, products, score_stream
-from .operators import Trainable, Weights
+from .._shared.memory import Weights
+from .operators import Trainable
 from .passes import Pass
 from .sharding import Split, collective, divided, one_at_least
 

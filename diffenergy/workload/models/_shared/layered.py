@@ -11,12 +11,12 @@ from typing import ClassVar, Final
 from .... import dtypes
 from .._layers.layer import Layer
 from .._network.linear_layer import Linear
-from .._network.operators import Cached, Embedding, Norm, Operator, Stored, Weights
+from .._network.operators import Cached, Embedding, Norm, Operator, Stored
 from .._network.sharding import Share
 from .._towers import Tower, tower_of
 from .base import Model
 from .formats import Checkpoint, Precision, precision_of, read_checkpoint
-from .memory import bytes_of, number_of
+from .memory import Weights, bytes_of, number_of
 
 _KEPT: Final = "bf16"
 """Type of everything that a quantised checkpoint leaves as it was."""

@@ -5,16 +5,14 @@ leaves for the backward one (`kept` of every operator); else weights, the KV cac
 the operands of the largest kernel. A part that a phase does not have is 0.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from .... import dtypes
 from ..._kernel import Kernel, Number
-
-if TYPE_CHECKING:
-    from .._network.operators import Weights
-    from .formats import Precision
+from .formats import Format, Precision
 
 PARTS: Final = (
     "weights", "kv_cache", "state", "activations", "logits", "gradients", "optimizer",
@@ -34,17 +32,32 @@ def in_parts(**given: float) -> dict[str, float]:
     return dict.fromkeys(PARTS, 0.0) | {"workspace": CONTEXT} | given
 
 
+@dataclasses.dataclass(frozen=True)
+class Weights:
+    """`number` weights of one kind.
+
+    `format`: how the checkpoint stores them, None as it keeps everything else;
+    `layer`: those of a linear layer that a request's `dtype` converts. `used`: share of
+    them that one token needs.
+    """
+
+    number: int
+    format: Format | None = None
+    layer: bool = False
+    used: Number = 1
+
+
 def element_bytes(dtype: str) -> float:
     """Bytes of a value of type `dtype`."""
     return dtypes.stored_bytes(dtype)
 
 
-def number_of(weights: Iterable[tuple["Weights", int]]) -> int:
+def number_of(weights: Iterable[tuple[Weights, int]]) -> int:
     """Number of weights of every kind, each so many times."""
     return sum(w.number * n for w, n in weights)
 
 
-def bytes_of(weights: Iterable[tuple["Weights", int]], p: "Precision") -> float:
+def bytes_of(weights: Iterable[tuple[Weights, int]], p: Precision) -> float:
     """Bytes of weights of every kind, each so many times, in the types of `p`."""
     other, total = element_bytes(p.values), 0.0
     for w, n in weights:

@@ -12,7 +12,7 @@ from ..._listing import Listing
 from .._layers.drafting import mtp_layer, mtp_layers
 from .._layers.layer import Halves, Layer
 from .._network.linear_layer import Linear
-from .._network.operators import Fixed, Norm, Pass, Residual, Trainable, Weights
+from .._network.operators import Fixed, Norm, Pass, Residual, Trainable
 from .._network.parts import adapted, frozen, trained_weights
 from .._network.sharding import Columns
 from .._network.step import (
@@ -31,6 +31,7 @@ from .formats import Precision, precision_of
 from .language_model import LanguageModel
 from .memory import (
     CONTEXT,
+    Weights,
     bytes_of,
     element_bytes,
     in_parts,

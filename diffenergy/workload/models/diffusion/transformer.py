@@ -15,13 +15,13 @@ from ..._listing import Listing
 from .._layers.encoding import FullAttention
 from .._layers.parts import Map, Part, feed_forward
 from .._network.linear_layer import Linear
-from .._network.operators import Norm, Pass, Weights
+from .._network.operators import Norm, Pass
 from .._network.rows import repeated
 from .._request import Request
 from .._shared.config import Config
 from .._shared.encoder import Encoder
 from .._shared.formats import precision_of
-from .._shared.memory import bytes_of, number_of
+from .._shared.memory import Weights, bytes_of, number_of
 
 Where = Literal["prompt", "image", "text", "all", "cross"]
 """What operators run over: one row a sequence (time and pooled prompt), the latent

@@ -8,7 +8,7 @@ from ..._kernel import Kernel
 from .._network.blocks import Block, Chain
 from .._network.convolution import Convolution
 from .._network.linear_layer import Linear
-from .._network.operators import Norm, Pass, Trainable, Weights
+from .._network.operators import Norm, Pass, Trainable
 from .._network.parts import Within
 from .._network.rows import linear
 from .._network.step import Loss
@@ -16,6 +16,7 @@ from .._request import Request
 from .._shared.attention import Scores
 from .._shared.config import Config
 from .._shared.encoder import Encoder, encoder_layer, labels_of
+from .._shared.memory import Weights
 
 MODEL_TYPES: Final = ("vit",)
 

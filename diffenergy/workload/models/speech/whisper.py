@@ -13,10 +13,10 @@ from .._layers.layer import Layer
 from .._layers.model import Layered
 from .._layers.parts import Map, Plain, feed_forward
 from .._network.linear_layer import Linear
-from .._network.operators import Cached, Embedding, Norm, Operator, Pass, Weights
+from .._network.operators import Cached, Embedding, Norm, Operator, Pass
 from .._request import Request
 from .._shared.config import Config
-from .._shared.memory import in_parts, working_bytes
+from .._shared.memory import Weights, in_parts, working_bytes
 
 MODEL_TYPES: Final = ("whisper",)
 _PROMPT: Final = 4

@@ -1,0 +1,110 @@
+"""Lines that views, charts and pages share: what was estimated, assumed, and how far
+it can be trusted."""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from .._format import Entry, plain, si
+from .._kernel_work import is_step
+from .steps import plan_text
+
+BOARD_ONLY: Final = "GPU board only: no host, no cooling."
+_UNITS: Final = {
+    "sm_clock_mhz": "MHz",
+    "mem_clock_mhz": "MHz",
+    "power_limit_w": "W",
+    "switch_latency_s": "s",
+}
+
+
+def framed(summary: Entry, parts: Iterable[Any]) -> list[Any]:
+    """`parts` between what was assumed and estimated, and how far it can be trusted."""
+    head = [assumed_line(summary), title_line(summary)]
+    return [*head, *parts, grade_line(summary), *warning_lines(summary), BOARD_ONLY]
+
+
+def warning_lines(summary: Entry) -> list[str]:
+    """What a person should know beside the figures, a line each."""
+    return [f"warning: {said}" for said in summary.get("warnings", ())]
+
+
+def memory_lines(summary: Entry) -> list[str]:
+    """What stays in the GPU's memory, largest part first; nothing where it is not
+    known."""
+    memory = summary.get("memory")
+    if memory is None or memory["total"] is None:
+        return []
+    rest = ("total", "capacity", "fits")
+    parts = sorted((x for x in memory if x not in rest), key=lambda x: -memory[x])
+    words = [
+        f"{x} {si(memory[x], 'B')}".replace("kv_cache", "KV cache")
+        for x in parts
+        if memory[x]
+    ]
+    verdict = "" if memory["fits"] else ": does not fit"
+    which = "memory of the fullest GPU" if summary.get("plan") else "memory"
+    taken, most = si(memory["total"], "B"), si(memory["capacity"], "B")
+    return [f"{which}: {taken} of {most}{verdict} ({', '.join(words)})"]
+
+
+def assumed_line(summary: Entry) -> str:
+    """Every value that was taken because no flag gave it."""
+    taken = [_taken(key, value) for key, value in summary["assumed"].items()]
+    return f"assumed: {'; '.join(taken) or 'nothing'}"
+
+
+def _taken(key: str, value: Any) -> str:
+    """
+    >>> _taken("sm_clock_mhz", 1410.0)
+    'sm-clock 1410 MHz'
+    """
+    unit = _UNITS.get(key, "")
+    name = key.removesuffix(f"_{unit.lower()}").replace("_", "-")
+    return f"{name} {plain(value)} {unit}" if unit else f"{name} {value}"
+
+
+def title_line(summary: Entry) -> str:
+    """What was estimated, in one line."""
+    times, step = summary.get("accumulation") or 1, is_step(summary)
+    tokens, frozen = summary.get("image_tokens"), summary.get("frozen_layers")
+    where = " on attention" if summary.get("lora_layers") == "attention" else ""
+    words = [
+        summary["phase"] or "kernel listing",
+        None if step or not summary["batch"] else f"batch {summary['batch']}",
+        f"global batch {summary['global_batch']}" if step else None,
+        f"{summary['input_len']} in" if summary["input_len"] else None,
+        f"{summary.get('images') or 1} x {tokens} image tokens" if tokens else None,
+        f"{summary['output_len']} out" if summary["output_len"] else None,
+        f"{plain(times)} micro-batches" if times > 1 else None,
+        "checkpointing" if summary.get("checkpointing") else None,
+        f"LoRA of rank {summary['lora']}{where}" if summary.get("lora") else None,
+        f"{frozen} layer{'s' * (frozen > 1)} frozen" if frozen else None,
+        f"{summary['steps']} steps" if summary.get("steps") else None,
+        "guidance" if summary.get("guidance") else None,
+        summary["dtype"],
+    ]
+    plan, gpu = summary.get("plan"), summary["gpu"]
+    if plan:
+        gpu = f"{summary['num_gpus']} ({plan_text(plan)}) x {gpu}"
+    return f"{summary['model']} on {gpu}: {', '.join(filter(None, words))}"
+
+
+def grade_words(summary: Entry) -> str:
+    """The grade, or that of time and of power where they differ."""
+    grades = summary["grades"]
+    if grades["time"] == grades["power"]:
+        return summary["grade"]
+    return f"time {grades['time']}, power {grades['power']}"
+
+
+def grade_line(summary: Entry) -> str:
+    """How far the figures can be trusted."""
+    time, energy = (summary.get(f"{name}_p5_p95") for name in ("time_s", "energy_j"))
+    grade = grade_words(summary)
+    if time is None or energy is None:  # settings in a table have their own
+        return f"grade: {grade}"
+    return (
+        f"grade: {grade} (5 to 95 %: "
+        f"time {si(time[0], 's')} to {si(time[1], 's')}, "
+        f"energy {si(energy[0], 'J')} to {si(energy[1], 'J')})"
+    )
