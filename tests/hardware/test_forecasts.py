@@ -76,6 +76,7 @@ def test_times_of_a_tpu_v5e(tmp_path: Path):
     """Within 10 %; 32,768 and 262,144 steps of 128x128x128 are 0.35 us each."""
     path = listed(tmp_path, [size for size, _ in TIMES])
     kernels = de.estimate(path, "tpu-v5e").kernels
+    assert kernels is not None
     times = np.array([kernel["time_s"] for kernel in kernels])
     published = np.array([time for _, time in TIMES]) * 1e-3
     np.testing.assert_allclose(times + DISPATCH, published, rtol=0.1)
