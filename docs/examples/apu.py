@@ -48,7 +48,9 @@ card = dataclasses.replace(
     published={"bf16": {"flops": 59.4e12, "clock": CLOCK}},
     physical={"num_dies": 2},
     values={**like.values, **{name: float(x) for name, x in SHEET.items()}},
-    provenance=like.provenance
-    | {name: guess if name in GUESSED else known for name in SHEET},
+    provenance={
+        **like.provenance,
+        **{name: guess if name in GUESSED else known for name in SHEET},
+    },
 )
 print(gpu_toml(card))

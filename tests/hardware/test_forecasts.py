@@ -3,6 +3,7 @@ MI455X, against what is public of them."""
 
 import dataclasses
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ DISPATCH = 1e-4
 """s that a host needs for each program (JAX guide to Pallas matrix products)."""
 
 
-def listed(folder: Path, sizes: list[dict[str, int]]) -> str:
+def listed(folder: Path, sizes: Sequence[Mapping[str, int | str]]) -> str:
     """Path of a listing of one phase, a bf16 product for each of `sizes`."""
     rows = [{"op": "gemm", "dtype": "bf16", **size} for size in sizes]
     path = folder / "products.jsonl"
@@ -43,6 +44,7 @@ def one(folder: Path, side: int) -> de.Workload:
 
 
 def square(side: int, **tile: int) -> dict[str, int]:
+    """C = A B of one side, its tile perhaps given."""
     return {"m": side, "n": side, "k": side, **tile}
 
 
@@ -82,6 +84,16 @@ def test_times_of_a_tpu_v5e(tmp_path: Path):
     np.testing.assert_allclose(times + DISPATCH, published, rtol=0.1)
     assert times[3] / 32**3 == pytest.approx(0.359e-6, rel=0.1)
     assert times[4] / 64**3 == pytest.approx(0.350e-6, rel=0.1)
+
+
+def test_products_in_fp32_run_in_passes(tmp_path: Path):
+    """Six of bf16 take six times as long at least; on the vector unit it would be 32
+    times (131,072 of 4,096 FLOP a cycle)."""
+    times = []
+    for dtype in ("bf16", "fp32"):
+        path = listed(tmp_path, [{**square(4096), "dtype": dtype}])
+        times.append(float(de.estimate(de.load_workload(path), "tpu-v5e").time))
+    assert 6 < times[1] / times[0] < 9
 
 
 @pytest.mark.parametrize(

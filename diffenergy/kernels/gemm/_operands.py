@@ -53,11 +53,13 @@ class Types(NamedTuple):
 
 
 def types(s: Gemm, gpu: GpuSpec) -> Types:
-    """A type that the GPU's tensor cores lack runs on CUDA cores."""
+    """A type that the GPU's tensor cores lack runs on CUDA cores; systolic arrays
+    multiply fp32 in passes of 16 bits, whatever library or layout asks for."""
     compute = _rates.arithmetic(gpu, s.dtype)
     e = _rates.bytes_of(compute)
     return Types(
-        tensor=s.tensor_core * _rates.on_tensor_cores(gpu, s.dtype),
+        tensor=jnp.where(gpu.is_systolic, 1.0, s.tensor_core)
+        * _rates.on_tensor_cores(gpu, s.dtype),
         compute=compute,
         e=e,
         e_a=_rates.given_or(s.a_stored, e),
