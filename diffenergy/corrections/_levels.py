@@ -146,7 +146,8 @@ class CorrectionsFile:
         """What predictions of `quantity` ("time", "power") of a kind of rows (an op, or
         "workload") rest on: `calibrated` where such rows of this GPU were fitted, be it
         inside passes, `transferred` where those of a GPU of its architecture were,
-        `forecast` where only others were, `datasheet` where nothing was."""
+        `forecast` where only others were, `datasheet` where nothing was. Of systolic
+        arrays nothing was measured: `forecast` at best, whatever serves them."""
         rows: dict[str, dict[str, Any]] = {
             label: {"time": found} if isinstance(found, int) else found
             for label, found in self.fitted_on.get("rows", {}).items()
@@ -159,6 +160,8 @@ class CorrectionsFile:
             if kind in (label.partition(":")[2], *found.get("ops", ()))
             and found.get(quantity)
         }
+        if "mma:systolic" in card.tags:
+            return "forecast"
         if card.served_as in fitted:
             return "calibrated"
         known = self.fitted_on.get("architectures", {})

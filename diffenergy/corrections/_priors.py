@@ -51,6 +51,42 @@ PRIOR_FACTORS: Final[Mapping[str, Mapping[str, tuple[float, float]]]] = {
         "store_exposed": (0.6, 0.5),
         "energy_dram": (1.0, 0.2),  # half of its bytes cross to the other die
     },
+    "mma:systolic": {  # beside mma.sync; an SM is a core with arrays (docs/physics.md)
+        "operand_half_tile": (0.007, 0.7),
+        "tensor_efficiency": (3.0, 0.5),  # of a Gaudi 2's peak 99.4 % are reached
+        "own_cycles": (1.07, 0.3),  # 0.35 us of a grid step of a TPU v5e
+        "step_cycles": (0.1, 0.7),
+        "reduction_latency": (1e-3, 1.0),  # a core takes rows by the thousand
+        "gemm_cycles": (0.5, 0.5),
+        "store_exposed": (0.01, 0.7),  # of its odds
+        "sharpness": (3.0, 0.5),  # the program itself moves the next tile meanwhile
+        # a core instead of an SM: DRAM and vector memory of the file bind before
+        **dict.fromkeys(
+            (
+                "sm_feed",
+                "stream_feed",
+                "prefill_feed",
+                "prefill_query",
+                "decode_flow",
+                "moe_feed",
+                "moe_flow",
+                "moe_stream",
+            ),
+            (100.0, 1.0),
+        ),
+        # grid steps of other kernels; a tile of 128 columns is a part of one
+        **dict.fromkeys(("prefill_own", "decode_own"), (0.4, 0.7)),
+        **dict.fromkeys(("decode_own_head", "moe_own"), (0.05, 1.0)),
+        # the host starts one program, 0.1 ms; it dispatches no operators
+        "gemm_eager": (0.17, 0.3),
+        **dict.fromkeys(
+            ("dispatch_stream", "dispatch_matrix", "dispatch_module"), (1e-3, 1.0)
+        ),
+        "dispatch_pass": (0.1, 0.5),
+        # at most 0.41 pJ/FLOP of a TPU v4: 192 W, 90 idle, 0.9 of 275 TF, V^2 1.56
+        "energy_tensor": (0.35, 0.35),
+        "sm_clock_energy": (30.0, 0.7),
+    },
     "memory:HBM2e": {"energy_dram": (0.95, 0.1)},
     "memory:HBM3": {"energy_dram": (0.8, 0.05)},
     "memory:HBM3e": {"energy_dram": (0.8, 0.1)},

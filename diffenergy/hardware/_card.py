@@ -64,9 +64,11 @@ class GpuCard:
     @property
     def tags(self) -> tuple[str, ...]:
         """Levels of the corrections that apply, general ones first; their factors
-        multiply. MMA kinds are a chain: each has the factors of those before it."""
+        multiply. MMA kinds are a chain: each has the factors of those before it;
+        systolic arrays stand apart."""
         medium = self.generation.medium(self.values["link_bandwidth"])
-        kinds = MMA_KINDS[1 : MMA_KINDS.index(self.mma) + 1] or (self.mma,)
+        chain = MMA_KINDS[1 : MMA_KINDS.index(self.mma) + 1]
+        kinds = chain if chain and self.mma != "systolic" else (self.mma,)
         return (
             f"architecture:{self.architecture}",
             *(f"mma:{kind}" for kind in kinds),

@@ -179,10 +179,11 @@ def _ratios(card: GpuCard) -> Iterator[tuple[str, float, _Band, _Band]]:
     )  # fmt: skip
     yield from _of_stacks(card)
     rate = v["tensor_flop_per_cycle_bf16"]
+    highest, remedy = _MOST_FLOP["systolic" if card.mma == "systolic" else "SM"]
     yield (
         f"`tensor_flop_per_cycle_bf16` is {rate:g}; an SM with {card.mma} has at most "
-        "32768: give the rate of one SM, not of the chip.",
-        rate, (0.0, 32768.0), (0.0, 32768.0),
+        f"{highest:.0f}: give the rate of one {remedy}.",
+        rate, (0.0, highest), (0.0, highest),
     )  # fmt: skip
     yield (
         f"`smem_per_sm` is {v['smem_per_sm']:g}; two stages of 64x64 tiles take 16384: "
@@ -236,6 +237,11 @@ def _of_stacks(card: GpuCard) -> Iterator[tuple[str, float, _Band, _Band]]:
             )  # fmt: skip
 
 
+_MOST_FLOP: Final = {
+    "SM": (32768.0, 'SM, not of the chip; describe arrays as `mma = "systolic"`'),
+    "systolic": (2.0**21, "core (arrays x side^2 x 2), not of the chip"),
+}
+"""FLOP/cycle of an SM; 16 arrays of 256 x 256 of a core, and how to give it."""
 _RETICLE: Final = 858.0
 """mm2 of the largest die that scanners expose (26 x 33 mm)."""
 

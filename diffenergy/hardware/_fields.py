@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 else:  # files are read, checked and listed without JAX; `_spec` makes the record
     Record, Value = object, float
 
-Mma = Literal["mma.sync", "wgmma", "tcgen05"]
+Mma = Literal["mma.sync", "wgmma", "tcgen05", "systolic"]
 MMA_KINDS: Final = get_args(Mma)
-"""Matrix instructions of a GPU."""
+"""Matrix instructions of a GPU, a chain; last the arrays of chips that are no GPUs."""
 Segment = Literal["datacenter", "workstation", "geforce"]
 
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     import diffenergy.hardware._spec
 
 _FOLDER: Final = Path(__file__).parent.parent / "data" / "gpus"
+BY_CALLER: Final = {"source": "set by the caller", "quality": "guess", "year": 2026}
+"""Provenance of a number that a what-if replaces."""
 
 
 def field_units() -> dict[str, str]:
@@ -105,8 +107,7 @@ def with_fields(card: GpuCard, changes: Mapping[str, int | float | str]) -> GpuC
         check_word(field, word)
     values = {**card.values, **{k: checked_number(k, v) for k, v in numbers.items()}}
     check_together(values)
-    source = {"source": "set by the caller", "quality": "guess", "year": 2026}
-    given = dict.fromkeys(changes, source)
+    given = dict.fromkeys(changes, BY_CALLER)
     return dataclasses.replace(
         card,
         values=values,

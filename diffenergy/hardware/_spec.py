@@ -12,13 +12,13 @@ import numpy as np
 from jax import Array
 from jax.core import Tracer
 from jax.typing import ArrayLike
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from ..corrections import Corrections
 from ..corrections._constants import constant_steps
 from ..records import Record, as_float, gradient_table, is_concrete
 from ..units import GHz
-from ._fields import CLOCK, FIELDS, NumberField
+from ._fields import CLOCK, FIELDS, MMA_KINDS, NumberField
 from ._link_costs import LinkCosts
 
 if TYPE_CHECKING:
@@ -79,7 +79,18 @@ class GpuSpec(GpuNumbers):
         """Highest SM clock that is applied, Hz; requests above are cut to it."""
         return self.sm_clock_max * self.sm_clock_applied_share
 
+    @property
+    def is_systolic(self) -> Bool[Array, "*batch"]:
+        """Whether its matrix units are systolic arrays."""
+        return self.mma_kind > _SYSTOLIC - 0.5
 
+    @property
+    def copies_in_bulk(self) -> Bool[Array, "*batch"]:
+        """Whether operands come by bulk copies of 16 B alone: wgmma and tcgen05."""
+        return (self.mma_kind > 0) & ~self.is_systolic
+
+
+_SYSTOLIC: Final = MMA_KINDS.index("systolic")
 _CAP: Final = NumberField("W", "power limit", high=1e4, slip="mW")
 _UNLIMITED: Final = 1e6
 """W; a power cap from there on is none."""

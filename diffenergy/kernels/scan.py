@@ -122,6 +122,9 @@ _WAITS: Final = 2.0
 with the state, then keys and values. Chosen in view of FLA's times of 8 heads and 2,048
 to 65,536 positions on an H100 (flashinfer pull request 3866), which grow by 1.9 us a
 chunk, all kernels together."""
+_IN_LANES: Final = 128.0
+"""The same of a core with systolic arrays, whose vector unit has parts of so many
+states side by side in its lanes; set."""
 
 
 class Chunks(Record):
@@ -301,7 +304,9 @@ def _steps_demand(s: Steps, gpu: GpuSpec, c: Corrections) -> Demand:
         fma_efficiency=efficiency,
         feed=c.stream_feed,
         ctas=s.ctas,
-        resident=jnp.minimum(gpu.max_ctas_per_sm, 16.0),
+        resident=jnp.where(
+            gpu.is_systolic, _IN_LANES, jnp.minimum(gpu.max_ctas_per_sm, 16.0)
+        ),
         quantization=0.0,
         path_cycles=s.steps * gpu.l2_latency,  # q, k and v of each position
         path_seconds=gpu.dram_latency,
@@ -331,7 +336,7 @@ def _chunks_demand(s: Chunks, gpu: GpuSpec, c: Corrections) -> Demand:
         fma_efficiency=fma_efficiency,
         feed=c.stream_feed,
         ctas=s.ctas,
-        resident=_RESIDENT,
+        resident=jnp.where(gpu.is_systolic, _IN_LANES, _RESIDENT),
         own_cycles=c.own_cycles,
         path_cycles=s.steps * c.step_cycles * s.depth * e / 128,
         path_seconds=s.waits * gpu.dram_latency,

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from ..estimator._asking.warnings import of_hardware
 from ..hardware import GpuCard
 from ._answers import answer as _answer
 from ._answers.answer import ServingResult
@@ -102,7 +103,8 @@ def _check_optimize(optimize: str | None, load: Load):
 
 
 def _warnings(found: Deployment, summary: Mapping[str, Any]) -> tuple[str, ...]:
-    said = list(found.model.notes)
+    linked = found.plan.gpus > 1
+    said = [*found.model.notes, *of_hardware(found.file, found.card, linked)]
     used = summary["utilization"]
     if found.mode == "open" and used > _CHECKED:
         said.append(

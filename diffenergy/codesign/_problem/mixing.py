@@ -23,6 +23,7 @@ from .._tiles.tiles import (
     FIELDS,
     Product,
     Tiles,
+    check_searchable,
     gemm_rows,
     owners,
     shapes_of,
@@ -94,6 +95,8 @@ def build(
     made = axes(card, ranges, min(part.network for part in parts))
     if point is None:
         point = OperatingPoint(math.nan, math.nan, math.nan, math.nan, 0.0)
+    if tiles:
+        check_searchable(card)
     grouped = [gemm_rows(part.listings) if tiles else () for part in parts]
     products = [product for group in grouped for product in group]
     if tiles and not products:

@@ -11,6 +11,7 @@ from jax import Array
 from jaxtyping import Bool, Float, Int
 
 from ...dtypes import BYTES, code
+from ...hardware import GpuCard
 from ...hardware._spec import GpuSpec
 from ...kernels._shared.ops import HAND_TILE, TILE_FIELDS
 from ...kernels._shared.rates import on_tensor_cores
@@ -35,7 +36,7 @@ _POWERS: Final = (16.0, 32.0, 64.0, 128.0, 256.0)
 """Sides of mma.sync kernels: CUTLASS and cuBLAS name no others for it."""
 _WARP_ROWS: Final = 64.0
 """Rows of a wgmma or tcgen05 instruction; the other side may be any multiple of 8."""
-_DEPTH: Final = (64.0, 128.0, 128.0)
+_DEPTH: Final = (64.0, 128.0, 128.0, 256.0)
 """Bytes of k of a main-loop step by MMA kind (`kernels/gemm`); twice as much is
 legal too. cuBLAS names steps of 32 and 64 elements for 16-bit mma.sync kernels,
 `nvMatmulHeuristics` 64 and 128 for wgmma."""
@@ -45,7 +46,7 @@ _SIMT_AREA: Final = 2048.0
 _SIMT_STEP, _SIMT_STAGES = 8.0, 2.0
 """The one main loop of CUDA-core kernels that `kernels/gemm/simt.py` is fitted on."""
 _ELEMENT_BYTES: Final = tuple(2.0 ** np.floor(np.log2(size)) for size in BYTES)
-_ACCUMULATORS: Final = (0.5, 0.75, 0.75)
+_ACCUMULATORS: Final = (0.5, 0.75, 0.75, 0.75)
 """Most accumulators / register file by MMA kind: 256 x 128 for mma.sync, which holds
 its operands in registers too, and 192 x 256 later, the largest of the menus."""
 
@@ -107,6 +108,15 @@ def gemm_rows(listings: Sequence[Listing]) -> tuple[Product, ...]:
         )
         for key, rows in alike.items()
     )
+
+
+def check_searchable(card: GpuCard):
+    """Raises `ValueError` for a chip whose legal tiles are not known."""
+    if card.mma == "systolic":
+        raise ValueError(
+            f"`gpu` is {card.name}, whose systolic arrays have other tiles than those "
+            "that are searched; leave tiles out, the library's are chosen."
+        )
 
 
 _TILE_NAMES: Final = tuple(field.name for field in TILE_FIELDS)

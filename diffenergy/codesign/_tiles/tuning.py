@@ -26,6 +26,7 @@ from .tiles import (
     FIELDS,
     Product,
     Tiles,
+    check_searchable,
     gemm_rows,
     owners,
     place,
@@ -100,6 +101,7 @@ def tune(
 
     Raises `ValueError` if there is no product to tune.
     """
+    check_searchable(card)
     products = gemm_rows(listings)
     if not products:
         raise ValueError(

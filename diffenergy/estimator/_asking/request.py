@@ -7,7 +7,6 @@ from typing import Any, Final
 from ...corrections import NEAR, CorrectionsFile, Trust, prior_file, read_corrections
 from ...dtypes import canonical
 from ...hardware import GpuCard, read_gpu, with_fields
-from ...hardware._files import new_doubts
 from ...imports import ImportResult
 from ...plans import Host, Plan, host_of, read_plan
 from ...workload import Listing
@@ -19,7 +18,7 @@ from .._effects import QUANTITIES
 from .modelled import Sharing, modelled_work
 from .settings import Setting, settings, unusual
 from .task import Task
-from .warnings import lacking
+from .warnings import check_kernels, lacking, of_hardware
 from .work import ANSWERED, OTHERS, REQUEST, Work, brought_work, listed_work
 
 DEFAULT_GPU: Final = "h100-sxm"
@@ -127,13 +126,9 @@ def prepare(
     if laws:
         about["forecast"] = [law._asdict() for law in laws]
     listings = [complete(listing) for listing in work.listings]
+    check_kernels(listings, card)
     warnings = [*work.warnings, *lacking(listings, card), *unusual(points, card)]
-    warnings += [law.warning for law in laws if law.warning] + new_doubts(card)
-    if made := card.generation.taken_for:
-        warnings.append(
-            f"`architecture` {card.architecture} is in no table of generations: hosts "
-            f"and links are taken to be those of {made}."
-        )
+    warnings += of_hardware(file, card, plan is not None)
     trust = _trust(file, card, points, work, listings, asked, plan)
     return Task(
         card, file, points, listings, about, trust, warnings, work.memory, asked.detail,

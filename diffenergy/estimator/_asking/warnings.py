@@ -1,12 +1,14 @@
 """What a person should know of a request beside its figures: number formats that were
-taken or that the GPU lacks."""
+taken or that the GPU lacks, what of the GPU nobody measured."""
 
 import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from ...corrections import CorrectionsFile
 from ...dtypes import canonical
 from ...hardware import GpuCard
+from ...hardware._files import BY_CALLER, new_doubts
 from ...kernels import ops
 from ...workload import Listing
 from ...workload.models import Model, model_names
@@ -47,6 +49,55 @@ def lacking(listings: Iterable[Listing], card: GpuCard) -> list[str]:
                 f"of {instead}."
             )
     return found
+
+
+def check_kernels(listings: Iterable[Listing], card: GpuCard):
+    """Raises `ValueError` for a kernel that the chip cannot run: tiles of CUDA cores on
+    systolic arrays."""
+    kernels = (kernel for listing in listings for kernel in listing.kernels)
+    for kernel in kernels if card.mma == "systolic" else ():
+        tile = next((x for x in ("mdimc", "tile_m") if kernel.get(x)), None)
+        if tile and kernel["op"] == "gemm" and not kernel["tensor_core"]:
+            raise ValueError(
+                f"`{tile}` is {kernel[tile]:g}, of a tile on CUDA cores, which "
+                f"{card.name} does not have; leave the fields of the tile out."
+            )
+
+
+_DECISIVE: Final = {
+    "tdp": "`tdp`",
+    "vf_slope": "the voltage curve (`vf_slope`)",
+    "idle_constant": "idle power (`idle_constant`)",
+}
+"""Numbers that decide power and the clock at a limit, and their names."""
+
+
+def of_hardware(file: CorrectionsFile, card: GpuCard, linked: bool) -> list[str]:
+    """What of a GPU is a forecast, impossible or a guess; `linked`: links are used."""
+    laws = [x for x in file.forecasts(card) if linked or x.constant != "energy_link"]
+    said = [law.warning for law in laws if law.warning] + new_doubts(card)
+    if made := card.generation.taken_for:
+        said.append(
+            f"`architecture` {card.architecture} is in no table of generations: hosts "
+            f"and links are taken to be those of {made}."
+        )
+    return [*said, *_guesses(card)] if card.corrections is None else said
+
+
+def _guesses(card: GpuCard) -> list[str]:
+    """That numbers which decide power are guesses in the file of a GPU."""
+    known = {x: card.provenance.get(x, {}) for x in _DECISIVE}
+    guessed = [
+        _DECISIVE[field]
+        for field, entry in known.items()
+        if entry.get("quality") == "guess" and entry != BY_CALLER
+    ]
+    if not guessed:
+        return []
+    return [
+        f"guessed of {card.name}: {', '.join(guessed)}; its power, and its clock at a "
+        "limit, are no better known."
+    ]
 
 
 def weight_types(model: Model, name: str, given: str | None, taken: str) -> list[str]:

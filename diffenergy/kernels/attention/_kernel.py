@@ -33,6 +33,9 @@ _FEW_KEYS: Final = 96.0
 """Rows up to which one warp group of an fp8 kernel works alone, and its keys (64x96:
 measured times, `_tiles`)."""
 
+_ARRAY: Final = 128.0
+"""Rows of a systolic array, which fewer queries fill up with padding."""
+
 
 class Kernel(NamedTuple):
     """The kernel that serves a shape; the letters are those of the equations."""
@@ -78,7 +81,7 @@ def kernel(s: Attention, gpu: GpuSpec) -> Kernel:
     kind = jnp.round(gpu.mma_kind).astype(jnp.int32)
     wgmma = kind == MMA_KINDS.index("wgmma")
     # FlashAttention 2 and its like widen fp8 keys and values to the queries' type
-    fp8 = (s.kv_cache_dtype == FP8) & (gpu.mma_kind > 0)
+    fp8 = (s.kv_cache_dtype == FP8) & gpu.copies_in_bulk
     alone, group = _group(s)
     tile_m, tile_n = _tile(s, gpu, kind, local, fp8, group)
     # softmax and matrix products of a warp group take turns
@@ -118,13 +121,15 @@ def _tile(
     s: Attention, gpu: GpuSpec, kind: Array, local: Array, fp8: Array, group: Array
 ) -> tuple[Array, Array]:
     """(tile_m, tile_n): as given, else the library's."""
-    paged = jnp.where(s.unpacked > 0, PAGED, kind)
+    paged = jnp.where((s.unpacked > 0) & ~gpu.is_systolic, PAGED, kind)
     tile_m, tile_n = tiles_of(s.head_dim, paged, local, fp8)
     # one warp group alone where its rows suffice
     few = (kind == MMA_KINDS.index("wgmma")) & fp8 & (s.head_dim == HEADS[1])
     few = few & (s.q_len * group <= _FEW_ROWS)
     tile_m = jnp.where(few, _FEW_ROWS, tile_m)
     tile_n = jnp.where(few, _FEW_KEYS, tile_n)
+    short = gpu.is_systolic & (s.q_len * group <= _ARRAY)
+    tile_m = jnp.where(short, _ARRAY, tile_m)
     e = _rates.bytes_of(s.kv_cache_dtype)
     rows, keys = latent_tiles(s.head_dim, e, kind, gpu)
     latent = s.shared_kv > 0

@@ -12,6 +12,7 @@ sizes take the next larger one:
 | .. fp8 | 192x128 | 128x160 | 128x96 | 128x128 |
 | .. fp8 local | 192x160 | 128x96 | 128x128 | 128x64 |
 | TensorRT-LLM (tcgen05) | 128x128 | 128x128 | 128x128 | 128x128 |
+| splash attention (systolic), recalled | 512x512 | 512x512 | 512x512 | 512x512 |
 
 A latent cache (`shared_kv`): 64 rows by as many keys, 64 or 32, as two stages hold
 beside the queries in shared memory, else 16 (FlashInfer; 64 on Hopper, 32 on A100, 16
@@ -60,8 +61,9 @@ _FA3: Final = [
     [(192, 160), (128, 96), (128, 128), (128, 64)],
 ]
 _TRTLLM: Final = [[(128, 128)] * 4] * 4
+_SPLASH: Final = [[(512, 512)] * 4] * 4
 _FA2_PAGED: Final = [[(64, 256), (64, 128), (64, 64), (64, 64)]] * 4
-_TILES: Final = np.array([_FA2, _FA3, _TRTLLM, _FA2_PAGED], float)
+_TILES: Final = np.array([_FA2, _FA3, _TRTLLM, _SPLASH, _FA2_PAGED], float)
 
 
 def tiles_of(

@@ -30,6 +30,9 @@ so.
 
 **MMA kinds are a chain** mma.sync -> wgmma -> tcgen05: a kind has the factors of those
 before it and its own on top, so that Blackwell begins where Hopper ends (Constants).
+Systolic arrays (TPU, Trainium, Gaudi) stand apart: their factors act on those of
+mma.sync, and an "SM" is a core that owns its vector memory. A tile costs `own_cycles`,
+a grid step of the core; of a given `tile_k` each of its k/tile_k steps does.
 Kinds differ in `operand_half_tile`, `sm_feed`, `in_flight`, `own_cycles`,
 `step_cycles`, `gemm_cycles`, `store_exposed`, `stream_feed` and `tensor_efficiency`.
 """
@@ -87,7 +90,8 @@ def demand(shape: Gemm, gpu: GpuSpec, c: Corrections) -> Demand:
         l2_sharing=c.tile_load_scale,
         ctas=loop.ctas,
         resident=loop.resident,
-        own_cycles=c.own_cycles,
+        own_cycles=c.own_cycles
+        * jnp.where(gpu.is_systolic & (s.tile_k > 0), loop.steps, 1.0),
         path_cycles=loop.steps * (_step_cycles(loop, t, c) + loop.waits),
         fixed_cycles=c.gemm_cycles * eager + jnp.where(splits, c.split_cycles, 0.0),
         launches=jnp.where(splits, 2.0, 1.0),

@@ -2,7 +2,8 @@
 
 C[m, n] = A[m, k] B[k, n], `batch` times, for one candidate (tile_m, tile_n, split s):
 
-    step    = 128 B/e (wgmma, tcgen05), 64 B/e (mma.sync), 8 (CUDA cores), or `tile_k`
+    step    = 128 B/e (wgmma, tcgen05), 64 B/e (mma.sync), 256 B/e (systolic),
+              8 (CUDA cores), or `tile_k`
     s       = min(s, ceil(k/step))
     tiles_x = ceil(x/tile_x)    steps = ceil(k/(s step))
     ctas    = batch tiles_m tiles_n s
@@ -42,15 +43,16 @@ from jax import Array
 
 from ... import smooth
 from ...hardware._spec import GpuSpec
+from ...records import as_float
 from .._shared import rates as _rates
 from .._shared.occupancy import resident_ctas
 from ._menu import candidates
 from ._operands import Types
 from ._shape import Gemm
 
-_STEP_BYTES = (64.0, 128.0)
-"""Bytes of k of a main-loop step: mma.sync; wgmma and later (one line of a bulk copy:
-its 128 B swizzle)."""
+_STEP_BYTES = (64.0, 128.0, 128.0, 256.0)
+"""Bytes of k of a main-loop step by MMA kind: mma.sync; wgmma and tcgen05 (one line of
+a bulk copy: its 128 B swizzle); 128 rows of 16-bit weights in a systolic array."""
 _STEP_FMA = 8.0
 """Elements of k of a step on CUDA cores (CUTLASS: `simt_sgemm_.._8x4`)."""
 _STAGES = (2.0, 4.0)
@@ -119,10 +121,9 @@ class MainLoop(NamedTuple):
 def main_loop(s: Gemm, gpu: GpuSpec, t: Types) -> MainLoop:
     """Tiles and main loop of each candidate."""
     tile_m, tile_n, split, legal = candidates(s, gpu, t.tensor)
-    # wgmma and later take operands by bulk copies of 16 B alone
-    patches = jnp.where(gpu.mma_kind > 0, s.gathered, 0.0)
+    patches = jnp.where(gpu.copies_in_bulk, s.gathered, 0.0)
     k = s.k * _rates.given_or(patches, 1.0)
-    of_kind = jnp.where(gpu.mma_kind > 0, _STEP_BYTES[1], _STEP_BYTES[0])
+    of_kind = as_float(_STEP_BYTES)[jnp.round(gpu.mma_kind).astype(jnp.int32)]
     usual_step = jnp.where(t.tensor > 0, of_kind / t.e, _STEP_FMA)
     step = _rates.given_or(s.tile_k, usual_step)
     split = jnp.minimum(split, jnp.maximum(jnp.ceil(k / step), 1.0))

@@ -6,13 +6,15 @@ Where the caller names no tile:
 |---|---|---|
 | mma.sync | 12, from 256x128 down to 16x64 | six of them by 3 and 8 |
 | wgmma, tcgen05 | 18, from 192x256 to 16x64, with sides of 96, 160, 192 | the same |
+| systolic | 14, from 2048x1024 to 128x128 | none |
 | CUDA cores, `nn.Linear` layout or a weight | 4, up to 128x64 | 128x32 by 3 |
 | CUDA cores, batched or row-major products | 5, up to 256x128 | 128x128 by 3 |
 
 Those split by 3 and 8 are 128x128, 128x64, 64x64, 16x128, 32x64 and 16x64. Tensor tiles
 are inferred by this project (the public tables name no kernels): an M side may be the
 swapped N side of the instruction. The CUDA-core lists are the tiles that cuBLAS is
-recorded to use on an A100 in the NeuSight data set.
+recorded to use on an A100 in the NeuSight data set. Rows and columns below the side of
+a systolic array run as padding, so that its smallest tile has 128 of each.
 """
 
 from typing import Final
@@ -21,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from ...hardware._fields import MMA_KINDS
 from ...hardware._spec import GpuSpec
 from ...records import as_float
 from .._shared import rates as _rates
@@ -35,6 +38,11 @@ _WGMMA_TILES: Final = (
     (256, 128), (128, 256), (128, 128), (192, 128), (128, 192), (128, 64), (64, 128),
     (64, 64), (32, 128), (16, 128), (32, 64), (16, 64), (96, 128), (160, 128),
     (96, 256), (192, 256), (32, 256), (64, 256),
+)  # fmt: skip
+_SYSTOLIC_TILES: Final = (
+    (2048, 1024), (1024, 2048), (1024, 1024), (1024, 512), (512, 1024), (512, 512),
+    (1024, 256), (256, 1024), (512, 256), (256, 512), (256, 256), (256, 128),
+    (128, 256), (128, 128),
 )  # fmt: skip
 _SPLIT_OF: Final = (2, 5, 7, 9, 10, 11)
 """Entries of the tensor menus that the library also runs with split K."""
@@ -60,6 +68,7 @@ def _menu() -> tuple[np.ndarray, np.ndarray]:
             [(*tile, 1) for tile in tiles]
             + [(*tiles[i], s) for i in _SPLIT_OF for s in _SPLITS]
         )
+    rows.append([(*tile, 1) for tile in _SYSTOLIC_TILES])
     rows += [list(_LINEAR_TILES), list(_BATCHED_TILES)]
     width = max(map(len, rows))
     padded = [row + row[:1] * (width - len(row)) for row in rows]
@@ -68,8 +77,8 @@ def _menu() -> tuple[np.ndarray, np.ndarray]:
 
 
 MENU, LEGAL = _menu()
-"""Candidates (tile_m, tile_n, split_k) by kind: the three MMA kinds, then CUDA-core
-linear layers and CUDA-core batched or row-major products; shapes (5, c, 3) and (5, c).
+"""Candidates (tile_m, tile_n, split_k) by kind: the MMA kinds, then CUDA-core linear
+layers and CUDA-core batched or row-major products; shapes (6, c, 3) and (6, c).
 Short menus are padded with a real tile that is marked illegal."""
 
 _ODD_TILE: Final = (128.0, 128.0, 0.0)
@@ -88,9 +97,9 @@ def candidates(
         split = _rates.given_or(s.split_k, 1.0)
         return s.tile_m, s.tile_n, split, jnp.ones_like(split)
     kind = jnp.round(gpu.mma_kind).astype(jnp.int32)
-    cuda = jnp.where(s.linear > 0, 3, 4)
+    cuda = jnp.where(s.linear > 0, 0, 1) + len(MMA_KINDS)
     entry = jnp.where(tensor > 0, kind, cuda)[..., 0]
-    bulk = gpu.mma_kind > 0
+    bulk = gpu.copies_in_bulk
     patches, odd = bulk & (s.gathered > 0), bulk & (scalar_accesses(s, gpu) > 0)
     menu, found = as_float(MENU)[entry], []
     for i, given in enumerate((s.tile_m, s.tile_n, s.split_k)):

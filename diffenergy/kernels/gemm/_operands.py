@@ -9,6 +9,7 @@ block:
 | mma.sync (one warp) | min(tile_m/2, 64) | min(tile_n/2, 64) |
 | wgmma (one warp group) | min(tile_m, 64) | tile_n |
 | tcgen05 (a pair of CTAs shares) | 2 min(tile_m, 128) | min(tile_n, 256) |
+| systolic (weights stay in the array) | tile_m | min(tile_n, 128) |
 | CUDA cores (one warp) | 32 | 32 |
 
 **Stored weights.** `weight_dtype` and `weight_group` say how the weight is stored where
@@ -20,10 +21,10 @@ every CTA expands what it loads in registers: 2 lane instructions an element, co
 from the sequence of Marlin and FasterTransformer for int4 (13 for 8 weights), an
 estimate for the others, nothing fitted.
 
-**Parts of 16 B.** From wgmma on, operands come by bulk copies of 16 B. Products in 16
-bit whose n or k is no multiple of 8 elements leave those kernels for one of 128 x 128:
-each access to a part of 16 B (2, 4 or 8 B) of operands takes the issue slots of 32
-instructions, of the result 12.
+**Parts of 16 B.** With wgmma and tcgen05, operands come by bulk copies of 16 B.
+Products in 16 bit whose n or k is no multiple of 8 elements leave those kernels for one
+of 128 x 128: each access to a part of 16 B (2, 4 or 8 B) of operands takes the issue
+slots of 32 instructions, of the result 12.
 """
 
 from typing import Final, NamedTuple
@@ -52,11 +53,13 @@ class Types(NamedTuple):
 
 
 def types(s: Gemm, gpu: GpuSpec) -> Types:
-    """A type that the GPU's tensor cores lack runs on CUDA cores."""
+    """A type that the GPU's tensor cores lack runs on CUDA cores; systolic arrays
+    multiply fp32 in passes of 16 bits, whatever library or layout asks for."""
     compute = _rates.arithmetic(gpu, s.dtype)
     e = _rates.bytes_of(compute)
     return Types(
-        tensor=s.tensor_core * _rates.on_tensor_cores(gpu, s.dtype),
+        tensor=jnp.where(gpu.is_systolic, 1.0, s.tensor_core)
+        * _rates.on_tensor_cores(gpu, s.dtype),
         compute=compute,
         e=e,
         e_a=_rates.given_or(s.a_stored, e),
@@ -78,11 +81,15 @@ def fragments(kind: Array, tile_m: Array, tile_n: Array) -> tuple[Array, Array]:
             jnp.minimum(tile_m / 2, 64.0),
             jnp.minimum(tile_m, 64.0),
             jnp.minimum(tile_m, 128.0) * 2,  # a pair of CTAs shares its operands
+            tile_m,
         )
     )
     cols = jnp.stack(
         jnp.broadcast_arrays(
-            jnp.minimum(tile_n / 2, 64.0), tile_n, jnp.minimum(tile_n, 256.0)
+            jnp.minimum(tile_n / 2, 64.0),
+            tile_n,
+            jnp.minimum(tile_n, 256.0),
+            jnp.minimum(tile_n, 128.0),
         )
     )
     index = jnp.round(kind).astype(jnp.int32)
@@ -111,9 +118,9 @@ def scalar_issue(
     s: Gemm, gpu: GpuSpec, t: Types, elements: Array, results: Array
 ) -> Array:
     """Lane instructions' time of accesses to parts of 16 B, to so many `elements` of
-    operands and `results`; from wgmma on."""
+    operands and `results`; with wgmma and tcgen05."""
     pieces = _SCALAR_READ * elements + _SCALAR_WRITE * results
-    return jnp.where(gpu.mma_kind > 0, pieces * scalar_accesses(s, gpu), 0.0)
+    return jnp.where(gpu.copies_in_bulk, pieces * scalar_accesses(s, gpu), 0.0)
 
 
 def scalar_accesses(shape: Gemm, gpu: GpuSpec) -> Array:

@@ -17,6 +17,8 @@ from diffenergy.hardware import load_gpu
 from diffenergy.physics._demand import Demand
 
 H200, A100 = load_gpu("h200-sxm"), load_gpu("a100-pcie-40gb")
+V5E = load_gpu("tpu-v5e")
+"""One core with four systolic arrays of 128 x 128."""
 H200_SMS, A100_SMS = 132, 108
 COLD = dict(l2_share=1e-6, l2_producer_share=1e-6, l2_sharpness=50.0)
 WARM = dict(l2_share=1e6, l2_producer_share=1e6, l2_sharpness=50.0)

@@ -15,6 +15,7 @@ from .demands import (
     COLD,
     H200,
     HEADS,
+    V5E,
     check,
     decode_row,
     demand_of,
@@ -233,3 +234,23 @@ def test_backward_kernel_of_narrower_values(sample, phases):
     around = found(phases, stream.Stream, row)
     assert float(around.read[0]) == 2 * 2 * o + 4 * q  # O and dO; dQ in fp32
     assert float(around.write[0]) == (4 + 2) * q
+
+
+@pytest.mark.parametrize("cache", ["bf16", "fp8"])
+def test_tiles_of_systolic_arrays(sample, phases, cache: str):
+    """512 x 512, of 512 positions one block a head; 4 rows of a single query fill up
+    the 128 of an array. fp8 is widened, and no library pages."""
+    heads = HEADS | {"kv_cache_dtype": cache}
+    row = sample("context_attention", q_len=512, **heads)
+    shape = found(phases, attention.Prefill, row)
+    flop = 2 * 512 * 512 * 2 * 128
+    check(
+        demand_of(attention, shape, V5E, **ATTENTION),
+        tensor=flop * 8 * sum([1] * 4), ctas=8 * 4, tensor_peak=131072,
+    )  # fmt: skip
+    shape = found(phases, attention.Decode, decode_row(sample, **heads))
+    check(
+        demand_of(attention, shape, V5E, **ATTENTION),
+        tensor=2 * 128 * 512 * 256 * 16 * 8 * 16,
+        tensor_energy=1e-12 * (0.3 + 0.7 * 4 / 128),
+    )

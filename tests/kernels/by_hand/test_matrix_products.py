@@ -16,7 +16,18 @@ from diffenergy.kernels.gemm._menu import candidates
 from diffenergy.kernels.gemm._operands import fragments
 from diffenergy.workload._workload import op_rows
 
-from .demands import A100, A100_SMS, COLD, H200, NO_WAVES, WARM, check, demand_of, found
+from .demands import (
+    A100,
+    A100_SMS,
+    COLD,
+    H200,
+    NO_WAVES,
+    V5E,
+    WARM,
+    check,
+    demand_of,
+    found,
+)
 
 GEMM = dict(
     step_cycles=100.0, gemm_cycles=5000.0, gemm_eager=1.5, split_cycles=2000.0,
@@ -359,6 +370,10 @@ _HOPPER = (
     "16x64 96x128 160x128 96x256 192x256 32x256 64x256 128x128/3 128x128/8 128x64/3 "
     "128x64/8 64x64/3 64x64/8 16x128/3 16x128/8 32x64/3 32x64/8 16x64/3 16x64/8"
 )
+_ARRAYS = (
+    "2048x1024 1024x2048 1024x1024 1024x512 512x1024 512x512 1024x256 256x1024 512x256 "
+    "256x512 256x256 256x128 128x256 128x128"
+)
 _LINEAR = "128x64 128x32 32x128 64x32 128x32/3"
 _BATCHED = "128x128 256x128 128x256 128x64 64x128 128x128/3"
 
@@ -368,6 +383,7 @@ _BATCHED = "128x128 256x128 128x256 128x64 64x128 128x128/3"
     [
         (A100, {}, _AMPERE),
         (H200, {}, _HOPPER),
+        (V5E, {}, _ARRAYS),
         (A100, {"dtype": "fp32"}, _LINEAR),
         (A100, {"dtype": "fp32", "batch": 4}, _BATCHED),
         (A100, {"dtype": "fp32", "batch": 4, "layout": "tn"}, _LINEAR),
@@ -393,6 +409,7 @@ def test_menus(sample, phases, gpu, given, menu):
         (0, 1 / 64 + 1 / 32),  # mma.sync: half of each side, at most 64
         (1, 1 / 64 + 1 / 64),  # wgmma: 64 rows, all columns
         (2, 1 / 256 + 1 / 64),  # a pair of CTAs shares its operands
+        (3, 1 / 256 + 1 / 64),  # weights stay in the array for the rows of the tile
     ],
 )
 def test_fragments(kind: int, expected: float):
@@ -400,3 +417,28 @@ def test_fragments(kind: int, expected: float):
     a, b = fragments(*numbers)
     assert float(a + b) == pytest.approx(expected)
     assert float(a) == 1 / 64 if kind else float(b) == 1 / 64  # of A: 1/columns
+
+
+@pytest.mark.parametrize(("tile_k", "gpu", "steps"), [
+    (0, V5E, 1), (256, V5E, 8), (2048, V5E, 1), (256, A100, 1),
+])  # fmt: skip
+def test_steps_of_a_systolic_array(sample, phases, tile_k: int, gpu, steps: int):
+    """A tile is a step of the core's grid, of a given `tile_k` k/tile_k of them."""
+    tile = {"tile_m": 512, "tile_n": 512, "tile_k": tile_k}
+    shape = found(phases, gemm.Gemm, sample("gemm", m=512, n=512, k=2048, **tile))
+    check(demand_of(gemm, shape, gpu, **GEMM), own_cycles=700 * steps)
+
+
+def test_an_array_fills_up_its_rows(sample, phases):
+    """16 rows run as 128, and k = 100 as 128; nothing is split or loaded in parts."""
+    row = sample("gemm", m=16, n=512, k=100, tile_m=128, tile_n=512)
+    shape = found(phases, gemm.Gemm, row)
+    check(
+        demand_of(gemm, shape, V5E, **GEMM),
+        tensor=2 * 128 * 512 * 128,
+        tensor_peak=131072,
+        # operands of 131,072 x 2 B: h = 16 x 64
+        tensor_efficiency=0.9 * 128 / (128 + 1024) * 512 / (512 + 1024) / (1 + 0.8 / 3),
+        issue=0,
+        launches=1,
+    )
