@@ -1,7 +1,7 @@
+from ._bundled import gpu_names as gpu_names
 from ._card import Generation as Generation
 from ._fields import MMA_KINDS as MMA_KINDS
 from ._files import GpuCard as GpuCard
-from ._files import gpu_names as gpu_names
 from ._files import load_gpu as load_gpu
 from ._files import read_gpu as read_gpu
 from ._files import with_fields as with_fields

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..corrections._generations import Generation, generation
 from ..corrections._law import known_process
+from ._bundled import bundled
 from ._fields import MMA_KINDS
 
 if TYPE_CHECKING:
@@ -95,18 +96,23 @@ class GpuCard:
         """The numbers as a traced record, with the constants of a corrections file."""
         import jax
 
-        from ._files import read_gpu
         from ._link_costs import link_costs
         from ._spec import GpuSpec
 
         with jax.ensure_compile_time_eval():  # it is kept: no tracers of a first caller
-            kin = self if self.corrections is None else read_gpu(self.corrections)
-            name = kin.name if self.corrections else ""
-            rate = kin.values["link_bandwidth"]
-            links = link_costs((name, kin.links), kin.generation, rate)
             return GpuSpec(
                 **self.values,  # pyright: ignore[reportArgumentType]
                 mma_kind=float(MMA_KINDS.index(self.mma)),
                 corrections=file.serve(self),
-                links=links,
+                links=link_costs(*self._links()),
             )
+
+    def _links(self) -> tuple[tuple[str, str], Generation, float]:
+        """Names whose constants of collectives may serve, the generation and the rate
+        (B/s) of the links: those of the GPU that serves this one, if any."""
+        if self.corrections is None:
+            return ("", self.links), self.generation, self.values["link_bandwidth"]
+        other = bundled(self.corrections)
+        names = (self.corrections, other.get("links", ""))
+        of = generation(other["architecture"], other["mma"])
+        return names, of, float(other["link_bandwidth"])

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..files import read_toml
 from ..schema import Text, fitted
+from ._bundled import FOLDER, gpu_names
 from ._card import GpuCard
 from ._checks import (
     CHOSEN,
@@ -31,7 +32,6 @@ from ._fields import CLOCK, FIELDS, OPTIONAL, WORDS, NumberField, Said, unstated
 if TYPE_CHECKING:
     import diffenergy.hardware._spec
 
-_FOLDER: Final = Path(__file__).parent.parent / "data" / "gpus"
 BY_CALLER: Final = {"source": "set by the caller", "quality": "guess", "year": 2026}
 """Provenance of a number that a what-if replaces."""
 
@@ -39,11 +39,6 @@ BY_CALLER: Final = {"source": "set by the caller", "quality": "guess", "year": 2
 def field_units() -> dict[str, str]:
     """Unit of every number of a GPU file, in the file's order."""
     return {field: rule.unit for field, rule in FIELDS.items()}
-
-
-def gpu_names() -> list[str]:
-    """Names of the bundled GPUs, sorted."""
-    return sorted(path.stem for path in _FOLDER.glob("*.toml"))
 
 
 def read_gpu(name_or_path: str, exact: bool = False) -> GpuCard:
@@ -162,7 +157,7 @@ def _spellings() -> dict[str, str]:
 
 @functools.cache
 def _read_bundled(name: str) -> GpuCard:
-    return _read_file(_FOLDER / f"{name}.toml")
+    return _read_file(FOLDER / f"{name}.toml")
 
 
 def _board(family: str) -> str | None:
@@ -199,7 +194,7 @@ def _read_file(path: Path) -> GpuCard:
     table = read_toml(path, "gpu", "h100-sxm")
     try:
         card = _card(table, path)
-        for said in () if path.parent == _FOLDER else doubts(card)[0]:
+        for said in () if path.parent == FOLDER else doubts(card)[0]:
             raise ValueError(said)
         return card
     except ValueError as error:

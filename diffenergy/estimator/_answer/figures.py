@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from ...physics import COMPONENTS
 from ...units import MHz
 from ...workload._listing import Number
+from .._asking.checked import Checked
 from .._asking.settings import Setting
 from . import plans as _plans
 from . import steps as _steps
@@ -17,9 +18,6 @@ from .kernels import phase_names
 from .limits import LIMITS
 from .records import Estimate
 from .whole_run import whole_run
-
-if TYPE_CHECKING:
-    from .._asking.task import Task
 
 _LOWERED: Final = 1 - 1e-6
 """Clock after the governor / clock asked for, below which the power limit acted."""
@@ -40,7 +38,7 @@ class _Whole(NamedTuple):
 
 
 def figures_at(
-    task: "Task",
+    task: Checked,
     estimate: Estimate,
     setting: Setting,
     step: _steps.Step | None = None,
@@ -72,7 +70,7 @@ def figures_at(
     return found | {"run": whole_run(found | task.about, task.tokens)}
 
 
-def open_widths(task: "Task", estimate: Estimate) -> dict[str, float]:
+def open_widths(task: Checked, estimate: Estimate) -> dict[str, float]:
     """Half widths in ln, by quantity, of what guessed numbers of the GPU and laws leave
     open in an estimate at the only setting of a task."""
     (setting,) = task.settings
@@ -83,7 +81,7 @@ def open_widths(task: "Task", estimate: Estimate) -> dict[str, float]:
     return _widths(task, whole, setting)
 
 
-def _of_pass(task: "Task", estimate: Estimate, setting: Setting) -> _Whole:
+def _of_pass(task: Checked, estimate: Estimate, setting: Setting) -> _Whole:
     """A request on one GPU, and inference on several."""
     estimate = _plans.of_all(estimate, task.plan)
     time, energy = float(estimate.time), float(estimate.energy)
@@ -126,7 +124,7 @@ def _of_step(step: _steps.Step, estimate: Estimate, setting: Setting) -> _Whole:
     )
 
 
-def _figures(task: "Task", whole: _Whole, setting: Setting) -> dict[str, Any]:
+def _figures(task: Checked, whole: _Whole, setting: Setting) -> dict[str, Any]:
     """What every answer has."""
     time, energy, power = whole.time, whole.energy, whole.power
     trust = task.trust.widened(_widths(task, whole, setting))
@@ -155,7 +153,7 @@ def _figures(task: "Task", whole: _Whole, setting: Setting) -> dict[str, Any]:
     }
 
 
-def _widths(task: "Task", whole: _Whole, setting: Setting) -> dict[str, float]:
+def _widths(task: Checked, whole: _Whole, setting: Setting) -> dict[str, float]:
     """Half widths in ln from guessed numbers of the GPU (`guessed_widths`), each phase
     as often as it runs."""
     there = whole.runs > 0

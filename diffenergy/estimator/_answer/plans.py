@@ -6,17 +6,15 @@ and wait during the other stages: then they take idle and leakage power alone.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import equinox as eqx
 import numpy as np
 
 from ...physics._power import COMPONENTS, STATIC
 from ...plans import Plan
+from .._asking.checked import Checked
 from .records import Estimate
-
-if TYPE_CHECKING:
-    from .._asking.task import Task
 
 _KINDS: Final[Mapping[str, str]] = {"send_recv": "pp", "all_to_all": "ep"}
 """What a collective belongs to; all others to `tp`."""
@@ -46,7 +44,7 @@ def _of_energy(estimate: Estimate) -> tuple[Any, ...]:
 
 
 def figures(
-    task: "Task", estimate: Estimate, power: float, rate: float | None
+    task: Checked, estimate: Estimate, power: float, rate: float | None
 ) -> dict[str, Any]:
     """Keys that a plan adds to an answer; `estimate` of one GPU, `power` of all (W),
     `rate` in tokens/s."""

@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import equinox as eqx
 import jax
@@ -22,11 +22,9 @@ from ...physics import STATIC
 from ...plans import AXES, Pipeline, StepEnergy, Steps, StepTime, Timeline, timeline
 from ...plans._steps.steps import PARTS
 from ...workload import Listing
+from .._asking.checked import Checked
 from .records import Estimate
 from .step_estimate import StepEstimate, from_phases
-
-if TYPE_CHECKING:
-    from .._asking.task import Task
 
 _PASSES: Final = ("forward", "backward", "optimizer")
 _NOTHING: Final = 1e-12
@@ -93,7 +91,7 @@ class Step:
         return found
 
 
-def step_of(task: "Task", estimate: Estimate) -> Step:
+def step_of(task: Checked, estimate: Estimate) -> Step:
     """The step that the phases of an estimate make."""
     assert task.step is not None
     steps, placed = task.step.steps, task.step.placed
@@ -194,7 +192,7 @@ def _limit(step: Step, limits: list[str], name: str) -> str:
     return limits[max(there, key=lambda i: step.weight[i] * times[i])]
 
 
-def figures(task: "Task", step: Step, tokens: int | float) -> dict[str, Any]:
+def figures(task: Checked, step: Step, tokens: int | float) -> dict[str, Any]:
     """Keys that a plan of training adds to an answer."""
     assert task.step is not None
     found, time = step.found, float(step.found.time)
@@ -240,7 +238,7 @@ def dense_peak(card: GpuCard, dtype: str) -> float | None:
     return each * values["num_sms"] * values["sm_clock_max"] or None
 
 
-def _stages(task: "Task", step: Step) -> list[dict[str, Any]]:
+def _stages(task: Checked, step: Step) -> list[dict[str, Any]]:
     """Every stage of the pipeline, first to last."""
     times: StepTime = step.found.times
     drawn: StepEnergy = step.found.stages

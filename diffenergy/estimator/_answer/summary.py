@@ -3,7 +3,7 @@ prints and tables show."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -11,13 +11,11 @@ import numpy as np
 from ...results import Result
 from ...units import MHz
 from ...workload import Listing
+from .._asking.checked import Checked
 from .._asking.settings import Setting, throttling
 from . import steps as _steps
 from .figures import figures_at
 from .records import Estimate
-
-if TYPE_CHECKING:
-    from .._asking.task import Task
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -64,7 +62,7 @@ class EstimateResult(Result):
 
 
 def single(
-    task: "Task", estimate: Estimate, step: _steps.Step | None = None
+    task: Checked, estimate: Estimate, step: _steps.Step | None = None
 ) -> dict[str, Any]:
     """Summary of an estimate at the task's one setting; `step`: that it makes, of
     training on many GPUs."""
@@ -73,7 +71,7 @@ def single(
     return {**task.about, **task.trust.to_json(), **figures, "warnings": warnings}
 
 
-def sweep(task: "Task", estimate: Estimate) -> dict[str, Any]:
+def sweep(task: Checked, estimate: Estimate) -> dict[str, Any]:
     """Summary of estimates at several settings (the leading axis of `estimate`).
 
     `best_energy` and `best_edp` are indices into `points`, None if no power limit can
@@ -102,7 +100,7 @@ def least_power(estimate: Estimate) -> float | None:
     return float(np.asarray(estimate.phases.power)[over].max()) if over.any() else None
 
 
-def point(task: "Task", estimate: Estimate, setting: Setting) -> dict[str, Any]:
+def point(task: Checked, estimate: Estimate, setting: Setting) -> dict[str, Any]:
     """Figures at one of several settings; None where its power limit is out of reach,
     and then `least_power_w`."""
     asked = {"sm_clock_set_mhz": setting.sm_clock / MHz}

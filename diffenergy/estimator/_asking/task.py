@@ -8,11 +8,9 @@ from typing import Any
 import jax
 
 from ...compiling import kept
-from ...corrections import CorrectionsFile, Trust
 from ...hardware import GpuCard, GpuSpec, OperatingPoint
-from ...plans import Plan
 from ...results import Infeasible
-from ...workload import Listing, Workload
+from ...workload import Workload
 from ...workload._workload import assemble, pad_size
 from .._answer import figures as _figures
 from .._answer import steps as _steps
@@ -25,38 +23,13 @@ from .._effects import POINT, Question, effects
 from .._estimate import estimate_once
 from .._packed import packed
 from .._packed import run as run_packed
+from .checked import Checked
 from .settings import Setting, operating_points
-from .work import TrainingWork
 
 
 @dataclasses.dataclass(frozen=True)
-class Task:
+class Task(Checked):
     """A checked request, ready to run."""
-
-    card: GpuCard
-    corrections: CorrectionsFile
-    settings: list[Setting]
-    listings: list[Listing]
-    about: dict[str, Any]
-    trust: Trust
-    warnings: list[str]
-    memory: dict[str, Any]
-    """Bytes by part, their total, the capacity and whether it fits; None: not known."""
-    detail: bool = False
-    plan: Plan | None = None
-    stages: list[dict[str, int | float]] | None = None
-    """Layers and bytes of every stage of the plan."""
-    step: TrainingWork | None = None
-    """Of training on several GPUs."""
-    tokens: int | float | None = None
-    """Tokens of a whole training run, if it is asked for."""
-    sensitivity: tuple[str, ...] = ()
-    """What is to be known of one more of each number of the GPU ("time", "energy")."""
-
-    @property
-    def gpu(self) -> GpuSpec:
-        """The GPU's numbers with the constants asked for."""
-        return self.card.served(self.corrections)
 
     def estimates(
         self, gpu: GpuSpec | None = None, like: Workload | None = None

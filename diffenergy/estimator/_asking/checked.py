@@ -1,0 +1,41 @@
+"""`Checked`: what a request asks for, read and checked."""
+
+import dataclasses
+from typing import Any
+
+from ...corrections import CorrectionsFile, Trust
+from ...hardware import GpuCard, GpuSpec
+from ...plans import Plan
+from ...workload import Listing
+from .settings import Setting
+from .work import TrainingWork
+
+
+@dataclasses.dataclass(frozen=True)
+class Checked:
+    """A request whose every part was read and checked."""
+
+    card: GpuCard
+    corrections: CorrectionsFile
+    settings: list[Setting]
+    listings: list[Listing]
+    about: dict[str, Any]
+    trust: Trust
+    warnings: list[str]
+    memory: dict[str, Any]
+    """Bytes by part, their total, the capacity and whether it fits; None: not known."""
+    detail: bool = False
+    plan: Plan | None = None
+    stages: list[dict[str, int | float]] | None = None
+    """Layers and bytes of every stage of the plan."""
+    step: TrainingWork | None = None
+    """Of training on several GPUs."""
+    tokens: int | float | None = None
+    """Tokens of a whole training run, if it is asked for."""
+    sensitivity: tuple[str, ...] = ()
+    """What is to be known of one more of each number of the GPU ("time", "energy")."""
+
+    @property
+    def gpu(self) -> GpuSpec:
+        """The GPU's numbers with the constants asked for."""
+        return self.card.served(self.corrections)
