@@ -1,7 +1,8 @@
-"""Rooms import from rooms above them alone; what is public; files and folders."""
+"""Rooms import from rooms above them alone, and what these list; what is public."""
 
 import ast
 import functools
+import graphlib
 import importlib
 import inspect
 import re
@@ -25,16 +26,8 @@ ROOMS = (
 FILES = sorted(PACKAGE.rglob("*.py"))
 FACES = sorted(PACKAGE.rglob("__init__.pyi"))
 """What rooms list as public."""
-MOST_LINES = 350
-MOST_LINES_OF_A_FUNCTION = 60
-MOST_ENTRIES = 12
 PLUGINS = ("kernels", "workload/models", "cli", "measurements/importers")
 """Where a file is found by being there, or stands at the edge: no `_` in its name."""
-GROWING = (
-    "diffenergy/workload/models", "diffenergy/measurements/importers",
-    "calibration/importers", "tests/calibration/importers",
-)  # fmt: skip
-"""Folders of files of one kind, each found by being there: as many as there are."""
 
 
 def room(path: Path) -> str:
@@ -87,6 +80,61 @@ def test_rooms_import_from_above(name: str):
             assert not below, f"{path.relative_to(PACKAGE)} imports {sorted(below)}"
 
 
+def test_rooms_import_what_others_list():
+    """`from ..room import name`, never `from ..room._module import name`."""
+    for path in FILES:
+        own = room(path)
+        deep = {
+            name
+            for name in modules(path)
+            if name.split(".")[0] not in ("", own)
+            and any(part.startswith("_") for part in name.split(".")[1:])
+        }
+        assert not deep, f"{path.relative_to(PACKAGE)} imports {sorted(deep)}"
+
+
+def test_files_import_each_other_one_way():
+    """No circles, not even of imports inside functions or for types."""
+    names = {_dotted(path): path for path in FILES}
+    arrows = {
+        name: {x for x in _targets(path, names) if x in names and x != name}
+        for name, path in names.items()
+    }
+    order = graphlib.TopologicalSorter(arrows)
+    order.prepare()  # raises CycleError with the circle
+
+
+def _dotted(path: Path) -> str:
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(parts).removesuffix("__init__").rstrip(".")
+
+
+def _targets(path: Path, names: dict[str, Path]) -> set[str]:
+    """Files that a file imports names of: of a room's lists, where these come from."""
+    found = set()
+    for name in modules(path):
+        if name in names:
+            found |= {name} if names[name].name != "__init__.py" else set()
+            continue
+        package, _, last = name.rpartition(".")
+        if package in names:
+            found.add(_listed(names[package]).get(last, package))
+    return found
+
+
+@functools.cache
+def _listed(init: Path) -> dict[str, str]:
+    """File of each name that a package lists."""
+    face = init.with_suffix(".pyi")
+    package = _dotted(init)
+    return {
+        alias.name: f"{package}.{node.module or alias.name}".strip(".")
+        for node in (parsed(face).body if face.exists() else ())
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+
+
 # --- collectives: a room that could stand alone, and a verifier that does
 
 COLLECTIVES = sorted((PACKAGE / "collectives").rglob("*.py"))
@@ -97,9 +145,9 @@ ENTRY = {"verify", "Violation"}
 """What the rest may take from `verify`."""
 MODEL = {
     "units", "files", "schema", "results", "search",
-    "hardware", "hardware._spec", "hardware._switching",
-    "physics._phase",  # of an idle GPU
-    "physics._power",  # of a byte of memory traffic
+    "hardware",
+    "physics.static_power",  # of an idle GPU
+    "physics.with_corrections",  # of a byte of memory traffic
 }  # fmt: skip
 """Modules of other rooms that `collectives` may import."""
 
@@ -227,62 +275,3 @@ def test_notebooks_and_pages_use_public_names_alone():
     for path in [ROOT / "README.md", *texts]:
         deep = re.findall(r"(?:from|import) (diffenergy\.\S*\._\S*)", path.read_text())
         assert not deep, f"{path.name} imports {deep}"
-
-
-# --- sizes
-
-
-def test_files_are_short():
-    long = {
-        str(path.relative_to(PACKAGE)): lines
-        for path in FILES
-        if (lines := len(path.read_text().splitlines())) > MOST_LINES
-    }
-    assert not long
-
-
-def _length(node: ast.stmt) -> int:
-    return (node.end_lineno or node.lineno) - node.lineno + 1
-
-
-def test_functions_are_short():
-    """Signature and body; the text of a public question may be longer than both."""
-    long = {}
-    for path in FILES:
-        for node in ast.walk(parsed(path)):
-            if not isinstance(node, ast.FunctionDef):
-                continue
-            first = node.body[0]
-            told = _length(first) if ast.get_docstring(node) else 0
-            lines = _length(node) - told
-            if lines > MOST_LINES_OF_A_FUNCTION:
-                long[f"{path.relative_to(PACKAGE)}:{node.name}"] = lines
-    assert not long
-
-
-def test_contributors_read_the_limits_that_are_checked():
-    text = (ROOT / "CONTRIBUTING.md").read_text()
-    limits = f"files have at most {MOST_LINES} lines, folders {MOST_ENTRIES} entries"
-    assert limits in " ".join(text.split())
-
-
-def test_folders_can_be_held_in_a_head():
-    """Rooms and calibration; the package's top, its data, `__init__` and folders that
-    grow by a file for each of their kind apart."""
-    crowded = {}
-    for top in (PACKAGE, ROOT / "calibration", ROOT / "tests"):
-        for folder in (top, *(x for x in top.rglob("*") if x.is_dir())):
-            if folder in (PACKAGE, ROOT / "tests") or {"data", "__pycache__"} & set(
-                folder.parts
-            ):
-                continue
-            if str(folder.relative_to(ROOT)) in GROWING:
-                continue
-            entries = [
-                x.name
-                for x in folder.iterdir()
-                if not x.name.startswith((".", "__")) and x.name != "conftest.py"
-            ]
-            if len(entries) > MOST_ENTRIES:
-                crowded[str(folder.relative_to(ROOT))] = len(entries)
-    assert not crowded

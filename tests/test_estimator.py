@@ -12,7 +12,7 @@ from jax import Array
 from diffenergy.compiling import compiler_options
 from diffenergy.corrections import Corrections
 from diffenergy.estimator import _estimate as estimator
-from diffenergy.estimator._estimate import estimate, estimate_once
+from diffenergy.estimator._estimate import estimate_once, estimate_workload
 from diffenergy.hardware import GpuSpec, OperatingPoint, load_gpu
 from diffenergy.records import as_float
 from diffenergy.units import GHz
@@ -124,7 +124,7 @@ def close(got: Array, looped: list[Array]) -> bool:
 @pytest.mark.slow
 def test_map_over_points(workload):
     def at(clock: Array) -> Array:
-        return totals(estimate(workload, A100, point(clock, cap=250.0), C))
+        return totals(estimate_workload(workload, A100, point(clock, cap=250.0), C))
 
     clocks = jnp.linspace(0.6, 1.41, 5) * GHz
     loop = [
@@ -138,7 +138,9 @@ def test_map_over_points(workload):
 def test_map_over_gpus(workload):
     gpus = [A100, H100, load_gpu("a10")]
     stacked = jax.tree.map(lambda *x: jnp.stack(x), *gpus)
-    got = mapped(lambda gpu: totals(estimate(workload, gpu, point(), C)), stacked)
+    got = mapped(
+        lambda gpu: totals(estimate_workload(workload, gpu, point(), C)), stacked
+    )
     assert close(got, [totals(estimate_once(workload, g, point(), C)) for g in gpus])
 
 
@@ -148,7 +150,9 @@ def test_map_over_corrections(workload):
         constants(dram_efficiency=x, energy_dram=x * 1e-10) for x in (0.7, 0.8, 0.9)
     ]
     stacked = jax.tree.map(lambda *x: jnp.stack(x), *many)
-    got = mapped(lambda c: totals(estimate(workload, A100, point(), c)), stacked)
+    got = mapped(
+        lambda c: totals(estimate_workload(workload, A100, point(), c)), stacked
+    )
     assert close(got, [totals(estimate_once(workload, A100, point(), c)) for c in many])
 
 
@@ -230,7 +234,7 @@ def test_a_locked_memory_clock_and_the_highest_applied_clock(workload):
 @pytest.mark.slow
 def test_gradient_by_the_whole_gpu_and_the_clock(workload):
     def time(gpu: GpuSpec, clock: Array) -> Array:
-        return estimate(workload, gpu, point(clock), C).time
+        return estimate_workload(workload, gpu, point(clock), C).time
 
     top = A100.sm_clock_max
     value, slopes = compiled(jax.value_and_grad(time, argnums=(0, 1)))(A100, top)

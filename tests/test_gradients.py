@@ -249,7 +249,7 @@ def slopes(get_sample: Any, relaxed: bool) -> Slopes:
             point["temperature"],
         )
         tiles = scaled_tiles(workload, {"tile_m": tile_m, "tile_n": tile_n})
-        got = estimator.estimate(tiles, g, where).phases
+        got = estimator.estimate_workload(tiles, g, where).phases
         return jnp.log(
             jnp.stack([getattr(got, name) for name in OUTPUTS])
         ), got.sm_clock

@@ -24,7 +24,7 @@ from diffenergy.hardware import GpuSpec, OperatingPoint, load_gpu
 from diffenergy.kernels._shared.ops import REQUIRED
 from diffenergy.kernels.activity import Activity
 from diffenergy.kernels.traced import Traced
-from diffenergy.physics._links import KINDS
+from diffenergy.physics._links import LINK_KINDS
 from diffenergy.physics._power import COMPONENTS
 from diffenergy.physics._timeline import timing
 from diffenergy.workload._listing import Listing, normalise_kernel
@@ -143,7 +143,7 @@ def row(op: str, index: int, rng: np.random.Generator) -> dict[str, Any]:
         elif field.default is REQUIRED and field.kind == "size" and name not in fields:
             fields[name] = size(rng, 1000)
     if op == "collective":
-        kind = list(KINDS)[index % len(KINDS)]
+        kind = list(LINK_KINDS)[index % len(LINK_KINDS)]
         fields["collective"] = kind.removeprefix("custom_")
         fields["family"] = "custom" if kind.startswith("custom") else ""
     fields["zero_share"] = float(rng.uniform())
@@ -198,7 +198,7 @@ class Audit(NamedTuple):
 @functools.partial(jax.jit, compiler_options=ONCE)
 def audit(work: Workload, gpu: GpuSpec, where: OperatingPoint) -> Audit:
     """Estimate, and work / (peak x time) of every candidate before any clipping."""
-    got = estimator.estimate(work, gpu, where, C)
+    got = estimator.estimate_workload(work, gpu, where, C)
     shares: dict[str, list[Array]] = {}
     full = jnp.ones(len(work.names))
     for shape, group in zip(work.shapes, work.groups, strict=True):

@@ -25,7 +25,7 @@ from cost_fit import Points, fit, link_costs, predicted, stack
 from diffenergy import files
 from diffenergy.hardware import load_gpu, read_gpu
 from diffenergy.hardware._link_costs import FIELDS, link_kind
-from diffenergy.physics._links import KINDS
+from diffenergy.physics._links import LINK_KINDS
 
 _FOLDS: Final = 3
 _MEGABYTE: Final = 1e6
@@ -121,7 +121,7 @@ def _points(table: pd.DataFrame, weight: Any = 1.0) -> Any:
     rates = {name: float(spec.link_bandwidth) for name, spec in specs.items()}
     reduces = {name: float(spec.links.switch[0]) for name, spec in specs.items()}
     return Points(
-        [list(KINDS).index(kind) for kind in table["kind"]],
+        [list(LINK_KINDS).index(kind) for kind in table["kind"]],
         table["message_bytes"].to_numpy(float),
         table["num_gpus"].to_numpy(float),
         (table["dtype"] == "int8").to_numpy(float),

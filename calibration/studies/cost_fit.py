@@ -53,7 +53,7 @@ _FIRST_TAU: Final = 0.5
 class Points(Record):
     """Measured collectives; `weight` 0 pads."""
 
-    kind: Int[Array, "*b"] = eqx.field(converter=as_index)  # into `links.KINDS`
+    kind: Int[Array, "*b"] = eqx.field(converter=as_index)  # into `links.LINK_KINDS`
     size: Float[Array, "*b"] = eqx.field(converter=as_float)  # B
     ranks: Float[Array, "*b"] = eqx.field(converter=as_float)
     narrow: Float[Array, "*b"] = eqx.field(converter=as_float)
@@ -104,9 +104,9 @@ def link_costs(constants: Constants, switch: Float[Array, "*b"]) -> LinkCosts:
     return LinkCosts(**spread, switch=switch)
 
 
-def predicted(constants: Constants, points: Points, tau: Any = links.TAU) -> Array:
+def predicted(constants: Constants, points: Points, tau: Any = links.LINK_TAU) -> Array:
     """Time of each point under `constants`, s."""
-    found = links.candidates(
+    found = links.link_candidates(
         points.kind,
         points.size,
         points.ranks,
@@ -138,13 +138,13 @@ def _descend(start: Constants, points: Points, steps: int) -> tuple[Constants, A
     def step(state: tuple, i: Array) -> tuple[tuple, None]:
         constants, memory = state
         part = jnp.minimum(i / (0.6 * steps), 1.0)
-        tau = _FIRST_TAU * (links.TAU / _FIRST_TAU) ** part
+        tau = _FIRST_TAU * (links.LINK_TAU / _FIRST_TAU) ** part
         slope = jax.grad(loss)(constants, points, tau)
         change, memory = rule.update(slope, memory)
         return (optax.apply_updates(constants, change), memory), None
 
     state, _ = jax.lax.scan(step, (start, rule.init(start)), jnp.arange(steps))
-    return state[0], loss(state[0], points, links.TAU)
+    return state[0], loss(state[0], points, links.LINK_TAU)
 
 
 _all_starts = jax.vmap(_descend, in_axes=(0, None, None))

@@ -24,7 +24,7 @@ from dvfs_study.fitted import CHOICES, fit_errors, fit_study
 from dvfs_study.scores import TOLERANCES, bookkeeping, published_frontier, score
 from dvfs_study.transfer import printed_sums, published, transfer
 
-from diffenergy.fitting._clock_law.clock_law import table
+from diffenergy.fitting._clock_law.clock_law import law_table
 
 _GOALS: Final = {
     "frontier": 2.0,
@@ -75,7 +75,7 @@ def kernel_dvfs(
 def one_run(study: Any, choice: Any, shapes: Any) -> dict[str, Any]:
     """Scores of one fit."""
     fit = fit_study(study, choice)
-    errors = fit_errors(study, *table(fit.law, SETTINGS, core_limit(SETTINGS)))
+    errors = fit_errors(study, *law_table(fit.law, SETTINGS, core_limit(SETTINGS)))
     s, known = score(study, fit.law), published_frontier(study)
     at = [int(np.argmin(np.abs(TOLERANCES - x))) for x in _SHOWN]
     gpu = fit.law.gpu

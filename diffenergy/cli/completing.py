@@ -21,7 +21,7 @@ def models(incomplete: str) -> list[str]:
 
 def topologies(incomplete: str) -> list[str]:
     """Bundled machines, and the word verify, that begin so."""
-    from ..collectives._machine.machines import PARTS
+    from ..collectives import PARTS
 
     stems = {path.stem for path in _DATA.glob("topologies/*.toml")}
     return _begin(incomplete, {"verify", *stems.difference(PARTS, ["media"])})

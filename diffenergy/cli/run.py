@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ..results import Result
-from . import INTERRUPTED, output
+from . import output
+from .interruption import INTERRUPTED
 from .parsing.field import (
     as_flags,
     file_endings,
@@ -127,7 +128,7 @@ def _check_files(flags: Any, read: Sequence[str]):
         allowed = getattr(flags, f"{field}_endings", endings)
         output.check_ending(path, allowed, flag[field])
         if field == "plot":
-            from ..report._charts.style import need_matplotlib
+            from ..report import need_matplotlib
 
             need_matplotlib()
         for other, taken in names.items():

@@ -1,8 +1,12 @@
 from ._ask import search as search
 from ._ask import tune as tune
+from ._problem.exact import UNITS as UNITS
+from ._problem.problem import LIMITS as LIMITS
 from ._problem.problem import Share as Share
 from ._request import Part as Part
 from ._result import SearchResult as SearchResult
 from ._result import TuneResult as TuneResult
 from ._search.engine import Effort as Effort
+from ._space.axes import TILES as TILES
 from ._space.axes import Range as Range
+from ._space.axes import rule_of as rule_of

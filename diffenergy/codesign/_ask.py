@@ -9,8 +9,7 @@ import numpy as np
 from jax import Array
 
 from ..estimator import Estimate, Task
-from ..hardware import GpuCard, OperatingPoint
-from ..hardware._files import new_doubts
+from ..hardware import GpuCard, OperatingPoint, new_doubts
 from ..results import Infeasible, finite
 from . import _request
 from ._problem.card import area_words, design_card

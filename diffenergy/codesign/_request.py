@@ -9,9 +9,7 @@ from typing import Any, Final
 
 from ..estimator import Task, prepare
 from ..files import facts
-from ..hardware import GpuCard, OperatingPoint, with_fields
-from ..hardware._checks import CHOSEN, check_word
-from ..hardware._fields import FIELDS
+from ..hardware import CHOSEN, FIELDS, GpuCard, OperatingPoint, check_word, with_fields
 from ..units import GiB
 from ._problem.mixing import Listed, build
 from ._problem.problem import LIMITS, Problem

@@ -1,7 +1,12 @@
+from ._apply.export import Launches as Launches
+from ._apply.export import launches as launches
 from ._asking.ask import plan as plan
 from ._asking.result import PlanResult as PlanResult
 from ._measured.table import Table as Table
 from ._measured.table import read_table as read_table
+from ._problem.costs import Costs as Costs
+from ._problem.costs import row_costs as row_costs
+from ._problem.order import loops_of as loops_of
 from ._problem.plan import Objective as Objective
 from ._problem.plan import Plan as Plan
 from ._problem.plan import Rules as Rules

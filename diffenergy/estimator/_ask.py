@@ -127,8 +127,8 @@ def _of_records(
     """The numbers alone."""
     spec = check_records(work, gpu, point, corrections, request)
     if isinstance(work, TrainingStep):
-        return of_step(_estimate.estimate, work, spec, point, corrections)
-    return _estimate.estimate(work, spec, point, corrections)
+        return of_step(_estimate.estimate_workload, work, spec, point, corrections)
+    return _estimate.estimate_workload(work, spec, point, corrections)
 
 
 def check_records(

@@ -19,17 +19,14 @@ from jax import Array
 from jaxtyping import Float
 
 from ..compiling import kept
-from ..corrections import CONSTANTS
-from ..corrections._law import CLAIM_SHARE
-from ..hardware import GpuSpec, OperatingPoint
-from ..hardware._fields import FIELDS
-from ..plans import Steps
-from ..plans._plan import NETWORK
+from ..corrections import CLAIM_SHARE, CONSTANTS
+from ..hardware import FIELDS, GpuSpec, OperatingPoint
+from ..plans import NETWORK, Steps
 from ..records import Step
 from ..workload import Workload
 from ._answer.step_estimate import from_phases
 from ._answer.steps import Order, composed
-from ._estimate import estimate, estimate_once
+from ._estimate import estimate_once, estimate_workload
 
 QUANTITIES: Final = ("time", "energy")
 POINT: Final = {
@@ -135,7 +132,7 @@ def _slopes(question: Question) -> tuple[GpuSpec, OperatingPoint, Array | None]:
     def logs(
         gpu: GpuSpec, point: OperatingPoint, network: Array | None
     ) -> Float[Array, "2"]:
-        found: Any = estimate(question.workload, gpu, point)
+        found: Any = estimate_workload(question.workload, gpu, point)
         if steps is not None:
             moved = dataclasses.replace(steps, network=network)
             found = from_phases(found, moved, gpu.corrections, order)

@@ -19,7 +19,7 @@ from ._answer.records import Estimate, KernelEstimate, PhaseEstimate
 from ._running import Running, State, running
 
 
-def estimate(
+def estimate_workload(
     workload: Workload,
     gpu: GpuSpec,
     point: OperatingPoint | None = None,

@@ -10,8 +10,7 @@ from jax import Array
 
 from ..compiling import kept
 from ..hardware import GpuSpec, OperatingPoint
-from ..workload import Listing, Workload
-from ..workload._workload import assemble, pad_size
+from ..workload import Listing, Workload, assemble, pad_size
 from ._answer.records import Estimate
 from ._estimate import estimate_once
 

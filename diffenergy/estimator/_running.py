@@ -12,8 +12,7 @@ from jaxtyping import Bool, Float
 from ..corrections import Corrections
 from ..hardware import GpuSpec, OperatingPoint, relative_voltage
 from ..physics import launch_energy, phase_time, static_power, timing, with_corrections
-from ..workload import Workload
-from ..workload._workload import Phases
+from ..workload import Phases, Workload
 from ._launches import Launches, launches
 
 _ROUNDING: Final = 1e-5

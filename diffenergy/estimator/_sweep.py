@@ -17,8 +17,7 @@ from ..compiling import kept
 from ..hardware import GpuCard, GpuSpec, OperatingPoint, read_gpu
 from ..results import Infeasible, Result
 from ..units import MHz
-from ..workload import Workload
-from ..workload._workload import assemble
+from ..workload import Workload, assemble
 from ._answer import summary as _summary
 from ._answer.records import Estimate
 from ._asking.request import DEFAULT_GPU, prepare

@@ -10,13 +10,10 @@ import numpy as np
 from jax import Array
 
 from ..compiling import compiler_options
-from ..estimator._estimate import estimate_once
-from ..hardware import GpuCard, GpuSpec, OperatingPoint
-from ..hardware._clocks import sm_clocks
-from ..physics._power import COMPONENTS
-from ..workload import Workload
-from ..workload._unlisted import complete
-from ..workload._workload import assemble
+from ..estimator import estimate_once
+from ..hardware import GpuCard, GpuSpec, OperatingPoint, sm_clocks
+from ..physics import COMPONENTS
+from ..workload import Workload, assemble, complete
 from ..workload.models import Model
 
 POINTS: Final = 11

@@ -9,10 +9,20 @@ from typing import Final
 
 import numpy as np
 
-from ..report._charts.plot_estimate import KINDS
-from ..report._charts.style import BLUE, GREY, LIGHT, VERMILION
-from ..report._page.charts.figures import Axis, Panel, line, linear, words
-from ..report._page.markup import si, tag
+from ..report import (
+    BLUE,
+    GREY,
+    KINDS,
+    LIGHT,
+    VERMILION,
+    Axis,
+    Panel,
+    line,
+    linear,
+    si,
+    tag,
+    words,
+)
 from ._numbers import Shown
 
 WIDTH: Final = 960.0

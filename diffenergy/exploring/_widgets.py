@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..estimator._asking.request import DEFAULT_GPU, prepare
+from ..estimator import DEFAULT_GPU, prepare
 from ..hardware import GpuCard
 from ..workload.models import load_model
 from ._numbers import Numbers, Values

@@ -9,8 +9,7 @@ import numpy as np
 
 from ..corrections import GIVEN, CorrectionsFile
 from ..hardware import read_gpu
-from ..measurements import MeasurementTable
-from ..measurements._metrics import READINGS
+from ..measurements import READINGS, MeasurementTable
 from ._batching.batches import Batch, batches, pass_lengths
 from ._fit import Fit, Target, fit, sharpened, target
 from ._freed import begun_at, free_parameters, frozen

@@ -17,7 +17,7 @@ from scipy.optimize import least_squares
 from ..compiling import compiler_options
 from ..corrections import ACTIVITY_CONSTANTS, ANY, GIVEN, Constant
 from ..measurements import MeasurementTable
-from ..physics._instrument import Run
+from ..physics import Run
 from ..records import as_float
 from ..smooth import robust
 from ._batching.batches import Batch, How

@@ -21,11 +21,12 @@ from ..corrections import (
     Sensor,
     Tagged,
     is_share,
+    law_of,
+    lawful,
+    levels_of,
     prior_levels,
     resolve,
 )
-from ..corrections._law import law_of, lawful
-from ..corrections._levels import levels_of
 from ..records import as_float
 
 FACTOR_SD: Final = 0.25

@@ -22,21 +22,20 @@ from ..corrections import (
     prior_file,
     read_corrections,
 )
-from ..estimator._answer.guesses import phase_widths
-from ..estimator._estimate import estimate, runs
-from ..hardware._spec import GpuSpec, OperatingPoint
-from ..measurements import MeasurementTable
-from ..measurements._metrics import (
+from ..estimator import estimate_workload, phase_widths, runs
+from ..hardware import GpuSpec, OperatingPoint
+from ..measurements import (
     QUANTITIES,
+    MeasurementTable,
     Predictions,
     group_cells,
     prediction_frame,
     summary_json,
 )
-from ..physics._instrument import Instrument, Run, data_activity, reading
+from ..physics import Instrument, Run, data_activity, reading
 from ..plans import Steps
 from ..results import Result
-from ..workload._workload import Workload
+from ..workload import Workload
 from ._batching.batches import Batch, How, batches, pass_lengths
 from ._batching.plan_batches import step_reading, with_unplanned
 
@@ -82,7 +81,9 @@ def read_batch(batch: Batch, corrections: CorrectionsFile) -> Run:
 def _compiled_phases():
     """Phases of `estimate`, jitted."""
     options = compiler_options(True)
-    return jax.jit(lambda *args: estimate(*args).phases, compiler_options=options)
+    return jax.jit(
+        lambda *args: estimate_workload(*args).phases, compiler_options=options
+    )
 
 
 def _guessed(batch: Batch, corrections: CorrectionsFile) -> dict[str, np.ndarray]:

@@ -10,8 +10,7 @@ import pandas as pd
 
 from ..corrections import CorrectionsFile, write_corrections
 from ..files import write_text_atomic
-from ..measurements import MeasurementTable, Predictions
-from ..measurements._metrics import QUANTITIES, errors
+from ..measurements import QUANTITIES, MeasurementTable, Predictions, errors
 from ..results import Result
 from ._calibrate import Calibration
 from ._identifiability import Identifiability

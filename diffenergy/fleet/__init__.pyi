@@ -1,6 +1,7 @@
 from ._answer.refusal import NoPlan as NoPlan
 from ._answer.result import FleetResult as FleetResult
 from ._ask import plan as plan
+from ._reading.money import read_price as read_price
 from ._reading.spec import Fleet as Fleet
 from ._reading.spec import Model as Model
 from ._reading.spec import Pool as Pool

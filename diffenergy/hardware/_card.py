@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..corrections._generations import Generation, generation
-from ..corrections._law import known_process
+from ..corrections import Generation, generation, known_process
 from ._bundled import bundled
 from ._fields import MMA_KINDS
 

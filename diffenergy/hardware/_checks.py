@@ -7,8 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from ..corrections._generations import generations
-from ..corrections._law import known_process, unknown
+from ..corrections import generations, known_process, unknown
 from ..files import facts
 from ..units import GiB
 from ._card import GpuCard

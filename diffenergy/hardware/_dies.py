@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from ..corrections._law import known_process
+from ..corrections import known_process
 from ..files import facts
 
 NUMBERS: Final = (

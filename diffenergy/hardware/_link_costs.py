@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
-from ..corrections._generations import NVLINK_RATE, REDUCING_RATE, Generation
+from ..corrections import NVLINK_RATE, REDUCING_RATE, Generation
 from ..files import facts
 from ..records import Record, as_float
 

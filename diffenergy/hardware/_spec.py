@@ -14,8 +14,7 @@ from jax.core import Tracer
 from jax.typing import ArrayLike
 from jaxtyping import Bool, Float
 
-from ..corrections import Corrections
-from ..corrections._constants import constant_steps
+from ..corrections import Corrections, constant_steps
 from ..records import Record, as_float, gradient_table, is_concrete
 from ..units import GHz
 from ._fields import CLOCK, FIELDS, MMA_KINDS, NumberField

@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..hardware import read_gpu
-from ..workload import Listing
-from ..workload._kernel import Number
-from ..workload._listing import Dispatch
+from ..workload import Dispatch, Listing, Number
 from ._kind import kind_of, unknown
 from ._launches import Graph, Options, Trace
 from ._result import ImportResult, of_graph, of_trace

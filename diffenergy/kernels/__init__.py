@@ -1,57 +1,10 @@
 """Kernel classes: each file holds the ops it reads and its shape -> `Demand` formula.
 
 A module of this package, or of a folder in it, that defines `OPS` is a kernel class;
-adding a file adds it. A class that outgrows a file is a folder of that name.
+adding a file adds it. A class that outgrows a file is a folder of that name. Names of
+other rooms' use load on first use; `__init__.pyi` lists them.
 """
 
-import functools
-import importlib
-import pkgutil
-from collections.abc import Callable, Iterator
-from types import ModuleType
+import lazy_loader
 
-from ..physics._demand import Demand
-from ..records import Record
-from ._shared.ops import Op
-
-
-def _modules(folder: str, path: list[str]) -> Iterator[ModuleType]:
-    """Modules of a folder and of the folders in it, private ones apart."""
-    for found in sorted(pkgutil.iter_modules(path), key=lambda module: module.name):
-        if found.name.startswith("_"):
-            continue
-        module = importlib.import_module(f"{folder}.{found.name}")
-        yield module
-        if found.ispkg:
-            yield from _modules(module.__name__, list(module.__path__))
-
-
-@functools.cache
-def classes() -> dict[str, ModuleType]:
-    """Kernel-class modules by name."""
-    return {
-        module.__name__.rpartition(".")[2]: module
-        for module in _modules(__name__, list(__path__))
-        if hasattr(module, "OPS")
-    }
-
-
-@functools.cache
-def ops() -> dict[str, tuple[Op, ModuleType]]:
-    """Every op of the listing format, with the class that reads it."""
-    return {op.name: (op, module) for module in classes().values() for op in module.OPS}
-
-
-@functools.cache
-def formulas() -> dict[type[Record], Callable[..., Demand]]:
-    """`demand` by shape record: that of the module that defines it, else of the folder
-    around it."""
-    return {
-        shape: module.demand
-        for module in _modules(__name__, list(__path__))
-        for shape in vars(module).values()
-        if isinstance(shape, type)
-        and issubclass(shape, Record)
-        and f"{shape.__module__}.".startswith(f"{module.__name__}.")
-        and hasattr(module, "demand")
-    }
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

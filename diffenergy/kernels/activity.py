@@ -32,7 +32,7 @@ from jaxtyping import Float
 
 from .. import smooth
 from ..corrections import Corrections
-from ..hardware._spec import GpuSpec, OperatingPoint, relative_voltage
+from ..hardware import GpuSpec, OperatingPoint, relative_voltage
 from ..physics import (
     FLOW,
     Demand,

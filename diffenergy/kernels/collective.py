@@ -10,9 +10,16 @@ from jaxtyping import Float, Int
 
 from ..corrections import Corrections
 from ..dtypes import BYTES
-from ..hardware._spec import GpuSpec
-from ..physics import _links as links
-from ..physics._demand import Demand, make_demand
+from ..hardware import GpuSpec
+from ..physics import (
+    LINK_KINDS,
+    LINK_TAU,
+    Demand,
+    link_candidates,
+    link_costs,
+    link_kind,
+    make_demand,
+)
 from ..records import Record, as_float, as_index
 from ._shared.launch import Context, Fields, Launches
 from ._shared.ops import Field, Op
@@ -30,7 +37,7 @@ OPS: Final = (
         ),
     ),
 )
-_KINDS: Final = tuple(links.KINDS)
+_KINDS: Final = tuple(LINK_KINDS)
 _CTAS: Final = 24.0
 """CTAs (NCCL: channels) of a collective: estimate; NCCL takes up to 32."""
 _PASSES: Final = 2.0
@@ -43,7 +50,7 @@ _SHARP: Final = 24.0
 class Collective(Record):
     """Collectives as columns."""
 
-    kind: Int[Array, "*k"] = eqx.field(converter=as_index)  # into `links.KINDS`
+    kind: Int[Array, "*k"] = eqx.field(converter=as_index)  # into `LINK_KINDS`
     size: Float[Array, "*k"] = eqx.field(converter=as_float)  # B
     ranks: Float[Array, "*k"] = eqx.field(converter=as_float)
     narrow: Float[Array, "*k"] = eqx.field(converter=as_float)  # 1: 8 bits or fewer
@@ -54,9 +61,7 @@ class Collective(Record):
 def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
     """One launch a row."""
     named = zip(fields["collective"], fields["family"], strict=True)
-    kinds = [
-        _KINDS.index(links.kind_of(str(name), str(family))) for name, family in named
-    ]
+    kinds = [_KINDS.index(link_kind(str(name), str(family))) for name, family in named]
     columns = {
         "kind": np.array(kinds, int),
         "size": np.asarray(fields["bytes"], float),
@@ -72,9 +77,9 @@ def demand(shape: Collective, gpu: GpuSpec, c: Corrections) -> Demand:
 
     No clock changes the fitted times, which hold the launch.
     """
-    costs = links.link_costs(gpu, shape.kind)
+    costs = link_costs(gpu, shape.kind)
     rate = jnp.where(shape.rate > 0, shape.rate, gpu.link_bandwidth)
-    found = links.candidates(
+    found = link_candidates(
         shape.kind, shape.size, shape.ranks, shape.narrow, rate, costs
     )
     stored = _PASSES * found.traffic
@@ -89,5 +94,5 @@ def demand(shape: Collective, gpu: GpuSpec, c: Corrections) -> Demand:
         sharpness_memory=_SHARP,
         choice=found.choice,
         illegal=found.illegal,
-        tau=links.TAU,
+        tau=LINK_TAU,
     )

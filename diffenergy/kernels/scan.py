@@ -66,8 +66,8 @@ from jaxtyping import Float, Int
 
 from ..corrections import Corrections
 from ..dtypes import BYTES
-from ..hardware._spec import GpuSpec
-from ..physics._demand import Demand, make_demand
+from ..hardware import GpuSpec
+from ..physics import Demand, make_demand
 from ..records import Record, as_float, as_index
 from ._shared import rates as _rates
 from ._shared.caches import missed, missed_when_new

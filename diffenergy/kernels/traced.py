@@ -14,8 +14,8 @@ from jax import Array
 from jaxtyping import Float
 
 from ..corrections import Corrections
-from ..hardware._spec import GpuSpec
-from ..physics._demand import Demand, make_demand
+from ..hardware import GpuSpec
+from ..physics import Demand, make_demand
 from ..records import Record, as_float
 from ..units import us
 from ._shared import rates as _rates

@@ -125,12 +125,13 @@ def require(sheet: Sheet, column: str, remedy: str) -> None:
 
 
 def name_list(names: Iterable[str]) -> str:
-    """Names in backticks, separated by commas."""
+    """`names` in backticks, separated by commas."""
     return ", ".join(f"`{name}`" for name in names)
 
 
 def bad_cell(sheet: Sheet, row: int, column: str, allowed: str) -> ValueError:
-    """The error about the cell of `column` in data row `row` (0-based)."""
+    """The error about the cell of `column` in data row `row` (0-based) of a `sheet`,
+    where `allowed` says what may stand there."""
     value = str(sheet.columns[column][row]).strip()
     shown = f"'{value}'" if value else "empty"
     return ValueError(
@@ -139,10 +140,11 @@ def bad_cell(sheet: Sheet, row: int, column: str, allowed: str) -> ValueError:
     )
 
 
-def numbers(
+def read_numbers(
     sheet: Sheet, column: str, rows: np.ndarray, allowed: Range, needed: bool = False
 ) -> np.ndarray:
-    """Cells of `column` in `rows` as floats; empty and `nan` cells give NaN.
+    """Cells of `column` in `rows` of a `sheet` as floats; empty and `nan` cells give
+    NaN.
 
     Raises `ValueError` at the first cell that is no number, is outside `allowed` or,
     where the value is `needed`, is not there.
@@ -158,24 +160,24 @@ def numbers(
     return values
 
 
-def texts(sheet: Sheet, column: str, rows: np.ndarray) -> np.ndarray:
-    """Cells of `column` in `rows` without surrounding blanks."""
+def read_texts(sheet: Sheet, column: str, rows: np.ndarray) -> np.ndarray:
+    """Cells of `column` in `rows` of a `sheet` without surrounding blanks."""
     return np.array([c.strip() for c in sheet.columns[column][rows]], dtype=object)
 
 
-def names(
+def read_names(
     sheet: Sheet,
     column: str,
     rows: np.ndarray,
     resolve: Callable[[str], str],
     needed: bool = False,
 ) -> np.ndarray:
-    """Cells of `column` in `rows`, each replaced by `resolve` of it.
+    """Cells of `column` in `rows` of a `sheet`, each replaced by `resolve` of it.
 
     What `resolve` raises becomes an error that names file and row. Empty cells stay
     empty unless the value is `needed`.
     """
-    codes, distinct = pd.factorize(texts(sheet, column, rows))
+    codes, distinct = pd.factorize(read_texts(sheet, column, rows))
     resolved = np.array(distinct, dtype=object)
     for code, name in enumerate(distinct):
         try:

@@ -7,7 +7,16 @@ from typing import Final
 
 import numpy as np
 
-from ._cells import ANY, NOT_NEGATIVE, POSITIVE, Range, Sheet, name_list, numbers, texts
+from ._cells import (
+    ANY,
+    NOT_NEGATIVE,
+    POSITIVE,
+    Range,
+    Sheet,
+    name_list,
+    read_numbers,
+    read_texts,
+)
 
 _SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 _JOULES: Final = {"mj": 1e-3, "j": 1.0, "kj": 1e3}
@@ -63,7 +72,7 @@ def _spell(units: dict[str, float], *patterns: str) -> dict[str, float]:
     }
 
 
-QUANTITIES: Final = {
+READ_COLUMNS: Final = {
     "time_s": Quantity(_spell(_SECONDS, "time_{}_per_iter", "time_{}", "step_time_{}")),
     "energy_j": Quantity(
         _spell(_JOULES, "energy_{}_per_iter", "energy_{}"), NOT_NEGATIVE
@@ -85,12 +94,12 @@ CAMPAIGN_COLUMNS: Final = ("campaign", "source", "framework")
 """The first one that a file has names the measurement campaign."""
 
 KNOWN: Final = frozenset(
-    name for quantity in QUANTITIES.values() for name in quantity.spellings
+    name for quantity in READ_COLUMNS.values() for name in quantity.spellings
 ).union(("gpu", "op", "workload", "host", "attention"), CAMPAIGN_COLUMNS)
 
 
 def measured(sheet: Sheet) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
-    """All `QUANTITIES` of a file in SI, NaN where it has none, and notes.
+    """All `READ_COLUMNS` of a file in SI, NaN where it has none, and notes.
 
     Zero energy or power means that no meter was running: it becomes NaN with a note.
     Of time, energy and power the third follows from the two that are given.
@@ -98,7 +107,7 @@ def measured(sheet: Sheet) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
     notes = []
     values = {}
     everywhere = np.arange(sheet.num_rows)
-    for name, quantity in QUANTITIES.items():
+    for name, quantity in READ_COLUMNS.items():
         given = [c for c in quantity.spellings if c in sheet.columns]
         if not given:
             values[name] = np.full(sheet.num_rows, np.nan)
@@ -108,7 +117,7 @@ def measured(sheet: Sheet) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
             notes.append(
                 f"{sheet.file}: `{column}` is read, {name_list(others)} is not."
             )
-        cells = numbers(sheet, column, everywhere, quantity.allowed)
+        cells = read_numbers(sheet, column, everywhere, quantity.allowed)
         zeros = cells == 0
         if quantity.allowed is NOT_NEGATIVE and zeros.any():
             cells = np.where(zeros, np.nan, cells)
@@ -132,7 +141,7 @@ def translate(sheet: Sheet) -> tuple[Sheet, tuple[str, ...]]:
     """
     if "op" not in sheet.columns:
         return sheet, ()
-    words = texts(sheet, "op", np.arange(sheet.num_rows))
+    words = read_texts(sheet, "op", np.arange(sheet.num_rows))
     columns = dict(sheet.columns)
     ours, notes = _OPS, ()
     products = columns.keys() >= _CUBLAS_COLUMNS
@@ -182,7 +191,7 @@ def _row_major(sheet: Sheet) -> np.ndarray:
     number along m than along n."""
     every = np.arange(sheet.num_rows)
     m, n, tile_m, tile_n, across, down = (
-        numbers(sheet, name, every, POSITIVE, needed=True)
+        read_numbers(sheet, name, every, POSITIVE, needed=True)
         for name in ("m", "n", "tile_m", "tile_n", "grid_x", "grid_y")
     )
 
@@ -196,8 +205,8 @@ def _row_major(sheet: Sheet) -> np.ndarray:
 def _vectors(sheet: Sheet, columns: dict[str, np.ndarray], words: np.ndarray) -> None:
     """NeuSight's vector tables, whose shape is (`batch`, `h`)."""
     every = np.arange(sheet.num_rows)
-    batch = numbers(sheet, "batch", every, POSITIVE, needed=True)
-    length = numbers(sheet, "h", every, POSITIVE, needed=True)
+    batch = read_numbers(sheet, "batch", every, POSITIVE, needed=True)
+    length = read_numbers(sheet, "h", every, POSITIVE, needed=True)
     columns["rows"], columns["cols"] = columns.pop("batch"), columns.pop("h")
     columns["elements"] = batch * length
     columns["reads"] = np.where(np.isin(words, _TWO_TENSORS), 2.0, 1.0)

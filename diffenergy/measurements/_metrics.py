@@ -44,7 +44,7 @@ class Predictions:
 
 
 def prediction_frame(table: MeasurementTable, predictions: Predictions) -> pd.DataFrame:
-    """Every row in input order: its cells as read, then what was found about it.
+    """Every row of a `table` in input order: its cells as read, then `predictions`.
 
     Added are `file` (if there are several), `row` (0-based data row of its file), the
     measured `time_s`, `energy_j`, `avg_power_w` in SI, each `_pred` with `_pred_p5` and
@@ -145,7 +145,8 @@ def grouped(
 def summary_json(
     table: MeasurementTable, predictions: Predictions, by: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """What `evaluate --json` prints: the errors of all rows, and by group.
+    """What `evaluate --json` prints: errors of the `predictions` of a `table`, over all
+    rows and by group.
 
     `rows` counts every row that was read, `skipped` those of them that the model could
     not predict; the errors are over the others.
@@ -155,7 +156,9 @@ def summary_json(
 
 
 def group_cells(table: MeasurementTable, column: str) -> np.ndarray:
-    """What rows are grouped by. Raises `ValueError` for a column that is not there."""
+    """Cells of the `column` of a `table` by which its rows are grouped.
+
+    Raises `ValueError` for a column that is not there."""
     if column in table.frame:
         return table.frame[column].to_numpy(object)
     if column in _GROUP_ARRAYS:

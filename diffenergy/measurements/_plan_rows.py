@@ -14,18 +14,17 @@ from typing import Any, Final
 import numpy as np
 
 from ..plans import Plan, read_plan
+from ..workload import Config, LanguageModel
 from ..workload.models import Model, load_model, model_names
-from ..workload.models._shared.config import Config
-from ..workload.models._shared.language_model import LanguageModel
 from ._cells import (
     NOT_NEGATIVE,
     POSITIVE,
     Range,
     Sheet,
-    names,
-    numbers,
+    read_names,
+    read_numbers,
     read_sheet,
-    texts,
+    read_texts,
 )
 from ._shapes import DTYPE_WORDS
 
@@ -107,12 +106,12 @@ def plan_rows(sheet: Sheet, time: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(`PlanRow` of every row or None, why it cannot be predicted); `time` measured."""
     every = np.arange(sheet.num_rows)
     sizes = {
-        name: numbers(sheet, name, every, _whole(name))
+        name: read_numbers(sheet, name, every, _whole(name))
         for name in (*_SIZES, "global_batch", "seq_len", "num_gpus")
         if name in sheet.columns
     }
     words = {
-        name: texts(sheet, name, every)
+        name: read_texts(sheet, name, every)
         for name in COLUMNS
         if name in sheet.columns and name not in sizes
     }
@@ -206,9 +205,9 @@ def _shapes(path: Path) -> dict[str, dict[str, float]]:
         return {}
     sheet = read_sheet(str(path))
     every = np.arange(sheet.num_rows)
-    known = names(sheet, "model", every, str, needed=True)
+    known = read_names(sheet, "model", every, str, needed=True)
     columns = [name for name in sheet.columns if name != "model"]
-    values = {name: numbers(sheet, name, every, _whole(name)) for name in columns}
+    values = {name: read_numbers(sheet, name, every, _whole(name)) for name in columns}
     return {
         str(name): {key: float(column[i]) for key, column in values.items()}
         for i, name in enumerate(known)

@@ -8,8 +8,17 @@ from typing import Any, Final
 import numpy as np
 
 from ..dtypes import DTYPES, SYNONYMS
-from ..kernels._shared.ops import COMMON_FIELDS, REQUIRED, Field, Op
-from ._cells import ANY, POSITIVE, Range, Sheet, names, numbers, one_of, require
+from ..kernels import COMMON_FIELDS, REQUIRED, Field, Op
+from ._cells import (
+    ANY,
+    POSITIVE,
+    Range,
+    Sheet,
+    one_of,
+    read_names,
+    read_numbers,
+    require,
+)
 from ._columns import FIELD_ALIASES
 
 DTYPE_WORDS: Final = {name: name for name in DTYPES} | SYNONYMS
@@ -94,10 +103,10 @@ def _field(
     if field.kind in ("size", "share"):
         least = Range(f"a number of at least {field.minimum:g}", field.minimum)
         allowed = ANY if field.kind == "share" else least
-        values = numbers(sheet, column, rows, allowed, needed)
+        values = read_numbers(sheet, column, rows, allowed, needed)
         absent = np.isnan(values)
     else:
-        values = names(sheet, column, rows, _resolver(field, column), needed)
+        values = read_names(sheet, column, rows, _resolver(field, column), needed)
         absent = values == ""
         if field.kind == "bool":
             values = values == "1"
@@ -159,7 +168,9 @@ def listing_names(
             )
         return name
 
-    found[rows] = names(sheet, "workload", rows, resolve, "model" not in sheet.columns)
+    found[rows] = read_names(
+        sheet, "workload", rows, resolve, "model" not in sheet.columns
+    )
     return found
 
 
@@ -175,20 +186,20 @@ def model_requests(sheet: Sheet, rows: np.ndarray) -> dict[str, np.ndarray]:
     def text(column: str, needed: bool = False) -> np.ndarray:
         if column not in sheet.columns:
             return np.full(len(rows), "", dtype=object)
-        return names(sheet, column, rows, str, needed)
+        return read_names(sheet, column, rows, str, needed)
 
     def number(column: str, needed: bool = False) -> np.ndarray:
         if column not in sheet.columns:
             return np.full(len(rows), np.nan)
-        return numbers(sheet, column, rows, POSITIVE, needed)
+        return read_numbers(sheet, column, rows, POSITIVE, needed)
 
     return {
         "model": text("model", needed=True),
         "config": text("config"),
-        "precision": names(sheet, "precision", rows, precision, needed=True),
+        "precision": read_names(sheet, "precision", rows, precision, needed=True),
         "batch": number("batch", needed=True),
         "seq_len": number("seq_len"),
         "output_len": number("output_len"),
-        "mode": names(sheet, "mode", rows, mode, needed=True),
+        "mode": read_names(sheet, "mode", rows, mode, needed=True),
         "attention": text("attention"),
     }

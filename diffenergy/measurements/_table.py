@@ -9,21 +9,20 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int, Shaped
 
-from ..hardware._files import read_gpu
-from ..kernels._shared.ops import Op
-from ..workload import Listing
-from ..workload._listing import listings_by_name
+from ..hardware import read_gpu
+from ..kernels import Op
+from ..workload import Listing, listings_by_name
 from . import _columns as columns
 from ._cells import (
     POSITIVE,
     Sheet,
     bad_cell,
     name_list,
-    names,
     one_of,
+    read_names,
     read_sheet,
+    read_texts,
     require,
-    texts,
 )
 from ._plan_rows import COLUMNS as PLAN_COLUMNS
 from ._plan_rows import are_plans, plan_rows
@@ -220,7 +219,7 @@ def _text(sheet: Sheet, column: str) -> np.ndarray:
     """Texts of a column; empty ones where there is none."""
     if column not in sheet.columns:
         return np.full(sheet.num_rows, "", dtype=object)
-    return texts(sheet, column, np.arange(sheet.num_rows))
+    return read_texts(sheet, column, np.arange(sheet.num_rows))
 
 
 def _fields(
@@ -246,7 +245,7 @@ def _gpus(sheet: Sheet, gpu: str | None) -> np.ndarray:
     if gpu is not None:
         return np.full(sheet.num_rows, _gpu_name(gpu), dtype=object)
     require(sheet, "gpu", "add it or give --gpu")
-    return names(sheet, "gpu", np.arange(sheet.num_rows), _gpu_name, needed=True)
+    return read_names(sheet, "gpu", np.arange(sheet.num_rows), _gpu_name, needed=True)
 
 
 def _gpu_name(name_or_path: str) -> str:
@@ -268,14 +267,14 @@ def _row_ops(sheet: Sheet, op: str | None, known: Mapping[str, Op]) -> np.ndarra
     has_workloads = not sheet.columns.keys().isdisjoint(("workload", "model"))
     resolve = one_of("op", {name: name for name in known}, "correct it or give --op")
     every = np.arange(sheet.num_rows)
-    return names(sheet, "op", every, resolve, needed=not has_workloads)
+    return read_names(sheet, "op", every, resolve, needed=not has_workloads)
 
 
 def _require_times(sheet: Sheet, ops: np.ndarray, time: np.ndarray) -> None:
     missing = np.isnan(time) & ~np.isin(ops, _TIMELESS)
     if not missing.any():
         return
-    spellings = columns.QUANTITIES["time_s"].spellings
+    spellings = columns.READ_COLUMNS["time_s"].spellings
     column = next((c for c in spellings if c in sheet.columns), None)
     if column is None:
         raise ValueError(

@@ -7,16 +7,11 @@ from typing import Any, Final
 
 import jax
 
-from ..estimator import Task, prepare
-from ..estimator._asking.settings import operating_points
+from ..estimator import Task, operating_points, prepare
 from ..hardware import GpuCard, read_gpu
-from ..plans import Plan, TrainingStep, host_of, read_plan, training_of
-from ..plans._plan import plan_values
-from ..workload._unlisted import complete
-from ..workload._workload import assemble
+from ..plans import Plan, TrainingStep, host_of, plan_values, read_plan, training_of
+from ..workload import LanguageModel, TrainedModel, assemble, complete
 from ..workload.models import load_model
-from ..workload.models._shared.language_model import LanguageModel
-from ..workload.models._shared.trained import TrainedModel
 from ._search.result import PlanResult, plan_summary
 from ._search.search import OBJECTIVES, Found, Limits, search
 from ._search.slopes import check_fields, slopes

@@ -25,8 +25,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Float, Int
 
 from .. import smooth
-from ..hardware._link_costs import BLOCKS, LinkCosts
-from ..hardware._spec import GpuSpec
+from ..hardware import BLOCKS, GpuSpec, LinkCosts
 from ..records import Record, as_float, as_index
 
 Terms = tuple[int, int, int]
@@ -61,7 +60,7 @@ SLOTS: Final = 4
 """Candidates of a collective."""
 _RINGS: Final = ("ring", "ring", "ring")
 _DIRECTS: Final = ("direct", "direct", "direct")
-KINDS: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
+LINK_KINDS: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     "all_reduce": ("all_reduce", "all_reduce", (*_RINGS, "switch")),
     "all_gather": ("all_gather", "all_gather", _RINGS),
     "reduce_scatter": ("reduce_scatter", "reduce_scatter", _RINGS),
@@ -93,14 +92,14 @@ _SPELLINGS: Final = {
     "p2p": "send_recv",
 }
 """Names without `_`."""
-_PLAIN: Final = {name.replace("_", ""): name for name in KINDS}
+_PLAIN: Final = {name.replace("_", ""): name for name in LINK_KINDS}
 MEASURED_RANKS: Final = (2.0, 4.0, 8.0)
 """Numbers of GPUs for which the share of the link's rate is known."""
-TAU: Final = 0.05
+LINK_TAU: Final = 0.05
 """Spread of the choice in ln t."""
 
 
-def kind_of(collective: str, family: str = "") -> str:
+def link_kind(collective: str, family: str = "") -> str:
     """Name in `KINDS`; case, `_`, `-` and spaces do not matter.
 
     A `family` with "custom" or "trtllm" in its name is an all-reduce kernel of a
@@ -110,8 +109,8 @@ def kind_of(collective: str, family: str = "") -> str:
     name = _PLAIN.get(word) or _SPELLINGS.get(word)
     if name is None:
         raise ValueError(
-            f"`collective` is '{collective}'; allowed are {', '.join(KINDS)}; correct "
-            "the name."
+            f"`collective` is '{collective}'; allowed are {', '.join(LINK_KINDS)}; "
+            "correct the name."
         )
     custom = any(part in family.lower() for part in ("custom", "trtllm"))
     return "custom_all_reduce" if custom and name == "all_reduce" else name
@@ -119,26 +118,29 @@ def kind_of(collective: str, family: str = "") -> str:
 
 def _table(which: int) -> np.ndarray:
     """Coefficients (kind, candidate, term) of steps (0) or traffic (1)."""
-    rows = np.zeros((len(KINDS), SLOTS, 3))
-    for row, (collective, _, algorithms) in zip(rows, KINDS.values(), strict=True):
+    rows = np.zeros((len(LINK_KINDS), SLOTS, 3))
+    for row, (collective, _, algorithms) in zip(rows, LINK_KINDS.values(), strict=True):
         for slot in range(SLOTS):
             algorithm = algorithms[min(slot, len(algorithms) - 1)]
             row[slot] = GEOMETRY[algorithm, collective][which]
     return rows
 
 
-_PAIR: Final = list(KINDS).index("send_recv")
+_PAIR: Final = list(LINK_KINDS).index("send_recv")
 """Between two GPUs, however many are there."""
 _STEPS: Final = _table(0)
 _TRAFFIC: Final = _table(1)
 _SWITCHED: Final = np.array(
     [[len(x) > slot and x[slot] == "switch" for slot in range(SLOTS)]
-     for _, _, x in KINDS.values()], float
+     for _, _, x in LINK_KINDS.values()], float
 )  # fmt: skip
-_BLOCK: Final = np.array([BLOCKS.index(block) for _, block, _ in KINDS.values()])
+_BLOCK: Final = np.array([BLOCKS.index(block) for _, block, _ in LINK_KINDS.values()])
 """Row of the constants of a kind."""
 _ABSENT: Final = np.array(
-    [[float(len(x) <= slot) for slot in range(SLOTS)] for _, _, x in KINDS.values()]
+    [
+        [float(len(x) <= slot) for slot in range(SLOTS)]
+        for _, _, x in LINK_KINDS.values()
+    ]
 )
 
 
@@ -157,7 +159,7 @@ def link_costs(gpu: GpuSpec, kind: Int[Array, " kernel"]) -> LinkCosts:
     return jax.tree.map(lambda x: x[row], gpu.links)
 
 
-def candidates(
+def link_candidates(
     kind: Int[Array, "*b"],
     size: Float[Array, "*b"],
     ranks: Float[Array, "*b"],
@@ -187,7 +189,7 @@ def candidates(
     switched = as_float(_SWITCHED)[kind]
     banned = switched * (1 - c.switch * (1 - narrow))[..., None]
     illegal = jnp.maximum(as_float(_ABSENT)[kind], banned)
-    return Candidates(time, sent, bias / TAU, illegal)
+    return Candidates(time, sent, bias / LINK_TAU, illegal)
 
 
 def _share(ranks: Array, at: Array) -> Array:
@@ -205,14 +207,14 @@ ILLEGAL: Final = 1e3
 """Factor on the time of what cannot run, for its weight alone."""
 
 
-def weights(found: Candidates, tau: ArrayLike = TAU) -> Float[Array, "*b slot"]:
+def weights(found: Candidates, tau: ArrayLike = LINK_TAU) -> Float[Array, "*b slot"]:
     """How likely the library takes each candidate, its choice spread by `tau`."""
     believed = found.time * (1 + (ILLEGAL - 1) * found.illegal)
     spread = jnp.broadcast_to(tau, believed.shape)
-    choice = found.choice * TAU / spread
+    choice = found.choice * LINK_TAU / spread
     return smooth.choice_weights(believed, choice, spread)
 
 
-def expected_time(found: Candidates, tau: ArrayLike = TAU) -> Float[Array, "*b"]:
+def expected_time(found: Candidates, tau: ArrayLike = LINK_TAU) -> Float[Array, "*b"]:
     """Time under the library's choice, s."""
     return jnp.sum(weights(found, tau) * found.time, -1)

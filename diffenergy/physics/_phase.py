@@ -16,7 +16,7 @@ from jaxtyping import Float
 
 from .. import smooth
 from ..corrections import Corrections
-from ..hardware._spec import GpuSpec, OperatingPoint, idle_power, voltage
+from ..hardware import GpuSpec, OperatingPoint, idle_power, voltage
 
 HOST: Final = 20
 """Sharpness between host and GPU time of a phase."""

@@ -26,7 +26,7 @@ from jax import Array
 from jaxtyping import Float
 
 from ..corrections import Corrections
-from ..hardware._spec import GpuSpec
+from ..hardware import GpuSpec
 from ._demand import UNITS, Demand
 from ._timeline import Timing
 

@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 from .. import smooth
 from ..corrections import Corrections
-from ..hardware._spec import GpuSpec
+from ..hardware import GpuSpec
 from ..records import Record
 from ._demand import UNITS, Demand
 

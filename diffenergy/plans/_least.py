@@ -4,9 +4,8 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Final
 
+from ..workload import LanguageModel, TrainedModel
 from ..workload.models import Model, Request
-from ..workload.models._shared.decoder import TrainedModel
-from ..workload.models._shared.language_model import LanguageModel
 from ._machine.host import Host
 from ._placed import Placed
 from ._plan import Plan

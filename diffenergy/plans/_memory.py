@@ -7,12 +7,18 @@ arXiv 2205.05198 with as many micro-batches in flight as the schedule leaves.
 import dataclasses
 from typing import Any, Final
 
-from ..workload._listing import Number
+from ..workload import (
+    Held,
+    LanguageModel,
+    Left,
+    Number,
+    Share,
+    Split,
+    TrainedModel,
+    element_bytes,
+    in_parts,
+)
 from ..workload.models import Request
-from ..workload.models._network.sharding import Share, Split
-from ..workload.models._shared.language_model import LanguageModel
-from ..workload.models._shared.memory import element_bytes, in_parts
-from ..workload.models._shared.trained import Held, Left, TrainedModel
 from ._layout import layout
 from ._plan import Plan
 

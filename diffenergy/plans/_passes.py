@@ -5,11 +5,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Final
 
-from ..workload import Listing
-from ..workload._listing import Kernel
+from ..workload import Kernel, LanguageModel, Listing, TrainedModel
 from ..workload.models import Request
-from ..workload.models._shared.decoder import TrainedModel
-from ..workload.models._shared.language_model import LanguageModel
 from ._machine.exchange import Exchanged, Group, collective, exchanged
 from ._plan import NOW, Plan
 

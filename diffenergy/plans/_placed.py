@@ -4,11 +4,8 @@ import dataclasses
 import math
 from typing import Any
 
-from ..workload import Listing
-from ..workload._listing import Kernel
+from ..workload import Kernel, LanguageModel, Listing, Share, Split
 from ..workload.models import Request
-from ..workload.models._network.sharding import Share, Split
-from ..workload.models._shared.language_model import LanguageModel
 from ._machine.exchange import exchanged, groups
 from ._machine.host import Host
 from ._plan import Plan

@@ -9,11 +9,8 @@ from typing import Any, Final
 import equinox as eqx
 import numpy as np
 
-from ..workload import Listing, Workload
+from ..workload import LanguageModel, Listing, Share, Split, TrainedModel, Workload
 from ..workload.models import Model, Request
-from ..workload.models._network.sharding import Share, Split
-from ..workload.models._shared.language_model import LanguageModel
-from ..workload.models._shared.trained import TrainedModel
 from ._layout import Layout, layout
 from ._machine.exchange import groups
 from ._machine.host import Host

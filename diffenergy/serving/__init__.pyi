@@ -1,4 +1,6 @@
 from ._answers.answer import ServingResult as ServingResult
+from ._answers.curves import Curves as Curves
+from ._answers.curves import curves as curves
 from ._ask import steady_state as steady_state
 from ._deploy import ServerOptions as ServerOptions
 from ._deploy import deploy as deploy
@@ -8,5 +10,9 @@ from ._fitting.ask import fit as fit
 from ._fitting.rows import is_serving as is_serving
 from ._load import Load as Load
 from ._steady.figures import Steady as Steady
+from ._steady.figures import asked as asked
+from ._steady.figures import steady as steady
 from ._steady.queue import birth_death as birth_death
+from ._steady.server import Server as Server
+from ._steady.spread import LEVELS as LEVELS
 from ._trace.ask import simulate as simulate

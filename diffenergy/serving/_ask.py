@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ..estimator._asking.warnings import of_hardware
+from ..estimator import of_hardware
 from ..hardware import GpuCard
 from ._answers import answer as _answer
 from ._answers.answer import ServingResult

@@ -5,14 +5,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from ..corrections import prior_file, read_corrections
-from ..estimator._ask import several
-from ..estimator._asking.settings import settings
+from ..estimator import settings, several
 from ..hardware import GpuCard, read_gpu, with_fields
 from ..plans import Plan, host_of
 from ..results import Infeasible
+from ..workload import LanguageModel, Share, Split
 from ..workload.models import Request, assumed_model, load_model
-from ..workload.models._network.sharding import Share, Split
-from ..workload.models._shared.language_model import LanguageModel
 from ._deployment import ASIDE, Deployment
 from ._engine import ENGINES, SAMPLING, usual_sampling
 from ._load import DEFAULT_INPUT, DEFAULT_OUTPUT, Load

@@ -13,11 +13,11 @@ from jax.core import Tracer
 
 from ..compiling import kept
 from ..corrections import CorrectionsFile
-from ..estimator._asking.settings import Setting, operating_points
+from ..estimator import Setting, operating_points
 from ..hardware import GpuCard, GpuSpec, OperatingPoint
 from ..plans import Plan
+from ..workload import LanguageModel
 from ..workload.models import Request
-from ..workload.models._shared.language_model import LanguageModel
 from ._engine import Engine, engine_of
 from ._lengths import Lengths
 from ._load import Load

@@ -16,16 +16,21 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..compiling import compiler_options
-from ..estimator import Task, prepare
-from ..estimator._answer.figures import tokens_of
-from ..estimator._answer.kernels import phase_names
-from ..estimator._asking.settings import Setting, operating_points
-from ..estimator._asking.task import too_low
-from ..estimator._estimate import estimate_once, runs
+from ..estimator import (
+    Setting,
+    Task,
+    estimate_once,
+    operating_points,
+    phase_names,
+    prepare,
+    runs,
+    tokens_of,
+    too_low,
+)
 from ..hardware import OperatingPoint
 from ..results import Infeasible
 from ..units import MHz
-from ..workload._workload import assemble, pad_size
+from ..workload import assemble, pad_size
 from ._spec import POINT, WORDS, Block, Spec, crossed
 
 FIGURES: Final = (

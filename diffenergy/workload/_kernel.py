@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from .. import dtypes
-from ..kernels._shared.ops import COMMON_FIELDS, REQUIRED, Field, Op
+from ..kernels import COMMON_FIELDS, REQUIRED, Field, Op
 
 Number = int | float
 Kernel = dict[str, Any]

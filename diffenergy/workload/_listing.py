@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from .. import dtypes
-from ..kernels._shared.ops import Field
+from ..kernels import Field
 from ._kernel import Kernel, Number, checked, near, normalise_kernel, shown
 
 Dispatch = Literal["eager", "graph"]
 
 _AHEAD: Final = 10.0
 """Years by which software may be newer than the newest that was fitted."""
-PARTS: Final = (("prefill", "decode"), ("forward", "backward", "optimizer"))
+SPLIT_PHASES: Final = (("prefill", "decode"), ("forward", "backward", "optimizer"))
 """Ends of the names (and modes) of listings that are one workload: a generation, a
 training step."""
 
@@ -142,12 +142,12 @@ def select_listing(listings: Sequence[Listing], name: str | None) -> list[Listin
 
 def wholes(listings: Sequence[Listing], name: str) -> list[list[Listing]]:
     """Every set of listings that are all parts of the workload `name`, in the order
-    of `PARTS`; the end of a part's name is its mode, whether the part says it or
+    of `SPLIT_PHASES`; the end of a part's name is its mode, whether the part says it or
     not: phases need names that differ."""
     named = {listing.name: listing for listing in listings}
     return [
         [dataclasses.replace(named[f"{name}/{part}"], mode=part) for part in parts]
-        for parts in PARTS
+        for parts in SPLIT_PHASES
         if all(f"{name}/{part}" in named for part in parts)
     ]
 

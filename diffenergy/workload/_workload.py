@@ -12,8 +12,7 @@ from jax import Array
 from jaxtyping import Float, Int
 
 from .. import dtypes, kernels
-from ..kernels._shared.launch import Context, floats, take
-from ..kernels._shared.ops import COMMON_FIELDS, REQUIRED, Field
+from ..kernels import COMMON_FIELDS, REQUIRED, Context, Field, floats, take
 from ..records import Record, as_float, as_index
 from ._listing import Listing, read_listings, select_listing, settled
 from ._unlisted import complete

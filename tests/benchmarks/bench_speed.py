@@ -104,7 +104,7 @@ def model() -> Workload:
 def energy(c: Corrections, work: Workload, gpu: GpuSpec) -> Array:
     """Total energy without a power limit."""
     point = OperatingPoint(gpu.sm_clock_max, gpu.mem_clock, 1e12, 60.0)
-    return estimator.estimate(work, gpu, point, c).energy
+    return estimator.estimate_workload(work, gpu, point, c).energy
 
 
 def run(benchmark: Any, function: Callable, *arguments: Any) -> None:
@@ -137,7 +137,7 @@ def test_operating_points(benchmark, cap: float):
 
     def at(clock: Array) -> Array:
         point = OperatingPoint(clock, spec.mem_clock, cap, jnp.nan)
-        return estimator.estimate(work, spec, point, c).energy
+        return estimator.estimate_workload(work, spec, point, c).energy
 
     clocks = jnp.linspace(0.5, 1.0, POINTS) * spec.sm_clock_max
     run(benchmark, functools.partial(jax.vmap(at)), clocks)

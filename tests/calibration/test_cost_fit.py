@@ -13,7 +13,7 @@ def synthetic(sizes: np.ndarray) -> cost_fit.Points:
     x = (ranks - 1) / ranks * size / (0.7 * 3e11)
     fast, slow = 6e-6 + (ranks - 1) * 1e-6 + x / 0.35, 2e-5 + x
     one = np.ones(len(size))
-    kind = list(links.KINDS).index("all_gather")
+    kind = list(links.LINK_KINDS).index("all_gather")
     return cost_fit.Points(
         (kind * one).astype(int),
         size,

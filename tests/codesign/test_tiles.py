@@ -202,8 +202,9 @@ def test_time_has_the_slope_of_finite_differences():
     def log_time(logs: Any) -> Any:
         tiles = Tiles(*jnp.exp(logs)[:, None])
         with smooth.relaxed():
-            return jnp.log(estimator.estimate(place(workload, owner, tiles), H100.spec,
-                                              None, C).time)  # fmt: skip
+            placed = place(workload, owner, tiles)
+            made = estimator.estimate_workload(placed, H100.spec, None, C)
+            return jnp.log(made.time)
 
     step = 1e-5
     moves = step * jnp.concatenate([jnp.eye(5), -jnp.eye(5)])

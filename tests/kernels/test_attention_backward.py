@@ -61,7 +61,7 @@ def test_long_sequences_take_as_long_as_the_rates_say(work, name):
     """2.5 times the products at 63 / 73 of the rate, plus a stream of some percent."""
     gpu = load_gpu(name)
     point = OperatingPoint(gpu.sm_clock_max, gpu.mem_clock, 1e9, 50.0)
-    run = jax.jit(estimator.estimate, compiler_options=ONCE)
+    run = jax.jit(estimator.estimate_workload, compiler_options=ONCE)
     there, back = run(work, gpu, point, Corrections()).phases.time
     assert 2.6 < float(back / there) < 3.2
 

@@ -206,7 +206,7 @@ def test_gemm_rows_with_threads_by_hand_are_lowered_here(sample, phases):
     (shape,) = (x for x in work.shapes if isinstance(x, clblast.Xgemm))
     assert shape.tile_k[0] == 32  # where the row has none
     point = estimator.OperatingPoint(1.41e9, 1.215e9, 1e9, 50.0)
-    got = estimator.estimate(work, read_gpu("a100-pcie-40gb").spec, point)
+    got = estimator.estimate_workload(work, read_gpu("a100-pcie-40gb").spec, point)
     assert jnp.all(got.phases.time > 0.5 * 2 * SIZE**3 / 19.5e12)
 
 

@@ -13,7 +13,7 @@ from diffenergy.files import facts
 from diffenergy.hardware import OperatingPoint, load_gpu, read_gpu
 from diffenergy.hardware._link_costs import BLOCKS, FIELDS
 from diffenergy.physics import _links as links
-from diffenergy.physics._links import kind_of
+from diffenergy.physics._links import link_kind
 from diffenergy.physics._power import LAUNCH_COMPONENTS
 from diffenergy.records import as_float, as_index
 from diffenergy.workload._kernel import normalise_kernel
@@ -61,17 +61,19 @@ def got(gpu, phases):
     ],
 )
 def test_spellings(word: str, kind: str):
-    assert kind_of(word) == kind
+    assert link_kind(word) == kind
 
 
 def test_unknown_name():
     with pytest.raises(ValueError, match="`collective` is 'gossip'; allowed are all_"):
-        kind_of("gossip")
+        link_kind("gossip")
 
 
 def test_family():
-    assert kind_of("all_reduce", "SGLang_CustomAllReduce_graph") == "custom_all_reduce"
-    assert kind_of("all_gather", "custom") == "all_gather"
+    assert (
+        link_kind("all_reduce", "SGLang_CustomAllReduce_graph") == "custom_all_reduce"
+    )
+    assert link_kind("all_gather", "custom") == "all_gather"
 
 
 @pytest.mark.parametrize(
@@ -117,11 +119,11 @@ def test_single_width_has_the_same_constants():
 @pytest.mark.slow
 def test_time_is_that_of_the_cost_model(got, gpu):
     for phase, (name, size, ranks, dtype, family) in enumerate(CASES):
-        kind = as_index([list(links.KINDS).index(kind_of(name, family))])
+        kind = as_index([list(links.LINK_KINDS).index(link_kind(name, family))])
         narrow = as_float([BYTES[code(dtype)] < 2])
         given = kind, as_float([size]), as_float([ranks]), narrow
         costs = links.link_costs(gpu, kind)
-        found = links.candidates(*given, gpu.link_bandwidth, costs)
+        found = links.link_candidates(*given, gpu.link_bandwidth, costs)
         hand = float(links.expected_time(found)[0])
         assert got.phases.time[phase] == pytest.approx(hand, rel=1e-3), name
 

@@ -200,7 +200,7 @@ def capped(sample, phases):
 
     @functools.partial(jax.jit, compiler_options=options)
     def searched(x: Array, caps: Array) -> tuple[Array, Array, Array]:
-        got = estimator.estimate(workload, gpu, point(caps), moved(x)).phases
+        got = estimator.estimate_workload(workload, gpu, point(caps), moved(x)).phases
         return jnp.stack([got.time, got.energy]), got.sm_clock, got.feasible
 
     def stepped(x: Array) -> tuple[Array, Array]:

@@ -81,8 +81,10 @@ def constants(**fields: list[float] | float) -> LinkCosts:
 
 def ways(kind: str, ranks: float, c: LinkCosts, narrow: float = 0.0):
     one = jnp.ones(1)
-    index = jnp.full(1, list(links.KINDS).index(kind), jnp.int32)
-    return links.candidates(index, SIZE * one, ranks * one, narrow * one, RATE * one, c)
+    index = jnp.full(1, list(links.LINK_KINDS).index(kind), jnp.int32)
+    return links.link_candidates(
+        index, SIZE * one, ranks * one, narrow * one, RATE * one, c
+    )
 
 
 def test_time_of_a_candidate():
@@ -137,7 +139,7 @@ def test_belief_beyond_what_was_measured():
     c = constants(bias_ranks=[1.0, 0.0, 0.0, 0.0])
     for ranks in (8.0, 72.0):
         assert ways("all_gather", ranks, c).choice[0, 0] == pytest.approx(
-            np.log(2) / links.TAU, rel=1e-6
+            np.log(2) / links.LINK_TAU, rel=1e-6
         )
 
 
@@ -153,7 +155,7 @@ def test_one_gpu_sends_nothing():
 @eqx.filter_jit
 def modelled(gpu: GpuSpec, kind, size, ranks, narrow):
     costs = links.link_costs(gpu, kind)
-    found = links.candidates(kind, size, ranks, narrow, gpu.link_bandwidth, costs)
+    found = links.link_candidates(kind, size, ranks, narrow, gpu.link_bandwidth, costs)
     return links.expected_time(found)
 
 
@@ -162,7 +164,7 @@ def test_gradients():
 
     def log_time(x):
         scaled = dataclasses.replace(gpu, link_bandwidth=gpu.link_bandwidth * x[1])
-        kind = as_index(jnp.full(1, list(links.KINDS).index("all_reduce")))
+        kind = as_index(jnp.full(1, list(links.LINK_KINDS).index("all_reduce")))
         return jnp.log(modelled(scaled, kind, x[:1], x[2:], jnp.zeros(1))[0])
 
     at = jnp.array([3e7, 1.0, 6.0])
@@ -180,7 +182,7 @@ def test_gradients():
 def test_shipped_constants_on_nccl(shared):
     table: Any = pd.read_csv(shared / "data" / "aiconfigurator" / "nccl.csv.gz")
     table["kind"] = [
-        list(links.KINDS).index(word.replace("alltoall", "all_to_all"))
+        list(links.LINK_KINDS).index(word.replace("alltoall", "all_to_all"))
         for word in table["collective"]
     ]
     longest = table.groupby("gpu").size().max()

@@ -12,7 +12,8 @@ from diffenergy.dvfs._problem.plan import Rules
 from diffenergy.dvfs._problem.problem import Problem, default_total
 from diffenergy.dvfs._solving.frontier import frontier
 from diffenergy.dvfs._solving.solve import STRICT, solve
-from diffenergy.fitting._clock_law.clock_law import ClockLaw, table
+from diffenergy.fitting._clock_law.clock_law import ClockLaw
+from diffenergy.fitting._clock_law.clock_law import law_table as costs_of
 from diffenergy.hardware import read_gpu
 from diffenergy.units import GHz, MHz
 
@@ -47,7 +48,7 @@ class Table(NamedTuple):
 
 def law_table(law: ClockLaw, settings: Float[np.ndarray, "setting 2"]) -> Table:
     """Costs that `law` expects; `settings` end with the default."""
-    time, energy = table(law, settings, core_limit(settings))
+    time, energy = costs_of(law, settings, core_limit(settings))
     return Table(settings[ORDER], time[:, ORDER], energy[:, ORDER])
 
 

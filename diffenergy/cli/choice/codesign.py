@@ -8,11 +8,9 @@ from typing import Any, Final
 
 import typer
 
-from ...codesign import Effort, Part, Range, SearchResult, search, tune
-from ...codesign._problem.problem import LIMITS
+from ...codesign import LIMITS, Effort, Part, Range, SearchResult, search, tune
 from ...estimator import start_jax
-from ...workload import listing_lines
-from ...workload._listing import PARTS, read_listings
+from ...workload import SPLIT_PHASES, listing_lines, read_listings
 from .. import INTERRUPTED, output
 from ..cost.estimate_flags import Flags as EstimateFlags
 from ..cost.estimate_flags import estimate_flags
@@ -138,7 +136,7 @@ def _picked(model: str | None, texts: Sequence[str]) -> tuple[str | None, list[s
     names |= {
         name.removesuffix(f"/{part}")
         for name in names
-        for parts in PARTS
+        for parts in SPLIT_PHASES
         for part in parts
     }
     own = [text for text in texts if text in names]

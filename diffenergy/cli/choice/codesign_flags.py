@@ -40,9 +40,8 @@ def _ranges(flag: str, texts: list[str]) -> tuple[tuple[Any, ...], ...]:
     >>> _ranges("--vary", ["memory=HBM3e,HBM4,num_sms"])
     (('memory', None, None, ('HBM3e', 'HBM4')), ('num_sms',))
     """
-    from ...codesign._space.axes import rule_of
-    from ...hardware._checks import CHOSEN
-    from ...hardware._fields import FIELDS
+    from ...codesign import rule_of
+    from ...hardware import CHOSEN, FIELDS
 
     found: list[tuple[Any, ...]] = []
     for entry in (part for text in texts for part in text.split(",")):

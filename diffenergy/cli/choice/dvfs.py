@@ -2,8 +2,7 @@
 
 from ... import dvfs
 from ...dvfs import Switching
-from ...estimator import start_jax
-from ...estimator._asking.request import DEFAULT_GPU
+from ...estimator import DEFAULT_GPU, start_jax
 from ...hardware import read_gpu
 from ..progress import progress
 from ..run import Outcome, outcome

@@ -25,7 +25,7 @@ def _plain(flag: str, text: str) -> str:
 
 
 def _price(flag: str, text: str) -> str:
-    from ...fleet._reading.money import read_price
+    from ...fleet import read_price
 
     if not _is_file(text):
         read_price(flag, text)

@@ -1,9 +1,8 @@
 """`diffenergy gpus`: the GPUs that are known, and all about one of them."""
 
 from ...corrections import read_corrections
-from ...hardware import gpu_names, gpu_toml, read_gpu
-from ...hardware._files import field_units
-from ...report._tables.known import gpu_entry, gpu_list_parts, gpu_parts, gpu_summary
+from ...hardware import field_units, gpu_names, gpu_toml, read_gpu
+from ...report import gpu_entry, gpu_list_parts, gpu_parts, gpu_summary
 from ..parsing.shared import check_action
 from ..run import Outcome
 from .gpus_flags import Flags

@@ -11,7 +11,7 @@ _seconds = functools.partial(read.positive, unit="min")
 
 
 def _classes(flag: str, text: str) -> tuple[str, ...]:
-    from ...measure._shapes import check_classes  # light; the rest of the room is not
+    from ...measure import check_classes
 
     return check_classes([part.strip() for part in text.split(",")])
 

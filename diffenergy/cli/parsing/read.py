@@ -165,8 +165,7 @@ def assignment(flag: str, text: str) -> tuple[str, float | str]:
     >>> assignment("--set", "l2_capacity=50MB"), assignment("--set", "memory=HBM4")
     (('l2_capacity', 50000000.0), ('memory', 'HBM4'))
     """
-    from ...hardware._checks import CHOSEN
-    from ...hardware._files import field_rule
+    from ...hardware import CHOSEN, field_rule
 
     field, equals, value = (part.strip() for part in text.partition("="))
     if not equals or not field:

@@ -7,8 +7,7 @@ from typing import Any, Final
 import jax.numpy as jnp
 import numpy as np
 
-from ...hardware._fields import FIELDS
-from ...hardware._files import GpuCard, with_fields
+from ...hardware import FIELDS, GpuCard, with_fields
 from .._space.silicon import area_errors
 from .._space.task import hardware
 from .problem import Problem, Score

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ...compiling import compiler_options, kept
-from ...hardware._fields import FIELDS
+from ...hardware import FIELDS
 from .._space.task import METRICS, Measured, Task, measured
 
 GOALS: Final[Mapping[str, Mapping[str, int]]] = {

@@ -10,11 +10,10 @@ import numpy as np
 from jax import Array
 
 from ...corrections import Corrections
-from ...hardware._spec import OperatingPoint
+from ...hardware import OperatingPoint
 from ...plans import Pipeline, Plan, Steps
 from ...records import as_float, as_index
-from ...workload._listing import Listing
-from ...workload._workload import assemble
+from ...workload import Listing, assemble
 from .._space.axes import Axis, Range, axes
 from .._space.silicon import silicon_of
 from .._space.task import Member, Objective, Task

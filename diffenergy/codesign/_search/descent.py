@@ -15,7 +15,7 @@ from jax import Array
 from jaxtyping import Float
 
 from ... import search
-from ...hardware._fields import FIELDS
+from ...hardware import FIELDS
 from ...search import State
 from .._space.task import Task, measured, values_at
 

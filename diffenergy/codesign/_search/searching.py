@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.optimize import nnls
 
-from ...hardware._fields import FIELDS
+from ...hardware import FIELDS
 from .._problem.exact import UNITS, Judge, Judged, Target, nan_free
 from .._problem.legal import better, moved, next_moves
 from .._problem.problem import LIMITS, Active, Found, Problem, Score, Share

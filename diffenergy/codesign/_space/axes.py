@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from jaxtyping import Float
 
-from ...hardware._clocks import mem_clocks, sm_clocks
-from ...hardware._dies import die_of
-from ...hardware._fields import CLOCK, FIELDS, NumberField
-from ...plans._plan import NETWORK
+from ...hardware import CLOCK, FIELDS, NumberField, die_of, mem_clocks, sm_clocks
+from ...plans import NETWORK
 
 if TYPE_CHECKING:
     from ...hardware import GpuCard
@@ -71,7 +69,7 @@ class Range:
 
 
 def rule_of(name: str) -> NumberField:
-    """Unit and range of a number that can be varied.
+    """Unit and range of the number `name` that can be varied.
 
     Raises `ValueError` for one that cannot, naming the nearest.
 

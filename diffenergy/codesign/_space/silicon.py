@@ -12,20 +12,21 @@ from jax import Array
 from jaxtyping import Float
 
 from ...files import facts
-from ...hardware._dies import (
+from ...hardware import (
     SIGNIFICANDS,
     AreaModel,
     Circuits,
     Die,
+    GpuCard,
+    GpuSpec,
     area,
     area_model,
     circuits,
     die_of,
     dies,
     process,
+    read_gpu,
 )
-from ...hardware._files import GpuCard, read_gpu
-from ...hardware._spec import GpuSpec
 from ...records import as_float
 
 CHANNELS_PER_STACK: Final = 2.0

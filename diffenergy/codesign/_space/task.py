@@ -10,15 +10,17 @@ from jax import Array
 from jaxtyping import Float, Int
 
 from ...corrections import Corrections
-from ...estimator._answer.plans import of_all
-from ...estimator._answer.records import Estimate
-from ...estimator._answer.step_estimate import StepEstimate, from_phases
-from ...estimator._estimate import estimate, runs
-from ...hardware._fields import FIELDS
-from ...hardware._spec import GpuSpec, OperatingPoint
-from ...plans import Pipeline, Plan, Steps
-from ...plans._plan import NETWORK
-from ...workload._workload import Workload
+from ...estimator import (
+    Estimate,
+    StepEstimate,
+    estimate_workload,
+    from_phases,
+    of_all,
+    runs,
+)
+from ...hardware import FIELDS, GpuSpec, OperatingPoint
+from ...plans import NETWORK, Pipeline, Plan, Steps
+from ...workload import Workload
 from .._tiles.tiles import FIELDS as TILE_FIELDS
 from .._tiles.tiles import Shapes, Tiles, crowding, legal, place
 from .axes import POINT
@@ -184,9 +186,9 @@ def measured(
 ) -> Measured:
     """Metrics of the design `values`; `nudge` as in `hardware`.
 
-    `exact`: by `estimate`; else by its short form for gradients (`estimator.runs`),
+    `exact`: by `estimate_workload`; else by its short form for gradients (`runs`),
     whose clock under a power cap is within a per cent and which does not see whether
-    the cap can be kept; work of several GPUs is always by `estimate`, which alone tells
+    the cap can be kept; work of several GPUs is always by the whole, which alone tells
     static power apart, drawn by those that wait.
     """
     gpu, point, tiles = hardware(task, values, nudge)
@@ -248,7 +250,7 @@ def _run(
         workload = place(workload, member.owner, tiles)
     several = member.plan is not None and member.plan.gpus > 1
     if exact or several or task.custom is not None:
-        one = estimate(workload, gpu, point, task.corrections)
+        one = estimate_workload(workload, gpu, point, task.corrections)
         feasible = jnp.all(one.phases.feasible)
         if member.steps is None:
             found = of_all(one, member.plan)

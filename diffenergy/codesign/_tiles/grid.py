@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ...hardware._spec import GpuSpec
+from ...hardware import GpuSpec
 from .tiles import FIELDS, VALUES, Shapes, Tiles, accumulator_room, element_bytes, legal
 
 _ENDLESS: Final = 1e12

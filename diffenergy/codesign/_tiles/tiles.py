@@ -11,14 +11,11 @@ from jax import Array
 from jaxtyping import Bool, Float, Int
 
 from ...dtypes import BYTES, code
-from ...hardware import GpuCard
-from ...hardware._spec import GpuSpec
-from ...kernels._shared.ops import HAND_TILE, TILE_FIELDS
-from ...kernels._shared.rates import on_tensor_cores
+from ...hardware import GpuCard, GpuSpec
+from ...kernels import HAND_TILE, TILE_FIELDS, on_tensor_cores
 from ...kernels.gemm import Gemm, SimtGemm
 from ...records import Record, as_float, as_index
-from ...workload._listing import Kernel, Listing
-from ...workload._workload import Workload
+from ...workload import Kernel, Listing, Workload
 
 SIDES: Final = (16.0, 32.0, 64.0, 96.0, 128.0, 160.0, 192.0, 256.0)
 VALUES: Final[Mapping[str, tuple[float, ...]]] = {

@@ -12,15 +12,12 @@ from jaxtyping import Bool, Float, Int
 
 from ...compiling import kept
 from ...corrections import Corrections
-from ...dvfs._problem.costs import Costs, row_costs
-from ...estimator._answer.records import Estimate
-from ...estimator._estimate import estimate_once
-from ...hardware._files import GpuCard
-from ...hardware._spec import GpuSpec, OperatingPoint, default_point
+from ...dvfs import Costs, row_costs
+from ...estimator import Estimate, estimate_once
+from ...hardware import GpuCard, GpuSpec, OperatingPoint, default_point
+from ...kernels import LEGAL, MENU
 from ...kernels.gemm import Gemm, SimtGemm
-from ...kernels.gemm._menu import LEGAL, MENU
-from ...workload._listing import Listing
-from ...workload._workload import Group, Workload, assemble
+from ...workload import Group, Listing, Workload, assemble
 from .grid import legal_tiles
 from .tiles import (
     FIELDS,

@@ -21,7 +21,7 @@ from typing import Any, Final
 import numpy as np
 from jaxtyping import Float
 
-from ...hardware._spec import GpuSpec
+from ...hardware import GpuSpec
 from .._machine.topology import Topology
 from .._schedule.schedule import Schedule
 from .idle import MemoryPrice, WaitClock, best_wait_clock, idle_power, memory_price

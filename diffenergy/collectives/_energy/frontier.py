@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final, Literal
 
-from ...hardware._spec import GpuSpec
+from ...hardware import GpuSpec
 from ...search import USUAL, Solving
 from .._machine.routes import EpochModel
 from .._schedule.schedule import Schedule

@@ -14,9 +14,8 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
-from ...hardware._spec import GpuSpec, OperatingPoint, relative_voltage
-from ...physics._phase import static_power
-from ...physics._power import with_corrections
+from ...hardware import GpuSpec, OperatingPoint, relative_voltage
+from ...physics import static_power, with_corrections
 
 _COPY_SMS: Final = 24.0
 """SMs that copy kernels hold: an estimate, as in `kernels.collective`."""

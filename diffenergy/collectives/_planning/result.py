@@ -7,8 +7,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from ...hardware import GpuSpec
-from ...hardware._switching import switch_latency
+from ...hardware import GpuSpec, switch_latency
 from ...results import Result, written
 from ...units import MHz
 from .._demand.demand import Demand

@@ -49,7 +49,7 @@ def launch_costs(problem: Problem, plan: Plan) -> Spent:
 
 
 def launches(problem: Problem, plan: Plan) -> Launches:
-    """Every launch of one iteration of `plan`.
+    """Every launch of one iteration of a `problem` by a `plan` of clocks.
 
     Time in which a stage waits for its host lies evenly over the stage, time in which
     clocks change evenly over the iteration: `plan.time` is the end of the last launch.

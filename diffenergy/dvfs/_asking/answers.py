@@ -10,11 +10,9 @@ import numpy as np
 from jaxtyping import Float
 
 from ...estimator import Task
-from ...fitting._clock_law.clock_fit import fit_table
-from ...fitting._clock_law.clock_law import table as of_law
-from ...fitting._clock_law.clock_model import Readings
-from ...hardware import GpuCard
-from ...hardware._clocks import lockable, unsupported
+from ...fitting import Readings, fit_table
+from ...fitting import law_table as of_law
+from ...hardware import GpuCard, lockable, unsupported
 from ...results import Infeasible, finite
 from ...workload import kernel_name
 from .._measured.smoothing import DRAWS, promise, smoothed

@@ -6,10 +6,8 @@ import os
 from collections.abc import Mapping, Sequence, Sized
 from typing import Any, Final, Literal, get_args
 
-from ...estimator import Task, prepare
-from ...estimator._ask import check_type, several
-from ...hardware import GpuCard, read_gpu
-from ...hardware._switching import switch_latency
+from ...estimator import Task, check_type, prepare, several
+from ...hardware import GpuCard, read_gpu, switch_latency
 from ...workload import Workload
 from .._measured.table import Table, read_table
 from .._problem.plan import (

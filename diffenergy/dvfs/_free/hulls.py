@@ -11,8 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from ...physics import gpu_time_of_slope, stage_slope, stage_time
-from ...physics._phase import Seconds
+from ...physics import Seconds, gpu_time_of_slope, stage_slope, stage_time
 from .._problem.problem import Problem
 
 _PIECES: Final = 64

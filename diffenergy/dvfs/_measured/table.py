@@ -4,15 +4,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from ...hardware._clocks import lockable, unsupported
-from ...measurements._cells import (
+from ...hardware import lockable, unsupported
+from ...measurements import (
     POSITIVE,
     Range,
     Sheet,
     bad_cell,
     name_list,
-    names,
-    numbers,
+    read_names,
+    read_numbers,
     read_sheet,
     require,
 )
@@ -86,12 +86,12 @@ def read_table(
     if card is not None:
         _require_supported(sheet, clocks, card)
     problem = problem_from_columns(
-        stage=names(sheet, "stage", every, _in_one_line, needed=True),
-        instruction=names(sheet, "instruction", every, _in_one_line, needed=True),
+        stage=read_names(sheet, "stage", every, _in_one_line, needed=True),
+        instruction=read_names(sheet, "instruction", every, _in_one_line, needed=True),
         sm_clock=clocks["frequency"],
         mem_clock=clocks.get("memory_frequency", np.full(len(every), LEFT_ALONE)),
-        time=numbers(sheet, "time", every, POSITIVE, needed=True),
-        energy=numbers(sheet, "energy", every, _ENERGY, needed=True),
+        time=read_numbers(sheet, "time", every, POSITIVE, needed=True),
+        energy=read_numbers(sheet, "energy", every, _ENERGY, needed=True),
         count=_counts(sheet),
         default=default,
         source=sheet.file,
@@ -132,7 +132,7 @@ def _clocks(sheet: Sheet, column: str) -> np.ndarray:
     locked = np.flatnonzero([cell.strip().lower() != _AUTO for cell in cells])
     clocks = np.full(sheet.num_rows, LEFT_ALONE)
     words = Range(_CLOCK_WORDS, 0.0, open_low=True)
-    clocks[locked] = numbers(sheet, column, locked, words, needed=True)
+    clocks[locked] = read_numbers(sheet, column, locked, words, needed=True)
     low, high = _CLOCKS
     for wrong, unit in ((clocks < low, "GHz"), (clocks > high, "Hz or kHz")):
         if wrong.any():
@@ -151,7 +151,7 @@ def _counts(sheet: Sheet) -> np.ndarray:
         return np.ones(sheet.num_rows)
     words = Range(f"a whole number of 1 to {_MOST_COUNT}", 1.0)
     every = np.arange(sheet.num_rows)
-    counts = numbers(sheet, "count", every, words, needed=True)
+    counts = read_numbers(sheet, "count", every, words, needed=True)
     wrong = (counts > _MOST_COUNT) | (counts % 1 != 0)
     if wrong.any():
         raise bad_cell(sheet, int(wrong.argmax()), "count", words.words)

@@ -13,12 +13,10 @@ from jaxtyping import Bool, Float
 
 from ...compiling import kept
 from ...corrections import Corrections
-from ...estimator._answer.records import PhaseEstimate
-from ...estimator._estimate import estimate_once, runs
-from ...hardware._files import GpuCard
-from ...hardware._spec import GpuSpec, OperatingPoint
+from ...estimator import PhaseEstimate, estimate_once, runs
+from ...hardware import GpuCard, GpuSpec, OperatingPoint
 from ...physics import LEAKAGE_REFERENCE, static_power, with_corrections
-from ...workload._workload import Group, Phases, Workload
+from ...workload import Group, Phases, Workload
 from .problem import Spent
 
 _MOST_LIMITS: Final = 64
@@ -37,9 +35,9 @@ def row_costs(
     workload: Workload, gpu: GpuSpec, clocks: OperatingPoint, corrections: Corrections
 ) -> Costs:
     """Costs of every row of `workload` at `clocks` (one row a listing row, of which
-    power cap and temperature are not used). Pure, differentiable; `jax.vmap` over
-    clocks. Rows have no host, and the power limiter stays
-    out: what a stage may draw is a limit of the whole schedule.
+    power cap and temperature are not used) on a `gpu` with `corrections`. Pure,
+    differentiable; `jax.vmap` over clocks. Rows have no host, and the power limiter
+    stays out: what a stage may draw is a limit of the whole schedule.
     """
     ones = jnp.ones_like(clocks.sm_clock)
     applied = jnp.minimum(clocks.sm_clock, gpu.sm_clock_applied_max)

@@ -10,12 +10,9 @@ from jaxtyping import Float, Int
 
 from ...compiling import kept
 from ...corrections import Corrections
-from ...hardware import _clocks as clocks
-from ...hardware._files import GpuCard
-from ...hardware._spec import GpuSpec, OperatingPoint
+from ...hardware import GpuCard, GpuSpec, OperatingPoint, sm_clocks
 from ...physics import chip_temperature, leakage_growth
-from ...workload._listing import Listing
-from ...workload._workload import Workload, assemble
+from ...workload import Listing, Workload, assemble
 from .costs import Costs, Uniform, applied, row_costs, uniform
 from .order import listing_order
 from .problem import LEFT_ALONE, Loop, Problem
@@ -122,7 +119,7 @@ def clock_pairs(
     """
     top = card.values["sm_clock_max"]
     if sm is None:
-        sm = clocks.sm_clocks(card)
+        sm = sm_clocks(card)
     if mem is None:
         mem = card.mem_clocks if len(card.mem_clocks) > 1 else ()
     pairs = [

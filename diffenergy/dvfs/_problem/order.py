@@ -29,7 +29,8 @@ def listing_order(kernels: Sequence[dict], first: int = 0) -> list[Loop]:
 def loops_of(
     counts: Sequence[int], keys: Sequence[Hashable] | None = None, first: int = 0
 ) -> list[Loop]:
-    """Loops of rows that are launched `counts` times; rows of one key share a place.
+    """Loops of rows that are launched `counts` times; rows that share one of `keys`
+    (None: all differ) share a place.
 
     Places whose count is the commonest one above 1 are the body of a layer; one that is
     taken m times as often stands m times in the body, evenly spread. Launches that fill

@@ -6,7 +6,7 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from ...hardware._switching import switch_latency
+from ...hardware import switch_latency
 from .problem import TIE, Problem, Spent, Total, default_spent, listed
 
 Goal = Literal["energy", "edp", "ed2p", "time"]

@@ -16,9 +16,9 @@ from jaxtyping import Float
 from ... import search
 from ...compiling import compiler_options
 from ...corrections import Corrections
-from ...hardware._spec import GpuSpec, OperatingPoint
+from ...hardware import GpuSpec, OperatingPoint
 from ...physics import phase_time
-from ...workload._workload import Workload
+from ...workload import Workload
 from .._problem.costs import applied, row_costs
 from .._problem.modelled import Modelled
 from .._problem.plan import Objective

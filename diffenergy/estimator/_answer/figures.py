@@ -8,7 +8,7 @@ import numpy as np
 
 from ...physics import COMPONENTS
 from ...units import MHz
-from ...workload._listing import Number
+from ...workload import Number
 from .._asking.checked import Checked
 from .._asking.settings import Setting
 from . import plans as _plans

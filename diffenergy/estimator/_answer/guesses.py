@@ -11,10 +11,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...corrections import Corrections
-from ...corrections._law import Forecast
+from ...corrections import Corrections, Forecast
 from ...hardware import GpuCard
-from ...physics._power import LAUNCH_COMPONENTS
+from ...physics import LAUNCH_COMPONENTS
 
 _SD: Final[Mapping[str, float]] = {"derived": 0.1, "recall": 0.2, "guess": 0.3}
 """Sd of the logarithm of a number by its quality; others are measured or official."""

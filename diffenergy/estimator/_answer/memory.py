@@ -7,9 +7,8 @@ from typing import Any, Final
 from ...hardware import GpuCard
 from ...plans import Placed, Plan, Training
 from ...results import Infeasible
+from ...workload import ALL_STACKS, MEMORY_PARTS, largest_whole
 from ...workload.models import Model, Request
-from ...workload.models._request import ALL_STACKS
-from ...workload.models._shared.memory import PARTS, largest_whole
 
 _GB: Final = 1e9
 _WORDS: Final[Mapping[str, str]] = {
@@ -35,7 +34,7 @@ def entry(parts: Mapping[str, float] | None, card: GpuCard) -> dict[str, Any]:
     but the capacity is None."""
     capacity = card.values["dram_capacity"]
     if parts is None:
-        unknown = dict.fromkeys((*PARTS, "total"))
+        unknown = dict.fromkeys((*MEMORY_PARTS, "total"))
         return {**unknown, "capacity": capacity, "fits": None}
     total = float(sum(parts.values()))
     return {**parts, "total": total, "capacity": capacity, "fits": total <= capacity}
@@ -96,7 +95,7 @@ def _needs(memory: Mapping[str, Any]) -> str:
     """The parts, their sum and the capacity in words."""
     parts = [
         f"{_WORDS.get(part, part)} {memory[part] / _GB:.1f} GB"
-        for part in PARTS
+        for part in MEMORY_PARTS
         if memory[part] >= 0.05 * _GB
     ]
     return (

@@ -11,7 +11,7 @@ from typing import Any, Final
 import equinox as eqx
 import numpy as np
 
-from ...physics._power import COMPONENTS, STATIC
+from ...physics import COMPONENTS, STATIC
 from ...plans import Plan
 from .._asking.checked import Checked
 from .records import Estimate

@@ -19,8 +19,16 @@ from ...compiling import kept
 from ...corrections import Corrections
 from ...hardware import GpuCard
 from ...physics import STATIC
-from ...plans import AXES, Pipeline, StepEnergy, Steps, StepTime, Timeline, timeline
-from ...plans._steps.steps import PARTS
+from ...plans import (
+    AXES,
+    PARTS,
+    Pipeline,
+    StepEnergy,
+    Steps,
+    StepTime,
+    Timeline,
+    timeline,
+)
 from ...workload import Listing
 from .._asking.checked import Checked
 from .records import Estimate

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ...units import hour, kWh
-from ...workload._listing import Number
+from ...workload import Number
 
 _INTERVALS: Final = ("time_s_p5_p95", "energy_j_p5_p95")
 

@@ -15,13 +15,9 @@ from ...plans import (
     least_training,
     training_of,
 )
-from ...workload import Listing
+from ...workload import NAMES as INPUTS
+from ...workload import Encoder, LanguageModel, Listing, TrainedModel, speculation_of
 from ...workload.models import Model, Request, assumed_model, load_model
-from ...workload.models._request import NAMES as INPUTS
-from ...workload.models._shared.encoder import Encoder
-from ...workload.models._shared.language_model import LanguageModel
-from ...workload.models._shared.speculation import speculation_of
-from ...workload.models._shared.trained import TrainedModel
 from .._answer import memory as _memory
 from .warnings import weight_types
 from .work import (

@@ -9,9 +9,7 @@ from ...dtypes import canonical
 from ...hardware import GpuCard, read_gpu, with_fields
 from ...imports import ImportResult
 from ...plans import Host, Plan, host_of, read_plan
-from ...workload import Listing
-from ...workload._listing import read_listings, select_listing
-from ...workload._unlisted import complete
+from ...workload import Listing, complete, read_listings, select_listing
 from .._answer.figures import tokens_of
 from .._answer.whole_run import check_tokens
 from .._effects import QUANTITIES

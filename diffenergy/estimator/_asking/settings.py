@@ -6,8 +6,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ...hardware import GpuCard, OperatingPoint
-from ...hardware._clocks import mem_clocks, sm_clocks, unsupported
+from ...hardware import GpuCard, OperatingPoint, mem_clocks, sm_clocks, unsupported
 from ...physics import MAX_TEMPERATURE
 from ...units import MHz
 

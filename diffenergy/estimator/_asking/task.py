@@ -10,8 +10,7 @@ import jax
 from ...compiling import kept
 from ...hardware import GpuCard, GpuSpec, OperatingPoint
 from ...results import Infeasible
-from ...workload import Workload
-from ...workload._workload import assemble, pad_size
+from ...workload import Workload, assemble, pad_size
 from .._answer import figures as _figures
 from .._answer import steps as _steps
 from .._answer import summary as _summary

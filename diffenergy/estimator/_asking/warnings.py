@@ -7,14 +7,10 @@ from typing import Final
 
 from ...corrections import CorrectionsFile
 from ...dtypes import canonical
-from ...hardware import GpuCard
-from ...hardware._files import BY_CALLER, new_doubts
+from ...hardware import BY_CALLER, GpuCard, new_doubts
 from ...kernels import ops
-from ...workload import Listing
+from ...workload import Config, LanguageModel, Listing, element_bytes
 from ...workload.models import Model, model_names
-from ...workload.models._shared.config import Config
-from ...workload.models._shared.language_model import LanguageModel
-from ...workload.models._shared.memory import element_bytes
 
 _RATES: Final[Mapping[str, tuple[str, ...]]] = {
     "bf16": ("bf16", "fp16"),

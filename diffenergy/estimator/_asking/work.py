@@ -9,10 +9,9 @@ from ... import imports
 from ...hardware import GpuCard
 from ...imports import ImportResult
 from ...plans import Steps, Training
-from ...workload import Listing
-from ...workload._listing import PARTS, settled
+from ...workload import NAMES as INPUTS
+from ...workload import SPLIT_PHASES, Listing, settled
 from ...workload.models import Request
-from ...workload.models._request import NAMES as INPUTS
 from .._answer import memory as _memory
 
 REQUEST: Final = (
@@ -92,7 +91,7 @@ def listed_work(
     listings = [settled(listing, given["dispatch"]) for listing in read]
     first, last = listings[0], listings[-1]
     ends = [x.name.rpartition("/")[2] for x in listings]
-    pair, train = ends == [*PARTS[0]], ends == [*PARTS[1]]
+    pair, train = ends == [*SPLIT_PHASES[0]], ends == [*SPLIT_PHASES[1]]
     about = dict.fromkeys(REQUEST) | {
         "model": first.model or first.name,
         "phase": "generate" if pair else "train" if train else first.mode,

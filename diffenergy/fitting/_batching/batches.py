@@ -10,22 +10,19 @@ import pandas as pd
 from jax import Array
 
 from ...corrections import STREAMING, CorrectionsFile
-from ...hardware._fields import CLOCK
-from ...hardware._files import GpuCard, read_gpu
-from ...hardware._spec import GpuSpec, OperatingPoint
-from ...kernels import formulas, ops
-from ...kernels._shared.ops import COMMON_FIELDS
+from ...hardware import CLOCK, GpuCard, GpuSpec, OperatingPoint, read_gpu
+from ...kernels import COMMON_FIELDS, formulas, ops
 from ...measurements import Columns, MeasurementTable
-from ...physics._instrument import Instrument
+from ...physics import Instrument
 from ...plans import Steps
-from ...workload._listing import Listing
-from ...workload._unlisted import complete
-from ...workload._workload import (
+from ...workload import (
+    Listing,
     OpRows,
     PhaseColumns,
     Workload,
     as_codes,
     build,
+    complete,
     op_rows,
     pad_size,
     phase_columns,

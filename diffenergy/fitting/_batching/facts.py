@@ -7,9 +7,9 @@ from typing import Any, Final
 import numpy as np
 
 from ...corrections import CorrectionsFile
-from ...kernels.moe._routing import units_dealt
+from ...kernels import units_dealt
 from ...measurements import Columns, MeasurementTable
-from ...physics._instrument import Instrument
+from ...physics import Instrument
 from ...records import as_float
 from .series import fresh_process, in_blocks
 

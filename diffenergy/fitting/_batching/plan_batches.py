@@ -9,18 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...corrections import Corrections
-from ...hardware import read_gpu
-from ...hardware._spec import GpuSpec, OperatingPoint
-from ...measurements import MeasurementTable
-from ...measurements._plan_rows import POSITIONS, PlanRow, model_of
+from ...hardware import GpuSpec, OperatingPoint, read_gpu
+from ...measurements import POSITIONS, MeasurementTable, PlanRow, model_of
 from ...physics import Run, static_power, with_corrections
-from ...plans import Steps, Training, compose, host_of, step_energy, training_of
-from ...plans._steps.steps import merged
-from ...workload import Listing
-from ...workload._unlisted import complete
+from ...plans import Steps, Training, compose, host_of, merged, step_energy, training_of
+from ...workload import LanguageModel, Listing, complete, without_mtp
 from ...workload.models import Model, Request
-from ...workload.models._layers.drafting import without_mtp
-from ...workload.models._shared.language_model import LanguageModel
 
 
 def with_unplanned(table: MeasurementTable) -> MeasurementTable:

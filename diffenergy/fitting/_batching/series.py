@@ -12,7 +12,7 @@ import numpy as np
 
 from ...hardware import GpuCard
 from ...measurements import MeasurementTable
-from ...physics._instrument import hot_share, replayed_seconds
+from ...physics import hot_share, replayed_seconds
 
 _BANDWIDTH, _FLOPS = 0.83, (0.65, 0.51)
 """Shares of the peak rates that a fully loaded GPU reaches (DRAM; 16 and 8 bit), for

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from scipy.optimize import least_squares
 
 from ...corrections import Corrections
-from ...hardware._spec import GpuSpec
+from ...hardware import GpuSpec
 from ...records import as_float
 from .clock_law import ClockLaw, Points, points
 from .clock_model import (
@@ -112,10 +112,11 @@ def fit_table(
     power_cap: float,
 ) -> ClockFit:
     """Law of kernels that were read at `settings` (SM clock, memory clock; Hz, NaN:
-    left alone), nothing else being known of them. `power_cap`: power limit of the
-    readings, W; `corrections`: those of the GPU, for what DRAM delivers and draws.
+    left alone) on a `gpu`, nothing else being known of them: `readings` of time (s) and
+    energy (J), `power_cap` their power limit (W). `corrections`: those of the GPU, for
+    what DRAM delivers and draws. Raises `ValueError` for a kernel without a reading.
 
-    The smooth version of a measured table: `clock_law.table(fit.law, settings)`.
+    The smooth version of a measured table: `law_table(fit.law, settings)`.
     """
     near_top = np.nanmin(readings.time, axis=1)
     if not (np.isfinite(near_top) & (near_top > 0)).all():

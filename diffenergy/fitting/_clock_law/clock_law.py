@@ -19,11 +19,16 @@ from jaxtyping import Float
 
 from ...compiling import compiler_options
 from ...corrections import Corrections
-from ...hardware._spec import GpuSpec, OperatingPoint, relative_voltage
-from ...physics import LEAKAGE_REFERENCE, launch_energy, static_power
-from ...physics._demand import Demand, make_demand
-from ...physics._governor import secant_clock
-from ...physics._timeline import timing
+from ...hardware import GpuSpec, OperatingPoint, relative_voltage
+from ...physics import (
+    LEAKAGE_REFERENCE,
+    Demand,
+    launch_energy,
+    make_demand,
+    secant_clock,
+    static_power,
+    timing,
+)
 from ...records import as_float
 
 SLOW_MEMORY: Final = 0.2
@@ -193,12 +198,13 @@ def _compiled_cells() -> Callable[[ClockLaw, Points], Cells]:
     return jax.jit(cells, compiler_options=compiler_options(True))
 
 
-def table(
+def law_table(
     law: ClockLaw,
     settings: Float[np.ndarray, "setting 2"],
     core_limit: Float[np.ndarray, " setting"] | None = None,
 ) -> tuple[Float[np.ndarray, "kernel setting"], Float[np.ndarray, "kernel setting"]]:
-    """(time, energy) of one launch of every kernel at `settings` (see `points`), each
-    setting under the power limiter: columns of a `dvfs.problem.Problem`."""
+    """Time (s) and energy (J) of one launch of every kernel by a `law` at `settings`
+    (SM clock, memory clock; Hz), each setting under the power limiter, which holds core
+    clocks below `core_limit` (Hz; None: no limit)."""
     found = _compiled_cells()(law, points(law.gpu, settings, core_limit))
     return np.asarray(found.time), np.asarray(found.energy)

@@ -19,7 +19,7 @@ from jaxtyping import Float, Int
 
 from ...compiling import compiler_options
 from ...corrections import Corrections
-from ...hardware._spec import GpuSpec
+from ...hardware import GpuSpec
 from ...records import as_float
 from ...smooth import robust
 from .clock_law import Cells, ClockLaw, kernel_cells, kernel_demand, law_corrections

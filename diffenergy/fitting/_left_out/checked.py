@@ -7,9 +7,7 @@ import numpy as np
 import pandas as pd
 
 from ...hardware import GpuCard, read_gpu
-from ...measurements import MeasurementTable, Predictions
-from ...measurements._columns import QUANTITIES
-from ...measurements._metrics import READINGS
+from ...measurements import READ_COLUMNS, READINGS, MeasurementTable, Predictions
 
 UNITS_OF: Final = {
     "time_s": {1e-9: "ns", 1e-6: "us", 1e-3: "ms", 1.0: "s"},
@@ -76,7 +74,7 @@ class Rows:
         others = READINGS[::-1] if quantity in READINGS else ()  # it follows from
         sources = (self.columns[q][i] for q in (quantity, *others))
         column = next(filter(None, sources), "")
-        scale = QUANTITIES[quantity].spellings.get(column, 1.0)
+        scale = READ_COLUMNS[quantity].spellings.get(column, 1.0)
         unit = UNITS_OF.get(quantity, _CLOCK_UNITS)[scale]
         own = getattr(table, quantity)
         limit = own if finding.limit is None else finding.limit
@@ -106,7 +104,7 @@ def rows_of(table: MeasurementTable, predicted: Predictions) -> Rows:
         [read_gpu(str(name)) for name in names],
         which,
         keys.groupby(["file", "gpu", "op"]).ngroup().to_numpy(),
-        {quantity: _column(table, quantity) for quantity in QUANTITIES},
+        {quantity: _column(table, quantity) for quantity in READ_COLUMNS},
     )
 
 
@@ -120,7 +118,7 @@ def _cell(text: str) -> float | str:
 def _column(table: MeasurementTable, quantity: str) -> np.ndarray:
     """Column of the file that gives a quantity, "" on rows where none does."""
     found = np.full(table.num_rows, "", dtype=object)
-    for spelling in QUANTITIES[quantity].spellings:
+    for spelling in READ_COLUMNS[quantity].spellings:
         if spelling in table.frame:
             cells = table.frame[spelling].astype(str).str.strip().str.lower()
             found[(found == "") & ~cells.isin(("", "nan")).to_numpy()] = spelling

@@ -14,11 +14,8 @@ import numpy as np
 import pandas as pd
 
 from ...dtypes import BYTES, DTYPES, stored_bytes
-from ...hardware import GpuCard
-from ...hardware._spec import idle_power
-from ...measurements import MeasurementTable, Predictions
-from ...measurements._columns import QUANTITIES
-from ...measurements._metrics import READINGS
+from ...hardware import GpuCard, idle_power
+from ...measurements import READ_COLUMNS, READINGS, MeasurementTable, Predictions
 from .checked import UNITS_OF, Finding, Flag, Rows, rows_of
 
 LONG: Final = 20e-6
@@ -226,7 +223,7 @@ def _units(rows: Rows) -> Iterator[Finding]:
         for column, step in set(
             zip(rows.columns[name][found], steps[found], strict=True)
         ):
-            size = float(f"{QUANTITIES[name].spellings[column] / 1000.0**step:.0e}")
+            size = float(f"{READ_COLUMNS[name].spellings[column] / 1000.0**step:.0e}")
             unit = UNITS_OF[name].get(size, "another unit")
             text = f"{{own}} are {{times}} the predicted {{expected}}: probably {unit}"
             here = (rows.columns[name] == column) & (steps == step)

@@ -16,9 +16,7 @@ from jaxtyping import Array, Float
 
 from ...compiling import kept
 from ...hardware import GpuCard
-from ...serving import Load, deploy
-from ...serving._steady.figures import LEVELS, asked, steady
-from ...serving._steady.server import Server
+from ...serving import LEVELS, Load, Server, asked, deploy, steady
 
 _FREE: Final = 2.0
 """Batch limit over the largest batch: requests queue for slots rarely."""

@@ -8,8 +8,7 @@ from typing import Final
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ...hardware import GpuCard, read_gpu
-from ...hardware._clocks import sm_clocks, spread_clocks
+from ...hardware import GpuCard, read_gpu, sm_clocks, spread_clocks
 from ...results import Infeasible
 from .._problem.problem import Rows, joined
 from .._reading.spec import Fleet, Model

@@ -32,7 +32,8 @@ class Price(NamedTuple):
 
 
 def read_price(name: str, text: float | str) -> Price:
-    """A price of energy. Raises `ValueError` in one sentence for what is none.
+    """Price of energy from `text` or a number (per MWh where no unit stands),
+    of the field `name`. Raises `ValueError` in one sentence for what is none.
 
     >>> read_price("price", "0.12 usd/kWh")
     Price(value=120.0, currency='USD', has_unit=True)

@@ -6,15 +6,15 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from ...measurements._cells import (
+from ...measurements import (
     NOT_NEGATIVE,
     POSITIVE,
     bad_cell,
     name_list,
-    numbers,
+    read_numbers,
     read_sheet,
+    read_texts,
     require,
-    texts,
 )
 from ...units import MHz
 from .._problem.problem import Rows
@@ -48,7 +48,7 @@ def read_points(
     for column in ("model", "gpu", *_NUMBERS):
         require(sheet, column, f"add `{column}`")
     row = np.arange(sheet.num_rows)
-    found = {x: numbers(sheet, x, row, y, True) for x, y in _NUMBERS.items()}
+    found = {x: read_numbers(sheet, x, row, y, True) for x, y in _NUMBERS.items()}
     n = found["gpus_per_replica"]
     if (n != np.round(n)).any():
         wrong = int((n != np.round(n)).argmax())
@@ -56,9 +56,9 @@ def read_points(
     for x in _OPTIONAL:
         has = x in sheet.columns
         nothing = np.full(len(row), np.nan)
-        found[x] = numbers(sheet, x, row, POSITIVE) if has else nothing
-    point, model = _matches(texts(sheet, "model", row), models)
-    again, pool = _matches(texts(sheet, "gpu", row)[point], pools)
+        found[x] = read_numbers(sheet, x, row, POSITIVE) if has else nothing
+    point, model = _matches(read_texts(sheet, "model", row), models)
+    again, pool = _matches(read_texts(sheet, "gpu", row)[point], pools)
     point, model = point[again], model[again]
     for number, names in enumerate(models):
         if not (model == number).any():
@@ -69,7 +69,7 @@ def read_points(
             )
     for number, names in enumerate(pools):
         if not (pool == number).any():
-            known = name_list(dict.fromkeys(texts(sheet, "gpu", row)))
+            known = name_list(dict.fromkeys(read_texts(sheet, "gpu", row)))
             raise ValueError(
                 f"{file}: no row of a model of the fleet is on `gpu` '{names[0]}', "
                 f"which a pool has; there are {known}; add its points, or correct or "

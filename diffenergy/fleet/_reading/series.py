@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Shaped
 
-from ...measurements._cells import (
+from ...measurements import (
     ANY,
     NOT_NEGATIVE,
     POSITIVE,
@@ -16,10 +16,10 @@ from ...measurements._cells import (
     Sheet,
     bad_cell,
     name_list,
-    numbers,
+    read_numbers,
     read_sheet,
+    read_texts,
     require,
-    texts,
 )
 from .units import check_units
 
@@ -70,8 +70,8 @@ def read_demand(file: str, models: Sequence[str], length: float) -> Demand:
         require(sheet, column, f"add `{column}`")
     check_units(sheet, ["requests_per_s"])
     row = np.arange(sheet.num_rows)
-    values = numbers(sheet, "requests_per_s", row, NOT_NEGATIVE, needed=True)
-    named = texts(sheet, "model", row)
+    values = read_numbers(sheet, "requests_per_s", row, NOT_NEGATIVE, needed=True)
+    named = read_texts(sheet, "model", row)
     place = pd.Index(models).get_indexer(pd.Index(named))
     if (place < 0).any():
         raise bad_cell(
@@ -118,7 +118,7 @@ def read_series(
             f"two, `{key}` and the values of `{what}`; leave the others out."
         )
     row = np.arange(sheet.num_rows)
-    values = numbers(sheet, others[0], row, ALLOWED[what], needed=True)
+    values = read_numbers(sheet, others[0], row, ALLOWED[what], needed=True)
     slot, times = _slots(sheet, key, row, demand.length)
     seen = np.bincount(slot)
     if (seen != 1).any():
@@ -164,7 +164,7 @@ def _slots(
     """Number of the slot of every row, and when slots begin if they have times; between
     these lies the `length` of a slot, s."""
     if key == "time":
-        named = pd.Series(texts(sheet, key, row))
+        named = pd.Series(read_texts(sheet, key, row))
         read = pd.to_datetime(named, format="ISO8601", utc=True, errors="coerce")
         if read.isna().any():
             wrong = int(read.isna().to_numpy().argmax())
@@ -181,7 +181,7 @@ def _slots(
             )
         return slot.reshape(-1), times
     allowed = Range(f"a whole number from 0 to {_MOST_SLOTS:,}", 0.0)
-    values = numbers(sheet, key, row, allowed, needed=True)
+    values = read_numbers(sheet, key, row, allowed, needed=True)
     wrong = (values != np.round(values)) | (values > _MOST_SLOTS)
     if wrong.any():
         raise bad_cell(sheet, int(wrong.argmax()), key, allowed.words)

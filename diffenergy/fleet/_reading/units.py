@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from ...measurements._cells import Sheet
+from ...measurements import Sheet
 
 _OTHERS: Final = {
     "per_s": ("per_min", "per_h", "per_hour", "per_day"),

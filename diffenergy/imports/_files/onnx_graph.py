@@ -5,8 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from ...workload import Listing
-from ...workload._kernel import Kernel, merge
+from ...workload import Kernel, Listing, merge
 from .._launches import Graph, Options
 from .._rows.operators import valid
 from . import onnx_ops

@@ -7,9 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ...workload import Listing, Workload
-from ...workload._kernel import Kernel, merge, normalise_kernel
-from ...workload._workload import assemble
+from ...workload import Kernel, Listing, Workload, assemble, merge, normalise_kernel
 from .flat import Program, Step, flattened
 from .moving import FREE, Regions, moving_row
 from .opaque import opaque_row

@@ -7,8 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Final
 
-from ...workload import Listing
-from ...workload._kernel import Kernel, normalise_kernel
+from ...workload import Kernel, Listing, normalise_kernel
 from .._launches import Launch, Trace
 from . import names
 from .assign import Found

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from ...workload._kernel import normalise_kernel
+from ...workload import normalise_kernel
 from .._launches import Operator
 from . import names
 from .types import listing_type, numel

@@ -7,9 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ...workload._kernel import Kernel
+from ...workload import Kernel, LanguageModel
 from ...workload.models import load_model
-from ...workload.models._shared.language_model import LanguageModel
 from .._launches import Launch, Operator
 from .operators import Row, base_name
 from .types import carrier, element_bytes, numel

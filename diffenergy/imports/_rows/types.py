@@ -6,7 +6,7 @@ from typing import Final
 
 from ...dtypes import BYTES
 from ...dtypes import code as dtype_code
-from ...workload._kernel import Number
+from ...workload import Number
 
 _NAMES: Final = {
     "bfloat16": "bf16", "bf16": "bf16",

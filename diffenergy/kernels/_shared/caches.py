@@ -4,7 +4,7 @@ from jax import Array
 
 from ... import smooth
 from ...corrections import Corrections
-from ...hardware._spec import GpuSpec
+from ...hardware import GpuSpec
 
 
 def missed(distance: Array, gpu: GpuSpec, c: Corrections) -> Array:

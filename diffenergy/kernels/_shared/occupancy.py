@@ -5,7 +5,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from ... import smooth
-from ...hardware._spec import GpuSpec
+from ...hardware import GpuSpec
 from ...units import KiB
 
 

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 
 from ...corrections import Corrections
 from ...dtypes import BYTES, DTYPES
-from ...hardware._spec import GpuSpec
+from ...hardware import GpuSpec
 from ...records import as_float
 from ...units import KiB
 

@@ -26,8 +26,8 @@ import jax.numpy as jnp
 
 from ... import smooth
 from ...corrections import Corrections
-from ...hardware._spec import GpuSpec
-from ...physics._demand import Demand, make_demand
+from ...hardware import GpuSpec
+from ...physics import Demand, make_demand
 from .._shared import rates as _rates
 from ._kernel import kernel, planned
 from ._shape import Attention

@@ -28,8 +28,8 @@ from jax import Array
 
 from ... import smooth
 from ...corrections import Corrections
-from ...hardware._spec import GpuSpec
-from ...physics._demand import Demand, make_demand
+from ...hardware import GpuSpec
+from ...physics import Demand, make_demand
 from .._shared import rates as _rates
 from .._shared.caches import missed_when_new
 from ._kernel import Kernel, kernel, planned

@@ -40,8 +40,7 @@ import numpy as np
 from jax import Array, lax
 
 from ... import smooth
-from ...hardware._fields import MMA_KINDS
-from ...hardware._spec import GpuSpec
+from ...hardware import MMA_KINDS, GpuSpec
 from ...records import as_float
 
 HEADS: Final = (64.0, 128.0, 192.0, 256.0)

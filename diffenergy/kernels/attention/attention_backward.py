@@ -16,8 +16,8 @@ import numpy as np
 
 from ...corrections import Corrections
 from ...dtypes import BYTES
-from ...hardware._spec import GpuSpec
-from ...physics._demand import Demand
+from ...hardware import GpuSpec
+from ...physics import Demand
 from .. import attention
 from .._shared import rates as _rates
 from .._shared.caches import missed_when_new

@@ -43,8 +43,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from ...corrections import Corrections
-from ...hardware._spec import GpuSpec
-from ...physics._demand import Demand, make_demand
+from ...hardware import GpuSpec
+from ...physics import Demand, make_demand
 from .._shared import rates as _rates
 from .._shared.launch import with_candidates
 from ._main_loop import MainLoop, main_loop

@@ -42,7 +42,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ... import smooth
-from ...hardware._spec import GpuSpec
+from ...hardware import GpuSpec
 from ...records import as_float
 from .._shared import rates as _rates
 from .._shared.occupancy import resident_ctas

@@ -23,8 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from ...hardware._fields import MMA_KINDS
-from ...hardware._spec import GpuSpec
+from ...hardware import MMA_KINDS, GpuSpec
 from ...records import as_float
 from .._shared import rates as _rates
 from ._operands import scalar_accesses

@@ -33,7 +33,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ...hardware._spec import GpuSpec
+from ...hardware import GpuSpec
 from .._shared import rates as _rates
 from ._shape import Gemm
 

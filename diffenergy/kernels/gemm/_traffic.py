@@ -30,7 +30,7 @@ from jax import Array
 
 from ... import smooth
 from ...corrections import Corrections
-from ...hardware._spec import GpuSpec
+from ...hardware import GpuSpec
 from .._shared import rates as _rates
 from .._shared.caches import missed
 from .._shared.occupancy import wave_traffic

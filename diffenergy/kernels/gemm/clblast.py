@@ -50,8 +50,8 @@ from jaxtyping import Float
 from ... import smooth
 from ...corrections import Corrections
 from ...dtypes import DTYPES
-from ...hardware._spec import GpuSpec
-from ...physics._demand import Demand, make_demand
+from ...hardware import GpuSpec
+from ...physics import Demand, make_demand
 from ...records import as_float
 from .._shared import rates as _rates
 from .._shared.launch import Fields, Product, with_candidates

@@ -42,8 +42,8 @@ from jaxtyping import Float, Int
 
 from ... import smooth
 from ...corrections import Corrections
-from ...hardware._spec import GpuSpec
-from ...physics._demand import Demand, make_demand
+from ...hardware import GpuSpec
+from ...physics import Demand, make_demand
 from ...records import as_float, as_index
 from .._shared import rates as _rates
 from .._shared.launch import Product, with_candidates

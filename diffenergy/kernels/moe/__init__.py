@@ -28,8 +28,8 @@ import numpy as np
 
 from ...corrections import Corrections
 from ...dtypes import BYTES
-from ...hardware._spec import GpuSpec
-from ...physics._demand import Demand
+from ...hardware import GpuSpec
+from ...physics import Demand
 from .._shared.launch import Context, Fields, Host, Launches, floats, with_candidates
 from .._shared.ops import Field, Op, weight_bytes
 from . import _routing

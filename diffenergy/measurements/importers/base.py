@@ -9,8 +9,16 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pandas as pd
 
-from ...hardware._files import read_gpu
-from .._cells import ANY, Sheet, bad_cell, name_list, numbers, read_sheet, texts
+from ...hardware import read_gpu
+from .._cells import (
+    ANY,
+    Sheet,
+    bad_cell,
+    name_list,
+    read_numbers,
+    read_sheet,
+    read_texts,
+)
 
 _MISSING: Final = (
     "na", "n/a", "[n/a]", "none", "null", "<na>", "[not supported]", "[not available]",
@@ -113,9 +121,9 @@ def pick(sheet: Sheet, wanted: Mapping[str, Column]) -> pd.DataFrame:
     table = pd.DataFrame(index=every)
     for name, spelling in found.items():
         if spelling and wanted[name].is_number:
-            table[name] = numbers(sheet, spelling, every, ANY)
+            table[name] = read_numbers(sheet, spelling, every, ANY)
         elif spelling:
-            table[name] = pd.Series(texts(sheet, spelling, every), dtype=object)
+            table[name] = pd.Series(read_texts(sheet, spelling, every), dtype=object)
     table.attrs = {"file": sheet.file, "notes": []}
     return table
 

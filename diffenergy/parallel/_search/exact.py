@@ -12,14 +12,19 @@ from jaxtyping import Float
 
 from ...compiling import kept
 from ...corrections import Corrections
-from ...estimator._packed import packed, packed_alike
+from ...estimator import packed, packed_alike
 from ...hardware import GpuSpec, OperatingPoint
-from ...plans import Plan, Steps, Training, compose, step_energy
-from ...plans._pipeline import plain_ends
-from ...plans._steps.steps import filled_to, merged
-from ...workload import Listing, Workload
-from ...workload._unlisted import complete
-from ...workload._workload import pad_size
+from ...plans import (
+    Plan,
+    Steps,
+    Training,
+    compose,
+    filled_to,
+    merged,
+    plain_ends,
+    step_energy,
+)
+from ...workload import Listing, Workload, complete, pad_size
 from .pieces import figures
 from .ranking import KINDS, STAGES, flat
 from .space import Space

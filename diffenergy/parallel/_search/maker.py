@@ -7,13 +7,9 @@ from typing import Final, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ...plans import Plan, Training
-from ...plans._machine.exchange import groups
-from ...plans._passes import Part, passes_of
-from ...workload._listing import Number
+from ...plans import Part, Plan, Training, groups, passes_of
+from ...workload import Number, Share, Split, TrainedModel
 from ...workload.models import Request
-from ...workload.models._network.sharding import Share, Split
-from ...workload.models._shared.decoder import TrainedModel
 from .space import Space
 
 FIRST: Final = 0

@@ -12,12 +12,10 @@ from typing import Any, Final
 import numpy as np
 from jaxtyping import Float, Int
 
-from ...estimator._packed import packed_alike, run
+from ...estimator import packed_alike, run
 from ...hardware import GpuSpec, OperatingPoint
-from ...plans._machine.exchange import Group, collective
-from ...plans._steps.steps import PARTS
-from ...workload import Listing, Workload
-from ...workload._unlisted import complete
+from ...plans import PARTS, Group, collective
+from ...workload import Listing, Workload, complete
 from .maker import ENDS, TIMES, Key, Made, Maker
 from .space import Space, divisors
 

@@ -13,17 +13,24 @@ from jaxtyping import Float
 from ...compiling import kept
 from ...corrections import Corrections
 from ...physics import stage_time
-from ...plans import Plan, Steps, compose, step_energy
-from ...plans._layout import layout
-from ...plans._machine.exchange import Group, groups
-from ...plans._memory import in_flight, state_bytes
-from ...plans._passes import SUMS, VALUE, WEIGHT
-from ...plans._pipeline import closed_form
-from ...plans._steps.steps import PARTS
-from ...plans._training import step_fields
-from ...workload._workload import pad_size
-from ...workload.models._shared.memory import element_bytes
-from ...workload.models._shared.trained import Held
+from ...plans import (
+    PARTS,
+    SUMS,
+    VALUE,
+    WEIGHT,
+    Group,
+    Plan,
+    Steps,
+    closed_form,
+    compose,
+    groups,
+    in_flight,
+    layout,
+    state_bytes,
+    step_energy,
+    step_fields,
+)
+from ...workload import Held, element_bytes, pad_size
 from .maker import BOTH, ENDS, FIRST, LAST, Maker, key_of
 from .pieces import Pieces
 from .space import Space

@@ -9,9 +9,8 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ...estimator._asking.settings import Setting, operating_points
-from ...hardware import GpuSpec, OperatingPoint
-from ...hardware._clocks import sm_clocks
+from ...estimator import Setting, operating_points
+from ...hardware import GpuSpec, OperatingPoint, sm_clocks
 from ...plans import Plan
 from ...results import Infeasible
 from ...workload import Workload

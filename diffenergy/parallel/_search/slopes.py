@@ -10,10 +10,8 @@ from jax import Array
 
 from ...compiling import compiler_options
 from ...estimator import estimate
-from ...hardware import GpuSpec, OperatingPoint
-from ...hardware._fields import FIELDS
-from ...plans import TrainingStep
-from ...plans._plan import NETWORK
+from ...hardware import FIELDS, GpuSpec, OperatingPoint
+from ...plans import NETWORK, TrainingStep
 
 METRICS: Final = ("step_time_s", "energy_j")
 _POINT: Final = {"sm_clock": "sm_clock", "power_limit": "power_cap"}

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from ...hardware import GpuCard
 from ...plans import Host, Plan, read_plan
-from ...workload.models._shared.trained import TrainedModel
+from ...workload import TrainedModel
 
 _MICROBATCHES: Final = (1, 2, 4, 8)
 _LONG: Final = 32_768

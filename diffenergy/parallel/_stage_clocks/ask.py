@@ -13,9 +13,14 @@ from typing import Any, Final, get_args
 import numpy as np
 
 from ...estimator import Task, prepare
-from ...hardware import GpuCard, read_gpu, with_fields
-from ...hardware._clocks import sm_clocks, unsupported
-from ...hardware._switching import switch_latency
+from ...hardware import (
+    GpuCard,
+    read_gpu,
+    sm_clocks,
+    switch_latency,
+    unsupported,
+    with_fields,
+)
 from ...plans import Plan
 from ...units import MHz
 from .._ask import check_whole

@@ -6,8 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from ...estimator import Task
-from ...estimator._answer.guesses import sd_of
+from ...estimator import Task, sd_of
 from ...hardware import GpuSpec
 from .pricing import problem_of
 from .problem import Problem

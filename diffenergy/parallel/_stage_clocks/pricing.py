@@ -7,15 +7,9 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from ...estimator import Task
-from ...estimator._answer.records import Estimate
-from ...estimator._answer.step_estimate import StepEstimate, from_phases
-from ...estimator._answer.summary import least_power
-from ...estimator._asking.task import too_low
+from ...estimator import Estimate, StepEstimate, Task, from_phases, least_power, too_low
 from ...hardware import GpuSpec
-from ...plans import Plan
-from ...plans._pipeline import FORWARD
-from ...plans._steps.energy import dynamic_joules
+from ...plans import FORWARD, Plan, dynamic_joules
 from ...results import Infeasible
 from .problem import Problem
 

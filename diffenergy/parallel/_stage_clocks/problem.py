@@ -7,7 +7,7 @@ import functools
 import numpy as np
 from jaxtyping import Float, Int
 
-from ...plans._pipeline import Instructions, plain_ends
+from ...plans import Instructions, plain_ends
 from .hulls import pareto
 
 KINDS = ("forward", "backward", "weights")

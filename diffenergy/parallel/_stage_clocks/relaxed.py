@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from ...plans._pipeline import Instructions
+from ...plans import Instructions
 from ...search import LinearModel, highs
 from .hulls import ROUNDING, hull
 from .problem import Problem

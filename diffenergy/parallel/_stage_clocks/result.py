@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float, Int
 
-from ...plans._pipeline import plain_ends
+from ...plans import plain_ends
 from ...results import Result, written
 from ...units import MHz
 from .hulls import ROUNDING

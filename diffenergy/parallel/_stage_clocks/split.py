@@ -5,11 +5,9 @@ import math
 
 import numpy as np
 
-from ...estimator import Task
-from ...estimator._answer.steps import step_of
-from ...plans import Training
-from ...plans._layout import fastest_split
-from ...workload._unlisted import complete
+from ...estimator import Task, step_of
+from ...plans import Training, fastest_split
+from ...workload import complete
 
 
 def balanced(task: Task) -> tuple[int, ...] | None:

@@ -18,7 +18,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from ...workload._listing import Kernel, Number
+from ...workload import Kernel, Number
 from .._plan import Plan
 from .host import Host
 from .scheduled import Teams, line, pairs, teams

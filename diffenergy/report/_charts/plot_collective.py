@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from ...collectives._schedule.schedule import Schedule
+from ...collectives import Schedule
 from .._format import si
 from . import style
 

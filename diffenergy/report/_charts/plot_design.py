@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ...codesign._problem.exact import UNITS
-from ...codesign._space.axes import TILES
+from ...codesign import TILES, UNITS
 from .._format import Entries, Entry, change, si
 from .._tables.design_words import METRIC_KEYS, first_goal, shown
 from .._tables.lines import title_line

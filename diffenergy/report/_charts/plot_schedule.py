@@ -5,9 +5,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from ...dvfs._apply.export import Launches, launches
-from ...dvfs._problem.plan import Plan
-from ...dvfs._problem.problem import Problem
+from ...dvfs import Launches, Plan, Problem, launches
 from ...units import MHz
 from .._format import Entry, change, scaled, si
 from .._tables.schedule_words import BASELINES, FREE, free_case

@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ...plans import Timeline
-from ...plans._steps.timeline import KINDS
+from ...plans import KINDS, Timeline
 from .._format import Entry, percent, si
 from .._tables.lines import title_line
 from .._traces.steps import WORDS

@@ -12,17 +12,19 @@ from jax import Array
 from jaxtyping import Bool, Float
 
 from ...compiling import kept
-from ...estimator import EstimateResult, Setting, Task
-from ...estimator._answer.step_estimate import of_step
-from ...estimator._answer.steps import Step
-from ...estimator._asking.settings import operating_points
-from ...estimator._estimate import estimate_once
-from ...estimator._launches import demands
-from ...hardware import GpuSpec, OperatingPoint, _clocks
-from ...hardware._files import field_units
+from ...estimator import (
+    EstimateResult,
+    Setting,
+    Step,
+    Task,
+    demands,
+    estimate_once,
+    of_step,
+    operating_points,
+)
+from ...hardware import GpuSpec, OperatingPoint, field_units, sm_clocks
 from ...plans import Plan, TrainingStep
-from ...workload._listing import Listing
-from ...workload._workload import Workload, assemble
+from ...workload import Listing, Workload, assemble
 from .._format import Entries, Entry
 from .._kernel_work import Roof, by_class, of_mean_gpu, rest_words, roofs, with_work
 from .._tables.known import gpu_summary
@@ -317,7 +319,7 @@ def _sweep_settings(task: Task) -> list[Setting]:
     its GPU accepts."""
     setting, values = task.settings[0], task.card.values
     num = num_points(sum(len(listing.kernels) for listing in task.listings))
-    steps = np.sort(_clocks.sm_clocks(task.card))
+    steps = np.sort(sm_clocks(task.card))
     picked = steps[np.linspace(0, len(steps) - 1, num).round().astype(int)]
     low, high = values["power_limit_min"], values["power_limit_max"]
     limits = np.linspace(low, max(low, high), num)

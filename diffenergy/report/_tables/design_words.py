@@ -3,8 +3,7 @@
 import math
 from typing import Final
 
-from ...codesign._problem.exact import UNITS
-from ...codesign._space.axes import TILES, rule_of
+from ...codesign import TILES, UNITS, rule_of
 from .._format import Entry, digits, plain, si
 
 _PREFIXED: Final = ("Hz", "B", "B/s", "s", "W", "V", "B/SM")

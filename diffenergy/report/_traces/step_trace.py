@@ -5,8 +5,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...plans import AXES, Timeline
-from ...plans._steps.timeline import KINDS
+from ...plans import AXES, KINDS, Timeline
 from .._format import Entry
 from .steps import slice_name
 from .trace import counter, microseconds, named, slice_event, trace_json

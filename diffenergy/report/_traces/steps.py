@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from ...plans import Timeline
-from ...plans._steps.timeline import KINDS
+from ...plans import KINDS, Timeline
 
 WORDS: Final[Mapping[str, str]] = {
     "weights": "gradients of weights",

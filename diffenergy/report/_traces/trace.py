@@ -7,8 +7,7 @@ from typing import Any, Final
 import numpy as np
 from jaxtyping import Float
 
-from ...workload import kernel_name
-from ...workload._listing import Listing
+from ...workload import Listing, kernel_name
 from .._format import Entries, Entry
 from .._kernel_work import kernel_module, phases_of_one
 from .unrolled import Unrolled, slice_power, unrolled, wait_power

@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from ...dvfs._problem.order import loops_of
-from ...workload._listing import Kernel, Listing, Number
+from ...dvfs import loops_of
+from ...workload import Kernel, Listing, Number
 from .._format import Entries
 
 MOST: Final = 20_000

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from ...codesign._problem.problem import LIMITS
-from ...codesign._space.axes import TILES
+from ...codesign import LIMITS, TILES
 from ...units import GiB
 from .._format import Entry, change, product
 from .._tables.columns import table

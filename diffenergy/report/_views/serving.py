@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from ...serving import ServingResult
-    from ...serving._answers.curves import Curves
+    from ...serving import Curves, ServingResult
 
 _LATENCIES = (
     ("time to first token", "ttft_s"),
@@ -135,7 +134,7 @@ def figure(result: "ServingResult") -> "Figure":
     """Time to the first token and time per token against the rate up to saturation,
     means and 95th percentiles; J a token of the saturated server against its batch, a
     line for each clock. The dot is the answer."""
-    from ...serving._answers.curves import curves
+    from ...serving import curves
 
     if result.costs is None:
         raise ValueError("there is no table of steps to draw.")

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.collections import PolyCollection
     from matplotlib.figure import Figure
 
-    from ...parallel import StageClocks
-    from ...parallel._stage_clocks.result import Replicas
+    from ...parallel import Replicas, StageClocks
 
 _OWN: Final = {
     "instruction": "a clock for each instruction",

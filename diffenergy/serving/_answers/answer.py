@@ -5,8 +5,7 @@ import math
 from collections.abc import Iterable
 from typing import Any, ClassVar, Final
 
-from ...corrections import Trust
-from ...corrections._spread import least
+from ...corrections import Trust, least
 from ...hardware import read_gpu
 from ...results import Infeasible, Result, finite
 from ...units import MHz

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...compiling import compiler_options
-from ...hardware._clocks import sm_clocks, spread_clocks
+from ...hardware import sm_clocks, spread_clocks
 from .._deployment import Deployment
 from .._steady.figures import LEVELS
 from .._step.table import StepCosts

@@ -19,7 +19,7 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Bool, Float
 
-from ...hardware._clocks import sm_clocks, spread_clocks
+from ...hardware import sm_clocks, spread_clocks
 from ...results import Infeasible
 from .._deployment import Deployment
 from .._load import Load

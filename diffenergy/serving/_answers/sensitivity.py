@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ...compiling import compiler_options
-from ...hardware._fields import FIELDS
+from ...hardware import FIELDS
 from .._deployment import Deployment
 
 METRICS: Final = ("energy_j_per_output_token", "tpot_s", "ttft_s")

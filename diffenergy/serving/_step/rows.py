@@ -8,12 +8,8 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Final
 
-from ...workload import Listing
-from ...workload._listing import Kernel
+from ...workload import Kernel, LanguageModel, Listing, Operator, Pass, repeated
 from ...workload.models import Request
-from ...workload.models._network.operators import Operator, Pass
-from ...workload.models._network.rows import repeated
-from ...workload.models._shared.language_model import LanguageModel
 
 PARTS: Final = ("linear", "attention", "head", "communication")
 """Parts of a step that are kernels; experts, norms and all else of a layer count as

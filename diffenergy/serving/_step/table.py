@@ -16,13 +16,11 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Float, Int
 
-from ...estimator._running import running
+from ...estimator import running
 from ...hardware import GpuSpec, OperatingPoint
 from ...physics import waiting_power
-from ...workload import Workload
-from ...workload._workload import assemble
+from ...workload import LanguageModel, Workload, assemble
 from ...workload.models import Request
-from ...workload.models._shared.language_model import LanguageModel
 from .rows import PARTS, Step, listing
 
 _BESIDE: Final = (0, 1, 16, 64, 256, 1024)

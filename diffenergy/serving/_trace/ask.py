@@ -13,8 +13,8 @@ import numpy as np
 from ...compiling import compiler_options, kept
 from ...hardware import GpuCard
 from ...results import Infeasible
+from ...workload import LanguageModel
 from ...workload.models import load_model
-from ...workload.models._shared.language_model import LanguageModel
 from .._answers.answer import ServingResult
 from .._answers.limits import check_limits
 from .._deploy import deploy

@@ -13,7 +13,7 @@ from diffenergy.dvfs._problem.plan import Objective, Plan
 from diffenergy.dvfs._problem.problem import Loop, Problem, default_total, listed, total
 from diffenergy.dvfs._solving.solve import solve
 from diffenergy.fitting._clock_law.clock_fit import fit_table
-from diffenergy.fitting._clock_law.clock_law import table
+from diffenergy.fitting._clock_law.clock_law import law_table
 from diffenergy.fitting._clock_law.clock_model import Readings
 from diffenergy.hardware import read_gpu
 from diffenergy.results import Infeasible
@@ -95,7 +95,7 @@ def law_of(read: Problem) -> tuple[np.ndarray, np.ndarray]:
         np.where(read.usable, x, np.nan) for x in (read.time, read.energy)
     )
     readings = Readings(times, energies)
-    return table(
+    return law_table(
         fit_table(GPU.spec, SERVED, read.settings, readings, 250.0).law, read.settings
     )
 

@@ -16,8 +16,8 @@ from diffenergy.fitting._clock_law.clock_law import (
     governed,
     kernel_demand,
     law_corrections,
+    law_table,
     points,
-    table,
 )
 from diffenergy.fitting._clock_law.clock_model import Readings
 from diffenergy.hardware import load_gpu
@@ -51,7 +51,7 @@ def law(cap: float = 350.0, **energy: float) -> ClockLaw:
 @pytest.mark.slow
 def test_core_work_follows_the_clock_and_bytes_the_memory():
     free = law(cap=1e4)
-    time, _ = table(free, SETTINGS)
+    time, _ = law_table(free, SETTINGS)
     at = {tuple(x): i for i, x in enumerate(SETTINGS / MHz)}
     slow, fast = at[(420.0, 9501.0)], at[(1680.0, 9501.0)]
     assert time[0, slow] == pytest.approx(CYCLES[0] / 420e6, rel=1e-3)
@@ -147,7 +147,7 @@ def test_idle_states_of_the_memory_keep_a_share_of_its_rate():
 @pytest.mark.slow
 def test_a_core_limit_of_a_memory_clock():
     asked = np.array([(1260.0, 405.0), (420.0, 405.0)]) * MHz
-    time, _ = table(law(), asked, np.array([420e6, np.inf]))
+    time, _ = law_table(law(), asked, np.array([420e6, np.inf]))
     np.testing.assert_allclose(time[:, 0], time[:, 1])
 
 
@@ -155,7 +155,7 @@ def test_a_core_limit_of_a_memory_clock():
 def smoothed() -> tuple[np.ndarray, ...]:
     """(true time, true energy, fitted time, fitted energy) of a noisy table in which
     half of the settings were not read."""
-    time, energy = table(law(), SETTINGS)
+    time, energy = law_table(law(), SETTINGS)
     rng = np.random.default_rng(3)
     read = [
         x * np.exp(sd * rng.standard_normal(x.shape))
@@ -166,7 +166,7 @@ def smoothed() -> tuple[np.ndarray, ...]:
         x[:, hole] = np.nan
     readings = Readings(read[0], read[1])
     fit = fit_table(GPU, law().corrections, SETTINGS, readings, 350.0)
-    return time, energy, *table(fit.law, SETTINGS)
+    return time, energy, *law_table(fit.law, SETTINGS)
 
 
 @pytest.mark.slow

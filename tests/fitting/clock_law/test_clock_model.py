@@ -12,8 +12,8 @@ from diffenergy.fitting._clock_law.clock_fit import fit_table
 from diffenergy.fitting._clock_law.clock_law import (
     ClockLaw,
     law_corrections,
+    law_table,
     points,
-    table,
 )
 from diffenergy.fitting._clock_law.clock_model import (
     GPU_WIDTHS,
@@ -158,10 +158,10 @@ def test_a_fit_finds_the_law_of_exact_readings():
     true = law_of(base, shared, latents, jnp.arange(2))
     clocks = np.array([*np.linspace(0.4, 1.0, 6) * TOP, 0.65 * TOP])
     settings = np.stack([clocks, np.full(7, np.nan)], axis=1)
-    time, energy = table(true, settings)
+    time, energy = law_table(true, settings)
     timed, drawn = (np.where(np.arange(7) < 6, x, np.nan) for x in (time, energy))
     fit = fit_table(GPU, C, settings, Readings(timed, drawn), 250.0)
-    got = table(fit.law, settings)
+    got = law_table(fit.law, settings)
     assert np.log(got[0] / time) == pytest.approx(np.zeros((2, 7)), abs=0.01)
     assert np.log(got[1] / energy) == pytest.approx(np.zeros((2, 7)), abs=0.01)
     found, known = (jax.device_get(x.kernels) for x in (fit.law, true))

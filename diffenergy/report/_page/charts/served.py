@@ -9,7 +9,7 @@ from .figures import HALF, WIDE, Axis, linear, logarithmic, swatch
 from .lines import Line, line_chart
 
 if TYPE_CHECKING:
-    from ....serving._answers.curves import Curves
+    from ....serving import Curves
 
 _LEFT: Final = 58.0
 _CLOSE: Final = 1.1

@@ -4,8 +4,7 @@ from typing import Final
 
 import numpy as np
 
-from ....plans import AXES, Timeline
-from ....plans._steps.timeline import KINDS
+from ....plans import AXES, KINDS, Timeline
 from ..._format import Entry
 from ..._traces.steps import WORDS, slice_name
 from ..markup import si

@@ -6,8 +6,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from ....workload import kernel_name
-from ....workload._listing import Listing
+from ....workload import Listing, kernel_name
 from ..._format import Entries, Entry
 from ..._kernel_work import phases_of_one
 from ..._traces.unrolled import Unrolled, slice_power, unrolled, wait_power

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from ....corrections import CONSTANTS, PRIOR_FACTORS, CorrectionsFile, is_share, resolve
-from ....hardware._files import GpuCard
+from ....hardware import GpuCard
 from ..._format import QUANTITIES, UNKNOWN, Entries, Entry
 from ..._format import plain as shortest
 from ..._tables.columns import Columns

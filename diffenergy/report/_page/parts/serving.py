@@ -25,7 +25,7 @@ def served_part(result: "ServingResult") -> str:
     summary = result.summary
     charts: tuple[str, ...] = ()
     if result.costs is not None and summary["mode"] != "trace":
-        from ....serving._answers.curves import curves
+        from ....serving import curves
 
         charts = served_charts(summary, curves(result.deployment, result.costs))
     first, token, energy = charts or ("", "", "")

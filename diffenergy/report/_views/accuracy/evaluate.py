@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from ....measurements import MeasurementTable, Predictions
-from ....measurements._metrics import errors
+from ....measurements import MeasurementTable, Predictions, errors
 from ..._charts import style
 from ..._format import QUANTITIES, UNKNOWN, Entries, Entry
 from ..._tables.columns import table

@@ -9,8 +9,7 @@ from ..._tables.columns import table
 from .evaluate import errors_line
 
 if TYPE_CHECKING:
-    from ....fitting import FitResult
-    from ....fitting._identifiability import Identifiability
+    from ....fitting import FitResult, Identifiability
 
 _LEGEND: Final = (
     "mean absolute errors in percent of the measured value, over all rows of a group,",

@@ -14,7 +14,7 @@ from .... import dtypes
 from ..._kernel import Kernel, Number
 from .formats import Format, Precision
 
-PARTS: Final = (
+MEMORY_PARTS: Final = (
     "weights", "kv_cache", "state", "activations", "logits", "gradients", "optimizer",
     "gathered", "workspace",
 )  # fmt: skip
@@ -28,8 +28,8 @@ _WIDE: Final = 4.0
 
 
 def in_parts(**given: float) -> dict[str, float]:
-    """Bytes of all `PARTS`: those `given`, the context, and 0."""
-    return dict.fromkeys(PARTS, 0.0) | {"workspace": CONTEXT} | given
+    """Bytes of all `MEMORY_PARTS`: those `given`, the context, and 0."""
+    return dict.fromkeys(MEMORY_PARTS, 0.0) | {"workspace": CONTEXT} | given
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,16 @@
+from ._registry import classes as classes
+from ._registry import formulas as formulas
+from ._registry import ops as ops
+from ._shared.launch import Context as Context
+from ._shared.launch import floats as floats
+from ._shared.launch import take as take
+from ._shared.ops import COMMON_FIELDS as COMMON_FIELDS
+from ._shared.ops import HAND_TILE as HAND_TILE
+from ._shared.ops import REQUIRED as REQUIRED
+from ._shared.ops import TILE_FIELDS as TILE_FIELDS
+from ._shared.ops import Field as Field
+from ._shared.ops import Op as Op
+from ._shared.rates import on_tensor_cores as on_tensor_cores
+from .gemm._menu import LEGAL as LEGAL
+from .gemm._menu import MENU as MENU
+from .moe._routing import units_dealt as units_dealt
