@@ -1,18 +1,30 @@
-"""Kernels: shapes of the H200, GPUs and an architecture left out."""
+"""Kernels: shapes of the H200, of the MI300X and the MI355X, GPUs and an architecture
+left out."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import numpy as np
 
-from diffenergy.corrections import CorrectionsFile, prior_file
+from diffenergy.corrections import (
+    CorrectionsFile,
+    prior_file,
+    prior_levels,
+    read_corrections,
+)
+from diffenergy.corrections._priors import CDNA
 from diffenergy.fitting._batching.batches import batches
-from diffenergy.fitting._calibrate import Settings, blanked
+from diffenergy.fitting._calibrate import Calibration, Settings, blanked, calibrate
+from diffenergy.fitting._parameters import Parameter
+from diffenergy.fitting._predict import predict
 from diffenergy.fitting._sampled import with_cold_blocks
 from diffenergy.measurements import MeasurementTable, Predictions
 from diffenergy.physics._instrument import idle_before, series_shares
 from diffenergy.records import as_float
 
 from .base import (
+    NONE,
     WHOLE,
     Data,
     Fold,
@@ -146,6 +158,65 @@ def _hopper_from_ampere(data: Data, i: int, seed: int) -> Fold:
     )
 
 
+CDNA_TAGS: Final = ("architecture:CDNA3", "architecture:CDNA4")
+_CDNA_FREE: Final = tuple(Parameter(tag, name) for tag in CDNA_TAGS for name in CDNA)
+_CDNA_ROWS: Final = 2400
+_CDNA_STEPS: Final = 20
+
+
+def cdna_rows(data: Data) -> MeasurementTable:
+    """Products above 15 us, the product alone."""
+    return data.imported("aiter", "aiter_gemm", "aiter_amd")
+
+
+def cdna_unfitted() -> CorrectionsFile:
+    """The shipped constants with those of both architectures at their priors."""
+    shipped, priors = read_corrections(), prior_levels()
+    levels = shipped.levels | {tag: priors[tag] for tag in CDNA_TAGS}
+    return dataclasses.replace(shipped, levels=levels)
+
+
+def cdna_refit(table: MeasurementTable, seed: int = 0) -> Calibration:
+    """Rates of both architectures from their priors, all else as shipped."""
+    settings = Settings(
+        seed=seed, max_rows=_CDNA_ROWS, table_weight=WHOLE, max_steps=_CDNA_STEPS
+    )
+    return calibrate([table], cdna_unfitted(), settings, among=_CDNA_FREE)
+
+
+def _cdna(data: Data, i: int, seed: int) -> Fold:
+    table = cdna_rows(data)
+    held = pairs(table, 4) == i
+    made = cdna_refit(only(blanked(table, held), ~held), seed)
+    tested = only(table, held)
+    predicted = predict(tested, made.corrections)
+    return Fold(
+        [], tested, Settings(seed=seed), made.corrections, predicted, len(_CDNA_FREE)
+    )
+
+
+def _family(gpu: str, *families: str) -> Mask:
+    def mask(table: MeasurementTable, *_: object) -> np.ndarray:
+        return (table.gpu == gpu) & np.isin(table.frame["source_op"], families)
+
+    return mask
+
+
+_CDNA_LINES: Final = (
+    ("MI300X GEMM > 15 us, block-scaled fp8", "mi300x", ("a8w8_blockscale",), 10),
+    ("... fp8, shuffled weights", "mi300x", ("a8w8_bpreshuffle",), 15),
+    ("MI355X GEMM > 15 us, block-scaled fp8", "mi355x", ("a8w8_blockscale",), 10),
+    ("... block-scaled fp8, shuffled weights", "mi355x",
+     ("a8w8_blockscale_bpreshuffle",), 10),
+    ("... fp8, shuffled weights", "mi355x", ("a8w8_bpreshuffle",), 18),
+    ("... int8", "mi355x", ("a8w8",), 25),
+    ("... fp4", "mi355x", ("a4w4_blockscale",), 23),
+    ("... bf16", "mi355x", ("bf16",), 18),
+)  # fmt: skip
+"""Title, GPU, families, goal in percent: that of other families than block-scaled fp8
+and bf16 is the error at the price of 7 nm."""
+
+
 _PREFILL = ("num_heads", "num_kv_heads")
 _EXPERTS = ("hidden_size", "inter_size", "topk", "num_experts")
 _LONG = ("power", "energy")
@@ -208,5 +279,12 @@ SPLITS = (
         (Score("H200 GEMM, settled, predicted < 660 W", settled, (None, 12, None),
                (None, 15.5, None), ("power",)),),
         seeded=False,
+    ),
+    Split(
+        "cdna-gemm", "", "(n, k) pairs", 4, _cdna,
+        tuple(
+            Score(title, _family(gpu, *families), (goal, None, None), NONE, ("time",))
+            for title, gpu, families, goal in _CDNA_LINES
+        ),
     ),
 )  # fmt: skip

@@ -146,16 +146,19 @@ def law_of(tag: str, levels: Factors, design: bool = False) -> Forecast | None:
     return None
 
 
-def forecasts(levels: Factors, tags: Iterable[str], stranger: bool) -> list[Forecast]:
+def forecasts(
+    levels: Factors, tags: Iterable[str], stranger: bool, foreign: bool
+) -> list[Forecast]:
     """What the laws say of the tags of a GPU that `levels` lack: a level wins. A GPU
-    without fitted levels of its own (a `stranger`) takes from a fitted process also
-    what the design adds that it was fitted on, and the law of its link."""
+    without fitted levels of its own (`foreign`) takes from a fitted process also what
+    the design adds that it was fitted on; one that no file describes (a `stranger`)
+    does so where the process is its own, and takes the law of its link."""
     laws = []
     for tag in tags:
         kind, _, name = tag.partition(":")
         added = kind == "node" and "design" in facts("processes").get(name, {})
         if stranger and added or tag not in levels and (stranger or kind != "link"):
-            law = law_of(tag, levels, stranger)
+            law = law_of(tag, levels, foreign)
             laws += [law] if law else []
     return laws
 

@@ -90,7 +90,9 @@ def _laws(levels: Factors, card: Tagged) -> list[Forecast]:
     """What laws say of a GPU."""
     design = card.tags[0]
     fitted = design in REFERENCE or "core_energy" in levels.get(design, {})
-    return forecasts(levels, card.tags, card.corrections is None and not fitted)
+    foreign = not fitted and card.tags[-1] not in levels
+    stranger = card.corrections is None and not fitted
+    return forecasts(levels, card.tags, stranger, stranger or foreign)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +101,8 @@ class CorrectionsFile:
 
     `posterior`: names of the fitted numbers (`parameters`), their `sd` in fitted space
     and their `correlation`: the lower triangle with its diagonal, row after row;
-    `fitted_on["apart"]`: constants of a later fit, of which it says nothing.
+    `fitted_on["apart"]`: constants of a later fit, of which it says nothing; of one
+    level, as `tag/constant`.
     `continues`: in the file of an interrupted fit, what that fit started from.
     `spread`: how far left-out readings lie from their predictions. `engines`: constants
     of serving engines (`serving._engine.levels`), by `engine` and by `host`.

@@ -36,6 +36,11 @@ _KNOWN_BY_COUNTERS: Final = (
     "v100-pcie-16gb", "quadro-rtx-8000", "gtx-1080-ti", "gtx-980", "titan-x-maxwell",
     "titan-xp", "k40c",
 )  # fmt: skip
+CDNA: Final[dict[str, tuple[float, float]]] = dict.fromkeys(
+    ("tensor_efficiency", "fp8_efficiency", "fp8_block_efficiency", "gemm_cycles"),
+    (1.0, 0.8),
+)
+"""AMD's instructions and libraries are their own: NVIDIA's rates say little of them."""
 PRIOR_FACTORS: Final[Mapping[str, Mapping[str, tuple[float, float]]]] = {
     "mma:wgmma": {
         "operand_half_tile": (0.3, 0.4),
@@ -101,10 +106,6 @@ PRIOR_FACTORS: Final[Mapping[str, Mapping[str, tuple[float, float]]]] = {
     "node:8nm": {"core_energy": (1.5, 0.2)},
     # by passes of an A100 with its temperature logged: 13 K and 1.8 W at 40 C and V0
     "node:7nm": {"leakage_efold": (0.325, 0.15), "leakage": (0.25, 0.5)},
-    # held at the price of 7 nm until tensor efficiency of CDNA3 and CDNA4 is fitted
-    # beside it: the law's 0.7 alone takes a brake from times that hides a rate
-    "node:6nm/5nm": {"core_energy": (1.0, 0.2)},
-    "node:6nm/N3E": {"core_energy": (1.0, 0.2)},
     "node:4N": {"core_energy": (0.65, 0.2)},
     "node:4NP": {"core_energy": (0.6, 0.2)},
     **{f"gpu:{name}": _COUNTED for name in _KNOWN_BY_COUNTERS},
@@ -116,6 +117,7 @@ PRIOR_FACTORS: Final[Mapping[str, Mapping[str, tuple[float, float]]]] = {
     # what its one board with rows shows beyond that, under its limit, is the board's:
     # an L4 at 72 W runs fp32 products a third faster than it would let it
     "architecture:Ada": {"core_energy": (1.2, 0.03), "tensor_efficiency": (1.0, 0.8)},
+    **dict.fromkeys(("architecture:CDNA3", "architecture:CDNA4"), CDNA),
     **{
         f"architecture:{x}": ({"sm_clock_energy": clock} if clock else {}) | NEWER_HOST
         for x, clock in ((x, _CLOCK_TREE.get(x)) for x in generations())

@@ -297,3 +297,34 @@ def test_shared_nv_dvfs_reference_is_its_own(shared: Path):
         ):
             np.testing.assert_array_equal(table[here][own], table[here][joined])
         assert table.filter(like="_active").max().max() <= 1
+
+
+AITER = (
+    "gpu,gfx,cu,family,m,n,k,time_us,library,tile_m,tile_n,tile_k,block_threads,"
+    "split_k_log2_or_count,kernel,source_file\n"
+)
+
+
+def aiter(gpu: str, family: str, m: int, time: float) -> str:
+    return f"AMD Instinct {gpu},g,256,{family},{m},256,7168,{time},ck,,,,,3,x,y\n"
+
+
+def test_aiter_times_the_product_alone(write, read_back):
+    """Short rows lie in caches; activations were quantised before."""
+    rows = [
+        aiter("MI300X", "a8w8_blockscale", 4096, 32.5),
+        aiter("MI355X", "a8w8_blockscale_bpreshuffle", 4096, 20.0),
+        aiter("MI355X", "a4w4_blockscale", 4096, 15.5),
+        aiter("MI355X", "bf16", 16, 6.0),
+        aiter("MI355X", "w4a16", 4096, 60.0),
+    ]
+    path = write(AITER + "".join(rows), "tuned_gemm.csv.gz")
+    tables = read("aiter", path.parent)
+    table = tables["aiter_gemm"]
+    assert noted(table, "1 of 5 rows left out: under 15 us")
+    assert noted(table, "1 of 4 rows left out: a family of unknown types")
+    assert [*table["gpu"]] == ["mi300x", "mi355x", "mi355x"]
+    assert [*table["dtype"]] == ["fp8_block", "fp8_block", "mxfp4"]
+    back = read_back(tables)["aiter_gemm"]
+    np.testing.assert_allclose(back.time_s, np.array([32.5, 20.0, 15.5]) * 1e-6)
+    assert {*back.fields["gemm"].values["weights"]} == {"none"}

@@ -123,12 +123,13 @@ def coefficients(card: GpuCard, file: CorrectionsFile) -> list[dict[str, Any]]:
     fitted = dict(
         zip(posterior.get("parameters", ()), posterior.get("sd", ()), strict=True)
     )
+    apart = {*file.fitted_on.get("apart", ())}
     rows = []
     for name, row in CONSTANTS.items():
         levels = [t for t in ("global", *names) if name in every.get(t, {})]
-        known = [f"{tag}/{name}" in fitted for tag in levels]
+        known = [f"{tag}/{name}" in {*fitted, *apart} for tag in levels]
         basis = "fitted" if all(known) else "partly fitted" if any(known) else "prior"
-        if name in file.fitted_on.get("apart", ()) and not any(known):
+        if name in apart and not any(known):
             basis = (
                 "fitted apart"  # from the rest, with sds that the file does not have
             )
