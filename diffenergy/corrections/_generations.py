@@ -13,7 +13,8 @@ REDUCING_RATE: Final = 4e11
 
 class Generation(NamedTuple):
     """What boards of an architecture share, as the file explains it. `taken_for`: the
-    generation whose facts these are; "" of one that has its own."""
+    generation whose facts these are; "" of one that has its own. `like`: the one whose
+    facts, and fitted rates, it has where its own are not known."""
 
     order: int
     vendor: str
@@ -27,6 +28,7 @@ class Generation(NamedTuple):
     gpus: int = 8  # usual servers
     network: float | None = None  # B/s
     taken_for: str = ""
+    like: str = ""
 
     def medium(self, rate: float) -> str:
         """What links of `rate` B/s are made of; "" where it is not known."""
@@ -56,4 +58,4 @@ def generation(architecture: str, mma: str = "mma.sync") -> Generation:
         return generation(newest)._replace(taken_for=newest)
     row = rows[architecture]
     base = generation(row["like"])._asdict() if "like" in row else {}
-    return Generation(**base | {x: y for x, y in row.items() if x != "like"})
+    return Generation(**base | row)

@@ -76,13 +76,18 @@ def resolve(
 
 
 def levels_of(levels: Factors, card: Tagged) -> Factors:
-    """`levels` with those of the laws for what they lack of a GPU."""
+    """`levels` with those of the laws for what they lack of a GPU; of an architecture
+    without a level, and not fitted itself, times are those of the one that it is said to be like."""
     laws, (design, *tags) = _laws(levels, card), card.tags
     mma = [x.removeprefix("mma:") for x in tags if x.startswith("mma:")][-1]
     shared = generation(design.partition(":")[2], mma)
-    if design not in levels and shared.host >= 2022:
-        newer = {name: centre for name, (centre, _) in NEWER_HOST.items()}
-        levels = {**levels, design: newer}
+    if design not in levels:
+        newer = NEWER_HOST if shared.host >= 2022 else {}
+        near = shared.like if card.corrections is None else ""
+        like = levels.get(f"architecture:{near}", {})
+        times = {name: x for name, x in like.items() if not CONSTANTS[name].power}
+        own = {name: centre for name, (centre, _) in newer.items()} | times
+        levels = {**levels, design: own} if own else levels
     return lawful(levels, laws) if laws else levels
 
 

@@ -252,3 +252,15 @@ def test_a_fit_starts_from_the_law():
     for name in ("core_energy", "energy_dram", "dram_efficiency"):
         served = getattr(prior_file().serve(card), name)
         assert float(getattr(made, name)) == pytest.approx(float(served)), name
+
+
+def test_times_of_a_new_architecture_are_those_of_the_one_it_is_like():
+    """CDNA5 is like CDNA4: its rates are those that AMD's libraries reach there, the
+    energy of its cores that of its own process."""
+    file = read_corrections()
+    new, old = (file.serve(read_gpu(x)) for x in ("mi455x", "mi355x"))
+    for rate in ("tensor_efficiency", "fp8_block_efficiency", "gemm_cycles"):
+        assert getattr(new, rate) == getattr(old, rate)
+        assert getattr(new, rate) != getattr(file.serve(read_gpu("mi100")), rate)
+    assert new.core_energy < old.core_energy
+    assert new.idle_scale == 1.0 != old.idle_scale
