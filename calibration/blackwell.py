@@ -30,7 +30,7 @@ from diffenergy.fitting._calibrate import Settings, calibrate
 from diffenergy.fitting._parameters import Parameter
 
 FREE: Final = (
-    Parameter("mma:tcgen05", "energy_dram"),
+    Parameter("dies:2", "energy_dram"),
     Parameter("architecture:Blackwell", "core_energy"),
     Parameter("gpu:b200-sxm", "core_energy"),
     Parameter("gpu:b200-sxm", "idle_scale"),

@@ -20,7 +20,16 @@ from .kernels import pairs
 
 _STEPS, _ROWS = 12, 256
 _FOLDER: Final = Path(__file__).resolve().parents[1] / "measurements"
-_SILICON: Final = ("global", "architecture", "mma", "memory", "node", "link", "gpu")
+_SILICON: Final = (
+    "global",
+    "architecture",
+    "mma",
+    "dies",
+    "memory",
+    "node",
+    "link",
+    "gpu",
+)
 """Levels of all that is not a sensor."""
 _RANDOM: Final = "trtllm/1.0:gemm@b200-sxm"
 """The campaign of random weights."""

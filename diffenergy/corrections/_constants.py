@@ -212,7 +212,7 @@ class Corrections(KernelConstants):
     energy_dram: Number = energy(75e-12, 0.2, "J/B",
         "DRAM and its interface (own rail), HBM2",
         "one copy of at least 1 GB at two SM clocks above the voltage knee",
-        levels=(*FREE, "memory", "mma:tcgen05"))
+        levels=(*FREE, "memory", "dies"))
     energy_link: Number = energy(60e-12, 0.5, "J/B", "NVLink, 5-10 pJ/bit",
         "power of an all-reduce over NVLink", levels=())
     energy_launch: Number = energy(1e-6, 1.0, "J", "launch; no study saw it",

@@ -76,8 +76,9 @@ def resolve(
 
 
 def levels_of(levels: Factors, card: Tagged) -> Factors:
-    """`levels` with those of the laws for what they lack of a GPU; of an architecture
-    without a level, and not fitted itself, times are those of the one that it is said to be like."""
+    """`levels` with those of the laws for what they lack of a GPU; times of one that was
+    not fitted, in an architecture without a level, are those of the one that this is
+    like."""
     laws, (design, *tags) = _laws(levels, card), card.tags
     mma = [x.removeprefix("mma:") for x in tags if x.startswith("mma:")][-1]
     shared = generation(design.partition(":")[2], mma)

@@ -54,8 +54,8 @@ PRIOR_FACTORS: Final[Mapping[str, Mapping[str, tuple[float, float]]]] = {
         "gemm_cycles": (0.8, 0.3),
         "stream_feed": (1.3, 0.2),
         "store_exposed": (0.6, 0.5),
-        "energy_dram": (1.0, 0.2),  # half of its bytes cross to the other die
     },
+    "dies:2": {"energy_dram": (1.15, 0.12)},  # half of the bytes cross to the other
     "mma:systolic": {  # beside mma.sync; an SM is a core with arrays (docs/physics.md)
         "operand_half_tile": (0.007, 0.7),
         "tensor_efficiency": (3.0, 0.5),  # of a Gaudi 2's peak 99.4 % are reached

@@ -65,13 +65,14 @@ class GpuCard:
     def tags(self) -> tuple[str, ...]:
         """Levels of the corrections that apply, general ones first; their factors
         multiply. MMA kinds are a chain: each has the factors of those before it;
-        systolic arrays stand apart."""
+        systolic arrays stand apart. Chips of more than one compute die share a level."""
         medium = self.generation.medium(self.values["link_bandwidth"])
         chain = MMA_KINDS[1 : MMA_KINDS.index(self.mma) + 1]
         kinds = chain if chain and self.mma != "systolic" else (self.mma,)
         return (
             f"architecture:{self.architecture}",
             *(f"mma:{kind}" for kind in kinds),
+            *(["dies:2"] if self.physical.get("num_dies", 1) > 1 else []),
             f"memory:{self.memory}",
             *([f"link:{medium}"] if medium else []),
             f"node:{known_process(self.process_node)}",
