@@ -84,7 +84,8 @@ def levels_of(levels: Factors, card: Tagged) -> Factors:
     shared = generation(design.partition(":")[2], mma)
     if design not in levels:
         newer = NEWER_HOST if shared.host >= 2022 else {}
-        near = shared.like if card.corrections is None else ""
+        new = card.corrections is None and not shared.taken_for
+        near = shared.like if new else ""
         like = levels.get(f"architecture:{near}", {})
         times = {name: x for name, x in like.items() if not CONSTANTS[name].power}
         own = {name: centre for name, (centre, _) in newer.items()} | times
