@@ -59,8 +59,8 @@ class Result:
     def plot(self, path: str | None = None) -> "Figure | None":
         """Draws the answer: into the file `path` (.png or .svg), or as a figure.
 
-        Raises `ValueError` if matplotlib is not there (extra `plots`), the answer is
-        nothing to draw, or `path` cannot be written.
+        Raises `ValueError` if the answer is nothing to draw or `path` cannot be
+        written.
         """
         from .report import save_figure
 

@@ -127,10 +127,6 @@ def _check_files(flags: Any, read: Sequence[str]):
             continue
         allowed = getattr(flags, f"{field}_endings", endings)
         output.check_ending(path, allowed, flag[field])
-        if field == "plot":
-            from ..report import need_matplotlib
-
-            need_matplotlib()
         for other, taken in names.items():
             if Path(taken).resolve() == Path(path).resolve():
                 raise ValueError(

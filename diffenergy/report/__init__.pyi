@@ -4,7 +4,6 @@ from ._charts.style import BLUE as BLUE
 from ._charts.style import GREY as GREY
 from ._charts.style import LIGHT as LIGHT
 from ._charts.style import VERMILION as VERMILION
-from ._charts.style import need_matplotlib as need_matplotlib
 from ._charts.style import save_figure as save_figure
 from ._page.charts.figures import Axis as Axis
 from ._page.charts.figures import Panel as Panel

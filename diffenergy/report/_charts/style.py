@@ -51,9 +51,6 @@ _LINE: Final = 76
 """Characters of a line of the title."""
 BAND: Final = 0.25
 """Opacity of an interval that is drawn as an area."""
-_MISSING: Final = (
-    "pictures need matplotlib; install it, as by `pip install matplotlib`."
-)
 _LOG_STEPS: Final = (
     (5.0, (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)),
     (50.0, (1.0, 2.0, 5.0)),
@@ -85,11 +82,7 @@ _SETTINGS: Final[dict[str, Any]] = {
 
 @contextlib.contextmanager
 def house() -> Iterator[None]:
-    """Within it, matplotlib has the house style; also decorates a function.
-
-    Raises `ValueError` if matplotlib is not there.
-    """
-    need_matplotlib()
+    """Within it, matplotlib has the house style; also decorates a function."""
     import matplotlib
     from cycler import cycler  # pyright: ignore[reportMissingTypeStubs]
 
@@ -98,14 +91,6 @@ def house() -> Iterator[None]:
         matplotlib.rcParams.update(_SETTINGS)  # pyright: ignore[reportArgumentType, reportCallIssue]
         matplotlib.rcParams["axes.prop_cycle"] = cycler(color=PALETTE)
         yield
-
-
-def need_matplotlib() -> None:
-    """Raises `ValueError` if matplotlib is not there."""
-    try:
-        import matplotlib.figure  # noqa: F401
-    except ImportError:
-        raise ValueError(_MISSING) from None
 
 
 def canvas(height: float) -> "Figure":
@@ -128,7 +113,7 @@ def save_figure(
     """Writes what `draw` returns to `path` (.png or .svg), whole or not at all.
 
     Raises `ValueError`, before anything is drawn, if the ending is another, the file
-    cannot be written or is one of `inputs`, or matplotlib is not there.
+    cannot be written or is one of `inputs`.
     """
     inputs, ending = tuple(inputs), Path(path).suffix.lower()
     if ending not in ENDINGS:

@@ -1,6 +1,5 @@
 """Files of pictures, ticks with units, colours."""
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -70,12 +69,6 @@ def test_a_drawing_that_fails_leaves_the_old_file(tmp_path: Path):
     with pytest.raises(ValueError, match="no"):
         style.save_figure(str(old), fails)
     assert old.read_text() == "old" and list(tmp_path.iterdir()) == [old]
-
-
-def test_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ValueError, match="pip install matplotlib"):
-        style.save_figure(str(tmp_path / "a.png"), lambda: style.canvas(1.0))
 
 
 @pytest.mark.parametrize(
