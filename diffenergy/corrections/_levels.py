@@ -76,9 +76,11 @@ def resolve(
 
 
 def levels_of(levels: Factors, card: Tagged) -> Factors:
-    """`levels` with those of the laws for what they lack of a GPU; times of one that was
-    not fitted, in an architecture without a level, are those of the one that this is
-    like."""
+    """`levels` with those of the laws for what they lack of a GPU.
+
+    Times of a GPU that was not fitted, in an architecture without a level, are those of
+    the architecture that this one is like.
+    """
     laws, (design, *tags) = _laws(levels, card), card.tags
     mma = [x.removeprefix("mma:") for x in tags if x.startswith("mma:")][-1]
     shared = generation(design.partition(":")[2], mma)

@@ -65,7 +65,7 @@ class GpuCard:
     def tags(self) -> tuple[str, ...]:
         """Levels of the corrections that apply, general ones first; their factors
         multiply. MMA kinds are a chain: each has the factors of those before it;
-        systolic arrays stand apart. Chips of more than one compute die share a level."""
+        systolic arrays stand apart. Chips of several compute dies share a level."""
         medium = self.generation.medium(self.values["link_bandwidth"])
         chain = MMA_KINDS[1 : MMA_KINDS.index(self.mma) + 1]
         kinds = chain if chain and self.mma != "systolic" else (self.mma,)
