@@ -9,6 +9,7 @@ own.
 import ctypes
 import gc
 import gzip
+import json
 import os
 import shutil
 import sys
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import jax
+import json_keys
 import pandas as pd
 import pytest
 
@@ -68,6 +70,71 @@ def _memory() -> float:
     except OSError:
         return 0.0
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+# --- the page of JSON keys: every answer has them, and each stands in some answer
+
+
+_KEYS: Final = _CACHE / "json_keys"
+"""What the last whole runs produced, by kind of run."""
+_RUNS: Final = ("not slow and not gpu", "slow and not long and not gpu")
+"""Marks of the runs that are the whole suite together (README.md)."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def answers_have_the_keys_of_the_page() -> Iterator[None]:
+    """Holds answers that are printed as tables to the page of keys, too; those that are
+    printed as JSON are checked where they are read."""
+    from diffenergy.cli import run
+    from diffenergy.keys import json_text
+
+    write = run._write
+
+    def checked(flags: Any, outcome: Any, read: Any):
+        as_table = not getattr(flags, "as_json", True)
+        if as_table and outcome.content is not None:
+            module = type(flags).__module__.rpartition(".")[2]
+            json_keys.check(module.removesuffix("_flags"), json_text(outcome.content))
+        write(flags, outcome, read)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "_write", checked)
+        yield
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: Any):
+    """Takes over what a worker of xdist produced."""
+    json_keys.SEEN.update(
+        map(tuple, getattr(node, "workeroutput", {}).get("json_keys", ()))
+    )
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int):
+    """Ends whole runs with status 1 where a row of the page stood in no answer: of this
+    run, or of the other half of the suite. Parts of the suite say nothing."""
+    config = session.config
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["json_keys"] = sorted(json_keys.SEEN)  # pyright: ignore
+    elif exitstatus in (0, 1) and _whole(config):
+        _KEYS.mkdir(parents=True, exist_ok=True)
+        files = [_KEYS / f"{marks}.json" for marks in _RUNS]
+        mine = files[_RUNS.index(config.option.markexpr)]
+        mine.write_text(json.dumps(sorted(json_keys.SEEN)))
+        if all(file.exists() for file in files):
+            for file in files:
+                json_keys.SEEN.update(map(tuple, json.loads(file.read_text())))
+            if never := json_keys.unseen():
+                print(f"\nno test produces these keys of the page: {never}")
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _whole(config: pytest.Config) -> bool:
+    """Whether a run takes all tests of its marks."""
+    option = config.option
+    chosen = (option.keyword, option.deselect, option.ignore, option.lf, option.maxfail)
+    of_paths = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    return of_paths and option.markexpr in _RUNS and not any(chosen)
 
 
 @pytest.fixture(scope="session")

@@ -32,7 +32,7 @@ PHASE_KEYS = {
 
 
 def test_the_keys_are_those_of_the_contract(gpt2):
-    assert set(gpt2) == KEYS | {"kernels"}
+    assert set(gpt2) == KEYS | {"schema", "kernels"}
     assert set(gpt2["phases"]) == {"prefill", "decode"}
     assert all(set(phase) == PHASE_KEYS for phase in gpt2["phases"].values())
     assert tuple(gpt2["energy_j_by_unit"]) == COMPONENTS
