@@ -9,7 +9,6 @@ own.
 import ctypes
 import gc
 import gzip
-import json
 import os
 import shutil
 import sys
@@ -75,24 +74,16 @@ def _memory() -> float:
 # --- the page of JSON keys: every answer has them, and each stands in some answer
 
 
-_KEYS: Final = _CACHE / "json_keys"
-"""What the last whole runs produced, by kind of run."""
-_RUNS: Final = ("not slow and not gpu", "slow and not long and not gpu")
-"""Marks of the runs that are the whole suite together (README.md)."""
-
-
 @pytest.fixture(scope="session", autouse=True)
 def answers_have_the_keys_of_the_page() -> Iterator[None]:
-    """Holds answers that are printed as tables to the page of keys, too; those that are
-    printed as JSON are checked where they are read."""
+    """Holds what commands answer to the page of keys, printed as JSON or not."""
     from diffenergy.cli import run
     from diffenergy.keys import json_text
 
     write = run._write
 
     def checked(flags: Any, outcome: Any, read: Any):
-        as_table = not getattr(flags, "as_json", True)
-        if as_table and outcome.content is not None:
+        if hasattr(flags, "as_json") and outcome.content is not None:
             module = type(flags).__module__.rpartition(".")[2]
             json_keys.check(module.removesuffix("_flags"), json_text(outcome.content))
         write(flags, outcome, read)
@@ -117,24 +108,18 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int):
     if hasattr(config, "workeroutput"):
         config.workeroutput["json_keys"] = sorted(json_keys.SEEN)  # pyright: ignore
     elif exitstatus in (0, 1) and _whole(config):
-        _KEYS.mkdir(parents=True, exist_ok=True)
-        files = [_KEYS / f"{marks}.json" for marks in _RUNS]
-        mine = files[_RUNS.index(config.option.markexpr)]
-        mine.write_text(json.dumps(sorted(json_keys.SEEN)))
-        if all(file.exists() for file in files):
-            for file in files:
-                json_keys.SEEN.update(map(tuple, json.loads(file.read_text())))
-            if never := json_keys.unseen():
-                print(f"\nno test produces these keys of the page: {never}")
-                session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        never = json_keys.never(_CACHE / "json_keys", config.option.markexpr)
+        if never:
+            print(f"\nno test produces these keys of docs/reference/json.md: {never}")
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def _whole(config: pytest.Config) -> bool:
     """Whether a run takes all tests of its marks."""
-    option = config.option
-    chosen = (option.keyword, option.deselect, option.ignore, option.lf, option.maxfail)
+    x = config.option
+    part = (x.keyword, x.deselect, x.ignore, x.lf, x.maxfail, x.collectonly)
     of_paths = config.args_source is pytest.Config.ArgsSource.TESTPATHS
-    return of_paths and option.markexpr in _RUNS and not any(chosen)
+    return of_paths and x.markexpr in json_keys.RUNS and not any(part)
 
 
 @pytest.fixture(scope="session")

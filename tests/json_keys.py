@@ -9,6 +9,7 @@ import functools
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 from diffenergy import keys
@@ -16,6 +17,8 @@ from diffenergy.cli.refusal import KINDS
 
 SEEN: Final[set[tuple[str, str]]] = set()
 """Sections and keys of the rows that were produced."""
+RUNS: Final = ("not slow and not gpu", "slow and not long and not gpu")
+"""Marks of the runs that are the whole suite together (README.md)."""
 _UNITS: Final = {
     "s": "s", "us": "us", "j": "J", "kwh": "kWh", "w": "W", "hz": "Hz", "mhz": "MHz",
     "c": "C", "g": "g", "mm2": "mm2", "pct": "%", "bytes": "B", "flops": "FLOP",
@@ -155,3 +158,17 @@ def unseen() -> list[str]:
         for key in rows(section)
         if (section, key) not in SEEN
     ]
+
+
+def never(folder: Path, marks: str) -> list[str]:
+    """Rows of the page that neither the run of `marks`, which is done, nor the last run
+    of the other half of the suite produced; none as long as only one half has run.
+    `folder` has what each half produced."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{marks}.json").write_text(json.dumps(sorted(SEEN)))
+    files = [folder / f"{name}.json" for name in RUNS]
+    if not all(file.exists() for file in files):
+        return []
+    for file in files:
+        SEEN.update(map(tuple, json.loads(file.read_text())))
+    return unseen()

@@ -102,10 +102,17 @@ def test_the_reader_notices_a_wrong_unit(page):
     assert json_keys.wrong_units("part", records["part"]) == wrong
 
 
-def test_the_reader_notices_a_key_that_nothing_has(page, monkeypatch):
+def test_the_reader_notices_a_key_that_nothing_has(page, monkeypatch, tmp_path):
     monkeypatch.setattr(json_keys, "SEEN", set())
     json_keys.check("wait", json.dumps({"schema": 7, "time_s": 1, "parts": {}}))
     assert json_keys.unseen() == ["part.size_bytes"]
+    quick, slow = json_keys.RUNS
+    assert json_keys.never(tmp_path, quick) == []  # the slow tests are still to come
+    assert json_keys.never(tmp_path, slow) == ["part.size_bytes"]
+    json_keys.SEEN.clear()
+    whole = {"schema": 7, "time_s": 1, "parts": {"a": [PART]}}
+    json_keys.check("wait", json.dumps(whole))
+    assert json_keys.never(tmp_path, slow) == []
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from json_keys import check
 
 from diffenergy.cli.choice import codesign
 from diffenergy.codesign import Effort, Part, Range, search, tune
@@ -129,7 +130,9 @@ def test_the_file_is_a_gpu_that_answers_like_the_best(
     assert made["source"] == "diffenergy codesign from a100-sxm-80gb"
     assert "on dies left out" in table["provenance"]["die_area_mm2"]["source"]
     assert table["provenance"]["warp_size"]["source"] != made["source"]
-    beside = json.loads(out.with_suffix(".json").read_text())
+    text = out.with_suffix(".json").read_text()
+    check("codesign", text)
+    beside = json.loads(text)
     assert {**beside, "path": None} == {**found, "path": None}
     assert len(beside["path"]) >= 3 and beside["path"][0]["round"] == 1
 
