@@ -70,9 +70,7 @@ def schema(command: str) -> dict[str, Any]:
     """JSON Schema of what `diffenergy COMMAND --json` prints."""
     sections = _sections()
     printed = _printed(sections[command])
-    named = set(
-        _references([_printed(x) for x in sections.values() if _PRINTS.search(x)])
-    )
+    outermost = set(_references([_printed(text) for text in sections.values()]))
     records: dict[str, Any] = {}
     waiting = list(_references(printed))
     while waiting:
@@ -80,7 +78,7 @@ def schema(command: str) -> dict[str, Any]:
         if name not in records:
             records[name] = _record(name, sections)
             waiting += _references(records[name])
-    for name in named & set(records):
+    for name in outermost & set(records):
         key = {"const": version(), "description": "version of these keys"}
         records[name]["properties"] = {"schema": key, **records[name]["properties"]}
     return {
