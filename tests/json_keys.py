@@ -19,6 +19,8 @@ SEEN: Final[set[tuple[str, str]]] = set()
 """Sections and keys of the rows that were produced."""
 RUNS: Final = ("not slow and not gpu", "slow and not long and not gpu")
 """Marks of the runs that are the whole suite together (README.md)."""
+LONG: Final = {("search", "workloads"), ("member", "weight")}
+"""Rows that only tests marked `long` produce."""
 _UNITS: Final = {
     "s": "s", "us": "us", "j": "J", "kwh": "kWh", "w": "W", "hz": "Hz", "mhz": "MHz",
     "c": "C", "g": "g", "mm2": "mm2", "pct": "%", "bytes": "B", "flops": "FLOP",
@@ -43,6 +45,16 @@ def check(command: str, text: str):
     """Fails unless the JSON of a command is as the page has it; notes its keys."""
     wrong, seen = compare(json.loads(text), schema(command), schema(command)["$defs"])
     assert not wrong, f"{command}: {wrong}"
+    SEEN.update((owner(record, key), key) for record, key in seen)
+
+
+def check_part(section: str, value: Any):
+    """The same of a part of an answer: an object of a section, or a list of them."""
+    kind = {"$ref": f"#/$defs/{section}"}
+    records = next(x for x in map(schema, keys.commands()) if section in x["$defs"])
+    several = {"type": "array", "items": kind} if isinstance(value, list) else kind
+    wrong, seen = compare(value, several, records["$defs"])
+    assert not wrong, f"{section}: {wrong}"
     SEEN.update((owner(record, key), key) for record, key in seen)
 
 
@@ -156,7 +168,7 @@ def unseen() -> list[str]:
         f"{section}.{key}"
         for section in keys._sections()
         for key in rows(section)
-        if (section, key) not in SEEN
+        if (section, key) not in SEEN | LONG
     ]
 
 
