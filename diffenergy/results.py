@@ -6,13 +6,13 @@ of `report` (`report._views`), which loads on first use.
 """
 
 import importlib
-import json
 import math
 import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from .files import write_text_atomic
+from .keys import json_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -51,10 +51,10 @@ class Result:
     """JSON: dicts, lists, texts, numbers with their units in the keys, None."""
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
-        """The summary as JSON text; also written to `path`, if given, whole or not at
-        all. Raises `ValueError` if `path` cannot be written."""
-        text = json.dumps(self.summary, indent=1, allow_nan=False) + "\n"
-        return written(text, path)
+        """The summary as JSON text, with the version of its keys; also written to
+        `path`, if given, whole or not at all. Raises `ValueError` if `path` cannot be
+        written."""
+        return written(json_text(self.summary), path)
 
     def plot(self, path: str | None = None) -> "Figure | None":
         """Draws the answer: into the file `path` (.png or .svg), or as a figure.

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import jax
+import json_keys
 import pandas as pd
 import pytest
 
@@ -68,6 +69,57 @@ def _memory() -> float:
     except OSError:
         return 0.0
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+# --- the page of JSON keys: every answer has them, and each stands in some answer
+
+
+@pytest.fixture(scope="session", autouse=True)
+def answers_have_the_keys_of_the_page() -> Iterator[None]:
+    """Holds what commands answer to the page of keys, printed as JSON or not."""
+    from diffenergy.cli import run
+    from diffenergy.keys import json_text
+
+    write = run._write
+
+    def checked(flags: Any, outcome: Any, read: Any):
+        if hasattr(flags, "as_json") and outcome.content is not None:
+            module = type(flags).__module__.rpartition(".")[2]
+            json_keys.check(module.removesuffix("_flags"), json_text(outcome.content))
+        write(flags, outcome, read)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "_write", checked)
+        yield
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: Any):
+    """Takes over what a worker of xdist produced."""
+    json_keys.SEEN.update(
+        map(tuple, getattr(node, "workeroutput", {}).get("json_keys", ()))
+    )
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int):
+    """Ends whole runs with status 1 where a row of the page stood in no answer: of this
+    run, or of the other half of the suite. Parts of the suite say nothing."""
+    config = session.config
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["json_keys"] = sorted(json_keys.SEEN)  # pyright: ignore
+    elif exitstatus in (0, 1) and _whole(config):
+        never = json_keys.never(_CACHE / "json_keys", config.option.markexpr)
+        if never:
+            print(f"\nno test produces these keys of docs/reference/json.md: {never}")
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _whole(config: pytest.Config) -> bool:
+    """Whether a run takes all tests of its marks."""
+    x = config.option
+    part = (x.keyword, x.deselect, x.ignore, x.lf, x.maxfail, x.collectonly)
+    of_paths = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    return of_paths and x.markexpr in json_keys.RUNS and not any(part)
 
 
 @pytest.fixture(scope="session")

@@ -29,6 +29,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 from answers import also, below, corrected, figures, unmarked, unsaid
+from json_keys import check
 
 from diffenergy.cli import app, main
 
@@ -213,6 +214,8 @@ def execute(command: str, status: int = 0) -> str:
         with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
             code = main(words)
         out, err = stdout.getvalue(), stderr.getvalue()
+        if "--json" in words and out:
+            check(words[0], out)
     assert code == status, f"{command}\nexits {code}\n{err}{out}"
     assert err if status else out, f"{command} prints nothing"
     if target is not None:

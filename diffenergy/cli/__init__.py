@@ -12,6 +12,7 @@ DONE = 0
 FAULT = 1
 BAD_INPUT = 2
 INFEASIBLE = 3
+_JSON = "--json"
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -20,11 +21,12 @@ def main(args: Sequence[str] | None = None) -> int:
     0 done, 2 bad input, 3 infeasible, 130 interrupted; what went wrong is one line on
     stderr. 1 is a fault of this program.
     """
+    words = list(sys.argv[1:] if args is None else args) or ["--help"]
     if args is not None:
-        return _guarded(args)
-    interruption.install()  # the process is ours
+        return _guarded(words)
+    interruption.install(_JSON in words)  # the process is ours
     _silence_xla()
-    code = _guarded(args)
+    code = _guarded(words)
     if code == INTERRUPTED:
         interruption.leave()
     return code
@@ -38,28 +40,27 @@ def _silence_xla():
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
-def _guarded(args: Sequence[str] | None) -> int:
+def _guarded(words: Sequence[str]) -> int:
     """The same, with what is no exception of ours."""
     try:
-        return _run(args)
+        return _run(words)
     except BrokenPipeError:  # whoever read our output has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
     except KeyboardInterrupt:
-        return _fail("interrupted", INTERRUPTED)
+        return _fail("interrupted", INTERRUPTED, words)
 
 
-def _run(args: Sequence[str] | None) -> int:
+def _run(words: Sequence[str]) -> int:
     import typer
 
     from .app import build
     from .completing import answer
 
-    words = list(sys.argv[1:] if args is None else args) or ["--help"]
     try:
         command = build()
         answer(command)
-        with command.make_context("diffenergy", words) as context:
+        with command.make_context("diffenergy", list(words)) as context:
             command.invoke(context)
         sys.stdout.flush()
     except typer.Exit as done:  # help and version
@@ -68,39 +69,42 @@ def _run(args: Sequence[str] | None) -> int:
         return int(done.code or 0)
     except BrokenPipeError:
         raise
+    except interruption.Interrupted as kept:
+        return _fail(str(kept), INTERRUPTED, words)
     except Exception as error:
         if interruption.raised():
             raise KeyboardInterrupt from None
         if os.environ.get("DIFFENERGY_DEBUG"):
             raise
-        return _report(error)
+        return _fail(*_reason(error), words)
     return DONE
 
 
-def _report(error: Exception) -> int:
-    """Says in one line what went wrong."""
+def _reason(error: Exception) -> tuple[str, int]:
+    """What went wrong, in a sentence, and the exit status."""
     from ..results import Infeasible
 
     spoken = getattr(error, "format_message", None)
     if spoken is not None:  # the parser's own, whichever click it is built on
         asked = getattr(getattr(error, "ctx", None), "command_path", "diffenergy")
         hint = f"`{asked} --help` shows what is allowed."
-        return _fail(f"{spoken().rstrip('.')}; {hint}", BAD_INPUT)
+        return f"{spoken().rstrip('.')}; {hint}", BAD_INPUT
     match error:
         case Infeasible():
-            return _fail(str(error), INFEASIBLE)
+            return str(error), INFEASIBLE
         case ValueError():
-            return _fail(str(error), BAD_INPUT)
+            return str(error), BAD_INPUT
         case OSError():
             where = f"`{error.filename}`: " if error.filename else ""
-            return _fail(f"{where}{error.strerror or error}", BAD_INPUT)
+            return f"{where}{error.strerror or error}", BAD_INPUT
     text = f"{type(error).__name__}: {error}"
     hint = "set DIFFENERGY_DEBUG=1 to see where"
-    return _fail(f"this is a fault of diffenergy ({text}); {hint}.", FAULT)
+    return f"this is a fault of diffenergy ({text}); {hint}.", FAULT
 
 
-def _fail(message: str, code: int) -> int:
-    from .output import one_line
+def _fail(message: str, status: int, words: Sequence[str]) -> int:
+    """Prints why the command ends, as JSON where that was wanted: even where the words
+    could not be read. Returns the exit status."""
+    from .refusal import fail
 
-    print(f"diffenergy: {one_line(message)}", file=sys.stderr)
-    return code
+    return fail(message, status, _JSON in words)

@@ -18,12 +18,26 @@ INTERRUPTED = 130
 """Exit status."""
 _PAUSE = 0.05
 """s until a Ctrl-C that came where it cannot be told is told again."""
+_LINE = b"diffenergy: interrupted\n"
+_JSON_LINE = (
+    b'{"error": {"kind": "interrupted", "field": null, "value": null, '
+    b'"message": "interrupted", "remedy": null}}\n'
+)
+"""What `refusal` makes of it; a signal handler loads nothing."""
+_line = _LINE
 _keeping = 0
 _raised = False
 
 
-def install():
-    """Takes Ctrl-C over, unless the process was started to ignore it."""
+class Interrupted(Exception):
+    """Ctrl-C ended the work of a command; the message says what it keeps."""
+
+
+def install(as_json: bool = False):
+    """Takes Ctrl-C over, unless the process was started to ignore it; `as_json`: what
+    is said then is JSON."""
+    global _line
+    _line = _JSON_LINE if as_json else _LINE
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         return
     signal.signal(signal.SIGINT, _stop)
@@ -74,7 +88,7 @@ def _cut():
     """Ends the process with nothing but a line."""
     shown = b"\x1b[?25h" if os.isatty(2) else b""  # a bar hides the cursor
     try:
-        os.write(2, shown + b"diffenergy: interrupted\n")
+        os.write(2, shown + _line)
     finally:
         os._exit(INTERRUPTED)
 

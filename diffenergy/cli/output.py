@@ -1,10 +1,11 @@
 """Where results go: tables or JSON on stdout, notes on stderr, files by ending."""
 
-import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from ..keys import json_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -19,11 +20,6 @@ def notes(lines: Iterable[str]):
     """Remarks for people, one a line on stderr."""
     for line in lines:
         print(f"diffenergy: note: {one_line(line)}", file=sys.stderr)
-
-
-def json_text(content: Any) -> str:
-    """JSON; NaN and infinities are errors."""
-    return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
 
 def show(content: Any, as_json: bool, table: Callable[[], Iterable["RenderableType"]]):

@@ -9,17 +9,17 @@ before any work, and a file is written whole or not at all, never over an input.
 import dataclasses
 import importlib
 import inspect
+import json
 import keyword
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from ..results import Result
 from . import output
-from .interruption import INTERRUPTED
+from .interruption import Interrupted
 from .parsing.field import (
     as_flags,
     file_endings,
@@ -78,16 +78,48 @@ def command(name: str) -> Callable[..., None]:
     kind = importlib.import_module(f"{_room(name)}.{name}_flags").Flags
 
     def entry(**given: Any):
+        given.pop(_SCHEMA.name, None)
         with told(lambda text: as_flags(text, kind)):
             _run(name, read_flags(kind, given))
 
     entry.__doc__ = kind.__doc__
-    signature = inspect.Signature(list(parameters(kind)))
+    flags = list(parameters(kind))
+    if "as_json" in flag_names(kind):
+        flags.append(_SCHEMA)
+    signature = inspect.Signature(flags)
     entry.__signature__ = signature  # pyright: ignore[reportFunctionMemberAccess]
     entry.__annotations__ = {
         x.name: x.annotation for x in signature.parameters.values()
     }
     return entry
+
+
+def _print_schema(ctx: typer.Context, wanted: bool):
+    """Prints the JSON Schema of a command's answer, and ends it: before anything else
+    of its line is looked at."""
+    if wanted:
+        from ..keys import schema
+
+        print(json.dumps(schema(ctx.info_name or ""), indent=1))
+        raise typer.Exit()
+
+
+_SCHEMA: Final = inspect.Parameter(
+    "schema",
+    inspect.Parameter.KEYWORD_ONLY,
+    default=False,
+    annotation=Annotated[
+        bool,
+        typer.Option(
+            "--schema",
+            is_eager=True,
+            expose_value=False,
+            callback=_print_schema,
+            help="Print the JSON Schema of what --json prints.",
+        ),
+    ],
+)
+"""`--schema`, which every command with `--json` has."""
 
 
 def _room(name: str) -> str:
@@ -111,8 +143,7 @@ def _run(name: str, flags: Any):
     if getattr(flags, "as_json", False):
         output.notes(found.warnings)
     if found.interrupted:
-        print(f"diffenergy: {found.interrupted}", file=sys.stderr)
-        raise typer.Exit(INTERRUPTED)
+        raise Interrupted(found.interrupted)
 
 
 def _check_files(flags: Any, read: Sequence[str]):
@@ -142,12 +173,13 @@ def _check_files(flags: Any, read: Sequence[str]):
 def _write(flags: Any, outcome: Outcome, read: Sequence[str]):
     """Writes every file; those beside `--out` first."""
     from ..files import write_bytes_atomic, write_text_atomic
+    from ..keys import json_text
 
     for path, text in outcome.beside.items():
         write_text_atomic(path, text(), inputs=read)
     out, plot = getattr(flags, "out", None), getattr(flags, "plot", None)
     if out is not None and (outcome.content is not None or outcome.texts):
-        texts = {".json": lambda: output.json_text(outcome.content), **outcome.texts}
+        texts = {".json": lambda: json_text(outcome.content), **outcome.texts}
         text = texts[next(end for end in texts if out.lower().endswith(end))]
         made = text()
         content = made if isinstance(made, bytes) else made.encode()

@@ -5,9 +5,8 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from ._json_keys import SweepJson
 from ._spec import Block, Spec, read_spec
 
 ENDINGS: Final = (".parquet", ".csv")
@@ -22,7 +21,7 @@ def run(
     ray: str | None = None,
     resume: bool = False,
     told: Told | None = None,
-) -> SweepJson:
+) -> dict[str, Any]:
     """Estimates of every configuration of a sweep, in blocks, written as they come.
 
     Args:
@@ -173,7 +172,7 @@ def _swap(new: Path, path: Path) -> None:
 
 def _told(
     out: str, spec: Spec, errors: int, blocks: int, rows: int, begun: float
-) -> SweepJson:
+) -> dict[str, Any]:
     seconds = time.monotonic() - begun
     return {
         "out": out,

@@ -6,11 +6,10 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import json_keys
 import pytest
 
 from diffenergy.cli import main
-
-from .declared import check_answer
 
 
 class Outcome(NamedTuple):
@@ -43,15 +42,24 @@ def surroundings() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def run(surroundings: None) -> Callable[..., Outcome]:
     """`run("estimate", "gpt2", ...)`: the outcome of a command line; JSON that it
-    prints is as it is declared, unless the answer is `made_up`."""
+    prints, of a refusal too, is as the page of keys has it, unless the answer is
+    `made_up`."""
 
     def run(*args: object, made_up: bool = False) -> Outcome:
         out, err = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        with (
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+            pytest.MonkeyPatch.context() as patch,
+        ):
+            if made_up:
+                patch.setattr(json_keys, "check", lambda command, text: None)
             code = main([str(arg) for arg in args])
         found = Outcome(code, out.getvalue(), err.getvalue())
         if "--json" in args and found.out and not made_up:
-            check_answer(str(args[0]), json.loads(found.out))
+            json_keys.check(str(args[0]), found.out)
+        if "--json" in args and code:
+            json_keys.check_refusal(found.err.splitlines()[-1], code)
         return found
 
     return run

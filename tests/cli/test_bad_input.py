@@ -102,6 +102,8 @@ def refused(outcome, *words):
     assert outcome.code == 2, outcome
     assert outcome.out == ""
     (line,) = outcome.err.splitlines()
+    if line.startswith("{"):  # --json
+        line = f"diffenergy: {json.loads(line)['error']['message']}"
     assert line.startswith("diffenergy: ") and "fault of diffenergy" not in line
     assert "Traceback" not in line
     for word in words:
@@ -211,7 +213,15 @@ def test_broken_corrections(run, tmp_path, text):
 
 @pytest.mark.parametrize(
     "content",
-    ["{", "[]", "{}", '{"points": []}', '{"time_s": 0}', '{"time_s": true}'],
+    [
+        "{",
+        "[]",
+        "{}",
+        '{"points": []}',
+        '{"time_s": 0}',
+        '{"time_s": true}',
+        '{"schema": 2, "time_s": 1, "energy_j": 1, "avg_power_w": 1}',
+    ],  # fmt: skip
 )
 def test_broken_summaries(run, tmp_path, content):
     file = tmp_path / "a.json"

@@ -1,5 +1,6 @@
 """Ctrl-C at any moment: status 130, no traceback, no half-written file."""
 
+import json
 import os
 import signal
 import subprocess
@@ -69,6 +70,12 @@ def test_ctrl_c_is_one_line(tmp_path: Path, name: str, delay: float):
     code, out, err = interrupted(tmp_path, COMMANDS[name], delay)
     assert (code, out, err) == (130, "", "diffenergy: interrupted\n")
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["gemm.csv"]
+
+
+def test_ctrl_c_is_json_beside_json(tmp_path: Path):
+    code, out, err = interrupted(tmp_path, (*COMMANDS["estimate"], "--json"), 300)
+    assert (code, out) == (130, "")
+    assert json.loads(err)["error"]["kind"] == "interrupted"
 
 
 @pytest.mark.slow

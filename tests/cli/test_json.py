@@ -1,68 +1,175 @@
-"""Every key of the JSON is declared once, and stands in docs/reference/json.md."""
+"""Every JSON is as docs/reference/json.md declares it, and names its version; the
+reader of the tests notices when it is not."""
 
+import json
 import re
-from typing import Annotated, NotRequired, TypedDict
+from pathlib import Path
 
+import json_keys
+import jsonschema
 import pytest
 
-from diffenergy.cli import app
+from diffenergy import keys
+from diffenergy.cli import app, interruption, refusal
 
-from .declared import REFERENCE, ROOT, undeclared
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+PAGE = """
+Version: 7
 
-EXAMPLES = ROOT / "docs" / "examples"
+## wait
+
+Prints [Wait](#wait) or list of [Wait](#wait).
+
+A wait. It also has the keys of [Total](#total).
+
+| key | type | unit | meaning |
+|---|---|---|---|
+| `parts`? | (list of [Part](#part)), by name |  | by phase |
+
+### Total
+
+| key | type | unit | meaning |
+|---|---|---|---|
+| `time_s` | number | s | length |
+
+### Part
+
+| key | type | unit | meaning |
+|---|---|---|---|
+| `size_bytes` | integer or null | W | a unit that is wrong |
+| other keys | text |  | names |
+"""
 
 
-class _Part(TypedDict):
-    size: Annotated[int | None, "B", "of it"]
+@pytest.fixture
+def page(monkeypatch):
+    """A made-up page."""
+    cached = (
+        keys.version, keys._sections, json_keys.schema, json_keys.rows, json_keys.owner,
+    )  # fmt: skip
+    for function in cached:
+        function.cache_clear()
+    monkeypatch.setattr(keys, "page", lambda: PAGE)
+    yield
+    for function in cached:
+        function.cache_clear()
 
 
-class _Whole(TypedDict):
-    time_s: Annotated[float, "s", "of it"]
-    parts: NotRequired[Annotated[dict[str, list[_Part]], "by name"]]
+PART = {"size_bytes": 1}
 
 
 @pytest.mark.parametrize(
     "value, wrong",
     [
-        ({"time_s": 1}, ""),
-        ({"time_s": 1.5, "parts": {"a": [{"size": None}, {"size": 2}]}}, ""),
-        ({}, ".time_s is missing"),
-        ({"time_s": 1.0, "time": 1.0}, ".time is not declared"),
-        ({"time_s": True}, ".time_s is True"),
-        ({"time_s": None}, ".time_s is None"),
-        ({"time_s": 1.0, "parts": {"a": [{"size": 0.5}]}}, ".parts.a[0].size is 0.5"),
-        ({"time_s": 1.0, "parts": [{"size": 1}]}, ".parts is [{'size': 1}]"),
-        ([{"time_s": 1.0}], "it is [{'time_s': 1.0}]"),
+        ({"schema": 7, "time_s": 1}, ""),
+        ([{"schema": 7, "time_s": 1}, {"schema": 7, "time_s": 0.5}], ""),
+        ({"schema": 7, "time_s": 1, "parts": {"a": [PART, {"size_bytes": None}]}}, ""),
+        ({"schema": 7, "time_s": 1, "parts": {"a": [PART | {"b": "c"}]}}, ""),
+        ({"schema": 7}, ".time_s is missing"),
+        ({"time_s": 1}, ".schema is missing"),
+        ({"schema": 6, "time_s": 1}, ".schema is 6, not 7"),
+        ({"schema": 7, "time_s": 1, "time": 1}, ".time is not on the page"),
+        ({"schema": 7, "time_s": True}, ".time_s is True, not number"),
+        ({"schema": 7, "time_s": None}, ".time_s is None, not number"),
+        ({"schema": 7, "time_s": 1, "parts": [PART]}, ".parts is [{'size_bytes': 1}]"),
+        (
+            {"schema": 7, "time_s": 1, "parts": {"a": [{}]}},
+            ".parts.a[0].size_bytes is m",
+        ),
+        (
+            {"schema": 7, "time_s": 1, "parts": {"a": [{"size_bytes": 0.5}]}},
+            ".parts.a[0].size_bytes is 0.5",
+        ),
+        (
+            {"schema": 7, "time_s": 1, "parts": {"a": [PART | {"b": 1}]}},
+            ".parts.a[0].b is 1, not string",
+        ),
+        ([{"schema": 7, "time_s": 1}, {"time_s": 1}], "[1].schema is missing"),
     ],
 )
-def test_what_is_undeclared_is_found(value, wrong):
-    found = undeclared(value, _Whole)
+def test_the_reader_notices_what_the_page_does_not_have(page, value, wrong):
+    schema = json_keys.schema("wait")
+    found, _ = json_keys.compare(value, schema, schema["$defs"])
     assert len(found) == bool(wrong)
     assert not wrong or found[0].startswith(wrong)
+    assert jsonschema.Draft202012Validator(schema).is_valid(value) == (not wrong)
 
 
-@pytest.mark.slow
-def test_the_page_is_what_its_script_writes():
-    page = REFERENCE["PAGE"].read_text(encoding="utf-8")
-    assert REFERENCE["written"](page) == page, "run `python docs/json_reference.py`"
+def test_the_reader_notices_a_wrong_unit(page):
+    records = json_keys.schema("wait")["$defs"]
+    assert not json_keys.wrong_units("wait", records["wait"])
+    wrong = ["part.size_bytes is in 'W', not B"]
+    assert json_keys.wrong_units("part", records["part"]) == wrong
 
 
-def test_each_table_stands_below_a_heading_of_its_own():
-    """`measure` had two below one."""
-    page = REFERENCE["PAGE"].read_text(encoding="utf-8")
-    parts = re.split(r"^##+ ", page, flags=re.MULTILINE)
+def test_the_reader_notices_a_key_that_nothing_has(page, monkeypatch, tmp_path):
+    monkeypatch.setattr(json_keys, "SEEN", set())
+    json_keys.check("wait", json.dumps({"schema": 7, "time_s": 1, "parts": {}}))
+    assert json_keys.unseen() == ["part.size_bytes"]
+    quick, slow = json_keys.RUNS
+    assert json_keys.never(tmp_path, quick) == []  # the slow tests are still to come
+    assert json_keys.never(tmp_path, slow) == ["part.size_bytes"]
+    json_keys.SEEN.clear()
+    whole = {"schema": 7, "time_s": 1, "parts": {"a": [PART]}}
+    json_keys.check("wait", json.dumps(whole))
+    assert json_keys.never(tmp_path, slow) == []
+
+
+@pytest.mark.parametrize(
+    "text", ["", "texts", "list of", "(text", "text)", "text, by", "[A](b)", "text,"]
+)
+def test_a_type_that_is_none_is_refused(text):
+    with pytest.raises(ValueError):
+        keys.parse_type(text)
+
+
+# --- the page
+
+
+def test_every_command_that_answers_is_on_the_page():
+    assert {*keys.commands(), "report"} == set(app.names())
+
+
+def test_each_heading_is_there_once_with_one_table():
+    """`measure` had two tables below one heading."""
+    parts = re.split(r"^##+ ", keys.page(), flags=re.MULTILINE)
+    names = [part.splitlines()[0].lower() for part in parts[1:]]
+    assert len(set(names)) == len(names)
     several = [x.splitlines()[0] for x in parts if x.count("| key | type |") > 1]
     assert not several
 
 
-def test_every_command_that_answers_is_declared():
-    assert {*REFERENCE["COMMANDS"], "report"} == set(app.names())
+def test_every_table_is_reached_and_every_row_is_read():
+    named = {x for c in keys.commands() for x in keys.schema(c)["$defs"]}
+    bases = {x for name in keys._sections() for x in _bases(name)}
+    tables = {name for name in keys._sections() if json_keys.rows(name)}
+    assert tables == named | bases | {"refusals"}
+    written = re.findall(r"^\| (?!key |--)", keys.page().replace("|---", "--"), re.M)
+    others = keys.page().count(f"\n| {keys._OTHERS} |")
+    assert len(written) == sum(len(json_keys.rows(x)) for x in tables) + others
 
 
-def test_every_record_has_a_name_of_its_own():
-    titles = [REFERENCE["title"](record) for record in REFERENCE["RECORDS"]]
-    assert len(set(titles)) == len(titles)
-    assert all(record.__doc__ for record in REFERENCE["RECORDS"])
+def _bases(section):
+    found = keys._BASES.search(keys._sections()[section])
+    return keys._LINK.findall(found[1]) if found else []
+
+
+@pytest.mark.parametrize("command", keys.commands())
+def test_units_are_those_that_keys_end_in(command):
+    records = keys.schema(command)["$defs"]
+    assert not [y for x in records for y in json_keys.wrong_units(x, records[x])]
+
+
+# --- commands
+
+
+@pytest.mark.parametrize("command", keys.commands())
+def test_schema_is_printed_before_anything_is_missing(run, command):
+    outcome = run(command, "--schema")
+    assert (outcome.code, outcome.err) == (0, "")
+    printed = json.loads(outcome.out)
+    jsonschema.Draft202012Validator.check_schema(printed)
+    assert printed == keys.schema(command)
 
 
 @pytest.mark.parametrize(
@@ -80,6 +187,18 @@ def test_every_record_has_a_name_of_its_own():
     ],
     ids=lambda words: " ".join(map(str, words[:2])),
 )
-def test_a_command_prints_what_is_declared(run, words):
-    """`run` holds every JSON of the tests to it; these are quick."""
-    assert run(*words, "--json").json
+def test_a_command_prints_what_its_schema_says(run, words):
+    """`run` holds every JSON of the tests to the page; these are quick, and another
+    validator reads the schema."""
+    answer = run(*words, "--json").json
+    schema = keys.schema(words[0])
+    jsonschema.validate(answer, schema, jsonschema.Draft202012Validator)
+    entry = answer[0] if isinstance(answer, list) else answer
+    assert list(entry)[0] == "schema"
+    entry["time_z"] = 1
+    assert not jsonschema.Draft202012Validator(schema).is_valid(answer)
+
+
+def test_ctrl_c_says_what_refusals_say():
+    said = json.dumps(refusal.to_json("interrupted", 130)) + "\n"
+    assert interruption._JSON_LINE.decode() == said

@@ -20,6 +20,7 @@ import sys
 from diffenergy.cli import main
 assert main(["--help"]) == 0
 assert main(["estimate", "--help"]) == 0
+assert main(["estimate", "--schema"]) == 0
 assert main(["--version"]) == 0
 for words in ("estimate ", "estimate gpt2 --gpu ", "collective "):
     os.environ["COMP_WORDS"] = "diffenergy " + words

@@ -4,9 +4,11 @@ import itertools
 
 import numpy as np
 import pytest
+from json_keys import check, check_part
 
 import diffenergy as de
 from diffenergy.estimator import _sweep, crossed
+from diffenergy.keys import json_text
 
 GPUS, BATCHES, LENGTHS = ("a10", "l4"), (1, 8), (64, 96)
 
@@ -71,6 +73,7 @@ def test_what_cannot_be_says_why_beside_what_can():
     found = crossed(
         "gpt2", GPUS, lists={}, phase="prefill", input_len=64, sm_clock=[9e8, 18e8],
     ).summary  # fmt: skip
+    check("estimate", json_text(found))
     assert [("error" in point) for point in found["points"]] == [
         False,
         True,
@@ -85,6 +88,7 @@ def test_what_cannot_be_says_why_beside_what_can():
         power_limit=[72.0, 12.0], changes={"power_limit_min": 10.0},
     ).summary["points"]  # fmt: skip
     assert [point["feasible"] for point in limits] == [True, False] * 2
+    check_part("combination", limits[1])
     assert "cannot be kept" in limits[1]["error"] and limits[1]["energy_j"] is None
 
 

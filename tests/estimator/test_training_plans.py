@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from json_keys import check_part
 
 import diffenergy as de
 from diffenergy.corrections import CONSTANTS
@@ -94,6 +95,7 @@ def test_a_replica_is_one_gpu_and_what_it_exchanges(part: dict[str, Any]):
     assert found["time_s"] == pytest.approx(wanted, rel=1e-12)
     still = sum(found["energy_j_by_unit"][x] for x in ("idle", "leakage"))
     drawn = sum(k["count"] * k["gpus"] * k["dynamic_j"] for k in found["kernels"])
+    check_part("kernel", found["kernels"])
     assert found["energy_j"] == pytest.approx(still + drawn)
     own = sum(alone["energy_j_by_unit"][x] for x in ("idle", "leakage"))
     beyond = sum(k["count"] * 2 * k["dynamic_j"] for k in sent)

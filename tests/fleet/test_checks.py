@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from json_keys import check_part
 
 import diffenergy as de
 from diffenergy.fleet import NoPlan, _ask
@@ -75,6 +76,7 @@ def test_too_little_power(tmp_path: Path):
 def test_too_few_gpus(tmp_path: Path):
     asked = [FULL, CAPPED], [{"m": 30.0}, {"m": 52.0}]
     reason = refused(tmp_path, *asked, one_pool(5, 20))
+    check_part("reason", reason)
     assert (reason["limit"], reason["slot"]) == ("gpus", 1)
     assert reason["add_gpus"] == {"g": 1}
     assert planned(tmp_path, *asked, one_pool(6, 20)).value > 0
@@ -90,6 +92,7 @@ def test_too_slow(tmp_path: Path):
     asked: tuple[Any, ...] = ([FULL, CAPPED], [{"m": 30.0}], one_pool(5, 20))
     limits = {"m": {"slo_ttft_p95_s": 0.05, "slo_tpot_p95_s": 0.02}}
     reason = refused(tmp_path, *asked, models=limits)
+    check_part("reason", reason)
     assert (reason["limit"], reason["model"]) == ("slo", "m")
     assert reason["ttft_p95_s"] == 0.1
     assert reason["tpot_p95_s"] is None  # with this TTFT held there is none

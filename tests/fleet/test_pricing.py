@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from json_keys import check
 
 from diffenergy import fleet
 from diffenergy.cli import progress
@@ -71,6 +72,7 @@ def ends_after(number: int) -> Callable[[Any], Callable[[], bool]]:
 def test_all_is_priced_in_time(path: str):
     seen: list[tuple[str, int, int]] = []
     found = fleet.plan(path, told=lambda *x: seen.append(x))
+    check("fleet", found.to_json())
     assert found.summary["pricing"] == {"plans": 8, "left_out": []}
     assert not found.summary["search"]["ended_by_time"]
     priced = [x for x in seen if x[0].startswith("pricing")]

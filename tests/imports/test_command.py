@@ -30,8 +30,8 @@ def refused(capsys, *words: str) -> str:
 def test_the_json(tmp_path, capsys):
     told = json.loads(said(capsys, "import", made.trace(tmp_path), "--json"))
     assert set(told) == {
-        "source", "kind", "gpu", "kernels", "rows", "busy_us", "sum_us", "classes",
-        "class_share", "shape_share", "unknown", "notes",
+        "schema", "source", "kind", "gpu", "kernels", "rows", "busy_us", "sum_us",
+        "classes", "class_share", "shape_share", "unknown", "notes",
     }  # fmt: skip
     assert told["source"] == "t.json" and told["kernels"] == 5
 

@@ -4,6 +4,7 @@ import gzip
 from pathlib import Path
 
 import pytest
+from json_keys import check
 
 from diffenergy import imports
 from diffenergy.imports._kind import kind_of
@@ -102,6 +103,7 @@ def graph(folder: Path, *, stale: bool = False) -> str:
 
 def test_an_onnx_graph(tmp_path):
     found = imports.read(graph(tmp_path), dims={"batch": 8})
+    check("import", found.to_json())
     conv, pool, product = found.listings[0].kernels
     assert (conv["images"], conv["stride"], conv["padding"]) == (8, 2, 1)
     assert pool["fn"] == "globalaveragepool"

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from json_keys import check
 
 from diffenergy.hardware import read_gpu
 from diffenergy.results import Infeasible
@@ -120,6 +121,7 @@ def test_a_fit_finds_what_rows_say(tmp_path: Path):
     path = tmp_path / "serving.csv"
     path.write_text(TABLE)
     found = fit(path)
+    check("fit", found.to_json())  # what `fit --json` prints of it
     group = found.summary["groups"][0]
     assert group["rows"] == 3
     assert group["after"]["tpot_mape_pct"] < group["before"]["tpot_mape_pct"]

@@ -1,20 +1,17 @@
 """`diffenergy codesign`: hardware, clocks and tiles by gradient descent."""
 
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import typer
-
 from ...codesign import LIMITS, Effort, Part, Range, SearchResult, search, tune
 from ...estimator import start_jax
+from ...keys import json_text
 from ...workload import SPLIT_PHASES, listing_lines, read_listings
-from .. import INTERRUPTED, output
 from ..cost.estimate_flags import Flags as EstimateFlags
 from ..cost.estimate_flags import estimate_flags
-from ..interruption import keeping
+from ..interruption import Interrupted, keeping
 from ..parsing.field import as_flags, flag_names, given_names, told
 from ..progress import progress
 from ..run import Outcome, outcome
@@ -62,11 +59,10 @@ def _design(flags: Flags) -> Outcome:
         )
     if found.best.violation > 0:
         line = f"interrupted before any design kept the limits; so far {found.refusal}"
-        print(f"diffenergy: {_flagged(line)}", file=sys.stderr)
-        raise typer.Exit(INTERRUPTED)
+        raise Interrupted(_flagged(line))
 
     def everything() -> str:
-        return output.json_text({**found.summary, "path": found.path})
+        return json_text({**found.summary, "path": found.path})
 
     kept = f" and written to '{flags.out}'" if flags.out else ""
     cut = f"interrupted; the best design so far is shown{kept}."

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from ... import fleet
 from ...estimator import start_jax
+from ...keys import json_text
 from ...report import fleet_html
-from .. import output
 from ..parsing.field import command_line
 from ..progress import phases
 from ..run import Outcome, outcome
@@ -44,6 +44,6 @@ def _reason(as_json: bool) -> Iterator[None]:
     except fleet.NoPlan as refused:
         if as_json:
             content = {"status": "infeasible", "reason": refused.reason}
-            print(output.json_text(content), end="")
+            print(json_text(content), end="")
             sys.stdout.flush()
         raise

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...estimator import EstimateResult, Task
+from ...keys import version
 from ...report import comparison, comparison_parts
 from ..run import Outcome
 from .compare_flags import Flags
@@ -65,10 +66,16 @@ def _read(text: str) -> Any:
 
 
 def _checked(summary: Any, text: str) -> dict[str, Any]:
-    """Summary in the JSON file `text` of `estimate`."""
+    """Summary in the JSON file `text` of `estimate`; older ones name no version."""
     if not isinstance(summary, dict) or "points" in summary:
         what = "several settings" if isinstance(summary, dict) else "no JSON object"
         raise ValueError(f"'{text}' holds {what}; give one estimate.")
+    found = summary.get("schema", version())
+    if found != version():
+        raise ValueError(
+            f"`schema` of '{text}' is {found!r}; this version reads {version()}: write "
+            "the file again with `diffenergy estimate --out`."
+        )
     for key in _NEEDED:
         value = summary.get(key)
         number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -78,4 +85,4 @@ def _checked(summary: Any, text: str) -> dict[str, Any]:
                 "`diffenergy estimate --json` writes it."
             )
     absent = {**dict.fromkeys(_TITLE), "assumed": {}, "warnings": []}
-    return {**absent, **summary}
+    return {**absent, **{x: y for x, y in summary.items() if x != "schema"}}

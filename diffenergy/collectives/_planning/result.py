@@ -23,7 +23,6 @@ from .._formats.verify_file import VerifyResult, verify
 from .._machine.topology import Topology
 from .._schedule.schedule import Schedule
 from .._standard.baselines import Baselines
-from .json_keys import AlgorithmJson, WaitClockJson
 from .search import Plan
 
 _SHARED: Final = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
@@ -192,7 +191,7 @@ def collective_json(
     return known | dict(more or {}) | {"sends": sends_json(schedule)}
 
 
-def _beside(plan: Plan, baselines: Baselines) -> dict[str, AlgorithmJson]:
+def _beside(plan: Plan, baselines: Baselines) -> dict[str, Any]:
     """The standard algorithms beside a plan."""
     return {
         name: {
@@ -204,7 +203,7 @@ def _beside(plan: Plan, baselines: Baselines) -> dict[str, AlgorithmJson]:
     }
 
 
-def wait_clock_json(plan: Plan, gpu: GpuSpec) -> WaitClockJson:
+def wait_clock_json(plan: Plan, gpu: GpuSpec) -> dict[str, Any]:
     """The SM clock at which waiting GPUs draw least, and what that saves once the
     change of clocks has acted."""
     latency = switch_latency(plan.schedule.topology.gpu or "").latency

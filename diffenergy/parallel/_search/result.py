@@ -8,7 +8,6 @@ from ...plans import TrainingStep
 from ...results import Result, finite
 from ...units import MHz
 from .exact import Exact
-from .json_keys import PricedPlanJson
 from .search import Found, Limits
 
 
@@ -57,7 +56,7 @@ def plan_summary(
     }
 
 
-def entry(x: Exact) -> PricedPlanJson:
+def entry(x: Exact) -> dict[str, Any]:
     """A plan with its figures."""
     return {
         "plan": x.plan.text,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 from ...units import GiB
 from .._format import QUANTITIES, UNKNOWN, Entries, Entry, plain, si
 from .columns import table
-from .json_keys import GpuEntryJson, ModelEntryJson
 
 if TYPE_CHECKING:
     from ...corrections import CorrectionsFile
@@ -23,7 +22,7 @@ _WORDS: Final = ("architecture", "mma", "memory", "process_node", "segment")
 # --- GPUs
 
 
-def gpu_entry(card: "GpuCard", grade: str) -> GpuEntryJson:
+def gpu_entry(card: "GpuCard", grade: str) -> dict[str, Any]:
     """A GPU in the list of all."""
     v = card.values
     return {
@@ -147,7 +146,7 @@ def _quality(value: tuple[str, Entry]) -> str:
 # --- models
 
 
-def model_entry(model: "Model") -> ModelEntryJson:
+def model_entry(model: "Model") -> dict[str, Any]:
     """A model in the list of all."""
     return {
         "name": model.name,

@@ -14,9 +14,12 @@ from .._engine import spread_of
 from .._steady.figures import Steady
 from .._step.rows import PARTS
 from .._step.table import StepCosts
-from .json_keys import LatencyJson, ServeJson, StepPartsJson
 
 _LATENCIES: Final = ("ttft_s", "tpot_s", "itl_s", "e2e_latency_s")
+_LEVELS: Final = ("mean", "p50", "p90", "p95", "p99")
+"""Keys of a latency."""
+_STEP: Final = (*PARTS[:3], "sampling", *PARTS[3:], "host", "prefill")
+"""Parts of a step in the order of the JSON."""
 _NORMAL: Final = 1.645
 """Standard deviations between the median and the 95th percentile."""
 _NONE: Final = 1e-12
@@ -140,7 +143,7 @@ def completed(found: Deployment, slots: float, given: dict[str, Any]) -> dict[st
     spread, grade = _trusted(found)
     kept, pool = found.memory(found.gpu).on_host(found.context)
     tpot = given["tpot_s"]
-    every = {
+    about = {
         "model": found.model.name,
         "gpu": found.card.name,
         "num_gpus": found.plan.gpus,
@@ -157,6 +160,8 @@ def completed(found: Deployment, slots: float, given: dict[str, Any]) -> dict[st
         "input_len": found.load.input.text,
         "output_len": found.load.output.text,
         "cached_len": found.load.cached,
+    }
+    derived = {
         "utilization": requests / given["saturation_request_rate_per_s"],
         "max_running_requests": found.replicas * slots,
         "kv_cache_tokens": found.replicas * pool * found.context / kept,
@@ -170,15 +175,13 @@ def completed(found: Deployment, slots: float, given: dict[str, Any]) -> dict[st
         "grade": grade,
         "assumed": dict(found.assumed),
         "sensitivities": None,
-    } | given
-    return {key: every[key] for key in ServeJson.__annotations__ if key in every}
+    }
+    return about | given | derived
 
 
 def by_level(mean: Any, quantiles: Iterable[Any]) -> dict[str, float]:
     """A latency by its mean and its quantiles."""
-    return dict(
-        zip(LatencyJson.__annotations__, map(float, (mean, *quantiles)), strict=True)
-    )
+    return dict(zip(_LEVELS, map(float, (mean, *quantiles)), strict=True))
 
 
 def step_told(
@@ -188,7 +191,7 @@ def step_told(
     prompts add."""
     names = (*PARTS, "sampling", "host", "prefill")
     known: dict[str, Any] = dict(zip(names, (*parts, prefill), strict=True))
-    sums = {name: float(known[name]) for name in StepPartsJson.__annotations__}
+    sums = {name: float(known[name]) for name in _STEP}
     return {"mean": float(mean), "decode_only": float(decode), "parts": sums}
 
 

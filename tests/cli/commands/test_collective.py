@@ -45,6 +45,16 @@ def test_json(run: Run):
     assert found["wait_clock"]["saved_w"] > 0
 
 
+def test_keys_that_few_answers_have(run: Run):
+    ring = ("ring-4", "--collective", "all_gather", "--gpu", "a100-sxm-40gb")
+    asked = (*ring, "--size", "1MB", "--objective", "energy", "--json")
+    front = run("collective", *asked).json["front"]
+    assert all(x["moved_j"] < x["energy_j"] for x in front)
+    groups = ("dgx1", "--collective", "reduce_scatter", "--tenants", "0-3;4-7")
+    demand = run("collective", *groups, "--size", "1MB", "--json").json["demand"]
+    assert demand[0]["parts"] == ["gpu0", "gpu1", "gpu2", "gpu3"]  # of its own group
+
+
 def test_without_a_gpu_energy_is_unknown_and_links_are_not(run: Run):
     found = run(*SMALL, "--json", "--no-sends").json
     assert found["energy_j"] is None and "sends" not in found

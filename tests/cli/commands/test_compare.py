@@ -26,7 +26,11 @@ def test_flags_against_the_file_that_they_write(run, gpt2, tmp_path):
     file.write_text(json.dumps(gpt2))
     found = run("compare", file, f"{FLAGS} --sm-clock 705", "--json").json
     slower = run(*GPT2, "--sm-clock", 705, "--json").json
-    assert found["b"] == slower
+    assert {"schema": 1, **found["b"]} == slower
+    older = {key: x for key, x in gpt2.items() if key != "schema"}
+    file.write_text(json.dumps(older))
+    again = run("compare", file, f"{FLAGS} --sm-clock 705", "--json").json
+    assert again == found and found["a"] == older
     expected = slower["time_s"] / gpt2["time_s"]
     assert found["ratio"]["time_s"] == pytest.approx(expected, rel=1e-12)
 

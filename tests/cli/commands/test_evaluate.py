@@ -107,7 +107,7 @@ def test_from_python_it_is_the_same(run, predicted, table, tmp_path):
     said = run("evaluate", table, "--by", "colour", "--json", "--out", out).json
     read = de.measurements.read(table)
     found = de.fitting.evaluate(read, "none", by="colour")
-    assert found.summary == said == json.loads(found.to_json())
+    assert {"schema": 1} | found.summary == said == json.loads(found.to_json())
     assert found.rows().to_csv(index=False) == out.read_text()
     assert "3 rows" in repr(found) and "time 10.0 %" in repr(found)
     assert "10.0 (+10.0)" in found._repr_html_()

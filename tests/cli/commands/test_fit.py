@@ -314,7 +314,7 @@ def test_the_script_runs_from_anywhere(tmp_path):
 def test_from_python_it_is_the_same(first, table, tmp_path):
     out, said = first
     found = de.fitting.fit(de.measurements.read(table), start="none")
-    assert found.summary == said and not found.interrupted
+    assert {"schema": 1} | found.summary == said and not found.interrupted
     found.write(tmp_path / "mine.json")
     assert (tmp_path / "mine.json").read_bytes() == out.read_bytes()
     assert f"{said['parameters']} constants" in repr(found)

@@ -33,7 +33,7 @@ def test_the_answer_has_the_fixed_keys(run: Run, tmp_path: Path):
         "fleet", EXAMPLE / "fleet.toml", "--objective", "carbon", "--json",
         "--out", out, "--plot", plot,
     ).json  # fmt: skip
-    assert list(found) == KEYS
+    assert list(found) == ["schema", *KEYS]
     assert found["status"] == "optimal"
     assert found["value"] == pytest.approx(found["carbon_g"])
     assert found["gap"] == pytest.approx(1 - found["bound"] / found["value"], abs=1e-12)

@@ -290,10 +290,12 @@ def test_from_python_it_is_the_same(run, world, out):
     assert [x[:2] for x in told] == [(i, 6) for i in range(6)]
     assert world.locked is None and set(world.sets) == {9.9e8}
     again = run("measure", "--out", out, *flags, "--json").json
-    assert again == found.summary | {"measured": 0}
+    assert again == {"schema": 1} | found.summary | {"measured": 0}
     assert "6 points measured, 0 left out" in repr(found)
     assert "dram" in found._repr_html_()
     planned = de.measure.plan("h100-sxm", **asked)
     dry = run("measure", "--dry-run", "--gpu", "h100-sxm", *flags, "--json").json
-    assert planned.summary == dry and "6 points on h100-sxm" in repr(planned)
+    assert {"schema": 1} | planned.summary == dry and "6 points on h100-sxm" in repr(
+        planned
+    )
     assert de.measure.plan("h100-sxm", file=out, **asked).summary["done"] == 6

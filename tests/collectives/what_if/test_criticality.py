@@ -4,6 +4,7 @@ import dataclasses
 import json
 
 import pytest
+from json_keys import check_part
 
 from diffenergy.collectives._demand.demand import Demand
 from diffenergy.collectives._demand.demands import demand
@@ -96,6 +97,7 @@ def test_chassis_that_is_cut_off_is_named() -> None:
         assert side in cut["from"]
         assert side not in cut["to"]
     rows = criticality_rows(found)
+    check_part("failure", rows)
     assert all(row["finish_s"] is None for row in rows[:2])
     assert all(row["slowdown_pct"] is None for row in rows[:2])
     assert rows[0]["cut_off"]["demands"] == 64

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from json_keys import check
 
 from diffenergy.cli.choice import codesign
 from diffenergy.codesign import Effort, Part, Range, search, tune
@@ -129,7 +130,9 @@ def test_the_file_is_a_gpu_that_answers_like_the_best(
     assert made["source"] == "diffenergy codesign from a100-sxm-80gb"
     assert "on dies left out" in table["provenance"]["die_area_mm2"]["source"]
     assert table["provenance"]["warp_size"]["source"] != made["source"]
-    beside = json.loads(out.with_suffix(".json").read_text())
+    text = out.with_suffix(".json").read_text()
+    check("codesign", text)
+    beside = json.loads(text)
     assert {**beside, "path": None} == {**found, "path": None}
     assert len(beside["path"]) >= 3 and beside["path"][0]["round"] == 1
 
@@ -149,11 +152,11 @@ def test_python_answers_as_the_command(
         "effort": Effort(starts=6, rounds=3),
     }
     found = search(listing, "a100-sxm-80gb", workload="x", **given)
-    assert {**found.summary, "wall_s": 0} == {**said, "wall_s": 0}
+    assert {**found.summary, "schema": 1, "wall_s": 0} == {**said, "wall_s": 0}
     assert found.to_toml("small") == out.read_text()
     assert found.path == json.loads(out.with_suffix(".json").read_text())["path"]
     assert found.best.energy == said["best"]["energy_j"] < found.start.energy
-    assert json.loads(found.to_json()) == found.summary
+    assert json.loads(found.to_json()) == {"schema": 1} | found.summary
     assert "energy" in repr(found) and "num_sms" in repr(found)
     assert f"{said['best']['fields']['num_sms']:g}" in found._repr_html_()
     task = prepare(str(listing), read_gpu("a100-sxm-80gb"), workload="x")
@@ -172,10 +175,10 @@ def test_python_mixes_and_tunes_as_the_command(run: Run, listing: Path):
         "num_sms", Range("dram_bandwidth", 1e12, 3e12), Range("sm_clock", 900e6, 1410e6)
     ]  # fmt: skip
     found = search(mix, "a100-sxm-80gb", vary=vary, effort=Effort(starts=6, rounds=3))
-    assert {**found.summary, "wall_s": 0} == {**said, "wall_s": 0}
+    assert {**found.summary, "schema": 1, "wall_s": 0} == {**said, "wall_s": 0}
     words = ("codesign", listing, "--workload", "y", *GPU, "--tune-tiles", "--json")
     tuned = tune(str(listing), "a100-sxm-80gb", workload="y")
-    assert tuned.summary == run(*words).json
+    assert {"schema": 1} | tuned.summary == run(*words).json
     (kernel,) = tuned.listings[0].kernels
     assert kernel["tile_m"] == tuned.summary["gemms"][0]["tile_m"]
     assert "1 matrix products" in repr(tuned) and "GEMM" in tuned._repr_html_()

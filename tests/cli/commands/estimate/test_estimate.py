@@ -18,7 +18,8 @@ from diffenergy.workload.models import load_model
 from ...conftest import GPT2
 
 KEYS = {
-    "model", "gpu", "phase", "batch", "input_len", "output_len", "dtype", "kv_dtype",
+    "schema", "model", "gpu", "phase", "batch", "input_len", "output_len", "dtype",
+    "kv_dtype",
     "attention", "stack", "dispatch", "assumed", "time_s", "energy_j", "avg_power_w",
     "sm_clock_mhz", "mem_clock_mhz", "power_limit_w", "limited_by", "temperature_c",
     "grade", "grades", "time_s_p5_p95", "avg_power_w_p5_p95", "energy_j_p5_p95",

@@ -2,6 +2,7 @@
 
 import csv
 
+import json_keys
 import pytest
 
 from ...conftest import GPT2
@@ -89,9 +90,11 @@ def test_other_commands_take_no_lists(run):
 @pytest.mark.slow
 def test_a_combination_without_an_answer_names_the_flag(run):
     """A batch that does not fit beside one that does."""
-    asked = ("estimate", "gpt2", "--gpu", "l4", "--phase", "decode", "--require-fit")
-    asked = (*asked, "--batch", "1,100000", "--input-len", "64")
-    found = run(*asked, "--json").json["points"]
+    asked = ("estimate", "gpt2", "--gpu", "l4", "--dtype", "fp16", "--require-fit")
+    asked = (*asked, "--batch", "1,100000", "--input-len", "64", "--output-len", "2")
+    point = ("--sm-clock", "900", "--mem-clock", "6251", "--power-limit", "72")
+    found = run(*asked, *point, "--json").json["points"]
+    assert set(found[1]) == set(json_keys.rows("unanswered"))
     assert "error" not in found[0]
     assert found[1]["error"].startswith("`--require-fit`: gpt2 does not fit l4: ")
     assert "batch 100000: `--require-fit`: gpt2 does not fit l4" in run(*asked).out

@@ -1,0 +1,86 @@
+"""The one line on stderr that says why a command ends without its answer: a sentence,
+or with `--json` a JSON object that is made of the same sentence."""
+
+import json
+import re
+import sys
+from collections.abc import Mapping
+from typing import Any, Final
+
+from .output import one_line
+
+KINDS: Final[Mapping[int, str]] = {
+    1: "fault",
+    2: "bad_input",
+    3: "infeasible",
+    130: "interrupted",
+}
+"""Kind of refusal by exit status."""
+_QUOTED: Final = r"(?<!\w)'(?P<{}>.*?)'(?=[\s,;.:?)\]]|$)"
+_PARTS: Final = re.compile(
+    rf"{_QUOTED.format('text')}|`[^`]*`"
+    r"|(?P<end>; |\.? (?=Did you mean )| (?=\(Possible options))"
+)
+"""Quoted text, in which nothing ends, and what ends the statement before the remedy."""
+_ASKED: Final = re.compile(r"[:,] (?=(?:give|take|use|leave|name) )")
+"""How the remedy begins in a sentence without a semicolon."""
+_FIELD: Final = re.compile(
+    r"`(?P<ours>[^`]+)`|^(?:Missing \w+|Invalid value for|Option) '(?P<quoted>[^']+)'"
+    r"|^No such option: (?P<unknown>\S+)"
+    r"|^(?P<argument>[A-Z][A-Z.|]+) is (?:missing|given)"
+)
+"""What is wrong: in our own sentences, and in those of the parser."""
+_QUOTE: Final = re.compile(_QUOTED.format("text"))
+_VALUE: Final = re.compile(
+    r"\b(?:is|has|of) (?P<text>(?:[^\s,;'`]|,(?=\d))*[\d=](?:[^\s,;:'`]|,(?=\d))*"
+    r"(?: [A-Za-z%][\w%/]*(?=[,;.:]|$))?|nan|inf)(?=[,;:\s]|$)"
+)
+"""A number with its unit, or KEY=VALUE."""
+_EXTRA: Final = re.compile(r"^Got unexpected extra argument\S* \((?P<text>.*)\)")
+
+
+def fail(message: str, status: int, as_json: bool = False) -> int:
+    """Prints why a command ends with `status`, and returns that."""
+    line = one_line(message)
+    said = json.dumps(to_json(line, status)) if as_json else f"diffenergy: {line}"
+    print(said, file=sys.stderr)
+    return status
+
+
+def to_json(message: str, status: int) -> dict[str, Any]:
+    """The object of a refusal; what its sentence does not say is None.
+
+    >>> refusal = to_json("`--batch` is '0'; allowed is 1 or more.", 2)["error"]
+    >>> refusal["field"], refusal["value"], refusal["remedy"]
+    ('--batch', '0', 'allowed is 1 or more.')
+    """
+    field = value = remedy = None
+    if KINDS[status] in ("bad_input", "infeasible"):
+        statement, remedy = _split(message)
+        field, value = _subject(statement)
+    found = {"field": field, "value": value, "message": message, "remedy": remedy}
+    return {"error": {"kind": KINDS[status], **found}}
+
+
+def _split(message: str) -> tuple[str, str | None]:
+    """What is wrong, and the remedy, if the sentence has one."""
+    for part in _PARTS.finditer(message):
+        if part["end"] is not None:
+            return message[: part.start()], message[part.end() :]
+    if asked := _ASKED.search(message):
+        return message[: asked.start()], message[asked.end() :]
+    return message, None
+
+
+def _subject(statement: str) -> tuple[str | None, str | None]:
+    """Field and value of a statement."""
+    field = _FIELD.search(statement)
+    rest = statement[field.end() :] if field else statement
+    value = _EXTRA.search(statement) or _first(_QUOTE.search(rest), _VALUE.search(rest))
+    name = next(filter(None, field.groups())) if field else None
+    return name, value["text"] if value else None
+
+
+def _first(*found: re.Match[str] | None) -> re.Match[str] | None:
+    """The match that begins first."""
+    return min(filter(None, found), key=lambda x: x.start(), default=None)
