@@ -23,7 +23,7 @@ from diffenergy.hardware import gpu_names, read_gpu
 PHYSICS = Path(__file__).parents[2] / "docs" / "physics.md"
 RECORDS = {*GIVEN, "Prefill"}
 ROWS = {*ANY, *RECORDS, "workload", "plan", *kernels.ops()}
-LEVELS = {"global", "own", "gpu", "mma", "memory", "architecture"}
+LEVELS = {"global", "own", "gpu", "mma", "dies", "memory", "architecture"}
 EVERY = {**CONSTANTS, **SENSOR_CONSTANTS}
 
 

@@ -6,6 +6,7 @@ from string import Template
 from typing import NamedTuple
 
 from ... import __version__
+from ...keys import version
 from .._format import Entry
 from .._tables.lines import BOARD_ONLY
 from .markup import embedded, escape, tag
@@ -33,8 +34,10 @@ def document(
     """The page, complete in itself: style, script, drawings and data are in it.
 
     `answer` and contents of `parts` are markup; `command` gives the same figures as
-    JSON, which is in the page as `data` (id, content); `scope`: what powers hold.
+    JSON, which is in the page as `data` (id, content) with its version; `scope`: what
+    powers hold.
     """
+    name, content = data
     return Template(_asset("page.html")).substitute(
         title=escape(title or heading),
         heading=escape(heading),
@@ -47,7 +50,7 @@ def document(
         command=escape(command),
         board=escape(scope),
         version=escape(__version__),
-        data=embedded(*data),
+        data=embedded(name, {"schema": version(), **content}),
     )
 
 
