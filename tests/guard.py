@@ -174,6 +174,9 @@ def compare(before: Path, after: Path) -> int:
     """Prints what differs; how many answers do."""
     count = 0
     for file in sorted(before.glob("*.jsonl")):
+        if not (after / file.name).exists():
+            print(f"{file.stem}: not compared, {after} has none")
+            continue
         old, new = (
             dict(json.loads(line) for line in (x / file.name).open(encoding="utf-8"))
             for x in (before, after)
