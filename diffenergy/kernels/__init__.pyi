@@ -11,6 +11,8 @@ from ._shared.ops import TILE_FIELDS as TILE_FIELDS
 from ._shared.ops import Field as Field
 from ._shared.ops import Op as Op
 from ._shared.rates import on_tensor_cores as on_tensor_cores
+from .gemm._menu import CUDA_BATCHED as CUDA_BATCHED
+from .gemm._menu import CUDA_LINEAR as CUDA_LINEAR
 from .gemm._menu import LEGAL as LEGAL
 from .gemm._menu import MENU as MENU
 from .moe._routing import units_dealt as units_dealt

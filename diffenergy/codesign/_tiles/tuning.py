@@ -15,7 +15,7 @@ from ...corrections import Corrections
 from ...dvfs import Costs, row_costs
 from ...estimator import Estimate, estimate_once
 from ...hardware import GpuCard, GpuSpec, OperatingPoint, default_point
-from ...kernels import LEGAL, MENU
+from ...kernels import CUDA_BATCHED, CUDA_LINEAR, LEGAL, MENU
 from ...kernels.gemm import Gemm, SimtGemm
 from ...workload import Group, Listing, Workload, assemble
 from .grid import legal_tiles
@@ -35,8 +35,6 @@ from .tiles import (
 Goal = Literal["time", "energy"]
 _PRICES: Final = (0.25, 0.5, 1.0, 2.0)
 """Prices of time beside energy, in mean powers of the workload."""
-_CUDA_LINEAR, _CUDA_BATCHED = 3, 4
-"""Entries of `MENU`."""
 _BATCH: Final = 64
 """Tiles of every product that are evaluated at once: they fit in cache."""
 _TIE: Final = 1e-9
@@ -220,7 +218,7 @@ def _in_menu(
     kernels = [product.kernel for product in products]
     # both operands lie along k, as `kernels/gemm` has it
     linear = [x.get("layout") == "tn" or x["weights"] != "none" for x in kernels]
-    entry = np.where(linear, _CUDA_LINEAR, _CUDA_BATCHED)
+    entry = np.where(linear, CUDA_LINEAR, CUDA_BATCHED)
     same = (asked[:, :, None] == MENU[entry]).all(-1)
     return (same & (LEGAL[entry] > 0)).any(-1)
 

@@ -75,6 +75,9 @@ def _menu() -> tuple[np.ndarray, np.ndarray]:
     return np.array(padded, float), np.array(legal)
 
 
+CUDA_LINEAR: Final = len(MMA_KINDS)
+CUDA_BATCHED: Final = CUDA_LINEAR + 1
+"""Menus of CUDA cores, behind those of the MMA kinds."""
 MENU, LEGAL = _menu()
 """Candidates (tile_m, tile_n, split_k) by kind: the MMA kinds, then CUDA-core linear
 layers and CUDA-core batched or row-major products; shapes (6, c, 3) and (6, c).
@@ -96,7 +99,7 @@ def candidates(
         split = _rates.given_or(s.split_k, 1.0)
         return s.tile_m, s.tile_n, split, jnp.ones_like(split)
     kind = jnp.round(gpu.mma_kind).astype(jnp.int32)
-    cuda = jnp.where(s.linear > 0, 0, 1) + len(MMA_KINDS)
+    cuda = jnp.where(s.linear > 0, CUDA_LINEAR, CUDA_BATCHED)
     entry = jnp.where(tensor > 0, kind, cuda)[..., 0]
     bulk = gpu.copies_in_bulk
     patches, odd = bulk & (s.gathered > 0), bulk & (scalar_accesses(s, gpu) > 0)
