@@ -122,10 +122,10 @@ def _silicon(data: Data, i: int, seed: int) -> Fold:
     """(n, k) pairs of the B200, random weights, by energies of Ampere and Hopper; other
     pairs tell of the B200's sensors alone."""
     table, random = _b200(data)
-    silicon, held = _without_blackwell(data), pairs(table, 4) == i
+    silicon, left_out = _without_blackwell(data), pairs(table, 4) == i
     rows = dataclasses.replace(settings(2, seed), freeze=_SILICON)
-    fit = calibrate([blanked(table, held)], silicon.corrections, rows)
-    tested = only(table, held & random)
+    fit = calibrate([blanked(table, left_out)], silicon.corrections, rows)
+    tested = only(table, left_out & random)
     predicted = predict(tested, fit.corrections)
     count = len(silicon.fit.z) + len(fit.fit.z)
     return Fold([], tested, rows, fit.corrections, predicted, count)

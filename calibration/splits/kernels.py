@@ -186,12 +186,12 @@ def cdna_refit(table: MeasurementTable, seed: int = 0) -> Calibration:
 
 def _cdna(data: Data, i: int, seed: int) -> Fold:
     table = cdna_rows(data)
-    held = pairs(table, 4) == i
-    made = cdna_refit(only(blanked(table, held), ~held), seed)
-    tested = only(table, held)
-    predicted = predict(tested, made.corrections)
+    left_out = pairs(table, 4) == i
+    refit = cdna_refit(only(blanked(table, left_out), ~left_out), seed)
+    tested = only(table, left_out)
+    predicted = predict(tested, refit.corrections)
     return Fold(
-        [], tested, Settings(seed=seed), made.corrections, predicted, len(_CDNA_FREE)
+        [], tested, Settings(seed=seed), refit.corrections, predicted, len(_CDNA_FREE)
     )
 
 

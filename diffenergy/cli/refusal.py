@@ -42,8 +42,8 @@ _EXTRA: Final = re.compile(r"^Got unexpected extra argument\S* \((?P<text>.*)\)"
 def fail(message: str, status: int, as_json: bool = False) -> int:
     """Prints why a command ends with `status`, and returns that."""
     line = one_line(message)
-    said = json.dumps(to_json(line, status)) if as_json else f"diffenergy: {line}"
-    print(said, file=sys.stderr)
+    shown = json.dumps(to_json(line, status)) if as_json else f"diffenergy: {line}"
+    print(shown, file=sys.stderr)
     return status
 
 
@@ -58,8 +58,8 @@ def to_json(message: str, status: int) -> dict[str, Any]:
     if KINDS[status] in ("bad_input", "infeasible"):
         statement, remedy = _split(message)
         field, value = _subject(statement)
-    found = {"field": field, "value": value, "message": message, "remedy": remedy}
-    return {"error": {"kind": KINDS[status], **found}}
+    parts = {"field": field, "value": value, "message": message, "remedy": remedy}
+    return {"error": {"kind": KINDS[status], **parts}}
 
 
 def _split(message: str) -> tuple[str, str | None]:

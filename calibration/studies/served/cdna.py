@@ -47,7 +47,7 @@ def served(table: Any, file: CorrectionsFile) -> np.ndarray:
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / "constants.json"
         path.write_text(write_corrections(file))
-        found = []
+        powers = []
         for row in table.itertuples():
             load = Load(
                 concurrency=int(row.concurrency),
@@ -57,8 +57,8 @@ def served(table: Any, file: CorrectionsFile) -> np.ndarray:
             tp = int(row.decode_tp)
             server: dict[str, Any] = dict(tp=tp, engine="sglang", corrections=str(path))
             answer = steady_state("deepseek-v3", "mi355x", load, **server)
-            found.append(answer.power / tp)
-    return np.array(found)
+            powers.append(answer.power / tp)
+    return np.array(powers)
 
 
 def servers(folder: Path) -> Any:
@@ -92,10 +92,10 @@ def idle_scale(table: Any, file: CorrectionsFile) -> float:
 def _errors(data: Data, file: CorrectionsFile) -> list[str]:
     """Percent and median predicted/measured, by line of the accuracy table."""
     table = cdna_rows(data)
-    found = predict(table, file)
+    predicted = predict(table, file)
     cells = []
     for score in _SCORES:
-        ratio = (found.time_s / table.time_s)[score.rows(table, found, file)]
+        ratio = (predicted.time_s / table.time_s)[score.rows(table, predicted, file)]
         cells.append(f"{100 * np.abs(ratio - 1).mean():5.1f} ({np.median(ratio):.2f})")
     return cells
 
@@ -108,17 +108,17 @@ def study(
     jax.config.update("jax_enable_x64", True)
     data, law = Data(folder), cdna_unfitted()
     before = dataclasses.replace(law, levels={**law.levels, **_BEFORE})
-    made = cdna_refit(cdna_rows(data))
-    columns = [_errors(data, file) for file in (before, law, made.corrections)]
+    refit = cdna_refit(cdna_rows(data))
+    columns = [_errors(data, file) for file in (before, law, refit.corrections)]
     print("mean absolute error, % (median predicted/measured): 7 nm, law, fitted")
     for score, *cells in zip(_SCORES, *columns, strict=True):
         print(f"{score.title:45}" + "  ".join(cells))
     table = servers(folder)
-    scale = idle_scale(table, made.corrections)
-    file = with_level(made.corrections, CDNA_TAGS[1], idle_scale=scale)
+    scale = idle_scale(table, refit.corrections)
+    file = with_level(refit.corrections, CDNA_TAGS[1], idle_scale=scale)
     print({tag: file.levels[tag] for tag in CDNA_TAGS})
     table["before"], table["ours"] = (
-        served(table, made.corrections),
+        served(table, refit.corrections),
         served(table, file),
     )
     shown = ["framework", "decode_tp", "input_len", "concurrency", "fitted", "gpu_w"]

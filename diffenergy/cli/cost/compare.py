@@ -70,11 +70,11 @@ def _checked(summary: Any, text: str) -> dict[str, Any]:
     if not isinstance(summary, dict) or "points" in summary:
         what = "several settings" if isinstance(summary, dict) else "no JSON object"
         raise ValueError(f"'{text}' holds {what}; give one estimate.")
-    found = summary.get("schema", version())
-    if found != version():
+    written = summary.get("schema", version())
+    if written != version():
         raise ValueError(
-            f"`schema` of '{text}' is {found!r}; this version reads {version()}: write "
-            "the file again with `diffenergy estimate --out`."
+            f"`schema` of '{text}' is {written!r}; this version reads {version()}: "
+            "write the file again with `diffenergy estimate --out`."
         )
     for key in _NEEDED:
         value = summary.get(key)
