@@ -4,7 +4,7 @@ import dataclasses
 from typing import Final
 
 from ... import serving
-from ...estimator import Task
+from ...estimator import EstimateDetails, Task, estimate_details
 from ...plans import Plan
 from ...report import page, page_html
 from ..parsing.field import command_line as typed_line
@@ -23,12 +23,12 @@ def run(flags: Flags) -> Outcome:
     task = _single(task_of(flags))
     served = _served(flags, task)
     second = None if flags.versus is None else named(_VERSUS, _second, flags)
-    result = task.run()
-    against = None if second is None else (second, named(_VERSUS, second.run))
-    content = page(task, result, against, command_line(flags), served)
+    details = _run(task)
+    versus = None if second is None else named(_VERSUS, _run, second)
+    content = page(details, versus, command_line(flags), served)
     return Outcome(
         texts={".html": lambda: page_html(content)},
-        notes=[*result.warnings, *content.notes],
+        notes=[*details.result.warnings, *content.notes],
         said=f"wrote {flags.out}",
     )
 
@@ -80,6 +80,10 @@ def _second(flags: Flags) -> Task:
         temperature=flags.point.temperature, corrections=flags.point.corrections
     )
     return _single(task_of(dataclasses.replace(flags, gpu=flags.versus, point=point)))
+
+
+def _run(task: Task) -> EstimateDetails:
+    return estimate_details(task, task.run())
 
 
 def _single(task: Task) -> Task:

@@ -11,7 +11,7 @@ import diffenergy as de
 from diffenergy import kernels
 from diffenergy.codesign import Effort, search
 from diffenergy.dvfs import plan
-from diffenergy.estimator import prepare
+from diffenergy.estimator import estimate_details, prepare
 from diffenergy.kernels._shared.ops import COMMON_FIELDS, REQUIRED
 from diffenergy.report import page, page_html
 from diffenergy.workload import Listing
@@ -74,7 +74,7 @@ def designs(path: str):
 
 def report(path: str):
     task = prepare(path, GPU)
-    assert page_html(page(task, task.run(), None, "", None))
+    assert page_html(page(estimate_details(task, task.run()), None, ""))
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
-"""What kernels do: class, FLOP and bytes of a launch, and the roofs above them."""
+"""What kernels do: class, FLOP and bytes of a launch, the roofs above them, and the
+time and energy of all launches by class, as pages, charts and traces show them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -8,7 +9,9 @@ from jaxtyping import Float
 
 from ..kernels import ops
 from ..workload import kernel_name
-from ._format import Entries, Entry
+
+Entry = Mapping[str, Any]
+Entries = Sequence[Entry]
 
 _CLASSES: Final = {
     "gemm": "matrix products",
@@ -26,8 +29,6 @@ _CLASSES: Final = {
 WAITING: Final = "waiting for the host"
 STILL: Final = "waiting; idle and leakage"
 _EXCHANGE: Final = "collective"
-_SHOWN: Final = 1000
-"""Entries that a page shows."""
 
 
 class Roof(NamedTuple):
@@ -114,18 +115,7 @@ def roofs(
     return sorted(found, key=lambda roof: -roof.flop_per_s)
 
 
-def longest(kernels: Entries) -> tuple[list[Entry], str]:
-    """The kernels that are launched, those that take most time first, as far as they
-    can be shown; and a remark on the rest."""
-    live = sorted(
-        (kernel for kernel in kernels if kernel["time_s"]),
-        key=lambda kernel: -kernel["count"] * kernel["time_s"],
-    )
-    rest = len(live) - _SHOWN
-    return live[:_SHOWN], f" {rest} shorter ones are not shown." if rest > 0 else ""
-
-
-def summed(
+def kernel_totals(
     kernels: Entries, summary: Entry, name: Callable[[Entry], str]
 ) -> dict[str, tuple[float, float]]:
     """(time in s, energy in J) of all launches by `name` of their kernel; `kernels` are
@@ -135,7 +125,7 @@ def summed(
     those that launch a kernel; of collectives the time that nothing hides.
     """
     plan = summary.get("plan") or {}
-    trains = is_step(summary)
+    trains = is_training_step(summary)
     abreast = plan.get("tp", 1) * plan.get("dp", 1)
     sums: dict[str, tuple[float, float]] = {}
     for kernel in kernels:
@@ -157,18 +147,18 @@ def summed(
     return sums
 
 
-def rest_words(summary: Entry) -> str:
+def rest_label(summary: Entry) -> str:
     """What is left of an answer's totals beside the classes of its kernels: of training
     on many GPUs bubbles, and idle and leakage power all along."""
-    return STILL if is_step(summary) else WAITING
+    return STILL if is_training_step(summary) else WAITING
 
 
-def is_step(summary: Entry) -> bool:
+def is_training_step(summary: Entry) -> bool:
     """Whether it is of a training step on the GPUs of a plan."""
     return bool(summary.get("plan")) and summary.get("phase") == "train"
 
 
-def of_mean_gpu(kernels: Entries, summary: Entry) -> list[Entry]:
+def mean_gpu_kernels(kernels: Entries, summary: Entry) -> list[Entry]:
     """Kernels of training on many GPUs as the mean GPU launches them: those of one part
     of the step that differ in their virtual stage alone are one entry, with the mean
     of their times and the limiter of the one that takes most."""
@@ -193,7 +183,7 @@ def _mean(part: str, rows: Entries, summary: Entry) -> Entry:
     return {**most, **means, "phase": part, "count": whole / gpus, "gpus": gpus}
 
 
-def phases_of_one(summary: Entry) -> dict[str, dict[str, Any]]:
+def one_gpu_phases(summary: Entry) -> dict[str, dict[str, Any]]:
     """Phases of an answer with the joules of one GPU that runs all stages of a plan:
     without those of its fellows, and of stages while they wait (idle and leakage power,
     by time)."""
@@ -211,13 +201,13 @@ def phases_of_one(summary: Entry) -> dict[str, dict[str, Any]]:
     }
 
 
-def by_class(kernels: Entries, summary: Entry) -> dict[str, tuple[float, float]]:
+def totals_by_class(kernels: Entries, summary: Entry) -> dict[str, tuple[float, float]]:
     """(time in s, energy in J) of each kernel class, most energy first, and of
-    what is left of the estimate's totals (`rest_words`)."""
-    sums = summed(kernels, summary, lambda kernel: kernel_class(kernel["op"]))
+    what is left of the estimate's totals (`rest_label`)."""
+    sums = kernel_totals(kernels, summary, lambda kernel: kernel_class(kernel["op"]))
     ordered = dict(sorted(sums.items(), key=lambda item: -item[1][1]))
     busy = np.array(list(sums.values())).sum(axis=0)
     rest = np.array([summary["time_s"], summary["energy_j"]]) - busy
-    if rest[0] > 1e-6 * summary["time_s"] or is_step(summary):
-        ordered[rest_words(summary)] = (max(float(rest[0]), 0.0), float(rest[1]))
+    if rest[0] > 1e-6 * summary["time_s"] or is_training_step(summary):
+        ordered[rest_label(summary)] = (max(float(rest[0]), 0.0), float(rest[1]))
     return ordered
