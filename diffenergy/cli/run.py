@@ -7,6 +7,7 @@ before any work, and a file is written whole or not at all, never over an input.
 """
 
 import dataclasses
+import functools
 import importlib
 import inspect
 import json
@@ -21,7 +22,9 @@ from ..results import Result
 from . import output
 from .interruption import Interrupted
 from .parsing.field import (
+    PAGE,
     as_flags,
+    command_line,
     file_endings,
     flag_names,
     inputs,
@@ -31,27 +34,28 @@ from .parsing.field import (
 )
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from ..report import Block
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Outcome:
     """What a command found.
 
-    `content`: the JSON. `parts`: what people read. `texts`: of `--out` (bytes where it
-    is no text), by ending; `.json` is the content unless it stands here. `beside`:
-    texts of more files, by path. `figure`: of `--plot`. `stale`: files that are done
-    with when all is written. `said`: a text to print as it is instead. `warnings`:
-    remarks that `parts` and `content` have already; beside JSON they are told too, as
-    `notes` always are.
+    `content`: the JSON. `blocks`: what people read. `texts`: of `--out` (bytes where it
+    is no text), by ending; `.json` is the content unless it stands here. `page`: the
+    HTML of `--out`, of the line that gives the JSON. `beside`: texts of more files, by
+    path. `figure`: of `--plot`. `stale`: files that are done with when all is written.
+    `said`: a text to print as it is instead. `warnings`: remarks that `blocks` and
+    `content` have already; beside JSON they are told too, as `notes` always are.
     `interrupted`: says what was kept when Ctrl-C ended the work.
     """
 
     content: Any = None
-    parts: "Callable[[], Iterable[RenderableType]]" = tuple
+    blocks: "Callable[[], Iterable[Block]]" = tuple
     texts: Mapping[str, Callable[[], str | bytes]] = dataclasses.field(
         default_factory=dict
     )
+    page: Callable[[str], str] | None = None
     beside: Mapping[str, Callable[[], str]] = dataclasses.field(default_factory=dict)
     figure: Callable[[], Any] | None = None
     notes: Sequence[str] = ()
@@ -65,12 +69,24 @@ def outcome(result: Result, **more: Any) -> Outcome:
     """What the answer of a room comes to; `more`: fields that are otherwise."""
     found = {
         "content": result.summary,
-        "parts": result.parts,
+        "blocks": result.blocks,
+        "page": lambda command: result.to_html(command=command),
         "figure": result.figure,
         "notes": getattr(result, "notes", ()),
         "warnings": getattr(result, "warnings", ()),
     }
     return Outcome(**(found | more))
+
+
+def listing(line: str, content: Any, blocks: "Sequence[Block]", **more: Any) -> Outcome:
+    """An outcome that is no answer of a room: its JSON and blocks; `line`: what it is,
+    in one line."""
+    from ..report import build_page
+
+    def page(command: str) -> str:
+        return build_page(line, blocks, content, command)
+
+    return Outcome(content=content, blocks=lambda: blocks, page=page, **more)
 
 
 def command(name: str) -> Callable[..., None]:
@@ -80,7 +96,7 @@ def command(name: str) -> Callable[..., None]:
     def entry(**given: Any):
         given.pop(_SCHEMA.name, None)
         with told(lambda text: as_flags(text, kind)):
-            _run(name, read_flags(kind, given))
+            _run(name, read_flags(kind, given), given)
 
     entry.__doc__ = kind.__doc__
     flags = list(parameters(kind))
@@ -128,17 +144,17 @@ def _room(name: str) -> str:
     return f"diffenergy.cli.{found.parent.name}"
 
 
-def _run(name: str, flags: Any):
+def _run(name: str, flags: Any, typed: Mapping[str, Any]):
     """Checks the files, does the work, and tells what came of it."""
     read = inputs(flags)
     _check_files(flags, read)
     file = f"{name}_" if keyword.iskeyword(name) else name
     found = importlib.import_module(f"{_room(name)}.{file}").run(flags)
-    _write(flags, found, read)
+    _write(flags, found, read, lambda: _command_line(name, flags, typed))
     if found.said:
         print(found.said)
     elif found.content is not None:
-        output.show(found.content, getattr(flags, "as_json", False), found.parts)
+        output.show(found.content, getattr(flags, "as_json", False), found.blocks)
     output.notes(found.notes)
     if getattr(flags, "as_json", False):
         output.notes(found.warnings)
@@ -157,6 +173,8 @@ def _check_files(flags: Any, read: Sequence[str]):
         if path is None:
             continue
         allowed = getattr(flags, f"{field}_endings", endings)
+        if PAGE in endings and PAGE not in allowed:
+            allowed = (*allowed, PAGE)
         output.check_ending(path, allowed, flag[field])
         for other, taken in names.items():
             if Path(taken).resolve() == Path(path).resolve():
@@ -170,7 +188,17 @@ def _check_files(flags: Any, read: Sequence[str]):
         check_target(path, read)
 
 
-def _write(flags: Any, outcome: Outcome, read: Sequence[str]):
+def _command_line(name: str, flags: Any, typed: Mapping[str, Any]) -> str:
+    """What gives the same figures as JSON: no flags that write files."""
+    kind = type(flags)
+    defaults = {x.name: x.default for x in parameters(kind)}
+    given = {x: value for x, value in typed.items() if value != defaults[x]}
+    return command_line(name, kind, given, ["as_json", *file_endings(kind)])
+
+
+def _write(
+    flags: Any, outcome: Outcome, read: Sequence[str], command: Callable[[], str]
+):
     """Writes every file; those beside `--out` first."""
     from ..files import write_bytes_atomic, write_text_atomic
     from ..keys import json_text
@@ -180,6 +208,8 @@ def _write(flags: Any, outcome: Outcome, read: Sequence[str]):
     out, plot = getattr(flags, "out", None), getattr(flags, "plot", None)
     if out is not None and (outcome.content is not None or outcome.texts):
         texts = {".json": lambda: json_text(outcome.content), **outcome.texts}
+        if outcome.page is not None:
+            texts[PAGE] = functools.partial(outcome.page, command())
         text = texts[next(end for end in texts if out.lower().endswith(end))]
         made = text()
         content = made if isinstance(made, bytes) else made.encode()

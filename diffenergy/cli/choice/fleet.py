@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from ... import fleet
 from ...estimator import start_jax
 from ...keys import json_text
-from ...report import fleet_html
-from ..parsing.field import command_line
 from ..progress import phases
 from ..run import Outcome, outcome
 from .fleet_flags import Flags, series
@@ -27,10 +25,7 @@ def run(flags: Flags) -> Outcome:
             price=flags.price,
             **asked,
         )
-    left = ("out", "plot", "as_json")
-    command = command_line("fleet", Flags, flags.typed, left)
-    page = {".html": lambda: fleet_html(found, command)}
-    return outcome(found, texts={".csv": found.to_csv, **page})
+    return outcome(found, texts={".csv": found.to_csv})
 
 
 _ASKED = ("objective", "demand", "points", "max_gap", "effort", "time_limit")

@@ -1,11 +1,11 @@
 """Flags of `diffenergy fleet`."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from ..parsing import read
-from ..parsing.field import argument, as_json, option, out, plot, typed
+from ..parsing.field import argument, as_json, option, out, plot
 
 
 def _is_file(text: str) -> bool:
@@ -113,5 +113,4 @@ class Flags:
     )
     plot: str | None = plot("Also draw who runs where and the power, .png or .svg.")
     as_json: bool = as_json()
-    typed: Mapping[str, Any] = typed()
-    out: str | None = out("Also write the plan, or a page.", ".csv", ".json", ".html")
+    out: str | None = out("Also write the plan (.csv) or .json.", ".csv", ".json")

@@ -6,7 +6,7 @@ from typing import Final
 from ... import serving
 from ...estimator import EstimateDetails, Task, estimate_details
 from ...plans import Plan
-from ...report import page, page_html
+from ...report import estimate_page
 from ..parsing.field import command_line as typed_line
 from ..parsing.shared import PointFlags
 from ..run import Outcome
@@ -25,10 +25,14 @@ def run(flags: Flags) -> Outcome:
     second = None if flags.versus is None else named(_VERSUS, _second, flags)
     details = _run(task)
     versus = None if second is None else named(_VERSUS, _run, second)
-    content = page(details, versus, command_line(flags), served)
+    notes = list(details.result.warnings)
+    if versus is not None:
+        name = versus.gpu["name"]
+        notes += [f"{name}: {x}" for x in versus.result.warnings]
+    command = command_line(flags)
     return Outcome(
-        texts={".html": lambda: page_html(content)},
-        notes=[*details.result.warnings, *content.notes],
+        texts={".html": lambda: estimate_page(details, versus, command, served)},
+        notes=notes,
         said=f"wrote {flags.out}",
     )
 

@@ -29,6 +29,8 @@ Read = Callable[[str, Any], Any]
 Files = Callable[[str], Iterable[str]]
 """Files that are read because of a text, as far as it names any."""
 
+PAGE: Final = ".html"
+"""Ending of a page, which `--out` of every answer can be."""
 _FLAG: Final = "flag"
 _GROUP: Final = "group"
 _TYPED: Final = "typed"
@@ -116,8 +118,10 @@ def as_json() -> Any:
 
 
 def out(text: str, *endings: str) -> Any:
-    """`--out`: a file whose ending decides what is written."""
-    return option("FILE", text, endings=endings)
+    """`--out`: a file whose ending decides what is written; a page of any answer."""
+    if PAGE not in endings:
+        text = f"{text.removesuffix('.')}, or {PAGE} (a page)."
+    return option("FILE", text, endings=(*endings, PAGE))
 
 
 def plot(text: str = "Also draw the result, .png or .svg.") -> Any:

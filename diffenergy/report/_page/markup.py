@@ -7,6 +7,10 @@ from typing import Any
 from .._format import si as _si
 
 
+class Markup(str):
+    """A block that is HTML already."""
+
+
 def escape(text: Any) -> str:
     """Text that stands for itself in HTML, in attributes too."""
     return html.escape(str(text), quote=True)

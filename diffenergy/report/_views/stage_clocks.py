@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from .._blocks import Block, Table
 from .._charts import style
 from .._format import Entry, percent, si
-from .._tables.columns import table
 from .._tables.steps import plan_text, runs
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def line(result: "StageClocks") -> str:
     return f"{saved} ({bound}) in a step that takes {slower}"
 
 
-def parts(result: "StageClocks") -> Iterator[Any]:
+def blocks(result: "StageClocks") -> Iterator[Block]:
     """Totals, stages, host power."""
     content = result.summary
     yield title_line(content)
@@ -91,7 +91,7 @@ def _totals(content: Entry) -> Any:
         ("power", lambda row: row[1]["power_total_w"], "W"),
         ("change", lambda row: 100 * (row[1]["energy_j"] / usual - 1), "{:+.1f} %"),
     )
-    return table(columns, rows)
+    return Table(columns, rows)
 
 
 def _stages(content: Entry) -> Any:
@@ -109,7 +109,7 @@ def _stages(content: Entry) -> Any:
         ("changes", "switches"),
     ]
     grouped = runs(content["stages"], _cells)
-    return table(columns, [{**rows[0], "stage": name} for name, rows in grouped])
+    return Table(columns, [{**rows[0], "stage": name} for name, rows in grouped])
 
 
 def _cells(stage: Entry) -> Any:

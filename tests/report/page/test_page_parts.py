@@ -1,6 +1,7 @@
 """Parts of the page by themselves: axes, escaping, roofs, one listing with traps."""
 
 import pytest
+from diffenergy.report._page.parts.tables import plain, quantity, table
 
 from diffenergy.cli.app import parsed
 from diffenergy.cli.cost.report import command_line
@@ -17,7 +18,6 @@ from diffenergy.report import page, page_html
 from diffenergy.report._format import longest
 from diffenergy.report._page.charts.figures import Panel, linear, logarithmic
 from diffenergy.report._page.markup import embedded, number, si, tag
-from diffenergy.report._page.parts.tables import plain, quantity, table
 
 HOSTILE = "</script><b>&\"'"
 LISTING = """\

@@ -1,9 +1,9 @@
 """How measurements read."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..._tables.columns import table
+from ..._blocks import Block, Table
 
 if TYPE_CHECKING:
     from ....measure import MeasureResult
@@ -20,7 +20,7 @@ def line(result: "MeasureResult") -> str:
     )
 
 
-def parts(result: "MeasureResult") -> Iterator[Any]:
+def blocks(result: "MeasureResult") -> Iterator[Block]:
     """Counts, and what every class spans."""
     yield line(result)
     columns = (
@@ -29,7 +29,7 @@ def parts(result: "MeasureResult") -> Iterator[Any]:
         ("us", lambda x: _span(result.rows, x[0], "time_us")),
         ("W", lambda x: _span(result.rows, x[0], "avg_power_w")),
     )
-    yield table(columns, result.summary["classes"].items())
+    yield Table(columns, result.summary["classes"].items())
     yield f"next: diffenergy fit {result.summary['file']} --out mine.json"
 
 
