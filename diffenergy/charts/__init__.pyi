@@ -1,0 +1,16 @@
+from ._data import Axis as Axis
+from ._data import Band as Band
+from ._data import Boxes as Boxes
+from ._data import Chart as Chart
+from ._data import Label as Label
+from ._data import Line as Line
+from ._data import Panel as Panel
+from ._data import Points as Points
+from ._data import Reading as Reading
+from ._data import Rule as Rule
+from ._data import Scale as Scale
+from ._data import bars as bars
+from ._data import colours as colours
+from ._data import viridis as viridis
+from ._mpl import to_figure as to_figure
+from ._svg import to_svg as to_svg
