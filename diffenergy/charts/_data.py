@@ -174,6 +174,22 @@ class Chart:
     half: bool = False
 
 
+def stacked(title: str, charts: Sequence[Chart], columns: int = 1) -> Chart:
+    """The panels of several charts as one, each under the title of its chart.
+
+    Args:
+        title: of the whole.
+        charts: what to join; those that cannot be drawn are left out.
+        columns: of panels side by side.
+    """
+    panels = [
+        dataclasses.replace(panel, title=panel.title or chart.title)
+        for chart in charts
+        for panel in chart.panels
+    ]
+    return Chart(title, panels, columns=columns)
+
+
 def bars(
     values: Sequence[float],
     texts: Sequence[str],

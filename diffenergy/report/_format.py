@@ -4,28 +4,31 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from ..units import scaled
 from ..workload import kernel_name
 
 Entry = Mapping[str, Any]
 """A JSON object: the summary of an answer, a kernel, a row of a table."""
 Entries = Sequence[Entry]
-_PREFIXES: Final = (
-    (1e15, "P"),
-    (1e12, "T"),
-    (1e9, "G"),
-    (1e6, "M"),
-    (1e3, "k"),
-    (1.0, ""),
-    (1e-3, "m"),
-    (1e-6, "u"),
-    (1e-9, "n"),
-    (1e-12, "p"),
-)
 _MOST: Final = 1e12
 """Largest prefix in texts."""
 QUANTITIES: Final = ("time", "power", "energy")
 UNKNOWN: Final = "-"
 """Shown where a value is not known."""
+_UNITS: Final = {
+    "tensor": "tensor cores",
+    "fma": "CUDA cores",
+    "sfu": "special functions",
+    "issue": "instructions",
+    "smem": "shared memory",
+    "l2": "L2",
+    "dram": "DRAM",
+    "link": "links",
+    "clock_tree": "clock tree",
+    "idle": "idle power",
+    "launch": "launches",
+}
+"""Components of the energy in words, where their names are not."""
 
 
 def digits(value: int | float | None, places: int = 4) -> str:
@@ -58,16 +61,6 @@ def si(value: int | float | None, unit: str) -> str:
     return f"{digits(value / scale)} {prefix}{unit}"
 
 
-def scaled(value: int | float) -> tuple[float, str]:
-    """The largest SI prefix that leaves `value` at 1 or more, and its factor.
-
-    >>> scaled(0.02)
-    (0.001, 'm')
-    """
-    fits = [(scale, prefix) for scale, prefix in _PREFIXES if value >= scale]
-    return fits[0] if fits else _PREFIXES[-1]
-
-
 def percent(share: int | float | None, places: int = 1) -> str:
     """Share of one in percent.
 
@@ -96,3 +89,8 @@ def change(percent: float | None) -> str:
 def product(kernel: Entry) -> str:
     """Sizes of a matrix product, without the word and a batch of one."""
     return kernel_name(kernel).removeprefix("gemm ").removeprefix("1x")
+
+
+def unit_words(unit: str) -> str:
+    """A component of the energy in words."""
+    return _UNITS.get(unit, unit.replace("_", " "))

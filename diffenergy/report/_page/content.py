@@ -11,6 +11,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Bool, Float
 
+from ...charts import Chart, to_svg
 from ...compiling import kept
 from ...estimator import (
     EstimateResult,
@@ -25,25 +26,29 @@ from ...estimator import (
 from ...hardware import GpuSpec, OperatingPoint, field_units, sm_clocks
 from ...plans import Plan, TrainingStep
 from ...workload import Listing, Workload, assemble
-from .._format import Entries, Entry
+from .._charts.curves import Side, curve_charts
+from .._charts.estimate import parts_chart
+from .._charts.roofline import roofline
+from .._charts.served import served_charts
+from .._charts.steps import step_charts
+from .._charts.timeline import timelines
+from .._format import Entries, Entry, unit_words
 from .._kernel_work import Roof, by_class, of_mean_gpu, rest_words, roofs, with_work
 from .._tables.known import gpu_summary
 from .._tables.lines import title_line
-from .charts.curves import Side, clock_chart, limit_chart
-from .charts.figures import COLOURS
-from .charts.roofline import roofline
-from .charts.timeline import timelines
 from .document import Part, document
 from .markup import tag
-from .parts.answer import answer, unit_words
+from .parts.answer import answer
 from .parts.rests import Basis, coefficients, rests_on
 from .parts.serving import served_part
 from .parts.steps import step_part
-from .parts.tables import bars, compared, kernel_list
+from .parts.tables import compared, kernel_list
 
 if TYPE_CHECKING:
     from ...serving import ServingResult
 
+_COLOURS: Final = 8
+"""Of the palette."""
 _POINTS: Final = 32
 _FEW: Final = 8
 _LARGE: Final = 1000
@@ -95,24 +100,28 @@ def page_html(content: Content) -> str:
 def _parts(content: Content) -> list[Part]:
     """The sections below the answer."""
     summary, versus, kernels = content.summary, content.versus, content.kernels
-    colours, roofs = _colours(content), content.roofs
+    drawn = {x: to_svg(y, f"chart-{x}") for x, y in page_charts(content).items()}
     over = "One pass over time"
-    if content.step is None:
-        time = timelines(content.listings, kernels, summary, colours, content.power_cap)
-    else:
-        over, time = "The step over time", step_part(summary, content.step.timeline)
-    own = [x for x in kernels if content.step is None or x["op"] != "collective"]
-    roof = roofline(own, roofs, content.dram_bandwidth, colours)
+    time = "".join(x for name, x in drawn.items() if name.startswith("timeline-"))
+    if content.step is not None:
+        names = ("stages", "power", "power-of-one")
+        over, time = "The step over time", step_part(summary, drawn, names)
+    units, *classes = (
+        drawn[f"{x}"] for x in ("energy-by-unit", "energy-by-class", "time-by-class")
+    )
+    energy = tag("div", units, tag("div", *classes), class_="pair")
+    limits = [drawn["energy-by-limit"], drawn["time-by-limit"]]
+    curves = drawn["clocks"] + tag("div", *limits, class_="pair")
     basis = rests_on(summary, content.notes, content.bases, content.fitted_on)
     parts = [
-        Part("energy", "Energy", "Where the energy goes", _energy(content, colours)),
+        Part("energy", "Energy", "Where the energy goes", energy),
         Part("time", "Time", over, time),
-        Part("roofline", "Roofline", "What kernels are up against", roof),
-        Part("clocks", "Clocks", "Clocks and power limits", _curves(content.sides)),
+        Part("roofline", "Roofline", "What kernels are up against", drawn["roofline"]),
+        Part("clocks", "Clocks", "Clocks and power limits", curves),
         Part("kernels", "Kernels", "Kernels", kernel_list(summary, kernels)),
     ]
     if content.served is not None:
-        served = served_part(content.served)
+        served = served_part(content.served, drawn)
         parts.insert(3, Part("serving", "Serving", "Served under load", served))
     if versus is not None:
         words = f"Against {versus['gpu']}"
@@ -124,10 +133,36 @@ def _colours(content: Content) -> dict[str, int]:
     """A colour for each kernel class, the ones that take most energy first."""
     names = by_class(content.kernels, content.summary)
     names.pop(rest_words(content.summary), None)
-    return {name: min(i, COLOURS - 1) for i, name in enumerate(names)}
+    return {name: min(i, _COLOURS - 1) for i, name in enumerate(names)}
 
 
-def _energy(content: Content, colours: Mapping[str, int]) -> str:
+def page_charts(content: Content) -> dict[str, Chart]:
+    """Every chart of the page by name, the most telling one first."""
+    summary, kernels, step = content.summary, content.kernels, content.step
+    looks = _colours(content)
+    own = [x for x in kernels if step is None or x["op"] != "collective"]
+    charts = {"roofline": roofline(own, content.roofs, content.dram_bandwidth, looks)}
+    if step is None:
+        cap = content.power_cap
+        charts |= timelines(content.listings, kernels, summary, looks, cap)
+    else:
+        charts |= step_charts(summary, step.timeline)
+    charts |= _energy(content, looks) | curve_charts(content.sides)
+    served = content.served
+    if served is not None:
+        step_parts = dict(served.summary["step_s"]["parts"])
+        charts["serving-step"] = parts_chart("The mean step", step_parts, "s")
+        if served.costs is not None and served.summary["mode"] != "trace":
+            from ...serving import curves
+
+            found = curves(served.deployment, served.costs)
+            under_load = served_charts(served.summary, found)
+            charts |= {f"serving-{name}": x for name, x in under_load.items()}
+    return charts
+
+
+def _energy(content: Content, looks: Mapping[str, int]) -> dict[str, Chart]:
+    """Energy by unit, beside that of the second GPU; energy and time by class."""
     summary, versus = content.summary, content.versus
     units = {unit_words(k): v for k, v in summary["energy_j_by_unit"].items()}
     second, names = None, ("", "")
@@ -137,24 +172,12 @@ def _energy(content: Content, colours: Mapping[str, int]) -> str:
     classes = by_class(content.kernels, summary)
     energy = {name: joules for name, (_, joules) in classes.items()}
     time = {name: seconds for name, (seconds, _) in classes.items()}
-    return tag(
-        "div",
-        bars("by-unit", "By hardware unit", units, "J", None, second, names),
-        tag(
-            "div",
-            bars("by-class", "By kernel class", energy, "J", colours),
-            bars("time-by-class", "Time by kernel class", time, "s", colours),
-        ),
-        class_="pair",
-    )
-
-
-def _curves(sides: Sequence[Side]) -> str:
-    charts = [
-        limit_chart(sides, key, what, unit)
-        for key, what, unit in (("energy_j", "energy", "J"), ("time_s", "time", "s"))
-    ]
-    return clock_chart(sides) + tag("div", *charts, class_="pair")
+    by_unit = parts_chart("By hardware unit", units, "J", None, second, names)
+    return {
+        "energy-by-unit": by_unit,
+        "energy-by-class": parts_chart("By kernel class", energy, "J", looks),
+        "time-by-class": parts_chart("Time by kernel class", time, "s", looks),
+    }
 
 
 class Totals(NamedTuple):

@@ -6,6 +6,7 @@ from string import Template
 from typing import NamedTuple
 
 from ... import __version__
+from ...charts import stylesheet
 from ...keys import version
 from .._format import Entry
 from .._tables.lines import BOARD_ONLY
@@ -42,7 +43,7 @@ def document(
         title=escape(title or heading),
         heading=escape(heading),
         what=escape(what),
-        style=_asset("page.css"),
+        style=_asset("page.css") + stylesheet(),
         script=_asset("page.js"),
         links="".join(tag("a", escape(x.link), href=f"#{x.identity}") for x in parts),
         answer=answer,

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, Final
 
+from ...charts import to_svg
+from .._charts.fleet import fleet_charts
 from .._format import percent
 from .._tables.lines import assumed_line
 from .._views.fleet import (
@@ -14,7 +16,6 @@ from .._views.fleet import (
     site_rows,
     totals,
 )
-from .charts.fleet import pool_charts, power_chart
 from .document import Part, document
 from .markup import escape, paragraph, sentence, tag
 from .parts.answer import tile
@@ -31,7 +32,9 @@ def fleet_html(result: "FleetResult", command: str) -> str:
     """The page, complete in itself; `command`: the line that gives its numbers."""
     summary = result.summary
     slot = busiest(summary)
-    charts = pool_charts(result)
+    drawn = fleet_charts(result, line(result))
+    drawn = {x: to_svg(y, f"chart-{x}") for x, y in drawn.items() if x != "fleet"}
+    charts = [x for name, x in drawn.items() if name.startswith("pool-")]
     pools = tag("div", *charts, class_="pair" if len(charts) > 1 else None)
     plan = table("fleet-plan", "Plan", *plan_rows(summary, slot), tall=True)
     note = f"Slot {slot}, the nearest to a budget; latencies are 95th percentiles."
@@ -40,7 +43,7 @@ def fleet_html(result: "FleetResult", command: str) -> str:
         Part("pools", "Pools", "Who runs where", pools),
         Part(
             "power", "Power", "Power against budgets",
-            power_chart(summary) + table("fleet-sites", "Sites", *site_rows(summary)),
+            drawn["power"] + table("fleet-sites", "Sites", *site_rows(summary)),
         ),
         Part(
             "plan", "Plan", f"The plan of slot {slot}",

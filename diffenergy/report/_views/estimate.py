@@ -13,9 +13,9 @@ from .._tables.steps import step_kernels, step_parts
 from .._traces.steps import drawable
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from rich.table import Table
 
+    from ...charts import Chart
     from ...estimator import EstimateResult
 
 
@@ -37,17 +37,20 @@ def parts(result: "EstimateResult") -> list[Any]:
     return estimate_parts(result.summary, result.kernels, result.detail)
 
 
-def figure(result: "EstimateResult") -> "Figure":
+def charts(result: "EstimateResult") -> "dict[str, Chart]":
     """Of one estimate its energy and kernels, of several points their curves."""
-    from .._charts.plot_estimate import estimate_figure, sweep_figure
+    from .._charts import estimate, steps
 
+    summary = result.summary
     if result.kernels is None:
-        return sweep_figure(result.summary)
-    if result.step is not None:
-        from .._charts.plot_step import step_figure
-
-        return step_figure(result.summary, drawable(result.step.timeline))
-    return estimate_figure(result.summary, result.kernels)
+        return {"points": estimate.settings_chart(summary)}
+    if result.step is None:
+        return {"estimate": estimate.estimate_chart(summary, result.kernels)}
+    found = drawable(result.step.timeline)
+    return {
+        "step": steps.step_chart(summary, found),
+        **steps.step_charts(summary, found),
+    }
 
 
 def estimate_parts(

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Final
 
-from ..._format import Entries, Entry, digits, percent
+from ..._charts.curves import Side
+from ..._format import Entries, Entry, digits, percent, unit_words
 from ..._tables.lines import grade_words, memory_lines, warning_lines
-from ..charts.curves import Side
 from ..markup import escape, number, paragraph, sentence, si, tag
 from .tables import table
 
@@ -76,19 +76,6 @@ def _sentence(summary: Entry) -> str:
     return tag("strong", escape(si(energy, "J"))) + escape(text)
 
 
-_UNITS: Final = {
-    "tensor": "tensor cores",
-    "fma": "CUDA cores",
-    "sfu": "special functions",
-    "issue": "instructions",
-    "smem": "shared memory",
-    "l2": "L2",
-    "dram": "DRAM",
-    "link": "links",
-    "clock_tree": "clock tree",
-    "idle": "idle power",
-    "launch": "launches",
-}
 _LIMITS: Final = {
     "host": "The host, which cannot launch fast enough,",
     "power": "The power limit",
@@ -105,11 +92,6 @@ _LIMITS: Final = {
     "link": "Link bandwidth",
     "exchange": "Waiting for other GPUs",
 }
-
-
-def unit_words(unit: str) -> str:
-    """A component of the energy in words."""
-    return _UNITS.get(unit, unit.replace("_", " "))
 
 
 def tile(name: str, value: float, unit: str, interval: Sequence[float] | None) -> str:

@@ -1,14 +1,14 @@
 """The part of the page on a model behind an engine, under load."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from ..._format import Entry, digits, percent
 from ..._tables.lines import assumed_line
 from ..._views.serving import latencies, rates, title
-from ..charts.served import served_charts
 from ..markup import paragraph, sentence, si, tag
 from .answer import tile
-from .tables import bars, table
+from .tables import table
 
 if TYPE_CHECKING:
     from ....serving import ServingResult
@@ -20,16 +20,11 @@ _LARGE: Final = (
 )
 
 
-def served_part(result: "ServingResult") -> str:
+def served_part(result: "ServingResult", drawn: Mapping[str, str]) -> str:
     """Sentence, figures with ranges, charts, the mean step, latencies and rates."""
     summary = result.summary
-    charts: tuple[str, ...] = ()
-    if result.costs is not None and summary["mode"] != "trace":
-        from ....serving import curves
-
-        charts = served_charts(summary, curves(result.deployment, result.costs))
-    first, token, energy = charts or ("", "", "")
-    step = bars("serving-step", "The mean step", dict(summary["step_s"]["parts"]), "s")
+    names = ("ttft", "tpot", "energy", "step")
+    first, token, energy, step = (drawn.get(f"serving-{x}", "") for x in names)
     load = table("serving-rates", "Load", (("", 0), ("", 1)), rates(summary))
     return "".join(
         [
@@ -37,7 +32,7 @@ def served_part(result: "ServingResult") -> str:
             tag("dl", *(_tile(summary, *x) for x in _LARGE), class_="tiles large"),
             paragraph(f"Grade: {summary['grade']}. {sentence(assumed_line(summary))}"),
             *(paragraph(sentence(x)) for x in result.warnings),
-            tag("div", first, token, class_="pair") if charts else "",
+            tag("div", first, token, class_="pair") if first else "",
             energy,
             tag("div", step, tag("div", tag("h3", "Load"), load), class_="pair"),
             tag("h3", "Latencies"),

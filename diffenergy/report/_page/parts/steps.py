@@ -1,19 +1,19 @@
 """The part of the page on a training step of many GPUs."""
 
-from ....plans import Timeline
+from collections.abc import Mapping, Sequence
+
 from ..._format import Entry, digits, percent
 from ..._tables.steps import exchanges, plan_text, stage_rows
-from ..charts.steps import step_charts
 from ..markup import paragraph, sentence, si, tag
 from .tables import table
 
 
-def step_part(summary: Entry, found: Timeline | None) -> str:
-    """Sentence, charts, exchanges and stages."""
+def step_part(summary: Entry, drawn: Mapping[str, str], names: Sequence[str]) -> str:
+    """Sentence, charts (those of `names` that are drawn), exchanges and stages."""
     return "".join(
         [
             paragraph(_sentence(summary), None),
-            step_charts(summary, found),
+            *(drawn[name] for name in names if name in drawn),
             tag(
                 "div",
                 _exchanges(summary),

@@ -1,6 +1,6 @@
 """Tables and bars of the page: of anything, of the kernels, of two GPUs."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 from ....workload import kernel_name
@@ -9,7 +9,6 @@ from ..._kernel_work import is_step, longest
 from ..._tables.columns import TEXT, Column, Columns, resolved
 from ..._tables.kernels import limit_words
 from ..._tables.lines import assumed_line
-from ..charts.figures import legend, swatch
 from ..markup import escape, number, paragraph, si, tag
 
 _FIGURES: Final = (
@@ -101,66 +100,6 @@ def filled(column: Column, entry: Any) -> Cell:
 def _cell(cell: Cell, right: bool) -> str:
     value = None if cell.value is None else repr(float(cell.value))
     return tag("td", cell.shown, class_="num" if right else None, data_value=value)
-
-
-def bars(
-    identity: str,
-    heading: str,
-    parts: Mapping[str, float],
-    unit: str,
-    colours: Mapping[str, int] | None = None,
-    beside: Mapping[str, float] | None = None,
-    names: tuple[str, str] = ("", ""),
-) -> str:
-    """Horizontal bars, the largest first, each with value and share of the sum; with
-    those of a second GPU `beside` them (`names`: of both). Parts of nothing are named
-    below."""
-    both = beside or {}
-    order = sorted(parts, key=lambda name: (-parts[name], -both.get(name, 0.0)))
-    live = [x for x in order if parts[x] > 0 or both.get(x, 0.0) > 0]
-    most = max([*parts.values(), *both.values(), 1e-300])
-    rows = []
-    for name in live:
-        colour = "c0"
-        if colours is not None:
-            colour = f"c{colours[name]}" if name in colours else "wait"
-        sides = [(parts[name], sum(parts.values()), colour)]
-        if beside is not None:
-            sides.append((both.get(name, 0.0), sum(both.values()), "second"))
-        rows.append(
-            tag(
-                "tr",
-                tag("th", escape(name), scope="row"),
-                tag("td", *(_bar(v / most, style) for v, _, style in sides)),
-                tag("td", *(_value(v, unit) for v, _, _ in sides), class_="num"),
-                tag("td", *(_share(v, whole) for v, whole, _ in sides), class_="num"),
-            )
-        )
-    nothing = [name for name in order if name not in live]
-    keys = zip((swatch("c0"), swatch("second")), names, strict=True)
-    hidden = tag("caption", escape(heading), class_="hidden")
-    return tag(
-        "figure",
-        tag("figcaption", tag("h3", escape(heading))),
-        "" if beside is None else legend(list(keys)),
-        tag("table", hidden, tag("tbody", *rows), class_="bars"),
-        paragraph(f"Without a share: {', '.join(nothing)}.") if nothing else "",
-        class_="chart",
-        id=identity,
-    )
-
-
-def _bar(share: float, style: str) -> str:
-    width = max(100 * share, 0.15) if share > 0 else 0.0
-    return tag("span", class_=f"bar {style}", style=f"width:{width:.2f}%")
-
-
-def _value(value: float, unit: str) -> str:
-    return tag("div", number(value, si(value, unit)))
-
-
-def _share(value: float, whole: float) -> str:
-    return tag("div", escape(percent(value / whole) if whole > 0 else "unavailable"))
 
 
 def kernel_list(summary: Entry, kernels: Entries) -> str:

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 from ..._format import si
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
+    from ....charts import Chart
     from ....collectives import VerifyResult
 
 
@@ -29,8 +28,8 @@ def parts(result: "VerifyResult") -> list[str]:
     ]
 
 
-def figure(result: "VerifyResult") -> "Figure":
+def charts(result: "VerifyResult") -> "dict[str, Chart]":
     """Links over time."""
-    from ..._charts.plot_collective import collective_figure
+    from ..._charts.collective import collective_charts
 
-    return collective_figure(result.schedule)
+    return collective_charts(result.schedule)
