@@ -69,9 +69,9 @@ def outcome(result: Result, **more: Any) -> Outcome:
     """What the answer of a room comes to; `more`: fields that are otherwise."""
     found = {
         "content": result.summary,
-        "blocks": result.blocks,
+        "blocks": lambda: result.blocks(charts=False),
         "page": lambda command: result.to_html(command=command),
-        "figure": result.figure,
+        "figure": result.plot,
         "notes": getattr(result, "notes", ()),
         "warnings": getattr(result, "warnings", ()),
     }
@@ -215,7 +215,7 @@ def _write(
         content = made if isinstance(made, bytes) else made.encode()
         write_bytes_atomic(out, content, inputs=read)
     if plot is not None and outcome.figure is not None:
-        from ..report import save_figure
+        from ..charts import save_figure
 
         save_figure(plot, outcome.figure, read)
     for path in outcome.stale:

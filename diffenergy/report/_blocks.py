@@ -1,7 +1,7 @@
 """Blocks: what an answer says, as data that a terminal, a notebook and a page show.
 
-A line is text. Terminals show lines and tables; figures in large, headings, notes and
-charts are for screens that can draw them.
+A line is text. Terminals show lines and tables; tiles, headings, notes and charts are
+for screens that can draw them.
 """
 
 import dataclasses
@@ -9,6 +9,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
+from ..charts import Chart
 from ._format import UNKNOWN, si
 
 Columns = Sequence[str | tuple[Any, ...]]
@@ -31,14 +32,11 @@ def as_text(value: Any, shown: Shown) -> str:
 
 
 class Column(NamedTuple):
-    """`value`: key of an entry, or a function of the entry. `bar`: class of the style
-    sheet, or a function of the entry that returns one, for a bar as long as the value
-    beside it."""
+    """`value`: key of an entry, or a function of the entry."""
 
     heading: str
     value: Any
     shown: Shown = TEXT
-    bar: str | Callable[[Any], str] = ""
 
     def of(self, entry: Any) -> Any:
         """The value of an entry."""
@@ -103,13 +101,6 @@ class Tiles:
 
 
 @dataclasses.dataclass(frozen=True)
-class Beside:
-    """Blocks beside each other where there is room."""
-
-    blocks: Sequence["Block"]
-
-
-@dataclasses.dataclass(frozen=True)
 class Section:
     """Blocks under a heading. `link`: the heading in short, for the top of a page;
     `note`: a remark below it; `folded`: it opens on demand, and its rows can be
@@ -122,7 +113,7 @@ class Section:
     folded: bool = False
 
 
-Block = str | Table | Tiles | Beside | Section
+Block = str | Table | Tiles | Chart | Section
 
 
 def lines_and_tables(blocks: Iterable[Block]) -> Iterator[str | Table]:
@@ -131,7 +122,7 @@ def lines_and_tables(blocks: Iterable[Block]) -> Iterator[str | Table]:
         match block:
             case str() | Table():
                 yield block
-            case Beside() | Section():
+            case Section():
                 yield from lines_and_tables(block.blocks)
             case _:
                 pass

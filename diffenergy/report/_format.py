@@ -4,23 +4,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from ..units import scaled
 from ..workload import kernel_name
 
 Entry = Mapping[str, Any]
 """A JSON object: the summary of an answer, a kernel, a row of a table."""
 Entries = Sequence[Entry]
-_PREFIXES: Final = (
-    (1e15, "P"),
-    (1e12, "T"),
-    (1e9, "G"),
-    (1e6, "M"),
-    (1e3, "k"),
-    (1.0, ""),
-    (1e-3, "m"),
-    (1e-6, "u"),
-    (1e-9, "n"),
-    (1e-12, "p"),
-)
 _MOST: Final = 1e12
 """Largest prefix in texts."""
 QUANTITIES: Final = ("time", "power", "energy")
@@ -28,6 +17,20 @@ UNKNOWN: Final = "-"
 """Shown where a value is not known."""
 _SHOWN: Final = 1000
 """Kernels that a page shows."""
+_UNITS: Final = {
+    "tensor": "tensor cores",
+    "fma": "CUDA cores",
+    "sfu": "special functions",
+    "issue": "instructions",
+    "smem": "shared memory",
+    "l2": "L2",
+    "dram": "DRAM",
+    "link": "links",
+    "clock_tree": "clock tree",
+    "idle": "idle power",
+    "launch": "launches",
+}
+"""Components of the energy in words, where their names are not."""
 
 
 def digits(value: int | float | None, places: int = 4) -> str:
@@ -58,16 +61,6 @@ def si(value: int | float | None, unit: str) -> str:
         return f"0 {unit}"
     scale, prefix = scaled(min(abs(value), _MOST))
     return f"{digits(value / scale)} {prefix}{unit}"
-
-
-def scaled(value: int | float) -> tuple[float, str]:
-    """The largest SI prefix that leaves `value` at 1 or more, and its factor.
-
-    >>> scaled(0.02)
-    (0.001, 'm')
-    """
-    fits = [(scale, prefix) for scale, prefix in _PREFIXES if value >= scale]
-    return fits[0] if fits else _PREFIXES[-1]
 
 
 def percent(share: int | float | None, places: int = 1) -> str:
@@ -109,3 +102,8 @@ def longest(kernels: Entries) -> tuple[list[Entry], str]:
     )
     rest = len(live) - _SHOWN
     return live[:_SHOWN], f" {rest} shorter ones are not shown." if rest > 0 else ""
+
+
+def unit_words(unit: str) -> str:
+    """A component of the energy in words."""
+    return _UNITS.get(unit, unit.replace("_", " "))

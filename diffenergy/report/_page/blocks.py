@@ -5,8 +5,9 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from .._blocks import Beside, Block, Column, Section, Table, Tile, Tiles, as_text
-from .markup import Markup, escape, paragraph, tag
+from ...charts import Chart, to_svg
+from .._blocks import Block, Column, Section, Table, Tile, Tiles, as_text
+from .markup import escape, paragraph, tag
 
 _TALL: Final = 14
 """Rows above which a table scrolls in a box."""
@@ -39,21 +40,23 @@ class _Writer:
         self._names: Iterator[str] = (f"{prefix}chart-{i}" for i in itertools.count())
 
     def all(self, blocks: Iterable[Block]) -> str:
-        return "".join(map(self.one, blocks))
+        """Markup of blocks; narrow charts in a row stand side by side."""
+        found = ""
+        for half, group in itertools.groupby(blocks, _is_half):
+            inner = "".join(map(self.one, group))
+            found += tag("div", inner, class_="pair") if half else inner
+        return found
 
     def one(self, block: Block) -> str:
         match block:
-            case Markup():
-                return block
             case str():
                 return _line(block)
             case Table():
                 return _table(block)
             case Tiles():
                 return _tiles(block)
-            case Beside():
-                sides = (tag("div", self.one(x)) for x in block.blocks)
-                return tag("div", *sides, class_="pair")
+            case Chart():
+                return to_svg(block, next(self._names))
             case Section(folded=True):
                 return self._folded(block)
             case Section():
@@ -81,6 +84,10 @@ class _Writer:
             paragraph(block.note) if block.note else "",
             self.all(block.blocks),
         )
+
+
+def _is_half(block: Block) -> bool:
+    return isinstance(block, Chart) and block.half
 
 
 def _line(text: str) -> str:
@@ -144,10 +151,8 @@ def _table(block: Table) -> str:
         (x, "fold" if x.heading in block.fold else "num" if i >= block.left else None)
         for i, x in enumerate(block.columns)
     ]
-    values = (column.of(row) for column, _ in columns if column.bar for row in rows)
-    most = max((x or 0.0 for x in values), default=0.0)
     head = (_heading(*x, block, sorts) for x in columns)
-    body = (tag("tr", *(_cell(*x, row, most) for x in columns)) for row in rows)
+    body = (tag("tr", *(_cell(*x, row) for x in columns)) for row in rows)
     caption = block.title or block.columns[0].heading or "Figures"
     hidden = tag("caption", escape(caption), class_="hidden")
     whole = (hidden, tag("thead", tag("tr", *head)), tag("tbody", *body))
@@ -179,14 +184,9 @@ def _heading(column: Column, style: str | None, block: Table, sorts: bool) -> st
     )
 
 
-def _cell(column: Column, style: str | None, entry: Any, most: float) -> str:
+def _cell(column: Column, style: str | None, entry: Any) -> str:
     value, text = column.of(entry), column.text(entry)
     shown = _value(value, text)
-    if column.bar and most > 0:
-        colour = column.bar(entry) if callable(column.bar) else column.bar
-        width = max(100 * (value or 0.0) / most, 0.15)
-        bar = tag("span", class_=f"bar {colour}", style=f"width:{width:.2f}%")
-        shown = tag("div", tag("span", bar), shown, class_="barred")
     exact = repr(float(value)) if _is_number(value) else None
     return tag("td", shown, class_=style, data_value=exact)
 

@@ -2,12 +2,14 @@
 
 import functools
 import json
+import uuid
 from collections.abc import Iterable, Sequence
 from importlib import resources
 from string import Template
 from typing import Any, Final
 
 from ... import __version__
+from ...charts import stylesheet
 from ...keys import json_text
 from .._blocks import Block, Section
 from .._tables.lines import BOARD_ONLY
@@ -40,7 +42,7 @@ def build_page(
         title=escape(heading),
         heading=escape(heading),
         what=typeset(what),
-        style=_asset("colours.css") + _asset("blocks.css") + _asset("page.css"),
+        style=_asset("blocks.css") + stylesheet() + _asset("page.css"),
         script=_asset("page.js"),
         brand=escape("diffenergy " + command.partition("diffenergy ")[2].split(" ")[0]),
         links=tag("nav", *links, aria_label="Parts of the page") if links else "",
@@ -55,8 +57,12 @@ def build_page(
 
 def build_fragment(blocks: Iterable[Block]) -> str:
     """Blocks for a notebook: their style holds for themselves alone."""
-    style = f"{_asset('colours.css')}.diffenergy {{{_asset('blocks.css')}}}"
-    return tag("style", style) + tag("div", to_html(blocks), class_="diffenergy")
+    style = _asset("blocks.css") + stylesheet() + _asset("notebook.css")
+    inside = f".diffenergy {{{style.replace(':root', '&')}}}"
+    prefix = f"{uuid.uuid4().hex[:8]}-"  # a notebook has many answers
+    return tag("style", inside) + tag(
+        "div", to_html(blocks, prefix), class_="diffenergy"
+    )
 
 
 def _is_said(block: Block, line: str) -> bool:

@@ -1,8 +1,9 @@
 """The page of an estimate: the answer, and what is behind it."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+from ...charts import Chart
 from ...estimator import (
     EstimateDetails,
     is_training_step,
@@ -10,9 +11,24 @@ from ...estimator import (
     totals_by_class,
 )
 from ...workload import kernel_name
-from .._blocks import Beside, Block, Section, Table
-from .._format import QUANTITIES, UNKNOWN, Entries, Entry, change, longest, percent, si
-from .._format import plain as shortest
+from .._blocks import Block, Section, Table
+from .._charts.curves import Side, curve_charts
+from .._charts.estimate import parts_chart
+from .._charts.roofline import roofline
+from .._charts.steps import step_charts
+from .._charts.timeline import timelines
+from .._format import (
+    QUANTITIES,
+    UNKNOWN,
+    Entries,
+    Entry,
+    change,
+    longest,
+    percent,
+    plain,
+    si,
+    unit_words,
+)
 from .._tables.comparison import comparison_table
 from .._tables.kernels import limit_words
 from .._tables.lines import (
@@ -24,16 +40,8 @@ from .._tables.lines import (
     warning_lines,
 )
 from .._tables.steps import step_blocks
-from .._views import serving
 from .._views.estimate import host_line, phase_table, totals
-from .charts.curves import Side, clock_chart, limit_chart
-from .charts.figures import COLOURS
-from .charts.roofline import roofline
-from .charts.served import served_charts
-from .charts.steps import step_charts
-from .charts.timeline import timelines
 from .document import build_page
-from .markup import Markup
 
 if TYPE_CHECKING:
     from ...serving import ServingResult
@@ -48,19 +56,6 @@ _SLOWER: Final = 1.05
 """Time that is worth saving energy for, against the estimate's."""
 _WORTH: Final = 0.005
 """Least share of the energy that is worth a line."""
-_UNITS: Final = {
-    "tensor": "tensor cores",
-    "fma": "CUDA cores",
-    "sfu": "special functions",
-    "issue": "instructions",
-    "smem": "shared memory",
-    "l2": "L2",
-    "dram": "DRAM",
-    "link": "links",
-    "clock_tree": "clock tree",
-    "idle": "idle power",
-    "launch": "launches",
-}
 _LIMITS: Final = {
     "host": "The host, which cannot launch fast enough,",
     "power": "The power limit",
@@ -77,9 +72,15 @@ _LIMITS: Final = {
     "link": "Link bandwidth",
     "exchange": "Waiting for other GPUs",
 }
+_COLOURS: Final = 8
+"""Of the palette."""
+_BY_CLASS: Final = (
+    ("time-by-class", "Time by kernel class", "s"),
+    ("energy-by-class", "By kernel class", "J"),
+)
 _NUMBERS: Final = (
     ("field", "field"),
-    ("value", "value", shortest),
+    ("value", "value", plain),
     *((word, word) for word in ("unit", "quality", "year", "source")),
 )
 _CONSTANTS: Final = (
@@ -134,14 +135,9 @@ def _sentence(summary: Entry) -> str:
     pace = _LIMITS.get(summary["limited_by"], summary["limited_by"])
     return (
         f"{si(energy, 'J')} in {si(summary['time_s'], 's')}; "
-        f"{percent(most / energy, 0)} of the energy goes to {_unit_words(unit)}. "
+        f"{percent(most / energy, 0)} of the energy goes to {unit_words(unit)}. "
         f"{pace} sets the pace."
     )
-
-
-def _unit_words(unit: str) -> str:
-    """A component of the energy in words."""
-    return _UNITS.get(unit, unit.replace("_", " "))
 
 
 def _advice(details: EstimateDetails) -> Block:
@@ -180,91 +176,68 @@ def _advice(details: EstimateDetails) -> Block:
 def _sections(
     every: Sequence[EstimateDetails], served: "ServingResult | None"
 ) -> Iterator[Section]:
-    details = every[0]
-    summary, kernels, step = (
-        details.result.summary,
-        details.kernels,
-        details.result.step,
-    )
-    classes = totals_by_class(kernels, summary)
-    names = [name for name in classes if name != rest_label(summary)]
-    colours = {name: min(i, COLOURS - 1) for i, name in enumerate(names)}
-    units = _units([x.result.summary for x in every])
-    energy = Beside([units, _classes(classes, colours)])
-    yield Section("Where the energy goes", [energy], "Energy")
+    result, kernels = every[0].result, every[0].kernels
+    summary, step = result.summary, result.step
+    charts = page_charts(every)
+
+    def drawn(*names: str) -> list[Block]:
+        return [chart for name, chart in charts.items() if name.startswith(names)]
+
+    energy = drawn("energy-by-unit", "energy-by-class", "time-by-class")
+    yield Section("Where the energy goes", energy, "Energy")
     if step is None:
-        args = (kernels, summary, colours, details.power_limit)
-        time: list[Block] = [Markup(timelines(details.result.listings, *args))]
+        yield Section("One pass over time", drawn("timeline-"), "Time")
     else:
-        charts = Markup(step_charts(summary, step.timeline))
-        time = [charts, *step_blocks(summary)]
-    over = "One pass over time" if step is None else "The step over time"
-    yield Section(over, time, "Time")
-    own = [x for x in kernels if step is None or x["op"] != "collective"]
-    roof = Markup(roofline(own, details.roofs, details.dram_bandwidth, colours))
-    yield Section("What kernels are up against", [roof], "Roofline")
+        over = [*drawn("stages", "power"), *step_blocks(summary)]
+        yield Section("The step over time", over, "Time")
+    yield Section("What kernels are up against", drawn("roofline"), "Roofline")
     if served is not None:
         yield Section("Served under load", _served(served), "Serving")
-    yield Section("Clocks and power limits", _curves(every), "Clocks")
+    curves = drawn("clocks", "energy-by-limit", "time-by-limit")
+    yield Section("Clocks and power limits", curves, "Clocks")
     yield _kernels(summary, kernels)
     for other in every[1:]:
         yield _against(summary, other.result.summary)
     yield Section("What it rests on", list(_sources(every)), "Sources")
 
 
-def _units(summaries: Entries) -> Table:
-    """Energy by hardware unit, of one GPU or of two."""
-    units = [summary["energy_j_by_unit"] for summary in summaries]
-    columns: list[tuple] = [("hardware unit", _unit_words)]
-    for number, summary in enumerate(summaries):
-        name = "energy" if len(summaries) == 1 else summary["gpu"]
-        own, bar = units[number], "second" if number else "c0"
-        whole = sum(own.values())
-        columns += [
-            (name, lambda x, own=own: own.get(x, 0.0), "J", bar),
-            ("share", lambda x, own=own, all=whole: own.get(x, 0.0) / all, percent),
-        ]
-    live = [x for x in units[0] if any(own.get(x) for own in units)]
-    return Table(columns, sorted(live, key=lambda x: -units[0][x]))
-
-
-def _classes(
-    classes: Mapping[str, tuple[float, float]], colours: Mapping[str, int]
-) -> Table:
-    """Energy and time by class of kernels."""
-    time, energy = (sum(x[i] for x in classes.values()) for i in range(2))
-
-    def colour(row: tuple) -> str:
-        return f"c{colours[row[0]]}" if row[0] in colours else "wait"
-
-    columns = (
-        ("kernel class", 0),
-        ("energy", lambda x: x[1][1], "J", colour),
-        ("share", lambda x: x[1][1] / energy, percent),
-        ("time", lambda x: x[1][0], "s"),
-        ("share of time", lambda x: x[1][0] / time, percent),
-    )
-    return Table(columns, classes.items())
-
-
-def _curves(every: Sequence[EstimateDetails]) -> list[Block]:
+def page_charts(every: Sequence[EstimateDetails]) -> dict[str, Chart]:
+    """The charts of an estimate's page by name, beside those of a second GPU."""
+    details = every[0]
+    result, kernels = details.result, details.kernels
+    summary, step = result.summary, result.step
+    classes = totals_by_class(kernels, summary)
+    names = [name for name in classes if name != rest_label(summary)]
+    looks = {name: min(i, _COLOURS - 1) for i, name in enumerate(names)}
+    own = [x for x in kernels if step is None or x["op"] != "collective"]
+    charts = {"roofline": roofline(own, details.roofs, details.dram_bandwidth, looks)}
+    if step is None:
+        args = (result.listings, kernels, summary, looks, details.power_limit)
+        charts |= timelines(*args)
+    else:
+        charts |= step_charts(summary, step.timeline)
+    charts["energy-by-unit"] = _units([x.result.summary for x in every])
+    for i, (key, title, unit) in enumerate(_BY_CLASS):
+        parts = {name: both[i] for name, both in classes.items()}
+        charts[key] = parts_chart(title, parts, unit, looks)
     sides = [Side(x.gpu["name"], x.clocks, x.limits, x.result.summary) for x in every]
-    limits = [
-        Markup(limit_chart(sides, key, what, unit))
-        for key, what, unit in (("energy_j", "energy", "J"), ("time_s", "time", "s"))
-    ]
-    return [Markup(clock_chart(sides)), Beside(limits)]
+    return charts | curve_charts(sides)
+
+
+def _units(summaries: Entries) -> Chart:
+    """Energy by hardware unit, of one GPU or of two."""
+    first, *second = (
+        {unit_words(k): v for k, v in x["energy_j_by_unit"].items()} for x in summaries
+    )
+    if not second:
+        return parts_chart("By hardware unit", first, "J")
+    names = (summaries[0]["gpu"], summaries[1]["gpu"])
+    return parts_chart("By hardware unit", first, "J", None, second[0], names)
 
 
 def _served(result: "ServingResult") -> list[Block]:
-    blocks = [x for x in serving.blocks(result) if x != BOARD_ONLY]
-    if result.costs is not None and result.summary["mode"] != "trace":
-        from ...serving import curves
-
-        found = curves(result.deployment, result.costs)
-        first, token, energy = map(Markup, served_charts(result.summary, found))
-        blocks += [Beside([first, token]), energy]
-    return blocks
+    blocks = [x for x in result.blocks() if x != BOARD_ONLY]
+    return [y for x in blocks for y in (x.blocks if isinstance(x, Section) else [x])]
 
 
 def _kernels(summary: Entry, kernels: Entries) -> Section:

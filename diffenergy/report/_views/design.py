@@ -22,8 +22,7 @@ from .._tables.lines import BOARD_ONLY, assumed_line, grade_line, title_line
 from .tiles import TILE
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
+    from ...charts import Chart
     from ...codesign import SearchResult
 
 _ROUNDING: Final = 1e-9
@@ -67,11 +66,11 @@ def blocks(result: "SearchResult") -> list[Block]:
     return [*found, effort_line(summary), grade_line(summary), BOARD_ONLY]
 
 
-def figure(result: "SearchResult") -> "Figure":
+def charts(result: "SearchResult") -> "dict[str, Chart]":
     """The front, or base against best and the path of the search."""
-    from .._charts.plot_design import design_figure
+    from .._charts.design import design_charts
 
-    return design_figure(result.summary, result.path)
+    return design_charts(result.summary, result.path)
 
 
 def refusal(result: "SearchResult") -> str:

@@ -13,8 +13,7 @@ from .._tables.steps import step_blocks, step_kernels
 from .._traces.steps import drawable
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
+    from ...charts import Chart
     from ...estimator import EstimateResult
 
 _LARGE: Final = (
@@ -48,17 +47,20 @@ def blocks(result: "EstimateResult") -> list[Block]:
     return estimate_blocks(result.summary, result.kernels, result.detail)
 
 
-def figure(result: "EstimateResult") -> "Figure":
+def charts(result: "EstimateResult") -> "dict[str, Chart]":
     """Of one estimate its energy and kernels, of several points their curves."""
-    from .._charts.plot_estimate import estimate_figure, sweep_figure
+    from .._charts import estimate, steps
 
+    summary = result.summary
     if result.kernels is None:
-        return sweep_figure(result.summary)
-    if result.step is not None:
-        from .._charts.plot_step import step_figure
-
-        return step_figure(result.summary, drawable(result.step.timeline))
-    return estimate_figure(result.summary, result.kernels)
+        return {"points": estimate.settings_chart(summary)}
+    if result.step is None:
+        return {"estimate": estimate.estimate_chart(summary, result.kernels)}
+    found = drawable(result.step.timeline)
+    return {
+        "step": steps.step_chart(summary, found),
+        **steps.step_charts(summary, found),
+    }
 
 
 def estimate_blocks(
@@ -166,7 +168,7 @@ def _energy(summary: Entry) -> Table:
     """Energy by unit, largest first; units that take none are left out."""
     columns = (
         ("energy by unit", lambda part: part[0].replace("_", " ")),
-        ("energy", 1, "J", "c0"),
+        ("energy", 1, "J"),
         ("share", lambda part: part[1] / summary["energy_j"], percent),
     )
     parts = sorted(summary["energy_j_by_unit"].items(), key=lambda part: -part[1])

@@ -10,8 +10,7 @@ from .._tables.lines import framed, title_line
 from .._tables.schedule_words import BASELINES, FREE, free_case
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
+    from ...charts import Chart
     from ...dvfs import PlanResult
 
 _MOST_ROWS: Final = 60
@@ -44,15 +43,15 @@ def blocks(result: "PlanResult") -> list[Block]:
     return [_title(summary), *found] if "table" in summary else framed(summary, found)
 
 
-def figure(result: "PlanResult") -> "Figure":
+def charts(result: "PlanResult") -> "dict[str, Chart]":
     """The schedule in time and energy, and its clocks over time."""
-    from .._charts.plot_schedule import schedule_figure
+    from .._charts.schedule import schedule_charts
 
     summary = result.summary
     title = _title(summary)
     if "table" not in summary:
         title += f" ({summary['grade']})"
-    return schedule_figure(result.problem, result.plan, summary, title)
+    return schedule_charts(result.problem, result.plan, summary, title)
 
 
 def schedule_blocks(summary: Entry, rows: Entries) -> list[Block]:

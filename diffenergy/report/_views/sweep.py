@@ -3,13 +3,11 @@
 from typing import TYPE_CHECKING
 
 from .._blocks import Block, Table
-from .._charts import style
 from .._format import Entry, plain, si
 from .._tables.lines import BOARD_ONLY, assumed_line, title_line, warning_lines
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
+    from ...charts import Chart
     from ...estimator import SweepResult
 
 HEADINGS = {
@@ -29,11 +27,6 @@ _BEST = {
     "best_energy": "least energy",
     "best_time": "least time",
 }
-
-
-_MOST_LABELS = 12
-_MOST_INSIDE = 6
-"""Lines whose legend finds room among them; of more it stands on the right."""
 
 
 def line(result: "SweepResult") -> str:
@@ -105,47 +98,16 @@ def _table(summary: Entry) -> Table:
     return Table(columns, points, left=sum(x in _TEXTS for x in summary["axes"]))
 
 
-@style.house()
-def figure(result: "SweepResult") -> "Figure":
-    """Energy per token (of all, where there are no tokens) over the time per token (of
-    all), a line for each combination of what else was varied, along the axis with most
-    numbers; the axis' values stand beside the points of the first line."""
-    from matplotlib.ticker import LogLocator, NullFormatter
+def charts(result: "SweepResult") -> "dict[str, Chart]":
+    """Energy over time, a line for each combination of what else was varied."""
+    from .._charts.plans import crossed_chart
 
     summary = result.summary
     points = [point for point in summary["points"] if "error" not in point]
-    tokens = all(point.get("energy_j_per_token") is not None for point in points)
-    paced = all(point.get("tpot_s") is not None for point in points)
     across, lines = _crossed_lines(summary, points)
-    figure = style.canvas(5.2)
-    axes = figure.subplots()
-    across_time = "tpot_s" if paced else "time_s"
-    up = "energy_j_per_token" if tokens else "energy_j"
-    for number, (name, rows) in enumerate(lines.items()):
-        x, y = ([row[key] for row in rows] for key in (across_time, up))
-        colour = style.colours(len(lines))[number]
-        marker = style.MARKERS[number % len(style.MARKERS)]
-        axes.plot(x, y, color=colour, marker=marker, label=name or "_")
-        if across and len(rows) <= _MOST_LABELS and number == 0:
-            for row, a, b in zip(rows, x, y, strict=True):
-                axes.annotate(
-                    plain(row[across]), (a, b), xytext=(4, 4),
-                    textcoords="offset points", fontsize=style.SMALL,
-                )  # fmt: skip
-    axes.set(xscale="log", yscale="log")
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axis.set_minor_formatter(NullFormatter())
-    style.name_axis(axes.xaxis, "time per output token" if paced else "time", "s")
-    style.name_axis(axes.yaxis, "energy per token" if tokens else "energy", "J")
-    if len(lines) > _MOST_INSIDE:
-        outside = {"loc": "upper left", "bbox_to_anchor": (1.02, 1.0)}
-        axes.legend(**outside, borderaxespad=0.0, fontsize=style.SMALL)
-    elif len(lines) > 1:
-        axes.legend(loc="best", fontsize=style.SMALL)
-    along = f"; numbers: {HEADINGS[across][0]}" if across else ""
-    style.headline(figure, f"{sweep_title(summary)}{along}")
-    return figure
+    word = HEADINGS[across][0] if across else ""
+    chart = crossed_chart(points, across, word, lines, sweep_title(summary))
+    return {"sweep": chart}
 
 
 def _crossed_lines(

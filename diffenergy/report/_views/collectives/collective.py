@@ -7,8 +7,7 @@ from ..._blocks import Block, Table
 from ..._format import Entries, Entry, digits, si
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
+    from ....charts import Chart
     from ....collectives import CollectiveResult
 
 _SHOWN: Final = 12
@@ -37,13 +36,13 @@ def blocks(result: "CollectiveResult") -> Iterator[Block]:
         yield from _links(summary["links"])
 
 
-def figure(result: "CollectiveResult") -> "Figure":
+def charts(result: "CollectiveResult") -> "dict[str, Chart]":
     """Links over time, and the finish beside the bound and standard algorithms."""
-    from ..._charts.plot_collective import collective_figure
+    from ..._charts.collective import collective_charts
 
     others = {name: x.finish for name, x in result.baselines.found.items()}
     title = title_line(result.summary)
-    return collective_figure(result.schedule, result.bound, others, title)
+    return collective_charts(result.schedule, result.bound, others, title)
 
 
 def title_line(summary: Entry) -> str:

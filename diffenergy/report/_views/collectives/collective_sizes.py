@@ -10,8 +10,7 @@ from ..._format import Entries, Entry, si
 from . import collective
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
+    from ....charts import Chart
     from ....collectives import SizesResult
 
 
@@ -43,16 +42,17 @@ def blocks(result: "SizesResult") -> list[Block]:
     ]
 
 
-def figure(result: "SizesResult") -> "Figure":
+def charts(result: "SizesResult") -> "dict[str, Chart]":
     """Bandwidth by size."""
     if len(result.results) == 1:
-        return collective.figure(result.results[0])
-    from ..._charts.plot_collective import bandwidth_figure
+        return collective.charts(result.results[0])
+    from ..._charts.collective import bandwidth_chart
 
     first = result.summary[0]
     sizes = [s["output_buffer_bytes"] for s in result.summary]
     title = f"{first['collective'].replace('_', '-')} on {first['topology']}"
-    return bandwidth_figure(sizes, _bandwidths(result.summary), title)
+    chart = bandwidth_chart(sizes, _bandwidths(result.summary), title)
+    return {"bandwidth": chart}
 
 
 def _best(summary: Entry) -> tuple[str | None, float | None]:

@@ -6,8 +6,7 @@ from ..._blocks import Block
 from ..._format import si
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
+    from ....charts import Chart
     from ....collectives import VerifyResult
 
 
@@ -33,8 +32,8 @@ def blocks(result: "VerifyResult") -> list[Block]:
     ]
 
 
-def figure(result: "VerifyResult") -> "Figure":
+def charts(result: "VerifyResult") -> "dict[str, Chart]":
     """Links over time."""
-    from ..._charts.plot_collective import collective_figure
+    from ..._charts.collective import collective_charts
 
-    return collective_figure(result.schedule)
+    return collective_charts(result.schedule)

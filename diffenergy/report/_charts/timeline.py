@@ -6,21 +6,12 @@ from typing import Final, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from ....estimator import one_gpu_phases
-from ....workload import Listing, kernel_name
-from ..._format import Entries, Entry
-from ..._traces.unrolled import Unrolled, slice_power, unrolled, wait_power
-from ..markup import si
-from .figures import (
-    NARROW,
-    Drawn,
-    Panel,
-    figure,
-    linear,
-    swatch,
-    time_axis,
-    unavailable,
-)
+from ...charts import Axis, Boxes, Chart, Colour, Mark, Panel, Reading, Rule
+from ...estimator import one_gpu_phases
+from ...workload import Listing, kernel_name
+from .._format import Entries, Entry
+from .._page.markup import si
+from .._traces.unrolled import Unrolled, slice_power, unrolled, wait_power
 
 _DRAWN: Final = 4000
 """Launches of a pass that are drawn one by one."""
@@ -42,16 +33,16 @@ def timelines(
     listings: Sequence[Listing],
     kernels: Entries,
     summary: Entry,
-    colours: Mapping[str, int],
+    looks: Mapping[str, int],
     cap: float,
-) -> str:
-    """A chart of each phase that has not too many kernels. `cap`: power that the
-    limiter holds, W; `colours`: by class."""
+) -> dict[str, Chart]:
+    """A chart of each phase. `cap`: power that the limiter holds, W; `looks`: colours
+    of classes."""
     phases = list(one_gpu_phases(summary).values())
     one_by_one = unrolled(listings, kernels, phases, _PASSES)
     by_kernel = unrolled(listings, kernels, phases, 0)
     idle = wait_power(by_kernel, kernels, phases)
-    charts = []
+    charts = {}
     for number, name in enumerate(summary["phases"]):
         found = one_by_one
         shown, turn = _middle_pass(found, number)
@@ -60,14 +51,14 @@ def timelines(
             shown, turn = _middle_pass(found, number)
         if shown.sum() > _DRAWN:
             why = "it has too many kernels to draw."
-            charts.append(unavailable(f"timeline-{number}", f"Timeline of {name}", why))
+            charts[f"timeline-{name}"] = Chart(f"Timeline of {name}", [], why)
             continue
         one = _pass(found, shown, slice_power(found, kernels), float(idle[number]))
         several = found.turn[found.phase == number].any()
         passes = f"pass {turn + 1} of {listings[number].passes:g}"
         which = passes if several and not one.folded else "all"
-        charts.append(_chart(number, name, which, one, kernels, colours, cap))
-    return "".join(charts)
+        charts[f"timeline-{name}"] = _chart(name, which, one, kernels, looks, cap)
+    return charts
 
 
 def _middle_pass(found: Unrolled, phase: int) -> tuple[Bool[np.ndarray, " slice"], int]:
@@ -107,19 +98,27 @@ def _pass(
 
 
 def _chart(
-    number: int,
     phase: str,
     which: str,
     one: Pass,
     kernels: Entries,
-    colours: Mapping[str, int],
+    looks: Mapping[str, int],
     cap: float,
-) -> str:
-    classes = [kernels[i]["class"] if i >= 0 else "" for i in one.row.tolist()]
-    present = [name for name in colours if name in set(classes)]
-    keys = [(swatch(colours[name]), name) for name in present]
-    if "" in classes:
-        keys.append((swatch("wait"), "waiting for the host"))
+) -> Chart:
+    classes = np.array(
+        [kernels[i]["class"] if i >= 0 else "" for i in one.row.tolist()]
+    )
+    groups: list[tuple[str, str, Colour]]
+    groups = [(name, name, colour) for name, colour in looks.items()]
+    groups.append(("", "waiting for the host", "light"))
+    marks: list[Mark] = []
+    for key, name, colour in groups:
+        mine = classes == key
+        if mine.any():
+            left, right = one.edge[:-1][mine].tolist(), one.edge[1:][mine].tolist()
+            low, high = [0.0] * len(left), one.power[mine].tolist()
+            marks.append(Boxes(left, right, low, high, name, colour))
+    marks.append(Rule(cap, f"limit that is held: {cap:.0f} W"))
     whole = f"{si(float(one.edge[-1]), 's')} in all"
     how = (
         "A slice is all launches of a kernel (they are too many to draw, or passes "
@@ -134,16 +133,17 @@ def _chart(
     )
     rows = [-1, *range(len(kernels))]
     texts = [_text(kernels[i]) if i >= 0 else "waiting for the host" for i in rows]
-    return figure(
-        f"timeline-{number}",
-        f"Timeline of {phase}" + ("" if which == "all" else f", {which}"),
-        how,
-        lambda width: _draw(one, classes, colours, cap, width),
-        texts,
-        which=(one.row + 1).tolist(),
-        read="span",
-        keys=keys,
+    points = zip(
+        one.edge[:-1].tolist(), one.power.tolist(), one.row.tolist(), strict=True
     )
+    x = Axis("time", "s", zero=True, high=float(one.edge[-1]))
+    panel = Panel(
+        x, Axis("power", "W", zero=True), marks,
+        [Reading(start, watts, texts[row + 1]) for start, watts, row in points],
+        spans=True,
+    )  # fmt: skip
+    of = "" if which == "all" else f", {which}"
+    return Chart(f"Timeline of {phase}{of}", [panel], how)
 
 
 def _text(kernel: Entry) -> str:
@@ -154,36 +154,3 @@ def _text(kernel: Entry) -> str:
         f"{kernel_name(kernel)}: {si(kernel['time_s'], 's')}, {power:.0f} W, "
         f"{si(kernel['energy_j'], 'J')} a launch, limited by {kernel['limited_by']}"
     )
-
-
-def _draw(
-    one: Pass,
-    classes: Sequence[str],
-    colours: Mapping[str, int],
-    cap: float,
-    width: float,
-) -> Drawn:
-    height = 250.0 if width == NARROW else 280.0
-    power = linear([0.0, cap, float(one.power.max())], "power", "W", 5, zero=True)
-    time = time_axis(float(one.edge[-1]), width)
-    panel = Panel(46.0, 34.0, width - 60, height - 80, time, power)
-    shapes: dict[str, list[str]] = {}
-    base = panel.top + panel.height
-    points = []
-    for a, b, watts, name in zip(
-        one.edge[:-1].tolist(), one.edge[1:].tolist(), one.power.tolist(), classes,
-        strict=True,
-    ):  # fmt: skip
-        left, top = panel.at(a, watts)
-        right = panel.at(b, watts)[0]
-        shapes.setdefault(name, []).append(
-            f"M{left:.2f} {base:.0f}V{top:.1f}H{right:.2f}V{base:.0f}"
-        )
-        points.append((left, top))
-    styles = {name: f"c{colours[name]}" if name else "wait" for name in shapes}
-    paths = [
-        f'<path d="{"".join(parts)}" class="slice {styles[name]}"/>'
-        for name, parts in shapes.items()
-    ]
-    limit = panel.level(cap, f"limit that is held: {cap:.0f} W")
-    return Drawn(height, [panel.frame(), *paths, limit], points)

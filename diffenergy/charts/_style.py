@@ -6,22 +6,17 @@ settings of matplotlib, and the same figure is the same file, byte by byte.
 
 import contextlib
 import io
-import math
 import os
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
-from ...files import check_target, write_bytes_atomic
-from .._format import scaled
+from ..files import check_target, write_bytes_atomic
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
-    from matplotlib.collections import PolyCollection
     from matplotlib.figure import Figure
 
 ENDINGS: Final = (".png", ".svg")
@@ -41,8 +36,6 @@ PALETTE: Final = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK, GREY)
 pale on white."""
 MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X", "p")
 """Beside each colour of the palette, so that colour is never needed."""
-MAP: Final = "viridis"
-"""For more categories than the palette has, and for ordered ones."""
 WIDTH: Final = 7.5
 """Inches, of every picture."""
 SMALL: Final = 9.0
@@ -129,62 +122,6 @@ def save_figure(
     write_bytes_atomic(path, content.getvalue(), inputs=inputs)
 
 
-def colours(count: int) -> list[str]:
-    """Colours of `count` categories in order: the palette, of more a map."""
-    if count <= len(PALETTE):
-        return list(PALETTE[:count])
-    import matplotlib
-    from matplotlib.colors import to_hex
-
-    # the palest tenth of the map is left out
-    samples = matplotlib.colormaps[MAP].resampled(math.ceil(count / 0.9))
-    return [to_hex(samples(i)) for i in range(count)]
-
-
-def si_ticks(axis: "Axis", unit: str) -> None:
-    """Ticks with SI prefix and unit ("20 ms"): one prefix on a linear axis, that of its
-    end, and each its own on a logarithmic one."""
-    from matplotlib.ticker import FuncFormatter
-
-    def text(value: int | float, _: int | None = None) -> str:
-        if value == 0:
-            return "0"
-        ends = axis.get_view_interval() if axis.get_scale() == "linear" else [value]
-        scale, prefix = scaled(max(abs(x) for x in ends) * (1 + 1e-8))
-        shown = f"{value / scale:.6g} {prefix}{unit}"
-        return shown.replace("-", "\N{MINUS SIGN}")
-
-    axis.set_major_formatter(FuncFormatter(text))
-
-
-def name_axis(axis: "Axis", words: str, unit: str) -> None:
-    """What is on an axis, and its ticks with SI prefix and unit."""
-    axis.set_label_text(words)
-    si_ticks(axis, unit)
-
-
-def bars(
-    axes: "Axes", rows: Sequence[int | float], values: Sequence[int | float],
-    texts: Iterable[str], **look: Any,
-) -> None:  # fmt: skip
-    """Horizontal bars, each with its text behind its end."""
-    axes.barh(rows, values, **look)
-    for row, value, text in zip(rows, values, texts, strict=True):
-        side = -1 if value < 0 else 1
-        axes.annotate(
-            text, (value, row), (4 * side, 0), textcoords="offset points", va="center",
-            ha="right" if side < 0 else "left", fontsize=SMALL,
-        )  # fmt: skip
-
-
-def legend_above(axes: "Axes") -> None:
-    """Legend in one line on the right above the axes, beside a short title."""
-    axes.legend(
-        loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=4, frameon=False,
-        borderpad=0.2, borderaxespad=0.0, handlelength=1.2, columnspacing=1.2,
-    )  # fmt: skip
-
-
 def log_ticks(axis: "Axis", most: int = 5) -> None:
     """Few ticks on a logarithmic axis whose limits are set, none of them minor: powers
     of ten, of short axes 2 and 5 times them too."""
@@ -196,50 +133,9 @@ def log_ticks(axis: "Axis", most: int = 5) -> None:
     axis.set_minor_locator(NullLocator())
 
 
-def few_ticks(axis: "Axis", most: int = 5, whole: bool = False) -> None:
-    """At most `most` ticks on a linear axis; at whole numbers alone if `whole`."""
-    from matplotlib.ticker import MaxNLocator
-
-    axis.set_major_locator(MaxNLocator(most - 1, integer=whole))
-
-
 def rows_down(axes: "Axes", names: Sequence[str]) -> None:
     """Names rows 0, 1, ... of a horizontal bar chart, the first on top."""
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.grid(False, axis="y")
     axes.tick_params(axis="y", length=0)
-
-
-def add_boxes(
-    axes: "Axes", start: Any, end: Any, row: Any, height: Any, **look: Any
-) -> "PolyCollection":
-    """Rectangles from `start` to `end`, `height` rows high, centred on their rows."""
-    from matplotlib.collections import PolyCollection
-
-    low, high = row - height / 2, row + height / 2
-    across = np.stack([start, end, end, start], axis=1)
-    down = np.stack([low, low, high, high], axis=1)
-    boxes = PolyCollection(list(np.stack([across, down], axis=2)), **look)
-    axes.add_collection(boxes, autolim=False)
-    return boxes
-
-
-def stage_rows(axes: "Axes", stages: int, height: float) -> None:
-    """Names rows by stages, as many as fit where a row is `height` inches high."""
-    shown = range(0, stages, math.ceil(0.16 / height))
-    rows_down(axes, [""] * stages)
-    axes.set_yticks(shown, [f"stage {x}" for x in shown])
-    axes.grid(False)
-
-
-def shortened(name: str, most: int) -> str:
-    """`name`, its middle left out if it is longer than `most` characters.
-
-    >>> shortened("gemm 1x50257x768 bf16", 15)
-    'gemm 1…768 bf16'
-    """
-    if len(name) <= most:
-        return name
-    begin = (most - 1) // 2 - 1
-    return f"{name[:begin]}…{name[len(name) - (most - 1 - begin) :]}"

@@ -1,0 +1,270 @@
+"""Draws a chart with matplotlib, in the house style."""
+
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from ._axes import CHARACTER, Range, each, ranges, shortened
+from ._data import Band, Boxes, Chart, Colour, Label, Line, Mark, Panel, Points, Rule
+from ._style import (
+    BAND,
+    BLACK,
+    GREY,
+    LIGHT,
+    PALETTE,
+    SMALL,
+    WIDTH,
+    canvas,
+    headline,
+    house,
+)
+from ._svg import row_height
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_SHAPES: Final = ("o", "s", "^", "D", "v", "P", "X", "*")
+_STAR: Final = 7
+_NAMED: Final = {"ink": BLACK, "soft": GREY, "light": LIGHT}
+_INCH: Final = 95.0
+"""px of the page that take an inch."""
+_HEIGHT: Final = 200.0
+_LEGEND_ROW: Final = 15.0
+"""Points of a row of the legend."""
+_EDGED: Final = 0.05
+"""Inches of a box that has room for an edge."""
+_LONGEST: Final = 34
+"""Characters of the name of a category."""
+
+
+@house()
+def to_figure(chart: Chart) -> "Figure":
+    """A figure in the house style. Raises `ValueError` for a chart without panels."""
+    if not chart.panels:
+        raise ValueError(f"{chart.title}: {chart.caption}")
+    columns, panels = chart.columns, list(chart.panels)
+    rows = [panels[i : i + columns] for i in range(0, len(panels), columns)]
+    across = (WIDTH - 0.9 * columns) / columns
+    legends = [[_Legend(panel, across) for panel in row] for row in rows]
+    heights = [
+        max(_inches(panel) + one.inches for panel, one in zip(*both, strict=True))
+        for both in zip(rows, legends, strict=True)
+    ]
+    figure = canvas(sum(heights) + 0.45)
+    grid = figure.add_gridspec(len(rows), columns, height_ratios=heights)
+    for i, row in enumerate(rows):
+        for j, panel in enumerate(row):
+            place = grid[i, j:] if j == len(row) - 1 else grid[i, j]
+            below = rows[i + 1][j] if i + 1 < len(rows) and columns == 1 else None
+            shared = below is not None and below.x == panel.x
+            _draw(panel, figure.add_subplot(place), across, legends[i][j], shared)
+    headline(figure, chart.title)
+    return figure
+
+
+def _inches(panel: Panel) -> float:
+    """Height of the data and of the words at the x axis."""
+    return (row_height(panel) or panel.height or _HEIGHT) / _INCH + 0.5
+
+
+class _Legend:
+    """Names of marks in rows above the data, beside the title if there is room."""
+
+    def __init__(self, panel: Panel, across: float):
+        names = [x.name for x in panel.marks if not isinstance(x, Label) and x.name]
+        names = list(dict.fromkeys(names))
+        widths = [0.45 + 0.075 * len(name) for name in names]
+        self.beside = len(panel.title) * 0.095 + sum(widths) < across
+        fits = int(across / max(widths, default=1.0))
+        self.columns = max(1, len(names) if sum(widths) < across else fits)
+        self.rows = 0 if self.beside else math.ceil(len(names) / self.columns)
+        self.any = bool(names)
+        over = any(isinstance(x, Label) and x.side == "over" for x in panel.marks)
+        self.low = 14.0 if over else 0.0  # points between the data and the legend
+        self.inches = 0.25 + (_LEGEND_ROW * self.rows + self.low) / 72
+
+
+def _draw(
+    panel: Panel, axes: "Axes", across: float, legend: _Legend, shared: bool
+) -> None:
+    """`shared`: the panel below has the same x axis, which names it."""
+    height = row_height(panel) or panel.height or _HEIGHT
+    x, y = ranges(panel, across * _INCH, height)
+    for axis, range_, name in ((axes.xaxis, x, "x"), (axes.yaxis, y, "y")):
+        _scale_axis(axes, axis, range_, name)
+    if panel.y.names:
+        axes.grid(False, axis="y")
+        axes.tick_params(axis="y", length=0)
+    if shared:
+        axes.set_xlabel("")
+        axes.tick_params(axis="x", labelbottom=False)
+    inch = across / (x.high - x.low) if not x.log else 0.0
+    for mark in panel.marks:
+        _draw_mark(mark, axes, inch, height / _INCH / abs(y.high - y.low))
+    if panel.title:
+        pad = 5.0 + legend.low + _LEGEND_ROW * legend.rows
+        axes.set_title(panel.title, pad=pad)
+    if legend.any:
+        _draw_legend(axes, legend)
+    if panel.scale is not None:
+        _draw_scale(panel, axes)
+
+
+def _scale_axis(axes: "Axes", axis: Any, range_: Range, name: str) -> None:
+    ends = (range_.high, range_.low) if range_.down else (range_.low, range_.high)
+    axes.set(**{f"{name}scale": "log" if range_.log else "linear", f"{name}lim": ends})
+    axis.minorticks_off()
+    texts = [
+        "\n".join(shortened(part, _LONGEST) for part in text.split("\n"))
+        for _, text in range_.ticks
+    ]
+    axis.set_ticks([value for value, _ in range_.ticks], texts)
+    axis.set_label_text(range_.title)
+
+
+def _draw_legend(axes: "Axes", legend: _Legend) -> None:
+    place = (1.0, 1.0) if legend.beside else (0.0, 1.0)
+    figure: Any = axes.figure
+    shift = legend.low / 72 / figure.get_figheight()
+    entries = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    axes.legend(
+        entries.values(), entries.keys(),
+        loc="lower right" if legend.beside else "lower left",
+        bbox_to_anchor=(place[0], place[1] + shift), ncols=legend.columns,
+        frameon=False, borderpad=0.2, borderaxespad=0.0, handlelength=1.6,
+        columnspacing=1.2, handletextpad=0.5,
+    )  # fmt: skip
+
+
+def _draw_scale(panel: Panel, axes: "Axes") -> None:
+    """The colours in a strip on the right."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import ListedColormap, Normalize
+
+    scale = panel.scale
+    assert scale is not None
+    colours = [_colour(x) for x in scale.colours]
+    whole = Normalize(-0.5, len(colours) - 0.5)
+    figure: Any = axes.figure
+    bar = figure.colorbar(
+        ScalarMappable(whole, ListedColormap(colours)), ax=axes, pad=0.02, aspect=30
+    )
+    bar.set_ticks(list(scale.labels), labels=list(scale.labels.values()))
+    bar.set_label(scale.title)
+
+
+def _colour(colour: Colour) -> str:
+    if isinstance(colour, int):
+        return PALETTE[colour % len(PALETTE)]
+    return _NAMED.get(colour, colour)
+
+
+def _draw_mark(mark: Mark, axes: "Axes", inch: float, row: float) -> None:
+    """`inch`: inches of a unit of x; `row`: of a unit of y."""
+    match mark:
+        case Line():
+            shape = None if mark.shape is None else _SHAPES[mark.shape % len(_SHAPES)]
+            axes.plot(
+                mark.x, mark.y, color=_colour(mark.colour), linewidth=0.8 * mark.width,
+                linestyle="--" if mark.dashed else "-", marker=shape, markersize=4.5,
+                drawstyle="steps-post" if mark.step else "default",
+                label=mark.name or "_",
+            )  # fmt: skip
+        case Points():
+            _draw_points(mark, axes)
+        case Boxes():
+            _draw_boxes(mark, axes, inch, row)
+        case Band():
+            axes.fill_between(
+                mark.x, mark.low, mark.high, color=_colour(mark.colour), alpha=BAND,
+                linewidth=0, label=mark.name or "_",
+            )  # fmt: skip
+        case Rule():
+            draw = axes.axhline if mark.axis == "y" else axes.axvline
+            draw(
+                mark.at, color=_colour(mark.colour), linewidth=1.2,
+                linestyle="--" if mark.dashed else "-", label=mark.name or "_",
+            )  # fmt: skip
+        case Label():
+            _draw_label(mark, axes)
+
+
+def _draw_points(mark: Points, axes: "Axes") -> None:
+    """Points of one shape at a time, in one collection each."""
+    count = len(mark.x)
+    columns = (mark.colour, mark.shape, mark.size)
+    colours, shapes, sizes = (each(x, max(count, 1)) for x in columns)
+    edge, width = ("black", 1.2) if mark.outlined else ("white", 0.4)
+    for shape in dict.fromkeys(shapes):
+        mine = [i for i in range(count) if shapes[i] == shape]
+        bigger = 2.2 if shape == _STAR else 1.0  # little of a star's circle is filled
+        axes.scatter(
+            [mark.x[i] for i in mine], [mark.y[i] for i in mine],
+            s=[bigger * (1.5 * sizes[i]) ** 2 for i in mine] or 40,
+            color=[_colour(colours[i]) for i in mine] or _colour(colours[0]),
+            marker=_SHAPES[shape % len(_SHAPES)], alpha=0.9, zorder=3,
+            label=mark.name or "_", edgecolors=edge, linewidths=width,
+        )  # fmt: skip
+
+
+def _draw_boxes(mark: Boxes, axes: "Axes", inch: float, row: float) -> None:
+    from matplotlib.collections import PolyCollection
+    from matplotlib.colors import to_rgb
+
+    left, right, low, high = (
+        np.asarray(x, float) for x in (mark.left, mark.right, mark.low, mark.high)
+    )
+    count = len(left)
+    across = np.stack([left, right, right, left], axis=1)
+    down = np.stack([low, low, high, high], axis=1)
+    rgb = np.array([to_rgb(_colour(x)) for x in each(mark.colour, count)])
+    rgb = rgb.reshape(-1, 3)
+    pale = np.asarray(each(mark.pale, count), float)[:, None]
+    edged = mark.edged and count and np.median(right - left) * inch > _EDGED
+    look: dict[str, Any] = {"edgecolors": "none", "linewidths": 0.0}
+    look |= {"antialiaseds": False, "snap": False}  # else slits between neighbours
+    if edged:
+        look = {"edgecolors": "white", "linewidths": 0.5, "snap": True}
+    axes.add_collection(
+        PolyCollection(
+            list(np.stack([across, down], axis=2)),
+            facecolors=rgb + pale * (1 - rgb), label=mark.name or "_", zorder=1.5,
+            **look,
+        ),
+        autolim=False,
+    )  # fmt: skip
+    for i, text in enumerate(mark.texts):
+        fits = (right[i] - left[i]) * inch > 0.09 * len(text)
+        if text and fits and abs(high[i] - low[i]) * row > 0.13:
+            axes.text(
+                (left[i] + right[i]) / 2, (low[i] + high[i]) / 2, text, color="white",
+                ha="center", va="center", fontsize=SMALL,
+            )  # fmt: skip
+
+
+def _draw_label(mark: Label, axes: "Axes") -> None:
+    """Words on their side, or on the other one where they would leave the panel."""
+    side, length = mark.side, CHARACTER * len(mark.text)
+    if side in ("left", "right"):
+        low, high = axes.transAxes.transform([(0, 0), (1, 1)])[:, 0]
+        place = axes.transData.transform((mark.x, mark.y))[0]
+        if side == "right" and place + length > high + 14:
+            side = "left"
+        elif side == "left" and place - length < low and place + length < high:
+            side = "right"
+    offset, ha, va = {
+        "left": ((-5, 0), "right", "center"),
+        "right": ((5, 0), "left", "center"),
+        "above": ((0, 6), "center", "bottom"),
+        "below": ((0, -6), "center", "top"),
+        "over": ((0, 3), "center", "bottom"),
+    }[side]
+    over = side == "over"
+    axes.annotate(
+        mark.text, (mark.x, 1.0 if over else mark.y), offset,
+        xycoords=("data", "axes fraction") if over else "data",
+        textcoords="offset points", ha=ha, va=va, fontsize=SMALL, zorder=4,
+        annotation_clip=False,
+    )  # fmt: skip
