@@ -82,11 +82,11 @@ def answers_have_the_keys_of_the_page() -> Iterator[None]:
 
     write = run._write
 
-    def checked(flags: Any, outcome: Any, *more: Any):
+    def checked(flags: Any, outcome: Any, read: Any):
         if hasattr(flags, "as_json") and outcome.content is not None:
             module = type(flags).__module__.rpartition(".")[2]
             json_keys.check(module.removesuffix("_flags"), json_text(outcome.content))
-        write(flags, outcome, *more)
+        write(flags, outcome, read)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run, "_write", checked)

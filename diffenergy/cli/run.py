@@ -96,7 +96,7 @@ def command(name: str) -> Callable[..., None]:
     def entry(**given: Any):
         given.pop(_SCHEMA.name, None)
         with told(lambda text: as_flags(text, kind)):
-            _run(name, read_flags(kind, given), given)
+            _run(name, read_flags(kind, given))
 
     entry.__doc__ = kind.__doc__
     flags = list(parameters(kind))
@@ -144,13 +144,13 @@ def _room(name: str) -> str:
     return f"diffenergy.cli.{found.parent.name}"
 
 
-def _run(name: str, flags: Any, typed: Mapping[str, Any]):
+def _run(name: str, flags: Any):
     """Checks the files, does the work, and tells what came of it."""
     read = inputs(flags)
     _check_files(flags, read)
     file = f"{name}_" if keyword.iskeyword(name) else name
     found = importlib.import_module(f"{_room(name)}.{file}").run(flags)
-    _write(flags, found, read, lambda: _command_line(name, flags, typed))
+    _write(flags, found, read)
     if found.said:
         print(found.said)
     elif found.content is not None:
@@ -188,17 +188,14 @@ def _check_files(flags: Any, read: Sequence[str]):
         check_target(path, read)
 
 
-def _command_line(name: str, flags: Any, typed: Mapping[str, Any]) -> str:
+def _command_line(flags: Any) -> str:
     """What gives the same figures as JSON: no flags that write files."""
     kind = type(flags)
-    defaults = {x.name: x.default for x in parameters(kind)}
-    given = {x: value for x, value in typed.items() if value != defaults[x]}
-    return command_line(name, kind, given, ["as_json", *file_endings(kind)])
+    name = kind.__module__.rpartition(".")[2].removesuffix("_flags")
+    return command_line(name, kind, flags.typed, ["as_json", *file_endings(kind)])
 
 
-def _write(
-    flags: Any, outcome: Outcome, read: Sequence[str], command: Callable[[], str]
-):
+def _write(flags: Any, outcome: Outcome, read: Sequence[str]):
     """Writes every file; those beside `--out` first."""
     from ..files import write_bytes_atomic, write_text_atomic
     from ..keys import json_text
@@ -209,7 +206,7 @@ def _write(
     if out is not None and (outcome.content is not None or outcome.texts):
         texts = {".json": lambda: json_text(outcome.content), **outcome.texts}
         if outcome.page is not None:
-            texts[PAGE] = functools.partial(outcome.page, command())
+            texts[PAGE] = functools.partial(outcome.page, _command_line(flags))
         text = texts[next(end for end in texts if out.lower().endswith(end))]
         made = text()
         content = made if isinstance(made, bytes) else made.encode()

@@ -12,9 +12,12 @@ from ._answer.steps import Step as Step
 from ._answer.steps import step_of as step_of
 from ._answer.summary import EstimateResult as EstimateResult
 from ._answer.summary import least_power as least_power
-from ._ask import check_type as check_type
 from ._ask import estimate as estimate
-from ._ask import several as several
+from ._asking.estimate_request import MODEL_WORDS as MODEL_WORDS
+from ._asking.estimate_request import EstimateRequest as EstimateRequest
+from ._asking.estimate_request import PointRequest as PointRequest
+from ._asking.estimate_request import SharingRequest as SharingRequest
+from ._asking.estimate_request import SweepRequest as SweepRequest
 from ._asking.request import DEFAULT_GPU as DEFAULT_GPU
 from ._asking.request import prepare as prepare
 from ._asking.settings import Setting as Setting

@@ -7,3 +7,4 @@ from ._reading.spec import Model as Model
 from ._reading.spec import Pool as Pool
 from ._reading.spec import Site as Site
 from ._reading.spec import read_fleet as read_fleet
+from ._request import FleetRequest as FleetRequest

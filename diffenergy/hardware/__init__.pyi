@@ -1,3 +1,5 @@
+from ._assignments import assignment as assignment
+from ._assignments import assignments as assignments
 from ._bundled import gpu_names as gpu_names
 from ._card import Generation as Generation
 from ._card import GpuCard as GpuCard
@@ -29,6 +31,8 @@ from ._files import load_gpu as load_gpu
 from ._files import new_doubts as new_doubts
 from ._files import read_gpu as read_gpu
 from ._files import with_fields as with_fields
+from ._gpu_name import GpuName as GpuName
+from ._gpu_name import GpuNames as GpuNames
 from ._link_costs import BLOCKS as BLOCKS
 from ._link_costs import LinkCosts as LinkCosts
 from ._spec import GpuSpec as GpuSpec

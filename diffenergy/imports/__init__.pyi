@@ -5,4 +5,5 @@ from ._ask import refuse as refuse
 from ._launches import Options as Options
 from ._program.trace import trace as trace
 from ._program.trace import trace_listing as trace_listing
+from ._request import ImportRequest as ImportRequest
 from ._result import ImportResult as ImportResult

@@ -4,13 +4,12 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, get_args
 
 from .. import dtypes
 from ..kernels import Field
 from ._kernel import Kernel, Number, checked, near, normalise_kernel, shown
-
-Dispatch = Literal["eager", "graph"]
+from ._model_request import Dispatch
 
 _AHEAD: Final = 10.0
 """Years by which software may be newer than the newest that was fitted."""

@@ -1,14 +1,16 @@
 """Flags of `diffenergy codesign`."""
 
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from ...estimator import MODEL_WORDS, PointRequest, SharingRequest
+from ...hardware import GpuName
+from ...requests import Argument, Clocks, Flag, Limits, Request, Seed, Whole
+from ...requests import reading as read
+from ...workload import ModelName, ModelRequest
 from ..cost.estimate_flags import estimate_flags
-from ..parsing import read, shared
-from ..parsing.field import as_json, group, inputs, option, out, plot, repeated, switch
-from ..parsing.shared import PlanFlags, PointFlags, RequestFlags
+from ..parsing.field import Json, inputs, out_file, plot_file
 
 
 def _most(unit: str) -> Callable[[str, str], Any]:
@@ -76,70 +78,95 @@ def _ranges(flag: str, texts: list[str]) -> tuple[tuple[Any, ...], ...]:
     return tuple(found)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Designs:
+class Designs(Request):
     """What a search may change, wants and must keep; SI, limits also a `Share`."""
 
-    vary: tuple[tuple[Any, ...], ...] = repeated(
-        "FIELD[=LOW:HIGH],...",
-        "What may change: fields of a GPU file, sm_clock, mem_clock, power_cap, "
-        "tiles, network (of a plan: B/s of a network card); bounds in SI, or as "
-        "20MB:100MB [half to twice the base value; clocks and tiles: what is legal]; "
-        "process_node=4NP,N3P and memory=HBM3e,HBM4: which of them.",
-        _ranges,
+    vary: Annotated[
+        tuple[tuple[Any, ...], ...],
+        Flag(
+            "What may change: fields of a GPU file, sm_clock, mem_clock, "
+            "power_cap, tiles, network (of a plan: B/s of a network card); "
+            "bounds in SI, or as 20MB:100MB [half to twice the base value; "
+            "clocks and tiles: what is legal]; process_node=4NP,N3P and "
+            "memory=HBM3e,HBM4: which of them.",
+            "FIELD[=LOW:HIGH],...",
+            _ranges,
+            many=True,
+        ),
+    ] = ()
+    goals: Annotated[
+        tuple[str, ...] | None,
+        Flag(
+            "energy, time, edp, ed2p, energy_per_token, area or cost; "
+            "several single ones: their Pareto front [energy; --tune-tiles:"
+            " time].",
+            "WHAT[,WHAT]",
+            _names,
+            name="--objective",
+        ),
+    ] = None
+    max_latency: Annotated[
+        Any,
+        Flag(
+            "Time of the workload, at most: s, or as 900ms, or 110% of the "
+            "start design's.",
+            "S|%",
+            _most("s"),
+        ),
+    ] = None
+    max_power: Annotated[Any, Flag("Mean power, at most.", "W|%", _most("W"))] = None
+    max_area: Annotated[
+        Any, Flag("Area of the die, at most.", "MM2|%", _most("mm2"))
+    ] = None
+    max_ttft: Annotated[
+        Any, Flag("Time to the first token, at most.", "S|%", _most("s"))
+    ] = None
+    max_tpot: Annotated[
+        Any, Flag("Time per output token, at most.", "S|%", _most("s"))
+    ] = None
+    price: Annotated[
+        float | None, Flag("Price of a mm2 of silicon.", "PER_MM2", read.positive)
+    ] = None
+    max_cost: Annotated[Any, Flag("Area times --price, at most.", "C|%", _most(""))] = (
+        None
     )
-    goals: tuple[str, ...] | None = option(
-        "WHAT[,WHAT]",
-        "energy, time, edp, ed2p, energy_per_token, area or cost; several single "
-        "ones: their Pareto front [energy; --tune-tiles: time].",
-        _names,
-        name="--objective",
-    )
-    max_latency: Any = option(
-        "S|%",
-        "Time of the workload, at most: s, or as 900ms, or 110% of the start design's.",
-        _most("s"),
-    )
-    max_power: Any = option("W|%", "Mean power, at most.", _most("W"))
-    max_area: Any = option("MM2|%", "Area of the die, at most.", _most("mm2"))
-    max_ttft: Any = option("S|%", "Time to the first token, at most.", _most("s"))
-    max_tpot: Any = option("S|%", "Time per output token, at most.", _most("s"))
-    price: float | None = option("PER_MM2", "Price of a mm2 of silicon.", read.positive)
-    max_cost: Any = option("C|%", "Area times --price, at most.", _most(""))
-    workload: tuple[str, ...] = repeated(
-        '"MODEL FLAGS"',
-        "Another workload of the mix, quoted with its flags of estimate; "
-        "repeatable. The bare name of a workload picks it from the listing MODEL.",
-        files=lambda text: inputs(estimate_flags(text, "codesign")),
-    )
-    weight: tuple[float, ...] = repeated(
-        "W",
-        "How often a workload runs, one for each --workload in their order [1]; "
-        "one more: the first is MODEL's [1].",
-        _numbers,
-    )
-    seed: int | None = option("N", "Of all draws [0].", read.seed)
-    starts: int | None = option("N", "Descents at once [8].", read.whole)
-    rounds: int | None = option("N", "Rounds of ten gradient steps [12].", read.whole)
+    workload: Annotated[
+        tuple[str, ...],
+        Flag(
+            "Another workload of the mix, quoted with its flags of "
+            "estimate; repeatable. The bare name of a workload picks it "
+            "from the listing MODEL.",
+            '"MODEL FLAGS"',
+            many=True,
+            files=lambda text: inputs(estimate_flags(text, "codesign")),
+        ),
+    ] = ()
+    weight: Annotated[
+        tuple[float, ...],
+        Flag(
+            "How often a workload runs, one for each --workload in their "
+            "order [1]; one more: the first is MODEL's [1].",
+            "W",
+            _numbers,
+            many=True,
+        ),
+    ] = ()
+    seed: Annotated[Seed | None, Flag("Of all draws [0].")] = None
+    starts: Annotated[Whole | None, Flag("Descents at once [8].")] = None
+    rounds: Annotated[Whole | None, Flag("Rounds of ten gradient steps [12].")] = None
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Point(PointFlags):
+class Point(PointRequest):
     """Where designs run."""
 
-    sm_clock: tuple[float, ...] | None = option(
-        "MHZ", "Clock that designs run at [their highest].", read.clocks
-    )
-    mem_clock: tuple[float, ...] | None = option(
-        "MHZ", "Memory clock [their own].", read.clocks
-    )
-    power_limit: tuple[float, ...] | None = option(
-        "W", "Power limit [their TDP].", read.watts
-    )
+    sm_clock: Annotated[
+        Clocks | None, Flag("Clock that designs run at [their highest].", "MHZ")
+    ] = None
+    mem_clock: Annotated[Clocks | None, Flag("Memory clock [their own].", "MHZ")] = None
+    power_limit: Annotated[Limits | None, Flag("Power limit [their TDP].", "W")] = None
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Flags:
+class Flags(Designs, ModelRequest, SharingRequest, Point):
     """Hardware, clocks and tiles that MODEL, or a mix, costs least on.
 
     Gradients through the model lead from many starts to designs that hardware can
@@ -152,28 +179,28 @@ class Flags:
       diffenergy codesign gpt2 --gpu a100-sxm-80gb --tune-tiles --objective energy
     """
 
-    model: str | None = shared.model(
-        "; may be left out beside --workload.", needed=False
-    )
-    gpu: str | None = shared.gpu(
-        "GPU that designs grow out of, name or .toml file [h100-sxm]."
-    )
-    designs: Designs = group(Designs)
-    tune_tiles: bool = switch(
-        "Instead: the best legal tile of every matrix product on this GPU."
-    )
-    request: RequestFlags = group(RequestFlags)
-    sharing: PlanFlags = group(PlanFlags)
-    point: Point = group(Point)
-    plot: str | None = plot()
-    as_json: bool = as_json()
-    out: str | None = out(
-        "Also write .toml (a GPU file, with a .json beside it) or .json (with the "
-        "path of the search); of --tune-tiles .json or .jsonl (the listing).",
-        ".json",
-        ".toml",
-        ".jsonl",
-    )
+    model: Annotated[
+        ModelName | None, Argument(f"{MODEL_WORDS}; may be left out beside --workload.")
+    ] = None
+    gpu: Annotated[
+        GpuName | None, "GPU that designs grow out of, name or .toml file [h100-sxm]."
+    ] = None
+    tune_tiles: Annotated[
+        bool, Flag("Instead: the best legal tile of every matrix product on this GPU.")
+    ] = False
+    plot: Annotated[str | None, plot_file()] = None
+    as_json: Json = False
+    out: Annotated[
+        str | None,
+        out_file(
+            "Also write .toml (a GPU file, with a .json beside it) or .json"
+            " (with the path of the search); of --tune-tiles .json or "
+            ".jsonl (the listing).",
+            ".json",
+            ".toml",
+            ".jsonl",
+        ),
+    ] = None
 
     @property
     def out_endings(self) -> tuple[str, ...]:

@@ -2,8 +2,9 @@
 
 from ...collectives import CollectiveResult, Search, SizesResult, plan, verify
 from ...estimator import start_jax
+from ...requests import given_names
 from ..interruption import keeping
-from ..parsing.field import flag_names, given_names
+from ..parsing.field import flag_names
 from ..progress import stages
 from ..run import Outcome, outcome
 from .collective_flags import Flags

@@ -1,12 +1,14 @@
 """Flags of `diffenergy collective`."""
 
-import dataclasses
 import functools
-from typing import Final
+from typing import Annotated, Final
 
+from ...hardware import gpu_names
+from ...requests import Argument, File, Flag, Request, Seed, Whole
+from ...requests import reading as read
 from .. import completing
-from ..parsing import read, shared
-from ..parsing.field import argument, as_json, option, out, plot, repeated, switch
+from ..parsing import shared
+from ..parsing.field import Json, out_file, plot_file
 
 _NAMED: Final = ("fastest", "slowest", "continuous")
 
@@ -76,8 +78,7 @@ def _group(flag: str, text: str, whole: str) -> list[int | str]:
     return gpus
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Flags:
+class Flags(Request):
     """When which GPU sends what to whom: least time, with a lower bound, energy and the
     standard algorithms beside it.
 
@@ -90,98 +91,146 @@ class Flags:
       diffenergy collective dgx-h100-2 --collective all_reduce --size 64MB --json
     """
 
-    topology: str = argument(
-        "Machine: a bundled name, a .toml file or the text of `nvidia-smi topo -m`; or "
-        "the word verify.",
-        metavar="TOPOLOGY|verify",
-        completed=completing.topologies,
-        files=shared.file,
-    )
-    file: str | None = argument(
-        "Of verify: our JSON, a published TE-CCL file or MSCCL XML.",
-        metavar="[FILE]",
-        needed=False,
-        files=shared.file,
-    )
-    collective: str | None = option(
-        "NAME",
-        "all_gather, all_to_all, reduce_scatter, all_reduce, broadcast, reduce, "
-        "scatter or gather.",
-    )
-    size: str | None = option(
-        "SIZE[,SIZE]",
-        "Output buffer of a GPU in B, or as 1GB, 64KiB; several: a schedule for each.",
-    )
-    chunks: int | None = option(
-        "N", "Chunks that a GPU's part is cut into [1].", read.whole
-    )
-    root: str | None = option("GPU", "Of broadcast, reduce, scatter and gather [gpu0].")
-    matrix: str | None = option(
-        "FILE", "Uneven all_to_all: CSV of bytes from GPU to GPU.", files=shared.file
-    )
-    demand: str | None = option(
-        "FILE", "Any demand: CSV of source, chunk, bytes, wanted.", files=shared.file
-    )
-    groups: list[list[int | str]] | None = option(
-        "GPUS;GPUS",
-        "Groups of GPUs that each run the collective at once, as '0-3;4-7'.",
-        _tenants,
-        name="--tenants",
-    )
-    method: str | None = option(
-        "NAME", "auto, milp, lp, rounds or greedy [auto].", _word
-    )
-    epoch: str | float | None = option(
-        "LENGTH",
-        "fastest or slowest (what a chunk takes on such a link), or s: fewest epochs "
-        "come before the earliest finish; continuous: none [fastest, but the earliest "
-        "finish].",
-        _epoch,
-    )
-    time_limit: float | None = option(
-        "S",
-        "Work of the whole search, as s of an idle core; wall time ends it after ten "
-        "times that, at least a minute [auto: 10; else 300].",
-        read.seconds,
-    )
-    solver: str | None = option(
-        "NAME", "cp-sat, glop, pdlp, highs or scip [the method's own].", _word
-    )
-    gap: float | None = option(
-        "SHARE", "Stop this near to the bound, as 0.05 or 5% [0].", _share
-    )
-    objective: str | None = option(
-        "WHAT", "time, energy, or a number of J per s of finish time [time]."
-    )
-    latency: float | None = option(
-        "S", "Of links whose latency the machine leaves open [0.7us].", _latency
-    )
-    horizon: int | None = option("EPOCHS", "Most epochs that it may take.", read.whole)
-    disable: tuple[str, ...] = repeated(
-        "A-B", "Without this link, both directions; repeatable."
-    )
-    scale: tuple[str, ...] = repeated("A-B=F", "This link F times as fast; repeatable.")
-    gpu: str | None = option(
-        "NAME",
-        "GPU whose memory and idle power count [machine's].",
-        completed=completing.gpus,
-        files=shared.file,
-    )
-    links: bool = switch(
-        "Also what each link's rate, latency and failure do to the finish."
-    )
-    seed: int | None = option("N", "Of all draws [0].", read.seed)
-    no_sends: bool = switch("Leave the sends out of the JSON.")
-    plot: str | None = plot(
-        "Draw .png or .svg: links over time; of several sizes the bandwidth."
-    )
-    as_json: bool = as_json()
-    out: str | None = out(
-        "Also write .json, .csv (sends) or .xml (for MSCCL).", ".json", ".csv", ".xml"
-    )
-    machine: str | None = option(
-        "NAME", "Of verify: machine of a file that names none.", name="--topology"
-    )
+    topology: Annotated[
+        str,
+        Argument(
+            "Machine: a bundled name, a .toml file or the text of "
+            "`nvidia-smi topo -m`; or the word verify.",
+            metavar="TOPOLOGY|verify",
+            completed=completing.topologies,
+            files=shared.file,
+        ),
+    ]
+    file: Annotated[
+        str | None,
+        Argument(
+            "Of verify: our JSON, a published TE-CCL file or MSCCL XML.",
+            metavar="[FILE]",
+            files=shared.file,
+        ),
+    ] = None
+    collective: Annotated[
+        str | None,
+        Flag(
+            "all_gather, all_to_all, reduce_scatter, all_reduce, broadcast,"
+            " reduce, scatter or gather.",
+            "NAME",
+        ),
+    ] = None
+    size: Annotated[
+        str | None,
+        Flag(
+            "Output buffer of a GPU in B, or as 1GB, 64KiB; several: a "
+            "schedule for each.",
+            "SIZE[,SIZE]",
+        ),
+    ] = None
+    chunks: Annotated[
+        Whole | None, Flag("Chunks that a GPU's part is cut into [1].")
+    ] = None
+    root: Annotated[
+        str | None, Flag("Of broadcast, reduce, scatter and gather [gpu0].", "GPU")
+    ] = None
+    matrix: Annotated[
+        File | None, Flag("Uneven all_to_all: CSV of bytes from GPU to GPU.")
+    ] = None
+    demand: Annotated[
+        File | None, Flag("Any demand: CSV of source, chunk, bytes, wanted.")
+    ] = None
+    groups: Annotated[
+        list[list[int | str]] | None,
+        Flag(
+            "Groups of GPUs that each run the collective at once, as '0-3;4-7'.",
+            "GPUS;GPUS",
+            _tenants,
+            name="--tenants",
+        ),
+    ] = None
+    method: Annotated[
+        str | None, Flag("auto, milp, lp, rounds or greedy [auto].", "NAME", _word)
+    ] = None
+    epoch: Annotated[
+        str | float | None,
+        Flag(
+            "fastest or slowest (what a chunk takes on such a link), or s: "
+            "fewest epochs come before the earliest finish; continuous: "
+            "none [fastest, but the earliest finish].",
+            "LENGTH",
+            _epoch,
+        ),
+    ] = None
+    time_limit: Annotated[
+        float | None,
+        Flag(
+            "Work of the whole search, as s of an idle core; wall time ends"
+            " it after ten times that, at least a minute [auto: 10; else "
+            "300].",
+            "S",
+            read.seconds,
+        ),
+    ] = None
+    solver: Annotated[
+        str | None,
+        Flag("cp-sat, glop, pdlp, highs or scip [the method's own].", "NAME", _word),
+    ] = None
+    gap: Annotated[
+        float | None,
+        Flag("Stop this near to the bound, as 0.05 or 5% [0].", "SHARE", _share),
+    ] = None
+    objective: Annotated[
+        str | None,
+        Flag("time, energy, or a number of J per s of finish time [time].", "WHAT"),
+    ] = None
+    latency: Annotated[
+        float | None,
+        Flag("Of links whose latency the machine leaves open [0.7us].", "S", _latency),
+    ] = None
+    horizon: Annotated[
+        Whole | None, Flag("Most epochs that it may take.", "EPOCHS")
+    ] = None
+    disable: Annotated[
+        tuple[str, ...],
+        Flag("Without this link, both directions; repeatable.", "A-B", many=True),
+    ] = ()
+    scale: Annotated[
+        tuple[str, ...],
+        Flag("This link F times as fast; repeatable.", "A-B=F", many=True),
+    ] = ()
+    gpu: Annotated[
+        File | None,
+        Flag(
+            "GPU whose memory and idle power count [machine's].",
+            "NAME",
+            completed=gpu_names,
+        ),
+    ] = None
+    links: Annotated[
+        bool, Flag("Also what each link's rate, latency and failure do to the finish.")
+    ] = False
+    seed: Annotated[Seed | None, Flag("Of all draws [0].")] = None
+    no_sends: Annotated[bool, Flag("Leave the sends out of the JSON.")] = False
+    plot: Annotated[
+        str | None,
+        plot_file(
+            "Draw .png or .svg: links over time; of several sizes the bandwidth."
+        ),
+    ] = None
+    as_json: Json = False
+    out: Annotated[
+        str | None,
+        out_file(
+            "Also write .json, .csv (sends) or .xml (for MSCCL).",
+            ".json",
+            ".csv",
+            ".xml",
+        ),
+    ] = None
+    machine: Annotated[
+        str | None,
+        Flag(
+            "Of verify: machine of a file that names none.", "NAME", name="--topology"
+        ),
+    ] = None
 
     @property
     def verifies(self) -> bool:

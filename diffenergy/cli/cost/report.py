@@ -1,17 +1,16 @@
 """`diffenergy report`: one page about one estimate."""
 
-import dataclasses
 from typing import Final
 
 from ... import serving
-from ...estimator import EstimateDetails, Task, estimate_details
+from ...estimator import EstimateDetails, PointRequest, Task, estimate_details
 from ...plans import Plan
 from ...report import estimate_page
+from ...requests import part
 from ..parsing.field import command_line as typed_line
-from ..parsing.shared import PointFlags
 from ..run import Outcome
 from .estimate import named, task_of
-from .report_flags import Flags
+from .report_flags import Flags, ServedFlags
 
 _VERSUS: Final = "`--versus`"
 
@@ -39,7 +38,7 @@ def run(flags: Flags) -> Outcome:
 
 def _served(flags: Flags, task: Task) -> serving.ServingResult | None:
     """The model behind an engine, if requests come."""
-    asked = {name: value for name, value in vars(flags.served).items() if value}
+    asked = {name: value for name, value in part(ServedFlags, flags).items() if value}
     if not asked:
         return None
     if not asked.keys() & {"rate", "concurrency", "max_batch"}:
@@ -48,7 +47,7 @@ def _served(flags: Flags, task: Task) -> serving.ServingResult | None:
             f"`{name}` is given, but no requests come; give `rate`, `concurrency` or "
             "`max_batch`, or leave it out."
         )
-    plan, request = task.plan or Plan(), flags.request
+    plan, request = task.plan or Plan(), flags
     if request.phase == "train" or plan.pp > 1:
         what = "phase" if request.phase == "train" else "plan"
         raise ValueError(
@@ -68,22 +67,20 @@ def _served(flags: Flags, task: Task) -> serving.ServingResult | None:
         dtype=request.dtype,
         kv_dtype=request.kv_dtype,
         routing=request.routing,
-        **vars(flags.point),
+        **part(PointRequest, flags),
     )
 
 
 def command_line(flags: Flags) -> str:
     """`estimate` with the flags that were typed."""
-    left = ("versus", "out", *vars(flags.served))
+    left = ("versus", "out", *part(ServedFlags, flags))
     return typed_line("estimate", Flags, flags.typed, left)
 
 
 def _second(flags: Flags) -> Task:
     """The same on the other GPU, at its own defaults."""
-    point = PointFlags(
-        temperature=flags.point.temperature, corrections=flags.point.corrections
-    )
-    return _single(task_of(dataclasses.replace(flags, gpu=flags.versus, point=point)))
+    own = dict.fromkeys(("sm_clock", "mem_clock", "power_limit", "changes"))
+    return _single(task_of(flags, gpu=flags.versus, **own))
 
 
 def _run(task: Task) -> EstimateDetails:

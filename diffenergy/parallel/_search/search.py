@@ -20,7 +20,6 @@ from .pieces import price
 from .ranking import Ranked, ranked, state_bytes_of
 from .space import Space
 
-OBJECTIVES: Final = ("time", "energy")
 _NEAREST: Final = (12, 40)
 """Plans at the top of the ranking that are priced exactly, at least and at most: those
 within `_MARGIN` of the best."""

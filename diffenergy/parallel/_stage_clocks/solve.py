@@ -9,7 +9,8 @@ from typing import Final
 import numpy as np
 
 from ...results import Infeasible
-from .choose import Granularity, chosen
+from .._request import Granularity
+from .choose import chosen
 from .hulls import ROUNDING
 from .problem import Problem
 from .relaxed import Caps, earliest, relaxed

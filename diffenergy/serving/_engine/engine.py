@@ -1,14 +1,16 @@
 """`Engine`: constants of a serving engine on a host, with what follows from them."""
 
-from typing import Final
+from typing import Final, get_args
 
 import equinox as eqx
 import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
-ENGINES: Final = ("vllm", "sglang", "trtllm", "vllm-v0")
-SAMPLING: Final = ("greedy", "random", "top-p", "penalties")
+from .._request import EngineName, Sampling
+
+ENGINES: Final = get_args(EngineName)
+SAMPLING: Final[tuple[str, ...]] = get_args(Sampling)
 """Kinds of sampling: the largest logit; at random; from a sorted share of the logits;
 the same after penalties on repeated tokens."""
 SORTED_AT_ONCE: Final = 128

@@ -3,14 +3,10 @@
 import dataclasses
 import re
 from collections.abc import Collection, Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from ...dtypes import STORED
-from .._listing import Dispatch
-
-Phase = Literal["prefill", "decode", "generate", "forward", "train"]
-Attend = Literal["flash", "eager"]
-Stack = Literal["serving", "eager"]
+from .._model_request import Attend, Dispatch, Phase, Stack
 
 _CHOICES: Final = {
     "phase": ("prefill", "decode", "generate", "forward", "train"),

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from ...dtypes import canonical
-from ...units import MHz, quantity
+from ..dtypes import canonical
+from ..units import MHz, quantity
 
 MOST: Final = 10**9
 """Largest batch or length; more is a slip of the keyboard."""
@@ -146,32 +146,3 @@ def seed(flag: str, text: str) -> int:
             f"`{flag}` is '{text}'; allowed is a whole number from 0 to {MOST:,}."
         )
     return int(value)
-
-
-def assignments(flag: str, texts: list[str]) -> dict[str, float | str]:
-    """`FIELD=VALUE`, each field once."""
-    found: dict[str, float | str] = {}
-    for text in texts:
-        field, value = assignment(flag, text)
-        if field in found:
-            raise ValueError(f"`{flag} {field}` is given twice; give it once.")
-        found[field] = value
-    return found
-
-
-def assignment(flag: str, text: str) -> tuple[str, float | str]:
-    """`FIELD=VALUE` of a GPU -> (field, value in SI or word).
-
-    >>> assignment("--set", "l2_capacity=50MB"), assignment("--set", "memory=HBM4")
-    (('l2_capacity', 50000000.0), ('memory', 'HBM4'))
-    """
-    from ...hardware import CHOSEN, field_rule
-
-    field, equals, value = (part.strip() for part in text.partition("="))
-    if not equals or not field:
-        raise ValueError(
-            f"`{flag}` is '{text}'; give FIELD=VALUE, such as dram_bandwidth=6.7TB/s."
-        )
-    if field in CHOSEN:
-        return field, value
-    return field, number(f"{flag} {field}", value, field_rule(field).bare_unit)
