@@ -11,6 +11,8 @@ from .markup import escape, paragraph, tag
 
 _TALL: Final = 14
 """Rows above which a table scrolls in a box."""
+_DENSE: Final = 8
+"""Columns above which a table has small letters."""
 _MOST: Final = 1000
 """Rows of a table that a page shows."""
 _SORTED: Final = 6
@@ -44,7 +46,7 @@ class _Writer:
         found = ""
         for half, group in itertools.groupby(blocks, _is_half):
             inner = "".join(map(self.one, group))
-            found += tag("div", inner, class_="pair") if half else inner
+            found += tag("div", inner, class_="halves") if half else inner
         return found
 
     def one(self, block: Block) -> str:
@@ -156,11 +158,15 @@ def _table(block: Table) -> str:
     caption = block.title or block.columns[0].heading or "Figures"
     hidden = tag("caption", escape(caption), class_="hidden")
     whole = (hidden, tag("thead", tag("tr", *head)), tag("tbody", *body))
+    looks = [
+        "sortable" if sorts else "",
+        "dense" if len(columns) > _DENSE else "",
+    ]
     tall = len(rows) > _TALL
     # focus lets the keyboard scroll the box
     box = tag(
         "div",
-        tag("table", *whole, class_="sortable" if sorts else None),
+        tag("table", *whole, class_=" ".join(filter(None, looks)) or None),
         class_="box tall" if tall else "box",
         tabindex="0",
         role="region",

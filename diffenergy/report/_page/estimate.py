@@ -75,8 +75,8 @@ _LIMITS: Final = {
 _COLOURS: Final = 8
 """Of the palette."""
 _BY_CLASS: Final = (
-    ("time-by-class", "Time by kernel class", "s"),
-    ("energy-by-class", "By kernel class", "J"),
+    ("energy-by-class", "By kernel class", "J", 1),
+    ("time-by-class", "Time by kernel class", "s", 0),
 )
 _NUMBERS: Final = (
     ("field", "field"),
@@ -217,7 +217,7 @@ def page_charts(every: Sequence[EstimateDetails]) -> dict[str, Chart]:
     else:
         charts |= step_charts(summary, step.timeline)
     charts["energy-by-unit"] = _units([x.result.summary for x in every])
-    for i, (key, title, unit) in enumerate(_BY_CLASS):
+    for key, title, unit, i in _BY_CLASS:
         parts = {name: both[i] for name, both in classes.items()}
         charts[key] = parts_chart(title, parts, unit, looks)
     sides = [Side(x.gpu["name"], x.clocks, x.limits, x.result.summary) for x in every]
