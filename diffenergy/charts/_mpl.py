@@ -256,7 +256,7 @@ def _draw_points(mark: Points, axes: "Axes") -> None:
             s=[bigger * (1.5 * sizes[i]) ** 2 for i in mine] or 40,
             color=[_colour(colours[i]) for i in mine] or _colour(colours[0]),
             marker=_SHAPES[shape % len(_SHAPES)], alpha=0.9, zorder=3,
-             edgecolors=edge, linewidths=width,
+             edgecolors=edge, clip_on=False, linewidths=width,
         )  # fmt: skip
 
 
@@ -297,20 +297,23 @@ def _draw_boxes(mark: Boxes, axes: "Axes", inch: float, row: float) -> None:
 
 def _draw_label(mark: Label, axes: "Axes") -> None:
     """Words on their side, or on the other one where they would leave the panel."""
+    from matplotlib.patheffects import withStroke
+
     side, length = mark.side, CHARACTER * len(mark.text)
-    if side in ("left", "right"):
-        low, high = axes.transAxes.transform([(0, 0), (1, 1)])[:, 0]
-        place = axes.transData.transform((mark.x, mark.y))[0]
-        if side == "right" and place + length > high + 14:
-            side = "left"
-        elif side == "left" and place - length < low and place + length < high:
-            side = "right"
+    low, high = axes.transAxes.transform([(0, 0), (1, 1)])[:, 0]
+    place = axes.transData.transform((mark.x, mark.y))[0]
+    if side == "right" and place + length > high + 14:
+        side = "left"
+    elif side == "left" and place - length < low and place + length < high:
+        side = "right"
+    ends = "left" if place - length / 2 < low else "center"
+    ends = "right" if place + length / 2 > high else ends
     offset, ha, va = {
-        "left": ((-5, 0), "right", "center"),
-        "right": ((5, 0), "left", "center"),
-        "above": ((0, 6), "center", "bottom"),
-        "below": ((0, -6), "center", "top"),
-        "over": ((0, 3), "center", "bottom"),
+        "left": ((-6, 0), "right", "center"),
+        "right": ((6, 0), "left", "center"),
+        "above": ((0, 6), ends, "bottom"),
+        "below": ((0, -9), ends, "top"),
+        "over": ((0, 3), ends, "bottom"),
     }[side]
     over = side == "over"
     axes.annotate(
@@ -318,4 +321,5 @@ def _draw_label(mark: Label, axes: "Axes") -> None:
         xycoords=("data", "axes fraction") if over else "data",
         textcoords="offset points", ha=ha, va=va, fontsize=SMALL, zorder=4,
         annotation_clip=False,
+        path_effects=[withStroke(linewidth=2.5, foreground="white")],
     )  # fmt: skip

@@ -119,14 +119,14 @@ def to_picture(chart: Chart) -> str:
         if alone or i % chart.columns == chart.columns - 1:
             y, tall = y + tall, 0.0
     rules = re.sub(r"@media.*?\n}\n", "", stylesheet(), flags=re.DOTALL)
-    rules = rules.replace(":root", f".{_PICTURE}")
     rules = re.sub(r"\.(?=[a-z][\w-]*[ ,{.:])", f".{_PICTURE} .", rules)
-    rules += f".{_PICTURE} text {{ font-family: sans-serif; }}"
+    rules = rules.replace(":root", f".{_PICTURE}")
+    rules += f".{_PICTURE} {{ font: 12px sans-serif; }}"
     return tag(
         "svg",
         f"<style>{escape(rules)}</style>",
         '<rect width="100%" height="100%" fill="#ffffff"/>',
-        f'<text x="18" y="24" font-weight="bold" font-size="16">{escape(chart.title)}'
+        f'<text x="18" y="24" font-weight="bold" font-size="13.5">{escape(chart.title)}'
         "</text>",
         words(18.0, 46.0, chart.caption, "title"),
         *parts,
@@ -414,8 +414,8 @@ def _label(mark: Label, frame: Frame) -> str:
     elif side == "left" and x - length < frame.left and x + length < end:
         side = "right"
     style, right, down = {
-        "left": ("end", -7.0, 4.0),
-        "right": ("", 7.0, 4.0),
+        "left": ("end", -9.0, 4.0),
+        "right": ("", 9.0, 4.0),
         "above": ("mid", 0.0, -9.0),
         "below": ("mid", 0.0, 20.0),
         "over": ("mid", 0.0, 0.0),

@@ -11,13 +11,14 @@ import importlib
 import inspect
 import json
 import keyword
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from ..results import Result
+from ..results import Result, pick
 from . import output
 from .interruption import Interrupted
 from .parsing.field import (
@@ -33,6 +34,8 @@ from .parsing.field import (
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from ..charts import Chart
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Outcome:
@@ -40,7 +43,7 @@ class Outcome:
 
     `content`: the JSON. `parts`: what people read. `texts`: of `--out` (bytes where it
     is no text), by ending; `.json` is the content unless it stands here. `beside`:
-    texts of more files, by path. `figure`: of `--plot`. `stale`: files that are done
+    texts of more files, by path. `charts`: of `--plot`. `stale`: files that are done
     with when all is written. `said`: a text to print as it is instead. `warnings`:
     remarks that `parts` and `content` have already; beside JSON they are told too, as
     `notes` always are.
@@ -53,7 +56,7 @@ class Outcome:
         default_factory=dict
     )
     beside: Mapping[str, Callable[[], str]] = dataclasses.field(default_factory=dict)
-    figure: Callable[[], Any] | None = None
+    charts: "Callable[[], Mapping[str, Chart]] | None" = None
     notes: Sequence[str] = ()
     warnings: Sequence[str] = ()
     stale: Sequence[Path] = ()
@@ -66,7 +69,7 @@ def outcome(result: Result, **more: Any) -> Outcome:
     found = {
         "content": result.summary,
         "parts": result.parts,
-        "figure": result.figure,
+        "charts": result.charts,
         "notes": getattr(result, "notes", ()),
         "warnings": getattr(result, "warnings", ()),
     }
@@ -156,6 +159,8 @@ def _check_files(flags: Any, read: Sequence[str]):
         path = getattr(flags, field)
         if path is None:
             continue
+        if field == "plot":
+            path = _plot_target(path)[1]
         allowed = getattr(flags, f"{field}_endings", endings)
         output.check_ending(path, allowed, flag[field])
         for other, taken in names.items():
@@ -170,23 +175,33 @@ def _check_files(flags: Any, read: Sequence[str]):
         check_target(path, read)
 
 
+def _plot_target(typed: str) -> tuple[str, str]:
+    """Chart and file of `--plot`: `NAME=FILE`, or a file and "" for the first chart."""
+    name, equals, path = typed.partition("=")
+    return (name, path) if equals and re.fullmatch(r"[\w.-]+", name) else ("", typed)
+
+
 def _write(flags: Any, outcome: Outcome, read: Sequence[str]):
     """Writes every file; those beside `--out` first."""
     from ..files import write_bytes_atomic, write_text_atomic
     from ..keys import json_text
 
-    for path, text in outcome.beside.items():
-        write_text_atomic(path, text(), inputs=read)
     out, plot = getattr(flags, "out", None), getattr(flags, "plot", None)
+    chart, path = None, ""
+    if plot is not None and outcome.charts is not None:
+        name, path = _plot_target(plot)
+        chart = pick(outcome.charts(), name)  # before anything is written
+    for file, text in outcome.beside.items():
+        write_text_atomic(file, text(), inputs=read)
     if out is not None and (outcome.content is not None or outcome.texts):
         texts = {".json": lambda: json_text(outcome.content), **outcome.texts}
         text = texts[next(end for end in texts if out.lower().endswith(end))]
         made = text()
         content = made if isinstance(made, bytes) else made.encode()
         write_bytes_atomic(out, content, inputs=read)
-    if plot is not None and outcome.figure is not None:
-        from ..report import save_figure
+    if chart is not None:
+        from ..charts import save_figure, to_figure
 
-        save_figure(plot, outcome.figure, read)
-    for path in outcome.stale:
-        Path(path).unlink(missing_ok=True)
+        save_figure(path, lambda: to_figure(chart), read)
+    for old in outcome.stale:
+        Path(old).unlink(missing_ok=True)

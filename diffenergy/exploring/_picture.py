@@ -31,7 +31,7 @@ _TOTALS: Final = (
     ("per token", "J", lambda x: x.energy_per_token),
     ("mean power", "W", lambda x: x.power),
     ("first token", "s", lambda x: x.ttft),
-    ("a token after", "s", lambda x: x.tpot),
+    ("next token", "s", lambda x: x.tpot),
 )
 
 

@@ -6,7 +6,7 @@ from typing import Final
 from ... import serving
 from ...estimator import Task
 from ...plans import Plan
-from ...report import page, page_html
+from ...report import page, page_charts, page_html
 from ..parsing.field import command_line as typed_line
 from ..parsing.shared import PointFlags
 from ..run import Outcome
@@ -28,6 +28,7 @@ def run(flags: Flags) -> Outcome:
     content = page(task, result, against, command_line(flags), served)
     return Outcome(
         texts={".html": lambda: page_html(content)},
+        charts=lambda: page_charts(content),
         notes=[*result.warnings, *content.notes],
         said=f"wrote {flags.out}",
     )
@@ -70,7 +71,7 @@ def _served(flags: Flags, task: Task) -> serving.ServingResult | None:
 
 def command_line(flags: Flags) -> str:
     """`estimate` with the flags that were typed."""
-    left = ("versus", "out", *vars(flags.served))
+    left = ("versus", "out", "plot", *vars(flags.served))
     return typed_line("estimate", Flags, flags.typed, left)
 
 

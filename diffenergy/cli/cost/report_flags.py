@@ -6,7 +6,7 @@ from typing import Any
 
 from .. import completing
 from ..parsing import shared
-from ..parsing.field import group, option, out, typed
+from ..parsing.field import group, option, out, plot, typed
 from ..parsing.shared import PlanFlags, PointFlags, RequestFlags
 from .serve_flags import WayFlags, engine
 
@@ -50,3 +50,4 @@ class Flags:
     point: PointFlags = group(PointFlags)
     typed: Mapping[str, Any] = typed()
     out: str | None = out("The page, .html (needed).", ".html")
+    plot: str | None = plot("Also draw a chart of the page; NAME=FILE picks one.")

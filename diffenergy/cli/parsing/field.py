@@ -120,7 +120,9 @@ def out(text: str, *endings: str) -> Any:
     return option("FILE", text, endings=endings)
 
 
-def plot(text: str = "Also draw the result, .png or .svg.") -> Any:
+def plot(
+    text: str = "Also draw the result, .png or .svg; NAME=FILE picks a chart.",
+) -> Any:
     """`--plot`: a picture."""
     return option("FILE", text, endings=(".png", ".svg"))
 
