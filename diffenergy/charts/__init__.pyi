@@ -1,3 +1,4 @@
+from ._axes import ramp as ramp
 from ._axes import shortened as shortened
 from ._data import Axis as Axis
 from ._data import Band as Band
@@ -37,4 +38,5 @@ from ._style import log_ticks as log_ticks
 from ._style import rows_down as rows_down
 from ._style import save_figure as save_figure
 from ._svg import stylesheet as stylesheet
+from ._svg import to_picture as to_picture
 from ._svg import to_svg as to_svg

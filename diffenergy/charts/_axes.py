@@ -2,23 +2,36 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import numpy as np
 
 from ..units import scaled
-from ._data import Axis, Band, Boxes, Label, Line, Mark, Panel, Points, Rule
+from ._data import (
+    Axis,
+    Band,
+    Boxes,
+    Label,
+    Line,
+    Mark,
+    Panel,
+    Points,
+    Rule,
+    Scale,
+    viridis,
+)
 
 Ticks = Sequence[tuple[float, str]]
 
-CHARACTER: Final = 6.3
+CHARACTER: Final = 6.8
 """px of a character of a tick, about."""
 _SI: Final = {"s", "J", "W", "B", "g", "Hz", "B/s", "FLOP/s"}
 """Units that get prefixes."""
 _NICE: Final = (1.0, 2.0, 2.5, 5.0, 10.0)
 _ROOM: Final = 0.04
 """Room between the data and the ends of an axis, as a share of it."""
+_SHADES: Final = 64
 _LEAST_ROW: Final = 13.0
 """px of a category that has room for its name."""
 _LOG_STEPS: Final = (
@@ -54,15 +67,18 @@ class Range:
         return 1.0 - place if self.down else place
 
 
-def ranges(panel: Panel, width: float, height: float) -> tuple[Range, Range]:
-    """Both axes of a panel whose data take `width` x `height` px."""
+def ranges(
+    panel: Panel, width: float, height: float, beside: Iterable[Panel] = ()
+) -> tuple[Range, Range]:
+    """Both axes of a panel whose data take `width` x `height` px; those `beside` it
+    have the same x axis."""
     xs, ys = extent(panel.marks)
-    few = max(3, min(8, int(width / 100)))
+    xs += [x for other in beside for x in extent(other.marks)[0]]
+    few = max(3, min(9, int(width / 70)))
     across = resolve(panel.x, xs, few)
-    if not across.log:
-        xs = [*xs, *_label_ends(panel.marks, across, width)]
-        across = resolve(panel.x, xs, few)
-    up = resolve(panel.y, ys, max(3, min(6, int(height / 36))))
+    for _ in range(0 if across.log else 3):  # room for words narrows the bars
+        across = resolve(panel.x, [*xs, *_label_ends(panel.marks, across, width)], few)
+    up = resolve(panel.y, ys, max(3, min(7, int(height / 28))))
     if panel.y.names:  # as many as there is room for
         every = math.ceil(_LEAST_ROW * len(up.ticks) / height)
         up = dataclasses.replace(up, ticks=up.ticks[::every])
@@ -117,13 +133,9 @@ def _label_ends(marks: Iterable[Mark], axis: Range, width: float) -> list[float]
     """Where the axis has to reach so that words behind bars find room."""
     found, whole = [], axis.high - axis.low
     for mark in marks:
-        if not isinstance(mark, Label) or mark.side not in ("left", "right"):
-            continue
-        share = min((len(mark.text) * CHARACTER + 10) / width, 0.5)
-        if mark.side == "right":
-            found.append(axis.low + (mark.x - axis.low) / (1 - share) - _ROOM * whole)
-        else:
-            found.append(axis.high - (axis.high - mark.x) / (1 - share) + _ROOM * whole)
+        if isinstance(mark, Label) and mark.side in ("left", "right"):
+            room = min((len(mark.text) * CHARACTER + 10) / width, 0.75) - _ROOM
+            found.append(mark.x + (room if mark.side == "right" else -room) * whole)
     return found
 
 
@@ -164,7 +176,8 @@ def _ticks(axis: Axis, low: float, high: float, most: int) -> tuple[Ticks, str]:
     if axis.unit in _SI:
         scale, prefix = _prefix(max(abs(low), abs(high)))
     places = max(0, -math.floor(math.log10(step / scale) + 1e-9))
-    if step / scale * 10**places % 1 > 1e-6:  # 2.5
+    shown = step / scale * 10**places
+    if abs(shown - round(shown)) > 1e-6:  # 2.5
         places += 1
     labels = (f"{x / scale + 0.0:.{places}f}" for x in marks)
     texts = [x.replace("-", "\N{MINUS SIGN}") for x in labels]
@@ -230,6 +243,26 @@ def shortened(name: str, most: int) -> str:
         return name
     begin = max((most - 1) // 2 - 1, 1)
     return f"{name[:begin]}…{name[len(name) - (most - 1 - begin) :]}"
+
+
+def ramp(title: str, low: float, high: float) -> tuple[Scale, Callable[..., list[str]]]:
+    """A scale of colours from `low` to `high`, and the colours of values on it.
+
+    Args:
+        title: what the colours mean, with its unit.
+        low: least value.
+        high: largest value.
+    """
+    if high <= low:
+        high = low + (abs(low) or 1.0) * 0.01
+    marks = _even(low, high, 5)
+    labels = {
+        round((x - low) / (high - low) * (_SHADES - 1)): f"{x:.6g}" for x in marks
+    }
+    colours = [viridis(i / (_SHADES - 1)) for i in range(_SHADES)]
+    return Scale(title, colours, labels), lambda values: [
+        viridis((x - low) / (high - low)) for x in values
+    ]
 
 
 def each(value: object, count: int) -> list:

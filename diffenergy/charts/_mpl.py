@@ -1,6 +1,7 @@
 """Draws a chart with matplotlib, in the house style."""
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -19,7 +20,7 @@ from ._style import (
     headline,
     house,
 )
-from ._svg import row_height
+from ._svg import fitting, named, row_height
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,11 +29,13 @@ if TYPE_CHECKING:
 _SHAPES: Final = ("o", "s", "^", "D", "v", "P", "X", "*")
 _STAR: Final = 7
 _NAMED: Final = {"ink": BLACK, "soft": GREY, "light": LIGHT}
-_INCH: Final = 95.0
+_INCH: Final = 105.0
 """px of the page that take an inch."""
 _HEIGHT: Final = 200.0
-_LEGEND_ROW: Final = 15.0
+_LEGEND_ROW: Final = 13.4
 """Points of a row of the legend."""
+_LETTER: Final = 0.067
+"""Inches of a letter of small text, about."""
 _EDGED: Final = 0.05
 """Inches of a box that has room for an edge."""
 _LONGEST: Final = 34
@@ -56,12 +59,26 @@ def to_figure(chart: Chart) -> "Figure":
     grid = figure.add_gridspec(len(rows), columns, height_ratios=heights)
     for i, row in enumerate(rows):
         for j, panel in enumerate(row):
-            place = grid[i, j:] if j == len(row) - 1 else grid[i, j]
-            below = rows[i + 1][j] if i + 1 < len(rows) and columns == 1 else None
-            shared = below is not None and below.x == panel.x
-            _draw(panel, figure.add_subplot(place), across, legends[i][j], shared)
+            last = j == len(row) - 1
+            axes = figure.add_subplot(grid[i, j:] if last else grid[i, j])
+            width = across * columns if last and not j else across
+            beside = _sharing(panels, i) if columns == 1 else []
+            _draw(panel, axes, width, legends[i][j], beside)
+            if beside and panel is not beside[-1]:  # the last one names the axis
+                axes.set_xlabel("")
+                axes.tick_params(axis="x", labelbottom=False)
     headline(figure, chart.title)
     return figure
+
+
+def _sharing(panels: Sequence[Panel], i: int) -> Sequence[Panel]:
+    """Panels above and below with the same x axis as panel `i`, itself among them."""
+    first = last = i
+    while first > 0 and panels[first - 1].x == panels[i].x:
+        first -= 1
+    while last + 1 < len(panels) and panels[last + 1].x == panels[i].x:
+        last += 1
+    return panels[first : last + 1]
 
 
 def _inches(panel: Panel) -> float:
@@ -73,12 +90,17 @@ class _Legend:
     """Names of marks in rows above the data, beside the title if there is room."""
 
     def __init__(self, panel: Panel, across: float):
-        names = [x.name for x in panel.marks if not isinstance(x, Label) and x.name]
-        names = list(dict.fromkeys(names))
-        widths = [0.45 + 0.075 * len(name) for name in names]
-        self.beside = len(panel.title) * 0.095 + sum(widths) < across
-        fits = int(across / max(widths, default=1.0))
-        self.columns = max(1, len(names) if sum(widths) < across else fits)
+        names = [mark.name for mark in named(panel.marks)]
+        widths = [0.45 + _LETTER * len(name) for name in names]
+        room = _data_width(panel, across)
+        self.beside = 1.3 * _LETTER * len(panel.title) + sum(widths) < room
+        self.columns = len(names) if self.beside else 1
+        for columns in range(len(names), 1, -1):
+            size = math.ceil(len(names) / columns)  # legends are filled by column
+            groups = [widths[i : i + size] for i in range(0, len(names), size)]
+            if not self.beside and sum(map(max, groups)) < room:
+                self.columns = columns
+                break
         self.rows = 0 if self.beside else math.ceil(len(names) / self.columns)
         self.any = bool(names)
         over = any(isinstance(x, Label) and x.side == "over" for x in panel.marks)
@@ -86,20 +108,26 @@ class _Legend:
         self.inches = 0.25 + (_LEGEND_ROW * self.rows + self.low) / 72
 
 
+def _data_width(panel: Panel, across: float) -> float:
+    """Inches of the data, of `across` that have room for short ticks on the left."""
+    lines = [part for name in panel.y.names for part in name.split("\n")]
+    longest = min(max(map(len, lines), default=0), _LONGEST)
+    scale = 0.9 if panel.scale is not None else 0.0
+    return across - max(_LETTER * longest - 0.3, 0.0) - scale
+
+
 def _draw(
-    panel: Panel, axes: "Axes", across: float, legend: _Legend, shared: bool
+    panel: Panel, axes: "Axes", across: float, legend: _Legend, beside: Sequence[Panel]
 ) -> None:
-    """`shared`: the panel below has the same x axis, which names it."""
+    """`beside`: panels that have the same x axis."""
     height = row_height(panel) or panel.height or _HEIGHT
-    x, y = ranges(panel, across * _INCH, height)
+    across = _data_width(panel, across)
+    x, y = ranges(panel, across / _LETTER * CHARACTER, height, beside)
     for axis, range_, name in ((axes.xaxis, x, "x"), (axes.yaxis, y, "y")):
         _scale_axis(axes, axis, range_, name)
     if panel.y.names:
         axes.grid(False, axis="y")
         axes.tick_params(axis="y", length=0)
-    if shared:
-        axes.set_xlabel("")
-        axes.tick_params(axis="x", labelbottom=False)
     inch = across / (x.high - x.low) if not x.log else 0.0
     for mark in panel.marks:
         _draw_mark(mark, axes, inch, height / _INCH / abs(y.high - y.low))
@@ -107,7 +135,7 @@ def _draw(
         pad = 5.0 + legend.low + _LEGEND_ROW * legend.rows
         axes.set_title(panel.title, pad=pad)
     if legend.any:
-        _draw_legend(axes, legend)
+        _draw_legend(panel.marks, axes, legend)
     if panel.scale is not None:
         _draw_scale(panel, axes)
 
@@ -124,18 +152,39 @@ def _scale_axis(axes: "Axes", axis: Any, range_: Range, name: str) -> None:
     axis.set_label_text(range_.title)
 
 
-def _draw_legend(axes: "Axes", legend: _Legend) -> None:
+def _draw_legend(marks: Sequence[Mark], axes: "Axes", legend: _Legend) -> None:
     place = (1.0, 1.0) if legend.beside else (0.0, 1.0)
     figure: Any = axes.figure
     shift = legend.low / 72 / figure.get_figheight()
-    entries = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     axes.legend(
-        entries.values(), entries.keys(),
+        handles=[_handle(mark) for mark in named(marks)],
         loc="lower right" if legend.beside else "lower left",
         bbox_to_anchor=(place[0], place[1] + shift), ncols=legend.columns,
         frameon=False, borderpad=0.2, borderaxespad=0.0, handlelength=1.6,
         columnspacing=1.2, handletextpad=0.5,
     )  # fmt: skip
+
+
+def _handle(mark: Line | Points | Boxes | Band | Rule) -> Any:
+    """How a mark looks in a legend."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    colour, name = _colour(each(mark.colour, 1)[0]), mark.name
+    match mark:
+        case Boxes():
+            return Patch(color=colour, label=name)
+        case Band():
+            return Patch(color=colour, label=name, alpha=BAND, linewidth=0)
+        case Points():
+            marker = _SHAPES[each(mark.shape, 1)[0] % len(_SHAPES)]
+            look = {"marker": marker, "markersize": 9 if marker == "*" else 6}
+            return Line2D([], [], color=colour, linestyle="", label=name, **look)
+    look = {"linestyle": "--" if mark.dashed else "-", "linewidth": 1.2}
+    if isinstance(mark, Line):
+        marker = None if mark.shape is None else _SHAPES[mark.shape % len(_SHAPES)]
+        look |= {"marker": marker, "markersize": 5, "linewidth": 0.8 * mark.width}
+    return Line2D([], [], color=colour, label=name, **look)
 
 
 def _draw_scale(panel: Panel, axes: "Axes") -> None:
@@ -168,9 +217,10 @@ def _draw_mark(mark: Mark, axes: "Axes", inch: float, row: float) -> None:
             shape = None if mark.shape is None else _SHAPES[mark.shape % len(_SHAPES)]
             axes.plot(
                 mark.x, mark.y, color=_colour(mark.colour), linewidth=0.8 * mark.width,
-                linestyle="--" if mark.dashed else "-", marker=shape, markersize=4.5,
+                linestyle="--" if mark.dashed else "-", marker=shape,
+                markersize=max(4.5, 1.4 * mark.width),
                 drawstyle="steps-post" if mark.step else "default",
-                label=mark.name or "_",
+                
             )  # fmt: skip
         case Points():
             _draw_points(mark, axes)
@@ -179,13 +229,13 @@ def _draw_mark(mark: Mark, axes: "Axes", inch: float, row: float) -> None:
         case Band():
             axes.fill_between(
                 mark.x, mark.low, mark.high, color=_colour(mark.colour), alpha=BAND,
-                linewidth=0, label=mark.name or "_",
+                linewidth=0, 
             )  # fmt: skip
         case Rule():
             draw = axes.axhline if mark.axis == "y" else axes.axvline
             draw(
                 mark.at, color=_colour(mark.colour), linewidth=1.2,
-                linestyle="--" if mark.dashed else "-", label=mark.name or "_",
+                linestyle="--" if mark.dashed else "-", 
             )  # fmt: skip
         case Label():
             _draw_label(mark, axes)
@@ -197,6 +247,7 @@ def _draw_points(mark: Points, axes: "Axes") -> None:
     columns = (mark.colour, mark.shape, mark.size)
     colours, shapes, sizes = (each(x, max(count, 1)) for x in columns)
     edge, width = ("black", 1.2) if mark.outlined else ("white", 0.4)
+    width = width if mark.outlined or max(sizes) > 3 else 0.0
     for shape in dict.fromkeys(shapes):
         mine = [i for i in range(count) if shapes[i] == shape]
         bigger = 2.2 if shape == _STAR else 1.0  # little of a star's circle is filled
@@ -205,7 +256,7 @@ def _draw_points(mark: Points, axes: "Axes") -> None:
             s=[bigger * (1.5 * sizes[i]) ** 2 for i in mine] or 40,
             color=[_colour(colours[i]) for i in mine] or _colour(colours[0]),
             marker=_SHAPES[shape % len(_SHAPES)], alpha=0.9, zorder=3,
-            label=mark.name or "_", edgecolors=edge, linewidths=width,
+             edgecolors=edge, clip_on=False, linewidths=width,
         )  # fmt: skip
 
 
@@ -230,36 +281,39 @@ def _draw_boxes(mark: Boxes, axes: "Axes", inch: float, row: float) -> None:
     axes.add_collection(
         PolyCollection(
             list(np.stack([across, down], axis=2)),
-            facecolors=rgb + pale * (1 - rgb), label=mark.name or "_", zorder=1.5,
+            facecolors=rgb + pale * (1 - rgb),  zorder=1.5,
             **look,
         ),
         autolim=False,
     )  # fmt: skip
-    for i, text in enumerate(mark.texts):
-        fits = (right[i] - left[i]) * inch > 0.09 * len(text)
-        if text and fits and abs(high[i] - low[i]) * row > 0.13:
-            axes.text(
-                (left[i] + right[i]) / 2, (low[i] + high[i]) / 2, text, color="white",
-                ha="center", va="center", fontsize=SMALL,
-            )  # fmt: skip
+    room = ((right - left) * inch / _LETTER).tolist()  # letters
+    tall = bool(count) and abs(high[0] - low[0]) * row > 0.13
+    for i in fitting(mark.texts, room) if tall else ():
+        axes.text(
+            (left[i] + right[i]) / 2, (low[i] + high[i]) / 2, mark.texts[i],
+            color="white", ha="center", va="center", fontsize=SMALL,
+        )  # fmt: skip
 
 
 def _draw_label(mark: Label, axes: "Axes") -> None:
     """Words on their side, or on the other one where they would leave the panel."""
+    from matplotlib.patheffects import withStroke
+
     side, length = mark.side, CHARACTER * len(mark.text)
-    if side in ("left", "right"):
-        low, high = axes.transAxes.transform([(0, 0), (1, 1)])[:, 0]
-        place = axes.transData.transform((mark.x, mark.y))[0]
-        if side == "right" and place + length > high + 14:
-            side = "left"
-        elif side == "left" and place - length < low and place + length < high:
-            side = "right"
+    low, high = axes.transAxes.transform([(0, 0), (1, 1)])[:, 0]
+    place = axes.transData.transform((mark.x, mark.y))[0]
+    if side == "right" and place + length > high + 14:
+        side = "left"
+    elif side == "left" and place - length < low and place + length < high:
+        side = "right"
+    ends = "left" if place - length / 2 < low else "center"
+    ends = "right" if place + length / 2 > high else ends
     offset, ha, va = {
-        "left": ((-5, 0), "right", "center"),
-        "right": ((5, 0), "left", "center"),
-        "above": ((0, 6), "center", "bottom"),
-        "below": ((0, -6), "center", "top"),
-        "over": ((0, 3), "center", "bottom"),
+        "left": ((-6, 0), "right", "center"),
+        "right": ((6, 0), "left", "center"),
+        "above": ((0, 6), ends, "bottom"),
+        "below": ((0, -9), ends, "top"),
+        "over": ((0, 3), ends, "bottom"),
     }[side]
     over = side == "over"
     axes.annotate(
@@ -267,4 +321,5 @@ def _draw_label(mark: Label, axes: "Axes") -> None:
         xycoords=("data", "axes fraction") if over else "data",
         textcoords="offset points", ha=ha, va=va, fontsize=SMALL, zorder=4,
         annotation_clip=False,
+        path_effects=[withStroke(linewidth=2.5, foreground="white")],
     )  # fmt: skip

@@ -3,6 +3,7 @@ pointer or arrow keys (`chart.css`, and the page's script)."""
 
 import dataclasses
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from importlib import resources
 from typing import Any, Final, NamedTuple
@@ -37,6 +38,8 @@ _MOST_LEFT: Final = 0.4
 """Share of the width that names of categories take at most."""
 _EDGED: Final = 4.0
 """px of a box that has room for an edge."""
+_PICTURE: Final = "de-picture"
+"""Class of a picture that stands alone; its rules hold for nothing else."""
 _READ: Final = "Hover, tap or use the arrow keys to read it."
 
 
@@ -81,10 +84,11 @@ def to_svg(chart: Chart, identity: str) -> str:
         identity: id of the figure, unique in its page; ids inside begin with it.
     """
     several = len(chart.panels) > 1
-    parts = [
-        _panel(panel, f"{identity}-{i}" if several else identity, chart, several)
-        for i, panel in enumerate(chart.panels)
-    ]
+    parts = []
+    for i, panel in enumerate(chart.panels):
+        width = WIDE if _alone(chart, i) and not chart.half else HALF
+        name = f"{identity}-{i}" if several else identity
+        parts.append(_panel(panel, name, width, several))
     columns = "panels pair" if chart.columns > 1 else "panels"
     missing = tag("p", f"unavailable: {escape(chart.caption)}", class_="none")
     caption = tag("p", escape(chart.caption), class_="caption") if chart.caption else ""
@@ -98,9 +102,50 @@ def to_svg(chart: Chart, identity: str) -> str:
     )
 
 
-def _panel(panel: Panel, identity: str, chart: Chart, several: bool) -> str:
+def to_picture(chart: Chart) -> str:
+    """One `svg` element, complete in itself and in light colours: title, caption and
+    panels, without what only a page has (legends, readings).
+
+    Args:
+        chart: what to draw, `columns` panels side by side.
+    """
+    parts, y, tall = [], 62.0, 0.0
+    for i, panel in enumerate(chart.panels):
+        alone = _alone(chart, i)
+        drawn, x = draw(panel, WIDE if alone else HALF), (i % chart.columns) * WIDE / 2
+        at = f"translate({0 if alone else x:g} {y:g})"
+        parts.append(tag("g", drawn.content, transform=at))
+        tall = max(tall, drawn.height)
+        if alone or i % chart.columns == chart.columns - 1:
+            y, tall = y + tall, 0.0
+    rules = re.sub(r"@media.*?\n}\n", "", stylesheet(), flags=re.DOTALL)
+    rules = re.sub(r"\.(?=[a-z][\w-]*[ ,{.:])", f".{_PICTURE} .", rules)
+    rules = rules.replace(":root", f".{_PICTURE}")
+    rules += f".{_PICTURE} {{ font: 12px sans-serif; }}"
+    return tag(
+        "svg",
+        f"<style>{escape(rules)}</style>",
+        '<rect width="100%" height="100%" fill="#ffffff"/>',
+        f'<text x="18" y="24" font-weight="bold" font-size="13.5">{escape(chart.title)}'
+        "</text>",
+        words(18.0, 46.0, chart.caption, "title"),
+        *parts,
+        xmlns="http://www.w3.org/2000/svg",
+        viewBox=f"0 0 {WIDE:g} {y:g}",
+        class_=f"{_PICTURE} plot",
+        role="img",
+        aria_label=chart.title,
+    )
+
+
+def _alone(chart: Chart, i: int) -> bool:
+    """Whether a panel has its row for itself."""
+    last = i == len(chart.panels) - 1
+    return chart.columns == 1 or last and i % chart.columns == 0
+
+
+def _panel(panel: Panel, identity: str, wide: float, several: bool) -> str:
     """A panel: its title where there are several, legend, drawings, readout."""
-    wide = HALF if chart.half or chart.columns > 1 else WIDE
     texts = list(dict.fromkeys(reading.text for reading in panel.readings))
     place = {text: i for i, text in enumerate(texts)}
     which = [place[reading.text] for reading in panel.readings]
@@ -247,7 +292,7 @@ def _line(mark: Line, frame: Frame) -> str:
             path += f"{pen}{a:.1f} {last if pen == 'L' and mark.step else b:.1f}"
         pen, last = "L", b
         if mark.shape is not None:
-            shapes.append(shape_path(a, b, 3.4, mark.shape))
+            shapes.append(shape_path(a, b, max(3.4, 0.8 * mark.width), mark.shape))
     dashes = ' stroke-dasharray="6 4"' if mark.dashed else ""
     look = paint(mark.colour, "stroke", "curve")
     drawn = f'<path d="{path}" stroke-width="{mark.width:g}"{dashes} {look}/>'
@@ -303,20 +348,19 @@ def _boxes(mark: Boxes, frame: Frame) -> str:
     """All boxes of a colour as one path."""
     count = len(mark.left)
     paths: dict[tuple[Colour, float], list[str]] = {}
-    texts, widths = [], []
+    widths: list[float] = []
+    middles: list[tuple[float, float]] = []
     columns = (each(mark.colour, count), each(mark.pale, count))
     ends = zip(mark.left, mark.right, mark.low, mark.high, strict=True)
-    for i, ((left, right, low, high), colour, pale) in enumerate(
-        zip(ends, *columns, strict=True)
-    ):
+    tall = True
+    for (left, right, low, high), colour, pale in zip(ends, *columns, strict=True):
         (x0, y0), (x1, y1) = frame.at(left, low), frame.at(right, high)
         y0, y1 = max(y0, y1), min(y0, y1)
         widths.append(x1 - x0)
         path = f"M{x0:.2f} {y0:.1f}V{y1:.1f}H{x1:.2f}V{y0:.1f}Z"
         paths.setdefault((colour, float(pale)), []).append(path)
-        text = mark.texts[i] if mark.texts else ""
-        if text and x1 - x0 > CHARACTER * len(text) + 4 and y0 - y1 > 11:
-            texts.append(words((x0 + x1) / 2, (y0 + y1) / 2 + 4, text, "inside mid"))
+        middles.append(((x0 + x1) / 2, (y0 + y1) / 2 + 4))
+        tall = tall and y0 - y1 > 11
     edged = mark.edged and count and sorted(widths)[count // 2] > _EDGED
     style = "box edged" if edged else "box"
     drawn = []
@@ -324,7 +368,21 @@ def _boxes(mark: Boxes, frame: Frame) -> str:
         opacity = f' fill-opacity="{1 - pale:.2f}"' if pale else ""
         look = paint(colour, "fill", style)
         drawn.append(f'<path d="{"".join(parts)}"{opacity} {look}/>')
-    return "".join(drawn + texts)
+    if tall:
+        room = [(width - 4) / CHARACTER for width in widths]
+        drawn += [
+            words(middles[i][0], middles[i][1], mark.texts[i], "inside mid")
+            for i in fitting(mark.texts, room)
+        ]
+    return "".join(drawn)
+
+
+def fitting(texts: Sequence[str], room: Sequence[float]) -> list[int]:
+    """Which texts are written where `room` is for so many letters: all, or none if
+    most of them do not fit."""
+    shown = [i for i, text in enumerate(texts) if text]
+    fit = [i for i in shown if len(texts[i]) <= room[i]]
+    return fit if len(fit) >= 0.9 * len(shown) else []
 
 
 def _band(mark: Band, frame: Frame) -> str:
@@ -356,8 +414,8 @@ def _label(mark: Label, frame: Frame) -> str:
     elif side == "left" and x - length < frame.left and x + length < end:
         side = "right"
     style, right, down = {
-        "left": ("end", -7.0, 4.0),
-        "right": ("", 7.0, 4.0),
+        "left": ("end", -9.0, 4.0),
+        "right": ("", 9.0, 4.0),
         "above": ("mid", 0.0, -9.0),
         "below": ("mid", 0.0, 20.0),
         "over": ("mid", 0.0, 0.0),
@@ -402,7 +460,7 @@ def _key(mark: Line | Points | Boxes | Band | Rule) -> str:
             dot = dataclasses.replace(mark, x=(0.5,), y=(0.5,), size=4.5, **look)
             drawn = _points(dot, frame)
         case Boxes():
-            look = {"colour": first(mark.colour), "pale": first(mark.pale)}
+            look = {"colour": first(mark.colour), "pale": 0.0}
             sides = {"left": (0.25,), "right": (0.75,), "low": (0.0,), "high": (0.9,)}
             box = dataclasses.replace(mark, **sides, **look, texts=(), edged=False)
             drawn = _boxes(box, frame)

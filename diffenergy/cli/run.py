@@ -12,13 +12,14 @@ import importlib
 import inspect
 import json
 import keyword
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from ..results import Result
+from ..results import Result, pick
 from . import output
 from .interruption import Interrupted
 from .parsing.field import (
@@ -34,6 +35,7 @@ from .parsing.field import (
 )
 
 if TYPE_CHECKING:
+    from ..charts import Chart
     from ..report import Block
 
 
@@ -44,7 +46,7 @@ class Outcome:
     `content`: the JSON. `blocks`: what people read. `texts`: of `--out` (bytes where it
     is no text), by ending; `.json` is the content unless it stands here. `page`: the
     HTML of `--out`, of the line that gives the JSON. `beside`: texts of more files, by
-    path. `figure`: of `--plot`. `stale`: files that are done with when all is written.
+    path. `charts`: of `--plot`. `stale`: files that are done with when all is written.
     `said`: a text to print as it is instead. `warnings`: remarks that `blocks` and
     `content` have already; beside JSON they are told too, as `notes` always are.
     `interrupted`: says what was kept when Ctrl-C ended the work.
@@ -57,7 +59,7 @@ class Outcome:
     )
     page: Callable[[str], str] | None = None
     beside: Mapping[str, Callable[[], str]] = dataclasses.field(default_factory=dict)
-    figure: Callable[[], Any] | None = None
+    charts: "Callable[[], Mapping[str, Chart]] | None" = None
     notes: Sequence[str] = ()
     warnings: Sequence[str] = ()
     stale: Sequence[Path] = ()
@@ -71,7 +73,7 @@ def outcome(result: Result, **more: Any) -> Outcome:
         "content": result.summary,
         "blocks": lambda: result.blocks(charts=False),
         "page": lambda command: result.to_html(command=command),
-        "figure": result.plot,
+        "charts": result.charts,
         "notes": getattr(result, "notes", ()),
         "warnings": getattr(result, "warnings", ()),
     }
@@ -172,6 +174,8 @@ def _check_files(flags: Any, read: Sequence[str]):
         path = getattr(flags, field)
         if path is None:
             continue
+        if field == "plot":
+            path = _plot_target(path)[1]
         allowed = getattr(flags, f"{field}_endings", endings)
         if PAGE in endings and PAGE not in allowed:
             allowed = (*allowed, PAGE)
@@ -195,14 +199,24 @@ def _command_line(flags: Any) -> str:
     return command_line(name, kind, flags.typed, ["as_json", *file_endings(kind)])
 
 
+def _plot_target(typed: str) -> tuple[str, str]:
+    """Chart and file of `--plot`: `NAME=FILE`, or a file and "" for the first chart."""
+    name, equals, path = typed.partition("=")
+    return (name, path) if equals and re.fullmatch(r"[\w.-]+", name) else ("", typed)
+
+
 def _write(flags: Any, outcome: Outcome, read: Sequence[str]):
     """Writes every file; those beside `--out` first."""
     from ..files import write_bytes_atomic, write_text_atomic
     from ..keys import json_text
 
-    for path, text in outcome.beside.items():
-        write_text_atomic(path, text(), inputs=read)
     out, plot = getattr(flags, "out", None), getattr(flags, "plot", None)
+    chart, path = None, ""
+    if plot is not None and outcome.charts is not None:
+        name, path = _plot_target(plot)
+        chart = pick(outcome.charts(), name)  # before anything is written
+    for file, text in outcome.beside.items():
+        write_text_atomic(file, text(), inputs=read)
     if out is not None and (outcome.content is not None or outcome.texts):
         texts = {".json": lambda: json_text(outcome.content), **outcome.texts}
         if outcome.page is not None:
@@ -211,9 +225,9 @@ def _write(flags: Any, outcome: Outcome, read: Sequence[str]):
         made = text()
         content = made if isinstance(made, bytes) else made.encode()
         write_bytes_atomic(out, content, inputs=read)
-    if plot is not None and outcome.figure is not None:
-        from ..charts import save_figure
+    if chart is not None:
+        from ..charts import save_figure, to_figure
 
-        save_figure(plot, outcome.figure, read)
-    for path in outcome.stale:
-        Path(path).unlink(missing_ok=True)
+        save_figure(path, lambda: to_figure(chart), read)
+    for old in outcome.stale:
+        Path(old).unlink(missing_ok=True)

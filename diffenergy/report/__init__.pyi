@@ -5,6 +5,7 @@ from ._charts.estimate import KINDS as KINDS
 from ._page.document import build_fragment as build_fragment
 from ._page.document import build_page as build_page
 from ._page.estimate import estimate_page as estimate_page
+from ._page.estimate import page_charts as page_charts
 from ._page.markup import si as si
 from ._tables.comparison import comparison_blocks as comparison_blocks
 from ._tables.known import gpu_blocks as gpu_blocks

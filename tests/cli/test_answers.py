@@ -16,7 +16,7 @@ import diffenergy as de
 from diffenergy import keys
 from diffenergy.cli import output
 from diffenergy.codesign import Effort, search, tune
-from diffenergy.estimator import crossed, prepare
+from diffenergy.estimator import prepare
 from diffenergy.report import Table, to_rich
 from diffenergy.serving import Load, steady_state
 
@@ -71,7 +71,7 @@ SLOW: dict[str, Callable[..., Any]] = {
         "gpt2", "a100-sxm-80gb", **SMALL, sm_clock=(900e6, 1410e6)
     ).run(),
     "estimate gpt2 --gpu l4,l40s --phase prefill --input-len 64 --batch 2": lambda at: (
-        crossed("gpt2", ("l4", "l40s"), lists={}, **PREFILL)
+        de.sweep("gpt2", ("l4", "l40s"), **PREFILL)
     ),
     "estimate gpt2 --gpu h100-sxm --phase train --input-len 64 --plan pp=2 "
     "--global-batch 8": lambda at: prepare(
@@ -101,7 +101,7 @@ SLOW: dict[str, Callable[..., Any]] = {
     "plan gpt2 --gpu a40 --input-len 128 --stage-clocks --plan pp=2 --global-batch 4 "
     "--sm-clock 1740,1200 --max-slowdown 2": lambda at: de.parallel.stage_clocks(
         "gpt2", "a40", input_len=128, plan="pp=2", global_batch=4,
-        sm_clock=(1740e6, 1200e6), max_slowdown=2.0,
+        sm_clock=(1740e6, 1200e6), max_slowdown=0.02,
     ),
     "evaluate {examples}/runs.csv --workloads {examples}/listings.jsonl --by gpu": (
         lambda at: de.fitting.evaluate(

@@ -156,7 +156,7 @@ def test_a_page_with_traps_is_still_a_page(tmp_path: Path):
     text = LISTING.replace("\n", " ").replace("FN", HOSTILE.replace('"', '\\"'))
     path.write_text(text + "\n")
     task = prepare(str(path), "k40c", sm_clock=[745e6], corrections="none")
-    text = estimate_page(estimate_details(task, task.run()), None, "")
+    text = estimate_page([estimate_details(task, task.run())], "")
     assert "</script><b>" not in text and "</title><i>" not in text
     assert text.count("<script") == text.count("</script>")
     said = "".join(Page(text).words).lower()

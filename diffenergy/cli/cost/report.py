@@ -5,7 +5,7 @@ from typing import Final
 from ... import serving
 from ...estimator import EstimateDetails, PointRequest, Task, estimate_details
 from ...plans import Plan
-from ...report import estimate_page
+from ...report import estimate_page, page_charts
 from ...requests import part
 from ..parsing.field import command_line as typed_line
 from ..run import Outcome
@@ -23,14 +23,14 @@ def run(flags: Flags) -> Outcome:
     served = _served(flags, task)
     second = None if flags.versus is None else named(_VERSUS, _second, flags)
     details = _run(task)
-    versus = None if second is None else named(_VERSUS, _run, second)
+    every = [details, *([] if second is None else [named(_VERSUS, _run, second)])]
     notes = list(details.result.warnings)
-    if versus is not None:
-        name = versus.gpu["name"]
-        notes += [f"{name}: {x}" for x in versus.result.warnings]
+    for other in every[1:]:
+        notes += [f"{other.gpu['name']}: {x}" for x in other.result.warnings]
     command = command_line(flags)
     return Outcome(
-        texts={".html": lambda: estimate_page(details, versus, command, served)},
+        texts={".html": lambda: estimate_page(every, command, served)},
+        charts=lambda: page_charts(every, served),
         notes=notes,
         said=f"wrote {flags.out}",
     )
@@ -73,7 +73,7 @@ def _served(flags: Flags, task: Task) -> serving.ServingResult | None:
 
 def command_line(flags: Flags) -> str:
     """`estimate` with the flags that were typed."""
-    left = ("versus", "out", *part(ServedFlags, flags))
+    left = ("versus", "out", "plot", *part(ServedFlags, flags))
     return typed_line("estimate", Flags, flags.typed, left)
 
 

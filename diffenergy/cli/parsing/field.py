@@ -29,7 +29,9 @@ def out_file(text: str, *endings: str) -> Flag:
     return Flag(text, "FILE", endings=(*endings, PAGE))
 
 
-def plot_file(text: str = "Also draw the result, .png or .svg.") -> Flag:
+def plot_file(
+    text: str = "Also draw the result, .png or .svg; NAME=FILE picks a chart.",
+) -> Flag:
     """`--plot`: a picture."""
     return Flag(text, "FILE", endings=(".png", ".svg"))
 

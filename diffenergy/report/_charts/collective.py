@@ -156,17 +156,15 @@ def _sends(schedule: Schedule, bound: float | None, finish: float) -> Chart:
         )
     ]  # fmt: skip
     readings.sort(key=lambda reading: (reading.y, reading.x))
-    caption = "A bar is a send, its colour the source of the data; thin bars: latency."
-    if rows.hidden:
-        caption += f" {rows.hidden} less busy links are not shown."
+    caption = "A bar is a send, its colour the source of the data."
     hidden = f"; {rows.hidden} less busy links are not shown" if rows.hidden else ""
+    title = f"Sends (thin bars: latency{hidden})"
     panel = Panel(
-        Axis(f"time (thin bars: latency{hidden})", "s", zero=True,
-             high=1.02 * max(finish, bound or 0.0)),
+        Axis("time", "s", zero=True),
         Axis(names=links), marks, readings, scale=scale,
         height=_ROW * max(len(rows.links), 6),
     )  # fmt: skip
-    return Chart("Sends", [panel], caption)
+    return Chart(title, [panel], caption)
 
 
 def _rows(
@@ -195,13 +193,15 @@ def _between_media(schedule: Schedule, rows: Rows) -> list[Mark]:
     kinds = list(dict.fromkeys(media))
     if len(kinds) == 1:
         return []
-    first = [float(np.flatnonzero(media == kind)[0]) for kind in kinds]
+    places = [np.flatnonzero(media == kind) for kind in kinds]
+    first = [float(place[0]) for place in places]
+    middle = [float(place.mean()) for place in places]
     marks: list[Mark] = [
         Rule(x - 0.5, "", colour="soft", dashed=False) for x in first if x
     ]
-    end = float(schedule.sends.end.max())
+    end = 1.01 * float(schedule.sends.end.max())
     marks += [
-        Label(end, x, str(kind), "left") for kind, x in zip(kinds, first, strict=True)
+        Label(end, x, str(kind), "right") for kind, x in zip(kinds, middle, strict=True)
     ]
     return marks
 

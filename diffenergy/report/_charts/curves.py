@@ -106,7 +106,7 @@ def _curves(
         across, up = zip(*places, strict=True)
         lines.append(Line(across, up, name, i, dashed=i > 0, shape=i))
         at = side.chosen
-        chosen.append(Points([at[x]], [at[y]], "", i, shape=i, size=7.0, outlined=True))
+        chosen.append(Points([at[x]], [at[y]], "", i, shape=i, size=6.0, outlined=True))
         first = f"{name}, " if name else ""
         for place, point in zip(places, points, strict=True):
             readings.append(Reading(*place, first + text(point)))

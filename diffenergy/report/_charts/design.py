@@ -15,11 +15,10 @@ from ...charts import (
     Points,
     Reading,
     Rule,
-    Scale,
     bars,
     colours,
+    ramp,
     stacked,
-    viridis,
 )
 from ...codesign import TILES, UNITS
 from .._format import Entries, Entry, change, plain
@@ -37,7 +36,6 @@ _METRICS: Final = (
 )
 _KEPT: Final = 1e-9
 """Violation, as a share of a limit, up to which a design keeps it."""
-_SHADES: Final = 64
 _STAR: Final = 7
 
 
@@ -141,12 +139,11 @@ def _front(summary: Entry) -> Chart:
     if len(goals) == 2:
         marks.append(Line(x, y, "front", 0, shape=0))
     else:
-        low, high = float(points[:, 2].min()), float(points[:, 2].max())
-        shades = ((points[:, 2] - low) / ((high - low) or 1.0)).tolist()
-        marks.append(Points(x, y, "", [viridis(share) for share in shades], 0, 4.0))
-        ramp = [viridis(i / (_SHADES - 1)) for i in range(_SHADES)]
-        ends = {0: _amount(low, goals[2]), _SHADES - 1: _amount(high, goals[2])}
-        scale = Scale(_word(goals[2]), ramp, ends)
+        third = points[:, 2]
+        unit = UNITS.get(goals[2], "")
+        words = ", ".join(filter(None, (_word(goals[2]), unit)))
+        scale, shade = ramp(words, float(third.min()), float(third.max()))
+        marks.append(Points(x, y, "", shade(third.tolist()), 0, 4.0))
     readings = [
         Reading(a, b, _goals(goals, row))
         for a, b, row in zip(x, y, points.tolist(), strict=True)
@@ -217,7 +214,9 @@ def _path(summary: Entry, path: Entries) -> Chart:
         Reading(x, y, f"{x:g} evaluations: {_amount(y, goal)}" + _passes(ok))
         for x, y, ok in pairs
     ]
-    panel = Panel(Axis("model evaluations", whole=True), _axis(goal), marks, readings)
+    panel = Panel(
+        Axis("model evaluations", zero=True, whole=True), _axis(goal), marks, readings
+    )
     return Chart("Search", [panel])
 
 

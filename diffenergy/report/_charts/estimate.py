@@ -201,7 +201,8 @@ def parts_chart(
         title,
         [
             Panel(
-                Axis(unit=unit, zero=True), Axis(names=live), marks, readings,
+                Axis({"J": "energy", "s": "time"}.get(unit, ""), unit, zero=True),
+                Axis(names=live), marks, readings,
                 height=(24.0 if beside is None else 38.0) * len(live),
             )
         ],

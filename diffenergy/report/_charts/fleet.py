@@ -16,7 +16,7 @@ _POOLS: Final = 6
 """Pools that are drawn, those with most GPUs."""
 _MODELS: Final = 7
 """Models with a colour of their own, those with most GPUs; the rest have the next."""
-_SITES: Final = (6, 7, 5, 4, 3, 2)
+_SITES: Final = (6, 4, 2, 3, 5, 7)
 """Colours of sites, other than those of the first models."""
 
 

@@ -13,9 +13,8 @@ from ...charts import (
     Panel,
     Points,
     Reading,
-    Scale,
     colours,
-    viridis,
+    ramp,
 )
 from .._format import Entries, Entry, plain
 from .._page.markup import si
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
 _SLOWER: Final = 4.0
 """Times the best step beyond which plans are left out of the picture."""
-_SHADES: Final = 64
 _MOST_LABELS: Final = 12
 _STAR: Final = 7
 
@@ -37,8 +35,7 @@ def plans_chart(result: "PlanResult", title: str) -> Chart:
     shown = about.time <= _SLOWER * about.time.min()
     time, energy = about.time[shown].tolist(), about.energy[shown].tolist()
     memory = about.memory[shown] / 1e9
-    low, high = float(memory.min()), float(memory.max())
-    shades = ((memory - low) / ((high - low) or 1.0)).tolist()
+    scale, shade = ramp("memory of a GPU, GB", float(memory.min()), float(memory.max()))
     edge = sorted((x["step_time_s"], x["energy_j"]) for x in s["frontier"])
     least = np.minimum.accumulate([y for _, y in edge])
     kept = [(x, y) for (x, y), most in zip(edge, least, strict=True) if y <= most]
@@ -46,20 +43,17 @@ def plans_chart(result: "PlanResult", title: str) -> Chart:
     best = s["best"]
     marks = [
         Line(x, y, "no other is both faster and of less energy", "soft", 1.3),
-        Points(time, energy, "", [viridis(share) for share in shades], 0, 2.6),
+        Points(time, energy, "", shade(memory.tolist()), 0, 2.6),
         Points([best["time_s"]], [best["energy_j"]], s["plan"], 1, _STAR, 8.0),
     ]
     readings = [
         Reading(entry["step_time_s"], entry["energy_j"], _plan_text(entry))
         for entry in sorted(s["frontier"], key=lambda x: x["step_time_s"])
     ]
-    labels = {0: f"{low:.3g}", _SHADES // 2: f"{(low + high) / 2:.3g}"}
-    labels[_SHADES - 1] = f"{high:.3g}"
-    scale = [viridis(i / (_SHADES - 1)) for i in range(_SHADES)]
     panel = Panel(
         Axis("time of a step", "s", log=True),
         Axis("energy of a step, all GPUs", "J", log=True),
-        marks, readings, scale=Scale("memory of a GPU, GB", scale, labels),
+        marks, readings, scale=scale,
         height=320.0,
     )  # fmt: skip
     caption = (

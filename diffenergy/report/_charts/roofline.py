@@ -49,8 +49,7 @@ def roofline(
     if left := len(live) - len(shown):
         caption += f" {left} kernels do neither and are not shown."
     x, y = _axes(shown, roofs, dram_bandwidth)
-    assert x.low is not None and x.high is not None
-    places = [_place(kernel, x.low, x.high) for kernel in shown]
+    places = [_place(kernel, x, y) for kernel in shown]
     shares = [kernel["count"] * kernel["time_s"] / whole for kernel in shown]
     dots = Points(
         [place[0] for place in places],
@@ -108,12 +107,14 @@ def _axes(
     return x, y
 
 
-def _place(kernel: Entry, low: float, high: float) -> tuple[float, float]:
-    """Of a kernel; on an edge if it does no FLOP or moves no bytes."""
+def _place(kernel: Entry, x: Axis, y: Axis) -> tuple[float, float]:
+    """Of a kernel; on an edge if it does no FLOP, moves no bytes or lies beyond."""
     flop, moved, time = kernel["flop"], kernel["dram_bytes"], kernel["time_s"]
+    low, high, bottom = x.low or 0.0, x.high or 0.0, y.low or 0.0
     if not flop:
-        return low, moved / time * low
-    return min(max(flop / moved, low), high) if moved else high, flop / time
+        return low, max(moved / time * low, bottom)
+    across = min(max(flop / moved, low), high) if moved else high
+    return across, max(flop / time, bottom)
 
 
 def _roofs(x: Axis, y: Axis, roofs: Sequence[Roof], bandwidth: float) -> list[Mark]:

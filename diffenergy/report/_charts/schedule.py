@@ -98,7 +98,7 @@ def _plane(summary: Entry) -> Chart:
         readings.append(Reading(late, plan[1], name))
     places[f"this schedule: {_changes(plan)}"] = (plan, _STAR, 1)
     for name, ((x, y), shape, colour) in places.items():
-        size = 9.0 if shape == _STAR else 5.0
+        size = 7.5 if shape == _STAR else 5.0
         marks.append(Points([x], [y], name, colour, shape, size))
         readings.append(Reading(x, y, name))
     panel = Panel(

@@ -59,7 +59,7 @@ def _energy(summary: Entry, found: "Curves") -> Chart:
     across = Axis("requests that run", log=True)
     up = Axis("energy per output token", "J", log=True)
     return Chart(
-        "Energy per output token",
+        "Energy per output token by SM clock",
         [Panel(across, up, marks, readings, height=280.0)],
         "Of the server with so many requests that always run, at SM clocks of the "
         f"board under the power limit of {summary['power_limit_w']:.0f} W.",

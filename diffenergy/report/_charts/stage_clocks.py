@@ -12,9 +12,8 @@ from ...charts import (
     Mark,
     Panel,
     Reading,
-    Scale,
+    ramp,
     stacked,
-    viridis,
 )
 from .._page.markup import si
 
@@ -27,7 +26,6 @@ _ROW: Final = (9.0, 22.0)
 """Least and largest height of a row, px."""
 _TALL: Final = 210.0
 """px of all rows, as far as rows can be so high."""
-_SHADES: Final = 64
 _KINDS: Final = ("forward", "backward", "gradients of weights")
 
 
@@ -49,15 +47,14 @@ def _passes(found: "Replicas", choice: np.ndarray, title: str) -> Chart:
     problem = found.problem
     start, end = (x.tolist() for x in found.times(choice))
     clocks = problem.clocks / 1e6
-    low, high = float(clocks.min()), float(clocks.max())
     mine = clocks[choice].tolist()
-    shades = [(x - low) / ((high - low) or 1.0) for x in mine]
+    scale, shade = ramp("SM clock, MHz", float(clocks.min()), float(clocks.max()))
     half = (np.array(_HIGH)[problem.program.kind] / 2).tolist()
     rows, stages = problem.stage_of.tolist(), len(problem.wait)
     boxes = Boxes(
         start, end, [x - y for x, y in zip(rows, half, strict=True)],
         [x + y for x, y in zip(rows, half, strict=True)],
-        colour=[viridis(x) for x in shades], edged=True,
+        colour=shade(mine), edged=True,
     )  # fmt: skip
     kinds = problem.program.kind.tolist()
     order = sorted(range(len(rows)), key=lambda i: (rows[i], start[i]))
@@ -69,17 +66,11 @@ def _passes(found: "Replicas", choice: np.ndarray, title: str) -> Chart:
         )
         for i in order
     ]  # fmt: skip
-    labels = {
-        0: f"{low:g}",
-        _SHADES // 2: f"{(low + high) / 2:g}",
-        _SHADES - 1: f"{high:g}",
-    }
-    colours = [viridis(i / (_SHADES - 1)) for i in range(_SHADES)]
     row = min(max(_TALL / stages, _ROW[0]), _ROW[1])
     panel = Panel(
         Axis("time", "s", zero=True, high=_last(found)),
         Axis(names=[f"stage {x}" for x in range(stages)]),
-        [boxes], readings, title, scale=Scale("SM clock, MHz", colours, labels),
+        [boxes], readings, title, scale=scale,
         height=row * stages,
     )  # fmt: skip
     return Chart(title, [panel])

@@ -54,7 +54,7 @@ def _stages(summary: Entry, found: Timeline) -> Chart:
         [x + _HIGH / 2 for x in range(stages)],
     )
     whole = [found.time] * stages
-    waits = Boxes([0.0] * stages, whole, *places, "waiting for other stages", "light")
+    waits = Boxes([0.0] * stages, whole, *places, "", "light")
     marks: list[Mark] = [waits]
     several = max(int(found.chunk.max()), 1)
     for kind in np.unique(found.kind).tolist():
@@ -69,6 +69,7 @@ def _stages(summary: Entry, found: Timeline) -> Chart:
                 texts=["" if x < 0 else str(x + 1) for x in found.batch[mine]],
             )
         )  # fmt: skip
+    marks.append(Boxes((), (), (), (), "waiting for other stages", "light"))
     caption = (
         f"A row is a stage, one of its {found.abreast} GPUs; a slice is what it runs "
         "of one micro-batch, exchanges that nothing hides included. The last slice is "

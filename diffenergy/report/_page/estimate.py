@@ -95,16 +95,14 @@ _CONSTANTS: Final = (
 
 
 def estimate_page(
-    details: EstimateDetails,
-    versus: EstimateDetails | None,
+    every: Sequence[EstimateDetails],
     command: str,
     served: "ServingResult | None" = None,
 ) -> str:
     """The page of an estimate, and of the same on a second GPU; `command`: the line
     that gives its numbers; `served`: the model under load."""
-    summary = details.result.summary
-    every = [details, *([] if versus is None else [versus])]
-    blocks = [*_answer(details), *_sections(every, served)]
+    summary = every[0].result.summary
+    blocks = [*_answer(every[0]), *_sections(every, served)]
     return build_page(title_line(summary), blocks, summary, command)
 
 
@@ -178,7 +176,7 @@ def _sections(
 ) -> Iterator[Section]:
     result, kernels = every[0].result, every[0].kernels
     summary, step = result.summary, result.step
-    charts = page_charts(every)
+    charts = page_charts(every, served)
 
     def drawn(*names: str) -> list[Block]:
         return [chart for name, chart in charts.items() if name.startswith(names)]
@@ -192,7 +190,9 @@ def _sections(
         yield Section("The step over time", over, "Time")
     yield Section("What kernels are up against", drawn("roofline"), "Roofline")
     if served is not None:
-        yield Section("Served under load", _served(served), "Serving")
+        lines = [x for x in served.blocks(charts=False) if x != BOARD_ONLY]
+        under_load = [*lines, *drawn("serving-")]
+        yield Section("Served under load", under_load, "Serving")
     curves = drawn("clocks", "energy-by-limit", "time-by-limit")
     yield Section("Clocks and power limits", curves, "Clocks")
     yield _kernels(summary, kernels)
@@ -201,8 +201,11 @@ def _sections(
     yield Section("What it rests on", list(_sources(every)), "Sources")
 
 
-def page_charts(every: Sequence[EstimateDetails]) -> dict[str, Chart]:
-    """The charts of an estimate's page by name, beside those of a second GPU."""
+def page_charts(
+    every: Sequence[EstimateDetails], served: "ServingResult | None" = None
+) -> dict[str, Chart]:
+    """The charts of an estimate's page by name, beside those of a second GPU; of the
+    model under load, too."""
     details = every[0]
     result, kernels = details.result, details.kernels
     summary, step = result.summary, result.step
@@ -221,6 +224,10 @@ def page_charts(every: Sequence[EstimateDetails]) -> dict[str, Chart]:
         parts = {name: both[i] for name, both in classes.items()}
         charts[key] = parts_chart(title, parts, unit, looks)
     sides = [Side(x.gpu["name"], x.clocks, x.limits, x.result.summary) for x in every]
+    under_load = (
+        served.charts() if served is not None and served.costs is not None else {}
+    )
+    charts |= {f"serving-{x}": y for x, y in under_load.items() if not y.joined}
     return charts | curve_charts(sides)
 
 
@@ -233,11 +240,6 @@ def _units(summaries: Entries) -> Chart:
         return parts_chart("By hardware unit", first, "J")
     names = (summaries[0]["gpu"], summaries[1]["gpu"])
     return parts_chart("By hardware unit", first, "J", None, second[0], names)
-
-
-def _served(result: "ServingResult") -> list[Block]:
-    blocks = [x for x in result.blocks() if x != BOARD_ONLY]
-    return [y for x in blocks for y in (x.blocks if isinstance(x, Section) else [x])]
 
 
 def _kernels(summary: Entry, kernels: Entries) -> Section:

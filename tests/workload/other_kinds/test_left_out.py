@@ -74,7 +74,7 @@ def designs(path: str):
 
 def report(path: str):
     task = prepare(path, GPU)
-    assert estimate_page(estimate_details(task, task.run()), None, "")
+    assert estimate_page([estimate_details(task, task.run())], "")
 
 
 @pytest.fixture
