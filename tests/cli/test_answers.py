@@ -16,7 +16,7 @@ import diffenergy as de
 from diffenergy import keys
 from diffenergy.cli import output
 from diffenergy.codesign import Effort, search, tune
-from diffenergy.estimator import prepare
+from diffenergy.estimator import crossed, prepare
 from diffenergy.report import Table, to_rich
 from diffenergy.serving import Load, steady_state
 
@@ -71,7 +71,7 @@ SLOW: dict[str, Callable[..., Any]] = {
         "gpt2", "a100-sxm-80gb", **SMALL, sm_clock=(900e6, 1410e6)
     ).run(),
     "estimate gpt2 --gpu l4,l40s --phase prefill --input-len 64 --batch 2": lambda at: (
-        de.sweep("gpt2", ("l4", "l40s"), **PREFILL)
+        crossed("gpt2", ["l4", "l40s"], **PREFILL)
     ),
     "estimate gpt2 --gpu h100-sxm --phase train --input-len 64 --plan pp=2 "
     "--global-batch 8": lambda at: prepare(
