@@ -76,7 +76,7 @@ def ranges(
     xs += [x for other in beside for x in extent(other.marks)[0]]
     few = max(3, min(9, int(width / 70)))
     across = resolve(panel.x, xs, few)
-    for _ in range(0 if across.log else 3):  # room for words narrows the bars
+    for _ in range(0 if across.log else 8):  # room for words narrows the bars
         across = resolve(panel.x, [*xs, *_label_ends(panel.marks, across, width)], few)
     up = resolve(panel.y, ys, max(3, min(7, int(height / 28))))
     if panel.y.names:  # as many as there is room for
@@ -134,7 +134,7 @@ def _label_ends(marks: Iterable[Mark], axis: Range, width: float) -> list[float]
     found, whole = [], axis.high - axis.low
     for mark in marks:
         if isinstance(mark, Label) and mark.side in ("left", "right"):
-            room = min((len(mark.text) * CHARACTER + 10) / width, 0.75) - _ROOM
+            room = min((len(mark.text) * CHARACTER + 10) / width, 0.75) - 0.95 * _ROOM
             found.append(mark.x + (room if mark.side == "right" else -room) * whole)
     return found
 

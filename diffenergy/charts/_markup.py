@@ -28,5 +28,6 @@ def tag(name: str, *content: str, **attributes: Any) -> str:
 def embedded(identity: str, content: Any) -> str:
     """JSON in the page, for its script; nothing in it can end the element."""
     text = json.dumps(content, allow_nan=False, separators=(",", ":"))
-    safe = text.replace("<", "\\u003c").replace("\u2028", "\\u2028")
-    return f'<script type="application/json" id="{escape(identity)}">{safe}</script>'
+    for character in "<&\u2028":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return f'<script type="application/json" id="{escape(identity)}">{text}</script>'

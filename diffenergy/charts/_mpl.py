@@ -95,10 +95,11 @@ class _Legend:
         room = _data_width(panel, across)
         self.beside = 1.3 * _LETTER * len(panel.title) + sum(widths) < room
         self.columns = len(names) if self.beside else 1
-        for columns in range(len(names), 1, -1):
-            size = math.ceil(len(names) / columns)  # legends are filled by column
-            groups = [widths[i : i + size] for i in range(0, len(names), size)]
-            if not self.beside and sum(map(max, groups)) < room:
+        for columns in range(len(names), 1, -1) if not self.beside else ():
+            size, longer = divmod(len(names), columns)  # as matplotlib fills columns
+            ends = [i * size + min(i, longer) for i in range(columns + 1)]
+            pairs = zip(ends, ends[1:], strict=False)
+            if sum(max(widths[i:j]) for i, j in pairs) < room:
                 self.columns = columns
                 break
         self.rows = 0 if self.beside else math.ceil(len(names) / self.columns)

@@ -143,11 +143,11 @@ def _sends(schedule: Schedule, bound: float | None, finish: float) -> Chart:
     else:
         few = np.unique(np.linspace(0, len(names) - 1, _NAMED).round().astype(int))
         scale = Scale("sends by source", looks, {i: names[i] for i in few.tolist()})
-    links, named = _link_names(schedule, rows)
+    links = [_ends(schedule, link) for link in rows.links]
     marks += _between_media(schedule, rows)
     readings = [
         Reading(
-            a, r, f"{named[int(r)]}: {si(n, 'B')} of {names[i]}, {si(a, 's')} to "
+            a, r, f"{links[int(r)]}: {si(n, 'B')} of {names[i]}, {si(a, 's')} to "
             f"{si(b, 's')}",
         )
         for a, b, r, i, n in zip(
@@ -175,16 +175,11 @@ def _rows(
     return Boxes(start.tolist(), end.tolist(), low, top, "", colour, edged=edged)
 
 
-def _link_names(schedule: Schedule, rows: Rows) -> tuple[list[str], list[str]]:
-    """Ends of the links of rows, and the same with their medium."""
+def _ends(schedule: Schedule, link: int) -> str:
+    """Source and target of a link."""
     topology = schedule.topology
-    links = [topology.links[i] for i in rows.links]
-    names = [
-        f"{topology.nodes[x.source].name} → {topology.nodes[x.target].name}"
-        for x in links
-    ]
-    full = [f"{name} ({x.medium})" for name, x in zip(names, links, strict=True)]
-    return names, full
+    one = topology.links[link]
+    return f"{topology.nodes[one.source].name} → {topology.nodes[one.target].name}"
 
 
 def _between_media(schedule: Schedule, rows: Rows) -> list[Mark]:
@@ -225,6 +220,12 @@ def _use(schedule: Schedule, finish: float) -> Chart:
         between = f"{min(x):.0f} to {max(x):.0f} %"
         text = f"{kind}: mean {mean:.0f} % of the finish, {between}; {words}"
         readings.append(Reading(mean, row, text))
+        links = np.flatnonzero(media == kind).tolist()
+        ends = [_ends(schedule, link) for link in links]
+        readings += [
+            Reading(value, row, f"{name}: {value:.1f} % of the finish")
+            for value, name in sorted(zip(x, ends, strict=True))
+        ]
     x = Axis("share of the finish", "%", zero=True, high=103.0)
     panel = Panel(x, Axis(names=names), marks, readings)
     return Chart("Use of the links", [panel], half=True)

@@ -90,6 +90,10 @@ def _fields(summary: Entry, names: Sequence[str]) -> Chart:
         Reading(x, row, f"{name}: {text}, {x:.3g} times the base")
         for x, row, name, text in zip(multiples, rows, names, words, strict=True)
     ]
+    readings += [
+        Reading(1.0, row, f"{name}: base {shown(name, base)}")
+        for row, name, base in zip(rows, names, bases, strict=True)
+    ]
     y = [f"{name}\n{text}" for name, text in zip(names, words, strict=True)]
     x = Axis("multiple of the base value", log=True)
     return Chart("Design", [Panel(x, Axis(names=y), marks, readings)])

@@ -197,18 +197,11 @@ def parts_chart(
         for part, value, row, text in zip(live, values, rows, texts, strict=True):
             readings.append(Reading(value, row, f"{part}{of}: {text}"))
     readings.sort(key=lambda reading: reading.y)
-    return Chart(
-        title,
-        [
-            Panel(
-                Axis({"J": "energy", "s": "time"}.get(unit, ""), unit, zero=True),
-                Axis(names=live), marks, readings,
-                height=(24.0 if beside is None else 38.0) * len(live),
-            )
-        ],
-        f"Without a share: {', '.join(nothing)}." if nothing else "",
-        half=True,
-    )  # fmt: skip
+    across = Axis({"J": "energy", "s": "time"}[unit], unit, zero=True)
+    height = (24.0 if beside is None else 38.0) * len(live)
+    panel = Panel(across, Axis(names=live), marks, readings, height=height)
+    caption = f"Without a share: {', '.join(nothing)}." if nothing else ""
+    return Chart(title, [panel], caption, half=True)
 
 
 def settings_chart(summary: Entry) -> Chart:

@@ -50,6 +50,11 @@ def plans_chart(result: "PlanResult", title: str) -> Chart:
         Reading(entry["step_time_s"], entry["energy_j"], _plan_text(entry))
         for entry in sorted(s["frontier"], key=lambda x: x["step_time_s"])
     ]
+    readings += [
+        Reading(a, b, f"{si(a, 's')}, {si(b, 'J')} a step, {gb:.1f} GB a GPU")
+        for a, b, gb in zip(time, energy, memory.tolist(), strict=True)
+    ]
+    readings.append(Reading(best["time_s"], best["energy_j"], f"best: {s['plan']}"))
     panel = Panel(
         Axis("time of a step", "s", log=True),
         Axis("energy of a step, all GPUs", "J", log=True),
@@ -59,7 +64,7 @@ def plans_chart(result: "PlanResult", title: str) -> Chart:
     caption = (
         f"Every plan that fits the memory, as far as its step takes at most "
         f"{_SLOWER:g} times as long as the fastest; those that no other beats in time, "
-        "energy and memory at once can be read."
+        "energy and memory at once are read first, by name."
     )
     return Chart(title, [panel], caption)
 

@@ -35,6 +35,8 @@ def _latency(key: str, what: str, summary: Entry, found: "Curves", log: bool) ->
     if summary["mode"] == "open":
         at = [summary["request_rate_per_s"]], [summary[f"{key}_s"]["mean"]]
         marks.append(Points(*at, "", 0, size=6.5, outlined=True))
+        text = f"the answer, {digits(at[0][0])} requests/s: mean {si(at[1][0], 's')}"
+        readings.append(Reading(at[0][0], at[1][0], text))
         answer = ", which is the large mark."
     across = Axis("requests/s", zero=True, high=1.06 * found.most)
     return Chart(

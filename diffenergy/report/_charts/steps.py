@@ -13,7 +13,7 @@ from .._traces.steps import WORDS, slice_name
 
 _COLOURS: Final = (0, 2, 5, 3, 4, 7)
 """Of `KINDS`."""
-_MOST: Final = 6000
+MOST: Final = 6000
 """Slices that a page shows one by one."""
 _ROW: Final = (12.0, 26.0)
 """Least and largest height of a stage, px."""
@@ -31,13 +31,15 @@ _POINTS: Final = 8
 def step_chart(summary: Entry, found: Timeline) -> Chart:
     """Slices of every stage, power of all GPUs and of one of the busiest stage."""
     title = f"{title_line(summary)} ({summary['grade']})"
-    return stacked(title, list(step_charts(summary, found).values()))
+    return stacked(title, list(step_charts(summary, found, np.inf).values()))
 
 
-def step_charts(summary: Entry, found: Timeline | None) -> dict[str, Chart]:
-    """The same, each by itself, or why there is none."""
-    if found is None or len(found.stage) > _MOST:
-        why = f"the step has more than {_MOST} parts of stages."
+def step_charts(
+    summary: Entry, found: Timeline | None, most: float = MOST
+) -> dict[str, Chart]:
+    """The same, each by itself, or why there is none (over `most` slices)."""
+    if found is None or len(found.stage) > most:
+        why = f"the step has more than {most:g} parts of stages."
         return {"stages": Chart("Stages", [], why)}
     return {
         "stages": _stages(summary, found),

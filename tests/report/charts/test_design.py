@@ -1,13 +1,13 @@
-"""Pictures of searches and tiles, from summaries made by hand."""
+"""Charts of searches and tiles, from summaries made by hand."""
 
-import numpy as np
 import pytest
+from chart_checks import bars, check, only, words
 
-from diffenergy.report._charts.plot_design import design_figure
-from diffenergy.report._views.tiles import tiles_figure
+from diffenergy.charts import Boxes, Line, Points
+from diffenergy.report._charts.design import design_charts
+from diffenergy.report._charts.tiles import tiles_chart
 
-from ..figures import drawn, points, widths, words
-from .test_pictures_estimate import ABOUT
+from .test_estimate import ABOUT
 
 
 def score(time: float, energy: float, area: float | None, sms: float) -> dict:
@@ -41,46 +41,50 @@ def path() -> list[dict]:
 
 
 def test_base_against_best():
-    figure = drawn(design_figure(summary(), path()))
-    said = words(figure)
-    for text in (
-        "num_sms\n80 → 40",
-        "time (+100.00 %)\n1.000 s → 2.000 s",
-        "energy (-50.00 %)\n10.00 J → 5.000 J",
-        "mean power (-75.00 %)\n10 W → 2 W",
-        "area (-50.00 %)\n800 mm2 → 400 mm2",
-        "share of the base, %",
-        "round that passes a limit",
-    ):
-        assert text in said, text
-    fields, metrics, search = figure.axes
-    marks = [points(line)[0, 0] for line in fields.lines]
-    assert marks == pytest.approx([0.25, 1.0, 0.5])  # lower bound, base, best
-    assert widths(metrics) == pytest.approx([200.0, 50.0, 25.0, 50.0])
-    so_far = next(line for line in search.lines if line.get_drawstyle() != "default")
-    assert points(so_far)[1].tolist() == [8.0, 8.0, 5.0]
+    found = design_charts(summary(), path())
+    check(found)
+    fields, metrics, search = found["design"].panels
+    assert fields.y.names == ["num_sms\n80 → 40"]
+    (bounds,) = (mark for mark in fields.marks if isinstance(mark, Boxes))
+    assert (list(bounds.left), list(bounds.right)) == ([0.25], [2.0])
+    marks = [list(x.x) for x in fields.marks if isinstance(x, Points)]
+    assert marks == [[1.0], [0.5]]  # base, best
+    assert metrics.y.names == [
+        "time (+100.00 %)\n1.000 s → 2.000 s", "energy (-50.00 %)\n10.00 J → 5.000 J",
+        "mean power (-75.00 %)\n10 W → 2 W", "area (-50.00 %)\n800 mm2 → 400 mm2",
+    ]  # fmt: skip
+    assert bars(metrics) == pytest.approx([200.0, 50.0, 25.0, 50.0])
+    so_far = only(search, "least so far")
+    assert isinstance(so_far, Line) and list(so_far.y) == [8.0, 8.0, 5.0]
+    beyond = only(search, "round that passes a limit")
+    assert isinstance(beyond, Points) and list(beyond.y) == [9.0]
 
 
 def test_without_area_and_with_tiles_alone():
     without = summary(area=None, vary={"tiles": {"products": 3}})
-    said = words(drawn(design_figure(without, path())))
-    assert "area" not in said and "tiles alone vary" in said
+    found = design_charts(without, path())
+    check(found)
+    assert "fields" not in found and "area" not in words(found["design"])
 
 
 def test_a_mix_has_no_single_request():
     mixed = summary(workloads=[], model="tiny + small", batch=None)
-    assert "tiny + small on a10 (calibrated)" in words(design_figure(mixed, path()))
+    chart = design_charts(mixed, path())["design"]
+    assert chart.title == "tiny + small on a10 (calibrated)"
 
 
 @pytest.mark.parametrize("goals", ["energy,time", "energy,time,area"])
 def test_a_front(goals: str):
-    figure = drawn(design_figure(summary(goals), path()))
-    said = words(figure)
-    assert "Pareto front" in said and "best for energy" in said and "base" in said
-    assert ("area, mm2" in said) == goals.endswith("area")
-    fields = figure.axes[1]
-    shares = np.sort(points(fields.lines[0])[1])
-    assert shares == pytest.approx([(40 + 9 * i) / 80 for i in range(5)])
+    found = design_charts(summary(goals), path())
+    check(found)
+    front, fields = found["design"].panels
+    best = only(front, "best for energy")
+    assert isinstance(best, Points) and (list(best.x), list(best.y)) == ([5.0], [2.0])
+    scale = front.scale
+    assert (scale is not None and scale.title == "area, mm2") == goals.endswith("area")
+    shares = only(fields, "num_sms")
+    assert isinstance(shares, Line)
+    assert sorted(shares.y) == pytest.approx([(40 + 9 * i) / 80 for i in range(5)])
 
 
 def gemm(count: float, time: float, before: float) -> dict:
@@ -96,18 +100,17 @@ def test_tiles():
     gemms = [gemm(1.0, 1e-3, 1e-3), gemm(10.0, 0.8e-3, 1e-3)]
     whole = {"time_s": 9e-3, "default_time_s": 11e-3, "energy_j": 4.0}
     found = {**ABOUT, **whole, "default_energy_j": 2.0, "goal": "time", "gemms": gemms}
-    figure = drawn(tiles_figure(found))
-    (axes,) = figure.axes
-    assert widths(axes) == pytest.approx(
+    chart = tiles_chart(found)
+    check({"tiles": chart})
+    (panel,) = chart.panels
+    assert bars(panel) == pytest.approx(
         [-20.0, 0.0, -100 * 2 / 11, 100.0, 100.0, 100.0]
     )
-    said = words(figure)
-    assert "512x50257x768 bf16\n10 x 800.0 us" in said
-    assert "change against the library's tiles, %" in said
+    assert panel.y.names[0] == "512x50257x768 bf16\n10 x 800.0 µs"
 
 
 def test_many_tiles_are_counted():
     gemms = [gemm(float(i), 1e-3, 2e-3) for i in range(1, 21)]
     whole = {"time_s": 1.0, "default_time_s": 2.0, "energy_j": 4.0}
     found = {**ABOUT, **whole, "default_energy_j": 2.0, "goal": "time", "gemms": gemms}
-    assert "(4 more products are not shown)" in words(drawn(tiles_figure(found)))
+    assert "(4 more products are not shown)" in words(tiles_chart(found))

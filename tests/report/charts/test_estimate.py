@@ -1,23 +1,24 @@
-"""Pictures of estimates and sweeps, from summaries made by hand."""
+"""Charts of estimates and sweeps, from summaries made by hand."""
 
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from chart_checks import bars, check, drawn, words
 
+from diffenergy.charts import Band, Label, Line, Points, to_figure
 from diffenergy.physics._power import COMPONENTS
-from diffenergy.report._charts.plot_estimate import (
+from diffenergy.report._charts.estimate import (
     KINDS,
     energy_units,
-    estimate_figure,
+    estimate_chart,
     kernel_classes,
-    sweep_figure,
-    swept,
+    parts_chart,
+    settings_chart,
+    varied,
 )
-from diffenergy.report._views.sweep import figure as crossed_figure
-
-from ..figures import drawn, points, spans, widths, words
+from diffenergy.report._views.sweep import charts as crossed_charts
 
 ABOUT = {
     "model": "tiny", "gpu": "a10", "phase": "generate", "batch": 2, "input_len": 8,
@@ -81,26 +82,48 @@ def test_units_by_size():
 
 @pytest.mark.parametrize("phases", [1, 2])
 def test_an_estimate(phases: int):
-    figure = drawn(estimate_figure(summary(phases), KERNELS))
-    said = words(figure)
-    for text in (
-        "tiny on a10: generate, batch 2, 8 in, 4 out, bf16 (calibrated)",
-        "time: 10.00 ms\n8.000 ms to 13.00 ms",
-        "energy: 2.000 J\n1.500 J to 2.600 J",
-        "40.0 %",
-        "clock tree",
-        "share of the total, %",
-    ):
-        assert text in said, text
-    totals, units, _ = figure.axes
-    assert widths(units) == pytest.approx([0.8, 0.6, 0.5, 0.1])
-    assert spans(totals) == pytest.approx([75.0, 80.0, 130.0, 130.0])
+    chart = estimate_chart(summary(phases), KERNELS)
+    check({"estimate": chart})
+    assert (
+        chart.title == "tiny on a10: generate, batch 2, 8 in, 4 out, bf16 (calibrated)"
+    )
+    totals, units, classes = chart.panels
+    assert totals.y.names == [
+        "time: 10.00 ms\n8.000 ms to 13.00 ms", "energy: 2.000 J\n1.500 J to 2.600 J",
+    ]  # fmt: skip
+    assert bars(totals) == pytest.approx([100 / phases] * 2 * phases)
+    spans = [sorted(set(x.x)) for x in totals.marks if isinstance(x, Line)]
+    assert spans == [pytest.approx([80.0, 130.0]), pytest.approx([75.0, 130.0])]
+    assert units.y.names == ["tensor cores", "idle power", "DRAM", "clock tree"]
+    assert sorted(bars(units)) == pytest.approx([0.1, 0.5, 0.6, 0.8])
+    assert "40.0 %" in words(chart)
+    # 6 ms and 1.4 J of 10 ms and 2 J
+    assert bars(classes)[0] == pytest.approx(60.0) and bars(classes)[
+        3
+    ] == pytest.approx(70.0)
 
 
 def test_a_long_title_is_broken():
     long = {**summary(), "model": "a-model-with-quite-a-long-name-of-its-own-instruct"}
-    said = words(drawn(estimate_figure(long, KERNELS)))
-    assert "long-name-of-its-own-instruct on a10: generate" in said.replace("\n", " ")
+    drawn(to_figure(estimate_chart(long, KERNELS)))
+
+
+@pytest.mark.parametrize("beside", [None, {"dram": 4.0, "link": 1.0}])
+def test_parts_of_a_whole(beside):
+    """The largest first, value and share behind each; nothing is named below."""
+    parts = {"tensor": 1.0, "dram": 3.0, "link": 0.0, "other": 0.0}
+    chart = parts_chart("By unit", parts, "J", None, beside, ("a10", "l4"))
+    check({"parts": chart})
+    (panel,) = chart.panels
+    assert "DRAM" not in panel.y.names and "dram" in panel.y.names
+    if beside is None:
+        assert panel.y.names == ["dram", "tensor"] and bars(panel) == [3.0, 1.0]
+        assert chart.caption == "Without a share: link, other."
+        assert "3.000 J, 75.0 %" in words(chart)
+    else:
+        assert panel.y.names == ["dram", "tensor", "link"]
+        assert bars(panel) == [3.0, 1.0, 0.0, 4.0, 0.0, 1.0]
+        assert "dram, l4: 4.000 J, 80.0 %" in words(chart)
 
 
 def point(clock: float, limit: float, feasible: bool = True) -> dict:
@@ -126,7 +149,7 @@ def sweep(limits: list[float], clocks: Sequence[float] = CLOCKS) -> dict:
 
 
 def test_lines_of_a_sweep():
-    across, lines = swept(sweep([200.0, 300.0])["points"])
+    across, lines = varied(sweep([200.0, 300.0])["points"])
     assert across == "sm_clock_set_mhz"
     assert list(lines) == ["power limit 200 W", "power limit 300 W"]
     clocks = [row["sm_clock_set_mhz"] for row in lines["power limit 200 W"]]
@@ -136,37 +159,45 @@ def test_lines_of_a_sweep():
 @pytest.mark.parametrize("limits", [[200.0], [200.0, 300.0], MANY])
 def test_a_sweep(limits: list[float]):
     clocks = [300.0 + 30 * i for i in range(20)] if len(limits) > 3 else sorted(CLOCKS)
-    figure = drawn(sweep_figure(sweep(limits, clocks)))
-    said = words(figure)
-    assert "SM clock, MHz" in said and "least energy" in said
-    time = figure.axes[0]
-    assert points(time.lines[0])[0].tolist() == clocks
-    assert len(time.collections) == (1 if len(limits) == 1 else 0)  # the interval
-    assert ("power limit 200 W" in said) == (len(limits) > 1)
+    chart = settings_chart(sweep(limits, clocks))
+    check({"points": chart})
+    time, energy, _ = chart.panels
+    assert (time.x.title, time.x.unit) == ("SM clock", "MHz")
+    lines = [mark for mark in time.marks if isinstance(mark, Line)]
+    assert len(lines) == len(limits)
+    for line in lines:  # what is not feasible is left out
+        assert list(line.x) == clocks
+        assert line.y == pytest.approx([1.0 / clock for clock in clocks])
+    assert any(isinstance(x, Band) for x in time.marks) == (len(limits) == 1)
+    assert ("power limit 200 W" in words(chart)) == (len(limits) > 1)
+    (best,) = (x for x in energy.marks if isinstance(x, Points) and x.shape == 7)
+    second = sweep(limits, clocks)["points"][1]
+    assert list(best.x) == [second["sm_clock_set_mhz"]]
+    assert best.name.startswith("least energy: ")
 
 
-@pytest.mark.parametrize("gpus", [3, 4])
-def test_the_legend_of_many_lines_stands_beside_them(gpus: int):
-    """Two types on each GPU: six lines have their legend inside, eight beside them."""
+def test_a_crossed_sweep():
+    """Two types on each of four GPUs: eight lines, batch along each."""
     points = [
         {
-            "gpu": f"gpu-with-a-long-name-{gpu}", "dtype": dtype, "batch": batch,
+            "gpu": f"gpu-{gpu}", "dtype": dtype, "batch": batch,
             "energy_j_per_token": (1.0 + gpu) * size / batch,
             "tpot_s": 0.01 * (1.0 + gpu) * size * batch**0.2,
         }
-        for gpu in range(gpus)
+        for gpu in range(4)
         for dtype, size in (("bf16", 1.0), ("fp8", 0.6))
-        for batch in (1, 8, 32)
+        for batch in (32, 1, 8)
     ]  # fmt: skip
     axes = ["gpu", "batch", "dtype"]
     result: Any = SimpleNamespace(summary={**ABOUT, "axes": axes, "points": points})
-    figure = drawn(crossed_figure(result))
-    (panel,) = figure.axes
-    legend = panel.get_legend()
-    assert legend is not None and len(panel.get_lines()) == 2 * gpus
-    box, inside = legend.get_window_extent(), panel.get_window_extent()
-    assert (box.x0 > inside.x1) == (gpus == 4)
-    assert box.x1 <= figure.bbox.x1 and box.y1 <= inside.y1 + 1
+    found = crossed_charts(result)
+    check(found)
+    (panel,) = found["sweep"].panels
+    lines = [mark for mark in panel.marks if isinstance(mark, Line)]
+    assert len(lines) == 8 and lines[0].name == "gpu-0, bf16"
+    assert lines[0].y == pytest.approx([1.0, 1 / 8, 1 / 32])  # in rising batch
+    labels = [mark.text for mark in panel.marks if isinstance(mark, Label)]
+    assert labels == ["1", "8", "32"]
 
 
 def test_classes_have_the_energy_of_all_gpus_of_a_plan():

@@ -1,24 +1,22 @@
-"""Pictures of collectives: a chain of three GPUs, and lines over the size."""
+"""Charts of collectives: a chain of three GPUs, and lines over the size."""
 
 import dataclasses
-from pathlib import Path
 
 import numpy as np
 import pytest
+from chart_checks import bars, check, only, words
 
+from diffenergy.charts import Boxes, Line, Rule
 from diffenergy.collectives._demand.demands import demand
 from diffenergy.collectives._listing.greedy import Effort, greedy
 from diffenergy.collectives._machine.topology_files import load_topology
 from diffenergy.collectives._schedule.schedule import Schedule, Sends
-from diffenergy.report import save_figure
-from diffenergy.report._charts.plot_collective import (
-    bandwidth_figure,
+from diffenergy.report._charts.collective import (
+    bandwidth_chart,
     busy_time,
-    collective_figure,
+    collective_charts,
     rows_of,
 )
-
-from ..figures import corners, drawn, points, widths, words
 
 
 @pytest.fixture(scope="module")
@@ -57,43 +55,39 @@ def test_busy_links(ring: Schedule):
 def test_bars_are_sends(ring: Schedule):
     """One bar from the start to the end without latency, one tail of the latency."""
     one = one_send(ring)
-    figure = drawn(collective_figure(one))
-    tails, bars = figure.axes[0].collections
+    found = collective_charts(one)
+    check(found)
+    panel = found["collective"].panels[0]
+    tails, bar = (x for x in panel.marks if isinstance(x, Boxes) and len(x.left))
     start, end = one.sends.start[0], one.sends.end[0]
     latency = one.topology.latencies[0]
-    across = corners(bars)[:, 0]
-    assert (across.min(), across.max()) == pytest.approx((start, end - latency))
-    across = corners(tails)[:, 0]
-    assert (across.min(), across.max()) == pytest.approx((end - latency, end))
+    assert (bar.left[0], bar.right[0]) == pytest.approx((start, end - latency))
+    assert (tails.left[0], tails.right[0]) == pytest.approx((end - latency, end))
+    # 1 MB in one third of the time that its link has
+    use = found["links"].panels[0].readings[-1]
+    work = 1e6 / float(one.topology.rates[0])
+    assert use.x == pytest.approx(100 * work / (2 * work + latency))
+    assert use.text.startswith("gpu0 → gpu1: ")
 
 
 def test_a_schedule(ring: Schedule):
     finish = float(ring.sends.end.max())
-    others = {
-        "ring": 2 * finish,
-        "recursive_doubling": float(one_send(ring).sends.end[0]),
-    }
-    figure = drawn(collective_figure(ring, 0.8 * finish, others))
-    said = words(figure)
-    for text in (
-        "all-gather on ring-8",
-        "gpu0 → gpu1",
-        "thin bars: latency; line: finish; dashed: bound",
-        "sends by source",
-        "share of the finish, % (tick: a link)",
-        "(+100 %)",
-        "recursive doubling",
-    ):
-        assert text in said, text
-    times = next(axes for axes in figure.axes if axes.get_title("left") == "Finish")
-    assert widths(times) == pytest.approx(
-        [
-            0.8 * finish,
-            *sorted([finish, 2 * finish, float(one_send(ring).sends.end[0])]),
-        ]
+    third = float(one_send(ring).sends.end[0])
+    others = {"ring": 2 * finish, "recursive_doubling": third}
+    found = collective_charts(ring, 0.8 * finish, others)
+    check(found)
+    chart = found["collective"]
+    assert chart.title == "all-gather on ring-8"
+    assert "gpu0 → gpu1" in words(chart) and "(+100 %)" in words(chart)
+    sends, _, times = chart.panels
+    (bound,) = (x for x in sends.marks if isinstance(x, Rule) and "bound" in x.name)
+    assert bound.at == 0.8 * finish and bound.dashed
+    assert bars(times) == pytest.approx(
+        [0.8 * finish, *sorted([finish, 2 * finish, third])]
     )
-    met = words(drawn(collective_figure(ring, finish, title="mine")))
-    assert "line: finish, which is the bound" in met and "mine" in met
+    assert "recursive doubling" in times.y.names
+    met = collective_charts(ring, finish, title="mine")["collective"]
+    assert "(met)" in words(met) and met.title == "mine"
 
 
 def test_links_that_are_left_out_are_counted():
@@ -102,16 +96,17 @@ def test_links_that_are_left_out_are_counted():
     wanted = demand("all_gather", topology, "16MB")
     found = greedy(topology, wanted, effort=Effort(batches=1, restarts=1))
     used = len(set(found.sends.link))
-    said = words(drawn(collective_figure(found)))
-    assert f"{used - 48} less busy links are not shown" in said
-    assert "gpu15" in said  # the strip names its last colour
+    chart = collective_charts(found)["sends"]
+    assert f"{used - 48} less busy links are not shown" in chart.title
+    scale = chart.panels[0].scale
+    assert scale is not None and scale.labels[15] == "gpu15"  # its last colour
 
 
 def test_several_media():
     topology = load_topology("ndv2-2")
     wanted = demand("all_gather", topology, "1GB")
     found = greedy(topology, wanted, effort=Effort(batches=1, restarts=1))
-    said = words(drawn(collective_figure(found)))
+    said = words(collective_charts(found)["collective"])
     for link in topology.links:
         assert link.medium in said
     media = [topology.links[link].medium for link in rows_of(found, 5).links]
@@ -123,7 +118,7 @@ def test_nothing_to_draw(ring: Schedule):
     none = np.array([], int)
     empty = Sends(none, none, none * 1.0, none * 1.0, none * 1.0, none)
     with pytest.raises(ValueError, match="no sends"):
-        collective_figure(dataclasses.replace(ring, sends=empty))
+        collective_charts(dataclasses.replace(ring, sends=empty))
 
 
 SIZES = [1e3, 1e6, 1e9]
@@ -135,27 +130,15 @@ LINES = {
 
 
 def test_bandwidth():
-    figure = drawn(
-        bandwidth_figure(SIZES[::-1], {k: v[::-1] for k, v in LINES.items()})
-    )
-    (axes,) = figure.axes
-    assert axes.get_xscale() == "log" and axes.get_yscale() == "log"
-    for line, (name, values) in zip(axes.lines, LINES.items(), strict=True):
-        assert line.get_label() == name.replace("_", " ")
-        np.testing.assert_array_equal(points(line), [SIZES, values])
-    ticks = [tick.get_text() for tick in axes.get_xticklabels()]
-    assert "1 kB" in ticks and "1 MB" in ticks
-    narrow = drawn(bandwidth_figure([1e3, 1e4], {"ring": [1e9, 2e9]}))
-    assert narrow.axes[0].get_yscale() == "linear"
-
-
-@pytest.mark.parametrize("name", ["a.png", "a.svg"])
-def test_files(tmp_path: Path, ring: Schedule, name: str):
-    begins = b"\x89PNG" if name.endswith("png") else b"<?xml"
-    path = str(tmp_path / name)
-    save_figure(path, lambda: collective_figure(one_send(ring), 1e-3))
-    assert Path(path).read_bytes().startswith(begins)
-    save_figure(path, lambda: bandwidth_figure(SIZES, LINES, "title"))
-    assert Path(path).read_bytes().startswith(begins)
-    with pytest.raises(ValueError, match="is an input"):
-        save_figure(path, lambda: bandwidth_figure(SIZES, LINES), inputs=[path])
+    """In rising order of sizes; what is not known is left out."""
+    lines = {name: values[::-1] for name, values in LINES.items()}
+    chart = bandwidth_chart(SIZES[::-1], lines)
+    check({"bandwidth": chart})
+    (panel,) = chart.panels
+    assert panel.x.log and panel.y.log
+    for name, values in LINES.items():
+        line = only(panel, name.replace("_", " "))
+        assert isinstance(line, Line)
+        np.testing.assert_array_equal([line.x, line.y], [SIZES, values])
+        assert line.dashed == (name == "bound")
+    assert not bandwidth_chart([1e3, 1e4], {"ring": [1e9, 2e9]}).panels[0].y.log

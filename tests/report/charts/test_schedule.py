@@ -1,20 +1,15 @@
-"""Pictures of schedules: written whole, with all that is known on them."""
-
-import re
-from pathlib import Path
+"""Charts of schedules: all that is known is on them."""
 
 import numpy as np
 import pytest
+from chart_checks import check, only, words
 
+from diffenergy.charts import Chart, Label, Line, Points
 from diffenergy.dvfs._apply.export import launches
 from diffenergy.dvfs._asking.result import outcome, schedule_summary
 from diffenergy.dvfs._problem.plan import Objective, Plan, Rules
 from diffenergy.dvfs._problem.problem import Loop, Problem, default_total
-from diffenergy.report import save_figure
-from diffenergy.report._charts.plot_schedule import drawn, schedule_figure
-
-from ..figures import drawn as drawn_figure
-from ..figures import points
+from diffenergy.report._charts.schedule import drawn, schedule_charts
 
 LAYERS, BODY = 24, 4
 
@@ -58,7 +53,7 @@ def plan(problem: Problem, setting: list[int]) -> Plan:
 MIXED = [0, 1, 2, 3, 4, 0]
 
 
-def written(path: Path, problem: Problem, setting: list[int], **options) -> bytes:
+def charts(problem: Problem, setting: list[int], **more) -> dict[str, Chart]:
     found = plan(problem, setting)
     default = default_total(problem)
     baselines = {
@@ -70,66 +65,50 @@ def written(path: Path, problem: Problem, setting: list[int], **options) -> byte
     summary = schedule_summary(
         problem, found, None, baselines, frontier, Objective(), Rules()
     )
-    save_figure(str(path), lambda: schedule_figure(problem, found, summary, **options))
-    return path.read_bytes()
+    return schedule_charts(problem, found, {**summary, **more}, "gpt on a gpu")
 
 
-def texts(content: bytes) -> str:
-    """What is written in an SVG: matplotlib keeps the texts as comments."""
-    return " | ".join(re.findall(r"<!-- (.*?) -->", content.decode()))
-
-
-def test_the_house_style():
-    whole = problem()
-    found = plan(whole, MIXED)
-    edge = np.array([[-1.0, 5.0], [20.0, -16.0]])
-    summary = schedule_summary(whole, found, None, {}, edge, Objective(), Rules())
-    drawn_figure(schedule_figure(whole, found, summary, "gpt on a gpu"))
-    promised = schedule_figure(whole, found, {**summary, "time_change_pct_p95": 12.0})
-    plane = drawn_figure(promised).axes[0]
-    said = "95 % of its re-measured times: at most +12.00 %"
-    (line,) = (line for line in plane.lines if line.get_label() == said)
-    assert points(line)[0].tolist() == [summary["time_change_pct"], 12.0]
-
-
-def test_a_picture_in_svg(tmp_path):
-    words = texts(written(tmp_path / "a.svg", problem(), MIXED, title="gpt on a gpu"))
-    for text in (
-        "gpt on a gpu",
-        "time against default clocks, %",
-        "energy against default clocks, %",
-        "SM clock,",
-        "memory clock,",
-        "MHz",
-        "time in the iteration, ms (repeated layers drawn once)",
-        "frontier, leanest plan: time +80.00 %, energy -30.00 %",
-        "bound within the schedule's time",
-        "default clocks: 98.00 ms, 29.40 J",
-        "one pair of clocks: time +30.00 %",
-        "power limit alone: time 0 %, energy 0 %",
-        "this schedule",
-        "forward",
-        "x24",
-        "auto",
-        "1400",
-        "5000",
-    ):
-        assert text in words, text
-    assert "one pair a stage" not in words  # there is none
+def test_a_schedule():
+    found = charts(problem(), MIXED, time_change_pct_p95=20.0)
+    check(found)
+    plane, sm, memory = found["schedule"].panels
+    for name, points in (
+        ("default clocks: 98.00 ms, 29.40 J", [(0.0, 0.0)]),
+        ("one pair of clocks: time +30.00 %, energy -33.33 %", [(30.0, -100 / 3)]),
+        ("power limit alone: time 0 %, energy 0 %", [(0.0, 0.0)]),
+        # as far as anybody would go; its end is told
+        ("frontier, leanest plan: time +80.00 %, energy -30.00 %",
+         [(-1.0, 5.0), (0.0, -3.0), (20.0, -16.0)]),
+    ):  # fmt: skip
+        mark = only(plane, name)
+        assert isinstance(mark, Line | Points)
+        assert list(zip(mark.x, mark.y, strict=True)) == [
+            pytest.approx(point) for point in points
+        ]
+    late = only(plane, "95 % of its re-measured times: at most +20.00 %")
+    assert isinstance(late, Line) and max(late.x) == 20.0
+    assert "one pair a stage" not in words(found["plane"])  # there is none
+    assert (
+        dict(sm.y.ticks or ())[1400.0] == "1400"
+        and "auto" in dict(sm.y.ticks or ()).values()
+    )
+    texts = [mark.text for mark in sm.marks if isinstance(mark, Label)]
+    assert "forward" in texts and "x24" in texts
+    assert "repeated layers drawn once" in sm.x.title
+    (line,) = (mark for mark in memory.marks if isinstance(mark, Line))
+    assert line.step and max(line.x) == pytest.approx(6.55e-3)
 
 
 @pytest.mark.parametrize("setting", [MIXED, [0] * 6, [1] * 6, [3] * 6])
 @pytest.mark.parametrize("layers", [1, LAYERS])
-def test_a_picture_in_png(tmp_path, setting, layers):
-    content = written(tmp_path / "a.PNG", problem(layers), setting)
-    assert content.startswith(b"\x89PNG")
-    assert not list(tmp_path.glob(".*part"))
+def test_schedules_of_all_kinds(setting, layers):
+    check(charts(problem(layers), setting))
 
 
-def test_without_memory_clocks(tmp_path):
-    words = texts(written(tmp_path / "a.svg", problem(2), [1, 4, 1, 4, 1, 4]))
-    assert "SM clock," in words and "memory clock" not in words
-    assert "time in the iteration, ms | " in words + " | "  # all launches are drawn
+def test_without_memory_clocks():
+    found = charts(problem(2), [1, 4, 1, 4, 1, 4])
+    assert list(found) == ["schedule", "plane", "sm-clock"]
+    assert found["sm-clock"].panels[0].x.title == "time in the iteration"  # all drawn
 
 
 def test_what_is_drawn():
