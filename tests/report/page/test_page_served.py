@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from chart_checks import check
 
 from diffenergy import fleet
+from diffenergy.charts import Boxes
 from diffenergy.report import fleet_html
 from diffenergy.report._format import si
 
@@ -40,35 +42,30 @@ def test_a_planned_fleet_is_a_page(planned):
         assert f"GPUs of {pool}" in page.text("pools")
     # in every slot GPUs of models and parked ones are all of a pool
     problem = planned.solved.problem
-    for number, count in enumerate(problem.count):
-        data = points(html, f"fleet-pool-{number}")
+    for pool, count in zip(problem.pools, problem.count, strict=True):
+        data = points(html, f"chart-pool-{pool}")
         assert len(data["texts"]) == summary["slots"]
         for text in data["texts"]:
             assert sum(map(float, re.findall(r" (\d+)(?=,|$)", text))) == count
-    assert len(points(html, "fleet-power")["texts"]) == summary["slots"]
+    assert len(points(html, "chart-power")["texts"]) == summary["slots"]
 
 
-def test_areas_of_a_pool_end_at_its_gpus(planned):
-    """The height of the first slot's areas over that of the count is the share used."""
-    html = fleet_html(planned, "")
-    figure = re.search(r'id="fleet-pool-0-title".*?</svg>', html, re.S)
-    assert figure is not None
-    corners = [
-        [tuple(map(float, x.split())) for x in path.strip("Z").split("L")]
-        for path in re.findall(r'<path d="M([^"]+)" class="step', figure[0])
-    ]
-    limit = re.search(r'<path d="M([^"]+)" fill="none" class="limit"', figure[0])
-    assert limit is not None
-    top = float(limit[1].split("L")[0].split()[1])
-    floor = max(y for path in corners for _, y in path)
-    highest = min(path[0][1] for path in corners)
-    used = [
-        x["replicas"] * x["gpus_per_replica"]
-        for x in planned.summary["plan"]
-        if x["slot"] == 0 and x["pool"] == planned.solved.problem.pools[0]
-    ]
-    share = (floor - highest) / (floor - top)
-    assert share == pytest.approx(sum(used) / planned.solved.problem.count[0], abs=2e-3)
+def test_areas_of_a_pool_are_its_gpus(planned):
+    """In every slot the areas of the models end at the GPUs that are used."""
+    charts = planned.charts()
+    check(charts)
+    for pool in planned.solved.problem.pools:
+        (panel,) = charts[f"pool-{pool}"].panels
+        tops = np.zeros(planned.summary["slots"])
+        for mark in panel.marks:
+            if isinstance(mark, Boxes):
+                assert mark.low == pytest.approx(tops)
+                tops = np.array(mark.high)
+        used = np.zeros(planned.summary["slots"])
+        for x in planned.summary["plan"]:
+            if x["pool"] == pool:
+                used[x["slot"]] += x["replicas"] * x["gpus_per_replica"]
+        assert tops == pytest.approx(used)
 
 
 @pytest.mark.slow
@@ -89,10 +86,13 @@ def test_a_served_model_has_a_section(tmp_path: Path):
     for key in ("ttft_s", "tpot_s"):
         assert si(found[key]["mean"], "s").replace(" us", " µs") in section
     # both curves pass the answer: the nearest rate's mean is close to it
-    for key, identity in (("ttft_s", "serving-ttft"), ("tpot_s", "serving-tpot")):
+    for key, identity in (
+        ("ttft_s", "chart-serving-ttft"),
+        ("tpot_s", "chart-serving-tpot"),
+    ):
         data = points(html, identity)
         half = len(data["texts"]) // 2
-        assert len(data["wide"]) == 4 * half
+        assert len(data["wide"]) == 2 * (2 * half + 1)  # and the answer
         rates = [float(x.split()[0]) for x in data["texts"][:half]]
         at = int(np.argmin(np.abs(np.array(rates) - 20)))
         value, prefix = data["texts"][at].split()[-2:]

@@ -29,11 +29,11 @@ def test_curves_pass_through_the_answer(plan: str, request_: dict):
             assert points[-1][key] == pytest.approx(result.summary[key], rel=1e-6)
     html = page_html(content)
     if request_["phase"] == "prefill":
-        assert "step-stages" not in html
+        assert "chart-stages" not in html
         return
     assert result.step is not None and result.step.timeline is not None
     found = re.search(
-        r'<script type="application/json" id="step-stages-points">(.*?)</script>', html
+        r'<script type="application/json" id="chart-stages-points">(.*?)</script>', html
     )
     assert found is not None
     data = json.loads(found[1])
