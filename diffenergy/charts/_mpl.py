@@ -298,8 +298,6 @@ def _draw_boxes(mark: Boxes, axes: "Axes", inch: float, row: float) -> None:
 
 def _draw_label(mark: Label, axes: "Axes") -> None:
     """Words on their side, or on the other one where they would leave the panel."""
-    from matplotlib.patheffects import withStroke
-
     side, length = mark.side, CHARACTER * len(mark.text)
     low, high = axes.transAxes.transform([(0, 0), (1, 1)])[:, 0]
     place = axes.transData.transform((mark.x, mark.y))[0]
@@ -322,5 +320,5 @@ def _draw_label(mark: Label, axes: "Axes") -> None:
         xycoords=("data", "axes fraction") if over else "data",
         textcoords="offset points", ha=ha, va=va, fontsize=SMALL, zorder=4,
         annotation_clip=False,
-        path_effects=[withStroke(linewidth=2.5, foreground="white")],
+        bbox={"facecolor": "white", "alpha": 0.7, "linewidth": 0.0, "pad": 0.5},
     )  # fmt: skip

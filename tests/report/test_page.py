@@ -77,12 +77,48 @@ def test_intervals_grade_and_tokens_stand_in_the_text(page):
     assert digits(estimate["tokens_per_s"]) in answer
 
 
-def test_every_kernel_and_chart_is_there(page):
+def texts(page: Page, chart: str) -> list[str]:
+    """What each point of a chart says."""
+    data = json.loads(page.text(f"chart-{chart}-points"))
+    which = data["which"] or range(len(data["texts"]))
+    return [data["texts"][i] for i in which]
+
+
+def test_every_kernel_is_in_the_table_and_on_the_roofline(page):
     live = [k for k in made().estimate["kernels"] if k["time_s"]]
     assert f"{len(live)} kernels" in page.text("kernels")
-    for name in ("energy", "time", "roofline", "clocks"):
-        assert "unavailable" not in page.text(name)
-        assert f"{name}-heading" in page.ids
+    assert len(texts(page, "roofline")) == len(live)
+
+
+@pytest.mark.parametrize(
+    ("phase", "passes", "chart"),
+    [
+        ("prefill", 1, "timeline-of-prefill"),
+        ("decode", 4, "timeline-of-decode-pass-3-of-4"),
+    ],
+)
+def test_every_launch_is_on_the_timeline(page, phase: str, passes: int, chart: str):
+    kernels = [k for k in made().estimate["kernels"] if k["phase"] == phase]
+    said = [x for x in texts(page, chart) if not x.startswith("waiting")]
+    assert passes * len(said) == sum(k["count"] for k in kernels)
+
+
+def test_curves_pass_through_the_estimate(page):
+    top = made().estimate
+    text = f"{si(top['time_s'], 's')}, {si(top['energy_j'], 'J')}, "
+    said = texts(page, "time-and-energy-over-sm-clocks")
+    clocks = [x for x in said if "a100" in x]
+    assert clocks[-2].startswith(f"a100-sxm-80gb, 1410 MHz: {text}")
+    limits = [x for x in texts(page, "time-under-power-limits") if "a100" in x]
+    assert limits[-2].startswith(f"a100-sxm-80gb, limit 400 W: {text}")
+
+
+def test_energy_by_unit_is_that_of_both_estimates(page):
+    said = texts(page, "by-hardware-unit")
+    for side in (made().estimate, made().versus):
+        value, share = side["energy_j_by_unit"]["dram"], side["energy_j"]
+        text = f"DRAM, {side['gpu']}: {si(value, 'J')}, {100 * value / share:.1f} %"
+        assert text in said
 
 
 def test_the_second_gpu_is_compared(page):
@@ -173,14 +209,20 @@ def test_a_served_model_has_a_section(tmp_path: Path):
     path = tmp_path / "page.html"
     run("report", *flags, *served, "--out", str(path))
     html = path.read_text(encoding="utf-8")
-    section, found = (
-        Page(html).text("serving"),
-        json.loads(run("serve", *flags, *served, "--json")),
-    )
+    page, found = Page(html), json.loads(run("serve", *flags, *served, "--json"))
+    section = page.text("serving")
     for key in ("energy_j_per_output_token", "energy_j_per_request"):
         assert si(found[key], "J") in section
     for key in ("ttft_s", "tpot_s"):
         assert si(found[key]["mean"], "s").replace(" us", " µs") in section
+    # both curves pass the answer: the nearest rate's mean is close to it
+    for key, chart in (("ttft_s", "first-token"), ("tpot_s", "output-token")):
+        word = "to" if key == "ttft_s" else "per"
+        said = [x for x in texts(page, f"time-{word}-{chart}") if ": mean" in x]
+        near = min(said, key=lambda x: abs(float(x.split()[0]) - 20))
+        value, prefix = near.split()[-2:]
+        scale = {"s": 1.0, "ms": 1e-3, "µs": 1e-6}[prefix]
+        assert float(value) * scale == pytest.approx(found[key]["mean"], rel=0.02)
     # the estimate's command has no flag of the server
     assert "--rate" not in html[html.index("<pre") :]
 

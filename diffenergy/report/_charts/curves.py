@@ -110,7 +110,8 @@ def _curves(
         first = f"{name}, " if name else ""
         for place, point in zip(places, points, strict=True):
             readings.append(Reading(*place, first + text(point)))
-        answer = f"the estimate: {_costs(at)}, {at['avg_power_w']:.0f} W"
+        clock, watts = at["sm_clock_mhz"], at["avg_power_w"]
+        answer = f"the estimate, {clock:.0f} MHz: {_costs(at)}, {watts:.0f} W"
         readings.append(Reading(at[x], at[y], first + answer))
     return [*lines, *chosen], readings
 

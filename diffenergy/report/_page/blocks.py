@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, Final
 
 from ...charts import Chart, to_svg
@@ -36,10 +36,17 @@ def slug(text: str) -> str:
 
 
 class _Writer:
-    """Counts charts, each of which has an identity of its own."""
+    """Names charts by their titles, each once."""
 
     def __init__(self, prefix: str):
-        self._names: Iterator[str] = (f"{prefix}chart-{i}" for i in itertools.count())
+        self._prefix, self._names = prefix, set[str]()
+
+    def _identity(self, chart: Chart) -> str:
+        name = f"{self._prefix}chart-{slug(chart.title)}"
+        while name in self._names:
+            name += "-again"
+        self._names.add(name)
+        return name
 
     def all(self, blocks: Iterable[Block]) -> str:
         """Markup of blocks; narrow charts in a row stand side by side."""
@@ -58,7 +65,7 @@ class _Writer:
             case Tiles():
                 return _tiles(block)
             case Chart():
-                return to_svg(block, next(self._names))
+                return to_svg(block, self._identity(block))
             case Section(folded=True):
                 return self._folded(block)
             case Section():

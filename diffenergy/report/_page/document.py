@@ -47,7 +47,7 @@ def build_page(
         brand=escape("diffenergy " + command.partition("diffenergy ")[2].split(" ")[0]),
         links=tag("nav", *links, aria_label="Parts of the page") if links else "",
         answer=to_html(begin),
-        sections=to_html(parts, "part-"),
+        sections=to_html(parts),
         scope=escape(scope or MODELLED),
         version=escape(__version__),
         command=_command(command),
