@@ -17,7 +17,7 @@ _MOST: Final = 1000
 """Rows of a table that a page shows."""
 _SORTED: Final = 6
 """Rows above which the headings of a table sort it."""
-_LABEL: Final = re.compile(r"([a-z][a-z -]{2,24}): (?=\S)")
+_LABEL: Final = re.compile(r"([a-z][a-zA-Z -]{2,28}): (?=\S)")
 """Of a line such as "grade: calibrated"."""
 
 
