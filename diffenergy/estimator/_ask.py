@@ -1,7 +1,7 @@
 """The public `estimate`: of records, pure; of names, as the command answers."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ParamSpec, Protocol, overload
+from typing import Any, ParamSpec, Protocol, overload, runtime_checkable
 
 from ..corrections import Corrections
 from ..hardware import GpuCard, GpuSpec, OperatingPoint, load_gpu
@@ -19,6 +19,7 @@ from ._asking.task import Task
 P = ParamSpec("P")
 
 
+@runtime_checkable
 class _Estimating(Protocol[P]):
     """`estimate` for editors: of records, or of a name and a request's fields."""
 

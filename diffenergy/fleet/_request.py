@@ -106,9 +106,9 @@ class FleetRequest(Request):
     effort: Annotated[
         _Seconds,
         "Work of the search on an idle core; counted, whatever the machine's load",
-    ] = 20
+    ] = 20.0
     time_limit: Annotated[
         _Seconds, "Wall time of all, the last resort; half of it for pricing"
-    ] = 600
+    ] = 600.0
     told: Callable[[str, int, int], None] | None = None
     """Called with what is done, how much of it, and of how much."""

@@ -7,6 +7,7 @@ from ._declared import Needs as Needs
 from ._declared import Request as Request
 from ._declared import Text as Text
 from ._declared import accepts as accepts
+from ._declared import accepts_type as accepts_type
 from ._declared import arguments as arguments
 from ._declared import check_type as check_type
 from ._declared import declared as declared

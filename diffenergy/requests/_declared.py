@@ -124,9 +124,9 @@ class Request:
 are times.
     """
 
-    def __init_subclass__(cls, **more: Any):
+    def __init_subclass__(cls, kw_only: bool = True, **more: Any):
         super().__init_subclass__(**more)
-        kind = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+        kind = dataclasses.dataclass(frozen=True, kw_only=kw_only)(cls)
         create = kind.__init__
 
         @functools.wraps(create)
@@ -253,8 +253,10 @@ def _whole(flag: Flag, field: dataclasses.Field[Any]) -> Flag:
     words = _choices(field.type)
     default = field.default
     shown = flag.help
-    if isinstance(default, str | int | float) and not isinstance(default, bool):
-        shown = f"{shown.removesuffix('.')} [{default}]."
+    plain = isinstance(default, str | int | float) and not isinstance(default, bool)
+    if plain and not shown.endswith("]."):
+        value = f"{default:g}" if isinstance(default, float) else default
+        shown = f"{shown.removesuffix('.')} [{value}]."
     metavar = "WHAT" if words else None
     return dataclasses.replace(
         flag,
@@ -264,6 +266,15 @@ def _whole(flag: Flag, field: dataclasses.Field[Any]) -> Flag:
         files=flag.files or text.files,
         completed=flag.completed or text.completed,
     )
+
+
+def accepts_type(hint: Any, kind: Any) -> bool:
+    """Whether a field takes a type of `_kinds` or a plain one, alone or with None."""
+    if get_origin(hint) is Annotated and hint != kind:
+        return accepts_type(hint.__origin__, kind)
+    if get_origin(hint) in (Union, types.UnionType) and hint != kind:
+        return any(accepts_type(arm, kind) for arm in get_args(hint))
+    return hint == kind
 
 
 def is_switch(field: dataclasses.Field[Any]) -> bool:
@@ -318,7 +329,7 @@ def _checked(name: str, value: Any, hint: Any) -> Any:
         return value
     for arm in arms:
         if _is_data(arm) and _fits(value, arm):
-            return value
+            return float(value) if _bare(arm) is float else value
     raise _refusal(name, value, hint, arms)
 
 

@@ -17,7 +17,7 @@ DEFAULT_INPUT, DEFAULT_OUTPUT = 512, 128
 """Tokens."""
 
 
-def _number(description: str, metavar: str, read: Any, **limits: float) -> Any:
+def _number(description: str, metavar: str, read: Any, **limits: int) -> Any:
     """The remarks of a number: its range with the words of it, and how it is read."""
     words = f"allowed is a number {description}"
     return Meta(le=MOST, description=words, **limits), Text(metavar, read)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from ..dtypes import STORED
-from ..requests import Dtype, Flag, Request, Text, Whole, reading
+from ..requests import Dtype, Flag, Needs, Request, Text, Whole, reading
 
 BUNDLED: Final = Path(__file__).parents[1] / "data" / "models"
 
@@ -120,6 +120,7 @@ class ModelRequest(Request):
         Flag(
             "Linear layers with adapters: all or attention [all]; needs --lora.", "KIND"
         ),
+        Needs("lora", "give its rank"),
     ] = None
     frozen_layers: Annotated[
         Whole | None, "First layers that are not trained [none]; train only."

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
+from diffenergy.codesign import Range
 from diffenergy.codesign._problem.exact import GOALS
 from diffenergy.codesign._problem.legal import moves, nearest, roundings
 from diffenergy.codesign._problem.problem import check_goals
-from diffenergy.codesign._space.axes import Range, axes
+from diffenergy.codesign._space.axes import axes
 from diffenergy.codesign._space.task import grown
 from diffenergy.hardware import read_gpu
 from tests.codesign.small import problem

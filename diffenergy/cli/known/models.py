@@ -14,8 +14,7 @@ def run(flags: Flags) -> Outcome:
     if flags.name is None:
         entries = [model_entry(load_model(name)) for name in model_names()]
         return Outcome(
-            content=entries,
-            parts=lambda: model_list_parts(entries, model_types()),
+            content=entries, parts=lambda: model_list_parts(entries, model_types())
         )
     imports.refuse(flags.name, "program", "measurements")
     summary = model_summary(load_model(flags.name))
