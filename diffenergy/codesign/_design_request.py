@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta
 
+from .. import reading
 from ..estimator import PointRequest, SharingRequest
 from ..hardware import CHOSEN, FIELDS, GpuName
-from ..requests import Clocks, Flag, Limits, Request, Seed, Text, reading
+from ..requests import Clocks, Flag, Limits, Note, Request, Seed, Text
 from ..workload import ModelRequest
 from ._space.ranges import Vary, rule_of
 
@@ -124,18 +125,36 @@ class ChoiceRequest(MixRequest):
 class DesignRequest(ChoiceRequest):
     """The hardware, clocks and tiles that a workload costs least on."""
 
-    work: Any = dataclasses.field(kw_only=False)
-    gpu: GpuName | None = dataclasses.field(default=None, kw_only=False)
-    limits: "Mapping[str, int | float | Share] | None" = None
-    effort: Effort | None = None
-    progress: Callable[..., Any] | None = None
-    workload: str | None = None
+    work: Annotated[
+        Any, Note("A model name, listing path, `Task` or list of `Part`.")
+    ] = dataclasses.field(kw_only=False)
+    gpu: Annotated[GpuName | None, Note("GPU that designs grow out of [h100-sxm].")] = (
+        dataclasses.field(default=None, kw_only=False)
+    )
+    limits: Annotated[
+        "Mapping[str, int | float | Share] | None",
+        Note("The most of each metric, or a `Share`."),
+    ] = None
+    effort: Annotated[Effort | None, Note("Starts, rounds and seed [`Effort()`].")] = (
+        None
+    )
+    progress: Annotated[
+        Callable[..., Any] | None,
+        Note("Called with rounds done, rounds in all, best objective so far."),
+    ] = None
+    workload: Annotated[str | None, Note("One workload of a listing file.")] = None
 
 
 class TuneRequest(MixRequest):
     """The best legal tile of every matrix product of a workload."""
 
-    work: Any = dataclasses.field(kw_only=False)
-    gpu: GpuName | None = dataclasses.field(default=None, kw_only=False)
-    goal: Literal["time", "energy"] = "time"
-    workload: str | None = None
+    work: Annotated[
+        Any, Note("A model name, listing path, `Task` or list of `Part`.")
+    ] = dataclasses.field(kw_only=False)
+    gpu: Annotated[GpuName | None, Note("GPU that designs grow out of [h100-sxm].")] = (
+        dataclasses.field(default=None, kw_only=False)
+    )
+    goal: Annotated[
+        Literal["time", "energy"], Note("time or energy, of the whole workload.")
+    ] = "time"
+    workload: Annotated[str | None, Note("One workload of a listing file.")] = None

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from ..requests import Argument, Flag, Request, Text, reading
+from .. import reading
+from ..requests import Argument, Flag, Note, Request, Text
 from ._reading.money import read_price
 from ._reading.spec import Fleet, is_file, read_fleet
 
@@ -110,5 +111,7 @@ class FleetRequest(Request):
     time_limit: Annotated[
         _Seconds, "Wall time of all, the last resort; half of it for pricing"
     ] = 600.0
-    told: Callable[[str, int, int], None] | None = None
-    """Called with what is done, how much of it, and of how much."""
+    told: Annotated[
+        Callable[[str, int, int], None] | None,
+        Note("Called with what is done, how much of it, and of how much."),
+    ] = None

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Annotated
 
-from ..requests import Text, each, reading
+from .. import reading
+from ..requests import Text, each
 from ._bundled import gpu_names
 from ._card import GpuCard
 

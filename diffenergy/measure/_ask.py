@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from ..hardware import GpuCard, read_gpu
-from ..requests import Seed, accepts
+from ..requests import Seed, accepts, values_of
 from ..results import Result
 from . import _bench
 from ._board import clocks as boards_clocks
@@ -213,7 +213,7 @@ def measure(request: _Measured) -> MeasureResult:
 
 def _wanted(board: Board, request: MeasureRequest) -> Wanted:
     """What is asked of a plan, once the board can do it."""
-    limits = tuple(request.power_limits)
+    limits = values_of(request.power_limits) or ()
     _bench.check_limits(limits, board)
     return Wanted(
         points=request.points,

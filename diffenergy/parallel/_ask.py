@@ -10,7 +10,7 @@ import jax
 from ..estimator import EstimateRequest, Task, operating_points, prepare
 from ..hardware import GpuCard, read_gpu
 from ..plans import Plan, TrainingStep, host_of, plan_values, read_plan, training_of
-from ..requests import BadRequest, accepts
+from ..requests import BadRequest, accepts, values_of
 from ..workload import LanguageModel, TrainedModel, assemble, complete
 from ..workload.models import load_model
 from ._request import PlanRequest, TrainedRequest
@@ -111,7 +111,7 @@ def _space(request: PlanRequest) -> tuple[Task, Space]:
     Raises `ValueError` for a model or a machine of which no plans are searched.
     """
     model, held, global_batch = request.model, request.plan, request.global_batch
-    numbers = tuple(request.num_gpus or ())
+    numbers = values_of(request.num_gpus) or ()
     one = {"plan": Plan(), "global_batch": 1}
     task = prepare(**_shared(request) | one)
     loaded = load_model(model)

@@ -71,6 +71,13 @@ class Argument(Flag):
 
 
 @dataclasses.dataclass(frozen=True)
+class Note:
+    """What a field is that no flag gives: Python alone has it."""
+
+    text: str
+
+
+@dataclasses.dataclass(frozen=True)
 class Needs:
     """A field is given only where `field`, if the request has it, is given too; `why`
     follows a semicolon."""
@@ -137,13 +144,17 @@ are times.
 
         kind.__init__ = __init__
 
+    __no_type_check__: ClassVar[bool] = True
+    """A request checks itself, in sentences for users."""
     typed: ClassVar[Mapping[str, Any]] = {}
     """Of a command: what was typed, by field."""
 
     def __post_init__(self):
         for field in _fields(type(self)):
-            value = getattr(self, field.name)
-            if value is not field.default:
+            value, usual = getattr(self, field.name), field.default
+            if value is None and usual is not dataclasses.MISSING:
+                object.__setattr__(self, field.name, usual)
+            elif value is not usual:
                 checked = _checked(field.name, value, field.type)
                 object.__setattr__(self, field.name, checked)
         _check_combinations(self)
@@ -176,10 +187,15 @@ def accepts(
 
 def arguments(kind: Any) -> str:
     """The section "Args" of a docstring: a line for each field that has a text."""
-    lines = []
-    for field, flag in declared(kind):
-        text = re.sub(r"--([a-z][a-z-]+)", _as_name, flag.help)
-        lines.append(f"    {field.name}: {text}")
+    texts = {field.name: flag.help for field, flag in declared(kind)}
+    for field in _fields(kind):
+        for remark in _remarks(field.type):
+            if isinstance(remark, Note):
+                texts[field.name] = remark.text
+    lines = [
+        f"    {name}: {re.sub(r'--([a-z][a-z-]+)', _as_name, text)}"
+        for name, text in texts.items()
+    ]
     return "\n".join(["Args:", *lines])
 
 
@@ -206,10 +222,11 @@ def _flag(kind: Any, name: str) -> Flag | None:
     return None
 
 
-def part(kind: Any, request: Any) -> dict[str, Any]:
-    """The fields that `kind` declares, as far as `request` has them."""
+def part(kind: Any, request: Any, **changes: Any) -> dict[str, Any]:
+    """The fields that `kind` declares, as far as `request` has them, with `changes`."""
     names = (x.name for x in dataclasses.fields(kind))
-    return {name: getattr(request, name) for name in names if hasattr(request, name)}
+    own = {name: getattr(request, name) for name in names if hasattr(request, name)}
+    return own | changes
 
 
 def given_names(request: Any) -> Iterator[str]:
@@ -351,6 +368,8 @@ def _refusal(name: str, value: Any, hint: Any, arms: tuple[Any, ...]) -> Excepti
     words = _choices(hint)
     if not remarks and words:
         remarks = [f"allowed are {', '.join(words)}"]
+    if not remarks and bool in arms:
+        remarks = ["allowed are true and false"]
     if remarks:
         return BadRequest(f"`{name}` is {shown(value)}; {remarks[-1]}.", name)
     kinds = [getattr(_bare(x), "__name__", str(_bare(x))) for x in arms]

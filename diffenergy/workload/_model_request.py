@@ -4,8 +4,9 @@ import os
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
+from .. import reading
 from ..dtypes import STORED
-from ..requests import Dtype, Flag, Needs, Request, Text, Whole, reading
+from ..requests import Dtype, Flag, Needs, Request, Text, Whole
 
 BUNDLED: Final = Path(__file__).parents[1] / "data" / "models"
 

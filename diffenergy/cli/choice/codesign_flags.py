@@ -4,11 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
+from ... import reading as read
 from ...codesign import ChoiceRequest, Effort
 from ...estimator import MODEL_WORDS
 from ...hardware import GpuName
 from ...requests import Argument, Flag, Request
-from ...requests import reading as read
 from ...workload import ModelName
 from ..cost.estimate_flags import estimate_flags
 from ..parsing.field import Json, inputs, out_file, plot_file

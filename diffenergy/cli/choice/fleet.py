@@ -20,7 +20,7 @@ def run(flags: Flags) -> Outcome:
     """Plans the fleet of the flags."""
     start_jax()
     with _reason(flags.as_json), phases() as told:
-        found = fleet.plan(**part(FleetRequest, flags) | {"told": told})
+        found = fleet.plan(**part(FleetRequest, flags, told=told))
     left = ("out", "plot", "as_json")
     command = command_line("fleet", Flags, flags.typed, left)
     page = {".html": lambda: fleet_html(found, command)}

@@ -28,8 +28,8 @@ from .estimate_flags import Flags
 def task_of(request: EstimateRequest, **more: Any) -> Task:
     """The request of flags, checked, with its files read; `more`: other fields."""
     start_jax()
-    asked = part(EstimateRequest, request) | more
-    return prepare(**{**asked, "model": brought(request.model)})
+    more = {"model": brought(request.model), **more}
+    return prepare(**part(EstimateRequest, request, **more))
 
 
 def brought(model: Any) -> str | imports.ImportResult:
@@ -74,9 +74,8 @@ def _crossed(flags: Flags) -> Outcome:
         _need_pyarrow()
     start_jax()
     with points("estimates") as show:
-        asked = part(SweepRequest, flags)
-        asked |= {"progress": lambda done, total: show(done, total, "")}
-        result = crossed(**asked)
+        told = {"progress": lambda done, total: show(done, total, "")}
+        result = crossed(**part(SweepRequest, flags, **told))
     said = [
         x | {"error": as_flags(x["error"], Flags)} if "error" in x else x
         for x in result.summary["points"]

@@ -23,7 +23,7 @@ def run(flags: Flags) -> Outcome:
         imports.refuse(file, "program", "listing")
     tables = [measurements.read(file, **part(TableFlags, flags)) for file in flags.data]
     with keeping(), progress("fit", flags.max_steps) as tell:
-        result = fit(tables, **part(FitRequest, flags) | {"progress": tell})
+        result = fit(tables, **part(FitRequest, flags, progress=tell))
     if result.interrupted:
         result.write(flags.partial)  # also where this run goes on from it
         line = (

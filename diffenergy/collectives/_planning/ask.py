@@ -99,8 +99,8 @@ def plan(request: CollectiveRequest) -> CollectiveResult | SizesResult:
     spec = _spec(machine, request.gpu)
     if spec is None and goal != "time":
         raise ValueError(
-            f"`objective` is '{request.objective}', which needs the power of the GPUs, but "
-            f"`{machine.name}` names none; give `gpu`."
+            f"`objective` is '{request.objective}', which needs the power of the GPUs, "
+            f"but `{machine.name}` names none; give `gpu`."
         )
     about = {
         "topology": _name(topology, given),

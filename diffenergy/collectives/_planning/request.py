@@ -7,8 +7,9 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta
 
+from ... import reading
 from ...hardware import GpuName
-from ...requests import Flag, Request, Seed, Text, Whole, reading
+from ...requests import Flag, Note, Request, Seed, Text, Whole
 
 _AUTO_LIMIT: Final = 10.0  # s of an idle core
 _SOLVER_LIMIT: Final = 300.0  # s of an idle core
@@ -212,9 +213,18 @@ class LinksRequest(Request):
 class CollectiveRequest(LinksRequest):
     """A collective on a machine, of names or of records."""
 
-    topology: Any = dataclasses.field(kw_only=False)
-    collective: str | None = dataclasses.field(default=None, kw_only=False)
-    size: Any = dataclasses.field(default=None, kw_only=False)
-    search: Search | None = None
-    watch: Any = None
-    """Called with what is being tried, and where its solver stands."""
+    topology: Annotated[Any, Note("The machine: a name, a file or a `Topology`.")] = (
+        dataclasses.field(kw_only=False)
+    )
+    collective: Annotated[str | None, Note("Its name.")] = dataclasses.field(
+        default=None, kw_only=False
+    )
+    size: Annotated[
+        Any, Note("Output buffer of a GPU, B or text; a list plans each.")
+    ] = dataclasses.field(default=None, kw_only=False)
+    search: Annotated[
+        Search | None, Note("How to look for a schedule [`Search()`].")
+    ] = None
+    watch: Annotated[
+        Any, Note("Called with what is tried, and where its solver stands.")
+    ] = None

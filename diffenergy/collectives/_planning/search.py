@@ -37,7 +37,6 @@ _SHORT: Final = 0.1
 """s that a solver has at least."""
 
 
-
 @dataclasses.dataclass(frozen=True)
 class Plan:
     """A verified schedule in continuous time, and what is known about it.

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from ...estimator import EstimateRequest, Task, prepare
 from ...hardware import GpuCard, read_gpu, switch_latency
-from ...requests import accepts, check_type, given_names
+from ...requests import accepts, check_type, given_names, values_of
 from ...workload import Workload
 from .._measured.table import Table, read_table
 from .._problem.plan import Objective, Rules
@@ -51,7 +51,7 @@ def plan(request: DvfsRequest) -> PlanResult:
         return of_model(task, aim, rules, how, request.power_curve, notes)
     limit, gpu = request.power_limit, request.gpu
     if limit is not None:
-        aim = aim._replace(power_cap=_one_limit(limit))
+        aim = aim._replace(power_cap=_one_limit(values_of(limit) or ()))
     card = read_gpu(gpu) if isinstance(gpu, str) else gpu
     table = _read(request.table, request.default_clock, card)
     return of_table(table, aim, rules, notes, card, request.smooth, request.progress)

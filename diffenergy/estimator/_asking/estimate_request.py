@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final, Union
 
+from ... import reading
 from ...hardware import GpuName, GpuNames, assignments
 from ...plans import Plan
 from ...requests import (
@@ -14,10 +15,10 @@ from ...requests import (
     File,
     Flag,
     Limits,
+    Note,
     Request,
     Whole,
     Wholes,
-    reading,
 )
 from ...workload import ModelName, ModelRequest
 
@@ -107,8 +108,7 @@ class EstimateRequest(ModelRequest, SharingRequest, PointRequest):
     workload: Annotated[str | None, Flag("One workload of a listing file.", "NAME")] = (
         None
     )
-    every: bool = False
-    """All workloads of a listing as one."""
+    every: Annotated[bool, Note("All workloads of a listing as one.")] = False
     detail: Annotated[bool, "Show every kernel."] = False
     sensitivity: Annotated[
         bool, "Show what one more of each number of the GPU does to time and energy."
@@ -121,8 +121,9 @@ class EstimateRequest(ModelRequest, SharingRequest, PointRequest):
             reading.positive,
         ),
     ] = None
-    split: tuple[int, ...] | None = None
-    """Layers of each virtual stage of the plan."""
+    split: Annotated[
+        tuple[int, ...] | None, Note("Layers of each virtual stage of the plan.")
+    ] = None
     require_fit: Annotated[
         bool, "Exit with 3 if the GPU's memory does not suffice."
     ] = False
@@ -136,4 +137,6 @@ class SweepRequest(EstimateRequest):
     input_len: Wholes | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
     output_len: Wholes | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
     dtype: Dtypes | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
-    progress: Progress | None = None
+    progress: Annotated[
+        Progress | None, Note("Called with how many estimates of how many are done.")
+    ] = None

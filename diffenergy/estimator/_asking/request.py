@@ -7,7 +7,7 @@ from ...corrections import NEAR, CorrectionsFile, Trust, prior_file, read_correc
 from ...hardware import GpuCard, read_gpu, with_fields
 from ...imports import ImportResult
 from ...plans import Host, Plan, host_of, read_plan
-from ...requests import accepts, check_type, part
+from ...requests import accepts, check_type, part, values_of
 from ...workload import Listing, ModelRequest, complete, read_listings, select_listing
 from .._answer.figures import tokens_of
 from .._answer.whole_run import check_tokens
@@ -45,7 +45,11 @@ def prepare(request: EstimateRequest) -> Task:
     assumed = {"gpu": plain.name} if gpu is None or plain.is_assumed else {}
     assumed |= {"topology": host.name} if host and not asked.topology else {}
     points, taken = settings(
-        card, asked.sm_clock, asked.mem_clock, asked.power_limit, asked.temperature
+        card,
+        values_of(asked.sm_clock),
+        values_of(asked.mem_clock),
+        values_of(asked.power_limit),
+        asked.temperature,
     )
     for name in ("detail", "sensitivity"):
         if getattr(asked, name) and len(points) > 1:

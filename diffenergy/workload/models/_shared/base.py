@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from .... import dtypes
 from ..._kernel import Kernel, Number, finished
 from ..._listing import Listing
 from ..._model_request import ModelRequest

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from ..dtypes import canonical
-from ..units import MHz, quantity
+from .dtypes import canonical
+from .units import MHz, quantity
 
 MOST: Final = 10**9
 """Largest batch or length; more is a slip of the keyboard."""
