@@ -21,7 +21,6 @@ from ..results import Result
 from . import output
 from .interruption import Interrupted
 from .parsing.field import (
-    as_flags,
     file_endings,
     flag_names,
     inputs,
@@ -79,7 +78,7 @@ def command(name: str) -> Callable[..., None]:
 
     def entry(**given: Any):
         given.pop(_SCHEMA.name, None)
-        with told(lambda text: as_flags(text, kind)):
+        with told(kind):
             _run(name, read_flags(kind, given))
 
     entry.__doc__ = kind.__doc__

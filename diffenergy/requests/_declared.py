@@ -264,9 +264,15 @@ def _remarks(hint: Any) -> tuple[Any, ...]:
     return ()
 
 
+def _text(hint: Any) -> Text | None:
+    """How words become a type: what the outermost remark says."""
+    texts = [x for x in _remarks(hint) if isinstance(x, Text)]
+    return texts[-1] if texts else None
+
+
 def _whole(flag: Flag, field: dataclasses.Field[Any]) -> Flag:
     """A flag with what its type and its default say."""
-    text = next((x for x in _remarks(field.type) if isinstance(x, Text)), Text(""))
+    text = _text(field.type) or Text("")
     words = _choices(field.type)
     default = field.default
     shown = flag.help
@@ -331,9 +337,9 @@ def _is_data(hint: Any) -> bool:
 
 def _checked(name: str, value: Any, hint: Any) -> Any:
     """`value`, if a type allows it; refused with the remedy of its `Meta`."""
-    for remark in _remarks(hint):
-        if isinstance(remark, Text) and remark.take is not None and value is not None:
-            value = remark.take(name, value)
+    text = _text(hint)
+    if text is not None and text.take is not None:
+        value = text.take(name, value)
     arms = () if isinstance(hint, str) else _arms(hint)
     if not arms or any(x is Any or isinstance(x, ForwardRef) for x in arms):
         return value  # of a type that loads late: its room checks it

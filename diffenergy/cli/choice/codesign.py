@@ -46,7 +46,7 @@ _RUN_AT: Final = {
 def run(flags: Flags) -> Outcome:
     """Searches, or tunes, what the flags ask for."""
     start_jax()
-    with told(_flagged):
+    with told(Flags, _flagged):
         return _tiles(flags) if flags.tune_tiles else _design(flags)
 
 

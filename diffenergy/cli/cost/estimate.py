@@ -11,6 +11,7 @@ from ...estimator import (
     EstimateResult,
     SweepRequest,
     Task,
+    WorkRequest,
     crossed,
     prepare,
     start_jax,
@@ -25,7 +26,7 @@ from ..run import Outcome, outcome
 from .estimate_flags import Flags
 
 
-def task_of(request: EstimateRequest, **more: Any) -> Task:
+def task_of(request: WorkRequest, **more: Any) -> Task:
     """The request of flags, checked, with its files read; `more`: other fields."""
     start_jax()
     more = {"model": brought(request.model), **more}
@@ -42,7 +43,7 @@ def brought(model: Any) -> str | imports.ImportResult:
 
 def named(word: str, step: Callable[..., Any], *args: Any) -> Any:
     """`step(*args)`; errors say by `word` which of several estimates they belong to."""
-    with told(lambda text: f"{word}: {as_flags(text, Flags)}"):
+    with told(Flags, lambda text: f"{word}: {text}"):
         return step(*args)
 
 

@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final, Union
 
+from msgspec import Meta
+
 from ... import reading
 from ...hardware import GpuName, GpuNames, assignments
 from ...plans import Plan
@@ -20,6 +22,7 @@ from ...requests import (
     Whole,
     Wholes,
 )
+from ...schema import MOST
 from ...workload import ModelName, ModelRequest
 
 if TYPE_CHECKING:
@@ -95,8 +98,13 @@ class SharingRequest(Request):
     ] = None
 
 
-class EstimateRequest(ModelRequest, SharingRequest, PointRequest):
-    """Everything that an estimate is asked for."""
+_Positive = Annotated[
+    float, Meta(gt=0, le=MOST, description="allowed is a number above 0")
+]
+
+
+class WorkRequest(ModelRequest, SharingRequest, PointRequest):
+    """What runs where."""
 
     model: Annotated[
         Union[ModelName, "ImportResult"],  # noqa: UP007
@@ -109,24 +117,29 @@ class EstimateRequest(ModelRequest, SharingRequest, PointRequest):
         None
     )
     every: Annotated[bool, Note("All workloads of a listing as one.")] = False
-    detail: Annotated[bool, "Show every kernel."] = False
-    sensitivity: Annotated[
-        bool, "Show what one more of each number of the GPU does to time and energy."
-    ] = False
-    tokens: Annotated[
-        float | None,
-        Flag(
-            "Tokens of a whole training run, as 15e12: its time, energy and GPU-hours.",
-            "N",
-            reading.positive,
-        ),
-    ] = None
     split: Annotated[
         tuple[int, ...] | None, Note("Layers of each virtual stage of the plan.")
     ] = None
     require_fit: Annotated[
         bool, "Exit with 3 if the GPU's memory does not suffice."
     ] = False
+
+
+class EstimateRequest(WorkRequest):
+    """Everything that an estimate is asked for."""
+
+    detail: Annotated[bool, "Show every kernel."] = False
+    sensitivity: Annotated[
+        bool, "Show what one more of each number of the GPU does to time and energy."
+    ] = False
+    tokens: Annotated[
+        _Positive | None,
+        Flag(
+            "Tokens of a whole training run, as 15e12: its time, energy and GPU-hours.",
+            "N",
+            reading.positive,
+        ),
+    ] = None
 
 
 class SweepRequest(EstimateRequest):
