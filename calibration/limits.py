@@ -21,8 +21,8 @@ from diffenergy.estimator._estimate import runs
 from diffenergy.hardware._files import GpuCard
 from diffenergy.hardware._spec import default_point, idle_power
 from diffenergy.records import as_float
+from diffenergy.workload import PhaseColumns, Workload, build, op_rows
 from diffenergy.workload._listing import normalise_kernel
-from diffenergy.workload._workload import PhaseColumns, Workload, build, op_rows
 
 Numbers = Sequence[float] | np.ndarray
 

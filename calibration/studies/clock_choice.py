@@ -24,7 +24,7 @@ from diffenergy.dvfs._problem.modelled import clock_pairs, modelled
 from diffenergy.dvfs._problem.plan import Objective, Rules
 from diffenergy.dvfs._solving.schedule import schedule
 from diffenergy.hardware import read_gpu
-from diffenergy.workload._unlisted import complete
+from diffenergy.workload import complete
 
 _GPU: Final = "a100-pcie-40gb"
 _SOURCE: Final = "a100_dvfs"

@@ -41,7 +41,7 @@ from diffenergy.codesign._tiles.tiles import (
     with_given_tiles,
 )
 from diffenergy.hardware import read_gpu
-from diffenergy.workload._unlisted import complete
+from diffenergy.workload import complete
 
 SEEDS: Final = 10
 STARTS, ROUNDS = 4, 6

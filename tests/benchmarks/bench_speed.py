@@ -21,14 +21,8 @@ from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import GpuSpec, OperatingPoint, load_gpu
 from diffenergy.kernels._shared.ops import HAND_TILE
 from diffenergy.records import as_float
-from diffenergy.workload._listing import Listing, normalise_kernel
-from diffenergy.workload._workload import (
-    OpRows,
-    PhaseColumns,
-    Workload,
-    assemble,
-    build,
-)
+from diffenergy.workload import Listing, OpRows, PhaseColumns, Workload, assemble, build
+from diffenergy.workload._listing import normalise_kernel
 
 GIVEN, CHOSEN, POINTS = 2**20, 2**17, 10_000
 OPTIONS = estimator.compiler_options()

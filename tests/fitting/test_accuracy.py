@@ -6,7 +6,7 @@ from diffenergy import measurements
 from diffenergy.corrections import read_corrections
 from diffenergy.fitting._predict import predict
 from diffenergy.measurements import grouped
-from diffenergy.workload._listing import read_listings
+from diffenergy.workload import read_listings
 
 pytestmark = pytest.mark.shared_data
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from diffenergy import measurements
-from diffenergy.measurements import Errors, Predictions, errors, grouped
-from diffenergy.measurements._metrics import summary_json
+from diffenergy.measurements import Errors, Predictions, errors, grouped, summary_json
 
 NAN = float("nan")
 ROWS = (

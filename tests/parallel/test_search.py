@@ -21,7 +21,7 @@ from diffenergy.parallel._search.search import _point, _undominated
 from diffenergy.parallel._search.space import Space
 from diffenergy.plans import Plan, host_of
 from diffenergy.results import Infeasible
-from diffenergy.workload.models import load_model
+from diffenergy.workload import load_model
 
 SMALL = [
     ("gpt2", "h100-sxm", 2, 2, 256),

@@ -7,16 +7,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from diffenergy.parallel import Replicas
 from diffenergy.parallel._stage_clocks.choose import Granularity
 from diffenergy.parallel._stage_clocks.hulls import hull, pareto
 from diffenergy.parallel._stage_clocks.pricing import hosts
 from diffenergy.parallel._stage_clocks.problem import Problem, latest
 from diffenergy.parallel._stage_clocks.relaxed import Caps
-from diffenergy.parallel._stage_clocks.result import Replicas, peak_power
+from diffenergy.parallel._stage_clocks.result import peak_power
 from diffenergy.parallel._stage_clocks.solve import solved, uniform
-from diffenergy.plans import Plan
-from diffenergy.plans._layout import fastest_split, layout
-from diffenergy.plans._pipeline import Schedule, ends, instructions, plain_ends
+from diffenergy.plans import Plan, fastest_split, layout, plain_ends
+from diffenergy.plans._pipeline import Schedule, ends, instructions
 from diffenergy.results import Infeasible
 
 WAIT = 10.0

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from diffenergy.plans import Host, Plan
-from diffenergy.plans._machine.exchange import Group, collective, group, groups
+from diffenergy.plans import Group, Host, Plan, collective, groups
+from diffenergy.plans._machine.exchange import group
 
 
 @pytest.mark.parametrize(

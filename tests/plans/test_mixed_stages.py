@@ -4,11 +4,8 @@ from typing import Any
 
 import pytest
 
-from diffenergy.plans import Plan, training_memory
-from diffenergy.plans._layout import layout
-from diffenergy.workload.models import load_model
-from diffenergy.workload.models._network.sharding import Share, Split
-from diffenergy.workload.models._shared.trained import TrainedModel
+from diffenergy.plans import Plan, layout, training_memory
+from diffenergy.workload import Share, Split, TrainedModel, load_model
 
 HIDDEN, EXPERT = 7168, 3 * 7168 * 2048
 TABLE = 129280 * HIDDEN

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffenergy.plans import makespan
-from diffenergy.plans._pipeline import closed_form, instructions, order
+from diffenergy.plans import closed_form, makespan
+from diffenergy.plans._pipeline import instructions, order
 
 
 def span(p: int, m: int, schedule: str = "1f1b", v: int = 1) -> float:

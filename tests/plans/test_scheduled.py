@@ -6,8 +6,7 @@ import pytest
 
 import diffenergy as de
 from diffenergy.hardware import read_gpu
-from diffenergy.plans import Host, Plan, host_of
-from diffenergy.plans._machine.exchange import collective, groups
+from diffenergy.plans import Host, Plan, collective, groups, host_of
 from diffenergy.plans._machine.scheduled import line, pairs, teams
 
 RING = 50e9

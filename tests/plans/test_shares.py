@@ -8,14 +8,14 @@ import pytest
 
 from diffenergy.hardware import read_gpu
 from diffenergy.plans import Placed, Plan, host_of
-from diffenergy.workload.models import load_model, model_names
+from diffenergy.workload import LanguageModel, Operator, Share, Split, load_model
+from diffenergy.workload.models import model_names
 from diffenergy.workload.models._layers.mixers import Convolution, GatedNorm
 from diffenergy.workload.models._layers.parts import Map, Plain
 from diffenergy.workload.models._network.experts import Experts
 from diffenergy.workload.models._network.linear_layer import Linear
-from diffenergy.workload.models._network.operators import Norm, Operator
-from diffenergy.workload.models._network.sharding import Columns, Rows, Share, Split
-from diffenergy.workload.models._shared.language_model import LanguageModel
+from diffenergy.workload.models._network.operators import Norm
+from diffenergy.workload.models._network.sharding import Columns, Rows
 
 SIZES = (2, 4, 8)
 

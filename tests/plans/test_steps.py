@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from diffenergy.corrections import Corrections
-from diffenergy.plans import Steps, compose, step_energy
+from diffenergy.plans import PARTS, Steps, compose, step_energy
 from diffenergy.plans._steps.compose import HOP
-from diffenergy.plans._steps.steps import PARTS, stacked
+from diffenergy.plans._steps.steps import stacked
 
 GIVEN: dict[str, Any] = dict(
     plan_contention=0.3, plan_network=0.5, plan_tp_exposed=0.8, plan_tp_overlapped=0.4,

@@ -9,6 +9,9 @@ import pytest
 
 import diffenergy as de
 from diffenergy.plans import (
+    AXES,
+    KINDS,
+    PARTS,
     Pipeline,
     Steps,
     Timeline,
@@ -16,8 +19,7 @@ from diffenergy.plans import (
     step_energy,
     timeline,
 )
-from diffenergy.plans._steps.steps import AXES, PARTS
-from diffenergy.plans._steps.timeline import EXCHANGE, KINDS, OPTIMIZER, REST
+from diffenergy.plans._steps.timeline import EXCHANGE, OPTIMIZER, REST
 
 M, P = 8, 4
 STATIC = 50.0

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from diffenergy.plans import Plan, training_memory
-from diffenergy.plans._memory import in_flight
-from diffenergy.plans._pipeline import BACKWARD, FORWARD, order
-from diffenergy.workload.models import load_model, model_from_config
-from diffenergy.workload.models._shared.config import Config
+from diffenergy.plans import FORWARD, Plan, in_flight, training_memory
+from diffenergy.plans._pipeline import BACKWARD, order
+from diffenergy.workload import Config, load_model
+from diffenergy.workload.models import model_from_config
 from diffenergy.workload.models._shared.decoder import Decoder
 
 GIB = 2**30

@@ -7,10 +7,7 @@ from typing import Any
 
 import pytest
 
-from diffenergy.workload import Listing
-from diffenergy.workload.models import load_model
-from diffenergy.workload.models._network.sharding import Share, Split
-from diffenergy.workload.models._shared.trained import TrainedModel
+from diffenergy.workload import Listing, Share, Split, TrainedModel, load_model
 
 WHOLE = Share()
 

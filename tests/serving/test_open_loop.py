@@ -10,11 +10,11 @@ import pytest
 from scipy import stats
 
 from calibration.studies.served.open_loop import SERVERS, compare
-from diffenergy.serving import Load, deploy, simulate, steady_state
+from diffenergy.serving import LEVELS, Load, deploy, simulate, steady_state
 from diffenergy.serving._lengths import TAIL
 from diffenergy.serving._steady.first_token import Cumulants, _generation, _moments
 from diffenergy.serving._steady.skewed import Skewed
-from diffenergy.serving._steady.spread import LEVELS, gaps
+from diffenergy.serving._steady.spread import gaps
 
 
 def generations(rate: float, decode: float, shared: float, times: np.ndarray):

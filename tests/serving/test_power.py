@@ -11,9 +11,16 @@ import pytest
 from diffenergy.hardware import read_gpu
 from diffenergy.hardware._files import gpu_names
 from diffenergy.results import Infeasible
-from diffenergy.serving import Load, deploy, simulate, steady_state
-from diffenergy.serving._steady.figures import Steady, asked, steady
-from diffenergy.serving._steady.server import Server
+from diffenergy.serving import (
+    Load,
+    Server,
+    Steady,
+    asked,
+    deploy,
+    simulate,
+    steady,
+    steady_state,
+)
 from diffenergy.serving._step.power import governed, power_at, time_weights
 
 MIXES: list[dict[str, Any]] = [

@@ -14,8 +14,7 @@ from diffenergy.serving._engine import constants, levels
 from diffenergy.serving._fitting.fit import ENERGY_FACTORS
 from diffenergy.serving._fitting.rows import read_serving
 from diffenergy.serving._step.rows import PARTS, Step, listing
-from diffenergy.workload.models import load_model
-from diffenergy.workload.models._network.sharding import Share, Split
+from diffenergy.workload import Share, Split, load_model
 
 KINDS = (
     "qwen3-8b", "deepseek-v3", "qwen3.5-9b", "gpt-oss-20b", "gpt2", "llama-4-scout",

@@ -5,9 +5,14 @@ import pytest
 
 from diffenergy import kernels
 from diffenergy.kernels._shared.ops import Field, Op
-from diffenergy.workload._kernel import merge, normalise_kernel
-from diffenergy.workload._kernel_name import kernel_name
-from diffenergy.workload._listing import listing_lines, read_listings, select_listing
+from diffenergy.workload import (
+    kernel_name,
+    listing_lines,
+    merge,
+    normalise_kernel,
+    read_listings,
+    select_listing,
+)
 
 GEMM = dict(op="gemm", m=64, n=32, k=16, dtype="bf16")
 

@@ -2,11 +2,15 @@ import collections
 
 import pytest
 
-from diffenergy.workload._listing import listing_lines, read_listings
-from diffenergy.workload._unlisted import complete
-from diffenergy.workload.models import load_model, model_from_config, model_names
+from diffenergy.workload import (
+    Config,
+    complete,
+    listing_lines,
+    load_model,
+    read_listings,
+)
+from diffenergy.workload.models import model_from_config, model_names
 from diffenergy.workload.models._request import Request, decode_segments
-from diffenergy.workload.models._shared.config import Config
 
 from .kernels import flop, multiset, one
 from .published.configs import BUNDLED

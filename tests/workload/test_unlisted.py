@@ -3,9 +3,7 @@ import dataclasses
 
 import pytest
 
-from diffenergy.workload._kernel import normalise_kernel
-from diffenergy.workload._listing import Listing, read_listings
-from diffenergy.workload._unlisted import complete
+from diffenergy.workload import Listing, complete, normalise_kernel, read_listings
 
 
 def launches(kernels):

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from diffenergy.collectives._demand.demands import demand
+from diffenergy.collectives import Schedule, Topology, demand, load_topology
 from diffenergy.collectives._energy.energy import (
     byte_prices,
     energy_rows,
@@ -24,9 +24,8 @@ from diffenergy.collectives._energy.idle import (
     supported_clocks,
 )
 from diffenergy.collectives._listing.greedy import Effort, greedy
-from diffenergy.collectives._machine.topology import Energy, Link, Node, Topology
-from diffenergy.collectives._machine.topology_files import load_topology
-from diffenergy.collectives._schedule.schedule import Schedule, Sends
+from diffenergy.collectives._machine.topology import Energy, Link, Node
+from diffenergy.collectives._schedule.schedule import Sends
 from diffenergy.hardware import load_gpu, read_gpu
 from diffenergy.hardware._clocks import sm_clocks
 

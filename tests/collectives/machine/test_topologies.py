@@ -5,9 +5,8 @@ import re
 import numpy as np
 import pytest
 
-from diffenergy.collectives._machine.machines import PARTS
+from diffenergy.collectives import PARTS, load_topology, topology_names
 from diffenergy.collectives._machine.media import FILE, media
-from diffenergy.collectives._machine.topology_files import load_topology, topology_names
 from diffenergy.collectives._what_if.what_if import disable, scale
 from diffenergy.hardware import gpu_names
 

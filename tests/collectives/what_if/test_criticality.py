@@ -6,12 +6,8 @@ import json
 import pytest
 from json_keys import check_part
 
-from diffenergy.collectives._demand.demand import Demand
-from diffenergy.collectives._demand.demands import demand
+from diffenergy.collectives import Demand, Schedule, Topology, demand, load_topology
 from diffenergy.collectives._listing.greedy import Effort, greedy
-from diffenergy.collectives._machine.topology import Topology
-from diffenergy.collectives._machine.topology_files import load_topology
-from diffenergy.collectives._schedule.schedule import Schedule
 from diffenergy.collectives._what_if import criticality as room
 from diffenergy.collectives._what_if.criticality import (
     Change,

@@ -14,8 +14,7 @@ from diffenergy.dvfs import plan
 from diffenergy.estimator import estimate_details, prepare
 from diffenergy.kernels._shared.ops import COMMON_FIELDS, REQUIRED
 from diffenergy.report import page, page_html
-from diffenergy.workload import Listing
-from diffenergy.workload._listing import read_listings
+from diffenergy.workload import Listing, read_listings
 
 GPU: Final = "rtx-3080-ti"
 KERNELS: Final = [

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from diffenergy.workload.models import load_model, model_from_config
-from diffenergy.workload.models._shared.config import Config
+from diffenergy.workload import Config, load_model
+from diffenergy.workload.models import model_from_config
 from diffenergy.workload.models.speech.whisper import Whisper
 
 from ..kernels import flop

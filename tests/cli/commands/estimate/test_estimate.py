@@ -12,8 +12,7 @@ from diffenergy.estimator import prepare
 from diffenergy.hardware import read_gpu
 from diffenergy.physics._demand import UNITS
 from diffenergy.physics._power import COMPONENTS
-from diffenergy.workload._unlisted import complete
-from diffenergy.workload.models import load_model
+from diffenergy.workload import complete, load_model
 
 from ...conftest import GPT2
 
