@@ -19,7 +19,7 @@ from ..workload import (
     in_parts,
 )
 from ..workload.models import Request
-from ._layout import layout
+from ._layout import pipeline_layout
 from ._plan import Plan
 
 _WIDE: Final = 4.0
@@ -43,16 +43,15 @@ def training_memory(
     `request`: a training request of one replica: `batch` sequences in a micro-batch,
     `accumulation` micro-batches. `sequence`: whether `tp` divides the tokens between
     pairs of linear layers (by default, as Megatron does); `layers`: of each virtual
-    stage (`layout`); `changed`: fields of `Pass` (`dropout`, `restores`). Raises
-    `ValueError` if the plan cannot divide the model.
-    """
+    stage (`pipeline_layout`); `changed`: fields of `Pass` (`dropout`, `restores`).
+    Raises `ValueError` if the plan cannot divide the model."""
     times = request.accumulation or 1
     if request.recompute is None and not request.checkpointing:
         request = dataclasses.replace(request, recompute=plan.recompute)
     if not isinstance(model, TrainedModel):
         raise ValueError(f"`phase` is 'train', but {model.name} does not train.")
     frozen, further = request.frozen_layers or 0, model.further_layers
-    laid = layout(model.kinds, plan, model.name, further, layers, frozen)
+    laid = pipeline_layout(model.kinds, plan, model.name, further, layers, frozen)
     sequence = plan.tp > 1 if sequence is None else sequence
     split = Split(plan.tp, plan.ep, plan.cp, plan.expert_parts, sequence)
     found: list[dict[str, float]] = []
@@ -68,7 +67,7 @@ def training_memory(
             state = state_bytes(plan, dtype, placed.held(request), table)
             known[kind] = placed.leaves(request, **changed), state
         left, state = known[kind]
-        flying = in_flight(plan, stage, times)
+        flying = micro_batches_in_flight(plan, stage, times)
         scored = flying if plan.order == "gpipe" else 1.0
         found.append(
             in_parts(
@@ -81,7 +80,7 @@ def training_memory(
     return found
 
 
-def in_flight(plan: Plan, stage: int, micro_batches: int) -> float:
+def micro_batches_in_flight(plan: Plan, stage: int, micro_batches: int) -> float:
     """Micro-batches whose activations a stage has at its fullest, of all of its layers.
 
     1F1B: one for each stage behind it and its own. Interleaved (arXiv 2104.04473):

@@ -6,8 +6,8 @@ from typing import Any
 
 from ..workload import Kernel, LanguageModel, Listing, Share, Split
 from ..workload.models import Request
-from ._machine.exchange import exchanged, groups
-from ._machine.host import Host
+from ._exchange import exchange_groups, exchanged
+from ._host import Host
 from ._plan import Plan
 
 
@@ -76,7 +76,7 @@ class Placed:
             return [row]
         assert self.host is not None
         axis = {"send_recv": "pp", "all_to_all": "ep"}.get(row["collective"], "tp")
-        found = groups(self.plan, self.host)[axis]
+        found = exchange_groups(self.plan, self.host)[axis]
         if not found.machine and (axis == "pp" or found.hosts == 1):
             return [row]
         inside = [x | {"axis": axis} for x in exchanged([row], found).rows]

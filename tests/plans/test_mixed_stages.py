@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from diffenergy.plans import Plan, layout, training_memory
+from diffenergy.plans import Plan, pipeline_layout, training_memory
 from diffenergy.workload import Share, Split, TrainedModel, load_model
 
 HIDDEN, EXPERT = 7168, 3 * 7168 * 2048
@@ -91,7 +91,7 @@ def test_dense_layers_keep_what_is_theirs():
 def test_layers_behind_count_in_the_last_stages(pp: int, vp: int, sizes: list[int]):
     model = model_of()
     plan = Plan(pp=pp, vp=vp)
-    found = layout(model.kinds, plan, model.name, 1)
+    found = pipeline_layout(model.kinds, plan, model.name, 1)
     assert [stop - start for start, stop in found.spans] == sizes
     assert [len(x.kinds) for x in found.each] == sizes
     dense = [x.kinds.count(0) for x in found.each]
@@ -99,8 +99,8 @@ def test_layers_behind_count_in_the_last_stages(pp: int, vp: int, sizes: list[in
 
 
 def test_stages_alike_share_their_kind():
-    found = layout(model_of().kinds, Plan(pp=8), "x", 1)
+    found = pipeline_layout(model_of().kinds, Plan(pp=8), "x", 1)
     assert found.kinds == {(0,): 1, (1,): 6, (2,): 1}
-    mixed = layout((0, 0, 2, 2, 0, 2), Plan(pp=3), "x")
+    mixed = pipeline_layout((0, 0, 2, 2, 0, 2), Plan(pp=3), "x")
     assert [x.kinds for x in mixed.each] == [(0, 0), (2, 2), (0, 2)]
     assert len(mixed.kinds) == 3

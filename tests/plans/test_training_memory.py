@@ -7,7 +7,12 @@ from typing import Any
 
 import pytest
 
-from diffenergy.plans import FORWARD, Plan, in_flight, training_memory
+from diffenergy.plans import (
+    FORWARD_PASS,
+    Plan,
+    micro_batches_in_flight,
+    training_memory,
+)
 from diffenergy.plans._pipeline import BACKWARD, order
 from diffenergy.workload import Config, load_model
 from diffenergy.workload.models import model_from_config
@@ -275,6 +280,6 @@ def test_micro_batches_in_flight_are_those_of_the_order(
         assert last >= BACKWARD
         flying = most = 0
         for x in own:
-            flying += (x.kind == FORWARD) - (x.kind == last)
+            flying += (x.kind == FORWARD_PASS) - (x.kind == last)
             most = max(most, flying)
-        assert in_flight(plan, stage, m) == pytest.approx(most / v)
+        assert micro_batches_in_flight(plan, stage, m) == pytest.approx(most / v)

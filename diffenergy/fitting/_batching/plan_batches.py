@@ -12,7 +12,15 @@ from ...corrections import Corrections
 from ...hardware import GpuSpec, OperatingPoint, read_gpu
 from ...measurements import POSITIONS, MeasurementTable, PlanRow, model_of
 from ...physics import Run, static_power, with_corrections
-from ...plans import Steps, Training, compose, host_of, merged, step_energy, training_of
+from ...plans import (
+    Steps,
+    Training,
+    compose_step,
+    host_of,
+    merge_steps,
+    step_energy,
+    training_of,
+)
 from ...workload import LanguageModel, Listing, complete, without_mtp
 from ...workload.models import Model, Request
 
@@ -52,7 +60,7 @@ def planned(
             step = dataclasses.replace(step, network=jnp.asarray(asked.network))
         works.append(([complete(listing) for listing in made], step))
         owner += [int(row)] * len(made)
-    listings, all_steps = merged(works)
+    listings, all_steps = merge_steps(works)
     return listings, np.array(owner), all_steps
 
 
@@ -114,7 +122,7 @@ def step_reading(
     c: Corrections,
 ) -> Run:
     """Time and energy (all GPUs) of steps from those of their phases."""
-    found = compose(free.time, steps, c)
+    found = compose_step(free.time, steps, c)
     board = with_corrections(spec, c)
     clock = jnp.minimum(point.sm_clock, spec.sm_clock_applied_max)
     idle, leakage, _ = static_power(board, c, clock, 0 * clock, point)

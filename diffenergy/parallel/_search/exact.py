@@ -18,10 +18,10 @@ from ...plans import (
     Plan,
     Steps,
     Training,
-    compose,
-    filled_to,
-    merged,
-    plain_ends,
+    compose_step,
+    instruction_ends,
+    merge_steps,
+    pad_steps,
     step_energy,
 )
 from ...workload import Listing, Workload, complete, pad_size
@@ -71,7 +71,7 @@ def exact(
     np.logical_and.at(kept, owner, found["feasible"])
     more = pad_size(len(made)) - len(made)  # one program for about as many
     works = [(x.listings, x.steps) for x in [*made, *[made[0]] * more]]
-    steps = filled_to(merged(works)[1], KINDS, STAGES)
+    steps = pad_steps(merge_steps(works)[1], KINDS, STAGES)
     placed = [x.training for x in made]
     time, energy = _steps_of(placed, found, steps, gpu.corrections)
     return [
@@ -149,7 +149,7 @@ def _steps_of(
         if (order := one.order) is not None:  # all micro-batches, by the recursion
             kind, way, share = order.passes
             durations = about["ways"][i][kind, way] * share
-            span[i] = plain_ends(order.program, durations).max()
+            span[i] = instruction_ends(order.program, durations).max()
     answer = kept(_composed, (columns, steps, c, span))
     return np.asarray(answer["time"]), np.asarray(answer["energy"])
 
@@ -161,9 +161,9 @@ def _composed(
     says (NaN); `ways`: time of a micro-batch forward and backward in each kind of
     virtual stages, its way to the next included."""
     steps, time, work, static = flat(columns, steps)
-    alone = compose(time, steps, c)
+    alone = compose_step(time, steps, c)
     pipeline = jnp.where(jnp.isnan(span), alone.pipeline, span)
-    found = compose(time, steps, c, pipeline)
+    found = compose_step(time, steps, c, pipeline)
     drawn = step_energy(time, work, static, found, steps)
     return {
         "time": found.time,

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ...plans import Part, Plan, Training, groups, passes_of
+from ...plans import Plan, StepPart, Training, exchange_groups, passes_of
 from ...workload import Number, Share, Split, TrainedModel
 from ...workload.models import Request
 from .space import Space
@@ -44,7 +44,7 @@ def key_of(plan: Plan) -> Key:
 class Made:
     """One piece before it is priced."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[StepPart, ...]
     sizes: tuple[Number, Number]
     """Parameters: no routed experts', routed experts'."""
     left: tuple[Number, Number, Number, Number]
@@ -138,7 +138,7 @@ class Maker:
     def _piece(self, place: int, key: Key) -> Made:
         model, request = self._placed(key)[place], self.request(key)
         plan = Plan(key.tp, 1, key.ep, key.ep, key.cp, etp=key.etp)
-        shares = groups(plan, self.space.host)
+        shares = exchange_groups(plan, self.space.host)
         parts = passes_of(model, request, shares, self.software)
         left = model.leaves(request)
         return Made(

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 
 from ...estimator import packed_alike, run
 from ...hardware import GpuSpec, OperatingPoint
-from ...plans import PARTS, Group, collective
+from ...plans import STEP_PARTS, ExchangeGroup, collective_row
 from ...workload import Listing, Workload, complete
 from .maker import ENDS, TIMES, Key, Made, Maker
 from .space import Space, divisors
@@ -28,9 +28,9 @@ MOVED: Final = ("all_gather", "reduce_scatter", "send_recv")
 
 @dataclasses.dataclass(frozen=True)
 class Pieces:
-    """Pieces by key (axis n) and place (q: ends, kinds of layers); P = len(`PARTS`).
-    Computation and its exchanges are of one micro-batch, the optimizer's
-    of all parameters."""
+    """Pieces by key (axis n) and place (q: ends, kinds of layers); P =
+    len(`STEP_PARTS`). Computation and its exchanges are of one micro-batch, the
+    optimizer's of all parameters."""
 
     keys: tuple[Key, ...]
     kinds: tuple[int, ...]
@@ -96,8 +96,8 @@ def price(
     moves = [(kind, local) for kind in MOVED for local in _together(space)]
     exchanges = [_exchange(launched[0], *x, size) for x in moves for size in _SIZES]
     listings = [*launched, *exchanges]
-    each = np.ones(len(PARTS)) * TIMES
-    each[PARTS.index("optimizer")] = 1.0
+    each = np.ones(len(STEP_PARTS)) * TIMES
+    each[STEP_PARTS.index("optimizer")] = 1.0
     about = _about(made) | {
         "keys": tuple(made),
         "kinds": maker.kinds,
@@ -136,9 +136,9 @@ def _table(
     that several keys have stands once. By [key, place, part]: its `phase` among the
     listings (-1: none), bytes `far`, `hops`, `passes` whose start the host takes time
     for; by part: whether it is `eager`."""
-    shape = (len(made), ENDS + 1 + last, len(PARTS))
+    shape = (len(made), ENDS + 1 + last, len(STEP_PARTS))
     phase, (far, hops, passes) = np.full(shape, -1), np.zeros((3, *shape))
-    eager, listings = np.zeros(len(PARTS)), list[Listing]()
+    eager, listings = np.zeros(len(STEP_PARTS)), list[Listing]()
     known: dict[int, tuple[int, int]] = {}
     for i, pieces in enumerate(made.values()):
         for j, piece in enumerate(pieces):
@@ -148,7 +148,7 @@ def _table(
                 continue
             known[id(piece)] = i, j
             for part in piece.parts:
-                at = PARTS.index(part.name)
+                at = STEP_PARTS.index(part.name)
                 far[i, j, at], hops[i, j, at] = part.far, part.hops
                 if part.listing is None:
                     continue
@@ -207,5 +207,5 @@ def _together(space: Space) -> list[int]:
 
 
 def _exchange(blank: Listing, kind: str, local: int, size: float) -> Listing:
-    rows = collective(kind, float(size), Group(local, local), "bf16").rows
+    rows = collective_row(kind, float(size), ExchangeGroup(local, local), "bf16").rows
     return dataclasses.replace(blank, kernels=rows, module_calls=0, dispatch="graph")

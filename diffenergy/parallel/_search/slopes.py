@@ -11,7 +11,7 @@ from jax import Array
 from ...compiling import compiler_options
 from ...estimator import estimate
 from ...hardware import FIELDS, GpuSpec, OperatingPoint
-from ...plans import NETWORK, TrainingStep
+from ...plans import NETWORK_FIELD, TrainingStep
 
 METRICS: Final = ("step_time_s", "energy_j")
 _POINT: Final = {"sm_clock": "sm_clock", "power_limit": "power_cap"}
@@ -20,7 +20,7 @@ _POINT: Final = {"sm_clock": "sm_clock", "power_limit": "power_cap"}
 def check_fields(fields: Sequence[str]):
     """Raises `ValueError` for what cannot be differentiated by."""
     for name in fields:
-        if name not in (NETWORK, *_POINT, *FIELDS):
+        if name not in (NETWORK_FIELD, *_POINT, *FIELDS):
             raise ValueError(
                 f"`sensitivity` has '{name}'; allowed are network (B/s of a GPU's "
                 "network card), sm_clock, power_limit and fields of the GPU such as "
@@ -42,7 +42,7 @@ def slopes(
     def metrics(moved: dict[str, Array]) -> Array:
         board, at, work = gpu, point, step
         for name, x in moved.items():
-            if name == NETWORK:
+            if name == NETWORK_FIELD:
                 work = eqx.tree_at(lambda s: s.steps.network, work, x)
             elif name in _POINT:
                 at = eqx.tree_at(lambda p, n=_POINT[name]: getattr(p, n), at, x)
@@ -75,7 +75,7 @@ def _entry(value: float, slope: float, metric: float) -> dict[str, Any]:
 
 
 def _value(step: TrainingStep, gpu: GpuSpec, point: OperatingPoint, name: str) -> float:
-    if name == NETWORK:
+    if name == NETWORK_FIELD:
         return float(step.steps.network)
     if name in _POINT:
         return float(getattr(point, _POINT[name]))

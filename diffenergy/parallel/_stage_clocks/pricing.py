@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from ...estimator import Estimate, StepEstimate, Task, from_phases, least_power, too_low
 from ...hardware import GpuSpec
-from ...plans import FORWARD, Plan, dynamic_joules
+from ...plans import FORWARD_PASS, Plan, dynamic_joules
 from ...results import Infeasible
 from .problem import Problem
 
@@ -76,7 +76,7 @@ def _problem(
     halves = order.schedule == "zb-h1"
     ways = 3 if halves else 2
     place, kind = (x.ravel() for x in np.indices((len(of_place), ways)))
-    share = np.where(halves & (kind != FORWARD), 0.5, 1.0)
+    share = np.where(halves & (kind != FORWARD_PASS), 0.5, 1.0)
     column = (slice(None), of_place[place], np.minimum(kind, 1))
     kinds = np.asarray(work.placed.kinds)
     late, updating = np.asarray(times.late)[0], np.asarray(times.optimizer)[0]

@@ -7,7 +7,7 @@ import functools
 import numpy as np
 from jaxtyping import Float, Int
 
-from ...plans import Instructions, plain_ends
+from ...plans import Instructions, instruction_ends
 from .hulls import pareto
 
 KINDS = ("forward", "backward", "weights")
@@ -84,7 +84,7 @@ class Problem:
 
     def pipeline(self, choice: Int[np.ndarray, "*q i"]) -> Float[np.ndarray, "*q"]:
         """s until the last instruction ends."""
-        ends = plain_ends(self.program, self.durations(choice))
+        ends = instruction_ends(self.program, self.durations(choice))
         return np.asarray(ends.max(axis=-1))
 
     def time_of(self, choice: Int[np.ndarray, " i"]) -> float:

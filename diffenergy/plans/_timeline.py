@@ -7,19 +7,17 @@ from typing import Final, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from .._pipeline import FORWARD, Pipeline, plain_ends
-from .compose import StepTime
-from .energy import dynamic_joules
-from .steps import AXES, Steps
+from ._pipeline import FORWARD_PASS, Pipeline, instruction_ends
+from ._steps import EXCHANGE_AXES, Steps, StepTime, dynamic_joules
 
 EXCHANGE: Final = 3
 """Weights and gradients that replicas exchange when the pipeline has ended."""
 OPTIMIZER: Final = 4
 REST: Final = 5
 """What a step takes beyond its parts (`plan_fixed`, `plan_straggle`)."""
-KINDS: Final = ("forward", "backward", "weights", "exchange", "optimizer", "rest")
+SLICE_KINDS: Final = ("forward", "backward", "weights", "exchange", "optimizer", "rest")
 """Words for the kinds of slices, in their order."""
-_REPLICAS: Final = np.arange(len(AXES)) == AXES.index("dp")
+_REPLICAS: Final = np.arange(len(EXCHANGE_AXES)) == EXCHANGE_AXES.index("dp")
 """The axis of what replicas exchange."""
 _NOTHING: Final = 1e-9
 """Share of a step below which a slice is rounding."""
@@ -31,7 +29,7 @@ class Timeline(NamedTuple):
 
     stage: Int[np.ndarray, " i"]
     kind: Int[np.ndarray, " i"]
-    """Place in `KINDS`."""
+    """Place in `SLICE_KINDS`."""
     chunk: Int[np.ndarray, " i"]
     """Which of its stage's virtual stages; 0 behind the pipeline."""
     batch: Int[np.ndarray, " i"]
@@ -41,7 +39,7 @@ class Timeline(NamedTuple):
     work: Float[np.ndarray, " i"]
     """s of computation; what follows until `end` are exchanges that nothing hides."""
     exposed: Float[np.ndarray, "i a"]
-    """s of those, by axis (`AXES`)."""
+    """s of those, by axis (`EXCHANGE_AXES`)."""
     hidden: Float[np.ndarray, "i a"]
     """s of exchanges beside computation."""
     power: Float[np.ndarray, " i"]
@@ -100,7 +98,7 @@ _Slices = dict[str, np.ndarray]
 """Columns of a `Timeline`, with `length` (s) and `joules` beyond static power."""
 
 
-def timeline(
+def build_timeline(
     order: Pipeline,
     kinds: list[int],
     steps: Steps,
@@ -167,7 +165,7 @@ def _pipeline(
         kind=program.kind,
         chunk=program.place // len(order.kinds[0]),
         batch=program.batch,
-        start=plain_ends(program, length) - length,
+        start=instruction_ends(program, length) - length,
         length=length,
         work=work,
         exposed=exposed,
@@ -187,7 +185,7 @@ def _with_exchange(
     stage; their power meanwhile, and in what of it is late."""
     late, once = np.asarray(times.late)[rows], np.asarray(times.once)[rows]
     stage, batch = found["stage"], found["batch"]
-    beside = np.where(found["kind"] == FORWARD, batch == 0, batch == batch.max())
+    beside = np.where(found["kind"] == FORWARD_PASS, batch == 0, batch == batch.max())
     spent = found["length"] * beside
     meanwhile = np.bincount(stage, spent, len(rows))
     rate = joules / (meanwhile + late)

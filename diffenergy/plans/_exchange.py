@@ -18,17 +18,16 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from ...workload import Kernel, Number
-from .._plan import Plan
-from .host import Host
-from .scheduled import Teams, line, pairs, teams
+from ..workload import Kernel, Number
+from ._host import Host, Teams, line, pairs, teams
+from ._plan import Plan
 
 _TWICE: Final = ("all_reduce", "custom_all_reduce")
 _SENDS: Final = "send_recv"
 
 
 @dataclasses.dataclass(frozen=True)
-class Group:
+class ExchangeGroup:
     """`ranks` GPUs that meet, `local` of them in one host; in a `machine` without one
     switch all `teams` at the same time."""
 
@@ -59,16 +58,16 @@ class Group:
         return math.log2(self.hosts + 1) if self.hosts > 1 else 0.0
 
 
-def group(ranks: int, stride: int, size: int) -> Group:
+def group(ranks: int, stride: int, size: int) -> ExchangeGroup:
     """Some of the GPUs of hosts of `size`, one every `stride`.
 
     >>> group(16, 2, 8).local
     4
     """
-    return Group(ranks, min(ranks, max(size // stride, 1)))
+    return ExchangeGroup(ranks, min(ranks, max(size // stride, 1)))
 
 
-def groups(plan: Plan, host: Host) -> dict[str, Group]:
+def exchange_groups(plan: Plan, host: Host) -> dict[str, ExchangeGroup]:
     """Those that meet, by axis: tp, cp, ep, pp (two stages), dp (all that share the
     weights of a stage), experts (the same of an expert)."""
     shared = plan.ep * plan.expert_parts
@@ -82,12 +81,16 @@ def groups(plan: Plan, host: Host) -> dict[str, Group]:
     }
     if host.machine:
         found = {
-            axis: Group(ranks, ranks, host.machine, teams(plan.gpus, ranks, stride))
+            axis: ExchangeGroup(
+                ranks, ranks, host.machine, teams(plan.gpus, ranks, stride)
+            )
             for axis, (ranks, stride) in strides.items()
         }
-        return found | {"pp": Group(2, 2, host.machine, pairs(plan.gpus, stage))}
+        return found | {
+            "pp": ExchangeGroup(2, 2, host.machine, pairs(plan.gpus, stage))
+        }
     found = {axis: group(*x, host.size) for axis, x in strides.items()}
-    return found | {"pp": Group(2, 2 if plan.gpus <= host.size else 1)}
+    return found | {"pp": ExchangeGroup(2, 2 if plan.gpus <= host.size else 1)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +103,7 @@ class Exchanged:
     hops: float = 0.0
 
 
-def exchanged(rows: Sequence[Kernel], found: Group) -> Exchanged:
+def exchanged(rows: Sequence[Kernel], found: ExchangeGroup) -> Exchanged:
     """Rows of collectives among the GPUs of a group, divided by where they pass."""
     inside = [dict(row) | _within(row, found) for row in rows if found.local > 1]
     far = sum(row["count"] * found.far(row["collective"], row["bytes"]) for row in rows)
@@ -108,7 +111,7 @@ def exchanged(rows: Sequence[Kernel], found: Group) -> Exchanged:
     return Exchanged(tuple(inside), far, hops)
 
 
-def _within(row: Kernel, found: Group) -> Kernel:
+def _within(row: Kernel, found: ExchangeGroup) -> Kernel:
     """What is different of the part within a host."""
     if found.machine:
         kind, size = row["collective"], row["bytes"]
@@ -121,7 +124,9 @@ def _within(row: Kernel, found: Group) -> Kernel:
     return {"num_gpus": found.local, "bytes": row["bytes"] * share}
 
 
-def collective(kind: str, size: Number, found: Group, dtype: str) -> Exchanged:
+def collective_row(
+    kind: str, size: Number, found: ExchangeGroup, dtype: str
+) -> Exchanged:
     """One collective of `size` bytes; none of one GPU, or of nothing."""
     if found.ranks == 1 or size <= 0:
         return Exchanged()
