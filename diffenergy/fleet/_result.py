@@ -9,13 +9,13 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from jaxtyping import Float
 
-from ...results import Result, finite, written
-from ...units import MHz
-from .._problem.problem import Problem, site_power, starts_of, summed
-from .._reading.series import Series
-from .._reading.spec import Fleet
-from .._solve import OPTIMAL, Solved
-from .headroom import headroom
+from ..results import Result, finite, written
+from ..units import MHz
+from ._problem import Problem, site_power, starts_of, summed
+from ._refusal import headroom
+from ._solve import OPTIMAL, Solved
+from ._spec import Fleet
+from ._tables import Series
 
 PLAN: Final = (
     "slot", "model", "pool", "row", "replicas", "gpus_per_replica", "sm_clock_mhz",

@@ -1,4 +1,4 @@
-"""Series by slot: two columns, `slot` or `time`, then the value; and the demand."""
+"""Columns that say the same in another unit."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Shaped
 
-from ...measurements import (
+from ..measurements import (
     ANY,
     NOT_NEGATIVE,
     POSITIVE,
@@ -21,7 +21,35 @@ from ...measurements import (
     read_texts,
     require,
 )
-from .units import check_units
+from ..units import MHz
+from ._problem import Rows
+
+_OTHERS: Final = {
+    "per_s": ("per_min", "per_h", "per_hour", "per_day"),
+    "s": ("ms", "us"),
+    "w": ("kw", "mw"),
+    "mhz": ("hz", "khz", "ghz"),
+}
+"""By the unit that a column ends in, units that are not read."""
+_SAID: Final = {"per_s": "1/s", "w": "W", "mhz": "MHz"}
+
+
+def check_units(sheet: Sheet, columns: Sequence[str]) -> None:
+    """Raises `ValueError` unless each quantity stands once, in its own unit."""
+    for column in columns:
+        unit = next((x for x in _OTHERS if column.endswith(f"_{x}")), None)
+        if unit is None:
+            continue
+        stem = column.removesuffix(unit)
+        for other in _OTHERS[unit]:
+            if f"{stem}{other}" in sheet.columns:
+                raise ValueError(
+                    f"{sheet.file}: there is a column `{stem}{other}`; allowed is "
+                    f"`{column}` alone, in {_SAID.get(unit, unit)}; convert it."
+                )
+
+
+# --- Series by slot: two columns, `slot` or `time`, then the value; and the demand.
 
 ALLOWED: Final[dict[str, Range]] = {
     "power_budget_w": POSITIVE,
@@ -190,3 +218,86 @@ def _slots(
 
 def _name(key: str, slot: int, times: np.ndarray | None) -> str:
     return f"slot {slot}" if times is None else f"{key} {times[slot]}Z"
+
+
+# --- Serving points that somebody measured: a table, each row on every pool of its
+# GPU.
+
+_NUMBERS: Final = {
+    "gpus_per_replica": POSITIVE,
+    "requests_per_s": POSITIVE,
+    "ttft_p95_s": NOT_NEGATIVE,
+    "tpot_p95_s": NOT_NEGATIVE,
+    "power_w": POSITIVE,
+}
+_OPTIONAL: Final = ("sm_clock_mhz", "power_limit_w", "max_batch")
+COLUMNS: Final = ("model", "gpu", *_NUMBERS, *_OPTIONAL)
+"""Of a table of points, the optional ones last."""
+
+
+def read_points(
+    file: str,
+    models: Sequence[Sequence[str]],
+    pools: Sequence[Sequence[str]],
+) -> tuple[Rows, list[str]]:
+    """The points of models and pools, each of which goes by any of its names, and
+    remarks about what was left out. Without objectives of latency: see `ask`.
+
+    Raises `ValueError` in one sentence for a column that is missing or has another
+    unit, a cell that cannot be, and a model without a point on any pool.
+    """
+    sheet = read_sheet(file)
+    check_units(sheet, [*_NUMBERS, *_OPTIONAL])
+    for column in ("model", "gpu", *_NUMBERS):
+        require(sheet, column, f"add `{column}`")
+    row = np.arange(sheet.num_rows)
+    found = {x: read_numbers(sheet, x, row, y, True) for x, y in _NUMBERS.items()}
+    n = found["gpus_per_replica"]
+    if (n != np.round(n)).any():
+        wrong = int((n != np.round(n)).argmax())
+        raise bad_cell(sheet, wrong, "gpus_per_replica", "a whole number from 1 on")
+    for x in _OPTIONAL:
+        has = x in sheet.columns
+        nothing = np.full(len(row), np.nan)
+        found[x] = read_numbers(sheet, x, row, POSITIVE) if has else nothing
+    point, model = _matches(read_texts(sheet, "model", row), models)
+    again, pool = _matches(read_texts(sheet, "gpu", row)[point], pools)
+    point, model = point[again], model[again]
+    for number, names in enumerate(models):
+        if not (model == number).any():
+            gpus = name_list(dict.fromkeys(x for names in pools for x in names[:1]))
+            raise ValueError(
+                f"{file}: model `{names[0]}` has no row on a GPU of the pools "
+                f"({gpus}); add its points, or leave the model out."
+            )
+    for number, names in enumerate(pools):
+        if not (pool == number).any():
+            known = name_list(dict.fromkeys(read_texts(sheet, "gpu", row)))
+            raise ValueError(
+                f"{file}: no row of a model of the fleet is on `gpu` '{names[0]}', "
+                f"which a pool has; there are {known}; add its points, or correct or "
+                "leave out the pool."
+            )
+    used = {x: column[point] for x, column in found.items()}
+    rows = Rows(
+        model, pool, used["gpus_per_replica"], used["requests_per_s"], used["power_w"],
+        used["ttft_p95_s"], used["tpot_p95_s"], used["sm_clock_mhz"] * MHz,
+        used["power_limit_w"], used["max_batch"], point,
+    )  # fmt: skip
+    left = sheet.num_rows - len(np.unique(point))
+    ignored = [x for x in sheet.columns if x not in COLUMNS]
+    notes = [f"{file}: columns not used: {name_list(ignored)}."] if ignored else []
+    if left:
+        notes.append(f"{file}: {left} rows are of no model or no pool of the fleet.")
+    return rows, notes
+
+
+def _matches(
+    named: np.ndarray, known: Sequence[Sequence[str]]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and the things that they name, one pair for each thing."""
+    pairs = {(word, number) for number, names in enumerate(known) for word in names}
+    things = pd.DataFrame(sorted(pairs), columns=["name", "thing"])
+    rows = pd.DataFrame({"name": named, "row": np.arange(len(named))})
+    found = rows.merge(things, on="name").sort_values(["row", "thing"])
+    return found["row"].to_numpy(), found["thing"].to_numpy()

@@ -9,10 +9,10 @@ replicas, most of the distance to the linear program's bound is here.
 import numpy as np
 from jaxtyping import Float, Int
 
-from .._problem.problem import Problem
-from .._whole.candidates import Candidates, joined
-from .._whole.work import Work
-from .linear import Prices, charged, room
+from ._bound import Prices, charged, room
+from ._problem import Problem
+from ._whole.candidates import Candidates, joined
+from ._whole.work import Work
 
 _GRID = 20_000
 """Parts of a demand that rates are rounded to: up for the bound, down for the plan."""

@@ -6,16 +6,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from jaxtyping import Float
 
-from .._reading.money import Price, one_currency, read_header, read_price
-from .._reading.points import read_points
-from .._reading.series import Demand, Series, read_series
-from .._reading.spec import Fleet, is_file
-from .._solve import Solved
-from .._whole.horizon import Told
-from .problem import Problem, Rows, groups
+from ._problem import Problem, Rows, groups
+from ._solve import Solved
+from ._spec import Fleet, Price, is_file, one_currency, read_header, read_price
+from ._tables import Demand, Series, read_points, read_series
+from ._whole.horizon import Told
 
 if TYPE_CHECKING:
-    from .._priced.rows import Priced
+    from ._priced import Priced
 
 NEEDS: Final = {"cost": "price", "carbon": "carbon"}
 """What each objective needs to know of every site."""
@@ -80,7 +78,7 @@ def rows_of(
     """All rows, and remarks; where the product prices them (until it is `late`) what
     was priced."""
     if fleet.points is None:
-        from .._priced.rows import price
+        from ._priced import price
 
         priced = price(fleet, told, late)
         return priced.rows, priced.notes, priced
@@ -166,7 +164,7 @@ def _parked(name: str, gpu: str, parked: float | None) -> float:
         return parked
     import jax.numpy as jnp
 
-    from ...hardware import idle_power, read_gpu
+    from ..hardware import idle_power, read_gpu
 
     try:
         card = read_gpu(gpu)
