@@ -19,14 +19,14 @@ from jaxtyping import Array, Bool, Float
 from ..compiling import kept
 from ..hardware import GpuCard, read_gpu, sm_clocks, spread_clocks
 from ..results import Infeasible
-from ..serving import LEVELS, Load, Server, asked, deploy, steady
+from ..serving import QUANTILES, Load, Server, deploy, load_arrays, steady
 from ._problem import Rows, joined
 from ._spec import Fleet, Model
 from ._whole.horizon import Told
 
 _FREE: Final = 2.0
 """Batch limit over the largest batch: requests queue for slots rarely."""
-_P95: Final = LEVELS.index(0.95)
+_P95: Final = QUANTILES.index(0.95)
 _STATES: Final = 640
 """States of an open loop: more than the batch limit, the same for all, so that one
 program serves all."""
@@ -88,9 +88,9 @@ def figures(
 
         def one(batch: Array) -> Array:
             slots = jnp.clip(jnp.minimum(here.fits, batch), 1.0)
-            flow = steady(here, asked(slots), "saturated").flow
+            flow = steady(here, load_arrays(slots), "saturated").flow
             rate = flow / here.traffic.output
-            found = steady(here, asked(most, rate=rate), "open", _STATES)
+            found = steady(here, load_arrays(most, rate=rate), "open", _STATES)
             p95 = (x.quantiles[..., _P95] for x in (found.ttft, found.tpot))
             good = found.feasible & (found.load < 1)
             return jnp.where(good, jnp.stack([rate, *p95, found.power]), jnp.nan)

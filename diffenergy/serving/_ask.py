@@ -6,16 +6,14 @@ from typing import Any, Final
 
 from ..estimator import of_hardware
 from ..hardware import GpuCard
-from ._answers import answer as _answer
-from ._answers.answer import ServingResult
-from ._answers.limits import check_limits
-from ._answers.optimize import best
-from ._answers.sensitivity import check_fields, sensitivities
-from ._answers.solve import solved
+from . import _result as _answer
 from ._deploy import ServerOptions, deploy
 from ._deployment import Deployment
 from ._load import Load
+from ._optimize import best, check_limits
 from ._options import check_names
+from ._result import ServingResult
+from ._solve import check_fields, sensitivities, solved
 
 _KEYWORDS: Final = (
     *(field.name for field in dataclasses.fields(ServerOptions)), "load", "optimize",

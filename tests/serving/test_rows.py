@@ -11,8 +11,7 @@ from diffenergy.hardware import read_gpu
 from diffenergy.results import Infeasible
 from diffenergy.serving import deploy, fit, is_serving
 from diffenergy.serving._engine import constants, levels
-from diffenergy.serving._fitting.fit import ENERGY_FACTORS
-from diffenergy.serving._fitting.rows import read_serving
+from diffenergy.serving._fitting.fit import ENERGY_FACTORS, read_serving
 from diffenergy.serving._step.rows import PARTS, Step, listing
 from diffenergy.workload import Share, Split, load_model
 

@@ -1,4 +1,4 @@
-"""Constants of engines from the shipped table, or from a corrections file."""
+"""`Engine`: constants of a serving engine on a host, with what follows from them."""
 
 import functools
 import tomllib
@@ -6,13 +6,72 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
+from jaxtyping import Float
 
-from ...hardware import GpuCard, gpu_names, read_gpu
-from .engine import SAMPLING, Engine
+from ..hardware import GpuCard, gpu_names, read_gpu
 
-_FILE: Final = Path(__file__).parents[2] / "data" / "corrections" / "engines.toml"
+ENGINES: Final = ("vllm", "sglang", "trtllm", "vllm-v0")
+SAMPLING: Final = ("greedy", "random", "top-p", "penalties")
+"""Kinds of sampling: the largest logit; at random; from a sorted share of the logits;
+the same after penalties on repeated tokens."""
+SORTED_AT_ONCE: Final = 128
+"""Rows from which PyTorch sorts all rows in one segmented sort."""
+_WORDS: Final = 151_936
+"""Vocabulary (Qwen3) that `sort_many` is stated for."""
+
+Number = Float[Array, "*batch"]
+
+
+class Engine(eqx.Module):
+    """Constants of one engine on one host (`data/corrections/engines.toml`).
+
+    Times in s: `step` and `sequence` of the host, `prompt` of a step with a prompt (all
+    layers), `few` of sampling a sequence in fewer than 128, `start` and `many` of
+    sampling more, `request` of HTTP and tokeniser. Factors on predicted time: `linear`,
+    `attention`; on predicted energy beyond idle: `linear_energy`, `attention_energy`,
+    `prefill_energy`. Power while sampling, W: `few_power`, `many_power`.
+    """
+
+    step: Number
+    sequence: Number
+    prompt: Number
+    few: Number
+    start: Number
+    many: Number
+    linear: Number
+    attention: Number
+    linear_energy: Number
+    attention_energy: Number
+    prefill_energy: Number
+    few_power: Number
+    many_power: Number
+    request: Number
+
+    def sampled(self, batch: Array, vocab: Array) -> Array:
+        """Time to sample a token for `batch` sequences, s.
+
+        PyTorch sorts row by row below 128 rows, bound by launches whatever the
+        vocabulary; from there all rows at once, bound by the words.
+        """
+        many = self.start + self.many * batch * (vocab / _WORDS)
+        return jnp.where(batch < SORTED_AT_ONCE, self.few * batch, many)
+
+    def sampling_power(self, batch: Array) -> Array:
+        """Power of a board that samples, W."""
+        return jnp.where(batch < SORTED_AT_ONCE, self.few_power, self.many_power)
+
+    def host_time(self, batch: Array) -> Array:
+        """Time of a step that nothing on the GPU hides, s."""
+        return self.step + self.sequence * batch
+
+
+# --- Constants of engines from the shipped table, or from a corrections file.
+
+_FILE: Final = Path(__file__).parents[1] / "data" / "corrections" / "engines.toml"
 _SAME: Final = (
     "step", "sequence", "linear", "attention", "linear_energy",
     "attention_energy", "prefill_energy", "request",

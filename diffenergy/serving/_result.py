@@ -5,15 +5,15 @@ import math
 from collections.abc import Iterable
 from typing import Any, ClassVar, Final
 
-from ...corrections import Trust, least
-from ...hardware import read_gpu
-from ...results import Infeasible, Result, finite
-from ...units import MHz
-from .._deployment import Deployment
-from .._engine import spread_of
-from .._steady.figures import Steady
-from .._step.rows import PARTS
-from .._step.table import StepCosts
+from ..corrections import Trust, least
+from ..hardware import read_gpu
+from ..results import Infeasible, Result, finite
+from ..units import MHz
+from ._deployment import Deployment
+from ._engine import spread_of
+from ._steady.figures import Steady
+from ._step.rows import PARTS
+from ._step.table import StepCosts
 
 _LATENCIES: Final = ("ttft_s", "tpot_s", "itl_s", "e2e_latency_s")
 _LEVELS: Final = ("mean", "p50", "p90", "p95", "p99")

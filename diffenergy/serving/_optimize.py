@@ -19,14 +19,14 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Bool, Float
 
-from ...hardware import sm_clocks, spread_clocks
-from ...results import Infeasible
-from .._deployment import Deployment
-from .._load import Load
-from .._steady.figures import LEVELS, Asked, Mode, Steady, steady
-from .._steady.server import Server
-from .._step.table import StepCosts
-from .solve import run_kept, solved
+from ..hardware import sm_clocks, spread_clocks
+from ..results import Infeasible
+from ._deployment import Deployment
+from ._load import Load
+from ._solve import alone, run_kept, solved
+from ._steady.figures import QUANTILES, Asked, Mode, Steady, steady
+from ._steady.server import Server
+from ._step.table import StepCosts
 
 _BATCHES: Final = 24
 _CLOCKS: Final = 16
@@ -34,7 +34,7 @@ _CLOCKS: Final = 16
 _FULLEST: Final = 0.95
 """Share of the saturation that an open loop may have: beyond it the queue of hours
 decides, and a slip in the rate leaves none that ends."""
-_P95: Final = LEVELS.index(0.95)
+_P95: Final = QUANTILES.index(0.95)
 _FAR: Final = 1e30
 """Beyond any energy or rate: where limits are not kept."""
 
@@ -212,3 +212,26 @@ def _refuse(load: Load, grid: _Grid):
         f"least 95th percentile is {1e3 * reached:.4g} ms{both}.",
         **{name: reached},
     )
+
+
+# --- Limits of latencies that no server can keep: below one step of it.
+
+_LIMITS: Final = ("slo_ttft", "slo_tpot")
+
+
+def check_limits(found: Deployment, costs: StepCosts) -> None:
+    """Raises `Infeasible` for a limit of the load below the decode step of one request
+    alone, which every token takes at least: mostly seconds that are read as ms."""
+    limits = {name: getattr(found.load, name) for name in _LIMITS}
+    limits = {name: limit for name, limit in limits.items() if limit is not None}
+    if not limits:
+        return
+    step = float(alone(found, costs).decode)
+    for name, limit in limits.items():
+        if math.isfinite(step) and limit < step:
+            raise Infeasible(
+                f"`{name}` is {1e3 * limit:g} ms, less than one step of the server "
+                f"with a single request, {1e3 * step:.4g} ms; raise it (on the command "
+                f"line a bare number is in ms: `{1e3 * limit:g}s` is seconds).",
+                **{name: step},
+            )
