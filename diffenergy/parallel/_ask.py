@@ -12,9 +12,9 @@ from ..hardware import GpuCard, read_gpu
 from ..plans import Plan, TrainingStep, host_of, plan_values, read_plan, training_of
 from ..workload import LanguageModel, TrainedModel, assemble, complete
 from ..workload.models import load_model
+from ._search.exact import check_fields, slopes
 from ._search.result import PlanResult, plan_summary
 from ._search.search import OBJECTIVES, Found, Limits, search
-from ._search.slopes import check_fields, slopes
 from ._search.space import Space
 
 _ASKED: Final = ("dtype", "attention", "stack", "dispatch", "routing")

@@ -10,8 +10,7 @@ import pytest
 from diffenergy.parallel import Replicas
 from diffenergy.parallel._stage_clocks.choose import Granularity
 from diffenergy.parallel._stage_clocks.hulls import hull, pareto
-from diffenergy.parallel._stage_clocks.pricing import hosts
-from diffenergy.parallel._stage_clocks.problem import Problem, latest
+from diffenergy.parallel._stage_clocks.problem import Problem, hosts, latest
 from diffenergy.parallel._stage_clocks.relaxed import Caps
 from diffenergy.parallel._stage_clocks.result import peak_power
 from diffenergy.parallel._stage_clocks.solve import solved, uniform

@@ -31,8 +31,7 @@ from ...plans import (
     step_fields,
 )
 from ...workload import Held, element_bytes, pad_size
-from .maker import BOTH, ENDS, FIRST, LAST, Maker, key_of
-from .pieces import Pieces
+from .pieces import BOTH, ENDS, FIRST, LAST, Maker, Pieces, key_of
 from .space import Space
 
 _ONCE: Final = ("optimizer", "gather", "reduce", "send")
