@@ -11,11 +11,12 @@ from typing import Any, ClassVar, Final, Literal
 from ..hardware import GpuCard, read_gpu
 from ..results import Result
 from . import _bench
-from ._board import clocks as boards_clocks
-from ._board import reading, sensor
+from . import _bench as libraries
+from . import _clocks as boards_clocks
+from . import _reading as reading
+from . import _sensor as sensor
 from ._plan import Point, Wanted, board_of, make_plan, within
 from ._record import Bench, Progress, campaign, label, measure_points, remaining
-from ._runners import libraries
 from ._shapes import CLASSES, Board, check_classes
 from ._table import Cells, Table, finished, series_path, state_path
 
@@ -28,7 +29,7 @@ Tell = Callable[[int, int, str], None]
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class PlanResult(Result):
+class MeasurePlan(Result):
     """The points that would be measured. `summary`: the JSON of `diffenergy measure
     --dry-run --json`."""
 
@@ -122,7 +123,7 @@ def plan(
     clocks: Clocks = None,
     power_limits: Sequence[float] = (),
     seed: int = 0,
-) -> PlanResult:
+) -> MeasurePlan:
     """What `measure` would do on a GPU; needs none, and touches no file.
 
     Args:
@@ -155,7 +156,7 @@ def plan(
     now = within(left, seconds)
     behind, after = len(every) - len(left), len(left) - len(now)
     assumed = gpu is None or card.is_assumed
-    return PlanResult(plan_summary(board.name, assumed, now, behind, after))
+    return MeasurePlan(plan_summary(board.name, assumed, now, behind, after))
 
 
 def measure(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final, Protocol, runtime_checkable
 
-from .._shapes import Kernel
+from ._shapes import Kernel
 
 DTYPES: Final = {
     "fp32": "float32",

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from .._shapes import Kernel, depth, operands
-from .runner import DTYPES, LASTING, Runner, Unsupported
+from ._runner import DTYPES, LASTING, Runner, Unsupported
+from ._shapes import Kernel, depth, operands
 
 _MOST_LAUNCHES: Final = 256
 """Launches of one program, unless there are more sets."""

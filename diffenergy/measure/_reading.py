@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
-from ...units import MHz
-from .sensor import REASONS, Sensor
+from ..units import MHz
+from ._sensor import REASONS, Sensor
 
 _LEAST_SHARE: Final = 0.5
 """Share of a window that changes of the energy counter must span to be used."""

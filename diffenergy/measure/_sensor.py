@@ -4,7 +4,7 @@ import dataclasses
 import math
 from typing import Any, Final
 
-from ...units import MHz
+from ..units import MHz
 
 UNAVAILABLE: Final = (2, 3, 6, 13, 21)
 """NVML codes of what a board does not tell: invalid argument, not supported, not found,

@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from .._shapes import Kernel, depth, operands
-from .runner import DTYPES, LASTING, Runner, Unsupported
+from ._runner import DTYPES, LASTING, Runner, Unsupported
+from ._shapes import Kernel, depth, operands
 
 _MOST_NODES: Final = 2000
 _CHAIN: Final = """template <typename T> T chain(T x) {

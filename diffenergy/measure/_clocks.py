@@ -11,10 +11,10 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Final
 
-from ...files import write_text_atomic
-from ...units import MHz
-from .reading import Clock
-from .sensor import NoPermission, Sensor
+from ..files import write_text_atomic
+from ..units import MHz
+from ._reading import Clock
+from ._sensor import NoPermission, Sensor
 
 _TRIES: Final = 3
 _PATIENCE: Final = 2.0
