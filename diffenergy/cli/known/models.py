@@ -17,6 +17,6 @@ def run(flags: Flags) -> Outcome:
             content=entries,
             parts=lambda: model_list_parts(entries, model_types()),
         )
-    imports.refuse(flags.name, "program", "measurements")
+    imports.refuse_file(flags.name, "program", "measurements")
     summary = load_model(flags.name).summary()
     return Outcome(content=summary, parts=lambda: model_parts(summary))

@@ -15,7 +15,7 @@ def run(flags: Flags) -> Outcome:
     if traces:
         return _trace(flags, traces)
     for file in flags.measurements:
-        imports.refuse(file, "listing")
+        imports.refuse_file(file, "listing")
     table = measurements.read(flags.measurements, **vars(flags.table))
     result = evaluate(table, flags.corrections, flags.by or ())
     rows = {".csv": lambda: result.rows().to_csv(index=False)}

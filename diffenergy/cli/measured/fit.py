@@ -20,7 +20,7 @@ def run(flags: Flags) -> Outcome:
     start_jax(keep_compilations=True)
     max_steps = flags.max_steps or MAX_STEPS
     for file in flags.data:
-        imports.refuse(file, "program", "listing")
+        imports.refuse_file(file, "program", "listing")
     tables = [measurements.read(file, **vars(flags.table)) for file in flags.data]
     with keeping(), progress("fit", max_steps) as tell:
         result = fit(

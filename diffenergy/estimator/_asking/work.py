@@ -67,7 +67,7 @@ def brought_work(
         if path.lower().endswith(".jsonl"):
             return None
         if not imports.is_listing(path):
-            imports.refuse(path, "measurements")
+            imports.refuse_file(path, "measurements")
             return None
         path = imports.read(path)
     found = path
