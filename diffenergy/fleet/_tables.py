@@ -9,17 +9,17 @@ import pandas as pd
 from jaxtyping import Float, Shaped
 
 from ..measurements import (
-    ANY,
+    ANY_NUMBER,
     NOT_NEGATIVE,
     POSITIVE,
-    Range,
+    CellRange,
     Sheet,
     bad_cell,
     name_list,
     read_numbers,
     read_sheet,
     read_texts,
-    require,
+    require_column,
 )
 from ..units import MHz
 from ._problem import Rows
@@ -51,10 +51,10 @@ def check_units(sheet: Sheet, columns: Sequence[str]) -> None:
 
 # --- Series by slot: two columns, `slot` or `time`, then the value; and the demand.
 
-ALLOWED: Final[dict[str, Range]] = {
+ALLOWED: Final[dict[str, CellRange]] = {
     "power_budget_w": POSITIVE,
     "carbon": NOT_NEGATIVE,
-    "price": ANY,
+    "price": ANY_NUMBER,
 }
 """What values of a site may be."""
 _MOST_SLOTS: Final = 100_000
@@ -95,7 +95,7 @@ def read_demand(file: str, models: Sequence[str], length: float) -> Demand:
     sheet = read_sheet(file)
     key = _key(sheet)
     for column in ("model", "requests_per_s"):
-        require(sheet, column, f"add `{column}`")
+        require_column(sheet, column, f"add `{column}`")
     check_units(sheet, ["requests_per_s"])
     row = np.arange(sheet.num_rows)
     values = read_numbers(sheet, "requests_per_s", row, NOT_NEGATIVE, needed=True)
@@ -182,7 +182,7 @@ def _key(sheet: Sheet) -> str:
             f"{sheet.file}: there are both `slot` and `time`; leave one of them out."
         )
     if not both:
-        require(sheet, "slot", "add `slot` (from 0 on) or `time`")
+        require_column(sheet, "slot", "add `slot` (from 0 on) or `time`")
     return both[0]
 
 
@@ -208,7 +208,7 @@ def _slots(
                 "that are missing, or correct `slot_s`."
             )
         return slot.reshape(-1), times
-    allowed = Range(f"a whole number from 0 to {_MOST_SLOTS:,}", 0.0)
+    allowed = CellRange(f"a whole number from 0 to {_MOST_SLOTS:,}", 0.0)
     values = read_numbers(sheet, key, row, allowed, needed=True)
     wrong = (values != np.round(values)) | (values > _MOST_SLOTS)
     if wrong.any():
@@ -249,7 +249,7 @@ def read_points(
     sheet = read_sheet(file)
     check_units(sheet, [*_NUMBERS, *_OPTIONAL])
     for column in ("model", "gpu", *_NUMBERS):
-        require(sheet, column, f"add `{column}`")
+        require_column(sheet, column, f"add `{column}`")
     row = np.arange(sheet.num_rows)
     found = {x: read_numbers(sheet, x, row, y, True) for x, y in _NUMBERS.items()}
     n = found["gpus_per_replica"]

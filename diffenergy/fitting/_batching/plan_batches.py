@@ -10,7 +10,7 @@ import numpy as np
 
 from ...corrections import Corrections
 from ...hardware import GpuSpec, OperatingPoint, read_gpu
-from ...measurements import POSITIONS, MeasurementTable, PlanRow, model_of
+from ...measurements import MAX_POSITIONS, MeasurementTable, PlanRow, measured_model
 from ...physics import Run, static_power, with_corrections
 from ...plans import (
     Steps,
@@ -105,12 +105,12 @@ def _model(name: str, folder: str, mtp: bool) -> Model:
 
     Raises `ValueError` if neither we nor `models.csv` know it.
     """
-    found = model_of(name, Path(folder))
+    found = measured_model(name, Path(folder))
     if found is None:
         raise ValueError(f"the model {name} is not known")
     if isinstance(found, LanguageModel):
         config = found.config if mtp else without_mtp(found.config)
-        return dataclasses.replace(found, positions=POSITIONS, config=config)
+        return dataclasses.replace(found, positions=MAX_POSITIONS, config=config)
     return found
 
 
