@@ -21,10 +21,10 @@ def models(incomplete: str) -> list[str]:
 
 def topologies(incomplete: str) -> list[str]:
     """Bundled machines, and the word verify, that begin so."""
-    from ..collectives import PARTS
+    from ..collectives import MACHINE_PARTS
 
     stems = {path.stem for path in _DATA.glob("topologies/*.toml")}
-    return _begin(incomplete, {"verify", *stems.difference(PARTS, ["media"])})
+    return _begin(incomplete, {"verify", *stems.difference(MACHINE_PARTS, ["media"])})
 
 
 def show(incomplete: str) -> list[str]:

@@ -6,11 +6,7 @@ import numpy as np
 import pytest
 
 from diffenergy.collectives import Demand, Topology, demand, load_topology
-from diffenergy.collectives._bounds.shadow_prices import (
-    RatePrices,
-    price_rows,
-    rate_prices,
-)
+from diffenergy.collectives._bounds.duals import RatePrices, price_rows, rate_prices
 
 from ..machine.c3_machines import (
     all_gather,

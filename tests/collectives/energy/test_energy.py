@@ -8,20 +8,18 @@ import pytest
 
 from diffenergy.collectives import Schedule, Topology, demand, load_topology
 from diffenergy.collectives._energy.energy import (
-    byte_prices,
-    energy_rows,
-    schedule_energy,
-    schedule_price,
-    schedule_wait_clock,
-    waiting_gpus,
-)
-from diffenergy.collectives._energy.idle import (
     MemoryPrice,
     best_wait_clock,
+    byte_prices,
+    energy_rows,
     feeding_clock,
     idle_power,
     memory_price,
+    schedule_energy,
+    schedule_price,
+    schedule_wait_clock,
     supported_clocks,
+    waiting_gpus,
 )
 from diffenergy.collectives._listing.greedy import Effort, greedy
 from diffenergy.collectives._machine.topology import Energy, Link, Node

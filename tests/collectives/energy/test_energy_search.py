@@ -8,13 +8,16 @@ import pytest
 
 from diffenergy.collectives import Demand, Schedule, Topology, demand, load_topology
 from diffenergy.collectives._energy import energy_search
-from diffenergy.collectives._energy.energy import byte_prices, schedule_price
+from diffenergy.collectives._energy.energy import (
+    MemoryPrice,
+    byte_prices,
+    schedule_price,
+)
 from diffenergy.collectives._energy.energy_search import (
     energy_floor,
     least_energy,
     priced,
 )
-from diffenergy.collectives._energy.idle import MemoryPrice
 from diffenergy.collectives._exact.lp import flow_count, flow_model, lp
 from diffenergy.collectives._listing.greedy import Effort, greedy
 from diffenergy.collectives._machine.routes import epoch_model

@@ -5,8 +5,8 @@ import itertools
 import pytest
 
 from diffenergy.collectives import demand, load_topology
+from diffenergy.collectives._energy.energy import memory_price
 from diffenergy.collectives._energy.frontier import frontier, pick, read_objective
-from diffenergy.collectives._energy.idle import memory_price
 from diffenergy.collectives._listing.greedy import Effort, greedy
 from diffenergy.collectives._machine.routes import epoch_model
 from diffenergy.collectives._verify.verify import verify

@@ -5,9 +5,12 @@ import dataclasses
 import pytest
 
 from diffenergy.collectives import Search, demand, load_topology
-from diffenergy.collectives._energy.energy import byte_prices, schedule_price
+from diffenergy.collectives._energy.energy import (
+    MemoryPrice,
+    byte_prices,
+    schedule_price,
+)
 from diffenergy.collectives._energy.frontier import front_rows
-from diffenergy.collectives._energy.idle import MemoryPrice
 from diffenergy.collectives._machine.routes import epoch_model
 from diffenergy.collectives._planning.plan import (
     find_schedule,

@@ -15,8 +15,8 @@ from diffenergy.collectives._exact.rounds import rounds
 from diffenergy.collectives._listing.greedy import Effort, greedy
 from diffenergy.collectives._machine.routes import epoch_length, epoch_model
 from diffenergy.collectives._machine.topology import Node
+from diffenergy.collectives._schedule.dependencies import stated, switched
 from diffenergy.collectives._schedule.finish_time import finish_time
-from diffenergy.collectives._schedule.hops import stated, switched
 from diffenergy.collectives._schedule.schedule import Sends
 from diffenergy.collectives._schedule.simulate import (
     order_of,
