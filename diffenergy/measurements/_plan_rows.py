@@ -217,7 +217,7 @@ def _shapes(path: Path) -> dict[str, dict[str, float]]:
 def shaped(name: str, shape: Mapping[str, float]) -> LanguageModel:
     """A decoder of a shape: gated ones like Llama (with experts like Mixtral), others
     like GPT, those with heads of keys or a head of their own like Nemotron."""
-    from ..workload.models.classic import gpt2, llama, mixtral, mpt, nemotron
+    from ..workload.models.families import gpt2, llama, mixtral, mpt, nemotron
 
     size = {k: int(v) for k, v in shape.items() if not np.isnan(v)}
     if name.startswith("mpt"):

@@ -10,7 +10,7 @@ import jax
 from ..estimator import Task, operating_points, prepare
 from ..hardware import GpuCard, read_gpu
 from ..plans import Plan, TrainingStep, host_of, plan_values, read_plan, training_of
-from ..workload import LanguageModel, TrainedModel, assemble, complete
+from ..workload import LanguageModel, TrainedModel, assemble, complete_listing
 from ..workload.models import load_model
 from ._search.exact import check_fields, slopes
 from ._search.result import PlanResult, plan_summary
@@ -59,7 +59,7 @@ def training_step(
     host, frozen = host_of(card, topology), request.get("frozen_layers") or 0
     placed = training_of(loaded, found, host, global_batch, frozen=frozen)
     listings, steps = placed.work(placed.request(phase="train", **request))
-    workload = assemble([complete(x) for x in listings])
+    workload = assemble([complete_listing(x) for x in listings])
     return TrainingStep(workload, steps, placed.order)
 
 

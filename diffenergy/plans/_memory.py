@@ -8,15 +8,15 @@ import dataclasses
 from typing import Any, Final
 
 from ..workload import (
-    Held,
     LanguageModel,
-    Left,
+    ModelShare,
+    ModelSplit,
     Number,
-    Share,
-    Split,
+    SavedActivations,
     TrainedModel,
+    TrainingWeights,
     element_bytes,
-    in_parts,
+    memory_by_part,
 )
 from ..workload.models import Request
 from ._layout import pipeline_layout
@@ -53,14 +53,14 @@ def training_memory(
     frozen, further = request.frozen_layers or 0, model.further_layers
     laid = pipeline_layout(model.kinds, plan, model.name, further, layers, frozen)
     sequence = plan.tp > 1 if sequence is None else sequence
-    split = Split(plan.tp, plan.ep, plan.cp, plan.expert_parts, sequence)
+    split = ModelSplit(plan.tp, plan.ep, plan.cp, plan.expert_parts, sequence)
     found: list[dict[str, float]] = []
-    known: dict[tuple[int, ...], tuple[Left, dict[str, float]]] = {}
+    known: dict[tuple[int, ...], tuple[SavedActivations, dict[str, float]]] = {}
     for stage in range(plan.pp):
         kind = tuple(sorted(laid.stages[stage]))
         if kind not in known:
             one, own = stage if plan.pp > 1 else None, laid.spans[stage :: plan.pp]
-            placed = model.placed(Share(split, plan.pp, one, own=own))
+            placed = model.placed(ModelShare(split, plan.pp, one, own=own))
             assert isinstance(placed, TrainedModel)
             table = placed.vocab * placed.hidden / plan.tp
             dtype = placed.precision(request).values
@@ -70,7 +70,7 @@ def training_memory(
         flying = micro_batches_in_flight(plan, stage, times)
         scored = flying if plan.order == "gpipe" else 1.0
         found.append(
-            in_parts(
+            memory_by_part(
                 **state,
                 activations=flying * left.each + left.once,
                 logits=scored * left.logits,
@@ -103,7 +103,9 @@ def micro_batches_in_flight(plan: Plan, stage: int, micro_batches: int) -> float
     return float(min(most[plan.order], micro_batches))
 
 
-def state_bytes(plan: Plan, dtype: str, held: Held, table: Number) -> dict[str, float]:
+def state_bytes(
+    plan: Plan, dtype: str, held: TrainingWeights, table: Number
+) -> dict[str, float]:
     """Bytes of weights, gradients, AdamW's state and what is gathered, of a GPU that
     has `held`, `table` of it in its vocabulary.
 

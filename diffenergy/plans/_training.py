@@ -9,7 +9,14 @@ from typing import Any, Final
 import equinox as eqx
 import numpy as np
 
-from ..workload import LanguageModel, Listing, Share, Split, TrainedModel, Workload
+from ..workload import (
+    LanguageModel,
+    Listing,
+    ModelShare,
+    ModelSplit,
+    TrainedModel,
+    Workload,
+)
 from ..workload.models import Model, Request
 from ._exchange import exchange_groups
 from ._host import Host
@@ -130,9 +137,9 @@ class Training:
         """The model as a GPU of a kind of virtual stages has it."""
         plan, found = self.plan, self.layout
         place = found.place(chunk)
-        split = Split(plan.tp, plan.ep, plan.cp, plan.expert_parts, plan.tp > 1)
+        split = ModelSplit(plan.tp, plan.ep, plan.cp, plan.expert_parts, plan.tp > 1)
         shares = exchange_groups(plan, self.host)
-        share = Share(
+        share = ModelShare(
             split,
             stages=plan.pp * plan.vp,
             stage=place,

@@ -9,7 +9,7 @@ from ..estimator import settings, several
 from ..hardware import GpuCard, read_gpu, with_fields
 from ..plans import Plan, host_of
 from ..results import Infeasible
-from ..workload import LanguageModel, Share, Split
+from ..workload import LanguageModel, ModelShare, ModelSplit
 from ..workload.models import Request, assumed_model, load_model
 from ._deployment import ASIDE, Deployment
 from ._engine import ENGINES, SAMPLING, usual_sampling
@@ -114,7 +114,7 @@ def deploy(
     assumed |= _assumed(asked, load, plan, request, engine) | taken
     none = asked.corrections == "none"
     file = prior_file() if none else read_corrections(asked.corrections)
-    placed = whole.placed(Share(Split(plan.tp, plan.ep)))
+    placed = whole.placed(ModelShare(ModelSplit(plan.tp, plan.ep)))
     changed = bool(asked.changes) or read.values != card.values
     found = Deployment(
         placed, request, card, file, points[0], plan, *engine, load, assumed, changed
@@ -263,7 +263,7 @@ def _check_memory(found: Deployment, whole: LanguageModel, given: int | float | 
         if not found.plan.tp < tp <= size:
             continue
         try:
-            model = whole.placed(Share(Split(tp)))
+            model = whole.placed(ModelShare(ModelSplit(tp)))
             one = dataclasses.replace(found, model=model).memory(found.gpu)
         except ValueError:  # it does not divide the model
             continue

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from diffenergy.plans import Plan, pipeline_layout, training_memory
-from diffenergy.workload import Share, Split, TrainedModel, load_model
+from diffenergy.workload import ModelShare, ModelSplit, TrainedModel, load_model
 
 HIDDEN, EXPERT = 7168, 3 * 7168 * 2048
 TABLE = 129280 * HIDDEN
@@ -65,7 +65,7 @@ def test_dense_layers_keep_what_is_theirs():
     one, layers = model_of(), {}
     asked: Any = dict(phase="train", batch=1, input_len=512, dtype="bf16")
     for name, place in (("dense", 0), ("sparse", 3)):
-        share = Share(Split(), 3, 1, own=((place, place + 1),))
+        share = ModelShare(ModelSplit(), 3, 1, own=((place, place + 1),))
         placed = one.placed(share)
         assert isinstance(placed, TrainedModel)
         layers[name] = placed.leaves(one.request(**asked)).each

@@ -8,7 +8,7 @@ from diffenergy.kernels._shared.ops import Field, Op
 from diffenergy.workload import (
     kernel_name,
     listing_lines,
-    merge,
+    merge_kernels,
     normalise_kernel,
     read_listings,
     select_listing,
@@ -192,7 +192,7 @@ def test_a_workload_is_selected_by_name(tmp_path):
 def test_equal_rows_are_merged_in_order():
     one = normalise_kernel(GEMM | dict(count=2), "here")
     other = normalise_kernel(GEMM | dict(m=8), "here")
-    assert merge([one, other, one]) == ({**one, "count": 4}, other)
+    assert merge_kernels([one, other, one]) == ({**one, "count": 4}, other)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 
 from diffenergy.workload import (
     Config,
-    complete,
+    complete_listing,
     listing_lines,
     load_model,
     read_listings,
@@ -56,7 +56,7 @@ def test_defaults_give_listings_that_are_read_back(name, tmp_path):
     path = tmp_path / "model.jsonl"
     path.write_text(listing_lines(listings))
     assert read_listings(path) == listings
-    assert [complete(x) for x in listings] == listings
+    assert [complete_listing(x) for x in listings] == listings
 
 
 @pytest.mark.parametrize("name", ["llama-2-7b", "llama-3.1-8b", "mistral-7b"])
@@ -369,7 +369,7 @@ def test_eager_stack_reproduces_traces(traces, traced):
             stack="eager",
             base=True,
         )
-        expected = complete(listing)
+        expected = complete_listing(listing)
         found, named = multiset(built.kernels), multiset(expected.kernels)
         more = collections.Counter()
         for key, number in (found - named).items():

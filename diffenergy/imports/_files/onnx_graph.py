@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from ...workload import Kernel, Listing, merge
+from ...workload import Kernel, Listing, merge_kernels
 from .._launches import Graph, ImportOptions
 from .._rows.operators import Row, padded_convolution, valid
 from .._rows.types import carrier, element_bytes, gathered, listing_type, moved
@@ -298,7 +298,7 @@ def read(path: str, options: ImportOptions) -> Graph:
         )
     listing = Listing(
         Path(path).name.removesuffix(".onnx"), mode=options.phase or "forward",
-        kernels=merge(kernels), dispatch="graph", notes=tuple(notes),
+        kernels=merge_kernels(kernels), dispatch="graph", notes=tuple(notes),
     )  # fmt: skip
     return Graph("onnx", listing)
 

@@ -24,7 +24,15 @@ from ...plans import (
     exchange_groups,
     passes_of,
 )
-from ...workload import Listing, Number, Share, Split, TrainedModel, Workload, complete
+from ...workload import (
+    Listing,
+    ModelShare,
+    ModelSplit,
+    Number,
+    TrainedModel,
+    Workload,
+    complete_listing,
+)
 from ...workload.models import Request
 from .space import Space, divisors
 
@@ -146,9 +154,9 @@ class Maker:
             last = len(self.kinds)
             ends = [(3, 0, (0, 0)), (3, 2, (last, last)), (1, None, (0, 0))]
             layers = [(3, 1, (place, place + 1)) for place in self.places]
-            split = Split(key.tp, key.ep, key.cp, key.etp, sequence=key.tp > 1)
+            split = ModelSplit(key.tp, key.ep, key.cp, key.etp, sequence=key.tp > 1)
             models = [
-                self.space.model.placed(Share(split, stages, stage, own=(own,)))
+                self.space.model.placed(ModelShare(split, stages, stage, own=(own,)))
                 for stages, stage, own in (*ends, *layers)
             ]
             self._models[same] = [x for x in models if isinstance(x, TrainedModel)]
@@ -313,7 +321,9 @@ def _table(
                 eager[at] = max(eager[at], one_by_one)
                 # a weight comes back when all layers have run, not after its own
                 own = part.listing.passes / (layers if j >= ENDS else 1)
-                listings.append(complete(dataclasses.replace(part.listing, passes=own)))
+                listings.append(
+                    complete_listing(dataclasses.replace(part.listing, passes=own))
+                )
                 passes[i, j, at] = own * one_by_one
     return listings, dict(phase=phase, far=far, hops=hops, passes=passes, eager=eager)
 

@@ -30,7 +30,7 @@ from ...plans import (
     step_energy,
     step_fields,
 )
-from ...workload import Held, element_bytes, pad_size
+from ...workload import TrainingWeights, element_bytes, pad_size
 from .pieces import BOTH, ENDS, FIRST, LAST, Maker, Pieces, key_of
 from .space import Space
 
@@ -148,7 +148,7 @@ def _state(
     dense, routed = (row @ sizes).tolist()
     layer = float(sizes[ENDS:].sum(axis=1).max())
     table = space.model.vocab * space.model.hidden / plan.tp
-    held = Held(dense + routed, routed, layer, layer * element_bytes(values))
+    held = TrainingWeights(dense + routed, routed, layer, layer * element_bytes(values))
     return sum(state_bytes(plan, values, held, table).values())
 
 

@@ -30,7 +30,7 @@ from ...plans import (
     instruction_ends,
 )
 from ...results import Infeasible
-from ...workload import complete
+from ...workload import complete_listing
 from .hulls import pareto
 
 KINDS = ("forward", "backward", "weights")
@@ -278,7 +278,7 @@ def balanced(task: Task) -> tuple[int, ...] | None:
     listings, steps = apart.work(task.step.request)
     made = dataclasses.replace(task.step, steps=steps, placed=apart)
     parts = dataclasses.replace(
-        task, listings=[complete(x) for x in listings], step=made
+        task, listings=[complete_listing(x) for x in listings], step=made
     )
     micro = step_of(parts, parts.estimates()).found.times.micro
     spent = np.asarray(micro.work) + np.asarray(micro.exposed).sum(axis=-1)

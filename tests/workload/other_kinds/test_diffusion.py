@@ -10,7 +10,7 @@ import pytest
 
 from diffenergy.workload import Config, load_model
 from diffenergy.workload.models import model_from_config
-from diffenergy.workload.models.diffusion.transformer import DiffusionTransformer
+from diffenergy.workload.models.families.diffusion import DiffusionTransformer
 
 from ..kernels import flop
 from .test_towers import attention, key

@@ -8,7 +8,7 @@ import pytest
 
 from diffenergy.workload import Config, load_model
 from diffenergy.workload.models import model_from_config
-from diffenergy.workload.models.speech.whisper import Whisper
+from diffenergy.workload.models.families.whisper import Whisper
 
 from ..kernels import flop
 from .test_towers import attention, key

@@ -13,10 +13,10 @@ from .._layers.layer import Layer
 from .._layers.model import Layered
 from .._layers.parts import Map, Plain, feed_forward
 from .._network.linear_layer import Linear
-from .._network.operators import Cached, Embedding, Norm, Operator, Pass
+from .._network.operators import Cached, Embedding, ForwardPass, Norm, Operator
 from .._request import Request
 from .._shared.config import Config
-from .._shared.memory import Weights, in_parts, working_bytes
+from .._shared.memory import Weights, memory_by_part, working_bytes
 
 MODEL_TYPES: Final = ("whisper",)
 _PROMPT: Final = 4
@@ -37,7 +37,7 @@ class CrossAttention(Operator):
     head_dim: int
     positions: int
 
-    def forward(self, run: Pass) -> list[Kernel]:
+    def forward(self, run: ForwardPass) -> list[Kernel]:
         made = [] if run.is_decode else self._keys_and_values(run)
         own = dataclasses.replace(run, kv_len=self.positions)
         return [*made, *FullAttention(self.heads, self.head_dim).forward(own)]
@@ -48,7 +48,7 @@ class CrossAttention(Operator):
     def cached(self) -> tuple[Cached, ...]:
         return (Cached(state=2 * self._width * self.positions * _KEPT),)
 
-    def _keys_and_values(self, run: Pass) -> list[Kernel]:
+    def _keys_and_values(self, run: ForwardPass) -> list[Kernel]:
         heard = dataclasses.replace(run, q_len=self.positions, kv_len=self.positions)
         elements = heard.tokens * 2 * self._width
         write = stream("kv_write", elements, run.values, 1, reads=1, writes=1)
@@ -97,7 +97,7 @@ class Whisper(Layered):
             return super().memory(request)
         rows = finished(self._encoded(request), self.name)
         weights = self.weight_bytes(request.dtype)
-        return in_parts(weights=weights, activations=working_bytes(rows))
+        return memory_by_part(weights=weights, activations=working_bytes(rows))
 
     def _check(self, values: dict[str, Any]):
         super()._check(values)

@@ -8,9 +8,9 @@ from ..._kernel import Kernel
 from .._network.blocks import Block, Chain
 from .._network.convolution import Convolution
 from .._network.linear_layer import Linear
-from .._network.operators import Norm, Pass, Trainable
+from .._network.operators import ForwardPass, Norm, Trainable
 from .._network.parts import Within
-from .._network.rows import linear
+from .._network.passes import linear
 from .._network.step import Loss
 from .._request import Request
 from .._shared.attention import Scores
@@ -94,10 +94,10 @@ class _Positions(Trainable):
     def weights(self) -> tuple[Weights, ...]:
         return (Weights((self.tokens + 1) * self.hidden),)
 
-    def forward(self, run: Pass) -> list[Kernel]:
+    def forward(self, run: ForwardPass) -> list[Kernel]:
         return [stream("scalar_add", run.tokens * self.hidden, run.values, 1)]
 
-    def backward(self, run: Pass) -> list[Kernel]:
+    def backward(self, run: ForwardPass) -> list[Kernel]:
         once = {"reads": 1, "writes": 1 / run.sequences}
         elements = run.tokens * self.hidden
         return [stream("position_grad", elements, run.values, 1, **once)]

@@ -10,7 +10,7 @@ from .._network.blocks import Block, Chain, alone, pointwise
 from .._network.linear_layer import Linear
 from .._network.operators import Embedding, Norm
 from .._network.parts import Within, parameters
-from .._network.rows import linear
+from .._network.passes import linear
 from .._network.step import Loss
 from .._request import Request
 from .._shared.attention import Scores

@@ -10,7 +10,7 @@ from .._layers.model import Layered, layered
 from .._layers.parts import Part, shared_expert
 from .._layers.read import mixture
 from .._shared.config import Config
-from ..sparse.deepseek import feed_forwards, latent_shape
+from .deepseek import feed_forwards, latent_shape
 
 MODEL_TYPES: Final = ("kimi_linear",)
 

@@ -18,7 +18,7 @@ from .._network.blocks import (
 from .._network.convolution import Convolution, MaxPool
 from .._network.linear_layer import Linear
 from .._network.operators import Trainable
-from .._network.rows import linear
+from .._network.passes import linear
 from .._network.step import Loss
 from .._request import Request
 from .._shared.config import Config

@@ -7,16 +7,17 @@ neither is part of it.
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from ..._kernel import Kernel
 from ..._listing import Listing
 from .._layers.encoding import FullAttention
-from .._layers.parts import Map, Part, feed_forward
+from .._layers.parts import Map, Part, Plain, feed_forward
 from .._network.linear_layer import Linear
-from .._network.operators import Norm, Pass
-from .._network.rows import repeated
+from .._network.operators import ForwardPass, Norm
+from .._network.passes import repeat_rows
 from .._request import Request
 from .._shared.config import Config
 from .._shared.encoder import Encoder
@@ -94,7 +95,7 @@ class DiffusionTransformer(Encoder):
 
     def listings_of(self, request: Request) -> list[Listing]:
         steps = request.steps or 1
-        rows = repeated(self._forward(request), steps)
+        rows = repeat_rows(self._forward(request), steps)
         return [self.listing(request, rows, request.phase, steps)]
 
     def _forward(self, request: Request) -> list[Kernel]:
@@ -106,10 +107,10 @@ class DiffusionTransformer(Encoder):
             for block in self.blocks
             for where, part in block.parts
             for operator in part
-            for row in repeated(operator.forward(runs[where]), block.times)
+            for row in repeat_rows(operator.forward(runs[where]), block.times)
         ]
 
-    def _runs(self, request: Request) -> dict[Where, Pass]:
+    def _runs(self, request: Request) -> dict[Where, ForwardPass]:
         image, text = request.image_tokens or 1, request.input_len or 1
         lengths: dict[Where, tuple[int, int]] = {
             "prompt": (1, 1),
@@ -122,7 +123,7 @@ class DiffusionTransformer(Encoder):
         flash = request.attention == "flash"
         p = self.precision(request)
         return {
-            where: Pass(sequences, q_len, kv_len, p, True, flash)
+            where: ForwardPass(sequences, q_len, kv_len, p, True, flash)
             for where, (q_len, kv_len) in lengths.items()
         }
 
@@ -217,3 +218,134 @@ def refuse(config: Config, key: str, why: str):
             f"{config.where}: `{key}` is set, and {why} not built; give a kernel "
             "listing (`.jsonl`)."
         )
+
+
+# --- FLUX.1: blocks in which image and prompt have weights of their own and attend
+# together, then blocks of both as one sequence, attention beside feed forward.
+#
+# Every block takes 24 D^2 FLOP a token and 4 D T^2 for T tokens in all.
+
+_FLUX_LATENTS, _FLUX_PROMPT = 4096, 512
+"""Tokens of 1024 x 1024 pixels (8 x 8 of them a latent, 2 x 2 latents a token), and of
+a prompt."""
+
+
+def flux(config: Config) -> DiffusionTransformer:
+    """FLUX.1 of the `config.json` of its transformer."""
+    heads = heads_of(config)
+    d, times = heads.hidden, 2 if config.flag("guidance_embeds", False) else 1
+    channels = config.size("in_channels")
+    out = config.size("out_channels", default=channels)
+    double, single = config.size("num_layers"), config.size("num_single_layers")
+    blocks = (
+        first_block(config, d, (Linear(d, channels, True),), times),
+        joint(heads, double, turned=(Map("rope", 2 * d),)),
+        _single(heads, single),
+        last_block(d, out),
+    )
+    layers = double + single
+    return DiffusionTransformer(config, d, layers, _FLUX_LATENTS, _FLUX_PROMPT, blocks)
+
+
+def _single(heads: Heads, times: int) -> Block:
+    d = heads.hidden
+    both = (
+        plain_norm(d),
+        *heads.projected(4 * d),
+        Map("rope", 2 * d),
+        heads.attention,
+        Map("gelu", 4 * d),
+        Linear(d, 5 * d, True),
+    )
+    return Block((("prompt", modulation(d, 3)), ("all", both)), times)
+
+
+# --- Stable Diffusion 3 and 3.5: blocks in which image and prompt have weights of
+# their own and attend together; the last one has no use for the prompt's tokens
+# behind it.
+
+_SD3_LATENTS, _SD3_PROMPT = 4096, 333
+"""Tokens of 1024 x 1024 pixels, and of a prompt: 77 of CLIP, 256 of T5."""
+
+
+def sd3(config: Config) -> DiffusionTransformer:
+    """Stable Diffusion 3 of the `config.json` of its transformer; positions are a
+    table of fixed values, not parameters."""
+    refuse(config, "dual_attention_layers", "a second attention of the image is")
+    heads = heads_of(config, norms=bool(config.values.get("qk_norm")))
+    d, layers = heads.hidden, config.size("num_layers")
+    channels, patch = config.size("in_channels"), config.size("patch_size") ** 2
+    out = config.size("out_channels", default=channels)
+    image = (Linear(d, patch * channels, True), Map("positions", d, reads=2))
+    blocks = (
+        first_block(config, d, image),
+        joint(heads, layers - 1),
+        joint(heads, 1, both=False),
+        last_block(d, patch * out),
+    )
+    return DiffusionTransformer(config, d, layers, _SD3_LATENTS, _SD3_PROMPT, blocks)
+
+
+# --- Wan 2.1 (text to video): attention of all tokens of the video, then to those of
+# the prompt, then feed forward; one modulation of all blocks, offset in each.
+
+_WAN_LATENTS, _WAN_PROMPT = 32760, 512
+"""Tokens of 81 frames of 832 x 480 pixels (21 x 30 x 52), and of a prompt."""
+
+
+def wan(config: Config) -> DiffusionTransformer:
+    """Wan of the `config.json` of its transformer."""
+    for key in ("image_dim", "added_kv_proj_dim"):
+        refuse(config, key, "attention to an image is")
+    heads = heads_of(config)
+    d, layers = heads.hidden, config.size("num_layers")
+    patch = math.prod(config.sizes("patch_size", 3))
+    channels = config.size("in_channels")
+    out = config.size("out_channels", default=channels)
+    text = config.size("text_dim")
+    times = embedded(d, config.size("freq_dim", default=256))
+    first = Block(
+        (
+            ("image", (Linear(d, patch * channels, True),)),
+            ("prompt", (*times, *modulation(d, 6))),
+            ("text", (Linear(d, text, True), Map("gelu", d), Linear(d, d, True))),
+        )
+    )
+    norm = Norm("rmsnorm", d, residual=False)  # over all heads
+    crossed = Norm("layernorm", d, weighted=config.flag("cross_attn_norm", True))
+    inner = config.size("ffn_dim")
+    feed = feed_forward(d, inner, fn="gelu", gated=False, bias=True)
+    own = (
+        plain_norm(d),
+        Linear(3 * d, d, True),
+        norm,
+        norm,
+        Map("rope", 2 * d),
+        heads.attention,
+        Linear(d, d, True),
+    )
+    block = Block(
+        (
+            ("image", (*own, crossed, Linear(d, d, True), norm)),
+            ("text", (Linear(2 * d, d, True), norm)),
+            ("cross", (heads.attention,)),
+            ("image", (Linear(d, d, True), plain_norm(d), *feed, Plain(6 * d))),
+        ),
+        layers,
+    )
+    end = (plain_norm(d), Linear(patch * out, d, True), Plain(2 * d))
+    blocks = (first, block, Block((("image", end),)))
+    return DiffusionTransformer(config, d, layers, _WAN_LATENTS, _WAN_PROMPT, blocks)
+
+
+_KINDS: Final = {
+    "FluxTransformer2DModel": flux,
+    "SD3Transformer2DModel": sd3,
+    "WanTransformer3DModel": wan,
+}
+MODEL_TYPES: Final = tuple(_KINDS)
+
+
+def build(config: Config) -> DiffusionTransformer:
+    """The transformer of a diffusion model, of its `config.json`."""
+    return _KINDS[config.text("model_type")](config)

@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Final
 from ..._eager_rows import stream
 from ..._kernel import Kernel
 from .._network.linear_layer import Activation, Linear
-from .._network.operators import Pass, Trainable
-from .._network.rows import rows_of
+from .._network.operators import ForwardPass, Trainable
+from .._network.passes import rows_of
 from .._network.sharding import Columns, Rows
 from .._shared.attention import Scores
 from .._shared.config import Config
@@ -65,7 +65,7 @@ class PreNorm(Decoder):
             outputs, inputs, self.biased, row_major, activation=activation, split=split
         )
 
-    def _eager_pass(self, run: Pass) -> list[Kernel]:
+    def _eager_pass(self, run: ForwardPass) -> list[Kernel]:
         t, n, h = run.tokens, self.layers, self.hidden
         return [
             *self.tables(run),

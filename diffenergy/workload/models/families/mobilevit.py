@@ -18,7 +18,7 @@ from .._network.convolution import Convolution
 from .._network.linear_layer import Linear
 from .._network.operators import Norm, Trainable
 from .._network.parts import Within
-from .._network.rows import linear
+from .._network.passes import linear
 from .._network.step import Loss
 from .._request import Request
 from .._shared.attention import Scores

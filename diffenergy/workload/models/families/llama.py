@@ -7,8 +7,8 @@ from ..._eager_rows import rotary_copies, stream
 from ..._kernel import Kernel
 from .._layers.read import head_sizes
 from .._network.linear_layer import Gated, Linear
-from .._network.operators import Norm, Pass, Trainable
-from .._network.rows import repeated
+from .._network.operators import ForwardPass, Norm, Trainable
+from .._network.passes import repeat_rows
 from .._network.self_attention import rotation
 from .._network.sharding import Columns, Rows
 from .._shared.attention import Scores
@@ -96,11 +96,11 @@ class Llama(Decoder):
         down = Linear(h, inner, bias, module="mlp.down_proj", split=Rows())
         return (*((both,) if fused else parts), Gated(inner), down)
 
-    def _eager_pass(self, run: Pass) -> list[Kernel]:
+    def _eager_pass(self, run: ForwardPass) -> list[Kernel]:
         n, site = self.layers, self._site(run)
         return [
             *self.tables(run),
-            *repeated(Norm(self.norm, self.hidden).forward(run), 2 * n + 1),
+            *repeat_rows(Norm(self.norm, self.hidden).forward(run), 2 * n + 1),
             *self.each(run, *self.projections(False), self.output(False)),
             stream("pointwise_add", run.tokens * self.hidden, run.values, 2 * n),
             *rotation(site, run.values),

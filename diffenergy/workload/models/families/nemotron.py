@@ -6,7 +6,7 @@ from typing import ClassVar, Final
 from ..._eager_rows import rotary_copies
 from ..._kernel import Kernel
 from .._layers.read import head_sizes
-from .._network.operators import Pass
+from .._network.operators import ForwardPass
 from .._network.self_attention import rotation
 from .._shared.attention import Scores
 from .._shared.config import Config, positions
@@ -28,7 +28,7 @@ class Nemotron(PreNorm):
         its activation) and 4 around them."""
         return 11 * self.layers + 4 + (0 if base else 2)
 
-    def _eager_pass(self, run: Pass) -> list[Kernel]:
+    def _eager_pass(self, run: ForwardPass) -> list[Kernel]:
         site, dtype = self._site(run), run.values
         rotated = [*rotary_copies(site, dtype), *rotation(site, dtype)]
         return [*super()._eager_pass(run), *rotated]

@@ -9,7 +9,7 @@ from .._layers.model import Layered, layered
 from .._layers.parts import attention
 from .._layers.read import FULL, LINEAR, attention_shape, layer_kinds, state_dtype
 from .._shared.config import Config
-from ..sparse.qwen2_moe import feed_forwards
+from .qwen2_moe import feed_forwards
 
 MODEL_TYPES: Final = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")
 

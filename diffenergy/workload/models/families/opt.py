@@ -6,7 +6,7 @@ from typing import ClassVar, Final
 from ..._eager_rows import stream
 from ..._kernel import Kernel
 from .._network.linear_layer import Linear
-from .._network.operators import Pass
+from .._network.operators import ForwardPass
 from .._shared.attention import Scores
 from .._shared.config import Config
 from .gpt2 import PreNorm, head_fields
@@ -29,7 +29,7 @@ class Opt(PreNorm):
     def projections(self, fused: bool) -> tuple[Linear, ...]:
         return self.queries_keys_values(fused, True)
 
-    def tables(self, run: Pass) -> list[Kernel]:
+    def tables(self, run: ForwardPass) -> list[Kernel]:
         """Causal mask, and positions from the padding mask."""
         mask = run.tokens * run.kv_len
         return [
