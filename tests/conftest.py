@@ -159,7 +159,7 @@ def sample() -> Callable[..., dict[str, Any]]:
     """
     from diffenergy import kernels
     from diffenergy.kernels._shared.ops import REQUIRED
-    from diffenergy.workload._kernel import normalise_kernel
+    from diffenergy.workload import normalise_kernel
 
     anything = {"size": 640, "dtype": "bf16", "text": "gelu"}
 
@@ -179,8 +179,7 @@ def sample() -> Callable[..., dict[str, Any]]:
 @pytest.fixture(scope="session")
 def phases() -> Callable[..., Any]:
     """`phases(rows, ...)`: workload with one phase for every list of rows, no host."""
-    from diffenergy.workload._listing import Listing
-    from diffenergy.workload._workload import assemble
+    from diffenergy.workload import Listing, assemble
 
     def build(*lists: list[dict[str, Any]]) -> Any:
         names = [f"phase {i}" for i in range(len(lists))]

@@ -135,6 +135,23 @@ def _listed(init: Path) -> dict[str, str]:
     }
 
 
+def test_report_only_renders():
+    """It computes no estimate: no traced arrays, no programs, no physics."""
+    for path in FILES:
+        if room(path) != "report":
+            continue
+        below = imported(path) & {"compiling", "physics"}
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                names = [node.module or ""]
+            else:
+                continue
+            below |= {name.split(".")[0] for name in names} & {"jax", "equinox"}
+        assert not below, f"{path.relative_to(PACKAGE)} imports {sorted(below)}"
+
+
 # --- collectives: a room that could stand alone, and a verifier that does
 
 COLLECTIVES = sorted((PACKAGE / "collectives").rglob("*.py"))

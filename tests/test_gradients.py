@@ -22,8 +22,7 @@ from diffenergy.corrections import CONSTANTS, Corrections
 from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import GpuSpec, OperatingPoint, load_gpu
 from diffenergy.units import GHz
-from diffenergy.workload._listing import Dispatch, Listing
-from diffenergy.workload._workload import Workload, assemble
+from diffenergy.workload import Dispatch, Listing, Workload, assemble
 
 OUTPUTS = ("time", "energy", "power")
 ROUNDED = {

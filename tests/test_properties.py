@@ -27,8 +27,8 @@ from diffenergy.kernels.traced import Traced
 from diffenergy.physics._links import LINK_KINDS
 from diffenergy.physics._power import COMPONENTS
 from diffenergy.physics._timeline import timing
-from diffenergy.workload._listing import Listing, normalise_kernel
-from diffenergy.workload._workload import Workload, assemble
+from diffenergy.workload import Listing, Workload, assemble
+from diffenergy.workload._listing import normalise_kernel
 
 
 def constants(**values: Any) -> Corrections:

@@ -35,3 +35,5 @@ from ._priors import PRIOR_FACTORS as PRIOR_FACTORS
 from ._spread import NEAR as NEAR
 from ._spread import Trust as Trust
 from ._spread import least as least
+from ._summary import constant_rows as constant_rows
+from ._summary import expected_errors as expected_errors

@@ -9,8 +9,7 @@ from msgspec import Meta
 
 from .. import reading
 from ..requests import Argument, Flag, Note, Request, Text
-from ._reading.money import read_price
-from ._reading.spec import Fleet, is_file, read_fleet
+from ._spec import Fleet, is_file, read_fleet, read_price
 
 Objective = Literal["energy", "cost", "carbon"]
 _DAY = 86_400

@@ -41,5 +41,7 @@ from ._spec import default_point as default_point
 from ._spec import idle_power as idle_power
 from ._spec import relative_voltage as relative_voltage
 from ._spec import voltage as voltage
+from ._summary import gpu_entry as gpu_entry
+from ._summary import gpu_summary as gpu_summary
 from ._switching import switch_latency as switch_latency
 from ._writing import gpu_toml as gpu_toml

@@ -12,8 +12,7 @@ from ..results import Result
 from ..workload import Listing
 from ._launches import Graph, Trace
 from ._rows import names
-from ._rows.assign import Found
-from ._rows.collect import busy_us
+from ._rows.assign import Found, busy_us
 
 _MOST_UNKNOWN: Final = 20
 """Unknown kernels that are named, those that take longest."""

@@ -16,16 +16,11 @@ from ._page.fleets import fleet_html as fleet_html
 from ._page.markup import si as si
 from ._page.markup import tag as tag
 from ._tables.columns import html as html
-from ._tables.comparison import comparison as comparison
 from ._tables.comparison import comparison_parts as comparison_parts
-from ._tables.known import gpu_entry as gpu_entry
 from ._tables.known import gpu_list_parts as gpu_list_parts
 from ._tables.known import gpu_parts as gpu_parts
-from ._tables.known import gpu_summary as gpu_summary
-from ._tables.known import model_entry as model_entry
 from ._tables.known import model_list_parts as model_list_parts
 from ._tables.known import model_parts as model_parts
-from ._tables.known import model_summary as model_summary
 from ._traces.step_trace import step_trace_text as step_trace_text
 from ._traces.steps import drawable as drawable
 from ._traces.trace import trace_text as trace_text

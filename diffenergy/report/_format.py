@@ -26,6 +26,8 @@ _MOST: Final = 1e12
 QUANTITIES: Final = ("time", "power", "energy")
 UNKNOWN: Final = "-"
 """Shown where a value is not known."""
+_SHOWN: Final = 1000
+"""Kernels that a page shows."""
 
 
 def digits(value: int | float | None, places: int = 4) -> str:
@@ -96,3 +98,14 @@ def change(percent: float | None) -> str:
 def product(kernel: Entry) -> str:
     """Sizes of a matrix product, without the word and a batch of one."""
     return kernel_name(kernel).removeprefix("gemm ").removeprefix("1x")
+
+
+def longest(kernels: Entries) -> tuple[list[Entry], str]:
+    """The kernels that are launched, those that take most time first, as far as they
+    can be shown; and a remark on the rest."""
+    live = sorted(
+        (kernel for kernel in kernels if kernel["time_s"]),
+        key=lambda kernel: -kernel["count"] * kernel["time_s"],
+    )
+    rest = len(live) - _SHOWN
+    return live[:_SHOWN], f" {rest} shorter ones are not shown." if rest > 0 else ""

@@ -25,10 +25,9 @@ class Listing:
     `kernels`: normalised rows (`normalise_kernel`). `passes`: forward passes that the
     counts cover (decode steps). `module_calls`: `nn.Module` calls of all these passes,
     0 if unknown. `dispatch`: "eager" (one host launch a kernel) or "graph"; None: not
-    said, which measured passes take as eager (see `settled`). `training`: whether its
-    kernels are those of training programs, `age`: years of their software before the
-    newest that was fitted. `notes`: what was assumed while reading.
-    """
+    said, which measured passes take as eager (see `with_dispatch`). `training`: whether
+    its kernels are those of training programs, `age`: years of their software before
+    the newest that was fitted. `notes`: what was assumed while reading."""
 
     name: str
     model: str | None = None
@@ -91,7 +90,7 @@ def read_listings(path: str | Path) -> list[Listing]:
     return listings
 
 
-def settled(listing: Listing, dispatch: str | None = None) -> Listing:
+def with_dispatch(listing: Listing, dispatch: str | None = None) -> Listing:
     """`listing` with the dispatch that is asked for, else its own, else eager where its
     module calls are known: kernels alone are no pass that a host steps through.
 

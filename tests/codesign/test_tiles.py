@@ -32,8 +32,8 @@ from diffenergy.estimator._estimate import estimate_once
 from diffenergy.hardware import default_point, load_gpu, read_gpu
 from diffenergy.kernels import gemm as kernels_gemm
 from diffenergy.report._views.tiles import tiles_parts
-from diffenergy.workload._listing import Listing, normalise_kernel
-from diffenergy.workload._workload import assemble
+from diffenergy.workload import Listing, assemble
+from diffenergy.workload._listing import normalise_kernel
 
 ONCE = compiler_options(once=True)
 H100 = read_gpu("h100-sxm")

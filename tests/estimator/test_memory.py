@@ -14,8 +14,7 @@ import diffenergy as de
 from diffenergy.estimator import prepare
 from diffenergy.estimator._asking.warnings import lacking
 from diffenergy.hardware import read_gpu
-from diffenergy.workload import Listing
-from diffenergy.workload.models import load_model
+from diffenergy.workload import Listing, load_model
 
 MODELS = Path(de.__file__).parent / "data" / "models"
 CONTEXT = 1e9

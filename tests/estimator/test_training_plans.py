@@ -14,7 +14,7 @@ from diffenergy.corrections import CONSTANTS
 from diffenergy.estimator._asking.request import prepare
 from diffenergy.hardware import default_point
 from diffenergy.parallel import training_step
-from diffenergy.plans import AXES
+from diffenergy.plans import EXCHANGE_AXES
 
 SMALL: dict[str, Any] = dict(phase="train", input_len=1024)
 
@@ -68,7 +68,7 @@ def test_what_an_answer_says_adds_up(plan: str):
     assert found["power_total_w"] < found["peak_power_w"] < 700 * gpus
     power = sum(x["power_w"] for x in found["stages"]) * gpus / found["plan"]["pp"]
     assert power == pytest.approx(found["power_total_w"])
-    assert found["communication"].keys() == {*AXES}
+    assert found["communication"].keys() == {*EXCHANGE_AXES}
     shown = sum(x["exposed_s"] for x in found["communication"].values())
     assert found["exposed_communication"] == pytest.approx(shown / time)
     assert found["memory_per_gpu_bytes"] == found["memory"]["total"]

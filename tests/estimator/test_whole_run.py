@@ -79,8 +79,7 @@ def test_a_plan_counts_the_tokens_and_hours_of_all_gpus():
 
 
 def test_a_listing_of_a_step_knows_its_tokens(tmp_path, answer):
-    from diffenergy.workload import listing_lines
-    from diffenergy.workload.models import load_model
+    from diffenergy.workload import listing_lines, load_model
 
     path = tmp_path / "step.jsonl"
     path.write_text(listing_lines(load_model("gpt2").listings(**GPT2)))

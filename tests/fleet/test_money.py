@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 import diffenergy as de
-from diffenergy.fleet._reading.money import read_header, read_price
+from diffenergy.fleet import read_price
+from diffenergy.fleet._spec import read_header
 
 from .written import one_pool, write_fleet
 

@@ -16,7 +16,7 @@ from diffenergy.physics import _links as links
 from diffenergy.physics._links import link_kind
 from diffenergy.physics._power import LAUNCH_COMPONENTS
 from diffenergy.records import as_float, as_index
-from diffenergy.workload._kernel import normalise_kernel
+from diffenergy.workload import normalise_kernel
 
 CASES = (
     ("all_gather", 1e9, 8, "bf16", ""),

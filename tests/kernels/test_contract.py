@@ -14,8 +14,7 @@ from diffenergy.hardware import OperatingPoint, load_gpu
 from diffenergy.kernels._shared.ops import REQUIRED
 from diffenergy.physics._demand import Demand
 from diffenergy.records import as_float
-from diffenergy.workload._listing import Listing
-from diffenergy.workload._workload import Workload, assemble
+from diffenergy.workload import Listing, Workload, assemble
 
 DTYPES = ("bf16", "fp32", "fp8")
 

@@ -13,7 +13,7 @@ from diffenergy.hardware import load_gpu
 from diffenergy.kernels import gemm
 from diffenergy.kernels.gemm import _operands
 from diffenergy.kernels.stream import Stream
-from diffenergy.workload._kernel import normalise_kernel
+from diffenergy.workload import normalise_kernel
 
 INPUT, WEIGHT = "conv2d_input_grad", "conv2d_weight_grad"
 SIZES = dict(

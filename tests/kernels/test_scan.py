@@ -10,7 +10,7 @@ from diffenergy.corrections import Corrections
 from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import OperatingPoint, load_gpu
 from diffenergy.kernels import scan
-from diffenergy.workload._kernel import normalise_kernel
+from diffenergy.workload import normalise_kernel
 
 from .by_hand.demands import COLD, H200, WARM, check, demand_of
 

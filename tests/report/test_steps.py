@@ -10,15 +10,19 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from diffenergy.estimator import EstimateResult, prepare
+from diffenergy.estimator import (
+    STILL,
+    EstimateResult,
+    mean_gpu_kernels,
+    prepare,
+    totals_by_class,
+)
 from diffenergy.plans import Timeline
 from diffenergy.report import step_trace_text
 from diffenergy.report._charts.plot_step import step_figure
-from diffenergy.report._kernel_work import STILL, by_class, of_mean_gpu
 from diffenergy.report._tables.steps import folded, plan_text
 from diffenergy.report._traces.steps import drawable
-from diffenergy.workload import listing_lines
-from diffenergy.workload._listing import read_listings
+from diffenergy.workload import listing_lines, read_listings
 
 from .figures import drawn
 
@@ -78,8 +82,8 @@ def test_kernels_add_up_to_the_joules():
     dynamic = sum(x["count"] * x["gpus"] * x["dynamic_j"] for x in kernels)
     wanted = summary["energy_j"] - units["idle"] - units["leakage"]
     assert dynamic == pytest.approx(wanted, rel=1e-9)
-    for rows in (kernels, of_mean_gpu(kernels, summary)):
-        classes = by_class(rows, summary)
+    for rows in (kernels, mean_gpu_kernels(kernels, summary)):
+        classes = totals_by_class(rows, summary)
         times, joules = zip(*classes.values(), strict=True)
         assert sum(joules) == pytest.approx(summary["energy_j"], rel=1e-9)
         assert sum(times) == pytest.approx(summary["time_s"], rel=1e-9)
@@ -93,7 +97,7 @@ def test_kernels_add_up_to_the_joules():
 def test_the_mean_gpu_launches_what_all_do():
     result = answer()
     kernels = result.kernels or []
-    mean = of_mean_gpu(kernels, result.summary)
+    mean = mean_gpu_kernels(kernels, result.summary)
     for part in ("forward", "backward", "forward tp", "optimizer"):
         one = sum(x["count"] * x["time_s"] for x in mean if x["phase"] == part)
         every = sum(

@@ -5,8 +5,9 @@ import io
 import pytest
 from rich.console import Console
 
+from diffenergy.estimator import comparison
+from diffenergy.report import comparison_parts
 from diffenergy.report._format import digits, percent, si
-from diffenergy.report._tables.comparison import comparison, comparison_parts
 from diffenergy.report._views.estimate import estimate_parts
 
 SUMMARY = {

@@ -11,11 +11,9 @@ from diffenergy.hardware import read_gpu
 from diffenergy.results import Infeasible
 from diffenergy.serving import deploy, fit, is_serving
 from diffenergy.serving._engine import constants, levels
-from diffenergy.serving._fitting.fit import ENERGY_FACTORS
-from diffenergy.serving._fitting.rows import read_serving
+from diffenergy.serving._fitting.fit import ENERGY_FACTORS, read_serving
 from diffenergy.serving._step.rows import PARTS, Step, listing
-from diffenergy.workload.models import load_model
-from diffenergy.workload.models._network.sharding import Share, Split
+from diffenergy.workload import ModelShare, ModelSplit, load_model
 
 KINDS = (
     "qwen3-8b", "deepseek-v3", "qwen3.5-9b", "gpt-oss-20b", "gpt2", "llama-4-scout",
@@ -59,7 +57,7 @@ def test_a_step_without_prompts_is_a_decode_step():
 
 def test_shared_layers_send():
     whole: Any = load_model("qwen3-8b")
-    model = whole.placed(Share(Split(4)))
+    model = whole.placed(ModelShare(ModelSplit(4)))
     request = model.request(phase="decode", batch=1, input_len=1)
     found, parts = listing(model, request, Step(8, 100, 64))
     sent = [

@@ -10,13 +10,8 @@ from typing import Any
 
 import pytest
 
-from diffenergy.workload.models import (
-    Model,
-    _families,
-    load_model,
-    model_from_config,
-)
-from diffenergy.workload.models._shared.config import Config
+from diffenergy.workload import Config, load_model
+from diffenergy.workload.models import Model, _families, model_from_config
 
 from .published.configs import BUNDLED, OTHERS
 

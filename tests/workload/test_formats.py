@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from diffenergy.workload.models._shared.config import Config, read_config
+from diffenergy.workload import Config
+from diffenergy.workload.models._shared.config import read_config
 from diffenergy.workload.models._shared.formats import (
     Checkpoint,
     Format,

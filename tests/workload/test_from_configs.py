@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from diffenergy.workload.models import load_model
+from diffenergy.workload import load_model
 
 from .test_models import one
 

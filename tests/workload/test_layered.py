@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from diffenergy.workload.models import load_model, model_from_config
-from diffenergy.workload.models._shared.config import Config
-from diffenergy.workload.models._shared.language_model import LanguageModel
+from diffenergy.workload import Config, LanguageModel, load_model
+from diffenergy.workload.models import model_from_config
 
 from .kernels import flop
 

@@ -5,9 +5,14 @@ import pytest
 
 from diffenergy import kernels
 from diffenergy.kernels._shared.ops import Field, Op
-from diffenergy.workload._kernel import merge, normalise_kernel
-from diffenergy.workload._kernel_name import kernel_name
-from diffenergy.workload._listing import listing_lines, read_listings, select_listing
+from diffenergy.workload import (
+    kernel_name,
+    listing_lines,
+    merge_kernels,
+    normalise_kernel,
+    read_listings,
+    select_listing,
+)
 
 GEMM = dict(op="gemm", m=64, n=32, k=16, dtype="bf16")
 
@@ -187,7 +192,7 @@ def test_a_workload_is_selected_by_name(tmp_path):
 def test_equal_rows_are_merged_in_order():
     one = normalise_kernel(GEMM | dict(count=2), "here")
     other = normalise_kernel(GEMM | dict(m=8), "here")
-    assert merge([one, other, one]) == ({**one, "count": 4}, other)
+    assert merge_kernels([one, other, one]) == ({**one, "count": 4}, other)
 
 
 @pytest.mark.parametrize(

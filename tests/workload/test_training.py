@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from diffenergy.workload._listing import listing_lines, read_listings, select_listing
-from diffenergy.workload.models import load_model
+from diffenergy.workload import listing_lines, load_model, read_listings, select_listing
 
 from . import kernels
 from .kernels import flop, multiset, one

@@ -3,7 +3,7 @@
 from typing import Final
 
 from ... import serving
-from ...estimator import PointRequest, Task
+from ...estimator import EstimateDetails, PointRequest, Task, estimate_details
 from ...plans import Plan
 from ...report import page, page_html
 from ...requests import part
@@ -22,12 +22,12 @@ def run(flags: Flags) -> Outcome:
     task = _single(task_of(flags))
     served = _served(flags, task)
     second = None if flags.versus is None else named(_VERSUS, _second, flags)
-    result = task.run()
-    against = None if second is None else (second, named(_VERSUS, second.run))
-    content = page(task, result, against, command_line(flags), served)
+    details = _run(task)
+    versus = None if second is None else named(_VERSUS, _run, second)
+    content = page(details, versus, command_line(flags), served)
     return Outcome(
         texts={".html": lambda: page_html(content)},
-        notes=[*result.warnings, *content.notes],
+        notes=[*details.result.warnings, *content.notes],
         said=f"wrote {flags.out}",
     )
 
@@ -77,6 +77,10 @@ def _second(flags: Flags) -> Task:
     """The same on the other GPU, at its own defaults."""
     own = dict.fromkeys(("sm_clock", "mem_clock", "power_limit", "changes"))
     return _single(task_of(flags, gpu=flags.versus, **own))
+
+
+def _run(task: Task) -> EstimateDetails:
+    return estimate_details(task, task.run())
 
 
 def _single(task: Task) -> Task:

@@ -1,8 +1,8 @@
 """`diffenergy gpus`: the GPUs that are known, and all about one of them."""
 
 from ...corrections import read_corrections
-from ...hardware import field_units, gpu_names, gpu_toml, read_gpu
-from ...report import gpu_entry, gpu_list_parts, gpu_parts, gpu_summary
+from ...hardware import gpu_entry, gpu_names, gpu_summary, gpu_toml, read_gpu
+from ...report import gpu_list_parts, gpu_parts
 from ..parsing.shared import check_action
 from ..run import Outcome
 from .gpus_flags import Flags
@@ -16,11 +16,10 @@ def run(flags: Flags) -> Outcome:
         raise ValueError(f"`--toml` prints one GPU file, but {why}; correct that.")
     file = read_corrections()
     if flags.name is None:
-        cards = [read_gpu(name) for name in gpu_names()]
-        entries = [gpu_entry(card, file.trust(card).grade) for card in cards]
+        entries = [gpu_entry(read_gpu(name), file) for name in gpu_names()]
         return Outcome(content=entries, parts=lambda: gpu_list_parts(entries))
     card = read_gpu(flags.name)
-    summary = gpu_summary(card, field_units(), file)
+    summary = gpu_summary(card, file)
     return Outcome(
         content=summary,
         parts=lambda: gpu_parts(summary),

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ...hardware import die_of, mem_clocks, sm_clocks
-from ...plans import NETWORK
+from ...plans import NETWORK_FIELD
 from .ranges import Range, rule_of
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def axes(
     for name in names:
         if names.count(name) > 1:
             raise ValueError(f"`{name}` is varied twice; name it once.")
-    if NETWORK in names and math.isinf(network):
+    if NETWORK_FIELD in names and math.isinf(network):
         raise ValueError(
             "`network` is varied, but no GPU sends anything over a network; give a "
             "plan of training on several hosts."
@@ -118,7 +118,7 @@ def _defaults(card: "GpuCard", name: str, network: float) -> tuple[float, float,
             return v["mem_clock"], float(clocks[0]), float(clocks[-1])
         case "power_cap":
             return v["tdp"], v["power_limit_min"], v["power_limit_max"]
-    base = network if name == NETWORK else v[name]
+    base = network if name == NETWORK_FIELD else v[name]
     return base, base / _SPAN, base * _SPAN
 
 

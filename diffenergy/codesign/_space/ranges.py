@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ...hardware import CLOCK, FIELDS, NumberField
-from ...plans import NETWORK
+from ...plans import NETWORK_FIELD
 
 TILES: Final = "tiles"
 """Word of `--vary` for the tiles of every matrix product."""
@@ -17,7 +17,7 @@ _RULES: Final[Mapping[str, NumberField]] = {
     "sm_clock": CLOCK,
     "mem_clock": CLOCK,
     "power_cap": FIELDS["tdp"],
-    NETWORK: FIELDS["link_bandwidth"],
+    NETWORK_FIELD: FIELDS["link_bandwidth"],
 }
 """What can be varied, with unit and range."""
 

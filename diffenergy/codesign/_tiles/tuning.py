@@ -17,7 +17,7 @@ from ...estimator import Estimate, estimate_once
 from ...hardware import GpuCard, GpuSpec, OperatingPoint, default_point
 from ...kernels import CUDA_BATCHED, CUDA_LINEAR, LEGAL, MENU
 from ...kernels.gemm import Gemm, SimtGemm
-from ...workload import Group, Listing, Workload, assemble
+from ...workload import LaunchGroup, Listing, Workload, assemble
 from .grid import legal_tiles
 from .tiles import (
     FIELDS,
@@ -252,7 +252,9 @@ def products_of(workload: Workload, products: Sequence[Product]) -> Workload:
             at = np.flatnonzero(mine)
             number = order[np.searchsorted(first[order], row[at])]
             shapes.append(jax.tree.map(lambda x, at=at: x[at], shape))
-            groups.append(Group(np.ones(len(at)), number, np.asarray(group.phase)[at]))
+            groups.append(
+                LaunchGroup(np.ones(len(at)), number, np.asarray(group.phase)[at])
+            )
     return Workload(
         tuple(shapes), tuple(groups), workload.phases, len(products), workload.names
     )

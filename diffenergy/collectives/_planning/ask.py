@@ -8,20 +8,30 @@ from typing import Any, Final, ParamSpec, Protocol, overload, runtime_checkable
 
 from ...hardware import GpuCard, GpuSpec, read_gpu
 from ...requests import accepts
-from .._bounds.shadow_prices import price_rows, rate_prices
+from .._bounds.duals import price_rows, rate_prices
 from .._demand.demand import Demand
-from .._demand.demand_files import read_demand_file, read_matrix_file
-from .._demand.demands import ROOTED, collective_name, parse_size
+from .._demand.demands import (
+    ROOTED,
+    collective_name,
+    parse_size,
+    read_demand_file,
+    read_matrix_file,
+)
 from .._demand.demands import demand as collective_demand
 from .._energy.energy import schedule_energy
 from .._energy.frontier import Goal, front_rows, read_objective
 from .._machine.topology import Topology
 from .._machine.topology_files import load_topology
 from .._standard.baselines import baselines
-from .._what_if.criticality import criticality, criticality_rows, gathered
-from .._what_if.sensitivity import sensitivities, sensitivity_rows
-from .._what_if.what_if import disable as without
-from .._what_if.what_if import scale as scaled
+from .._what_if import (
+    criticality,
+    criticality_rows,
+    gathered,
+    sensitivities,
+    sensitivity_rows,
+)
+from .._what_if import disable as without
+from .._what_if import scale as scaled
 from .plan import find_schedule, second_stage, silent
 from .request import CollectiveRequest, Search
 from .result import CollectiveResult, SizesResult, collective_json, wait_clock_json

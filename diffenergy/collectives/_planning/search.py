@@ -14,8 +14,8 @@ from .._demand.demand import Demand
 from .._exact.epoch_schedule import Found
 from .._machine.routes import EpochModel, epoch_length, epoch_model
 from .._machine.topology import Topology
+from .._schedule.dependencies import whole
 from .._schedule.epoch_counts import flow_epochs, whole_epochs
-from .._schedule.hops import whole
 from .._schedule.schedule import Schedule
 from .._schedule.time_reversal import spread_of
 from .._standard.baselines import Baselines

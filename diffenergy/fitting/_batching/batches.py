@@ -21,8 +21,8 @@ from ...workload import (
     PhaseColumns,
     Workload,
     as_codes,
-    build,
-    complete,
+    build_workload,
+    complete_listing,
     op_rows,
     pad_size,
     phase_columns,
@@ -154,7 +154,7 @@ def _passes(
                 if table.workload[row]
                 else _requested(table, requests[int(row)])
             )
-            known[name] = [complete(listing) for listing in given]
+            known[name] = [complete_listing(listing) for listing in given]
         listings += known[name]
         owner += [int(row)] * len(known[name])
     return listings, np.array(owner)
@@ -200,7 +200,7 @@ def _batch(
     phases = PhaseColumns(
         **{f.name: padded(getattr(phases, f.name)) for f in dataclasses.fields(phases)}
     )
-    workload = build(parts, phases, sum(len(part.row) for part in parts))
+    workload = build_workload(parts, phases, sum(len(part.row) for part in parts))
     picked = padded(rows)
     point = _point(table, card, picked)
     facts = {name: padded(x) for name, x in facts.items()}

@@ -10,10 +10,18 @@ import numpy as np
 
 from ...corrections import Corrections
 from ...hardware import GpuSpec, OperatingPoint, read_gpu
-from ...measurements import POSITIONS, MeasurementTable, PlanRow, model_of
+from ...measurements import MAX_POSITIONS, MeasurementTable, PlanRow, measured_model
 from ...physics import Run, static_power, with_corrections
-from ...plans import Steps, Training, compose, host_of, merged, step_energy, training_of
-from ...workload import LanguageModel, Listing, complete, without_mtp
+from ...plans import (
+    Steps,
+    Training,
+    compose_step,
+    host_of,
+    merge_steps,
+    step_energy,
+    training_of,
+)
+from ...workload import LanguageModel, Listing, complete_listing, without_mtp
 from ...workload.models import Model, Request
 
 
@@ -50,9 +58,9 @@ def planned(
         made = [_in_family(listing, asked.family) for listing in made]
         if np.isfinite(asked.network):
             step = dataclasses.replace(step, network=jnp.asarray(asked.network))
-        works.append(([complete(listing) for listing in made], step))
+        works.append(([complete_listing(listing) for listing in made], step))
         owner += [int(row)] * len(made)
-    listings, all_steps = merged(works)
+    listings, all_steps = merge_steps(works)
     return listings, np.array(owner), all_steps
 
 
@@ -97,12 +105,12 @@ def _model(name: str, folder: str, mtp: bool) -> Model:
 
     Raises `ValueError` if neither we nor `models.csv` know it.
     """
-    found = model_of(name, Path(folder))
+    found = measured_model(name, Path(folder))
     if found is None:
         raise ValueError(f"the model {name} is not known")
     if isinstance(found, LanguageModel):
         config = found.config if mtp else without_mtp(found.config)
-        return dataclasses.replace(found, positions=POSITIONS, config=config)
+        return dataclasses.replace(found, positions=MAX_POSITIONS, config=config)
     return found
 
 
@@ -114,7 +122,7 @@ def step_reading(
     c: Corrections,
 ) -> Run:
     """Time and energy (all GPUs) of steps from those of their phases."""
-    found = compose(free.time, steps, c)
+    found = compose_step(free.time, steps, c)
     board = with_corrections(spec, c)
     clock = jnp.minimum(point.sm_clock, spec.sm_clock_applied_max)
     idle, leakage, _ = static_power(board, c, clock, 0 * clock, point)

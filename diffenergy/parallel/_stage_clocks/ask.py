@@ -25,13 +25,10 @@ from ...requests import BadRequest, accepts, values_of
 from ...units import MHz
 from .._ask import check_whole
 from .._request import Granularity, StageClocksRequest
-from .interval import saving_interval
-from .pricing import hosts, problem_of
-from .problem import Problem
+from .problem import Problem, balanced, hosts, problem_of
 from .relaxed import Caps
 from .result import StageClocks, peak_power, stage_rows
-from .solve import Solved, solved, uniform
-from .split import balanced
+from .solve import Solved, saving_interval, solved, uniform
 
 _LOWEST: Final = 0.4
 """Share of the highest clock down to which clocks are offered unless others are asked

@@ -4,8 +4,8 @@ over clocks or power limits."""
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from ...estimator import kernel_totals
 from .._format import Entries, Entry, percent, plain, si
-from .._kernel_work import summed
 from .._tables.lines import title_line
 from . import style
 
@@ -65,7 +65,9 @@ def kernel_classes(summary: Entry, kernels: Entries) -> dict[str, tuple[float, f
     The smallest are summed up as "others"; the rest of the totals is the time in which
     the host is not ready.
     """
-    sums = summed(kernels, summary, lambda kernel: kernel["op"].replace("_", " "))
+    sums = kernel_totals(
+        kernels, summary, lambda kernel: kernel["op"].replace("_", " ")
+    )
     order = sorted(sums, key=lambda op: -sums[op][0])
     kept = {op: sums[op] for op in order[:_MOST_CLASSES]}
     if rest := [sums[op] for op in order[_MOST_CLASSES:]]:

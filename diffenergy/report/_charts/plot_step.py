@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ...plans import KINDS, Timeline
+from ...plans import SLICE_KINDS, Timeline
 from .._format import Entry, percent, si
 from .._tables.lines import title_line
 from .._traces.steps import WORDS
@@ -22,7 +22,7 @@ _COLOURS: Final = (
     style.PURPLE,
     style.GREY,
 )
-"""Of `KINDS`."""
+"""Of `SLICE_KINDS`."""
 _HIGH: Final = 0.84
 """Height of a slice in rows."""
 _PALER: Final = 0.55
@@ -65,7 +65,9 @@ def _draw_stages(summary: Entry, found: Timeline, axes: "Axes", height: float) -
     runs = found.batch >= 0
     several = int(found.chunk.max()) or 1
     paler = _PALER * found.chunk / several
-    colour = np.array([to_rgb(_COLOURS[i]) for i in range(len(KINDS))])[found.kind]
+    colour = np.array([to_rgb(_COLOURS[i]) for i in range(len(SLICE_KINDS))])[
+        found.kind
+    ]
     colour = colour + paler[:, None] * (1 - colour)
     edged = bool(np.median(inches[runs]) > _EDGED)
     plain = {"edgecolors": "none", "linewidths": 0.0}
@@ -85,7 +87,7 @@ def _draw_stages(summary: Entry, found: Timeline, axes: "Axes", height: float) -
             )  # fmt: skip
     style.stage_rows(axes, found.stages, height)
     kinds = np.unique(found.kind).tolist()
-    keys = [Patch(color=_COLOURS[i], label=WORDS[KINDS[i]]) for i in kinds]
+    keys = [Patch(color=_COLOURS[i], label=WORDS[SLICE_KINDS[i]]) for i in kinds]
     keys.append(Patch(color=style.LIGHT, label="waiting"))
     axes.legend(
         handles=keys, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=len(keys),

@@ -1,33 +1,12 @@
 """The page of an estimate: from a checked request to what it shows, and its HTML."""
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-from jax import Array
-from jaxtyping import Bool, Float
-
-from ...compiling import kept
-from ...estimator import (
-    EstimateResult,
-    Setting,
-    Step,
-    Task,
-    demands,
-    estimate_once,
-    of_step,
-    operating_points,
-)
-from ...hardware import GpuSpec, OperatingPoint, field_units, sm_clocks
-from ...plans import Plan, TrainingStep
-from ...workload import Listing, Workload, assemble
+from ...estimator import EstimateDetails, Roof, Step, rest_label, totals_by_class
+from ...workload import Listing
 from .._format import Entries, Entry
-from .._kernel_work import Roof, by_class, of_mean_gpu, rest_words, roofs, with_work
-from .._tables.known import gpu_summary
 from .._tables.lines import title_line
 from .charts.curves import Side, clock_chart, limit_chart
 from .charts.figures import COLOURS
@@ -36,18 +15,13 @@ from .charts.timeline import timelines
 from .document import Part, document
 from .markup import tag
 from .parts.answer import answer, unit_words
-from .parts.rests import Basis, coefficients, rests_on
+from .parts.rests import Basis, rests_on
 from .parts.serving import served_part
 from .parts.steps import step_part
 from .parts.tables import bars, compared, kernel_list
 
 if TYPE_CHECKING:
     from ...serving import ServingResult
-
-_POINTS: Final = 32
-_FEW: Final = 8
-_LARGE: Final = 1000
-"""Listing rows above which a curve has few points: a second of work a point."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,8 +96,8 @@ def _parts(content: Content) -> list[Part]:
 
 def _colours(content: Content) -> dict[str, int]:
     """A colour for each kernel class, the ones that take most energy first."""
-    names = by_class(content.kernels, content.summary)
-    names.pop(rest_words(content.summary), None)
+    names = totals_by_class(content.kernels, content.summary)
+    names.pop(rest_label(content.summary), None)
     return {name: min(i, COLOURS - 1) for i, name in enumerate(names)}
 
 
@@ -134,7 +108,7 @@ def _energy(content: Content, colours: Mapping[str, int]) -> str:
     if versus is not None:
         second = {unit_words(k): v for k, v in versus["energy_j_by_unit"].items()}
         names = (summary["gpu"], versus["gpu"])
-    classes = by_class(content.kernels, summary)
+    classes = totals_by_class(content.kernels, summary)
     energy = {name: joules for name, (_, joules) in classes.items()}
     time = {name: seconds for name, (seconds, _) in classes.items()}
     return tag(
@@ -157,173 +131,31 @@ def _curves(sides: Sequence[Side]) -> str:
     return clock_chart(sides) + tag("div", *charts, class_="pair")
 
 
-class Totals(NamedTuple):
-    """A workload at several points; and the peak rates that its kernels are up
-    against, of a listing row."""
-
-    time: Float[Array | np.ndarray, " point"]  # s
-    energy: Float[Array | np.ndarray, " point"]  # J
-    sm_clock: Float[Array | np.ndarray, " point"]  # Hz, mean over time
-    feasible: Bool[Array | np.ndarray, " point"]  # the power limit can be kept
-    tensor_peak: Float[Array | np.ndarray, " row"]  # FLOP/cycle/SM; 0 if not used
-    fma_peak: Float[Array | np.ndarray, " row"]  # FLOP/cycle/SM; 0 if not used
-
-
 def page(
-    task: Task,
-    result: EstimateResult,
-    versus: tuple[Task, EstimateResult] | None,
+    details: EstimateDetails,
+    versus: EstimateDetails | None,
     command: str,
     served: "ServingResult | None" = None,
 ) -> Content:
-    """The page of `result`, an estimate of one point, and of the same on a second GPU;
-    `command`: the line that gives its numbers; `served`: the model under load."""
-    found = _swept(task)
-    sides, bases = [_side(task, result, found)], [_basis(task)]
-    notes: list[str] = []
-    if versus is not None:
-        second, against = versus
-        sides.append(_side(second, against, _swept(second)))
-        bases.append(_basis(second))
-        notes += [f"{second.card.name}: {note}" for note in against.warnings]
-    values, summary = task.card.values, result.summary
-    share = task.settings[0].mem_clock / values["mem_clock"]
-    bandwidth = float(values["dram_bandwidth"] * share)
-    peaks = (np.asarray(found.tensor_peak), np.asarray(found.fma_peak))
-    clocks = _phase_clocks(result)
-    kernels = with_work(result.kernels or [], clocks, values, bandwidth, *peaks)
-    if result.step is not None:
-        kernels = of_mean_gpu(kernels, summary)
+    """The page of an estimate, and of the same on a second GPU; `command`: the line
+    that gives its numbers; `served`: the model under load."""
+    every = [details, *([] if versus is None else [versus])]
+    result = details.result
     return Content(
-        summary=summary,
-        kernels=kernels,
+        summary=result.summary,
+        kernels=details.kernels,
         listings=result.listings,
-        roofs=roofs(result.kernels or [], max(clocks.values()), values, *peaks),
-        dram_bandwidth=bandwidth,
-        power_cap=task.settings[0].power_limit * values["cap_fraction"],
-        sides=sides,
-        bases=bases,
-        fitted_on=task.corrections.fitted_on,
-        notes=notes,
+        roofs=details.roofs,
+        dram_bandwidth=details.dram_bandwidth,
+        power_cap=details.power_limit,
+        sides=[
+            Side(x.gpu["name"], x.clocks, x.limits, x.result.summary) for x in every
+        ],
+        bases=[Basis(x.gpu, x.constants) for x in every],
+        fitted_on=details.fitted_on,
+        notes=[f"{x.gpu['name']}: {y}" for x in every[1:] for y in x.result.warnings],
         command=command,
-        versus=None if versus is None else versus[1].summary,
+        versus=None if versus is None else versus.result.summary,
         step=result.step,
         served=served,
     )
-
-
-def _phase_clocks(result: EstimateResult) -> dict[str, float]:
-    """SM clock of each phase that kernels name, Hz."""
-    if result.step is None:
-        phases = result.summary["phases"].items()
-        return {name: phase["sm_clock_mhz"] * 1e6 for name, phase in phases}
-    clocks = np.asarray(result.step.found.phases.phases.sm_clock).tolist()
-    names = [str(listing.mode) for listing in result.listings]
-    return dict(zip(names, clocks, strict=True))
-
-
-def _swept(task: Task) -> Totals:
-    """The workload over clocks and limits, on the host."""
-    points, work = operating_points(_sweep_settings(task)), assemble(task.listings)
-    if task.step is not None:
-        asked = TrainingStep(work, task.step.steps, task.step.placed.order)
-        found = kept(_step_totals, (asked, task.gpu, points))
-    else:
-        plan = task.plan or Plan()
-        shared = np.array([plan.tp * plan.dp, plan.pp - 1], float)
-        found = kept(totals, (work, task.gpu, points, shared))
-    return Totals(*map(np.asarray, found))
-
-
-def _side(task: Task, result: EstimateResult, found: Totals) -> Side:
-    """Curves of one GPU; points whose power limit cannot be kept are left out."""
-    columns = (found.time, found.energy, found.sm_clock, found.feasible)
-    points = [
-        {
-            "sm_clock_set_mhz": setting.sm_clock / 1e6,
-            "power_limit_w": setting.power_limit,
-            "time_s": float(time),
-            "energy_j": float(energy),
-            "avg_power_w": float(energy / time),
-            "sm_clock_mhz": float(clock) / 1e6,
-            "feasible": bool(kept) and math.isfinite(time),
-        }
-        for setting, time, energy, clock, kept in zip(
-            _sweep_settings(task), *columns, strict=True
-        )
-    ]
-    half = len(points) // 2
-    clocks, limits = (
-        [point for point in part if point["feasible"]]
-        for part in (points[:half], points[half:])
-    )
-    return Side(task.card.name, clocks, limits, result.summary)
-
-
-def _basis(task: Task) -> Basis:
-    gpu = gpu_summary(task.card, field_units(), task.corrections)
-    return Basis(gpu, coefficients(task.card, task.corrections))
-
-
-def totals(
-    workload: Workload,
-    gpu: GpuSpec,
-    points: OperatingPoint,
-    shared: Float[Array | np.ndarray, " 2"],
-) -> Totals:
-    """`workload` at each of `points`; `shared`: GPUs of a stage of a plan, and its
-    further stages, which wait meanwhile."""
-
-    def one(point: OperatingPoint) -> tuple[Array, Array, Array, Array]:
-        found = estimate_once(workload, gpu, point)
-        kept = jnp.all(found.phases.feasible)
-        still = jnp.sum(found.phases.static_energy)
-        energy = shared[0] * (found.energy + shared[1] * still)
-        return found.time, energy, found.sm_clock, kept
-
-    return Totals(*jax.vmap(one)(points), *_peaks(workload, gpu))
-
-
-def _step_totals(work: TrainingStep, gpu: GpuSpec, points: OperatingPoint) -> Totals:
-    """A training step of many GPUs at each of `points`."""
-
-    def one(point: OperatingPoint) -> tuple[Array, Array, Array, Array]:
-        found = of_step(estimate_once, work, gpu, point)
-        phases = found.phases.phases
-        kept = jnp.all(phases.feasible)
-        return found.time, found.energy, found.phases.sm_clock, kept
-
-    return Totals(*jax.vmap(one)(points), *_peaks(work.workload, gpu))
-
-
-def _peaks(workload: Workload, gpu: GpuSpec) -> tuple[Array, Array]:
-    """FLOP/cycle/SM that every row is up against on tensor and on CUDA cores."""
-    tensor, fma = jnp.zeros(workload.num_rows), jnp.zeros(workload.num_rows)
-    asked = demands(workload, gpu, gpu.corrections)
-    for group, demand in zip(workload.groups, asked, strict=True):
-        used = jnp.where(demand.tensor > 0, demand.tensor_peak, 0.0).max(axis=1)
-        tensor = tensor.at[group.row].max(used)
-        used = jnp.where(demand.fma > 0, demand.fma_peak, 0.0).max(axis=1)
-        fma = fma.at[group.row].max(used)
-    return tensor, fma
-
-
-def num_points(num_rows: int) -> int:
-    """Clocks of a curve, and power limits: of a workload, not of a GPU, so that two
-    GPUs share a compilation."""
-    return _POINTS if num_rows <= _LARGE else _FEW
-
-
-def _sweep_settings(task: Task) -> list[Setting]:
-    """The setting of `task` at rising SM clocks, then under as many power limits that
-    its GPU accepts."""
-    setting, values = task.settings[0], task.card.values
-    num = num_points(sum(len(listing.kernels) for listing in task.listings))
-    steps = np.sort(sm_clocks(task.card))
-    picked = steps[np.linspace(0, len(steps) - 1, num).round().astype(int)]
-    low, high = values["power_limit_min"], values["power_limit_max"]
-    limits = np.linspace(low, max(low, high), num)
-    return [
-        *(setting._replace(sm_clock=float(clock)) for clock in picked),
-        *(setting._replace(power_limit=float(limit)) for limit in limits),
-    ]

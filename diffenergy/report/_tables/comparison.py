@@ -1,6 +1,5 @@
 """Estimates side by side, from the dict that `compare --json` prints."""
 
-import string
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,18 +26,6 @@ _WORDS: Final = {
     "limited_by": "limited by",
     "grade": "grade",
 }
-
-
-def comparison(*summaries: Entry) -> dict[str, Any]:
-    """`{a, b, ratio}` of two summaries, the ratios being B / A; of more their letters
-    and `ratios` of each to A."""
-    letters = string.ascii_lowercase[: len(summaries)]
-    first, *others = summaries
-    ratios = [{key: x[key] / first[key] for key in _COMPARED} for x in others]
-    found = {**dict(zip(letters, summaries, strict=True)), "ratio": ratios[0]}
-    if len(others) > 1:
-        found["ratios"] = dict(zip(letters[1:], ratios, strict=True))
-    return found
 
 
 def compared(content: Entry) -> dict[str, Entry]:

@@ -4,8 +4,8 @@ it can be trusted."""
 from collections.abc import Iterable
 from typing import Any, Final
 
+from ...estimator import is_training_step
 from .._format import Entry, plain, si
-from .._kernel_work import is_step
 from .steps import plan_text
 
 BOARD_ONLY: Final = "GPU board only: no host, no cooling."
@@ -65,7 +65,7 @@ def _taken(key: str, value: Any) -> str:
 
 def title_line(summary: Entry) -> str:
     """What was estimated, in one line."""
-    times, step = summary.get("accumulation") or 1, is_step(summary)
+    times, step = summary.get("accumulation") or 1, is_training_step(summary)
     tokens, frozen = summary.get("image_tokens"), summary.get("frozen_layers")
     where = " on attention" if summary.get("lora_layers") == "attention" else ""
     words = [

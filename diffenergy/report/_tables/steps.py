@@ -5,9 +5,9 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from ...estimator import mean_gpu_kernels
 from ...plans import Plan
 from .._format import Entries, Entry, digits, percent, si
-from .._kernel_work import of_mean_gpu
 from .columns import Columns, Narrowing, table
 from .kernels import MOST, kernel_table
 
@@ -57,7 +57,7 @@ def step_kernels(summary: Entry, kernels: Entries, detail: bool) -> Iterator[Any
     every kind of virtual stages."""
     if not kernels:
         return
-    shown, most = of_mean_gpu(kernels, summary), MOST
+    shown, most = mean_gpu_kernels(kernels, summary), MOST
     busy = sum(kernel["count"] * kernel["time_s"] for kernel in shown)
     if detail:
         # shares of the sum over all GPUs, so that they add up to one

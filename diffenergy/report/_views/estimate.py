@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
+from ...estimator import is_training_step
 from ...units import hour, kWh
 from .._format import UNKNOWN, Entries, Entry, digits, percent, plain, si
-from .._kernel_work import is_step
 from .._tables.columns import Narrowing, table
 from .._tables.effects import effect_table
 from .._tables.kernels import MOST, kernel_table
@@ -64,7 +64,7 @@ def estimate_parts(
         best = f"best for energy: row {energy}; for energy-delay product: row {edp}"
         return framed(summary, [_points(summary), *memory_lines(summary), best])
     run = [*_run_lines(summary), *memory_lines(summary)]
-    if is_step(summary):
+    if is_training_step(summary):
         parts = [*step_parts(summary), *run, _energy(summary)]
         parts += step_kernels(summary, kernels or [], detail)
     else:

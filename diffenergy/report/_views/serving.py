@@ -134,11 +134,11 @@ def figure(result: "ServingResult") -> "Figure":
     """Time to the first token and time per token against the rate up to saturation,
     means and 95th percentiles; J a token of the saturated server against its batch, a
     line for each clock. The dot is the answer."""
-    from ...serving import curves
+    from ...serving import server_curves
 
     if result.costs is None:
         raise ValueError("there is no table of steps to draw.")
-    found = curves(result.deployment, result.costs)
+    found = server_curves(result.deployment, result.costs)
     figure = style.canvas(7.2)
     grid = figure.add_gridspec(2, 2, height_ratios=(1.0, 1.1))
     first, token = (figure.add_subplot(grid[0, i]) for i in range(2))

@@ -8,7 +8,14 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Final
 
-from ...workload import Kernel, LanguageModel, Listing, Operator, Pass, repeated
+from ...workload import (
+    ForwardPass,
+    Kernel,
+    LanguageModel,
+    Listing,
+    Operator,
+    repeat_rows,
+)
 from ...workload.models import Request
 
 PARTS: Final = ("linear", "attention", "head", "communication")
@@ -54,7 +61,7 @@ def _rows(model: LanguageModel, request: Request, step: Step) -> Iterator[list[K
         row
         for layer, n in model.layer_counts.items()
         for operator in layer.operators
-        for row in repeated(runs.of(operator), n)
+        for row in repeat_rows(runs.of(operator), n)
     ]
     yield model._around(runs.both, inside, norms)
     yield _head(model, request, step)
@@ -71,7 +78,7 @@ class _Runs:
     """The passes that share a step."""
 
     def __init__(self, model: LanguageModel, request: Request, step: Step):
-        def run(batch: int, q_len: int, kv_len: int) -> Pass:
+        def run(batch: int, q_len: int, kv_len: int) -> ForwardPass:
             one = dataclasses.replace(request, batch=batch)
             return model.run(one, q_len, kv_len)
 

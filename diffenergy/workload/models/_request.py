@@ -11,7 +11,7 @@ from .._model_request import Attend, Dispatch, Phase, Stack
 _TYPES: Final = {"dtype": STORED, "kv_dtype": ("fp32", "bf16", "fp16", "fp8")}
 """What weights are stored as; what a KV cache is."""
 _ROUTING: Final = re.compile("random|balanced|power_law_[0-9]+([.][0-9]+)?")
-ALL_STACKS: Final = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp8_block")
+EAGER_DTYPES: Final = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp8_block")
 """Types that eager and training passes have, too."""
 SCALED: Final = ("mxfp8", "nvfp4")
 """Types of fused training passes beside them (Transformer Engine)."""
@@ -32,7 +32,7 @@ _WITHOUT: Final = {
     "base": "needs the head; leave it out",
 }
 """Choices that training has not, why, and what to do."""
-NAMES: Final = ("images", "image_tokens", "steps", "guidance")
+MODEL_INPUTS: Final = ("images", "image_tokens", "steps", "guidance")
 """Choices of some models alone: language models with images, diffusion transformers."""
 _SEGMENTS: Final = 8
 """Decode steps are integrated over at most so many KV lengths."""
@@ -93,7 +93,7 @@ class Request:
 
 def check_inputs(name: str, given: Mapping[str, Any], known: Collection[str]):
     """Raises `ValueError` for what is `given` and the model `name` has not."""
-    for key in NAMES:
+    for key in MODEL_INPUTS:
         if key not in given:
             continue
         value = given[key]
@@ -130,7 +130,7 @@ def decode_segments(input_len: int, steps: int) -> list[tuple[int, int]]:
 
 def _types(stack: str) -> tuple[str, ...]:
     """Types of a training step, and of any eager pass."""
-    return (*ALL_STACKS, *SCALED) if stack == "serving" else ALL_STACKS
+    return (*EAGER_DTYPES, *SCALED) if stack == "serving" else EAGER_DTYPES
 
 
 def trained_dtype(stored: str, stack: str) -> str:

@@ -6,20 +6,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from diffenergy.collectives._demand.demand import COLLECTIVES, Demand
-from diffenergy.collectives._demand.demand_files import (
-    read_demand_file,
-    read_matrix_file,
-)
+from diffenergy.collectives import Demand, Topology, demand, load_topology
+from diffenergy.collectives._demand.demand import COLLECTIVES
 from diffenergy.collectives._demand.demands import (
     collective_name,
-    demand,
     parse_size,
+    read_demand_file,
+    read_matrix_file,
     together,
 )
-from diffenergy.collectives._machine.topology import Topology
-from diffenergy.collectives._machine.topology_files import load_topology
-from diffenergy.collectives._what_if.what_if import disable
+from diffenergy.collectives._what_if import disable
 
 DGX1 = load_topology("dgx1")
 PUBLISHED = load_topology("ndv2-2-published")

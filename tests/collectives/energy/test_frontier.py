@@ -4,12 +4,11 @@ import itertools
 
 import pytest
 
-from diffenergy.collectives._demand.demands import demand
+from diffenergy.collectives import demand, load_topology
+from diffenergy.collectives._energy.energy import memory_price
 from diffenergy.collectives._energy.frontier import frontier, pick, read_objective
-from diffenergy.collectives._energy.idle import memory_price
 from diffenergy.collectives._listing.greedy import Effort, greedy
 from diffenergy.collectives._machine.routes import epoch_model
-from diffenergy.collectives._machine.topology_files import load_topology
 from diffenergy.collectives._verify.verify import verify
 from diffenergy.hardware import load_gpu
 from diffenergy.search import Solving

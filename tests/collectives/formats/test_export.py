@@ -11,15 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from diffenergy.collectives._demand.demands import demand
+from diffenergy.collectives import Schedule, demand, load_topology
 from diffenergy.collectives._formats.export import (
     demand_json,
     read_schedule_json,
     sends_csv,
     sends_json,
 )
-from diffenergy.collectives._machine.topology_files import load_topology
-from diffenergy.collectives._schedule.schedule import Schedule
 from diffenergy.collectives._verify.verify import Violation, verify
 
 from ..machine import machines_by_hand as by_hand

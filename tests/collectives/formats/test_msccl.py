@@ -7,13 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from diffenergy.collectives import Schedule, Topology, load_topology
 from diffenergy.collectives._demand.demand import Collective
 from diffenergy.collectives._formats.msccl import msccl_xml
 from diffenergy.collectives._formats.published import read_published, run_published
 from diffenergy.collectives._formats.verify_file import read_msccl
-from diffenergy.collectives._machine.topology import Topology
-from diffenergy.collectives._machine.topology_files import load_topology
-from diffenergy.collectives._schedule.schedule import Schedule
 from diffenergy.collectives._verify.verify import Violation, verify
 
 from ..machine import machines_by_hand as by_hand

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from diffenergy.collectives import load_topology
 from diffenergy.collectives._formats.published import (
     read_json,
     read_published,
     replay_epochs,
     run_published,
 )
-from diffenergy.collectives._machine.topology_files import load_topology
 from diffenergy.collectives._verify.verify import Violation
 
 _PREFIX = "ndv2-2-published_"

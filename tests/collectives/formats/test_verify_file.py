@@ -5,11 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from diffenergy.collectives._demand.demands import demand
+from diffenergy.collectives import demand, load_topology, verify
 from diffenergy.collectives._formats.export import sends_json
 from diffenergy.collectives._formats.msccl import msccl_xml
-from diffenergy.collectives._formats.verify_file import verify
-from diffenergy.collectives._machine.topology_files import load_topology
 from diffenergy.collectives._verify.verify import Violation
 
 from ..machine import machines_by_hand as by_hand

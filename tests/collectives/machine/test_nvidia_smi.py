@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from diffenergy.collectives import load_topology
 from diffenergy.collectives._machine.nvidia_smi import read_matrix
-from diffenergy.collectives._machine.topology_files import load_topology
 
 from .graphs import into, link, reached
 

@@ -5,10 +5,9 @@ import re
 import numpy as np
 import pytest
 
-from diffenergy.collectives._machine.machines import PARTS
-from diffenergy.collectives._machine.media import FILE, media
-from diffenergy.collectives._machine.topology_files import load_topology, topology_names
-from diffenergy.collectives._what_if.what_if import disable, scale
+from diffenergy.collectives import MACHINE_PARTS, load_topology, topology_names
+from diffenergy.collectives._machine.building import FILE, media
+from diffenergy.collectives._what_if import disable, scale
 from diffenergy.hardware import gpu_names
 
 from .graphs import into, link, out_of, reached
@@ -230,7 +229,7 @@ def test_spellings(name: str):
 
 def test_every_file_is_used():
     named = {path.stem for path in FILE.parent.glob("*.toml")}
-    assert named == {*FIXED, *PARTS, FILE.stem}
+    assert named == {*FIXED, *MACHINE_PARTS, FILE.stem}
 
 
 # --- latency and energy

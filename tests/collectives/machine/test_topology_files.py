@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from diffenergy.collectives._machine.topology import Topology
-from diffenergy.collectives._machine.topology_files import load_topology
+from diffenergy.collectives import Topology, load_topology
 
 from .graphs import link
 

@@ -22,7 +22,7 @@ from diffenergy.fitting._calibrate import Settings, blanked, calibrate
 from diffenergy.fitting._fit import fit, target
 from diffenergy.fitting._parameters import Parameter, Parameters
 from diffenergy.fitting._predict import predict
-from diffenergy.measurements._table import Columns
+from diffenergy.measurements import Columns
 
 from .made import (
     ON,

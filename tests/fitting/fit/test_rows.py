@@ -16,7 +16,7 @@ from diffenergy.fitting._calibrate import Settings, calibrate
 from diffenergy.fitting._fit import target
 from diffenergy.hardware import read_gpu
 from diffenergy.measurements import MeasurementTable
-from diffenergy.workload._listing import Listing
+from diffenergy.workload import Listing
 
 from .made import (
     METER,

@@ -14,7 +14,7 @@ from diffenergy.fitting._left_out.checked import Flag
 from diffenergy.fitting._left_out.rules import flagged
 from diffenergy.fitting._predict import predict
 from diffenergy.measurements import MeasurementTable, Predictions
-from diffenergy.workload._listing import read_listings
+from diffenergy.workload import read_listings
 
 GPU = "a100-sxm-80gb"  # 108 SMs, 1.41 GHz at most, 400 W
 BAD = 7

@@ -10,7 +10,7 @@ from diffenergy import kernels
 from diffenergy.dtypes import DTYPES, stored_bytes
 from diffenergy.kernels import moe
 from diffenergy.kernels._shared.launch import Context
-from diffenergy.workload._kernel import normalise_kernel
+from diffenergy.workload import normalise_kernel
 
 ROOT = Path(__file__).parents[3]
 HEADS = dict(

@@ -5,7 +5,7 @@ import pytest
 
 from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import OperatingPoint, load_gpu
-from diffenergy.workload._kernel import normalise_kernel
+from diffenergy.workload import normalise_kernel
 
 
 def run(work, clock: float = 1.0):

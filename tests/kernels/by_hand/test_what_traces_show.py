@@ -6,7 +6,7 @@ import pytest
 from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import OperatingPoint, load_gpu
 from diffenergy.kernels.traced import SHARES
-from diffenergy.workload._kernel import normalise_kernel
+from diffenergy.workload import normalise_kernel
 
 
 def run(work, clock: float = 1.0):

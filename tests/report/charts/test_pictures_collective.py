@@ -6,10 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diffenergy.collectives._demand.demands import demand
+from diffenergy.collectives import Schedule, demand, load_topology
 from diffenergy.collectives._listing.greedy import Effort, greedy
-from diffenergy.collectives._machine.topology_files import load_topology
-from diffenergy.collectives._schedule.schedule import Schedule, Sends
+from diffenergy.collectives._schedule.schedule import Sends
 from diffenergy.report import save_figure
 from diffenergy.report._charts.plot_collective import (
     bandwidth_figure,

@@ -6,11 +6,16 @@ from diffenergy.cli.app import parsed
 from diffenergy.cli.cost.report import command_line
 from diffenergy.cli.cost.report_flags import Flags
 from diffenergy.cli.parsing.field import read_flags
-from diffenergy.estimator import prepare
-from diffenergy.report import page
-from diffenergy.report._kernel_work import by_class, kernel_class, longest
+from diffenergy.estimator import (
+    estimate_details,
+    kernel_class,
+    prepare,
+    totals_by_class,
+)
+from diffenergy.estimator._details import num_points
+from diffenergy.report import page, page_html
+from diffenergy.report._format import longest
 from diffenergy.report._page.charts.figures import Panel, linear, logarithmic
-from diffenergy.report._page.content import num_points, page_html
 from diffenergy.report._page.markup import embedded, number, si, tag
 from diffenergy.report._page.parts.tables import plain, quantity, table
 
@@ -89,7 +94,7 @@ def odd(tmp_path_factory: pytest.TempPathFactory):
     text = LISTING.replace("\n", " ").replace("FN", HOSTILE.replace('"', '\\"'))
     path.write_text(text + "\n")
     task = prepare(str(path), "k40c", sm_clock=[745e6], corrections="none")
-    return page(task, task.run(), None, "")
+    return page(estimate_details(task, task.run()), None, "")
 
 
 @pytest.mark.slow
@@ -112,7 +117,7 @@ def test_roofs_are_those_of_the_clock(odd):
 
 @pytest.mark.slow
 def test_classes_and_waiting_are_the_whole(odd):
-    parts = by_class(odd.kernels, odd.summary)
+    parts = totals_by_class(odd.kernels, odd.summary)
     time = sum(part[0] for part in parts.values())
     energy = sum(part[1] for part in parts.values())
     assert time == pytest.approx(odd.summary["time_s"], rel=1e-6)

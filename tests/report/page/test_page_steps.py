@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from diffenergy.estimator import prepare
+from diffenergy.estimator import estimate_details, prepare
 from diffenergy.report import page, page_html
 
 pytestmark = pytest.mark.slow
@@ -22,7 +22,7 @@ def test_curves_pass_through_the_answer(plan: str, request_: dict):
     """The highest clock and the highest limit are those of the answer."""
     task = prepare("gpt2", "h100-sxm", input_len=64, plan=plan, **request_)
     result = task.run()
-    content = page(task, result, None, "diffenergy estimate")
+    content = page(estimate_details(task, result), None, "diffenergy estimate")
     (side,) = content.sides
     for points in (side.clocks, side.limits):
         for key in ("time_s", "energy_j"):

@@ -11,11 +11,10 @@ import diffenergy as de
 from diffenergy import kernels
 from diffenergy.codesign import Effort, search
 from diffenergy.dvfs import plan
-from diffenergy.estimator import prepare
+from diffenergy.estimator import estimate_details, prepare
 from diffenergy.kernels._shared.ops import COMMON_FIELDS, REQUIRED
 from diffenergy.report import page, page_html
-from diffenergy.workload import Listing
-from diffenergy.workload._listing import read_listings
+from diffenergy.workload import Listing, read_listings
 
 GPU: Final = "rtx-3080-ti"
 KERNELS: Final = [
@@ -74,7 +73,7 @@ def designs(path: str):
 
 def report(path: str):
     task = prepare(path, GPU)
-    assert page_html(page(task, task.run(), None, "", None))
+    assert page_html(page(estimate_details(task, task.run()), None, ""))
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 
-from diffenergy.workload.models import load_model
+from diffenergy.workload import load_model
 
 from .. import kernels
 from ..kernels import adamw, flop

@@ -8,15 +8,9 @@ from typing import Any
 
 import pytest
 
-from diffenergy.workload.models import (
-    Model,
-    load_model,
-    model_from_config,
-    model_names,
-)
-from diffenergy.workload.models._shared.config import Config
+from diffenergy.workload import Config, LanguageModel, load_model
+from diffenergy.workload.models import Model, model_from_config, model_names
 from diffenergy.workload.models._shared.formats import Precision
-from diffenergy.workload.models._shared.language_model import LanguageModel
 from diffenergy.workload.models._towers import Tower
 
 from ..kernels import flop

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from diffenergy.workload.models import load_model, model_from_config
+from diffenergy.workload import load_model
+from diffenergy.workload.models import model_from_config
 
 from .. import kernels as kernels_
 from ..kernels import adamw, step

@@ -7,9 +7,7 @@ import pytest
 
 from diffenergy.measurements import _plan_rows
 from diffenergy.plans._passes import model_flop
-from diffenergy.workload.models import load_model
-from diffenergy.workload.models._layers.drafting import without_mtp
-from diffenergy.workload.models._shared.trained import TrainedModel
+from diffenergy.workload import TrainedModel, load_model, without_mtp
 
 HIDDEN, HEADS, VOCAB = 7168, 128, 129280
 ATTENTION = (

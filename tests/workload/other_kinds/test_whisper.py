@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from diffenergy.workload.models import load_model, model_from_config
-from diffenergy.workload.models._shared.config import Config
-from diffenergy.workload.models.speech.whisper import Whisper
+from diffenergy.workload import Config, load_model
+from diffenergy.workload.models import model_from_config
+from diffenergy.workload.models.families.whisper import Whisper
 
 from ..kernels import flop
 from .test_towers import attention, key

@@ -6,7 +6,8 @@ import shutil
 import pytest
 
 from diffenergy.dtypes import STORED, canonical, code
-from diffenergy.workload.models import assumed_model, load_model, model_names
+from diffenergy.workload import load_model
+from diffenergy.workload.models import assumed_model, model_names
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from diffenergy.workload.models import Model, load_model, model_from_config
-from diffenergy.workload.models._shared.config import Config
-from diffenergy.workload.models._shared.language_model import LanguageModel
+from diffenergy.workload import Config, LanguageModel, load_model
+from diffenergy.workload.models import Model, model_from_config
 
 from .configs import BUNDLED, GEMMA, OTHERS, VL25, Known
 

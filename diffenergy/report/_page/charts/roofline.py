@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from ....estimator import Roof
 from ....workload import kernel_name
-from ..._format import Entries, Entry, percent
-from ..._kernel_work import Roof, longest
+from ..._format import Entries, Entry, longest, percent
 from ..markup import si
 from .figures import (
     MARKS,

@@ -4,7 +4,7 @@ from typing import Final
 
 import numpy as np
 
-from ....plans import AXES, KINDS, Timeline
+from ....plans import EXCHANGE_AXES, SLICE_KINDS, Timeline
 from ..._format import Entry
 from ..._traces.steps import WORDS, slice_name
 from ..markup import si
@@ -22,7 +22,7 @@ from .figures import (
 )
 
 _COLOURS: Final = ("c0", "c2", "c5", "c3", "c4", "c7")
-"""Classes of `KINDS`."""
+"""Classes of `SLICE_KINDS`."""
 _MOST: Final = 6000
 """Slices that are drawn one by one."""
 _ROW: Final = (12.0, 26.0)
@@ -50,7 +50,7 @@ def step_charts(summary: Entry, found: Timeline | None) -> str:
 
 def _stages(found: Timeline) -> str:
     kinds = np.unique(found.kind).tolist()
-    keys = [(swatch(_COLOURS[i]), WORDS[KINDS[i]]) for i in kinds]
+    keys = [(swatch(_COLOURS[i]), WORDS[SLICE_KINDS[i]]) for i in kinds]
     keys.append((swatch("wait"), "waiting for other stages"))
     caption = (
         f"A row is a stage, one of its {found.abreast} GPUs; a slice is what it runs "
@@ -78,7 +78,7 @@ def _text(found: Timeline, i: int) -> str:
     seconds = float(found.end[i] - found.start[i])
     spent = [
         f"{si(x, 's')} {axis} exposed"
-        for axis, x in zip(AXES, found.exposed[i].tolist(), strict=True)
+        for axis, x in zip(EXCHANGE_AXES, found.exposed[i].tolist(), strict=True)
         if x > 0
     ]
     among = f" (of it {', '.join(spent)})" if spent else ""

@@ -6,9 +6,9 @@ from typing import Final, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from ....estimator import one_gpu_phases
 from ....workload import Listing, kernel_name
 from ..._format import Entries, Entry
-from ..._kernel_work import phases_of_one
 from ..._traces.unrolled import Unrolled, slice_power, unrolled, wait_power
 from ..markup import si
 from .figures import (
@@ -47,7 +47,7 @@ def timelines(
 ) -> str:
     """A chart of each phase that has not too many kernels. `cap`: power that the
     limiter holds, W; `colours`: by class."""
-    phases = list(phases_of_one(summary).values())
+    phases = list(one_gpu_phases(summary).values())
     one_by_one = unrolled(listings, kernels, phases, _PASSES)
     by_kernel = unrolled(listings, kernels, phases, 0)
     idle = wait_power(by_kernel, kernels, phases)

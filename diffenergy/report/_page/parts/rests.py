@@ -1,10 +1,8 @@
 """The foot of the page: assumptions, the GPU's numbers, the constants, their data."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
-from ....corrections import CONSTANTS, PRIOR_FACTORS, CorrectionsFile, is_share, resolve
-from ....hardware import GpuCard
 from ..._format import QUANTITIES, UNKNOWN, Entries, Entry
 from ..._format import plain as shortest
 from ..._tables.columns import Columns
@@ -109,64 +107,3 @@ def _folded(identity: str, heading: str, rows: int, inner: str) -> str:
     label = tag("label", "Filter rows ", field, class_="filter")
     summary = tag("summary", escape(f"{heading} ({rows})"))
     return tag("details", summary, label, inner, id=identity)
-
-
-def coefficients(card: GpuCard, file: CorrectionsFile) -> list[dict[str, Any]]:
-    """Every constant that serves `card`: `name`, `what`, `value`, `unit`; `built`, from
-    which levels; `basis`, whether these are fitted, or were in a fit apart; `spread`,
-    how well each is known: the posterior sd of a fit, else that of the prior, in ln (a
-    share's own value: in logit).
-    """
-    names, every = card.tags, file.levels_of(card)
-    served = resolve(every, names)
-    posterior = file.posterior or {}
-    fitted = dict(
-        zip(posterior.get("parameters", ()), posterior.get("sd", ()), strict=True)
-    )
-    apart = {*file.fitted_on.get("apart", ())}
-    rows = []
-    for name, row in CONSTANTS.items():
-        levels = [t for t in ("global", *names) if name in every.get(t, {})]
-        known = [f"{tag}/{name}" in {*fitted, *apart} for tag in levels]
-        basis = "fitted" if all(known) else "partly fitted" if any(known) else "prior"
-        if name in apart and not any(known):
-            basis = (
-                "fitted apart"  # from the rest, with sds that the file does not have
-            )
-        rows.append(
-            {
-                "name": name,
-                "what": row.what,
-                "value": float(served[name]),
-                "unit": "" if row.unit == "-" else row.unit,
-                "built": _built(name, levels, every),
-                "basis": basis,
-                "spread": _spread(name, levels, fitted),
-            }
-        )
-    return rows
-
-
-def _built(
-    name: str, levels: list[str], values: Mapping[str, Mapping[str, float]]
-) -> str:
-    """Global value and the factors on it."""
-    first, *factors = levels
-    text = f"{first} {values[first][name]:.4g}"
-    on = " on its odds" if is_share(name) and factors else ""
-    for level in factors:
-        text += f" × {values[level][name]:.4g} ({level})"
-    return text + on
-
-
-def _spread(name: str, levels: list[str], fitted: Mapping[str, float]) -> str:
-    """Sd of every level, fitted or prior."""
-    words = []
-    for level in levels:
-        sd, how = fitted.get(f"{level}/{name}"), "fit"
-        if sd is None:
-            prior = PRIOR_FACTORS.get(level, {}).get(name)
-            first = CONSTANTS[name].sd if level == "global" else None
-            sd, how = prior[1] if prior else first, "prior"
-        words.append(f"{level} ±{sd:.2g} ({how})" if sd else f"{level} unavailable")
-    return ", ".join(words)

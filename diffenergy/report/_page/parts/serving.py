@@ -25,9 +25,9 @@ def served_part(result: "ServingResult") -> str:
     summary = result.summary
     charts: tuple[str, ...] = ()
     if result.costs is not None and summary["mode"] != "trace":
-        from ....serving import curves
+        from ....serving import server_curves
 
-        charts = served_charts(summary, curves(result.deployment, result.costs))
+        charts = served_charts(summary, server_curves(result.deployment, result.costs))
     first, token, energy = charts or ("", "", "")
     step = bars("serving-step", "The mean step", dict(summary["step_s"]["parts"]), "s")
     load = table("serving-rates", "Load", (("", 0), ("", 1)), rates(summary))

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
+from ....estimator import is_training_step
 from ....workload import kernel_name
-from ..._format import Entries, Entry, digits, percent
-from ..._kernel_work import is_step, longest
+from ..._format import Entries, Entry, digits, longest, percent
 from ..._tables.columns import TEXT, Column, Columns, resolved
 from ..._tables.kernels import limit_words
 from ..._tables.lines import assumed_line
@@ -181,7 +181,7 @@ def kernel_list(summary: Entry, kernels: Entries) -> str:
         ("DRAM", lambda k: k["dram_bytes"] / k["time_s"], _rate("B/s")),
         ("limited by", limit_words),
     ]
-    whose = " of the mean GPU" if is_step(summary) else ""
+    whose = " of the mean GPU" if is_training_step(summary) else ""
     text = (
         f"{len(live)} kernels{whose}, those that take most time first; press a "
         "heading to sort. Time and energy are of all launches, the share is of the "

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from ....measurements import MeasurementTable, Predictions, errors
+from ....measurements import MeasurementTable, Predictions, error_figures
 from ..._charts import style
 from ..._format import QUANTITIES, UNKNOWN, Entries, Entry
 from ..._tables.columns import table
@@ -217,7 +217,7 @@ def _draw_parity(pairs: _Pairs, names: Sequence[str], axes: "Axes") -> None:
 
 def _draw_errors(pairs: _Pairs, word: str, axes: "Axes") -> None:
     """Histogram of signed errors; rows beyond the ends are in the outer bars."""
-    found = errors(pairs.read, pairs.made)
+    found = error_figures(pairs.read, pairs.made)
     signed = 100 * (pairs.made / pairs.read - 1)
     size = np.abs(signed)
     widest = float(np.percentile(size, _COVERED) if found.n >= 100 else size.max())

@@ -27,7 +27,7 @@ _WIDE: Final = 4.0
 """Bytes of an fp32 value: a master weight, each of AdamW's two moments, a logit."""
 
 
-def in_parts(**given: float) -> dict[str, float]:
+def memory_by_part(**given: float) -> dict[str, float]:
     """Bytes of all `MEMORY_PARTS`: those `given`, the context, and 0."""
     return dict.fromkeys(MEMORY_PARTS, 0.0) | {"workspace": CONTEXT} | given
 
