@@ -138,8 +138,8 @@ def row(op: str, index: int, rng: np.random.Generator) -> dict[str, Any]:
             fields[name] = float(rng.uniform()) / 2
         elif field.kind == "text" and field.default is not None and name == "fn":
             fields[name] = ("add", "gelu", "copy", "typecast_to_fp32")[index % 4]
-        elif field.kind == "text" and field.choices and field.default is REQUIRED:
-            fields[name] = field.choices[index % len(field.choices)]
+        elif field.kind == "text" and field.words and field.default is REQUIRED:
+            fields[name] = field.words[index % len(field.words)]
         elif field.default is REQUIRED and field.kind == "size" and name not in fields:
             fields[name] = size(rng, 1000)
     if op == "collective":

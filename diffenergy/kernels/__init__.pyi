@@ -1,6 +1,9 @@
+from ._registry import alike as alike
 from ._registry import classes as classes
 from ._registry import formulas as formulas
 from ._registry import ops as ops
+from ._registry import trace_class as trace_class
+from ._registry import trace_classes as trace_classes
 from ._shared.launch import Context as Context
 from ._shared.launch import floats as floats
 from ._shared.launch import take as take
@@ -8,6 +11,7 @@ from ._shared.ops import COMMON_FIELDS as COMMON_FIELDS
 from ._shared.ops import HAND_TILE as HAND_TILE
 from ._shared.ops import REQUIRED as REQUIRED
 from ._shared.ops import TILE_FIELDS as TILE_FIELDS
+from ._shared.ops import UNKNOWN as UNKNOWN
 from ._shared.ops import Field as Field
 from ._shared.ops import Op as Op
 from ._shared.rates import on_tensor_cores as on_tensor_cores

@@ -22,7 +22,7 @@ from ..physics import (
 )
 from ..records import Record, as_float, as_index
 from ._shared.launch import Context, Fields, Launches
-from ._shared.ops import Field, Op
+from ._shared.ops import Field, Op, TraceClass
 
 OPS: Final = (
     Op(
@@ -36,6 +36,14 @@ OPS: Final = (
             Field("axis", "text", "", quiet=True),  # of a plan; no kernel's matter
         ),
     ),
+)
+TRACE: Final = TraceClass(
+    "collective",
+    {
+        10: r"nccl|rccl|multimem|all_?reduce|all_?gather|reduce_?scatter"
+        r"|cross_device_reduce|nvshmem"
+    },
+    shares=(0.0, 0.05, 0.1, 0.15),
 )
 _KINDS: Final = tuple(LINK_KINDS)
 _CTAS: Final = 24.0

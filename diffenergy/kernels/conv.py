@@ -33,7 +33,7 @@ import numpy as np
 
 from ..dtypes import BYTES
 from ._shared.launch import Context, Fields, Launches, floats, take
-from ._shared.ops import Field, Op, output_dtype
+from ._shared.ops import Field, Op, TraceClass, output_dtype
 from .gemm import product_launches
 from .stream import stream_launches
 
@@ -68,6 +68,17 @@ WEIGHT_GRAD: Final = "conv2d_weight_grad"
 OPS: Final = tuple(
     Op(name, _FIELDS, named=_NAMED, products=True, wrong=_wrong)
     for name in ("conv2d", INPUT_GRAD, WEIGHT_GRAD)
+)
+TRACE: Final = TraceClass(
+    "conv",
+    {
+        60: r"conv(?!ert)|implicit|wgrad|dgrad|fprop|nchwtonhwc|nhwctonchw"
+        r"|winograd|scudnn|fft2d|gcgemm|cudnn::.*?(?:im2col|transform)"
+        r"|igemm_(?:fwd|bwd|wrw)|im2col|col2im|computeb?offsets|batched_transpose_"
+        r"|miopensp3"
+    },
+    shares=(0.35, 0.1, 0.35, 0.3),
+    matrix=True,
 )
 
 

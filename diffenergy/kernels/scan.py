@@ -72,7 +72,7 @@ from ..records import Record, as_float, as_index
 from ._shared import rates as _rates
 from ._shared.caches import missed, missed_when_new
 from ._shared.launch import Context, Fields, Launches, take, with_candidates
-from ._shared.ops import Field, Op, same_as
+from ._shared.ops import Field, Op, TraceClass, same_as
 from .gemm._operands import fragments
 from .stream import CTA_BYTES
 
@@ -103,6 +103,15 @@ OPS: Final = (
         named=("batch", "q_len", "num_heads", "head_dim"),
         products=True,
     ),
+)
+TRACE: Final = TraceClass(
+    "scan",
+    {
+        50: r"selective_scan|causal_conv1d|delta_rule|chunk_scan|ssd_|_ssm|rnn"
+        r"|lstm|gru_|mamba"
+    },
+    shares=(0.1, 0.3, 0.3, 0.4),
+    matrix=True,
 )
 
 _STEPPED: Final = 8.0

@@ -41,8 +41,9 @@ class Field:
     a listing gives it `whole` (not so a mean or a time).
 
     A default that is a function is given the fields before it (scalars or columns, by
-    name) and returns the value or column. `choices`: the words that a text allows, any
-    if there are none; a word that ends in `_X` allows every number there. `divides`:
+    name) and returns the value or column. `choices`: the words that a text allows, or a
+    function that returns them, any if there are none; a word that ends in `_X` allows
+    every number there. `divides`:
     sizes of the op that this one has to divide. `quiet`: a row has it only where it is
     not the default.
     """
@@ -52,9 +53,14 @@ class Field:
     default: Any = REQUIRED
     minimum: float = 1.0
     whole: bool = True
-    choices: tuple[str, ...] = ()
+    choices: tuple[str, ...] | Callable[[], tuple[str, ...]] = ()
     divides: tuple[str, ...] = ()
     quiet: bool = False
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words that a text allows, none if it allows all."""
+        return self.choices() if callable(self.choices) else self.choices
 
     def takes(self, word: str) -> bool:
         """Whether a text may be `word`.
@@ -62,9 +68,10 @@ class Field:
         >>> Field("kind", "text", choices=("even", "power_X")).takes("power_1.5")
         True
         """
-        if not self.choices or word == self.default:
+        words = self.words
+        if not words or word == self.default:
             return True
-        patterns = (re.sub("_X$", f"_{_NUMBER}", x) for x in self.choices)
+        patterns = (re.sub("_X$", f"_{_NUMBER}", x) for x in words)
         return any(re.fullmatch(pattern, word) for pattern in patterns)
 
 
@@ -98,6 +105,27 @@ class Op:
         """Pairs of fields of which the first divides the second."""
         return tuple((x.name, whole) for x in self.fields for whole in x.divides)
 
+
+@dataclasses.dataclass(frozen=True)
+class TraceClass:
+    """How traces show the kernels of a class (`TRACE` of its module).
+
+    `patterns`: regular expressions by rank; of all classes' the first, by rank, that
+    hits a kernel's name says its class, whatever its case. The order matters:
+    `flash_fwd_combine` is attention though it reduces, `wgrad_gemm` a convolution
+    though it is a product. `shares`: of the peaks of tensor pipes, instruction slots,
+    L2 and DRAM that its kernels keep busy, for the power of those whose shape no trace
+    says. `matrix`: whether its kernels carry the row of a matrix operator.
+    """
+
+    name: str
+    patterns: Mapping[int, str]
+    shares: tuple[float, float, float, float]
+    matrix: bool = False
+
+
+UNKNOWN: Final = "unknown"
+"""Class in traces of kernels whose names say nothing."""
 
 _TILE: Final = ("tile_m", "tile_n", "tile_k", "stages", "split_k", "warps", "threads")
 TILE_FIELDS: Final = tuple(Field(name, default=0.0, minimum=0.0) for name in _TILE)

@@ -23,7 +23,7 @@ from ...dtypes import BYTES
 from ...hardware import GpuSpec
 from ...physics import Demand
 from .._shared.launch import Context, Fields, Launches, floats, take, with_candidates
-from .._shared.ops import Field, Op, same_as
+from .._shared.ops import Field, Op, TraceClass, same_as
 from ._cache_writes import cache_writes
 from ._decode import decode
 from ._prefill import prefill
@@ -52,6 +52,12 @@ NAMED: Final = ("batch", "q_len", "kv_len", "num_heads", "head_dim")
 OPS: Final = (
     Op("context_attention", _fields(True), NAMED, products=True),
     Op("generation_attention", _fields(False), NAMED, products=True),
+)
+TRACE: Final = TraceClass(
+    "attention",
+    {30: r"flash|fmha|attn|attention|paged|mha_|_mha"},
+    shares=(0.35, 0.25, 0.3, 0.25),
+    matrix=True,
 )
 
 _EARLY: Final = "fa1"

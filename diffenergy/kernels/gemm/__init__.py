@@ -11,6 +11,7 @@ from .._shared.ops import (
     HAND_TILE,
     Field,
     Op,
+    TraceClass,
     on_tensor_cores,
     output_dtype,
     weight_bytes,
@@ -45,6 +46,15 @@ OPS: Final = (
         named=("batch", "m", "n", "k"),
         products=True,
     ),
+)
+TRACE: Final = TraceClass(
+    "gemm",
+    {
+        70: r"gemm|cutlass|cublas|nvjet|xmma|cijk|gemv|splitkreduce|_matmul"
+        r"|mm_kern|dot_kernel|deep_gemm|s16816|tensorop|scaled_mm|marlin|dot_product"
+    },
+    shares=(0.42, 0.1, 0.35, 0.3),
+    matrix=True,
 )
 
 

@@ -31,7 +31,7 @@ from ...dtypes import BYTES
 from ...hardware import GpuSpec
 from ...physics import Demand
 from .._shared.launch import Context, Fields, Host, Launches, floats, with_candidates
-from .._shared.ops import Field, Op, weight_bytes
+from .._shared.ops import Field, Op, TraceClass, weight_bytes
 from . import _routing
 from ._experts import Experts, experts_demand
 from ._rows import Rows, rows_demand
@@ -67,6 +67,12 @@ OPS: Final = (
         products=True,
         wrong=_wrong,
     ),
+)
+TRACE: Final = TraceClass(
+    "moe",
+    {40: r"moe|bmm_\w*e2m1|permute_(?:rows|tokens|copy)|topk_?gating|expert"},
+    shares=(0.3, 0.1, 0.5, 0.5),
+    matrix=True,
 )
 
 _SPARSE: Final = 4

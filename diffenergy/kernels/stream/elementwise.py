@@ -7,7 +7,7 @@ import numpy as np
 
 from ...dtypes import BYTES
 from .._shared.launch import Context, Fields, Launches
-from .._shared.ops import Field, Op
+from .._shared.ops import Field, Op, TraceClass
 from . import SCALAR_ACCESS, stream_launches
 
 TWO_READS: Final = (
@@ -60,6 +60,19 @@ OPS: Final = (
             Field("writes", default=1.0, minimum=0.0, whole=False),
         ),
     ),
+)
+TRACE: Final = TraceClass(
+    "elementwise",
+    {
+        90: r"rotary|rope",
+        110: r"elementwise|pointwise|copy|fill|quant|adam|foreach"
+        r"|multi_tensor|triton_poi|dropout|activation|act_and_mul|silu"
+        r"|gelu|subtensorop|op_?tensor|scalepackedtensor|where|cast"
+        r"|tanh|relu|add_|mul_|loop_|input_|fused_|fusion|memset|memcpy"
+        r"|threshold|distribution|arange|range|triu|tril|random|philox"
+        r"|bias|mask|lerp|pow|sqrt|clamp",
+    },
+    shares=(0.0, 0.3, 0.55, 0.7),
 )
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from ...dtypes import BYTES
 from .._shared.launch import Context, Fields, Launches
-from .._shared.ops import Field, Op
+from .._shared.ops import Field, Op, TraceClass
 from . import SCALAR_ACCESS, stream_launches
 
 
@@ -19,6 +19,14 @@ OPS: Final = (
     Op("softmax", _fields(Field("cols", whole=False))),  # causal rows: their mean
     Op("layernorm", _fields(Field("cols"))),
     Op("rmsnorm", _fields(Field("cols"))),
+)
+TRACE: Final = TraceClass(
+    "norm",
+    {
+        80: r"norm|softmax|reduce|triton_(?:red|per)|cub::|\bbn_|rms|cudnn_bn"
+        r"|batchnorm|gammabeta|_mean|welford|sort|radix|scan|cumsum|pool|argmax|topk"
+    },
+    shares=(0.0, 0.3, 0.5, 0.65),
 )
 
 _PASSES: Final = 4.0
