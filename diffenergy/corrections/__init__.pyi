@@ -1,5 +1,4 @@
 from ._alike import GIVEN as GIVEN
-from ._alike import STREAMING as STREAMING
 from ._constant import ANY as ANY
 from ._constant import Constant as Constant
 from ._constants import CONSTANTS as CONSTANTS

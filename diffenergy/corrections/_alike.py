@@ -1,14 +1,16 @@
-"""Constants that are alike: what closes them, which rows move them, at which levels."""
+"""Constants that are alike: what closes them, which rows move them, at which levels.
+
+No list says which kernel classes a constant acts on: their formulas do (`Constant`).
+"""
 
 from functools import partial
 from typing import Final
 
-from ._constant import FREE, constant
+from ._constant import ANY, FREE, constant
 
-LIBRARY: Final = ("workload", "gemm", "conv2d")
-STREAMING: Final = ("elementwise", "softmax", "layernorm", "rmsnorm", "gather")
-"""Ops that pass over memory, by one formula."""
-STREAMS: Final = ("workload", *STREAMING)
+NO_PLANS: Final = ("workload", "kernel")
+"""Passes and kernels; plans move their own constants, which act on top of these."""
+STREAMS: Final = ("workload", "stream")
 """Rows whose streaming kernels are long; those beside attention are launches."""
 GIVEN: Final = ("Xgemm", "SimtGemm")
 OF_MMA: Final = (*FREE, "mma")
@@ -21,20 +23,19 @@ activity = partial(constant,
     source="Activity", rows=("activity",), levels=())
 simt = partial(constant,
     closes="fp32 GEMM of known tile and grid, from one tile to many waves",
-    source="CUDA-core tiles", rows=("SimtGemm",), frees=("SimtGemm",))
+    source="CUDA-core tiles", tiles=("SimtGemm",), frees=("SimtGemm",))
 tiled = partial(constant, closes="one fp32 GEMM in a few hundred tiles of a tuner",
-    source="Hand-made tiles", rows=("Xgemm",), frees=("Xgemm",))
+    source="Hand-made tiles", tiles=("Xgemm",), frees=("Xgemm",))
 moe = partial(constant, closes="bf16 MoE layers with 16 to 1024 tokens per expert",
-    source="MoE", rows=("moe",), frees=("moe",))
-attention = partial(constant, source="Attention",
-    rows=("context_attention", "generation_attention"), levels=ATTENTION)
+    source="MoE", rows=NO_PLANS, frees=("moe",))
+attention = partial(constant, source="Attention", rows=NO_PLANS, levels=ATTENTION)
 prefill = partial(attention,
     closes="own head layouts of that attention kernel family, prefill",
-    rows=("context_attention", "Prefill"), frees=("context_attention",))
+    rows=ANY, frees=("context_attention",))
 decode = partial(attention,
     closes="own head layouts of that attention kernel family, decode",
-    rows=("generation_attention",), frees=("generation_attention",))
-library = partial(constant, source="GEMM", rows=LIBRARY)
+    frees=("generation_attention",))
+library = partial(constant, source="GEMM", rows=NO_PLANS)
 choice = partial(library,
     closes="kernel names (tile, split) of the library's GEMM over many shapes",
     source="Choice")

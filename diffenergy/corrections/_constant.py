@@ -24,13 +24,13 @@ class Constant:
       `share`, a number in 0-1).
     - `what`: its meaning; `closes`: the measurement that would tell it; `source`: the
       section of `docs/physics.md` with its equation and where its figures come from.
-    - `rows`: the rows that can move it: ops, `workload` (passes), shape records, or
-      `ANY`. Passes count if they hold a kernel of such an op. What rows of op
-      `activity` move stands in `ACTIVITY_CONSTANTS`.
+    - `rows`: the kinds of rows that a fit lets move it, where it acts on them: `kernel`
+      (rows of one op, `stream` those that pass over memory alone), `workload`
+      (passes), `plan`, or `ANY`. On which kernel classes it acts follows from their
+      formulas. What rows of op `activity` move stands in `ACTIVITY_CONSTANTS`.
     - `power`: moved by power alone, and by time at a power limit.
-    - `tiles`: records of products in given tiles that move it too. Such products, alone
-      in their rows, move nothing that does not name their record here or in `rows`,
-      and their power.
+    - `tiles`: records of products in given tiles that move it. Such products, alone in
+      their rows, move nothing that does not name their record here, and their power.
     - `frees`: the rows that free a GPU's own factor of it.
     - `levels`: where a fit may free it: `global` (from nothing; without it the value is
       held), `own` (a GPU added to a fit), else tags or kinds of tags whose members

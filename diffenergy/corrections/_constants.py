@@ -15,7 +15,7 @@ from ..records import Step, gradient_table, is_concrete
 from ._alike import (
     ATTENTION,
     GIVEN,
-    LIBRARY,
+    NO_PLANS,
     OF_MMA,
     STREAMS,
     activity,
@@ -58,7 +58,7 @@ class Corrections(KernelConstants):
         levels=OF_MMA, source="GEMM")
     tile_load_scale: Number = constant(2.1, 0.1, "-",
         "tile loads served per L2 read (loads shared by CTAs)",
-        "large GEMM beside a copy that fits in L2", rows=(*LIBRARY, "moe"),
+        "large GEMM beside a copy that fits in L2", rows=NO_PLANS,
         source="Timeline")
     fma_efficiency: Number = library(0.96, 0.6, "-",
         "CUDA-core rate reached / data sheet", "fp32 GEMM of at least 8 waves",

@@ -1,7 +1,17 @@
 """Constants of single classes of kernels, one row a constant; see `Corrections`."""
 
 from ..records import Record
-from ._alike import activity, attention, decode, library, moe, prefill, simt, tiled
+from ._alike import (
+    NO_PLANS,
+    activity,
+    attention,
+    decode,
+    library,
+    moe,
+    prefill,
+    simt,
+    tiled,
+)
 from ._constant import FREE, Number, constant
 
 
@@ -73,7 +83,7 @@ class KernelConstants(Record):
     # other products, overlap
     depthwise_efficiency: Number = constant(0.1, 0.5, "-",
         "depthwise convolution rate / fp32 rate",
-        "depthwise convolutions of several sizes", rows=("workload", "conv2d"),
+        "depthwise convolutions of several sizes", rows=NO_PLANS,
         source="Convolution")
     misalignment: Number = library(0.8, 0.3, "-",
         "slow-down of GEMM main loops at odd sizes", "GEMM with odd N and K")

@@ -11,11 +11,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.interpreters import partial_eval
 from jaxtyping import Float
 from scipy.optimize import least_squares
 
 from ..compiling import compiler_options
-from ..corrections import ACTIVITY_CONSTANTS, ANY, GIVEN, Constant
+from ..corrections import (
+    ACTIVITY_CONSTANTS,
+    ANY,
+    GIVEN,
+    Constant,
+    Corrections,
+    Sensor,
+)
 from ..measurements import MeasurementTable
 from ..physics import Run
 from ..records import as_float
@@ -109,31 +117,52 @@ def _movers(parameters: Parameters, item: Target) -> list[int]:
     powered = bool(batch.how.capped or np.isfinite(item.power).any())
     given = batch.records if batch.kind != "workload" else set()
     given = given & set(GIVEN) if len(given) == 1 else set()
+    acting = acting_constants(batch)
     return [
         i
         for i, p in enumerate(parameters.free)
-        if p.tag in names and _moves(p.row, batch, given, powered)
+        if p.tag in names
+        and p.constant in acting
+        and _moves(p.row, batch, given, powered)
     ]
 
 
 def _moves(row: Constant, batch: Batch, given: set[str], powered: bool) -> bool:
-    """Whether a constant can move rows of a batch, with readings that see power if they
-    are `powered`; `given`: the only record of the rows, if its tiles are given."""
-    if row.power and not powered or not _holds(batch, row.rows):
+    """Whether rows of a batch may move a constant that acts on them, with readings that
+    see power if they are `powered`; `given`: the only record of the rows, if its tiles
+    are given."""
+    if row.power and not powered:
         return False
-    return not given or row.power or bool(given & {*row.rows, *row.tiles})
+    if row.rows != ANY and not batch.kinds & set(row.rows):
+        return False
+    return not given or row.power or bool(given & set(row.tiles))
 
 
-def _holds(batch: Batch, rows: Sequence[str]) -> bool:
-    """Whether a batch is of one of the kinds `rows`, or holds a kernel or record of
-    one."""
-    if batch.kind == "plan" and "plan" in rows:
-        return True
-    if rows == ANY or batch.records & set(rows):
-        return True
-    if batch.kind != "workload" or "workload" in rows:
-        return batch.kind in rows
-    return any(batch.holds(name) for name in rows)
+def acting_constants(batch: Batch) -> frozenset[str]:
+    """Constants of the model and of the sensor on which the times or powers of a batch
+    depend: what is left of its program once each step that leads to neither is gone.
+
+    No number is computed, so that a term that is zero at one point counts, too.
+    """
+    leaves, tree = jax.tree.flatten(batch.given)
+    kinds = tuple((x.shape, x.dtype.name) for x in leaves)
+    return _acting(tree, kinds, batch.how)
+
+
+@functools.lru_cache(maxsize=256)
+def _acting(tree: Any, kinds: tuple[tuple[Any, str], ...], how: How) -> frozenset[str]:
+    """`acting_constants` of all batches of one structure."""
+    given = jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(*kind) for kind in kinds])
+    constants = Corrections(), Sensor()
+    names = [x.name for record in constants for x in dataclasses.fields(record)]
+
+    def read(numbers: tuple[Corrections, Sensor], given: Any) -> tuple[Array, Array]:
+        made = batch_reading(given, *numbers, how)
+        return made.time, made.energy
+
+    program = jax.make_jaxpr(read)(constants, given).jaxpr
+    _, used = partial_eval.dce_jaxpr(program, [True] * len(program.outvars))
+    return frozenset(x for x, acts in zip(names, used, strict=False) if acts)
 
 
 def _bases(parameters: Parameters, item: Target) -> list[np.ndarray]:

@@ -21,8 +21,8 @@ from diffenergy.corrections._generations import generations
 from diffenergy.hardware import gpu_names, read_gpu
 
 PHYSICS = Path(__file__).parents[2] / "docs" / "physics.md"
-RECORDS = {*GIVEN, "Prefill"}
-ROWS = {*ANY, *RECORDS, "workload", "plan", *kernels.ops()}
+KINDS = {*ANY, "kernel", "stream", "workload", "plan", "activity"}
+FREES = {*ANY, *GIVEN, "workload", "plan", *kernels.ops()}
 LEVELS = {"global", "own", "gpu", "mma", "dies", "memory", "architecture"}
 EVERY = {**CONSTANTS, **SENSOR_CONSTANTS}
 
@@ -31,7 +31,7 @@ EVERY = {**CONSTANTS, **SENSOR_CONSTANTS}
 def test_a_constant_has_movers_a_closing_measurement_and_a_source(name: str):
     """Rows, levels and sections that exist: an unknown word would move nothing."""
     row = EVERY[name]
-    assert row.rows and {*row.rows, *row.frees} <= ROWS
+    assert row.rows and {*row.rows} <= KINDS and {*row.frees} <= FREES
     assert {*row.tiles} <= {*GIVEN}
     tags = {tag for gpu in gpu_names() for tag in read_gpu(gpu).tags}
     if name in SENSOR_CONSTANTS:
