@@ -35,6 +35,7 @@ OPS: Final = (
             Field("link_rate", default=0.0, minimum=0.0, whole=False),
             Field("axis", "text", "", quiet=True),  # of a plan; no kernel's matter
         ),
+        part="communication",
     ),
 )
 TRACE: Final = TraceClass(

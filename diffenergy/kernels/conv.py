@@ -27,18 +27,18 @@ cycle, the kernels that change the layout included.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from ..dtypes import BYTES
+from ..dtypes import BYTES, stored_bytes
 from ._shared.launch import Context, Fields, Launches, floats, take
-from ._shared.ops import Field, Op, TraceClass, output_dtype
+from ._shared.ops import Field, Op, Row, TraceClass, output_dtype
 from .gemm import product_launches
 from .stream import stream_launches
 
 
-def _wrong(kernel: Mapping[str, Any]) -> str:
+def _wrong(kernel: Row) -> str:
     """Why the kernel does not fit on its input."""
     padded = kernel["input_hw"] + 2 * kernel["padding"]
     if kernel["kernel_size"] <= padded:
@@ -47,6 +47,14 @@ def _wrong(kernel: Mapping[str, Any]) -> str:
         f"`kernel_size` is {kernel['kernel_size']}; allowed is at most the padded "
         f"input, `input_hw` + 2 `padding` = {padded}"
     )
+
+
+def _activation_bytes(k: Row) -> float:
+    """The image and its result."""
+    reach = k["input_hw"] + 2 * k["padding"] - k["kernel_size"]
+    output = k["out_channels"] * (reach // k["stride"] + 1) ** 2
+    image = k["in_channels"] * k["input_hw"] ** 2
+    return k["images"] * (image + output) * stored_bytes(k["dtype"])
 
 
 _FIELDS: Final = (
@@ -65,9 +73,18 @@ _FIELDS: Final = (
 _NAMED: Final = ("images", "in_channels", "input_hw", "out_channels", "kernel_size")
 INPUT_GRAD: Final = "conv2d_input_grad"
 WEIGHT_GRAD: Final = "conv2d_weight_grad"
-OPS: Final = tuple(
-    Op(name, _FIELDS, named=_NAMED, products=True, wrong=_wrong)
-    for name in ("conv2d", INPUT_GRAD, WEIGHT_GRAD)
+_FORWARD: Final = Op(
+    "conv2d",
+    _FIELDS,
+    named=_NAMED,
+    products=True,
+    wrong=_wrong,
+    activation_bytes=_activation_bytes,
+)
+OPS: Final = (
+    _FORWARD,
+    dataclasses.replace(_FORWARD, name=INPUT_GRAD),
+    dataclasses.replace(_FORWARD, name=WEIGHT_GRAD),
 )
 TRACE: Final = TraceClass(
     "conv",

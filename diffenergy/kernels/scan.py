@@ -102,6 +102,7 @@ OPS: Final = (
         ),
         named=("batch", "q_len", "num_heads", "head_dim"),
         products=True,
+        part="attention",
     ),
 )
 TRACE: Final = TraceClass(

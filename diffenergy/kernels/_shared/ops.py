@@ -75,21 +75,37 @@ class Field:
         return any(re.fullmatch(pattern, word) for pattern in patterns)
 
 
+Row = Mapping[str, Any]
+"""A row of a listing: the fields of its op by name."""
+Part = Literal["linear", "attention", "communication"]
+"""Part of a served step: kernels that see all tokens at once, those that see one
+sequence at a time, exchanges."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Op:
-    """One op of the listing format and the fields that describe its shape.
+    """One op of the listing format, the fields that describe its shape, and what other
+    rooms need to know of its rows.
 
     `named`: sizes by which tables call a kernel [those that a row must say].
     `products`: whether `dtype` is that of products on tensor cores, which a GPU may
     lack. `wrong`: says of a row whose fields are each allowed why they cannot be
-    together, "" where they can.
+    together, "" where they can. `remark`: what had to be assumed of a row as written,
+    "" for nothing. `part`: of a served step. `model_flop`: FLOP of the products that a
+    model asks of a launch, for its utilization. `activation_bytes`: bytes of the
+    activations that a launch reads and writes; 0 where it touches no more than the
+    products beside it.
     """
 
     name: str
     fields: tuple[Field, ...]
     named: tuple[str, ...] = ()
     products: bool = False
-    wrong: Callable[[Mapping[str, Any]], str] = lambda kernel: ""
+    wrong: Callable[[Row], str] = lambda kernel: ""
+    remark: Callable[[Row], str] = lambda kernel: ""
+    part: Part = "linear"
+    model_flop: Callable[[Row], float] = lambda kernel: 0.0
+    activation_bytes: Callable[[Row], float] = lambda kernel: 0.0
 
     @property
     def required(self) -> tuple[str, ...]:

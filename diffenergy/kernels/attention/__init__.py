@@ -23,7 +23,7 @@ from ...dtypes import BYTES
 from ...hardware import GpuSpec
 from ...physics import Demand
 from .._shared.launch import Context, Fields, Launches, floats, take, with_candidates
-from .._shared.ops import Field, Op, TraceClass, same_as
+from .._shared.ops import Field, Op, Row, TraceClass, same_as
 from ._cache_writes import cache_writes
 from ._decode import decode
 from ._prefill import prefill
@@ -48,10 +48,28 @@ def _fields(prefill: bool) -> tuple[Field, ...]:
     )
 
 
+def forward_flop(k: Row) -> float:
+    """FLOP of both products of the pairs that mask and window leave."""
+    seen = k["kv_len"]
+    if k["causal"]:
+        seen = k["kv_len"] - (k["q_len"] - 1) / 2
+    if k["window_size"]:
+        seen = min(seen, k["window_size"])
+    pairs = k["batch"] * k["num_heads"] * k["q_len"] * seen
+    return 2.0 * pairs * (k["head_dim"] + k["v_head_dim"])
+
+
 NAMED: Final = ("batch", "q_len", "kv_len", "num_heads", "head_dim")
-OPS: Final = (
-    Op("context_attention", _fields(True), NAMED, products=True),
-    Op("generation_attention", _fields(False), NAMED, products=True),
+OPS: Final = tuple(
+    Op(
+        name,
+        _fields(name == "context_attention"),
+        NAMED,
+        products=True,
+        part="attention",
+        model_flop=forward_flop,
+    )
+    for name in ("context_attention", "generation_attention")
 )
 TRACE: Final = TraceClass(
     "attention",

@@ -5,12 +5,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...dtypes import BYTES
+from ...dtypes import BYTES, stored_bytes
 from .._shared.launch import Context, Fields, Launches, floats, take
 from .._shared.ops import (
     HAND_TILE,
     Field,
     Op,
+    Row,
     TraceClass,
     on_tensor_cores,
     output_dtype,
@@ -29,6 +30,18 @@ def _weights(fields: Mapping[str, Any]) -> Any:
     return which if which.ndim else str(which)
 
 
+def _flop(k: Row) -> float:
+    return 2.0 * k["batch"] * k["m"] * k["n"] * k["k"]
+
+
+def _activation_bytes(k: Row) -> float:
+    """Operands that are no weights, and the result."""
+    m, n, inner = k["m"], k["n"], k["k"]
+    read = {"a": n * inner, "b": m * inner}.get(k["weights"], (m + n) * inner)
+    size = stored_bytes(k["dtype"]), stored_bytes(k["out_dtype"])
+    return k["batch"] * (read * size[0] + m * n * size[1])
+
+
 OPS: Final = (
     Op(
         "gemm",
@@ -45,6 +58,8 @@ OPS: Final = (
         ),
         named=("batch", "m", "n", "k"),
         products=True,
+        model_flop=_flop,
+        activation_bytes=_activation_bytes,
     ),
 )
 TRACE: Final = TraceClass(

@@ -21,23 +21,22 @@ this rank, x = R hidden, and experts below are its own:
 Fitted by this project on the public AIConfigurator MoE tables (H200).
 """
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
 
 from ...corrections import Corrections
-from ...dtypes import BYTES
+from ...dtypes import BYTES, stored_bytes
 from ...hardware import GpuSpec
 from ...physics import Demand
 from .._shared.launch import Context, Fields, Host, Launches, floats, with_candidates
-from .._shared.ops import Field, Op, TraceClass, weight_bytes
+from .._shared.ops import Field, Op, Row, TraceClass, weight_bytes
 from . import _routing
 from ._experts import Experts, experts_demand
 from ._rows import Rows, rows_demand
 
 
-def _wrong(kernel: Mapping[str, Any]) -> str:
+def _wrong(kernel: Row) -> str:
     """Why a token cannot have its experts."""
     if kernel["topk"] <= kernel["num_experts"]:
         return ""
@@ -45,6 +44,21 @@ def _wrong(kernel: Mapping[str, Any]) -> str:
         f"`topk` is {kernel['topk']}; allowed is at most `num_experts` = "
         f"{kernel['num_experts']}"
     )
+
+
+def _flop(k: Row) -> float:
+    matrices = 3 if k["gated"] else 2
+    rows = k["num_tokens"] * k["topk"]
+    return 2.0 * matrices * rows * k["hidden_size"] * k["inter_size"]
+
+
+def _activation_bytes(k: Row) -> float:
+    """Rows of every choice: dispatched, gate and up, their result."""
+    h, inner = k["hidden_size"], k["inter_size"] / k["moe_tp_size"]
+    sides = 2 if k["gated"] else 1
+    widest = max(h + sides * inner, (sides + 1) * inner)
+    own = k["topk"] / k["moe_ep_size"]  # of the choices of all tokens
+    return k["num_tokens"] * (2 * h + own * widest) * stored_bytes(k["dtype"])
 
 
 OPS: Final = (
@@ -66,6 +80,8 @@ OPS: Final = (
         named=("num_tokens", "hidden_size", "inter_size", "num_experts", "topk"),
         products=True,
         wrong=_wrong,
+        model_flop=_flop,
+        activation_bytes=_activation_bytes,
     ),
 )
 TRACE: Final = TraceClass(

@@ -4,7 +4,7 @@ from typing import Final
 
 import numpy as np
 
-from ...dtypes import BYTES
+from ...dtypes import BYTES, stored_bytes
 from .._shared.launch import Context, Fields, Launches
 from .._shared.ops import Field, Op, TraceClass
 from . import SCALAR_ACCESS, stream_launches
@@ -16,7 +16,11 @@ def _fields(cols: Field) -> tuple[Field, ...]:
 
 
 OPS: Final = (
-    Op("softmax", _fields(Field("cols", whole=False))),  # causal rows: their mean
+    Op(
+        "softmax",
+        _fields(Field("cols", whole=False)),  # causal rows: their mean
+        activation_bytes=lambda k: 2 * k["rows"] * k["cols"] * stored_bytes(k["dtype"]),
+    ),
     Op("layernorm", _fields(Field("cols"))),
     Op("rmsnorm", _fields(Field("cols"))),
 )
