@@ -65,11 +65,6 @@ GROWN = {
     "attention_backward": ("batch", "length", "heads"),
     "generation_attention": ("batch", "kv_len", "heads"),
     "moe": ("num_tokens", "hidden_size", "inter_size"),
-    "elementwise": ("elements",),
-    "softmax": ("rows", "cols"),
-    "layernorm": ("rows", "cols"),
-    "rmsnorm": ("rows", "cols"),
-    "gather": ("rows", "cols"),
     "activity": ("time_ref_us",),
     "collective": (),  # libraries change to what they believe in, not to what is faster
 }
@@ -148,6 +143,9 @@ def row(op: str, index: int, rng: np.random.Generator) -> dict[str, Any]:
         fields["family"] = "custom" if kind.startswith("custom") else ""
     fields["zero_share"] = float(rng.uniform())
     fields["count"] = size(rng, 1000)
+    for name in {*known} & {*fields}:
+        if known[name].kind == "size":
+            fields[name] = max(fields[name], int(known[name].minimum))
     plain = {k: int(v) if isinstance(v, np.integer) else v for k, v in fields.items()}
     return normalise_kernel({"op": op, **plain}, f"{op} {index}")
 

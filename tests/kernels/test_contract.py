@@ -32,7 +32,7 @@ def rows(sample) -> list[dict[str, Any]]:
         ]
         found.append(sample(name, tile_m=64, tile_n=64, zero_share=0.3))
         sizes = {
-            field.name: 1
+            field.name: max(1, field.minimum)
             for field in op.fields
             if field.kind == "size" and field.default is REQUIRED
         }
