@@ -1,5 +1,5 @@
-from ._alike import GIVEN as GIVEN
 from ._constant import ANY as ANY
+from ._constant import GIVEN as GIVEN
 from ._constant import Constant as Constant
 from ._constants import CONSTANTS as CONSTANTS
 from ._constants import Corrections as Corrections

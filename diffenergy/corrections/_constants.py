@@ -12,22 +12,26 @@ import jax
 import numpy as np
 
 from ..records import Step, gradient_table, is_concrete
-from ._alike import (
+from ._constant import (
     ATTENTION,
+    FREE,
     GIVEN,
     NO_PLANS,
     OF_MMA,
     STREAMS,
+    Constant,
+    Number,
     activity,
     board,
     choice,
+    constant,
     dispatch,
     energy,
     library,
     plan,
+    table,
     training,
 )
-from ._constant import FREE, Constant, Number, constant, table
 from ._kernel_constants import KernelConstants
 
 

@@ -1,10 +1,13 @@
 """Constants of single classes of kernels, one row a constant; see `Corrections`."""
 
 from ..records import Record
-from ._alike import (
+from ._constant import (
+    FREE,
     NO_PLANS,
+    Number,
     activity,
     attention,
+    constant,
     decode,
     library,
     moe,
@@ -12,7 +15,6 @@ from ._alike import (
     simt,
     tiled,
 )
-from ._constant import FREE, Number, constant
 
 
 # fmt: off

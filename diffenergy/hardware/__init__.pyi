@@ -1,12 +1,13 @@
-from ._bundled import gpu_names as gpu_names
 from ._card import Generation as Generation
 from ._card import GpuCard as GpuCard
+from ._card import gpu_names as gpu_names
 from ._checks import CHOSEN as CHOSEN
 from ._checks import check_word as check_word
 from ._clocks import lockable as lockable
 from ._clocks import mem_clocks as mem_clocks
 from ._clocks import sm_clocks as sm_clocks
 from ._clocks import spread_clocks as spread_clocks
+from ._clocks import switch_latency as switch_latency
 from ._clocks import unsupported as unsupported
 from ._dies import SIGNIFICANDS as SIGNIFICANDS
 from ._dies import AreaModel as AreaModel
@@ -25,6 +26,7 @@ from ._fields import NumberField as NumberField
 from ._files import BY_CALLER as BY_CALLER
 from ._files import field_rule as field_rule
 from ._files import field_units as field_units
+from ._files import gpu_toml as gpu_toml
 from ._files import load_gpu as load_gpu
 from ._files import new_doubts as new_doubts
 from ._files import read_gpu as read_gpu
@@ -37,5 +39,3 @@ from ._spec import default_point as default_point
 from ._spec import idle_power as idle_power
 from ._spec import relative_voltage as relative_voltage
 from ._spec import voltage as voltage
-from ._switching import switch_latency as switch_latency
-from ._writing import gpu_toml as gpu_toml
