@@ -158,7 +158,7 @@ def sample() -> Callable[..., dict[str, Any]]:
     without being named here.
     """
     from diffenergy import kernels
-    from diffenergy.kernels._shared.ops import REQUIRED
+    from diffenergy.kernels import REQUIRED
     from diffenergy.workload._kernel import normalise_kernel
 
     anything = {"size": 640, "dtype": "bf16", "text": "gelu"}

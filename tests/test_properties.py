@@ -21,7 +21,7 @@ from diffenergy import kernels
 from diffenergy.corrections import Corrections
 from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import GpuSpec, OperatingPoint, load_gpu
-from diffenergy.kernels._shared.ops import REQUIRED
+from diffenergy.kernels import REQUIRED
 from diffenergy.kernels.activity import Activity
 from diffenergy.kernels.traced import Traced
 from diffenergy.physics._links import LINK_KINDS

@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
-from ...records import Record, as_float
+from ..records import Record, as_float
 
 Fields = Mapping[str, np.ndarray]
 """An op's fields as NumPy columns, by name; dtypes are codes."""

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from ...dtypes import DTYPES, STORED, stored_bytes
+from ..dtypes import DTYPES, STORED, stored_bytes
 
 REQUIRED: Final = object()
 Kind = Literal["size", "dtype", "bool", "text", "share"]

@@ -10,7 +10,7 @@ from typing import Final
 
 from ..physics import Demand
 from ..records import Record
-from ._shared.ops import Op, TraceClass
+from ._ops import Op, TraceClass
 
 _PACKAGE: Final = __name__.rpartition(".")[0]
 

@@ -44,8 +44,8 @@ from ..physics import (
 )
 from ..records import Record, as_float
 from ..units import MHz, us
-from ._shared.launch import Context, Fields, Launches, with_candidates
-from ._shared.ops import Field, Op
+from ._launch import Context, Fields, Launches, with_candidates
+from ._ops import Field, Op
 
 _SHARES: Final = {
     "fma": ("fp32_active", "util_fp32_add", "util_fp32_mul", "util_fp32_fma"),

@@ -21,8 +21,8 @@ from ..physics import (
     make_demand,
 )
 from ..records import Record, as_float, as_index
-from ._shared.launch import Context, Fields, Launches
-from ._shared.ops import Field, Op, TraceClass
+from ._launch import Context, Fields, Launches
+from ._ops import Field, Op, TraceClass
 
 OPS: Final = (
     Op(

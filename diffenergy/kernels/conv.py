@@ -32,8 +32,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ..dtypes import BYTES, stored_bytes
-from ._shared.launch import Context, Fields, Launches, floats, take
-from ._shared.ops import Field, Op, Row, TraceClass, output_dtype
+from ._launch import Context, Fields, Launches, floats, take
+from ._ops import Field, Op, Row, TraceClass, output_dtype
 from .gemm import product_launches
 from .stream import stream_launches
 

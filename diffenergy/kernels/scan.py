@@ -69,10 +69,10 @@ from ..dtypes import BYTES
 from ..hardware import GpuSpec
 from ..physics import Demand, make_demand
 from ..records import Record, as_float, as_index
-from ._shared import rates as _rates
-from ._shared.caches import missed, missed_when_new
-from ._shared.launch import Context, Fields, Launches, take, with_candidates
-from ._shared.ops import Field, Op, TraceClass, same_as
+from . import _rates
+from ._launch import Context, Fields, Launches, take, with_candidates
+from ._ops import Field, Op, TraceClass, same_as
+from ._residency import missed, missed_when_new
 from .gemm._operands import fragments
 from .stream import CTA_BYTES
 

@@ -17,10 +17,10 @@ from ..hardware import GpuSpec
 from ..physics import Demand, make_demand
 from ..records import Record, as_float
 from ..units import us
+from . import _rates
+from ._launch import Context, Fields, Launches, with_candidates
+from ._ops import UNKNOWN, Field, Op
 from ._registry import trace_classes
-from ._shared import rates as _rates
-from ._shared.launch import Context, Fields, Launches, with_candidates
-from ._shared.ops import UNKNOWN, Field, Op
 
 _OF_UNKNOWN: Final = (0.15, 0.2, 0.35, 0.4)
 

@@ -11,7 +11,7 @@ from diffenergy import kernels
 from diffenergy.corrections import Corrections
 from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import OperatingPoint, load_gpu
-from diffenergy.kernels._shared.ops import REQUIRED
+from diffenergy.kernels import REQUIRED
 from diffenergy.physics._demand import Demand
 from diffenergy.records import as_float
 from diffenergy.workload._listing import Listing

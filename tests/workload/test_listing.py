@@ -4,7 +4,7 @@ import re
 import pytest
 
 from diffenergy import kernels
-from diffenergy.kernels._shared.ops import Field, Op
+from diffenergy.kernels import Field, Op
 from diffenergy.workload._kernel import merge, normalise_kernel
 from diffenergy.workload._kernel_name import kernel_name
 from diffenergy.workload._listing import listing_lines, read_listings, select_listing

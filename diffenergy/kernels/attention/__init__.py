@@ -22,8 +22,8 @@ from ...corrections import Corrections
 from ...dtypes import BYTES
 from ...hardware import GpuSpec
 from ...physics import Demand
-from .._shared.launch import Context, Fields, Launches, floats, take, with_candidates
-from .._shared.ops import Field, Op, Row, TraceClass, same_as
+from .._launch import Context, Fields, Launches, floats, take, with_candidates
+from .._ops import Field, Op, Row, TraceClass, same_as
 from ._cache_writes import cache_writes
 from ._decode import decode
 from ._prefill import prefill

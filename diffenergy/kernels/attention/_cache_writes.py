@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from ...dtypes import BYTES
-from .._shared.launch import Fields, Launches, take
+from .._launch import Fields, Launches, take
 from ..stream import stream_launches
 from ._kernel import FP8
 from ._shape import pair

@@ -6,8 +6,8 @@ from typing import Any, Final
 import numpy as np
 
 from ...dtypes import BYTES, stored_bytes
-from .._shared.launch import Context, Fields, Launches, floats, take
-from .._shared.ops import (
+from .._launch import Context, Fields, Launches, floats, take
+from .._ops import (
     HAND_TILE,
     Field,
     Op,

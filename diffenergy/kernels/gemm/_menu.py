@@ -25,7 +25,7 @@ from jax import Array
 
 from ...hardware import MMA_KINDS, GpuSpec
 from ...records import as_float
-from .._shared import rates as _rates
+from .. import _rates
 from ._operands import scalar_accesses
 from ._shape import Gemm
 

@@ -29,8 +29,8 @@ from ...corrections import Corrections
 from ...dtypes import BYTES, stored_bytes
 from ...hardware import GpuSpec
 from ...physics import Demand
-from .._shared.launch import Context, Fields, Host, Launches, floats, with_candidates
-from .._shared.ops import Field, Op, Row, TraceClass, weight_bytes
+from .._launch import Context, Fields, Host, Launches, floats, with_candidates
+from .._ops import Field, Op, Row, TraceClass, weight_bytes
 from . import _routing
 from ._experts import Experts, experts_demand
 from ._rows import Rows, rows_demand

@@ -6,8 +6,8 @@ from typing import Any, Final
 import numpy as np
 
 from ...dtypes import BYTES, stored_bytes
-from .._shared.launch import Context, Fields, Launches
-from .._shared.ops import Field, Op, Row, TraceClass
+from .._launch import Context, Fields, Launches
+from .._ops import Field, Op, Row, TraceClass
 from . import SCALAR_ACCESS, stream_launches
 
 TWO_READS: Final = (

@@ -5,8 +5,8 @@ from typing import Final
 import numpy as np
 
 from ...dtypes import BYTES
-from .._shared.launch import Context, Fields, Launches
-from .._shared.ops import Field, Op, TraceClass
+from .._launch import Context, Fields, Launches
+from .._ops import Field, Op, TraceClass
 from . import stream_launches
 
 OPS: Final = (Op("gather", (Field("rows"), Field("cols"), Field("dtype", "dtype"))),)

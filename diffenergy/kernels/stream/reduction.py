@@ -5,8 +5,8 @@ from typing import Final
 import numpy as np
 
 from ...dtypes import BYTES, stored_bytes
-from .._shared.launch import Context, Fields, Launches
-from .._shared.ops import Field, Op, TraceClass
+from .._launch import Context, Fields, Launches
+from .._ops import Field, Op, TraceClass
 from . import SCALAR_ACCESS, stream_launches
 
 
