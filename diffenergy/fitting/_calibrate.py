@@ -10,11 +10,11 @@ import numpy as np
 from ..corrections import GIVEN, CorrectionsFile
 from ..hardware import read_gpu
 from ..measurements import READINGS, MeasurementTable
-from ._batching.batches import Batch, batches, pass_lengths
+from ._batches import Batch, batches, pass_lengths
 from ._fit import Fit, Target, fit, sharpened, target
-from ._freed import begun_at, free_parameters, frozen
+from ._free_parameters import begun_at, free_parameters, frozen
 from ._parameters import SENSOR, Parameter, Parameters
-from ._sampled import per_table, sampled, with_cold_blocks, without_unsettled
+from ._sampling import per_table, sampled, with_cold_blocks, without_unsettled
 
 PASS_SD: Final = (0.05, 0.03)
 """Expected error of ln time and ln power of whole passes (`docs/physics.md`)."""

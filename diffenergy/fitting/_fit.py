@@ -28,7 +28,7 @@ from ..measurements import MeasurementTable
 from ..physics import Run
 from ..records import as_float
 from ..smooth import robust
-from ._batching.batches import Batch, How
+from ._batches import Batch, How
 from ._parameters import SENSOR, Parameters, Serving
 from ._predict import batch_reading, compiled_reading
 

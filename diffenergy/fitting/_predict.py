@@ -36,8 +36,8 @@ from ..physics import Instrument, Run, data_activity, reading
 from ..plans import Steps
 from ..results import Result
 from ..workload import Workload
-from ._batching.batches import Batch, How, batches, pass_lengths
-from ._batching.plan_batches import step_reading, with_unplanned
+from ._batches import Batch, How, batches, pass_lengths
+from ._plan_batches import step_reading, with_unplanned
 
 
 def batch_reading(

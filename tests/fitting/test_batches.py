@@ -9,9 +9,8 @@ import pytest
 
 from diffenergy import measurements
 from diffenergy.corrections import CONSTANTS, Corrections, Sensor, prior_file
-from diffenergy.fitting._batching import batches as _batches
-from diffenergy.fitting._batching import facts as _facts
-from diffenergy.fitting._batching.batches import Batch, batches
+from diffenergy.fitting import _batches, _facts
+from diffenergy.fitting._batches import Batch, batches
 from diffenergy.fitting._fit import _movers, acting_constants, target
 from diffenergy.fitting._parameters import Parameter, Parameters
 from diffenergy.fitting._predict import compiled_reading

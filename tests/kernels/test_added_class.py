@@ -13,7 +13,7 @@ import test_properties
 import diffenergy as de
 from diffenergy import imports, kernels, measurements
 from diffenergy.corrections import prior_file
-from diffenergy.fitting._batching.batches import batches
+from diffenergy.fitting._batches import batches
 from diffenergy.fitting._fit import acting_constants
 from diffenergy.hardware import read_gpu
 from diffenergy.imports._rows import names

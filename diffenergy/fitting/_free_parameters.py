@@ -15,7 +15,7 @@ from ..corrections import (
     CorrectionsFile,
     Levels,
 )
-from ._batching.batches import Batch
+from ._batches import Batch
 from ._fit import Target, sensor_tag
 from ._parameters import SENSOR, Parameter, Parameters
 

@@ -9,13 +9,13 @@ import numpy as np
 import pandas as pd
 from jax import Array
 
-from ...corrections import CorrectionsFile
-from ...hardware import CLOCK, GpuCard, GpuSpec, OperatingPoint, read_gpu
-from ...kernels import COMMON_FIELDS, alike, formulas, ops
-from ...measurements import Columns, MeasurementTable
-from ...physics import Instrument
-from ...plans import Steps
-from ...workload import (
+from ..corrections import CorrectionsFile
+from ..hardware import CLOCK, GpuCard, GpuSpec, OperatingPoint, read_gpu
+from ..kernels import COMMON_FIELDS, alike, formulas, ops
+from ..measurements import Columns, MeasurementTable
+from ..physics import Instrument
+from ..plans import Steps
+from ..workload import (
     Listing,
     OpRows,
     PhaseColumns,
@@ -27,9 +27,9 @@ from ...workload import (
     pad_size,
     phase_columns,
 )
-from ...workload.models import load_model
-from .facts import by_row, facts_of, instrument_of
-from .plan_batches import by_mixture, planned, with_unplanned
+from ..workload.models import load_model
+from ._facts import by_row, facts_of, instrument_of
+from ._plan_batches import by_mixture, planned, with_unplanned
 
 CHUNK: Final = 8192
 """Rows of one batch at most; larger tables take several of one shape."""

@@ -8,13 +8,13 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 
-from ...corrections import Corrections
-from ...hardware import GpuSpec, OperatingPoint, read_gpu
-from ...measurements import POSITIONS, MeasurementTable, PlanRow, model_of
-from ...physics import Run, static_power, with_corrections
-from ...plans import Steps, Training, compose, host_of, merged, step_energy, training_of
-from ...workload import LanguageModel, Listing, complete, without_mtp
-from ...workload.models import Model, Request
+from ..corrections import Corrections
+from ..hardware import GpuSpec, OperatingPoint, read_gpu
+from ..measurements import POSITIONS, MeasurementTable, PlanRow, model_of
+from ..physics import Run, static_power, with_corrections
+from ..plans import Steps, Training, compose, host_of, merged, step_energy, training_of
+from ..workload import LanguageModel, Listing, complete, without_mtp
+from ..workload.models import Model, Request
 
 
 def with_unplanned(table: MeasurementTable) -> MeasurementTable:
