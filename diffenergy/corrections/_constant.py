@@ -15,7 +15,7 @@ from jaxtyping import Float
 from ..records import Record, as_float
 
 Number = Float[Array, "*batch"]
-ANY: Final = ("any",)
+ANY_ROWS: Final = ("any",)
 """Rows of every kind but op `activity`."""
 FREE: Final = ("global", "own")
 
@@ -30,8 +30,8 @@ class Constant:
       section of `docs/physics.md` with its equation and where its figures come from.
     - `rows`: the kinds of rows that a fit lets move it, where it acts on them: `kernel`
       (rows of one op, `stream` those that pass over memory alone), `workload`
-      (passes), `plan`, or `ANY`. On which kernel classes it acts follows from their
-      formulas. What rows of op `activity` move stands in `ACTIVITY_CONSTANTS`.
+      (passes), `plan`, or `ANY_ROWS`. On which kernel classes it acts follows from
+      their formulas. What rows of op `activity` move stands in `ACTIVITY_CONSTANTS`.
     - `power`: moved by power alone, and by time at a power limit.
     - `tiles`: records of products in given tiles that move it. Such products, alone in
       their rows, move nothing that does not name their record here, and their power.
@@ -49,10 +49,10 @@ class Constant:
     _: dataclasses.KW_ONLY
     source: str
     share: bool = False
-    rows: tuple[str, ...] = ANY
+    rows: tuple[str, ...] = ANY_ROWS
     power: bool = False
     tiles: tuple[str, ...] = ()
-    frees: tuple[str, ...] = ANY
+    frees: tuple[str, ...] = ANY_ROWS
     levels: tuple[str, ...] = FREE
 
     def __post_init__(self):
@@ -81,7 +81,7 @@ NO_PLANS: Final = ("workload", "kernel")
 """Passes and kernels; plans move their own constants, which act on top of these."""
 STREAMS: Final = ("workload", "stream")
 """Rows whose streaming kernels are long; those beside attention are launches."""
-GIVEN: Final = ("Xgemm", "SimtGemm")
+TILED_RECORDS: Final = ("Xgemm", "SimtGemm")
 OF_MMA: Final = (*FREE, "mma")
 ATTENTION: Final = (*OF_MMA, "architecture:Ada")
 """Ada runs other attention libraries than the Ampere GPU."""
@@ -100,7 +100,7 @@ moe = partial(constant, closes="bf16 MoE layers with 16 to 1024 tokens per exper
 attention = partial(constant, source="Attention", rows=NO_PLANS, levels=ATTENTION)
 prefill = partial(attention,
     closes="own head layouts of that attention kernel family, prefill",
-    rows=ANY, frees=("context_attention",))
+    rows=ANY_ROWS, frees=("context_attention",))
 decode = partial(attention,
     closes="own head layouts of that attention kernel family, decode",
     frees=("generation_attention",))

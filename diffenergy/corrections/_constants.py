@@ -15,10 +15,10 @@ from ..records import Step, gradient_table, is_concrete
 from ._constant import (
     ATTENTION,
     FREE,
-    GIVEN,
     NO_PLANS,
     OF_MMA,
     STREAMS,
+    TILED_RECORDS,
     Constant,
     Number,
     activity,
@@ -69,13 +69,14 @@ class Corrections(KernelConstants):
         share=True, tiles=("SimtGemm",), source="Flow")
     fp32_dual: Number = library(0.65, 0.05, "-",
         "usable share of the doubled fp32 rate (GA10x, Ada)",
-        "fp32 GEMM on a GA10x or Ada GPU (A10, L40S)", tiles=GIVEN, source="Flow")
+        "fp32 GEMM on a GA10x or Ada GPU (A10, L40S)", source="Flow",
+        tiles=TILED_RECORDS)
     fma_step_cycles: Number = library(450.0, 0.4, "cycles",
         "critical path of a CUDA-core main-loop step of 8",
         "fp32 GEMM of one wave over a range of K")
     # memory
     l2_efficiency: Number = constant(0.85, 0.5, "-", "L2 rate reached / measured rate",
-        "copies that fit in L2, at the top SM clock", share=True, tiles=GIVEN,
+        "copies that fit in L2, at the top SM clock", share=True, tiles=TILED_RECORDS,
         source="Timeline")
     l2_share: Number = constant(0.6, 0.3, "-", "usable share of L2 for operands",
         "GEMM and element-wise kernels of 8 sizes across that of L2", share=True,
@@ -90,8 +91,8 @@ class Corrections(KernelConstants):
         "re-reads between waves of tiles / ideal block order",
         "GEMM of many waves with operands beyond L2", source="GEMM")
     dram_efficiency: Number = constant(0.92, 0.4, "-", "DRAM rate reached / data sheet",
-        "one copy of at least 1 GB at the top SM clock", share=True, tiles=GIVEN,
-        source="Timeline", levels=(*FREE, "memory"))
+        "one copy of at least 1 GB at the top SM clock", share=True,
+        source="Timeline", tiles=TILED_RECORDS, levels=(*FREE, "memory"))
     in_flight: Number = constant(45.0, 0.3, "B/cycle/SM",
         "DRAM rate of one SM at 228 KiB shared memory",
         "GEMM with fewer tiles than SMs, at two SM clocks", levels=OF_MMA,
@@ -112,11 +113,11 @@ class Corrections(KernelConstants):
         "softmax and layer norm of few, long rows", source="Streams")
     # per launch, per tile
     launch_seconds: Number = constant(1.2e-6, 0.3, "s",
-        "launch cost that no clock changes", "small kernels at two clocks", tiles=GIVEN,
-        source="Timeline")
+        "launch cost that no clock changes", "small kernels at two clocks",
+        source="Timeline", tiles=TILED_RECORDS)
     launch_cycles: Number = constant(2000.0, 0.5, "cycles",
         "launch cost that follows the SM clock", "small kernels at two clocks",
-        tiles=GIVEN, source="Timeline")
+        tiles=TILED_RECORDS, source="Timeline")
     gemm_cycles: Number = library(3000.0, 0.5, "cycles",
         "cost of a library GEMM beyond its tiles",
         "small GEMM in a loop of one kernel, at two clocks", frees=("workload", "gemm"),

@@ -11,7 +11,7 @@ from jax import Array
 
 from ..corrections import CorrectionsFile
 from ..hardware import CLOCK, GpuCard, GpuSpec, OperatingPoint, read_gpu
-from ..kernels import COMMON_FIELDS, alike, formulas, ops
+from ..kernels import COMMON_FIELDS, formulas, ops, sharing_formula
 from ..measurements import Columns, MeasurementTable
 from ..physics import Instrument
 from ..plans import Steps
@@ -225,7 +225,7 @@ def _batch(
         instrument,
         how,
         kind,
-        tuple(sorted(alike(part.op for part in parts))),
+        tuple(sorted(sharing_formula(part.op for part in parts))),
         campaign,
         np.concatenate([rows, np.full(extra, -1)]),
     )

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..corrections import GIVEN, CorrectionsFile
+from ..corrections import TILED_RECORDS, CorrectionsFile
 from ..hardware import read_gpu
 from ..measurements import READINGS, MeasurementTable
 from ._batches import Batch, batches, pass_lengths
@@ -75,7 +75,7 @@ class Calibration:
         rows: dict[str, dict[str, Any]] = {}
         for item in self.targets:
             card, kind = item.batch.card, item.batch.kind
-            kind = TILED if item.batch.records <= {*GIVEN} else kind
+            kind = TILED if item.batch.records <= {*TILED_RECORDS} else kind
             filled = np.asarray(item.batch.instrument.unfilled) == 0
             filled = True if kind == "plan" else filled  # programs fill their weights
             found = rows.setdefault(f"{card.served_as}:{kind}", {"time": 0, "power": 0})

@@ -18,14 +18,16 @@ from scipy.optimize import least_squares
 from ..compiling import compiler_options
 from ..corrections import (
     ACTIVITY_CONSTANTS,
-    ANY,
-    GIVEN,
+    ANY_ROWS,
+    CONSTANTS,
+    SENSOR_CONSTANTS,
+    TILED_RECORDS,
     Constant,
     Corrections,
     Sensor,
 )
 from ..measurements import MeasurementTable
-from ..physics import Run
+from ..physics import TimeEnergy
 from ..records import as_float
 from ..smooth import robust
 from ._batches import Batch, How
@@ -93,7 +95,9 @@ class _Data(eqx.Module):
             batch.how,
         )
 
-    def reading(self, predicted: Callable[..., Run], z: Float[Array, " p"]) -> Run:
+    def reading(
+        self, predicted: Callable[..., TimeEnergy], z: Float[Array, " p"]
+    ) -> TimeEnergy:
         """What `predicted`, a form of `batch_reading`, gives at the constants of z."""
         return predicted(self.given, self.serving(z), self.sensing(z), self.how)
 
@@ -116,7 +120,7 @@ def _movers(parameters: Parameters, item: Target) -> list[int]:
     names = ("global", *batch.card.tags, sensor_tag(batch))
     powered = bool(batch.how.capped or np.isfinite(item.power).any())
     given = batch.records if batch.kind != "workload" else set()
-    given = given & set(GIVEN) if len(given) == 1 else set()
+    given = given & set(TILED_RECORDS) if len(given) == 1 else set()
     acting = acting_constants(batch)
     return [
         i
@@ -133,12 +137,12 @@ def _moves(row: Constant, batch: Batch, given: set[str], powered: bool) -> bool:
     are given."""
     if row.power and not powered:
         return False
-    if row.rows != ANY and not batch.kinds & set(row.rows):
+    if row.rows != ANY_ROWS and not batch.kinds & set(row.rows):
         return False
     return not given or row.power or bool(given & set(row.tiles))
 
 
-def acting_constants(batch: Batch) -> frozenset[str]:
+def acting_constants(batch: Batch) -> set[str]:
     """Constants of the model and of the sensor on which the times or powers of a batch
     depend: what is left of its program once each step that leads to neither is gone.
 
@@ -146,15 +150,18 @@ def acting_constants(batch: Batch) -> frozenset[str]:
     """
     leaves, tree = jax.tree.flatten(batch.given)
     kinds = tuple((x.shape, x.dtype.name) for x in leaves)
-    return _acting(tree, kinds, batch.how)
+    acting = _acting(tree, kinds, batch.how)
+    names = (*CONSTANTS, *SENSOR_CONSTANTS)  # in the order of the fields
+    return {name for name, acts in zip(names, acting, strict=True) if acts}
 
 
 @functools.lru_cache(maxsize=256)
-def _acting(tree: Any, kinds: tuple[tuple[Any, str], ...], how: How) -> frozenset[str]:
-    """`acting_constants` of all batches of one structure."""
+def _acting(
+    tree: Any, kinds: tuple[tuple[Any, str], ...], how: How
+) -> tuple[bool, ...]:
+    """Whether each constant acts on the batches of one structure."""
     given = jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(*kind) for kind in kinds])
     constants = Corrections(), Sensor()
-    names = [x.name for record in constants for x in dataclasses.fields(record)]
 
     def read(numbers: tuple[Corrections, Sensor], given: Any) -> tuple[Array, Array]:
         made = batch_reading(given, *numbers, how)
@@ -162,7 +169,7 @@ def _acting(tree: Any, kinds: tuple[tuple[Any, str], ...], how: How) -> frozense
 
     program = jax.make_jaxpr(read)(constants, given).jaxpr
     _, used = partial_eval.dce_jaxpr(program, [True] * len(program.outvars))
-    return frozenset(x for x, acts in zip(names, used, strict=False) if acts)
+    return tuple(used[: len(jax.tree.leaves(constants))])
 
 
 def _bases(parameters: Parameters, item: Target) -> list[np.ndarray]:
@@ -176,7 +183,9 @@ def _bases(parameters: Parameters, item: Target) -> list[np.ndarray]:
 
 
 def _residuals(
-    z: Float[Array, " p"], d: _Data, predicted: Callable[..., Run] = batch_reading
+    z: Float[Array, " p"],
+    d: _Data,
+    predicted: Callable[..., TimeEnergy] = batch_reading,
 ) -> Float[Array, " r"]:
     """Robust residuals of time, then of power."""
     made = d.reading(predicted, z)

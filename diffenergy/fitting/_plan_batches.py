@@ -11,7 +11,7 @@ import numpy as np
 from ..corrections import Corrections
 from ..hardware import GpuSpec, OperatingPoint, read_gpu
 from ..measurements import POSITIONS, MeasurementTable, PlanRow, model_of
-from ..physics import Run, static_power, with_corrections
+from ..physics import TimeEnergy, static_power, with_corrections
 from ..plans import Steps, Training, compose, host_of, merged, step_energy, training_of
 from ..workload import LanguageModel, Listing, complete, without_mtp
 from ..workload.models import Model, Request
@@ -107,12 +107,12 @@ def _model(name: str, folder: str, mtp: bool) -> Model:
 
 
 def step_reading(
-    free: Run,
+    free: TimeEnergy,
     steps: Steps,
     spec: GpuSpec,
     point: OperatingPoint,
     c: Corrections,
-) -> Run:
+) -> TimeEnergy:
     """Time and energy (all GPUs) of steps from those of their phases."""
     found = compose(free.time, steps, c)
     board = with_corrections(spec, c)
@@ -121,4 +121,4 @@ def step_reading(
     static = idle + leakage
     work = free.energy - static * free.time
     drawn = step_energy(free.time, work, static, found, steps)
-    return Run(found.time, drawn.energy)
+    return TimeEnergy(found.time, drawn.energy)

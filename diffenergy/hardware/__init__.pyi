@@ -13,12 +13,12 @@ from ._dies import SIGNIFICANDS as SIGNIFICANDS
 from ._dies import AreaModel as AreaModel
 from ._dies import Circuits as Circuits
 from ._dies import Die as Die
-from ._dies import area as area
 from ._dies import area_model as area_model
-from ._dies import circuits as circuits
+from ._dies import count_circuits as count_circuits
+from ._dies import die_area as die_area
 from ._dies import die_of as die_of
-from ._dies import dies as dies
-from ._dies import process as process
+from ._dies import process_rules as process_rules
+from ._dies import published_dies as published_dies
 from ._fields import CLOCK as CLOCK
 from ._fields import FIELDS as FIELDS
 from ._fields import MMA_KINDS as MMA_KINDS
@@ -31,7 +31,7 @@ from ._files import load_gpu as load_gpu
 from ._files import new_doubts as new_doubts
 from ._files import read_gpu as read_gpu
 from ._files import with_fields as with_fields
-from ._link_costs import BLOCKS as BLOCKS
+from ._link_costs import COSTED_COLLECTIVES as COSTED_COLLECTIVES
 from ._link_costs import LinkCosts as LinkCosts
 from ._spec import GpuSpec as GpuSpec
 from ._spec import OperatingPoint as OperatingPoint

@@ -140,7 +140,7 @@ class TraceClass:
     matrix: bool = False
 
 
-UNKNOWN: Final = "unknown"
+UNKNOWN_CLASS: Final = "unknown"
 """Class in traces of kernels whose names say nothing."""
 
 _TILE: Final = ("tile_m", "tile_n", "tile_k", "stages", "split_k", "warps", "threads")

@@ -64,7 +64,7 @@ def trace_class(op: str) -> str:
     return op
 
 
-def alike(names: Iterable[str]) -> set[str]:
+def sharing_formula(names: Iterable[str]) -> set[str]:
     """The ops `names`, and those of other classes that have the formula of the folder
     around them in common with one of these, such as all that stream."""
     shared = {name: _of_folder(module) for name, (_, module) in ops().items()}

@@ -32,7 +32,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ..dtypes import BYTES, stored_bytes
-from ._launch import Context, Fields, Launches, floats, take
+from ._launch import Context, Fields, Launches, as_floats, take_rows
 from ._ops import Field, Op, Row, TraceClass, output_dtype
 from .gemm import product_launches
 from .stream import stream_launches
@@ -174,8 +174,8 @@ def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
     launches = []
     dense = np.flatnonzero(~depthwise)
     if dense.size:
-        columns = take(_columns(op, fields, context, product), dense)
-        part = product_launches(take(dict(fields), dense), columns)
+        columns = take_rows(_columns(op, fields, context, product), dense)
+        part = product_launches(take_rows(dict(fields), dense), columns)
         launches.append(dataclasses.replace(part, rows=dense))
     rows = np.flatnonzero(depthwise)
     if rows.size:
@@ -195,7 +195,7 @@ def _columns(
         "k": product.k,
         "dtype": f["dtype"],
         "out_dtype": f["out_dtype"],
-        "tensor_core": floats(f["tensor_core"]),
+        "tensor_core": as_floats(f["tensor_core"]),
         "linear": none,
         "a_bytes": product.read * np.asarray(BYTES)[f["dtype"]],
         "a_distance": none,

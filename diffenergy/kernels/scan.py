@@ -70,7 +70,7 @@ from ..hardware import GpuSpec
 from ..physics import Demand, make_demand
 from ..records import Record, as_float, as_index
 from . import _rates
-from ._launch import Context, Fields, Launches, take, with_candidates
+from ._launch import Context, Fields, Launches, take_rows, with_candidates
 from ._ops import Field, Op, TraceClass, same_as
 from ._residency import missed, missed_when_new
 from .gemm._operands import fragments
@@ -181,7 +181,7 @@ def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
     for part, rows in ((_steps, stepped), (_chunks, ~stepped)):
         index = np.flatnonzero(rows)
         if index.size:
-            launches += part(take(f, index), index)
+            launches += part(take_rows(f, index), index)
     return launches
 
 

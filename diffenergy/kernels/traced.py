@@ -19,7 +19,7 @@ from ..records import Record, as_float
 from ..units import us
 from . import _rates
 from ._launch import Context, Fields, Launches, with_candidates
-from ._ops import UNKNOWN, Field, Op
+from ._ops import UNKNOWN_CLASS, Field, Op
 from ._registry import trace_classes
 
 _OF_UNKNOWN: Final = (0.15, 0.2, 0.35, 0.4)
@@ -30,14 +30,14 @@ def shares() -> dict[str, tuple[float, float, float, float]]:
     its kernels keep busy. Estimates: round figures between those that this model gives
     the kernels of an eager BERT, ViT and Qwen pass; they decide power alone."""
     known = {name: trace.shares for name, trace in trace_classes().items()}
-    return known | {UNKNOWN: _OF_UNKNOWN}
+    return known | {UNKNOWN_CLASS: _OF_UNKNOWN}
 
 
 OPS: Final = (
     Op(
         "traced",
         (
-            Field("class", "text", UNKNOWN, choices=lambda: tuple(shares())),
+            Field("class", "text", UNKNOWN_CLASS, choices=lambda: tuple(shares())),
             Field("traced_us", minimum=0.0, whole=False),
         ),
     ),

@@ -203,7 +203,7 @@ def _by_launch(launch: Launch, kind: str, place: int) -> Found:
 
 def _kind(named: str, row: Row | None) -> str:
     """Class by the kernel's name; where that is unknown, by its row."""
-    if named != names.UNKNOWN or row is None:
+    if named != names.UNKNOWN_CLASS or row is None:
         return named
     from ...kernels import trace_class  # the kernel classes load JAX
 
@@ -214,4 +214,4 @@ def _carries_matrix(kind: str) -> bool:
     """Whether kernels of a class carry the row of a matrix operator."""
     from ...kernels import trace_classes  # the kernel classes load JAX
 
-    return kind != names.UNKNOWN and trace_classes()[kind].matrix
+    return kind != names.UNKNOWN_CLASS and trace_classes()[kind].matrix

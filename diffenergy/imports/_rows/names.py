@@ -5,7 +5,7 @@ import functools
 import re
 from typing import Final
 
-from ...kernels import UNKNOWN
+from ...kernels import UNKNOWN_CLASS
 from .._launches import Launch
 
 _DTYPES: Final = tuple(
@@ -61,7 +61,7 @@ def kernel_class(name: str) -> str:
     ('collective', 'unknown')
     """
     plain = name.split("<")[0] if name.startswith("void at::native::elem") else name
-    return next((kind for kind, x in _patterns() if x.search(plain)), UNKNOWN)
+    return next((kind for kind, x in _patterns() if x.search(plain)), UNKNOWN_CLASS)
 
 
 @functools.lru_cache(65536)

@@ -22,7 +22,7 @@ from ...corrections import Corrections
 from ...dtypes import BYTES
 from ...hardware import GpuSpec
 from ...physics import Demand
-from .._launch import Context, Fields, Launches, floats, take, with_candidates
+from .._launch import Context, Fields, Launches, as_floats, take_rows, with_candidates
 from .._ops import Field, Op, Row, TraceClass, same_as
 from ._cache_writes import cache_writes
 from ._decode import decode
@@ -93,11 +93,11 @@ def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
         for name in Attention.__dataclass_fields__
         if name not in ("causal", "distance", "unpacked", "early", "torch")
     }
-    columns["shared_kv"] = floats(columns["shared_kv"])
+    columns["shared_kv"] = as_floats(columns["shared_kv"])
     family = fields["family"].astype(str)
     for name, word in (("unpacked", _UNPACKED), ("early", _EARLY), ("torch", _TORCH)):
-        columns[name] = floats(np.char.find(family, word) >= 0)
-    columns["causal"] = floats(fields["causal"])
+        columns[name] = as_floats(np.char.find(family, word) >= 0)
+    columns["causal"] = as_floats(fields["causal"])
     columns["distance"] = context.pass_bytes
     decode = (
         np.full(len(columns["q_len"]), False)
@@ -113,7 +113,11 @@ def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
         if index.size:
             launches.append(
                 Launches(
-                    shape, take(columns, index), touched[index], "matrix", rows=index
+                    shape,
+                    take_rows(columns, index),
+                    touched[index],
+                    "matrix",
+                    rows=index,
                 )
             )
     launches += cache_writes(columns, fields)

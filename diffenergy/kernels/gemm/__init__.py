@@ -6,7 +6,7 @@ from typing import Any, Final
 import numpy as np
 
 from ...dtypes import BYTES, stored_bytes
-from .._launch import Context, Fields, Launches, floats, take
+from .._launch import Context, Fields, Launches, as_floats, take_rows
 from .._ops import (
     HAND_TILE,
     Field,
@@ -81,8 +81,8 @@ def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
         name: fields[name] for name in ("batch", "m", "n", "k", "dtype", "out_dtype")
     }
     columns |= {
-        "tensor_core": floats(fields["tensor_core"]),
-        "linear": floats((fields["layout"] == "tn") | (weights != "none")),
+        "tensor_core": as_floats(fields["tensor_core"]),
+        "linear": as_floats((fields["layout"] == "tn") | (weights != "none")),
         "a_stored": np.where(weights == "a", stored, 0.0),
         "b_stored": np.where(weights == "b", stored, 0.0),
         "a_distance": np.where(weights == "a", context.pass_bytes, 0.0),
@@ -106,7 +106,7 @@ def _by_core(launches: Launches, fields: Fields) -> list[Launches]:
     for shape, mask in classes:
         rows = np.flatnonzero(mask)
         if rows.size:
-            part = take(columns, rows)
+            part = take_rows(columns, rows)
             part = checked(part) if shape is Xgemm else part
             names = set(shape.__dataclass_fields__) & set(columns)
             part = {name: part[name] for name in names}

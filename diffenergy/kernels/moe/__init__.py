@@ -29,7 +29,7 @@ from ...corrections import Corrections
 from ...dtypes import BYTES, stored_bytes
 from ...hardware import GpuSpec
 from ...physics import Demand
-from .._launch import Context, Fields, Host, Launches, floats, with_candidates
+from .._launch import Context, Fields, Host, Launches, as_floats, with_candidates
 from .._ops import Field, Op, Row, TraceClass, weight_bytes
 from . import _routing
 from ._experts import Experts, experts_demand
@@ -103,7 +103,7 @@ def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
     tokens, weight = _loads(f)
     # ranks that see the same tokens have rows for all of their choices (measured:
     # vLLM's fused op), those that are sent theirs have no others
-    sent, here = floats(f["dispatched"]) > 0, (weight * tokens).sum(1)
+    sent, here = as_floats(f["dispatched"]) > 0, (weight * tokens).sum(1)
     rows = np.where(sent, here, f["num_tokens"] * f["topk"])
     hidden = np.where(sent, here, f["num_tokens"]) * f["hidden_size"]
     experts = f["num_experts"] / np.where(sent, f["moe_ep_size"], 1.0)
@@ -142,7 +142,7 @@ def _products(
     experts: np.ndarray,
 ) -> tuple[Launches, Launches]:
     """The grouped GEMM up (with the gate) and down."""
-    sides, stored = 1 + floats(f["gated"]), weight_bytes(f)
+    sides, stored = 1 + as_floats(f["gated"]), weight_bytes(f)
     inner = f["inter_size"] / f["moe_tp_size"]
     shared: dict[str, Any] = {
         name: f[name] for name in ("dtype", "zero_share", "tile_m", "tile_n")
@@ -177,7 +177,7 @@ def _over_rows(
         return Launches(Rows, columns, read + write, host=host)
 
     quantises = np.where(np.asarray(BYTES)[f["dtype"]] < 2, 1.0, 0.0)
-    gated, inner = floats(f["gated"]), f["inter_size"] / f["moe_tp_size"]
+    gated, inner = as_floats(f["gated"]), f["inter_size"] / f["moe_tp_size"]
     few = (_SPARSE * rows <= f["num_experts"]) & (f["moe_ep_size"] == 1)
     sorting = launches(  # sorting by expert, quantisation of the input
         2 * hidden * quantises,

@@ -198,7 +198,7 @@ def test_a_renamed_constant_stays_in_the_fit(tmp_path, monkeypatch):
 
     constants, activity = renamed(CONSTANTS), renamed(ACTIVITY_CONSTANTS)
     factors = {tag: renamed(own) for tag, own in PRIOR_FACTORS.items()}
-    for module in (_constants, _levels, _free_parameters, _parameters):
+    for module in (_constants, _levels, _fit, _free_parameters, _parameters):
         monkeypatch.setattr(module, "CONSTANTS", constants)
     for module in (_levels, _parameters):
         monkeypatch.setattr(module, "PRIOR_FACTORS", factors)
