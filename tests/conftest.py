@@ -158,7 +158,7 @@ def sample() -> Callable[..., dict[str, Any]]:
     without being named here.
     """
     from diffenergy import kernels
-    from diffenergy.kernels._shared.ops import REQUIRED
+    from diffenergy.kernels import REQUIRED
     from diffenergy.workload import normalise_kernel
 
     anything = {"size": 640, "dtype": "bf16", "text": "gelu"}
@@ -169,7 +169,7 @@ def sample() -> Callable[..., dict[str, Any]]:
             if field.name in _SHARES:
                 fields[field.name] = _SHARES[field.name]
             elif field.default is REQUIRED or field.name == "num_kv_heads":
-                usual = field.choices[0] if field.choices else anything[field.kind]
+                usual = field.words[0] if field.words else anything[field.kind]
                 fields[field.name] = (_SIZES | _TEXTS).get(field.name, usual)
         return normalise_kernel(fields | given, op)
 

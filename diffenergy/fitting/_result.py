@@ -13,8 +13,8 @@ from ..files import write_text_atomic
 from ..measurements import QUANTITIES, MeasurementTable, Predictions, error_figures
 from ..results import Result
 from ._calibrate import Calibration
+from ._flags import Flag
 from ._identifiability import Identifiability
-from ._left_out.checked import Flag
 
 _GROUP: Final = ("file", "gpu", "op")
 

@@ -5,8 +5,7 @@ from typing import Annotated
 
 from .. import reading
 from ..requests import Text, each
-from ._bundled import gpu_names
-from ._card import GpuCard
+from ._card import GpuCard, gpu_names
 
 
 def _files(name: str) -> tuple[str, ...]:

@@ -124,7 +124,7 @@ def _resolver(field: Field, column: str) -> Callable[[str], str]:
     def word(text: str) -> str:
         if not field.takes(text):
             raise ValueError(
-                f"`{column}` is '{text}'; allowed are {', '.join(field.choices)}; "
+                f"`{column}` is '{text}'; allowed are {', '.join(field.words)}; "
                 "correct the cell."
             )
         return text

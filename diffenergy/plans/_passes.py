@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Final
 
-from ..workload import Kernel, LanguageModel, Listing, TrainedModel
+from ..workload import LanguageModel, Listing, TrainedModel
 from ..workload.models import Request
 from ._exchange import Exchanged, ExchangeGroup, collective_row, exchanged
 from ._plan import NOW, Plan
@@ -21,8 +21,6 @@ _AXES: Final = ("tp", "cp", "ep")
 _ATTENDS: Final = ("context_attention", "attention_backward")
 _FLASH2: Final = 2024.0
 """Year before which training programs had FlashAttention 1."""
-_ATTENTION: Final = {"context_attention": 1, "attention_backward": 2}
-"""Products of fused attention / forward, the scores not made again."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,26 +115,7 @@ def model_flop(*passes: Listing) -> float:
     pairs that a causal mask leaves (6 q s a layer and token; sources that count the
     full square have 12).
     """
+    from ..kernels import ops  # the kernel classes load JAX
+
     rows = (row for listing in passes for row in listing.kernels)
-    return sum(row["count"] * _products(row) for row in rows)
-
-
-def _products(row: Kernel) -> float:
-    """FLOP of the products of one launch."""
-    match row["op"]:
-        case "gemm":
-            return 2.0 * row["batch"] * row["m"] * row["n"] * row["k"]
-        case "context_attention" | "attention_backward" as op:
-            seen = row["kv_len"]
-            if row["causal"]:
-                seen = row["kv_len"] - (row["q_len"] - 1) / 2
-            if row["window_size"]:
-                seen = min(seen, row["window_size"])
-            pairs = row["batch"] * row["num_heads"] * row["q_len"] * seen
-            forward = 2.0 * pairs * (row["head_dim"] + row["v_head_dim"])
-            return _ATTENTION[op] * forward
-        case "moe":
-            matrices = 3 if row["gated"] else 2
-            rows = row["num_tokens"] * row["topk"]
-            return 2.0 * matrices * rows * row["hidden_size"] * row["inter_size"]
-    return 0.0
+    return sum(row["count"] * ops()[row["op"]][0].model_flop(row) for row in rows)

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable
 from typing import Any, ClassVar, Final
 
-from ..corrections import Trust, least
+from ..corrections import Trust, least_grade
 from ..hardware import read_gpu
 from ..results import Infeasible, Result, finite
 from ..units import MHz
@@ -221,4 +221,4 @@ def _trusted(found: Deployment) -> tuple[dict[str, float], str]:
     hard = found.plan.tp > 1 and found.request.routing is not None
     name = found.engine_name
     grade, spread = spread_of(name, found.card, found.file.engines, hard)
-    return spread, least([kernels.grade, grade])
+    return spread, least_grade([kernels.grade, grade])

@@ -128,7 +128,7 @@ def checked(field: Field, value: Any, where: str) -> Any:
             good, allowed = isinstance(value, bool), "true and false"
         case "text":
             good = isinstance(value, str) and field.takes(value)
-            allowed = ", ".join(field.choices) or "text in quotes"
+            allowed = ", ".join(field.words) or "text in quotes"
         case "share":
             good = _finite(value) and 0 <= value <= 1
             allowed = "a number from 0 to 1"

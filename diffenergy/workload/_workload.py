@@ -12,7 +12,7 @@ from jax import Array
 from jaxtyping import Float, Int
 
 from .. import dtypes, kernels
-from ..kernels import COMMON_FIELDS, REQUIRED, Context, Field, floats, take
+from ..kernels import COMMON_FIELDS, REQUIRED, Context, Field, as_floats, take_rows
 from ..records import Record, as_float, as_index
 from ._listing import Listing, read_listings, select_listing, with_dispatch
 from ._unlisted import complete_listing
@@ -93,7 +93,9 @@ class PhaseColumns:
     def single(cls, count: int, **columns: Any) -> "PhaseColumns":
         """Columns for `count` phases; those not given say "one pass, no host"."""
         filled = vars(cls(**columns))
-        return cls(**{n: np.broadcast_to(floats(v), count) for n, v in filled.items()})
+        return cls(
+            **{n: np.broadcast_to(as_floats(v), count) for n, v in filled.items()}
+        )
 
 
 def pad_size(n: int) -> int:
@@ -160,7 +162,7 @@ def _grouped(
             if index.size:
                 key = (launches.shape, flag)
                 rows = {"count": count, "row": row, "phase": phase}
-                grouped[key].append((take(columns, index), take(rows, index)))
+                grouped[key].append((take_rows(columns, index), take_rows(rows, index)))
     return grouped
 
 
@@ -211,7 +213,7 @@ def _lower(part: OpRows, phases: PhaseColumns) -> list[tuple]:
     for launches in module.lower(part.op, part.fields, context):
         index = slice(None) if launches.rows is None else launches.rows
         hidden = part.fields["framework"][index].astype(str) == "conv_layout"
-        count = floats(part.fields["count"])[index]
+        count = as_floats(part.fields["count"])[index]
         item = (launches, count, part.row[index], part.phase[index], hidden)
         result.append(item)
     return result

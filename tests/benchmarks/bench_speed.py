@@ -19,7 +19,7 @@ from jax import Array
 from diffenergy.corrections import Corrections
 from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import GpuSpec, OperatingPoint, load_gpu
-from diffenergy.kernels._shared.ops import HAND_TILE
+from diffenergy.kernels import HAND_TILE
 from diffenergy.records import as_float
 from diffenergy.workload import (
     Listing,

@@ -9,11 +9,11 @@ import pytest
 from diffenergy import kernels
 from diffenergy.corrections import (
     ACTIVITY_CONSTANTS,
-    ANY,
+    ANY_ROWS,
     CONSTANTS,
-    GIVEN,
     PRIOR_FACTORS,
     SENSOR_CONSTANTS,
+    TILED_RECORDS,
     Constant,
     instruments,
 )
@@ -21,8 +21,8 @@ from diffenergy.corrections._generations import generations
 from diffenergy.hardware import gpu_names, read_gpu
 
 PHYSICS = Path(__file__).parents[2] / "docs" / "physics.md"
-RECORDS = {*GIVEN, "Prefill"}
-ROWS = {*ANY, *RECORDS, "workload", "plan", *kernels.ops()}
+KINDS = {*ANY_ROWS, "kernel", "stream", "workload", "plan", "activity"}
+FREES = {*ANY_ROWS, *TILED_RECORDS, "workload", "plan", *kernels.ops()}
 LEVELS = {"global", "own", "gpu", "mma", "dies", "memory", "architecture"}
 EVERY = {**CONSTANTS, **SENSOR_CONSTANTS}
 
@@ -31,8 +31,8 @@ EVERY = {**CONSTANTS, **SENSOR_CONSTANTS}
 def test_a_constant_has_movers_a_closing_measurement_and_a_source(name: str):
     """Rows, levels and sections that exist: an unknown word would move nothing."""
     row = EVERY[name]
-    assert row.rows and {*row.rows, *row.frees} <= ROWS
-    assert {*row.tiles} <= {*GIVEN}
+    assert row.rows and {*row.rows} <= KINDS and {*row.frees} <= FREES
+    assert {*row.tiles} <= {*TILED_RECORDS}
     tags = {tag for gpu in gpu_names() for tag in read_gpu(gpu).tags}
     if name in SENSOR_CONSTANTS:
         assert row.levels == ("gpu",)

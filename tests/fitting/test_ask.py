@@ -13,7 +13,7 @@ from diffenergy.corrections import prior_file
 from diffenergy.fitting import _ask, fit
 from diffenergy.fitting._calibrate import Calibration, Settings
 from diffenergy.fitting._fit import Fit
-from diffenergy.fitting._left_out.checked import Flag
+from diffenergy.fitting._flags import Flag
 from diffenergy.fitting._parameters import Parameter, Parameters
 from diffenergy.fitting._predict import check_table, corrections_file
 from diffenergy.measurements import MeasurementTable

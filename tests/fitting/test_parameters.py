@@ -17,7 +17,7 @@ from diffenergy.corrections import (
     prior_file,
     resolve,
 )
-from diffenergy.fitting._left_out.holdout import Rule, held_out, read_rule
+from diffenergy.fitting._holdout import Rule, held_out, read_rule
 from diffenergy.fitting._parameters import FACTOR_SD, Parameter, Parameters
 from diffenergy.hardware import read_gpu
 

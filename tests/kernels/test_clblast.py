@@ -11,8 +11,7 @@ import pytest
 from diffenergy.corrections import Corrections, prior_file
 from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import GpuSpec, read_gpu, with_fields
-from diffenergy.kernels import gemm
-from diffenergy.kernels._shared.ops import HAND_TILE
+from diffenergy.kernels import HAND_TILE, gemm
 from diffenergy.kernels.gemm import clblast, simt
 from diffenergy.physics._timeline import cta_cycles, sm_cycles, timing
 

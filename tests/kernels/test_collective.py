@@ -11,7 +11,7 @@ from diffenergy.dtypes import BYTES, code
 from diffenergy.estimator import _estimate as estimator
 from diffenergy.files import facts
 from diffenergy.hardware import OperatingPoint, load_gpu, read_gpu
-from diffenergy.hardware._link_costs import BLOCKS, FIELDS
+from diffenergy.hardware._link_costs import COSTED_COLLECTIVES, FIELDS
 from diffenergy.physics import _links as links
 from diffenergy.physics._links import link_kind
 from diffenergy.physics._power import LAUNCH_COMPONENTS
@@ -88,11 +88,11 @@ def test_family():
     ],
 )
 def test_whose_constants(name: str, block: str, owner: str, reduces: bool):
-    links, row = load_gpu(name).links, BLOCKS.index(block)
+    links, row = load_gpu(name).links, COSTED_COLLECTIVES.index(block)
     for field in FIELDS:
         carried = np.asarray(getattr(links, field)[row])
         assert carried.tolist() == facts("collective_costs")[owner][block][field], field
-    assert links.switch.tolist() == [float(reduces)] * len(BLOCKS)
+    assert links.switch.tolist() == [float(reduces)] * len(COSTED_COLLECTIVES)
 
 
 def test_unknown_gpu_has_those_of_its_architecture():
@@ -102,13 +102,13 @@ def test_unknown_gpu_has_those_of_its_architecture():
         links.floor[1].tolist()
         == facts("collective_costs")["nvlink"]["all_gather"]["floor"]
     )
-    assert links.switch.tolist() == [1.0] * len(BLOCKS)
+    assert links.switch.tolist() == [1.0] * len(COSTED_COLLECTIVES)
     card = dataclasses.replace(read_gpu("l4"), name="mine", corrections=None)
     assert (
         card.spec.links.floor[1].tolist()
         == facts("collective_costs")["pcie"]["all_gather"]["floor"]
     )
-    assert card.spec.links.switch.tolist() == [0.0] * len(BLOCKS)
+    assert card.spec.links.switch.tolist() == [0.0] * len(COSTED_COLLECTIVES)
 
 
 def test_single_width_has_the_same_constants():

@@ -4,7 +4,7 @@ import re
 import pytest
 
 from diffenergy import kernels
-from diffenergy.kernels._shared.ops import Field, Op
+from diffenergy.kernels import Field, Op
 from diffenergy.workload import (
     kernel_name,
     listing_lines,

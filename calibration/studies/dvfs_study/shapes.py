@@ -18,7 +18,7 @@ from jaxtyping import Float
 from diffenergy import smooth
 from diffenergy.corrections import Corrections
 from diffenergy.estimator._launches import demands
-from diffenergy.fitting._clock_law.clock_law import ClockLaw
+from diffenergy.fitting._clock_law import ClockLaw
 from diffenergy.hardware import load_gpu
 from diffenergy.hardware._spec import GpuSpec
 from diffenergy.physics._demand import Demand

@@ -15,7 +15,7 @@ from ...corrections import Corrections
 from ...dvfs import Costs, row_costs
 from ...estimator import Estimate, estimate_once
 from ...hardware import GpuCard, GpuSpec, OperatingPoint, default_point
-from ...kernels import CUDA_BATCHED, CUDA_LINEAR, LEGAL, MENU
+from ...kernels import CUDA_BATCHED, CUDA_LINEAR, LEGAL_TILES, TILE_MENU
 from ...kernels.gemm import Gemm, SimtGemm
 from ...workload import LaunchGroup, Listing, Workload, assemble
 from .grid import legal_tiles
@@ -219,8 +219,8 @@ def _in_menu(
     # both operands lie along k, as `kernels/gemm` has it
     linear = [x.get("layout") == "tn" or x["weights"] != "none" for x in kernels]
     entry = np.where(linear, CUDA_LINEAR, CUDA_BATCHED)
-    same = (asked[:, :, None] == MENU[entry]).all(-1)
-    return (same & (LEGAL[entry] > 0)).any(-1)
+    same = (asked[:, :, None] == TILE_MENU[entry]).all(-1)
+    return (same & (LEGAL_TILES[entry] > 0)).any(-1)
 
 
 # --- costs of products in their tiles

@@ -18,16 +18,8 @@ from .._launches import Launch, Operator, Trace
 from . import names, operators, sharing, streams
 from .operators import Row, valid
 
-MATRIX: Final = ("gemm", "conv", "attention", "moe", "scan")
-"""Classes of kernels that carry the row of a matrix operator."""
 _LAYOUT: Final = re.compile(r"[Nn][Cc][Hh][Ww][Tt]o|[Nn][Hh][Ww][Cc][Tt]o|[Oo]ffsets")
 """Kernels beside a convolution that are none."""
-_OF_OP: Final = {
-    "conv2d": "conv", "conv2d_input_grad": "conv", "conv2d_weight_grad": "conv",
-    "context_attention": "attention", "softmax": "norm",
-    "generation_attention": "attention", "attention_backward": "attention",
-    "layernorm": "norm", "rmsnorm": "norm",
-}  # fmt: skip
 
 
 class Found(NamedTuple):
@@ -127,7 +119,7 @@ def _matrix_rows(
     """Rows of a matrix operator by the kernel that carries each: the longest one, of a
     backward convolution one for each gradient."""
     base = operators.base_name(operator.name)
-    places = [i for i, kind in enumerate(kinds) if kind in MATRIX]
+    places = [i for i, kind in enumerate(kinds) if _carries_matrix(kind)]
     rule = operators.RULES.get(base)
     order = sorted(places or range(len(group)), key=lambda i: -group[i].duration)
     longest = order[0]
@@ -166,7 +158,8 @@ def _row(operator: Operator, launch: Launch, kind: str, world: int) -> Row | Non
     """Row of a kernel that no matrix operator launched."""
     if kind == "collective":
         return sharing.collective_row(launch, world)
-    if kind in MATRIX and operators.base_name(operator.name) not in streams.RULES:
+    listed = operators.base_name(operator.name) in streams.RULES
+    if _carries_matrix(kind) and not listed:
         return None
     return streams.stream_row(operator, launch)
 
@@ -213,9 +206,18 @@ def _by_launch(launch: Launch, kind: str, place: int) -> Found:
 
 def _kind(named: str, row: Row | None) -> str:
     """Class by the kernel's name; where that is unknown, by its row."""
-    if named != names.UNKNOWN or row is None:
+    if named != names.UNKNOWN_CLASS or row is None:
         return named
-    return _OF_OP.get(row["op"], str(row["op"]))
+    from ...kernels import trace_class  # the kernel classes load JAX
+
+    return trace_class(row["op"])
+
+
+def _carries_matrix(kind: str) -> bool:
+    """Whether kernels of a class carry the row of a matrix operator."""
+    from ...kernels import trace_classes  # the kernel classes load JAX
+
+    return kind != names.UNKNOWN_CLASS and trace_classes()[kind].matrix
 
 
 # --- Launches with their rows -> a listing of one GPU: equal rows are one, each with

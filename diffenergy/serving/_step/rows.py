@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Final
 
+from ...kernels import ops
 from ...workload import (
     ForwardPass,
     Kernel,
@@ -19,10 +20,9 @@ from ...workload import (
 from ...workload.models import Request
 
 PARTS: Final = ("linear", "attention", "head", "communication")
-"""Parts of a step that are kernels; experts, norms and all else of a layer count as
-`linear`."""
-_PER_SEQUENCE: Final = ("generation_attention", "context_attention", "scan")
-"""Ops that see one sequence at a time, so that both kinds launch their own."""
+"""Parts of a step that are kernels: that which the op of a row says (`Op.part`), the
+head apart. Experts, norms and all else of a layer count as `linear`; what sees one
+sequence at a time, so that both kinds launch their own, as `attention`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,18 +95,18 @@ class _Runs:
         """Rows of an operator: of all tokens at once, but for what sees one sequence
         at a time."""
         together = operator.forward(self.both)
-        if not any(row["op"] in _PER_SEQUENCE for row in together):
+        if not any(_per_sequence(row) for row in together):
             return together
         found = [operator.forward(run) for run in self.apart]
-        rest = [row for row in together if row["op"] not in _PER_SEQUENCE]
+        rest = [row for row in together if not _per_sequence(row)]
         alike = all(
-            [_kind(row) for row in rows if row["op"] not in _PER_SEQUENCE]
+            [_kind(row) for row in rows if not _per_sequence(row)]
             == [_kind(row) for row in rest]
             for rows in found
         )
         if not alike:  # a prompt takes another way, such as latents that are expanded
             return [row for rows in found for row in rows]
-        own = [row for rows in found for row in rows if row["op"] in _PER_SEQUENCE]
+        own = [row for rows in found for row in rows if _per_sequence(row)]
         return [*rest, *own]
 
 
@@ -120,8 +120,10 @@ def _key(row: Kernel) -> tuple[object, ...]:
 
 
 def _part(row: Kernel, heads: set[tuple[object, ...]]) -> str:
-    if row["op"] == "collective":
-        return "communication"
-    if row["op"] in _PER_SEQUENCE:
-        return "attention"
-    return "head" if _key(row) in heads else "linear"
+    part = ops()[row["op"]][0].part
+    return "head" if part == "linear" and _key(row) in heads else part
+
+
+def _per_sequence(row: Kernel) -> bool:
+    """Whether a launch sees one sequence at a time."""
+    return ops()[row["op"]][0].part == "attention"

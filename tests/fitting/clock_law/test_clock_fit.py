@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from diffenergy.compiling import compiler_options
-from diffenergy.fitting._clock_law import clock_fit
-from diffenergy.fitting._clock_law.clock_fit import LawProblem, fit_table
-from diffenergy.fitting._clock_law.clock_law import cells, points
-from diffenergy.fitting._clock_law.clock_model import (
+from diffenergy.fitting import _clock_fit as clock_fit
+from diffenergy.fitting._clock_fit import LawProblem, fit_table
+from diffenergy.fitting._clock_law import cells, points
+from diffenergy.fitting._clock_model import (
     GPU_WIDTHS,
     LAW_WIDTHS,
     PLAIN,

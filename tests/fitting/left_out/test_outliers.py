@@ -10,8 +10,7 @@ import pytest
 
 from diffenergy import measurements
 from diffenergy.corrections import prior_file
-from diffenergy.fitting._left_out.checked import Flag
-from diffenergy.fitting._left_out.rules import flagged
+from diffenergy.fitting._flags import Flag, flagged
 from diffenergy.fitting._predict import predict
 from diffenergy.measurements import MeasurementTable, Predictions
 from diffenergy.workload import read_listings

@@ -11,7 +11,7 @@ from diffenergy.corrections import Corrections
 from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import OperatingPoint, load_gpu
 from diffenergy.kernels import gemm
-from diffenergy.kernels._shared.launch import Context, with_candidates
+from diffenergy.kernels._launch import Context, with_candidates
 from diffenergy.kernels.gemm._menu import candidates
 from diffenergy.kernels.gemm._operands import fragments
 from diffenergy.workload import op_rows

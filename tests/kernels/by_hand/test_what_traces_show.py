@@ -5,7 +5,7 @@ import pytest
 
 from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import OperatingPoint, load_gpu
-from diffenergy.kernels.traced import SHARES
+from diffenergy.kernels.traced import shares
 from diffenergy.workload import normalise_kernel
 
 
@@ -16,7 +16,7 @@ def run(work, clock: float = 1.0):
     return gpu, estimator.estimate_once(work, gpu, point, gpu.corrections)
 
 
-@pytest.mark.parametrize("kind", SHARES)
+@pytest.mark.parametrize("kind", shares())
 def test_a_traced_kernel_keeps_its_time(sample, phases, kind):
     row = sample("traced", **{"class": kind, "traced_us": 40.0, "count": 5})
     for clock in (1.0, 0.6):

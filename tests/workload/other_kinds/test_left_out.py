@@ -12,7 +12,7 @@ from diffenergy import kernels
 from diffenergy.codesign import Effort, search
 from diffenergy.dvfs import plan
 from diffenergy.estimator import estimate_details, prepare
-from diffenergy.kernels._shared.ops import COMMON_FIELDS, REQUIRED
+from diffenergy.kernels import COMMON_FIELDS, REQUIRED
 from diffenergy.report import page, page_html
 from diffenergy.workload import Listing, read_listings
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from ...measurements import MeasurementTable
+from ..measurements import MeasurementTable
 
 _ARRAYS: Final = ("gpu", "op", "workload", "campaign", "file")
 """Arrays of a table that serve where its files have no such column."""

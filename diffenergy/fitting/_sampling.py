@@ -9,8 +9,7 @@ import numpy as np
 from ..corrections import CorrectionsFile
 from ..hardware import read_gpu
 from ..measurements import Columns, MeasurementTable
-from ._batching.facts import by_row
-from ._batching.series import cold_blocks
+from ._facts import by_row, cold_blocks
 
 
 def with_cold_blocks(

@@ -8,11 +8,11 @@ from jax import Array
 from jax.typing import ArrayLike
 from jaxtyping import Float, Int
 
-from ...corrections import Corrections
-from ...dtypes import BYTES, DTYPES
-from ...hardware import GpuSpec
-from ...records import as_float
-from ...units import KiB
+from ..corrections import Corrections
+from ..dtypes import BYTES, DTYPES
+from ..hardware import GpuSpec
+from ..records import as_float
+from ..units import KiB
 
 FP32: Final = DTYPES.index("fp32")
 TF32: Final = DTYPES.index("tf32")

@@ -14,11 +14,11 @@ from jax import Array
 from jaxtyping import Float
 from scipy.optimize import least_squares
 
-from ...corrections import Corrections
-from ...hardware import GpuSpec
-from ...records import as_float
-from .clock_law import ClockLaw, Points, points
-from .clock_model import (
+from ..corrections import Corrections
+from ..hardware import GpuSpec
+from ..records import as_float
+from ._clock_law import ClockLaw, Points, points
+from ._clock_model import (
     GPU_WIDTHS,
     LATENTS,
     LAW_WIDTHS,

@@ -17,12 +17,12 @@ from jax import Array
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Float, Int
 
-from ...compiling import compiler_options
-from ...corrections import Corrections
-from ...hardware import GpuSpec
-from ...records import as_float
-from ...smooth import robust
-from .clock_law import Cells, ClockLaw, kernel_cells, kernel_demand, law_corrections
+from ..compiling import compiler_options
+from ..corrections import Corrections
+from ..hardware import GpuSpec
+from ..records import as_float
+from ..smooth import robust
+from ._clock_law import Cells, ClockLaw, kernel_cells, kernel_demand, law_corrections
 
 GPU_WIDTHS: Final[Mapping[str, float]] = {
     "vf_knee_clock": 0.1,

@@ -8,11 +8,11 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 
-from ...corrections import Corrections
-from ...hardware import GpuSpec, OperatingPoint, read_gpu
-from ...measurements import MAX_POSITIONS, MeasurementTable, PlanRow, measured_model
-from ...physics import Run, static_power, with_corrections
-from ...plans import (
+from ..corrections import Corrections
+from ..hardware import GpuSpec, OperatingPoint, read_gpu
+from ..measurements import MAX_POSITIONS, MeasurementTable, PlanRow, measured_model
+from ..physics import TimeEnergy, static_power, with_corrections
+from ..plans import (
     Steps,
     Training,
     compose_step,
@@ -21,8 +21,8 @@ from ...plans import (
     step_energy,
     training_of,
 )
-from ...workload import LanguageModel, Listing, complete_listing, without_mtp
-from ...workload.models import Model, Request
+from ..workload import LanguageModel, Listing, complete_listing, without_mtp
+from ..workload.models import Model, Request
 
 
 def with_unplanned(table: MeasurementTable) -> MeasurementTable:
@@ -115,12 +115,12 @@ def _model(name: str, folder: str, mtp: bool) -> Model:
 
 
 def step_reading(
-    free: Run,
+    free: TimeEnergy,
     steps: Steps,
     spec: GpuSpec,
     point: OperatingPoint,
     c: Corrections,
-) -> Run:
+) -> TimeEnergy:
     """Time and energy (all GPUs) of steps from those of their phases."""
     found = compose_step(free.time, steps, c)
     board = with_corrections(spec, c)
@@ -129,4 +129,4 @@ def step_reading(
     static = idle + leakage
     work = free.energy - static * free.time
     drawn = step_energy(free.time, work, static, found, steps)
-    return Run(found.time, drawn.energy)
+    return TimeEnergy(found.time, drawn.energy)

@@ -1,12 +1,13 @@
-"""CTAs at once: how many an SM holds, what a wave of them reads."""
+"""What is held: CTAs by an SM, operands of a wave of CTAs, data by L2."""
 
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from ... import smooth
-from ...hardware import GpuSpec
-from ...units import KiB
+from .. import smooth
+from ..corrections import Corrections
+from ..hardware import GpuSpec
+from ..units import KiB
 
 
 def resident_ctas(
@@ -48,3 +49,13 @@ def wave_traffic(
     width = block / height
     waves = tiles / jnp.minimum(concurrent, tiles)
     return waves * (height * row_bytes_a + width * row_bytes_b)
+
+
+def missed(distance: Array, gpu: GpuSpec, c: Corrections) -> Array:
+    """Share of data that miss L2, `distance` B after their last use."""
+    return smooth.miss(distance, c.l2_share * gpu.l2_capacity, c.l2_sharpness)
+
+
+def missed_when_new(size: Array, gpu: GpuSpec, c: Corrections) -> Array:
+    """The same of `size` B that the kernel before has just made."""
+    return smooth.miss(size, c.l2_producer_share * gpu.l2_capacity, c.l2_sharpness)

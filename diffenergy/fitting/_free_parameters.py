@@ -8,14 +8,14 @@ import numpy as np
 
 from ..corrections import (
     ACTIVITY_CONSTANTS,
-    ANY,
+    ANY_ROWS,
     CONSTANTS,
-    REFERENCE,
+    REFERENCE_TAGS,
     SENSOR_CONSTANTS,
     CorrectionsFile,
     Levels,
 )
-from ._batching.batches import Batch
+from ._batches import Batch
 from ._fit import Target, sensor_tag
 from ._parameters import SENSOR, Parameter, Parameters
 
@@ -71,8 +71,8 @@ def begun_at(parameters: Parameters, file: CorrectionsFile) -> np.ndarray:
 
 
 def _relatives(used: Sequence[Batch]) -> list[Parameter]:
-    """Factors of the tags of the GPUs, but of `REFERENCE` and the GPU with most passes;
-    a GPU's own only for the ops that its rows hold."""
+    """Factors of the tags of the GPUs, but of `REFERENCE_TAGS` and the GPU with most
+    passes; a GPU's own only for the ops that its rows hold."""
     factors: dict[str, set[str]] = {}
     passes = [b for b in used if b.kind == "workload"]
     most = max(passes or used, key=lambda b: (b.rows >= 0).sum())
@@ -80,7 +80,7 @@ def _relatives(used: Sequence[Batch]) -> list[Parameter]:
     for batch in used:
         for tag in batch.card.tags:
             prefix = tag.partition(":")[0]
-            if tag in REFERENCE or tag == reference:
+            if tag in REFERENCE_TAGS or tag == reference:
                 continue
             factors.setdefault(tag, set()).update(
                 name
@@ -138,7 +138,7 @@ def _frees(batch: Batch, constant: str) -> bool:
         return False
     if batch.kind == "plan":
         return "plan" in rows
-    return rows == ANY or bool({batch.kind, *batch.records} & set(rows))
+    return rows == ANY_ROWS or bool({batch.kind, *batch.records} & set(rows))
 
 
 def frozen(p: Parameter, groups: Sequence[str]) -> bool:

@@ -17,10 +17,10 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Float
 
-from ...compiling import compiler_options
-from ...corrections import Corrections
-from ...hardware import GpuSpec, OperatingPoint, relative_voltage
-from ...physics import (
+from ..compiling import compiler_options
+from ..corrections import Corrections
+from ..hardware import GpuSpec, OperatingPoint, relative_voltage
+from ..physics import (
     LEAKAGE_REFERENCE,
     Demand,
     launch_energy,
@@ -29,7 +29,7 @@ from ...physics import (
     static_power,
     timing,
 )
-from ...records import as_float
+from ..records import as_float
 
 SLOW_MEMORY: Final = 0.2
 """Memory clocks below this share of the default one are idle states of the memory."""

@@ -9,13 +9,13 @@ import numpy as np
 import pandas as pd
 from jax import Array
 
-from ...corrections import STREAMING, CorrectionsFile
-from ...hardware import CLOCK, GpuCard, GpuSpec, OperatingPoint, read_gpu
-from ...kernels import COMMON_FIELDS, formulas, ops
-from ...measurements import Columns, MeasurementTable
-from ...physics import Instrument
-from ...plans import Steps
-from ...workload import (
+from ..corrections import CorrectionsFile
+from ..hardware import CLOCK, GpuCard, GpuSpec, OperatingPoint, read_gpu
+from ..kernels import COMMON_FIELDS, formulas, ops, sharing_formula
+from ..measurements import Columns, MeasurementTable
+from ..physics import Instrument
+from ..plans import Steps
+from ..workload import (
     Listing,
     OpRows,
     PhaseColumns,
@@ -27,9 +27,9 @@ from ...workload import (
     pad_size,
     phase_columns,
 )
-from ...workload.models import load_model
-from .facts import by_row, facts_of, instrument_of
-from .plan_batches import by_mixture, planned, with_unplanned
+from ..workload.models import load_model
+from ._facts import by_row, facts_of, instrument_of
+from ._plan_batches import by_mixture, planned, with_unplanned
 
 CHUNK: Final = 8192
 """Rows of one batch at most; larger tables take several of one shape."""
@@ -62,7 +62,7 @@ class Batch:
     kind: str
     """Op of the rows, "workload" or "plan"."""
     ops: tuple[str, ...]
-    """Ops inside, and those that have a formula with one of them."""
+    """Ops inside, and those that have a formula in common with one of them."""
     campaign: str
     """The one campaign of kernel rows; passes of several go together."""
     rows: np.ndarray
@@ -84,11 +84,15 @@ class Batch:
         """Names of the shape records among the launches."""
         return {type(shape).__name__ for shape in self.workload.shapes}
 
+    @property
+    def kinds(self) -> set[str]:
+        """Kinds of its rows by which constants name them (`Constant.rows`)."""
+        if self.kind in ("workload", "plan", "activity"):
+            return {self.kind}
+        return {"kernel"} | ({"stream"} if self.records == {"Stream"} else set())
+
     def holds(self, op: str) -> bool:
-        """Whether a kernel class of `op`, or a record of that name, is among the
-        launches."""
-        if op not in ops():
-            return op in self.records
+        """Whether a kernel of the class of `op` is among the launches."""
         formula = getattr(ops()[op][1], "demand", None)
         return any(formulas()[type(x)] is formula for x in self.workload.shapes)
 
@@ -207,8 +211,6 @@ def _batch(
     instrument = instrument_of(table, corrections, kind, picked, card.name, facts)
     campaign = "" if kind in ("workload", "plan") else str(table.campaign[rows[0]])
     model = corrections.instrument(campaign, kind, card.name)
-    found = {part.op for part in parts}
-    found |= {*(STREAMING if found & {*STREAMING} else ())}
     sampling = "series" if "warm_share" in model else "gap" if "gap" in model else ""
     how = How(
         capped=bool((np.asarray(point.power_cap) < NO_CAP).any()),
@@ -223,7 +225,7 @@ def _batch(
         instrument,
         how,
         kind,
-        tuple(sorted(found)),
+        tuple(sorted(sharing_formula(part.op for part in parts))),
         campaign,
         np.concatenate([rows, np.full(extra, -1)]),
     )

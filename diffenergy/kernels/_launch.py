@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
-from ...records import Record, as_float
+from ..records import Record, as_float
 
 Fields = Mapping[str, np.ndarray]
 """An op's fields as NumPy columns, by name; dtypes are codes."""
@@ -69,11 +69,13 @@ def with_candidates(shape: Shape) -> Shape:
     return jax.tree.map(lambda x: x[..., None], shape)
 
 
-def floats(x: Any) -> np.ndarray:
+def as_floats(x: Any) -> np.ndarray:
     """Column as float64 (booleans become 0 and 1)."""
     return np.asarray(x, dtype=float)
 
 
-def take(columns: dict[str, np.ndarray], rows: np.ndarray) -> dict[str, np.ndarray]:
+def take_rows(
+    columns: dict[str, np.ndarray], rows: np.ndarray
+) -> dict[str, np.ndarray]:
     """The given rows of every column."""
     return {name: column[rows] for name, column in columns.items()}
