@@ -107,10 +107,6 @@ def test_with_fields_takes_words():
     card = with_fields(read_gpu("h200-sxm"), {"process_node": "N3", "tdp": 600})
     assert (card.process_node, card.values["tdp"]) == ("N3", 600)
     assert card.provenance["process_node"]["source"] == "set by the caller"
-    with pytest.raises(ValueError, match="`process_node` is 7; give a word"):
-        with_fields(card, {"process_node": 7})
-    with pytest.raises(ValueError, match="`segment` is not a numeric field"):
-        with_fields(card, {"segment": "geforce"})
 
 
 def test_a_smaller_process_is_faster_at_the_limit(tmp_path: Path):

@@ -9,7 +9,7 @@ import pytest
 
 import diffenergy as de
 from diffenergy.estimator import _estimate
-from diffenergy.hardware import OperatingPoint, default_point
+from diffenergy.hardware import default_point
 
 H100 = de.load_gpu("h100-sxm")
 """345 to 1980 MHz."""
@@ -85,16 +85,3 @@ def test_many_estimates_at_once_have_a_flag_each(work):
 def test_by_name_they_are_refused(given, words):
     with pytest.raises(ValueError, match=words):
         de.estimate("gpt2", "h100-sxm", phase="decode", **given)
-
-
-@pytest.mark.parametrize(
-    ("clock", "words"),
-    [
-        (1e6, "is 1e.06, which looks like kHz; give it in Hz .1e.09"),
-        (1.41, "is 1.41, which looks like GHz; give it in Hz .1.41e.09"),
-        (1e12, r"is 1e.12; allowed are 1e\+07 to 1e\+11 Hz"),
-    ],
-)
-def test_the_hint_of_a_clock_is_one_of_a_gpu(clock, words):
-    with pytest.raises(ValueError, match=words):
-        OperatingPoint(clock, 2619e6, 700)
