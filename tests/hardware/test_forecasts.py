@@ -177,9 +177,6 @@ def test_no_grade_of_arrays_is_better_than_forecast(corrections: str | None):
     assert answer.summary["grade"] == "forecast"
 
 
-GUESSED = "guessed of {}: `tdp`, the voltage curve (`vf_slope`), idle power"
-
-
 def guesses(warnings: Any) -> list[str]:
     return [x for x in warnings if x.startswith("guessed of ")]
 
