@@ -49,10 +49,11 @@ class Refusal(NamedTuple):
         def value(x: Any) -> Any:
             return x.written(folder) if isinstance(x, File) else x
 
-        args = [value(x) for x in self.args]
-        given = {name: value(x) for name, x in self.given.items()}
+        call = _unchecked(self.call, *self.args, **self.given)
+        args = [value(x) for x in call.args]
+        given = {name: value(x) for name, x in call.keywords.items()}
         with pytest.raises(self.kind) as raised:
-            _unchecked(self.call)(*args, **given)
+            call.func(*args, **given)
         rest = text = str(raised.value)
         for part in self.said.split(" .. "):
             assert part in rest, text
@@ -60,11 +61,15 @@ class Refusal(NamedTuple):
         assert "\n" not in text and text.endswith("."), text
 
 
-def _unchecked(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Without the check of types that tests run with."""
+def _unchecked(
+    call: Callable[..., Any], *args: Any, **given: Any
+) -> functools.partial[Any]:
+    """The call without the check of types that tests run with."""
     if isinstance(call, functools.partial):
-        return functools.partial(_unchecked(call.func), *call.args, **call.keywords)
-    return inspect.unwrap(call)
+        return _unchecked(call.func, *call.args, *args, **call.keywords, **given)
+    if inspect.ismethod(call):
+        return _unchecked(call.__func__, call.__self__, *args, **given)
+    return functools.partial(inspect.unwrap(call), *args, **given)
 
 
 def row(

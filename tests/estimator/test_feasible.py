@@ -71,17 +71,3 @@ def test_many_estimates_at_once_have_a_flag_each(work):
     )(clocks)
     assert found.feasible.tolist() == [False, True, True, False]
     assert repr(found).startswith("Estimate(\n")
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"sm_clock": 210e6}, "`sm_clock` is 210 MHz; h100-sxm allows 345 to 1980 MHz"),
-        ({"sm_clock": 2.5e9}, "`sm_clock` is 2500 MHz; h100-sxm allows 345 to 1980"),
-        ({"sm_clock": 1e6}, "`sm_clock` is 1 MHz; .*; if that is kHz, give 1e.09"),
-        ({"power_limit": 50}, "`power_limit` is 50 W; h100-sxm allows 200 to 700 W"),
-    ],
-)
-def test_by_name_they_are_refused(given, words):
-    with pytest.raises(ValueError, match=words):
-        de.estimate("gpt2", "h100-sxm", phase="decode", **given)
