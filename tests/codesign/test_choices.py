@@ -89,20 +89,6 @@ def test_stacks_of_another_memory():
     assert new["time_s"] < found.start.time
 
 
-@pytest.mark.parametrize(
-    ("vary", "said"),
-    [
-        ({"process_node": ("Q7",)}, "`process_node` is 'Q7'; known are 28nm"),
-        ({"memory": ("HBM-4",)}, "`memory` is 'HBM-4'; write HBM4"),
-        ({"memory": None}, "`memory` is varied without words"),
-        ([Range("memory", words=("HBM4",))] * 2, "`memory` is varied without words or"),
-    ],
-)
-def test_unknown_words(vary: Any, said: str):
-    with pytest.raises(ValueError, match=said):
-        codesign.search("gpt2", "h100-sxm", vary=vary, phase="decode")
-
-
 def test_with_fields_takes_words():
     card = with_fields(read_gpu("h200-sxm"), {"process_node": "N3", "tdp": 600})
     assert (card.process_node, card.values["tdp"]) == ("N3", 600)
