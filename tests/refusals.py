@@ -23,6 +23,7 @@ class File(NamedTuple):
 
     def written(self, folder: Path) -> str:
         path = folder / self.name
+        path.parent.mkdir(exist_ok=True)
         if self.content is None:
             path.mkdir()
         elif isinstance(self.content, bytes):
