@@ -38,7 +38,7 @@ class Refusal(NamedTuple):
     between them."""
 
     said: str
-    kind: type[Exception]
+    kind: type[Exception] | tuple[type[Exception], ...]
     call: Callable[..., Any]
     args: tuple[Any, ...]
     given: dict[str, Any]
@@ -77,7 +77,7 @@ def row(
     said: str,
     call: Callable[..., Any],
     *args: Any,
-    kind: type[Exception] = ValueError,
+    kind: type[Exception] | tuple[type[Exception], ...] = ValueError,
     **given: Any,
 ) -> Any:
     """A row of a table: `call(*args, **given)` raises `kind`."""
