@@ -159,10 +159,13 @@ def read_flags(kind: type, given: Mapping[str, Any]) -> Any:
             text = list(text)
         if text is None or text == []:
             values[field.name] = field.default
-        elif flag.read is None:
-            values[field.name] = text
         else:
-            values[field.name] = flag.read(flag_name(field), text)
+            value = flag.read(flag_name(field), text) if flag.read else text
+            if value in ("", ("",)) and not flag.is_argument:
+                raise ValueError(
+                    f"`{flag_name(field)}` is ''; give it or leave it out."
+                )
+            values[field.name] = value
     return kind(**values)
 
 
