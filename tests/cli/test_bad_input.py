@@ -121,14 +121,6 @@ def test_what_a_listing_decides_is_no_flag(run, tmp_path, flag, value):
     refused(run("estimate", file, flag, value), f"`{flag}`", "one.jsonl")
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"schema": 99}', '{"schema": 1}'])
-def test_broken_corrections(run, tmp_path, text):
-    file = tmp_path / "corrections.json"
-    file.write_text(text)
-    refused(run(*ESTIMATE, "--corrections", file), "corrections.json")
-    refused(run(*ESTIMATE, "--corrections", tmp_path))
-
-
 @pytest.mark.parametrize(
     "content",
     [

@@ -172,13 +172,6 @@ def test_names_of_processes(alias: str, name: str):
     assert known_process(alias) == name
 
 
-@pytest.mark.parametrize("word", ["Q7", "6nm/5nm/4N", "5nm/", "/", "6nm/Q7", ""])
-def test_unknown_processes_are_refused(word: str):
-    said = f"`process_node` is '{word}'; known are 28nm, .*A16; write the nearest"
-    with pytest.raises(ValueError, match=said):
-        known_process(word)
-
-
 def test_of_two_dies_the_second_counts():
     """A base die of N6 under compute dies of N3P is priced as N3P."""
     file = read_corrections()
