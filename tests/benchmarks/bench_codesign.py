@@ -27,13 +27,12 @@ import pytest
 from baselines import METHODS, Arena, Course, Watched
 
 from diffenergy import load_model
+from diffenergy.codesign import Effort, Range
 from diffenergy.codesign._problem import exact
 from diffenergy.codesign._problem.mixing import Listed, build
 from diffenergy.codesign._problem.problem import Problem
 from diffenergy.codesign._search import engine
-from diffenergy.codesign import Effort
 from diffenergy.codesign._search.searching import search
-from diffenergy.codesign import Range
 from diffenergy.codesign._tiles.tiles import (
     gemm_rows,
     shapes_of,

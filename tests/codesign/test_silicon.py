@@ -348,10 +348,7 @@ def test_batches_are_rows():
         )
 
 
-def test_an_unknown_process_is_named():
-    """Of two the compute dies count."""
-    with pytest.raises(ValueError, match="`process_node` is 'Q7'; known are 28nm, "):
-        process_rules("Q7")
+def test_of_two_processes_that_of_the_compute_dies_counts():
     assert process_rules("6nm/5nm") == process_rules("N5") != process_rules("N6")
 
 

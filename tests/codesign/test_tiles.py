@@ -286,14 +286,6 @@ def test_padding_never_wins():
     assert kept[tuning.first_best(cost), [0, 1]].all()
 
 
-@pytest.mark.parametrize(
-    "row", [NORM, gemm(8, 8, 8, tile_m=64), gemm(8, 8, 8, count=0)]
-)
-def test_nothing_to_tune(row: dict[str, Any]):
-    with pytest.raises(ValueError, match="no `gemm` whose tile is free"):
-        tune([listing(row)], H100, C)
-
-
 # stages and step of 128 x 128 on an H100 (32 KiB a step of 64): by how many L2
 # latencies the path is longer for every 64 of k, and bytes in flight / those of four
 # stages of 64, where one CTA is resident

@@ -1,6 +1,5 @@
 """The table of constants: one row says all that fits and reports need of a constant."""
 
-import dataclasses
 import re
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from diffenergy.corrections import (
     PRIOR_FACTORS,
     SENSOR_CONSTANTS,
     TILED_RECORDS,
-    Constant,
     instruments,
 )
 from diffenergy.corrections._generations import generations
@@ -44,15 +42,6 @@ def test_a_constant_has_movers_a_closing_measurement_and_a_source(name: str):
     assert row.source in sections
     assert row.closes and row.what and row.sd > 0
     assert 0 < row.centre and (row.centre < 1 or not row.share)
-
-
-@pytest.mark.parametrize("empty", [{"rows": ()}, {"frees": ()}, {"source": ""}])
-def test_a_constant_without_movers_is_an_error(empty: dict[str, object]):
-    row = CONSTANTS["dram_efficiency"]
-    (name,) = empty
-    with pytest.raises(ValueError, match=f"`{name}` of the constant 'DRAM rate"):
-        dataclasses.replace(row, **empty)  # pyright: ignore[reportArgumentType]
-    assert isinstance(row, Constant)
 
 
 def test_prior_factors_are_of_constants_and_tags():

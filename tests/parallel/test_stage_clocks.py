@@ -330,6 +330,3 @@ def test_a_split_is_taken_as_it_is():
         (0, 4),
         (4, 5),
     )
-    for wrong in ((4, 2), (5,), (6, -1)):
-        with pytest.raises(ValueError, match="`split` is"):
-            pipeline_layout((0,) * 5, Plan(pp=2), "x", split=wrong)

@@ -83,8 +83,3 @@ def test_slow_links_make_long_steps():
         "gpt2", "h100-sxm", phase="train", topology="torus-4x2", plan="tp=4,dp=2"
     ).summary
     assert step["communication"]["dp"]["total_s"] > 0
-
-
-def test_plans_larger_than_the_machine():
-    with pytest.raises(ValueError, match="has 16 GPUs, but `topology` dgx1 has 8"):
-        de.estimate("gpt2", "v100-sxm-32gb", plan="tp=4,dp=4", batch=4, topology="dgx1")

@@ -204,11 +204,6 @@ def test_nothing_stated(raw: Any):
     assert not checkpoint.quantised and checkpoint.format(Q) is None
 
 
-def test_a_statement_is_an_object():
-    with pytest.raises(ValueError, match='`quantization_config` is "fp8"; allowed'):
-        read("fp8")
-
-
 def test_gpt_oss_has_only_its_experts_in_mxfp4():
     checkpoint = read(dict(quant_method="mxfp4"))
     assert [checkpoint.format(name) for name in (Q, UP, EXPERT)] == [None, None, MXFP4]

@@ -70,10 +70,15 @@ def read_flags(kind: type[Request], typed: Mapping[str, Any]) -> Any:
         if flag.many:
             text = list(text)
         read = flag.read or (_as_tuple if flag.many else None)
-        values[field.name] = read(flag_name(field, flag), text) if read else text
+        name = flag_name(field, flag)
+        value = read(name, text) if read else text
+        if value in ("", ("",)) and not isinstance(flag, Argument):
+            raise ValueError(f"`{name}` is ''; give it or leave it out.")
+        values[field.name] = value
     request = kind(**values)
     object.__setattr__(request, "typed", dict(typed))
     return request
+
 
 
 def flag_name(field: Any, flag: Flag) -> str:

@@ -113,7 +113,7 @@ def read_objective(text: str) -> Goal | float:
         weight = math.nan
     if not (math.isfinite(weight) and weight >= 0):
         raise ValueError(
-            f"`objective` is {text}; allowed are time, energy, or a weight of 0 or "
+            f"`objective` is '{text}'; allowed are time, energy, or a weight of 0 or "
             "more, in J per s of finish."
         )
     return weight

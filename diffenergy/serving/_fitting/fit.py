@@ -129,7 +129,7 @@ def _row(number: int, cells: Mapping[str, str], path: str) -> ServedRow:
     try:
         load = Load(**given)
     except ValueError as error:
-        raise ValueError(f"{error} ({where})") from None
+        raise ValueError(f"{where}: {error}") from None
     measured = {x: y for x in MEASURED if (y := value(x)) is not None and y > 0}
     return ServedRow(
         number, text("gpu") or "", text("model") or "", engine, server, load,

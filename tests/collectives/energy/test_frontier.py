@@ -61,9 +61,6 @@ def test_objectives_as_written():
     assert read_objective(" Time ") == "time"
     assert read_objective("energy") == "energy"
     assert read_objective("1.5e2") == 150.0
-    for wrong in ("", "joules", "-3", "nan", "inf"):
-        with pytest.raises(ValueError, match="`objective` is .*; allowed are time"):
-            read_objective(wrong)
 
 
 @pytest.mark.parametrize("collective", ["all_gather", "all_to_all", "all_reduce"])

@@ -144,19 +144,6 @@ def test_a_horizon_below_the_bound_is_out_of_reach(collective, horizon):
         planned("ndv2-2-published", collective, "1GB", epoch="slowest", horizon=horizon)
 
 
-@pytest.mark.parametrize(
-    ("collective", "how", "words"),
-    [
-        ("all_reduce", {"method": "milp"}, "no model of an all_reduce"),
-        ("all_gather", {"method": "lp"}, "copied or added up"),
-        ("all_gather", {"solver": "gurobi"}, "allowed are cp-sat"),
-    ],
-)
-def test_methods_that_do_not_fit(collective, how, words):
-    with pytest.raises(ValueError, match=words):
-        planned("dgx1", collective, "200KB", **how)
-
-
 def test_one_seed_gives_one_schedule():
     first, again = (planned("dgx1", "all_reduce", "200KB", seed=3) for _ in range(2))
     for name in ("block", "link", "start"):

@@ -160,13 +160,6 @@ def test_a_file_without_a_meter_is_left(clean, tmp_path):
     assert found(clean.assign(avg_power_w=0.0, energy_j=0.0), tmp_path) == []
 
 
-def test_a_time_of_zero_is_refused_on_reading(clean, tmp_path):
-    cells = clean.copy()
-    cells.loc[BAD, "time_us"] = 0.0
-    with pytest.raises(ValueError, match="row 7: `time_us` is '0.0'"):
-        read(cells, tmp_path)
-
-
 def test_rows_count_from_the_start_of_their_file(clean, tmp_path):
     wrong = clean.copy()
     wrong.loc[25 + BAD, "avg_power_w"] *= 1e-3

@@ -6,7 +6,6 @@ import pytest
 from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import OperatingPoint, load_gpu
 from diffenergy.kernels.traced import shares
-from diffenergy.workload import normalise_kernel
 
 
 def run(work, clock: float = 1.0):
@@ -35,11 +34,6 @@ def test_a_traced_kernel_draws_what_its_class_does(sample, phases):
     gemm, stream, collective = np.asarray(found.phases.power)
     assert gemm > stream > collective > 100
     assert gemm < 1.2 * float(gpu.tdp)
-
-
-def test_a_traced_class_is_one_that_is_known():
-    with pytest.raises(ValueError, match='`class` is "odd"'):
-        normalise_kernel({"op": "traced", "class": "odd", "traced_us": 3}, "here")
 
 
 # --- what traces showed of other classes

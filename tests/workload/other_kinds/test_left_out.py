@@ -133,18 +133,6 @@ def optional(op: str) -> list[str]:
     return [field.name for field in fields if field.default is not REQUIRED]
 
 
-def test_a_kernel_says_what_it_must(file, sample):
-    """Without a required field: one sentence that names it."""
-    for op, (known, _) in kernels.ops().items():
-        row = sample(op)
-        for field in known.fields:
-            if field.default is not REQUIRED:
-                continue
-            less = {key: x for key, x in row.items() if key != field.name}
-            with pytest.raises(ValueError, match=f"`{field.name}` of {op} is missing"):
-                read_listings(file([{"kernels": [less]}]))
-
-
 def test_a_kernel_that_leaves_a_field_out_has_its_default(file, sample):
     """The row is the same with the default written out, of every field of every op."""
     for op in kernels.ops():
