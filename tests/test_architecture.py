@@ -15,8 +15,8 @@ import diffenergy
 PACKAGE = Path(diffenergy.__file__).parent
 ROOT = PACKAGE.parent
 ROOMS = (
-    "units", "files", "schema", "dtypes", "compiling", "records", "smooth", "search",
-    "keys", "charts", "results",
+    "units", "files", "schema", "dtypes", "reading", "requests", "compiling", "records",
+    "smooth", "search", "keys", "charts", "results",
     "corrections", "hardware", "physics", "collectives", "kernels", "workload",
     "imports", "plans", "estimator", "sweeps", "parallel", "serving", "measurements",
     "fitting", "measure", "dvfs", "codesign", "fleet", "report", "exploring", "cli",
@@ -161,7 +161,7 @@ VERIFIER = {"verify", "verify_sums", "verify_switches"}
 ENTRY = {"verify", "Violation"}
 """What the rest may take from `verify`."""
 MODEL = {
-    "units", "files", "schema", "results", "search",
+    "units", "files", "schema", "reading", "requests", "results", "search",
     "hardware",
     "physics.static_power",  # of an idle GPU
     "physics.with_corrections",  # of a byte of memory traffic

@@ -10,10 +10,10 @@ _DATA: Final = Path(__file__).parents[1] / "data"
 
 def topologies() -> list[str]:
     """Bundled machines, and the word verify."""
-    from ..collectives import PARTS
+    from ..collectives import MACHINE_PARTS
 
     stems = {path.stem for path in _DATA.glob("topologies/*.toml")}
-    return ["verify", *stems.difference(PARTS, ["media"])]
+    return ["verify", *stems.difference(MACHINE_PARTS, ["media"])]
 
 
 def starting(names: Callable[[], Iterable[str]] | None) -> Any:

@@ -24,7 +24,6 @@ from . import output
 from .interruption import Interrupted
 from .parsing.field import (
     PAGE,
-    as_flags,
     command_line,
     file_endings,
     flag_names,
@@ -97,7 +96,7 @@ def command(name: str) -> Callable[..., None]:
 
     def entry(**given: Any):
         given.pop(_SCHEMA.name, None)
-        with told(lambda text: as_flags(text, kind)):
+        with told(kind):
             _run(name, read_flags(kind, given))
 
     entry.__doc__ = kind.__doc__

@@ -18,6 +18,7 @@ from ._asking.estimate_request import EstimateRequest as EstimateRequest
 from ._asking.estimate_request import PointRequest as PointRequest
 from ._asking.estimate_request import SharingRequest as SharingRequest
 from ._asking.estimate_request import SweepRequest as SweepRequest
+from ._asking.estimate_request import WorkRequest as WorkRequest
 from ._asking.request import DEFAULT_GPU as DEFAULT_GPU
 from ._asking.request import prepare as prepare
 from ._asking.settings import Setting as Setting

@@ -1,7 +1,8 @@
 """The public `estimate`: of records, pure; of names, as the command answers."""
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ParamSpec, Protocol, overload
+from typing import Any, ParamSpec, Protocol, overload, runtime_checkable
 
 from ..corrections import Corrections
 from ..hardware import GpuCard, GpuSpec, OperatingPoint, load_gpu
@@ -19,6 +20,7 @@ from ._asking.task import Task
 P = ParamSpec("P")
 
 
+@runtime_checkable
 class _Estimating(Protocol[P]):
     """`estimate` for editors: of records, or of a name and a request's fields."""
 
@@ -50,6 +52,7 @@ def _estimate_by_name(
     """Gives a function of records or names the arguments of a request."""
 
     def decorate(function: Callable[..., Any]) -> _Estimating[P]:
+        function.__signature__ = inspect.signature(request)  # pyright: ignore
         function.__doc__ = f"{function.__doc__}\n\n{arguments(request)}"
         return function  # pyright: ignore[reportReturnType]
 

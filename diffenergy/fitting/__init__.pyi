@@ -1,7 +1,7 @@
 from ._ask import fit as fit
-from ._clock_law.clock_fit import fit_table as fit_table
-from ._clock_law.clock_law import law_table as law_table
-from ._clock_law.clock_model import Readings as Readings
+from ._clock_fit import fit_table as fit_table
+from ._clock_law import law_table as law_table
+from ._clock_model import Readings as Readings
 from ._identifiability import Identifiability as Identifiability
 from ._predict import EvaluateResult as EvaluateResult
 from ._predict import evaluate as evaluate

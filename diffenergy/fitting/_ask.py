@@ -14,10 +14,9 @@ from ..hardware import read_gpu
 from ..measurements import MeasurementTable
 from ..requests import accepts
 from ._calibrate import Calibration, Progress, Settings, blanked, calibrate
+from ._flags import Flag, flagged
+from ._holdout import Rule, held_out, read_rule
 from ._identifiability import Identifiability, report
-from ._left_out.checked import Flag
-from ._left_out.holdout import Rule, held_out, read_rule
-from ._left_out.rules import flagged
 from ._predict import check_table, corrections_file, predict, unused
 from ._request import FitRequest
 from ._result import FitResult, Rows, fit_summary

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
-from ..requests import File, Flag, Request, Seed, Whole
+from ..requests import File, Flag, Note, Request, Seed, Whole
 
 
 def _texts(flag: str, words: list[str]) -> tuple[str, ...]:
@@ -40,5 +40,7 @@ class FitRequest(Request):
     max_rows: Annotated[Whole, "Kernel rows to draw"] = 20_000
     max_steps: Annotated[Whole, "Evaluations of all rows"] = 30
     strict: Annotated[bool, "Refuse rows that cannot be true."] = False
-    progress: Callable[..., Any] | None = None
-    """Called with the evaluations done and the cost so far."""
+    progress: Annotated[
+        Callable[..., Any] | None,
+        Note("Called with the evaluations done and the cost so far."),
+    ] = None

@@ -11,15 +11,14 @@ from msgspec import structs
 
 from ..requests import accepts
 from ..results import Infeasible
-from ._answer.refusal import NoPlan, quick_enough, short
-from ._answer.result import FleetResult, fleet_summary
-from ._problem.of_fleet import NEEDS, problem_of, rows_between, rows_of, series_of
-from ._problem.problem import Problem, Rows, joined
-from ._reading.money import read_price
-from ._reading.series import ALLOWED, Demand, Series, read_demand
-from ._reading.spec import Fleet, is_file, read_fleet
+from ._build_problem import NEEDS, problem_of, rows_between, rows_of, series_of
+from ._problem import Problem, Rows, joined
+from ._refusal import NoPlan, quick_enough, short
 from ._request import FleetRequest
+from ._result import FleetResult, fleet_summary
 from ._solve import Solved, Unsolved, solve, useful
+from ._spec import Fleet, is_file, read_fleet, read_price
+from ._tables import ALLOWED, Demand, Series, read_demand
 from ._whole.horizon import Told
 from ._whole.work import Work
 

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from ..requests import Argument, Flag, Request, Text, reading
-from ._reading.money import read_price
-from ._reading.spec import Fleet, is_file, read_fleet
+from .. import reading
+from ..requests import Argument, Flag, Note, Request, Text
+from ._spec import Fleet, is_file, read_fleet, read_price
 
 Objective = Literal["energy", "cost", "carbon"]
 _DAY = 86_400
@@ -106,9 +106,11 @@ class FleetRequest(Request):
     effort: Annotated[
         _Seconds,
         "Work of the search on an idle core; counted, whatever the machine's load",
-    ] = 20
+    ] = 20.0
     time_limit: Annotated[
         _Seconds, "Wall time of all, the last resort; half of it for pricing"
-    ] = 600
-    told: Callable[[str, int, int], None] | None = None
-    """Called with what is done, how much of it, and of how much."""
+    ] = 600.0
+    told: Annotated[
+        Callable[[str, int, int], None] | None,
+        Note("Called with what is done, how much of it, and of how much."),
+    ] = None

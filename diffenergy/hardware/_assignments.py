@@ -1,6 +1,6 @@
 """`FIELD=VALUE` of a GPU, as texts that change its numbers."""
 
-from ..requests import reading
+from .. import reading
 from ._checks import CHOSEN
 from ._files import field_rule
 

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Annotated
 
-from ..requests import Text, each, reading
-from ._bundled import gpu_names
-from ._card import GpuCard
+from .. import reading
+from ..requests import Text, each
+from ._card import GpuCard, gpu_names
 
 
 def _files(name: str) -> tuple[str, ...]:

@@ -9,11 +9,10 @@ from ..hardware import read_gpu
 from ..requests import accepts, part
 from ..workload import Dispatch, Listing
 from ._kind import kind_of, unknown
-from ._launches import Graph, Options, Trace
+from ._launches import Graph, ImportOptions, Trace
 from ._request import ImportRequest
 from ._result import ImportResult, of_graph, of_trace
-from ._rows.assign import assigned
-from ._rows.collect import listing_of
+from ._rows.assign import assigned, listing_of
 
 _READERS: Final = {
     "kineto": ("kineto", "a profiler's trace"),
@@ -41,7 +40,7 @@ def is_listing(path: str) -> bool:
     return kind_of(path) in _READERS
 
 
-def refuse(path: str, *kinds: str) -> None:
+def refuse_file(path: str, *kinds: str) -> None:
     """Raises `ValueError`, with what to do, if `path` is a file of one of these kinds:
     "listing" (of kernels), "measurements" (a table), or "program" (all that `read`
     imports)."""
@@ -80,8 +79,8 @@ def read(request: _Read) -> ImportResult:
     if kind not in _READERS:
         raise _not_imported(path, kind)
     named = None if request.gpu is None else read_gpu(request.gpu).name
-    given = part(ImportRequest, request)
-    options = Options(**given | {"gpu": named, "dims": request.dims or {}})
+    given = part(ImportRequest, request, gpu=named, dims=request.dims or {})
+    options = ImportOptions(**given)
     _check(options, kind, path)
     module = importlib.import_module(f".._files.{_READERS[kind][0]}", __name__)
     found: Trace | Graph = module.read(path, options)
@@ -106,7 +105,7 @@ def import_listing(path: str, **options: Any) -> list[Listing]:
     return read(path, **options).listings
 
 
-def _traced(path: str, trace: Trace, options: Options) -> ImportResult:
+def _traced(path: str, trace: Trace, options: ImportOptions) -> ImportResult:
     """Result of launches with their times."""
     found = assigned(trace, options.model)
     name = Path(path).name
@@ -130,7 +129,7 @@ def _traced(path: str, trace: Trace, options: Options) -> ImportResult:
     return of_trace(path, trace, found, listings, options.gpu)
 
 
-def _check(options: Options, kind: str, path: str):
+def _check(options: ImportOptions, kind: str, path: str):
     """Finds what a file of its kind does not take."""
     if options.window is not None and kind != "kineto":
         raise ValueError(

@@ -4,7 +4,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
-from ..requests import Flag, Request, reading
+from .. import reading
+from ..requests import Flag, Note, Request
 from ..units import quantity, us
 from ..workload import ModelName
 
@@ -83,5 +84,7 @@ class ImportRequest(Request):
             "eager keeps what runtimes fuse into a convolution [serving]; ONNX.", "KIND"
         ),
     ] = None
-    progress: Callable[[int, int], Any] | None = None
-    """Called with the bytes read and their number."""
+    progress: Annotated[
+        Callable[[int, int], Any] | None,
+        Note("Called with the bytes read and their number."),
+    ] = None

@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from ..hardware import GpuCard, read_gpu
-from ..requests import Seed, accepts
+from ..requests import Seed, accepts, values_of
 from ..results import Result
 from . import _bench
-from ._board import clocks as boards_clocks
-from ._board import reading, sensor
+from . import _bench as libraries
+from . import _clocks as boards_clocks
+from . import _reading as reading
+from . import _sensor as sensor
 from ._plan import Point, Wanted, board_of, make_plan, within
 from ._record import Bench, Progress, campaign, label, measure_points, remaining
 from ._request import MeasureRequest
-from ._runners import libraries
 from ._shapes import CLASSES, Board, check_classes
 from ._table import Cells, Table, finished, series_path, state_path
 
@@ -28,7 +29,7 @@ Tell = Callable[[int, int, str], None]
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class PlanResult(Result):
+class MeasurePlan(Result):
     """The points that would be measured. `summary`: the JSON of `diffenergy measure
     --dry-run --json`."""
 
@@ -119,7 +120,7 @@ class _Plan(MeasureRequest):
 
 
 @accepts(_Plan, "plan")
-def plan(request: _Plan) -> PlanResult:
+def plan(request: _Plan) -> MeasurePlan:
     """What `measure` would do on a GPU; needs none, and touches no file.
 
     `gpu`: name, `.toml` file or card [h100-sxm]; `file`: measurements that are there
@@ -145,7 +146,7 @@ def plan(request: _Plan) -> PlanResult:
     now = within(left, request.seconds)
     behind, after = len(every) - len(left), len(left) - len(now)
     assumed = gpu is None or card.is_assumed
-    return PlanResult(plan_summary(board.name, assumed, now, behind, after))
+    return MeasurePlan(plan_summary(board.name, assumed, now, behind, after))
 
 
 class _Measured(MeasureRequest):
@@ -213,7 +214,7 @@ def measure(request: _Measured) -> MeasureResult:
 
 def _wanted(board: Board, request: MeasureRequest) -> Wanted:
     """What is asked of a plan, once the board can do it."""
-    limits = tuple(request.power_limits)
+    limits = values_of(request.power_limits) or ()
     _bench.check_limits(limits, board)
     return Wanted(
         points=request.points,

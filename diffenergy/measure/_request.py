@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from ..requests import Flag, Limits, Request, Seed, Text, Whole, reading
+from .. import reading
+from ..requests import Flag, Limits, Request, Seed, Text, Whole
 
 Clocks = Sequence[float] | Literal["auto"] | None
 _minutes = functools.partial(reading.positive, unit="min")

@@ -10,13 +10,13 @@ import jax
 from ..estimator import EstimateRequest, Task, operating_points, prepare
 from ..hardware import GpuCard, read_gpu
 from ..plans import Plan, TrainingStep, host_of, plan_values, read_plan, training_of
-from ..requests import BadRequest, accepts
-from ..workload import LanguageModel, TrainedModel, assemble, complete
+from ..requests import BadRequest, accepts, values_of
+from ..workload import LanguageModel, TrainedModel, assemble, complete_listing
 from ..workload.models import load_model
 from ._request import PlanRequest, TrainedRequest
+from ._search.exact import check_fields, slopes
 from ._search.result import PlanResult, plan_summary
 from ._search.search import Found, Limits, search
-from ._search.slopes import check_fields, slopes
 from ._search.space import Space
 
 GPU: Final = "h100-sxm"
@@ -62,7 +62,7 @@ def training_step(
     host, frozen = host_of(card, topology), request.get("frozen_layers") or 0
     placed = training_of(loaded, found, host, global_batch, frozen=frozen)
     listings, steps = placed.work(placed.request(phase="train", **request))
-    workload = assemble([complete(x) for x in listings])
+    workload = assemble([complete_listing(x) for x in listings])
     return TrainingStep(workload, steps, placed.order)
 
 
@@ -111,7 +111,7 @@ def _space(request: PlanRequest) -> tuple[Task, Space]:
     Raises `ValueError` for a model or a machine of which no plans are searched.
     """
     model, held, global_batch = request.model, request.plan, request.global_batch
-    numbers = tuple(request.num_gpus or ())
+    numbers = values_of(request.num_gpus) or ()
     one = {"plan": Plan(), "global_batch": 1}
     task = prepare(**_shared(request) | one)
     loaded = load_model(model)

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta
 
+from .. import reading
 from ..estimator import PointRequest
 from ..hardware import GpuName
 from ..plans import Plan
@@ -18,10 +19,10 @@ from ..requests import (
     Flag,
     Limits,
     Needs,
+    Note,
     Text,
     Whole,
     Wholes,
-    reading,
 )
 from ..schema import MOST
 from ..workload import Attend, Dispatch, ModelName, Stack
@@ -88,8 +89,10 @@ class TrainedRequest(PointRequest):
             "How tokens spread over experts: balanced, random or power_law_X.", "KIND"
         ),
     ] = None
-    lora: int | None = None
-    frozen_layers: int | None = None
+    lora: Annotated[
+        int | None, Note("Refused: searches are for models that are trained whole.")
+    ] = None
+    frozen_layers: Annotated[int | None, Note("Refused, as `lora`.")] = None
     global_batch: Annotated[
         Whole | None,
         "Sequences of a training step on all GPUs [one micro-batch a replica].",
@@ -202,8 +205,10 @@ class PlanRequest(SearchRequest):
     gpu: Annotated[GpuName | None, _GPU] = dataclasses.field(
         default=None, kw_only=False
     )
-    told: Callable[[int, int, str], None] = lambda *_: None
-    """Called with the plans ranked, their number, and what is next."""
+    told: Annotated[
+        Callable[[int, int, str], None],
+        Note("Called with the plans ranked, their number, and what is next."),
+    ] = lambda *_: None
 
 
 class StageClocksRequest(ClocksRequest):

@@ -1,12 +1,13 @@
-from . import reading as reading
 from ._declared import Argument as Argument
 from ._declared import BadRequest as BadRequest
 from ._declared import Excludes as Excludes
 from ._declared import Flag as Flag
 from ._declared import Needs as Needs
+from ._declared import Note as Note
 from ._declared import Request as Request
 from ._declared import Text as Text
 from ._declared import accepts as accepts
+from ._declared import accepts_type as accepts_type
 from ._declared import arguments as arguments
 from ._declared import check_type as check_type
 from ._declared import declared as declared
@@ -24,3 +25,4 @@ from ._kinds import Whole as Whole
 from ._kinds import Wholes as Wholes
 from ._kinds import each as each
 from ._kinds import several as several
+from ._kinds import values_of as values_of

@@ -71,6 +71,13 @@ class Argument(Flag):
 
 
 @dataclasses.dataclass(frozen=True)
+class Note:
+    """What a field is that no flag gives: Python alone has it."""
+
+    text: str
+
+
+@dataclasses.dataclass(frozen=True)
 class Needs:
     """A field is given only where `field`, if the request has it, is given too; `why`
     follows a semicolon."""
@@ -124,9 +131,9 @@ class Request:
 are times.
     """
 
-    def __init_subclass__(cls, **more: Any):
+    def __init_subclass__(cls, kw_only: bool = True, **more: Any):
         super().__init_subclass__(**more)
-        kind = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+        kind = dataclasses.dataclass(frozen=True, kw_only=kw_only)(cls)
         create = kind.__init__
 
         @functools.wraps(create)
@@ -137,13 +144,17 @@ are times.
 
         kind.__init__ = __init__
 
+    __no_type_check__: ClassVar[bool] = True
+    """A request checks itself, in sentences for users."""
     typed: ClassVar[Mapping[str, Any]] = {}
     """Of a command: what was typed, by field."""
 
     def __post_init__(self):
         for field in _fields(type(self)):
-            value = getattr(self, field.name)
-            if value is not field.default:
+            value, usual = getattr(self, field.name), field.default
+            if value is None and usual is not dataclasses.MISSING:
+                object.__setattr__(self, field.name, usual)
+            elif value is not usual:
                 checked = _checked(field.name, value, field.type)
                 object.__setattr__(self, field.name, checked)
         _check_combinations(self)
@@ -176,10 +187,15 @@ def accepts(
 
 def arguments(kind: Any) -> str:
     """The section "Args" of a docstring: a line for each field that has a text."""
-    lines = []
-    for field, flag in declared(kind):
-        text = re.sub(r"--([a-z][a-z-]+)", _as_name, flag.help)
-        lines.append(f"    {field.name}: {text}")
+    texts = {field.name: flag.help for field, flag in declared(kind)}
+    for field in _fields(kind):
+        for remark in _remarks(field.type):
+            if isinstance(remark, Note):
+                texts[field.name] = remark.text
+    lines = [
+        f"    {name}: {re.sub(r'--([a-z][a-z-]+)', _as_name, text)}"
+        for name, text in texts.items()
+    ]
     return "\n".join(["Args:", *lines])
 
 
@@ -206,10 +222,11 @@ def _flag(kind: Any, name: str) -> Flag | None:
     return None
 
 
-def part(kind: Any, request: Any) -> dict[str, Any]:
-    """The fields that `kind` declares, as far as `request` has them."""
+def part(kind: Any, request: Any, **changes: Any) -> dict[str, Any]:
+    """The fields that `kind` declares, as far as `request` has them, with `changes`."""
     names = (x.name for x in dataclasses.fields(kind))
-    return {name: getattr(request, name) for name in names if hasattr(request, name)}
+    own = {name: getattr(request, name) for name in names if hasattr(request, name)}
+    return own | changes
 
 
 def given_names(request: Any) -> Iterator[str]:
@@ -247,14 +264,22 @@ def _remarks(hint: Any) -> tuple[Any, ...]:
     return ()
 
 
+def _text(hint: Any) -> Text | None:
+    """How words become a type: what the outermost remark says."""
+    texts = [x for x in _remarks(hint) if isinstance(x, Text)]
+    return texts[-1] if texts else None
+
+
 def _whole(flag: Flag, field: dataclasses.Field[Any]) -> Flag:
     """A flag with what its type and its default say."""
-    text = next((x for x in _remarks(field.type) if isinstance(x, Text)), Text(""))
+    text = _text(field.type) or Text("")
     words = _choices(field.type)
     default = field.default
     shown = flag.help
-    if isinstance(default, str | int | float) and not isinstance(default, bool):
-        shown = f"{shown.removesuffix('.')} [{default}]."
+    plain = isinstance(default, str | int | float) and not isinstance(default, bool)
+    if plain and not shown.endswith("]."):
+        value = f"{default:g}" if isinstance(default, float) else default
+        shown = f"{shown.removesuffix('.')} [{value}]."
     metavar = "WHAT" if words else None
     return dataclasses.replace(
         flag,
@@ -264,6 +289,15 @@ def _whole(flag: Flag, field: dataclasses.Field[Any]) -> Flag:
         files=flag.files or text.files,
         completed=flag.completed or text.completed,
     )
+
+
+def accepts_type(hint: Any, kind: Any) -> bool:
+    """Whether a field takes a type of `_kinds` or a plain one, alone or with None."""
+    if get_origin(hint) is Annotated and hint != kind:
+        return accepts_type(hint.__origin__, kind)
+    if get_origin(hint) in (Union, types.UnionType) and hint != kind:
+        return any(accepts_type(arm, kind) for arm in get_args(hint))
+    return hint == kind
 
 
 def is_switch(field: dataclasses.Field[Any]) -> bool:
@@ -303,9 +337,9 @@ def _is_data(hint: Any) -> bool:
 
 def _checked(name: str, value: Any, hint: Any) -> Any:
     """`value`, if a type allows it; refused with the remedy of its `Meta`."""
-    for remark in _remarks(hint):
-        if isinstance(remark, Text) and remark.take is not None and value is not None:
-            value = remark.take(name, value)
+    text = _text(hint)
+    if text is not None and text.take is not None:
+        value = text.take(name, value)
     arms = () if isinstance(hint, str) else _arms(hint)
     if not arms or any(x is Any or isinstance(x, ForwardRef) for x in arms):
         return value  # of a type that loads late: its room checks it
@@ -318,7 +352,7 @@ def _checked(name: str, value: Any, hint: Any) -> Any:
         return value
     for arm in arms:
         if _is_data(arm) and _fits(value, arm):
-            return value
+            return float(value) if _bare(arm) is float else value
     raise _refusal(name, value, hint, arms)
 
 
@@ -340,6 +374,8 @@ def _refusal(name: str, value: Any, hint: Any, arms: tuple[Any, ...]) -> Excepti
     words = _choices(hint)
     if not remarks and words:
         remarks = [f"allowed are {', '.join(words)}"]
+    if not remarks and bool in arms:
+        remarks = ["allowed are true and false"]
     if remarks:
         return BadRequest(f"`{name}` is {shown(value)}; {remarks[-1]}.", name)
     kinds = [getattr(_bare(x), "__name__", str(_bare(x))) for x in arms]

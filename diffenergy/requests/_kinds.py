@@ -2,12 +2,14 @@
 
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 from msgspec import Meta
 
-from . import reading
+from .. import reading
 from ._declared import Text
+
+T = TypeVar("T")
 
 
 def several(name: str, value: Any) -> tuple[float, ...]:
@@ -33,6 +35,11 @@ def each(name: str, value: Any) -> tuple[Any, ...]:
     """One value or several as a tuple, each once."""
     single = isinstance(value, str) or not hasattr(value, "__iter__")
     return (value,) if single else tuple(dict.fromkeys(value))
+
+
+def values_of(given: Sequence[T] | T | None) -> tuple[T, ...] | None:
+    """What `several` and `each` made of a field, to a type checker."""
+    return given  # pyright: ignore[reportReturnType]
 
 
 def _one_file(name: str) -> tuple[str, ...]:

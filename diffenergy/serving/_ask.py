@@ -5,16 +5,14 @@ from typing import Any, Final
 
 from ..estimator import of_hardware
 from ..requests import accepts, part
-from ._answers import answer as _answer
-from ._answers.answer import ServingResult
-from ._answers.limits import check_limits
-from ._answers.optimize import best
-from ._answers.sensitivity import check_fields, sensitivities
-from ._answers.solve import solved
+from . import _result as _answer
 from ._deploy import deploy
 from ._deployment import Deployment
 from ._load import Load
+from ._optimize import best, check_limits
 from ._request import DeployRequest, ServeRequest
+from ._result import ServingResult
+from ._solve import check_fields, sensitivities, solved
 
 _CHECKED: Final = 0.75
 """Share of the saturation up to which the closed form of the time to the first token is

@@ -10,7 +10,7 @@ from ..hardware import GpuCard, read_gpu, with_fields
 from ..plans import Plan, host_of
 from ..requests import accepts
 from ..results import Infeasible
-from ..workload import LanguageModel, Share, Split
+from ..workload import LanguageModel, ModelShare, ModelSplit
 from ..workload.models import Request, assumed_model, load_model
 from ._deployment import ASIDE, Deployment
 from ._engine import usual_sampling
@@ -59,7 +59,7 @@ def deploy(asked: DeployRequest) -> Deployment:
     assumed |= _assumed(asked, load, plan, request, engine) | taken
     none = asked.corrections == "none"
     file = prior_file() if none else read_corrections(asked.corrections)
-    placed = whole.placed(Share(Split(plan.tp, plan.ep)))
+    placed = whole.placed(ModelShare(ModelSplit(plan.tp, plan.ep)))
     changed = bool(asked.changes) or read.values != card.values
     found = Deployment(
         placed, request, card, file, points[0], plan, *engine, load, assumed, changed
@@ -206,7 +206,7 @@ def _check_memory(found: Deployment, whole: LanguageModel, given: int | float | 
         if not found.plan.tp < tp <= size:
             continue
         try:
-            model = whole.placed(Share(Split(tp)))
+            model = whole.placed(ModelShare(ModelSplit(tp)))
             one = dataclasses.replace(found, model=model).memory(found.gpu)
         except ValueError:  # it does not divide the model
             continue

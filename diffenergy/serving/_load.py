@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from msgspec import Meta
 
-from ..requests import Flag, Request, Text, reading
+from .. import reading
+from ..requests import Flag, Request, Text
 from ..schema import MOST
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ DEFAULT_INPUT, DEFAULT_OUTPUT = 512, 128
 """Tokens."""
 
 
-def _number(description: str, metavar: str, read: Any, **limits: float) -> Any:
+def _number(description: str, metavar: str, read: Any, **limits: Any) -> Any:
     """The remarks of a number: its range with the words of it, and how it is read."""
     words = f"allowed is a number {description}"
     return Meta(le=MOST, description=words, **limits), Text(metavar, read)

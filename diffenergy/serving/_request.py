@@ -6,9 +6,10 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta
 
+from .. import reading
 from ..estimator import PointRequest
 from ..hardware import GpuName
-from ..requests import Argument, Dtype, Flag, Text, Whole, reading
+from ..requests import Argument, Dtype, Flag, Note, Text, Whole
 from ..workload import ModelName
 from ._load import Load
 
@@ -85,9 +86,9 @@ class DeployRequest(ServerRequest):
     gpu: Annotated[GpuName | None, _GPU] = dataclasses.field(
         default=None, kw_only=False
     )
-    load: Load | Mapping[str, Any] | None = dataclasses.field(
-        default=None, kw_only=False
-    )
+    load: Annotated[
+        Load | Mapping[str, Any] | None, Note("A `Load`, or its fields as a dict.")
+    ] = dataclasses.field(default=None, kw_only=False)
     """A `Load`, or its fields as a dict [one request at a time]."""
 
 
@@ -128,8 +129,8 @@ class TraceRequest(ServerRequest):
     gpu: Annotated[GpuName | None, _GPU] = dataclasses.field(
         default=None, kw_only=False
     )
-    load: Load | Mapping[str, Any] | None = dataclasses.field(
-        default=None, kw_only=False
-    )
+    load: Annotated[
+        Load | Mapping[str, Any] | None, Note("A `Load`, or its fields as a dict.")
+    ] = dataclasses.field(default=None, kw_only=False)
     """`max_batch`, `cached_len` and limits of latencies."""
     skip_too_long: Annotated[bool, SKIP] = False

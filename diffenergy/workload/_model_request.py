@@ -4,8 +4,9 @@ import os
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
+from .. import reading
 from ..dtypes import STORED
-from ..requests import Dtype, Flag, Request, Text, Whole, reading
+from ..requests import Dtype, Flag, Needs, Request, Text, Whole
 
 BUNDLED: Final = Path(__file__).parents[1] / "data" / "models"
 
@@ -120,6 +121,7 @@ class ModelRequest(Request):
         Flag(
             "Linear layers with adapters: all or attention [all]; needs --lora.", "KIND"
         ),
+        Needs("lora", "give its rank"),
     ] = None
     frozen_layers: Annotated[
         Whole | None, "First layers that are not trained [none]; train only."

@@ -22,8 +22,7 @@ from diffenergy.report import step_trace_text
 from diffenergy.report._charts.steps import step_chart, step_charts
 from diffenergy.report._tables.steps import folded, plan_text
 from diffenergy.report._traces.steps import drawable
-from diffenergy.workload import listing_lines
-from diffenergy.workload._listing import read_listings
+from diffenergy.workload import listing_lines, read_listings
 
 GPUS = 8
 GRID = 2e-6

@@ -16,7 +16,7 @@ from ..interruption import Interrupted, keeping
 from ..parsing.field import as_flags, flag_names, told
 from ..progress import progress
 from ..run import Outcome, outcome
-from .codesign_flags import Designs, Flags, Point
+from .codesign_flags import Flags, Limited
 
 
 class _Own(ModelRequest, SharingRequest):
@@ -26,7 +26,13 @@ class _Own(ModelRequest, SharingRequest):
 class _Shared(PointRequest):
     """What holds for all of them."""
 
-    gpu: str | None = None
+
+class _Designs(Effort):
+    """What a search may change and want, and how long it looks."""
+
+    vary: Any = ()
+    goals: Any = None
+    price: float | None = None
 
 
 _RUN_AT: Final = {
@@ -40,7 +46,7 @@ _RUN_AT: Final = {
 def run(flags: Flags) -> Outcome:
     """Searches, or tunes, what the flags ask for."""
     start_jax()
-    with told(_flagged):
+    with told(Flags, _flagged):
         return _tiles(flags) if flags.tune_tiles else _design(flags)
 
 
@@ -52,19 +58,18 @@ def _design(flags: Flags) -> Outcome:
         if (value := getattr(given, name, None)) is not None
     }
     work = _mix(flags)
-    asked = {name: getattr(given, name) for name in ("starts", "rounds", "seed")}
-    effort = Effort(**{name: x for name, x in asked.items() if x is not None})
+    effort = Effort(**part(Effort, flags))
     with keeping(), progress("search", effort.rounds, "rounds", "objective") as tell:
         found = search(
             work,
             flags.gpu,
             vary=[Range(*entry) for entry in given.vary],
             limits=limits,
-            goals=given.goals or ("energy",),
+            goals=given.goals,
             price=given.price,
             effort=effort,
             progress=lambda done, _, best: tell(done, float(best)),
-            **part(Point, flags),
+            **part(_Shared, flags),
         )
     if found.best.violation > 0:
         line = f"interrupted before any design kept the limits; so far {found.refusal}"
@@ -87,7 +92,7 @@ def _design(flags: Flags) -> Outcome:
 
 def _tiles(flags: Flags) -> Outcome:
     names = flag_names(type(flags))
-    for name in _given(Designs, flags):
+    for name in (*_given(_Designs, flags), *_given(Limited, flags)):
         if name not in ("goals", "workload"):
             raise ValueError(
                 f"`{names[name]}` is given beside `--tune-tiles`, which tunes the "
@@ -104,7 +109,7 @@ def _tiles(flags: Flags) -> Outcome:
             "`--tune-tiles` tunes one workload; leave the others of `--workload` out."
         )
     one = parts[0]
-    request = {**part(Point, flags), **one.request}
+    request = {**part(_Shared, flags), **one.request}
     found = tune(one.work, flags.gpu, goal=goal, **request)
     return outcome(found, texts={".jsonl": lambda: listing_lines(found.listings)})
 
@@ -156,7 +161,7 @@ def _picked(model: str | None, texts: Sequence[str]) -> tuple[str | None, list[s
 def _quoted(text: str) -> tuple[str, dict[str, Any]]:
     """A quoted workload and what it is asked to do."""
     flags = estimate_flags(text, "codesign")
-    for name in _given(_Shared, flags):
+    for name in [*(["gpu"] if flags.gpu else []), *_given(_Shared, flags)]:
         raise ValueError(
             f"`{flag_names(EstimateFlags)[name]}` goes behind `codesign`, not into the "
             "quotes of `--workload`."

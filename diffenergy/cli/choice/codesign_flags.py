@@ -4,11 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
-from ...estimator import MODEL_WORDS, PointRequest, SharingRequest
+from ... import reading as read
+from ...codesign import ChoiceRequest, Effort
+from ...estimator import MODEL_WORDS
 from ...hardware import GpuName
-from ...requests import Argument, Clocks, Flag, Limits, Request, Seed, Whole
-from ...requests import reading as read
-from ...workload import ModelName, ModelRequest
+from ...requests import Argument, Flag, Request
+from ...workload import ModelName
 from ..cost.estimate_flags import estimate_flags
 from ..parsing.field import Json, inputs, out_file, plot_file
 
@@ -30,81 +31,9 @@ def _numbers(flag: str, texts: list[str]) -> tuple[float, ...]:
     return tuple(read.positive(flag, text) for text in texts)
 
 
-def _names(flag: str, text: str) -> tuple[str, ...]:
-    return tuple(word.strip() for word in text.split(","))
+class Limited(Request):
+    """What designs must keep, in SI or as a `Share`; and the mix."""
 
-
-def _ranges(flag: str, texts: list[str]) -> tuple[tuple[Any, ...], ...]:
-    """Names with their bounds, as far as any are given.
-
-    >>> _ranges("--vary", ["num_sms,l2_capacity=20MB:100e6"])
-    (('num_sms',), ('l2_capacity', 20000000.0, 100000000.0))
-    >>> _ranges("--vary", ["memory=HBM3e,HBM4,num_sms"])
-    (('memory', None, None, ('HBM3e', 'HBM4')), ('num_sms',))
-    """
-    from ...codesign import rule_of
-    from ...hardware import CHOSEN, FIELDS
-
-    found: list[tuple[Any, ...]] = []
-    for entry in (part for text in texts for part in text.split(",")):
-        name, equals, bounds = (part.strip() for part in entry.partition("="))
-        if name in CHOSEN and equals:
-            found.append((name, None, None, (bounds,)))
-            continue
-        more = found and found[-1][0] in CHOSEN and not equals
-        if more and name not in (*FIELDS, "sm_clock", "power_cap", "network", "tiles"):
-            found[-1] = (*found[-1][:3], (*found[-1][3], name))
-            continue
-        low, colon, high = bounds.partition(":")
-        if not name:
-            raise ValueError(
-                f"`{flag}` is '{','.join(texts)}'; give names, such as "
-                "num_sms,l2_capacity=20MB:100MB,sm_clock."
-            )
-        if name == "tiles" and equals:
-            raise ValueError(
-                f"`{flag}` is '{entry}'; tiles take no bounds, leave them out."
-            )
-        if equals and not colon:
-            raise ValueError(
-                f"`{flag}` is '{entry}'; give {name}=LOW:HIGH, in SI or with units."
-            )
-        ends = (low, high) if equals else ()
-        unit = rule_of(name).bare_unit if equals else ""
-        numbers = (
-            read.number(f"{flag} {name}", x, unit) if x.strip() else None for x in ends
-        )
-        found.append((name, *numbers))
-    return tuple(found)
-
-
-class Designs(Request):
-    """What a search may change, wants and must keep; SI, limits also a `Share`."""
-
-    vary: Annotated[
-        tuple[tuple[Any, ...], ...],
-        Flag(
-            "What may change: fields of a GPU file, sm_clock, mem_clock, "
-            "power_cap, tiles, network (of a plan: B/s of a network card); "
-            "bounds in SI, or as 20MB:100MB [half to twice the base value; "
-            "clocks and tiles: what is legal]; process_node=4NP,N3P and "
-            "memory=HBM3e,HBM4: which of them.",
-            "FIELD[=LOW:HIGH],...",
-            _ranges,
-            many=True,
-        ),
-    ] = ()
-    goals: Annotated[
-        tuple[str, ...] | None,
-        Flag(
-            "energy, time, edp, ed2p, energy_per_token, area or cost; "
-            "several single ones: their Pareto front [energy; --tune-tiles:"
-            " time].",
-            "WHAT[,WHAT]",
-            _names,
-            name="--objective",
-        ),
-    ] = None
     max_latency: Annotated[
         Any,
         Flag(
@@ -123,9 +52,6 @@ class Designs(Request):
     ] = None
     max_tpot: Annotated[
         Any, Flag("Time per output token, at most.", "S|%", _most("s"))
-    ] = None
-    price: Annotated[
-        float | None, Flag("Price of a mm2 of silicon.", "PER_MM2", read.positive)
     ] = None
     max_cost: Annotated[Any, Flag("Area times --price, at most.", "C|%", _most(""))] = (
         None
@@ -151,22 +77,9 @@ class Designs(Request):
             many=True,
         ),
     ] = ()
-    seed: Annotated[Seed | None, Flag("Of all draws [0].")] = None
-    starts: Annotated[Whole | None, Flag("Descents at once [8].")] = None
-    rounds: Annotated[Whole | None, Flag("Rounds of ten gradient steps [12].")] = None
 
 
-class Point(PointRequest):
-    """Where designs run."""
-
-    sm_clock: Annotated[
-        Clocks | None, Flag("Clock that designs run at [their highest].", "MHZ")
-    ] = None
-    mem_clock: Annotated[Clocks | None, Flag("Memory clock [their own].", "MHZ")] = None
-    power_limit: Annotated[Limits | None, Flag("Power limit [their TDP].", "W")] = None
-
-
-class Flags(Designs, ModelRequest, SharingRequest, Point):
+class Flags(ChoiceRequest, Limited, Effort):
     """Hardware, clocks and tiles that MODEL, or a mix, costs least on.
 
     Gradients through the model lead from many starts to designs that hardware can

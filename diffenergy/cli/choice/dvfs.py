@@ -13,9 +13,8 @@ from .dvfs_flags import PUBLISHED, Flags
 def run(flags: Flags) -> Outcome:
     """Plans what the flags ask for."""
     start_jax(keep_compilations=flags.table is not None)
-    request = part(DvfsRequest, flags)
-    request |= {"switching": _switching(flags), "progress": progress}
-    found = dvfs.plan(**request)
+    own = {"switching": _switching(flags), "progress": progress}
+    found = dvfs.plan(**part(DvfsRequest, flags, **own))
     return outcome(
         found,
         texts={".csv": found.to_csv, ".py": found.to_script},
@@ -37,7 +36,7 @@ def _switching(flags: Flags) -> Switching | None:
             f"`--switch-latency` is {PUBLISHED}, but no GPU is given; give `--gpu`, or "
             "the latency in seconds."
         )
-    gpu = read_gpu(flags.gpu or DEFAULT_GPU).name
+    gpu = read_gpu(str(flags.gpu or DEFAULT_GPU)).name
     return Switching.published(gpu, flags.switch_kind, energy)
 
 

@@ -4,8 +4,9 @@ import functools
 import math
 from typing import Annotated, Final, Literal
 
+from ... import reading
 from ...dvfs import DvfsRequest
-from ...requests import Flag, reading
+from ...requests import Flag
 from ..parsing.field import Json, out_file, plot_file
 
 PUBLISHED: Final = "published"

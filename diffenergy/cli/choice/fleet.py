@@ -18,7 +18,7 @@ def run(flags: Flags) -> Outcome:
     """Plans the fleet of the flags."""
     start_jax()
     with _reason(flags.as_json), phases() as told:
-        found = fleet.plan(**part(FleetRequest, flags) | {"told": told})
+        found = fleet.plan(**part(FleetRequest, flags, told=told))
     return outcome(found, texts={".csv": found.to_csv})
 
 

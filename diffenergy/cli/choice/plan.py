@@ -3,7 +3,7 @@
 from ... import parallel
 from ...estimator import start_jax
 from ...parallel import PlanRequest, StageClocksRequest
-from ...requests import part
+from ...requests import part, values_of
 from ..progress import points
 from ..run import Outcome, outcome
 from .plan_flags import Flags
@@ -13,12 +13,11 @@ def run(flags: Flags) -> Outcome:
     """Answers what the flags ask for."""
     start_jax()
     if not flags.stage_clocks:
-        request = part(PlanRequest, flags)
         with points("plans") as told:
-            return outcome(parallel.plan(**request | {"told": told}))
-    numbers = flags.num_gpus or (None,)
+            return outcome(parallel.plan(**part(PlanRequest, flags, told=told)))
+    numbers = values_of(flags.num_gpus) or (None,)
     if len(numbers) > 1:
         raise ValueError("`num_gpus` is a list; clocks are those of one plan.")
-    request = part(StageClocksRequest, flags) | {"num_gpus": numbers[0]}
+    request = part(StageClocksRequest, flags, num_gpus=numbers[0])
     found = parallel.stage_clocks(**request)
     return outcome(found, texts={".csv": found.to_csv, ".py": found.to_script})

@@ -11,6 +11,7 @@ from ...estimator import (
     EstimateResult,
     SweepRequest,
     Task,
+    WorkRequest,
     crossed,
     prepare,
     start_jax,
@@ -25,11 +26,11 @@ from ..run import Outcome, outcome
 from .estimate_flags import Flags
 
 
-def task_of(request: EstimateRequest, **more: Any) -> Task:
+def task_of(request: WorkRequest, **more: Any) -> Task:
     """The request of flags, checked, with its files read; `more`: other fields."""
     start_jax()
-    asked = part(EstimateRequest, request) | more
-    return prepare(**{**asked, "model": brought(request.model)})
+    more = {"model": brought(request.model), **more}
+    return prepare(**part(EstimateRequest, request, **more))
 
 
 def brought(model: Any) -> str | imports.ImportResult:
@@ -42,7 +43,7 @@ def brought(model: Any) -> str | imports.ImportResult:
 
 def named(word: str, step: Callable[..., Any], *args: Any) -> Any:
     """`step(*args)`; errors say by `word` which of several estimates they belong to."""
-    with told(lambda text: f"{word}: {as_flags(text, Flags)}"):
+    with told(Flags, lambda text: f"{word}: {text}"):
         return step(*args)
 
 
@@ -74,9 +75,8 @@ def _crossed(flags: Flags) -> Outcome:
         _need_pyarrow()
     start_jax()
     with points("estimates") as show:
-        asked = part(SweepRequest, flags)
-        asked |= {"progress": lambda done, total: show(done, total, "")}
-        result = crossed(**asked)
+        told = {"progress": lambda done, total: show(done, total, "")}
+        result = crossed(**part(SweepRequest, flags, **told))
     said = [
         x | {"error": as_flags(x["error"], Flags)} if "error" in x else x
         for x in result.summary["points"]

@@ -4,7 +4,7 @@ import shlex
 from typing import Annotated, Any, Final
 
 from ...estimator import EstimateRequest, SweepRequest
-from ...requests import Flag, part
+from ...requests import Flag, part, values_of
 from ..app import parsed
 from ..parsing.field import Json, out_file, plot_file, read_flags
 
@@ -88,6 +88,6 @@ def estimate_flags(text: str, command: str) -> EstimateRequest:
             f"`{command}`."
         )
     lists = (flags.sm_clock, flags.mem_clock, flags.power_limit, *flags.lists.values())
-    if any(len(values) > 1 for values in lists if values):
+    if any(len(values_of(x) or ()) > 1 for x in lists):
         raise ValueError(f"`{command}` takes no lists; give one value each.")
     return flags.single()

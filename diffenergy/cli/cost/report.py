@@ -57,7 +57,7 @@ def _served(flags: Flags, task: Task) -> serving.ServingResult | None:
     engine = asked.pop("engine", None)
     lengths = {"input_len": request.input_len, "output_len": request.output_len}
     return serving.steady_state(
-        flags.model,
+        str(flags.model),
         flags.gpu,
         serving.Load(**asked, **lengths),
         engine=engine,

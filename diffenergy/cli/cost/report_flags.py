@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from ...estimator import EstimateRequest
+from ...estimator import WorkRequest
 from ...hardware import GpuName
 from ...serving import ENGINE, EngineName, WayRequest
 from ..parsing.field import out_file, plot_file
@@ -14,7 +14,7 @@ class ServedFlags(WayRequest):
     engine: Annotated[EngineName | None, ENGINE] = None
 
 
-class Flags(EstimateRequest, ServedFlags):
+class Flags(WorkRequest, ServedFlags):
     """A page about MODEL on one GPU or many: one HTML file that needs no network.
 
     Totals with intervals, energy by unit and kernel class, the roofline, one pass over

@@ -12,7 +12,7 @@ def run(flags: Flags) -> Outcome:
     start_jax()
     load = part(serving.LoadRequest, flags)
     if flags.trace is None:
-        request = part(serving.ServeRequest, flags)
-        return outcome(serving.steady_state(**request | {"load": serving.Load(**load)}))
-    request = part(serving.TraceRequest, flags) | {"load": load}
+        request = part(serving.ServeRequest, flags, load=serving.Load(**load))
+        return outcome(serving.steady_state(**request))
+    request = part(serving.TraceRequest, flags, load=load)
     return outcome(serving.simulate(**request))

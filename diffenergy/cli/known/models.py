@@ -15,6 +15,6 @@ def run(flags: Flags) -> Outcome:
         entries = [load_model(name).entry() for name in model_names()]
         blocks = model_list_blocks(entries, model_types())
         return listing(f"{len(entries)} models", entries, blocks)
-    imports.refuse(flags.name, "program", "measurements")
+    imports.refuse_file(flags.name, "program", "measurements")
     summary = load_model(flags.name).summary()
     return listing(summary["name"], summary, model_blocks(summary))

@@ -16,7 +16,7 @@ def run(flags: Flags) -> Outcome:
     if traces:
         return _trace(flags, traces)
     for file in flags.measurements:
-        imports.refuse(file, "listing")
+        imports.refuse_file(file, "listing")
     table = measurements.read(flags.measurements, **part(TableFlags, flags))
     result = evaluate(table, flags.corrections, flags.by)
     rows = {".csv": lambda: result.rows().to_csv(index=False)}

@@ -2,7 +2,8 @@
 
 from typing import Annotated
 
-from ...requests import File, Flag, reading
+from ... import reading
+from ...requests import File, Flag
 from ..parsing.field import Json, out_file, plot_file
 from ..parsing.shared import MEASURED, TableFlags
 

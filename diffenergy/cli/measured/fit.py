@@ -20,10 +20,10 @@ def run(flags: Flags) -> Outcome:
     _check_partial(flags.partial)
     start_jax(keep_compilations=True)
     for file in flags.data:
-        imports.refuse(file, "program", "listing")
+        imports.refuse_file(file, "program", "listing")
     tables = [measurements.read(file, **part(TableFlags, flags)) for file in flags.data]
     with keeping(), progress("fit", flags.max_steps) as tell:
-        result = fit(tables, **part(FitRequest, flags) | {"progress": tell})
+        result = fit(tables, **part(FitRequest, flags, progress=tell))
     if result.interrupted:
         result.write(flags.partial)  # also where this run goes on from it
         line = (

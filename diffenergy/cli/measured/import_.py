@@ -16,7 +16,7 @@ def run(flags: Flags) -> Outcome:
     start_jax()
     csv = (flags.out or "").lower().endswith(".csv")
     with megabytes("reading") as show:
-        request = part(imports.ImportRequest, flags) | {"progress": show}
+        request = part(imports.ImportRequest, flags, progress=show)
         result = imports.read(flags.file, **request)
     if csv and not result.activities:
         raise ValueError(

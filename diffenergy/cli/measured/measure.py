@@ -60,4 +60,4 @@ def _asked(flags: Flags) -> dict[str, Any]:
             "go together; give both or neither."
         )
     clocks = (flags.clocks or "auto") if flags.set_clocks else None
-    return part(MeasureRequest, flags) | {"clocks": clocks}
+    return part(MeasureRequest, flags, clocks=clocks)

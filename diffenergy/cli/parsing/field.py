@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from ...requests import Argument, Flag, Request, declared, is_switch
+from ...requests import Argument, BadRequest, Flag, Request, declared, is_switch
 from ...results import Infeasible
 from ..completing import starting
 
@@ -77,7 +77,11 @@ def read_flags(kind: type[Request], typed: Mapping[str, Any]) -> Any:
         if flag.many:
             text = list(text)
         read = flag.read or (_as_tuple if flag.many else None)
-        values[field.name] = read(flag_name(field, flag), text) if read else text
+        name = flag_name(field, flag)
+        value = read(name, text) if read else text
+        if value in ("", ("",)) and not isinstance(flag, Argument):
+            raise ValueError(f"`{name}` is ''; give it or leave it out.")
+        values[field.name] = value
     request = kind(**values)
     object.__setattr__(request, "typed", dict(typed))
     return request
@@ -97,10 +101,14 @@ def flag_names(kind: type[Request]) -> dict[str, str]:
     }
 
 
-def as_flags(text: str, kind: type) -> str:
-    """What a room says of its arguments, for who typed flags: `a` and `b` of "`a` + `b`
-    is" and of "... keeps 5 W (`a`)". In other places a name may be a file's."""
-    names = flag_names(kind)
+def as_flags(error: Exception | str, kind: type[Request]) -> str:
+    """What a room says of its arguments, for who typed flags: all that a `BadRequest`
+    is about; of other errors `a` and `b` of "`a` + `b` is" and of "... keeps 5 W
+    (`a`)". In other places a name may be a file's."""
+    names, text = flag_names(kind), str(error)
+    if isinstance(error, BadRequest):
+        words = [x.name for x, _ in declared(kind) if x.name not in names]
+        return error.spelled(names | {name: name.upper() for name in words})
     return re.sub(
         r"(?:^|(?<=` \+ )|(?<=\())`(\w+)`",
         lambda found: f"`{names.get(found[1], found[1])}`",
@@ -125,13 +133,15 @@ def command_line(
 
 
 @contextlib.contextmanager
-def told(say: Callable[[str], str]) -> Iterator[None]:
-    """Within it, errors for the user are put as `say` puts them."""
+def told(
+    kind: type[Request], say: Callable[[str], str] = lambda text: text
+) -> Iterator[None]:
+    """Within it, errors for the user name flags of `kind`, as `say` puts them."""
     try:
         yield
     except (ValueError, Infeasible) as error:
-        kind = Infeasible if isinstance(error, Infeasible) else ValueError
-        raise kind(say(str(error))) from error
+        raised = Infeasible if isinstance(error, Infeasible) else ValueError
+        raise raised(say(as_flags(error, kind))) from error
 
 
 def file_endings(kind: type[Request]) -> dict[str, tuple[str, ...]]:
@@ -144,8 +154,9 @@ def inputs(flags: Request) -> list[str]:
     return [
         file
         for field, flag in declared(type(flags))
-        if flag.files and (value := getattr(flags, field.name))
+        if flag.files and isinstance(value := getattr(flags, field.name), str | tuple)
         for text in ([value] if isinstance(value, str) else value)
+        if isinstance(text, str)
         for file in flag.files(text)
     ]
 

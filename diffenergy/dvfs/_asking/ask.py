@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from ...estimator import EstimateRequest, Task, prepare
 from ...hardware import GpuCard, read_gpu, switch_latency
-from ...requests import accepts, check_type, given_names
+from ...requests import BadRequest, accepts, check_type, given_names, values_of
 from ...workload import Workload
 from .._measured.table import Table, read_table
 from .._problem.plan import Objective, Rules
@@ -51,7 +51,7 @@ def plan(request: DvfsRequest) -> PlanResult:
         return of_model(task, aim, rules, how, request.power_curve, notes)
     limit, gpu = request.power_limit, request.gpu
     if limit is not None:
-        aim = aim._replace(power_cap=_one_limit(limit))
+        aim = aim._replace(power_cap=_one_limit(values_of(limit) or ()))
     card = read_gpu(gpu) if isinstance(gpu, str) else gpu
     table = _read(request.table, request.default_clock, card)
     return of_table(table, aim, rules, notes, card, request.smooth, request.progress)
@@ -115,7 +115,9 @@ def _task(request: DvfsRequest) -> Task:
             "give the name of its model or listing, or a Task of `estimator.prepare`."
         )
     if model is None:
-        raise ValueError("`model` is missing; name one, or give a measured `table`.")
+        raise BadRequest(
+            "`model` is missing; name one, or give a measured `table`.", "model"
+        )
     check_type("model", model, str | Task)
     shared = {x.name for x in dataclasses.fields(EstimateRequest)}
     given = {x: y for x, y in vars(request).items() if x in shared}

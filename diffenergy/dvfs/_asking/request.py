@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
 from msgspec import Meta
 
+from ... import reading
 from ...estimator import MODEL_WORDS, PointRequest
 from ...hardware import GpuName
 from ...requests import (
@@ -17,9 +18,9 @@ from ...requests import (
     Flag,
     Limits,
     Needs,
+    Note,
     Seed,
     Whole,
-    reading,
 )
 from ...workload import ModelName, ModelRequest
 from .._problem.switching import Switching
@@ -105,8 +106,9 @@ class DvfsRequest(ModelRequest, PointRequest):
         Aggregation, "global: the sum keeps the limit; local: each does"
     ] = "global"
     per_launch: Annotated[bool, "Launches of one kernel may differ."] = False
-    switching: Switching | None = None
-    """What a change of clocks costs; `Switching()` is nothing."""
+    switching: Annotated[Switching | None, Note("What a change of clocks costs.")] = (
+        None
+    )
     solver: Annotated[
         Solver,
         Flag("exact, or descent (gradients through the model)", "WHICH"),
@@ -135,4 +137,7 @@ class DvfsRequest(ModelRequest, PointRequest):
     require_fit: Annotated[
         bool, "Exit with 3 if the GPU's memory does not suffice."
     ] = False
-    progress: Progress | None = None
+    progress: Annotated[
+        Progress | None,
+        Note("`progress(word, steps)`: a context that gives a function of steps."),
+    ] = None

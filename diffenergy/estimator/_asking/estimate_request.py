@@ -4,6 +4,9 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final, Union
 
+from msgspec import Meta
+
+from ... import reading
 from ...hardware import GpuName, GpuNames, assignments
 from ...plans import Plan
 from ...requests import (
@@ -14,11 +17,12 @@ from ...requests import (
     File,
     Flag,
     Limits,
+    Note,
     Request,
     Whole,
     Wholes,
-    reading,
 )
+from ...schema import MOST
 from ...workload import ModelName, ModelRequest
 
 if TYPE_CHECKING:
@@ -94,8 +98,13 @@ class SharingRequest(Request):
     ] = None
 
 
-class EstimateRequest(ModelRequest, SharingRequest, PointRequest):
-    """Everything that an estimate is asked for."""
+_Positive = Annotated[
+    float, Meta(gt=0, le=MOST, description="allowed is a number above 0")
+]
+
+
+class WorkRequest(ModelRequest, SharingRequest, PointRequest):
+    """What runs where."""
 
     model: Annotated[
         Union[ModelName, "ImportResult"],  # noqa: UP007
@@ -107,25 +116,30 @@ class EstimateRequest(ModelRequest, SharingRequest, PointRequest):
     workload: Annotated[str | None, Flag("One workload of a listing file.", "NAME")] = (
         None
     )
-    every: bool = False
-    """All workloads of a listing as one."""
+    every: Annotated[bool, Note("All workloads of a listing as one.")] = False
+    split: Annotated[
+        tuple[int, ...] | None, Note("Layers of each virtual stage of the plan.")
+    ] = None
+    require_fit: Annotated[
+        bool, "Exit with 3 if the GPU's memory does not suffice."
+    ] = False
+
+
+class EstimateRequest(WorkRequest):
+    """Everything that an estimate is asked for."""
+
     detail: Annotated[bool, "Show every kernel."] = False
     sensitivity: Annotated[
         bool, "Show what one more of each number of the GPU does to time and energy."
     ] = False
     tokens: Annotated[
-        float | None,
+        _Positive | None,
         Flag(
             "Tokens of a whole training run, as 15e12: its time, energy and GPU-hours.",
             "N",
             reading.positive,
         ),
     ] = None
-    split: tuple[int, ...] | None = None
-    """Layers of each virtual stage of the plan."""
-    require_fit: Annotated[
-        bool, "Exit with 3 if the GPU's memory does not suffice."
-    ] = False
 
 
 class SweepRequest(EstimateRequest):
@@ -136,4 +150,6 @@ class SweepRequest(EstimateRequest):
     input_len: Wholes | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
     output_len: Wholes | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
     dtype: Dtypes | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
-    progress: Progress | None = None
+    progress: Annotated[
+        Progress | None, Note("Called with how many estimates of how many are done.")
+    ] = None

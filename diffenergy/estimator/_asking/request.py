@@ -7,8 +7,14 @@ from ...corrections import NEAR, CorrectionsFile, Trust, prior_file, read_correc
 from ...hardware import GpuCard, read_gpu, with_fields
 from ...imports import ImportResult
 from ...plans import Host, Plan, host_of, read_plan
-from ...requests import accepts, check_type, part
-from ...workload import Listing, ModelRequest, complete, read_listings, select_listing
+from ...requests import accepts, check_type, part, values_of
+from ...workload import (
+    Listing,
+    ModelRequest,
+    complete_listing,
+    read_listings,
+    select_listing,
+)
 from .._answer.figures import tokens_of
 from .._answer.whole_run import check_tokens
 from .._effects import QUANTITIES
@@ -45,7 +51,11 @@ def prepare(request: EstimateRequest) -> Task:
     assumed = {"gpu": plain.name} if gpu is None or plain.is_assumed else {}
     assumed |= {"topology": host.name} if host and not asked.topology else {}
     points, taken = settings(
-        card, asked.sm_clock, asked.mem_clock, asked.power_limit, asked.temperature
+        card,
+        values_of(asked.sm_clock),
+        values_of(asked.mem_clock),
+        values_of(asked.power_limit),
+        asked.temperature,
     )
     for name in ("detail", "sensitivity"):
         if getattr(asked, name) and len(points) > 1:
@@ -75,7 +85,7 @@ def prepare(request: EstimateRequest) -> Task:
     laws = [x for x in file.forecasts(card) if plan or x.constant != "energy_link"]
     if laws:
         about["forecast"] = [law._asdict() for law in laws]
-    listings = [complete(listing) for listing in work.listings]
+    listings = [complete_listing(listing) for listing in work.listings]
     check_kernels(listings, card)
     warnings = [*work.warnings, *lacking(listings, card), *unusual(points, card)]
     warnings += of_hardware(file, card, plan is not None)

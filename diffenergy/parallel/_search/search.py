@@ -15,8 +15,7 @@ from ...plans import Plan
 from ...results import Infeasible
 from ...workload import Workload
 from .exact import Exact, exact
-from .maker import Key, Maker, key_of
-from .pieces import price
+from .pieces import Key, Maker, key_of, price
 from .ranking import Ranked, ranked, state_bytes_of
 from .space import Space
 

@@ -21,17 +21,14 @@ from ...hardware import (
     with_fields,
 )
 from ...plans import Plan
-from ...requests import BadRequest, accepts
+from ...requests import BadRequest, accepts, values_of
 from ...units import MHz
 from .._ask import check_whole
 from .._request import Granularity, StageClocksRequest
-from .interval import saving_interval
-from .pricing import hosts, problem_of
-from .problem import Problem
+from .problem import Problem, balanced, hosts, problem_of
 from .relaxed import Caps
 from .result import StageClocks, peak_power, stage_rows
-from .solve import Solved, solved, uniform
-from .split import balanced
+from .solve import Solved, saving_interval, solved, uniform
 
 _LOWEST: Final = 0.4
 """Share of the highest clock down to which clocks are offered unless others are asked
@@ -77,7 +74,7 @@ def _task(request: StageClocksRequest) -> Task:
     named = "h100-sxm" if request.gpu is None else request.gpu
     plain = named if isinstance(named, GpuCard) else read_gpu(named)
     card = with_fields(plain, request.changes or {})
-    clocks = offered(card, request.sm_clock)
+    clocks = offered(card, values_of(request.sm_clock))
     first = prepare(**given | {"sm_clock": clocks[:1]})
     _check_size(first, request)
     return prepare(**given | {"sm_clock": clocks, "split": balanced(first)})

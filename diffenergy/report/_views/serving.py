@@ -140,12 +140,12 @@ def charts(result: "ServingResult") -> "dict[str, Chart]":
     """Latencies against the rate up to saturation, and J a token of the saturated
     server against its batch, by clock; all, then each by itself."""
     from ...charts import stacked
-    from ...serving import curves
+    from ...serving import server_curves
     from .._charts.served import served_charts
 
     if result.costs is None:
         raise ValueError("there is no table of steps to draw.")
-    found = curves(result.deployment, result.costs)
+    found = server_curves(result.deployment, result.costs)
     charts = served_charts(result.summary, found)
     whole = stacked(title(result.summary), list(charts.values()), columns=2)
     return {"serving": whole, **charts}

@@ -15,16 +15,15 @@ from ...requests import accepts, part
 from ...results import Infeasible
 from ...workload import LanguageModel
 from ...workload.models import load_model
-from .._answers.answer import ServingResult
-from .._answers.limits import check_limits
 from .._deploy import deploy
 from .._deployment import Deployment
 from .._lengths import of_values
 from .._load import Load
+from .._optimize import check_limits
 from .._request import DeployRequest, TraceRequest
+from .._result import ServingResult
 from .answer import told
-from .simulation import SLOTS, most_turns, run_through
-from .state import Outcome, Requests, Sizes
+from .simulation import SLOTS, Outcome, Requests, Sizes, most_turns, run_through
 from .trace import COLUMNS, Trace, checked, read_trace
 
 

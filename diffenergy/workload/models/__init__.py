@@ -1,6 +1,6 @@
 """Model families: a published config becomes the kernels of a phase.
 
-A module of a room of this package that defines `MODEL_TYPES` and `build(config)` is a
+A module of `families` that defines `MODEL_TYPES` and `build(config)` is a
 family; adding a file adds it.
 """
 

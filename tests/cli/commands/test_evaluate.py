@@ -7,7 +7,7 @@ import pytest
 import diffenergy as de
 from diffenergy.fitting import _predict as predict_module
 from diffenergy.measurements import Predictions
-from diffenergy.workload._listing import listings_by_name
+from diffenergy.workload import listings_by_name
 
 TABLE = """gpu,op,rows,cols,dtype,time_us,avg_power_w,colour
 a10,softmax,1024,1024,fp16,10,100,red

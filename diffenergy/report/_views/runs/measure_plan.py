@@ -7,10 +7,10 @@ from ..._blocks import Block, Table
 from ..._format import Entry
 
 if TYPE_CHECKING:
-    from ....measure import PlanResult
+    from ....measure import MeasurePlan
 
 
-def line(result: "PlanResult") -> str:
+def line(result: "MeasurePlan") -> str:
     """How much is planned."""
     content = result.summary
     minutes = content["seconds"] / 60
@@ -20,7 +20,7 @@ def line(result: "PlanResult") -> str:
     return f"{count} points on {content['gpu']}, about {minutes:.1f} min{more}"
 
 
-def blocks(result: "PlanResult") -> Iterator[Block]:
+def blocks(result: "MeasurePlan") -> Iterator[Block]:
     """Every point."""
     yield line(result)
     columns = (

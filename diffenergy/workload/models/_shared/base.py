@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 from .... import dtypes
 from ..._kernel import Kernel, Number, finished
 from ..._listing import Listing
+from ..._model_request import ModelRequest
 from .._request import (
     Request,
-    check_choices,
     check_inputs,
     check_routing,
     check_stack,
     check_training,
+    check_types,
     trained_dtype,
 )
 from . import speculation
@@ -24,6 +25,8 @@ from .formats import Precision, precision_of, values_dtype
 if TYPE_CHECKING:
     from ..._workload import Workload
 
+_FURTHER: Final = ("base", "recompute")
+"""Choices of a `Request` that its caller makes and no user."""
 _STORED: Final = ("fp32", "bf16", "fp8")
 """Types whose bytes a summary tells."""
 
@@ -141,9 +144,10 @@ class Model(abc.ABC):
 
         Raises `ValueError` for a choice that is unknown or that the model lacks.
         """
+        further = {x: given.pop(x) for x in _FURTHER if x in given}
+        given = vars(ModelRequest(**given)) | further
+        given |= {x: given[x] or None for x in ("checkpointing", "guidance")}
         given = {key: value for key, value in given.items() if value is not None}
-        types = ("dtype", "kv_dtype")
-        given |= {key: dtypes.canonical(given[key]) for key in types if key in given}
         defaults = self.defaults()
         if given.get("stack") == "eager":
             defaults["attention"] = "eager"
@@ -161,7 +165,7 @@ class Model(abc.ABC):
         if values["kv_dtype"] is None:
             values["kv_dtype"] = values_dtype(str(values["dtype"]))
         check_training(given)
-        check_choices(values)
+        check_types(values)
         check_routing(values.get("routing"), defaults.get("routing"), self.name)
         values = speculation.checked(values)
         self._check(values)
