@@ -5,9 +5,8 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
-from ...charts import Chart, to_svg
+from ...charts import Chart, escape, tag, to_svg
 from .._blocks import Block, Column, Section, Table, Tile, Tiles, as_text
-from .markup import escape, paragraph, tag
 
 _TALL: Final = 14
 """Rows above which a table scrolls in a box."""
@@ -77,7 +76,7 @@ class _Writer:
         return tag(
             "section",
             tag("h2", escape(block.title), id=label),
-            paragraph(block.note) if block.note else "",
+            _caption(block.note),
             self.all(block.blocks),
             id=identity,
             aria_labelledby=label,
@@ -90,9 +89,13 @@ class _Writer:
             "details",
             tag("summary", escape(block.title)),
             tag("label", "Filter rows ", field, class_="filter"),
-            paragraph(block.note) if block.note else "",
+            _caption(block.note),
             self.all(block.blocks),
         )
+
+
+def _caption(text: str) -> str:
+    return tag("p", escape(text), class_="caption") if text else ""
 
 
 def _is_half(block: Block) -> bool:

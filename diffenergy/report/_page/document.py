@@ -9,12 +9,11 @@ from string import Template
 from typing import Any, Final
 
 from ... import __version__
-from ...charts import stylesheet
+from ...charts import embedded, escape, stylesheet, tag
 from ...keys import json_text
 from .._blocks import Block, Section
 from .._tables.lines import BOARD_ONLY
 from .blocks import slug, to_html, typeset
-from .markup import embedded, escape, tag
 
 MODELLED: Final = f"{BOARD_ONLY} Modelled: nothing was run on a GPU."
 """What the watts of most answers are of."""
