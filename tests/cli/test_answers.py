@@ -23,14 +23,14 @@ from diffenergy.serving import Load, steady_state
 from .conftest import GPT2, Outcome
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
-SMALL = {"input_len": 64, "output_len": 5, "batch": 2}
+SMALL: dict[str, Any] = {"input_len": 64, "output_len": 5, "batch": 2}
 """What `GPT2` asks for."""
 CLOCKED = ("wall_s", "solver_s", "solve_s", "seconds")
 """Keys of times that the machine takes."""
 NONE = {"fit", "measure", "sweep"}
 """Commands whose `--out` is their product."""
-PREFILL = {"phase": "prefill", "input_len": 64, "batch": 2}
-STEP = {"phase": "train", "input_len": 64, "global_batch": 8}
+PREFILL: dict[str, Any] = {"phase": "prefill", "input_len": 64, "batch": 2}
+STEP: dict[str, Any] = {"phase": "train", "input_len": 64, "global_batch": 8}
 
 LISTS: dict[str, None] = dict.fromkeys(
     [
