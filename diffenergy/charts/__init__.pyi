@@ -15,6 +15,7 @@ from ._data import Rule as Rule
 from ._data import Scale as Scale
 from ._data import bars as bars
 from ._data import colours as colours
+from ._data import readings_of as readings_of
 from ._data import stacked as stacked
 from ._data import viridis as viridis
 from ._markup import embedded as embedded

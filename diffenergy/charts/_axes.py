@@ -9,6 +9,7 @@ import numpy as np
 
 from ..units import scaled
 from ._data import (
+    SI,
     Axis,
     Band,
     Boxes,
@@ -26,8 +27,6 @@ Ticks = Sequence[tuple[float, str]]
 
 CHARACTER: Final = 6.8
 """px of a character of a tick, about."""
-_SI: Final = {"s", "J", "W", "B", "g", "Hz", "B/s", "FLOP/s"}
-"""Units that get prefixes."""
 _NICE: Final = (1.0, 2.0, 2.5, 5.0, 10.0)
 _ROOM: Final = 0.04
 """Room between the data and the ends of an axis, as a share of it."""
@@ -173,7 +172,7 @@ def _ticks(axis: Axis, low: float, high: float, most: int) -> tuple[Ticks, str]:
         marks = [float(x) for x in range(math.ceil(low), math.floor(high) + 1)]
         marks = [x for x in marks if x % step == 0]
     scale, prefix = 1.0, ""
-    if axis.unit in _SI:
+    if axis.unit in SI:
         scale, prefix = _prefix(max(abs(low), abs(high)))
     places = max(0, -math.floor(math.log10(step / scale) + 1e-9))
     shown = step / scale * 10**places
@@ -196,7 +195,7 @@ def _log_ticks(axis: Axis, low: float, high: float, most: int) -> tuple[Ticks, s
         powers = [e for e in range(first, last + 1) if e % every == 0]
         marks = [x * 10.0**e for e in powers for x in within]
         marks = [x for x in marks if low * (1 - 1e-9) <= x <= high * (1 + 1e-9)]
-    if axis.unit not in _SI:
+    if axis.unit not in SI:
         return [(x, _plain(x)) for x in marks], axis.unit
     scales = {_prefix(x) for x in marks}
     if len(scales) == 1:

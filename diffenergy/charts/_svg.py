@@ -21,6 +21,7 @@ from ._data import (
     Points,
     Rule,
     Scale,
+    readings_of,
 )
 from ._markup import embedded, escape, tag
 
@@ -146,9 +147,10 @@ def _alone(chart: Chart, i: int) -> bool:
 
 def _panel(panel: Panel, identity: str, wide: float, several: bool) -> str:
     """A panel: its title where there are several, legend, drawings, readout."""
-    texts = list(dict.fromkeys(reading.text for reading in panel.readings))
+    said = [reading.text for reading in readings_of(panel)]
+    texts = list(dict.fromkeys(said))
     place = {text: i for i, text in enumerate(texts)}
-    which = [place[reading.text] for reading in panel.readings]
+    which = [place[text] for text in said]
     data: dict[str, Any] = {
         "texts": texts,
         "which": None if which == list(range(len(texts))) else which,
@@ -202,7 +204,7 @@ def draw(panel: Panel, width: float) -> Drawn:
     x, y = ranges(panel, width - left - 16, height)
     frame = Frame(left, top, width - left - 16, height, x, y)
     marks = [_mark(mark, frame) for mark in panel.marks]
-    points = [frame.at(reading.x, reading.y) for reading in panel.readings]
+    points = [frame.at(reading.x, reading.y) for reading in readings_of(panel)]
     below = 44.0 if x.title else 26.0
     return Drawn(top + height + below, _axes(frame, most) + "".join(marks), points)
 

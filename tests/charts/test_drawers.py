@@ -130,7 +130,7 @@ def test_categories_and_scales():
     assert axes.get_ylim() == (1.5, -0.5)  # the first on top
     assert "12" in [x.get_text() for x in strip.get_yticklabels()]
     html = to_svg(Chart("Bars", [panel]), "x")
-    assert "memory, GB" in html and scale.colours[0] in html and "fill:#440154" in html
+    assert "memory, GB" in html and scale.colours[0] in html and "fill:#472d7b" in html
     drawn_svg(Chart("Bars", [panel]))
 
 
