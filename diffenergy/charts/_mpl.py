@@ -20,7 +20,7 @@ from ._style import (
     headline,
     house,
 )
-from ._svg import fitting, named, row_height
+from ._svg import Named, fitting, legends, row_height
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,10 +50,14 @@ def to_figure(chart: Chart) -> "Figure":
     columns, panels = chart.columns, list(chart.panels)
     rows = [panels[i : i + columns] for i in range(0, len(panels), columns)]
     across = (WIDTH - 0.9 * columns) / columns
-    legends = [[_Legend(panel, across) for panel in row] for row in rows]
+    flat = [
+        _Legend(panel, marks, across)
+        for panel, marks in zip(panels, legends(panels), strict=True)
+    ]
+    keys = [flat[i : i + columns] for i in range(0, len(panels), columns)]
     heights = [
         max(_inches(panel) + one.inches for panel, one in zip(*both, strict=True))
-        for both in zip(rows, legends, strict=True)
+        for both in zip(rows, keys, strict=True)
     ]
     figure = canvas(sum(heights) + 0.45)
     grid = figure.add_gridspec(len(rows), columns, height_ratios=heights)
@@ -63,7 +67,7 @@ def to_figure(chart: Chart) -> "Figure":
             axes = figure.add_subplot(grid[i, j:] if last else grid[i, j])
             width = across * columns if last and not j else across
             beside = _sharing(panels, i) if columns == 1 else []
-            _draw(panel, axes, width, legends[i][j], beside)
+            _draw(panel, axes, width, keys[i][j], beside)
             if beside and panel is not beside[-1]:  # the last one names the axis
                 axes.set_xlabel("")
                 axes.tick_params(axis="x", labelbottom=False)
@@ -89,8 +93,8 @@ def _inches(panel: Panel) -> float:
 class _Legend:
     """Names of marks in rows above the data, beside the title if there is room."""
 
-    def __init__(self, panel: Panel, across: float):
-        names = [mark.name for mark in named(panel.marks)]
+    def __init__(self, panel: Panel, marks: Sequence[Named], across: float):
+        self.marks, names = marks, [mark.name for mark in marks]
         widths = [0.45 + _LETTER * len(name) for name in names]
         room = _data_width(panel, across)
         self.beside = 1.3 * _LETTER * len(panel.title) + sum(widths) < room
@@ -103,7 +107,6 @@ class _Legend:
                 self.columns = columns
                 break
         self.rows = 0 if self.beside else math.ceil(len(names) / self.columns)
-        self.any = bool(names)
         over = any(isinstance(x, Label) and x.side == "over" for x in panel.marks)
         self.low = 14.0 if over else 0.0  # points between the data and the legend
         self.inches = 0.25 + (_LEGEND_ROW * self.rows + self.low) / 72
@@ -135,8 +138,8 @@ def _draw(
     if panel.title:
         pad = 5.0 + legend.low + _LEGEND_ROW * legend.rows
         axes.set_title(panel.title, pad=pad)
-    if legend.any:
-        _draw_legend(panel.marks, axes, legend)
+    if legend.marks:
+        _draw_legend(axes, legend)
     if panel.scale is not None:
         _draw_scale(panel, axes)
 
@@ -153,12 +156,12 @@ def _scale_axis(axes: "Axes", axis: Any, range_: Range, name: str) -> None:
     axis.set_label_text(range_.title)
 
 
-def _draw_legend(marks: Sequence[Mark], axes: "Axes", legend: _Legend) -> None:
+def _draw_legend(axes: "Axes", legend: _Legend) -> None:
     place = (1.0, 1.0) if legend.beside else (0.0, 1.0)
     figure: Any = axes.figure
     shift = legend.low / 72 / figure.get_figheight()
     axes.legend(
-        handles=[_handle(mark) for mark in named(marks)],
+        handles=[_handle(mark) for mark in legend.marks],
         loc="lower right" if legend.beside else "lower left",
         bbox_to_anchor=(place[0], place[1] + shift), ncols=legend.columns,
         frameon=False, borderpad=0.2, borderaxespad=0.0, handlelength=1.6,
@@ -166,7 +169,7 @@ def _draw_legend(marks: Sequence[Mark], axes: "Axes", legend: _Legend) -> None:
     )  # fmt: skip
 
 
-def _handle(mark: Line | Points | Boxes | Band | Rule) -> Any:
+def _handle(mark: Named) -> Any:
     """How a mark looks in a legend."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch

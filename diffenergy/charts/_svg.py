@@ -44,6 +44,9 @@ _PICTURE: Final = "de-picture"
 _READ: Final = "Hover, tap or use the arrow keys to read it."
 
 
+Named = Line | Points | Boxes | Band | Rule
+
+
 @dataclasses.dataclass(frozen=True)
 class Frame:
     """Where the data of a panel are drawn, in units of its viewBox."""
@@ -86,10 +89,11 @@ def to_svg(chart: Chart, identity: str) -> str:
     """
     several = len(chart.panels) > 1
     parts = []
+    shown = legends(chart.panels)
     for i, panel in enumerate(chart.panels):
         width = WIDE if _alone(chart, i) and not chart.half else HALF
         name = f"{identity}-{i}" if several else identity
-        parts.append(_panel(panel, name, width, several))
+        parts.append(_panel(panel, name, width, several, shown[i]))
     columns = "panels pair" if chart.columns > 1 else "panels"
     missing = tag("p", f"unavailable: {escape(chart.caption)}", class_="none")
     caption = tag("p", escape(chart.caption), class_="caption") if chart.caption else ""
@@ -145,7 +149,9 @@ def _alone(chart: Chart, i: int) -> bool:
     return chart.columns == 1 or last and i % chart.columns == 0
 
 
-def _panel(panel: Panel, identity: str, wide: float, several: bool) -> str:
+def _panel(
+    panel: Panel, identity: str, wide: float, several: bool, legend: Sequence[Named]
+) -> str:
     """A panel: its title where there are several, legend, drawings, readout."""
     said = [reading.text for reading in readings_of(panel)]
     texts = list(dict.fromkeys(said))
@@ -166,10 +172,11 @@ def _panel(panel: Panel, identity: str, wide: float, several: bool) -> str:
                 aria_hidden="true", focusable="false")
         )  # fmt: skip
     title = f"{identity}-title"
+    keys = [tag("li", _key(mark), escape(" " + mark.name)) for mark in legend]
     return tag(
         "div",
         tag("h4", escape(panel.title), id=title) if several else "",
-        legend(panel),
+        tag("ul", *keys, class_="legend") if keys else "",
         "" if panel.scale is None else _scale(panel.scale),
         tag(
             "div",
@@ -429,24 +436,23 @@ def _label(mark: Label, frame: Frame) -> str:
     return words(x + right, y + down, mark.text, f"tick halo {style}".rstrip())
 
 
-def legend(panel: Panel) -> str:
-    """A list of the names of marks, each behind its look."""
-    items = [
-        tag("li", _key(mark), escape(" " + mark.name)) for mark in named(panel.marks)
-    ]
-    return tag("ul", *items, class_="legend") if items else ""
+def legends(panels: Iterable[Panel]) -> list[list[Named]]:
+    """Marks of the legend of every panel, the first one of each name; none where a
+    panel above has the same names."""
+    found: list[list[Named]] = []
+    above: set[tuple[str, ...]] = set()
+    for panel in panels:
+        marks: dict[str, Named] = {}
+        for mark in panel.marks:
+            if not isinstance(mark, Label) and mark.name:
+                marks.setdefault(mark.name, mark)
+        names = tuple(marks)
+        found.append([] if names in above else list(marks.values()))
+        above.add(names)
+    return found
 
 
-def named(marks: Iterable[Mark]) -> list[Line | Points | Boxes | Band | Rule]:
-    """Marks of the legend, the first one of each name."""
-    found: dict[str, Line | Points | Boxes | Band | Rule] = {}
-    for mark in marks:
-        if not isinstance(mark, Label) and mark.name:
-            found.setdefault(mark.name, mark)
-    return list(found.values())
-
-
-def _key(mark: Line | Points | Boxes | Band | Rule) -> str:
+def _key(mark: Named) -> str:
     """How a mark looks, in 24 x 14 px."""
     unit = Range(0.0, 1.0, (), "")
     frame = Frame(0.0, 0.0, 24.0, 14.0, unit, unit)

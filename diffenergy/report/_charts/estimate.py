@@ -143,12 +143,9 @@ def _classes(summary: Entry, kernels: Entries) -> Panel:
         rows = [row - 0.2 + 0.4 * which for row in range(len(classes))]
         look = {"colour": (5, 2)[which], "rows": rows, "thick": 0.38}
         marks += bars(shares, [si(x, unit) for x in values], name=word, **look)
-    across, names = (
-        Axis("share of the total", "%", zero=True),
-        Axis(names=list(classes)),
-    )
+    across, up = Axis("share of the total", "%", zero=True), Axis(names=list(classes))
     height = 38.0 * len(classes)
-    return Panel(across, names, marks, title="Kernel classes", height=height)
+    return Panel(across, up, marks, title="Kernel classes", height=height)
 
 
 def _part(value: float, whole: float, unit: str) -> str:
