@@ -6,13 +6,24 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ._axes import CHARACTER, Range, each, ranges, shortened
 from ._data import Band, Boxes, Chart, Colour, Label, Line, Mark, Panel, Points, Rule
+from ._layout import (
+    CHARACTER,
+    Named,
+    Range,
+    data_height,
+    each,
+    fitting,
+    legends,
+    ranges,
+    shortened,
+)
 from ._style import (
     BAND,
     BLACK,
     GREY,
     LIGHT,
+    MARKERS,
     PALETTE,
     SMALL,
     WIDTH,
@@ -20,18 +31,15 @@ from ._style import (
     headline,
     house,
 )
-from ._svg import Named, fitting, legends, row_height
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_SHAPES: Final = ("o", "s", "^", "D", "v", "P", "X", "*")
 _STAR: Final = 7
 _NAMED: Final = {"ink": BLACK, "soft": GREY, "light": LIGHT}
 _INCH: Final = 105.0
 """px of the page that take an inch."""
-_HEIGHT: Final = 200.0
 _LEGEND_ROW: Final = 13.4
 """Points of a row of the legend."""
 _LETTER: Final = 0.067
@@ -87,7 +95,7 @@ def _sharing(panels: Sequence[Panel], i: int) -> Sequence[Panel]:
 
 def _inches(panel: Panel) -> float:
     """Height of the data and of the words at the x axis."""
-    return (row_height(panel) or panel.height or _HEIGHT) / _INCH + 0.5
+    return data_height(panel) / _INCH + 0.5
 
 
 class _Legend:
@@ -109,6 +117,7 @@ class _Legend:
         self.rows = 0 if self.beside else math.ceil(len(names) / self.columns)
         over = any(isinstance(x, Label) and x.side == "over" for x in panel.marks)
         self.low = 14.0 if over else 0.0  # points between the data and the legend
+        self.height = data_height(panel) / _INCH
         self.inches = 0.25 + (_LEGEND_ROW * self.rows + self.low) / 72
 
 
@@ -124,7 +133,7 @@ def _draw(
     panel: Panel, axes: "Axes", across: float, legend: _Legend, beside: Sequence[Panel]
 ) -> None:
     """`beside`: panels that have the same x axis."""
-    height = row_height(panel) or panel.height or _HEIGHT
+    height = data_height(panel)
     across = _data_width(panel, across)
     x, y = ranges(panel, across / _LETTER * CHARACTER, height, beside)
     for axis, range_, name in ((axes.xaxis, x, "x"), (axes.yaxis, y, "y")):
@@ -157,13 +166,11 @@ def _scale_axis(axes: "Axes", axis: Any, range_: Range, name: str) -> None:
 
 
 def _draw_legend(axes: "Axes", legend: _Legend) -> None:
-    place = (1.0, 1.0) if legend.beside else (0.0, 1.0)
-    figure: Any = axes.figure
-    shift = legend.low / 72 / figure.get_figheight()
+    place = (1.0 if legend.beside else 0.0, 1.0 + legend.low / 72 / legend.height)
     axes.legend(
         handles=[_handle(mark) for mark in legend.marks],
         loc="lower right" if legend.beside else "lower left",
-        bbox_to_anchor=(place[0], place[1] + shift), ncols=legend.columns,
+        bbox_to_anchor=place, ncols=legend.columns,
         frameon=False, borderpad=0.2, borderaxespad=0.0, handlelength=1.6,
         columnspacing=1.2, handletextpad=0.5,
     )  # fmt: skip
@@ -181,12 +188,12 @@ def _handle(mark: Named) -> Any:
         case Band():
             return Patch(color=colour, label=name, alpha=BAND, linewidth=0)
         case Points():
-            marker = _SHAPES[each(mark.shape, 1)[0] % len(_SHAPES)]
+            marker = MARKERS[each(mark.shape, 1)[0] % len(MARKERS)]
             look = {"marker": marker, "markersize": 9 if marker == "*" else 6}
             return Line2D([], [], color=colour, linestyle="", label=name, **look)
     look = {"linestyle": "--" if mark.dashed else "-", "linewidth": 1.2}
     if isinstance(mark, Line):
-        marker = None if mark.shape is None else _SHAPES[mark.shape % len(_SHAPES)]
+        marker = None if mark.shape is None else MARKERS[mark.shape % len(MARKERS)]
         look |= {"marker": marker, "markersize": 5, "linewidth": 0.8 * mark.width}
     return Line2D([], [], color=colour, label=name, **look)
 
@@ -218,13 +225,12 @@ def _draw_mark(mark: Mark, axes: "Axes", inch: float, row: float) -> None:
     """`inch`: inches of a unit of x; `row`: of a unit of y."""
     match mark:
         case Line():
-            shape = None if mark.shape is None else _SHAPES[mark.shape % len(_SHAPES)]
+            shape = None if mark.shape is None else MARKERS[mark.shape % len(MARKERS)]
             axes.plot(
                 mark.x, mark.y, color=_colour(mark.colour), linewidth=0.8 * mark.width,
                 linestyle="--" if mark.dashed else "-", marker=shape,
                 markersize=max(4.5, 1.4 * mark.width),
                 drawstyle="steps-post" if mark.step else "default",
-                
             )  # fmt: skip
         case Points():
             _draw_points(mark, axes)
@@ -233,7 +239,7 @@ def _draw_mark(mark: Mark, axes: "Axes", inch: float, row: float) -> None:
         case Band():
             axes.fill_between(
                 mark.x, mark.low, mark.high, color=_colour(mark.colour), alpha=BAND,
-                linewidth=0, 
+                linewidth=0,
             )  # fmt: skip
         case Rule():
             draw = axes.axhline if mark.axis == "y" else axes.axvline
@@ -259,7 +265,7 @@ def _draw_points(mark: Points, axes: "Axes") -> None:
             [mark.x[i] for i in mine], [mark.y[i] for i in mine],
             s=[bigger * (1.5 * sizes[i]) ** 2 for i in mine] or 40,
             color=[_colour(colours[i]) for i in mine] or _colour(colours[0]),
-            marker=_SHAPES[shape % len(_SHAPES)], alpha=0.9, zorder=3,
+            marker=MARKERS[shape % len(MARKERS)], alpha=0.9, zorder=3,
              edgecolors=edge, clip_on=False, linewidths=width,
         )  # fmt: skip
 
