@@ -30,6 +30,10 @@ _PREFIXES: Final = (
     (1e-9, "n"),
     (1e-12, "p"),
 )
+_MOST: Final = 1e12
+"""Largest prefix in texts."""
+UNKNOWN: Final = "-"
+"""Shown where a value is not known."""
 _BYTES: Final = {"B": "1", "kB": "1e3", "MB": "1e6", "GB": "1e9", "TB": "1e12"} | {
     f"{prefix}iB": str(2 ** (10 * n)) for n, prefix in enumerate("KMGT", 1)
 }
@@ -60,6 +64,36 @@ _WRITTEN: Final = re.compile(
     r"([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\s*([^\W\d_].*|[%°].*|)"
 )
 _BITS: Final = re.compile(r"[KMGT]i?b(/s)?")
+
+
+def digits(value: int | float | None, places: int = 4) -> str:
+    """`value` with `places` significant digits, no exponent where it can be avoided.
+
+    >>> digits(1234.56), digits(0.05)
+    ('1235', '0.05000')
+    """
+    if value is None:
+        return UNKNOWN
+    if value == 0:
+        return "0"
+    size = abs(value)
+    if not 1e-4 <= size < 1e9:
+        return f"{value:.{places - 1}e}"
+    return f"{value:.{max(0, places - 1 - math.floor(math.log10(size)))}f}"
+
+
+def si(value: int | float | None, unit: str) -> str:
+    """`value` with the SI prefix that suits it.
+
+    >>> si(0.01973, "s"), si(None, "J")
+    ('19.73 ms', '-')
+    """
+    if value is None:
+        return UNKNOWN
+    if value == 0:
+        return f"0 {unit}"
+    scale, prefix = scaled(min(abs(value), _MOST))
+    return f"{digits(value / scale)} {prefix}{unit}"
 
 
 def scaled(value: int | float) -> tuple[float, str]:

@@ -21,6 +21,7 @@ from diffenergy.charts import (
     Points,
     Rule,
     house,
+    readings_of,
     to_figure,
     to_svg,
 )
@@ -45,9 +46,9 @@ def check(charts: Mapping[str, Chart]) -> None:
 def _check(panel: Panel) -> None:
     for axis in (panel.x, panel.y):
         _check_units(axis)
-    places = {(float(x), float(y)) for x, y, _ in panel.readings}
+    places = {(float(x), float(y)) for x, y, _ in readings_of(panel)}
     assert places
-    for x, y, text in panel.readings:
+    for x, y, text in readings_of(panel):
         assert math.isfinite(x) and math.isfinite(y) and text.strip()
     for mark in panel.marks:
         for values in columns(mark):
@@ -100,7 +101,7 @@ def drawn_svg(chart: Chart) -> ElementTree.Element:
         data = scripts[stage.get("data-points")]
         which = data["which"] or range(len(data["texts"]))
         said = [data["texts"][i] for i in which]
-        assert said == [reading.text for reading in panel.readings]
+        assert said == [reading.text for reading in readings_of(panel)]
         assert data["read"] == ("span" if panel.spans else "nearest")
         for svg in stage.findall("svg"):
             name = (svg.get("class") or "").split()[-1]
@@ -136,7 +137,7 @@ def words(chart: Chart) -> str:
             mark.text if isinstance(mark, Label) else mark.name for mark in panel.marks
         ]
         axes = [panel.x.title, panel.y.title, *panel.y.names]
-        found += [panel.title, *axes, *names, *(x.text for x in panel.readings)]
+        found += [panel.title, *axes, *names, *(x.text for x in readings_of(panel))]
         if panel.scale is not None:
             found += [panel.scale.title, *panel.scale.labels.values()]
     return " | ".join(filter(None, found))

@@ -1,5 +1,3 @@
-from ._axes import ramp as ramp
-from ._axes import shortened as shortened
 from ._data import Axis as Axis
 from ._data import Band as Band
 from ._data import Boxes as Boxes
@@ -15,8 +13,11 @@ from ._data import Rule as Rule
 from ._data import Scale as Scale
 from ._data import bars as bars
 from ._data import colours as colours
+from ._data import readings_of as readings_of
 from ._data import stacked as stacked
 from ._data import viridis as viridis
+from ._layout import ramp as ramp
+from ._layout import shortened as shortened
 from ._markup import embedded as embedded
 from ._markup import escape as escape
 from ._markup import tag as tag

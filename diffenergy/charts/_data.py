@@ -5,18 +5,24 @@ on an axis with category names, category i lies at i, the first one on top.
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal, NamedTuple
+
+from ..units import si
 
 Colour = int | str
 """A number of the palette; "ink", "soft" or "light" of the theme; or "#rrggbb"."""
 Values = Sequence[float]
+SI: Final = {"s", "J", "W", "B", "g", "Hz", "B/s", "FLOP/s"}
+"""Units that get prefixes."""
 _PALETTE: Final = 8
 _VIRIDIS: Final = (
-    (0x44, 0x01, 0x54), (0x47, 0x2D, 0x7B), (0x3B, 0x52, 0x8B), (0x2C, 0x72, 0x8E),
-    (0x21, 0x91, 0x8C), (0x28, 0xAE, 0x80), (0x5E, 0xC9, 0x62), (0xAD, 0xDC, 0x30),
+    (0x47, 0x2D, 0x7B), (0x3B, 0x52, 0x8B), (0x2C, 0x72, 0x8E), (0x21, 0x91, 0x8C),
+    (0x28, 0xAE, 0x80), (0x5E, 0xC9, 0x62), (0xAD, 0xDC, 0x30),
 )  # fmt: skip
-"""Every eighth of matplotlib's viridis; its palest eighth is too pale on white."""
+"""Every eighth of matplotlib's viridis but the ends: too dark on black, too pale on
+white."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,12 +119,14 @@ class Rule:
 
 @dataclasses.dataclass(frozen=True)
 class Label:
-    """Words beside a point, on its `side`; "over" it: centred, above the data."""
+    """Words beside a point, on its `side`; "over" it: centred, above the data. `name`:
+    of the bar that they say the length of."""
 
     x: float
     y: float
     text: str
     side: Literal["left", "right", "above", "below", "over"] = "right"
+    name: str = ""
 
 
 Mark = Line | Points | Boxes | Band | Rule | Label
@@ -147,15 +155,16 @@ class Scale:
 class Panel:
     """Marks on two axes, the later ones on top.
 
-    `readings`: a text for every point, in the order of arrow keys; `spans`: each holds
-    from its x on to the next one's, else the nearest is read. `height`: of the data, px
+    `readings`: a text for every point, in the order of arrow keys (none: what
+    `readings_of` makes of the marks); `spans`: each holds from its x on to the next
+    one's, else the nearest is read. `height`: of the data, px
     of the page; None: as categories, or the house, need.
     """
 
     x: Axis
     y: Axis
     marks: Sequence[Mark]
-    readings: Sequence[Reading]
+    readings: Sequence[Reading] = ()
     title: str = ""
     spans: bool = False
     scale: Scale | None = None
@@ -174,6 +183,35 @@ class Chart:
     columns: int = 1
     half: bool = False
     joined: bool = False
+
+
+def readings_of(panel: Panel) -> Sequence[Reading]:
+    """The readings of a panel; if it has none, name and coordinates of the points of
+    lines and marks, or category, name and words of bars.
+
+    Args:
+        panel: what to read.
+    """
+    if panel.readings:
+        return panel.readings
+    found = []
+    for mark in panel.marks:
+        if panel.y.names and isinstance(mark, Label):
+            category = panel.y.names[round(mark.y)].replace("\n", ", ")
+            of = f"{category}, {mark.name}" if mark.name else category
+            found.append(Reading(mark.x, mark.y, f"{of}: {mark.text}"))
+        elif not panel.y.names and isinstance(mark, Line | Points):
+            of = f"{mark.name}: " if mark.name else ""
+            for x, y in zip(mark.x, mark.y, strict=True):
+                if math.isfinite(x) and math.isfinite(y):
+                    text = f"{of}{_said(panel.x, x)}, {_said(panel.y, y)}"
+                    found.append(Reading(x, y, text))
+    return sorted(found, key=lambda x: x.y) if panel.y.names else found
+
+
+def _said(axis: Axis, value: float) -> str:
+    amount = si(value, axis.unit) if axis.unit in SI else f"{value:.6g} {axis.unit}"
+    return f"{axis.title} {amount}".replace(" u", " µ").strip()
 
 
 def stacked(title: str, charts: Sequence[Chart], columns: int = 1) -> Chart:
@@ -215,7 +253,7 @@ def bars(
     low, high = [x - thick / 2 for x in places], [x + thick / 2 for x in places]
     left, right = [min(x, 0.0) for x in values], [max(x, 0.0) for x in values]
     labels = [
-        Label(value, row, text, "left" if value < 0 else "right")
+        Label(value, row, text, "left" if value < 0 else "right", name)
         for value, row, text in zip(values, places, texts, strict=False)
     ]
     return [Boxes(left, right, low, high, name, colour), *labels]
@@ -232,7 +270,7 @@ def viridis(share: float) -> str:
     """Colour of a map from dark (0) to light (1), which prints and dims in order.
 
     >>> viridis(0.0), viridis(1.0)
-    ('#440154', '#addc30')
+    ('#472d7b', '#addc30')
     """
     place = min(max(share, 0.0), 1.0) * (len(_VIRIDIS) - 1)
     first = min(int(place), len(_VIRIDIS) - 2)

@@ -6,13 +6,24 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ._axes import CHARACTER, Range, each, ranges, shortened
 from ._data import Band, Boxes, Chart, Colour, Label, Line, Mark, Panel, Points, Rule
+from ._layout import (
+    CHARACTER,
+    Named,
+    Range,
+    data_height,
+    each,
+    fitting,
+    legends,
+    ranges,
+    shortened,
+)
 from ._style import (
     BAND,
     BLACK,
     GREY,
     LIGHT,
+    MARKERS,
     PALETTE,
     SMALL,
     WIDTH,
@@ -20,18 +31,15 @@ from ._style import (
     headline,
     house,
 )
-from ._svg import fitting, named, row_height
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_SHAPES: Final = ("o", "s", "^", "D", "v", "P", "X", "*")
 _STAR: Final = 7
 _NAMED: Final = {"ink": BLACK, "soft": GREY, "light": LIGHT}
 _INCH: Final = 105.0
 """px of the page that take an inch."""
-_HEIGHT: Final = 200.0
 _LEGEND_ROW: Final = 13.4
 """Points of a row of the legend."""
 _LETTER: Final = 0.067
@@ -50,10 +58,14 @@ def to_figure(chart: Chart) -> "Figure":
     columns, panels = chart.columns, list(chart.panels)
     rows = [panels[i : i + columns] for i in range(0, len(panels), columns)]
     across = (WIDTH - 0.9 * columns) / columns
-    legends = [[_Legend(panel, across) for panel in row] for row in rows]
+    flat = [
+        _Legend(panel, marks, across)
+        for panel, marks in zip(panels, legends(panels), strict=True)
+    ]
+    keys = [flat[i : i + columns] for i in range(0, len(panels), columns)]
     heights = [
         max(_inches(panel) + one.inches for panel, one in zip(*both, strict=True))
-        for both in zip(rows, legends, strict=True)
+        for both in zip(rows, keys, strict=True)
     ]
     figure = canvas(sum(heights) + 0.45)
     grid = figure.add_gridspec(len(rows), columns, height_ratios=heights)
@@ -63,7 +75,7 @@ def to_figure(chart: Chart) -> "Figure":
             axes = figure.add_subplot(grid[i, j:] if last else grid[i, j])
             width = across * columns if last and not j else across
             beside = _sharing(panels, i) if columns == 1 else []
-            _draw(panel, axes, width, legends[i][j], beside)
+            _draw(panel, axes, width, keys[i][j], beside)
             if beside and panel is not beside[-1]:  # the last one names the axis
                 axes.set_xlabel("")
                 axes.tick_params(axis="x", labelbottom=False)
@@ -83,14 +95,14 @@ def _sharing(panels: Sequence[Panel], i: int) -> Sequence[Panel]:
 
 def _inches(panel: Panel) -> float:
     """Height of the data and of the words at the x axis."""
-    return (row_height(panel) or panel.height or _HEIGHT) / _INCH + 0.5
+    return data_height(panel) / _INCH + 0.5
 
 
 class _Legend:
     """Names of marks in rows above the data, beside the title if there is room."""
 
-    def __init__(self, panel: Panel, across: float):
-        names = [mark.name for mark in named(panel.marks)]
+    def __init__(self, panel: Panel, marks: Sequence[Named], across: float):
+        self.marks, names = marks, [mark.name for mark in marks]
         widths = [0.45 + _LETTER * len(name) for name in names]
         room = _data_width(panel, across)
         self.beside = 1.3 * _LETTER * len(panel.title) + sum(widths) < room
@@ -103,9 +115,9 @@ class _Legend:
                 self.columns = columns
                 break
         self.rows = 0 if self.beside else math.ceil(len(names) / self.columns)
-        self.any = bool(names)
         over = any(isinstance(x, Label) and x.side == "over" for x in panel.marks)
         self.low = 14.0 if over else 0.0  # points between the data and the legend
+        self.height = data_height(panel) / _INCH
         self.inches = 0.25 + (_LEGEND_ROW * self.rows + self.low) / 72
 
 
@@ -121,7 +133,7 @@ def _draw(
     panel: Panel, axes: "Axes", across: float, legend: _Legend, beside: Sequence[Panel]
 ) -> None:
     """`beside`: panels that have the same x axis."""
-    height = row_height(panel) or panel.height or _HEIGHT
+    height = data_height(panel)
     across = _data_width(panel, across)
     x, y = ranges(panel, across / _LETTER * CHARACTER, height, beside)
     for axis, range_, name in ((axes.xaxis, x, "x"), (axes.yaxis, y, "y")):
@@ -135,8 +147,8 @@ def _draw(
     if panel.title:
         pad = 5.0 + legend.low + _LEGEND_ROW * legend.rows
         axes.set_title(panel.title, pad=pad)
-    if legend.any:
-        _draw_legend(panel.marks, axes, legend)
+    if legend.marks:
+        _draw_legend(axes, legend)
     if panel.scale is not None:
         _draw_scale(panel, axes)
 
@@ -153,20 +165,18 @@ def _scale_axis(axes: "Axes", axis: Any, range_: Range, name: str) -> None:
     axis.set_label_text(range_.title)
 
 
-def _draw_legend(marks: Sequence[Mark], axes: "Axes", legend: _Legend) -> None:
-    place = (1.0, 1.0) if legend.beside else (0.0, 1.0)
-    figure: Any = axes.figure
-    shift = legend.low / 72 / figure.get_figheight()
+def _draw_legend(axes: "Axes", legend: _Legend) -> None:
+    place = (1.0 if legend.beside else 0.0, 1.0 + legend.low / 72 / legend.height)
     axes.legend(
-        handles=[_handle(mark) for mark in named(marks)],
+        handles=[_handle(mark) for mark in legend.marks],
         loc="lower right" if legend.beside else "lower left",
-        bbox_to_anchor=(place[0], place[1] + shift), ncols=legend.columns,
+        bbox_to_anchor=place, ncols=legend.columns,
         frameon=False, borderpad=0.2, borderaxespad=0.0, handlelength=1.6,
         columnspacing=1.2, handletextpad=0.5,
     )  # fmt: skip
 
 
-def _handle(mark: Line | Points | Boxes | Band | Rule) -> Any:
+def _handle(mark: Named) -> Any:
     """How a mark looks in a legend."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
@@ -178,12 +188,12 @@ def _handle(mark: Line | Points | Boxes | Band | Rule) -> Any:
         case Band():
             return Patch(color=colour, label=name, alpha=BAND, linewidth=0)
         case Points():
-            marker = _SHAPES[each(mark.shape, 1)[0] % len(_SHAPES)]
+            marker = MARKERS[each(mark.shape, 1)[0] % len(MARKERS)]
             look = {"marker": marker, "markersize": 9 if marker == "*" else 6}
             return Line2D([], [], color=colour, linestyle="", label=name, **look)
     look = {"linestyle": "--" if mark.dashed else "-", "linewidth": 1.2}
     if isinstance(mark, Line):
-        marker = None if mark.shape is None else _SHAPES[mark.shape % len(_SHAPES)]
+        marker = None if mark.shape is None else MARKERS[mark.shape % len(MARKERS)]
         look |= {"marker": marker, "markersize": 5, "linewidth": 0.8 * mark.width}
     return Line2D([], [], color=colour, label=name, **look)
 
@@ -215,13 +225,12 @@ def _draw_mark(mark: Mark, axes: "Axes", inch: float, row: float) -> None:
     """`inch`: inches of a unit of x; `row`: of a unit of y."""
     match mark:
         case Line():
-            shape = None if mark.shape is None else _SHAPES[mark.shape % len(_SHAPES)]
+            shape = None if mark.shape is None else MARKERS[mark.shape % len(MARKERS)]
             axes.plot(
                 mark.x, mark.y, color=_colour(mark.colour), linewidth=0.8 * mark.width,
                 linestyle="--" if mark.dashed else "-", marker=shape,
                 markersize=max(4.5, 1.4 * mark.width),
                 drawstyle="steps-post" if mark.step else "default",
-                
             )  # fmt: skip
         case Points():
             _draw_points(mark, axes)
@@ -230,7 +239,7 @@ def _draw_mark(mark: Mark, axes: "Axes", inch: float, row: float) -> None:
         case Band():
             axes.fill_between(
                 mark.x, mark.low, mark.high, color=_colour(mark.colour), alpha=BAND,
-                linewidth=0, 
+                linewidth=0,
             )  # fmt: skip
         case Rule():
             draw = axes.axhline if mark.axis == "y" else axes.axvline
@@ -256,7 +265,7 @@ def _draw_points(mark: Points, axes: "Axes") -> None:
             [mark.x[i] for i in mine], [mark.y[i] for i in mine],
             s=[bigger * (1.5 * sizes[i]) ** 2 for i in mine] or 40,
             color=[_colour(colours[i]) for i in mine] or _colour(colours[0]),
-            marker=_SHAPES[shape % len(_SHAPES)], alpha=0.9, zorder=3,
+            marker=MARKERS[shape % len(MARKERS)], alpha=0.9, zorder=3,
              edgecolors=edge, clip_on=False, linewidths=width,
         )  # fmt: skip
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ..files import check_target, write_bytes_atomic
+from ._layout import LOG_STEPS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,8 +35,9 @@ LIGHT: Final = "#DDDDDD"
 PALETTE: Final = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK, GREY)
 """Of Okabe and Ito, apart for colour-blind eyes; grey for their yellow, which is too
 pale on white."""
-MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X", "p")
-"""Beside each colour of the palette, so that colour is never needed."""
+MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X", "*")
+"""Beside each colour of the palette, so that colour is never needed; the last one is
+of answers."""
 WIDTH: Final = 7.5
 """Inches, of every picture."""
 SMALL: Final = 9.0
@@ -44,12 +46,6 @@ _LINE: Final = 76
 """Characters of a line of the title."""
 BAND: Final = 0.25
 """Opacity of an interval that is drawn as an area."""
-_LOG_STEPS: Final = (
-    (5.0, (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)),
-    (50.0, (1.0, 2.0, 5.0)),
-    (400.0, (1.0, 3.0)),
-)
-"""Ticks within a power of ten, by the largest ratio of an axis' ends they suit."""
 _SETTINGS: Final[dict[str, Any]] = {
     "font.size": 10.0,
     "axes.titlesize": 10.5,
@@ -128,7 +124,7 @@ def log_ticks(axis: "Axis", most: int = 5) -> None:
     from matplotlib.ticker import LogLocator, NullLocator
 
     low, high = sorted(axis.get_view_interval())
-    subs = next((s for end, s in _LOG_STEPS if high / low < end), (1.0,))
+    subs = next((s for end, s in LOG_STEPS if high / low < end), (1.0,))
     axis.set_major_locator(LogLocator(subs=subs, numticks=most))
     axis.set_minor_locator(NullLocator())
 

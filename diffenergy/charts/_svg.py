@@ -4,11 +4,10 @@ pointer or arrow keys (`chart.css`, and the page's script)."""
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from importlib import resources
 from typing import Any, Final, NamedTuple
 
-from ._axes import CHARACTER, Range, each, ranges, shortened
 from ._data import (
     Band,
     Boxes,
@@ -21,6 +20,19 @@ from ._data import (
     Points,
     Rule,
     Scale,
+    readings_of,
+)
+from ._layout import (
+    CHARACTER,
+    LINE,
+    Named,
+    Range,
+    data_height,
+    each,
+    fitting,
+    legends,
+    ranges,
+    shortened,
 )
 from ._markup import embedded, escape, tag
 
@@ -28,11 +40,6 @@ WIDE: Final = 1100.0
 HALF: Final = 530.0
 NARROW: Final = 350.0
 """Widths of viewBoxes, about the CSS pixels that a panel gets: text keeps its size."""
-LINE: Final = 15.0
-"""px from a line of text to the next."""
-_ROW: Final = 24.0
-"""px of a category whose name is one line."""
-_HEIGHT: Final = 200.0
 _LEAST_LEFT: Final = 46.0
 _MOST_LEFT: Final = 0.4
 """Share of the width that names of categories take at most."""
@@ -85,10 +92,11 @@ def to_svg(chart: Chart, identity: str) -> str:
     """
     several = len(chart.panels) > 1
     parts = []
+    shown = legends(chart.panels)
     for i, panel in enumerate(chart.panels):
         width = WIDE if _alone(chart, i) and not chart.half else HALF
         name = f"{identity}-{i}" if several else identity
-        parts.append(_panel(panel, name, width, several))
+        parts.append(_panel(panel, name, width, several, shown[i]))
     columns = "panels pair" if chart.columns > 1 else "panels"
     missing = tag("p", f"unavailable: {escape(chart.caption)}", class_="none")
     caption = tag("p", escape(chart.caption), class_="caption") if chart.caption else ""
@@ -144,11 +152,14 @@ def _alone(chart: Chart, i: int) -> bool:
     return chart.columns == 1 or last and i % chart.columns == 0
 
 
-def _panel(panel: Panel, identity: str, wide: float, several: bool) -> str:
+def _panel(
+    panel: Panel, identity: str, wide: float, several: bool, legend: Sequence[Named]
+) -> str:
     """A panel: its title where there are several, legend, drawings, readout."""
-    texts = list(dict.fromkeys(reading.text for reading in panel.readings))
+    said = [reading.text for reading in readings_of(panel)]
+    texts = list(dict.fromkeys(said))
     place = {text: i for i, text in enumerate(texts)}
-    which = [place[reading.text] for reading in panel.readings]
+    which = [place[text] for text in said]
     data: dict[str, Any] = {
         "texts": texts,
         "which": None if which == list(range(len(texts))) else which,
@@ -164,10 +175,11 @@ def _panel(panel: Panel, identity: str, wide: float, several: bool) -> str:
                 aria_hidden="true", focusable="false")
         )  # fmt: skip
     title = f"{identity}-title"
+    keys = [tag("li", _key(mark), escape(" " + mark.name)) for mark in legend]
     return tag(
         "div",
         tag("h4", escape(panel.title), id=title) if several else "",
-        legend(panel),
+        tag("ul", *keys, class_="legend") if keys else "",
         "" if panel.scale is None else _scale(panel.scale),
         tag(
             "div",
@@ -190,8 +202,9 @@ def _panel(panel: Panel, identity: str, wide: float, several: bool) -> str:
 
 def draw(panel: Panel, width: float) -> Drawn:
     """The SVG of a panel at a width of its viewBox."""
-    narrow = width < HALF
-    height = row_height(panel) or (panel.height or _HEIGHT) * (0.85 if narrow else 1)
+    height = data_height(panel)
+    if width < HALF and not panel.y.names:
+        height *= 0.85
     most = int(width * _MOST_LEFT / CHARACTER) if panel.y.names else 99
     x, y = ranges(panel, width - 100, height)
     names = [part for _, name in y.ticks for part in name.split("\n")]
@@ -202,17 +215,9 @@ def draw(panel: Panel, width: float) -> Drawn:
     x, y = ranges(panel, width - left - 16, height)
     frame = Frame(left, top, width - left - 16, height, x, y)
     marks = [_mark(mark, frame) for mark in panel.marks]
-    points = [frame.at(reading.x, reading.y) for reading in panel.readings]
+    points = [frame.at(reading.x, reading.y) for reading in readings_of(panel)]
     below = 44.0 if x.title else 26.0
     return Drawn(top + height + below, _axes(frame, most) + "".join(marks), points)
-
-
-def row_height(panel: Panel) -> float | None:
-    """px of all categories; None without any, or where the panel has a height."""
-    if not panel.y.names or panel.height is not None:
-        return None
-    lines = max(name.count("\n") + 1 for name in panel.y.names)
-    return len(panel.y.names) * (_ROW + LINE * (lines - 1))
 
 
 def _axes(frame: Frame, most: int) -> str:
@@ -293,9 +298,7 @@ def _line(mark: Line, frame: Frame) -> str:
         pen, last = "L", b
         if mark.shape is not None:
             shapes.append(shape_path(a, b, max(3.4, 0.8 * mark.width), mark.shape))
-    dashes = ' stroke-dasharray="6 4"' if mark.dashed else ""
-    look = paint(mark.colour, "stroke", "curve")
-    drawn = f'<path d="{path}" stroke-width="{mark.width:g}"{dashes} {look}/>'
+    drawn = _stroke(path, mark)
     if shapes:
         drawn += f'<path d="{"".join(shapes)}" {paint(mark.colour, "fill", "dot")}/>'
     return drawn
@@ -377,14 +380,6 @@ def _boxes(mark: Boxes, frame: Frame) -> str:
     return "".join(drawn)
 
 
-def fitting(texts: Sequence[str], room: Sequence[float]) -> list[int]:
-    """Which texts are written where `room` is for so many letters: all, or none if
-    most of them do not fit."""
-    shown = [i for i, text in enumerate(texts) if text]
-    fit = [i for i in shown if len(texts[i]) <= room[i]]
-    return fit if len(fit) >= 0.9 * len(shown) else []
-
-
 def _band(mark: Band, frame: Frame) -> str:
     high = [frame.at(x, y) for x, y in zip(mark.x, mark.high, strict=True)]
     low = [frame.at(x, y) for x, y in zip(mark.x, mark.low, strict=True)]
@@ -399,9 +394,14 @@ def _rule(mark: Rule, frame: Frame) -> str:
     else:
         x, bottom = frame.at(mark.at, frame.y.low)[0], frame.top + frame.height
         path = f"M{x:.1f} {frame.top:.1f}V{bottom:.1f}"
+    return _stroke(path, mark)
+
+
+def _stroke(path: str, mark: Line | Rule) -> str:
+    width = mark.width if isinstance(mark, Line) else 1.3
     dashes = ' stroke-dasharray="5 4"' if mark.dashed else ""
     look = paint(mark.colour, "stroke", "curve")
-    return f'<path d="{path}" stroke-width="1.3"{dashes} {look}/>'
+    return f'<path d="{path}" stroke-width="{width:g}"{dashes} {look}/>'
 
 
 def _label(mark: Label, frame: Frame) -> str:
@@ -427,48 +427,17 @@ def _label(mark: Label, frame: Frame) -> str:
     return words(x + right, y + down, mark.text, f"tick halo {style}".rstrip())
 
 
-def legend(panel: Panel) -> str:
-    """A list of the names of marks, each behind its look."""
-    items = [
-        tag("li", _key(mark), escape(" " + mark.name)) for mark in named(panel.marks)
-    ]
-    return tag("ul", *items, class_="legend") if items else ""
-
-
-def named(marks: Iterable[Mark]) -> list[Line | Points | Boxes | Band | Rule]:
-    """Marks of the legend, the first one of each name."""
-    found: dict[str, Line | Points | Boxes | Band | Rule] = {}
-    for mark in marks:
-        if not isinstance(mark, Label) and mark.name:
-            found.setdefault(mark.name, mark)
-    return list(found.values())
-
-
-def _key(mark: Line | Points | Boxes | Band | Rule) -> str:
+def _key(mark: Named) -> str:
     """How a mark looks, in 24 x 14 px."""
-    unit = Range(0.0, 1.0, (), "")
-    frame = Frame(0.0, 0.0, 24.0, 14.0, unit, unit)
-    first: Callable[[Any], Any] = lambda x: each(x, 1)[0]  # noqa: E731
-    match mark:
-        case Line():
-            shape = () if mark.shape is None else (0.5,)
-            line = dataclasses.replace(mark, x=(0, 1), y=(0.5, 0.5), shape=None)
-            dot = Points(shape, shape[:1], "", mark.colour, mark.shape or 0)
-            drawn = _line(line, frame) + _points(dot, frame)
-        case Points():
-            look = {"colour": first(mark.colour), "shape": first(mark.shape)}
-            dot = dataclasses.replace(mark, x=(0.5,), y=(0.5,), size=4.5, **look)
-            drawn = _points(dot, frame)
-        case Boxes():
-            look = {"colour": first(mark.colour), "pale": 0.0}
-            sides = {"left": (0.25,), "right": (0.75,), "low": (0.0,), "high": (0.9,)}
-            box = dataclasses.replace(mark, **sides, **look, texts=(), edged=False)
-            drawn = _boxes(box, frame)
-        case Band():
-            band = dataclasses.replace(mark, x=(0, 1), low=(0.1, 0.1), high=(0.9, 0.9))
-            drawn = _band(band, frame)
-        case Rule():
-            drawn = _rule(dataclasses.replace(mark, at=0.5, axis="y"), frame)
+    colour, shape = each(mark.colour, 1)[0], getattr(mark, "shape", None)
+    if isinstance(mark, Boxes | Band):
+        style = "band" if isinstance(mark, Band) else "box"
+        drawn = f'<path d="M5 1H19V13H5Z" {paint(colour, "fill", style)}/>'
+    else:
+        drawn = "" if isinstance(mark, Points) else _stroke("M0 7H24", mark)
+        if shape is not None:
+            path = shape_path(12.0, 7.0, 4.2, each(shape, 1)[0])
+            drawn += f'<path d="{path}" {paint(colour, "fill", "dot")}/>'
     return tag("svg", drawn, viewBox="0 0 24 14", class_="key", aria_hidden="true")
 
 

@@ -14,7 +14,6 @@ from ..charts import (
     Mark,
     Panel,
     Points,
-    Reading,
     bars,
     to_picture,
 )
@@ -102,13 +101,8 @@ def _curve(
     marks.append(Line(mega, now.tolist(), "", colour, 2.2))
     at = shown.asked_clock / 1e6
     marks.append(Points([at], [point], "", colour, size=5.5, outlined=True))
-    readings = [
-        Reading(a, b, f"{a:.0f} MHz: {what} {si(b, unit)}")
-        for a, b in zip(mega, now.tolist(), strict=True)
-        if np.isfinite(b)
-    ]
     x = Axis("SM clock that is asked for", "MHz")
-    return Panel(x, Axis(what, unit), marks, readings, height=110.0)
+    return Panel(x, Axis(what, unit), marks, height=110.0)
 
 
 def _near(before: np.ndarray, most: float) -> bool:
@@ -136,7 +130,5 @@ def _units(shown: Shown, begin: Shown | None) -> Panel:
     looks = [_UNITS[name] for name in order]
     marks += bars(values, texts, colour=looks, thick=0.6)
     names = [name.replace("_", " ") for name in order]
-    rows = enumerate(zip(names, values, texts, strict=True))
-    readings = [Reading(x, row, f"{name}: {text}") for row, (name, x, text) in rows]
     x = Axis("energy per token by unit", "J", zero=True)
-    return Panel(x, Axis(names=names), marks, readings)
+    return Panel(x, Axis(names=names), marks)

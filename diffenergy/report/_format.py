@@ -1,20 +1,17 @@
 """Entries of JSON, and their numbers as people read them."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ..units import scaled
+from ..units import UNKNOWN as UNKNOWN
+from ..units import digits as digits
+from ..units import si as si
 from ..workload import kernel_name
 
 Entry = Mapping[str, Any]
 """A JSON object: the summary of an answer, a kernel, a row of a table."""
 Entries = Sequence[Entry]
-_MOST: Final = 1e12
-"""Largest prefix in texts."""
 QUANTITIES: Final = ("time", "power", "energy")
-UNKNOWN: Final = "-"
-"""Shown where a value is not known."""
 _SHOWN: Final = 1000
 """Kernels that a page shows."""
 _UNITS: Final = {
@@ -31,36 +28,6 @@ _UNITS: Final = {
     "launch": "launches",
 }
 """Components of the energy in words, where their names are not."""
-
-
-def digits(value: int | float | None, places: int = 4) -> str:
-    """`value` with `places` significant digits, no exponent where it can be avoided.
-
-    >>> digits(1234.56), digits(0.05)
-    ('1235', '0.05000')
-    """
-    if value is None:
-        return UNKNOWN
-    if value == 0:
-        return "0"
-    size = abs(value)
-    if not 1e-4 <= size < 1e9:
-        return f"{value:.{places - 1}e}"
-    return f"{value:.{max(0, places - 1 - math.floor(math.log10(size)))}f}"
-
-
-def si(value: int | float | None, unit: str) -> str:
-    """`value` with the SI prefix that suits it.
-
-    >>> si(0.01973, "s"), si(None, "J")
-    ('19.73 ms', '-')
-    """
-    if value is None:
-        return UNKNOWN
-    if value == 0:
-        return f"0 {unit}"
-    scale, prefix = scaled(min(abs(value), _MOST))
-    return f"{digits(value / scale)} {prefix}{unit}"
 
 
 def percent(share: int | float | None, places: int = 1) -> str:

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from diffenergy.charts import Axis, Label, Line, Panel, Reading, shortened
-from diffenergy.charts._axes import ranges, resolve
+from diffenergy.charts._layout import ranges, resolve
 
 
 @pytest.mark.parametrize("low", [0.0, 1e-9, 3.7, 120.0, -5.0])

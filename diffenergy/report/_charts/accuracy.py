@@ -1,6 +1,5 @@
 """Predicted against measured values, and the distribution of their errors."""
 
-import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -8,7 +7,17 @@ from typing import Final, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from ...charts import Axis, Boxes, Chart, Line, Panel, Points, Reading, Rule
+from ...charts import (
+    Axis,
+    Boxes,
+    Chart,
+    Line,
+    Mark,
+    Panel,
+    Points,
+    Reading,
+    Rule,
+)
 from ...measurements import MeasurementTable, Predictions, error_figures
 from .._page.markup import si
 
@@ -56,10 +65,7 @@ def accuracy_charts(
     for key, word, unit in _QUANTITIES:
         pairs = _pairs(table, predictions, key, group)
         if len(pairs.read):
-            panels += [
-                _parity(pairs, names, word, unit, not panels),
-                _errors(pairs, word),
-            ]
+            panels += [_parity(pairs, names, word, unit), _errors(pairs, word)]
     if not panels:
         raise ValueError(
             "no row was both measured and predicted, so that `--plot` has nothing to "
@@ -101,17 +107,14 @@ def _groups(
     return names, np.array([place.get(name, 0) for name in what.tolist()], int)
 
 
-def _parity(
-    pairs: _Pairs, names: Sequence[str], word: str, unit: str, first: bool
-) -> Panel:
-    """Points on logarithmic axes of one scale, the line of equality, +-25 %; the first
-    such panel names what all show."""
+def _parity(pairs: _Pairs, names: Sequence[str], word: str, unit: str) -> Panel:
+    """Points on logarithmic axes of one scale, the line of equality, +-25 %."""
     spans = pairs.interval if len(pairs.read) <= _MOST_BARS else None
     every = np.concatenate(
         [pairs.read, pairs.made, [] if spans is None else spans.ravel()]
     )
     low, high = float(np.nanmin(every)) / _HEADROOM, float(np.nanmax(every)) * _HEADROOM
-    marks: list[Line | Points] = [Line((low, high), (low, high), "equal", "ink", 1.2)]
+    marks: list[Mark] = [Line((low, high), (low, high), "equal", "ink", 1.2)]
     for factor, name in ((0.8, "0.8 and 1.25 times"), (1.25, "")):
         x = (max(low, low / factor), min(high, high / factor))
         ends = [factor * a for a in x]
@@ -143,8 +146,6 @@ def _parity(
         Axis(f"{what} {word}", unit, log=True, low=low, high=high)
         for what in ("measured", "predicted")
     )
-    if not first:
-        marks = [dataclasses.replace(mark, name="") for mark in marks]
     return Panel(x, y, marks, readings, word.capitalize(), height=240.0)
 
 

@@ -86,7 +86,7 @@ def bandwidth_chart(
     known = known[np.isfinite(known)]
     order = np.argsort(sizes).tolist()
     x = [float(sizes[i]) for i in order]
-    marks, readings, number = list[Mark](), [], 0
+    marks, number = list[Mark](), 0
     for name, line in algo_bw.items():
         y, shown = [float(line[i]) for i in order], name.replace("_", " ")
         if name == _BOUND:
@@ -96,14 +96,10 @@ def bandwidth_chart(
             width = 2.0 if number else 6.0
             marks.append(Line(x, y, shown, colour, width, shape=number % 7))
             number += 1
-        for a, b in zip(x, y, strict=True):
-            if np.isfinite(b):
-                text = f"{shown}, {si(a, 'B')}: {si(b, 'B/s')}"
-                readings.append(Reading(a, b, text))
     log = bool(known.max() > _WIDE * known.min())
     panel = Panel(
         Axis("size of the output buffer", "B", log=True),
-        Axis("algorithm bandwidth", "B/s", log, not log), marks, readings, height=280.0,
+        Axis("algorithm bandwidth", "B/s", log, not log), marks, height=280.0,
     )  # fmt: skip
     return Chart(title or "Algorithm bandwidth by size", [panel])
 
@@ -247,13 +243,7 @@ def _finishes(finishes: Mapping[str, float], bound: float | None) -> Chart:
     marks = bars([time for _, time in order], texts, colour=looks, thick=0.6)
     if bound is not None:
         marks.append(Rule(bound, axis="x"))
-    readings = [
-        Reading(time, row, f"{name}: {text}")
-        for row, ((_, time), name, text) in enumerate(
-            zip(order, names, texts, strict=True)
-        )
-    ]
-    panel = Panel(Axis("time", "s", zero=True), Axis(names=names), marks, readings)
+    panel = Panel(Axis("time", "s", zero=True), Axis(names=names), marks)
     return Chart("Finish", [panel], half=True)
 
 

@@ -213,19 +213,8 @@ def _path(summary: Entry, path: Entries) -> Chart:
         marks.append(Rule(base, f"base: {_amount(base, goal)}"))
     if best is not None:
         marks.append(Rule(best, f"best: {_amount(best, goal)}", colour=1))
-    pairs = zip(effort.tolist(), value.tolist(), kept.tolist(), strict=True)
-    readings = [
-        Reading(x, y, f"{x:g} evaluations: {_amount(y, goal)}" + _passes(ok))
-        for x, y, ok in pairs
-    ]
-    panel = Panel(
-        Axis("model evaluations", zero=True, whole=True), _axis(goal), marks, readings
-    )
-    return Chart("Search", [panel])
-
-
-def _passes(kept: bool) -> str:
-    return "" if kept else ", passes a limit"
+    across = Axis("model evaluations", zero=True, whole=True)
+    return Chart("Search", [Panel(across, _axis(goal), marks)])
 
 
 def _axis(goal: str) -> Axis:

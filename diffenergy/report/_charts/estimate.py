@@ -1,7 +1,6 @@
 """Charts of one estimate (totals, energy by unit, kernels by class) and of several,
 over clocks or power limits."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -129,36 +128,26 @@ def _units(summary: Entry) -> Panel:
     for kind in dict.fromkeys(kinds[name] for name in units):
         rows = [row for row, name in enumerate(units) if kinds[name] == kind]
         energies = [units[name] for name in units if kinds[name] == kind]
-        texts = [percent(energy / summary["energy_j"]) for energy in energies]
+        texts = [_part(energy, summary["energy_j"], "J") for energy in energies]
         marks += bars(energies, texts, name=kind, colour=KINDS[kind][0], rows=rows)
-    readings = [
-        Reading(x, row, f"{unit_words(name)}: {_part(x, summary['energy_j'], 'J')}")
-        for row, (name, x) in enumerate(units.items())
-    ]
     names = [unit_words(name) for name in units]
     across = Axis("energy by unit", "J", zero=True)
-    return Panel(across, Axis(names=names), marks, readings, "Energy")
+    return Panel(across, Axis(names=names), marks, title="Energy")
 
 
 def _classes(summary: Entry, kernels: Entries) -> Panel:
     """Shares of time and energy of every class, in one group of bars each."""
     classes = kernel_classes(summary, kernels)
     marks: list[Mark] = []
-    readings = []
     for which, (key, word, unit) in enumerate(_QUANTITIES):
         values = [sums[which] for sums in classes.values()]
         shares = [100 * value / summary[key] for value in values]
         rows = [row - 0.2 + 0.4 * which for row in range(len(classes))]
         look = {"colour": (5, 2)[which], "rows": rows, "thick": 0.38}
         marks += bars(shares, [si(x, unit) for x in values], name=word, **look)
-        for name, value, share, row in zip(classes, values, shares, rows, strict=True):
-            text = f"{name}, {word}: {_part(value, summary[key], unit)}"
-            readings.append(Reading(share, row, text))
-    across = Axis("share of the total", "%", zero=True)
-    names = Axis(names=list(classes))
-    readings.sort(key=lambda reading: reading.y)
+    across, up = Axis("share of the total", "%", zero=True), Axis(names=list(classes))
     height = 38.0 * len(classes)
-    return Panel(across, names, marks, readings, "Kernel classes", height=height)
+    return Panel(across, up, marks, title="Kernel classes", height=height)
 
 
 def _part(value: float, whole: float, unit: str) -> str:
@@ -183,23 +172,17 @@ def parts_chart(
     nothing = [name for name in order if name not in live]
     sides = [parts] if beside is None else [parts, beside]
     marks: list[Mark] = []
-    readings = []
     for number, side in enumerate(sides):
         whole, values = sum(side.values()), [side.get(name, 0.0) for name in live]
         texts = [_part(x, whole, unit) for x in values]
-        shift = 0.0 if beside is None else 0.4 * number - 0.2
+        shift, thick = (0.0, 0.7) if beside is None else (0.4 * number - 0.2, 0.36)
         rows = [row + shift for row in range(len(live))]
         colour = number if looks is None else [looks.get(x, "light") for x in live]
-        thick = 0.7 if beside is None else 0.36
         name = names[number] if beside is not None else ""
         marks += bars(values, texts, name=name, colour=colour, rows=rows, thick=thick)
-        of = f", {names[number]}" if beside is not None else ""
-        for part, value, row, text in zip(live, values, rows, texts, strict=True):
-            readings.append(Reading(value, row, f"{part}{of}: {text}"))
-    readings.sort(key=lambda reading: reading.y)
     across = Axis({"J": "energy", "s": "time"}[unit], unit, zero=True)
     height = (24.0 if beside is None else 38.0) * len(live)
-    panel = Panel(across, Axis(names=live), marks, readings, height=height)
+    panel = Panel(across, Axis(names=live), marks, height=height)
     caption = f"Without a share: {', '.join(nothing)}." if nothing else ""
     return Chart(title, [panel], caption, half=True)
 
@@ -211,29 +194,19 @@ def settings_chart(summary: Entry) -> Chart:
     across, lines = varied(points)
     word, unit = SETTINGS[across]
     panels = []
-    for number, (key, what, si_unit) in enumerate(_PANELS):
-        marks, readings = [], []
+    for key, what, si_unit in _PANELS:
+        marks: list[Mark] = []
         looks = zip(colours(len(lines)), lines.items(), strict=True)
         for i, (colour, (name, rows)) in enumerate(looks):
             kept = [row for row in rows if row["feasible"]]
             x, y = ([row[x] for row in kept] for x in (across, key))
             wide = 2.0 + 1.5 * min(len(lines) - 1 - i, 5)  # all seen where they meet
-            shown = "" if number else name
-            marks.append(Line(x, y, shown, colour, wide, shape=i % _STAR))
-            of = f", {name}" if name else ""
-            for a, b in zip(x, y, strict=True):
-                text = f"{word} {plain(a)} {unit}{of}: {what} {si(b, si_unit)}"
-                readings.append(Reading(a, b, text))
+            marks.append(Line(x, y, name, colour, wide, shape=i % _STAR))
         if len(lines) == 1:
             marks += _band(points, across, key)
         marks += _best(summary, across, key)
-        if number != 1:  # named above one panel
-            marks = [
-                x if isinstance(x, Line) else dataclasses.replace(x, name="")
-                for x in marks
-            ]
         x, y = Axis(word, unit), Axis(what, si_unit)
-        panels.append(Panel(x, y, marks, readings, height=170.0))
+        panels.append(Panel(x, y, marks, height=170.0))
     return Chart(f"{title_line(summary)} ({summary['grade']})", panels)
 
 

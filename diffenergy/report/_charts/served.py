@@ -2,9 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from ...charts import Axis, Chart, Line, Mark, Panel, Points, Reading, Rule, colours
+from ...charts import Axis, Chart, Line, Mark, Panel, Points, Rule, colours
 from .._format import Entry, digits
-from .._page.markup import si
 
 if TYPE_CHECKING:
     from ...serving import Curves
@@ -22,47 +21,37 @@ def served_charts(summary: Entry, found: "Curves") -> dict[str, Chart]:
 def _latency(key: str, what: str, summary: Entry, found: "Curves", log: bool) -> Chart:
     """Mean and 95th percentile up to saturation, which is the dashed line."""
     columns = (found.ttft if key == "ttft" else found.tpot).T.tolist()
-    rates, marks, readings = found.rates.tolist(), list[Mark](), []
+    rates, marks = found.rates.tolist(), list[Mark]()
     names = ("mean", "95th percentile")
     for i, (name, seconds) in enumerate(zip(names, columns, strict=True)):
         marks.append(Line(rates, seconds, name, i, dashed=i > 0))
-        for x, y in zip(rates, seconds, strict=True):
-            text = f"{digits(x)} requests/s: {name} {si(y, 's')}"
-            readings.append(Reading(x, y, text))
     end = f"saturated: {digits(found.most, 3)}/s"
     marks.append(Rule(found.most, end, axis="x", colour="soft"))
-    answer = "."
     if summary["mode"] == "open":
         at = [summary["request_rate_per_s"]], [summary[f"{key}_s"]["mean"]]
-        marks.append(Points(*at, "", 0, size=6.5, outlined=True))
-        text = f"the answer, {digits(at[0][0])} requests/s: mean {si(at[1][0], 's')}"
-        readings.append(Reading(at[0][0], at[1][0], text))
-        answer = ", which is the large mark."
+        marks.append(Points(*at, "the answer", 0, size=6.5, outlined=True))
     across = Axis("requests/s", zero=True, high=1.06 * found.most)
     return Chart(
         what.capitalize(),
-        [Panel(across, Axis(what, "s", log, not log), marks, readings, height=180.0)],
-        f"Poisson arrivals at each rate with the batch limit of the answer{answer}",
+        [Panel(across, Axis(what, "s", log, not log), marks, height=180.0)],
+        "Poisson arrivals at each rate with the batch limit of the answer.",
         half=True,
     )
 
 
 def _energy(summary: Entry, found: "Curves") -> Chart:
     """J a token of the saturated server against the requests that run, by SM clock."""
-    marks, readings, batches = list[Mark](), [], found.batches.tolist()
+    marks, batches = list[Mark](), found.batches.tolist()
     looks = colours(len(found.clocks))
     rows = zip(found.clocks, found.energy.tolist(), looks, strict=True)
     for i, (clock, joules, colour) in enumerate(rows):
         name = f"{clock / 1e6:.0f} MHz"
         marks.append(Line(batches, joules, name, colour, shape=i % 7))
-        for x, y in zip(batches, joules, strict=True):
-            text = f"{name}, {x:g} running: {si(y, 'J')} a token"
-            readings.append(Reading(x, y, text))
     across = Axis("requests that run", log=True)
     up = Axis("energy per output token", "J", log=True)
     return Chart(
         "Energy per output token by SM clock",
-        [Panel(across, up, marks, readings, height=280.0)],
+        [Panel(across, up, marks, height=280.0)],
         "Of the server with so many requests that always run, at SM clocks of the "
         f"board under the power limit of {summary['power_limit_w']:.0f} W.",
     )

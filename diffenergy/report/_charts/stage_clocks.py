@@ -85,20 +85,14 @@ def _last(found: "Replicas") -> float:
 def _power(found: "Replicas") -> Chart:
     choices = (found.problem.usual, found.choice)
     marks: list[Mark] = []
-    readings = []
     looks = zip(choices, ("soft", 0), ("before", "after"), strict=True)
     for choice, colour, word in looks:
         edges, watts = _curve(found, choice)
         mean = float(np.diff(edges) @ watts[:-1]) / edges[-1]
         name = f"{word}: {si(mean, 'W')} on average"
-        x, y = edges.tolist(), watts.tolist()
-        marks.append(Line(x, y, name, colour, 1.5, step=True))
-        readings += [
-            Reading(a, b, f"{word}, from {si(a, 's')} on: {si(b, 'W')}")
-            for a, b in zip(x[:-1], y, strict=False)
-        ]
+        marks.append(Line(edges.tolist(), watts.tolist(), name, colour, 1.5, step=True))
     x = Axis("time", "s", zero=True, high=_last(found))
-    panel = Panel(x, Axis("power", "W", zero=True), marks, readings, height=140.0)
+    panel = Panel(x, Axis("power", "W", zero=True), marks, height=140.0)
     return Chart("GPUs of a replica", [panel])
 
 

@@ -150,9 +150,7 @@ def _power_of_one(summary: Entry, found: Timeline) -> Chart:
         Line(edges.tolist(), watts.tolist(), "", "ink", 1.5, step=True),
         Rule(limit, f"its limit: {limit:.0f} W", colour=1),
     ]
-    pairs = zip(edges[:-1].tolist(), watts.tolist(), strict=False)
-    readings = [Reading(x, y, f"from {si(x, 's')} on: {y:.0f} W") for x, y in pairs]
     y = Axis("power", "W", zero=True)
-    panel = Panel(_time(found), y, marks, readings, spans=True, height=150.0)
+    panel = Panel(_time(found), y, marks, spans=True, height=150.0)
     title = f"A GPU of stage {stage}: {mean:.0f} W on average"
     return Chart(title, [panel], "Of the stage whose GPUs are busy for longest.")

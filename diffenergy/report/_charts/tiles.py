@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from ...charts import Axis, Chart, Mark, Panel, Reading, Rule, bars, shortened
+from ...charts import Axis, Chart, Mark, Panel, Rule, bars, shortened
 from .._format import Entry, change, plain, product
 from .._page.markup import si
 from .._tables.lines import title_line
@@ -19,16 +19,11 @@ def tiles_chart(summary: Entry) -> Chart:
     order = sorted(summary["gemms"], key=lambda x: -x["count"] * x["default_time_s"])
     rows = [*order[:_MOST], {**summary, "whole": True}]
     marks: list[Mark] = []
-    readings = []
     for which, (key, word) in enumerate((("time_s", "time"), ("energy_j", "energy"))):
         saved = [100 * (row[key] / row[f"default_{key}"] - 1) for row in rows]
         places = [row - 0.19 + 0.38 * which for row in range(len(rows))]
         look = {"colour": (5, 2)[which], "rows": places, "thick": 0.36}
         marks += bars(saved, [change(x) for x in saved], name=word, **look)
-        for row, value, place in zip(rows, saved, places, strict=True):
-            name = _name(row).replace("\n", ", ")
-            readings.append(Reading(value, place, f"{name}: {word} {change(value)}"))
-    readings.sort(key=lambda reading: reading.y)
     last = len(rows) - 1.5  # the whole stands apart
     marks.append(Rule(last, colour="soft", dashed=False))
     rest = len(order) - _MOST
@@ -36,7 +31,7 @@ def tiles_chart(summary: Entry) -> Chart:
     panel = Panel(
         Axis(f"change against the library's tiles{more}", "%", zero=True),
         Axis(names=[_name(row) for row in rows]),
-        marks, readings, f"Tiles of least {summary['goal']}",
+        marks, title=f"Tiles of least {summary['goal']}",
     )  # fmt: skip
     return Chart(f"{title_line(summary)} ({summary['grade']})", [panel])
 

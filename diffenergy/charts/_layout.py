@@ -1,4 +1,4 @@
-"""Ends and ticks of axes, from what a panel shows: the same for both drawers."""
+"""What both drawers share: ends and ticks of axes, heights, legends."""
 
 import dataclasses
 import math
@@ -9,6 +9,7 @@ import numpy as np
 
 from ..units import scaled
 from ._data import (
+    SI,
     Axis,
     Band,
     Boxes,
@@ -23,18 +24,23 @@ from ._data import (
 )
 
 Ticks = Sequence[tuple[float, str]]
+Named = Line | Points | Boxes | Band | Rule
+"""Marks that a legend can name."""
 
+LINE: Final = 15.0
+"""px from a line of text to the next."""
+_ROW: Final = 24.0
+"""px of a category whose name is one line."""
+_HEIGHT: Final = 200.0
 CHARACTER: Final = 6.8
 """px of a character of a tick, about."""
-_SI: Final = {"s", "J", "W", "B", "g", "Hz", "B/s", "FLOP/s"}
-"""Units that get prefixes."""
 _NICE: Final = (1.0, 2.0, 2.5, 5.0, 10.0)
 _ROOM: Final = 0.04
 """Room between the data and the ends of an axis, as a share of it."""
 _SHADES: Final = 64
 _LEAST_ROW: Final = 13.0
 """px of a category that has room for its name."""
-_LOG_STEPS: Final = (
+LOG_STEPS: Final = (
     (5.0, (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)),
     (50.0, (1.0, 2.0, 5.0)),
     (400.0, (1.0, 3.0)),
@@ -173,7 +179,7 @@ def _ticks(axis: Axis, low: float, high: float, most: int) -> tuple[Ticks, str]:
         marks = [float(x) for x in range(math.ceil(low), math.floor(high) + 1)]
         marks = [x for x in marks if x % step == 0]
     scale, prefix = 1.0, ""
-    if axis.unit in _SI:
+    if axis.unit in SI:
         scale, prefix = _prefix(max(abs(low), abs(high)))
     places = max(0, -math.floor(math.log10(step / scale) + 1e-9))
     shown = step / scale * 10**places
@@ -190,13 +196,13 @@ def _log_ticks(axis: Axis, low: float, high: float, most: int) -> tuple[Ticks, s
     if high / low < _NARROW:
         marks = _even(low, high, most)
     else:
-        within = next((s for end, s in _LOG_STEPS if high / low < end), (1.0,))
+        within = next((s for end, s in LOG_STEPS if high / low < end), (1.0,))
         first, last = math.floor(math.log10(low)), math.floor(math.log10(high))
         every = max(1, math.ceil((last - first) / (most + 1)))
         powers = [e for e in range(first, last + 1) if e % every == 0]
         marks = [x * 10.0**e for e in powers for x in within]
         marks = [x for x in marks if low * (1 - 1e-9) <= x <= high * (1 + 1e-9)]
-    if axis.unit not in _SI:
+    if axis.unit not in SI:
         return [(x, _plain(x)) for x in marks], axis.unit
     scales = {_prefix(x) for x in marks}
     if len(scales) == 1:
@@ -231,6 +237,38 @@ def _plain(value: float) -> str:
 
 def _title(what: str, unit: str) -> str:
     return ", ".join(filter(None, (what, unit)))
+
+
+def data_height(panel: Panel) -> float:
+    """px of the data: what the panel asks for, or what its categories need."""
+    if panel.height is not None or not panel.y.names:
+        return panel.height or _HEIGHT
+    lines = max(name.count("\n") + 1 for name in panel.y.names)
+    return len(panel.y.names) * (_ROW + LINE * (lines - 1))
+
+
+def legends(panels: Iterable[Panel]) -> list[list[Named]]:
+    """Marks of the legend of every panel, the first one of each name; none where a
+    panel above has the same names."""
+    found: list[list[Named]] = []
+    above: set[tuple[str, ...]] = set()
+    for panel in panels:
+        marks: dict[str, Named] = {}
+        for mark in panel.marks:
+            if not isinstance(mark, Label) and mark.name:
+                marks.setdefault(mark.name, mark)
+        names = tuple(marks)
+        found.append([] if names in above else list(marks.values()))
+        above.add(names)
+    return found
+
+
+def fitting(texts: Sequence[str], room: Sequence[float]) -> list[int]:
+    """Which texts are written where `room` is for so many letters: all, or none if
+    most of them do not fit."""
+    shown = [i for i, text in enumerate(texts) if text]
+    fit = [i for i in shown if len(texts[i]) <= room[i]]
+    return fit if len(fit) >= 0.9 * len(shown) else []
 
 
 def shortened(name: str, most: int) -> str:
