@@ -80,7 +80,6 @@ def read_flags(kind: type[Request], typed: Mapping[str, Any]) -> Any:
     return request
 
 
-
 def flag_name(field: Any, flag: Flag) -> str:
     """`--input-len` of the field `input_len`, unless it has a name of its own."""
     return flag.name or "--" + field.name.replace("_", "-")
