@@ -240,7 +240,7 @@ def is_given(field: dataclasses.Field[Any], value: Any) -> bool:
     """Whether a value differs from what a field has when left out."""
     if value is None or value is False or value is field.default:
         return False
-    return not (isinstance(value, tuple | list | dict) and not value)
+    return not (isinstance(value, str | tuple | list | dict) and not value)
 
 
 @functools.cache

@@ -32,6 +32,7 @@ _Whole = Annotated[
 ]
 _Watts = Annotated[Positive, Meta(description="give a number above 0, in W")]
 _MHz = Annotated[Positive, Meta(description="give a number above 0, in MHz")]
+_Celsius = Annotated[Finite, Meta(description="give a number, in C")]
 _Number = Annotated[Finite, Meta(description="give a number")]
 _Flag = Annotated[bool, Meta(description="give true or false")]
 _UNITS: Final = {_MHz: "MHz", _Watts: "W"}
@@ -44,7 +45,7 @@ _SHOWN: Final = ("detail", "sensitivity", "require_fit")
 def _kind(hint: Any) -> Any:
     """What a value of a field is in a spec: numbers in the units of the flags."""
     kinds = {
-        Clocks: _MHz, Limits: _Watts, Celsius: _Number, Whole: _Whole, float: _Number,
+        Clocks: _MHz, Limits: _Watts, Celsius: _Celsius, Whole: _Whole, float: _Number,
         bool: _Flag,
     }  # fmt: skip
     return next((y for x, y in kinds.items() if accepts_type(hint, x)), _Word)

@@ -207,7 +207,7 @@ def asked(said: str, **given: Any) -> Any:
 
 PLANS = [
     row("`topology` is a int; allowed is a name", plan, 3, kind=TypeError),
-    row("`gpu` is a float; allowed is a name", on_dgx1, gpu=3.0, kind=TypeError),
+    row("`gpu` is a float; allowed is str or GpuCard", on_dgx1, gpu=3.0, kind=TypeError),
     row("`search` is a str; allowed is a Search", on_dgx1, search="milp",
         kind=TypeError),
     row("`demand` is a list; allowed is a Demand", on_dgx1, demand=[1],
@@ -221,7 +221,7 @@ PLANS = [
         asked(f"`objective` is '{text}'; allowed are time", objective=text)
         for text in ("", "joules", "-3", "nan", "inf")
     ),
-    asked("`method` is 'best'; allowed are auto", search=Search("best")),
+    row("`method` is 'best'; allowed are auto", Search, "best"),
     asked("method auto chooses its own", search=Search(solver="scip")),
     asked("beside a Topology", topology=RING, latency=1e-6),
     row("no model of an all_reduce", plan, "dgx1", "all_reduce", "200KB",

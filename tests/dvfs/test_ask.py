@@ -2,13 +2,12 @@
 
 import dataclasses
 import inspect
-import math
 from typing import Any
 
 import numpy as np
 import pytest
 
-from diffenergy.dvfs import plan
+from diffenergy.dvfs import DvfsRequest, plan
 from diffenergy.dvfs._asking import ask
 from diffenergy.dvfs._asking.advice import advice
 from diffenergy.dvfs._asking.result import _tokens, compared, curve_rows, limited
@@ -29,19 +28,10 @@ def test_what_is_not_given():
     assert (defaults["granularity"], defaults["aggregation"]) == ("kernel", "global")
     for name in ("per_launch", "power_curve", "smooth"):
         assert defaults[name] is False
-    assert ask._descent("descent", None, None) == Descent(8, 0)
-    assert ask._descent("descent", 3, 2) == Descent(2, 3)
-    assert ask._descent("descent", 0, 1) == Descent(1, 0)
-    assert ask._descent("exact", None, None) is None
-
-
-def test_limits_of_time():
-    """None for energy is no slowdown, for the others no limit."""
-    assert ask._objective("energy", None) == Objective("energy", 0.0)
-    for goal in ("edp", "ed2p", "time"):
-        assert ask._objective(goal, None) == Objective(goal, math.inf)
-        assert ask._objective(goal, 3) == Objective(goal, 3.0)
-    assert ask._objective("energy", -99.9).max_slowdown == -99.9
+    assert ask._descent(DvfsRequest(solver="descent")) == Descent(8, 0)
+    chosen = DvfsRequest(solver="descent", seed=3, starts=2)
+    assert ask._descent(chosen) == Descent(2, 3)
+    assert ask._descent(DvfsRequest()) is None
 
 
 def test_what_changes_of_clocks_cost():
@@ -55,8 +45,8 @@ def test_what_changes_of_clocks_cost():
 
 
 def test_beside_a_table_what_is_empty_is_not_given():
-    empty: Any = {"batch": None, "tuned": False, "sm_clock": [], "dtype": ""}
-    ask._table_decides(None, {"power_limit": [300.0]} | empty, "exact", False)
+    empty: Any = {"batch": None, "per_launch": False, "sm_clock": [], "dtype": ""}
+    assert DvfsRequest(table="x.csv", power_limit=[300.0], **empty).batch is None
 
 
 def test_one_power_limit():

@@ -52,6 +52,11 @@ _Slowdown = Annotated[
 ]
 
 
+_DECIDED = (
+    *(x.name for x in dataclasses.fields(ModelRequest)), "sm_clock", "mem_clock",
+    "temperature", "changes", "corrections",
+)  # fmt: skip
+"""What a measured table decides."""
 _DESCENT = Needs("solver", "only `solver` descent starts anywhere; leave it out")
 
 
@@ -68,7 +73,7 @@ class DvfsRequest(ModelRequest, PointRequest):
         Union[File, "Table", None],
         Flag("Measured times and energies by clock instead.", "FILE.csv"),
         Excludes(
-            ("model", *(x.name for x in dataclasses.fields(ModelRequest)), "workload"),
+            ("model", *_DECIDED, "workload"),
             "it decides that; leave one of them out",
         ),
     ] = None

@@ -3,8 +3,6 @@
 import math
 from typing import Literal, NamedTuple
 
-from ...hardware import switch_latency
-
 SwitchKind = Literal["stall", "lookahead"]
 
 
@@ -30,6 +28,8 @@ class Switching(NamedTuple):
         >>> Switching.published("h200-sxm").latency
         0.006
         """
+        from ...hardware import switch_latency  # loads numpy
+
         fact = switch_latency(gpu)
         whose = "GPUs in general" if fact.typical else gpu
         return cls(

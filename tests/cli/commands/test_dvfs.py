@@ -148,7 +148,7 @@ def test_files_by_ending(run: Run, table: Path, tmp_path: Path):
 @pytest.mark.parametrize(
     "words, said",
     [
-        ((), "MODEL is missing"),
+        ((), "`MODEL` is missing"),
         (("gpt2", "--objective", "joules"), "`--objective` is 'joules'"),
         (("gpt2", "--granularity", "layer"), "`--granularity` is 'layer'"),
         (("gpt2", "--max-slowdown", "-100"), "`--max-slowdown` is -100"),
@@ -163,10 +163,13 @@ def test_files_by_ending(run: Run, table: Path, tmp_path: Path):
         (("gpt2", "--default-clock", "1410"), "`--default-clock` is given"),
         (("gpt2", "--power-limit", "200,250"), "`--power-limit` is a list"),
         (("gpt2", "--gpu", "a100-pcie-40gb", "--sm-clock", "905"), "`--sm-clock`"),
-        (("gpt2", "--table", "x.csv"), "MODEL is given beside `--table`"),
-        (("--table", "x.csv", "--batch", "8"), "`--batch` is given beside"),
+        (("gpt2", "--table", "x.csv"), "`--table` is given beside `MODEL`"),
+        (("--table", "x.csv", "--batch", "8"), "`--table` is given beside `--batch`"),
         (("--table", "x.csv", "--power-curve"), "`--power-curve` is given"),
-        (("--table", "x.csv", "--solver", "descent"), "`--solver` is descent"),
+        (
+            ("--table", "x.csv", "--solver", "descent"),
+            "`--solver` is given beside `--table`",
+        ),
         (("--table", "missing.csv"), "missing.csv"),
         (("gpt2", "--out", "plan.txt"), "`--out` is 'plan.txt'"),
         (("gpt2", "--plot", "plan.gif"), "`--plot` is 'plan.gif'"),

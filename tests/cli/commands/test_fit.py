@@ -12,7 +12,6 @@ import diffenergy as de
 from diffenergy import __version__, measurements
 from diffenergy.cli.measured.fit_flags import Flags
 from diffenergy.cli.parsing.field import inputs
-from diffenergy.cli.parsing.shared import TableFlags
 from diffenergy.corrections import prior_file, read_corrections
 from diffenergy.fitting import _fit as fit_module
 from diffenergy.fitting._holdout import held_out, read_rule
@@ -293,7 +292,6 @@ def test_names_beside_the_output():
         data=("gemm=a/b.csv.gz", "c.csv"),
         out="d/e.json",
         start="s.json",
-        table=TableFlags(),
     )
     assert made.partial == Path("d/e.partial.json")
     assert {"a/b.csv.gz", "c.csv", "s.json"} <= {*inputs(made)}

@@ -68,7 +68,7 @@ LIMITS = ("latency", "power", "area", "ttft", "tpot")
         (("--workload", "gpt2 --json", *VARY), "`--json` goes behind `codesign`"),
         (("--workload", "gpt2 --bacth 2", *VARY), "--bacth"),
         (("gpt2", "--workload", "gpt5", *VARY), "gpt5"),
-        (("gpt2", "--workload", "gpt2 --phase x", *VARY), "gpt2: `--phase` is 'x'"),
+        (("gpt2", "--workload", "gpt2 --phase x", *VARY), "`--phase` is 'x'"),
         (("gpt2", *VARY, "--starts", "0"), "`--starts` is '0'"),
         (("gpt2", *VARY, "--starts", "1000"), "`--starts` is 1000"),
         (("gpt2", *VARY, "--seed", "1.5"), "`--seed` is '1.5'"),

@@ -316,12 +316,12 @@ def test_an_image_model_runs_forward_at_its_own_size():
 @pytest.mark.parametrize(
     "given, more, words",
     [
-        ((3,), {}, "`workload` is a int; allowed is str or PathLike."),
+        ((3,), {}, "`model` is a int; allowed is str or ImportResult."),
         (("gpt2", 4.0), {}, "`gpu` is a float; allowed is str or GpuCard."),
-        (("gpt2",), {"temperature": "x"}, "`temperature` is a str; allowed is int"),
+        (("gpt2",), {"temperature": "x"}, "`temperature` is a str; allowed is float"),
         (("gpt2",), {"sm_clock": ["a"]}, "`sm_clock` is a str; allowed is int"),
     ],
-    ids=["workload", "gpu", "temperature", "sm_clock"],
+    ids=["model", "gpu", "temperature", "sm_clock"],
 )
 def test_wrong_types_get_one_sentence(given, more, words: str):
     ask: Any = de.estimate
