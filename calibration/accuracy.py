@@ -32,7 +32,7 @@ from diffenergy.corrections._spread import GRADES, trust, widths
 from diffenergy.files import write_text_atomic
 from diffenergy.fitting._calibrate import calibrate
 from diffenergy.fitting._predict import predict
-from diffenergy.measurements._metrics import QUANTITIES as COLUMNS
+from diffenergy.measurements import QUANTITIES as COLUMNS
 
 _NO_PICTURE = ("a10-five", "hopper-five", "throttled", "h100-family-ours")
 """Splits whose rows are drawn again and again, whose times are clocks, or whose rows

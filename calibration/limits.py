@@ -21,8 +21,8 @@ from diffenergy.estimator._estimate import runs
 from diffenergy.hardware._files import GpuCard
 from diffenergy.hardware._spec import default_point, idle_power
 from diffenergy.records import as_float
+from diffenergy.workload import PhaseColumns, Workload, build_workload, op_rows
 from diffenergy.workload._listing import normalise_kernel
-from diffenergy.workload._workload import PhaseColumns, Workload, build, op_rows
 
 Numbers = Sequence[float] | np.ndarray
 
@@ -129,4 +129,4 @@ def _programs(tdp: float, clock: float) -> Workload:
     ]
     kernels = [normalise_kernel(x, "grid") for x in programs]
     rows = op_rows([(kernel, i) for i, kernel in enumerate(kernels)])
-    return build(rows, PhaseColumns.single(len(kernels)), len(kernels))
+    return build_workload(rows, PhaseColumns.single(len(kernels)), len(kernels))

@@ -158,8 +158,8 @@ def sample() -> Callable[..., dict[str, Any]]:
     without being named here.
     """
     from diffenergy import kernels
-    from diffenergy.kernels._shared.ops import REQUIRED
-    from diffenergy.workload._kernel import normalise_kernel
+    from diffenergy.kernels import REQUIRED
+    from diffenergy.workload import normalise_kernel
 
     anything = {"size": 640, "dtype": "bf16", "text": "gelu"}
 
@@ -169,7 +169,7 @@ def sample() -> Callable[..., dict[str, Any]]:
             if field.name in _SHARES:
                 fields[field.name] = _SHARES[field.name]
             elif field.default is REQUIRED or field.name == "num_kv_heads":
-                usual = field.choices[0] if field.choices else anything[field.kind]
+                usual = field.words[0] if field.words else anything[field.kind]
                 fields[field.name] = (_SIZES | _TEXTS).get(field.name, usual)
         return normalise_kernel(fields | given, op)
 
@@ -179,8 +179,7 @@ def sample() -> Callable[..., dict[str, Any]]:
 @pytest.fixture(scope="session")
 def phases() -> Callable[..., Any]:
     """`phases(rows, ...)`: workload with one phase for every list of rows, no host."""
-    from diffenergy.workload._listing import Listing
-    from diffenergy.workload._workload import assemble
+    from diffenergy.workload import Listing, assemble
 
     def build(*lists: list[dict[str, Any]]) -> Any:
         names = [f"phase {i}" for i in range(len(lists))]

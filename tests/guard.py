@@ -49,7 +49,7 @@ def requests() -> Answers:
     what the answer says of it, its memory; or the refusal."""
     from diffenergy.estimator import prepare
     from diffenergy.results import Infeasible
-    from diffenergy.workload._listing import listing_lines
+    from diffenergy.workload import listing_lines
     from diffenergy.workload.models import model_names
 
     cases = itertools.product(model_names(), PHASES, SIZES, VARIANTS)

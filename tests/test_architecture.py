@@ -15,8 +15,8 @@ import diffenergy
 PACKAGE = Path(diffenergy.__file__).parent
 ROOT = PACKAGE.parent
 ROOMS = (
-    "units", "files", "schema", "dtypes", "compiling", "records", "smooth", "search",
-    "keys", "charts", "results",
+    "units", "files", "schema", "dtypes", "reading", "requests", "compiling", "records",
+    "smooth", "search", "keys", "charts", "results",
     "corrections", "hardware", "physics", "collectives", "kernels", "workload",
     "imports", "plans", "estimator", "sweeps", "parallel", "serving", "measurements",
     "fitting", "measure", "dvfs", "codesign", "fleet", "report", "exploring", "cli",
@@ -135,6 +135,23 @@ def _listed(init: Path) -> dict[str, str]:
     }
 
 
+def test_report_only_renders():
+    """It computes no estimate: no traced arrays, no programs, no physics."""
+    for path in FILES:
+        if room(path) != "report":
+            continue
+        below = imported(path) & {"compiling", "physics"}
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                names = [node.module or ""]
+            else:
+                continue
+            below |= {name.split(".")[0] for name in names} & {"jax", "equinox"}
+        assert not below, f"{path.relative_to(PACKAGE)} imports {sorted(below)}"
+
+
 # --- collectives: a room that could stand alone, and a verifier that does
 
 COLLECTIVES = sorted((PACKAGE / "collectives").rglob("*.py"))
@@ -144,7 +161,7 @@ VERIFIER = {"verify", "verify_sums", "verify_switches"}
 ENTRY = {"verify", "Violation"}
 """What the rest may take from `verify`."""
 MODEL = {
-    "units", "files", "schema", "results", "search",
+    "units", "files", "schema", "reading", "requests", "results", "search",
     "hardware",
     "physics.static_power",  # of an idle GPU
     "physics.with_corrections",  # of a byte of memory traffic

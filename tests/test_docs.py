@@ -191,8 +191,9 @@ def folder(tmp_path, monkeypatch) -> Path:
 @pytest.fixture
 def board(monkeypatch):
     """An H100 that only pretends."""
-    from diffenergy.measure._board import reading, sensor
-    from diffenergy.measure._runners import libraries
+    from diffenergy.measure import _bench as libraries
+    from diffenergy.measure import _reading as reading
+    from diffenergy.measure import _sensor as sensor
 
     world = importlib.import_module("measure.simulated").World()
     monkeypatch.setattr(sensor, "Sensor", lambda index: world)

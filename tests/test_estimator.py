@@ -16,7 +16,7 @@ from diffenergy.estimator._estimate import estimate_once, estimate_workload
 from diffenergy.hardware import GpuSpec, OperatingPoint, load_gpu
 from diffenergy.records import as_float
 from diffenergy.units import GHz
-from diffenergy.workload._workload import Workload
+from diffenergy.workload import Workload
 
 
 def constants(**values: Any) -> Corrections:

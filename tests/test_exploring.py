@@ -14,7 +14,7 @@ import pytest
 import diffenergy as de
 from diffenergy.exploring import Numbers, Values, _widgets, picture
 from diffenergy.hardware import read_gpu
-from diffenergy.workload.models import load_model
+from diffenergy.workload import load_model
 
 MODEL, GPU = "gpt2", "a100-sxm-80gb"
 CARD = read_gpu(GPU)

@@ -21,14 +21,14 @@ from diffenergy import kernels
 from diffenergy.corrections import Corrections
 from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import GpuSpec, OperatingPoint, load_gpu
-from diffenergy.kernels._shared.ops import REQUIRED
+from diffenergy.kernels import REQUIRED
 from diffenergy.kernels.activity import Activity
 from diffenergy.kernels.traced import Traced
 from diffenergy.physics._links import LINK_KINDS
 from diffenergy.physics._power import COMPONENTS
 from diffenergy.physics._timeline import timing
-from diffenergy.workload._listing import Listing, normalise_kernel
-from diffenergy.workload._workload import Workload, assemble
+from diffenergy.workload import Listing, Workload, assemble
+from diffenergy.workload._listing import normalise_kernel
 
 
 def constants(**values: Any) -> Corrections:
@@ -65,11 +65,6 @@ GROWN = {
     "attention_backward": ("batch", "length", "heads"),
     "generation_attention": ("batch", "kv_len", "heads"),
     "moe": ("num_tokens", "hidden_size", "inter_size"),
-    "elementwise": ("elements",),
-    "softmax": ("rows", "cols"),
-    "layernorm": ("rows", "cols"),
-    "rmsnorm": ("rows", "cols"),
-    "gather": ("rows", "cols"),
     "activity": ("time_ref_us",),
     "collective": (),  # libraries change to what they believe in, not to what is faster
 }
@@ -138,8 +133,8 @@ def row(op: str, index: int, rng: np.random.Generator) -> dict[str, Any]:
             fields[name] = float(rng.uniform()) / 2
         elif field.kind == "text" and field.default is not None and name == "fn":
             fields[name] = ("add", "gelu", "copy", "typecast_to_fp32")[index % 4]
-        elif field.kind == "text" and field.choices and field.default is REQUIRED:
-            fields[name] = field.choices[index % len(field.choices)]
+        elif field.kind == "text" and field.words and field.default is REQUIRED:
+            fields[name] = field.words[index % len(field.words)]
         elif field.default is REQUIRED and field.kind == "size" and name not in fields:
             fields[name] = size(rng, 1000)
     if op == "collective":
@@ -148,6 +143,9 @@ def row(op: str, index: int, rng: np.random.Generator) -> dict[str, Any]:
         fields["family"] = "custom" if kind.startswith("custom") else ""
     fields["zero_share"] = float(rng.uniform())
     fields["count"] = size(rng, 1000)
+    for name in {*known} & {*fields}:
+        if known[name].kind == "size":
+            fields[name] = max(fields[name], int(known[name].minimum))
     plain = {k: int(v) if isinstance(v, np.integer) else v for k, v in fields.items()}
     return normalise_kernel({"op": op, **plain}, f"{op} {index}")
 

@@ -154,16 +154,6 @@ def test_a_workload_answers_as_its_name(listing: str):
 
 def test_what_cannot_be_is_refused(listing: str):
     work = de.load_workload(listing)
-    with pytest.raises(ValueError, match="`of` has 'power'; allowed are time and ener"):
-        de.sensitivity(work, GPU, of=("time", "power"))
-    with pytest.raises(ValueError, match="`of` is empty; give time or energy"):
-        de.sensitivity(work, GPU, of=())
-    with pytest.raises(TypeError, match="`of` is a int; allowed is str or Sequence"):
-        de.sensitivity(work, GPU, of=3)
-    with pytest.raises(ValueError, match="`sensitivity` is given with several setting"):
-        de.sensitivity(listing, GPU, sm_clock=[1e9, 1.2e9])
-    with pytest.raises(ValueError, match="`sensitivity` is given to a sweep"):
-        de.sweep("gpt2", batch=[1, 2], sensitivity=True)
     with pytest.raises(TypeError, match="`sensitivity` is differentiated"):
         jax.grad(lambda gpu: len(de.sensitivity(work, gpu).rows) * gpu.tdp)(
             de.load_gpu(GPU)

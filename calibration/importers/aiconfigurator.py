@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from diffenergy.measurements._cells import Sheet
+from diffenergy.measurements import Sheet
 from diffenergy.measurements._shapes import DTYPE_WORDS
 from diffenergy.measurements.importers.base import (
     Column,

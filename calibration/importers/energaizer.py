@@ -12,7 +12,7 @@ from typing import Final
 
 import pandas as pd
 
-from diffenergy.measurements._cells import read_sheet
+from diffenergy.measurements import read_sheet
 from diffenergy.measurements.importers.base import (
     drop,
     finish,

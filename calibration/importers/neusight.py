@@ -5,7 +5,7 @@ from typing import Final
 
 import pandas as pd
 
-from diffenergy.measurements._cells import read_sheet
+from diffenergy.measurements import read_sheet
 from diffenergy.measurements.importers.base import (
     files_in,
     finish,

@@ -22,9 +22,9 @@ import torch  # pyright: ignore[reportMissingImports]
 import transformers as hf  # pyright: ignore[reportMissingImports]
 
 from diffenergy.measure._bench import identify
-from diffenergy.measure._board.reading import Clock, Sampler, means
-from diffenergy.measure._board.sensor import Sensor
+from diffenergy.measure._reading import Clock, Sampler, means
 from diffenergy.measure._record import campaign
+from diffenergy.measure._sensor import Sensor
 from diffenergy.units import MHz
 
 WARM_UP: Final = 1.5

@@ -17,7 +17,7 @@ from diffenergy import measurements
 from diffenergy.corrections import CorrectionsFile, prior_file
 from diffenergy.fitting._calibrate import Settings
 from diffenergy.measurements import MeasurementTable, Predictions
-from diffenergy.workload._listing import Listing, read_listings
+from diffenergy.workload import Listing, read_listings
 
 Mask = Callable[[MeasurementTable, Predictions, CorrectionsFile], np.ndarray]
 """Rows of a tested table, by its predictions and the corrections that made them."""

@@ -14,11 +14,11 @@ from diffenergy.corrections import (
     read_corrections,
 )
 from diffenergy.corrections._priors import CDNA
-from diffenergy.fitting._batching.batches import batches
+from diffenergy.fitting._batches import batches
 from diffenergy.fitting._calibrate import Calibration, Settings, blanked, calibrate
 from diffenergy.fitting._parameters import Parameter
 from diffenergy.fitting._predict import predict
-from diffenergy.fitting._sampled import with_cold_blocks
+from diffenergy.fitting._sampling import with_cold_blocks
 from diffenergy.measurements import MeasurementTable, Predictions
 from diffenergy.physics._instrument import idle_before, series_shares
 from diffenergy.records import as_float

@@ -24,7 +24,7 @@ from dvfs_study.fitted import CHOICES, fit_errors, fit_study
 from dvfs_study.scores import TOLERANCES, bookkeeping, published_frontier, score
 from dvfs_study.transfer import printed_sums, published, transfer
 
-from diffenergy.fitting._clock_law.clock_law import law_table
+from diffenergy.fitting._clock_law import law_table
 
 _GOALS: Final = {
     "frontier": 2.0,

@@ -32,9 +32,9 @@ from diffenergy.codesign._space.silicon import (  # noqa: E402
 from diffenergy.hardware._dies import (  # noqa: E402
     SIGNIFICANDS,
     AreaModel,
-    dies,
     idle_readings,
-    process,
+    process_rules,
+    published_dies,
     sram_area,
 )
 from diffenergy.hardware._files import read_gpu  # noqa: E402
@@ -48,7 +48,7 @@ def silicon() -> None:
         f"Area: {area.sm:.3e} gate pitches x metal pitches an SM, {area.lane:.3e} an "
         f"fp32 lane, {area.channel:.2f} mm2 a DRAM channel\n"
     )
-    _table(area_fit(), "die", "mm2", [die.process for die in dies()])
+    _table(area_fit(), "die", "mm2", [die.process for die in published_dies()])
     _forms("area", _other_areas())
     typer.echo(
         f"\nIdle: {idle.transistors:.3f} W a 10^9 transistors in use, "
@@ -70,12 +70,12 @@ def silicon() -> None:
 
 def _other_areas() -> Iterator[tuple[str, Fit]]:
     """Forms with at most three fitted numbers, each one change to the one in use."""
-    owned = [die_circuits(die) for die in dies()]
-    rules = [process(die.process) for die in dies()]
+    owned = [die_circuits(die) for die in published_dies()]
+    rules = [process_rules(die.process) for die in published_dies()]
     pitch = np.array([rule.logic_area for rule in rules])
     cell = np.array([rule.bit_cell for rule in rules])
     sms, lanes, channels, sram = (np.array(x) for x in zip(*owned, strict=True))
-    boards = [read_gpu(die.gpus[0]) for die in dies()]
+    boards = [read_gpu(die.gpus[0]) for die in published_dies()]
     largest = [
         max(_lanes(b.values, r) for r in SIGNIFICANDS if "fma" not in r) for b in boards
     ]
@@ -83,7 +83,7 @@ def _other_areas() -> Iterator[tuple[str, Fit]]:
     shared = sms * (np.array(fma) + np.array(largest))
     used = np.array([board_channels(b) for b in boards])
     rate = np.array([b.values["dram_bandwidth"] for b in boards]) * channels / used
-    stacked = np.array([die.memory.startswith("HBM") for die in dies()])
+    stacked = np.array([die.memory.startswith("HBM") for die in published_dies()])
     arrays, constant = sram_area(sram, cell), np.ones_like(sms)
     logic = (pitch * sms, pitch * lanes)
     forms = {
@@ -113,8 +113,8 @@ def _other_areas() -> Iterator[tuple[str, Fit]]:
         "interface by bandwidth": ((*logic, rate), arrays),
         "a constant in place of the interface": ((*logic, constant), arrays),
     }
-    names = [die.name for die in dies()]
-    areas = np.array([die.die_area for die in dies()])
+    names = [die.name for die in published_dies()]
+    areas = np.array([die.die_area for die in published_dies()])
     for name, (terms, known) in forms.items():
         yield name, regression(names, names, np.stack(terms, axis=1), areas, known)
 
@@ -122,7 +122,7 @@ def _other_areas() -> Iterator[tuple[str, Fit]]:
 def _other_idles() -> Iterator[tuple[str, Fit]]:
     """Forms of the idle power with at most three fitted numbers."""
     fit = idle_fit()
-    owners = [next(d for d in dies() if name in d.gpus) for name in fit.names]
+    owners = [next(d for d in published_dies() if name in d.gpus) for name in fit.names]
     boards = [read_gpu(name) for name in fit.names]
     live, stacks, channels = np.array([idle_terms(name) for name in fit.names]).T
     count = np.array([die.transistors for die in owners])

@@ -21,10 +21,10 @@ from diffenergy.hardware._dies import (
     Circuits,
     Die,
     Process,
-    circuits,
-    dies,
+    count_circuits,
     idle_readings,
-    process,
+    process_rules,
+    published_dies,
     sram_area,
 )
 
@@ -54,7 +54,7 @@ class Fit(NamedTuple):
 
 def die_circuits(die: Die) -> Circuits:
     """Circuits of a whole die, its SMs as the file of its first GPU has them."""
-    return circuits(
+    return count_circuits(
         read_gpu(die.gpus[0]).values, die.num_sms, die.l2_capacity, die_channels(die)
     )
 
@@ -62,11 +62,11 @@ def die_circuits(die: Die) -> Circuits:
 @functools.cache
 def area_fit() -> Fit:
     """Least squares of the relative error of the area over every published die."""
-    rows = [(die_circuits(die), process(die.process)) for die in dies()]
+    rows = [(die_circuits(die), process_rules(die.process)) for die in published_dies()]
     terms = np.array([_area_terms(c, rules) for c, rules in rows])
     known = np.array([sram_area(c.sram, rules.bit_cell) for c, rules in rows])
-    areas = np.array([die.die_area for die in dies()])
-    names = [die.name for die in dies()]
+    areas = np.array([die.die_area for die in published_dies()])
+    names = [die.name for die in published_dies()]
     return regression(names, names, terms, areas, known)
 
 
@@ -136,4 +136,4 @@ def stored() -> str:
 
 def _die(gpu: str) -> Die:
     """The die of a board with an idle reading (the facts hold no other boards)."""
-    return next(die for die in dies() if gpu in die.gpus)
+    return next(die for die in published_dies() if gpu in die.gpus)

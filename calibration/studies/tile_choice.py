@@ -48,9 +48,8 @@ from diffenergy.kernels.gemm import SimtGemm
 from diffenergy.kernels.gemm.simt import demand
 from diffenergy.measurements import MeasurementTable
 from diffenergy.physics._timeline import timing
-from diffenergy.workload._listing import Listing, normalise_kernel
-from diffenergy.workload._workload import assemble
-from diffenergy.workload.models import load_model
+from diffenergy.workload import Listing, assemble, load_model
+from diffenergy.workload._listing import normalise_kernel
 
 _GPUS: Final = ("a100-sxm-80gb", "h100-sxm", "h200-sxm", "b200-sxm")
 _MODELS: Final = ("gpt2-xl", "llama-3.1-8b", "llama-3.1-70b", "qwen2-7b", "opt-6.7b")

@@ -174,13 +174,15 @@ class Panel:
 @dataclasses.dataclass(frozen=True)
 class Chart:
     """Panels under a title, `columns` of them side by side; without panels `caption`
-    says why there are none. `half`: two such charts stand side by side on a page."""
+    says why there are none. `half`: two such charts stand side by side on a page;
+    `joined`: its panels are those of other charts of the same result."""
 
     title: str
     panels: Sequence[Panel]
     caption: str = ""
     columns: int = 1
     half: bool = False
+    joined: bool = False
 
 
 def readings_of(panel: Panel) -> Sequence[Reading]:
@@ -225,7 +227,7 @@ def stacked(title: str, charts: Sequence[Chart], columns: int = 1) -> Chart:
         for chart in charts
         for panel in chart.panels
     ]
-    return Chart(title, panels, columns=columns)
+    return Chart(title, panels, columns=columns, joined=True)
 
 
 def bars(

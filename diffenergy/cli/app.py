@@ -23,20 +23,20 @@ QUESTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "sweep": "Any number of estimates, on one machine or a cluster.",
     },
     "What does my program cost?": {
-        "import": "A trace, graph or report of yours as a kernel listing.",
+        "import": "A trace, graph or report of yours as a kernel listing."
     },
     "At which clock?": {
-        "dvfs": "Clocks for every kernel: less energy in the same time.",
+        "dvfs": "Clocks for every kernel: less energy in the same time."
     },
     "Which hardware?": {
-        "codesign": "Hardware, clocks and tiles that a workload costs least on.",
+        "codesign": "Hardware, clocks and tiles that a workload costs least on."
     },
     "Many GPUs?": {
         "plan": "The best plan for training, and clocks for its stages.",
         "collective": "Who sends what to whom and when, with its time and energy.",
     },
     "How do I run a fleet?": {
-        "fleet": "Which model on which GPUs, at which clock, under my watts.",
+        "fleet": "Which model on which GPUs, at which clock, under my watts."
     },
     "Does it match what was measured?": {
         "evaluate": "Errors against measured runs.",

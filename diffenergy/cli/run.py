@@ -7,6 +7,7 @@ before any work, and a file is written whole or not at all, never over an input.
 """
 
 import dataclasses
+import functools
 import importlib
 import inspect
 import json
@@ -22,7 +23,8 @@ from ..results import Result, pick
 from . import output
 from .interruption import Interrupted
 from .parsing.field import (
-    as_flags,
+    PAGE,
+    command_line,
     file_endings,
     flag_names,
     inputs,
@@ -32,29 +34,29 @@ from .parsing.field import (
 )
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from ..charts import Chart
+    from ..report import Block
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Outcome:
     """What a command found.
 
-    `content`: the JSON. `parts`: what people read. `texts`: of `--out` (bytes where it
-    is no text), by ending; `.json` is the content unless it stands here. `beside`:
-    texts of more files, by path. `charts`: of `--plot`. `stale`: files that are done
-    with when all is written. `said`: a text to print as it is instead. `warnings`:
-    remarks that `parts` and `content` have already; beside JSON they are told too, as
-    `notes` always are.
+    `content`: the JSON. `blocks`: what people read. `texts`: of `--out` (bytes where it
+    is no text), by ending; `.json` is the content unless it stands here. `page`: the
+    HTML of `--out`, of the line that gives the JSON. `beside`: texts of more files, by
+    path. `charts`: of `--plot`. `stale`: files that are done with when all is written.
+    `said`: a text to print as it is instead. `warnings`: remarks that `blocks` and
+    `content` have already; beside JSON they are told too, as `notes` always are.
     `interrupted`: says what was kept when Ctrl-C ended the work.
     """
 
     content: Any = None
-    parts: "Callable[[], Iterable[RenderableType]]" = tuple
+    blocks: "Callable[[], Iterable[Block]]" = tuple
     texts: Mapping[str, Callable[[], str | bytes]] = dataclasses.field(
         default_factory=dict
     )
+    page: Callable[[str], str] | None = None
     beside: Mapping[str, Callable[[], str]] = dataclasses.field(default_factory=dict)
     charts: "Callable[[], Mapping[str, Chart]] | None" = None
     notes: Sequence[str] = ()
@@ -68,12 +70,24 @@ def outcome(result: Result, **more: Any) -> Outcome:
     """What the answer of a room comes to; `more`: fields that are otherwise."""
     found = {
         "content": result.summary,
-        "parts": result.parts,
+        "blocks": lambda: result.blocks(charts=False),
+        "page": lambda command: result.to_html(command=command),
         "charts": result.charts,
         "notes": getattr(result, "notes", ()),
         "warnings": getattr(result, "warnings", ()),
     }
     return Outcome(**(found | more))
+
+
+def listing(line: str, content: Any, blocks: "Sequence[Block]", **more: Any) -> Outcome:
+    """An outcome that is no answer of a room: its JSON and blocks; `line`: what it is,
+    in one line."""
+    from ..report import build_page
+
+    def page(command: str) -> str:
+        return build_page(line, blocks, content, command)
+
+    return Outcome(content=content, blocks=lambda: blocks, page=page, **more)
 
 
 def command(name: str) -> Callable[..., None]:
@@ -82,7 +96,7 @@ def command(name: str) -> Callable[..., None]:
 
     def entry(**given: Any):
         given.pop(_SCHEMA.name, None)
-        with told(lambda text: as_flags(text, kind)):
+        with told(kind):
             _run(name, read_flags(kind, given))
 
     entry.__doc__ = kind.__doc__
@@ -141,7 +155,7 @@ def _run(name: str, flags: Any):
     if found.said:
         print(found.said)
     elif found.content is not None:
-        output.show(found.content, getattr(flags, "as_json", False), found.parts)
+        output.show(found.content, getattr(flags, "as_json", False), found.blocks)
     output.notes(found.notes)
     if getattr(flags, "as_json", False):
         output.notes(found.warnings)
@@ -162,6 +176,8 @@ def _check_files(flags: Any, read: Sequence[str]):
         if field == "plot":
             path = _plot_target(path)[1]
         allowed = getattr(flags, f"{field}_endings", endings)
+        if PAGE in endings and PAGE not in allowed:
+            allowed = (*allowed, PAGE)
         output.check_ending(path, allowed, flag[field])
         for other, taken in names.items():
             if Path(taken).resolve() == Path(path).resolve():
@@ -173,6 +189,13 @@ def _check_files(flags: Any, read: Sequence[str]):
         check_target(path, read)
     for path in getattr(flags, "beside", ()):
         check_target(path, read)
+
+
+def _command_line(flags: Any) -> str:
+    """What gives the same figures as JSON: no flags that write files."""
+    kind = type(flags)
+    name = kind.__module__.rpartition(".")[2].removesuffix("_flags")
+    return command_line(name, kind, flags.typed, ["as_json", *file_endings(kind)])
 
 
 def _plot_target(typed: str) -> tuple[str, str]:
@@ -195,6 +218,8 @@ def _write(flags: Any, outcome: Outcome, read: Sequence[str]):
         write_text_atomic(file, text(), inputs=read)
     if out is not None and (outcome.content is not None or outcome.texts):
         texts = {".json": lambda: json_text(outcome.content), **outcome.texts}
+        if outcome.page is not None:
+            texts[PAGE] = functools.partial(outcome.page, _command_line(flags))
         text = texts[next(end for end in texts if out.lower().endswith(end))]
         made = text()
         content = made if isinstance(made, bytes) else made.encode()

@@ -1,45 +1,29 @@
 """The public `search` and `tune`: by name, as the command answers."""
 
 import dataclasses
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jax import Array
 
-from ..estimator import Estimate, Task
+from ..estimator import Task
 from ..hardware import GpuCard, OperatingPoint, new_doubts
+from ..requests import accepts, given_names
 from ..results import Infeasible, finite
 from . import _request
+from ._design_request import DesignRequest, Effort, MixRequest, TuneRequest
 from ._problem.card import area_words, design_card
 from ._problem.problem import Found, Problem, Score, Share, check_goals
-from ._request import Part, Vary
-from ._result import (
-    SearchResult,
-    TuneResult,
-    design_summary,
-    score_json,
-    tiles_json,
-)
+from ._request import Part
+from ._result import SearchResult, TuneResult, design_summary, score_json, tiles_json
 from ._search import searching
-from ._search.engine import Effort, Engine, Tell
+from ._search.engine import Engine
 from ._search.pareto import undominated
 from ._tiles import tuning
 
 
-def search(
-    work: str | os.PathLike[str] | Task | Sequence[Part],
-    gpu: GpuCard | str | None = None,
-    *,
-    vary: Vary,
-    limits: Mapping[str, int | float | Share] | None = None,
-    goals: str | Sequence[str] | Callable[[Estimate], Array] = ("energy",),
-    price: int | float | None = None,
-    effort: Effort | None = None,
-    progress: Tell | None = None,
-    **request: Any,
-) -> SearchResult:
+@accepts(DesignRequest)
+def search(request: DesignRequest) -> SearchResult:
     """The hardware, clocks and tiles that a workload costs least on.
 
     Gradients through the model lead from many starts to designs that hardware can have,
@@ -62,9 +46,7 @@ def search(
       `Estimate` that JAX can differentiate. `price`: of a mm2 of silicon.
     - `effort`: starts, rounds and seed [`Effort()`]; `progress`: called with rounds
       done, rounds in all, best objective so far.
-    - `request`: as of `estimate`, of every member of a mix; `sm_clock`, `mem_clock`
-      (Hz) and `power_limit` (W): where designs run [their own highest, and TDP]. With
-      `plan` time and energy are of all GPUs; `link_bandwidth` and, of training on
+    - With `plan` time and energy are of all GPUs; `link_bandwidth` and, of training on
       several hosts, `network` (B/s of a network card) can be varied, too.
 
     Raises `ValueError` for what cannot be read, varied, wanted or limited, `TypeError`
@@ -76,17 +58,19 @@ def search(
     >>> found.best.energy < found.start.energy
     True
     """
-    varied = _request.ranges_of(vary)
+    given, work = _shared(request), request.work
+    varied = _request.ranges_of(request.vary)
+    goals = request.goals or ("energy",)
     goals = (goals,) if isinstance(goals, str) else goals
-    limits = limits or {}
+    limits = request.limits or {}
     most = {m: float(x.share if isinstance(x, Share) else x) for m, x in limits.items()}
-    _request.check_point(_request.given_point(work, request), varied[0])
+    _request.check_point(_request.given_point(work, given), varied[0])
     _request.check_limits(most)
     if not callable(goals):
         check_goals(goals)
-    mm2 = _request.price_of(price, goals, most)
+    mm2 = _request.price_of(request.price, goals, most)
     parts = _request.parts_of(work)
-    tasks = _request.tasks_of(parts, gpu, request)
+    tasks = _request.tasks_of(parts, request.gpu, given)
     weights = [float(part.weight) for part in parts]
     mixes, ranges = _request.chosen_of(varied[0])
 
@@ -103,10 +87,10 @@ def search(
         problem, own = base, tasks
         if words:
             made = _request.in_stacks(tasks[0].card, words, ranges)
-            changed = {**request, "changes": {**(request.get("changes") or {}), **made}}
-            own = _request.tasks_of(parts, gpu, changed)
+            changed = {**given, "changes": {**(request.changes or {}), **made}}
+            own = _request.tasks_of(parts, request.gpu, changed)
             problem = problem_of(own, {x: base.limits[x] for x in most})
-        found = searching.search(problem, effort, progress)
+        found = searching.search(problem, request.effort, request.progress)
         results.append(_result(own, weights, problem, found))
         for design in (results[-1].summary["best"], *results[-1].summary["pareto"]):
             design |= {"words": words} if words else {}
@@ -119,6 +103,12 @@ def search(
     if result.best.violation > 0 and not result.interrupted:
         raise Infeasible(result.refusal)
     return result
+
+
+def _shared(request: DesignRequest | TuneRequest) -> dict[str, Any]:
+    """What a request gives to every member of its mix."""
+    names = {*(x.name for x in dataclasses.fields(MixRequest)), "workload"}
+    return {x: getattr(request, x) for x in given_names(request) if x in names}
 
 
 def _chosen(results: Sequence[SearchResult], start: Score) -> SearchResult:
@@ -193,22 +183,11 @@ def _open_widths(
     return {q: max(x[q] for x in widths) for q in widths[0]}
 
 
-def tune(
-    work: str | os.PathLike[str] | Task,
-    gpu: GpuCard | str | None = None,
-    *,
-    goal: tuning.Goal = "time",
-    **request: Any,
-) -> TuneResult:
+@accepts(TuneRequest)
+def tune(request: TuneRequest) -> TuneResult:
     """The legal tile of least time or energy for every matrix product of a workload.
 
     All tiles are tried, at the clock that the limiter holds with the library's choice.
-
-    Args:
-        work: a model name, listing path or `Task`.
-        gpu: a name, file or card [h100-sxm].
-        goal: "time" or "energy", of the whole workload.
-        **request: as of `estimate`, one clock and power limit each.
 
     Raises:
         ValueError: for what cannot be read or is out of range.
@@ -221,9 +200,8 @@ def tune(
         >>> found.tuning.time <= found.tuning.default_time
         True
     """
-    if goal not in ("time", "energy"):
-        raise ValueError(f"`goal` is '{goal}'; allowed are time and energy.")
-    (task,) = _request.tasks_of([Part(work)], gpu, request)
+    given, goal = _shared(request), request.goal
+    (task,) = _request.tasks_of([Part(request.work)], request.gpu, given)
     if task.plan is not None:
         raise ValueError(
             f"`plan` is {task.plan.text}, but tiles are tuned on one GPU; leave it out."

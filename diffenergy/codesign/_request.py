@@ -13,9 +13,8 @@ from ..hardware import CHOSEN, FIELDS, GpuCard, OperatingPoint, check_word, with
 from ..units import GiB
 from ._problem.mixing import Listed, build
 from ._problem.problem import LIMITS, Problem
-from ._space.axes import TILES, Range
+from ._space.ranges import TILES, Range, Vary
 
-Vary = str | Sequence[str | Range] | Mapping[str, Sequence[Any] | None]
 _POINT: Final = {
     "sm_clock": ("sm_clock", "sm_clock_mhz"),
     "mem_clock": ("mem_clock", "mem_clock_mhz"),
@@ -144,9 +143,7 @@ def ranges_of(vary: Vary) -> tuple[list[Range], bool]:
     return [entry for entry in entries if entry.name != TILES], bool(tiles)
 
 
-def chosen_of(
-    ranges: Sequence[Range],
-) -> tuple[list[dict[str, str]], list[Range]]:
+def chosen_of(ranges: Sequence[Range]) -> tuple[list[dict[str, str]], list[Range]]:
     """Every combination of the words that are varied, and the ranges of numbers."""
     words = {}
     for entry in ranges:

@@ -12,7 +12,7 @@ from ..workload import Listing
 from ._problem.card import design_card
 from ._problem.exact import UNITS
 from ._problem.problem import LIMITS, Found, Problem, Score
-from ._space.axes import TILES
+from ._space.ranges import TILES
 from ._tiles.tiles import FIELDS as TILE_FIELDS
 from ._tiles.tuning import Tuned, Tuning
 

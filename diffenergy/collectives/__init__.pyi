@@ -2,13 +2,15 @@ from ._demand.demand import Demand as Demand
 from ._demand.demands import demand as demand
 from ._formats.verify_file import VerifyResult as VerifyResult
 from ._formats.verify_file import verify as verify
-from ._machine.machines import PARTS as PARTS
 from ._machine.topology import Topology as Topology
+from ._machine.topology_files import MACHINE_PARTS as MACHINE_PARTS
 from ._machine.topology_files import load_topology as load_topology
 from ._machine.topology_files import topology_names as topology_names
 from ._planning.ask import plan as plan
+from ._planning.request import CollectiveRequest as CollectiveRequest
+from ._planning.request import LinksRequest as LinksRequest
+from ._planning.request import Search as Search
 from ._planning.result import CollectiveResult as CollectiveResult
 from ._planning.result import SizesResult as SizesResult
-from ._planning.search import Search as Search
 from ._schedule.schedule import Schedule as Schedule
 from ._verify.violation import Violation as Violation

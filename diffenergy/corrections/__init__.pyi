@@ -1,6 +1,5 @@
-from ._alike import GIVEN as GIVEN
-from ._alike import STREAMING as STREAMING
-from ._constant import ANY as ANY
+from ._constant import ANY_ROWS as ANY_ROWS
+from ._constant import TILED_RECORDS as TILED_RECORDS
 from ._constant import Constant as Constant
 from ._constants import CONSTANTS as CONSTANTS
 from ._constants import Corrections as Corrections
@@ -18,9 +17,9 @@ from ._law import CLAIM_SHARE as CLAIM_SHARE
 from ._law import Forecast as Forecast
 from ._law import known_process as known_process
 from ._law import law_of as law_of
-from ._law import lawful as lawful
-from ._law import unknown as unknown
-from ._levels import REFERENCE as REFERENCE
+from ._law import unknown_word as unknown_word
+from ._law import with_laws as with_laws
+from ._levels import REFERENCE_TAGS as REFERENCE_TAGS
 from ._levels import CorrectionsFile as CorrectionsFile
 from ._levels import Levels as Levels
 from ._levels import Tagged as Tagged
@@ -34,4 +33,6 @@ from ._priors import ACTIVITY_CONSTANTS as ACTIVITY_CONSTANTS
 from ._priors import PRIOR_FACTORS as PRIOR_FACTORS
 from ._spread import NEAR as NEAR
 from ._spread import Trust as Trust
-from ._spread import least as least
+from ._spread import least_grade as least_grade
+from ._summary import constant_rows as constant_rows
+from ._summary import expected_errors as expected_errors

@@ -76,11 +76,11 @@ def known_process(word: str) -> str:
     names = {x: name for name, row in known.items() for x in row.get("aliases", ())}
     parts = [names.get(x, x) for x in word.split("/")]
     if len(parts) > 2 or not set(parts) <= set(known):
-        raise ValueError(unknown("process_node", word, known))
+        raise ValueError(unknown_word("process_node", word, known))
     return "/".join(parts)
 
 
-def unknown(key: str, word: str, known: Iterable[str]) -> str:
+def unknown_word(key: str, word: str, known: Iterable[str]) -> str:
     """What is wrong with a word of which nothing is known."""
     return f"`{key}` is {word!r}; known are {', '.join(known)}; write the nearest."
 
@@ -163,7 +163,9 @@ def forecasts(
     return laws
 
 
-def lawful(levels: Factors, laws: Iterable[Forecast]) -> dict[str, Mapping[str, float]]:
+def with_laws(
+    levels: Factors, laws: Iterable[Forecast]
+) -> dict[str, Mapping[str, float]]:
     """`levels` with those of the laws; what a law does not say is as in a fitted
     process of the name, and in the memory that it starts from."""
     extended = dict(levels)

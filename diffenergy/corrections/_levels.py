@@ -18,13 +18,13 @@ from ..schema import Positive, fitted
 from ._constants import CONSTANTS, Corrections, is_share
 from ._generations import generation
 from ._instruments import SENSOR_CONSTANTS, Sensor, instruments
-from ._law import Factors, Forecast, forecasts, lawful
+from ._law import Factors, Forecast, forecasts, with_laws
 from ._priors import NEWER_HOST, PRIOR_FACTORS
-from ._spread import Spread, Trust, least, trust
+from ._spread import Spread, Trust, least_grade, trust
 
 SCHEMA: Final = 1
 Levels = dict[str, dict[str, Positive]]
-REFERENCE: Final = ("mma:mma.sync", "memory:HBM2", "architecture:Ampere")
+REFERENCE_TAGS: Final = ("mma:mma.sync", "memory:HBM2", "architecture:Ampere")
 """The oldest of each kind, without factors."""
 
 
@@ -92,13 +92,13 @@ def levels_of(levels: Factors, card: Tagged) -> Factors:
         times = {name: x for name, x in like.items() if not CONSTANTS[name].power}
         own = {name: centre for name, (centre, _) in newer.items()} | times
         levels = {**levels, design: own} if own else levels
-    return lawful(levels, laws) if laws else levels
+    return with_laws(levels, laws) if laws else levels
 
 
 def _laws(levels: Factors, card: Tagged) -> list[Forecast]:
     """What laws say of a GPU."""
     design = card.tags[0]
-    fitted = design in REFERENCE or "core_energy" in levels.get(design, {})
+    fitted = design in REFERENCE_TAGS or "core_energy" in levels.get(design, {})
     foreign = not fitted and card.tags[-1] not in levels
     stranger = card.corrections is None and not fitted
     return forecasts(levels, card.tags, stranger, stranger or foreign)
@@ -195,8 +195,8 @@ class CorrectionsFile:
         grades = {}
         for q in ("time", "power"):
             found = [self.grade(card, op, q) for op in (kind, *holds)]
-            grades[q] = least([*found, "forecast"] if new else found)
-        grades["energy"] = least(grades.values())
+            grades[q] = least_grade([*found, "forecast"] if new else found)
+        grades["energy"] = least_grade(grades.values())
         return trust(self.spread, kind, grades, card.served_as, beyond)
 
 

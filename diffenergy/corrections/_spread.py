@@ -62,7 +62,7 @@ class Trust:
     @property
     def grade(self) -> str:
         """The least of the grades."""
-        return least(self.grades.values())
+        return least_grade(self.grades.values())
 
     def to_json(self) -> dict[str, Any]:
         """The grades, as summaries tell them."""
@@ -87,7 +87,7 @@ class Trust:
         return value / factor, value * factor
 
 
-def least(grades: Iterable[str]) -> str:
+def least_grade(grades: Iterable[str]) -> str:
     """The worst of some grades."""
     return max(grades, key=GRADES.index)
 

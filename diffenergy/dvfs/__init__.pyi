@@ -1,6 +1,7 @@
 from ._apply.export import Launches as Launches
 from ._apply.export import launches as launches
 from ._asking.ask import plan as plan
+from ._asking.request import DvfsRequest as DvfsRequest
 from ._asking.result import PlanResult as PlanResult
 from ._measured.table import Table as Table
 from ._measured.table import read_table as read_table

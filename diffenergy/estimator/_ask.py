@@ -1,59 +1,66 @@
 """The public `estimate`: of records, pure; of names, as the command answers."""
 
-import os
-from collections.abc import Sequence
-from typing import Any, get_args, overload
-
-import numpy as np
-from jax.core import Tracer
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ParamSpec, Protocol, overload, runtime_checkable
 
 from ..corrections import Corrections
 from ..hardware import GpuCard, GpuSpec, OperatingPoint, load_gpu
 from ..plans import TrainingStep
+from ..requests import arguments, check_type
 from ..workload import Workload
 from . import _estimate
 from ._answer.records import Estimate
 from ._answer.step_estimate import StepEstimate, of_step
 from ._answer.summary import EstimateResult
-from ._asking.request import prepare
+from ._asking.estimate_request import EstimateRequest
+from ._asking.request import DEFAULT_GPU, prepare
 from ._asking.task import Task
 
-
-@overload
-def estimate(
-    workload: Workload,
-    gpu: GpuSpec | GpuCard | str = ...,
-    point: OperatingPoint | None = ...,
-    corrections: Corrections | None = ...,
-) -> Estimate: ...
+P = ParamSpec("P")
 
 
-@overload
-def estimate(
-    workload: TrainingStep,
-    gpu: GpuSpec | GpuCard | str = ...,
-    point: OperatingPoint | None = ...,
-    corrections: Corrections | None = ...,
-) -> StepEstimate: ...
+@runtime_checkable
+class _Estimating(Protocol[P]):
+    """`estimate` for editors: of records, or of a name and a request's fields."""
+
+    @overload
+    def __call__(
+        self,
+        workload: Workload,
+        gpu: GpuSpec | GpuCard | str = ...,
+        point: OperatingPoint | None = ...,
+        corrections: Corrections | None = ...,
+    ) -> Estimate: ...
+
+    @overload
+    def __call__(
+        self,
+        workload: TrainingStep,
+        gpu: GpuSpec | GpuCard | str = ...,
+        point: OperatingPoint | None = ...,
+        corrections: Corrections | None = ...,
+    ) -> StepEstimate: ...
+
+    @overload
+    def __call__(self, *args: P.args, **request: P.kwargs) -> EstimateResult: ...
 
 
-@overload
-def estimate(
-    workload: str | os.PathLike[str],
-    gpu: GpuCard | str = ...,
-    *,
-    corrections: str | None = ...,
-    **request: Any,
-) -> EstimateResult: ...
+def _estimate_by_name(
+    request: Callable[P, EstimateRequest],
+) -> Callable[[Callable[..., Any]], _Estimating[P]]:
+    """Gives a function of records or names the arguments of a request."""
+
+    def decorate(function: Callable[..., Any]) -> _Estimating[P]:
+        function.__signature__ = inspect.signature(request)  # pyright: ignore
+        function.__doc__ = f"{function.__doc__}\n\n{arguments(request)}"
+        return function  # pyright: ignore[reportReturnType]
+
+    return decorate
 
 
-def estimate(
-    workload: Any,
-    gpu: Any = "h100-sxm",
-    point: Any = None,
-    corrections: Any = None,
-    **request: Any,
-) -> Estimate | StepEstimate | EstimateResult:
+@_estimate_by_name(EstimateRequest)
+def estimate(*args: Any, **request: Any) -> Estimate | StepEstimate | EstimateResult:
     """Time, power and energy of a workload on a GPU.
 
     Of a `Workload` the numbers alone, an `Estimate`: pure, jitted once per workload
@@ -83,19 +90,9 @@ def estimate(
             is refused.
         corrections: fitted constants: a `Corrections` record, by name a file or "none"
             [those of the GPU].
-        **request: of a name, the flags of the command: `batch` [1], `input_len` [512]
-            and `output_len` [128] in tokens, `phase` ("prefill", "decode", "generate",
-            "forward", "train"), `dtype` [bf16], `kv_dtype`, `attention`, `stack`,
-            `dispatch`, `routing`, `speculative`, `accept`, `draft_tokens`,
-            `accumulation`, `checkpointing`, `lora`, `lora_layers`, `frozen_layers`,
-            `images`, `image_tokens`, `steps`, `guidance`; `tokens` of a whole training
-            run; `sm_clock` and `mem_clock` in Hz and `power_limit` in W, each a number
-            or several (every combination is a point); `temperature` in C; `changes`,
-            fields of the GPU in SI; `workload`, one of several in a listing;
-            `plan` ("tp=8,pp=2" or a dict), `tp`, `num_gpus`,
-            `topology`: many GPUs, whose joules are summed; `require_fit`: the GPU's
-            memory has to suffice [no: `summary["warnings"]` says where it does not];
-            `sensitivity`: the rows of `diffenergy.sensitivity` in the summary.
+        **request: of a name, the fields of `EstimateRequest` (below), which are the
+            flags of the command in SI; lists of clocks and limits: every combination
+            is a point.
 
     Raises:
         ValueError: for what cannot be read or is out of range, in one sentence.
@@ -112,23 +109,28 @@ def estimate(
         >>> estimate("gpt2", "a100-sxm-80gb", batch=8).summary["phase"]
         'generate'
     """
-    if isinstance(workload, Workload | TrainingStep):
-        return _of_records(workload, gpu, point, corrections, request)
-    return requested(workload, gpu, point, corrections, request).run()
+    if isinstance(first(args, request), Workload | TrainingStep):
+        return _of_records(*args, **request)
+    return requested(*args, **request).run()
+
+
+def first(args: Sequence[Any], request: Mapping[str, Any]) -> Any:
+    """The workload among arguments."""
+    return args[0] if args else request.get("workload")
 
 
 def _of_records(
-    work: Workload | TrainingStep,
-    gpu: Any,
-    point: Any,
-    corrections: Any,
-    request: dict[str, Any],
+    workload: Workload | TrainingStep,
+    gpu: Any = DEFAULT_GPU,
+    point: Any = None,
+    corrections: Any = None,
+    **request: Any,
 ) -> Estimate | StepEstimate:
     """The numbers alone."""
-    spec = check_records(work, gpu, point, corrections, request)
-    if isinstance(work, TrainingStep):
-        return of_step(_estimate.estimate_workload, work, spec, point, corrections)
-    return _estimate.estimate_workload(work, spec, point, corrections)
+    spec = check_records(workload, gpu, point, corrections, request)
+    if isinstance(workload, TrainingStep):
+        return of_step(_estimate.estimate_workload, workload, spec, point, corrections)
+    return _estimate.estimate_workload(workload, spec, point, corrections)
 
 
 def check_records(
@@ -150,22 +152,16 @@ def check_records(
 
 
 def requested(
-    name: Any, gpu: Any, point: Any, corrections: Any, request: dict[str, Any]
-) -> Task:
+    model: Any, gpu: Any = None, point: Any = None, corrections: Any = None,
+    **request: Any,
+) -> Task:  # fmt: skip
     """The task of an estimate by name."""
-    check_type("workload", name, str | os.PathLike)
-    check_type("gpu", gpu, str | GpuCard)
-    check_type("corrections", corrections, str | None)
-    check_type("temperature", request.get("temperature"), int | float | None)
-    check_type("tokens", request.get("tokens"), int | float | None)
     if point is not None:
         raise TypeError(
             "`point` is given beside a name; give `sm_clock`, `mem_clock`, "
             "`power_limit` and `temperature`."
         )
-    for one in ("sm_clock", "mem_clock", "power_limit"):
-        request[one] = several(one, request.get(one))
-    return prepare(os.fspath(name), gpu, corrections=corrections, **request)
+    return prepare(model, gpu, corrections=corrections, **request)
 
 
 def _spec(gpu: Any) -> GpuSpec:
@@ -174,26 +170,3 @@ def _spec(gpu: Any) -> GpuSpec:
     if isinstance(gpu, GpuSpec):
         return gpu
     return gpu.spec if isinstance(gpu, GpuCard) else load_gpu(gpu)
-
-
-def several(name: str, value: Any) -> tuple[float, ...] | None:
-    """One number or several as a tuple."""
-    if value is None:
-        return None
-    if isinstance(value, Tracer):
-        raise TypeError(
-            f"`{name}` is differentiated (or traced), which an estimate by name cannot "
-            "be; give a `Workload`, and the clocks in an `OperatingPoint`."
-        )
-    values = value if isinstance(value, Sequence) else np.atleast_1d(value).tolist()
-    for x in values:
-        check_type(name, x, int | float)
-    return tuple(dict.fromkeys(float(x) for x in values))
-
-
-def check_type(name: str, value: Any, kinds: Any):
-    """Raises `TypeError` with one sentence unless `value` is of these kinds."""
-    if not isinstance(value, kinds):
-        allowed = [kind.__name__ for kind in get_args(kinds) or (kinds,)]
-        words = " or ".join("None" if x == "NoneType" else x for x in allowed)
-        raise TypeError(f"`{name}` is a {type(value).__name__}; allowed is {words}.")

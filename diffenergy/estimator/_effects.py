@@ -21,7 +21,7 @@ from jaxtyping import Float
 from ..compiling import kept
 from ..corrections import CLAIM_SHARE, CONSTANTS
 from ..hardware import FIELDS, GpuSpec, OperatingPoint
-from ..plans import NETWORK, Steps
+from ..plans import NETWORK_FIELD, Steps
 from ..records import Step
 from ..workload import Workload
 from ._answer.step_estimate import from_phases
@@ -85,7 +85,10 @@ def effects(
         else:
             slopes[field] += slope
     if steps is not None and math.isfinite(float(steps.network)):
-        slopes[NETWORK], known[NETWORK] = network, _step(_LINK_STEP, steps.network)
+        slopes[NETWORK_FIELD], known[NETWORK_FIELD] = (
+            network,
+            _step(_LINK_STEP, steps.network),
+        )
     rows = [
         _row(name, number, unit, 100 * si * slopes[name], "gradient")
         for name, (number, unit, si) in known.items()

@@ -12,7 +12,7 @@ from .. import smooth
 from ..compiling import compiled_whole, compiler_options
 from ..corrections import Corrections
 from ..hardware import GpuSpec, OperatingPoint, default_point, voltage
-from ..physics import LAUNCH_COMPONENTS, Run, capped_clock, secant_clock
+from ..physics import LAUNCH_COMPONENTS, TimeEnergy, capped_clock, secant_clock
 from ..workload import Workload
 from ._answer.limits import use_of
 from ._answer.records import Estimate, KernelEstimate, PhaseEstimate
@@ -56,7 +56,7 @@ def runs(
     corrections: Corrections,
     capped: bool,
     bursts: bool,
-) -> tuple[Run, Run]:
+) -> tuple[TimeEnergy, TimeEnergy]:
     """(free, governed): time and energy of each phase at the requested clock and at the
     one that the power cap allows. `capped`: some phase may be over its cap; `bursts`:
     `free` is wanted too (else it is `governed`).
@@ -85,10 +85,10 @@ def runs(
     return (_as_run(found[0]) if bursts else governed), governed
 
 
-def _as_run(logs: Array) -> Run:
-    """`Run` from (ln time, ln power)."""
+def _as_run(logs: Array) -> TimeEnergy:
+    """`TimeEnergy` from (ln time, ln power)."""
     time, power = jnp.exp(logs)
-    return Run(time, time * power)
+    return TimeEnergy(time, time * power)
 
 
 # --- compiling

@@ -9,10 +9,12 @@ from jax.core import Tracer
 
 from ..hardware import default_point
 from ..plans import TrainingStep
+from ..requests import check_type
 from ..results import Result
 from ..workload import Workload
 from ._answer.steps import Order
-from ._ask import check_records, check_type, requested
+from ._ask import check_records, requested
+from ._asking.request import DEFAULT_GPU
 from ._effects import POINT, QUANTITIES, Question, effects
 
 
@@ -35,7 +37,7 @@ class SensitivityResult(Result):
 
 def sensitivity(
     workload: Any,
-    gpu: Any = "h100-sxm",
+    gpu: Any = None,
     point: Any = None,
     corrections: Any = None,
     *,
@@ -78,7 +80,7 @@ def sensitivity(
     of = _checked(of)
     if not isinstance(workload, Workload | TrainingStep):
         request |= {"sensitivity": True}
-        task = requested(workload, gpu, point, corrections, request)
+        task = requested(workload, gpu, point, corrections, **request)
         found = dataclasses.replace(task, sensitivity=of).run().summary
         kinds = ("time_s", "energy_j", "avg_power_w", "sensitivity", "warnings")
         return SensitivityResult({**task.about, **{x: found[x] for x in kinds}})
@@ -88,6 +90,7 @@ def sensitivity(
             "`sensitivity` is differentiated (or traced), which it cannot be; use "
             "`estimate`."
         )
+    gpu = DEFAULT_GPU if gpu is None else gpu
     spec = check_records(workload, gpu, point, corrections, request)
     at = default_point(spec) if point is None else point
     step = workload if isinstance(workload, TrainingStep) else None

@@ -7,7 +7,7 @@ compiled program, whatever their numbers.
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import jax
@@ -15,11 +15,13 @@ import numpy as np
 
 from ..compiling import kept
 from ..hardware import GpuCard, GpuSpec, OperatingPoint, read_gpu
+from ..requests import accepts, part
 from ..results import Infeasible, Result
 from ..units import MHz
 from ..workload import Workload, assemble
 from ._answer import summary as _summary
 from ._answer.records import Estimate
+from ._asking.estimate_request import EstimateRequest, Progress, SweepRequest
 from ._asking.request import DEFAULT_GPU, prepare
 from ._asking.settings import operating_points, throttling
 from ._asking.task import Task, too_low
@@ -41,9 +43,6 @@ _ROWS: Final = 64
 _MOST: Final = 100_000
 _OF_A_GPU: Final = ("gpu", "sm_clock", "mem_clock", "power_limit", "topology")
 """What is assumed of each GPU on its own."""
-
-Progress = Callable[[int, int], None]
-"""Told how many combinations of how many are done."""
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -70,33 +69,31 @@ class SweepResult(Result):
         return pd.json_normalize(self.summary["points"], sep="_")
 
 
-def crossed(
-    model: str,
-    gpus: Sequence[str | GpuCard] | None = None,
-    *,
-    lists: Mapping[str, Sequence[Any]],
-    progress: Progress | None = None,
-    **request: Any,
-) -> SweepResult:
-    """Estimates of `model` on every GPU with every combination of `lists` (values by
-    the names in `AXES`); `request`: the other arguments of `prepare`.
+@accepts(SweepRequest, "sweep")
+def crossed(request: SweepRequest) -> SweepResult:
+    """Estimates of a model on every GPU with every combination of the lists.
 
     A combination that has no answer says why in its `error`. Raises `ValueError` if
     none has one for a reason of its own, `Infeasible` if no limit can be kept.
     """
     for name in ("detail", "sensitivity"):
-        if request.get(name):
+        if getattr(request, name):
             raise ValueError(f"`{name}` is given to a sweep; give it to one estimate.")
-    cards = [x if isinstance(x, GpuCard) else read_gpu(x) for x in gpus or ()]
-    axes = {"gpu": cards or [None], **{k: list(v) for k, v in lists.items()}}
+    given = part(EstimateRequest, request)
+    model, progress = given.pop("model"), request.progress
+    lists = {name: given.pop(name) for name in AXES}
+    cards = [
+        x if isinstance(x, GpuCard) else read_gpu(x) for x in lists.pop("gpu") or ()
+    ]
+    axes = {"gpu": cards or [None]} | {k: list(v) for k, v in lists.items() if v}
     names = [name for name in AXES if name in axes]
     combinations = [
         dict(zip(names, values, strict=True))
         for values in itertools.product(*(axes[name] for name in names))
     ]
     varied = [name for name in names if len(axes[name]) > 1]
-    varied += [key for x, key in _SETTINGS.items() if len(request.get(x) or ()) > 1]
-    asked = [x for chosen in combinations for x in _prepared(model, chosen, request)]
+    varied += [key for x, key in _SETTINGS.items() if len(given[x] or ()) > 1]
+    asked = [x for chosen in combinations for x in _prepared(model, chosen, given)]
     tasks = [x for _, x in asked if isinstance(x, Task)]
     if not tasks:
         raise next(x for _, x in asked if isinstance(x, Exception))
@@ -118,19 +115,9 @@ def crossed(
     return SweepResult(summary)
 
 
-def sweep(
-    model: str,
-    gpu: str | GpuCard | Sequence[str | GpuCard] = DEFAULT_GPU,
-    **request: Any,
-) -> "pd.DataFrame":
+@accepts(SweepRequest)
+def sweep(request: SweepRequest) -> "pd.DataFrame":
     """A row for each combination of the values given, in the order given.
-
-    Args:
-        model: bundled name, a Hugging Face `config.json` or its folder.
-        gpu: one GPU or several, by name or file [h100-sxm].
-        **request: as of `diffenergy.estimate` by name; `batch`, `input_len`,
-            `output_len` (tokens), `dtype`, `sm_clock`, `mem_clock` (Hz) and
-            `power_limit` (W) may be lists, all of which are crossed.
 
     Returns:
         Columns as the keys of `diffenergy estimate --json` (`time_s`, `energy_j`,
@@ -149,19 +136,7 @@ def sweep(
         >>> found[["gpu", "batch"]].values.tolist()
         [['a10', 1], ['a10', 8], ['l4', 1], ['l4', 8]]
     """
-    gpus = [gpu] if isinstance(gpu, str | GpuCard) else list(gpu)
-    axes = AXES[1:]
-    lists = {x: _listed(request.pop(x)) for x in axes if request.get(x) is not None}
-    for name in ("sm_clock", "mem_clock", "power_limit"):
-        if request.get(name) is not None:
-            request[name] = [float(x) for x in _listed(request[name])]
-    return crossed(model, gpus, lists=lists, **request).frame()
-
-
-def _listed(value: Any) -> list[Any]:
-    """A value or several as a list, each once."""
-    single = isinstance(value, str) or not hasattr(value, "__iter__")
-    return [value] if single else list(dict.fromkeys(value))
+    return crossed(**part(SweepRequest, request)).frame()
 
 
 def _prepared(

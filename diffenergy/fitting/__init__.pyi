@@ -1,11 +1,10 @@
-from ._ask import MAX_STEPS as MAX_STEPS
 from ._ask import fit as fit
-from ._calibrate import MAX_ROWS as MAX_ROWS
-from ._clock_law.clock_fit import fit_table as fit_table
-from ._clock_law.clock_law import law_table as law_table
-from ._clock_law.clock_model import Readings as Readings
+from ._clock_fit import fit_table as fit_table
+from ._clock_law import law_table as law_table
+from ._clock_model import Readings as Readings
 from ._identifiability import Identifiability as Identifiability
 from ._predict import EvaluateResult as EvaluateResult
 from ._predict import evaluate as evaluate
 from ._predict import predict as predict
+from ._request import FitRequest as FitRequest
 from ._result import FitResult as FitResult

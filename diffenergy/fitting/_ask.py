@@ -12,54 +12,38 @@ from .. import __version__
 from ..corrections import CONSTANTS, SENSOR_CONSTANTS, CorrectionsFile
 from ..hardware import read_gpu
 from ..measurements import MeasurementTable
-from ._calibrate import MAX_ROWS, Calibration, Progress, Settings, blanked, calibrate
+from ..requests import accepts
+from ._calibrate import Calibration, Progress, Settings, blanked, calibrate
+from ._flags import Flag, flagged
+from ._holdout import Rule, held_out, read_rule
 from ._identifiability import Identifiability, report
-from ._left_out.checked import Flag
-from ._left_out.holdout import Rule, held_out, read_rule
-from ._left_out.rules import flagged
 from ._predict import check_table, corrections_file, predict, unused
+from ._request import FitRequest
 from ._result import FitResult, Rows, fit_summary
 
-MAX_STEPS: Final = Settings.max_steps
-"""Evaluations of all rows in one fit."""
 _SHOWN: Final = 3
 """Flagged rows that are told in notes."""
 _DIGITS, _DECIMALS = 4, 2
 """Significant digits of a posterior sd; decimals of a correlation."""
 
 
-def fit(
-    tables: MeasurementTable | Sequence[MeasurementTable],
-    *,
-    start: CorrectionsFile | str | Path | None = None,
-    freeze: str | Sequence[str] = (),
-    holdout: str | Sequence[str] = (),
-    seed: int = 0,
-    max_rows: int = MAX_ROWS,
-    max_steps: int = MAX_STEPS,
-    strict: bool = False,
-    progress: Progress | None = None,
-) -> FitResult:
+class _Fit(FitRequest):
+    """What is fitted, and how."""
+
+    tables: Any = dataclasses.field(kw_only=False)
+
+
+@accepts(_Fit, "fit")
+def fit(request: _Fit) -> FitResult:
     """Fits the model's constants to measured runs.
 
     A MAP estimate by Gauss-Newton on robust relative errors; the values of `start` are
     the prior. Rows that cannot be true are left out and named. Ctrl-C keeps the best
     point so far.
 
-    Args:
-        tables: what `measurements.read` gives, or several; a table of one op, GPU and
-            campaign counts as 128 rows at most.
-        start: constants to start from: a file, "none" for the priors, or the
-            corrections of an interrupted fit, which go on [the shipped ones].
-        freeze: levels ("mma", "gpu:a10"), constants, or their beginnings ("energy_")
-            that keep their start.
-        holdout: rows to leave out and report apart: "COLUMN=VALUE", or
-            "COLUMN:FRACTION" of the values of a column.
-        seed: of all draws [0].
-        max_rows: kernel rows to draw [20000].
-        max_steps: evaluations of all rows [30].
-        strict: refuse rows that cannot be true.
-        progress: called with the evaluations done and the cost so far.
+    `tables`: what `measurements.read` gives, or several; a table of one op, GPU and
+    campaign counts as 128 rows at most. `start`: a file, "none" for the priors, or the
+    corrections of an interrupted fit, which go on.
 
     Returns:
         The constants, the errors of fitted and held-out rows, and what was learnt.
@@ -80,13 +64,20 @@ def fit(
         6
     """
     _check_bits()
+    tables = request.tables
     each = list(tables) if isinstance(tables, Sequence) else [tables]
     for table in each:
         check_table(table)
-    rules = [read_rule(text) for text in _several(holdout)]
-    begin = corrections_file(start)
-    settings = Settings(seed, max_rows, max_steps=max_steps, freeze=_several(freeze))
+    rules = [read_rule(text) for text in _several(request.holdout)]
+    begin = corrections_file(request.start)
+    settings = Settings(
+        request.seed,
+        request.max_rows,
+        max_steps=request.max_steps,
+        freeze=_several(request.freeze),
+    )
     _check_groups(settings.freeze, begin.continues or begin, each)
+    strict, progress = request.strict, request.progress
     return _fitted(each, begin, settings, rules, strict, progress)
 
 

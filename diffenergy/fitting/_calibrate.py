@@ -7,14 +7,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..corrections import GIVEN, CorrectionsFile
+from ..corrections import TILED_RECORDS, CorrectionsFile
 from ..hardware import read_gpu
 from ..measurements import READINGS, MeasurementTable
-from ._batching.batches import Batch, batches, pass_lengths
+from ._batches import Batch, batches, pass_lengths
 from ._fit import Fit, Target, fit, sharpened, target
-from ._freed import begun_at, free_parameters, frozen
+from ._free_parameters import begun_at, free_parameters, frozen
 from ._parameters import SENSOR, Parameter, Parameters
-from ._sampled import per_table, sampled, with_cold_blocks, without_unsettled
+from ._sampling import per_table, sampled, with_cold_blocks, without_unsettled
 
 PASS_SD: Final = (0.05, 0.03)
 """Expected error of ln time and ln power of whole passes (`docs/physics.md`)."""
@@ -75,7 +75,7 @@ class Calibration:
         rows: dict[str, dict[str, Any]] = {}
         for item in self.targets:
             card, kind = item.batch.card, item.batch.kind
-            kind = TILED if item.batch.records <= {*GIVEN} else kind
+            kind = TILED if item.batch.records <= {*TILED_RECORDS} else kind
             filled = np.asarray(item.batch.instrument.unfilled) == 0
             filled = True if kind == "plan" else filled  # programs fill their weights
             found = rows.setdefault(f"{card.served_as}:{kind}", {"time": 0, "power": 0})

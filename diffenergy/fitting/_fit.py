@@ -11,16 +11,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.interpreters import partial_eval
 from jaxtyping import Float
 from scipy.optimize import least_squares
 
 from ..compiling import compiler_options
-from ..corrections import ACTIVITY_CONSTANTS, ANY, GIVEN, Constant
+from ..corrections import (
+    ACTIVITY_CONSTANTS,
+    ANY_ROWS,
+    CONSTANTS,
+    SENSOR_CONSTANTS,
+    TILED_RECORDS,
+    Constant,
+    Corrections,
+    Sensor,
+)
 from ..measurements import MeasurementTable
-from ..physics import Run
+from ..physics import TimeEnergy
 from ..records import as_float
 from ..smooth import robust
-from ._batching.batches import Batch, How
+from ._batches import Batch, How
 from ._parameters import SENSOR, Parameters, Serving
 from ._predict import batch_reading, compiled_reading
 
@@ -85,7 +95,9 @@ class _Data(eqx.Module):
             batch.how,
         )
 
-    def reading(self, predicted: Callable[..., Run], z: Float[Array, " p"]) -> Run:
+    def reading(
+        self, predicted: Callable[..., TimeEnergy], z: Float[Array, " p"]
+    ) -> TimeEnergy:
         """What `predicted`, a form of `batch_reading`, gives at the constants of z."""
         return predicted(self.given, self.serving(z), self.sensing(z), self.how)
 
@@ -108,32 +120,56 @@ def _movers(parameters: Parameters, item: Target) -> list[int]:
     names = ("global", *batch.card.tags, sensor_tag(batch))
     powered = bool(batch.how.capped or np.isfinite(item.power).any())
     given = batch.records if batch.kind != "workload" else set()
-    given = given & set(GIVEN) if len(given) == 1 else set()
+    given = given & set(TILED_RECORDS) if len(given) == 1 else set()
+    acting = acting_constants(batch)
     return [
         i
         for i, p in enumerate(parameters.free)
-        if p.tag in names and _moves(p.row, batch, given, powered)
+        if p.tag in names
+        and p.constant in acting
+        and _moves(p.row, batch, given, powered)
     ]
 
 
 def _moves(row: Constant, batch: Batch, given: set[str], powered: bool) -> bool:
-    """Whether a constant can move rows of a batch, with readings that see power if they
-    are `powered`; `given`: the only record of the rows, if its tiles are given."""
-    if row.power and not powered or not _holds(batch, row.rows):
+    """Whether rows of a batch may move a constant that acts on them, with readings that
+    see power if they are `powered`; `given`: the only record of the rows, if its tiles
+    are given."""
+    if row.power and not powered:
         return False
-    return not given or row.power or bool(given & {*row.rows, *row.tiles})
+    if row.rows != ANY_ROWS and not batch.kinds & set(row.rows):
+        return False
+    return not given or row.power or bool(given & set(row.tiles))
 
 
-def _holds(batch: Batch, rows: Sequence[str]) -> bool:
-    """Whether a batch is of one of the kinds `rows`, or holds a kernel or record of
-    one."""
-    if batch.kind == "plan" and "plan" in rows:
-        return True
-    if rows == ANY or batch.records & set(rows):
-        return True
-    if batch.kind != "workload" or "workload" in rows:
-        return batch.kind in rows
-    return any(batch.holds(name) for name in rows)
+def acting_constants(batch: Batch) -> set[str]:
+    """Constants of the model and of the sensor on which the times or powers of a batch
+    depend: what is left of its program once each step that leads to neither is gone.
+
+    No number is computed, so that a term that is zero at one point counts, too.
+    """
+    leaves, tree = jax.tree.flatten(batch.given)
+    kinds = tuple((x.shape, x.dtype.name) for x in leaves)
+    acting = _acting(tree, kinds, batch.how)
+    names = (*CONSTANTS, *SENSOR_CONSTANTS)  # in the order of the fields
+    return {name for name, acts in zip(names, acting, strict=True) if acts}
+
+
+@functools.lru_cache(maxsize=256)
+def _acting(
+    tree: Any, kinds: tuple[tuple[Any, str], ...], how: How
+) -> tuple[bool, ...]:
+    """Whether each constant acts on the batches of one structure."""
+    given = jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(*kind) for kind in kinds])
+    constants = Corrections(), Sensor()
+
+    def read(numbers: tuple[Corrections, Sensor], given: Any) -> tuple[Array, Array]:
+        made = batch_reading(given, *numbers, how)
+        return made.time, made.energy
+
+    program = jax.make_jaxpr(read)(constants, given).jaxpr
+    _, used = partial_eval.dce_jaxpr(program, [True] * len(program.outvars))
+    return tuple(used[: len(jax.tree.leaves(constants))])
 
 
 def _bases(parameters: Parameters, item: Target) -> list[np.ndarray]:
@@ -147,7 +183,9 @@ def _bases(parameters: Parameters, item: Target) -> list[np.ndarray]:
 
 
 def _residuals(
-    z: Float[Array, " p"], d: _Data, predicted: Callable[..., Run] = batch_reading
+    z: Float[Array, " p"],
+    d: _Data,
+    predicted: Callable[..., TimeEnergy] = batch_reading,
 ) -> Float[Array, " r"]:
     """Robust residuals of time, then of power."""
     made = d.reading(predicted, z)

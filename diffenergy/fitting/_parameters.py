@@ -22,10 +22,10 @@ from ..corrections import (
     Tagged,
     is_share,
     law_of,
-    lawful,
     levels_of,
     prior_levels,
     resolve,
+    with_laws,
 )
 from ..records import as_float
 
@@ -95,7 +95,7 @@ class Parameters:
             default = p.row.centre if p.tag.startswith(SENSOR) else 1.0
             levels = self.start
             if p.tag not in levels and (law := law_of(p.tag, levels)):
-                levels = lawful(levels, [law])
+                levels = with_laws(levels, [law])
             value = levels.get(p.tag, {}).get(p.constant, default)
             centres.append(np.log(value / (1 - value)) if p.share else np.log(value))
         return np.array(centres)

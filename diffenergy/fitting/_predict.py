@@ -32,12 +32,12 @@ from ..measurements import (
     prediction_frame,
     summary_json,
 )
-from ..physics import Instrument, Run, data_activity, reading
+from ..physics import Instrument, TimeEnergy, data_activity, reading
 from ..plans import Steps
 from ..results import Result
 from ..workload import Workload
-from ._batching.batches import Batch, How, batches, pass_lengths
-from ._batching.plan_batches import step_reading, with_unplanned
+from ._batches import Batch, How, batches, pass_lengths
+from ._plan_batches import step_reading, with_unplanned
 
 
 def batch_reading(
@@ -45,7 +45,7 @@ def batch_reading(
     corrections: Corrections,
     sensor: Sensor,
     how: How,
-) -> Run:
+) -> TimeEnergy:
     """Reading of every phase of a batch (`Batch.given`), of plans of every step."""
     workload, spec, point, instrument, steps = given
     if how.unfilled:
@@ -67,7 +67,7 @@ def compiled_reading():
     return jax.jit(batch_reading, static_argnums=3, compiler_options=options)
 
 
-def read_batch(batch: Batch, corrections: CorrectionsFile) -> Run:
+def read_batch(batch: Batch, corrections: CorrectionsFile) -> TimeEnergy:
     """Reading of every phase of a batch with the constants of a file."""
     return compiled_reading()(
         batch.given,

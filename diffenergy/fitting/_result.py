@@ -10,11 +10,11 @@ import pandas as pd
 
 from ..corrections import CorrectionsFile, write_corrections
 from ..files import write_text_atomic
-from ..measurements import QUANTITIES, MeasurementTable, Predictions, errors
+from ..measurements import QUANTITIES, MeasurementTable, Predictions, error_figures
 from ..results import Result
 from ._calibrate import Calibration
+from ._flags import Flag
 from ._identifiability import Identifiability
-from ._left_out.checked import Flag
 
 _GROUP: Final = ("file", "gpu", "op")
 
@@ -103,7 +103,7 @@ def _errors(chosen: Sequence[tuple[Rows, np.ndarray]]) -> dict[str, Any]:
 
 def _mapes(chosen: Sequence[tuple[Rows, np.ndarray]]) -> dict[str, float | None]:
     return {
-        f"{word}_mape_pct": errors(
+        f"{word}_mape_pct": error_figures(
             np.concatenate([getattr(part.table, name)[rows] for part, rows in chosen]),
             np.concatenate(
                 [getattr(part.predictions, name)[rows] for part, rows in chosen]

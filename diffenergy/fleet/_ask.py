@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -10,21 +9,21 @@ from typing import Any, Final
 import numpy as np
 from msgspec import structs
 
+from ..requests import accepts
 from ..results import Infeasible
-from ._answer.refusal import NoPlan, quick_enough, short
-from ._answer.result import FleetResult, fleet_summary
-from ._problem.of_fleet import NEEDS, problem_of, rows_between, rows_of, series_of
-from ._problem.problem import Problem, Rows, joined
-from ._reading.money import read_price
-from ._reading.series import ALLOWED, Demand, Series, read_demand
-from ._reading.spec import Fleet, is_file, read_fleet
+from ._build_problem import NEEDS, problem_of, rows_between, rows_of, series_of
+from ._problem import Problem, Rows, joined
+from ._refusal import NoPlan, quick_enough, short
+from ._request import FleetRequest
+from ._result import FleetResult, fleet_summary
 from ._solve import Solved, Unsolved, solve, useful
+from ._spec import Fleet, is_file, read_fleet, read_price
+from ._tables import ALLOWED, Demand, Series, read_demand
 from ._whole.horizon import Told
 from ._whole.work import Work
 
 _PRICING: Final = 0.5
 """Share of the wall time that pricing may take."""
-OBJECTIVES: Final = ("energy", "cost", "carbon")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,37 +50,9 @@ class Effort:
         return lambda: not work.left
 
 
-def plan(
-    fleet: str | os.PathLike[str] | Fleet,
-    *,
-    objective: str = "energy",
-    demand: str | None = None,
-    points: str | None = None,
-    power_budget: float | str | None = None,
-    carbon: float | str | None = None,
-    price: float | str | None = None,
-    max_gap: float = 1e-3,
-    effort: float = 20.0,
-    time_limit: float = 600.0,
-    told: Told | None = None,
-) -> FleetResult:
+@accepts(FleetRequest)
+def plan(request: FleetRequest) -> FleetResult:
     """Which model runs on which GPUs, how many replicas, at which clock, in each slot.
-
-    Args:
-        fleet: path of a FLEET.toml, or one that was read.
-        objective: `energy` (J), `cost` (currency of `price`) or `carbon` (g).
-        demand: file of the demand; those below too replace what the fleet says.
-        points: file of measured serving points.
-        power_budget: W at the meter of every site, or a file of a series.
-        carbon: g/kWh, or a file.
-        price: with its unit and currency, such as "0.12 EUR/kWh"; a number, per MWh; or
-            a file.
-        max_gap: relative distance from the bound that will do.
-        effort: work of the search, in s on an idle core: counted, so that the answer
-            does not depend on the machine's load.
-        time_limit: s of wall time for all, the last resort; half of it for pricing
-            rows. What it cuts short is told (`pricing`, `search` of the summary).
-        told: called with what is done, how much of it, and of how much.
 
     Returns:
         The plan with its bound, prices and headroom; `summary` is the JSON of the
@@ -100,10 +71,10 @@ def plan(
         'optimal'
     """
     begun = time.monotonic()
-    budget = Effort(max_gap, effort, time_limit)
-    _check(objective, budget)
-    asked = fleet if isinstance(fleet, Fleet) else read_fleet(os.fspath(fleet))
-    asked = _replaced(asked, demand, points, power_budget, carbon, price)
+    budget = Effort(request.max_gap, request.effort, request.time_limit)
+    objective, told = request.objective, request.told or (lambda *_: None)
+    fleet = request.fleet
+    asked = _replaced(fleet if isinstance(fleet, Fleet) else read_fleet(fleet), request)
     if asked.demand is None:
         raise ValueError("`demand` is missing; name a .csv file.")
     read = read_demand(asked.demand, [x.name for x in asked.models], asked.slot_s)
@@ -114,7 +85,6 @@ def plan(
             f"`objective` is {objective}, but not every site has a `{need}`; give "
             f"`{need}` at each of the [[sites]], or for all."
         )
-    told = told or (lambda *_: None)
     found, notes, took = _solved(asked, read, series, objective, budget, told)
     summary = fleet_summary(asked, found, series, objective) | took
     summary["seconds"] = time.monotonic() - begun
@@ -210,32 +180,13 @@ def _cut(left_out: Sequence[str], found: Solved, effort: Effort) -> list[str]:
     return notes
 
 
-def _check(objective: str, effort: Effort) -> None:
-    if objective not in OBJECTIVES:
-        raise ValueError(
-            f"`objective` is '{objective}'; allowed are {', '.join(OBJECTIVES)}."
-        )
-    if not 0 <= effort.max_gap < 1:
-        raise ValueError(
-            f"`max_gap` is {effort.max_gap:g}; allowed is from 0 to below 1."
-        )
-    for name, value in (("time_limit", effort.wall), ("effort", effort.work)):
-        if not 0 < value <= 86_400:
-            raise ValueError(
-                f"`{name}` is {value:g} s; allowed is above 0, up to a day."
-            )
-
-
-def _replaced(
-    fleet: Fleet,
-    demand: str | None,
-    points: str | None,
-    power_budget: float | str | None,
-    carbon: float | str | None,
-    price: float | str | None,
-) -> Fleet:
-    """The fleet with what flags say instead."""
-    given = {"power_budget_w": power_budget, "carbon": carbon, "price": price}
+def _replaced(fleet: Fleet, request: FleetRequest) -> Fleet:
+    """The fleet with what a request says instead."""
+    given = {
+        "power_budget_w": request.power_budget,
+        "carbon": request.carbon,
+        "price": request.price,
+    }
     new: dict[str, Any] = {x: y for x, y in given.items() if y is not None}
     for key, value in new.items():
         name = key.removesuffix("_w")
@@ -244,9 +195,8 @@ def _replaced(
         if not isinstance(value, str) and not ALLOWED[key].holds(np.array([value]))[0]:
             raise ValueError(f"`{name}` is {value:g}; allowed is {ALLOWED[key].words}.")
     sites = tuple(structs.replace(site, **new) for site in fleet.sites)
-    return structs.replace(
-        fleet, sites=sites, demand=demand or fleet.demand, points=points or fleet.points
-    )
+    demand, points = request.demand or fleet.demand, request.points or fleet.points
+    return structs.replace(fleet, sites=sites, demand=demand, points=points)
 
 
 def _refused(

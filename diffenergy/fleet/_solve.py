@@ -6,15 +6,18 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from ._bound.knapsack import by_whole_replicas
-from ._bound.linear import Prices, relaxed
-from ._bound.prices import by_prices, no_cuts
-from ._problem.problem import Problem, kept, value_of
-from ._problem.rows import hull, pareto
-from ._whole.exact import Slot, best_below
-from ._whole.horizon import Search, Told, between_neighbours, slot_by_slot
-from ._whole.neighbours import neighbourhoods
-from ._whole.program import whole
+from ._bound import Prices, by_prices, no_cuts, relaxed
+from ._knapsack import by_whole_replicas
+from ._problem import Problem, hull, kept, pareto, value_of
+from ._whole.branches import Slot, best_below
+from ._whole.horizon import (
+    Search,
+    Told,
+    between_neighbours,
+    neighbourhoods,
+    slot_by_slot,
+)
+from ._whole.integer import whole
 from ._whole.work import Work, program_work
 
 _SMALL = 30_000

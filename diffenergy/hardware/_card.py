@@ -1,19 +1,33 @@
-"""`GpuCard`: a GPU with its names and the sources of its numbers. JAX is imported only
-where a `GpuSpec` is built."""
+"""`GpuCard`: a GPU with its names and the sources of its numbers; the bundled GPU files
+as they stand, before any check. JAX is imported only where a `GpuSpec` is built."""
 
 import dataclasses
 import functools
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ..corrections import Generation, generation, known_process
-from ._bundled import bundled
+from ..files import read_toml
 from ._fields import MMA_KINDS
 
 if TYPE_CHECKING:
     import diffenergy.corrections
     import diffenergy.hardware._spec
+
+
+FOLDER: Final = Path(__file__).parent.parent / "data" / "gpus"
+
+
+def gpu_names() -> list[str]:
+    """Names of the bundled GPUs, sorted."""
+    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+
+
+@functools.cache
+def bundled(name: str) -> dict[str, Any]:
+    """Keys of the file of a bundled GPU."""
+    return read_toml(FOLDER / f"{name}.toml", "gpu", "h100-sxm")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,11 +7,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from ..corrections import generations, known_process, unknown
+from ..corrections import generations, known_process, unknown_word
 from ..files import facts
 from ..units import GiB
 from ._card import GpuCard
-from ._dies import area, area_model, circuits, process
+from ._dies import area_model, count_circuits, die_area, process_rules
 from ._fields import FIELDS, OPTIONAL, WORDS, NumberField, Said
 
 QUALITIES: Final = (
@@ -40,7 +40,7 @@ def check_word(field: str, word: Any) -> None:
             "which constants serve the GPU."
         )
     if field == "memory" and word not in known:
-        raise ValueError(unknown(field, word, known))
+        raise ValueError(unknown_word(field, word, known))
     if field == "process_node":
         known_process(word)
 
@@ -270,9 +270,9 @@ def _full_power(card: GpuCard, clock: float) -> float:
 
 def _area(card: GpuCard) -> float:
     """mm2 of the dies, by the regression over published ones."""
-    v, rules = card.values, process(card.process_node)
-    made = circuits(v, v["num_sms"], v["l2_capacity"], 2 * _stacks(card))
-    return area(area_model(), made, rules.logic_area, rules.bit_cell)
+    v, rules = card.values, process_rules(card.process_node)
+    made = count_circuits(v, v["num_sms"], v["l2_capacity"], 2 * _stacks(card))
+    return die_area(area_model(), made, rules.logic_area, rules.bit_cell)
 
 
 def close(word: str, known: Iterable[str]) -> list[str]:

@@ -1,10 +1,11 @@
-"""Clocks that a GPU can be locked to."""
+"""Clocks that a GPU can be locked to, and how long a change takes."""
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
+from ..files import facts
 from ..units import MHz
 from ._files import GpuCard
 
@@ -60,3 +61,31 @@ def lockable(card: GpuCard) -> tuple[tuple[Float[np.ndarray, " clock"], str], ..
     sm = f"{low / MHz:g} to {top / MHz:g} MHz in steps of {step / MHz:g}"
     mem = " or ".join(f"{clock / MHz:g}" for clock in mem_clocks(card)) + " MHz"
     return (sm_clocks(card), sm), (mem_clocks(card), mem)
+
+
+_OTHERS: Final = "gpu-typical"
+
+
+class SwitchLatency(NamedTuple):
+    """From the request until the clock acts (s), and where the figure comes from."""
+
+    latency: float
+    source: str
+    quality: str
+    typical: bool
+    """Whether it is that of GPUs in general."""
+
+
+def switch_latency(gpu: str) -> SwitchLatency:
+    """Published latency of a change of the SM clock of a bundled GPU; that of GPUs in
+    general where there is none.
+
+    >>> switch_latency("h200-sxm").latency
+    0.006
+    """
+    known = facts("clock_switch_latency")
+    name = next((name for name, fact in known.items() if gpu in fact["gpus"]), _OTHERS)
+    fact = known[name]
+    return SwitchLatency(
+        fact["latency"], fact["source"], fact["quality"], name == _OTHERS
+    )

@@ -76,7 +76,7 @@ class IdleReading(NamedTuple):
 
 
 @functools.cache
-def dies() -> tuple[Die, ...]:
+def published_dies() -> tuple[Die, ...]:
     """Every published die, oldest architecture first."""
     found = facts("dies")
     return tuple(_die(name, row, found["source"]) for name, row in found["die"].items())
@@ -88,10 +88,10 @@ def die_of(gpu: str) -> Die | None:
     >>> die_of("a100-sxm-40gb").num_sms
     128.0
     """
-    return next((die for die in dies() if gpu in die.gpus), None)
+    return next((die for die in published_dies() if gpu in die.gpus), None)
 
 
-def process(name: str) -> Process:
+def process_rules(name: str) -> Process:
     """Design rules of a process, by the name that GPU files use; of two those of the
     compute dies.
 
@@ -149,7 +149,7 @@ class AreaModel(NamedTuple):
     channel: Any
 
 
-def circuits(
+def count_circuits(
     values: Mapping[str, Any], num_sms: Any, l2_capacity: Any, channels: Any
 ) -> Circuits:
     """Circuits of `num_sms` SMs as `values` (fields of `GpuSpec`) describe one.
@@ -167,7 +167,7 @@ def circuits(
     return Circuits(num_sms, num_sms * lanes, channels, sram)
 
 
-def area(model: AreaModel, c: Circuits, logic_area: Any, bit_cell: Any) -> Any:
+def die_area(model: AreaModel, c: Circuits, logic_area: Any, bit_cell: Any) -> Any:
     """Die area, mm2.
 
     A = p (a SMs + b lanes) + c channels + 2 x 8 s bytes, with p = gate x metal pitch

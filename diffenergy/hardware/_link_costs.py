@@ -17,7 +17,7 @@ from ..corrections import NVLINK_RATE, REDUCING_RATE, Generation
 from ..files import facts
 from ..records import Record, as_float
 
-BLOCKS: Final = (
+COSTED_COLLECTIVES: Final = (
     "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv",
     "custom_all_reduce",
 )  # fmt: skip
@@ -50,13 +50,17 @@ def link_kind(rate: float) -> str:
 
 
 def link_costs(names: tuple[str, str], made: Generation, rate: float) -> LinkCosts:
-    """Constants by collective, in the order of `BLOCKS`, of a GPU of a generation with
-    links of `rate` B/s: those of the bundled GPUs `names` ("" of a GPU that is none),
-    else those of its kind of link. Switches of an unbundled one reduce where those of
-    its generation do; of an unknown generation also where links are fast."""
+    """Constants by collective, in the order of `COSTED_COLLECTIVES`, of a GPU of a
+    generation with links of `rate` B/s: those of the bundled GPUs `names` ("" of a GPU
+    that is none), else those of its kind of link. Switches of an unbundled one reduce
+    where those of its generation do; of an unknown generation also where links are
+    fast."""
     costs = facts("collective_costs")
     known = [costs.get(name, {}) for name in (*names, link_kind(rate))]
-    rows = [next(own[block] for own in known if block in own) for block in BLOCKS]
+    rows = [
+        next(own[block] for own in known if block in own)
+        for block in COSTED_COLLECTIVES
+    ]
     fast = rate >= REDUCING_RATE
     own = made.reduces and (fast or not names[0])
     return _costs(rows, own or bool(made.taken_for) and fast)

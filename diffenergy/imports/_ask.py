@@ -2,17 +2,17 @@
 
 import dataclasses
 import importlib
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from ..hardware import read_gpu
-from ..workload import Dispatch, Listing, Number
+from ..requests import accepts, part
+from ..workload import Dispatch, Listing
 from ._kind import kind_of, unknown
-from ._launches import Graph, Options, Trace
+from ._launches import Graph, ImportOptions, Trace
+from ._request import ImportRequest
 from ._result import ImportResult, of_graph, of_trace
-from ._rows.assign import assigned
-from ._rows.collect import listing_of
+from ._rows.assign import assigned, listing_of
 
 _READERS: Final = {
     "kineto": ("kineto", "a profiler's trace"),
@@ -40,7 +40,7 @@ def is_listing(path: str) -> bool:
     return kind_of(path) in _READERS
 
 
-def refuse(path: str, *kinds: str) -> None:
+def refuse_file(path: str, *kinds: str) -> None:
     """Raises `ValueError`, with what to do, if `path` is a file of one of these kinds:
     "listing" (of kernels), "measurements" (a table), or "program" (all that `read`
     imports)."""
@@ -58,43 +58,29 @@ def refuse(path: str, *kinds: str) -> None:
         raise ValueError(f"{path} is {said[kind]}")
 
 
-def read(
-    path: str,
-    *,
-    gpu: str | None = None,
-    model: str | None = None,
-    phase: str | None = None,
-    window: tuple[Number, Number] | str | None = None,
-    dims: Mapping[str, int] | None = None,
-    stack: str | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> ImportResult:
+class _Read(ImportRequest):
+    """A file, and what a user says beside it."""
+
+    path: str = dataclasses.field(kw_only=False)
+
+
+@accepts(_Read, "import")
+def read(request: _Read) -> ImportResult:
     """Kernel listings of a file: a PyTorch or Chrome trace, an ONNX graph, a report of
     Nsight Systems (SQLite, CSV) or Nsight Compute (CSV), a Chakra trace.
 
-    Args:
-        path: the file, packed by gzip or not; its content decides the kind.
-        gpu: where the file names none, or another is meant.
-        model: config or bundled name, for the sizes that a serving engine's trace
-            lacks (experts, packed attention).
-        phase: name of the phase [forward].
-        window: us from the first kernel on, (from, to), or the name of a step of the
-            profiler.
-        dims: sizes of the symbolic dimensions of a graph [1].
-        stack: "eager" keeps the operators that runtimes fuse into a convolution.
-        progress: called with the bytes read and their number.
+    `path`: the file, packed by gzip or not; its content decides the kind.
 
     Raises:
         ValueError: for a file that cannot be read, in one sentence.
     """
+    path, progress = request.path, request.progress
     kind = kind_of(path)
     if kind not in _READERS:
         raise _not_imported(path, kind)
-    named = None if gpu is None else read_gpu(gpu).name
-    options = Options(
-        gpu=named, model=model, phase=phase, window=window, dims=dims or {},
-        stack=stack, progress=progress,
-    )  # fmt: skip
+    named = None if request.gpu is None else read_gpu(request.gpu).name
+    given = part(ImportRequest, request, gpu=named, dims=request.dims or {})
+    options = ImportOptions(**given)
     _check(options, kind, path)
     module = importlib.import_module(f".._files.{_READERS[kind][0]}", __name__)
     found: Trace | Graph = module.read(path, options)
@@ -119,7 +105,7 @@ def import_listing(path: str, **options: Any) -> list[Listing]:
     return read(path, **options).listings
 
 
-def _traced(path: str, trace: Trace, options: Options) -> ImportResult:
+def _traced(path: str, trace: Trace, options: ImportOptions) -> ImportResult:
     """Result of launches with their times."""
     found = assigned(trace, options.model)
     name = Path(path).name
@@ -143,7 +129,7 @@ def _traced(path: str, trace: Trace, options: Options) -> ImportResult:
     return of_trace(path, trace, found, listings, options.gpu)
 
 
-def _check(options: Options, kind: str, path: str):
+def _check(options: ImportOptions, kind: str, path: str):
     """Finds what a file of its kind does not take."""
     if options.window is not None and kind != "kineto":
         raise ValueError(
@@ -155,8 +141,6 @@ def _check(options: Options, kind: str, path: str):
             raise ValueError(
                 f"`{word}` is given, but {path} is no graph; leave it out."
             )
-    if options.stack not in (None, "eager", "serving"):
-        raise ValueError(f"`stack` is '{options.stack}'; allowed are serving, eager.")
     if options.model is not None:
         if kind == "onnx":
             raise ValueError(

@@ -90,7 +90,7 @@ class Graph:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
+class ImportOptions:
     """What a user says beside the file.
 
     `gpu`: name, where the file has none or another is meant; `model`: a config with

@@ -12,8 +12,7 @@ from ..results import Result
 from ..workload import Listing
 from ._launches import Graph, Trace
 from ._rows import names
-from ._rows.assign import Found
-from ._rows.collect import busy_us
+from ._rows.assign import Found, busy_us
 
 _MOST_UNKNOWN: Final = 20
 """Unknown kernels that are named, those that take longest."""
@@ -104,14 +103,14 @@ def of_trace(
         time = launch.duration * launch.times
         classes[x.kind] += time
         shaped += time * (found[x.carrier].row is not None)
-        if x.kind == names.UNKNOWN:
+        if x.kind == names.UNKNOWN_CLASS:
             unknown[names.shown(launch.name)] += time
     total = sum(classes.values())
     ranked = sorted(classes.items(), key=lambda x: -x[1])
     longest = sorted(unknown.items(), key=lambda x: -x[1])[:_MOST_UNKNOWN]
     copies = sum(trace.copies.values(), 0.0)
     own = trace.gpu
-    share = 1 - classes[names.UNKNOWN] / total if total else 0.0
+    share = 1 - classes[names.UNKNOWN_CLASS] / total if total else 0.0
     summary = {
         "source": Path(path).name,
         "kind": trace.kind,

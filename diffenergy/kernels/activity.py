@@ -34,7 +34,7 @@ from .. import smooth
 from ..corrections import Corrections
 from ..hardware import GpuSpec, OperatingPoint, relative_voltage
 from ..physics import (
-    FLOW,
+    FLOW_SHARPNESS,
     Demand,
     chip_temperature,
     launch_energy,
@@ -44,8 +44,8 @@ from ..physics import (
 )
 from ..records import Record, as_float
 from ..units import MHz, us
-from ._shared.launch import Context, Fields, Launches, with_candidates
-from ._shared.ops import Field, Op
+from ._launch import Context, Fields, Launches, with_candidates
+from ._ops import Field, Op
 
 _SHARES: Final = {
     "fma": ("fp32_active", "util_fp32_add", "util_fp32_mul", "util_fp32_fma"),
@@ -125,7 +125,9 @@ def demand(shape: Activity, gpu: GpuSpec, c: Corrections) -> Demand:
     reached = c.dram_efficiency * gpu.dram_bandwidth  # B/s at the default memory clock
     follows = c.memory_knee * gpu.sm_clock_max  # SM clock that limits DRAM to `reached`
     relative = mem_clock / gpu.mem_clock
-    share = 1 / smooth.pnorm((1 / relative, follows / clock), FLOW)  # of `reached`
+    share = 1 / smooth.pnorm(
+        (1 / relative, follows / clock), FLOW_SHARPNESS
+    )  # of `reached`
     busy = s.dram * relative / (c.activity_dram * share)
     bound = busy * (1 + busy**12) ** (-1 / 12)  # stays below 1
     core = (1 + 1e-9 - bound**p) ** (1 / p)

@@ -21,8 +21,8 @@ from ..physics import (
     make_demand,
 )
 from ..records import Record, as_float, as_index
-from ._shared.launch import Context, Fields, Launches
-from ._shared.ops import Field, Op
+from ._launch import Context, Fields, Launches
+from ._ops import Field, Op, TraceClass
 
 OPS: Final = (
     Op(
@@ -35,7 +35,16 @@ OPS: Final = (
             Field("link_rate", default=0.0, minimum=0.0, whole=False),
             Field("axis", "text", "", quiet=True),  # of a plan; no kernel's matter
         ),
+        part="communication",
     ),
+)
+TRACE: Final = TraceClass(
+    "collective",
+    {
+        10: r"nccl|rccl|multimem|all_?reduce|all_?gather|reduce_?scatter"
+        r"|cross_device_reduce|nvshmem"
+    },
+    shares=(0.0, 0.05, 0.1, 0.15),
 )
 _KINDS: Final = tuple(LINK_KINDS)
 _CTAS: Final = 24.0

@@ -27,18 +27,18 @@ cycle, the kernels that change the layout included.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from ..dtypes import BYTES
-from ._shared.launch import Context, Fields, Launches, floats, take
-from ._shared.ops import Field, Op, output_dtype
+from ..dtypes import BYTES, stored_bytes
+from ._launch import Context, Fields, Launches, as_floats, take_rows
+from ._ops import Field, Op, Row, TraceClass, output_dtype
 from .gemm import product_launches
 from .stream import stream_launches
 
 
-def _wrong(kernel: Mapping[str, Any]) -> str:
+def _wrong(kernel: Row) -> str:
     """Why the kernel does not fit on its input."""
     padded = kernel["input_hw"] + 2 * kernel["padding"]
     if kernel["kernel_size"] <= padded:
@@ -47,6 +47,14 @@ def _wrong(kernel: Mapping[str, Any]) -> str:
         f"`kernel_size` is {kernel['kernel_size']}; allowed is at most the padded "
         f"input, `input_hw` + 2 `padding` = {padded}"
     )
+
+
+def _activation_bytes(k: Row) -> float:
+    """The image and its result."""
+    reach = k["input_hw"] + 2 * k["padding"] - k["kernel_size"]
+    output = k["out_channels"] * (reach // k["stride"] + 1) ** 2
+    image = k["in_channels"] * k["input_hw"] ** 2
+    return k["images"] * (image + output) * stored_bytes(k["dtype"])
 
 
 _FIELDS: Final = (
@@ -65,9 +73,29 @@ _FIELDS: Final = (
 _NAMED: Final = ("images", "in_channels", "input_hw", "out_channels", "kernel_size")
 INPUT_GRAD: Final = "conv2d_input_grad"
 WEIGHT_GRAD: Final = "conv2d_weight_grad"
-OPS: Final = tuple(
-    Op(name, _FIELDS, named=_NAMED, products=True, wrong=_wrong)
-    for name in ("conv2d", INPUT_GRAD, WEIGHT_GRAD)
+_FORWARD: Final = Op(
+    "conv2d",
+    _FIELDS,
+    named=_NAMED,
+    products=True,
+    wrong=_wrong,
+    activation_bytes=_activation_bytes,
+)
+OPS: Final = (
+    _FORWARD,
+    dataclasses.replace(_FORWARD, name=INPUT_GRAD),
+    dataclasses.replace(_FORWARD, name=WEIGHT_GRAD),
+)
+TRACE: Final = TraceClass(
+    "conv",
+    {
+        60: r"conv(?!ert)|implicit|wgrad|dgrad|fprop|nchwtonhwc|nhwctonchw"
+        r"|winograd|scudnn|fft2d|gcgemm|cudnn::.*?(?:im2col|transform)"
+        r"|igemm_(?:fwd|bwd|wrw)|im2col|col2im|computeb?offsets|batched_transpose_"
+        r"|miopensp3"
+    },
+    shares=(0.35, 0.1, 0.35, 0.3),
+    matrix=True,
 )
 
 
@@ -146,8 +174,8 @@ def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
     launches = []
     dense = np.flatnonzero(~depthwise)
     if dense.size:
-        columns = take(_columns(op, fields, context, product), dense)
-        part = product_launches(take(dict(fields), dense), columns)
+        columns = take_rows(_columns(op, fields, context, product), dense)
+        part = product_launches(take_rows(dict(fields), dense), columns)
         launches.append(dataclasses.replace(part, rows=dense))
     rows = np.flatnonzero(depthwise)
     if rows.size:
@@ -167,7 +195,7 @@ def _columns(
         "k": product.k,
         "dtype": f["dtype"],
         "out_dtype": f["out_dtype"],
-        "tensor_core": floats(f["tensor_core"]),
+        "tensor_core": as_floats(f["tensor_core"]),
         "linear": none,
         "a_bytes": product.read * np.asarray(BYTES)[f["dtype"]],
         "a_distance": none,

@@ -16,10 +16,10 @@ from ..corrections import Corrections
 from ..hardware import GpuSpec
 from ..physics import Demand, make_demand
 from ..records import Record, as_float, as_index
-from ._shared import rates as _rates
-from ._shared.caches import missed_when_new
-from ._shared.launch import Context, Fields, Launches, floats, with_candidates
-from ._shared.ops import Field, Op, on_tensor_cores
+from . import _rates
+from ._launch import Context, Fields, Launches, as_floats, with_candidates
+from ._ops import Field, Op, on_tensor_cores
+from ._residency import missed_when_new
 from .stream import CTA_BYTES
 
 OPS: Final = (
@@ -63,7 +63,7 @@ def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
         "flop": fields["flop"],
         "bytes": fields["bytes"],
         "dtype": fields["dtype"],
-        "tensor_core": floats(fields["tensor_core"]),
+        "tensor_core": as_floats(fields["tensor_core"]),
         "zero_share": fields["zero_share"],
     }
     return [Launches(Custom, columns, np.asarray(fields["bytes"]), host="matrix")]

@@ -69,10 +69,10 @@ from ..dtypes import BYTES
 from ..hardware import GpuSpec
 from ..physics import Demand, make_demand
 from ..records import Record, as_float, as_index
-from ._shared import rates as _rates
-from ._shared.caches import missed, missed_when_new
-from ._shared.launch import Context, Fields, Launches, take, with_candidates
-from ._shared.ops import Field, Op, same_as
+from . import _rates
+from ._launch import Context, Fields, Launches, take_rows, with_candidates
+from ._ops import Field, Op, TraceClass, same_as
+from ._residency import missed, missed_when_new
 from .gemm._operands import fragments
 from .stream import CTA_BYTES
 
@@ -102,7 +102,17 @@ OPS: Final = (
         ),
         named=("batch", "q_len", "num_heads", "head_dim"),
         products=True,
+        part="attention",
     ),
+)
+TRACE: Final = TraceClass(
+    "scan",
+    {
+        50: r"selective_scan|causal_conv1d|delta_rule|chunk_scan|ssd_|_ssm|rnn"
+        r"|lstm|gru_|mamba"
+    },
+    shares=(0.1, 0.3, 0.3, 0.4),
+    matrix=True,
 )
 
 _STEPPED: Final = 8.0
@@ -171,7 +181,7 @@ def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
     for part, rows in ((_steps, stepped), (_chunks, ~stepped)):
         index = np.flatnonzero(rows)
         if index.size:
-            launches += part(take(f, index), index)
+            launches += part(take_rows(f, index), index)
     return launches
 
 

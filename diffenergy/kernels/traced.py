@@ -1,10 +1,9 @@
 """Kernels of a trace of which only the time is known.
 
 A `traced` kernel keeps its time as a path that no clock moves; shares of the peaks of
-tensor pipes, instructions, L2 and DRAM by class (`SHARES`, estimates) give its power.
+tensor pipes, instructions, L2 and DRAM by class (`TRACE`, estimates) give its power.
 """
 
-from collections.abc import Mapping
 from typing import Final
 
 import equinox as eqx
@@ -18,30 +17,27 @@ from ..hardware import GpuSpec
 from ..physics import Demand, make_demand
 from ..records import Record, as_float
 from ..units import us
-from ._shared import rates as _rates
-from ._shared.launch import Context, Fields, Launches, with_candidates
-from ._shared.ops import Field, Op
+from . import _rates
+from ._launch import Context, Fields, Launches, with_candidates
+from ._ops import UNKNOWN_CLASS, Field, Op
+from ._registry import trace_classes
 
-SHARES: Final[Mapping[str, tuple[float, float, float, float]]] = {
-    "gemm": (0.42, 0.1, 0.35, 0.3),
-    "conv": (0.35, 0.1, 0.35, 0.3),
-    "attention": (0.35, 0.25, 0.3, 0.25),
-    "moe": (0.3, 0.1, 0.5, 0.5),
-    "scan": (0.1, 0.3, 0.3, 0.4),
-    "norm": (0.0, 0.3, 0.5, 0.65),
-    "gather": (0.0, 0.2, 0.4, 0.5),
-    "elementwise": (0.0, 0.3, 0.55, 0.7),
-    "collective": (0.0, 0.05, 0.1, 0.15),
-    "unknown": (0.15, 0.2, 0.35, 0.4),
-}
-"""Class -> share of the peak of tensor pipes, instruction slots, L2 and DRAM that its
-kernels keep busy. Estimates: round figures between those that this model gives the
-kernels of an eager BERT, ViT and Qwen pass; they decide power alone."""
+_OF_UNKNOWN: Final = (0.15, 0.2, 0.35, 0.4)
+
+
+def shares() -> dict[str, tuple[float, float, float, float]]:
+    """Class -> share of the peak of tensor pipes, instruction slots, L2 and DRAM that
+    its kernels keep busy. Estimates: round figures between those that this model gives
+    the kernels of an eager BERT, ViT and Qwen pass; they decide power alone."""
+    known = {name: trace.shares for name, trace in trace_classes().items()}
+    return known | {UNKNOWN_CLASS: _OF_UNKNOWN}
+
+
 OPS: Final = (
     Op(
         "traced",
         (
-            Field("class", "text", "unknown", choices=tuple(SHARES)),
+            Field("class", "text", UNKNOWN_CLASS, choices=lambda: tuple(shares())),
             Field("traced_us", minimum=0.0, whole=False),
         ),
     ),
@@ -61,9 +57,10 @@ class Traced(Record):
 def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
     """One launch a row, of a time of at least a nanosecond."""
     time = np.maximum(np.asarray(fields["traced_us"], float), 1e-3) * us
-    shares = np.array([SHARES[str(name)] for name in fields["class"]]).reshape(-1, 4)
+    of = shares()
+    busy = np.array([of[str(name)] for name in fields["class"]]).reshape(-1, 4)
     columns = {"time": time} | dict(
-        zip(("tensor", "issue", "l2", "dram"), shares.T, strict=True)
+        zip(("tensor", "issue", "l2", "dram"), busy.T, strict=True)
     )
     return [Launches(Traced, columns, np.zeros_like(time), host="stream")]
 

@@ -6,29 +6,30 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final
 
 from ..hardware import GpuCard, read_gpu
+from ..requests import Seed, accepts, values_of
 from ..results import Result
 from . import _bench
-from ._board import clocks as boards_clocks
-from ._board import reading, sensor
+from . import _bench as libraries
+from . import _clocks as boards_clocks
+from . import _reading as reading
+from . import _sensor as sensor
 from ._plan import Point, Wanted, board_of, make_plan, within
 from ._record import Bench, Progress, campaign, label, measure_points, remaining
-from ._runners import libraries
+from ._request import MeasureRequest
 from ._shapes import CLASSES, Board, check_classes
 from ._table import Cells, Table, finished, series_path, state_path
 
 ASSUMED: Final = "h100-sxm"
 """GPU of a plan that names none."""
-_SECONDS: Final = 20 * 60.0
 
-Clocks = Sequence[float] | Literal["auto"] | None
 Tell = Callable[[int, int, str], None]
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class PlanResult(Result):
+class MeasurePlan(Result):
     """The points that would be measured. `summary`: the JSON of `diffenergy measure
     --dry-run --json`."""
 
@@ -111,31 +112,20 @@ def _remarks(table: Table, done: Progress) -> Iterator[str]:
         yield f"and {len(done.failed) - 3} more; `--json` lists all"
 
 
-def plan(
-    gpu: str | GpuCard | None = None,
-    *,
-    file: str | os.PathLike[str] | None = None,
-    seconds: float = _SECONDS,
-    points: int = 200,
-    only: Sequence[str] = CLASSES,
-    zeros: bool = False,
-    clocks: Clocks = None,
-    power_limits: Sequence[float] = (),
-    seed: int = 0,
-) -> PlanResult:
+class _Plan(MeasureRequest):
+    """A plan for a GPU."""
+
+    gpu: str | GpuCard | None = dataclasses.field(default=None, kw_only=False)
+    file: str | os.PathLike[str] | None = None
+
+
+@accepts(_Plan, "plan")
+def plan(request: _Plan) -> MeasurePlan:
     """What `measure` would do on a GPU; needs none, and touches no file.
 
-    Args:
-        gpu: name, `.toml` file or card [h100-sxm].
-        file: measurements that are there already, which are not made again.
-        seconds: most that it may take [1200].
-        points: most points, those of `file` too [200].
-        only: classes of kernels [all].
-        zeros: operands of zeros, not random ones.
-        clocks: SM clocks to sweep in Hz, "auto" for about eight of the GPU's, None to
-            leave them to the GPU.
-        power_limits: power limits to sweep in W [none].
-        seed: of drawn shapes [0].
+    `gpu`: name, `.toml` file or card [h100-sxm]; `file`: measurements that are there
+    already, which are not made again. `clocks` in Hz, "auto" for about eight of the
+    GPU's, None to leave them to the GPU; `power_limits` in W.
 
     Raises:
         ValueError: for what the GPU has not, or a file of another kind.
@@ -145,34 +135,32 @@ def plan(
         >>> plan("a100-sxm-80gb", points=3).summary["classes"]
         {'tensor': 2, 'dram': 1}
     """
+    gpu = request.gpu
     card = gpu if isinstance(gpu, GpuCard) else read_gpu(gpu or ASSUMED)
     board = board_of(card)
-    rows = finished(Path(file)) if file else []
-    asked = _wanted(board, points, only, zeros, clocks, power_limits, seed)
+    rows = finished(Path(request.file)) if request.file else []
+    asked = _wanted(board, request)
     every = make_plan(board, asked)
     named = gpu if isinstance(gpu, str) else card.name
     left = remaining(every, _bench.row_name(named, card), rows)
-    now = within(left, seconds)
+    now = within(left, request.seconds)
     behind, after = len(every) - len(left), len(left) - len(now)
     assumed = gpu is None or card.is_assumed
-    return PlanResult(plan_summary(board.name, assumed, now, behind, after))
+    return MeasurePlan(plan_summary(board.name, assumed, now, behind, after))
 
 
-def measure(
-    file: str | os.PathLike[str],
-    *,
-    gpu: str | None = None,
-    gpu_index: int = 0,
-    seconds: float = _SECONDS,
-    points: int = 200,
-    only: Sequence[str] = CLASSES,
-    zeros: bool = False,
-    clocks: Clocks = None,
-    power_limits: Sequence[float] = (),
-    seed: int = 0,
-    note: Callable[[str], None] | None = None,
-    progress: Tell | None = None,
-) -> MeasureResult:
+class _Measured(MeasureRequest):
+    """Measurements of a board."""
+
+    file: str | os.PathLike[str] = dataclasses.field(kw_only=False)
+    gpu: str | None = None
+    gpu_index: Seed = 0
+    note: Callable[[str], None] | None = None
+    progress: Tell | None = None
+
+
+@accepts(_Measured, "measure")
+def measure(request: _Measured) -> MeasureResult:
     """Measures kernels on a GPU of this machine, for `fitting.fit`.
 
     Needs an NVIDIA GPU, and PyTorch or JAX with CUDA. It may be stopped at any time;
@@ -183,7 +171,6 @@ def measure(
       beside it (.series.jsonl).
     - `gpu`: name or file of the GPU that rows name [what the board says]; `gpu_index`:
       which board, as nvidia-smi counts [0].
-    - `seconds`, `points`, `only`, `zeros`, `clocks`, `power_limits`, `seed`: of `plan`.
     - `note`: called with remarks as they come up [they stand in the result];
       `progress`: before each point with the points done, those planned, and its kernel.
 
@@ -192,18 +179,18 @@ def measure(
 
     >>> measure("mine.csv", seconds=600)  # doctest: +SKIP
     """
-    path, said = Path(file), []
+    path, said = Path(request.file), []
     finished(path)  # another kind of file is found before the GPU is
     boards_clocks.check_state(state_path(path))
-    board = sensor.Sensor(gpu_index)
+    board = sensor.Sensor(request.gpu_index)
     _bench.check_board(board.about)
-    identity = _bench.identify(board.about, gpu)
+    identity = _bench.identify(board.about, request.gpu)
     before = board.processes()
-    wall, tell = reading.Clock(), note or said.append
+    wall, tell = reading.Clock(), request.note or said.append
     with boards_clocks.interruptible() as check:
         kernels = libraries.find_runner(board.about.uuid)
         surveyed = _bench.survey(board, identity, kernels.l2)
-        asked = _wanted(surveyed, points, only, zeros, clocks, power_limits, seed)
+        asked = _wanted(surveyed, request)
         every = make_plan(surveyed, asked)
         with boards_clocks.Control(board, wall, state_path(path), tell) as control:
             first = (next(iter(x), None) for x in (asked.clocks, asked.limits))
@@ -217,30 +204,25 @@ def measure(
                 tell(f"{many}: rows say `shared_gpu`")
             table, done = Table(path), Progress()
             left = remaining(every, identity.name, table.rows)
-            ended = _interrupted(left, kit, table, seconds, done, progress)
+            ended = _interrupted(
+                left, kit, table, request.seconds, done, request.progress
+            )
     found = measured(path, kit, len(left), table, done, ended)
     found.notes[:0] = said
     return found
 
 
-def _wanted(
-    board: Board,
-    points: int,
-    only: Sequence[str],
-    zeros: bool,
-    clocks: Clocks,
-    power_limits: Sequence[float],
-    seed: int,
-) -> Wanted:
+def _wanted(board: Board, request: MeasureRequest) -> Wanted:
     """What is asked of a plan, once the board can do it."""
-    _bench.check_limits(power_limits, board)
+    limits = values_of(request.power_limits) or ()
+    _bench.check_limits(limits, board)
     return Wanted(
-        points=points,
-        seed=seed,
-        only=check_classes(only),
-        zeros=zeros,
-        clocks=_bench.swept_clocks(clocks or (), board),
-        limits=tuple(power_limits),
+        points=request.points,
+        seed=request.seed,
+        only=check_classes(request.only or CLASSES),
+        zeros=request.zeros,
+        clocks=_bench.swept_clocks(request.clocks or (), board),
+        limits=limits,
     )
 
 

@@ -9,8 +9,11 @@ from typing import Final, Literal, NamedTuple
 
 from ..hardware import GpuCard, read_gpu
 from ..units import MHz, MiB
-from ._board.sensor import About, Sensor
+from . import _runner_jax as runner_jax
+from . import _runner_torch as runner_torch
 from ._plan import FREE, auto_clocks, board_of, unknown_board
+from ._runner import Runner
+from ._sensor import About, Sensor
 from ._shapes import Board
 
 _L2: Final = 64 * MiB
@@ -137,3 +140,23 @@ def watch(sensor: Sensor, before: frozenset[int] | None) -> Callable[[], bool | 
         return None if present is None else bool(present - ours)
 
     return others
+
+
+# --- Which library runs the kernels of a measurement.
+
+
+def find_runner(uuid: str) -> Runner:
+    """PyTorch with CUDA if it is installed, else JAX with a GPU, on the board `uuid`.
+
+    Call it before either library has used a GPU.
+    """
+    if uuid:
+        os.environ["CUDA_VISIBLE_DEVICES"] = uuid
+    runner = runner_torch.torch_on_gpu() or runner_jax.jax_on_gpu()
+    if runner is None:
+        raise ValueError(
+            "neither PyTorch with CUDA nor JAX with a GPU is installed, or the driver "
+            "does not serve it; `pip install torch` or `pip install 'jax[cuda12]'` "
+            "brings one."
+        )
+    return runner

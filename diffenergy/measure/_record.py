@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from .. import __version__
 from ..units import MHz, us
-from ._board.clocks import Control
-from ._board.reading import Clock, Means, Sampler, means, series
-from ._board.sensor import Sensor
+from ._clocks import Control
 from ._plan import GAP, Point
-from ._runners.runner import Runner, Running, Unsupported
+from ._reading import Clock, Means, Sampler, means, series
+from ._runner import Runner, Running, Unsupported
+from ._sensor import Sensor
 from ._table import Cells, Table, cell, key
 
 _FAILURES: Final = 5

@@ -23,7 +23,7 @@ class Sheet:
 
 
 @dataclasses.dataclass(frozen=True)
-class Range:
+class CellRange:
     """Numbers that a column allows; `words` says so in an error."""
 
     words: str
@@ -35,9 +35,9 @@ class Range:
         return above & np.isfinite(values)
 
 
-ANY: Final = Range("a finite number")
-POSITIVE: Final = Range("a number above 0", 0.0, open_low=True)
-NOT_NEGATIVE: Final = Range("a number of at least 0", 0.0)
+ANY_NUMBER: Final = CellRange("a finite number")
+POSITIVE: Final = CellRange("a number above 0", 0.0, open_low=True)
+NOT_NEGATIVE: Final = CellRange("a number of at least 0", 0.0)
 
 
 def read_sheet(file: str) -> Sheet:
@@ -115,7 +115,7 @@ def read_text(file: str) -> str:
         ) from None
 
 
-def require(sheet: Sheet, column: str, remedy: str) -> None:
+def require_column(sheet: Sheet, column: str, remedy: str) -> None:
     """Raises `ValueError` with `remedy` if `sheet` has no such column."""
     if column not in sheet.columns:
         raise ValueError(
@@ -141,7 +141,11 @@ def bad_cell(sheet: Sheet, row: int, column: str, allowed: str) -> ValueError:
 
 
 def read_numbers(
-    sheet: Sheet, column: str, rows: np.ndarray, allowed: Range, needed: bool = False
+    sheet: Sheet,
+    column: str,
+    rows: np.ndarray,
+    allowed: CellRange,
+    needed: bool = False,
 ) -> np.ndarray:
     """Cells of `column` in `rows` of a `sheet` as floats; empty and `nan` cells give
     NaN.

@@ -8,10 +8,10 @@ from typing import Final
 import numpy as np
 
 from ._cells import (
-    ANY,
+    ANY_NUMBER,
     NOT_NEGATIVE,
     POSITIVE,
-    Range,
+    CellRange,
     Sheet,
     name_list,
     read_numbers,
@@ -61,7 +61,7 @@ class Quantity:
     """One measured number: spellings in order of preference, with their scale to SI."""
 
     spellings: dict[str, float]
-    allowed: Range = POSITIVE
+    allowed: CellRange = POSITIVE
 
 
 def _spell(units: dict[str, float], *patterns: str) -> dict[str, float]:
@@ -82,7 +82,7 @@ READ_COLUMNS: Final = {
     "sm_clock_avg": Quantity(_spell(_HERTZ, "sm_clock_{}_avg")),
     "mem_clock": Quantity(_spell(_HERTZ, "mem_clock_{}")),
     "power_limit": Quantity(_spell(_WATTS, "power_limit_{}")),
-    "temperature": Quantity({"temperature_c": 1.0}, ANY),
+    "temperature": Quantity({"temperature_c": 1.0}, ANY_NUMBER),
     "iterations": Quantity({"iterations": 1.0}),
     "window_s": Quantity(_spell(_SECONDS, "window_{}")),
     "copies": Quantity({"copies": 1.0}),

@@ -95,7 +95,7 @@ class Errors:
         }
 
 
-def errors(
+def error_figures(
     measured: Float[np.ndarray, " row"], predicted: Float[np.ndarray, " row"]
 ) -> Errors:
     """Error figures of one quantity, in %; rows with NaN on either side are left out.
@@ -120,7 +120,7 @@ def errors(
     )
 
 
-def grouped(
+def errors_by_group(
     table: MeasurementTable, predictions: Predictions, by: Sequence[str]
 ) -> list[dict[str, Any]]:
     """One dict a group of rows of `table` with equal cells in the columns `by`, in
@@ -152,7 +152,7 @@ def summary_json(
     not predict; the errors are over the others.
     """
     whole = _figures(table, predictions, np.arange(table.num_rows))
-    return whole | {"groups": grouped(table, predictions, by)}
+    return whole | {"groups": errors_by_group(table, predictions, by)}
 
 
 def group_cells(table: MeasurementTable, column: str) -> np.ndarray:
@@ -173,6 +173,8 @@ def _figures(
     live = rows[predictions.skipped[rows] == ""]
     figures: dict[str, Any] = {"rows": len(rows), "skipped": len(rows) - len(live)}
     for word, name in QUANTITIES.items():
-        found = errors(getattr(table, name)[live], getattr(predictions, name)[live])
+        found = error_figures(
+            getattr(table, name)[live], getattr(predictions, name)[live]
+        )
         figures |= found.figures(word)
     return figures

@@ -19,7 +19,7 @@ from ..workload.models import Model, load_model, model_names
 from ._cells import (
     NOT_NEGATIVE,
     POSITIVE,
-    Range,
+    CellRange,
     Sheet,
     read_names,
     read_numbers,
@@ -53,7 +53,7 @@ _YEARS: Final = {"composer": 2023.6, "torchtitan": 2025.0, "nemo": 2024.5}
 _RELEASE: Final = re.compile(r"-(\d\d)\.(\d\d)(?:\.\d+)?$")
 """Year and month at the end of a `source`."""
 _PAPER: Final = re.compile(r"arxiv-(\d\d)(\d\d)\.")
-POSITIONS: Final = 1 << 20
+MAX_POSITIONS: Final = 1 << 20
 """Positions of a model whose shape alone is known."""
 _LLAMA: Final = {
     "hidden_size": "hidden", "num_hidden_layers": "layers", "vocab_size": "vocab",
@@ -128,7 +128,7 @@ def plan_rows(sheet: Sheet, time: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return rows, reasons
 
 
-def _whole(name: str) -> Range:
+def _whole(name: str) -> CellRange:
     return NOT_NEGATIVE if name in ("zero", "gated", "tied") else POSITIVE
 
 
@@ -190,7 +190,7 @@ def _year(said: Mapping[str, str], framework: str) -> float | None:
     return next(known, None)
 
 
-def model_of(name: str, beside: Path) -> Model | None:
+def measured_model(name: str, beside: Path) -> Model | None:
     """A model by name: bundled, else with the shapes of `models.csv` `beside` the
     measurements; None if neither knows it."""
     if name in model_names():
@@ -217,7 +217,7 @@ def _shapes(path: Path) -> dict[str, dict[str, float]]:
 def shaped(name: str, shape: Mapping[str, float]) -> LanguageModel:
     """A decoder of a shape: gated ones like Llama (with experts like Mixtral), others
     like GPT, those with heads of keys or a head of their own like Nemotron."""
-    from ..workload.models.classic import gpt2, llama, mixtral, mpt, nemotron
+    from ..workload.models.families import gpt2, llama, mixtral, mpt, nemotron
 
     size = {k: int(v) for k, v in shape.items() if not np.isnan(v)}
     if name.startswith("mpt"):
@@ -234,5 +234,5 @@ def shaped(name: str, shape: Mapping[str, float]) -> LanguageModel:
     if keys is _LLAMA:
         stated["tie_word_embeddings"] = bool(size["tied"])
     about = {"model_type": kind, "architectures": ["ForCausalLM"]}
-    reach = dict.fromkeys(_REACH, POSITIONS)
+    reach = dict.fromkeys(_REACH, MAX_POSITIONS)
     return module.build(Config(name, name, {**about, **stated, **reach}))

@@ -10,14 +10,14 @@ import numpy as np
 from ..dtypes import DTYPES, SYNONYMS
 from ..kernels import COMMON_FIELDS, REQUIRED, Field, Op
 from ._cells import (
-    ANY,
+    ANY_NUMBER,
     POSITIVE,
-    Range,
+    CellRange,
     Sheet,
     one_of,
     read_names,
     read_numbers,
-    require,
+    require_column,
 )
 from ._columns import FIELD_ALIASES
 
@@ -46,7 +46,7 @@ def op_columns(sheet: Sheet, op: Op, rows: np.ndarray) -> dict[str, np.ndarray]:
     for field in _all_fields(op):
         column = _column(sheet, field)
         if column is None and field.default is REQUIRED:
-            require(sheet, field.name, f"the op '{op.name}' needs it")
+            require_column(sheet, field.name, f"the op '{op.name}' needs it")
         if column is None:
             values[field.name] = _default(field, values, len(rows))
         else:
@@ -101,8 +101,8 @@ def _field(
     """Cells of a field, empty ones filled from its default."""
     needed = field.default is REQUIRED
     if field.kind in ("size", "share"):
-        least = Range(f"a number of at least {field.minimum:g}", field.minimum)
-        allowed = ANY if field.kind == "share" else least
+        least = CellRange(f"a number of at least {field.minimum:g}", field.minimum)
+        allowed = ANY_NUMBER if field.kind == "share" else least
         values = read_numbers(sheet, column, rows, allowed, needed)
         absent = np.isnan(values)
     else:
@@ -124,7 +124,7 @@ def _resolver(field: Field, column: str) -> Callable[[str], str]:
     def word(text: str) -> str:
         if not field.takes(text):
             raise ValueError(
-                f"`{column}` is '{text}'; allowed are {', '.join(field.choices)}; "
+                f"`{column}` is '{text}'; allowed are {', '.join(field.words)}; "
                 "correct the cell."
             )
         return text
@@ -179,7 +179,7 @@ def model_requests(sheet: Sheet, rows: np.ndarray) -> dict[str, np.ndarray]:
     if not len(rows):
         return {}
     for column in ("model", "precision", "batch", "seq_len", "mode"):
-        require(sheet, column, "a row that names no `workload` needs it")
+        require_column(sheet, column, "a row that names no `workload` needs it")
     mode = one_of("mode", {name: name for name in MODES})
     precision = one_of("precision", DTYPE_WORDS)
 

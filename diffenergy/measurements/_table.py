@@ -22,7 +22,7 @@ from ._cells import (
     read_names,
     read_sheet,
     read_texts,
-    require,
+    require_column,
 )
 from ._plan_rows import COLUMNS as PLAN_COLUMNS
 from ._plan_rows import are_plans, plan_rows
@@ -244,7 +244,7 @@ def _gpus(sheet: Sheet, gpu: str | None) -> np.ndarray:
     """Bundled GPU name of every row."""
     if gpu is not None:
         return np.full(sheet.num_rows, _gpu_name(gpu), dtype=object)
-    require(sheet, "gpu", "add it or give --gpu")
+    require_column(sheet, "gpu", "add it or give --gpu")
     return read_names(sheet, "gpu", np.arange(sheet.num_rows), _gpu_name, needed=True)
 
 
@@ -260,7 +260,7 @@ def _row_ops(sheet: Sheet, op: str | None, known: Mapping[str, Op]) -> np.ndarra
         return np.full(sheet.num_rows, op, dtype=object)
     if "op" not in sheet.columns:
         if sheet.columns.keys().isdisjoint(("workload", "model")):
-            require(
+            require_column(
                 sheet, "op", "add it, or `workload` or `model`, or give --op or OP=FILE"
             )
         return np.full(sheet.num_rows, "", dtype=object)

@@ -12,7 +12,7 @@ from ..estimator import prepare
 from ..files import csv_text
 from ..imports import ImportResult
 from ..results import Result
-from ._metrics import Errors, errors
+from ._metrics import Errors, error_figures
 
 LONG_US: Final = 20.0
 """Traced time from which kernels are scored apart: shorter ones are mostly latency."""
@@ -145,7 +145,7 @@ def _errors(kernels: Sequence[Mapping[str, Any]]) -> Errors:
     count = np.array([int(x["count"]) for x in kernels], int)
     traced = np.array([x["traced_us"] or np.nan for x in kernels], float)
     predicted = np.array([x["predicted_us"] for x in kernels], float)
-    return errors(np.repeat(traced, count), np.repeat(predicted, count))
+    return error_figures(np.repeat(traced, count), np.repeat(predicted, count))
 
 
 def _groups(

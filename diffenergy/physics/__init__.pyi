@@ -4,7 +4,7 @@ from ._demand import make_demand as make_demand
 from ._governor import capped_clock as capped_clock
 from ._governor import secant_clock as secant_clock
 from ._instrument import Instrument as Instrument
-from ._instrument import Run as Run
+from ._instrument import TimeEnergy as TimeEnergy
 from ._instrument import data_activity as data_activity
 from ._instrument import hot_share as hot_share
 from ._instrument import reading as reading
@@ -14,7 +14,7 @@ from ._links import LINK_TAU as LINK_TAU
 from ._links import link_candidates as link_candidates
 from ._links import link_costs as link_costs
 from ._links import link_kind as link_kind
-from ._phase import HOST as HOST
+from ._phase import HOST_SHARPNESS as HOST_SHARPNESS
 from ._phase import LEAKAGE_REFERENCE as LEAKAGE_REFERENCE
 from ._phase import MAX_TEMPERATURE as MAX_TEMPERATURE
 from ._phase import Seconds as Seconds
@@ -33,7 +33,7 @@ from ._power import LAUNCH_COMPONENTS as LAUNCH_COMPONENTS
 from ._power import STATIC as STATIC
 from ._power import launch_energy as launch_energy
 from ._power import with_corrections as with_corrections
-from ._timeline import FLOW as FLOW
+from ._timeline import FLOW_SHARPNESS as FLOW_SHARPNESS
 from ._timeline import Timing as Timing
 from ._timeline import timing as timing
 from ._timeline import unit_seconds as unit_seconds

@@ -79,7 +79,7 @@ _FRESH_TIME: Final = 1e-3
 """Times of a kernel of which cold and fresh shares are stated, s: units, not fits."""
 
 
-class Run(NamedTuple):
+class TimeEnergy(NamedTuple):
     """Time (s) and energy (J) of each run."""
 
     time: Array
@@ -110,17 +110,21 @@ def data_activity(
     return moved, (1 - i.unfilled * s.math_saving) * pages / moved
 
 
-def governed(instrument: Instrument, free: Run, held: Run) -> Run:
+def governed(instrument: Instrument, free: TimeEnergy, held: TimeEnergy) -> TimeEnergy:
     """Runs of bursts: of a length L, L/(L + `GOVERNOR_TIME`) is under the limiter."""
     length = jnp.minimum(instrument.burst, 1e9) * free.time / GOVERNOR_TIME
     share = length / (1 + length)
     time = free.time + share * (held.time - free.time)
-    return Run(time, free.energy + share * (held.energy - free.energy))
+    return TimeEnergy(time, free.energy + share * (held.energy - free.energy))
 
 
 def reading(
-    instrument: Instrument, sensor: Sensor | None, sampling: str, free: Run, held: Run
-) -> Run:
+    instrument: Instrument,
+    sensor: Sensor | None,
+    sampling: str,
+    free: TimeEnergy,
+    held: TimeEnergy,
+) -> TimeEnergy:
     """What a campaign reads, per iteration, of runs that would be `free` of the power
     limit or `held` by it.
 
@@ -145,7 +149,7 @@ def reading(
     time = (run.time**8 + i.loop_seconds**8) ** (1 / 8)
     extra = jnp.where(jnp.isinf(i.iterations), 0.0, i.startup_seconds / i.iterations)
     time = time + i.call_seconds
-    return Run(time + extra, power * time + extra * i.startup_power)
+    return TimeEnergy(time + extra, power * time + extra * i.startup_power)
 
 
 def run_seconds(i: Instrument, time: Float[Array, "*r"]) -> Float[Array, "*r"]:

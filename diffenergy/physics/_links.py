@@ -25,7 +25,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Float, Int
 
 from .. import smooth
-from ..hardware import BLOCKS, GpuSpec, LinkCosts
+from ..hardware import COSTED_COLLECTIVES, GpuSpec, LinkCosts
 from ..records import Record, as_float, as_index
 
 Terms = tuple[int, int, int]
@@ -134,7 +134,9 @@ _SWITCHED: Final = np.array(
     [[len(x) > slot and x[slot] == "switch" for slot in range(SLOTS)]
      for _, _, x in LINK_KINDS.values()], float
 )  # fmt: skip
-_BLOCK: Final = np.array([BLOCKS.index(block) for _, block, _ in LINK_KINDS.values()])
+_BLOCK: Final = np.array(
+    [COSTED_COLLECTIVES.index(block) for _, block, _ in LINK_KINDS.values()]
+)
 """Row of the constants of a kind."""
 _ABSENT: Final = np.array(
     [

@@ -18,7 +18,7 @@ from .. import smooth
 from ..corrections import Corrections
 from ..hardware import GpuSpec, OperatingPoint, idle_power, voltage
 
-HOST: Final = 20
+HOST_SHARPNESS: Final = 20
 """Sharpness between host and GPU time of a phase."""
 MAX_TEMPERATURE: Final = 95.0
 """C; boards throttle before."""
@@ -32,7 +32,7 @@ Seconds = Float[np.ndarray, "..."] | float
 
 def phase_time(gpu: Float[Array, "*p"], host: Float[Array, "*p"]) -> Float[Array, "*p"]:
     """Time of phases (s) of which the GPU needs `gpu` and the host `host` s."""
-    return smooth.pnorm((gpu, host), HOST)
+    return smooth.pnorm((gpu, host), HOST_SHARPNESS)
 
 
 # --- the same for solvers, on the host: value, slope, tangents and inverse
@@ -42,14 +42,14 @@ def stage_time(gpu: Seconds, host: Seconds) -> Float[np.ndarray, "..."]:
     """Time of stages (s): (gpu^20 + host^20)^(1/20), free of scale."""
     top = np.maximum(gpu, host)
     ratio = np.minimum(gpu, host) / np.where(top > 0, top, 1.0)
-    return np.asarray(top * (1 + ratio**HOST) ** (1 / HOST))
+    return np.asarray(top * (1 + ratio**HOST_SHARPNESS) ** (1 / HOST_SHARPNESS))
 
 
 def stage_slope(gpu: Seconds, host: Seconds) -> Float[np.ndarray, "..."]:
     """d stage time / d GPU time, 0-1."""
     time = stage_time(gpu, host)
     share = np.where(time > 0, gpu / np.where(time > 0, time, 1.0), 1.0)
-    return np.asarray(share ** (HOST - 1))
+    return np.asarray(share ** (HOST_SHARPNESS - 1))
 
 
 def tangent_offset(slope: Seconds, host: Seconds) -> Float[np.ndarray, "..."]:
@@ -57,20 +57,24 @@ def tangent_offset(slope: Seconds, host: Seconds) -> Float[np.ndarray, "..."]:
 
     The dual norm: host (1 - slope^q)^(1/q) with q = 20/19.
     """
-    dual = HOST / (HOST - 1)
+    dual = HOST_SHARPNESS / (HOST_SHARPNESS - 1)
     return np.asarray(host * np.maximum(1 - slope**dual, 0.0) ** (1 / dual))
 
 
 def gpu_time(time: Seconds, host: Seconds) -> Float[np.ndarray, "..."]:
     """GPU time (s) at which a stage takes `time`; negative if the host needs longer."""
     ratio = host / np.where(time > 0, time, 1.0)
-    inside = time * np.maximum(1 - ratio**HOST, 0.0) ** (1 / HOST)
+    inside = time * np.maximum(1 - ratio**HOST_SHARPNESS, 0.0) ** (1 / HOST_SHARPNESS)
     return np.where(ratio < 1, inside, -1.0)
 
 
 def gpu_time_of_slope(slope: Seconds, host: Seconds) -> Float[np.ndarray, "..."]:
     """GPU time (s) at which d stage time / d GPU time is `slope` (0-1)."""
-    return np.asarray(host * (slope ** (-HOST / (HOST - 1)) - 1) ** (-1 / HOST))
+    return np.asarray(
+        host
+        * (slope ** (-HOST_SHARPNESS / (HOST_SHARPNESS - 1)) - 1)
+        ** (-1 / HOST_SHARPNESS)
+    )
 
 
 # --- what the board draws whatever runs

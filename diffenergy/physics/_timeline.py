@@ -19,7 +19,7 @@ from ..hardware import GpuSpec
 from ..records import Record
 from ._demand import UNITS, Demand
 
-FLOW: Final = 3
+FLOW_SHARPNESS: Final = 3
 """Sharpness between DRAM bandwidth and bytes in flight (Little's law)."""
 
 
@@ -141,11 +141,15 @@ def timing(
     # the last wave's stores stand alone; of earlier ones a share overlaps other tiles
     exposed = 1 / waves + (1 - 1 / waves) * d.store_exposed
     dram = d.dram + (1 - exposed) * d.store_dram
-    memory = smooth.pnorm((dram / dram_rate, dram / (d.flow * active * clock)), FLOW)
+    memory = smooth.pnorm(
+        (dram / dram_rate, dram / (d.flow * active * clock)), FLOW_SHARPNESS
+    )
     # what one SM pulls and what L2 gives are one path: they bind like units of an SM
     side = smooth.pnorm((cycles / clock, d.l2 / d.l2_sharing / l2_rate), d.sharpness)
     main = smooth.pnorm((side, memory), d.sharpness_memory)
-    store = smooth.pnorm((d.store_l2 / l2_rate, d.store_dram / dram_rate), FLOW)
+    store = smooth.pnorm(
+        (d.store_l2 / l2_rate, d.store_dram / dram_rate), FLOW_SHARPNESS
+    )
     launch = d.launches * (c.launch_seconds + c.launch_cycles / clock)
     launch = launch + d.fixed_cycles / clock + d.fixed_seconds
     return Timing(main + exposed * store + launch, launch, active)

@@ -42,7 +42,7 @@ class Layout:
         return self.each.index(self.chunks[chunk])
 
 
-def layout(
+def pipeline_layout(
     kinds: Sequence[int],
     plan: Plan,
     name: str,

@@ -6,7 +6,7 @@ from typing import Final
 
 from ..workload import LanguageModel, TrainedModel
 from ..workload.models import Model, Request
-from ._machine.host import Host
+from ._host import Host
 from ._placed import Placed
 from ._plan import Plan
 from ._training import Training

@@ -8,18 +8,18 @@ import dataclasses
 from typing import Any, Final
 
 from ..workload import (
-    Held,
     LanguageModel,
-    Left,
+    ModelShare,
+    ModelSplit,
     Number,
-    Share,
-    Split,
+    SavedActivations,
     TrainedModel,
+    TrainingWeights,
     element_bytes,
-    in_parts,
+    memory_by_part,
 )
 from ..workload.models import Request
-from ._layout import layout
+from ._layout import pipeline_layout
 from ._plan import Plan
 
 _WIDE: Final = 4.0
@@ -43,35 +43,34 @@ def training_memory(
     `request`: a training request of one replica: `batch` sequences in a micro-batch,
     `accumulation` micro-batches. `sequence`: whether `tp` divides the tokens between
     pairs of linear layers (by default, as Megatron does); `layers`: of each virtual
-    stage (`layout`); `changed`: fields of `Pass` (`dropout`, `restores`). Raises
-    `ValueError` if the plan cannot divide the model.
-    """
+    stage (`pipeline_layout`); `changed`: fields of `Pass` (`dropout`, `restores`).
+    Raises `ValueError` if the plan cannot divide the model."""
     times = request.accumulation or 1
     if request.recompute is None and not request.checkpointing:
         request = dataclasses.replace(request, recompute=plan.recompute)
     if not isinstance(model, TrainedModel):
         raise ValueError(f"`phase` is 'train', but {model.name} does not train.")
     frozen, further = request.frozen_layers or 0, model.further_layers
-    laid = layout(model.kinds, plan, model.name, further, layers, frozen)
+    laid = pipeline_layout(model.kinds, plan, model.name, further, layers, frozen)
     sequence = plan.tp > 1 if sequence is None else sequence
-    split = Split(plan.tp, plan.ep, plan.cp, plan.expert_parts, sequence)
+    split = ModelSplit(plan.tp, plan.ep, plan.cp, plan.expert_parts, sequence)
     found: list[dict[str, float]] = []
-    known: dict[tuple[int, ...], tuple[Left, dict[str, float]]] = {}
+    known: dict[tuple[int, ...], tuple[SavedActivations, dict[str, float]]] = {}
     for stage in range(plan.pp):
         kind = tuple(sorted(laid.stages[stage]))
         if kind not in known:
             one, own = stage if plan.pp > 1 else None, laid.spans[stage :: plan.pp]
-            placed = model.placed(Share(split, plan.pp, one, own=own))
+            placed = model.placed(ModelShare(split, plan.pp, one, own=own))
             assert isinstance(placed, TrainedModel)
             table = placed.vocab * placed.hidden / plan.tp
             dtype = placed.precision(request).values
             state = state_bytes(plan, dtype, placed.held(request), table)
             known[kind] = placed.leaves(request, **changed), state
         left, state = known[kind]
-        flying = in_flight(plan, stage, times)
+        flying = micro_batches_in_flight(plan, stage, times)
         scored = flying if plan.order == "gpipe" else 1.0
         found.append(
-            in_parts(
+            memory_by_part(
                 **state,
                 activations=flying * left.each + left.once,
                 logits=scored * left.logits,
@@ -81,7 +80,7 @@ def training_memory(
     return found
 
 
-def in_flight(plan: Plan, stage: int, micro_batches: int) -> float:
+def micro_batches_in_flight(plan: Plan, stage: int, micro_batches: int) -> float:
     """Micro-batches whose activations a stage has at its fullest, of all of its layers.
 
     1F1B: one for each stage behind it and its own. Interleaved (arXiv 2104.04473):
@@ -104,7 +103,9 @@ def in_flight(plan: Plan, stage: int, micro_batches: int) -> float:
     return float(min(most[plan.order], micro_batches))
 
 
-def state_bytes(plan: Plan, dtype: str, held: Held, table: Number) -> dict[str, float]:
+def state_bytes(
+    plan: Plan, dtype: str, held: TrainingWeights, table: Number
+) -> dict[str, float]:
     """Bytes of weights, gradients, AdamW's state and what is gathered, of a GPU that
     has `held`, `table` of it in its vocabulary.
 

@@ -5,28 +5,26 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Final
 
-from ..workload import Kernel, LanguageModel, Listing, TrainedModel
+from ..workload import LanguageModel, Listing, TrainedModel
 from ..workload.models import Request
-from ._machine.exchange import Exchanged, Group, collective, exchanged
+from ._exchange import Exchanged, ExchangeGroup, collective_row, exchanged
 from ._plan import NOW, Plan
 
-WEIGHT: Final = 2.0
+GATHERED_WEIGHT_BYTES: Final = 2.0
 """Bytes of a weight that replicas gather (16 bit)."""
-SUMS: Final = {"fp32": 4.0, "bf16": 2.0}
+GRADIENT_SUM_BYTES: Final = {"fp32": 4.0, "bf16": 2.0}
 """Bytes of a gradient while replicas add it up."""
-VALUE: Final = 2.0
+STAGE_VALUE_BYTES: Final = 2.0
 """Bytes of a value that passes from stage to stage (16 bit)."""
 _AXES: Final = ("tp", "cp", "ep")
 """Axes whose exchanges stand in the listings of a stage."""
 _ATTENDS: Final = ("context_attention", "attention_backward")
 _FLASH2: Final = 2024.0
 """Year before which training programs had FlashAttention 1."""
-_ATTENTION: Final = {"context_attention": 1, "attention_backward": 2}
-"""Products of fused attention / forward, the scores not made again."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
+class StepPart:
     """One part of a step of one kind of virtual stages."""
 
     name: str
@@ -43,12 +41,15 @@ def gathers_of(plan: Plan) -> tuple[float, float]:
 
 
 def passes_of(
-    model: LanguageModel, request: Request, shares: Mapping[str, Group], software: float
-) -> list[Part]:
+    model: LanguageModel,
+    request: Request,
+    shares: Mapping[str, ExchangeGroup],
+    software: float,
+) -> list[StepPart]:
     """Computation and exchanges of a step on a GPU that has `model` as it is placed,
     among the groups of its axes, with the kernels of a `software` year."""
     early = {"family": "fa1"} if software < _FLASH2 else {}
-    found: list[Part] = []
+    found: list[StepPart] = []
     for made in model.listings_of(request):
         listing = dataclasses.replace(made, age=NOW - software)
         rows = [
@@ -57,7 +58,7 @@ def passes_of(
         inside = [row for row in rows if not row.get("axis")]
         mode = str(listing.mode)
         whole = dataclasses.replace(listing, kernels=tuple(inside)) if inside else None
-        found.append(Part(mode, whole))
+        found.append(StepPart(mode, whole))
         for axis in _AXES:
             moved = [row for row in rows if row.get("axis") == axis]
             if moved:
@@ -67,8 +68,11 @@ def passes_of(
 
 
 def between(
-    model: TrainedModel, request: Request, shares: Mapping[str, Group], plan: Plan
-) -> list[Part]:
+    model: TrainedModel,
+    request: Request,
+    shares: Mapping[str, ExchangeGroup],
+    plan: Plan,
+) -> list[StepPart]:
     """What replicas and stages exchange: gradients of trained weights, and these
     when they have changed; of weights that replicas divide all."""
     held = model.held(request)
@@ -76,30 +80,33 @@ def between(
     trained = held.trained - held.trained_experts, held.trained_experts
     frozen = held.frozen - held.frozen_experts, held.frozen_experts
     also = gathers_of(plan)[0] > 0  # frozen weights are divided, too
-    gathered = [WEIGHT * n + b * also for n, b in zip(trained, frozen, strict=True)]
-    reduced = [SUMS[plan.sums] * n for n in trained]
+    gathered = [
+        GATHERED_WEIGHT_BYTES * n + b * also
+        for n, b in zip(trained, frozen, strict=True)
+    ]
+    reduced = [GRADIENT_SUM_BYTES[plan.sums] * n for n in trained]
     found = []
     for name, kind, sizes, dtype in (
         ("gather", "all_gather", gathered, "bf16"),
         ("reduce", "reduce_scatter", reduced, plan.sums),
     ):
         among = zip(sizes, (shares["dp"], shares["experts"]), strict=True)
-        passed = [collective(kind, size, group, dtype) for size, group in among]
+        passed = [collective_row(kind, size, group, dtype) for size, group in among]
         found.append(_moved(name, blank, *passed))
     if plan.pp > 1:
         tokens = request.batch * (request.input_len or 0) / plan.cp
-        size = tokens * model.hidden * VALUE / plan.tp
-        sent = collective("send_recv", size, shares["pp"], "bf16")
+        size = tokens * model.hidden * STAGE_VALUE_BYTES / plan.tp
+        sent = collective_row("send_recv", size, shares["pp"], "bf16")
         found.append(_moved("send", blank, sent))
     return found
 
 
-def _moved(name: str, blank: Listing, *passed: Exchanged) -> Part:
+def _moved(name: str, blank: Listing, *passed: Exchanged) -> StepPart:
     """A part that is exchanges alone, which no host dispatches one by one."""
     rows = tuple(row for x in passed for row in x.rows)
     alone = dataclasses.replace(blank, kernels=rows, module_calls=0, dispatch="graph")
     far, hops = sum(x.far for x in passed), sum(x.hops for x in passed)
-    return Part(name, alone if rows else None, far, hops)
+    return StepPart(name, alone if rows else None, far, hops)
 
 
 def model_flop(*passes: Listing) -> float:
@@ -108,26 +115,7 @@ def model_flop(*passes: Listing) -> float:
     pairs that a causal mask leaves (6 q s a layer and token; sources that count the
     full square have 12).
     """
+    from ..kernels import ops  # the kernel classes load JAX
+
     rows = (row for listing in passes for row in listing.kernels)
-    return sum(row["count"] * _products(row) for row in rows)
-
-
-def _products(row: Kernel) -> float:
-    """FLOP of the products of one launch."""
-    match row["op"]:
-        case "gemm":
-            return 2.0 * row["batch"] * row["m"] * row["n"] * row["k"]
-        case "context_attention" | "attention_backward" as op:
-            seen = row["kv_len"]
-            if row["causal"]:
-                seen = row["kv_len"] - (row["q_len"] - 1) / 2
-            if row["window_size"]:
-                seen = min(seen, row["window_size"])
-            pairs = row["batch"] * row["num_heads"] * row["q_len"] * seen
-            forward = 2.0 * pairs * (row["head_dim"] + row["v_head_dim"])
-            return _ATTENTION[op] * forward
-        case "moe":
-            matrices = 3 if row["gated"] else 2
-            rows = row["num_tokens"] * row["topk"]
-            return 2.0 * matrices * rows * row["hidden_size"] * row["inter_size"]
-    return 0.0
+    return sum(row["count"] * ops()[row["op"]][0].model_flop(row) for row in rows)

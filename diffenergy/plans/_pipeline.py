@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 
 from ._plan import Schedule
 
-FORWARD: Final = 0
+FORWARD_PASS: Final = 0
 BACKWARD: Final = 1
 WEIGHTS: Final = 2
 """Gradients of weights alone, where a schedule takes them apart (ZB-H1)."""
@@ -69,7 +69,7 @@ def order(
     count = batches * virtual
     forward, backward = (
         [_nth(kind, i, stages, virtual) for i in range(count)]
-        for kind in (FORWARD, BACKWARD)
+        for kind in (FORWARD_PASS, BACKWARD)
     )
     found = []
     for stage in range(stages):
@@ -149,12 +149,12 @@ def _need(
     kind: int, place: int, batch: int, places: int
 ) -> tuple[int, int, int] | None:
     """What an instruction needs; None: nothing but its input."""
-    if kind == FORWARD:
-        return (FORWARD, place - 1, batch) if place else None
+    if kind == FORWARD_PASS:
+        return (FORWARD_PASS, place - 1, batch) if place else None
     if kind == WEIGHTS:
         return (BACKWARD, place, batch)
     last = place == places - 1
-    return (FORWARD, place, batch) if last else (BACKWARD, place + 1, batch)
+    return (FORWARD_PASS, place, batch) if last else (BACKWARD, place + 1, batch)
 
 
 def ends(
@@ -190,7 +190,7 @@ def ends(
     return done[:-1]  # the last place stands for -1
 
 
-def plain_ends(
+def instruction_ends(
     program: Instructions, durations: Float[np.ndarray, "*q i"]
 ) -> Float[np.ndarray, "*q i"]:
     """`ends` of many durations at once, without a program to compile."""
@@ -204,7 +204,7 @@ def plain_ends(
     return np.moveaxis(np.array(done[:-1]), 0, -1)
 
 
-def closed_form(
+def closed_form_makespan(
     stage: Float[Array, "*r s"],
     count: Float[Array, "*r s"],
     batches: Float[Array, "*r"],
@@ -256,7 +256,7 @@ class Pipeline:
         for gradients of inputs, one for those of weights."""
         program, half = self.program, 0.5 if self.schedule == "zb-h1" else 1.0
         kind = np.array(self.kinds).ravel()[program.place]
-        share = np.where(program.kind == FORWARD, 1.0, half)
+        share = np.where(program.kind == FORWARD_PASS, 1.0, half)
         return kind, np.minimum(program.kind, BACKWARD), share
 
     @functools.partial(jax.jit, static_argnames=("self", "tau"))

@@ -4,10 +4,10 @@ import dataclasses
 import math
 from typing import Any
 
-from ..workload import Kernel, LanguageModel, Listing, Share, Split
+from ..workload import Kernel, LanguageModel, Listing, ModelShare, ModelSplit
 from ..workload.models import Request
-from ._machine.exchange import exchanged, groups
-from ._machine.host import Host
+from ._exchange import exchange_groups, exchanged
+from ._host import Host
 from ._plan import Plan
 
 
@@ -76,7 +76,7 @@ class Placed:
             return [row]
         assert self.host is not None
         axis = {"send_recv": "pp", "all_to_all": "ep"}.get(row["collective"], "tp")
-        found = groups(self.plan, self.host)[axis]
+        found = exchange_groups(self.plan, self.host)[axis]
         if not found.machine and (axis == "pp" or found.hosts == 1):
             return [row]
         inside = [x | {"axis": axis} for x in exchanged([row], found).rows]
@@ -109,17 +109,17 @@ class Placed:
         return [self.model.placed(share).memory(one) for share in self._shares]
 
     @property
-    def _shares(self) -> list[Share]:
+    def _shares(self) -> list[ModelShare]:
         stages = range(self.plan.pp)
-        return [Share(self._split, self.plan.pp, stage) for stage in stages]
+        return [ModelShare(self._split, self.plan.pp, stage) for stage in stages]
 
     @property
-    def _split(self) -> Split:
-        return Split(self.plan.tp, self.plan.ep)
+    def _split(self) -> ModelSplit:
+        return ModelSplit(self.plan.tp, self.plan.ep)
 
     @property
     def _all(self) -> LanguageModel:
         """All stages after each other, with what they send."""
         far = self.host.far(self.plan) if self.host else 0
         rate = (self.host.network if self.host else None) or 0.0
-        return self.model.placed(Share(self._split, self.plan.pp, None, far, rate))
+        return self.model.placed(ModelShare(self._split, self.plan.pp, None, far, rate))

@@ -22,7 +22,7 @@ _WORDS: Final = {
 KEYS: Final = (*_SIZES, "zero", *_WORDS, "software")
 _ZERO: Final = 3
 _MOST: Final = 100_000
-NETWORK: Final = "network"
+NETWORK_FIELD: Final = "network"
 """What B/s of a GPU's network card are called where they are asked for."""
 NOW: Final = 2026.5
 """Year of the newest training software that the constants were fitted to."""

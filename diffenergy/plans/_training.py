@@ -9,16 +9,23 @@ from typing import Any, Final
 import equinox as eqx
 import numpy as np
 
-from ..workload import LanguageModel, Listing, Share, Split, TrainedModel, Workload
+from ..workload import (
+    LanguageModel,
+    Listing,
+    ModelShare,
+    ModelSplit,
+    TrainedModel,
+    Workload,
+)
 from ..workload.models import Model, Request
-from ._layout import Layout, layout
-from ._machine.exchange import groups
-from ._machine.host import Host
+from ._exchange import exchange_groups
+from ._host import Host
+from ._layout import Layout, pipeline_layout
 from ._memory import training_memory
-from ._passes import WEIGHT, between, gathers_of, model_flop, passes_of
+from ._passes import GATHERED_WEIGHT_BYTES, between, gathers_of, model_flop, passes_of
 from ._pipeline import Pipeline
 from ._plan import Plan
-from ._steps.steps import PARTS, Steps
+from ._steps import STEP_PARTS, Steps
 
 _MOST_CHUNKS: Final = 32_768
 """Micro-batches times virtual stages whose order is followed one by one."""
@@ -55,7 +62,7 @@ class Training:
     host: Host
     sequences: int
     split: tuple[int, ...] | None = None
-    """Layers of every virtual stage; None: as `layout` divides them."""
+    """Layers of every virtual stage; None: as `pipeline_layout` divides them."""
     frozen: int = 0
 
     def __post_init__(self):
@@ -98,7 +105,7 @@ class Training:
         """Layers of every virtual stage."""
         further, frozen = self.model.further_layers, self.frozen
         kinds = self.model.kinds
-        return layout(kinds, self.plan, self.name, further, self.split, frozen)
+        return pipeline_layout(kinds, self.plan, self.name, further, self.split, frozen)
 
     def request(self, **given: Any) -> Request:
         """What one replica runs: its micro-batches."""
@@ -130,9 +137,9 @@ class Training:
         """The model as a GPU of a kind of virtual stages has it."""
         plan, found = self.plan, self.layout
         place = found.place(chunk)
-        split = Split(plan.tp, plan.ep, plan.cp, plan.expert_parts, plan.tp > 1)
-        shares = groups(plan, self.host)
-        share = Share(
+        split = ModelSplit(plan.tp, plan.ep, plan.cp, plan.expert_parts, plan.tp > 1)
+        shares = exchange_groups(plan, self.host)
+        share = ModelShare(
             split,
             stages=plan.pp * plan.vp,
             stage=place,
@@ -147,15 +154,15 @@ class Training:
     def work(self, request: Request) -> tuple[list[Listing], Steps]:
         """Phases of a step (a listing each, named after kind and part), and the step
         that they make."""
-        plan, shares = self.plan, groups(self.plan, self.host)
+        plan, shares = self.plan, exchange_groups(self.plan, self.host)
         listings: list[Listing] = []
-        shape = (len(self.layout.chunks), len(PARTS))
+        shape = (len(self.layout.chunks), len(STEP_PARTS))
         phase, far, hops = np.full(shape, -1), np.zeros(shape), np.zeros(shape)
         for i in range(len(self.layout.chunks)):
             model = self.placed(i)
             parts = passes_of(model, request, shares, plan.software)
             for part in (*parts, *between(model, request, shares, plan)):
-                at = PARTS.index(part.name)
+                at = STEP_PARTS.index(part.name)
                 far[i, at], hops[i, at] = part.far, part.hops
                 if part.listing is not None:
                     phase[i, at] = len(listings)
@@ -169,7 +176,7 @@ class Training:
         about = step_fields(plan, self.host)
         if about["gathers"] > 1:  # no gradient passes frozen layers
             held = self.placed(0).held(request)
-            whole = WEIGHT * held.trained + held.frozen
+            whole = GATHERED_WEIGHT_BYTES * held.trained + held.frozen
             about["gathers"] -= self.frozen * held.frozen_layer / whole
         return listings, Steps(
             phase=phase,

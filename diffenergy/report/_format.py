@@ -12,6 +12,8 @@ Entry = Mapping[str, Any]
 """A JSON object: the summary of an answer, a kernel, a row of a table."""
 Entries = Sequence[Entry]
 QUANTITIES: Final = ("time", "power", "energy")
+_SHOWN: Final = 1000
+"""Kernels that a page shows."""
 _UNITS: Final = {
     "tensor": "tensor cores",
     "fma": "CUDA cores",
@@ -56,6 +58,17 @@ def change(percent: float | None) -> str:
 def product(kernel: Entry) -> str:
     """Sizes of a matrix product, without the word and a batch of one."""
     return kernel_name(kernel).removeprefix("gemm ").removeprefix("1x")
+
+
+def longest(kernels: Entries) -> tuple[list[Entry], str]:
+    """The kernels that are launched, those that take most time first, as far as they
+    can be shown; and a remark on the rest."""
+    live = sorted(
+        (kernel for kernel in kernels if kernel["time_s"]),
+        key=lambda kernel: -kernel["count"] * kernel["time_s"],
+    )
+    rest = len(live) - _SHOWN
+    return live[:_SHOWN], f" {rest} shorter ones are not shown." if rest > 0 else ""
 
 
 def unit_words(unit: str) -> str:

@@ -1,58 +1,30 @@
 """The public `steady_state`: a server in balance, by name."""
 
-import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from ..estimator import of_hardware
-from ..hardware import GpuCard
-from ._answers import answer as _answer
-from ._answers.answer import ServingResult
-from ._answers.limits import check_limits
-from ._answers.optimize import best
-from ._answers.sensitivity import check_fields, sensitivities
-from ._answers.solve import solved
-from ._deploy import ServerOptions, deploy
+from ..requests import accepts, part
+from . import _result as _answer
+from ._deploy import deploy
 from ._deployment import Deployment
 from ._load import Load
-from ._options import check_names
+from ._optimize import best, check_limits
+from ._request import DeployRequest, ServeRequest
+from ._result import ServingResult
+from ._solve import check_fields, sensitivities, solved
 
-_KEYWORDS: Final = (
-    *(field.name for field in dataclasses.fields(ServerOptions)), "load", "optimize",
-    "sensitivity",
-)  # fmt: skip
 _CHECKED: Final = 0.75
 """Share of the saturation up to which the closed form of the time to the first token is
 checked (`calibration/studies/served/open_loop.py`)."""
 
 
-def steady_state(
-    model: str,
-    gpu: str | GpuCard | None = None,
-    load: Load | Mapping[str, Any] | None = None,
-    *,
-    engine: str | None = None,
-    optimize: str | None = None,
-    sensitivity: Sequence[str] = (),
-    **server: Any,
-) -> ServingResult:
+@accepts(ServeRequest)
+def steady_state(request: ServeRequest) -> ServingResult:
     """What a server of a model costs under a load, in steady state.
 
-    Args:
-        model: bundled name, or a Hugging Face config.json.
-        gpu: name or file [h100-sxm].
-        load: a `Load`, or its fields as a dict: one of `max_batch`, `concurrency` and
-            `rate`, lengths, limits of latencies.
-        engine: vllm, sglang, trtllm or vllm-v0 [vllm].
-        optimize: "energy" or "throughput": the clock and the batch limit that are best
-            of those whose 95th percentiles keep the limits of the load.
-        sensitivity: fields by which the means are differentiated: `rate`,
-            `concurrency`, `input_len`, `output_len`, `sm_clock`, `power_limit` or any
-            number of a GPU.
-        **server: other arguments of `deploy`: `num_gpus`, `tp`, `ep`, `dtype`,
-            `kv_dtype`, `routing`, `sampling`, `schedule`, `chunk`, `memory_fraction`,
-            `sm_clock`, `mem_clock`, `power_limit`, `temperature`, `changes`,
-            `corrections`.
+    `load`: a `Load`, or its fields as a dict: one of `max_batch`, `concurrency` and
+    `rate`, lengths, limits of latencies.
 
     Returns:
         A `ServingResult`, whose `summary` is the JSON of `diffenergy serve`.
@@ -69,8 +41,8 @@ def steady_state(
         >>> serving.steady_state("qwen3-0.6b", "h100-sxm", load).summary["mode"]
         'open'
     """
-    check_names("a server", server, _KEYWORDS)
-    found = deploy(model, gpu, _load(load), engine=engine, **server)
+    optimize, sensitivity = request.optimize, request.sensitivity
+    found = deploy(**part(DeployRequest, request))
     _check_optimize(optimize, found.load)
     check_fields(found, sensitivity)
     costs, more = found.costs(), {}
@@ -86,15 +58,9 @@ def steady_state(
     return ServingResult(summary, found, costs, _warnings(found, summary))
 
 
-def _load(load: Load | Mapping[str, Any] | None) -> Load:
-    return load if isinstance(load, Load) else Load(**(load or {}))
-
-
 def _check_optimize(optimize: str | None, load: Load):
     if optimize is None:
         return
-    if optimize not in ("energy", "throughput"):
-        raise ValueError(f"`optimize` is '{optimize}'; allowed are energy, throughput.")
     if load.slo_ttft is None and load.slo_tpot is None:
         raise ValueError(
             f"`optimize` is {optimize}, but no limit is given that has to be kept; "

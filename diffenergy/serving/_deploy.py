@@ -1,23 +1,23 @@
 """`deploy`: a model behind an engine on GPUs, checked."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from ..corrections import prior_file, read_corrections
-from ..estimator import settings, several
+from ..estimator import settings
 from ..hardware import GpuCard, read_gpu, with_fields
 from ..plans import Plan, host_of
+from ..requests import accepts
 from ..results import Infeasible
-from ..workload import LanguageModel, Share, Split
+from ..workload import LanguageModel, ModelShare, ModelSplit
 from ..workload.models import Request, assumed_model, load_model
 from ._deployment import ASIDE, Deployment
-from ._engine import ENGINES, SAMPLING, usual_sampling
+from ._engine import usual_sampling
 from ._load import DEFAULT_INPUT, DEFAULT_OUTPUT, Load
-from ._options import refuse_unknown
+from ._request import DeployRequest, ServerRequest
 
 DEFAULT_GPU: Final = "h100-sxm"
-SCHEDULES: Final = ("chunked", "prefill-first")
 _POINT: Final = ("sm_clock", "mem_clock", "power_limit")
 _USUAL: Final = {"sglang": "prefill-first"}
 """Schedules of engines that do not read prompts beside decoding by default."""
@@ -25,47 +25,6 @@ CHUNK: Final = 8192
 """Most tokens of a step of vLLM's server (`max_num_batched_tokens`, H100 and newer)."""
 _FRACTION: Final = 0.9
 """Share of the memory that engines use."""
-
-
-@refuse_unknown("a server")
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ServerOptions:
-    """How a model is served; None: as usual, what in brackets."""
-
-    num_gpus: int | None = None
-    """GPUs in all, a multiple of `tp` [tp]."""
-    tp: int | None = None
-    """GPUs that share a model [num_gpus]."""
-    ep: int | None = None
-    """Of these, those that share its experts [1]."""
-    dtype: str | None = None
-    """Of linear layers [the checkpoint's]."""
-    kv_dtype: str | None = None
-    """Of the KV cache [the checkpoint's]."""
-    routing: str | None = None
-    """How tokens spread over experts [random]."""
-    engine: str | None = None
-    """vllm, sglang, trtllm or vllm-v0 [vllm]."""
-    sampling: str | None = None
-    """greedy, random, top-p or penalties [top-p for vllm, else random]."""
-    schedule: str | None = None
-    """chunked or prefill-first [prefill-first for sglang, else chunked]."""
-    chunk: int | None = None
-    """Most tokens of a step [8192]."""
-    memory_fraction: int | float | None = None
-    """Share of the memory that the engine uses [0.9]."""
-    sm_clock: int | float | Sequence[float] | None = None
-    """Hz, one value [the highest]."""
-    mem_clock: int | float | Sequence[float] | None = None
-    """Hz, one value [the highest]."""
-    power_limit: int | float | Sequence[float] | None = None
-    """W, one value [TDP]."""
-    temperature: int | float | None = None
-    """C [follows from the power]."""
-    changes: Mapping[str, float | str] | None = None
-    """Fields of the GPU in SI."""
-    corrections: str | None = None
-    """File of constants, or "none" [the shipped ones]."""
 
 
 class _Engine(NamedTuple):
@@ -78,29 +37,15 @@ class _Engine(NamedTuple):
     memory_fraction: float
 
 
-def deploy(
-    model: str,
-    gpu: str | GpuCard | None = None,
-    load: Load | None = None,
-    **server: Any,
-) -> Deployment:
+@accepts(DeployRequest)
+def deploy(asked: DeployRequest) -> Deployment:
     """A model behind an engine on GPUs, checked.
 
-    Args:
-        model: bundled name, or a Hugging Face config.json.
-        gpu: name or file [h100-sxm].
-        load: what requests come [one at a time].
-        **server: the fields of `ServerOptions`.
-
-    Returns:
-        A `Deployment`.
-
-    Raises:
-        ValueError: for what cannot be, in one sentence.
-        Infeasible: if not one request fits the memory.
+    Raises `ValueError` for what cannot be, in one sentence, and `Infeasible` if not one
+    request fits the memory.
     """
-    asked = ServerOptions(**server)
-    load = Load(max_batch=1) if load is None else load
+    model, gpu = asked.model, asked.gpu
+    load = load_of(asked.load) or Load(max_batch=1)
     read = read_gpu(DEFAULT_GPU) if gpu is None else gpu
     read = read if isinstance(read, GpuCard) else read_gpu(read)
     plan = _plan(asked.tp, asked.num_gpus, asked.ep)
@@ -114,7 +59,7 @@ def deploy(
     assumed |= _assumed(asked, load, plan, request, engine) | taken
     none = asked.corrections == "none"
     file = prior_file() if none else read_corrections(asked.corrections)
-    placed = whole.placed(Share(Split(plan.tp, plan.ep)))
+    placed = whole.placed(ModelShare(ModelSplit(plan.tp, plan.ep)))
     changed = bool(asked.changes) or read.values != card.values
     found = Deployment(
         placed, request, card, file, points[0], plan, *engine, load, assumed, changed
@@ -123,9 +68,13 @@ def deploy(
     return found
 
 
-def _one(name: str, given: Any) -> tuple[float, ...] | None:
+def load_of(load: Load | Mapping[str, Any] | None) -> Load | None:
+    """A load of its fields."""
+    return Load(**load) if isinstance(load, Mapping) else load
+
+
+def _one(name: str, values: Any) -> tuple[float, ...] | None:
     """A clock or limit, given as a number or a list of one."""
-    values = several(name, given)
     if values is not None and len(values) != 1:
         raise ValueError(
             f"`{name}` has {len(values)} values; a server takes one value."
@@ -133,7 +82,7 @@ def _one(name: str, given: Any) -> tuple[float, ...] | None:
     return values
 
 
-def _connected(card: GpuCard, plan: Plan, asked: ServerOptions) -> GpuCard:
+def _connected(card: GpuCard, plan: Plan, asked: ServerRequest) -> GpuCard:
     """The GPU with its links as in the host that a model is shared in."""
     if plan.tp == 1:
         return card
@@ -145,23 +94,17 @@ def _connected(card: GpuCard, plan: Plan, asked: ServerOptions) -> GpuCard:
     return card
 
 
-def _engine(asked: ServerOptions) -> _Engine:
+def _engine(asked: ServerRequest) -> _Engine:
     """The engine asked for, with its usual choices."""
-    name = _choice("engine", asked.engine, ENGINES) or "vllm"
-    kind = _choice("sampling", asked.sampling, SAMPLING) or usual_sampling(name)
-    when = _choice("schedule", asked.schedule, SCHEDULES) or _USUAL.get(name, "chunked")
-    tokens = _whole("chunk", asked.chunk, 16) or CHUNK
-    given = asked.memory_fraction
-    fraction = _FRACTION if given is None else given
-    if not 0 < fraction <= 1:
-        raise ValueError(
-            f"`memory_fraction` is {fraction:g}; allowed is a share above 0 up to 1."
-        )
-    return _Engine(name, kind, when, tokens, float(fraction))
+    name = asked.engine or "vllm"
+    kind = asked.sampling or usual_sampling(name)
+    when = asked.schedule or _USUAL.get(name, "chunked")
+    fraction = asked.memory_fraction or _FRACTION
+    return _Engine(name, kind, when, asked.chunk or CHUNK, float(fraction))
 
 
 def _assumed(
-    asked: ServerOptions, load: Load, plan: Plan, request: Request, engine: _Engine
+    asked: ServerRequest, load: Load, plan: Plan, request: Request, engine: _Engine
 ) -> dict[str, Any]:
     """What was taken for choices that were not made."""
     known = {
@@ -185,14 +128,14 @@ def _assumed(
 
 
 def _plan(tp: int | None, num_gpus: int | None, ep: int | None) -> Plan:
-    one = _whole("tp", tp) or _whole("num_gpus", num_gpus) or 1
-    number = _whole("num_gpus", num_gpus) or one
+    one = tp or num_gpus or 1
+    number = num_gpus or one
     if number % one:
         raise ValueError(
             f"`num_gpus` is {number}, which is no multiple of `tp` {one}; replicas are "
             "of that many."
         )
-    experts = _whole("ep", ep) or 1
+    experts = ep or 1
     if one % experts:
         raise ValueError(
             f"`ep` is {experts}, which does not divide `tp` {one}; the GPUs of a "
@@ -202,7 +145,7 @@ def _plan(tp: int | None, num_gpus: int | None, ep: int | None) -> Plan:
 
 
 def _request(
-    name: str, load: Load, asked: ServerOptions
+    name: str, load: Load, asked: ServerRequest
 ) -> tuple[LanguageModel, Request]:
     """The model and how its steps run."""
     if name.lower().endswith(".jsonl"):
@@ -263,7 +206,7 @@ def _check_memory(found: Deployment, whole: LanguageModel, given: int | float | 
         if not found.plan.tp < tp <= size:
             continue
         try:
-            model = whole.placed(Share(Split(tp)))
+            model = whole.placed(ModelShare(ModelSplit(tp)))
             one = dataclasses.replace(found, model=model).memory(found.gpu)
         except ValueError:  # it does not divide the model
             continue
@@ -271,19 +214,3 @@ def _check_memory(found: Deployment, whole: LanguageModel, given: int | float | 
         if pool >= need:
             raise Infeasible(f"{said}; it fits with tp={tp}.", tp=float(tp))
     raise Infeasible(f"{said}; take GPUs with more memory or a smaller `dtype`.")
-
-
-def _choice(name: str, value: str | None, allowed: tuple[str, ...]) -> str | None:
-    if value is not None and value not in allowed:
-        raise ValueError(f"`{name}` is '{value}'; allowed are {', '.join(allowed)}.")
-    return value
-
-
-def _whole(name: str, value: Any, least: int = 1) -> int | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(
-            f"`{name}` is {value!r}; allowed is a whole number of at least {least}."
-        )
-    return value

@@ -21,7 +21,7 @@ from ..workload.models import Request
 from ._engine import Engine, engine_of
 from ._lengths import Lengths
 from ._load import Load
-from ._steady.figures import Asked, Mode, Steady, asked, steady
+from ._steady.figures import Asked, Mode, Steady, load_arrays, steady
 from ._steady.server import Memory, Server, Traffic
 from ._step.table import Program, StepCosts, program, step_costs
 
@@ -255,7 +255,7 @@ class Deployment:
             )
         )
         phi = 0.0 if load.waves is None else 1 / load.waves
-        return asked(slots, clients, rate, phi, load.slo_ttft, load.slo_tpot)
+        return load_arrays(slots, clients, rate, phi, load.slo_ttft, load.slo_tpot)
 
     @property
     def mode(self) -> Mode:

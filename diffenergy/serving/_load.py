@@ -1,11 +1,16 @@
 """`Load`: what requests come to a server, and in which way."""
 
-import dataclasses
-import math
-from typing import Any, Final
+import functools
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from ._lengths import Lengths, read_lengths
-from ._options import refuse_unknown
+from msgspec import Meta
+
+from .. import reading
+from ..requests import Flag, Request, Text
+from ..schema import MOST
+
+if TYPE_CHECKING:
+    from ._lengths import Lengths
 
 _WORDS: Final = ("max_batch", "concurrency", "rate")
 _NUMBERS: Final = (*_WORDS, "cached_len", "waves", "slo_ttft", "slo_tpot")
@@ -13,9 +18,79 @@ DEFAULT_INPUT, DEFAULT_OUTPUT = 512, 128
 """Tokens."""
 
 
-@refuse_unknown("a load")
-@dataclasses.dataclass(frozen=True)
-class Load:
+def _number(description: str, metavar: str, read: Any, **limits: Any) -> Any:
+    """The remarks of a number: its range with the words of it, and how it is read."""
+    words = f"allowed is a number {description}"
+    return Meta(le=MOST, description=words, **limits), Text(metavar, read)
+
+
+def _tokens(flag: str, text: str) -> float:
+    value = reading.number(flag, text)
+    if not 0 <= value <= reading.MOST or value != int(value):
+        raise ValueError(f"`{flag}` is '{text}'; allowed is a whole number from 0 on.")
+    return value
+
+
+def _clients(flag: str, text: str) -> float:
+    return float(reading.whole(flag, text))
+
+
+_milliseconds: Final = functools.partial(reading.positive, unit="ms")
+_Clients = Annotated[float, *_number("from 1 on", "N", _clients, ge=1)]
+_Rate = Annotated[float, *_number("above 0", "R", reading.positive, gt=0)]
+_Limit = Annotated[float, *_number("above 0", "MS", _milliseconds, gt=0)]
+_Tokens = Annotated[float, *_number("from 0 on", "N", _tokens, ge=0)]
+
+
+class WayRequest(Request):
+    """In which way requests come, and what they are promised."""
+
+    max_batch: Annotated[
+        _Clients | None,
+        Flag(
+            "Most requests at once [as memory allows]; alone: a server that is "
+            "saturated.",
+            "B",
+        ),
+    ] = None
+    concurrency: Annotated[
+        _Clients | None,
+        Flag("Clients that send the next request when the last one ends.", "C"),
+    ] = None
+    rate: Annotated[_Rate | None, "Requests a second, at random times."] = None
+    slo_ttft: Annotated[_Limit | None, "Limit of the time to the first token."] = None
+    slo_tpot: Annotated[_Limit | None, "Limit of the time per output token."] = None
+
+
+class LoadRequest(WayRequest):
+    """Requests that come to a server."""
+
+    input_len: Annotated[
+        Any,
+        Flag(
+            "Prompt tokens to compute: 512, lognormal:MEAN:CV, uniform:LOW:HIGH or "
+            f"exponential:MEAN [{DEFAULT_INPUT}].",
+            "DIST",
+        ),
+    ] = None
+    output_len: Annotated[
+        Any, Flag(f"Tokens made, alike [{DEFAULT_OUTPUT}].", "DIST")
+    ] = None
+    cached_len: Annotated[
+        _Tokens | None, "Prompt tokens found in the prefix cache [0]."
+    ] = None
+    waves: Annotated[
+        _Clients | None,
+        Flag(
+            "Requests that each client of a benchmark sends, all starting at once "
+            "[steady state].",
+            "W",
+            reading.positive,
+        ),
+    ] = None
+
+
+class Load(LoadRequest):
     """Requests that come to a server.
 
     Exactly one way: `rate` requests a second at random (open loop, Poisson);
@@ -32,22 +107,8 @@ class Load:
     Raises `ValueError` in one sentence for what cannot be.
     """
 
-    max_batch: int | float | None = None
-    concurrency: int | float | None = None
-    rate: int | float | None = None
-    input_len: Any = None
-    output_len: Any = None
-    cached_len: int | float | None = None
-    waves: int | float | None = None
-    slo_ttft: int | float | None = None
-    slo_tpot: int | float | None = None
-
     def __post_init__(self):
-        for name in ("max_batch", "concurrency", "waves"):
-            _check(name, getattr(self, name), 1.0, "from 1 on")
-        for name in ("rate", "slo_ttft", "slo_tpot"):
-            _check(name, getattr(self, name), 0.0, "above 0", above=True)
-        _check("cached_len", self.cached_len, 0.0, "from 0 on")
+        super().__post_init__()
         _ = self.input, self.output  # raises
         if self.concurrency is not None and self.rate is not None:
             raise ValueError(
@@ -76,14 +137,18 @@ class Load:
         return "saturated" if self.concurrency is None else "closed"
 
     @property
-    def input(self) -> Lengths:
+    def input(self) -> "Lengths":
         """Prompt tokens to compute."""
+        from ._lengths import read_lengths
+
         given = DEFAULT_INPUT if self.input_len is None else self.input_len
         return read_lengths("input_len", given)
 
     @property
-    def output(self) -> Lengths:
+    def output(self) -> "Lengths":
         """Tokens made."""
+        from ._lengths import read_lengths
+
         given = DEFAULT_OUTPUT if self.output_len is None else self.output_len
         return read_lengths("output_len", given)
 
@@ -91,14 +156,3 @@ class Load:
     def cached(self) -> float:
         """Prompt tokens found in the prefix cache."""
         return self.cached_len or 0.0
-
-
-def _check(
-    name: str, value: Any, least: float, allowed: str, above: bool = False
-) -> None:
-    if value is None:
-        return
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if number and math.isfinite(value) and (value > least if above else value >= least):
-        return
-    raise ValueError(f"`{name}` is {value!r}; allowed is a number {allowed}.")

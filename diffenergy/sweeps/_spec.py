@@ -11,7 +11,9 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
+from ..estimator import EstimateRequest
 from ..files import read_toml
+from ..requests import Celsius, Clocks, Limits, Whole, accepts_type, declared
 from ..schema import Finite, Positive, fitted
 from ..units import MHz, quantity
 
@@ -30,20 +32,33 @@ _Whole = Annotated[
 ]
 _Watts = Annotated[Positive, Meta(description="give a number above 0, in W")]
 _MHz = Annotated[Positive, Meta(description="give a number above 0, in MHz")]
-_Celsius = Annotated[Finite, Meta(description="give a number, in C")]
+_Number = Annotated[Finite, Meta(description="give a number")]
 _Flag = Annotated[bool, Meta(description="give true or false")]
-_KINDS: Final[Mapping[str, Any]] = {
-    **dict.fromkeys((*GROUP, "dtype", "kv_dtype", "attention", "stack"), _Word),
-    **dict.fromkeys(("dispatch", "topology", "routing"), _Word),
-    **dict.fromkeys(("batch", "input_len", "output_len"), _Whole),
-    **dict.fromkeys(("tp", "accumulation"), _Whole),
-    **dict.fromkeys(("sm_clock", "mem_clock"), _MHz),
-    "power_limit": _Watts,
-    "temperature": _Celsius,
-    "checkpointing": _Flag,
-}
-"""Flags that may stand in a spec."""
 _UNITS: Final = {_MHz: "MHz", _Watts: "W"}
+_LEFT: Final = ("plan", "num_gpus", "global_batch", "tokens", "changes", "workload")
+"""Flags of an estimate that are none of a sweep's: training on many GPUs, and listings;
+so are its switches that say how an answer is shown."""
+_SHOWN: Final = ("detail", "sensitivity", "require_fit")
+
+
+def _kind(hint: Any) -> Any:
+    """What a value of a field is in a spec: numbers in the units of the flags."""
+    kinds = {
+        Clocks: _MHz, Limits: _Watts, Celsius: _Number, Whole: _Whole, float: _Number,
+        bool: _Flag,
+    }  # fmt: skip
+    return next((y for x, y in kinds.items() if accepts_type(hint, x)), _Word)
+
+
+_KINDS: Final[Mapping[str, Any]] = {
+    **dict.fromkeys(WORDS, _Word),
+    **{
+        field.name: _kind(field.type)
+        for field, _ in declared(EstimateRequest)
+        if field.name not in (*_LEFT, *_SHOWN)
+    },
+}
+"""Flags of an estimate that may stand in a spec."""
 _MOST: Final = 10**10
 _RANGE: Final = 1_000_000
 _Block = Annotated[int, Meta(ge=1, le=1_000_000, description="give 1 to 1,000,000")]

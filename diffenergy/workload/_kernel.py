@@ -58,7 +58,7 @@ def normalise_kernel(raw: Mapping[str, Any], where: str) -> Kernel:
     return kernel
 
 
-def merge(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
+def merge_kernels(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
     """Rows that differ in `count` alone become one, in order of first appearance."""
     counts: dict[tuple[Any, ...], Number] = {}
     for kernel in kernels:
@@ -74,7 +74,9 @@ def finished(
     their order matters."""
     if not merged:
         return tuple(_finished(row, where) for row in rows)
-    return merge([_finished(row, where) for row in merge(rows)])  # fewer rows to check
+    return merge_kernels(
+        [_finished(row, where) for row in merge_kernels(rows)]
+    )  # fewer rows to check
 
 
 def _finished(row: Kernel, where: str) -> Kernel:
@@ -126,7 +128,7 @@ def checked(field: Field, value: Any, where: str) -> Any:
             good, allowed = isinstance(value, bool), "true and false"
         case "text":
             good = isinstance(value, str) and field.takes(value)
-            allowed = ", ".join(field.choices) or "text in quotes"
+            allowed = ", ".join(field.words) or "text in quotes"
         case "share":
             good = _finite(value) and 0 <= value <= 1
             allowed = "a number from 0 to 1"

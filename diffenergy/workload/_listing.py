@@ -4,13 +4,12 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, get_args
 
 from .. import dtypes
 from ..kernels import Field
 from ._kernel import Kernel, Number, checked, near, normalise_kernel, shown
-
-Dispatch = Literal["eager", "graph"]
+from ._model_request import Dispatch
 
 _AHEAD: Final = 10.0
 """Years by which software may be newer than the newest that was fitted."""
@@ -26,10 +25,9 @@ class Listing:
     `kernels`: normalised rows (`normalise_kernel`). `passes`: forward passes that the
     counts cover (decode steps). `module_calls`: `nn.Module` calls of all these passes,
     0 if unknown. `dispatch`: "eager" (one host launch a kernel) or "graph"; None: not
-    said, which measured passes take as eager (see `settled`). `training`: whether its
-    kernels are those of training programs, `age`: years of their software before the
-    newest that was fitted. `notes`: what was assumed while reading.
-    """
+    said, which measured passes take as eager (see `with_dispatch`). `training`: whether
+    its kernels are those of training programs, `age`: years of their software before
+    the newest that was fitted. `notes`: what was assumed while reading."""
 
     name: str
     model: str | None = None
@@ -92,7 +90,7 @@ def read_listings(path: str | Path) -> list[Listing]:
     return listings
 
 
-def settled(listing: Listing, dispatch: str | None = None) -> Listing:
+def with_dispatch(listing: Listing, dispatch: str | None = None) -> Listing:
     """`listing` with the dispatch that is asked for, else its own, else eager where its
     module calls are known: kernels alone are no pass that a host steps through.
 
@@ -242,7 +240,7 @@ def _listing(raw: dict[str, Any], where: str, default_name: str) -> Listing:
     said["name"] = said["name"] or default_name
     precision: str = said["precision"] or ""
     said["precision"] = dtypes.canonical(precision) or None
-    notes = (*_notes(raw, where), *_unknown_fns(rows))
+    notes = (*_notes(raw, where), *_remarks(rows))
     return Listing(kernels=tuple(kernels), notes=notes, **said)
 
 
@@ -253,21 +251,12 @@ def _line(listing: Listing) -> dict[str, Any]:
     return {**fields, **{k: v for k, v in said.items() if v}, "kernels": kernels}
 
 
-def _unknown_fns(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Remarks on `fn` names whose traffic had to be assumed."""
-    from ..kernels.stream.elementwise import ONE_READ, TWO_READS  # loads JAX
+def _remarks(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """What had to be assumed of kernels as written, once each."""
+    from ..kernels import ops  # the kernel classes load JAX
 
-    unknown = dict.fromkeys(
-        row["fn"]
-        for row in rows
-        if row["op"] == "elementwise"
-        and row["fn"] not in (*ONE_READ, *TWO_READS)
-        and "reads" not in row
-    )
-    return tuple(
-        f"`fn` '{fn}' is unknown: taken to read and write each element once"
-        for fn in unknown
-    )
+    found = (ops()[row["op"]][0].remark(row) for row in rows)
+    return tuple(dict.fromkeys(x for x in found if x))
 
 
 def _notes(raw: dict[str, Any], where: str) -> list[str]:

@@ -1,10 +1,9 @@
 """Kernels that a module launches but a trace of its operators does not name.
 
-Traces of Hugging Face and torchvision modules list matrix products, softmax, norms
-and arithmetic; copies, casts, layout conversions, BatchNorm and pooling run beside
-them, and `complete` adds them. Found on EnergAIzer's listings (arXiv 2604.20105): with
-them the launch counts and times of whole passes agree with the measurements.
-"""
+Traces of Hugging Face and torchvision modules list matrix products, softmax, norms and
+arithmetic; copies, casts, layout conversions, BatchNorm and pooling run beside them,
+and `complete_listing` adds them. Found on EnergAIzer's listings (arXiv 2604.20105):
+with them the launch counts and times of whole passes agree with the measurements."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -67,7 +66,7 @@ _MOBILEVIT_S: Final = ((144, 96, 32), (192, 128, 16), (240, 160, 8))
 permuted and whose result is concatenated."""
 
 
-def complete(listing: Listing) -> Listing:
+def complete_listing(listing: Listing) -> Listing:
     """`listing` with the kernels that run but are not listed.
 
     Knows the traced modules BertModel, GPT2Model, OPTModel, Qwen2Model, ViTModel,

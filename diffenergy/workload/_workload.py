@@ -12,10 +12,10 @@ from jax import Array
 from jaxtyping import Float, Int
 
 from .. import dtypes, kernels
-from ..kernels import COMMON_FIELDS, REQUIRED, Context, Field, floats, take
+from ..kernels import COMMON_FIELDS, REQUIRED, Context, Field, as_floats, take_rows
 from ..records import Record, as_float, as_index
-from ._listing import Listing, read_listings, select_listing, settled
-from ._unlisted import complete
+from ._listing import Listing, read_listings, select_listing, with_dispatch
+from ._unlisted import complete_listing
 
 
 class Phases(Record):
@@ -40,7 +40,7 @@ class Phases(Record):
     """Years of these programs' software before the newest that was fitted."""
 
 
-class Group(Record):
+class LaunchGroup(Record):
     """Which rows of the listing the launches of a shape record come from."""
 
     count: Float[Array, "*k"] = eqx.field(converter=as_float)
@@ -56,7 +56,7 @@ class Workload(eqx.Module):
     """
 
     shapes: tuple[Record, ...]
-    groups: tuple[Group, ...]
+    groups: tuple[LaunchGroup, ...]
     phases: Phases
     num_rows: int = eqx.field(static=True)
     names: tuple[str, ...] = eqx.field(static=True)
@@ -93,7 +93,9 @@ class PhaseColumns:
     def single(cls, count: int, **columns: Any) -> "PhaseColumns":
         """Columns for `count` phases; those not given say "one pass, no host"."""
         filled = vars(cls(**columns))
-        return cls(**{n: np.broadcast_to(floats(v), count) for n, v in filled.items()})
+        return cls(
+            **{n: np.broadcast_to(as_floats(v), count) for n, v in filled.items()}
+        )
 
 
 def pad_size(n: int) -> int:
@@ -102,7 +104,7 @@ def pad_size(n: int) -> int:
     return whole * 3 // 4 if n <= whole * 3 // 4 and whole >= 16 else whole
 
 
-def build(
+def build_workload(
     parts: Sequence[OpRows],
     phases: PhaseColumns,
     num_rows: int,
@@ -160,13 +162,13 @@ def _grouped(
             if index.size:
                 key = (launches.shape, flag)
                 rows = {"count": count, "row": row, "phase": phase}
-                grouped[key].append((take(columns, index), take(rows, index)))
+                grouped[key].append((take_rows(columns, index), take_rows(rows, index)))
     return grouped
 
 
 def _packed(
     grouped: dict[tuple, list], like: Workload | None
-) -> tuple[tuple[Record, ...], tuple[Group, ...]]:
+) -> tuple[tuple[Record, ...], tuple[LaunchGroup, ...]]:
     """A shape record and its rows of every group, padded; as many as `like` has."""
     shapes, groups = [], []
     sizes = {} if like is None else _sizes(like, grouped)
@@ -181,7 +183,7 @@ def _packed(
             rows["count"][-extra:] = 0.0
         static = {"given": True} if flag else {}
         shapes.append(shape(**_pad(columns, extra), **static))
-        groups.append(Group(**rows))
+        groups.append(LaunchGroup(**rows))
     return tuple(shapes), tuple(groups)
 
 
@@ -211,7 +213,7 @@ def _lower(part: OpRows, phases: PhaseColumns) -> list[tuple]:
     for launches in module.lower(part.op, part.fields, context):
         index = slice(None) if launches.rows is None else launches.rows
         hidden = part.fields["framework"][index].astype(str) == "conv_layout"
-        count = floats(part.fields["count"])[index]
+        count = as_floats(part.fields["count"])[index]
         item = (launches, count, part.row[index], part.phase[index], hidden)
         result.append(item)
     return result
@@ -236,15 +238,16 @@ def from_listings(listings: Sequence[Listing]) -> Workload:
     name. Rows are numbered through all listings in order (`op_rows` of the completed
     ones).
     """
-    return assemble([complete(listing) for listing in listings])
+    return assemble([complete_listing(listing) for listing in listings])
 
 
 def assemble(listings: Sequence[Listing], like: Workload | None = None) -> Workload:
-    """Workload of listings as they are, without completion; `like`: see `build`."""
+    """Workload of listings as they are, without completion; `like`: see
+    `build_workload`."""
     phases = phase_columns(listings)
     rows = [(kernel, index) for index, x in enumerate(listings) for kernel in x.kernels]
     names = tuple(listing.mode or "" for listing in listings)
-    return build(op_rows(rows), phases, len(rows), names, like)
+    return build_workload(op_rows(rows), phases, len(rows), names, like)
 
 
 def phase_columns(listings: Sequence[Listing]) -> PhaseColumns:
@@ -296,4 +299,4 @@ def load_workload(path: str, name: str | None = None) -> Workload:
     Raises `ValueError` in one sentence for anything that cannot be read.
     """
     listings = select_listing(read_listings(path), name)
-    return from_listings([settled(listing) for listing in listings])
+    return from_listings([with_dispatch(listing) for listing in listings])

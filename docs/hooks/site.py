@@ -111,7 +111,7 @@ def _help(*words: str) -> str:
 
 def _kernels() -> str:
     from diffenergy import kernels
-    from diffenergy.kernels._shared.ops import COMMON_FIELDS, REQUIRED
+    from diffenergy.kernels import COMMON_FIELDS, REQUIRED
 
     def text(field: Any) -> str:
         name = f"`{field.name}`"

@@ -27,13 +27,12 @@ import pytest
 from baselines import METHODS, Arena, Course, Watched
 
 from diffenergy import load_model
+from diffenergy.codesign import Effort, Range
 from diffenergy.codesign._problem import exact
 from diffenergy.codesign._problem.mixing import Listed, build
 from diffenergy.codesign._problem.problem import Problem
 from diffenergy.codesign._search import engine
-from diffenergy.codesign._search.engine import Effort
 from diffenergy.codesign._search.searching import search
-from diffenergy.codesign._space.axes import Range
 from diffenergy.codesign._tiles.tiles import (
     gemm_rows,
     shapes_of,
@@ -41,7 +40,7 @@ from diffenergy.codesign._tiles.tiles import (
     with_given_tiles,
 )
 from diffenergy.hardware import read_gpu
-from diffenergy.workload._unlisted import complete
+from diffenergy.workload import complete_listing
 
 SEEDS: Final = 10
 STARTS, ROUNDS = 4, 6
@@ -76,7 +75,7 @@ def problem(tiles: bool) -> Problem:
     parts = []
     for phase, batch, weight in (("prefill", 1, 1.0), ("decode", 32, 10.0)):
         made = model.listings(batch=batch, input_len=2048, phase=phase)
-        listings = [complete(listing) for listing in made]
+        listings = [complete_listing(listing) for listing in made]
         if not tiles:
             usual = usual_tiles(card.spec, shapes_of(gemm_rows(listings)))
             listings = with_given_tiles(listings, usual)

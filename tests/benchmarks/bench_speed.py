@@ -19,16 +19,17 @@ from jax import Array
 from diffenergy.corrections import Corrections
 from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import GpuSpec, OperatingPoint, load_gpu
-from diffenergy.kernels._shared.ops import HAND_TILE
+from diffenergy.kernels import HAND_TILE
 from diffenergy.records import as_float
-from diffenergy.workload._listing import Listing, normalise_kernel
-from diffenergy.workload._workload import (
+from diffenergy.workload import (
+    Listing,
     OpRows,
     PhaseColumns,
     Workload,
     assemble,
-    build,
+    build_workload,
 )
+from diffenergy.workload._listing import normalise_kernel
 
 GIVEN, CHOSEN, POINTS = 2**20, 2**17, 10_000
 OPTIONS = estimator.compiler_options()
@@ -73,7 +74,7 @@ def products(count: int, tile: float) -> Workload:
         fields[name] = np.full(count, text, dtype=object)
     rows = np.arange(count)
     part = OpRows("gemm", fields, rows, np.zeros(count, int))
-    return build([part], PhaseColumns.single(1), count)
+    return build_workload([part], PhaseColumns.single(1), count)
 
 
 def model() -> Workload:

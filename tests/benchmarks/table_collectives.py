@@ -18,10 +18,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from diffenergy.collectives._demand.demands import demand
-from diffenergy.collectives._machine.topology_files import load_topology
+from diffenergy.collectives import Search, demand, load_topology
 from diffenergy.collectives._planning.plan import find_schedule
-from diffenergy.collectives._planning.search import Plan, Search
+from diffenergy.collectives._planning.search import Plan
 
 SIZES: Final = ("1KB", "4KB", "16KB", "64KB", "256KB", "1MB", "4MB", "16MB", "64MB",
                 "256MB", "1GB")  # fmt: skip

@@ -17,9 +17,8 @@ import time
 import numpy as np
 from scipy import sparse
 
-from diffenergy.fleet._bound.linear import cover, limits
-from diffenergy.fleet._problem.problem import Problem, site_power
-from diffenergy.fleet._problem.rows import hull
+from diffenergy.fleet._bound import cover, limits
+from diffenergy.fleet._problem import Problem, hull, site_power
 from diffenergy.fleet._solve import Solved, solve, useful
 from diffenergy.fleet._whole.work import Work
 

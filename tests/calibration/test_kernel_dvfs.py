@@ -78,7 +78,7 @@ def test_missing_data_is_named(study_modules: dict[str, Any], tmp_path: Path):
 @pytest.fixture(scope="module")
 def plain_law(study_modules: dict[str, Any], study: Any) -> Any:
     """Kernels of the study at their priors, without a fit."""
-    from diffenergy.fitting._clock_law.clock_law import (
+    from diffenergy.fitting._clock_law import (
         ClockLaw,
         kernel_demand,
         law_corrections,
@@ -102,7 +102,7 @@ def plain_law(study_modules: dict[str, Any], study: Any) -> Any:
 def test_extremes_as_rows(study_modules: dict[str, Any]):
     """Behind the readings at settings, with errors of their own; by one draw of no
     error a kernel's extremes are those of its cells."""
-    from diffenergy.fitting._clock_law.clock_law import Cells
+    from diffenergy.fitting._clock_law import Cells
 
     joined, nan = study_modules["joined"], np.nan
     made = joined.Extremes(
@@ -131,7 +131,7 @@ def test_a_pass_of_one_kernel_is_its_launches(
     """Five launches of the third kernel: five times its time and energy, and its
     clock, with a power limit or without; three kernels without one are sums. Under a
     limit the mean power of several is held, with a clock between theirs."""
-    from diffenergy.fitting._clock_law.clock_law import cells, points
+    from diffenergy.fitting._clock_law import cells, points
 
     law = dataclasses.replace(
         plain_law,

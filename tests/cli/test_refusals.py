@@ -121,7 +121,9 @@ def test_a_fault_and_an_interruption_name_no_field():
         assert error["field"] is error["value"] is error["remedy"] is None
 
 
-@pytest.mark.parametrize("args", [x for x in CASES if "--json" not in x][::6])
+@pytest.mark.parametrize(
+    "args", [x for x in CASES if "--json" not in x and "," not in x[-1]][::5]
+)
 def test_json_says_what_people_read(run, tmp_path, monkeypatch, args):
     monkeypatch.chdir(tmp_path)
     people, program = run(*args), run(args[0], "--json", *args[1:])

@@ -6,12 +6,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from diffenergy.codesign import Range
 from diffenergy.codesign._problem.exact import Judge, Judged
 from diffenergy.codesign._problem.mixing import Listed, build
 from diffenergy.codesign._problem.problem import Problem
-from diffenergy.codesign._space.axes import Range
 from diffenergy.hardware import read_gpu
-from diffenergy.workload._listing import Listing, normalise_kernel
+from diffenergy.workload import Listing
+from diffenergy.workload._listing import normalise_kernel
 
 KERNELS: Final[dict[str, list[dict[str, Any]]]] = {
     "products": [

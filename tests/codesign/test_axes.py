@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
+from diffenergy.codesign import Range
 from diffenergy.codesign._problem.exact import GOALS
 from diffenergy.codesign._problem.legal import moves, nearest, roundings
 from diffenergy.codesign._problem.problem import check_goals
-from diffenergy.codesign._space.axes import Range, axes
+from diffenergy.codesign._space.axes import axes
 from diffenergy.codesign._space.task import grown
 from diffenergy.hardware import read_gpu
-from tests.codesign.small import problem
 
 H100 = read_gpu("h100-sxm")
 
@@ -37,41 +37,9 @@ def test_defaults_are_half_and_twice_and_what_hardware_offers():
     assert (cap.low, cap.high) == (200, 700)
 
 
-@pytest.mark.parametrize(
-    "wanted, said",
-    [
-        (Range("num_sm"), "`num_sm` cannot be varied; nearest: num_sms"),
-        (Range("warp_size"), "`warp_size` cannot be varied"),
-        (Range("num_sms", 140, 145), "no legal value; nearest: 132, 150"),
-        (Range("l2_capacity", 2e7, 1e7), "give the lower bound first"),
-        (Range("l2_capacity", -1.0, 1e7), "allowed are finite bounds above 0"),
-        (Range("l2_capacity", float("nan"), 1e7), "finite bounds above 0"),
-        (Range("l2_capacity", 20.0, 100.0), "looks like MiB"),
-        (Range("dram_bandwidth", 1e12, 1.3e12), "no legal value"),
-        (Range("mem_clock"), "has no value but"),
-        (Range("tensor_flop_per_cycle_fp4"), "has no value but 0"),
-    ],
-)
-def test_what_cannot_be_varied_is_said(wanted: Range, said: str):
-    with pytest.raises(ValueError, match=said.replace("(", r"\(")):
-        axes(H100, [wanted])
-
-
-def test_a_field_is_varied_once():
-    with pytest.raises(ValueError, match="varied twice"):
-        axes(H100, [Range("num_sms"), Range("num_sms")])
-
-
-def test_goals_are_checked():
-    for goal in GOALS:
-        check_goals([goal])
-    for goals, said in (
-        (["joules"], "allowed are energy, time"),
-        (["energy", "energy"], "twice"),
-        (["energy", "edp"], "single metrics"),
-    ):
-        with pytest.raises(ValueError, match=said):
-            check_goals(goals)
+@pytest.mark.parametrize("goal", GOALS)
+def test_every_goal_may_stand_alone(goal: str):
+    check_goals([goal])
 
 
 def test_what_depends_on_a_number_follows_it():
@@ -102,24 +70,3 @@ def test_rounding_goes_both_ways_and_steps_go_to_the_next_legal_value():
         (1, 9.9e8),
         (1, 1.02e9),
     ]
-
-
-@pytest.mark.parametrize(
-    "given, said",
-    [
-        ({"limits": {"ttft": 1.0}}, "`ttft` is asked for"),
-        ({"goals": ("energy_per_token",)}, "`energy_per_token` is asked for"),
-        ({"limits": {"area": -1.0}}, "allowed is a number above 0"),
-        ({"limits": {"time": float("nan")}}, "allowed is a number above 0"),
-    ],
-)
-def test_limits_that_make_no_sense(given: dict, said: str):
-    with pytest.raises(ValueError, match=said):
-        problem(["streams"], [Range("num_sms")], **given)
-
-
-def test_tiles_need_a_product_and_something_must_vary():
-    with pytest.raises(ValueError, match="no matrix product has a free tile"):
-        problem(["attention"], [], tiles=True)
-    with pytest.raises(ValueError, match="nothing is varied"):
-        problem(["attention"], [])

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from diffenergy.codesign import Range
 from diffenergy.codesign._search import descent
 from diffenergy.codesign._search.descent import (
     STIFFNESS,
@@ -19,7 +20,6 @@ from diffenergy.codesign._search.descent import (
     begin,
     start_points,
 )
-from diffenergy.codesign._space.axes import Range
 from diffenergy.codesign._space.task import METRICS, Measured, Task
 from tests.codesign.small import problem
 

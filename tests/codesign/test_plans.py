@@ -68,18 +68,6 @@ def test_requests_on_several_gpus_take_the_energy_of_all():
     assert (time, energy) == pytest.approx((said.time, said.energy), rel=1e-6)
 
 
-def test_a_network_that_nothing_uses_cannot_be_varied():
-    within = TRAINED | {"plan": "tp=2,dp=4", "global_batch": 8}
-    for request in (within, {"phase": "decode"}):
-        with pytest.raises(ValueError, match="`network` is varied, but no GPU sends"):
-            problem(request, "network")
-
-
-def test_tiles_are_tuned_on_one_gpu():
-    with pytest.raises(ValueError, match="`plan` is tp=2, but tiles are tuned on one"):
-        codesign.tune("gpt2", "h100-sxm", phase="decode", tp=2)
-
-
 @pytest.mark.long
 @pytest.mark.slow
 def test_a_limit_of_power_holds_for_all_gpus():

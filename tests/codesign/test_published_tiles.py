@@ -15,8 +15,8 @@ from diffenergy.corrections import read_corrections
 from diffenergy.hardware import read_gpu
 from diffenergy.kernels.gemm import clblast, simt
 from diffenergy.physics._timeline import timing
-from diffenergy.workload._listing import Listing, normalise_kernel
-from diffenergy.workload._workload import assemble
+from diffenergy.workload import Listing, assemble
+from diffenergy.workload._listing import normalise_kernel
 
 pytestmark = pytest.mark.shared_data
 NAMES = (

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from diffenergy import estimate
+from diffenergy.codesign import Effort, Range
 from diffenergy.codesign._problem.exact import Judge
 from diffenergy.codesign._problem.legal import better, moved, moves
-from diffenergy.codesign._search.engine import Effort
 from diffenergy.codesign._search.searching import search
-from diffenergy.codesign._space.axes import Range
 from diffenergy.codesign._space.task import hardware
 from diffenergy.hardware._fields import FIELDS
 from tests.codesign.small import everything, part, problem

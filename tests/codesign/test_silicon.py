@@ -27,7 +27,14 @@ from diffenergy.codesign._space.silicon import (
     silicon_of,
 )
 from diffenergy.hardware import GpuCard, GpuSpec, gpu_names, read_gpu
-from diffenergy.hardware._dies import NUMBERS, Die, die_of, dies, idle_readings, process
+from diffenergy.hardware._dies import (
+    NUMBERS,
+    Die,
+    die_of,
+    idle_readings,
+    process_rules,
+    published_dies,
+)
 
 ROOT = Path(__file__).parents[2]
 PUBLISHED = {
@@ -51,7 +58,7 @@ PUBLISHED = {
 GPCS = dict(
     zip(PUBLISHED, (5, 6, 4, 6, 6, 6, 6, 6, 8, 7, 6, 12, 5, 8, 12), strict=True)
 )
-CARRIED = [gpu for die in dies() for gpu in die.gpus]
+CARRIED = [gpu for die in published_dies() for gpu in die.gpus]
 TENSOR = ("tf32", "bf16", "fp16", "fp8", "int8", "fp4")
 GROWING = (
     "num_sms",
@@ -70,7 +77,7 @@ GROWING = (
 # --- facts
 
 
-@pytest.mark.parametrize("die", dies(), ids=lambda die: die.name)
+@pytest.mark.parametrize("die", published_dies(), ids=lambda die: die.name)
 def test_every_fact_of_a_die_has_a_source(die: Die):
     assert die.die_area == PUBLISHED[die.name]
     assert die.num_sms == GPCS[die.name] * die.sms_per_gpc
@@ -95,7 +102,7 @@ def test_boards_fit_on_their_die(gpu: str):
 
 
 def test_unsettled_gpus_have_no_die():
-    assert [die.name for die in dies()] == list(PUBLISHED)
+    assert [die.name for die in published_dies()] == list(PUBLISHED)
     without = set(gpu_names()) - set(CARRIED)
     assert without >= {"b200-sxm", "b300", "gb200", "gb300", "mi50", "mi100", "mi300x"}
     assert not any(silicon_of(read_gpu(gpu)).settled for gpu in sorted(without))
@@ -104,7 +111,7 @@ def test_unsettled_gpus_have_no_die():
 @pytest.mark.shared_data
 def test_facts_agree_with_the_shared_table(shared: Path):
     table = _preferred(shared / "data" / "facts" / "gpus.csv")
-    for die in dies():
+    for die in published_dies():
         for gpu in (gpu for gpu in die.gpus if (gpu, "chip") in table):
             row = {
                 field: r["value"] for (name, field), r in table.items() if name == gpu
@@ -137,8 +144,8 @@ def _preferred(path: Path) -> dict[tuple[str, str], dict[str, str]]:
 
 def test_area_regression_against_least_squares_by_hand():
     terms, known, areas = [], [], []
-    for die in dies():
-        v, rules = read_gpu(die.gpus[0]).values, process(die.process)
+    for die in published_dies():
+        v, rules = read_gpu(die.gpus[0]).values, process_rules(die.process)
         bits = {"tf32": 11, "bf16": 8, "fp16": 11, "fp8": 4, "int8": 8, "fp4": 2}
         lanes = v["fma_flop_per_cycle_fp32"] / 2
         lanes += v["fma_flop_per_cycle_fp64"] / 2 * 53**2 / 24**2
@@ -170,7 +177,10 @@ def test_idle_regression_against_least_squares_by_hand():
         channels = 0 if stacks else die.bus_width / 32
         live = die.transistors * card.values["num_sms"] / die.num_sms
         terms.append([live / 1e9, stacks, channels])
-    owners = [next(die.name for die in dies() if gpu in die.gpus) for gpu in readings]
+    owners = [
+        next(die.name for die in published_dies() if gpu in die.gpus)
+        for gpu in readings
+    ]
     watts = np.array([reading.power for reading in readings.values()])
     residual, left_out = _by_hand(np.array(terms), 0 * watts, watts, owners)
     np.testing.assert_allclose(idle_fit().residuals, residual, atol=1e-9)
@@ -290,7 +300,7 @@ def _slopes(parts: Silicon, gpu: GpuSpec) -> Float[Array, "4 field"]:
 
 def test_growth_by_hand():
     """What 10 % more SMs, twice the L2 and the bandwidth of an H100 add."""
-    card, model, rules = read_gpu("h100-sxm"), area_model(), process("4N")
+    card, model, rules = read_gpu("h100-sxm"), area_model(), process_rules("4N")
     parts = silicon_of(card)
     scale = 814 / area_fit().fitted[list(PUBLISHED).index("GH100")]
     l2 = 2 * 8 * rules.bit_cell * 60 * 2**20
@@ -338,11 +348,8 @@ def test_batches_are_rows():
         )
 
 
-def test_an_unknown_process_is_named():
-    """Of two the compute dies count."""
-    with pytest.raises(ValueError, match="`process_node` is 'Q7'; known are 28nm, "):
-        process("Q7")
-    assert process("6nm/5nm") == process("N5") != process("N6")
+def test_of_two_processes_that_of_the_compute_dies_counts():
+    assert process_rules("6nm/5nm") == process_rules("N5") != process_rules("N6")
 
 
 def test_designs_keep_the_die_of_their_origin():

@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from diffenergy.corrections import CONSTANTS, read_corrections
+from diffenergy.corrections import CONSTANTS, constant_rows, read_corrections
 from diffenergy.hardware import read_gpu
-from diffenergy.report._page.parts.rests import coefficients
 
 PLANS = {x for x in CONSTANTS if x.startswith(("training_", "plan_"))}
 """Fitted to training steps by `calibration/studies/training/left_out.py`."""
@@ -27,7 +26,7 @@ def test_the_shipped_posterior_leaves_out_what_was_fitted_apart():
 
 
 def test_a_report_says_which_constants_were_fitted_apart():
-    rows = coefficients(read_gpu("h100-sxm"), read_corrections(None))
+    rows = constant_rows(read_gpu("h100-sxm"), read_corrections(None))
     basis = {row["name"]: row["basis"] for row in rows}
     assert {x for x in basis if basis[x] == "fitted apart"} == PLANS
     (gemm,) = [row for row in rows if row["name"] == "training_gemm"]
@@ -37,7 +36,7 @@ def test_a_report_says_which_constants_were_fitted_apart():
 
 def test_a_level_fitted_apart_counts_as_fitted():
     """Rates of CDNA4 by tuned tables, on top of a fitted global value."""
-    rows = coefficients(read_gpu("mi355x"), read_corrections(None))
+    rows = constant_rows(read_gpu("mi355x"), read_corrections(None))
     basis = {row["name"]: row["basis"] for row in rows}
     assert basis["fp8_block_efficiency"] == "fitted"
     assert basis["idle_scale"] != "fitted"  # its global value is a prior

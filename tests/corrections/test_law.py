@@ -27,7 +27,7 @@ from diffenergy.corrections._law import (
 )
 from diffenergy.files import facts
 from diffenergy.fitting._parameters import Parameter, Parameters
-from diffenergy.hardware import gpu_names, read_gpu, with_fields
+from diffenergy.hardware import gpu_names, read_gpu
 
 LEVELS = {
     "global": {"energy_link": 60e-12},
@@ -170,19 +170,6 @@ def test_a_fitted_level_wins(gpu: str):
 ])  # fmt: skip
 def test_names_of_processes(alias: str, name: str):
     assert known_process(alias) == name
-
-
-@pytest.mark.parametrize("word", ["Q7", "6nm/5nm/4N", "5nm/", "/", "6nm/Q7", ""])
-def test_unknown_processes_are_refused(word: str):
-    said = f"`process_node` is '{word}'; known are 28nm, .*A16; write the nearest"
-    with pytest.raises(ValueError, match=said):
-        known_process(word)
-
-
-@pytest.mark.parametrize("word", ["HBM5", "HBM3/GDDR6", "DDR"])
-def test_unknown_memories_are_refused(word: str):
-    with pytest.raises(ValueError, match=f"`memory` is '{word}'; known are GDDR5, "):
-        with_fields(read_gpu("h100-sxm"), {"memory": word})
 
 
 def test_of_two_dies_the_second_counts():

@@ -9,7 +9,7 @@ import pytest
 
 import diffenergy as de
 from diffenergy.estimator import _estimate
-from diffenergy.hardware import OperatingPoint, default_point
+from diffenergy.hardware import default_point
 
 H100 = de.load_gpu("h100-sxm")
 """345 to 1980 MHz."""
@@ -71,30 +71,3 @@ def test_many_estimates_at_once_have_a_flag_each(work):
     )(clocks)
     assert found.feasible.tolist() == [False, True, True, False]
     assert repr(found).startswith("Estimate(\n")
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"sm_clock": 210e6}, "`sm_clock` is 210 MHz; h100-sxm allows 345 to 1980 MHz"),
-        ({"sm_clock": 2.5e9}, "`sm_clock` is 2500 MHz; h100-sxm allows 345 to 1980"),
-        ({"sm_clock": 1e6}, "`sm_clock` is 1 MHz; .*; if that is kHz, give 1e.09"),
-        ({"power_limit": 50}, "`power_limit` is 50 W; h100-sxm allows 200 to 700 W"),
-    ],
-)
-def test_by_name_they_are_refused(given, words):
-    with pytest.raises(ValueError, match=words):
-        de.estimate("gpt2", "h100-sxm", phase="decode", **given)
-
-
-@pytest.mark.parametrize(
-    ("clock", "words"),
-    [
-        (1e6, "is 1e.06, which looks like kHz; give it in Hz .1e.09"),
-        (1.41, "is 1.41, which looks like GHz; give it in Hz .1.41e.09"),
-        (1e12, r"is 1e.12; allowed are 1e\+07 to 1e\+11 Hz"),
-    ],
-)
-def test_the_hint_of_a_clock_is_one_of_a_gpu(clock, words):
-    with pytest.raises(ValueError, match=words):
-        OperatingPoint(clock, 2619e6, 700)

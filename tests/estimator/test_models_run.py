@@ -12,8 +12,8 @@ import pytest
 
 from diffenergy.estimator._asking.request import prepare
 from diffenergy.hardware import read_gpu
-from diffenergy.workload.models import load_model, model_names
-from diffenergy.workload.models._shared.language_model import LanguageModel
+from diffenergy.workload import LanguageModel, load_model
+from diffenergy.workload.models import model_names
 
 GPUS = ("h100-sxm", "b200-sxm")
 FASTEST = {"h100-sxm": "fp8", "b200-sxm": "fp4"}

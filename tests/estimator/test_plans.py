@@ -133,29 +133,6 @@ def test_generation_and_settings():
     ]
 
 
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        ({"plan": "tp=2", "phase": "train", "input_len": 8}, "microbatch in the plan"),
-        ({"plan": "tp=2", "stack": "eager"}, "serving alone"),
-        ({"plan": "tp=3"}, "does not divide the 32 attention heads"),
-        ({"plan": "dp=3"}, "`batch` is 8, which dp=3 does not divide"),
-        ({"topology": "dgx-h100"}, "is of one GPU"),
-        ({"num_gpus": 2, "plan": "tp=4"}, "`num_gpus` is 2"),
-    ],
-)
-def test_bad_plans(more: dict[str, Any], said: str):
-    with pytest.raises(ValueError) as raised:
-        prepare("llama-3.1-8b", "h100-sxm", **ASKED | more)
-    assert said in str(raised.value) and "\n" not in str(raised.value)
-
-
-@pytest.mark.parametrize("model", ["vit-base", "bert-base"])
-def test_other_kinds_run_on_one_gpu(model: str):
-    with pytest.raises(ValueError, match="is no language model"):
-        prepare(model, "h100-sxm", tp=2)
-
-
 @pytest.mark.slow
 def test_a_network_is_slower_than_a_link():
     """Two stages, 8,192 tokens of 8,192 values: near the bytes over the NIC's rate."""

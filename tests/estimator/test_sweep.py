@@ -94,10 +94,6 @@ def test_what_cannot_be_says_why_beside_what_can():
 
 @pytest.mark.slow
 def test_nothing_that_can_be_is_an_error():
-    with pytest.raises(ValueError, match="a10 allows 210 to 1695"):
-        de.sweep("gpt2", "a10", batch=[1, 2], sm_clock=18e8)
-    with pytest.raises(ValueError, match="not a known GPU"):
-        de.sweep("gpt2", ["a10", "a11x"])
     with pytest.raises(de.Infeasible, match="cannot be kept"):
         low = {"power_limit_min": 10.0}
         de.sweep(

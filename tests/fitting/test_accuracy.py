@@ -5,8 +5,8 @@ import pytest
 from diffenergy import measurements
 from diffenergy.corrections import read_corrections
 from diffenergy.fitting._predict import predict
-from diffenergy.measurements import grouped
-from diffenergy.workload._listing import read_listings
+from diffenergy.measurements import errors_by_group
+from diffenergy.workload import read_listings
 
 pytestmark = pytest.mark.shared_data
 
@@ -28,7 +28,7 @@ def test_errors_of_the_shipped_corrections(passes):
     predicted = predict(table, read_corrections())
     found = {
         group["gpu"]: (group["time_mape_pct"], group["power_mape_pct"])
-        for group in grouped(table, predicted, ["gpu"])
+        for group in errors_by_group(table, predicted, ["gpu"])
     }
     assert found["A100-PCIE-40GB"][0] < 1.02 * 4.00
     assert found["A100-PCIE-40GB"][1] < 1.02 * 2.64

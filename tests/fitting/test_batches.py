@@ -1,5 +1,6 @@
 """Measured rows as batches of phases: which rows go together, and what they hold."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -7,12 +8,12 @@ import numpy as np
 import pytest
 
 from diffenergy import measurements
-from diffenergy.corrections import ANY, prior_file
-from diffenergy.fitting._batching import batches as _batches
-from diffenergy.fitting._batching import facts as _facts
-from diffenergy.fitting._batching.batches import Batch, batches
-from diffenergy.fitting._fit import _holds, _movers, target
+from diffenergy.corrections import CONSTANTS, Corrections, Sensor, prior_file
+from diffenergy.fitting import _batches, _facts
+from diffenergy.fitting._batches import Batch, batches
+from diffenergy.fitting._fit import _movers, acting_constants, target
 from diffenergy.fitting._parameters import Parameter, Parameters
+from diffenergy.fitting._predict import compiled_reading
 from diffenergy.kernels.moe._routing import units_dealt
 from diffenergy.measurements import Columns, MeasurementTable
 
@@ -83,18 +84,80 @@ def test_what_is_capped_and_how_rows_are_read(tmp_path: Path):
 
 
 def test_what_a_batch_is_of(tmp_path: Path):
+    """Kinds of rows: passes; kernels, of which some pass over memory alone."""
     (whole,) = batches(passes(tmp_path, 1), prior_file())
     (alone,) = batches(kernels(tmp_path, "a10,gemm,64,64,64,bf16,x,9,,"), prior_file())
-    record = next(iter(alone.records))
-    for rows, of_whole, of_alone in (
-        (ANY, True, True), (("workload",), True, False), (("gemm",), True, True),
-        (("moe",), False, False), (("moe", "gemm"), True, True),
-        (("workload", "moe"), True, False), ((record,), record in whole.records, True),
-    ):  # fmt: skip
-        assert _holds(whole, rows) is of_whole, rows
-        assert _holds(alone, rows) is of_alone, rows
+    assert whole.kinds == {"workload"} and alone.kinds == {"kernel"}
     assert whole.holds("gemm") and not whole.holds("moe")
-    assert alone.holds("gemm") and alone.holds(record) and not alone.holds("Nothing")
+    assert alone.holds("gemm") and alone.ops == ("gemm",)
+    (stream,) = batches(rows_of(tmp_path, "softmax", rows=64, cols=64), prior_file())
+    assert stream.kinds == {"kernel", "stream"}
+    assert {"softmax", "elementwise", "gather"} <= {*stream.ops}  # of one formula
+
+
+def rows_of(folder: Path, op: str, **fields: object) -> MeasurementTable:
+    """One measured kernel of an A10 at 1 GHz."""
+    row = {"gpu": "a10", "op": op, "dtype": "bf16", **fields, "time_us": 9}
+    row |= {"sm_clock_mhz_avg": 1000, "avg_power_w": 100}
+    text = [",".join(row), ",".join(map(str, row.values()))]
+    (folder / "kernels.csv").write_text("\n".join(text))
+    return measurements.read([str(folder / "kernels.csv")])
+
+
+ONE_OF_EACH: dict[str, dict[str, object]] = {
+    "gemm": {"m": 1000, "n": 2056, "k": 1544},
+    "elementwise": {"fn": "add", "elements": 30_000_000},
+    "moe": {"num_tokens": 90, "hidden_size": 1024, "inter_size": 512, "topk": 2,
+            "num_experts": 8},
+    "context_attention": {"q_len": 512, "num_heads": 8, "head_dim": 64},
+}  # fmt: skip
+
+
+def test_constants_act_where_a_formula_uses_them(tmp_path: Path):
+    """No list names ops: constants of other classes do not act, and a fit moves those
+    that act alone."""
+    families = {"gemm": "choice_", "moe": "moe_", "context_attention": "prefill_"}
+    parameters = Parameters(
+        tuple(Parameter("global", name) for name in CONSTANTS), prior_file().levels
+    )
+    for op, fields in ONE_OF_EACH.items():
+        table = rows_of(tmp_path, op, **fields)
+        (batch,) = batches(table, prior_file())
+        acting = acting_constants(batch)
+        for other, start in families.items():
+            acts = any(name.startswith(start) for name in acting)
+            assert acts is (op == other), (op, start)
+        free = _movers(parameters, target(table, batch, 0.1, 0.1))
+        moved = {parameters.free[i].constant for i in free}
+        assert moved <= acting and "sm_clock_energy" in moved
+        assert ("stream_feed" in moved) is (op == "elementwise")
+        assert not any(x.startswith(("dispatch_", "training_")) for x in moved)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("op", ONE_OF_EACH)
+def test_whatever_changes_a_reading_acts(tmp_path: Path, op: str):
+    (batch,) = batches(rows_of(tmp_path, op, **ONE_OF_EACH[op]), prior_file())
+    changing = sensitive(batch)
+    assert "dram_efficiency" in changing and changing <= acting_constants(batch)
+
+
+def sensitive(batch: Batch) -> set[str]:
+    """Constants along which a difference quotient of a time or an energy is not 0."""
+    start, factor = Corrections(), 1.01
+    sensor = Sensor()
+
+    def read(changed: dict[str, object]) -> np.ndarray:
+        c = dataclasses.replace(start, **changed)  # pyright: ignore[reportArgumentType]
+        run = compiled_reading()(batch.given, c, sensor, batch.how)
+        return np.stack([run.time, run.energy])
+
+    base = read({})
+    return {
+        name
+        for name, row in CONSTANTS.items()
+        if np.any(np.abs(read({name: row.centre * factor}) / base - 1) > 1e-12)
+    }
 
 
 def test_what_only_power_shows_moves_no_times(tmp_path: Path):

@@ -9,7 +9,7 @@ import pytest
 
 from diffenergy import measurements
 from diffenergy.corrections import CorrectionsFile, prior_file
-from diffenergy.fitting._batching.series import (
+from diffenergy.fitting._facts import (
     Block,
     _evidence,
     _segments,
@@ -17,7 +17,7 @@ from diffenergy.fitting._batching.series import (
     in_blocks,
 )
 from diffenergy.fitting._predict import predict
-from diffenergy.fitting._sampled import with_cold_blocks
+from diffenergy.fitting._sampling import with_cold_blocks
 from diffenergy.hardware import read_gpu
 from diffenergy.measurements import MeasurementTable
 from diffenergy.physics._instrument import hot_share, replayed_seconds

@@ -12,7 +12,7 @@ import pytest
 from diffenergy import measurements
 from diffenergy.corrections import read_corrections
 from diffenergy.fitting._predict import predict
-from diffenergy.measurements import grouped
+from diffenergy.measurements import errors_by_group
 
 pytestmark = [pytest.mark.shared_data, pytest.mark.slow]
 
@@ -42,7 +42,7 @@ def test_mean_errors(shared, tmp_path, name, dtype, time, power):
     rows.to_csv(tmp_path / "rows.csv", index=False)
     op = name.split("_", 2)[2].rsplit("_", 1)[0]
     measured = measurements.read([f"{op}={tmp_path / 'rows.csv'}"])
-    (group,) = grouped(measured, predict(measured, read_corrections()), ["gpu"])
+    (group,) = errors_by_group(measured, predict(measured, read_corrections()), ["gpu"])
     assert group["rows"] == ROWS
     assert group["time_mape_pct"] < 1.03 * time
     assert power is None or group["power_mape_pct"] < 1.03 * power

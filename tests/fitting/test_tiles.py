@@ -7,9 +7,9 @@ import pytest
 
 from diffenergy import measurements
 from diffenergy.corrections import prior_file
-from diffenergy.fitting._batching.batches import Batch, batches
+from diffenergy.fitting._batches import Batch, batches
 from diffenergy.fitting._fit import Target, _movers, target
-from diffenergy.fitting._freed import free_parameters
+from diffenergy.fitting._free_parameters import free_parameters
 
 HEADER = (
     "gpu,op,m,n,k,dtype,tile_m,tile_n,tile_k,mdimc,ndimc,mdima,ndimb,vwm,vwn,sa,sb,"

@@ -5,7 +5,7 @@ import itertools
 
 import numpy as np
 
-from diffenergy.fleet._problem.problem import Problem, Rows
+from diffenergy.fleet._problem import Problem, Rows
 
 
 def small_fleet(

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from diffenergy.fleet._problem.problem import Problem, Rows
+from diffenergy.fleet._problem import Problem, Rows
 
 
 def random_fleet(

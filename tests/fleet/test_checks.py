@@ -9,8 +9,8 @@ from json_keys import check_part
 
 import diffenergy as de
 from diffenergy.fleet import NoPlan, _ask
-from diffenergy.fleet._bound.linear import proven, relaxed
-from diffenergy.fleet._problem.rows import hull, pareto
+from diffenergy.fleet._bound import proven, relaxed
+from diffenergy.fleet._problem import hull, pareto
 from diffenergy.fleet._solve import useful
 
 from .random_fleets import random_fleet

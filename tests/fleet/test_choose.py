@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from diffenergy.fleet._bound.linear import relaxed
-from diffenergy.fleet._problem.problem import kept
+from diffenergy.fleet._bound import relaxed
+from diffenergy.fleet._problem import kept
 from diffenergy.fleet._solve import useful
 from diffenergy.fleet._whole import choose as choosing
 from diffenergy.fleet._whole.horizon import Search, _candidates

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 import diffenergy as de
-from diffenergy.fleet._reading.money import read_header, read_price
+from diffenergy.fleet import read_price
+from diffenergy.fleet._spec import read_header
 
 from .written import one_pool, write_fleet
 
@@ -33,17 +34,6 @@ def test_prices_are_read(text: Any, value: float, currency: Any, has_unit: bool)
 
 
 @pytest.mark.parametrize(
-    "text", ["0.12 USD/J", "12 ct/kWh", "5 kWh", "USD EUR 5/kWh", "$5 USD/kWh", "cheap",
-             "0.12 USD/GWh", "nan", "0.12//kWh"],
-)  # fmt: skip
-def test_other_units_are_refused(text: str):
-    with pytest.raises(ValueError) as refusal:
-        read_price("price", text)
-    assert f"`price` is '{text}'" in str(refusal.value)
-    assert "/kWh or /MWh" in str(refusal.value)
-
-
-@pytest.mark.parametrize(
     "column, per_mwh, currency, has_unit",
     [
         ("price", 1.0, None, False),
@@ -57,11 +47,6 @@ def test_a_column_names_its_unit(
     column: str, per_mwh: float, currency: Any, has_unit: bool
 ):
     assert read_header("prices.csv", column) == (per_mwh, currency, has_unit)
-
-
-def test_a_column_in_another_unit_is_refused():
-    with pytest.raises(ValueError, match="per gj; allowed are"):
-        read_header("prices.csv", "eur_per_gj")
 
 
 POINTS = (("m", "x", 1, 10.0, 600.0),)
@@ -81,7 +66,7 @@ def test_a_unit_is_a_factor_of_a_thousand(tmp_path: Path, price: str):
         assert summary["cost"] == pytest.approx(1840 / 3.6e6 * 0.12)
         assert (summary["currency"], summary["unit"]) == ("USD", "USD")
         assert summary["assumed"] == {}
-        assert any(" USD" in x for x in found.parts() if isinstance(x, str))
+        assert any(" USD" in x for x in found.blocks() if isinstance(x, str))
 
 
 def test_a_bare_number_is_said_to_be_assumed(tmp_path: Path):
@@ -89,7 +74,7 @@ def test_a_bare_number_is_said_to_be_assumed(tmp_path: Path):
     assert found.value == pytest.approx(1840 / 3.6e9 * 120)
     assert found.summary["assumed"] == {"price": "per MWh"}
     assert found.summary["currency"] is None and found.summary["unit"] is None
-    assert any(x == "assumed: price per MWh" for x in found.parts())
+    assert any(x == "assumed: price per MWh" for x in found.blocks())
 
 
 def test_a_series_has_its_unit_in_its_column(tmp_path: Path):
@@ -99,17 +84,9 @@ def test_a_series_has_its_unit_in_its_column(tmp_path: Path):
     assert found.summary["currency"] == "EUR" and not found.summary["assumed"]
 
 
-def test_two_currencies_are_refused(tmp_path: Path):
-    sites = [{"name": "a", "price": "$60/MWh"}, {"name": "b", "price": "60 EUR/MWh"}]
-    pools = [{**one_pool(5, 20)[0], "site": "a"}]
-    path = write_fleet(tmp_path, POINTS, [{"m": 30.0}], pools, sites)
-    with pytest.raises(ValueError, match="a in USD, b in EUR"):
-        de.fleet.plan(path, objective="cost")
-
-
 def test_what_one_more_changes_has_a_sign(tmp_path: Path):
     """A GPU more brings its 20 W parked: it adds to the cost, and buys nothing."""
-    text = [x for x in planned(tmp_path, "120 EUR/MWh").parts() if isinstance(x, str)]
+    text = [x for x in planned(tmp_path, "120 EUR/MWh").blocks() if isinstance(x, str)]
     assert not any("costs" in x for x in text)
     found = planned(tmp_path, "120 EUR/MWh")
     from diffenergy.report._views.fleet import price_rows

@@ -5,7 +5,7 @@ import pytest
 
 from diffenergy import fleet, serving
 from diffenergy.fleet import _ask
-from diffenergy.fleet._priced.points import replica_points
+from diffenergy.fleet._priced import replica_points
 from diffenergy.hardware import read_gpu
 from diffenergy.hardware._clocks import sm_clocks
 

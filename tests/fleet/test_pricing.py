@@ -11,8 +11,8 @@ from json_keys import check
 from diffenergy import fleet
 from diffenergy.cli import progress
 from diffenergy.fleet import _ask
-from diffenergy.fleet._priced import rows
-from diffenergy.fleet._priced.points import Points
+from diffenergy.fleet import _priced as rows
+from diffenergy.fleet._priced import Points
 
 POOL = """
 [[pools]]

@@ -7,13 +7,14 @@ import pytest
 from scipy import sparse
 
 from diffenergy.fleet import _solve
-from diffenergy.fleet._bound.knapsack import by_whole_replicas
-from diffenergy.fleet._bound.linear import proven, relaxed
-from diffenergy.fleet._problem.problem import Problem, kept, value_of
+from diffenergy.fleet._bound import proven, relaxed
+from diffenergy.fleet._knapsack import by_whole_replicas
+from diffenergy.fleet._problem import Problem, kept, value_of
 from diffenergy.fleet._solve import Solved, Unsolved, solve, useful
-from diffenergy.fleet._whole import branches, exact, settled
+from diffenergy.fleet._whole import branches, settled
+from diffenergy.fleet._whole import branches as exact
 from diffenergy.fleet._whole.horizon import Search, slot_by_slot
-from diffenergy.fleet._whole.program import whole
+from diffenergy.fleet._whole.integer import whole
 from diffenergy.fleet._whole.settled import Choice, Setting
 from diffenergy.fleet._whole.work import Work
 from diffenergy.search import LinearModel

@@ -154,16 +154,8 @@ def test_a_family_is_its_sxm_board_and_says_so(family: str, board: str):
     assert not read_gpu(board).is_assumed
 
 
-@pytest.mark.parametrize("name", ["h10", "l40", "rtx", "h100-sxm4", "100"])
-def test_what_is_no_family_stays_unknown(name: str):
-    with pytest.raises(ValueError, match="not a known GPU"):
-        read_gpu(name)
-
-
 def test_measured_data_name_their_board():
     """Which A100 was measured is nothing to assume."""
-    with pytest.raises(ValueError, match="`gpu` is 'a100', a family of boards"):
-        read_gpu("a100", exact=True)
     assert known_gpu("A100") is None
     assert known_gpu("NVIDIA H200") == "h200-sxm"
 
@@ -265,117 +257,6 @@ def test_awkward_text_round_trips(tmp_path: Path):
     assert read_gpu(str(path)) == dataclasses.replace(card, path=path)
 
 
-@pytest.mark.parametrize(
-    ("pattern", "replacement", "said"),
-    [
-        (r"num_sms = .*\n", "", "`num_sms` is missing; add it .count."),
-        (r"memory = .*\n", "", "`memory` is missing; add it as text in quotes"),
-        (r"num_sms = ", "num_sm = ", "`num_sm` is not a key .*`num_sms`"),
-        (r"num_sms = 132", "num_sms = '132'", "`num_sms` is '132'; give a number"),
-        (r"num_sms = 132", "num_sms = true", "`num_sms` is True; give a number"),
-        (r"num_sms = 132", "num_sms = nan", "`num_sms` is nan; give a finite"),
-        (r"tdp = 700", "tdp = inf", "`tdp` is inf; give a finite"),
-        (r"tdp = 700", f"tdp = 1{'0' * 400}", "`tdp` is 10+; give a finite"),
-        (r"num_sms = 132", "num_sms = 0", "`num_sms` is 0; allowed .* above zero"),
-        (r"tdp = 700", "tdp = -700", "`tdp` is -700; allowed is any number above zero"),
-        (r"vf_slope = .*", "vf_slope = -1e-10", "`vf_slope` .* zero or above"),
-        (r"sm_clock_max = .*", "sm_clock_max = 1980", "looks like MHz; .* in Hz"),
-        (r"sm_clock_step = .*", "sm_clock_step = 15", "looks like MHz; .* in Hz"),
-        (r"mem_clocks = .*", "mem_clocks = [2619]", "`mem_clocks` .* looks like MHz"),
-        (r"dram_bandwidth = .*", "dram_bandwidth = 3350", "looks like GB/s; .* B/s"),
-        (r"link_bandwidth = .*", "link_bandwidth = 450", "looks like GB/s; .* B/s"),
-        (r"l2_capacity = .*", "l2_capacity = 50", "looks like MiB; .* in B"),
-        (r"dram_capacity = .*", "dram_capacity = 80", "looks like GB; .* in B"),
-        (r"dram_latency = .*", "dram_latency = 650", "looks like ns; .* in s"),
-        (r"vf_floor_voltage = .*", "vf_floor_voltage = 700", "looks like mV"),
-        (r"vf_slope = .*", "vf_slope = 0.4", "looks like V/GHz; .* in V/Hz"),
-        (r"sm_clock_min = .*", "sm_clock_min = 2e9", "`sm_clock_min` is 2e.09, above"),
-        (r"power_limit_min = .*", "power_limit_min = 900", "`power_limit_min` is 900"),
-        (r"sm_clock_app.* = 1", "sm_clock_applied_share = 2", "is 2; allowed are"),
-        (r"fp32_doubled = .*", "fp32_doubled = 2", "`fp32_doubled` is 2; allowed are"),
-        (r"ambient_temp.* = 35", "ambient_temperature = -300", "at least -273.15"),
-        (r"vf_curvature = .*", "vf_curvature = -9e-19", "`vf_curvature` .* falls"),
-        (r"mma = .*", 'mma = "mfma"', "`mma` is 'mfma'; allowed are mma.sync, wgmma"),
-        (r"architecture = .*", 'architecture = "hopper"', "write Hopper if that is"),
-        (r"architecture = .*", 'architecture = "Blakwell"', "write Blackwell if"),
-        (r"memory = .*", 'memory = "HBM-3E"', "`memory` is 'HBM-3E'; write HBM3e if"),
-        (r"memory = .*", "memory = 3", "`memory` is 3; give text in quotes"),
-        (r"memory = .*", 'memory = "HBM3/GDDR6"', "`memory` is .*; known are GDDR5"),
-        (r"process_node = .*", 'process_node = "Q7"', "'Q7'; known are 28nm, .* A16;"),
-        (r"process_node = .*", 'process_node = "n3p"', "'n3p'; write N3P if that"),
-        (r"process_node = .*", 'process_node = "7nm/6nm/5nm"', "; write the nearest"),
-        (r"segment = .*", 'segment = "edge"', "`segment` is 'edge'; allowed are data"),
-        (r"corrections = .*", 'corrections = "h100"', "`corrections` .* `h100-sxm`"),
-        (r"aliases = .*", 'aliases = "x"', "`aliases` is 'x'; give a list"),
-        (r"aliases = .*", "aliases = [1]", "`aliases` is 1; give text"),
-        (r"num_sms(?s:.*)", "published = 3", "`num_sms` is missing"),
-        (r"\[physical\]", "[[physical]]", "`physical` is .*; give a table"),
-        (r"num_sms = 132", "num_sms = = 132", "is not valid TOML"),
-        (r"num_sms = \{.*", "num_sms = 3", "`num_sms` in `.provenance.` is 3; give"),
-        (r"num_sms = \{.*", "num_sm = {}", "`num_sm` in `.provenance.` is not a key"),
-        (r"num_sms = \{.*", "num_sms = {}", "`num_sms` in .* has no `source`; add"),
-        *(
-            (r"num_sms = \{.*", f"num_sms = {{ {entry} }}", said)
-            for entry, said in (
-                ("source = 'x', year = 2024", "has no `quality`; add one of datasheet"),
-                ("source = 'x', quality = 'guess'", "has no `year`; add a year"),
-                ("source = ''", "`source` of `num_sms` .* is ''; give text in quotes"),
-                ("source = ['x']", "`source` of .* is .'x'.; give text in quotes"),
-                ("source = 'x', quality = 'good'", "`quality` .* is 'good'; give one"),
-                ("source = 'x', quality = [1]", "`quality` .* is .1.; give one of"),
-                (
-                    "source = 'x', quality = 'guess', year = '2024'",
-                    "`year` of `num_sms` in .* is '2024'; give a year",
-                ),
-                (
-                    "source = 'x', quality = 'guess', year = 24",
-                    "`year` of `num_sms` in .* is 24; give a year",
-                ),
-                (
-                    "source = 'x', quality = 'guess', year = 2024, page = 3",
-                    "has `page`; allowed are source, quality, year",
-                ),
-            )
-        ),
-    ],
-)
-def test_bad_files(tmp_path: Path, pattern: str, replacement: str, said: str):
-    path = edited(tmp_path, pattern, replacement)
-    with pytest.raises(ValueError, match=said) as caught:
-        read_gpu(path)
-    message = str(caught.value)
-    assert "\n" not in message and message.endswith(".")
-
-
-def test_bad_paths(tmp_path: Path):
-    folder = tmp_path / "folder.toml"
-    folder.mkdir()
-    binary = tmp_path / "binary.toml"
-    binary.write_bytes(b"name = '\xff\xfe'")
-    for path, said in (
-        (folder, "a folder"),
-        (tmp_path, "a folder"),
-        (tmp_path / "none.toml", "no such file"),
-        (binary, "not UTF-8"),
-    ):
-        with pytest.raises(ValueError, match=said):
-            read_gpu(str(path))
-
-
-@pytest.mark.parametrize(
-    ("name", "near"),
-    [
-        ("h100-sxn", "h100-sxm"),
-        ("A100-", "a100-pcie-40gb"),
-        ("rtx 4080", "rtx-4090"),
-        ("", "t4"),
-    ],
-)
-def test_unknown_names_list_the_nearest(name: str, near: str):
-    with pytest.raises(ValueError, match=rf"`gpu` is '{name}', .*`{near}"):
-        read_gpu(name)
-
-
 # --- changed fields
 
 
@@ -389,33 +270,9 @@ def test_with_fields_replaces_numbers_and_their_source():
     assert same(faster.spec.corrections, card.spec.corrections)
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"dram_bandwith": 6e12}, "`dram_bandwith` .*`dram_bandwidth`"),
-        ({"mma_kind": 1.0}, "`mma_kind` is not a numeric field"),
-        ({"zzz": 1.0}, "`zzz` is not a numeric field .*gpus show"),
-        ({"tdp": -1.0}, "`tdp` is -1; allowed"),
-        ({"tdp": math.nan}, "`tdp` is nan"),
-        ({"sm_clock_max": 1980}, "looks like MHz"),
-        ({"sm_clock_max": 1e8}, "`sm_clock_min` .* above `sm_clock_max`"),
-    ],
-)
-def test_with_fields_refuses(change: dict[str, int | float], said: str):
-    with pytest.raises(ValueError, match=said):
-        with_fields(read_gpu("h100-sxm"), change)
-
-
 def test_listing_and_import_do_not_load_jax():
     code = (
         "import sys, diffenergy.hardware as h; h.gpu_names(); "
         "sys.exit('jax' in sys.modules or 'equinox' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_unknown_attribute():
-    import diffenergy.hardware
-
-    with pytest.raises(AttributeError, match="attribute nothing"):
-        diffenergy.hardware.nothing  # noqa: B018  # pyright: ignore

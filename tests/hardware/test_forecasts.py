@@ -12,17 +12,14 @@ import numpy as np
 import pytest
 
 import diffenergy as de
-from diffenergy import codesign, serving
+from diffenergy import serving
 from diffenergy.corrections import prior_file, read_corrections
 from diffenergy.hardware import (
-    GpuCard,
     OperatingPoint,
     gpu_names,
-    gpu_toml,
     idle_power,
     read_gpu,
 )
-from diffenergy.hardware._checks import doubts
 
 FORECASTS = [name for name in gpu_names() if read_gpu(name).corrections is None]
 ARRAYS = [name for name in FORECASTS if read_gpu(name).mma == "systolic"]
@@ -180,9 +177,6 @@ def test_no_grade_of_arrays_is_better_than_forecast(corrections: str | None):
     assert answer.summary["grade"] == "forecast"
 
 
-GUESSED = "guessed of {}: `tdp`, the voltage curve (`vf_slope`), idle power"
-
-
 def guesses(warnings: Any) -> list[str]:
     return [x for x in warnings if x.startswith("guessed of ")]
 
@@ -231,48 +225,3 @@ def test_many_chips():
     answer = de.estimate("llama-3.1-8b", gpu="tpu-v5p", tp=4, phase="decode")
     assert answer.summary["topology"] == "a host of 4"
     assert any("the link ici was never fitted" in x for x in answer.warnings)
-    with pytest.raises(ValueError, match="4 GPUs, whose network is not known"):
-        de.estimate("llama-3.1-70b", gpu="tpu-v5p", tp=8, phase="decode")
-
-
-# --- what cannot be
-
-
-def described(folder: Path, card: GpuCard, **numbers: float) -> str:
-    """Path of a file of a chip with other numbers, and no published peaks."""
-    changed = dataclasses.replace(
-        card, values={**card.values, **numbers}, published={}, aliases=()
-    )
-    path = folder / "mine.toml"
-    path.write_text(gpu_toml(changed), encoding="utf-8")
-    return str(path)
-
-
-def test_a_chip_of_arrays_is_described_as_one(tmp_path: Path):
-    """The rate of a v5e's core is no SM's; as a core's it is right, and that of a whole
-    pod is no core's."""
-    v5e, rate = read_gpu("tpu-v5e"), "tensor_flop_per_cycle_bf16"
-    assert doubts(v5e) == ([], [])
-    gpu = dataclasses.replace(v5e, mma="mma.sync")
-    with pytest.raises(ValueError, match='describe arrays as `mma = "systolic"`'):
-        read_gpu(described(tmp_path, gpu))
-    with pytest.raises(ValueError, match="at most 2097152: give the rate of one core"):
-        read_gpu(described(tmp_path, v5e, **{rate: 256 * 131072.0}))
-
-
-def test_tiles_of_cuda_cores_are_refused(tmp_path: Path):
-    path = tmp_path / "tiled.jsonl"
-    row = {"op": "gemm", "m": 512, "n": 512, "k": 512, "dtype": "fp32"}
-    row |= {"tile_m": 64, "tile_n": 64}
-    path.write_text(json.dumps({"name": "x", "kernels": [row]}))
-    with pytest.raises(ValueError, match="`tile_m` is 64, of a tile on CUDA cores"):
-        de.estimate(str(path), "tpu-v5e")
-    assert de.estimate(str(path), "a100-sxm-80gb").summary["time_s"] > 0
-
-
-def test_tiles_of_arrays_are_not_searched():
-    said = "`gpu` is tpu-v5e, whose systolic arrays"
-    with pytest.raises(ValueError, match=said):
-        codesign.tune("gpt2", "tpu-v5e", phase="decode")
-    with pytest.raises(ValueError, match=said):
-        codesign.search("gpt2", "tpu-v5e", phase="decode", vary=("tiles",))

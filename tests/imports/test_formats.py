@@ -122,16 +122,6 @@ def test_unnamed_dimensions_are_told(tmp_path):
         imports.read(graph(tmp_path), dims={"bathc": 8})
 
 
-def test_without_onnx_one_sentence(tmp_path, monkeypatch):
-    import importlib.util
-
-    path = tmp_path / "m.onnx"
-    path.write_bytes(b"\x08\x08\x12\x04test:\x00")
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"pip install 'diffenergy\[importers\]'"):
-        imports.read(str(path))
-
-
 @pytest.mark.shared_data
 @pytest.mark.parametrize(
     "name, gflop",

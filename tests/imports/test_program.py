@@ -268,8 +268,3 @@ def test_it_composes_with_gradients():
     more = eqx.tree_at(lambda g: g.dram_bandwidth, gpu, gpu.dram_bandwidth * 1.001)
     expected = (energy(more) - energy(gpu)) / (gpu.dram_bandwidth * 1e-3)
     assert float(slope) == pytest.approx(float(expected), rel=0.02)
-
-
-def test_a_function_without_kernels_is_told():
-    with pytest.raises(ValueError, match="launches no kernel"):
-        de.trace_listing(lambda x: x.reshape(-1), array(4, 4))

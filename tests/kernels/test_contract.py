@@ -11,11 +11,10 @@ from diffenergy import kernels
 from diffenergy.corrections import Corrections
 from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import OperatingPoint, load_gpu
-from diffenergy.kernels._shared.ops import REQUIRED
+from diffenergy.kernels import REQUIRED
 from diffenergy.physics._demand import Demand
 from diffenergy.records import as_float
-from diffenergy.workload._listing import Listing
-from diffenergy.workload._workload import Workload, assemble
+from diffenergy.workload import Listing, Workload, assemble
 
 DTYPES = ("bf16", "fp32", "fp8")
 
@@ -32,7 +31,7 @@ def rows(sample) -> list[dict[str, Any]]:
         ]
         found.append(sample(name, tile_m=64, tile_n=64, zero_share=0.3))
         sizes = {
-            field.name: 1
+            field.name: max(1, field.minimum)
             for field in op.fields
             if field.kind == "size" and field.default is REQUIRED
         }

@@ -10,7 +10,7 @@ from diffenergy.corrections import Corrections
 from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import load_gpu
 from diffenergy.kernels import gemm, stream
-from diffenergy.kernels._shared.occupancy import resident_ctas, wave_traffic
+from diffenergy.kernels._residency import resident_ctas, wave_traffic
 from diffenergy.kernels.gemm import _operands
 from diffenergy.physics._demand import Demand
 

@@ -11,10 +11,10 @@ import pytest
 
 from diffenergy import estimate, measurements, smooth
 from diffenergy.corrections import CONSTANTS, Corrections, prior_file
-from diffenergy.fitting._batching.batches import batches
+from diffenergy.fitting._batches import batches
 from diffenergy.fitting._fit import _movers as movers
 from diffenergy.fitting._fit import target
-from diffenergy.fitting._freed import free_parameters
+from diffenergy.fitting._free_parameters import free_parameters
 from diffenergy.hardware import load_gpu
 from diffenergy.hardware._spec import GpuSpec, OperatingPoint
 from diffenergy.kernels.gemm.simt import SimtGemm, demand

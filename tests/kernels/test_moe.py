@@ -172,11 +172,6 @@ def test_a_steeper_law_is_less_even():
     assert spread == sorted(spread) and spread[0] > 0
 
 
-def test_unknown_distribution():
-    with pytest.raises(ValueError, match="`distribution` is 'uniform'"):
-        expert_counts(8, 8, 2, "uniform")
-
-
 def launches(sample, phases, **given):
     """Shape records of a listing row: (experts, kernels over the rows)."""
     workload = phases([sample("moe", **given)])

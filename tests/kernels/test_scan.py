@@ -10,7 +10,6 @@ from diffenergy.corrections import Corrections
 from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import OperatingPoint, load_gpu
 from diffenergy.kernels import scan
-from diffenergy.workload._kernel import normalise_kernel
 
 from .by_hand.demands import COLD, H200, WARM, check, demand_of
 
@@ -200,11 +199,3 @@ def test_published_prefill_of_fla(sample, phases, heads, batch, length, publishe
     row = DELTA | dict(num_heads=heads, groups=heads // 4, batch=batch, q_len=length)
     (got,) = seconds(phases, sample, "h100-sxm", row)
     assert got == pytest.approx(published, rel=0.3)
-
-
-def test_words_of_a_row():
-    row = dict(op="scan", kind="gated_delta", q_len=9, num_heads=4, head_dim=8)
-    row["dtype"] = "bf16"
-    for wrong in (dict(kind="mamba"), dict(groups=3)):
-        with pytest.raises(ValueError, match=f"`{next(iter(wrong))}`"):
-            normalise_kernel(row | wrong, "row")

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from diffenergy.measure import _bench as bench
-from diffenergy.measure._board.clocks import Control
-from diffenergy.measure._board.reading import Clock
-from diffenergy.measure._board.sensor import About, NoPermission, Sensor, SensorError
+from diffenergy.measure._clocks import Control
 from diffenergy.measure._plan import Point
+from diffenergy.measure._reading import Clock
 from diffenergy.measure._record import (
     Bench,
     Progress,
@@ -21,7 +20,8 @@ from diffenergy.measure._record import (
     measure_points,
     remaining,
 )
-from diffenergy.measure._runners.runner import Unsupported
+from diffenergy.measure._runner import Unsupported
+from diffenergy.measure._sensor import About, NoPermission, Sensor, SensorError
 from diffenergy.measure._shapes import Kernel, footprint, gemm, stream
 from diffenergy.measure._table import Table, state_path
 

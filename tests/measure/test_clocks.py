@@ -8,13 +8,13 @@ import sys
 
 import pytest
 
-from diffenergy.measure._board.clocks import (
+from diffenergy.measure._clocks import (
     Control,
     check_state,
     interruptible,
     restore_command,
 )
-from diffenergy.measure._board.sensor import NoPermission
+from diffenergy.measure._sensor import NoPermission
 
 from .simulated import LIMIT, World
 

@@ -7,9 +7,9 @@ import pytest
 
 from diffenergy import measurements
 from diffenergy.hardware import read_gpu
-from diffenergy.measure._board.sensor import SensorError
 from diffenergy.measure._plan import Wanted, board_of, make_plan
 from diffenergy.measure._record import Timing, campaign
+from diffenergy.measure._sensor import SensorError
 from diffenergy.measure._table import finished, key, series_path, state_path
 
 from .simulated import LIMIT, NEVER, QUICK, World, measured, points

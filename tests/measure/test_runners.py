@@ -9,11 +9,12 @@ import jax
 import numpy as np
 import pytest
 
-from diffenergy.measure._runners import runner_jax, runner_torch
-from diffenergy.measure._runners.libraries import find_runner
-from diffenergy.measure._runners.runner import Unsupported
-from diffenergy.measure._runners.runner_jax import JaxRunner
-from diffenergy.measure._runners.runner_torch import TorchRunner, TorchRunning
+from diffenergy.measure import _runner_jax as runner_jax
+from diffenergy.measure import _runner_torch as runner_torch
+from diffenergy.measure._bench import find_runner
+from diffenergy.measure._runner import Unsupported
+from diffenergy.measure._runner_jax import JaxRunner
+from diffenergy.measure._runner_torch import TorchRunner, TorchRunning
 from diffenergy.measure._shapes import attention, chain, depth, gemm, operands, stream
 
 ROWS = {"rows": 8, "cols": 64}

@@ -6,11 +6,7 @@ import types
 
 import pytest
 
-from diffenergy.measure._board.sensor import (
-    NoPermission,
-    Sensor,
-    SensorError,
-)
+from diffenergy.measure._sensor import NoPermission, Sensor, SensorError
 
 
 class NVMLError(Exception):

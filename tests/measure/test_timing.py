@@ -2,7 +2,7 @@
 
 import threading
 
-from diffenergy.measure._board.reading import Clock
+from diffenergy.measure._reading import Clock
 
 
 def test_every_calls_beside_the_main_work():

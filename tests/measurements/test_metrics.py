@@ -8,8 +8,13 @@ import numpy as np
 import pytest
 
 from diffenergy import measurements
-from diffenergy.measurements import Errors, Predictions, errors, grouped
-from diffenergy.measurements._metrics import summary_json
+from diffenergy.measurements import (
+    Errors,
+    Predictions,
+    error_figures,
+    errors_by_group,
+    summary_json,
+)
 
 NAN = float("nan")
 ROWS = (
@@ -41,7 +46,7 @@ def predictions():
 
 
 def test_figures_of_one_quantity():
-    found = errors(
+    found = error_figures(
         np.array([10.0, 20.0, 40.0, NAN, 1.0]), np.array([11.0, 16.0, 60.0, 3.0, NAN])
     )
     assert found.n == 3
@@ -52,12 +57,12 @@ def test_figures_of_one_quantity():
 
 
 def test_nothing_measured_is_none_and_not_zero():
-    assert errors(np.array([NAN]), np.array([1.0])) == Errors(0)
-    assert errors(np.array([]), np.array([])).mape is None
+    assert error_figures(np.array([NAN]), np.array([1.0])) == Errors(0)
+    assert error_figures(np.array([]), np.array([])).mape is None
 
 
 def test_groups_in_input_order_with_cells_as_read(table, predictions):
-    groups = grouped(table, predictions, ["series"])
+    groups = errors_by_group(table, predictions, ["series"])
     assert [group["series"] for group in groups] == ["b", "a"]
     first, second = groups
     assert (first["rows"], first["skipped"], first["time_rows"]) == (3, 1, 2)
@@ -70,18 +75,20 @@ def test_groups_in_input_order_with_cells_as_read(table, predictions):
 
 
 def test_several_columns_and_arrays_of_the_table(table, predictions):
-    groups = grouped(table, predictions, ["gpu", "series"])
+    groups = errors_by_group(table, predictions, ["gpu", "series"])
     assert [(g["gpu"], g["series"], g["rows"]) for g in groups] == [
         ("A10", "b", 1),
         ("a10", "a", 1),
         ("l4", "b", 2),
     ]
-    assert [g["kind"] for g in grouped(table, predictions, ["kind"])] == ["kernel"]
+    assert [g["kind"] for g in errors_by_group(table, predictions, ["kind"])] == [
+        "kernel"
+    ]
 
 
 def test_unknown_group_column_lists_the_columns(table, predictions):
     with pytest.raises(ValueError, match="`by` is 'color'; allowed .*`series`"):
-        grouped(table, predictions, ["color"])
+        errors_by_group(table, predictions, ["color"])
 
 
 def test_summary_is_json_with_null_for_the_unknown(table, predictions):

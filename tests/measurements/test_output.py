@@ -10,8 +10,7 @@ import pytest
 
 from diffenergy import measurements
 from diffenergy.files import write_bytes_atomic, write_text_atomic
-from diffenergy.measurements import Predictions
-from diffenergy.measurements._metrics import prediction_frame
+from diffenergy.measurements import Predictions, prediction_frame
 
 NAN = float("nan")
 ADDED = [

@@ -14,14 +14,13 @@ from diffenergy.corrections import read_corrections
 from diffenergy.estimator._asking.settings import settings
 from diffenergy.hardware import read_gpu
 from diffenergy.parallel._search.exact import exact
-from diffenergy.parallel._search.maker import Maker, key_of
-from diffenergy.parallel._search.pieces import price
+from diffenergy.parallel._search.pieces import Maker, key_of, price
 from diffenergy.parallel._search.ranking import ranked
 from diffenergy.parallel._search.search import _point, _undominated
 from diffenergy.parallel._search.space import Space
 from diffenergy.plans import Plan, host_of
 from diffenergy.results import Infeasible
-from diffenergy.workload.models import load_model
+from diffenergy.workload import load_model
 
 SMALL = [
     ("gpt2", "h100-sxm", 2, 2, 256),

@@ -7,16 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from diffenergy.parallel import Replicas
 from diffenergy.parallel._stage_clocks.choose import Granularity
 from diffenergy.parallel._stage_clocks.hulls import hull, pareto
-from diffenergy.parallel._stage_clocks.pricing import hosts
-from diffenergy.parallel._stage_clocks.problem import Problem, latest
+from diffenergy.parallel._stage_clocks.problem import Problem, hosts, latest
 from diffenergy.parallel._stage_clocks.relaxed import Caps
-from diffenergy.parallel._stage_clocks.result import Replicas, peak_power
+from diffenergy.parallel._stage_clocks.result import peak_power
 from diffenergy.parallel._stage_clocks.solve import solved, uniform
-from diffenergy.plans import Plan
-from diffenergy.plans._layout import fastest_split, layout
-from diffenergy.plans._pipeline import Schedule, ends, instructions, plain_ends
+from diffenergy.plans import Plan, fastest_split, instruction_ends, pipeline_layout
+from diffenergy.plans._pipeline import Schedule, ends, instructions
 from diffenergy.results import Infeasible
 
 WAIT = 10.0
@@ -182,7 +181,7 @@ def test_ends_of_many_at_once(schedule: Schedule):
     one = problem(*curves(2, 5, 4 * ways), batches=6, schedule=schedule)
     choice = np.random.default_rng(0).integers(0, 5, (3, len(one.type)))
     durations = one.durations(choice)
-    found = plain_ends(one.program, durations)
+    found = instruction_ends(one.program, durations)
     for row, each in zip(found, durations, strict=True):
         np.testing.assert_allclose(row, ends(one.program, jnp.asarray(each)), 1e-12)
     late = latest(one.program, durations[0], found[0].max())
@@ -327,7 +326,7 @@ def test_the_slowest_stage_is_as_fast_as_can_be(layers: int, places: int, head: 
 
 
 def test_a_split_is_taken_as_it_is():
-    assert layout((0,) * 5, Plan(pp=2), "x", split=(4, 1)).spans == ((0, 4), (4, 5))
-    for wrong in ((4, 2), (5,), (6, -1)):
-        with pytest.raises(ValueError, match="`split` is"):
-            layout((0,) * 5, Plan(pp=2), "x", split=wrong)
+    assert pipeline_layout((0,) * 5, Plan(pp=2), "x", split=(4, 1)).spans == (
+        (0, 4),
+        (4, 5),
+    )

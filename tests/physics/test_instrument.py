@@ -15,7 +15,7 @@ from diffenergy.estimator import _estimate as estimator
 from diffenergy.physics._instrument import (
     GOVERNOR_TIME,
     Instrument,
-    Run,
+    TimeEnergy,
     data_activity,
     hot_share,
     reading,
@@ -29,9 +29,9 @@ NARROW: dict[str, Any] = {"loop": 1.0, "loop_body": 70e-6, "narrow": 1.0}
 PERIOD = 0.1005  # s between two samples
 
 
-def run(time: float, energy: float) -> Run:
+def run(time: float, energy: float) -> TimeEnergy:
     """One run."""
-    return Run(jnp.asarray(time), jnp.asarray(energy))
+    return TimeEnergy(jnp.asarray(time), jnp.asarray(energy))
 
 
 def instrument(**facts: Any) -> Instrument:
@@ -256,7 +256,7 @@ def test_sensor_gradients_are_differences():
             facts = instrument(**given)
             moved, beyond = data_activity(facts, sensor)
             watts = 150 * moved + 250 * moved * beyond
-            at = Run(jnp.asarray(time), watts * time)
+            at = TimeEnergy(jnp.asarray(time), watts * time)
             got = reading(facts, sensor, sampling, at, at)
             found.append(jnp.log(got.energy / got.time))
         return jnp.stack(found)

@@ -8,7 +8,7 @@ import pytest
 from diffenergy.estimator import prepare
 from diffenergy.estimator._asking.settings import operating_points
 from diffenergy.estimator._packed import packed_alike, run
-from diffenergy.workload._listing import listing_lines, read_listings
+from diffenergy.workload import listing_lines, read_listings
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from diffenergy.plans import Host, Plan
-from diffenergy.plans._machine.exchange import Group, collective, group, groups
+from diffenergy.plans import ExchangeGroup, Host, Plan, collective_row, exchange_groups
+from diffenergy.plans._exchange import group
 
 
 @pytest.mark.parametrize(
@@ -20,15 +20,17 @@ def test_gpus_of_a_host_meet(ranks: int, stride: int, local: int, hosts: int):
 def test_groups_of_a_plan():
     """tp first, then cp, dp, pp: 4 x 2 x 16 x 2 GPUs in hosts of 8."""
     host = Host("x", 8)
-    found = groups(Plan(tp=4, cp=2, dp=16, pp=2), host)
-    assert found["tp"] == Group(4, 4)
-    assert found["cp"] == Group(2, 2)
-    assert found["dp"] == Group(32, 2)  # one every 4: two in a host
-    assert found["pp"] == Group(2, 1)
-    assert groups(Plan(tp=2, pp=4), host)["pp"] == Group(2, 2)  # all in one host
-    moe = groups(Plan(tp=2, dp=32, ep=16, etp=1), host)
-    assert moe["ep"] == Group(16, 8)
-    assert moe["experts"] == Group(4, 1)  # 64 / 16 copies, one every 16
+    found = exchange_groups(Plan(tp=4, cp=2, dp=16, pp=2), host)
+    assert found["tp"] == ExchangeGroup(4, 4)
+    assert found["cp"] == ExchangeGroup(2, 2)
+    assert found["dp"] == ExchangeGroup(32, 2)  # one every 4: two in a host
+    assert found["pp"] == ExchangeGroup(2, 1)
+    assert exchange_groups(Plan(tp=2, pp=4), host)["pp"] == ExchangeGroup(
+        2, 2
+    )  # all in one host
+    moe = exchange_groups(Plan(tp=2, dp=32, ep=16, etp=1), host)
+    assert moe["ep"] == ExchangeGroup(16, 8)
+    assert moe["experts"] == ExchangeGroup(4, 1)  # 64 / 16 copies, one every 16
 
 
 @pytest.mark.parametrize(
@@ -41,7 +43,7 @@ def test_groups_of_a_plan():
     ],
 )
 def test_bytes_between_hosts(kind: str, bytes_: float):
-    found = collective(kind, 1e9, Group(16, 4), "bf16")
+    found = collective_row(kind, 1e9, ExchangeGroup(16, 4), "bf16")
     assert found.far == pytest.approx(bytes_)
     assert found.hops == pytest.approx(math.log2(5))
     (row,) = found.rows
@@ -51,8 +53,8 @@ def test_bytes_between_hosts(kind: str, bytes_: float):
 
 
 def test_one_host_and_one_gpu():
-    inside = collective("all_gather", 1e6, Group(8, 8), "bf16")
+    inside = collective_row("all_gather", 1e6, ExchangeGroup(8, 8), "bf16")
     assert inside.far == inside.hops == 0 and len(inside.rows) == 1
-    assert collective("all_gather", 1e6, Group(1, 1), "bf16").rows == ()
-    apart = collective("send_recv", 1e6, Group(2, 1), "bf16")
+    assert collective_row("all_gather", 1e6, ExchangeGroup(1, 1), "bf16").rows == ()
+    apart = collective_row("send_recv", 1e6, ExchangeGroup(2, 1), "bf16")
     assert apart.rows == () and apart.far == 1e6

@@ -4,11 +4,8 @@ from typing import Any
 
 import pytest
 
-from diffenergy.plans import Plan, training_memory
-from diffenergy.plans._layout import layout
-from diffenergy.workload.models import load_model
-from diffenergy.workload.models._network.sharding import Share, Split
-from diffenergy.workload.models._shared.trained import TrainedModel
+from diffenergy.plans import Plan, pipeline_layout, training_memory
+from diffenergy.workload import ModelShare, ModelSplit, TrainedModel, load_model
 
 HIDDEN, EXPERT = 7168, 3 * 7168 * 2048
 TABLE = 129280 * HIDDEN
@@ -68,7 +65,7 @@ def test_dense_layers_keep_what_is_theirs():
     one, layers = model_of(), {}
     asked: Any = dict(phase="train", batch=1, input_len=512, dtype="bf16")
     for name, place in (("dense", 0), ("sparse", 3)):
-        share = Share(Split(), 3, 1, own=((place, place + 1),))
+        share = ModelShare(ModelSplit(), 3, 1, own=((place, place + 1),))
         placed = one.placed(share)
         assert isinstance(placed, TrainedModel)
         layers[name] = placed.leaves(one.request(**asked)).each
@@ -94,7 +91,7 @@ def test_dense_layers_keep_what_is_theirs():
 def test_layers_behind_count_in_the_last_stages(pp: int, vp: int, sizes: list[int]):
     model = model_of()
     plan = Plan(pp=pp, vp=vp)
-    found = layout(model.kinds, plan, model.name, 1)
+    found = pipeline_layout(model.kinds, plan, model.name, 1)
     assert [stop - start for start, stop in found.spans] == sizes
     assert [len(x.kinds) for x in found.each] == sizes
     dense = [x.kinds.count(0) for x in found.each]
@@ -102,8 +99,8 @@ def test_layers_behind_count_in_the_last_stages(pp: int, vp: int, sizes: list[in
 
 
 def test_stages_alike_share_their_kind():
-    found = layout(model_of().kinds, Plan(pp=8), "x", 1)
+    found = pipeline_layout(model_of().kinds, Plan(pp=8), "x", 1)
     assert found.kinds == {(0,): 1, (1,): 6, (2,): 1}
-    mixed = layout((0, 0, 2, 2, 0, 2), Plan(pp=3), "x")
+    mixed = pipeline_layout((0, 0, 2, 2, 0, 2), Plan(pp=3), "x")
     assert [x.kinds for x in mixed.each] == [(0, 0), (2, 2), (0, 2)]
     assert len(mixed.kinds) == 3

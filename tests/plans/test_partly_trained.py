@@ -8,8 +8,8 @@ import pytest
 
 from diffenergy.hardware import read_gpu
 from diffenergy.plans import Plan, Training, host_of, training_of
-from diffenergy.workload import Listing
-from diffenergy.workload.models import Request, load_model
+from diffenergy.workload import Listing, load_model
+from diffenergy.workload.models import Request
 from diffenergy.workload.models._shared.decoder import Decoder
 
 H, LAYERS, WORDS = 768, 12, 50257

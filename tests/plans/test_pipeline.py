@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffenergy.plans import makespan
-from diffenergy.plans._pipeline import closed_form, instructions, order
+from diffenergy.plans import closed_form_makespan, makespan
+from diffenergy.plans._pipeline import instructions, order
 
 
 def span(p: int, m: int, schedule: str = "1f1b", v: int = 1) -> float:
@@ -77,7 +77,7 @@ def test_an_interleaved_pipeline_wants_whole_groups():
 @pytest.mark.parametrize("early", [0.0, 1.0])
 @pytest.mark.parametrize("virtual", [1, 2, 4])
 def test_the_closed_form_is_that_of_equal_stages(virtual: int, early: float):
-    found = closed_form(
+    found = closed_form_makespan(
         jnp.array([3.0]), jnp.array([8.0]), jnp.array(64.0), jnp.array(float(virtual)),
         early,
     )  # fmt: skip
@@ -94,7 +94,7 @@ def test_more_micro_batches_never_have_a_larger_share_of_bubbles():
 def test_kinds_of_stages_that_take_as_long_are_one():
     """First, middle and last stages are three kinds; 1F1B of equal ones is exact."""
     stage, count = jnp.array([3.0, 3.0, 3.0]), jnp.array([1.0, 6.0, 1.0])
-    found = closed_form(stage, count, jnp.array(64.0), jnp.array(1.0))
+    found = closed_form_makespan(stage, count, jnp.array(64.0), jnp.array(1.0))
     assert float(found) == pytest.approx((64 + 7) * 3)
 
 
@@ -102,5 +102,5 @@ def test_the_closed_form_is_near_the_recursion_for_uneven_stages():
     forward = jnp.array([[1.0, 1.0, 1.0, 1.2]])
     exact = float(makespan(forward, 2 * forward, 32))
     stage, count = 3 * jnp.array([1.0, 1.2]), jnp.array([3.0, 1.0])
-    near = closed_form(stage, count, jnp.array(32.0), jnp.array(1.0))
+    near = closed_form_makespan(stage, count, jnp.array(32.0), jnp.array(1.0))
     assert float(near) == pytest.approx(exact, rel=0.01)

@@ -6,9 +6,8 @@ import pytest
 
 import diffenergy as de
 from diffenergy.hardware import read_gpu
-from diffenergy.plans import Host, Plan, host_of
-from diffenergy.plans._machine.exchange import collective, groups
-from diffenergy.plans._machine.scheduled import line, pairs, teams
+from diffenergy.plans import Host, Plan, collective_row, exchange_groups, host_of
+from diffenergy.plans._host import line, pairs, teams
 
 RING = 50e9
 """B/s of a link of a ring, each way."""
@@ -47,16 +46,16 @@ def test_who_meets():
     """tp first, then dp, last pp, on the 16 GPUs of a grid."""
     host = host_of(read_gpu("h100-sxm"), "mesh-4")
     assert (host.size, host.hosts, host.rate) == (16, 1, None)
-    found = groups(Plan(tp=2, dp=4, pp=2), host)
+    found = exchange_groups(Plan(tp=2, dp=4, pp=2), host)
     assert found["tp"].teams[:2] == ((0, 1), (2, 3)) and len(found["tp"].teams) == 8
     assert found["dp"].teams[:2] == ((0, 2, 4, 6), (1, 3, 5, 7))
     assert found["pp"].teams == tuple((i, i + 8) for i in range(8))
 
 
 def test_an_exchange_is_a_send_at_the_rate_of_its_schedule():
-    found = groups(Plan(tp=8), Host("ring-8", 8, machine="ring-8"))["tp"]
+    found = exchange_groups(Plan(tp=8), Host("ring-8", 8, machine="ring-8"))["tp"]
     for kind, times in (("all_gather", 1), ("all_reduce", 2)):
-        (row,) = collective(kind, 1e9, found, "bf16").rows
+        (row,) = collective_row(kind, 1e9, found, "bf16").rows
         latency, each = line("ring-8", kind, found.teams)
         assert row["collective"] == "send_recv" and row["num_gpus"] == 2
         assert row["bytes"] == pytest.approx(times * 7 / 8 * 1e9)
@@ -84,8 +83,3 @@ def test_slow_links_make_long_steps():
         "gpt2", "h100-sxm", phase="train", topology="torus-4x2", plan="tp=4,dp=2"
     ).summary
     assert step["communication"]["dp"]["total_s"] > 0
-
-
-def test_plans_larger_than_the_machine():
-    with pytest.raises(ValueError, match="has 16 GPUs, but `topology` dgx1 has 8"):
-        de.estimate("gpt2", "v100-sxm-32gb", plan="tp=4,dp=4", batch=4, topology="dgx1")

@@ -9,9 +9,7 @@ import pytest
 import diffenergy as de
 from diffenergy.hardware import read_gpu
 from diffenergy.plans import Placed, Plan, host_of
-from diffenergy.workload import from_listings
-from diffenergy.workload.models import load_model
-from diffenergy.workload.models._shared.language_model import LanguageModel
+from diffenergy.workload import LanguageModel, from_listings, load_model
 
 
 @pytest.mark.slow

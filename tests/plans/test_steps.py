@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from diffenergy.corrections import Corrections
-from diffenergy.plans import Steps, compose, step_energy
-from diffenergy.plans._steps.compose import HOP
-from diffenergy.plans._steps.steps import PARTS, stacked
+from diffenergy.plans import STEP_PARTS, Steps, compose_step, step_energy
+from diffenergy.plans._steps import HOP, stacked
 
 GIVEN: dict[str, Any] = dict(
     plan_contention=0.3, plan_network=0.5, plan_tp_exposed=0.8, plan_tp_overlapped=0.4,
@@ -21,12 +20,12 @@ PLAIN = Corrections(**GIVEN)
 
 def steps(parts: dict[str, float], **changed: Any) -> tuple[jnp.ndarray, Steps]:
     """One kind of virtual stage whose parts take the given s."""
-    phase = np.full((1, len(PARTS)), -1)
+    phase = np.full((1, len(STEP_PARTS)), -1)
     times = []
     for name, time in parts.items():
-        phase[0, PARTS.index(name)] = len(times)
+        phase[0, STEP_PARTS.index(name)] = len(times)
         times.append(time)
-    zeros = np.zeros((1, len(PARTS)))
+    zeros = np.zeros((1, len(STEP_PARTS)))
     given: dict[str, Any] = dict(
         phase=phase, far=zeros, hops=zeros, members=[[1.0]], count=[1.0], batches=4.0,
         virtual=1.0, abreast=8.0, network=np.inf, gathers=0.0, reduces=0.0,
@@ -39,7 +38,7 @@ def steps(parts: dict[str, float], **changed: Any) -> tuple[jnp.ndarray, Steps]:
 @pytest.mark.slow
 def test_one_gpu_takes_what_its_parts_take():
     times, one = steps({"forward": 1.0, "backward": 2.0, "optimizer": 0.1}, abreast=1.0)
-    found = compose(times, one, PLAIN)
+    found = compose_step(times, one, PLAIN)
     assert float(found.time) == pytest.approx(3.1, rel=1e-14)
     assert float(found.bubble) == pytest.approx(0, abs=1e-14)
 
@@ -50,21 +49,21 @@ def test_gradients_hide_behind_the_last_micro_batch():
     0.2 s beside 0.25 s of forward; 8 GPUs: 2 % on all of it."""
     parts = {"forward": 1.0, "backward": 2.0, "optimizer": 0.1}
     times, one = steps(parts | {"gather": 0.2, "reduce": 0.3})
-    found = compose(times, one, PLAIN)
+    found = compose_step(times, one, PLAIN)
     hidden = (0.5 + 0.09) ** 8 + 0.3**8
     ahead = (0.25 + 0.06) ** 8 + 0.2**8
     late = hidden ** (1 / 8) - 0.5 + ahead ** (1 / 8) - 0.25
     assert float(found.time) == pytest.approx((3.1 + late) * 1.02)
     assert float(found.exposed[2]) == pytest.approx(late)
     bare = dataclasses.replace(one, dp_overlap=jnp.array(0.0))
-    assert float(compose(times, bare, PLAIN).time) == pytest.approx(3.6 * 1.02)
+    assert float(compose_step(times, bare, PLAIN).time) == pytest.approx(3.6 * 1.02)
 
 
 def test_fsdp_gathers_twice_a_micro_batch():
     """4 micro-batches: 4 x 0.1 s beside 1 s forward, 4 x (0.1 + 0.2) s beside 2 s."""
     parts = {"forward": 1.0, "backward": 2.0, "gather": 0.1, "reduce": 0.2}
     times, one = steps(parts, gathers=2.0, reduces=1.0)
-    found = compose(times, one, PLAIN)
+    found = compose_step(times, one, PLAIN)
     forward = ((1 + 0.3 * 0.4) ** 8 + 0.4**8) ** (1 / 8)
     backward = ((2 + 0.3 * 1.2) ** 8 + 1.2**8) ** (1 / 8)
     assert float(found.time) == pytest.approx((forward + backward) * 1.02)
@@ -75,22 +74,22 @@ def test_fsdp_gathers_twice_a_micro_batch():
 def test_tensor_parallel_exchanges(overlap: float, share: float):
     parts = {"forward": 1.0, "backward": 2.0, "forward_tp": 0.5, "backward_tp": 0.5}
     times, one = steps(parts, tp_overlap=overlap)
-    found = compose(times, one, PLAIN)
+    found = compose_step(times, one, PLAIN)
     assert float(found.time) == pytest.approx((3 + share) * 1.02)
 
 
 def test_between_hosts():
     """1 GB over half of 50 GB/s is 40 ms, beside 30 ms within a host; two hops."""
-    far = np.zeros((1, len(PARTS)))
-    far[0, PARTS.index("forward_ep")] = 1e9
+    far = np.zeros((1, len(STEP_PARTS)))
+    far[0, STEP_PARTS.index("forward_ep")] = 1e9
     hops = np.zeros_like(far)
-    hops[0, PARTS.index("forward_ep")] = 2.0
+    hops[0, STEP_PARTS.index("forward_ep")] = 2.0
     times, one = steps(
         {"forward": 1.0, "backward": 2.0, "forward_ep": 0.03}, far=far, hops=hops,
         network=50e9,
     )  # fmt: skip
     wanted = (0.03**8 + 0.04**8) ** (1 / 8) + 2 * HOP
-    found = compose(times, one, PLAIN)
+    found = compose_step(times, one, PLAIN)
     assert float(found.time) == pytest.approx((3 + wanted) * 1.02)
     assert float(found.moved[3]) == pytest.approx(wanted)
 
@@ -101,7 +100,7 @@ def test_stages_and_sends():
     times, one = steps(
         {"forward": 1.0, "backward": 2.0, "send": 0.01}, count=[2.0], members=[[1.0]]
     )
-    found = compose(times, one, PLAIN)
+    found = compose_step(times, one, PLAIN)
     assert float(found.pipeline) == pytest.approx(5 * (0.75 + 0.012), rel=2e-3)
     assert float(found.bubble) == pytest.approx(1 / 5, abs=0.03)
     assert float(found.time / found.pipeline) == pytest.approx(1.03)
@@ -110,7 +109,7 @@ def test_stages_and_sends():
 def test_energy_is_that_of_kernels_and_of_waiting():
     """8 GPUs: each draws 1,000 + 1,500 J beyond 100 W, for as long as the step is."""
     times, one = steps({"forward": 1.0, "backward": 2.0})
-    found = compose(times, one, PLAIN)
+    found = compose_step(times, one, PLAIN)
     dynamic, static = jnp.array([1000.0, 1500.0]), jnp.array([100.0, 100.0])
     drawn = step_energy(times, dynamic, static, found, one)
     assert float(drawn.energy) == pytest.approx(8 * (2500 + 100 * 3.06))
@@ -124,13 +123,13 @@ def test_steps_of_different_plans_in_one_record():
     two = dataclasses.replace(
         one,
         phase=jnp.concatenate([one.phase, one.phase]),
-        far=jnp.zeros((2, len(PARTS))),
-        hops=jnp.zeros((2, len(PARTS))),
+        far=jnp.zeros((2, len(STEP_PARTS))),
+        hops=jnp.zeros((2, len(STEP_PARTS))),
         members=jnp.eye(2),
         count=jnp.array([1.0, 2.0]),
     )
-    both = compose(times, stacked([one, two]), PLAIN)
+    both = compose_step(times, stacked([one, two]), PLAIN)
     for i, alone in enumerate((one, two)):
         assert float(both.time[i]) == pytest.approx(
-            float(compose(times, alone, PLAIN).time)
+            float(compose_step(times, alone, PLAIN).time)
         )

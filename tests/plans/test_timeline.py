@@ -9,15 +9,17 @@ import pytest
 
 import diffenergy as de
 from diffenergy.plans import (
+    EXCHANGE_AXES,
+    SLICE_KINDS,
+    STEP_PARTS,
     Pipeline,
     Steps,
     Timeline,
-    compose,
+    build_timeline,
+    compose_step,
     step_energy,
-    timeline,
 )
-from diffenergy.plans._steps.steps import AXES, PARTS
-from diffenergy.plans._steps.timeline import EXCHANGE, KINDS, OPTIMIZER, REST
+from diffenergy.plans._timeline import EXCHANGE, OPTIMIZER, REST
 
 M, P = 8, 4
 STATIC = 50.0
@@ -33,8 +35,8 @@ def made(
     other parts, which draw nothing more, and `dp_overlap`."""
     overlap = changes.pop("dp_overlap", 1.0)
     parts = {"forward": M / virtual, "backward": M * backward / virtual, **changes}
-    phase = np.full((1, len(PARTS)), -1)
-    phase[0, [PARTS.index(name) for name in parts]] = np.arange(len(parts))
+    phase = np.full((1, len(STEP_PARTS)), -1)
+    phase[0, [STEP_PARTS.index(name) for name in parts]] = np.arange(len(parts))
     times = jnp.array(list(parts.values()))
     watts = {"forward": 100.0, "backward": 300.0}
     dynamic = times * jnp.array([watts.get(name, 0.0) for name in parts])
@@ -56,11 +58,11 @@ def made(
     )
     order = Pipeline(schedule, M, ((0,) * P,) * virtual)  # pyright: ignore[reportArgumentType]
     constants = de.load_gpu("h100-sxm").corrections
-    found = jax.jit(compose, static_argnums=3)(times, steps, constants, order)
+    found = jax.jit(compose_step, static_argnums=3)(times, steps, constants, order)
     still = jnp.full(len(times), STATIC)
     drawn = jax.jit(step_energy)(times, dynamic, still, found, steps)
     power = np.asarray(drawn.stage_power)
-    line = timeline(order, [0] * P, steps, found, np.asarray(dynamic), power)
+    line = build_timeline(order, [0] * P, steps, found, np.asarray(dynamic), power)
     return line, float(found.time), float(drawn.energy)
 
 
@@ -79,7 +81,7 @@ def test_slices_of_1f1b_begin_when_they_can():
     assert line.start[first[:5]] == pytest.approx([0, 1, 2, 3, 10])
     assert line.end[first[4]] == pytest.approx(12)
     assert line.start[last[:3]] == pytest.approx([3, 4, 6])
-    assert [KINDS[x] for x in line.kind[last[:4]]] == ["forward", "backward"] * 2
+    assert [SLICE_KINDS[x] for x in line.kind[last[:4]]] == ["forward", "backward"] * 2
     assert line.pipeline == pytest.approx(33)
     assert line.end[line.batch >= 0].max() == pytest.approx(33)
     assert line.end.max() == pytest.approx(time, rel=1e-6)
@@ -131,11 +133,11 @@ def test_late_exchange_optimizer_and_the_rest_follow():
         assert start == pytest.approx([wanted[0]] * P)
         assert end == pytest.approx([wanted[1]] * P, rel=1e-6)
     late = line.exposed[line.kind == EXCHANGE]
-    assert late[:, AXES.index("dp")] == pytest.approx([3.0] * P)
+    assert late[:, EXCHANGE_AXES.index("dp")] == pytest.approx([3.0] * P)
     assert time > 36.5
     hidden, _, _ = made(reduce=0.5, optimizer=0.5)
     behind = (hidden.batch == M - 1) & (hidden.kind == 1)
-    assert (hidden.hidden[behind, AXES.index("dp")] > 0).all()
+    assert (hidden.hidden[behind, EXCHANGE_AXES.index("dp")] > 0).all()
 
 
 @pytest.mark.slow

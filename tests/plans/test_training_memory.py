@@ -7,11 +7,15 @@ from typing import Any
 
 import pytest
 
-from diffenergy.plans import Plan, training_memory
-from diffenergy.plans._memory import in_flight
-from diffenergy.plans._pipeline import BACKWARD, FORWARD, order
-from diffenergy.workload.models import load_model, model_from_config
-from diffenergy.workload.models._shared.config import Config
+from diffenergy.plans import (
+    FORWARD_PASS,
+    Plan,
+    micro_batches_in_flight,
+    training_memory,
+)
+from diffenergy.plans._pipeline import BACKWARD, order
+from diffenergy.workload import Config, load_model
+from diffenergy.workload.models import model_from_config
 from diffenergy.workload.models._shared.decoder import Decoder
 
 GIB = 2**30
@@ -276,6 +280,6 @@ def test_micro_batches_in_flight_are_those_of_the_order(
         assert last >= BACKWARD
         flying = most = 0
         for x in own:
-            flying += (x.kind == FORWARD) - (x.kind == last)
+            flying += (x.kind == FORWARD_PASS) - (x.kind == last)
             most = max(most, flying)
-        assert in_flight(plan, stage, m) == pytest.approx(most / v)
+        assert micro_batches_in_flight(plan, stage, m) == pytest.approx(most / v)

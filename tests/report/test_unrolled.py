@@ -13,7 +13,7 @@ from diffenergy.report._traces.unrolled import (
     unrolled,
     wait_power,
 )
-from diffenergy.workload._listing import Listing
+from diffenergy.workload import Listing
 
 
 def row(count: float, **fields: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import pytest
 from diffenergy import serving
 from diffenergy.hardware import read_gpu
 from diffenergy.results import Infeasible
-from diffenergy.workload.models import load_model
+from diffenergy.workload import load_model
 
 
 @pytest.mark.slow

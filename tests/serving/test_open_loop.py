@@ -10,11 +10,11 @@ import pytest
 from scipy import stats
 
 from calibration.studies.served.open_loop import SERVERS, compare
-from diffenergy.serving import Load, deploy, simulate, steady_state
+from diffenergy.serving import QUANTILES, Load, deploy, simulate, steady_state
 from diffenergy.serving._lengths import TAIL
 from diffenergy.serving._steady.first_token import Cumulants, _generation, _moments
 from diffenergy.serving._steady.skewed import Skewed
-from diffenergy.serving._steady.spread import LEVELS, gaps
+from diffenergy.serving._steady.spread import gaps
 
 
 def generations(rate: float, decode: float, shared: float, times: np.ndarray):
@@ -68,7 +68,7 @@ def test_a_skewed_time(skew: float):
     mean, variance, third, none, one = (jnp.asarray(x) for x in numbers)
     found = Skewed(Cumulants(mean, variance, third), none, one)
     exact = stats.pearson3(skew, 3.0, 0.5)
-    np.testing.assert_allclose(found.quantiles(), exact.ppf(LEVELS), rtol=4e-3)
+    np.testing.assert_allclose(found.quantiles(), exact.ppf(QUANTILES), rtol=4e-3)
     shares = [0.4, 0.6, 0.95]
     limits = jnp.asarray(exact.ppf(shares))
     np.testing.assert_allclose(found.below(limits), shares, atol=6e-3)

@@ -6,11 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from diffenergy.results import Infeasible
-from diffenergy.serving import Load, deploy, simulate, steady_state
+from diffenergy.serving import Load, deploy, steady_state
 
 MODEL = "qwen3-0.6b"
-TRACE: dict[str, Any] = {"arrival_s": [0], "input_len": [8], "output_len": [8]}
 
 
 @pytest.mark.parametrize("given", [400, 400.0, [400], np.array(400.0)])
@@ -18,66 +16,6 @@ def test_a_clock_and_a_limit_are_numbers(given: Any):
     found = deploy(MODEL, power_limit=given, sm_clock=1.305e9, mem_clock=2.619e9)
     expected = (1.305e9, 2.619e9, 400.0, None, True)
     assert found.setting == expected
-
-
-@pytest.mark.parametrize(
-    "given, error, message",
-    [
-        (
-            [400, 500],
-            ValueError,
-            "`power_limit` has 2 values; a server takes one value",
-        ),
-        ("x", TypeError, "`power_limit` is a str; allowed is int or float"),
-        (1.0, ValueError, "`power_limit` is 1 W; h100-sxm allows"),
-    ],
-)
-def test_other_limits_are_refused(given: Any, error: type[Exception], message: str):
-    with pytest.raises(error, match=message):
-        deploy(MODEL, power_limit=given)
-
-
-@pytest.mark.parametrize(
-    "given, message",
-    [
-        ({"ratte": 3}, r"`ratte` is no field of a load \(did you mean `rate`\?\)"),
-        ({"rate": 3, "zzz": 1}, "`zzz` is no field of a load; allowed are cached_len"),
-        ({"slo_ttft": "x"}, "`slo_ttft` is 'x'; allowed is a number above 0"),
-        ({"waves": 0}, "`waves` is 0; allowed is a number from 1 on"),
-        ({"output_len": "x"}, "`output_len` is 'x'"),
-        ({"slo_ttft": 1}, "`rate` is missing"),
-    ],
-)
-def test_a_load_names_what_is_wrong_with_it(given: dict[str, Any], message: str):
-    with pytest.raises(ValueError, match=message):
-        Load(**given)
-    with pytest.raises(ValueError, match=message):
-        steady_state(MODEL, "h100-sxm", given)
-
-
-@pytest.mark.parametrize(
-    "given, meant",
-    [("power_limt", "power_limit"), ("dtyp", "dtype"), ("optimise", "optimize")],
-)
-def test_options_that_do_not_exist(given: str, meant: str):
-    options: dict[str, Any] = {given: 1}
-    hint = rf"`{given}` is no field of a server \(did you mean `{meant}`\?\)"
-    with pytest.raises(ValueError, match=hint):
-        steady_state(MODEL, "h100-sxm", Load(rate=1), **options)
-    if meant == "optimize":
-        hint = f"`{given}` is no field of a server; allowed are changes"
-    with pytest.raises(ValueError, match=hint):
-        deploy(MODEL, "h100-sxm", Load(rate=1), **options)
-    with pytest.raises(ValueError, match=hint):
-        simulate(TRACE, MODEL, "h100-sxm", **options)
-
-
-def test_memory_that_does_not_suffice_leads_with_what_is_given():
-    big = "llama-3.1-70b"
-    with pytest.raises(Infeasible, match="^not one request of llama-3.1-70b fits h100"):
-        deploy(big, "h100-sxm", Load(rate=1))
-    with pytest.raises(Infeasible, match="^`memory_fraction` is 0.5: not one request"):
-        deploy(big, "h100-sxm", Load(rate=1), memory_fraction=0.5)
 
 
 @pytest.mark.slow

@@ -11,9 +11,16 @@ import pytest
 from diffenergy.hardware import read_gpu
 from diffenergy.hardware._files import gpu_names
 from diffenergy.results import Infeasible
-from diffenergy.serving import Load, deploy, simulate, steady_state
-from diffenergy.serving._steady.figures import Steady, asked, steady
-from diffenergy.serving._steady.server import Server
+from diffenergy.serving import (
+    Load,
+    Server,
+    Steady,
+    deploy,
+    load_arrays,
+    simulate,
+    steady,
+    steady_state,
+)
 from diffenergy.serving._step.power import governed, power_at, time_weights
 
 MIXES: list[dict[str, Any]] = [
@@ -59,9 +66,9 @@ def test_the_clock_of_a_power_law(bound: float):
     assert (float(free.clock), bool(free.feasible)) == (2.0e9, True)
     assert float(free.power) == pytest.approx(400.0, rel=1e-12)
     # a lower request goes before the limit
-    asked = governed(CLOCKS, *run, jnp.asarray(0.8e9), jnp.asarray(144.0))
-    assert float(asked.clock) == 0.8e9
-    assert float(asked.power) == pytest.approx(64.0, rel=1e-12)
+    load_arrays = governed(CLOCKS, *run, jnp.asarray(0.8e9), jnp.asarray(144.0))
+    assert float(load_arrays.clock) == 0.8e9
+    assert float(load_arrays.power) == pytest.approx(64.0, rel=1e-12)
     low = governed(CLOCKS, *run, top, jnp.asarray(20.0))
     assert not bool(low.feasible) and float(low.clock) == pytest.approx(0.5e9)
     assert float(low.lowest) == pytest.approx(25.0, rel=1e-12)
@@ -95,7 +102,7 @@ def on_grid(server: Server, caps: jax.Array, batches: jax.Array) -> Steady:
 
     def one(cap: jax.Array, batch: jax.Array) -> Steady:
         limited = eqx.tree_at(lambda x: x.cap, server, cap)
-        return steady(limited, asked(batch), "saturated")
+        return steady(limited, load_arrays(batch), "saturated")
 
     return jax.vmap(lambda x: jax.vmap(lambda b: one(x, b))(batches))(caps)
 

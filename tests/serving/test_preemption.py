@@ -12,8 +12,8 @@ import pytest
 
 from diffenergy.serving import Load, deploy, simulate
 from diffenergy.serving._step import cost
+from diffenergy.serving._trace.simulation import Requests, Sizes
 from diffenergy.serving._trace.simulation import run_through as run
-from diffenergy.serving._trace.state import Requests, Sizes
 
 MODEL = "qwen3-0.6b"
 BLOCK = 16

@@ -111,14 +111,6 @@ def test_lengths_of_a_trace():
     assert found.nodes[0] * found.mean == pytest.approx(50.5)
 
 
-@pytest.mark.parametrize(
-    "text", ["x", "0", "-5", "lognormal:256", "normal:1:2", "uniform:9:3", "nan", ""]
-)
-def test_impossible_lengths(text):
-    with pytest.raises(ValueError, match="`output_len` is"):
-        read_lengths("output_len", text)
-
-
 def test_quantiles_of_weighted_values():
     atoms = Atoms(jnp.asarray([3.0, 1.0, 2.0]), jnp.asarray([0.2, 0.5, 0.3]))
     np.testing.assert_allclose(atoms.quantiles((0.5, 0.8, 0.99)), [1.0, 2.0, 3.0])

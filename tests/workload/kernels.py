@@ -2,7 +2,8 @@
 
 import collections
 
-from diffenergy.workload.models import Model, load_model
+from diffenergy.workload import load_model
+from diffenergy.workload.models import Model
 
 
 def step(model: str | Model, **choices):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from diffenergy.workload.models import load_model
+from diffenergy.workload import load_model
 
 from .test_models import one
 
@@ -30,78 +30,6 @@ def test_a_folder_and_its_file_are_the_same_model(tmp_path):
     folder.mkdir()
     write(folder)
     assert load_model(folder).name == load_model(folder / "config.json").name == "tiny"
-
-
-@pytest.mark.parametrize(
-    "changes, words",
-    [
-        (dict(hidden_size="absent"), ["`hidden_size` is missing"]),
-        (dict(hidden_size="64"), ['`hidden_size` is "64"', "whole number"]),
-        (dict(hidden_size=0), ["`hidden_size` is 0"]),
-        (dict(hidden_size=-64), ["`hidden_size` is -64"]),
-        (dict(hidden_size=True), ["`hidden_size` is true"]),
-        (dict(hidden_size=float("nan")), ["`hidden_size` is NaN"]),
-        (dict(hidden_size=65), ["`hidden_size` is 65", "`num_attention_heads` 4"]),
-        (dict(num_key_value_heads=3), ["`num_attention_heads` is 4", "heads` 3"]),
-        (dict(tie_word_embeddings="no"), ["`tie_word_embeddings`", "true or false"]),
-        (dict(model_type="mamba"), ["'mamba'", "not built", "kernel listing"]),
-        (dict(model_type="absent"), ["no `model_type`", "tokenizer"]),
-        (dict(quantization_config=dict(quant_method="gguf")), ['"gguf"', "--dtype"]),
-    ],
-)
-def test_a_bad_config_is_refused_in_one_line(tmp_path, changes, words):
-    with pytest.raises(ValueError) as error:
-        load_model(write(tmp_path, **changes)).listings(input_len=8, output_len=2)
-    message = str(error.value)
-    assert "config.json" in message and "\n" not in message
-    assert all(word in message for word in words), message
-
-
-@pytest.mark.parametrize(
-    "text, words",
-    [(b"{", ["broken JSON"]), (b"[1]", ["no `model_type`"]), (b"\xff", ["UTF-8"])],
-)
-def test_a_file_that_is_no_config_is_refused(tmp_path, text, words):
-    (tmp_path / "config.json").write_bytes(text)
-    with pytest.raises(ValueError) as error:
-        load_model(tmp_path)
-    assert all(word in str(error.value) for word in words)
-
-
-def test_what_is_not_there_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="has no `config.json`"):
-        load_model(tmp_path)
-    with pytest.raises(ValueError, match="'llama-3.1-7b'.*llama-3.1-8b"):
-        load_model("llama-3.1-7b")
-
-
-@pytest.mark.parametrize(
-    "model, given, words",
-    [
-        ("gpt2", dict(input_len=1000, output_len=100), ["1100", "1024"]),
-        ("gpt2", dict(batch=0), ["`batch` is 0"]),
-        ("gpt2", dict(output_len=0), ["`output_len` is 0"]),
-        ("gpt2", dict(phase="training"), ["`phase` is 'training'", "train"]),
-        ("gpt2", dict(dtype="int3"), ["`dtype` is 'int3'", "bf16"]),
-        ("bert-base", dict(phase="decode"), ["`phase`", "forward"]),
-        ("bert-base", dict(input_len=600), ["600", "512"]),
-        ("bert-base", dict(stack="serving"), ["`stack`", "eager"]),
-        ("resnet-50", dict(input_len=5), ["`input_len` is 5", "images"]),
-        ("mixtral-8x7b", dict(stack="eager"), ["`stack`", "serving"]),
-    ],
-)
-def test_a_request_that_the_model_lacks_is_refused(model, given, words):
-    with pytest.raises(ValueError) as error:
-        load_model(model).listings(**given)
-    assert all(word in str(error.value) for word in words), error.value
-
-
-@pytest.mark.parametrize("depths", [[3, 0, 6, 3], [3, 4, True, 3], [3, 4, 6.5, 3], []])
-def test_one_bad_number_of_a_list_is_refused(tmp_path, depths):
-    values = dict(load_model("resnet-50").config.values) | {"depths": depths}
-    (tmp_path / "config.json").write_text(json.dumps(values))
-    with pytest.raises(ValueError, match="`depths` is .* whole numbers of at least 1"):
-        load_model(tmp_path)
 
 
 MIXTURE = dict(

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from diffenergy.workload.models import load_model, model_from_config
-from diffenergy.workload.models._shared.config import Config
-from diffenergy.workload.models._shared.language_model import LanguageModel
+from diffenergy.workload import Config, LanguageModel, load_model
+from diffenergy.workload.models import model_from_config
 
 from .kernels import flop
 
@@ -279,37 +278,14 @@ def test_a_sidecar_says_what_the_config_does_not(tmp_path: Path):
     assert sum(model.layer_counts.values()) == 4 and len(model.layer_counts) == 3
 
 
-def test_a_quantisation_that_is_not_read_needs_a_dtype():
+def test_a_quantisation_that_is_not_read_takes_a_dtype():
     model = model_of(**GPT_OSS, quantization_config={"quant_method": "gguf"})
-    with pytest.raises(ValueError, match="gguf.*--dtype"):
-        model.listings()
     assert model.listings(dtype="int4", phase="decode")[0].precision == "int4"
 
 
-def test_a_key_that_may_change_a_layer_is_refused():
-    with pytest.raises(ValueError, match="`moe_latent_size` is 16, which is not known"):
-        model_of(**GPT_OSS, moe_latent_size=16)
+def test_keys_that_change_no_layer():
     off = dict(moe_latent_size=None, swiglu_limit=7.0, router_aux_loss_coef=0.1)
     assert model_of(**GPT_OSS, **off).parameters() == model_of(**GPT_OSS).parameters()
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        (dict(stack="eager"), "`stack` is 'eager', but tiny has only serving"),
-        # not the type first, which the remedy there would not help
-        (dict(stack="eager", dtype="mxfp4"), "`stack` is 'eager', but tiny has only"),
-        (dict(routing="even"), "`routing` is 'even'; allowed are random, balanced"),
-        (dict(speculative="mtp", accept=0.5), "states no layer that predicts"),
-        (dict(speculative="mtp"), "`accept` is missing"),
-        (dict(speculative="guess", accept=0.5), "`speculative` is 'guess'; allowed"),
-        (dict(speculative="eagle", accept=1.5), "`accept` is 1.5; allowed is a number"),
-        (dict(accept=0.5), "`accept` is given, but nothing drafts tokens"),
-    ],
-)
-def test_what_such_a_model_cannot_be_asked(given: dict, words: str):
-    with pytest.raises(ValueError, match=words):
-        model_of(**GPT_OSS).listings(**given)
 
 
 def test_routing_is_told_to_the_experts():
@@ -317,8 +293,6 @@ def test_routing_is_told_to_the_experts():
     for asked, told in ((None, "random"), ("balanced", "balanced")):
         (experts,) = rows(model_of(**GPT_OSS), "moe", routing=asked, **given)
         assert experts["distribution"] == told
-    with pytest.raises(ValueError, match="llama-3.1-8b has no experts"):
-        load_model("llama-3.1-8b").listings(routing="random")
 
 
 def test_a_step_of_drafted_tokens():

@@ -2,11 +2,15 @@ import collections
 
 import pytest
 
-from diffenergy.workload._listing import listing_lines, read_listings
-from diffenergy.workload._unlisted import complete
-from diffenergy.workload.models import load_model, model_from_config, model_names
+from diffenergy.workload import (
+    Config,
+    complete_listing,
+    listing_lines,
+    load_model,
+    read_listings,
+)
+from diffenergy.workload.models import model_from_config, model_names
 from diffenergy.workload.models._request import Request, decode_segments
-from diffenergy.workload.models._shared.config import Config
 
 from .kernels import flop, multiset, one
 from .published.configs import BUNDLED
@@ -52,7 +56,7 @@ def test_defaults_give_listings_that_are_read_back(name, tmp_path):
     path = tmp_path / "model.jsonl"
     path.write_text(listing_lines(listings))
     assert read_listings(path) == listings
-    assert [complete(x) for x in listings] == listings
+    assert [complete_listing(x) for x in listings] == listings
 
 
 @pytest.mark.parametrize("name", ["llama-2-7b", "llama-3.1-8b", "mistral-7b"])
@@ -365,7 +369,7 @@ def test_eager_stack_reproduces_traces(traces, traced):
             stack="eager",
             base=True,
         )
-        expected = complete(listing)
+        expected = complete_listing(listing)
         found, named = multiset(built.kernels), multiset(expected.kernels)
         more = collections.Counter()
         for key, number in (found - named).items():

@@ -3,9 +3,12 @@ import dataclasses
 
 import pytest
 
-from diffenergy.workload._kernel import normalise_kernel
-from diffenergy.workload._listing import Listing, read_listings
-from diffenergy.workload._unlisted import complete
+from diffenergy.workload import (
+    Listing,
+    complete_listing,
+    normalise_kernel,
+    read_listings,
+)
 
 
 def launches(kernels):
@@ -59,7 +62,7 @@ def traced(shared):
 )
 def test_launches_of_whole_passes(traced, name, calls, counts):
     """Launches by class; in all 532, 302, 551 and 266."""
-    listing = complete(traced[name])
+    listing = complete_listing(traced[name])
     found = collections.Counter()
     for kernel in listing.kernels:
         found[kind(kernel)] += kernel["count"]
@@ -70,7 +73,7 @@ def test_launches_of_whole_passes(traced, name, calls, counts):
 @pytest.mark.shared_data
 def test_listed_kernels_keep_their_shapes_and_counts(traced):
     for listing in traced.values():
-        listed = [k for k in complete(listing).kernels if k["listed"]]
+        listed = [k for k in complete_listing(listing).kernels if k["listed"]]
         assert launches(listed) == launches(listing.kernels), listing.name
 
 
@@ -91,7 +94,7 @@ def qwen(**fields):
 
 
 def test_rows_that_share_a_shape_are_split():
-    kernels = complete(qwen()).kernels
+    kernels = complete_listing(qwen()).kernels
     products = [k for k in kernels if k["op"] == "gemm" and k["batch"] == 12]
     assert [(k.get("zero_share", 0), k["count"]) for k in products] == [
         (0.5, 1),
@@ -105,7 +108,7 @@ def test_rows_that_share_a_shape_are_split():
 
 def test_grouped_queries_repeat_keys_and_rotate():
     """12 heads on 2 KV heads: k has 2 x 128 x 128 elements, q and scores six times."""
-    rest = [k for k in complete(qwen()).kernels if not k["listed"]]
+    rest = [k for k in complete_listing(qwen()).kernels if not k["listed"]]
     q, k = 12 * 128 * 128, 2 * 128 * 128
     found = [(x["fn"], x["elements"], x["count"]) for x in rest]
     assert found == [
@@ -124,20 +127,20 @@ def test_grouped_queries_repeat_keys_and_rotate():
 )
 def test_other_listings_are_left_alone(change):
     listing = qwen(**change)
-    assert complete(listing) is listing
+    assert complete_listing(listing) is listing
 
 
 def test_a_completed_listing_is_not_completed_again():
-    listing = complete(qwen())
-    assert complete(listing) is listing
+    listing = complete_listing(qwen())
+    assert complete_listing(listing) is listing
     again = dataclasses.replace(listing, module_calls=0)
-    assert complete(again) is again
+    assert complete_listing(again) is again
 
 
 @pytest.mark.shared_data
 def test_depthwise_convolutions_of_mobilevit(traced):
     """Seven inverted residuals; the dense 3x3 convolutions keep one group."""
-    listing = complete(traced["mobilevitmodel_small_pbf16_b8_freq900"])
+    listing = complete_listing(traced["mobilevitmodel_small_pbf16_b8_freq900"])
     grouped = collections.Counter()
     for kernel in listing.kernels:
         if kernel["op"] == "conv2d" and kernel["groups"] > 1:

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 
-from diffenergy.fitting._clock_law.clock_model import KernelPriors, Kind
+from diffenergy.fitting._clock_model import KernelPriors, Kind
 from diffenergy.hardware._spec import GpuSpec
-from diffenergy.kernels._shared.occupancy import wave_traffic
+from diffenergy.kernels._residency import wave_traffic
 from diffenergy.units import MHz
 
 from .joined import Extremes

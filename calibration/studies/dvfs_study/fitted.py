@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffenergy.corrections import Corrections, prior_file
-from diffenergy.fitting._clock_law.clock_fit import ClockFit, fit_law
-from diffenergy.fitting._clock_law.clock_law import points
-from diffenergy.fitting._clock_law.clock_model import base_of
+from diffenergy.fitting._clock_fit import ClockFit, fit_law
+from diffenergy.fitting._clock_law import points
+from diffenergy.fitting._clock_model import base_of
 from diffenergy.hardware import read_gpu
 from diffenergy.hardware._spec import GpuSpec
 from diffenergy.units import pJ

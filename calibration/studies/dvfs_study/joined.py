@@ -16,8 +16,8 @@ from jax import Array
 from jaxtyping import Float
 
 from diffenergy.compiling import compiler_options
-from diffenergy.fitting._clock_law.clock_fit import LawProblem
-from diffenergy.fitting._clock_law.clock_law import (
+from diffenergy.fitting._clock_fit import LawProblem
+from diffenergy.fitting._clock_law import (
     Cells,
     ClockLaw,
     Points,
@@ -25,7 +25,7 @@ from diffenergy.fitting._clock_law.clock_law import (
     highest_clock,
     log_costs,
 )
-from diffenergy.fitting._clock_law.clock_model import (
+from diffenergy.fitting._clock_model import (
     LATENTS,
     Base,
     Flat,

@@ -12,8 +12,8 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
-from diffenergy.fitting._clock_law.clock_law import ClockLaw, Points
-from diffenergy.fitting._clock_law.clock_model import Base, Flat, law_of
+from diffenergy.fitting._clock_law import ClockLaw, Points
+from diffenergy.fitting._clock_model import Base, Flat, law_of
 from diffenergy.smooth import robust
 from diffenergy.units import GHz
 

@@ -12,8 +12,8 @@ from diffenergy.dvfs._problem.plan import Rules
 from diffenergy.dvfs._problem.problem import Problem, default_total
 from diffenergy.dvfs._solving.frontier import frontier
 from diffenergy.dvfs._solving.solve import STRICT, solve
-from diffenergy.fitting._clock_law.clock_law import ClockLaw
-from diffenergy.fitting._clock_law.clock_law import law_table as costs_of
+from diffenergy.fitting._clock_law import ClockLaw
+from diffenergy.fitting._clock_law import law_table as costs_of
 from diffenergy.hardware import read_gpu
 from diffenergy.units import GHz, MHz
 

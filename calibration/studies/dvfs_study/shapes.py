@@ -18,15 +18,14 @@ from jaxtyping import Float
 from diffenergy import smooth
 from diffenergy.corrections import Corrections
 from diffenergy.estimator._launches import demands
-from diffenergy.fitting._clock_law.clock_law import ClockLaw
+from diffenergy.fitting._clock_law import ClockLaw
 from diffenergy.hardware import load_gpu
 from diffenergy.hardware._spec import GpuSpec
 from diffenergy.physics._demand import Demand
 from diffenergy.physics._power import LAUNCH_COMPONENTS, launch_energy
 from diffenergy.physics._timeline import cta_cycles, sm_cycles, timing
-from diffenergy.workload._listing import Kernel, Listing
-from diffenergy.workload._workload import assemble
-from diffenergy.workload.models import load_model
+from diffenergy.workload import Listing, assemble, load_model
+from diffenergy.workload._listing import Kernel
 
 from .fitted import GPU
 

@@ -14,7 +14,7 @@ import pandas as pd
 from jaxtyping import Float, Int
 
 from diffenergy.dvfs._solving.solve import STRICT, solve
-from diffenergy.fitting._clock_law.clock_law import ClockLaw
+from diffenergy.fitting._clock_law import ClockLaw
 
 from .campaigns import SETTINGS, Study, clocks
 from .scores import DRAWS, Table, as_measured, law_table, problem

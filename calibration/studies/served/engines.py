@@ -34,15 +34,15 @@ from tables import aiconfigurator, ml_energy  # noqa: E402
 
 import diffenergy  # noqa: E402
 from diffenergy.serving._engine import constants  # noqa: E402
-from diffenergy.serving._fitting.fit import (  # noqa: E402
+from diffenergy.serving._fitting.fit import (
     ENERGY_FACTORS,
     QUANTITIES,
     Served,
     as_arrays,
     fitted,
+    read_serving,  # noqa: E402
     served,
 )
-from diffenergy.serving._fitting.rows import read_serving  # noqa: E402
 
 _MOST: Final = {"h100-sxm": 1000, "b200-sxm": 600}
 """Running requests of fitted rows; beyond, B200 hosts run out of requests."""

@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 import diffenergy as de
-from diffenergy.workload.models import load_model
+from diffenergy.workload import load_model
 
 _MODELS: Final[dict[str, tuple[str, str | None]]] = {
     "Qwen/Qwen3-8B": ("qwen3-8b", None),

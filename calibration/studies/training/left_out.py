@@ -31,8 +31,8 @@ from diffenergy.corrections import (
 )
 from diffenergy.corrections._spread import DURATIONS
 from diffenergy.fitting import _fit, predict
-from diffenergy.fitting._batching.plan_batches import with_unplanned
 from diffenergy.fitting._calibrate import Calibration, Settings, calibrate
+from diffenergy.fitting._plan_batches import with_unplanned
 from diffenergy.measurements import MeasurementTable
 from diffenergy.records import as_float
 

@@ -22,8 +22,8 @@ from typing import Any, Final
 import pandas as pd
 
 from diffenergy.plans import read_plan, training_memory
+from diffenergy.workload import Config
 from diffenergy.workload.models import model_from_config
-from diffenergy.workload.models._shared.config import Config
 from diffenergy.workload.models._shared.decoder import Decoder
 from diffenergy.workload.models._shared.memory import CONTEXT
 

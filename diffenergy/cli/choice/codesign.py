@@ -6,16 +6,34 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...codesign import LIMITS, Effort, Part, Range, SearchResult, search, tune
-from ...estimator import start_jax
+from ...estimator import PointRequest, SharingRequest, start_jax
 from ...keys import json_text
-from ...workload import SPLIT_PHASES, listing_lines, read_listings
+from ...requests import Request, given_names, part
+from ...workload import SPLIT_PHASES, ModelRequest, listing_lines, read_listings
 from ..cost.estimate_flags import Flags as EstimateFlags
 from ..cost.estimate_flags import estimate_flags
 from ..interruption import Interrupted, keeping
-from ..parsing.field import as_flags, flag_names, given_names, told
+from ..parsing.field import as_flags, flag_names, told
 from ..progress import progress
 from ..run import Outcome, outcome
-from .codesign_flags import Flags
+from .codesign_flags import Flags, Limited
+
+
+class _Own(ModelRequest, SharingRequest):
+    """What each member of a mix has of its own."""
+
+
+class _Shared(PointRequest):
+    """What holds for all of them."""
+
+
+class _Designs(Effort):
+    """What a search may change and want, and how long it looks."""
+
+    vary: Any = ()
+    goals: Any = None
+    price: float | None = None
+
 
 _RUN_AT: Final = {
     "sm_clock": ("--sm-clock", 1e-6),
@@ -28,34 +46,30 @@ _RUN_AT: Final = {
 def run(flags: Flags) -> Outcome:
     """Searches, or tunes, what the flags ask for."""
     start_jax()
-    with told(_flagged):
+    with told(Flags, _flagged):
         return _tiles(flags) if flags.tune_tiles else _design(flags)
 
 
 def _design(flags: Flags) -> Outcome:
-    given = flags.designs
+    given = flags
     limits = {
         metric: value
         for metric, name in LIMITS.items()
         if (value := getattr(given, name, None)) is not None
     }
     work = _mix(flags)
-    asked = {name: getattr(given, name) for name in ("starts", "rounds", "seed")}
-    effort = Effort(**{name: x for name, x in asked.items() if x is not None})
-    with (
-        keeping(),
-        progress("search", effort.rounds, "rounds", "objective") as tell,
-    ):
+    effort = Effort(**part(Effort, flags))
+    with keeping(), progress("search", effort.rounds, "rounds", "objective") as tell:
         found = search(
             work,
             flags.gpu,
             vary=[Range(*entry) for entry in given.vary],
             limits=limits,
-            goals=given.goals or ("energy",),
+            goals=given.goals,
             price=given.price,
             effort=effort,
             progress=lambda done, _, best: tell(done, float(best)),
-            **vars(flags.point),
+            **part(_Shared, flags),
         )
     if found.best.violation > 0:
         line = f"interrupted before any design kept the limits; so far {found.refusal}"
@@ -78,13 +92,13 @@ def _design(flags: Flags) -> Outcome:
 
 def _tiles(flags: Flags) -> Outcome:
     names = flag_names(type(flags))
-    for name in given_names(flags.designs):
+    for name in (*_given(_Designs, flags), *_given(Limited, flags)):
         if name not in ("goals", "workload"):
             raise ValueError(
                 f"`{names[name]}` is given beside `--tune-tiles`, which tunes the "
                 "tiles of one workload on one GPU; leave one out."
             )
-    goal = ",".join(flags.designs.goals or ("time",))
+    goal = ",".join(flags.goals or ("time",))
     if goal not in ("time", "energy"):
         raise ValueError(
             f"`goals` is '{goal}'; allowed with `--tune-tiles` are time and energy."
@@ -94,30 +108,30 @@ def _tiles(flags: Flags) -> Outcome:
         raise ValueError(
             "`--tune-tiles` tunes one workload; leave the others of `--workload` out."
         )
-    part = parts[0]
-    request = {**vars(flags.point), **part.request}
-    found = tune(part.work, flags.gpu, goal=goal, **request)
+    one = parts[0]
+    request = {**part(_Shared, flags), **one.request}
+    found = tune(one.work, flags.gpu, goal=goal, **request)
     return outcome(found, texts={".jsonl": lambda: listing_lines(found.listings)})
 
 
 def _mix(flags: Flags) -> list[Part]:
     """The workloads that MODEL and `--workload` ask for."""
-    picked, quoted = _picked(flags.model, flags.designs.workload)
+    picked, quoted = _picked(flags.model, flags.workload)
     if flags.model is None:
         if not quoted:
             raise ValueError(
                 'MODEL is missing; name one, or give `--workload "MODEL flags"`.'
             )
-        for name in [*given_names(flags.request), *given_names(flags.sharing)]:
+        for name in _given(_Own, flags):
             raise ValueError(
                 f"`{flag_names(Flags)[name]}` is given without MODEL; put it into the "
                 "quotes of `--workload`."
             )
     works = [_quoted(text) for text in quoted]
     if flags.model is not None:
-        own = {**vars(flags.request), **vars(flags.sharing)}
+        own = part(_Own, flags)
         works.insert(0, (flags.model, {**own, "workload": picked}))
-    weights = _weights(flags.designs.weight, len(quoted), flags.model is not None)
+    weights = _weights(flags.weight, len(quoted), flags.model is not None)
     return [
         Part(model, weight, request)
         for (model, request), weight in zip(works, weights, strict=True)
@@ -147,14 +161,17 @@ def _picked(model: str | None, texts: Sequence[str]) -> tuple[str | None, list[s
 def _quoted(text: str) -> tuple[str, dict[str, Any]]:
     """A quoted workload and what it is asked to do."""
     flags = estimate_flags(text, "codesign")
-    gpu = ["gpu"] if flags.gpu is not None else []
-    for name in [*gpu, *given_names(flags.point)]:
+    for name in [*(["gpu"] if flags.gpu else []), *_given(_Shared, flags)]:
         raise ValueError(
-            f"`{flag_names(type(flags))[name]}` goes behind `codesign`, not into the "
+            f"`{flag_names(EstimateFlags)[name]}` goes behind `codesign`, not into the "
             "quotes of `--workload`."
         )
-    own = {**vars(flags.request), **vars(flags.sharing)}
-    return flags.model, {**own, "workload": flags.workload}
+    return flags.model, {**part(_Own, flags), "workload": flags.workload}
+
+
+def _given(kind: type[Request], request: Request) -> list[str]:
+    """Fields of `kind` that a request has been given."""
+    return [name for name in given_names(request) if name in part(kind, request)]
 
 
 def _weights(given: Sequence[float], members: int, model: bool) -> Sequence[float]:

@@ -1,14 +1,17 @@
 """Flags of `diffenergy codesign`."""
 
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from ... import reading as read
+from ...codesign import ChoiceRequest, Effort
+from ...estimator import MODEL_WORDS
+from ...hardware import GpuName
+from ...requests import Argument, Flag, Request
+from ...workload import ModelName
 from ..cost.estimate_flags import estimate_flags
-from ..parsing import read, shared
-from ..parsing.field import as_json, group, inputs, option, out, plot, repeated, switch
-from ..parsing.shared import PlanFlags, PointFlags, RequestFlags
+from ..parsing.field import Json, inputs, out_file, plot_file
 
 
 def _most(unit: str) -> Callable[[str, str], Any]:
@@ -28,118 +31,55 @@ def _numbers(flag: str, texts: list[str]) -> tuple[float, ...]:
     return tuple(read.positive(flag, text) for text in texts)
 
 
-def _names(flag: str, text: str) -> tuple[str, ...]:
-    return tuple(word.strip() for word in text.split(","))
+class Limited(Request):
+    """What designs must keep, in SI or as a `Share`; and the mix."""
 
-
-def _ranges(flag: str, texts: list[str]) -> tuple[tuple[Any, ...], ...]:
-    """Names with their bounds, as far as any are given.
-
-    >>> _ranges("--vary", ["num_sms,l2_capacity=20MB:100e6"])
-    (('num_sms',), ('l2_capacity', 20000000.0, 100000000.0))
-    >>> _ranges("--vary", ["memory=HBM3e,HBM4,num_sms"])
-    (('memory', None, None, ('HBM3e', 'HBM4')), ('num_sms',))
-    """
-    from ...codesign import rule_of
-    from ...hardware import CHOSEN, FIELDS
-
-    found: list[tuple[Any, ...]] = []
-    for entry in (part for text in texts for part in text.split(",")):
-        name, equals, bounds = (part.strip() for part in entry.partition("="))
-        if name in CHOSEN and equals:
-            found.append((name, None, None, (bounds,)))
-            continue
-        more = found and found[-1][0] in CHOSEN and not equals
-        if more and name not in (*FIELDS, "sm_clock", "power_cap", "network", "tiles"):
-            found[-1] = (*found[-1][:3], (*found[-1][3], name))
-            continue
-        low, colon, high = bounds.partition(":")
-        if not name:
-            raise ValueError(
-                f"`{flag}` is '{','.join(texts)}'; give names, such as "
-                "num_sms,l2_capacity=20MB:100MB,sm_clock."
-            )
-        if name == "tiles" and equals:
-            raise ValueError(
-                f"`{flag}` is '{entry}'; tiles take no bounds, leave them out."
-            )
-        if equals and not colon:
-            raise ValueError(
-                f"`{flag}` is '{entry}'; give {name}=LOW:HIGH, in SI or with units."
-            )
-        ends = (low, high) if equals else ()
-        unit = rule_of(name).bare_unit if equals else ""
-        numbers = (
-            read.number(f"{flag} {name}", x, unit) if x.strip() else None for x in ends
-        )
-        found.append((name, *numbers))
-    return tuple(found)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Designs:
-    """What a search may change, wants and must keep; SI, limits also a `Share`."""
-
-    vary: tuple[tuple[Any, ...], ...] = repeated(
-        "FIELD[=LOW:HIGH],...",
-        "What may change: fields of a GPU file, sm_clock, mem_clock, power_cap, "
-        "tiles, network (of a plan: B/s of a network card); bounds in SI, or as "
-        "20MB:100MB [half to twice the base value; clocks and tiles: what is legal]; "
-        "process_node=4NP,N3P and memory=HBM3e,HBM4: which of them.",
-        _ranges,
+    max_latency: Annotated[
+        Any,
+        Flag(
+            "Time of the workload, at most: s, or as 900ms, or 110% of the "
+            "start design's.",
+            "S|%",
+            _most("s"),
+        ),
+    ] = None
+    max_power: Annotated[Any, Flag("Mean power, at most.", "W|%", _most("W"))] = None
+    max_area: Annotated[
+        Any, Flag("Area of the die, at most.", "MM2|%", _most("mm2"))
+    ] = None
+    max_ttft: Annotated[
+        Any, Flag("Time to the first token, at most.", "S|%", _most("s"))
+    ] = None
+    max_tpot: Annotated[
+        Any, Flag("Time per output token, at most.", "S|%", _most("s"))
+    ] = None
+    max_cost: Annotated[Any, Flag("Area times --price, at most.", "C|%", _most(""))] = (
+        None
     )
-    goals: tuple[str, ...] | None = option(
-        "WHAT[,WHAT]",
-        "energy, time, edp, ed2p, energy_per_token, area or cost; several single "
-        "ones: their Pareto front [energy; --tune-tiles: time].",
-        _names,
-        name="--objective",
-    )
-    max_latency: Any = option(
-        "S|%",
-        "Time of the workload, at most: s, or as 900ms, or 110% of the start design's.",
-        _most("s"),
-    )
-    max_power: Any = option("W|%", "Mean power, at most.", _most("W"))
-    max_area: Any = option("MM2|%", "Area of the die, at most.", _most("mm2"))
-    max_ttft: Any = option("S|%", "Time to the first token, at most.", _most("s"))
-    max_tpot: Any = option("S|%", "Time per output token, at most.", _most("s"))
-    price: float | None = option("PER_MM2", "Price of a mm2 of silicon.", read.positive)
-    max_cost: Any = option("C|%", "Area times --price, at most.", _most(""))
-    workload: tuple[str, ...] = repeated(
-        '"MODEL FLAGS"',
-        "Another workload of the mix, quoted with its flags of estimate; "
-        "repeatable. The bare name of a workload picks it from the listing MODEL.",
-        files=lambda text: inputs(estimate_flags(text, "codesign")),
-    )
-    weight: tuple[float, ...] = repeated(
-        "W",
-        "How often a workload runs, one for each --workload in their order [1]; "
-        "one more: the first is MODEL's [1].",
-        _numbers,
-    )
-    seed: int | None = option("N", "Of all draws [0].", read.seed)
-    starts: int | None = option("N", "Descents at once [8].", read.whole)
-    rounds: int | None = option("N", "Rounds of ten gradient steps [12].", read.whole)
+    workload: Annotated[
+        tuple[str, ...],
+        Flag(
+            "Another workload of the mix, quoted with its flags of "
+            "estimate; repeatable. The bare name of a workload picks it "
+            "from the listing MODEL.",
+            '"MODEL FLAGS"',
+            many=True,
+            files=lambda text: inputs(estimate_flags(text, "codesign")),
+        ),
+    ] = ()
+    weight: Annotated[
+        tuple[float, ...],
+        Flag(
+            "How often a workload runs, one for each --workload in their "
+            "order [1]; one more: the first is MODEL's [1].",
+            "W",
+            _numbers,
+            many=True,
+        ),
+    ] = ()
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Point(PointFlags):
-    """Where designs run."""
-
-    sm_clock: tuple[float, ...] | None = option(
-        "MHZ", "Clock that designs run at [their highest].", read.clocks
-    )
-    mem_clock: tuple[float, ...] | None = option(
-        "MHZ", "Memory clock [their own].", read.clocks
-    )
-    power_limit: tuple[float, ...] | None = option(
-        "W", "Power limit [their TDP].", read.watts
-    )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Flags:
+class Flags(ChoiceRequest, Limited, Effort):
     """Hardware, clocks and tiles that MODEL, or a mix, costs least on.
 
     Gradients through the model lead from many starts to designs that hardware can
@@ -152,28 +92,28 @@ class Flags:
       diffenergy codesign gpt2 --gpu a100-sxm-80gb --tune-tiles --objective energy
     """
 
-    model: str | None = shared.model(
-        "; may be left out beside --workload.", needed=False
-    )
-    gpu: str | None = shared.gpu(
-        "GPU that designs grow out of, name or .toml file [h100-sxm]."
-    )
-    designs: Designs = group(Designs)
-    tune_tiles: bool = switch(
-        "Instead: the best legal tile of every matrix product on this GPU."
-    )
-    request: RequestFlags = group(RequestFlags)
-    sharing: PlanFlags = group(PlanFlags)
-    point: Point = group(Point)
-    plot: str | None = plot()
-    as_json: bool = as_json()
-    out: str | None = out(
-        "Also write .toml (a GPU file, with a .json beside it) or .json (with the "
-        "path of the search); of --tune-tiles .json or .jsonl (the listing).",
-        ".json",
-        ".toml",
-        ".jsonl",
-    )
+    model: Annotated[
+        ModelName | None, Argument(f"{MODEL_WORDS}; may be left out beside --workload.")
+    ] = None
+    gpu: Annotated[
+        GpuName | None, "GPU that designs grow out of, name or .toml file [h100-sxm]."
+    ] = None
+    tune_tiles: Annotated[
+        bool, Flag("Instead: the best legal tile of every matrix product on this GPU.")
+    ] = False
+    plot: Annotated[str | None, plot_file()] = None
+    as_json: Json = False
+    out: Annotated[
+        str | None,
+        out_file(
+            "Also write .toml (a GPU file, with a .json beside it) or .json"
+            " (with the path of the search); of --tune-tiles .json or "
+            ".jsonl (the listing).",
+            ".json",
+            ".toml",
+            ".jsonl",
+        ),
+    ] = None
 
     @property
     def out_endings(self) -> tuple[str, ...]:

@@ -1,9 +1,17 @@
 """`diffenergy collective`: schedules of collectives on many GPUs, and their proof."""
 
-from ...collectives import CollectiveResult, Search, SizesResult, plan, verify
+from ...collectives import (
+    CollectiveResult,
+    LinksRequest,
+    Search,
+    SizesResult,
+    plan,
+    verify,
+)
 from ...estimator import start_jax
+from ...requests import given_names, part
 from ..interruption import keeping
-from ..parsing.field import flag_names, given_names
+from ..parsing.field import flag_names
 from ..progress import stages
 from ..run import Outcome, outcome
 from .collective_flags import Flags
@@ -59,29 +67,10 @@ def _planned(
     flags: Flags, sizes: list[str] | str | None
 ) -> CollectiveResult | SizesResult:
     """What the room finds."""
-    same = ("chunks", "root", "groups", "matrix", "demand", "gpu", "latency")
-    search = Search(
-        flags.method or "auto",
-        flags.epoch,
-        flags.solver,
-        flags.time_limit,
-        flags.gap or 0.0,
-        flags.horizon,
-        flags.seed or 0,
-    )
+    request = part(LinksRequest, flags)
+    request |= {"search": Search(**part(Search, flags))}
     with keeping(), stages() as watch:
-        return plan(
-            flags.topology,
-            flags.collective,
-            sizes,
-            **{name: getattr(flags, name) for name in same},
-            search=search,
-            objective=flags.objective or "time",
-            disable=flags.disable,
-            scale=flags.scale,
-            links=flags.links,
-            watch=watch,
-        )
+        return plan(flags.topology, flags.collective, sizes, **request, watch=watch)
 
 
 def _content(result: CollectiveResult | SizesResult, no_sends: bool):

@@ -1,9 +1,10 @@
 """`diffenergy dvfs`: clocks for every kernel, phase or iteration."""
 
 from ... import dvfs
-from ...dvfs import Switching
+from ...dvfs import DvfsRequest, Switching
 from ...estimator import DEFAULT_GPU, start_jax
 from ...hardware import read_gpu
+from ...requests import part
 from ..progress import progress
 from ..run import Outcome, outcome
 from .dvfs_flags import PUBLISHED, Flags
@@ -11,34 +12,9 @@ from .dvfs_flags import PUBLISHED, Flags
 
 def run(flags: Flags) -> Outcome:
     """Plans what the flags ask for."""
-    if not flags.model and flags.table is None:
-        raise ValueError("MODEL is missing; name one, or give a measured `--table`.")
-    if flags.model and flags.table is not None:
-        raise ValueError(
-            "MODEL is given beside `--table`, which decides it; leave one of them out."
-        )
     start_jax(keep_compilations=flags.table is not None)
-    found = dvfs.plan(
-        flags.model,
-        flags.gpu,
-        objective=flags.objective,
-        max_slowdown=flags.max_slowdown,
-        granularity=flags.granularity,
-        aggregation=flags.aggregation,
-        per_launch=flags.per_launch,
-        switching=_switching(flags),
-        solver=flags.solver,
-        seed=flags.seed,
-        starts=flags.starts,
-        power_curve=flags.power_curve,
-        table=flags.table,
-        default_clock=flags.default_clock,
-        smooth=flags.smooth,
-        progress=progress,
-        workload=flags.workload,
-        **vars(flags.point),
-        **vars(flags.request),
-    )
+    own = {"switching": _switching(flags), "progress": progress}
+    found = dvfs.plan(**part(DvfsRequest, flags, **own))
     return outcome(
         found,
         texts={".csv": found.to_csv, ".py": found.to_script},
@@ -60,7 +36,7 @@ def _switching(flags: Flags) -> Switching | None:
             f"`--switch-latency` is {PUBLISHED}, but no GPU is given; give `--gpu`, or "
             "the latency in seconds."
         )
-    gpu = read_gpu(flags.gpu or DEFAULT_GPU).name
+    gpu = read_gpu(str(flags.gpu or DEFAULT_GPU)).name
     return Switching.published(gpu, flags.switch_kind, energy)
 
 

@@ -1,26 +1,21 @@
 """Flags of `diffenergy dvfs`."""
 
-import dataclasses
 import functools
 import math
-from typing import Any, Final
+from typing import Annotated, Final, Literal
 
-from ..parsing import read, shared
-from ..parsing.field import as_json, group, option, out, plot, switch
-from ..parsing.shared import PointFlags, RequestFlags
+from ... import reading
+from ...dvfs import DvfsRequest
+from ...requests import Flag
+from ..parsing.field import Json, out_file, plot_file
 
 PUBLISHED: Final = "published"
-
-
-def _percent(flag: str, text: str) -> float:
-    """A percentage; infinite for `none`."""
-    return math.inf if text == "none" else read.number(flag, text, "%")
 
 
 def _at_least_0(flag: str, text: str, unit: str) -> float:
     if text.strip().lower() in ("inf", "infinite"):
         return math.inf
-    value = read.number(flag, text, unit)
+    value = reading.number(flag, text, unit)
     if value < 0:
         raise ValueError(f"`{flag}` is {text}; allowed is 0 or more, or inf.")
     return value
@@ -33,29 +28,7 @@ def _seconds(flag: str, text: str) -> float | str:
 _joules = functools.partial(_at_least_0, unit="J")
 
 
-def _kind(flag: str, text: str) -> str:
-    if text not in ("stall", "lookahead"):
-        raise ValueError(f"`{flag}` is '{text}'; allowed are stall, lookahead.")
-    return text
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _PointFlags(PointFlags):
-    """Clocks to choose from, and one limit."""
-
-    sm_clock: tuple[float, ...] | None = option(
-        "MHZ[,MHZ...]", "SM clocks to choose from [all steps].", read.clocks
-    )
-    mem_clock: tuple[float, ...] | None = option(
-        "MHZ[,MHZ...]", "Memory clocks to choose from [all].", read.clocks
-    )
-    power_limit: tuple[float, ...] | None = option(
-        "W", "Power limit of the GPU [TDP].", read.watts
-    )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Flags:
+class Flags(DvfsRequest):
     """Clocks for every kernel of MODEL or of a measured table: less energy, same time.
 
     Time and energy are those of one iteration against default clocks, beside the best
@@ -68,54 +41,33 @@ class Flags:
       diffenergy dvfs gpt3-xl --phase train --gpu h100-sxm --max-slowdown 2 --json
     """
 
-    model: str | None = shared.model("; not with --table.", needed=False)
-    gpu: str | None = shared.gpu()
-    table: str | None = option(
-        "FILE.csv", "Measured times and energies by clock instead.", files=shared.file
-    )
-    default_clock: str | None = option("MHZ[,MHZ]", "Default clocks of a table [auto].")
-    smooth: bool = switch(
-        "Readings of the table are noisy: plan on what is behind them, state a 95 % "
-        "bound; needs --gpu."
-    )
-    objective: Any = option("WHAT", "energy, edp, ed2p or time.", default="energy")
-    max_slowdown: float | None = option(
-        "PERCENT",
-        "Longest time against default clocks; negative asks for a speed-up; none "
-        "[0 for energy, else none].",
-        _percent,
-    )
-    granularity: Any = option(
-        "WHAT", "Own clocks for each kernel, phase, iteration.", default="kernel"
-    )
-    aggregation: Any = option(
-        "WHAT", "global: the sum keeps the limit; local: each does.", default="global"
-    )
-    per_launch: bool = switch("Launches of one kernel may differ.")
-    switch_latency: float | str | None = option(
-        "SECONDS",
-        "What a change of clocks takes; published: of the GPU, else of GPUs in "
-        "general [published; 0 for --table].",
-        _seconds,
-    )
-    switch_energy: float | None = option("JOULES", "Energy of a change [0].", _joules)
-    switch_kind: Any = option(
-        "KIND",
-        "stall: the GPU waits; lookahead: requests go ahead, clocks hold so long.",
-        _kind,
-        default="stall",
-    )
-    solver: Any = option(
-        "WHICH", "exact, or descent (gradients through the model).", default="exact"
-    )
-    seed: int | None = option("N", "Where the descent starts [0].", read.seed)
-    starts: int | None = option("N", "How many starts of the descent [8].", read.whole)
-    power_curve: bool = switch("Also time and energy by power limit.")
-    workload: str | None = shared.picked()
-    request: RequestFlags = group(RequestFlags)
-    point: _PointFlags = group(_PointFlags)
-    plot: str | None = plot()
-    as_json: bool = as_json()
-    out: str | None = out(
-        "Also write .json, .csv, or .py (applies the clocks).", ".json", ".csv", ".py"
-    )
+    switch_latency: Annotated[
+        float | str | None,
+        Flag(
+            "What a change of clocks takes; published: of the GPU, else of "
+            "GPUs in general [published; 0 for --table].",
+            "SECONDS",
+            _seconds,
+        ),
+    ] = None
+    switch_energy: Annotated[
+        float | None, Flag("Energy of a change [0].", "JOULES", _joules)
+    ] = None
+    switch_kind: Annotated[
+        Literal["stall", "lookahead"],
+        Flag(
+            "stall: the GPU waits; lookahead: requests go ahead, clocks hold so long.",
+            "KIND",
+        ),
+    ] = "stall"
+    plot: Annotated[str | None, plot_file()] = None
+    as_json: Json = False
+    out: Annotated[
+        str | None,
+        out_file(
+            "Also write .json, .csv, or .py (applies the clocks).",
+            ".json",
+            ".csv",
+            ".py",
+        ),
+    ] = None

@@ -6,34 +6,20 @@ from collections.abc import Iterator
 
 from ... import fleet
 from ...estimator import start_jax
+from ...fleet import FleetRequest
 from ...keys import json_text
-from ...report import fleet_html
-from ..parsing.field import command_line
+from ...requests import part
 from ..progress import phases
 from ..run import Outcome, outcome
-from .fleet_flags import Flags, series
+from .fleet_flags import Flags
 
 
 def run(flags: Flags) -> Outcome:
     """Plans the fleet of the flags."""
     start_jax()
-    asked = {x: y for x, y in vars(flags).items() if x in _ASKED}
     with _reason(flags.as_json), phases() as told:
-        found = fleet.plan(
-            flags.fleet,
-            told=told,
-            power_budget=series(flags.power_budget, "W"),
-            carbon=series(flags.carbon),
-            price=flags.price,
-            **asked,
-        )
-    left = ("out", "plot", "as_json")
-    command = command_line("fleet", Flags, flags.typed, left)
-    page = {".html": lambda: fleet_html(found, command)}
-    return outcome(found, texts={".csv": found.to_csv, **page})
-
-
-_ASKED = ("objective", "demand", "points", "max_gap", "effort", "time_limit")
+        found = fleet.plan(**part(FleetRequest, flags, told=told))
+    return outcome(found, texts={".csv": found.to_csv})
 
 
 @contextlib.contextmanager

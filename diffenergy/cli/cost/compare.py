@@ -6,15 +6,14 @@ import string
 from pathlib import Path
 from typing import Any, Final
 
-from ...estimator import EstimateResult, Task
+from ...estimator import COMPARED, EstimateResult, Task, comparison
 from ...keys import version
-from ...report import comparison, comparison_parts
-from ..run import Outcome
+from ...report import comparison_blocks
+from ..run import Outcome, listing
 from .compare_flags import Flags
 from .estimate import named, task_of
 from .estimate_flags import estimate_flags
 
-_NEEDED: Final = ("time_s", "energy_j", "avg_power_w")
 _TITLE: Final = ("model", "gpu", "phase", "batch", "input_len", "output_len", "dtype")
 
 
@@ -35,9 +34,8 @@ def run(flags: Flags) -> Outcome:
     }
     content = comparison(*summaries.values())
     warnings = [f"{x}: {y}" for x, side in summaries.items() for y in side["warnings"]]
-    return Outcome(
-        content=content, parts=lambda: comparison_parts(content), warnings=warnings
-    )
+    line = f"{len(given)} estimates side by side"
+    return listing(line, content, comparison_blocks(content), warnings=warnings)
 
 
 def _prepare(text: str) -> dict[str, Any] | Task:
@@ -76,7 +74,7 @@ def _checked(summary: Any, text: str) -> dict[str, Any]:
             f"`schema` of '{text}' is {written!r}; this version reads {version()}: "
             "write the file again with `diffenergy estimate --out`."
         )
-    for key in _NEEDED:
+    for key in COMPARED:
         value = summary.get(key)
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not (number and math.isfinite(value) and value > 0):  # pyright: ignore

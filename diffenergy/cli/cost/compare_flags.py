@@ -1,12 +1,12 @@
 """Flags of `diffenergy compare`."""
 
-import dataclasses
+from typing import Annotated
 
-from ..parsing.field import argument, as_json, out
+from ...requests import Argument, Request
+from ..parsing.field import Json, out_file
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Flags:
+class Flags(Request):
     """Time, energy and power of two or more estimates and their ratios to the first.
 
     \b
@@ -16,13 +16,13 @@ class Flags:
       diffenergy compare "gpt2 --gpu a10" "gpt2 --gpu l4" "gpt2 --gpu l40s"
     """
 
-    a: str = argument("JSON file of `estimate --json`, or one quoted set of its flags.")
-    b: str = argument("The same; ratios are B / A.")
-    others: tuple[str, ...] | None = argument(
-        "More of them, each beside its ratio to A.",
-        metavar="C",
-        needed=False,
-        many=True,
-    )
-    as_json: bool = as_json()
-    out: str | None = out("Also write .json.", ".json")
+    a: Annotated[
+        str, Argument("JSON file of `estimate --json`, or one quoted set of its flags.")
+    ]
+    b: Annotated[str, Argument("The same; ratios are B / A.")]
+    others: Annotated[
+        tuple[str, ...] | None,
+        Argument("More of them, each beside its ratio to A.", metavar="C", many=True),
+    ] = None
+    as_json: Json = False
+    out: Annotated[str | None, out_file("Also write .json.", ".json")] = None

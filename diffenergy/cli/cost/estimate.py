@@ -6,35 +6,34 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ... import imports
-from ...estimator import EstimateResult, Task, crossed, prepare, start_jax
+from ...estimator import (
+    EstimateRequest,
+    EstimateResult,
+    SweepRequest,
+    Task,
+    WorkRequest,
+    crossed,
+    prepare,
+    start_jax,
+)
 from ...files import csv_text
 from ...report import drawable, step_trace_text, trace_text
+from ...requests import part
 from ...workload import listing_lines
 from ..parsing.field import as_flags, told
 from ..progress import megabytes, points
 from ..run import Outcome, outcome
-from .estimate_flags import LISTED, Flags
+from .estimate_flags import Flags
 
 
-def task_of(flags: Any, **more: Any) -> Task:
-    """The request of flags that have `model`, `gpu`, `workload` and the groups
-    `request`, `point` and, where they are known, `sharing` and `tokens`."""
+def task_of(request: WorkRequest, **more: Any) -> Task:
+    """The request of flags, checked, with its files read; `more`: other fields."""
     start_jax()
-    sharing = getattr(flags, "sharing", None)
-    tokens = getattr(flags, "tokens", None)
-    return prepare(
-        brought(flags.model),
-        flags.gpu,
-        workload=flags.workload,
-        **vars(flags.point),
-        **vars(flags.request),
-        **({} if sharing is None else vars(sharing)),
-        **({} if tokens is None else {"tokens": tokens}),
-        **more,
-    )
+    more = {"model": brought(request.model), **more}
+    return prepare(**part(EstimateRequest, request, **more))
 
 
-def brought(model: str) -> str | imports.ImportResult:
+def brought(model: Any) -> str | imports.ImportResult:
     """What a trace, graph or report became, with a bar; other models as they are."""
     if not imports.is_listing(model):
         return model
@@ -44,7 +43,7 @@ def brought(model: str) -> str | imports.ImportResult:
 
 def named(word: str, step: Callable[..., Any], *args: Any) -> Any:
     """`step(*args)`; errors say by `word` which of several estimates they belong to."""
-    with told(lambda text: f"{word}: {as_flags(text, Flags)}"):
+    with told(Flags, lambda text: f"{word}: {text}"):
         return step(*args)
 
 
@@ -52,7 +51,7 @@ def run(flags: Flags) -> Outcome:
     """Evaluates what the flags ask for."""
     if any(len(values) > 1 for values in flags.lists.values()):
         return _crossed(flags)
-    task = task_of(flags.single(), detail=flags.detail, sensitivity=flags.sensitivity)
+    task = task_of(flags.single())
     if flags.trace is not None and len(task.settings) > 1:
         raise ValueError("`trace` is given with several settings; give one of each.")
     result = task.run()
@@ -75,20 +74,9 @@ def _crossed(flags: Flags) -> Outcome:
     if flags.out is not None and flags.out.lower().endswith(".parquet"):
         _need_pyarrow()
     start_jax()
-    lists = flags.lists
-    request = {k: v for k, v in vars(flags.request).items() if k not in LISTED}
     with points("estimates") as show:
-        result = crossed(
-            flags.model,
-            lists.pop("gpu", None),
-            lists=lists,
-            progress=lambda done, total: show(done, total, ""),
-            workload=flags.workload,
-            **vars(flags.point),
-            **vars(flags.sharing),
-            tokens=flags.tokens,
-            **request,
-        )
+        told = {"progress": lambda done, total: show(done, total, "")}
+        result = crossed(**part(SweepRequest, flags, **told))
     said = [
         x | {"error": as_flags(x["error"], Flags)} if "error" in x else x
         for x in result.summary["points"]

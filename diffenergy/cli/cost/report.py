@@ -1,17 +1,16 @@
 """`diffenergy report`: one page about one estimate."""
 
-import dataclasses
 from typing import Final
 
 from ... import serving
-from ...estimator import Task
+from ...estimator import EstimateDetails, PointRequest, Task, estimate_details
 from ...plans import Plan
-from ...report import page, page_charts, page_html
+from ...report import estimate_page, page_charts
+from ...requests import part
 from ..parsing.field import command_line as typed_line
-from ..parsing.shared import PointFlags
 from ..run import Outcome
 from .estimate import named, task_of
-from .report_flags import Flags
+from .report_flags import Flags, ServedFlags
 
 _VERSUS: Final = "`--versus`"
 
@@ -23,20 +22,23 @@ def run(flags: Flags) -> Outcome:
     task = _single(task_of(flags))
     served = _served(flags, task)
     second = None if flags.versus is None else named(_VERSUS, _second, flags)
-    result = task.run()
-    against = None if second is None else (second, named(_VERSUS, second.run))
-    content = page(task, result, against, command_line(flags), served)
+    details = _run(task)
+    every = [details, *([] if second is None else [named(_VERSUS, _run, second)])]
+    notes = list(details.result.warnings)
+    for other in every[1:]:
+        notes += [f"{other.gpu['name']}: {x}" for x in other.result.warnings]
+    command = command_line(flags)
     return Outcome(
-        texts={".html": lambda: page_html(content)},
-        charts=lambda: page_charts(content),
-        notes=[*result.warnings, *content.notes],
+        texts={".html": lambda: estimate_page(every, command, served)},
+        charts=lambda: page_charts(every, served),
+        notes=notes,
         said=f"wrote {flags.out}",
     )
 
 
 def _served(flags: Flags, task: Task) -> serving.ServingResult | None:
     """The model behind an engine, if requests come."""
-    asked = {name: value for name, value in vars(flags.served).items() if value}
+    asked = {name: value for name, value in part(ServedFlags, flags).items() if value}
     if not asked:
         return None
     if not asked.keys() & {"rate", "concurrency", "max_batch"}:
@@ -45,7 +47,7 @@ def _served(flags: Flags, task: Task) -> serving.ServingResult | None:
             f"`{name}` is given, but no requests come; give `rate`, `concurrency` or "
             "`max_batch`, or leave it out."
         )
-    plan, request = task.plan or Plan(), flags.request
+    plan, request = task.plan or Plan(), flags
     if request.phase == "train" or plan.pp > 1:
         what = "phase" if request.phase == "train" else "plan"
         raise ValueError(
@@ -55,7 +57,7 @@ def _served(flags: Flags, task: Task) -> serving.ServingResult | None:
     engine = asked.pop("engine", None)
     lengths = {"input_len": request.input_len, "output_len": request.output_len}
     return serving.steady_state(
-        flags.model,
+        str(flags.model),
         flags.gpu,
         serving.Load(**asked, **lengths),
         engine=engine,
@@ -65,22 +67,24 @@ def _served(flags: Flags, task: Task) -> serving.ServingResult | None:
         dtype=request.dtype,
         kv_dtype=request.kv_dtype,
         routing=request.routing,
-        **vars(flags.point),
+        **part(PointRequest, flags),
     )
 
 
 def command_line(flags: Flags) -> str:
     """`estimate` with the flags that were typed."""
-    left = ("versus", "out", "plot", *vars(flags.served))
+    left = ("versus", "out", "plot", *part(ServedFlags, flags))
     return typed_line("estimate", Flags, flags.typed, left)
 
 
 def _second(flags: Flags) -> Task:
     """The same on the other GPU, at its own defaults."""
-    point = PointFlags(
-        temperature=flags.point.temperature, corrections=flags.point.corrections
-    )
-    return _single(task_of(dataclasses.replace(flags, gpu=flags.versus, point=point)))
+    own = dict.fromkeys(("sm_clock", "mem_clock", "power_limit", "changes"))
+    return _single(task_of(flags, gpu=flags.versus, **own))
+
+
+def _run(task: Task) -> EstimateDetails:
+    return estimate_details(task, task.run())
 
 
 def _single(task: Task) -> Task:

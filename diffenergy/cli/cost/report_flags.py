@@ -1,25 +1,20 @@
 """Flags of `diffenergy report`."""
 
-import dataclasses
-from collections.abc import Mapping
-from typing import Any
+from typing import Annotated
 
-from .. import completing
-from ..parsing import shared
-from ..parsing.field import group, option, out, plot, typed
-from ..parsing.shared import PlanFlags, PointFlags, RequestFlags
-from .serve_flags import WayFlags, engine
+from ...estimator import WorkRequest
+from ...hardware import GpuName
+from ...serving import ENGINE, EngineName, WayRequest
+from ..parsing.field import out_file, plot_file
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ServedFlags(WayFlags):
-    """The model behind an engine as well; None where a flag was not given."""
+class ServedFlags(WayRequest):
+    """The model behind an engine as well."""
 
-    engine: Any = engine()
+    engine: Annotated[EngineName | None, ENGINE] = None
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Flags:
+class Flags(WorkRequest, ServedFlags):
     """A page about MODEL on one GPU or many: one HTML file that needs no network.
 
     Totals with intervals, energy by unit and kernel class, the roofline, one pass over
@@ -35,19 +30,10 @@ class Flags:
       diffenergy report qwen3-8b --rate 8 --max-batch 128 --out served.html
     """
 
-    model: str = shared.model()
-    gpu: str | None = shared.gpu()
-    versus: str | None = option(
-        "NAME",
-        "A second GPU or .toml file beside the first.",
-        completed=completing.gpus,
-        files=shared.file,
-    )
-    workload: str | None = shared.picked()
-    request: RequestFlags = group(RequestFlags)
-    sharing: PlanFlags = group(PlanFlags)
-    served: ServedFlags = group(ServedFlags)
-    point: PointFlags = group(PointFlags)
-    typed: Mapping[str, Any] = typed()
-    out: str | None = out("The page, .html (needed).", ".html")
-    plot: str | None = plot("Also draw a chart of the page; NAME=FILE picks one.")
+    versus: Annotated[
+        GpuName | None, "A second GPU or .toml file beside the first."
+    ] = None
+    out: Annotated[str | None, out_file("The page, .html (needed).", ".html")] = None
+    plot: Annotated[
+        str | None, plot_file("Also draw a chart of the page; NAME=FILE picks one.")
+    ] = None

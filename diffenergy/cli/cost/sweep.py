@@ -17,7 +17,7 @@ def run(flags: Flags) -> Outcome:
     if flags.ray is None:
         start_jax(keep_compilations=True)
     try:
-        with keeping(), told(_as_typed), rows() as show:
+        with keeping(), told(Flags, _as_typed), rows() as show:
             found = sweeps.run(
                 flags.spec, flags.target, ray=flags.ray, resume=flags.resume, told=show
             )
@@ -26,7 +26,7 @@ def run(flags: Flags) -> Outcome:
             interrupted="interrupted; whole blocks are kept: the same command with "
             "`--resume` goes on."
         )
-    return Outcome(content=found, parts=lambda: [_line(found)])
+    return Outcome(content=found, blocks=lambda: [_line(found)])
 
 
 def _as_typed(text: str) -> str:

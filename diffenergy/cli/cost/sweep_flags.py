@@ -1,13 +1,12 @@
 """Flags of `diffenergy sweep`."""
 
-import dataclasses
-from typing import Any
+from typing import Annotated
 
-from ..parsing.field import argument, as_json, option, switch
+from ...requests import Argument, Flag, Request
+from ..parsing.field import Json
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Flags:
+class Flags(Request):
     """Estimates of any number of configurations, in blocks, on one machine or many.
 
     SPEC.toml has a table [axes] of lists or ranges over flags of `estimate`, all of
@@ -20,17 +19,21 @@ class Flags:
       diffenergy sweep sweep.toml --out parts --resume
     """
 
-    spec: str = argument(
-        "TOML file of the sweep.", metavar="SPEC.toml", files=lambda text: [text]
-    )
-    target: Any = option(
-        "FILE|FOLDER",
-        "Write .parquet, .csv, or parts into a folder.",
-        default=dataclasses.MISSING,
-        name="--out",
-    )
-    ray: str | None = option(
-        "ADDRESS|local[:N]", "Ray cluster to work on, or N workers here [none]."
-    )
-    resume: bool = switch("Do only what an earlier run left undone.")
-    as_json: bool = as_json()
+    spec: Annotated[
+        str,
+        Argument(
+            "TOML file of the sweep.", metavar="SPEC.toml", files=lambda text: [text]
+        ),
+    ]
+    target: Annotated[
+        str,
+        Flag(
+            "Write .parquet, .csv, or parts into a folder.", "FILE|FOLDER", name="--out"
+        ),
+    ]
+    ray: Annotated[
+        str | None,
+        Flag("Ray cluster to work on, or N workers here [none].", "ADDRESS|local[:N]"),
+    ] = None
+    resume: Annotated[bool, Flag("Do only what an earlier run left undone.")] = False
+    as_json: Json = False

@@ -1,10 +1,10 @@
 """`diffenergy gpus`: the GPUs that are known, and all about one of them."""
 
 from ...corrections import read_corrections
-from ...hardware import field_units, gpu_names, gpu_toml, read_gpu
-from ...report import gpu_entry, gpu_list_parts, gpu_parts, gpu_summary
+from ...hardware import gpu_entry, gpu_names, gpu_summary, gpu_toml, read_gpu
+from ...report import gpu_blocks, gpu_list_blocks
 from ..parsing.shared import check_action
-from ..run import Outcome
+from ..run import Outcome, listing
 from .gpus_flags import Flags
 
 
@@ -16,14 +16,14 @@ def run(flags: Flags) -> Outcome:
         raise ValueError(f"`--toml` prints one GPU file, but {why}; correct that.")
     file = read_corrections()
     if flags.name is None:
-        cards = [read_gpu(name) for name in gpu_names()]
-        entries = [gpu_entry(card, file.trust(card).grade) for card in cards]
-        return Outcome(content=entries, parts=lambda: gpu_list_parts(entries))
+        entries = [gpu_entry(read_gpu(name), file) for name in gpu_names()]
+        return listing(f"{len(entries)} GPUs", entries, gpu_list_blocks(entries))
     card = read_gpu(flags.name)
-    summary = gpu_summary(card, field_units(), file)
-    return Outcome(
-        content=summary,
-        parts=lambda: gpu_parts(summary),
+    summary = gpu_summary(card, file)
+    return listing(
+        card.name,
+        summary,
+        gpu_blocks(summary),
         texts={".toml": lambda: gpu_toml(card)},
         said=gpu_toml(card).removesuffix("\n") if flags.toml else "",
     )

@@ -1,14 +1,14 @@
 """Flags of `diffenergy gpus`."""
 
-import dataclasses
+from typing import Annotated
 
-from .. import completing
+from ...hardware import gpu_names
+from ...requests import Request
 from ..parsing import shared
-from ..parsing.field import as_json, out, switch
+from ..parsing.field import Json, out_file
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Flags:
+class Flags(Request):
     """GPUs that are known; of one every value, its unit and source, and whose
     corrections serve it.
 
@@ -18,13 +18,16 @@ class Flags:
       diffenergy gpus show h100-sxm --toml > mine.toml
     """
 
-    action: str | None = shared.action("GPU")
-    name: str | None = shared.known(
-        "Name, another spelling or .toml file.", completing.gpus, shared.file
-    )
-    toml: bool = switch("Print a GPU file to start from.")
-    as_json: bool = as_json()
-    out: str | None = out("Also write .json or .toml.", ".json", ".toml")
+    action: Annotated[str | None, shared.action("GPU")] = None
+    name: Annotated[
+        str | None,
+        shared.known("Name, another spelling or .toml file.", gpu_names, shared.file),
+    ] = None
+    toml: Annotated[bool, "Print a GPU file to start from."] = False
+    as_json: Json = False
+    out: Annotated[
+        str | None, out_file("Also write .json or .toml.", ".json", ".toml")
+    ] = None
 
     @property
     def out_endings(self) -> tuple[str, ...]:

@@ -1,14 +1,14 @@
 """Flags of `diffenergy models`."""
 
-import dataclasses
+from typing import Annotated
 
-from .. import completing
+from ...requests import Request
+from ...workload import model_names
 from ..parsing import shared
-from ..parsing.field import as_json, out
+from ..parsing.field import Json, out_file
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Flags:
+class Flags(Request):
     """Models that are bundled; of one its layers, parameters, bytes by dtype and
     KV-cache bytes per token.
 
@@ -18,9 +18,12 @@ class Flags:
       diffenergy models show llama-3.1-8b
     """
 
-    action: str | None = shared.action("model")
-    name: str | None = shared.known(
-        "Bundled name, config.json or folder.", completing.models, shared.model_files
-    )
-    as_json: bool = as_json()
-    out: str | None = out("Also write .json.", ".json")
+    action: Annotated[str | None, shared.action("model")] = None
+    name: Annotated[
+        str | None,
+        shared.known(
+            "Bundled name, config.json or folder.", model_names, shared.model_files
+        ),
+    ] = None
+    as_json: Json = False
+    out: Annotated[str | None, out_file("Also write .json.", ".json")] = None

@@ -3,9 +3,10 @@
 from ... import imports, measurements
 from ...estimator import start_jax
 from ...fitting import evaluate
+from ...requests import part
 from ..progress import megabytes
 from ..run import Outcome, outcome
-from .evaluate_flags import Flags
+from .evaluate_flags import Flags, TableFlags
 
 
 def run(flags: Flags) -> Outcome:
@@ -15,9 +16,9 @@ def run(flags: Flags) -> Outcome:
     if traces:
         return _trace(flags, traces)
     for file in flags.measurements:
-        imports.refuse(file, "listing")
-    table = measurements.read(flags.measurements, **vars(flags.table))
-    result = evaluate(table, flags.corrections, flags.by or ())
+        imports.refuse_file(file, "listing")
+    table = measurements.read(flags.measurements, **part(TableFlags, flags))
+    result = evaluate(table, flags.corrections, flags.by)
     rows = {".csv": lambda: result.rows().to_csv(index=False)}
     return outcome(result, texts=rows)
 
@@ -29,15 +30,15 @@ def _trace(flags: Flags, traces: list[str]) -> Outcome:
             f"{traces[0]} is a trace beside other files; evaluate it alone."
         )
     for name in ("workloads", "op"):
-        if getattr(flags.table, name):
+        if getattr(flags, name):
             raise ValueError(
                 f"`{name}` is given, but {traces[0]} is a trace, which has no such "
                 "column; leave it out."
             )
     with megabytes("reading") as show:
         result = measurements.evaluate_trace(
-            traces[0], flags.table.gpu, corrections=flags.corrections,
-            by=flags.by or (), progress=show,
+            traces[0], flags.gpu, corrections=flags.corrections,
+            by=flags.by, progress=show,
         )  # fmt: skip
     notes = () if flags.as_json else result.notes
     return outcome(result, texts={".csv": result.to_csv}, notes=notes)

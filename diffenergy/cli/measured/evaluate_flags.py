@@ -1,14 +1,14 @@
 """Flags of `diffenergy evaluate`."""
 
-import dataclasses
+from typing import Annotated
 
-from ..parsing import read, shared
-from ..parsing.field import as_json, group, option, out, plot
-from ..parsing.shared import TableFlags
+from ... import reading
+from ...requests import File, Flag
+from ..parsing.field import Json, out_file, plot_file
+from ..parsing.shared import MEASURED, TableFlags
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Flags:
+class Flags(TableFlags):
     """Errors of time, power and energy against measured runs, or against a trace.
 
     Of a profiler's trace the time of every kernel is compared, without launch latency.
@@ -20,12 +20,15 @@ class Flags:
       diffenergy evaluate trace.json --by op
     """
 
-    measurements: tuple[str, ...] = shared.measured()
-    table: TableFlags = group(TableFlags)
-    corrections: str | None = shared.corrections()
-    by: tuple[str, ...] | None = option(
-        "COL[,COL...]", "Errors by group, too.", read.columns
-    )
-    plot: str | None = plot()
-    as_json: bool = as_json()
-    out: str | None = out("Also write every row (.csv) or .json.", ".csv", ".json")
+    measurements: Annotated[tuple[str, ...], MEASURED]
+    corrections: Annotated[
+        File | None, Flag("Fitted constants [the shipped ones].", "FILE|none")
+    ] = None
+    by: Annotated[
+        tuple[str, ...], Flag("Errors by group, too.", "COL[,COL...]", reading.columns)
+    ] = ()
+    plot: Annotated[str | None, plot_file()] = None
+    as_json: Json = False
+    out: Annotated[
+        str | None, out_file("Also write every row (.csv) or .json.", ".csv", ".json")
+    ] = None

@@ -5,11 +5,12 @@ from pathlib import Path
 from ... import imports, measurements, serving
 from ...corrections import read_corrections, write_corrections
 from ...estimator import start_jax
-from ...fitting import MAX_ROWS, MAX_STEPS, fit
+from ...fitting import FitRequest, fit
+from ...requests import given_names, part
 from ..interruption import keeping
 from ..progress import points, progress
 from ..run import Outcome, outcome
-from .fit_flags import Flags
+from .fit_flags import Flags, TableFlags
 
 
 def run(flags: Flags) -> Outcome:
@@ -18,22 +19,11 @@ def run(flags: Flags) -> Outcome:
         return _servers(flags)
     _check_partial(flags.partial)
     start_jax(keep_compilations=True)
-    max_steps = flags.max_steps or MAX_STEPS
     for file in flags.data:
-        imports.refuse(file, "program", "listing")
-    tables = [measurements.read(file, **vars(flags.table)) for file in flags.data]
-    with keeping(), progress("fit", max_steps) as tell:
-        result = fit(
-            tables,
-            start=flags.start,
-            freeze=flags.freeze,
-            holdout=flags.holdout,
-            seed=flags.seed,
-            strict=flags.strict,
-            max_rows=flags.max_rows or MAX_ROWS,
-            max_steps=max_steps,
-            progress=tell,
-        )
+        imports.refuse_file(file, "program", "listing")
+    tables = [measurements.read(file, **part(TableFlags, flags)) for file in flags.data]
+    with keeping(), progress("fit", flags.max_steps) as tell:
+        result = fit(tables, **part(FitRequest, flags, progress=tell))
     if result.interrupted:
         result.write(flags.partial)  # also where this run goes on from it
         line = (
@@ -55,8 +45,9 @@ def _servers(flags: Flags) -> Outcome:
             raise ValueError(
                 f"'{file}' has no servers, but another file has; fit them apart."
             )
-    for name in ("freeze", "holdout", "strict", "max_rows", "max_steps"):
-        if getattr(flags, name):
+    own = part(FitRequest, flags)
+    for name in given_names(flags):
+        if name in own and name not in ("start", "seed"):
             raise ValueError(
                 f"`{name}` is given, but rows of servers are fitted all together; "
                 "leave it out."

@@ -1,15 +1,15 @@
 """Flags of `diffenergy fit`."""
 
-import dataclasses
 from pathlib import Path
+from typing import Annotated
 
-from ..parsing import read, shared
-from ..parsing.field import as_json, group, number, option, repeated, switch
-from ..parsing.shared import TableFlags
+from ...fitting import FitRequest
+from ...requests import Flag
+from ..parsing.field import Json
+from ..parsing.shared import MEASURED, TableFlags
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Flags:
+class Flags(FitRequest, TableFlags):
     """Fit the model's constants to measured runs.
 
     Rows that cannot be true are left out and named. The values in the start file are
@@ -22,33 +22,11 @@ class Flags:
       diffenergy fit gemm=gemm.csv --gpu a10 --holdout n:0.2 --out a10.json
     """
 
-    data: tuple[str, ...] = shared.measured()
-    out: str = option(
-        "FILE",
-        "Corrections to write (.json).",
-        default=dataclasses.MISSING,
-        endings=(".json",),
-    )
-    table: TableFlags = group(TableFlags)
-    start: str | None = option(
-        "FILE|none",
-        "Corrections to start from [the shipped ones].",
-        files=shared.file,
-    )
-    freeze: tuple[str, ...] = repeated(
-        "GROUP",
-        "Keep a level (mma, gpu:a10), a constant or all that begin so (energy_); "
-        "repeatable.",
-    )
-    holdout: tuple[str, ...] = repeated(
-        "COLUMN=VALUE|COLUMN:FRACTION",
-        "Rows to leave out and report apart; repeatable.",
-    )
-    seed: int = number("Of all draws.", 0, 0)
-    max_rows: int | None = option("N", "Kernel rows to draw [20000].", read.whole)
-    max_steps: int | None = option("N", "Evaluations of all rows [30].", read.whole)
-    strict: bool = switch("Refuse rows that cannot be true.")
-    as_json: bool = as_json()
+    data: Annotated[tuple[str, ...], MEASURED]
+    out: Annotated[
+        str, Flag("Corrections to write (.json).", "FILE", endings=(".json",))
+    ]
+    as_json: Json = False
 
     @property
     def partial(self) -> Path:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from ... import imports
 from ...estimator import start_jax
+from ...requests import part
 from ...workload import listing_lines
 from ..progress import megabytes
 from ..run import Outcome, outcome
@@ -15,16 +16,8 @@ def run(flags: Flags) -> Outcome:
     start_jax()
     csv = (flags.out or "").lower().endswith(".csv")
     with megabytes("reading") as show:
-        result = imports.read(
-            flags.file,
-            gpu=flags.gpu,
-            model=flags.model,
-            phase=flags.phase,
-            window=flags.window,
-            dims=flags.dims,
-            stack=flags.stack,
-            progress=show,
-        )
+        request = part(imports.ImportRequest, flags, progress=show)
+        result = imports.read(flags.file, **request)
     if csv and not result.activities:
         raise ValueError(
             f"`out` is '{flags.out}', but {flags.file} has no counters of units; a "

@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from ...measure import measure, plan
+from ...measure import MeasureRequest, measure, plan
+from ...requests import part
 from .. import output
 from ..interruption import keeping
 from ..progress import points
@@ -53,12 +54,10 @@ def _asked(flags: Flags) -> dict[str, Any]:
         raise ValueError(
             "`--clocks` changes the GPU's clocks; add `--set-clocks` to allow that."
         )
-    if (flags.power_limits is None) == flags.set_power_limit:
+    if bool(flags.power_limits) != flags.set_power_limit:
         raise ValueError(
             "`--power-limits W,W` and `--set-power-limit`, which allows to set them, "
             "go together; give both or neither."
         )
-    asked = {name: getattr(flags, name) for name in ("seconds", "points", "seed")}
-    asked |= {"zeros": flags.zeros, "power_limits": flags.power_limits or ()}
-    asked |= {"clocks": (flags.clocks or "auto") if flags.set_clocks else None}
-    return asked | ({} if flags.only is None else {"only": flags.only})
+    clocks = (flags.clocks or "auto") if flags.set_clocks else None
+    return part(MeasureRequest, flags, clocks=clocks)

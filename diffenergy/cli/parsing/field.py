@@ -1,191 +1,114 @@
-"""A flag is one field of a dataclass: how it is typed, read and told in the help.
+"""A request as flags: what the parser offers, and how it reads what was typed.
 
-    @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Flags:
-        '''Help of the command.'''
-
-        batch: int | None = option("N", "Sequences [1].", read.whole)
-        point: PointFlags = group(PointFlags)
-
-`parameters` gives the flags to the parser, groups flat where they stand; `read_flags`
-makes the dataclass of what was typed. A flag that was not given stays None.
+`parameters` gives the flags of a declared `Request` to the parser; `read_flags` makes
+the request of what was typed. A flag that was not given keeps its default.
 """
 
 import contextlib
 import dataclasses
-import functools
 import inspect
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Final, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Final
 
 import typer
 
+from ...requests import Argument, BadRequest, Flag, Request, declared, is_switch
 from ...results import Infeasible
+from ..completing import starting
 
-Read = Callable[[str, Any], Any]
-"""`(flag, text) -> value`, in SI; `ValueError` names the flag."""
-Files = Callable[[str], Iterable[str]]
-"""Files that are read because of a text, as far as it names any."""
-
-_FLAG: Final = "flag"
-_GROUP: Final = "group"
-_TYPED: Final = "typed"
+PAGE: Final = ".html"
+"""Ending of a page, which `--out` of every answer can be."""
 
 
-class _Flag(NamedTuple):
-    """`words`: what the parser says of it; `typed`: what it hands over; `name`: where
-    it is not that of the field; `endings`: of a file to write; `files`: read for it."""
-
-    words: Mapping[str, Any]
-    typed: Any
-    read: Read | None = None
-    name: str | None = None
-    endings: tuple[str, ...] = ()
-    files: Files | None = None
-    is_argument: bool = False
+def out_file(text: str, *endings: str) -> Flag:
+    """`--out`: a file whose ending decides what is written; a page of any answer."""
+    if PAGE not in endings:
+        text = f"{text.removesuffix('.')}, or {PAGE} (a page)."
+    return Flag(text, "FILE", endings=(*endings, PAGE))
 
 
-def option(
-    metavar: str,
-    text: str,
-    read: Read | None = None,
-    *,
-    default: Any = None,
-    many: bool = False,
-    completed: Callable[[str], list[str]] | None = None,
-    endings: tuple[str, ...] = (),
-    name: str | None = None,
-    files: Files | None = None,
-) -> Any:
-    """A flag with a value. `default`: as typed, `dataclasses.MISSING` of a flag that
-    has to be given; `many`: it may be given several times; `completed(start)`: what the
-    shell offers; `endings`: of a file to write; `files(text)`: those that are read."""
-    words = {"metavar": metavar, "help": text, "autocompletion": completed}
-    typed = str if default is not None else str | None
-    if many:
-        typed, read = list[str] | None, read or _as_tuple
-    return _field(default, _Flag(words, typed, read, name, endings, files))
-
-
-def number(text: str, default: int, least: int) -> Any:
-    """A flag with a whole number that the parser itself reads."""
-    return _field(default, _Flag({"min": least, "help": text}, int))
-
-
-repeated: Final = functools.partial(option, many=True, default=())
-"""A flag that may be given several times; `default`, where it was not."""
-
-
-def switch(text: str, *, name: str | None = None) -> Any:
-    """A flag without a value."""
-    return _field(False, _Flag({"help": text}, bool, name=name))
-
-
-def argument(
-    text: str,
-    *,
-    metavar: str | None = None,
-    needed: bool = True,
-    many: bool = False,
-    completed: Callable[[str], list[str]] | None = None,
-    files: Files | None = None,
-) -> Any:
-    """A word without a flag; None where it is not `needed` and not given."""
-    words = {"metavar": metavar, "help": text, "autocompletion": completed}
-    typed = list[str] if many else str if needed else str | None
-    read = _as_tuple if many else None
-    flag = _Flag(words, typed, read, files=files, is_argument=True)
-    return _field(dataclasses.MISSING if needed else None, flag)
-
-
-def group(kind: type) -> Any:
-    """Flags of another dataclass, told at this place."""
-    return dataclasses.field(metadata={_GROUP: kind})
-
-
-def typed() -> Any:
-    """No flag: all flags as they were typed, by field."""
-    return dataclasses.field(metadata={_TYPED: True})
-
-
-def as_json() -> Any:
-    """`--json`."""
-    return switch("Print JSON alone.", name="--json")
-
-
-def out(text: str, *endings: str) -> Any:
-    """`--out`: a file whose ending decides what is written."""
-    return option("FILE", text, endings=endings)
-
-
-def plot(
+def plot_file(
     text: str = "Also draw the result, .png or .svg; NAME=FILE picks a chart.",
-) -> Any:
+) -> Flag:
     """`--plot`: a picture."""
-    return option("FILE", text, endings=(".png", ".svg"))
+    return Flag(text, "FILE", endings=(".png", ".svg"))
 
 
-def parameters(kind: type) -> Iterator[inspect.Parameter]:
-    """The flags of a dataclass as the parser takes them, in the order of the help."""
-    for field, flag in _declared(kind):
+Json = Annotated[bool, Flag("Print JSON alone.", name="--json")]
+"""`--json`."""
+
+
+def parameters(kind: type[Request]) -> Iterator[inspect.Parameter]:
+    """The flags of a request as the parser takes them, in the order of the help."""
+    for field, flag in declared(kind):
         needed = field.default is dataclasses.MISSING
-        default = inspect.Parameter.empty if needed else field.default
-        default = None if default == () else default
+        words: dict[str, Any] = {"help": flag.help}
+        typed = list[str] if flag.many else str
+        if is_switch(field):
+            typed = bool
+        else:
+            words |= {
+                "metavar": flag.metavar,
+                "autocompletion": starting(flag.completed),
+            }
+            typed = typed if needed else typed | None
         info = (
-            typer.Argument(**flag.words)
-            if flag.is_argument
-            else typer.Option(flag_name(field), **flag.words)
+            typer.Argument(**words)
+            if isinstance(flag, Argument)
+            else typer.Option(flag_name(field, flag), **words)
         )
-        annotation = Annotated[flag.typed, info]
+        default = False if is_switch(field) else None
         yield inspect.Parameter(
-            field.name, inspect.Parameter.KEYWORD_ONLY, default=default,
-            annotation=annotation,
+            field.name, inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if needed else default,
+            annotation=Annotated[typed, info],
         )  # fmt: skip
 
 
-def read_flags(kind: type, given: Mapping[str, Any]) -> Any:
-    """The dataclass of what the parser handed over, every value read."""
+def read_flags(kind: type[Request], typed: Mapping[str, Any]) -> Any:
+    """The request of what the parser handed over, every value read."""
     values: dict[str, Any] = {}
-    for field in dataclasses.fields(kind):
-        if _GROUP in field.metadata:
-            values[field.name] = read_flags(field.metadata[_GROUP], given)
+    for field, flag in declared(kind):
+        text = typed[field.name]
+        if text is None or text in ([], ()):  # left out
             continue
-        if _TYPED in field.metadata:
-            values[field.name] = dict(given)
-            continue
-        flag: _Flag = field.metadata[_FLAG]
-        text = given[field.name]
-        if isinstance(text, tuple):  # of a flag that may be given several times
+        if flag.many:
             text = list(text)
-        if text is None or text == []:
-            values[field.name] = field.default
-        elif flag.read is None:
-            values[field.name] = text
-        else:
-            values[field.name] = flag.read(flag_name(field), text)
-    return kind(**values)
+        read = flag.read or (_as_tuple if flag.many else None)
+        name = flag_name(field, flag)
+        value = read(name, text) if read else text
+        if value in ("", ("",)) and not isinstance(flag, Argument):
+            raise ValueError(f"`{name}` is ''; give it or leave it out.")
+        values[field.name] = value
+    request = kind(**values)
+    object.__setattr__(request, "typed", dict(typed))
+    return request
 
 
-def flag_name(field: Any) -> str:
+def flag_name(field: Any, flag: Flag) -> str:
     """`--input-len` of the field `input_len`, unless it has a name of its own."""
-    return field.metadata[_FLAG].name or "--" + field.name.replace("_", "-")
+    return flag.name or "--" + field.name.replace("_", "-")
 
 
-def flag_names(kind: type) -> dict[str, str]:
-    """Flags by the names of their fields, those of groups too; no arguments."""
+def flag_names(kind: type[Request]) -> dict[str, str]:
+    """Flags by the names of their fields; no arguments."""
     return {
-        field.name: flag_name(field)
-        for field, flag in _declared(kind)
-        if not flag.is_argument
+        field.name: flag_name(field, flag)
+        for field, flag in declared(kind)
+        if not isinstance(flag, Argument)
     }
 
 
-def as_flags(text: str, kind: type) -> str:
-    """What a room says of its arguments, for who typed flags: `a` and `b` of "`a` + `b`
-    is" and of "... keeps 5 W (`a`)". In other places a name may be a file's."""
-    names = flag_names(kind)
+def as_flags(error: Exception | str, kind: type[Request]) -> str:
+    """What a room says of its arguments, for who typed flags: all that a `BadRequest`
+    is about; of other errors `a` and `b` of "`a` + `b` is" and of "... keeps 5 W
+    (`a`)". In other places a name may be a file's."""
+    names, text = flag_names(kind), str(error)
+    if isinstance(error, BadRequest):
+        words = [x.name for x, _ in declared(kind) if x.name not in names]
+        return error.spelled(names | {name: name.upper() for name in words})
     return re.sub(
         r"(?:^|(?<=` \+ )|(?<=\())`(\w+)`",
         lambda found: f"`{names.get(found[1], found[1])}`",
@@ -210,58 +133,32 @@ def command_line(
 
 
 @contextlib.contextmanager
-def told(say: Callable[[str], str]) -> Iterator[None]:
-    """Within it, errors for the user are put as `say` puts them."""
+def told(
+    kind: type[Request], say: Callable[[str], str] = lambda text: text
+) -> Iterator[None]:
+    """Within it, errors for the user name flags of `kind`, as `say` puts them."""
     try:
         yield
     except (ValueError, Infeasible) as error:
-        kind = Infeasible if isinstance(error, Infeasible) else ValueError
-        raise kind(say(str(error))) from error
+        raised = Infeasible if isinstance(error, Infeasible) else ValueError
+        raise raised(say(as_flags(error, kind))) from error
 
 
-def file_endings(kind: type) -> dict[str, tuple[str, ...]]:
+def file_endings(kind: type[Request]) -> dict[str, tuple[str, ...]]:
     """Endings of the files that flags name, by field."""
-    return {field.name: flag.endings for field, flag in _declared(kind) if flag.endings}
+    return {field.name: flag.endings for field, flag in declared(kind) if flag.endings}
 
 
-def given_names(flags: Any) -> Iterator[str]:
-    """Fields, those of groups too, that are not what they are when left out."""
-    for field, value in _given(flags):
-        if value not in (field.default, None, {}):
-            yield field.name
-
-
-def inputs(flags: Any) -> list[str]:
+def inputs(flags: Request) -> list[str]:
     """Files that a run reads, as far as its flags name any; outputs keep away."""
     return [
         file
-        for field, value in _given(flags)
-        if value and (files := field.metadata[_FLAG].files)
+        for field, flag in declared(type(flags))
+        if flag.files and isinstance(value := getattr(flags, field.name), str | tuple)
         for text in ([value] if isinstance(value, str) else value)
-        for file in files(text)
+        if isinstance(text, str)
+        for file in flag.files(text)
     ]
-
-
-def _declared(kind: type) -> Iterator[tuple[Any, _Flag]]:
-    """The fields that are flags, those of groups where they stand."""
-    for field in dataclasses.fields(kind):
-        if _GROUP in field.metadata:
-            yield from _declared(field.metadata[_GROUP])
-        elif _FLAG in field.metadata:
-            yield field, field.metadata[_FLAG]
-
-
-def _given(flags: Any) -> Iterator[tuple[Any, Any]]:
-    """The same fields with their values."""
-    for field in dataclasses.fields(flags):
-        if _GROUP in field.metadata:
-            yield from _given(getattr(flags, field.name))
-        elif _FLAG in field.metadata:
-            yield field, getattr(flags, field.name)
-
-
-def _field(default: Any, flag: _Flag) -> Any:
-    return dataclasses.field(default=default, metadata={_FLAG: flag})
 
 
 def _as_tuple(flag: str, words: list[str]) -> tuple[str, ...]:

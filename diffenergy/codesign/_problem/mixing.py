@@ -14,7 +14,8 @@ from ...hardware import OperatingPoint
 from ...plans import Pipeline, Plan, Steps
 from ...records import as_float, as_index
 from ...workload import Listing, assemble
-from .._space.axes import Axis, Range, axes
+from .._space.axes import Axis, axes
+from .._space.ranges import Range
 from .._space.silicon import silicon_of
 from .._space.task import Member, Objective, Task
 from .._tiles.grid import legal_values

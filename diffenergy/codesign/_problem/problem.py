@@ -9,7 +9,8 @@ from typing import Any, Final
 import numpy as np
 from jaxtyping import Float
 
-from .._space.axes import TILES, Axis
+from .._space.axes import Axis
+from .._space.ranges import TILES
 from .._space.task import METRICS, Task
 from .._tiles.grid import TileTable
 from .._tiles.tiles import FIELDS as TILE_FIELDS

@@ -1,6 +1,5 @@
 """`Engine`: descends, judges and counts for one problem."""
 
-import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -10,6 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from ...search import State
+from .._design_request import Effort
 from .._problem.exact import Judge, Judged, Target, nan_free, run
 from .._problem.legal import Point, Points, moved, moves, polish, roundings
 from .._problem.problem import Problem
@@ -41,21 +41,6 @@ _INSIDE: Final = 0.03
 
 Tell = Callable[[int, int, float], None]
 """Called with rounds done, rounds in all, best objective so far."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Effort:
-    """How much a search does: starts, rounds of `STEPS` gradient steps, seed."""
-
-    starts: int = 8
-    rounds: int = 12
-    seed: int = 0
-
-    def __post_init__(self):
-        for name, most in (("starts", 256), ("rounds", 10_000)):
-            value = getattr(self, name)
-            if not 1 <= value <= most:
-                raise ValueError(f"`{name}` is {value}; allowed are 1 to {most}.")
 
 
 class Engine:

@@ -19,13 +19,14 @@ from jaxtyping import Float
 from scipy.optimize import nnls
 
 from ...hardware import FIELDS
+from .._design_request import Effort
 from .._problem.exact import UNITS, Judge, Judged, Target, nan_free
 from .._problem.legal import better, moved, next_moves
 from .._problem.problem import LIMITS, Active, Found, Problem, Score, Share
-from .._space.axes import rule_of
+from .._space.ranges import rule_of
 from .._space.task import METRICS
 from .descent import STEPS, begin
-from .engine import Effort, Engine, Tell, aims
+from .engine import Engine, Tell, aims
 from .pareto import front
 
 _EDGE: Final = 1e-6

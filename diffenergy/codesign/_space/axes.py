@@ -1,40 +1,28 @@
 """`Axis`: one number that a search may change, with its bounds and legal values."""
 
 import dataclasses
-import difflib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from jaxtyping import Float
 
-from ...hardware import CLOCK, FIELDS, NumberField, die_of, mem_clocks, sm_clocks
-from ...plans import NETWORK
+from ...hardware import die_of, mem_clocks, sm_clocks
+from ...plans import NETWORK_FIELD
+from .ranges import Range, rule_of
 
 if TYPE_CHECKING:
     from ...hardware import GpuCard
 
 POINT: Final = ("sm_clock", "mem_clock", "power_cap")
 """Fields of the operating point that can be searched."""
-TILES: Final = "tiles"
-"""Word of `--vary` for the tiles of every matrix product."""
 _SPAN: Final = 2.0
 """Default bounds: the base value divided and multiplied by this."""
 _TPC: Final = 2.0
 """SMs that are switched off together where the die's GPCs are not known."""
 _WHOLE: Final = ("max_threads_per_sm", "max_ctas_per_sm")
-_UNSUITED: Final = ("warp_size", "fp32_doubled", "sm_clock_step")
-"""Numbers that say what kind of hardware it is."""
 _NEAR: Final = 1e-6
-_RULES: Final[Mapping[str, NumberField]] = {
-    **{name: rule for name, rule in FIELDS.items() if name not in _UNSUITED},
-    "sm_clock": CLOCK,
-    "mem_clock": CLOCK,
-    "power_cap": FIELDS["tdp"],
-    NETWORK: FIELDS["link_bandwidth"],
-}
-"""What can be varied, with unit and range."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,33 +45,6 @@ class Axis:
         return np.array(self.legal or ())
 
 
-@dataclasses.dataclass(frozen=True)
-class Range:
-    """A field that a caller wants to vary; None: default bounds. `words`: of
-    `process_node` and `memory`, which of them."""
-
-    name: str
-    low: int | float | None = None
-    high: int | float | None = None
-    words: tuple[str, ...] = ()
-
-
-def rule_of(name: str) -> NumberField:
-    """Unit and range of the number `name` that can be varied.
-
-    Raises `ValueError` for one that cannot, naming the nearest.
-
-    >>> rule_of("power_cap").unit
-    'W'
-    """
-    if name in _RULES:
-        return _RULES[name]
-    near = difflib.get_close_matches(name, [*_RULES, TILES], n=3, cutoff=0.4)
-    raise ValueError(
-        f"`{name}` cannot be varied; nearest: {', '.join(near or list(_RULES)[:3])}."
-    )
-
-
 def axes(
     card: "GpuCard", ranges: Sequence[Range], network: float = math.inf
 ) -> tuple[Axis, ...]:
@@ -97,7 +58,7 @@ def axes(
     for name in names:
         if names.count(name) > 1:
             raise ValueError(f"`{name}` is varied twice; name it once.")
-    if NETWORK in names and math.isinf(network):
+    if NETWORK_FIELD in names and math.isinf(network):
         raise ValueError(
             "`network` is varied, but no GPU sends anything over a network; give a "
             "plan of training on several hosts."
@@ -157,7 +118,7 @@ def _defaults(card: "GpuCard", name: str, network: float) -> tuple[float, float,
             return v["mem_clock"], float(clocks[0]), float(clocks[-1])
         case "power_cap":
             return v["tdp"], v["power_limit_min"], v["power_limit_max"]
-    base = network if name == NETWORK else v[name]
+    base = network if name == NETWORK_FIELD else v[name]
     return base, base / _SPAN, base * _SPAN
 
 

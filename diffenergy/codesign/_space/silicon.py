@@ -19,12 +19,12 @@ from ...hardware import (
     Die,
     GpuCard,
     GpuSpec,
-    area,
     area_model,
-    circuits,
+    count_circuits,
+    die_area,
     die_of,
-    dies,
-    process,
+    process_rules,
+    published_dies,
     read_gpu,
 )
 from ...records import as_float
@@ -63,7 +63,7 @@ def board_channels(card: GpuCard) -> float:
         return die_channels(die)
     like = next(
         board
-        for board in (read_gpu(name) for die in dies() for name in die.gpus)
+        for board in (read_gpu(name) for die in published_dies() for name in die.gpus)
         if board.memory == card.memory
     )
     rate = like.values["dram_bandwidth"] / board_channels(like)
@@ -89,8 +89,8 @@ def idle_model() -> IdleModel:
 
 def area_errors() -> tuple[float, float]:
     """Mean and worst error of the area of dies left out of its fit, as shares."""
-    area = facts("silicon")["area"]
-    return area["left_out_mean"], area["left_out_worst"]
+    die_area = facts("silicon")["area"]
+    return die_area["left_out_mean"], die_area["left_out_worst"]
 
 
 # --- designs that grow out of a GPU
@@ -119,7 +119,7 @@ class Silicon(eqx.Module):
         """Die area of `gpu`, mm2, whole die.
 
         published(base) x model(design) / model(base); rises with every number that it
-        uses. See `area` for the model.
+        uses. See `die_area` for the model.
         """
         return self.scale * self._area(self._circuits(gpu))
 
@@ -140,14 +140,14 @@ class Silicon(eqx.Module):
         )
 
     def _area(self, made: Circuits) -> Float[Array, "*batch"]:
-        return area(AreaModel(*self.coefficients), made, *self.rules)
+        return die_area(AreaModel(*self.coefficients), made, *self.rules)
 
     def _core(self, gpu: GpuSpec) -> Float[Array, "*batch"]:
         """mm2 of logic and SRAM; the memory interface idles with the memory."""
         return self._area(self._circuits(gpu)._replace(channels=0.0))
 
     def _circuits(self, gpu: GpuSpec) -> Circuits:
-        return circuits(
+        return count_circuits(
             {name: getattr(gpu, name) for name in _PER_SM},
             gpu.num_sms * self.sms,
             gpu.l2_capacity * self.l2,
@@ -172,9 +172,9 @@ def silicon_of(card: GpuCard) -> Silicon:
     scale = sms = l2 = 1.0
     channels = board_channels(card) / card.values["dram_bandwidth"]
     if die is not None:
-        board, rules = read_gpu(card.served_as).values, process(die.process)
-        whole = circuits(board, die.num_sms, die.l2_capacity, die_channels(die))
-        model = area(area_model(), whole, rules.logic_area, rules.bit_cell)
+        board, rules = read_gpu(card.served_as).values, process_rules(die.process)
+        whole = count_circuits(board, die.num_sms, die.l2_capacity, die_channels(die))
+        model = die_area(area_model(), whole, rules.logic_area, rules.bit_cell)
         scale, sms = die.die_area / model, die.num_sms / board["num_sms"]
         l2 = die.l2_capacity / board["l2_capacity"]
         channels = die_channels(die) / board["dram_bandwidth"]
@@ -187,6 +187,6 @@ def silicon_of(card: GpuCard) -> Silicon:
         as_float(l2),
         as_float(channels),
         as_float(min(memory, card.values["idle_constant"])),
-        as_float(list(process(card.process_node)[:2])),
+        as_float(list(process_rules(card.process_node)[:2])),
         die is not None,
     )

@@ -19,7 +19,7 @@ from ...estimator import (
     runs,
 )
 from ...hardware import FIELDS, GpuSpec, OperatingPoint
-from ...plans import NETWORK, Pipeline, Plan, Steps
+from ...plans import NETWORK_FIELD, Pipeline, Plan, Steps
 from ...workload import Workload
 from .._tiles.tiles import FIELDS as TILE_FIELDS
 from .._tiles.tiles import Shapes, Tiles, crowding, legal, place
@@ -193,8 +193,8 @@ def measured(
     """
     gpu, point, tiles = hardware(task, values, nudge)
     members = task.members
-    if NETWORK in task.names:
-        network = values[task.names.index(NETWORK)]
+    if NETWORK_FIELD in task.names:
+        network = values[task.names.index(NETWORK_FIELD)]
         members = tuple(member.connected(network) for member in members)
     results = [_run(task, member, gpu, point, tiles, exact) for member in members]
     pairs = list(zip(members, results, strict=True))

@@ -15,9 +15,9 @@ from ...corrections import Corrections
 from ...dvfs import Costs, row_costs
 from ...estimator import Estimate, estimate_once
 from ...hardware import GpuCard, GpuSpec, OperatingPoint, default_point
-from ...kernels import CUDA_BATCHED, CUDA_LINEAR, LEGAL, MENU
+from ...kernels import CUDA_BATCHED, CUDA_LINEAR, LEGAL_TILES, TILE_MENU
 from ...kernels.gemm import Gemm, SimtGemm
-from ...workload import Group, Listing, Workload, assemble
+from ...workload import LaunchGroup, Listing, Workload, assemble
 from .grid import legal_tiles
 from .tiles import (
     FIELDS,
@@ -219,8 +219,8 @@ def _in_menu(
     # both operands lie along k, as `kernels/gemm` has it
     linear = [x.get("layout") == "tn" or x["weights"] != "none" for x in kernels]
     entry = np.where(linear, CUDA_LINEAR, CUDA_BATCHED)
-    same = (asked[:, :, None] == MENU[entry]).all(-1)
-    return (same & (LEGAL[entry] > 0)).any(-1)
+    same = (asked[:, :, None] == TILE_MENU[entry]).all(-1)
+    return (same & (LEGAL_TILES[entry] > 0)).any(-1)
 
 
 # --- costs of products in their tiles
@@ -252,7 +252,9 @@ def products_of(workload: Workload, products: Sequence[Product]) -> Workload:
             at = np.flatnonzero(mine)
             number = order[np.searchsorted(first[order], row[at])]
             shapes.append(jax.tree.map(lambda x, at=at: x[at], shape))
-            groups.append(Group(np.ones(len(at)), number, np.asarray(group.phase)[at]))
+            groups.append(
+                LaunchGroup(np.ones(len(at)), number, np.asarray(group.phase)[at])
+            )
     return Workload(
         tuple(shapes), tuple(groups), workload.phases, len(products), workload.names
     )

@@ -15,9 +15,8 @@ from ...hardware import GpuSpec
 from ...search import USUAL, Solving
 from .._machine.routes import EpochModel
 from .._schedule.schedule import Schedule
-from .energy import CollectiveEnergy, byte_prices, schedule_energy
+from .energy import CollectiveEnergy, byte_prices, memory_price, schedule_energy
 from .energy_search import SAME, least_energy, priced
-from .idle import memory_price
 
 Goal = Literal["time", "energy"]
 _STRETCHES: Final = (1.0, 1.02, 1.05, 1.1, 1.25, 1.5, 2.0)
@@ -114,7 +113,7 @@ def read_objective(text: str) -> Goal | float:
         weight = math.nan
     if not (math.isfinite(weight) and weight >= 0):
         raise ValueError(
-            f"`objective` is {text}; allowed are time, energy, or a weight of 0 or "
+            f"`objective` is '{text}'; allowed are time, energy, or a weight of 0 or "
             "more, in J per s of finish."
         )
     return weight

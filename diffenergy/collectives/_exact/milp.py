@@ -15,17 +15,222 @@ becomes a variable, and what a `Symmetry` moves onto each other is one variable.
 """
 
 import dataclasses
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
+from scipy import sparse
 
 from ...search import USUAL, LinearModel, Solving, Worker, solve, worker
 from .._demand.demand import Demand
 from .._demand.symmetries import Symmetry, no_symmetry
 from .._machine.routes import EpochModel
 from .._machine.topology import Topology
-from .epoch_schedule import Found, epoch_schedule, least_horizon, reach
-from .integer_rows import IntegerRows, integer_rows
+from .epoch_schedule import Found, Picked, Reach, epoch_schedule, least_horizon, reach
+
+# --- Rows of integer models: chunks on links in epochs (equations in `milp`).
+
+
+@dataclasses.dataclass(frozen=True)
+class IntegerRows:
+    """low <= matrix @ x <= high, and the column of x that stands for each F and B; -1
+    where there is none."""
+
+    matrix: sparse.csr_array
+    low: Float[np.ndarray, " row"]
+    high: Float[np.ndarray, " row"]
+    send: Int[np.ndarray, "block link epoch"]
+    hold: Int[np.ndarray, "block node epoch"]
+    count: int  # of columns
+
+    @property
+    def sends(self) -> Picked:
+        """Every send that can be."""
+        block, link, epoch = np.nonzero(self.send >= 0)
+        return block, link, epoch
+
+    def model(
+        self,
+        low: Float[np.ndarray, " column"],
+        high: Float[np.ndarray, " column"],
+        cost: Float[np.ndarray, " column"],
+    ) -> LinearModel:
+        """The rows with limits and costs of their columns, all whole."""
+        return LinearModel(self.matrix, self.low, self.high, low, high, cost, True)
+
+    def chosen(self, values: Float[np.ndarray, " column"]) -> Picked:
+        """The sends of an answer."""
+        block, link, epoch = self.sends
+        taken = values[self.send[block, link, epoch]] > 0.5
+        return block[taken], link[taken], epoch[taken]
+
+
+def integer_rows(
+    topology: Topology,
+    demand: Demand,
+    model: EpochModel,
+    reached: Reach,
+    symmetry: Symmetry,
+) -> IntegerRows:
+    """All rules of the epochs for the sends that `reached` leaves: variables for these,
+    and for the places that blocks wait at, those of an orbit being one."""
+    away = np.arange(len(topology.nodes)) != demand.source[:, None]
+    waits = topology.stores & away & (reached.earliest <= reached.latest)
+    waiting = waits[:, :, None] & (reached.epochs >= reached.earliest[:, :, None])
+    send = _numbered(reached.open, symmetry.pairs, symmetry)
+    hold = _numbered(waiting, symmetry.places, symmetry)
+    sends = int(send.max(initial=-1)) + 1
+    hold[hold >= 0] += sends
+    built = _Rows(topology, demand, model, symmetry, send, hold)
+    built.arrive()
+    built.hold_before_sending()
+    built.pass_on()
+    built.fit()
+    return built.done(max(sends, int(hold.max(initial=-1)) + 1))
+
+
+def _numbered(
+    there: Bool[np.ndarray, "block at epoch"],
+    orbits: Int[np.ndarray, "block at"],
+    symmetry: Symmetry,
+) -> Int[np.ndarray, "block at epoch"]:
+    """A number for each cell that is there, the same within an orbit; else -1."""
+    first = there & symmetry.leads(orbits)[:, :, None]
+    number = np.full(there.shape, -1)
+    number[first] = np.arange(np.count_nonzero(first))
+    alike = number.reshape(orbits.size, -1)[orbits]
+    return np.where(there, alike, -1)
+
+
+class _Rows:
+    """Rows as coordinates, in growing groups. A place is a block at a node in an
+    epoch, counted through `hold`."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        demand: Demand,
+        model: EpochModel,
+        symmetry: Symmetry,
+        send: Int[np.ndarray, "block link epoch"],
+        hold: Int[np.ndarray, "block node epoch"],
+    ) -> None:
+        self.topology, self.demand, self.model = topology, demand, model
+        self.symmetry, self.send, self.hold = symmetry, send, hold
+        self.block, self.link, self.epoch = np.nonzero(send >= 0)
+        self.column = send[self.block, self.link, self.epoch]
+        self.leads = symmetry.leads(symmetry.pairs)[self.block, self.link]
+        self.node = topology.sources[self.link]
+        _, nodes, span = hold.shape
+        self.begin = (self.block * nodes + self.node) * span + self.epoch
+        target = topology.targets[self.link]
+        arrival = self.epoch + model.hop[self.link]
+        self.end = (self.block * nodes + target) * span + arrival
+        self.cells: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        self.low: list[np.ndarray] = []
+        self.high: list[np.ndarray] = []
+        self.count = 0
+
+    def add(
+        self,
+        cells: list[tuple[np.ndarray, np.ndarray, Any]],
+        low: float,
+        high: np.ndarray,
+    ) -> None:
+        """A group of rows from cells (row in the group, column, value)."""
+        for row, column, value in cells:
+            self.cells.append((row + self.count, column, np.full(len(row), value)))
+        self.low.append(np.full(len(high), low))
+        self.high.append(high.astype(float))
+        self.count += len(high)
+
+    def done(self, columns: int) -> IntegerRows:
+        row, column, value = map(np.concatenate, zip(*self.cells, strict=True))
+        cells = sparse.coo_array((value, (row, column)), (self.count, columns))
+        low, high = np.concatenate(self.low), np.concatenate(self.high)
+        matrix = sparse.csr_array(cells)
+        return IntegerRows(matrix, low, high, self.send, self.hold, columns)
+
+    def arrive(self) -> None:
+        """B[c, n, k] - B[c, n, k-1] - sum of F[c, l, k - hop_l] = 0."""
+        mine = self.symmetry.leads(self.symmetry.places)[:, :, None] & (self.hold >= 0)
+        before = np.roll(self.hold, 1, axis=2)
+        before[:, :, 0] = -1
+        column, earlier = self.hold[mine], before[mine]
+        later = np.flatnonzero(earlier >= 0)
+        number = np.full(self.hold.shape, -1)
+        number[mine] = np.arange(len(column))
+        row = number.reshape(-1)[self.end]
+        come = row >= 0
+        cells = [
+            (np.arange(len(column)), column, 1.0),
+            (later, earlier[later], -1.0),
+            (row[come], self.column[come], -1.0),
+        ]
+        self.add(cells, 0.0, np.zeros(len(column)))
+
+    def hold_before_sending(self) -> None:
+        """F[c, l, k] - B[c, n, k] <= 0 out of nodes that store, but the block's own."""
+        home = self.node == self.demand.source[self.block]
+        ask = self.leads & self.topology.stores[self.node] & ~home
+        have, row = self.hold.reshape(-1)[self.begin[ask]], np.arange(ask.sum())
+        cells = [(row, self.column[ask], 1.0), (row, have, -1.0)]
+        self.add(cells, -np.inf, np.zeros(len(row)))
+
+    def pass_on(self) -> None:
+        """What leaves a switch came in at that moment: once for each link out with
+        copy, once in all without."""
+        shape = self.hold.size, int(self.column.max(initial=-1)) + 1
+        cells = np.ones(len(self.end)), (self.end, self.column)
+        comes = sparse.csr_array(sparse.coo_array(cells, shape))
+        relay = ~self.topology.stores[self.node]
+        copies = self.topology.copies[self.node]
+        many = relay & copies & self.leads
+        self._balance(comes, self.begin[many], np.arange(many.sum()), many)
+        lead = self.symmetry.leads(self.symmetry.places)[self.block, self.node]
+        once = relay & ~copies & lead
+        self._balance(comes, *np.unique(self.begin[once], return_inverse=True), once)
+
+    def _balance(
+        self,
+        comes: sparse.csr_array,
+        asked: Int[np.ndarray, " row"],
+        row: Int[np.ndarray, " out"],
+        out: Bool[np.ndarray, " send"],
+    ) -> None:
+        """Rows of places: the F that are `out`, less all that come in then, <= 0."""
+        into: Any = comes[asked].tocoo()
+        cells = [
+            (row.reshape(-1), self.column[out], 1.0),
+            (into.row, into.col, -into.data),
+        ]
+        self.add(cells, -np.inf, np.zeros(len(asked)))
+
+    def fit(self) -> None:
+        """Blocks on a link in any window of epochs <= what it carries."""
+        span = self.hold.shape[2]
+        mine = self.symmetry.leads(self.symmetry.links)[self.link]
+        link, epoch, column = self.link[mine], self.epoch[mine], self.column[mine]
+        window = np.minimum(self.model.window[link], span)
+        # A cell for each window that a send is in, by the epochs from it to their end.
+        cell = np.repeat(np.arange(len(window)), window)
+        later = np.arange(len(cell)) - (np.cumsum(window) - window)[cell]
+        end = epoch[cell] + later
+        # Windows that begin before epoch 0 or end after the last are parts of others.
+        kept = (end >= window[cell] - 1) & (end < span)
+        cell, end = cell[kept], end[kept]
+        asked, row, load = np.unique(
+            link[cell] * span + end, return_inverse=True, return_counts=True
+        )
+        most = self.model.most[asked // span]
+        tight = (load > most) | (self.symmetry.size > 1)
+        number, row = np.cumsum(tight) - 1, row.reshape(-1)
+        kept = tight[row]
+        cells = [(number[row[kept]], column[cell[kept]], 1.0)]
+        self.add(cells, -np.inf, most[tight])
+
+
+# --- Schedules by integer search
 
 
 def integer_model(

@@ -23,8 +23,7 @@ from .._demand.symmetries import no_symmetry
 from .._machine.routes import EpochModel
 from .._machine.topology import Topology
 from .epoch_schedule import Found, Picked, Reach, distances, epoch_schedule
-from .integer_rows import IntegerRows, integer_rows
-from .milp import check_epochs
+from .milp import IntegerRows, check_epochs, integer_rows
 
 _WISH: Final = 1000.0
 _NEAR: Final = 100.0

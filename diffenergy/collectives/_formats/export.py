@@ -18,7 +18,7 @@ from .._machine.topology import Topology
 from .._machine.topology_files import load_topology
 from .._schedule.schedule import Schedule, Sends
 from .._verify.violation import Violation
-from .._what_if.what_if import disable, scale
+from .._what_if import disable, scale
 from .published import read_json
 
 _WHOLE: Final = 1e-6

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Int
 
 from .._demand.demand import REDUCING, Demand
-from .._schedule.hops import stated, switched
+from .._schedule.dependencies import stated, switched
 from .._schedule.schedule import Schedule
 from .._verify.verify import verify
 from .msccl_program import NAMES, Block, Place, Program, Step, goals, program_xml

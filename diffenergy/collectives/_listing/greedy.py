@@ -29,10 +29,8 @@ from .._machine.topology import Topology
 from .._schedule.schedule import Schedule, Sends
 from .._schedule.simulate import prune, retime
 from .._schedule.time_reversal import reversed_in_time, spread_of
-from .balanced_paths import balanced_paths
-from .list_problem import Aim, Plan, Problem, lanes
-from .list_schedule import list_schedule
-from .queues import Planned, Queues, Requests
+from .list_schedule import Aim, Plan, Problem, lanes, list_schedule
+from .queues import Planned, Queues, Requests, balanced_paths
 
 _REPLAYS: Final = 4
 """Most times that it is timed again."""

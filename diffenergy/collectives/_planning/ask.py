@@ -2,72 +2,71 @@
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, overload
-
-import numpy as np
-from jaxtyping import Float
+from typing import Any, Final, ParamSpec, Protocol, overload, runtime_checkable
 
 from ...hardware import GpuCard, GpuSpec, read_gpu
-from .._bounds.shadow_prices import price_rows, rate_prices
+from ...requests import accepts
+from .._bounds.duals import price_rows, rate_prices
 from .._demand.demand import Demand
-from .._demand.demand_files import read_demand_file, read_matrix_file
-from .._demand.demands import ROOTED, collective_name, parse_size
+from .._demand.demands import (
+    ROOTED,
+    collective_name,
+    parse_size,
+    read_demand_file,
+    read_matrix_file,
+)
 from .._demand.demands import demand as collective_demand
 from .._energy.energy import schedule_energy
 from .._energy.frontier import Goal, front_rows, read_objective
 from .._machine.topology import Topology
 from .._machine.topology_files import load_topology
 from .._standard.baselines import baselines
-from .._what_if.criticality import criticality, criticality_rows, gathered
-from .._what_if.sensitivity import sensitivities, sensitivity_rows
-from .._what_if.what_if import disable as without
-from .._what_if.what_if import scale as scaled
+from .._what_if import (
+    criticality,
+    criticality_rows,
+    gathered,
+    sensitivities,
+    sensitivity_rows,
+)
+from .._what_if import disable as without
+from .._what_if import scale as scaled
 from .plan import find_schedule, second_stage, silent
+from .request import CollectiveRequest, Search
 from .result import CollectiveResult, SizesResult, collective_json, wait_clock_json
-from .search import Plan, Search, Watch
+from .search import Plan, Watch
 
 _PATH: Final = str | os.PathLike
 
 
-@overload
-def plan(
-    topology: Topology | str | os.PathLike[str],
-    collective: str | None = ...,
-    size: float | str | None = ...,
-    **request: Any,
-) -> CollectiveResult: ...
+P = ParamSpec("P")
 
 
-@overload
-def plan(
-    topology: Topology | str | os.PathLike[str],
-    collective: str | None,
-    size: list[Any] | tuple[Any, ...],
-    **request: Any,
-) -> SizesResult: ...
+@runtime_checkable
+class _Planning(Protocol[P]):
+    """`plan` for editors: one size, or several."""
+
+    @overload
+    def __call__(
+        self,
+        topology: Topology | str | os.PathLike[str],
+        collective: str | None,
+        size: list[Any] | tuple[Any, ...],
+        **request: Any,
+    ) -> SizesResult: ...
+
+    @overload
+    def __call__(self, *args: P.args, **request: P.kwargs) -> CollectiveResult: ...
 
 
-def plan(  # pyright: ignore[reportInconsistentOverload] they name no keywords
-    topology: Any,
-    collective: str | None = None,
-    size: Any = None,
-    *,
-    chunks: int | None = None,
-    root: int | str | None = None,
-    groups: Sequence[Sequence[int | str]] | None = None,
-    matrix: Float[np.ndarray, "source target"] | str | os.PathLike[str] | None = None,
-    demand: Any = None,
-    search: Any = None,
-    objective: str | float = "time",
-    gpu: Any = None,
-    latency: float | None = None,
-    disable: Sequence[str] = (),
-    scale: Sequence[str] = (),
-    links: bool = False,
-    watch: Watch = silent,
-) -> CollectiveResult | SizesResult:
+def _one_or_several(function: Callable[P, Any]) -> _Planning[P]:
+    return function  # pyright: ignore[reportReturnType]
+
+
+@_one_or_several
+@accepts(CollectiveRequest)
+def plan(request: CollectiveRequest) -> CollectiveResult | SizesResult:
     """A verified schedule of a collective, a bound that no schedule beats, its energy
     and the standard algorithms beside it: the answer of `diffenergy collective`.
 
@@ -75,27 +74,13 @@ def plan(  # pyright: ignore[reportInconsistentOverload] they name no keywords
     library or of kernels stands between. Several sizes give a `SizesResult`. Ctrl-C
     ends the search with the best so far (`interrupted`), if there is one.
 
-    Args:
-        topology: a name of `topology_names()`, a .toml file, the text of `nvidia-smi
-            topo -m` in a file, or a `Topology`.
-        collective: "all_gather", "all_to_all", "reduce_scatter", "all_reduce",
-            "broadcast", "reduce", "scatter" or "gather".
-        size: output buffer of a GPU: B, or text such as "1GB"; a list plans each.
-        chunks: parts of a GPU's share that are sent by themselves [1].
-        root: of broadcast, reduce, scatter, gather: a GPU by place or name [0].
-        groups: GPUs (numbers or names) that each run the collective, all at once.
-        matrix: uneven all-to-all, B from GPU (row) to GPU, or a CSV file of them;
-            instead of `size`.
-        demand: any `Demand`, or a CSV file of blocks; instead of all of the above.
-        search: method, time limit and epochs [`Search()`].
-        objective: "time", "energy", or J that a second of finish time is worth.
-        gpu: whose memory and idle power count: a name, a .toml file or a card
-            [the machine's].
-        latency: s, of links whose latency the machine leaves open [0.7e-6].
-        disable: pairs such as "gpu0-gpu3" without their links, both directions.
-        scale: pairs with a factor of their rate, such as "gpu0-gpu3=0.5".
-        links: also what each link's rate, latency and failure do to the finish.
-        watch: called with what is being tried, and where its solver stands.
+    `topology`: a name of `topology_names()`, a .toml file, the text of `nvidia-smi topo
+    -m` in a file, or a `Topology`. `collective`: "all_gather", "all_to_all",
+    "reduce_scatter", "all_reduce", "broadcast", "reduce", "scatter" or "gather".
+    `size`: output buffer of a GPU: B, or text such as "1GB"; a list plans each.
+    `matrix`: B from GPU (row) to GPU, or a CSV file of them; `demand`: any `Demand`, or
+    a CSV file. `search`: method, time limit and epochs [`Search()`]. `watch`: called
+    with what is being tried, and where its solver stands.
 
     Raises:
         ValueError: for what cannot be read or does not fit, in one sentence.
@@ -109,39 +94,41 @@ def plan(  # pyright: ignore[reportInconsistentOverload] they name no keywords
         >>> found.finish < found.baselines.found["ring"].finish, found.certified
         (True, True)
     """
-    search = search or Search()
-    _check_kinds(topology, search, gpu, demand)
+    search, watch = request.search or Search(), request.watch or silent
+    topology, size = request.topology, request.size
+    matrix, demand, groups = request.matrix, request.demand, request.groups
+    _check_kinds(topology, search, demand)
     several = isinstance(size, list | tuple)
     sizes = list(dict.fromkeys(size)) if several else [size]
-    goal = read_objective(str(objective))
+    goal = read_objective(str(request.objective))
     _check_size(sizes[0] if sizes else None, matrix, demand)
-    given, machine = _machine(topology, latency, gpu, disable, scale)
-    said = {"collective": collective, "chunks": chunks, "root": root,
-            "matrix": matrix, "groups": groups}  # fmt: skip
+    given, machine = _machine(request)
+    names = ("collective", "chunks", "root", "matrix", "groups")
+    said = {name: getattr(request, name) for name in names}
     wanted = [_demand(machine, size, said, demand) for size in sizes]
-    spec = _spec(machine, gpu)
+    spec = _spec(machine, request.gpu)
     if spec is None and goal != "time":
         raise ValueError(
-            f"`objective` is '{objective}', which needs the power of the GPUs, but "
-            f"`{machine.name}` names none; give `gpu`."
+            f"`objective` is '{request.objective}', which needs the power of the GPUs, "
+            f"but `{machine.name}` names none; give `gpu`."
         )
-    request = {
+    about = {
         "topology": _name(topology, given),
         "size_bytes": None,
-        "chunks": chunks or (1 if demand is None else None),
-        "root": root,
-        "latency_s": latency,
-        "disable": list(disable),
-        "scale": list(scale),
+        "chunks": request.chunks or (1 if demand is None else None),
+        "root": request.root,
+        "latency_s": request.latency,
+        "disable": list(request.disable),
+        "scale": list(request.scale),
         "gpu": machine.gpu,
         "seed": search.seed,
     }
     listed = any(x is not None for x in (matrix, demand, groups))
-    question = _Question(search, goal, spec, groups, listed, links, watch)
+    question = _Question(search, goal, spec, groups, listed, request.links, watch)
     found: list[CollectiveResult] = []
     for size, chunked in zip(sizes, wanted, strict=True):
         sized = {} if size is None else {"size_bytes": parse_size(size)}
-        found.append(question.answer(machine, chunked, request | sized))
+        found.append(question.answer(machine, chunked, about | sized))
         if found[-1].interrupted:
             break
     return SizesResult([x.summary for x in found], found) if several else found[0]
@@ -191,12 +178,11 @@ class _Question:
 # --- what was asked for
 
 
-def _check_kinds(topology: Any, search: Any, gpu: Any, demand: Any):
+def _check_kinds(topology: Any, search: Any, demand: Any):
     """Raises `TypeError` for arguments of another kind."""
     allowed = (
         ("topology", topology, Topology | _PATH, "a name, a path or a Topology"),
         ("search", search, Search, "a Search"),
-        ("gpu", gpu, GpuCard | str | None, "a name, a path or a card (`read_gpu`)"),
         ("demand", demand, Demand | _PATH | None, "a Demand or the path of a CSV file"),
     )
     for name, value, kinds, words in allowed:
@@ -220,19 +206,14 @@ def _check_size(size: Any, matrix: Any, demand: Any):
         )
 
 
-def _machine(
-    topology: Any,
-    latency: float | None,
-    gpu: Any,
-    disable: Sequence[str],
-    scale: Sequence[str],
-) -> tuple[Topology, Topology]:
+def _machine(request: CollectiveRequest) -> tuple[Topology, Topology]:
     """The machine as it is named, and with what is changed of its links."""
+    gpu = request.gpu
     card = str(gpu.path or gpu.name) if isinstance(gpu, GpuCard) else gpu
-    machine = given = load_topology(topology, latency, card)
-    for pair in disable:
+    machine = given = load_topology(request.topology, request.latency, card)
+    for pair in request.disable:
         machine = without(machine, pair)
-    for change in scale:
+    for change in request.scale:
         machine = scaled(machine, change)
     return given, machine
 

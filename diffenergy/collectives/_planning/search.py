@@ -1,4 +1,4 @@
-"""`Search`, `Plan` and `Task`: what to look for, what was found, and all in between."""
+"""`Plan` and `Task`: what was found, and all between it and a `Search`."""
 
 import dataclasses
 import time
@@ -8,23 +8,23 @@ from typing import Final
 import numpy as np
 
 from ...results import Infeasible
-from ...search import SOLVERS, Answer, Solving
+from ...search import Answer, Solving
 from .._bounds.bounds import epoch_bound, second_bound
 from .._demand.demand import Demand
 from .._exact.epoch_schedule import Found
 from .._machine.routes import EpochModel, epoch_length, epoch_model
 from .._machine.topology import Topology
+from .._schedule.dependencies import whole
 from .._schedule.epoch_counts import flow_epochs, whole_epochs
-from .._schedule.hops import whole
 from .._schedule.schedule import Schedule
 from .._schedule.time_reversal import spread_of
 from .._standard.baselines import Baselines
 from .._verify.verify import verify
+from .request import Search
 
 Watch = Callable[[str, Answer | None], None]
 """Called with what is being tried, and with where its solver stands."""
 
-METHODS: Final = ("auto", "milp", "lp", "rounds", "greedy")
 _MET: Final = 1e-9
 """Relative distance from a bound at which it is met."""
 COARSE: Final = 0.02
@@ -33,50 +33,8 @@ _CONTINUOUS: Final = "continuous"
 """Instead of a length: no epochs."""
 _ODD: Final = 1e4
 """Factor between an epoch and the usual one that makes no sense any more."""
-_AUTO_LIMIT: Final = 10.0  # s of an idle core
-_SOLVER_LIMIT: Final = 300.0  # s of an idle core
-_PATIENCE, _MINUTE, _SHORT = 10.0, 60.0, 0.1
-"""Wall time over the work allowed, s that it is at least, and s of a solver then."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Search:
-    """How to look for a schedule.
-
-    `method`: `auto` (all that help), `milp`, `lp`, `rounds` or `greedy`.
-    `epoch`: `fastest`, `slowest` (what a chunk takes on such a link), s, or
-    `continuous`: no epochs. None: the earliest finish, and the fewest of the fastest
-    epochs, if need be of two schedules. `solver`: None for the method's own.
-    `time_limit`: work in all, counted in steps, as s of an idle core (None: 10; 300 of
-    a method that is a solver's alone); wall time ends the search after ten times that,
-    at least a minute. `gap`: stop within this share of the bound. `horizon`: most
-    epochs allowed.
-    """
-
-    method: str = "auto"
-    epoch: str | float | None = None
-    solver: str | None = None
-    time_limit: float | None = None
-    gap: float = 0.0
-    horizon: int | None = None
-    seed: int = 0
-
-    @property
-    def chooses(self) -> bool:
-        """Whether the method takes whatever solver it needs, and may need none."""
-        return self.method in ("auto", "greedy")
-
-    @property
-    def limit(self) -> float:
-        """Work of the whole search, s of an idle core."""
-        if self.time_limit is not None:
-            return self.time_limit
-        return _AUTO_LIMIT if self.chooses else _SOLVER_LIMIT
-
-    @property
-    def wall_limit(self) -> float:
-        """s after which the whole search ends, whatever it has done."""
-        return max(_PATIENCE * self.limit, _MINUTE)
+_SHORT: Final = 0.1
+"""s that a solver has at least."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -283,15 +241,7 @@ def _both_ways(topology: Topology, model: EpochModel, demand: Demand) -> EpochMo
 
 
 def _check(search: Search):
-    """Refuse names that are none, and a solver for a method that chooses its own."""
-    if search.method not in METHODS:
-        raise ValueError(
-            f"`method` is '{search.method}'; allowed are {', '.join(METHODS)}."
-        )
-    if search.solver is not None and search.solver not in SOLVERS:
-        raise ValueError(
-            f"`solver` is {search.solver}; allowed are {', '.join(SOLVERS)}."
-        )
+    """Refuses a solver for a method that chooses its own."""
     if search.solver is not None and search.chooses:
         raise ValueError(
             f"`solver` is '{search.solver}', but method {search.method} chooses its "

@@ -22,8 +22,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from .dependencies import Passed, passed_on, stored
-from .hops import Arrivals, slack_of, stated
+from .dependencies import Arrivals, Passed, passed_on, slack_of, stated, stored
 from .schedule import Columns, Schedule
 
 

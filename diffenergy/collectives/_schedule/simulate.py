@@ -7,9 +7,8 @@ import numpy as np
 from jaxtyping import Bool
 
 from .._machine.routes import EpochModel
-from .dependencies import passable, passed_on
+from .dependencies import SAME, Arrivals, passable, passed_on, stated, whole
 from .finish_time import least_starts
-from .hops import SAME, Arrivals, stated, whole
 from .order import Order, groups_of, order_by, pairs_of
 from .schedule import Schedule
 

@@ -33,8 +33,7 @@ from .._schedule.schedule import Schedule, Sends
 from .._verify.verify import Violation, verify
 from . import algorithms
 from .algorithms import EXCHANGES, Task, Variant
-from .tree_schedule import Course, course, tree_schedule
-from .trees import Tree, grown, pruned
+from .trees import Course, Tree, course, grown, pruned, tree_schedule
 
 MOST_SENDS: Final = 100_000
 """Sends above which an algorithm is left out (some 20 us each)."""

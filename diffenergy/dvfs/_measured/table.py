@@ -7,14 +7,14 @@ import numpy as np
 from ...hardware import lockable, unsupported
 from ...measurements import (
     POSITIVE,
-    Range,
+    CellRange,
     Sheet,
     bad_cell,
     name_list,
     read_names,
     read_numbers,
     read_sheet,
-    require,
+    require_column,
 )
 from ...units import MHz, quantity
 from .._problem.problem import AUTO, LEFT_ALONE, Problem
@@ -36,7 +36,7 @@ _DEFAULT: Final = (
     f"`default_clock` is '{{}}'; allowed is SM or SM,MEM, each {_CLOCK_WORDS}."
 )
 _MOST_COUNT: Final = 1_000_000
-_ENERGY: Final = Range("a number above 0 (0 is no reading)", 0.0, open_low=True)
+_ENERGY: Final = CellRange("a number above 0 (0 is no reading)", 0.0, open_low=True)
 _SHOWN: Final = 5
 
 
@@ -75,7 +75,7 @@ def read_table(
     """
     sheet = read_sheet(path)
     for column in COLUMNS:
-        require(sheet, column, "name the columns " + ", ".join(COLUMNS))
+        require_column(sheet, column, "name the columns " + ", ".join(COLUMNS))
     default = AUTO if default_clock is None else _default_clock(default_clock)
     every = np.arange(sheet.num_rows)
     clocks = {
@@ -131,7 +131,7 @@ def _clocks(sheet: Sheet, column: str) -> np.ndarray:
     cells = sheet.columns[column]
     locked = np.flatnonzero([cell.strip().lower() != _AUTO for cell in cells])
     clocks = np.full(sheet.num_rows, LEFT_ALONE)
-    words = Range(_CLOCK_WORDS, 0.0, open_low=True)
+    words = CellRange(_CLOCK_WORDS, 0.0, open_low=True)
     clocks[locked] = read_numbers(sheet, column, locked, words, needed=True)
     low, high = _CLOCKS
     for wrong, unit in ((clocks < low, "GHz"), (clocks > high, "Hz or kHz")):
@@ -149,7 +149,7 @@ def _counts(sheet: Sheet) -> np.ndarray:
     """Launches of the kernel of every row in one iteration."""
     if "count" not in sheet.columns:
         return np.ones(sheet.num_rows)
-    words = Range(f"a whole number of 1 to {_MOST_COUNT}", 1.0)
+    words = CellRange(f"a whole number of 1 to {_MOST_COUNT}", 1.0)
     every = np.arange(sheet.num_rows)
     counts = read_numbers(sheet, "count", every, words, needed=True)
     wrong = (counts > _MOST_COUNT) | (counts % 1 != 0)

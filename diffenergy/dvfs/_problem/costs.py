@@ -16,7 +16,7 @@ from ...corrections import Corrections
 from ...estimator import PhaseEstimate, estimate_once, runs
 from ...hardware import GpuCard, GpuSpec, OperatingPoint
 from ...physics import LEAKAGE_REFERENCE, static_power, with_corrections
-from ...workload import Group, Phases, Workload
+from ...workload import LaunchGroup, Phases, Workload
 from .problem import Spent
 
 _MOST_LIMITS: Final = 64
@@ -57,7 +57,7 @@ def _by_row(workload: Workload) -> Workload:
     owner = zeros.astype(jnp.int32)
     for group in workload.groups:
         owner = owner.at[group.row].set(group.phase)
-    groups = tuple(Group(g.count, g.row, g.row) for g in workload.groups)
+    groups = tuple(LaunchGroup(g.count, g.row, g.row) for g in workload.groups)
     p = workload.phases
     about = (p.data_activity, p.math_activity, p.training, p.age)
     contents = (x[owner] for x in about)

@@ -1,18 +1,14 @@
-"""`Objective`, `Switching` and `Plan`: what is asked of a schedule, and the answer."""
+"""`Objective`, `Rules` and `Plan`: what is asked of a schedule, and the answer."""
 
 import dataclasses
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from ...hardware import switch_latency
+from .._asking.request import Aggregation, Goal, Granularity
 from .problem import TIE, Problem, Spent, Total, default_spent, listed
-
-Goal = Literal["energy", "edp", "ed2p", "time"]
-Aggregation = Literal["global", "local"]
-Granularity = Literal["kernel", "phase", "iteration"]
-SwitchKind = Literal["stall", "lookahead"]
+from .switching import Switching
 
 _POWERS: Final = {"energy": (1, 0), "edp": (1, 1), "ed2p": (1, 2), "time": (0, 1)}
 """Of energy and time, in what is to be small."""
@@ -48,45 +44,6 @@ class Objective(NamedTuple):
         return np.asarray(
             fast & (total.energy <= self.power_cap * total.time * (1 + TIE))
         )
-
-
-class Switching(NamedTuple):
-    """What a change of clocks between two launches costs.
-
-    `stall`: the GPU stands still for `latency`. `lookahead`: requests are sent ahead
-    and work goes on, but a setting stays for at least `latency` before the next change.
-    Each change takes `energy` besides. `source`: whose latency it is, and who says so.
-    """
-
-    kind: SwitchKind = "stall"
-    latency: float = 0.0  # s; infinite: clocks never change
-    energy: float = 0.0  # J
-    source: str = ""
-
-    @classmethod
-    def published(
-        cls, gpu: str, kind: SwitchKind = "stall", energy: float = 0.0
-    ) -> "Switching":
-        """With the latency published for a GPU of this name, or for GPUs in general.
-
-        >>> Switching.published("h200-sxm").latency
-        0.006
-        """
-        fact = switch_latency(gpu)
-        whose = "GPUs in general" if fact.typical else gpu
-        return cls(
-            kind, fact.latency, energy, f"{whose} ({fact.quality}; {fact.source})"
-        )
-
-    @property
-    def free(self) -> bool:
-        """Whether changes cost nothing."""
-        return self.latency == 0 and self.energy == 0
-
-    @property
-    def forbidden(self) -> bool:
-        """Whether no change can be paid for."""
-        return bool(np.isinf(self.latency) or np.isinf(self.energy))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any, Final
 from ...hardware import GpuCard
 from ...plans import Placed, Plan, Training
 from ...results import Infeasible
-from ...workload import ALL_STACKS, MEMORY_PARTS, largest_whole
+from ...workload import EAGER_DTYPES, MEMORY_PARTS, largest_whole
 from ...workload.models import Model, Request
 
 _GB: Final = 1e9
@@ -126,7 +126,7 @@ def _types(request: Request, fits: Callable[..., bool]) -> list[str]:
     wide = request.stack == "serving" and request.phase != "train"
     ways = []
     for name, (word, types) in _TYPES.items():
-        allowed = types if wide else [x for x in types if x in ALL_STACKS]
+        allowed = types if wide else [x for x in types if x in EAGER_DTYPES]
         found = next((x for x in allowed if fits(**{name: x})), None)
         ways += [f"{word} {found}"] if found else []
     return ways

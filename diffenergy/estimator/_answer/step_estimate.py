@@ -15,7 +15,7 @@ from ...plans import (
     Steps,
     StepTime,
     TrainingStep,
-    compose,
+    compose_step,
     step_energy,
 )
 from .records import Estimate
@@ -54,9 +54,9 @@ def of_step(
 def from_phases(
     found: Estimate, steps: Steps, c: Corrections, order: Pipeline | None = None
 ) -> StepEstimate:
-    """The step that phases make, its pipeline in an `order` (see `compose`)."""
+    """The step that phases make, its pipeline in an `order` (see `compose_step`)."""
     p = found.phases
-    times = compose(p.time, steps, c, order)
+    times = compose_step(p.time, steps, c, order)
     static = jnp.asarray(p.static_power)
     drawn = step_energy(p.time, p.energy - static * p.time, static, times, steps)
     power = drawn.energy / times.time

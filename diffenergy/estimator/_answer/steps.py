@@ -20,14 +20,14 @@ from ...corrections import Corrections
 from ...hardware import GpuCard
 from ...physics import STATIC
 from ...plans import (
-    AXES,
-    PARTS,
+    EXCHANGE_AXES,
+    STEP_PARTS,
     Pipeline,
     StepEnergy,
     Steps,
     StepTime,
     Timeline,
-    timeline,
+    build_timeline,
 )
 from ...workload import Listing
 from .._asking.checked import Checked
@@ -79,7 +79,7 @@ class Step:
             return None
         p = self.found.phases.phases
         static = np.asarray(p.static_energy)
-        return timeline(
+        return build_timeline(
             self.order,
             list(self.rows),
             self.steps,
@@ -93,7 +93,7 @@ class Step:
         rows = np.asarray(self.steps.phase)
         found = {}
         for name in _PASSES:
-            at = rows[:, PARTS.index(name)]
+            at = rows[:, STEP_PARTS.index(name)]
             there = at[at >= 0]
             found[name] = float((self.weight[there] * column[there]).sum())
         return found
@@ -194,7 +194,7 @@ def kernels(
 
 def _limit(step: Step, limits: list[str], name: str) -> str:
     """Limiter of a pass, of the kind of virtual stages with most time in it."""
-    rows = np.asarray(step.steps.phase)[:, PARTS.index(name)]
+    rows = np.asarray(step.steps.phase)[:, STEP_PARTS.index(name)]
     there = [i for i in rows if i >= 0]
     times = np.asarray(step.found.phases.phases.time)
     return limits[max(there, key=lambda i: step.weight[i] * times[i])]
@@ -223,7 +223,7 @@ def figures(task: Checked, step: Step, tokens: int | float) -> dict[str, Any]:
         "exposed_communication": float(exposed.sum()) / time,
         "communication": {
             axis: {"total_s": float(moved[i]), "exposed_s": float(exposed[i])}
-            for i, axis in enumerate(AXES)
+            for i, axis in enumerate(EXCHANGE_AXES)
         },
         "stages": _stages(task, step),
     }
@@ -251,7 +251,7 @@ def _stages(task: Checked, step: Step) -> list[dict[str, Any]]:
     times: StepTime = step.found.times
     drawn: StepEnergy = step.found.stages
     clock = np.asarray(step.found.phases.phases.sm_clock)
-    at = [PARTS.index(name) for name in ("backward", "forward")]
+    at = [STEP_PARTS.index(name) for name in ("backward", "forward")]
     each = np.asarray(step.steps.phase)[:, at]
     rows = np.where(each[:, 0] < 0, each[:, 1], each[:, 0])  # a frozen stage: forward
     members = np.asarray(step.steps.members)

@@ -15,7 +15,7 @@ from ...plans import (
     least_training,
     training_of,
 )
-from ...workload import NAMES as INPUTS
+from ...workload import MODEL_INPUTS as INPUTS
 from ...workload import Encoder, LanguageModel, Listing, TrainedModel, speculation_of
 from ...workload.models import Model, Request, assumed_model, load_model
 from .._answer import memory as _memory

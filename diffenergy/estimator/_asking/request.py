@@ -1,88 +1,46 @@
 """From what is asked of an estimate by name to a checked task."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ...corrections import NEAR, CorrectionsFile, Trust, prior_file, read_corrections
-from ...dtypes import canonical
 from ...hardware import GpuCard, read_gpu, with_fields
 from ...imports import ImportResult
 from ...plans import Host, Plan, host_of, read_plan
-from ...workload import Listing, complete, read_listings, select_listing
+from ...requests import accepts, check_type, part, values_of
+from ...workload import (
+    Listing,
+    ModelRequest,
+    complete_listing,
+    read_listings,
+    select_listing,
+)
 from .._answer.figures import tokens_of
 from .._answer.whole_run import check_tokens
 from .._effects import QUANTITIES
+from .estimate_request import EstimateRequest
 from .modelled import Sharing, modelled_work
 from .settings import Setting, settings, unusual
 from .task import Task
 from .warnings import check_kernels, lacking, of_hardware
-from .work import ANSWERED, OTHERS, REQUEST, Work, brought_work, listed_work
+from .work import ANSWERED, REQUEST, Work, brought_work, listed_work
 
 DEFAULT_GPU: Final = "h100-sxm"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What `prepare` is asked for beside a model's own choices; clocks and limits may
-    be several: every combination is a point."""
-
-    workload: str | None = None
-    """One of several in a listing."""
-    every: bool = False
-    """All workloads of a listing as one."""
-    sm_clock: Sequence[float] | None = None  # Hz
-    mem_clock: Sequence[float] | None = None  # Hz
-    power_limit: Sequence[float] | None = None  # W
-    temperature: int | float | None = None  # C
-    changes: Mapping[str, int | float | str] | None = None
-    """Fields of the GPU, SI; its process and memory."""
-    corrections: str | None = None
-    """File, "none", or the shipped ones."""
-    detail: bool = False
-    """Kernels stand in the summary."""
-    sensitivity: bool = False
-    """What one more of each number of the GPU does stands there."""
-    require_fit: bool = False
-    """The GPU's memory has to suffice."""
-    plan: str | Mapping[str, Any] | Plan | None = None
-    tp: int | None = None
-    num_gpus: int | None = None
-    """Many GPUs, with the two before (`read_plan`)."""
-    topology: str | None = None
-    """How they are connected (`host_of`)."""
-    global_batch: int | None = None
-    """Sequences of a training step on them."""
-    split: tuple[int, ...] | None = None
-    """Layers of each virtual stage of the plan."""
-    tokens: int | float | None = None
-    """Of a whole training run."""
-
-
-_OWN: Final = tuple(field.name for field in dataclasses.fields(Asked))
-
-
-def prepare(
-    model: str | ImportResult, gpu: str | GpuCard | None = None, **request: Any
-) -> Task:
+@accepts(EstimateRequest, "estimate")
+def prepare(request: EstimateRequest) -> Task:
     """Checks a request and reads its files.
 
-    Args:
-        model: bundled name, config or listing, a file that `imports.read` takes or what
-            it gives.
-        gpu: name or file [h100-sxm].
-        **request: the fields of `Asked`, and batch, input_len, output_len, phase,
-            dtype, kv_dtype, attention, stack, dispatch, accumulation, checkpointing,
-            lora, lora_layers, frozen_layers, routing, speculative, accept,
-            draft_tokens, images, image_tokens, steps, guidance; None where not asked
-            for.
-
-    Raises `ValueError` in one sentence for what cannot be, `Infeasible` for what has to
-    fit the memory and does not.
+    `model` may be what `imports.read` gives, `gpu` what `read_gpu` gives. Raises
+    `ValueError` in one sentence for what cannot be, `Infeasible` for what has to fit
+    the memory and does not.
     """
-    asked = Asked(**{x: request.pop(x) for x in _OWN if x in request})
-    given = _given(request)
-    trains = given["phase"] == "train"
+    asked, model, gpu = request, request.model, request.gpu
+    check_type("model", model, str | ImportResult)
+    given = part(ModelRequest, request)
+    given |= {name: given[name] or None for name in ("checkpointing", "guidance")}
+    trains = request.phase == "train"
     plan = _plan(asked, trains)
     brought = brought_work(model, gpu)
     if gpu is None and brought is not None:
@@ -93,7 +51,11 @@ def prepare(
     assumed = {"gpu": plain.name} if gpu is None or plain.is_assumed else {}
     assumed |= {"topology": host.name} if host and not asked.topology else {}
     points, taken = settings(
-        card, asked.sm_clock, asked.mem_clock, asked.power_limit, asked.temperature
+        card,
+        values_of(asked.sm_clock),
+        values_of(asked.mem_clock),
+        values_of(asked.power_limit),
+        asked.temperature,
     )
     for name in ("detail", "sensitivity"):
         if getattr(asked, name) and len(points) > 1:
@@ -123,7 +85,7 @@ def prepare(
     laws = [x for x in file.forecasts(card) if plan or x.constant != "energy_link"]
     if laws:
         about["forecast"] = [law._asdict() for law in laws]
-    listings = [complete(listing) for listing in work.listings]
+    listings = [complete_listing(listing) for listing in work.listings]
     check_kernels(listings, card)
     warnings = [*work.warnings, *lacking(listings, card), *unusual(points, card)]
     warnings += of_hardware(file, card, plan is not None)
@@ -135,22 +97,7 @@ def prepare(
     )  # fmt: skip
 
 
-def _given(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Every choice of a request, None where there is none."""
-    known = (*REQUEST, *OTHERS)
-    for name in request:
-        if name not in known:
-            raise ValueError(
-                f"`{name}` is no argument of an estimate; allowed are "
-                f"{', '.join(known)}."
-            )
-    given = dict.fromkeys(known) | dict(request)
-    switches = ("checkpointing", "guidance")
-    given |= {name: given[name] or None for name in switches}
-    return given | {name: canonical(given[name]) for name in ("dtype", "kv_dtype")}
-
-
-def _plan(asked: Asked, trains: bool) -> Plan | None:
+def _plan(asked: EstimateRequest, trains: bool) -> Plan | None:
     """The plan asked for; that of one GPU where a step's sequences are."""
     plan = read_plan(asked.plan, asked.tp, asked.num_gpus, trains)
     number = asked.global_batch
@@ -161,15 +108,11 @@ def _plan(asked: Asked, trains: bool) -> Plan | None:
             f"`global_batch` is {number}, but only `--phase train` has one; give "
             "`batch`."
         )
-    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-        raise ValueError(
-            f"`global_batch` is {number!r}; allowed is a whole number of at least 1."
-        )
     return plan or Plan()
 
 
 def _connected(
-    plain: GpuCard, plan: Plan | None, asked: Asked, trains: bool
+    plain: GpuCard, plan: Plan | None, asked: EstimateRequest, trains: bool
 ) -> tuple[GpuCard, Host | None]:
     """The GPU with the changes asked for, and with its links as in the host of a
     plan."""
@@ -193,7 +136,7 @@ def _connected(
 def _listed(
     model: str | ImportResult,
     brought: ImportResult | None,
-    asked: Asked,
+    asked: EstimateRequest,
     plan: Plan | None,
     given: dict[str, Any],
     card: GpuCard,
@@ -223,7 +166,7 @@ def _trust(
     points: Sequence[Setting],
     work: Work,
     listings: Sequence[Listing],
-    asked: Asked,
+    asked: EstimateRequest,
     plan: Plan | None,
 ) -> Trust:
     """How far the constants of `file` reach a request: nobody measured a changed GPU,

@@ -9,8 +9,8 @@ from ... import imports
 from ...hardware import GpuCard
 from ...imports import ImportResult
 from ...plans import Steps, Training
-from ...workload import NAMES as INPUTS
-from ...workload import SPLIT_PHASES, Listing, settled
+from ...workload import MODEL_INPUTS as INPUTS
+from ...workload import SPLIT_PHASES, Listing, with_dispatch
 from ...workload.models import Request
 from .._answer import memory as _memory
 
@@ -67,7 +67,7 @@ def brought_work(
         if path.lower().endswith(".jsonl"):
             return None
         if not imports.is_listing(path):
-            imports.refuse(path, "measurements")
+            imports.refuse_file(path, "measurements")
             return None
         path = imports.read(path)
     found = path
@@ -88,7 +88,7 @@ def listed_work(
             raise ValueError(
                 f"`{name}` is given, but the listing '{path}' decides it; leave it out."
             )
-    listings = [settled(listing, given["dispatch"]) for listing in read]
+    listings = [with_dispatch(listing, given["dispatch"]) for listing in read]
     first, last = listings[0], listings[-1]
     ends = [x.name.rpartition("/")[2] for x in listings]
     pair, train = ends == [*SPLIT_PHASES[0]], ends == [*SPLIT_PHASES[1]]

@@ -5,8 +5,8 @@ from jaxtyping import Float, Int
 from scipy import sparse
 
 from ...search import LinearModel, highs
-from .._bound.linear import limits, room
-from .._problem.problem import Problem, kept
+from .._bound import limits, room
+from .._problem import Problem, kept
 from .candidates import Candidates
 from .integer import least
 from .work import Work, program_work

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from scipy import sparse
 
 from ...search import LinearModel
-from .cover import Cover
+from .candidates import Cover
 from .integer import Found, least
 from .work import Work
 

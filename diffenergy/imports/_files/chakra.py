@@ -8,7 +8,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any, Final
 
-from .._launches import Launch, Operator, Options, Trace, frozen
+from .._launches import ImportOptions, Launch, Operator, Trace, frozen
 from .protobuf import fields, messages, packed
 
 _ID, _NAME, _TYPE, _CONTROL, _START, _DURATION, _INPUTS, _ATTRIBUTE = (
@@ -30,7 +30,7 @@ _COLLECTIVES: Final = {
 """Names of `comm_type`."""
 
 
-def read(path: str, options: Options) -> Trace:
+def read(path: str, options: ImportOptions) -> Trace:
     """Launches of the GPU nodes, in the order of the file.
 
     Raises `ValueError` for a file that is cut off or has no GPU node.

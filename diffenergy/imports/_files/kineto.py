@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, Final
 
-from .._launches import Launch, Operator, Options, Trace, frozen, one_gpu
+from .._launches import ImportOptions, Launch, Operator, Trace, frozen, one_gpu
 from .chrome import Events
 
 _KERNELS: Final = ("kernel", "gpu_kernel")
@@ -123,7 +123,7 @@ class _Reader:
             self.by_id[found] = operator
 
 
-def read(path: str, options: Options) -> Trace:
+def read(path: str, options: ImportOptions) -> Trace:
     """Launches of a trace.
 
     Raises `ValueError` for a file that is no trace, is cut off, holds no GPU kernel,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from .._launches import Launch, Options, Trace
+from .._launches import ImportOptions, Launch, Trace
 from .nsys import amount, csv_rows
 
 _TIMES: Final = ("Duration", "gpu__time_duration.sum")
@@ -40,7 +40,7 @@ Metric = tuple[str, str]
 """Value and unit."""
 
 
-def read(path: str, options: Options) -> Trace:
+def read(path: str, options: ImportOptions) -> Trace:
     """Launches in the order of the file, with their counters.
 
     Raises `ValueError` for a file without durations.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-from .._launches import Launch, Options, Trace, one_gpu
+from .._launches import ImportOptions, Launch, Trace, one_gpu
 
 _KERNELS: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
 _COPIES: Final = ("CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET")
@@ -19,7 +19,7 @@ _GRID: Final = ("gridX", "gridY", "gridZ")
 _BLOCK: Final = ("blockX", "blockY", "blockZ")
 
 
-def read(path: str, options: Options) -> Trace:
+def read(path: str, options: ImportOptions) -> Trace:
     """Launches of an export, a list or a summary.
 
     Raises `ValueError` for a file without kernels, or of a form that is not known.

@@ -1,15 +1,264 @@
 """ONNX graphs, with shapes inferred by the package `onnx` (extra `importers`)."""
 
+import dataclasses
 import importlib.util
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from ...workload import Kernel, Listing, merge
-from .._launches import Graph, Options
-from .._rows.operators import valid
-from . import onnx_ops
-from .onnx_ops import Node
+from ...workload import Kernel, Listing, merge_kernels
+from .._launches import Graph, ImportOptions
+from .._rows.operators import Row, padded_convolution, valid
+from .._rows.types import carrier, element_bytes, gathered, listing_type, moved
+
+# --- ONNX operators -> rows, by the sizes that shape inference found.
+
+
+@dataclasses.dataclass(frozen=True)
+class Node:
+    """A node with its attributes; sizes and types of what goes in and out (None: not
+    inferred), and the names of these."""
+
+    op: str
+    domain: str
+    inputs: tuple[tuple[int, ...] | None, ...]
+    types: tuple[str, ...]
+    outputs: tuple[tuple[int, ...] | None, ...]
+    out_types: tuple[str, ...]
+    attributes: Mapping[str, Any]
+    reads: tuple[str, ...]
+    makes: tuple[str, ...]
+
+
+Rule = Callable[[Node], Row | None]
+CONVOLUTIONS: Final = (
+    "Conv", "ConvTranspose", "QLinearConv", "ConvInteger", "FusedConv",
+)  # fmt: skip
+
+
+def row_of_node(node: Node) -> Row | None:
+    """Row of a node; None where its sizes or a rule are lacking."""
+    if not node.outputs or node.outputs[0] is None:
+        return None
+    sizes = [x for x in (*node.inputs, *node.outputs) if x is not None]
+    if node.op not in ("Resize", "Upsample") and not all(math.prod(x) for x in sizes):
+        return None
+    return _RULES.get(node.op, _mapped)(node)
+
+
+def _type(node: Node) -> str:
+    """Type of a product: that of the first input; whole numbers as int8."""
+    name = node.types[0] if node.types else ""
+    return listing_type(name) or ("int8" if "int" in name else "fp32")
+
+
+def _product(node: Node, batch: int, m: int, n: int, k: int) -> Row:
+    sizes = {"batch": batch, "m": m, "n": n, "k": k}
+    return {"op": "gemm", **sizes, "dtype": _type(node)}
+
+
+def _conv(w: int) -> Rule:
+    """A convolution whose weights stand at `w`."""
+
+    def rule(node: Node) -> Row | None:
+        image, weights, out = node.inputs[0], node.inputs[w], node.outputs[0]
+        if image is None or weights is None or out is None:
+            return None
+        space, a = len(weights) - 2, node.attributes
+        groups = int(a.get("group", 1))
+        if node.op == "ConvTranspose":
+            pixels = image[0] * math.prod(image[2:])
+            taps = weights[1] * math.prod(weights[2:])
+            return _product(node, groups, pixels, taps, weights[0] // groups)
+        pads = a.get("pads", [0] * 2 * space)
+        padding = [(pads[i], pads[i + space]) for i in range(space)]
+        if a.get("auto_pad", b"NOTSET") in (b"SAME_UPPER", b"SAME_LOWER"):
+            padding = [((k - 1) // 2, (k - 1) // 2) for k in weights[2:]]
+        return padded_convolution(
+            image, weights, out, padding, stride=tuple(a.get("strides", [1] * space)),
+            dilation=tuple(a.get("dilations", [1] * space)), groups=groups,
+            dtype=_type(node),
+        )  # fmt: skip
+
+    return rule
+
+
+def _gemm(node: Node) -> Row | None:
+    a, b = node.inputs[0], node.inputs[1]
+    if a is None or b is None or len(a) != 2 or len(b) != 2:
+        return None
+    m, k = reversed(a) if node.attributes.get("transA") else a
+    n = b[0] if node.attributes.get("transB") else b[1]
+    layout = {"layout": "tn"} if node.attributes.get("transB") else {}
+    return _product(node, 1, m, n, k) | layout
+
+
+def _matmul(b: int) -> Rule:
+    """[.., m, k] x [.., k, n], the second at `b`."""
+
+    def rule(node: Node) -> Row | None:
+        x, y, out = node.inputs[0], node.inputs[b], node.outputs[0]
+        if not x or not y or out is None:
+            return None
+        n, k = (y[-1] if len(y) > 1 else 1), x[-1]
+        if len(y) <= 2:
+            return _product(node, 1, math.prod(x[:-1]), n, k)
+        m = x[-2] if len(x) > 1 else 1
+        return _product(node, math.prod(out) // (m * n), m, n, k)
+
+    return rule
+
+
+def _packed_matmul(node: Node) -> Row | None:
+    """`MatMulNBits`: weights of a few bits with a scale a block."""
+    x, out, a = node.inputs[0], node.outputs[0], node.attributes
+    if x is None or out is None:
+        return None
+    n, k = int(a.get("N", out[-1])), int(a.get("K", x[-1]))
+    stored = {4: "int4", 8: "int8"}.get(int(a.get("bits", 4)), "int4")
+    group = int(a.get("block_size", 32))
+    rows = math.prod(x[:-1])
+    packed = {"weight_dtype": stored, "weight_group": group}
+    return _product(node, 1, rows, n, k) | packed
+
+
+def _reduction(op: str, residual: bool = False) -> Rule:
+    """A reduction over the last axes."""
+
+    def rule(node: Node) -> Row | None:
+        x = node.inputs[0]
+        if not x:
+            return None
+        axis = int(node.attributes.get("axis", -1)) % len(x)
+        cols = x[axis] if op == "softmax" else math.prod(x[axis:])
+        made = {"op": op, "rows": math.prod(x) // cols, "cols": cols}
+        more = {"residual": True} if residual else {}
+        return {**made, "dtype": carrier(node.types[0]), **more}
+
+    return rule
+
+
+def _gather(node: Node) -> Row | None:
+    table, out = node.inputs[0], node.outputs[0]
+    if not table or out is None:
+        return None
+    axis = int(node.attributes.get("axis", 0)) % len(table)
+    return _copied(math.prod(out), math.prod(table[axis + 1 :]), node.out_types[0])
+
+
+def _moved(node: Node) -> Row | None:
+    """What is copied to another place."""
+    outs = [x for x in node.outputs if x is not None]
+    last = outs[0][-1] if outs and outs[0] else 1
+    return _copied(sum(map(math.prod, outs)), last, node.out_types[0])
+
+
+def _copied(elements: int, cols: int, kind: str) -> Row:
+    cols = min(max(cols, 1), elements)
+    return gathered(max(elements // cols, 1), cols, kind)
+
+
+def _mapped(node: Node) -> Row | None:
+    """A map or a pooling: activations in, what comes out."""
+    out = node.outputs[0]
+    reads = [
+        (math.prod(x), kind)
+        for x, kind in zip(node.inputs, node.types, strict=True)
+        if x is not None and element_bytes(kind) and math.prod(x)
+    ]
+    if not reads or out is None:
+        return None
+    elements = max(math.prod(out), *(n for n, _ in reads))
+    fn = _FNS.get(node.op, node.op.lower())
+    return moved(fn, elements, reads, [(math.prod(out), node.out_types[0])])
+
+
+_FNS: Final = {
+    "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Relu": "relu",
+    "Gelu": "gelu", "FastGelu": "gelu", "BiasGelu": "gelu", "QuickGelu": "gelu",
+    "Tanh": "tanh", "Exp": "exp", "Pow": "pow", "Sigmoid": "silu", "Erf": "gelu",
+    "Cast": "cast", "Where": "where",
+}  # fmt: skip
+
+
+def _attention(node: Node) -> Row | None:
+    """Queries [B, S, hidden] with heads by attribute, or [B, H, S, D]."""
+    x, a = node.inputs[0], node.attributes
+    keys = node.inputs[1] if len(node.inputs) > 1 else None
+    heads = int(a.get("num_heads", a.get("q_num_heads", 0)))
+    packed = node.op == "Attention" and node.domain == "com.microsoft"
+    if x is not None and len(x) == 4:
+        batch, heads, q_len, head_dim = x
+        whole = keys is not None and len(keys) == 4
+        kv_heads, kv_len = (keys[1], keys[2]) if whole and keys else (heads, q_len)
+    elif x is not None and len(x) == 3 and heads:
+        batch, q_len, hidden = x
+        head_dim = hidden // heads
+        kv_heads = int(a.get("kv_num_heads", heads)) or heads
+        apart = keys is not None and len(keys) == 3 and not packed
+        kv_len = keys[1] if apart and keys else q_len
+    else:
+        return None
+    # a cache that goes in: an input of four axes behind q, k and v
+    past = (y[2] for y in node.inputs[3:] if y is not None and len(y) == 4)
+    kv_len += next(past, 0)
+    causal = bool(a.get("unidirectional") or a.get("is_causal"))
+    causal |= node.op == "GroupQueryAttention"
+    decoding = q_len == 1 and kv_len > 1
+    return {
+        "op": "generation_attention" if decoding else "context_attention",
+        "batch": batch, "q_len": q_len, "kv_len": kv_len, "num_heads": heads,
+        "num_kv_heads": kv_heads, "head_dim": head_dim, "causal": causal,
+        "dtype": _type(node),
+    }  # fmt: skip
+
+
+def _experts(node: Node) -> Row | None:
+    """`MoE`, `QMoE`: tokens, router, weights [experts, inner, hidden] (of `QMoE` with
+    packed columns)."""
+    x, first = node.inputs[0], node.inputs[2] if len(node.inputs) > 2 else None
+    if x is None or first is None or len(first) != 3:
+        return None
+    gated = b"swiglu" in node.attributes.get("activation_type", b"")
+    stored = {"weight_dtype": "int4"} if node.op == "QMoE" else {}
+    return {
+        "op": "moe", "num_tokens": math.prod(x[:-1]), "hidden_size": x[-1],
+        "inter_size": max(first[1] // (2 if gated else 1), 1), "gated": gated,
+        "topk": int(node.attributes.get("k", 1)), "num_experts": first[0],
+        "distribution": "random", "dtype": _type(node), **stored,
+    }  # fmt: skip
+
+
+_RULES: Final[dict[str, Rule]] = {
+    **dict.fromkeys(("Conv", "FusedConv", "ConvTranspose", "ConvInteger"), _conv(1)),
+    "QLinearConv": _conv(3),
+    "Gemm": _gemm,
+    **dict.fromkeys(
+        ("MatMul", "FusedMatMul", "MatMulInteger", "DynamicQuantizeMatMul"), _matmul(1)
+    ),
+    "QLinearMatMul": _matmul(3),
+    "MatMulNBits": _packed_matmul,
+    **dict.fromkeys(("Softmax", "LogSoftmax"), _reduction("softmax")),
+    "LayerNormalization": _reduction("layernorm"),
+    "SkipLayerNormalization": _reduction("layernorm", True),
+    **dict.fromkeys(
+        ("SimplifiedLayerNormalization", "RMSNormalization"), _reduction("rmsnorm")
+    ),
+    "SkipSimplifiedLayerNormalization": _reduction("rmsnorm", True),
+    "Gather": _gather,
+    **dict.fromkeys(
+        ("GatherElements", "GatherND", "Concat", "Transpose", "Slice", "Split", "Pad",
+         "Expand", "Tile", "DepthToSpace", "SpaceToDepth"), _moved
+    ),
+    **dict.fromkeys(
+        ("Attention", "MultiHeadAttention", "GroupQueryAttention"), _attention
+    ),
+    **dict.fromkeys(("MoE", "QMoE"), _experts),
+}  # fmt: skip
+
+
+# --- ONNX graphs
 
 _FREE: Final = frozenset(
     """
@@ -29,7 +278,7 @@ _MOST_VALUES: Final = 64
 """Values of an attribute that are kept: strides, never weights."""
 
 
-def read(path: str, options: Options) -> Graph:
+def read(path: str, options: ImportOptions) -> Graph:
     """Rows of a graph.
 
     Raises `ValueError` where the package `onnx` is missing, for a file that it cannot
@@ -49,7 +298,7 @@ def read(path: str, options: Options) -> Graph:
         )
     listing = Listing(
         Path(path).name.removesuffix(".onnx"), mode=options.phase or "forward",
-        kernels=merge(kernels), dispatch="graph", notes=tuple(notes),
+        kernels=merge_kernels(kernels), dispatch="graph", notes=tuple(notes),
     )  # fmt: skip
     return Graph("onnx", listing)
 
@@ -154,9 +403,9 @@ def _rows(nodes: Iterator[Node], eager: bool, notes: dict[str, None]) -> list[Ke
         if not eager and node.op in _FUSED and fused.intersection(node.reads):
             fused.update(node.makes)
             continue
-        if node.op in onnx_ops.CONVOLUTIONS:
+        if node.op in CONVOLUTIONS:
             fused.update(node.makes)
-        row = valid(onnx_ops.row(node))
+        row = valid(row_of_node(node))
         if row is None:
             lacking[node.op] = lacking.get(node.op, 0) + 1
         else:

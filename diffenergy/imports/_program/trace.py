@@ -7,7 +7,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from ...workload import Kernel, Listing, Workload, assemble, merge, normalise_kernel
+from ...workload import (
+    Kernel,
+    Listing,
+    Workload,
+    assemble,
+    merge_kernels,
+    normalise_kernel,
+)
 from .flat import Program, Step, flattened
 from .moving import FREE, Regions, moving_row
 from .opaque import opaque_row
@@ -87,7 +94,7 @@ def trace_listing(
             f"`fun` is {label}, which launches no kernel; give a function of arrays."
         )
     return Listing(
-        label, mode="forward", kernels=merge(kernels), dispatch="graph",
+        label, mode="forward", kernels=merge_kernels(kernels), dispatch="graph",
         notes=tuple(notes),
     )  # fmt: skip
 

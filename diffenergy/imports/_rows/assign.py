@@ -6,25 +6,20 @@ a kernel that has an operator), `launch` (elements from grid and block), `name` 
 alone, at its traced time).
 """
 
+import dataclasses
 import re
+import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from ...workload import Kernel, Listing, normalise_kernel
 from .._launches import Launch, Operator, Trace
 from . import names, operators, sharing, streams
 from .operators import Row, valid
 
-MATRIX: Final = ("gemm", "conv", "attention", "moe", "scan")
-"""Classes of kernels that carry the row of a matrix operator."""
 _LAYOUT: Final = re.compile(r"[Nn][Cc][Hh][Ww][Tt]o|[Nn][Hh][Ww][Cc][Tt]o|[Oo]ffsets")
 """Kernels beside a convolution that are none."""
-_OF_OP: Final = {
-    "conv2d": "conv", "conv2d_input_grad": "conv", "conv2d_weight_grad": "conv",
-    "context_attention": "attention", "softmax": "norm",
-    "generation_attention": "attention", "attention_backward": "attention",
-    "layernorm": "norm", "rmsnorm": "norm",
-}  # fmt: skip
 
 
 class Found(NamedTuple):
@@ -124,7 +119,7 @@ def _matrix_rows(
     """Rows of a matrix operator by the kernel that carries each: the longest one, of a
     backward convolution one for each gradient."""
     base = operators.base_name(operator.name)
-    places = [i for i, kind in enumerate(kinds) if kind in MATRIX]
+    places = [i for i, kind in enumerate(kinds) if _carries_matrix(kind)]
     rule = operators.RULES.get(base)
     order = sorted(places or range(len(group)), key=lambda i: -group[i].duration)
     longest = order[0]
@@ -163,7 +158,8 @@ def _row(operator: Operator, launch: Launch, kind: str, world: int) -> Row | Non
     """Row of a kernel that no matrix operator launched."""
     if kind == "collective":
         return sharing.collective_row(launch, world)
-    if kind in MATRIX and operators.base_name(operator.name) not in streams.RULES:
+    listed = operators.base_name(operator.name) in streams.RULES
+    if _carries_matrix(kind) and not listed:
         return None
     return streams.stream_row(operator, launch)
 
@@ -210,6 +206,99 @@ def _by_launch(launch: Launch, kind: str, place: int) -> Found:
 
 def _kind(named: str, row: Row | None) -> str:
     """Class by the kernel's name; where that is unknown, by its row."""
-    if named != names.UNKNOWN or row is None:
+    if named != names.UNKNOWN_CLASS or row is None:
         return named
-    return _OF_OP.get(row["op"], str(row["op"]))
+    from ...kernels import trace_class  # the kernel classes load JAX
+
+    return trace_class(row["op"])
+
+
+def _carries_matrix(kind: str) -> bool:
+    """Whether kernels of a class carry the row of a matrix operator."""
+    from ...kernels import trace_classes  # the kernel classes load JAX
+
+    return kind != names.UNKNOWN_CLASS and trace_classes()[kind].matrix
+
+
+# --- Launches with their rows -> a listing of one GPU: equal rows are one, each with
+# what the trace says of its time.
+
+_HOW: Final = ("operator", "twin", "launch", "name")
+"""How rows are found, the surest first; a row tells the surest of its launches."""
+
+
+@dataclasses.dataclass
+class _Rows:
+    """Launches of one row."""
+
+    kernel: Kernel
+    launch: Launch
+    how: str
+    times: list[tuple[float, int]] = dataclasses.field(default_factory=list)
+
+
+def listing_of(
+    name: str, trace: Trace, found: Sequence[Found], device: int, mode: str | None
+) -> Listing:
+    """Listing of the launches on one device, rows in order of first appearance.
+
+    A row without shape is `traced`, at its mean time: its launches add up to what was
+    traced.
+    """
+    totals: dict[int, float] = defaultdict(float)  # us with what is attached
+    for launch, x in zip(trace.launches, found, strict=True):
+        totals[x.carrier] += launch.duration
+    rows: dict[Any, _Rows] = {}
+    known: dict[int, Kernel] = {}
+    equal: dict[str, Kernel] = {}
+    for index, (launch, x) in enumerate(zip(trace.launches, found, strict=True)):
+        if launch.device != device or x.carrier != index:
+            continue
+        kernel: Kernel = {"op": "traced", "class": x.kind}
+        if x.row is not None:
+            if id(x.row) not in known:
+                known[id(x.row)] = equal.setdefault(repr(x.row), x.row)
+            kernel = known[id(x.row)]
+        key = (id(kernel) if x.row else x.kind, launch.name)
+        row = rows.setdefault(key, _Rows(kernel, launch, x.how))
+        row.how = min(row.how, x.how, key=_HOW.index)
+        row.times.append((totals[index], launch.times))
+    merged = [_told(row) for row in rows.values()]
+    return Listing(name, mode=mode, kernels=tuple(merged))
+
+
+def _told(row: _Rows) -> Kernel:
+    """The row with its count and what the trace says of it."""
+    count = sum(n for _, n in row.times)
+    total = sum(time * n for time, n in row.times)
+    median = statistics.median(time for time, _ in row.times)
+    kernel = dict(row.kernel)
+    if kernel["op"] == "traced":
+        raw = kernel | {"traced_us": total / count, "count": count}
+        kernel = normalise_kernel(raw, "a traced kernel")
+        median = kernel["traced_us"]
+    return {
+        **kernel,
+        "count": count,
+        "traced_us": round(float(median), 4),  # to a tenth of a nanosecond
+        "traced_total_us": round(float(total), 4),
+        "stream": row.launch.stream,
+        "kernel": names.shown(row.launch.name),
+        "how": row.how,
+    }
+
+
+def busy_us(launches: Sequence[Launch]) -> float:
+    """us in which at least one kernel runs: the union of the intervals on each GPU.
+
+    >>> busy_us([Launch("a", 4.0, 0.0), Launch("b", 4.0, 2.0), Launch("c", 1.0, 9.0)])
+    7.0
+    """
+    ends: dict[int, float] = {}
+    busy = 0.0
+    for launch in sorted(launches, key=lambda x: x.start):
+        end = launch.start + launch.duration
+        last = ends.get(launch.device, launch.start)
+        busy += max(end - max(last, launch.start), 0.0)
+        ends[launch.device] = max(last, end)
+    return busy

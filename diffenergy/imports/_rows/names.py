@@ -5,40 +5,9 @@ import functools
 import re
 from typing import Final
 
+from ...kernels import UNKNOWN_CLASS
 from .._launches import Launch
 
-UNKNOWN: Final = "unknown"
-_CLASSES: Final = tuple(
-    (name, re.compile(pattern, re.IGNORECASE))
-    for name, pattern in (
-        ("collective", r"nccl|rccl|multimem|all_?reduce|all_?gather|reduce_?scatter"
-                       r"|cross_device_reduce|nvshmem"),
-        ("gather", r"reshape_and_cache|concat_and_cache"),
-        ("attention", r"flash|fmha|attn|attention|paged|mha_|_mha"),
-        ("moe", r"moe|bmm_\w*e2m1|permute_(?:rows|tokens|copy)|topk_?gating|expert"),
-        ("scan", r"selective_scan|causal_conv1d|delta_rule|chunk_scan|ssd_|_ssm|rnn"
-                 r"|lstm|gru_|mamba"),
-        ("conv", r"conv(?!ert)|implicit|wgrad|dgrad|fprop|nchwtonhwc|nhwctonchw"
-                 r"|winograd|scudnn|fft2d|gcgemm|cudnn::.*?(?:im2col|transform)"
-                 r"|igemm_(?:fwd|bwd|wrw)|im2col|col2im|computeb?offsets|batched_transpose_|miopensp3"),
-        ("gemm", r"gemm|cutlass|cublas|nvjet|xmma|cijk|gemv|splitkreduce|_matmul"
-                 r"|mm_kern|dot_kernel|deep_gemm|s16816|tensorop|scaled_mm|marlin|dot_product"),
-        ("norm", r"norm|softmax|reduce|triton_(?:red|per)|cub::|\bbn_|rms|cudnn_bn"
-                 r"|batchnorm|gammabeta|_mean|welford|sort|radix|scan|cumsum|pool|argmax|topk"),
-        ("elementwise", r"rotary|rope"),
-        ("gather", r"index|gather|scatter|cat|cache|embedding|embeds?_|roll|sample"
-                   r"|copy_page|permute|histogram|unique|transpose|recat|bounds_check"
-                   r"|nonzero|upsample|slice|write_?kv|concat"),
-        ("elementwise", r"elementwise|pointwise|copy|fill|quant|adam|foreach"
-                        r"|multi_tensor|triton_poi|dropout|activation|act_and_mul|silu"
-                        r"|gelu|subtensorop|op_?tensor|scalepackedtensor|where|cast"
-                        r"|tanh|relu|add_|mul_|loop_|input_|fused_|fusion|memset|memcpy"
-                        r"|threshold|distribution|arange|range|triu|tril|random|philox"
-                        r"|bias|mask|lerp|pow|sqrt|clamp"),
-    )
-)  # fmt: skip
-"""Class by the first pattern that hits. The order matters: `flash_fwd_combine` is
-attention though it reduces, `wgrad_gemm` a convolution though it is a product."""
 _DTYPES: Final = tuple(
     (name, re.compile(pattern))
     for name, pattern in (
@@ -71,6 +40,19 @@ SHOWN: Final = 80
 """Characters of a kernel's name that are kept."""
 
 
+@functools.cache
+def _patterns() -> list[tuple[str, re.Pattern[str]]]:
+    """Class and pattern of names, of all kernel classes in the order of the ranks."""
+    from ...kernels import trace_classes  # the kernel classes load JAX
+
+    ranked = sorted(
+        (rank, name, pattern)
+        for name, trace in trace_classes().items()
+        for rank, pattern in trace.patterns.items()
+    )
+    return [(name, re.compile(x, re.IGNORECASE)) for _, name, x in ranked]
+
+
 @functools.lru_cache(65536)
 def kernel_class(name: str) -> str:
     """Class of a kernel by its name.
@@ -79,7 +61,7 @@ def kernel_class(name: str) -> str:
     ('collective', 'unknown')
     """
     plain = name.split("<")[0] if name.startswith("void at::native::elem") else name
-    return next((kind for kind, found in _CLASSES if found.search(plain)), UNKNOWN)
+    return next((kind for kind, x in _patterns() if x.search(plain)), UNKNOWN_CLASS)
 
 
 @functools.lru_cache(65536)

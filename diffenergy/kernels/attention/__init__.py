@@ -22,8 +22,8 @@ from ...corrections import Corrections
 from ...dtypes import BYTES
 from ...hardware import GpuSpec
 from ...physics import Demand
-from .._shared.launch import Context, Fields, Launches, floats, take, with_candidates
-from .._shared.ops import Field, Op, same_as
+from .._launch import Context, Fields, Launches, as_floats, take_rows, with_candidates
+from .._ops import Field, Op, Row, TraceClass, same_as
 from ._cache_writes import cache_writes
 from ._decode import decode
 from ._prefill import prefill
@@ -48,10 +48,34 @@ def _fields(prefill: bool) -> tuple[Field, ...]:
     )
 
 
+def forward_flop(k: Row) -> float:
+    """FLOP of both products of the pairs that mask and window leave."""
+    seen = k["kv_len"]
+    if k["causal"]:
+        seen = k["kv_len"] - (k["q_len"] - 1) / 2
+    if k["window_size"]:
+        seen = min(seen, k["window_size"])
+    pairs = k["batch"] * k["num_heads"] * k["q_len"] * seen
+    return 2.0 * pairs * (k["head_dim"] + k["v_head_dim"])
+
+
 NAMED: Final = ("batch", "q_len", "kv_len", "num_heads", "head_dim")
-OPS: Final = (
-    Op("context_attention", _fields(True), NAMED, products=True),
-    Op("generation_attention", _fields(False), NAMED, products=True),
+OPS: Final = tuple(
+    Op(
+        name,
+        _fields(name == "context_attention"),
+        NAMED,
+        products=True,
+        part="attention",
+        model_flop=forward_flop,
+    )
+    for name in ("context_attention", "generation_attention")
+)
+TRACE: Final = TraceClass(
+    "attention",
+    {30: r"flash|fmha|attn|attention|paged|mha_|_mha"},
+    shares=(0.35, 0.25, 0.3, 0.25),
+    matrix=True,
 )
 
 _EARLY: Final = "fa1"
@@ -69,11 +93,11 @@ def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
         for name in Attention.__dataclass_fields__
         if name not in ("causal", "distance", "unpacked", "early", "torch")
     }
-    columns["shared_kv"] = floats(columns["shared_kv"])
+    columns["shared_kv"] = as_floats(columns["shared_kv"])
     family = fields["family"].astype(str)
     for name, word in (("unpacked", _UNPACKED), ("early", _EARLY), ("torch", _TORCH)):
-        columns[name] = floats(np.char.find(family, word) >= 0)
-    columns["causal"] = floats(fields["causal"])
+        columns[name] = as_floats(np.char.find(family, word) >= 0)
+    columns["causal"] = as_floats(fields["causal"])
     columns["distance"] = context.pass_bytes
     decode = (
         np.full(len(columns["q_len"]), False)
@@ -89,7 +113,11 @@ def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
         if index.size:
             launches.append(
                 Launches(
-                    shape, take(columns, index), touched[index], "matrix", rows=index
+                    shape,
+                    take_rows(columns, index),
+                    touched[index],
+                    "matrix",
+                    rows=index,
                 )
             )
     launches += cache_writes(columns, fields)

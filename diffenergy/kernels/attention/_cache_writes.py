@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from ...dtypes import BYTES
-from .._shared.launch import Fields, Launches, take
+from .._launch import Fields, Launches, take_rows
 from ..stream import stream_launches
 from ._kernel import FP8
 from ._shape import pair
@@ -37,7 +37,7 @@ def cache_writes(columns: dict[str, np.ndarray], fields: Fields) -> list[Launche
     rows = np.flatnonzero(np.char.startswith(fields["framework"].astype(str), _WRITES))
     if not rows.size:
         return []
-    new = take(columns, rows)
+    new = take_rows(columns, rows)
     fp8 = new["kv_cache_dtype"] == FP8
     tokens = new["batch"] * new["q_len"]
     elements = tokens * new["num_kv_heads"] * pair(new)

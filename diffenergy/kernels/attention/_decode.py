@@ -28,7 +28,7 @@ from ... import smooth
 from ...corrections import Corrections
 from ...hardware import GpuSpec
 from ...physics import Demand, make_demand
-from .._shared import rates as _rates
+from .. import _rates
 from ._kernel import kernel, planned
 from ._shape import Attention
 from ._tiles import splits

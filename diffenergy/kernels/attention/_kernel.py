@@ -18,7 +18,7 @@ from jax import Array
 from ...corrections import Corrections
 from ...dtypes import DTYPES
 from ...hardware import MMA_KINDS, GpuSpec
-from .._shared import rates as _rates
+from .. import _rates
 from ._shape import Attention, pair
 from ._tiles import HEADS, PAGED, latent_tiles, tiles_of
 

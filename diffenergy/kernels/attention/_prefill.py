@@ -30,8 +30,8 @@ from ... import smooth
 from ...corrections import Corrections
 from ...hardware import GpuSpec
 from ...physics import Demand, make_demand
-from .._shared import rates as _rates
-from .._shared.caches import missed_when_new
+from .. import _rates
+from .._residency import missed_when_new
 from ._kernel import Kernel, kernel, planned
 from ._shape import Attention
 from ._tiles import kv_blocks, splits

@@ -18,11 +18,10 @@ from ...corrections import Corrections
 from ...dtypes import BYTES
 from ...hardware import GpuSpec
 from ...physics import Demand
-from .. import attention
-from .._shared import rates as _rates
-from .._shared.caches import missed_when_new
-from .._shared.launch import Context, Fields, Launches, with_candidates
-from .._shared.ops import Op
+from .. import _rates, attention
+from .._launch import Context, Fields, Launches, with_candidates
+from .._ops import Op
+from .._residency import missed_when_new
 from ..stream import stream_launches
 
 
@@ -34,7 +33,13 @@ def _wrong(kernel: Mapping[str, Any]) -> str:
 
 
 OPS: Final = (
-    Op("attention_backward", attention.OPS[0].fields, attention.NAMED, wrong=_wrong),
+    Op(
+        "attention_backward",
+        attention.OPS[0].fields,
+        attention.NAMED,
+        wrong=_wrong,
+        model_flop=lambda k: 2 * attention.forward_flop(k),  # scores not made again
+    ),
 )
 
 _EFFICIENCY: Final = 0.63 / 0.73

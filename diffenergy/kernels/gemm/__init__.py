@@ -5,12 +5,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...dtypes import BYTES
-from .._shared.launch import Context, Fields, Launches, floats, take
-from .._shared.ops import (
+from ...dtypes import BYTES, stored_bytes
+from .._launch import Context, Fields, Launches, as_floats, take_rows
+from .._ops import (
     HAND_TILE,
     Field,
     Op,
+    Row,
+    TraceClass,
     on_tensor_cores,
     output_dtype,
     weight_bytes,
@@ -26,6 +28,18 @@ def _weights(fields: Mapping[str, Any]) -> Any:
     """Which operand is a weight: `b` of an unbatched product, none of a batched one."""
     which = np.where(np.asarray(fields["batch"], float) == 1, "b", "none")
     return which if which.ndim else str(which)
+
+
+def _flop(k: Row) -> float:
+    return 2.0 * k["batch"] * k["m"] * k["n"] * k["k"]
+
+
+def _activation_bytes(k: Row) -> float:
+    """Operands that are no weights, and the result."""
+    m, n, inner = k["m"], k["n"], k["k"]
+    read = {"a": n * inner, "b": m * inner}.get(k["weights"], (m + n) * inner)
+    size = stored_bytes(k["dtype"]), stored_bytes(k["out_dtype"])
+    return k["batch"] * (read * size[0] + m * n * size[1])
 
 
 OPS: Final = (
@@ -44,7 +58,18 @@ OPS: Final = (
         ),
         named=("batch", "m", "n", "k"),
         products=True,
+        model_flop=_flop,
+        activation_bytes=_activation_bytes,
     ),
+)
+TRACE: Final = TraceClass(
+    "gemm",
+    {
+        70: r"gemm|cutlass|cublas|nvjet|xmma|cijk|gemv|splitkreduce|_matmul"
+        r"|mm_kern|dot_kernel|deep_gemm|s16816|tensorop|scaled_mm|marlin|dot_product"
+    },
+    shares=(0.42, 0.1, 0.35, 0.3),
+    matrix=True,
 )
 
 
@@ -56,8 +81,8 @@ def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
         name: fields[name] for name in ("batch", "m", "n", "k", "dtype", "out_dtype")
     }
     columns |= {
-        "tensor_core": floats(fields["tensor_core"]),
-        "linear": floats((fields["layout"] == "tn") | (weights != "none")),
+        "tensor_core": as_floats(fields["tensor_core"]),
+        "linear": as_floats((fields["layout"] == "tn") | (weights != "none")),
         "a_stored": np.where(weights == "a", stored, 0.0),
         "b_stored": np.where(weights == "b", stored, 0.0),
         "a_distance": np.where(weights == "a", context.pass_bytes, 0.0),
@@ -81,7 +106,7 @@ def _by_core(launches: Launches, fields: Fields) -> list[Launches]:
     for shape, mask in classes:
         rows = np.flatnonzero(mask)
         if rows.size:
-            part = take(columns, rows)
+            part = take_rows(columns, rows)
             part = checked(part) if shape is Xgemm else part
             names = set(shape.__dataclass_fields__) & set(columns)
             part = {name: part[name] for name in names}

@@ -45,8 +45,8 @@ from jax import Array
 from ...corrections import Corrections
 from ...hardware import GpuSpec
 from ...physics import Demand, make_demand
-from .._shared import rates as _rates
-from .._shared.launch import with_candidates
+from .. import _rates
+from .._launch import with_candidates
 from ._main_loop import MainLoop, main_loop
 from ._operands import Types, fragment_reads, misalignment, scalar_issue, types
 from ._shape import Gemm

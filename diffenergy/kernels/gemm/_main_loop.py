@@ -44,8 +44,8 @@ from jax import Array
 from ... import smooth
 from ...hardware import GpuSpec
 from ...records import as_float
-from .._shared import rates as _rates
-from .._shared.occupancy import resident_ctas
+from .. import _rates
+from .._residency import resident_ctas
 from ._menu import candidates
 from ._operands import Types
 from ._shape import Gemm

@@ -25,7 +25,7 @@ from jax import Array
 
 from ...hardware import MMA_KINDS, GpuSpec
 from ...records import as_float
-from .._shared import rates as _rates
+from .. import _rates
 from ._operands import scalar_accesses
 from ._shape import Gemm
 
@@ -78,7 +78,7 @@ def _menu() -> tuple[np.ndarray, np.ndarray]:
 CUDA_LINEAR: Final = len(MMA_KINDS)
 CUDA_BATCHED: Final = CUDA_LINEAR + 1
 """Menus of CUDA cores, behind those of the MMA kinds."""
-MENU, LEGAL = _menu()
+TILE_MENU, LEGAL_TILES = _menu()
 """Candidates (tile_m, tile_n, split_k) by kind: the MMA kinds, then CUDA-core linear
 layers and CUDA-core batched or row-major products; shapes (6, c, 3) and (6, c).
 Short menus are padded with a real tile that is marked illegal."""
@@ -103,9 +103,9 @@ def candidates(
     entry = jnp.where(tensor > 0, kind, cuda)[..., 0]
     bulk = gpu.copies_in_bulk
     patches, odd = bulk & (s.gathered > 0), bulk & (scalar_accesses(s, gpu) > 0)
-    menu, found = as_float(MENU)[entry], []
+    menu, found = as_float(TILE_MENU)[entry], []
     for i, given in enumerate((s.tile_m, s.tile_n, s.split_k)):
         only = jnp.where(patches, _PATCH_TILE[i], jnp.where(odd, _ODD_TILE[i], 0.0))
         found.append(_rates.given_or(given, _rates.given_or(only, menu[..., i])))
     tile_m, tile_n, split = found
-    return tile_m, tile_n, split, as_float(LEGAL)[entry]
+    return tile_m, tile_n, split, as_float(LEGAL_TILES)[entry]

@@ -34,7 +34,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ...hardware import GpuSpec
-from .._shared import rates as _rates
+from .. import _rates
 from ._shape import Gemm
 
 

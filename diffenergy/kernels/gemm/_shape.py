@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 
 from ...dtypes import BYTES
 from ...records import as_float, as_index
-from .._shared.launch import Fields, Launches, Product
+from .._launch import Fields, Launches, Product
 
 
 class Gemm(Product):

@@ -31,9 +31,8 @@ from jax import Array
 from ... import smooth
 from ...corrections import Corrections
 from ...hardware import GpuSpec
-from .._shared import rates as _rates
-from .._shared.caches import missed
-from .._shared.occupancy import wave_traffic
+from .. import _rates
+from .._residency import missed, wave_traffic
 from ._main_loop import MainLoop
 from ._operands import Types
 from ._shape import Gemm

@@ -53,9 +53,9 @@ from ...dtypes import DTYPES
 from ...hardware import GpuSpec
 from ...physics import Demand, make_demand
 from ...records import as_float
-from .._shared import rates as _rates
-from .._shared.launch import Fields, Product, with_candidates
-from .._shared.occupancy import resident_ctas
+from .. import _rates
+from .._launch import Fields, Product, with_candidates
+from .._residency import resident_ctas
 
 _SCHEDULERS: Final = 4.0
 """Sub-partitions of an SM, each with its share of the warps."""

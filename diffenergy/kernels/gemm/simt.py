@@ -45,9 +45,9 @@ from ...corrections import Corrections
 from ...hardware import GpuSpec
 from ...physics import Demand, make_demand
 from ...records import as_float, as_index
-from .._shared import rates as _rates
-from .._shared.launch import Product, with_candidates
-from .._shared.occupancy import resident_ctas
+from .. import _rates
+from .._launch import Product, with_candidates
+from .._residency import resident_ctas
 
 
 class SimtGemm(Product):

@@ -21,23 +21,22 @@ this rank, x = R hidden, and experts below are its own:
 Fitted by this project on the public AIConfigurator MoE tables (H200).
 """
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
 
 from ...corrections import Corrections
-from ...dtypes import BYTES
+from ...dtypes import BYTES, stored_bytes
 from ...hardware import GpuSpec
 from ...physics import Demand
-from .._shared.launch import Context, Fields, Host, Launches, floats, with_candidates
-from .._shared.ops import Field, Op, weight_bytes
+from .._launch import Context, Fields, Host, Launches, as_floats, with_candidates
+from .._ops import Field, Op, Row, TraceClass, weight_bytes
 from . import _routing
 from ._experts import Experts, experts_demand
 from ._rows import Rows, rows_demand
 
 
-def _wrong(kernel: Mapping[str, Any]) -> str:
+def _wrong(kernel: Row) -> str:
     """Why a token cannot have its experts."""
     if kernel["topk"] <= kernel["num_experts"]:
         return ""
@@ -45,6 +44,21 @@ def _wrong(kernel: Mapping[str, Any]) -> str:
         f"`topk` is {kernel['topk']}; allowed is at most `num_experts` = "
         f"{kernel['num_experts']}"
     )
+
+
+def _flop(k: Row) -> float:
+    matrices = 3 if k["gated"] else 2
+    rows = k["num_tokens"] * k["topk"]
+    return 2.0 * matrices * rows * k["hidden_size"] * k["inter_size"]
+
+
+def _activation_bytes(k: Row) -> float:
+    """Rows of every choice: dispatched, gate and up, their result."""
+    h, inner = k["hidden_size"], k["inter_size"] / k["moe_tp_size"]
+    sides = 2 if k["gated"] else 1
+    widest = max(h + sides * inner, (sides + 1) * inner)
+    own = k["topk"] / k["moe_ep_size"]  # of the choices of all tokens
+    return k["num_tokens"] * (2 * h + own * widest) * stored_bytes(k["dtype"])
 
 
 OPS: Final = (
@@ -66,7 +80,15 @@ OPS: Final = (
         named=("num_tokens", "hidden_size", "inter_size", "num_experts", "topk"),
         products=True,
         wrong=_wrong,
+        model_flop=_flop,
+        activation_bytes=_activation_bytes,
     ),
+)
+TRACE: Final = TraceClass(
+    "moe",
+    {40: r"moe|bmm_\w*e2m1|permute_(?:rows|tokens|copy)|topk_?gating|expert"},
+    shares=(0.3, 0.1, 0.5, 0.5),
+    matrix=True,
 )
 
 _SPARSE: Final = 4
@@ -81,7 +103,7 @@ def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
     tokens, weight = _loads(f)
     # ranks that see the same tokens have rows for all of their choices (measured:
     # vLLM's fused op), those that are sent theirs have no others
-    sent, here = floats(f["dispatched"]) > 0, (weight * tokens).sum(1)
+    sent, here = as_floats(f["dispatched"]) > 0, (weight * tokens).sum(1)
     rows = np.where(sent, here, f["num_tokens"] * f["topk"])
     hidden = np.where(sent, here, f["num_tokens"]) * f["hidden_size"]
     experts = f["num_experts"] / np.where(sent, f["moe_ep_size"], 1.0)
@@ -120,7 +142,7 @@ def _products(
     experts: np.ndarray,
 ) -> tuple[Launches, Launches]:
     """The grouped GEMM up (with the gate) and down."""
-    sides, stored = 1 + floats(f["gated"]), weight_bytes(f)
+    sides, stored = 1 + as_floats(f["gated"]), weight_bytes(f)
     inner = f["inter_size"] / f["moe_tp_size"]
     shared: dict[str, Any] = {
         name: f[name] for name in ("dtype", "zero_share", "tile_m", "tile_n")
@@ -155,7 +177,7 @@ def _over_rows(
         return Launches(Rows, columns, read + write, host=host)
 
     quantises = np.where(np.asarray(BYTES)[f["dtype"]] < 2, 1.0, 0.0)
-    gated, inner = floats(f["gated"]), f["inter_size"] / f["moe_tp_size"]
+    gated, inner = as_floats(f["gated"]), f["inter_size"] / f["moe_tp_size"]
     few = (_SPARSE * rows <= f["num_experts"]) & (f["moe_ep_size"] == 1)
     sorting = launches(  # sorting by expert, quantisation of the input
         2 * hidden * quantises,

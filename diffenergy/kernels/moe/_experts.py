@@ -42,9 +42,9 @@ from ...corrections import Corrections
 from ...hardware import GpuSpec
 from ...physics import Demand, make_demand
 from ...records import Record, as_float, as_index
-from .._shared import rates as _rates
-from .._shared.caches import missed
-from .._shared.launch import with_candidates
+from .. import _rates
+from .._launch import with_candidates
+from .._residency import missed
 from ._rows import of_width
 
 _TILES_M: Final = (16.0, 32.0, 64.0, 128.0)

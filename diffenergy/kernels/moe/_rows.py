@@ -21,8 +21,8 @@ from ...dtypes import DTYPES
 from ...hardware import GpuSpec
 from ...physics import Demand, make_demand
 from ...records import Record, as_float, as_index
-from .._shared import rates as _rates
-from .._shared.caches import missed_when_new
+from .. import _rates
+from .._residency import missed_when_new
 from ..stream import CTA_BYTES
 
 _FP8_BLOCK: Final = DTYPES.index("fp8_block")

@@ -38,9 +38,9 @@ from ...corrections import Corrections
 from ...hardware import GpuSpec
 from ...physics import Demand, make_demand
 from ...records import Record, as_float, as_index
-from .._shared import rates as _rates
-from .._shared.caches import missed_when_new
-from .._shared.launch import Host, Launches, with_candidates
+from .. import _rates
+from .._launch import Host, Launches, with_candidates
+from .._residency import missed_when_new
 
 
 class Stream(Record):

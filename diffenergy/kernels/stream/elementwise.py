@@ -5,9 +5,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...dtypes import BYTES
-from .._shared.launch import Context, Fields, Launches
-from .._shared.ops import Field, Op
+from ...dtypes import BYTES, stored_bytes
+from .._launch import Context, Fields, Launches
+from .._ops import Field, Op, Row, TraceClass
 from . import SCALAR_ACCESS, stream_launches
 
 TWO_READS: Final = (
@@ -48,6 +48,18 @@ def _out_dtype(fields: Mapping[str, Any]) -> Any:
     return out if out.ndim else str(out)
 
 
+def _remark(raw: Row) -> str:
+    """Of a name whose traffic had to be assumed."""
+    if raw["fn"] in (*ONE_READ, *TWO_READS) or "reads" in raw:
+        return ""
+    return f"`fn` '{raw['fn']}' is unknown: taken to read and write each element once"
+
+
+def _activation_bytes(k: Row) -> float:
+    written = k["writes"] * stored_bytes(k["out_dtype"])
+    return k["elements"] * (k["reads"] * stored_bytes(k["dtype"]) + written)
+
+
 OPS: Final = (
     Op(
         "elementwise",
@@ -59,7 +71,22 @@ OPS: Final = (
             Field("reads", default=_reads, minimum=0.0, whole=False),
             Field("writes", default=1.0, minimum=0.0, whole=False),
         ),
+        remark=_remark,
+        activation_bytes=_activation_bytes,
     ),
+)
+TRACE: Final = TraceClass(
+    "elementwise",
+    {
+        90: r"rotary|rope",
+        110: r"elementwise|pointwise|copy|fill|quant|adam|foreach"
+        r"|multi_tensor|triton_poi|dropout|activation|act_and_mul|silu"
+        r"|gelu|subtensorop|op_?tensor|scalepackedtensor|where|cast"
+        r"|tanh|relu|add_|mul_|loop_|input_|fused_|fusion|memset|memcpy"
+        r"|threshold|distribution|arange|range|triu|tril|random|philox"
+        r"|bias|mask|lerp|pow|sqrt|clamp",
+    },
+    shares=(0.0, 0.3, 0.55, 0.7),
 )
 
 

@@ -5,11 +5,22 @@ from typing import Final
 import numpy as np
 
 from ...dtypes import BYTES
-from .._shared.launch import Context, Fields, Launches
-from .._shared.ops import Field, Op
+from .._launch import Context, Fields, Launches
+from .._ops import Field, Op, TraceClass
 from . import stream_launches
 
 OPS: Final = (Op("gather", (Field("rows"), Field("cols"), Field("dtype", "dtype"))),)
+
+TRACE: Final = TraceClass(
+    "gather",
+    {
+        20: r"reshape_and_cache|concat_and_cache",
+        100: r"index|gather|scatter|cat|cache|embedding|embeds?_|roll|sample"
+        r"|copy_page|permute|histogram|unique|transpose|recat|bounds_check"
+        r"|nonzero|upsample|slice|write_?kv|concat",
+    },
+    shares=(0.0, 0.2, 0.4, 0.5),
+)
 
 
 def lower(op: str, fields: Fields, context: Context) -> list[Launches]:

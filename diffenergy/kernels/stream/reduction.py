@@ -4,9 +4,9 @@ from typing import Final
 
 import numpy as np
 
-from ...dtypes import BYTES
-from .._shared.launch import Context, Fields, Launches
-from .._shared.ops import Field, Op
+from ...dtypes import BYTES, stored_bytes
+from .._launch import Context, Fields, Launches
+from .._ops import Field, Op, TraceClass
 from . import SCALAR_ACCESS, stream_launches
 
 
@@ -16,9 +16,21 @@ def _fields(cols: Field) -> tuple[Field, ...]:
 
 
 OPS: Final = (
-    Op("softmax", _fields(Field("cols", whole=False))),  # causal rows: their mean
+    Op(
+        "softmax",
+        _fields(Field("cols", whole=False)),  # causal rows: their mean
+        activation_bytes=lambda k: 2 * k["rows"] * k["cols"] * stored_bytes(k["dtype"]),
+    ),
     Op("layernorm", _fields(Field("cols"))),
     Op("rmsnorm", _fields(Field("cols"))),
+)
+TRACE: Final = TraceClass(
+    "norm",
+    {
+        80: r"norm|softmax|reduce|triton_(?:red|per)|cub::|\bbn_|rms|cudnn_bn"
+        r"|batchnorm|gammabeta|_mean|welford|sort|radix|scan|cumsum|pool|argmax|topk"
+    },
+    shares=(0.0, 0.3, 0.5, 0.65),
 )
 
 _PASSES: Final = 4.0

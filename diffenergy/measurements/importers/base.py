@@ -11,7 +11,7 @@ import pandas as pd
 
 from ...hardware import read_gpu
 from .._cells import (
-    ANY,
+    ANY_NUMBER,
     Sheet,
     bad_cell,
     name_list,
@@ -121,7 +121,7 @@ def pick(sheet: Sheet, wanted: Mapping[str, Column]) -> pd.DataFrame:
     table = pd.DataFrame(index=every)
     for name, spelling in found.items():
         if spelling and wanted[name].is_number:
-            table[name] = read_numbers(sheet, spelling, every, ANY)
+            table[name] = read_numbers(sheet, spelling, every, ANY_NUMBER)
         elif spelling:
             table[name] = pd.Series(read_texts(sheet, spelling, every), dtype=object)
     table.attrs = {"file": sheet.file, "notes": []}

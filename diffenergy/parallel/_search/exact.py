@@ -3,28 +3,32 @@ are launched, pipelines followed one instruction by one."""
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jaxtyping import Float
 
-from ...compiling import kept
+from ...compiling import compiler_options, kept
 from ...corrections import Corrections
-from ...estimator import packed, packed_alike
-from ...hardware import GpuSpec, OperatingPoint
+from ...estimator import estimate, packed, packed_alike
+from ...hardware import FIELDS, GpuSpec, OperatingPoint
 from ...plans import (
+    NETWORK_FIELD,
     Plan,
     Steps,
     Training,
-    compose,
-    filled_to,
-    merged,
-    plain_ends,
+    TrainingStep,
+    compose_step,
+    instruction_ends,
+    merge_steps,
+    pad_steps,
     step_energy,
 )
-from ...workload import Listing, Workload, complete, pad_size
+from ...workload import Listing, Workload, complete_listing, pad_size
 from .pieces import figures
 from .ranking import KINDS, STAGES, flat
 from .space import Space
@@ -71,7 +75,7 @@ def exact(
     np.logical_and.at(kept, owner, found["feasible"])
     more = pad_size(len(made)) - len(made)  # one program for about as many
     works = [(x.listings, x.steps) for x in [*made, *[made[0]] * more]]
-    steps = filled_to(merged(works)[1], KINDS, STAGES)
+    steps = pad_steps(merge_steps(works)[1], KINDS, STAGES)
     placed = [x.training for x in made]
     time, energy = _steps_of(placed, found, steps, gpu.corrections)
     return [
@@ -100,7 +104,7 @@ class _Made:
         )
         listings, steps = training.work(request)
         memory = sum(training.memory(request).values())
-        return cls(training, [complete(x) for x in listings], steps, memory)
+        return cls(training, [complete_listing(x) for x in listings], steps, memory)
 
 
 def _phases(
@@ -149,7 +153,7 @@ def _steps_of(
         if (order := one.order) is not None:  # all micro-batches, by the recursion
             kind, way, share = order.passes
             durations = about["ways"][i][kind, way] * share
-            span[i] = plain_ends(order.program, durations).max()
+            span[i] = instruction_ends(order.program, durations).max()
     answer = kept(_composed, (columns, steps, c, span))
     return np.asarray(answer["time"]), np.asarray(answer["energy"])
 
@@ -161,12 +165,83 @@ def _composed(
     says (NaN); `ways`: time of a micro-batch forward and backward in each kind of
     virtual stages, its way to the next included."""
     steps, time, work, static = flat(columns, steps)
-    alone = compose(time, steps, c)
+    alone = compose_step(time, steps, c)
     pipeline = jnp.where(jnp.isnan(span), alone.pipeline, span)
-    found = compose(time, steps, c, pipeline)
+    found = compose_step(time, steps, c, pipeline)
     drawn = step_energy(time, work, static, found, steps)
     return {
         "time": found.time,
         "energy": drawn.energy,
         "ways": alone.micro.work + jnp.sum(alone.micro.exposed, axis=-1),
     }
+
+
+# --- Derivatives of a training step's time and energy by clocks, links and hardware.
+
+METRICS: Final = ("step_time_s", "energy_j")
+_POINT: Final = {"sm_clock": "sm_clock", "power_limit": "power_cap"}
+
+
+def check_fields(fields: Sequence[str]):
+    """Raises `ValueError` for what cannot be differentiated by."""
+    for name in fields:
+        if name not in (NETWORK_FIELD, *_POINT, *FIELDS):
+            raise ValueError(
+                f"`sensitivity` has '{name}'; allowed are network (B/s of a GPU's "
+                "network card), sm_clock, power_limit and fields of the GPU such as "
+                "link_bandwidth (`diffenergy gpus show`)."
+            )
+
+
+def slopes(
+    step: TrainingStep, gpu: GpuSpec, point: OperatingPoint, fields: Sequence[str]
+) -> dict[str, dict[str, dict[str, float | None]]]:
+    """Of each of `METRICS` by each field: `value` of the field, `per_unit` (metric's
+    unit per SI unit), `per_percent` (% of the metric by one more % of the field).
+
+    One forward derivative a field, all in one program; at a power limit that binds, or
+    a clock that cannot be passed, it is that of the side on which the step is.
+    """
+    values = {name: jnp.asarray(_value(step, gpu, point, name)) for name in fields}
+
+    def metrics(moved: dict[str, Array]) -> Array:
+        board, at, work = gpu, point, step
+        for name, x in moved.items():
+            if name == NETWORK_FIELD:
+                work = eqx.tree_at(lambda s: s.steps.network, work, x)
+            elif name in _POINT:
+                at = eqx.tree_at(lambda p, n=_POINT[name]: getattr(p, n), at, x)
+            else:
+                board = eqx.tree_at(lambda g, n=name: getattr(g, n), board, x)
+        found = estimate(work, board, at)
+        return jnp.stack([found.time, found.energy])
+
+    def along(direction: dict[str, Array]) -> tuple[Array, Array]:
+        return jax.jvp(metrics, (values,), (direction,))
+
+    ones = jnp.eye(len(fields))
+    directions = {name: ones[:, i] for i, name in enumerate(fields)}
+    compiled = jax.jit(jax.vmap(along), compiler_options=compiler_options(once=True))
+    at, table = jax.device_get(compiled(directions))
+    return {
+        metric: {
+            name: _entry(float(values[name]), float(table[i, j]), float(at[i, j]))
+            for i, name in enumerate(fields)
+        }
+        for j, metric in enumerate(METRICS)
+    }
+
+
+def _entry(value: float, slope: float, metric: float) -> dict[str, Any]:
+    """What JSON has; a rate that is not there has no derivative."""
+    if value == float("inf"):
+        return {"value": None, "per_unit": None, "per_percent": None}
+    return {"value": value, "per_unit": slope, "per_percent": slope * value / metric}
+
+
+def _value(step: TrainingStep, gpu: GpuSpec, point: OperatingPoint, name: str) -> float:
+    if name == NETWORK_FIELD:
+        return float(step.steps.network)
+    if name in _POINT:
+        return float(getattr(point, _POINT[name]))
+    return float(getattr(gpu, name))

@@ -14,25 +14,24 @@ from ...compiling import kept
 from ...corrections import Corrections
 from ...physics import stage_time
 from ...plans import (
-    PARTS,
-    SUMS,
-    VALUE,
-    WEIGHT,
-    Group,
+    GATHERED_WEIGHT_BYTES,
+    GRADIENT_SUM_BYTES,
+    STAGE_VALUE_BYTES,
+    STEP_PARTS,
+    ExchangeGroup,
     Plan,
     Steps,
-    closed_form,
-    compose,
-    groups,
-    in_flight,
-    layout,
+    closed_form_makespan,
+    compose_step,
+    exchange_groups,
+    micro_batches_in_flight,
+    pipeline_layout,
     state_bytes,
     step_energy,
     step_fields,
 )
-from ...workload import Held, element_bytes, pad_size
-from .maker import BOTH, ENDS, FIRST, LAST, Maker, key_of
-from .pieces import Pieces
+from ...workload import TrainingWeights, element_bytes, pad_size
+from .pieces import BOTH, ENDS, FIRST, LAST, Maker, Pieces, key_of
 from .space import Space
 
 _ONCE: Final = ("optimizer", "gather", "reduce", "send")
@@ -79,7 +78,7 @@ class _Stages:
 @functools.lru_cache(maxsize=512)
 def _stages(kinds: tuple[int, ...], further: int, pp: int, vp: int) -> _Stages:
     plan = Plan(pp=pp, vp=vp, schedule="interleaved" if vp > 1 else None)
-    found = layout(kinds, plan, "the model", further)
+    found = pipeline_layout(kinds, plan, "the model", further)
     width = ENDS + max(kinds) + 1
 
     def pieces(place: int) -> tuple[float, ...]:
@@ -149,7 +148,7 @@ def _state(
     dense, routed = (row @ sizes).tolist()
     layer = float(sizes[ENDS:].sum(axis=1).max())
     table = space.model.vocab * space.model.hidden / plan.tp
-    held = Held(dense + routed, routed, layer, layer * element_bytes(values))
+    held = TrainingWeights(dense + routed, routed, layer, layer * element_bytes(values))
     return sum(state_bytes(plan, values, held, table).values())
 
 
@@ -162,7 +161,7 @@ def _memory(
     found = 0.0
     for stage, row in stages.fullest:
         there = row > 0
-        flying = in_flight(plan, stage, batches)
+        flying = micro_batches_in_flight(plan, stage, batches)
         scored = flying if plan.order == "gpipe" else 1.0
         once, logits, workspace = (
             (x[key] * there).max()
@@ -190,9 +189,9 @@ class _Batch:
         return _filled([x.made for x in self.stages], KINDS)
 
     @functools.cached_property
-    def groups(self) -> list[dict[str, Group]]:
+    def groups(self) -> list[dict[str, ExchangeGroup]]:
         """GPUs of every plan that meet."""
-        return [groups(plan, self.space.host) for plan in self.plans]
+        return [exchange_groups(plan, self.space.host) for plan in self.plans]
 
     def column(self, name: str) -> np.ndarray:
         """A size of every plan."""
@@ -210,8 +209,8 @@ class _Batch:
             one = getattr(self.pieces, name)[self.keys]
             columns[name] = np.einsum("nkq,nqp->nkp", self.made, one)
         self._dispatched(columns, c)
-        for part in range(len(PARTS)):
-            if PARTS[part] not in _ONCE:
+        for part in range(len(STEP_PARTS)):
+            if STEP_PARTS[part] not in _ONCE:
                 for x in columns.values():
                     x[..., part] *= m[:, None]
         self._optimizer(columns)
@@ -231,7 +230,7 @@ class _Batch:
 
     def _optimizer(self, columns: dict[str, Any]) -> None:
         """The optimizer's share of each replica (ZeRO)."""
-        at = PARTS.index("optimizer")
+        at = STEP_PARTS.index("optimizer")
         dense, routed = map(self.parameters, (self.pieces.dense, self.pieces.routed))
         ranks = [[x["dp"].ranks, x["experts"].ranks] for x in self.groups]
         ranks = np.where(self.column("zero")[:, None] > 0, np.array(ranks, float), 1.0)
@@ -242,13 +241,13 @@ class _Batch:
 
     def _between(self, columns: dict[str, Any]) -> None:
         """Weights, gradients and what passes from stage to stage."""
-        sums = np.array([SUMS[plan.sums] for plan in self.plans])[:, None]
+        sums = np.array([GRADIENT_SUM_BYTES[plan.sums] for plan in self.plans])[:, None]
         for of, axis in ((self.pieces.dense, "dp"), (self.pieces.routed, "experts")):
             number = self.parameters(of)
-            for name, each in (("gather", WEIGHT), ("reduce", sums)):
+            for name, each in (("gather", GATHERED_WEIGHT_BYTES), ("reduce", sums)):
                 self._move(columns, name, number * each, axis)
         tokens = self.space.input_len * self.column("microbatch") / self.column("cp")
-        size = tokens * self.space.model.hidden * VALUE / self.column("tp")
+        size = tokens * self.space.model.hidden * STAGE_VALUE_BYTES / self.column("tp")
         size = np.where(self.column("pp") > 1, size, 0.0)[:, None]
         self._move(columns, "send", size * self.made.any(axis=-1), "pp")
 
@@ -256,7 +255,7 @@ class _Batch:
         self, columns: dict[str, Any], name: str, size: np.ndarray, axis: str
     ) -> None:
         """Adds a collective of `size` bytes, (n, k), among an axis to a part."""
-        at, kind = PARTS.index(name), _MOVES[name]
+        at, kind = STEP_PARTS.index(name), _MOVES[name]
         meet = [x[axis] for x in self.groups]
         local = np.array([x.local for x in meet])
         ranks = np.array([x.ranks for x in meet])
@@ -286,11 +285,11 @@ class _Batch:
 
 def _composed(columns: dict[str, Any], steps: Steps, c: Corrections) -> Any:
     steps, time, work, static = flat(columns, steps)
-    about = compose(time, steps, c)
+    about = compose_step(time, steps, c)
     early = steps.zero_bubble[..., None] * about.backward / 2
     given = (steps.count, steps.batches, steps.virtual, early)
-    span = closed_form(about.stage, *given)
-    found = compose(time, steps, c, span)
+    span = closed_form_makespan(about.stage, *given)
+    found = compose_step(time, steps, c, span)
     return found.time, step_energy(time, work, static, found, steps).energy
 
 

@@ -15,12 +15,10 @@ from ...plans import Plan
 from ...results import Infeasible
 from ...workload import Workload
 from .exact import Exact, exact
-from .maker import Key, Maker, key_of
-from .pieces import price
+from .pieces import Key, Maker, key_of, price
 from .ranking import Ranked, ranked, state_bytes_of
 from .space import Space
 
-OBJECTIVES: Final = ("time", "energy")
 _NEAREST: Final = (12, 40)
 """Plans at the top of the ranking that are priced exactly, at least and at most: those
 within `_MARGIN` of the best."""

@@ -5,14 +5,13 @@ linear program over every instruction (Perseus, arXiv 2312.06902).
 """
 
 import dataclasses
-import math
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, get_args
+from collections.abc import Sequence
+from typing import Any, Final
 
 import numpy as np
 
-from ...estimator import Task, prepare
+from ...estimator import EstimateRequest, Task, prepare
 from ...hardware import (
     GpuCard,
     read_gpu,
@@ -22,16 +21,14 @@ from ...hardware import (
     with_fields,
 )
 from ...plans import Plan
+from ...requests import BadRequest, accepts, values_of
 from ...units import MHz
 from .._ask import check_whole
-from .choose import Granularity
-from .interval import saving_interval
-from .pricing import hosts, problem_of
-from .problem import Problem
+from .._request import Granularity, StageClocksRequest
+from .problem import Problem, balanced, hosts, problem_of
 from .relaxed import Caps
 from .result import StageClocks, peak_power, stage_rows
-from .solve import Solved, solved, uniform
-from .split import balanced
+from .solve import Solved, saving_interval, solved, uniform
 
 _LOWEST: Final = 0.4
 """Share of the highest clock down to which clocks are offered unless others are asked
@@ -42,58 +39,10 @@ _SLOW: Final = 0.1
 """Share of an instruction that a change of clocks may take unremarked."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Wanted:
-    """What is asked of the clocks, as `stage_clocks` takes it."""
-
-    granularity: str = "instruction"
-    max_slowdown: float | None = None
-    node_power: float | None = None
-    straggler: tuple[int, float] | None = None
-    deadline: float | None = None
-
-    @property
-    def own(self) -> Granularity:
-        """What has a clock of its own. Raises `ValueError` for an unknown word."""
-        for known in get_args(Granularity):
-            if self.granularity == known:
-                return known
-        allowed = ", ".join(get_args(Granularity))
-        raise ValueError(
-            f"`granularity` is '{self.granularity}'; allowed are {allowed}."
-        )
-
-
-def stage_clocks(
-    model: str,
-    gpu: str | GpuCard | None = None,
-    plan: str | Mapping[str, Any] | Plan | None = None,
-    *,
-    sm_clock: Sequence[float] | None = None,
-    interval: bool = False,
-    **request: Any,
-) -> StageClocks:
+@accepts(StageClocksRequest)
+def stage_clocks(request: StageClocksRequest) -> StageClocks:
     """Clocks for the stages of a pipeline so that no one waits: least energy of a
     training step that takes no longer.
-
-    Args:
-        model: bundled name, or the path of a `config.json`.
-        gpu: name or file [h100-sxm].
-        plan: as `--plan` takes it, or a dict; `pp` is the number of stages.
-        sm_clock: Hz to choose from [those that the GPU offers, from 40 % of the
-            highest on]; the highest is the usual one.
-        interval: also the 5 to 95 % interval of the saving, by solving again with
-            what is not known of the GPU (seconds).
-        **request: `granularity`, what has a clock of its own: every ["instruction"],
-            every "kind" (a stage's passes forward, and backward), or every "stage";
-            `max_slowdown`, share by which a step may take longer [0; with `node_power`
-            as far as that asks for]; `node_power`, W of the GPUs of a host together, on
-            average over a step; `straggler`, a stage, counted from 0, and the share by
-            which its GPUs in one replica take longer; `deadline`, s that a step takes
-            anyway, since others are slower; `global_batch`, `input_len`, `dtype`,
-            `attention`, `stack`, `dispatch`, `routing`, `num_gpus`, `topology`,
-            `mem_clock`, `power_limit`, `temperature`, `changes`, `corrections` of
-            `de.estimate`.
 
     Returns:
         The clocks with their bound; `summary` is the JSON of the command.
@@ -108,49 +57,42 @@ def stage_clocks(
         >>> found.bound <= found.energy <= found.summary["baseline"]["energy_j"]
         True
     """
-    names = [field.name for field in dataclasses.fields(Wanted)]
-    wanted = Wanted(**{x: request.pop(x) for x in names if x in request})
-    request |= {"plan": Plan() if plan is None else plan, "phase": "train"}
-    task = _task(model, gpu, sm_clock, wanted, request)
-    return _solved(task, wanted, interval)
-
-
-def _task(
-    model: str,
-    gpu: str | GpuCard | None,
-    sm_clock: Sequence[float] | None,
-    wanted: Wanted,
-    request: dict[str, Any],
-) -> Task:
-    """The checked training step at every clock, layers split so that the slowest stage
-    is fastest."""
-    _ = wanted.own
-    _check(wanted)
     check_whole(request)
     for name in ("mem_clock", "power_limit"):
-        if len(request.get(name) or ()) > 1:
-            raise ValueError(f"`{name}` has several values; give one.")
-    named = "h100-sxm" if gpu is None else gpu
+        if len(getattr(request, name) or ()) > 1:
+            raise BadRequest(f"`{name}` has several values; give one.", name)
+    task = _task(request)
+    return _solved(task, request)
+
+
+def _task(request: StageClocksRequest) -> Task:
+    """The checked training step at every clock, layers split so that the slowest stage
+    is fastest."""
+    names = {x.name for x in dataclasses.fields(EstimateRequest)}
+    given = {x: y for x, y in vars(request).items() if x in names}
+    given |= {"plan": request.plan or Plan(), "phase": "train"}
+    named = "h100-sxm" if request.gpu is None else request.gpu
     plain = named if isinstance(named, GpuCard) else read_gpu(named)
-    card = with_fields(plain, request.get("changes") or {})
-    clocks = offered(card, sm_clock)
-    first = prepare(model, gpu, sm_clock=clocks[:1], **request)
-    _check_size(first, wanted)
-    return prepare(model, gpu, sm_clock=clocks, split=balanced(first), **request)
+    card = with_fields(plain, request.changes or {})
+    clocks = offered(card, values_of(request.sm_clock))
+    first = prepare(**given | {"sm_clock": clocks[:1]})
+    _check_size(first, request)
+    return prepare(**given | {"sm_clock": clocks, "split": balanced(first)})
 
 
-def _solved(task: Task, wanted: Wanted, interval: bool) -> StageClocks:
+def _solved(task: Task, wanted: StageClocksRequest) -> StageClocks:
     """The clocks of least energy, and what is said of them."""
     problem, plan = problem_of(task), task.plan
     assert plan is not None and task.step is not None
     members = hosts(plan, task.step.placed.host.size)
     power, slowdown = wanted.node_power, wanted.max_slowdown
+    own = wanted.granularity or "instruction"
     caps = None if power is None else Caps(members, power)
 
     def answered(problem: Problem) -> Solved:
         alike = _alike(problem, plan.dp, wanted.straggler)
         slack = 0.0 if slowdown is None and caps is None else slowdown
-        return solved(alike, wanted.own, slack, wanted.deadline or 0.0, caps)
+        return solved(alike, own, slack, wanted.deadline or 0.0, caps)
 
     begun = time.monotonic()
     _check_deadline(problem, wanted)
@@ -162,16 +104,16 @@ def _solved(task: Task, wanted: Wanted, interval: bool) -> StageClocks:
         stage, share = wanted.straggler
         straggler = {"stage": stage, "slower_pct": 100 * share}
     summary |= {
-        "granularity": wanted.granularity,
+        "granularity": own,
         "max_slowdown_pct": None if slowdown is None else 100 * slowdown,
         "straggler": straggler,
         "deadline_s": wanted.deadline,
         "node_power": None if caps is None else _power(found, caps),
         "solve_s": seconds,
     }
-    notes = _notes(task, found, wanted.own, slowdown or 0.0)
+    notes = _notes(task, found, own, slowdown or 0.0)
     summary["warnings"] = [*task.warnings, *notes]
-    if interval:
+    if wanted.interval:
         ends = saving_interval(task, found.saving, lambda p: answered(p).saving)
         summary["saving_pct_p5_p95"] = [100 * x for x in ends]
     return StageClocks(summary, found.replicas)
@@ -205,22 +147,7 @@ def _alike(
     return [slow, *([(one, float(replicas - 1))] if replicas > 1 else [])]
 
 
-def _check(wanted: Wanted) -> None:
-    max_slowdown = wanted.max_slowdown
-    if max_slowdown is not None and not 0 <= max_slowdown <= 10:
-        raise ValueError(
-            f"`max_slowdown` is {100 * max_slowdown:g} %; allowed are 0 to 1000 %."
-        )
-    for name, value, unit in (
-        ("node_power", wanted.node_power, "W"), ("deadline", wanted.deadline, "s")
-    ):  # fmt: skip
-        if value is not None and not 0 < value < math.inf:
-            raise ValueError(f"`{name}` is {value:g} {unit}; allowed is above 0.")
-    if wanted.node_power is not None and wanted.deadline is not None:
-        raise ValueError("`node_power` is given beside `deadline`; give one of them.")
-
-
-def _check_size(task: Task, wanted: Wanted) -> None:
+def _check_size(task: Task, wanted: StageClocksRequest) -> None:
     """Raises `ValueError` for a pipeline that is too long, or without the stage that is
     slow."""
     assert task.step is not None
@@ -249,7 +176,7 @@ def _check_size(task: Task, wanted: Wanted) -> None:
         raise ValueError("`straggler` is given beside `node_power`; give one of them.")
 
 
-def _check_deadline(problem: Problem, wanted: Wanted) -> None:
+def _check_deadline(problem: Problem, wanted: StageClocksRequest) -> None:
     slow = problem if wanted.straggler is None else problem.slowed(*wanted.straggler)
     deadline = wanted.deadline
     usual = slow.time_of(slow.usual)

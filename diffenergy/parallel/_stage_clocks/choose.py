@@ -1,16 +1,16 @@
 """Offered clocks for instructions: near the linear program's, and never too late."""
 
 import dataclasses
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from .._request import Granularity
 from .hulls import ROUNDING, pareto
 from .problem import Problem, latest
 from .relaxed import Relaxed
 
-Granularity = Literal["stage", "kind", "instruction"]
 """What has a clock of its own: a stage; its passes forward and its passes backward; or
 every instruction."""
 _MOST: Final = 2_000_000

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float, Int
 
-from ...plans import plain_ends
+from ...plans import instruction_ends
 from ...results import Result, written
 from ...units import MHz
 from .hulls import ROUNDING
@@ -35,7 +35,7 @@ class Replicas:
     ) -> tuple[Float[np.ndarray, " i"], Float[np.ndarray, " i"]]:
         """When each instruction starts and ends, s."""
         durations = self.problem.durations(choice)
-        end = plain_ends(self.problem.program, durations)
+        end = instruction_ends(self.problem.program, durations)
         return end - durations, end
 
     @property

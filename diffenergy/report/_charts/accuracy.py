@@ -18,7 +18,7 @@ from ...charts import (
     Reading,
     Rule,
 )
-from ...measurements import MeasurementTable, Predictions, errors
+from ...measurements import MeasurementTable, Predictions, error_figures
 from .._page.markup import si
 
 _QUANTITIES: Final = (
@@ -151,7 +151,7 @@ def _parity(pairs: _Pairs, names: Sequence[str], word: str, unit: str) -> Panel:
 
 def _errors(pairs: _Pairs, word: str) -> Panel:
     """Histogram of signed errors; rows beyond the ends are in the outer bars."""
-    found = errors(pairs.read, pairs.made)
+    found = error_figures(pairs.read, pairs.made)
     signed = 100 * (pairs.made / pairs.read - 1)
     size = np.abs(signed)
     widest = float(np.percentile(size, _COVERED) if found.n >= 100 else size.max())

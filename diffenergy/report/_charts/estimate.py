@@ -18,8 +18,8 @@ from ...charts import (
     bars,
     colours,
 )
+from ...estimator import kernel_totals
 from .._format import Entries, Entry, percent, plain, unit_words
-from .._kernel_work import summed
 from .._page.markup import si
 from .._tables.lines import title_line
 
@@ -68,7 +68,9 @@ def kernel_classes(summary: Entry, kernels: Entries) -> dict[str, tuple[float, f
     The smallest are summed up as "others"; the rest of the totals is the time in which
     the host is not ready.
     """
-    sums = summed(kernels, summary, lambda kernel: kernel["op"].replace("_", " "))
+    sums = kernel_totals(
+        kernels, summary, lambda kernel: kernel["op"].replace("_", " ")
+    )
     order = sorted(sums, key=lambda op: -sums[op][0])
     kept = {op: sums[op] for op in order[:_MOST_CLASSES]}
     if rest := [sums[op] for op in order[_MOST_CLASSES:]]:

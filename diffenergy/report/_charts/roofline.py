@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ...charts import Axis, Boxes, Chart, Label, Line, Mark, Panel, Points, Reading
+from ...estimator import Roof
 from ...workload import kernel_name
-from .._format import Entries, Entry, percent
-from .._kernel_work import Roof, longest
+from .._format import Entries, Entry, longest, percent
 from .._page.markup import si
 
 _LEAST: Final = 3.0

@@ -5,14 +5,14 @@ from typing import Final
 import numpy as np
 
 from ...charts import Axis, Boxes, Chart, Line, Mark, Panel, Reading, Rule, stacked
-from ...plans import AXES, KINDS, Timeline
+from ...plans import EXCHANGE_AXES, SLICE_KINDS, Timeline
 from .._format import Entry, percent
 from .._page.markup import si
 from .._tables.lines import title_line
 from .._traces.steps import WORDS, slice_name
 
 _COLOURS: Final = (0, 2, 5, 3, 4, 7)
-"""Of `KINDS`."""
+"""Of `SLICE_KINDS`."""
 MOST: Final = 6000
 """Slices that a page shows one by one."""
 _ROW: Final = (12.0, 26.0)
@@ -66,7 +66,7 @@ def _stages(summary: Entry, found: Timeline) -> Chart:
             Boxes(
                 found.start[mine].tolist(), found.end[mine].tolist(),
                 (middle - _HIGH / 2).tolist(), (middle + _HIGH / 2).tolist(),
-                WORDS[KINDS[kind]], _COLOURS[kind],
+                WORDS[SLICE_KINDS[kind]], _COLOURS[kind],
                 (_PALER * found.chunk[mine] / several).tolist(), edged=True,
                 texts=["" if x < 0 else str(x + 1) for x in found.batch[mine]],
             )
@@ -102,7 +102,7 @@ def _text(found: Timeline, i: int) -> str:
     seconds = float(found.end[i] - found.start[i])
     spent = [
         f"{si(x, 's')} {axis} exposed"
-        for axis, x in zip(AXES, found.exposed[i].tolist(), strict=True)
+        for axis, x in zip(EXCHANGE_AXES, found.exposed[i].tolist(), strict=True)
         if x > 0
     ]
     among = f" (of it {', '.join(spent)})" if spent else ""

@@ -7,9 +7,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from ...charts import Axis, Boxes, Chart, Colour, Mark, Panel, Reading, Rule
+from ...estimator import one_gpu_phases
 from ...workload import Listing, kernel_name
 from .._format import Entries, Entry
-from .._kernel_work import phases_of_one
 from .._page.markup import si
 from .._traces.unrolled import Unrolled, slice_power, unrolled, wait_power
 
@@ -38,7 +38,7 @@ def timelines(
 ) -> dict[str, Chart]:
     """A chart of each phase. `cap`: power that the limiter holds, W; `looks`: colours
     of classes."""
-    phases = list(phases_of_one(summary).values())
+    phases = list(one_gpu_phases(summary).values())
     one_by_one = unrolled(listings, kernels, phases, _PASSES)
     by_kernel = unrolled(listings, kernels, phases, 0)
     idle = wait_power(by_kernel, kernels, phases)

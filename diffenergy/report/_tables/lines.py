@@ -4,8 +4,9 @@ it can be trusted."""
 from collections.abc import Iterable
 from typing import Any, Final
 
+from ...estimator import is_training_step
+from .._blocks import Block
 from .._format import Entry, plain, si
-from .._kernel_work import is_step
 from .steps import plan_text
 
 BOARD_ONLY: Final = "GPU board only: no host, no cooling."
@@ -17,7 +18,7 @@ _UNITS: Final = {
 }
 
 
-def framed(summary: Entry, parts: Iterable[Any]) -> list[Any]:
+def framed(summary: Entry, parts: Iterable[Block]) -> list[Block]:
     """`parts` between what was assumed and estimated, and how far it can be trusted."""
     head = [assumed_line(summary), title_line(summary)]
     return [*head, *parts, grade_line(summary), *warning_lines(summary), BOARD_ONLY]
@@ -65,7 +66,7 @@ def _taken(key: str, value: Any) -> str:
 
 def title_line(summary: Entry) -> str:
     """What was estimated, in one line."""
-    times, step = summary.get("accumulation") or 1, is_step(summary)
+    times, step = summary.get("accumulation") or 1, is_training_step(summary)
     tokens, frozen = summary.get("image_tokens"), summary.get("frozen_layers")
     where = " on attention" if summary.get("lora_layers") == "attention" else ""
     words = [

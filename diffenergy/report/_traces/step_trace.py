@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...plans import AXES, KINDS, Timeline
+from ...plans import EXCHANGE_AXES, SLICE_KINDS, Timeline
 from .._format import Entry
 from .steps import slice_name
 from .trace import counter, microseconds, named, slice_event, trace_json
@@ -62,7 +62,7 @@ def _computed(found: Timeline, i: int) -> Iterator[dict[str, Any]]:
     if found.batch[i] >= 0:
         args["micro_batch"] = int(found.batch[i]) + 1
         args["virtual_stage"] = int(found.chunk[i]) + 1
-    pid, kind = int(found.stage[i]) + 1, KINDS[found.kind[i]]
+    pid, kind = int(found.stage[i]) + 1, SLICE_KINDS[found.kind[i]]
     yield slice_event(pid, slice_name(found, i), kind, start, until, args)
 
 
@@ -77,7 +77,7 @@ def _exchanged(found: Timeline, i: int) -> Iterator[dict[str, Any]]:
         ("hidden", start, hidden, room),
         ("exposed", start + work, found.exposed[i], 1.0),
     ):
-        for axis, takes in zip(AXES, seconds.tolist(), strict=True):
+        for axis, takes in zip(EXCHANGE_AXES, seconds.tolist(), strict=True):
             if takes <= least:
                 continue
             end, name = begin + takes * scale, f"{axis} {kind}"

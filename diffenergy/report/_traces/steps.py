@@ -3,19 +3,19 @@
 from collections.abc import Mapping
 from typing import Final
 
-from ...plans import KINDS, Timeline
+from ...plans import SLICE_KINDS, Timeline
 
 WORDS: Final[Mapping[str, str]] = {
     "weights": "gradients of weights",
     "exchange": "late exchange",
     "rest": "beyond the parts",
 } | {x: x for x in ("forward", "backward", "optimizer")}
-"""Kinds of slices (`KINDS`) in words."""
+"""Kinds of slices (`SLICE_KINDS`) in words."""
 
 
 def slice_name(found: Timeline, i: int) -> str:
     """What a slice is, its micro-batch (from 1) and virtual stage."""
-    name = WORDS[KINDS[found.kind[i]]]
+    name = WORDS[SLICE_KINDS[found.kind[i]]]
     if found.batch[i] < 0:
         return name
     several = f" of virtual stage {found.chunk[i] + 1}" if found.chunk.max() else ""

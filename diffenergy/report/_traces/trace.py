@@ -7,9 +7,9 @@ from typing import Any, Final
 import numpy as np
 from jaxtyping import Float
 
+from ...estimator import kernel_module, one_gpu_phases
 from ...workload import Listing, kernel_name
 from .._format import Entries, Entry
-from .._kernel_work import kernel_module, phases_of_one
 from .unrolled import Unrolled, slice_power, unrolled, wait_power
 
 _GPU: Final = 1
@@ -40,7 +40,7 @@ def trace_text(
     - `summary`, `kernels`: those of `summary.single` and `summary.kernel_entries`.
     - `dram_bandwidth`: B/s at the memory clock of the estimate.
     """
-    phases = phases_of_one(summary)
+    phases = one_gpu_phases(summary)
     found = unrolled(listings, kernels, list(phases.values()))
     events = [
         *_names(summary, kernels),

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from .._blocks import Block, Table
 from .._format import Entry, percent, si
-from .._tables.columns import table
 from .._tables.lines import BOARD_ONLY, assumed_line, memory_lines
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def title(s: Entry) -> str:
     )
 
 
-def parts(result: "PlanResult") -> Iterator[Any]:
+def blocks(result: "PlanResult") -> Iterator[Block]:
     """The best plan, where its time goes, the next one, and the frontier."""
     s = result.summary
     best = s["best"]
@@ -53,7 +53,7 @@ def parts(result: "PlanResult") -> Iterator[Any]:
         ("bubble", percent(best["bubble"])),
         ("exposed communication", percent(best["exposed_communication"])),
     ]
-    yield table(("a step", ""), rows)
+    yield Table(("a step", ""), rows)
     yield from memory_lines(best)
     yield _others(s)
     if s["sensitivities"]:
@@ -89,7 +89,7 @@ def _sensitivities(found: dict[str, dict[str, Entry]]) -> Any:
         return lambda x: "none" if known[x] is None else f"{known[x]:+.3f} %"
 
     pairs = (("time", of("step_time_s")), ("energy", of("energy_j")))
-    return table((("1 % more of", str), *pairs), found["step_time_s"])
+    return Table((("1 % more of", str), *pairs), found["step_time_s"])
 
 
 def _frontier(s: Entry) -> Any:
@@ -107,4 +107,4 @@ def _frontier(s: Entry) -> Any:
     for key in ("num_gpus", "sm_clock_mhz"):
         if len({x[key] for x in s["frontier"]}) == 1:
             columns = [x for x in columns if x[1] != key]
-    return table(columns, s["frontier"][:_SHOWN], fold=("plan",))
+    return Table(columns, s["frontier"], most=_SHOWN, fold=("plan",))

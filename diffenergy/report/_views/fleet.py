@@ -1,23 +1,23 @@
 """How a planned fleet reads and looks."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from .._blocks import Block, Columns, Table, Tile, Tiles
 from .._charts.fleet import site_power
-from .._format import Entries, Entry, digits, si
-from .._tables.columns import Columns, table
+from .._format import Entries, Entry, digits, percent, si
 from .._tables.lines import assumed_line
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from ...charts import Chart
     from ...fleet import FleetResult
 
 _SHOWN: Final = 24
 """Rows of the plan in a table for people."""
+SCOPE: Final = "GPU boards times PUE: no hosts. Modelled: nothing was run on a GPU."
 WHAT: Final = {"energy": "energy", "cost": "cost", "carbon": "emissions"}
 """What each objective is the least of."""
 _OPTIONAL: Final = ("sm_clock_mhz", "power_limit_w", "max_batch")
@@ -34,25 +34,38 @@ def line(result: "FleetResult") -> str:
     )
 
 
-def parts(result: "FleetResult") -> list[Any]:
+def blocks(result: "FleetResult") -> list[Block]:
     """Totals, the plan of the hardest slot, sites, prices and headroom."""
     summary = result.summary
     slot = busiest(summary)
     return [
         *([assumed_line(summary)] if summary["assumed"] else []),
         line(result),
+        *_tiles(summary),
         totals(summary),
         f"plan of slot {slot}, the nearest to a budget (replicas x GPUs each; "
         f"{len(summary['plan'])} rows in all: --out FILE.csv):",
-        _first(*plan_rows(summary, slot), left=2),
-        table(*site_rows(summary)),
-        _first(*price_rows(summary, slot)),
+        Table(*plan_rows(summary, slot), left=2, most=_SHOWN),
+        Table(*site_rows(summary)),
+        Table(*price_rows(summary, slot), most=_SHOWN),
         *headroom(summary),
     ]
 
 
-def _first(columns: Columns, rows: Sequence[Any], left: int = 1) -> "Table":
-    return table(columns, rows[:_SHOWN], left=left)
+def _tiles(summary: Entry) -> list[Tiles]:
+    """The value with its bound, and the other totals."""
+    of_goal = partial(amount, summary)
+    large = [
+        Tile(f"Least {summary['objective']}", summary["value"], of_goal),
+        Tile("No plan is below", summary["bound"], of_goal),
+        Tile("Gap", summary["gap"], partial(percent, places=3)),
+    ]
+    small = [
+        Tile("Energy", summary["energy_j"], "J"),
+        Tile("Cost", summary["cost"], partial(cost, summary)),
+        Tile("Carbon", summary["carbon_g"], "g"),
+    ]
+    return [Tiles(large), Tiles(small, small=True)]
 
 
 def amount(summary: Entry, value: float | None) -> str:

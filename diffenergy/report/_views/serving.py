@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from .._blocks import Block, Columns, Table, Tile, Tiles
 from .._format import Entry, digits, percent, plain, si
-from .._tables.columns import Columns, table
 from .._tables.lines import BOARD_ONLY, assumed_line
 
 if TYPE_CHECKING:
@@ -16,6 +16,12 @@ _LATENCIES = (
     ("time per output token", "tpot_s"),
     ("gap between two tokens", "itl_s"),
     ("end to end", "e2e_latency_s"),
+)
+_LARGE = (
+    ("Energy per output token", "energy_j_per_output_token", "J"),
+    ("Time per output token", "tpot_s", "s"),
+    ("Time to first token", "ttft_s", "s"),
+    ("Power", "avg_power_w", "W"),
 )
 _QUANTILES = ("mean", "p50", "p90", "p95", "p99")
 
@@ -47,7 +53,7 @@ def _way(s: Entry) -> str:
     return "saturated"
 
 
-def parts(result: "ServingResult") -> Iterator[Any]:
+def blocks(result: "ServingResult") -> Iterator[Block]:
     """Assumptions, latencies, rates, the step, power."""
     s = result.summary
     yield assumed_line(s)
@@ -58,8 +64,9 @@ def parts(result: "ServingResult") -> Iterator[Any]:
             f"best for {best['objective']}: SM clock {clock} MHz, at most {most} "
             "requests at once"
         )
-    yield table(*latencies(s))
-    yield table(("", ""), rates(s))
+    yield Tiles([_tile(s, *x) for x in _LARGE])
+    yield Table(*latencies(s))
+    yield Table(("", ""), rates(s))
     yield _step(s)
     yield _energy(s)
     if s["sensitivities"]:
@@ -67,6 +74,11 @@ def parts(result: "ServingResult") -> Iterator[Any]:
     yield f"grade: {s['grade']}"
     yield from (f"note: {text}" for text in result.warnings)
     yield BOARD_ONLY
+
+
+def _tile(s: Entry, name: str, key: str, unit: str) -> Tile:
+    value = s[key]["mean"] if isinstance(s[key], dict) else s[key]
+    return Tile(name, value, unit, s.get(f"{key}_p5_p95"))
 
 
 def latencies(s: Entry, heading: str = "") -> tuple[Columns, list[Entry]]:
@@ -100,7 +112,7 @@ def rates(s: Entry) -> list[tuple[str, str]]:
 def _step(s: Entry) -> Any:
     mean, parts = s["step_s"]["mean"], s["step_s"]["parts"].items()
     rows = [(name, si(x, "s"), percent(x / mean)) for name, x in parts]
-    return table(("step", "time", "share"), [*rows, ("mean step", si(mean, "s"), "")])
+    return Table(("step", "time", "share"), [*rows, ("mean step", si(mean, "s"), "")])
 
 
 def _energy(s: Entry) -> Any:
@@ -115,25 +127,25 @@ def _energy(s: Entry) -> Any:
     clock, requested = s["sm_clock_mhz"], s["sm_clock_set_mhz"]
     if clock < 0.999 * requested:  # the power limit binds
         rows.insert(1, ("SM clock, mean", f"{clock:.0f} of {requested:.0f} MHz"))
-    return table(("", ""), rows)
+    return Table(("", ""), rows)
 
 
 def _sensitivities(found: Entry) -> Any:
     columns = ((m, lambda x, m=m: found[m][x], "{:.4g}") for m in found)
     fields = next(iter(found.values()))
-    return table((("per SI unit", "d / d {}".format), *columns), fields)
+    return Table((("per SI unit", "d / d {}".format), *columns), fields)
 
 
 def charts(result: "ServingResult") -> "dict[str, Chart]":
     """Latencies against the rate up to saturation, and J a token of the saturated
     server against its batch, by clock; all, then each by itself."""
     from ...charts import stacked
-    from ...serving import curves
+    from ...serving import server_curves
     from .._charts.served import served_charts
 
     if result.costs is None:
         raise ValueError("there is no table of steps to draw.")
-    found = curves(result.deployment, result.costs)
+    found = server_curves(result.deployment, result.costs)
     charts = served_charts(result.summary, found)
     whole = stacked(title(result.summary), list(charts.values()), columns=2)
     return {"serving": whole, **charts}

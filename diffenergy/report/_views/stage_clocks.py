@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from .._blocks import Block, Table
 from .._format import Entry, percent, si
-from .._tables.columns import table
 from .._tables.steps import plan_text, runs
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def line(result: "StageClocks") -> str:
     return f"{saved} ({bound}) in a step that takes {slower}"
 
 
-def parts(result: "StageClocks") -> Iterator[Any]:
+def blocks(result: "StageClocks") -> Iterator[Block]:
     """Totals, stages, host power."""
     content = result.summary
     yield title_line(content)
@@ -75,7 +75,7 @@ def _totals(content: Entry) -> Any:
         ("power", lambda row: row[1]["power_total_w"], "W"),
         ("change", lambda row: 100 * (row[1]["energy_j"] / usual - 1), "{:+.1f} %"),
     )
-    return table(columns, rows)
+    return Table(columns, rows)
 
 
 def _stages(content: Entry) -> Any:
@@ -93,7 +93,7 @@ def _stages(content: Entry) -> Any:
         ("changes", "switches"),
     ]
     grouped = runs(content["stages"], _cells)
-    return table(columns, [{**rows[0], "stage": name} for name, rows in grouped])
+    return Table(columns, [{**rows[0], "stage": name} for name, rows in grouped])
 
 
 def _cells(stage: Entry) -> Any:

@@ -1,14 +1,12 @@
 """How a sweep reads and looks: a row for each combination."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from .._blocks import Block, Table
 from .._format import Entry, plain, si
-from .._tables.columns import table
 from .._tables.lines import BOARD_ONLY, assumed_line, title_line, warning_lines
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from ...charts import Chart
     from ...estimator import SweepResult
 
@@ -38,7 +36,7 @@ def line(result: "SweepResult") -> str:
     return f"{summary['model']}: {len(summary['points'])} of {' x '.join(words)}"
 
 
-def parts(result: "SweepResult") -> list[Any]:
+def blocks(result: "SweepResult") -> list[Block]:
     """Assumptions, the table, the best of it, and what has no answer."""
     summary = result.summary
     points = summary["points"]
@@ -79,7 +77,7 @@ def ordered(summary: Entry) -> list[str]:
     return [axis for axis in HEADINGS if axis in summary["axes"]]
 
 
-def _table(summary: Entry) -> "Table":
+def _table(summary: Entry) -> Table:
     points = summary["points"]
     known = {key for point in points for key, x in point.items() if x is not None}
     figures = (
@@ -97,7 +95,7 @@ def _table(summary: Entry) -> "Table":
         (word, lambda point, key=key: point.get(key), how)
         for word, key, how in (*axes, *shown, ("grade", "grade", "{}"))
     ]
-    return table(columns, points, left=sum(x in _TEXTS for x in summary["axes"]))
+    return Table(columns, points, left=sum(x in _TEXTS for x in summary["axes"]))
 
 
 def charts(result: "SweepResult") -> "dict[str, Chart]":

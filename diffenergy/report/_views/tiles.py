@@ -1,10 +1,10 @@
 """How tuned tiles read and look."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from .._blocks import Block, Table
 from .._format import Entry, change, product, si
-from .._tables.columns import Narrowing, table
 from .._tables.lines import framed, title_line
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ def line(result: "TuneResult") -> str:
     )
 
 
-def parts(result: "TuneResult") -> list[Any]:
+def blocks(result: "TuneResult") -> list[Block]:
     """Assumptions, the tiles, the whole workload."""
-    return framed(result.summary, tiles_parts(result.summary))
+    return framed(result.summary, tiles_blocks(result.summary))
 
 
 def charts(result: "TuneResult") -> "dict[str, Chart]":
@@ -45,7 +45,7 @@ def charts(result: "TuneResult") -> "dict[str, Chart]":
     return {"tiles": tiles_chart(result.summary)}
 
 
-def tiles_parts(summary: Entry) -> list[Any]:
+def tiles_blocks(summary: Entry) -> list[Block]:
     """The tiles and the whole workload, from the summary of `tiles_json`."""
     default = {key: summary[f"default_{key}"] for key in ("time_s", "energy_j")}
     time, energy = ("time", "time_s", "s"), ("energy", "energy_j", "J")
@@ -76,5 +76,5 @@ def tiles_parts(summary: Entry) -> list[Any]:
         {"name": "these tiles", **summary},
     ]
     spare = ("count", "split", "default", "energy")
-    products = Narrowing(tiles, summary["gemms"], spare, fold=["GEMM"])
-    return [products, words, table(whole, totals)]
+    products = Table(tiles, summary["gemms"], spare=spare, fold=["GEMM"])
+    return [products, words, Table(whole, totals)]

@@ -12,8 +12,7 @@ from ...corrections import write_corrections as _text
 from ...hardware import read_gpu
 from ...results import Result, written
 from .._engine import constants, levels
-from .fit import QUANTITIES, Served, as_arrays, fitted, served
-from .rows import read_serving
+from .fit import QUANTITIES, Served, as_arrays, fitted, read_serving, served
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

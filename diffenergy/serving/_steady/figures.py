@@ -18,7 +18,7 @@ from .queue import birth_death
 from .server import Running, Server, running
 from .skewed import Skewed
 from .spread import (
-    LEVELS,
+    QUANTILES,
     Atoms,
     coarse,
     gaps,
@@ -33,7 +33,7 @@ _STATES: Final = 8
 
 
 class Latency(NamedTuple):
-    """`mean` and `quantiles` (`LEVELS`), s; `kept`: share of requests that keep the
+    """`mean` and `quantiles` (`QUANTILES`), s; `kept`: share of requests that keep the
     limit asked for."""
 
     mean: Array
@@ -89,7 +89,7 @@ class Asked(NamedTuple):
     tpot_limit: Array
 
 
-def asked(
+def load_arrays(
     slots: Any,
     clients: Any = None,
     rate: Any = None,
@@ -273,7 +273,7 @@ def _about(mean: Array, values: Array) -> Array:
 
 def _latency(atoms: Atoms, limit: Array | float, mean: Array | None = None) -> Latency:
     exact = atoms.mean if mean is None else mean
-    return Latency(exact, atoms.quantiles(LEVELS), atoms.below(jnp.asarray(limit)))
+    return Latency(exact, atoms.quantiles(QUANTILES), atoms.below(jnp.asarray(limit)))
 
 
 def _end_to_end(server: Server, first: Atoms, tokens: Atoms) -> Latency:
@@ -282,4 +282,4 @@ def _end_to_end(server: Server, first: Atoms, tokens: Atoms) -> Latency:
     rest = Atoms(jnp.maximum(lengths - 1, 0.0), jnp.asarray(TAIL))
     rest = coarse(together(rest, coarse(tokens), jnp.multiply))
     both = coarse(together(coarse(first), rest))
-    return Latency(both.mean, both.between(LEVELS), jnp.ones(()))
+    return Latency(both.mean, both.between(QUANTILES), jnp.ones(()))

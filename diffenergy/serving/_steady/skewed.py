@@ -15,7 +15,7 @@ from scipy.special import gammainc, gammaincinv, ndtri
 
 from .._lengths import EDGES, TAIL
 from .first_token import Cumulants
-from .spread import LEVELS, Atoms, coarse, exponential_tail, together
+from .spread import QUANTILES, Atoms, coarse, exponential_tail, together
 
 _LEAST_SKEW: Final = -4.0
 _MOST_SKEW: Final = 16.0
@@ -61,9 +61,9 @@ class Skewed(NamedTuple):
         return (inside - self.taken * late) @ jnp.asarray(TAIL)
 
     def quantiles(self) -> Array:
-        """Quantiles at `LEVELS`, s: bisection, then a step of Newton's method, which
+        """Quantiles at `QUANTILES`, s: bisection, then a step of Newton's method, which
         has the derivative."""
-        levels = jnp.asarray(LEVELS)
+        levels = jnp.asarray(QUANTILES)
         edges = lax.stop_gradient(self.edges)
         # beyond 8 means of an exponential wait lie 0.03 %
         top = edges[-1] + 8 * lax.stop_gradient(self.wait)

@@ -15,7 +15,7 @@ from scipy.special import ndtri
 
 from .._lengths import EDGES, NODES, TAIL
 
-LEVELS: Final = (0.5, 0.9, 0.95, 0.99)
+QUANTILES: Final = (0.5, 0.9, 0.95, 0.99)
 """Quantiles that are told."""
 _MIDDLES: Final = tuple((EDGES + TAIL / 2).tolist())
 """Middles of the strata `TAIL`."""
@@ -57,7 +57,7 @@ class Atoms(NamedTuple):
         """Their variance."""
         return jnp.sum(self.values**2 * self.weights) - self.mean**2
 
-    def quantiles(self, levels: tuple[float, ...] = LEVELS) -> Array:
+    def quantiles(self, levels: tuple[float, ...] = QUANTILES) -> Array:
         """The least values that so many are at most."""
         order = _rising(self.values)
         reached = jnp.cumsum(self.weights[order])

@@ -8,14 +8,21 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Final
 
-from ...workload import Kernel, LanguageModel, Listing, Operator, Pass, repeated
+from ...kernels import ops
+from ...workload import (
+    ForwardPass,
+    Kernel,
+    LanguageModel,
+    Listing,
+    Operator,
+    repeat_rows,
+)
 from ...workload.models import Request
 
 PARTS: Final = ("linear", "attention", "head", "communication")
-"""Parts of a step that are kernels; experts, norms and all else of a layer count as
-`linear`."""
-_PER_SEQUENCE: Final = ("generation_attention", "context_attention", "scan")
-"""Ops that see one sequence at a time, so that both kinds launch their own."""
+"""Parts of a step that are kernels: that which the op of a row says (`Op.part`), the
+head apart. Experts, norms and all else of a layer count as `linear`; what sees one
+sequence at a time, so that both kinds launch their own, as `attention`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +61,7 @@ def _rows(model: LanguageModel, request: Request, step: Step) -> Iterator[list[K
         row
         for layer, n in model.layer_counts.items()
         for operator in layer.operators
-        for row in repeated(runs.of(operator), n)
+        for row in repeat_rows(runs.of(operator), n)
     ]
     yield model._around(runs.both, inside, norms)
     yield _head(model, request, step)
@@ -71,7 +78,7 @@ class _Runs:
     """The passes that share a step."""
 
     def __init__(self, model: LanguageModel, request: Request, step: Step):
-        def run(batch: int, q_len: int, kv_len: int) -> Pass:
+        def run(batch: int, q_len: int, kv_len: int) -> ForwardPass:
             one = dataclasses.replace(request, batch=batch)
             return model.run(one, q_len, kv_len)
 
@@ -88,18 +95,18 @@ class _Runs:
         """Rows of an operator: of all tokens at once, but for what sees one sequence
         at a time."""
         together = operator.forward(self.both)
-        if not any(row["op"] in _PER_SEQUENCE for row in together):
+        if not any(_per_sequence(row) for row in together):
             return together
         found = [operator.forward(run) for run in self.apart]
-        rest = [row for row in together if row["op"] not in _PER_SEQUENCE]
+        rest = [row for row in together if not _per_sequence(row)]
         alike = all(
-            [_kind(row) for row in rows if row["op"] not in _PER_SEQUENCE]
+            [_kind(row) for row in rows if not _per_sequence(row)]
             == [_kind(row) for row in rest]
             for rows in found
         )
         if not alike:  # a prompt takes another way, such as latents that are expanded
             return [row for rows in found for row in rows]
-        own = [row for rows in found for row in rows if row["op"] in _PER_SEQUENCE]
+        own = [row for rows in found for row in rows if _per_sequence(row)]
         return [*rest, *own]
 
 
@@ -113,8 +120,10 @@ def _key(row: Kernel) -> tuple[object, ...]:
 
 
 def _part(row: Kernel, heads: set[tuple[object, ...]]) -> str:
-    if row["op"] == "collective":
-        return "communication"
-    if row["op"] in _PER_SEQUENCE:
-        return "attention"
-    return "head" if _key(row) in heads else "linear"
+    part = ops()[row["op"]][0].part
+    return "head" if part == "linear" and _key(row) in heads else part
+
+
+def _per_sequence(row: Kernel) -> bool:
+    """Whether a launch sees one sequence at a time."""
+    return ops()[row["op"]][0].part == "attention"

@@ -8,14 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...units import MHz
-from .._answers.answer import by_level, check_power, completed, step_told
-from .._answers.solve import saturated
 from .._deployment import Deployment
 from .._load import Load
-from .._steady.figures import LEVELS
+from .._result import by_level, check_power, completed, step_told
+from .._solve import saturated
+from .._steady.figures import QUANTILES
 from .._step.table import StepCosts
-from .simulation import SLOTS
-from .state import Outcome
+from .simulation import SLOTS, Outcome
 from .trace import Trace
 
 
@@ -190,13 +189,13 @@ def _average(runs: list[Outcome], name: str, span: float) -> float:
 
 
 def _shown(x: np.ndarray, mean: float | None = None) -> dict[str, float]:
-    found = np.quantile(x, LEVELS, method="inverted_cdf")
+    found = np.quantile(x, QUANTILES, method="inverted_cdf")
     return by_level(x.mean() if mean is None else mean, found)
 
 
 def _weighted(values: np.ndarray, weights: np.ndarray) -> dict[str, float]:
     order = np.argsort(values)
     reached = np.cumsum(weights[order])
-    place = np.searchsorted(reached, np.array(LEVELS) * reached[-1])
+    place = np.searchsorted(reached, np.array(QUANTILES) * reached[-1])
     found = values[order][np.minimum(place, len(values) - 1)]
     return by_level((values * weights).sum() / weights.sum(), found)

@@ -11,42 +11,28 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...compiling import compiler_options, kept
-from ...hardware import GpuCard
+from ...requests import accepts, part
 from ...results import Infeasible
 from ...workload import LanguageModel
 from ...workload.models import load_model
-from .._answers.answer import ServingResult
-from .._answers.limits import check_limits
 from .._deploy import deploy
 from .._deployment import Deployment
 from .._lengths import of_values
 from .._load import Load
+from .._optimize import check_limits
+from .._request import DeployRequest, TraceRequest
+from .._result import ServingResult
 from .answer import told
-from .simulation import SLOTS, most_turns, run_through
-from .state import Outcome, Requests, Sizes
+from .simulation import SLOTS, Outcome, Requests, Sizes, most_turns, run_through
 from .trace import COLUMNS, Trace, checked, read_trace
 
 
-def simulate(
-    trace: str | Path | Mapping[str, Any],
-    model: str,
-    gpu: str | GpuCard | None = None,
-    load: Load | Mapping[str, Any] | None = None,
-    *,
-    skip_too_long: bool = False,
-    **server: Any,
-) -> ServingResult:
+@accepts(TraceRequest)
+def simulate(request: TraceRequest) -> ServingResult:
     """A trace of requests through a server, step by step.
 
-    Args:
-        trace: a table `arrival_s, input_len, output_len`, as a file or by column; or a
-            public log of Azure or Mooncake (`read_trace`).
-        model: bundled name, or a Hugging Face config.json.
-        gpu: name or file [h100-sxm].
-        load: `max_batch`, `cached_len` and limits of latencies, as a `Load` or a dict.
-        skip_too_long: leave out requests that are longer than the model's positions;
-            `skipped_requests` counts them.
-        **server: arguments of `deploy`.
+    `trace` may be a table by column, too; `load` has `max_batch`, `cached_len` and
+    limits of latencies.
 
     Returns:
         A `ServingResult`; `saturation_request_rate_per_s` is the closed form's for the
@@ -56,16 +42,18 @@ def simulate(
         ValueError: for what cannot be, in one sentence.
         Infeasible: if a request does not fit the memory.
     """
-    found, given = _trace(trace), _given(load)
-    whole = load_model(model)
+    found, given = _trace(request.trace), _given(request.load)
+    whole = load_model(request.model)
     if isinstance(whole, LanguageModel):  # else `deploy` says so
-        found = _within(whole, found, given.get("cached_len") or 0.0, skip_too_long)
+        found = _within(
+            whole, found, given.get("cached_len") or 0.0, request.skip_too_long
+        )
     ask = Load(
         **{"max_batch": float(SLOTS), **given},
         input_len=of_values(found.prompt),
         output_len=of_values(found.output),
     )
-    place = deploy(model, gpu, ask, **server)
+    place = deploy(**{**part(DeployRequest, request), "load": ask})
     _check_memory(place, found)
     shown = ask
     if "max_batch" not in given:

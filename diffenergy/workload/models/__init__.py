@@ -1,6 +1,6 @@
 """Model families: a published config becomes the kernels of a phase.
 
-A module of a room of this package that defines `MODEL_TYPES` and `build(config)` is a
+A module of `families` that defines `MODEL_TYPES` and `build(config)` is a
 family; adding a file adds it.
 """
 
@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
+from .._model_request import BUNDLED, model_names
 from ._request import Request
 from ._shared.base import Model
 from ._shared.config import Config, read_config
@@ -24,7 +25,6 @@ __all__ = [
     "model_names", "model_types",
 ]  # fmt: skip
 
-_BUNDLED: Final = Path(__file__).parents[2] / "data" / "models"
 _TUNED: Final = re.compile("-(instruct|chat|it|hf|base)$")
 """What names of checkpoints add to that of the network, which stays the same."""
 _KINDS: Final = {
@@ -46,16 +46,6 @@ _KINDS: Final = {
 _MISSING: Final = {
     kind: what for what, kinds in _KINDS.items() for kind in kinds.split()
 }
-
-
-def model_names() -> list[str]:
-    """Names of the bundled models."""
-    return list(_bundled())
-
-
-@functools.cache
-def _bundled() -> tuple[str, ...]:
-    return tuple(sorted(file.parent.name for file in _BUNDLED.glob("*/config.json")))
 
 
 def model_types() -> list[str]:
@@ -80,7 +70,7 @@ def load_model(name_or_path: str | Path) -> Model:
     """
     name = str(name_or_path)
     if bundled := _bundled_name(name):
-        file = _BUNDLED / bundled / "config.json"
+        file = BUNDLED / bundled / "config.json"
         return model_from_config(read_config(file, bundled))
     path = Path(name_or_path)
     if not path.exists():
@@ -112,7 +102,7 @@ def _bundled_name(name: str) -> str | None:
     a bundled config, and then with some of the suffixes `_TUNED`. None where there is
     none, and where a file or folder has that name.
     """
-    if name in _bundled():
+    if name in model_names():
         return name
     if Path(name).exists():
         return None
@@ -130,9 +120,9 @@ def _bundled_name(name: str) -> str | None:
 @functools.cache
 def _hub_names() -> dict[str, str]:
     """Bundled model of each bundled name and alias."""
-    names = {name: name for name in _bundled()}
-    for name in _bundled():
-        config = read_config(_BUNDLED / name / "config.json", name)
+    names = {name: name for name in model_names()}
+    for name in model_names():
+        config = read_config(BUNDLED / name / "config.json", name)
         names |= {alias: name for alias in config.values.get("_aliases", ())}
     return names
 

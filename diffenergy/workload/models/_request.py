@@ -3,25 +3,15 @@
 import dataclasses
 import re
 from collections.abc import Collection, Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from ...dtypes import STORED
-from .._listing import Dispatch
+from .._model_request import Attend, Dispatch, Phase, Stack
 
-Phase = Literal["prefill", "decode", "generate", "forward", "train"]
-Attend = Literal["flash", "eager"]
-Stack = Literal["serving", "eager"]
-
-_CHOICES: Final = {
-    "phase": ("prefill", "decode", "generate", "forward", "train"),
-    "dtype": STORED,
-    "kv_dtype": ("fp32", "bf16", "fp16", "fp8"),
-    "attention": ("flash", "eager"),
-    "stack": ("serving", "eager"),
-    "dispatch": ("eager", "graph"),
-}  # fmt: skip
+_TYPES: Final = {"dtype": STORED, "kv_dtype": ("fp32", "bf16", "fp16", "fp8")}
+"""What weights are stored as; what a KV cache is."""
 _ROUTING: Final = re.compile("random|balanced|power_law_[0-9]+([.][0-9]+)?")
-ALL_STACKS: Final = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp8_block")
+EAGER_DTYPES: Final = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp8_block")
 """Types that eager and training passes have, too."""
 SCALED: Final = ("mxfp8", "nvfp4")
 """Types of fused training passes beside them (Transformer Engine)."""
@@ -31,20 +21,18 @@ RECOMPUTE: Final = ("none", "selective", "selective-op", "full")
 (arXiv 2205.05198); half of the products and all else but fused attention (torchtitan's
 policy by operator); everything."""
 
-_COUNTED: Final = ("accumulation", "lora", "frozen_layers")
-ADAPTED: Final = ("all", "attention")
-"""Linear layers of a layer that have adapters: all (PEFT's `all-linear`), or those
-around the attention (MLPerf Training)."""
-_TRAINING: Final = (*_COUNTED, "lora_layers", "checkpointing", "recompute")
-"""Choices of training alone; the former are whole numbers from 1, as batch and lengths.
-"""
+_TRAINING: Final = (
+    "accumulation", "lora", "frozen_layers", "lora_layers", "checkpointing",
+    "recompute",
+)  # fmt: skip
+"""Choices of training alone."""
 _WITHOUT: Final = {
     "kv_dtype": "has no KV cache; leave it out",
     "output_len": "generates nothing; leave it out or take `--phase generate`",
     "base": "needs the head; leave it out",
 }
 """Choices that training has not, why, and what to do."""
-NAMES: Final = ("images", "image_tokens", "steps", "guidance")
+MODEL_INPUTS: Final = ("images", "image_tokens", "steps", "guidance")
 """Choices of some models alone: language models with images, diffusion transformers."""
 _SEGMENTS: Final = 8
 """Decode steps are integrated over at most so many KV lengths."""
@@ -66,7 +54,7 @@ class Request:
     of an optimizer step, `checkpointing`: whether layers run again before their
     gradients, `recompute`: what of them does, where that is less (`RECOMPUTE`); `lora`:
     rank of the adapters that alone are trained, `lora_layers`: which linear layers have
-    them (`ADAPTED`), `frozen_layers`: first layers that are not trained; None in other
+    them (`Adapted`), `frozen_layers`: first layers that are not trained; None in other
     phases than train. `images` of a sequence, each of `image_tokens` beside the
     `input_len` tokens of text; denoising `steps`, `guidance`: whether each runs with
     and without the prompt; None where a model has none.
@@ -104,9 +92,8 @@ class Request:
 
 
 def check_inputs(name: str, given: Mapping[str, Any], known: Collection[str]):
-    """Raises `ValueError` for what is `given` and the model `name` has not, and for
-    numbers below 1."""
-    for key in NAMES:
+    """Raises `ValueError` for what is `given` and the model `name` has not."""
+    for key in MODEL_INPUTS:
         if key not in given:
             continue
         value = given[key]
@@ -114,10 +101,6 @@ def check_inputs(name: str, given: Mapping[str, Any], known: Collection[str]):
             raise ValueError(
                 f"`{key}` is {value}, but {name} {_WHY[key]}; leave it out."
             )
-        kind = bool if key == "guidance" else int
-        if type(value) is not kind or value < (kind is int):
-            allowed = "a whole number of at least 1" if kind is int else "true or false"
-            raise ValueError(f"`{key}` is {value!r}; allowed is {allowed}.")
 
 
 def length_of(request: Any) -> int:
@@ -147,7 +130,7 @@ def decode_segments(input_len: int, steps: int) -> list[tuple[int, int]]:
 
 def _types(stack: str) -> tuple[str, ...]:
     """Types of a training step, and of any eager pass."""
-    return (*ALL_STACKS, *SCALED) if stack == "serving" else ALL_STACKS
+    return (*EAGER_DTYPES, *SCALED) if stack == "serving" else EAGER_DTYPES
 
 
 def trained_dtype(stored: str, stack: str) -> str:
@@ -172,18 +155,12 @@ def check_stack(values: dict[str, Any]):
         )
 
 
-def check_choices(values: dict[str, Any]):
-    for key, allowed in _CHOICES.items():
-        value = values[key]
-        if value not in allowed and not (key == "dispatch" and value is None):
-            raise ValueError(f"`{key}` is {value!r}; allowed are {', '.join(allowed)}.")
-    for key in ("batch", "input_len", "output_len", *_COUNTED):
-        value = values.get(key)
-        if value is None and key != "batch":
-            continue
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+def check_types(values: dict[str, Any]):
+    """Refuses types that nothing is stored as."""
+    for key, allowed in _TYPES.items():
+        if values[key] not in allowed:
             raise ValueError(
-                f"`{key}` is {value!r}; allowed is a whole number of at least 1."
+                f"`{key}` is {values[key]!r}; allowed are {', '.join(allowed)}."
             )
 
 
@@ -216,15 +193,6 @@ def check_training(given: dict[str, Any]):
                 f"`{name}` is given, but only a training step has it; leave it out "
                 "or take `--phase train`."
             )
-    adapted = given.get("lora_layers", "all")
-    if adapted not in ADAPTED:
-        raise ValueError(
-            f"`lora_layers` is {adapted!r}; allowed are {', '.join(ADAPTED)}."
-        )
-    if "lora_layers" in given and not given.get("lora"):
-        raise ValueError(
-            f"`lora_layers` is {adapted!r}, but `lora` is missing; give its rank."
-        )
     again = given.get("recompute", "none")
     if again not in RECOMPUTE:
         raise ValueError(

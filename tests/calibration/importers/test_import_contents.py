@@ -5,7 +5,7 @@ import pytest
 
 from calibration.importers import importers
 from diffenergy.corrections import prior_file
-from diffenergy.fitting._batching.batches import batches
+from diffenergy.fitting._batches import batches
 
 FILE = "b200_gemm_power_random_vs_uninitialised.csv.gz"
 HEAD = (

@@ -15,7 +15,7 @@ from diffenergy.cli.parsing.field import inputs
 from diffenergy.cli.parsing.shared import TableFlags
 from diffenergy.corrections import prior_file, read_corrections
 from diffenergy.fitting import _fit as fit_module
-from diffenergy.fitting._left_out.holdout import held_out, read_rule
+from diffenergy.fitting._holdout import held_out, read_rule
 from diffenergy.fitting._predict import predict
 
 TRUE = {"energy_dram": 6e-11, "dram_efficiency": 0.8, "launch_cycles": 4000.0}

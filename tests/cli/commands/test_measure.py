@@ -13,9 +13,10 @@ import pytest
 
 import diffenergy as de
 from diffenergy import measurements
+from diffenergy.measure import _bench as libraries
 from diffenergy.measure import _plan as plan
-from diffenergy.measure._board import reading, sensor
-from diffenergy.measure._runners import libraries
+from diffenergy.measure import _reading as reading
+from diffenergy.measure import _sensor as sensor
 from diffenergy.measure._shapes import CLASSES
 
 SCRIPT = Path(__file__).parents[3] / "calibration" / "measure.py"

@@ -7,13 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from diffenergy.collectives import Demand, Topology
 from diffenergy.collectives._bounds.bounds import cut_bound, epoch_bound, second_bound
 from diffenergy.collectives._bounds.duals import flow_bound
-from diffenergy.collectives._demand.demand import Demand
 from diffenergy.collectives._exact.milp import least_finish
 from diffenergy.collectives._listing.greedy import Effort, greedy
 from diffenergy.collectives._machine.routes import epoch_length, epoch_model
-from diffenergy.collectives._machine.topology import Topology
 from diffenergy.collectives._schedule.simulate import run_epochs
 from diffenergy.collectives._verify.verify import verify
 

@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
+from diffenergy.collectives import Demand, Topology
 from diffenergy.collectives._bounds import duals
 from diffenergy.collectives._bounds.bounds import second_bound
 from diffenergy.collectives._bounds.duals import flow_bound
-from diffenergy.collectives._demand.demand import Demand
 from diffenergy.collectives._exact.lp import lp
 from diffenergy.collectives._machine.routes import epoch_length, epoch_model
-from diffenergy.collectives._machine.topology import Topology
 from diffenergy.collectives._schedule.simulate import run_epochs
 from diffenergy.collectives._verify.verify import verify
 

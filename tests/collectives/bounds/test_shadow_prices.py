@@ -5,15 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from diffenergy.collectives._bounds.shadow_prices import (
-    RatePrices,
-    price_rows,
-    rate_prices,
-)
-from diffenergy.collectives._demand.demand import Demand
-from diffenergy.collectives._demand.demands import demand
-from diffenergy.collectives._machine.topology import Topology
-from diffenergy.collectives._machine.topology_files import load_topology
+from diffenergy.collectives import Demand, Topology, demand, load_topology
+from diffenergy.collectives._bounds.duals import RatePrices, price_rows, rate_prices
 
 from ..machine.c3_machines import (
     all_gather,

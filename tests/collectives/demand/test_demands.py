@@ -1,25 +1,20 @@
 """Demands of every collective, sizes, tenants, files; against sums and definitions."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from diffenergy.collectives._demand.demand import COLLECTIVES, Demand
-from diffenergy.collectives._demand.demand_files import (
-    read_demand_file,
-    read_matrix_file,
-)
+from diffenergy.collectives import Demand, Topology, demand, load_topology
+from diffenergy.collectives._demand.demand import COLLECTIVES
 from diffenergy.collectives._demand.demands import (
     collective_name,
-    demand,
     parse_size,
+    read_demand_file,
+    read_matrix_file,
     together,
 )
-from diffenergy.collectives._machine.topology import Topology
-from diffenergy.collectives._machine.topology_files import load_topology
-from diffenergy.collectives._what_if.what_if import disable
+from diffenergy.collectives._what_if import disable
 
 DGX1 = load_topology("dgx1")
 PUBLISHED = load_topology("ndv2-2-published")
@@ -52,14 +47,6 @@ def test_sizes(text: str, size: float):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "GB", "-1GB", "1 giga", "0", "0KB", "1,5GB", "nan", "1e400", "1GBs"]
-)
-def test_bad_sizes(text: str):
-    with pytest.raises(ValueError, match="`size` is"):
-        parse_size(text)
-
-
-@pytest.mark.parametrize(
     "given, name",
     [
         ("all-gather", "all_gather"),
@@ -75,13 +62,6 @@ def test_bad_sizes(text: str):
 )
 def test_spellings(given: str, name: str):
     assert collective_name(given) == name
-
-
-def test_unknown_collective_names_the_nearest():
-    with pytest.raises(ValueError, match="nearest: .*all_gather"):
-        collective_name("al_gather")
-    with pytest.raises(ValueError, match="nearest: all_gather, all_to_all"):
-        collective_name("zzz")
 
 
 @pytest.mark.parametrize("name", [c for c in COLLECTIVES if c != "custom"])
@@ -203,48 +183,6 @@ def test_unused_switch_leaves_no_demand():
 # --- bad input
 
 
-@pytest.mark.parametrize(
-    "change, words",
-    [
-        ({"size": 1000, "chunks": 7}, "which 7 chunks do not divide; 1001 B"),
-        ({"size": 0.5}, "whole bytes"),
-        ({"size": -8}, "`size` is -8"),
-        ({"size": float("nan")}, "`size` is nan"),
-        ({"size": None}, "`size` is missing"),
-        ({"chunks": 0}, "`chunks` is 0"),
-        ({"size": 10**9, "chunks": 10**9}, "take fewer chunks"),
-        ({"collective": "reduce", "root": 8}, "`root` is 8; allowed are 0 to 7"),
-        ({"collective": "reduce", "root": "sw0"}, "or gpu0 to gpu7"),
-        ({"collective": "reduce", "root": -1}, "`root` is -1"),
-        ({"collective": "custom"}, "a demand file"),
-        ({"groups": [[0, 8]]}, "names gpu8, which is not a GPU"),
-        ({"groups": [[0, 0]]}, "each once"),
-        ({"groups": [[0]]}, "two or more"),
-        ({"groups": []}, "`groups` is empty"),
-        ({"matrix": np.ones((8, 8))}, "`matrix` is given; allowed is|all_to_all"),
-    ],
-)
-def test_bad_demands(change: dict, words: str):
-    given: dict[str, Any] = {"collective": "all_gather", "size": "8KB"} | change
-    with pytest.raises(ValueError, match=words) as error:
-        demand(topology=DGX1, **given)
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    "matrix, words",
-    [
-        (np.ones((4, 4)), "is 4 x 4; allowed is one row and column for each of the 8"),
-        (-np.ones((8, 8)), "below 0"),
-        (np.full((8, 8), np.nan), "not finite"),
-        (np.eye(8), "no transfer"),
-    ],
-)
-def test_bad_matrices(matrix: np.ndarray, words: str):
-    with pytest.raises(ValueError, match=words):
-        demand("all_to_all", DGX1, matrix=matrix)
-
-
 def cut_off(topology: Topology, gpu: int) -> Topology:
     """`topology` without the links of one GPU."""
     name = topology.nodes[gpu].name
@@ -253,14 +191,8 @@ def cut_off(topology: Topology, gpu: int) -> Topology:
     return topology
 
 
-def test_disconnected_demands_are_named():
+def test_who_is_cut_off_may_be_left_out():
     ring = cut_off(load_topology("ring-4"), 2)
-    with pytest.raises(ValueError, match="6 of the demands: gpu2 wants gpu0's block"):
-        demand("all_gather", ring, "4KB")
-    with pytest.raises(ValueError, match="1 of the demands: gpu2 wants gpu0's block;"):
-        demand("broadcast", ring, "4KB")
-    with pytest.raises(ValueError, match="gpu2 adds to gpu0's block"):
-        demand("reduce", ring, "4KB")
     assert len(demand("all_gather", ring, "3KB", groups=[[0, 1, 3]]).source) == 3
 
 
@@ -272,8 +204,6 @@ def test_one_way_links_disconnect_one_way(tmp_path: Path):
     chain = load_topology(str(path))
     assert len(demand("broadcast", chain, "3KB").source) == 3
     assert demand("reduce", chain, "3KB", root=2).reduces
-    with pytest.raises(ValueError, match="gpu0 wants gpu1's block"):
-        demand("all_gather", chain, "3KB")
 
 
 # --- files
@@ -300,46 +230,6 @@ def test_demand_file(tmp_path: Path):
         (2, 5, d) for d in range(8) if d != 2
     }
     assert found.size.tolist() == [1000.0, 25.0, 8.0] and not found.reduces
-
-
-@pytest.mark.parametrize(
-    "text, words",
-    [
-        ("", "empty"),
-        ("0,1\n2\n", "row 1 has 1 cells"),
-        ("0,x\n2,0\n", "row 0, column 1: 'x'"),
-        ("0,-1\n2,0\n", "row 0, column 1: '-1'"),
-        ("0," + "1" * 200_000, "cannot be read as CSV"),
-    ],
-)
-def test_bad_matrix_files(tmp_path: Path, text: str, words: str):
-    with pytest.raises(ValueError, match=words):
-        read_matrix_file(write(tmp_path, text))
-
-
-@pytest.mark.parametrize(
-    "row, words",
-    [
-        ("0,0,8", "has 3 cells"),
-        ("9,0,8,all", "names '9', which is not a GPU"),
-        ("0,a,8,all", "`chunk` is 'a'"),
-        ("0,\u00b2,8,all", "`chunk` is '\u00b2'"),
-        ("0,0,0,all", "`bytes` is 0"),
-        ("0,0,8,", "`wanted` is empty"),
-        ("0,0,8,sw0", "names 'sw0'"),
-        ("0,0,8,1\n0,0,8,2", "row 1 names a block again"),
-        ("", "there is no block"),
-    ],
-)
-def test_bad_demand_files(tmp_path: Path, row: str, words: str):
-    with pytest.raises(ValueError, match=words):
-        text = f"source,chunk,bytes,wanted\n{row}\n"
-        read_demand_file(write(tmp_path, text), DGX1)
-
-
-def test_missing_demand_file():
-    with pytest.raises(ValueError, match="cannot be read"):
-        read_matrix_file("none.csv")
 
 
 @pytest.mark.shared_data

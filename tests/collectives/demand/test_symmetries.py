@@ -6,12 +6,13 @@ import math
 import numpy as np
 import pytest
 
-from diffenergy.collectives._demand.automorphisms import (
+from diffenergy.collectives._demand.symmetries import (
     automorphisms,
     block_map,
     link_map,
+    no_symmetry,
+    symmetries,
 )
-from diffenergy.collectives._demand.symmetries import no_symmetry, symmetries
 
 from ..machine.c3_machines import dgx2_2, ndv2_2, torus
 from ..machine.c4_machines import (

@@ -6,27 +6,24 @@ import math
 import numpy as np
 import pytest
 
-from diffenergy.collectives._demand.demands import demand
+from diffenergy.collectives import Schedule, Topology, demand, load_topology
 from diffenergy.collectives._energy.energy import (
-    byte_prices,
-    energy_rows,
-    schedule_energy,
-    schedule_price,
-    schedule_wait_clock,
-    waiting_gpus,
-)
-from diffenergy.collectives._energy.idle import (
     MemoryPrice,
     best_wait_clock,
+    byte_prices,
+    energy_rows,
     feeding_clock,
     idle_power,
     memory_price,
+    schedule_energy,
+    schedule_price,
+    schedule_wait_clock,
     supported_clocks,
+    waiting_gpus,
 )
 from diffenergy.collectives._listing.greedy import Effort, greedy
-from diffenergy.collectives._machine.topology import Energy, Link, Node, Topology
-from diffenergy.collectives._machine.topology_files import load_topology
-from diffenergy.collectives._schedule.schedule import Schedule, Sends
+from diffenergy.collectives._machine.topology import Energy, Link, Node
+from diffenergy.collectives._schedule.schedule import Sends
 from diffenergy.hardware import load_gpu, read_gpu
 from diffenergy.hardware._clocks import sm_clocks
 

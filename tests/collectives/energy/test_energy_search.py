@@ -6,22 +6,23 @@ import itertools
 import numpy as np
 import pytest
 
-from diffenergy.collectives._demand.demand import Demand
-from diffenergy.collectives._demand.demands import demand
+from diffenergy.collectives import Demand, Schedule, Topology, demand, load_topology
 from diffenergy.collectives._energy import energy_search
-from diffenergy.collectives._energy.energy import byte_prices, schedule_price
+from diffenergy.collectives._energy.energy import (
+    MemoryPrice,
+    byte_prices,
+    schedule_price,
+)
 from diffenergy.collectives._energy.energy_search import (
     energy_floor,
     least_energy,
     priced,
 )
-from diffenergy.collectives._energy.idle import MemoryPrice
 from diffenergy.collectives._exact.lp import flow_count, flow_model, lp
 from diffenergy.collectives._listing.greedy import Effort, greedy
 from diffenergy.collectives._machine.routes import epoch_model
-from diffenergy.collectives._machine.topology import Energy, Link, Node, Topology
-from diffenergy.collectives._machine.topology_files import load_topology
-from diffenergy.collectives._schedule.schedule import Schedule, Sends
+from diffenergy.collectives._machine.topology import Energy, Link, Node
+from diffenergy.collectives._schedule.schedule import Sends
 from diffenergy.collectives._verify.verify import verify
 
 from ..machine.c3_machines import blocks

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from diffenergy.collectives._demand.demand import Demand
+from diffenergy.collectives import Demand
 from diffenergy.collectives._exact.lp import flow_model, lp, static_bound
 from diffenergy.collectives._machine.routes import epoch_length, epoch_model
 from diffenergy.collectives._schedule.simulate import run_epochs

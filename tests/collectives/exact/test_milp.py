@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from diffenergy.collectives._demand.demand import Demand
+from diffenergy.collectives import Demand
 from diffenergy.collectives._demand.symmetries import symmetries
 from diffenergy.collectives._exact.epoch_schedule import (
     epoch_schedule,

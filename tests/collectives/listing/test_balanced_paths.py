@@ -3,15 +3,13 @@
 import numpy as np
 import pytest
 
+from diffenergy.collectives import Schedule, Topology
 from diffenergy.collectives._bounds.bounds import second_bound
 from diffenergy.collectives._bounds.duals import flow_bound
-from diffenergy.collectives._listing.balanced_paths import balanced_paths
 from diffenergy.collectives._listing.greedy import Effort, greedy
-from diffenergy.collectives._listing.list_problem import Aim, Plan
-from diffenergy.collectives._listing.list_schedule import island_levels
-from diffenergy.collectives._listing.queues import Planned, Requests
-from diffenergy.collectives._machine.topology import Topology
-from diffenergy.collectives._schedule.schedule import Schedule, Sends
+from diffenergy.collectives._listing.list_schedule import Aim, Plan, island_levels
+from diffenergy.collectives._listing.queues import Planned, Requests, balanced_paths
+from diffenergy.collectives._schedule.schedule import Sends
 from diffenergy.collectives._verify.verify import verify
 
 from ..machine.c3_machines import (

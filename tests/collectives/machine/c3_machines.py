@@ -6,11 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from diffenergy.collectives._demand.demand import Demand
-from diffenergy.collectives._demand.demands import demand
-from diffenergy.collectives._machine.topology import Energy, Link, Node, Topology
-from diffenergy.collectives._machine.topology_files import load_topology
-from diffenergy.collectives._schedule.schedule import Schedule
+from diffenergy.collectives import Demand, Schedule, Topology, demand, load_topology
+from diffenergy.collectives._machine.topology import Energy, Link, Node
 
 GB = 1e9
 MB = 1e6

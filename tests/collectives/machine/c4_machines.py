@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from diffenergy.collectives._demand.demand import Demand
+from diffenergy.collectives import Demand, Schedule, Topology
 from diffenergy.collectives._exact.epoch_schedule import Found
 from diffenergy.collectives._machine.routes import EpochModel
-from diffenergy.collectives._machine.topology import Energy, Link, Topology
-from diffenergy.collectives._schedule.schedule import Schedule
+from diffenergy.collectives._machine.topology import Energy, Link
 from diffenergy.search import LinearModel
 
 from . import c3_machines as plain

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from diffenergy.collectives._machine.topology import Link, Topology
+from diffenergy.collectives import Topology
+from diffenergy.collectives._machine.topology import Link
 
 
 def into(topology: Topology) -> np.ndarray:

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from diffenergy.collectives import Demand, Schedule, Topology
 from diffenergy.collectives._demand import demands
-from diffenergy.collectives._demand.demand import Collective, Demand
-from diffenergy.collectives._machine.topology import Energy, Kind, Link, Node, Topology
-from diffenergy.collectives._schedule.schedule import Schedule, Sends
+from diffenergy.collectives._demand.demand import Collective
+from diffenergy.collectives._machine.topology import Energy, Kind, Link, Node
+from diffenergy.collectives._schedule.schedule import Sends
 
 _NONE = Energy(0.0, 0.0, 0.0, "none")
 

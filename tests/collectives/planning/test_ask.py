@@ -111,44 +111,6 @@ def test_a_matrix_and_tenants():
     assert pairs.bound >= 4e6 / 100e9
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"topology": 3}, "`topology` is a int; allowed is a name"),
-        ({"gpu": 3.0}, "`gpu` is a float; allowed is a name"),
-        ({"search": "milp"}, "`search` is a str; allowed is a Search"),
-        ({"demand": [1]}, "`demand` is a list; allowed is a Demand"),
-    ],
-)
-def test_wrong_kinds(given: dict, words: str):
-    with pytest.raises(TypeError, match=words):
-        plan(**{"topology": "ring-4", "collective": "all_gather", "size": 8e6} | given)
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"size": None}, "`size` is missing"),
-        ({"collective": None}, "`collective` is missing"),
-        ({"matrix": np.ones((4, 4))}, "`size` is '8000000.0', but `matrix` says all"),
-        ({"root": 1}, "`root` is '1', but all_gather has none"),
-        ({"objective": "energy"}, "`objective` is 'energy', which needs the power"),
-        ({"search": Search("best")}, "`method` is 'best'; allowed are auto"),
-        ({"search": Search(solver="scip")}, "method auto chooses its own"),
-        ({"topology": load_topology("ring-4"), "latency": 1e-6}, "beside a Topology"),
-    ],
-)
-def test_wrong_values(given: dict, words: str):
-    with pytest.raises(ValueError, match=words):
-        plan(**{"topology": "ring-4", "collective": "all_gather", "size": 8e6} | given)
-
-
-def test_infeasible_is_told_apart():
-    search = Search(epoch="slowest", horizon=3)
-    with pytest.raises(de.Infeasible, match=r"at least 4 are needed \(proven\)"):
-        plan("dgx1", "all_gather", "200KB", search=search)
-
-
 def test_time_limits_are_those_of_the_methods():
     assert (Search().limit, Search("milp").limit) == (10.0, 300.0)
     assert Search("milp", time_limit=2.0).limit == 2.0

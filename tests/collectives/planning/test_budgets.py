@@ -6,11 +6,9 @@ import time
 import numpy as np
 import pytest
 
-from diffenergy.collectives import Search, plan
-from diffenergy.collectives._demand.demands import demand
+from diffenergy.collectives import Search, demand, load_topology, plan
 from diffenergy.collectives._listing.greedy import Effort, greedy
 from diffenergy.collectives._machine.routes import epoch_length, epoch_model
-from diffenergy.collectives._machine.topology_files import load_topology
 from diffenergy.collectives._planning import search
 from diffenergy.collectives._planning.plan import find_schedule
 from diffenergy.search import Solving, solve

@@ -4,8 +4,7 @@ import dataclasses
 
 import pytest
 
-from diffenergy.collectives._demand.demands import demand
-from diffenergy.collectives._machine.topology_files import load_topology
+from diffenergy.collectives import demand, load_topology
 from diffenergy.collectives._planning.result import bandwidths
 
 HALF = 0.5  # s

@@ -6,19 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from diffenergy.collectives import Schedule, Search, demand, load_topology
 from diffenergy.collectives._bounds.bounds import second_bound
 from diffenergy.collectives._bounds.duals import flow_bound
-from diffenergy.collectives._demand.demands import demand
 from diffenergy.collectives._exact.lp import lp
 from diffenergy.collectives._listing.greedy import greedy
 from diffenergy.collectives._machine.routes import epoch_length, epoch_model
-from diffenergy.collectives._machine.topology_files import load_topology
-from diffenergy.collectives._planning import attempts
-from diffenergy.collectives._planning.attempts import halves
-from diffenergy.collectives._planning.plan import find_schedule
-from diffenergy.collectives._planning.search import Plan, Search
+from diffenergy.collectives._planning import plan as attempts
+from diffenergy.collectives._planning.plan import find_schedule, halves
+from diffenergy.collectives._planning.search import Plan
 from diffenergy.collectives._schedule.epoch_counts import flow_epochs
-from diffenergy.collectives._schedule.schedule import Schedule
 from diffenergy.collectives._schedule.time_reversal import reduction, spread_of
 from diffenergy.collectives._verify.verify import verify
 from diffenergy.results import Infeasible
@@ -145,19 +142,6 @@ def test_rounds_end_somewhere_above():
 def test_a_horizon_below_the_bound_is_out_of_reach(collective, horizon):
     with pytest.raises(Infeasible, match=rf"{horizon} epochs.*at least \d+ are needed"):
         planned("ndv2-2-published", collective, "1GB", epoch="slowest", horizon=horizon)
-
-
-@pytest.mark.parametrize(
-    ("collective", "how", "words"),
-    [
-        ("all_reduce", {"method": "milp"}, "no model of an all_reduce"),
-        ("all_gather", {"method": "lp"}, "copied or added up"),
-        ("all_gather", {"solver": "gurobi"}, "allowed are cp-sat"),
-    ],
-)
-def test_methods_that_do_not_fit(collective, how, words):
-    with pytest.raises(ValueError, match=words):
-        planned("dgx1", collective, "200KB", **how)
 
 
 def test_one_seed_gives_one_schedule():

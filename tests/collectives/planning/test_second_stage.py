@@ -4,19 +4,21 @@ import dataclasses
 
 import pytest
 
-from diffenergy.collectives._demand.demands import demand
-from diffenergy.collectives._energy.energy import byte_prices, schedule_price
+from diffenergy.collectives import Search, demand, load_topology
+from diffenergy.collectives._energy.energy import (
+    MemoryPrice,
+    byte_prices,
+    schedule_price,
+)
 from diffenergy.collectives._energy.frontier import front_rows
-from diffenergy.collectives._energy.idle import MemoryPrice
 from diffenergy.collectives._machine.routes import epoch_model
-from diffenergy.collectives._machine.topology_files import load_topology
 from diffenergy.collectives._planning.plan import (
     find_schedule,
     leaner,
     second_stage,
     silent,
 )
-from diffenergy.collectives._planning.search import Plan, Search
+from diffenergy.collectives._planning.search import Plan
 from diffenergy.collectives._verify.verify import verify
 from diffenergy.hardware import load_gpu
 

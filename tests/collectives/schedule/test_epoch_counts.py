@@ -2,13 +2,10 @@
 
 import pytest
 
+from diffenergy.collectives import Demand, Topology, demand, load_topology
 from diffenergy.collectives._bounds.bounds import epoch_bound
-from diffenergy.collectives._demand.demand import Demand
-from diffenergy.collectives._demand.demands import demand
 from diffenergy.collectives._listing.greedy import Effort, greedy
 from diffenergy.collectives._machine.routes import epoch_length, epoch_model
-from diffenergy.collectives._machine.topology import Topology
-from diffenergy.collectives._machine.topology_files import load_topology
 from diffenergy.collectives._planning.search import in_epochs
 from diffenergy.collectives._schedule.epoch_counts import whole_epochs
 from diffenergy.collectives._schedule.time_reversal import spread_of

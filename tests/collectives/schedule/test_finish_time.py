@@ -5,12 +5,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from diffenergy.collectives._demand.demand import Demand
+from diffenergy.collectives import Demand, Schedule, Topology
 from diffenergy.collectives._listing.greedy import Effort, greedy
 from diffenergy.collectives._machine.routes import epoch_length
-from diffenergy.collectives._machine.topology import Topology
 from diffenergy.collectives._schedule.finish_time import finish_time
-from diffenergy.collectives._schedule.schedule import Schedule, Sends
+from diffenergy.collectives._schedule.schedule import Sends
 from diffenergy.collectives._schedule.simulate import order_of, prune, retime
 
 from ..machine.c3_machines import (

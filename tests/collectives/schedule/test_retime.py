@@ -7,19 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from diffenergy.collectives._demand.demand import Demand
-from diffenergy.collectives._demand.demands import demand
+from diffenergy.collectives import Demand, Schedule, Topology, demand, load_topology
 from diffenergy.collectives._exact.epoch_schedule import Found, distances
 from diffenergy.collectives._exact.lp import lp
 from diffenergy.collectives._exact.milp import least_finish
 from diffenergy.collectives._exact.rounds import rounds
 from diffenergy.collectives._listing.greedy import Effort, greedy
 from diffenergy.collectives._machine.routes import epoch_length, epoch_model
-from diffenergy.collectives._machine.topology import Node, Topology
-from diffenergy.collectives._machine.topology_files import load_topology
+from diffenergy.collectives._machine.topology import Node
+from diffenergy.collectives._schedule.dependencies import stated, switched
 from diffenergy.collectives._schedule.finish_time import finish_time
-from diffenergy.collectives._schedule.hops import stated, switched
-from diffenergy.collectives._schedule.schedule import Schedule, Sends
+from diffenergy.collectives._schedule.schedule import Sends
 from diffenergy.collectives._schedule.simulate import (
     order_of,
     prune,

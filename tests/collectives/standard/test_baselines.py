@@ -5,11 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
+from diffenergy.collectives import Topology, demand, load_topology
 from diffenergy.collectives._bounds.bounds import second_bound
 from diffenergy.collectives._demand.demand import COLLECTIVES
-from diffenergy.collectives._demand.demands import demand
-from diffenergy.collectives._machine.topology import Topology
-from diffenergy.collectives._machine.topology_files import load_topology
 from diffenergy.collectives._standard.baselines import Baselines, baselines
 from diffenergy.collectives._standard.ring_search import ring_order
 from diffenergy.collectives._standard.trees import (

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from diffenergy.collectives._schedule.schedule import Schedule
+from diffenergy.collectives import Schedule
 from diffenergy.collectives._verify.verify import Violation, verify
 
 from ..machine import machines_by_hand as by_hand

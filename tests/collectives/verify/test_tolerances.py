@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from diffenergy.collectives._schedule.schedule import Schedule
+from diffenergy.collectives import Schedule
 from diffenergy.collectives._verify.verify import Violation, verify
 
 from ..machine import machines_by_hand as by_hand

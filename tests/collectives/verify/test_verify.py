@@ -5,7 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from diffenergy.collectives._schedule.schedule import Schedule, Sends
+from diffenergy.collectives import Schedule
+from diffenergy.collectives._schedule.schedule import Sends
 from diffenergy.collectives._schedule.simulate import retime
 from diffenergy.collectives._verify.verify import Violation, verify
 

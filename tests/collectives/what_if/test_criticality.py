@@ -6,23 +6,19 @@ import json
 import pytest
 from json_keys import check_part
 
-from diffenergy.collectives._demand.demand import Demand
-from diffenergy.collectives._demand.demands import demand
+from diffenergy.collectives import Demand, Schedule, Topology, demand, load_topology
+from diffenergy.collectives import _what_if as room
 from diffenergy.collectives._listing.greedy import Effort, greedy
-from diffenergy.collectives._machine.topology import Topology
-from diffenergy.collectives._machine.topology_files import load_topology
-from diffenergy.collectives._schedule.schedule import Schedule
-from diffenergy.collectives._what_if import criticality as room
-from diffenergy.collectives._what_if.criticality import (
+from diffenergy.collectives._what_if import (
     Change,
     criticality,
     criticality_rows,
     cut_off,
+    disable,
     gathered,
     linked_pairs,
     pair_orbits,
 )
-from diffenergy.collectives._what_if.what_if import disable
 
 from ..machine.c3_machines import (
     all_gather,

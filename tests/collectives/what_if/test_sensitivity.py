@@ -6,18 +6,13 @@ import json
 import numpy as np
 import pytest
 
-from diffenergy.collectives._demand.demand import Demand
+from diffenergy.collectives import Demand, Schedule, Topology, load_topology
+from diffenergy.collectives import _what_if as sensitivity
 from diffenergy.collectives._listing.greedy import Effort, greedy
-from diffenergy.collectives._machine.topology import Topology
-from diffenergy.collectives._machine.topology_files import load_topology
 from diffenergy.collectives._schedule.finish_time import finish_time
-from diffenergy.collectives._schedule.schedule import Schedule, Sends
+from diffenergy.collectives._schedule.schedule import Sends
 from diffenergy.collectives._schedule.simulate import order_of, retime
-from diffenergy.collectives._what_if import sensitivity
-from diffenergy.collectives._what_if.sensitivity import (
-    sensitivities,
-    sensitivity_rows,
-)
+from diffenergy.collectives._what_if import sensitivities, sensitivity_rows
 
 from ..machine.c3_machines import (
     all_gather,

@@ -327,14 +327,6 @@ def test_without_pynvml(bench):
     assert process.returncode == 2 and "nvidia-ml-py is missing" in errors
 
 
-def test_clocks_that_change_within_a_stage():
-    mixed = plan(LOW, BOTH, AUTO)
-    with pytest.raises(ValueError, match=r"within `forward` \(900 and 1500,5001 MHz\)"):
-        apply_script(problem(), mixed, "phase")
-    with pytest.raises(ValueError, match="within `iteration`"):
-        apply_script(problem(), mixed, "iteration")
-
-
 def test_names_stay_text():
     """Nothing in a name or title becomes code."""
     odd = 'x\'"\n"""; import os #'

@@ -12,9 +12,9 @@ from diffenergy.dvfs._measured.smoothing import promise, smoothed
 from diffenergy.dvfs._problem.plan import Objective, Plan
 from diffenergy.dvfs._problem.problem import Loop, Problem, default_total, listed, total
 from diffenergy.dvfs._solving.solve import solve
-from diffenergy.fitting._clock_law.clock_fit import fit_table
-from diffenergy.fitting._clock_law.clock_law import law_table
-from diffenergy.fitting._clock_law.clock_model import Readings
+from diffenergy.fitting._clock_fit import fit_table
+from diffenergy.fitting._clock_law import law_table
+from diffenergy.fitting._clock_model import Readings
 from diffenergy.hardware import read_gpu
 from diffenergy.results import Infeasible
 

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from diffenergy.dvfs._measured.rows import pair_text, problem_from_columns
 from diffenergy.dvfs._measured.table import read_table
 from diffenergy.dvfs._problem.problem import Loop
-from diffenergy.hardware import read_gpu
 
 PLAIN = """stage,instruction,frequency,time,energy
 forward,gemm,auto,0.010,3.0
@@ -102,9 +101,7 @@ def test_pairs_of_clocks_and_loops(file):
     assert "5 of 5 kernels lack rows" in note and note.count("\n") == 0
 
 
-def test_perseus_needs_a_default_clock(file):
-    with pytest.raises(ValueError, match=r"--default-clock SM\[,MEM\].*is 1410\."):
-        read_table(file(PERSEUS))
+def test_perseus_with_a_default_clock(file):
     table = read_table(file(PERSEUS), default_clock="1410")
     problem = table.problem
     assert table.default_clock[0] == 1.41e9 and np.isnan(table.default_clock[1])
@@ -125,98 +122,10 @@ def test_default_clock_beside_auto(file):
     assert any("stands for `auto`" in note for note in table.notes)
 
 
-@pytest.mark.parametrize(
-    "text, row, column, value, words",
-    [
-        (PLAIN, 1, "frequency", "fast", "`frequency` is 'fast'"),
-        (PLAIN, 1, "frequency", "", "`frequency` is empty"),
-        (PLAIN, 1, "frequency", "nan", "a clock in MHz"),
-        (PLAIN, 1, "frequency", "1.41", "looks like GHz"),
-        (PLAIN, 1, "frequency", "0.9", "looks like GHz"),
-        (PLAIN, 1, "frequency", "0", "a clock in MHz (30 to 100000) or `auto`;"),
-        (PLAIN, 1, "frequency", "1410000000", "looks like Hz"),
-        (PLAIN, 1, "frequency", "-1410", "a clock in MHz"),
-        (PLAIN, 2, "time", "0", "`time` is '0'; allowed is a number above 0"),
-        (PLAIN, 2, "time", "-0.1", "`time` is '-0.1'"),
-        (PLAIN, 2, "time", "nan", "`time` is 'nan'"),
-        (PLAIN, 2, "time", "inf", "`time` is 'inf'"),
-        (PLAIN, 2, "energy", "0", "0 is no reading"),
-        (PLAIN, 2, "energy", "", "`energy` is empty"),
-        (PLAIN, 2, "stage", " ", "`stage` is empty"),
-        (PLAIN, 2, "instruction", "", "`instruction` is empty"),
-        (PLAIN, 1, "frequency", "auto", "`gemm` of stage `forward` at auto MHz is in"),
-        (PAIRS, 1, "memory_frequency", "9.501", "looks like GHz"),
-        (PAIRS, 4, "count", "12", "`count` is 12, but 24 in the first row of `gemm`"),
-        (PAIRS, 4, "count", "1.5", "a whole number of 1 to"),
-        (PAIRS, 4, "count", "0", "a whole number of 1 to"),
-        (PAIRS, 4, "count", "1e9", "a whole number of 1 to"),
-    ],
-)
-def test_bad_cells(file, text, row, column, value, words):
-    path = file(swapped(text, row, column, value))
-    with pytest.raises(ValueError) as error:
-        read_table(path)
-    message = str(error.value)
-    assert message.startswith(f"{path}, row {row}: ") and words in message
-    assert "\n" not in message and message.endswith(".")
-
-
-@pytest.mark.parametrize(
-    "text, words",
-    [
-        ("", "the file is empty"),
-        ("stage,instruction,frequency,time,energy\n", "no data row"),
-        ("stage,instruction,frequency,time\na,b,auto,1\n", "`energy` is missing"),
-        (PLAIN.replace("frequency", "clock"), "`frequency` is missing"),
-        (swapped(PLAIN, 2, "frequency", "1395"), "`norm` of stage `forward` has no"),
-        ("\n".join(PLAIN.splitlines()[:2]), "all rows are at default clocks"),
-        (PLAIN + "backward,gemm,1395\n", "row 6: the row has 3 cells"),
-    ],
-)
-def test_bad_tables(file, text, words):
-    with pytest.raises(ValueError, match=words) as error:
-        read_table(file(text))
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    "given, words",
-    [
-        ("1380", "is 1380, but `forward` of stage `0` has no row there.*is 1410"),
-        ("1410,9501", "is 1410,9501, but"),
-        ("1.41", "allowed is SM or SM,MEM"),
-        ("1410,auto,1", "allowed is SM or SM,MEM"),
-        ("", "allowed is SM or SM,MEM"),
-        ("nan", "allowed is SM or SM,MEM"),
-    ],
-)
-def test_bad_default_clocks(file, given, words):
-    with pytest.raises(ValueError, match=words):
-        read_table(file(PERSEUS), default_clock=given)
-
-
-def test_clocks_of_the_gpu(file):
-    card = read_gpu("rtx-3080-ti")
-    read_table(file(PAIRS), card=card)
-    for column, value, words in [
-        ("frequency", "1507", "210 to 2100 MHz in steps of 15 on rtx-3080-ti"),
-        ("frequency", "2400", "210 to 2100 MHz"),
-        ("memory_frequency", "7001", "405 or 810 or 5001 or 9251 or 9501 MHz"),
-    ]:
-        with pytest.raises(
-            ValueError, match=f"row 4: `{column}` is '{value}'.*{words}"
-        ):
-            read_table(file(swapped(PAIRS, 4, column, value)), card=card)
-
-
 def test_compressed_tables(tmp_path):
     path = tmp_path / "table.csv.gz"
-    whole = gzip.compress(PLAIN.encode())
-    path.write_bytes(whole)
+    path.write_bytes(gzip.compress(PLAIN.encode()))
     assert read_table(str(path)).problem.kernels == ("gemm", "norm", "gemm")
-    path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ValueError, match="cut short"):
-        read_table(str(path))
 
 
 def test_remarks(file):
@@ -240,28 +149,18 @@ def test_remarks(file):
 
 
 @pytest.mark.parametrize(
-    ("column", "good", "bad"),
+    ("column", "good"),
     [
-        ("frequency", ("30", "100000"), ("29.9", "100001")),
-        ("memory_frequency", ("30", "100000"), ("29.9", "100001")),
-        ("count", ("1", "1000000"), ("0.9", "1000001")),
+        ("frequency", ("30", "100000")),
+        ("memory_frequency", ("30", "100000")),
+        ("count", ("1", "1000000")),
     ],
 )
-def test_least_and_most_of_a_cell(file, column: str, good, bad):
+def test_least_and_most_of_a_cell(file, column: str, good):
     """Of the last kernel, which stays at its default clocks beside a row of others."""
     beside = "" if column == "count" else "\nb,head,auto,auto,1,1,1"
     for cell in good:
         read_table(file(swapped(PAIRS, 7, column, cell) + beside))
-    for cell in bad:
-        with pytest.raises(ValueError, match=f"row 7: `{column}` is '{cell}'"):
-            read_table(file(swapped(PAIRS, 7, column, cell)))
-    low, high = (f"{x},auto" for x in ("30", "100000"))
-    for clock in (low, high):
-        with pytest.raises(ValueError, match="has no row there"):
-            read_table(file(PERSEUS), default_clock=clock)
-    for clock in ("29.9", "1410,100001", "100001,auto"):
-        with pytest.raises(ValueError, match="allowed is SM or SM,MEM"):
-            read_table(file(PERSEUS), default_clock=clock)
 
 
 @pytest.mark.parametrize(("time", "remarks"), [(1.0399, 0), (1.0401, 1)])

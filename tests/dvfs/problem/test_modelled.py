@@ -13,7 +13,7 @@ from diffenergy.dvfs._problem.costs import row_costs
 from diffenergy.dvfs._problem.modelled import Modelled, clock_pairs, modelled
 from diffenergy.dvfs._problem.problem import chosen, default_total, total
 from diffenergy.hardware import read_gpu
-from diffenergy.workload._workload import assemble
+from diffenergy.workload import assemble
 
 GPU = read_gpu("a100-pcie-40gb")
 CLOCKS = [600e6, 960e6, 1200e6, 1410e6]

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from diffenergy.compiling import compiler_options
-from diffenergy.fitting._clock_law import clock_fit
-from diffenergy.fitting._clock_law.clock_fit import LawProblem, fit_table
-from diffenergy.fitting._clock_law.clock_law import cells, points
-from diffenergy.fitting._clock_law.clock_model import (
+from diffenergy.fitting import _clock_fit as clock_fit
+from diffenergy.fitting._clock_fit import LawProblem, fit_table
+from diffenergy.fitting._clock_law import cells, points
+from diffenergy.fitting._clock_model import (
     GPU_WIDTHS,
     LAW_WIDTHS,
     PLAIN,
@@ -125,10 +125,3 @@ def test_what_is_sought_for_a_table(monkeypatch):
     )
     assert asked["begin"].tolist() == fit.z.tolist() != again.z.tolist()
     assert (asked["max_nfev"], asked["ftol"], asked["xtol"]) == (7, 1e-2, 1e-2)
-
-
-@pytest.mark.parametrize("bad", [0.0, -1.0])
-def test_the_kernel_without_a_time_is_named(bad: float):
-    time = np.array([[0.01, 0.02, 0.03], [0.01, bad, 0.03], [0.01, 0.02, 0.03]])
-    with pytest.raises(ValueError, match="`time` of kernel 1 holds no positive number"):
-        fit_table(GPU, GPU.corrections, SETTINGS, Readings(time, time), 250.0)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from diffenergy.compiling import compiler_options
-from diffenergy.fitting._clock_law.clock_fit import fit_table
-from diffenergy.fitting._clock_law.clock_law import (
+from diffenergy.fitting._clock_fit import fit_table
+from diffenergy.fitting._clock_law import (
     ClockLaw,
     cells,
     governed,
@@ -19,7 +19,7 @@ from diffenergy.fitting._clock_law.clock_law import (
     law_table,
     points,
 )
-from diffenergy.fitting._clock_law.clock_model import Readings
+from diffenergy.fitting._clock_model import Readings
 from diffenergy.hardware import load_gpu
 from diffenergy.records import as_float
 from diffenergy.units import GHz, MHz

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from diffenergy.compiling import compiler_options
-from diffenergy.fitting._clock_law.clock_fit import fit_table
-from diffenergy.fitting._clock_law.clock_law import (
+from diffenergy.fitting._clock_fit import fit_table
+from diffenergy.fitting._clock_law import (
     ClockLaw,
     law_corrections,
     law_table,
     points,
 )
-from diffenergy.fitting._clock_law.clock_model import (
+from diffenergy.fitting._clock_model import (
     GPU_WIDTHS,
     LAW_WIDTHS,
     PLAIN,

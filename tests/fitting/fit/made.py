@@ -10,9 +10,9 @@ from diffenergy.corrections import (
     Levels,
     prior_file,
 )
-from diffenergy.fitting._batching.batches import batches
+from diffenergy.fitting._batches import batches
 from diffenergy.fitting._fit import target
-from diffenergy.fitting._freed import free_parameters
+from diffenergy.fitting._free_parameters import free_parameters
 from diffenergy.fitting._parameters import Parameter, Parameters
 from diffenergy.fitting._predict import predict
 from diffenergy.measurements import MeasurementTable

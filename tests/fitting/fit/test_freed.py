@@ -10,11 +10,11 @@ from diffenergy.corrections import (
     SENSOR_CONSTANTS,
     prior_file,
 )
-from diffenergy.fitting import _fit, _freed
-from diffenergy.fitting._batching.batches import batches
+from diffenergy.fitting import _fit, _free_parameters
+from diffenergy.fitting._batches import batches
 from diffenergy.fitting._calibrate import Settings, calibrate
 from diffenergy.fitting._fit import target
-from diffenergy.fitting._freed import free_parameters
+from diffenergy.fitting._free_parameters import free_parameters
 from diffenergy.fitting._parameters import Parameter, Parameters
 
 from .made import (
@@ -109,9 +109,9 @@ def test_what_a_word_freezes(tag: str, constant: str, frozen: set[str]):
     """A level or its kind, whole; a constant by its beginning."""
     others = {"glob", "gpu:a1", "dram", "sens", METER, f"sensor:{METER}:gemm", "l2"}
     for word in frozen:
-        assert _freed.frozen(Parameter(tag, constant), (word,)), word
-        assert _freed.frozen(Parameter(tag, constant), ("x", word)), word
-    assert not _freed.frozen(Parameter(tag, constant), (*others,))
+        assert _free_parameters.frozen(Parameter(tag, constant), (word,)), word
+        assert _free_parameters.frozen(Parameter(tag, constant), ("x", word)), word
+    assert not _free_parameters.frozen(Parameter(tag, constant), (*others,))
 
 
 def test_a_fit_with_all_frozen_is_an_error(table, fitted_start):

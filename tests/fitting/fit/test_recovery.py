@@ -15,14 +15,14 @@ from diffenergy.corrections import (
     _levels,
     prior_file,
 )
-from diffenergy.fitting import _fit, _freed, _parameters
-from diffenergy.fitting._batching.batches import batches
-from diffenergy.fitting._batching.facts import by_row
+from diffenergy.fitting import _fit, _free_parameters, _parameters
+from diffenergy.fitting._batches import batches
 from diffenergy.fitting._calibrate import Settings, blanked, calibrate
+from diffenergy.fitting._facts import by_row
 from diffenergy.fitting._fit import fit, target
 from diffenergy.fitting._parameters import Parameter, Parameters
 from diffenergy.fitting._predict import predict
-from diffenergy.measurements._table import Columns
+from diffenergy.measurements import Columns
 
 from .made import (
     ON,
@@ -198,11 +198,11 @@ def test_a_renamed_constant_stays_in_the_fit(tmp_path, monkeypatch):
 
     constants, activity = renamed(CONSTANTS), renamed(ACTIVITY_CONSTANTS)
     factors = {tag: renamed(own) for tag, own in PRIOR_FACTORS.items()}
-    for module in (_constants, _levels, _freed, _parameters):
+    for module in (_constants, _levels, _fit, _free_parameters, _parameters):
         monkeypatch.setattr(module, "CONSTANTS", constants)
     for module in (_levels, _parameters):
         monkeypatch.setattr(module, "PRIOR_FACTORS", factors)
-    for module in (_fit, _freed):
+    for module in (_fit, _free_parameters):
         monkeypatch.setattr(module, "ACTIVITY_CONSTANTS", activity)
     other = calibrate([made], prior_file(), settings)
     expected = {f"{p.tag}/{names[p.constant]}" for p in plain.fit.parameters.free}

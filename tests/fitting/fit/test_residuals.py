@@ -10,10 +10,10 @@ from diffenergy.corrections import (
     prior_file,
 )
 from diffenergy.fitting import _calibrate, _fit
-from diffenergy.fitting._batching.batches import batches
+from diffenergy.fitting._batches import batches
 from diffenergy.fitting._calibrate import Settings, calibrate
 from diffenergy.fitting._fit import fit, target
-from diffenergy.fitting._freed import free_parameters
+from diffenergy.fitting._free_parameters import free_parameters
 from diffenergy.measurements import MeasurementTable
 
 from .made import (

@@ -10,13 +10,13 @@ from diffenergy.corrections import (
     prior_file,
     write_corrections,
 )
-from diffenergy.fitting import _calibrate, _sampled
-from diffenergy.fitting._batching.batches import batches
+from diffenergy.fitting import _calibrate, _sampling
+from diffenergy.fitting._batches import batches
 from diffenergy.fitting._calibrate import Settings, calibrate
 from diffenergy.fitting._fit import target
 from diffenergy.hardware import read_gpu
 from diffenergy.measurements import MeasurementTable
-from diffenergy.workload._listing import Listing
+from diffenergy.workload import Listing
 
 from .made import (
     METER,
@@ -54,8 +54,8 @@ def test_rows_are_shared_among_tables_in_powers_of_two(tmp_path, max_rows, each)
         shape(tmp_path, SEEN, (900,), range(12, 16)),
         shape(tmp_path, UNSEEN, (900,), range(12, 16)),
     ]
-    assert _sampled.per_table(tables, max_rows) == each
-    assert _sampled.per_table([], 8) == 8
+    assert _sampling.per_table(tables, max_rows) == each
+    assert _sampling.per_table([], 8) == 8
 
 
 def test_tables_of_one_op_gpu_and_campaign(tmp_path):
@@ -63,12 +63,12 @@ def test_tables_of_one_op_gpu_and_campaign(tmp_path):
     table = meter(tmp_path, 6)
     table.skipped[4] = "not read"
     table.campaign[[0, 2]] = "other"
-    found = {key: x.tolist() for key, x in _sampled._groups(table).items()}
+    found = {key: x.tolist() for key, x in _sampling._groups(table).items()}
     assert found == {
         (UNSEEN, "gemm", "other"): [0, 2], (UNSEEN, "gemm", METER): [1, 3, 5],
     }  # fmt: skip
     whole = dataclasses.replace(table, kind=np.full(6, "workload", object))
-    assert _sampled._groups(whole) == {}
+    assert _sampling._groups(whole) == {}
 
 
 def test_draws_keep_to_strata_of_time(tmp_path):
@@ -81,13 +81,13 @@ def test_draws_keep_to_strata_of_time(tmp_path):
     )
     rng = np.random.default_rng(1)
     for _ in range(5):
-        skipped = _sampled.sampled(table, prior_file(), rng, 4)
+        skipped = _sampling.sampled(table, prior_file(), rng, 4)
         kept = np.flatnonzero(skipped == "")
         assert set(skipped) == {"", "not sampled"}
         assert sorted(time[kept] * 1e6 // 4) == pytest.approx([1, 2, 3, 4])
     nothing = dataclasses.replace(table, time_s=np.full(18, np.nan))
     nothing.avg_power_w[5:] = np.nan
-    kept = np.flatnonzero(_sampled.sampled(nothing, prior_file(), rng, 8) == "")
+    kept = np.flatnonzero(_sampling.sampled(nothing, prior_file(), rng, 8) == "")
     assert kept.tolist() == [0, 1, 2, 3, 4]
 
 
@@ -152,7 +152,7 @@ def test_powers_that_settle_too_late_are_not_fitted(tmp_path):
     (tmp_path / "short.csv").write_text("\n".join([head, *lines]))
     table = measurements.read([f"gemm={tmp_path / 'short.csv'}"])
     table.time_s[4] = np.nan
-    left = _sampled.without_unsettled(table, prior_file()).avg_power_w
+    left = _sampling.without_unsettled(table, prior_file()).avg_power_w
     assert np.isfinite(left).tolist() == [False, True, False, True, True]
 
 

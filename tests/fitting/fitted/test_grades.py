@@ -8,7 +8,7 @@ import pytest
 from diffenergy import measurements
 from diffenergy.corrections import CorrectionsFile, prior_file
 from diffenergy.fitting._predict import predict
-from diffenergy.workload._listing import Listing
+from diffenergy.workload import Listing
 
 GPU = "a100-pcie-40gb"
 CLOCKS = (870, 880, 900, 1410)  # MHz; 873 is 0.97 of 900

@@ -9,8 +9,8 @@ from diffenergy import measurements
 from diffenergy.corrections import prior_file
 from diffenergy.fitting._calibrate import Calibration
 from diffenergy.fitting._fit import Fit
+from diffenergy.fitting._flags import Flag
 from diffenergy.fitting._identifiability import Identifiability
-from diffenergy.fitting._left_out.checked import Flag
 from diffenergy.fitting._parameters import Parameter, Parameters
 from diffenergy.fitting._result import FitResult, Rows, _groups, fit_summary
 from diffenergy.measurements import MeasurementTable, Predictions

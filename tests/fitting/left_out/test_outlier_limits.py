@@ -14,8 +14,7 @@ import pandas as pd
 import pytest
 
 from diffenergy import measurements
-from diffenergy.fitting._left_out.checked import rows_of
-from diffenergy.fitting._left_out.rules import _around, _residuals, flagged
+from diffenergy.fitting._flags import _around, _residuals, flagged, rows_of
 from diffenergy.hardware import load_gpu
 from diffenergy.hardware._spec import idle_power
 from diffenergy.measurements import Predictions

@@ -10,11 +10,10 @@ import pytest
 
 from diffenergy import measurements
 from diffenergy.corrections import prior_file
-from diffenergy.fitting._left_out.checked import Flag
-from diffenergy.fitting._left_out.rules import flagged
+from diffenergy.fitting._flags import Flag, flagged
 from diffenergy.fitting._predict import predict
 from diffenergy.measurements import MeasurementTable, Predictions
-from diffenergy.workload._listing import read_listings
+from diffenergy.workload import read_listings
 
 GPU = "a100-sxm-80gb"  # 108 SMs, 1.41 GHz at most, 400 W
 BAD = 7
@@ -159,13 +158,6 @@ def test_a_flag_names_the_cell_that_was_read(clean, tmp_path):
 
 def test_a_file_without_a_meter_is_left(clean, tmp_path):
     assert found(clean.assign(avg_power_w=0.0, energy_j=0.0), tmp_path) == []
-
-
-def test_a_time_of_zero_is_refused_on_reading(clean, tmp_path):
-    cells = clean.copy()
-    cells.loc[BAD, "time_us"] = 0.0
-    with pytest.raises(ValueError, match="row 7: `time_us` is '0.0'"):
-        read(cells, tmp_path)
 
 
 def test_rows_count_from_the_start_of_their_file(clean, tmp_path):

@@ -22,7 +22,7 @@ def widths(path: Path, monkeypatch, quality: str) -> dict[str, np.ndarray]:
     card = read_gpu("l40s")
     told = {x: {"quality": quality} for x in GUESSED}
     card = dataclasses.replace(card, provenance={**card.provenance, **told})
-    monkeypatch.setattr("diffenergy.fitting._batching.batches.read_gpu", lambda _: card)
+    monkeypatch.setattr("diffenergy.fitting._batches.read_gpu", lambda _: card)
     found = _predict.predict(measurements.read([str(path)]), read_corrections())
     return {
         name: np.log(getattr(found, f"{name}_p95") / getattr(found, name))

@@ -187,11 +187,6 @@ def test_sinks_cost_nothing(sample, phases):
     assert jax.tree.all(jax.tree.map(lambda a, b: a == b, with_sinks, without))
 
 
-def test_no_gradients_of_a_cache(sample):
-    with pytest.raises(ValueError, match="`shared_kv`"):
-        sample("attention_backward", shared_kv=True)
-
-
 def test_backward_kernel(sample, phases):
     row = sample("attention_backward", q_len=512, kv_len=512, **HEADS)
     shape = found(phases, attention_backward.Backward, row)

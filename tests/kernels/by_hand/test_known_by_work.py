@@ -5,7 +5,7 @@ import pytest
 
 from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import OperatingPoint, load_gpu
-from diffenergy.workload._kernel import normalise_kernel
+from diffenergy.workload import normalise_kernel
 
 
 def run(work, clock: float = 1.0):
@@ -41,8 +41,3 @@ def test_custom_adds_up(sample, phases):
 def test_custom_in_fp32_runs_on_cuda_cores():
     row = normalise_kernel(dict(op="custom", flop=1, bytes=1, dtype="fp32"), "here")
     assert row["tensor_core"] is False
-
-
-def test_custom_needs_work():
-    with pytest.raises(ValueError, match="`flop` and `bytes` are both 0"):
-        normalise_kernel(dict(op="custom", flop=0, bytes=0, dtype="bf16"), "here")

@@ -11,10 +11,10 @@ from diffenergy.corrections import Corrections
 from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import OperatingPoint, load_gpu
 from diffenergy.kernels import gemm
-from diffenergy.kernels._shared.launch import Context, with_candidates
+from diffenergy.kernels._launch import Context, with_candidates
 from diffenergy.kernels.gemm._menu import candidates
 from diffenergy.kernels.gemm._operands import fragments
-from diffenergy.workload._workload import op_rows
+from diffenergy.workload import op_rows
 
 from .demands import (
     A100,

@@ -61,21 +61,6 @@ def test_zeus_trace_is_of_the_gpu_in_its_name(write, read_back):
     assert noted(tables["zeus_summary_power_p100"], "1.05 x the power limit")
 
 
-@pytest.mark.parametrize(
-    "text, words",
-    [
-        ("a,b\n1,2\n", "no log of ZeusMonitor"),
-        ("window_name,elapsed_time\nx,1\n", "`gpu0_energy`"),
-        (MONITOR + "103.0,st", "row 2: the row has 2 cells"),
-        (MONITOR.replace(",10.0,", ",0.01,").replace("1.0,", "1e-4,"), "another unit"),
-        (MONITOR.replace("3000.0", "many"), "`gpu0_energy` is 'many'"),
-    ],
-)
-def test_zeus_errors(write, text: str, words: str):
-    with pytest.raises(ValueError, match=words):
-        read("zeus", write(text, "run.csv"))
-
-
 # --- CodeCarbon
 
 CARBON = (
@@ -123,8 +108,6 @@ def test_codecarbon_without_gpu_energy_is_not_measured(write):
     table = read("codecarbon", write(rows, "emissions.csv"))["codecarbon"]
     assert table["run_id"].tolist() == ["r1", "r3"]
     assert noted(table, "no GPU was measured")
-    with pytest.raises(ValueError, match="no row is left.*no GPU was measured"):
-        read("codecarbon", write(carbon(run(energy=0.0)), "emissions.csv"))
 
 
 def test_codecarbon_names_rows_whose_power_and_energy_differ(write):
@@ -138,11 +121,6 @@ def test_codecarbon_count_and_model_must_agree(write):
     rows = carbon(run(), run(run_id="r2", gpus="4,2 x NVIDIA A10"))
     table = read("codecarbon", write(rows, "emissions.csv"))["codecarbon"]
     assert noted(table, "do not agree")
-
-
-def test_codecarbon_energy_in_wh_is_seen(write):
-    with pytest.raises(ValueError, match="another unit"):
-        read("codecarbon", write(carbon(run(energy=20.0)), "emissions.csv"))
 
 
 # --- nvidia-smi
@@ -220,26 +198,6 @@ def test_nvidia_smi_without_utilisation_takes_power_above_idle(write):
     (table,) = read("nvidia_smi", write(SMI + lines, "log.csv")).values()
     assert table["energy_j"].tolist() == [110.0 + 120.0]
     assert noted(table, "busy is above 40 W")
-
-
-@pytest.mark.parametrize(
-    "text, words",
-    [
-        (SMI + sample(0, 100) + sample(1, 100).replace("100 W", "0.1 kW"), "number in"),
-        (SMI.replace("[W]", "[mW]") + sample(0, 1, unit=False), "is not in W"),
-        (SMI + sample(1, 100) + sample(0, 100), "row 1: the time stamp is before"),
-        (SMI + sample(0, 100) + "2024/05/01 10:0", "row 1: the row has 1 cells"),
-        (SMI + sample(0, 20, use=0) + sample(1, 20, use=0), "no GPU was busy"),
-        (SMI + sample(0, 100).replace("100 W", "[N/A]"), "its power was not read"),
-        (SMI + sample(0, 100).replace("2024/", "24/"), "`timestamp` is"),
-        (sample(0, 100) + "2024/05/01 10:00:01, NVIDIA A10\n", "no header"),
-        ("timestamp,name\n2024/05/01 10:00:00,NVIDIA A10\n", "column for `power`"),
-        (SMI + (sample(0, 90) + sample(1, 90)).replace("A10", "A11"), "no row is left"),
-    ],
-)
-def test_nvidia_smi_errors(write, text: str, words: str):
-    with pytest.raises(ValueError, match=words):
-        read("nvidia_smi", write(text, "log.csv"))
 
 
 # --- DCGM
@@ -323,8 +281,6 @@ def test_dcgm_board_power_counts_once(write):
     board = 'gpu="0",UUID="GPU-1",modelName="NVIDIA H100 80GB HBM3"'
     instance = board + ',GPU_I_PROFILE="1g.10gb",GPU_I_ID="{}"'
     parts = [scrape(labels=instance.format(i), help_lines=False) for i in (7, 8)]
-    with pytest.raises(ValueError, match="only MIG instances"):
-        read("dcgm", write("".join(parts), "metrics.prom"))
     parts.append(scrape(labels=board, help_lines=False))
     parts.append(scrape(labels=board + ',pod="other"', help_lines=False))
     table = read("dcgm", write("".join(parts), "metrics.prom"))["dcgm"]
@@ -336,24 +292,8 @@ def test_dcgm_blank_and_absent_activities_are_missing(write):
     text = scrape(shares=SHARES | {"SM_OCCUPANCY": 9223372036854775794})
     table = read("dcgm", write(text, "metrics.prom"))["dcgm"]
     assert "sm_occupancy" not in table
-    with pytest.raises(ValueError, match="no reading of sm_active and dram_active"):
-        read("dcgm", write(scrape(shares={}), "metrics.prom"))
 
 
 def test_dcgm_tensor_pipes_are_named(write):
     text = scrape(shares=SHARES | {"PIPE_TENSOR_ACTIVE": 0.3})
     assert noted(read("dcgm", write(text, "m.prom"))["dcgm"], "tensor pipes were busy")
-
-
-@pytest.mark.parametrize(
-    "text, words",
-    [
-        (scrape()[:-20], "line [0-9]+: this is cut short"),
-        (scrape(power=float("nan")).replace("nan", "fast"), "is 'fast'"),
-        ("up 1\n", "no reading of a whole GPU"),
-        (scrape(labels='gpu="0",UUID="GPU-1"'), "no `modelName`"),
-    ],
-)
-def test_dcgm_errors(write, text: str, words: str):
-    with pytest.raises(ValueError, match=words):
-        read("dcgm", write(text, "metrics.prom"))

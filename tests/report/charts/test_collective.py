@@ -7,10 +7,9 @@ import pytest
 from chart_checks import bars, check, only, words
 
 from diffenergy.charts import Boxes, Line, Rule
-from diffenergy.collectives._demand.demands import demand
+from diffenergy.collectives import Schedule, demand, load_topology
 from diffenergy.collectives._listing.greedy import Effort, greedy
-from diffenergy.collectives._machine.topology_files import load_topology
-from diffenergy.collectives._schedule.schedule import Schedule, Sends
+from diffenergy.collectives._schedule.schedule import Sends
 from diffenergy.report._charts.collective import (
     bandwidth_chart,
     busy_time,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from diffenergy.workload.models import load_model
+from diffenergy.workload import load_model
 
 from ..test_configs import built
 from .rows import (

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from diffenergy.workload.models import load_model, model_from_config
-from diffenergy.workload.models._shared.config import Config
-from diffenergy.workload.models.diffusion.transformer import DiffusionTransformer
+from diffenergy.workload import Config, load_model
+from diffenergy.workload.models import model_from_config
+from diffenergy.workload.models.families.diffusion import DiffusionTransformer
 
 from ..kernels import flop
 from .test_towers import attention, key
@@ -86,9 +86,6 @@ def test_a_config_of_diffusers_has_a_class(tmp_path: Path):
     file = tmp_path / "config.json"
     file.write_text(json.dumps(FLUX))
     assert load_model(file).config.values["model_type"] == "FluxTransformer2DModel"
-    file.write_text(json.dumps({"_class_name": "AutoencoderKL"}))
-    with pytest.raises(ValueError, match="`_class_name` is 'AutoencoderKL', and such"):
-        load_model(file)
 
 
 TINY = FLUX | dict(
@@ -157,21 +154,3 @@ def test_what_stays_in_memory():
     assert 0 < vectors < 1e-3 * model.parameters()
     (note,) = model.notes
     assert "text encoders" in note and "autoencoder" in note
-
-
-@pytest.mark.parametrize(
-    "values, given, words",
-    [
-        (TINY, dict(phase="generate"), "'generate', but tiny generates no tokens"),
-        (TINY, dict(stack="eager"), "`stack` is 'eager', but tiny has only serving"),
-        (TINY, dict(images=2), "`images` is 2, but tiny reads no images; leave it out"),
-        (TINY, dict(steps=0), "`steps` is 0; allowed is a whole number of at least 1"),
-        (TINY, dict(guidance=2), "`guidance` is 2; allowed is true or false"),
-        (SD3 | dict(dual_attention_layers=[0]), {}, "`dual_attention_layers` is set"),
-        (WAN | dict(image_dim=1280), {}, "`image_dim` is set, and attention to an"),
-        (WAN | dict(patch_size=[2, 2]), {}, "`patch_size` is .* a list of 3 numbers"),
-    ],
-)  # fmt: skip
-def test_what_is_refused(values: dict, given: dict, words: str):
-    with pytest.raises(ValueError, match=words):
-        built(values).listings(**given)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from diffenergy.workload.models import load_model
+from diffenergy.workload import load_model
 
 from .. import kernels
 from ..kernels import adamw, flop
@@ -244,15 +244,3 @@ def test_adapters_on_the_attention_of_an_encoder(name):
     head = {"bert-base": 768 * 769 + 2 * 768, "vit-base": 2 * 768 + 769 * 1000}
     _, _, optimizer = encoder(name, lora=8, lora_layers="attention")
     assert adamw(optimizer) == 12 * 8 * 4 * 2 * 768 + head[name]
-
-
-@pytest.mark.parametrize(
-    ("choices", "words"),
-    [
-        (dict(lora=8, lora_layers="mlp"), "`lora_layers` is 'mlp'; allowed are all, "),
-        (dict(lora_layers="attention"), "`lora` is missing; give its rank"),
-    ],
-)
-def test_which_layers_have_adapters_is_refused(choices, words):
-    with pytest.raises(ValueError, match=words):
-        memory("gpt2", **choices)

@@ -8,15 +8,9 @@ from typing import Any
 
 import pytest
 
-from diffenergy.workload.models import (
-    Model,
-    load_model,
-    model_from_config,
-    model_names,
-)
-from diffenergy.workload.models._shared.config import Config
+from diffenergy.workload import Config, LanguageModel, load_model
+from diffenergy.workload.models import Model, model_from_config, model_names
 from diffenergy.workload.models._shared.formats import Precision
-from diffenergy.workload.models._shared.language_model import LanguageModel
 from diffenergy.workload.models._towers import Tower
 
 from ..kernels import flop
@@ -268,28 +262,6 @@ def test_large_images_are_tiles():
         llama.rows(3, 300, BF16)
 
 
-@pytest.mark.parametrize(
-    "kind, vision, given, words",
-    [
-        ("unknown_vl", TINY, dict(images=1), "`images` is 1, but the vision tower of "
-         "`model_type` 'unknown_vl' is not known, and its weights and kernels are"),
-        ("unknown_vl", None, dict(images=1), "`images` is 1, but tiny reads no images"),
-        ("qwen3_vl", None, dict(images=1), "config.json has no `vision_config`: its"),
-        ("qwen3_vl", TINY, dict(images=0), "`images` is 0; allowed is a whole number"),
-        ("qwen3_vl", TINY, dict(image_tokens=True), "`image_tokens` is True; allowed"),
-        ("qwen3_vl", TINY, dict(images=9, image_tokens=400), "images is 4240, but"),
-        ("qwen3_vl", TINY, dict(images=1, phase="train"), "training is known of the"),
-        ("qwen3_vl", TINY, dict(steps=2), "`steps` is 2, but tiny makes nothing in"),
-        ("qwen3_vl", TINY, dict(guidance=True), "`guidance` is True, but tiny makes"),
-        ("qwen3_vl", TINY | {"depth": 0}, {}, "`vision_config`: `depth` is 0; allowed"),
-    ],
-)  # fmt: skip
-def test_what_images_cannot_be(kind: str, vision: dict | None, given: dict, words: str):
-    with pytest.raises(ValueError, match=words):
-        whole(kind, vision).listings(**given)
-        whole(kind, vision).parameters()
-
-
 def test_what_is_left_out_is_said():
     """An unknown tower, one that is not described, and one of sound."""
     assert whole("qwen3_vl", TINY).notes == whole("unknown_vl", None).notes == ()
@@ -333,23 +305,3 @@ def test_every_bundled_model_that_makes_tokens_has_a_head():
             (listing,) = model.listings(input_len=8, phase="decode")
             heads = [k for k in listing.kernels if k.get("n") == model.vocab]
             assert [k["op"] for k in heads] == ["gemm"], model.name
-
-
-@pytest.mark.parametrize(
-    "values, words",
-    [
-        (dict(model_type="mamba"), "the scan of Mamba 1, with a state for every chann"),
-        (dict(model_type="rwkv7"), "the recurrence of RWKV is not built"),
-        (dict(model_type="t5"), "an encoder-decoder of text is not built"),
-        (dict(model_type="wav2vec2"), "a speech encoder other than Whisper's is not"),
-        (dict(model_type="bark"), "speech that is made token by token or wave by wave"),
-        (dict(model_type="siglip"), "an image encoder that stands alone, other than V"),
-        (dict(model_type="mllama"), "attention to an image between the layers of text"),
-        (dict(model_type="X", _class_name="X"), "such a network is not built; of dif"),
-        (dict(model_type="UNet2D", _class_name="UNet2D"), "U-Nets are not built; of d"),
-    ],
-)
-def test_kinds_that_are_not_built_say_what_is_missing(values: dict, words: str):
-    match = f"^config.json: .* is '{values['model_type']}', and {words}.*listing"
-    with pytest.raises(ValueError, match=match):
-        model_from_config(Config("m", "config.json", values))

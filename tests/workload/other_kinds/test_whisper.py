@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from diffenergy.workload.models import load_model, model_from_config
-from diffenergy.workload.models._shared.config import Config
-from diffenergy.workload.models.speech.whisper import Whisper
+from diffenergy.workload import Config, load_model
+from diffenergy.workload.models import model_from_config
+from diffenergy.workload.models.families.whisper import Whisper
 
 from ..kernels import flop
 from .test_towers import attention, key
@@ -142,25 +142,3 @@ def test_phases_and_memory():
     assert alone.input_len is None
     assert model.memory(alone)["kv_cache"] == model.memory(alone)["state"] == 0
     assert model.memory(alone)["weights"] == 2 * model.parameters()
-
-
-@pytest.mark.parametrize(
-    "given, words",
-    [
-        (
-            dict(phase="forward", input_len=7),
-            "`input_len` is 7, but forward is the enc",
-        ),
-        (dict(phase="decode", input_len=1), "is 1, but a decode step follows the pass"),
-        (
-            dict(input_len=20, output_len=11),
-            "is 31, but tiny has 30 positions; shorten",
-        ),
-        (dict(stack="eager", output_len=4), "'eager', but tiny has only serving"),
-        (dict(phase="train"), "'train', but tiny has only prefill, decode, generate"),
-        (dict(images=1), "`images` is 1, but tiny reads no images; leave it out"),
-    ],
-)
-def test_what_is_refused(given: dict, words: str):
-    with pytest.raises(ValueError, match=words):
-        built(**TINY).listings(**given)

@@ -1,12 +1,12 @@
 """Names of models and types: in any case, and as the Hugging Face hub has them."""
 
-import re
 import shutil
 
 import pytest
 
 from diffenergy.dtypes import STORED, canonical, code
-from diffenergy.workload.models import assumed_model, load_model, model_names
+from diffenergy.workload import load_model
+from diffenergy.workload.models import assumed_model, model_names
 
 
 @pytest.mark.parametrize(
@@ -41,25 +41,6 @@ def test_an_upper_case_name_loads():
     assert load_model("GPT2").name == "gpt2"
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "meta-llama/Llama-3.1-7B-Instruct",  # another size
-        "meta-llama/Llama-2-70b-hf",
-        "mistralai/Mistral-7B-v0.3",  # another vocabulary
-        "nvidia/Llama-3.1-70B-Instruct-FP8",  # another type of weights
-        "openai/whisper-base",
-        "some/folder/gpt2",
-        "./gpt2",
-        "../gpt2",
-        "-instruct",
-    ],
-)
-def test_what_is_not_bundled_stays_unknown(name: str):
-    with pytest.raises(ValueError, match=rf"no model or file '{re.escape(name)}'"):
-        load_model(name)
-
-
 def test_a_local_folder_comes_first(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "Qwen" / "Qwen3-8B"
@@ -76,5 +57,3 @@ def test_types_in_any_case():
     assert code("BFloat16") == code("bf16")
     request = load_model("gpt2").request(dtype="FP8_E4M3", kv_dtype="BF16")
     assert (request.dtype, request.kv_dtype) == ("fp8", "bf16")
-    with pytest.raises(ValueError, match="`dtype` is 'FP7'"):
-        load_model("gpt2").request(dtype="FP7")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from diffenergy.workload.models._shared.config import Config
+from diffenergy.workload import Config
 from diffenergy.workload.models._shared.formats import (
     Checkpoint,
     Format,

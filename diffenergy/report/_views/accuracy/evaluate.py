@@ -3,12 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from ..._blocks import Block, Table
 from ..._format import QUANTITIES, UNKNOWN, Entries, Entry
-from ..._tables.columns import table
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from ....charts import Chart
     from ....fitting import EvaluateResult
 
@@ -29,7 +27,7 @@ def errors_line(summary: Entry) -> str:
     return f"{summary['rows']} rows, mean errors {', '.join(said)}"
 
 
-def parts(result: "EvaluateResult") -> list[Any]:
+def blocks(result: "EvaluateResult") -> list[Block]:
     """Errors of all rows, then by group."""
     summary = result.summary
     found = [f"{summary['rows']} rows, {summary['skipped']} skipped", _errors(summary)]
@@ -45,7 +43,7 @@ def charts(result: "EvaluateResult") -> "dict[str, Chart]":
     return accuracy_charts(result.table, result.predictions)
 
 
-def _errors(summary: Entry) -> "Table":
+def _errors(summary: Entry) -> Table:
     """Error figures of time, power and energy."""
 
     def of(figure: str) -> Callable[[str], Any]:
@@ -59,10 +57,10 @@ def _errors(summary: Entry) -> "Table":
         ("bias", of("bias_pct"), "{:+.1f}"),
         ("P90", of("p90_pct"), "{:.1f}"),
     )
-    return table(columns, QUANTITIES)
+    return Table(columns, QUANTITIES)
 
 
-def _by_group(groups: Entries, by: Sequence[str]) -> "Table":
+def _by_group(groups: Entries, by: Sequence[str]) -> Table:
     """Mean absolute error and, in brackets, bias of each group."""
     name = ", ".join(by)
     columns = [
@@ -74,7 +72,7 @@ def _by_group(groups: Entries, by: Sequence[str]) -> "Table":
             if any(group[f"{word}_rows"] for group in groups)
         ),
     ]
-    return table(columns, groups, fold=[name])
+    return Table(columns, groups, fold=[name])
 
 
 def _mape_and_bias(group: Entry, word: str) -> str | None:

@@ -1,12 +1,12 @@
 """How a collective of several sizes reads and looks."""
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..._blocks import Block, Table
 from ..._format import Entries, Entry, si
-from ..._tables.columns import table
 from . import collective
 
 if TYPE_CHECKING:
@@ -21,10 +21,10 @@ def line(result: "SizesResult") -> str:
     return f"{first['collective']} on {first['topology']}, {', '.join(sizes)} a GPU"
 
 
-def parts(result: "SizesResult") -> list[Any]:
+def blocks(result: "SizesResult") -> list[Block]:
     """One line for each size."""
     if len(result.results) == 1:
-        return collective.parts(result.results[0])
+        return list(collective.blocks(result.results[0]))
     columns = (
         ("size", "output_buffer_bytes", "B"),
         ("finish", "finish_s", "s"),
@@ -38,7 +38,7 @@ def parts(result: "SizesResult") -> list[Any]:
     return [
         f"{first['collective']} on {first['topology']}: finish, how far it is above "
         "the bound, and the best standard algorithm's",
-        table(columns, result.summary, left=0),
+        Table(columns, result.summary, left=0),
     ]
 
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 from ..._eager_rows import Attention, stream
 from ..._kernel import Kernel
-from .._network.operators import Cached, Operator, Pass, Trainable
+from .._network.operators import Cached, ForwardPass, Operator, Trainable
 from .._network.self_attention import Heads, Rotary, SelfAttention
-from .._network.sharding import Split, divided, one_at_least
+from .._network.sharding import ModelSplit, divided, one_at_least
 from .._shared.attention import Scores, around_softmax, fused
 from .._shared.memory import Weights, element_bytes
 
@@ -32,7 +32,7 @@ class CachedAttention(Operator):
     sinks: bool = False
     chosen: int = 0
 
-    def forward(self, run: Pass) -> list[Kernel]:
+    def forward(self, run: ForwardPass) -> list[Kernel]:
         rows = [self._write(run)]
         for sequences, q_len, kv_len in self._blocks(run):
             times, q_len = (q_len, 1) if run.is_step else (1, q_len)
@@ -49,7 +49,7 @@ class CachedAttention(Operator):
         rotary = (Rotary(heads),) if self.rotary else ()
         return (*rotary, SelfAttention(heads, Scores(), self.sinks))
 
-    def shard(self, split: Split) -> "CachedAttention":
+    def shard(self, split: ModelSplit) -> "CachedAttention":
         return dataclasses.replace(
             self,
             heads=divided(self.heads, split.tp, "attention heads"),
@@ -71,7 +71,7 @@ class CachedAttention(Operator):
         heads = (self.heads * times, self.kv_heads)
         return Attention(sequences, *heads, q_len, kv_len, self.head_dim, 1)
 
-    def _blocks(self, run: Pass) -> Iterator[tuple[int, int, int]]:
+    def _blocks(self, run: ForwardPass) -> Iterator[tuple[int, int, int]]:
         """(sequences, new tokens, visible tokens) of the blocks that attend apart."""
         if not self.chunk or run.kv_len <= self.chunk:
             yield run.sequences, run.q_len, run.kv_len
@@ -84,7 +84,7 @@ class CachedAttention(Operator):
         if rest:
             yield run.sequences, rest, rest
 
-    def _attention(self, site: Attention, run: Pass) -> list[Kernel]:
+    def _attention(self, site: Attention, run: ForwardPass) -> list[Kernel]:
         """One fused kernel, or products around an fp32 softmax."""
         p = run.precision
         if run.flash:
@@ -100,7 +100,7 @@ class CachedAttention(Operator):
             return [row]
         return around_softmax(site, p, "scale_mask", **run.zeros)
 
-    def _write(self, run: Pass) -> Kernel:
+    def _write(self, run: ForwardPass) -> Kernel:
         """New keys and values copied to the cache, queries and keys rotated on the way:
         of what is rotated, or else of what is written, are the elements."""
         keys = self.kv_heads * self.head_dim
@@ -111,7 +111,9 @@ class CachedAttention(Operator):
         return cache_write(run, "rope_kv_write", queries + keys, queries, both)
 
 
-def cache_write(run: Pass, fn: str, elements: int, queries: int, kept: int) -> Kernel:
+def cache_write(
+    run: ForwardPass, fn: str, elements: int, queries: int, kept: int
+) -> Kernel:
     """Kernel over `elements` a token that reads and writes `queries`, and what is
     `kept`, which in the cache may have fewer bytes."""
     p = run.precision

@@ -6,9 +6,9 @@ import dataclasses
 
 from ..._kernel import Kernel, Number
 from .._network.linear_layer import Linear
-from .._network.operators import Cached, Norm, Operator, Pass, Stored
-from .._network.rows import product
-from .._network.sharding import Columns, Rows, Split, divided
+from .._network.operators import Cached, ForwardPass, Norm, Operator, Stored
+from .._network.passes import product
+from .._network.sharding import Columns, ModelSplit, Rows, divided
 from .._shared.memory import Weights
 from .attention import cache_write
 from .latent import Indexer, cached_attention
@@ -28,7 +28,7 @@ class CompressedShape:
     output: int
     window: int
 
-    def shard(self, split: Split) -> "CompressedShape":
+    def shard(self, split: ModelSplit) -> "CompressedShape":
         """Of one of several GPUs."""
         heads = divided(self.heads, split.tp, "attention heads")
         groups = divided(self.groups, split.tp, "groups of heads")
@@ -44,10 +44,10 @@ class Compressed(Operator):
     ratio: int
     chosen: int = 0
 
-    def shard(self, split: Split) -> "Compressed":
+    def shard(self, split: ModelSplit) -> "Compressed":
         return dataclasses.replace(self, shape=self.shape.shard(split))
 
-    def forward(self, run: Pass) -> list[Kernel]:
+    def forward(self, run: ForwardPass) -> list[Kernel]:
         s = self.shape
         queries = s.heads * s.head_dim
         both = queries + s.head_dim
@@ -65,7 +65,7 @@ class Compressed(Operator):
         grown = self.shape.head_dim / self.ratio if self.ratio else 0.0
         return (raw, Cached(grown)) if grown else (raw,)
 
-    def _row(self, run: Pass, window: int, causal: bool) -> Kernel:
+    def _row(self, run: ForwardPass, window: int, causal: bool) -> Kernel:
         """Over the raw entries of a window, or over entries of several tokens, of which
         a query of a prompt sees those before it."""
         many = not run.is_step
@@ -83,7 +83,7 @@ _RAW = 2.0
 """Bytes of an element of a raw entry."""
 
 
-def _mean_seen(run: Pass, ratio: int, chosen: int) -> Number:
+def _mean_seen(run: ForwardPass, ratio: int, chosen: int) -> Number:
     """Entries of `ratio` tokens that a query sees in the mean, at most `chosen`."""
     last = run.kv_len / ratio
     most = min(last, chosen or last)
@@ -99,10 +99,10 @@ class GroupedOutput(Stored):
     shape: CompressedShape
     module: str = dataclasses.field(default="self_attn.o_a_proj", kw_only=True)
 
-    def shard(self, split: Split) -> "GroupedOutput":
+    def shard(self, split: ModelSplit) -> "GroupedOutput":
         return dataclasses.replace(self, shape=self.shape.shard(split))
 
-    def forward(self, run: Pass) -> list[Kernel]:
+    def forward(self, run: ForwardPass) -> list[Kernel]:
         s = self.shape
         inner = s.heads * s.head_dim // s.groups
         return [product(run.values, s.groups, run.tokens, s.output, inner)]

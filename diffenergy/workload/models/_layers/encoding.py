@@ -8,8 +8,8 @@ from typing import Any
 from ..._eager_rows import Attention
 from ..._kernel import Kernel
 from .._network.linear_layer import Linear
-from .._network.operators import Norm, Operator, Pass
-from .._network.rows import repeated
+from .._network.operators import ForwardPass, Norm, Operator
+from .._network.passes import repeat_rows
 from .._shared.attention import around_softmax, fused
 from .._shared.config import Config
 from .._shared.memory import Weights
@@ -26,7 +26,7 @@ class FullAttention(Operator):
     head_dim: int
     window: int = 0
 
-    def forward(self, run: Pass) -> list[Kernel]:
+    def forward(self, run: ForwardPass) -> list[Kernel]:
         heads = (self.heads, self.heads)
         sequences, q_len, kv_len = run.sequences, run.q_len, run.kv_len
         if self.window and q_len > self.window:
@@ -116,12 +116,12 @@ class Stage:
     per: int = 1
     extra: int = 0
 
-    def rows(self, run: Pass) -> list[Kernel]:
+    def rows(self, run: ForwardPass) -> list[Kernel]:
         """Kernels; `run` is a pass over the positions that are given out."""
         length = run.q_len * self.per + self.extra
         own = dataclasses.replace(run, q_len=length, kv_len=length)
         rows = [row for x in self.operators for row in x.forward(own)]
-        return repeated(rows, self.times)
+        return repeat_rows(rows, self.times)
 
     def weights(self) -> list[tuple[Weights, int]]:
         """Weights of every kind and how often they occur."""

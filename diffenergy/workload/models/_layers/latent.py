@@ -16,16 +16,16 @@ from ..._kernel import Kernel
 from .._network.linear_layer import Linear
 from .._network.operators import (
     Cached,
+    ForwardPass,
     Norm,
     Operator,
-    Pass,
     Stored,
     Trainable,
     Weights,
 )
-from .._network.rows import product, rows_of
+from .._network.passes import product, rows_of
 from .._network.self_attention import Heads, SelfAttention
-from .._network.sharding import Columns, Rows, Split, divided, gathered, reduced
+from .._network.sharding import Columns, ModelSplit, Rows, divided, gathered, reduced
 from .._shared.attention import Scores, fused
 from .attention import cache_write
 from .parts import Part
@@ -45,14 +45,14 @@ class LatentShape:
     latent: int
     bias: bool = False
 
-    def shard(self, split: Split) -> "LatentShape":
+    def shard(self, split: ModelSplit) -> "LatentShape":
         """Of one of several GPUs."""
         heads = divided(self.heads, split.tp, "attention heads")
         return dataclasses.replace(self, heads=heads)
 
 
 def cached_attention(
-    run: Pass, heads: int, kv_len: int, head_dim: int, **more: Any
+    run: ForwardPass, heads: int, kv_len: int, head_dim: int, **more: Any
 ) -> Kernel:
     """Fused causal attention of a pass to `kv_len` entries of one key and value head,
     or as `more` says; queries of a decode step are as many more heads."""
@@ -77,7 +77,7 @@ class Indexer(Operator):
     chosen: int
     ratio: int = 1
 
-    def forward(self, run: Pass) -> list[Kernel]:
+    def forward(self, run: ForwardPass) -> list[Kernel]:
         """Scores as attention in fp8 whose values are one number a key (what sums the
         heads), and the choice as a reduction over them."""
         entries = max(run.kv_len // self.ratio, 1)
@@ -117,18 +117,18 @@ class Expanded(Trainable):
     """
 
     shape: LatentShape
-    split: Split = Split()
+    split: ModelSplit = ModelSplit()
 
-    def shard(self, split: Split) -> "Expanded":
+    def shard(self, split: ModelSplit) -> "Expanded":
         return dataclasses.replace(self, shape=self.shape.shard(split), split=split)
 
-    def forward(self, run: Pass) -> list[Kernel]:
+    def forward(self, run: ForwardPass) -> list[Kernel]:
         return [*gathered(run, self.shape.rope, self.split), self._row(run)]
 
-    def backward(self, run: Pass) -> list[Kernel]:
+    def backward(self, run: ForwardPass) -> list[Kernel]:
         return [self._row(run), *reduced(run, self.shape.rope, self.split)]
 
-    def _row(self, run: Pass) -> Kernel:
+    def _row(self, run: ForwardPass) -> Kernel:
         s = self.shape
         written = s.heads * (s.nope + 2 * s.rope + s.values)
         read = s.heads * (s.nope + s.rope + s.values) + s.rope
@@ -145,7 +145,7 @@ class Latent(Stored):
     chosen: int = 0
     module: str = dataclasses.field(default="self_attn.kv_b_proj", kw_only=True)
 
-    def forward(self, run: Pass) -> list[Kernel]:
+    def forward(self, run: ForwardPass) -> list[Kernel]:
         s = self.shape
         queries, kept = s.heads * s.rope, s.latent + s.rope
         write = cache_write(run, "rope_kv_write", queries + s.rope, queries, kept)
@@ -166,7 +166,7 @@ class Latent(Stored):
             SelfAttention(heads, Scores()),
         )
 
-    def shard(self, split: Split) -> "Latent":
+    def shard(self, split: ModelSplit) -> "Latent":
         return dataclasses.replace(self, shape=self.shape.shard(split))
 
     def weights(self) -> tuple[Weights, ...]:
@@ -177,7 +177,7 @@ class Latent(Stored):
     def cached(self) -> tuple[Cached, ...]:
         return (Cached(self.shape.latent + self.shape.rope),)
 
-    def _expanded(self, run: Pass) -> list[Kernel]:
+    def _expanded(self, run: ForwardPass) -> list[Kernel]:
         """Keys and values of all heads."""
         s = self.shape
         wide = s.heads * (s.nope + s.values)
@@ -185,7 +185,7 @@ class Latent(Stored):
         row = self._row(run, s.heads, s.nope + s.rope, s.values)
         return [*expansion.forward(run), row]
 
-    def _absorbed(self, run: Pass) -> list[Kernel]:
+    def _absorbed(self, run: ForwardPass) -> list[Kernel]:
         """Queries to the latent's width, attention over latents, values from it; these
         products read their weights in 16 bit."""
         s, dtype = self.shape, run.values
@@ -197,7 +197,9 @@ class Latent(Stored):
             product(dtype, s.heads, run.tokens, s.values, s.latent),
         ]
 
-    def _row(self, run: Pass, kv_heads: int, head_dim: int, values: int) -> Kernel:
+    def _row(
+        self, run: ForwardPass, kv_heads: int, head_dim: int, values: int
+    ) -> Kernel:
         many = not run.is_step
         keys = run.kv_len if many else min(run.kv_len, self.chosen or run.kv_len)
         return cached_attention(

@@ -4,7 +4,7 @@ import dataclasses
 
 from .._network.linear_layer import Linear
 from .._network.operators import Cached, Operator, Trainable
-from .._network.sharding import Rows, Split
+from .._network.sharding import ModelSplit, Rows
 from .._shared.memory import Weights
 
 Halves = tuple[tuple[Trainable, ...], tuple[Trainable, ...]]
@@ -19,7 +19,7 @@ class Layer:
     operators: tuple[Operator, ...]
     norms: int = 2
 
-    def shard(self, split: Split) -> "Layer":
+    def shard(self, split: ModelSplit) -> "Layer":
         """The layer as one of several GPUs has it."""
         for operator in self.operators:  # whose errors name heads come first
             if not isinstance(operator, Linear):

@@ -6,9 +6,9 @@ from typing import Final, Literal
 from ..._eager_rows import stream
 from ..._kernel import Kernel
 from .._network.linear_layer import Linear
-from .._network.operators import Cached, Norm, Operator, Pass
-from .._network.rows import rows_of
-from .._network.sharding import Columns, Rows, Split, divided, one_at_least
+from .._network.operators import Cached, ForwardPass, Norm, Operator
+from .._network.passes import rows_of
+from .._network.sharding import Columns, ModelSplit, Rows, divided, one_at_least
 from .._shared.memory import Weights, element_bytes
 from .parts import Map, Part, Plain
 
@@ -28,11 +28,11 @@ class Convolution(Operator):
     bias: bool = False
     split: Columns = Columns()
 
-    def shard(self, split: Split) -> "Convolution":
+    def shard(self, split: ModelSplit) -> "Convolution":
         channels = self.split.share(self.channels, split.tp)
         return dataclasses.replace(self, channels=channels)
 
-    def forward(self, run: Pass) -> list[Kernel]:
+    def forward(self, run: ForwardPass) -> list[Kernel]:
         sizes = {"num_heads": self.channels, "head_dim": self.taps, "v_head_dim": 1}
         return [_scan(run, "short_conv", **sizes, state_dtype=run.values)]
 
@@ -55,12 +55,12 @@ class Recurrence(Operator):
     chunk: int = 64
     state: str = "fp32"
 
-    def shard(self, split: Split) -> "Recurrence":
+    def shard(self, split: ModelSplit) -> "Recurrence":
         heads = divided(self.heads, split.tp, "heads of states")
         groups = one_at_least(self.groups, split.tp, "groups of states")
         return dataclasses.replace(self, heads=heads, groups=groups)
 
-    def forward(self, run: Pass) -> list[Kernel]:
+    def forward(self, run: ForwardPass) -> list[Kernel]:
         return [
             _scan(
                 run,
@@ -79,7 +79,7 @@ class Recurrence(Operator):
         return (Cached(state=self.heads * self.keys * self.values * size),)
 
 
-def _scan(run: Pass, kind: str, **sizes: int | str) -> Kernel:
+def _scan(run: ForwardPass, kind: str, **sizes: int | str) -> Kernel:
     given = dict(op="scan", kind=kind, batch=run.sequences, q_len=run.q_len)
     return given | sizes | dict(dtype=run.values, count=1)
 
@@ -92,12 +92,12 @@ class GatedNorm(Operator):
     heads: int
     cols: int
 
-    def shard(self, split: Split) -> "GatedNorm":
+    def shard(self, split: ModelSplit) -> "GatedNorm":
         name = "cols" if self.heads == 1 else "heads"
         share = divided(getattr(self, name), split.tp, f"{name} of a gated norm")
         return dataclasses.replace(self, **{name: share})
 
-    def forward(self, run: Pass) -> list[Kernel]:
+    def forward(self, run: ForwardPass) -> list[Kernel]:
         rows = run.tokens * self.heads
         return [
             rows_of("rmsnorm", rows, self.cols, run.values),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from .._network.operators import Embedding
-from .._network.passes import Pass
+from .._network.passes import ForwardPass
 from .._shared.config import Config, positions
 from .._shared.trained import TrainedModel
 from .layer import Halves, Layer
@@ -47,7 +47,7 @@ class Layered(TrainedModel):
     def trains(self) -> bool:
         return None not in self._halves
 
-    def halves(self, run: Pass) -> Sequence[Halves]:
+    def halves(self, run: ForwardPass) -> Sequence[Halves]:
         return [half for half in self._halves if half is not None]
 
     def module_calls(self, base: bool) -> int:

@@ -9,8 +9,8 @@ from ..._eager_rows import stream
 from ..._kernel import Kernel, Number
 from .._network.experts import Experts
 from .._network.linear_layer import Gated, Linear
-from .._network.operators import Norm, Operator, Pass, Sum, Trainable
-from .._network.sharding import Columns, Rows, Split, divided
+from .._network.operators import ForwardPass, Norm, Operator, Sum, Trainable
+from .._network.sharding import Columns, ModelSplit, Rows, divided
 from .._shared.memory import Weights
 from .attention import CachedAttention
 
@@ -33,14 +33,14 @@ class Map(Operator):
         known = {"silu_mul": Gated, "add": Sum}
         return (known[self.fn](self.width),) if self.fn in known else None
 
-    def shard(self, split: Split) -> "Map":
+    def shard(self, split: ModelSplit) -> "Map":
         if not self.split:
             return self
         width = divided(self.width, split.tp, "features")
         own = divided(self.parameters, split.tp, "parameters")
         return dataclasses.replace(self, width=width, parameters=own)
 
-    def forward(self, run: Pass) -> list[Kernel]:
+    def forward(self, run: ForwardPass) -> list[Kernel]:
         traffic = {"reads": self.reads, "writes": self.writes}
         return [stream(self.fn, run.tokens * self.width, run.values, 1, **traffic)]
 
@@ -56,13 +56,13 @@ class Plain(Operator):
     parameters: int
     split: bool = False
 
-    def shard(self, split: Split) -> "Plain":
+    def shard(self, split: ModelSplit) -> "Plain":
         if not self.split:
             return self
         own = divided(self.parameters, split.tp, "parameters")
         return dataclasses.replace(self, parameters=own)
 
-    def forward(self, run: Pass) -> list[Kernel]:
+    def forward(self, run: ForwardPass) -> list[Kernel]:
         return []
 
     def weights(self) -> tuple[Weights, ...]:

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 
 from ..._eager_rows import HALF, stream
 from ..._kernel import Kernel, Number
-from .._network.rows import repeated
 from .._shared.memory import Weights
 from .operators import Trainable
 from .parts import adapted, frozen_weights, parameters, trained_parameters
-from .passes import Pass
+from .passes import ForwardPass, repeat_rows
 from .step import launched, returned
 
 
@@ -29,15 +28,15 @@ class Elementwise(Trainable):
     def weights(self) -> tuple[Weights, ...]:
         return (Weights(self.parameters),) if self.parameters else ()
 
-    def forward(self, run: Pass) -> list[Kernel]:
+    def forward(self, run: ForwardPass) -> list[Kernel]:
         elements = run.tokens * self.width
         return [stream(fn, elements, run.values, 1, **x) for fn, x in self.there]
 
-    def backward(self, run: Pass) -> list[Kernel]:
+    def backward(self, run: ForwardPass) -> list[Kernel]:
         elements = run.tokens * self.width
         return [stream(fn, elements, run.values, 1, **x) for fn, x in self.back]
 
-    def kept(self, run: Pass) -> float:
+    def kept(self, run: ForwardPass) -> float:
         return run.tokens * self.keeps * run.element_bytes
 
 
@@ -102,18 +101,18 @@ class Block:
     inputs: int = 0
     frozen: bool = False
 
-    def forward(self, run: Pass) -> list[Kernel]:
+    def forward(self, run: ForwardPass) -> list[Kernel]:
         """Kernels of all, those of a layer together."""
-        return repeated(launched(self.operators, run), self.count)
+        return repeat_rows(launched(self.operators, run), self.count)
 
-    def backward(self, run: Pass) -> list[Kernel]:
+    def backward(self, run: ForwardPass) -> list[Kernel]:
         """Kernels of the gradients; those of the forward pass before, where a layer's
         activations were not kept."""
         again = self.operators if run.recompute == "full" and self.inputs else ()
         rows = [*launched(again, run), *returned(self.operators, run)]
-        return repeated(rows, self.count)
+        return repeat_rows(rows, self.count)
 
-    def kept(self, run: Pass) -> float:
+    def kept(self, run: ForwardPass) -> float:
         """Bytes of one of them."""
         return sum(x.kept(run) for x in self.operators)
 
@@ -141,17 +140,17 @@ class Chain:
     blocks: tuple[Block, ...]
     loss: Trainable
 
-    def forward(self, run: Pass) -> list[Kernel]:
+    def forward(self, run: ForwardPass) -> list[Kernel]:
         """Kernels of the forward pass and of the loss."""
         rows = [row for block in self.blocks for row in block.forward(run)]
         return [*rows, *self.loss.forward(run)]
 
-    def backward(self, run: Pass) -> list[Kernel]:
+    def backward(self, run: ForwardPass) -> list[Kernel]:
         """Kernels of all gradients."""
         rows = [row for x in reversed(self._moving) for row in x.backward(run)]
         return [*self.loss.backward(run), *rows]
 
-    def kept(self, run: Pass) -> float:
+    def kept(self, run: ForwardPass) -> float:
         """Bytes of activations at the end of the forward pass, without the logits. With
         checkpointing layers keep their inputs, and the largest has all of its own."""
         if run.recompute != "full":

@@ -10,7 +10,7 @@ from ..._kernel import Kernel, Number
 from .._shared.formats import Precision
 from .._shared.memory import Weights
 from .operators import Trainable
-from .passes import Pass
+from .passes import ForwardPass
 
 _INDEX: Final = 8.0
 """Bytes of the place of a maximum (int64 in torch)."""
@@ -55,7 +55,7 @@ class Convolution(Trainable):
         each = self.channels // self.groups * self.kernel**2 + self.bias
         return (Weights(self.outputs * each),)
 
-    def forward(self, run: Pass) -> list[Kernel]:
+    def forward(self, run: ForwardPass) -> list[Kernel]:
         return self.rows(run.sequences, run.precision)
 
     def rows(
@@ -78,7 +78,7 @@ class Convolution(Trainable):
         )
         return [row, *convolution_rest(row, batch_norm, self.layout_zeros)]
 
-    def backward(self, run: Pass) -> list[Kernel]:
+    def backward(self, run: ForwardPass) -> list[Kernel]:
         """Gradients of bias, input and weights. cuDNN converts what each of the latter
         two reads, and the gradient of the input back."""
         kernel, *converted = self.forward(run)
@@ -93,12 +93,12 @@ class Convolution(Trainable):
             rows += [there, _turned(back)]
         return rows
 
-    def kept(self, run: Pass) -> float:
+    def kept(self, run: ForwardPass) -> float:
         """Its input."""
         values = 0 if self.joins else self.channels * self.hw**2
         return run.sequences * values * run.element_bytes
 
-    def _bias_gradient(self, run: Pass) -> list[Kernel]:
+    def _bias_gradient(self, run: ForwardPass) -> list[Kernel]:
         """Sum over images and pixels."""
         pixels = run.sequences * self.output_hw**2
         sums = {"reads": 1, "writes": 1 / pixels}
@@ -119,20 +119,20 @@ class MaxPool(Trainable):
     channels: int
     hw: int
 
-    def forward(self, run: Pass) -> list[Kernel]:
+    def forward(self, run: ForwardPass) -> list[Kernel]:
         written = 1 + _INDEX / run.element_bytes
         return [self._row("max_pool", run, reads=_POOLED, writes=written)]
 
-    def backward(self, run: Pass) -> list[Kernel]:
+    def backward(self, run: ForwardPass) -> list[Kernel]:
         read = 1 + _INDEX / run.element_bytes
         return [self._row("max_pool_backward", run, reads=read, writes=_POOLED)]
 
-    def kept(self, run: Pass) -> float:
+    def kept(self, run: ForwardPass) -> float:
         """Its input, which the ReLU before needs, and the places."""
         return self._elements(run) * (_POOLED * run.element_bytes + _INDEX)
 
-    def _elements(self, run: Pass) -> int:
+    def _elements(self, run: ForwardPass) -> int:
         return run.sequences * self.channels * self.hw**2
 
-    def _row(self, fn: str, run: Pass, **traffic: Number) -> Kernel:
+    def _row(self, fn: str, run: ForwardPass, **traffic: Number) -> Kernel:
         return stream(fn, self._elements(run), run.values, 1, **traffic)

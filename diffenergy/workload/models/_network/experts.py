@@ -4,12 +4,11 @@ import dataclasses
 
 from ..._eager_rows import stream
 from ..._kernel import Kernel
-from .._network.rows import dense, product, rows_of
 from .._shared.memory import Weights, element_bytes
 from .linear_layer import gated_backward, narrowed, stored
 from .operators import Stored, Trainable
-from .passes import Pass
-from .sharding import Split, all_reduce, collective, divided
+from .passes import ForwardPass, dense, product, rows_of
+from .sharding import ModelSplit, all_reduce, collective, divided
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,9 +29,9 @@ class Experts(Stored, Trainable):
     gated: bool = True
     bias: bool = False
     latent: int = 0
-    split: Split = Split()
+    split: ModelSplit = ModelSplit()
 
-    def shard(self, split: Split) -> "Experts":
+    def shard(self, split: ModelSplit) -> "Experts":
         """With `ep` GPUs each has some of the experts; `tp`/`ep` of them share each.
 
         GPUs that see the same tokens add up what their experts made (vLLM, SGLang and
@@ -54,7 +53,7 @@ class Experts(Stored, Trainable):
     def in_training(self) -> tuple["Experts", ...] | None:
         return (self,) if self.gated and not self.latent else None
 
-    def forward(self, run: Pass) -> list[Kernel]:
+    def forward(self, run: ForwardPass) -> list[Kernel]:
         """Router, choice of experts, experts, and what joins them."""
         split, t = self.split, run.tokens
         *router, experts = self._chosen(run)
@@ -69,7 +68,7 @@ class Experts(Stored, Trainable):
         back = collective("all_gather", t, self._width, split.tp, run.values)
         return [*router, *sent, experts, *sent, *back]
 
-    def _around(self, run: Pass) -> tuple[list[Kernel], list[Kernel]]:
+    def _around(self, run: ForwardPass) -> tuple[list[Kernel], list[Kernel]]:
         """What GPUs of a training step exchange before and behind the experts, and the
         same again for the gradients.
 
@@ -97,12 +96,12 @@ class Experts(Stored, Trainable):
             behind += collective("all_gather", run.tokens, h, split.tp, values, "tp")
         return before, behind
 
-    def _tokens(self, run: Pass) -> int:
+    def _tokens(self, run: ForwardPass) -> int:
         """Tokens whose choices a GPU works on in training: as many as it brings, and
         those of the GPUs that share its experts."""
         return run.tokens // self.split.tp * self.split.inner
 
-    def _chosen(self, run: Pass) -> list[Kernel]:
+    def _chosen(self, run: ForwardPass) -> list[Kernel]:
         split, p, tokens = self.split, run.precision, run.tokens // self.split.parts
         parts = {"moe_ep_size": split.ep, "moe_tp_size": split.inner}
         kept = p.format(self.format)
@@ -143,7 +142,7 @@ class Experts(Stored, Trainable):
             Weights(self.experts * (self.hidden + self.bias)),
         )
 
-    def backward(self, run: Pass) -> list[Kernel]:
+    def backward(self, run: ForwardPass) -> list[Kernel]:
         """Combination, down, product of gate and up, gate and up, look-up, router."""
         split, h, values = self.split, self.hidden, run.values
         inner, t = self.inner // split.inner, self._tokens(run)
@@ -166,7 +165,7 @@ class Experts(Stored, Trainable):
             product(values, 1, self.experts, h, routed),
         ]
 
-    def kept(self, run: Pass) -> float:
+    def kept(self, run: ForwardPass) -> float:
         """The input of router and dispatch; of every choice the dispatched row and its
         result, gate, up and their product."""
         e, inner = element_bytes(run.precision.linear), self.inner // self.split.inner
@@ -174,11 +173,11 @@ class Experts(Stored, Trainable):
         read = run.tokens / self.split.parts * self.hidden * e
         return read + self._tokens(run) * self.chosen * (wide + inner * e)
 
-    def saved(self, run: Pass) -> float:
+    def saved(self, run: ForwardPass) -> float:
         made = 2 * self.inner // self.split.inner + self.hidden
         return self._tokens(run) * self.chosen * made * run.element_bytes / 2
 
-    def _products(self, run: Pass, outputs: int, inputs: int) -> list[Kernel]:
+    def _products(self, run: ForwardPass, outputs: int, inputs: int) -> list[Kernel]:
         """Gradients of the input and of the weights of every expert; some have a row
         more where the rows do not divide."""
         rows, dtype = self._tokens(run) * self.chosen, run.precision.linear

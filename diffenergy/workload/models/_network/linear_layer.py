@@ -6,13 +6,89 @@ from typing import Any, Final
 
 from ..._eager_rows import HALF, stream
 from ..._kernel import Kernel, Number
-from .._network.rows import dense, linear, product
 from .._shared.formats import Format, Precision
 from .._shared.memory import Weights, element_bytes
-from .adapters import Adapters
 from .operators import Stored, Trainable
-from .passes import Pass
-from .sharding import Columns, Rows, Split, divided, gathered, reduced
+from .passes import ForwardPass, dense, linear, product
+from .sharding import Columns, ModelSplit, Rows, divided, gathered, reduced
+
+# --- Low-rank adapters (LoRA, arXiv 2106.09685): of a linear layer whose weights are
+# frozen, y = W x + B (A x) with A of rank x inputs and B of outputs x rank.
+
+
+@dataclasses.dataclass(frozen=True)
+class Adapters:
+    """Adapters of layers with these `outputs` and the same input, which one product
+    may make together: each has an A and a B of its own. Fused stacks multiply by all A
+    at once; both add the result with a kernel."""
+
+    rank: int
+    outputs: tuple[int, ...]
+
+    def parameters(self, inputs: int) -> int:
+        """Elements of every A and B.
+
+        >>> Adapters(16, (4096, 1024, 1024)).parameters(4096)
+        294912
+        """
+        return sum(self.rank * (inputs + outputs) for outputs in self.outputs)
+
+    def forward(self, run: ForwardPass, inputs: int) -> list[Kernel]:
+        """A x, then B of it, scaled and added."""
+        t, rank, dtype = run.tokens, self.rank, run.values
+        if run.fused:
+            return [
+                dense(dtype, t, self._joined, inputs),
+                *(dense(dtype, t, outputs, rank) for outputs in self.outputs),
+                stream("pointwise_add", t * sum(self.outputs), dtype, 1),
+            ]
+        p = dataclasses.replace(run.precision, linear=run.precision.products)
+        return [
+            row
+            for outputs in self.outputs
+            for row in (
+                linear(p, rank, t, inputs),
+                linear(p, outputs, t, rank),
+                stream("scalar_mul", t * outputs, dtype, 1),
+                stream("pointwise_add", t * outputs, dtype, 1),
+            )
+        ]
+
+    def backward(self, run: ForwardPass, inputs: int) -> list[Kernel]:
+        """Gradients of A x, of B and of A, and what they add to that of the input."""
+        t, rank, dtype = run.tokens, self.rank, run.values
+        added = stream("pointwise_add", t * inputs, dtype, 1)
+        ups = [
+            row
+            for outputs in self.outputs
+            for row in (
+                *([] if run.fused else [stream("scalar_mul", t * outputs, dtype, 1)]),
+                dense(dtype, t, rank, outputs),
+                product(dtype, 1, outputs, rank, t),
+            )
+        ]
+        widths = (self._joined,) if run.fused else len(self.outputs) * (rank,)
+        downs = [
+            row
+            for width in widths
+            for row in (
+                product(dtype, 1, width, inputs, t),
+                dense(dtype, t, inputs, width),
+                added,
+            )
+        ]
+        return [*ups, *downs]
+
+    def kept(self, run: ForwardPass) -> float:
+        """Bytes of A x."""
+        return run.tokens * self._joined * run.element_bytes
+
+    @property
+    def _joined(self) -> int:
+        return self.rank * len(self.outputs)
+
+
+# --- Linear layers of a training step (a product forward
 
 _ONE_STAGE: Final = 64 * 80
 """Columns from which llm.c sums a bias gradient in one stage: a CTA holds 64 columns
@@ -40,19 +116,19 @@ class Activation:
         """Share of zeros in the output."""
         return {"zero_share": HALF} if self.fn == "relu" else {}
 
-    def forward(self, run: Pass) -> list[Kernel]:
+    def forward(self, run: ForwardPass) -> list[Kernel]:
         """Kernels that apply it."""
         elements = run.tokens * self.width
         if self.fn == "gelu_new" and not run.fused:
             return _gelu_new(elements, run.values)
         return [stream(self._name, elements, run.values, 1)]
 
-    def again(self, run: Pass) -> list[Kernel]:
+    def again(self, run: ForwardPass) -> list[Kernel]:
         """Kernels that restore its output in the backward pass."""
         again = run.fused and run.restores and run.recompute != "full"
         return self.forward(run) if again and self.fn != "relu" else []
 
-    def backward(self, run: Pass) -> list[Kernel]:
+    def backward(self, run: ForwardPass) -> list[Kernel]:
         """Kernels of its gradient."""
         elements = run.tokens * self.width
         if self.fn == "gelu_new" and not run.fused:
@@ -60,7 +136,7 @@ class Activation:
         name = f"{self._name}_backward"
         return [stream(name, elements, run.values, 1, reads=2, writes=1)]
 
-    def kept(self, run: Pass) -> float:
+    def kept(self, run: ForwardPass) -> float:
         """Its input; of `gelu_new` in operators those of the cube, of tanh's gradient
         and of the last product (two); of ReLU nothing beside its output."""
         if self.fn == "relu":
@@ -104,16 +180,16 @@ class Gated(Trainable):
 
     width: int
 
-    def shard(self, split: Split) -> "Gated":
+    def shard(self, split: ModelSplit) -> "Gated":
         return Gated(divided(self.width, split.tp, "features"))
 
-    def forward(self, run: Pass) -> list[Kernel]:
+    def forward(self, run: ForwardPass) -> list[Kernel]:
         elements = run.tokens * self.width
         if run.fused:
             return [stream("silu_mul", elements, run.values, 1)]
         return [stream(fn, elements, run.values, 1) for fn in ("silu", "pointwise_mul")]
 
-    def backward(self, run: Pass) -> list[Kernel]:
+    def backward(self, run: ForwardPass) -> list[Kernel]:
         elements = run.tokens * self.width
         if run.fused:
             return [gated_backward(elements, run.values)]
@@ -123,7 +199,7 @@ class Gated(Trainable):
             stream("silu_backward", elements, run.values, 1, **both),
         ]
 
-    def kept(self, run: Pass) -> float:
+    def kept(self, run: ForwardPass) -> float:
         """Gate and up; in operators also the activated gate."""
         tensors = 2 if run.fused else 3
         return tensors * run.tokens * self.width * run.element_bytes
@@ -155,11 +231,11 @@ class Linear(Stored, Trainable):
     joins: bool = False
     activation: Activation | None = None
     split: Columns | Rows | None = None
-    among: Split = Split()
+    among: ModelSplit = ModelSplit()
     frozen: bool = False
     adapters: Adapters | None = None
 
-    def shard(self, split: Split) -> "Linear":
+    def shard(self, split: ModelSplit) -> "Linear":
         if split.tp == 1:
             return self
         if self.split is None:
@@ -176,7 +252,7 @@ class Linear(Stored, Trainable):
         split = Rows() if isinstance(self.split, Rows) else self.split
         return (dataclasses.replace(self, split=split),)
 
-    def forward(self, run: Pass) -> list[Kernel]:
+    def forward(self, run: ForwardPass) -> list[Kernel]:
         whole = gathered(run, self.inputs, self.among) if self._spreads else []
         added = reduced(run, self.outputs, self.among) if self._adds else []
         adapted = self.adapters.forward(run, self.inputs) if self.adapters else []
@@ -194,11 +270,11 @@ class Linear(Stored, Trainable):
             return False
         return not self.split.joined or self.among.replicas > 1
 
-    def _tokens(self, run: Pass) -> int:
+    def _tokens(self, run: ForwardPass) -> int:
         """Tokens that it multiplies."""
         return run.tokens // (self.among.parts if self.split is None else 1)
 
-    def _product(self, run: Pass) -> list[Kernel]:
+    def _product(self, run: ForwardPass) -> list[Kernel]:
         p, t, zeros = self._precision(run), self._tokens(run), self._zeros
         rows = self.activation.forward(run) if self.activation else []
         kept = run.precision.format(self.format, not self.wide)
@@ -214,7 +290,7 @@ class Linear(Stored, Trainable):
         row = dense(p.linear, t, self.outputs, self.inputs, **layout, **zeros)
         return [*rows, row]
 
-    def backward(self, run: Pass) -> list[Kernel]:
+    def backward(self, run: ForwardPass) -> list[Kernel]:
         dtype, t = self._precision(run).linear, self._tokens(run)
         behind = self.activation
         add = stream("pointwise_add", t * self.inputs, run.values, 1)
@@ -233,10 +309,10 @@ class Linear(Stored, Trainable):
             *(reduced(run, self.inputs, self.among) if self._spreads else []),
         ]
 
-    def _cast(self, run: Pass, width: int) -> list[Kernel]:
+    def _cast(self, run: ForwardPass, width: int) -> list[Kernel]:
         return narrowed(run, self._tokens(run) * width, self._precision(run).linear)
 
-    def kept(self, run: Pass) -> float:
+    def kept(self, run: ForwardPass) -> float:
         """Its input, unless that is another layer's, is restored or no gradient needs
         it; and what its activation and its adapters keep."""
         behind = self.activation
@@ -254,11 +330,11 @@ class Linear(Stored, Trainable):
         relu = self.activation is not None and self.activation.fn == "relu"
         return not self.frozen or self.adapters is not None or relu
 
-    def saved(self, run: Pass) -> float:
+    def saved(self, run: ForwardPass) -> float:
         t = self._tokens(run) / (self.among.parts if self._adds else 1)
         return t * self.outputs * run.element_bytes / 2
 
-    def _bias_gradient(self, run: Pass) -> list[Kernel]:
+    def _bias_gradient(self, run: ForwardPass) -> list[Kernel]:
         """Sum over the tokens, behind partial sums over those that a GPU has."""
         n = self.outputs
         t = self._tokens(run) // (self.among.parts if self._adds else 1)
@@ -268,7 +344,7 @@ class Linear(Stored, Trainable):
             sums.append(stream("bias_reduce", n, "fp32", 1, **reads))
         return sums
 
-    def _precision(self, run: Pass) -> Precision:
+    def _precision(self, run: ForwardPass) -> Precision:
         p = run.precision
         narrow = p.given is not None
         return dataclasses.replace(p, linear=p.values) if self.wide and narrow else p
@@ -289,7 +365,7 @@ def stored(kept: Format) -> dict[str, Any]:
     return {"weight_dtype": kept.weights, "weight_group": kept.group}
 
 
-def narrowed(run: Pass, elements: Number, dtype: str) -> list[Kernel]:
+def narrowed(run: ForwardPass, elements: Number, dtype: str) -> list[Kernel]:
     """Values of a training step written in 8 bits or fewer, twice: as they are for one
     product and transposed for the gradient of the weights."""
     if not run.train or element_bytes(dtype) >= run.element_bytes:

@@ -14,11 +14,10 @@ from collections.abc import Sequence
 
 from ..._eager_rows import rms_norm_rest, stream
 from ..._kernel import Kernel, Number
-from .._network.rows import rows_of
 from .._shared.formats import Format
 from .._shared.memory import Weights
-from .passes import Pass
-from .sharding import Split, all_reduce, divided, gathered, one_at_least, reduced
+from .passes import ForwardPass, rows_of
+from .sharding import ModelSplit, all_reduce, divided, gathered, one_at_least, reduced
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +35,7 @@ class Operator(abc.ABC):
     """One operator of a network."""
 
     @abc.abstractmethod
-    def forward(self, run: Pass) -> list[Kernel]:
+    def forward(self, run: ForwardPass) -> list[Kernel]:
         """Kernels of the forward pass."""
 
     def weights(self) -> tuple[Weights, ...]:
@@ -51,7 +50,7 @@ class Operator(abc.ABC):
         """Operators that stand for it in a training step; None if none is known."""
         return None
 
-    def shard(self, split: Split) -> "Operator":
+    def shard(self, split: ModelSplit) -> "Operator":
         """The operator as one of several GPUs has it: whole, if nothing else is known.
 
         Raises `ValueError` if it cannot be divided so.
@@ -75,15 +74,15 @@ class Trainable(Operator):
         return (self,)
 
     @abc.abstractmethod
-    def backward(self, run: Pass) -> list[Kernel]:
+    def backward(self, run: ForwardPass) -> list[Kernel]:
         """Kernels that make the gradients of inputs and parameters."""
 
-    def kept(self, run: Pass) -> float:
+    def kept(self, run: ForwardPass) -> float:
         """Bytes that the forward pass leaves for the backward one; what several
         operators read is the first one's."""
         return 0.0
 
-    def saved(self, run: Pass) -> float:
+    def saved(self, run: ForwardPass) -> float:
         """Bytes of them that stay where all else of a layer runs again by operator
         ("selective-op"): half of what products make, and what fused attention does."""
         return 0.0
@@ -95,10 +94,10 @@ class Fixed(Trainable):
 
     rows: Sequence[Kernel]
 
-    def forward(self, run: Pass) -> list[Kernel]:
+    def forward(self, run: ForwardPass) -> list[Kernel]:
         return list(self.rows)
 
-    def backward(self, run: Pass) -> list[Kernel]:
+    def backward(self, run: ForwardPass) -> list[Kernel]:
         return []
 
 
@@ -110,21 +109,21 @@ class Residual(Trainable):
     width: int
     parts: int = 1
 
-    def shard(self, split: Split) -> "Residual":
+    def shard(self, split: ModelSplit) -> "Residual":
         return dataclasses.replace(self, parts=split.parts)
 
-    def forward(self, run: Pass) -> list[Kernel]:
+    def forward(self, run: ForwardPass) -> list[Kernel]:
         return [] if run.fused else self.alone(run)
 
-    def alone(self, run: Pass) -> list[Kernel]:
+    def alone(self, run: ForwardPass) -> list[Kernel]:
         """The kernel where no norm follows."""
         elements = run.tokens // self.parts * self.width
         return [stream("pointwise_add", elements, run.values, 1)]
 
-    def backward(self, run: Pass) -> list[Kernel]:
+    def backward(self, run: ForwardPass) -> list[Kernel]:
         return self.forward(run)
 
-    def kept(self, run: Pass) -> float:
+    def kept(self, run: ForwardPass) -> float:
         """The mask of the dropout before it."""
         return run.dropout * run.tokens / self.parts * self.width
 
@@ -133,10 +132,10 @@ class Residual(Trainable):
 class Sum(Residual):
     """What two paths make of one input, added up; backward their gradients of it."""
 
-    def forward(self, run: Pass) -> list[Kernel]:
+    def forward(self, run: ForwardPass) -> list[Kernel]:
         return self.alone(run)
 
-    def kept(self, run: Pass) -> float:
+    def kept(self, run: ForwardPass) -> float:
         return 0.0
 
 
@@ -151,20 +150,20 @@ class Embedding(Trainable):
     vocab: int
     hidden: int
     positions: int = 0
-    split: Split = Split()
+    split: ModelSplit = ModelSplit()
     frozen: bool = False
 
-    def shard(self, split: Split) -> "Embedding":
+    def shard(self, split: ModelSplit) -> "Embedding":
         vocab = math.ceil(self.vocab / split.tp)
         return dataclasses.replace(self, vocab=vocab, split=split)
 
     def weights(self) -> tuple[Weights, ...]:
         return (Weights((self.vocab + self.positions) * self.hidden),)
 
-    def forward(self, run: Pass) -> list[Kernel]:
+    def forward(self, run: ForwardPass) -> list[Kernel]:
         return [*self._lookups(run), *reduced(run, self.hidden, self.split)]
 
-    def _lookups(self, run: Pass) -> list[Kernel]:
+    def _lookups(self, run: ForwardPass) -> list[Kernel]:
         t, h, dtype = run.tokens, self.hidden, run.values
         if not self.positions:
             return [rows_of("gather", t, h, dtype)]
@@ -173,7 +172,7 @@ class Embedding(Trainable):
         lookups = rows_of("gather", t, h, dtype, count=2)
         return [lookups, stream("pointwise_add", t * h, dtype, 1)]
 
-    def backward(self, run: Pass) -> list[Kernel]:
+    def backward(self, run: ForwardPass) -> list[Kernel]:
         """Rows summed into the tables; torch writes whole tables of zeros before."""
         if self.frozen:
             return []
@@ -211,7 +210,7 @@ class Norm(Trainable):
     shifted: bool = True
     frozen: bool = False
 
-    def shard(self, split: Split) -> "Norm":
+    def shard(self, split: ModelSplit) -> "Norm":
         if split.tp == 1:
             return self
         if not self.heads:
@@ -226,7 +225,7 @@ class Norm(Trainable):
         vectors = 2 if self.op == "layernorm" and self.shifted else 1
         return (Weights(vectors * self.cols),) if self.weighted else ()
 
-    def forward(self, run: Pass) -> list[Kernel]:
+    def forward(self, run: ForwardPass) -> list[Kernel]:
         rows = run.tokens // self.parts * self.per_token
         if self.op == "rmsnorm" and not run.fused:
             return _rms_norm(rows, self.cols, run.values)
@@ -234,7 +233,7 @@ class Norm(Trainable):
         joined = all_reduce(run.tokens, 1, self.ranks, "fp32")
         return [rows_of(self.op, rows, self.cols, run.values, **more), *joined]
 
-    def backward(self, run: Pass) -> list[Kernel]:
+    def backward(self, run: ForwardPass) -> list[Kernel]:
         rows = run.tokens // self.parts * self.per_token
         if run.fused:  # dy, x and the skip's gradient -> dx
             name, reads = f"{self.op}_backward", 3 if self.residual else 2
@@ -244,7 +243,7 @@ class Norm(Trainable):
             return _rms_norm_backward(rows, self.cols, run.values, self.frozen)
         return _layer_norm_backward(rows, self.cols, run.values, self.frozen)
 
-    def kept(self, run: Pass) -> float:
+    def kept(self, run: ForwardPass) -> float:
         """Its input; RMSNorm made of operators: the input in fp32, and the normalised
         rows, by which the gradient of the weight is multiplied."""
         elements = run.tokens // self.parts * self.per_token * self.cols

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ..._kernel import Kernel
 from .._shared.memory import Weights
-from .adapters import Adapters
-from .linear_layer import Linear
+from .linear_layer import Adapters, Linear
 from .operators import Residual, Trainable
-from .passes import Pass
+from .passes import ForwardPass
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,19 +23,19 @@ class Within(Trainable):
     def weights(self) -> tuple[Weights, ...]:
         return tuple(w for x in self.operators for w in x.weights())
 
-    def forward(self, run: Pass) -> list[Kernel]:
+    def forward(self, run: ForwardPass) -> list[Kernel]:
         run = self.inside(run)
         return [row for x in self.operators for row in x.forward(run)]
 
-    def backward(self, run: Pass) -> list[Kernel]:
+    def backward(self, run: ForwardPass) -> list[Kernel]:
         run = self.inside(run)
         return [row for x in reversed(self.operators) for row in x.backward(run)]
 
-    def kept(self, run: Pass) -> float:
+    def kept(self, run: ForwardPass) -> float:
         run = self.inside(run)
         return sum(x.kept(run) for x in self.operators)
 
-    def inside(self, run: Pass) -> Pass:
+    def inside(self, run: ForwardPass) -> ForwardPass:
         """The pass that its operators have."""
         sequences = run.sequences * self.sequences
         return dataclasses.replace(

@@ -12,12 +12,11 @@ from ..._eager_rows import (
     unlisted,
 )
 from ..._kernel import Kernel
-from .._network.rows import product, rows_of
 from .._shared.attention import Scores, cast_softmax, fused, products, score_stream
 from .._shared.memory import Weights
 from .operators import Trainable
-from .passes import Pass
-from .sharding import Split, collective, divided, one_at_least
+from .passes import ForwardPass, product, rows_of
+from .sharding import ModelSplit, collective, divided, one_at_least
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,13 +41,13 @@ class Heads:
         """Scores of later tokens are zeros: half of them."""
         return {"zero_share": HALF} if self.causal else {}
 
-    def shard(self, split: Split) -> "Heads":
+    def shard(self, split: ModelSplit) -> "Heads":
         """Those of one of several GPUs."""
         heads = divided(self.heads, split.tp, "attention heads")
         kv_heads = one_at_least(self.kv_heads, split.tp)
         return dataclasses.replace(self, heads=heads, kv_heads=kv_heads)
 
-    def site(self, run: Pass, count: int = 1) -> Attention:
+    def site(self, run: ForwardPass, count: int = 1) -> Attention:
         """`count` calls."""
         return Attention(
             run.sequences,
@@ -60,7 +59,7 @@ class Heads:
             count,
         )
 
-    def _seen(self, run: Pass) -> int:
+    def _seen(self, run: ForwardPass) -> int:
         """Keys that a query sees in the mean over all GPUs of a sequence."""
         length, window = run.q_len * run.cp, self.window
         if not 0 < window < length:
@@ -75,17 +74,17 @@ class Rotary(Trainable):
 
     layout: Heads
 
-    def shard(self, split: Split) -> "Rotary":
+    def shard(self, split: ModelSplit) -> "Rotary":
         return Rotary(self.layout.shard(split))
 
-    def forward(self, run: Pass) -> list[Kernel]:
+    def forward(self, run: ForwardPass) -> list[Kernel]:
         site, dtype = self.layout.site(run), run.values
         if run.fused:
             both = site.queries + site.new_keys
             return [stream("rope", both, dtype, 1, reads=1, writes=1)]
         return rotary_copies(site, dtype) + rotation(site, dtype)
 
-    def backward(self, run: Pass) -> list[Kernel]:
+    def backward(self, run: ForwardPass) -> list[Kernel]:
         return self.forward(run)
 
 
@@ -120,10 +119,10 @@ class SelfAttention(Trainable):
     def weights(self) -> tuple[Weights, ...]:
         return (Weights(self.layout.heads),) if self.sinks else ()
 
-    def shard(self, split: Split) -> "SelfAttention":
+    def shard(self, split: ModelSplit) -> "SelfAttention":
         return dataclasses.replace(self, layout=self.layout.shard(split))
 
-    def forward(self, run: Pass) -> list[Kernel]:
+    def forward(self, run: ForwardPass) -> list[Kernel]:
         site, p = self.layout.site(run), run.precision
         if run.flash:
             around = [] if run.fused else repeated_keys(site, p.values)
@@ -146,7 +145,7 @@ class SelfAttention(Trainable):
         rows = self.scores.rows(site, p, [*repeated, *apart], **self.layout.zeros)
         return [*rows, joined]
 
-    def backward(self, run: Pass) -> list[Kernel]:
+    def backward(self, run: ForwardPass) -> list[Kernel]:
         site, p = self.layout.site(run), run.precision
         groups = _sum_of_groups(site, p.values)
         if run.flash:
@@ -156,7 +155,7 @@ class SelfAttention(Trainable):
         again = self.forward(run) if run.recompute == "selective" else []
         return [*again, *self._operators_backward(site, groups, run)]
 
-    def _fused(self, site: Attention, run: Pass) -> Kernel:
+    def _fused(self, site: Attention, run: ForwardPass) -> Kernel:
         layout = self.layout
         more: Kernel = {"v_head_dim": layout.v_head_dim} if layout.v_head_dim else {}
         more |= {"sinks": True} if self.sinks else {}
@@ -164,14 +163,14 @@ class SelfAttention(Trainable):
             return fused(site, run.precision, causal=False) | more
         return fused(site, run.precision, layout.causal, layout.window) | more
 
-    def _keys(self, kind: str, run: Pass) -> list[Kernel]:
+    def _keys(self, kind: str, run: ForwardPass) -> list[Kernel]:
         """Keys and values (or their gradients) of the whole sequences."""
         layout = self.layout
         width = layout.kv_heads * (layout.head_dim + layout.values)
         return collective(kind, run.tokens * run.cp, width, run.cp, run.values, "cp")
 
     def _operators_backward(
-        self, site: Attention, groups: list[Kernel], run: Pass
+        self, site: Attention, groups: list[Kernel], run: ForwardPass
     ) -> list[Kernel]:
         """Gradients of products and softmax; `groups` sums those of repeated keys."""
         p = run.precision
@@ -211,7 +210,7 @@ class SelfAttention(Trainable):
             *(scale if before else []),
         ]
 
-    def kept(self, run: Pass) -> float:
+    def kept(self, run: ForwardPass) -> float:
         """Queries, keys and values (in operators keys and values of all heads), and the
         fp32 sums of a fused kernel's rows or the probabilities.
 
@@ -233,7 +232,7 @@ class SelfAttention(Trainable):
         mask = 1.0 if self.scores.mask == "where" else 0.0
         return operands + site.scores * (e + cast + mask) + dropped
 
-    def saved(self, run: Pass) -> float:
+    def saved(self, run: ForwardPass) -> float:
         if not run.flash:
             return 0.0
         site = self.layout.site(run)
@@ -244,12 +243,12 @@ class SelfAttention(Trainable):
         """fp32 sums of all rows."""
         return 4.0 * site.sequences * site.heads * site.q_len
 
-    def _permute(self, name: str, site: Attention, run: Pass) -> Kernel:
+    def _permute(self, name: str, site: Attention, run: ForwardPass) -> Kernel:
         """Queries, keys and values of all heads to or from their own layouts."""
         elements = site.queries + 2 * site.new_keys
         return stream(name, elements, run.values, 1, reads=1, writes=1)
 
-    def _softmax_backward(self, site: Attention, run: Pass) -> list[Kernel]:
+    def _softmax_backward(self, site: Attention, run: ForwardPass) -> list[Kernel]:
         """With the casts backward, if the forward pass had them."""
         cast = self.scores.cast and run.values != "fp32"
         dtype = "fp32" if cast else run.values

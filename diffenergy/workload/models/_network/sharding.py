@@ -13,11 +13,11 @@ from collections.abc import Sequence
 
 from ..._kernel import Kernel, Number
 from .._shared.memory import element_bytes
-from .passes import Pass
+from .passes import ForwardPass
 
 
 @dataclasses.dataclass(frozen=True)
-class Split:
+class ModelSplit:
     """`tp` GPUs share every layer; `ep` share its experts: some of the same GPUs, or
     (`ep` > `tp`) those of several replicas, which then route their tokens together.
 
@@ -49,7 +49,7 @@ class Split:
 
 
 @dataclasses.dataclass(frozen=True)
-class Share:
+class ModelShare:
     """What one GPU has of a model: of its layers in `stages`, one after the other, that
     at `stage` (None: all, with what passes between them), divided as `split` says.
     `far` of the stages begin in another host, over a network of `rate` B/s.
@@ -59,7 +59,7 @@ class Share:
     expert, `expert_shards` that of the experts (ZeRO).
     """
 
-    split: Split = Split()
+    split: ModelSplit = ModelSplit()
     stages: int = 1
     stage: int | None = None
     far: int = 0
@@ -169,7 +169,7 @@ def all_reduce(tokens: Number, width: Number, ranks: int, dtype: str) -> list[Ke
     return collective("custom_all_reduce", tokens, width, ranks, dtype)
 
 
-def reduced(run: Pass, width: Number, split: Split) -> list[Kernel]:
+def reduced(run: ForwardPass, width: Number, split: ModelSplit) -> list[Kernel]:
     """Partial sums of `width` values a token added up among the GPUs of a layer."""
     if not run.train:
         return all_reduce(run.tokens, width, split.tp, run.values)
@@ -177,7 +177,7 @@ def reduced(run: Pass, width: Number, split: Split) -> list[Kernel]:
     return collective(kind, run.tokens, width, split.tp, run.values, "tp")
 
 
-def gathered(run: Pass, width: Number, split: Split) -> list[Kernel]:
+def gathered(run: ForwardPass, width: Number, split: ModelSplit) -> list[Kernel]:
     """`width` values of all tokens, of which each GPU of a layer has a share."""
     if not (run.train and split.sequence):
         return []

@@ -14,12 +14,11 @@ from .... import dtypes
 from ..._eager_rows import stream
 from ..._kernel import Kernel, Number
 from ..._listing import Listing
-from .._network.rows import repeated, rows_of
 from .._request import Request
 from .._shared.base import Model
 from .._shared.memory import logit_bytes
 from .operators import Norm, Residual, Trainable
-from .passes import Pass
+from .passes import ForwardPass, repeat_rows, rows_of
 from .sharding import collective
 
 _SUMS: Final = ("reduce_scatter", "all_reduce")
@@ -86,11 +85,11 @@ class Loss(Trainable):
     vocab: int
     ranks: int = 1
 
-    def forward(self, run: Pass) -> list[Kernel]:
+    def forward(self, run: ForwardPass) -> list[Kernel]:
         shared = collective("all_reduce", run.tokens, 3, self.ranks, "fp32", "tp")
         return [*self._own(run), *shared]
 
-    def _own(self, run: Pass) -> list[Kernel]:
+    def _own(self, run: ForwardPass) -> list[Kernel]:
         t, dtype = run.tokens, run.values
         if run.fused:
             return [rows_of("softmax", t, self.vocab, dtype)]
@@ -100,7 +99,7 @@ class Loss(Trainable):
             stream("nll_loss", t, "fp32", 1),
         ]
 
-    def backward(self, run: Pass) -> list[Kernel]:
+    def backward(self, run: ForwardPass) -> list[Kernel]:
         if run.fused:
             return []
         logits, both = run.tokens * self.vocab, {"reads": 2, "writes": 1}
@@ -110,7 +109,7 @@ class Loss(Trainable):
             *_cast(logits, "fp32", run.values),
         ]
 
-    def kept(self, run: Pass) -> float:
+    def kept(self, run: ForwardPass) -> float:
         """Logits, their fp32 copies and gradients; where GPUs share the words, torch's
         operators also exponentials and one more sum (`torch.distributed.tensor.parallel
         .loss`: (g + exp(x)) dy, of which x, g, exp(x) and the sum are there at once).
@@ -124,7 +123,7 @@ def training_listings(
     model: Model,
     passes: tuple[Sequence[Kernel], Sequence[Kernel]],
     request: Request,
-    run: Pass,
+    run: ForwardPass,
     trained: Number,
     optimized: Number | None = None,
     own: float = 1.0,
@@ -133,12 +132,12 @@ def training_listings(
     `passes`, forward and backward, of a GPU that has the gradients of `trained`
     parameters, the state of `optimized` ones [all] and `own` of the layers."""
     times, (there, back) = request.accumulation or 1, passes
-    gradients = repeated(back, times) + accumulated(trained, run, times - 1)
+    gradients = repeat_rows(back, times) + accumulated(trained, run, times - 1)
     optimized = trained if optimized is None else optimized
     again = run.recompute == "full"  # modules call operators forward alone
     listings = []
     for mode, rows, number, called in (
-        ("forward", repeated(there, times), times, True),
+        ("forward", repeat_rows(there, times), times, True),
         ("backward", gradients, times, again),
         ("optimizer", optimizer(optimized, run.values, run.fused), 1, False),
     ):
@@ -165,7 +164,7 @@ def check_frozen(values: Mapping[str, Any], name: str, layers: int):
         )
 
 
-def forward(network: Network, run: Pass) -> list[Kernel]:
+def forward(network: Network, run: ForwardPass) -> list[Kernel]:
     """Kernels of the forward pass and of the loss.
 
     Fused norms add the skip connection of the layer before: the first has none, then
@@ -175,7 +174,7 @@ def forward(network: Network, run: Pass) -> list[Kernel]:
     return [row for x in network.each for row in _forward(x, run)]
 
 
-def _forward(network: Network, run: Pass) -> list[Kernel]:
+def _forward(network: Network, run: ForwardPass) -> list[Kernel]:
     norm, layers, ends = network.norm, network.layers, network.ends
     inputs = launched(network.inputs, run)
     if not run.fused:
@@ -193,7 +192,7 @@ def _forward(network: Network, run: Pass) -> list[Kernel]:
 
 def _layers(
     network: Network,
-    run: Pass,
+    run: ForwardPass,
     before: tuple[Trainable, ...] = (),
     behind: tuple[Trainable, ...] = (),
 ) -> list[Kernel]:
@@ -205,13 +204,13 @@ def _layers(
     ]
 
 
-def backward(network: Network, run: Pass) -> list[Kernel]:
+def backward(network: Network, run: ForwardPass) -> list[Kernel]:
     """Kernels of the backward pass; a layer's forward ones first if its activations
     were not kept."""
     return [row for x in reversed(network.each) for row in _backward(x, run)]
 
 
-def _backward(network: Network, run: Pass) -> list[Kernel]:
+def _backward(network: Network, run: ForwardPass) -> list[Kernel]:
     back: list[Kernel] = []
     for kind in reversed(network.kinds):
         layer = (network.norm, *kind.body)
@@ -227,10 +226,12 @@ def _backward(network: Network, run: Pass) -> list[Kernel]:
 
 def _each(rows: list[Kernel], layers: int) -> list[Kernel]:
     """Rows of as many layers."""
-    return repeated(rows, layers) if layers else []
+    return repeat_rows(rows, layers) if layers else []
 
 
-def _again(layer: tuple[Norm, *tuple[Trainable, ...]], run: Pass) -> list[Kernel]:
+def _again(
+    layer: tuple[Norm, *tuple[Trainable, ...]], run: ForwardPass
+) -> list[Kernel]:
     """Forward kernels of a layer that run once more before its gradients."""
     if run.recompute not in ("selective-op", "full"):
         return []
@@ -251,7 +252,7 @@ def _first(norm: Norm) -> Norm:
     return dataclasses.replace(norm, residual=False)
 
 
-def kept(network: Network, run: Pass) -> tuple[float, float]:
+def kept(network: Network, run: ForwardPass) -> tuple[float, float]:
     """Bytes of activations, without the logits, that a micro-batch leaves between its
     forward and its backward pass, and those that are there once beside: of the layer
     that runs again (arXiv 2205.05198, full recomputation)."""
@@ -259,7 +260,7 @@ def kept(network: Network, run: Pass) -> tuple[float, float]:
     return sum(left for left, _ in parts), max(again for _, again in parts)
 
 
-def _kept(network: Network, run: Pass) -> tuple[float, float]:
+def _kept(network: Network, run: ForwardPass) -> tuple[float, float]:
     skip, every, most = network.skip, 0.0, 0.0
     for kind in network.kinds:
         left = layer = sum(op.kept(run) for op in (network.norm, *kind.body))
@@ -274,12 +275,12 @@ def _kept(network: Network, run: Pass) -> tuple[float, float]:
     return every + outside, most
 
 
-def logits(network: Network, run: Pass) -> float:
+def logits(network: Network, run: ForwardPass) -> float:
     """Bytes of the logits of a micro-batch, of all tokens that are predicted."""
     return sum((x.ends[-1].kept(run) for x in network.each if x.ends), 0.0)
 
 
-def accumulated(parameters: Number, run: Pass, times: int) -> list[Kernel]:
+def accumulated(parameters: Number, run: ForwardPass, times: int) -> list[Kernel]:
     """Gradients of later micro-batches added to those of the first.
 
     Fused products add in place and read the old sum, which stands here as a kernel of
@@ -317,12 +318,12 @@ def _cast(elements: int, dtype: str, to: str) -> list[Kernel]:
     return [stream(f"typecast_to_{to}", elements, dtype, 1, out_dtype=to)]
 
 
-def launched(operators: Iterable[Trainable], run: Pass) -> list[Kernel]:
+def launched(operators: Iterable[Trainable], run: ForwardPass) -> list[Kernel]:
     """Forward rows of operators, one a launch: all of a layer have one count."""
     return [row for x in operators for row in _apart(x.forward(run))]
 
 
-def returned(operators: Sequence[Trainable], run: Pass) -> list[Kernel]:
+def returned(operators: Sequence[Trainable], run: ForwardPass) -> list[Kernel]:
     """The same of their gradients, last operator first."""
     return [row for x in reversed(operators) for row in _apart(x.backward(run))]
 

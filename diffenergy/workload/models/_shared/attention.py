@@ -6,7 +6,7 @@ from typing import Any
 
 from ..._eager_rows import Attention, masked_select, stream
 from ..._kernel import Kernel
-from .._network.rows import product, rows_of
+from .._network.passes import product, rows_of
 from .formats import Precision
 
 

@@ -3,18 +3,19 @@
 import abc
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from .... import dtypes
 from ..._kernel import Kernel, Number, finished
 from ..._listing import Listing
+from ..._model_request import ModelRequest
 from .._request import (
     Request,
-    check_choices,
     check_inputs,
     check_routing,
     check_stack,
     check_training,
+    check_types,
     trained_dtype,
 )
 from . import speculation
@@ -23,6 +24,11 @@ from .formats import Precision, precision_of, values_dtype
 
 if TYPE_CHECKING:
     from ..._workload import Workload
+
+_FURTHER: Final = ("base", "recompute")
+"""Choices of a `Request` that its caller makes and no user."""
+_STORED: Final = ("fp32", "bf16", "fp8")
+"""Types whose bytes a summary tells."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,14 +91,63 @@ class Model(abc.ABC):
     def listings_of(self, request: Request) -> list[Listing]:
         """Listings of a request whose choices are made."""
 
+    def entry(self) -> dict[str, Any]:
+        """The model in the list of all."""
+        return {
+            "name": self.name,
+            "family": self.config.values["model_type"],
+            "parameters": self.parameters(),
+            "layers": self._num_layers(),
+            "max_positions": self.max_positions,
+            "phase": self.defaults()["phase"],
+        }
+
+    def summary(self) -> dict[str, Any]:
+        """The model's sizes, bytes of the weights by dtype (as they are stored under
+        the type of most, None where a checkpoint's cannot be read), what a token adds
+        to the KV cache for good and within windows, what a request keeps beside it;
+        what was read of the checkpoint's types, or why it was not."""
+        sizes = {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if isinstance(getattr(self, field.name), int | float | str | tuple)
+            and field.name not in ("blocks", "encoder")
+        }
+        own = self.defaults()["dtype"]
+        checkpoint = getattr(self, "checkpoint", None)  # of language models
+        unread = checkpoint.unread if checkpoint else ""
+        stored = dict.fromkeys((*_STORED, own))
+        cache = {dtype: self.kv_bytes_per_token(dtype) for dtype in _STORED}
+        windowed = {dtype: self.kv_bytes_per_token(dtype, True) for dtype in _STORED}
+        cached = any(cache.values()) or any(windowed.values())
+        return {
+            **self.entry(),
+            "dtype": None if unread else own,
+            "weight_bytes": {dtype: self.weight_bytes(dtype) for dtype in stored},
+            "kv_bytes_per_token": cache if cached else None,
+            "kv_bytes_per_token_windowed": windowed if cached else None,
+            "state_bytes_per_request": self.state_bytes() if cached else None,
+            "checkpoint": [unread] if unread else list(getattr(checkpoint, "said", ())),
+            "sizes": sizes,
+            "defaults": {k: v for k, v in self.defaults().items() if k != "base"},
+        }
+
+    def _num_layers(self) -> int | None:
+        """Layers of a transformer, blocks of a convolutional network."""
+        if hasattr(self, "layers"):
+            return getattr(self, "layers")  # noqa: B009
+        depths = getattr(self, "depths", None)
+        return sum(depths) if depths else None
+
     def request(self, **given: Any) -> Request:
         """The request with every choice made.
 
         Raises `ValueError` for a choice that is unknown or that the model lacks.
         """
+        further = {x: given.pop(x) for x in _FURTHER if x in given}
+        given = vars(ModelRequest(**given)) | further
+        given |= {x: given[x] or None for x in ("checkpointing", "guidance")}
         given = {key: value for key, value in given.items() if value is not None}
-        types = ("dtype", "kv_dtype")
-        given |= {key: dtypes.canonical(given[key]) for key in types if key in given}
         defaults = self.defaults()
         if given.get("stack") == "eager":
             defaults["attention"] = "eager"
@@ -110,7 +165,7 @@ class Model(abc.ABC):
         if values["kv_dtype"] is None:
             values["kv_dtype"] = values_dtype(str(values["dtype"]))
         check_training(given)
-        check_choices(values)
+        check_types(values)
         check_routing(values.get("routing"), defaults.get("routing"), self.name)
         values = speculation.checked(values)
         self._check(values)

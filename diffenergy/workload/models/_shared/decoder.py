@@ -16,8 +16,8 @@ from ..._kernel import Kernel
 from .._layers.attention import CachedAttention
 from .._layers.layer import Halves, Layer
 from .._network.linear_layer import Linear
-from .._network.operators import Embedding, Norm, Operator, Pass, Trainable
-from .._network.rows import product, repeated
+from .._network.operators import Embedding, ForwardPass, Norm, Operator, Trainable
+from .._network.passes import product, repeat_rows
 from .._network.self_attention import Heads, Rotary, SelfAttention
 from .._network.sharding import Columns
 from .._request import Request
@@ -96,11 +96,11 @@ class Decoder(TrainedModel):
         """What follows the second norm of a layer."""
 
     @abc.abstractmethod
-    def _eager_pass(self, run: Pass) -> list[Kernel]:
+    def _eager_pass(self, run: ForwardPass) -> list[Kernel]:
         """Kernels that the Hugging Face base model launches in one pass behind the
         look-up of its tokens."""
 
-    def halves(self, run: Pass) -> Sequence[Halves]:
+    def halves(self, run: ForwardPass) -> Sequence[Halves]:
         layout = self.head_layout
         rotary = (Rotary(layout),) if self.rotary else ()
         one = self._halves(run.fused, *rotary, SelfAttention(layout, self.scores))
@@ -113,16 +113,18 @@ class Decoder(TrainedModel):
         head = [] if request.base else self.head.forward(run)
         return [*self._table.forward(run), *self._eager_pass(run), *head]
 
-    def each(self, run: Pass, *operators: Trainable) -> list[Kernel]:
+    def each(self, run: ForwardPass, *operators: Trainable) -> list[Kernel]:
         """Forward kernels of operators that every layer has."""
-        return repeated([row for x in operators for row in x.forward(run)], self.layers)
+        return repeat_rows(
+            [row for x in operators for row in x.forward(run)], self.layers
+        )
 
     @property
     def head_layout(self) -> Heads:
         """Heads of the attention."""
         return Heads(self.heads, self.kv_heads, self.head_dim, self.window)
 
-    def tables(self, run: Pass) -> list[Kernel]:
+    def tables(self, run: ForwardPass) -> list[Kernel]:
         """Of rotary positions: angles (an outer product of frequencies and positions),
         then cos and sin."""
         if not self.rotary:
@@ -130,18 +132,18 @@ class Decoder(TrainedModel):
         angles = product("fp32", 1, self.head_dim // 2, run.q_len, 1)
         return [angles, stream("scalar_mul", run.q_len * self.head_dim, "fp32", 2)]
 
-    def _site(self, run: Pass) -> Attention:
+    def _site(self, run: ForwardPass) -> Attention:
         """All attention calls of a pass."""
         return self.head_layout.site(run, self.layers)
 
-    def _eager_attention(self, run: Pass) -> list[Kernel]:
+    def _eager_attention(self, run: ForwardPass) -> list[Kernel]:
         """One fused kernel a layer, or the module's operators."""
         site, p = self._site(run), run.precision
         if run.flash:
             return [fused(site, p, window=self.window)]
         return self.scores.rows(site, p, (), **run.zeros)
 
-    def _eager_copies(self, run: Pass) -> list[Kernel]:
+    def _eager_copies(self, run: ForwardPass) -> list[Kernel]:
         """Unlisted copies around attention; in decode also the grown KV cache."""
         dtype, site = run.values, self._site(run)
         rows = repeated_keys(site, dtype)

@@ -11,16 +11,16 @@ from ..._listing import Listing
 from .._network.blocks import Block, Chain
 from .._network.convolution import Convolution
 from .._network.linear_layer import Activation, Linear
-from .._network.operators import Norm, Pass, Residual, Trainable
+from .._network.operators import ForwardPass, Norm, Residual, Trainable
 from .._network.parts import Within
-from .._network.rows import repeated
+from .._network.passes import repeat_rows
 from .._network.self_attention import Heads, SelfAttention
 from .._network.step import check_frozen, training_listings
 from .._request import Request
 from .attention import Scores
 from .base import Model
 from .config import Config
-from .memory import CONTEXT, bytes_of, in_parts, trained, working_bytes
+from .memory import CONTEXT, bytes_of, memory_by_part, trained, working_bytes
 
 _TRAINED: Final = ("batch_norm_statistics", "batch_norm", "mean")
 """Kernels of a training step that inference has not, or (means over maps) whose traces
@@ -110,10 +110,10 @@ class Encoder(Model):
         """Tokens of a sequence; 1 of an image that is not cut into tokens."""
         return 1
 
-    def _run(self, request: Request) -> Pass:
+    def _run(self, request: Request) -> ForwardPass:
         """A pass of a training step."""
         length = self.length(request)
-        return Pass(
+        return ForwardPass(
             request.batch,
             length,
             length,
@@ -141,7 +141,7 @@ class Encoder(Model):
         run = dataclasses.replace(self._run(request), train=False)
         rows, rest = [], []
         for block in blocks:
-            for row in repeated(_traced(block.operators, run), block.count):
+            for row in repeat_rows(_traced(block.operators, run), block.count):
                 fn = row.get("fn", "")
                 if fn in unlisted:
                     traffic = {"reads": unlisted[fn], "writes": 1}
@@ -158,11 +158,11 @@ class Encoder(Model):
             self.listing(once, self._forward(once), "forward").kernels
         )
         if request.phase != "train":
-            return in_parts(
+            return memory_by_part(
                 weights=self.weight_bytes(request.dtype), activations=working
             )
         chain, run = self._trained(request), self._run(request)
-        return in_parts(
+        return memory_by_part(
             **trained(
                 chain.trained, run.values, bytes_of(chain.frozen_weights, run.precision)
             ),
@@ -179,7 +179,7 @@ class Encoder(Model):
         return [self.listing(request, self._forward(request), request.phase)]
 
 
-def _traced(operators: Iterable[Trainable], run: Pass) -> list[Kernel]:
+def _traced(operators: Iterable[Trainable], run: ForwardPass) -> list[Kernel]:
     """Kernels of operators but for heads: BatchNorm, which needs no statistics, with
     the convolution before; that of a shortcut last."""
     rows: list[Kernel] = []

@@ -4,7 +4,7 @@ its KV cache.
 The latter stand in `quantization_config` of the config (older: `compression_config`;
 also inside `text_config`), in `hf_quant_config.json` beside it (NVIDIA ModelOpt), or in
 both. Each method names its types and the modules that it leaves out in words of its
-own (`_quantised.methods`); here they become one answer for each module.
+own (`quantised`); here they become one answer for each module.
 """
 
 import dataclasses
@@ -15,10 +15,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..._kernel import shown
-from ._quantised.methods import cache_words, is_fp8, kept_names, rules_of, stated_cache
-from ._quantised.modules import Names, bare
-from ._quantised.rules import Format, Rule
 from .config import Config
+from .quantised import (
+    Format,
+    Names,
+    Rule,
+    bare,
+    cache_words,
+    is_fp8,
+    kept_names,
+    rules_of,
+    stated_cache,
+)
 
 SIDECAR: Final = "hf_quant_config.json"
 _STATED: Final = ("quantization_config", "compression_config")

@@ -10,13 +10,13 @@ from ..._kernel import Kernel, finished
 from ..._listing import Listing
 from .._layers.drafting import EAGLE_WORDS, eagle_layer, mtp_layer, mtp_layers
 from .._layers.layer import Layer
-from .._network.operators import Pass
-from .._network.rows import repeated, rows_of
-from .._network.sharding import Share, collective
+from .._network.operators import ForwardPass
+from .._network.passes import repeat_rows, rows_of
+from .._network.sharding import ModelShare, collective
 from .._request import Request, decode_segments, length_of
 from .formats import Precision
 from .layered import LayeredModel
-from .memory import bytes_of, in_parts, logit_bytes, working_bytes
+from .memory import bytes_of, logit_bytes, memory_by_part, working_bytes
 from .speculation import Speculation, speculation_of
 
 
@@ -88,7 +88,7 @@ class LanguageModel(LayeredModel):
         elif drafter:
             drafting = bytes_of(drafter.all_weights(), self.precision(request))
         e = dtypes.BYTES[dtypes.code(request.kv_dtype)]
-        return in_parts(
+        return memory_by_part(
             weights=self.weight_bytes(request.dtype) + drafting,
             kv_cache=request.batch * held * e,
             state=request.batch * self.state_bytes(),
@@ -100,7 +100,7 @@ class LanguageModel(LayeredModel):
             else scored * self.vocab * logit_bytes(run.values),
         )
 
-    def placed(self, share: Share) -> "LanguageModel":
+    def placed(self, share: ModelShare) -> "LanguageModel":
         """The model as one of several GPUs has it. Raises `ValueError` for what cannot
         be divided so."""
         if not self.divides:
@@ -109,9 +109,9 @@ class LanguageModel(LayeredModel):
 
     def run(
         self, request: Request, q_len: int, kv_len: int, verify: bool = False
-    ) -> Pass:
+    ) -> ForwardPass:
         """A pass of `q_len` new tokens a sequence against `kv_len`."""
-        return Pass(
+        return ForwardPass(
             request.batch,
             q_len,
             kv_len,
@@ -153,7 +153,7 @@ class LanguageModel(LayeredModel):
             rows = [
                 row
                 for kv_len, count in decode_segments(length, made)
-                for row in repeated(self._step(request, kv_len), count * each)
+                for row in repeat_rows(self._step(request, kv_len), count * each)
             ]
             listings.append(
                 self.listing(request, rows, "decode", made * each, suffix="/decode")
@@ -176,7 +176,7 @@ class LanguageModel(LayeredModel):
         drafted = self._drafts(found, request, kv_len)
         run = self.run(request, found.drafted + 1, kv_len, verify=True)
         checked = self._serving_pass(run) + self._serving_head(run, found.drafted + 1)
-        return [*checked, *repeated(drafted, found.drafted)]
+        return [*checked, *repeat_rows(drafted, found.drafted)]
 
     def _drafts(
         self, found: Speculation, request: Request, kv_len: int
@@ -214,7 +214,7 @@ class LanguageModel(LayeredModel):
                     f"`speculative` is 'draft={found.model}', which is no language "
                     "model."
                 )
-            return model.placed(Share(self.share.split))
+            return model.placed(ModelShare(self.share.split))
         split = self.share.split
         if found.kind == "eagle":
             return eagle_layer(self.hidden, self.stack()[0]).shard(split)
@@ -232,18 +232,20 @@ class LanguageModel(LayeredModel):
         rows = self._serving_pass(run)
         return rows if request.base else rows + self._serving_head(run)
 
-    def _serving_pass(self, run: Pass) -> list[Kernel]:
+    def _serving_pass(self, run: ForwardPass) -> list[Kernel]:
         """Fused kernels of one pass, up to the final norm."""
         inside = [
             row
             for layer, n in self.layer_counts.items()
             for operator in layer.operators
-            for row in repeated(operator.forward(run), n)
+            for row in repeat_rows(operator.forward(run), n)
         ]
         sent = self.share.sends(run.tokens, self.hidden, run.values)
         return self._around(run, [*inside, *sent], self.norms)
 
-    def _around(self, run: Pass, inside: list[Kernel], norms: int) -> list[Kernel]:
+    def _around(
+        self, run: ForwardPass, inside: list[Kernel], norms: int
+    ) -> list[Kernel]:
         """Kernels of layers with look-up and `norms` around them."""
         t, h, dtype = run.tokens, self.hidden, run.values
         return [
@@ -254,7 +256,9 @@ class LanguageModel(LayeredModel):
             rows_of(self.norm, t, h, dtype, count=norms, residual=True),
         ]
 
-    def _serving_head(self, run: Pass, tokens: int = 1, words: int = 0) -> list[Kernel]:
+    def _serving_head(
+        self, run: ForwardPass, tokens: int = 1, words: int = 0
+    ) -> list[Kernel]:
         """Logits of the last `tokens` of each sequence over `words` (0: all), gathered
         where several GPUs have some, and sampling."""
         last, ranks = dataclasses.replace(run, q_len=tokens), self.share.split.tp

@@ -12,7 +12,7 @@ from .... import dtypes
 from .._layers.layer import Layer
 from .._network.linear_layer import Linear
 from .._network.operators import Cached, Embedding, Norm, Operator, Stored
-from .._network.sharding import Share
+from .._network.sharding import ModelShare
 from .._towers import Tower, tower_of
 from .base import Model
 from .formats import Checkpoint, Precision, precision_of, read_checkpoint
@@ -30,7 +30,7 @@ class LayeredModel(Model):
     hidden: int
     vocab: int
     positions: int
-    share: Share = dataclasses.field(default=Share(), kw_only=True)
+    share: ModelShare = dataclasses.field(default=ModelShare(), kw_only=True)
 
     norm: ClassVar[str] = "rmsnorm"
     norm_bias: ClassVar[bool] = True

@@ -7,8 +7,8 @@ the operands of the largest kernel. A part that a phase does not have is 0.
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from .... import dtypes
 from ..._kernel import Kernel, Number
@@ -27,7 +27,7 @@ _WIDE: Final = 4.0
 """Bytes of an fp32 value: a master weight, each of AdamW's two moments, a logit."""
 
 
-def in_parts(**given: float) -> dict[str, float]:
+def memory_by_part(**given: float) -> dict[str, float]:
     """Bytes of all `MEMORY_PARTS`: those `given`, the context, and 0."""
     return dict.fromkeys(MEMORY_PARTS, 0.0) | {"workspace": CONTEXT} | given
 
@@ -89,40 +89,15 @@ def working_bytes(rows: Iterable[Kernel]) -> float:
     """Most bytes of activations that are alive at once in a pass that keeps none: the
     operands of its largest kernel, and the skip connection (as wide as a norm's rows)
     that waits meanwhile. `rows`: as `Listing.kernels` has them."""
+    from ....kernels import ops  # the kernel classes load JAX
+
     live, skip = 0.0, 0.0
     for row in rows:
-        live = max(live, _operands(row))
+        live = max(live, ops()[row["op"]][0].activation_bytes(row))
         if row["op"] in ("layernorm", "rmsnorm"):
             width = row["rows"] * row["cols"]
             skip = max(skip, width * element_bytes(row["dtype"]))
     return live + skip
-
-
-def _operands(k: Mapping[str, Any]) -> float:
-    """Bytes of the activations that a launch reads and writes. Norms, look-ups and
-    fused attention touch no more than the products beside them."""
-    e = element_bytes(k["dtype"])
-    match k["op"]:
-        case "gemm":
-            m, n, inner = k["m"], k["n"], k["k"]
-            read = {"a": n * inner, "b": m * inner}.get(k["weights"], (m + n) * inner)
-            return k["batch"] * (read * e + m * n * element_bytes(k["out_dtype"]))
-        case "conv2d":
-            reach = k["input_hw"] + 2 * k["padding"] - k["kernel_size"]
-            output = k["out_channels"] * (reach // k["stride"] + 1) ** 2
-            return k["images"] * (k["in_channels"] * k["input_hw"] ** 2 + output) * e
-        case "moe":  # rows of every choice: dispatched, gate and up, their result
-            h, inner = k["hidden_size"], k["inter_size"] / k["moe_tp_size"]
-            sides = 2 if k["gated"] else 1
-            widest = max(h + sides * inner, (sides + 1) * inner)
-            own = k["topk"] / k["moe_ep_size"]  # of the choices of all tokens
-            return k["num_tokens"] * (2 * h + own * widest) * e
-        case "softmax":
-            return 2 * k["rows"] * k["cols"] * e
-        case "elementwise":
-            written = k["writes"] * element_bytes(k["out_dtype"])
-            return k["elements"] * (k["reads"] * e + written)
-    return 0.0
 
 
 def largest_whole(fits: Callable[[int], bool], most: int) -> int | None:

@@ -12,7 +12,7 @@ from ..._listing import Listing
 from .._layers.drafting import mtp_layer, mtp_layers
 from .._layers.layer import Halves, Layer
 from .._network.linear_layer import Linear
-from .._network.operators import Fixed, Norm, Pass, Residual, Trainable
+from .._network.operators import Fixed, ForwardPass, Norm, Residual, Trainable
 from .._network.parts import adapted, frozen, trained_weights
 from .._network.sharding import Columns
 from .._network.step import (
@@ -34,7 +34,7 @@ from .memory import (
     Weights,
     bytes_of,
     element_bytes,
-    in_parts,
+    memory_by_part,
     number_of,
     trained,
     working_bytes,
@@ -42,7 +42,7 @@ from .memory import (
 
 
 @dataclasses.dataclass(frozen=True)
-class Left:
+class SavedActivations:
     """Bytes that a micro-batch of a training step leaves for its backward pass: `each`
     for every one in flight, `once` for the layer that runs again, `logits`;
     `workspace`: the context and the gradients of a layer's operands."""
@@ -54,7 +54,7 @@ class Left:
 
 
 @dataclasses.dataclass(frozen=True)
-class Held:
+class TrainingWeights:
     """Weights of a GPU in a training step: parameters that have a gradient (`trained`,
     adapters among them), and bytes of those that have none (`frozen`), which are in the
     type of their products. Of each how much is of routed experts and of the largest
@@ -74,7 +74,7 @@ class TrainedModel(LanguageModel):
     """A causal language model that trains, layer by layer."""
 
     @abc.abstractmethod
-    def halves(self, run: Pass) -> Sequence[Halves]:
+    def halves(self, run: ForwardPass) -> Sequence[Halves]:
         """Operators of all layers in training, first to last."""
 
     @property
@@ -109,7 +109,7 @@ class TrainedModel(LanguageModel):
         own, trained = network.layers / network.number, held.trained
         return training_listings(self, passes, request, run, trained, optimized, own)
 
-    def _trained_network(self, request: Request, run: Pass) -> Network:
+    def _trained_network(self, request: Request, run: ForwardPass) -> Network:
         """Operators of a training step: some without gradients of their weights, or
         with adapters. A head that is the embedding's table is frozen with it."""
         network = self.network(run)
@@ -144,13 +144,13 @@ class TrainedModel(LanguageModel):
         stopped = request.frozen_layers or 0
         return dataclasses.replace(network, ends=ends, frozen=stopped, further=further)
 
-    def held(self, request: Request) -> Held:
+    def held(self, request: Request) -> TrainingWeights:
         """Weights of this GPU in a training step."""
         p, layer = self.precision(request), self._largest_layer()
         e = element_bytes(p.values)
         if not (request.lora or request.frozen_layers):
             whole, own = self.step_parameters(), number_of(layer)
-            return Held(whole, self.expert_parameters(), own, own * e)
+            return TrainingWeights(whole, self.expert_parameters(), own, own * e)
         network = self._trained_network(request, self.training_run(request))
         every = [(w, 1) for w in trained_weights(network.ends)]
         every += [] if request.lora else self.further_weights()
@@ -165,7 +165,7 @@ class TrainedModel(LanguageModel):
         published = [*self.trained_weights(), (Weights(beside), 1)]
         # adapters stand beside published weights, none of which is trained then
         moving = [] if request.lora else every
-        return Held(
+        return TrainingWeights(
             number_of(every),
             number_of(_routed(every)),
             own,
@@ -182,7 +182,7 @@ class TrainedModel(LanguageModel):
             return super().precision(request)
         return precision_of(request.dtype, request.kv_dtype)
 
-    def training_run(self, request: Request) -> Pass:
+    def training_run(self, request: Request) -> ForwardPass:
         """A micro-batch of a training step on one GPU.
 
         Raises `ValueError` for tokens that the GPUs of a plan cannot share.
@@ -251,33 +251,33 @@ class TrainedModel(LanguageModel):
         if request.phase != "train":
             return super().memory(request)
         left, held = self.leaves(request), self.held(request)
-        return in_parts(
+        return memory_by_part(
             **trained(held.trained, self.precision(request).values, held.frozen),
             activations=left.each + left.once,
             logits=left.logits,
             workspace=left.workspace,
         )
 
-    def leaves(self, request: Request, **changed: Any) -> Left:
+    def leaves(self, request: Request, **changed: Any) -> SavedActivations:
         """What a micro-batch of a training step leaves in the memory of this GPU;
-        `changed`: fields of its `Pass`."""
+        `changed`: fields of its `ForwardPass`."""
         run = dataclasses.replace(self.training_run(request), **changed)
         network = self._trained_network(request, run)
         each, once = kept(network, run)
         body = self._pass(dataclasses.replace(request, base=True), *2 * (run.q_len,))
         working = working_bytes(finished(body, self.name))  # their gradients
-        return Left(each, once, logits(network, run), CONTEXT + working)
+        return SavedActivations(each, once, logits(network, run), CONTEXT + working)
 
     @property
     def _norm(self) -> Norm:
         """The norm of the width of a layer."""
         return Norm(self.norm, self.hidden, shifted=self.norm_bias)
 
-    def tables(self, run: Pass) -> list[Kernel]:
+    def tables(self, run: ForwardPass) -> list[Kernel]:
         """Masks or angles that an eager pass makes before its layers."""
         return []
 
-    def network(self, run: Pass) -> Network:
+    def network(self, run: ForwardPass) -> Network:
         """Operators of a training step."""
         h, share, halves = self.hidden, self.share, self.halves(run)
         split = share.split

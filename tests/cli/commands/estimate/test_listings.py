@@ -8,8 +8,7 @@ import pytest
 
 from diffenergy.corrections import prior_file, write_corrections
 from diffenergy.estimator import prepare
-from diffenergy.workload._listing import listing_lines
-from diffenergy.workload.models import load_model
+from diffenergy.workload import listing_lines, load_model
 
 
 def test_a_listing_decides_what_a_step_is(run, tmp_path):

@@ -1,0 +1,160 @@
+"""`DesignRequest`, `TuneRequest`: what designs and tiles are searched for."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from msgspec import Meta
+
+from .. import reading
+from ..estimator import PointRequest, SharingRequest
+from ..hardware import CHOSEN, FIELDS, GpuName
+from ..requests import Clocks, Flag, Limits, Note, Request, Seed, Text
+from ..workload import ModelRequest
+from ._space.ranges import Vary, rule_of
+
+if TYPE_CHECKING:
+    from ._problem.problem import Share
+
+
+def _names(flag: str, text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(","))
+
+
+def _ranges(flag: str, texts: list[str]) -> tuple[tuple[Any, ...], ...]:
+    """Names with their bounds, as far as any are given.
+
+    >>> _ranges("--vary", ["num_sms,l2_capacity=20MB:100e6"])
+    (('num_sms',), ('l2_capacity', 20000000.0, 100000000.0))
+    >>> _ranges("--vary", ["memory=HBM3e,HBM4,num_sms"])
+    (('memory', None, None, ('HBM3e', 'HBM4')), ('num_sms',))
+    """
+    found: list[tuple[Any, ...]] = []
+    for entry in (part for text in texts for part in text.split(",")):
+        name, equals, bounds = (part.strip() for part in entry.partition("="))
+        if name in CHOSEN and equals:
+            found.append((name, None, None, (bounds,)))
+            continue
+        more = found and found[-1][0] in CHOSEN and not equals
+        if more and name not in (*FIELDS, "sm_clock", "power_cap", "network", "tiles"):
+            found[-1] = (*found[-1][:3], (*found[-1][3], name))
+            continue
+        low, colon, high = bounds.partition(":")
+        if not name:
+            raise ValueError(
+                f"`{flag}` is '{','.join(texts)}'; give names, such as "
+                "num_sms,l2_capacity=20MB:100MB,sm_clock."
+            )
+        if name == "tiles" and equals:
+            raise ValueError(
+                f"`{flag}` is '{entry}'; tiles take no bounds, leave them out."
+            )
+        if equals and not colon:
+            raise ValueError(
+                f"`{flag}` is '{entry}'; give {name}=LOW:HIGH, in SI or with units."
+            )
+        ends = (low, high) if equals else ()
+        unit = rule_of(name).bare_unit if equals else ""
+        numbers = (
+            reading.number(f"{flag} {name}", x, unit) if x.strip() else None
+            for x in ends
+        )
+        found.append((name, *numbers))
+    return tuple(found)
+
+
+def _up_to(most: int) -> Any:
+    """The remarks of a count from 1 to `most`."""
+    words = f"allowed are 1 to {most}"
+    return Meta(ge=1, le=most, description=words), Text("N", reading.whole)
+
+
+class Effort(Request, kw_only=False):
+    """How much a search does."""
+
+    starts: Annotated[int, *_up_to(256), "Descents at once"] = 8
+    rounds: Annotated[int, *_up_to(10_000), "Rounds of ten gradient steps"] = 12
+    seed: Annotated[Seed, "Of all draws"] = 0
+
+
+class MixRequest(ModelRequest, SharingRequest, PointRequest):
+    """What holds for every member of a mix, and where designs run."""
+
+    sm_clock: Annotated[
+        Clocks | None, Flag("Clock that designs run at [their highest].", "MHZ")
+    ] = None
+    mem_clock: Annotated[Clocks | None, Flag("Memory clock [their own].", "MHZ")] = None
+    power_limit: Annotated[Limits | None, Flag("Power limit [their TDP].", "W")] = None
+    require_fit: Annotated[
+        bool, "Exit with 3 if the GPU's memory does not suffice."
+    ] = False
+
+
+class ChoiceRequest(MixRequest):
+    """What a search may change, and wants."""
+
+    vary: Annotated[
+        "Vary",
+        Flag(
+            "What may change: fields of a GPU file, sm_clock, mem_clock, "
+            "power_cap, tiles, network (of a plan: B/s of a network card); "
+            "bounds in SI, or as 20MB:100MB [half to twice the base value; "
+            "clocks and tiles: what is legal]; process_node=4NP,N3P and "
+            "memory=HBM3e,HBM4: which of them.",
+            "FIELD[=LOW:HIGH],...",
+            _ranges,
+            many=True,
+        ),
+    ] = ()
+    goals: Annotated[
+        Sequence[str] | str | Callable[..., Any] | None,
+        Flag(
+            "energy, time, edp, ed2p, energy_per_token, area or cost; "
+            "several single ones: their Pareto front [energy; --tune-tiles:"
+            " time].",
+            "WHAT[,WHAT]",
+            _names,
+            name="--objective",
+        ),
+    ] = None
+    price: Annotated[
+        float | None, Flag("Price of a mm2 of silicon.", "PER_MM2", reading.positive)
+    ] = None
+
+
+class DesignRequest(ChoiceRequest):
+    """The hardware, clocks and tiles that a workload costs least on."""
+
+    work: Annotated[
+        Any, Note("A model name, listing path, `Task` or list of `Part`.")
+    ] = dataclasses.field(kw_only=False)
+    gpu: Annotated[GpuName | None, Note("GPU that designs grow out of [h100-sxm].")] = (
+        dataclasses.field(default=None, kw_only=False)
+    )
+    limits: Annotated[
+        "Mapping[str, int | float | Share] | None",
+        Note("The most of each metric, or a `Share`."),
+    ] = None
+    effort: Annotated[Effort | None, Note("Starts, rounds and seed [`Effort()`].")] = (
+        None
+    )
+    progress: Annotated[
+        Callable[..., Any] | None,
+        Note("Called with rounds done, rounds in all, best objective so far."),
+    ] = None
+    workload: Annotated[str | None, Note("One workload of a listing file.")] = None
+
+
+class TuneRequest(MixRequest):
+    """The best legal tile of every matrix product of a workload."""
+
+    work: Annotated[
+        Any, Note("A model name, listing path, `Task` or list of `Part`.")
+    ] = dataclasses.field(kw_only=False)
+    gpu: Annotated[GpuName | None, Note("GPU that designs grow out of [h100-sxm].")] = (
+        dataclasses.field(default=None, kw_only=False)
+    )
+    goal: Annotated[
+        Literal["time", "energy"], Note("time or energy, of the whole workload.")
+    ] = "time"
+    workload: Annotated[str | None, Note("One workload of a listing file.")] = None

@@ -1,1 +1,0 @@
-"""What to buy and what may fail: links slower, faster or gone."""

@@ -1,0 +1,155 @@
+"""`EstimateRequest`: what an estimate by name is asked for."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Final, Union
+
+from msgspec import Meta
+
+from ... import reading
+from ...hardware import GpuName, GpuNames, assignments
+from ...plans import Plan
+from ...requests import (
+    Argument,
+    Celsius,
+    Clocks,
+    Dtypes,
+    File,
+    Flag,
+    Limits,
+    Note,
+    Request,
+    Whole,
+    Wholes,
+)
+from ...schema import MOST
+from ...workload import ModelName, ModelRequest
+
+if TYPE_CHECKING:
+    from ...imports import ImportResult
+
+
+Progress = Callable[[int, int], None]
+"""Told how many combinations of how many are done."""
+
+
+MODEL_WORDS: Final = (
+    "Bundled name, Hugging Face config.json or its folder, a .jsonl kernel listing, or "
+    "a trace, graph or report that `import` reads"
+)
+
+
+class PointRequest(Request):
+    """Where it runs: clocks in Hz, limits in W, C; and the constants that serve it."""
+
+    sm_clock: Annotated[
+        Clocks | None, "SM clock, also as 1.98GHz, or a list [the highest]."
+    ] = None
+    mem_clock: Annotated[Clocks | None, "Memory clock, or a list."] = None
+    power_limit: Annotated[Limits | None, "Power limit, or a list [TDP]."] = None
+    temperature: Annotated[Celsius | None, "Temperature [follows from the power]."] = (
+        None
+    )
+    changes: Annotated[
+        Mapping[str, float | str] | None,
+        Flag(
+            "Change a field of the GPU, in SI or as 3.35TB/s, its "
+            "process_node or its memory; repeatable.",
+            "FIELD=VALUE",
+            assignments,
+            many=True,
+            name="--set",
+        ),
+    ] = None
+    corrections: Annotated[
+        File | None, Flag("Fitted constants [the shipped ones].", "FILE|none")
+    ] = None
+
+
+class SharingRequest(Request):
+    """How many GPUs share a model; None where a flag was not given."""
+
+    plan: Annotated[
+        str | Mapping[str, Any] | Plan | None,
+        Flag(
+            "Many GPUs: tp of them share every layer, pp stages of those "
+            "the layers, dp replicas of all the batch, ep the experts [all "
+            "1]; in training also cp, vp, etp, microbatch, zero, schedule, "
+            "recompute, overlap, sums, software.",
+            "KEY=N[,...]",
+        ),
+    ] = None
+    tp: Annotated[Whole | None, "Short for --plan tp=N."] = None
+    num_gpus: Annotated[
+        Whole | None, "GPUs in all: alone --tp N, else --plan has dp as many as fit."
+    ] = None
+    global_batch: Annotated[
+        Whole | None,
+        "Sequences of a training step on all GPUs [one micro-batch a replica].",
+    ] = None
+    topology: Annotated[
+        File | None,
+        Flag(
+            "Machine: dgx-a100, dgx-h100, dgx-b200 or gb200-nvl72, NAME-N "
+            "for N of them, any of `collective`, or a .toml file [that of "
+            "the GPU].",
+            "NAME",
+        ),
+    ] = None
+
+
+_Positive = Annotated[
+    float, Meta(gt=0, le=MOST, description="allowed is a number above 0")
+]
+
+
+class WorkRequest(ModelRequest, SharingRequest, PointRequest):
+    """What runs where."""
+
+    model: Annotated[
+        Union[ModelName, "ImportResult"],  # noqa: UP007
+        Argument(f"{MODEL_WORDS}."),
+    ] = dataclasses.field(kw_only=False)
+    gpu: Annotated[GpuName | None, "GPU name or .toml file [h100-sxm]."] = (
+        dataclasses.field(default=None, kw_only=False)
+    )
+    workload: Annotated[str | None, Flag("One workload of a listing file.", "NAME")] = (
+        None
+    )
+    every: Annotated[bool, Note("All workloads of a listing as one.")] = False
+    split: Annotated[
+        tuple[int, ...] | None, Note("Layers of each virtual stage of the plan.")
+    ] = None
+    require_fit: Annotated[
+        bool, "Exit with 3 if the GPU's memory does not suffice."
+    ] = False
+
+
+class EstimateRequest(WorkRequest):
+    """Everything that an estimate is asked for."""
+
+    detail: Annotated[bool, "Show every kernel."] = False
+    sensitivity: Annotated[
+        bool, "Show what one more of each number of the GPU does to time and energy."
+    ] = False
+    tokens: Annotated[
+        _Positive | None,
+        Flag(
+            "Tokens of a whole training run, as 15e12: its time, energy and GPU-hours.",
+            "N",
+            reading.positive,
+        ),
+    ] = None
+
+
+class SweepRequest(EstimateRequest):
+    """The same, of lists that are crossed."""
+
+    gpu: GpuNames | None = dataclasses.field(default=None, kw_only=False)  # pyright: ignore[reportIncompatibleVariableOverride, reportGeneralTypeIssues]
+    batch: Wholes | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
+    input_len: Wholes | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
+    output_len: Wholes | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
+    dtype: Dtypes | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
+    progress: Annotated[
+        Progress | None, Note("Called with how many estimates of how many are done.")
+    ] = None

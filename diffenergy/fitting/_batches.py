@@ -1,0 +1,277 @@
+"""Measured rows of one GPU as one `Workload` whose phases are the rows."""
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pandas as pd
+from jax import Array
+
+from ..corrections import CorrectionsFile
+from ..hardware import CLOCK, GpuCard, GpuSpec, OperatingPoint, read_gpu
+from ..kernels import COMMON_FIELDS, formulas, ops, sharing_formula
+from ..measurements import Columns, MeasurementTable
+from ..physics import Instrument
+from ..plans import Steps
+from ..workload import (
+    Listing,
+    OpRows,
+    PhaseColumns,
+    Workload,
+    as_codes,
+    build_workload,
+    complete_listing,
+    op_rows,
+    pad_size,
+    phase_columns,
+)
+from ..workload.models import load_model
+from ._facts import by_row, facts_of, instrument_of
+from ._plan_batches import by_mixture, planned, with_unplanned
+
+CHUNK: Final = 8192
+"""Rows of one batch at most; larger tables take several of one shape."""
+NO_CAP: Final = 1e9
+"""W; rows that carry their measured clock are past the governor."""
+
+
+class How(NamedTuple):
+    """What of the way to a reading decides the program, not its numbers."""
+
+    capped: bool
+    """Whether some row may be over its power cap."""
+    bursts: bool
+    """Whether some rows end before the power limiter acts."""
+    unfilled: bool
+    """Whether some rows have weights that nobody filled."""
+    sampling: str
+    """Model of the power sensor (`physics.instrument.reading`)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """Rows of a table on one GPU: phase p of `workload` belongs to row `rows[p]`."""
+
+    card: GpuCard
+    workload: Workload
+    point: OperatingPoint
+    instrument: Instrument
+    how: How
+    kind: str
+    """Op of the rows, "workload" or "plan"."""
+    ops: tuple[str, ...]
+    """Ops inside, and those that have a formula in common with one of them."""
+    campaign: str
+    """The one campaign of kernel rows; passes of several go together."""
+    rows: np.ndarray
+    """Table row of each phase; rows of several phases (a generation) appear twice, and
+    phases that only fill up the shape have -1. Of plans the row of each step."""
+    steps: Steps | None = None
+    """Of plans, what makes steps of the phases."""
+
+    @property
+    def given(
+        self,
+    ) -> tuple[Workload, GpuSpec, OperatingPoint, Instrument, Steps | None]:
+        """What its reading follows from, beside the constants."""
+        spec = self.card.spec
+        return self.workload, spec, self.point, self.instrument, self.steps
+
+    @property
+    def records(self) -> set[str]:
+        """Names of the shape records among the launches."""
+        return {type(shape).__name__ for shape in self.workload.shapes}
+
+    @property
+    def kinds(self) -> set[str]:
+        """Kinds of its rows by which constants name them (`Constant.rows`)."""
+        if self.kind in ("workload", "plan", "activity"):
+            return {self.kind}
+        return {"kernel"} | ({"stream"} if self.records == {"Stream"} else set())
+
+    def holds(self, op: str) -> bool:
+        """Whether a kernel of the class of `op` is among the launches."""
+        formula = getattr(ops()[op][1], "demand", None)
+        return any(formulas()[type(x)] is formula for x in self.workload.shapes)
+
+    def per_row(self, num_rows: int, phase: Array | np.ndarray) -> np.ndarray:
+        """Sum of a phase quantity over the phases of each table row."""
+        real = self.rows >= 0
+        total = np.zeros(num_rows)
+        np.add.at(total, self.rows[real], np.asarray(phase)[real])
+        return total
+
+
+def batches(table: MeasurementTable, corrections: CorrectionsFile) -> Iterator[Batch]:
+    """Batches of all rows of `table` that are not skipped, by GPU."""
+    table = with_unplanned(table)
+    for gpu in dict.fromkeys(table.gpu):
+        card = read_gpu(gpu)
+        batch = functools.partial(_batch, table, corrections, card)
+        mine = (table.gpu == gpu) & (table.skipped == "")
+        for part in _chunks(mine & (table.kind == "workload")):
+            listings, owner = _passes(table, part)
+            yield batch("workload", *_columns(listings), owner)
+        plans = np.flatnonzero(mine & (table.kind == "plan"))
+        for part in by_mixture(table, plans):
+            listings, owner, steps = planned(table, part)
+            made = batch("plan", *_columns(listings), owner)
+            yield dataclasses.replace(made, rows=part, steps=steps)
+        for op, columns in table.fields.items():
+            campaigns = table.campaign[columns.rows]
+            here = mine[columns.rows]
+            for name in dict.fromkeys(campaigns[here]):
+                model = corrections.instrument(str(name), op, card.name)
+                for part in _chunks(here & (campaigns == name)):
+                    facts = facts_of(model, op, columns, part)
+                    made = _kernels(table, model, op, columns, part)
+                    yield batch(op, *made, columns.rows[part], facts)
+
+
+def _chunks(which: np.ndarray) -> list[np.ndarray]:
+    """Indices of the rows that are true, `CHUNK` at a time."""
+    index = np.flatnonzero(which)
+    return [index[start : start + CHUNK] for start in range(0, len(index), CHUNK)]
+
+
+def _columns(listings: Sequence[Listing]) -> tuple[list[OpRows], PhaseColumns]:
+    """Launches and phases of listings, a phase each."""
+    flat = [(k, i) for i, x in enumerate(listings) for k in x.kernels]
+    return op_rows(flat), phase_columns(listings)
+
+
+def _passes(
+    table: MeasurementTable, rows: np.ndarray
+) -> tuple[list[Listing], np.ndarray]:
+    """Listings of whole passes, and the row of each."""
+    known: dict[str, list[Listing]] = {}
+    requests = {int(r): i for i, r in enumerate(table.model_request.rows)}
+    listings: list[Listing] = []
+    owner: list[int] = []
+    for row in rows:
+        name = str(table.workload[row]) or f"model {requests[int(row)]}"
+        if name not in known:
+            given = (
+                table.listings[name]
+                if table.workload[row]
+                else _requested(table, requests[int(row)])
+            )
+            known[name] = [complete_listing(listing) for listing in given]
+        listings += known[name]
+        owner += [int(row)] * len(known[name])
+    return listings, np.array(owner)
+
+
+def _kernels(
+    table: MeasurementTable,
+    model: Mapping[str, Any],
+    op: str,
+    columns: Columns,
+    index: np.ndarray,
+) -> tuple[list[OpRows], PhaseColumns]:
+    """Single kernels in a loop of their own: one phase a row, no host."""
+    fields = {
+        field.name: as_codes(field, columns.values[field.name][index])
+        for field in (*ops()[op][0].fields, *COMMON_FIELDS)
+    }
+    every = np.arange(len(index))
+    copies = by_row(model, "weight_copies", columns, index, 1.0)
+    told = table.copies[columns.rows[index]]
+    copies = np.where(np.isnan(told), copies, told)
+    part = OpRows(op, fields, every, every)
+    return [part], PhaseColumns.single(len(index), copies=copies)
+
+
+def _batch(
+    table: MeasurementTable,
+    corrections: CorrectionsFile,
+    card: GpuCard,
+    kind: str,
+    parts: list[OpRows],
+    phases: PhaseColumns,
+    rows: np.ndarray,
+    facts: Mapping[str, np.ndarray] = {},
+) -> Batch:
+    """A batch, filled up to a shape that others share."""
+    count = len(rows)
+    extra = pad_size(count) - count
+
+    def padded(x: np.ndarray) -> np.ndarray:
+        return np.concatenate([x, np.repeat(x[:1], extra, axis=0)])
+
+    phases = PhaseColumns(
+        **{f.name: padded(getattr(phases, f.name)) for f in dataclasses.fields(phases)}
+    )
+    workload = build_workload(parts, phases, sum(len(part.row) for part in parts))
+    picked = padded(rows)
+    point = _point(table, card, picked)
+    facts = {name: padded(x) for name, x in facts.items()}
+    instrument = instrument_of(table, corrections, kind, picked, card.name, facts)
+    campaign = "" if kind in ("workload", "plan") else str(table.campaign[rows[0]])
+    model = corrections.instrument(campaign, kind, card.name)
+    sampling = "series" if "warm_share" in model else "gap" if "gap" in model else ""
+    how = How(
+        capped=bool((np.asarray(point.power_cap) < NO_CAP).any()),
+        bursts=bool(np.isfinite(np.asarray(instrument.burst)).any()),
+        unfilled=bool((np.asarray(instrument.unfilled) > 0).any()),
+        sampling=sampling,
+    )
+    return Batch(
+        card,
+        workload,
+        point,
+        instrument,
+        how,
+        kind,
+        tuple(sorted(sharing_formula(part.op for part in parts))),
+        campaign,
+        np.concatenate([rows, np.full(extra, -1)]),
+    )
+
+
+def _point(table: MeasurementTable, card: GpuCard, rows: np.ndarray) -> OperatingPoint:
+    """Measured mean clock where there is one, else the requested one under the cap. A
+    clock in a wrong unit is another one here: its row is flagged, not refused."""
+    values = card.values
+    measured, request = table.sm_clock_avg[rows], table.sm_clock_set[rows]
+    limit = table.power_limit[rows]
+    clock = np.where(np.isnan(request), values["sm_clock_max"], request)
+    cap = np.where(np.isnan(limit), values["tdp"], limit)
+    memory = table.mem_clock[rows]
+    memory = np.where(np.isnan(memory), values["mem_clock"], memory)
+    return OperatingPoint(
+        np.clip(np.where(np.isnan(measured), clock, measured), CLOCK.low, CLOCK.high),
+        np.clip(memory, CLOCK.low, CLOCK.high),
+        np.where(np.isnan(measured), cap, NO_CAP),
+        table.temperature[rows],
+    )
+
+
+def _requested(table: MeasurementTable, index: int) -> list[Listing]:
+    """Listings of a row that names a model instead of a workload."""
+    request = {name: v[index] for name, v in table.model_request.values.items()}
+    phase = {"": None, "forward": None}.get(request["mode"], request["mode"])
+
+    def whole(column: str) -> int | None:
+        return None if np.isnan(request[column]) else int(request[column])
+
+    model = load_model(request["model"])
+    return model.listings(
+        batch=whole("batch"),
+        input_len=whole("seq_len"),
+        output_len=whole("output_len"),
+        phase=phase,
+        dtype=request["precision"] or None,
+        attention=request["attention"] or None,
+        stack="eager",
+    )
+
+
+def pass_lengths(table: MeasurementTable) -> np.ndarray:
+    """Tokens of the passes of a table (column `seq_len`); 0 where it tells none."""
+    if "seq_len" not in table.frame:
+        return np.zeros(table.num_rows)
+    told = np.asarray(pd.to_numeric(table.frame["seq_len"], errors="coerce"), float)
+    return np.nan_to_num(told)

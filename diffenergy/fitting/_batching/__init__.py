@@ -1,1 +1,0 @@
-"""Measured rows as workloads, each row a phase."""

@@ -1,0 +1,153 @@
+"""Fit of a `ClockLaw` to times and energies of kernels at several clocks.
+
+A kernel's readings depend on its own three numbers and the shared ones, so its part of
+the Jacobian is a few columns.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float
+from scipy.optimize import least_squares
+
+from ..corrections import Corrections
+from ..hardware import GpuSpec
+from ..records import as_float
+from ._clock_law import ClockLaw, Points, points
+from ._clock_model import (
+    GPU_WIDTHS,
+    LATENTS,
+    LAW_WIDTHS,
+    Base,
+    Flat,
+    Kind,
+    Readings,
+    base_of,
+    kernel_rows,
+    kernel_slopes,
+    law_of,
+    log_cells,
+    plain_priors,
+)
+
+_FULL_RATE: Final = 0.4
+"""SM clock / the highest one from which DRAM is at its full rate, a prior."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ClockFit:
+    """Result: unknowns, cost, and the law."""
+
+    base: Base
+    flat: Flat
+    z: np.ndarray
+    cost: float
+
+    @property
+    def law(self) -> ClockLaw:
+        """The law at the unknowns found."""
+        shared, latents, _ = self.flat.split(as_float(self.z))
+        return law_of(self.base, shared, latents, jnp.arange(self.flat.kernels))
+
+
+class LawProblem:
+    """Residuals and Jacobian of readings and priors.
+
+    A study that knows more than readings at settings extends it: `read` takes the rows
+    of `readings` from the cells of a kernel and the kernel's part of every array in
+    `given`, which all start with the axis of kernels.
+    """
+
+    def __init__(
+        self,
+        base: Base,
+        point: Points,
+        readings: Readings,
+        kinds: Sequence[Kind],
+        read: Callable[..., Array] = log_cells,
+        given: tuple[Array, ...] = (),
+    ):
+        self.base, self.point, self.read = base, point, read
+        values, sd = readings.rows()
+        self.known = np.isfinite(values)
+        self.given = as_float(np.where(self.known, values, 0.0)), as_float(sd), *given
+        sizes = (len(GPU_WIDTHS), len(LAW_WIDTHS), len(kinds) * (LATENTS + 1))
+        self.flat = Flat(sizes, len(values))
+        centres = [(*kind.centre, kind.sharpness_width) for kind in kinds]
+        own = [kinds[i].own for i in np.asarray(base.kind)]
+        shared = [*GPU_WIDTHS.values(), *LAW_WIDTHS.values()]
+        self.width = np.concatenate([shared, np.ravel(centres), np.ravel(own)])
+
+    def residuals(self, z: np.ndarray) -> np.ndarray:
+        """Of readings, then of priors."""
+        rows = np.asarray(kernel_rows(self.read)(*self.inputs(z)))
+        return np.concatenate([rows[self.known], z / self.width])
+
+    def jacobian(self, z: np.ndarray) -> np.ndarray:
+        """Of `residuals`; kernels' own columns are blocks."""
+        shared, own = map(np.asarray, kernel_slopes(self.read)(*self.inputs(z)))
+        first = shared.shape[-1]
+        rows = np.zeros((*self.known.shape, len(z)))
+        rows[..., :first] = shared
+        for k in range(self.flat.kernels):
+            start = first + LATENTS * k
+            rows[k, :, start : start + LATENTS] = own[k]
+        return np.concatenate([rows[self.known], np.diag(1 / self.width)])
+
+    def inputs(self, z: np.ndarray) -> tuple[Any, ...]:
+        """Arguments of `kernel_rows` and `kernel_slopes` at the unknowns `z`."""
+        shared, latents, _ = self.flat.split(as_float(z))
+        return self.base, shared, latents, self.point, *self.given
+
+
+def fit_table(
+    gpu: GpuSpec,
+    corrections: Corrections,
+    settings: Float[np.ndarray, "setting 2"],
+    readings: Readings,
+    power_cap: float,
+) -> ClockFit:
+    """Law of kernels that were read at `settings` (SM clock, memory clock; Hz, NaN:
+    left alone) on a `gpu`, nothing else being known of them: `readings` of time (s) and
+    energy (J), `power_cap` their power limit (W). `corrections`: those of the GPU, for
+    what DRAM delivers and draws. Raises `ValueError` for a kernel without a reading.
+
+    The smooth version of a measured table: `law_table(fit.law, settings)`.
+    """
+    near_top = np.nanmin(readings.time, axis=1)
+    if not (np.isfinite(near_top) & (near_top > 0)).all():
+        kernel = int(np.argmin(np.isfinite(near_top) & (near_top > 0)))
+        raise ValueError(
+            f"`time` of kernel {kernel} holds no positive number; give its readings "
+            f"or leave it out."
+        )
+    priors = plain_priors(gpu, near_top)
+    flow = float(gpu.dram_bandwidth / (gpu.num_sms * gpu.sm_clock_applied_max))
+    base = base_of(gpu, corrections, priors, power_cap, flow / _FULL_RATE)
+    return fit_law(LawProblem(base, points(gpu, settings), readings, priors.kinds))
+
+
+def fit_law(
+    problem: LawProblem,
+    begin: np.ndarray | None = None,
+    max_steps: int = 40,
+    tolerance: float = 1e-4,
+) -> ClockFit:
+    """Least squares from `begin` (the prior centres).
+
+    `tolerance`: relative change of cost or unknowns at which the descent ends.
+    """
+    result = least_squares(
+        problem.residuals,
+        np.zeros(problem.width.size) if begin is None else begin,
+        jac=problem.jacobian,  # pyright: ignore[reportArgumentType]
+        x_scale=problem.width,
+        max_nfev=max_steps,
+        ftol=tolerance,
+        xtol=tolerance,
+    )
+    return ClockFit(problem.base, problem.flat, result.x, float(result.cost))

@@ -1,1 +1,0 @@
-"""Kernels at other clocks, each known by three numbers."""

@@ -1,0 +1,193 @@
+"""From a fleet as told to the problem that is solved: series, rows, costs of starts."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from jaxtyping import Float
+
+from ._problem import Problem, Rows, groups
+from ._solve import Solved
+from ._spec import Fleet, Price, is_file, one_currency, read_header, read_price
+from ._tables import Demand, Series, read_points, read_series
+from ._whole.horizon import Told
+
+if TYPE_CHECKING:
+    from ._priced import Priced
+
+NEEDS: Final = {"cost": "price", "carbon": "carbon"}
+"""What each objective needs to know of every site."""
+_PER_JOULE: Final = {"cost": 1 / 3.6e9, "carbon": 1 / 3.6e6}
+"""Objective per joule from a price per MWh, and from g/kWh."""
+_FLOOR: Final = 1e-5
+"""Least weight of a joule over the largest: where power costs nothing, the plan that
+takes least of it."""
+
+
+def series_of(fleet: Fleet, demand: Demand) -> Series:
+    """Values of every site by slot."""
+    slots = len(demand.values)
+    read: dict[tuple[str, str], tuple[np.ndarray, str]] = {}
+
+    def file(name: str, key: str) -> tuple[Float[np.ndarray, " slot"], str]:
+        if (name, key) not in read:
+            read[name, key] = read_series(name, key, demand)
+        return read[name, key]
+
+    def one(value: float | str | None, key: str) -> Float[np.ndarray, " slot"] | None:
+        if isinstance(value, str):
+            return file(value, key)[0]
+        return None if value is None else np.full(slots, float(value))
+
+    def price(value: float | str | None) -> tuple[np.ndarray, Price] | None:
+        if value is None:
+            return None
+        if not is_file(value):
+            found = read_price("price", value)
+            return np.full(slots, found.value), found
+        values, column = file(str(value), "price")
+        found = read_header(str(value), column)
+        return values * found.value, found
+
+    def all_(columns: Sequence[np.ndarray | None]) -> np.ndarray | None:
+        known = [column for column in columns if column is not None]
+        return np.stack(known, axis=1) if len(known) == len(columns) else None
+
+    sites = fleet.sites
+    none = np.full(slots, np.inf)
+    budgets = [one(site.power_budget_w, "power_budget_w") for site in sites]
+    prices = [price(site.price) for site in sites]
+    given = {site.name: x[1] for site, x in zip(sites, prices, strict=True) if x}
+    assumed: dict[str, str] = {}
+    if not all(x.has_unit for x in given.values()):
+        assumed["price"] = "per MWh"
+    return Series(
+        demand.values,
+        demand.times,
+        np.stack([none if x is None else x for x in budgets], axis=1),
+        all_([one(site.carbon, "carbon") for site in sites]),
+        all_([None if x is None else x[0] for x in prices]),
+        one_currency({name: x.currency for name, x in given.items()}),
+        assumed,
+    )
+
+
+def rows_of(
+    fleet: Fleet, told: Told, late: Callable[[], bool]
+) -> tuple[Rows, list[str], "Priced | None"]:
+    """All rows, and remarks; where the product prices them (until it is `late`) what
+    was priced."""
+    if fleet.points is None:
+        from ._priced import price
+
+        priced = price(fleet, told, late)
+        return priced.rows, priced.notes, priced
+    rows, notes = read_points(
+        fleet.points,
+        [(x.name, *([x.model] if x.model else [])) for x in fleet.models],
+        [(x.gpu,) for x in fleet.pools],
+    )
+    return rows, notes, None
+
+
+def rows_between(
+    fleet: Fleet,
+    found: Solved,
+    curves: Sequence[Any],
+    told: Told,
+) -> list[Rows]:
+    """Rows at clocks between the first ones, of what the plan uses."""
+    problem, rows = found.problem, found.problem.rows
+    slot, used = np.nonzero(found.counts)
+    each = rows.rate * found.counts
+    carried = np.stack([np.bincount(rows.model, x, len(fleet.models)) for x in each])
+    model = rows.model[used]
+    # what a replica has to carry of what it could
+    need = rows.rate[used] * problem.demand[slot, model] / carried[slot, model]
+    parts: list[Rows] = []
+    for done, curve in enumerate(curves):
+        told("moving clocks", done, len(curves))
+        mine = (model == curve.model) & (rows.gpus[used] == curve.tp)
+        mine &= np.isin(rows.pool[used], curve.pools)
+        if mine.any():
+            asked = fleet.models[curve.model]
+            limits = asked.slo_ttft_p95_s, asked.slo_tpot_p95_s
+            parts += curve.between(np.unique(need[mine]), *limits)
+    return parts
+
+
+def problem_of(
+    fleet: Fleet, demand: Demand, series: Series, objective: str, rows: Rows
+) -> Problem:
+    """What is planned, with all rows."""
+    site_names = [site.name for site in fleet.sites]
+    problem = Problem(
+        rows,
+        demand.values * (1 + fleet.headroom),
+        np.array([pool.count for pool in fleet.pools], float),
+        np.array([_parked(pool.name, pool.gpu, pool.parked_w) for pool in fleet.pools]),
+        np.array([site_names.index(pool.site) for pool in fleet.pools]),
+        np.array([site.pue for site in fleet.sites]),
+        series.budget,
+        _weights(series, objective),
+        _starts(fleet, rows),
+        fleet.slot_s,
+        tuple(model.name for model in fleet.models),
+        tuple(pool.name for pool in fleet.pools),
+        tuple(site_names),
+    )
+    low = np.flatnonzero(problem.extra < 0)
+    if len(low):
+        pool, power = int(rows.pool[low[0]]), rows.power[low[0]]
+        raise ValueError(
+            f"{fleet.points}, row {rows.source[low[0]]}: `power_w` is {power:g}, less "
+            f"than its GPUs of pool `{problem.pools[pool]}` draw parked (parked_w "
+            f"{problem.parked[pool]:g} each); correct one of them."
+        )
+    return problem
+
+
+def _weights(series: Series, objective: str) -> Float[np.ndarray, "slot site"]:
+    """Objective per joule at the meter that decides: never below 0, or power would be
+    burnt for money."""
+    if objective == "energy":
+        return np.ones(series.budget.shape)
+    values = getattr(series, NEEDS[objective])
+    weight = np.maximum(values, 0.0) * _PER_JOULE[objective]
+    top = float(weight.max(initial=0.0)) or 1.0
+    return np.maximum(weight, _FLOOR * top)
+
+
+def _parked(name: str, gpu: str, parked: float | None) -> float:
+    """W of a GPU that serves nobody: as given, else idle at its least clock."""
+    if parked is not None:
+        return parked
+    import jax.numpy as jnp
+
+    from ..hardware import idle_power, read_gpu
+
+    try:
+        card = read_gpu(gpu)
+    except ValueError:
+        raise ValueError(
+            f"pool `{name}` has no `parked_w`, and its `gpu` '{gpu}' is no GPU that is "
+            "known; give parked_w (0: switched off)."
+        ) from None
+    clock = jnp.asarray(card.values["sm_clock_min"])
+    return float(idle_power(card.spec, clock))
+
+
+def _starts(fleet: Fleet, rows: Rows) -> Float[np.ndarray, " row"]:
+    """J of boards to load a replica of every row: `start_j`, else `start_s` at the
+    least power of a row of the same (model, pool, n)."""
+    found = np.zeros(len(rows))
+    group = groups(rows)
+    power = np.full(group.max(initial=-1) + 1, np.inf)
+    np.minimum.at(power, group, rows.power)
+    for number, model in enumerate(fleet.models):
+        mine = rows.model == number
+        if model.start_j is not None:
+            found[mine] = model.start_j
+        elif model.start_s is not None:
+            found[mine] = model.start_s * power[group[mine]]
+    return found

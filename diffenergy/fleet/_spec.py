@@ -1,0 +1,252 @@
+"""`FLEET.toml` and the files that it names: a checked `Fleet`."""
+
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final, NamedTuple
+
+from msgspec import Meta
+from msgspec.structs import replace
+
+from ..files import read_toml
+from ..schema import MOST, Finite, NotNegative, Positive, Table, Text, fitted
+
+# --- Prices of energy as people write them: `60`, `0.12 USD/kWh`, `$120/MWh`.
+
+_PER: Final = {"mwh": 1.0, "kwh": 1e3}
+"""What a price by this unit is per MWh."""
+_SIGNS: Final = {"$": "USD", "€": "EUR", "£": "GBP"}
+_PRICE: Final = re.compile(
+    r"(?P<before>[A-Za-z]{3}(?![A-Za-z])|[$€£])?\s*"
+    r"(?P<number>[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\s*"
+    r"(?P<after>[A-Za-z]{3}(?![A-Za-z])|[$€£])?\s*"
+    r"(?:(?:/|per\b)\s*(?P<unit>[A-Za-z]+))?"
+)
+_HEADER: Final = re.compile(
+    r"(?:(?:^|.*[_\W])(?P<currency>[a-z]{3}|[$€£])|.*?)\s*"
+    r"(?:_per_|\bper\b|/)\s*(?P<unit>[a-z]+)"
+)
+PRICES: Final = (
+    "a number with /kWh or /MWh, with or without a currency, such as '0.12 EUR/kWh' or "
+    "'$120/MWh' (a bare number is per MWh)"
+)
+
+
+class Price(NamedTuple):
+    """`value` per MWh; `currency`: its three letters, None where none is named;
+    `has_unit`: whether /kWh or /MWh was given."""
+
+    value: float
+    currency: str | None
+    has_unit: bool
+
+
+def read_price(name: str, text: float | str) -> Price:
+    """Price of energy from `text` or a number (per MWh where no unit stands),
+    of the field `name`. Raises `ValueError` in one sentence for what is none.
+
+    >>> read_price("price", "0.12 usd/kWh")
+    Price(value=120.0, currency='USD', has_unit=True)
+    """
+    if not isinstance(text, str):
+        return Price(float(text), None, False)
+    shown = text.strip()
+    match = _PRICE.fullmatch(shown)
+    words = [match["before"], match["after"]] if match else []
+    named = [x for x in words if x]
+    units = any(x.lower() in (*_PER, "gwh", "twh") for x in named)
+    if not match or len(named) > 1 or units or not _known(match["unit"]):
+        raise ValueError(f"`{name}` is '{shown}'; give {PRICES}.")
+    unit = match["unit"]
+    per = 1.0 if unit is None else _PER[unit.lower()]
+    currency = _currency(named[0]) if named else None
+    return Price(float(match["number"]) * per, currency, unit is not None)
+
+
+def read_header(file: str, column: str) -> Price:
+    """What 1 in a column of prices is, by the column's name: `eur_per_kwh`,
+    `USD/MWh`; a name that says no unit is per MWh."""
+    match = _HEADER.fullmatch(column.strip().lower())
+    if not match:
+        return Price(1.0, None, False)
+    if not _known(match["unit"]):
+        raise ValueError(
+            f"{file}: column `{column}` is a price per {match['unit']}; allowed are "
+            "prices per kWh or MWh; convert it, and name it such as `eur_per_mwh`."
+        )
+    word = match["currency"]
+    currency = _currency(word) if word else None
+    return Price(_PER[match["unit"]], currency, True)
+
+
+def one_currency(named: dict[str, str | None]) -> str | None:
+    """The currency of all sites, `named` by site. Raises `ValueError` for two."""
+    known = {x: y for x, y in named.items() if y}
+    if len(set(known.values())) > 1:
+        each = ", ".join(f"{x} in {y}" for x, y in known.items())
+        raise ValueError(
+            f"`price` is in more than one currency ({each}); give all prices in one."
+        )
+    return next(iter(known.values()), None)
+
+
+def _known(unit: str | None) -> bool:
+    return unit is None or unit.lower() in _PER
+
+
+def _currency(word: str) -> str:
+    return _SIGNS.get(word, word.upper())
+
+
+# --- `FLEET
+
+_MOST_WHOLE: Final = 10_000_000
+"""GPUs of a pool, tokens of a request; solvers lose what is small beside more."""
+_UP_TO: Final = f"up to {_MOST_WHOLE:,}"
+_OR_FILE: Final = "without a unit, or the name of a .csv file"
+_SERIES: Final = ("power_budget_w", "carbon", "price")
+
+_File = Annotated[str, Meta(pattern=r"(?i)\.csv(\.gz)?$")]
+_Watts = Annotated[
+    Positive | _File | None,
+    Meta(description=f"give a number above 0 (W) {_OR_FILE}"),
+]
+_Grams = Annotated[
+    NotNegative | _File | None,
+    Meta(description=f"give a number of at least 0 (g/kWh) {_OR_FILE}"),
+]
+_Price = Annotated[
+    Finite | Text | None,
+    Meta(description=f"give {PRICES}, or the name of a .csv file"),
+]
+_Pue = Annotated[float, Meta(ge=1, le=MOST, description="give a number of at least 1")]
+_Number = Annotated[
+    int,
+    Meta(
+        ge=0, le=_MOST_WHOLE, description=f"give a whole number of at least 0, {_UP_TO}"
+    ),
+]
+_Length = Annotated[
+    int,
+    Meta(gt=0, le=_MOST_WHOLE, description=f"give a whole number above 0, {_UP_TO}"),
+]
+
+
+class Site(Table, frozen=True):
+    """`power_budget_w`, `carbon`, `price`: a number, the path of a series, or None; a
+    price also with its unit, such as "0.12 EUR/kWh"."""
+
+    name: Text
+    pue: _Pue = 1.0
+    power_budget_w: _Watts = None
+    carbon: _Grams = None
+    price: _Price = None
+
+
+class Pool(Table, frozen=True):
+    """GPUs of one kind at one site."""
+
+    name: Text
+    gpu: Text
+    count: _Number
+    site: Text
+    parked_w: NotNegative | None = None
+
+
+class Model(Table, frozen=True):
+    """A model with its requests and objectives of latency (infinite: none)."""
+
+    name: Text
+    model: Text | None = None
+    dtype: Text | None = None
+    input_len: _Length | None = None
+    output_len: _Length | None = None
+    slo_ttft_p95_s: Positive = math.inf
+    slo_tpot_p95_s: Positive = math.inf
+    start_j: NotNegative | None = None
+    start_s: NotNegative | None = None
+
+
+class Fleet(Table, frozen=True):
+    """What `FLEET.toml` says; paths are absolute, or relative to where we are."""
+
+    sites: Annotated[tuple[Site, ...], Meta(min_length=1)]
+    pools: Annotated[tuple[Pool, ...], Meta(min_length=1)]
+    models: Annotated[tuple[Model, ...], Meta(min_length=1)]
+    demand: Text | None = None
+    points: Text | None = None
+    slot_s: Positive = 3600.0
+    headroom: NotNegative = 0.0
+
+    @property
+    def files(self) -> list[str]:
+        """Files that it names."""
+        series = [getattr(x, key) for x in self.sites for key in _SERIES]
+        named = [self.demand, self.points, *series]
+        return [x for x in named if is_file(x)]
+
+
+def is_file(value: Any) -> bool:
+    """Whether a value names a table."""
+    return isinstance(value, str) and value.lower().endswith((".csv", ".csv.gz"))
+
+
+def read_fleet(path: str) -> Fleet:
+    """Reads and checks the FLEET.toml at `path`; files in it are looked for beside it.
+
+    Raises `ValueError` in one sentence that names table, key, value and remedy.
+    """
+    content = _tidy(read_toml(Path(path), "fleet", ""))
+    fleet: Fleet = fitted(content, Fleet, f"{path}: ")
+    _check(fleet, path)
+    sites = [_beside(path, site, _SERIES) for site in fleet.sites]
+    return replace(_beside(path, fleet, ("demand", "points")), sites=tuple(sites))
+
+
+def _tidy(given: Any) -> Any:
+    """Texts without spaces around them, and whole numbers, such as 1e3, as such."""
+    if isinstance(given, dict):
+        return {key: _tidy(value) for key, value in given.items()}
+    if isinstance(given, list):
+        return [_tidy(value) for value in given]
+    if isinstance(given, str):
+        return given.strip()
+    return int(given) if isinstance(given, float) and given.is_integer() else given
+
+
+def _beside(path: str, table: Any, keys: Sequence[str]) -> Any:
+    """A table with the files that it names beside that at `path`."""
+    named = {key: getattr(table, key) for key in keys}
+    files = {x: str(Path(path).parent / y) for x, y in named.items() if is_file(y)}
+    return replace(table, **files)
+
+
+def _check(fleet: Fleet, path: str):
+    """What no table says by itself; raises `ValueError`."""
+    for key in ("sites", "pools", "models"):
+        names = [x.name for x in getattr(fleet, key)]
+        if twice := [x for x in names if names.count(x) > 1]:
+            raise ValueError(
+                f"{path}: [[{key}]]: `name` is '{twice[0]}' twice; give it once."
+            )
+    for site in fleet.sites:
+        if site.price is not None and not is_file(site.price):
+            read_price(f"sites.{site.name}.price", site.price)
+    known = [site.name for site in fleet.sites]
+    for pool in fleet.pools:
+        if pool.site not in known:
+            raise ValueError(
+                f"{path}: pool `{pool.name}`: `site` is '{pool.site}'; give the name "
+                f"of one of the [[sites]]: {', '.join(known)}."
+            )
+    for model in fleet.models:
+        if model.start_j is not None and model.start_s is not None:
+            raise ValueError(
+                f"{path}: model `{model.name}` has `start_j` and `start_s`; give one "
+                "of both."
+            )
+    if not sum(pool.count for pool in fleet.pools):
+        raise ValueError(
+            f"{path}: no pool has a GPU; give a `count` of at least 1 in one."
+        )

@@ -1,1 +1,0 @@
-"""What several kernel classes share: ops and fields, launches, tiles, rates."""

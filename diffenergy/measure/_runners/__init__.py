@@ -1,1 +1,0 @@
-"""What runs the kernels of a plan: PyTorch or JAX."""

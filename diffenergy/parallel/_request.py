@@ -1,0 +1,224 @@
+"""What plans of many GPUs are asked for: `PlanRequest`, `StageClocksRequest`."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Final, Literal
+
+from msgspec import Meta
+
+from .. import reading
+from ..estimator import PointRequest
+from ..hardware import GpuName
+from ..plans import Plan
+from ..requests import (
+    Argument,
+    Clocks,
+    Dtype,
+    Excludes,
+    File,
+    Flag,
+    Limits,
+    Needs,
+    Note,
+    Text,
+    Whole,
+    Wholes,
+)
+from ..schema import MOST
+from ..workload import Attend, Dispatch, ModelName, Stack
+
+Granularity = Literal["instruction", "kind", "stage"]
+_MODEL: Final = Argument("Bundled name, Hugging Face config.json or its folder.")
+_GPU: Final = "GPU name or .toml file [h100-sxm]."
+
+
+def _percent(flag: str, text: str) -> float:
+    """A share, as a percentage from 0 on."""
+    value = reading.number(flag, text.removesuffix("%"))
+    if value < 0:
+        raise ValueError(f"`{flag}` is {text}; allowed is 0 or more, in per cent.")
+    return value / 100
+
+
+def _gigabytes(flag: str, text: str) -> float:
+    """Bytes of a number of GB, or of one with its unit."""
+    plain = text.strip().replace(".", "", 1).isdecimal()
+    return reading.positive(flag, f"{text.strip()}GB" if plain else text, "B")
+
+
+def _straggler(flag: str, text: str) -> tuple[int, float]:
+    """STAGE=PERCENT."""
+    stage, equals, slower = (x.strip() for x in text.partition("="))
+    if not equals or not stage.isdecimal():
+        raise ValueError(f"`{flag}` is '{text}'; give STAGE=PERCENT, such as 3=20.")
+    return int(stage), _percent(flag, slower)
+
+
+def _above_0(unit: str, metavar: str, read: Any) -> Any:
+    """The remarks of a number above 0, and how it is read."""
+    words = f"allowed is a number above 0, in {unit}"
+    return Meta(gt=0, le=MOST, description=words), Text(metavar, read)
+
+
+_Bytes = Annotated[float, *_above_0("bytes", "GB", _gigabytes)]
+_Watts = Annotated[float, *_above_0("W", "W", reading.watt)]
+_Seconds = Annotated[float, *_above_0("s", "SECONDS", reading.seconds)]
+_Share = Annotated[
+    float,
+    Meta(ge=0, le=10, description="allowed is a share from 0 to 10 (1000 %)"),
+    Text("PERCENT", _percent),
+]
+
+
+class TrainedRequest(PointRequest):
+    """What is trained, on which GPUs."""
+
+    input_len: Annotated[Whole | None, "Tokens of a sequence [512]."] = None
+    dtype: Annotated[Dtype | None, "Of linear layers, as in `estimate` [bf16]."] = None
+    attention: Annotated[Attend | None, Flag("flash or eager [flash].", "KIND")] = None
+    stack: Annotated[
+        Stack | None,
+        Flag(
+            "serving (fused kernels) or eager (Hugging Face modules) [serving].", "KIND"
+        ),
+    ] = None
+    dispatch: Annotated[Dispatch | None, Flag("eager or graph [eager].", "KIND")] = None
+    routing: Annotated[
+        str | None,
+        Flag(
+            "How tokens spread over experts: balanced, random or power_law_X.", "KIND"
+        ),
+    ] = None
+    lora: Annotated[
+        int | None, Note("Refused: searches are for models that are trained whole.")
+    ] = None
+    frozen_layers: Annotated[int | None, Note("Refused, as `lora`.")] = None
+    global_batch: Annotated[
+        Whole | None,
+        "Sequences of a training step on all GPUs [one micro-batch a replica].",
+    ] = None
+    topology: Annotated[
+        File | None,
+        Flag(
+            "Machine: dgx-a100, dgx-h100, dgx-b200 or gb200-nvl72, NAME-N for N of "
+            "them, any of `collective`, or a .toml file [that of the GPU].",
+            "NAME",
+        ),
+    ] = None
+    sm_clock: Annotated[
+        Clocks | None,
+        "SM clock [the highest]; of stages those to choose from [all steps from 40 % "
+        "of the highest].",
+    ] = None
+    mem_clock: Annotated[Clocks | None, Flag("Memory clock.", "MHZ")] = None
+    power_limit: Annotated[
+        Limits | None, Flag("Power limit of each GPU [TDP].", "W")
+    ] = None
+
+
+class SearchRequest(TrainedRequest):
+    """What a search for the best plan wants."""
+
+    plan: Annotated[
+        str | Mapping[str, Any] | Plan | None,
+        Flag(
+            "The plan, as `estimate` takes it; of a search what is held [nothing].",
+            "KEY=N[,...]",
+        ),
+    ] = None
+    num_gpus: Annotated[
+        Wholes | None, "GPUs in all; of several numbers the best is taken."
+    ] = None
+    objective: Annotated[
+        Literal["time", "energy"] | None, "time or energy of a step [time]."
+    ] = None
+    max_memory: Annotated[_Bytes | None, "Most that a GPU may hold [its capacity]."] = (
+        None
+    )
+    max_power: Annotated[
+        _Watts | None,
+        "Most that all GPUs may draw; lowers the SM clock where only this fails.",
+    ] = None
+    sensitivity: Annotated[
+        Sequence[str],
+        Flag(
+            "Derivatives of the best step by network, sm_clock, power_limit or fields "
+            "of the GPU such as link_bandwidth.",
+            "FIELD[,...]",
+            reading.names,
+        ),
+    ] = ()
+
+
+_CLOCKS: Final = Needs("stage_clocks")
+
+
+class ClocksRequest(TrainedRequest):
+    """What clocks of stages are wanted."""
+
+    tp: Annotated[
+        Whole | None,
+        "Short for --plan tp=N.",
+        Needs("stage_clocks", "a search holds it as `--plan tp=N`"),
+    ] = None
+
+    granularity: Annotated[
+        Granularity | None,
+        "Own clocks for each instruction (micro-batch forward or backward), kind (all "
+        "forward, all backward of a stage) or stage [instruction].",
+        _CLOCKS,
+    ] = None
+    max_slowdown: Annotated[
+        _Share | None,
+        "How much longer a step may take [0; with --node-power what that asks for].",
+        _CLOCKS,
+    ] = None
+    node_power: Annotated[
+        _Watts | None,
+        "Power of the GPUs of a host together, on average over a step.",
+        Excludes(("deadline",), "give one of them"),
+        _CLOCKS,
+    ] = None
+    straggler: Annotated[
+        tuple[int, float] | None,
+        Flag(
+            "GPUs of this stage (from 0) of one replica take so much longer.",
+            "STAGE=PERCENT",
+            _straggler,
+        ),
+        _CLOCKS,
+    ] = None
+    deadline: Annotated[
+        _Seconds | None, "A step takes as long anyway: others are slower.", _CLOCKS
+    ] = None
+    interval: Annotated[
+        bool,
+        "Also the 5 to 95 % interval of the saving (solves several times).",
+        _CLOCKS,
+    ] = False
+
+
+class PlanRequest(SearchRequest):
+    """The best plan with which GPUs train a model."""
+
+    model: Annotated[ModelName, _MODEL] = dataclasses.field(kw_only=False)
+    gpu: Annotated[GpuName | None, _GPU] = dataclasses.field(
+        default=None, kw_only=False
+    )
+    told: Annotated[
+        Callable[[int, int, str], None],
+        Note("Called with the plans ranked, their number, and what is next."),
+    ] = lambda *_: None
+
+
+class StageClocksRequest(ClocksRequest):
+    """Clocks for the stages of a pipeline."""
+
+    model: Annotated[ModelName, _MODEL] = dataclasses.field(kw_only=False)
+    gpu: Annotated[GpuName | None, _GPU] = dataclasses.field(
+        default=None, kw_only=False
+    )
+    plan: Annotated[str | Mapping[str, Any] | Plan | None, "The plan."] = (
+        dataclasses.field(default=None, kw_only=False)
+    )
+    num_gpus: Annotated[Whole | None, "GPUs in all; `dp` follows."] = None

@@ -1,1 +1,0 @@
-"""Hosts, and what their GPUs exchange."""

@@ -1,0 +1,224 @@
+"""`Timeline`: a training step over time, what each stage of the pipeline runs when, and
+how much power that takes. Pictures, pages and traces show it.
+"""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from ._pipeline import FORWARD_PASS, Pipeline, instruction_ends
+from ._steps import EXCHANGE_AXES, Steps, StepTime, dynamic_joules
+
+EXCHANGE: Final = 3
+"""Weights and gradients that replicas exchange when the pipeline has ended."""
+OPTIMIZER: Final = 4
+REST: Final = 5
+"""What a step takes beyond its parts (`plan_fixed`, `plan_straggle`)."""
+SLICE_KINDS: Final = ("forward", "backward", "weights", "exchange", "optimizer", "rest")
+"""Words for the kinds of slices, in their order."""
+_REPLICAS: Final = np.arange(len(EXCHANGE_AXES)) == EXCHANGE_AXES.index("dp")
+"""The axis of what replicas exchange."""
+_NOTHING: Final = 1e-9
+"""Share of a step below which a slice is rounding."""
+
+
+class Timeline(NamedTuple):
+    """Slices of all stages, one GPU standing for those of its stage; between the
+    slices of a stage it waits."""
+
+    stage: Int[np.ndarray, " i"]
+    kind: Int[np.ndarray, " i"]
+    """Place in `SLICE_KINDS`."""
+    chunk: Int[np.ndarray, " i"]
+    """Which of its stage's virtual stages; 0 behind the pipeline."""
+    batch: Int[np.ndarray, " i"]
+    """Micro-batch; -1 behind the pipeline."""
+    start: Float[np.ndarray, " i"]  # s
+    end: Float[np.ndarray, " i"]  # s
+    work: Float[np.ndarray, " i"]
+    """s of computation; what follows until `end` are exchanges that nothing hides."""
+    exposed: Float[np.ndarray, "i a"]
+    """s of those, by axis (`EXCHANGE_AXES`)."""
+    hidden: Float[np.ndarray, "i a"]
+    """s of exchanges beside computation."""
+    power: Float[np.ndarray, " i"]
+    """W of a GPU, idle and leakage included."""
+    waiting: Float[np.ndarray, " s"]
+    """W of a GPU of each stage while it waits."""
+    abreast: int
+    """GPUs of a stage."""
+    pipeline: float
+    """s until the last micro-batch is done."""
+    time: float
+    """s of the step."""
+
+    @property
+    def stages(self) -> int:
+        """Stages of the pipeline."""
+        return len(self.waiting)
+
+    @property
+    def energy(self) -> float:
+        """J of all GPUs."""
+        over = (self.power - self.waiting[self.stage]) * (self.end - self.start)
+        return self.abreast * float(over.sum() + self.time * self.waiting.sum())
+
+    @property
+    def peak(self) -> float:
+        """Most W of all GPUs, which feeds and breakers see."""
+        return float(self.curve()[1].max())
+
+    def of_stage(self, stage: int) -> Int[np.ndarray, " j"]:
+        """The slices of one stage, in the order of their start."""
+        own = np.flatnonzero(self.stage == stage)
+        return own[np.argsort(self.start[own], kind="stable")]
+
+    def curve(
+        self, stage: int | None = None
+    ) -> tuple[Float[np.ndarray, " j"], Float[np.ndarray, " j"]]:
+        """Where power changes, s, and W from there on: of all GPUs, or of one GPU of a
+        stage."""
+        own = np.arange(len(self.stage)) if stage is None else self.of_stage(stage)
+        over = self.power[own] - self.waiting[self.stage[own]]
+        at = np.concatenate([[0.0], self.start[own], self.end[own], [self.time]])
+        still = self.waiting.sum() if stage is None else self.waiting[stage]
+        change = np.concatenate([[still], over, -over, [0.0]])
+        # edges that are equal but for rounding are one
+        near = np.round(at / self.time / _NOTHING) * _NOTHING * self.time
+        edges, which = np.unique(near, return_inverse=True)
+        changes = np.bincount(which, change, len(edges))
+        kept = np.abs(changes) > _NOTHING * still
+        kept[[0, -1]] = True
+        watts = np.cumsum(changes)[kept]
+        return edges[kept], watts * (self.abreast if stage is None else 1)
+
+
+_Slices = dict[str, np.ndarray]
+"""Columns of a `Timeline`, with `length` (s) and `joules` beyond static power."""
+
+
+def build_timeline(
+    order: Pipeline,
+    kinds: list[int],
+    steps: Steps,
+    times: StepTime,
+    dynamic: Float[np.ndarray, " n"],
+    power: Float[np.ndarray, " s"],
+) -> Timeline:
+    """A step over time.
+
+    Every instruction of the pipeline is its computation and the exchanges that nothing
+    hides; then come what replicas exchange late, the optimizer, and what a step takes
+    beyond them, so that the last slice ends with the step. What replicas exchange
+    once is drawn in the first micro-batch forward, in the last one backward (beside
+    which they run) and in what of it is late, by their time.
+
+    Args:
+        order: of the pipeline.
+        kinds: kind of each stage's GPUs in `steps`.
+        steps: the one step.
+        times: its time.
+        dynamic: J of every phase beyond idle and leakage.
+        power: mean W of a GPU of each kind (`StepEnergy.stage_power`).
+    """
+    rows, members = np.asarray(kinds), np.asarray(steps.members)
+    at = np.asarray(steps.phase)
+    parts = np.where(at >= 0, dynamic[at.clip(0)], 0.0)
+    each, *once = dynamic_joules(parts, steps)
+    exchange, update = ((members @ x)[rows] for x in once)
+    pipeline = _pipeline(order, times, each)
+    pipeline, rate = _with_exchange(pipeline, times, rows, exchange)
+    tail = _tail(times, rows, rate, update)
+    found = {name: np.concatenate([x, tail[name]]) for name, x in pipeline.items()}
+    time = float(times.time)
+    drawn = np.bincount(found["stage"], found["joules"], len(rows))
+    waiting = np.asarray(power)[rows] - drawn / time
+    there = found["length"] > _NOTHING * time
+    found = {name: x[there] for name, x in found.items()}
+    start, length, joules = (found.pop(x) for x in ("start", "length", "joules"))
+    return Timeline(
+        start=np.maximum(start, 0.0),
+        end=start + length,
+        power=joules / length + waiting[found["stage"]],
+        waiting=waiting,
+        abreast=round(float(np.asarray(steps.abreast))),
+        pipeline=float(times.pipeline),
+        time=time,
+        **found,
+    )
+
+
+def _pipeline(
+    order: Pipeline, times: StepTime, joules: Float[np.ndarray, "k 2"]
+) -> _Slices:
+    """The instructions of all micro-batches, which take `joules` forward and backward
+    in each kind of virtual stages."""
+    program, micro = order.program, times.micro
+    chunk, way, share = order.passes
+    work = np.asarray(micro.work)[chunk, way] * share
+    exposed = np.asarray(micro.exposed)[chunk, way] * share[:, None]
+    moved = np.asarray(micro.moved)[chunk, way] * share[:, None]
+    length = work + exposed.sum(axis=1)
+    return dict(
+        stage=program.stage,
+        kind=program.kind,
+        chunk=program.place // len(order.kinds[0]),
+        batch=program.batch,
+        start=instruction_ends(program, length) - length,
+        length=length,
+        work=work,
+        exposed=exposed,
+        hidden=np.maximum(moved - exposed, 0.0),
+        joules=joules[chunk, way] * share,
+    )
+
+
+def _with_exchange(
+    found: _Slices,
+    times: StepTime,
+    rows: Int[np.ndarray, " s"],
+    joules: Float[np.ndarray, " s"],
+) -> tuple[_Slices, Float[np.ndarray, " s"]]:
+    """(slices, W): with what replicas exchange once a step, beside the first
+    micro-batch forward and the last one backward, which takes `joules` of a GPU of each
+    stage; their power meanwhile, and in what of it is late."""
+    late, once = np.asarray(times.late)[rows], np.asarray(times.once)[rows]
+    stage, batch = found["stage"], found["batch"]
+    beside = np.where(found["kind"] == FORWARD_PASS, batch == 0, batch == batch.max())
+    spent = found["length"] * beside
+    meanwhile = np.bincount(stage, spent, len(rows))
+    rate = joules / (meanwhile + late)
+    unseen = np.maximum(once - late, 0.0) / meanwhile
+    hidden = found["hidden"] + np.outer(unseen[stage] * spent, _REPLICAS)
+    drawn = found["joules"] + rate[stage] * spent
+    return found | {"hidden": hidden, "joules": drawn}, rate
+
+
+def _tail(
+    times: StepTime,
+    rows: Int[np.ndarray, " s"],
+    rate: Float[np.ndarray, " s"],
+    update: Float[np.ndarray, " s"],
+) -> _Slices:
+    """What follows the pipeline: what replicas exchange late (at `rate` W), the
+    optimizer (`update` J), and what a step takes beyond them."""
+    late, updating = (np.asarray(x)[rows] for x in (times.late, times.optimizer))
+    then = float(times.pipeline) + late.max()
+    after = then + updating.max()
+    stages, rest = len(rows), float(times.time) - after
+    kind = np.repeat([EXCHANGE, OPTIMIZER, REST], stages)
+    length = np.concatenate([late, updating, np.full(stages, rest)])
+    waited = np.outer(length * (kind == EXCHANGE), _REPLICAS)
+    return dict(
+        stage=np.tile(np.arange(stages), 3),
+        kind=kind,
+        chunk=np.zeros(3 * stages, int),
+        batch=np.full(3 * stages, -1),
+        start=np.repeat([float(times.pipeline), then, after], stages),
+        length=length,
+        work=np.where(kind == OPTIMIZER, length, 0.0),
+        exposed=waited,
+        hidden=np.zeros_like(waited),
+        joules=np.concatenate([rate * late, update, np.zeros(stages)]),
+    )

@@ -1,0 +1,441 @@
+"""`Request`: a record of what a user may ask; `accepts`: a function that takes one."""
+
+import dataclasses
+import difflib
+import functools
+import inspect
+import re
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Final,
+    ForwardRef,
+    Literal,
+    ParamSpec,
+    TypeVar,
+    Union,
+    dataclass_transform,
+    get_args,
+    get_origin,
+)
+
+import msgspec
+
+P = ParamSpec("P")
+T = TypeVar("T")
+R = TypeVar("R")
+Read = Callable[[str, Any], Any]
+"""`(flag, text) -> value`, in SI; `ValueError` names the flag."""
+Files = Callable[[str], Iterable[str]]
+"""Files that are read because of a text, as far as it names any."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Text:
+    """How a word of the command line becomes a value of a type: part of the type."""
+
+    metavar: str
+    read: Read | None = None
+    files: Files | None = None
+    completed: Callable[[], Iterable[str]] | None = None
+    take: Read | None = None
+    """What a value from Python becomes."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Flag:
+    """The flag of a field; what is None follows from the type of the field. A text in
+    `Annotated` is a flag with this help.
+
+    `help`: one thought; the default stands in brackets at its end. `name`: where it is
+    not that of the field. `many`: it may be repeated, `read` takes all texts.
+    `endings`: of a file to write. `files(text)`: files that are read because of it.
+    `completed()`: what the shell offers.
+    """
+
+    help: str
+    metavar: str | None = None
+    read: Read | None = None
+    name: str | None = None
+    many: bool = False
+    endings: tuple[str, ...] = ()
+    files: Files | None = None
+    completed: Callable[[], Iterable[str]] | None = None
+
+
+class Argument(Flag):
+    """The same of a word without a flag."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Note:
+    """What a field is that no flag gives: Python alone has it."""
+
+    text: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Needs:
+    """A field is given only where `field`, if the request has it, is given too; `why`
+    follows a semicolon."""
+
+    field: str
+    why: str = "give both or leave it out"
+
+
+@dataclasses.dataclass(frozen=True)
+class Excludes:
+    """A field is not given beside any of `fields`; `why` follows a semicolon."""
+
+    fields: tuple[str, ...]
+    why: str = "leave one of them out"
+
+
+class BadRequest(ValueError):
+    """A request that cannot be; `fields` are the arguments that its sentence names."""
+
+    def __init__(self, message: str, *fields: str):
+        super().__init__(message)
+        self.fields = fields
+
+    def spelled(self, names: Mapping[str, str]) -> str:
+        """The sentence with other names of the arguments, such as those of flags."""
+        return re.sub(
+            r"`(\w+)`",
+            lambda x: f"`{names.get(x[1], x[1]) if x[1] in self.fields else x[1]}`",
+            str(self),
+        )
+
+
+@dataclass_transform(
+    kw_only_default=True, frozen_default=True, field_specifiers=(dataclasses.field,)
+)
+class Request:
+    """Base of requests: a frozen dataclass whose fields are keywords.
+
+    Creating one checks the names, then each value that differs from its default, then
+    `Needs` and `Excludes`. Raises `ValueError` (`TypeError` for a value of a type that
+    has no remedy of its own) in one sentence.
+
+    >>> class Greeting(Request):
+    ...     times: Annotated[int, msgspec.Meta(ge=1, description="give 1 or more")] = 1
+    >>> Greeting(times=0)
+    Traceback (most recent call last):
+    diffenergy.requests._declared.BadRequest: `times` is 0; give 1 or more.
+    >>> Greeting(tmies=2)
+    Traceback (most recent call last):
+    ValueError: `tmies` is no argument of `Greeting` (did you mean `times`?); allowed \
+are times.
+    """
+
+    def __init_subclass__(cls, kw_only: bool = True, **more: Any):
+        super().__init_subclass__(**more)
+        kind = dataclasses.dataclass(frozen=True, kw_only=kw_only)(cls)
+        create = kind.__init__
+
+        @functools.wraps(create)
+        def __init__(self: Any, *args: Any, **given: Any):
+            _check_names(kind, given)
+            _check_missing(kind, args, given)
+            create(self, *args, **given)
+
+        kind.__init__ = __init__
+
+    __no_type_check__: ClassVar[bool] = True
+    """A request checks itself, in sentences for users."""
+    typed: ClassVar[Mapping[str, Any]] = {}
+    """Of a command: what was typed, by field."""
+
+    def __post_init__(self):
+        for field in _fields(type(self)):
+            value, usual = getattr(self, field.name), field.default
+            if value is None and usual is not dataclasses.MISSING:
+                object.__setattr__(self, field.name, usual)
+            elif value is not usual:
+                checked = _checked(field.name, value, field.type)
+                object.__setattr__(self, field.name, checked)
+        _check_combinations(self)
+
+
+def accepts(
+    kind: Callable[P, R], name: str = ""
+) -> Callable[[Callable[[R], T]], Callable[P, T]]:
+    """Makes a function of a request one of the request's fields: the signature is that
+    of `kind`, and the arguments stand in its docstring. `name`: of the function in
+    refusals [its own]."""
+
+    def decorate(answer: Callable[[R], T]) -> Callable[P, T]:
+        called = name or answer.__name__
+
+        @functools.wraps(answer)
+        def public(*args: P.args, **given: P.kwargs) -> T:
+            _check_names(kind, given, called)
+            return answer(kind(*args, **given))
+
+        del public.__wrapped__  # pyright: ignore[reportAttributeAccessIssue]
+        public.__signature__ = inspect.signature(kind).replace(  # pyright: ignore[reportAttributeAccessIssue, reportFunctionMemberAccess]
+            return_annotation=answer.__annotations__.get("return", Any)
+        )
+        public.__doc__ = f"{answer.__doc__ or ''}\n\n{arguments(kind)}"
+        return public
+
+    return decorate
+
+
+def arguments(kind: Any) -> str:
+    """The section "Args" of a docstring: a line for each field that has a text."""
+    texts = {field.name: flag.help for field, flag in declared(kind)}
+    for field in _fields(kind):
+        for remark in _remarks(field.type):
+            if isinstance(remark, Note):
+                texts[field.name] = remark.text
+    lines = [
+        f"    {name}: {re.sub(r'--([a-z][a-z-]+)', _as_name, text)}"
+        for name, text in texts.items()
+    ]
+    return "\n".join(["Args:", *lines])
+
+
+def _as_name(flag: re.Match[str]) -> str:
+    return f"`{flag[1].replace('-', '_')}`"
+
+
+def declared(kind: Any) -> Iterator[tuple[dataclasses.Field[Any], Flag]]:
+    """Fields with their flags, whole: those of the class itself before those that it
+    inherits, what a command adds (its last class) at the end."""
+    for field in _fields(kind):
+        flag = _flag(kind, field.name)
+        if flag is not None:
+            yield field, _whole(flag, field)
+
+
+def _flag(kind: Any, name: str) -> Flag | None:
+    """The flag of a field: of the nearest class that says one."""
+    for one in kind.__mro__:
+        remarks = _remarks(vars(one).get("__annotations__", {}).get(name))
+        for remark in reversed(remarks):
+            if isinstance(remark, Flag | str):
+                return Flag(remark) if isinstance(remark, str) else remark
+    return None
+
+
+def part(kind: Any, request: Any, **changes: Any) -> dict[str, Any]:
+    """The fields that `kind` declares, as far as `request` has them, with `changes`."""
+    names = (x.name for x in dataclasses.fields(kind))
+    own = {name: getattr(request, name) for name in names if hasattr(request, name)}
+    return own | changes
+
+
+def given_names(request: Any) -> Iterator[str]:
+    """Fields that are not what they are when left out."""
+    for field in _fields(type(request)):
+        if is_given(field, getattr(request, field.name)):
+            yield field.name
+
+
+def is_given(field: dataclasses.Field[Any], value: Any) -> bool:
+    """Whether a value differs from what a field has when left out."""
+    if value is None or value is False or value is field.default:
+        return False
+    return not (isinstance(value, tuple | list | dict) and not value)
+
+
+@functools.cache
+def _fields(kind: Any) -> tuple[dataclasses.Field[Any], ...]:
+    """Fields: those of a request's own class, then those of its bases, each group where
+    it is listed first; those of a command (`Flags`) last."""
+    known = {x.name: x for x in dataclasses.fields(kind)}
+    order = [x for x in kind.__mro__ if "__annotations__" in vars(x)]
+    if order and kind.__name__ == "Flags" and order[0] is kind:
+        order = [*order[1:], kind]
+    names = dict.fromkeys(x for one in order for x in vars(one)["__annotations__"])
+    return tuple(known[name] for name in names if name in known)
+
+
+def _remarks(hint: Any) -> tuple[Any, ...]:
+    """What is annotated to a type, inner types first."""
+    if get_origin(hint) is Annotated:
+        return (*_remarks(hint.__origin__), *hint.__metadata__)
+    if get_origin(hint) in (Union, types.UnionType):
+        return tuple(x for arm in get_args(hint) for x in _remarks(arm))
+    return ()
+
+
+def _text(hint: Any) -> Text | None:
+    """How words become a type: what the outermost remark says."""
+    texts = [x for x in _remarks(hint) if isinstance(x, Text)]
+    return texts[-1] if texts else None
+
+
+def _whole(flag: Flag, field: dataclasses.Field[Any]) -> Flag:
+    """A flag with what its type and its default say."""
+    text = _text(field.type) or Text("")
+    words = _choices(field.type)
+    default = field.default
+    shown = flag.help
+    plain = isinstance(default, str | int | float) and not isinstance(default, bool)
+    if plain and not shown.endswith("]."):
+        value = f"{default:g}" if isinstance(default, float) else default
+        shown = f"{shown.removesuffix('.')} [{value}]."
+    metavar = "WHAT" if words else None
+    return dataclasses.replace(
+        flag,
+        help=shown,
+        metavar=flag.metavar or text.metavar or metavar,
+        read=flag.read or text.read,
+        files=flag.files or text.files,
+        completed=flag.completed or text.completed,
+    )
+
+
+def accepts_type(hint: Any, kind: Any) -> bool:
+    """Whether a field takes a type of `_kinds` or a plain one, alone or with None."""
+    if get_origin(hint) is Annotated and hint != kind:
+        return accepts_type(hint.__origin__, kind)
+    if get_origin(hint) in (Union, types.UnionType) and hint != kind:
+        return any(accepts_type(arm, kind) for arm in get_args(hint))
+    return hint == kind
+
+
+def is_switch(field: dataclasses.Field[Any]) -> bool:
+    """Whether a flag takes no value."""
+    return field.default is False
+
+
+def _choices(hint: Any) -> tuple[Any, ...]:
+    """Words of a `Literal`."""
+    bare = _arms(hint)
+    return tuple(x for arm in bare if get_origin(arm) is Literal for x in get_args(arm))
+
+
+def _arms(hint: Any) -> tuple[Any, ...]:
+    """The types that a value may have, `None` left out, each with its `Meta`."""
+    if get_origin(hint) is Annotated:
+        meta = [x for x in hint.__metadata__ if isinstance(x, msgspec.Meta)]
+        arms = _arms(hint.__origin__)
+        return tuple(Annotated[x, *meta] for x in arms) if meta else arms
+    if get_origin(hint) in (Union, types.UnionType):
+        return tuple(x for arm in get_args(hint) for x in _arms(arm))
+    return () if hint is types.NoneType else (hint,)
+
+
+def _bare(hint: Any) -> Any:
+    return hint.__origin__ if get_origin(hint) is Annotated else hint
+
+
+_PLAIN: Final = (int, float, str, bool, tuple, list, dict)
+
+
+def _is_data(hint: Any) -> bool:
+    """Whether values of a type are checked by what they hold."""
+    bare = _bare(hint)
+    return bare in _PLAIN or get_origin(bare) is not None
+
+
+def _checked(name: str, value: Any, hint: Any) -> Any:
+    """`value`, if a type allows it; refused with the remedy of its `Meta`."""
+    text = _text(hint)
+    if text is not None and text.take is not None:
+        value = text.take(name, value)
+    arms = () if isinstance(hint, str) else _arms(hint)
+    if not arms or any(x is Any or isinstance(x, ForwardRef) for x in arms):
+        return value  # of a type that loads late: its room checks it
+    if type(value).__module__ == "numpy" and getattr(value, "ndim", 1) == 0:
+        value = value.item()
+    if value is None and types.NoneType in (get_args(hint) or (hint,)):
+        return value
+    objects = tuple(_bare(x) for x in arms if not _is_data(x))
+    if objects and isinstance(value, objects):
+        return value
+    for arm in arms:
+        if _is_data(arm) and _fits(value, arm):
+            return float(value) if _bare(arm) is float else value
+    raise _refusal(name, value, hint, arms)
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    try:
+        msgspec.convert(value, kind)
+    except (msgspec.ValidationError, TypeError):
+        return False
+    return True
+
+
+def _refusal(name: str, value: Any, hint: Any, arms: tuple[Any, ...]) -> Exception:
+    """Why a value is refused."""
+    remarks = [
+        x.description
+        for x in _remarks(hint)
+        if isinstance(x, msgspec.Meta) and x.description
+    ]
+    words = _choices(hint)
+    if not remarks and words:
+        remarks = [f"allowed are {', '.join(words)}"]
+    if not remarks and bool in arms:
+        remarks = ["allowed are true and false"]
+    if remarks:
+        return BadRequest(f"`{name}` is {shown(value)}; {remarks[-1]}.", name)
+    kinds = [getattr(_bare(x), "__name__", str(_bare(x))) for x in arms]
+    allowed = " or ".join(dict.fromkeys([*kinds, *_none(hint)]))
+    return TypeError(f"`{name}` is a {type(value).__name__}; allowed is {allowed}.")
+
+
+def _none(hint: Any) -> list[str]:
+    return ["None"] if types.NoneType in get_args(hint) else []
+
+
+def shown(value: Any) -> str:
+    """A value as refusals quote it."""
+    if isinstance(value, float):
+        return f"{value:g}"
+    return f"'{value}'" if isinstance(value, str) else repr(value)
+
+
+def _check_names(kind: Any, given: Mapping[str, Any], called: str = ""):
+    known = [x.name for x in dataclasses.fields(kind)]
+    for name in given:
+        if name in known:
+            continue
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f" (did you mean `{near[0]}`?)" if near else ""
+        raise ValueError(
+            f"`{name}` is no argument of `{called or kind.__name__}`{hint}; allowed "
+            f"are {', '.join(known)}."
+        )
+
+
+def _check_missing(kind: Any, args: tuple[Any, ...], given: Mapping[str, Any]):
+    positional = [x.name for x in dataclasses.fields(kind) if not x.kw_only]
+    for field in dataclasses.fields(kind):
+        there = field.name in given or field.name in positional[: len(args)]
+        if field.default is dataclasses.MISSING and not there:
+            raise BadRequest(f"`{field.name}` is missing; give it.", field.name)
+
+
+def _check_combinations(request: Any):
+    fields = {x.name: x for x in _fields(type(request))}
+
+    def has(name: str) -> bool:
+        return name in fields and is_given(fields[name], getattr(request, name))
+
+    for name, field in fields.items():
+        for remark in () if isinstance(field.type, str) else _remarks(field.type):
+            lacks = isinstance(remark, Needs) and remark.field in fields
+            if lacks and has(name) and not has(remark.field):
+                text = f"`{name}` is given without `{remark.field}`; {remark.why}."
+                raise BadRequest(text, name, remark.field)
+            if isinstance(remark, Excludes) and has(name):
+                for other in filter(has, remark.fields):
+                    text = f"`{name}` is given beside `{other}`; {remark.why}."
+                    raise BadRequest(text, name, other)
+
+
+def check_type(name: str, value: Any, kinds: Any):
+    """Raises `TypeError` with one sentence unless `value` is of these kinds."""
+    if not isinstance(value, kinds):
+        allowed = [kind.__name__ for kind in get_args(kinds) or (kinds,)]
+        words = " or ".join("None" if x == "NoneType" else x for x in allowed)
+        raise TypeError(f"`{name}` is a {type(value).__name__}; allowed is {words}.")

@@ -1,1 +1,0 @@
-"""Answers by name: figures, their JSON, derivatives, the best point, curves."""

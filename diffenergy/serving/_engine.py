@@ -1,0 +1,198 @@
+"""`Engine`: constants of a serving engine on a host, with what follows from them."""
+
+import functools
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple, get_args
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float
+
+from ..hardware import GpuCard, gpu_names, read_gpu
+from ._request import EngineName, Sampling
+
+ENGINES: Final[tuple[str, ...]] = get_args(EngineName)
+SAMPLING: Final[tuple[str, ...]] = get_args(Sampling)
+"""Kinds of sampling: the largest logit; at random; from a sorted share of the logits;
+the same after penalties on repeated tokens."""
+SORTED_AT_ONCE: Final = 128
+"""Rows from which PyTorch sorts all rows in one segmented sort."""
+_WORDS: Final = 151_936
+"""Vocabulary (Qwen3) that `sort_many` is stated for."""
+
+Number = Float[Array, "*batch"]
+
+
+class Engine(eqx.Module):
+    """Constants of one engine on one host (`data/corrections/engines.toml`).
+
+    Times in s: `step` and `sequence` of the host, `prompt` of a step with a prompt (all
+    layers), `few` of sampling a sequence in fewer than 128, `start` and `many` of
+    sampling more, `request` of HTTP and tokeniser. Factors on predicted time: `linear`,
+    `attention`; on predicted energy beyond idle: `linear_energy`, `attention_energy`,
+    `prefill_energy`. Power while sampling, W: `few_power`, `many_power`.
+    """
+
+    step: Number
+    sequence: Number
+    prompt: Number
+    few: Number
+    start: Number
+    many: Number
+    linear: Number
+    attention: Number
+    linear_energy: Number
+    attention_energy: Number
+    prefill_energy: Number
+    few_power: Number
+    many_power: Number
+    request: Number
+
+    def sampled(self, batch: Array, vocab: Array) -> Array:
+        """Time to sample a token for `batch` sequences, s.
+
+        PyTorch sorts row by row below 128 rows, bound by launches whatever the
+        vocabulary; from there all rows at once, bound by the words.
+        """
+        many = self.start + self.many * batch * (vocab / _WORDS)
+        return jnp.where(batch < SORTED_AT_ONCE, self.few * batch, many)
+
+    def sampling_power(self, batch: Array) -> Array:
+        """Power of a board that samples, W."""
+        return jnp.where(batch < SORTED_AT_ONCE, self.few_power, self.many_power)
+
+    def host_time(self, batch: Array) -> Array:
+        """Time of a step that nothing on the GPU hides, s."""
+        return self.step + self.sequence * batch
+
+
+# --- Constants of engines from the shipped table, or from a corrections file.
+
+_FILE: Final = Path(__file__).parents[1] / "data" / "corrections" / "engines.toml"
+_SAME: Final = (
+    "step", "sequence", "linear", "attention", "linear_energy",
+    "attention_energy", "prefill_energy", "request",
+)  # fmt: skip
+"""Fields of `Engine` that are constants as they stand."""
+_FITTED_BANDWIDTH: Final = 3.35e12
+"""DRAM rate (B/s) for which the prior of sorts is stated (H100 SXM)."""
+
+
+class Constant(NamedTuple):
+    """Prior of a constant: centre and sd in `unit`."""
+
+    centre: float
+    sd: float
+    unit: str
+    what: str
+
+
+@functools.cache
+def _table() -> dict[str, Any]:
+    return tomllib.loads(_FILE.read_text(encoding="utf-8"))
+
+
+@functools.cache
+def constants() -> dict[str, Constant]:
+    """Priors of all constants of engines."""
+    return {name: Constant(**row) for name, row in _table()["prior"].items()}
+
+
+def levels(
+    engine: str, gpu: GpuCard, fitted: Mapping[str, Any] | None = None
+) -> dict[str, float]:
+    """Every constant of an engine on a GPU's host; `fitted`: levels of a corrections
+    file (`engine` and `host`), which go before the shipped ones. A host without rows of
+    its own has the constants of one with a GPU of the same architecture."""
+    values = {name: prior.centre for name, prior in constants().items()}
+    for table in (_table(), fitted or {}):
+        values |= table.get("engine", {}).get(engine, {})
+        hosts = table.get("host", {})
+        near = [host for host in hosts if _alike(host, engine, gpu)]
+        for host in (*near, f"{engine}:{gpu.served_as}"):
+            values |= hosts.get(host, {})
+    return values
+
+
+def _alike(host: str, engine: str, gpu: GpuCard) -> bool:
+    """Whether a host runs the engine on a GPU of the same architecture and MMA kind."""
+    of, _, name = host.partition(":")
+    if of != engine or name not in gpu_names():
+        return False
+    other = read_gpu(name)
+    return (other.architecture, other.mma) == (gpu.architecture, gpu.mma)
+
+
+def usual_sampling(engine: str) -> str:
+    """What an engine does unless it is told otherwise: vLLM takes the model's own
+    generation config, which sets top-k and top-p."""
+    return "top-p" if engine == "vllm" else "random"
+
+
+def engine_of(
+    engine: str,
+    sampling: str,
+    gpu: GpuCard,
+    layers: int,
+    fitted: Mapping[str, Any] | None = None,
+) -> Engine:
+    """Constants of an engine on a GPU's host for a model of so many `layers`."""
+    kinds = np.array([float(sampling == x) for x in SAMPLING])
+    values: Mapping[str, Any] = levels(engine, gpu, fitted)
+    board = (gpu.values["tdp"], gpu.values["dram_bandwidth"])
+    return engine_from(values, kinds, float(layers), *board)
+
+
+def engine_from(
+    values: Mapping[str, Any],
+    kinds: Any,
+    layers: Any,
+    tdp: Any,
+    bandwidth: Any,
+) -> Engine:
+    """The same from `values` by name; `kinds`: 1 for the kind of sampling (`SAMPLING`),
+    else 0; `tdp` in W, DRAM `bandwidth` in B/s, which sorts of many rows follow."""
+    zero, slower = 0.0 * values["plain"], _FITTED_BANDWIDTH / bandwidth
+    many = values["sort_many"] * slower
+    few = (zero, values["plain"], values["sort_few"], values["penalties_few"])
+    start = (zero, zero, values["sort_start"], values["sort_start"])
+    each = (zero, values["plain"], many, many)
+    found = {name: values[name] for name in _SAME} | {
+        "prompt": layers * values["prompt_layer"],
+        "few": _picked(kinds, few),
+        "start": _picked(kinds, start),
+        "many": _picked(kinds, each),
+        "few_power": tdp * values["few_power"],
+        "many_power": tdp * values["many_power"],
+    }
+    return Engine(**{name: jnp.asarray(x, float) for name, x in found.items()})
+
+
+def _picked(kinds: Any, values: tuple[Any, ...]) -> Any:
+    return sum(kinds[i] * value for i, value in enumerate(values))
+
+
+def spread_of(
+    engine: str,
+    gpu: GpuCard,
+    fitted: Mapping[str, Any] | None = None,
+    hard: bool = False,
+) -> tuple[str, dict[str, float]]:
+    """Grade of the constants of an engine on a GPU's host, and the standard deviation
+    of the logarithm of left-out rows (`tpot`, `energy`, `ttft`); `hard`: of what no fit
+    of steps holds well, such as experts on several GPUs."""
+    tables = [_table(), fitted or {}]
+    hosts = {name for table in tables for name in table.get("host", {})}
+    known = _table()["spread"]
+    served = gpu.served_as
+    if hard:
+        return "forecast", known["forecast"]
+    if f"{engine}:{served}" in hosts:
+        return "calibrated", known.get(served, known["calibrated"])
+    if any(name.partition(":")[0] == engine for name in hosts):
+        return "transferred", known["transferred"]
+    return "forecast", known["forecast"]

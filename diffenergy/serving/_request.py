@@ -1,0 +1,136 @@
+"""What a server is asked for: `ServerRequest`, `ServeRequest`, `TraceRequest`."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final, Literal
+
+from msgspec import Meta
+
+from .. import reading
+from ..estimator import PointRequest
+from ..hardware import GpuName
+from ..requests import Argument, Dtype, Flag, Note, Text, Whole
+from ..workload import ModelName
+from ._load import Load
+
+EngineName = Literal["vllm", "sglang", "trtllm", "vllm-v0"]
+Sampling = Literal["greedy", "random", "top-p", "penalties"]
+Schedule = Literal["chunked", "prefill-first"]
+_Share = Annotated[
+    float,
+    Meta(gt=0, le=1, description="allowed is a share above 0 up to 1"),
+    Text("SHARE", reading.positive),
+]
+_Chunk = Annotated[
+    int,
+    Meta(ge=16, description="allowed is a whole number of at least 16"),
+    Text("TOKENS", reading.whole),
+]
+
+
+ENGINE: Final = Flag("vllm, sglang, trtllm or vllm-v0 (2024) [vllm].", "NAME")
+
+
+class ServerRequest(PointRequest):
+    """How a model is served; None: as usual, what stands in brackets."""
+
+    num_gpus: Annotated[Whole | None, "GPUs in all, a multiple of --tp [--tp]."] = None
+    tp: Annotated[
+        Whole | None,
+        Flag("GPUs that share the model; N/T replicas share the load [all].", "T"),
+    ] = None
+    ep: Annotated[Whole | None, "Of these, GPUs that share its experts [1]."] = None
+    dtype: Annotated[
+        Dtype | None, "Of linear layers, as in `estimate` [the checkpoint's]."
+    ] = None
+    kv_dtype: Annotated[
+        Dtype | None, "Type of the KV cache [the checkpoint's, else 16 bit]."
+    ] = None
+    routing: Annotated[
+        str | None,
+        Flag(
+            "How tokens spread over experts: random, balanced or power_law_X.", "KIND"
+        ),
+    ] = None
+    engine: Annotated[EngineName | None, ENGINE] = None
+    sampling: Annotated[
+        Sampling | None,
+        Flag(
+            "greedy, random, top-p (sorted logits) or penalties (sorted, and counted) "
+            "[top-p for vllm, else random].",
+            "KIND",
+        ),
+    ] = None
+    schedule: Annotated[
+        Schedule | None,
+        Flag(
+            "chunked (prompts beside decoding) or prefill-first [prefill-first for "
+            "sglang, else chunked].",
+            "KIND",
+        ),
+    ] = None
+    chunk: Annotated[_Chunk | None, "Most tokens of a step [8192]."] = None
+    memory_fraction: Annotated[
+        _Share | None, "Share of the memory that the engine uses [0.9]."
+    ] = None
+
+
+_MODEL: Final = Argument("Bundled name, Hugging Face config.json or its folder.")
+_GPU: Final = "GPU name or .toml file [h100-sxm]."
+
+
+class DeployRequest(ServerRequest):
+    """A server for a load."""
+
+    model: Annotated[ModelName, _MODEL] = dataclasses.field(kw_only=False)
+    gpu: Annotated[GpuName | None, _GPU] = dataclasses.field(
+        default=None, kw_only=False
+    )
+    load: Annotated[
+        Load | Mapping[str, Any] | None, Note("A `Load`, or its fields as a dict.")
+    ] = dataclasses.field(default=None, kw_only=False)
+    """A `Load`, or its fields as a dict [one request at a time]."""
+
+
+class ServeRequest(DeployRequest):
+    """A server in steady state."""
+
+    optimize: Annotated[
+        Literal["energy", "throughput"] | None,
+        "energy or throughput: clock and batch limit that keep the limits best.",
+    ] = None
+    sensitivity: Annotated[
+        Sequence[str],
+        Flag(
+            "Derivatives of the means by rate, concurrency, input_len, output_len, "
+            "sm_clock, power_limit or fields of the GPU.",
+            "FIELD[,...]",
+            reading.names,
+        ),
+    ] = ()
+
+
+TRACE: Final = Flag(
+    "Requests one by one, simulated: a table arrival_s, input_len, output_len, or a "
+    "public trace of Azure (.csv) or Mooncake (.jsonl).",
+    "FILE",
+    files=lambda name: (name,),
+)
+SKIP: Final = Flag(
+    "Leave out requests of --trace beyond the model's positions, and count them."
+)
+
+
+class TraceRequest(ServerRequest):
+    """A trace of requests through a server."""
+
+    trace: Annotated[Any, TRACE] = dataclasses.field(kw_only=False)
+    model: Annotated[ModelName, _MODEL] = dataclasses.field(kw_only=False)
+    gpu: Annotated[GpuName | None, _GPU] = dataclasses.field(
+        default=None, kw_only=False
+    )
+    load: Annotated[
+        Load | Mapping[str, Any] | None, Note("A `Load`, or its fields as a dict.")
+    ] = dataclasses.field(default=None, kw_only=False)
+    """`max_batch`, `cached_len` and limits of latencies."""
+    skip_too_long: Annotated[bool, SKIP] = False

@@ -1,0 +1,224 @@
+"""`ServingResult`: what a server costs under a load, and its JSON."""
+
+import dataclasses
+import math
+from collections.abc import Iterable
+from typing import Any, ClassVar, Final
+
+from ..corrections import Trust, least_grade
+from ..hardware import read_gpu
+from ..results import Infeasible, Result, finite
+from ..units import MHz
+from ._deployment import Deployment
+from ._engine import spread_of
+from ._steady.figures import Steady
+from ._step.rows import PARTS
+from ._step.table import StepCosts
+
+_LATENCIES: Final = ("ttft_s", "tpot_s", "itl_s", "e2e_latency_s")
+_LEVELS: Final = ("mean", "p50", "p90", "p95", "p99")
+"""Keys of a latency."""
+_STEP: Final = (*PARTS[:3], "sampling", *PARTS[3:], "host", "prefill")
+"""Parts of a step in the order of the JSON."""
+_NORMAL: Final = 1.645
+"""Standard deviations between the median and the 95th percentile."""
+_NONE: Final = 1e-12
+"""Mean number of requests below which there are none: the sum of a server's state
+probabilities is rounded at about this size."""
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class ServingResult(Result):
+    """What a server costs under a load.
+
+    `summary`: the JSON of `diffenergy serve --json`; `deployment`, `costs`: the server
+    and the table of its steps; `warnings`: what a person should know beside it.
+    """
+
+    view: ClassVar[str] = "serving"
+    summary: dict[str, Any]
+    deployment: Deployment
+    costs: StepCosts | None = None
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def tpot(self) -> float:
+        """Mean time of a token after the first, s."""
+        return self.summary["tpot_s"]["mean"]
+
+    @property
+    def ttft(self) -> float:
+        """Mean time to the first token, s."""
+        return self.summary["ttft_s"]["mean"]
+
+    @property
+    def energy(self) -> float:
+        """J of all GPUs for a token that is made."""
+        return self.summary["energy_j_per_output_token"]
+
+    @property
+    def power(self) -> float:
+        """W of all GPUs, mean over time."""
+        return self.summary["avg_power_w"]
+
+
+def check_power(found: Deployment, lowest: float, feasible: bool):
+    """Raises `Infeasible` where the power limit cannot be kept; `lowest`: power of a
+    GPU at its lowest clock, W."""
+    if not feasible:
+        limit = math.ceil(lowest / found.card.values["cap_fraction"])
+        raise Infeasible(
+            f"`power_limit` cannot be kept: at its lowest clock the GPU draws "
+            f"{lowest:.1f} W here; the least limit that can is {limit} W.",
+            power_limit=float(limit),
+        )
+
+
+def check(found: Deployment, figures: Steady):
+    """Raises `Infeasible` where a limit cannot be kept: of power, or what is served."""
+    check_power(found, float(figures.lowest), bool(figures.feasible))
+    most = saturation(found, figures)
+    rate = found.load.rate
+    if rate is not None and float(figures.load) >= 1:
+        scale = 10 ** (5 - math.floor(math.log10(most)))  # as many digits as shown
+        shown = math.floor(most * scale) / scale
+        raise Infeasible(
+            f"`rate` is {rate:g} requests a second, but the server sustains less than "
+            f"{shown:g}; give a lower one, more GPUs or a larger `max_batch`.",
+            rate=shown,
+        )
+
+
+def saturation(found: Deployment, figures: Steady) -> float:
+    """Requests a second of all replicas with every slot taken."""
+    return found.replicas * float(figures.saturation) / found.load.output.mean
+
+
+def told(found: Deployment, figures: Steady) -> dict[str, Any]:
+    """The JSON of a server in balance."""
+    load, n = found.load, found.replicas
+    made = n * float(figures.flow)
+    requests = made / load.output.mean
+    kept, pool = found.memory(found.gpu).on_host(found.context)
+    limited = load.slo_ttft is not None or load.slo_tpot is not None
+    good = requests * float(figures.ttft.kept) * float(figures.tpot.kept)
+    parts = (*figures.parts, figures.sampling, figures.host)
+    latencies = (figures.ttft, figures.tpot, figures.itl, figures.e2e)
+    each = (by_level(x.mean, x.quantiles) for x in latencies)
+    tokens = load.output.mean + load.input.mean + load.cached
+    return completed(found, found.slots, {
+        "mode": found.mode,
+        "skipped_requests": None,
+        "request_rate_per_s": load.rate,
+        "request_throughput_per_s": requests,
+        "output_token_throughput_per_s": made,
+        "total_token_throughput_per_s": requests * tokens,
+        "saturation_request_rate_per_s": saturation(found, figures),
+        "limited_by": _limit(found, found.slots),
+        "running_requests": n * float(figures.running),
+        "waiting_requests": finite(_count(n * float(figures.waiting))),
+        "kv_cache_usage": float(figures.running) * kept / pool,
+        **dict(zip(_LATENCIES, each, strict=True)),
+        "step_s": step_told(figures.step, figures.decode, parts, figures.prefill),
+        "preemptions": None,
+        "peak_step_power_w": None,
+        "prefill_tokens_per_step": float(figures.entering) * load.input.mean,
+        "steps_with_prefill_share": float(figures.mixed),
+        "sm_clock_mhz": float(figures.clock) / MHz,
+        "avg_power_w": found.plan.gpus * float(figures.power),
+        "goodput_per_s": good if limited else None,
+    })  # fmt: skip
+
+
+def _count(requests: float) -> float:
+    """A mean number of requests; 0 below `_NONE`."""
+    return 0.0 if requests < _NONE else requests
+
+
+def completed(found: Deployment, slots: float, given: dict[str, Any]) -> dict[str, Any]:
+    """The JSON of a server with so many `slots` a replica: figures `given`, what was
+    asked for, and what follows from both."""
+    requests, power = given["request_throughput_per_s"], given["avg_power_w"]
+    energy = power / given["output_token_throughput_per_s"]
+    spread, grade = _trusted(found)
+    kept, pool = found.memory(found.gpu).on_host(found.context)
+    tpot = given["tpot_s"]
+    about = {
+        "model": found.model.name,
+        "gpu": found.card.name,
+        "num_gpus": found.plan.gpus,
+        "tp": found.plan.tp,
+        "dtype": found.request.dtype,
+        "engine": found.engine_name,
+        "sampling": found.sampling,
+        "schedule": found.schedule,
+        "chunk_tokens": found.chunk,
+        "sm_clock_set_mhz": found.setting.sm_clock / MHz,
+        "power_limit_w": found.setting.power_limit,
+        "max_batch": found.load.max_batch,
+        "concurrency": found.load.concurrency,
+        "input_len": found.load.input.text,
+        "output_len": found.load.output.text,
+        "cached_len": found.load.cached,
+    }
+    derived = {
+        "utilization": requests / given["saturation_request_rate_per_s"],
+        "max_running_requests": found.replicas * slots,
+        "kv_cache_tokens": found.replicas * pool * found.context / kept,
+        "avg_power_per_gpu_w": power / found.plan.gpus,
+        "energy_j_per_output_token": energy,
+        "energy_j_per_token": power / given["total_token_throughput_per_s"],
+        "energy_j_per_request": power / requests,
+        "energy_j_per_output_token_p5_p95": _interval(energy, spread["energy"]),
+        "tpot_s_p5_p95": tpot and _interval(tpot["mean"], spread["tpot"]),
+        "ttft_s_p5_p95": _interval(given["ttft_s"]["mean"], spread["ttft"]),
+        "grade": grade,
+        "assumed": dict(found.assumed),
+        "sensitivities": None,
+    }
+    return about | given | derived
+
+
+def by_level(mean: Any, quantiles: Iterable[Any]) -> dict[str, float]:
+    """A latency by its mean and its quantiles."""
+    return dict(zip(_LEVELS, map(float, (mean, *quantiles)), strict=True))
+
+
+def step_told(
+    mean: Any, decode: Any, parts: Iterable[Any], prefill: Any
+) -> dict[str, Any]:
+    """The mean step (s), without prompts, by part (`PARTS`, sampling, host), and what
+    prompts add."""
+    names = (*PARTS, "sampling", "host", "prefill")
+    known: dict[str, Any] = dict(zip(names, (*parts, prefill), strict=True))
+    sums = {name: float(known[name]) for name in _STEP}
+    return {"mean": float(mean), "decode_only": float(decode), "parts": sums}
+
+
+def _limit(found: Deployment, slots: float) -> str:
+    """What bounds the requests that run."""
+    load = found.load
+    if load.rate is not None:
+        return "rate"
+    if load.concurrency is not None and load.concurrency / found.replicas <= slots:
+        return "concurrency"
+    given = load.max_batch
+    return "max_batch" if given is not None and given <= slots else "memory"
+
+
+def _interval(value: float, sd: float) -> list[float]:
+    """Central 90 % of a quantity whose logarithm has this standard deviation."""
+    factor = math.exp(_NORMAL * sd)
+    return [value / factor, value * factor]
+
+
+def _trusted(found: Deployment) -> tuple[dict[str, float], str]:
+    """Standard deviations of the logarithm by quantity, and the grade: the least of
+    that of the kernels and that of the engine's host."""
+    new = found.changed or found.card.values != read_gpu(found.card.served_as).values
+    ops = ("gemm", "generation_attention", "context_attention")
+    kernels: Trust = found.file.trust(found.card, new=new, holds=ops)
+    hard = found.plan.tp > 1 and found.request.routing is not None
+    name = found.engine_name
+    grade, spread = spread_of(name, found.card, found.file.engines, hard)
+    return spread, least_grade([kernels.grade, grade])

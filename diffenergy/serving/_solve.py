@@ -1,0 +1,204 @@
+"""Numbers of one answer, by programs that are kept between runs."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from ..compiling import compiler_options, kept
+from ..hardware import FIELDS, sm_clocks, spread_clocks
+from ._deployment import Deployment
+from ._steady.figures import QUANTILES, Asked, Mode, Steady, load_arrays, steady
+from ._steady.server import Server
+from ._step.table import StepCosts
+
+
+class Question(eqx.Module):
+    """One replica and its load; what is static makes a program of its own."""
+
+    server: Server
+    load: Asked
+    mode: Mode = eqx.field(static=True)
+    states: int = eqx.field(static=True)
+
+
+def answered(question: Question) -> Steady:
+    """Its figures."""
+    return steady(question.server, question.load, question.mode, question.states)
+
+
+def solved(found: Deployment, costs: StepCosts) -> Steady:
+    """Figures of a deployment under its load, on the host."""
+    server = found.server(costs)
+    question = Question(server, found.asked(), found.mode, found.states)
+    return jax.device_get(run_kept(answered, (question,)))
+
+
+def saturated(found: Deployment, costs: StepCosts) -> Steady:
+    """Figures of a replica that always has as much to do as it may take."""
+    question = Question(found.server(costs), load_arrays(found.slots), "saturated", 0)
+    return jax.device_get(run_kept(answered, (question,)))
+
+
+def run_kept(function: Any, arguments: tuple[Any, ...]) -> Any:
+    """`function(*arguments)`, pytrees of numbers, by a program that is kept."""
+    return kept(function, jax.tree.map(jnp.asarray, arguments))
+
+
+def alone(found: Deployment, costs: StepCosts) -> Steady:
+    """Figures of a replica with a single request after another."""
+    question = Question(found.server(costs), load_arrays(1.0), "saturated", 0)
+    return jax.device_get(run_kept(answered, (question,)))
+
+
+# --- Curves of a server for pictures: latencies by rate, joules by batch and by
+# clock.
+
+_RATES: Final = 48
+_CLOCKS: Final = 6
+_BATCHES: Final = 24
+_FULL: Final = 0.98
+"""Share of the saturation up to which latencies are drawn."""
+_P95: Final = QUANTILES.index(0.95)
+
+
+@dataclasses.dataclass(frozen=True)
+class Curves:
+    """`rates` (requests/s of all replicas) with mean and 95th percentile of both
+    latencies (s); `batches` with J a token at each of `clocks` (Hz); `most`: rate that
+    saturates."""
+
+    rates: np.ndarray
+    ttft: np.ndarray
+    tpot: np.ndarray
+    most: float
+    clocks: np.ndarray
+    batches: np.ndarray
+    energy: np.ndarray
+
+
+def server_curves(found: Deployment, costs: StepCosts) -> Curves:
+    """Curves of a deployment around its load."""
+    load = found.load
+    alone = {"concurrency": None, "waves": None}
+    rate = dataclasses.replace(load, rate=1.0, **alone)
+    limit = dataclasses.replace(load, rate=None, max_batch=found.slots, **alone)
+    flowing = dataclasses.replace(found, load=rate)
+    full = dataclasses.replace(found, load=limit)
+    options = compiler_options(once=True)
+
+    def by_rate(share: Any) -> Any:
+        top = full.steady(costs).saturation / load.output.mean * found.replicas
+        x = flowing.steady(costs, rate=share * top)
+        pair = lambda y: jnp.stack([y.mean, y.quantiles[_P95]])  # noqa: E731
+        return share * top, pair(x.ttft), pair(x.tpot), top
+
+    shares = jnp.linspace(0.02, _FULL, _RATES)
+    rates, ttft, tpot, most = jax.jit(jax.vmap(by_rate), compiler_options=options)(
+        shares
+    )
+    clocks = spread_clocks(sm_clocks(found.card)[::-1], _CLOCKS)
+    batches = np.unique(np.round(np.geomspace(1, found.slots, _BATCHES)))
+
+    top = jnp.asarray(clocks[-1])
+    all_clocks = found.costs(point=eqx.tree_at(lambda x: x.sm_clock, found.point, top))
+
+    def by_clock(clock: Any) -> Any:
+        def one(batch: Any) -> Any:
+            return full.steady(all_clocks, max_batch=batch, sm_clock=clock).energy
+
+        return found.plan.tp * jax.vmap(one)(jnp.asarray(batches))
+
+    energy = jax.jit(lambda x: jax.lax.map(by_clock, x), compiler_options=options)
+    return Curves(
+        np.asarray(rates), np.asarray(ttft), np.asarray(tpot), float(most[0]), clocks,
+        batches, np.asarray(energy(jnp.asarray(clocks))),
+    )  # fmt: skip
+
+
+# --- Derivatives of a server's means, per SI unit.
+
+METRICS: Final = ("energy_j_per_output_token", "tpot_s", "ttft_s")
+_PLACES: Final = {
+    "rate": ("load", "rate"),
+    "concurrency": ("load", "concurrency"),
+    "input_len": ("traffic", "prompt"),
+    "output_len": ("traffic", "output"),
+    "sm_clock": ("point", "sm_clock"),
+    "power_limit": ("point", "power_cap"),
+} | {name: ("gpu", name) for name in FIELDS}
+"""What of a deployment each field is, and its name there."""
+
+
+def check_fields(found: Deployment, fields: Sequence[str]):
+    """Raises `ValueError` for what cannot be differentiated by."""
+    for name in fields:
+        if name not in _PLACES:
+            raise ValueError(
+                f"`sensitivity` has '{name}'; allowed are rate, concurrency, "
+                "input_len, output_len, sm_clock, power_limit and fields of the GPU "
+                "such as dram_bandwidth (`diffenergy gpus show`)."
+            )
+        of, field = _PLACES[name]
+        if of == "load" and getattr(found.load, field) is None:
+            raise ValueError(
+                f"`sensitivity` has '{name}', but the load has none; leave it out."
+            )
+
+
+def sensitivities(
+    found: Deployment, fields: Sequence[str]
+) -> dict[str, dict[str, float]]:
+    """d metric / d field for each of `METRICS`, of all GPUs: the metric's unit per SI
+    unit (J a token by B/s, s by Hz, ...).
+
+    One forward derivative a field, all in one program. Where a batch limit of 128 rows
+    or a power limit switches, it is that of the side on which the load is.
+    """
+    places = {name: _PLACES[name] for name in fields}
+    values = {
+        name: jnp.asarray(float(getattr(getattr(found, of), field)))
+        for name, (of, field) in places.items()
+    }
+
+    def metrics(moved: dict[str, Array]) -> Array:
+        def new(whole: str) -> dict[str, Array]:
+            return {x: moved[name] for name, (of, x) in places.items() if of == whole}
+
+        def own(whole: str) -> Any:
+            put = new(whole)
+            return eqx.tree_at(
+                lambda x: [getattr(x, field) for field in put],
+                getattr(found, whole),
+                list(put.values()),
+            )
+
+        gpu = own("gpu")
+        point = own("point")
+        figures = found.steady(
+            found.costs(gpu, point),
+            sm_clock=point.sm_clock,
+            power_limit=point.power_cap,
+            gpu=gpu,
+            traffic=own("traffic"),
+            **new("load"),
+        )
+        energy = found.plan.tp * figures.energy
+        return jnp.stack([energy, figures.tpot.mean, figures.ttft.mean])
+
+    def along(direction: dict[str, Array]) -> Array:
+        return jax.jvp(metrics, (values,), (direction,))[1]
+
+    ones = jnp.eye(len(fields))
+    directions = {name: ones[:, i] for i, name in enumerate(fields)}
+    slopes = jax.jit(jax.vmap(along), compiler_options=compiler_options(True))
+    table = jax.device_get(slopes(directions))
+    return {
+        metric: {name: float(table[i, j]) for i, name in enumerate(fields)}
+        for j, metric in enumerate(METRICS)
+    }

@@ -1,0 +1,144 @@
+"""`ModelRequest`: what a model is asked to do, as a user states it."""
+
+import os
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from .. import reading
+from ..dtypes import STORED
+from ..requests import Dtype, Flag, Needs, Request, Text, Whole
+
+BUNDLED: Final = Path(__file__).parents[1] / "data" / "models"
+
+
+def model_names() -> list[str]:
+    """Names of the bundled models, sorted."""
+    return sorted(path.parent.name for path in BUNDLED.glob("*/config.json"))
+
+
+def _files(name: str) -> tuple[str, ...]:
+    return name, str(Path(name) / "config.json")
+
+
+def _as_text(name: str, value: Any) -> Any:
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+ModelName = Annotated[str, Text("", files=_files, completed=model_names, take=_as_text)]
+"""A bundled name, a config.json or its folder."""
+
+Phase = Literal["prefill", "decode", "generate", "forward", "train"]
+Attend = Literal["flash", "eager"]
+Stack = Literal["serving", "eager"]
+Dispatch = Literal["eager", "graph"]
+Adapted = Literal["all", "attention"]
+"""Linear layers of a layer that have adapters: all (PEFT's `all-linear`), or those
+around the attention (MLPerf Training)."""
+DTYPE: Final = (
+    f"Of linear layers: {', '.join(STORED[:-1])} or {STORED[-1]} [as the checkpoint "
+    "has them, else bf16]."
+)
+
+
+class ModelRequest(Request):
+    """What a model is asked to do; None where a flag was not given."""
+
+    batch: Annotated[
+        Whole | None, "Sequences or images [1]; in training of a micro-batch."
+    ] = None
+    input_len: Annotated[Whole | None, "Tokens in, per sequence [512]."] = None
+    output_len: Annotated[Whole | None, "Tokens out, per sequence [128]."] = None
+    phase: Annotated[
+        Phase | None,
+        Flag(
+            "prefill, decode (one step at KV length --input-len), generate,"
+            " forward or train (one optimizer step: forward, backward, "
+            "AdamW) [generate; encoders and vision: forward].",
+            "PHASE",
+        ),
+    ] = None
+    dtype: Annotated[Dtype | None, Flag(DTYPE)] = None
+    kv_dtype: Annotated[
+        Dtype | None, "Type of the KV cache [as the checkpoint says, else 16 bit]."
+    ] = None
+    attention: Annotated[Attend | None, Flag("flash or eager [flash].", "KIND")] = None
+    stack: Annotated[
+        Stack | None,
+        Flag(
+            "serving (fused kernels; in training as in llm.c or "
+            "Megatron-LM) or eager (Hugging Face modules; implies "
+            "--attention eager) [serving].",
+            "KIND",
+        ),
+    ] = None
+    dispatch: Annotated[
+        Dispatch | None,
+        Flag(
+            "eager or graph [graph in serving decode, and of a listing "
+            "without module_calls].",
+            "KIND",
+        ),
+    ] = None
+    routing: Annotated[
+        str | None,
+        Flag(
+            "How tokens spread over experts: random (each on its own), "
+            "balanced or power_law_X [random; training: balanced].",
+            "KIND",
+        ),
+    ] = None
+    speculative: Annotated[
+        str | None,
+        Flag(
+            "Draft tokens and verify them at once: mtp (the model's own "
+            "layer), eagle or draft=MODEL; needs --accept.",
+            "KIND",
+        ),
+    ] = None
+    accept: Annotated[
+        float | None,
+        Flag("Share of drafted tokens that are right, 0 to 1.", "RATE", reading.number),
+    ] = None
+    draft_tokens: Annotated[
+        Whole | None, "Tokens drafted a step [mtp 1, eagle 3, draft 4]."
+    ] = None
+    accumulation: Annotated[
+        Whole | None, "Micro-batches of an optimizer step [1]; train only."
+    ] = None
+    checkpointing: Annotated[
+        bool, "Run each layer again before its backward pass; train only."
+    ] = False
+    lora: Annotated[
+        Whole | None,
+        Flag(
+            "Train adapters of this rank on every linear layer, the rest is"
+            " frozen; train only.",
+            "RANK",
+        ),
+    ] = None
+    lora_layers: Annotated[
+        Adapted | None,
+        Flag(
+            "Linear layers with adapters: all or attention [all]; needs --lora.", "KIND"
+        ),
+        Needs("lora", "give its rank"),
+    ] = None
+    frozen_layers: Annotated[
+        Whole | None, "First layers that are not trained [none]; train only."
+    ] = None
+    images: Annotated[
+        Whole | None,
+        ("Images of each sequence, read by the vision tower before the prompt [none]."),
+    ] = None
+    image_tokens: Annotated[
+        Whole | None,
+        (
+            "Tokens of each image, beside the --input-len of text [of 1024 "
+            "x 1024 pixels, or of the one size that the model reads]; of "
+            "diffusion, those that it makes."
+        ),
+    ] = None
+    steps: Annotated[Whole | None, "Denoising steps [1]; diffusion only."] = None
+    guidance: Annotated[
+        bool, "Run each step with and without the prompt; diffusion only."
+    ] = False

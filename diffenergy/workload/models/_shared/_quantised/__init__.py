@@ -1,1 +1,0 @@
-"""Reading of what quantised checkpoints say of their modules, method by method."""

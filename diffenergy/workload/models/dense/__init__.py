@@ -1,1 +1,0 @@
-"""Decoders whose dense layers differ."""

@@ -1,0 +1,2 @@
+"""Model families, a file each: `MODEL_TYPES`, and `build(config)`, which gives a
+`Model`."""

@@ -1,0 +1,38 @@
+"""Qwen3-Next, 3.5 and 3.6: gated delta nets, every fourth layer gated attention; dense
+or routed feed-forward layers."""
+
+from typing import Final
+
+from .._layers.layer import Layer
+from .._layers.mixers import gated_delta
+from .._layers.model import Layered, layered
+from .._layers.parts import attention
+from .._layers.read import FULL, LINEAR, attention_shape, layer_kinds, state_dtype
+from .._shared.config import Config
+from .qwen2_moe import feed_forwards
+
+MODEL_TYPES: Final = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")
+
+
+def build(config: Config) -> Layered:
+    """Qwen3-Next or later of a (text) config."""
+    gate = config.flag("attn_output_gate", True)
+    shape = attention_shape(config, norms="head", gate=gate)
+    config.text("output_gate_type", "")
+    delta = gated_delta(
+        shape.hidden,
+        config.size("linear_num_key_heads"),
+        config.size("linear_num_value_heads"),
+        config.size("linear_key_head_dim"),
+        config.size("linear_value_head_dim"),
+        config.size("linear_conv_kernel_dim"),
+        state_dtype(config, "mamba_ssm_dtype"),
+    )
+    full = attention(shape)
+    every = config.size("full_attention_interval", default=4)
+    kinds = layer_kinds(config, FULL, LINEAR, pattern=every)
+    blocks = [
+        Layer((*(full if kind == FULL else delta), *feed))
+        for kind, feed in zip(kinds, feed_forwards(config, len(kinds)), strict=True)
+    ]
+    return layered(config, blocks)

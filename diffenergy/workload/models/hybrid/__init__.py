@@ -1,1 +1,0 @@
-"""Decoders that mix attention with recurrent layers."""

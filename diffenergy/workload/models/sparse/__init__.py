@@ -1,1 +1,0 @@
-"""Decoders with routed experts."""

@@ -1,1 +1,0 @@
-"""Models that read speech."""

@@ -1,0 +1,91 @@
+"""What searches of designs and of tiles refuse."""
+
+import json
+import math
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from refusals import File, Refusal, row
+
+from diffenergy.codesign import Range, search, tune
+from diffenergy.hardware import process_rules
+
+from .small import problem
+
+NAN = math.nan
+NORM = {"op": "rmsnorm", "rows": 64, "cols": 4096, "dtype": "bf16"}
+ATTENTION = {
+    "op": "context_attention", "q_len": 64, "num_heads": 8, "head_dim": 64,
+    "dtype": "bf16",
+}  # fmt: skip
+GEMM = {"op": "gemm", "m": 8, "n": 8, "k": 8, "dtype": "bf16"}
+gpt2 = partial(search, "gpt2", "h100-sxm", phase="decode")
+
+
+def vary(said: str, *values: Any, **given: Any) -> Any:
+    """A design space of the fields of `gpt2`'s GPU, as `Range` has them."""
+    varied = values[0] if isinstance(values[0], dict | list) else Range(*values)
+    varied = [varied] if isinstance(varied, Range) else varied
+    return row(said, gpt2, vary=varied, **given)
+
+
+def listing(kernel: dict[str, Any]) -> File:
+    return File(json.dumps({"name": "x", "kernels": [kernel]}), "x.jsonl")
+
+
+def asked(said: str, **given: Any) -> Any:
+    return row(said, gpt2, vary="num_sms", **given)
+
+
+SPACES = [
+    vary("`num_sm` cannot be varied; nearest: num_sms", "num_sm"),
+    vary("`warp_size` cannot be varied", "warp_size"),
+    vary("no legal value; nearest: 132, 150", "num_sms", 140, 145),
+    vary("give the lower bound first", "l2_capacity", 2e7, 1e7),
+    vary("allowed are finite bounds above 0", "l2_capacity", -1.0, 1e7),
+    vary("finite bounds above 0", "l2_capacity", NAN, 1e7),
+    vary("looks like MiB", "l2_capacity", 20.0, 100.0),
+    vary("no legal value", "dram_bandwidth", 1e12, 1.3e12),
+    vary("has no value but", "mem_clock"),
+    vary("has no value but 0", "tensor_flop_per_cycle_fp4"),
+    vary("varied twice", [Range("num_sms"), Range("num_sms")]),
+    vary("`process_node` is 'Q7'; known are 28nm", {"process_node": ("Q7",)}),
+    row("`process_node` is 'Q7'; known are 28nm, ", process_rules, "Q7"),
+    vary("`memory` is 'HBM-4'; write HBM4", {"memory": ("HBM-4",)}),
+    vary("`memory` is varied without words", {"memory": None}),
+    vary("`memory` is varied without words or",
+         [Range("memory", words=("HBM4",))] * 2),
+    vary("`network` is varied, but no GPU sends", "network"),
+    row("`network` is varied, but no GPU sends", search, "gpt2", "h100-sxm",
+        vary="network", phase="train", plan="tp=2,dp=4", global_batch=8),
+    row("no matrix product has a free tile", search, listing(ATTENTION), "h100-sxm",
+        vary="tiles"),
+    row("`vary` is missing", gpt2, vary=()),
+    row("nothing is varied; name at least one field", problem, ["attention"], []),
+]  # fmt: skip
+GOALS = [
+    asked("`goals` is 'joules'; allowed are energy, time", goals=["joules"]),
+    asked("twice", goals=["energy", "energy"]),
+    asked("single metrics", goals=["energy", "edp"]),
+    asked("`ttft` is asked for", limits={"ttft": 1.0}),
+    row("`energy_per_token` is asked for", search, listing(GEMM), "h100-sxm",
+        vary="num_sms", goals=("energy_per_token",)),
+    asked("allowed is a number above 0", limits={"area": -1.0}),
+    asked("allowed is a number above 0", limits={"time": NAN}),
+    asked("`sm_clock` is a list; give one value", sm_clock=[9e8, 1e9]),
+]  # fmt: skip
+TILES = [
+    row("`plan` is tp=2, but tiles are tuned on one", tune, "gpt2", "h100-sxm",
+        phase="decode", tp=2),
+    *(
+        row("no `gemm` whose tile is free", tune, listing(kernel), "h100-sxm")
+        for kernel in (NORM, GEMM | {"tile_m": 64}, GEMM | {"count": 0})
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("refusal", SPACES + GOALS + TILES)
+def test_refused(refusal: Refusal, tmp_path: Path):
+    refusal.check(tmp_path)

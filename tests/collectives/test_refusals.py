@@ -1,0 +1,337 @@
+"""What machines, demands, plans and schedule files refuse; schedules: `verify`."""
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from refusals import File, Refusal, row
+
+from diffenergy.collectives import (
+    Search,
+    Violation,
+    demand,
+    load_topology,
+    plan,
+    verify,
+)
+from diffenergy.collectives._demand.demands import read_demand_file
+from diffenergy.collectives._formats.published import read_published
+from diffenergy.collectives._formats.verify_file import read_msccl
+from diffenergy.results import Infeasible
+
+from .formats.test_export import _ring, _table
+from .formats.test_msccl import exchange
+from .formats.test_published import SMALL
+from .machine.test_nvidia_smi import DGX1 as PRINT
+from .machine.test_nvidia_smi import PCIE
+from .machine.test_topology_files import OWN
+
+NAN = float("nan")
+DGX1, RING = load_topology("dgx1"), load_topology("ring-4")
+on_dgx1 = partial(plan, "dgx1", "all_gather", "200KB")
+
+
+def machine(said: str, old: str, new: str) -> Any:
+    assert old in OWN
+    file = File(OWN.replace(old, new, 1), "own.toml")
+    return row("own.toml .. " + said, load_topology, file)
+
+
+def printed(said: str, text: str, gpu: str | None) -> Any:
+    """A print of `nvidia-smi topo -m`."""
+    return row(said, load_topology, File(text, "topo.txt"), gpu=gpu)
+
+
+MACHINES = [
+    machine("`rate` is missing for the links '0..1-sw0'", "rate = 10e9\n", ""),
+    machine("looks like GB/s", "rate = 10e9", "rate = 10"),
+    machine("`rate` is -1; allowed", "rate = 10e9", "rate = -1"),
+    machine("`rate` is 'x'; give a finite number", "rate = 10e9", "rate = 'x'"),
+    machine("`rate` is nan; give a finite number", "rate = 10e9", "rate = nan"),
+    machine("`latency` is -1e-06", "latency = 1e-6", "latency = -1e-6"),
+    machine("looks like us", "latency = 1e-6", "latency = 0.7"),
+    machine("`latency` is True", "latency = 2e-6", "latency = true"),
+    machine("nearest: laser", 'medium = "laser"', 'medium = "lasr"'),
+    machine("`medium` is missing; nearest: nvlink1", 'medium = "laser"\n', ""),
+    machine("low, typical, high", "typical = 2e-12", "typical = 2"),
+    machine("number them from sw0", 'names = "sw0"', 'names = "sw1"'),
+    machine("counted by `gpus`", 'names = "sw0"', 'names = "gpu7"'),
+    machine("allowed are names such as", 'names = "sw0"', 'names = "switch"'),
+    machine("allowed are true and false", "copy = true", "copy = 1"),
+    machine("names gpu4, which is not a node", "gpu1->gpu2", "gpu1->gpu4"),
+    machine("`one_way` has 'gpu1-gpu2'", "gpu1->gpu2", "gpu1-gpu2"),
+    machine("a link joins two nodes", "gpu1->gpu2", "gpu1->gpu1"),
+    machine("gpu3->gpu0 twice", "gpu1->gpu2", "3->0"),
+    machine("makes 10000000000 links", "0..1-sw0", "0..99999-0..99999"),
+    machine("a range rises", "0..1-sw0", "1..0-sw0"),
+    machine("allowed are two nodes", "0..1-sw0", "0..1"),
+    machine("`gpus` is 0", "gpus = 2", "gpus = 0"),
+    machine("`gpus` is 150000 in 2 chassis", "gpus = 2", "gpus = 150000"),
+    machine("`gpu_count` is not a key", "gpus = 2", "gpu_count = 2"),
+    machine("`buffer_gpus` is 1", "chassis = 2", "chassis = 2\nbuffer_gpus = 1"),
+    machine("`gpu` is 'h1000'", "h100-sxm", "h1000"),
+    machine("give tables", "[[links]]", "[links]"),
+    machine("`like` is 'mesh'", "chassis = 2", 'like = "mesh"'),
+    machine("`relays` names gpu9", "chassis = 2", 'relays = "gpu9"'),
+    machine("not valid TOML", "chassis = 2", "chassis = "),
+    machine("bundled topologies alone", "chassis = 2", "grid = 2"),
+    *(
+        row(said, load_topology, name)
+        for name, said in {
+            "dgx-1": "neither a known topology nor a file; nearest: `dgx1`",
+            "none.toml": "no such file",
+            "mesh-1": "of 1 GPUs",
+            "torus-0x4": "of 0 GPUs",
+            "torus-900x900": "of 810000 GPUs",
+            "dgx-h100-1": "one is `dgx-h100`",
+            "": "neither a known topology",
+            "media": "neither a known topology",
+        }.items()
+    ),
+    row("`latency` is -1e-06; allowed is any number of s from 0",
+        load_topology, "dgx1", -1e-6),
+    row("`latency` is nan", load_topology, "dgx1", NAN),
+    row("looks like us", load_topology, "dgx1", 0.7),
+    row("states the latency of every link", load_topology, "ndv2-2", 1e-6),
+    printed("no print of", "nothing of it", "h100-sxm"),
+    printed("`gpu` is missing", PRINT, None),
+    printed("has no NVLink", PRINT, "l4"),
+    printed("links are not known", PRINT, "mi300x"),
+    printed("not all pairs are alike", PRINT, "a30"),
+    printed("not a known GPU", PRINT, "v100x"),
+    printed("the whole print", PRINT.replace("GPU7\tSYS", "GPU9\tSYS"),
+            "v100-sxm-32gb"),
+    printed("the same way", PRINT.replace("NV1\t X \tNV2", "NV1\t X "),
+            "v100-sxm-32gb"),
+    printed("X for a GPU", PRINT.replace("NV2\t X ", "NV2\tNV1", 1), "v100-sxm-32gb"),
+    printed("the same way", PCIE.replace("GPU1    PIX ", "GPU1    QPI "), "l4"),
+    printed("'QPI'", PCIE.replace("PIX", "QPI"), "l4"),
+    row("no link of `dgx1` joins .. gpu0 is linked with gpu1", on_dgx1,
+        disable=["gpu0-gpu7"]),
+    row("`disable` names gpu8", on_dgx1, disable=["gpu0-gpu8"]),
+    row("allowed are two nodes", on_dgx1, disable=["gpu0"]),
+    row("a pair and a factor", on_dgx1, scale=["0-1"]),
+    *(
+        row("a factor above 0", on_dgx1, scale=[f"0-1={x}"])
+        for x in ("0", "-1", "fast", "nan")
+    ),
+]  # fmt: skip
+
+
+def wanted(said: str, collective: str = "all_gather", **given: Any) -> Any:
+    sized: dict[str, Any] = {"size": "8KB"} | given
+    return row(said, demand, collective, DGX1, **sized)
+
+
+def matrix(said: str, values: Any) -> Any:
+    return row(said, plan, "dgx1", "all_to_all", matrix=values)
+
+
+def blocks(said: str, rows: str) -> Any:
+    file = File(f"source,chunk,bytes,wanted\n{rows}\n", "demand.csv")
+    return row(said, read_demand_file, file, DGX1)
+
+
+ONE_WAY = 'gpus = 3\n[[links]]\none_way = "0->1 1->2"\nrate = 1e9\nmedium = "serial"\n'
+APART = "ring-4", ["gpu1-gpu2", "gpu2-gpu3"]
+DEMANDS = [
+    *(
+        wanted(f"`size` is '{text}'", size=text)
+        for text in ("", "GB", "-1GB", "1 giga", "0", "0KB", "1,5GB", "nan", "1e400",
+                     "1GBs")
+    ),
+    wanted("nearest: .. all_gather", "al_gather"),
+    wanted("nearest: all_gather, all_to_all", "zzz"),
+    wanted("which 7 chunks do not divide; 1001 B", size=1000, chunks=7),
+    wanted("whole bytes", size=0.5),
+    wanted("`size` is -8", size=-8),
+    wanted("`size` is nan", size=NAN),
+    wanted("`size` is missing", size=None),
+    wanted("`chunks` is 0", chunks=0),
+    wanted("take fewer chunks", size=10**9, chunks=10**9),
+    wanted("`root` is 8; allowed are 0 to 7", "reduce", root=8),
+    wanted("or gpu0 to gpu7", "reduce", root="sw0"),
+    wanted("`root` is -1", "reduce", root=-1),
+    wanted("a demand file", "custom"),
+    wanted("names gpu8, which is not a GPU", groups=[[0, 8]]),
+    wanted("each once", groups=[[0, 0]]),
+    wanted("two or more", groups=[[0]]),
+    wanted("`groups` is empty", groups=[]),
+    wanted("all_to_all", matrix=np.ones((8, 8))),
+    matrix("is 4 x 4; allowed is one row and column for each of the 8",
+           np.ones((4, 4))),
+    matrix("below 0", -np.ones((8, 8))),
+    matrix("not finite", np.full((8, 8), NAN)),
+    matrix("no transfer", np.eye(8)),
+    *(
+        row(said, plan, *APART[:1], collective, "4KB", disable=APART[1])
+        for collective, said in {
+            "all_gather": "6 of the demands: gpu2 wants gpu0's block",
+            "broadcast": "1 of the demands: gpu2 wants gpu0's block;",
+            "reduce": "gpu2 adds to gpu0's block",
+        }.items()
+    ),
+    row("gpu0 wants gpu1's block", plan, File(ONE_WAY, "one.toml"), "all_gather",
+        "3KB"),
+    *(
+        matrix(said, File(text, "demand.csv"))
+        for text, said in (
+            ("", "empty"),
+            ("0,1\n2\n", "row 1 has 1 cells"),
+            ("0,x\n2,0\n", "row 0, column 1: 'x'"),
+            ("0,-1\n2,0\n", "row 0, column 1: '-1'"),
+            ("0," + "1" * 200_000, "cannot be read as CSV"),
+        )
+    ),
+    matrix("cannot be read", "none.csv"),
+    blocks("has 3 cells", "0,0,8"),
+    blocks("names '9', which is not a GPU", "9,0,8,all"),
+    blocks("`chunk` is 'a'", "0,a,8,all"),
+    blocks("`chunk` is '\u00b2'", "0,\u00b2,8,all"),
+    blocks("`bytes` is 0", "0,0,0,all"),
+    blocks("`wanted` is empty", "0,0,8,"),
+    blocks("names 'sw0'", "0,0,8,sw0"),
+    blocks("row 1 names a block again", "0,0,8,1\n0,0,8,2"),
+    blocks("there is no block", ""),
+]  # fmt: skip
+
+
+def asked(said: str, **given: Any) -> Any:
+    usual = {"topology": "ring-4", "collective": "all_gather", "size": 8e6}
+    return row(said, plan, **(usual | given))
+
+
+PLANS = [
+    row("`topology` is a int; allowed is a name", plan, 3, kind=TypeError),
+    row("`gpu` is a float; allowed is a name", on_dgx1, gpu=3.0, kind=TypeError),
+    row("`search` is a str; allowed is a Search", on_dgx1, search="milp",
+        kind=TypeError),
+    row("`demand` is a list; allowed is a Demand", on_dgx1, demand=[1],
+        kind=TypeError),
+    asked("`size` is missing", size=None),
+    asked("`collective` is missing", collective=None),
+    asked("`size` is '8000000.0', but `matrix` says all", matrix=np.ones((4, 4))),
+    asked("`root` is '1', but all_gather has none", root=1),
+    asked("`objective` is 'energy', which needs the power", objective="energy"),
+    *(
+        asked(f"`objective` is '{text}'; allowed are time", objective=text)
+        for text in ("", "joules", "-3", "nan", "inf")
+    ),
+    asked("`method` is 'best'; allowed are auto", search=Search("best")),
+    asked("method auto chooses its own", search=Search(solver="scip")),
+    asked("beside a Topology", topology=RING, latency=1e-6),
+    row("no model of an all_reduce", plan, "dgx1", "all_reduce", "200KB",
+        search=Search(method="milp")),
+    row("copied or added up", on_dgx1, search=Search(method="lp")),
+    row("allowed are cp-sat", on_dgx1, search=Search(method="milp", solver="gurobi")),
+    row("at least 4 are needed (proven)", on_dgx1, kind=Infeasible,
+        search=Search(epoch="slowest", horizon=3)),
+]  # fmt: skip
+WHOLE = json.dumps(_table(_ring("all_gather"), "all_gather"))
+
+
+def schedule(
+    said: str, edit: Callable[[dict[str, Any]], object], kind: Any = ValueError
+) -> Any:
+    table = json.loads(WHOLE)
+    edit(table)
+    return row(said, verify, File(json.dumps(table), "a.json"), kind=kind)
+
+
+def send(said: str, kind: Any = ValueError, **values: Any) -> Any:
+    return schedule(said, lambda t: t["sends"][3].update(values), kind)
+
+
+def published(said: str, flows: Any, kind: Any = Violation, **change: Any) -> Any:
+    """A table as TE-CCL publishes them; a single lane (5-6) takes two epochs for a
+    chunk, and gpu0 cannot store."""
+    text = json.dumps(SMALL | {"7-Flows": flows} | change)
+    return row(said, verify, File(text, "a.json"), "ndv2-2-published", kind=kind)
+
+
+def program(said: str, text: str, gpus: Any = "ring-2") -> Any:
+    return row(said, verify, File(text, "a.xml"), gpus, 1.0)
+
+
+def hop(way: str, epoch: int, source: int | None = None, chunk: int = 0) -> str:
+    first = way.split("->")[0] if source is None else source
+    return f"Chunk {chunk} from {first} traveled over {way} in epoch {epoch}"
+
+
+def early(table: dict[str, Any]):
+    """A second hop half a hop too early."""
+    table["sends"][4]["start_s"] /= 2
+
+
+FILES = [
+    row("not whole JSON", verify, File(WHOLE[:-40], "a.json")),
+    row("cannot be read", verify, "none.json"),
+    row("cannot be read", verify, File(None, "folder")),
+    row("no list `sends`", verify, File("[1]", "list.json")),
+    row("cannot be read", read_msccl, "none.xml", RING),
+    row("cannot be read", read_published, "none.json", RING),
+    row("neither", read_published, File('{"sends": []}', "b.json"), RING),
+    schedule("no list `sends`", lambda t: t.pop("sends")),
+    schedule("names no `topology`", lambda t: t.pop("topology")),
+    schedule("`collective` is", lambda t: t.pop("collective")),
+    schedule("invalid literal", lambda t: t.update(chunks="x")),
+    schedule("`latency_s`", lambda t: t.update(latency_s="x")),
+    schedule("`root`", lambda t: t.update(root=[1])),
+    schedule("lacks 'source'", lambda t: t.update(demand=[{"chunk": 0}])),
+    schedule("lacks 'size_bytes'", lambda t: t.pop("size_bytes")),
+    schedule("`sends[3]`", lambda t: t["sends"][3].pop("link")),
+    schedule("`sends[3]`", lambda t: t["sends"].__setitem__(3, 7)),
+    send("`sends[3]`", chunk=0.5),
+    send("`sends[3]`", start_s="now"),
+    send("send 3 uses gpu0->gpu2", link=["gpu0", "gpu2"], kind=Violation),
+    send("send 3 carries chunk 4", chunk=4, kind=Violation),
+    schedule("never comes whole", lambda t: t["sends"].pop(), Violation),
+    schedule("does not hold yet", early, Violation),
+    row("no link", verify, File(WHOLE, "a.json"), "mesh-2", kind=Violation),
+    published("no link", [hop("1->7", 0)]),
+    published("names node 77", [hop("1->77", 0)]),
+    published("is no flow", ["Chunk zero"], ValueError),
+    published("capacity is 1", [hop("5->6", 0), hop("5->6", 1, chunk=1)]),
+    published("gpu6 does not have it", [hop("6->7", 0, 5)]),
+    published("leaves gpu6 for gpu7 in epoch 1", [hop("5->6", 0), hop("6->7", 1, 5)]),
+    published("leaves gpu0 for gpu2 in epoch 2", [hop("4->0", 0), hop("0->2", 2, 4)]),
+    published("never comes whole", [hop("5->6", 0)]),
+    published("wrong", None, ValueError),
+    *(
+        published(f"is {said}", [hop("5->6", 0)], ValueError, **{key: value})
+        for key, value, said in (
+            ("1-Epoch_Duration", "soon", "'soon'"),
+            ("1-Epoch_Duration", 0.0, "0.0"),
+            ("1-Epoch_Duration", float("inf"), "inf"),
+            ("3-Epochs_Required", float("inf"), "inf"),
+        )
+    ),
+    program("circle of waiting", exchange("rrc", "s")),
+    program("output chunk 0 of GPU .. holds the sum .. of 1 GPUs", exchange("s", "r")),
+    program("is never written", exchange("s", "s")),
+    program("`type` of a step is 'hop'", exchange("s", "hop")),
+    program("has no peer", exchange().replace("recv='1'", "recv='-1'")),
+    program("taken or no peer", exchange().replace("recv='1'", "recv='7'")),
+    program("does not exist", exchange().replace("depid='-1'", "depid='5'")),
+    program("where nothing is yet", exchange().replace("srcoff='0'", "srcoff='3'")),
+    program("`srcoff` of <step> is 'x'",
+            exchange().replace("srcoff='0'", "srcoff='x'")),
+    program("`srcbuf` of a step is 'q'",
+            exchange().replace("srcbuf='i'", "srcbuf='q'")),
+    program("`coll` of", exchange(kind="allfold")),
+    program("2 <gpu> for ngpus 3", exchange().replace("ngpus='2'", "ngpus='3'")),
+    program("not whole XML", exchange()[:200]),
+    program("two <tb> of one id", exchange().replace("</tb>", "</tb><tb id='0'/>")),
+    program("chunks a GPU", exchange().replace("i_chunks='1'", "i_chunks='9999999'")),
+    program("which 2 GPUs do not divide", exchange(kind="alltoall")),
+    program("begins with <a>", "<a/>"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("refusal", MACHINES + DEMANDS + PLANS + FILES)
+def test_refused(refusal: Refusal, tmp_path: Path):
+    refusal.check(tmp_path)

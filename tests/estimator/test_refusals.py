@@ -1,0 +1,139 @@
+"""What requests of estimates cannot ask for, and what no GPU has."""
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from refusals import File, Refusal, row
+
+import diffenergy as de
+from diffenergy.results import Infeasible
+
+KERNEL = dict(op="gemm", m=512, n=512, k=512, dtype="bf16")
+LISTING = File(json.dumps({"name": "one", "kernels": [KERNEL]}), "one.jsonl")
+gpt2 = partial(de.estimate, "gpt2", "l4")
+sensitivity = partial(de.sensitivity, LISTING, "h100-sxm")
+
+
+def llama(said: str, **given: Any) -> Any:
+    asked: dict[str, Any] = dict(batch=8, input_len=64, phase="decode") | given
+    return row(said, de.estimate, "llama-3.1-8b", "h100-sxm", **asked)
+
+
+def trained(said: str, model: str, plan: str | None, **given: Any) -> Any:
+    asked: dict[str, Any] = dict(phase="train", input_len=1024, plan=plan)
+    asked |= given
+    return row(said, de.estimate, model, "h100-sxm", **asked)
+
+
+def too_large(said: str, model: str, gpu: str, **given: Any) -> Any:
+    return row("`require_fit` .. " + said, de.estimate, model, gpu, require_fit=True,
+               kind=Infeasible, **given)  # fmt: skip
+
+
+SETTINGS = [
+    row("`sm_clock` is 5000 MHz; l4 allows 210 to 2040 MHz.", gpt2, sm_clock=5e9),
+    row("`sm_clock` is 200 MHz; l4 allows", gpt2, sm_clock=[9e8, 2e8]),
+    row("`mem_clock` is 400 MHz; l4 allows 405 to 6251 MHz.", gpt2, mem_clock=4e8),
+    row("`power_limit` is 39 W; l4 allows 40 to 72 W.", gpt2, power_limit=39),
+    row("`power_limit` is 73 W; l4 allows", gpt2, power_limit=[72, 73]),
+    row("`sm_clock` is 0.0015 MHz; .. if that is MHz, give 1.5e+09.", gpt2,
+        sm_clock=1500),
+    row("`sm_clock` is 1.5e-06 MHz; .. if that is GHz, give 1.5e+09.", gpt2,
+        sm_clock=1.5),
+    row("`sm_clock` is 1 MHz; .. ; if that is kHz, give 1e+09", gpt2, sm_clock=1e6),
+    row("`power_limit` is 0.06 W; .. ; if that is kW, give 60.", gpt2,
+        power_limit=0.06),
+    row("`temperature` is 96; allowed are 0 to 95 C", gpt2, temperature=96.0),
+    row("`sm_clock` is 5000 MHz; l4", de.dvfs.plan, "gpt2", "l4", sm_clock=5e9),
+    row("`sm_clock` is 5000 MHz; l4", de.codesign.search, "gpt2", "l4", sm_clock=5e9,
+        vary="num_sms"),
+    row("`output_len` is 4, but the phase prefill generates nothing", gpt2,
+        phase="prefill", output_len=4),
+    row("`kv_dtype` is given, but bert-base has no KV cache", de.estimate, "bert-base",
+        kv_dtype="fp8"),
+    row("`tokens` is 1e+09, but the phase generate", gpt2, tokens=1e9),
+    row("`tokens` is a str; allowed is", gpt2, tokens="15T",
+        phase="train", kind=TypeError),
+    *(
+        row(f"`tokens` is {x}; allowed is a number above 0", gpt2, phase="train",
+            tokens=x)
+        for x in (0, -1.0, float("inf"))
+    ),
+    row("`tokens` is", gpt2, phase="train", tokens=True, kind=(TypeError, ValueError)),
+    row("a step of resnet-50 reads no", de.estimate, "resnet-50", tokens=1e9,
+        phase="train"),
+]  # fmt: skip
+MEMORY = [
+    row("`require_fit` is given, but the listing", de.estimate, LISTING,
+        require_fit=True),
+    too_large("it fits with dtype fp8 or tp=2.", "llama-3.1-70b", "h100-sxm"),
+    too_large("input length up to 1859, checkpointing or tp=2.", "llama-3.1-8b",
+              "b300", phase="train", batch=16, input_len=4096),
+    too_large("it fits with dtype int4 or tp=4.", "llama-3.1-70b", "l40s"),
+    too_large("no batch, length or type alone changes that", "llama-3.1-70b", "l40s",
+              stack="eager"),
+    too_large("it fits with dtype int4 or tp=2.", "qwen3-30b-a3b", "l4",
+              dtype="mxfp8", input_len=8),
+    too_large("it fits with tp=2.", "gpt-oss-20b", "rtx-3080-ti"),
+    too_large("take a larger GPU.", "llama-3.1-405b", "l4"),
+    too_large("it fits with tp=8.", "llama-3.1-70b", "l4"),
+    too_large("KV dtype fp8 or tp=2.", "llama-2-7b", "l4", batch=40, kv_dtype="bf16"),
+]  # fmt: skip
+PLANS = [
+    llama("microbatch in the plan", plan="tp=2", phase="train"),
+    llama("serving alone", plan="tp=2", stack="eager"),
+    llama("`tp` is 3, which does not divide the 32 attention heads", plan="tp=3"),
+    llama("no experts", plan="tp=2,ep=2"),
+    llama("`batch` is 8, which dp=3 does not divide", plan="dp=3"),
+    llama("is of one GPU", topology="dgx-h100"),
+    llama("`num_gpus` is 2", num_gpus=2, plan="tp=4"),
+    *(row("is no language model", de.estimate, x, tp=2) for x in ("vit-base",
+      "bert-base")),
+    trained("`tp` is 5, which does not divide", "gpt2", "tp=5"),
+    trained("gpt2 has 12 layers", "gpt2", "pp=16"),
+    trained("gpt2 has 12 layers", "gpt2", "pp=4,vp=4", global_batch=4),
+    trained("gpt2 has no experts", "gpt2", "dp=4,ep=2"),
+    trained("`global_batch` is 6, which dp=4", "gpt2", "dp=4", global_batch=6),
+    trained("a multiple of pp", "gpt2", "pp=2,vp=2", global_batch=3),
+    trained("`batch` is given beside a plan", "gpt2", "dp=2", batch=2),
+    trained("`accumulation` is given", "gpt2", "dp=2", accumulation=2),
+    trained("recompute=full", "gpt2", "dp=2", checkpointing=True),
+    trained("`lora` is 8 beside", "gpt2", "pp=2,schedule=zb-h1", lora=8),
+    trained("`frozen_layers` is 13", "gpt2", "pp=2", frozen_layers=13),
+    trained("has experts, whose adapters", "mixtral-8x7b", "dp=2", lora=8),
+    trained("tp=16, but dgx-h100 has 8 GPUs", "gpt2", "tp=16"),
+    trained("`plan` has 16 GPUs", "gpt2", "dp=16", topology="dgx-h100"),
+    trained("tp x pp x cp x dp = 4 GPUs", "gpt2", "tp=2", num_gpus=5),
+    trained("cp=3 cannot divide", "gpt2", "cp=3"),
+    trained("only `--phase train`", "gpt2", None, phase="prefill", global_batch=2),
+    trained("`global_batch` is 0", "gpt2", "dp=2", global_batch=0),
+    trained("`ep` is 3, which does not divide", "mixtral-8x7b", "dp=3,ep=3"),
+    trained("qwen3.5-9b has only prefill", "qwen3.5-9b", "dp=8"),
+    trained("no language model", "resnet-50", "dp=8", input_len=None),
+    row("network between hosts .. is not known", de.estimate, "gpt2", "l40s",
+        plan="dp=16", phase="train", input_len=1024),
+]  # fmt: skip
+SWEEPS = [
+    row("a10 allows 210 to 1695", de.sweep, "gpt2", "a10", batch=[1, 2],
+        sm_clock=18e8),
+    row("not a known GPU", de.sweep, "gpt2", ["a10", "a11x"]),
+    row("`sensitivity` is given to a sweep", de.sweep, "gpt2", batch=[1, 2],
+        sensitivity=True),
+]  # fmt: skip
+SENSITIVITY = [
+    row("`of` has 'power'; allowed are time and ener", sensitivity,
+        of=("time", "power")),
+    row("`of` is empty; give time or energy", sensitivity, of=()),
+    row("`of` is a int; allowed is str or Sequence", sensitivity, of=3,
+        kind=TypeError),
+    row("`sensitivity` is given with several setting", sensitivity,
+        sm_clock=[1e9, 1.2e9]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("refusal", SETTINGS + MEMORY + PLANS + SWEEPS + SENSITIVITY)
+def test_refused(refusal: Refusal, tmp_path: Path):
+    refusal.check(tmp_path)

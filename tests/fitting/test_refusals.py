@@ -1,0 +1,81 @@
+"""What fits and evaluations refuse."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from refusals import File, Refusal, row
+
+from diffenergy import measurements
+from diffenergy.fitting import Readings, fit, fit_table
+from diffenergy.fitting._predict import corrections_file
+from diffenergy.hardware import load_gpu
+
+GPU = load_gpu("a100-pcie-40gb")
+SETTINGS = np.array([(np.nan, np.nan), (9e8, np.nan), (6e8, np.nan)])
+COLOURS = File(
+    "gpu,op,m,n,k,dtype,time_us,colour\na10,gemm,64,64,64,bf16,10,red\n"
+    "h100-sxm,gemm,64,64,64,bf16,5,blue\n"
+)
+SIZES = File(
+    "gpu,op,m,n,k,dtype,time_us\n"
+    + "".join(f"a10,gemm,{m},8,8,bf16,10\n" for m in (1, 2, 3, 4, 5, 6, 50, 60, 70, 80))
+)
+
+
+def fitted(path: str, **given: Any):
+    fit(measurements.read([path]), **given)
+
+
+def held_out(said: str, rule: str) -> Any:
+    return row(said, fitted, SIZES, holdout=rule)
+
+
+def law(said: str, time: Any) -> Any:
+    return row(said, fit_table, GPU, GPU.corrections, SETTINGS,
+               Readings(np.array(time), np.array(time)), 250.0)  # fmt: skip
+
+
+FITS = [
+    *(
+        row(f"`freeze` is '{group}'; allowed are the levels .. global, gpu, .. "
+            "gpu:a10, gpu:h100-sxm, link: .. energy, ",
+            fitted, COLOURS, freeze=("energy_", group))
+        for group in ("", "gpu:t4", "dram_energy", "vllm/0.22.0:conv2d")
+    ),
+    *(
+        row(f"corrections are a {type(start).__name__}; give a file, a ",
+            corrections_file, start, kind=TypeError)
+        for start in (3, ["a.json"], b"none")
+    ),
+    row("nowhere.json", fitted, COLOURS, start="nowhere.json"),
+    *(
+        row(f"`table` is a {type(table).__name__}; give what `measurements.read` "
+            "gives.", fit, table, kind=TypeError)
+        for table in (None, 3)
+    ),
+    *(
+        held_out("give COLUMN=VALUE", rule)
+        for rule in ("model", "=a", "model=", ":0.5")
+    ),
+    *(
+        held_out("fractions above 0 and below 1", rule)
+        for rule in ("m:x", "m:0", "m:1.0", "m:-0.1")
+    ),
+    held_out("no file has a column `colour`; allowed are `gpu`, `op`, `m`",
+             "colour=red"),
+    held_out("`m` has '1', '2', '3', '4', '5', '50', '6', '60' and 2 more", "m=10"),
+    held_out("`k` has '8' only, and some of its values have to stay", "k:0.5"),
+    held_out("holds out every row; leave some to fit", "k=8"),
+]  # fmt: skip
+LAWS = [
+    law("`time` of kernel 1 holds no positive number",
+        [[0.01, 0.02, 0.03], [0.01, bad, 0.03], [0.01, 0.02, 0.03]])
+    for bad in (0.0, -1.0)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("refusal", FITS + LAWS)
+def test_refused(refusal: Refusal, tmp_path: Path):
+    refusal.check(tmp_path)

@@ -1,0 +1,97 @@
+"""What is no trace, graph or report, and what options of an import cannot be."""
+
+import gzip
+import importlib.util
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import pytest
+from refusals import File, Refusal, row
+
+import diffenergy as de
+from diffenergy import imports
+from tests.imports import made
+
+FOLDER = File(None, "made")
+
+
+def content(said: str, text: str | bytes, name: str = "file") -> Any:
+    return row(said, imports.read, File(text, name))
+
+
+def read_trace(folder: str, events: list[Any], about: dict[str, Any], **options: Any):
+    imports.read(made.trace(Path(folder), events, **about), **options)
+
+
+def trace(said: str, events: list[Any] = made.EVENTS, **options: Any) -> Any:
+    """A trace with something wrong about it, or with options that do not fit."""
+    about = {x: options.pop(x) for x in ("deviceProperties",) if x in options}
+    return row(said, read_trace, FOLDER, events, about, **options)
+
+
+def kernel(**wrong: Any) -> list[Any]:
+    return [made.kernel(made.GEMM, 1, 100, 5) | wrong]
+
+
+def built(said: str, build: Callable[[Path], str], cut: int | None = None) -> Any:
+    def read(folder: str):
+        path = Path(build(Path(folder)))
+        path.write_bytes(path.read_bytes()[:cut])
+        imports.read(str(path))
+
+    return row(said, read, FOLDER)
+
+
+PACKED = gzip.compress(json.dumps({"traceEvents": made.EVENTS * 2000}).encode())
+TWO = [made.kernel(made.GEMM, i, 1.0, 5.0, device=i) for i in range(2)]
+KINDS = [{"id": 0, "name": made.H100}, {"id": 1, "name": "NVIDIA L4"}]
+FILES = [
+    content("is empty", ""),
+    content("none of the files", "{}"),
+    content("none of the files", '{"a": [1, 2]}'),
+    content("none of the files", "hello"),
+    content("0 events and no GPU kernel", '{"traceEvents": []}'),
+    content("`traceEvents` is no list", '{"traceEvents": 5}'),
+    content("is cut off", '{"traceEvents": [{"ph": "X"}'),
+    content("is cut off", PACKED[: len(PACKED) // 2], "t.json.gz"),
+    content("no whole JSON", '{"traceEvents": [{"ph": }]}'),
+    content("a kernel listing already", '{"name": "x", "kernels": [{"op": "gemm"}]}'),
+    content("a model's config", '{"model_type": "gpt2"}'),
+    content("no report of Nsight", "gpu,op,time_us\na10,gemm,3\n"),
+    content("SQLite", b"SQLite format 3\0" + b"\0" * 2000, "x.sqlite"),
+    built("is empty", lambda folder: made.nsys(folder, [])),
+    built("duration -6 ns", lambda folder: made.nsys(folder, [(made.GEMM, 10, 4)])),
+    built("cut off", made.chakra, -4),
+    trace("(`dur`) of 'sm90", kernel(dur=-5)),
+    trace("(`dur`)", kernel(dur="long")),
+    trace("(`ts`)", kernel(ts=None)),
+    trace("(`ts`)", kernel(ts=1e999)),
+    trace("different GPUs (NVIDIA H100", TWO, deviceProperties=KINDS),
+]
+OPTIONS = [
+    trace("no kernel starts in the window", window=(90, 95)),
+    trace("is no step of the trace", window="step 3"),
+    trace("`gpu` is 'h1000'", gpu="h1000"),
+    trace("is no graph", dims={"batch": 8}),
+    trace("There is no model or file 'nothing'", model="nothing"),
+    trace("no language model", model="resnet-50"),
+    row("launches no kernel", de.trace_listing, lambda x: x.reshape(-1),
+        jnp.ones((4, 4))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("refusal", FILES + OPTIONS)
+def test_refused(refusal: Refusal, tmp_path: Path):
+    refusal.check(tmp_path)
+
+
+def test_without_onnx_one_sentence_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    file = File(b"\x08\x08\x12\x04test:\x00", "m.onnx")
+    said = "pip install 'diffenergy[importers]'"
+    Refusal(said, ValueError, imports.read, (file,), {}).check(tmp_path)

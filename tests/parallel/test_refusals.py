@@ -1,0 +1,51 @@
+"""What searches of plans and clocks of their stages refuse."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from refusals import Refusal, row
+
+from diffenergy import parallel
+
+search = partial(parallel.plan, "gpt2", "h100-sxm")
+
+
+def searched(said: str, num_gpus: Any = 8, global_batch: Any = 8, **given: Any) -> Any:
+    return row(said, search, num_gpus=num_gpus, global_batch=global_batch, **given)
+
+
+def clocks(said: str, plan: str = "pp=2", **given: Any) -> Any:
+    return row(said, parallel.stage_clocks, "gpt2", "a40", plan, input_len=128, **given)
+
+
+SEARCHES = [
+    searched("`num_gpus` is", 0),
+    searched("`global_batch` is 0", global_batch=0),
+    searched("time, energy", objective="carbon"),
+    searched("`max_memory` is -1", max_memory=-1.0),
+    searched("no plan of gpt2 divides", plan="tp=5"),
+    searched("unknown key", plan="tq=5"),
+    searched("gpt2 has no experts", plan="ep=2"),
+    searched("mood", sensitivity=["mood"]),
+    searched("dgx-h100", 64, 64, topology="dgx-h100"),
+    row("resnet-50", parallel.plan, "resnet-50", "h100-sxm", num_gpus=8,
+        global_batch=8),
+]  # fmt: skip
+CLOCKS = [
+    clocks("12 layers; give at most as many stages", "pp=20", topology="dgx-a100-4"),
+    clocks("`max_slowdown` is .. 1000 %", max_slowdown=50.0),
+    clocks("`granularity` is 'gpu'; allowed are", granularity="gpu"),
+    clocks("`node_power` is 0 .. above 0", node_power=0.0),
+    clocks("`node_power` .. `deadline`", node_power=9e3, deadline=3.0),
+    clocks("a stage from 0 to 1", straggler=(2, 0.1)),
+    clocks("above 0 to 1000 %", straggler=(1, 0.0)),
+    clocks("nearest: 1230, 1245 MHz", sm_clock=[1.234e9]),
+    clocks("give at most 2500", global_batch=9000),
+]
+
+
+@pytest.mark.parametrize("refusal", SEARCHES + CLOCKS)
+def test_refused(refusal: Refusal, tmp_path: Path):
+    refusal.check(tmp_path)

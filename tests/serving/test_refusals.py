@@ -1,0 +1,96 @@
+"""What servers, loads, traces and measured tables of servers refuse."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from refusals import File, Refusal, row
+
+from diffenergy.results import Infeasible
+from diffenergy.serving import Load, deploy, fit, simulate, steady_state
+
+from .test_rows import TABLE
+from .test_trace import AZURE, MOONCAKE
+
+MODEL, BIG = "qwen3-0.6b", "llama-3.1-70b"
+qwen = partial(deploy, MODEL, "h100-sxm")
+served = partial(steady_state, MODEL, "h100-sxm")
+TRACE: dict[str, Any] = {"arrival_s": [0, 2], "input_len": [1, 1], "output_len": [1, 1]}
+
+
+def traced(said: str, **given: Any) -> Any:
+    return row(said, simulate, TRACE | given, MODEL)
+
+
+def table(said: str, old: str, new: str) -> Any:
+    assert old in TABLE
+    return row(said, fit, File(TABLE.replace(old, new)))
+
+
+def trace(said: str, text: str) -> Any:
+    return row(said, simulate, File(text, "trace"), MODEL)
+
+
+OPTIONS = [
+    row("`power_limit` has 2 values; a server takes one value",
+        qwen, power_limit=[400, 500]),
+    row("`power_limit` is a str; allowed is int or float",
+        qwen, power_limit="x", kind=TypeError),
+    row("`power_limit` is 1 W; h100-sxm allows", qwen, power_limit=1.0),
+    row("`power_limt` is no .. (did you mean `power_limit`?)",
+        served, Load(rate=1), power_limt=1),
+    row("`optimise` is no .. (did you mean `optimize`?)",
+        served, Load(rate=1), optimise=1),
+    row("`optimise` is no .. allowed are .. changes",
+        qwen, Load(rate=1), optimise=1),
+    row("`dtyp` is no .. (did you mean `dtype`?)",
+        simulate, TRACE, MODEL, dtyp=1),
+    row("not one request of llama-3.1-70b fits h100 .. it fits with tp=2",
+        deploy, BIG, "h100-sxm", Load(rate=1), kind=Infeasible),
+    row("`memory_fraction` is 0.5: not one request",
+        deploy, BIG, "h100-sxm", Load(rate=1), memory_fraction=0.5, kind=Infeasible),
+]  # fmt: skip
+LOADS = [
+    row("`ratte` is no .. (did you mean `rate`?)", Load, ratte=3),
+    row("`ratte` is no .. (did you mean `rate`?)", served, {"ratte": 3}),
+    row("`zzz` is no .. allowed are .. cached_len", Load, rate=3, zzz=1),
+    row("`slo_ttft` is 'x'; allowed is a number above 0", Load, slo_ttft="x"),
+    row("`waves` is 0; allowed is a number from 1 on", Load, waves=0),
+    row("`rate` is missing", Load, slo_ttft=1),
+    *(
+        row(f"`output_len` is '{text}'", Load, output_len=text)
+        for text in ("x", "0", "-5", "lognormal:256", "normal:1:2", "uniform:9:3")
+    ),
+    *(row("`output_len` is", Load, output_len=text) for text in ("nan", "")),
+]
+TRACES = [
+    traced("goes back in time in row 1", arrival_s=[2, 1]),
+    traced("`output_len` 0 in row 1", output_len=[1, 0]),
+    traced("`output_len` 1.5 in row 1; allowed are who", output_len=[1, 1.5]),
+    traced("42000 tokens in row 1", input_len=[8, 40_000], output_len=[8, 2000]),
+    row("`rate` is given beside `trace`", simulate, TRACE, MODEL, None, Load(rate=1)),
+    trace("no column `output_len`", "arrival_s,input_len\n0,8\n"),
+    trace("goes back in time in row 2", AZURE.replace("18:15:51,", "18:15:50,")),
+    trace("`TIMESTAMP` 'noon' in row 2", AZURE.replace("2023-11-16 18:15:51", "noon")),
+    trace("`ContextTokens` nan in row 2; allowed are nu", AZURE.replace("879", "many")),
+    trace("no column `GeneratedTokens`", AZURE.replace("Generated", "Made")),
+    trace("no JSON object in row 2", MOONCAKE + "[1]"),
+    trace("`input_length` 0 in row 1", MOONCAKE.replace("7234", "0")),
+    trace("`timestamp` nan in row 1; allowed are num", MOONCAKE.replace("3052", '"x"')),
+    trace("no column `output_length`", MOONCAKE.replace("output_length", "out")),
+    trace("`output_length` nan in row", MOONCAKE.replace(', "output_length": 794', "")),
+]
+TABLES = [
+    table("`engine` is 'vlm' in row 0", "vllm,16", "vlm,16"),
+    table("`tpot_s` is 'fast' in row 0", "0.0050", "fast"),
+    table("`output_len` is empty in row 1", "256,128,0.0062", "256,,0.0062"),
+    table("row 0 of .. `rate` is missing", "vllm,16,15.9", "vllm,,15.9"),
+    table("`gpu` is no column", "gpu,model", "card,model"),
+    table("`max_batch` is no column", "max_batch", "most"),
+]
+
+
+@pytest.mark.parametrize("refusal", OPTIONS + LOADS + TRACES + TABLES)
+def test_refused(refusal: Refusal, tmp_path: Path):
+    refusal.check(tmp_path)
