@@ -97,7 +97,7 @@ class Result:
         given, whole or not at all."""
         from .report import build_page
 
-        scope = getattr(self._views(), "SCOPE", None)
+        scope = getattr(self._views(), "SCOPE", "")
         blocks = [*self.blocks(), *(f"note: {x}" for x in getattr(self, "notes", ()))]
         page = build_page(self.line(), blocks, self.summary, command, scope)
         return written(page, path)

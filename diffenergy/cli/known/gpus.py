@@ -20,10 +20,11 @@ def run(flags: Flags) -> Outcome:
         return listing(f"{len(entries)} GPUs", entries, gpu_list_blocks(entries))
     card = read_gpu(flags.name)
     summary = gpu_summary(card, file)
+    blocks = gpu_blocks(summary)
     return listing(
-        card.name,
+        str(blocks[0]),
         summary,
-        gpu_blocks(summary),
+        blocks,
         texts={".toml": lambda: gpu_toml(card)},
         said=gpu_toml(card).removesuffix("\n") if flags.toml else "",
     )

@@ -17,4 +17,5 @@ def run(flags: Flags) -> Outcome:
         return listing(f"{len(entries)} models", entries, blocks)
     imports.refuse_file(flags.name, "program", "measurements")
     summary = load_model(flags.name).summary()
-    return listing(summary["name"], summary, model_blocks(summary))
+    blocks = model_blocks(summary)
+    return listing(str(blocks[0]), summary, blocks)

@@ -104,7 +104,7 @@ def _is_half(block: Block) -> bool:
 
 def _line(text: str) -> str:
     """A paragraph; words in front that say what it is about stand out."""
-    label = _LABEL.match(text)
+    label = _LABEL.match(text := text.strip())
     if label is None:
         return tag("p", typeset(text), class_="line")
     rest = typeset(text[label.end() :])

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterable, Sequence
 from importlib import resources
 from string import Template
-from typing import Any, Final
+from typing import Any
 
 from ... import __version__
 from ...charts import embedded, escape, stylesheet, tag
@@ -15,22 +15,20 @@ from .._blocks import Block, Section
 from .._tables.lines import BOARD_ONLY
 from .blocks import slug, to_html, typeset
 
-MODELLED: Final = f"{BOARD_ONLY} Modelled: nothing was run on a GPU."
-"""What the watts of most answers are of."""
-
 
 def build_page(
     line: str,
     blocks: Sequence[Block],
     content: Any,
     command: str = "",
-    scope: str | None = None,
+    scope: str = "",
 ) -> str:
     """The page of an answer, complete in itself: style, script, drawings and data are
     in it.
 
     `line`: what was asked, a colon, and what came of it; `content`: the JSON that
-    `command` prints, which the page has too; `scope`: what watts are of [`MODELLED`].
+    `command` prints, which the page has too; `scope`: what watts are of, if not of GPU
+    boards alone.
     """
     heading, _, what = line.partition(": ")
     begin = [x for x in blocks if not isinstance(x, Section) and not _is_said(x, line)]
@@ -47,7 +45,7 @@ def build_page(
         links=tag("nav", *links, aria_label="Parts of the page") if links else "",
         answer=to_html(begin),
         sections=to_html(parts),
-        scope=escape(scope or MODELLED),
+        scope=escape(scope or BOARD_ONLY),
         version=escape(__version__),
         command=_command(command),
         data=embedded("answer-json", json.loads(json_text(content))),

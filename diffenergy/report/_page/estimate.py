@@ -33,6 +33,7 @@ from .._tables.comparison import comparison_table
 from .._tables.kernels import limit_words
 from .._tables.lines import (
     BOARD_ONLY,
+    MODELLED,
     assumed_line,
     grade_words,
     memory_lines,
@@ -103,7 +104,7 @@ def estimate_page(
     that gives its numbers; `served`: the model under load."""
     summary = every[0].result.summary
     blocks = [*_answer(every[0]), *_sections(every, served)]
-    return build_page(title_line(summary), blocks, summary, command)
+    return build_page(title_line(summary), blocks, summary, command, MODELLED)
 
 
 # --- the answer

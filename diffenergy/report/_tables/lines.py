@@ -10,6 +10,7 @@ from .._format import Entry, plain, si
 from .steps import plan_text
 
 BOARD_ONLY: Final = "GPU board only: no host, no cooling."
+MODELLED: Final = f"{BOARD_ONLY} Modelled: nothing was run on a GPU."
 _UNITS: Final = {
     "sm_clock_mhz": "MHz",
     "mem_clock_mhz": "MHz",

@@ -8,7 +8,7 @@ from .._blocks import Block, Table, Tile, Tiles
 from .._format import UNKNOWN, Entries, Entry, digits, percent, plain, si
 from .._tables.effects import effect_table
 from .._tables.kernels import MOST, kernel_table
-from .._tables.lines import framed, grade_words, memory_lines, title_line
+from .._tables.lines import MODELLED, framed, grade_words, memory_lines, title_line
 from .._tables.steps import step_blocks, step_kernels
 from .._traces.steps import drawable
 
@@ -27,6 +27,8 @@ _SMALL: Final = (
     ("Time to first token", "ttft_s", "s"),
     ("Time per output token", "tpot_s", "s"),
 )
+
+SCOPE = MODELLED
 
 
 def line(result: "EstimateResult") -> str:

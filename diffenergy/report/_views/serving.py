@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._blocks import Block, Columns, Table, Tile, Tiles
 from .._format import Entry, digits, percent, plain, si
-from .._tables.lines import BOARD_ONLY, assumed_line
+from .._tables.lines import BOARD_ONLY, MODELLED, assumed_line
 
 if TYPE_CHECKING:
     from ...charts import Chart
@@ -24,6 +24,8 @@ _LARGE = (
     ("Power", "avg_power_w", "W"),
 )
 _QUANTILES = ("mean", "p50", "p90", "p95", "p99")
+
+SCOPE = MODELLED
 
 
 def line(result: "ServingResult") -> str:

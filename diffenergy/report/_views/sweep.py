@@ -4,7 +4,13 @@ from typing import TYPE_CHECKING
 
 from .._blocks import Block, Table
 from .._format import Entry, plain, si
-from .._tables.lines import BOARD_ONLY, assumed_line, title_line, warning_lines
+from .._tables.lines import (
+    BOARD_ONLY,
+    MODELLED,
+    assumed_line,
+    title_line,
+    warning_lines,
+)
 
 if TYPE_CHECKING:
     from ...charts import Chart
@@ -27,6 +33,8 @@ _BEST = {
     "best_energy": "least energy",
     "best_time": "least time",
 }
+
+SCOPE = MODELLED
 
 
 def line(result: "SweepResult") -> str:

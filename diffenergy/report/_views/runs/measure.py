@@ -1,15 +1,12 @@
 """How measurements read."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ..._blocks import Block, Table
-from ..._tables.lines import BOARD_ONLY
 
 if TYPE_CHECKING:
     from ....measure import MeasureResult
-
-SCOPE: Final = f"{BOARD_ONLY} Measured, not modelled."
 
 
 def line(result: "MeasureResult") -> str:
