@@ -208,7 +208,7 @@ def asked(said: str, **given: Any) -> Any:
 PLANS = [
     row("`topology` is a int; allowed is a name", plan, 3, kind=TypeError),
     row("`gpu` is a float; allowed is str or GpuCard", on_dgx1, gpu=3.0, kind=TypeError),
-    row("`search` is a str; allowed is a Search", on_dgx1, search="milp",
+    row("`search` is a str; allowed is Search", on_dgx1, search="milp",
         kind=TypeError),
     row("`demand` is a list; allowed is a Demand", on_dgx1, demand=[1],
         kind=TypeError),
@@ -227,7 +227,7 @@ PLANS = [
     row("no model of an all_reduce", plan, "dgx1", "all_reduce", "200KB",
         search=Search(method="milp")),
     row("copied or added up", on_dgx1, search=Search(method="lp")),
-    row("allowed are cp-sat", on_dgx1, search=Search(method="milp", solver="gurobi")),
+    row("`solver` is 'gurobi'; allowed are cp-sat", Search, "milp", solver="gurobi"),
     row("at least 4 are needed (proven)", on_dgx1, kind=Infeasible,
         search=Search(epoch="slowest", horizon=3)),
 ]  # fmt: skip
