@@ -207,7 +207,7 @@ def asked(said: str, **given: Any) -> Any:
 
 PLANS = [
     row("`topology` is a int; allowed is a name", plan, 3, kind=TypeError),
-    row("`gpu` is a float; allowed is str or GpuCard", on_dgx1, gpu=3.0, kind=TypeError),
+    row("`gpu` is a float; allowed is str", on_dgx1, gpu=3.0, kind=TypeError),
     row("`search` is a str; allowed is Search", on_dgx1, search="milp",
         kind=TypeError),
     row("`demand` is a list; allowed is a Demand", on_dgx1, demand=[1],

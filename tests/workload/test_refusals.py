@@ -266,7 +266,7 @@ STEPS = [
     trained("`lora` is 0", "gpt2", lora=0),
     trained("`lora_layers` is 'mlp'; allowed are all, ", "gpt2", lora=8,
             lora_layers="mlp"),
-    trained("`lora_layers` is given without `lora`; give its rank", "gpt2", lora_layers="attention"),
+    trained("`lora_layers` is given without `lora`", "gpt2", lora_layers="attention"),
     trained("13 .. 12 layers", "gpt2", frozen_layers=13),
     trained("beside `lora`", "gpt2", frozen_layers=2, lora=8),
     trained("`lora` .. experts", "mixtral-8x7b", lora=8),

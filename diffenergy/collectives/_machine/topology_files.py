@@ -11,7 +11,7 @@ from typing import Any, Final
 from ...files import read_named, read_toml
 from .building import FILE as MEDIA_FILE
 from .building import build, gpu_name
-from .families import FAMILIES, MACHINE_PARTS, family
+from .families import FAMILIES, MACHINE_PARTS, expand, family
 from .topology import Topology
 
 _FOLDER: Final = MEDIA_FILE.parent
