@@ -34,8 +34,8 @@ class File(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """`said`: the decisive part of the sentence, or several in their order, with ` .. `
-    between them."""
+    """A call, and the decisive part of the sentence that refuses it; several parts in
+    their order have ` .. ` between them."""
 
     sentence: str
     kind: type[Exception] | tuple[type[Exception], ...]
@@ -80,5 +80,5 @@ def row(
     kind: type[Exception] | tuple[type[Exception], ...] = ValueError,
     **keywords: Any,
 ) -> Any:
-    """A row of a table: `call(*args, **given)` raises `kind`."""
+    """A row of a table: `call(*args, **keywords)` raises `kind`."""
     return pytest.param(Refusal(sentence, kind, call, args, keywords), id=sentence)

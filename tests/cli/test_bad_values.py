@@ -34,7 +34,7 @@ LINES = {
     "serve": "gpt2 --rate 1",
     "sweep": "spec.toml --out out.csv",
 }
-"""What each command is given beside."""
+"""What stands beside the flag, so that only its value is wrong."""
 WORDS = ("", "no such")
 NUMBERS = ("", "x", "-1", "0", "nan", "inf")
 WHOLE = (*NUMBERS, "1.5", "1e30")
@@ -78,7 +78,7 @@ def bad_values(flag: str, metavar: str) -> list[str]:
 
 
 def line_without(command: str, flag: str) -> list[str]:
-    words = LINES[command].split()
+    words = LINES.get(command, "").split()
     if flag in words:
         del words[words.index(flag) : words.index(flag) + 2]
     return words
