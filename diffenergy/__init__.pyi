@@ -1,3 +1,4 @@
+from . import charts as charts
 from . import codesign as codesign
 from . import collectives as collectives
 from . import dvfs as dvfs

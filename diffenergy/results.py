@@ -8,7 +8,7 @@ of `report` (`report._views`), which loads on first use.
 import importlib
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from .files import write_text_atomic
@@ -16,6 +16,9 @@ from .keys import json_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from .charts import Chart
+    from .report import Block
 
 
 def finite(value: float | None) -> float | None:
@@ -28,6 +31,13 @@ def written(text: str, path: str | os.PathLike[str] | None) -> str:
     if path is not None:
         write_text_atomic(path, text)
     return text
+
+
+def pick(charts: "Mapping[str, Chart]", name: str = "") -> "Chart":
+    """The chart of that name, or the first one; `ValueError` for unknown names."""
+    if name and name not in charts:
+        raise ValueError(f"there is no chart '{name}'; there are {', '.join(charts)}.")
+    return charts[name or next(iter(charts))]
 
 
 class Infeasible(Exception):
@@ -44,7 +54,7 @@ class Infeasible(Exception):
 
 class Result:
     """Base of answers. `view`: the module of `report._views` that tells of them, with
-    `line`, `parts` and, where there is something to draw, `figure`."""
+    `line`, `blocks` and, where there is something to draw, `charts`."""
 
     view: ClassVar[str]
     summary: Any
@@ -56,37 +66,70 @@ class Result:
         written."""
         return written(json_text(self.summary), path)
 
-    def plot(self, path: str | None = None) -> "Figure | None":
-        """Draws the answer: into the file `path` (.png or .svg), or as a figure.
+    def plot(self, path: str | None = None, chart: str = "") -> "Figure | None":
+        """Draws the result: into the file `path` (.png or .svg), or as a figure.
 
-        Raises `ValueError` if the answer is nothing to draw or `path` cannot be
-        written.
+        `chart`: which one of `charts`, by name [the first].
+
+        Raises `ValueError` if there is nothing to draw, no such chart, or `path` cannot
+        be written.
         """
-        from .report import save_figure
+        from .charts import save_figure, to_figure
 
         if path is None:
-            return self.figure()
-        save_figure(path, self.figure)
+            return to_figure(pick(self.charts(), chart))
+        save_figure(path, lambda: to_figure(pick(self.charts(), chart)))
         return None
 
-    def figure(self) -> "Figure":
-        """The picture, in the house's style; see `plot`."""
-        draw = getattr(self._views(), "figure", None)
-        if draw is None:
+    def charts(self) -> "Mapping[str, Chart]":
+        """Charts of the result by name; the first one says most. Raises `ValueError` if
+        there is nothing to draw."""
+        charts = getattr(self._views(), "charts", None)
+        if charts is None:
             raise ValueError(f"a {type(self).__name__} is nothing to draw.")
-        return draw(self)
+        return charts(self)
 
-    def parts(self) -> Iterable[Any]:
-        """What the command prints: lines and tables of `rich`."""
-        return self._views().parts(self)
+    def to_html(
+        self, path: str | os.PathLike[str] | None = None, command: str = ""
+    ) -> str:
+        """A page of the answer that needs no network: lines, tables and charts, and the
+        JSON that `command`, a line of a shell, prints; also written to `path`, if
+        given, whole or not at all."""
+        from .report import build_page
+
+        scope = getattr(self._views(), "SCOPE", None)
+        blocks = [*self.blocks(), *(f"note: {x}" for x in getattr(self, "notes", ()))]
+        page = build_page(self.line(), blocks, self.summary, command, scope)
+        return written(page, path)
+
+    def line(self) -> str:
+        """The answer in one line."""
+        return self._views().line(self)
+
+    def blocks(self, charts: bool = True) -> "list[Block]":
+        """What the command prints and pages show: lines, tables, and charts, which
+        terminals cannot draw."""
+        from .report import Section
+
+        drawn = self._drawn() if charts else []
+        more = [Section("Charts", drawn)] if drawn else []
+        return [*self._views().blocks(self), *more]
+
+    def _drawn(self) -> "list[Chart]":
+        """Charts for a page: those that join others only where they are alone."""
+        try:
+            charts = list(self.charts().values())
+        except ValueError:  # nothing to draw
+            return []
+        return [x for x in charts if not x.joined] or charts
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {self._views().line(self)}>"
+        return f"<{type(self).__name__}: {self.line()}>"
 
     def _repr_html_(self) -> str:
-        from .report import html
+        from .report import build_fragment
 
-        return html(self.parts())
+        return build_fragment(self.blocks())
 
     def _views(self) -> Any:
         return importlib.import_module(f"diffenergy.report._views.{self.view}")

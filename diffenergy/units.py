@@ -18,6 +18,22 @@ pJ = 1e-12
 hour = 3600.0
 kWh = 3.6e6
 
+_PREFIXES: Final = (
+    (1e15, "P"),
+    (1e12, "T"),
+    (1e9, "G"),
+    (1e6, "M"),
+    (1e3, "k"),
+    (1.0, ""),
+    (1e-3, "m"),
+    (1e-6, "u"),
+    (1e-9, "n"),
+    (1e-12, "p"),
+)
+_MOST: Final = 1e12
+"""Largest prefix in texts."""
+UNKNOWN: Final = "-"
+"""Shown where a value is not known."""
 _BYTES: Final = {"B": "1", "kB": "1e3", "MB": "1e6", "GB": "1e9", "TB": "1e12"} | {
     f"{prefix}iB": str(2 ** (10 * n)) for n, prefix in enumerate("KMGT", 1)
 }
@@ -48,6 +64,46 @@ _WRITTEN: Final = re.compile(
     r"([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\s*([^\W\d_].*|[%°].*|)"
 )
 _BITS: Final = re.compile(r"[KMGT]i?b(/s)?")
+
+
+def digits(value: int | float | None, places: int = 4) -> str:
+    """`value` with `places` significant digits, no exponent where it can be avoided.
+
+    >>> digits(1234.56), digits(0.05)
+    ('1235', '0.05000')
+    """
+    if value is None:
+        return UNKNOWN
+    if value == 0:
+        return "0"
+    size = abs(value)
+    if not 1e-4 <= size < 1e9:
+        return f"{value:.{places - 1}e}"
+    return f"{value:.{max(0, places - 1 - math.floor(math.log10(size)))}f}"
+
+
+def si(value: int | float | None, unit: str) -> str:
+    """`value` with the SI prefix that suits it.
+
+    >>> si(0.01973, "s"), si(None, "J")
+    ('19.73 ms', '-')
+    """
+    if value is None:
+        return UNKNOWN
+    if value == 0:
+        return f"0 {unit}"
+    scale, prefix = scaled(min(abs(value), _MOST))
+    return f"{digits(value / scale)} {prefix}{unit}"
+
+
+def scaled(value: int | float) -> tuple[float, str]:
+    """The largest SI prefix that leaves `value` at 1 or more, and its factor.
+
+    >>> scaled(0.02)
+    (0.001, 'm')
+    """
+    fits = [(scale, prefix) for scale, prefix in _PREFIXES if value >= scale]
+    return fits[0] if fits else _PREFIXES[-1]
 
 
 def quantity(name: str, text: str, unit: str = "") -> float:

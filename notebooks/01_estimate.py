@@ -25,7 +25,7 @@ from IPython.display import Markdown, display
 
 import diffenergy as de
 
-style = de.report.style
+style = de.charts
 # %matplotlib inline
 jax.config.update("jax_enable_x64", True)
 de.enable_compilation_cache()

@@ -30,7 +30,7 @@ import diffenergy as de
 # %matplotlib inline
 jax.config.update("jax_enable_x64", True)
 de.enable_compilation_cache()
-style = de.report.style
+style = de.charts
 house = style.house()
 house.__enter__()  # the house style, through the whole notebook
 

@@ -26,7 +26,7 @@ from IPython.display import Markdown, display
 import diffenergy as de
 
 # %matplotlib inline
-style = de.report.style
+style = de.charts
 house = style.house()
 house.__enter__()  # the house style, through the whole notebook
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..keys import json_text
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from ..report import Block
 
 
 def one_line(text: str) -> str:
@@ -22,12 +22,14 @@ def notes(lines: Iterable[str]):
         print(f"diffenergy: note: {one_line(line)}", file=sys.stderr)
 
 
-def show(content: Any, as_json: bool, table: Callable[[], Iterable["RenderableType"]]):
-    """Prints JSON alone or the table for people."""
+def show(content: Any, as_json: bool, blocks: "Callable[[], Iterable[Block]]"):
+    """Prints JSON alone, or lines and tables for people."""
     if as_json:
         print(json_text(content), end="")
         return
     from rich.console import Console
+
+    from ..report import to_rich
 
     class Piped(Console):
         def on_broken_pipe(self):  # rich would end the process with 1 by itself
@@ -35,7 +37,7 @@ def show(content: Any, as_json: bool, table: Callable[[], Iterable["RenderableTy
 
     console = Piped(markup=False, highlight=False, emoji=False)
     lines = True
-    for part in table():
+    for part in to_rich(blocks()):
         if lines and not isinstance(part, str):
             console.print()
         lines = isinstance(part, str)

@@ -7,20 +7,24 @@ before any work, and a file is written whole or not at all, never over an input.
 """
 
 import dataclasses
+import functools
 import importlib
 import inspect
 import json
 import keyword
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from ..results import Result
+from ..results import Result, pick
 from . import output
 from .interruption import Interrupted
 from .parsing.field import (
+    PAGE,
+    command_line,
     file_endings,
     flag_names,
     inputs,
@@ -30,29 +34,31 @@ from .parsing.field import (
 )
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from ..charts import Chart
+    from ..report import Block
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Outcome:
     """What a command found.
 
-    `content`: the JSON. `parts`: what people read. `texts`: of `--out` (bytes where it
-    is no text), by ending; `.json` is the content unless it stands here. `beside`:
-    texts of more files, by path. `figure`: of `--plot`. `stale`: files that are done
-    with when all is written. `said`: a text to print as it is instead. `warnings`:
-    remarks that `parts` and `content` have already; beside JSON they are told too, as
-    `notes` always are.
+    `content`: the JSON. `blocks`: what people read. `texts`: of `--out` (bytes where it
+    is no text), by ending; `.json` is the content unless it stands here. `page`: the
+    HTML of `--out`, of the line that gives the JSON. `beside`: texts of more files, by
+    path. `charts`: of `--plot`. `stale`: files that are done with when all is written.
+    `said`: a text to print as it is instead. `warnings`: remarks that `blocks` and
+    `content` have already; beside JSON they are told too, as `notes` always are.
     `interrupted`: says what was kept when Ctrl-C ended the work.
     """
 
     content: Any = None
-    parts: "Callable[[], Iterable[RenderableType]]" = tuple
+    blocks: "Callable[[], Iterable[Block]]" = tuple
     texts: Mapping[str, Callable[[], str | bytes]] = dataclasses.field(
         default_factory=dict
     )
+    page: Callable[[str], str] | None = None
     beside: Mapping[str, Callable[[], str]] = dataclasses.field(default_factory=dict)
-    figure: Callable[[], Any] | None = None
+    charts: "Callable[[], Mapping[str, Chart]] | None" = None
     notes: Sequence[str] = ()
     warnings: Sequence[str] = ()
     stale: Sequence[Path] = ()
@@ -64,12 +70,24 @@ def outcome(result: Result, **more: Any) -> Outcome:
     """What the answer of a room comes to; `more`: fields that are otherwise."""
     found = {
         "content": result.summary,
-        "parts": result.parts,
-        "figure": result.figure,
+        "blocks": lambda: result.blocks(charts=False),
+        "page": lambda command: result.to_html(command=command),
+        "charts": result.charts,
         "notes": getattr(result, "notes", ()),
         "warnings": getattr(result, "warnings", ()),
     }
     return Outcome(**(found | more))
+
+
+def listing(line: str, content: Any, blocks: "Sequence[Block]", **more: Any) -> Outcome:
+    """An outcome that is no answer of a room: its JSON and blocks; `line`: what it is,
+    in one line."""
+    from ..report import build_page
+
+    def page(command: str) -> str:
+        return build_page(line, blocks, content, command)
+
+    return Outcome(content=content, blocks=lambda: blocks, page=page, **more)
 
 
 def command(name: str) -> Callable[..., None]:
@@ -137,7 +155,7 @@ def _run(name: str, flags: Any):
     if found.said:
         print(found.said)
     elif found.content is not None:
-        output.show(found.content, getattr(flags, "as_json", False), found.parts)
+        output.show(found.content, getattr(flags, "as_json", False), found.blocks)
     output.notes(found.notes)
     if getattr(flags, "as_json", False):
         output.notes(found.warnings)
@@ -155,7 +173,11 @@ def _check_files(flags: Any, read: Sequence[str]):
         path = getattr(flags, field)
         if path is None:
             continue
+        if field == "plot":
+            path = _plot_target(path)[1]
         allowed = getattr(flags, f"{field}_endings", endings)
+        if PAGE in endings and PAGE not in allowed:
+            allowed = (*allowed, PAGE)
         output.check_ending(path, allowed, flag[field])
         for other, taken in names.items():
             if Path(taken).resolve() == Path(path).resolve():
@@ -169,23 +191,42 @@ def _check_files(flags: Any, read: Sequence[str]):
         check_target(path, read)
 
 
+def _command_line(flags: Any) -> str:
+    """What gives the same figures as JSON: no flags that write files."""
+    kind = type(flags)
+    name = kind.__module__.rpartition(".")[2].removesuffix("_flags")
+    return command_line(name, kind, flags.typed, ["as_json", *file_endings(kind)])
+
+
+def _plot_target(typed: str) -> tuple[str, str]:
+    """Chart and file of `--plot`: `NAME=FILE`, or a file and "" for the first chart."""
+    name, equals, path = typed.partition("=")
+    return (name, path) if equals and re.fullmatch(r"[\w.-]+", name) else ("", typed)
+
+
 def _write(flags: Any, outcome: Outcome, read: Sequence[str]):
     """Writes every file; those beside `--out` first."""
     from ..files import write_bytes_atomic, write_text_atomic
     from ..keys import json_text
 
-    for path, text in outcome.beside.items():
-        write_text_atomic(path, text(), inputs=read)
     out, plot = getattr(flags, "out", None), getattr(flags, "plot", None)
+    chart, path = None, ""
+    if plot is not None and outcome.charts is not None:
+        name, path = _plot_target(plot)
+        chart = pick(outcome.charts(), name)  # before anything is written
+    for file, text in outcome.beside.items():
+        write_text_atomic(file, text(), inputs=read)
     if out is not None and (outcome.content is not None or outcome.texts):
         texts = {".json": lambda: json_text(outcome.content), **outcome.texts}
+        if outcome.page is not None:
+            texts[PAGE] = functools.partial(outcome.page, _command_line(flags))
         text = texts[next(end for end in texts if out.lower().endswith(end))]
         made = text()
         content = made if isinstance(made, bytes) else made.encode()
         write_bytes_atomic(out, content, inputs=read)
-    if plot is not None and outcome.figure is not None:
-        from ..report import save_figure
+    if chart is not None:
+        from ..charts import save_figure, to_figure
 
-        save_figure(plot, outcome.figure, read)
-    for path in outcome.stale:
-        Path(path).unlink(missing_ok=True)
+        save_figure(path, lambda: to_figure(chart), read)
+    for old in outcome.stale:
+        Path(old).unlink(missing_ok=True)

@@ -1,58 +1,37 @@
 """The picture beside the sliders: totals, time and energy over clocks, energy by unit.
 
-SVG by hand, as on the page of a report: a picture of matplotlib takes longer than an
-estimate.
+SVG, as on the page of a report: a picture of matplotlib takes longer than an estimate.
 """
 
-import math
 from typing import Final
 
 import numpy as np
 
-from ..report import (
-    BLUE,
-    GREY,
-    KINDS,
-    LIGHT,
-    VERMILION,
+from ..charts import (
     Axis,
+    Chart,
+    Line,
+    Mark,
     Panel,
-    line,
-    linear,
-    si,
-    tag,
-    words,
+    Points,
+    bars,
+    to_picture,
 )
+from ..report import KINDS, si
 from ._numbers import Shown
 
-WIDTH: Final = 960.0
-HEIGHT: Final = 430.0
-_TEXT: Final = "#222222"
-_SOFT: Final = "#5A5A5A"
-_STYLE: Final = "".join(
-    f".de-explore {selector}{{{rules}}}"
-    for selector, rules in {
-        "text": f"font:12px sans-serif;fill:{_TEXT}",
-        ".tick,.de-explore .title": f"fill:{_SOFT}",
-        ".end": "text-anchor:end",
-        ".mid": "text-anchor:middle",
-        ".big": "font-size:19px;font-weight:bold",
-        ".head": "font-weight:bold",
-        ".grid": f"stroke:{LIGHT};stroke-width:1",
-        ".axis": f"stroke:{_SOFT};stroke-width:1",
-        ".curve": "fill:none;stroke-width:2.2;stroke-linejoin:round",
-        ".begin": f"stroke:{GREY};stroke-width:1.4;stroke-dasharray:5 4",
-    }.items()
-)
 _UNITS: Final = {unit: colour for colour, units in KINDS.values() for unit in units}
 _LEAST: Final = 5e-3
 """Share of the energy below which a unit is left out."""
 _FAR: Final = 3.0
 """Ratio of two curves from which on they do not share an axis."""
-_LEFT: Final = (60.0, 420.0)
-"""Left end and width of the curves."""
-_BARS: Final = (630.0, 215.0)
-"""Left end and longest length of the bars."""
+_TOTALS: Final = (
+    ("time", "s", lambda x: x.time),
+    ("per token", "J", lambda x: x.energy_per_token),
+    ("mean power", "W", lambda x: x.power),
+    ("first token", "s", lambda x: x.ttft),
+    ("next token", "s", lambda x: x.tpot),
+)
 
 
 def picture(shown: Shown, begin: Shown | None = None) -> str:
@@ -65,100 +44,65 @@ def picture(shown: Shown, begin: Shown | None = None) -> str:
     Returns:
         Text of one `svg` element, complete in itself.
     """
-    curves = [
-        _curve(shown, begin, "times", "time", "s", BLUE, 118.0),
-        _curve(shown, begin, "energies", "energy per token", "J", VERMILION, 278.0),
+    return to_picture(explore_chart(shown, begin))
+
+
+def explore_chart(shown: Shown, begin: Shown | None = None) -> Chart:
+    """Time and energy per token over clocks, energy per token by unit."""
+    grey = "" if begin is None else " Grey: where the sliders began."
+    panels = [
+        _curve(shown, begin, "times", "time", "s", 0),
+        _curve(shown, begin, "energies", "energy per token", "J", 1),
+        _units(shown, begin),
     ]
-    return tag(
-        "svg",
-        f"<style>{_STYLE}</style>",
-        tag("rect", width="100%", height="100%", fill="#FFFFFF"),
-        _totals(shown, begin),
-        *curves,
-        _bars(shown, begin),
-        words(WIDTH - 16.0, HEIGHT - 10.0, "grey: where the sliders began", "title end")
-        if begin is not None
-        else "",
-        xmlns="http://www.w3.org/2000/svg",
-        viewBox=f"0 0 {WIDTH:g} {HEIGHT:g}",
-        class_="de-explore",
-        role="img",
-        aria_label=_spoken(shown),
-    )
-
-
-def _spoken(shown: Shown) -> str:
-    """The picture in words."""
-    return (
-        f"{si(shown.time, 's')}, {si(shown.energy_per_token, 'J')} per token, "
-        f"{si(shown.power, 'W')}"
-    )
+    return Chart(_totals(shown, begin), panels, _clock(shown) + grey, columns=2)
 
 
 def _totals(shown: Shown, begin: Shown | None) -> str:
     """Figures in a row, each with how it changed."""
-    entries = [
-        ("time", "s", lambda x: x.time),
-        ("per token", "J", lambda x: x.energy_per_token),
-        ("mean power", "W", lambda x: x.power),
-        ("first token", "s", lambda x: x.ttft),
-        ("a token after", "s", lambda x: x.tpot),
-    ]
-    parts, x = [], 18.0
-    for what, unit, of in entries:
+    words = []
+    for what, unit, of in _TOTALS:
         value, first = of(shown), begin and of(begin)
         if value is None:
             continue
-        change = ""
-        if first:
-            percent = 100 * (value / first - 1)
-            change = f" ({percent:+.0f} %)" if abs(percent) >= 0.5 else ""
-        parts.append(words(x, 26.0, si(value, unit), "big"))
-        parts.append(words(x, 44.0, what + change, "title"))
-        x += 186.0
-    parts.append(words(18.0, 70.0, _held(shown), "title"))
-    return "".join(parts)
+        change = 100 * (value / first - 1) if first else 0.0
+        more = f" ({change:+.0f} %)" if abs(change) >= 0.5 else ""
+        words.append(f"{what} {si(value, unit)}{more}")
+    return ", ".join(words)
 
 
-def _held(shown: Shown) -> str:
+def _clock(shown: Shown) -> str:
     """What becomes of the clock that is asked for, and what is amiss."""
     asked, held = (f"{x / 1e6:.0f} MHz" for x in (shown.asked_clock, shown.sm_clock))
-    said = [f"SM clock {asked}" + ("" if held == asked else f", held at {held}")]
+    words = [f"SM clock {asked}" + ("" if held == asked else f", held at {held}")]
     if not shown.feasible:
-        said = [f"The power limit cannot be kept; shown is the lowest clock, {held}"]
+        words = [f"The power limit cannot be kept; shown is the lowest clock, {held}"]
     if shown.memory > shown.capacity:
         needs, has = (f"{x / 1e9:.1f} GB" for x in (shown.memory, shown.capacity))
-        said.append(f"the request does not fit the memory: {needs} of {has}")
-    return "; ".join(said) + "."
+        words.append(f"the request does not fit the memory: {needs} of {has}")
+    return "; ".join(words) + "."
 
 
 def _curve(
-    shown: Shown, begin: Shown | None, name: str, what: str, unit: str, colour: str,
-    top: float,
-) -> str:  # fmt: skip
+    shown: Shown, begin: Shown | None, name: str, what: str, unit: str, colour: int
+) -> Panel:
     """A quantity over the clocks that are asked for, the one chosen as a dot; where the
     sliders began in grey, as far as it is of the same size."""
     scale = {"times": lambda _: 1.0, "energies": lambda x: 1 / x.tokens}[name]
+    mega = (shown.clocks / 1e6).tolist()
     now = getattr(shown, name) * scale(shown)
-    before = None if begin is None else getattr(begin, name) * scale(begin)
     point = shown.time if name == "times" else shown.energy_per_token
-    values = [point, *now[np.isfinite(now)]]
-    if before is not None and _near(before, max(values)):
-        values += list(before[np.isfinite(before)])
-    else:
-        before = None
-    mega = shown.clocks / 1e6
-    last = name == "energies"
-    y = linear(values, what, unit, 4)
-    panel = Panel(_LEFT[0], top, _LEFT[1], 112.0, _clocks(mega, last), y)
-    parts = [panel.frame(x_labels=last)]
-    if begin is not None and before is not None:
-        parts.append(_path(panel, begin.clocks / 1e6, before, "curve begin", GREY))
-    parts.append(_path(panel, mega, now, "curve", colour))
-    px, py = panel.at(shown.asked_clock / 1e6, point)
-    parts.append(tag("circle", cx=f"{px:.1f}", cy=f"{py:.1f}", r="5.5", fill=colour,
-                     stroke=_TEXT, stroke_width="1.5"))  # fmt: skip
-    return "".join(parts)
+    marks: list[Mark] = []
+    if begin is not None:
+        before = getattr(begin, name) * scale(begin)
+        if _near(before, max([point, *now[np.isfinite(now)]])):
+            x = (begin.clocks / 1e6).tolist()
+            marks.append(Line(x, before.tolist(), "", "soft", 1.5, dashed=True))
+    marks.append(Line(mega, now.tolist(), "", colour, 2.2))
+    at = shown.asked_clock / 1e6
+    marks.append(Points([at], [point], "", colour, size=5.5, outlined=True))
+    x = Axis("SM clock that is asked for", "MHz")
+    return Panel(x, Axis(what, unit), marks, height=110.0)
 
 
 def _near(before: np.ndarray, most: float) -> bool:
@@ -167,48 +111,24 @@ def _near(before: np.ndarray, most: float) -> bool:
     return bool(known.size and 1 / _FAR < known.max() / most < _FAR)
 
 
-def _clocks(mega: np.ndarray, titled: bool) -> Axis:
-    """The axis of clocks in `mega`hertz, without prefixes."""
-    step = 200 if mega[-1] - mega[0] > 700 else 100
-    first = math.ceil(mega[0] / step) * step
-    ticks = tuple((float(x), f"{x:g}") for x in np.arange(first, mega[-1] + 1, step))
-    room = 0.03 * (mega[-1] - mega[0])
-    title = "SM clock that is asked for, MHz" if titled else ""
-    return Axis(float(mega[0] - room), float(mega[-1] + room), ticks, title)
-
-
-def _path(panel: Panel, x: np.ndarray, y: np.ndarray, style: str, colour: str) -> str:
-    """A line through the points that are known."""
-    places = [panel.at(a, b) for a, b in zip(x, y, strict=True) if math.isfinite(b)]
-    points = " ".join(f"{a:.1f},{b:.1f}" for a, b in places)
-    return tag("polyline", points=points, class_=style, stroke=colour, fill="none")
-
-
-def _bars(shown: Shown, begin: Shown | None) -> str:
+def _units(shown: Shown, begin: Shown | None) -> Panel:
     """Energy per token of every unit, coloured by what it is for."""
-    left, longest = _BARS
     units = {
         name: energy / shown.tokens
         for name, energy in shown.energy_by_unit.items()
         if energy > _LEAST * shown.energy
     }
     order = sorted(units, key=lambda name: -units[name])
-    first = {} if begin is None else begin.energy_by_unit
-    scale = begin.tokens if begin is not None else 1
-    most = max([*units.values(), *(first.get(x, 0.0) / scale for x in order)])
-    parts = [words(left - 92, 100.0, "energy per token by unit", "head")]
-    for row, name in enumerate(order):
-        y = 112.0 + 24.0 * row
-        width = longest * units[name] / most
-        share = units[name] / shown.energy_per_token
-        parts.append(words(left - 8, y + 13, name.replace("_", " "), "end"))
-        parts.append(tag("rect", x=f"{left:g}", y=f"{y:.1f}", height="17",
-                         width=f"{width:.1f}", fill=_UNITS[name]))  # fmt: skip
-        end = width
-        if name in first:
-            place = left + longest * first[name] / scale / most
-            parts.append(line(place, y - 2, place, y + 19, "begin"))
-            end = max(width, place - left)
-        text = f"{si(units[name], 'J')}, {share:.0%}".replace("%", " %")
-        parts.append(words(left + end + 6, y + 13, text, "tick"))
-    return "".join(parts)
+    values = [units[name] for name in order]
+    shares = [f"{100 * x / shown.energy_per_token:.0f} %" for x in values]
+    pairs = zip(values, shares, strict=True)
+    texts = [f"{si(value, 'J')}, {share}" for value, share in pairs]
+    marks: list[Mark] = []
+    if begin is not None:  # a wider bar behind
+        first = [begin.energy_by_unit.get(x, 0.0) / begin.tokens for x in order]
+        marks += bars(first, (), colour="light", thick=0.95)
+    looks = [_UNITS[name] for name in order]
+    marks += bars(values, texts, colour=looks, thick=0.6)
+    names = [name.replace("_", " ") for name in order]
+    x = Axis("energy per token by unit", "J", zero=True)
+    return Panel(x, Axis(names=names), marks)

@@ -1,73 +1,33 @@
 """Entries of JSON, and their numbers as people read them."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from ..units import UNKNOWN as UNKNOWN
+from ..units import digits as digits
+from ..units import si as si
 from ..workload import kernel_name
 
 Entry = Mapping[str, Any]
 """A JSON object: the summary of an answer, a kernel, a row of a table."""
 Entries = Sequence[Entry]
-_PREFIXES: Final = (
-    (1e15, "P"),
-    (1e12, "T"),
-    (1e9, "G"),
-    (1e6, "M"),
-    (1e3, "k"),
-    (1.0, ""),
-    (1e-3, "m"),
-    (1e-6, "u"),
-    (1e-9, "n"),
-    (1e-12, "p"),
-)
-_MOST: Final = 1e12
-"""Largest prefix in texts."""
 QUANTITIES: Final = ("time", "power", "energy")
-UNKNOWN: Final = "-"
-"""Shown where a value is not known."""
 _SHOWN: Final = 1000
 """Kernels that a page shows."""
-
-
-def digits(value: int | float | None, places: int = 4) -> str:
-    """`value` with `places` significant digits, no exponent where it can be avoided.
-
-    >>> digits(1234.56), digits(0.05)
-    ('1235', '0.05000')
-    """
-    if value is None:
-        return UNKNOWN
-    if value == 0:
-        return "0"
-    size = abs(value)
-    if not 1e-4 <= size < 1e9:
-        return f"{value:.{places - 1}e}"
-    return f"{value:.{max(0, places - 1 - math.floor(math.log10(size)))}f}"
-
-
-def si(value: int | float | None, unit: str) -> str:
-    """`value` with the SI prefix that suits it.
-
-    >>> si(0.01973, "s"), si(None, "J")
-    ('19.73 ms', '-')
-    """
-    if value is None:
-        return UNKNOWN
-    if value == 0:
-        return f"0 {unit}"
-    scale, prefix = scaled(min(abs(value), _MOST))
-    return f"{digits(value / scale)} {prefix}{unit}"
-
-
-def scaled(value: int | float) -> tuple[float, str]:
-    """The largest SI prefix that leaves `value` at 1 or more, and its factor.
-
-    >>> scaled(0.02)
-    (0.001, 'm')
-    """
-    fits = [(scale, prefix) for scale, prefix in _PREFIXES if value >= scale]
-    return fits[0] if fits else _PREFIXES[-1]
+_UNITS: Final = {
+    "tensor": "tensor cores",
+    "fma": "CUDA cores",
+    "sfu": "special functions",
+    "issue": "instructions",
+    "smem": "shared memory",
+    "l2": "L2",
+    "dram": "DRAM",
+    "link": "links",
+    "clock_tree": "clock tree",
+    "idle": "idle power",
+    "launch": "launches",
+}
+"""Components of the energy in words, where their names are not."""
 
 
 def percent(share: int | float | None, places: int = 1) -> str:
@@ -109,3 +69,8 @@ def longest(kernels: Entries) -> tuple[list[Entry], str]:
     )
     rest = len(live) - _SHOWN
     return live[:_SHOWN], f" {rest} shorter ones are not shown." if rest > 0 else ""
+
+
+def unit_words(unit: str) -> str:
+    """A component of the energy in words."""
+    return _UNITS.get(unit, unit.replace("_", " "))

@@ -168,3 +168,25 @@ def test_a_picture_is_not_of_a_quoted_workload(run: Run):
     outcome = run("compare", "gpt2 --plot a.png", "gpt2")
     assert outcome.code == 2
     assert "`--plot` goes behind `compare`" in outcome.err
+
+
+def test_one_chart_by_its_name(run: Run, perfect: None, runs: Path, tmp_path: Path):
+    path = tmp_path / "a.svg"
+    check(run("evaluate", runs, "--plot", f"accuracy={path}"), path)
+    out = tmp_path / "rows.csv"
+    missing = run("evaluate", runs, "--out", out, "--plot", f"b={tmp_path}/b.svg")
+    assert missing.code == 2 and not out.exists()
+    assert missing.err == "diffenergy: there is no chart 'b'; there are accuracy.\n"
+    bad = run("evaluate", runs, "--plot", "accuracy=a.pdf")
+    assert bad.code == 2 and "names ending in .png, .svg" in bad.err
+
+
+@pytest.mark.slow
+def test_charts_of_a_page(run: Run, tmp_path: Path):
+    page, path = tmp_path / "a.html", tmp_path / "roof.svg"
+    flags = ("report", *GPT2[1:], "--out", page)
+    assert run(*flags, "--plot", f"roofline={path}").code == 0
+    assert b"Roofline" in path.read_bytes() and page.exists()
+    names = run(*flags, "--plot", f"none={path}").err
+    for name in ("roofline", "timeline-prefill", "clocks", "energy-by-unit"):
+        assert name in names

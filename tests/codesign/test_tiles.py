@@ -31,7 +31,7 @@ from diffenergy.estimator import _estimate as estimator
 from diffenergy.estimator._estimate import estimate_once
 from diffenergy.hardware import default_point, load_gpu, read_gpu
 from diffenergy.kernels import gemm as kernels_gemm
-from diffenergy.report._views.tiles import tiles_parts
+from diffenergy.report._views.tiles import tiles_blocks
 from diffenergy.workload import Listing, assemble
 from diffenergy.workload._listing import normalise_kernel
 
@@ -268,7 +268,7 @@ def test_default_costs_at_least_the_best():
     more = 100 * (tuned.default_time - tuned.time) / tuned.time
     assert first["default_costs_more_pct"] == pytest.approx(more)
     assert (first["m"], first["n"], first["k"]) == (500, 4096, 1024)
-    assert len(tiles_parts(summary)) == 3
+    assert len(tiles_blocks(summary)) == 3
 
 
 def test_padding_never_wins():

@@ -121,7 +121,11 @@ def test_it_shows_its_numbers(decode):
     assert saved in repr(decode) and "gpt2 on a100-pcie-40gb" in repr(decode)
     assert saved in decode._repr_html_()
     assert "this schedule" in decode._repr_html_()
-    assert len(decode.figure().axes) == 2  # time and energy; the SM clock
+    assert len(decode.plot().axes) == 2  # time and energy; the SM clock
+    with pytest.raises(
+        ValueError, match="no chart 'nothing'; there are schedule, plane"
+    ):
+        decode.plot(chart="nothing")
 
 
 def test_limits_that_cannot_be_kept(table: Path):

@@ -66,7 +66,7 @@ def test_a_unit_is_a_factor_of_a_thousand(tmp_path: Path, price: str):
         assert summary["cost"] == pytest.approx(1840 / 3.6e6 * 0.12)
         assert (summary["currency"], summary["unit"]) == ("USD", "USD")
         assert summary["assumed"] == {}
-        assert any(" USD" in x for x in found.parts() if isinstance(x, str))
+        assert any(" USD" in x for x in found.blocks() if isinstance(x, str))
 
 
 def test_a_bare_number_is_said_to_be_assumed(tmp_path: Path):
@@ -74,7 +74,7 @@ def test_a_bare_number_is_said_to_be_assumed(tmp_path: Path):
     assert found.value == pytest.approx(1840 / 3.6e9 * 120)
     assert found.summary["assumed"] == {"price": "per MWh"}
     assert found.summary["currency"] is None and found.summary["unit"] is None
-    assert any(x == "assumed: price per MWh" for x in found.parts())
+    assert any(x == "assumed: price per MWh" for x in found.blocks())
 
 
 def test_a_series_has_its_unit_in_its_column(tmp_path: Path):
@@ -86,7 +86,7 @@ def test_a_series_has_its_unit_in_its_column(tmp_path: Path):
 
 def test_what_one_more_changes_has_a_sign(tmp_path: Path):
     """A GPU more brings its 20 W parked: it adds to the cost, and buys nothing."""
-    text = [x for x in planned(tmp_path, "120 EUR/MWh").parts() if isinstance(x, str)]
+    text = [x for x in planned(tmp_path, "120 EUR/MWh").blocks() if isinstance(x, str)]
     assert not any("costs" in x for x in text)
     found = planned(tmp_path, "120 EUR/MWh")
     from diffenergy.report._views.fleet import price_rows

@@ -98,15 +98,6 @@ def test_passes_of_an_h100_take_their_time(capsys, name: str, long_rows: int):
     assert told["long_median_pct"] < 15
 
 
-@pytest.mark.slow
-def test_tables_for_people(tmp_path, capsys):
-    path = made.trace(tmp_path)
-    text = said(capsys, "import", path)
-    assert "gemm 1x128x128x64 bf16" in text and "unknown: my_own_kernel" in text
-    text = said(capsys, "evaluate", path)
-    assert "predicted / traced" in text
-
-
 @pytest.mark.parametrize(
     "words, message",
     [

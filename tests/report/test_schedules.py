@@ -5,8 +5,9 @@ import io
 import pytest
 from rich.console import Console
 
+from diffenergy.report import to_rich
 from diffenergy.report._format import change
-from diffenergy.report._views.schedule import schedule_parts
+from diffenergy.report._views.schedule import schedule_blocks
 
 
 def outcome(time: float, energy: float, **more) -> dict:
@@ -58,7 +59,7 @@ def row(number: int, **changes) -> dict:
 
 def rendered(summary, rows) -> str:
     console = Console(file=io.StringIO(), width=80, markup=False, highlight=False)
-    for part in schedule_parts(summary, rows):
+    for part in to_rich(schedule_blocks(summary, rows)):
         console.print(part, soft_wrap=isinstance(part, str))
     return console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
 

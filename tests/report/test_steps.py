@@ -1,15 +1,15 @@
 """A training step on many GPUs as tables, trace and picture, of one answer."""
 
 import functools
-import io
 import json
 from collections import defaultdict
 from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
+from chart_checks import check, drawn, only
 
+from diffenergy.charts import Boxes, Rule, to_figure
 from diffenergy.estimator import (
     STILL,
     EstimateResult,
@@ -19,12 +19,10 @@ from diffenergy.estimator import (
 )
 from diffenergy.plans import Timeline
 from diffenergy.report import step_trace_text
-from diffenergy.report._charts.plot_step import step_figure
+from diffenergy.report._charts.steps import step_chart, step_charts
 from diffenergy.report._tables.steps import folded, plan_text
 from diffenergy.report._traces.steps import drawable
 from diffenergy.workload import listing_lines, read_listings
-
-from .figures import drawn
 
 GPUS = 8
 GRID = 2e-6
@@ -42,13 +40,6 @@ def answer() -> EstimateResult:
         plan="tp=2,pp=2,dp=2",
         global_batch=8,
     ).run()
-
-
-def printed(width: int) -> list[str]:
-    console = Console(width=width, file=io.StringIO(), record=True)
-    for part in answer().parts():
-        console.print(part)
-    return console.export_text().splitlines()
 
 
 @pytest.mark.slow
@@ -107,20 +98,6 @@ def test_the_mean_gpu_launches_what_all_do():
         )
         assert one == pytest.approx(every / GPUS, rel=1e-9)
         assert one > 0
-
-
-@pytest.mark.parametrize("width", [80, 100])
-def test_tables_fit_the_terminal(width: int):
-    lines = printed(width)
-    assert max(map(len, lines)) <= width
-    assert not any("…" in line for line in lines)
-    text = "\n".join(lines)
-    for words in (
-        "8 (tp=2,pp=2,dp=2) x h100-sxm: train, global batch 8",
-        "MFU", "bubble", "W a GPU", "within layers (tp)", "weights, gradients (dp)",
-        "memory of the fullest GPU",
-    ):  # fmt: skip
-        assert words in text.replace("\n", " ")
 
 
 def test_equal_stages_are_one_line():
@@ -200,20 +177,24 @@ def test_the_trace_tells_hidden_from_exposed():
     assert kinds["bubble"] > 0
 
 
-def test_the_picture_has_stages_and_power():
+def test_the_charts_have_stages_and_power():
     result = answer()
-    figure = drawn(result.figure())
-    stages, whole, one = figure.axes
+    found = result.charts()
+    check(found)
+    stages, whole, one = found["step"].panels
     assert result.step is not None
     line = drawable(result.step.timeline)
-    assert len(stages.collections[1].get_paths()) == len(line.stage)
-    rows = [x.get_text() for x in stages.get_yticklabels()]
-    assert rows == ["stage 0", "stage 1"]
-    (power,) = whole.get_lines()
-    x, y = (np.asarray(values, float) for values in power.get_data())
+    slices = [x for x in stages.marks if isinstance(x, Boxes) and x.edged]
+    assert sum(len(x.left) for x in slices) == len(line.stage)
+    assert stages.y.names == ["stage 0", "stage 1"]
+    (power,) = (mark for mark in whole.marks if isinstance(mark, Boxes))
+    long = np.array(power.right) - np.array(power.left)
     mean = result.summary["power_total_w"]
-    assert np.diff(x) @ y[:-1] / x[-1] == pytest.approx(mean, rel=1e-6)
-    assert len(one.get_lines()) == 2
+    assert long @ np.array(power.high) / power.right[-1] == pytest.approx(
+        mean, rel=1e-6
+    )
+    (limit,) = (mark for mark in one.marks if isinstance(mark, Rule))
+    assert limit.at == result.summary["power_limit_w"]
 
 
 def test_wide_pipelines_are_drawn_whole():
@@ -229,12 +210,16 @@ def test_wide_pipelines_are_drawn_whole():
         hidden=np.zeros((size, 5)), power=np.full(size, 600.0),
         waiting=np.full(stages, 100.0), abreast=8, pipeline=215.0, time=220.0,
     )  # fmt: skip
-    figure = drawn(step_figure(answer().summary, line))
-    assert len(figure.axes[0].collections[1].get_paths()) == size
+    chart = step_chart(answer().summary, line)
+    drawn(to_figure(chart))
+    forward = only(chart.panels[0], "forward")
+    assert isinstance(forward, Boxes) and len(forward.left) == size
     edges, watts = line.curve(0)
     assert edges == pytest.approx([0.0, 192.0, 220.0])
     assert watts[:2] == pytest.approx([600.0, 100.0])
     assert line.curve()[1].max() == pytest.approx(8 * 24 * 600.0)
+    few = step_charts(answer().summary, line, most=size - 1)["stages"]
+    assert not few.panels and "more than" in few.caption
 
 
 def test_a_step_of_too_many_parts_is_not_drawn():

@@ -6,9 +6,9 @@ import pytest
 from rich.console import Console
 
 from diffenergy.estimator import comparison
-from diffenergy.report import comparison_parts
+from diffenergy.report import Table, comparison_blocks, to_rich
 from diffenergy.report._format import digits, percent, si
-from diffenergy.report._views.estimate import estimate_parts
+from diffenergy.report._views.estimate import estimate_blocks
 
 SUMMARY = {
     "model": "m" * 20,
@@ -67,9 +67,9 @@ KERNEL = {
 }
 
 
-def rendered(parts, width=80):
+def rendered(blocks, width=80):
     console = Console(file=io.StringIO(), width=width, markup=False, highlight=False)
-    for part in parts:
+    for part in to_rich(blocks):
         console.print(part, soft_wrap=isinstance(part, str))
     return console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -82,7 +82,7 @@ def test_a_narrow_terminal_tells_kernels_apart(width):
         for n in (28672, 28673)
         for phase in ("prefill", "decode")
     ]
-    tables = [x for x in estimate_parts(SUMMARY, kernels) if not isinstance(x, str)]
+    tables = [x for x in estimate_blocks(SUMMARY, kernels) if isinstance(x, Table)]
     text = rendered(tables, width)
     assert (
         all(len(line) <= width for line in text.splitlines()) and "\u2026" not in text
@@ -94,7 +94,7 @@ def test_a_narrow_terminal_tells_kernels_apart(width):
 
 
 def test_an_estimate():
-    text = rendered(estimate_parts(SUMMARY, [KERNEL] * 12))
+    text = rendered(estimate_blocks(SUMMARY, [KERNEL] * 12))
     lines = text.splitlines()
     assert lines[0] == "assumed: gpu quadro-rtx-8000; sm-clock 1770 MHz"
     assert all(len(line) <= 80 for line in lines)
@@ -115,17 +115,17 @@ def test_an_estimate():
 
 def test_intervals_of_an_estimate():
     bounds = {"time_s_p5_p95": [0.4, 0.9], "energy_j_p5_p95": [90.0, 120.0]}
-    text = rendered(estimate_parts({**SUMMARY, **bounds}, [KERNEL]))
+    text = rendered(estimate_blocks({**SUMMARY, **bounds}, [KERNEL]))
     said = "(5 to 95 %: time 400.0 ms to 900.0 ms, energy 90.00 J to 120.0 J)"
     words = " ".join(text.split())
     assert f"grade: time transferred, power forecast {said}" in words
     alike = {"grades": dict.fromkeys(SUMMARY["grades"], "forecast")}
-    text = rendered(estimate_parts({**SUMMARY, **bounds, **alike}, [KERNEL]))
+    text = rendered(estimate_blocks({**SUMMARY, **bounds, **alike}, [KERNEL]))
     assert f"grade: forecast {said}" in " ".join(text.split())
 
 
 def test_all_kernels_with_detail():
-    text = rendered(estimate_parts(SUMMARY, [KERNEL] * 12, detail=True))
+    text = rendered(estimate_blocks(SUMMARY, [KERNEL] * 12, detail=True))
     assert text.count("128x128256x131072x16384") == 12
 
 
@@ -133,7 +133,7 @@ def test_a_comparison():
     slower = {**SUMMARY, "time_s": 1.0, "avg_power_w": 100.0}
     both = comparison(SUMMARY, slower)
     assert both["ratio"] == {"time_s": 2.0, "energy_j": 1.0, "avg_power_w": 0.5}
-    text = rendered(comparison_parts(both))
+    text = rendered(comparison_blocks(both))
     assert "2.000" in text and "0.5000" in text
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from diffenergy.cli import main
 
-from .page.pages import FLAGS, run
+from .pages import FLAGS, run
 
 CASES = {
     "generate": FLAGS,

@@ -8,9 +8,7 @@ from ... import fleet
 from ...estimator import start_jax
 from ...fleet import FleetRequest
 from ...keys import json_text
-from ...report import fleet_html
 from ...requests import part
-from ..parsing.field import command_line
 from ..progress import phases
 from ..run import Outcome, outcome
 from .fleet_flags import Flags
@@ -21,10 +19,7 @@ def run(flags: Flags) -> Outcome:
     start_jax()
     with _reason(flags.as_json), phases() as told:
         found = fleet.plan(**part(FleetRequest, flags, told=told))
-    left = ("out", "plot", "as_json")
-    command = command_line("fleet", Flags, flags.typed, left)
-    page = {".html": lambda: fleet_html(found, command)}
-    return outcome(found, texts={".csv": found.to_csv, **page})
+    return outcome(found, texts={".csv": found.to_csv})
 
 
 @contextlib.contextmanager

@@ -27,5 +27,5 @@ class Flags(FleetRequest):
     as_json: Json = False
     out: Annotated[
         str | None,
-        out_file("Also write the plan, or a page.", ".csv", ".json", ".html"),
+        out_file("Also write the plan (.csv) or .json.", ".csv", ".json"),
     ] = None

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from ...estimator import COMPARED, EstimateResult, Task, comparison
 from ...keys import version
-from ...report import comparison_parts
-from ..run import Outcome
+from ...report import comparison_blocks
+from ..run import Outcome, listing
 from .compare_flags import Flags
 from .estimate import named, task_of
 from .estimate_flags import estimate_flags
@@ -34,9 +34,8 @@ def run(flags: Flags) -> Outcome:
     }
     content = comparison(*summaries.values())
     warnings = [f"{x}: {y}" for x, side in summaries.items() for y in side["warnings"]]
-    return Outcome(
-        content=content, parts=lambda: comparison_parts(content), warnings=warnings
-    )
+    line = f"{len(given)} estimates side by side"
+    return listing(line, content, comparison_blocks(content), warnings=warnings)
 
 
 def _prepare(text: str) -> dict[str, Any] | Task:

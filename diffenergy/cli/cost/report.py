@@ -5,7 +5,7 @@ from typing import Final
 from ... import serving
 from ...estimator import EstimateDetails, PointRequest, Task, estimate_details
 from ...plans import Plan
-from ...report import page, page_html
+from ...report import estimate_page, page_charts
 from ...requests import part
 from ..parsing.field import command_line as typed_line
 from ..run import Outcome
@@ -23,11 +23,15 @@ def run(flags: Flags) -> Outcome:
     served = _served(flags, task)
     second = None if flags.versus is None else named(_VERSUS, _second, flags)
     details = _run(task)
-    versus = None if second is None else named(_VERSUS, _run, second)
-    content = page(details, versus, command_line(flags), served)
+    every = [details, *([] if second is None else [named(_VERSUS, _run, second)])]
+    notes = list(details.result.warnings)
+    for other in every[1:]:
+        notes += [f"{other.gpu['name']}: {x}" for x in other.result.warnings]
+    command = command_line(flags)
     return Outcome(
-        texts={".html": lambda: page_html(content)},
-        notes=[*details.result.warnings, *content.notes],
+        texts={".html": lambda: estimate_page(every, command, served)},
+        charts=lambda: page_charts(every, served),
+        notes=notes,
         said=f"wrote {flags.out}",
     )
 
@@ -69,7 +73,7 @@ def _served(flags: Flags, task: Task) -> serving.ServingResult | None:
 
 def command_line(flags: Flags) -> str:
     """`estimate` with the flags that were typed."""
-    left = ("versus", "out", *part(ServedFlags, flags))
+    left = ("versus", "out", "plot", *part(ServedFlags, flags))
     return typed_line("estimate", Flags, flags.typed, left)
 
 

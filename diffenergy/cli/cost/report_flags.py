@@ -5,7 +5,7 @@ from typing import Annotated
 from ...estimator import WorkRequest
 from ...hardware import GpuName
 from ...serving import ENGINE, EngineName, WayRequest
-from ..parsing.field import out_file
+from ..parsing.field import out_file, plot_file
 
 
 class ServedFlags(WayRequest):
@@ -34,3 +34,6 @@ class Flags(WorkRequest, ServedFlags):
         GpuName | None, "A second GPU or .toml file beside the first."
     ] = None
     out: Annotated[str | None, out_file("The page, .html (needed).", ".html")] = None
+    plot: Annotated[
+        str | None, plot_file("Also draw a chart of the page; NAME=FILE picks one.")
+    ] = None

@@ -26,7 +26,7 @@ def run(flags: Flags) -> Outcome:
             interrupted="interrupted; whole blocks are kept: the same command with "
             "`--resume` goes on."
         )
-    return Outcome(content=found, parts=lambda: [_line(found)])
+    return Outcome(content=found, blocks=lambda: [_line(found)])
 
 
 def _as_typed(text: str) -> str:

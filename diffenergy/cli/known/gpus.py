@@ -2,9 +2,9 @@
 
 from ...corrections import read_corrections
 from ...hardware import gpu_entry, gpu_names, gpu_summary, gpu_toml, read_gpu
-from ...report import gpu_list_parts, gpu_parts
+from ...report import gpu_blocks, gpu_list_blocks
 from ..parsing.shared import check_action
-from ..run import Outcome
+from ..run import Outcome, listing
 from .gpus_flags import Flags
 
 
@@ -17,12 +17,13 @@ def run(flags: Flags) -> Outcome:
     file = read_corrections()
     if flags.name is None:
         entries = [gpu_entry(read_gpu(name), file) for name in gpu_names()]
-        return Outcome(content=entries, parts=lambda: gpu_list_parts(entries))
+        return listing(f"{len(entries)} GPUs", entries, gpu_list_blocks(entries))
     card = read_gpu(flags.name)
     summary = gpu_summary(card, file)
-    return Outcome(
-        content=summary,
-        parts=lambda: gpu_parts(summary),
+    return listing(
+        card.name,
+        summary,
+        gpu_blocks(summary),
         texts={".toml": lambda: gpu_toml(card)},
         said=gpu_toml(card).removesuffix("\n") if flags.toml else "",
     )

@@ -10,7 +10,7 @@ import inspect
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -18,13 +18,20 @@ from ...requests import Argument, BadRequest, Flag, Request, declared, is_switch
 from ...results import Infeasible
 from ..completing import starting
 
+PAGE: Final = ".html"
+"""Ending of a page, which `--out` of every answer can be."""
+
 
 def out_file(text: str, *endings: str) -> Flag:
-    """`--out`: a file whose ending decides what is written."""
-    return Flag(text, "FILE", endings=endings)
+    """`--out`: a file whose ending decides what is written; a page of any answer."""
+    if PAGE not in endings:
+        text = f"{text.removesuffix('.')}, or {PAGE} (a page)."
+    return Flag(text, "FILE", endings=(*endings, PAGE))
 
 
-def plot_file(text: str = "Also draw the result, .png or .svg.") -> Flag:
+def plot_file(
+    text: str = "Also draw the result, .png or .svg; NAME=FILE picks a chart.",
+) -> Flag:
     """`--plot`: a picture."""
     return Flag(text, "FILE", endings=(".png", ".svg"))
 

@@ -1,5 +1,1 @@
-"""Answers as pictures."""
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach(__name__, ["style"])
+"""Charts of results as data: what each shows, which `charts` draws."""

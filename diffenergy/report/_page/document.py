@@ -1,65 +1,82 @@
-"""A page as one HTML file: head, answer, sections with links to them, foot."""
+"""A page as one HTML file, and a part of a notebook: blocks with their looks."""
 
-from collections.abc import Sequence
+import functools
+import json
+import uuid
+from collections.abc import Iterable, Sequence
 from importlib import resources
 from string import Template
-from typing import NamedTuple
+from typing import Any, Final
 
 from ... import __version__
-from ...keys import version
-from .._format import Entry
+from ...charts import embedded, escape, stylesheet, tag
+from ...keys import json_text
+from .._blocks import Block, Section
 from .._tables.lines import BOARD_ONLY
-from .markup import embedded, escape, tag
+from .blocks import slug, to_html, typeset
+
+MODELLED: Final = f"{BOARD_ONLY} Modelled: nothing was run on a GPU."
+"""What the watts of most answers are of."""
 
 
-class Part(NamedTuple):
-    """A section of the page, and how the top of the page links to it."""
-
-    identity: str
-    link: str
-    heading: str
-    content: str
-
-
-def document(
-    heading: str,
-    what: str,
-    answer: str,
-    parts: Sequence[Part],
-    command: str,
-    data: tuple[str, Entry],
-    title: str | None = None,
-    scope: str = BOARD_ONLY,
+def build_page(
+    line: str,
+    blocks: Sequence[Block],
+    content: Any,
+    command: str = "",
+    scope: str | None = None,
 ) -> str:
-    """The page, complete in itself: style, script, drawings and data are in it.
+    """The page of an answer, complete in itself: style, script, drawings and data are
+    in it.
 
-    `answer` and contents of `parts` are markup; `command` gives the same figures as
-    JSON, which is in the page as `data` (id, content) with its version; `scope`: what
-    powers hold.
+    `line`: what was asked, a colon, and what came of it; `content`: the JSON that
+    `command` prints, which the page has too; `scope`: what watts are of [`MODELLED`].
     """
-    name, content = data
+    heading, _, what = line.partition(": ")
+    begin = [x for x in blocks if not isinstance(x, Section) and not _is_said(x, line)]
+    parts = [x for x in blocks if isinstance(x, Section)]
+    names = (x.link or x.title for x in parts)
+    links = [tag("a", escape(x), href=f"#{slug(x)}") for x in names]
     return Template(_asset("page.html")).substitute(
-        title=escape(title or heading),
+        title=escape(heading),
         heading=escape(heading),
-        what=escape(what),
-        style=_asset("page.css"),
+        what=typeset(what),
+        style=_asset("blocks.css") + stylesheet() + _asset("page.css"),
         script=_asset("page.js"),
-        links="".join(tag("a", escape(x.link), href=f"#{x.identity}") for x in parts),
-        answer=answer,
-        sections="".join(map(_section, parts)),
-        command=escape(command),
-        board=escape(scope),
+        brand=escape("diffenergy " + command.partition("diffenergy ")[2].split(" ")[0]),
+        links=tag("nav", *links, aria_label="Parts of the page") if links else "",
+        answer=to_html(begin),
+        sections=to_html(parts),
+        scope=escape(scope or MODELLED),
         version=escape(__version__),
-        data=embedded(name, {"schema": version(), **content}),
+        command=_command(command),
+        data=embedded("answer-json", json.loads(json_text(content))),
     )
 
 
-def _section(part: Part) -> str:
-    label = f"{part.identity}-heading"
-    inner = tag("h2", escape(part.heading), id=label)
-    return tag("section", inner, part.content, id=part.identity, aria_labelledby=label)
+def build_fragment(blocks: Iterable[Block]) -> str:
+    """Blocks for a notebook: their style holds for themselves alone."""
+    style = _asset("blocks.css") + stylesheet() + _asset("notebook.css")
+    inside = f".diffenergy {{{style.replace(':root', '&')}}}"
+    prefix = f"{uuid.uuid4().hex[:8]}-"  # a notebook has many answers
+    return tag("style", inside) + tag(
+        "div", to_html(blocks, prefix), class_="diffenergy"
+    )
 
 
+def _is_said(block: Block, line: str) -> bool:
+    """Whether the head or the foot of the page says a line already."""
+    return isinstance(block, str) and (line.startswith(block) or block == BOARD_ONLY)
+
+
+def _command(command: str) -> str:
+    if not command:
+        return ""
+    shown = tag("pre", tag("code", escape(command)), tabindex="0")
+    return tag("p", "The same figures as JSON:") + shown
+
+
+@functools.cache
 def _asset(name: str) -> str:
     folder = resources.files("diffenergy.report._page")
     return (folder / name).read_text(encoding="utf-8")

@@ -71,7 +71,7 @@
   function sortable(table) {
     const heads = [...table.tHead.rows[0].cells];
     heads.forEach((head, column) => {
-      head.querySelector("button").addEventListener("click", () => {
+      head.querySelector("button")?.addEventListener("click", () => {
         const falls = head.getAttribute("aria-sort") === "descending";
         const sign = falls ? 1 : -1;
         const rows = [...table.tBodies[0].rows];

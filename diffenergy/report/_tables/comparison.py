@@ -1,14 +1,11 @@
 """Estimates side by side, from the dict that `compare --json` prints."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from .._blocks import Block, Table
 from .._format import UNKNOWN, Entry, digits, si
-from .columns import table
 from .lines import BOARD_ONLY, assumed_line, title_line, warning_lines
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 _COMPARED: Final = {
     "time_s": ("time", "s"),
@@ -34,10 +31,10 @@ def compared(content: Entry) -> dict[str, Entry]:
     return {letter.upper(): content[letter] for letter in letters}
 
 
-def comparison_parts(content: Entry) -> list[Any]:
+def comparison_blocks(content: Entry) -> list[Block]:
     """What `compare` prints."""
     sides = compared(content)
-    parts: list[Any] = []
+    parts: list[Block] = []
     for name, summary in sides.items():
         parts.append(f"{name}: {title_line(summary)}")
         parts.append(f"   {assumed_line(summary)}")
@@ -46,10 +43,10 @@ def comparison_parts(content: Entry) -> list[Any]:
         for name, summary in sides.items()
         for line in warning_lines(summary)
     ]
-    return [*parts, _table(sides), *said, BOARD_ONLY]
+    return [*parts, comparison_table(sides), *said, BOARD_ONLY]
 
 
-def _table(sides: dict[str, Entry]) -> "Table":
+def comparison_table(sides: dict[str, Entry]) -> Table:
     """Time, energy, power and, where all have them, figures per token."""
     summaries = list(sides.values())
     rows = []
@@ -63,7 +60,7 @@ def _table(sides: dict[str, Entry]) -> "Table":
         made.append((name, first, *(x for word in others for x in (word, ""))))
     first, *others = sides
     columns = ("", first, *(x for side in others for x in (side, f"{side} / {first}")))
-    return table(columns, made)
+    return Table(columns, made)
 
 
 def _row(name: str, unit: str, values: Sequence[float]) -> tuple[str, ...]:

@@ -2,14 +2,14 @@
 
 from typing import Final
 
+from .._blocks import Table
 from .._format import Entries, change
-from .columns import Narrowing
 
 _MOST: Final = 20
 """Rows that are shown; JSON has all."""
 
 
-def effect_table(rows: Entries) -> Narrowing:
+def effect_table(rows: Entries) -> Table:
     """The largest effects on time and energy."""
     rest = len(rows) - _MOST
     columns = [
@@ -22,4 +22,4 @@ def effect_table(rows: Entries) -> Narrowing:
         ),
         ("by", "by"),
     ]
-    return Narrowing(columns, rows[:_MOST], ("by",))
+    return Table(columns, rows[:_MOST], spare=("by",))

@@ -3,8 +3,8 @@
 from typing import Final
 
 from ...workload import kernel_name
+from .._blocks import Table
 from .._format import Entries, Entry, percent, si
-from .columns import Narrowing
 
 MOST: Final = 8
 """Kernels that are shown unless all are asked for."""
@@ -12,7 +12,7 @@ MOST: Final = 8
 
 def kernel_table(
     kernels: Entries, busy: float, several: bool, most: int | None
-) -> Narrowing:
+) -> Table:
     """Kernels by their share of `busy` s (`most` None: all, in listed order); `several`
     phases are told apart."""
     live = [kernel for kernel in kernels if kernel["time_s"] is not None]
@@ -30,7 +30,9 @@ def kernel_table(
         ("limit", limit_words),
     ]
     left, fold = len(columns) - 4, [name, "limit"]
-    return Narrowing(columns, shown, ("count", "phase", "limit"), left=left, fold=fold)
+    return Table(
+        columns, shown, spare=("count", "phase", "limit"), left=left, fold=fold
+    )
 
 
 def traced_name(row: Entry) -> str:

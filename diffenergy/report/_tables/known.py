@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from ...units import GiB
+from .._blocks import Block, Table
 from .._format import QUANTITIES, UNKNOWN, Entries, Entry, plain, si
-from .columns import table
 
 _ERRORS: Final = "grade of time, power; errors of left-out rows of time/power/energy:"
 _WORDS: Final = ("architecture", "mma", "memory", "process_node", "segment")
@@ -14,7 +14,7 @@ _WORDS: Final = ("architecture", "mma", "memory", "process_node", "segment")
 # --- GPUs
 
 
-def gpu_list_parts(entries: Entries) -> list[Any]:
+def gpu_list_blocks(entries: Entries) -> list[Block]:
     """What `gpus` prints."""
     columns = (
         ("GPU", "name"),
@@ -26,7 +26,7 @@ def gpu_list_parts(entries: Entries) -> list[Any]:
         ("W", "tdp_w", "{:.6g}"),
         ("grade", "grade"),
     )
-    return [table(columns, entries, left=2, fold=["grade"])]
+    return [Table(columns, entries, left=2, fold=["grade"])]
 
 
 def _grades(grades: Mapping[str, str]) -> str:
@@ -39,7 +39,7 @@ def _three(entry: Entry, key: str, form: str) -> str:
     return "/".join(UNKNOWN if x is None else form.format(x) for x in found)
 
 
-def gpu_parts(summary: Entry) -> list[Any]:
+def gpu_blocks(summary: Entry) -> list[Block]:
     """What `gpus show` prints."""
     words = ", ".join(str(summary[word]) for word in _WORDS)
     corrections = summary["corrections"]
@@ -66,9 +66,9 @@ def gpu_parts(summary: Entry) -> list[Any]:
         f"{summary['name']}: {words}",
         f"also called: {', '.join(summary['aliases']) or '-'}",
         f"corrections that serve it: {served}; grade: {corrections['grade']}",
-        *([_ERRORS, table(errors, expected, fold=["rows of"])] if expected else []),
-        table(values, summary["values"].items(), fold=["unit", "quality"]),
-        table(("source", of), sources.items(), fold=["source", "of"], left=2),
+        *([_ERRORS, Table(errors, expected, fold=["rows of"])] if expected else []),
+        Table(values, summary["values"].items(), fold=["unit", "quality"]),
+        Table(("source", of), sources.items(), fold=["source", "of"], left=2),
     ]
 
 
@@ -80,7 +80,7 @@ def _quality(value: tuple[str, Entry]) -> str:
 # --- models
 
 
-def model_list_parts(entries: Entries, types: Iterable[str]) -> list[Any]:
+def model_list_blocks(entries: Entries, types: Iterable[str]) -> list[Block]:
     """What `models` prints; `types`: words of `model_type` that are known."""
     columns = (
         ("model", "name"),
@@ -91,12 +91,12 @@ def model_list_parts(entries: Entries, types: Iterable[str]) -> list[Any]:
         ("phase", "phase"),
     )
     return [
-        table(columns, entries, left=2),
+        Table(columns, entries, left=2),
         f"and a config.json whose model_type is one of: {', '.join(types)}",
     ]
 
 
-def model_parts(summary: Entry) -> list[Any]:
+def model_blocks(summary: Entry) -> list[Block]:
     """What `models show` prints."""
     cache = summary["kv_bytes_per_token"] or {}
     windowed = summary["kv_bytes_per_token_windowed"] or {}
@@ -114,9 +114,9 @@ def model_parts(summary: Entry) -> list[Any]:
         f"{summary['name']}: {summary['family']}, {summary['layers']} layers, "
         f"{summary['parameters']:,} parameters",
         *(f"checkpoint: {sentence}" for sentence in summary["checkpoint"]),
-        table(stored, summary["weight_bytes"].items()),
+        Table(stored, summary["weight_bytes"].items()),
         *([f"state of a request: {state / 1e6:.6g} MB"] if state else []),
-        table(sizes, summary["sizes"].items(), fold=["value"]),
+        Table(sizes, summary["sizes"].items(), fold=["value"]),
     ]
 
 

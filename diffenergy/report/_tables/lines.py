@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from ...estimator import is_training_step
+from .._blocks import Block
 from .._format import Entry, plain, si
 from .steps import plan_text
 
@@ -17,7 +18,7 @@ _UNITS: Final = {
 }
 
 
-def framed(summary: Entry, parts: Iterable[Any]) -> list[Any]:
+def framed(summary: Entry, parts: Iterable[Block]) -> list[Block]:
     """`parts` between what was assumed and estimated, and how far it can be trusted."""
     head = [assumed_line(summary), title_line(summary)]
     return [*head, *parts, grade_line(summary), *warning_lines(summary), BOARD_ONLY]

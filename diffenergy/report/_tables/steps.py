@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from ...estimator import mean_gpu_kernels
 from ...plans import Plan
+from .._blocks import Block, Columns, Table
 from .._format import Entries, Entry, digits, percent, si
-from .columns import Columns, Narrowing, table
 from .kernels import MOST, kernel_table
 
 _AXES: Final = {
@@ -37,7 +37,7 @@ def plan_text(plan: Mapping[str, Any]) -> str:
     return read.text
 
 
-def step_parts(summary: Entry) -> Iterator[Any]:
+def step_blocks(summary: Entry) -> Iterator[Block]:
     """Passes, rates, power, exchanges, stages."""
     yield _passes(summary)
     yield from _lines(summary)
@@ -48,11 +48,11 @@ def step_parts(summary: Entry) -> Iterator[Any]:
             ("exposed", "exposed_s", "s"),
             ("of the step", lambda x: x["exposed_s"] / summary["time_s"], percent),
         )
-        yield table(columns, exchanges(summary))
-    yield Narrowing(*stage_rows(summary, "a GPU"), ("SM clock", "layers"))
+        yield Table(columns, exchanges(summary))
+    yield Table(*stage_rows(summary, "a GPU"), spare=("SM clock", "layers"))
 
 
-def step_kernels(summary: Entry, kernels: Entries, detail: bool) -> Iterator[Any]:
+def step_kernels(summary: Entry, kernels: Entries, detail: bool) -> Iterator[Block]:
     """Kernels by their share of the time of all of the mean GPU; with `detail` those of
     every kind of virtual stages."""
     if not kernels:
@@ -66,7 +66,7 @@ def step_kernels(summary: Entry, kernels: Entries, detail: bool) -> Iterator[Any
     yield kernel_table(shown, busy, True, most)
 
 
-def _passes(summary: Entry) -> Narrowing:
+def _passes(summary: Entry) -> Table:
     """Time, power and energy of each pass, and of the step."""
     passes = {**summary["phases"], "step": {**summary, "limited_by": ""}}
     entries = [{**x, "name": name} for name, x in passes.items()]
@@ -81,7 +81,7 @@ def _passes(summary: Entry) -> Narrowing:
         ("limited by", "limited_by"),
     )
     spare = ("chip", "SM clock", "limited by", "share")
-    return Narrowing(columns, entries, spare, fold=["limited by"])
+    return Table(columns, entries, spare=spare, fold=["limited by"])
 
 
 def _lines(summary: Entry) -> Iterator[str]:

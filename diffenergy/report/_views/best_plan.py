@@ -3,22 +3,16 @@
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
-from .._charts import style
+from .._blocks import Block, Table
 from .._format import Entry, percent, si
-from .._tables.columns import table
 from .._tables.lines import BOARD_ONLY, assumed_line, memory_lines
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
+    from ...charts import Chart
     from ...parallel import PlanResult
 
 _SHOWN: Final = 12
 """Rows of the frontier in a table for people."""
-_SLOWER: Final = 4.0
-"""Times the best step beyond which plans are left out of the picture."""
 _WORDS: Final = {"time": "fastest", "energy": "of least energy"}
 
 
@@ -40,7 +34,7 @@ def title(s: Entry) -> str:
     )
 
 
-def parts(result: "PlanResult") -> Iterator[Any]:
+def blocks(result: "PlanResult") -> Iterator[Block]:
     """The best plan, where its time goes, the next one, and the frontier."""
     s = result.summary
     best = s["best"]
@@ -59,7 +53,7 @@ def parts(result: "PlanResult") -> Iterator[Any]:
         ("bubble", percent(best["bubble"])),
         ("exposed communication", percent(best["exposed_communication"])),
     ]
-    yield table(("a step", ""), rows)
+    yield Table(("a step", ""), rows)
     yield from memory_lines(best)
     yield _others(s)
     if s["sensitivities"]:
@@ -71,37 +65,11 @@ def parts(result: "PlanResult") -> Iterator[Any]:
     yield BOARD_ONLY
 
 
-@style.house()
-def figure(result: "PlanResult") -> "Figure":
-    """Time and energy of a step of every plan that fits, coloured by memory; a line
-    along the frontier of the two, a star at the answer."""
-    s, about = result.summary, result.found.about
-    figure = style.canvas(4.6)
-    axes = figure.add_subplot()
-    shown = about.time <= _SLOWER * about.time.min()
-    dots = axes.scatter(
-        about.time[shown], about.energy[shown], c=about.memory[shown] / 1e9,
-        s=14, cmap="viridis", linewidths=0, alpha=0.8,
-    )  # fmt: skip
-    bar = figure.colorbar(dots, ax=axes, pad=0.02)
-    bar.set_label("memory of a GPU (GB)")
-    edge = sorted((x["step_time_s"], x["energy_j"]) for x in s["frontier"])
-    least = np.minimum.accumulate([y for _, y in edge])
-    kept = [(x, y) for (x, y), most in zip(edge, least, strict=True) if y <= most]
-    axes.plot(*zip(*kept, strict=True), color=style.GREY, linewidth=1.0, zorder=0)
-    best = s["best"]
-    axes.plot(
-        [best["time_s"]], [best["energy_j"]], "*", color=style.VERMILION,
-        markersize=14, label=s["plan"],
-    )  # fmt: skip
-    axes.legend(loc="lower right", fontsize=style.SMALL)
-    axes.set(xscale="log", yscale="log")
-    for axis in (axes.xaxis, axes.yaxis):
-        style.log_ticks(axis, 5)
-    style.name_axis(axes.xaxis, "time of a step", "s")
-    style.name_axis(axes.yaxis, "energy of a step, all GPUs", "J")
-    style.headline(figure, title(s))
-    return figure
+def charts(result: "PlanResult") -> "dict[str, Chart]":
+    """Time and energy of a step of every plan, and the frontier."""
+    from .._charts.plans import plans_chart
+
+    return {"plans": plans_chart(result, title(result.summary))}
 
 
 def _others(s: Entry) -> str:
@@ -121,7 +89,7 @@ def _sensitivities(found: dict[str, dict[str, Entry]]) -> Any:
         return lambda x: "none" if known[x] is None else f"{known[x]:+.3f} %"
 
     pairs = (("time", of("step_time_s")), ("energy", of("energy_j")))
-    return table((("1 % more of", str), *pairs), found["step_time_s"])
+    return Table((("1 % more of", str), *pairs), found["step_time_s"])
 
 
 def _frontier(s: Entry) -> Any:
@@ -139,4 +107,4 @@ def _frontier(s: Entry) -> Any:
     for key in ("num_gpus", "sm_clock_mhz"):
         if len({x[key] for x in s["frontier"]}) == 1:
             columns = [x for x in columns if x[1] != key]
-    return table(columns, s["frontier"][:_SHOWN], fold=("plan",))
+    return Table(columns, s["frontier"], most=_SHOWN, fold=("plan",))

@@ -1,12 +1,12 @@
 """How a search for designs reads and looks."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ...codesign import LIMITS, TILES
 from ...units import GiB
+from .._blocks import Block, Table
 from .._format import Entry, change, product
-from .._tables.columns import table
 from .._tables.design_words import (
     METRIC_KEYS,
     active_lines,
@@ -22,9 +22,7 @@ from .._tables.lines import BOARD_ONLY, assumed_line, grade_line, title_line
 from .tiles import TILE
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from rich.table import Table
-
+    from ...charts import Chart
     from ...codesign import SearchResult
 
 _ROUNDING: Final = 1e-9
@@ -46,7 +44,7 @@ def line(result: "SearchResult") -> str:
     )
 
 
-def parts(result: "SearchResult") -> list[Any]:
+def blocks(result: "SearchResult") -> list[Block]:
     """Assumptions, totals, limits, fields, tiles, what holds the design back."""
     summary = result.summary
     found = []
@@ -68,11 +66,11 @@ def parts(result: "SearchResult") -> list[Any]:
     return [*found, effort_line(summary), grade_line(summary), BOARD_ONLY]
 
 
-def figure(result: "SearchResult") -> "Figure":
+def charts(result: "SearchResult") -> "dict[str, Chart]":
     """The front, or base against best and the path of the search."""
-    from .._charts.plot_design import design_figure
+    from .._charts.design import design_charts
 
-    return design_figure(result.summary, result.path)
+    return design_charts(result.summary, result.path)
 
 
 def refusal(result: "SearchResult") -> str:
@@ -107,7 +105,7 @@ def _passed(result: "SearchResult", metric: str) -> str:
     )
 
 
-def _totals(summary: Entry) -> "Table":
+def _totals(summary: Entry) -> Table:
     """Base and best design: time, energy, power, area, and the objective."""
     goal, gained = first_goal(summary), summary["improvement_pct"]
     own = (short(goal), "objective", lambda value: in_unit(goal, value))
@@ -123,10 +121,10 @@ def _totals(summary: Entry) -> "Table":
     fallen = None if gained is None else -gained
     base = {**summary["start"], "name": "base", "change": 0.0}
     best = {**summary["best"], "name": "best", "change": fallen}
-    return table(columns, (base, best))
+    return Table(columns, (base, best))
 
 
-def _choices(summary: Entry) -> "Table":
+def _choices(summary: Entry) -> Table:
     """The best design of each process and memory."""
     names = [*summary["choices"][0]["words"]]
     columns = [
@@ -136,10 +134,10 @@ def _choices(summary: Entry) -> "Table":
         ("power", "avg_power_w", "{:.1f} W"),
         ("area", "area_mm2", "{:.0f} mm2"),
     ]
-    return table(columns, summary["choices"], left=len(names))
+    return Table(columns, summary["choices"], left=len(names))
 
 
-def _limits(summary: Entry) -> "Table":
+def _limits(summary: Entry) -> Table:
     """Every limit with what base and best design need of it."""
 
     def of(key: str) -> Callable[[Entry], str]:
@@ -147,10 +145,10 @@ def _limits(summary: Entry) -> "Table":
 
     name = ("limit", lambda limit: limit["name"].replace("_", " "))
     sides = (("allowed", of("limit")), ("base", of("start")), ("best", of("best")))
-    return table((name, *sides), summary["limits"])
+    return Table((name, *sides), summary["limits"])
 
 
-def _fields(summary: Entry, names: Sequence[str]) -> "Table":
+def _fields(summary: Entry, names: Sequence[str]) -> Table:
     """Varied numbers, base and best, with their bounds."""
     fields = summary["best"]["fields"]
     entries = [
@@ -164,7 +162,7 @@ def _fields(summary: Entry, names: Sequence[str]) -> "Table":
         ("bounds", lambda x: span(x["name"], x["low"], x["high"])),
         ("at", _bound),
     )
-    return table(columns, entries, fold=["bounds"])
+    return Table(columns, entries, fold=["bounds"])
 
 
 def _bound(field: Entry) -> str:
@@ -174,7 +172,7 @@ def _bound(field: Entry) -> str:
     return "upper" if field["best"] >= field["high"] * (1 - _EDGE) else ""
 
 
-def _tiles(summary: Entry) -> list[Any]:
+def _tiles(summary: Entry) -> list[Block]:
     """Tiles of the matrix products, those launched most first."""
     tiles = summary["best"]["fields"].get(TILES)
     if not tiles:
@@ -187,13 +185,13 @@ def _tiles(summary: Entry) -> list[Any]:
         *TILE,
     ]
     order = sorted(tiles, key=lambda tile: -tile["count"])[:_SHOWN_TILES]
-    made = table(columns, order, left=1 + several, fold=["GEMM"])
+    made = Table(columns, order, left=1 + several, fold=["GEMM"])
     rest = len(tiles) - len(order)
     more = [f"{rest} more tiles are in --json and --out FILE."] if rest else []
     return [made, *more]
 
 
-def _elasticities(summary: Entry) -> "Table":
+def _elasticities(summary: Entry) -> Table:
     """The numbers of the GPU that the objective depends on most."""
     goal = short(first_goal(summary))
     columns = (
@@ -201,10 +199,10 @@ def _elasticities(summary: Entry) -> "Table":
         (f"changes {goal} by", "elasticity", "{:+.3f} %"),
     )
     top = [x for x in summary["sensitivities"] if x["elasticity"]]
-    return table(columns, top[:_SHOWN_NUMBERS])
+    return Table(columns, top, most=_SHOWN_NUMBERS)
 
 
-def _front(summary: Entry, names: Sequence[str]) -> "Table":
+def _front(summary: Entry, names: Sequence[str]) -> Table:
     """The front, by rising first objective."""
     columns = [
         *(
@@ -216,4 +214,4 @@ def _front(summary: Entry, names: Sequence[str]) -> "Table":
             for name in names
         ),
     ]
-    return table(columns, summary["pareto"], left=0)
+    return Table(columns, summary["pareto"], left=0)

@@ -1,22 +1,32 @@
 """How an estimate by name reads and looks."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
 from ...estimator import is_training_step
 from ...units import hour, kWh
+from .._blocks import Block, Table, Tile, Tiles
 from .._format import UNKNOWN, Entries, Entry, digits, percent, plain, si
-from .._tables.columns import Narrowing, table
 from .._tables.effects import effect_table
 from .._tables.kernels import MOST, kernel_table
 from .._tables.lines import framed, grade_words, memory_lines, title_line
-from .._tables.steps import step_kernels, step_parts
+from .._tables.steps import step_blocks, step_kernels
 from .._traces.steps import drawable
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from rich.table import Table
-
+    from ...charts import Chart
     from ...estimator import EstimateResult
+
+_LARGE: Final = (
+    ("Energy", "energy_j", "J"),
+    ("Time", "time_s", "s"),
+    ("Mean power", "avg_power_w", "W"),
+)
+_SMALL: Final = (
+    ("Energy per token", "energy_j_per_token", "J"),
+    ("Tokens per second", "tokens_per_s", digits),
+    ("Time to first token", "ttft_s", "s"),
+    ("Time per output token", "tpot_s", "s"),
+)
 
 
 def line(result: "EstimateResult") -> str:
@@ -32,27 +42,30 @@ def line(result: "EstimateResult") -> str:
     )
 
 
-def parts(result: "EstimateResult") -> list[Any]:
+def blocks(result: "EstimateResult") -> list[Block]:
     """Assumptions, phases, tokens, energy by unit, kernels."""
-    return estimate_parts(result.summary, result.kernels, result.detail)
+    return estimate_blocks(result.summary, result.kernels, result.detail)
 
 
-def figure(result: "EstimateResult") -> "Figure":
+def charts(result: "EstimateResult") -> "dict[str, Chart]":
     """Of one estimate its energy and kernels, of several points their curves."""
-    from .._charts.plot_estimate import estimate_figure, sweep_figure
+    from .._charts import estimate, steps
 
+    summary = result.summary
     if result.kernels is None:
-        return sweep_figure(result.summary)
-    if result.step is not None:
-        from .._charts.plot_step import step_figure
+        return {"points": estimate.settings_chart(summary)}
+    if result.step is None:
+        return {"estimate": estimate.estimate_chart(summary, result.kernels)}
+    found = drawable(result.step.timeline)
+    return {
+        "step": steps.step_chart(summary, found),
+        **steps.step_charts(summary, found),
+    }
 
-        return step_figure(result.summary, drawable(result.step.timeline))
-    return estimate_figure(result.summary, result.kernels)
 
-
-def estimate_parts(
+def estimate_blocks(
     summary: Entry, kernels: Entries | None, detail: bool = False
-) -> list[Any]:
+) -> list[Block]:
     """Phases, tokens, energy by unit and kernels of one setting; a row for each of
     several.
 
@@ -65,18 +78,28 @@ def estimate_parts(
         return framed(summary, [_points(summary), *memory_lines(summary), best])
     run = [*_run_lines(summary), *memory_lines(summary)]
     if is_training_step(summary):
-        parts = [*step_parts(summary), *run, _energy(summary)]
+        parts = [*step_blocks(summary), *run, _energy(summary)]
         parts += step_kernels(summary, kernels or [], detail)
     else:
         lines = [*_token_lines(summary), *run, *_plan_lines(summary)]
-        parts = [_phases(summary), *lines, _energy(summary)]
+        parts = [phase_table(summary), *lines, _energy(summary)]
         if kernels:
             phases, most = summary["phases"].values(), None if detail else MOST
             busy = sum(phase["gpu_time_s"] for phase in phases)
             parts.append(kernel_table(kernels, busy, len(phases) > 1, most))
     if "sensitivity" in summary:
         parts.append(effect_table(summary["sensitivity"]))
-    return framed(summary, [*parts, _host_line(summary)])
+    return framed(summary, [*totals(summary), *parts, host_line(summary)])
+
+
+def totals(summary: Entry) -> list[Tiles]:
+    """Totals with their ranges, and what a token takes."""
+    large = [
+        Tile(name, summary[key], unit, summary.get(f"{key}_p5_p95"))
+        for name, key, unit in _LARGE
+    ]
+    small = [Tile(name, summary.get(key), how) for name, key, how in _SMALL]
+    return [Tiles(large), Tiles(small, small=True)]
 
 
 def _run_lines(summary: Entry) -> list[str]:
@@ -107,7 +130,7 @@ def _plan_lines(summary: Entry) -> list[str]:
     ]
 
 
-def _phases(summary: Entry) -> Narrowing:
+def phase_table(summary: Entry) -> Table:
     """Time, power, energy and clock of each phase and of all of them."""
     phases = summary["phases"]
     entries = [{**phase, "name": name} for name, phase in phases.items()]
@@ -123,7 +146,7 @@ def _phases(summary: Entry) -> Narrowing:
         ("limited by", "limited_by"),
     )
     spare = ("chip", "SM clock", "power", "limited by")
-    return Narrowing(columns, entries, spare, fold=["limited by"])
+    return Table(columns, entries, spare=spare, fold=["limited by"])
 
 
 def _token_lines(summary: Entry) -> list[str]:
@@ -141,7 +164,7 @@ def _token_lines(summary: Entry) -> list[str]:
     ]
 
 
-def _energy(summary: Entry) -> "Table":
+def _energy(summary: Entry) -> Table:
     """Energy by unit, largest first; units that take none are left out."""
     columns = (
         ("energy by unit", lambda part: part[0].replace("_", " ")),
@@ -149,10 +172,10 @@ def _energy(summary: Entry) -> "Table":
         ("share", lambda part: part[1] / summary["energy_j"], percent),
     )
     parts = sorted(summary["energy_j_by_unit"].items(), key=lambda part: -part[1])
-    return table(columns, [part for part in parts if part[1]])
+    return Table(columns, [part for part in parts if part[1]])
 
 
-def _host_line(summary: Entry) -> str:
+def host_line(summary: Entry) -> str:
     """Share of the time in which no kernel runs because the host is not ready."""
     phases = summary["phases"].values()
     known = [phase for phase in phases if phase["gpu_time_s"] is not None]
@@ -161,7 +184,7 @@ def _host_line(summary: Entry) -> str:
     return f"host-bound: {percent(share)} of the time the GPU waits for the host"
 
 
-def _points(summary: Entry) -> Narrowing:
+def _points(summary: Entry) -> Table:
     """One row a setting; the best are marked."""
     several, limits = (
         len({point[key] for point in summary["points"]}) > 1
@@ -189,7 +212,7 @@ def _points(summary: Entry) -> Narrowing:
         ("best", lambda point: marks.get(point["row"], "")),
     ]
     spare = ([] if limits else ["limit W"]) + ["held MHz", "J/token", "power"]
-    return Narrowing(columns, entries, spare)
+    return Table(columns, entries, spare=spare)
 
 
 def _best(summary: Entry) -> dict[str, int | None]:

@@ -1,33 +1,23 @@
 """How a planned fleet reads and looks."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from jaxtyping import Float
 
-from .._charts import style
-from .._format import Entries, Entry, digits, si
-from .._tables.columns import Columns, table
+from .._blocks import Block, Columns, Table, Tile, Tiles
+from .._charts.fleet import site_power
+from .._format import Entries, Entry, digits, percent, si
 from .._tables.lines import assumed_line
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-    from rich.table import Table
-
+    from ...charts import Chart
     from ...fleet import FleetResult
 
 _SHOWN: Final = 24
 """Rows of the plan in a table for people."""
-_POOLS: Final = 6
-"""Pools that are drawn, those with most GPUs."""
-_MODELS: Final = 7
-"""Models with a colour of their own, those with most GPUs; the rest have the next."""
-_SITES: Final = (*style.PALETTE[6:], *style.PALETTE[5:1:-1])
-"""Colours of sites, other than those of the first models."""
-_HEIGHT: Final = 1.35
-"""Inches of a panel."""
+SCOPE: Final = "GPU boards times PUE: no hosts. Modelled: nothing was run on a GPU."
 WHAT: Final = {"energy": "energy", "cost": "cost", "carbon": "emissions"}
 """What each objective is the least of."""
 _OPTIONAL: Final = ("sm_clock_mhz", "power_limit_w", "max_batch")
@@ -44,74 +34,38 @@ def line(result: "FleetResult") -> str:
     )
 
 
-def parts(result: "FleetResult") -> list[Any]:
+def blocks(result: "FleetResult") -> list[Block]:
     """Totals, the plan of the hardest slot, sites, prices and headroom."""
     summary = result.summary
     slot = busiest(summary)
     return [
         *([assumed_line(summary)] if summary["assumed"] else []),
         line(result),
+        *_tiles(summary),
         totals(summary),
         f"plan of slot {slot}, the nearest to a budget (replicas x GPUs each; "
         f"{len(summary['plan'])} rows in all: --out FILE.csv):",
-        _first(*plan_rows(summary, slot), left=2),
-        table(*site_rows(summary)),
-        _first(*price_rows(summary, slot)),
+        Table(*plan_rows(summary, slot), left=2, most=_SHOWN),
+        Table(*site_rows(summary)),
+        Table(*price_rows(summary, slot), most=_SHOWN),
         *headroom(summary),
     ]
 
 
-def _first(columns: Columns, rows: Sequence[Any], left: int = 1) -> "Table":
-    return table(columns, rows[:_SHOWN], left=left)
-
-
-class Pool(NamedTuple):
-    """A pool as pictures show it: `models` are colour, name, and GPUs of each slot."""
-
-    number: int
-    name: str
-    gpus: float
-    models: list[tuple[int, str, Float[np.ndarray, " slot"]]]
-
-
-def drawn(result: "FleetResult") -> list[Pool]:
-    """Who runs where: pools with most GPUs, in them the models with most GPUs of all
-    and the sum of the others."""
-    summary, problem = result.summary, result.solved.problem
-    used = np.zeros((len(problem.pools), len(problem.models), summary["slots"]))
-    names = problem.pools, problem.models
-    at, of = ({x: i for i, x in enumerate(own)} for own in names)
-    for entry in summary["plan"]:
-        place = at[entry["pool"]], of[entry["model"]], entry["slot"]
-        used[place] += entry["replicas"] * entry["gpus_per_replica"]
-    each = used.sum(axis=(0, 2))
-    first = np.argsort(-each, kind="stable")[:_MODELS]
-    models = np.sort(first[each[first] > 0])
-    found = []
-    for pool in sorted(np.argsort(-problem.count, kind="stable")[:_POOLS].tolist()):
-        own = [(i, problem.models[x], used[pool, x]) for i, x in enumerate(models)]
-        rest = np.delete(used[pool], models, axis=0).sum(axis=0)
-        if rest.any():
-            own.append((_MODELS, "others", rest))
-        found.append(Pool(pool, problem.pools[pool], float(problem.count[pool]), own))
-    return found
-
-
-class Site(NamedTuple):
-    """W at the meter of a site in each slot, and its budgets; NaN: none."""
-
-    power: Float[np.ndarray, " slot"]
-    budget: Float[np.ndarray, " slot"]
-
-
-def site_power(summary: Entry) -> dict[str, Site]:
-    """Power of every site."""
-    found: dict[str, tuple[list[float], list[float]]] = {}
-    for entry in summary["site_power"]:
-        power, budget = found.setdefault(entry["site"], ([], []))
-        power.append(entry["power_w"])
-        budget.append(np.nan if entry["budget_w"] is None else entry["budget_w"])
-    return {name: Site(*map(np.array, both)) for name, both in found.items()}
+def _tiles(summary: Entry) -> list[Tiles]:
+    """The value with its bound, and the other totals."""
+    of_goal = partial(amount, summary)
+    large = [
+        Tile(f"Least {summary['objective']}", summary["value"], of_goal),
+        Tile("No plan is below", summary["bound"], of_goal),
+        Tile("Gap", summary["gap"], partial(percent, places=3)),
+    ]
+    small = [
+        Tile("Energy", summary["energy_j"], "J"),
+        Tile("Cost", summary["cost"], partial(cost, summary)),
+        Tile("Carbon", summary["carbon_g"], "g"),
+    ]
+    return [Tiles(large), Tiles(small, small=True)]
 
 
 def amount(summary: Entry, value: float | None) -> str:
@@ -223,56 +177,8 @@ def headroom(summary: Entry) -> Sequence[str]:
     ]
 
 
-@style.house()
-def figure(result: "FleetResult") -> "Figure":
-    """A panel for each pool, GPUs of the models one on the other up to its count, and
-    one of power at the meter of every site with its budget dashed."""
-    summary, pools = result.summary, drawn(result)
-    figure = style.canvas(1.3 + _HEIGHT * (len(pools) + 1.3))
-    ratios = [1.0] * len(pools) + [1.4]
-    axes = figure.subplots(
-        len(pools) + 1, 1, sharex=True, squeeze=False, height_ratios=ratios
-    )[:, 0]
-    for panel, pool in zip(axes, pools, strict=False):
-        _draw_pool(panel, pool)
-    _draw_power(axes[-1], summary, result.solved.problem.sites)
-    axes[-1].set_xlabel(f"slot of {summary['slot_s']:g} s")
-    style.few_ticks(axes[-1].xaxis, 9, whole=True)
-    axes[-1].set_xlim(0, summary["slots"])
-    handles, labels = axes[0].get_legend_handles_labels()
-    if labels:
-        figure.legend(
-            handles, labels, loc="outside lower center", ncols=4, frameon=False
-        )
-    style.headline(figure, line(result))
-    return figure
+def charts(result: "FleetResult") -> "dict[str, Chart]":
+    """GPUs of each pool by model, and power of every site against its budget."""
+    from .._charts.fleet import fleet_charts
 
-
-def _draw_pool(axes: "Axes", pool: Pool) -> None:
-    """Models one on the other; the pool's GPUs as a line."""
-    floor = 0.0
-    for colour, name, used in pool.models:
-        top, edges = floor + np.append(used, used[-1]), np.arange(len(used) + 1)
-        axes.fill_between(
-            edges, floor, top, step="post", color=style.PALETTE[colour], label=name,
-            linewidth=0,
-        )  # fmt: skip
-        floor = top
-    axes.axhline(pool.gpus, color=style.BLACK, linewidth=0.9, linestyle="--")
-    axes.set_ylim(0, 1.08 * max(pool.gpus, 1.0))
-    axes.set_title(f"GPUs of {pool.name}")
-    style.few_ticks(axes.yaxis, 4, whole=True)
-
-
-def _draw_power(axes: "Axes", summary: Entry, sites: tuple[str, ...]) -> None:
-    """W at the meter of every site, and its budget dashed."""
-    found = site_power(summary)
-    for number, name in enumerate(sites):
-        look = {"color": _SITES[number % len(_SITES)], "baseline": None}
-        power, budget = found[name]
-        axes.stairs(power, label=name, linewidth=1.8, **look)
-        axes.stairs(budget, linestyle="--", linewidth=1.2, **look)
-    axes.set_ylim(0, 1.1 * np.nanmax(np.concatenate([*map(np.ravel, found.values())])))
-    axes.set_title("power at the meter, budget dashed")
-    style.si_ticks(axes.yaxis, "W")
-    style.legend_above(axes)
+    return fleet_charts(result, line(result))

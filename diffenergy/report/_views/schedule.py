@@ -1,18 +1,16 @@
 """How a frequency schedule reads and looks."""
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from .._blocks import Block, Table
 from .._format import UNKNOWN, Entries, Entry, change, digits, plain, si
-from .._tables.columns import Narrowing, table
 from .._tables.lines import framed, title_line
 from .._tables.schedule_words import BASELINES, FREE, free_case
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from rich.table import Table
-
+    from ...charts import Chart
     from ...dvfs import PlanResult
 
 _MOST_ROWS: Final = 60
@@ -38,25 +36,25 @@ def line(result: "PlanResult") -> str:
     )
 
 
-def parts(result: "PlanResult") -> list[Any]:
+def blocks(result: "PlanResult") -> list[Block]:
     """Assumptions, totals beside the baselines, bound, clocks of the kernels."""
     summary = result.summary
-    found = schedule_parts(summary, result.rows())
+    found = schedule_blocks(summary, result.rows())
     return [_title(summary), *found] if "table" in summary else framed(summary, found)
 
 
-def figure(result: "PlanResult") -> "Figure":
+def charts(result: "PlanResult") -> "dict[str, Chart]":
     """The schedule in time and energy, and its clocks over time."""
-    from .._charts.plot_schedule import schedule_figure
+    from .._charts.schedule import schedule_charts
 
     summary = result.summary
     title = _title(summary)
     if "table" not in summary:
         title += f" ({summary['grade']})"
-    return schedule_figure(result.problem, result.plan, summary, title)
+    return schedule_charts(result.problem, result.plan, summary, title)
 
 
-def schedule_parts(summary: Entry, rows: Entries) -> list[Any]:
+def schedule_blocks(summary: Entry, rows: Entries) -> list[Block]:
     """Totals beside the baselines, bound, clocks; of many rows those of most time.
 
     `summary` is that of `schedule_summary`, `rows` those of `schedule_rows`.
@@ -65,7 +63,7 @@ def schedule_parts(summary: Entry, rows: Entries) -> list[Any]:
     if len(rows) > _MOST_ROWS:
         order = np.argsort([-row["count"] * row["time_s"] for row in rows])
         shown = [rows[i] for i in np.sort(order[:_SHOWN])]
-    parts: list[Any] = [_totals(summary), _bound_line(summary)]
+    parts: list[Block] = [_totals(summary), _bound_line(summary)]
     parts += [*_switching_lines(summary), *_promise_lines(summary), *_stages(shown)]
     if len(shown) < len(rows):
         parts.append(
@@ -83,7 +81,7 @@ def _title(summary: Entry) -> str:
     return title_line(summary)
 
 
-def _totals(summary: Entry) -> Narrowing:
+def _totals(summary: Entry) -> Table:
     """Time and energy of an iteration: default clocks, baselines, the schedule."""
     default = {**summary["default"], "time_change_pct": 0.0, "energy_change_pct": 0.0}
     named: dict[str, Entry | None] = {"default clocks": default}
@@ -99,7 +97,7 @@ def _totals(summary: Entry) -> Narrowing:
     ]
     by = [("by", "by")] if any(entry["by"] for entry in entries) else []
     columns = [("", "name"), *_COSTS, *by]
-    return Narrowing(columns, entries, ("by", "change"), fold=["", "by"])
+    return Table(columns, entries, spare=("by", "change"), fold=["", "by"])
 
 
 def _bound_line(summary: Entry) -> str:
@@ -148,7 +146,7 @@ def _promise_lines(summary: Entry) -> list[str]:
     ]
 
 
-def _power_curve(curve: Entries) -> "Table":
+def _power_curve(curve: Entries) -> Table:
     """Time, energy and tokens per second by power limit; a dozen rows of them."""
     picked = np.unique(np.linspace(0, len(curve) - 1, _CURVE).round().astype(int))
     columns = (
@@ -158,10 +156,10 @@ def _power_curve(curve: Entries) -> "Table":
         ("SM clock", "sm_clock_mhz", "{:.0f} MHz"),
         ("tokens/s", "tokens_per_s", digits),
     )
-    return table(columns, [curve[i] for i in picked])
+    return Table(columns, [curve[i] for i in picked])
 
 
-def _stages(rows: Entries) -> list[Narrowing]:
+def _stages(rows: Entries) -> list[Table]:
     """Clocks and cost of one launch of every kernel: a table for each stage."""
     stages = list(dict.fromkeys(row["stage"] for row in rows))
     memory = any(row["mem_clock_mhz"] is not None for row in rows)
@@ -172,11 +170,11 @@ def _stages(rows: Entries) -> list[Narrowing]:
         *_COSTS,
     ]
     return [
-        Narrowing(
+        Table(
             columns,
             [row for row in rows if row["stage"] == stage],
-            ("count", "change", "time"),
-            title=stage if len(stages) > 1 else None,
+            spare=("count", "change", "time"),
+            title=stage if len(stages) > 1 else "",
             fold=["kernel"],
         )
         for stage in stages

@@ -3,24 +3,25 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from .._charts import style
+from .._blocks import Block, Columns, Table, Tile, Tiles
 from .._format import Entry, digits, percent, plain, si
-from .._tables.columns import Columns, table
 from .._tables.lines import BOARD_ONLY, assumed_line
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from ...serving import Curves, ServingResult
+    from ...charts import Chart
+    from ...serving import ServingResult
 
 _LATENCIES = (
     ("time to first token", "ttft_s"),
     ("time per output token", "tpot_s"),
     ("gap between two tokens", "itl_s"),
     ("end to end", "e2e_latency_s"),
+)
+_LARGE = (
+    ("Energy per output token", "energy_j_per_output_token", "J"),
+    ("Time per output token", "tpot_s", "s"),
+    ("Time to first token", "ttft_s", "s"),
+    ("Power", "avg_power_w", "W"),
 )
 _QUANTILES = ("mean", "p50", "p90", "p95", "p99")
 
@@ -52,7 +53,7 @@ def _way(s: Entry) -> str:
     return "saturated"
 
 
-def parts(result: "ServingResult") -> Iterator[Any]:
+def blocks(result: "ServingResult") -> Iterator[Block]:
     """Assumptions, latencies, rates, the step, power."""
     s = result.summary
     yield assumed_line(s)
@@ -63,8 +64,9 @@ def parts(result: "ServingResult") -> Iterator[Any]:
             f"best for {best['objective']}: SM clock {clock} MHz, at most {most} "
             "requests at once"
         )
-    yield table(*latencies(s))
-    yield table(("", ""), rates(s))
+    yield Tiles([_tile(s, *x) for x in _LARGE])
+    yield Table(*latencies(s))
+    yield Table(("", ""), rates(s))
     yield _step(s)
     yield _energy(s)
     if s["sensitivities"]:
@@ -72,6 +74,11 @@ def parts(result: "ServingResult") -> Iterator[Any]:
     yield f"grade: {s['grade']}"
     yield from (f"note: {text}" for text in result.warnings)
     yield BOARD_ONLY
+
+
+def _tile(s: Entry, name: str, key: str, unit: str) -> Tile:
+    value = s[key]["mean"] if isinstance(s[key], dict) else s[key]
+    return Tile(name, value, unit, s.get(f"{key}_p5_p95"))
 
 
 def latencies(s: Entry, heading: str = "") -> tuple[Columns, list[Entry]]:
@@ -105,7 +112,7 @@ def rates(s: Entry) -> list[tuple[str, str]]:
 def _step(s: Entry) -> Any:
     mean, parts = s["step_s"]["mean"], s["step_s"]["parts"].items()
     rows = [(name, si(x, "s"), percent(x / mean)) for name, x in parts]
-    return table(("step", "time", "share"), [*rows, ("mean step", si(mean, "s"), "")])
+    return Table(("step", "time", "share"), [*rows, ("mean step", si(mean, "s"), "")])
 
 
 def _energy(s: Entry) -> Any:
@@ -120,70 +127,25 @@ def _energy(s: Entry) -> Any:
     clock, requested = s["sm_clock_mhz"], s["sm_clock_set_mhz"]
     if clock < 0.999 * requested:  # the power limit binds
         rows.insert(1, ("SM clock, mean", f"{clock:.0f} of {requested:.0f} MHz"))
-    return table(("", ""), rows)
+    return Table(("", ""), rows)
 
 
 def _sensitivities(found: Entry) -> Any:
     columns = ((m, lambda x, m=m: found[m][x], "{:.4g}") for m in found)
     fields = next(iter(found.values()))
-    return table((("per SI unit", "d / d {}".format), *columns), fields)
+    return Table((("per SI unit", "d / d {}".format), *columns), fields)
 
 
-@style.house()
-def figure(result: "ServingResult") -> "Figure":
-    """Time to the first token and time per token against the rate up to saturation,
-    means and 95th percentiles; J a token of the saturated server against its batch, a
-    line for each clock. The dot is the answer."""
+def charts(result: "ServingResult") -> "dict[str, Chart]":
+    """Latencies against the rate up to saturation, and J a token of the saturated
+    server against its batch, by clock; all, then each by itself."""
+    from ...charts import stacked
     from ...serving import server_curves
+    from .._charts.served import served_charts
 
     if result.costs is None:
         raise ValueError("there is no table of steps to draw.")
     found = server_curves(result.deployment, result.costs)
-    figure = style.canvas(7.2)
-    grid = figure.add_gridspec(2, 2, height_ratios=(1.0, 1.1))
-    first, token = (figure.add_subplot(grid[0, i]) for i in range(2))
-    energy = figure.add_subplot(grid[1, :])
-    summary = result.summary
-    _draw_latency(first, found, found.ttft, "time to first token")
-    _draw_latency(token, found, found.tpot, "time per output token")
-    rate = summary["request_throughput_per_s"]
-    if summary["mode"] == "open":
-        for axes, key in ((first, "ttft_s"), (token, "tpot_s")):
-            axes.plot([rate], [summary[key]["mean"]], "o", color=style.BLACK)
-    first.legend(loc="upper left", fontsize=style.SMALL)
-    _draw_energy(energy, found)
-    style.headline(figure, title(summary))
-    return figure
-
-
-def _draw_latency(axes: "Axes", found: "Curves", both: np.ndarray, words: str):
-    mean, high = both.T
-    axes.plot(found.rates, mean, color=style.BLUE, label="mean")
-    axes.plot(found.rates, high, "--", color=style.VERMILION, label="95th percentile")
-    axes.axvline(found.most, color=style.GREY, linewidth=1.0, linestyle=":")
-    axes.set_yscale("log")
-    axes.set_xlim(0, 1.1 * found.most)
-    axes.annotate(
-        "saturated", (found.most, 0.5), xycoords=("data", "axes fraction"),
-        xytext=(3, 0), textcoords="offset points", rotation=90, va="center",
-        ha="left", fontsize=style.SMALL, color=style.GREY,
-    )  # fmt: skip
-    style.log_ticks(axes.yaxis, 4)
-    style.name_axis(axes.yaxis, words, "s")
-    axes.set_xlabel("requests/s")
-
-
-def _draw_energy(axes: "Axes", found: "Curves"):
-    colours = style.colours(len(found.clocks))
-    for i, clock in enumerate(found.clocks):
-        marker = style.MARKERS[i % len(style.MARKERS)]
-        look = {"color": colours[i], "marker": marker, "markersize": 4}
-        label = f"{clock / 1e6:.0f} MHz"
-        axes.plot(found.batches, found.energy[i], **look, label=label)
-    axes.set(xscale="log", yscale="log")
-    style.log_ticks(axes.xaxis, 8)
-    axes.xaxis.set_major_formatter("{x:g}")
-    style.log_ticks(axes.yaxis)
-    style.name_axis(axes.yaxis, "energy per output token", "J")
-    axes.set_xlabel("requests that run (saturated)")
-    axes.legend(title="SM clock", loc="best", fontsize=style.SMALL, ncols=2)
+    charts = served_charts(result.summary, found)
+    whole = stacked(title(result.summary), list(charts.values()), columns=2)
+    return {"serving": whole, **charts}

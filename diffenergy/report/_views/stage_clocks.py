@@ -3,35 +3,19 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
-from .._charts import style
+from .._blocks import Block, Table
 from .._format import Entry, percent, si
-from .._tables.columns import table
 from .._tables.steps import plan_text, runs
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.collections import PolyCollection
-    from matplotlib.figure import Figure
-
-    from ...parallel import Replicas, StageClocks
+    from ...charts import Chart
+    from ...parallel import StageClocks
 
 _OWN: Final = {
     "instruction": "a clock for each instruction",
     "kind": "a clock for the forward and one for the backward passes of a stage",
     "stage": "a clock for each stage",
 }
-_HIGH: Final = (0.5, 0.88, 0.88)
-"""Heights of passes forward, backward and of gradients of weights, in rows."""
-_ACROSS: Final = 5.8
-"""Inches of the time axis, about."""
-_EDGED: Final = 0.05
-"""Inches of a pass that has room for a white edge."""
-_ROWS: Final = (0.1, 0.24)
-"""Least and largest height of a row, inches."""
-_TALL: Final = 2.2
-"""Inches of all rows, as far as rows can be so high."""
 
 
 def line(result: "StageClocks") -> str:
@@ -47,7 +31,7 @@ def line(result: "StageClocks") -> str:
     return f"{saved} ({bound}) in a step that takes {slower}"
 
 
-def parts(result: "StageClocks") -> Iterator[Any]:
+def blocks(result: "StageClocks") -> Iterator[Block]:
     """Totals, stages, host power."""
     content = result.summary
     yield title_line(content)
@@ -91,7 +75,7 @@ def _totals(content: Entry) -> Any:
         ("power", lambda row: row[1]["power_total_w"], "W"),
         ("change", lambda row: 100 * (row[1]["energy_j"] / usual - 1), "{:+.1f} %"),
     )
-    return table(columns, rows)
+    return Table(columns, rows)
 
 
 def _stages(content: Entry) -> Any:
@@ -109,7 +93,7 @@ def _stages(content: Entry) -> Any:
         ("changes", "switches"),
     ]
     grouped = runs(content["stages"], _cells)
-    return table(columns, [{**rows[0], "stage": name} for name, rows in grouped])
+    return Table(columns, [{**rows[0], "stage": name} for name, rows in grouped])
 
 
 def _cells(stage: Entry) -> Any:
@@ -137,70 +121,8 @@ def _power(content: Entry) -> Iterator[str]:
     )
 
 
-@style.house()
-def figure(result: "StageClocks") -> "Figure":
-    """Two panels of what each stage runs when, low boxes forward and high ones
-    backward, and one of the power of all GPUs of the replica."""
-    found, content = result.replicas[0], result.summary
-    problem = found.problem
-    stages = len(problem.wait)
-    row = min(max(_TALL / stages, _ROWS[0]), _ROWS[1])
-    gantt = 0.55 + row * stages
-    figure = style.canvas(2 * gantt + 2.9)
-    axes = figure.subplots(3, 1, sharex=True, height_ratios=[gantt, gantt, 1.5])
-    before, after, power = axes.tolist()
-    choices = (problem.usual, found.choice)
-    titles = (
-        f"All at {content['usual_sm_clock_mhz']:g} MHz",
-        "Own clocks (low boxes: forward, high: backward)",
-    )
-    drawn = [
-        _draw(panel, found, choice, title, row)
-        for panel, choice, title in zip((before, after), choices, titles, strict=True)
-    ]
-    bar = figure.colorbar(drawn[-1], ax=[before, after], pad=0.01, aspect=30)
-    bar.set_label("SM clock (MHz)")
-    colours = (style.GREY, style.BLUE)
-    for choice, colour, word in zip(choices, colours, ("before", "after"), strict=True):
-        edges, watts = _curve(found, choice)
-        mean = float(np.diff(edges) @ watts[:-1]) / edges[-1]
-        label = f"{word}: {si(mean, 'W')} on average"
-        power.step(edges, watts, where="post", color=colour, linewidth=1.2, label=label)
-    power.set_title("GPUs of a replica")
-    power.set_ylim(0.0, None)
-    power.set_xlim(0.0, None)
-    power.legend(loc="lower center", ncols=2)
-    style.name_axis(power.yaxis, "power", "W")
-    style.name_axis(power.xaxis, "time", "s")
-    style.headline(figure, f"{title_line(content)}: {line(result)}")
-    return figure
+def charts(result: "StageClocks") -> "dict[str, Chart]":
+    """What each stage runs when and at which clock, before and after; power."""
+    from .._charts.stage_clocks import stage_clock_charts
 
-
-def _draw(
-    axes: "Axes", found: "Replicas", choice: np.ndarray, title: str, height: float
-) -> "PolyCollection":
-    problem = found.problem
-    start, end = found.times(choice)
-    edged = bool(np.median(end - start) / end.max() * _ACROSS > _EDGED)
-    clocks = problem.clocks / 1e6
-    boxes = style.add_boxes(
-        axes, start, end, problem.stage_of, np.array(_HIGH)[problem.program.kind],
-        array=clocks[choice], cmap=style.MAP, clim=(clocks[-1], clocks[0]),
-        edgecolors="white" if edged else "face", linewidths=0.4 if edged else 0.0,
-    )  # fmt: skip
-    style.stage_rows(axes, len(problem.wait), height)
-    axes.set_title(title)
-    return boxes
-
-
-def _curve(found: "Replicas", choice: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where power changes, s, and W of a replica's GPUs from there on."""
-    problem = found.problem
-    start, end = found.times(choice)
-    over = problem.cost[choice, problem.type] / (end - start)
-    at = np.r_[0.0, start, end]
-    change = np.r_[problem.wait.sum(), over, -over] * problem.abreast
-    order = np.argsort(at, kind="stable")
-    edges, first = np.unique(np.round(at[order], 9), return_index=True)
-    last = np.r_[first[1:], len(at)] - 1
-    return edges, np.cumsum(change[order])[last]
+    return stage_clock_charts(result, f"{title_line(result.summary)}: {line(result)}")

@@ -1,16 +1,13 @@
 """How a sweep reads and looks: a row for each combination."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from .._charts import style
+from .._blocks import Block, Table
 from .._format import Entry, plain, si
-from .._tables.columns import table
 from .._tables.lines import BOARD_ONLY, assumed_line, title_line, warning_lines
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from rich.table import Table
-
+    from ...charts import Chart
     from ...estimator import SweepResult
 
 HEADINGS = {
@@ -32,11 +29,6 @@ _BEST = {
 }
 
 
-_MOST_LABELS = 12
-_MOST_INSIDE = 6
-"""Lines whose legend finds room among them; of more it stands on the right."""
-
-
 def line(result: "SweepResult") -> str:
     """What was crossed, and how often."""
     summary = result.summary
@@ -44,7 +36,7 @@ def line(result: "SweepResult") -> str:
     return f"{summary['model']}: {len(summary['points'])} of {' x '.join(words)}"
 
 
-def parts(result: "SweepResult") -> list[Any]:
+def blocks(result: "SweepResult") -> list[Block]:
     """Assumptions, the table, the best of it, and what has no answer."""
     summary = result.summary
     points = summary["points"]
@@ -85,7 +77,7 @@ def ordered(summary: Entry) -> list[str]:
     return [axis for axis in HEADINGS if axis in summary["axes"]]
 
 
-def _table(summary: Entry) -> "Table":
+def _table(summary: Entry) -> Table:
     points = summary["points"]
     known = {key for point in points for key, x in point.items() if x is not None}
     figures = (
@@ -103,50 +95,19 @@ def _table(summary: Entry) -> "Table":
         (word, lambda point, key=key: point.get(key), how)
         for word, key, how in (*axes, *shown, ("grade", "grade", "{}"))
     ]
-    return table(columns, points, left=sum(x in _TEXTS for x in summary["axes"]))
+    return Table(columns, points, left=sum(x in _TEXTS for x in summary["axes"]))
 
 
-@style.house()
-def figure(result: "SweepResult") -> "Figure":
-    """Energy per token (of all, where there are no tokens) over the time per token (of
-    all), a line for each combination of what else was varied, along the axis with most
-    numbers; the axis' values stand beside the points of the first line."""
-    from matplotlib.ticker import LogLocator, NullFormatter
+def charts(result: "SweepResult") -> "dict[str, Chart]":
+    """Energy over time, a line for each combination of what else was varied."""
+    from .._charts.plans import crossed_chart
 
     summary = result.summary
     points = [point for point in summary["points"] if "error" not in point]
-    tokens = all(point.get("energy_j_per_token") is not None for point in points)
-    paced = all(point.get("tpot_s") is not None for point in points)
     across, lines = _crossed_lines(summary, points)
-    figure = style.canvas(5.2)
-    axes = figure.subplots()
-    across_time = "tpot_s" if paced else "time_s"
-    up = "energy_j_per_token" if tokens else "energy_j"
-    for number, (name, rows) in enumerate(lines.items()):
-        x, y = ([row[key] for row in rows] for key in (across_time, up))
-        colour = style.colours(len(lines))[number]
-        marker = style.MARKERS[number % len(style.MARKERS)]
-        axes.plot(x, y, color=colour, marker=marker, label=name or "_")
-        if across and len(rows) <= _MOST_LABELS and number == 0:
-            for row, a, b in zip(rows, x, y, strict=True):
-                axes.annotate(
-                    plain(row[across]), (a, b), xytext=(4, 4),
-                    textcoords="offset points", fontsize=style.SMALL,
-                )  # fmt: skip
-    axes.set(xscale="log", yscale="log")
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axis.set_minor_formatter(NullFormatter())
-    style.name_axis(axes.xaxis, "time per output token" if paced else "time", "s")
-    style.name_axis(axes.yaxis, "energy per token" if tokens else "energy", "J")
-    if len(lines) > _MOST_INSIDE:
-        outside = {"loc": "upper left", "bbox_to_anchor": (1.02, 1.0)}
-        axes.legend(**outside, borderaxespad=0.0, fontsize=style.SMALL)
-    elif len(lines) > 1:
-        axes.legend(loc="best", fontsize=style.SMALL)
-    along = f"; numbers: {HEADINGS[across][0]}" if across else ""
-    style.headline(figure, f"{sweep_title(summary)}{along}")
-    return figure
+    word = HEADINGS[across][0] if across else ""
+    chart = crossed_chart(points, across, word, lines, sweep_title(summary))
+    return {"sweep": chart}
 
 
 def _crossed_lines(

@@ -1,16 +1,14 @@
 """How tuned tiles read and look."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from .._charts import style
-from .._format import Entry, change, plain, product, si
-from .._tables.columns import Narrowing, table
+from .._blocks import Block, Table
+from .._format import Entry, change, product, si
 from .._tables.lines import framed, title_line
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
+    from ...charts import Chart
     from ...codesign import TuneResult
 
 _SIZES: Final = ("tile_m", "tile_n", "tile_k", "stages")
@@ -19,10 +17,6 @@ TILE: Final = (
     ("split", "split_k"),
 )
 """Columns that say what a tile is."""
-_MOST: Final = 16
-"""Matrix products in a picture, those with most of the time first."""
-_LONGEST: Final = 26
-"""Characters of a name."""
 
 
 def line(result: "TuneResult") -> str:
@@ -39,17 +33,19 @@ def line(result: "TuneResult") -> str:
     )
 
 
-def parts(result: "TuneResult") -> list[Any]:
+def blocks(result: "TuneResult") -> list[Block]:
     """Assumptions, the tiles, the whole workload."""
-    return framed(result.summary, tiles_parts(result.summary))
+    return framed(result.summary, tiles_blocks(result.summary))
 
 
-def figure(result: "TuneResult") -> "Figure":
-    """What the library's choice costs more, by product."""
-    return tiles_figure(result.summary)
+def charts(result: "TuneResult") -> "dict[str, Chart]":
+    """Change of time and energy by product."""
+    from .._charts.tiles import tiles_chart
+
+    return {"tiles": tiles_chart(result.summary)}
 
 
-def tiles_parts(summary: Entry) -> list[Any]:
+def tiles_blocks(summary: Entry) -> list[Block]:
     """The tiles and the whole workload, from the summary of `tiles_json`."""
     default = {key: summary[f"default_{key}"] for key in ("time_s", "energy_j")}
     time, energy = ("time", "time_s", "s"), ("energy", "energy_j", "J")
@@ -80,40 +76,5 @@ def tiles_parts(summary: Entry) -> list[Any]:
         {"name": "these tiles", **summary},
     ]
     spare = ("count", "split", "default", "energy")
-    products = Narrowing(tiles, summary["gemms"], spare, fold=["GEMM"])
-    return [products, words, table(whole, totals)]
-
-
-@style.house()
-def tiles_figure(summary: Entry) -> "Figure":
-    """Speed-up and saving of energy of each matrix product by its tile, and of the
-    whole; `summary` is that of `tiles_json`."""
-    order = sorted(summary["gemms"], key=lambda x: -x["count"] * x["default_time_s"])
-    rows = [*order[:_MOST], {**summary, "whole": True}]
-    figure = style.canvas(1.5 + 0.36 * len(rows))
-    axes = figure.subplots()
-    quantities = (("time_s", "time", style.SKY), ("energy_j", "energy", style.GREEN))
-    for which, (key, word, colour) in enumerate(quantities):
-        saved = [100 * (row[key] / row[f"default_{key}"] - 1) for row in rows]
-        places = [row - 0.19 + 0.38 * which for row in range(len(rows))]
-        look = {"color": colour, "height": 0.36, "label": word}
-        style.bars(axes, places, saved, map(change, saved), **look)
-    axes.axvline(0, color=style.BLACK, linewidth=1.0)
-    style.rows_down(axes, [_name(row) for row in rows])
-    axes.axhline(len(rows) - 1.5, color=style.GREY, linewidth=1.0)
-    rest = len(order) - _MOST
-    more = f" ({rest} more products are not shown)" if rest > 0 else ""
-    axes.set_xlabel(f"change against the library's tiles, %{more}")
-    axes.margins(x=0.2)
-    axes.set_title(f"Tiles of least {summary['goal']}")
-    style.legend_above(axes)
-    style.headline(figure, f"{title_line(summary)} ({summary['grade']})")
-    return figure
-
-
-def _name(row: Entry) -> str:
-    """Size of a product, how often it runs, and its time."""
-    if "whole" in row:
-        return f"whole workload, {si(row['time_s'], 's')}"
-    times = f"{plain(row['count'])} x {si(row['time_s'], 's')}"
-    return f"{style.shortened(product(row), _LONGEST)}\n{times}"
+    products = Table(tiles, summary["gemms"], spare=spare, fold=["GEMM"])
+    return [products, words, Table(whole, totals)]

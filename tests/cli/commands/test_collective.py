@@ -10,11 +10,6 @@ import pytest
 from ..conftest import Outcome
 
 Run = Callable[..., Outcome]
-KEYS = (
-    "topology collective size_bytes chunks method solver solver_s epoch_s epochs "
-    "epoch_finish_s finish_s lower_bound_s gap_pct certified algo_bw_bytes_per_s "
-    "bus_bw_bytes_per_s output_buffer_bytes energy_j verified baselines sends"
-).split()
 SMALL = ("collective", "ring-4", "--collective", "all_gather", "--size", "8MB")
 ASKED = {"--collective": "all_gather", "--size": "200KB"}
 BOARD = ("collective", "dgx1", *(word for flag in ASKED.items() for word in flag))
@@ -28,7 +23,6 @@ def board(*flags: str) -> tuple[str, ...]:
 
 def test_json(run: Run):
     found = run(*BOARD, "--epoch", "slowest", "--json").json
-    assert set(KEYS) <= set(found)
     assert (found["epochs"], found["epoch_s"]) == (4, pytest.approx(1e-6))
     assert found["epoch_finish_s"] == pytest.approx(4e-6)
     assert found["certified"] and found["verified"]

@@ -1,7 +1,6 @@
 """`diffenergy dvfs`: from a table and from the model."""
 
 import csv
-import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -12,21 +11,6 @@ import pytest
 from ..conftest import Outcome
 
 Run = Callable[..., Outcome]
-KEYS = {
-    "time_s",
-    "energy_j",
-    "time_change_pct",
-    "energy_change_pct",
-    "bound_energy_change_pct",
-    "gap_pct",
-    "solver",
-    "default",
-    "baselines",
-    "frontier",
-    "schedule",
-    "free",
-    "advice",
-}
 MODEL = ("dvfs", "gpt2", "--gpu", "a100-pcie-40gb", "--phase", "decode", "--batch", "8")
 MODEL = (*MODEL, "--sm-clock", "600,900,1110,1260,1410", "--switch-latency", "0")
 """A small schedule; variants that change numbers alone share its compilation."""
@@ -55,7 +39,6 @@ def decode(run: Run) -> dict[str, Any]:
 
 def test_two_kernels_trade_time(run: Run, table: Path):
     found = run("dvfs", "--table", table, "--json").json
-    assert set(found) >= KEYS
     assert found["time_change_pct"] == pytest.approx(-0.5)
     assert found["energy_change_pct"] == pytest.approx(-27.5)
     assert found["bound_energy_change_pct"] <= found["energy_change_pct"]
@@ -75,7 +58,6 @@ def test_least_energy_needs_no_limit(run: Run, table: Path):
 
 @pytest.mark.slow
 def test_the_model_saves_within_the_limit(decode: dict[str, Any]):
-    assert set(decode) >= KEYS
     assert 0 < decode["time_change_pct"] <= 3 + 1e-6
     base = decode["baselines"]
     assert decode["energy_change_pct"] < base["phase"]["energy_change_pct"] <= 0
@@ -154,7 +136,6 @@ def test_files_by_ending(run: Run, table: Path, tmp_path: Path):
         out = tmp_path / f"plan.{ending}"
         done = run("dvfs", "--table", table, "--out", out)
         assert done.code == 0, done.err
-    assert KEYS <= set(json.loads((tmp_path / "plan.json").read_text()))
     with open(tmp_path / "plan.csv") as file:
         rows = list(csv.DictReader(file))
     assert [row["frequency"] for row in rows] == ["1500", "1200"]
@@ -162,15 +143,6 @@ def test_files_by_ending(run: Run, table: Path, tmp_path: Path):
     compile(script, "plan.py", "exec")
     assert run("dvfs", "--table", table, "--out", table).code == 2
     assert table.read_text() == TWO_KERNELS
-
-
-@pytest.mark.slow
-def test_tables_name_what_was_assumed(run: Run):
-    done = run(*MODEL, "--max-slowdown", "3")
-    assert done.code == 0, done.err
-    assert done.out.startswith("assumed: input-len 512")
-    for word in ("one pair of clocks", "power limit alone", "this schedule", "gap"):
-        assert word in done.out
 
 
 @pytest.mark.parametrize(

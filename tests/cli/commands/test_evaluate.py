@@ -102,16 +102,7 @@ def test_rows_are_really_predicted(run, table):
             assert low * high == pytest.approx(middle**2)
 
 
-def test_from_python_it_is_the_same(run, predicted, table, tmp_path):
-    out = tmp_path / "rows.csv"
-    said = run("evaluate", table, "--by", "colour", "--json", "--out", out).json
-    read = de.measurements.read(table)
-    found = de.fitting.evaluate(read, "none", by="colour")
-    assert {"schema": 1} | found.summary == said == json.loads(found.to_json())
-    assert found.rows().to_csv(index=False) == out.read_text()
-    assert "3 rows" in repr(found) and "time 10.0 %" in repr(found)
-    assert "10.0 (+10.0)" in found._repr_html_()
-    assert found.plot() is not None
+def test_files_are_read_together(predicted, table):
     both = de.measurements.read([table, f"softmax={table}"])
     assert both.num_rows == 6 and de.fitting.evaluate(both).summary["rows"] == 6
 

@@ -11,17 +11,6 @@ from ..conftest import Outcome
 Run = Callable[..., Outcome]
 SERVER = ("serve", "qwen3-0.6b", "--gpu", "h100-sxm", "--max-batch", "32")
 OPEN = (*SERVER, "--input-len", "uniform:100:300", "--output-len", "64")
-KEYS = set(
-    """model gpu num_gpus tp dtype engine sampling schedule chunk_tokens mode
-    request_rate_per_s request_throughput_per_s output_token_throughput_per_s
-    total_token_throughput_per_s saturation_request_rate_per_s utilization limited_by
-    running_requests waiting_requests max_running_requests kv_cache_tokens
-    kv_cache_usage ttft_s tpot_s itl_s e2e_latency_s step_s preemptions
-    prefill_tokens_per_step
-    steps_with_prefill_share avg_power_w avg_power_per_gpu_w energy_j_per_output_token
-    energy_j_per_token energy_j_per_request energy_j_per_output_token_p5_p95
-    tpot_s_p5_p95 ttft_s_p5_p95 goodput_per_s grade assumed sensitivities""".split()
-)
 PARTS = "linear attention head sampling communication host prefill".split()
 
 
@@ -32,7 +21,6 @@ def answer(run: Run) -> Outcome:
 
 def test_the_contract(answer: Outcome):
     found = answer.json
-    assert KEYS <= set(found)
     for key in ("ttft_s", "tpot_s", "itl_s", "e2e_latency_s"):
         assert set(found[key]) == {"mean", "p50", "p90", "p95", "p99"}
     assert list(found["step_s"]["parts"]) == PARTS
@@ -56,21 +44,13 @@ def test_a_rate_beyond_what_is_served(run: Run, answer: Outcome):
     assert named == pytest.approx(most, rel=1e-4) and named <= most
 
 
-def test_people_read_a_table(run: Run):
-    done = run(*OPEN, "--rate", "20")
-    assert done.code == 0, done.err
-    for word in ("time to first token", "mean step", "energy per output token"):
-        assert word in done.out
-    assert max(map(len, done.out.splitlines()[1:])) <= 80
-
-
 @pytest.mark.slow
 def test_a_trace(run: Run, tmp_path: Path):
     path = tmp_path / "trace.csv"
     rows = "".join(f"{0.1 * i:.1f},128,32\n" for i in range(20))
     path.write_text("arrival_s,input_len,output_len\n" + rows)
     found = run(*SERVER, "--trace", path, "--json").json
-    assert KEYS <= set(found) and found["mode"] == "trace"
+    assert found["mode"] == "trace"
     assert found["request_rate_per_s"] == pytest.approx(20 / 1.9)
 
 

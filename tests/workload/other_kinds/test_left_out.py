@@ -13,7 +13,7 @@ from diffenergy.codesign import Effort, search
 from diffenergy.dvfs import plan
 from diffenergy.estimator import estimate_details, prepare
 from diffenergy.kernels import COMMON_FIELDS, REQUIRED
-from diffenergy.report import page, page_html
+from diffenergy.report import estimate_page
 from diffenergy.workload import Listing, read_listings
 
 GPU: Final = "rtx-3080-ti"
@@ -73,7 +73,7 @@ def designs(path: str):
 
 def report(path: str):
     task = prepare(path, GPU)
-    assert page_html(page(estimate_details(task, task.run()), None, ""))
+    assert estimate_page([estimate_details(task, task.run())], "")
 
 
 @pytest.fixture

@@ -1,10 +1,10 @@
 """How a fit of engines reads."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ..._blocks import Block, Table
 from ..._format import digits
-from ..._tables.columns import table
 
 if TYPE_CHECKING:
     from ....serving import EngineFit
@@ -21,7 +21,7 @@ def line(result: "EngineFit") -> str:
     return f"{result.summary['rows']} servers: {', '.join(hosts)}"
 
 
-def parts(result: "EngineFit") -> Iterator[Any]:
+def blocks(result: "EngineFit") -> Iterator[Block]:
     """Errors before and after, and the constants that moved."""
     yield line(result)
     for group in result.summary["groups"]:
@@ -32,9 +32,9 @@ def parts(result: "EngineFit") -> Iterator[Any]:
             for key, words in _WORDS.items()
             if group["after"][f"{key}_mape_pct"] is not None
         ]
-        yield table(("mean error, %", "before", "after"), rows, title=title)
+        yield Table(("mean error, %", "before", "after"), rows, title=title)
         moved = [
             (name, x["unit"], digits(x["before"], 3), digits(x["value"], 3))
             for name, x in group["constants"].items()
         ]
-        yield table(("constant", "unit", "before", "fitted"), moved, left=2)
+        yield Table(("constant", "unit", "before", "fitted"), moved, left=2)

@@ -2,10 +2,10 @@
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from ..._blocks import Block, Table
 from ..._format import QUANTITIES, Entry
-from ..._tables.columns import table
 from .evaluate import errors_line
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def line(result: "FitResult") -> str:
     return f"{errors_line(summary)}, {summary['parameters']} constants"
 
 
-def parts(result: "FitResult") -> list[Any]:
+def blocks(result: "FitResult") -> list[Block]:
     """Counts, errors of fitted and held-out rows, what was learnt."""
     if result.learnt is None:
         return [line(result)]
@@ -49,7 +49,7 @@ def parts(result: "FitResult") -> list[Any]:
     return [
         ", ".join(counts),
         ", ".join(shared),
-        table(columns, groups, left=len(varied), fold=["file"]),
+        Table(columns, groups, left=len(varied), fold=["file"]),
         *_LEGEND,
         *_learnt(result.learnt),
     ]

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from ..._blocks import Block, Table
 from ..._format import UNKNOWN
-from ..._tables.columns import table
 from ..._tables.kernels import time_words, traced_name
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def line(result: "TraceScores") -> str:
     )
 
 
-def parts(result: "TraceScores") -> Iterator[Any]:
+def blocks(result: "TraceScores") -> Iterator[Block]:
     """The line, groups, and the kernels that take longest."""
     yield line(result)
     by = result.by or ("op",)
@@ -39,7 +39,7 @@ def parts(result: "TraceScores") -> Iterator[Any]:
         ("traced", "traced_us", time_words),
         ("predicted / traced", "whole_ratio", "{:.2f}"),
     )
-    yield table(columns, groups, fold=[columns[0][0]])
+    yield Table(columns, groups, fold=[columns[0][0]])
     ranked = sorted(result.kernels, key=lambda x: -x["traced_total_us"])[:_MOST_ROWS]
     columns = (
         ("kernel", traced_name),
@@ -49,7 +49,7 @@ def parts(result: "TraceScores") -> Iterator[Any]:
         ("ratio", "ratio", "{:.2f}"),
         ("limit", "limited_by"),
     )
-    yield table(columns, ranked, fold=["kernel"])
+    yield Table(columns, ranked, fold=["kernel"])
     yield (
         "kernel time alone, without launch latency and host; "
         f"{100 * result.summary['shape_share']:.1f} % of the traced time has a shape"

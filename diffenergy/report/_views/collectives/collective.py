@@ -1,14 +1,13 @@
 """How a planned collective reads and looks."""
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
 
+from ..._blocks import Block, Table
 from ..._format import Entries, Entry, digits, si
-from ..._tables.columns import table
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from rich.table import Table
-
+    from ....charts import Chart
     from ....collectives import CollectiveResult
 
 _SHOWN: Final = 12
@@ -24,25 +23,26 @@ def line(result: "CollectiveResult") -> str:
     )
 
 
-def parts(result: "CollectiveResult") -> list[Any]:
-    """Tables and lines for people."""
+def blocks(result: "CollectiveResult") -> Iterator[Block]:
+    """The schedule, standard algorithms, energy; the front and links if asked for."""
     summary = result.summary
-    parts = [title_line(summary), *_result(summary)]
-    parts += [_algorithms(summary), _energy(summary)]
+    yield title_line(summary)
+    yield from _result(summary)
+    yield _algorithms(summary)
+    yield _energy(summary)
     if "front" in summary:
-        parts += _front(summary["front"])
+        yield from _front(summary["front"])
     if "links" in summary:
-        parts += _links(summary["links"])
-    return parts
+        yield from _links(summary["links"])
 
 
-def figure(result: "CollectiveResult") -> "Figure":
+def charts(result: "CollectiveResult") -> "dict[str, Chart]":
     """Links over time, and the finish beside the bound and standard algorithms."""
-    from ..._charts.plot_collective import collective_figure
+    from ..._charts.collective import collective_charts
 
     others = {name: x.finish for name, x in result.baselines.found.items()}
     title = title_line(result.summary)
-    return collective_figure(result.schedule, result.bound, others, title)
+    return collective_charts(result.schedule, result.bound, others, title)
 
 
 def title_line(summary: Entry) -> str:
@@ -90,7 +90,7 @@ def _other(summary: Entry) -> str:
     return f" (of another schedule; the sends of this one {takes})"
 
 
-def _algorithms(summary: Entry) -> "Table":
+def _algorithms(summary: Entry) -> Table:
     """The finish of this schedule and of the standard algorithms."""
     above = "{:+.1f} %".format
     rows = [("this schedule", summary["finish_s"], "", "")]
@@ -100,10 +100,10 @@ def _algorithms(summary: Entry) -> "Table":
     ]
     rows += [(name, None, "", why) for name, why in summary["baselines_unfit"].items()]
     columns = ("algorithm", ("finish", 1, "s"), "slower by", "")
-    return table(columns, rows, fold=("",))
+    return Table(columns, rows, fold=("",))
 
 
-def _energy(summary: Entry) -> "Table":
+def _energy(summary: Entry) -> Table:
     """Joules by what takes them, and what a lower clock of waiting GPUs saves."""
     energy, best = summary["energy"], summary.get("wait_clock")
     idle, total = energy["idle_j"], energy["total_j"]
@@ -121,14 +121,14 @@ def _energy(summary: Entry) -> "Table":
     if best is not None:
         name = f"saved if GPUs wait at {best['sm_clock_mhz']:.0f} MHz"
         rows.append((name, best["saved_j"], f"{si(best['saved_w'], 'W')} in all"))
-    return table(("energy", ("best guess", 1, "J"), ""), rows, fold=("",))
+    return Table(("energy", ("best guess", 1, "J"), ""), rows, fold=("",))
 
 
 def _bracket(part: Entry) -> str:
     return f"{si(part['low'], 'J')} to {si(part['high'], 'J')}"
 
 
-def _front(front: Entries) -> list[Any]:
+def _front(front: Entries) -> list[Block]:
     if len(front) == 1:
         return ["the fastest schedule also takes the least energy"]
     columns = (
@@ -136,10 +136,10 @@ def _front(front: Entries) -> list[Any]:
         ("links and memory", "moved_j", "J"),
         ("with idle", "energy_j", "J"),
     )
-    return [table(columns, front, left=0)]
+    return [Table(columns, front, left=0)]
 
 
-def _links(links: Entry) -> list[Any]:
+def _links(links: Entry) -> list[Block]:
     """What rates, latencies and failures of links do, most critical first."""
     slopes = (
         ("if faster", "rate_sensitivity_if_faster", "{:+.3f}"),
@@ -162,10 +162,10 @@ def _links(links: Entry) -> list[Any]:
     binding = ", ".join(" -> ".join(row["link"]) for row in links["prices"][:_SHOWN])
     return [
         "finish, % per % of rate, and us per us of latency:",
-        table(media, links["media"]),
-        table(single, links["sensitivity"][:_SHOWN]),
+        Table(media, links["media"]),
+        Table(single, links["sensitivity"], most=_SHOWN),
         f"links that the bound rests on: {binding or 'none'}",
-        table(failures, links["criticality"][:_SHOWN], fold=("",)),
+        Table(failures, links["criticality"], most=_SHOWN, fold=("",)),
     ]
 
 

@@ -1,17 +1,16 @@
 """How a collective of several sizes reads and looks."""
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..._blocks import Block, Table
 from ..._format import Entries, Entry, si
-from ..._tables.columns import table
 from . import collective
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
+    from ....charts import Chart
     from ....collectives import SizesResult
 
 
@@ -22,10 +21,10 @@ def line(result: "SizesResult") -> str:
     return f"{first['collective']} on {first['topology']}, {', '.join(sizes)} a GPU"
 
 
-def parts(result: "SizesResult") -> list[Any]:
+def blocks(result: "SizesResult") -> list[Block]:
     """One line for each size."""
     if len(result.results) == 1:
-        return collective.parts(result.results[0])
+        return list(collective.blocks(result.results[0]))
     columns = (
         ("size", "output_buffer_bytes", "B"),
         ("finish", "finish_s", "s"),
@@ -39,20 +38,21 @@ def parts(result: "SizesResult") -> list[Any]:
     return [
         f"{first['collective']} on {first['topology']}: finish, how far it is above "
         "the bound, and the best standard algorithm's",
-        table(columns, result.summary, left=0),
+        Table(columns, result.summary, left=0),
     ]
 
 
-def figure(result: "SizesResult") -> "Figure":
+def charts(result: "SizesResult") -> "dict[str, Chart]":
     """Bandwidth by size."""
     if len(result.results) == 1:
-        return collective.figure(result.results[0])
-    from ..._charts.plot_collective import bandwidth_figure
+        return collective.charts(result.results[0])
+    from ..._charts.collective import bandwidth_chart
 
     first = result.summary[0]
     sizes = [s["output_buffer_bytes"] for s in result.summary]
     title = f"{first['collective'].replace('_', '-')} on {first['topology']}"
-    return bandwidth_figure(sizes, _bandwidths(result.summary), title)
+    chart = bandwidth_chart(sizes, _bandwidths(result.summary), title)
+    return {"bandwidth": chart}
 
 
 def _best(summary: Entry) -> tuple[str | None, float | None]:

@@ -2,35 +2,38 @@
 
 from typing import TYPE_CHECKING
 
+from ..._blocks import Block
 from ..._format import si
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
+    from ....charts import Chart
     from ....collectives import VerifyResult
 
 
 def line(result: "VerifyResult") -> str:
     """That it is right."""
-    return parts(result)[0]
-
-
-def parts(result: "VerifyResult") -> list[str]:
-    """That it is right, and when it ends."""
     summary = result.summary
     epochs = summary["epochs"]
     known = "" if epochs is None else f"; {epochs} epochs"
-    return [
+    return (
         f"right: {summary['collective']} on {summary['topology']} "
-        f"({summary['format']}), {summary['send_count']} sends{known}",
+        f"({summary['format']}), {summary['send_count']} sends{known}"
+    )
+
+
+def blocks(result: "VerifyResult") -> list[Block]:
+    """That it is right, and when it ends."""
+    summary = result.summary
+    return [
+        line(result),
         f"finish {si(summary['finish_s'], 's')}; "
         f"{si(summary['earliest_finish_s'], 's')} if every send starts as early as "
         "its order allows",
     ]
 
 
-def figure(result: "VerifyResult") -> "Figure":
+def charts(result: "VerifyResult") -> "dict[str, Chart]":
     """Links over time."""
-    from ..._charts.plot_collective import collective_figure
+    from ..._charts.collective import collective_charts
 
-    return collective_figure(result.schedule)
+    return collective_charts(result.schedule)

@@ -1,9 +1,9 @@
 """How an imported program reads: what it holds, by class and by kernel."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from ..._tables.columns import table
+from ..._blocks import Block, Table
 from ..._tables.kernels import time_words, traced_name
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def line(result: "ImportResult") -> str:
     )
 
 
-def parts(result: "ImportResult") -> Iterator[Any]:
+def blocks(result: "ImportResult") -> Iterator[Block]:
     """The line, classes, the rows that take longest, unknown kernels."""
     summary = result.summary
     yield line(result)
@@ -41,7 +41,7 @@ def parts(result: "ImportResult") -> Iterator[Any]:
             ("time", 1, time_words),
             ("share", lambda x: x[1] / total, "{:.1%}"),
         )
-        yield table(columns, summary["classes"].items())
+        yield Table(columns, summary["classes"].items())
     rows = [x for listing in result.listings for x in listing.kernels]
     key = (lambda x: -x["traced_total_us"]) if total else (lambda x: 0)
     shown = sorted(rows, key=key)[:_MOST_ROWS]
@@ -52,7 +52,7 @@ def parts(result: "ImportResult") -> Iterator[Any]:
             ("total", "traced_total_us", time_words),
             ("found by", "how"),
         ]
-    yield table(columns, shown, fold=["kernel"])
+    yield Table(columns, shown, fold=["kernel"])
     if len(rows) > len(shown):
         yield f"and {len(rows) - len(shown):,} rows more; --out listing.jsonl has all"
     if summary["unknown"]:

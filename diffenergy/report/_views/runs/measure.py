@@ -1,12 +1,15 @@
 """How measurements read."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
-from ..._tables.columns import table
+from ..._blocks import Block, Table
+from ..._tables.lines import BOARD_ONLY
 
 if TYPE_CHECKING:
     from ....measure import MeasureResult
+
+SCOPE: Final = f"{BOARD_ONLY} Measured, not modelled."
 
 
 def line(result: "MeasureResult") -> str:
@@ -20,7 +23,7 @@ def line(result: "MeasureResult") -> str:
     )
 
 
-def parts(result: "MeasureResult") -> Iterator[Any]:
+def blocks(result: "MeasureResult") -> Iterator[Block]:
     """Counts, and what every class spans."""
     yield line(result)
     columns = (
@@ -29,7 +32,7 @@ def parts(result: "MeasureResult") -> Iterator[Any]:
         ("us", lambda x: _span(result.rows, x[0], "time_us")),
         ("W", lambda x: _span(result.rows, x[0], "avg_power_w")),
     )
-    yield table(columns, result.summary["classes"].items())
+    yield Table(columns, result.summary["classes"].items())
     yield f"next: diffenergy fit {result.summary['file']} --out mine.json"
 
 

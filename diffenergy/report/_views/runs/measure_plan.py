@@ -1,10 +1,10 @@
 """How a plan of measurements reads."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ..._blocks import Block, Table
 from ..._format import Entry
-from ..._tables.columns import table
 
 if TYPE_CHECKING:
     from ....measure import MeasurePlan
@@ -20,7 +20,7 @@ def line(result: "MeasurePlan") -> str:
     return f"{count} points on {content['gpu']}, about {minutes:.1f} min{more}"
 
 
-def parts(result: "MeasurePlan") -> Iterator[Any]:
+def blocks(result: "MeasurePlan") -> Iterator[Block]:
     """Every point."""
     yield line(result)
     columns = (
@@ -33,7 +33,7 @@ def parts(result: "MeasurePlan") -> Iterator[Any]:
         ("sets", "copies"),
     )
     points = [{**p, "number": i} for i, p in enumerate(result.summary["points"], 1)]
-    yield table(columns, points, left=4, fold=("kernel",))
+    yield Table(columns, points, left=4, fold=("kernel",))
     yield "-: left to the GPU; sets: of tensors that launches take turns with"
 
 

@@ -1,8 +1,9 @@
 """How the sensitivity of a workload to the numbers of a GPU reads."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ..._blocks import Block
 from ..._format import change
 from ..._tables.effects import effect_table
 
@@ -24,7 +25,7 @@ def line(result: "SensitivityResult") -> str:
     return "; ".join(words) or "no number of the GPU matters"
 
 
-def parts(result: "SensitivityResult") -> Iterator[Any]:
+def blocks(result: "SensitivityResult") -> Iterator[Block]:
     """The table, with warnings."""
     yield effect_table(result.rows)
     yield from (f"warning: {x}" for x in result.summary.get("warnings", ()))

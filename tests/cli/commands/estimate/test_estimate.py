@@ -11,31 +11,9 @@ from diffenergy.corrections import read_corrections, write_corrections
 from diffenergy.estimator import prepare
 from diffenergy.hardware import read_gpu
 from diffenergy.physics._demand import UNITS
-from diffenergy.physics._power import COMPONENTS
 from diffenergy.workload import complete_listing, load_model
 
 from ...conftest import GPT2
-
-KEYS = {
-    "schema", "model", "gpu", "phase", "batch", "input_len", "output_len", "dtype",
-    "kv_dtype",
-    "attention", "stack", "dispatch", "assumed", "time_s", "energy_j", "avg_power_w",
-    "sm_clock_mhz", "mem_clock_mhz", "power_limit_w", "limited_by", "temperature_c",
-    "grade", "grades", "time_s_p5_p95", "avg_power_w_p5_p95", "energy_j_p5_p95",
-    "energy_j_by_unit", "phases", "ttft_s", "tpot_s", "tokens_per_s",
-    "energy_j_per_token", "memory", "warnings",
-}  # fmt: skip
-PHASE_KEYS = {
-    "time_s", "energy_j", "avg_power_w", "sm_clock_mhz", "temperature_c", "gpu_time_s",
-    "host_time_s", "limited_by", "feasible",
-}  # fmt: skip
-
-
-def test_the_keys_are_those_of_the_contract(gpt2):
-    assert set(gpt2) == KEYS | {"kernels"}
-    assert set(gpt2["phases"]) == {"prefill", "decode"}
-    assert all(set(phase) == PHASE_KEYS for phase in gpt2["phases"].values())
-    assert tuple(gpt2["energy_j_by_unit"]) == COMPONENTS
 
 
 def test_what_was_asked_for_is_repeated_and_the_rest_is_assumed(gpt2):
@@ -186,9 +164,7 @@ TRAIN = (*TRAIN, "--batch", "2", "--phase", "train", "--accumulation", "3")
 def test_a_training_step_is_three_phases(run, tmp_path):
     file = tmp_path / "step.jsonl"
     found = run(*TRAIN, "--out", file, "--json").json
-    assert set(found) == KEYS | {"accumulation", "checkpointing"}
     assert list(found["phases"]) == ["forward", "backward", "optimizer"]
-    assert all(set(phase) == PHASE_KEYS for phase in found["phases"].values())
     assert found["output_len"] is found["kv_dtype"] is found["ttft_s"] is None
     assert found["assumed"]["checkpointing"] is False and found["accumulation"] == 3
     assert found["grade"] == "forecast"  # no training step was fitted
@@ -241,7 +217,6 @@ def test_steps_of_a_diffusion_transformer(run, tmp_path):
     flags = ("estimate", file, "--image-tokens", 300, "--input-len", 20)
     one = run(*flags, "--json").json
     found = run(*flags, "--steps", 3, "--json").json
-    assert set(found) == KEYS | {"image_tokens", "steps", "guidance"}
     assert found["assumed"]["phase"] == "forward"
     assert "steps" not in found["assumed"] and one["assumed"]["steps"] == 1
     assert found["time_s"] == pytest.approx(3 * one["time_s"], rel=0.01)

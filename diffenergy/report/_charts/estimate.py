@@ -1,0 +1,251 @@
+"""Charts of one estimate (totals, energy by unit, kernels by class) and of several,
+over clocks or power limits."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from ...charts import (
+    Axis,
+    Band,
+    Boxes,
+    Chart,
+    Colour,
+    Line,
+    Mark,
+    Panel,
+    Points,
+    Reading,
+    bars,
+    colours,
+)
+from ...estimator import kernel_totals
+from .._format import Entries, Entry, percent, plain, unit_words
+from .._page.markup import si
+from .._tables.lines import title_line
+
+KINDS: Final[Mapping[str, tuple[Colour, Sequence[str]]]] = {
+    "compute": (0, ("tensor", "fma", "sfu", "issue")),
+    "memory and links": (1, ("smem", "l2", "dram", "link")),
+    "clocks and other": (3, ("clock_tree", "launch", "other")),
+    "idle and leakage": (7, ("idle", "leakage")),
+}
+"""Units by what they are for, with their colour."""
+_MOST_CLASSES: Final = 7
+_NOTHING: Final = 5e-4
+"""Share of the total below which a unit or a class is left out."""
+_WAITING: Final = "no kernel runs"
+_QUANTITIES: Final = (("time_s", "time", "s"), ("energy_j", "energy", "J"))
+_STAR: Final = 7
+SETTINGS: Final = {
+    "sm_clock_set_mhz": ("SM clock", "MHz"),
+    "mem_clock_mhz": ("memory clock", "MHz"),
+    "power_limit_w": ("power limit", "W"),
+}
+"""What a sweep can vary: key, words, unit."""
+_PANELS: Final = (*_QUANTITIES, ("avg_power_w", "mean power", "W"))
+
+
+def estimate_chart(summary: Entry, kernels: Entries) -> Chart:
+    """Time and energy by phase with their intervals; energy by unit; time and energy by
+    kernel class.
+
+    `summary` is that of one setting, `kernels` those of `kernel_entries`.
+    """
+    panels = [_totals(summary), _units(summary), _classes(summary, kernels)]
+    return Chart(f"{title_line(summary)} ({summary['grade']})", panels)
+
+
+def energy_units(summary: Entry) -> dict[str, float]:
+    """Energy by unit, J, largest first; what takes next to nothing is left out."""
+    least = _NOTHING * summary["energy_j"]
+    parts = sorted(summary["energy_j_by_unit"].items(), key=lambda part: -part[1])
+    return {name: energy for name, energy in parts if energy > least}
+
+
+def kernel_classes(summary: Entry, kernels: Entries) -> dict[str, tuple[float, float]]:
+    """Time (s) and energy (J) of all launches by op, those of most time first.
+
+    The smallest are summed up as "others"; the rest of the totals is the time in which
+    the host is not ready.
+    """
+    sums = kernel_totals(
+        kernels, summary, lambda kernel: kernel["op"].replace("_", " ")
+    )
+    order = sorted(sums, key=lambda op: -sums[op][0])
+    kept = {op: sums[op] for op in order[:_MOST_CLASSES]}
+    if rest := [sums[op] for op in order[_MOST_CLASSES:]]:
+        kept[f"{len(rest)} others"] = (sum(x[0] for x in rest), sum(x[1] for x in rest))
+    time = summary["time_s"] - sum(x[0] for x in kept.values())
+    energy = summary["energy_j"] - sum(x[1] for x in kept.values())
+    if time > _NOTHING * summary["time_s"]:
+        kept[_WAITING] = (time, max(energy, 0.0))
+    return kept
+
+
+def _totals(summary: Entry) -> Panel:
+    """Phases one after the other on a bar each for time and energy, the interval of
+    their sum as a line."""
+    names, readings = [], []
+    boxes: dict[str, list[tuple[float, float, float, float]]] = {}
+    marks: list[Mark] = []
+    for row, (key, word, unit) in enumerate(_QUANTITIES):
+        left, total = 0.0, summary[key]
+        for phase, found in summary["phases"].items():
+            right = left + 100 * found[key] / total
+            boxes.setdefault(phase, []).append((left, right, row - 0.35, row + 0.35))
+            share = percent(found[key] / total)
+            text = f"{word} of {phase}: {si(found[key], unit)}, {share}"
+            readings.append(Reading((left + right) / 2, row, text))
+            left = right
+        low, high = summary[f"{key}_p5_p95"]
+        between = f"{si(low, unit)} to {si(high, unit)}"
+        names.append(f"{word}: {si(total, unit)}\n{between}")
+        marks.append(interval(100 * low / total, 100 * high / total, row))
+        text = f"{word}: {si(total, unit)}, 5 to 95 %: {between}"
+        readings.append(Reading(100.0, row, text))
+    several = len(boxes) > 1
+    found = [
+        Boxes(*zip(*sides, strict=True), name=phase if several else "", colour=i % 8)
+        for i, (phase, sides) in enumerate(boxes.items())
+    ]
+    title = "Totals and their 5 to 95 % range"
+    across = Axis("share of the total", "%", zero=True)
+    return Panel(across, Axis(names=names), [*found, *marks], readings, title)
+
+
+def interval(low: float, high: float, row: float) -> Line:
+    """A line from `low` to `high` with an end on each side, in a row."""
+    x = (low, low, low, high, high, high)
+    y = (row - 0.12, row + 0.12, row, row, row - 0.12, row + 0.12)
+    return Line(x, y, colour="ink", width=1.8)
+
+
+def _units(summary: Entry) -> Panel:
+    """Energy of every unit, coloured by what it is for."""
+    units = energy_units(summary)
+    kinds = {unit: kind for kind, (_, members) in KINDS.items() for unit in members}
+    marks: list[Mark] = []
+    for kind in dict.fromkeys(kinds[name] for name in units):
+        rows = [row for row, name in enumerate(units) if kinds[name] == kind]
+        energies = [units[name] for name in units if kinds[name] == kind]
+        texts = [_part(energy, summary["energy_j"], "J") for energy in energies]
+        marks += bars(energies, texts, name=kind, colour=KINDS[kind][0], rows=rows)
+    names = [unit_words(name) for name in units]
+    across = Axis("energy by unit", "J", zero=True)
+    return Panel(across, Axis(names=names), marks, title="Energy")
+
+
+def _classes(summary: Entry, kernels: Entries) -> Panel:
+    """Shares of time and energy of every class, in one group of bars each."""
+    classes = kernel_classes(summary, kernels)
+    marks: list[Mark] = []
+    for which, (key, word, unit) in enumerate(_QUANTITIES):
+        values = [sums[which] for sums in classes.values()]
+        shares = [100 * value / summary[key] for value in values]
+        rows = [row - 0.2 + 0.4 * which for row in range(len(classes))]
+        look = {"colour": (5, 2)[which], "rows": rows, "thick": 0.38}
+        marks += bars(shares, [si(x, unit) for x in values], name=word, **look)
+    across, up = Axis("share of the total", "%", zero=True), Axis(names=list(classes))
+    height = 38.0 * len(classes)
+    return Panel(across, up, marks, title="Kernel classes", height=height)
+
+
+def _part(value: float, whole: float, unit: str) -> str:
+    share = percent(value / whole) if whole > 0 else "share unavailable"
+    return f"{si(value, unit)}, {share}"
+
+
+def parts_chart(
+    title: str,
+    parts: Mapping[str, float],
+    unit: str,
+    looks: Mapping[str, Colour] | None = None,
+    beside: Mapping[str, float] | None = None,
+    names: tuple[str, str] = ("", ""),
+) -> Chart:
+    """What a whole is made of: bars, the largest first, each with value and share; with
+    those of a second GPU `beside` them (`names`: of both). `looks`: colours; a part
+    without one is grey. Parts of nothing stand in the caption."""
+    both = beside or {}
+    order = sorted(parts, key=lambda name: (-parts[name], -both.get(name, 0.0)))
+    live = [x for x in order if parts[x] > 0 or both.get(x, 0.0) > 0]
+    nothing = [name for name in order if name not in live]
+    sides = [parts] if beside is None else [parts, beside]
+    marks: list[Mark] = []
+    for number, side in enumerate(sides):
+        whole, values = sum(side.values()), [side.get(name, 0.0) for name in live]
+        texts = [_part(x, whole, unit) for x in values]
+        shift, thick = (0.0, 0.7) if beside is None else (0.4 * number - 0.2, 0.36)
+        rows = [row + shift for row in range(len(live))]
+        colour = number if looks is None else [looks.get(x, "light") for x in live]
+        name = names[number] if beside is not None else ""
+        marks += bars(values, texts, name=name, colour=colour, rows=rows, thick=thick)
+    across = Axis({"J": "energy", "s": "time"}[unit], unit, zero=True)
+    height = (24.0 if beside is None else 38.0) * len(live)
+    panel = Panel(across, Axis(names=live), marks, height=height)
+    caption = f"Without a share: {', '.join(nothing)}." if nothing else ""
+    return Chart(title, [panel], caption, half=True)
+
+
+def settings_chart(summary: Entry) -> Chart:
+    """Time, energy and power over what was varied most, a line for each value of the
+    rest; the best settings are marked, and 5 to 95 % is a band around single lines."""
+    points = summary["points"]
+    across, lines = varied(points)
+    word, unit = SETTINGS[across]
+    panels = []
+    for key, what, si_unit in _PANELS:
+        marks: list[Mark] = []
+        looks = zip(colours(len(lines)), lines.items(), strict=True)
+        for i, (colour, (name, rows)) in enumerate(looks):
+            kept = [row for row in rows if row["feasible"]]
+            x, y = ([row[x] for row in kept] for x in (across, key))
+            wide = 2.0 + 1.5 * min(len(lines) - 1 - i, 5)  # all seen where they meet
+            marks.append(Line(x, y, name, colour, wide, shape=i % _STAR))
+        if len(lines) == 1:
+            marks += _band(points, across, key)
+        marks += _best(summary, across, key)
+        x, y = Axis(word, unit), Axis(what, si_unit)
+        panels.append(Panel(x, y, marks, height=170.0))
+    return Chart(f"{title_line(summary)} ({summary['grade']})", panels)
+
+
+def varied(points: Entries) -> tuple[str, dict[str, list[Entry]]]:
+    """Key of the setting with most values, and the points of every line by what else
+    was varied, in rising order of that setting."""
+    values = {key: {point[key] for point in points} for key in SETTINGS}
+    across = max(values, key=lambda key: len(values[key]))
+    others = [key for key in SETTINGS if key != across and len(values[key]) > 1]
+    lines: dict[str, list[Entry]] = {}
+    for point in sorted(points, key=lambda point: point[across]):
+        words = (f"{SETTINGS[k][0]} {plain(point[k])} {SETTINGS[k][1]}" for k in others)
+        lines.setdefault(", ".join(words), []).append(point)
+    return across, lines
+
+
+def _band(points: Entries, across: str, key: str) -> list[Mark]:
+    """5 to 95 % of one quantity, if its interval is known."""
+    ends = f"{key}_p5_p95"
+    rows = [row for row in points if row["feasible"] and ends in row]
+    rows = sorted(rows, key=lambda row: row[across])
+    if not rows:
+        return []
+    low, high = ([row[ends][end] for row in rows] for end in (0, 1))
+    return [Band([row[across] for row in rows], low, high, "5 to 95 %")]
+
+
+def _best(summary: Entry, across: str, key: str) -> list[Mark]:
+    """Points of least energy and of least energy-delay product."""
+    marks: list[Mark] = []
+    for best, words, shape, colour in (
+        ("best_edp", "least energy x time", 3, 2),
+        ("best_energy", "least energy", _STAR, 1),
+    ):
+        if summary[best] is not None:
+            point = summary["points"][summary[best]]
+            costs = f"{si(point['energy_j'], 'J')} in {si(point['time_s'], 's')}"
+            name = f"{words}: {costs}"
+            marks.append(
+                Points([point[across]], [point[key]], name, colour, shape, 6.5)
+            )
+    return marks

@@ -1,0 +1,109 @@
+"""Clocks of every pass of a pipeline, before and after, and power of its GPUs."""
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from ...charts import (
+    Axis,
+    Boxes,
+    Chart,
+    Line,
+    Mark,
+    Panel,
+    Reading,
+    ramp,
+    stacked,
+)
+from .._page.markup import si
+
+if TYPE_CHECKING:
+    from ...parallel import Replicas, StageClocks
+
+_HIGH: Final = (0.5, 0.88, 0.88)
+"""Heights of passes forward, backward and of gradients of weights, in rows."""
+_ROW: Final = (9.0, 22.0)
+"""Least and largest height of a row, px."""
+_TALL: Final = 210.0
+"""px of all rows, as far as rows can be so high."""
+_KINDS: Final = ("forward", "backward", "gradients of weights")
+
+
+def stage_clock_charts(result: "StageClocks", title: str) -> dict[str, Chart]:
+    """All panels, then clocks before and after and the power by themselves."""
+    found, content = result.replicas[0], result.summary
+    usual = f"All at {content['usual_sm_clock_mhz']:g} MHz"
+    own = "Own clocks (low boxes: forward, high: backward)"
+    charts = {
+        "before": _passes(found, found.problem.usual, usual),
+        "after": _passes(found, found.choice, own),
+        "power": _power(found),
+    }
+    return {"stage-clocks": stacked(title, list(charts.values())), **charts}
+
+
+def _passes(found: "Replicas", choice: np.ndarray, title: str) -> Chart:
+    """What each stage runs when, at which clock."""
+    problem = found.problem
+    start, end = (x.tolist() for x in found.times(choice))
+    clocks = problem.clocks / 1e6
+    mine = clocks[choice].tolist()
+    scale, shade = ramp("SM clock, MHz", float(clocks.min()), float(clocks.max()))
+    half = (np.array(_HIGH)[problem.program.kind] / 2).tolist()
+    rows, stages = problem.stage_of.tolist(), len(problem.wait)
+    boxes = Boxes(
+        start, end, [x - y for x, y in zip(rows, half, strict=True)],
+        [x + y for x, y in zip(rows, half, strict=True)],
+        colour=shade(mine), edged=True,
+    )  # fmt: skip
+    kinds = problem.program.kind.tolist()
+    order = sorted(range(len(rows)), key=lambda i: (rows[i], start[i]))
+    readings = [
+        Reading(
+            (start[i] + end[i]) / 2, rows[i],
+            f"stage {rows[i]}, {_KINDS[kinds[i]]}: {mine[i]:g} MHz, "
+            f"{si(end[i] - start[i], 's')}",
+        )
+        for i in order
+    ]  # fmt: skip
+    row = min(max(_TALL / stages, _ROW[0]), _ROW[1])
+    panel = Panel(
+        Axis("time", "s", zero=True, high=_last(found)),
+        Axis(names=[f"stage {x}" for x in range(stages)]),
+        [boxes], readings, title, scale=scale,
+        height=row * stages,
+    )  # fmt: skip
+    return Chart(title, [panel])
+
+
+def _last(found: "Replicas") -> float:
+    """End of the longer one of both steps, s: one axis for all panels."""
+    choices = (found.problem.usual, found.choice)
+    return float(max(found.times(choice)[1].max() for choice in choices)) * 1.005
+
+
+def _power(found: "Replicas") -> Chart:
+    choices = (found.problem.usual, found.choice)
+    marks: list[Mark] = []
+    looks = zip(choices, ("soft", 0), ("before", "after"), strict=True)
+    for choice, colour, word in looks:
+        edges, watts = _curve(found, choice)
+        mean = float(np.diff(edges) @ watts[:-1]) / edges[-1]
+        name = f"{word}: {si(mean, 'W')} on average"
+        marks.append(Line(edges.tolist(), watts.tolist(), name, colour, 1.5, step=True))
+    x = Axis("time", "s", zero=True, high=_last(found))
+    panel = Panel(x, Axis("power", "W", zero=True), marks, height=140.0)
+    return Chart("GPUs of a replica", [panel])
+
+
+def _curve(found: "Replicas", choice: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where power changes, s, and W of a replica's GPUs from there on."""
+    problem = found.problem
+    start, end = found.times(choice)
+    over = problem.cost[choice, problem.type] / (end - start)
+    at = np.r_[0.0, start, end]
+    change = np.r_[problem.wait.sum(), over, -over] * problem.abreast
+    order = np.argsort(at, kind="stable")
+    edges, first = np.unique(np.round(at[order], 9), return_index=True)
+    last = np.r_[first[1:], len(at)] - 1
+    return edges, np.cumsum(change[order])[last]

@@ -1,0 +1,156 @@
+"""One pass of each phase over time: power of every launch, one colour a class."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from ...charts import Axis, Boxes, Chart, Colour, Mark, Panel, Reading, Rule
+from ...estimator import one_gpu_phases
+from ...workload import Listing, kernel_name
+from .._format import Entries, Entry
+from .._page.markup import si
+from .._traces.unrolled import Unrolled, slice_power, unrolled, wait_power
+
+_DRAWN: Final = 4000
+"""Launches of a pass that are drawn one by one."""
+_PASSES: Final = 200_000
+"""Launches of a phase among whose passes the middle one is taken."""
+
+
+class Pass(NamedTuple):
+    """Slices of one pass from left to right; -1 as a row: waiting for the host.
+    `folded`: a slice is all launches of a kernel."""
+
+    row: Int[np.ndarray, " slice"]
+    edge: Float[np.ndarray, " edge"]  # s, one more than slices
+    power: Float[np.ndarray, " slice"]  # W
+    folded: bool
+
+
+def timelines(
+    listings: Sequence[Listing],
+    kernels: Entries,
+    summary: Entry,
+    looks: Mapping[str, int],
+    cap: float,
+) -> dict[str, Chart]:
+    """A chart of each phase. `cap`: power that the limiter holds, W; `looks`: colours
+    of classes."""
+    phases = list(one_gpu_phases(summary).values())
+    one_by_one = unrolled(listings, kernels, phases, _PASSES)
+    by_kernel = unrolled(listings, kernels, phases, 0)
+    idle = wait_power(by_kernel, kernels, phases)
+    charts = {}
+    for number, name in enumerate(summary["phases"]):
+        found = one_by_one
+        shown, turn = _middle_pass(found, number)
+        if shown.sum() > _DRAWN:
+            found = by_kernel
+            shown, turn = _middle_pass(found, number)
+        if shown.sum() > _DRAWN:
+            why = "it has too many kernels to draw."
+            charts[f"timeline-{name}"] = Chart(f"Timeline of {name}", [], why)
+            continue
+        one = _pass(found, shown, slice_power(found, kernels), float(idle[number]))
+        several = found.turn[found.phase == number].any()
+        passes = f"pass {turn + 1} of {listings[number].passes:g}"
+        which = passes if several and not one.folded else "all"
+        charts[f"timeline-{name}"] = _chart(name, which, one, kernels, looks, cap)
+    return charts
+
+
+def _middle_pass(found: Unrolled, phase: int) -> tuple[Bool[np.ndarray, " slice"], int]:
+    """Slices of the middle one of the passes that are shown launch by launch, and its
+    number."""
+    own = (found.phase == phase) & (found.launches == 1)
+    if not own.any():
+        own = found.phase == phase
+    turns = np.unique(found.turn[own])
+    turn = int(turns[len(turns) // 2])
+    return (found.phase == phase) & (found.turn == turn), turn
+
+
+def _pass(
+    found: Unrolled,
+    shown: Bool[np.ndarray, " slice"],
+    power: Float[np.ndarray, " slice"],
+    idle: float,
+) -> Pass:
+    """`shown` slices and the waits between them; one for all if they are folded."""
+    start, time = found.start[shown], found.time[shown]
+    slices, waits = (found.row[shown], power[shown]), (-1, idle)
+    folded = bool((found.launches[shown] > 1).any())
+    if folded:
+        edges = np.append(0.0, np.cumsum(time))
+        row, heights = map(np.append, slices, waits)
+    else:
+        edges = np.column_stack([start, start + time]).ravel() - start[0]
+        pairs = (np.broadcast_arrays(*both) for both in zip(slices, waits, strict=True))
+        row, heights = (np.column_stack(both).ravel() for both in pairs)
+    last = np.flatnonzero(shown)[-1] + 1
+    end = found.start[last] if last < len(found.start) else found.phases[-1, 1]
+    ends = max(end, start[-1] + time[-1]) - start[0]
+    edges = np.append(edges, ends)
+    kept = (row >= 0) | (np.diff(edges) > 1e-4 * ends) & np.isfinite(heights)
+    return Pass(row[kept], np.append(edges[:-1][kept], ends), heights[kept], folded)
+
+
+def _chart(
+    phase: str,
+    which: str,
+    one: Pass,
+    kernels: Entries,
+    looks: Mapping[str, int],
+    cap: float,
+) -> Chart:
+    classes = np.array(
+        [kernels[i]["class"] if i >= 0 else "" for i in one.row.tolist()]
+    )
+    groups: list[tuple[str, str, Colour]]
+    groups = [(name, name, colour) for name, colour in looks.items()]
+    groups.append(("", "waiting for the host", "light"))
+    marks: list[Mark] = []
+    for key, name, colour in groups:
+        mine = classes == key
+        if mine.any():
+            left, right = one.edge[:-1][mine].tolist(), one.edge[1:][mine].tolist()
+            low, high = [0.0] * len(left), one.power[mine].tolist()
+            marks.append(Boxes(left, right, low, high, name, colour))
+    marks.append(Rule(cap, f"limit that is held: {cap:.0f} W"))
+    whole = f"{si(float(one.edge[-1]), 's')} in all"
+    how = (
+        "A slice is all launches of a kernel (they are too many to draw, or passes "
+        f"differ), {whole}."
+        if one.folded
+        else f"Every launch of {'the pass' if which == 'all' else which}, one after "
+        f"another, {whole}."
+    )
+    how += (
+        " Height is mean power, idle and leakage included; what the limiter holds is "
+        "the mean of the phase."
+    )
+    rows = [-1, *range(len(kernels))]
+    texts = [_text(kernels[i]) if i >= 0 else "waiting for the host" for i in rows]
+    points = zip(
+        one.edge[:-1].tolist(), one.power.tolist(), one.row.tolist(), strict=True
+    )
+    x = Axis("time", "s", zero=True, high=float(one.edge[-1]))
+    panel = Panel(
+        x, Axis("power", "W", zero=True), marks,
+        [Reading(start, watts, texts[row + 1]) for start, watts, row in points],
+        spans=True,
+    )  # fmt: skip
+    of = "" if which == "all" else f", {which}"
+    return Chart(f"Timeline of {phase}{of}", [panel], how)
+
+
+def _text(kernel: Entry) -> str:
+    if kernel["time_s"] is None:
+        return f"{kernel_name(kernel)}: never launched"
+    power = kernel["energy_j"] / kernel["time_s"]
+    return (
+        f"{kernel_name(kernel)}: {si(kernel['time_s'], 's')}, {power:.0f} W, "
+        f"{si(kernel['energy_j'], 'J')} a launch, limited by {kernel['limited_by']}"
+    )

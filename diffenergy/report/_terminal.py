@@ -1,0 +1,74 @@
+"""Blocks as `rich` prints them: lines and tables."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from ._blocks import Block, Column, Table, lines_and_tables
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.table import Table as RichTable
+
+_GAP: Final = 3
+"""Characters between two columns."""
+_FOLDED: Final = 15
+"""Least characters that a column which breaks over lines is left, if it has them."""
+
+
+def to_rich(blocks: Iterable[Block]) -> Iterator["RenderableType"]:
+    """Lines as they are, tables that fit the terminal."""
+    for block in lines_and_tables(blocks):
+        yield block if isinstance(block, str) else _Fitted(block)
+
+
+class _Fitted:
+    """A plain table with as many columns as fit the terminal."""
+
+    def __init__(self, table: Table):
+        self._table = table
+
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions"):
+        """The table; spare columns go while it is too wide."""
+        kept, spare = list(self._table.columns), list(self._table.spare)
+        while spare and _width(self._table, kept) > options.max_width:
+            gone = spare.pop(0)
+            kept = [column for column in kept if column.heading != gone]
+        yield _plain(self._table, kept)
+
+
+def _plain(table: Table, columns: Sequence[Column]) -> "RichTable":
+    """`table` with `columns` alone."""
+    from rich import box
+    from rich.table import Table as RichTable
+
+    made = RichTable(
+        box=box.SIMPLE_HEAD, show_edge=False, title=table.title or None,
+        title_justify="left", title_style="bold", pad_edge=False, padding=(0, 1),
+    )  # fmt: skip
+    texts = table.columns[: table.left]
+    for column in columns:
+        folds = column.heading in table.fold
+        made.add_column(
+            column.heading,
+            justify="left" if column in texts or folds else "right",
+            no_wrap=not folds,
+            overflow="fold" if folds else "ellipsis",
+        )
+    for entry in _printed(table):
+        made.add_row(*(column.text(entry) for column in columns))
+    return made
+
+
+def _printed(table: Table) -> Sequence[Any]:
+    return table.rows[: table.most]
+
+
+def _width(table: Table, columns: Sequence[Column]) -> int:
+    """Least characters that the columns take with whole headings and numbers."""
+    widths = []
+    for column in columns:
+        texts = (column.heading, *map(column.text, _printed(table)))
+        longest = max(len(line) for text in texts for line in text.split("\n"))
+        folds = column.heading in table.fold
+        widths.append(min(longest, _FOLDED) if folds else longest)
+    return sum(widths) + _GAP * (len(widths) - 1)

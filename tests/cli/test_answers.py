@@ -1,0 +1,210 @@
+"""Every command that answers: Python says the same as its JSON, its tables fit narrow
+terminals, and its page has the JSON, all tables, and the command that gives it."""
+
+import io
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from html_page import OURS, Page
+from rich.console import Console
+
+import diffenergy as de
+from diffenergy import keys
+from diffenergy.cli import output
+from diffenergy.codesign import Effort, search, tune
+from diffenergy.estimator import crossed, prepare
+from diffenergy.report import Table, to_rich
+from diffenergy.serving import Load, steady_state
+
+from .conftest import GPT2, Outcome
+
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+SMALL: dict[str, Any] = {"input_len": 64, "output_len": 5, "batch": 2}
+"""What `GPT2` asks for."""
+CLOCKED = ("wall_s", "solver_s", "solve_s", "seconds")
+"""Keys of times that the machine takes."""
+NONE = {"fit", "measure", "sweep"}
+"""Commands whose `--out` is their product."""
+PREFILL: dict[str, Any] = {"phase": "prefill", "input_len": 64, "batch": 2}
+STEP: dict[str, Any] = {"phase": "train", "input_len": 64, "global_batch": 8}
+
+LISTS: dict[str, None] = dict.fromkeys(
+    [
+        "gpus",
+        "gpus show quadro-rtx-8000",
+        "models",
+        "models show llama-3.1-8b",
+        "compare {examples}/before.json {examples}/before.json",
+    ]
+)
+"""What has no function in Python that gives an answer."""
+QUICK: dict[str, Callable[..., Any]] = {
+    shlex.join(GPT2): lambda at: prepare("gpt2", "a100-sxm-80gb", **SMALL).run(),
+    "import {examples}/trace.json": lambda at: de.imports.read(
+        str(at["examples"] / "trace.json")
+    ),
+    "dvfs --table {examples}/measured.csv": lambda at: de.dvfs.plan(
+        table=str(at["examples"] / "measured.csv")
+    ),
+    "collective dgx1 --collective all_gather --size 1MB --links": lambda at: (
+        de.collectives.plan("dgx1", "all_gather", "1MB", links=True)
+    ),
+    "collective ring-4 --collective all_reduce --size 1MB,16MB": lambda at: (
+        de.collectives.plan("ring-4", "all_reduce", ["1MB", "16MB"])
+    ),
+    "collective verify {folder}/schedule.json": lambda at: de.collectives.verify(
+        str(at["folder"] / "schedule.json")
+    ),
+    "fleet {examples}/fleet/fleet.toml": lambda at: de.fleet.plan(
+        str(at["examples"] / "fleet" / "fleet.toml")
+    ),
+    "evaluate {examples}/trace.json --by op": lambda at: de.measurements.evaluate_trace(
+        str(at["examples"] / "trace.json"), by=("op",)
+    ),
+}
+SLOW: dict[str, Callable[..., Any]] = {
+    f"{shlex.join(GPT2)} --sm-clock 900,1410": lambda at: prepare(
+        "gpt2", "a100-sxm-80gb", **SMALL, sm_clock=(900e6, 1410e6)
+    ).run(),
+    "estimate gpt2 --gpu l4,l40s --phase prefill --input-len 64 --batch 2": lambda at: (
+        crossed("gpt2", ["l4", "l40s"], **PREFILL)
+    ),
+    "estimate gpt2 --gpu h100-sxm --phase train --input-len 64 --plan pp=2 "
+    "--global-batch 8": lambda at: prepare(
+        "gpt2", "h100-sxm", **STEP, plan="pp=2"
+    ).run(),
+    "serve qwen3-0.6b --gpu h100-sxm --max-batch 32 --rate 20 --input-len 256 "
+    "--output-len 64": lambda at: steady_state(
+        "qwen3-0.6b", "h100-sxm",
+        Load(rate=20.0, max_batch=32, input_len=256, output_len=64),
+    ),
+    "dvfs gpt2 --gpu a100-sxm-80gb --phase prefill --input-len 64 --batch 2 "
+    "--power-curve": lambda at: de.dvfs.plan(
+        "gpt2", "a100-sxm-80gb", **PREFILL, power_curve=True
+    ),
+    "codesign gpt2 --gpu a100-sxm-80gb --phase prefill --input-len 64 --batch 2 "
+    "--vary num_sms,dram_bandwidth --starts 2 --rounds 1": lambda at: search(
+        "gpt2", "a100-sxm-80gb", vary=["num_sms", "dram_bandwidth"],
+        effort=Effort(starts=2, rounds=1), **PREFILL,
+    ),
+    "codesign gpt2 --gpu a100-sxm-80gb --phase prefill --input-len 64 --batch 2 "
+    "--tune-tiles": lambda at: tune("gpt2", "a100-sxm-80gb", **PREFILL),
+    "plan gpt2 --gpu h100-sxm --num-gpus 4 --global-batch 8 --input-len 64": (
+        lambda at: de.parallel.plan(
+            "gpt2", "h100-sxm", num_gpus=4, global_batch=8, input_len=64
+        )
+    ),
+    "plan gpt2 --gpu a40 --input-len 128 --stage-clocks --plan pp=2 --global-batch 4 "
+    "--sm-clock 1740,1200 --max-slowdown 2": lambda at: de.parallel.stage_clocks(
+        "gpt2", "a40", input_len=128, plan="pp=2", global_batch=4,
+        sm_clock=(1740e6, 1200e6), max_slowdown=0.02,
+    ),
+    "evaluate {examples}/runs.csv --workloads {examples}/listings.jsonl --by gpu": (
+        lambda at: de.fitting.evaluate(
+            de.measurements.read(
+                [str(at["examples"] / "runs.csv")],
+                workloads=(str(at["examples"] / "listings.jsonl"),),
+            ),
+            by=("gpu",),
+        )
+    ),
+}  # fmt: skip
+CASES = [
+    *((LISTS | QUICK).items()),
+    *(pytest.param(*x, marks=pytest.mark.slow) for x in SLOW.items()),
+]
+
+
+@pytest.fixture(scope="module")
+def at(run: Callable[..., Outcome], tmp_path_factory: pytest.TempPathFactory):
+    """Folders of the cases: `folder` has a schedule."""
+    folder = tmp_path_factory.mktemp("answers")
+    words = "collective ring-4 --collective all_gather --size 1MB".split()
+    assert run(*words, "--out", folder / "schedule.json").code == 0
+    return {"examples": EXAMPLES, "folder": folder}
+
+
+def test_every_command_that_answers_is_here():
+    asked = {words.split()[0] for words in LISTS | QUICK | SLOW}
+    assert asked == {*keys.commands()} - NONE
+
+
+@pytest.mark.parametrize(("words", "python"), CASES)
+def test_an_answer(run, at, tmp_path, monkeypatch, words: str, python):
+    blocks: list[Any] = []
+    monkeypatch.setattr(output, "show", _listening(blocks, output.show))
+    file, line = tmp_path / "page.html", words.format(**at)
+    found = run(*shlex.split(line), "--json", "--out", file).json
+    tables = [x for x in _flat(blocks) if isinstance(x, Table)]
+    assert blocks and (tables or "verify" in words)
+    for width in (40, 60, 80):
+        _check_terminal(tables, width)
+    page = Page(file.read_text())
+    assert json.loads(page.text(OURS)) == found
+    _check_page(page, tables, line)
+    if python is not None:
+        result = python(at)
+        assert _unclocked(json.loads(result.to_json())) == _unclocked(found)
+        notebook = Page(result._repr_html_())
+        assert sorted(notebook.headings) == sorted(_headings(tables))
+        again = json.loads(Page(result.to_html()).text(OURS))
+        assert _unclocked(again) == _unclocked(found)
+
+
+def _listening(blocks: list[Any], show: Callable[..., None]) -> Callable[..., None]:
+    """`show` that keeps what it shows."""
+
+    def shown(content: Any, as_json: bool, given: Callable[[], Any]):
+        blocks.extend(given())
+        show(content, as_json, lambda: blocks)
+
+    return shown
+
+
+def _flat(blocks: list[Any]) -> list[Any]:
+    """Blocks, and those within them."""
+    inner = [y for x in blocks for y in _flat(getattr(x, "blocks", []))]
+    return [*blocks, *inner]
+
+
+def _headings(tables: list[Table]) -> list[str]:
+    return [column.heading for table in tables for column in table.columns]
+
+
+def _check_terminal(tables: list[Table], width: int):
+    """No row is longer than the terminal; at 80 characters nothing is cut."""
+    console = Console(file=io.StringIO(), width=width, markup=False, highlight=False)
+    for table in to_rich(tables):
+        console.print(table)
+    text = console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
+    assert all(len(line) <= width for line in text.splitlines())
+    assert width < 80 or "\u2026" not in text
+
+
+def _check_page(page: Page, tables: list[Table], line: str):
+    """All tables, what watts are of, the command; nothing is loaded, links lead on."""
+    assert sorted(page.headings) == sorted(_headings(tables))
+    (command,) = (x for x in page.words if x.startswith("diffenergy ") and "--" in x)
+    assert set(shlex.split(line)) | {"--json"} <= set(shlex.split(command))
+    assert "GPU board" in "".join(page.words)
+    loaded = [x for name in ("src", "href", "data") for x in page.values(name)]
+    assert all(x == "data:," or x[1:] in page.ids for x in loaded)
+    assert set(page.values("aria-labelledby")) <= set(page.ids)
+    for identity in page.values("data-points"):
+        data = json.loads(page.text(identity))
+        which = data["which"] or range(len(data["texts"]))
+        assert max(which) < len(data["texts"])
+        for places in (data["wide"], data["narrow"]):
+            assert len(places) == 2 * len(which) > 0
+            assert all(x >= 0 for x in places)  # NaN is not
+
+
+def _unclocked(content: Any) -> Any:
+    """Content without times that the machine took."""
+    if isinstance(content, dict):
+        return {k: _unclocked(v) for k, v in content.items() if k not in CLOCKED}
+    return [_unclocked(x) for x in content] if isinstance(content, list) else content

@@ -1,0 +1,89 @@
+"""What the page of an estimate shows beside its summary, against shapes and specs."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from diffenergy.estimator import (
+    EstimateDetails,
+    estimate_details,
+    kernel_class,
+    prepare,
+    totals_by_class,
+)
+from diffenergy.estimator._details import num_points
+
+pytestmark = pytest.mark.slow
+KERNELS = [
+    {"op": "gemm", "m": 4096, "n": 4096, "k": 4096, "dtype": "bf16", "count": 2.5},
+    {"op": "gemm", "m": 64, "n": 64, "k": 64, "dtype": "fp32", "count": 0},
+    {"op": "elementwise", "fn": "x", "elements": 1e8, "dtype": "bf16", "count": 1e9},
+]
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory: pytest.TempPathFactory) -> EstimateDetails:
+    path: Path = tmp_path_factory.mktemp("odd") / "odd.jsonl"
+    listing = {"name": "odd", "dispatch": "graph", "kernels": KERNELS}
+    path.write_text(json.dumps(listing) + "\n")
+    task = prepare(str(path), "k40c", sm_clock=[745e6], corrections="none")
+    return estimate_details(task, task.run())
+
+
+def test_flop_and_bytes_are_those_of_the_shapes(odd):
+    product, never, stream = odd.kernels
+    assert product["flop"] == pytest.approx(2 * 4096**3, rel=1e-3)
+    assert never["flop"] is never["dram_bytes"] is None
+    assert stream["flop"] == 0.0
+    assert stream["dram_bytes"] == pytest.approx(2 * 2 * 1e8, rel=0.05)
+    assert kernel_class("gemm") == "matrix products" == product["class"]
+
+
+def test_roofs_are_those_of_the_clock(odd):
+    # K40c: 15 SMs, 192 lanes of 2 FLOP, 745 MHz, no tensor cores
+    assert [roof.name for roof in odd.roofs] == ["CUDA cores"]
+    assert odd.roofs[0].flop_per_s == pytest.approx(15 * 384 * 745e6, rel=1e-3)
+    assert odd.dram_bandwidth == pytest.approx(288e9, rel=0.01)
+
+
+def test_classes_and_waiting_are_the_whole(odd):
+    summary = odd.result.summary
+    parts = totals_by_class(odd.kernels, summary)
+    time = sum(part[0] for part in parts.values())
+    energy = sum(part[1] for part in parts.values())
+    assert time == pytest.approx(summary["time_s"], rel=1e-6)
+    assert energy == pytest.approx(summary["energy_j"], rel=1e-6)
+
+
+def test_curves_pass_the_estimate_and_keep_their_limits(odd):
+    clocks = [point["sm_clock_set_mhz"] for point in odd.clocks]
+    assert clocks == sorted(clocks) and len(clocks) == 32
+    limits = [point["power_limit_w"] for point in odd.limits]
+    assert limits == sorted(limits)
+    assert all(p["avg_power_w"] <= 1.01 * p["power_limit_w"] for p in odd.limits)
+    top = odd.clocks[-1]
+    near = [p for p in odd.clocks if p["sm_clock_set_mhz"] >= 745.0]
+    assert near and near[0]["time_s"] <= odd.result.summary["time_s"] * (1 + 1e-9)
+    assert top["time_s"] == min(point["time_s"] for point in odd.clocks)
+
+
+@pytest.mark.parametrize(
+    ("plan", "request_"),
+    [
+        ("tp=2,pp=2", {"phase": "prefill", "batch": 2}),
+        ("pp=2,dp=2", {"phase": "train", "global_batch": 8}),
+    ],
+)
+def test_curves_of_plans_are_of_all_gpus(plan: str, request_: dict):
+    """The highest clock and the highest limit are those of the estimate."""
+    task = prepare("gpt2", "h100-sxm", input_len=64, plan=plan, **request_)
+    result = task.run()
+    details = estimate_details(task, result)
+    for points in (details.clocks, details.limits):
+        for key in ("time_s", "energy_j"):
+            assert points[-1][key] == pytest.approx(result.summary[key], rel=1e-6)
+
+
+def test_large_workloads_have_fewer_points():
+    assert num_points(1000) == 32 and num_points(1001) == 8

@@ -1,0 +1,249 @@
+"""The page of an estimate: right numbers, everything behind them, nothing unescaped."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from html_page import OURS, Page
+
+from diffenergy.charts import embedded, tag
+from diffenergy.cli.app import parsed
+from diffenergy.cli.cost.report import command_line
+from diffenergy.cli.cost.report_flags import Flags
+from diffenergy.cli.parsing.field import read_flags
+from diffenergy.corrections import CONSTANTS
+from diffenergy.estimator import estimate_details, prepare
+from diffenergy.hardware import read_gpu
+from diffenergy.report import Table, build_fragment, build_page, estimate_page
+from diffenergy.report._format import digits, longest, si
+
+from .pages import VERSUS, made, run
+
+HOSTILE = "</script><b>&\"'"
+LISTING = """\
+{"name": "odd </title><i>&", "dispatch": "graph", "kernels": [
+ {"op": "gemm", "m": 4096, "n": 4096, "k": 4096, "dtype": "bf16", "count": 2.5},
+ {"op": "gemm", "m": 64, "n": 64, "k": 64, "dtype": "fp32", "count": 0},
+ {"op": "elementwise", "fn": "FN", "elements": 1e8, "dtype": "bf16", "count": 1e9}]}
+"""
+
+
+@pytest.fixture(scope="module")
+def page() -> Page:
+    return Page(made().html)
+
+
+def test_it_loads_nothing(page):
+    assert made().html.startswith("<!doctype html>")
+    loaded = page.values("src") + page.values("href") + page.values("data")
+    assert all(x == "data:," or x[1:] in page.ids for x in loaded)
+    style = re.search(r"<style>(.*?)</style>", made().html, re.DOTALL)
+    assert style and "@import" not in style[1] and "url(" not in style[1]
+    scripts = re.findall(r"<script>(.*?)</script>", made().html, re.DOTALL)
+    assert len(scripts) == 1
+    for word in ("fetch(", "XMLHttpRequest", "import(", "eval(", "WebSocket"):
+        assert word not in scripts[0]
+
+
+def test_the_estimate_is_in_it(page):
+    estimate = {k: v for k, v in made().estimate.items() if k != "kernels"}
+    assert json.loads(page.text(OURS)) == estimate
+
+
+@pytest.mark.parametrize(
+    ("key", "unit"),
+    [
+        ("energy_j", "J"), ("time_s", "s"), ("avg_power_w", "W"), ("ttft_s", "s"),
+        ("tpot_s", "s"), ("energy_j_per_token", "J"),
+    ],
+)  # fmt: skip
+def test_totals_stand_in_the_text(page, key: str, unit: str):
+    value = made().estimate[key]
+    text = si(value, unit).replace(f" u{unit}", f" µ{unit}")
+    assert text in page.text("answer")
+    assert f'<data value="{value!r}">{text}</data>' in made().html
+
+
+def test_intervals_grade_and_tokens_stand_in_the_text(page):
+    estimate, answer = made().estimate, page.text("answer")
+    for key, unit in (("time_s_p5_p95", "s"), ("energy_j_p5_p95", "J")):
+        low, high = (si(x, unit) for x in estimate[key])
+        assert f"{low} to {high}" in answer
+    assert answer.count("5 to 95 %") == 3  # of the power too
+    time, power = (estimate["grades"][x] for x in ("time", "power"))
+    both = time if time == power else f"time {time}, power {power}"
+    assert f"grade {both} (" in answer
+    assert digits(estimate["tokens_per_s"]) in answer
+
+
+def texts(page: Page, chart: str) -> list[str]:
+    """What each point of a chart says."""
+    data = json.loads(page.text(f"chart-{chart}-points"))
+    which = data["which"] or range(len(data["texts"]))
+    return [data["texts"][i] for i in which]
+
+
+def test_every_kernel_is_in_the_table_and_on_the_roofline(page):
+    live = [k for k in made().estimate["kernels"] if k["time_s"]]
+    assert f"{len(live)} kernels" in page.text("kernels")
+    assert len(texts(page, "roofline")) == len(live)
+
+
+@pytest.mark.parametrize(
+    ("phase", "passes", "chart"),
+    [
+        ("prefill", 1, "timeline-of-prefill"),
+        ("decode", 4, "timeline-of-decode-pass-3-of-4"),
+    ],
+)
+def test_every_launch_is_on_the_timeline(page, phase: str, passes: int, chart: str):
+    kernels = [k for k in made().estimate["kernels"] if k["phase"] == phase]
+    said = [x for x in texts(page, chart) if not x.startswith("waiting")]
+    assert passes * len(said) == sum(k["count"] for k in kernels)
+
+
+def test_curves_pass_through_the_estimate(page):
+    top = made().estimate
+    text = f"{si(top['time_s'], 's')}, {si(top['energy_j'], 'J')}, "
+    said = texts(page, "time-and-energy-over-sm-clocks")
+    clocks = [x for x in said if "a100" in x]
+    assert clocks[-2].startswith(f"a100-sxm-80gb, 1410 MHz: {text}")
+    limits = [x for x in texts(page, "time-under-power-limits") if "a100" in x]
+    assert limits[-2].startswith(f"a100-sxm-80gb, limit 400 W: {text}")
+
+
+def test_energy_by_unit_is_that_of_both_estimates(page):
+    said = texts(page, "by-hardware-unit")
+    for side in (made().estimate, made().versus):
+        value, share = side["energy_j_by_unit"]["dram"], side["energy_j"]
+        text = f"DRAM, {side['gpu']}: {si(value, 'J')}, {100 * value / share:.1f} %"
+        assert text in said
+
+
+def test_the_second_gpu_is_compared(page):
+    text = page.text(f"against-{VERSUS}")
+    for key, unit in (("energy_j", "J"), ("time_s", "s")):
+        a, b = made().estimate[key], made().versus[key]
+        assert all(x in text for x in (si(a, unit), si(b, unit), digits(b / a)))
+
+
+def test_every_number_and_constant_has_its_source(page):
+    sources = page.text("sources")
+    for gpu in ("a100-sxm-80gb", VERSUS):
+        card = read_gpu(gpu)
+        assert all(field in sources for field in card.values)
+        named = {x["source"] for x in card.provenance.values() if x.get("source")}
+        assert all(source in sources for source in named)
+    assert all(name in sources for name in CONSTANTS) and "(fit)" in sources
+
+
+def test_what_the_page_was_made_of_is_said(page):
+    assert made().printed.startswith("wrote ")
+    said = "".join(page.words)
+    flags = "gpt2 --gpu a100-sxm-80gb --batch 2 --input-len 64 --output-len 5"
+    assert f"diffenergy estimate {flags} --json" in said
+    assert "no host, no cooling" in said and "assumed phase generate" in said
+
+
+def test_the_command_is_the_one_of_the_same_figures():
+    words = ["a model", "--gpu", "l4", "--checkpointing", "--set", "tdp=70"]
+    flags = read_flags(Flags, parsed("report", words))
+    text = "diffenergy estimate 'a model' --gpu l4 --checkpointing --set tdp=70 --json"
+    assert command_line(flags) == text
+
+
+# --- any page
+
+
+def test_what_is_put_in_stands_for_itself():
+    assert tag("p", "", title=HOSTILE) == (
+        '<p title="&lt;/script&gt;&lt;b&gt;&amp;&quot;&#x27;"></p>'
+    )
+    assert "</script><b>" not in embedded("x", {"a": HOSTILE})
+    table = Table(((HOSTILE, HOSTILE),), [{HOSTILE: HOSTILE}], title=HOSTILE)
+    found = Page(build_page(HOSTILE, [HOSTILE, table], {"a": HOSTILE}, HOSTILE))
+    assert found.headings == [HOSTILE] and json.loads(found.text(OURS))["a"] == HOSTILE
+
+
+def test_long_tables_sort_and_say_their_order():
+    rows = [("b", 2.0), ("a", None), *[("c", 1e-6)] * 5]
+    columns = ("name", ("energy", 1, "J"))
+    made = build_fragment([Table(columns, rows, sorted_by="energy")])
+    assert made.count("<button") == 2
+    assert 'aria-sort="none"' in made and 'aria-sort="descending"' in made
+    assert 'data-value="2.0"' in made and "unavailable" in made
+    assert "1.000 µJ" in made  # the number's column alone stands right
+    assert made.count('class="num"') == 1 + len(rows)
+    assert "<button" not in build_fragment([Table(columns, rows[:6])])
+
+
+def test_a_page_shows_the_longest_kernels_and_counts_the_rest():
+    kernels = [{"count": 2, "time_s": float(i) or None} for i in range(1004)]
+    shown, rest = longest(kernels)
+    assert [k["time_s"] for k in shown] == [float(i) for i in range(1003, 3, -1)]
+    assert rest == " 3 shorter ones are not shown."
+    assert longest(kernels[:5]) == (kernels[4:0:-1], "")
+
+
+@pytest.mark.slow
+def test_a_page_with_traps_is_still_a_page(tmp_path: Path):
+    path = tmp_path / "odd.jsonl"
+    text = LISTING.replace("\n", " ").replace("FN", HOSTILE.replace('"', '\\"'))
+    path.write_text(text + "\n")
+    task = prepare(str(path), "k40c", sm_clock=[745e6], corrections="none")
+    text = estimate_page([estimate_details(task, task.run())], "")
+    assert "</script><b>" not in text and "</title><i>" not in text
+    assert text.count("<script") == text.count("</script>")
+    said = "".join(Page(text).words).lower()
+    assert "nothing was fitted" in said and "all launches of a kernel" in said
+
+
+# --- under load
+
+
+@pytest.mark.slow
+def test_a_served_model_has_a_section(tmp_path: Path):
+    flags = ("qwen3-0.6b", "--input-len", "256", "--output-len", "64")
+    served = ("--rate", "20", "--max-batch", "64", "--slo-tpot", "30ms")
+    path = tmp_path / "page.html"
+    run("report", *flags, *served, "--out", str(path))
+    html = path.read_text(encoding="utf-8")
+    page, found = Page(html), json.loads(run("serve", *flags, *served, "--json"))
+    section = page.text("serving")
+    for key in ("energy_j_per_output_token", "energy_j_per_request"):
+        assert si(found[key], "J") in section
+    for key in ("ttft_s", "tpot_s"):
+        assert si(found[key]["mean"], "s").replace(" us", " µs") in section
+    # both curves pass the answer: the nearest rate's mean is close to it
+    for key, chart in (("ttft_s", "first-token"), ("tpot_s", "output-token")):
+        word = "to" if key == "ttft_s" else "per"
+        said = [
+            x
+            for x in texts(page, f"time-{word}-{chart}")
+            if re.match(r"[\d.]+ requests/s: mean", x)
+        ]
+        near = min(said, key=lambda x: abs(float(x.split()[0]) - 20))
+        value, prefix = near.split()[-2:]
+        scale = {"s": 1.0, "ms": 1e-3, "µs": 1e-6}[prefix]
+        assert float(value) * scale == pytest.approx(found[key]["mean"], rel=0.02)
+    # the estimate's command has no flag of the server
+    assert "--rate" not in html[html.index("<pre") :]
+
+
+@pytest.mark.parametrize(
+    "flags, word",
+    [
+        (("--slo-tpot", "30ms"), "no requests come"),
+        (("--rate", "8", "--phase", "train"), "neither trains"),
+        (("--rate", "8", "--concurrency", "8"), "one way"),
+        (("--rate", "0"), "`--rate`"),
+    ],
+)
+def test_what_cannot_be_served(flags, word, capsys):
+    from diffenergy.cli import main
+
+    code = main(("report", "gpt2", *flags, "--out", "no.html"))
+    said = capsys.readouterr()
+    assert code == 2 and not said.out and word in said.err
+    assert said.err.count("\n") == 1 and not Path("no.html").exists()
