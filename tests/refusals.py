@@ -34,14 +34,14 @@ class File(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """`said`: the decisive part of the sentence, or several in their order, with ` .. `
-    between them."""
+    """A call, and the decisive part of the sentence that refuses it; several parts in
+    their order have ` .. ` between them."""
 
-    said: str
+    sentence: str
     kind: type[Exception] | tuple[type[Exception], ...]
     call: Callable[..., Any]
     args: tuple[Any, ...]
-    given: dict[str, Any]
+    keywords: dict[str, Any]
 
     def check(self, folder: Path):
         """Calls, and compares the one sentence that is raised. Types of arguments are
@@ -50,35 +50,35 @@ class Refusal(NamedTuple):
         def value(x: Any) -> Any:
             return x.written(folder) if isinstance(x, File) else x
 
-        call = _unchecked(self.call, *self.args, **self.given)
+        call = _unchecked(self.call, *self.args, **self.keywords)
         args = [value(x) for x in call.args]
-        given = {name: value(x) for name, x in call.keywords.items()}
+        keywords = {name: value(x) for name, x in call.keywords.items()}
         with pytest.raises(self.kind) as raised:
-            call.func(*args, **given)
+            call.func(*args, **keywords)
         rest = text = str(raised.value)
-        for part in self.said.split(" .. "):
+        for part in self.sentence.split(" .. "):
             assert part in rest, text
             rest = rest.partition(part)[2]
         assert "\n" not in text and text.endswith("."), text
 
 
 def _unchecked(
-    call: Callable[..., Any], *args: Any, **given: Any
+    call: Callable[..., Any], *args: Any, **keywords: Any
 ) -> functools.partial[Any]:
     """The call without the check of types that tests run with."""
     if isinstance(call, functools.partial):
-        return _unchecked(call.func, *call.args, *args, **call.keywords, **given)
+        return _unchecked(call.func, *call.args, *args, **call.keywords, **keywords)
     if inspect.ismethod(call):
-        return _unchecked(call.__func__, call.__self__, *args, **given)
-    return functools.partial(inspect.unwrap(call), *args, **given)
+        return _unchecked(call.__func__, call.__self__, *args, **keywords)
+    return functools.partial(inspect.unwrap(call), *args, **keywords)
 
 
 def row(
-    said: str,
+    sentence: str,
     call: Callable[..., Any],
     *args: Any,
     kind: type[Exception] | tuple[type[Exception], ...] = ValueError,
-    **given: Any,
+    **keywords: Any,
 ) -> Any:
-    """A row of a table: `call(*args, **given)` raises `kind`."""
-    return pytest.param(Refusal(said, kind, call, args, given), id=said)
+    """A row of a table: `call(*args, **keywords)` raises `kind`."""
+    return pytest.param(Refusal(sentence, kind, call, args, keywords), id=sentence)

@@ -210,7 +210,7 @@ def readings_of(panel: Panel) -> Sequence[Reading]:
 
 
 def _said(axis: Axis, value: float) -> str:
-    amount = si(value, axis.unit) if axis.unit in SI else f"{value:.6g} {axis.unit}"
+    amount = si(value, axis.unit) if axis.unit in SI else f"{value:.5g} {axis.unit}"
     return f"{axis.title} {amount}".replace(" u", " µ").strip()
 
 

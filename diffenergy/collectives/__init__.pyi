@@ -2,8 +2,8 @@ from ._demand.demand import Demand as Demand
 from ._demand.demands import demand as demand
 from ._formats.verify_file import VerifyResult as VerifyResult
 from ._formats.verify_file import verify as verify
+from ._machine.families import MACHINE_PARTS as MACHINE_PARTS
 from ._machine.topology import Topology as Topology
-from ._machine.topology_files import MACHINE_PARTS as MACHINE_PARTS
 from ._machine.topology_files import load_topology as load_topology
 from ._machine.topology_files import topology_names as topology_names
 from ._planning.ask import plan as plan

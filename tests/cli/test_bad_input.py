@@ -6,16 +6,10 @@ import pytest
 
 ESTIMATE = ("estimate", "gpt2")
 SPELLINGS = (" ", "1;2", "0x10", "1e3", "1,", "1_000", "1e999", "9" * 30)
-CLOCKS = ("700W", "900Mhz/s", "5MHz", "900,", "900,x", "1", "99999")
+CLOCKS = ("900Mhz/s", "5MHz", "900,", "900,x", "1", "99999")
 CASES = [
     *((*ESTIMATE, "--batch", x) for x in SPELLINGS),
     *((*ESTIMATE, "--sm-clock", x) for x in CLOCKS),
-    *((*ESTIMATE, "--power-limit", x) for x in ("1GHz", "300000", "9999")),
-    *((*ESTIMATE, "--temperature", x) for x in ("60W", "333", "96")),
-    (*ESTIMATE, "--set", "dram_bandwidth=nan"),
-    (*ESTIMATE, "--set", "dram_bandwidth=-1"),
-    (*ESTIMATE, "--set", "dram_bandwidth=3352"),
-    (*ESTIMATE, "--set", "dram_bandwith=3e12"),
     (*ESTIMATE, "--set", "=3"),
     (*ESTIMATE, "--set", "num_sms=10", "--set", "num_sms=11"),
     (*ESTIMATE, "--sm-clock", "900,1000", "--detail"),
@@ -31,17 +25,12 @@ CASES = [
     ("estimates", "gpt2"),
     ("--unknown",),
     ("gpus", "show"),
-    ("gpus", "show", "h1000"),
     ("gpus", "show", "h100-sxm", "--toml", "--json"),
     ("gpus", "--toml"),
     ("gpus", "hide"),
-    ("models", "show", "gpt5"),
     ("models", "show", "gpt2", "--out", "model.csv"),
     ("models", "show"),
     ("compare", "gpt2"),
-    ("estimate", "gpt2", "--tp", "16"),
-    ("compare", "gpt2", "gpt5"),
-    ("compare", "gpt2 --batch 0", "gpt2"),
     ("compare", "gpt2 --batch", "gpt2"),
     ("compare", "gpt2 'open", "gpt2"),
     ("compare", "gpt2 --sm-clock 900,1000", "gpt2"),
@@ -49,9 +38,6 @@ CASES = [
     ("compare", "no-such-file.json", "gpt2"),
     ("evaluate",),
     ("evaluate", "no-such-file.csv"),
-    ("evaluate", "runs.csv", "--by", ","),
-    ("evaluate", "runs.csv", "--out", "rows.xlsx"),
-    ("evaluate", "runs.csv", "--workloads", "no-such-file.jsonl"),
 ]
 
 
@@ -89,17 +75,10 @@ def test_one_line_and_exit_2(run, tmp_path, monkeypatch, args):
         (("--sm-clock", "1.41"), ("if that is GHz, give 1410",)),
         (("--sm-clock", "1.41e9"), ("if that is Hz, give 1410",)),
         (("--sm-clock", "1410000"), ("if that is kHz, give 1410",)),
-        (("--power-limit", "0.35"), ("200 to 700 W; if that is kW, give 350",)),
-        (("--power-limit", "5"), ("`--power-limit` is 5 W; h100-sxm allows 200",)),
-        (("--sm-clock", "2500"), ("345", "1980 MHz")),
         (("--power-limit", "150"), ("is 150 W; h100-sxm allows 200 to 700 W.",)),
-        (("--mem-clock", "2000"), ("is 2000 MHz; h100-sxm allows 2619 MHz.",)),
         (("--power-limit", "300000"), ("200 to 700 W", "if that is mW, give 300")),
         (("--temperature", "333.15"), ("if that is K, give 60",)),
-        (("--set", "dram_bandwith=3e12"), ("`dram_bandwidth`",)),
         (("--input-len", "9999"), ("`--input-len` + `--output-len` is 10127",)),
-        (("--gpu", "h100-nvl"), ("h100-sxm", "h100-pcie")),
-        (("--input-len", "5000"), ("1024 positions",)),
     ],
 )
 def test_the_line_says_what_to_do(run, args, words):

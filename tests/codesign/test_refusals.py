@@ -24,19 +24,19 @@ GEMM = {"op": "gemm", "m": 8, "n": 8, "k": 8, "dtype": "bf16"}
 gpt2 = partial(search, "gpt2", "h100-sxm", phase="decode")
 
 
-def vary(said: str, *values: Any, **given: Any) -> Any:
+def vary(sentence: str, *values: Any, **options: Any) -> Any:
     """A design space of the fields of `gpt2`'s GPU, as `Range` has them."""
     varied = values[0] if isinstance(values[0], dict | list) else Range(*values)
     varied = [varied] if isinstance(varied, Range) else varied
-    return row(said, gpt2, vary=varied, **given)
+    return row(sentence, gpt2, vary=varied, **options)
 
 
 def listing(kernel: dict[str, Any]) -> File:
     return File(json.dumps({"name": "x", "kernels": [kernel]}), "x.jsonl")
 
 
-def asked(said: str, **given: Any) -> Any:
-    return row(said, gpt2, vary="num_sms", **given)
+def goal(sentence: str, **options: Any) -> Any:
+    return row(sentence, gpt2, vary="num_sms", **options)
 
 
 SPACES = [
@@ -66,15 +66,15 @@ SPACES = [
     row("nothing is varied; name at least one field", problem, ["attention"], []),
 ]  # fmt: skip
 GOALS = [
-    asked("`goals` is 'joules'; allowed are energy, time", goals=["joules"]),
-    asked("twice", goals=["energy", "energy"]),
-    asked("single metrics", goals=["energy", "edp"]),
-    asked("`ttft` is asked for", limits={"ttft": 1.0}),
+    goal("`goals` is 'joules'; allowed are energy, time", goals=["joules"]),
+    goal("twice", goals=["energy", "energy"]),
+    goal("single metrics", goals=["energy", "edp"]),
+    goal("`ttft` is asked for", limits={"ttft": 1.0}),
     row("`energy_per_token` is asked for", search, listing(GEMM), "h100-sxm",
         vary="num_sms", goals=("energy_per_token",)),
-    asked("allowed is a number above 0", limits={"area": -1.0}),
-    asked("allowed is a number above 0", limits={"time": NAN}),
-    asked("`sm_clock` is a list; give one value", sm_clock=[9e8, 1e9]),
+    goal("allowed is a number above 0", limits={"area": -1.0}),
+    goal("allowed is a number above 0", limits={"time": NAN}),
+    goal("`sm_clock` is a list; give one value", sm_clock=[9e8, 1e9]),
 ]  # fmt: skip
 TILES = [
     row("`plan` is tp=2, but tiles are tuned on one", tune, "gpt2", "h100-sxm",

@@ -35,15 +35,15 @@ DGX1, RING = load_topology("dgx1"), load_topology("ring-4")
 on_dgx1 = partial(plan, "dgx1", "all_gather", "200KB")
 
 
-def machine(said: str, old: str, new: str) -> Any:
+def machine(sentence: str, old: str, new: str) -> Any:
     assert old in OWN
     file = File(OWN.replace(old, new, 1), "own.toml")
-    return row("own.toml .. " + said, load_topology, file)
+    return row("own.toml .. " + sentence, load_topology, file)
 
 
-def printed(said: str, text: str, gpu: str | None) -> Any:
+def print_of(sentence: str, text: str, gpu: str | None) -> Any:
     """A print of `nvidia-smi topo -m`."""
-    return row(said, load_topology, File(text, "topo.txt"), gpu=gpu)
+    return row(sentence, load_topology, File(text, "topo.txt"), gpu=gpu)
 
 
 MACHINES = [
@@ -80,8 +80,8 @@ MACHINES = [
     machine("not valid TOML", "chassis = 2", "chassis = "),
     machine("bundled topologies alone", "chassis = 2", "grid = 2"),
     *(
-        row(said, load_topology, name)
-        for name, said in {
+        row(sentence, load_topology, name)
+        for name, sentence in {
             "dgx-1": "neither a known topology nor a file; nearest: `dgx1`",
             "none.toml": "no such file",
             "mesh-1": "of 1 GPUs",
@@ -97,19 +97,19 @@ MACHINES = [
     row("`latency` is nan", load_topology, "dgx1", NAN),
     row("looks like us", load_topology, "dgx1", 0.7),
     row("states the latency of every link", load_topology, "ndv2-2", 1e-6),
-    printed("no print of", "nothing of it", "h100-sxm"),
-    printed("`gpu` is missing", PRINT, None),
-    printed("has no NVLink", PRINT, "l4"),
-    printed("links are not known", PRINT, "mi300x"),
-    printed("not all pairs are alike", PRINT, "a30"),
-    printed("not a known GPU", PRINT, "v100x"),
-    printed("the whole print", PRINT.replace("GPU7\tSYS", "GPU9\tSYS"),
+    print_of("no print of", "nothing of it", "h100-sxm"),
+    print_of("`gpu` is missing", PRINT, None),
+    print_of("has no NVLink", PRINT, "l4"),
+    print_of("links are not known", PRINT, "mi300x"),
+    print_of("not all pairs are alike", PRINT, "a30"),
+    print_of("not a known GPU", PRINT, "v100x"),
+    print_of("the whole print", PRINT.replace("GPU7\tSYS", "GPU9\tSYS"),
             "v100-sxm-32gb"),
-    printed("the same way", PRINT.replace("NV1\t X \tNV2", "NV1\t X "),
+    print_of("the same way", PRINT.replace("NV1\t X \tNV2", "NV1\t X "),
             "v100-sxm-32gb"),
-    printed("X for a GPU", PRINT.replace("NV2\t X ", "NV2\tNV1", 1), "v100-sxm-32gb"),
-    printed("the same way", PCIE.replace("GPU1    PIX ", "GPU1    QPI "), "l4"),
-    printed("'QPI'", PCIE.replace("PIX", "QPI"), "l4"),
+    print_of("X for a GPU", PRINT.replace("NV2\t X ", "NV2\tNV1", 1), "v100-sxm-32gb"),
+    print_of("the same way", PCIE.replace("GPU1    PIX ", "GPU1    QPI "), "l4"),
+    print_of("'QPI'", PCIE.replace("PIX", "QPI"), "l4"),
     row("no link of `dgx1` joins .. gpu0 is linked with gpu1", on_dgx1,
         disable=["gpu0-gpu7"]),
     row("`disable` names gpu8", on_dgx1, disable=["gpu0-gpu8"]),
@@ -122,54 +122,54 @@ MACHINES = [
 ]  # fmt: skip
 
 
-def wanted(said: str, collective: str = "all_gather", **given: Any) -> Any:
-    sized: dict[str, Any] = {"size": "8KB"} | given
-    return row(said, demand, collective, DGX1, **sized)
+def demand_of(sentence: str, collective: str = "all_gather", **options: Any) -> Any:
+    sized: dict[str, Any] = {"size": "8KB"} | options
+    return row(sentence, demand, collective, DGX1, **sized)
 
 
-def matrix(said: str, values: Any) -> Any:
-    return row(said, plan, "dgx1", "all_to_all", matrix=values)
+def matrix(sentence: str, values: Any) -> Any:
+    return row(sentence, plan, "dgx1", "all_to_all", matrix=values)
 
 
-def blocks(said: str, rows: str) -> Any:
+def blocks(sentence: str, rows: str) -> Any:
     file = File(f"source,chunk,bytes,wanted\n{rows}\n", "demand.csv")
-    return row(said, read_demand_file, file, DGX1)
+    return row(sentence, read_demand_file, file, DGX1)
 
 
 ONE_WAY = 'gpus = 3\n[[links]]\none_way = "0->1 1->2"\nrate = 1e9\nmedium = "serial"\n'
 APART = "ring-4", ["gpu1-gpu2", "gpu2-gpu3"]
 DEMANDS = [
     *(
-        wanted(f"`size` is '{text}'", size=text)
+        demand_of(f"`size` is '{text}'", size=text)
         for text in ("", "GB", "-1GB", "1 giga", "0", "0KB", "1,5GB", "nan", "1e400",
                      "1GBs")
     ),
-    wanted("nearest: .. all_gather", "al_gather"),
-    wanted("nearest: all_gather, all_to_all", "zzz"),
-    wanted("which 7 chunks do not divide; 1001 B", size=1000, chunks=7),
-    wanted("whole bytes", size=0.5),
-    wanted("`size` is -8", size=-8),
-    wanted("`size` is nan", size=NAN),
-    wanted("`size` is missing", size=None),
-    wanted("`chunks` is 0", chunks=0),
-    wanted("take fewer chunks", size=10**9, chunks=10**9),
-    wanted("`root` is 8; allowed are 0 to 7", "reduce", root=8),
-    wanted("or gpu0 to gpu7", "reduce", root="sw0"),
-    wanted("`root` is -1", "reduce", root=-1),
-    wanted("a demand file", "custom"),
-    wanted("names gpu8, which is not a GPU", groups=[[0, 8]]),
-    wanted("each once", groups=[[0, 0]]),
-    wanted("two or more", groups=[[0]]),
-    wanted("`groups` is empty", groups=[]),
-    wanted("all_to_all", matrix=np.ones((8, 8))),
+    demand_of("nearest: .. all_gather", "al_gather"),
+    demand_of("nearest: all_gather, all_to_all", "zzz"),
+    demand_of("which 7 chunks do not divide; 1001 B", size=1000, chunks=7),
+    demand_of("whole bytes", size=0.5),
+    demand_of("`size` is -8", size=-8),
+    demand_of("`size` is nan", size=NAN),
+    demand_of("`size` is missing", size=None),
+    demand_of("`chunks` is 0", chunks=0),
+    demand_of("take fewer chunks", size=10**9, chunks=10**9),
+    demand_of("`root` is 8; allowed are 0 to 7", "reduce", root=8),
+    demand_of("or gpu0 to gpu7", "reduce", root="sw0"),
+    demand_of("`root` is -1", "reduce", root=-1),
+    demand_of("a demand file", "custom"),
+    demand_of("names gpu8, which is not a GPU", groups=[[0, 8]]),
+    demand_of("each once", groups=[[0, 0]]),
+    demand_of("two or more", groups=[[0]]),
+    demand_of("`groups` is empty", groups=[]),
+    demand_of("all_to_all", matrix=np.ones((8, 8))),
     matrix("is 4 x 4; allowed is one row and column for each of the 8",
            np.ones((4, 4))),
     matrix("below 0", -np.ones((8, 8))),
     matrix("not finite", np.full((8, 8), NAN)),
     matrix("no transfer", np.eye(8)),
     *(
-        row(said, plan, *APART[:1], collective, "4KB", disable=APART[1])
-        for collective, said in {
+        row(sentence, plan, *APART[:1], collective, "4KB", disable=APART[1])
+        for collective, sentence in {
             "all_gather": "6 of the demands: gpu2 wants gpu0's block",
             "broadcast": "1 of the demands: gpu2 wants gpu0's block;",
             "reduce": "gpu2 adds to gpu0's block",
@@ -178,8 +178,8 @@ DEMANDS = [
     row("gpu0 wants gpu1's block", plan, File(ONE_WAY, "one.toml"), "all_gather",
         "3KB"),
     *(
-        matrix(said, File(text, "demand.csv"))
-        for text, said in (
+        matrix(sentence, File(text, "demand.csv"))
+        for text, sentence in (
             ("", "empty"),
             ("0,1\n2\n", "row 1 has 1 cells"),
             ("0,x\n2,0\n", "row 0, column 1: 'x'"),
@@ -200,34 +200,34 @@ DEMANDS = [
 ]  # fmt: skip
 
 
-def asked(said: str, **given: Any) -> Any:
+def plan_of(sentence: str, **options: Any) -> Any:
     usual = {"topology": "ring-4", "collective": "all_gather", "size": 8e6}
-    return row(said, plan, **(usual | given))
+    return row(sentence, plan, **(usual | options))
 
 
 PLANS = [
     row("`topology` is a int; allowed is a name", plan, 3, kind=TypeError),
-    row("`gpu` is a float; allowed is str or GpuCard", on_dgx1, gpu=3.0, kind=TypeError),
-    row("`search` is a str; allowed is a Search", on_dgx1, search="milp",
+    row("`gpu` is a float; allowed is str", on_dgx1, gpu=3.0, kind=TypeError),
+    row("`search` is a str; allowed is Search", on_dgx1, search="milp",
         kind=TypeError),
     row("`demand` is a list; allowed is a Demand", on_dgx1, demand=[1],
         kind=TypeError),
-    asked("`size` is missing", size=None),
-    asked("`collective` is missing", collective=None),
-    asked("`size` is '8000000.0', but `matrix` says all", matrix=np.ones((4, 4))),
-    asked("`root` is '1', but all_gather has none", root=1),
-    asked("`objective` is 'energy', which needs the power", objective="energy"),
+    plan_of("`size` is missing", size=None),
+    plan_of("`collective` is missing", collective=None),
+    plan_of("`size` is '8000000.0', but `matrix` says all", matrix=np.ones((4, 4))),
+    plan_of("`root` is '1', but all_gather has none", root=1),
+    plan_of("`objective` is 'energy', which needs the power", objective="energy"),
     *(
-        asked(f"`objective` is '{text}'; allowed are time", objective=text)
+        plan_of(f"`objective` is '{text}'; allowed are time", objective=text)
         for text in ("", "joules", "-3", "nan", "inf")
     ),
     row("`method` is 'best'; allowed are auto", Search, "best"),
-    asked("method auto chooses its own", search=Search(solver="scip")),
-    asked("beside a Topology", topology=RING, latency=1e-6),
+    plan_of("method auto chooses its own", search=Search(solver="scip")),
+    plan_of("beside a Topology", topology=RING, latency=1e-6),
     row("no model of an all_reduce", plan, "dgx1", "all_reduce", "200KB",
         search=Search(method="milp")),
     row("copied or added up", on_dgx1, search=Search(method="lp")),
-    row("allowed are cp-sat", on_dgx1, search=Search(method="milp", solver="gurobi")),
+    row("`solver` is 'gurobi'; allowed are cp-sat", Search, "milp", solver="gurobi"),
     row("at least 4 are needed (proven)", on_dgx1, kind=Infeasible,
         search=Search(epoch="slowest", horizon=3)),
 ]  # fmt: skip
@@ -235,26 +235,26 @@ WHOLE = json.dumps(_table(_ring("all_gather"), "all_gather"))
 
 
 def schedule(
-    said: str, edit: Callable[[dict[str, Any]], object], kind: Any = ValueError
+    sentence: str, edit: Callable[[dict[str, Any]], object], kind: Any = ValueError
 ) -> Any:
     table = json.loads(WHOLE)
     edit(table)
-    return row(said, verify, File(json.dumps(table), "a.json"), kind=kind)
+    return row(sentence, verify, File(json.dumps(table), "a.json"), kind=kind)
 
 
-def send(said: str, kind: Any = ValueError, **values: Any) -> Any:
-    return schedule(said, lambda t: t["sends"][3].update(values), kind)
+def send(sentence: str, kind: Any = ValueError, **values: Any) -> Any:
+    return schedule(sentence, lambda t: t["sends"][3].update(values), kind)
 
 
-def published(said: str, flows: Any, kind: Any = Violation, **change: Any) -> Any:
+def published(sentence: str, flows: Any, kind: Any = Violation, **change: Any) -> Any:
     """A table as TE-CCL publishes them; a single lane (5-6) takes two epochs for a
     chunk, and gpu0 cannot store."""
     text = json.dumps(SMALL | {"7-Flows": flows} | change)
-    return row(said, verify, File(text, "a.json"), "ndv2-2-published", kind=kind)
+    return row(sentence, verify, File(text, "a.json"), "ndv2-2-published", kind=kind)
 
 
-def program(said: str, text: str, gpus: Any = "ring-2") -> Any:
-    return row(said, verify, File(text, "a.xml"), gpus, 1.0)
+def program(sentence: str, text: str, gpus: Any = "ring-2") -> Any:
+    return row(sentence, verify, File(text, "a.xml"), gpus, 1.0)
 
 
 def hop(way: str, epoch: int, source: int | None = None, chunk: int = 0) -> str:
@@ -302,8 +302,8 @@ FILES = [
     published("never comes whole", [hop("5->6", 0)]),
     published("wrong", None, ValueError),
     *(
-        published(f"is {said}", [hop("5->6", 0)], ValueError, **{key: value})
-        for key, value, said in (
+        published(f"is {sentence}", [hop("5->6", 0)], ValueError, **{key: value})
+        for key, value, sentence in (
             ("1-Epoch_Duration", "soon", "'soon'"),
             ("1-Epoch_Duration", 0.0, "0.0"),
             ("1-Epoch_Duration", float("inf"), "inf"),

@@ -19,13 +19,13 @@ from diffenergy.corrections._law import known_process
 WHOLE = json.loads(write_corrections(prior_file()))
 
 
-def file(said: str, content: Any) -> Any:
+def file(sentence: str, content: Any) -> Any:
     text = content if isinstance(content, str) else json.dumps(WHOLE | content)
-    return row(said, read_corrections, File(text, "mine.json"))
+    return row(sentence, read_corrections, File(text, "mine.json"))
 
 
-def constants(said: str, **values: Any) -> Any:
-    return file(said, {"levels": {"global": values}})
+def constants(sentence: str, **values: Any) -> Any:
+    return file(sentence, {"levels": {"global": values}})
 
 
 FILES = [

@@ -28,11 +28,13 @@ CARD = read_gpu("rtx-3080-ti")
 gpt2 = partial(plan, "gpt2")
 
 
-def cell(said: str, text: str, number: int, column: str, value: str, **given: Any):
+def cell(
+    sentence: str, text: str, number: int, column: str, value: str, **options: Any
+):
     """A table with one cell changed; the sentence says which."""
     file = File(swapped(text, number, column, value))
     where = f"given.csv, row {number}: .. "
-    return row(where + f"`{column}` is {said}", read_table, file, **given)
+    return row(where + f"`{column}` is {sentence}", read_table, file, **options)
 
 
 def task(**request: Any) -> Any:
@@ -72,8 +74,8 @@ CELLS = [
     cell("'1000001'", PAIRS, 7, "count", "1000001"),
 ]  # fmt: skip
 TABLES = [
-    row(said, read_table, File(text))
-    for said, text in {
+    row(sentence, read_table, File(text))
+    for sentence, text in {
         "the file is empty": "",
         "no data row": HEADER,
         "`energy` is missing": "stage,instruction,frequency,time\na,b,auto,1\n",
@@ -90,8 +92,8 @@ TABLES = [
     row("cut short", read_table, File(gzip.compress(PLAIN.encode())[:60], "cut.csv.gz"))
 ]
 DEFAULTS = [
-    row(said, read_table, File(PERSEUS), default_clock=clock)
-    for clock, said in {
+    row(sentence, read_table, File(PERSEUS), default_clock=clock)
+    for clock, sentence in {
         "1380": "is 1380, but `forward` of stage `0` has no row there .. is 1410",
         "1410,9501": "is 1410,9501, but",
         **dict.fromkeys(("30,auto", "100000,auto"), "has no row there"),

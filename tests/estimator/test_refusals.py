@@ -17,20 +17,20 @@ gpt2 = partial(de.estimate, "gpt2", "l4")
 sensitivity = partial(de.sensitivity, LISTING, "h100-sxm")
 
 
-def llama(said: str, **given: Any) -> Any:
-    asked: dict[str, Any] = dict(batch=8, input_len=64, phase="decode") | given
-    return row(said, de.estimate, "llama-3.1-8b", "h100-sxm", **asked)
+def llama(sentence: str, **options: Any) -> Any:
+    usual: dict[str, Any] = dict(batch=8, input_len=64, phase="decode")
+    return row(sentence, de.estimate, "llama-3.1-8b", "h100-sxm", **usual | options)
 
 
-def trained(said: str, model: str, plan: str | None, **given: Any) -> Any:
-    asked: dict[str, Any] = dict(phase="train", input_len=1024, plan=plan)
-    asked |= given
-    return row(said, de.estimate, model, "h100-sxm", **asked)
+def training(sentence: str, model: str, plan: str | None, **options: Any) -> Any:
+    usual: dict[str, Any] = dict(phase="train", input_len=1024, plan=plan)
+    return row(sentence, de.estimate, model, "h100-sxm", **usual | options)
 
 
-def too_large(said: str, model: str, gpu: str, **given: Any) -> Any:
-    return row("`require_fit` .. " + said, de.estimate, model, gpu, require_fit=True,
-               kind=Infeasible, **given)  # fmt: skip
+def too_large(sentence: str, model: str, gpu: str, **options: Any) -> Any:
+    sentence = f"`require_fit` .. {sentence}"
+    return row(sentence, de.estimate, model, gpu, require_fit=True,
+               kind=Infeasible, **options)  # fmt: skip
 
 
 SETTINGS = [
@@ -92,27 +92,27 @@ PLANS = [
     llama("`num_gpus` is 2", num_gpus=2, plan="tp=4"),
     *(row("is no language model", de.estimate, x, tp=2) for x in ("vit-base",
       "bert-base")),
-    trained("`tp` is 5, which does not divide", "gpt2", "tp=5"),
-    trained("gpt2 has 12 layers", "gpt2", "pp=16"),
-    trained("gpt2 has 12 layers", "gpt2", "pp=4,vp=4", global_batch=4),
-    trained("gpt2 has no experts", "gpt2", "dp=4,ep=2"),
-    trained("`global_batch` is 6, which dp=4", "gpt2", "dp=4", global_batch=6),
-    trained("a multiple of pp", "gpt2", "pp=2,vp=2", global_batch=3),
-    trained("`batch` is given beside a plan", "gpt2", "dp=2", batch=2),
-    trained("`accumulation` is given", "gpt2", "dp=2", accumulation=2),
-    trained("recompute=full", "gpt2", "dp=2", checkpointing=True),
-    trained("`lora` is 8 beside", "gpt2", "pp=2,schedule=zb-h1", lora=8),
-    trained("`frozen_layers` is 13", "gpt2", "pp=2", frozen_layers=13),
-    trained("has experts, whose adapters", "mixtral-8x7b", "dp=2", lora=8),
-    trained("tp=16, but dgx-h100 has 8 GPUs", "gpt2", "tp=16"),
-    trained("`plan` has 16 GPUs", "gpt2", "dp=16", topology="dgx-h100"),
-    trained("tp x pp x cp x dp = 4 GPUs", "gpt2", "tp=2", num_gpus=5),
-    trained("cp=3 cannot divide", "gpt2", "cp=3"),
-    trained("only `--phase train`", "gpt2", None, phase="prefill", global_batch=2),
-    trained("`global_batch` is 0", "gpt2", "dp=2", global_batch=0),
-    trained("`ep` is 3, which does not divide", "mixtral-8x7b", "dp=3,ep=3"),
-    trained("qwen3.5-9b has only prefill", "qwen3.5-9b", "dp=8"),
-    trained("no language model", "resnet-50", "dp=8", input_len=None),
+    training("`tp` is 5, which does not divide", "gpt2", "tp=5"),
+    training("gpt2 has 12 layers", "gpt2", "pp=16"),
+    training("gpt2 has 12 layers", "gpt2", "pp=4,vp=4", global_batch=4),
+    training("gpt2 has no experts", "gpt2", "dp=4,ep=2"),
+    training("`global_batch` is 6, which dp=4", "gpt2", "dp=4", global_batch=6),
+    training("a multiple of pp", "gpt2", "pp=2,vp=2", global_batch=3),
+    training("`batch` is given beside a plan", "gpt2", "dp=2", batch=2),
+    training("`accumulation` is given", "gpt2", "dp=2", accumulation=2),
+    training("recompute=full", "gpt2", "dp=2", checkpointing=True),
+    training("`lora` is 8 beside", "gpt2", "pp=2,schedule=zb-h1", lora=8),
+    training("`frozen_layers` is 13", "gpt2", "pp=2", frozen_layers=13),
+    training("has experts, whose adapters", "mixtral-8x7b", "dp=2", lora=8),
+    training("tp=16, but dgx-h100 has 8 GPUs", "gpt2", "tp=16"),
+    training("`plan` has 16 GPUs", "gpt2", "dp=16", topology="dgx-h100"),
+    training("tp x pp x cp x dp = 4 GPUs", "gpt2", "tp=2", num_gpus=5),
+    training("cp=3 cannot divide", "gpt2", "cp=3"),
+    training("only `--phase train`", "gpt2", None, phase="prefill", global_batch=2),
+    training("`global_batch` is 0", "gpt2", "dp=2", global_batch=0),
+    training("`ep` is 3, which does not divide", "mixtral-8x7b", "dp=3,ep=3"),
+    training("qwen3.5-9b has only prefill", "qwen3.5-9b", "dp=8"),
+    training("no language model", "resnet-50", "dp=8", input_len=None),
     row("network between hosts .. is not known", de.estimate, "gpt2", "l40s",
         plan="dp=16", phase="train", input_len=1024),
 ]  # fmt: skip

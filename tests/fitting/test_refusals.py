@@ -24,16 +24,16 @@ SIZES = File(
 )
 
 
-def fitted(path: str, **given: Any):
-    fit(measurements.read([path]), **given)
+def fit_file(path: str, **options: Any):
+    fit(measurements.read([path]), **options)
 
 
-def held_out(said: str, rule: str) -> Any:
-    return row(said, fitted, SIZES, holdout=rule)
+def held_out(sentence: str, rule: str) -> Any:
+    return row(sentence, fit_file, SIZES, holdout=rule)
 
 
-def law(said: str, time: Any) -> Any:
-    return row(said, fit_table, GPU, GPU.corrections, SETTINGS,
+def law(sentence: str, time: Any) -> Any:
+    return row(sentence, fit_table, GPU, GPU.corrections, SETTINGS,
                Readings(np.array(time), np.array(time)), 250.0)  # fmt: skip
 
 
@@ -41,7 +41,7 @@ FITS = [
     *(
         row(f"`freeze` is '{group}'; allowed are the levels .. global, gpu, .. "
             "gpu:a10, gpu:h100-sxm, link: .. energy, ",
-            fitted, COLOURS, freeze=("energy_", group))
+            fit_file, COLOURS, freeze=("energy_", group))
         for group in ("", "gpu:t4", "dram_energy", "vllm/0.22.0:conv2d")
     ),
     *(
@@ -49,7 +49,7 @@ FITS = [
             corrections_file, start, kind=TypeError)
         for start in (3, ["a.json"], b"none")
     ),
-    row("nowhere.json", fitted, COLOURS, start="nowhere.json"),
+    row("nowhere.json", fit_file, COLOURS, start="nowhere.json"),
     *(
         row(f"`table` is a {type(table).__name__}; give what `measurements.read` "
             "gives.", fit, table, kind=TypeError)

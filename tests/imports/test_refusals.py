@@ -18,31 +18,31 @@ from tests.imports import made
 FOLDER = File(None, "made")
 
 
-def content(said: str, text: str | bytes, name: str = "file") -> Any:
-    return row(said, imports.read, File(text, name))
+def content(sentence: str, text: str | bytes, name: str = "file") -> Any:
+    return row(sentence, imports.read, File(text, name))
 
 
 def read_trace(folder: str, events: list[Any], about: dict[str, Any], **options: Any):
     imports.read(made.trace(Path(folder), events, **about), **options)
 
 
-def trace(said: str, events: list[Any] = made.EVENTS, **options: Any) -> Any:
+def trace(sentence: str, events: list[Any] = made.EVENTS, **options: Any) -> Any:
     """A trace with something wrong about it, or with options that do not fit."""
     about = {x: options.pop(x) for x in ("deviceProperties",) if x in options}
-    return row(said, read_trace, FOLDER, events, about, **options)
+    return row(sentence, read_trace, FOLDER, events, about, **options)
 
 
 def kernel(**wrong: Any) -> list[Any]:
     return [made.kernel(made.GEMM, 1, 100, 5) | wrong]
 
 
-def built(said: str, build: Callable[[Path], str], cut: int | None = None) -> Any:
+def built(sentence: str, build: Callable[[Path], str], cut: int | None = None) -> Any:
     def read(folder: str):
         path = Path(build(Path(folder)))
         path.write_bytes(path.read_bytes()[:cut])
         imports.read(str(path))
 
-    return row(said, read, FOLDER)
+    return row(sentence, read, FOLDER)
 
 
 PACKED = gzip.compress(json.dumps({"traceEvents": made.EVENTS * 2000}).encode())
@@ -93,5 +93,5 @@ def test_without_onnx_one_sentence_says_what_to_install(
 ):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     file = File(b"\x08\x08\x12\x04test:\x00", "m.onnx")
-    said = "pip install 'diffenergy[importers]'"
-    Refusal(said, ValueError, imports.read, (file,), {}).check(tmp_path)
+    sentence = "pip install 'diffenergy[importers]'"
+    Refusal(sentence, ValueError, imports.read, (file,), {}).check(tmp_path)

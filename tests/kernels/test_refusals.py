@@ -14,19 +14,19 @@ from .by_hand.test_fields import ROWS, lowered
 from .test_clblast import SIZE, TILE
 
 
-def kernel(said: str, op: str, **changes: Any) -> Any:
-    return row(said, normalise_kernel, {"op": op} | ROWS[op][0] | changes, "row")
+def kernel(sentence: str, op: str, **changes: Any) -> Any:
+    return row(sentence, normalise_kernel, {"op": op} | ROWS[op][0] | changes, "row")
 
 
-def placed(*rows: dict[str, Any]):
+def assemble_rows(*rows: dict[str, Any]):
     """Kernels of a workload, whose tiles are checked together."""
     kernels = tuple(normalise_kernel({"op": "gemm", **x}, "row") for x in rows)
     assemble([Listing("phase", kernels=kernels, dispatch="graph")])
 
 
-def tile(said: str, **changes: Any) -> Any:
+def tile(sentence: str, **changes: Any) -> Any:
     good = dict(m=SIZE, n=SIZE, k=SIZE, dtype="fp32") | TILE
-    return row(said, placed, good, good | changes)
+    return row(sentence, assemble_rows, good, good | changes)
 
 
 CONV = dict(images=2, in_channels=3, out_channels=4, input_hw=7, dtype="fp8")

@@ -22,16 +22,18 @@ from .importers.test_import_logs import (
 GEMM = "gpu,op,m,n,k,dtype,time_us\n"
 
 
-def runs(path: str, **given: Any):
-    read([path], **given)
+def runs(path: str, **options: Any):
+    read([path], **options)
 
 
-def table(said: str, text: str | bytes, name: str = "runs.csv") -> Any:
-    return row(f"{name} .. {said}", runs, File(text, name), workloads={"bert_l": []})
+def table(sentence: str, text: str | bytes, name: str = "runs.csv") -> Any:
+    return row(
+        f"{name} .. {sentence}", runs, File(text, name), workloads={"bert_l": []}
+    )
 
 
-def gemm(said: str, cells: str, more: str = "") -> Any:
-    return table(said, GEMM.strip() + more + "\n" + cells + "\n")
+def gemm(sentence: str, cells: str, more: str = "") -> Any:
+    return table(sentence, GEMM.strip() + more + "\n" + cells + "\n")
 
 
 TABLES = [
@@ -80,8 +82,10 @@ TABLES = [
 ]  # fmt: skip
 
 
-def log(said: str, tool: str, text: str, name: str = "log.csv") -> Any:
-    return row(said, lambda path: importers()[tool].read(Path(path)), File(text, name))
+def log(sentence: str, tool: str, text: str, name: str = "log.csv") -> Any:
+    return row(
+        sentence, lambda path: importers()[tool].read(Path(path)), File(text, name)
+    )
 
 
 NO_GPU = "timestamp,name\n2024/05/01 10:00:00,NVIDIA A10\n"
@@ -96,8 +100,8 @@ LOGS = [
         carbon(run(energy=0.0)), "emissions.csv"),
     log("another unit", "codecarbon", carbon(run(energy=20.0)), "emissions.csv"),
     *(
-        log(said, "nvidia_smi", text)
-        for text, said in (
+        log(sentence, "nvidia_smi", text)
+        for text, sentence in (
             (SMI + sample(0, 100) + sample(1, 100).replace("100 W", "0.1 kW"),
              "number in"),
             (SMI.replace("[W]", "[mW]") + sample(0, 1, unit=False), "is not in W"),
@@ -113,8 +117,8 @@ LOGS = [
         )
     ),
     *(
-        log(said, "dcgm", text, "metrics.prom")
-        for text, said in (
+        log(sentence, "dcgm", text, "metrics.prom")
+        for text, sentence in (
             (scrape()[:-20], "line .. : this is cut short"),
             (scrape(power=float("nan")).replace("nan", "fast"), "is 'fast'"),
             ("up 1\n", "no reading of a whole GPU"),

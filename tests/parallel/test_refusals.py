@@ -12,24 +12,30 @@ from diffenergy import parallel
 search = partial(parallel.plan, "gpt2", "h100-sxm")
 
 
-def searched(said: str, num_gpus: Any = 8, global_batch: Any = 8, **given: Any) -> Any:
-    return row(said, search, num_gpus=num_gpus, global_batch=global_batch, **given)
+def plan_search(
+    sentence: str, num_gpus: Any = 8, global_batch: Any = 8, **options: Any
+) -> Any:
+    return row(
+        sentence, search, num_gpus=num_gpus, global_batch=global_batch, **options
+    )
 
 
-def clocks(said: str, plan: str = "pp=2", **given: Any) -> Any:
-    return row(said, parallel.stage_clocks, "gpt2", "a40", plan, input_len=128, **given)
+def clocks(sentence: str, plan: str = "pp=2", **options: Any) -> Any:
+    return row(
+        sentence, parallel.stage_clocks, "gpt2", "a40", plan, input_len=128, **options
+    )
 
 
 SEARCHES = [
-    searched("`num_gpus` is", 0),
-    searched("`global_batch` is 0", global_batch=0),
-    searched("time, energy", objective="carbon"),
-    searched("`max_memory` is -1", max_memory=-1.0),
-    searched("no plan of gpt2 divides", plan="tp=5"),
-    searched("unknown key", plan="tq=5"),
-    searched("gpt2 has no experts", plan="ep=2"),
-    searched("mood", sensitivity=["mood"]),
-    searched("dgx-h100", 64, 64, topology="dgx-h100"),
+    plan_search("`num_gpus` is", 0),
+    plan_search("`global_batch` is 0", global_batch=0),
+    plan_search("time, energy", objective="carbon"),
+    plan_search("`max_memory` is -1", max_memory=-1.0),
+    plan_search("no plan of gpt2 divides", plan="tp=5"),
+    plan_search("unknown key", plan="tq=5"),
+    plan_search("gpt2 has no experts", plan="ep=2"),
+    plan_search("mood", sensitivity=["mood"]),
+    plan_search("dgx-h100", 64, 64, topology="dgx-h100"),
     row("resnet-50", parallel.plan, "resnet-50", "h100-sxm", num_gpus=8,
         global_batch=8),
 ]  # fmt: skip

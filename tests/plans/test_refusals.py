@@ -17,17 +17,17 @@ from .test_training_shares import decoder, step
 H100, L40S = read_gpu("h100-sxm"), read_gpu("l40s")
 
 
-def read(said: str, plan: Any = None, **given: Any) -> Any:
-    return row(said, read_plan, plan, **given)
+def read(sentence: str, plan: Any = None, **options: Any) -> Any:
+    return row(sentence, read_plan, plan, **options)
 
 
-def trained(said: str, plan: str) -> Any:
-    return read(said, plan, training=True)
+def training(sentence: str, plan: str) -> Any:
+    return read(sentence, plan, training=True)
 
 
-def share(said: str, name: str, split: ModelSplit, **asked: Any) -> Any:
+def share(sentence: str, name: str, split: ModelSplit, **options: Any) -> Any:
     """A training step of a GPU of that share, to which no plan leads."""
-    return row(said, step, name, ModelShare(split), **asked)
+    return row(sentence, step, name, ModelShare(split), **options)
 
 
 PLANS = [
@@ -45,12 +45,12 @@ PLANS = [
     read("tp=2 and dp=1 allow 1, 2:", "tp=2,ep=3"),
     read("tp=4 and dp=3 allow 1, 2, 4, 12:", "tp=4,dp=3,ep=6"),
     read("1,000,000 GPUs", "tp=1000,dp=1000"),
-    trained("zero=4; allowed are 0 to 3", "zero=4"),
-    trained("schedule=2f2b; allowed are", "schedule=2f2b"),
-    trained("software=24; allowed is a year", "software=24"),
-    trained("virtual stages need a pipeline", "vp=2"),
-    trained("schedule=1f1b", "pp=2,vp=2,schedule=1f1b"),
-    trained("ep=3 and etp=1, but", "dp=4,ep=3"),
+    training("zero=4; allowed are 0 to 3", "zero=4"),
+    training("schedule=2f2b; allowed are", "schedule=2f2b"),
+    training("software=24; allowed is a year", "software=24"),
+    training("virtual stages need a pipeline", "vp=2"),
+    training("schedule=1f1b", "pp=2,vp=2,schedule=1f1b"),
+    training("ep=3 and etp=1, but", "dp=4,ep=3"),
 ]
 HOSTS = [
     row("`topology` is 'dgx9', which is neither", host_of, H100, "dgx9"),

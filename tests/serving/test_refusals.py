@@ -15,21 +15,21 @@ from .test_trace import AZURE, MOONCAKE
 
 MODEL, BIG = "qwen3-0.6b", "llama-3.1-70b"
 qwen = partial(deploy, MODEL, "h100-sxm")
-served = partial(steady_state, MODEL, "h100-sxm")
+steady = partial(steady_state, MODEL, "h100-sxm")
 TRACE: dict[str, Any] = {"arrival_s": [0, 2], "input_len": [1, 1], "output_len": [1, 1]}
 
 
-def traced(said: str, **given: Any) -> Any:
-    return row(said, simulate, TRACE | given, MODEL)
+def columns(sentence: str, **options: Any) -> Any:
+    return row(sentence, simulate, TRACE | options, MODEL)
 
 
-def table(said: str, old: str, new: str) -> Any:
+def table(sentence: str, old: str, new: str) -> Any:
     assert old in TABLE
-    return row(said, fit, File(TABLE.replace(old, new)))
+    return row(sentence, fit, File(TABLE.replace(old, new)))
 
 
-def trace(said: str, text: str) -> Any:
-    return row(said, simulate, File(text, "trace"), MODEL)
+def trace(sentence: str, text: str) -> Any:
+    return row(sentence, simulate, File(text, "trace"), MODEL)
 
 
 OPTIONS = [
@@ -39,9 +39,9 @@ OPTIONS = [
         qwen, power_limit="x", kind=TypeError),
     row("`power_limit` is 1 W; h100-sxm allows", qwen, power_limit=1.0),
     row("`power_limt` is no .. (did you mean `power_limit`?)",
-        served, Load(rate=1), power_limt=1),
+        steady, Load(rate=1), power_limt=1),
     row("`optimise` is no .. (did you mean `optimize`?)",
-        served, Load(rate=1), optimise=1),
+        steady, Load(rate=1), optimise=1),
     row("`optimise` is no .. allowed are .. changes",
         qwen, Load(rate=1), optimise=1),
     row("`dtyp` is no .. (did you mean `dtype`?)",
@@ -53,7 +53,7 @@ OPTIONS = [
 ]  # fmt: skip
 LOADS = [
     row("`ratte` is no .. (did you mean `rate`?)", Load, ratte=3),
-    row("`ratte` is no .. (did you mean `rate`?)", served, {"ratte": 3}),
+    row("`ratte` is no .. (did you mean `rate`?)", steady, {"ratte": 3}),
     row("`zzz` is no .. allowed are .. cached_len", Load, rate=3, zzz=1),
     row("`slo_ttft` is 'x'; allowed is a number above 0", Load, slo_ttft="x"),
     row("`waves` is 0; allowed is a number from 1 on", Load, waves=0),
@@ -65,10 +65,10 @@ LOADS = [
     *(row("`output_len` is", Load, output_len=text) for text in ("nan", "")),
 ]
 TRACES = [
-    traced("goes back in time in row 1", arrival_s=[2, 1]),
-    traced("`output_len` 0 in row 1", output_len=[1, 0]),
-    traced("`output_len` 1.5 in row 1; allowed are who", output_len=[1, 1.5]),
-    traced("42000 tokens in row 1", input_len=[8, 40_000], output_len=[8, 2000]),
+    columns("goes back in time in row 1", arrival_s=[2, 1]),
+    columns("`output_len` 0 in row 1", output_len=[1, 0]),
+    columns("`output_len` 1.5 in row 1; allowed are who", output_len=[1, 1.5]),
+    columns("42000 tokens in row 1", input_len=[8, 40_000], output_len=[8, 2000]),
     row("`rate` is given beside `trace`", simulate, TRACE, MODEL, None, Load(rate=1)),
     trace("no column `output_len`", "arrival_s,input_len\n0,8\n"),
     trace("goes back in time in row 2", AZURE.replace("18:15:51,", "18:15:50,")),

@@ -13,10 +13,10 @@ from .test_sweeps import HAS_RAY, SPEC
 SWEEP = File(SPEC, "spec.toml")
 
 
-def spec(said: str, old: str, new: str) -> Any:
+def spec(sentence: str, old: str, new: str) -> Any:
     assert old in SPEC
     file = File(SPEC.replace(old, new, 1), "spec.toml")
-    return row(said, de.sweeps.run, file, "out.parquet")
+    return row(sentence, de.sweeps.run, file, "out.parquet")
 
 
 ROWS = [

@@ -1,6 +1,7 @@
 """Charts of one estimate (totals, energy by unit, kernels by class) and of several,
 over clocks or power limits."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -123,16 +124,15 @@ def interval(low: float, high: float, row: float) -> Line:
 def _units(summary: Entry) -> Panel:
     """Energy of every unit, coloured by what it is for."""
     units = energy_units(summary)
-    kinds = {unit: kind for kind, (_, members) in KINDS.items() for unit in members}
-    marks: list[Mark] = []
-    for kind in dict.fromkeys(kinds[name] for name in units):
-        rows = [row for row, name in enumerate(units) if kinds[name] == kind]
-        energies = [units[name] for name in units if kinds[name] == kind]
-        texts = [_part(energy, summary["energy_j"], "J") for energy in energies]
-        marks += bars(energies, texts, name=kind, colour=KINDS[kind][0], rows=rows)
-    names = [unit_words(name) for name in units]
-    across = Axis("energy by unit", "J", zero=True)
-    return Panel(across, Axis(names=names), marks, title="Energy")
+    kinds = {x: kind for kind, (_, members) in KINDS.items() for x in members}
+    looks = {unit_words(x): KINDS[kinds[x]][0] for x in units}
+    parts = {unit_words(name): joules for name, joules in units.items()}
+    (panel,) = parts_chart("Energy", parts, "J", looks).panels
+    legend = [
+        Boxes((), (), (), (), kind, KINDS[kind][0])
+        for kind in dict.fromkeys(kinds[name] for name in units)
+    ]
+    return dataclasses.replace(panel, marks=[*legend, *panel.marks], title="Energy")
 
 
 def _classes(summary: Entry, kernels: Entries) -> Panel:

@@ -171,7 +171,7 @@ def _clocks(shown: Drawn, problem: Problem, which: int) -> Chart:
     edges, whole = shown.edges.tolist(), float(shown.edges[-1])
     low, high = float(levels[0]), float(levels[-1])
     room = 0.15 * max(high - low, 0.1 * high)
-    low, high = low - room, high + room
+    low, high = low - room, high + room * (3 if shown.loops else 1)
     marks: list[Mark] = []
     spans, several = _spans(shown), len(problem.stages) > 1
     shaded = [(start, end) for start, end, stage in spans if stage % 2]
@@ -182,14 +182,14 @@ def _clocks(shown: Drawn, problem: Problem, which: int) -> Chart:
     marks += [
         Rule(end, axis="x", colour="soft") for *_, end, _ in spans[:-1] if several
     ]
-    line = Line(edges, [*heights, heights[-1]], "", which, 2.0, step=True)
-    marks.append(line)
-    turns = {(start, end): number for start, end, number in shown.loops}
+    marks.append(Line(edges, [*heights, heights[-1]], "", which, 2.0, step=True))
     for start, end, stage in spans:
         if end - start >= _WIDE_ENOUGH * whole and several:
             marks.append(Label((start + end) / 2, high, problem.stages[stage], "over"))
-    for (start, end), number in turns.items():
+    for start, end, number in shown.loops:
         if end - start >= _WIDE_ENOUGH * whole:
+            apart, ends = 0.002 * whole, (high, high)
+            marks.append(Line((start + apart, end - apart), ends, "", "ink", 4.0))
             marks.append(Label((start + end) / 2, high, f"x{number}", "below"))
     readings = []
     changed = np.flatnonzero(np.diff(heights, prepend=np.nan) != 0).tolist()

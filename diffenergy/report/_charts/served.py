@@ -30,7 +30,7 @@ def _latency(key: str, what: str, summary: Entry, found: "Curves", log: bool) ->
     if summary["mode"] == "open":
         at = [summary["request_rate_per_s"]], [summary[f"{key}_s"]["mean"]]
         marks.append(Points(*at, "the answer", 0, size=6.5, outlined=True))
-    across = Axis("requests/s", zero=True, high=1.06 * found.most)
+    across = Axis("request rate", "requests/s", zero=True, high=1.06 * found.most)
     return Chart(
         what.capitalize(),
         [Panel(across, Axis(what, "s", log, not log), marks, height=180.0)],

@@ -95,7 +95,8 @@ def test_a_schedule():
     texts = [mark.text for mark in sm.marks if isinstance(mark, Label)]
     assert "forward" in texts and "x24" in texts
     assert "repeated layers drawn once" in sm.x.title
-    (line,) = (mark for mark in memory.marks if isinstance(mark, Line))
+    line, loop = (mark for mark in memory.marks if isinstance(mark, Line))
+    assert (min(loop.x), max(loop.x)) == pytest.approx((1e-3, 5.55e-3), rel=0.02)
     assert line.step and max(line.x) == pytest.approx(6.55e-3)
 
 
