@@ -40,11 +40,13 @@ def schedules(
     for gpu in _GPUS:
         for model in _MODELS:
             for phase, asked in _PHASES.items():
-                given: dict[str, Any] = {"max_slowdown": max_slowdown, **asked}
+                given: dict[str, Any] = {
+                    "phase": phase, "max_slowdown": max_slowdown, **asked
+                }  # fmt: skip
                 given["switching"] = Switching()  # changes are free
                 if model == "gpt3-xl":
                     given["input_len"] = 1024
-                found = plan(model, gpu, phase=phase, **given)
+                found = plan(model, gpu, **given)
                 typer.echo(f"| {gpu} | {model} | {phase} | {_cells(found.summary)} |")
 
 

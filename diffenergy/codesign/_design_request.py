@@ -11,7 +11,7 @@ from ..estimator import PointRequest, SharingRequest
 from ..hardware import CHOSEN, FIELDS, GpuName
 from ..requests import Clocks, Flag, Limits, Note, Request, Seed, Text
 from ..workload import ModelRequest
-from ._space.ranges import Vary, rule_of
+from ._space.ranges import Range, Vary, rule_of
 
 if TYPE_CHECKING:
     from ._problem.problem import Share
@@ -21,13 +21,13 @@ def _names(flag: str, text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(","))
 
 
-def _ranges(flag: str, texts: list[str]) -> tuple[tuple[Any, ...], ...]:
+def _ranges(flag: str, texts: list[str]) -> tuple[Range, ...]:
     """Names with their bounds, as far as any are given.
 
-    >>> _ranges("--vary", ["num_sms,l2_capacity=20MB:100e6"])
-    (('num_sms',), ('l2_capacity', 20000000.0, 100000000.0))
-    >>> _ranges("--vary", ["memory=HBM3e,HBM4,num_sms"])
-    (('memory', None, None, ('HBM3e', 'HBM4')), ('num_sms',))
+    >>> [(x.name, x.low, x.high) for x in _ranges("--vary", ["num_sms,tdp=200:300"])]
+    [('num_sms', None, None), ('tdp', 200.0, 300.0)]
+    >>> _ranges("--vary", ["memory=HBM3e,HBM4,num_sms"])[0].words
+    ('HBM3e', 'HBM4')
     """
     found: list[tuple[Any, ...]] = []
     for entry in (part for text in texts for part in text.split(",")):
@@ -60,7 +60,7 @@ def _ranges(flag: str, texts: list[str]) -> tuple[tuple[Any, ...], ...]:
             for x in ends
         )
         found.append((name, *numbers))
-    return tuple(found)
+    return tuple(Range(*entry) for entry in found)
 
 
 def _up_to(most: int) -> Any:
@@ -94,7 +94,7 @@ class ChoiceRequest(MixRequest):
     """What a search may change, and wants."""
 
     vary: Annotated[
-        "Vary",
+        Vary,
         Flag(
             "What may change: fields of a GPU file, sm_clock, mem_clock, "
             "power_cap, tiles, network (of a plan: B/s of a network card); "

@@ -74,7 +74,9 @@ def plan(request: FleetRequest) -> FleetResult:
     budget = Effort(request.max_gap, request.effort, request.time_limit)
     objective, told = request.objective, request.told or (lambda *_: None)
     fleet = request.fleet
-    asked = _replaced(fleet if isinstance(fleet, Fleet) else read_fleet(fleet), request)
+    asked = _replaced(
+        fleet if isinstance(fleet, Fleet) else read_fleet(str(fleet)), request
+    )
     if asked.demand is None:
         raise ValueError("`demand` is missing; name a .csv file.")
     read = read_demand(asked.demand, [x.name for x in asked.models], asked.slot_s)

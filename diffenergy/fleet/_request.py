@@ -56,7 +56,7 @@ _Table = Annotated[str, Text("FILE.csv", files=_files)]
 _Seconds = Annotated[
     float,
     Meta(gt=0, le=_DAY, description="allowed is above 0 s, up to a day"),
-    Text("SECONDS", reading.seconds),
+    Text("SECONDS", reading.seconds, unit="s"),
 ]
 _Gap = Annotated[
     float,
@@ -69,7 +69,7 @@ class FleetRequest(Request):
     """Which model runs on which GPUs, how many replicas, at which clock."""
 
     fleet: Annotated[
-        Fleet | str,
+        Fleet | str | os.PathLike[str],
         Argument("TOML file of the fleet.", "FLEET.toml", files=_named),
         Text("FLEET.toml", take=_as_text),
     ] = dataclasses.field(kw_only=False)

@@ -12,7 +12,9 @@ from ..requests import Flag, Limits, Request, Seed, Text, Whole
 Clocks = Sequence[float] | Literal["auto"] | None
 _minutes = functools.partial(reading.positive, unit="min")
 _Seconds = Annotated[
-    float, Meta(gt=0, description="allowed is above 0 s"), Text("MIN", _minutes)
+    float,
+    Meta(gt=0, description="allowed is above 0 s"),
+    Text("MIN", _minutes, unit="s"),
 ]
 
 

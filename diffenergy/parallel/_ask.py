@@ -110,7 +110,8 @@ def _space(request: PlanRequest) -> tuple[Task, Space]:
 
     Raises `ValueError` for a model or a machine of which no plans are searched.
     """
-    model, held, global_batch = request.model, request.plan, request.global_batch
+    model, held = request.model, request.plan
+    global_batch = request.global_batch or 1
     numbers = values_of(request.num_gpus) or ()
     one = {"plan": Plan(), "global_batch": 1}
     task = prepare(**_shared(request) | one)
@@ -127,7 +128,8 @@ def _space(request: PlanRequest) -> tuple[Task, Space]:
             "plans are searched on dgx-a100, dgx-h100, dgx-b200 and gb200-nvl72: give "
             "`estimate` a plan."
         )
-    held = {} if held is None else plan_values(held)
+    given: Any = held
+    held = {} if held is None else plan_values(given)
     if held.get("ep", 1) > 1 and loaded.default_routing() is None:
         raise ValueError(
             f"`plan` has ep={held['ep']}, but {loaded.name} has no experts; leave ep "

@@ -57,7 +57,7 @@ def _straggler(flag: str, text: str) -> tuple[int, float]:
 def _above_0(unit: str, metavar: str, read: Any) -> Any:
     """The remarks of a number above 0, and how it is read."""
     words = f"allowed is a number above 0, in {unit}"
-    return Meta(gt=0, le=MOST, description=words), Text(metavar, read)
+    return Meta(gt=0, le=MOST, description=words), Text(metavar, read, unit=unit)
 
 
 _Bytes = Annotated[float, *_above_0("bytes", "GB", _gigabytes)]

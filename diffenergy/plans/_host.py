@@ -68,7 +68,7 @@ def _seconds(machine: str, kind: str, teams: Teams, size: float) -> float:
     else:
         members = [list(team) for team in teams]
         found = collectives.plan(machine, kind, size, groups=members, **asked)
-    return float(found.finish)
+    return float(found.finish)  # pyright: ignore[reportAttributeAccessIssue] one size
 
 
 def teams(gpus: int, ranks: int, stride: int) -> Teams:

@@ -43,6 +43,8 @@ class Text:
     completed: Callable[[], Iterable[str]] | None = None
     take: Read | None = None
     """What a value from Python becomes."""
+    unit: str = ""
+    """Of a value from Python; texts may carry theirs."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,13 +189,15 @@ def accepts(
 
 def arguments(kind: Any) -> str:
     """The section "Args" of a docstring: a line for each field that has a text."""
-    texts = {field.name: flag.help for field, flag in declared(kind)}
+    texts, units = {x.name: flag.help for x, flag in declared(kind)}, dict[str, str]()
     for field in _fields(kind):
+        text = _text(field.type)
+        units[field.name] = f" ({text.unit})" if text and text.unit else ""
         for remark in _remarks(field.type):
             if isinstance(remark, Note):
                 texts[field.name] = remark.text
     lines = [
-        f"    {name}: {re.sub(r'--([a-z][a-z-]+)', _as_name, text)}"
+        f"    {name}{units[name]}: {re.sub(r'--([a-z][a-z-]+)', _as_name, text)}"
         for name, text in texts.items()
     ]
     return "\n".join(["Args:", *lines])
@@ -222,7 +226,7 @@ def _flag(kind: Any, name: str) -> Flag | None:
     return None
 
 
-def part(kind: Any, request: Any, **changes: Any) -> dict[str, Any]:
+def part(kind: Any, request: Any, /, **changes: Any) -> dict[str, Any]:
     """The fields that `kind` declares, as far as `request` has them, with `changes`."""
     names = (x.name for x in dataclasses.fields(kind))
     own = {name: getattr(request, name) for name in names if hasattr(request, name)}
@@ -352,7 +356,7 @@ def _checked(name: str, value: Any, hint: Any) -> Any:
         return value
     for arm in arms:
         if _is_data(arm) and _fits(value, arm):
-            return float(value) if _bare(arm) is float else value
+            return float(value) if _bare(arm) is float else value  # pyright: ignore
     raise _refusal(name, value, hint, arms)
 
 

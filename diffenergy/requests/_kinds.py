@@ -59,14 +59,15 @@ Seed = Annotated[
 ]
 """A count from 0 on."""
 Clocks = Annotated[
-    Sequence[float] | float, Text("MHZ[,MHZ...]", reading.clocks, take=several)
+    Sequence[float] | float,
+    Text("MHZ[,MHZ...]", reading.clocks, take=several, unit="Hz"),
 ]
 """Clocks in Hz, one or several; bare ones of a text in MHz."""
 Limits = Annotated[
-    Sequence[float] | float, Text("W[,W...]", reading.watts, take=several)
+    Sequence[float] | float, Text("W[,W...]", reading.watts, take=several, unit="W")
 ]
 """Powers in W, one or several."""
-Celsius = Annotated[float, Text("C", reading.celsius)]
+Celsius = Annotated[float, Text("C", reading.celsius, unit="C")]
 """A temperature in C."""
 Dtype = Annotated[str, Text("TYPE", reading.dtype, take=reading.dtype)]
 """A number format."""

@@ -18,10 +18,12 @@ DEFAULT_INPUT, DEFAULT_OUTPUT = 512, 128
 """Tokens."""
 
 
-def _number(description: str, metavar: str, read: Any, **limits: Any) -> Any:
+def _number(
+    description: str, metavar: str, read: Any, unit: str = "", **limits: Any
+) -> Any:
     """The remarks of a number: its range with the words of it, and how it is read."""
     words = f"allowed is a number {description}"
-    return Meta(le=MOST, description=words, **limits), Text(metavar, read)
+    return Meta(le=MOST, description=words, **limits), Text(metavar, read, unit=unit)
 
 
 def _tokens(flag: str, text: str) -> float:
@@ -38,7 +40,7 @@ def _clients(flag: str, text: str) -> float:
 _milliseconds: Final = functools.partial(reading.positive, unit="ms")
 _Clients = Annotated[float, *_number("from 1 on", "N", _clients, ge=1)]
 _Rate = Annotated[float, *_number("above 0", "R", reading.positive, gt=0)]
-_Limit = Annotated[float, *_number("above 0", "MS", _milliseconds, gt=0)]
+_Limit = Annotated[float, *_number("above 0", "MS", _milliseconds, "s", gt=0)]
 _Tokens = Annotated[float, *_number("from 0 on", "N", _tokens, ge=0)]
 
 

@@ -50,7 +50,7 @@ def test_more_than_a_call_takes(monkeypatch):
     monkeypatch.setattr(_sweep, "_ROWS", 4)
     told: list[tuple[int, int]] = []
     found = crossed(
-        "gpt2", ["l4"], lists={"dtype": ["bf16", "fp32"]}, phase="prefill",
+        "gpt2", ["l4"], dtype=["bf16", "fp32"], phase="prefill",
         input_len=64, sm_clock=[6e8, 9e8, 12e8],
         progress=lambda done, total: told.append((done, total)),
     )  # fmt: skip
@@ -71,7 +71,7 @@ def test_more_than_a_call_takes(monkeypatch):
 def test_what_cannot_be_says_why_beside_what_can():
     """1,800 MHz is beyond an A10 (1,695); a limit of 20 W below what either needs."""
     found = crossed(
-        "gpt2", GPUS, lists={}, phase="prefill", input_len=64, sm_clock=[9e8, 18e8],
+        "gpt2", GPUS, phase="prefill", input_len=64, sm_clock=[9e8, 18e8],
     ).summary  # fmt: skip
     check("estimate", json_text(found))
     assert [("error" in point) for point in found["points"]] == [
@@ -84,7 +84,7 @@ def test_what_cannot_be_says_why_beside_what_can():
     assert failed["gpu"] == "a10" and failed["sm_clock_set_mhz"] == 1800
     assert "a10 allows 210 to 1695 MHz" in failed["error"]
     limits = crossed(
-        "gpt2", ["l4"], lists={"batch": [1, 2]}, phase="prefill", input_len=64,
+        "gpt2", ["l4"], batch=[1, 2], phase="prefill", input_len=64,
         power_limit=[72.0, 12.0], changes={"power_limit_min": 10.0},
     ).summary["points"]  # fmt: skip
     assert [point["feasible"] for point in limits] == [True, False] * 2
@@ -103,6 +103,6 @@ def test_nothing_that_can_be_is_an_error():
 
 @pytest.mark.slow
 def test_what_is_given_once_is_no_axis():
-    found = crossed("gpt2", ["l4"], lists={"batch": [2]}, phase="prefill").summary
+    found = crossed("gpt2", ["l4"], batch=[2], phase="prefill").summary
     assert found["axes"] == [] and found["gpu"] == "l4" and found["batch"] == 2
     assert len(found["points"]) == 1

@@ -20,7 +20,7 @@ FULL, CAPPED = ("m", "x", 1, 10.0, 600.0), ("m", "x", 1, 6.0, 390.0)
 TIGHT = (("m", "x", 1, 4.0, 200.0), ("m", "x", 1, 9.0, 380.0))
 
 
-def planned(folder: Path, *arguments: Any, objective: str = "energy", **more: Any):
+def planned(folder: Path, *arguments: Any, objective: Any = "energy", **more: Any):
     path = write_fleet(folder, *arguments, **more)
     return de.fleet.plan(path, objective=objective)
 

@@ -9,7 +9,7 @@ from refusals import File, Refusal, row
 import diffenergy as de
 
 EXAMPLE = Path("docs/examples/fleet")
-plan = partial(de.fleet.plan, EXAMPLE / "fleet.toml")
+plan = partial(de.fleet.plan, str(EXAMPLE / "fleet.toml"))
 
 
 TEXT = (EXAMPLE / "fleet.toml").read_text().replace("70 EUR/MWh", "$70/MWh")

@@ -1,5 +1,7 @@
 """Chips that cannot be: refused in a file, said of a what-if and of a design."""
 
+from typing import Any
+
 import pytest
 from chips import rubin
 
@@ -31,7 +33,7 @@ def test_a_rubin_like_chip_is_possible():
 
 
 def test_a_what_if_is_answered_with_a_warning():
-    asked = {"gpu": "h100-sxm", "phase": "decode"}
+    asked: Any = {"gpu": "h100-sxm", "phase": "decode"}
     answer = de.estimate("gpt2", **asked, changes={"dram_bandwidth": 6e12})
     (said,) = answer.warnings
     assert "`dram_bandwidth` is 6e+12, 1200 G for each of 5 stacks of HBM3" in said

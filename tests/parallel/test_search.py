@@ -108,7 +108,7 @@ def test_figures_are_those_of_estimates():
             assert nearly == pytest.approx(said[key], rel=close), own.plan.text
 
 
-def compared(case: tuple[str, str, int, int, int], objective: str):
+def compared(case: tuple[str, str, int, int, int], objective: Any):
     """The plan found, and the least of all plans priced one by one."""
     model, gpu, number, batch, length = case
     found = parallel.plan(

@@ -112,7 +112,7 @@ def served():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("schedule", ["chunked", "prefill-first"])
-def test_latencies_rise_with_the_rate(served, schedule: str):
+def test_latencies_rise_with_the_rate(served, schedule: Any):
     """From one request in 20 s to 95 % of saturation, means and percentiles; and fewer
     keep a limit."""
     load = {"rate": 1.0, "max_batch": 128, "input_len": 1000, "slo_ttft": 0.12}

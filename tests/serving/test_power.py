@@ -173,7 +173,7 @@ def test_a_table_agrees_with_its_own_clock(limit: int):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("schedule", ["chunked", "prefill-first"])
-def test_every_step_of_a_trace_keeps_the_limit(schedule: str):
+def test_every_step_of_a_trace_keeps_the_limit(schedule: Any):
     """Bursts of long prompts beside decoding, under half the board's power: any second
     of it, since every step does."""
     random = np.random.default_rng(1)

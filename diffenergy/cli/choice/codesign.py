@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from ...codesign import LIMITS, Effort, Part, Range, SearchResult, search, tune
+from ...codesign import LIMITS, Effort, Part, SearchResult, search, tune
 from ...estimator import PointRequest, SharingRequest, start_jax
 from ...keys import json_text
 from ...requests import Request, given_names, part
@@ -63,7 +63,7 @@ def _design(flags: Flags) -> Outcome:
         found = search(
             work,
             flags.gpu,
-            vary=[Range(*entry) for entry in given.vary],
+            vary=flags.vary,
             limits=limits,
             goals=given.goals,
             price=given.price,
@@ -98,7 +98,8 @@ def _tiles(flags: Flags) -> Outcome:
                 f"`{names[name]}` is given beside `--tune-tiles`, which tunes the "
                 "tiles of one workload on one GPU; leave one out."
             )
-    goal = ",".join(flags.goals or ("time",))
+    goals: Any = flags.goals
+    goal = ",".join(goals or ("time",))
     if goal not in ("time", "energy"):
         raise ValueError(
             f"`goals` is '{goal}'; allowed with `--tune-tiles` are time and energy."
@@ -158,7 +159,7 @@ def _picked(model: str | None, texts: Sequence[str]) -> tuple[str | None, list[s
     return next(iter(own), None), [text for text in texts if text not in own]
 
 
-def _quoted(text: str) -> tuple[str, dict[str, Any]]:
+def _quoted(text: str) -> tuple[Any, dict[str, Any]]:
     """A quoted workload and what it is asked to do."""
     flags = estimate_flags(text, "codesign")
     for name in [*(["gpu"] if flags.gpu else []), *_given(_Shared, flags)]:

@@ -105,6 +105,6 @@ def _verified(flags: Flags) -> Outcome:
         flags.machine,
         flags.size or "1GB",
         latency=flags.latency,
-        gpu=flags.gpu,
+        gpu=None if flags.gpu is None else str(flags.gpu),
     )
     return outcome(checked)

@@ -1,5 +1,7 @@
 """`diffenergy plan`: the best plan for training, and clocks for the stages of one."""
 
+from typing import Any
+
 from ... import parallel
 from ...estimator import start_jax
 from ...parallel import PlanRequest, StageClocksRequest
@@ -15,7 +17,7 @@ def run(flags: Flags) -> Outcome:
     if not flags.stage_clocks:
         with points("plans") as told:
             return outcome(parallel.plan(**part(PlanRequest, flags, told=told)))
-    numbers = values_of(flags.num_gpus) or (None,)
+    numbers: Any = values_of(flags.num_gpus) or (None,)
     if len(numbers) > 1:
         raise ValueError("`num_gpus` is a list; clocks are those of one plan.")
     request = part(StageClocksRequest, flags, num_gpus=numbers[0])

@@ -94,7 +94,9 @@ def _texts(flag: str, words: list[str]) -> tuple[str, ...]:
 
 
 _Seconds = Annotated[
-    float, Meta(gt=0, description="allowed is above 0 s"), Text("S", reading.seconds)
+    float,
+    Meta(gt=0, description="allowed is above 0 s"),
+    Text("S", reading.seconds, unit="s"),
 ]
 _Share = Annotated[
     float,

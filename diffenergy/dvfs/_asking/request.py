@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
@@ -70,7 +71,7 @@ class DvfsRequest(ModelRequest, PointRequest):
         GpuName | None, "GPU name or .toml file [h100-sxm; of --table none]."
     ] = dataclasses.field(default=None, kw_only=False)
     table: Annotated[
-        Union[File, "Table", None],
+        Union[File, os.PathLike[str], "Table", None],
         Flag("Measured times and energies by clock instead.", "FILE.csv"),
         Excludes(
             ("model", *_DECIDED, "workload"),

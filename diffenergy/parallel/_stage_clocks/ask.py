@@ -69,15 +69,16 @@ def _task(request: StageClocksRequest) -> Task:
     """The checked training step at every clock, layers split so that the slowest stage
     is fastest."""
     names = {x.name for x in dataclasses.fields(EstimateRequest)}
-    given = {x: y for x, y in vars(request).items() if x in names}
+    given: dict[str, Any] = {x: y for x, y in vars(request).items() if x in names}
     given |= {"plan": request.plan or Plan(), "phase": "train"}
     named = "h100-sxm" if request.gpu is None else request.gpu
     plain = named if isinstance(named, GpuCard) else read_gpu(named)
     card = with_fields(plain, request.changes or {})
     clocks = offered(card, values_of(request.sm_clock))
-    first = prepare(**given | {"sm_clock": clocks[:1]})
+    first = prepare(**{**given, "sm_clock": clocks[:1]})
     _check_size(first, request)
-    return prepare(**given | {"sm_clock": clocks, "split": balanced(first)})
+    more: dict[str, Any] = {"sm_clock": clocks, "split": balanced(first)}
+    return prepare(**given | more)
 
 
 def _solved(task: Task, wanted: StageClocksRequest) -> StageClocks:

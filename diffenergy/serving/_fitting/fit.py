@@ -188,7 +188,8 @@ def served(rows: Sequence[ServedRow], progress: Any = None) -> Served:
                 f"`rate` is given in row {row.number}; constants are fitted to closed "
                 "loops and saturated servers."
             )
-        found = deploy(row.model, row.gpu, row.load, engine=row.engine, **row.server)
+        engine: Any = row.engine
+        found = deploy(row.model, row.gpu, row.load, engine=engine, **row.server)
         bucket = round(np.log(found.context) / np.log(_OUTPUTS))
         plan = (found.plan, found.request, found.card.name, found.model.name)
         groups.setdefault((plan, bucket), []).append((row, found))
