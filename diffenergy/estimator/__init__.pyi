@@ -15,6 +15,7 @@ from ._answer.summary import least_power as least_power
 from ._ask import estimate as estimate
 from ._asking.estimate_request import MODEL_WORDS as MODEL_WORDS
 from ._asking.estimate_request import EstimateRequest as EstimateRequest
+from ._asking.estimate_request import MachineRequest as MachineRequest
 from ._asking.estimate_request import PointRequest as PointRequest
 from ._asking.estimate_request import SharingRequest as SharingRequest
 from ._asking.estimate_request import SweepRequest as SweepRequest

@@ -24,6 +24,7 @@ from ._metrics import summary_json as summary_json
 from ._plan_rows import MAX_POSITIONS as MAX_POSITIONS
 from ._plan_rows import PlanRow as PlanRow
 from ._plan_rows import measured_model as measured_model
+from ._request import TableRequest as TableRequest
 from ._table import Columns as Columns
 from ._table import MeasurementTable as MeasurementTable
 from ._table import read as read

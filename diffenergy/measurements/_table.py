@@ -3,7 +3,7 @@
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -11,6 +11,7 @@ from jaxtyping import Float, Int, Shaped
 
 from ..hardware import read_gpu
 from ..kernels import Op
+from ..requests import accepts
 from ..workload import Listing, listings_by_name
 from . import _columns as columns
 from ._cells import (
@@ -26,6 +27,7 @@ from ._cells import (
 )
 from ._plan_rows import COLUMNS as PLAN_COLUMNS
 from ._plan_rows import are_plans, plan_rows
+from ._request import TableRequest
 from ._shapes import (
     MODEL_COLUMNS,
     broken_shares,
@@ -103,21 +105,19 @@ class MeasurementTable:
 Path = str | os.PathLike[str]
 
 
-def read(
-    paths: Path | Sequence[Path],
-    *,
-    workloads: Path | Sequence[Path] | Mapping[str, Sequence[Listing]] = (),
-    gpu: str | None = None,
-    op: str | None = None,
-) -> MeasurementTable:
+class _Read(TableRequest):
+    """Files, and what they leave open."""
+
+    paths: Any = dataclasses.field(kw_only=False)
+
+
+@accepts(_Read, "read")
+def read(request: _Read) -> MeasurementTable:
     """Measured runs of all files, one after the other.
 
-    Args:
-        paths: a file or several, each `FILE.csv`, `FILE.csv.gz` or `OP=FILE`.
-        workloads: files of listings (.jsonl), or listings by name, for files with a
-            column `workload`; the table keeps them.
-        gpu: replaces the column `gpu`.
-        op: replaces the column `op`, where no `OP=` does.
+    `paths`: a file or several, each `FILE.csv`, `FILE.csv.gz` or `OP=FILE`, whose op
+    comes before `op`. `workloads`: files of listings (.jsonl), or listings by name, for
+    files with a column `workload`; the table keeps them.
 
     Raises:
         ValueError: for the first thing that cannot be read, with file, row, column and
@@ -129,7 +129,8 @@ def read(
         >>> table.num_rows, set(table.gpu)
         (12, {'a10'})
     """
-    files = _several(paths)
+    workloads = request.workloads
+    files = _several(request.paths)
     if not files:
         raise ValueError("no measurements are given; name at least one .csv file.")
     listings = (
@@ -137,7 +138,7 @@ def read(
         if isinstance(workloads, Mapping)
         else listings_by_name(_several(workloads))
     )
-    return _join([_read(file, listings, gpu, op) for file in files])
+    return _join([_read(file, listings, request.gpu, request.op) for file in files])
 
 
 def _several(paths: Path | Sequence[Path]) -> list[str]:

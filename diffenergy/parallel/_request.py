@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 from msgspec import Meta
 
 from .. import reading
-from ..estimator import PointRequest
+from ..estimator import MachineRequest, PointRequest
 from ..hardware import GpuName
 from ..plans import Plan
 from ..requests import (
@@ -15,7 +15,6 @@ from ..requests import (
     Clocks,
     Dtype,
     Excludes,
-    File,
     Flag,
     Limits,
     Needs,
@@ -70,7 +69,7 @@ _Share = Annotated[
 ]
 
 
-class TrainedRequest(PointRequest):
+class TrainedRequest(MachineRequest, PointRequest):
     """What is trained, on which GPUs."""
 
     input_len: Annotated[Whole | None, "Tokens of a sequence [512]."] = None
@@ -93,18 +92,6 @@ class TrainedRequest(PointRequest):
         int | None, Note("Refused: searches are for models that are trained whole.")
     ] = None
     frozen_layers: Annotated[int | None, Note("Refused, as `lora`.")] = None
-    global_batch: Annotated[
-        Whole | None,
-        "Sequences of a training step on all GPUs [one micro-batch a replica].",
-    ] = None
-    topology: Annotated[
-        File | None,
-        Flag(
-            "Machine: dgx-a100, dgx-h100, dgx-b200 or gb200-nvl72, NAME-N for N of "
-            "them, any of `collective`, or a .toml file [that of the GPU].",
-            "NAME",
-        ),
-    ] = None
     sm_clock: Annotated[
         Clocks | None,
         "SM clock [the highest]; of stages those to choose from [all steps from 40 % "

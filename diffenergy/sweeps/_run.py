@@ -1,36 +1,33 @@
 """`run`: a sweep from its SPEC.toml to one file or a folder, resumable."""
 
+import dataclasses
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from ..requests import accepts
+from ._request import RunRequest, Told
 from ._spec import Block, Spec, read_spec
 
 ENDINGS: Final = (".parquet", ".csv")
-Told = Callable[[int, int], None]
-"""Told how many rows of how many are done."""
 
 
-def run(
-    spec: str | Spec,
-    out: str,
-    *,
-    ray: str | None = None,
-    resume: bool = False,
-    told: Told | None = None,
-) -> dict[str, Any]:
+class _Run(RunRequest):
+    """A sweep, and where its rows go."""
+
+    spec: str | Spec = dataclasses.field(kw_only=False)
+    out: str = dataclasses.field(kw_only=False)
+
+
+@accepts(_Run, "run")
+def run(request: _Run) -> dict[str, Any]:
     """Estimates of every configuration of a sweep, in blocks, written as they come.
 
-    Args:
-        spec: path of a SPEC.toml, or one that was read.
-        out: `.parquet` or `.csv`, put together from `OUT.parts` when all is done; or a
-            folder, which keeps its parts.
-        ray: address of a Ray cluster, `local` or `local:N` [none: this process].
-        resume: do only what has no part yet.
-        told: called with the rows done and their number.
+    `spec`: path of a SPEC.toml, or one that was read. `out`: `.parquet` or `.csv`, put
+    together from `OUT.parts` when all is done; or a folder, which keeps its parts.
 
     Returns:
         `out`, `spec_hash`, `rows`, `errors` (of the blocks computed now), `blocks`,
@@ -42,10 +39,11 @@ def run(
     from ._parts import need_pyarrow, put_together
 
     begun = time.monotonic()
+    spec, out, resume = request.spec, request.out, request.resume
     sweep = spec if isinstance(spec, Spec) else read_spec(spec)
     path = _checked(out)
     need_pyarrow()
-    address = _address(ray)
+    address = _address(request.ray)
     is_file = path.suffix.lower() in ENDINGS
     folder = path.with_name(path.name + ".parts")
     if resume:
@@ -55,7 +53,7 @@ def run(
         folder = path if path.exists() else folder
     else:
         shutil.rmtree(folder, ignore_errors=True)
-    blocks, rows, errors = _filled(folder, sweep, address, told)
+    blocks, rows, errors = _filled(folder, sweep, address, request.told)
     if is_file:
         put_together(folder, sweep, path)
         shutil.rmtree(folder, ignore_errors=True)

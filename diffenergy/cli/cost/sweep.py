@@ -5,6 +5,8 @@ from typing import Any
 
 from ... import sweeps
 from ...estimator import start_jax
+from ...requests import part
+from ...sweeps import RunRequest
 from ..interruption import keeping
 from ..parsing.field import told
 from ..progress import rows
@@ -19,7 +21,7 @@ def run(flags: Flags) -> Outcome:
     try:
         with keeping(), told(Flags, _as_typed), rows() as show:
             found = sweeps.run(
-                flags.spec, flags.target, ray=flags.ray, resume=flags.resume, told=show
+                flags.spec, flags.target, **part(RunRequest, flags, told=show)
             )
     except KeyboardInterrupt:
         return Outcome(

@@ -2,11 +2,12 @@
 
 from typing import Annotated
 
-from ...requests import Argument, Flag, Request
+from ...requests import Argument, Flag
+from ...sweeps import RunRequest
 from ..parsing.field import Json
 
 
-class Flags(Request):
+class Flags(RunRequest):
     """Estimates of any number of configurations, in blocks, on one machine or many.
 
     SPEC.toml has a table [axes] of lists or ranges over flags of `estimate`, all of
@@ -31,9 +32,4 @@ class Flags(Request):
             "Write .parquet, .csv, or parts into a folder.", "FILE|FOLDER", name="--out"
         ),
     ]
-    ray: Annotated[
-        str | None,
-        Flag("Ray cluster to work on, or N workers here [none].", "ADDRESS|local[:N]"),
-    ] = None
-    resume: Annotated[bool, Flag("Do only what an earlier run left undone.")] = False
     as_json: Json = False

@@ -6,7 +6,7 @@ from ...fitting import evaluate
 from ...requests import part
 from ..progress import megabytes
 from ..run import Outcome, outcome
-from .evaluate_flags import Flags, TableFlags
+from .evaluate_flags import Flags
 
 
 def run(flags: Flags) -> Outcome:
@@ -17,7 +17,9 @@ def run(flags: Flags) -> Outcome:
         return _trace(flags, traces)
     for file in flags.measurements:
         imports.refuse_file(file, "listing")
-    table = measurements.read(flags.measurements, **part(TableFlags, flags))
+    table = measurements.read(
+        flags.measurements, **part(measurements.TableRequest, flags)
+    )
     result = evaluate(table, flags.corrections, flags.by)
     rows = {".csv": lambda: result.rows().to_csv(index=False)}
     return outcome(result, texts=rows)

@@ -3,12 +3,13 @@
 from typing import Annotated
 
 from ... import reading
+from ...measurements import TableRequest
 from ...requests import File, Flag
 from ..parsing.field import Json, out_file, plot_file
-from ..parsing.shared import MEASURED, TableFlags
+from ..parsing.shared import MEASURED
 
 
-class Flags(TableFlags):
+class Flags(TableRequest):
     """Errors of time, power and energy against measured runs, or against a trace.
 
     Of a profiler's trace the time of every kernel is compared, without launch latency.

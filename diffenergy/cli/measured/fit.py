@@ -10,7 +10,7 @@ from ...requests import given_names, part
 from ..interruption import keeping
 from ..progress import points, progress
 from ..run import Outcome, outcome
-from .fit_flags import Flags, TableFlags
+from .fit_flags import Flags
 
 
 def run(flags: Flags) -> Outcome:
@@ -21,7 +21,10 @@ def run(flags: Flags) -> Outcome:
     start_jax(keep_compilations=True)
     for file in flags.data:
         imports.refuse_file(file, "program", "listing")
-    tables = [measurements.read(file, **part(TableFlags, flags)) for file in flags.data]
+    tables = [
+        measurements.read(file, **part(measurements.TableRequest, flags))
+        for file in flags.data
+    ]
     with keeping(), progress("fit", flags.max_steps) as tell:
         result = fit(tables, **part(FitRequest, flags, progress=tell))
     if result.interrupted:

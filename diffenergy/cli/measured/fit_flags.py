@@ -4,12 +4,13 @@ from pathlib import Path
 from typing import Annotated
 
 from ...fitting import FitRequest
+from ...measurements import TableRequest
 from ...requests import Flag
 from ..parsing.field import Json
-from ..parsing.shared import MEASURED, TableFlags
+from ..parsing.shared import MEASURED
 
 
-class Flags(FitRequest, TableFlags):
+class Flags(FitRequest, TableRequest):
     """Fit the model's constants to measured runs.
 
     Rows that cannot be true are left out and named. The values in the start file are

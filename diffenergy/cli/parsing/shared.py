@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated
 
 from ...hardware import gpu_names
-from ...requests import Argument, Flag, Request
+from ...requests import Argument, Flag
 from ...workload import model_names
 
 
@@ -35,19 +34,6 @@ MEASURED = Argument(
     files=lambda spec: (spec, spec.partition("=")[2] or spec),
 )
 """Files of measured runs."""
-
-
-class TableFlags(Request):
-    """How files of measured runs are read."""
-
-    workloads: Annotated[
-        tuple[str, ...],
-        Flag("Listings (.jsonl); repeatable.", "FILE", many=True, files=file),
-    ] = ()
-    gpu: Annotated[str | None, Flag("Replaces the column gpu.", "NAME", files=file)] = (
-        None
-    )
-    op: Annotated[str | None, Flag("Replaces the column op.", "OP")] = None
 
 
 def action(what: str) -> Argument:

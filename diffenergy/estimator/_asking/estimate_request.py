@@ -66,7 +66,25 @@ class PointRequest(Request):
     ] = None
 
 
-class SharingRequest(Request):
+class MachineRequest(Request):
+    """What a plan is for: sequences of a step, and how GPUs are connected."""
+
+    global_batch: Annotated[
+        Whole | None,
+        "Sequences of a training step on all GPUs [one micro-batch a replica].",
+    ] = None
+    topology: Annotated[
+        File | None,
+        Flag(
+            "Machine: dgx-a100, dgx-h100, dgx-b200 or gb200-nvl72, NAME-N "
+            "for N of them, any of `collective`, or a .toml file [that of "
+            "the GPU].",
+            "NAME",
+        ),
+    ] = None
+
+
+class SharingRequest(MachineRequest):
     """How many GPUs share a model; None where a flag was not given."""
 
     plan: Annotated[
@@ -82,19 +100,6 @@ class SharingRequest(Request):
     tp: Annotated[Whole | None, "Short for --plan tp=N."] = None
     num_gpus: Annotated[
         Whole | None, "GPUs in all: alone --tp N, else --plan has dp as many as fit."
-    ] = None
-    global_batch: Annotated[
-        Whole | None,
-        "Sequences of a training step on all GPUs [one micro-batch a replica].",
-    ] = None
-    topology: Annotated[
-        File | None,
-        Flag(
-            "Machine: dgx-a100, dgx-h100, dgx-b200 or gb200-nvl72, NAME-N "
-            "for N of them, any of `collective`, or a .toml file [that of "
-            "the GPU].",
-            "NAME",
-        ),
     ] = None
 
 

@@ -1,0 +1,19 @@
+"""`RunRequest`: where a sweep runs, and what of it."""
+
+from collections.abc import Callable
+from typing import Annotated
+
+from ..requests import Flag, Note, Request
+
+Told = Callable[[int, int], None]
+
+
+class RunRequest(Request):
+    """How the blocks of a sweep are computed."""
+
+    ray: Annotated[
+        str | None,
+        Flag("Ray cluster to work on, or N workers here [none].", "ADDRESS|local[:N]"),
+    ] = None
+    resume: Annotated[bool, "Do only what an earlier run left undone."] = False
+    told: Annotated[Told | None, Note("Called with rows done and their number.")] = None
