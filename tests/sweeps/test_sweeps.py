@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import importlib.util
+import json
 import os
 import signal
 import subprocess
@@ -271,3 +272,28 @@ def _worker() -> int:
             if words.startswith("ray::one_block"):
                 return int(folder.name)
     raise AssertionError("no worker was at work")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "fixed",
+    [
+        {"model": "gpt2", "phase": "train", "lora": 8, "lora_layers": "attention"},
+        {"model": "gpt2", "phase": "train", "frozen_layers": 3, "accumulation": 2},
+        {
+            "model": "qwen3-8b", "speculative": "eagle", "accept": 0.7,
+            "draft_tokens": 2, "output_len": 64,
+        },
+        {"model": "gpt2", "phase": "prefill", "corrections": "none"},
+    ],
+)  # fmt: skip
+def test_what_is_fixed_is_any_flag_of_an_estimate(fixed: dict[str, Any], tmp_path):
+    """A row is the estimate with the same keywords."""
+    lines = [f"{key} = {json.dumps(value)}" for key, value in fixed.items()]
+    spec = tmp_path / "spec.toml"
+    spec.write_text("\n".join(["[axes]", "sm_clock = [1200]", "[fixed]", *lines]))
+    de.sweeps.run(str(spec), str(tmp_path / "rows.csv"))
+    row = pd.read_csv(tmp_path / "rows.csv").iloc[0]
+    alone = de.estimate(**fixed, sm_clock=1.2e9).summary
+    for key in ("time_s", "energy_j", "energy_j_per_token"):
+        assert row[key] == pytest.approx(alone[key], rel=1e-9)
