@@ -208,8 +208,7 @@ def _as_name(flag: re.Match[str]) -> str:
 
 
 def declared(kind: Any) -> Iterator[tuple[dataclasses.Field[Any], Flag]]:
-    """Fields with their flags, whole: those of the class itself before those that it
-    inherits, what a command adds (its last class) at the end."""
+    """Fields with their flags, whole, in the order of the help (`_fields`)."""
     for field in _fields(kind):
         flag = _flag(kind, field.name)
         if flag is not None:
@@ -247,15 +246,20 @@ def is_given(field: dataclasses.Field[Any], value: Any) -> bool:
     return not (isinstance(value, str | tuple | list | dict) and not value)
 
 
+_FIRST: Final = ("model", "gpu")
+"""Fields that come first in every help."""
+
+
 @functools.cache
 def _fields(kind: Any) -> tuple[dataclasses.Field[Any], ...]:
-    """Fields: those of a request's own class, then those of its bases, each group where
-    it is listed first; those of a command (`Flags`) last."""
+    """Fields: what runs where, then those of a request's own class, then those of its
+    bases, each group where it is listed first; those of a command (`Flags`) last."""
     known = {x.name: x for x in dataclasses.fields(kind)}
     order = [x for x in kind.__mro__ if "__annotations__" in vars(x)]
     if order and kind.__name__ == "Flags" and order[0] is kind:
         order = [*order[1:], kind]
-    names = dict.fromkeys(x for one in order for x in vars(one)["__annotations__"])
+    own = (x for one in order for x in vars(one)["__annotations__"])
+    names = dict.fromkeys([*_FIRST, *own])
     return tuple(known[name] for name in names if name in known)
 
 

@@ -7,7 +7,7 @@ from ...serving import SKIP, TRACE, LoadRequest, ServeRequest
 from ..parsing.field import Json, out_file, plot_file
 
 
-class Flags(ServeRequest, LoadRequest):
+class Flags(LoadRequest, ServeRequest):
     """What a served token costs under load: latencies, watts and joules.
 
     One of --max-batch (always as many as may run), --concurrency (a closed loop),
