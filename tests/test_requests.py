@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from msgspec import Meta
 
-from diffenergy.cli.parsing.field import as_flags, parameters, read_flags
+from diffenergy.cli.flags import as_flags, parameters, read_flags
 from diffenergy.requests import (
     Argument,
     BadRequest,

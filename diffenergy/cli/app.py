@@ -55,7 +55,7 @@ _MORE: Final = "More"
 
 def names() -> list[str]:
     """The commands."""
-    found = Path(__file__).parent.glob(f"*/*{_FLAGS}.py")
+    found = Path(__file__).parent.glob(f"commands/*{_FLAGS}.py")
     return sorted(path.stem.removesuffix(_FLAGS) for path in found)
 
 

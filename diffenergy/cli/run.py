@@ -1,9 +1,10 @@
 """The one way of every command: flags are read, files checked, work done, told.
 
-`ROOM/NAME_flags.py` declares what may be typed; `ROOM/NAME.py` has `run(flags)`, which
-gives an `Outcome`, and loads when the flags are read, so that it may import what it
-needs at its top. Everything else is here: which files can be written is found out
-before any work, and a file is written whole or not at all, never over an input.
+`commands/NAME_flags.py` declares what may be typed; `commands/NAME.py` has
+`run(flags)`, which gives an `Outcome`, and loads when the flags are read, so that it
+may import what it needs at its top. Everything else is here: which files can be written
+is found out before any work, and a file is written whole or not at all, never over an
+input.
 """
 
 import dataclasses
@@ -21,8 +22,7 @@ import typer
 
 from ..results import Result, pick
 from . import output
-from .interruption import Interrupted
-from .parsing.field import (
+from .flags import (
     PAGE,
     command_line,
     file_endings,
@@ -32,6 +32,7 @@ from .parsing.field import (
     read_flags,
     told,
 )
+from .interruption import Interrupted
 
 if TYPE_CHECKING:
     from ..charts import Chart
@@ -92,7 +93,7 @@ def listing(line: str, content: Any, blocks: "Sequence[Block]", **more: Any) -> 
 
 def command(name: str) -> Callable[..., None]:
     """The function behind `diffenergy NAME`, with its flags as signature."""
-    kind = importlib.import_module(f"{_room(name)}.{name}_flags").Flags
+    kind = importlib.import_module(f"{_COMMANDS}.{name}_flags").Flags
 
     def entry(**given: Any):
         given.pop(_SCHEMA.name, None)
@@ -121,6 +122,7 @@ def _print_schema(ctx: typer.Context, wanted: bool):
         raise typer.Exit()
 
 
+_COMMANDS: Final = "diffenergy.cli.commands"
 _SCHEMA: Final = inspect.Parameter(
     "schema",
     inspect.Parameter.KEYWORD_ONLY,
@@ -139,18 +141,12 @@ _SCHEMA: Final = inspect.Parameter(
 """`--schema`, which every command with `--json` has."""
 
 
-def _room(name: str) -> str:
-    """The package that a command is in."""
-    (found,) = Path(__file__).parent.glob(f"*/{name}_flags.py")
-    return f"diffenergy.cli.{found.parent.name}"
-
-
 def _run(name: str, flags: Any):
     """Checks the files, does the work, and tells what came of it."""
     read = inputs(flags)
     _check_files(flags, read)
     file = f"{name}_" if keyword.iskeyword(name) else name
-    found = importlib.import_module(f"{_room(name)}.{file}").run(flags)
+    found = importlib.import_module(f"{_COMMANDS}.{file}").run(flags)
     _write(flags, found, read)
     if found.said:
         print(found.said)

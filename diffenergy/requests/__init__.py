@@ -9,7 +9,7 @@
         '''A greeting.'''
 
 `greet("Ada", times=3)` checks names, types and ranges; the same record gives the flags
-of the command (`cli.parsing`), the signature and the arguments in `help(greet)`.
+of the command (`cli.flags`), the signature and the arguments in `help(greet)`.
 
 Names load on first use; `__init__.pyi` lists them.
 """

@@ -11,7 +11,7 @@ import pytest
 from diffenergy import __version__
 from diffenergy.cli import app, main, progress
 from diffenergy.cli.app import QUESTIONS, Grouped
-from diffenergy.cli.cost import estimate
+from diffenergy.cli.commands import estimate
 
 SHELL = "import sys; from diffenergy.cli import main; sys.exit(main(sys.argv[1:]))"
 LAZY = """

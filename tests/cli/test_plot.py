@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 
 from diffenergy import dvfs
-from diffenergy.cli.choice import codesign
-from diffenergy.cli.cost import estimate
-from diffenergy.cli.measured import evaluate
+from diffenergy.cli.commands import codesign, estimate, evaluate
 from diffenergy.codesign import SearchResult, TuneResult
 from diffenergy.codesign._problem.problem import Found, Problem, Score
 from diffenergy.codesign._tiles.tuning import Tuning

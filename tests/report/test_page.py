@@ -9,9 +9,9 @@ from html_page import OURS, Page
 
 from diffenergy.charts import embedded, tag
 from diffenergy.cli.app import parsed
-from diffenergy.cli.cost.report import command_line
-from diffenergy.cli.cost.report_flags import Flags
-from diffenergy.cli.parsing.field import read_flags
+from diffenergy.cli.commands.report import command_line
+from diffenergy.cli.commands.report_flags import Flags
+from diffenergy.cli.flags import read_flags
 from diffenergy.corrections import CONSTANTS
 from diffenergy.estimator import estimate_details, prepare
 from diffenergy.hardware import read_gpu

@@ -10,8 +10,8 @@ import pytest
 
 import diffenergy as de
 from diffenergy import __version__, measurements
-from diffenergy.cli.measured.fit_flags import Flags
-from diffenergy.cli.parsing.field import inputs
+from diffenergy.cli.commands.fit_flags import Flags
+from diffenergy.cli.flags import inputs
 from diffenergy.corrections import prior_file, read_corrections
 from diffenergy.fitting import _fit as fit_module
 from diffenergy.fitting._holdout import held_out, read_rule

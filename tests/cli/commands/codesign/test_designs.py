@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from json_keys import check
 
-from diffenergy.cli.choice import codesign
+from diffenergy.cli.commands import codesign
 from diffenergy.codesign import Effort, Part, Range, search, tune
 from diffenergy.estimator import prepare
 from diffenergy.hardware import read_gpu

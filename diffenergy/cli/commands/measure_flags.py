@@ -4,7 +4,7 @@ from typing import Annotated
 
 from ...measure import MeasureRequest
 from ...requests import Flag, Seed
-from ..parsing.field import Json
+from ..flags import Json
 
 
 class Flags(MeasureRequest):

@@ -5,8 +5,8 @@ from typing import Annotated
 from ... import reading
 from ...measurements import TableRequest
 from ...requests import File, Flag
-from ..parsing.field import Json, out_file, plot_file
-from ..parsing.shared import MEASURED
+from ..arguments import MEASURED
+from ..flags import Json, out_file, plot_file
 
 
 class Flags(TableRequest):

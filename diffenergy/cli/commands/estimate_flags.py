@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 from ...estimator import EstimateRequest, SweepRequest
 from ...requests import Flag, part, values_of
 from ..app import parsed
-from ..parsing.field import Json, out_file, plot_file, read_flags
+from ..flags import Json, out_file, plot_file, read_flags
 
 LISTED: Final = ("gpu", "batch", "input_len", "output_len", "dtype")
 """Fields of `SweepRequest` that are lists."""

@@ -4,8 +4,8 @@ from typing import Annotated
 
 from ...hardware import gpu_names
 from ...requests import Request
-from ..parsing import shared
-from ..parsing.field import Json, out_file
+from .. import arguments
+from ..flags import Json, out_file
 
 
 class Flags(Request):
@@ -18,10 +18,12 @@ class Flags(Request):
       diffenergy gpus show h100-sxm --toml > mine.toml
     """
 
-    action: Annotated[str | None, shared.action("GPU")] = None
+    action: Annotated[str | None, arguments.action("GPU")] = None
     name: Annotated[
         str | None,
-        shared.known("Name, another spelling or .toml file.", gpu_names, shared.file),
+        arguments.known(
+            "Name, another spelling or .toml file.", gpu_names, arguments.file
+        ),
     ] = None
     toml: Annotated[bool, "Print a GPU file to start from."] = False
     as_json: Json = False

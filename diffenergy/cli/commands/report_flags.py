@@ -5,7 +5,7 @@ from typing import Annotated
 from ...estimator import WorkRequest
 from ...hardware import GpuName
 from ...serving import ENGINE, EngineName, WayRequest
-from ..parsing.field import out_file, plot_file
+from ..flags import out_file, plot_file
 
 
 class ServedFlags(WayRequest):

@@ -10,8 +10,8 @@ from ...collectives import (
 )
 from ...estimator import start_jax
 from ...requests import given_names, part
+from ..flags import flag_names
 from ..interruption import keeping
-from ..parsing.field import flag_names
 from ..progress import stages
 from ..run import Outcome, outcome
 from .collective_flags import Flags

@@ -6,8 +6,8 @@ from typing import Annotated
 from ...fitting import FitRequest
 from ...measurements import TableRequest
 from ...requests import Flag
-from ..parsing.field import Json
-from ..parsing.shared import MEASURED
+from ..arguments import MEASURED
+from ..flags import Json
 
 
 class Flags(FitRequest, TableRequest):

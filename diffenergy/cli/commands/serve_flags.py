@@ -4,7 +4,7 @@ from typing import Annotated
 
 from ...requests import Excludes, Needs
 from ...serving import SKIP, TRACE, LoadRequest, ServeRequest
-from ..parsing.field import Json, out_file, plot_file
+from ..flags import Json, out_file, plot_file
 
 
 class Flags(LoadRequest, ServeRequest):

@@ -20,7 +20,7 @@ from ...files import csv_text
 from ...report import drawable, step_trace_text, trace_text
 from ...requests import part
 from ...workload import listing_lines
-from ..parsing.field import as_flags, told
+from ..flags import as_flags, told
 from ..progress import megabytes, points
 from ..run import Outcome, outcome
 from .estimate_flags import Flags

@@ -10,8 +10,8 @@ from ...estimator import MODEL_WORDS
 from ...hardware import GpuName
 from ...requests import Argument, Flag, Request
 from ...workload import ModelName
-from ..cost.estimate_flags import estimate_flags
-from ..parsing.field import Json, inputs, out_file, plot_file
+from ..flags import Json, inputs, out_file, plot_file
+from .estimate_flags import estimate_flags
 
 
 def _most(unit: str) -> Callable[[str, str], Any]:

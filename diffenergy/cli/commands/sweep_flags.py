@@ -4,7 +4,7 @@ from typing import Annotated
 
 from ...requests import Argument, Flag
 from ...sweeps import RunRequest
-from ..parsing.field import Json
+from ..flags import Json
 
 
 class Flags(RunRequest):

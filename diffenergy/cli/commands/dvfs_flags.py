@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 from ... import reading
 from ...dvfs import DvfsRequest
 from ...requests import Flag
-from ..parsing.field import Json, out_file, plot_file
+from ..flags import Json, out_file, plot_file
 
 PUBLISHED: Final = "published"
 

@@ -3,7 +3,7 @@
 from ...corrections import read_corrections
 from ...hardware import gpu_entry, gpu_names, gpu_summary, gpu_toml, read_gpu
 from ...report import gpu_blocks, gpu_list_blocks
-from ..parsing.shared import check_action
+from ..arguments import check_action
 from ..run import Outcome, listing
 from .gpus_flags import Flags
 

@@ -4,8 +4,8 @@ from typing import Annotated
 
 from ...parallel import ClocksRequest, SearchRequest
 from ...requests import Excludes
-from ..parsing.field import Json, out_file, plot_file
-from ..parsing.shared import GPU, MODEL
+from ..arguments import GPU, MODEL
+from ..flags import Json, out_file, plot_file
 
 
 class Flags(SearchRequest, ClocksRequest):

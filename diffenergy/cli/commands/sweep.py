@@ -7,8 +7,8 @@ from ... import sweeps
 from ...estimator import start_jax
 from ...requests import part
 from ...sweeps import RunRequest
+from ..flags import told
 from ..interruption import keeping
-from ..parsing.field import told
 from ..progress import rows
 from ..run import Outcome
 from .sweep_flags import Flags

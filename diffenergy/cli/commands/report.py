@@ -7,7 +7,7 @@ from ...estimator import EstimateDetails, PointRequest, Task, estimate_details
 from ...plans import Plan
 from ...report import estimate_page, page_charts
 from ...requests import part
-from ..parsing.field import command_line as typed_line
+from ..flags import command_line as typed_line
 from ..run import Outcome
 from .estimate import named, task_of
 from .report_flags import Flags, ServedFlags

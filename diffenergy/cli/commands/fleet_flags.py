@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from ...fleet import FleetRequest
-from ..parsing.field import Json, out_file, plot_file
+from ..flags import Json, out_file, plot_file
 
 
 class Flags(FleetRequest):

@@ -14,9 +14,9 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from ...requests import Argument, BadRequest, Flag, Request, declared, is_switch
-from ...results import Infeasible
-from ..completing import starting
+from ..requests import Argument, BadRequest, Flag, Request, declared, is_switch
+from ..results import Infeasible
+from .completing import starting
 
 PAGE: Final = ".html"
 """Ending of a page, which `--out` of every answer can be."""

@@ -4,9 +4,8 @@ from typing import Annotated
 
 from ...collectives import LinksRequest, Search
 from ...requests import Argument, Flag
-from .. import completing
-from ..parsing import shared
-from ..parsing.field import Json, out_file, plot_file
+from .. import arguments, completing
+from ..flags import Json, out_file, plot_file
 
 
 class Flags(LinksRequest, Search):
@@ -29,7 +28,7 @@ class Flags(LinksRequest, Search):
             "`nvidia-smi topo -m`; or the word verify.",
             metavar="TOPOLOGY|verify",
             completed=completing.topologies,
-            files=shared.file,
+            files=arguments.file,
         ),
     ]
     file: Annotated[
@@ -37,7 +36,7 @@ class Flags(LinksRequest, Search):
         Argument(
             "Of verify: our JSON, a published TE-CCL file or MSCCL XML.",
             metavar="[FILE]",
-            files=shared.file,
+            files=arguments.file,
         ),
     ] = None
     collective: Annotated[

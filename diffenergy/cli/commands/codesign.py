@@ -10,13 +10,13 @@ from ...estimator import PointRequest, SharingRequest, start_jax
 from ...keys import json_text
 from ...requests import Request, given_names, part
 from ...workload import SPLIT_PHASES, ModelRequest, listing_lines, read_listings
-from ..cost.estimate_flags import Flags as EstimateFlags
-from ..cost.estimate_flags import estimate_flags
+from ..flags import as_flags, flag_names, told
 from ..interruption import Interrupted, keeping
-from ..parsing.field import as_flags, flag_names, told
 from ..progress import progress
 from ..run import Outcome, outcome
 from .codesign_flags import Flags, Limited
+from .estimate_flags import Flags as EstimateFlags
+from .estimate_flags import estimate_flags
 
 
 class _Own(ModelRequest, SharingRequest):

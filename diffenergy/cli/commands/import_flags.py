@@ -4,8 +4,8 @@ from typing import Annotated
 
 from ...imports import ImportRequest
 from ...requests import Argument
-from ..parsing import shared
-from ..parsing.field import Json, out_file
+from .. import arguments
+from ..flags import Json, out_file
 
 
 class Flags(ImportRequest):
@@ -22,7 +22,9 @@ class Flags(ImportRequest):
       diffenergy import trace.json --gpu a100-sxm-80gb --json
     """
 
-    file: Annotated[str, Argument("Trace, graph or report.", "FILE", files=shared.file)]
+    file: Annotated[
+        str, Argument("Trace, graph or report.", "FILE", files=arguments.file)
+    ]
     as_json: Json = False
     out: Annotated[
         str | None,

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from ...hardware import gpu_names
-from ...requests import Argument, Flag
-from ...workload import model_names
+from ..hardware import gpu_names
+from ..requests import Argument, Flag
+from ..workload import model_names
 
 
 def file(name: str) -> tuple[str, ...]:

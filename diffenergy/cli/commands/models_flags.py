@@ -4,8 +4,8 @@ from typing import Annotated
 
 from ...requests import Request
 from ...workload import model_names
-from ..parsing import shared
-from ..parsing.field import Json, out_file
+from .. import arguments
+from ..flags import Json, out_file
 
 
 class Flags(Request):
@@ -18,11 +18,11 @@ class Flags(Request):
       diffenergy models show llama-3.1-8b
     """
 
-    action: Annotated[str | None, shared.action("model")] = None
+    action: Annotated[str | None, arguments.action("model")] = None
     name: Annotated[
         str | None,
-        shared.known(
-            "Bundled name, config.json or folder.", model_names, shared.model_files
+        arguments.known(
+            "Bundled name, config.json or folder.", model_names, arguments.model_files
         ),
     ] = None
     as_json: Json = False

@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from ...requests import Argument, Request
-from ..parsing.field import Json, out_file
+from ..flags import Json, out_file
 
 
 class Flags(Request):

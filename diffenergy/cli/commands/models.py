@@ -3,7 +3,7 @@
 from ... import imports
 from ...report import model_blocks, model_list_blocks
 from ...workload.models import load_model, model_names, model_types
-from ..parsing.shared import check_action
+from ..arguments import check_action
 from ..run import Outcome, listing
 from .models_flags import Flags
 

@@ -1,1 +1,0 @@
-"""Which clock, hardware, plan or fleet? Commands that search, each beside its flags."""

@@ -1,0 +1,1 @@
+"""Commands: what each takes (`NAME_flags.py`) and does (`NAME.py`)."""

@@ -1,1 +1,0 @@
-"""What will it cost? Commands that answer, each beside its flags."""

@@ -1,1 +1,0 @@
-"""What is known: commands that list it, each beside its flags."""

@@ -1,1 +1,0 @@
-"""Flags as fields of dataclasses: how they are declared, typed and read."""
