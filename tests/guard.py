@@ -40,7 +40,7 @@ SIZES: Final = ({}, {"batch": 8, "input_len": 1024}, {"batch": 3, "output_len": 
 VARIANTS: Final[tuple[dict[str, Any], ...]] = (
     {}, {"dtype": "fp8"}, {"dtype": "nvfp4", "kv_dtype": "fp8"}, {"stack": "eager"},
     {"attention": "eager"}, {"dispatch": "graph"}, {"lora": 16}, {"tp": 2},
-    {"routing": "balanced"}, {"checkpointing": "full"}, {"frozen_layers": 2},
+    {"routing": "balanced"}, {"checkpointing": True}, {"frozen_layers": 2},
 )  # fmt: skip
 
 
