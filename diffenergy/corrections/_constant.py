@@ -70,7 +70,7 @@ def constant(*args: Any, **kwargs: Any) -> Any:
     return eqx.field(default=row.centre, converter=as_float, metadata={"row": row})
 
 
-def table(record: type[Record]) -> Mapping[str, Constant]:
+def constants_of(record: type[Record]) -> Mapping[str, Constant]:
     """The constants of a record by name."""
     return {field.name: field.metadata["row"] for field in dataclasses.fields(record)}
 

@@ -26,6 +26,7 @@ from ._constant import (
     board,
     choice,
     constant,
+    constants_of,
     decode,
     dispatch,
     energy,
@@ -34,7 +35,6 @@ from ._constant import (
     plan,
     prefill,
     simt,
-    table,
     tiled,
     training,
 )
@@ -440,7 +440,7 @@ class Corrections(Record):
 # fmt: on
 
 
-CONSTANTS: Final[Mapping[str, Constant]] = table(Corrections)
+CONSTANTS: Final[Mapping[str, Constant]] = constants_of(Corrections)
 
 
 def is_share(name: str) -> bool:

@@ -22,7 +22,7 @@ LONG: Final = 20e-6
 """s; the time of shorter kernels belongs to the loop that launches them."""
 SETTLED: Final = 333e-6
 """s; 3000 launches of shorter kernels end within the second over which a sensor
-averages: their power reads low without being wrong (`docs/physics.md`, Instruments)."""
+averages: their power reads low without being wrong (`docs/physics.md`, Meters)."""
 IDLE_SHARE: Final = {"guess": 0.5, "recall": 0.5}
 """Least power / idle power by the quality of the idle power; 0.8 of a sourced one."""
 SLOW_MEMORY: Final = 0.6

@@ -17,7 +17,6 @@ from ..corrections import (
     NEAR,
     Corrections,
     CorrectionsFile,
-    Sensor,
     Trust,
     prior_file,
     read_corrections,
@@ -28,36 +27,34 @@ from ..measurements import (
     QUANTITIES,
     MeasurementTable,
     Predictions,
+    Reading,
     group_cells,
     prediction_frame,
     summary_json,
 )
-from ..physics import Instrument, TimeEnergy, data_activity, reading
+from ..physics import TimeEnergy
 from ..plans import Steps
+from ..records import Record
 from ..results import Result
 from ..workload import Workload
-from ._batches import Batch, How, batches, pass_lengths
+from ._batches import Batch, batches, pass_lengths
 from ._plan_batches import step_reading, with_unplanned
 
 
 def batch_reading(
-    given: tuple[Workload, GpuSpec, OperatingPoint, Instrument, Steps | None],
+    given: tuple[Workload, GpuSpec, OperatingPoint, Reading, Steps | None],
     corrections: Corrections,
-    sensor: Sensor,
-    how: How,
+    constants: Record,
+    capped: bool,
 ) -> TimeEnergy:
-    """Reading of every phase of a batch (`Batch.given`), of plans of every step."""
-    workload, spec, point, instrument, steps = given
-    if how.unfilled:
-        contents = data_activity(instrument, sensor)
-        phases = dataclasses.replace(
-            workload.phases, data_activity=contents[0], math_activity=contents[1]
-        )
-        workload = dataclasses.replace(workload, phases=phases)
-    free, held = runs(workload, spec, point, corrections, how.capped, how.bursts)
+    """Reading of every phase of a batch (`Batch.given`), of plans of every step;
+    `constants`: the meter's."""
+    workload, spec, point, reading, steps = given
+    workload = reading.load(workload, constants)
+    free, held = runs(workload, spec, point, corrections, capped, reading.bursts)
     if steps is not None:
         return step_reading(held, steps, spec, point, corrections)
-    return reading(instrument, sensor, how.sampling, free, held)
+    return reading.read(constants, free, held)
 
 
 @functools.cache
@@ -72,8 +69,8 @@ def read_batch(batch: Batch, corrections: CorrectionsFile) -> TimeEnergy:
     return compiled_reading()(
         batch.given,
         corrections.serve(batch.card),
-        corrections.sensor(batch.campaign, batch.kind, batch.card.name),
-        batch.how,
+        batch.meter(**batch.known),
+        batch.capped,
     )
 
 
@@ -114,8 +111,8 @@ def predict(table: MeasurementTable, corrections: CorrectionsFile) -> Prediction
 
     Args:
         table: measured rows (`de.measurements.read`).
-        corrections: the constants (`de.read_corrections`); the instrument of a row's
-            campaign is one of them.
+        corrections: the constants (`de.read_corrections`), with those of the table's
+            meter.
     """
     time, energy = np.zeros(table.num_rows), np.zeros(table.num_rows)
     grade = np.full(table.num_rows, "", dtype=object)

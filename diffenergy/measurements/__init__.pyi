@@ -24,9 +24,12 @@ from ._metrics import summary_json as summary_json
 from ._plan_rows import MAX_POSITIONS as MAX_POSITIONS
 from ._plan_rows import PlanRow as PlanRow
 from ._plan_rows import measured_model as measured_model
+from ._records import Columns as Columns
+from ._records import MeasurementTable as MeasurementTable
+from ._records import Meter as Meter
+from ._records import NoConstants as NoConstants
+from ._records import Reading as Reading
 from ._request import TableRequest as TableRequest
-from ._table import Columns as Columns
-from ._table import MeasurementTable as MeasurementTable
 from ._table import read as read
 from ._traces import TraceScores as TraceScores
 from ._traces import evaluate_trace as evaluate_trace
