@@ -23,6 +23,7 @@ from ..corrections import (
 )
 from ..estimator import estimate_workload, phase_widths, runs
 from ..hardware import GpuSpec, OperatingPoint
+from ..kernels import known_as
 from ..measurements import (
     QUANTITIES,
     MeasurementTable,
@@ -155,7 +156,7 @@ def _trusts(
     above the `lengths` that were fitted apart."""
     if batch.kind != "workload":
         count = int((batch.rows >= 0).sum())
-        yield np.ones(count, bool), corrections.trust(batch.card, batch.kind)
+        yield np.ones(count, bool), corrections.trust(batch.card, known_as(batch.kind))
         return
     clocks = np.asarray(batch.point.sm_clock)[batch.rows >= 0]
     on, gpu = corrections.fitted_on, batch.card.served_as
@@ -164,7 +165,12 @@ def _trusts(
     for clock, length in itertools.product((False, True), repeat=2):
         beyond = ["clock"] * clock + ["length"] * length
         part = (slow == clock) & (long == length)
-        yield part, corrections.trust(batch.card, holds=batch.ops, beyond=beyond)
+        yield (
+            part,
+            corrections.trust(
+                batch.card, holds=map(known_as, batch.ops), beyond=beyond
+            ),
+        )
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
