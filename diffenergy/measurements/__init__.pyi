@@ -12,6 +12,10 @@ from ._cells import read_sheet as read_sheet
 from ._cells import read_texts as read_texts
 from ._cells import require_column as require_column
 from ._columns import READ_COLUMNS as READ_COLUMNS
+from ._logs import LogRequest as LogRequest
+from ._logs import LogResult as LogResult
+from ._logs import log_format as log_format
+from ._logs import read_log as read_log
 from ._metrics import QUANTITIES as QUANTITIES
 from ._metrics import READINGS as READINGS
 from ._metrics import Errors as Errors

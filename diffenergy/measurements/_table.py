@@ -25,6 +25,7 @@ from ._cells import (
     read_texts,
     require_column,
 )
+from ._logs import log_sheet
 from ._plan_rows import COLUMNS as PLAN_COLUMNS
 from ._plan_rows import are_plans, plan_rows
 from ._records import Columns, MeasurementTable, Meter
@@ -103,7 +104,7 @@ def _read(
 ) -> MeasurementTable:
     known = _ops()
     op, file = _op_and_file(spec, op, known)
-    raw = read_sheet(file)
+    raw = log_sheet(file, gpu) or read_sheet(file)
     sheet, notes = columns.translate(raw)
     gpus, ops = _gpus(sheet, gpu), _row_ops(sheet, op, known)
     values, measured_notes = columns.measured(sheet)
