@@ -131,7 +131,7 @@ def test_kernel_tuner_rows_carry_clblast_tiles(write, read_back):
     assert tables["kernel_tuner_gemm"]["vwn"].tolist() == [4.0]
 
 
-def test_neusight_keeps_its_own_words(write, read_back):
+def test_neusight_becomes_our_words(write, read_back):
     gemm = (
         "gpu,op,dtype,batch,m,n,k,time_us,kernel,tile_m,tile_n,grid_x,grid_y,grid_z,"
         "block_x,torch,split_in_source\n"
