@@ -1,3 +1,6 @@
+from ._fronts import best_within as best_within
+from ._fronts import lower_hull as lower_hull
+from ._fronts import pareto_front as pareto_front
 from ._highs import highs as highs
 from ._lagrangian import State as State
 from ._lagrangian import begin as begin

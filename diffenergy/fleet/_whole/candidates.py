@@ -13,6 +13,7 @@ import pandas as pd
 from jaxtyping import Float, Int
 from scipy import sparse
 
+from ...search import pareto_front
 from .._bound import charged, limits
 from .._problem import Problem
 
@@ -244,9 +245,7 @@ class _Rows:
 
     def __init__(self, columns: np.ndarray, parts: np.ndarray, cost: np.ndarray):
         self.columns, self.parts, self.cost = columns, parts, cost
-        order = np.lexsort((cost, -parts))
-        before = np.r_[np.inf, np.minimum.accumulate(cost[order])[:-1]]
-        self.useful = order[cost[order] < before]  # others carry no more for more
+        self.useful = pareto_front(-parts, cost)  # others carry no more for more
 
     def after(self, least: np.ndarray) -> np.ndarray:
         """The least cost of what is carried with a replica more than in `least`."""
