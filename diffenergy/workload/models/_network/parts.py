@@ -92,11 +92,6 @@ def trained_weights(operators: Iterable[Trainable]) -> list[Weights]:
     return [*(w for x in own for w in x.weights()), Weights(_of_adapters(every))]
 
 
-def trained_parameters(operators: Iterable[Trainable]) -> int:
-    """Their number."""
-    return sum(w.number for w in trained_weights(operators))
-
-
 def frozen_weights(operators: Iterable[Trainable], whole: bool) -> list[Weights]:
     """Published weights without a gradient; `whole`: all are."""
     still = (x for x in _each(operators) if whole or getattr(x, "frozen", False))

@@ -15,19 +15,10 @@ from .._layers.layer import Layer
 from .._network.experts import Experts
 from .._network.linear_layer import Linear
 from .._network.operators import Angles, ForwardPass, Norm, Residual, Trainable
-from .._network.parts import adapted, frozen, trained_weights
+from .._network.parts import frozen
 from .._network.sharding import Columns
-from .._network.step import (
-    Kind,
-    Loss,
-    Network,
-    backward,
-    check_frozen,
-    forward,
-    kept,
-    logits,
-    training_listings,
-)
+from .._network.stack import Block, Stack
+from .._network.step import Loss, check_frozen, training_listings
 from .._request import Request, length_of
 from .config import Config, positions
 from .formats import Precision, precision_of
@@ -139,50 +130,34 @@ class TrainedModel(LanguageModel):
             return super().listings_of(request)
         run = self.training_run(request)
         network = self._trained_network(request)
-        passes = forward(network, run), backward(network, run)
+        passes = network.forward(run), network.backward(run)
         held, share = self.held(request), self.share
         rest = math.ceil((held.trained - held.trained_experts) / share.shards)
         optimized = rest + math.ceil(held.trained_experts / share.expert_shards)
-        own, trained = network.layers / network.number, held.trained
+        own, trained = network.layers / self.layers, held.trained
         return training_listings(self, passes, request, run, trained, optimized, own)
 
     def _modules_pass(self, run: ForwardPass, base: bool) -> list[Kernel]:
-        ends = self.network.ends[: 1 if base else 2]
-        return forward(dataclasses.replace(self.network, ends=ends, further=()), run)
+        network = dataclasses.replace(self.network, loss=None, further=())
+        if base and self.share.is_last:
+            *before, end = network.blocks
+            end = dataclasses.replace(end, operators=end.operators[:1])
+            network = dataclasses.replace(network, blocks=(*before, end))
+        return network.forward(run)
 
-    def _trained_network(self, request: Request) -> Network:
+    def _trained_network(self, request: Request) -> Stack:
         """Operators of a training step: some without gradients of their weights, or
         with adapters. A head that is the embedding's table is frozen with it."""
-        network = self.network
-        if not (request.lora or request.frozen_layers):
-            return network
-        ends = network.ends
-        network = dataclasses.replace(
-            network, inputs=tuple(frozen(x) for x in network.inputs)
-        )
+        network, stopped = self.network, request.frozen_layers or 0
         if request.lora:
-            rank, which = request.lora, request.lora_layers
-            kinds = tuple(
-                dataclasses.replace(x, body=adapted(x.body, rank, which))
-                for x in network.kinds
-            )
-            return dataclasses.replace(
-                network,
-                norm=frozen(network.norm),
-                kinds=kinds,
-                ends=tuple(frozen(x) for x in ends),
-                further=(),
-            )
-        if ends and not self.own_head:
-            norm, head, loss = ends
-            ends = (norm, frozen(head), loss)
-        table = frozen(self._table)
-        further = tuple(
-            dataclasses.replace(x, inputs=(table, *x.inputs[1:]))
-            for x in network.further
-        )
-        stopped = request.frozen_layers or 0
-        return dataclasses.replace(network, ends=ends, frozen=stopped, further=further)
+            network = network.adapted(request.lora, request.lora_layers, head=False)
+            return dataclasses.replace(network, further=())
+        if not stopped:
+            return network
+        further = tuple(_with_frozen(x, 0, 0) for x in network.further)
+        if self.share.is_last and self.tied:
+            network = _with_frozen(network, -1, 1)
+        return dataclasses.replace(network, frozen=stopped, further=further)
 
     def held(self, request: Request) -> TrainingWeights:
         """Weights of this GPU in a training step."""
@@ -192,14 +167,9 @@ class TrainedModel(LanguageModel):
             whole, own = self.step_parameters(), number_of(layer)
             return TrainingWeights(whole, self.expert_parameters(), own, own * e)
         network = self._trained_network(request)
-        every = [(w, 1) for w in trained_weights(network.ends)]
+        every = network.trained_weights
         every += [] if request.lora else self.further_weights()
-        own = 0
-        for kind in network.kinds:
-            weights = trained_weights((network.norm, *kind.body))
-            if times := kind.trained(network.frozen):
-                every += [(w, times) for w in weights]
-                own = max(own, sum(w.number for w in weights))
+        own = network.largest_trained_layer()
         still = bytes_of(layer, p)
         beside = self.step_parameters() - self.text_step_parameters()
         published = [*self.trained_weights(), (Weights(beside), 1)]
@@ -303,10 +273,10 @@ class TrainedModel(LanguageModel):
         `changed`: fields of its `ForwardPass`."""
         run = dataclasses.replace(self.training_run(request), **changed)
         network = self._trained_network(request)
-        each, once = kept(network, run)
+        each, once = network.kept(run)
         body = self._pass(dataclasses.replace(request, base=True), *2 * (run.q_len,))
         working = working_bytes(finished(body, self.name))  # their gradients
-        return SavedActivations(each, once, logits(network, run), CONTEXT + working)
+        return SavedActivations(each, once, network.logits(run), CONTEXT + working)
 
     @property
     def _norm(self) -> Norm:
@@ -321,7 +291,7 @@ class TrainedModel(LanguageModel):
         return [Angles(x) for x in dict.fromkeys(x.head_dim for x in rotary)]
 
     @functools.cached_property
-    def network(self) -> Network:
+    def network(self) -> Stack:
         """Operators of a training step."""
         h, share, layers = self.hidden, self.share, self.blocks
         split = share.split
@@ -336,21 +306,20 @@ class TrainedModel(LanguageModel):
             for part in layer.in_training() or ():
                 own = Layer(part).shard(split).operators
                 found += (norm, *own, *behind, skip)
-            return tuple(found[1:])
+            return tuple(found)
 
         places: dict[tuple[Trainable, ...], list[int]] = {}
         for place in share.layers(len(layers)):
             places.setdefault(body(layers[place]), []).append(place)
+        inside = [Block(x, len(at), h, tuple(at)) for x, at in places.items()]
         head = dataclasses.replace(self.head, split=Columns(), among=split)
-        ends = (norm, head, Loss(head.outputs, split.tp))
-        inputs = (self._table, *self._angles, *self.tables)
-        network = Network(
-            inputs=inputs if share.is_first else (),
+        end = [Block((norm, head), places=(len(layers),))] if share.is_last else []
+        inputs = Block((self._table, *self._angles, *self.tables))
+        network = Stack(
+            blocks=(*([inputs] if share.is_first else []), *inside, *end),
+            loss=Loss(head.outputs, split.tp) if share.is_last else None,
             norm=norm,
-            kinds=tuple(Kind(x, tuple(at)) for x, at in places.items()),
             skip=skip,
-            number=len(layers),
-            ends=ends if share.is_last else (),
         )
         number = self.further_layers if share.is_last else 0
         if not number:
@@ -358,10 +327,22 @@ class TrainedModel(LanguageModel):
         joint = Linear(h, 2 * h).shard(split)
         beyond = dataclasses.replace(
             network,
-            inputs=(self._table, alone, alone, joint),
-            kinds=(Kind(body(layers[-1]), (len(layers),)),),
+            blocks=(
+                Block((self._table, alone, alone, joint)),
+                Block(body(layers[-1]), 1, h, (len(layers),)),
+                *end,
+            ),
         )
         return dataclasses.replace(network, further=number * (beyond,))
+
+
+def _with_frozen(network: Stack, block: int, operator: int) -> Stack:
+    """The network with one operator of a block whose weights have no gradient."""
+    blocks = list(network.blocks)
+    own = list(blocks[block].operators)
+    own[operator] = frozen(own[operator])
+    blocks[block] = dataclasses.replace(blocks[block], operators=tuple(own))
+    return dataclasses.replace(network, blocks=tuple(blocks))
 
 
 def layered(
