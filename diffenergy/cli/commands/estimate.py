@@ -105,11 +105,10 @@ def _trace(task: Task, result: EstimateResult) -> str:
     """A timeline of the launches; of training on many GPUs of their stages."""
     if result.step is not None:
         return step_trace_text(result.summary, drawable(result.step.timeline))
-    values, summary = task.card.values, result.summary
-    share = summary["mem_clock_mhz"] * 1e6 / values["mem_clock"]
-    return trace_text(
-        summary, result.kernels or [], result.listings, values["dram_bandwidth"] * share
-    )
+    setting = task.settings[0]
+    rates = task.card.rates(setting.sm_clock, setting.mem_clock)
+    kernels = result.kernels or []
+    return trace_text(result.summary, kernels, result.listings, rates.dram)
 
 
 def _rows(result: EstimateResult) -> Sequence[Mapping[str, Any]]:
