@@ -16,7 +16,7 @@ from jaxtyping import Float
 
 from .. import smooth
 from ..corrections import Corrections
-from ..hardware import GpuSpec, OperatingPoint, idle_power, voltage
+from ..hardware import GpuSpec, OperatingPoint, idle_power, unit_rates, voltage
 
 HOST_SHARPNESS: Final = 20
 """Sharpness between host and GPU time of a phase."""
@@ -108,7 +108,7 @@ def static_power(
     Idle power follows the memory clock with the share `memory_idle` of its constant
     part. With one memory clock the two cannot be told apart.
     """
-    slower = 1 - point.mem_clock / gpu.mem_clock
+    slower = 1 - unit_rates(gpu, clock, point.mem_clock).memory
     memory = gpu.idle_constant * c.memory_idle * slower
     idle = c.idle_scale * (idle_power(gpu, clock, point.mem_locked) - memory)
     cold = c.leakage * gpu.idle_leakage * voltage(gpu, clock, point.mem_locked) ** 4
