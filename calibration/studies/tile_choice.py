@@ -25,8 +25,9 @@ from jaxtyping import Float
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from calibration.importers import neusight
+from calibration.splits.base import as_table
 from calibration.studies.tile_heuristics import heuristic_tile
-from diffenergy import measurements
 from diffenergy.codesign._tiles.grid import legal_tiles
 from diffenergy.codesign._tiles.tiles import (
     FIELDS,
@@ -238,7 +239,7 @@ def _products(
 
 @functools.cache
 def _table(folder: Path) -> MeasurementTable:
-    return measurements.read([str(folder / "neusight" / "gemm_fp32.csv.gz")])
+    return as_table(neusight.translated(folder / "neusight" / "gemm_fp32.csv.gz"))
 
 
 def _simt_time(shape: Any, gpu: Any, corrections: Any) -> Any:

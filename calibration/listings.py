@@ -1,15 +1,27 @@
 """Kernels that a module launches but a trace of its operators does not name.
 
+    python calibration/listings.py DATA/energaizer --out completed.jsonl
+
+writes EnergAIzer's listings with them, for `diffenergy evaluate --workloads`.
+
 Traces of Hugging Face and torchvision modules list matrix products, softmax, norms and
 arithmetic; copies, casts, layout conversions, BatchNorm and pooling run beside them,
 and `complete_listing` adds them. Found on EnergAIzer's listings (arXiv 2604.20105):
 with them the launch counts and times of whole passes agree with the measurements."""
 
 import dataclasses
+import sys
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from pathlib import Path
+from typing import Annotated, Any, Final
 
-from ._eager_rows import (
+import typer
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from diffenergy.files import write_text_atomic
+from diffenergy.workload import Listing, listing_lines, read_listings
+from diffenergy.workload._eager_rows import (
     HALF,
     Attention,
     attention_copies,
@@ -20,8 +32,9 @@ from ._eager_rows import (
     rotary_copies,
     unlisted,
 )
-from ._kernel import Kernel, Number, finished
-from ._listing import Listing
+from diffenergy.workload._kernel import Kernel, Number, finished
+
+_FILES: Final = ("workloads.jsonl", "workloads_derived.jsonl")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -244,3 +257,22 @@ def _split(kernel: Kernel, part: Number, **change: Any) -> list[Kernel]:
     rest = kernel["count"] - part
     changed = [{**kernel, **change, "count": part}] if part else []
     return changed + ([{**kernel, "count": rest}] if rest else [])
+
+
+def completed_listings(folder: Path) -> list[Listing]:
+    """All listings of EnergAIzer in a folder, completed."""
+    return [complete_listing(x) for f in _FILES for x in read_listings(folder / f)]
+
+
+def main(
+    folder: Annotated[Path, typer.Argument(help="folder of EnergAIzer's listings")],
+    out: Annotated[Path, typer.Option(help="listings to write (.jsonl)")],
+):
+    """Write all listings with what runs beside the listed kernels."""
+    found = completed_listings(folder)
+    write_text_atomic(out, listing_lines(found))
+    print(f"{out}: {len(found)} listings")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -3,12 +3,8 @@ import dataclasses
 
 import pytest
 
-from diffenergy.workload import (
-    Listing,
-    complete_listing,
-    normalise_kernel,
-    read_listings,
-)
+from calibration.listings import complete_listing
+from diffenergy.workload import Listing, normalise_kernel, read_listings
 
 
 def launches(kernels):
