@@ -5,12 +5,12 @@ and the wider residual stream around it."""
 import dataclasses
 
 from ..._kernel import Kernel, Number
+from .._network.attention import cache_write
 from .._network.linear_layer import Linear
 from .._network.operators import Cached, ForwardPass, Norm, Operator, Stored
 from .._network.passes import product
 from .._network.sharding import Columns, ModelSplit, Rows, divided
 from .._shared.memory import Weights
-from .attention import cache_write
 from .latent import Indexer, cached_attention
 from .parts import Map, Part, Plain
 

@@ -3,11 +3,11 @@
 import dataclasses
 from typing import Final
 
+from .._network.attention import Attention
 from .._network.linear_layer import Linear
 from .._network.operators import Norm
 from .._network.sharding import Rows
 from .._shared.config import Config
-from .attention import CachedAttention
 from .layer import Layer
 from .parts import AttentionShape, attention, feed_forward
 
@@ -46,7 +46,8 @@ def mtp_layer(hidden: int, last: Layer) -> Layer:
 def eagle_layer(hidden: int, first: Layer) -> Layer:
     """Projection of three hidden states, attention over it and the token beside it, a
     gated feed-forward layer."""
-    heads = next((x for x in first.operators if isinstance(x, CachedAttention)), None)
+    mixers = (x.layout for x in first.operators if isinstance(x, Attention))
+    heads = next(mixers, None)
     number = heads.heads if heads else hidden // _HEAD
     groups = heads.kv_heads if heads else max(number // 8, 1)
     width = heads.head_dim if heads else _HEAD

@@ -11,8 +11,10 @@ whole latent, and the whole indexer.
 import dataclasses
 from typing import Any
 
-from ..._eager_rows import Attention, stream
+from ..._eager_rows import Attention as Site
+from ..._eager_rows import stream
 from ..._kernel import Kernel
+from .._network.attention import Attention, Heads, cache_write
 from .._network.linear_layer import Linear
 from .._network.operators import (
     Cached,
@@ -24,10 +26,8 @@ from .._network.operators import (
     Weights,
 )
 from .._network.passes import product, rows_of
-from .._network.self_attention import Heads, SelfAttention
 from .._network.sharding import Columns, ModelSplit, Rows, divided, gathered, reduced
-from .._shared.attention import Scores, fused
-from .attention import cache_write
+from .._shared.attention import fused
 from .parts import Part
 
 
@@ -58,7 +58,7 @@ def cached_attention(
     or as `more` says; queries of a decode step are as many more heads."""
     q_len, more_heads = (1, run.q_len) if run.is_step else (run.q_len, 1)
     heads *= more_heads
-    site = Attention(run.sequences, heads, 1, q_len, kv_len, head_dim, 1)
+    site = Site(run.sequences, heads, 1, q_len, kv_len, head_dim, 1)
     return fused(site, run.precision) | more
 
 
@@ -167,7 +167,7 @@ class Latent(Stored):
         return (
             Linear(wide, s.latent, split=Columns()),
             Expanded(s),
-            SelfAttention(heads, Scores()),
+            Attention(heads),
         )
 
     def shard(self, split: ModelSplit) -> "Latent":

@@ -7,12 +7,12 @@ from typing import Any, Literal
 
 from ..._eager_rows import stream
 from ..._kernel import Kernel, Number
+from .._network.attention import Attention, Heads
 from .._network.experts import Experts
 from .._network.linear_layer import Activation, Gated, Linear
 from .._network.operators import ForwardPass, Norm, Operator, Sum, Trainable
 from .._network.sharding import Columns, ModelSplit, Rows, divided
 from .._shared.memory import Weights
-from .attention import CachedAttention
 
 Part = tuple[Operator, ...]
 
@@ -113,9 +113,12 @@ def attention(shape: AttentionShape, prefix: str = "self_attn") -> Part:
         ),
         *_head_norms(s),
         *s.index,
-        CachedAttention(
-            s.heads, s.kv_heads, s.head_dim, s.v_head_dim, s.window, s.chunk, s.rotary,
-            s.sinks, s.chosen,
+        Attention(
+            Heads(s.heads, s.kv_heads, s.head_dim, s.window, v_head_dim=s.v_head_dim),
+            rotary=s.rotary,
+            sinks=s.sinks,
+            chunk=s.chunk,
+            chosen=s.chosen,
         ),
         *((Map("gate_mul", out, reads=2, split=True),) if s.gate else ()),
         Linear(s.hidden, out, s.output_bias, module=f"{prefix}.o_proj", split=Rows()),

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ..._kernel import Kernel
 from .._shared.memory import Weights
+from .attention import Attention
 from .linear_layer import Linear
 from .operators import Trainable
 from .passes import ForwardPass
-from .self_attention import SelfAttention
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +61,7 @@ def adapted(
     all of them, or those of the attention, up to the first one behind it."""
     stop = len(operators)
     if layers == "attention":
-        inside = (i for i, x in enumerate(operators) if isinstance(x, SelfAttention))
+        inside = (i for i, x in enumerate(operators) if isinstance(x, Attention))
         first = next(inside, 0)
         behind = (i for i in range(first, stop) if isinstance(operators[i], Linear))
         stop = next(behind, 0) + 1

@@ -8,12 +8,12 @@ from typing import Any, ClassVar, Final
 from ..._eager_rows import stream
 from ..._kernel import Kernel
 from ..._listing import Listing
+from .._network.attention import Attention, Heads
 from .._network.convolution import Convolution
 from .._network.linear_layer import Activation, Linear
 from .._network.operators import ForwardPass, Norm, Residual, Trainable
 from .._network.parts import Within
 from .._network.passes import repeat_rows
-from .._network.self_attention import Heads, SelfAttention
 from .._network.stack import Block, Stack
 from .._network.step import check_frozen, training_listings
 from .._request import Request
@@ -228,7 +228,7 @@ def encoder_layer(
     attention = (
         linear,
         *2 * (dataclasses.replace(linear, joins=True),),
-        SelfAttention(layout, scores),
+        Attention(layout, scores),
         linear,
         Residual(width),
     )

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from ..._kernel import Kernel, Number, finished
 from ..._listing import Listing
-from .._layers.attention import CachedAttention
 from .._layers.drafting import mtp_layer, mtp_layers
 from .._layers.layer import Layer
+from .._network.attention import Attention
 from .._network.experts import Experts
 from .._network.linear_layer import Linear
 from .._network.operators import Angles, ForwardPass, Norm, Residual, Trainable
@@ -287,8 +287,8 @@ class TrainedModel(LanguageModel):
     def _angles(self) -> list[Angles]:
         """Tables of rotary positions, one for each width of the heads."""
         mixers = (x for layer in dict.fromkeys(self.blocks) for x in layer.operators)
-        rotary = (x for x in mixers if isinstance(x, CachedAttention) and x.rotary)
-        return [Angles(x) for x in dict.fromkeys(x.head_dim for x in rotary)]
+        rotary = [x for x in mixers if isinstance(x, Attention) and x.rotary]
+        return [Angles(x) for x in dict.fromkeys(x.layout.head_dim for x in rotary)]
 
     @functools.cached_property
     def network(self) -> Stack:

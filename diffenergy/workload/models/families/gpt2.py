@@ -4,9 +4,9 @@ layers."""
 import dataclasses
 from typing import Any, Final
 
-from .._layers.attention import CachedAttention
 from .._layers.layer import Layer
 from .._layers.read import head_sizes
+from .._network.attention import Attention, Heads
 from .._network.linear_layer import Activation, Linear
 from .._network.operators import PaddingMask
 from .._network.sharding import Columns, Rows
@@ -171,9 +171,7 @@ def _layer(s: _Shape) -> Layer:
     return Layer(
         (
             Linear(width + 2 * keys, h, *every, parts=parts, split=inward),
-            CachedAttention(
-                s.heads, s.kv_heads, s.head_dim, rotary=s.rotary, scores=s.scores
-            ),
+            Attention(Heads(s.heads, s.kv_heads, s.head_dim), s.scores, s.rotary),
             Linear(h, width, *every, split=Rows()),
             Linear(s.inner, h, *every, split=Columns()),
             Linear(h, s.inner, *every, activation=activation, split=Rows()),

@@ -7,10 +7,10 @@ from typing import Any, ClassVar, Final
 from ..._eager_rows import stream
 from ..._kernel import Kernel, finished
 from ..._listing import Listing
-from .._layers.attention import CachedAttention
 from .._layers.encoding import EncoderShape, FullAttention, Stage, encoder_layer
 from .._layers.layer import Layer
 from .._layers.parts import Map, Plain, feed_forward
+from .._network.attention import Attention, Heads
 from .._network.linear_layer import Linear
 from .._network.operators import Cached, ForwardPass, Norm, Operator
 from .._request import Request
@@ -168,7 +168,7 @@ def _decoder_layer(hidden: int, heads: int, inner: int, heard: int) -> Layer:
     own = (
         Linear(3 * hidden, hidden, module="self_attn.q_proj"),
         Plain(2 * hidden),  # biases of queries and values
-        CachedAttention(heads, heads, head_dim, rotary=False),
+        Attention(Heads(heads, heads, head_dim)),
         Linear(hidden, hidden, True, module="self_attn.out_proj"),
     )
     cross = (

@@ -1,20 +1,29 @@
-"""Self-attention of a training step, with rotary positions, forward and backward."""
+"""Attention to earlier tokens or to all, with rotary positions: over the cache of a
+serving engine, and forward and backward."""
 
 import dataclasses
+from collections.abc import Iterator
 
 from ..._eager_rows import (
     HALF,
-    Attention,
     attention_copies,
     repeated_keys,
     rotary_copies,
     stream,
     unlisted,
 )
+from ..._eager_rows import Attention as Site
 from ..._kernel import Kernel
-from .._shared.attention import Scores, cast_softmax, fused, products, score_stream
-from .._shared.memory import Weights
-from .operators import Trainable
+from .._shared.attention import (
+    Scores,
+    around_softmax,
+    cast_softmax,
+    fused,
+    products,
+    score_stream,
+)
+from .._shared.memory import Weights, element_bytes
+from .operators import Cached, Trainable
 from .passes import ForwardPass, product, rows_of
 from .sharding import ModelSplit, collective, divided, one_at_least
 
@@ -47,9 +56,9 @@ class Heads:
         kv_heads = one_at_least(self.kv_heads, split.tp)
         return dataclasses.replace(self, heads=heads, kv_heads=kv_heads)
 
-    def site(self, run: ForwardPass, count: int = 1) -> Attention:
+    def site(self, run: ForwardPass, count: int = 1) -> Site:
         """`count` calls."""
-        return Attention(
+        return Site(
             run.sequences,
             self.heads,
             self.kv_heads,
@@ -67,28 +76,17 @@ class Heads:
         return round(window * (1 - window / (2 * length)))
 
 
-@dataclasses.dataclass(frozen=True)
-class Rotary(Trainable):
+def _rotated(layout: Heads, run: ForwardPass) -> list[Kernel]:
     """Rotation of queries and keys; its gradient is the rotation back, which needs the
     angles alone."""
-
-    layout: Heads
-
-    def shard(self, split: ModelSplit) -> "Rotary":
-        return Rotary(self.layout.shard(split))
-
-    def forward(self, run: ForwardPass) -> list[Kernel]:
-        site, dtype = self.layout.site(run), run.values
-        if run.fused:
-            both = site.queries + site.new_keys
-            return [stream("rope", both, dtype, 1, reads=1, writes=1)]
-        return rotary_copies(site, dtype) + rotation(site, dtype)
-
-    def backward(self, run: ForwardPass) -> list[Kernel]:
-        return self.forward(run)
+    site, dtype = layout.site(run), run.values
+    if run.fused:
+        both = site.queries + site.new_keys
+        return [stream("rope", both, dtype, 1, reads=1, writes=1)]
+    return rotary_copies(site, dtype) + _rotation(site, dtype)
 
 
-def rotation(site: Attention, dtype: str) -> list[Kernel]:
+def _rotation(site: Site, dtype: str) -> list[Kernel]:
     """x cos + rotate_half(x) sin of queries and keys; the tables are broadcast over the
     heads."""
     return [
@@ -102,31 +100,110 @@ def rotation(site: Attention, dtype: str) -> list[Kernel]:
 
 
 @dataclasses.dataclass(frozen=True)
-class SelfAttention(Trainable):
-    """Attention: one fused kernel, or products around a softmax.
+class Attention(Trainable):
+    """Attention that serves, trains and runs as modules do.
 
-    Fused stacks without a fused kernel run llm.c's: heads laid apart, a softmax that
-    reads and writes the visible half of the scores alone, heads joined. GPUs that share
-    the tokens (`Pass.cp`) gather all keys and values forward and backward, and the
-    latter's gradients are summed to their owners (as bytes the same as a ring's steps).
-    `sinks`: one more logit a head.
+    Serving engines write new keys and values to a cache, rotating on the way
+    (`rotary`), and run one fused kernel over it, or products around an fp32 softmax.
+    Training: one fused kernel, or products around a softmax. Fused stacks without a
+    fused kernel run llm.c's: heads laid apart, a softmax that reads and writes the
+    visible half of the scores alone, heads joined. GPUs that share the tokens
+    (`ForwardPass.cp`) gather all keys and values forward and backward, and the latter's
+    gradients are summed to their owners (as bytes the same as a ring's steps).
+
+    `scores`: what modules do to the scores. `sinks`: one more logit a head. `chunk`:
+    tokens of its own block of so many that a query sees alone (0: all). `chosen`: keys
+    that a query reads at most, all of which are kept (0: all).
     """
 
     layout: Heads
-    scores: Scores
+    scores: Scores = Scores()
+    rotary: bool = False
     sinks: bool = False
+    chunk: int = 0
+    chosen: int = 0
 
     @property
     def unfused(self) -> bool:
-        return not (self.sinks or self.layout.v_head_dim)
+        return not self.sinks and self.layout.values == self.layout.head_dim
+
+    def in_training(self) -> tuple["Attention", ...] | None:
+        """None if not every earlier token, or of a window, is seen."""
+        return None if self.chunk or self.chosen else (self,)
 
     def weights(self) -> tuple[Weights, ...]:
         return (Weights(self.layout.heads),) if self.sinks else ()
 
-    def shard(self, split: ModelSplit) -> "SelfAttention":
+    def cached(self) -> tuple[Cached, ...]:
+        heads = self.layout
+        elements = heads.kv_heads * (heads.head_dim + heads.values)
+        return (Cached(elements, heads.window or self.chunk),)
+
+    def shard(self, split: ModelSplit) -> "Attention":
         return dataclasses.replace(self, layout=self.layout.shard(split))
 
     def forward(self, run: ForwardPass) -> list[Kernel]:
+        if run.fused and not run.train:
+            return self._served(run)
+        turned = _rotated(self.layout, run) if self.rotary else []
+        return [*turned, *self._inside(run)]
+
+    def backward(self, run: ForwardPass) -> list[Kernel]:
+        turned = _rotated(self.layout, run) if self.rotary else []
+        return [*self._inside_backward(run), *turned]
+
+    # --- In serving engines
+
+    def _served(self, run: ForwardPass) -> list[Kernel]:
+        rows, heads = [self._write(run)], self.layout
+        for sequences, q_len, kv_len in self._blocks(run):
+            times, q_len = (q_len, 1) if run.is_step else (1, q_len)
+            sizes = (heads.heads * times, heads.kv_heads, q_len, kv_len, heads.head_dim)
+            rows += self._cached_attention(Site(sequences, *sizes, 1), run)
+        return rows
+
+    def _blocks(self, run: ForwardPass) -> Iterator[tuple[int, int, int]]:
+        """(sequences, new tokens, visible tokens) of the blocks that attend apart."""
+        if not self.chunk or run.kv_len <= self.chunk:
+            yield run.sequences, run.q_len, run.kv_len
+            return
+        if run.is_decode:  # the last block, as far as it has come
+            yield run.sequences, run.q_len, (run.kv_len - 1) % self.chunk + 1
+            return
+        whole, rest = divmod(run.q_len, self.chunk)
+        yield run.sequences * whole, self.chunk, self.chunk
+        if rest:
+            yield run.sequences, rest, rest
+
+    def _cached_attention(self, site: Site, run: ForwardPass) -> list[Kernel]:
+        """One fused kernel, or products around an fp32 softmax."""
+        p = run.precision
+        if run.flash:
+            row = fused(site, p, window=self.layout.window)
+            if self.layout.values != self.layout.head_dim:
+                row["v_head_dim"] = self.layout.values
+            if self.sinks:
+                row["sinks"] = True
+            if self.chosen and run.is_step:
+                row["kv_len"] = min(run.kv_len, self.chosen)
+            elif self.chosen:
+                row["window_size"] = self.chosen
+            return [row]
+        return around_softmax(site, p, "scale_mask", **run.zeros)
+
+    def _write(self, run: ForwardPass) -> Kernel:
+        """New keys and values copied to the cache, queries and keys rotated on the way:
+        of what is rotated, or else of what is written, are the elements."""
+        keys = self.layout.kv_heads * self.layout.head_dim
+        both = keys + self.layout.kv_heads * self.layout.values
+        if not self.rotary:
+            return cache_write(run, "kv_write", both, 0, both)
+        queries = self.layout.heads * self.layout.head_dim
+        return cache_write(run, "rope_kv_write", queries + keys, queries, both)
+
+    # --- In training, and as modules
+
+    def _inside(self, run: ForwardPass) -> list[Kernel]:
         site, p = self.layout.site(run), run.precision
         if run.flash:
             around = [] if run.fused else repeated_keys(site, p.values)
@@ -164,17 +241,17 @@ class SelfAttention(Trainable):
         cached = run.sequences * run.kv_len * width
         return [unlisted("concat", cached, run.values, 2)]
 
-    def backward(self, run: ForwardPass) -> list[Kernel]:
+    def _inside_backward(self, run: ForwardPass) -> list[Kernel]:
         site, p = self.layout.site(run), run.precision
         groups = _sum_of_groups(site, p.values)
         if run.flash:
             row = self._fused(site, run) | {"op": "attention_backward"}
             after = [*([] if run.fused else groups), *self._keys("reduce_scatter", run)]
             return [*self._keys("all_gather", run), row, *after]
-        again = self.forward(run) if run.recompute == "selective" else []
+        again = self._inside(run) if run.recompute == "selective" else []
         return [*again, *self._operators_backward(site, groups, run)]
 
-    def _fused(self, site: Attention, run: ForwardPass) -> Kernel:
+    def _fused(self, site: Site, run: ForwardPass) -> Kernel:
         layout = self.layout
         more: Kernel = {"v_head_dim": layout.v_head_dim} if layout.v_head_dim else {}
         more |= {"sinks": True} if self.sinks else {}
@@ -189,7 +266,7 @@ class SelfAttention(Trainable):
         return collective(kind, run.tokens * run.cp, width, run.cp, run.values, "cp")
 
     def _operators_backward(
-        self, site: Attention, groups: list[Kernel], run: ForwardPass
+        self, site: Site, groups: list[Kernel], run: ForwardPass
     ) -> list[Kernel]:
         """Gradients of products and softmax; `groups` sums those of repeated keys."""
         p = run.precision
@@ -258,16 +335,16 @@ class SelfAttention(Trainable):
         output = site.queries // self.layout.head_dim * self.layout.values
         return output * run.element_bytes + self._sums(site)
 
-    def _sums(self, site: Attention) -> float:
+    def _sums(self, site: Site) -> float:
         """fp32 sums of all rows."""
         return 4.0 * site.sequences * site.heads * site.q_len
 
-    def _permute(self, name: str, site: Attention, run: ForwardPass) -> Kernel:
+    def _permute(self, name: str, site: Site, run: ForwardPass) -> Kernel:
         """Queries, keys and values of all heads to or from their own layouts."""
         elements = site.queries + 2 * site.new_keys
         return stream(name, elements, run.values, 1, reads=1, writes=1)
 
-    def _softmax_backward(self, site: Attention, run: ForwardPass) -> list[Kernel]:
+    def _softmax_backward(self, site: Site, run: ForwardPass) -> list[Kernel]:
         """With the casts backward, if the forward pass had them."""
         cast = self.scores.cast and run.values != "fp32"
         dtype = "fp32" if cast else run.values
@@ -278,16 +355,27 @@ class SelfAttention(Trainable):
         up, _, down = cast_softmax(site, run.values, **self.layout.zeros)
         return [up, row, down]
 
-    def _visible(self, site: Attention) -> float:
+    def _visible(self, site: Site) -> float:
         """Scores of one head's matrix that the causal mask leaves."""
         shown = site.q_len + 1 if self.layout.causal else 2 * site.q_len
         return site.q_len * shown / 2
 
 
-def _sum_of_groups(site: Attention, dtype: str) -> list[Kernel]:
+def _sum_of_groups(site: Site, dtype: str) -> list[Kernel]:
     """Gradients of repeated keys and values, summed over the heads of a group."""
     if site.kv_heads == site.heads:
         return []
     share = site.kv_heads / site.heads
     row = unlisted("sum_of_groups", site.keys, dtype, 1, reads=1, writes=share)
     return [row, row]
+
+
+def cache_write(
+    run: ForwardPass, fn: str, elements: int, queries: int, kept: int
+) -> Kernel:
+    """Kernel over `elements` a token that reads and writes `queries`, and what is
+    `kept`, which in the cache may have fewer bytes."""
+    p = run.precision
+    size = element_bytes(p.cache) / element_bytes(p.values)
+    reads, writes = (queries + kept) / elements, (queries + kept * size) / elements
+    return stream(fn, run.tokens * elements, p.values, 1, reads=reads, writes=writes)
