@@ -4,16 +4,15 @@ layers."""
 import dataclasses
 from typing import Any, Final
 
-from .._layers.layer import Layer
-from .._layers.read import head_sizes
-from .._network.attention import Attention, Heads
-from .._network.linear_layer import Activation, Linear
-from .._network.operators import PaddingMask
-from .._network.sharding import Columns, Rows
-from .._shared.attention import Scores
-from .._shared.config import Config, positions
-from .._shared.language_model import LanguageModel
-from .._shared.trained import TrainedModel
+from .._checkpoint.config import Config, positions
+from .._language_model import LanguageModel
+from .._layer import Layer, head_sizes
+from .._operators.attention import Attention, Heads
+from .._operators.linear import Activation, Linear
+from .._operators.operator import PaddingMask
+from .._operators.scores import Scores
+from .._operators.sharding import Columns, Rows
+from .._trained import TrainedModel
 
 MODEL_TYPES: Final = ("gpt2", "opt", "mpt", "nemotron")
 

@@ -7,16 +7,16 @@ from typing import Any, ClassVar, Final
 from ..._eager_rows import stream
 from ..._kernel import Kernel, finished
 from ..._listing import Listing
-from .._layers.encoding import EncoderShape, FullAttention, Stage, encoder_layer
-from .._layers.layer import Layer
-from .._layers.parts import Map, Plain, feed_forward
-from .._network.attention import Attention, Heads
-from .._network.linear_layer import Linear
-from .._network.operators import Cached, ForwardPass, Norm, Operator
+from .._checkpoint.config import Config
+from .._encoding import EncoderShape, FullAttention, Stage, encoder_layer
+from .._layer import Layer, feed_forward
+from .._operators.attention import Attention, Heads
+from .._operators.elementwise import Map, Plain
+from .._operators.linear import Linear
+from .._operators.memory import Weights, memory_by_part, working_bytes
+from .._operators.operator import Cached, ForwardPass, Norm, Operator
 from .._request import Request
-from .._shared.config import Config
-from .._shared.memory import Weights, memory_by_part, working_bytes
-from .._shared.trained import TrainedModel
+from .._trained import TrainedModel
 
 MODEL_TYPES: Final = ("whisper",)
 _PROMPT: Final = 4
