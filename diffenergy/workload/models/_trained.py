@@ -295,7 +295,7 @@ class TrainedModel(LanguageModel):
         """Operators of a training step."""
         h, share, layers = self.hidden, self.share, self.blocks
         split = share.split
-        norm: Norm = Norm(self.norm, h).shard(split)
+        norm: Norm = self._norm.shard(split)
         alone = dataclasses.replace(norm, residual=False)
         skip = Residual(h).shard(split)
 
