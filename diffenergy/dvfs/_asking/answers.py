@@ -57,7 +57,7 @@ def of_model(
     }
     if power_curve:
         summary["power_curve"] = curve_rows(limits, task.about)
-    notes = [*task.warnings, *notes, *_late(plan)]
+    notes = [*task.warnings, *notes]
     return PlanResult(summary, problem, plan, objective, rules, notes)
 
 
@@ -89,13 +89,6 @@ def _free(solver: Callable[[Rules], Plan], plan: Plan, rules: Rules) -> Plan | N
         return solver(dataclasses.replace(rules, switching=None))
     except Infeasible:
         return None
-
-
-def _late(plan: Plan) -> list[str]:
-    """What to say of a plan whose proof wall time ended."""
-    if not plan.out_of_time:
-        return []
-    return ["wall time ended the proof; on an idler machine the gap may be smaller."]
 
 
 def _modelled(task: Task) -> Modelled:
@@ -155,7 +148,7 @@ def of_table(
         plan,
         objective,
         rules,
-        [*table.notes, *notes, *_late(plan)],
+        [*table.notes, *notes],
         table.default_clock,
     )
 

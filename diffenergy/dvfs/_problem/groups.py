@@ -1,12 +1,15 @@
 """Kernels of a stage as one, and the launches of a kernel as several."""
 
 import dataclasses
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from .problem import Loop, Problem
+
+_MOST_APART: Final = 200
+"""Launches that are parts of their own."""
 
 
 class Grouped(NamedTuple):
@@ -16,6 +19,8 @@ class Grouped(NamedTuple):
     origin: Int[np.ndarray, " kernel"]
     """By stage: group of every kernel of the other problem. Split: the kernel that
     every part comes from."""
+    complete: bool = True
+    """Split: whether the parts can take whatever the launches can."""
 
 
 def by_stage(problem: Problem) -> Grouped:
@@ -57,14 +62,22 @@ def _collapsed(loop: Loop, stage: Int[np.ndarray, " kernel"]) -> Loop:
     return Loop(tuple(int(i) for i in body[starts]), turns)
 
 
-def split(problem: Problem) -> Grouped:
+def split(problem: Problem, apart: bool = False) -> Grouped:
     """Launches of a kernel in parts of 1, 2, 4, ... that choose for themselves.
 
-    Two settings can share the launches in any ratio; three in most.
+    Two settings can share the launches in any ratio; three in most. `apart`: launches
+    of kernels with three settings or more one by one, unless these are many.
     """
     parts = [_parts(float(count)) for count in problem.count]
+    several = problem.usable.sum(1) > 2
+    single = several & (problem.count % 1 == 0)
+    if apart and problem.count[single].sum() <= _MOST_APART:
+        for kernel in np.flatnonzero(single):
+            parts[kernel] = np.ones(int(problem.count[kernel]))
+    complete = all(len(parts[k]) == problem.count[k] for k in np.flatnonzero(several))
     origin = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-    return Grouped(problem.take(origin, count=np.concatenate(parts)), origin)
+    parted = problem.take(origin, count=np.concatenate(parts))
+    return Grouped(parted, origin, complete)
 
 
 def _parts(count: float) -> Float[np.ndarray, " part"]:

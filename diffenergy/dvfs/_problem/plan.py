@@ -107,7 +107,6 @@ class Plan:
     bound_energy: float  # J: of energy `bound`; else the least within the plan's time
     solver: str
     switches: float  # changes of setting in one iteration; NaN where they are free
-    out_of_time: bool = False  # wall time ended the integer programme
 
     def agreeing(self, objective: Objective) -> "Plan":
         """With one bound of energy where energy is the objective."""

@@ -49,7 +49,7 @@ def frontier(
 ) -> Frontier:
     """Least energy within every slowdown limit, and its bound.
 
-    Plans are those of the hull and of dynamic programming (no integer programme).
+    Plans are those of the hull and of one pass of dynamic programming.
 
     Args:
         problem: what every kernel costs at every setting, s and J.

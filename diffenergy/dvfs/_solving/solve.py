@@ -7,29 +7,34 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from .._free import free, pick
-from .._free.exact import price_of_time, prove, worthwhile
 from .._free.hulls import Line
 from .._free.local import keeping
 from .._problem import groups
 from .._problem.plan import Objective, Plan, Rules
 from .._problem.problem import (
+    TIE,
     Problem,
     Total,
     chosen,
     default_total,
-    listed,
     total,
     within_caps,
 )
 from .._switching.room import has_room
 
-_SMALL: Final = 1e-6
-"""Gap below which a plan needs no exact finish."""
-
+_SMALL: Final = 1e-7
+"""Gap below which a plan is as good as proven."""
+_ROUNDS: Final = 4
+"""Most rounds of fewer settings and finer steps of time."""
+_BETTER: Final = 1e-12
+"""Share of the value by which a plan is better than another one."""
+_CELLS: Final = 2e7
+"""Steps x settings of a round."""
+_STEPS: Final = 20_000, 200_000
+"""Fewest and most steps of a round."""
 
 _DEFAULT: Final = "default"
 _HULL: Final = "hull and dynamic programming"
-_PROOF: Final = "integer programme (HiGHS)"
 
 
 ANY: Final = Rules()
@@ -48,8 +53,8 @@ def solve(
     """Best schedule within the limits, with its bound.
 
     A stage without a setting at which all its kernels can run leaves all stages alone
-    at granularity "phase". `exact` lets HiGHS finish plans whose gap the hull bound
-    leaves open. Raises `Infeasible` if nothing, the default clocks included, keeps the
+    at granularity "phase". `exact` goes on, with finer steps, where the hull's bound
+    leaves a gap. Raises `Infeasible` if nothing, the default clocks included, keeps the
     limits.
     """
     if rules.granularity == "iteration" or rules.held:
@@ -106,53 +111,74 @@ def _free(
     default, line = default_total(problem), free.bound(problem)
     parts = groups.split(problem) if per_launch else _as_it_is(problem)
     prune = bool(np.isinf(objective.power_cap))
-    front = free.front(parts.problem, objective.most_time(default), prune)
+    front = free.front(parts.problem, free.Window(objective.most_time(default)), prune)
     answer = pick.best(front.total, objective, default)
-    bound = pick.least_value(line, objective, default)
-    found = None
-    if answer is not None:
-        launches = _launches(parts, front.choice, answer.plan)
-        found = _plan(launches, answer, bound, _HULL, line)
-    if exact and objective.goal in ("energy", "time"):
-        found = _finished(problem, objective, per_launch, line, found, bound)
-    if found is None:
+    if answer is None:
         raise pick.infeasible(front.total, objective, default)
+    bound = pick.least_value(line, objective, default)
+    launches = _launches(parts, front.choice, answer.plan)
+    found = _plan(launches, answer, bound, _HULL, line)
+    if exact and per_launch:  # whose steps are coarser for all the parts
+        whole = _free(problem, objective, False, exact)
+        whole = dataclasses.replace(whole, bound=found.bound)
+        found = min(found, whole, key=lambda plan: plan.value)
+    if exact:
+        found = _closer(problem, objective, per_launch, line, found)
     return found.agreeing(objective)
 
 
-def _finished(
-    problem: Problem,
-    objective: Objective,
-    per_launch: bool,
-    line: Line,
-    found: Plan | None,
-    bound: float,
-) -> Plan | None:
-    """`found`, or a better plan or bound from the integer programme."""
-    if found is not None and found.gap <= _SMALL:
-        return found
-    allowed, default = problem.usable, default_total(problem)
-    if found is not None and found.solver != _DEFAULT and objective.goal == "energy":
-        most = objective.most_time(default)
-        price = price_of_time(line, most)
-        rows = found.kernel, found.setting, found.count
-        worth = worthwhile(problem, rows, found.value, most, price)
-        if worth.any(
-            1
-        ).all():  # else rounding of a plan at the limit left a kernel none
-            allowed = worth
-    proof = prove(free.flat(problem), objective, allowed, not per_launch)
-    bound = max(bound, proof.bound)
-    for launches in proof.launches:
-        better = _checked(problem, launches, objective, default)
-        if better is not None and (found is None or better.value < found.value):
-            found = _plan(launches, better, bound, _PROOF, line)
-    if found is None:
+def _closer(
+    problem: Problem, objective: Objective, per_launch: bool, line: Line, found: Plan
+) -> Plan:
+    """`found`, or a better plan, with a better bound.
+
+    A better plan takes only settings that are `worthwhile`; over those alone the steps
+    of time are finer, which may find one, and so on.
+    """
+    default, problem = default_total(problem), free.flat(problem)
+    prune = bool(np.isinf(objective.power_cap))
+    for _ in range(_ROUNDS):
+        window = _better_plans(objective, line, found, default)
+        if window is None or found.gap <= _SMALL:
+            break
+        worth = free.worthwhile(problem, window, per_launch)
+        if not worth.any(1).all():
+            return dataclasses.replace(found, bound=found.value)
+        rest = free.restricted(problem, worth)
+        parts = groups.split(rest, apart=True) if per_launch else _as_it_is(rest)
+        steps = int(np.clip(_CELLS / parts.problem.usable.sum(), *_STEPS))
+        if parts.complete:
+            least = free.least_totals(parts.problem, window, steps)
+            below = _least_value(least, objective, found)
+            found = dataclasses.replace(found, bound=max(found.bound, below))
+        front = free.front(parts.problem, window, prune, steps)
+        answer = pick.best(front.total, objective, default)
+        if answer is None or answer.value >= found.value * (1 - _BETTER):
+            break
+        launches = _launches(parts, front.choice, answer.plan)
+        found = _plan(launches, answer, found.bound, _HULL, line)
+    return found
+
+
+def _better_plans(
+    objective: Objective, line: Line, found: Plan, default: Total
+) -> free.Window | None:
+    """Where plans better than `found` lie; None: not known of this objective."""
+    most, value = objective.most_time(default) * (1 + TIE), found.value
+    if objective.goal == "time":  # energy <= cap x time < cap x the time found
+        most, value = found.time, objective.power_cap * found.time
+    if objective.goal in ("edp", "ed2p") or np.isinf(value):
         return None
-    proven = found.solver != _DEFAULT and found.value <= bound * (1 + _SMALL)
-    solver = _PROOF if proven else found.solver
-    found = dataclasses.replace(found, bound=min(bound, found.value), solver=solver)
-    return dataclasses.replace(found, out_of_time=proof.out_of_time)
+    price = line.price(most)
+    return free.Window(most, price, value + (price * most if price else 0.0))
+
+
+def _least_value(least: Total, objective: Objective, found: Plan) -> float:
+    """What no plan goes below, by points below all plans better than `found`."""
+    if objective.goal == "time":
+        cool = least.energy <= objective.power_cap * found.time
+        return float(least.time[cool].min(initial=found.value))
+    return float(least.energy.min(initial=found.value))
 
 
 def _as_it_is(problem: Problem) -> groups.Grouped:
@@ -168,21 +194,6 @@ def _launches(
     found = np.zeros((int(parts.origin.max()) + 1, len(problem.settings)))
     np.add.at(found, (parts.origin, setting), problem.count)
     return found
-
-
-def _checked(
-    problem: Problem,
-    launches: Float[np.ndarray, "kernel setting"],
-    objective: Objective,
-    default: Total,
-) -> pick.Answer | None:
-    """Exact totals of an integer answer, if it keeps limits and caps."""
-    kernel, setting = np.nonzero(launches)
-    took = listed(problem, kernel, setting, launches[kernel, setting])
-    found = total(problem, took)
-    if not (within_caps(problem, took) and objective.keeps(found, default)):
-        return None
-    return pick.Answer(0, float(objective.value(found)), found)
 
 
 def _plan(
