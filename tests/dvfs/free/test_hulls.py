@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diffenergy.dvfs._free import free
-from diffenergy.dvfs._free.hulls import Line, hull_sum, stage_bound
-from diffenergy.dvfs._problem.problem import chosen, total, within_caps
+from diffenergy.dvfs import _free as free
+from diffenergy.dvfs._hulls import Line, hull_sum, stage_bound
+from diffenergy.dvfs._problem import chosen, total, within_caps
 from diffenergy.physics import gpu_time, stage_slope, stage_time, tangent_offset
 from diffenergy.search import lower_hull, pareto_front
 

@@ -7,11 +7,14 @@ import numpy as np
 import pytest
 from scipy.optimize import LinearConstraint, milp
 
-from diffenergy.dvfs._apply.export import launches
-from diffenergy.dvfs._free.local import keeping
-from diffenergy.dvfs._problem.groups import by_stage
-from diffenergy.dvfs._problem.plan import Objective, Plan, Rules
-from diffenergy.dvfs._problem.problem import (
+from diffenergy.dvfs._dual import cool_settings
+from diffenergy.dvfs._export import launches
+from diffenergy.dvfs._frontier import frontier
+from diffenergy.dvfs._groups import by_stage
+from diffenergy.dvfs._local import keeping
+from diffenergy.dvfs._plan import Objective, Plan, Rules
+from diffenergy.dvfs._positions import positions
+from diffenergy.dvfs._problem import (
     TIE,
     Loop,
     Problem,
@@ -21,11 +24,8 @@ from diffenergy.dvfs._problem.problem import (
     total,
     within_caps,
 )
-from diffenergy.dvfs._solving.frontier import frontier
-from diffenergy.dvfs._solving.schedule import baselines
-from diffenergy.dvfs._solving.solve import solve
-from diffenergy.dvfs._switching.dual import cool_settings
-from diffenergy.dvfs._switching.positions import positions
+from diffenergy.dvfs._schedule import baselines
+from diffenergy.dvfs._solve import solve
 from diffenergy.physics import stage_time
 from diffenergy.results import Infeasible
 
