@@ -114,7 +114,7 @@ def plan_slot(problem: Problem, slot: int, *, work: Work, gap: float) -> Solutio
 
 def slot_work(problem: Problem) -> float:
     """Work (s) that `plan_slot` has to have to be of use."""
-    return _CHECKS * PER_CHECK * _NONZEROS * int(mixed(problem).sum())
+    return _CHECKS * PER_CHECK * _NONZEROS * len(mixed(problem))
 
 
 _CHECKS, _NONZEROS = 30, 4

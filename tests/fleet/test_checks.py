@@ -10,7 +10,7 @@ from json_keys import check_part
 import diffenergy as de
 from diffenergy.fleet import NoPlan, _ask
 from diffenergy.fleet._bound import proven, relaxed
-from diffenergy.fleet._problem import hull, pareto
+from diffenergy.fleet._problem import hull
 from diffenergy.fleet._solve import useful
 
 from .builders import one_pool, random_fleet, write_fleet
@@ -211,19 +211,6 @@ def test_the_hull_keeps_the_bound():
         if wrong is not None:
             above = max(above, wrong.bound / full.bound - 1)
     assert above > 1e-3
-
-
-def test_pareto_keeps_what_whole_replicas_need():
-    """A row stays unless one of its group carries as much for no more power."""
-    draw = np.random.default_rng(0)
-    group = draw.integers(0, 7, 400)
-    rate, power = draw.integers(1, 30, 400) / 3.0, draw.integers(1, 30, 400) * 10.0
-    kept = pareto(group, rate, power)
-    for i in range(400):
-        mine = (group == group[i]) & (rate >= rate[i]) & (power <= power[i])
-        better = mine & ((rate > rate[i]) | (power < power[i]))
-        first = np.flatnonzero(mine & ~better)[0] == i
-        assert kept[i] == (not better.any() and first)
 
 
 # --- trap 3: a negative price burns nothing
