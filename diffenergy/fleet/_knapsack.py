@@ -24,7 +24,7 @@ _PARTS = 12
 """Rows of a model's plan at most."""
 
 
-def by_whole_replicas(
+def bound_by_knapsacks(
     problem: Problem, slot: int, prices: Prices, work: Work
 ) -> tuple[float, Float[np.ndarray, " model"], Candidates]:
     """The bound of the slot, what each model costs in it above its demand on the

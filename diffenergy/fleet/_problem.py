@@ -196,7 +196,7 @@ def value_of(problem: Problem, counts: Float[np.ndarray, "slot row"]) -> float:
     return float(sum(running) + (rises * prices).sum())
 
 
-def kept(
+def keeps_limits(
     problem: Problem, counts: Float[np.ndarray, "slot row"]
 ) -> Bool[np.ndarray, " slot"]:
     """Whether whole replicas keep every limit of a slot."""
@@ -213,7 +213,7 @@ def kept(
 # --- Which rows can be of use: the Pareto rows of whole replicas, the hull of the LP.
 
 
-def hull(problem: Problem) -> Int[np.ndarray, " corner"]:
+def hull_rows(problem: Problem) -> Int[np.ndarray, " corner"]:
     """Rows on the lower hull of (n / r, extra / r) of their model and pool: all that a
     linear program uses whose prices of GPUs and watts are at least 0.
 
@@ -225,7 +225,7 @@ def hull(problem: Problem) -> Int[np.ndarray, " corner"]:
     return _corners(group, rows.gpus / rows.rate, problem.extra / rows.rate)
 
 
-def mixed(problem: Problem) -> Int[np.ndarray, " corner"]:
+def mixing_rows(problem: Problem) -> Int[np.ndarray, " corner"]:
     """Rows on the lower hull of power against rate of their group: all that a given
     number of its replicas needs, where rows may be mixed in shares."""
     return _corners(problem.group, -problem.rows.rate, problem.extra)

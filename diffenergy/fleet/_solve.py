@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from ..search import pareto_front
-from ._bound import Prices, by_prices, near_rows, no_cuts, relaxed
+from ._bound import Prices, bound_by_cuts, near_rows, no_cuts, solve_relaxation
 from ._horizon import (
     Search,
     Told,
@@ -16,8 +16,8 @@ from ._horizon import (
     slot_by_slot,
 )
 from ._integer import plan_all_slots, plan_slot, slot_work
-from ._knapsack import by_whole_replicas
-from ._problem import Problem, hull, kept, value_of
+from ._knapsack import bound_by_knapsacks
+from ._problem import Problem, hull_rows, keeps_limits, value_of
 from ._work import Work, program_work
 
 _SMALL = 30_000
@@ -143,7 +143,7 @@ class _State:
     def take(self, counts: np.ndarray | None) -> None:
         """Keeps whole replicas that are better than what is known."""
         problem = self.at.problem
-        if counts is None or not kept(problem, counts).all():
+        if counts is None or not keeps_limits(problem, counts).all():
             return
         value = value_of(problem, counts)
         if value < self.value:
@@ -205,7 +205,7 @@ class _State:
             if not part.left or self.gap <= self.max_gap:
                 break
             self.told("raising the bound of slots", place, len(order))
-            bound, self.wasted[slot], at.extra[int(slot)] = by_whole_replicas(
+            bound, self.wasted[slot], at.extra[int(slot)] = bound_by_knapsacks(
                 at.problem, int(slot), at.prices[slot], part
             )
             self.bounds[slot] = max(self.bounds[slot], bound)
@@ -256,7 +256,7 @@ class _State:
 
 def _prices(problem: Problem, work: Work, told: Told) -> list[Prices | None]:
     """Prices and bound of every slot; None where the linear program has no answer."""
-    corners = problem.take(hull(problem))
+    corners = problem.take(hull_rows(problem))
     cuts = no_cuts(corners)
     large = len(corners.rows) > _LINEAR
     found: list[Prices | None] = []
@@ -264,8 +264,8 @@ def _prices(problem: Problem, work: Work, told: Told) -> list[Prices | None]:
         told("bounding slots", slot, problem.slots)
         here = None
         if large:
-            here, cuts = by_prices(corners, slot, cuts, work)
+            here, cuts = bound_by_cuts(corners, slot, cuts, work)
         if here is None:
             work.add(program_work(_NONZEROS * len(corners.rows)))
-        found.append(here or relaxed(corners, slot))
+        found.append(here or solve_relaxation(corners, slot))
     return found

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from diffenergy.fleet import _work as counting
-from diffenergy.fleet._problem import kept
+from diffenergy.fleet._problem import keeps_limits
 from diffenergy.fleet._solve import Solved, solve
 from diffenergy.fleet._work import Work
 
@@ -94,7 +94,7 @@ def test_ctrl_c_keeps_the_best_plan():
         return found
 
     found = press("improving")
-    assert found.interrupted and kept(found.problem, found.counts).all()
+    assert found.interrupted and keeps_limits(found.problem, found.counts).all()
     assert found.bound < found.value
     with pytest.raises(KeyboardInterrupt):
         press("bounding slots")
