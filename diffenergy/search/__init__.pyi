@@ -15,4 +15,3 @@ from ._ortools import Solving as Solving
 from ._ortools import Worker as Worker
 from ._ortools import solve as solve
 from ._ortools import worker as worker
-from ._warm import Warm as Warm
