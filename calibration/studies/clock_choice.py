@@ -20,9 +20,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from calibration.splits.base import Data
 from diffenergy.corrections import read_corrections
-from diffenergy.dvfs._problem.modelled import clock_pairs, modelled
-from diffenergy.dvfs._problem.plan import Objective, Rules
-from diffenergy.dvfs._solving.schedule import schedule
+from diffenergy.dvfs._modelled import clock_pairs, modelled
+from diffenergy.dvfs._plan import Objective, Rules
+from diffenergy.dvfs._schedule import schedule
 from diffenergy.hardware import read_gpu
 
 _GPU: Final = "a100-pcie-40gb"
