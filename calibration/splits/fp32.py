@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from calibration.campaigns import meter
 from diffenergy import measurements
 from diffenergy.corrections import CONSTANTS, CorrectionsFile, prior_file
 from diffenergy.corrections._levels import resolve
@@ -54,7 +55,9 @@ _OF_VECTORS = _but(
 
 @functools.cache
 def _table(folder: Path, stem: str) -> MeasurementTable:
-    return measurements.read([str(folder / "neusight" / f"{stem}_fp32.csv.gz")])
+    return measurements.read(
+        [str(folder / "neusight" / f"{stem}_fp32.csv.gz")], meter=meter
+    )
 
 
 def _out(

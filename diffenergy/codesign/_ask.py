@@ -10,6 +10,7 @@ from ..estimator import Task
 from ..hardware import GpuCard, OperatingPoint, new_doubts
 from ..requests import accepts, given_names
 from ..results import Infeasible, finite
+from ..search import pareto_front
 from . import _request
 from ._design_request import DesignRequest, Effort, MixRequest, TuneRequest
 from ._problem.card import area_words, design_card
@@ -18,7 +19,6 @@ from ._request import Part
 from ._result import SearchResult, TuneResult, design_summary, score_json, tiles_json
 from ._search import searching
 from ._search.engine import Engine
-from ._search.pareto import undominated
 from ._tiles import tuning
 
 
@@ -121,8 +121,7 @@ def _chosen(results: Sequence[SearchResult], start: Score) -> SearchResult:
         for score, design in zip(x.found.pareto, x.summary["pareto"], strict=True)
     ]
     columns = np.array([column for column, _ in front])
-    front = [front[i] for i in np.flatnonzero(undominated(columns))] if front else []
-    front.sort(key=lambda entry: entry[0])
+    front = [front[i] for i in pareto_front(*columns.T)] if front else []
     found = dataclasses.replace(best.found, start=start)
     summary = {
         **best.summary,

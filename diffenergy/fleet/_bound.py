@@ -4,12 +4,12 @@ import dataclasses
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from scipy import sparse
 
 from ..search import LinearModel, highs
 from ._problem import Problem
-from ._whole.work import Work, program_work
+from ._work import Work, program_work
 
 _SCALE = 1e3
 """Limits are scaled to this: HiGHS lets each be missed by 1e-6 of 1, absolute."""
@@ -136,6 +136,26 @@ def charged(
     rows, site, pools = problem.rows, problem.row_site, len(problem.count)
     drawn = (prices[pools:] * problem.pue)[site] * problem.extra
     return problem.cost(slot) + prices[:pools][rows.pool] * rows.gpus + drawn
+
+
+def near_rows(
+    problem: Problem,
+    slot: int,
+    prices: Prices,
+    wasted: Float[np.ndarray, " model"],
+    distance: float,
+) -> Bool[np.ndarray, " row"]:
+    """Rows that a plan can have in a slot which costs up to `distance` more than the
+    bound by `prices` and by what each model wastes at least (`wasted`).
+
+    A replica wastes its cost with prices less that of its requests on the cheapest row
+    (reduced cost). What a plan costs above the bound is at least what one model wastes
+    beyond its `wasted`, as no other wastes less than its own.
+    """
+    model, active = problem.rows.model, problem.demand[slot] > 0
+    paid = prices.request[model] * problem.rows.rate
+    reduced = charged(problem, slot, prices.limits) - paid
+    return active[model] & (reduced <= distance + wasted[model])
 
 
 # --- The bound by prices: Kelley's cuts in the prices of GPUs and watts alone.

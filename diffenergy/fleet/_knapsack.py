@@ -10,9 +10,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ._bound import Prices, charged, room
+from ._candidates import Candidates, joined
 from ._problem import Problem
-from ._whole.candidates import Candidates, joined
-from ._whole.work import Work
+from ._work import Work
 
 _GRID = 20_000
 """Parts of a demand that rates are rounded to: up for the bound, down for the plan."""

@@ -20,8 +20,9 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-import pandas as pd
 from jaxtyping import Bool, Float, Int
+
+from ..search import lower_hull, pareto_front
 
 _TOLERANCE = 1e-9
 """Relative, of a limit that floating-point sums touch."""
@@ -222,9 +223,8 @@ def pareto(
     What is left out is never needed, for whole replicas too. Of equal rows the first
     stays.
     """
-    order = np.lexsort((power, -rate, group))  # stable: the first of equal ones
     found = np.zeros(len(rate), bool)
-    found[order] = _falls(group[order], power[order])
+    found[pareto_front(-rate, power, group=group)] = True
     return found
 
 
@@ -252,36 +252,7 @@ def _corners(
     up: Float[np.ndarray, " row"],
 ) -> Bool[np.ndarray, " row"]:
     """Points of the lower left hull of each group."""
-    order = np.lexsort((np.arange(len(group)), up, across, group))
-    order = order[_falls(group[order], up[order])]
-    while len(order) > 2:
-        inner = _above_chord(group[order], across[order], up[order])
-        if not inner.any():
-            break
-        order = order[~inner]
+    front = pareto_front(across, up, group=group)
     found = np.zeros(len(group), bool)
-    found[order] = True
+    found[front[lower_hull(across[front], up[front], group[front])]] = True
     return found
-
-
-def _falls(
-    group: Int[np.ndarray, " row"], value: Float[np.ndarray, " row"]
-) -> Bool[np.ndarray, " row"]:
-    """Whether a value is below all before it of its group."""
-    least = pd.Series(value).groupby(group).cummin()
-    return value < least.groupby(group).shift(fill_value=np.inf).to_numpy()
-
-
-def _above_chord(
-    group: Int[np.ndarray, " row"],
-    x: Float[np.ndarray, " row"],
-    y: Float[np.ndarray, " row"],
-) -> Bool[np.ndarray, " row"]:
-    """Points on or above the line between their neighbours: no corners of the hull, so
-    that all of them may go at once."""
-    inner = np.zeros(len(x), bool)
-    within = (group[:-2] == group[1:-1]) & (group[1:-1] == group[2:])
-    left, right = x[1:-1] - x[:-2], x[2:] - x[1:-1]
-    turn = (y[1:-1] - y[:-2]) * right - (y[2:] - y[1:-1]) * left
-    inner[1:-1] = within & (turn >= 0)
-    return inner

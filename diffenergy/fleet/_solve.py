@@ -4,21 +4,20 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
-from ._bound import Prices, by_prices, no_cuts, relaxed
-from ._knapsack import by_whole_replicas
-from ._problem import Problem, hull, kept, pareto, value_of
-from ._whole.branches import Slot, best_below
-from ._whole.horizon import (
+from ._bound import Prices, by_prices, near_rows, no_cuts, relaxed
+from ._horizon import (
     Search,
     Told,
     between_neighbours,
     neighbourhoods,
     slot_by_slot,
 )
-from ._whole.integer import whole
-from ._whole.work import Work, program_work
+from ._integer import plan_all_slots, plan_slot, slot_work
+from ._knapsack import by_whole_replicas
+from ._problem import Problem, hull, kept, pareto, value_of
+from ._work import Work, program_work
 
 _SMALL = 30_000
 """Slots x rows up to which one integer program of all slots is tried."""
@@ -26,10 +25,6 @@ _TINY = 1_000
 """The same up to which it is tried first."""
 _LINEAR = 3_000
 """Rows of the hull up to which HiGHS solves the linear program of a slot."""
-_EXACT = 3_000
-"""Rows up to which slots are solved one by one to their proof."""
-_LEAST = 1.0
-"""Work (s) for a slot below which that is not tried."""
 _PROOF = 1e-9
 """Relative gap of a proven plan."""
 OPTIMAL = 1e-4
@@ -141,8 +136,10 @@ class _State:
     def program(self, limit: float) -> None:
         """The integer program of all slots."""
         self.told("proving all slots at once", 0, 1)
-        found = whole(self.at.problem, work=self.at.work.part(limit))
-        self.impossible = found.values is None and found.bound == np.inf
+        near = np.stack([self.near(slot) for slot in range(self.at.problem.slots)])
+        part = self.at.work.part(limit)
+        found = plan_all_slots(self.at.problem, work=part, near=near)
+        self.impossible = self.best is None and found.bound == np.inf
         self.bound = max(self.bound, found.bound)
         self.take(found.values)
         if found.proven and self.best is not None:
@@ -151,24 +148,21 @@ class _State:
     def search(self) -> None:
         """Slot by slot, then better while the gap is too wide and work is left."""
         at, problem = self.at, self.at.problem
-        asked = (problem.demand > 0).sum()
-        if asked <= 60:  # a knapsack each takes a few hundredths of a second
+        active = (problem.demand > 0).sum()
+        if active <= 60:  # a knapsack each takes a few hundredths of a second
             self.knapsacks()
-        at.brief = problem.slots == 1 and len(problem.rows) <= _EXACT
-        self.plan()
-        if self.best is None and at.brief:
-            self.exact()
-            at.brief = False
-            if not self.done and self.best is None:
-                self.plan()
+        if problem.slots == 1:
+            self.slots()
+        if self.best is None and not self.impossible:
+            self.plan()
         if self.best is None:
             return
         if self.gap > self.max_gap and at.left > 0:
             self.take(between_neighbours(at, self.best, self.told))
-        if self.gap > self.max_gap and at.left > 0 and asked > 60:
+        if self.gap > self.max_gap and at.left > 0 and active > 60:
             self.knapsacks()
-        if len(problem.rows) <= _EXACT:
-            self.exact()
+        if problem.slots > 1:
+            self.slots()
         small = problem.slots * len(problem.rows) <= _SMALL
         if self.gap > self.max_gap and at.left > 0:
             good = self.bound / (1 - self.max_gap)
@@ -200,28 +194,35 @@ class _State:
             self.bounds[slot] = max(self.bounds[slot], bound)
             self.bound = max(self.bound, float(self.bounds.sum()))
 
-    def exact(self) -> None:
-        """Slots to their proof, the widest first, while it is of use."""
+    def slots(self) -> None:
+        """A plan and a bound of every slot by itself, the widest first, while it is of
+        use."""
         at, problem = self.at, self.at.problem
-        order = np.argsort(-self.bounds)
-        for place, slot in enumerate(order):
+        enough, order = slot_work(problem), np.argsort(-self.bounds)
+        nothing = np.zeros((problem.slots, len(problem.rows)))
+        for place, slot in enumerate(order.tolist()):
             seconds = at.left / (len(order) - place)
-            if seconds < _LEAST or self.gap <= self.max_gap or self.impossible:
+            if seconds < enough or self.gap <= self.max_gap or self.impossible:
                 break
             self.told("proving slots", place, len(order))
-            others = self.bound - float(self.bounds[slot])
-            known = Slot(problem, int(slot), at.prices[slot], self.wasted[slot])
-            upper = float(self.value - others)
-            found = best_below(
-                known, upper, work=at.work.part(seconds), gap=self.max_gap
-            )
-            self.impossible = found.proven and found.values is None and upper == np.inf
+            near, part = np.flatnonzero(self.near(slot)), at.work.part(seconds)
+            found = plan_slot(problem.take(near), slot, work=part, gap=self.max_gap)
+            if found.bound == np.inf:  # no better plan than the best, if there is one
+                self.impossible, self.bound = self.best is None, self.value
+                break
             self.bounds[slot] = max(self.bounds[slot], found.bound)
             self.bound = max(self.bound, float(self.bounds.sum()))
-            if found.values is not None:
-                counts = found.values if self.best is None else self.best.copy()
-                counts[slot] = found.values[0]
+            best = nothing if problem.slots == 1 and self.best is None else self.best
+            if found.values is not None and best is not None:
+                counts = best.copy()
+                counts[slot] = 0.0
+                counts[slot, near] = found.values
                 self.take(counts)
+
+    def near(self, slot: int) -> Bool[np.ndarray, " row"]:
+        """Rows that a better plan than the best can have in a slot."""
+        at, distance = self.at, self.value - self.price_bound - float(self.wasted.sum())
+        return near_rows(at.problem, slot, at.prices[slot], self.wasted[slot], distance)
 
     def answer(self) -> Solved | Unsolved:
         """What was found."""

@@ -37,6 +37,8 @@ from ._gpu_name import GpuName as GpuName
 from ._gpu_name import GpuNames as GpuNames
 from ._link_costs import COSTED_COLLECTIVES as COSTED_COLLECTIVES
 from ._link_costs import LinkCosts as LinkCosts
+from ._rates import Rates as Rates
+from ._rates import unit_rates as unit_rates
 from ._spec import GpuSpec as GpuSpec
 from ._spec import OperatingPoint as OperatingPoint
 from ._spec import default_point as default_point

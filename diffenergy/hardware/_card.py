@@ -5,6 +5,7 @@ import dataclasses
 import functools
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 from ..corrections import Generation, generation, known_process
@@ -103,6 +104,12 @@ class GpuCard:
         from ..corrections import read_corrections
 
         return self.served(read_corrections())
+
+    def rates(self, clock: float, mem_clock: float) -> "diffenergy.hardware.Rates":
+        """Peak rates of the units at an SM and a memory clock (Hz), as floats."""
+        from ._rates import unit_rates
+
+        return unit_rates(SimpleNamespace(**self.values), clock, mem_clock)
 
     def served(
         self, file: "diffenergy.corrections.CorrectionsFile"

@@ -32,7 +32,7 @@ from jaxtyping import Float
 
 from .. import smooth
 from ..corrections import Corrections
-from ..hardware import GpuSpec, OperatingPoint, relative_voltage
+from ..hardware import GpuSpec, OperatingPoint, relative_voltage, unit_rates
 from ..physics import (
     FLOW_SHARPNESS,
     Demand,
@@ -120,26 +120,25 @@ def demand(shape: Activity, gpu: GpuSpec, c: Corrections) -> Demand:
     s = with_candidates(shape)
     clock = jnp.where(s.sm_clock > 0, s.sm_clock, gpu.sm_clock_max)
     mem_clock = jnp.where(s.mem_clock > 0, s.mem_clock, gpu.mem_clock)
-    cycles = s.time * clock
+    peak = unit_rates(gpu, clock, mem_clock)
     p = c.activity_sharpness
     reached = c.dram_efficiency * gpu.dram_bandwidth  # B/s at the default memory clock
     follows = c.memory_knee * gpu.sm_clock_max  # SM clock that limits DRAM to `reached`
-    relative = mem_clock / gpu.mem_clock
     share = 1 / smooth.pnorm(
-        (1 / relative, follows / clock), FLOW_SHARPNESS
+        (1 / peak.memory, follows / clock), FLOW_SHARPNESS
     )  # of `reached`
-    busy = s.dram * relative / (c.activity_dram * share)
+    busy = s.dram * peak.memory / (c.activity_dram * share)
     bound = busy * (1 + busy**12) ** (-1 / 12)  # stays below 1
     core = (1 + 1e-9 - bound**p) ** (1 / p)
     math = s.fma + c.activity_fp64 * s.fp64
     issued = s.issue + c.activity_branch * s.branch
     ctas = jnp.maximum(gpu.num_sms * s.sm_active, 1.0)
     explained = make_demand(
-        fma=math * gpu.fma_flop_per_cycle_fp32 * gpu.num_sms * cycles,
-        issue=issued * gpu.issue_slots_per_cycle * gpu.num_sms * cycles,
-        sfu=s.sfu * gpu.sfu_ops_per_cycle * gpu.num_sms * cycles,
-        smem=s.smem * gpu.smem_bytes_per_cycle * gpu.num_sms * cycles,
-        l2=s.l2 * gpu.l2_bytes_per_cycle * cycles,
+        fma=math * gpu.fma_flop_per_cycle_fp32 * peak.cycles * s.time,
+        issue=issued * peak.issue * s.time,
+        sfu=s.sfu * peak.sfu * s.time,
+        smem=s.smem * peak.smem * s.time,
+        l2=s.l2 * peak.l2 * s.time,
         dram=bound * share * reached * s.time,
         flow=reached / (jnp.minimum(ctas, gpu.num_sms) * follows),
         fma_peak=gpu.fma_flop_per_cycle_fp32,
@@ -150,7 +149,7 @@ def demand(shape: Activity, gpu: GpuSpec, c: Corrections) -> Demand:
         l2_sharing=1e3,
         ctas=ctas,
         quantization=0.0,
-        path_cycles=core * cycles,
+        path_cycles=core * s.time * clock,
         launches=0.0,
         sharpness_memory=p,
     )

@@ -13,7 +13,7 @@ from jax import Array
 from jaxtyping import Float
 
 from ..corrections import Corrections
-from ..hardware import GpuSpec
+from ..hardware import GpuSpec, unit_rates
 from ..physics import Demand, make_demand
 from ..records import Record, as_float
 from ..units import us
@@ -69,19 +69,19 @@ def demand(shape: Traced, gpu: GpuSpec, c: Corrections) -> Demand:
     """The traced time as a path that no clock moves, launch included; work = share x
     peak x time at the highest clock, for the power alone."""
     s = with_candidates(shape)
-    cycles, sms = s.time * gpu.sm_clock_max, gpu.num_sms
+    rates = unit_rates(gpu, gpu.sm_clock_max, gpu.mem_clock)
     bf16 = jnp.full_like(s.time, _rates.BF16, int)
     peak = _rates.tensor_peak(gpu, bf16)
     return make_demand(
-        tensor=s.tensor * peak * sms * cycles,
-        issue=s.issue * gpu.issue_slots_per_cycle * sms * cycles,
-        l2=s.l2 * gpu.l2_bytes_per_cycle * cycles,
-        dram=s.dram * gpu.dram_bandwidth * s.time,
+        tensor=s.tensor * peak * rates.cycles * s.time,
+        issue=s.issue * rates.issue * s.time,
+        l2=s.l2 * rates.l2 * s.time,
+        dram=s.dram * rates.dram * s.time,
         tensor_peak=peak,
         tensor_efficiency=1e3,  # the time, not the rates, says how long it takes
         issue_efficiency=1e3,
         l2_sharing=1e3,
-        ctas=sms,
+        ctas=gpu.num_sms,
         quantization=0.0,
         path_seconds=s.time,
         sharpness_memory=24.0,  # beside it memory adds nothing

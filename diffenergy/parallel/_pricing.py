@@ -13,7 +13,7 @@ from ..compiling import kept
 from ..estimator import packed, packed_alike
 from ..hardware import GpuSpec, OperatingPoint
 from ..plans import Plan, Steps, Training, instruction_ends, merge_steps, pad_steps
-from ..workload import Listing, Workload, complete_listing
+from ..workload import Listing, Workload
 from ._pieces import figures
 from ._ranking import compose_plans
 from ._space import Space
@@ -57,7 +57,7 @@ def price_plans(
     owner = np.repeat(np.arange(len(works)), [len(x) for x, _ in works])
     phases, steps = merge_steps(works)
     steps = _filled(steps, shape)
-    parts = _packed([complete_listing(x) for x in phases], like)
+    parts = _packed(phases, like)
     found = []
     for column in clocks.T:
         each = _phases(parts, column[owner], gpu, point)

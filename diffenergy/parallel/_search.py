@@ -12,6 +12,7 @@ from ..estimator import Setting
 from ..hardware import GpuSpec, OperatingPoint, sm_clocks
 from ..plans import Plan
 from ..results import Infeasible
+from ..search import pareto_front
 from ..workload import Workload
 from ._pieces import Key, Maker, key_of, price
 from ._pricing import Pricing, price_plans
@@ -291,18 +292,11 @@ def _undominated(
 ) -> Bool[np.ndarray, " n"]:
     """Rows that no other beats in one column and matches in the rest; of equal rows
     those of least `size`."""
-    table = np.stack([x / np.abs(x).max() for x in columns], axis=1).round(6)
-    keep = np.zeros(len(table), bool)
-    kept: list[
-        int
-    ] = []  # what beats a row comes before it, and a kept one beats it too
-    for i in np.lexsort((size, *table.T[::-1])).tolist():
-        no_worse = (table[kept] <= table[i]).all(axis=1)
-        better = (table[kept] < table[i]).any(axis=1) | (size[kept] < size[i])
-        if not (no_worse & better).any():
-            keep[i] = True
-            kept.append(i)
-    return keep
+    scaled = np.stack([x / np.abs(x).max() for x in columns], axis=1).round(6)
+    table, place = np.unique(scaled, axis=0, return_inverse=True)
+    least = np.full(len(table), np.inf)
+    np.minimum.at(least, place, size)
+    return np.isin(place, pareto_front(*table.T)) & (size == least[place])
 
 
 def _frontier(kept: Sequence[Priced]) -> list[Priced]:

@@ -7,7 +7,7 @@ the two, rounded where they are close:
     t = (gpu^20 + host^20)^(1/20)
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +16,7 @@ from jaxtyping import Float
 
 from .. import smooth
 from ..corrections import Corrections
-from ..hardware import GpuSpec, OperatingPoint, idle_power, voltage
+from ..hardware import GpuSpec, OperatingPoint, idle_power, unit_rates, voltage
 
 HOST_SHARPNESS: Final = 20
 """Sharpness between host and GPU time of a phase."""
@@ -28,6 +28,13 @@ _STEPS: Final = 6
 
 Seconds = Float[np.ndarray, "..."] | float
 """Times of phases, or of one."""
+
+
+class TimeEnergy(NamedTuple):
+    """Time (s) and energy (J) of each run."""
+
+    time: Array
+    energy: Array
 
 
 def phase_time(gpu: Float[Array, "*p"], host: Float[Array, "*p"]) -> Float[Array, "*p"]:
@@ -101,7 +108,7 @@ def static_power(
     Idle power follows the memory clock with the share `memory_idle` of its constant
     part. With one memory clock the two cannot be told apart.
     """
-    slower = 1 - point.mem_clock / gpu.mem_clock
+    slower = 1 - unit_rates(gpu, clock, point.mem_clock).memory
     memory = gpu.idle_constant * c.memory_idle * slower
     idle = c.idle_scale * (idle_power(gpu, clock, point.mem_locked) - memory)
     cold = c.leakage * gpu.idle_leakage * voltage(gpu, clock, point.mem_locked) ** 4

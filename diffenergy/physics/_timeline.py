@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 from .. import smooth
 from ..corrections import Corrections
-from ..hardware import GpuSpec
+from ..hardware import GpuSpec, unit_rates
 from ..records import Record
 from ._demand import UNITS, Demand
 
@@ -116,9 +116,8 @@ def timing(
 ) -> Timing:
     """Time of each launch at `clock` and `mem_clock` (Hz, shaped like the demand).
 
-        l2_rate   = l2_bytes_per_cycle l2_efficiency f
-                    (measured rate in the GPU file, not port width)
-        dram_rate = dram_bandwidth dram_efficiency mem_clock/mem_clock_ref
+        l2_rate, dram_rate = peak rates at these clocks (`hardware.unit_rates`)
+                             x l2_efficiency, dram_efficiency
         exposed   = 1/waves + (1 - 1/waves) store_exposed
                     (the last wave's stores stand alone)
         memory    = pnorm_3((dram + (1 - exposed) store_dram)/dram_rate,
@@ -135,8 +134,8 @@ def timing(
     d = demand
     busy, path = cta_cycles(d, gpu, clock)
     cycles, waves = sm_cycles(d, gpu, busy, path)
-    l2_rate = gpu.l2_bytes_per_cycle * c.l2_efficiency * clock
-    dram_rate = gpu.dram_bandwidth * c.dram_efficiency * mem_clock / gpu.mem_clock
+    peak = unit_rates(gpu, clock, mem_clock)
+    l2_rate, dram_rate = c.l2_efficiency * peak.l2, c.dram_efficiency * peak.dram
     active = jnp.minimum(d.ctas, gpu.num_sms)
     # the last wave's stores stand alone; of earlier ones a share overlaps other tiles
     exposed = 1 / waves + (1 - 1 / waves) * d.store_exposed
@@ -163,19 +162,13 @@ def unit_seconds(
 
     Of L2, `l2_sharing` loads are one read; the math takes issue slots, too.
     """
-    d, sms = demand, gpu.num_sms
-    ones = jnp.ones_like(clock)
-    per_cycle = (
-        d.tensor_peak * sms,
-        d.fma_peak * sms,
-        gpu.sfu_ops_per_cycle * sms,
-        gpu.issue_slots_per_cycle * sms,
-        gpu.smem_bytes_per_cycle * sms,
-        gpu.l2_bytes_per_cycle * d.l2_sharing,
-    )
-    dram = gpu.dram_bandwidth * mem_clock / gpu.mem_clock
-    rates = [x * clock for x in per_cycle] + [dram, gpu.link_bandwidth * ones]
-    l2 = jnp.minimum(c.l2_efficiency, d.feed * sms / gpu.l2_bytes_per_cycle)
+    d, ones = demand, jnp.ones_like(clock)
+    peak = unit_rates(gpu, clock, mem_clock)
+    rates = (
+        d.tensor_peak * peak.cycles, d.fma_peak * peak.cycles, peak.sfu, peak.issue,
+        peak.smem, peak.l2 * d.l2_sharing, peak.dram, peak.link * ones,
+    )  # fmt: skip
+    l2 = jnp.minimum(c.l2_efficiency, d.feed * peak.cycles / peak.l2)
     reached = (
         d.tensor_efficiency, d.fma_efficiency, d.sfu_efficiency, ones, ones, l2,
         c.dram_efficiency * ones, ones,

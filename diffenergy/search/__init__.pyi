@@ -1,3 +1,6 @@
+from ._fronts import best_within as best_within
+from ._fronts import lower_hull as lower_hull
+from ._fronts import pareto_front as pareto_front
 from ._highs import highs as highs
 from ._lagrangian import State as State
 from ._lagrangian import begin as begin
@@ -12,4 +15,3 @@ from ._ortools import Solving as Solving
 from ._ortools import Worker as Worker
 from ._ortools import solve as solve
 from ._ortools import worker as worker
-from ._warm import Warm as Warm

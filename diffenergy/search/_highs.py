@@ -121,6 +121,7 @@ def _whole(
         seconds=time.perf_counter() - began,
         message=solver.modelStatusToString(ended),
         checks=seen,
+        iterations=max(0, int(info.simplex_iteration_count)),
     )
 
 

@@ -20,7 +20,7 @@ from diffenergy.workload._listing import normalise_kernel
 
 pytestmark = pytest.mark.shared_data
 NAMES = (
-    "m", "n", "k", "dtype", "tile_m", "tile_n", "tile_k", "split_k", "threads",
+    "op", "m", "n", "k", "dtype", "tile_m", "tile_n", "tile_k", "split_k", "threads",
     "mdimc", "ndimc", "mdima", "ndimb", "vwm", "vwn", "sa", "sb",
 )  # fmt: skip
 

@@ -13,8 +13,7 @@ from diffenergy.fleet._bound import proven, relaxed
 from diffenergy.fleet._problem import hull, pareto
 from diffenergy.fleet._solve import useful
 
-from .random_fleets import random_fleet
-from .written import one_pool, write_fleet
+from .builders import one_pool, random_fleet, write_fleet
 
 FULL, CAPPED = ("m", "x", 1, 10.0, 600.0), ("m", "x", 1, 6.0, 390.0)
 TIGHT = (("m", "x", 1, 4.0, 200.0), ("m", "x", 1, 9.0, 380.0))

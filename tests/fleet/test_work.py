@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from diffenergy.fleet import _work as counting
 from diffenergy.fleet._solve import Solved, solve
-from diffenergy.fleet._whole import work as counting
-from diffenergy.fleet._whole.work import Work
+from diffenergy.fleet._work import Work
 
-from .random_fleets import quiet, random_fleet
+from .builders import quiet, random_fleet
 
 
 def planned(work: Work) -> Solved:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from calibration.campaigns import model_of
 from diffenergy import estimate, measurements, smooth
 from diffenergy.corrections import CONSTANTS, Corrections, prior_file
 from diffenergy.fitting._batches import batches
@@ -259,20 +260,8 @@ def test_published_vector_operations(
     gpu = card.spec()
     point = OperatingPoint(gpu.sm_clock_max, gpu.mem_clock, jnp.asarray(1e4))
     kernel = float(estimate(phases([row]), gpu, point, c).time)
-    model = prior_file().instrument("neusight", op, card.name)
+    model = model_of(prior_file(), "neusight", op, card.name)
     assert kernel + model["call_seconds"] == pytest.approx(published, rel=within)
-
-
-def test_host_of_the_campaign():
-    """A call of `nn.Linear` costs more than one of a batched product; nothing else of
-    the campaign is special to a GPU but the T4, at its cap from the start."""
-    file = prior_file()
-    for card in (A100, V100, P100, H100):
-        model = file.instrument("neusight", "gemm", card.name)
-        assert 2e-5 < model["call_seconds"] < model["call_seconds_linear"] < 1e-4
-        assert model["burst"] == 1
-    assert math.isinf(file.instrument("neusight", "gemm", "t4")["burst"])
-    assert file.instrument("neusight", "gemm", "l40s") == {"burst": 1.0}
 
 
 HEADER = (

@@ -47,11 +47,12 @@ def built(family: str, **changes) -> Model:
 
 def known(model: Model) -> dict:
     """All that was read."""
-    return {
+    fields = {
         field.name: getattr(model, field.name)
         for field in dataclasses.fields(model)
         if field.name != "config"
     }
+    return fields | fields.get("sizes", {})
 
 
 _LLAMA = [

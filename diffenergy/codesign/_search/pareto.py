@@ -4,8 +4,9 @@ import dataclasses
 from typing import Final
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
+from ...search import pareto_front
 from .._problem.exact import Judged, Target
 from .._problem.legal import polish
 from .._problem.problem import Score
@@ -91,23 +92,7 @@ def _undominated(engine: Engine, goals: list[Target]) -> tuple[Score, ...]:
     everything = engine.judge.everything
     kept = everything.take(everything.violation(goals[0]) == 0)
     columns = _objectives(kept, goals)
-    rows = np.flatnonzero(undominated(columns))
-    rows = rows[np.argsort(columns[rows, 0])]
+    rows = pareto_front(*columns.T)
     if len(rows) > _MOST:
         rows = rows[np.unique(np.linspace(0, len(rows) - 1, _MOST).round().astype(int))]
     return tuple(engine.problem.score(kept, int(row), goals[0]) for row in rows)
-
-
-def undominated(
-    columns: Float[np.ndarray, "design goal"],
-) -> Bool[np.ndarray, " design"]:
-    """Which designs no other one beats: none is as good in every column and better in
-    one. Of equal designs the first counts."""
-    order = np.lexsort(columns.T[::-1])
-    keep = np.zeros(len(columns), bool)
-    front: list[np.ndarray] = []
-    for row in order:
-        if not any((other <= columns[row]).all() for other in front):
-            keep[row] = True
-            front.append(columns[row])
-    return keep

@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from ...physics import gpu_time
+from ...search import pareto_front
 from .._problem.problem import Problem, Total, chosen, total, within_caps
 from .hulls import HullSum, Line, hull_sum, kernel_points, stage_bound
 
@@ -98,7 +99,7 @@ def _stage_front(
     took = chosen(alone, choice)
     kept = np.flatnonzero(within_caps(alone, took))
     found = Front(*total(alone, took), choice).take(kept)
-    return found.take(undominated(found.time, found.energy)) if prune else found
+    return found.take(pareto_front(found.time, found.energy)) if prune else found
 
 
 def only_stage(problem: Problem, stage: int) -> Problem:
@@ -137,7 +138,7 @@ def _combined(
         choice[:, problem.stage == stage] = part.choice[plan]
         time, energy = time + part.time[plan], energy + part.energy[plan]
     found = Front(time, energy, choice)
-    return found.take(undominated(time, energy)) if prune else found
+    return found.take(pareto_front(time, energy)) if prune else found
 
 
 def _thinned(num: int) -> Int[np.ndarray, " plan"]:
@@ -192,20 +193,10 @@ def choices(
     for row, items in enumerate(wanted):
         kept = np.flatnonzero(items)
         if prune:
-            kept = kept[np.sort(undominated(weight[row, kept], cost[row, kept]))]
+            kept = kept[np.sort(pareto_front(weight[row, kept], cost[row, kept]))]
         best, item = _extend(best, bins[row], cost[row], kept)
         taken.append(item)
     return _traced(np.flatnonzero(np.isfinite(best)), bins, taken)
-
-
-def undominated(
-    weight: Float[np.ndarray, " item"], cost: Float[np.ndarray, " item"]
-) -> Int[np.ndarray, " kept"]:
-    """Items that are cheaper than all lighter ones, by rising weight."""
-    order = np.lexsort((cost, weight))
-    least = np.minimum.accumulate(cost[order])
-    before = np.concatenate([[np.inf], least[:-1]])
-    return order[cost[order] < before]
 
 
 def _extend(

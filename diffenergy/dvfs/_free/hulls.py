@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ...physics import Seconds, gpu_time_of_slope, stage_slope, stage_time
+from ...search import lower_hull
 from .._problem.problem import Problem
 
 _PIECES: Final = 64
@@ -31,29 +32,6 @@ class Line(NamedTuple):
         lowest = int(np.argmin(self.y))
         falling = np.interp(x, self.x[: lowest + 1], self.y[: lowest + 1])
         return np.where(x < self.x[0], np.inf, falling)
-
-
-def lower_hull(
-    x: Float[np.ndarray, " point"], y: Float[np.ndarray, " point"]
-) -> Int[np.ndarray, " vertex"]:
-    """Indices of the vertices of the lower convex hull, x rising.
-
-    Points that are not finite are left out; of equal x the least y stays.
-    """
-    points = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
-    order = points[np.lexsort((y[points], x[points]))]
-    xs, ys = x[order].tolist(), y[order].tolist()
-    kept: list[int] = []
-    for i in range(len(order)):
-        if kept and xs[i] == xs[kept[-1]]:
-            continue
-        while len(kept) > 1:
-            a, b = kept[-2], kept[-1]
-            if (ys[b] - ys[a]) * (xs[i] - xs[b]) < (ys[i] - ys[b]) * (xs[b] - xs[a]):
-                break
-            kept.pop()
-        kept.append(i)
-    return order[kept]
 
 
 class HullSum(NamedTuple):

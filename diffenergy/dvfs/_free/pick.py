@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
 
 from ...results import Infeasible
 from .._problem.plan import Objective
@@ -82,17 +81,3 @@ def infeasible(plans: Total, objective: Objective, default: Total) -> Infeasible
         max_slowdown=slowdown,
         power_limit=least,
     )
-
-
-def best_within(
-    plans: Total, most_time: Float[np.ndarray, " limit"]
-) -> Int[np.ndarray, " limit"]:
-    """Index of the leanest plan within every time limit (s); -1 where there is none."""
-    if len(plans.time) == 0:
-        return np.full(len(most_time), -1)
-    order = np.lexsort((plans.energy, plans.time))
-    energy = plans.energy[order]
-    least = np.minimum.accumulate(energy)
-    leader = np.maximum.accumulate(np.where(energy == least, np.arange(len(order)), 0))
-    last = np.searchsorted(plans.time[order], most_time * (1 + TIE), "right") - 1
-    return np.where(last < 0, -1, order[leader[np.maximum(last, 0)]])

@@ -7,7 +7,8 @@ import numpy as np
 from jaxtyping import Float
 
 from ...results import Infeasible
-from .._free import free, pick
+from ...search import best_within
+from .._free import free
 from .._free.hulls import Line
 from .._free.local import leanest
 from .._problem import groups
@@ -72,7 +73,7 @@ def frontier(
         np.append(plans.time, default.time), np.append(plans.energy, default.energy)
     )
     most = default.time * (1 + slowdowns / 100)
-    best = pick.best_within(plans, most)
+    best = best_within(plans.time, plans.energy, most * (1 + TIE))
     found = best >= 0
     time = np.where(found, plans.time[best], np.nan)
     energy = np.where(found, plans.energy[best], np.nan)

@@ -7,7 +7,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from ...results import Infeasible
-from .._free.free import restricted, undominated
+from ...search import pareto_front
+from .._free.free import restricted
 from .._problem.costs import applied
 from .._problem.modelled import Modelled
 from .._problem.plan import Objective, Plan, Rules
@@ -174,7 +175,7 @@ def schedule_frontier(
         found.append(frontier(kernels, rules=rules))
     default = default_total(stages)
     points = np.concatenate([edge.points(default) for edge in found])
-    return points[undominated(points[:, 0], points[:, 1])]
+    return points[pareto_front(points[:, 0], points[:, 1])]
 
 
 def stage_power(problem: Problem, plan: Plan) -> Float[np.ndarray, " stage"]:

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from ...search import pareto_front
 from .._problem.plan import Objective
 from .._problem.problem import TIE, Total
 from .positions import Positions
@@ -150,17 +151,9 @@ def _undominated(
 ) -> Int[np.ndarray, " kept"]:
     """Of each step of time the label of least energy, if all sooner ones of its group
     take more."""
-    bin_ = np.floor(labels.time / step)
-    order = np.lexsort((labels.time, labels.energy, bin_, group))
-    group, bin_, energy = group[order], bin_[order], labels.energy[order]
-    leads = np.append(True, (np.diff(group) != 0) | (np.diff(bin_) != 0))
-    order, group, energy = order[leads], group[leads], energy[leads]
-    # Energies fall along each group: the least so far, groups one below the other.
-    spread = float(np.ptp(energy)) + 1.0 if len(energy) else 1.0
-    level = energy - group * spread
-    least = np.minimum.accumulate(level)
-    falls = np.append(True, level[1:] < least[:-1])
-    return order[falls]
+    order = np.argsort(labels.time, kind="stable")
+    steps = np.floor(labels.time[order] / step)
+    return order[pareto_front(steps, labels.energy[order], group=group[order])]
 
 
 def _traced(history: list[Labels], last: int) -> Int[np.ndarray, " position"]:

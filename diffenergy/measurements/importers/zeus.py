@@ -6,6 +6,7 @@ has the time and mean power of a training epoch by power limit.
 """
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -36,6 +37,11 @@ _BOARDS: Final = {
 }
 """GPU in the name of a trace; PCIe boards, by their range of limits."""
 _ENERGY: Final = re.compile(r"gpu(\d+)_energy")
+
+
+def wrote(lines: Sequence[str]) -> bool:
+    """Whether a file that begins so is a log of `ZeusMonitor`."""
+    return {"window_name", "elapsed_time"} <= {x.strip() for x in lines[0].split(",")}
 
 
 def read(path: Path) -> dict[str, pd.DataFrame]:

@@ -3,6 +3,8 @@
 import numpy as np
 from jaxtyping import Float, Int
 
+from ...search import lower_hull, pareto_front
+
 ROUNDING = 1e-9
 """Share of a time that is rounding."""
 
@@ -16,14 +18,13 @@ def pareto(
     >>> pareto(np.array([1.0, 1.0, 2.0, 3.0]), np.array([5.0, 5.0, 2.0, 4.0]))
     array([1, 2])
     """
-    order = np.lexsort((-np.arange(len(time)), time))
+    last = len(time) - 1
     kept: list[int] = []
     first = -np.inf  # time of the fastest among the last that count as equal
-    for i in order.tolist():
-        if not kept or cost[i] < cost[kept[-1]]:
-            equal = time[i] <= first * (1 + ROUNDING)
-            kept[-1 if equal else len(kept) :] = [i]
-            first = first if equal else time[i]
+    for i in (last - pareto_front(time[::-1], cost[::-1])).tolist():
+        equal = time[i] <= first * (1 + ROUNDING)
+        kept[-1 if equal else len(kept) :] = [i]
+        first = first if equal else time[i]
     return np.array(kept)
 
 
@@ -36,17 +37,5 @@ def hull(
     >>> hull(np.array([1.0, 2.0, 3.0]), np.array([4.0, 3.5, 1.0]))
     array([0, 2])
     """
-    kept: list[int] = []
-    for i in pareto(time, cost).tolist():
-        while len(kept) > 1 and _above(time, cost, kept[-2], kept[-1], i):
-            kept.pop()
-        kept.append(i)
-    return np.array(kept)
-
-
-def _above(
-    time: Float[np.ndarray, " c"], cost: Float[np.ndarray, " c"], a: int, b: int, i: int
-) -> bool:
-    """Whether b is not below the chord from a to i."""
-    rise = (cost[b] - cost[a]) * (time[i] - time[a])
-    return bool(rise >= (cost[i] - cost[a]) * (time[b] - time[a]))
+    rows = pareto(time, cost)
+    return rows[lower_hull(time[rows], cost[rows])]

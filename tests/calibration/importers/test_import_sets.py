@@ -123,9 +123,9 @@ def test_kernel_tuner_rows_carry_clblast_tiles(write, read_back):
     tables = read("kernel_tuner_tiles", write(text, "gemm_fp32_4096.csv.gz"))
     assert noted(tables["kernel_tuner_gemm"], "no GPU file for 'No Such GPU'")
     back = read_back(tables)["kernel_tuner_gemm"]
-    fields = back.fields["gemm"].values
+    fields = back.fields["clblast_gemm"].values
     expected = {"m": 4096, "n": 4096, "k": 4096, "tile_m": 64, "tile_n": 128}
-    expected |= {"tile_k": 32, "threads": 128, "tensor_core": 0}
+    expected |= {"tile_k": 32, "threads": 128, "vwn": 4}
     assert {name: int(fields[name][0]) for name in expected} == expected
     assert fields["dtype"].tolist() == ["fp32"]
     assert tables["kernel_tuner_gemm"]["vwn"].tolist() == [4.0]

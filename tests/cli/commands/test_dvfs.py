@@ -149,30 +149,9 @@ def test_files_by_ending(run: Run, table: Path, tmp_path: Path):
     "words, said",
     [
         ((), "`MODEL` is missing"),
-        (("gpt2", "--objective", "joules"), "`--objective` is 'joules'"),
-        (("gpt2", "--granularity", "layer"), "`--granularity` is 'layer'"),
-        (("gpt2", "--max-slowdown", "-100"), "`--max-slowdown` is -100"),
-        (("gpt2", "--max-slowdown", "5s"), "`--max-slowdown` is '5s'"),
-        (("gpt2", "--max-slowdown", "nan"), "`--max-slowdown` is 'nan'"),
-        (("gpt2", "--switch-latency", "-1"), "`--switch-latency` is -1"),
-        (("gpt2", "--switch-latency", "6mJ"), "an energy; give a time"),
-        (("gpt2", "--switch-energy", "x"), "`--switch-energy` is 'x'"),
         pytest.param(
             ("gpt2", "--seed", "1"), "`--seed` is given", marks=pytest.mark.slow
         ),
-        (("gpt2", "--default-clock", "1410"), "`--default-clock` is given"),
-        (("gpt2", "--power-limit", "200,250"), "`--power-limit` is a list"),
-        (("gpt2", "--gpu", "a100-pcie-40gb", "--sm-clock", "905"), "`--sm-clock`"),
-        (("gpt2", "--table", "x.csv"), "`--table` is given beside `MODEL`"),
-        (("--table", "x.csv", "--batch", "8"), "`--table` is given beside `--batch`"),
-        (("--table", "x.csv", "--power-curve"), "`--power-curve` is given"),
-        (
-            ("--table", "x.csv", "--solver", "descent"),
-            "`--solver` is given beside `--table`",
-        ),
-        (("--table", "missing.csv"), "missing.csv"),
-        (("gpt2", "--out", "plan.txt"), "`--out` is 'plan.txt'"),
-        (("gpt2", "--plot", "plan.gif"), "`--plot` is 'plan.gif'"),
     ],
 )
 def test_bad_input_is_one_line(run: Run, words: tuple[str, ...], said: str):

@@ -61,14 +61,6 @@ def test_every_row_is_written(run, predicted, table, tmp_path):
     assert rows[0]["colour"] == "red" and rows[0]["grade"] == "calibrated"
 
 
-def test_bad_columns_and_files(run, predicted, table):
-    for flags in (("--by", "shape"), ("--out", table), ("--gpu", "h1000")):
-        outcome = run("evaluate", table, *flags)
-        assert (outcome.code, outcome.out) == (2, ""), flags
-        assert len(outcome.err.splitlines()) == 1
-    assert table.read_text() == TABLE
-
-
 def test_the_two_listings_of_a_generation_are_one_workload(tmp_path):
     row = dict(op="softmax", rows=8, cols=8, dtype="fp32")
     names = ("x/prefill", "x/decode", "y")

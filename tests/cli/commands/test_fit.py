@@ -169,35 +169,11 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize("flags, words", BAD, ids=lambda x: " ".join(x))
-def test_bad_flags(fit, tmp_path, monkeypatch, flags, words):
-    monkeypatch.chdir(tmp_path)
-    refused(fit("c.json", *flags), *words)
-    assert not any(tmp_path.iterdir())
-
-
 def refused(outcome, *words):
     assert (outcome.code, outcome.out) == (2, ""), outcome
     (line,) = outcome.err.splitlines()
     for word in words:
         assert word in line
-
-
-@pytest.mark.parametrize(
-    "change, words",
-    [
-        (lambda text: text[: text.rindex(",")], ("row 15",)),
-        (lambda text: text.replace("4096", "nan", 1), ("row 0", "elements")),
-        (lambda text: text[: len(HEAD)], ("no data row",)),
-        (lambda text: text.replace("time_us", "duration"), ("time_us",)),
-        (lambda text: "", ("empty",)),
-    ],
-)
-def test_broken_tables(fit, table, tmp_path, change, words):
-    broken = tmp_path / "broken.csv"
-    broken.write_text(change(table.read_text()))
-    refused(fit(tmp_path / "c.json", data=broken), "broken.csv", *words)
-    assert [path.name for path in tmp_path.iterdir()] == ["broken.csv"]
 
 
 @pytest.mark.slow

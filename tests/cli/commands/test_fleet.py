@@ -108,28 +108,10 @@ def test_no_plan_says_why(run: Run):
 
 WRONG: dict[str, tuple[str, str, str]] = {
     "no such pool site": ('site = "south"', 'site = "west"', "`site` is 'west'"),
-    "count": ("count = 12", "count = -1", "`count` is -1"),
-    "half a GPU": ("count = 12", "count = 1.5", "whole number"),
-    "pue": ("pue = 1.2", "pue = 0.8", "`pue` is 0.8"),
-    "unknown key": ("pue = 1.2", "peu = 1.2", "did you mean `pue`"),
-    "a unit": ("power_budget_w = 4500", 'power_budget_w = "4.5 kW"', "without a unit"),
-    "no such file": (
-        '"carbon_north.csv"',
-        '"nowhere.csv"',
-        "nowhere.csv: no such file",
-    ),
     "name twice": ('name = "code"', 'name = "chat"', "`name` is 'chat' twice"),
     "no demand": ('demand = "demand.csv"', "", "`--demand` is missing"),
     "unknown GPU": ('gpu = "l40s"', 'gpu = "l41"', "is on `gpu` 'l41'"),
     "two starts": ("start_j = 24000", "start_j = 1\nstart_s = 1", "one of both"),
-    "no number": ("count = 8", "count = nan", "`count` is nan"),
-    "endless": ("count = 8", "count = inf", "`count` is inf"),
-    "too many": ("count = 8", "count = 100000000000000000000", "up to 10,000,000"),
-    "unknown table": ("[[sites]]", "[[site]]", "did you mean `sites`"),
-    "broken": ("[[sites]]", "[[sites]", "not valid TOML"),
-    "slo": ("slo_ttft_p95_s = 0.8", 'slo_ttft_p95_s = "fast"', "is 'fast'"),
-    "headroom": ("slot_s = 3600", "headroom = -0.1", "`headroom` is -0.1"),
-    "slot_s": ("slot_s = 3600", "slot_s = 0", "`slot_s` is 0"),
 }
 
 
@@ -248,15 +230,7 @@ def test_an_objective_needs_its_series(run: Run, fleet: Path):
 @pytest.mark.parametrize(
     "flags, said",
     [
-        (("--objective", "speed"), "`--objective` is 'speed'"),
-        (("--max-gap", "1"), "`--max-gap` is 1"),
-        (("--max-gap", "-0.1"), "`--max-gap`"),
-        (("--time-limit", "0"), "`--time-limit` is '0'"),
-        (("--power-budget", "0"), "`--power-budget` is '0'"),
-        (("--power-budget", "5kg"), "`--power-budget` is '5kg'"),
         (("--carbon", "-5"), "`--carbon` is -5"),
-        (("--demand", "none.csv"), "none.csv: no such file"),
-        (("--out", "plan.txt"), "`--out` is 'plan.txt'"),
     ],
 )
 def test_wrong_flags_are_one_line(run: Run, flags: Any, said: str):

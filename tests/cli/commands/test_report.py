@@ -6,16 +6,8 @@ import pytest
 
 BAD = {
     "no file": (),
-    "another ending": ("--out", "page.pdf"),
-    "no folder": ("--out", "no/such/folder/page.html"),
-    "a folder": ("--out", "."),
     "list of clocks": ("--out", "page.html", "--sm-clock", "900,1000"),
     "list of limits": ("--out", "page.html", "--power-limit", "200,300"),
-    "unknown GPU": ("--out", "page.html", "--gpu", "h1000"),
-    "unknown second GPU": ("--out", "page.html", "--versus", "h1000"),
-    "empty second GPU": ("--out", "page.html", "--versus", ""),
-    "bad number": ("--out", "page.html", "--batch", "0"),
-    "flag of estimate": ("--out", "page.html", "--detail"),
 }
 
 

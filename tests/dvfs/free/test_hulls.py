@@ -8,29 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diffenergy.dvfs._free import free
-from diffenergy.dvfs._free.hulls import Line, hull_sum, lower_hull, stage_bound
+from diffenergy.dvfs._free.hulls import Line, hull_sum, stage_bound
 from diffenergy.dvfs._problem.problem import chosen, total, within_caps
 from diffenergy.physics import gpu_time, stage_slope, stage_time, tangent_offset
+from diffenergy.search import lower_hull, pareto_front
 
 from ..small import KINDS, all_choices, finite, random_problem
 
 SEEDS = st.integers(0, 10_000)
-
-
-def test_hull_by_hand():
-    x = np.array([3.0, 1.0, 2.0, 2.0, 4.0, np.inf, 2.5])
-    y = np.array([1.0, 4.0, 2.0, 2.5, 3.0, 0.0, 1.9])
-    np.testing.assert_array_equal(lower_hull(x, y), [1, 2, 0, 4])
-
-
-@given(SEEDS)
-def test_hull_lies_below(seed: int):
-    rng = np.random.default_rng(seed)
-    x, y = rng.integers(0, 12, (2, 25)).astype(float)
-    hull = lower_hull(x, y)
-    assert np.all(np.diff(x[hull]) > 0)
-    assert np.all(np.diff(np.diff(y[hull]) / np.diff(x[hull])) > 0)
-    assert np.all(np.interp(x, x[hull], y[hull]) <= y + 1e-12)
 
 
 @given(SEEDS)
@@ -158,7 +143,7 @@ def test_knapsack_finds_the_front(seed: int):
 
     def front(choice: np.ndarray) -> list[tuple[float, float]]:
         sums = weight[rows, choice].sum(1), cost[rows, choice].sum(1)
-        best = free.undominated(*sums)
+        best = pareto_front(*sums)
         return list(zip(*(x[best] for x in sums), strict=True))
 
     usable = every[every[:, 1] != 2]
@@ -175,7 +160,7 @@ def test_the_steps_of_a_knapsack_are_fine(seed: int):
     cost = 3 - weight + rng.normal(0, 0.02, (5, 4))
     every, found = all_choices(5, 4), free.choices(weight, cost)
     rows = np.arange(5)
-    wanted = free.undominated(*(x[rows, every].sum(1) for x in (weight, cost)))
+    wanted = pareto_front(*(x[rows, every].sum(1) for x in (weight, cost)))
     known = {tuple(x) for x in found.tolist()}
     missed = [x for x in every[wanted].tolist() if tuple(x) not in known]
     assert len(missed) <= 1 and len(wanted) > 30  # two within a step
@@ -202,10 +187,3 @@ def test_stages_that_nothing_sets_apart_are_one():
     alone = free.only_stage(random_problem(0, "both"), 1)
     assert alone.kernels == plain.kernels[2:] and alone.stages == ("second",)
     assert alone.wait_power.tolist() == [80] and len(alone.host_time) == 1
-
-
-def test_undominated_items():
-    weight = np.array([2.0, 1.0, 3.0, 2.0, np.inf])
-    cost = np.array([3.0, 4.0, 3.0, 2.0, np.inf])
-    kept = free.undominated(weight, cost)
-    np.testing.assert_array_equal(kept, [1, 3])

@@ -19,7 +19,8 @@ class CachedAttention(Operator):
     `v_head_dim`: width of values (0: that of keys). `window`: tokens that a query sees
     (0: all); `chunk`: those of its own block of so many alone. `rotary`: queries and
     keys are rotated on the way. `sinks`: one more logit a head. `chosen`: keys that
-    a query reads at most, all of which are kept (0: all).
+    a query reads at most, all of which are kept (0: all). `scores`: what modules do to
+    the scores (stack eager).
     """
 
     heads: int
@@ -31,6 +32,7 @@ class CachedAttention(Operator):
     rotary: bool = True
     sinks: bool = False
     chosen: int = 0
+    scores: Scores = Scores()
 
     def forward(self, run: ForwardPass) -> list[Kernel]:
         rows = [self._write(run)]
@@ -47,7 +49,7 @@ class CachedAttention(Operator):
         widths = (self.heads, self.kv_heads, self.head_dim)
         heads = Heads(*widths, self.window, v_head_dim=self.v_head_dim)
         rotary = (Rotary(heads),) if self.rotary else ()
-        return (*rotary, SelfAttention(heads, Scores(), self.sinks))
+        return (*rotary, SelfAttention(heads, self.scores, self.sinks))
 
     def shard(self, split: ModelSplit) -> "CachedAttention":
         return dataclasses.replace(

@@ -122,6 +122,10 @@ class Expanded(Trainable):
     def shard(self, split: ModelSplit) -> "Expanded":
         return dataclasses.replace(self, shape=self.shape.shard(split), split=split)
 
+    @property
+    def unfused(self) -> bool:
+        return False
+
     def forward(self, run: ForwardPass) -> list[Kernel]:
         return [*gathered(run, self.shape.rope, self.split), self._row(run)]
 

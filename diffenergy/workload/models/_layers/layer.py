@@ -2,13 +2,15 @@
 
 import dataclasses
 
-from .._network.linear_layer import Linear
-from .._network.operators import Cached, Operator, Trainable
+from .._network.linear_layer import Gated, Linear
+from .._network.operators import Cached, Norm, Operator, Trainable
 from .._network.sharding import ModelSplit, Rows
 from .._shared.memory import Weights
 
-Halves = tuple[tuple[Trainable, ...], tuple[Trainable, ...]]
-"""Operators behind the two norms of a layer in training."""
+Trained = tuple[tuple[Trainable, ...], ...]
+"""Parts of a layer in training, each with a norm before it and a skip behind it."""
+_CONTAINERS = 3
+"""Modules that hold others: a layer, its mixer and its feed-forward part."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,27 +29,44 @@ class Layer:
         operators = tuple(x.shard(split) for x in self.operators)
         return dataclasses.replace(self, operators=operators)
 
-    def in_training(self) -> Halves | None:
-        """Its operators in a training step; None if one is not known to train, or if it
-        has other norms than one before its mixer and one before its feed-forward part.
+    def in_training(self) -> Trained | None:
+        """Its parts in a training step: one behind one norm, else mixer and feed
+        forward, which with 4 norms have others behind them (`normed_behind`); None if
+        an operator is not known to train, or if it has other norms.
 
         The mixer ends with the first linear layer that GPUs divide by its inputs.
         """
+        known = [x.in_training() for x in self.operators]
+        each = [x for x in known if x is not None]
+        if len(each) < len(known) or self.norms not in (1, 2, 4):
+            return None
+        if self.norms == 1:
+            return (tuple(op for x in each for op in x),)
         ends = (
             i + 1
             for i, x in enumerate(self.operators)
             if isinstance(x, Linear) and isinstance(x.split, Rows)
         )
-        stop, known = next(ends, 0), [x.in_training() for x in self.operators]
-        if self.norms != 2 or not 0 < stop < len(known):
+        stop = next(ends, 0)
+        if not 0 < stop < len(each):
             return None
-        halves: list[tuple[Trainable, ...]] = []
-        for part in (known[:stop], known[stop:]):
-            each = [x for x in part if x is not None]
-            if len(each) < len(part):
-                return None
-            halves.append(tuple(op for x in each for op in x))
-        return halves[0], halves[1]
+        parts = each[:stop], each[stop:]
+        return tuple(tuple(op for x in part for op in x) for part in parts)
+
+    @property
+    def normed_behind(self) -> bool:
+        """Whether norms stand behind its parts beside those before."""
+        return self.norms == 4
+
+    @property
+    def modules(self) -> int:
+        """`nn.Module` calls of one pass, as most modules have them: containers, linear
+        layers, norms, activations."""
+        trained = [x for part in self.in_training() or () for x in part]
+        layers = [x for x in trained if isinstance(x, Linear)]
+        linear = sum(len(x.parts or (1,)) + bool(x.activation) for x in layers)
+        others = sum(isinstance(x, Norm | Gated) for x in trained)
+        return _CONTAINERS + self.norms + linear + others
 
     def all_weights(self) -> list[tuple[Weights, int]]:
         """Its weights, each once."""

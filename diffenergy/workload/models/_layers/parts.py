@@ -8,7 +8,7 @@ from typing import Any, Literal
 from ..._eager_rows import stream
 from ..._kernel import Kernel, Number
 from .._network.experts import Experts
-from .._network.linear_layer import Gated, Linear
+from .._network.linear_layer import Activation, Gated, Linear
 from .._network.operators import ForwardPass, Norm, Operator, Sum, Trainable
 from .._network.sharding import Columns, ModelSplit, Rows, divided
 from .._shared.memory import Weights
@@ -20,7 +20,7 @@ Part = tuple[Operator, ...]
 @dataclasses.dataclass(frozen=True)
 class Map(Operator):
     """Elementwise kernel over `width` values a token, with `parameters` of its own;
-    `split`: GPUs divide both."""
+    `split`: GPUs divide both. `joins`: of a sum, see `Sum`."""
 
     fn: str
     width: int
@@ -28,10 +28,10 @@ class Map(Operator):
     writes: Number = 1
     parameters: int = 0
     split: bool = False
+    joins: bool = False
 
     def in_training(self) -> tuple[Trainable, ...] | None:
-        known = {"silu_mul": Gated, "add": Sum}
-        return (known[self.fn](self.width),) if self.fn in known else None
+        return (Sum(self.width, joins=self.joins),) if self.fn == "add" else None
 
     def shard(self, split: ModelSplit) -> "Map":
         if not self.split:
@@ -105,8 +105,12 @@ def attention(shape: AttentionShape, prefix: str = "self_attn") -> Part:
     inward = keys + (0 if s.same_keys else s.kv_heads * values)
     width, out = queries * (2 if s.gate else 1) + inward, s.heads * values
     split = Columns(inward, s.kv_heads)
+    parts = (queries * (2 if s.gate else 1), keys)
+    parts = parts if s.same_keys else (*parts, s.kv_heads * values)
     return (
-        Linear(width, s.hidden, s.bias, module=f"{prefix}.q_proj", split=split),
+        Linear(
+            width, s.hidden, s.bias, parts=parts, module=f"{prefix}.q_proj", split=split
+        ),
         *_head_norms(s),
         *s.index,
         CachedAttention(
@@ -137,17 +141,27 @@ def feed_forward(
     gated: bool = True,
     bias: bool = False,
     joined: bool = False,
+    joins: bool = False,
+    merged: bool = False,
 ) -> Part:
     """Gate and up as one product, their product, down; without a gate up, the
-    activation and down. `joined`: added to what routed experts make."""
-    up = "gate_proj" if gated else "up_proj"
-    name, sides = (f"{fn}_mul", 2) if gated else (fn, 1)
-    width, ends = sides * inner, Rows(joined)
-    return (
-        Linear(width, hidden, bias, module=f"{prefix}.{up}", split=Columns()),
-        Map(name, inner, reads=sides, split=True),
-        Linear(hidden, inner, bias, module=f"{prefix}.down_proj", split=ends),
+    activation and down. `joined`: added to what routed experts make. `joins`: its input
+    is that of the attention beside it. `merged`: modules have gate and up as one layer,
+    too."""
+    out = Linear(hidden, inner, bias, module=f"{prefix}.down_proj", split=Rows(joined))
+    if not gated:
+        up = Linear(inner, hidden, bias, module=f"{prefix}.up_proj", split=Columns())
+        return (up, dataclasses.replace(out, activation=Activation(fn, inner)))
+    both = Linear(
+        2 * inner,
+        hidden,
+        bias,
+        joins=joins,
+        parts=() if merged else (inner, inner),
+        module=f"{prefix}.gate_proj",
+        split=Columns(),
     )
+    return (both, Gated(inner, fn), out)
 
 
 def shared_expert(

@@ -50,6 +50,10 @@ class Experts(Stored, Trainable):
         divided(split.tp, split.inner, "GPUs", key)
         return dataclasses.replace(self, split=split)
 
+    @property
+    def unfused(self) -> bool:
+        return False
+
     def in_training(self) -> tuple["Experts", ...] | None:
         return (self,) if self.gated and not self.latent else None
 

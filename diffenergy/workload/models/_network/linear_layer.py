@@ -176,27 +176,31 @@ def _gelu_new_backward(elements: int, dtype: str) -> list[Kernel]:
 
 @dataclasses.dataclass(frozen=True)
 class Gated(Trainable):
-    """SiLU of one half of the features times the other half, `width` each."""
+    """SiLU (or another `fn`) of one half of the features times the other half, `width`
+    each."""
 
     width: int
+    fn: str = "silu"
 
     def shard(self, split: ModelSplit) -> "Gated":
-        return Gated(divided(self.width, split.tp, "features"))
+        width = divided(self.width, split.tp, "features")
+        return dataclasses.replace(self, width=width)
 
     def forward(self, run: ForwardPass) -> list[Kernel]:
         elements = run.tokens * self.width
         if run.fused:
-            return [stream("silu_mul", elements, run.values, 1)]
-        return [stream(fn, elements, run.values, 1) for fn in ("silu", "pointwise_mul")]
+            return [stream(f"{self.fn}_mul", elements, run.values, 1, reads=2)]
+        both = (self.fn, "pointwise_mul")
+        return [stream(fn, elements, run.values, 1) for fn in both]
 
     def backward(self, run: ForwardPass) -> list[Kernel]:
         elements = run.tokens * self.width
         if run.fused:
-            return [gated_backward(elements, run.values)]
+            return [gated_backward(elements, run.values, self.fn)]
         both = {"reads": 2, "writes": 1}
         return [
             stream("pointwise_mul", elements, run.values, 2),
-            stream("silu_backward", elements, run.values, 1, **both),
+            stream(f"{self.fn}_backward", elements, run.values, 1, **both),
         ]
 
     def kept(self, run: ForwardPass) -> float:
@@ -205,9 +209,9 @@ class Gated(Trainable):
         return tensors * run.tokens * self.width * run.element_bytes
 
 
-def gated_backward(elements: Number, dtype: str) -> Kernel:
+def gated_backward(elements: Number, dtype: str, fn: str = "silu") -> Kernel:
     """Gate, up and dy -> gradients of gate and up."""
-    return stream("silu_mul_backward", elements, dtype, 1, reads=3, writes=2)
+    return stream(f"{fn}_mul_backward", elements, dtype, 1, reads=3, writes=2)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -215,8 +219,10 @@ class Linear(Stored, Trainable):
     """Linear layer: one product forward, gradients of input and weight backward.
 
     `row_major`: weights as in `Conv1D`. `wide`: stays in 16 bit where others have 8.
-    `joins`: its input feeds another layer, whose gradient is added. `activation`: what
-    makes its input; the gradient follows where llm.c has it, behind the input's.
+    `joins`: its input feeds another layer, whose gradient is added. `parts`: outputs of
+    the layers that it joins (queries, keys and values); in operators each of them is a
+    product, and each has adapters of its own. `activation`: what makes its input; the
+    gradient follows where llm.c has it, behind the input's.
     `module`: its name in a checkpoint, which may store it in a `format` (None: 16 bit).
     `split`: how GPUs divide it (None: each has all of it, for its share of the tokens,
     if these are divided); `among`: which GPUs do.
@@ -229,6 +235,7 @@ class Linear(Stored, Trainable):
     row_major: bool = False
     wide: bool = False
     joins: bool = False
+    parts: tuple[int, ...] = ()
     activation: Activation | None = None
     split: Columns | Rows | None = None
     among: ModelSplit = ModelSplit()
@@ -242,7 +249,8 @@ class Linear(Stored, Trainable):
             return dataclasses.replace(self, among=split)
         if isinstance(self.split, Columns):
             outputs = self.split.share(self.outputs, split.tp)
-            return dataclasses.replace(self, outputs=outputs, among=split)
+            parts = self.split.share_parts(self.parts, split.tp)
+            return dataclasses.replace(self, outputs=outputs, parts=parts, among=split)
         inputs = divided(self.inputs, split.tp, "features")
         before = self.activation and dataclasses.replace(self.activation, width=inputs)
         return dataclasses.replace(self, inputs=inputs, activation=before, among=split)
@@ -252,7 +260,28 @@ class Linear(Stored, Trainable):
         split = Rows() if isinstance(self.split, Rows) else self.split
         return (dataclasses.replace(self, split=split),)
 
+    def with_adapters(self, rank: int) -> "Linear":
+        """The layer frozen, with adapters of `rank` for each of its parts."""
+        adapters = Adapters(rank, self.parts or (self.outputs,))
+        return dataclasses.replace(self, frozen=True, adapters=adapters)
+
+    def _apart(self) -> tuple["Linear", ...]:
+        """The layers that it joins; the input is that of the first."""
+        return tuple(
+            dataclasses.replace(
+                self,
+                outputs=outputs,
+                parts=(),
+                joins=self.joins or i > 0,
+                adapters=self.adapters
+                and dataclasses.replace(self.adapters, outputs=(outputs,)),
+            )
+            for i, outputs in enumerate(self.parts)
+        )
+
     def forward(self, run: ForwardPass) -> list[Kernel]:
+        if self.parts and not run.fused:
+            return [row for x in self._apart() for row in x.forward(run)]
         whole = gathered(run, self.inputs, self.among) if self._spreads else []
         added = reduced(run, self.outputs, self.among) if self._adds else []
         adapted = self.adapters.forward(run, self.inputs) if self.adapters else []
@@ -291,6 +320,8 @@ class Linear(Stored, Trainable):
         return [*rows, row]
 
     def backward(self, run: ForwardPass) -> list[Kernel]:
+        if self.parts and not run.fused:
+            return [row for x in reversed(self._apart()) for row in x.backward(run)]
         dtype, t = self._precision(run).linear, self._tokens(run)
         behind = self.activation
         add = stream("pointwise_add", t * self.inputs, run.values, 1)

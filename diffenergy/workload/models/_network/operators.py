@@ -10,13 +10,12 @@ those of llm.c (its layer is that of GPT-2).
 import abc
 import dataclasses
 import math
-from collections.abc import Sequence
 
 from ..._eager_rows import rms_norm_rest, stream
 from ..._kernel import Kernel, Number
 from .._shared.formats import Format
 from .._shared.memory import Weights
-from .passes import ForwardPass, rows_of
+from .passes import ForwardPass, product, rows_of
 from .sharding import ModelSplit, all_reduce, divided, gathered, one_at_least, reduced
 
 
@@ -70,6 +69,12 @@ class Stored(Operator):
 class Trainable(Operator):
     """Operator with a backward pass."""
 
+    @property
+    def unfused(self) -> bool:
+        """Whether it is known as the kernels of a framework's operators (stack eager),
+        too."""
+        return True
+
     def in_training(self) -> tuple["Trainable", ...] | None:
         return (self,)
 
@@ -88,17 +93,41 @@ class Trainable(Operator):
         return 0.0
 
 
-@dataclasses.dataclass(frozen=True)
-class Fixed(Trainable):
-    """Kernels without a gradient, such as masks and tables of angles."""
-
-    rows: Sequence[Kernel]
+class Table(Trainable):
+    """What modules make once a pass, before their layers, and has no gradient."""
 
     def forward(self, run: ForwardPass) -> list[Kernel]:
-        return list(self.rows)
+        return [] if run.fused else self.rows(run)
+
+    @abc.abstractmethod
+    def rows(self, run: ForwardPass) -> list[Kernel]:
+        """Kernels of the modules' operators."""
 
     def backward(self, run: ForwardPass) -> list[Kernel]:
         return []
+
+
+@dataclasses.dataclass(frozen=True)
+class Angles(Table):
+    """Angles of rotary positions (an outer product of frequencies and positions), then
+    their cos and sin."""
+
+    head_dim: int
+
+    def rows(self, run: ForwardPass) -> list[Kernel]:
+        angles = product("fp32", 1, self.head_dim // 2, run.q_len, 1)
+        return [angles, stream("scalar_mul", run.q_len * self.head_dim, "fp32", 2)]
+
+
+@dataclasses.dataclass(frozen=True)
+class PaddingMask(Table):
+    """A causal mask, and positions from the padding mask (OPT)."""
+
+    def rows(self, run: ForwardPass) -> list[Kernel]:
+        return [
+            stream("pointwise_add", run.tokens * run.kv_len, "fp32", 1),
+            stream("pointwise_mul", run.tokens, "fp32", 1),
+        ]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,10 +159,16 @@ class Residual(Trainable):
 
 @dataclasses.dataclass(frozen=True)
 class Sum(Residual):
-    """What two paths make of one input, added up; backward their gradients of it."""
+    """What two paths make of one input, added up; backward their gradients of it,
+    unless a linear layer `joins` them already."""
+
+    joins: bool = False
 
     def forward(self, run: ForwardPass) -> list[Kernel]:
         return self.alone(run)
+
+    def backward(self, run: ForwardPass) -> list[Kernel]:
+        return [] if self.joins else self.alone(run)
 
     def kept(self, run: ForwardPass) -> float:
         return 0.0

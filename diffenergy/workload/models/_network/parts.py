@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ..._kernel import Kernel
 from .._shared.memory import Weights
-from .linear_layer import Adapters, Linear
-from .operators import Residual, Trainable
+from .linear_layer import Linear
+from .operators import Trainable
 from .passes import ForwardPass
+from .self_attention import SelfAttention
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,38 +55,28 @@ def frozen(operator: Trainable) -> Trainable:
 
 
 def adapted(
-    operators: Sequence[Trainable],
-    rank: int,
-    single: Sequence[Trainable] | None = None,
-    layers: str | None = "all",
+    operators: Sequence[Trainable], rank: int, layers: str | None = "all"
 ) -> tuple[Trainable, ...]:
     """The same operators of a layer frozen, its linear layers with adapters of `rank`:
-    all of them, or those of the attention, which are before the first skip connection.
-
-    `single`: the operators where no product joins several layers: each of these has
-    adapters of its own [the same].
-    """
+    all of them, or those of the attention, up to the first one behind it."""
+    stop = len(operators)
     if layers == "attention":
-        skip = next(i for i, x in enumerate(operators) if isinstance(x, Residual))
-        rest = (frozen(x) for x in operators[skip:])
-        return (*adapted(operators[:skip], rank, single), *rest)
-    every = _each(operators if single is None else single)
-    outputs = (layer.outputs for layer in every if isinstance(layer, Linear))
+        inside = (i for i, x in enumerate(operators) if isinstance(x, SelfAttention))
+        first = next(inside, 0)
+        behind = (i for i in range(first, stop) if isinstance(operators[i], Linear))
+        stop = next(behind, 0) + 1
+    changed = (_with_adapters(x, rank) for x in operators[:stop])
+    return (*changed, *(frozen(x) for x in operators[stop:]))
 
-    def change(x: Trainable) -> Trainable:
-        if isinstance(x, Within):
-            inside = tuple(change(y) for y in x.operators)
-            return dataclasses.replace(x, operators=inside)
-        if not isinstance(x, Linear):
-            return frozen(x)
-        parts: list[int] = []
-        while sum(parts) < x.outputs:
-            parts.append(next(outputs))
-        return dataclasses.replace(
-            x, frozen=True, adapters=Adapters(rank, tuple(parts))
-        )
 
-    return tuple(change(x) for x in operators)
+def _with_adapters(operator: Trainable, rank: int) -> Trainable:
+    """The operator frozen, with adapters if it is a linear layer."""
+    if isinstance(operator, Within):
+        inside = tuple(_with_adapters(x, rank) for x in operator.operators)
+        return dataclasses.replace(operator, operators=inside)
+    if isinstance(operator, Linear):
+        return operator.with_adapters(rank)
+    return frozen(operator)
 
 
 def parameters(operators: Iterable[Trainable]) -> int:
@@ -99,11 +90,6 @@ def trained_weights(operators: Iterable[Trainable]) -> list[Weights]:
     every = list(_each(operators))
     own = [x for x in every if not getattr(x, "frozen", False)]
     return [*(w for x in own for w in x.weights()), Weights(_of_adapters(every))]
-
-
-def trained_parameters(operators: Iterable[Trainable]) -> int:
-    """Their number."""
-    return sum(w.number for w in trained_weights(operators))
 
 
 def frozen_weights(operators: Iterable[Trainable], whole: bool) -> list[Weights]:

@@ -116,6 +116,10 @@ class SelfAttention(Trainable):
     scores: Scores
     sinks: bool = False
 
+    @property
+    def unfused(self) -> bool:
+        return not (self.sinks or self.layout.v_head_dim)
+
     def weights(self) -> tuple[Weights, ...]:
         return (Weights(self.layout.heads),) if self.sinks else ()
 
@@ -126,6 +130,7 @@ class SelfAttention(Trainable):
         site, p = self.layout.site(run), run.precision
         if run.flash:
             around = [] if run.fused else repeated_keys(site, p.values)
+            around += self._grown(run)
             return [*self._keys("all_gather", run), *around, self._fused(site, run)]
         repeated = repeated_keys(site, p.values)
         if run.fused:
@@ -142,8 +147,22 @@ class SelfAttention(Trainable):
                 stream("unpermute", site.queries, p.values, 1, reads=1),
             ]
         *apart, joined = attention_copies(site, p.values)
-        rows = self.scores.rows(site, p, [*repeated, *apart], **self.layout.zeros)
-        return [*rows, joined]
+        zeros = {} if self._reads_cache(run) else self.layout.zeros
+        copies = [*self._grown(run), *repeated, *apart]
+        return [*self.scores.rows(site, p, copies, **zeros), joined]
+
+    @staticmethod
+    def _reads_cache(run: ForwardPass) -> bool:
+        """Whether queries see keys of earlier passes, none of which is masked."""
+        return run.is_decode and not run.train
+
+    def _grown(self, run: ForwardPass) -> list[Kernel]:
+        """Keys and values of a cache that grows by a copy (stack eager)."""
+        if run.fused or not self._reads_cache(run):
+            return []
+        width = self.layout.kv_heads * self.layout.head_dim
+        cached = run.sequences * run.kv_len * width
+        return [unlisted("concat", cached, run.values, 2)]
 
     def backward(self, run: ForwardPass) -> list[Kernel]:
         site, p = self.layout.site(run), run.precision

@@ -121,6 +121,21 @@ class Columns:
         group = self.grouped // self.groups
         return own + group * one_at_least(self.groups, ranks) + self.whole
 
+    def share_parts(self, parts: Sequence[int], ranks: int) -> tuple[int, ...]:
+        """The same of each of several layers that make these outputs together; the last
+        ones are grouped.
+
+        >>> Columns(grouped=2 * 2 * 128, groups=2).share_parts((1024, 256, 256), 4)
+        (256, 128, 128)
+        """
+        left, shares = self.grouped, []
+        for part in reversed(parts):
+            grouped = min(left, part)
+            left -= grouped
+            own = dataclasses.replace(self, grouped=grouped, whole=0)
+            shares.append(own.share(part, ranks))
+        return tuple(reversed(shares))
+
 
 @dataclasses.dataclass(frozen=True)
 class Rows:

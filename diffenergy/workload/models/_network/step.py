@@ -1,4 +1,4 @@
-"""One optimizer step of a decoder: forward, backward and optimizer listings.
+"""One optimizer step: forward, backward and optimizer listings.
 
 A micro-batch of `batch` sequences runs forward (with the loss of every token) and
 backward, `accumulation` times; the optimizer then runs once. Kernels are in launch
@@ -7,7 +7,7 @@ micro-batches counts cover all of them.
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from .... import dtypes
@@ -17,60 +17,12 @@ from ..._listing import Listing
 from .._request import Request
 from .._shared.base import Model
 from .._shared.memory import logit_bytes
-from .operators import Norm, Residual, Trainable
+from .operators import Trainable
 from .passes import ForwardPass, repeat_rows, rows_of
 from .sharding import collective
 
-_SUMS: Final = ("reduce_scatter", "all_reduce")
-"""Exchanges whose results torchtitan's policy keeps."""
 _WIDE: Final = 4.0
 """Bytes of a master weight and of each of AdamW's two moments (fp32)."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Kind:
-    """Layers that are alike: their operators behind the first norm, and their `places`
-    in the model."""
-
-    body: tuple[Trainable, ...]
-    places: tuple[int, ...]
-
-    @property
-    def layers(self) -> int:
-        """How many there are."""
-        return len(self.places)
-
-    def trained(self, frozen: int) -> int:
-        """Those behind the first `frozen` layers of the model."""
-        return sum(place >= frozen for place in self.places)
-
-
-@dataclasses.dataclass(frozen=True)
-class Network:
-    """Operators of a language model, or of those of its layers that a GPU has: layers
-    (of `number`) by kind, each of which begins with `norm` and ends with `skip`; the
-    first GPU has `inputs`, the last has `ends`: the final norm, the head and the loss.
-    The model's first `frozen` layers have no gradients. `further` predict tokens beyond
-    the next from what the layers make."""
-
-    inputs: tuple[Trainable, ...]
-    norm: Norm
-    kinds: tuple[Kind, ...]
-    skip: Residual
-    number: int
-    ends: tuple[Trainable, ...]
-    frozen: int = 0
-    further: tuple["Network", ...] = ()
-
-    @property
-    def layers(self) -> int:
-        """Layers of all kinds."""
-        return sum(kind.layers for kind in self.kinds)
-
-    @property
-    def each(self) -> tuple["Network", ...]:
-        """Itself and those behind it."""
-        return (self, *(y for x in self.further for y in x.each))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,122 +116,6 @@ def check_frozen(values: Mapping[str, Any], name: str, layers: int):
         )
 
 
-def forward(network: Network, run: ForwardPass) -> list[Kernel]:
-    """Kernels of the forward pass and of the loss.
-
-    Fused norms add the skip connection of the layer before: the first has none, then
-    each layer ends with the norm of the next, the last with the final one, or with the
-    sum that goes to the next GPU.
-    """
-    return [row for x in network.each for row in _forward(x, run)]
-
-
-def _forward(network: Network, run: ForwardPass) -> list[Kernel]:
-    norm, layers, ends = network.norm, network.layers, network.ends
-    inputs = launched(network.inputs, run)
-    if not run.fused:
-        last = launched(ends, run)
-        return [*inputs, *_layers(network, run, before=(norm,)), *last]
-    joined = launched((norm,), run)
-    if layers or ends:
-        inputs += launched((_first(norm),), run)
-    if ends:
-        last = launched(ends[1:], run)
-        return [*inputs, *_layers(network, run, behind=(norm,)), *last]
-    between = [*_each(joined, layers - 1), *network.skip.alone(run)] if layers else []
-    return [*inputs, *_layers(network, run), *between]
-
-
-def _layers(
-    network: Network,
-    run: ForwardPass,
-    before: tuple[Trainable, ...] = (),
-    behind: tuple[Trainable, ...] = (),
-) -> list[Kernel]:
-    """Forward kernels of all layers, each with operators around its body."""
-    return [
-        row
-        for kind in network.kinds
-        for row in _each(launched((*before, *kind.body, *behind), run), kind.layers)
-    ]
-
-
-def backward(network: Network, run: ForwardPass) -> list[Kernel]:
-    """Kernels of the backward pass; a layer's forward ones first if its activations
-    were not kept."""
-    return [row for x in reversed(network.each) for row in _backward(x, run)]
-
-
-def _backward(network: Network, run: ForwardPass) -> list[Kernel]:
-    back: list[Kernel] = []
-    for kind in reversed(network.kinds):
-        layer = (network.norm, *kind.body)
-        rows = returned(layer, run)
-        again = _again(layer, run)
-        back += _each(again + rows, kind.trained(network.frozen))
-    return [
-        *returned(network.ends, run),
-        *back,
-        *returned(network.inputs, run),
-    ]
-
-
-def _each(rows: list[Kernel], layers: int) -> list[Kernel]:
-    """Rows of as many layers."""
-    return repeat_rows(rows, layers) if layers else []
-
-
-def _again(
-    layer: tuple[Norm, *tuple[Trainable, ...]], run: ForwardPass
-) -> list[Kernel]:
-    """Forward kernels of a layer that run once more before its gradients."""
-    if run.recompute not in ("selective-op", "full"):
-        return []
-    norm, *body = layer
-    rows = launched((_first(norm), *body), run)
-    if run.recompute == "full":
-        return rows
-    halves = {name: 0.5 for name in ("gemm", "moe")}
-    return [
-        row | {"count": halves.get(row["op"], 1)}
-        for row in rows
-        if row["op"] != "context_attention" and row.get("collective") not in _SUMS
-    ]
-
-
-def _first(norm: Norm) -> Norm:
-    """The norm in front of which nothing is added."""
-    return dataclasses.replace(norm, residual=False)
-
-
-def kept(network: Network, run: ForwardPass) -> tuple[float, float]:
-    """Bytes of activations, without the logits, that a micro-batch leaves between its
-    forward and its backward pass, and those that are there once beside: of the layer
-    that runs again (arXiv 2205.05198, full recomputation)."""
-    parts = [_kept(x, run) for x in network.each]
-    return sum(left for left, _ in parts), max(again for _, again in parts)
-
-
-def _kept(network: Network, run: ForwardPass) -> tuple[float, float]:
-    skip, every, most = network.skip, 0.0, 0.0
-    for kind in network.kinds:
-        left = layer = sum(op.kept(run) for op in (network.norm, *kind.body))
-        if run.recompute in ("selective-op", "full"):
-            left = run.tokens // skip.parts * skip.width * run.element_bytes
-        if run.recompute == "selective-op":
-            left += sum(op.saved(run) for op in kind.body)
-        trained = kind.trained(network.frozen)
-        every += trained * left
-        most = max(most, layer if left < layer and trained else 0.0)
-    outside = sum(op.kept(run) for op in (*network.inputs, *network.ends[:-1]))
-    return every + outside, most
-
-
-def logits(network: Network, run: ForwardPass) -> float:
-    """Bytes of the logits of a micro-batch, of all tokens that are predicted."""
-    return sum((x.ends[-1].kept(run) for x in network.each if x.ends), 0.0)
-
-
 def accumulated(parameters: Number, run: ForwardPass, times: int) -> list[Kernel]:
     """Gradients of later micro-batches added to those of the first.
 
@@ -316,17 +152,3 @@ def _cast(elements: int, dtype: str, to: str) -> list[Kernel]:
     if dtype == to:
         return []
     return [stream(f"typecast_to_{to}", elements, dtype, 1, out_dtype=to)]
-
-
-def launched(operators: Iterable[Trainable], run: ForwardPass) -> list[Kernel]:
-    """Forward rows of operators, one a launch: all of a layer have one count."""
-    return [row for x in operators for row in _apart(x.forward(run))]
-
-
-def returned(operators: Sequence[Trainable], run: ForwardPass) -> list[Kernel]:
-    """The same of their gradients, last operator first."""
-    return [row for x in reversed(operators) for row in _apart(x.backward(run))]
-
-
-def _apart(rows: Sequence[Kernel]) -> list[Kernel]:
-    return [{**row, "count": 1} for row in rows for _ in range(row["count"])]

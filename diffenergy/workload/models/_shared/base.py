@@ -107,12 +107,6 @@ class Model(abc.ABC):
         the type of most, None where a checkpoint's cannot be read), what a token adds
         to the KV cache for good and within windows, what a request keeps beside it;
         what was read of the checkpoint's types, or why it was not."""
-        sizes = {
-            field.name: getattr(self, field.name)
-            for field in dataclasses.fields(self)
-            if isinstance(getattr(self, field.name), int | float | str | tuple)
-            and field.name not in ("blocks", "encoder")
-        }
         own = self.defaults()["dtype"]
         checkpoint = getattr(self, "checkpoint", None)  # of language models
         unread = checkpoint.unread if checkpoint else ""
@@ -128,8 +122,17 @@ class Model(abc.ABC):
             "kv_bytes_per_token_windowed": windowed if cached else None,
             "state_bytes_per_request": self.state_bytes() if cached else None,
             "checkpoint": [unread] if unread else list(getattr(checkpoint, "said", ())),
-            "sizes": sizes,
+            "sizes": self._sizes(),
             "defaults": {k: v for k, v in self.defaults().items() if k != "base"},
+        }
+
+    def _sizes(self) -> dict[str, Any]:
+        """Sizes of its layers, as a summary tells them."""
+        return {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if isinstance(getattr(self, field.name), int | float | str | tuple)
+            and field.name != "blocks"
         }
 
     def _num_layers(self) -> int | None:

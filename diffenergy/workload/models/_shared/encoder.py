@@ -8,19 +8,26 @@ from typing import Any, ClassVar, Final
 from ..._eager_rows import stream
 from ..._kernel import Kernel
 from ..._listing import Listing
-from .._network.blocks import Block, Chain
 from .._network.convolution import Convolution
 from .._network.linear_layer import Activation, Linear
 from .._network.operators import ForwardPass, Norm, Residual, Trainable
 from .._network.parts import Within
 from .._network.passes import repeat_rows
 from .._network.self_attention import Heads, SelfAttention
+from .._network.stack import Block, Stack
 from .._network.step import check_frozen, training_listings
 from .._request import Request
 from .attention import Scores
 from .base import Model
 from .config import Config
-from .memory import CONTEXT, bytes_of, memory_by_part, trained, working_bytes
+from .memory import (
+    CONTEXT,
+    bytes_of,
+    memory_by_part,
+    number_of,
+    trained,
+    working_bytes,
+)
 
 _TRAINED: Final = ("batch_norm_statistics", "batch_norm", "mean")
 """Kernels of a training step that inference has not, or (means over maps) whose traces
@@ -83,13 +90,13 @@ class Encoder(Model):
             )
 
     def _check_training(self, values: dict[str, Any]):
-        chain = self.chain()
-        if chain is None:
+        network = self.network()
+        if network is None:
             raise ValueError(
                 f"`phase` is 'train', but the training of {self.name} is not known; "
                 "give a kernel listing (`.jsonl`)."
             )
-        check_frozen(values, self.name, chain.layers)
+        check_frozen(values, self.name, network.layers)
         if values.get("recompute") == "selective-op":
             raise ValueError(
                 "`recompute` is 'selective-op', which is known for language models "
@@ -101,7 +108,7 @@ class Encoder(Model):
                 "adapters are not known; leave it out or take `--frozen-layers`."
             )
 
-    def chain(self, whole: bool = True) -> Chain | None:
+    def network(self, whole: bool = True) -> Stack | None:
         """Operators of a training step; not `whole`: some of the first are frozen.
         None: they are not known."""
         return None
@@ -124,14 +131,14 @@ class Encoder(Model):
             train=True,
         )
 
-    def _trained(self, request: Request) -> Chain:
+    def _trained(self, request: Request) -> Stack:
         """Operators of a training step, some of them frozen or with adapters."""
-        chain = self.chain(not (request.lora or request.frozen_layers))
-        if chain is None:
+        network = self.network(not (request.lora or request.frozen_layers))
+        if network is None:
             raise ValueError(f"the training of {self.name} is not known.")
         if request.lora:
-            return chain.adapted(request.lora, request.lora_layers)
-        return chain.without(request.frozen_layers or 0)
+            return network.adapted(request.lora, request.lora_layers, head=True)
+        return dataclasses.replace(network, frozen=request.frozen_layers or 0)
 
     def traced(
         self, blocks: Iterable[Block], request: Request, **unlisted: int
@@ -161,21 +168,22 @@ class Encoder(Model):
             return memory_by_part(
                 weights=self.weight_bytes(request.dtype), activations=working
             )
-        chain, run = self._trained(request), self._run(request)
+        network, run = self._trained(request), self._run(request)
+        moving = number_of(network.trained_weights)
+        still = bytes_of(network.frozen_weights, run.precision)
         return memory_by_part(
-            **trained(
-                chain.trained, run.values, bytes_of(chain.frozen_weights, run.precision)
-            ),
-            activations=chain.kept(run),
-            logits=chain.loss.kept(run),
+            **trained(moving, run.values, still),
+            activations=sum(network.kept(run)),
+            logits=network.logits(run),
             workspace=CONTEXT + working,  # the context, gradients of operands
         )
 
     def listings_of(self, request: Request) -> list[Listing]:
         if request.phase == "train":
-            chain, run = self._trained(request), self._run(request)
-            passes = chain.forward(run), chain.backward(run)
-            return training_listings(self, passes, request, run, chain.trained)
+            network, run = self._trained(request), self._run(request)
+            passes = network.forward(run), network.backward(run)
+            moving = number_of(network.trained_weights)
+            return training_listings(self, passes, request, run, moving)
         return [self.listing(request, self._forward(request), request.phase)]
 
 

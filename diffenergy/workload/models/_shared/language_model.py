@@ -1,5 +1,6 @@
 """Language models: phases, passes and memory of a stack of layers."""
 
+import abc
 import dataclasses
 import math
 from collections.abc import Mapping
@@ -229,8 +230,15 @@ class LanguageModel(LayeredModel):
 
     def _pass(self, request: Request, q_len: int, kv_len: int) -> list[Kernel]:
         run = self.run(request, q_len, kv_len)
+        if not run.fused:
+            return self._modules_pass(run, request.base)
         rows = self._serving_pass(run)
         return rows if request.base else rows + self._serving_head(run)
+
+    @abc.abstractmethod
+    def _modules_pass(self, run: ForwardPass, base: bool) -> list[Kernel]:
+        """Kernels that Hugging Face modules launch in one pass; `base`: without a
+        head."""
 
     def _serving_pass(self, run: ForwardPass) -> list[Kernel]:
         """Fused kernels of one pass, up to the final norm."""

@@ -1,17 +1,16 @@
 """A model as the stack of its layers: weights, formats of a checkpoint, KV cache."""
 
-import abc
 import collections
 import dataclasses
 import functools
 import math
 from collections.abc import Mapping
-from typing import ClassVar, Final
+from typing import Any, Final
 
 from .... import dtypes
 from .._layers.layer import Layer
 from .._network.linear_layer import Linear
-from .._network.operators import Cached, Embedding, Norm, Operator, Stored
+from .._network.operators import Cached, Embedding, Norm, Operator, Stored, Table
 from .._network.sharding import ModelShare
 from .._towers import Tower, tower_of
 from .base import Model
@@ -24,31 +23,54 @@ _KEPT: Final = "bf16"
 
 @dataclasses.dataclass(frozen=True)
 class LayeredModel(Model):
-    """Layers with an embedding before and a head behind them, and their weights; of
-    several GPUs that share the model one's part (`share`)."""
+    """Layers (`blocks`, first to last) with an embedding before and a head behind them,
+    and their weights; of several GPUs that share the model one's part (`share`).
+
+    `tied`: no head of its own. `norm`: those over the whole width; `norm_bias`: whether
+    a LayerNorm also shifts. `learned`: positions are looked up and added. `unread`:
+    parameters beside that no kernel reads. `tables`: what modules make before the
+    layers beside the angles of rotary positions (stack eager). `modules`: `nn.Module`
+    calls of a layer, around all layers and of the head, where they are not the usual
+    ones. `sizes`: what a summary tells of the layers.
+    """
 
     hidden: int
     vocab: int
     positions: int
-    share: ModelShare = dataclasses.field(default=ModelShare(), kw_only=True)
-
-    norm: ClassVar[str] = "rmsnorm"
-    norm_bias: ClassVar[bool] = True
-    """Whether a LayerNorm also shifts."""
+    blocks: tuple[Layer, ...]
+    tied: bool
+    _: dataclasses.KW_ONLY
+    norm: str = "rmsnorm"
+    norm_bias: bool = True
+    learned: bool = False
+    unread: int = 0
+    tables: tuple[Table, ...] = ()
+    modules: tuple[int, int, int] | None = None
+    sizes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    share: ModelShare = ModelShare()
 
     @property
-    @abc.abstractmethod
+    def layers(self) -> int:
+        """Layers of all GPUs."""
+        return len(self.blocks)
+
+    @property
     def embedding(self) -> Embedding:
         """Look-up of tokens, and of positions where they are learned."""
+        return Embedding(self.vocab, self.hidden, self.positions * self.learned)
 
     @property
-    @abc.abstractmethod
     def own_head(self) -> bool:
         """Whether the head has weights of its own (not the embedding's)."""
+        return not self.tied
 
-    @abc.abstractmethod
     def stack(self) -> tuple[Layer, ...]:
-        """All layers, first to last, as a serving engine runs them."""
+        """All layers, first to last."""
+        return self.blocks
+
+    def _sizes(self) -> dict[str, Any]:
+        ends = {"hidden": self.hidden, "vocab": self.vocab, "positions": self.positions}
+        return {**ends, **self.sizes} | {"tied": self.tied}
 
     @functools.cached_property
     def layer_counts(self) -> Mapping[Layer, int]:
@@ -118,7 +140,8 @@ class LayeredModel(Model):
         return [(Weights(number), 1)] if number else []
 
     def parameters(self) -> int:
-        return self.text_parameters() + number_of(self.tower_weights())
+        beside = self.unread if self.share.is_first else 0
+        return self.text_parameters() + beside + number_of(self.tower_weights())
 
     @functools.cached_property
     def stored_dtype(self) -> str:

@@ -1,32 +1,26 @@
-"""Language models that train: operators, weights and memory of a training step."""
+"""Language models of layers: operators, weights and memory of a training step, and the
+pass of Hugging Face modules, which is the same operators' forward pass."""
 
-import abc
 import dataclasses
 import functools
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from ..._kernel import Kernel, Number, finished
 from ..._listing import Listing
+from .._layers.attention import CachedAttention
 from .._layers.drafting import mtp_layer, mtp_layers
-from .._layers.layer import Halves, Layer
+from .._layers.layer import Layer
+from .._network.experts import Experts
 from .._network.linear_layer import Linear
-from .._network.operators import Fixed, ForwardPass, Norm, Residual, Trainable
-from .._network.parts import adapted, frozen, trained_weights
+from .._network.operators import Angles, ForwardPass, Norm, Residual, Trainable
+from .._network.parts import frozen
 from .._network.sharding import Columns
-from .._network.step import (
-    Kind,
-    Loss,
-    Network,
-    backward,
-    check_frozen,
-    forward,
-    kept,
-    logits,
-    training_listings,
-)
+from .._network.stack import Block, Stack
+from .._network.step import Loss, check_frozen, training_listings
 from .._request import Request, length_of
+from .config import Config, positions
 from .formats import Precision, precision_of
 from .language_model import LanguageModel
 from .memory import (
@@ -39,6 +33,12 @@ from .memory import (
     trained,
     working_bytes,
 )
+
+_SERVED: Final = "only prefill, decode, generate and forward"
+_ROUND: Final = 3
+"""Modules around all layers: the model, the look-up, the last norm."""
+_HEAD: Final = 2
+"""Those of a head: itself and what holds it and the model."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,16 +71,27 @@ class TrainingWeights:
 
 @dataclasses.dataclass(frozen=True)
 class TrainedModel(LanguageModel):
-    """A causal language model that trains, layer by layer."""
+    """A causal language model that serves; that trains, and that runs as modules do,
+    where all of its layers do."""
 
-    @abc.abstractmethod
-    def halves(self, run: ForwardPass) -> Sequence[Halves]:
-        """Operators of all layers in training, first to last."""
-
-    @property
+    @functools.cached_property
     def trains(self) -> bool:
         """Whether its training step is known."""
-        return True
+        return None not in (x.in_training() for x in dict.fromkeys(self.blocks))
+
+    @functools.cached_property
+    def _fused(self) -> list[Trainable]:
+        """Operators that are known as fused kernels alone."""
+        parts = (y for x in dict.fromkeys(self.blocks) for y in x.in_training() or ())
+        return [x for part in parts for x in part if not x.unfused]
+
+    def module_calls(self, base: bool) -> int:
+        head = 0 if base else _HEAD
+        if self.modules:
+            layer, around, own = self.modules
+            return self.layers * layer + around + (0 if base else own)
+        inside = sum(x.modules for x in self.blocks)
+        return inside + _ROUND + len(self._angles) + head
 
     @functools.cached_property
     def kinds(self) -> tuple[int, ...]:
@@ -96,53 +107,57 @@ class TrainedModel(LanguageModel):
                 f"`lora` is {values['lora']}, but {self.name} has experts, whose "
                 "adapters are not known; leave it out or take `--frozen-layers`."
             )
+        train = values["phase"] == "train"
+        by_experts = self.trains and all(isinstance(x, Experts) for x in self._fused)
+        what = "experts" if by_experts else "kernels"
+        apart = self.trains and not self._fused
+        for key, value, wrong, has in (
+            ("stack", "eager", not apart, f"only serving (fused {what})"),
+            ("phase", "train", not self.trains, _SERVED),
+            ("attention", "eager", train and not by_experts,
+             "fused attention alone in training"),
+            ("lora", values.get("lora"), train and not apart,
+             "no adapters that are known"),
+        ):  # fmt: skip
+            if wrong and value is not None and values.get(key) == value:
+                raise ValueError(
+                    f"`{key}` is {value!r}, but {self.name} has {has}; a kernel "
+                    "listing can say otherwise."
+                )
 
     def listings_of(self, request: Request) -> list[Listing]:
         if request.phase != "train":
             return super().listings_of(request)
         run = self.training_run(request)
-        network = self._trained_network(request, run)
-        passes = forward(network, run), backward(network, run)
+        network = self._trained_network(request)
+        passes = network.forward(run), network.backward(run)
         held, share = self.held(request), self.share
         rest = math.ceil((held.trained - held.trained_experts) / share.shards)
         optimized = rest + math.ceil(held.trained_experts / share.expert_shards)
-        own, trained = network.layers / network.number, held.trained
+        own, trained = network.layers / self.layers, held.trained
         return training_listings(self, passes, request, run, trained, optimized, own)
 
-    def _trained_network(self, request: Request, run: ForwardPass) -> Network:
+    def _modules_pass(self, run: ForwardPass, base: bool) -> list[Kernel]:
+        network = dataclasses.replace(self.network, loss=None, further=())
+        if base and self.share.is_last:
+            *before, end = network.blocks
+            end = dataclasses.replace(end, operators=end.operators[:1])
+            network = dataclasses.replace(network, blocks=(*before, end))
+        return network.forward(run)
+
+    def _trained_network(self, request: Request) -> Stack:
         """Operators of a training step: some without gradients of their weights, or
         with adapters. A head that is the embedding's table is frozen with it."""
-        network = self.network(run)
-        if not (request.lora or request.frozen_layers):
-            return network
-        ends = network.ends
-        network = dataclasses.replace(
-            network, inputs=tuple(frozen(x) for x in network.inputs)
-        )
+        network, stopped = self.network, request.frozen_layers or 0
         if request.lora:
-            single = self.network(dataclasses.replace(run, fused=False)).kinds
-            rank, which = request.lora, request.lora_layers
-            kinds = tuple(
-                dataclasses.replace(x, body=adapted(x.body, rank, y.body, which))
-                for x, y in zip(network.kinds, single, strict=True)
-            )
-            return dataclasses.replace(
-                network,
-                norm=frozen(network.norm),
-                kinds=kinds,
-                ends=tuple(frozen(x) for x in ends),
-                further=(),
-            )
-        if ends and not self.own_head:
-            norm, head, loss = ends
-            ends = (norm, frozen(head), loss)
-        table = frozen(self._table)
-        further = tuple(
-            dataclasses.replace(x, inputs=(table, *x.inputs[1:]))
-            for x in network.further
-        )
-        stopped = request.frozen_layers or 0
-        return dataclasses.replace(network, ends=ends, frozen=stopped, further=further)
+            network = network.adapted(request.lora, request.lora_layers, head=False)
+            return dataclasses.replace(network, further=())
+        if not stopped:
+            return network
+        further = tuple(_with_frozen(x, 0, 0) for x in network.further)
+        if self.share.is_last and self.tied:
+            network = _with_frozen(network, -1, 1)
+        return dataclasses.replace(network, frozen=stopped, further=further)
 
     def held(self, request: Request) -> TrainingWeights:
         """Weights of this GPU in a training step."""
@@ -151,15 +166,10 @@ class TrainedModel(LanguageModel):
         if not (request.lora or request.frozen_layers):
             whole, own = self.step_parameters(), number_of(layer)
             return TrainingWeights(whole, self.expert_parameters(), own, own * e)
-        network = self._trained_network(request, self.training_run(request))
-        every = [(w, 1) for w in trained_weights(network.ends)]
+        network = self._trained_network(request)
+        every = network.trained_weights
         every += [] if request.lora else self.further_weights()
-        own = 0
-        for kind in network.kinds:
-            weights = trained_weights((network.norm, *kind.body))
-            if times := kind.trained(network.frozen):
-                every += [(w, times) for w in weights]
-                own = max(own, sum(w.number for w in weights))
+        own = network.largest_trained_layer()
         still = bytes_of(layer, p)
         beside = self.step_parameters() - self.text_step_parameters()
         published = [*self.trained_weights(), (Weights(beside), 1)]
@@ -263,58 +273,98 @@ class TrainedModel(LanguageModel):
         """What a micro-batch of a training step leaves in the memory of this GPU;
         `changed`: fields of its `ForwardPass`."""
         run = dataclasses.replace(self.training_run(request), **changed)
-        network = self._trained_network(request, run)
-        each, once = kept(network, run)
+        network = self._trained_network(request)
+        each, once = network.kept(run)
         body = self._pass(dataclasses.replace(request, base=True), *2 * (run.q_len,))
         working = working_bytes(finished(body, self.name))  # their gradients
-        return SavedActivations(each, once, logits(network, run), CONTEXT + working)
+        return SavedActivations(each, once, network.logits(run), CONTEXT + working)
 
     @property
     def _norm(self) -> Norm:
         """The norm of the width of a layer."""
         return Norm(self.norm, self.hidden, shifted=self.norm_bias)
 
-    def tables(self, run: ForwardPass) -> list[Kernel]:
-        """Masks or angles that an eager pass makes before its layers."""
-        return []
+    @property
+    def _angles(self) -> list[Angles]:
+        """Tables of rotary positions, one for each width of the heads."""
+        mixers = (x for layer in dict.fromkeys(self.blocks) for x in layer.operators)
+        rotary = (x for x in mixers if isinstance(x, CachedAttention) and x.rotary)
+        return [Angles(x) for x in dict.fromkeys(x.head_dim for x in rotary)]
 
-    def network(self, run: ForwardPass) -> Network:
+    @functools.cached_property
+    def network(self) -> Stack:
         """Operators of a training step."""
-        h, share, halves = self.hidden, self.share, self.halves(run)
+        h, share, layers = self.hidden, self.share, self.blocks
         split = share.split
         norm: Norm = Norm(self.norm, h).shard(split)
+        alone = dataclasses.replace(norm, residual=False)
         skip = Residual(h).shard(split)
 
-        def body(half: Halves) -> tuple[Trainable, ...]:
-            before, behind = (Layer(x).shard(split).operators for x in half)
-            found: Any = (*before, skip, norm, *behind, skip)
-            return found
+        @functools.cache
+        def body(layer: Layer) -> tuple[Trainable, ...]:
+            behind = (alone,) if layer.normed_behind else ()
+            found: list[Any] = []
+            for part in layer.in_training() or ():
+                own = Layer(part).shard(split).operators
+                found += (norm, *own, *behind, skip)
+            return tuple(found)
 
-        places: dict[Halves, list[int]] = {}
-        for place in share.layers(len(halves)):
-            places.setdefault(halves[place], []).append(place)
+        places: dict[tuple[Trainable, ...], list[int]] = {}
+        for place in share.layers(len(layers)):
+            places.setdefault(body(layers[place]), []).append(place)
+        inside = [Block(x, len(at), h, tuple(at)) for x, at in places.items()]
         head = dataclasses.replace(self.head, split=Columns(), among=split)
-        ends = (norm, head, Loss(head.outputs, split.tp))
-        inputs = (self._table, Fixed(() if run.fused else self.tables(run)))
-        network = Network(
-            inputs=inputs if share.is_first else (),
+        end = [Block((norm, head), places=(len(layers),))] if share.is_last else []
+        inputs = Block((self._table, *self._angles, *self.tables))
+        network = Stack(
+            blocks=(*([inputs] if share.is_first else []), *inside, *end),
+            loss=Loss(head.outputs, split.tp) if share.is_last else None,
             norm=norm,
-            kinds=tuple(Kind(body(x), tuple(at)) for x, at in places.items()),
             skip=skip,
-            number=len(halves),
-            ends=ends if share.is_last else (),
         )
         number = self.further_layers if share.is_last else 0
         if not number:
             return network
-        alone = dataclasses.replace(norm, residual=False)
         joint = Linear(h, 2 * h).shard(split)
         beyond = dataclasses.replace(
             network,
-            inputs=(self._table, alone, alone, joint),
-            kinds=(Kind(body(halves[-1]), (len(halves),)),),
+            blocks=(
+                Block((self._table, alone, alone, joint)),
+                Block(body(layers[-1]), 1, h, (len(layers),)),
+                *end,
+            ),
         )
         return dataclasses.replace(network, further=number * (beyond,))
+
+
+def _with_frozen(network: Stack, block: int, operator: int) -> Stack:
+    """The network with one operator of a block whose weights have no gradient."""
+    blocks = list(network.blocks)
+    own = list(blocks[block].operators)
+    own[operator] = frozen(own[operator])
+    blocks[block] = dataclasses.replace(blocks[block], operators=tuple(own))
+    return dataclasses.replace(network, blocks=tuple(blocks))
+
+
+def layered(
+    config: Config, blocks: Sequence[Layer], tied: bool = False, **more: Any
+) -> TrainedModel:
+    """The model of a config whose keys have all been read; raises `ValueError` for a
+    key that nobody read and that may change a layer.
+
+    `tied`: whether the head is the embedding where the config does not say.
+    """
+    model = TrainedModel(
+        config=config,
+        hidden=config.size("hidden_size"),
+        vocab=config.size("vocab_size"),
+        positions=positions(config),
+        blocks=tuple(blocks),
+        tied=config.tied(tied),
+        **more,
+    )
+    config.check_read()
+    return model
 
 
 def _routed(weights: Iterable[tuple[Weights, int]]) -> list[tuple[Weights, int]]:

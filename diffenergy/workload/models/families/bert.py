@@ -6,11 +6,12 @@ from typing import ClassVar, Final
 
 from ..._eager_rows import stream
 from ..._kernel import Kernel
-from .._network.blocks import Block, Chain, alone, pointwise
+from .._network.elementwise import alone, pointwise
 from .._network.linear_layer import Linear
 from .._network.operators import Embedding, Norm
 from .._network.parts import Within, parameters
 from .._network.passes import linear
+from .._network.stack import Block, Stack
 from .._network.step import Loss
 from .._request import Request
 from .._shared.attention import Scores
@@ -50,7 +51,7 @@ class Bert(Encoder):
         return self.positions
 
     def parameters(self) -> int:
-        inputs, layers, _ = self.chain().blocks
+        inputs, layers, _ = self.network().blocks
         pooler = Linear(self.hidden, self.hidden, True)
         return inputs.parameters + layers.parameters + parameters((pooler,))
 
@@ -61,7 +62,7 @@ class Bert(Encoder):
     def _forward(self, request: Request) -> list[Kernel]:
         p, h = self.precision(request), self.hidden
         return [
-            *self.traced(self.chain().blocks[:2], request),
+            *self.traced(self.network().blocks[:2], request),
             linear(p, h, request.batch, h),
             stream("tanh", request.batch * h, p.values, 1),
         ]
@@ -69,7 +70,7 @@ class Bert(Encoder):
     def length(self, request: Request) -> int:
         return request.input_len or self.positions
 
-    def chain(self, whole: bool = True) -> Chain:
+    def network(self, whole: bool = True) -> Stack:
         h, norm = self.hidden, Norm("layernorm", self.hidden)
         inputs = (
             Embedding(self.vocab, h, self.positions),
@@ -96,7 +97,7 @@ class Bert(Encoder):
             "ForTokenClassification": ((classifier,), Loss(self._labels)),
         }[self.head]
         blocks = (Block(inputs), Block(layer, self.layers, h), Block(head))
-        return Chain(blocks, loss)
+        return Stack(blocks, loss)
 
     @property
     def _labels(self) -> int:

@@ -5,15 +5,16 @@ from typing import Final
 
 from .._layers.layer import Layer
 from .._layers.mixers import short_convolution
-from .._layers.model import Layered, layered
 from .._layers.parts import attention, feed_forward
 from .._layers.read import FULL, attention_shape, layer_kinds, mixture
 from .._shared.config import Config
+from .._shared.language_model import LanguageModel
+from .._shared.trained import layered
 
 MODEL_TYPES: Final = ("lfm2", "lfm2_moe")
 
 
-def build(config: Config) -> Layered:
+def build(config: Config) -> LanguageModel:
     """LFM2 of a config."""
     shape = attention_shape(config, norms="head")
     config.ignore("theta")  # of the rotation

@@ -5,16 +5,17 @@ import dataclasses
 from typing import Final
 
 from .._layers.layer import Layer
-from .._layers.model import Layered, layered
 from .._layers.parts import attention, feed_forward, shared_expert
 from .._layers.read import CHUNKED, FULL, attention_shape, layer_kinds, mixture
 from .._shared.config import Config
+from .._shared.language_model import LanguageModel
+from .._shared.trained import layered
 
 MODEL_TYPES: Final = ("llama4_text",)
 _FULL_EVERY: Final = 4
 
 
-def build(config: Config) -> Layered:
+def build(config: Config) -> LanguageModel:
     """Llama 4 of its text config."""
     norms = "bare" if config.flag("use_qk_norm", True) else ""
     shape = attention_shape(config, norms=norms)

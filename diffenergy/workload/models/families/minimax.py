@@ -6,7 +6,6 @@ from typing import Final
 
 from .._layers.latent import Indexer
 from .._layers.layer import Layer
-from .._layers.model import Layered, layered
 from .._layers.parts import (
     AttentionShape,
     attention,
@@ -18,11 +17,13 @@ from .._layers.read import attention_shape
 from .._network.linear_layer import Linear
 from .._network.operators import Norm
 from .._shared.config import Config
+from .._shared.language_model import LanguageModel
+from .._shared.trained import layered
 
 MODEL_TYPES: Final = ("minimax_m2", "minimax_m3")
 
 
-def build(config: Config) -> Layered:
+def build(config: Config) -> LanguageModel:
     """MiniMax M2 or M3 of a config."""
     norms = ""
     if config.flag("use_qk_norm", False):

@@ -5,11 +5,12 @@ from typing import Final
 
 from .._layers.layer import Layer
 from .._layers.mixers import mamba2
-from .._layers.model import Layered, layered
 from .._layers.parts import Part, attention, feed_forward, shared_expert
 from .._layers.read import FULL, LINEAR, attention_shape, mixture, state_dtype
 from .._network.linear_layer import Linear
 from .._shared.config import Config
+from .._shared.language_model import LanguageModel
+from .._shared.trained import layered
 
 MODEL_TYPES: Final = ("nemotron_h",)
 _KINDS: Final = "M*-E"
@@ -19,7 +20,7 @@ _LETTERS: Final = {
 """Kinds of parts in the list of newer files."""
 
 
-def build(config: Config) -> Layered:
+def build(config: Config) -> LanguageModel:
     """Nemotron-H of a config."""
     if config.has("layers_block_type"):
         number = len(config.values["layers_block_type"])

@@ -5,15 +5,16 @@ import dataclasses
 from typing import Final
 
 from .._layers.layer import Layer
-from .._layers.model import Layered, layered
 from .._layers.parts import attention, feed_forward
 from .._layers.read import FULL, SLIDING, attention_shape, layer_kinds
 from .._shared.config import Config
+from .._shared.language_model import LanguageModel
+from .._shared.trained import layered
 
 MODEL_TYPES: Final = ("olmo2", "olmo3", "exaone4")
 
 
-def build(config: Config) -> Layered:
+def build(config: Config) -> LanguageModel:
     """OLMo or EXAONE of a config."""
     by_head = config.text("model_type") == "exaone4"
     shape = attention_shape(config, norms="head" if by_head else "all")

@@ -14,69 +14,34 @@ from ...conftest import Outcome
 
 Run = Callable[..., Outcome]
 VARY = ("--vary", "num_sms")
-LIMITS = ("latency", "power", "area", "ttft", "tpot")
 
 
 @pytest.mark.parametrize(
     "words, said",
     [
         (VARY, "MODEL is missing"),
-        (("gpt2",), "`--vary` is missing"),
-        (("gpt2", "--vary", "num_sm"), "nearest: num_sms"),
-        (("gpt2", "--vary", "num_sms,num_sms"), "`num_sms` is varied twice"),
         (("gpt2", "--vary", "tiles,tiles"), "`tiles` is varied twice"),
-        (("gpt2", "--vary", "num_sms,"), "give names"),
         (("gpt2", "--vary", "num_sms=100"), "give num_sms=LOW:HIGH"),
-        (("gpt2", "--vary", "num_sms=a:b"), "`--vary num_sms` is 'a'"),
-        (("gpt2", "--vary", "num_sms=nan:200"), "`--vary num_sms` is 'nan'"),
-        (("gpt2", "--vary", "num_sms=200:100"), "give the lower bound first"),
-        (("gpt2", "--vary", "num_sms=100:100"), "room between"),
-        (("gpt2", "--vary", "num_sms=-5:100"), "bounds above 0"),
-        (("gpt2", "--vary", "num_sms=133:140"), "no legal value"),
-        (("gpt2", "--vary", "sm_clock=900:1400"), "looks like MHz"),
-        (("gpt2", "--vary", "dram_bandwidth=1000:3000"), "GB/s"),
         (("gpt2", "--vary", "power_cap=1000:2000"), "allows 200 to 700 W"),
-        (("gpt2", "--vary", "mem_clock"), "no value but 2.619e+09"),
-        (("gpt2", "--vary", "process_node=4N,N1"), "'N1'; known are 28nm"),
-        (("gpt2", "--vary", "memory"), "`memory` is varied without words"),
-        (("gpt2", "--vary", "warp_size"), "`warp_size` cannot be varied"),
         (("gpt2", "--vary", "tiles=16:128"), "tiles take no bounds"),
         (("gpt2", "--vary", "sm_clock_max=1e8:2e8"), "a GPU file refuses 1e+08"),
         (("gpt2", "--vary", "sm_clock", "--sm-clock", "900"), "`sm_clock` is varied"),
         (("gpt2", "--vary", "sm_clock,sm_clock_max"), "`sm_clock_max` is varied"),
-        (("gpt2", *VARY, "--sm-clock", "900,1000"), "`--sm-clock` is a list"),
-        (("gpt2", *VARY, "--objective", "joules"), "`--objective` is 'joules'"),
-        (("gpt2", *VARY, "--objective", "energy,edp"), "leave 'edp' out"),
-        (("gpt2", *VARY, "--objective", "time,time"), "names 'time' twice"),
         (("gpt2", *VARY, "--objective", "cost"), "give `--price`"),
         (("gpt2", *VARY, "--max-cost", "5"), "give `--price`"),
         (("gpt2", *VARY, "--price", "5"), "but nothing costs"),
-        *(
-            (("gpt2", *VARY, f"--max-{name}", x), f"`--max-{name}` is")
-            for name in LIMITS
-            for x in ("0", "-1", "nan", "5 J")
-        ),
-        (("gpt2", *VARY, "--phase", "decode", "--max-ttft", "1"), "`ttft` is asked"),
         (("gpt2", *VARY, "--weight", "2"), "there is one workload"),
-        (("--workload", "gpt2", *VARY, "--weight", "0"), "`--weight` is '0'"),
         (
             ("--workload", "gpt2", *VARY, "--weight", "1", "--weight", "2"),
             "given 2 times for 1",
         ),
         (("--workload", "gpt2", *VARY, "--batch", "2"), "`--batch` is given without"),
         (("--workload", "gpt2 --gpu a10", *VARY), "`--gpu` goes behind `codesign`"),
-        (("--workload", "gpt2 --json", *VARY), "`--json` goes behind `codesign`"),
-        (("--workload", "gpt2 --bacth 2", *VARY), "--bacth"),
         (("gpt2", "--workload", "gpt5", *VARY), "gpt5"),
         (("gpt2", "--workload", "gpt2 --phase x", *VARY), "`--phase` is 'x'"),
-        (("gpt2", *VARY, "--starts", "0"), "`--starts` is '0'"),
         (("gpt2", *VARY, "--starts", "1000"), "`--starts` is 1000"),
-        (("gpt2", *VARY, "--seed", "1.5"), "`--seed` is '1.5'"),
-        (("gpt2", *VARY, "--out", "design.csv"), "`--out` is 'design.csv'"),
-        (("gpt2", *VARY, "--out", "no/such/design.toml"), "no folder"),
         (("gpt2", *VARY, "--tune-tiles"), "`--vary` is given beside `--tune-tiles`"),
         (("gpt2", "--tune-tiles", "--objective", "edp"), "time and energy"),
-        (("gpt2", "--tune-tiles", "--out", "tiles.toml"), "`--out` is 'tiles.toml'"),
     ],
 )
 def test_bad_input_is_one_line(
@@ -96,14 +61,10 @@ def test_bad_input_is_one_line(
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"vary": ()}, "`vary` is missing"),
         ({"vary": {"tiles": (1, 2)}}, "tiles take no bounds"),
         ({"limits": {"speed": 1}}, "`limits` names 'speed'; allowed are time, power"),
-        ({"limits": {"time": -1}}, "the limit of `time` is -1"),
-        ({"goals": "joules"}, "`goals` is 'joules'; allowed are energy, time"),
         ({"goals": "cost"}, "`goals` asks for a cost.*give `price`"),
         ({"limits": {"cost": 5}}, r"`limits\['cost'\]` asks for a cost"),
-        ({"sm_clock": [9e8, 1e9]}, "`sm_clock` is a list"),
         ({"vary": "power_cap", "power_limit": 300}, "`power_cap` is varied"),
         ({"bacth": 2}, "`bacth` is no argument"),
     ],

@@ -2,11 +2,9 @@ import csv
 import json
 import math
 import re
-from typing import Any
 
 import pytest
 
-import diffenergy as de
 from diffenergy.corrections import read_corrections, write_corrections
 from diffenergy.estimator import prepare
 from diffenergy.hardware import read_gpu
@@ -184,26 +182,6 @@ def test_a_training_step_is_three_phases(run, tmp_path):
     assert any("tokens/s" in line and "TTFT" not in line for line in shown)
 
 
-@pytest.mark.parametrize(
-    "flags, words",
-    [
-        (("--phase", "prefill", "--accumulation", 2), ["`--accumulation`", "train"]),
-        (("--checkpointing",), ["`--checkpointing`", "train"]),
-        (("--phase", "train", "--output-len", 3), ["`--output-len` is 3", "train"]),
-        (("--phase", "train", "--kv-dtype", "fp8"), ["`--kv-dtype`", "KV cache"]),
-        (("--phase", "train", "--accumulation", 0), ["`--accumulation` is '0'"]),
-        (("--images", 2), ["`--images` is 2", "gpt2 reads no images"]),
-        (("--steps", 2), ["`--steps` is 2", "gpt2 makes nothing in denoising steps"]),
-        (("--guidance",), ["`--guidance`", "gpt2 makes nothing in denoising steps"]),
-    ],
-)
-def test_flags_that_a_phase_lacks_are_refused(run, flags, words):
-    outcome = run("estimate", "gpt2", *flags)
-    assert (outcome.code, outcome.out) == (2, "")
-    assert len(outcome.err.splitlines()) == 1
-    assert all(word in outcome.err for word in words), outcome.err
-
-
 @pytest.mark.slow
 def test_steps_of_a_diffusion_transformer(run, tmp_path):
     """Its config has a class in place of a `model_type`; steps take as long as each."""
@@ -311,23 +289,6 @@ def test_an_image_model_runs_forward_at_its_own_size():
     about = prepare("resnet-50").about
     assert about["phase"] == about["assumed"]["phase"] == "forward"
     assert about["input_len"] is about["output_len"] is about["kv_dtype"] is None
-
-
-@pytest.mark.parametrize(
-    "given, more, words",
-    [
-        ((3,), {}, "`model` is a int; allowed is str or ImportResult."),
-        (("gpt2", 4.0), {}, "`gpu` is a float; allowed is str or GpuCard."),
-        (("gpt2",), {"temperature": "x"}, "`temperature` is a str; allowed is float"),
-        (("gpt2",), {"sm_clock": ["a"]}, "`sm_clock` is a str; allowed is int"),
-    ],
-    ids=["model", "gpu", "temperature", "sm_clock"],
-)
-def test_wrong_types_get_one_sentence(given, more, words: str):
-    ask: Any = de.estimate
-    with pytest.raises(TypeError, match=re.escape(words)) as error:
-        ask(*given, **more)
-    assert len(str(error.value).splitlines()) == 1
 
 
 @pytest.mark.slow

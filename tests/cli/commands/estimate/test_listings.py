@@ -8,15 +8,6 @@ import pytest
 
 from diffenergy.corrections import prior_file, write_corrections
 from diffenergy.estimator import prepare
-from diffenergy.workload import listing_lines, load_model
-
-
-def test_a_listing_decides_what_a_step_is(run, tmp_path):
-    file = tmp_path / "step.jsonl"
-    file.write_text(listing_lines(load_model("gpt2").listings(phase="train")))
-    for flags in (("--accumulation", 2), ("--checkpointing",)):
-        outcome = run("estimate", file, *flags)
-        assert outcome.code == 2 and f"`{flags[0]}`" in outcome.err
 
 
 @pytest.mark.slow

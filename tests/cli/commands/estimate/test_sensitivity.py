@@ -34,7 +34,6 @@ def test_the_table_is_that_of_the_json(run, listing):
 @pytest.mark.parametrize(
     "more, said",
     [
-        (("--sm-clock", "1200,1400"), "`--sensitivity` is given with several settings"),
         (("--batch", "1,8"), "`--sensitivity` is given with several settings"),
     ],
 )

@@ -7,20 +7,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffenergy import measurements
-from diffenergy.corrections import CorrectionsFile, prior_file
-from diffenergy.fitting._facts import (
+from calibration.campaigns import meter, model_of
+from calibration.campaigns.blocks import (
     Block,
     _evidence,
     _segments,
     cold_blocks,
     in_blocks,
 )
+from calibration.campaigns.formulas import hot_share, replayed_seconds
+from diffenergy import measurements
+from diffenergy.corrections import CorrectionsFile, prior_file
 from diffenergy.fitting._predict import predict
-from diffenergy.fitting._sampling import with_cold_blocks
 from diffenergy.hardware import read_gpu
 from diffenergy.measurements import MeasurementTable
-from diffenergy.physics._instrument import hot_share, replayed_seconds
 
 H200 = read_gpu("h200-sxm")
 CAMPAIGN = "vllm/0.22.0"
@@ -50,7 +50,7 @@ def blank(tmp_path_factory):
     ]
     head = "gpu,framework,dtype,m,n,k,avg_power_w,time_us"
     path.write_text("\n".join([head, *lines]))
-    table = measurements.read([f"gemm={path}"])
+    table = measurements.read([f"gemm={path}"], meter=meter)
     assert set(table.campaign) == {CAMPAIGN} and set(table.skipped) == {""}
     return table
 
@@ -118,16 +118,15 @@ def test_one_low_reading_is_no_block(readings, blank):
 @pytest.mark.slow
 def test_a_fit_starts_with_the_blocks_of_its_tables(readings, blank):
     """Those of the GPU, whose rows of one campaign are a series of their own."""
-    start, own = with_cold_blocks(prior_file(), [readings(BLOCKS)]), f"{CAMPAIGN}:gemm"
-    assert start.instruments[f"{own}@h200-sxm"]["cold_blocks"] == BLOCKS
-    assert start.instrument(CAMPAIGN, "gemm", "h200-sxm")["cold_blocks"] == BLOCKS
-    assert "cold_blocks" not in start.instrument(CAMPAIGN, "gemm", "b200-sxm")
-    assert f"{own}@h200-sxm" not in prior_file().instruments
+    start = meter.begin(readings(BLOCKS), prior_file())
+    own = start.instruments[f"{CAMPAIGN}:gemm@h200-sxm"]
+    assert own == {"cold_blocks": BLOCKS}
+    assert model_of(start, CAMPAIGN, "gemm", "h200-sxm")["cold_blocks"] == BLOCKS
+    assert "cold_blocks" not in model_of(start, CAMPAIGN, "gemm", "b200-sxm")
     other = dataclasses.replace(
         readings(BLOCKS), campaign=np.full(blank.num_rows, "vllm/0.24.0", object)
     )  # a campaign whose sensor knows no series
-    untouched = prior_file().instruments
-    assert with_cold_blocks(prior_file(), [other]).instruments == untouched
+    assert meter.begin(other, prior_file()).instruments == {}
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -10,22 +10,22 @@ import pytest
 from jax import Array
 from jax.flatten_util import ravel_pytree
 
-from diffenergy.corrections import SENSOR_CONSTANTS, Sensor
-from diffenergy.estimator import _estimate as estimator
-from diffenergy.physics._instrument import (
+from calibration.campaigns.formulas import (
     GOVERNOR_TIME,
     Instrument,
-    TimeEnergy,
     data_activity,
     hot_share,
     reading,
     run_seconds,
 )
+from calibration.campaigns.instruments import SENSOR_CONSTANTS, Sensor
+from diffenergy.estimator import _estimate as estimator
+from diffenergy.physics import TimeEnergy
 
 WIDE: dict[str, Any] = {"loop": 6.0, "loop_body": 270e-6, "unfilled": 1.0}
 NARROW: dict[str, Any] = {"loop": 1.0, "loop_body": 70e-6, "narrow": 1.0}
 """Power runs of bf16 and of block-scaled fp8 GEMMs
-(`data/corrections/instruments.toml`)."""
+(`calibration/campaigns/instruments.toml`)."""
 PERIOD = 0.1005  # s between two samples
 
 

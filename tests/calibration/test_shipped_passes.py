@@ -2,6 +2,7 @@
 
 import pytest
 
+from calibration.campaigns import meter
 from diffenergy import measurements
 from diffenergy.corrections import read_corrections
 from diffenergy.fitting._predict import predict
@@ -16,8 +17,8 @@ def passes(shared):
     folder = shared / "data" / "energaizer"
     files = ("workloads.jsonl", "workloads_derived.jsonl")
     listings = {x.name: [x] for file in files for x in read_listings(folder / file)}
-    table = measurements.read([str(folder / "measurements.csv")], workloads=listings)
-    return table, listings
+    file = str(folder / "measurements.csv")
+    return measurements.read([file], workloads=listings, meter=meter), listings
 
 
 @pytest.mark.slow

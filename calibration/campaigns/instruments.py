@@ -1,5 +1,5 @@
-"""Measurement models of known campaigns (`data/corrections/instruments.toml`), and what
-is fitted of their sensors of power."""
+"""Measurement models of known campaigns (`instruments.toml`), and what is fitted of
+their sensors of power."""
 
 import functools
 import tomllib
@@ -11,10 +11,10 @@ from typing import Any, Final
 from jax import Array
 from jaxtyping import Float
 
-from ..records import Record
-from ._constant import Constant, constant, table
+from diffenergy.corrections import Constant, CorrectionsFile, constant, constants_of
+from diffenergy.records import Record
 
-_FILE: Final = Path(__file__).parents[1] / "data" / "corrections" / "instruments.toml"
+_FILE: Final = Path(__file__).with_name("instruments.toml")
 
 _sensor = partial(
     constant,
@@ -65,7 +65,7 @@ class Sensor(Record):
     gap_byte: Float[Array, ""] = _sensor(3e-11, 1.0, "s/B", "the same per new byte")
 
 
-SENSOR_CONSTANTS: Final[Mapping[str, Constant]] = table(Sensor)
+SENSOR_CONSTANTS: Final[Mapping[str, Constant]] = constants_of(Sensor)
 
 
 @functools.cache
@@ -77,6 +77,21 @@ def instruments() -> Mapping[str, Mapping[str, Any]]:
     for name, model in others:
         models.setdefault(name, {}).update(_model(model, file["shared"]))
     return models
+
+
+def model_of(
+    corrections: CorrectionsFile, campaign: str, op: str, gpu: str = ""
+) -> dict[str, Any]:
+    """Measurement model of a campaign, with what is special to one op (on one GPU: its
+    host); what was fitted of it comes before its prior."""
+    names = (campaign, f"{campaign}:{op}", f"{campaign}:{op}@{gpu}")
+    files = (instruments(), corrections.instruments)
+    return {
+        key: value
+        for name in names
+        for file in files
+        for key, value in file.get(name, {}).items()
+    }
 
 
 def _model(

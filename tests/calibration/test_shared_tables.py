@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from calibration.campaigns import meter
 from diffenergy import measurements
 from diffenergy.corrections import read_corrections
 from diffenergy.fitting._predict import predict
@@ -41,7 +42,7 @@ def test_mean_errors(shared, tmp_path, name, dtype, time, power):
     rows = rows.iloc[np.linspace(0, len(rows) - 1, ROWS).astype(int)]
     rows.to_csv(tmp_path / "rows.csv", index=False)
     op = name.split("_", 2)[2].rsplit("_", 1)[0]
-    measured = measurements.read([f"{op}={tmp_path / 'rows.csv'}"])
+    measured = measurements.read([f"{op}={tmp_path / 'rows.csv'}"], meter=meter)
     (group,) = errors_by_group(measured, predict(measured, read_corrections()), ["gpu"])
     assert group["rows"] == ROWS
     assert group["time_mape_pct"] < 1.03 * time

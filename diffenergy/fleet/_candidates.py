@@ -6,15 +6,18 @@ for the least. Cost with prices, not cost alone: what a limit is worth to others
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from .._bound import charged, limits
-from .._problem import Problem
+from ..search import LinearModel, highs
+from ._bound import charged, limits, room
+from ._integer import minimize
+from ._problem import Problem, kept
+from ._work import Work, program_work
 
 _LESS = 3
 """Numbers of replicas of a second row tried: what is left, and up to two fewer."""
@@ -163,115 +166,127 @@ def _best(problem, found, cost, most):
     return order[place < most]
 
 
-# --- Replicas of one model that carry its demand, whole rows each, at the least cost.
-#
-# What they carry above the slowest rows is counted in parts of what is missing with
-# these, one replica after the other: a dynamic program.
+# --- One plan for each model of a slot, out of candidates, within what all share.
 
-_ROUNDING = 1e-12
-
-
-class Cover:
-    """Replicas of groups with rows `columns`, `times` of each, that carry a demand.
-
-    What each carries is rounded up to `parts` of what is missing, so that they may
-    carry a little less than the demand; with `enough` down, so that they do carry it.
-    """
-
-    def __init__(
-        self,
-        columns: Sequence[Int[np.ndarray, " _"]],
-        times: Int[np.ndarray, " group"],
-        rate: Float[np.ndarray, " column"],
-        cost: Float[np.ndarray, " column"],
-        demand: float,
-        enough: bool,
-        parts: int,
-    ) -> None:
-        slowest = [float(rate[x].min()) for x in columns]
-        lacking = max(0.0, demand - float(times @ slowest))
-        self.groups = []
-        for of, slow in zip(columns, slowest, strict=True):
-            share = (rate[of] - slow) / lacking if lacking else np.ones(len(of))
-            more = np.minimum(share, 1.0) * parts
-            down = np.floor(more * (1 + _ROUNDING))
-            more = down if enough else np.ceil(more * (1 - _ROUNDING))
-            self.groups.append(_Rows(of, more.astype(int), cost[of]))
-        self.of = list(np.repeat(np.array(self.groups, object), times))
-        self.parts = parts
-        self.tables = self._tables(self.of)
-
-    def _tables(self, of: Sequence["_Rows"]) -> list[np.ndarray]:
-        """The least cost of what is carried by none, by one, by two ... replicas."""
-        nothing = np.full(self.parts + 1, np.inf)
-        nothing[0] = 0.0
-        tables = [nothing]
-        for rows in of:
-            tables.append(rows.after(tables[-1]))
-        return tables
-
-    @property
-    def columns(self) -> list[Int[np.ndarray, " _"]]:
-        """Columns of each replica."""
-        return [x.columns for x in self.of]
-
-    @property
-    def least(self) -> float:
-        """Infinite where they cannot carry the demand."""
-        return float(self.tables[-1][-1])
-
-    def chosen(self) -> list[int]:
-        """The row of each replica."""
-        if not np.isfinite(self.least):
-            return [0] * len(self.of)
-        found, place = [], self.parts
-        for before, rows in zip(self.tables[-2::-1], self.of[::-1], strict=True):
-            row, place = rows.back(before, place)
-            found.append(row)
-        return found[::-1]
-
-    def with_each(self) -> Iterator[tuple[Int[np.ndarray, " _"], np.ndarray]]:
-        """Columns, and the least cost with a replica of each."""
-        for rows in self.groups:
-            others = list(self.of)
-            others.remove(rows)
-            table = self._tables(others)[-1]
-            yield rows.columns, rows.cost + _of_more(table)[self.parts - rows.parts]
+_CLOSE = 5e-4
+"""Relative gap at which the choice is good enough: candidates are not all plans."""
+_MANY = 2_000
+"""Plans beyond which a choice is rounded first: a few times faster, 0.02 % dearer."""
+_SECONDS = 10.0
+"""Work (s) at most for the models that a linear program has split; tenths do."""
+_SPLIT = 1e-6
+"""Share of another plan from which on a model counts as split."""
+Loaded = Float[np.ndarray, " group"]
 
 
-class _Rows:
-    """Rows of a replica: what each carries in parts above the slowest, its cost."""
+def choose(
+    problem: Problem,
+    slot: int,
+    plans: Candidates,
+    before: Loaded | None,
+    after: Loaded | None,
+    work: Work,
+) -> Float[np.ndarray, " row"] | None:
+    """Replicas of the cheapest choice, starts after the slot `before` and those of the
+    slot `after` counted; None where no choice keeps the limits."""
+    wanted = problem.demand[slot] > 0
+    held = np.isfinite(room(problem, slot))
+    models = np.flatnonzero(wanted)
+    if not np.isin(models, plans.model).all():
+        return None
+    made = plans.made(len(problem.rows))
+    cost = made.T @ problem.cost(slot)
+    cost += start_costs(problem, slot, made, plans.model, before, after)
+    one = sparse.csr_array((plans.model == models[:, None]).astype(float))
+    free = room(problem, slot)[held]
+    per = np.maximum(free, 1e-9) / 1e3
+    use = sparse.diags_array(1 / per) @ (limits(problem)[held] @ made)
+    matrix = sparse.csr_array(sparse.vstack([one, use]))
+    single = np.ones(len(models))
+    ends = np.r_[single, np.full(len(per), -np.inf)], np.r_[single, free / per]
 
-    def __init__(self, columns: np.ndarray, parts: np.ndarray, cost: np.ndarray):
-        self.columns, self.parts, self.cost = columns, parts, cost
-        order = np.lexsort((cost, -parts))
-        before = np.r_[np.inf, np.minimum.accumulate(cost[order])[:-1]]
-        self.useful = order[cost[order] < before]  # others carry no more for more
+    def searched() -> Float[np.ndarray, " plan"] | None:
+        most = np.ones(len(plans))
+        return minimize(cost, matrix, *ends, most, work=work, gap=_CLOSE).values
 
-    def after(self, least: np.ndarray) -> np.ndarray:
-        """The least cost of what is carried with a replica more than in `least`."""
-        found, most = np.full(len(least), np.inf), _of_more(least)
-        for row in self.useful.tolist():
-            part, paid = int(self.parts[row]), float(self.cost[row])
-            with_it = least[: len(least) - part] + paid
-            np.minimum(found[part:], with_it, out=found[part:])
-            found[-1] = min(found[-1], float(most[-1 - part]) + paid)
-        return found
+    def rounded() -> Float[np.ndarray, " plan"] | None:
+        return _rounded(cost, matrix, *ends, work)
 
-    def back(self, before: np.ndarray, place: int) -> tuple[int, int]:
-        """The row that led to `place`, and the place before it, where the rest is then
-        the least."""
-        last = len(before) - 1
-        back = [
-            last - part + int(before[last - part :].argmin())
-            if place == last else max(0, place - part)
-            for part in self.parts.tolist()
-        ]  # fmt: skip
-        sums = np.where(place >= self.parts, before[back] + self.cost, np.inf)
-        row = int(sums.argmin())
-        return row, back[row]
+    ways = (searched, rounded) if len(plans) <= _MANY else (rounded, searched)
+    values = next((x for x in (way() for way in ways) if x is not None), None)
+    if values is None:
+        return None
+    counts = made @ values  # rounding of the solver and all
+    alone = problem.at(slice(slot, slot + 1))
+    return counts if kept(alone, counts[None])[0] else None
 
 
-def _of_more(least: np.ndarray) -> np.ndarray:
-    """The least cost of what carries at least so much."""
-    return np.minimum.accumulate(least[::-1])[::-1]
+def _rounded(
+    cost: Float[np.ndarray, " plan"],
+    matrix: sparse.csr_array,
+    low: Float[np.ndarray, " limit"],
+    high: Float[np.ndarray, " limit"],
+    work: Work,
+) -> Float[np.ndarray, " plan"] | None:
+    """Nearly the cheapest choice: that of the linear program, which splits no more
+    models than there are limits; these, and others with them, are chosen anew within
+    what the rest leaves. The first limits, with a `low`, are one plan of each model."""
+    unit = float(np.abs(cost).max()) or 1.0
+    ends = np.zeros(len(cost)), np.full(len(cost), np.inf)
+    work.add(program_work(matrix.nnz))
+    shares = highs(LinearModel(matrix, low, high, *ends, cost / unit)).values
+    if shares is None:
+        return None
+    one = matrix[: int(np.isfinite(low).sum())]
+    surest = (one * shares).max(axis=1).toarray().reshape(-1)
+    split_first = np.argsort(surest, kind="stable")
+    split = int((surest < 1 - _SPLIT).sum())
+    for size in (2 * split, 5 * split):
+        anew = np.flatnonzero(one[split_first[:size]].sum(axis=0))
+        values = np.round(shares)
+        values[anew] = 0.0
+        left = high - matrix @ values
+        found = minimize(
+            cost[anew], sparse.csr_array(matrix[:, anew]),
+            np.where(np.isfinite(low), left, -np.inf), left, np.ones(len(anew)),
+            work=work.part(_SECONDS), gap=_CLOSE,
+        )  # fmt: skip
+        if found.values is not None:
+            values[anew] = found.values
+            return values
+    return None
+
+
+def loaded(problem: Problem, counts: Float[np.ndarray, " row"]) -> Loaded:
+    """Replicas of every (model, pool, n)."""
+    return np.bincount(problem.group, counts, len(problem.firsts))
+
+
+def start_costs(
+    problem: Problem,
+    slot: int,
+    made: sparse.csr_array,
+    model: Int[np.ndarray, " plan"],
+    before: Loaded | None,
+    after: Loaded | None,
+) -> Float[np.ndarray, " plan"]:
+    """What plans cost in starts: those they need after `before`, less those that they
+    spare the slot `after`."""
+    cost = np.zeros(len(model))
+    if not problem.start.any():
+        return cost
+    first, rows = problem.firsts, np.arange(len(problem.rows))
+    ones = (np.ones(len(rows)), (problem.group, rows))
+    sums = sparse.coo_array(ones, (len(first), len(rows)))
+    here = sparse.coo_array(sums @ made)
+    which, plan = here.coords
+    for other, price_of, sign in ((before, slot, 1.0), (after, slot + 1, -1.0)):
+        if other is None:
+            continue
+        price = problem.start_cost(price_of)[first]
+        if sign > 0:
+            number = np.maximum(0.0, here.data - other[which])
+        else:
+            number = np.minimum(here.data, other[which])
+        cost += sign * np.bincount(plan, number * price[which], len(model))
+    return cost

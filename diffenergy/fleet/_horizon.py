@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jaxtyping import Float, Int
 
-from .._bound import Prices, charged
-from .._problem import Problem, value_of
-from .candidates import Candidates, candidates, joined
-from .choose import choose, loaded
-from .integer import anew
-from .work import Work
+from ._bound import Prices, charged
+from ._candidates import Candidates, candidates, choose, joined, loaded
+from ._integer import plan_anew
+from ._problem import Problem, value_of
+from ._work import Work
 
 _NEAR = 1.15
 _ENOUGH = 0.005
@@ -41,13 +40,12 @@ Told = Callable[[str, int, int], None]
 class Search:
     """What is known so far: prices of slots, plans that others found, the best counts.
 
-    `work`: what it may take. `brief`: one choice of a slot, as another search follows.
+    `work`: what it may take.
     """
 
     problem: Problem
     prices: Sequence[Prices]
     work: Work
-    brief: bool = False
     extra: dict[int, Candidates] = dataclasses.field(default_factory=dict)
 
     @property
@@ -115,7 +113,7 @@ def _slot(
     part = search.work.part
     plans = _candidates(search, slot, before, 1)
     found = choose(problem, slot, plans, before, after, part(seconds))
-    if found is not None or search.brief:
+    if found is not None:
         return found
     found = _directly(search, slot, _NEAR, part(seconds))
     if found is not None:
@@ -135,7 +133,7 @@ def _directly(
     the least of their model with prices; starts are not counted."""
     problem, prices = search.problem, search.prices[slot]
     models, none = np.arange(len(prices.request)), np.zeros(len(problem.rows))
-    return anew(problem, slot, prices, models, none, near, work, _ENOUGH)
+    return plan_anew(problem, slot, prices, models, none, near, work, _ENOUGH)
 
 
 def _candidates(
@@ -196,7 +194,7 @@ def neighbourhoods(
         tried += 1
         part = search.work.part(min(_SECONDS_EACH, max(0.1, search.left)))
         prices, how = search.prices[slot], (_ROW_COST, part, _ROW_GAP)
-        here = anew(problem, slot, prices, models, best[slot], *how)
+        here = plan_anew(problem, slot, prices, models, best[slot], *how)
         if here is None:
             continue
         new = best.copy()

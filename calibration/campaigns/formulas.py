@@ -6,7 +6,7 @@ is compared with a reading; `estimate` answers for the steady state and contains
 The *predicted* time and power enter below: measured ones would hide errors.
 """
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import equinox as eqx
 import jax
@@ -14,8 +14,10 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
-from ..corrections import Sensor
-from ..records import Record, as_float
+from diffenergy.physics import TimeEnergy
+from diffenergy.records import Record, as_float
+
+from .instruments import Sensor
 
 
 def _fact(default: float = 0.0) -> Any:
@@ -60,7 +62,7 @@ class Instrument(Record):
 
 
 GOVERNOR_TIME: Final = 20e-3
-"""Time that the power limiter needs to act, s (`docs/physics.md`, Instruments)."""
+"""Time that the power limiter needs to act, s (`README.md`, Instruments)."""
 SAMPLE_SECONDS: Final = 0.1005
 """Time between two power samples of the sampled campaigns, s."""
 _SAMPLES: Final = 40
@@ -77,13 +79,6 @@ _FEW_ROWS: Final = 100.0
 _COLD_TIME: Final = 60e-6
 _FRESH_TIME: Final = 1e-3
 """Times of a kernel of which cold and fresh shares are stated, s: units, not fits."""
-
-
-class TimeEnergy(NamedTuple):
-    """Time (s) and energy (J) of each run."""
-
-    time: Array
-    energy: Array
 
 
 def data_activity(
