@@ -1,5 +1,6 @@
 """Random fleets against a list of all their plans."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -115,3 +116,26 @@ def test_two_programs_come_near_the_integer_program(seed: int):
     assert value_of(problem, found.values[None]) >= best * (1 - 3e-5)
     assert value_of(problem, found.values[None]) <= best * 1.02
     assert 0.97 * best <= found.bound <= best * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    "demand, watts", [(30.0, 300.0), (31.0, 360.0), (35.0, 360.0), (35.5, 400.0)]
+)
+def test_the_bound_of_whole_replicas_by_hand(demand: float, watts: float):
+    """Replicas of 10 requests/s for 100 W and of 5 for 60, GPUs enough and none parked:
+    three of the first carry 30, with one of the second 35, four carry 40."""
+    small = small_fleet(0, models=1, clocks=1, slots=1, starts=False)
+    rows = dataclasses.replace(
+        small.rows, rate=np.array([10.0, 5.0]), power=np.array([100.0, 60.0])
+    )
+    problem = dataclasses.replace(
+        small, rows=rows, demand=np.array([[demand]]), count=np.full(2, 10.0),
+        parked=np.zeros(2), pue=np.ones_like(small.pue),
+        budget=np.full_like(small.budget, np.inf), weight=np.ones_like(small.weight),
+    )  # fmt: skip
+    prices = solve_relaxation(problem, 0)
+    assert prices is not None
+    assert prices.bound == pytest.approx(3600 * 10 * demand)
+    bound, wasted, _ = bound_by_knapsacks(problem, 0, prices, Work(np.inf))
+    assert bound == pytest.approx(3600 * watts, rel=1e-9)
+    assert wasted == pytest.approx([3600 * (watts - 10 * demand)], abs=1e-6)
