@@ -17,7 +17,6 @@ from ._model_request import ModelRequest as ModelRequest
 from ._model_request import Phase as Phase
 from ._model_request import Stack as Stack
 from ._model_request import model_names as model_names
-from ._unlisted import complete_listing as complete_listing
 from ._workload import LaunchGroup as LaunchGroup
 from ._workload import OpRows as OpRows
 from ._workload import PhaseColumns as PhaseColumns
