@@ -11,7 +11,7 @@ from jax import Array
 from ..estimator import at_points, estimate_once, stacked, unstacked
 from ..hardware import GpuCard, GpuSpec, OperatingPoint, sm_clocks
 from ..physics import COMPONENTS
-from ..workload import Workload, assemble, complete_listing
+from ..workload import Workload, assemble
 from ..workload.models import Model
 
 POINTS: Final = 11
@@ -154,7 +154,7 @@ class Numbers:
         given |= self._request | {"batch": batch}
         listings = self.model.listings(**given)
         memory = sum(self.model.memory(self.model.request(**given)).values())
-        found = assemble([complete_listing(listing) for listing in listings])
+        found = assemble(listings)
         # `num_rows` is static, differs by request, and is not used
         return dataclasses.replace(found, num_rows=0), float(memory)
 

@@ -11,7 +11,7 @@ from ..estimator import EstimateRequest, Task, operating_points, prepare
 from ..hardware import GpuCard, read_gpu
 from ..plans import Plan, TrainingStep, host_of, plan_values, read_plan, training_of
 from ..requests import BadRequest, accepts, values_of
-from ..workload import LanguageModel, TrainedModel, assemble, complete_listing
+from ..workload import LanguageModel, TrainedModel, assemble
 from ..workload.models import load_model
 from ._request import PlanRequest, TrainedRequest
 from ._search.exact import check_fields, slopes
@@ -62,7 +62,7 @@ def training_step(
     host, frozen = host_of(card, topology), request.get("frozen_layers") or 0
     placed = training_of(loaded, found, host, global_batch, frozen=frozen)
     listings, steps = placed.work(placed.request(phase="train", **request))
-    workload = assemble([complete_listing(x) for x in listings])
+    workload = assemble(listings)
     return TrainingStep(workload, steps, placed.order)
 
 

@@ -28,7 +28,7 @@ from ...plans import (
     pad_steps,
     step_energy,
 )
-from ...workload import Listing, Workload, complete_listing, pad_size
+from ...workload import Listing, Workload, pad_size
 from .pieces import figures
 from .ranking import KINDS, STAGES, flat
 from .space import Space
@@ -104,7 +104,7 @@ class _Made:
         )
         listings, steps = training.work(request)
         memory = sum(training.memory(request).values())
-        return cls(training, [complete_listing(x) for x in listings], steps, memory)
+        return cls(training, [*listings], steps, memory)
 
 
 def _phases(

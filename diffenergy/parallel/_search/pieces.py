@@ -31,7 +31,6 @@ from ...workload import (
     Number,
     TrainedModel,
     Workload,
-    complete_listing,
 )
 from ...workload.models import Request
 from .space import Space, divisors
@@ -321,9 +320,7 @@ def _table(
                 eager[at] = max(eager[at], one_by_one)
                 # a weight comes back when all layers have run, not after its own
                 own = part.listing.passes / (layers if j >= ENDS else 1)
-                listings.append(
-                    complete_listing(dataclasses.replace(part.listing, passes=own))
-                )
+                listings.append(dataclasses.replace(part.listing, passes=own))
                 passes[i, j, at] = own * one_by_one
     return listings, dict(phase=phase, far=far, hops=hops, passes=passes, eager=eager)
 
