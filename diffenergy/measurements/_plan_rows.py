@@ -6,7 +6,6 @@ topk`).
 """
 
 import dataclasses
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -31,28 +30,14 @@ from ._shapes import DTYPE_WORDS
 COLUMNS: Final = (
     "model", "precision", "num_gpus", "tp", "pp", "vp", "cp", "ep", "etp", "dp", "zero",
     "microbatch", "global_batch", "seq_len", "recompute", "schedule", "overlap",
-    "framework", "source", "software", "network_gb_per_s_per_gpu", "note",
+    "sums", "software", "stack", "kernels", "mtp", "network_gb_per_s_per_gpu",
 )  # fmt: skip
-"""Columns of such rows beside the measured ones."""
+"""Columns of such rows beside the measured ones. `sums`: type in which gradients are
+summed [fp32]; `software`: year; `stack`: eager or serving; `kernels`: `family` of the
+attention [by the year]; `mtp`: false where layers that predict further tokens were
+off; an `overlap` that is not stated is what programs do today."""
 _NEEDED: Final = ("model", "precision", "tp", "pp", "dp", "global_batch", "seq_len")
 _SIZES: Final = ("tp", "pp", "vp", "cp", "ep", "etp", "dp", "zero", "microbatch")
-_EAGER: Final = ("composer", "eager")
-"""Parts of `framework` of programs that launch a kernel an operator."""
-_OVERLAPS: Final = {
-    "none": "none",
-    "dp": "dp",
-    "fsdp-prefetch": "dp",
-    "tp+dp": "tp+dp",
-    "fsdp-prefetch+async-tp": "tp+dp",
-}
-"""Words of `overlap`; an unstated one is what programs do today."""
-_KERNELS: Final = {"composer": "fa1", "torchtitan": "sdpa"}
-"""`family` of the attention of a `framework`; of others its year decides."""
-_YEARS: Final = {"composer": 2023.6, "torchtitan": 2025.0, "nemo": 2024.5}
-"""Year of a `framework` whose `source` does not end in one."""
-_RELEASE: Final = re.compile(r"-(\d\d)\.(\d\d)(?:\.\d+)?$")
-"""Year and month at the end of a `source`."""
-_PAPER: Final = re.compile(r"arxiv-(\d\d)(\d\d)\.")
 MAX_POSITIONS: Final = 1 << 20
 """Positions of a model whose shape alone is known."""
 _LLAMA: Final = {
@@ -73,10 +58,6 @@ _MPT: Final = {
 }
 """Keys of a config -> columns of a table of shapes, by family of the model."""
 _REACH: Final = ("max_position_embeddings", "n_positions", "max_seq_len")
-_WITHOUT_MTP: Final = "w/o MTP"
-"""Part of a `note` of rows in which the layers that predict further tokens were off."""
-_UNSCORED: Final = "memory and plan only"
-"""Part of a `note` of rows whose time says nothing."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,8 +115,6 @@ def _whole(name: str) -> CellRange:
 
 def _row(said: Mapping[str, str], sizes: Mapping[str, float]) -> PlanRow:
     """One row. Raises `ValueError` with the reason if it cannot be predicted."""
-    if _UNSCORED in said.get("note", ""):
-        raise ValueError(f"its note says: use {_UNSCORED}")
     for name in ("microbatch", "global_batch", "seq_len"):
         if np.isnan(sizes.get(name, 1.0)):
             raise ValueError(f"`{name}` is not given")
@@ -148,46 +127,34 @@ def _row(said: Mapping[str, str], sizes: Mapping[str, float]) -> PlanRow:
         for name in _SIZES
         if name in sizes and not np.isnan(sizes[name])
     }
-    framework = said.get("framework", "")
     schedule, recompute = said.get("schedule", "none"), said.get("recompute", "")
     given |= {
         "schedule": None if schedule == "none" else schedule,
         "recompute": "none" if recompute in ("", "unstated") else recompute,
-        "overlap": _OVERLAPS.get(said.get("overlap", ""), "tp+dp"),
-        "sums": "bf16" if framework.endswith("pure") else "fp32",
-        "software": _year(said, framework),
+        "overlap": said.get("overlap") or "tp+dp",
+        "sums": said.get("sums") or "fp32",
+        "software": float(said["software"]) if said.get("software") else None,
     }
     gpus = sizes.get("num_gpus", np.nan)
     plan = read_plan(
         given, num_gpus=None if np.isnan(gpus) else int(gpus), training=True
     )
     assert plan is not None
+    stack = said.get("stack") or "serving"
+    if stack not in ("eager", "serving"):
+        raise ValueError(f"`stack` is {stack}; allowed are eager and serving")
     rate = said.get("network_gb_per_s_per_gpu", "")
-    kernels = [x for name, x in _KERNELS.items() if framework.startswith(name)]
     return PlanRow(
         said["model"],
         DTYPE_WORDS[said["precision"]],
         int(sizes["seq_len"]),
         int(sizes["global_batch"]),
         plan,
-        "eager" if any(x in framework for x in _EAGER) else "serving",
-        kernels[0] if kernels else "",
+        stack,
+        said.get("kernels", ""),
         float(rate) * 1e9 if rate else np.nan,
-        _WITHOUT_MTP not in said.get("note", ""),
+        said.get("mtp", "") != "false",
     )
-
-
-def _year(said: Mapping[str, str], framework: str) -> float | None:
-    """Year of the software, None where nothing tells it."""
-    if said.get("software"):
-        return float(said["software"])
-    release = _RELEASE.search(said.get("source", ""))
-    paper = _PAPER.match(said.get("source", ""))
-    for found in (release, paper):
-        if found:
-            return 2000 + int(found[1]) + (int(found[2]) - 0.5) / 12
-    known = (year for name, year in _YEARS.items() if framework.startswith(name))
-    return next(known, None)
 
 
 def measured_model(name: str, beside: Path) -> Model | None:

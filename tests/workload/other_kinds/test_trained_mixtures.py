@@ -147,10 +147,10 @@ def test_a_model_without_the_module_behind():
 
 
 @pytest.mark.parametrize(
-    ("note", "with_mtp"), [("DeepSeekV3 (w/o MTP)", False), ("", True)]
+    ("mtp", "with_mtp"), [("false", False), ("true", True), ("", True)]
 )
-def test_measured_rows_say_whether_it_was_trained(note: str, with_mtp: bool):
-    said = dict(model="deepseek-v3", precision="mxfp8", note=note)
+def test_measured_rows_say_whether_it_was_trained(mtp: str, with_mtp: bool):
+    said = dict(model="deepseek-v3", precision="mxfp8", mtp=mtp)
     sizes = dict(tp=1.0, pp=2.0, dp=128.0, ep=32.0, global_batch=4096.0, seq_len=4096.0)
     assert _plan_rows._row(said, sizes).mtp is with_mtp
 
