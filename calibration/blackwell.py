@@ -17,12 +17,12 @@ from typing import Annotated, Final
 
 import typer
 
+from calibration.campaigns import instruments
 from calibration.splits.base import Data
 from calibration.splits.contents import contents
 from diffenergy.corrections import (
     PRIOR_FACTORS,
     CorrectionsFile,
-    prior_file,
     read_corrections,
     write_corrections,
 )
@@ -45,7 +45,7 @@ def at_priors(file: CorrectionsFile) -> CorrectionsFile:
     for p in FREE:
         known = PRIOR_FACTORS.get(p.tag, {}).get(p.constant, (1.0, 0.0))
         levels.setdefault(p.tag, {})[p.constant] = known[0]
-    told = prior_file().instruments
+    told = instruments()
     own = {name: told[name] for name in told if name.endswith(":gemm@b200-sxm")}
     return dataclasses.replace(file, levels=levels, instruments=file.instruments | own)
 

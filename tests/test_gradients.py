@@ -57,8 +57,8 @@ PHASES: dict[str, list[dict[str, Any]]] = {  # ops not named here: `sample` as i
     "gemm fp32 tile": [
         {"m": 3000, "n": 2056, "k": 9000, "dtype": "fp32", "threads": 128, **TILE}
     ],
-    "gemm by hand": [{"m": 1000, "n": 2056, "k": 1544, "dtype": "fp32", **STAGED}],
-    "gemm by hand spilled": [
+    "clblast_gemm": [{"m": 1000, "n": 2056, "k": 1544, "dtype": "fp32", **STAGED}],
+    "clblast_gemm spilled": [
         {"m": 1000, "n": 2056, "k": 1544, "dtype": "fp32", **SPILLED}
     ],
     "gemm tf32": [{"m": 700, "n": 1500, "k": 1100, "dtype": "tf32"}],

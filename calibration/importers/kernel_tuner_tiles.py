@@ -38,9 +38,9 @@ def read(path: Path) -> dict[str, pd.DataFrame]:
     """Table `kernel_tuner_gemm`."""
     table = read_columns(files_in(path, (_FILE,))[_FILE], _COLUMNS)
     table = name_gpus(table)
-    table["op"] = "gemm"
+    table["op"] = "clblast_gemm"
     table["m"] = table["n"] = table["k"] = SIZE
-    table["dtype"], table["tensor_core"] = "fp32", "false"
+    table["dtype"] = "fp32"
     table["tile_k"] = KWG
     table["threads"] = table["mdimc"] * table["ndimc"]
     table["campaign"] = "kernel_tuner_clblast"

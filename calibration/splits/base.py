@@ -12,12 +12,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from calibration.campaigns import meter
 from calibration.importers import importers
+from calibration.listings import completed_listings
 from diffenergy import measurements
 from diffenergy.corrections import CorrectionsFile, prior_file
 from diffenergy.fitting._calibrate import Settings
 from diffenergy.measurements import MeasurementTable, Predictions
-from diffenergy.workload import Listing, read_listings
+from diffenergy.workload import Listing
 
 Mask = Callable[[MeasurementTable, Predictions, CorrectionsFile], np.ndarray]
 """Rows of a tested table, by its predictions and the corrections that made them."""
@@ -31,24 +33,20 @@ class Data:
 
     @functools.cached_property
     def listings(self) -> dict[str, list[Listing]]:
-        files = ("workloads.jsonl", "workloads_derived.jsonl")
-        return {
-            x.name: [x]
-            for file in files
-            for x in read_listings(self.folder / "energaizer" / file)
-        }
+        found = completed_listings(self.folder / "energaizer")
+        return {listing.name: [listing] for listing in found}
 
     @functools.cached_property
     def passes(self) -> MeasurementTable:
         """Of the A100, the A10 and the H100."""
         names = ("measurements.csv", "measurements_h100.csv")
         files = [str(self.folder / "energaizer" / name) for name in names]
-        return measurements.read(files, workloads=self.listings)
+        return measurements.read(files, workloads=self.listings, meter=meter)
 
     @functools.cache  # noqa: B019 - one Data a process
     def kernels(self, gpu: str, op: str, what: str) -> MeasurementTable:
         file = self.folder / "aiconfigurator" / f"{gpu}_{op}_{what}.csv.gz"
-        return measurements.read([f"{op}={file}"])
+        return measurements.read([f"{op}={file}"], meter=meter)
 
     @functools.cache  # noqa: B019 - one Data a process
     def imported(self, name: str, stem: str, of: str = "") -> MeasurementTable:
@@ -62,7 +60,7 @@ def as_table(frame: pd.DataFrame) -> MeasurementTable:
     with tempfile.TemporaryDirectory() as place:
         file = f"{place}/rows.csv"
         frame.to_csv(file, index=False)
-        return measurements.read([file])
+        return measurements.read([file], meter=meter)
 
 
 Percentages = tuple[float | None, float | None, float | None]

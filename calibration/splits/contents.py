@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from calibration.campaigns import instruments
 from diffenergy import measurements
 from diffenergy.corrections import CorrectionsFile, prior_file, read_corrections
 from diffenergy.fitting._calibrate import Calibration, Settings, blanked, calibrate
@@ -136,8 +137,8 @@ def _sensor(data: Data, i: int, seed: int) -> Fold:
     the campaign at its prior."""
     table, random = _b200(data)
     shipped = read_corrections()
-    instruments = shipped.instruments | {_RANDOM: prior_file().instruments[_RANDOM]}
-    start = dataclasses.replace(shipped, instruments=instruments)
+    own = shipped.instruments | {_RANDOM: instruments()[_RANDOM]}
+    start = dataclasses.replace(shipped, instruments=own)
     tested = only(table, random)
     return Fold([], tested, Settings(), start, predict(tested, start))
 

@@ -7,6 +7,10 @@ from typing import Final
 
 import numpy as np
 
+from calibration.campaigns import meter
+from calibration.campaigns.formulas import idle_before, series_shares
+from calibration.campaigns.instruments import Sensor
+from calibration.campaigns.reading import CampaignReading
 from diffenergy.corrections import (
     CorrectionsFile,
     prior_file,
@@ -18,9 +22,7 @@ from diffenergy.fitting._batches import batches
 from diffenergy.fitting._calibrate import Calibration, Settings, blanked, calibrate
 from diffenergy.fitting._parameters import Parameter
 from diffenergy.fitting._predict import predict
-from diffenergy.fitting._sampling import with_cold_blocks
 from diffenergy.measurements import MeasurementTable, Predictions
-from diffenergy.physics._instrument import idle_before, series_shares
 from diffenergy.records import as_float
 
 from .base import (
@@ -130,8 +132,9 @@ def settled(
     for batch in batches(table, corrections):
         here = batch.rows >= 0
         rows = np.where(here, batch.rows, batch.rows[0])
-        i = batch.instrument
-        sensor = corrections.sensor(batch.campaign, batch.kind, batch.card.name)
+        sensor = batch.meter(**batch.known)
+        assert isinstance(batch.reading, CampaignReading) and isinstance(sensor, Sensor)
+        i = batch.reading.instrument
         cold, warm = series_shares(i, sensor, as_float(predicted.time_s[rows]))
         share = np.where(np.asarray(idle_before(i)) > 0.02, cold, warm)
         narrow = (np.asarray(i.narrow) > 0) & (np.asarray(idle_before(i)) < 0.02)
@@ -154,7 +157,7 @@ def _hopper_from_ampere(data: Data, i: int, seed: int) -> Fold:
         [only(passes, passes.gpu != "h100-sxm"), only(ampere, ampere.time_s > 20e-6)],
         only(table, wide & (table.time_s > 20e-6)),
         Settings(seed=seed, max_rows=256, max_steps=PASS_STEPS),
-        with_cold_blocks(start, [table]),
+        meter.begin(table, start),
     )
 
 

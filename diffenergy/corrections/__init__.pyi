@@ -1,6 +1,8 @@
 from ._constant import ANY_ROWS as ANY_ROWS
 from ._constant import TILED_RECORDS as TILED_RECORDS
 from ._constant import Constant as Constant
+from ._constant import constant as constant
+from ._constant import constants_of as constants_of
 from ._constants import CONSTANTS as CONSTANTS
 from ._constants import Corrections as Corrections
 from ._constants import constant_steps as constant_steps
@@ -10,9 +12,6 @@ from ._generations import REDUCING_RATE as REDUCING_RATE
 from ._generations import Generation as Generation
 from ._generations import generation as generation
 from ._generations import generations as generations
-from ._instruments import SENSOR_CONSTANTS as SENSOR_CONSTANTS
-from ._instruments import Sensor as Sensor
-from ._instruments import instruments as instruments
 from ._law import CLAIM_SHARE as CLAIM_SHARE
 from ._law import Forecast as Forecast
 from ._law import known_process as known_process

@@ -70,7 +70,7 @@ def constant(*args: Any, **kwargs: Any) -> Any:
     return eqx.field(default=row.centre, converter=as_float, metadata={"row": row})
 
 
-def table(record: type[Record]) -> Mapping[str, Constant]:
+def constants_of(record: type[Record]) -> Mapping[str, Constant]:
     """The constants of a record by name."""
     return {field.name: field.metadata["row"] for field in dataclasses.fields(record)}
 
@@ -82,6 +82,7 @@ NO_PLANS: Final = ("workload", "kernel")
 STREAMS: Final = ("workload", "stream")
 """Rows whose streaming kernels are long; those beside attention are launches."""
 TILED_RECORDS: Final = ("Xgemm", "SimtGemm")
+PRODUCTS: Final = ("gemm", "clblast_gemm")
 OF_MMA: Final = (*FREE, "mma")
 ATTENTION: Final = (*OF_MMA, "architecture:Ada")
 """Ada runs other attention libraries than the Ampere GPU."""
@@ -115,5 +116,5 @@ training = partial(constant, source="Training programs", rows=("plan",),
     frees=("plan",))
 plan = partial(constant, source="Many GPUs", rows=("plan",), frees=("plan",),
     levels=FREE)
-board = partial(energy, frees=("workload", "moe", "gemm"))
+board = partial(energy, frees=("workload", "moe", *PRODUCTS))
 # fmt: on

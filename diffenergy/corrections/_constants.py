@@ -17,6 +17,7 @@ from ._constant import (
     FREE,
     NO_PLANS,
     OF_MMA,
+    PRODUCTS,
     STREAMS,
     TILED_RECORDS,
     Constant,
@@ -26,6 +27,7 @@ from ._constant import (
     board,
     choice,
     constant,
+    constants_of,
     decode,
     dispatch,
     energy,
@@ -34,7 +36,6 @@ from ._constant import (
     plan,
     prefill,
     simt,
-    table,
     tiled,
     training,
 )
@@ -302,8 +303,8 @@ class Corrections(Record):
         tiles=TILED_RECORDS, source="Timeline")
     gemm_cycles: Number = library(3000.0, 0.5, "cycles",
         "cost of a library GEMM beyond its tiles",
-        "small GEMM in a loop of one kernel, at two clocks", frees=("workload", "gemm"),
-        levels=OF_MMA)
+        "small GEMM in a loop of one kernel, at two clocks",
+        frees=("workload", *PRODUCTS), levels=OF_MMA)
     gemm_eager: Number = constant(3.0, 0.5, "-",
         "the same in eager passes / in a loop of one kernel",
         "a kernel trace of an eager pass", rows=("workload",), source="GEMM")
@@ -440,7 +441,7 @@ class Corrections(Record):
 # fmt: on
 
 
-CONSTANTS: Final[Mapping[str, Constant]] = table(Corrections)
+CONSTANTS: Final[Mapping[str, Constant]] = constants_of(Corrections)
 
 
 def is_share(name: str) -> bool:

@@ -17,7 +17,6 @@ from typing import Any, Final, Protocol, runtime_checkable
 from ..schema import Positive, fitted
 from ._constants import CONSTANTS, Corrections, is_share
 from ._generations import generation
-from ._instruments import SENSOR_CONSTANTS, Sensor, instruments
 from ._law import Factors, Forecast, forecasts, with_laws
 from ._priors import NEWER_HOST, PRIOR_FACTORS
 from ._spread import Spread, Trust, least_grade, trust
@@ -108,6 +107,7 @@ def _laws(levels: Factors, card: Tagged) -> list[Forecast]:
 class CorrectionsFile:
     """Contents of a corrections file: levels, instruments and what they rest on.
 
+    `instruments`: what was fitted of how a campaign's rows were read, for its `Meter`.
     `posterior`: names of the fitted numbers (`parameters`), their `sd` in fitted space
     and their `correlation`: the lower triangle with its diagonal, row after row;
     `fitted_on["apart"]`: constants of a later fit, of which it says nothing; of one
@@ -124,21 +124,6 @@ class CorrectionsFile:
     continues: "CorrectionsFile | None" = None
     spread: Spread = dataclasses.field(default_factory=dict)
     engines: dict[str, Any] = dataclasses.field(default_factory=dict)
-
-    def instrument(self, campaign: str, op: str, gpu: str = "") -> dict[str, Any]:
-        """Measurement model of a campaign, with what is special to one op (on one GPU:
-        its host)."""
-        names = (campaign, f"{campaign}:{op}", f"{campaign}:{op}@{gpu}")
-        return {
-            key: value
-            for name in names
-            for key, value in self.instruments.get(name, {}).items()
-        }
-
-    def sensor(self, campaign: str, op: str, gpu: str = "") -> Sensor:
-        """Constants of the sensor of a campaign."""
-        model = self.instrument(campaign, op, gpu)
-        return Sensor(**{k: v for k, v in model.items() if k in SENSOR_CONSTANTS})
 
     def serve(self, card: Tagged) -> Corrections:
         """Constants for one GPU."""
@@ -202,8 +187,7 @@ class CorrectionsFile:
 
 def prior_file() -> CorrectionsFile:
     """Corrections with nothing fitted."""
-    known = {name: dict(values) for name, values in instruments().items()}
-    return CorrectionsFile(prior_levels(), known, {})
+    return CorrectionsFile(prior_levels())
 
 
 def read_corrections(path: str | Path | None = None) -> CorrectionsFile:

@@ -25,6 +25,7 @@ from ._asking.request import prepare as prepare
 from ._asking.settings import Setting as Setting
 from ._asking.settings import operating_points as operating_points
 from ._asking.settings import settings as settings
+from ._asking.settings import unavailable as unavailable
 from ._asking.task import Task as Task
 from ._asking.task import too_low as too_low
 from ._asking.warnings import of_hardware as of_hardware
@@ -52,9 +53,16 @@ from ._launches import demands as demands
 from ._packed import packed as packed
 from ._packed import packed_alike as packed_alike
 from ._packed import run as run
+from ._points import Interrupted as Interrupted
+from ._points import at_points as at_points
+from ._points import stacked as stacked
+from ._points import unstacked as unstacked
 from ._running import running as running
 from ._sensitivity import SensitivityResult as SensitivityResult
 from ._sensitivity import sensitivity as sensitivity
+from ._slopes import FIELD_PLACES as FIELD_PLACES
+from ._slopes import slopes as slopes
 from ._sweep import SweepResult as SweepResult
+from ._sweep import combinations as combinations
 from ._sweep import crossed as crossed
 from ._sweep import sweep as sweep

@@ -6,26 +6,21 @@ compiled program, whatever their numbers.
 
 import dataclasses
 import itertools
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
-import jax
-import numpy as np
-
-from ..compiling import kept
-from ..hardware import GpuCard, GpuSpec, OperatingPoint, read_gpu
+from ..hardware import GpuCard, read_gpu
 from ..requests import accepts, part
 from ..results import Infeasible, Result
 from ..units import MHz
-from ..workload import Workload, assemble
+from ..workload import assemble
 from ._answer import summary as _summary
 from ._answer.records import Estimate
-from ._asking.estimate_request import EstimateRequest, Progress, SweepRequest
+from ._asking.estimate_request import EstimateRequest, SweepRequest
 from ._asking.request import DEFAULT_GPU, prepare
-from ._asking.settings import operating_points, throttling
+from ._asking.settings import Setting, point_of, throttling, unavailable
 from ._asking.task import Task, too_low
-from ._estimate import estimate_once
+from ._points import Interrupted, Question, at_points
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,8 +33,6 @@ _SETTINGS: Final = {
     "power_limit": "power_limit_w",
 }
 """Clocks and limits, and what entries call them."""
-_ROWS: Final = 64
-"""Combinations of a call; fewer are filled up, so that all sizes share a program."""
 _MOST: Final = 100_000
 _OF_A_GPU: Final = ("gpu", "sm_clock", "mem_clock", "power_limit", "topology")
 """What is assumed of each GPU on its own."""
@@ -56,6 +49,8 @@ class SweepResult(Result):
 
     view: ClassVar[str] = "sweep"
     summary: dict[str, Any]
+    interrupted: bool = False
+    """Whether Ctrl-C left some combinations without an answer."""
 
     @property
     def warnings(self) -> list[str]:
@@ -86,33 +81,33 @@ def crossed(request: SweepRequest) -> SweepResult:
         x if isinstance(x, GpuCard) else read_gpu(x) for x in lists.pop("gpu") or ()
     ]
     axes = {"gpu": cards or [None]} | {k: list(v) for k, v in lists.items() if v}
-    names = [name for name in AXES if name in axes]
-    combinations = [
-        dict(zip(names, values, strict=True))
-        for values in itertools.product(*(axes[name] for name in names))
-    ]
-    varied = [name for name in names if len(axes[name]) > 1]
+    varied = [name for name in AXES if len(axes.get(name, ())) > 1]
     varied += [key for x, key in _SETTINGS.items() if len(given[x] or ()) > 1]
-    asked = [x for chosen in combinations for x in _prepared(model, chosen, given)]
-    tasks = [x for _, x in asked if isinstance(x, Task)]
-    if not tasks:
-        raise next(x for _, x in asked if isinstance(x, Exception))
-    count = sum(len(task.settings) for task in tasks)
-    if count > _MOST:
-        raise ValueError(f"The lists make {count:,} estimates; allowed are {_MOST:,}.")
-    answers = iter(_answers(tasks, progress))
-    points: list[dict[str, Any]] = []
-    for chosen, task in asked:
-        if isinstance(task, Task):
-            points += _points(task, next(answers))
-        else:
-            points.append({**chosen, "error": str(task)})
+    asked = [
+        x
+        for chosen in combinations(axes, AXES)
+        for x in _prepared(model, chosen, given)
+    ]
+    first = next((x for x in asked if x.task is not None), None)
+    if first is None or first.task is None:
+        raise next(x.reason for x in asked if x.reason is not None)
+    if len(asked) > _MOST:
+        raise ValueError(
+            f"The lists make {len(asked):,} estimates; allowed are {_MOST:,}."
+        )
+    answers = at_points(_questions(asked), progress=progress)
+    points = [_entry(x, answer) for x, answer in zip(asked, answers, strict=True)]
     if all("error" in point for point in points):
         raise Infeasible(points[0]["error"])
-    summary = _summarised(tasks[0], points, varied)
+    summary = _summarised(first.task, points, varied)
+    left = sum(isinstance(x, Interrupted) for x in answers)
+    if left:
+        summary["warnings"].append(
+            f"interrupted: {left:,} of {len(asked):,} estimates were not computed."
+        )
     if assumed := [card.name for card in cards if card.is_assumed]:
         summary["assumed"]["gpu"] = ", ".join(assumed)
-    return SweepResult(summary)
+    return SweepResult(summary, left > 0)
 
 
 @accepts(SweepRequest)
@@ -139,74 +134,92 @@ def sweep(request: SweepRequest) -> "pd.DataFrame":
     return crossed(**part(SweepRequest, request)).frame()
 
 
+def combinations(
+    axes: Mapping[str, Sequence[Any]], names: Sequence[str]
+) -> Iterator[dict[str, Any]]:
+    """Every combination of the axes among `names`, the first outermost."""
+    known = [x for x in names if x in axes]
+    for values in itertools.product(*(axes[x] for x in known)):
+        yield dict(zip(known, values, strict=True))
+
+
+class _Asked(NamedTuple):
+    """One point: the values that it stands for, its checked request (of all settings of
+    a combination) and setting, or the reason why it has none."""
+
+    about: dict[str, Any]
+    task: Task | None = None
+    setting: Setting | None = None
+    reason: Exception | None = None
+
+
 def _prepared(
     model: str, chosen: Mapping[str, Any], request: Mapping[str, Any]
-) -> Iterator[tuple[dict[str, Any], Task | Exception]]:
-    """The checked request of one combination, or why it is none; where only some of its
-    clocks and limits can be had, each of them apart."""
-    given = {x: request[x] for x in _SETTINGS if request.get(x) is not None}
+) -> Iterator[_Asked]:
+    """Every point of one combination, at all of its clocks and limits."""
+    lists = {x: request[x] for x in _SETTINGS if request.get(x) is not None}
     try:
-        yield _told(chosen), prepare(model, **chosen, **request)
+        yield from _at_settings(model, chosen, request)
+        return
     except (ValueError, Infeasible) as error:
-        if math.prod(map(len, given.values())) == 1:
-            scale = {"power_limit": 1.0}
-            at = {_SETTINGS[x]: v / scale.get(x, MHz) for x, (v,) in given.items()}
-            yield {**_told(chosen), **at}, error
-            return
-        for values in itertools.product(*given.values()):
-            single = {x: (v,) for x, v in zip(given, values, strict=True)}
-            yield from _prepared(model, chosen, {**request, **single})
+        reason: Exception | None = error
+    points = list(combinations(lists, tuple(lists)))
+    reasons = [reason] * len(points)
+    several = [x for x in lists if len(lists[x]) > 1]
+    if several:
+        try:
+            card = prepare(model, **{**chosen, **request, **dict.fromkeys(lists)}).card
+            reasons = [unavailable(card, **point) for point in points]
+        except (ValueError, Infeasible) as error:
+            reasons = [error] * len(points)
+    if not any(reasons):  # too many settings for one request
+        for value in lists[several[0]]:
+            yield from _prepared(model, chosen, {**request, several[0]: (value,)})
+        return
+    good = [x for x, reason in zip(points, reasons, strict=True) if reason is None]
+    had = {x: tuple(dict.fromkeys(point[x] for point in good)) for x in lists}
+    found = iter(_at_settings(model, chosen, {**request, **had}) if good else ())
+    for point, reason in zip(points, reasons, strict=True):
+        scale = {"power_limit": 1.0}
+        at = {_SETTINGS[x]: v / scale.get(x, MHz) for x, v in point.items()}
+        told = {**_told(chosen), **at}
+        yield next(found) if reason is None else _Asked(told, reason=reason)
 
 
-def _answers(tasks: Sequence[Task], progress: Progress | None) -> list[list[Estimate]]:
-    """Estimates of every task at each of its settings, on the host."""
-    rows: list[tuple[int, Workload, GpuSpec, OperatingPoint]] = []
-    for number, task in enumerate(tasks):
-        workload, gpu = assemble(task.listings), task.gpu
-        for setting in task.settings:
-            point = jax.tree.map(lambda x: x[0], operating_points([setting]))
-            rows.append((number, workload, gpu, point))
-    alike: dict[Any, list[int]] = {}
-    for i, (_, *arguments) in enumerate(rows):
-        leaves, tree = jax.tree.flatten(arguments)
-        shapes = tuple(np.shape(leaf) for leaf in leaves)
-        alike.setdefault((tree, shapes), []).append(i)
-    found: dict[int, Estimate] = {}
-    for group in alike.values():
-        for start in range(0, len(group), _ROWS):
-            part = group[start : start + _ROWS]
-            filled = [*part, *[part[-1]] * (_ROWS - len(part))]
-            stacked = jax.tree.map(
-                lambda *x: np.stack(x), *(rows[i][1:] for i in filled)
-            )
-            each = jax.device_get(kept(_at_each, tuple(stacked)))
-            for place, i in enumerate(part):
-                found[i] = jax.tree.map(lambda x: x[place], each)  # noqa: B023
-            if progress:
-                progress(len(found), len(rows))
-    answers: list[list[Estimate]] = [[] for _ in tasks]
-    for i, (number, *_) in enumerate(rows):
-        answers[number].append(found[i])
-    return answers
+def _at_settings(
+    model: str, chosen: Mapping[str, Any], request: Mapping[str, Any]
+) -> list[_Asked]:
+    """A combination whose clocks and limits can all be had."""
+    task = prepare(model, **chosen, **request)
+    return [_Asked(_told(chosen), task, setting) for setting in task.settings]
 
 
-def _at_each(workload: Workload, gpu: GpuSpec, point: OperatingPoint) -> Estimate:
-    """Estimates of stacked arguments, stacked."""
-    return jax.vmap(estimate_once)(workload, gpu, point)
+def _questions(asked: Sequence[_Asked]) -> list[Question | Exception]:
+    """What `at_points` answers: a workload for each request."""
+    made: dict[int, Question] = {}
+    questions: list[Question | Exception] = []
+    for _, task, setting, reason in asked:
+        if task is None or setting is None:
+            questions.append(reason or Interrupted())
+            continue
+        if id(task) not in made:
+            made[id(task)] = (assemble(task.listings), task.gpu)
+        questions.append((*made[id(task)], point_of(setting)))
+    return questions
 
 
-def _points(task: Task, estimates: Sequence[Estimate]) -> list[dict[str, Any]]:
-    """An entry for each setting of a task."""
-    about = {key: value for key, value in task.about.items() if key != "assumed"}
-    points = []
-    for estimate, setting in zip(estimates, task.settings, strict=True):
-        found = _summary.point(task, estimate, setting)
-        if not found["feasible"]:
-            found["error"] = too_low(found["least_power_w"], task.card)
-        hot = throttling(found["temperature_c"] or 0.0)
-        more = {"memory": task.memory, "warnings": [*task.warnings, *hot]}
-        points.append({**about, **task.trust.to_json(), **found, **more})
-    return points
+def _entry(asked: _Asked, answer: Estimate | Exception) -> dict[str, Any]:
+    """A point with its figures, or why it has none."""
+    about, task, setting, _ = asked
+    if isinstance(answer, Exception) or task is None or setting is None:
+        return {**about, "error": str(answer)}
+    found = _summary.point(task, answer, setting)
+    if not found["feasible"]:
+        found["error"] = too_low(found["least_power_w"], task.card)
+    hot = throttling(found["temperature_c"] or 0.0)
+    said = {key: value for key, value in task.about.items() if key != "assumed"}
+    more = {"memory": task.memory, "warnings": [*task.warnings, *hot]}
+    return {**said, **task.trust.to_json(), **found, **more}
 
 
 def _told(chosen: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import __version__
-from ..corrections import CONSTANTS, SENSOR_CONSTANTS, CorrectionsFile
+from ..corrections import CONSTANTS, CorrectionsFile, constants_of
 from ..hardware import read_gpu
 from ..measurements import MeasurementTable
 from ..requests import accepts
@@ -142,7 +142,8 @@ def _check_groups(
     kinds = sorted(
         {*(tag.partition(":")[0] for tag in (*prior.levels, *own)), "sensor"}
     )
-    constants = (*CONSTANTS, *SENSOR_CONSTANTS)
+    meters = (name for table in tables for name in constants_of(table.meter.constants))
+    constants = dict.fromkeys((*CONSTANTS, *meters))
     for group in groups:
         if group in {*kinds, *own, *prior.levels, *prior.instruments}:
             continue

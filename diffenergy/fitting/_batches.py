@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import pandas as pd
@@ -12,9 +12,9 @@ from jax import Array
 from ..corrections import CorrectionsFile
 from ..hardware import CLOCK, GpuCard, GpuSpec, OperatingPoint, read_gpu
 from ..kernels import COMMON_FIELDS, formulas, ops, sharing_formula
-from ..measurements import Columns, MeasurementTable
-from ..physics import Instrument
+from ..measurements import Columns, MeasurementTable, Reading
 from ..plans import Steps
+from ..records import Record
 from ..workload import (
     Listing,
     OpRows,
@@ -22,32 +22,17 @@ from ..workload import (
     Workload,
     as_codes,
     build_workload,
-    complete_listing,
     op_rows,
     pad_size,
     phase_columns,
 )
 from ..workload.models import load_model
-from ._facts import by_row, facts_of, instrument_of
 from ._plan_batches import by_mixture, planned, with_unplanned
 
 CHUNK: Final = 8192
 """Rows of one batch at most; larger tables take several of one shape."""
 NO_CAP: Final = 1e9
 """W; rows that carry their measured clock are past the governor."""
-
-
-class How(NamedTuple):
-    """What of the way to a reading decides the program, not its numbers."""
-
-    capped: bool
-    """Whether some row may be over its power cap."""
-    bursts: bool
-    """Whether some rows end before the power limiter acts."""
-    unfilled: bool
-    """Whether some rows have weights that nobody filled."""
-    sampling: str
-    """Model of the power sensor (`physics.instrument.reading`)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,8 +42,13 @@ class Batch:
     card: GpuCard
     workload: Workload
     point: OperatingPoint
-    instrument: Instrument
-    how: How
+    capped: bool
+    """Whether some row may be over its power cap."""
+    reading: Reading
+    known: Mapping[str, float]
+    """Constants of the table's meter that tables of its campaign tell about."""
+    meter: type[Record]
+    """All constants of the meter."""
     kind: str
     """Op of the rows, "workload" or "plan"."""
     ops: tuple[str, ...]
@@ -74,10 +64,9 @@ class Batch:
     @property
     def given(
         self,
-    ) -> tuple[Workload, GpuSpec, OperatingPoint, Instrument, Steps | None]:
+    ) -> tuple[Workload, GpuSpec, OperatingPoint, Reading, Steps | None]:
         """What its reading follows from, beside the constants."""
-        spec = self.card.spec
-        return self.workload, spec, self.point, self.instrument, self.steps
+        return self.workload, self.card.spec, self.point, self.reading, self.steps
 
     @property
     def records(self) -> set[str]:
@@ -123,11 +112,12 @@ def batches(table: MeasurementTable, corrections: CorrectionsFile) -> Iterator[B
             campaigns = table.campaign[columns.rows]
             here = mine[columns.rows]
             for name in dict.fromkeys(campaigns[here]):
-                model = corrections.instrument(str(name), op, card.name)
                 for part in _chunks(here & (campaigns == name)):
-                    facts = facts_of(model, op, columns, part)
-                    made = _kernels(table, model, op, columns, part)
-                    yield batch(op, *made, columns.rows[part], facts)
+                    rows = columns.rows[part]
+                    copies = table.meter.copies(table, op, rows, card.name, corrections)
+                    own = table.copies[rows]
+                    copies = np.where(np.isnan(own), copies, own)
+                    yield batch(op, *_kernels(op, columns, part, copies), rows)
 
 
 def _chunks(which: np.ndarray) -> list[np.ndarray]:
@@ -158,18 +148,14 @@ def _passes(
                 if table.workload[row]
                 else _requested(table, requests[int(row)])
             )
-            known[name] = [complete_listing(listing) for listing in given]
+            known[name] = [*given]
         listings += known[name]
         owner += [int(row)] * len(known[name])
     return listings, np.array(owner)
 
 
 def _kernels(
-    table: MeasurementTable,
-    model: Mapping[str, Any],
-    op: str,
-    columns: Columns,
-    index: np.ndarray,
+    op: str, columns: Columns, index: np.ndarray, copies: np.ndarray
 ) -> tuple[list[OpRows], PhaseColumns]:
     """Single kernels in a loop of their own: one phase a row, no host."""
     fields = {
@@ -177,9 +163,6 @@ def _kernels(
         for field in (*ops()[op][0].fields, *COMMON_FIELDS)
     }
     every = np.arange(len(index))
-    copies = by_row(model, "weight_copies", columns, index, 1.0)
-    told = table.copies[columns.rows[index]]
-    copies = np.where(np.isnan(told), copies, told)
     part = OpRows(op, fields, every, every)
     return [part], PhaseColumns.single(len(index), copies=copies)
 
@@ -192,7 +175,6 @@ def _batch(
     parts: list[OpRows],
     phases: PhaseColumns,
     rows: np.ndarray,
-    facts: Mapping[str, np.ndarray] = {},
 ) -> Batch:
     """A batch, filled up to a shape that others share."""
     count = len(rows)
@@ -207,23 +189,16 @@ def _batch(
     workload = build_workload(parts, phases, sum(len(part.row) for part in parts))
     picked = padded(rows)
     point = _point(table, card, picked)
-    facts = {name: padded(x) for name, x in facts.items()}
-    instrument = instrument_of(table, corrections, kind, picked, card.name, facts)
     campaign = "" if kind in ("workload", "plan") else str(table.campaign[rows[0]])
-    model = corrections.instrument(campaign, kind, card.name)
-    sampling = "series" if "warm_share" in model else "gap" if "gap" in model else ""
-    how = How(
-        capped=bool((np.asarray(point.power_cap) < NO_CAP).any()),
-        bursts=bool(np.isfinite(np.asarray(instrument.burst)).any()),
-        unfilled=bool((np.asarray(instrument.unfilled) > 0).any()),
-        sampling=sampling,
-    )
+    meter = table.meter
     return Batch(
         card,
         workload,
         point,
-        instrument,
-        how,
+        bool((np.asarray(point.power_cap) < NO_CAP).any()),
+        meter.reading(table, kind, picked, card.name, corrections),
+        meter.known(corrections, campaign, kind, card.name),
+        meter.constants,
         kind,
         tuple(sorted(sharing_formula(part.op for part in parts))),
         campaign,

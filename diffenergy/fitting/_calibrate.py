@@ -14,7 +14,7 @@ from ._batches import Batch, batches, pass_lengths
 from ._fit import Fit, Target, fit, sharpened, target
 from ._free_parameters import begun_at, free_parameters, frozen
 from ._parameters import SENSOR, Parameter, Parameters
-from ._sampling import per_table, sampled, with_cold_blocks, without_unsettled
+from ._sampling import per_table, sampled
 
 PASS_SD: Final = (0.05, 0.03)
 """Expected error of ln time and ln power of whole passes (`docs/physics.md`)."""
@@ -70,14 +70,13 @@ class Calibration:
     def rows(self) -> dict[str, dict[str, Any]]:
         """Rows used by GPU and kind: how many times and powers were read, of passes
         also the ops inside. Products in known tiles are a kind of their own, since they
-        say little of others; power drawn by weights that nobody filled does not count.
+        say little of others; power of operands that are not random does not count.
         """
         rows: dict[str, dict[str, Any]] = {}
         for item in self.targets:
             card, kind = item.batch.card, item.batch.kind
             kind = TILED if item.batch.records <= {*TILED_RECORDS} else kind
-            filled = np.asarray(item.batch.instrument.unfilled) == 0
-            filled = True if kind == "plan" else filled  # programs fill their weights
+            filled = True if kind == "plan" else item.batch.reading.random
             found = rows.setdefault(f"{card.served_as}:{kind}", {"time": 0, "power": 0})
             found["time"] += int(np.isfinite(item.time).sum())
             found["power"] += int((np.isfinite(item.power) & filled).sum())
@@ -109,7 +108,8 @@ def calibrate(
     place of these, beside sensors. Raises `ValueError` if no row is left or nothing is
     free.
     """
-    start = with_cold_blocks(start, tables)
+    for table in tables:
+        start = table.meter.begin(table, start)
     targets = _targets(tables, start, settings)
     parameters = _free(start, targets, settings.freeze, among)
     place = None if begin is None else begun_at(parameters, begin)
@@ -138,8 +138,8 @@ def _targets(
     targets: list[Target] = []
     most = per_table(tables, settings.max_rows)
     for table in tables:
-        skipped = sampled(table, start, rng, most)
-        chosen = without_unsettled(dataclasses.replace(table, skipped=skipped), start)
+        table = table.meter.usable(table, start)
+        chosen = dataclasses.replace(table, skipped=sampled(table, rng, most))
         for batch in batches(chosen, start):
             targets.append(_target(chosen, batch, settings.table_weight))
     if not targets:

@@ -20,17 +20,16 @@ from ..corrections import (
     ACTIVITY_CONSTANTS,
     ANY_ROWS,
     CONSTANTS,
-    SENSOR_CONSTANTS,
     TILED_RECORDS,
     Constant,
     Corrections,
-    Sensor,
+    constants_of,
 )
 from ..measurements import MeasurementTable
 from ..physics import TimeEnergy
-from ..records import as_float
+from ..records import Record, as_float
 from ..smooth import robust
-from ._batches import Batch, How
+from ._batches import Batch
 from ._parameters import SENSOR, Parameters, Serving
 from ._predict import batch_reading, compiled_reading
 
@@ -77,33 +76,33 @@ class _Data(eqx.Module):
     """One target as arrays: targets of one shape share their compilation."""
 
     serving: Serving
-    sensing: Serving
+    reading_by: Serving
     given: tuple[Any, ...]  # of `batch_reading`
     read: tuple[Array, Array]  # time, power
     sd: tuple[Array, Array]
-    how: How = eqx.field(static=True)
+    capped: bool = eqx.field(static=True)
 
     @classmethod
     def of(cls, parameters: Parameters, item: Target) -> "_Data":
         batch = item.batch
         return cls(
             parameters.serving(batch.card.tags, batch.card),
-            parameters.sensing(sensor_tag(batch)),
+            parameters.sensing(sensor_tag(batch), batch.meter),
             batch.given,
             (as_float(item.time), as_float(item.power)),
             (as_float(item.time_sd), as_float(item.power_sd)),
-            batch.how,
+            batch.capped,
         )
 
     def reading(
         self, predicted: Callable[..., TimeEnergy], z: Float[Array, " p"]
     ) -> TimeEnergy:
         """What `predicted`, a form of `batch_reading`, gives at the constants of z."""
-        return predicted(self.given, self.serving(z), self.sensing(z), self.how)
+        return predicted(self.given, self.serving(z), self.reading_by(z), self.capped)
 
 
 def sensor_tag(batch: Batch) -> str:
-    """Tag of the constants of a batch's sensor: its campaign's on its GPU."""
+    """Tag of the constants of a batch's meter: its campaign's on its GPU."""
     return f"{SENSOR}{batch.campaign}:{batch.kind}@{batch.card.name}"
 
 
@@ -118,7 +117,7 @@ def _movers(parameters: Parameters, item: Target) -> list[int]:
         ]
     batch = item.batch
     names = ("global", *batch.card.tags, sensor_tag(batch))
-    powered = bool(batch.how.capped or np.isfinite(item.power).any())
+    powered = bool(batch.capped or np.isfinite(item.power).any())
     given = batch.records if batch.kind != "workload" else set()
     given = given & set(TILED_RECORDS) if len(given) == 1 else set()
     acting = acting_constants(batch)
@@ -143,28 +142,28 @@ def _moves(row: Constant, batch: Batch, given: set[str], powered: bool) -> bool:
 
 
 def acting_constants(batch: Batch) -> set[str]:
-    """Constants of the model and of the sensor on which the times or powers of a batch
+    """Constants of the model and of the meter on which the times or powers of a batch
     depend: what is left of its program once each step that leads to neither is gone.
 
     No number is computed, so that a term that is zero at one point counts, too.
     """
     leaves, tree = jax.tree.flatten(batch.given)
     kinds = tuple((x.shape, x.dtype.name) for x in leaves)
-    acting = _acting(tree, kinds, batch.how)
-    names = (*CONSTANTS, *SENSOR_CONSTANTS)  # in the order of the fields
+    acting = _acting(tree, kinds, batch.meter, batch.capped)
+    names = (*CONSTANTS, *constants_of(batch.meter))  # in the order of the fields
     return {name for name, acts in zip(names, acting, strict=True) if acts}
 
 
 @functools.lru_cache(maxsize=256)
 def _acting(
-    tree: Any, kinds: tuple[tuple[Any, str], ...], how: How
+    tree: Any, kinds: tuple[tuple[Any, str], ...], meter: type[Record], capped: bool
 ) -> tuple[bool, ...]:
     """Whether each constant acts on the batches of one structure."""
     given = jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(*kind) for kind in kinds])
-    constants = Corrections(), Sensor()
+    constants = Corrections(), meter()
 
-    def read(numbers: tuple[Corrections, Sensor], given: Any) -> tuple[Array, Array]:
-        made = batch_reading(given, *numbers, how)
+    def read(numbers: tuple[Corrections, Record], given: Any) -> tuple[Array, Array]:
+        made = batch_reading(given, *numbers, capped)
         return made.time, made.energy
 
     program = jax.make_jaxpr(read)(constants, given).jaxpr

@@ -16,13 +16,20 @@ import pandas as pd
 
 from ..dtypes import BYTES, DTYPES, stored_bytes
 from ..hardware import GpuCard, idle_power, read_gpu
-from ..measurements import READ_COLUMNS, READINGS, MeasurementTable, Predictions
+from ..kernels import known_as
+from ..measurements import (
+    READ_COLUMNS,
+    READINGS,
+    Columns,
+    MeasurementTable,
+    Predictions,
+)
 
 LONG: Final = 20e-6
 """s; the time of shorter kernels belongs to the loop that launches them."""
 SETTLED: Final = 333e-6
 """s; 3000 launches of shorter kernels end within the second over which a sensor
-averages: their power reads low without being wrong (`docs/physics.md`, Instruments)."""
+averages: their power reads low without being wrong (`docs/physics.md`, Meters)."""
 IDLE_SHARE: Final = {"guess": 0.5, "recall": 0.5}
 """Least power / idle power by the quality of the idle power; 0.8 of a sourced one."""
 SLOW_MEMORY: Final = 0.6
@@ -283,9 +290,14 @@ def _mismatch(rows: Rows) -> Iterator[Finding]:
 
 def _too_short(rows: Rows) -> Iterator[Finding]:
     """GEMMs faster than their FLOP, or their bytes beyond the L2, at the peak rates."""
-    if "gemm" not in rows.table.fields:
-        return
-    at, f = rows.table.fields["gemm"].rows, rows.table.fields["gemm"].values
+    for op in rows.table.fields:
+        if known_as(op) == "gemm":
+            yield from _too_short_products(rows, rows.table.fields[op])
+
+
+def _too_short_products(rows: Rows, products: Columns) -> Iterator[Finding]:
+    at, f = products.rows, products.values
+    f = {"tensor_core": np.zeros(len(at)), "out_dtype": f["dtype"]} | f
     keys = pd.Series(zip(rows.card[at], f["dtype"], f["tensor_core"], strict=True))
     peaks = {k: _peak(rows.cards[k[0]], k[1], bool(k[2])) for k in keys.unique()}
     request = rows.table.sm_clock_set

@@ -11,9 +11,9 @@ from ..corrections import (
     ANY_ROWS,
     CONSTANTS,
     REFERENCE_TAGS,
-    SENSOR_CONSTANTS,
     CorrectionsFile,
     Levels,
+    constants_of,
 )
 from ._batches import Batch
 from ._fit import Target, sensor_tag
@@ -46,14 +46,13 @@ def free_parameters(start: CorrectionsFile, targets: Sequence[Target]) -> Parame
             free = _own(start, targets)
     for item in targets:
         batch = item.batch
-        if not batch.how.sampling or not np.isfinite(item.power).any():
+        if not batch.known or not np.isfinite(item.power).any():
             continue
         if Parameter(batch.card.tags[-1], "dynamic_energy") in free:
             continue  # a few readings say nothing about how they were read
-        model = start.instrument(batch.campaign, batch.kind, batch.card.name)
-        tag = sensor_tag(batch)
-        levels[tag] = {x: model[x] for x in SENSOR_CONSTANTS if x in model}
-        free += [Parameter(tag, name) for name in levels[tag]]
+        tag, rows = sensor_tag(batch), constants_of(batch.meter)
+        levels[tag] = dict(batch.known)
+        free += [Parameter(tag, name, rows[name]) for name in batch.known]
     tags = {tag for item in targets for tag in item.batch.card.tags}
     read = [item for item in targets if np.isfinite(item.power).any()]
     known = {tag for item in read for tag in item.batch.card.tags}

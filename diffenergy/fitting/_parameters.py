@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import equinox as eqx
 import jax
@@ -14,12 +14,11 @@ from jaxtyping import Float
 from ..corrections import (
     CONSTANTS,
     PRIOR_FACTORS,
-    SENSOR_CONSTANTS,
     Constant,
     Corrections,
     Levels,
-    Sensor,
     Tagged,
+    constants_of,
     is_share,
     law_of,
     levels_of,
@@ -27,7 +26,7 @@ from ..corrections import (
     resolve,
     with_laws,
 )
-from ..records import as_float
+from ..records import Record, as_float
 
 FACTOR_SD: Final = 0.25
 """Sd of the log of a factor that no prior names (a GPU's offset from its relatives);
@@ -38,22 +37,22 @@ UNREAD_SD: Final = 0.1
 """The most of such a sd for what power alone moves where no GPU of the level has a
 power reading: times at a power limit are none."""
 SENSOR: Final = "sensor:"
-"""Start of the tags whose constants are those of a campaign's `Sensor`."""
+"""Start of the tags whose constants are those of a campaign's meter."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Parameter:
     """One free number: a global constant, its factor for a tag, or a constant of a
-    campaign's sensor."""
+    campaign's meter (`of`: what is said of this)."""
 
     tag: str
     constant: str
+    of: Constant | None = dataclasses.field(default=None, compare=False, repr=False)
 
     @property
     def row(self) -> Constant:
         """What is said of the constant."""
-        known = SENSOR_CONSTANTS if self.tag.startswith(SENSOR) else CONSTANTS
-        return known[self.constant]
+        return self.of or CONSTANTS[self.constant]
 
     @property
     def share(self) -> bool:
@@ -139,16 +138,16 @@ class Parameters:
             as_float(matrix), as_float(offset), as_float(shares), Corrections
         )
 
-    def sensing(self, tag: str) -> "Serving":
-        """The same for the constants of the sensor with a `tag`."""
-        names = list(SENSOR_CONSTANTS)
-        values = {name: c.centre for name, c in SENSOR_CONSTANTS.items()}
+    def sensing(self, tag: str, meter: type[Record]) -> "Serving":
+        """The same for the constants of a `meter` under a `tag`."""
+        values = {name: c.centre for name, c in constants_of(meter).items()}
+        names = list(values)
         values |= self.start.get(tag, {})
         matrix = self._entries(names, (tag,))
         offset = np.log(np.array([values[name] for name in names]))
         offset = np.where(matrix.any(axis=1), 0.0, offset)
         return Serving(
-            as_float(matrix), as_float(offset), as_float(np.zeros(len(names))), Sensor
+            as_float(matrix), as_float(offset), as_float(np.zeros(len(names))), meter
         )
 
     def _entries(self, constants: Sequence[str], tags: Sequence[str]) -> np.ndarray:
@@ -167,9 +166,9 @@ class Serving(eqx.Module):
     matrix: Float[Array, "c p"]
     offset: Float[Array, " c"]
     share: Float[Array, " c"]
-    record: type[Corrections] | type[Sensor] = eqx.field(static=True)
+    record: type[Record] = eqx.field(static=True)
 
-    def __call__(self, z: Float[Array, " p"]) -> Corrections | Sensor:
+    def __call__(self, z: Float[Array, " p"]) -> Any:
         """Constants at `z`."""
         x = self.matrix @ z + self.offset
         values = jnp.where(self.share > 0, jax.nn.sigmoid(x), jnp.exp(x))

@@ -17,47 +17,45 @@ from ..corrections import (
     NEAR,
     Corrections,
     CorrectionsFile,
-    Sensor,
     Trust,
     prior_file,
     read_corrections,
 )
 from ..estimator import estimate_workload, phase_widths, runs
 from ..hardware import GpuSpec, OperatingPoint
+from ..kernels import known_as
 from ..measurements import (
     QUANTITIES,
     MeasurementTable,
     Predictions,
+    Reading,
     group_cells,
     prediction_frame,
     summary_json,
 )
-from ..physics import Instrument, TimeEnergy, data_activity, reading
+from ..physics import TimeEnergy
 from ..plans import Steps
+from ..records import Record
 from ..results import Result
 from ..workload import Workload
-from ._batches import Batch, How, batches, pass_lengths
+from ._batches import Batch, batches, pass_lengths
 from ._plan_batches import step_reading, with_unplanned
 
 
 def batch_reading(
-    given: tuple[Workload, GpuSpec, OperatingPoint, Instrument, Steps | None],
+    given: tuple[Workload, GpuSpec, OperatingPoint, Reading, Steps | None],
     corrections: Corrections,
-    sensor: Sensor,
-    how: How,
+    constants: Record,
+    capped: bool,
 ) -> TimeEnergy:
-    """Reading of every phase of a batch (`Batch.given`), of plans of every step."""
-    workload, spec, point, instrument, steps = given
-    if how.unfilled:
-        contents = data_activity(instrument, sensor)
-        phases = dataclasses.replace(
-            workload.phases, data_activity=contents[0], math_activity=contents[1]
-        )
-        workload = dataclasses.replace(workload, phases=phases)
-    free, held = runs(workload, spec, point, corrections, how.capped, how.bursts)
+    """Reading of every phase of a batch (`Batch.given`), of plans of every step;
+    `constants`: the meter's."""
+    workload, spec, point, reading, steps = given
+    workload = reading.load(workload, constants)
+    free, held = runs(workload, spec, point, corrections, capped, reading.bursts)
     if steps is not None:
         return step_reading(held, steps, spec, point, corrections)
-    return reading(instrument, sensor, how.sampling, free, held)
+    return reading.read(constants, free, held)
 
 
 @functools.cache
@@ -72,8 +70,8 @@ def read_batch(batch: Batch, corrections: CorrectionsFile) -> TimeEnergy:
     return compiled_reading()(
         batch.given,
         corrections.serve(batch.card),
-        corrections.sensor(batch.campaign, batch.kind, batch.card.name),
-        batch.how,
+        batch.meter(**batch.known),
+        batch.capped,
     )
 
 
@@ -114,8 +112,8 @@ def predict(table: MeasurementTable, corrections: CorrectionsFile) -> Prediction
 
     Args:
         table: measured rows (`de.measurements.read`).
-        corrections: the constants (`de.read_corrections`); the instrument of a row's
-            campaign is one of them.
+        corrections: the constants (`de.read_corrections`), with those of the table's
+            meter.
     """
     time, energy = np.zeros(table.num_rows), np.zeros(table.num_rows)
     grade = np.full(table.num_rows, "", dtype=object)
@@ -158,7 +156,7 @@ def _trusts(
     above the `lengths` that were fitted apart."""
     if batch.kind != "workload":
         count = int((batch.rows >= 0).sum())
-        yield np.ones(count, bool), corrections.trust(batch.card, batch.kind)
+        yield np.ones(count, bool), corrections.trust(batch.card, known_as(batch.kind))
         return
     clocks = np.asarray(batch.point.sm_clock)[batch.rows >= 0]
     on, gpu = corrections.fitted_on, batch.card.served_as
@@ -167,7 +165,12 @@ def _trusts(
     for clock, length in itertools.product((False, True), repeat=2):
         beyond = ["clock"] * clock + ["length"] * length
         part = (slow == clock) & (long == length)
-        yield part, corrections.trust(batch.card, holds=batch.ops, beyond=beyond)
+        yield (
+            part,
+            corrections.trust(
+                batch.card, holds=map(known_as, batch.ops), beyond=beyond
+            ),
+        )
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

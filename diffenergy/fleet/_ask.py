@@ -12,6 +12,7 @@ from msgspec import structs
 from ..requests import accepts
 from ..results import Infeasible
 from ._build_problem import NEEDS, problem_of, rows_between, rows_of, series_of
+from ._horizon import Told
 from ._problem import Problem, Rows, joined
 from ._refusal import NoPlan, quick_enough, short
 from ._request import FleetRequest
@@ -19,8 +20,7 @@ from ._result import FleetResult, fleet_summary
 from ._solve import Solved, Unsolved, solve, useful
 from ._spec import Fleet, is_file, read_fleet, read_price
 from ._tables import ALLOWED, Demand, Series, read_demand
-from ._whole.horizon import Told
-from ._whole.work import Work
+from ._work import Work
 
 _PRICING: Final = 0.5
 """Share of the wall time that pricing may take."""
@@ -125,7 +125,7 @@ def _solved(
         free = dataclasses.replace(problem, budget=free)
         known = solve(free, effort.max_gap, whole.part(whole.limit / 4), told)
     more = []
-    if isinstance(known, Solved):
+    if isinstance(known, Solved) and not known.interrupted:
         more = rows_between(fleet, known, curves, told)
     if more:
         problem = problem_with(joined([rows, *more]))
@@ -144,6 +144,7 @@ def _solved(
             "work_s": whole.spent,
             "effort_s": effort.work,
             "ended_by_time": found.late,
+            "interrupted": found.interrupted,
         },
     }
     return found, [*notes, *_cut(left_out, found, effort)], took

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from jaxtyping import Float
 
+from ._horizon import Told
 from ._problem import Problem, Rows, groups
 from ._solve import Solved
 from ._spec import Fleet, Price, is_file, one_currency, read_header, read_price
 from ._tables import Demand, Series, read_points, read_series
-from ._whole.horizon import Told
 
 if TYPE_CHECKING:
     from ._priced import Priced

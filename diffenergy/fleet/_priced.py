@@ -20,9 +20,9 @@ from ..compiling import kept
 from ..hardware import GpuCard, read_gpu, sm_clocks, spread_clocks
 from ..results import Infeasible
 from ..serving import QUANTILES, Load, Server, deploy, load_arrays, steady
+from ._horizon import Told
 from ._problem import Rows, joined
 from ._spec import Fleet, Model
-from ._whole.horizon import Told
 
 _FREE: Final = 2.0
 """Batch limit over the largest batch: requests queue for slots rarely."""

@@ -10,10 +10,10 @@ from scipy import sparse
 from ..results import Infeasible
 from ..search import LinearModel, highs
 from ._bound import cover, limits, room
-from ._problem import Problem, hull
+from ._integer import minimize
+from ._problem import Problem, hull_rows
 from ._spec import Fleet
-from ._whole.integer import least
-from ._whole.work import Work
+from ._work import Work
 
 _WORK = 5.0
 """Work (s) of one search for the least change."""
@@ -118,7 +118,7 @@ def _change(
     more = sparse.csr_array(-np.eye(len(free))[np.ix_(held, of)])
     matrix = sparse.block_array([[rates, None], [limits(problem)[held], more]])
     kind = np.r_[np.full(rows, whole), np.full(len(of), whole and not watts)]
-    answer = least(
+    answer = minimize(
         np.r_[np.zeros(rows), np.ones(len(of))], sparse.csr_array(matrix),
         np.r_[np.full(rates.shape[0], 1e3), np.full(int(held.sum()), -np.inf)],
         np.r_[np.full(rates.shape[0], np.inf), free[held]],
@@ -212,7 +212,7 @@ def headroom(problem: Problem) -> dict[str, Any] | None:
     """The largest factor on all demand that the hardest slot carries, shares of a
     replica allowed, and what one W of a site or one GPU of a pool adds to it (a GPU
     brings its parked watts); None where nothing is asked for."""
-    corners = problem.take(hull(problem))
+    corners = problem.take(hull_rows(problem))
     total = problem.demand.sum(axis=1)
     slots = np.flatnonzero(total > 0)
     if not len(slots):

@@ -2,7 +2,6 @@ from ._launch import Context as Context
 from ._launch import as_floats as as_floats
 from ._launch import take_rows as take_rows
 from ._ops import COMMON_FIELDS as COMMON_FIELDS
-from ._ops import HAND_TILE as HAND_TILE
 from ._ops import REQUIRED as REQUIRED
 from ._ops import TILE_FIELDS as TILE_FIELDS
 from ._ops import UNKNOWN_CLASS as UNKNOWN_CLASS
@@ -11,6 +10,7 @@ from ._ops import Op as Op
 from ._rates import on_tensor_cores as on_tensor_cores
 from ._registry import classes as classes
 from ._registry import formulas as formulas
+from ._registry import known_as as known_as
 from ._registry import ops as ops
 from ._registry import sharing_formula as sharing_formula
 from ._registry import trace_class as trace_class

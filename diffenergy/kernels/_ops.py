@@ -88,6 +88,8 @@ class Op:
     rooms need to know of its rows.
 
     `named`: sizes by which tables call a kernel [those that a row must say].
+    `known_as`: the op whose fitted rows say how well this one is known [itself].
+    `moved`: columns of files of earlier versions, and the op that has them now.
     `products`: whether `dtype` is that of products on tensor cores, which a GPU may
     lack. `wrong`: says of a row whose fields are each allowed why they cannot be
     together, "" where they can. `remark`: what had to be assumed of a row as written,
@@ -100,6 +102,8 @@ class Op:
     name: str
     fields: tuple[Field, ...]
     named: tuple[str, ...] = ()
+    known_as: str = ""
+    moved: Mapping[str, str] = dataclasses.field(default_factory=dict)
     products: bool = False
     wrong: Callable[[Row], str] = lambda kernel: ""
     remark: Callable[[Row], str] = lambda kernel: ""
@@ -114,6 +118,13 @@ class Op:
             field.name
             for field in self.fields
             if field.kind == "size" and field.default is REQUIRED
+        )
+
+    def misplaced(self, field: str) -> str:
+        """Why a row cannot have one of the `moved` columns, and the remedy."""
+        return (
+            f"`{field}` is no field of the op '{self.name}'; allowed is the op "
+            f"'{self.moved[field]}': name that"
         )
 
     @property
@@ -147,10 +158,6 @@ _TILE: Final = ("tile_m", "tile_n", "tile_k", "stages", "split_k", "warps", "thr
 TILE_FIELDS: Final = tuple(Field(name, default=0.0, minimum=0.0) for name in _TILE)
 """Tile of any kernel; 0 means "not given", the model then chooses."""
 
-HAND_TILE: Final = ("mdimc", "ndimc", "mdima", "ndimb", "vwm", "vwn", "sa", "sb")
-"""Threads, staging threads, vector widths and staging of a hand-made fp32 product
-(`Xgemm`); 0 where there is none."""
-
 COMMON_FIELDS: Final = (
     Field("count", default=1.0, minimum=0.0, whole=False),
     Field("zero_share", "share", 0.0, 0.0),
@@ -161,7 +168,6 @@ COMMON_FIELDS: Final = (
     Field("weight_dtype", "text", "", choices=STORED),
     Field("weight_group", default=0.0, minimum=0.0),
     *TILE_FIELDS,
-    *(Field(name, default=0.0, minimum=0.0) for name in HAND_TILE),
 )
 """Optional on every kernel. `zero_share`: share of zeros in the operands; `listed`:
 false for kernels that a trace does not name; `weight_dtype`: what the weights of

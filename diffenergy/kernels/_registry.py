@@ -64,6 +64,11 @@ def trace_class(op: str) -> str:
     return op
 
 
+def known_as(op: str) -> str:
+    """The op whose fitted rows say how well `op` is known."""
+    return ops()[op][0].known_as or op
+
+
 def sharing_formula(names: Iterable[str]) -> set[str]:
     """The ops `names`, and those of other classes that have the formula of the folder
     around them in common with one of these, such as all that stream."""

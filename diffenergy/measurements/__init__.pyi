@@ -12,6 +12,10 @@ from ._cells import read_sheet as read_sheet
 from ._cells import read_texts as read_texts
 from ._cells import require_column as require_column
 from ._columns import READ_COLUMNS as READ_COLUMNS
+from ._logs import LogRequest as LogRequest
+from ._logs import LogResult as LogResult
+from ._logs import log_format as log_format
+from ._logs import read_log as read_log
 from ._metrics import QUANTITIES as QUANTITIES
 from ._metrics import READINGS as READINGS
 from ._metrics import Errors as Errors
@@ -24,9 +28,12 @@ from ._metrics import summary_json as summary_json
 from ._plan_rows import MAX_POSITIONS as MAX_POSITIONS
 from ._plan_rows import PlanRow as PlanRow
 from ._plan_rows import measured_model as measured_model
+from ._records import Columns as Columns
+from ._records import MeasurementTable as MeasurementTable
+from ._records import Meter as Meter
+from ._records import NoConstants as NoConstants
+from ._records import Reading as Reading
 from ._request import TableRequest as TableRequest
-from ._table import Columns as Columns
-from ._table import MeasurementTable as MeasurementTable
 from ._table import read as read
 from ._traces import TraceScores as TraceScores
 from ._traces import evaluate_trace as evaluate_trace

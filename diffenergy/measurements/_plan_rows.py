@@ -15,7 +15,7 @@ import numpy as np
 
 from ..plans import Plan, read_plan
 from ..workload import Config, LanguageModel
-from ..workload.models import Model, load_model, model_names
+from ..workload.models import Model, load_model, model_from_config, model_names
 from ._cells import (
     NOT_NEGATIVE,
     POSITIVE,
@@ -217,22 +217,22 @@ def _shapes(path: Path) -> dict[str, dict[str, float]]:
 def shaped(name: str, shape: Mapping[str, float]) -> LanguageModel:
     """A decoder of a shape: gated ones like Llama (with experts like Mixtral), others
     like GPT, those with heads of keys or a head of their own like Nemotron."""
-    from ..workload.models.families import gpt2, llama, mixtral, mpt, nemotron
-
     size = {k: int(v) for k, v in shape.items() if not np.isnan(v)}
     if name.startswith("mpt"):
-        kind, module, keys = "mpt", mpt, _MPT
+        kind, keys = "mpt", _MPT
     elif "experts" in size:
-        kind, module, keys = "mixtral", mixtral, _LLAMA
+        kind, keys = "mixtral", _LLAMA
     elif size["gated"]:
-        kind, module, keys = "llama", llama, _LLAMA
+        kind, keys = "llama", _LLAMA
     elif size["tied"] and size["kv_heads"] == size["heads"]:
-        kind, module, keys = "gpt2", gpt2, _GPT2
+        kind, keys = "gpt2", _GPT2
     else:
-        kind, module, keys = "nemotron", nemotron, _LLAMA
+        kind, keys = "nemotron", _LLAMA
     stated = {key: size[x] for key, x in keys.items() if x in size}
     if keys is _LLAMA:
         stated["tie_word_embeddings"] = bool(size["tied"])
     about = {"model_type": kind, "architectures": ["ForCausalLM"]}
     reach = dict.fromkeys(_REACH, MAX_POSITIONS)
-    return module.build(Config(name, name, {**about, **stated, **reach}))
+    model = model_from_config(Config(name, name, {**about, **stated, **reach}))
+    assert isinstance(model, LanguageModel)
+    return model

@@ -1,6 +1,8 @@
 """`TableRequest`: how files of measured runs are read."""
 
+import runpy
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 from ..requests import Flag, Request
@@ -14,6 +16,24 @@ def _file(name: str) -> tuple[str, ...]:
     return (name,)
 
 
+def _meter(flag: str, name: str) -> Any:
+    """What a Python file calls `meter`."""
+    if not Path(name).is_file():
+        raise ValueError(f"`{flag}` is '{name}', which is no file; check the path.")
+    try:
+        found = runpy.run_path(name).get("meter")
+    except Exception as error:
+        raise ValueError(
+            f"`{flag}` is '{name}', which does not run ({error}); correct the file."
+        ) from None
+    if found is None:
+        raise ValueError(
+            f"`{flag}` is '{name}', which defines no `meter`; let it define one, a "
+            "subclass of `measurements.Meter`."
+        )
+    return found
+
+
 class TableRequest(Request):
     """What files of measured runs leave open."""
 
@@ -25,3 +45,12 @@ class TableRequest(Request):
         str | None, Flag("Replaces the column gpu.", "NAME", files=_file)
     ] = None
     op: Annotated[str | None, Flag("Replaces the column op.", "OP")] = None
+    meter: Annotated[
+        Any | None,
+        Flag(
+            "Python file with `meter`: how the rows were read [in the steady state].",
+            "FILE.py",
+            _meter,
+            files=_file,
+        ),
+    ] = None

@@ -43,6 +43,11 @@ def op_columns(sheet: Sheet, op: Op, rows: np.ndarray) -> dict[str, np.ndarray]:
     readings of counters, which may be broken: see `broken_shares`.
     """
     values: dict[str, np.ndarray] = {}
+    for name in op.moved:
+        if name in sheet.columns:
+            cells = read_numbers(sheet, name, rows, ANY_NUMBER)
+            if np.nan_to_num(cells).any():
+                raise ValueError(f"{sheet.file}: {op.misplaced(name)}.")
     for field in _all_fields(op):
         column = _column(sheet, field)
         if column is None and field.default is REQUIRED:

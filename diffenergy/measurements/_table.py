@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Int
 
 from ..hardware import read_gpu
 from ..kernels import Op
@@ -25,8 +25,10 @@ from ._cells import (
     read_texts,
     require_column,
 )
+from ._logs import log_sheet
 from ._plan_rows import COLUMNS as PLAN_COLUMNS
 from ._plan_rows import are_plans, plan_rows
+from ._records import Columns, MeasurementTable, Meter
 from ._request import TableRequest
 from ._shapes import (
     MODEL_COLUMNS,
@@ -39,67 +41,6 @@ from ._shapes import (
 
 _TIMELESS: Final = ("activity",)
 """Ops that can be predicted without a measured time, from power alone."""
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Columns:
-    """Columns that only some rows of a table have.
-
-    `rows` are indices into the table; each of `values` is as long.
-    """
-
-    rows: Int[np.ndarray, " part"]
-    values: dict[str, np.ndarray]
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class MeasurementTable:
-    """Measured runs, one a row, in input order. Numbers are SI, NaN where not given.
-
-    `frame` holds every input column as text (with `--gpu`, its column `gpu` is
-    replaced); `file` and `row` (0-based data row) say where a row comes from. `op` is
-    "" on workload rows, `workload` on kernel rows and where a model is named instead.
-    `skipped` is the reason why a row cannot be predicted, "" if it can. `listings`:
-    the phases of every workload that rows may name.
-    """
-
-    frame: pd.DataFrame
-    file: Shaped[np.ndarray, " row"]
-    row: Int[np.ndarray, " row"]
-    kind: Shaped[np.ndarray, " row"]  # "kernel", "workload" or "plan"
-    gpu: Shaped[np.ndarray, " row"]
-    op: Shaped[np.ndarray, " row"]
-    workload: Shaped[np.ndarray, " row"]
-    campaign: Shaped[np.ndarray, " row"]
-    host: Shaped[np.ndarray, " row"]
-    attention: Shaped[np.ndarray, " row"]
-    skipped: Shaped[np.ndarray, " row"]
-    time_s: Float[np.ndarray, " row"]
-    energy_j: Float[np.ndarray, " row"]
-    avg_power_w: Float[np.ndarray, " row"]
-    sm_clock_set: Float[np.ndarray, " row"]  # Hz
-    sm_clock_avg: Float[np.ndarray, " row"]  # Hz
-    mem_clock: Float[np.ndarray, " row"]  # Hz
-    power_limit: Float[np.ndarray, " row"]  # W
-    temperature: Float[np.ndarray, " row"]  # C
-    iterations: Float[np.ndarray, " row"]
-    window_s: Float[np.ndarray, " row"]
-    copies: Float[np.ndarray, " row"]  # sets of operands that a kernel cycles through
-    fields: dict[str, Columns]
-    """By op, every field of the op's rows as `op_columns` gives it."""
-    model_request: Columns
-    """What the workload rows without a listing ask for: `model`, `config`,
-    `precision`, `mode`, `attention` as strings ("" if not given), `batch`, `seq_len`,
-    `output_len` as floats (NaN if not given)."""
-    plan: Shaped[np.ndarray, " row"]
-    """`PlanRow` of the rows of training plans, None of others."""
-    ignored_columns: tuple[str, ...]
-    notes: tuple[str, ...]
-    listings: Mapping[str, Sequence[Listing]]
-
-    @property
-    def num_rows(self) -> int:
-        return len(self.row)
 
 
 Path = str | os.PathLike[str]
@@ -117,7 +58,8 @@ def read(request: _Read) -> MeasurementTable:
 
     `paths`: a file or several, each `FILE.csv`, `FILE.csv.gz` or `OP=FILE`, whose op
     comes before `op`. `workloads`: files of listings (.jsonl), or listings by name, for
-    files with a column `workload`; the table keeps them.
+    files with a column `workload`; the table keeps them. `meter`: how the rows were
+    read, a `Meter`.
 
     Raises:
         ValueError: for the first thing that cannot be read, with file, row, column and
@@ -138,7 +80,14 @@ def read(request: _Read) -> MeasurementTable:
         if isinstance(workloads, Mapping)
         else listings_by_name(_several(workloads))
     )
-    return _join([_read(file, listings, request.gpu, request.op) for file in files])
+    meter = Meter() if request.meter is None else request.meter
+    if not isinstance(meter, Meter):
+        raise ValueError(
+            f"`meter` is a {type(meter).__name__}; allowed is a `measurements.Meter`; "
+            "give an object of a subclass."
+        )
+    given = listings, meter, request.gpu, request.op
+    return _join([_read(file, *given) for file in files])
 
 
 def _several(paths: Path | Sequence[Path]) -> list[str]:
@@ -149,15 +98,15 @@ def _several(paths: Path | Sequence[Path]) -> list[str]:
 def _read(
     spec: str,
     workloads: Mapping[str, Sequence[Listing]],
+    meter: Meter,
     gpu: str | None,
     op: str | None,
 ) -> MeasurementTable:
     known = _ops()
     op, file = _op_and_file(spec, op, known)
-    raw = read_sheet(file)
-    sheet, notes = columns.translate(raw)
+    sheet = log_sheet(file, gpu) or read_sheet(file)
     gpus, ops = _gpus(sheet, gpu), _row_ops(sheet, op, known)
-    values, measured_notes = columns.measured(sheet)
+    values, notes = columns.measured(sheet)
     planned = are_plans(sheet)
     if not planned:
         _require_times(sheet, ops, values["time_s"])
@@ -175,11 +124,11 @@ def _read(
         PLAN_COLUMNS if planned else (),
     )
     kinds = "plan" if planned else np.where(ops == "", "workload", "kernel")
-    frame = pd.DataFrame(raw.columns, dtype=object)
+    frame = pd.DataFrame(sheet.columns, dtype=object)
     if gpu is not None and "gpu" in frame:
         frame["gpu"] = gpus
     campaign = next((c for c in columns.CAMPAIGN_COLUMNS if c in sheet.columns), "")
-    ignored = (c for c in raw.columns if c in sheet.columns and c not in used)
+    ignored = (column for column in sheet.columns if column not in used)
     return MeasurementTable(
         frame=frame,
         file=np.full(sheet.num_rows, file, dtype=object),
@@ -196,8 +145,9 @@ def _read(
         model_request=Columns(modelled, model_requests(sheet, modelled)),
         plan=plans,
         ignored_columns=tuple(ignored),
-        notes=(*notes, *measured_notes),
+        notes=notes,
         listings=workloads,
+        meter=meter,
         **values,
     )
 
@@ -309,6 +259,7 @@ def _join(tables: Sequence[MeasurementTable]) -> MeasurementTable:
         ignored_columns=tuple(dict.fromkeys(ignored)),
         notes=tuple(note for table in tables for note in table.notes),
         listings=tables[0].listings,
+        meter=tables[0].meter,
         **whole,
     )
 

@@ -1,4 +1,4 @@
-"""Class-free formulas: demand, timeline, power, phases, governor, instruments.
+"""Class-free formulas: demand, timeline, power, phases, governor.
 
 Names load on first use; `__init__.pyi` lists them.
 """

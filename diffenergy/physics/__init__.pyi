@@ -3,12 +3,6 @@ from ._demand import Demand as Demand
 from ._demand import make_demand as make_demand
 from ._governor import capped_clock as capped_clock
 from ._governor import secant_clock as secant_clock
-from ._instrument import Instrument as Instrument
-from ._instrument import TimeEnergy as TimeEnergy
-from ._instrument import data_activity as data_activity
-from ._instrument import hot_share as hot_share
-from ._instrument import reading as reading
-from ._instrument import replayed_seconds as replayed_seconds
 from ._links import LINK_KINDS as LINK_KINDS
 from ._links import LINK_TAU as LINK_TAU
 from ._links import link_candidates as link_candidates
@@ -18,6 +12,7 @@ from ._phase import HOST_SHARPNESS as HOST_SHARPNESS
 from ._phase import LEAKAGE_REFERENCE as LEAKAGE_REFERENCE
 from ._phase import MAX_TEMPERATURE as MAX_TEMPERATURE
 from ._phase import Seconds as Seconds
+from ._phase import TimeEnergy as TimeEnergy
 from ._phase import chip_temperature as chip_temperature
 from ._phase import gpu_time as gpu_time
 from ._phase import gpu_time_of_slope as gpu_time_of_slope

@@ -7,7 +7,7 @@ the two, rounded where they are close:
     t = (gpu^20 + host^20)^(1/20)
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -28,6 +28,13 @@ _STEPS: Final = 6
 
 Seconds = Float[np.ndarray, "..."] | float
 """Times of phases, or of one."""
+
+
+class TimeEnergy(NamedTuple):
+    """Time (s) and energy (J) of each run."""
+
+    time: Array
+    energy: Array
 
 
 def phase_time(gpu: Float[Array, "*p"], host: Float[Array, "*p"]) -> Float[Array, "*p"]:

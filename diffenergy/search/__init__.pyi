@@ -12,4 +12,3 @@ from ._linear_model import Status as Status
 from ._solve import USUAL as USUAL
 from ._solve import Solving as Solving
 from ._solve import solve as solve
-from ._warm import Warm as Warm

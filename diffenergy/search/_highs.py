@@ -85,7 +85,8 @@ def highs(
         seconds=time.perf_counter() - began,
         duals=np.array(solution.row_dual) if has and not whole else None,
         message=solver.modelStatusToString(ended),
-        checks=seen if whole else max(0, info.simplex_iteration_count),
+        checks=seen,
+        iterations=max(0, int(info.simplex_iteration_count)),
     )
 
 

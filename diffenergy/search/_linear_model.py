@@ -50,7 +50,7 @@ class Answer:
     s of an idle core (0: nothing). `interrupted`: by Ctrl-C. `duals`: what a unit more
     of a row's limit adds to the least cost (of `highs`, real variables). `message`: the
     solver's own words, if it has any. `checks`: how often `highs` looked at its limits,
-    with whole variables: the same on any machine."""
+    and `iterations` of its simplex method: the same on any machine."""
 
     status: Status
     values: Float[np.ndarray, " column"] | None
@@ -61,6 +61,7 @@ class Answer:
     duals: Float[np.ndarray, " row"] | None = None
     message: str = ""
     checks: int = 0
+    iterations: int = 0
     work: float = 0.0
 
     @property

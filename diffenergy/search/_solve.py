@@ -109,7 +109,7 @@ def _simplex(model: LinearModel, how: Solving, each: float) -> Answer:
     if math.isfinite(how.work):
         steps = max(1, int((how.work - _CELL * cells) / step))
     found = highs(model, time_limit=how.time_limit, checks=steps, seed=how.seed)
-    return dataclasses.replace(found, work=_CELL * cells + step * found.checks)
+    return dataclasses.replace(found, work=_CELL * cells + step * found.iterations)
 
 
 def _jump(model: LinearModel, how: Solving) -> Answer:

@@ -19,6 +19,7 @@ from ..compiling import compiler_options
 from ..estimator import (
     Setting,
     Task,
+    combinations,
     estimate_once,
     operating_points,
     phase_names,
@@ -26,12 +27,13 @@ from ..estimator import (
     runs,
     tokens_of,
     too_low,
+    unavailable,
 )
 from ..hardware import OperatingPoint
 from ..results import Infeasible
 from ..units import MHz
 from ..workload import assemble, pad_size
-from ._spec import POINT, WORDS, Block, Spec, crossed
+from ._spec import POINT, WORDS, Block, Spec
 
 FIGURES: Final = (
     "time_s", "energy_j", "avg_power_w", "sm_clock_held_mhz", "ttft_s", "tpot_s",
@@ -48,8 +50,8 @@ _LONG: Final = 5_000
 """Rows from which on it pays to let the compiler optimise."""
 
 
-_Placed = tuple[int, np.ndarray, Task]
-"""A workload: its place in the block, those of its points, the checked request."""
+_Placed = tuple[int, Task]
+"""A workload: its place in the block, the checked request."""
 _Figures = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 """Time (s), energy (J), clock (Hz) of phases, and whether the limit can be kept."""
 _Call = tuple[Sequence[_Placed], Any]
@@ -73,23 +75,30 @@ def block_rows(spec: Spec, block: Block) -> Rows:
 def begun(spec: Spec, block: Block) -> Callable[[], Rows]:
     """Starts a block, which is computed while the caller prepares the next one; gives
     the function that waits for its rows."""
-    points = list(crossed(spec.axes, POINT))
+    points = list(combinations(spec.axes, POINT))
     shapes, width = list(block.shapes), len(points)
     error = np.full((len(shapes), width), None, object)
     tasks: list[_Placed] = []
     for place, shape in enumerate(shapes):
-        for at, task in _prepared(spec, {**block.group, **shape}, points):
-            if isinstance(task, Task):
-                tasks.append((place, at, task))
-            else:
-                error[place, at] = task
-    calls = _dispatched(tasks, spec.rows >= _LONG)
+        task = _task(spec, {**block.group, **shape})
+        if isinstance(task, Task):
+            tasks.append((place, task))
+        else:
+            error[place] = task
+    at, calls = np.empty(0, int), []
+    if tasks:
+        reasons = _reasons(tasks[0][1], points)
+        lacking = [place for place, reason in enumerate(reasons) if reason]
+        error[:, lacking] = [reasons[place] for place in lacking]
+        at = np.flatnonzero([reason is None for reason in reasons])
+    if len(at):
+        calls = _dispatched(tasks, [points[i] for i in at], spec.rows >= _LONG)
 
     def finish() -> Rows:
         figures = {x: np.full((len(shapes), width), np.nan) for x in FIGURES}
         for part, found in calls:
             phases, first = _crossed(*jax.device_get(found)), 0
-            for place, at, task in part:
+            for place, task in part:
                 last = first + len(task.listings)
                 mine = [x[:, first:last] for x in phases]
                 _fill(figures, error, place, at, task, mine)
@@ -102,76 +111,55 @@ def begun(spec: Spec, block: Block) -> Callable[[], Rows]:
     return finish
 
 
-def _prepared(
-    spec: Spec, chosen: Mapping[str, Any], points: Sequence[Mapping[str, Any]]
-) -> list[tuple[np.ndarray, Task | str]]:
-    """The checked request of a workload with the places of its points, or why it is
-    none; where only some points can be had, each of the others apart."""
-    every = np.arange(len(points))
-    found = _task(spec, chosen, points)
-    if isinstance(found, Task):
-        return [(every, found)]
-    if len(points) == 1 or not isinstance(_task(spec, chosen, ()), Task):
-        return [(every, found)]
-    good, parts = [], []
-    for place, point in enumerate(points):
-        single = _task(spec, chosen, [point])
-        if isinstance(single, Task):
-            good.append(place)
-        else:
-            parts.append((np.array([place]), single))
-    parts += [
-        (np.array([place]), _task(spec, chosen, [points[place]])) for place in good
-    ]
-    return parts
+def _reasons(task: Task, points: Sequence[Mapping[str, Any]]) -> list[str | None]:
+    """Why the board of a task, which a block has one of, has not such points."""
+    found = (unavailable(task.card, **_si(point)) for point in points)
+    return [None if reason is None else str(reason) for reason in found]
 
 
-def _task(
-    spec: Spec, chosen: Mapping[str, Any], points: Sequence[Mapping[str, Any]]
-) -> Task | str:
-    """The request with the lists of its points; why it is none."""
+def _si(point: Mapping[str, Any]) -> dict[str, float]:
+    """Clocks in Hz, limits in W."""
+    scales = {"power_limit": 1.0}
+    return {key: float(x) * scales.get(key, MHz) for key, x in point.items()}
+
+
+def _task(spec: Spec, chosen: Mapping[str, Any]) -> Task | str:
+    """The checked request of a workload, at none of its points; why it is none."""
     asked = {**spec.fixed, **chosen}
     words = {x.removeprefix("gpu."): asked.pop(x) for x in WORDS if x in asked}
     if words:
         asked["changes"] = words
-    for key in ("sm_clock", "power_limit", "mem_clock"):
-        values = list(dict.fromkeys(x[key] for x in points if key in x))
-        if not values and key in asked:
-            values = [asked[key]]
-        asked.pop(key, None)
-        if values:
-            scale = 1.0 if key == "power_limit" else MHz
-            asked[key] = tuple(float(x) * scale for x in values)
+    at = _si({x: asked.pop(x) for x in (*POINT, "mem_clock") if x in asked})
+    asked |= {key: (value,) for key, value in at.items()}
     try:
         return prepare(asked.pop("model"), **asked, require_fit=True)
     except (ValueError, Infeasible) as error:
         return str(error)
 
 
-def _dispatched(tasks: Sequence[_Placed], long: bool) -> list[_Call]:
+def _dispatched(
+    tasks: Sequence[_Placed], points: Sequence[Mapping[str, Any]], long: bool
+) -> list[_Call]:
     """Calls that are under way; those of alike sizes share a program."""
-    alike: dict[Any, list[_Placed]] = {}
-    for entry in tasks:
-        alike.setdefault(tuple(entry[2].settings), []).append(entry)
-    calls = []
-    for settings, group in alike.items():
-        gpu = group[0][2].gpu  # a block has one
-        points = _points(settings)
-        for start in range(0, len(group), _WORKLOADS):
-            part = group[start : start + _WORKLOADS]
-            filled = [*part, *[part[-1]] * (pad_size(len(part)) - len(part))]
-            listings = [listing for *_, task in filled for listing in task.listings]
-            together = max(1, _WIDE // len(listings))
-            program = _program(together, long)
-            calls.append((part, program(assemble(listings), gpu, *points)))
+    gpu = tasks[0][1].gpu  # a block has one
+    settings, calls = _operating_points(tasks[0][1].settings[0], points), []
+    for start in range(0, len(tasks), _WORKLOADS):
+        part = tasks[start : start + _WORKLOADS]
+        filled = [*part, *[part[-1]] * (pad_size(len(part)) - len(part))]
+        listings = [listing for _, task in filled for listing in task.listings]
+        program = _program(max(1, _WIDE // len(listings)), long)
+        calls.append((part, program(assemble(listings), gpu, *settings)))
     return calls
 
 
-def _points(settings: Sequence[Setting]) -> tuple[OperatingPoint, OperatingPoint]:
-    """The clocks without a limit, and the highest of them under each limit."""
+def _operating_points(
+    one: Setting, points: Sequence[Mapping[str, Any]]
+) -> tuple[OperatingPoint, OperatingPoint]:
+    """The clocks of `points` without a limit, and the highest of them under each limit;
+    `one`: what the points do not say."""
+    settings = [one._replace(**_si(point)) for point in points]
     clocks = list(dict.fromkeys(x.sm_clock for x in settings))
     limits = list(dict.fromkeys(x.power_limit for x in settings))
-    one = settings[0]
     free = [one._replace(sm_clock=x, power_limit=_FREE) for x in clocks]
     held = [one._replace(sm_clock=max(clocks), power_limit=x) for x in limits]
     return operating_points(free), operating_points(held)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
-from ..estimator import EstimateRequest
+from ..estimator import EstimateRequest, combinations
 from ..files import read_toml
 from ..requests import Celsius, Clocks, Limits, Whole, accepts_type, declared
 from ..schema import Finite, Positive, fitted
@@ -115,8 +115,8 @@ class Spec:
     def listed(self) -> Iterator[Block]:
         """All blocks in order."""
         number = 0
-        for group in crossed(self.axes, GROUP):
-            shapes = crossed(self.axes, SHAPE)
+        for group in combinations(self.axes, GROUP):
+            shapes = combinations(self.axes, SHAPE)
             while part := list(itertools.islice(shapes, self.shapes_a_block)):
                 yield Block(number, group, part)
                 number += 1
@@ -194,15 +194,6 @@ def _values(path: str, key: str, given: Any) -> tuple[Any, ...]:
         twice = next(x for x in values if values.count(x) > 1)
         raise _wrong(path, f"[axes] `{key}` has {twice!r} twice", "each value once")
     return values
-
-
-def crossed(
-    axes: Mapping[str, Sequence[Any]], names: Sequence[str]
-) -> Iterator[dict[str, Any]]:
-    """Every combination of the axes among `names`, the first outermost."""
-    known = [x for x in names if x in axes]
-    for values in itertools.product(*(axes[x] for x in known)):
-        yield dict(zip(known, values, strict=True))
 
 
 def _wrong(path: str, what: str, allowed: str) -> ValueError:

@@ -38,6 +38,9 @@ def normalise_kernel(raw: Mapping[str, Any], where: str) -> Kernel:
     name = given.get("op")
     kernel: Kernel = {"op": name}
     op = _op(name, where)
+    for column in op.moved:
+        if given.get(column):
+            raise ValueError(f"{where}: {op.misplaced(column)}.")
     for field in op.fields:
         value = given.get(field.name)
         kernel[field.name] = (

@@ -19,7 +19,6 @@ from jax import Array
 from diffenergy.corrections import Corrections
 from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import GpuSpec, OperatingPoint, load_gpu
-from diffenergy.kernels import HAND_TILE
 from diffenergy.records import as_float
 from diffenergy.workload import (
     Listing,
@@ -57,7 +56,7 @@ def products(count: int, tile: float) -> Workload:
     fields: dict[str, Any] = {
         name: zero
         for name in (
-            "tile_k", "stages", "split_k", "warps", "threads", "zero_share", *HAND_TILE
+            "tile_k", "stages", "split_k", "warps", "threads", "zero_share"
         )
     } | {
         "batch": one, "m": sizes(), "n": sizes(), "k": sizes(), "count": one,

@@ -18,12 +18,12 @@ import numpy as np
 from scipy import sparse
 
 from diffenergy.fleet._bound import cover, limits
-from diffenergy.fleet._problem import Problem, hull, site_power
+from diffenergy.fleet._problem import Problem, hull_rows, site_power
 from diffenergy.fleet._solve import Solved, solve, useful
-from diffenergy.fleet._whole.work import Work
+from diffenergy.fleet._work import Work
 
 sys.path.insert(0, ".")
-from tests.fleet.random_fleets import quiet, random_fleet
+from tests.fleet.builders import quiet, random_fleet
 
 SIZES = {
     "5": (dict(models=5, pools=10, gpus=100), 5.0),
@@ -40,7 +40,7 @@ def tightened(problem: Problem) -> Problem:
     from scipy.optimize import linprog
 
     small = useful(problem)
-    small = small.take(hull(small))
+    small = small.take(hull_rows(small))
     slot = int(problem.demand.sum(axis=1).argmax())
     pools = len(problem.count)
     matrix = sparse.vstack([-cover(small), limits(small)[:pools]])

@@ -20,11 +20,9 @@ from diffenergy.collectives import (
 )
 from diffenergy.collectives._demand.demands import read_demand_file
 from diffenergy.collectives._formats.published import read_published
-from diffenergy.collectives._formats.verify_file import read_msccl
 from diffenergy.results import Infeasible
 
 from .formats.test_export import _ring, _table
-from .formats.test_msccl import exchange
 from .formats.test_published import SMALL
 from .machine.test_nvidia_smi import DGX1 as PRINT
 from .machine.test_nvidia_smi import PCIE
@@ -251,10 +249,6 @@ def published(sentence: str, flows: Any, kind: Any = Violation, **change: Any) -
     return row(sentence, verify, File(text, "a.json"), "ndv2-2-published", kind=kind)
 
 
-def program(sentence: str, text: str, gpus: Any = "ring-2") -> Any:
-    return row(sentence, verify, File(text, "a.xml"), gpus, 1.0)
-
-
 def hop(way: str, epoch: int, source: int | None = None, chunk: int = 0) -> str:
     first = way.split("->")[0] if source is None else source
     return f"Chunk {chunk} from {first} traveled over {way} in epoch {epoch}"
@@ -270,7 +264,7 @@ FILES = [
     row("cannot be read", verify, "none.json"),
     row("cannot be read", verify, File(None, "folder")),
     row("no list `sends`", verify, File("[1]", "list.json")),
-    row("cannot be read", read_msccl, "none.xml", RING),
+    row("written only; give the JSON", verify, "none.xml"),
     row("cannot be read", read_published, "none.json", RING),
     row("neither", read_published, File('{"sends": []}', "b.json"), RING),
     schedule("no list `sends`", lambda t: t.pop("sends")),
@@ -308,25 +302,6 @@ FILES = [
             ("3-Epochs_Required", float("inf"), "inf"),
         )
     ),
-    program("circle of waiting", exchange("rrc", "s")),
-    program("output chunk 0 of GPU .. holds the sum .. of 1 GPUs", exchange("s", "r")),
-    program("is never written", exchange("s", "s")),
-    program("`type` of a step is 'hop'", exchange("s", "hop")),
-    program("has no peer", exchange().replace("recv='1'", "recv='-1'")),
-    program("taken or no peer", exchange().replace("recv='1'", "recv='7'")),
-    program("does not exist", exchange().replace("depid='-1'", "depid='5'")),
-    program("where nothing is yet", exchange().replace("srcoff='0'", "srcoff='3'")),
-    program("`srcoff` of <step> is 'x'",
-            exchange().replace("srcoff='0'", "srcoff='x'")),
-    program("`srcbuf` of a step is 'q'",
-            exchange().replace("srcbuf='i'", "srcbuf='q'")),
-    program("`coll` of", exchange(kind="allfold")),
-    program("2 <gpu> for ngpus 3", exchange().replace("ngpus='2'", "ngpus='3'")),
-    program("not whole XML", exchange()[:200]),
-    program("two <tb> of one id", exchange().replace("</tb>", "</tb><tb id='0'/>")),
-    program("chunks a GPU", exchange().replace("i_chunks='1'", "i_chunks='9999999'")),
-    program("which 2 GPUs do not divide", exchange(kind="alltoall")),
-    program("begins with <a>", "<a/>"),
 ]  # fmt: skip
 
 

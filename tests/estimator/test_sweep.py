@@ -7,7 +7,7 @@ import pytest
 from json_keys import check, check_part
 
 import diffenergy as de
-from diffenergy.estimator import _sweep, crossed
+from diffenergy.estimator import _points, crossed
 from diffenergy.keys import json_text
 
 GPUS, BATCHES, LENGTHS = ("a10", "l4"), (1, 8), (64, 96)
@@ -47,7 +47,7 @@ def test_each_row_is_the_estimate_of_it_alone(frame, row: int):
 @pytest.mark.slow
 def test_more_than_a_call_takes(monkeypatch):
     """Three clocks of two types, four in a call: cut, and filled up."""
-    monkeypatch.setattr(_sweep, "_ROWS", 4)
+    monkeypatch.setattr(_points, "_ROWS", 4)
     told: list[tuple[int, int]] = []
     found = crossed(
         "gpt2", ["l4"], dtype=["bf16", "fp32"], phase="prefill",
@@ -65,6 +65,25 @@ def test_more_than_a_call_takes(monkeypatch):
     assert told == [(4, 6), (6, 6)]
     assert found.summary["axes"] == ["dtype", "sm_clock_set_mhz"]
     assert found.summary["best_time"] == int(times.argmin())
+    assert not found.interrupted
+
+
+@pytest.mark.slow
+def test_ctrl_c_keeps_the_points_so_far(monkeypatch):
+    monkeypatch.setattr(_points, "_ROWS", 4)
+
+    def stop(done: int, total: int):
+        raise KeyboardInterrupt
+
+    found = crossed(
+        "gpt2", ["l4"], dtype=["bf16", "fp32"], phase="prefill", input_len=64,
+        sm_clock=[6e8, 9e8, 12e8], progress=stop,
+    )  # fmt: skip
+    points = found.summary["points"]
+    assert found.interrupted and len(points) == 6
+    assert [("error" in point) for point in points] == [False] * 4 + [True] * 2
+    assert points[5]["dtype"] == "fp32" and "interrupted" in points[5]["error"]
+    assert "2 of 6" in found.warnings[-1]
 
 
 @pytest.mark.slow

@@ -96,9 +96,8 @@ def test_an_early_end_is_told(table: MeasurementTable, steps: int, early: bool):
 
 @pytest.mark.parametrize(
     "group",
-    ["gpu", "gpu:a10", "memory", "memory:HBM3", "sensor", "vllm/0.22.0:gemm", "energy_",
-     "energy_dram", "warm_share", "global"],
-)  # fmt: skip
+    ["gpu", "gpu:a10", "memory", "sensor", "energy_", "energy_dram", "global"],
+)
 def test_what_can_be_frozen(table: MeasurementTable, group: str):
     _ask._check_groups((group,), prior_file(), [table])
 

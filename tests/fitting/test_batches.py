@@ -2,20 +2,18 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from diffenergy import measurements
-from diffenergy.corrections import CONSTANTS, Corrections, Sensor, prior_file
-from diffenergy.fitting import _batches, _facts
+from diffenergy.corrections import CONSTANTS, Corrections, prior_file
+from diffenergy.fitting import _batches
 from diffenergy.fitting._batches import Batch, batches
 from diffenergy.fitting._fit import _movers, acting_constants, target
 from diffenergy.fitting._parameters import Parameter, Parameters
 from diffenergy.fitting._predict import compiled_reading
-from diffenergy.kernels.moe._routing import units_dealt
-from diffenergy.measurements import Columns, MeasurementTable
+from diffenergy.measurements import MeasurementTable, NoConstants
 
 KERNELS = "gpu,op,m,n,k,dtype,campaign,time_us,avg_power_w,sm_clock_mhz_avg"
 
@@ -65,22 +63,16 @@ def test_phases_of_a_row_add_up(tmp_path: Path):
     assert len(batch.rows) > 6  # the rest fill up the shape
 
 
-def test_what_is_capped_and_how_rows_are_read(tmp_path: Path):
+def test_what_is_capped(tmp_path: Path):
     """Rows with a measured clock are past the limiter: one without makes a batch that
     may be over its cap."""
-    clock = "a10,gemm,64,64,64,bf16,neusight,9,100,1000"
-    none = "a10,gemm,64,64,64,bf16,neusight,9,100,"
+    clock = "a10,gemm,64,64,64,bf16,x,9,100,1000"
+    none = "a10,gemm,64,64,64,bf16,x,9,100,"
     for rows, capped in (([clock] * 2, False), ([clock, none], True)):
         (batch,) = batches(kernels(tmp_path, *rows), prior_file())
-        assert batch.how.capped is capped
-        assert batch.how.bursts and batch.how.sampling == ""  # 1 s, by its file
+        assert batch.capped is capped
         caps = np.asarray(batch.point.power_cap)[:2].tolist()
         assert caps == [1e9, 150.0 if capped else 1e9]
-    (batch,) = batches(kernels(tmp_path, clock.replace("neusight", "x")), prior_file())
-    assert not batch.how.bursts
-    meter = clock.replace("neusight", "vllm/0.22.0")
-    (batch,) = batches(kernels(tmp_path, meter), prior_file())
-    assert batch.how.sampling == "series"
 
 
 def test_what_a_batch_is_of(tmp_path: Path):
@@ -145,11 +137,10 @@ def test_whatever_changes_a_reading_acts(tmp_path: Path, op: str):
 def sensitive(batch: Batch) -> set[str]:
     """Constants along which a difference quotient of a time or an energy is not 0."""
     start, factor = Corrections(), 1.01
-    sensor = Sensor()
 
     def read(changed: dict[str, object]) -> np.ndarray:
         c = dataclasses.replace(start, **changed)  # pyright: ignore[reportArgumentType]
-        run = compiled_reading()(batch.given, c, sensor, batch.how)
+        run = compiled_reading()(batch.given, c, NoConstants(), batch.capped)
         return np.stack([run.time, run.energy])
 
     base = read({})
@@ -188,75 +179,3 @@ def test_a_target_holds_what_was_read(tmp_path: Path, timed: bool):
     assert found.time == pytest.approx(expected, nan_ok=True)
     assert found.power == pytest.approx(np.array([90.0] * 3 + rest), nan_ok=True)
     assert (found.time_sd, found.power_sd) == (0.1, 0.2)
-
-
-# --- what a campaign's meter needs to know
-
-
-def facts(op: str, model: dict[str, Any], **cells: object) -> dict[str, list[float]]:
-    """Facts of the rows 2 and 0 of three."""
-    values = {name: np.array(column, object) for name, column in cells.items()}
-    columns = Columns(np.arange(3), values)
-    found = _facts.facts_of(model, op, columns, np.array([2, 0]))
-    return {name: x.tolist() for name, x in found.items()}
-
-
-LOOP = {"loop_seconds": [0, 0], "call_seconds": [0, 0], "loop": [1, 1],
-        "loop_body": [0, 0], "unfilled": [0, 0]}  # fmt: skip
-"""What is assumed where a model says nothing."""
-
-
-def test_facts_of_products():
-    """All sets of weights are 12 bytes for each of n x k; fp8 is narrow; the largest
-    operands, and shapes in cold blocks, are told."""
-    sizes = dict(m=[64, 1, 32768], n=[8192, 1, 1024], k=[65536, 1, 2048])
-    cells = sizes | {"dtype": ["bf16", "bf16", "fp8_block"]}
-    model: dict[str, Any] = {"warm_share": 1.0, "loop_fp8_block": 3.0, "loop": 6.0}
-    model["cold_blocks"] = [(64.0, 8192.0, 9000.0)]
-    held = {
-        "rows": [32768, 64], "operand_bytes": [12 * 1024 * 2048, 12 * 8192 * 65536],
-    }  # fmt: skip
-    assert facts("gemm", model, **cells) == LOOP | held | {
-        "loop": [3, 6],
-        "narrow": [1, 0],
-        "fresh": [1, 1],
-        "cold": [0, 1],
-    }
-    del model["cold_blocks"]
-    assert facts("gemm", model, **cells)["cold"] == [0, 0]
-    assert facts("gemm", {"loop": 2.0}, **cells) == LOOP | held | {"loop": [2, 2]}
-    left = {"unfilled": 1.0, "unfilled_fp8_block": 0.0}  # blocks have random weights
-    assert facts("gemm", left, **cells) == LOOP | held | {"unfilled": [0, 1]}
-    assert facts("linear", model, **cells) == LOOP | {"loop": [3, 6]}
-
-
-def test_facts_of_attention():
-    """Two bytes a value of queries, keys and values; from a length on runs are
-    fresh."""
-    cells = dict(
-        batch=[2, 1, 3], q_len=[100, 1, 99], kv_len=[200, 1, 50], num_heads=[8, 1, 16],
-        num_kv_heads=[2, 1, 4], head_dim=[64, 1, 128],
-    )  # fmt: skip
-    long, short = (
-        2 * 2 * (100 * 8 + 2 * 200 * 2) * 64,
-        2 * 3 * (99 * 16 + 2 * 50 * 4) * 128,
-    )
-    told = LOOP | {"sequences": [3, 2], "operand_bytes": [short, long]}
-    gap = {"gap": 0.3}
-    assert facts("context_attention", gap, **cells) == told
-    first = gap | {"first_q_len": 100, "first_length": 3.0}
-    assert facts("context_attention", first, **cells) == told | {"fresh": [0, 3]}
-    assert facts("context_attention", {}, **cells) == LOOP
-
-
-def test_facts_of_experts():
-    """Units that the host deals out first; other ops of such a campaign have none."""
-    cells = dict(
-        num_tokens=[64, 1, 64], num_experts=[8, 1, 8], topk=[2, 1, 2],
-        distribution=["power_law_1.2", "balanced", "balanced"],
-    )  # fmt: skip
-    dealt = units_dealt(64, 8, 2, "power_law_1.2")
-    assert dealt > 0
-    assert facts("moe", {"gap": 0.02}, **cells) == LOOP | {"sequences": [0, dealt]}
-    assert facts("moe", {}, **cells) == LOOP
-    assert facts("softmax", {"gap": 0.02}, rows=[1, 2, 3]) == LOOP

@@ -12,6 +12,8 @@ from diffenergy.fitting import _identifiability as identifiability
 from diffenergy.fitting._identifiability import report
 from diffenergy.fitting._parameters import Parameter, Parameters
 
+from .fit.made import NUMBERS
+
 L2, DRAM, ISSUE = "energy_l2", "energy_dram", "energy_issue"
 CLOCK, LEAKAGE, FMA = "sm_clock_energy", "leakage", "energy_fma"
 NAMES = (L2, DRAM, ISSUE, CLOCK, LEAKAGE, FMA)
@@ -23,7 +25,11 @@ def learnt(readings, names=NAMES, factors=None, moved=None):
     """Report on readings, each a mapping from a constant to how much one prior sd of it
     moves the reading, in expected errors; `moved`: shifts of the mode in prior sds."""
     free = [Parameter("global", name) for name in names]
-    free += [Parameter(tag, name) for tag, of in (factors or {}).items() for name in of]
+    free += [
+        Parameter(tag, name, NUMBERS.get(name))
+        for tag, of in (factors or {}).items()
+        for name in of
+    ]
     parameters = Parameters(tuple(free), prior_file().levels)
     columns = {str(p): i for i, p in enumerate(parameters.free)}
     jacobian = np.zeros((len(readings), len(columns)))
@@ -197,17 +203,17 @@ def test_sums_that_share_a_member_are_one_group():
 
 
 def test_constants_of_a_meter_say_how_was_read():
-    tag = "sensor:vllm/0.22.0:moe"
-    result = learnt([], names=(FMA,), factors={tag: ("gap",), "gpu:a10": (FMA,)})
+    tag = "sensor:ours/1:moe"
+    result = learnt([], names=(FMA,), factors={tag: ("hot_share",), "gpu:a10": (FMA,)})
     found = {c.parameter.tag: c for c in result.constants}
     own = found[tag]
-    assert own.measurement.endswith(", as vllm/0.22.0:moe was read")
+    assert own.measurement.endswith(", as ours/1:moe was read")
     assert own.measurement.startswith(own.parameter.row.closes)
     assert own.unit == own.parameter.row.unit != "x"
     assert found["gpu:a10"].unit == "x"
     assert found["gpu:a10"].measurement.endswith(", on a GPU of gpu:a10")
     assert found["global"].measurement == CONSTANTS[FMA].closes
-    (line,) = (x for x in result.lines() if "(gap, as vllm/0.22.0:moe was read)" in x)
+    (line,) = (x for x in result.lines() if "(hot_share, as ours/1:moe was read)" in x)
     assert line.startswith("left at the prior: ") and line.endswith("close it")
     what, _, _ = CONSTANTS[FMA].what.partition(";")
     named = f"energy per FLOP: {what} (energy_fma, factor of gpu:a10)"

@@ -13,7 +13,6 @@ from diffenergy.compiling import compiler_options
 from diffenergy.corrections import (
     CONSTANTS,
     PRIOR_FACTORS,
-    SENSOR_CONSTANTS,
     prior_file,
     resolve,
 )
@@ -21,13 +20,15 @@ from diffenergy.fitting._holdout import Rule, held_out, read_rule
 from diffenergy.fitting._parameters import FACTOR_SD, Parameter, Parameters
 from diffenergy.hardware import read_gpu
 
+from .fit.made import NUMBERS, Numbers
+
 TAGS = read_gpu("a100-sxm-80gb").tags
-METER = "sensor:vllm/0.22.0:gemm@a100-sxm-80gb"
+METER = "sensor:ours/1:gemm@a100-sxm-80gb"
 FREE = (
     ("global", "energy_dram"), ("global", "dram_efficiency"),
     ("memory:HBM2e", "energy_dram"), ("memory:HBM2e", "dram_efficiency"),
     ("gpu:a100-sxm-80gb", "energy_dram"), ("gpu:h100-sxm", "energy_dram"),
-    (METER, "weight_saving"), (METER, "warm_share"),
+    (METER, "background"), (METER, "hot_share"),
 )  # fmt: skip
 
 
@@ -36,7 +37,7 @@ def parameters() -> Parameters:
     levels = {tag: dict(values) for tag, values in prior_file().levels.items()}
     levels["architecture:Ampere"] = {"energy_dram": 1.3, "launch_cycles": 0.8}
     levels["memory:HBM2e"] = {"dram_efficiency": 1.2, "energy_dram": 0.9}
-    return Parameters(tuple(Parameter(*x) for x in FREE), levels)
+    return Parameters(tuple(Parameter(*x, NUMBERS.get(x[1])) for x in FREE), levels)
 
 
 def test_constants_of_a_gpu_are_those_of_its_levels(parameters: Parameters):
@@ -44,8 +45,8 @@ def test_constants_of_a_gpu_are_those_of_its_levels(parameters: Parameters):
     rng = np.random.default_rng(0)
     makers = (
         parameters.serving(TAGS),
-        parameters.sensing(METER),
-        parameters.sensing("sensor:nobody:gemm@a10"),
+        parameters.sensing(METER, Numbers),
+        parameters.sensing("sensor:nobody:gemm@a10", Numbers),
     )
     options = compiler_options(once=True)
     made = jax.jit(lambda z: [make(z) for make in makers], compiler_options=options)
@@ -54,7 +55,7 @@ def test_constants_of_a_gpu_are_those_of_its_levels(parameters: Parameters):
         served, sensor, other = jax.device_get(made(jnp.asarray(z)))
         found = {name: float(getattr(served, name)) for name in CONSTANTS}
         assert found == pytest.approx(resolve(levels, TAGS), rel=1e-9)
-        for name, constant in SENSOR_CONSTANTS.items():
+        for name, constant in NUMBERS.items():
             expected = levels[METER].get(name, constant.centre)
             assert float(getattr(sensor, name)) == pytest.approx(expected), name
             assert float(getattr(other, name)) == pytest.approx(constant.centre), name
@@ -63,8 +64,8 @@ def test_constants_of_a_gpu_are_those_of_its_levels(parameters: Parameters):
 def test_centres_are_what_a_fit_starts_from(parameters: Parameters):
     start, fitted = parameters.start, parameters.fitted(parameters.centre())
     for tag, constant in FREE:
-        of_sensor = constant in SENSOR_CONSTANTS
-        default = SENSOR_CONSTANTS[constant].centre if of_sensor else 1.0
+        of_sensor = constant in NUMBERS
+        default = NUMBERS[constant].centre if of_sensor else 1.0
         known = start.get(tag, {}).get(constant, default)
         assert fitted[tag][constant] == pytest.approx(known), (tag, constant)
     share = start["global"]["dram_efficiency"]
@@ -81,9 +82,8 @@ def test_widths(parameters: Parameters):
     own = CONSTANTS["energy_dram"].sd
     assert widths["global", "energy_dram"] == own
     assert widths["gpu:h100-sxm", "energy_dram"] == min(0.25, own)
-    assert widths[FREE[-1]] == SENSOR_CONSTANTS[FREE[-1][1]].sd
+    assert widths[FREE[-1]] == NUMBERS[FREE[-1][1]].sd
     assert FACTOR_SD == 0.25
-    assert Parameter(METER, "gap").sd == SENSOR_CONSTANTS["gap"].sd > 0.25
     for tag, factors in PRIOR_FACTORS.items():
         for constant, (_, sd) in factors.items():
             assert Parameter(tag, constant).sd == sd

@@ -23,7 +23,11 @@ LIBRARY = "2048,2048,2048,bf16,,,,,,,,,,,,library,90\n"
 def targets(tmp_path: Path) -> dict[str, Target]:
     """One target of hand-made tiles on a K20m, one of library kernels on an A100."""
     file = tmp_path / "rows.csv"
-    text = HEADER + f"k20m,gemm,{BY_HAND}" * 3 + f"a100-pcie-40gb,gemm,{LIBRARY}" * 9
+    text = (
+        HEADER
+        + f"k20m,clblast_gemm,{BY_HAND}" * 3
+        + f"a100-pcie-40gb,gemm,{LIBRARY}" * 9
+    )
     file.write_text(text, encoding="utf-8")
     table = measurements.read([str(file)])
 

@@ -9,7 +9,7 @@ import diffenergy as de
 from diffenergy.fleet import read_price
 from diffenergy.fleet._spec import read_header
 
-from .written import one_pool, write_fleet
+from .builders import one_pool, write_fleet
 
 
 @pytest.mark.parametrize(

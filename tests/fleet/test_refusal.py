@@ -10,7 +10,7 @@ import pytest
 import diffenergy as de
 from diffenergy.fleet import NoPlan
 
-from .written import write_fleet
+from .builders import write_fleet
 
 
 def two_pools(draw: np.random.Generator) -> tuple[Any, ...]:

@@ -11,11 +11,13 @@ import pytest
 from diffenergy.corrections import Corrections, prior_file
 from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import GpuSpec, read_gpu, with_fields
-from diffenergy.kernels import HAND_TILE, gemm
+from diffenergy.kernels import gemm
 from diffenergy.kernels.gemm import clblast, simt
 from diffenergy.physics._timeline import cta_cycles, sm_cycles, timing
 
-NAMES = ("tile_m", "tile_n", *HAND_TILE)
+NAMES = (
+    "tile_m", "tile_n", "mdimc", "ndimc", "mdima", "ndimb", "vwm", "vwn", "sa", "sb",
+)  # fmt: skip
 SIZE, STEPS = 4096, 128
 STUDY = {
     "tiled_fma": 0.883, "tiled_issue": 1.10, "tiled_smem": 0.918,
@@ -190,12 +192,12 @@ def test_architectures_have_their_own_l1():
 
 
 @pytest.mark.slow
-def test_gemm_rows_with_threads_by_hand_are_lowered_here(sample, phases):
+def test_rows_of_clblast_are_lowered_here(sample, phases):
     fp32 = dict(m=SIZE, n=SIZE, k=SIZE, dtype="fp32")
     rows = [
         sample("gemm", **fp32),
         sample("gemm", **fp32, tile_m=64, tile_n=64, threads=256),
-        sample("gemm", **fp32, **TILE),
+        sample("clblast_gemm", **fp32, **TILE),
     ]
     work = phases(rows)
     kinds = {type(x): g for x, g in zip(work.shapes, work.groups, strict=True)}

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from calibration.campaigns import model_of
 from diffenergy import estimate, measurements, smooth
 from diffenergy.corrections import CONSTANTS, Corrections, prior_file
 from diffenergy.fitting._batches import batches
@@ -259,26 +260,8 @@ def test_published_vector_operations(
     gpu = card.spec()
     point = OperatingPoint(gpu.sm_clock_max, gpu.mem_clock, jnp.asarray(1e4))
     kernel = float(estimate(phases([row]), gpu, point, c).time)
-    model = prior_file().instrument("neusight", op, card.name)
+    model = model_of(prior_file(), "neusight", op, card.name)
     assert kernel + model["call_seconds"] == pytest.approx(published, rel=within)
-
-
-def test_host_of_the_campaign():
-    """A call of `nn.Linear` costs more than one of a batched product; nothing else of
-    the campaign is special to a GPU but the T4, at its cap from the start."""
-    file = prior_file()
-    for card in (A100, V100, P100, H100):
-        model = file.instrument("neusight", "gemm", card.name)
-        assert 2e-5 < model["call_seconds"] < model["call_seconds_linear"] < 1e-4
-        assert model["burst"] == 1
-    assert math.isinf(file.instrument("neusight", "gemm", "t4")["burst"])
-    assert file.instrument("neusight", "gemm", "l40s") == {"burst": 1.0}
-
-
-HEADER = (
-    "gpu,op,dtype,batch,m,n,k,time_us,kernel,tile_m,tile_n,grid_x,grid_y,grid_z,"
-    "block_x,torch,split_in_source\n"
-)
 
 
 def test_its_constants_move_no_other_rows(tmp_path):
@@ -286,8 +269,8 @@ def test_its_constants_move_no_other_rows(tmp_path):
     of the class none of the menu's."""
     tiled, plain = tmp_path / "tiled.csv", tmp_path / "plain.csv"
     tiled.write_text(
-        HEADER + "NVIDIA A100-PCIE-40GB,bmm,float32,4,512,512,64,90,sgemm_nn,64,64,8,8,"
-        "4,64,2.1.0,train\n"
+        "gpu,op,dtype,batch,m,n,k,time_us,tile_m,tile_n,threads,layout,weights\n"
+        "a100-pcie-40gb,gemm,fp32,4,512,512,64,90,64,64,64,nn,none\n"
     )
     plain.write_text(
         "gpu,op,dtype,m,n,k,time_us\na100-pcie-40gb,gemm,bf16,512,512,64,9"

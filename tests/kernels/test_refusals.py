@@ -20,8 +20,8 @@ def kernel(sentence: str, op: str, **changes: Any) -> Any:
 
 def assemble_rows(*rows: dict[str, Any]):
     """Kernels of a workload, whose tiles are checked together."""
-    kernels = tuple(normalise_kernel({"op": "gemm", **x}, "row") for x in rows)
-    assemble([Listing("phase", kernels=kernels, dispatch="graph")])
+    kernels = [normalise_kernel({"op": "clblast_gemm", **x}, "row") for x in rows]
+    assemble([Listing("phase", kernels=tuple(kernels), dispatch="graph")])
 
 
 def tile(sentence: str, **changes: Any) -> Any:
@@ -56,12 +56,17 @@ KERNELS = [
         distribution=["power_law_"]),
 ]  # fmt: skip
 TILES = [
+    kernel(
+        "`mdimc` is no field of the op 'gemm'; allowed is the op 'clblast_gemm'",
+        "gemm",
+        mdimc=16,
+    ),
     tile("`tile_m` .. 96; a multiple of `mdimc` x `vwm`", tile_m=96),
     tile("`tile_n` .. 80; a multiple of `ndimc` x `vwn`", tile_n=80),
     tile("`tile_m` .. 64; a multiple of `mdima` x `vwm`", mdima=32),
     tile("`tile_n` .. 128; a multiple of `ndimb` x `vwn`", ndimb=12),
     tile("`mdima` .. 2; it must divide the threads", mdima=2),
-    tile("`vwm` .. 0; a hand-made tile needs it", vwm=0),
+    tile("`vwm` is 0", vwm=0),
     tile("`tile_n` .. 0; a hand-made tile needs it", tile_n=0),
     tile("`sa` .. 2; allowed are 0 and 1", sa=2),
     tile("`ndimc` .. at most 1024", mdimc=256, tile_m=1024),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from refusals import File, Refusal, row
 
-from diffenergy.measurements import read
+from diffenergy.measurements import read, read_log
 from diffenergy.measurements.importers import importers
 
 from .importers.test_import_logs import (
@@ -90,7 +90,7 @@ def log(sentence: str, tool: str, text: str, name: str = "log.csv") -> Any:
 
 NO_GPU = "timestamp,name\n2024/05/01 10:00:00,NVIDIA A10\n"
 LOGS = [
-    log("no log of ZeusMonitor", "zeus", "a,b\n1,2\n"),
+    log("is no log of ZeusMonitor", "zeus", "a,b\n1,2\n"),
     log("`gpu0_energy`", "zeus", "window_name,elapsed_time\nx,1\n"),
     log("row 2: the row has 2 cells", "zeus", MONITOR + "103.0,st"),
     log("another unit", "zeus",
@@ -131,6 +131,27 @@ LOGS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("refusal", TABLES + LOGS)
+def imported(sentence: str, text: str, name: str = "log.csv", **given: Any) -> Any:
+    return row(sentence, read_log, File(text, name), **given)
+
+
+BUSY = SMI + sample(0, 90) + sample(1, 90)
+IMPORTED = [
+    imported("log of no known tool; allowed are `codecarbon`, ", "a,b\n1,2\n"),
+    imported("`format` is 'smi'; allowed are", BUSY, format="smi"),
+    imported("`gpu` is 't4', but .. log.csv was logged on a10; leave it out", BUSY,
+             gpu="t4"),
+    imported("`gpu` is missing: .. does not name the GPU", MONITOR),
+    imported("row 2: the row has 1 cells", BUSY + "2024/05/01 10:0"),
+    imported("column for `power`", NO_GPU, format="nvidia_smi"),
+    imported("number in W", BUSY.replace("90 W", "0.1 kW")),
+    imported("neither power nor energy", scrape(power=float("nan"))),
+    imported("`passes` is 4, but .. without a length", scrape(), passes=4),
+    row("`gpu` is 't4', but .. log.csv was logged on a10", runs, File(BUSY, "log.csv"),
+        gpu="t4", workloads={"log": []}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("refusal", TABLES + LOGS + IMPORTED)
 def test_refused(refusal: Refusal, tmp_path: Path):
     refusal.check(tmp_path)

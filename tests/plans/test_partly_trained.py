@@ -8,9 +8,8 @@ import pytest
 
 from diffenergy.hardware import read_gpu
 from diffenergy.plans import Plan, Training, host_of, training_of
-from diffenergy.workload import Listing, load_model
+from diffenergy.workload import Listing, TrainedModel, load_model
 from diffenergy.workload.models import Request
-from diffenergy.workload.models._shared.decoder import Decoder
 
 H, LAYERS, WORDS = 768, 12, 50257
 """GPT-2: its layer is 12 h x h of weights, biases of 9 h and norms of 4 h; the head is
@@ -231,7 +230,7 @@ def test_flop_of_a_partly_trained_model():
 
 def test_one_gpu_keeps_what_it_did():
     model = load_model("gpt2")
-    assert isinstance(model, Decoder)
+    assert isinstance(model, TrainedModel)
     for asked in ({"lora": RANK}, {"frozen_layers": 5}, {"frozen_layers": 12}):
         placed, request = trained(Plan(zero=3), 3, **asked)
         alone = model.request(phase="train", input_len=512, accumulation=3, **asked)

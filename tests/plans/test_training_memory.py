@@ -14,9 +14,8 @@ from diffenergy.plans import (
     training_memory,
 )
 from diffenergy.plans._pipeline import BACKWARD, order
-from diffenergy.workload import Config, load_model
+from diffenergy.workload import Config, TrainedModel, load_model
 from diffenergy.workload.models import model_from_config
-from diffenergy.workload.models._shared.decoder import Decoder
 
 GIB = 2**30
 LLAMA = 8_030_261_248
@@ -24,9 +23,9 @@ LLAMA = 8_030_261_248
 
 
 @functools.cache
-def decoder(name: str) -> Decoder:
+def decoder(name: str) -> TrainedModel:
     model = load_model(name)
-    assert isinstance(model, Decoder)
+    assert isinstance(model, TrainedModel)
     return model
 
 
@@ -81,7 +80,7 @@ def first_stage(name: str, mode: str) -> dict[str, float]:
         vocab_size=51200, max_seq_len=2048,
     )  # fmt: skip
     model = model_from_config(Config(name, name, values))
-    assert isinstance(model, Decoder)
+    assert isinstance(model, TrainedModel)
     sequence, recompute = MODES[mode]
     request = model.request(
         phase="train", batch=batch, attention="eager", accumulation=4 * p

@@ -16,6 +16,8 @@ import pandas as pd
 import pytest
 
 import diffenergy as de
+from diffenergy.estimator import prepare
+from diffenergy.sweeps import _block
 from diffenergy.sweeps._block import FIGURES
 from diffenergy.sweeps._parts import part_path
 
@@ -113,6 +115,42 @@ def test_what_has_no_answer_says_why(swept: tuple[Path, pd.DataFrame]):
     fine = frame[(frame["gpu"] == "l4") & (frame["batch"] < 100_000)]
     assert (fine["error"].notna() == fine["time_s"].isna()).all()
     assert fine["time_s"].notna().any()
+
+
+def test_points_that_a_board_lacks_cost_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """2,400 MHz is beyond an L4 (2,040), 20 W below what it accepts: each workload is
+    prepared once, its other points are as without these, and what no memory holds says
+    so at every clock of the board."""
+    prepared: list[str] = []
+
+    def counted(model: str, **request: Any):
+        prepared.append(model)
+        return prepare(model, **request)
+
+    monkeypatch.setattr(_block, "prepare", counted)
+    axes = 'gpu = ["l4"]\nbatch = [1, 2, 100000]\n'
+    fixed = '[fixed]\nmodel = "gpt2"\nphase = "decode"\ninput_len = 64\n'
+
+    def rows(clocks: list[int], limits: list[int]) -> Any:
+        points = f"sm_clock = {clocks}\npower_limit = {limits}\n"
+        (tmp_path / "spec.toml").write_text(f"[axes]\n{axes}{points}{fixed}")
+        de.sweeps.run(str(tmp_path / "spec.toml"), str(tmp_path / "out.parquet"))
+        return pd.read_parquet(tmp_path / "out.parquet")
+
+    every = rows([2400, 600, 900], [72, 20, 60])
+    assert len(prepared) == 3
+    lacking = (every["sm_clock"] > 2040) | (every["power_limit"] < 40)
+    small = every["batch"] < 100_000
+    assert every["error"].notna().tolist() == (lacking | ~small).tolist()
+    assert every["error"][every["sm_clock"] > 2040].str.startswith("`sm_clock`").all()
+    large = every["error"][~small & ~lacking]
+    assert len(large) == 4 and not large.str.contains("sm_clock").any()
+    had = rows([600, 900], [72, 60])
+    pd.testing.assert_frame_equal(
+        every[~lacking][list(FIGURES)].reset_index(drop=True), had[list(FIGURES)]
+    )
 
 
 @pytest.mark.slow

@@ -22,10 +22,9 @@ from typing import Any, Final
 import pandas as pd
 
 from diffenergy.plans import read_plan, training_memory
-from diffenergy.workload import Config
+from diffenergy.workload import Config, TrainedModel
 from diffenergy.workload.models import model_from_config
-from diffenergy.workload.models._shared.decoder import Decoder
-from diffenergy.workload.models._shared.memory import CONTEXT
+from diffenergy.workload.models._operators.memory import CONTEXT
 
 _GIB: Final = 2**30
 _RESERVED: Final = 1.08
@@ -36,7 +35,7 @@ _COMPILED: Final = 4.0
 """The same of a compiled one."""
 
 
-def built(shape: Any, positions: int) -> Decoder:
+def built(shape: Any, positions: int) -> TrainedModel:
     """The model of a row of `models.csv`; without a gate all are taken as Nemotron."""
     values: dict[str, Any] = dict(
         model_type="llama" if shape.gated else "nemotron",
@@ -55,7 +54,7 @@ def built(shape: Any, positions: int) -> Decoder:
         values |= experts | dict(model_type="mixtral")
         values |= dict(num_experts_per_tok=int(shape.topk))
     model = model_from_config(Config(shape.model, shape.model, values))
-    assert isinstance(model, Decoder)
+    assert isinstance(model, TrainedModel)
     return model
 
 
@@ -69,7 +68,7 @@ def plan_of(row: Any) -> dict[str, Any]:
     return sizes | dict(recompute=row.recompute if known else "none")
 
 
-def predicted(row: Any, model: Decoder, fullest: bool) -> dict[str, float]:
+def predicted(row: Any, model: TrainedModel, fullest: bool) -> dict[str, float]:
     """Bytes by part of the GPU that a row measures, as its source counts them."""
     plan = read_plan(plan_of(row), training=True)
     assert plan is not None

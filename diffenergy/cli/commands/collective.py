@@ -86,24 +86,21 @@ def _verified(flags: Flags) -> Outcome:
     """Replays the schedule in a file."""
     if flags.file is None:
         raise ValueError(
-            "`collective verify` lacks a file; give JSON of `collective --json`, a "
-            "published TE-CCL file or MSCCL XML."
+            "`collective verify` lacks a file; give JSON of `collective --json` or a "
+            "published TE-CCL file."
         )
     allowed = {"file", "topology", "machine", "plot", "as_json", "out"}
     if flags.machine is not None:
         allowed |= {"latency", "gpu"}
-    if flags.file.lower().endswith(".xml"):
-        allowed.add("size")
     for name in given_names(flags):
         if name not in allowed:
             raise ValueError(
-                f"`{flag_names(Flags)[name]}` is no option of verify here (--size goes "
-                "with .xml, --latency and --gpu with --topology); leave it out."
+                f"`{flag_names(Flags)[name]}` is no option of verify (--latency and "
+                "--gpu go with --topology); leave it out."
             )
     checked = verify(
         flags.file,
         flags.machine,
-        flags.size or "1GB",
         latency=flags.latency,
         gpu=None if flags.gpu is None else str(flags.gpu),
     )

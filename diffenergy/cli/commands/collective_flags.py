@@ -34,7 +34,7 @@ class Flags(LinksRequest, Search):
     file: Annotated[
         str | None,
         Argument(
-            "Of verify: our JSON, a published TE-CCL file or MSCCL XML.",
+            "Of verify: our JSON or a published TE-CCL file.",
             metavar="[FILE]",
             files=arguments.file,
         ),

@@ -21,6 +21,7 @@ from ...report import drawable, step_trace_text, trace_text
 from ...requests import part
 from ...workload import listing_lines
 from ..flags import as_flags, told
+from ..interruption import keeping
 from ..progress import megabytes, points
 from ..run import Outcome, outcome
 from .estimate_flags import Flags
@@ -74,7 +75,7 @@ def _crossed(flags: Flags) -> Outcome:
     if flags.out is not None and flags.out.lower().endswith(".parquet"):
         _need_pyarrow()
     start_jax()
-    with points("estimates") as show:
+    with keeping(), points("estimates") as show:
         told = {"progress": lambda done, total: show(done, total, "")}
         result = crossed(**part(SweepRequest, flags, **told))
     said = [
@@ -88,6 +89,7 @@ def _crossed(flags: Flags) -> Outcome:
             ".csv": lambda: _csv(result.summary["points"]),
             ".parquet": lambda: result.frame().to_parquet(),
         },
+        interrupted=result.warnings[-1] if result.interrupted else "",
     )
 
 

@@ -1,10 +1,11 @@
-"""`diffenergy import`: a file of a user as a kernel listing."""
+"""`diffenergy import`: a file of a user as a kernel listing, or as measured runs."""
 
 from collections.abc import Callable
+from typing import Any
 
-from ... import imports
+from ... import imports, measurements
 from ...estimator import start_jax
-from ...requests import part
+from ...requests import given_names, part
 from ...workload import listing_lines
 from ..progress import megabytes
 from ..run import Outcome, outcome
@@ -13,6 +14,13 @@ from .import_flags import Flags
 
 def run(flags: Flags) -> Outcome:
     """Reads the file."""
+    own = part(measurements.LogRequest, flags)
+    given = set(given_names(flags))
+    if flags.format or measurements.log_format(flags.file):
+        traced = {*part(imports.ImportRequest, flags)} - {"gpu"}
+        _refuse(given & traced, flags.file, "a log of a power meter")
+        return _log(flags, own)
+    _refuse(given & {*own}, flags.file, "no log of a power meter")
     start_jax()
     csv = (flags.out or "").lower().endswith(".csv")
     with megabytes("reading") as show:
@@ -28,3 +36,21 @@ def run(flags: Flags) -> Outcome:
         ".csv": result.activity_csv,
     }
     return outcome(result, texts=texts, notes=() if flags.as_json else result.notes)
+
+
+def _log(flags: Flags, own: dict[str, Any]) -> Outcome:
+    """A log as a table of measured runs."""
+    if (flags.out or "").lower().endswith(".jsonl"):
+        raise ValueError(
+            f"`out` is '{flags.out}', but {flags.file} is a log of a power meter; "
+            "allowed is a .csv file."
+        )
+    result = measurements.read_log(flags.file, gpu=flags.gpu, **own)
+    notes = () if flags.as_json else result.notes
+    return outcome(result, texts={".csv": result.to_csv}, notes=notes)
+
+
+def _refuse(names: set[str], file: str, what: str):
+    """Raises `ValueError` for a flag that a file of this kind does not take."""
+    for name in sorted(names):
+        raise ValueError(f"`{name}` is given, but {file} is {what}; leave it out.")

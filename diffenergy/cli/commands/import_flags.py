@@ -3,34 +3,39 @@
 from typing import Annotated
 
 from ...imports import ImportRequest
+from ...measurements import LogRequest
 from ...requests import Argument
 from .. import arguments
 from ..flags import Json, out_file
 
 
-class Flags(ImportRequest):
-    """A trace, graph or report of a program as a kernel listing.
+class Flags(ImportRequest, LogRequest):
+    """A trace, graph or report as a kernel listing; a power log as measured runs.
 
     FILE is a PyTorch profiler (Kineto) or Chrome trace (.json, .json.gz), an ONNX
     graph, an export (.sqlite) or summary (.csv) of Nsight Systems, a table (.csv) of
     Nsight Compute, or a Chakra execution trace (.et); its content decides. `estimate`
     and `evaluate` take the same files.
 
+    A log of nvidia-smi (--query-gpu=... --format=csv), ZeusMonitor, CodeCarbon or the
+    DCGM exporter becomes a table of measured runs, which `fit` and `evaluate` read.
+
     \b
     Examples:
       diffenergy import trace.json --out listing.jsonl
       diffenergy import trace.json --gpu a100-sxm-80gb --json
+      diffenergy import log.csv --workload gpt2 --passes 100 --out runs.csv
     """
 
     file: Annotated[
-        str, Argument("Trace, graph or report.", "FILE", files=arguments.file)
+        str, Argument("Trace, graph, report or log.", "FILE", files=arguments.file)
     ]
     as_json: Json = False
     out: Annotated[
         str | None,
         out_file(
-            "Also write the listing (.jsonl), .json, or counters as measurements "
-            "(.csv).",
+            "Also write the listing (.jsonl), .json, or counters and logs as "
+            "measurements (.csv).",
             ".jsonl", ".json", ".csv",
         ),
     ] = None  # fmt: skip

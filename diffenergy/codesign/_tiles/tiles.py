@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 
 from ...dtypes import BYTES, code
 from ...hardware import GpuCard, GpuSpec
-from ...kernels import HAND_TILE, TILE_FIELDS, on_tensor_cores
+from ...kernels import TILE_FIELDS, on_tensor_cores
 from ...kernels.gemm import Gemm, SimtGemm
 from ...records import Record, as_float, as_index
 from ...workload import Kernel, Listing, Workload
@@ -91,7 +91,7 @@ def gemm_rows(listings: Sequence[Listing]) -> tuple[Product, ...]:
     alike: dict[tuple, list[tuple[int, Kernel]]] = {}
     every = ((i, kernel) for i, x in enumerate(listings) for kernel in x.kernels)
     for number, (place, kernel) in enumerate(every):
-        given = any(kernel.get(name, 0) for name in (*_TILE_NAMES, *HAND_TILE))
+        given = any(kernel.get(name, 0) for name in _TILE_NAMES)
         if kernel["op"] == "gemm" and kernel["count"] > 0 and not given:
             shape = {name: x for name, x in kernel.items() if name != "count"}
             key = (place, *sorted(shape.items()))

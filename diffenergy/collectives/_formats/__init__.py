@@ -1,1 +1,1 @@
-"""Schedules in files: our JSON, published TE-CCL results, MSCCL XML."""
+"""Schedules in files: our JSON, published TE-CCL results; MSCCL XML is written only."""

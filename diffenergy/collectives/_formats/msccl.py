@@ -1,21 +1,70 @@
 """MSCCL XML of a schedule: programs of thread blocks, one for each GPU and peer."""
 
-from collections.abc import Iterable
+import dataclasses
+import itertools
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
 from jaxtyping import Int
 
-from .._demand.demand import REDUCING, Demand
+from .._demand.demand import REDUCING, Collective, Demand
 from .._schedule.dependencies import stated, switched
 from .._schedule.schedule import Schedule
 from .._verify.verify import verify
-from .msccl_program import NAMES, Block, Place, Program, Step, goals, program_xml
 
+NAMES: Final[Mapping[Collective, str]] = {
+    "all_gather": "allgather",
+    "all_to_all": "alltoall",
+    "reduce_scatter": "reduce_scatter",
+    "all_reduce": "allreduce",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+}
+"""Collectives that MSCCL has, and what it calls them."""
 _MOST_PIECES: Final = 64
 """Blocks are cut into at most so many equal pieces."""
 _SHARE: Final = 1e-4
 """Parts of a block are read as multiples of a piece to this share of it."""
+
+
+_Place = tuple[str, int]
+"""Buffer (i, o or s) and chunk in it."""
+_Key = tuple[int, int]
+"""GPU (-1 for sums) and chunk in its input buffer: which piece of which block."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Step:
+    """A step on one chunk: its buffers, and the (thread block, step) of its GPU that it
+    waits for."""
+
+    kind: str
+    source: _Place
+    target: _Place
+    waits: tuple[int, int] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Block:
+    """A thread block with its peers (-1: none)."""
+
+    number: int
+    send: int
+    recv: int
+    steps: list[_Step]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Program:
+    """What is computed on how many GPUs, and the buffer sizes in chunks."""
+
+    collective: Collective
+    ranks: int
+    inputs: int
+    outputs: int
+    root: int
 
 
 class _Transfer(NamedTuple):
@@ -68,7 +117,7 @@ def msccl_xml(schedule: Schedule) -> str:
     writer = _Writer(schedule, pieces)
     for transfer in sorted(_transfers(schedule, pieces)):
         writer.add(transfer)
-    return program_xml(writer.program, f"{schedule.topology.name}-{demand.collective}")
+    return writer.xml(f"{schedule.topology.name}-{demand.collective}")
 
 
 def _whole_machine(demand: Demand) -> bool:
@@ -137,8 +186,7 @@ def _transfers(schedule: Schedule, pieces: int) -> Iterable[_Transfer]:
 
 
 class _Writer:
-    """Thread blocks of all GPUs, grown transfer by transfer in order of their ends; a
-    key is (GPU, input chunk) of a piece of a block, with -1 as the GPU of a sum."""
+    """Thread blocks of all GPUs, grown transfer by transfer in order of their ends."""
 
     def __init__(self, schedule: Schedule, pieces: int) -> None:
         demand, gpus = schedule.demand, schedule.topology.gpus
@@ -153,15 +201,15 @@ class _Writer:
         one, whole = count * pieces, ranks * count * pieces
         outputs = one if kind in ("broadcast", "reduce", "reduce_scatter") else whole
         sizes, root = (whole if spread else one, outputs), int(owner[0])
-        self.program = Program(kind, ranks, *sizes, False, root, [])
+        self.program = _Program(kind, ranks, *sizes, root)
         self.giver = np.full_like(owner, root) if kind == "broadcast" else owner
         if kind in REDUCING:
             self.giver = np.full_like(owner, -1)
-        self.blocks: list[dict[tuple[str, int], Block]] = [{} for _ in gpus]
+        self.blocks: list[dict[tuple[str, int], _Block]] = [{} for _ in gpus]
         self.written: dict[tuple[int, int, int], tuple[int, int]] = {}
-        self.scratch: list[dict[tuple[int, int], int]] = [{} for _ in gpus]
-        self.outputs: dict[tuple[int, int], int] = {}
-        for (gpu, offset), (key, _) in goals(self.program).items():
+        self.scratch: list[dict[_Key, int]] = [{} for _ in gpus]
+        self.outputs: dict[_Key, int] = {}
+        for (gpu, offset), key in _goals(self.program).items():
             self.outputs[key] = offset
             if key[0] == gpu:
                 self._append(gpu, "copy", -1, "cpy", ("i", key[1]), ("o", offset))
@@ -187,7 +235,7 @@ class _Writer:
         received = self._append(target, "recv", source, kind, here, there, before)
         self.written[target, *key] = received
 
-    def _place(self, gpu: int, block: int, key: tuple[int, int]) -> Place:
+    def _place(self, gpu: int, block: int, key: _Key) -> _Place:
         """Where a GPU keeps a piece that comes to it."""
         if self.wanted[block, gpu]:
             return "o", self.outputs[key]
@@ -200,21 +248,49 @@ class _Writer:
         way: str,
         peer: int,
         kind: str,
-        source: Place,
-        target: Place,
+        source: _Place,
+        target: _Place,
         waits: tuple[int, int] | None = None,
     ) -> tuple[int, int]:
         """Adds a step to the thread block for a peer; numbers of block and step."""
         blocks = self.blocks[gpu]
         if (way, peer) not in blocks:
             send, recv = (peer if way == end else -1 for end in ("send", "recv"))
-            blocks[way, peer] = Block(gpu, len(blocks), send, recv, 0, [])
-            self.program.blocks.append(blocks[way, peer])
+            blocks[way, peer] = _Block(len(blocks), send, recv, [])
         block = blocks[way, peer]
         if waits is not None and waits[0] == block.number:
             waits = None
-        block.steps.append(Step(kind, source, target, 1, waits))
+        block.steps.append(_Step(kind, source, target, waits))
         return block.number, len(block.steps) - 1
+
+    def xml(self, name: str) -> str:
+        """The whole file; steps that others wait for say so."""
+        program = self.program
+        header = _texts(
+            name=name,
+            proto="Simple",
+            nchannels=1,
+            nchunksperloop=max(program.inputs, program.outputs),
+            ngpus=program.ranks,
+            coll=NAMES[program.collective],
+            inplace=0,
+            outofplace=1,
+            root=program.root,
+            minBytes=0,
+            maxBytes=0,
+        )
+        algo = ElementTree.Element("algo", header)
+        for gpu, blocks in enumerate(self.blocks):
+            chunks = {"i": program.inputs, "o": program.outputs}
+            chunks["s"] = len(self.scratch[gpu])
+            sizes = {f"{buffer}_chunks": count for buffer, count in chunks.items()}
+            node = ElementTree.SubElement(algo, "gpu", _texts(id=gpu, **sizes))
+            steps = [step for block in blocks.values() for step in block.steps]
+            awaited = {step.waits for step in steps}
+            for block in blocks.values():
+                _write_block(node, block, awaited)
+        ElementTree.indent(algo)
+        return ElementTree.tostring(algo, encoding="unicode") + "\n"
 
 
 def _places(ends: Int[np.ndarray, " block"]) -> tuple[Int[np.ndarray, " block"], int]:
@@ -227,3 +303,50 @@ def _places(ends: Int[np.ndarray, " block"]) -> tuple[Int[np.ndarray, " block"],
     place = np.empty_like(ends)
     place[np.argsort(ends, kind="stable")] = np.arange(len(ends)) % counts[0]
     return place, int(counts[0])
+
+
+def _goals(program: _Program) -> dict[tuple[int, int], _Key]:
+    """What must stand in (GPU, output chunk) at the end."""
+    ranks, inputs, outputs = range(program.ranks), program.inputs, program.outputs
+    kind, root = program.collective, program.root
+    if kind == "all_gather":
+        grid = itertools.product(ranks, ranks, range(inputs))
+        return {(g, r * inputs + c): (r, c) for g, r, c in grid}
+    if kind == "all_to_all":
+        part = inputs // program.ranks
+        grid = itertools.product(ranks, ranks, range(part))
+        return {(d, s * part + p): (s, d * part + p) for s, d, p in grid}
+    if kind == "broadcast":
+        grid = itertools.product(ranks, range(outputs))
+        return {(g, c): (root, c) for g, c in grid}
+    if kind == "reduce":
+        return {(root, c): (-1, c) for c in range(inputs)}
+    own = outputs if kind == "reduce_scatter" else 0
+    grid = itertools.product(ranks, range(outputs))
+    return {(g, c): (-1, g * own + c) for g, c in grid}
+
+
+def _write_block(
+    node: ElementTree.Element, block: _Block, awaited: set[tuple[int, int] | None]
+) -> None:
+    ends = _texts(id=block.number, send=block.send, recv=block.recv, chan=0)
+    tb = ElementTree.SubElement(node, "tb", ends)
+    for n, step in enumerate(block.steps):
+        depid, deps = step.waits or (-1, -1)
+        row = _texts(
+            s=n,
+            type=step.kind,
+            srcbuf=step.source[0],
+            srcoff=step.source[1],
+            dstbuf=step.target[0],
+            dstoff=step.target[1],
+            cnt=1,
+            depid=depid,
+            deps=deps,
+            hasdep=int((block.number, n) in awaited),
+        )
+        ElementTree.SubElement(tb, "step", row)
+
+
+def _texts(**values: object) -> dict[str, str]:
+    return {key: str(value) for key, value in values.items()}

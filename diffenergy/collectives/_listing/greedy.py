@@ -151,7 +151,7 @@ def _one_taker(
     if 0 < batch <= planned:
         found += _along_paths(topology, requests, seed, limit)
     if batch < _QUEUES or batch > planned:
-        found.append(Queues(topology, requests, seed).run())
+        found.append(Queues(topology, requests, seed).plan())
     if not found:
         return None
     best = min(found, key=lambda plan: plan.finish)
@@ -176,7 +176,7 @@ def _along_paths(
     least, _, paths = min(choices)
     if least < limit:
         for _ in range(_ORDERS):
-            yield Planned(topology, requests, paths, rng, limit).run()
+            yield Planned(topology, requests, paths, rng).plan(limit)
 
 
 def _attempt(

@@ -8,7 +8,6 @@ from typing import Any, Final, ParamSpec, Protocol, overload, runtime_checkable
 
 from ...hardware import GpuCard, GpuSpec, read_gpu
 from ...requests import accepts
-from .._bounds.duals import price_rows, rate_prices
 from .._demand.demand import Demand
 from .._demand.demands import (
     ROOTED,
@@ -288,7 +287,6 @@ def _links(plan: Plan, watch: Watch) -> dict[str, Any]:
     return {
         "sensitivity": sensitivity_rows(sensitivities(schedule, "link")),
         "media": sensitivity_rows(sensitivities(schedule, "medium")),
-        "prices": price_rows(rate_prices(demand, topology), topology),
         "criticality": criticality_rows(changes),
         "complete": whole,
     }

@@ -14,7 +14,7 @@
 Whatever is found is run in continuous time as early as its order allows, sends that
 nobody needs are left out, and independent code verifies it.
 
-`second_stage`: of schedules that end as soon, the one that takes least energy.
+`second_stage`: the schedule that another objective than time prefers.
 """
 
 import dataclasses
@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 import numpy as np
-from jaxtyping import Float
 
 from ...hardware import GpuSpec
 from ...results import Infeasible
@@ -30,8 +29,6 @@ from ...search import Answer, Solving
 from .._bounds.bounds import cut_bound, epoch_bound
 from .._bounds.duals import flow_bound
 from .._demand.demand import Demand
-from .._energy.energy import byte_prices, memory_price, schedule_price
-from .._energy.energy_search import SecondStage, least_energy
 from .._energy.frontier import Front, Goal, frontier, pick
 from .._exact.epoch_schedule import reach
 from .._exact.lp import lp
@@ -387,11 +384,8 @@ def second_stage(
 ) -> tuple[Plan, Front | None]:
     """The plan that the objective prefers, and the front that it was chosen from, if
     the finish alone does not decide."""
-    if plan.interrupted:
+    if plan.interrupted or goal == "time" or gpu is None:
         return plan, None
-    if goal == "time" or gpu is None:
-        memory = None if gpu is None else memory_price(gpu)
-        return leaner(plan, byte_prices(plan.schedule.topology, memory)), None
     stage = "finish against energy"
     watch(stage, None)
     how = Solving(
@@ -407,18 +401,3 @@ def second_stage(
     late = plan.out_of_time or front.out_of_time
     how_ended = dict(interrupted=front.interrupted, out_of_time=late)
     return dataclasses.replace(other, **how_ended), front
-
-
-def leaner(plan: Plan, prices: Float[np.ndarray, " link"]) -> Plan:
-    """The plan without what nobody needs, at `prices` (J/B of each link) cheaper and no
-    later, in epochs neither; the plan itself if it has nothing of that kind."""
-    joules = schedule_price(plan.schedule, prices)
-    start = SecondStage(plan.schedule, plan.finish, joules, floor=0.0)
-    found = least_energy(start, prices)
-    if found.schedule is plan.schedule:
-        return dataclasses.replace(plan, interrupted=found.interrupted)
-    other = rescheduled(plan, found.schedule)
-    before, after = plan.schedule.epochs, other.schedule.epochs
-    if before is not None and (after is None or after > before):
-        return plan
-    return dataclasses.replace(other, interrupted=found.interrupted)

@@ -6,12 +6,12 @@ from typing import Any, Final
 from ...corrections import NEAR, CorrectionsFile, Trust, prior_file, read_corrections
 from ...hardware import GpuCard, read_gpu, with_fields
 from ...imports import ImportResult
+from ...kernels import known_as
 from ...plans import Host, Plan, host_of, read_plan
 from ...requests import accepts, check_type, part, values_of
 from ...workload import (
     Listing,
     ModelRequest,
-    complete_listing,
     read_listings,
     select_listing,
 )
@@ -85,7 +85,7 @@ def prepare(request: EstimateRequest) -> Task:
     laws = [x for x in file.forecasts(card) if plan or x.constant != "energy_link"]
     if laws:
         about["forecast"] = [law._asdict() for law in laws]
-    listings = [complete_listing(listing) for listing in work.listings]
+    listings = [*work.listings]
     check_kernels(listings, card)
     warnings = [*work.warnings, *lacking(listings, card), *unusual(points, card)]
     warnings += of_hardware(file, card, plan is not None)
@@ -176,7 +176,7 @@ def _trust(
     like = card.corrections  # the bundled GPU that it should be, number by number
     changed = like is not None and not card.alike(read_gpu(like))
     new = bool(asked.changes) or changed or several
-    inside = {kernel["op"] for listing in listings for kernel in listing.kernels}
+    inside = {known_as(x["op"]) for listing in listings for x in listing.kernels}
     if train:  # steps of decoders were fitted whole, of mixtures by too few programs
         known = work.decodes and "moe" not in inside
         return file.trust(card, "plan", new or not known)

@@ -29,6 +29,11 @@ def operating_points(settings: Sequence[Setting]) -> OperatingPoint:
     return OperatingPoint(*np.array(settings, dtype=float).T)  # None: NaN
 
 
+def point_of(setting: Setting) -> OperatingPoint:
+    """A setting as a record of single numbers."""
+    return OperatingPoint(*np.array(setting, dtype=float))
+
+
 def settings(
     card: GpuCard,
     sm_clock: Sequence[float] | None = None,
@@ -69,6 +74,24 @@ def settings(
             f"are {_MOST_SETTINGS}."
         )
     return found, taken
+
+
+def unavailable(
+    card: GpuCard,
+    sm_clock: float | None = None,
+    mem_clock: float | None = None,
+    power_limit: float | None = None,
+) -> ValueError | None:
+    """Why a board has not such a setting (Hz, Hz, W); None where it has."""
+
+    def alone(value: float | None) -> Sequence[float] | None:
+        return None if value is None else (value,)
+
+    try:
+        settings(card, alone(sm_clock), alone(mem_clock), alone(power_limit))
+    except ValueError as error:
+        return error
+    return None
 
 
 def unusual(points: Sequence[Setting], card: GpuCard) -> list[str]:

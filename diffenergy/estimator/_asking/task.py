@@ -2,15 +2,11 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
 from typing import Any
 
-import jax
-
-from ...compiling import kept
-from ...hardware import GpuCard, GpuSpec, OperatingPoint
+from ...hardware import GpuCard, GpuSpec
 from ...results import Infeasible
-from ...workload import Workload, assemble, pad_size
+from ...workload import Workload, assemble
 from .._answer import figures as _figures
 from .._answer import steps as _steps
 from .._answer import summary as _summary
@@ -19,11 +15,11 @@ from .._answer.records import Estimate
 from .._answer.steps import Order
 from .._answer.summary import EstimateResult
 from .._effects import POINT, Question, effects
-from .._estimate import estimate_once
 from .._packed import packed
 from .._packed import run as run_packed
+from .._points import at_points, stacked
 from .checked import Checked
-from .settings import Setting, operating_points
+from .settings import operating_points, point_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,15 +29,17 @@ class Task(Checked):
     def estimates(
         self, gpu: GpuSpec | None = None, like: Workload | None = None
     ) -> Estimate:
-        """The numbers alone; of several settings on a leading axis, filled up with
-        the last one. `gpu`: other numbers than the task's; `like`: a workload whose
-        program (`run` of `_packed`) is used if it has room for this one."""
+        """The numbers alone; of several settings on a leading axis. `gpu`: other
+        numbers than the task's; `like`: a workload whose program (`run` of `_packed`)
+        is used if it has room for this one."""
         gpu = self.gpu if gpu is None else gpu
         work = None if like is None else packed(self.listings, like)
         if work is not None and len(self.settings) == 1:
             point = operating_points(self.settings)
             return run_packed(work, gpu, point, len(self.listings))
-        return _estimates(assemble(self.listings), gpu, self.settings)
+        work = assemble(self.listings)
+        found = at_points([(work, gpu, point_of(x)) for x in self.settings])
+        return found[0] if len(found) == 1 else stacked(found)
 
     def open_widths(self) -> dict[str, float]:
         """Half widths in ln of time, power and energy at the only setting: what guessed
@@ -74,7 +72,7 @@ class Task(Checked):
 
     def effects(self) -> list[dict[str, Any]]:
         """What one more of each number of the GPU does at the one setting."""
-        point = jax.tree.map(lambda x: x[0], operating_points(self.settings))
+        point = point_of(self.settings[0])
         taken = [*self.about["assumed"]]
         given = [x for x in POINT if not any(y.startswith(x) for y in taken)]
         work, step = assemble(self.listings), self.step
@@ -91,17 +89,3 @@ def too_low(least: float, card: GpuCard) -> str:
         f"`power_limit` cannot be kept: at its lowest clock ({lowest:g} MHz) the GPU "
         f"draws {least:.1f} W here; the least limit that can is {limit} W."
     )
-
-
-def _estimates(workload: Any, gpu: GpuSpec, points: Sequence[Setting]) -> Estimate:
-    """Estimate on the host; several settings are one call, on a leading axis."""
-    if len(points) == 1:
-        point = jax.tree.map(lambda x: x[0], operating_points(points))
-        return jax.device_get(kept(estimate_once, (workload, gpu, point)))
-    more = pad_size(len(points)) - len(points)  # one compilation for many
-    many = operating_points([*points, *[points[-1]] * more])
-    return jax.device_get(kept(_at_each, (workload, gpu, many)))
-
-
-def _at_each(workload: Any, gpu: GpuSpec, points: OperatingPoint) -> Estimate:
-    return jax.vmap(lambda point: estimate_once(workload, gpu, point))(points)

@@ -8,7 +8,7 @@ from typing import Final
 from ...corrections import CorrectionsFile
 from ...dtypes import canonical
 from ...hardware import BY_CALLER, GpuCard, new_doubts
-from ...kernels import ops
+from ...kernels import known_as, ops
 from ...workload import Config, LanguageModel, Listing, element_bytes
 from ...workload.models import Model, model_names
 
@@ -53,7 +53,8 @@ def check_kernels(listings: Iterable[Listing], card: GpuCard):
     kernels = (kernel for listing in listings for kernel in listing.kernels)
     for kernel in kernels if card.mma == "systolic" else ():
         tile = next((x for x in ("mdimc", "tile_m") if kernel.get(x)), None)
-        if tile and kernel["op"] == "gemm" and not kernel["tensor_core"]:
+        product = known_as(kernel["op"]) == "gemm"
+        if tile and product and not kernel.get("tensor_core"):
             raise ValueError(
                 f"`{tile}` is {kernel[tile]:g}, of a tile on CUDA cores, which "
                 f"{card.name} does not have; leave the fields of the tile out."

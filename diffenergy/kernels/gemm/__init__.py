@@ -8,7 +8,6 @@ import numpy as np
 from ...dtypes import BYTES, stored_bytes
 from .._launch import Context, Fields, Launches, as_floats, take_rows
 from .._ops import (
-    HAND_TILE,
     Field,
     Op,
     Row,
@@ -20,7 +19,6 @@ from .._ops import (
 from ..stream import stream_launches
 from ._library import demand as demand
 from ._shape import Gemm, product_launches
-from .clblast import Xgemm, checked
 from .simt import SimtGemm
 
 
@@ -57,6 +55,7 @@ OPS: Final = (
             Field("slices", default=1.0),
         ),
         named=("batch", "m", "n", "k"),
+        moved={"mdimc": "clblast_gemm"},
         products=True,
         model_flop=_flop,
         activation_bytes=_activation_bytes,
@@ -94,20 +93,15 @@ def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
 
 
 def _by_core(launches: Launches, fields: Fields) -> list[Launches]:
-    """Hand-made tiles as `Xgemm`, other rows on CUDA cores whose tile is given as
-    `SimtGemm`, the rest as they are."""
-    columns = dict(launches.columns)
-    columns |= {name: fields[name] for name in ("slices", *HAND_TILE)}
-    by_hand = columns["mdimc"] > 0
+    """Rows on CUDA cores whose tile is given as `SimtGemm`, the rest as they are."""
+    columns = {**launches.columns, "slices": fields["slices"]}
     given = (columns["tile_m"] > 0) & (columns["tile_n"] > 0)
-    tiled = given & (columns["tensor_core"] == 0) & ~by_hand
+    tiled = given & (columns["tensor_core"] == 0)
     parts = []
-    classes = ((Gemm, ~tiled & ~by_hand), (SimtGemm, tiled), (Xgemm, by_hand))
-    for shape, mask in classes:
+    for shape, mask in ((Gemm, ~tiled), (SimtGemm, tiled)):
         rows = np.flatnonzero(mask)
         if rows.size:
             part = take_rows(columns, rows)
-            part = checked(part) if shape is Xgemm else part
             names = set(shape.__dataclass_fields__) & set(columns)
             part = {name: part[name] for name in names}
             key = launches.key if shape is Gemm else ()

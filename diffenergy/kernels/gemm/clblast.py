@@ -1,7 +1,7 @@
-"""`Xgemm`: the tunable fp32 matrix product of CLBlast, every tile parameter given.
+"""`clblast_gemm`: CLBlast's tunable fp32 matrix product, every tile parameter given.
 
-No op of its own: `gemm` rows with `mdimc` lower to it. One CTA stages `tile_k` of its
-operands (or reads them through L1), waits, computes, waits: nothing is double-buffered.
+One CTA stages `tile_k` of its operands (or reads them through L1), waits, computes,
+waits: nothing is double-buffered.
 Per CTA and main-loop step of `tile_k` (32), with mi = tile_m/mdimc, ni = tile_n/ndimc,
 thr = mdimc ndimc, v = min(vector width, 4) words, W = warp_size and
 rate = min(smem_bytes_per_cycle/128, 1) wavefronts a cycle:
@@ -54,7 +54,8 @@ from ...hardware import GpuSpec
 from ...physics import Demand, make_demand
 from ...records import as_float
 from .. import _rates
-from .._launch import Fields, Product, with_candidates
+from .._launch import Context, Fields, Launches, Product, as_floats, with_candidates
+from .._ops import Field, Op
 from .._residency import resident_ctas
 
 _SCHEDULERS: Final = 4.0
@@ -89,16 +90,44 @@ class Xgemm(Product):
     sb: Float[Array, "*k"] = eqx.field(converter=as_float)
 
 
-def checked(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+_FIELDS: Final = tuple(Xgemm.__dataclass_fields__)
+OPS: Final = (
+    Op(
+        "clblast_gemm",
+        (
+            Field("batch", default=1.0),
+            *(Field(name) for name in ("m", "n", "k")),
+            Field("dtype", "dtype", "fp32"),
+            *(Field(x) for x in ("mdimc", "ndimc", "mdima", "ndimb", "vwm", "vwn")),
+            *(Field(name, default=0.0, minimum=0.0) for name in ("sa", "sb")),
+        ),
+        named=("batch", "m", "n", "k"),
+        known_as="gemm",
+        model_flop=lambda x: 2.0 * x["batch"] * x["m"] * x["n"] * x["k"],
+    ),
+)
+
+
+def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
+    """One launch a row."""
+    columns = {name: as_floats(fields[name]) for name in _FIELDS}
+    columns = _checked({**columns, "dtype": fields["dtype"]})
+    batch, m, n, k = (columns[name] for name in ("batch", "m", "n", "k"))
+    touched = _WORD * batch * ((m + n) * k + m * n)
+    columns = {name: columns[name] for name in _FIELDS}
+    return [Launches(Xgemm, columns, touched, host="matrix")]
+
+
+def _checked(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Columns of `Xgemm` (`tile_k` 0: 32). Raises `ValueError` for a tile that the
     kernel cannot be compiled with."""
     columns = columns | {
         "tile_k": np.where(columns["tile_k"] > 0, columns["tile_k"], 32.0)
     }
-    for name in ("tile_m", "tile_n", "ndimc", "mdima", "ndimb", "vwm", "vwn"):
+    for name in ("tile_m", "tile_n"):
         _refuse(columns, columns[name] < 1, name, "a hand-made tile needs it")
     fp32 = columns["dtype"] == DTYPES.index("fp32")
-    _refuse(columns, ~fp32 | (columns["tensor_core"] > 0), "dtype", "fp32 only")
+    _refuse(columns, ~fp32, "dtype", "fp32 only")
     for name in ("sa", "sb"):
         _refuse(columns, ~np.isin(columns[name], (0, 1)), name, "allowed are 0 and 1")
     threads = columns["mdimc"] * columns["ndimc"]

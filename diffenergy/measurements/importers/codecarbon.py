@@ -5,6 +5,7 @@ mean of them. Rows of one run grow as it goes on: the last one counts.
 """
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +33,11 @@ AGREE: Final = 2.0
 """Factor within which power x duration and energy agree where both are right."""
 _BOARDS: Final = re.compile(r"(?:(\d+)\s*x\s*)?(.*)")
 """`gpu_model`: how many, and which."""
+
+
+def wrote(lines: Sequence[str]) -> bool:
+    """Whether a file that begins so is `emissions.csv`."""
+    return {"run_id", "emissions"} <= {x.strip() for x in lines[0].split(",")}
 
 
 def read(path: Path) -> dict[str, pd.DataFrame]:

@@ -5,7 +5,7 @@ give mean power from the energy counter; else the power reading of the scrape is
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,6 +46,11 @@ Board = dict[str, Any]
 """Readings of one GPU in one scrape."""
 Sample = tuple[str, Mapping[str, str], float, float]
 """Metric, labels, value and time stamp (s)."""
+
+
+def wrote(lines: Sequence[str]) -> bool:
+    """Whether a file that begins so is a scrape."""
+    return any(re.match(r"(# (HELP|TYPE) )?DCGM_FI_", line) for line in lines)
 
 
 def read(path: Path) -> dict[str, pd.DataFrame]:

@@ -9,6 +9,7 @@ utilization.gpu, power.limit.
 import csv
 import io
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -65,6 +66,14 @@ GAP: Final = 5.0
 """Sampling periods without a sample after which a window ends."""
 IDLE_SHARE: Final = 0.2
 """Share of the way from the lowest to the highest power above which a GPU is busy."""
+
+
+def wrote(lines: Sequence[str]) -> bool:
+    """Whether a file that begins so is such a log."""
+    cells = [cell.strip().partition(" [")[0] for cell in lines[0].split(",")]
+    if "timestamp" in cells:
+        return any(cell.partition(".")[0] in _UNITS for cell in cells)
+    return bool(_STAMP.match(cells[0])) and any(x.endswith(" W") for x in cells)
 
 
 def read(path: Path) -> dict[str, pd.DataFrame]:

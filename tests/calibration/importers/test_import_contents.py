@@ -1,8 +1,12 @@
 """Pairs of products with random and with left-over weights: two campaigns."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
+from calibration.campaigns import meter
+from calibration.campaigns.reading import CampaignReading
 from calibration.importers import importers
 from diffenergy.corrections import prior_file
 from diffenergy.fitting._batches import batches
@@ -41,12 +45,13 @@ def test_each_row_is_a_product_in_two_campaigns(write, read_back):
 def test_one_campaign_fills_its_weights_and_the_other_does_not(write, read_back):
     """As the instruments say: rows of the second alone have left-over weights."""
     tables = importers()["contents"].read(write(HEAD + ROWS, FILE).parent)
-    back = read_back(tables)["contents_gemm"]
+    back = dataclasses.replace(read_back(tables)["contents_gemm"], meter=meter)
     unfilled = {}
     for batch in batches(back, prior_file()):
-        left = np.asarray(batch.instrument.unfilled)[batch.rows >= 0]
+        assert isinstance(batch.reading, CampaignReading)
+        left = np.asarray(batch.reading.instrument.unfilled)[batch.rows >= 0]
         unfilled[batch.campaign] = set(left.tolist())
-        assert batch.how.unfilled == bool(left.any())
+        assert batch.reading.unfilled == bool(left.any())
     assert unfilled == {CAMPAIGNS[0]: {0.0}, CAMPAIGNS[1]: {1.0}}
 
 

@@ -4,16 +4,23 @@ import itertools
 
 import pytest
 
-from diffenergy.collectives import demand, load_topology
+from diffenergy.collectives import Search, demand, load_topology
 from diffenergy.collectives._energy.energy import memory_price
-from diffenergy.collectives._energy.frontier import frontier, pick, read_objective
+from diffenergy.collectives._energy.frontier import (
+    front_rows,
+    frontier,
+    pick,
+    read_objective,
+)
 from diffenergy.collectives._listing.greedy import Effort, greedy
 from diffenergy.collectives._machine.routes import epoch_model
+from diffenergy.collectives._planning.plan import second_stage, silent
+from diffenergy.collectives._planning.search import Plan
 from diffenergy.collectives._verify.verify import verify
 from diffenergy.hardware import load_gpu
 from diffenergy.search import Solving
 
-from .test_energy_search import DETOUR, MB, SLOTS, one_block, played
+from .test_energy_search import DETOUR, MB, SLOTS, one_block, played, used
 
 SLOT = MB / 100e9
 FAST = played(DETOUR, one_block(DETOUR, [2]), [(0, 0)])
@@ -90,3 +97,21 @@ def test_the_solver_joins_in():
     front = frontier(start, None, model=model, how=Solving(time_limit=30.0))
     # 7.5 pJ/bit; 56 pairs, 32 of them neighbours, the rest two hops: 80 sends.
     assert front.trades[-1].energy.active == pytest.approx(80 * MB * 8 * 7.5e-12)
+
+
+def test_what_an_objective_prefers() -> None:
+    """Slots of 10 us: 0.384 mJ saved for 10 us more, or 3.6 mJ of GPUs that wait."""
+    plan = Plan(FAST, SLOT, SLOT, "by hand", SLOTS)
+    gpu = load_gpu("h100-sxm")
+    search = Search(time_limit=60.0)
+    fast, front = second_stage(plan, "time", gpu, search, silent)
+    assert used(fast.schedule) == [0] and front is None
+    lean, front = second_stage(plan, 1e-3, gpu, search, silent)
+    assert used(lean.schedule) == [1, 2]
+    assert lean.finish == pytest.approx(2 * SLOT)
+    least, _ = second_stage(plan, "energy", gpu, search, silent)
+    assert used(least.schedule) == [0]
+    assert front is not None
+    rows = front_rows(front)
+    assert [row["finish_s"] for row in rows] == pytest.approx([SLOT, 2 * SLOT])
+    assert rows[1]["moved_j"] < rows[0]["moved_j"] < rows[0]["energy_j"]

@@ -1,4 +1,4 @@
-"""MSCCL programs: run by an interpreter with numbers, read back, broken on purpose."""
+"""MSCCL programs: run by an interpreter with numbers."""
 
 import dataclasses
 import itertools
@@ -7,11 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diffenergy.collectives import Schedule, Topology, load_topology
+from diffenergy.collectives import Schedule, Search, load_topology, plan
 from diffenergy.collectives._demand.demand import Collective
 from diffenergy.collectives._formats.msccl import msccl_xml
 from diffenergy.collectives._formats.published import read_published, run_published
-from diffenergy.collectives._formats.verify_file import read_msccl
 from diffenergy.collectives._verify.verify import Violation, verify
 
 from ..machine import machines_by_hand as by_hand
@@ -92,7 +91,11 @@ def expected(kind: Collective, inputs: np.ndarray) -> np.ndarray:
         return np.tile(inputs.ravel(), (ranks, 1))
     if kind == "all_to_all":
         return inputs.reshape(ranks, ranks, -1).swapaxes(0, 1).reshape(ranks, -1)
+    if kind == "broadcast":
+        return np.tile(inputs[0], (ranks, 1))
     total = inputs.sum(axis=0)
+    if kind == "reduce":
+        return total[None]
     if kind == "all_reduce":
         return np.tile(total, (ranks, 1))
     return total.reshape(ranks, -1)
@@ -108,9 +111,8 @@ def check(text: str, kind: Collective, ranks: int, chunks: int) -> None:
     """The program does what the collective means, in whatever order blocks run."""
     inputs = numbers(kind, ranks, chunks)
     for seed in range(4):
-        assert np.array(run(text, inputs, seed)) == pytest.approx(
-            expected(kind, inputs)
-        )
+        wanted = expected(kind, inputs)
+        assert np.array(run(text, inputs, seed))[: len(wanted)] == pytest.approx(wanted)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -193,121 +195,12 @@ def test_what_msccl_cannot_say():
         msccl_xml(dataclasses.replace(parts, sends=sends))
 
 
-def read(text: str, topology: Topology, path, size: float) -> Schedule:
-    path.write_text(text)
-    return read_msccl(path, topology, size)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("chunks", [1, 2])
-def test_read_back(kind: Collective, chunks: int, tmp_path):
-    """The same sends at the same times or earlier: steps keep their order."""
-    given = on_ring(kind, chunks=chunks)
-    size = chunks * 4.0
-    again = read(msccl_xml(given), given.topology, tmp_path / "a.xml", size)
-    assert len(again.sends) == len(given.sends)
-    assert verify(again) <= verify(given) * (1 + 1e-9)
-    assert again.demand.size == pytest.approx(1.0)
-    if kind != "all_reduce":
-        assert set(zip(again.demand.source, again.demand.chunk, strict=True)) == set(
-            zip(given.demand.source, given.demand.chunk, strict=True)
-        )
-
-
-def test_ring_takes_its_steps(tmp_path):
-    """Four GPUs: three steps of 1 s and 0.5 s each, all-reduce six."""
-    taken: dict[Collective, int] = {
-        "all_gather": 3,
-        "reduce_scatter": 3,
-        "all_reduce": 6,
-    }
-    for kind, steps in taken.items():
-        given = on_ring(kind)
-        again = read(msccl_xml(given), given.topology, tmp_path / "a.xml", 4.0)
-        assert verify(again) == pytest.approx(1.5 * steps)
-
-
-@pytest.mark.parametrize("kind", ["all_gather", "reduce_scatter", "all_reduce"])
-def test_peers_behind_a_switch(kind: Collective, tmp_path):
-    """Four GPUs: each takes and sends 3 chunks over its link to the switch, 3 s and two
-    latencies at best; an all-reduce twice that."""
-    given = through_switch(kind)
-    again = read(msccl_xml(given), given.topology, tmp_path / "a.xml", 4.0)
-    halves = 2 if kind == "all_reduce" else 1
-    assert verify(again) >= halves * 3.5 * (1 - 1e-9)
-
-
-PLAIN = "srcbuf='i' srcoff='0' cnt='1' depid='-1' deps='-1' hasdep='0'"
-
-
-def exchange(first: str = "s", second: str = "r", kind: str = "allreduce") -> str:
-    """Two GPUs swap their only chunk; `first`, `second`: order of steps."""
-    gpus = []
-    for gpu in range(2):
-        types = "".join(
-            f"<step s='{n}' type='{t}' {PLAIN} dstbuf='o' dstoff='0'/>"
-            for n, t in enumerate((first, second))
-        )
-        gpus.append(
-            f"<gpu id='{gpu}' i_chunks='1' o_chunks='1' s_chunks='0'>"
-            f"<tb id='0' send='{1 - gpu}' recv='{1 - gpu}' chan='0'>{types}</tb></gpu>"
-        )
-    return (
-        f"<algo name='x' ngpus='2' nchannels='1' coll='{kind}' proto='Simple'>"
-        f"{''.join(gpus)}</algo>"
-    )
-
-
-def test_recursive_doubling(tmp_path):
-    """Both GPUs add what they get: an all-reduce in one step, 1 s and 0.5 s."""
-    given = read(
-        exchange("s", "rrc"), by_hand.ring(2, latency=0.5), tmp_path / "a", 1.0
-    )
-    assert verify(given) == pytest.approx(1.5)
-
-
-def test_summand_added_twice(tmp_path):
-    """A sum that goes round and is added to itself."""
-    text = exchange("s", "rrc")
-    step = "<step s='2' type='s' " + PLAIN.replace("'i'", "'o'") + "/>"
-    step += "<step s='3' type='rrc' " + PLAIN.replace("'i'", "'o'")
-    step += " dstbuf='o' dstoff='0'/></tb>"
-    with pytest.raises(Violation, match="summand of GPU . a second time"):
-        read(text.replace("</tb>", step), by_hand.ring(2), tmp_path / "a.xml", 1.0)
-
-
-def test_wrong_machine(tmp_path):
-    text = msccl_xml(on_ring("all_gather"))
-    with pytest.raises(ValueError, match="is for 4 GPUs; by-hand has 5"):
-        read(text, by_hand.ring(5), tmp_path / "a.xml", 1.0)
-    one_way = by_hand.machine(
-        "gpu0 gpu1 gpu2 gpu3",
-        [(f"gpu{n}", f"gpu{(n - 1) % 4}", 1.0, 0.0) for n in range(4)],
-    )
-    with pytest.raises(Violation, match="gpu. sends to gpu., but no link"):
-        read(text, one_way, tmp_path / "a.xml", 1.0)
-
-
-def test_in_place(tmp_path):
-    """A ring of two with the input as its part of the output."""
-    gpus = "".join(
-        f"<gpu id='{g}' i_chunks='1' o_chunks='2' s_chunks='0'>"
-        f"<tb id='0' send='{1 - g}' recv='{1 - g}' chan='0'>"
-        f"<step s='0' type='s' srcbuf='i' srcoff='0' dstbuf='o' dstoff='{g}' cnt='1' "
-        f"depid='-1' deps='-1' hasdep='0'/>"
-        f"<step s='1' type='r' srcbuf='i' srcoff='0' dstbuf='o' dstoff='{1 - g}' "
-        f"cnt='1' depid='-1' deps='-1' hasdep='0'/></tb></gpu>"
-        for g in range(2)
-    )
-    text = f"<algo ngpus='2' coll='allgather' inplace='1'>{gpus}</algo>"
-    assert verify(read(text, by_hand.ring(2), tmp_path / "a.xml", 2.0)) == 1.0
-    with pytest.raises(Violation, match="never written"):
-        read(
-            text.replace("inplace='1'", "inplace='0'"),
-            by_hand.ring(2),
-            tmp_path / "b.xml",
-            2.0,
-        )
+@pytest.mark.parametrize("machine", ["dgx1", "dgx-h100", "ring-3"])
+@pytest.mark.parametrize("kind", [*KINDS, "broadcast", "reduce"])
+def test_planned_collectives(machine: str, kind: Collective):
+    """What the search plans, around rings and through a switch, root gpu0."""
+    found = plan(machine, kind, "1MB", search=Search(method="greedy"))
+    check(found.to_xml(), kind, len(found.schedule.topology.gpus), 1)
 
 
 @pytest.mark.slow
@@ -321,13 +214,9 @@ def test_in_place(tmp_path):
         ("all_to_all_fast_1GB", 4),
     ],
 )
-def test_published_schedules_as_programs(shared: Path, tmp_path, name, pieces):
+def test_published_schedules_as_programs(shared: Path, name: str, pieces: int):
     """15 GPUs around the switch gpu0; the fast all-to-all moves quarters."""
     path = shared / f"data/teccl/schedules/ndv2-2-published_{name}.json.gz"
     given, _ = run_published(read_published(path, load_topology("ndv2-2-published")))
     text = msccl_xml(given)
-    kind = given.demand.collective
-    check(text, kind, 15, pieces)
-    again = read(text, given.topology, tmp_path / "a.xml", 15 * given.demand.size[0])
-    assert len(again.demand.size) == len(given.demand.size) * pieces
-    assert verify(again) > 0
+    check(text, given.demand.collective, 15, pieces)

@@ -70,7 +70,7 @@ def test_ways_are_near_the_least_work() -> None:
 def trips_of(topology: Topology, give_up: float = np.inf) -> tuple[Requests, Plan]:
     job, rng = requests(topology, 1e6), np.random.default_rng(0)
     ways = balanced_paths(topology, job, rng)
-    return job, Planned(topology, job, ways, rng, give_up).run()
+    return job, Planned(topology, job, ways, rng).plan(give_up)
 
 
 @pytest.mark.parametrize("topology", MACHINES, ids=lambda t: t.name)

@@ -68,7 +68,6 @@ def test_files(board: CollectiveResult, tmp_path: Path):
     texts = [board.to_json(paths[0]), board.to_csv(paths[1]), board.to_xml(paths[2])]
     assert [path.read_text() for path in paths] == texts
     assert verify(paths[0]).finish == pytest.approx(board.finish)
-    assert verify(str(paths[2]), "dgx1", "200KB").summary["format"] == "msccl"
     late = json.loads(texts[0])
     late["sends"][-1]["start_s"] = 0.0
     paths[0].write_text(json.dumps(late))

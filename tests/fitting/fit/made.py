@@ -3,11 +3,16 @@
 import dataclasses
 
 import numpy as np
+from jax import Array
+from jaxtyping import Float
 
 from diffenergy import measurements
 from diffenergy.corrections import (
+    Constant,
     CorrectionsFile,
     Levels,
+    constant,
+    constants_of,
     prior_file,
 )
 from diffenergy.fitting._batches import batches
@@ -15,7 +20,9 @@ from diffenergy.fitting._fit import target
 from diffenergy.fitting._free_parameters import free_parameters
 from diffenergy.fitting._parameters import Parameter, Parameters
 from diffenergy.fitting._predict import predict
-from diffenergy.measurements import MeasurementTable
+from diffenergy.measurements import MeasurementTable, Meter, Reading
+from diffenergy.physics import TimeEnergy
+from diffenergy.records import Record
 
 TRUE = {"energy_dram": 6e-11, "dram_efficiency": 0.8, "launch_cycles": 4000.0}
 
@@ -23,8 +30,65 @@ TRUE = {"energy_dram": 6e-11, "dram_efficiency": 0.8, "launch_cycles": 4000.0}
 SEEN, UNSEEN = "a100-sxm-80gb", "h100-sxm"
 
 
-METER = "vllm/0.22.0"
-"""A campaign whose power sensor has constants of its own."""
+METER = "ours/1"
+"""A campaign whose meter has constants of its own."""
+
+
+def _number(centre: float, unit: str) -> Constant:
+    """A number of the meter, its prior half its size."""
+    return constant(
+        centre, 0.5, unit, "the meter's", closes="a second meter", source="Fitting"
+    )
+
+
+class Numbers(Record):
+    """What is fitted of the meter."""
+
+    hot_share: Float[Array, ""] = _number(0.5, "-")
+    background: Float[Array, ""] = _number(100.0, "W")
+
+
+class OwnReading(Reading):
+    """A sensor that averages over a window of which the run fills a share."""
+
+    left_over: np.ndarray
+
+    def read(
+        self, constants: Numbers, free: TimeEnergy, held: TimeEnergy
+    ) -> TimeEnergy:
+        """Mean of the run and what was before."""
+        share, before = constants.hot_share, constants.background
+        rest = (1 - share) * before * held.time
+        return TimeEnergy(held.time, share * held.energy + rest)
+
+    @property
+    def random(self) -> np.ndarray:
+        """Rows without left-over operands."""
+        return np.asarray(self.left_over) == 0
+
+
+class OwnMeter(Meter):
+    """Meter of `METER`: buffers of bf16 products are left over."""
+
+    constants = Numbers
+
+    def known(self, corrections, campaign, op, gpu):
+        """All constants, those of a file before their priors."""
+        if campaign != METER:
+            return {}
+        fitted = corrections.instruments.get(f"{campaign}:{op}@{gpu}", {})
+        return {name: row.centre for name, row in NUMBERS.items()} | fitted
+
+    def reading(self, table, op, rows, gpu, corrections):
+        """The sensor, of its campaign alone."""
+        if op != "gemm" or set(table.campaign[rows]) != {METER}:
+            return Reading()
+        place = np.searchsorted(table.fields[op].rows, rows)
+        left = table.fields[op].values["dtype"][place] == "bf16"
+        return OwnReading(left_over=left.astype(float))
+
+
+NUMBERS = constants_of(Numbers)
 
 
 HEAD = "gpu,op,fn,elements,dtype,sm_clock_mhz,time_us,avg_power_w"
@@ -93,4 +157,4 @@ def meter(
         f"{gpu},{METER},{dtype},{64 + i},4096,4096,1000,{power}" for i in range(rows)
     ]
     (folder / "meter.csv").write_text("\n".join([head, *lines]))
-    return measurements.read([f"gemm={folder / 'meter.csv'}"])
+    return measurements.read([f"gemm={folder / 'meter.csv'}"], meter=OwnMeter())

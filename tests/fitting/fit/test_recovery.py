@@ -18,11 +18,9 @@ from diffenergy.corrections import (
 from diffenergy.fitting import _fit, _free_parameters, _parameters
 from diffenergy.fitting._batches import batches
 from diffenergy.fitting._calibrate import Settings, blanked, calibrate
-from diffenergy.fitting._facts import by_row
 from diffenergy.fitting._fit import fit, target
 from diffenergy.fitting._parameters import Parameter, Parameters
 from diffenergy.fitting._predict import predict
-from diffenergy.measurements import Columns
 
 from .made import (
     ON,
@@ -127,21 +125,6 @@ def test_intervals_are_the_half_widths_of_their_kind(exact):
         low, high = (getattr(made, f"{name}_{x}") for x in ("p5", "p95"))
         np.testing.assert_allclose(low * high, getattr(made, name) ** 2)
         assert np.all(high > 1.01 * low)
-
-
-def test_a_number_of_a_meter_by_dtype_or_family():
-    """Looked up with what the row has behind its name, else alone."""
-    words = np.array(["bf16", "fp8", "bf16"], object)
-    model = {"warm": 1.0, "warm_fp8": 2.0, "cold_wide": 5.0}
-    index = np.array([1, 0])
-    bare = Columns(np.arange(3), {})
-    typed = Columns(np.arange(3), {"dtype": words})
-    kinds = Columns(np.arange(3), {"dtype": words, "family": words[::-1] + "x"})
-    np.testing.assert_array_equal(by_row(model, "warm", bare, index), [1, 1])
-    np.testing.assert_array_equal(by_row(model, "warm", typed, index), [2, 1])
-    np.testing.assert_array_equal(by_row(model, "cold", typed, index, 0.5), [0.5, 0.5])
-    model["warm_bf16x"] = 7.0
-    np.testing.assert_array_equal(by_row(model, "warm", kinds, index), [2, 7])
 
 
 @pytest.mark.slow

@@ -63,31 +63,29 @@ def test_tables_of_one_op_gpu_and_campaign(tmp_path):
     table = meter(tmp_path, 6)
     table.skipped[4] = "not read"
     table.campaign[[0, 2]] = "other"
-    found = {key: x.tolist() for key, x in _sampling._groups(table).items()}
+    found = {key: x.tolist() for key, x in table.kernel_groups().items()}
     assert found == {
         (UNSEEN, "gemm", "other"): [0, 2], (UNSEEN, "gemm", METER): [1, 3, 5],
     }  # fmt: skip
     whole = dataclasses.replace(table, kind=np.full(6, "workload", object))
-    assert _sampling._groups(whole) == {}
+    assert whole.kernel_groups() == {}
 
 
 def test_draws_keep_to_strata_of_time(tmp_path):
-    """Of 16 rows by rising time, one of each four; those below the launch loop of the
-    campaign (3 us) or without a time are left out."""
+    """Of 16 rows by rising time, one of each four; those without a time are left
+    out."""
     table = shape(tmp_path, SEEN, (900,), range(12, 30))
-    time = 1e-6 * np.array([2.9, np.nan, *np.random.default_rng(0).permutation(16) + 4])
-    table = dataclasses.replace(
-        table, time_s=time, campaign=np.full(18, "sglang/0.5.10", object)
-    )
+    time = np.array([np.nan] * 2 + [*np.random.default_rng(0).permutation(16) + 4])
+    table = dataclasses.replace(table, time_s=1e-6 * time)
     rng = np.random.default_rng(1)
     for _ in range(5):
-        skipped = _sampling.sampled(table, prior_file(), rng, 4)
+        skipped = _sampling.sampled(table, rng, 4)
         kept = np.flatnonzero(skipped == "")
         assert set(skipped) == {"", "not sampled"}
-        assert sorted(time[kept] * 1e6 // 4) == pytest.approx([1, 2, 3, 4])
+        assert sorted(time[kept] // 4) == pytest.approx([1, 2, 3, 4])
     nothing = dataclasses.replace(table, time_s=np.full(18, np.nan))
     nothing.avg_power_w[5:] = np.nan
-    kept = np.flatnonzero(_sampling.sampled(nothing, prior_file(), rng, 8) == "")
+    kept = np.flatnonzero(_sampling.sampled(nothing, rng, 8) == "")
     assert kept.tolist() == [0, 1, 2, 3, 4]
 
 
@@ -140,20 +138,6 @@ def test_passes_tell_their_ops_clocks_and_lengths(tmp_path, sample, rests_on):
     assert _calibrate._lowest(made.targets, lower) == lower
     longer = _calibrate._longest([table], {SEEN: 512.0, "a10": 64.0})
     assert longer == {SEEN: 1024.0, "a10": 64.0}
-
-
-def test_powers_that_settle_too_late_are_not_fitted(tmp_path):
-    """20 us of bf16 and 100 us of fp8 products in one campaign; without a time they
-    stay."""
-    head = "gpu,framework,dtype,m,n,k,time_us,avg_power_w"
-    times = [("bf16", 19), ("bf16", 21), ("fp8_block", 99), ("fp8_block", 101)]
-    lines = [f"h200-sxm,{METER},{x},64,4096,4096,{t},400" for x, t in times]
-    lines.append(lines[0])
-    (tmp_path / "short.csv").write_text("\n".join([head, *lines]))
-    table = measurements.read([f"gemm={tmp_path / 'short.csv'}"])
-    table.time_s[4] = np.nan
-    left = _sampling.without_unsettled(table, prior_file()).avg_power_w
-    assert np.isfinite(left).tolist() == [False, True, False, True, True]
 
 
 @pytest.mark.slow

@@ -57,8 +57,8 @@ def test_a_hand_made_tile(sample, phases):
     """1024^3 in tiles of 128 x 128 x 16 by 16 x 16 threads of 8 x 8, vectors of 4, both
     operands staged: 8 warps, nothing spilled."""
     row = sample(
-        "gemm", m=1024, n=1024, k=1024, dtype="fp32", tensor_core=False, tile_m=128,
-        tile_n=128, tile_k=16, mdimc=16, ndimc=16, mdima=16, ndimb=16, vwm=4, vwn=4,
+        "clblast_gemm", m=1024, n=1024, k=1024, dtype="fp32", tile_m=128, tile_n=128,
+        tile_k=16, mdimc=16, ndimc=16, mdima=16, ndimb=16, vwm=4, vwn=4,
         sa=1, sb=1,
     )  # fmt: skip
     shape = found(phases, clblast.Xgemm, row)

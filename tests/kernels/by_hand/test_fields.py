@@ -46,6 +46,10 @@ ROWS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         dict(m=2, n=3, k=4, dtype="bf16"),
         dict(batch=1, out_dtype="bf16", tensor_core=True, weights="b", slices=1),
     ),
+    "clblast_gemm": (
+        dict(m=2, n=3, k=4, mdimc=8, ndimc=8, mdima=8, ndimb=8, vwm=1, vwn=2),
+        dict(batch=1, dtype="fp32", sa=0, sb=0),
+    ),
     "moe": (
         dict(num_tokens=2, hidden_size=3, inter_size=4, topk=1, num_experts=6,
              dtype="fp8"),
@@ -100,14 +104,14 @@ def test_the_least_of_every_size(op: str):
     """One of what is counted, none of what may be left out."""
     required, rest = ROWS[op]
     none = ("window_size", "padding", "reads", "writes", "count", "tile_m", "split_k",
-            "link_rate", "traced_us",
+            "link_rate", "traced_us", "sa", "sb",
             *(required if op == "custom" else ()))  # fmt: skip
-    common = {"count": 1, "tile_m": 1, "split_k": 1, "mdimc": 1}
+    common = {"count": 1, "tile_m": 1, "split_k": 1}
     for name, value in (required | rest | common).items():
         if isinstance(value, bool | str):
             continue
         share = name.startswith("sm_")
-        least = 0 if name in (*none, "mdimc") or share else 1
+        least = 0 if name in none or share else 1
         row = {"op": op} | required
         normalise_kernel(row | {name: least}, "row")
         with pytest.raises(ValueError, match=f"`{name}` is"):

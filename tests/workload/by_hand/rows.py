@@ -7,6 +7,9 @@ traces do not list; products with batch, m, n, k and the operand that holds weig
 import collections
 from typing import Any
 
+from diffenergy.workload import Config, TrainedModel
+from diffenergy.workload.models import model_from_config
+
 from ..test_configs import built
 
 B, S, H, INNER, V, P, L = 3, 4, 30, 70, 77, 40, 2
@@ -98,6 +101,18 @@ def llama(family="llama", **changes):
                  head_dim=10, num_hidden_layers=L, intermediate_size=INNER)  # fmt: skip
     more = dict(vocab_size=V, max_position_embeddings=P)
     return built(family, **sizes, **more, **changes)
+
+
+def dense(kind) -> TrainedModel:
+    """A family with the sizes of `llama`; every other layer of Gemma sees 3 tokens."""
+    window = dict(sliding_window=3) if kind == "gemma2" else {}
+    values = dict(model_type=kind, architectures=["ForCausalLM"], hidden_size=H,
+                  num_attention_heads=6, num_key_value_heads=2, head_dim=10,
+                  num_hidden_layers=L, intermediate_size=INNER, vocab_size=V,
+                  max_position_embeddings=P, **window)  # fmt: skip
+    model = model_from_config(Config("tiny", "config.json", values))
+    assert isinstance(model, TrainedModel)
+    return model
 
 
 def nemotron():

@@ -20,6 +20,7 @@ from .rows import (
     V,
     add,
     counted,
+    dense,
     gemm,
     gpt2,
     llama,
@@ -112,8 +113,8 @@ def test_an_eager_decode_step_of_qwen3(flash: bool):
 
 @pytest.mark.parametrize(("q", "kv"), [(S, S), (1, 9)])
 def test_an_eager_pass_of_nemotron(q: int, kv: int):
-    """Two norms and two sums a layer, one product of queries, keys and values, a
-    squared ReLU; positions are rotated, none is added to the look-up."""
+    """Two norms and two sums a layer, queries, keys and values apart, a squared ReLU;
+    positions are rotated, none is added to the look-up."""
     (listing,) = nemotron().listings(
         batch=B, input_len=kv, phase="prefill" if q > 1 else "decode", stack="eager",
         attention="flash", base=False, dtype="fp8",
@@ -127,7 +128,8 @@ def test_an_eager_pass_of_nemotron(q: int, kv: int):
         (("gemm", 1, 5, q, 1, "none", "tn", 0.0), 1),  # angles
         stream("scalar_mul", q * 10, q * 10, 2, "fp32"),
         rows("layernorm", t, H, 2 * L + 1), add(t * H, 2 * L),
-        gemm(100, t, H, L, "a"), *rotated(t * 60), *rotated(t * 20), (attention, L),
+        gemm(60, t, H, L, "a"), gemm(20, t, H, 2 * L, "a"),
+        *rotated(t * 60), *rotated(t * 20), (attention, L),
         gemm(H, t, 60, L, "a"), gemm(INNER, t, H, L, "a"),
         stream("relu2", t * INNER, t * INNER, L), gemm(H, t, INNER, L, "a"),
         stream("~repeat_kv", B * kv * 20, B * kv * 60, 2 * L), gemm(V, t, H, 1, "a"),
@@ -136,7 +138,52 @@ def test_an_eager_pass_of_nemotron(q: int, kv: int):
         expected.append(stream("~concat", B * kv * 20, B * kv * 20, 2 * L))
     same(listing.kernels, expected)
     types = {k["m"]: k["dtype"] for k in listing.kernels if k["op"] == "gemm"}
-    assert types == {5: "fp32", 100: "fp8", H: "fp8", INNER: "fp8", V: "bf16"}
+    narrow = dict.fromkeys((60, 20, H, INNER), "fp8")
+    assert types == {5: "fp32", **narrow, V: "bf16"}
+
+
+DENSE = {
+    "gemma2": (4, [(INNER, 2)], "gelu", [], 15),
+    "cohere": (1, [(INNER, 2)], "silu", [], 12),
+    "glm4": (4, [(2 * INNER, 1)], "silu", [], 14),
+    "olmo2": (2, [(INNER, 2)], "silu", [60, 20], 15),
+}
+"""Families of layers that differ from Llama's: of a layer norms, products into the
+MLP, the activation, widths of more norms, modules."""
+
+
+@pytest.mark.parametrize("kind", DENSE)
+@pytest.mark.parametrize(("q", "kv"), [(S, S), (1, 9)])
+def test_an_eager_pass_of_dense_families(kind: str, q: int, kv: int):
+    """As in Hugging Face's modules: Gemma and GLM have norms behind both parts, too,
+    Command R one for both, OLMo norms of all queries and of all keys; GLM's gate and up
+    are one layer. Gemma's first layer sees 3 tokens."""
+    norms, into, fn, wide, modules = DENSE[kind]
+    (listing,) = dense(kind).listings(
+        batch=B, input_len=kv, phase="prefill" if q > 1 else "decode", stack="eager",
+        attention="flash", base=False,
+    )  # fmt: skip
+    t = B * q
+    op = "context_attention" if q > 1 else "generation_attention"
+    seen = (3, 0) if kind == "gemma2" else (0, 0)
+    expected = [
+        rows("gather", t, H), gemm(5, q, 1, 1, "none"),
+        stream("scalar_mul", q * 10, q * 10, 2, "fp32"),
+        *rms_forward(t, H, norms * L + 1), add(t * H, 2 * L),
+        *(row for cols in wide for row in rms_forward(t, cols, L)),
+        gemm(60, t, H, L, "a"), gemm(20, t, H, 2 * L, "a"),
+        *rotated(t * 60), *rotated(t * 20),
+        *(((op, B, q, kv, 6, 2, 10, window, True), 1) for window in seen),
+        gemm(H, t, 60, L, "a"),
+        *(gemm(m, t, H, n * L, "a") for m, n in into),
+        stream(fn, t * INNER, t * INNER, L),
+        stream("pointwise_mul", 2 * t * INNER, t * INNER, L), gemm(H, t, INNER, L, "a"),
+        stream("~repeat_kv", B * kv * 20, B * kv * 60, 2 * L), gemm(V, t, H, 1, "a"),
+    ]  # fmt: skip
+    if q == 1:
+        expected.append(stream("~concat", B * kv * 20, B * kv * 20, 2 * L))
+    same(listing.kernels, expected)
+    assert listing.module_calls == modules * L + 4 + 2
 
 
 @pytest.mark.parametrize(

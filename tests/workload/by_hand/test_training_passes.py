@@ -1,5 +1,7 @@
 """Every kernel of training passes that no trace shows, by hand, for odd sizes."""
 
+from typing import Any
+
 import pytest
 
 from .rows import (
@@ -18,9 +20,11 @@ from .rows import (
     V,
     add,
     counted,
+    dense,
     gemm,
     gpt2,
     llama,
+    mpt,
     opt,
     rotated,
     rows,
@@ -150,6 +154,107 @@ def test_gradients_of_a_llama_with_grouped_queries():
         stream("~copy", q, q, 2 * L), stream("~sum_of_groups", q, q / 3, 2 * L),
     ]  # fmt: skip
     same(backward, expected)
+
+
+@pytest.mark.parametrize(
+    ("kind", "norms", "skips", "joined"), [("gemma2", 4, 2, 3), ("cohere", 1, 1, 4)]
+)
+def test_gradients_of_dense_families(kind: str, norms: int, skips: int, joined: int):
+    """`joined`: gradients of an input that are added to those of another layer; in
+    Command R gate and up read the queries' input, too."""
+    forward, backward, _ = step(dense(kind), stack="eager", attention="flash")
+    q, k = T * 60, T * 20
+    fn = "gelu" if kind == "gemma2" else "silu"
+    windows = (3, 0) if kind == "gemma2" else (0, 0)
+    attention = [
+        (("attention_backward", B, S, S, 6, 2, 10, x, True), 1) for x in windows
+    ]
+    expected = [
+        *loss_backward(), *rms_backward(T, H, norms * L + 1),
+        stream("zero", 0, V * H), rows("gather", T, H),
+        add(Q, (skips + joined) * L),
+        *linear_backward(H, INNER, L, bias=False),
+        *linear_backward(INNER, H, 2 * L, bias=False),
+        stream("pointwise_mul", 2 * T * INNER, T * INNER, 2 * L),
+        stream(f"{fn}_backward", 2 * T * INNER, T * INNER, L),
+        *linear_backward(H, 60, L, bias=False), *linear_backward(60, H, L, bias=False),
+        *linear_backward(20, H, 2 * L, bias=False), *rotated(q), *rotated(k),
+        *attention, stream("~sum_of_groups", q, q / 3, 2 * L),
+    ]  # fmt: skip
+    same(backward, expected)
+    known = counted(forward)
+    assert known[add(Q)[0]] == 2 * L
+
+
+R = 4
+"""Rank of adapters."""
+
+
+def adapters(outputs: int, inputs: int, n: int):
+    """Of so many layers: y + s B A x by operators."""
+    return [
+        gemm(R, T, inputs, n, "a"), gemm(outputs, T, R, n, "a"),
+        stream("scalar_mul", T * outputs, T * outputs, n), add(T * outputs, n),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["gemma2", "cohere", "glm4", "nemotron"])
+@pytest.mark.parametrize("layers", ["all", "attention"])
+def test_adapters_of_dense_families(kind: str, layers: str):
+    """One for each linear layer of the modules: of GLM's gate and up together, of
+    queries, keys and values apart. AdamW has their elements alone, 16 bytes each."""
+    model = dense(kind)
+    given: dict[str, Any] = dict(lora=R, lora_layers=layers)
+    forward, *_, optimizer = step(model, stack="eager", **given)
+    plain, *_ = step(model, stack="eager")
+    sizes = [(60, H, 1), (20, H, 2), (H, 60, 1)]
+    if layers == "all":
+        up = {"glm4": (2 * INNER, H, 1), "nemotron": (INNER, H, 1)}
+        sizes += [up.get(kind, (INNER, H, 2)), (H, INNER, 1)]
+    rest = [row for m, k, n in sizes for row in adapters(m, k, n * L)]
+    same(forward, [*counted(plain).items(), *rest])
+    elements = L * sum(R * (m + k) * n for m, k, n in sizes)
+    assert {k["elements"] for k in optimizer} == {elements}
+    memory = model.memory(model.request(phase="train", batch=B, input_len=S, **given))
+    assert memory["gradients"] == 2 * elements
+    assert memory["optimizer"] == 12 * elements
+    # frozen weights in 16 bit beside the adapters
+    assert memory["weights"] == 2 * (model.parameters() + elements)
+
+
+def test_fused_adapters_of_a_parallel_layer():
+    """Command R: all A of queries, keys and values at once, those of gate and up at
+    once, then each B; one norm and, of the two paths and the skip, one sum a layer."""
+    model = dense("cohere")
+    forward, *_ = step(model, lora=R)
+    plain, *_ = step(model)
+    rest = [
+        gemm(T, 3 * R, H, L), gemm(T, 60, R, L), gemm(T, 20, R, 2 * L), add(T * 100, L),
+        gemm(T, 2 * R, H, L), gemm(T, INNER, R, 2 * L), add(T * 2 * INNER, L),
+        gemm(T, R, 60, L), gemm(T, R, INNER, L), gemm(T, H, R, 2 * L), add(Q, 2 * L),
+    ]  # fmt: skip
+    same(forward, [*counted(plain).items(), *rest])
+    found = counted(plain)
+    assert found[rows("rmsnorm", T, H)[0]] == 1
+    assert found[rows("rmsnorm", T, H, residual=True)[0]] == L
+    assert found[add(Q)[0]] == L
+
+
+def test_what_a_parallel_layer_keeps():
+    """Flash attention, fused, in bf16: a norm's input, the input of queries and gate
+    once, q, k, v and row sums, the attention's output, gate, up and their product."""
+    model = dense("cohere")
+    request = model.request(phase="train", batch=B, input_len=S)
+    layer = 2 * T * (H + H + 100 + 60 + 3 * INNER) + 4 * B * 6 * S
+    last = 2 * T * 2 * H  # the last norm's input, the head's
+    assert model.memory(request)["activations"] == L * layer + last
+
+
+def test_norms_of_mpt_do_not_shift():
+    """One of two layers frozen: four matrices, two norms of H weights, the last norm;
+    the head is the table, which is frozen."""
+    *_, optimizer = step(mpt(), frozen_layers=1)
+    assert {k["elements"] for k in optimizer} == {4 * H * H + 2 * H * 2 * H + 3 * H}
 
 
 def test_optimizer_of_a_small_step():

@@ -159,12 +159,10 @@ def _links(links: Entry) -> list[Block]:
         ("slower by", "slowdown_pct", "{:.1f} %"),
         ("", _cut),
     )
-    binding = ", ".join(" -> ".join(row["link"]) for row in links["prices"][:_SHOWN])
     return [
         "finish, % per % of rate, and us per us of latency:",
         Table(media, links["media"]),
         Table(single, links["sensitivity"], most=_SHOWN),
-        f"links that the bound rests on: {binding or 'none'}",
         Table(failures, links["criticality"], most=_SHOWN, fold=("",)),
     ]
 

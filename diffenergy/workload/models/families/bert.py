@@ -6,17 +6,18 @@ from typing import ClassVar, Final
 
 from ..._eager_rows import stream
 from ..._kernel import Kernel
-from .._network.blocks import Block, Chain, alone, pointwise
-from .._network.linear_layer import Linear
-from .._network.operators import Embedding, Norm
-from .._network.parts import Within, parameters
-from .._network.passes import linear
-from .._network.step import Loss
+from .._checkpoint.config import Config
+from .._encoder import Encoder, encoder_layer, labels_of
+from .._operators.elementwise import alone, pointwise
+from .._operators.linear import Linear
+from .._operators.memory import Weights
+from .._operators.operator import Embedding, Norm
+from .._operators.partial import Within, parameters
+from .._operators.passes import linear
+from .._operators.scores import Scores
 from .._request import Request
-from .._shared.attention import Scores
-from .._shared.config import Config
-from .._shared.encoder import Encoder, encoder_layer, labels_of
-from .._shared.memory import Weights
+from .._stack import Block, Stack
+from .._step import Loss
 
 MODEL_TYPES: Final = ("bert",)
 _HEADS: Final = (
@@ -50,7 +51,7 @@ class Bert(Encoder):
         return self.positions
 
     def parameters(self) -> int:
-        inputs, layers, _ = self.chain().blocks
+        inputs, layers, _ = self.network().blocks
         pooler = Linear(self.hidden, self.hidden, True)
         return inputs.parameters + layers.parameters + parameters((pooler,))
 
@@ -61,7 +62,7 @@ class Bert(Encoder):
     def _forward(self, request: Request) -> list[Kernel]:
         p, h = self.precision(request), self.hidden
         return [
-            *self.traced(self.chain().blocks[:2], request),
+            *self.traced(self.network().blocks[:2], request),
             linear(p, h, request.batch, h),
             stream("tanh", request.batch * h, p.values, 1),
         ]
@@ -69,7 +70,7 @@ class Bert(Encoder):
     def length(self, request: Request) -> int:
         return request.input_len or self.positions
 
-    def chain(self, whole: bool = True) -> Chain:
+    def network(self, whole: bool = True) -> Stack:
         h, norm = self.hidden, Norm("layernorm", self.hidden)
         inputs = (
             Embedding(self.vocab, h, self.positions),
@@ -96,7 +97,7 @@ class Bert(Encoder):
             "ForTokenClassification": ((classifier,), Loss(self._labels)),
         }[self.head]
         blocks = (Block(inputs), Block(layer, self.layers, h), Block(head))
-        return Chain(blocks, loss)
+        return Stack(blocks, loss)
 
     @property
     def _labels(self) -> int:

@@ -4,18 +4,26 @@ the newer ones with windows, and without rotation in the layers that see everyth
 import dataclasses
 from typing import Final
 
-from .._layers.layer import Layer
-from .._layers.model import Layered, layered
-from .._layers.parts import Map, attention, feed_forward
-from .._layers.read import FULL, SLIDING, attention_shape, layer_kinds
-from .._network.operators import Norm
-from .._shared.config import Config
+from .._checkpoint.config import Config
+from .._language_model import LanguageModel
+from .._layer import (
+    FULL,
+    SLIDING,
+    Layer,
+    attention,
+    attention_shape,
+    feed_forward,
+    layer_kinds,
+)
+from .._operators.elementwise import Map
+from .._operators.operator import Norm
+from .._trained import layered
 
 MODEL_TYPES: Final = ("cohere", "cohere2")
 _PATTERN: Final = 4
 
 
-def build(config: Config) -> Layered:
+def build(config: Config) -> LanguageModel:
     """Command R of a config; its norms, without biases, run as RMSNorms."""
     shape = attention_shape(config)
     config.ignore(
@@ -28,8 +36,8 @@ def build(config: Config) -> Layered:
         norms = tuple(
             Norm("rmsnorm", n * shape.head_dim, residual=False) for n in numbers
         )
-    feed = feed_forward(shape.hidden, config.size("intermediate_size"))
-    both, pattern, window = Map("add", shape.hidden, reads=2), 0, 0
+    feed = feed_forward(shape.hidden, config.size("intermediate_size"), joins=True)
+    both, pattern, window = Map("add", shape.hidden, reads=2, joins=True), 0, 0
     if config.text("model_type") == "cohere2":
         pattern = config.size("sliding_window_pattern", default=_PATTERN)
         window = config.size("sliding_window")

@@ -3,11 +3,16 @@ routed experts beside a shared one."""
 
 from typing import Final
 
-from .._layers.compressed import CompressedShape, compressed_attention, hyper_connection
-from .._layers.layer import Layer
-from .._layers.model import Layered, layered
-from .._layers.parts import Plain
-from .._shared.config import Config
+from .._checkpoint.config import Config
+from .._language_model import LanguageModel
+from .._layer import Layer
+from .._operators.compressed import (
+    CompressedShape,
+    compressed_attention,
+    hyper_connection,
+)
+from .._operators.elementwise import Plain
+from .._trained import layered
 from .deepseek import indexer, shared_mixture
 
 MODEL_TYPES: Final = ("deepseek_v4",)
@@ -15,7 +20,7 @@ _INDEXED: Final = 4
 """Tokens of an entry in the layers that have an indexer."""
 
 
-def build(config: Config) -> Layered:
+def build(config: Config) -> LanguageModel:
     """DeepSeek V4 of a config."""
     hidden, layers = config.size("hidden_size"), config.size("num_hidden_layers")
     config.ignore("num_key_value_heads", "qk_rope_head_dim", "expert_dtype")

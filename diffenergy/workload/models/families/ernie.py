@@ -3,16 +3,22 @@ routed beside a shared expert."""
 
 from typing import Final
 
-from .._layers.layer import Layer
-from .._layers.model import Layered, layered
-from .._layers.parts import attention, feed_forward, shared_expert
-from .._layers.read import attention_shape, mixture
-from .._shared.config import Config
+from .._checkpoint.config import Config
+from .._language_model import LanguageModel
+from .._layer import (
+    Layer,
+    attention,
+    attention_shape,
+    feed_forward,
+    mixture,
+    shared_expert,
+)
+from .._trained import layered
 
 MODEL_TYPES: Final = ("ernie4_5_moe",)
 
 
-def build(config: Config) -> Layered:
+def build(config: Config) -> LanguageModel:
     """ERNIE 4.5 of a config; a shared expert is as wide as so many routed ones."""
     mixer, hidden = attention(attention_shape(config)), config.size("hidden_size")
     layers = config.size("num_hidden_layers")

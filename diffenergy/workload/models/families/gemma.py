@@ -5,12 +5,22 @@ feed-forward layer."""
 import dataclasses
 from typing import Final
 
-from .._layers.layer import Layer
-from .._layers.model import Layered, layered
-from .._layers.parts import AttentionShape, Map, Part, Plain, attention, feed_forward
-from .._layers.read import FULL, SLIDING, attention_shape, layer_kinds, mixture
-from .._network.operators import Norm
-from .._shared.config import Config
+from .._checkpoint.config import Config
+from .._language_model import LanguageModel
+from .._layer import (
+    FULL,
+    SLIDING,
+    AttentionShape,
+    Layer,
+    attention,
+    attention_shape,
+    feed_forward,
+    layer_kinds,
+    mixture,
+)
+from .._operators.elementwise import Map, Part, Plain
+from .._operators.operator import Norm
+from .._trained import layered
 
 MODEL_TYPES: Final = ("gemma2", "gemma3_text", "gemma4_text")
 _PATTERN: Final = {"gemma2": 2, "gemma3_text": 6, "gemma4_text": 6}
@@ -21,7 +31,7 @@ _GEMMA3: Final = {
 """What the published files of Gemma 3 leave to `Gemma3TextConfig`."""
 
 
-def build(config: Config) -> Layered:
+def build(config: Config) -> LanguageModel:
     """Gemma of a text config."""
     kind = config.text("model_type")
     if kind == "gemma3_text":

@@ -2,18 +2,18 @@
 
 from typing import Final
 
-from .._layers.layer import Layer
-from .._layers.model import Layered, layered
-from .._layers.parts import attention, feed_forward
-from .._layers.read import attention_shape
-from .._shared.config import Config
+from .._checkpoint.config import Config
+from .._language_model import LanguageModel
+from .._layer import Layer, attention, attention_shape, feed_forward
+from .._trained import layered
 
 MODEL_TYPES: Final = ("glm4",)
 
 
-def build(config: Config) -> Layered:
+def build(config: Config) -> LanguageModel:
     """GLM-4 of a config."""
     shape = attention_shape(config, output_bias=False)
-    feed = feed_forward(shape.hidden, config.size("intermediate_size"))
+    inner = config.size("intermediate_size")
+    feed = feed_forward(shape.hidden, inner, merged=True)
     layer = Layer((*attention(shape), *feed), norms=4)
     return layered(config, config.size("num_hidden_layers") * [layer])

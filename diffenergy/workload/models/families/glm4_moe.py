@@ -3,17 +3,16 @@ the rest routed beside a shared expert."""
 
 from typing import Final
 
-from .._layers.layer import Layer
-from .._layers.model import Layered, layered
-from .._layers.parts import attention
-from .._layers.read import attention_shape
-from .._shared.config import Config
+from .._checkpoint.config import Config
+from .._language_model import LanguageModel
+from .._layer import Layer, attention, attention_shape
+from .._trained import layered
 from .deepseek import feed_forwards
 
 MODEL_TYPES: Final = ("glm4_moe",)
 
 
-def build(config: Config) -> Layered:
+def build(config: Config) -> LanguageModel:
     """GLM-4.5 and 4.6 of a config."""
     norms = "head" if config.flag("use_qk_norm", False) else ""
     mixer = attention(attention_shape(config, norms=norms, output_bias=False))

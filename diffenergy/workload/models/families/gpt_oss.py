@@ -4,16 +4,23 @@ feed-forward layer routed."""
 import dataclasses
 from typing import Final
 
-from .._layers.layer import Layer
-from .._layers.model import Layered, layered
-from .._layers.parts import attention
-from .._layers.read import FULL, SLIDING, attention_shape, layer_kinds, mixture
-from .._shared.config import Config
+from .._checkpoint.config import Config
+from .._language_model import LanguageModel
+from .._layer import (
+    FULL,
+    SLIDING,
+    Layer,
+    attention,
+    attention_shape,
+    layer_kinds,
+    mixture,
+)
+from .._trained import layered
 
 MODEL_TYPES: Final = ("gpt_oss",)
 
 
-def build(config: Config) -> Layered:
+def build(config: Config) -> LanguageModel:
     """gpt-oss of a config; all products have biases."""
     shape = attention_shape(config, sinks=True)
     window = config.size("sliding_window")

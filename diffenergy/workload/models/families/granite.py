@@ -3,23 +3,32 @@ side in each (Falcon); dense feed-forward layers, in Granite beside routed exper
 
 from typing import Final
 
-from .._layers.layer import Layer
-from .._layers.mixers import mamba2
-from .._layers.model import Layered, layered
-from .._layers.parts import Map, Part, attention, feed_forward
-from .._layers.read import FULL, LINEAR, attention_shape, layer_kinds, mixture
-from .._shared.config import Config
+from .._checkpoint.config import Config
+from .._language_model import LanguageModel
+from .._layer import (
+    FULL,
+    LINEAR,
+    Layer,
+    attention,
+    attention_shape,
+    feed_forward,
+    layer_kinds,
+    mixture,
+)
+from .._operators.elementwise import Map, Part
+from .._operators.mixers import mamba2
+from .._trained import layered
 
 MODEL_TYPES: Final = ("granitemoehybrid", "falcon_h1")
 
 
-def build(config: Config) -> Layered:
+def build(config: Config) -> LanguageModel:
     """Granite 4 or Falcon-H1 of a config."""
     falcon = config.text("model_type") == "falcon_h1"
     return _falcon(config) if falcon else _granite(config)
 
 
-def _granite(config: Config) -> Layered:
+def _granite(config: Config) -> LanguageModel:
     rotary = config.text("position_embedding_type", "nope") == "rope"
     full = attention(attention_shape(config, rotary=rotary))
     scan = _mamba(config, norm=True)
@@ -40,7 +49,7 @@ def _granite(config: Config) -> Layered:
     return layered(config, blocks, tied=True)
 
 
-def _falcon(config: Config) -> Layered:
+def _falcon(config: Config) -> LanguageModel:
     shape = attention_shape(config)
     norm = config.flag("mamba_rms_norm", False)
     scan = _mamba(config, norm)

@@ -3,17 +3,24 @@ feed-forward layers."""
 
 from typing import Final
 
-from .._layers.layer import Layer
-from .._layers.mixers import short_convolution
-from .._layers.model import Layered, layered
-from .._layers.parts import attention, feed_forward
-from .._layers.read import FULL, attention_shape, layer_kinds, mixture
-from .._shared.config import Config
+from .._checkpoint.config import Config
+from .._language_model import LanguageModel
+from .._layer import (
+    FULL,
+    Layer,
+    attention,
+    attention_shape,
+    feed_forward,
+    layer_kinds,
+    mixture,
+)
+from .._operators.mixers import short_convolution
+from .._trained import layered
 
 MODEL_TYPES: Final = ("lfm2", "lfm2_moe")
 
 
-def build(config: Config) -> Layered:
+def build(config: Config) -> LanguageModel:
     """LFM2 of a config."""
     shape = attention_shape(config, norms="head")
     config.ignore("theta")  # of the rotation

@@ -1,19 +1,13 @@
-"""Llama and its relatives: RMSNorm, rotary positions, gated MLP, grouped queries."""
+"""Llama and its relatives: RMSNorm, rotary positions, gated MLP, grouped queries; in
+Mixtral and Qwen3-MoE every MLP a mixture of experts."""
 
 import dataclasses
-from typing import Any, ClassVar, Final
+from typing import Final
 
-from ..._eager_rows import rotary_copies, stream
-from ..._kernel import Kernel
-from .._layers.read import head_sizes
-from .._network.linear_layer import Gated, Linear
-from .._network.operators import ForwardPass, Norm, Trainable
-from .._network.passes import repeat_rows
-from .._network.self_attention import rotation
-from .._network.sharding import Columns, Rows
-from .._shared.attention import Scores
-from .._shared.config import Config, positions
-from .._shared.decoder import Decoder
+from .._checkpoint.config import Config, positions
+from .._language_model import LanguageModel
+from .._layer import AttentionShape, Layer, attention, experts, feed_forward, head_sizes
+from .._trained import layered
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,6 +20,8 @@ class Variant:
     """Whether `use_sliding_window` must be set for the window to apply."""
     same: tuple[str, ...] = ()
     """Keys that say what it has anyway."""
+    mixture: bool = False
+    """Whether every MLP is a mixture of experts."""
 
 
 _VARIANTS: Final = {
@@ -47,99 +43,56 @@ _VARIANTS: Final = {
         qk_norm=True,
         same=("cla_share_factor", "norm_type", "use_qk_norm", "use_rotary_pos_emb"),
     ),
+    "mixtral": Variant(mixture=True),
+    "qwen3_moe": Variant(qk_norm=True, window_flag=True, mixture=True),
+    "qwen3_vl_moe_text": Variant(qk_norm=True, window_flag=True, mixture=True),
 }
 MODEL_TYPES: Final = tuple(_VARIANTS)
 
 
-@dataclasses.dataclass(frozen=True)
-class Llama(Decoder):
-    """Decoder with RMSNorm before attention and before a gated (SiLU) MLP."""
-
-    variant: Variant
-    attention_bias: bool
-    mlp_bias: bool
-
-    norm: ClassVar[str] = "rmsnorm"
-    rotary: ClassVar[bool] = True
-    scores: ClassVar[Scores] = Scores()
-
-    def module_calls(self, base: bool) -> int:
-        """13 a layer: layer, attention, 4 projections, 2 norms, MLP and its 4; with
-        model, embedding, rotary and norm 368 for Qwen2-1.5B, as counted there."""
-        norms = 2 if self.variant.qk_norm else 0
-        return (13 + norms) * self.layers + 4 + (0 if base else 2)
-
-    def projections(self, fused: bool) -> tuple[Linear, ...]:
-        """Queries, keys and values, as one layer where they are fused."""
-        bias = self.variant.qkv_bias or self.attention_bias
-        return self.queries_keys_values(fused, bias, module="self_attn.q_proj")
-
-    def head_norms(self) -> tuple[Norm, ...]:
-        if not self.variant.qk_norm:
-            return ()
-        return tuple(
-            Norm("rmsnorm", self.head_dim, heads, residual=False, heads=heads)
-            for heads in (self.heads, self.kv_heads)
-        )
-
-    def output(self, fused: bool) -> Linear:
-        bias = self.attention_bias and not self.variant.qkv_bias
-        width, name = self.heads * self.head_dim, "self_attn.o_proj"
-        return Linear(self.hidden, width, bias, module=name, split=Rows())
-
-    def mlp(self, fused: bool) -> tuple[Trainable, ...]:
-        """Gate and up (one layer where they are fused), product, down."""
-        h, inner, bias = self.hidden, self.inner, self.mlp_bias
-        gate = Linear(inner, h, bias, split=Columns())
-        parts = (gate, dataclasses.replace(gate, joins=True))
-        both = Linear(2 * inner, h, bias, module="mlp.gate_proj", split=Columns())
-        down = Linear(h, inner, bias, module="mlp.down_proj", split=Rows())
-        return (*((both,) if fused else parts), Gated(inner), down)
-
-    def _eager_pass(self, run: ForwardPass) -> list[Kernel]:
-        n, site = self.layers, self._site(run)
-        return [
-            *self.tables(run),
-            *repeat_rows(Norm(self.norm, self.hidden).forward(run), 2 * n + 1),
-            *self.each(run, *self.projections(False), self.output(False)),
-            stream("pointwise_add", run.tokens * self.hidden, run.values, 2 * n),
-            *rotation(site, run.values),
-            *self._eager_attention(run),
-            *self.each(run, *self.mlp(False)),
-            *self._eager_copies(run),
-            *rotary_copies(site, run.values),
-            *self.each(run, *self.head_norms()),
-        ]
-
-
-def build(config: Config) -> Llama:
-    """Llama, Mistral, Qwen2 or Qwen3 of a config."""
-    inner = config.size("intermediate_size")
+def build(config: Config) -> LanguageModel:
+    """Llama, Mistral, Qwen2, Qwen3 or a mixture of a config."""
     variant = _VARIANTS[config.text("model_type")]
-    model = Llama(**llama_fields(config, variant), inner=inner)
-    config.ignore("attention_out_bias", "no_rope_layers", *variant.same)
-    if config.size("num_experts", default=1) != 1:
-        raise config.error("num_experts", "1 (no experts)")
-    config.check_read()
-    return model
-
-
-def llama_fields(config: Config, variant: Variant) -> dict[str, Any]:
-    """Fields shared by dense and mixture-of-experts relatives."""
-    sizes = head_sizes(config, "head_dim")
+    routed = _experts(config) if variant.mixture else {}
+    keys = ("moe_intermediate_size",) if variant.mixture else ()
+    inner = config.size(*keys, "intermediate_size")
+    sizes, layers = head_sizes(config, "head_dim"), config.size("num_hidden_layers")
+    hidden = sizes["hidden"]
     own_bias = config.flag("qkv_bias", variant.qkv_bias)
-    return dict(
-        config=config,
-        layers=config.size("num_hidden_layers"),
+    attention_bias = config.flag("attention_bias", False)
+    mlp_bias = config.flag("mlp_bias", False)
+    shape = AttentionShape(
         **sizes,
-        vocab=config.size("vocab_size"),
-        positions=positions(config),
+        bias=own_bias or attention_bias,
+        output_bias=attention_bias and not own_bias,
+        norms="head" if variant.qk_norm else "",
         window=_window(config, variant),
-        variant=dataclasses.replace(variant, qkv_bias=own_bias),
-        tied=config.tied(),
-        attention_bias=config.flag("attention_bias", False),
-        mlp_bias=config.flag("mlp_bias", False),
     )
+    mlp = feed_forward(hidden, inner, bias=mlp_bias)
+    if routed:
+        mlp = (experts(hidden, inner, routed["experts"], routed["chosen"]),)
+        config.ignore("intermediate_size", "mlp_only_layers", "use_qk_norm")
+    else:
+        config.ignore("attention_out_bias", "no_rope_layers", *variant.same)
+        if config.size("num_experts", default=1) != 1:
+            raise config.error("num_experts", "1 (no experts)")
+    told = {**sizes, "inner": inner, "window": shape.window, "tied": config.tied()}
+    told |= {"attention_bias": attention_bias, "mlp_bias": mlp_bias, **routed}
+    layer = Layer((*attention(shape), *mlp))
+    return layered(config, layers * [layer], sizes={"layers": layers, **told})
+
+
+def _experts(config: Config) -> dict[str, int]:
+    """Number of experts, and those of a token; every layer must be a mixture."""
+    if config.values.get("mlp_only_layers"):
+        raise config.error("mlp_only_layers", "an empty list")
+    if config.size("decoder_sparse_step", default=1) != 1:
+        raise config.error("decoder_sparse_step", "1")
+    number = config.size("num_local_experts", "num_experts")
+    chosen = config.size("num_experts_per_tok")
+    if chosen > number:
+        raise config.error("num_experts_per_tok", f"at most {number} experts")
+    return {"experts": number, "chosen": chosen}
 
 
 def _window(config: Config, variant: Variant) -> int:

@@ -4,17 +4,26 @@ rotation; routed experts beside a shared one, in every layer or every other."""
 import dataclasses
 from typing import Final
 
-from .._layers.layer import Layer
-from .._layers.model import Layered, layered
-from .._layers.parts import attention, feed_forward, shared_expert
-from .._layers.read import CHUNKED, FULL, attention_shape, layer_kinds, mixture
-from .._shared.config import Config
+from .._checkpoint.config import Config
+from .._language_model import LanguageModel
+from .._layer import (
+    CHUNKED,
+    FULL,
+    Layer,
+    attention,
+    attention_shape,
+    feed_forward,
+    layer_kinds,
+    mixture,
+    shared_expert,
+)
+from .._trained import layered
 
 MODEL_TYPES: Final = ("llama4_text",)
 _FULL_EVERY: Final = 4
 
 
-def build(config: Config) -> Layered:
+def build(config: Config) -> LanguageModel:
     """Llama 4 of its text config."""
     norms = "bare" if config.flag("use_qk_norm", True) else ""
     shape = attention_shape(config, norms=norms)

@@ -3,17 +3,16 @@ its own and values narrower than keys; routed experts."""
 
 from typing import Final
 
-from .._layers.layer import Layer
-from .._layers.model import Layered, layered
-from .._layers.parts import AttentionShape, attention
-from .._layers.read import FULL, SLIDING
-from .._shared.config import Config
+from .._checkpoint.config import Config
+from .._language_model import LanguageModel
+from .._layer import FULL, SLIDING, AttentionShape, Layer, attention
+from .._trained import layered
 from .deepseek import feed_forwards
 
 MODEL_TYPES: Final = ("mimo_v2_flash",)
 
 
-def build(config: Config) -> Layered:
+def build(config: Config) -> LanguageModel:
     """MiMo-V2-Flash of a config."""
     window = config.size("sliding_window", "sliding_window_size")
     config.ignore("sliding_window_size", "attention_chunk_size")

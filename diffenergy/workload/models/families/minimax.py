@@ -4,25 +4,26 @@ experts in every layer; M3 reads the best blocks of keys in most layers."""
 import dataclasses
 from typing import Final
 
-from .._layers.latent import Indexer
-from .._layers.layer import Layer
-from .._layers.model import Layered, layered
-from .._layers.parts import (
+from .._checkpoint.config import Config
+from .._language_model import LanguageModel
+from .._layer import (
     AttentionShape,
+    Layer,
     attention,
+    attention_shape,
     experts,
     feed_forward,
     shared_expert,
 )
-from .._layers.read import attention_shape
-from .._network.linear_layer import Linear
-from .._network.operators import Norm
-from .._shared.config import Config
+from .._operators.latent import Indexer
+from .._operators.linear import Linear
+from .._operators.operator import Norm
+from .._trained import layered
 
 MODEL_TYPES: Final = ("minimax_m2", "minimax_m3")
 
 
-def build(config: Config) -> Layered:
+def build(config: Config) -> LanguageModel:
     """MiniMax M2 or M3 of a config."""
     norms = ""
     if config.flag("use_qk_norm", False):

@@ -4,9 +4,10 @@ import dataclasses
 from typing import ClassVar, Final
 
 from ..._kernel import Kernel
-from .._network.blocks import (
-    Block,
-    Chain,
+from .._checkpoint.config import Config
+from .._encoder import Encoder, encoder_layer, labels_of
+from .._operators.convolution import Convolution
+from .._operators.elementwise import (
     alone,
     batch_norm,
     copied,
@@ -14,16 +15,14 @@ from .._network.blocks import (
     mean_pool,
     pointwise,
 )
-from .._network.convolution import Convolution
-from .._network.linear_layer import Linear
-from .._network.operators import Norm, Trainable
-from .._network.parts import Within
-from .._network.passes import linear
-from .._network.step import Loss
+from .._operators.linear import Linear
+from .._operators.operator import Norm, Trainable
+from .._operators.partial import Within
+from .._operators.passes import linear
+from .._operators.scores import Scores
 from .._request import Request
-from .._shared.attention import Scores
-from .._shared.config import Config
-from .._shared.encoder import Encoder, encoder_layer, labels_of
+from .._stack import Block, Stack
+from .._step import Loss
 
 MODEL_TYPES: Final = ("mobilevit",)
 _DEPTHS: Final = (2, 4, 3)
@@ -52,19 +51,19 @@ class MobileVit(Encoder):
 
     def parameters(self) -> int:
         classifier = (self.neck[6] + 1) * self.labels
-        return self.chain().parameters - (0 if self._has_head() else classifier)
+        return self.network().parameters - (0 if self._has_head() else classifier)
 
     def module_calls(self, base: bool) -> int:
         return _MODULE_CALLS
 
     def _forward(self, request: Request) -> list[Kernel]:
-        rows = self.traced(self.chain().blocks, request, permute=1, concat=1)
+        rows = self.traced(self.network().blocks, request, permute=1, concat=1)
         if not request.base:
             p = self.precision(request)
             rows.append(linear(p, self.labels, request.batch, self.neck[6]))
         return rows
 
-    def chain(self, whole: bool = True) -> Chain:
+    def network(self, whole: bool = True) -> Stack:
         neck, channels = self.neck, self.neck[0]
         stem = Convolution(self.channels, self.image_size, channels, 3, 2, first=True)
         blocks, hw = [Block(_active(stem))], stem.output_hw
@@ -80,7 +79,7 @@ class MobileVit(Encoder):
         last = _active(Convolution(channels, hw, neck[6], 1))
         classifier = Linear(self.labels, neck[6], True, wide=True)
         blocks.append(Block((*last, mean_pool(neck[6], hw), classifier)))
-        return Chain(tuple(blocks), Loss(self.labels))
+        return Stack(tuple(blocks), Loss(self.labels))
 
     def _inverted_residual(
         self, channels: int, hw: int, outputs: int, stride: int

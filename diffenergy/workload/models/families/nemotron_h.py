@@ -3,13 +3,23 @@ the order of a pattern; feed-forward layers square a ReLU."""
 
 from typing import Final
 
-from .._layers.layer import Layer
-from .._layers.mixers import mamba2
-from .._layers.model import Layered, layered
-from .._layers.parts import Part, attention, feed_forward, shared_expert
-from .._layers.read import FULL, LINEAR, attention_shape, mixture, state_dtype
-from .._network.linear_layer import Linear
-from .._shared.config import Config
+from .._checkpoint.config import Config
+from .._language_model import LanguageModel
+from .._layer import (
+    FULL,
+    LINEAR,
+    Layer,
+    attention,
+    attention_shape,
+    feed_forward,
+    mixture,
+    shared_expert,
+    state_dtype,
+)
+from .._operators.elementwise import Part
+from .._operators.linear import Linear
+from .._operators.mixers import mamba2
+from .._trained import layered
 
 MODEL_TYPES: Final = ("nemotron_h",)
 _KINDS: Final = "M*-E"
@@ -19,7 +29,7 @@ _LETTERS: Final = {
 """Kinds of parts in the list of newer files."""
 
 
-def build(config: Config) -> Layered:
+def build(config: Config) -> LanguageModel:
     """Nemotron-H of a config."""
     if config.has("layers_block_type"):
         number = len(config.values["layers_block_type"])

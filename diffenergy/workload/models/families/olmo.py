@@ -4,16 +4,23 @@ queries and keys (over all heads, or by head); windows in a pattern."""
 import dataclasses
 from typing import Final
 
-from .._layers.layer import Layer
-from .._layers.model import Layered, layered
-from .._layers.parts import attention, feed_forward
-from .._layers.read import FULL, SLIDING, attention_shape, layer_kinds
-from .._shared.config import Config
+from .._checkpoint.config import Config
+from .._language_model import LanguageModel
+from .._layer import (
+    FULL,
+    SLIDING,
+    Layer,
+    attention,
+    attention_shape,
+    feed_forward,
+    layer_kinds,
+)
+from .._trained import layered
 
 MODEL_TYPES: Final = ("olmo2", "olmo3", "exaone4")
 
 
-def build(config: Config) -> Layered:
+def build(config: Config) -> LanguageModel:
     """OLMo or EXAONE of a config."""
     by_head = config.text("model_type") == "exaone4"
     shape = attention_shape(config, norms="head" if by_head else "all")

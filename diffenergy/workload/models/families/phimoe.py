@@ -3,16 +3,16 @@ layer."""
 
 from typing import Final
 
-from .._layers.layer import Layer
-from .._layers.model import Layered, layered
-from .._layers.parts import Plain, attention
-from .._layers.read import attention_shape, mixture
-from .._shared.config import Config
+from .._checkpoint.config import Config
+from .._language_model import LanguageModel
+from .._layer import Layer, attention, attention_shape, mixture
+from .._operators.elementwise import Plain
+from .._trained import layered
 
 MODEL_TYPES: Final = ("phimoe",)
 
 
-def build(config: Config) -> Layered:
+def build(config: Config) -> LanguageModel:
     """Phi-3.5-MoE of a config; its norms run as RMSNorms, with their biases beside."""
     shape = attention_shape(config)
     number, prefix = "num_local_experts", "block_sparse_moe"

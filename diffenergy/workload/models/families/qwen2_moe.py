@@ -3,16 +3,25 @@ beside a gated shared one."""
 
 from typing import Final
 
-from .._layers.layer import Layer
-from .._layers.model import Layered, layered
-from .._layers.parts import Part, attention, feed_forward, shared_expert
-from .._layers.read import FULL, attention_shape, layer_kinds, mixture
-from .._shared.config import Config
+from .._checkpoint.config import Config
+from .._language_model import LanguageModel
+from .._layer import (
+    FULL,
+    Layer,
+    attention,
+    attention_shape,
+    feed_forward,
+    layer_kinds,
+    mixture,
+    shared_expert,
+)
+from .._operators.elementwise import Part
+from .._trained import layered
 
 MODEL_TYPES: Final = ("qwen2_moe",)
 
 
-def build(config: Config) -> Layered:
+def build(config: Config) -> LanguageModel:
     """Qwen2-MoE of a config; windows, which no published one has, are refused."""
     if config.flag("use_sliding_window", False):
         raise config.error("use_sliding_window", "false")

@@ -3,18 +3,25 @@ or routed feed-forward layers."""
 
 from typing import Final
 
-from .._layers.layer import Layer
-from .._layers.mixers import gated_delta
-from .._layers.model import Layered, layered
-from .._layers.parts import attention
-from .._layers.read import FULL, LINEAR, attention_shape, layer_kinds, state_dtype
-from .._shared.config import Config
+from .._checkpoint.config import Config
+from .._language_model import LanguageModel
+from .._layer import (
+    FULL,
+    LINEAR,
+    Layer,
+    attention,
+    attention_shape,
+    layer_kinds,
+    state_dtype,
+)
+from .._operators.mixers import gated_delta
+from .._trained import layered
 from .qwen2_moe import feed_forwards
 
 MODEL_TYPES: Final = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")
 
 
-def build(config: Config) -> Layered:
+def build(config: Config) -> LanguageModel:
     """Qwen3-Next or later of a (text) config."""
     gate = config.flag("attn_output_gate", True)
     shape = attention_shape(config, norms="head", gate=gate)

@@ -6,23 +6,16 @@ from typing import Final
 
 from ..._eager_rows import HALF
 from ..._kernel import Kernel
-from .._network.blocks import (
-    Block,
-    Chain,
-    alone,
-    batch_norm,
-    fork,
-    mean_pool,
-    pointwise,
-)
-from .._network.convolution import Convolution, MaxPool
-from .._network.linear_layer import Linear
-from .._network.operators import Trainable
-from .._network.passes import linear
-from .._network.step import Loss
+from .._checkpoint.config import Config
+from .._encoder import Encoder, labels_of
+from .._operators.convolution import Convolution, MaxPool
+from .._operators.elementwise import alone, batch_norm, fork, mean_pool, pointwise
+from .._operators.linear import Linear
+from .._operators.operator import Trainable
+from .._operators.passes import linear
 from .._request import Request
-from .._shared.config import Config
-from .._shared.encoder import Encoder, labels_of
+from .._stack import Block, Stack
+from .._step import Loss
 
 MODEL_TYPES: Final = ("resnet",)
 _REDUCTION = 4
@@ -41,7 +34,7 @@ class Resnet(Encoder):
     labels: int
 
     def parameters(self) -> int:
-        return self.chain().parameters
+        return self.network().parameters
 
     def module_calls(self, base: bool) -> int:
         """10 a block, 3 a shortcut, and the stem (4), stages, pool, classifier and the
@@ -50,11 +43,11 @@ class Resnet(Encoder):
         return 10 * sum(self.depths) + 3 * stages + 4 + stages + 3
 
     def _forward(self, request: Request) -> list[Kernel]:
-        chain, p = self.chain(), self.precision(request)
-        rows = self.traced(chain.blocks, request, max_pool=4, pointwise_add=2)
+        network, p = self.network(), self.precision(request)
+        rows = self.traced(network.blocks, request, max_pool=4, pointwise_add=2)
         return [*rows, linear(p, self.labels, request.batch, self.widths[-1])]
 
-    def chain(self, whole: bool = True) -> Chain:
+    def network(self, whole: bool = True) -> Stack:
         stem = Convolution(
             self.channels,
             self.image_size,
@@ -84,7 +77,7 @@ class Resnet(Encoder):
                     before, hw = width, after
         classifier = Linear(self.labels, before, True, wide=True)
         blocks.append(Block((mean_pool(before, hw), classifier)))
-        return Chain(tuple(blocks), Loss(self.labels))
+        return Stack(tuple(blocks), Loss(self.labels))
 
 
 def _bottleneck(

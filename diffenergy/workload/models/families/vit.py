@@ -5,18 +5,18 @@ from typing import ClassVar, Final
 
 from ..._eager_rows import stream
 from ..._kernel import Kernel
-from .._network.blocks import Block, Chain
-from .._network.convolution import Convolution
-from .._network.linear_layer import Linear
-from .._network.operators import ForwardPass, Norm, Trainable
-from .._network.parts import Within
-from .._network.passes import linear
-from .._network.step import Loss
+from .._checkpoint.config import Config
+from .._encoder import Encoder, encoder_layer, labels_of
+from .._operators.convolution import Convolution
+from .._operators.linear import Linear
+from .._operators.memory import Weights
+from .._operators.operator import ForwardPass, Norm, Trainable
+from .._operators.partial import Within
+from .._operators.passes import linear
+from .._operators.scores import Scores
 from .._request import Request
-from .._shared.attention import Scores
-from .._shared.config import Config
-from .._shared.encoder import Encoder, encoder_layer, labels_of
-from .._shared.memory import Weights
+from .._stack import Block, Stack
+from .._step import Loss
 
 MODEL_TYPES: Final = ("vit",)
 
@@ -46,14 +46,14 @@ class Vit(Encoder):
 
     def parameters(self) -> int:
         outputs = self.pooled - self.labels if not self._has_head() else 0
-        return self.chain().parameters + outputs * (self.hidden + 1)
+        return self.network().parameters + outputs * (self.hidden + 1)
 
     def module_calls(self, base: bool) -> int:
         """17 a layer and 8 around them: 416 for ViT-large with pooler, as counted."""
         return 17 * self.layers + 8
 
     def _forward(self, request: Request) -> list[Kernel]:
-        rows = self.traced(self.chain().blocks, request)
+        rows = self.traced(self.network().blocks, request)
         p, batch = self.precision(request), request.batch
         if not request.base:
             return [*rows, linear(p, self.labels, batch, self.hidden)]
@@ -66,14 +66,14 @@ class Vit(Encoder):
     def length(self, request: Request) -> int:
         return self.tokens
 
-    def chain(self, whole: bool = True) -> Chain:
+    def network(self, whole: bool = True) -> Stack:
         h, patch = self.hidden, self.patch
         patches = Convolution(
             self.channels, self.image_size, h, patch, patch, 0, bias=True, first=True
         )
         layer = encoder_layer(h, self.heads, self.inner, self.activation, self.scores)
         classifier = Linear(self.labels, h, True, wide=True)
-        return Chain(
+        return Stack(
             (
                 Block((patches, _Positions(self.tokens, h))),
                 Block(layer, self.layers, h),

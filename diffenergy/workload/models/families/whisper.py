@@ -7,16 +7,16 @@ from typing import Any, ClassVar, Final
 from ..._eager_rows import stream
 from ..._kernel import Kernel, finished
 from ..._listing import Listing
-from .._layers.attention import CachedAttention
-from .._layers.encoding import EncoderShape, FullAttention, Stage, encoder_layer
-from .._layers.layer import Layer
-from .._layers.model import Layered
-from .._layers.parts import Map, Plain, feed_forward
-from .._network.linear_layer import Linear
-from .._network.operators import Cached, Embedding, ForwardPass, Norm, Operator
+from .._checkpoint.config import Config
+from .._encoding import EncoderShape, FullAttention, Stage, encoder_layer
+from .._layer import Layer, feed_forward
+from .._operators.attention import Attention, Heads
+from .._operators.elementwise import Map, Plain
+from .._operators.linear import Linear
+from .._operators.memory import Weights, memory_by_part, working_bytes
+from .._operators.operator import Cached, ForwardPass, Norm, Operator
 from .._request import Request
-from .._shared.config import Config
-from .._shared.memory import Weights, memory_by_part, working_bytes
+from .._trained import TrainedModel
 
 MODEL_TYPES: Final = ("whisper",)
 _PROMPT: Final = 4
@@ -64,7 +64,7 @@ class CrossAttention(Operator):
 
 
 @dataclasses.dataclass(frozen=True)
-class Whisper(Layered):
+class Whisper(TrainedModel):
     """`encoder`: from frames to the `heard` positions of a window. A request's batch is
     windows; its phases are forward (the encoder alone), prefill (encoder, then the
     decoder over the prompt), decode and generate."""
@@ -72,12 +72,7 @@ class Whisper(Layered):
     encoder: tuple[Stage, ...]
     heard: int
 
-    norm: ClassVar[str] = "layernorm"
     divides: ClassVar[bool] = False
-
-    @property
-    def embedding(self) -> Embedding:
-        return Embedding(self.vocab, self.hidden, self.positions)
 
     def tower_weights(self) -> list[tuple[Weights, int]]:
         return [pair for stage in self.encoder for pair in stage.weights()]
@@ -141,6 +136,9 @@ def build(config: Config) -> Whisper:
         positions=config.size("max_target_positions", default=448),
         blocks=config.size("decoder_layers") * (layer,),
         tied=True,
+        norm="layernorm",
+        learned=True,
+        sizes={"heard": heard},
         encoder=_encoder(config, hidden, heard),
         heard=heard,
     )
@@ -170,7 +168,7 @@ def _decoder_layer(hidden: int, heads: int, inner: int, heard: int) -> Layer:
     own = (
         Linear(3 * hidden, hidden, module="self_attn.q_proj"),
         Plain(2 * hidden),  # biases of queries and values
-        CachedAttention(heads, heads, head_dim, rotary=False),
+        Attention(Heads(heads, heads, head_dim)),
         Linear(hidden, hidden, True, module="self_attn.out_proj"),
     )
     cross = (
