@@ -6,8 +6,8 @@ python docs/models.py
 from pathlib import Path
 from typing import Final
 
+from diffenergy.workload import TrainedModel
 from diffenergy.workload.models import Model, load_model, model_names
-from diffenergy.workload.models._shared.language_model import LanguageModel
 
 PAGE: Final = Path(__file__).parent / "reference" / "models.md"
 BEGIN, END = "<!-- models -->\n", "<!-- end of models -->\n"
@@ -35,7 +35,7 @@ def row(model: Model) -> str:
         f"{model.kv_bytes_per_token('bf16') + windowed:,.0f}",
         f"{windowed:,.0f}",
         f"{model.state_bytes() / 1e6:,.2f}",
-        "yes" if isinstance(model, LanguageModel) and model.trains else "",
+        "yes" if isinstance(model, TrainedModel) and model.trains else "",
     )
     return f"| {' | '.join(cells)} |\n"
 

@@ -14,11 +14,12 @@ import pandas as pd
 
 from calibration.campaigns import meter
 from calibration.importers import importers
+from calibration.listings import completed_listings
 from diffenergy import measurements
 from diffenergy.corrections import CorrectionsFile, prior_file
 from diffenergy.fitting._calibrate import Settings
 from diffenergy.measurements import MeasurementTable, Predictions
-from diffenergy.workload import Listing, read_listings
+from diffenergy.workload import Listing
 
 Mask = Callable[[MeasurementTable, Predictions, CorrectionsFile], np.ndarray]
 """Rows of a tested table, by its predictions and the corrections that made them."""
@@ -32,12 +33,8 @@ class Data:
 
     @functools.cached_property
     def listings(self) -> dict[str, list[Listing]]:
-        files = ("workloads.jsonl", "workloads_derived.jsonl")
-        return {
-            x.name: [x]
-            for file in files
-            for x in read_listings(self.folder / "energaizer" / file)
-        }
+        found = completed_listings(self.folder / "energaizer")
+        return {listing.name: [listing] for listing in found}
 
     @functools.cached_property
     def passes(self) -> MeasurementTable:

@@ -6,15 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
-from calibration.campaigns import meter
-from diffenergy import measurements
+from calibration.importers import neusight
 from diffenergy.corrections import CONSTANTS, CorrectionsFile, prior_file
 from diffenergy.corrections._levels import resolve
 from diffenergy.fitting._calibrate import Settings
 from diffenergy.hardware._files import read_gpu
 from diffenergy.measurements import MeasurementTable
 
-from .base import NONE, WHOLE, Data, Fold, Mask, Score, Split, on, only
+from .base import NONE, WHOLE, Data, Fold, Mask, Score, Split, as_table, on, only
 
 _PRODUCTS = (
     ("P100", "p100-pcie-16gb", 12, (11.4, 12.7)),
@@ -55,9 +54,7 @@ _OF_VECTORS = _but(
 
 @functools.cache
 def _table(folder: Path, stem: str) -> MeasurementTable:
-    return measurements.read(
-        [str(folder / "neusight" / f"{stem}_fp32.csv.gz")], meter=meter
-    )
+    return as_table(neusight.translated(folder / "neusight" / f"{stem}_fp32.csv.gz"))
 
 
 def _out(

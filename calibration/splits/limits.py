@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from calibration.importers import zeus_traces
 from calibration.limits import at_limits
 from diffenergy.corrections import prior_file
 from diffenergy.fitting._calibrate import Settings
 from diffenergy.hardware._files import read_gpu
 from diffenergy.measurements import MeasurementTable, Predictions
-from diffenergy.measurements.importers import zeus
 
 from .base import Data, Fold, Score, Split, as_table, on
 
@@ -30,7 +30,7 @@ _GPUS = (
 def _runs(folder: Path) -> pd.DataFrame:
     """Trainings that load the GPU: more than half of TDP at the highest limit; those of
     movielens wait for the host."""
-    (table,) = zeus.read(folder / "zeus").values()
+    (table,) = zeus_traces.read(folder / "zeus").values()
     table = table[~table["dataset"].str.startswith("movielens")]
     groups = table.groupby(["gpu", *_TRAINING], sort=False)
     top = table.loc[groups["power_limit_w"].idxmax()].set_index(["gpu", *_TRAINING])

@@ -20,11 +20,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from calibration.splits.base import Data
 from diffenergy.corrections import read_corrections
-from diffenergy.dvfs._problem.modelled import clock_pairs, modelled
-from diffenergy.dvfs._problem.plan import Objective, Rules
-from diffenergy.dvfs._solving.schedule import schedule
+from diffenergy.dvfs._modelled import clock_pairs, modelled
+from diffenergy.dvfs._plan import Objective, Rules
+from diffenergy.dvfs._schedule import schedule
 from diffenergy.hardware import read_gpu
-from diffenergy.workload import complete_listing
 
 _GPU: Final = "a100-pcie-40gb"
 _SOURCE: Final = "a100_dvfs"
@@ -80,7 +79,6 @@ def _line(series: Any, listings: list[Any], card: Any, served: Any) -> dict[str,
     clocks = series["sm_clock_mhz_set"].to_numpy() * 1e6
     time = series["time_ms_per_iter"].to_numpy()
     energy = series["energy_j_per_iter"].to_numpy()
-    listings = [complete_listing(listing) for listing in listings]
     labels = [str(i) for x in listings for i, _ in enumerate(x.kernels)]
     found = modelled(
         listings, labels, card, served, card.values["tdp"], clock_pairs(card, clocks)

@@ -25,8 +25,9 @@ from jaxtyping import Float
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from calibration.importers import neusight
+from calibration.splits.base import as_table
 from calibration.studies.tile_heuristics import heuristic_tile
-from diffenergy import measurements
 from diffenergy.codesign._tiles.grid import legal_tiles
 from diffenergy.codesign._tiles.tiles import (
     FIELDS,
@@ -40,7 +41,7 @@ from diffenergy.codesign._tiles.tuning import Tuning, held, products_of, tune
 from diffenergy.compiling import compiler_options, kept
 from diffenergy.corrections import Corrections, read_corrections
 from diffenergy.dtypes import code
-from diffenergy.dvfs._problem.costs import Costs, row_costs
+from diffenergy.dvfs._costs import Costs, row_costs
 from diffenergy.estimator._estimate import estimate_once
 from diffenergy.hardware import GpuCard, default_point, read_gpu
 from diffenergy.hardware._spec import GpuSpec
@@ -238,7 +239,7 @@ def _products(
 
 @functools.cache
 def _table(folder: Path) -> MeasurementTable:
-    return measurements.read([str(folder / "neusight" / "gemm_fp32.csv.gz")])
+    return as_table(neusight.translated(folder / "neusight" / "gemm_fp32.csv.gz"))
 
 
 def _simt_time(shape: Any, gpu: Any, corrections: Any) -> Any:

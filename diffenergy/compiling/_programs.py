@@ -54,7 +54,7 @@ def kept(
     options = compiler_options(once=True) if options is None else options
     folder = cache_folder()
     leaves, tree = jax.tree.flatten(arguments)
-    shapes = tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves)
+    shapes = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
     known = (function, tree, shapes, tuple(options.items()), folder)
     if known in _LOADED:
         program = _LOADED[known]

@@ -56,9 +56,12 @@ from ._packed import run as run
 from ._points import Interrupted as Interrupted
 from ._points import at_points as at_points
 from ._points import stacked as stacked
+from ._points import unstacked as unstacked
 from ._running import running as running
 from ._sensitivity import SensitivityResult as SensitivityResult
 from ._sensitivity import sensitivity as sensitivity
+from ._slopes import FIELD_PLACES as FIELD_PLACES
+from ._slopes import slopes as slopes
 from ._sweep import SweepResult as SweepResult
 from ._sweep import combinations as combinations
 from ._sweep import crossed as crossed

@@ -5,24 +5,24 @@ import dataclasses
 import math
 from typing import Any, Final, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jaxtyping import Bool, Float
 
-from ..compiling import kept
 from ..corrections import constant_rows
 from ..hardware import GpuSpec, OperatingPoint, gpu_summary, sm_clocks
-from ..plans import Plan, TrainingStep
+from ..plans import Plan, Steps, TrainingStep
 from ..workload import Workload, assemble
 from ._answer.step_estimate import of_step
+from ._answer.steps import Order
 from ._answer.summary import EstimateResult
-from ._asking.settings import Setting, operating_points
+from ._asking.settings import Setting, point_of
 from ._asking.task import Task
 from ._estimate import estimate_once
 from ._kernel_work import Entries, Entry, Roof, mean_gpu_kernels, roofs, with_work
 from ._launches import demands
+from ._points import at_points, stacked
 
 _POINTS: Final = 32
 _FEW: Final = 8
@@ -78,15 +78,15 @@ def estimate_details(task: Task, result: EstimateResult) -> EstimateDetails:
 
 
 class _Totals(NamedTuple):
-    """A workload at several points; and the peak rates that its kernels are up
-    against, of a listing row."""
+    """A workload at a point, or at several; and the peak rates that its kernels are
+    up against, of a listing row."""
 
-    time: Float[Array | np.ndarray, " point"]  # s
-    energy: Float[Array | np.ndarray, " point"]  # J
-    sm_clock: Float[Array | np.ndarray, " point"]  # Hz, mean over time
-    feasible: Bool[Array | np.ndarray, " point"]  # the power limit can be kept
-    tensor_peak: Float[Array | np.ndarray, " row"]  # FLOP/cycle/SM; 0 if not used
-    fma_peak: Float[Array | np.ndarray, " row"]  # FLOP/cycle/SM; 0 if not used
+    time: Float[Array | np.ndarray, "*point"]  # s
+    energy: Float[Array | np.ndarray, "*point"]  # J
+    sm_clock: Float[Array | np.ndarray, "*point"]  # Hz, mean over time
+    feasible: Bool[Array | np.ndarray, "*point"]  # the power limit can be kept
+    tensor_peak: Float[Array | np.ndarray, "*row"]  # FLOP/cycle/SM; 0 if not used
+    fma_peak: Float[Array | np.ndarray, "*row"]  # FLOP/cycle/SM; 0 if not used
 
 
 def _phase_clocks(result: EstimateResult) -> dict[str, float]:
@@ -101,15 +101,17 @@ def _phase_clocks(result: EstimateResult) -> dict[str, float]:
 
 def _swept(task: Task) -> _Totals:
     """The workload over clocks and limits, on the host."""
-    points, work = operating_points(_sweep_settings(task)), assemble(task.listings)
+    work, gpu = assemble(task.listings), task.gpu
+    points = [point_of(setting) for setting in _sweep_settings(task)]
     if task.step is not None:
-        asked = TrainingStep(work, task.step.steps, task.step.placed.order)
-        found = kept(_step_totals, (asked, task.gpu, points))
+        steps, order = task.step.steps, Order(task.step.placed.order)
+        found = at_points([(work, gpu, x, steps, order) for x in points], _step_totals)
     else:
         plan = task.plan or Plan()
         shared = np.array([plan.tp * plan.dp, plan.pp - 1], float)
-        found = kept(_totals, (work, task.gpu, points, shared))
-    return _Totals(*map(np.asarray, found))
+        found = at_points([(work, gpu, x, shared) for x in points], _totals)
+    every: _Totals = stacked(found)
+    return every._replace(tensor_peak=every.tensor_peak[0], fma_peak=every.fma_peak[0])
 
 
 def _curves(
@@ -143,32 +145,35 @@ def _curves(
 def _totals(
     workload: Workload,
     gpu: GpuSpec,
-    points: OperatingPoint,
+    point: OperatingPoint,
     shared: Float[Array | np.ndarray, " 2"],
 ) -> _Totals:
-    """`workload` at each of `points`; `shared`: GPUs of a stage of a plan, and its
-    further stages, which wait meanwhile."""
+    """`workload` at a point; `shared`: GPUs of a stage of a plan, and its further
+    stages, which wait meanwhile."""
+    found = estimate_once(workload, gpu, point)
+    still = jnp.sum(found.phases.static_energy)
+    return _Totals(
+        found.time,
+        shared[0] * (found.energy + shared[1] * still),
+        found.sm_clock,
+        jnp.all(found.phases.feasible),
+        *_peaks(workload, gpu),
+    )
 
-    def one(point: OperatingPoint) -> tuple[Array, Array, Array, Array]:
-        found = estimate_once(workload, gpu, point)
-        kept = jnp.all(found.phases.feasible)
-        still = jnp.sum(found.phases.static_energy)
-        energy = shared[0] * (found.energy + shared[1] * still)
-        return found.time, energy, found.sm_clock, kept
 
-    return _Totals(*jax.vmap(one)(points), *_peaks(workload, gpu))
-
-
-def _step_totals(work: TrainingStep, gpu: GpuSpec, points: OperatingPoint) -> _Totals:
-    """A training step of many GPUs at each of `points`."""
-
-    def one(point: OperatingPoint) -> tuple[Array, Array, Array, Array]:
-        found = of_step(estimate_once, work, gpu, point)
-        phases = found.phases.phases
-        kept = jnp.all(phases.feasible)
-        return found.time, found.energy, found.phases.sm_clock, kept
-
-    return _Totals(*jax.vmap(one)(points), *_peaks(work.workload, gpu))
+def _step_totals(
+    workload: Workload, gpu: GpuSpec, point: OperatingPoint, steps: Steps, order: Order
+) -> _Totals:
+    """A training step of many GPUs at a point."""
+    work = TrainingStep(workload, steps, order.pipeline)
+    found = of_step(estimate_once, work, gpu, point)
+    return _Totals(
+        found.time,
+        found.energy,
+        found.phases.sm_clock,
+        jnp.all(found.phases.phases.feasible),
+        *_peaks(workload, gpu),
+    )
 
 
 def _peaks(workload: Workload, gpu: GpuSpec) -> tuple[Array, Array]:

@@ -76,6 +76,13 @@ def stacked(answers: Sequence[Any]) -> Any:
     return jax.tree.map(lambda *x: np.stack(x), *answers)
 
 
+def unstacked(many: Any) -> list[Any]:
+    """The rows of what has a leading axis, such as an `OperatingPoint` of several."""
+    leaves, tree = jax.tree.flatten(many)
+    columns = [np.asarray(leaf) for leaf in leaves]
+    return [jax.tree.unflatten(tree, row) for row in zip(*columns, strict=True)]
+
+
 def _priced(
     questions: Sequence[Any],
     asked: Sequence[int],
@@ -103,7 +110,7 @@ def _priced(
                 for axis, column in zip(axes, columns, strict=True)
             )
             found = jax.device_get(kept(program, arguments, options))
-            yield rows, _rows_of(found, len(rows))
+            yield rows, unstacked(found)[: len(rows)]
 
 
 def _alike(questions: Sequence[Any], asked: Sequence[int]) -> Iterable[list[int]]:
@@ -121,21 +128,12 @@ def _alike(questions: Sequence[Any], asked: Sequence[int]) -> Iterable[list[int]
 def _structure(x: Any) -> tuple[Any, ...]:
     """What decides which program a tree of arrays needs."""
     leaves, tree = jax.tree.flatten(x)
-    return tree, tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves)
+    return tree, tuple((leaf.shape, leaf.dtype) for leaf in leaves)
 
 
 def _is_one(column: Sequence[Any]) -> bool:
     """Whether an argument is the same in all questions."""
     return all(x is column[0] for x in column)
-
-
-def _rows_of(found: Any, number: int) -> list[Any]:
-    """The first rows of what has a leading axis."""
-    leaves, tree = jax.tree.flatten(found)
-    return [
-        jax.tree.unflatten(tree, [leaf[row] for leaf in leaves])
-        for row in range(number)
-    ]
 
 
 @functools.cache

@@ -4,16 +4,14 @@ import dataclasses
 import functools
 from typing import Any, Final, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from ..compiling import compiler_options
-from ..estimator import estimate_once
+from ..estimator import at_points, estimate_once, stacked, unstacked
 from ..hardware import GpuCard, GpuSpec, OperatingPoint, sm_clocks
 from ..physics import COMPONENTS
-from ..workload import Workload, assemble, complete_listing
+from ..workload import Workload, assemble
 from ..workload.models import Model
 
 POINTS: Final = 11
@@ -77,14 +75,14 @@ class Shown:
 
 
 class _Found(NamedTuple):
-    """Estimates at some clocks."""
+    """An estimate, or those at some clocks."""
 
     time: Array | np.ndarray
     energy: Array | np.ndarray
     sm_clock: Array | np.ndarray
     feasible: Array | np.ndarray
-    phase_time: Array | np.ndarray  # [clock, phase]
-    components: Array | np.ndarray  # [clock, component]
+    phase_time: Array | np.ndarray  # [*clock, phase]
+    components: Array | np.ndarray  # [*clock, component]
 
 
 class Numbers:
@@ -99,7 +97,6 @@ class Numbers:
         self.model, self.card, self.gpu = model, card, gpu
         self._request = request
         self._work = functools.lru_cache(_KEPT)(self._built)
-        self._program = jax.jit(_found, compiler_options=compiler_options())
         known = np.sort(sm_clocks(card))
         self.steps = known[known >= known[-1] / SLOWEST]
         """Clocks that can be chosen, rising, Hz."""
@@ -112,11 +109,15 @@ class Numbers:
         refuses."""
         lengths = (values.batch, values.input_len, values.output_len)
         workload, memory = self._work(*lengths)
-        numbers = np.asarray([getattr(values, name) for name in FIELDS], float)
-        clocks = np.asarray([values.sm_clock, *self.clocks], float)
-        limit = float(values.power_limit)
-        found = jax.device_get(
-            self._program(workload, self.gpu, numbers, clocks, limit)
+        changed = {name: float(getattr(values, name)) for name in FIELDS}
+        gpu = dataclasses.replace(self.gpu, **changed)
+        clocks = np.array([values.sm_clock, *self.clocks])
+        others = (float(gpu.mem_clock), values.power_limit)
+        points = unstacked(
+            OperatingPoint(clocks, *(np.full(len(clocks), x) for x in others))
+        )
+        found: _Found = stacked(
+            at_points([(workload, gpu, x) for x in points], _found, often=True)
         )
         times, energies = (
             np.where(found.feasible, x, np.nan)[1:] for x in (found.time, found.energy)
@@ -153,30 +154,19 @@ class Numbers:
         given |= self._request | {"batch": batch}
         listings = self.model.listings(**given)
         memory = sum(self.model.memory(self.model.request(**given)).values())
-        found = assemble([complete_listing(listing) for listing in listings])
+        found = assemble(listings)
         # `num_rows` is static, differs by request, and is not used
         return dataclasses.replace(found, num_rows=0), float(memory)
 
 
-def _found(
-    workload: Workload, gpu: GpuSpec, numbers: Array, clocks: Array, limit: Array
-) -> _Found:
-    """Estimates at `clocks` (Hz) under a power `limit` (W), the `FIELDS` of the GPU
-    replaced by `numbers`."""
-    changed = dict(zip(FIELDS, numbers, strict=True))
-    gpu = dataclasses.replace(gpu, **changed)
-
-    def one(clock: Array) -> _Found:
-        found = estimate_once(
-            workload, gpu, OperatingPoint(clock, gpu.mem_clock, limit)
-        )
-        return _Found(
-            found.time,
-            found.energy,
-            found.sm_clock,
-            jnp.all(found.phases.feasible),
-            found.phases.time,
-            jnp.sum(found.phases.components, axis=-2),
-        )
-
-    return jax.vmap(one)(clocks)
+def _found(workload: Workload, gpu: GpuSpec, point: OperatingPoint) -> _Found:
+    """An estimate."""
+    found = estimate_once(workload, gpu, point)
+    return _Found(
+        found.time,
+        found.energy,
+        found.sm_clock,
+        jnp.all(found.phases.feasible),
+        found.phases.time,
+        jnp.sum(found.phases.components, axis=-2),
+    )

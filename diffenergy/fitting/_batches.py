@@ -22,7 +22,6 @@ from ..workload import (
     Workload,
     as_codes,
     build_workload,
-    complete_listing,
     op_rows,
     pad_size,
     phase_columns,
@@ -149,7 +148,7 @@ def _passes(
                 if table.workload[row]
                 else _requested(table, requests[int(row)])
             )
-            known[name] = [complete_listing(listing) for listing in given]
+            known[name] = [*given]
         listings += known[name]
         owner += [int(row)] * len(known[name])
     return listings, np.array(owner)

@@ -125,7 +125,7 @@ def _solved(
         free = dataclasses.replace(problem, budget=free)
         known = solve(free, effort.max_gap, whole.part(whole.limit / 4), told)
     more = []
-    if isinstance(known, Solved):
+    if isinstance(known, Solved) and not known.interrupted:
         more = rows_between(fleet, known, curves, told)
     if more:
         problem = problem_with(joined([rows, *more]))
@@ -144,6 +144,7 @@ def _solved(
             "work_s": whole.spent,
             "effort_s": effort.work,
             "ended_by_time": found.late,
+            "interrupted": found.interrupted,
         },
     }
     return found, [*notes, *_cut(left_out, found, effort)], took

@@ -21,7 +21,7 @@ class Prices:
     brings no parked watts), of a W at the meter of a site, of a request/s of a model.
 
     `bound`: the value that no plan of the slot goes below, proven by the prices of GPUs
-    and watts alone (`prices.proven`).
+    and watts alone (`bound_at`).
     """
 
     gpu: Float[np.ndarray, " pool"]
@@ -83,7 +83,7 @@ def slot_limits(problem: Problem, slot: int) -> Limits:
     return Limits(matrix, np.r_[least, -none], high, per)
 
 
-def relaxed(problem: Problem, slot: int) -> Prices | None:
+def solve_relaxation(problem: Problem, slot: int) -> Prices | None:
     """Value and prices of the linear program of a slot; None where it has no answer.
 
     Shares of a replica are allowed and starts are free, so no plan costs less.
@@ -104,10 +104,12 @@ def relaxed(problem: Problem, slot: int) -> Prices | None:
     marginal = np.maximum(0.0, -found.duals) * unit / per
     prices = np.zeros(len(free))
     prices[held] = marginal[len(per) - held.sum() :]
-    return proven(problem, slot, prices)
+    return bound_at(problem, slot, prices)
 
 
-def proven(problem: Problem, slot: int, prices: Float[np.ndarray, " limit"]) -> Prices:
+def bound_at(
+    problem: Problem, slot: int, prices: Float[np.ndarray, " limit"]
+) -> Prices:
     """The bound that prices (at least 0) of GPUs and watts prove, whatever they are:
 
         sum_m demand_m min_rows (cost + sum_limits price use) / r
@@ -160,7 +162,7 @@ def near_rows(
 
 # --- The bound by prices: Kelley's cuts in the prices of GPUs and watts alone.
 #
-# At given prices every model is on its own (`linear.proven`), so one evaluation is a
+# At given prices every model is on its own (`bound_at`), so one evaluation is a
 # minimum over rows, whatever the fleet; the bound is concave in the prices, and each
 # evaluation is a plane above it. Points half way between the best prices and those that
 # the planes like best keep the steps short.
@@ -185,7 +187,7 @@ def no_cuts(problem: Problem) -> Cuts:
     return np.zeros((0, problem.demand.shape[1]), int)
 
 
-def by_prices(
+def bound_by_cuts(
     problem: Problem, slot: int, cuts: Cuts, work: Work
 ) -> tuple[Prices | None, Cuts]:
     """The best bound of prices found; None where they have no end: the slot's linear
@@ -199,7 +201,7 @@ def by_prices(
     use = limits(problem)
     level, slope = _planes(problem, slot, cuts, use)
     at = np.zeros(len(free))
-    best, best_at = proven(problem, slot, at), at
+    best, best_at = bound_at(problem, slot, at), at
     for _ in range(_ROUNDS):
         work.add(_PER_ROW * len(problem.rows) + program_work(level.size * len(held)))
         chosen = _choice(problem, slot, at)[None]
@@ -220,7 +222,7 @@ def by_prices(
         wish = np.zeros(len(free))
         wish[held] = found.values[1:] * highest
         at = 0.5 * (best_at + wish)
-        here = proven(problem, slot, at)
+        here = bound_at(problem, slot, at)
         if here.bound > best.bound:
             best, best_at = here, at
     endless = (best_at[held] > 0.4 * highest).any()

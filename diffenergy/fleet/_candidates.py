@@ -16,7 +16,7 @@ from scipy import sparse
 from ..search import LinearModel, highs
 from ._bound import charged, limits, room
 from ._integer import minimize
-from ._problem import Problem, kept
+from ._problem import Problem, keeps_limits
 from ._work import Work, program_work
 
 _LESS = 3
@@ -40,7 +40,7 @@ class Candidates:
         """The chosen ones: indices, or a mask."""
         return Candidates(self.model[chosen], self.row[chosen], self.count[chosen])
 
-    def made(self, rows: int) -> sparse.csr_array:
+    def replicas(self, rows: int) -> sparse.csr_array:
         """Replicas [row, plan]."""
         index = np.repeat(np.arange(len(self)), self.row.shape[1])
         entries = (self.count.ravel(), (self.row.ravel(), index))
@@ -157,7 +157,7 @@ def _apart(of, row, count):
 def _best(problem, found, cost, most):
     """The cheapest plans of each model, of those with the same GPUs the cheapest."""
     pools = limits(problem)[: len(problem.count)]
-    used = (pools @ found.made(len(problem.rows))).toarray().T
+    used = (pools @ found.replicas(len(problem.rows))).toarray().T
     order = np.lexsort((cost, found.model))
     key = np.c_[found.model, used][order]
     first = np.sort(np.unique(key, axis=0, return_index=True)[1])
@@ -194,7 +194,7 @@ def choose(
     models = np.flatnonzero(wanted)
     if not np.isin(models, plans.model).all():
         return None
-    made = plans.made(len(problem.rows))
+    made = plans.replicas(len(problem.rows))
     cost = made.T @ problem.cost(slot)
     cost += start_costs(problem, slot, made, plans.model, before, after)
     one = sparse.csr_array((plans.model == models[:, None]).astype(float))
@@ -218,7 +218,7 @@ def choose(
         return None
     counts = made @ values  # rounding of the solver and all
     alone = problem.at(slice(slot, slot + 1))
-    return counts if kept(alone, counts[None])[0] else None
+    return counts if keeps_limits(alone, counts[None])[0] else None
 
 
 def _rounded(

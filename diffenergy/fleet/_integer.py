@@ -11,7 +11,7 @@ from scipy import sparse
 
 from ..search import LinearModel, highs
 from ._bound import Prices, charged, slot_limits
-from ._problem import Problem, kept, mixed, site_power
+from ._problem import Problem, keeps_limits, mixing_rows, site_power
 from ._work import PER_CHECK, Work, checks_in, integer_work
 
 _SIZE = 1e4
@@ -79,7 +79,7 @@ def plan_slot(problem: Problem, slot: int, *, work: Work, gap: float) -> Solutio
     """A cheap plan of a slot, replicas [row], and a bound, starts aside."""
     alone, gap = problem.at(slice(slot, slot + 1)), _STRICTER * gap
     idle, groups = problem.idle_cost(slot), len(problem.firsts)
-    corners = problem.take(mixed(problem))  # has a row of every group
+    corners = problem.take(mixing_rows(problem))  # has a row of every group
     matrix, low, high, _ = slot_limits(corners, slot)
     loads, zero = _group_sums(corners), np.zeros(groups)
     both = sparse.block_array([[matrix, None], [loads, -sparse.eye_array(groups)]])
@@ -109,12 +109,14 @@ def plan_slot(problem: Problem, slot: int, *, work: Work, gap: float) -> Solutio
         return Solution(None, bound, False)
     counts = np.zeros(len(problem.rows))
     counts[used] = choice.values
-    return Solution(counts if kept(alone, counts[None])[0] else None, bound, False)
+    return Solution(
+        counts if keeps_limits(alone, counts[None])[0] else None, bound, False
+    )
 
 
 def slot_work(problem: Problem) -> float:
     """Work (s) that `plan_slot` has to have to be of use."""
-    return _CHECKS * PER_CHECK * _NONZEROS * int(mixed(problem).sum())
+    return _CHECKS * PER_CHECK * _NONZEROS * len(mixing_rows(problem))
 
 
 _CHECKS, _NONZEROS = 30, 4
@@ -209,7 +211,7 @@ def plan_anew(
     if values is None:
         return None
     others[chosen] = values[0]
-    return others if kept(alone, others[None])[0] else None
+    return others if keeps_limits(alone, others[None])[0] else None
 
 
 def _without(

@@ -7,8 +7,9 @@ replicas, most of the distance to the linear program's bound is here.
 """
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
+from ..search import pareto_front
 from ._bound import Prices, charged, room
 from ._candidates import Candidates, joined
 from ._problem import Problem
@@ -23,7 +24,7 @@ _PARTS = 12
 """Rows of a model's plan at most."""
 
 
-def by_whole_replicas(
+def bound_by_knapsacks(
     problem: Problem, slot: int, prices: Prices, work: Work
 ) -> tuple[float, Float[np.ndarray, " model"], Candidates]:
     """The bound of the slot, what each model costs in it above its demand on the
@@ -37,7 +38,7 @@ def by_whole_replicas(
         if not work.left:
             break
         row = np.flatnonzero(problem.rows.model == model)
-        row = row[_efficient(each[row], problem.rows.rate[row])]
+        row = row[pareto_front(each[row], -problem.rows.rate[row])]
         share = problem.rows.rate[row] / wanted[model]
         least, _ = _covered(each[row], np.ceil(share * _GRID * (1 - _TINY)))
         steps = 1 / min(1.0, float(share.min()))
@@ -50,15 +51,6 @@ def by_whole_replicas(
     total = float((floor + wasted)[asked].sum())
     bound = total - float(at[held] @ free[held]) + problem.idle_cost(slot)
     return bound, wasted, _as_candidates(plans)
-
-
-def _efficient(
-    cost: Float[np.ndarray, " row"], rate: Float[np.ndarray, " row"]
-) -> Int[np.ndarray, " kept"]:
-    """Rows that carry more than all that cost as much or less."""
-    order = np.lexsort((-rate, cost))
-    most = np.maximum.accumulate(rate[order])
-    return order[np.r_[True, rate[order][1:] > most[:-1]]]
 
 
 def _covered(

@@ -196,7 +196,7 @@ def value_of(problem: Problem, counts: Float[np.ndarray, "slot row"]) -> float:
     return float(sum(running) + (rises * prices).sum())
 
 
-def kept(
+def keeps_limits(
     problem: Problem, counts: Float[np.ndarray, "slot row"]
 ) -> Bool[np.ndarray, " slot"]:
     """Whether whole replicas keep every limit of a slot."""
@@ -213,22 +213,7 @@ def kept(
 # --- Which rows can be of use: the Pareto rows of whole replicas, the hull of the LP.
 
 
-def pareto(
-    group: Int[np.ndarray, " row"],
-    rate: Float[np.ndarray, " row"],
-    power: Float[np.ndarray, " row"],
-) -> Bool[np.ndarray, " row"]:
-    """Rows that none of their group carries as much as for no more power.
-
-    What is left out is never needed, for whole replicas too. Of equal rows the first
-    stays.
-    """
-    found = np.zeros(len(rate), bool)
-    found[pareto_front(-rate, power, group=group)] = True
-    return found
-
-
-def hull(problem: Problem) -> Bool[np.ndarray, " row"]:
+def hull_rows(problem: Problem) -> Int[np.ndarray, " corner"]:
     """Rows on the lower hull of (n / r, extra / r) of their model and pool: all that a
     linear program uses whose prices of GPUs and watts are at least 0.
 
@@ -240,7 +225,7 @@ def hull(problem: Problem) -> Bool[np.ndarray, " row"]:
     return _corners(group, rows.gpus / rows.rate, problem.extra / rows.rate)
 
 
-def mixed(problem: Problem) -> Bool[np.ndarray, " row"]:
+def mixing_rows(problem: Problem) -> Int[np.ndarray, " corner"]:
     """Rows on the lower hull of power against rate of their group: all that a given
     number of its replicas needs, where rows may be mixed in shares."""
     return _corners(problem.group, -problem.rows.rate, problem.extra)
@@ -250,9 +235,7 @@ def _corners(
     group: Int[np.ndarray, " row"],
     across: Float[np.ndarray, " row"],
     up: Float[np.ndarray, " row"],
-) -> Bool[np.ndarray, " row"]:
+) -> Int[np.ndarray, " corner"]:
     """Points of the lower left hull of each group."""
     front = pareto_front(across, up, group=group)
-    found = np.zeros(len(group), bool)
-    found[front[lower_hull(across[front], up[front], group[front])]] = True
-    return found
+    return np.sort(front[lower_hull(across[front], up[front], group[front])])

@@ -11,7 +11,7 @@ from ..results import Infeasible
 from ..search import LinearModel, highs
 from ._bound import cover, limits, room
 from ._integer import minimize
-from ._problem import Problem, hull
+from ._problem import Problem, hull_rows
 from ._spec import Fleet
 from ._work import Work
 
@@ -212,7 +212,7 @@ def headroom(problem: Problem) -> dict[str, Any] | None:
     """The largest factor on all demand that the hardest slot carries, shares of a
     replica allowed, and what one W of a site or one GPU of a pool adds to it (a GPU
     brings its parked watts); None where nothing is asked for."""
-    corners = problem.take(hull(problem))
+    corners = problem.take(hull_rows(problem))
     total = problem.demand.sum(axis=1)
     slots = np.flatnonzero(total > 0)
     if not len(slots):

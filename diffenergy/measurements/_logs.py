@@ -1,6 +1,8 @@
 """Logs of power meters (nvidia-smi, DCGM, Zeus, CodeCarbon) as tables of runs."""
 
 import dataclasses
+import gzip
+import zlib
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -10,7 +12,7 @@ import pandas as pd
 from ..hardware import read_gpu
 from ..requests import Flag, Request, Whole, accepts
 from ..results import Result
-from ._cells import Sheet, name_list, read_text, sheet_of
+from ._cells import Sheet, name_list, sheet_of
 from .importers import importers, notes_of
 
 _TOTALS = ("time_s", "energy_j")
@@ -111,19 +113,23 @@ def read_log(request: _Read) -> LogResult:
 
 
 def log_format(path: str) -> str | None:
-    """Which tool wrote a log, by its content; None for any other file."""
+    """Which tool wrote the log at `path`, by its content; None for any other file."""
     if not Path(path).is_file():
         return None
     try:
-        text = read_text(path)
-    except ValueError:
+        with Path(path).open("rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"
+            file.seek(0)
+            head = (gzip.GzipFile(fileobj=file) if packed else file).read(_HEAD)
+    except (OSError, EOFError, zlib.error):
         return None
-    lines = [line for line in text[:_HEAD].splitlines() if line.strip()]
+    text = head.decode("utf-8-sig", errors="replace")
+    lines = [line for line in text.splitlines() if line.strip()]
     return next((x for x, m in importers().items() if lines and m.wrote(lines)), None)
 
 
 _HEAD = 1 << 16
-"""Characters looked at."""
+"""Bytes looked at."""
 
 
 def log_sheet(path: str, gpu: str | None) -> Sheet | None:

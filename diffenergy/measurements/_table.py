@@ -104,10 +104,9 @@ def _read(
 ) -> MeasurementTable:
     known = _ops()
     op, file = _op_and_file(spec, op, known)
-    raw = log_sheet(file, gpu) or read_sheet(file)
-    sheet, notes = columns.translate(raw)
+    sheet = log_sheet(file, gpu) or read_sheet(file)
     gpus, ops = _gpus(sheet, gpu), _row_ops(sheet, op, known)
-    values, measured_notes = columns.measured(sheet)
+    values, notes = columns.measured(sheet)
     planned = are_plans(sheet)
     if not planned:
         _require_times(sheet, ops, values["time_s"])
@@ -125,11 +124,11 @@ def _read(
         PLAN_COLUMNS if planned else (),
     )
     kinds = "plan" if planned else np.where(ops == "", "workload", "kernel")
-    frame = pd.DataFrame(raw.columns, dtype=object)
+    frame = pd.DataFrame(sheet.columns, dtype=object)
     if gpu is not None and "gpu" in frame:
         frame["gpu"] = gpus
     campaign = next((c for c in columns.CAMPAIGN_COLUMNS if c in sheet.columns), "")
-    ignored = (c for c in raw.columns if c in sheet.columns and c not in used)
+    ignored = (column for column in sheet.columns if column not in used)
     return MeasurementTable(
         frame=frame,
         file=np.full(sheet.num_rows, file, dtype=object),
@@ -146,7 +145,7 @@ def _read(
         model_request=Columns(modelled, model_requests(sheet, modelled)),
         plan=plans,
         ignored_columns=tuple(ignored),
-        notes=(*notes, *measured_notes),
+        notes=notes,
         listings=workloads,
         meter=meter,
         **values,

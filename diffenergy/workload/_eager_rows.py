@@ -1,7 +1,7 @@
 """Rows of kernels that eager PyTorch launches beside those that a trace names.
 
 Copies that make operands contiguous, casts, layout conversions, BatchNorm: for traces
-(`_unlisted`) and for the model families (`models/`).
+(`calibration/listings.py`) and for the model families (`models/`).
 """
 
 import dataclasses

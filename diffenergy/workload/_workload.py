@@ -15,7 +15,6 @@ from .. import dtypes, kernels
 from ..kernels import COMMON_FIELDS, REQUIRED, Context, Field, as_floats, take_rows
 from ..records import Record, as_float, as_index
 from ._listing import Listing, read_listings, select_listing, with_dispatch
-from ._unlisted import complete_listing
 
 
 class Phases(Record):
@@ -232,18 +231,13 @@ def _pad(columns: dict[str, np.ndarray], extra: int) -> dict[str, np.ndarray]:
 
 
 def from_listings(listings: Sequence[Listing]) -> Workload:
-    """Workload with one phase a listing, named after its mode.
-
-    Listings of traced modules are completed with the kernels that a trace does not
-    name. Rows are numbered through all listings in order (`op_rows` of the completed
-    ones).
-    """
-    return assemble([complete_listing(listing) for listing in listings])
+    """Workload with one phase a listing, named after its mode; rows are numbered
+    through all listings in order."""
+    return assemble(listings)
 
 
 def assemble(listings: Sequence[Listing], like: Workload | None = None) -> Workload:
-    """Workload of listings as they are, without completion; `like`: see
-    `build_workload`."""
+    """The same; `like`: see `build_workload`."""
     phases = phase_columns(listings)
     rows = [(kernel, index) for index, x in enumerate(listings) for kernel in x.kernels]
     names = tuple(listing.mode or "" for listing in listings)

@@ -40,7 +40,6 @@ from diffenergy.codesign._tiles.tiles import (
     with_given_tiles,
 )
 from diffenergy.hardware import read_gpu
-from diffenergy.workload import complete_listing
 
 SEEDS: Final = 10
 STARTS, ROUNDS = 4, 6
@@ -75,7 +74,7 @@ def problem(tiles: bool) -> Problem:
     parts = []
     for phase, batch, weight in (("prefill", 1, 1.0), ("decode", 32, 10.0)):
         made = model.listings(batch=batch, input_len=2048, phase=phase)
-        listings = [complete_listing(listing) for listing in made]
+        listings = [*made]
         if not tiles:
             usual = usual_tiles(card.spec, shapes_of(gemm_rows(listings)))
             listings = with_given_tiles(listings, usual)

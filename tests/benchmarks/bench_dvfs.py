@@ -13,10 +13,10 @@ import jax
 import numpy as np
 import pytest
 
-from diffenergy.dvfs._problem.plan import Objective, Rules, Switching
-from diffenergy.dvfs._problem.problem import Loop, Problem
-from diffenergy.dvfs._solving.frontier import frontier
-from diffenergy.dvfs._solving.solve import solve
+from diffenergy.dvfs._frontier import frontier
+from diffenergy.dvfs._plan import Objective, Rules, Switching
+from diffenergy.dvfs._problem import Loop, Problem
+from diffenergy.dvfs._solve import solve
 
 LIMITS = 0.1 * np.arange(-20, 851)  # %
 

@@ -18,7 +18,7 @@ import numpy as np
 from scipy import sparse
 
 from diffenergy.fleet._bound import cover, limits
-from diffenergy.fleet._problem import Problem, hull, site_power
+from diffenergy.fleet._problem import Problem, hull_rows, site_power
 from diffenergy.fleet._solve import Solved, solve, useful
 from diffenergy.fleet._work import Work
 
@@ -40,7 +40,7 @@ def tightened(problem: Problem) -> Problem:
     from scipy.optimize import linprog
 
     small = useful(problem)
-    small = small.take(hull(small))
+    small = small.take(hull_rows(small))
     slot = int(problem.demand.sum(axis=1).argmax())
     pools = len(problem.count)
     matrix = sparse.vstack([-cover(small), limits(small)[:pools]])

@@ -3,11 +3,11 @@
 import pytest
 
 from calibration.campaigns import meter
+from calibration.listings import completed_listings
 from diffenergy import measurements
 from diffenergy.corrections import read_corrections
 from diffenergy.fitting._predict import predict
 from diffenergy.measurements import errors_by_group
-from diffenergy.workload import read_listings
 
 pytestmark = pytest.mark.shared_data
 
@@ -15,8 +15,7 @@ pytestmark = pytest.mark.shared_data
 @pytest.fixture(scope="module")
 def passes(shared):
     folder = shared / "data" / "energaizer"
-    files = ("workloads.jsonl", "workloads_derived.jsonl")
-    listings = {x.name: [x] for file in files for x in read_listings(folder / file)}
+    listings = {x.name: [x] for x in completed_listings(folder)}
     file = str(folder / "measurements.csv")
     return measurements.read([file], workloads=listings, meter=meter), listings
 

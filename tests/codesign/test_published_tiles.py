@@ -105,7 +105,7 @@ def test_tile_that_cublas_chose(shared, tmp_path, best_of, m: int, n: int, k: in
     same = ran.query("m == @m and n == @n and k == @k")
     both = pd.concat([same[:1], often.drop_duplicates(["tile_m", "tile_n"])])
     table = read_part(both, neusight, tmp_path, "gemm_fp32.csv.gz")
-    tiles = table[["tile_m", "tile_n"]].assign(m=m, n=n, k=k)
+    tiles = table[["tile_m", "tile_n"]].astype(float).assign(m=m, n=n, k=k)
     given = tiles.assign(dtype="fp32", split_k=1, threads=256)
     own, *others = best_of(simt)(given, "h100-sxm")
     assert len(others) >= 4 and len(set(others)) >= 4

@@ -5,8 +5,10 @@ import itertools
 import numpy as np
 import pytest
 
-from diffenergy.dvfs._problem.plan import Objective
-from diffenergy.dvfs._problem.problem import (
+from diffenergy.dvfs._paths import lasting
+from diffenergy.dvfs._plan import Objective
+from diffenergy.dvfs._positions import Positions
+from diffenergy.dvfs._problem import (
     Loop,
     Problem,
     Spent,
@@ -15,8 +17,6 @@ from diffenergy.dvfs._problem.problem import (
     total,
     within_caps,
 )
-from diffenergy.dvfs._switching.paths import lasting
-from diffenergy.dvfs._switching.positions import Positions
 
 KINDS = ("table", "host", "caps", "both")
 """Which of host time and stage caps a problem has."""

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from diffenergy.dvfs import DvfsRequest, plan
-from diffenergy.dvfs._asking import ask
-from diffenergy.dvfs._asking.advice import advice
-from diffenergy.dvfs._asking.result import _tokens, compared, curve_rows, limited
-from diffenergy.dvfs._problem.costs import PowerCurve
-from diffenergy.dvfs._problem.plan import Objective, Plan, Rules, Switching
-from diffenergy.dvfs._problem.problem import Total
-from diffenergy.dvfs._solving.schedule import Descent
+from diffenergy.dvfs import _ask as ask
+from diffenergy.dvfs._advice import advice
+from diffenergy.dvfs._costs import PowerCurve
+from diffenergy.dvfs._plan import Objective, Plan, Rules, Switching
+from diffenergy.dvfs._problem import Total
+from diffenergy.dvfs._result import _tokens, compared, curve_rows, limited
+from diffenergy.dvfs._schedule import Descent
 
 from .small import random_problem
 

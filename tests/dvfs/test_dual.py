@@ -5,9 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from diffenergy.dvfs._problem.problem import Loop, Problem
-from diffenergy.dvfs._switching.dual import Search, _chord, _weights, search
-from diffenergy.dvfs._switching.positions import Positions, positions
+from diffenergy.dvfs._dual import Search, _chord, _weights, search
+from diffenergy.dvfs._positions import Positions, positions
+from diffenergy.dvfs._problem import Loop, Problem
 from diffenergy.physics import stage_time
 
 from .small import random_problem

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from diffenergy.dvfs import Switching, plan
-from diffenergy.dvfs._problem.plan import Objective, Rules
-from diffenergy.dvfs._solving.solve import solve
-from diffenergy.dvfs._switching.labels import exact_schedule
-from diffenergy.dvfs._switching.positions import positions
+from diffenergy.dvfs._labels import exact_schedule
+from diffenergy.dvfs._plan import Objective, Rules
+from diffenergy.dvfs._positions import positions
+from diffenergy.dvfs._solve import solve
 
 from .small import all_choices, all_plans, best_value, random_problem
 

@@ -13,7 +13,8 @@ import pytest
 import diffenergy as de
 from diffenergy.cli import main
 from diffenergy.dvfs import Objective, Switching, frontier, plan, read_table
-from diffenergy.dvfs._asking import answers, ask
+from diffenergy.dvfs import _answers as answers
+from diffenergy.dvfs import _ask as ask
 from diffenergy.estimator import prepare
 from diffenergy.hardware import read_gpu
 from diffenergy.report._format import si

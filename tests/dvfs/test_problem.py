@@ -6,8 +6,8 @@ import itertools
 import numpy as np
 import pytest
 
-from diffenergy.dvfs._problem.plan import Objective, Plan, Switching
-from diffenergy.dvfs._problem.problem import (
+from diffenergy.dvfs._plan import Objective, Plan, Switching
+from diffenergy.dvfs._problem import (
     Loop,
     Problem,
     Spent,

@@ -12,8 +12,8 @@ from refusals import File, Refusal, row
 
 import diffenergy as de
 from diffenergy.dvfs import Objective, Rules, Switching, plan, read_table
-from diffenergy.dvfs._apply.export import apply_script
-from diffenergy.dvfs._solving.solve import solve
+from diffenergy.dvfs._export import apply_script
+from diffenergy.dvfs._solve import solve
 from diffenergy.estimator import prepare
 from diffenergy.hardware import read_gpu
 from diffenergy.results import Infeasible

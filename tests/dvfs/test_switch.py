@@ -6,26 +6,25 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from diffenergy.dvfs._problem.groups import by_stage
-from diffenergy.dvfs._problem.plan import Objective, Plan, Rules, Switching
-from diffenergy.dvfs._problem.problem import (
-    Loop,
-    Problem,
-    default_total,
-    total,
-    within_caps,
-)
-from diffenergy.dvfs._solving.frontier import frontier
-from diffenergy.dvfs._solving.solve import single_settings, solve
-from diffenergy.dvfs._switching.paths import (
+from diffenergy.dvfs._frontier import frontier
+from diffenergy.dvfs._groups import by_stage
+from diffenergy.dvfs._paths import (
     Prices,
     cheapest,
     cheapest_ahead,
     dwell,
     lasting,
 )
-from diffenergy.dvfs._switching.positions import Positions, positions
-from diffenergy.dvfs._switching.room import has_room, may_pay
+from diffenergy.dvfs._plan import Objective, Plan, Rules, Switching
+from diffenergy.dvfs._positions import Positions, has_room, may_pay, positions
+from diffenergy.dvfs._problem import (
+    Loop,
+    Problem,
+    default_total,
+    total,
+    within_caps,
+)
+from diffenergy.dvfs._solve import single_settings, solve
 
 from .small import (
     KINDS,

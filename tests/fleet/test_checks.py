@@ -9,8 +9,8 @@ from json_keys import check_part
 
 import diffenergy as de
 from diffenergy.fleet import NoPlan, _ask
-from diffenergy.fleet._bound import proven, relaxed
-from diffenergy.fleet._problem import hull, pareto
+from diffenergy.fleet._bound import bound_at, solve_relaxation
+from diffenergy.fleet._problem import hull_rows
 from diffenergy.fleet._solve import useful
 
 from .builders import one_pool, random_fleet, write_fleet
@@ -196,8 +196,8 @@ def test_the_hull_keeps_the_bound():
     above = 0.0
     for seed in range(6):
         problem = useful(random_fleet(seed, 6, 4, 60, clocks=8, batches=5, used=0.45))
-        full = relaxed(problem, 0)
-        corners = relaxed(problem.take(hull(problem)), 0)
+        full = solve_relaxation(problem, 0)
+        corners = solve_relaxation(problem.take(hull_rows(problem)), 0)
         assert full is not None and corners is not None
         assert corners.bound == pytest.approx(full.bound, rel=1e-9)
         rows = problem.rows
@@ -207,23 +207,10 @@ def test_the_hull_keeps_the_bound():
                 mine = np.flatnonzero((rows.model == model) & (rows.pool == pool))
                 if len(mine):
                     least[mine[np.argmin((rows.power / rows.rate)[mine])]] = True
-        wrong = relaxed(problem.take(least), 0)
+        wrong = solve_relaxation(problem.take(least), 0)
         if wrong is not None:
             above = max(above, wrong.bound / full.bound - 1)
     assert above > 1e-3
-
-
-def test_pareto_keeps_what_whole_replicas_need():
-    """A row stays unless one of its group carries as much for no more power."""
-    draw = np.random.default_rng(0)
-    group = draw.integers(0, 7, 400)
-    rate, power = draw.integers(1, 30, 400) / 3.0, draw.integers(1, 30, 400) * 10.0
-    kept = pareto(group, rate, power)
-    for i in range(400):
-        mine = (group == group[i]) & (rate >= rate[i]) & (power <= power[i])
-        better = mine & ((rate > rate[i]) | (power < power[i]))
-        first = np.flatnonzero(mine & ~better)[0] == i
-        assert kept[i] == (not better.any() and first)
 
 
 # --- trap 3: a negative price burns nothing
@@ -244,7 +231,7 @@ def test_negative_prices_burn_nothing(tmp_path: Path):
 def test_a_gpu_more_is_worth_its_net_price():
     """`net` is what the value of the linear program falls by with one GPU more."""
     problem = useful(random_fleet(3, 6, 4, 60, clocks=8, batches=5, used=0.45))
-    here = relaxed(problem, 0)
+    here = solve_relaxation(problem, 0)
     assert here is not None
     pool = int(np.argmax(here.gpu))
     weight = problem.weight[0] * problem.slot
@@ -252,7 +239,7 @@ def test_a_gpu_more_is_worth_its_net_price():
     brought = problem.pue[at] * problem.parked[pool] * (weight[at] + here.watt[at])
     net = here.gpu[pool] - brought
     step = 1e-3
-    more = relaxed(_with_count(problem, pool, step), 0)
+    more = solve_relaxation(_with_count(problem, pool, step), 0)
     assert more is not None
     assert (here.bound - more.bound) / step == pytest.approx(net, rel=1e-6)
     assert here.gpu[pool] > 1.02 * net  # the gross price is another number
@@ -268,15 +255,15 @@ def _with_count(problem: Any, pool: int, more: float) -> Any:
 
 def test_any_prices_prove_a_bound():
     problem = useful(random_fleet(5, 6, 4, 60, clocks=8, batches=5, used=0.45))
-    best = relaxed(problem, 0)
+    best = solve_relaxation(problem, 0)
     assert best is not None
     draw = np.random.default_rng(1)
     at = np.r_[best.gpu, best.watt]
     for _ in range(50):
         nudged = at * draw.uniform(0, 2, len(at)) + draw.uniform(0, 1, len(at))
-        assert proven(problem, 0, nudged * np.isfinite(nudged)).bound <= best.bound * (
-            1 + 1e-9
-        )
+        assert bound_at(
+            problem, 0, nudged * np.isfinite(nudged)
+        ).bound <= best.bound * (1 + 1e-9)
 
 
 def test_told_prices_prove_the_bound(tmp_path: Path):

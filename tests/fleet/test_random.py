@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from diffenergy.fleet import _solve
-from diffenergy.fleet._bound import near_rows, relaxed
+from diffenergy.fleet._bound import near_rows, solve_relaxation
 from diffenergy.fleet._horizon import Search, slot_by_slot
 from diffenergy.fleet._integer import plan_all_slots, plan_slot
-from diffenergy.fleet._knapsack import by_whole_replicas
-from diffenergy.fleet._problem import Problem, kept, value_of
+from diffenergy.fleet._knapsack import bound_by_knapsacks
+from diffenergy.fleet._problem import Problem, keeps_limits, value_of
 from diffenergy.fleet._solve import Solved, Unsolved, solve, useful
 from diffenergy.fleet._work import Work
 
@@ -24,11 +24,11 @@ def check(problem: Problem) -> None:
     assert isinstance(found, Solved)
     assert found.value == pytest.approx(best, rel=1e-7)
     assert found.bound == pytest.approx(best, rel=1e-7)
-    assert kept(found.problem, found.counts).all()
+    assert keeps_limits(found.problem, found.counts).all()
     assert found.price_bound <= best * (1 + 1e-9)
     apart = slot_by_slot(Search(found.problem, found.prices, Work(0.0)), quiet)
     if not isinstance(apart, int):  # never better than all plans, never over a limit
-        assert kept(found.problem, apart).all()
+        assert keeps_limits(found.problem, apart).all()
         assert value_of(found.problem, apart) >= best * (1 - 1e-9)
 
 
@@ -59,7 +59,7 @@ def test_a_search_claims_no_more_than_is_true(
     if not isinstance(found, Solved):
         assert not np.isfinite(best) or not found.proven
         return
-    assert kept(found.problem, found.counts).all()
+    assert keeps_limits(found.problem, found.counts).all()
     assert best * (1 - 1e-9) <= found.value <= 1.1 * best
     assert found.price_bound * (1 - 1e-9) <= found.bound <= best * (1 + 1e-9)
 
@@ -69,15 +69,15 @@ def test_a_slot_is_planned_and_bounded(seed: int):
     """Of all plans of one slot the best lies between bound and plan, both near it; of
     rows that waste more than that is away from the bound it has none."""
     problem = useful(small_fleet(seed, clocks=3).at(slice(1, 2)))
-    best, prices = best_value(problem), relaxed(problem, 0)
+    best, prices = best_value(problem), solve_relaxation(problem, 0)
     found = plan_slot(problem, 0, work=Work(20.0), gap=0.0)
     if prices is None or not np.isfinite(best):
         assert found.values is None
         return
     assert found.bound <= best * (1 + 1e-7)
-    assert found.values is not None and kept(problem, found.values[None]).all()
+    assert found.values is not None and keeps_limits(problem, found.values[None]).all()
     assert best * (1 - 1e-7) <= value_of(problem, found.values[None]) <= 1.05 * best
-    bound, wasted, _ = by_whole_replicas(problem, 0, prices, Work(np.inf))
+    bound, wasted, _ = bound_by_knapsacks(problem, 0, prices, Work(np.inf))
     assert prices.bound <= bound <= best * (1 + 1e-9)
     near = near_rows(problem, 0, prices, wasted, best * (1 + 1e-7) - bound)
     again = plan_all_slots(problem, work=Work(20.0), near=near[None])
@@ -100,7 +100,7 @@ def test_two_programs_come_near_the_integer_program(seed: int):
         return
     assert known.proven
     best = value_of(problem, known.values)
-    assert found.values is not None and kept(problem, found.values[None]).all()
+    assert found.values is not None and keeps_limits(problem, found.values[None]).all()
     assert value_of(problem, found.values[None]) >= best * (1 - 3e-5)
     assert value_of(problem, found.values[None]) <= best * 1.02
     assert 0.97 * best <= found.bound <= best * (1 + 1e-9)

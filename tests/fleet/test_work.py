@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from diffenergy.fleet import _work as counting
+from diffenergy.fleet._problem import keeps_limits
 from diffenergy.fleet._solve import Solved, solve
 from diffenergy.fleet._work import Work
 
@@ -77,3 +78,23 @@ def test_parts_count_for_the_whole():
     whole.part(5.0).add(4.0)
     assert whole.left == 0.0 and not whole.late
     assert np.isinf(whole.wall_left)
+
+
+def test_ctrl_c_keeps_the_best_plan():
+    """Pressed while plans are improved; before there is one it ends everything."""
+    problem = random_fleet(21, models=4, pools=6, gpus=60, used=0.5)
+
+    def press(at: str) -> Solved:
+        def told(what: str, done: int, of: int) -> None:
+            if what == at:
+                raise KeyboardInterrupt
+
+        found = solve(problem, 0.0, Work(2.0), told)
+        assert isinstance(found, Solved)
+        return found
+
+    found = press("improving")
+    assert found.interrupted and keeps_limits(found.problem, found.counts).all()
+    assert found.bound < found.value
+    with pytest.raises(KeyboardInterrupt):
+        press("bounding slots")

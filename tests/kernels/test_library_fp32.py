@@ -264,19 +264,13 @@ def test_published_vector_operations(
     assert kernel + model["call_seconds"] == pytest.approx(published, rel=within)
 
 
-HEADER = (
-    "gpu,op,dtype,batch,m,n,k,time_us,kernel,tile_m,tile_n,grid_x,grid_y,grid_z,"
-    "block_x,torch,split_in_source\n"
-)
-
-
 def test_its_constants_move_no_other_rows(tmp_path):
     """Tensor-core rows of the same GPU have none of them among their movers, and rows
     of the class none of the menu's."""
     tiled, plain = tmp_path / "tiled.csv", tmp_path / "plain.csv"
     tiled.write_text(
-        HEADER + "NVIDIA A100-PCIE-40GB,bmm,float32,4,512,512,64,90,sgemm_nn,64,64,8,8,"
-        "4,64,2.1.0,train\n"
+        "gpu,op,dtype,batch,m,n,k,time_us,tile_m,tile_n,threads,layout,weights\n"
+        "a100-pcie-40gb,gemm,fp32,4,512,512,64,90,64,64,64,nn,none\n"
     )
     plain.write_text(
         "gpu,op,dtype,m,n,k,time_us\na100-pcie-40gb,gemm,bf16,512,512,64,9"

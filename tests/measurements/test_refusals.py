@@ -90,7 +90,7 @@ def log(sentence: str, tool: str, text: str, name: str = "log.csv") -> Any:
 
 NO_GPU = "timestamp,name\n2024/05/01 10:00:00,NVIDIA A10\n"
 LOGS = [
-    log("no log of ZeusMonitor", "zeus", "a,b\n1,2\n"),
+    log("is no log of ZeusMonitor", "zeus", "a,b\n1,2\n"),
     log("`gpu0_energy`", "zeus", "window_name,elapsed_time\nx,1\n"),
     log("row 2: the row has 2 cells", "zeus", MONITOR + "103.0,st"),
     log("another unit", "zeus",

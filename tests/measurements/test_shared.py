@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from calibration.importers import neusight
+from calibration.splits.base import as_table
 from diffenergy import measurements
 
 
@@ -66,9 +68,10 @@ def test_aiconfigurator_kernels(shared: Path, op: str, name: str, rows: int):
 @pytest.mark.shared_data
 def test_neusight_tiles_explain_the_grid(shared: Path):
     """ceil(n / tile_n) = grid_x, ceil(m / tile_m) = grid_y of nn.Linear on the T4."""
-    table = measurements.read([str(shared / "data" / "neusight" / "gemm_fp32.csv.gz")])
+    file = shared / "data" / "neusight" / "gemm_fp32.csv.gz"
+    table = as_table(neusight.translated(file))
     shape, frame = table.fields["gemm"].values, table.frame
-    rows = (table.gpu == "t4") & (frame["op"] == "linear").to_numpy()
+    rows = (table.gpu == "t4") & (frame["family"] == "linear").to_numpy()
     for size, tile, grid in (("n", "tile_n", "grid_x"), ("m", "tile_m", "grid_y")):
         tiles = np.ceil(shape[size] / shape[tile])[rows]
         np.testing.assert_array_equal(tiles, frame[grid][rows].astype(float))

@@ -16,12 +16,12 @@ from diffenergy.workload import (
     load_model,
 )
 from diffenergy.workload.models import model_names
-from diffenergy.workload.models._layers.mixers import Convolution, GatedNorm
-from diffenergy.workload.models._layers.parts import Map, Plain
-from diffenergy.workload.models._network.experts import Experts
-from diffenergy.workload.models._network.linear_layer import Linear
-from diffenergy.workload.models._network.operators import Norm
-from diffenergy.workload.models._network.sharding import Columns, Rows
+from diffenergy.workload.models._operators.elementwise import Map, Plain
+from diffenergy.workload.models._operators.experts import Experts
+from diffenergy.workload.models._operators.linear import Linear
+from diffenergy.workload.models._operators.mixers import Convolution, GatedNorm
+from diffenergy.workload.models._operators.operator import Norm
+from diffenergy.workload.models._operators.sharding import Columns, Rows
 
 SIZES = (2, 4, 8)
 

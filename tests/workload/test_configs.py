@@ -12,6 +12,7 @@ import pytest
 from diffenergy.workload import Config, load_model
 from diffenergy.workload.models import Model, _families, model_from_config
 
+from .kernels import one
 from .published.configs import BUNDLED, OTHERS
 
 _HF = dict(num_hidden_layers=2, hidden_size=48, num_attention_heads=3)
@@ -133,6 +134,57 @@ def test_what_a_family_takes_at_the_edge():
     ]:  # fmt: skip
         length = 4 if built(family).max_positions else None
         assert built(family, **changes).listings(phase="prefill", input_len=length)
+
+
+_EXPERTS = dict(
+    num_local_experts=4, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32
+)
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "window"),
+    [
+        ("llama", {}, 0),
+        ("llama", {"sliding_window": None}, 0),
+        ("llama", {"sliding_window": 16}, 16),
+        ("mistral", {"sliding_window": 16}, 16),
+        ("mixtral", _EXPERTS, 0),
+        ("mixtral", _EXPERTS | {"sliding_window": 16}, 16),
+        *(
+            (family, more | flag | {"sliding_window": 16}, window)
+            for family, more in (("qwen2", {}), ("qwen3", {}), ("qwen3_moe", _EXPERTS))
+            for flag, window in (
+                ({}, 0),
+                ({"use_sliding_window": False}, 0),
+                ({"use_sliding_window": True}, 16),
+            )
+        ),
+    ],
+)
+def test_windows(family, changes, window):
+    model = built(family, **changes)
+    for phase, op in (
+        ("prefill", "context_attention"), ("decode", "generation_attention")
+    ):  # fmt: skip
+        (listing,) = model.listings(input_len=40, phase=phase)
+        assert one(listing.kernels, op=op)["window_size"] == window
+
+
+@pytest.mark.parametrize(
+    "quantisation, dtype",
+    [
+        (dict(quant_method="fp8"), "fp8"),
+        (dict(quant_method="fp8", weight_block_size=[128, 128]), "fp8_block"),
+        (dict(quant_method="modelopt", quant_algo="FP8"), "fp8"),
+    ],
+)
+def test_a_quantised_checkpoint_sets_the_type_of_its_linear_layers(quantisation, dtype):
+    model = built("llama", quantization_config=quantisation)
+    (listing,) = model.listings(input_len=8, phase="prefill")
+    assert listing.precision == dtype
+    assert one(listing.kernels, op="gemm", n=200)["dtype"] == dtype
+    (given,) = model.listings(input_len=8, phase="prefill", dtype="bf16")
+    assert given.precision == "bf16"
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from diffenergy.workload import Config
-from diffenergy.workload.models._shared.config import read_config
-from diffenergy.workload.models._shared.formats import (
+from diffenergy.workload.models._checkpoint.config import read_config
+from diffenergy.workload.models._checkpoint.formats import (
     Checkpoint,
     Format,
     read_checkpoint,

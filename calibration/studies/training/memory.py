@@ -24,7 +24,7 @@ import pandas as pd
 from diffenergy.plans import read_plan, training_memory
 from diffenergy.workload import Config, TrainedModel
 from diffenergy.workload.models import model_from_config
-from diffenergy.workload.models._shared.memory import CONTEXT
+from diffenergy.workload.models._operators.memory import CONTEXT
 
 _GIB: Final = 2**30
 _RESERVED: Final = 1.08

@@ -9,6 +9,7 @@ from ...estimator import start_jax
 from ...fleet import FleetRequest
 from ...keys import json_text
 from ...requests import part
+from ..interruption import keeping
 from ..progress import phases
 from ..run import Outcome, outcome
 from .fleet_flags import Flags
@@ -17,9 +18,15 @@ from .fleet_flags import Flags
 def run(flags: Flags) -> Outcome:
     """Plans the fleet of the flags."""
     start_jax()
-    with _reason(flags.as_json), phases() as told:
+    with _reason(flags.as_json), keeping(), phases() as told:
         found = fleet.plan(**part(FleetRequest, flags, told=told))
-    return outcome(found, texts={".csv": found.to_csv})
+    kept = f" and written to '{flags.out}'" if flags.out else ""
+    cut = f"interrupted; the best plan so far is shown{kept}."
+    return outcome(
+        found,
+        texts={".csv": found.to_csv},
+        interrupted=cut if found.solved.interrupted else "",
+    )
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """`diffenergy import`: a file of a user as a kernel listing, or as measured runs."""
 
 from collections.abc import Callable
+from typing import Any
 
 from ... import imports, measurements
 from ...estimator import start_jax
@@ -37,7 +38,7 @@ def run(flags: Flags) -> Outcome:
     return outcome(result, texts=texts, notes=() if flags.as_json else result.notes)
 
 
-def _log(flags: Flags, own: dict[str, object]) -> Outcome:
+def _log(flags: Flags, own: dict[str, Any]) -> Outcome:
     """A log as a table of measured runs."""
     if (flags.out or "").lower().endswith(".jsonl"):
         raise ValueError(

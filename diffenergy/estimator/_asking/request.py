@@ -12,7 +12,6 @@ from ...requests import accepts, check_type, part, values_of
 from ...workload import (
     Listing,
     ModelRequest,
-    complete_listing,
     read_listings,
     select_listing,
 )
@@ -86,7 +85,7 @@ def prepare(request: EstimateRequest) -> Task:
     laws = [x for x in file.forecasts(card) if plan or x.constant != "energy_link"]
     if laws:
         about["forecast"] = [law._asdict() for law in laws]
-    listings = [complete_listing(listing) for listing in work.listings]
+    listings = [*work.listings]
     check_kernels(listings, card)
     warnings = [*work.warnings, *lacking(listings, card), *unusual(points, card)]
     warnings += of_hardware(file, card, plan is not None)

@@ -1,8 +1,7 @@
-"""Zeus: logs of `ZeusMonitor` and the training traces of the NSDI'23 artifact.
+"""Logs of `ZeusMonitor`.
 
 A log has one line a window with the energy of every GPU (`gpu0_energy`, J): here one
-row a window and GPU, so that nothing counts twice. A trace (`summary_power_<gpu>.csv`)
-has the time and mean power of a training epoch by power limit.
+row a window and GPU, so that nothing counts twice.
 """
 
 import re
@@ -14,28 +13,11 @@ import numpy as np
 import pandas as pd
 
 from .._cells import read_sheet
-from .base import drop, finish, join, name_gpus, note, number, pick, text
+from .base import drop, finish, join, note, number, pick, text
 
 NAME = "zeus"
-ABOUT = "ZeusMonitor logs (energy of windows) and summary_power_*.csv of the artifact"
+ABOUT = "logs of ZeusMonitor: energy of windows"
 
-_TRACE: Final = {
-    "dataset": text("dataset"),
-    "network": text("network", "model"),
-    "batch_size": number("batch_size", "batch"),
-    "optimizer": text("optimizer"),
-    "power_limit_w": number("power_limit", "power_limit_w"),
-    "time_s": number("time_per_epoch", "time_per_epoch_s"),
-    "avg_power_w": number("average_power", "avg_power_w"),
-    "gpu": text("gpu", needed=False),
-}
-_BOARDS: Final = {
-    "v100": "Tesla V100-PCIE-32GB",
-    "p100": "Tesla P100-PCIE-16GB",
-    "rtx6000": "Quadro RTX 6000",
-    "a40": "NVIDIA A40",
-}
-"""GPU in the name of a trace; PCIe boards, by their range of limits."""
 _ENERGY: Final = re.compile(r"gpu(\d+)_energy")
 
 
@@ -45,26 +27,17 @@ def wrote(lines: Sequence[str]) -> bool:
 
 
 def read(path: Path) -> dict[str, pd.DataFrame]:
-    """One table for every file of the two kinds; other files in a folder are left."""
+    """One table for every log; other files in a folder are left."""
     if not path.exists():
         raise ValueError(f"{path}: no such file or folder; check the path.")
     files = [path] if path.is_file() else sorted(path.glob("*.csv"))
-    tables = {}
-    for file in files:
-        columns = read_sheet(str(file)).columns
-        if "elapsed_time" in columns:
-            tables[f"zeus_{file.stem}"] = _windows(file)
-        elif {"optimizer", "dataset"} <= columns.keys():
-            tables[f"zeus_{file.stem}"] = _trace(file)
-        elif path.is_file():
-            raise ValueError(
-                f"{file}: this is no log of ZeusMonitor (columns `elapsed_time`, "
-                f"`gpu0_energy`, ...) and no power trace (`dataset`, `network`, "
-                f"`time_per_epoch`, ...); give one of them."
-            )
-    if not tables:
-        raise ValueError(f"{path} has no log or trace of Zeus; give the file itself.")
-    return tables
+    logs = [x for x in files if "elapsed_time" in read_sheet(str(x)).columns]
+    if not logs:
+        raise ValueError(
+            f"{path} is no log of ZeusMonitor (columns `elapsed_time`, `gpu0_energy`, "
+            "...), and has none; give the file itself."
+        )
+    return {f"zeus_{file.stem}": _windows(file) for file in logs}
 
 
 def _windows(file: Path) -> pd.DataFrame:
@@ -113,17 +86,3 @@ def _nested(windows: pd.DataFrame) -> int:
     order = np.lexsort((-end, start))
     latest = np.maximum.accumulate(end[order])
     return int((end[order][1:] <= latest[:-1]).sum())
-
-
-def _trace(file: Path) -> pd.DataFrame:
-    """Rows of a trace: one epoch of training under a power limit."""
-    table = pick(read_sheet(str(file)), _TRACE)
-    if "gpu" not in table:
-        word = file.stem.rsplit("_", 1)[-1].lower()
-        table["gpu"] = _BOARDS.get(word, word)
-    program = table["dataset"] + "/" + table["network"] + "/" + table["optimizer"]
-    table["workload"] = program + "/b" + table["batch_size"].map("{:g}".format)
-    table["campaign"] = "zeus_nsdi23"
-    over = table["avg_power_w"] > 1.05 * table["power_limit_w"]
-    why = "more than 1.05 x the power limit, which the board cannot hold"
-    return finish(name_gpus(drop(table, over, why)))

@@ -30,7 +30,6 @@ from ...plans import (
     instruction_ends,
 )
 from ...results import Infeasible
-from ...workload import complete_listing
 from .hulls import pareto
 
 KINDS = ("forward", "backward", "weights")
@@ -277,9 +276,7 @@ def balanced(task: Task) -> tuple[int, ...] | None:
     )
     listings, steps = apart.work(task.step.request)
     made = dataclasses.replace(task.step, steps=steps, placed=apart)
-    parts = dataclasses.replace(
-        task, listings=[complete_listing(x) for x in listings], step=made
-    )
+    parts = dataclasses.replace(task, listings=[*listings], step=made)
     micro = step_of(parts, parts.estimates()).found.times.micro
     spent = np.asarray(micro.work) + np.asarray(micro.exposed).sum(axis=-1)
     first, each, last = spent.sum(axis=-1)

@@ -16,9 +16,9 @@ from types import ModuleType
 from typing import Final
 
 from .._model_request import BUNDLED, model_names
+from ._checkpoint.config import Config, read_config
+from ._model import Model
 from ._request import Request
-from ._shared.base import Model
-from ._shared.config import Config, read_config
 
 __all__ = [
     "Model", "Request", "assumed_model", "load_model", "model_from_config",

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from .._kernel import Kernel
-from ._layers.encoding import EncoderShape, Stage, encoder_layer, encoder_shape, wide
-from ._layers.parts import Map, Part, Plain
-from ._network.linear_layer import Linear
-from ._network.operators import ForwardPass, Norm
-from ._shared.config import Config
-from ._shared.formats import Precision
-from ._shared.memory import number_of
+from ._checkpoint.config import Config
+from ._checkpoint.formats import Precision
+from ._encoding import EncoderShape, Stage, encoder_layer, encoder_shape, wide
+from ._operators.elementwise import Map, Part, Plain
+from ._operators.linear import Linear
+from ._operators.memory import number_of
+from ._operators.operator import ForwardPass, Norm
 
 # --- `Tower`: the part of a model that turns images into tokens of its language
 # model.

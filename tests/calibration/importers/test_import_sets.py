@@ -131,7 +131,23 @@ def test_kernel_tuner_rows_carry_clblast_tiles(write, read_back):
     assert tables["kernel_tuner_gemm"]["vwn"].tolist() == [4.0]
 
 
-def test_neusight_keeps_its_own_words(write, read_back):
+def test_zeus_trace_is_of_the_gpu_in_its_name(write, read_back):
+    text = (
+        "dataset,network,batch_size,optimizer,power_limit,time_per_epoch,"
+        "average_power\n"
+        "cifar100,resnet18,64,adam,125,20.0,120.0\n"
+        "cifar100,resnet18,64,adam,100,24.0,106.0\n"
+    )
+    tables = read("zeus_traces", write(text, "summary_power_p100.csv").parent)
+    (back,) = read_back(tables).values()
+    assert back.gpu.tolist() == ["p100-pcie-16gb"]
+    assert back.workload.tolist() == ["cifar100/resnet18/adam/b64"]
+    np.testing.assert_allclose(back.energy_j, 2400.0)
+    np.testing.assert_allclose(back.power_limit, 125.0)
+    assert noted(tables["zeus_summary_power_p100"], "1.05 x the power limit")
+
+
+def test_neusight_becomes_our_words(write, read_back):
     gemm = (
         "gpu,op,dtype,batch,m,n,k,time_us,kernel,tile_m,tile_n,grid_x,grid_y,grid_z,"
         "block_x,torch,split_in_source\n"
@@ -266,7 +282,7 @@ LEAST_ROWS = {
     "neusight": {"neusight_gemm": 30000, "neusight_vector": 20000},
     "vidur": {"vidur_gemm": 16000, "vidur_elementwise": 5000, "vidur_rmsnorm": 6000},
     "small_sources": {"deepbench_gemm": 800, "llmcompass_matmul": 20},
-    "zeus": {"zeus_training_power_limit": 300},
+    "zeus_traces": {"zeus_training_power_limit": 300},
 }
 """Rows that each set gives at least: more where more GPUs have files."""
 
@@ -275,7 +291,7 @@ LEAST_ROWS = {
 @pytest.mark.shared_data
 @pytest.mark.parametrize("name", list(LEAST_ROWS))
 def test_shared_sets(shared: Path, name: str, read_back):
-    tables = read(name, shared / "data" / name)
+    tables = read(name, shared / "data" / name.removesuffix("_traces"))
     assert {stem: len(tables[stem]) >= n for stem, n in LEAST_ROWS[name].items()} == (
         dict.fromkeys(LEAST_ROWS[name], True)
     )

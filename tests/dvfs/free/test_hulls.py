@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diffenergy.dvfs._free import free
-from diffenergy.dvfs._free.hulls import Line, hull_sum, stage_bound
-from diffenergy.dvfs._problem.problem import chosen, total, within_caps
+from diffenergy.dvfs import _free as free
+from diffenergy.dvfs._hulls import Line, hull_sum, stage_bound
+from diffenergy.dvfs._problem import chosen, total, within_caps
 from diffenergy.physics import gpu_time, stage_slope, stage_time, tangent_offset
 from diffenergy.search import lower_hull, pareto_front
 
@@ -31,6 +31,17 @@ def test_sum_of_hulls(seed: int):
     every = all_choices(3, 4)
     x, y = (sum(points[k][axis][every[:, k]] for k in range(3)) for axis in range(2))
     assert np.all(np.interp(x, *found.line) <= y + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("most", "price"),
+    [(0.5, 6), (1.5, 6), (2.0, 6), (2.5, 1), (4.0, 1), (4.5, 0), (9.0, 0), (np.inf, 0)],
+)
+def test_what_a_second_is_worth(most: float, price: float):
+    """The slope of the line at the limit, nothing where it rises."""
+    line = Line(np.array([1.0, 2.0, 4.0, 5.0]), np.array([10.0, 4.0, 2.0, 3.0]))
+    assert line.price(most) == price
+    assert Line(line.x[:1], line.y[:1]).price(most) == 0
 
 
 def test_line_is_flat_behind_its_least():
@@ -169,6 +180,32 @@ def test_the_steps_of_a_knapsack_are_fine(seed: int):
     most = float(np.median(weight[rows, every].sum(1)))
     some = free.choices(weight, cost, most)
     assert weight[rows, some].sum(1).max() <= most * (1 + 1e-3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(4))
+def test_better_plans_take_no_other_settings(kind: str, seed: int):
+    """Of all choices: those with less energy within a limit, whatever the price; and
+    some point lies below each of them, however coarse the steps."""
+    problem = random_problem(seed, kind)
+    choice = all_choices(*problem.time.shape)
+    choice = choice[problem.usable[np.arange(4), choice].all(1)]
+    spent = chosen(problem, choice)
+    found, cool = total(problem, spent), within_caps(problem, spent)
+    most = float(np.median(found.time))
+    inside = np.flatnonzero(found.time <= most)
+    order = inside[np.argsort(found.energy[inside])]
+    value = float(found.energy[order[20]])
+    for price in (0.0, 50.0, 300.0):
+        window = free.Window(most, price, value + price * most)
+        allowed = free.worthwhile(problem, window)
+        assert allowed[np.arange(4), choice[order[:20]]].all()
+        for steps in (200, 5000):
+            low = free.least_totals(problem, window, steps)
+            for better in order[:20][cool[order[:20]]]:
+                below = low.time <= found.time[better] * (1 + 1e-9)
+                assert np.any(below & (low.energy <= found.energy[better] * (1 + 1e-9)))
+    assert not free.worthwhile(problem, window).all()
 
 
 def test_stages_that_nothing_sets_apart_are_one():

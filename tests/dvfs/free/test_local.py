@@ -5,9 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from diffenergy.dvfs._free.local import keeping, leanest
-from diffenergy.dvfs._problem.plan import Objective
-from diffenergy.dvfs._problem.problem import chosen, default_total, total, within_caps
+from diffenergy.dvfs._local import keeping, leanest
+from diffenergy.dvfs._plan import Objective
+from diffenergy.dvfs._problem import chosen, default_total, total, within_caps
 from diffenergy.results import Infeasible
 
 from ..small import KINDS, all_choices, random_problem

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from diffenergy.dvfs._free.hulls import Line
-from diffenergy.dvfs._free.pick import best, infeasible, least_value
-from diffenergy.dvfs._problem.plan import Objective
-from diffenergy.dvfs._problem.problem import Total
+from diffenergy.dvfs._hulls import Line
+from diffenergy.dvfs._pick import best, infeasible, least_value
+from diffenergy.dvfs._plan import Objective
+from diffenergy.dvfs._problem import Total
 
 LINE = Line(np.array([1.0, 2.0, 4.0]), np.array([10.0, 4.0, 2.0]))
 DEFAULT = Total(np.asarray(2.0), np.asarray(6.0))

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from diffenergy.dvfs._problem import costs, modelled
+from diffenergy.dvfs import _costs as costs
+from diffenergy.dvfs import _modelled as modelled
 from diffenergy.hardware import read_gpu
 
 A100 = read_gpu("a100-pcie-40gb")  # 150 to 250 W, 1410 and 1215 MHz

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from diffenergy.dvfs._problem.groups import by_stage, split
-from diffenergy.dvfs._problem.problem import Loop
+from diffenergy.dvfs._groups import by_stage, split
+from diffenergy.dvfs._problem import Loop
 
 from ..small import random_problem
 

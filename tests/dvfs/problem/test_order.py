@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from diffenergy.dvfs._problem.order import listing_order, loops_of
-from diffenergy.dvfs._problem.problem import Loop
+from diffenergy.dvfs._order import listing_order, loops_of
+from diffenergy.dvfs._problem import Loop
 from diffenergy.workload import load_model
 
 

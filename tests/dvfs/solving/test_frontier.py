@@ -5,11 +5,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from diffenergy.dvfs._problem.plan import Objective, Rules, Switching
-from diffenergy.dvfs._problem.problem import Total, default_total
-from diffenergy.dvfs._solving.frontier import Frontier, _steps, frontier
-from diffenergy.dvfs._solving.schedule import baselines
-from diffenergy.dvfs._solving.solve import solve
+from diffenergy.dvfs._frontier import Frontier, _steps, frontier
+from diffenergy.dvfs._plan import Objective, Rules, Switching
+from diffenergy.dvfs._problem import Total, default_total
+from diffenergy.dvfs._schedule import baselines
+from diffenergy.dvfs._solve import solve
 from diffenergy.results import Infeasible
 
 from ..small import KINDS, RICHEST_KIND, exhaustive, random_problem

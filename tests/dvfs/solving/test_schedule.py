@@ -11,18 +11,18 @@ import pytest
 from diffenergy import OperatingPoint, load_model
 from diffenergy.compiling import compiler_options
 from diffenergy.corrections import read_corrections
-from diffenergy.dvfs._problem.costs import applied, row_costs
-from diffenergy.dvfs._problem.modelled import Modelled, clock_pairs, modelled
-from diffenergy.dvfs._problem.plan import Objective, Plan, Rules
-from diffenergy.dvfs._problem.problem import chosen, default_total, stage_totals, total
-from diffenergy.dvfs._solving import descent
-from diffenergy.dvfs._solving.schedule import (
+from diffenergy.dvfs import _descent as descent
+from diffenergy.dvfs._costs import applied, row_costs
+from diffenergy.dvfs._modelled import Modelled, clock_pairs, modelled
+from diffenergy.dvfs._plan import Objective, Plan, Rules
+from diffenergy.dvfs._problem import chosen, default_total, stage_totals, total
+from diffenergy.dvfs._schedule import (
     Descent,
     _neighbours,
     schedule,
     stage_power,
 )
-from diffenergy.dvfs._solving.solve import solve
+from diffenergy.dvfs._solve import solve
 from diffenergy.hardware import read_gpu
 from diffenergy.physics import stage_time
 

@@ -8,12 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from calibration.campaigns import meter
+from calibration.listings import completed_listings
 from diffenergy import measurements
 from diffenergy.corrections import prior_file
 from diffenergy.fitting._flags import Flag, flagged
 from diffenergy.fitting._predict import predict
 from diffenergy.measurements import MeasurementTable, Predictions
-from diffenergy.workload import read_listings
 
 GPU = "a100-sxm-80gb"  # 108 SMs, 1.41 GHz at most, 400 W
 BAD = 7
@@ -176,11 +177,10 @@ def passes(shared) -> tuple[MeasurementTable, MeasurementTable, Predictions]:
     """EnergAIzer files: good and dead runs together, dead ones alone; predictions of
     the former."""
     folder = shared / "data" / "energaizer"
-    files = ("workloads.jsonl", "workloads_derived.jsonl")
-    listings = {x.name: [x] for f in files for x in read_listings(folder / f)}
+    listings = {x.name: [x] for x in completed_listings(folder)}
     good, dead = (str(folder / f"measurements{end}.csv") for end in ("", "_excluded"))
-    both = measurements.read([good, dead], workloads=listings)
-    alone = measurements.read([dead], workloads=listings)
+    both = measurements.read([good, dead], workloads=listings, meter=meter)
+    alone = measurements.read([dead], workloads=listings, meter=meter)
     return both, alone, predict(both, prior_file())
 
 
@@ -212,7 +212,7 @@ def test_dead_runs_are_found_alone(passes):
 def test_busy_layers_that_read_little_power(shared):
     """21 of 3,253 MoE rows longer than 333 us read below 200 W; few others are off."""
     folder = shared / "data" / "aiconfigurator"
-    table = measurements.read([f"moe={folder}/h200_sxm_moe_power.csv.gz"])
+    table = measurements.read([f"moe={folder}/h200_sxm_moe_power.csv.gz"], meter=meter)
     flags = flagged(table, predict(table, prior_file()))
     dark = np.flatnonzero((table.avg_power_w < 200) & (table.time_s >= 333e-6))
     assert len(dark) == 21

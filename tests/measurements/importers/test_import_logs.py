@@ -45,22 +45,6 @@ def test_zeus_log_has_a_row_for_every_gpu(write, read_back):
     np.testing.assert_allclose(back.window_s, [10.0, 1.0, 10.0])
 
 
-def test_zeus_trace_is_of_the_gpu_in_its_name(write, read_back):
-    text = (
-        "dataset,network,batch_size,optimizer,power_limit,time_per_epoch,"
-        "average_power\n"
-        "cifar100,resnet18,64,adam,125,20.0,120.0\n"
-        "cifar100,resnet18,64,adam,100,24.0,106.0\n"
-    )
-    tables = read("zeus", write(text, "summary_power_p100.csv").parent)
-    (back,) = read_back(tables).values()
-    assert back.gpu.tolist() == ["p100-pcie-16gb"]
-    assert back.workload.tolist() == ["cifar100/resnet18/adam/b64"]
-    np.testing.assert_allclose(back.energy_j, 2400.0)
-    np.testing.assert_allclose(back.power_limit, 125.0)
-    assert noted(tables["zeus_summary_power_p100"], "1.05 x the power limit")
-
-
 # --- CodeCarbon
 
 CARBON = (

@@ -5,10 +5,10 @@ import pytest
 from chart_checks import check, only, words
 
 from diffenergy.charts import Chart, Label, Line, Points
-from diffenergy.dvfs._apply.export import launches
-from diffenergy.dvfs._asking.result import outcome, schedule_summary
-from diffenergy.dvfs._problem.plan import Objective, Plan, Rules
-from diffenergy.dvfs._problem.problem import Loop, Problem, default_total
+from diffenergy.dvfs._export import launches
+from diffenergy.dvfs._plan import Objective, Plan, Rules
+from diffenergy.dvfs._problem import Loop, Problem, default_total
+from diffenergy.dvfs._result import outcome, schedule_summary
 from diffenergy.report._charts.schedule import drawn, schedule_charts
 
 LAYERS, BODY = 24, 4

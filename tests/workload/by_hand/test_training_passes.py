@@ -24,6 +24,7 @@ from .rows import (
     gemm,
     gpt2,
     llama,
+    mpt,
     opt,
     rotated,
     rows,
@@ -247,6 +248,13 @@ def test_what_a_parallel_layer_keeps():
     layer = 2 * T * (H + H + 100 + 60 + 3 * INNER) + 4 * B * 6 * S
     last = 2 * T * 2 * H  # the last norm's input, the head's
     assert model.memory(request)["activations"] == L * layer + last
+
+
+def test_norms_of_mpt_do_not_shift():
+    """One of two layers frozen: four matrices, two norms of H weights, the last norm;
+    the head is the table, which is frozen."""
+    *_, optimizer = step(mpt(), frozen_layers=1)
+    assert {k["elements"] for k in optimizer} == {4 * H * H + 2 * H * 2 * H + 3 * H}
 
 
 def test_optimizer_of_a_small_step():

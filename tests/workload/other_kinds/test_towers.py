@@ -10,7 +10,7 @@ import pytest
 
 from diffenergy.workload import Config, LanguageModel, load_model
 from diffenergy.workload.models import Model, model_from_config, model_names
-from diffenergy.workload.models._shared.formats import Precision
+from diffenergy.workload.models._checkpoint.formats import Precision
 from diffenergy.workload.models._towers import Tower
 
 from ..kernels import flop

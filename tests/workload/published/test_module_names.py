@@ -2,7 +2,7 @@
 
 import pytest
 
-from diffenergy.workload.models._shared.quantised import Names, bare
+from diffenergy.workload.models._checkpoint.quantised import Names, bare
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from diffenergy.workload import Config
-from diffenergy.workload.models._shared.formats import (
+from diffenergy.workload.models._checkpoint.formats import (
     Checkpoint,
     Format,
     read_checkpoint,

@@ -4,13 +4,20 @@ the newer ones with windows, and without rotation in the layers that see everyth
 import dataclasses
 from typing import Final
 
-from .._layers.layer import Layer
-from .._layers.parts import Map, attention, feed_forward
-from .._layers.read import FULL, SLIDING, attention_shape, layer_kinds
-from .._network.operators import Norm
-from .._shared.config import Config
-from .._shared.language_model import LanguageModel
-from .._shared.trained import layered
+from .._checkpoint.config import Config
+from .._language_model import LanguageModel
+from .._layer import (
+    FULL,
+    SLIDING,
+    Layer,
+    attention,
+    attention_shape,
+    feed_forward,
+    layer_kinds,
+)
+from .._operators.elementwise import Map
+from .._operators.operator import Norm
+from .._trained import layered
 
 MODEL_TYPES: Final = ("cohere", "cohere2")
 _PATTERN: Final = 4

@@ -3,13 +3,12 @@ the first feed-forward layers dense, the rest routed beside a shared expert."""
 
 from typing import Final
 
-from .._layers.latent import Indexer, LatentShape, latent_attention
-from .._layers.layer import Layer
-from .._layers.parts import Part, feed_forward, shared_expert
-from .._layers.read import mixture
-from .._shared.config import Config
-from .._shared.language_model import LanguageModel
-from .._shared.trained import layered
+from .._checkpoint.config import Config
+from .._language_model import LanguageModel
+from .._layer import Layer, feed_forward, mixture, shared_expert
+from .._operators.elementwise import Part
+from .._operators.latent import Indexer, LatentShape, latent_attention
+from .._trained import layered
 
 MODEL_TYPES: Final = (
     "deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm_moe_dsa",

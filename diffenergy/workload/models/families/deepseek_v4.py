@@ -3,12 +3,16 @@ routed experts beside a shared one."""
 
 from typing import Final
 
-from .._layers.compressed import CompressedShape, compressed_attention, hyper_connection
-from .._layers.layer import Layer
-from .._layers.parts import Plain
-from .._shared.config import Config
-from .._shared.language_model import LanguageModel
-from .._shared.trained import layered
+from .._checkpoint.config import Config
+from .._language_model import LanguageModel
+from .._layer import Layer
+from .._operators.compressed import (
+    CompressedShape,
+    compressed_attention,
+    hyper_connection,
+)
+from .._operators.elementwise import Plain
+from .._trained import layered
 from .deepseek import indexer, shared_mixture
 
 MODEL_TYPES: Final = ("deepseek_v4",)

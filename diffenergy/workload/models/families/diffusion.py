@@ -13,16 +13,17 @@ from typing import Any, Final, Literal
 
 from ..._kernel import Kernel
 from ..._listing import Listing
-from .._layers.encoding import FullAttention
-from .._layers.parts import Map, Part, Plain, feed_forward
-from .._network.linear_layer import Linear
-from .._network.operators import ForwardPass, Norm
-from .._network.passes import repeat_rows
+from .._checkpoint.config import Config
+from .._checkpoint.formats import precision_of
+from .._encoder import Encoder
+from .._encoding import FullAttention
+from .._layer import feed_forward
+from .._operators.elementwise import Map, Part, Plain
+from .._operators.linear import Linear
+from .._operators.memory import Weights, bytes_of, number_of
+from .._operators.operator import ForwardPass, Norm
+from .._operators.passes import repeat_rows
 from .._request import Request
-from .._shared.config import Config
-from .._shared.encoder import Encoder
-from .._shared.formats import precision_of
-from .._shared.memory import Weights, bytes_of, number_of
 
 Where = Literal["prompt", "image", "text", "all", "cross"]
 """What operators run over: one row a sequence (time and pooled prompt), the latent

@@ -3,12 +3,17 @@ routed beside a shared expert."""
 
 from typing import Final
 
-from .._layers.layer import Layer
-from .._layers.parts import attention, feed_forward, shared_expert
-from .._layers.read import attention_shape, mixture
-from .._shared.config import Config
-from .._shared.language_model import LanguageModel
-from .._shared.trained import layered
+from .._checkpoint.config import Config
+from .._language_model import LanguageModel
+from .._layer import (
+    Layer,
+    attention,
+    attention_shape,
+    feed_forward,
+    mixture,
+    shared_expert,
+)
+from .._trained import layered
 
 MODEL_TYPES: Final = ("ernie4_5_moe",)
 

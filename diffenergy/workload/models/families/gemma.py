@@ -5,13 +5,22 @@ feed-forward layer."""
 import dataclasses
 from typing import Final
 
-from .._layers.layer import Layer
-from .._layers.parts import AttentionShape, Map, Part, Plain, attention, feed_forward
-from .._layers.read import FULL, SLIDING, attention_shape, layer_kinds, mixture
-from .._network.operators import Norm
-from .._shared.config import Config
-from .._shared.language_model import LanguageModel
-from .._shared.trained import layered
+from .._checkpoint.config import Config
+from .._language_model import LanguageModel
+from .._layer import (
+    FULL,
+    SLIDING,
+    AttentionShape,
+    Layer,
+    attention,
+    attention_shape,
+    feed_forward,
+    layer_kinds,
+    mixture,
+)
+from .._operators.elementwise import Map, Part, Plain
+from .._operators.operator import Norm
+from .._trained import layered
 
 MODEL_TYPES: Final = ("gemma2", "gemma3_text", "gemma4_text")
 _PATTERN: Final = {"gemma2": 2, "gemma3_text": 6, "gemma4_text": 6}

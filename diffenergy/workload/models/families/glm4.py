@@ -2,12 +2,10 @@
 
 from typing import Final
 
-from .._layers.layer import Layer
-from .._layers.parts import attention, feed_forward
-from .._layers.read import attention_shape
-from .._shared.config import Config
-from .._shared.language_model import LanguageModel
-from .._shared.trained import layered
+from .._checkpoint.config import Config
+from .._language_model import LanguageModel
+from .._layer import Layer, attention, attention_shape, feed_forward
+from .._trained import layered
 
 MODEL_TYPES: Final = ("glm4",)
 

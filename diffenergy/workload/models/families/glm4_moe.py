@@ -3,12 +3,10 @@ the rest routed beside a shared expert."""
 
 from typing import Final
 
-from .._layers.layer import Layer
-from .._layers.parts import attention
-from .._layers.read import attention_shape
-from .._shared.config import Config
-from .._shared.language_model import LanguageModel
-from .._shared.trained import layered
+from .._checkpoint.config import Config
+from .._language_model import LanguageModel
+from .._layer import Layer, attention, attention_shape
+from .._trained import layered
 from .deepseek import feed_forwards
 
 MODEL_TYPES: Final = ("glm4_moe",)

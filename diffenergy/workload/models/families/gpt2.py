@@ -4,16 +4,15 @@ layers."""
 import dataclasses
 from typing import Any, Final
 
-from .._layers.attention import CachedAttention
-from .._layers.layer import Layer
-from .._layers.read import head_sizes
-from .._network.linear_layer import Activation, Linear
-from .._network.operators import PaddingMask
-from .._network.sharding import Columns, Rows
-from .._shared.attention import Scores
-from .._shared.config import Config, positions
-from .._shared.language_model import LanguageModel
-from .._shared.trained import TrainedModel
+from .._checkpoint.config import Config, positions
+from .._language_model import LanguageModel
+from .._layer import Layer, head_sizes
+from .._operators.attention import Attention, Heads
+from .._operators.linear import Activation, Linear
+from .._operators.operator import PaddingMask
+from .._operators.scores import Scores
+from .._operators.sharding import Columns, Rows
+from .._trained import TrainedModel
 
 MODEL_TYPES: Final = ("gpt2", "opt", "mpt", "nemotron")
 
@@ -171,9 +170,7 @@ def _layer(s: _Shape) -> Layer:
     return Layer(
         (
             Linear(width + 2 * keys, h, *every, parts=parts, split=inward),
-            CachedAttention(
-                s.heads, s.kv_heads, s.head_dim, rotary=s.rotary, scores=s.scores
-            ),
+            Attention(Heads(s.heads, s.kv_heads, s.head_dim), s.scores, s.rotary),
             Linear(h, width, *every, split=Rows()),
             Linear(s.inner, h, *every, split=Columns()),
             Linear(h, s.inner, *every, activation=activation, split=Rows()),

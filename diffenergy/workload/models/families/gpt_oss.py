@@ -4,12 +4,18 @@ feed-forward layer routed."""
 import dataclasses
 from typing import Final
 
-from .._layers.layer import Layer
-from .._layers.parts import attention
-from .._layers.read import FULL, SLIDING, attention_shape, layer_kinds, mixture
-from .._shared.config import Config
-from .._shared.language_model import LanguageModel
-from .._shared.trained import layered
+from .._checkpoint.config import Config
+from .._language_model import LanguageModel
+from .._layer import (
+    FULL,
+    SLIDING,
+    Layer,
+    attention,
+    attention_shape,
+    layer_kinds,
+    mixture,
+)
+from .._trained import layered
 
 MODEL_TYPES: Final = ("gpt_oss",)
 

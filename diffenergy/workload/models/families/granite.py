@@ -3,13 +3,21 @@ side in each (Falcon); dense feed-forward layers, in Granite beside routed exper
 
 from typing import Final
 
-from .._layers.layer import Layer
-from .._layers.mixers import mamba2
-from .._layers.parts import Map, Part, attention, feed_forward
-from .._layers.read import FULL, LINEAR, attention_shape, layer_kinds, mixture
-from .._shared.config import Config
-from .._shared.language_model import LanguageModel
-from .._shared.trained import layered
+from .._checkpoint.config import Config
+from .._language_model import LanguageModel
+from .._layer import (
+    FULL,
+    LINEAR,
+    Layer,
+    attention,
+    attention_shape,
+    feed_forward,
+    layer_kinds,
+    mixture,
+)
+from .._operators.elementwise import Map, Part
+from .._operators.mixers import mamba2
+from .._trained import layered
 
 MODEL_TYPES: Final = ("granitemoehybrid", "falcon_h1")
 

@@ -3,14 +3,13 @@ rotation in some layers; routed experts beside a shared one."""
 
 from typing import Final
 
-from .._layers.latent import latent_attention
-from .._layers.layer import Layer
-from .._layers.mixers import kimi_delta
-from .._layers.parts import Part, shared_expert
-from .._layers.read import mixture
-from .._shared.config import Config
-from .._shared.language_model import LanguageModel
-from .._shared.trained import layered
+from .._checkpoint.config import Config
+from .._language_model import LanguageModel
+from .._layer import Layer, mixture, shared_expert
+from .._operators.elementwise import Part
+from .._operators.latent import latent_attention
+from .._operators.mixers import kimi_delta
+from .._trained import layered
 from .deepseek import feed_forwards, latent_shape
 
 MODEL_TYPES: Final = ("kimi_linear",)

@@ -3,13 +3,19 @@ feed-forward layers."""
 
 from typing import Final
 
-from .._layers.layer import Layer
-from .._layers.mixers import short_convolution
-from .._layers.parts import attention, feed_forward
-from .._layers.read import FULL, attention_shape, layer_kinds, mixture
-from .._shared.config import Config
-from .._shared.language_model import LanguageModel
-from .._shared.trained import layered
+from .._checkpoint.config import Config
+from .._language_model import LanguageModel
+from .._layer import (
+    FULL,
+    Layer,
+    attention,
+    attention_shape,
+    feed_forward,
+    layer_kinds,
+    mixture,
+)
+from .._operators.mixers import short_convolution
+from .._trained import layered
 
 MODEL_TYPES: Final = ("lfm2", "lfm2_moe")
 

@@ -4,12 +4,10 @@ Mixtral and Qwen3-MoE every MLP a mixture of experts."""
 import dataclasses
 from typing import Final
 
-from .._layers.layer import Layer
-from .._layers.parts import AttentionShape, attention, experts, feed_forward
-from .._layers.read import head_sizes
-from .._shared.config import Config, positions
-from .._shared.language_model import LanguageModel
-from .._shared.trained import layered
+from .._checkpoint.config import Config, positions
+from .._language_model import LanguageModel
+from .._layer import AttentionShape, Layer, attention, experts, feed_forward, head_sizes
+from .._trained import layered
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,12 +4,20 @@ rotation; routed experts beside a shared one, in every layer or every other."""
 import dataclasses
 from typing import Final
 
-from .._layers.layer import Layer
-from .._layers.parts import attention, feed_forward, shared_expert
-from .._layers.read import CHUNKED, FULL, attention_shape, layer_kinds, mixture
-from .._shared.config import Config
-from .._shared.language_model import LanguageModel
-from .._shared.trained import layered
+from .._checkpoint.config import Config
+from .._language_model import LanguageModel
+from .._layer import (
+    CHUNKED,
+    FULL,
+    Layer,
+    attention,
+    attention_shape,
+    feed_forward,
+    layer_kinds,
+    mixture,
+    shared_expert,
+)
+from .._trained import layered
 
 MODEL_TYPES: Final = ("llama4_text",)
 _FULL_EVERY: Final = 4

@@ -3,12 +3,10 @@ its own and values narrower than keys; routed experts."""
 
 from typing import Final
 
-from .._layers.layer import Layer
-from .._layers.parts import AttentionShape, attention
-from .._layers.read import FULL, SLIDING
-from .._shared.config import Config
-from .._shared.language_model import LanguageModel
-from .._shared.trained import layered
+from .._checkpoint.config import Config
+from .._language_model import LanguageModel
+from .._layer import FULL, SLIDING, AttentionShape, Layer, attention
+from .._trained import layered
 from .deepseek import feed_forwards
 
 MODEL_TYPES: Final = ("mimo_v2_flash",)

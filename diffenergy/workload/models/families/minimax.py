@@ -4,21 +4,21 @@ experts in every layer; M3 reads the best blocks of keys in most layers."""
 import dataclasses
 from typing import Final
 
-from .._layers.latent import Indexer
-from .._layers.layer import Layer
-from .._layers.parts import (
+from .._checkpoint.config import Config
+from .._language_model import LanguageModel
+from .._layer import (
     AttentionShape,
+    Layer,
     attention,
+    attention_shape,
     experts,
     feed_forward,
     shared_expert,
 )
-from .._layers.read import attention_shape
-from .._network.linear_layer import Linear
-from .._network.operators import Norm
-from .._shared.config import Config
-from .._shared.language_model import LanguageModel
-from .._shared.trained import layered
+from .._operators.latent import Indexer
+from .._operators.linear import Linear
+from .._operators.operator import Norm
+from .._trained import layered
 
 MODEL_TYPES: Final = ("minimax_m2", "minimax_m3")
 

@@ -4,8 +4,10 @@ import dataclasses
 from typing import ClassVar, Final
 
 from ..._kernel import Kernel
-from .._network.convolution import Convolution
-from .._network.elementwise import (
+from .._checkpoint.config import Config
+from .._encoder import Encoder, encoder_layer, labels_of
+from .._operators.convolution import Convolution
+from .._operators.elementwise import (
     alone,
     batch_norm,
     copied,
@@ -13,16 +15,14 @@ from .._network.elementwise import (
     mean_pool,
     pointwise,
 )
-from .._network.linear_layer import Linear
-from .._network.operators import Norm, Trainable
-from .._network.parts import Within
-from .._network.passes import linear
-from .._network.stack import Block, Stack
-from .._network.step import Loss
+from .._operators.linear import Linear
+from .._operators.operator import Norm, Trainable
+from .._operators.partial import Within
+from .._operators.passes import linear
+from .._operators.scores import Scores
 from .._request import Request
-from .._shared.attention import Scores
-from .._shared.config import Config
-from .._shared.encoder import Encoder, encoder_layer, labels_of
+from .._stack import Block, Stack
+from .._step import Loss
 
 MODEL_TYPES: Final = ("mobilevit",)
 _DEPTHS: Final = (2, 4, 3)

@@ -3,14 +3,23 @@ the order of a pattern; feed-forward layers square a ReLU."""
 
 from typing import Final
 
-from .._layers.layer import Layer
-from .._layers.mixers import mamba2
-from .._layers.parts import Part, attention, feed_forward, shared_expert
-from .._layers.read import FULL, LINEAR, attention_shape, mixture, state_dtype
-from .._network.linear_layer import Linear
-from .._shared.config import Config
-from .._shared.language_model import LanguageModel
-from .._shared.trained import layered
+from .._checkpoint.config import Config
+from .._language_model import LanguageModel
+from .._layer import (
+    FULL,
+    LINEAR,
+    Layer,
+    attention,
+    attention_shape,
+    feed_forward,
+    mixture,
+    shared_expert,
+    state_dtype,
+)
+from .._operators.elementwise import Part
+from .._operators.linear import Linear
+from .._operators.mixers import mamba2
+from .._trained import layered
 
 MODEL_TYPES: Final = ("nemotron_h",)
 _KINDS: Final = "M*-E"

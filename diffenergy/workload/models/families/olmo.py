@@ -4,12 +4,18 @@ queries and keys (over all heads, or by head); windows in a pattern."""
 import dataclasses
 from typing import Final
 
-from .._layers.layer import Layer
-from .._layers.parts import attention, feed_forward
-from .._layers.read import FULL, SLIDING, attention_shape, layer_kinds
-from .._shared.config import Config
-from .._shared.language_model import LanguageModel
-from .._shared.trained import layered
+from .._checkpoint.config import Config
+from .._language_model import LanguageModel
+from .._layer import (
+    FULL,
+    SLIDING,
+    Layer,
+    attention,
+    attention_shape,
+    feed_forward,
+    layer_kinds,
+)
+from .._trained import layered
 
 MODEL_TYPES: Final = ("olmo2", "olmo3", "exaone4")
 

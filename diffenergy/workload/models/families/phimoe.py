@@ -3,12 +3,11 @@ layer."""
 
 from typing import Final
 
-from .._layers.layer import Layer
-from .._layers.parts import Plain, attention
-from .._layers.read import attention_shape, mixture
-from .._shared.config import Config
-from .._shared.language_model import LanguageModel
-from .._shared.trained import layered
+from .._checkpoint.config import Config
+from .._language_model import LanguageModel
+from .._layer import Layer, attention, attention_shape, mixture
+from .._operators.elementwise import Plain
+from .._trained import layered
 
 MODEL_TYPES: Final = ("phimoe",)
 

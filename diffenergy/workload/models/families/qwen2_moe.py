@@ -3,12 +3,20 @@ beside a gated shared one."""
 
 from typing import Final
 
-from .._layers.layer import Layer
-from .._layers.parts import Part, attention, feed_forward, shared_expert
-from .._layers.read import FULL, attention_shape, layer_kinds, mixture
-from .._shared.config import Config
-from .._shared.language_model import LanguageModel
-from .._shared.trained import layered
+from .._checkpoint.config import Config
+from .._language_model import LanguageModel
+from .._layer import (
+    FULL,
+    Layer,
+    attention,
+    attention_shape,
+    feed_forward,
+    layer_kinds,
+    mixture,
+    shared_expert,
+)
+from .._operators.elementwise import Part
+from .._trained import layered
 
 MODEL_TYPES: Final = ("qwen2_moe",)
 

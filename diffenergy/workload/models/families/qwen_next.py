@@ -3,13 +3,19 @@ or routed feed-forward layers."""
 
 from typing import Final
 
-from .._layers.layer import Layer
-from .._layers.mixers import gated_delta
-from .._layers.parts import attention
-from .._layers.read import FULL, LINEAR, attention_shape, layer_kinds, state_dtype
-from .._shared.config import Config
-from .._shared.language_model import LanguageModel
-from .._shared.trained import layered
+from .._checkpoint.config import Config
+from .._language_model import LanguageModel
+from .._layer import (
+    FULL,
+    LINEAR,
+    Layer,
+    attention,
+    attention_shape,
+    layer_kinds,
+    state_dtype,
+)
+from .._operators.mixers import gated_delta
+from .._trained import layered
 from .qwen2_moe import feed_forwards
 
 MODEL_TYPES: Final = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")

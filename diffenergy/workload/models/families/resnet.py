@@ -6,22 +6,16 @@ from typing import Final
 
 from ..._eager_rows import HALF
 from ..._kernel import Kernel
-from .._network.convolution import Convolution, MaxPool
-from .._network.elementwise import (
-    alone,
-    batch_norm,
-    fork,
-    mean_pool,
-    pointwise,
-)
-from .._network.linear_layer import Linear
-from .._network.operators import Trainable
-from .._network.passes import linear
-from .._network.stack import Block, Stack
-from .._network.step import Loss
+from .._checkpoint.config import Config
+from .._encoder import Encoder, labels_of
+from .._operators.convolution import Convolution, MaxPool
+from .._operators.elementwise import alone, batch_norm, fork, mean_pool, pointwise
+from .._operators.linear import Linear
+from .._operators.operator import Trainable
+from .._operators.passes import linear
 from .._request import Request
-from .._shared.config import Config
-from .._shared.encoder import Encoder, labels_of
+from .._stack import Block, Stack
+from .._step import Loss
 
 MODEL_TYPES: Final = ("resnet",)
 _REDUCTION = 4

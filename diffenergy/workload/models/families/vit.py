@@ -5,18 +5,18 @@ from typing import ClassVar, Final
 
 from ..._eager_rows import stream
 from ..._kernel import Kernel
-from .._network.convolution import Convolution
-from .._network.linear_layer import Linear
-from .._network.operators import ForwardPass, Norm, Trainable
-from .._network.parts import Within
-from .._network.passes import linear
-from .._network.stack import Block, Stack
-from .._network.step import Loss
+from .._checkpoint.config import Config
+from .._encoder import Encoder, encoder_layer, labels_of
+from .._operators.convolution import Convolution
+from .._operators.linear import Linear
+from .._operators.memory import Weights
+from .._operators.operator import ForwardPass, Norm, Trainable
+from .._operators.partial import Within
+from .._operators.passes import linear
+from .._operators.scores import Scores
 from .._request import Request
-from .._shared.attention import Scores
-from .._shared.config import Config
-from .._shared.encoder import Encoder, encoder_layer, labels_of
-from .._shared.memory import Weights
+from .._stack import Block, Stack
+from .._step import Loss
 
 MODEL_TYPES: Final = ("vit",)
 

@@ -7,16 +7,16 @@ from typing import Any, ClassVar, Final
 from ..._eager_rows import stream
 from ..._kernel import Kernel, finished
 from ..._listing import Listing
-from .._layers.attention import CachedAttention
-from .._layers.encoding import EncoderShape, FullAttention, Stage, encoder_layer
-from .._layers.layer import Layer
-from .._layers.parts import Map, Plain, feed_forward
-from .._network.linear_layer import Linear
-from .._network.operators import Cached, ForwardPass, Norm, Operator
+from .._checkpoint.config import Config
+from .._encoding import EncoderShape, FullAttention, Stage, encoder_layer
+from .._layer import Layer, feed_forward
+from .._operators.attention import Attention, Heads
+from .._operators.elementwise import Map, Plain
+from .._operators.linear import Linear
+from .._operators.memory import Weights, memory_by_part, working_bytes
+from .._operators.operator import Cached, ForwardPass, Norm, Operator
 from .._request import Request
-from .._shared.config import Config
-from .._shared.memory import Weights, memory_by_part, working_bytes
-from .._shared.trained import TrainedModel
+from .._trained import TrainedModel
 
 MODEL_TYPES: Final = ("whisper",)
 _PROMPT: Final = 4
@@ -168,7 +168,7 @@ def _decoder_layer(hidden: int, heads: int, inner: int, heard: int) -> Layer:
     own = (
         Linear(3 * hidden, hidden, module="self_attn.q_proj"),
         Plain(2 * hidden),  # biases of queries and values
-        CachedAttention(heads, heads, head_dim, rotary=False),
+        Attention(Heads(heads, heads, head_dim)),
         Linear(hidden, hidden, True, module="self_attn.out_proj"),
     )
     cross = (

@@ -1,1 +1,0 @@
-"""Plans put to use: launches, files, a script that sets the clocks."""

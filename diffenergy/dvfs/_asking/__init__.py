@@ -1,1 +1,0 @@
-"""`plan`, asked by name or of a measured table, and its `PlanResult`."""

@@ -1,1 +1,0 @@
-"""Problems from measured tables, with and without their noise."""

@@ -1,1 +1,0 @@
-"""What every kernel costs at every pair of clocks, and what is asked of a plan."""

@@ -1,1 +1,0 @@
-"""The best plan, the whole frontier, baselines, and descent through the model."""

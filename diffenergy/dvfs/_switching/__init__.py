@@ -1,1 +1,0 @@
-"""Plans where a change of clocks costs time or energy."""

@@ -1,0 +1,374 @@
+"""What plans share, priced once for every way in which GPUs divide them.
+
+A virtual stage is the sum of its pieces, so that time, energy and memory of thousands
+of plans follow from a few dozen pieces. That is exact but for what is no sum: the
+clock under a power limit, and what weights leave in a cache.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from ..estimator import packed_alike, run
+from ..hardware import GpuSpec, OperatingPoint
+from ..plans import (
+    STEP_PARTS,
+    ExchangeGroup,
+    Plan,
+    StepPart,
+    Training,
+    collective_row,
+    exchange_groups,
+    passes_of,
+)
+from ..workload import (
+    Listing,
+    ModelShare,
+    ModelSplit,
+    Number,
+    TrainedModel,
+    Workload,
+)
+from ..workload.models import Request
+from ._space import Space, divisors
+
+# --- The pieces that plans share, before they are priced: a layer of each kind and
+# both ends of the model, as a GPU has them that divides them with others.
+
+FIRST: Final = 0
+LAST: Final = 1
+BOTH: Final = 2
+"""Places of the ends among the pieces: alone, and on one GPU, where they may share a
+table."""
+ENDS: Final = 3
+"""Where kinds of layers begin."""
+TIMES: Final = 64
+"""Micro-batches of a priced piece, so that gradients are summed as in most steps."""
+
+
+class Key(NamedTuple):
+    """What decides the kernels of a piece."""
+
+    tp: int
+    cp: int
+    ep: int
+    etp: int
+    microbatch: int
+    recompute: str
+
+
+def key_of(plan: Plan) -> Key:
+    """The pieces of a plan."""
+    parts = plan.expert_parts
+    return Key(plan.tp, plan.cp, plan.ep, parts, plan.microbatch, plan.recompute)
+
+
+@dataclasses.dataclass(frozen=True)
+class Made:
+    """One piece before it is priced."""
+
+    parts: tuple[StepPart, ...]
+    sizes: tuple[Number, Number]
+    """Parameters: no routed experts', routed experts'."""
+    left: tuple[Number, Number, Number, Number]
+    """Bytes: `each`, `once`, `logits`, `workspace` of `Pieces`."""
+
+
+class Maker:
+    """Makes the pieces of a space."""
+
+    def __init__(self, space: Space):
+        self.space = space
+        self.places = sorted(set(space.model.kinds))
+        self.software = float(space.held.get("software", Plan().software))
+        self.kinds = tuple(self.places.index(x) for x in space.model.kinds)
+        self._sizes: dict[tuple[int, ...], np.ndarray | ValueError] = {}
+        self._made: dict[tuple[int, Key], Made] = {}
+        self._requests: dict[tuple[int, str], Request] = {}
+        self._models: dict[tuple[int, ...], list[TrainedModel]] = {}
+
+    def request(self, key: Key) -> Request:
+        """What a replica runs of the pieces of a key."""
+        same = key.microbatch, key.recompute
+        if same not in self._requests:
+            space, sequences = self.space, key.microbatch * TIMES
+            alone = Plan(
+                microbatch=key.microbatch,
+                recompute=key.recompute,  # pyright: ignore[reportArgumentType]
+                software=self.software,
+            )
+            training = Training(space.model, alone, space.host, sequences)
+            self._requests[same] = training.request(
+                phase="train", input_len=space.input_len, **space.request
+            )
+        return self._requests[same]
+
+    def values(self, key: Key) -> str:
+        """Type of values between products."""
+        return self.space.model.precision(self.request(key)).values
+
+    def made(self, key: Key) -> list[Made]:
+        """Pieces of a key, one that several keys have the same for all of them; raises
+        `ValueError` if the model cannot be divided so."""
+        found = []
+        for place, model in enumerate(self._placed(key)):
+            own = self._own(key, place, model)
+            if (place, own) not in self._made:
+                self._made[place, own] = self._piece(place, own)
+            found.append(self._made[place, own])
+        return found
+
+    def _own(self, key: Key, place: int, model: TrainedModel) -> Key:
+        """What of a key a piece depends on."""
+        further = model.further_layers and place != FIRST
+        if place < ENDS and not further:  # layers alone are run again
+            key = key._replace(recompute="none")
+        dense = self.space.model.default_routing() is None  # no `ep`, or a mistake
+        if dense or model.expert_parameters():
+            return key
+        return key._replace(ep=1, etp=1)
+
+    def sizes(self, key: Key) -> Float[np.ndarray, "q two"]:
+        """Parameters of the pieces, of routed experts the second; raises `ValueError`
+        if the model cannot be divided so."""
+        same = key.tp, key.cp, key.ep, key.etp
+        if same not in self._sizes:
+            try:
+                models = self._placed(key)
+                self._sizes[same] = np.array([_parameters(x) for x in models], float)
+            except ValueError as error:
+                self._sizes[same] = error
+        found = self._sizes[same]
+        if isinstance(found, ValueError):
+            raise found
+        return found
+
+    def _placed(self, key: Key) -> list[TrainedModel]:
+        """The model as a GPU has each piece."""
+        same = key.tp, key.cp, key.ep, key.etp
+        if same not in self._models:
+            last = len(self.kinds)
+            ends = [(3, 0, (0, 0)), (3, 2, (last, last)), (1, None, (0, 0))]
+            layers = [(3, 1, (place, place + 1)) for place in self.places]
+            split = ModelSplit(key.tp, key.ep, key.cp, key.etp, sequence=key.tp > 1)
+            models = [
+                self.space.model.placed(ModelShare(split, stages, stage, own=(own,)))
+                for stages, stage, own in (*ends, *layers)
+            ]
+            self._models[same] = [x for x in models if isinstance(x, TrainedModel)]
+        return self._models[same]
+
+    def _piece(self, place: int, key: Key) -> Made:
+        model, request = self._placed(key)[place], self.request(key)
+        plan = Plan(key.tp, 1, key.ep, key.ep, key.cp, etp=key.etp)
+        shares = exchange_groups(plan, self.space.host)
+        parts = passes_of(model, request, shares, self.software)
+        left = model.leaves(request)
+        return Made(
+            tuple(parts),
+            _parameters(model),
+            (left.each, left.once, left.logits, left.workspace),
+        )
+
+
+def _parameters(model: TrainedModel) -> tuple[Number, Number]:
+    """Those that are no routed experts', and those that are."""
+    routed = model.expert_parameters()
+    return model.text_step_parameters() - routed, routed
+
+
+# --- What plans share
+
+_TOGETHER: Final = 1024
+"""Listings of one call: as many as pieces of most models have."""
+_SIZES: Final = 2.0 ** np.arange(16, 40, 2)
+"""Bytes of priced exchanges, between which times are interpolated."""
+MOVED: Final = ("all_gather", "reduce_scatter", "send_recv")
+
+
+@dataclasses.dataclass(frozen=True)
+class Pieces:
+    """Pieces by key (axis n) and place (q: ends, kinds of layers); P =
+    len(`STEP_PARTS`). Computation and its exchanges are of one micro-batch, the
+    optimizer's of all parameters."""
+
+    keys: tuple[Key, ...]
+    kinds: tuple[int, ...]
+    """Kind of each layer, from 0."""
+    values: str
+    """Type of values that are no product's operands."""
+    time: Float[np.ndarray, "n q p"]  # s of kernels
+    host: Float[np.ndarray, "n q p"]  # s of the host, but for what a pass costs it
+    energy: Float[np.ndarray, "n q p"]  # J beyond static power
+    still: Float[np.ndarray, "n q p"]  # J of static power while kernels run
+    eager: Float[np.ndarray, " p"]
+    """1 for parts that the host launches one by one."""
+    far: Float[np.ndarray, "n q p"]  # bytes between hosts
+    hops: Float[np.ndarray, "n q p"]
+    dense: Float[np.ndarray, "n q"]  # parameters that are no routed experts'
+    routed: Float[np.ndarray, "n q"]
+    each: Float[np.ndarray, "n q"]  # bytes that a micro-batch in flight leaves
+    once: Float[np.ndarray, "n q"]
+    logits: Float[np.ndarray, "n q"]
+    workspace: Float[np.ndarray, "n q"]
+    moved: dict[tuple[str, int], tuple[np.ndarray, np.ndarray]]
+    """(s, J beyond static power) at `_SIZES`, by collective and GPUs in a host."""
+
+    def exchange(
+        self, kind: str, local: int, size: Float[np.ndarray, "*n"]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(s, J) of a collective of `size` bytes among GPUs of one host."""
+        if local == 1:
+            return np.zeros_like(size), np.zeros_like(size)
+        both = (np.interp(size, _SIZES, x) for x in self.moved[kind, local])
+        time, energy = (np.where(size > 0, x, 0.0) for x in both)
+        return time, energy
+
+
+def figures(
+    workload: Workload, gpu: GpuSpec, point: OperatingPoint, number: int
+) -> dict[str, np.ndarray]:
+    """Figures of the first `number` phases at `point` (see `run`): `time`, of the `gpu`
+    and of the `host`, s; `energy` beyond static power, and `still` of it, J;
+    `feasible`, whether the power limit is kept."""
+    p: Any = run(workload, gpu, point, number).phases
+    still = p.static_energy
+    return dict(
+        time=p.time,
+        gpu=p.gpu_time,
+        host=p.host_time,
+        energy=p.energy - still,
+        still=still,
+        feasible=p.feasible,
+    )
+
+
+def price(
+    space: Space,
+    made: dict[Key, list[Made]],
+    gpu: GpuSpec,
+    points: Sequence[OperatingPoint],
+) -> tuple[list[Pieces], Workload]:
+    """All pieces at each of `points` (of all), and a workload of those that they were
+    priced as."""
+    maker = Maker(space)
+    launched, table = _table(made, len(maker.kinds), max(maker.kinds))
+    moves = [(kind, local) for kind in MOVED for local in _together(space)]
+    exchanges = [_exchange(launched[0], *x, size) for x in moves for size in _SIZES]
+    listings = [*launched, *exchanges]
+    each = np.ones(len(STEP_PARTS)) * TIMES
+    each[STEP_PARTS.index("optimizer")] = 1.0
+    about = _about(made) | {
+        "keys": tuple(made),
+        "kinds": maker.kinds,
+        "values": maker.values(next(iter(made))),
+        "eager": table["eager"],
+        "far": table["far"] / each,
+        "hops": table["hops"] / each,
+    }
+    each_pass = float(gpu.corrections.dispatch_pass)
+    first, same = _distinct(listings)
+    works = packed_alike([listings[i] for i in first], _TOGETHER)
+    result = []
+    for point in points:
+        dealt = _dealt(works, gpu, point, len(first))
+        found = {name: x[same] for name, x in dealt.items()}
+        columns = {"time": found["gpu"], "host": found["host"]}
+        columns |= {"energy": found["energy"]}
+        columns |= {"still": found["still"] * found["gpu"] / found["time"]}
+        grid = {
+            x: y[len(launched) :].reshape(-1, len(_SIZES)) for x, y in columns.items()
+        }
+        moved = {x: (grid["time"][i], grid["energy"][i]) for i, x in enumerate(moves)}
+        at = table["phase"]
+        of_pieces: dict[str, Any] = {
+            x: np.where(at >= 0, y[at], 0.0) / each for x, y in columns.items()
+        }
+        of_pieces["host"] -= each_pass * table["passes"] / each
+        result.append(Pieces(**about, **of_pieces, moved=moved))
+    return result, works[0]
+
+
+def _table(
+    made: Mapping[Key, list[Made]], layers: int, last: int
+) -> tuple[list[Listing], dict[str, np.ndarray]]:
+    """What pieces of a model of so many `layers` launch, the kinds up to `last`; one
+    that several keys have stands once. By [key, place, part]: its `phase` among the
+    listings (-1: none), bytes `far`, `hops`, `passes` whose start the host takes time
+    for; by part: whether it is `eager`."""
+    shape = (len(made), ENDS + 1 + last, len(STEP_PARTS))
+    phase, (far, hops, passes) = np.full(shape, -1), np.zeros((3, *shape))
+    eager, listings = np.zeros(len(STEP_PARTS)), list[Listing]()
+    known: dict[int, tuple[int, int]] = {}
+    for i, pieces in enumerate(made.values()):
+        for j, piece in enumerate(pieces):
+            if id(piece) in known:
+                for x in (phase, far, hops, passes):
+                    x[i, j] = x[known[id(piece)]]
+                continue
+            known[id(piece)] = i, j
+            for part in piece.parts:
+                at = STEP_PARTS.index(part.name)
+                far[i, j, at], hops[i, j, at] = part.far, part.hops
+                if part.listing is None:
+                    continue
+                phase[i, j, at] = len(listings)
+                one_by_one = part.listing.dispatch != "graph"
+                eager[at] = max(eager[at], one_by_one)
+                # a weight comes back when all layers have run, not after its own
+                own = part.listing.passes / (layers if j >= ENDS else 1)
+                listings.append(dataclasses.replace(part.listing, passes=own))
+                passes[i, j, at] = own * one_by_one
+    return listings, dict(phase=phase, far=far, hops=hops, passes=passes, eager=eager)
+
+
+def _about(made: Mapping[Key, list[Made]]) -> dict[str, Any]:
+    """Parameters and bytes of the pieces, [key, place]."""
+    sizes, left = (
+        np.array([[getattr(piece, name) for piece in x] for x in made.values()], float)
+        for name in ("sizes", "left")
+    )
+    names = ("dense", "routed", "each", "once", "logits", "workspace")
+    both = np.concatenate([sizes, left], axis=-1)
+    return {name: both[..., i] for i, name in enumerate(names)}
+
+
+def _distinct(listings: Sequence[Listing]) -> tuple[list[int], Int[np.ndarray, " n"]]:
+    """(place of each listing that none before equals, which of these each one is)."""
+    seen: dict[Any, int] = {}
+    first, same = [], np.zeros(len(listings), int)
+    for i, x in enumerate(listings):
+        kernels = tuple(tuple(kernel.items()) for kernel in x.kernels)
+        host = x.passes, x.module_calls, x.dispatch
+        about = kernels, host, x.training, x.age
+        same[i] = seen.setdefault(about, len(seen))
+        if len(seen) > len(first):
+            first.append(i)
+    return first, same
+
+
+def _dealt(
+    works: Sequence[Workload], gpu: GpuSpec, point: OperatingPoint, number: int
+) -> dict[str, np.ndarray]:
+    """Figures of `number` listings that were dealt in turn (`packed_alike`)."""
+    found: dict[str, np.ndarray] = {}
+    for i, work in enumerate(works):
+        part = figures(work, gpu, point, len(range(i, number, len(works))))
+        for name, x in part.items():
+            found.setdefault(name, np.empty(number, x.dtype))[i :: len(works)] = x
+    return found
+
+
+def _together(space: Space) -> list[int]:
+    """How many GPUs of a group can be in one host."""
+    size = space.host.size
+    some = {x for n in space.num_gpus for x in divisors(n) if x <= size}
+    return sorted((some | {size // x for x in some}) - {1})
+
+
+def _exchange(blank: Listing, kind: str, local: int, size: float) -> Listing:
+    rows = collective_row(kind, float(size), ExchangeGroup(local, local), "bf16").rows
+    return dataclasses.replace(blank, kernels=rows, module_calls=0, dispatch="graph")

@@ -1,0 +1,72 @@
+"""The answer of a search for a plan."""
+
+import dataclasses
+from typing import Any, ClassVar
+
+from ..estimator import EstimateResult
+from ..plans import TrainingStep
+from ..results import Result, finite
+from ..units import MHz
+from ._search import Found, Limits, Priced
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class PlanResult(Result):
+    """The best plan: its figures, those of the next best and of the frontier."""
+
+    view: ClassVar[str] = "best_plan"
+    summary: dict[str, Any]
+    """The JSON of the command."""
+    found: Found
+    """Plans as they were priced, and all that were ranked."""
+    best: EstimateResult
+    """The best one as `estimate` answers it."""
+    step: TrainingStep
+    """Its step as a record: `de.estimate(step, gpu)` is differentiable."""
+
+
+def plan_summary(
+    found: Found,
+    best: dict[str, Any],
+    objective: str,
+    limits: Limits,
+    highest: float,
+    sensitivities: dict[str, Any],
+) -> dict[str, Any]:
+    """JSON of the command (DESIGN: `best`, `plan`, `considered`, `objective`,
+    `frontier`); `highest`: Hz that was asked for."""
+    return {
+        "model": best["model"],
+        "gpu": best["gpu"],
+        "num_gpus": best["num_gpus"],
+        "global_batch": best["global_batch"],
+        "objective": objective,
+        "plan": found.best.plan.text,
+        "sm_clock_mhz": found.best.sm_clock / MHz,
+        "highest_sm_clock_mhz": highest / MHz,
+        "best": best,
+        "second": None if found.second is None else entry(found.second),
+        "considered": found.considered,
+        "fitting": found.fitting,
+        "priced": found.priced,
+        "ranking_error": found.error,
+        "next_behind": found.behind,
+        "max_memory_bytes": limits.memory,
+        "max_power_w": finite(limits.power),
+        "sensitivities": sensitivities,
+        "frontier": [entry(x) for x in found.frontier],
+    }
+
+
+def entry(x: Priced) -> dict[str, Any]:
+    """A plan with its figures."""
+    return {
+        "plan": x.plan.text,
+        "num_gpus": x.plan.gpus,
+        "step_time_s": x.time,
+        "energy_j": x.energy,
+        "memory_per_gpu_bytes": x.memory,
+        "power_total_w": x.power,
+        "sm_clock_mhz": x.sm_clock / MHz,
+        "exact": x.exact,
+    }

@@ -1,0 +1,277 @@
+"""Language models: phases, passes and memory of a stack of layers."""
+
+import abc
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from ... import dtypes
+from .._kernel import Kernel, finished
+from .._listing import Listing
+from ._checkpoint.formats import Precision
+from ._drafting import EAGLE_WORDS, eagle_layer, mtp_layer, mtp_layers
+from ._layer import Layer
+from ._layered import LayeredModel
+from ._operators.memory import bytes_of, logit_bytes, memory_by_part, working_bytes
+from ._operators.operator import ForwardPass
+from ._operators.passes import repeat_rows, rows_of
+from ._operators.sharding import ModelShare, collective
+from ._request import Request, decode_segments, length_of
+from ._speculation import Speculation, speculation_of
+
+
+@dataclasses.dataclass(frozen=True)
+class LanguageModel(LayeredModel):
+    """A model that reads and makes tokens, layer by layer."""
+
+    divides: ClassVar[bool] = True
+    """Whether several GPUs can share it."""
+
+    @property
+    def max_positions(self) -> int:
+        return self.positions
+
+    def defaults(self) -> dict[str, Any]:
+        return dict(
+            batch=1,
+            input_len=512,
+            output_len=128,
+            phase="generate",
+            dtype=self.stored_dtype,
+            kv_dtype=self.checkpoint.kv_dtype,
+            attention="flash",
+            stack="serving",
+            dispatch=None,
+            base=not self._has_head(),
+            routing=self.default_routing(),
+        )
+
+    def inputs(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Images where there is a tower: one of its usual size for what is not said."""
+        if self.tower is None:
+            return {}
+        names = ("images", "image_tokens")
+        asked = [name for name in names if name in given]
+        if not asked:
+            return dict.fromkeys(names)
+        if self.tower.parameters is None or given.get("phase") == "train":
+            why = self.tower.note or "training is known of the language model alone"
+            raise ValueError(f"`{asked[0]}` is {given[asked[0]]}, but {why}.")
+        return dict(zip(names, (1, self.tower.usual), strict=True))
+
+    def request(self, **given: Any) -> Request:
+        """The request with every choice made; see `Model.request`."""
+        if self.checkpoint.unread and given.get("dtype") is None:
+            raise ValueError(self.checkpoint.unread)
+        return super().request(**given)
+
+    def precision(self, request: Request) -> Precision:
+        return self._precision(request.dtype, request.kv_dtype)
+
+    def memory(self, request: Request) -> dict[str, float]:
+        """Weights, the cache of all tokens and a layer's operands."""
+        length = length_of(request)
+        read = 1 if request.phase == "decode" else length
+        run = self.run(request, read, length)
+        body = self._pass(dataclasses.replace(request, base=True), read, length)
+        scored = run.tokens if request.stack == "eager" else run.sequences
+        tokens = length + (request.output_len or 0)
+        found = speculation_of(request)
+        drafter = self.drafter(found) if found and self.share.is_last else None
+        cached = [*self.all_cached(), *(drafter.all_cached() if drafter else ())]
+        held = sum(
+            kept.elements * n * min(tokens, kept.window or tokens) for kept, n in cached
+        )
+        drafting = 0.0
+        if isinstance(drafter, LanguageModel):  # in the types that it is stored in
+            drafting = drafter.weight_bytes(drafter.stored_dtype)
+        elif drafter:
+            drafting = bytes_of(drafter.all_weights(), self.precision(request))
+        e = dtypes.BYTES[dtypes.code(request.kv_dtype)]
+        return memory_by_part(
+            weights=self.weight_bytes(request.dtype) + drafting,
+            kv_cache=request.batch * held * e,
+            state=request.batch * self.state_bytes(),
+            activations=working_bytes(
+                finished([*self._encoded(request), *body], self.name)
+            ),
+            logits=0.0
+            if request.base or not self.share.is_last
+            else scored * self.vocab * logit_bytes(run.values),
+        )
+
+    def placed(self, share: ModelShare) -> "LanguageModel":
+        """The model as one of several GPUs has it. Raises `ValueError` for what cannot
+        be divided so."""
+        if not self.divides:
+            raise ValueError(f"`plan` is given, but {self.name} runs on one GPU alone.")
+        return dataclasses.replace(self, share=share)
+
+    def run(
+        self, request: Request, q_len: int, kv_len: int, verify: bool = False
+    ) -> ForwardPass:
+        """A pass of `q_len` new tokens a sequence against `kv_len`."""
+        return ForwardPass(
+            request.batch,
+            q_len,
+            kv_len,
+            self.precision(request),
+            request.stack == "serving",
+            request.attention == "flash",
+            request.recomputed,
+            request.routing or "balanced",
+            verify,
+        )
+
+    def default_routing(self) -> str | None:
+        """Default of `routing`; None without experts."""
+        routed = any(w.used < 1 for w, _ in self.all_weights())
+        return "random" if routed else None
+
+    def _check(self, values: dict[str, Any]):
+        images = (values.get("images") or 0) * (values.get("image_tokens") or 0)
+        total = values["input_len"] + (values["output_len"] or 0) + images
+        if total > self.max_positions:
+            summed = "`input_len` + `output_len`" + " + images" * bool(images)
+            raise ValueError(
+                f"{summed} is {total}, but {self.name} has "
+                f"{self.max_positions} positions; shorten the input or the output."
+            )
+
+    def listings_of(self, request: Request) -> list[Listing]:
+        length = length_of(request)
+        if request.phase == "decode":
+            return [self.listing(request, self._step(request, length), "decode")]
+        prefill = [*self._encoded(request), *self._pass(request, length, length)]
+        if request.phase != "generate":
+            return [self.listing(request, prefill, request.phase)]
+        listings = [self.listing(request, prefill, "prefill", suffix="/prefill")]
+        made = (request.output_len or 1) - 1
+        if made:
+            found = speculation_of(request)
+            each = 1 / found.tokens if found else 1  # steps a token
+            rows = [
+                row
+                for kv_len, count in decode_segments(length, made)
+                for row in repeat_rows(self._step(request, kv_len), count * each)
+            ]
+            listings.append(
+                self.listing(request, rows, "decode", made * each, suffix="/decode")
+            )
+        return listings
+
+    def _encoded(self, request: Request) -> list[Kernel]:
+        """The tower's pass over the images of all sequences, which decode has behind
+        it."""
+        if not request.images or self.tower is None or request.phase == "decode":
+            return []
+        images, tokens = request.batch * request.images, request.image_tokens or 1
+        return self.tower.rows(images, tokens, self.precision(request))
+
+    def _step(self, request: Request, kv_len: int) -> list[Kernel]:
+        """One decode step: of one token, or drafted tokens and their verification."""
+        found = speculation_of(request)
+        if found is None:
+            return self._pass(request, 1, kv_len)
+        drafted = self._drafts(found, request, kv_len)
+        run = self.run(request, found.drafted + 1, kv_len, verify=True)
+        checked = self._serving_pass(run) + self._serving_head(run, found.drafted + 1)
+        return [*checked, *repeat_rows(drafted, found.drafted)]
+
+    def _drafts(
+        self, found: Speculation, request: Request, kv_len: int
+    ) -> list[Kernel]:
+        """Kernels that draft one token."""
+        run = self.run(request, 1, kv_len)
+        drafter = self.drafter(found)
+        if isinstance(drafter, LanguageModel):
+            plain = dataclasses.replace(
+                request,
+                speculative=None,
+                base=False,
+                dtype=drafter.stored_dtype,
+                routing=drafter.default_routing(),
+            )
+            return drafter._pass(plain, 1, kv_len)
+        inside = [row for x in drafter.operators for row in x.forward(run)]
+        words = min(EAGLE_WORDS, self.vocab) if found.kind == "eagle" else 0
+        return [*self._around(run, inside, 1), *self._serving_head(run, 1, words)]
+
+    def drafter(self, found: Speculation) -> "LanguageModel | Layer":
+        """What drafts tokens: another model, the layer that the config states for it
+        behind its own, or one that is trained for it (EAGLE-3, arXiv 2503.01840)."""
+        if found.kind == "draft":
+            from . import load_model  # which loads all families
+
+            try:
+                model = load_model(found.model)
+            except ValueError as error:
+                raise ValueError(
+                    f"`speculative` is 'draft={found.model}': {error}"
+                ) from None
+            if not isinstance(model, LanguageModel):
+                raise ValueError(
+                    f"`speculative` is 'draft={found.model}', which is no language "
+                    "model."
+                )
+            return model.placed(ModelShare(self.share.split))
+        split = self.share.split
+        if found.kind == "eagle":
+            return eagle_layer(self.hidden, self.stack()[0]).shard(split)
+        if not mtp_layers(self.config):
+            raise ValueError(
+                f"`speculative` is 'mtp', but {self.name} states no layer that "
+                "predicts further tokens; take eagle or draft=MODEL."
+            )
+        last = self.stack()[-1]
+        layer = mtp_layer(self.hidden, last)
+        return self._formatted(layer, len(self.stack())).shard(split)
+
+    def _pass(self, request: Request, q_len: int, kv_len: int) -> list[Kernel]:
+        run = self.run(request, q_len, kv_len)
+        if not run.fused:
+            return self._modules_pass(run, request.base)
+        rows = self._serving_pass(run)
+        return rows if request.base else rows + self._serving_head(run)
+
+    @abc.abstractmethod
+    def _modules_pass(self, run: ForwardPass, base: bool) -> list[Kernel]:
+        """Kernels that Hugging Face modules launch in one pass; `base`: without a
+        head."""
+
+    def _serving_pass(self, run: ForwardPass) -> list[Kernel]:
+        """Fused kernels of one pass, up to the final norm."""
+        inside = [
+            row
+            for layer, n in self.layer_counts.items()
+            for operator in layer.operators
+            for row in repeat_rows(operator.forward(run), n)
+        ]
+        sent = self.share.sends(run.tokens, self.hidden, run.values)
+        return self._around(run, [*inside, *sent], self.norms)
+
+    def _around(
+        self, run: ForwardPass, inside: list[Kernel], norms: int
+    ) -> list[Kernel]:
+        """Kernels of layers with look-up and `norms` around them."""
+        t, h, dtype = run.tokens, self.hidden, run.values
+        return [
+            *self._table.forward(dataclasses.replace(run, fused=False)),
+            rows_of(self.norm, t, h, dtype),
+            *inside,
+            # those of all layers and the final one; the first had no residual to add
+            rows_of(self.norm, t, h, dtype, count=norms, residual=True),
+        ]
+
+    def _serving_head(
+        self, run: ForwardPass, tokens: int = 1, words: int = 0
+    ) -> list[Kernel]:
+        """Logits of the last `tokens` of each sequence over `words` (0: all), gathered
+        where several GPUs have some, and sampling."""
+        last, ranks = dataclasses.replace(run, q_len=tokens), self.share.split.tp
+        head, words = self.head, words or self.vocab
+        head = dataclasses.replace(head, outputs=math.ceil(words / ranks))
+        gathered = collective("all_gather", last.tokens, words, ranks, run.values)
+        sampled = rows_of("softmax", last.tokens, words, "fp32")
+        return [*head.forward(last), *gathered, sampled]

@@ -1,0 +1,270 @@
+"""`Model`: a configured network that lists its kernels for a phase of its work."""
+
+import abc
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from ... import dtypes
+from .._kernel import Kernel, Number, finished
+from .._listing import Listing
+from .._model_request import ModelRequest
+from . import _speculation as speculation
+from ._checkpoint.config import Config
+from ._checkpoint.formats import Precision, precision_of, values_dtype
+from ._request import (
+    Request,
+    check_inputs,
+    check_routing,
+    check_stack,
+    check_training,
+    check_types,
+    trained_dtype,
+)
+
+if TYPE_CHECKING:
+    from .._workload import Workload
+
+_FURTHER: Final = ("base", "recompute")
+"""Choices of a `Request` that its caller makes and no user."""
+_STORED: Final = ("fp32", "bf16", "fp8")
+"""Types whose bytes a summary tells."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Model(abc.ABC):
+    """A network of known shape; subclasses are model families."""
+
+    config: Config
+
+    @property
+    def name(self) -> str:
+        """Name of the model."""
+        return self.config.name
+
+    @property
+    @abc.abstractmethod
+    def max_positions(self) -> int | None:
+        """Longest sequence in tokens; None for images."""
+
+    @abc.abstractmethod
+    def parameters(self) -> int:
+        """Number of parameters (shared ones once), as published."""
+
+    def weight_bytes(self, dtype: str) -> float:
+        """Bytes of the weights, all of them in `dtype`."""
+        return self.parameters() * dtypes.BYTES[dtypes.code(dtype)]
+
+    def kv_bytes_per_token(self, dtype: str, windowed: bool = False) -> float:
+        """Bytes that a token adds to the KV cache kept in `dtype` of layers that keep
+        all tokens, or of those that keep a window (`windowed`); 0 without a cache."""
+        return 0.0
+
+    def state_bytes(self) -> float:
+        """Bytes that a request keeps whatever its length; 0 if there are none."""
+        return 0.0
+
+    @abc.abstractmethod
+    def memory(self, request: Request) -> dict[str, float]:
+        """Bytes in a GPU's memory at their most while `request` runs, by `PARTS` of
+        `memory`."""
+
+    @abc.abstractmethod
+    def defaults(self) -> dict[str, Any]:
+        """Value taken for each choice of a `Request` that is not given."""
+
+    def inputs(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of `_request.NAMES` that the model knows, with what is taken where they
+        are not `given`."""
+        return {}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences on what the kernels leave out."""
+        return ()
+
+    @abc.abstractmethod
+    def module_calls(self, base: bool) -> int:
+        """`nn.Module` calls of one eager forward pass, containers counted."""
+
+    @abc.abstractmethod
+    def listings_of(self, request: Request) -> list[Listing]:
+        """Listings of a request whose choices are made."""
+
+    def entry(self) -> dict[str, Any]:
+        """The model in the list of all."""
+        return {
+            "name": self.name,
+            "family": self.config.values["model_type"],
+            "parameters": self.parameters(),
+            "layers": self._num_layers(),
+            "max_positions": self.max_positions,
+            "phase": self.defaults()["phase"],
+        }
+
+    def summary(self) -> dict[str, Any]:
+        """The model's sizes, bytes of the weights by dtype (as they are stored under
+        the type of most, None where a checkpoint's cannot be read), what a token adds
+        to the KV cache for good and within windows, what a request keeps beside it;
+        what was read of the checkpoint's types, or why it was not."""
+        own = self.defaults()["dtype"]
+        checkpoint = getattr(self, "checkpoint", None)  # of language models
+        unread = checkpoint.unread if checkpoint else ""
+        stored = dict.fromkeys((*_STORED, own))
+        cache = {dtype: self.kv_bytes_per_token(dtype) for dtype in _STORED}
+        windowed = {dtype: self.kv_bytes_per_token(dtype, True) for dtype in _STORED}
+        cached = any(cache.values()) or any(windowed.values())
+        return {
+            **self.entry(),
+            "dtype": None if unread else own,
+            "weight_bytes": {dtype: self.weight_bytes(dtype) for dtype in stored},
+            "kv_bytes_per_token": cache if cached else None,
+            "kv_bytes_per_token_windowed": windowed if cached else None,
+            "state_bytes_per_request": self.state_bytes() if cached else None,
+            "checkpoint": [unread] if unread else list(getattr(checkpoint, "said", ())),
+            "sizes": self._sizes(),
+            "defaults": {k: v for k, v in self.defaults().items() if k != "base"},
+        }
+
+    def _sizes(self) -> dict[str, Any]:
+        """Sizes of its layers, as a summary tells them."""
+        return {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if isinstance(getattr(self, field.name), int | float | str | tuple)
+            and field.name != "blocks"
+        }
+
+    def _num_layers(self) -> int | None:
+        """Layers of a transformer, blocks of a convolutional network."""
+        if hasattr(self, "layers"):
+            return getattr(self, "layers")  # noqa: B009
+        depths = getattr(self, "depths", None)
+        return sum(depths) if depths else None
+
+    def request(self, **given: Any) -> Request:
+        """The request with every choice made.
+
+        Raises `ValueError` for a choice that is unknown or that the model lacks.
+        """
+        further = {x: given.pop(x) for x in _FURTHER if x in given}
+        given = vars(ModelRequest(**given)) | further
+        given |= {x: given[x] or None for x in ("checkpointing", "guidance")}
+        given = {key: value for key, value in given.items() if value is not None}
+        defaults = self.defaults()
+        if given.get("stack") == "eager":
+            defaults["attention"] = "eager"
+        if "phase" in given and given["phase"] != "generate":
+            defaults["output_len"] = None
+        if given.get("phase") == "train":
+            defaults |= {"base": False, "accumulation": 1, "checkpointing": False}
+            stack = str(given.get("stack", defaults["stack"]))
+            defaults["dtype"] = trained_dtype(defaults["dtype"], stack)
+            defaults |= {"lora_layers": "all"} if given.get("lora") else {}
+        more = self.inputs(given)
+        check_inputs(self.name, given, more)
+        values = {**defaults, **more, **given}
+        values.setdefault("kv_dtype", None)
+        if values["kv_dtype"] is None:
+            values["kv_dtype"] = values_dtype(str(values["dtype"]))
+        check_training(given)
+        check_types(values)
+        check_routing(values.get("routing"), defaults.get("routing"), self.name)
+        values = speculation.checked(values)
+        self._check(values)
+        check_stack(values)
+        return Request(**values)
+
+    def listings(self, **given: Any) -> list[Listing]:
+        """Kernels of the phase; None takes the model's default (`defaults`).
+
+        Arguments:
+
+        - `batch`: sequences or images; in training those of one micro-batch.
+        - `input_len`, `output_len`: tokens per sequence.
+        - `phase`: "prefill" (logits of the last token), "decode" (one step at KV length
+            `input_len`), "generate" (two listings, prefill and the `output_len` - 1
+            decode steps), "forward" or "train" (three listings: forward, backward,
+            optimizer).
+        - `dtype`: of the linear layers and their weights.
+        - `kv_dtype`: of the KV cache.
+        - `attention`: "flash" (one kernel) or "eager" (products and softmax).
+        - `stack`: "serving" (fused kernels; in training those of llm.c) or "eager"
+            (what Hugging Face and torchvision modules launch).
+        - `dispatch`: "graph" (no host time) or "eager".
+        - `routing`: how tokens spread over experts: "random" (each on its own),
+            "balanced" or "power_law_X" with an exponent X.
+        - `speculative`: "mtp", "eagle" or "draft=MODEL": a decode step drafts
+            `draft_tokens` tokens and verifies them at once, each right with the
+            probability `accept` where those before it were.
+        - `base`: leave out the head; by default as the config's `architectures` say.
+        - `accumulation`: micro-batches whose gradients one optimizer step adds up.
+        - `checkpointing`: run every layer again before its backward pass; `recompute`:
+            what of it runs again ("none", "selective", "selective-op" or "full").
+        - `lora`: train adapters of this rank on the linear layers, all else is frozen;
+            `lora_layers`: on "all" of them, or on those of the "attention" alone.
+        - `frozen_layers`: the first layers, and what is before them, are not trained.
+        - `images`, `image_tokens`: images of each sequence and the tokens of each,
+            which come to the `input_len` tokens of text; the vision tower runs in
+            prefill. Of diffusion transformers `image_tokens` are those that they make.
+        - `steps`, `guidance`: denoising steps, each with and without the prompt.
+
+        Example:
+
+        >>> from diffenergy.workload.models import load_model
+        >>> prefill, decode = load_model("gpt2").listings(input_len=128, output_len=9)
+        >>> decode.passes
+        8
+        """
+        return self.listings_of(self.request(**given))
+
+    def workload(self, **given: Any) -> "Workload":
+        """`Workload` of the same choices as `listings`.
+
+        Example:
+
+        >>> load_model("gpt2").workload(batch=4, phase="prefill").names
+        ('prefill',)
+        """
+        from .._workload import assemble  # loads JAX
+
+        return assemble(self.listings(**given))
+
+    def precision(self, request: Request) -> Precision:
+        """Operand types of a request."""
+        return precision_of(request.dtype, request.kv_dtype)
+
+    def listing(
+        self,
+        request: Request,
+        rows: Sequence[Kernel],
+        mode: str,
+        passes: Number = 1,
+        suffix: str = "",
+        merged: bool = True,
+    ) -> Listing:
+        """Listing of the rows of `passes` passes; equal rows are `merged` into one."""
+        eager = request.stack == "eager"
+        graph = request.stack == "serving" and mode == "decode"
+        return Listing(
+            name=self.name + suffix,
+            model=self.name,
+            precision=request.dtype,
+            batch=request.batch,
+            seq_len=request.input_len,
+            mode=mode,
+            kernels=finished(rows, self.name, merged),
+            module_calls=passes * self.module_calls(request.base) if eager else 0,
+            passes=passes,
+            dispatch=request.dispatch or ("graph" if graph else "eager"),
+        )
+
+    def _has_head(self) -> bool:
+        names = self.config.stated("architectures")
+        return isinstance(names, list) and any(
+            "For" in str(name) or "LMHead" in str(name) for name in names
+        )
+
+    @abc.abstractmethod
+    def _check(self, values: dict[str, Any]):
+        """Family-specific limits of a request; raises `ValueError`."""

@@ -1,2 +1,0 @@
-"""Operators of decoders with the kernels of their forward and backward passes, and the
-training step that they make up."""

@@ -1,1 +1,0 @@
-"""What several model families share: configs, operators, decoders, encoders."""

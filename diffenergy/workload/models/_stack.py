@@ -1,0 +1,247 @@
+"""`Stack`: a network, or what one GPU has of it, as blocks of operators: its kernels
+forward and backward, what it keeps between, and which of its weights are trained."""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+
+from .._kernel import Kernel
+from ._operators.memory import Weights
+from ._operators.operator import Norm, Residual, Sum, Trainable
+from ._operators.partial import (
+    adapted,
+    frozen,
+    frozen_weights,
+    parameters,
+    trained_weights,
+)
+from ._operators.passes import ForwardPass, repeat_rows
+
+_SUMS = ("reduce_scatter", "all_reduce")
+"""Exchanges whose results torchtitan's policy keeps."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """Operators that run `count` times, one after the other.
+
+    Of layers `inputs`: values a token (of vision models an image) that one reads, 0
+    where it is none; `places`: those of the layers in the model, or the number of
+    layers before, where they do not follow from the blocks before. `frozen`: they run
+    forward alone.
+    """
+
+    operators: tuple[Trainable, ...]
+    count: int = 1
+    inputs: int = 0
+    places: tuple[int, ...] = ()
+    frozen: bool = False
+
+    def forward(self, run: ForwardPass) -> list[Kernel]:
+        """Kernels of all, those of a layer together."""
+        return repeat_rows(launched(self.operators, run), self.count)
+
+    @property
+    def parameters(self) -> int:
+        """Weights of all, those of adapters among them."""
+        return self.count * parameters(self.operators)
+
+
+@dataclasses.dataclass(frozen=True)
+class Stack:
+    """`blocks` of a network in order, and its `loss` where it has its end.
+
+    `norm`: with which every layer and the end begin, and which fused stacks run behind
+    the layer before, whose `skip` it adds (None: nothing is joined so). The first
+    `frozen` layers, and all before them, have no gradients. `further`: networks that
+    predict tokens beyond the next from what the layers make.
+    """
+
+    blocks: tuple[Block, ...]
+    loss: Trainable | None = None
+    norm: Norm | None = None
+    skip: Residual | None = None
+    frozen: int = 0
+    further: tuple["Stack", ...] = ()
+
+    @property
+    def each(self) -> tuple["Stack", ...]:
+        """Itself and those behind it."""
+        return (self, *(y for x in self.further for y in x.each))
+
+    @property
+    def layers(self) -> int:
+        """Number of its layers."""
+        return sum(x.count for x in self.blocks if x.inputs)
+
+    @property
+    def parameters(self) -> int:
+        """All weights, those of adapters among them."""
+        return sum(x.parameters for x in self.blocks)
+
+    # --- Kernels
+
+    def forward(self, run: ForwardPass) -> list[Kernel]:
+        """Kernels of the forward pass and of the loss."""
+        return [row for x in self.each for row in x._forward(run)]
+
+    def _forward(self, run: ForwardPass) -> list[Kernel]:
+        norm = self.norm if run.fused else None
+        blocks = self._joined(norm) if norm else self.blocks
+        rows = [row for block in blocks for row in block.forward(run)]
+        return [*rows, *(self.loss.forward(run) if self.loss else [])]
+
+    def _joined(self, norm: Norm) -> list[Block]:
+        """Blocks as fused stacks launch them: norms add the skip connection of the
+        layer before. The first has none, then each layer ends with the norm of the
+        next, the last with the final one, or with the sum that goes to the next GPU."""
+        after = [x for x in self.blocks if x.operators[:1] == (norm,)]
+        before = [x for x in self.blocks if x.operators[:1] != (norm,)]
+        if not after:
+            return before
+        ends = not after[-1].inputs
+        moved = [
+            dataclasses.replace(
+                x, operators=(*x.operators[1:], *((norm,) if ends and x.inputs else ()))
+            )
+            for x in after
+        ]
+        if not ends and self.skip:
+            moved += [Block((norm,), self.layers - 1)] if self.layers > 1 else []
+            moved += [Block((Sum(self.skip.width, self.skip.parts),))]
+        return [*before, Block((_alone(norm),)), *moved]
+
+    def backward(self, run: ForwardPass) -> list[Kernel]:
+        """Kernels of all gradients; a layer's forward ones first if its activations
+        were not kept."""
+        return [row for x in reversed(self.each) for row in x._backward(run)]
+
+    def _backward(self, run: ForwardPass) -> list[Kernel]:
+        rows = returned((self.loss,), run) if self.loss else []
+        for block, trained in reversed(list(self._trained())):
+            again = _again(block.operators, run) if block.inputs else []
+            back = returned(block.operators, run)
+            rows += repeat_rows([*again, *back], trained) if trained else []
+        return rows
+
+    # --- Memory
+
+    def kept(self, run: ForwardPass) -> tuple[float, float]:
+        """Bytes of activations, without the logits, that a micro-batch leaves between
+        its forward and its backward pass, and those that are there once beside: of the
+        layer that runs again (arXiv 2205.05198, full recomputation)."""
+        parts = [x._kept(run) for x in self.each]
+        return sum(left for left, _ in parts), max(again for _, again in parts)
+
+    def _kept(self, run: ForwardPass) -> tuple[float, float]:
+        every = most = 0.0
+        shared = self.skip.parts if self.skip else 1
+        for block, trained in self._trained():
+            left = layer = sum(x.kept(run) for x in block.operators)
+            if block.inputs and run.recompute in ("selective-op", "full"):
+                left = run.tokens // shared * block.inputs * run.element_bytes
+            if block.inputs and run.recompute == "selective-op":
+                left += sum(x.saved(run) for x in block.operators)
+            every += trained * left
+            most = max(most, layer if left < layer and trained else 0.0)
+        return every, most
+
+    def logits(self, run: ForwardPass) -> float:
+        """Bytes of the logits of a micro-batch, of all tokens that are predicted."""
+        return sum((x.loss.kept(run) for x in self.each if x.loss), 0.0)
+
+    # --- What is trained
+
+    def _trained(self) -> Iterator[tuple[Block, int]]:
+        """Each block, and how many of it are trained."""
+        for block, places in self._placed():
+            own = sum(place >= self.frozen for place in places)
+            yield block, 0 if block.frozen else own
+
+    def _placed(self) -> Iterator[tuple[Block, Sequence[int]]]:
+        """Each block with the places of its layers, or as many layers as are before."""
+        before = 0
+        for block in self.blocks:
+            if block.inputs:
+                yield block, block.places or range(before, before + block.count)
+                before += block.count
+            else:
+                yield block, block.places or block.count * (before,)
+
+    @property
+    def trained_weights(self) -> list[tuple[Weights, int]]:
+        """Weights that have a gradient, and how often they occur."""
+        moving = [(x.operators, n) for x, n in self._trained() if n]
+        return [(w, n) for own, n in moving for w in trained_weights(own)]
+
+    @property
+    def frozen_weights(self) -> list[tuple[Weights, int]]:
+        """Published weights that have none, and how often they occur."""
+        return [
+            (w, times)
+            for x, n in self._trained()
+            for times, all_of_them in ((x.count - n, True), (n, False))
+            for w in frozen_weights(x.operators, all_of_them)
+            if times
+        ]
+
+    def largest_trained_layer(self) -> int:
+        """Most weights with a gradient that a layer has."""
+        return max(
+            (
+                sum(w.number for w in trained_weights(x.operators))
+                for x, n in self._trained()
+                if n and x.inputs
+            ),
+            default=0,
+        )
+
+    def adapted(self, rank: int, layers: str | None, head: bool) -> "Stack":
+        """With adapters of `rank` on linear layers of its layers (`adapted`); what is
+        before them runs forward alone, what follows them is frozen unless it is a new
+        `head`."""
+        blocks = []
+        for x, places in self._placed():
+            own = x.operators
+            if x.inputs:
+                own = adapted(own, rank, layers)
+            elif not head:
+                own = tuple(frozen(operator) for operator in own)
+            still = not x.inputs and places[0] == 0
+            blocks.append(dataclasses.replace(x, operators=own, frozen=still))
+        norm: Norm | None = frozen(self.norm) if self.norm else None  # pyright: ignore
+        return dataclasses.replace(self, blocks=tuple(blocks), norm=norm)
+
+
+def _again(operators: Sequence[Trainable], run: ForwardPass) -> list[Kernel]:
+    """Forward kernels of a layer that run once more before its gradients."""
+    if run.recompute not in ("selective-op", "full"):
+        return []
+    first = (_alone(x) if isinstance(x, Norm) else x for x in operators[:1])
+    rows = launched((*first, *operators[1:]), run)
+    if run.recompute == "full":
+        return rows
+    halves = {name: 0.5 for name in ("gemm", "moe")}
+    return [
+        row | {"count": halves.get(row["op"], 1)}
+        for row in rows
+        if row["op"] != "context_attention" and row.get("collective") not in _SUMS
+    ]
+
+
+def _alone(norm: Norm) -> Norm:
+    """The norm in front of which nothing is added."""
+    return dataclasses.replace(norm, residual=False)
+
+
+def launched(operators: Iterable[Trainable], run: ForwardPass) -> list[Kernel]:
+    """Forward rows of operators, one a launch: all of a layer have one count."""
+    return [row for x in operators for row in _apart(x.forward(run))]
+
+
+def returned(operators: Sequence[Trainable], run: ForwardPass) -> list[Kernel]:
+    """The same of their gradients, last operator first."""
+    return [row for x in reversed(operators) for row in _apart(x.backward(run))]
+
+
+def _apart(rows: Sequence[Kernel]) -> list[Kernel]:
+    return [{**row, "count": 1} for row in rows for _ in range(row["count"])]

@@ -1,1 +1,0 @@
-"""Diffusion transformers, which make images and videos step by step."""
