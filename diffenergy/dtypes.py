@@ -1,6 +1,7 @@
 """Operand types: names, synonyms and bytes per element; types that weights are stored
 in."""
 
+import functools
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -52,6 +53,7 @@ _INT4_GROUP: Final = 128
 """Elements a scale of int4 (AWQ, GPTQ)."""
 
 
+@functools.cache
 def stored_bytes(name: str, group: int | float = 0) -> float:
     """Bytes of an element of weights stored as `name`, scales included.
 

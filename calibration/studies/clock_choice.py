@@ -20,8 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from calibration.splits.base import Data
 from diffenergy.corrections import read_corrections
+from diffenergy.dvfs import Objective, Rules
 from diffenergy.dvfs._modelled import clock_pairs, modelled
-from diffenergy.dvfs._plan import Objective, Rules
 from diffenergy.dvfs._schedule import schedule
 from diffenergy.hardware import read_gpu
 

@@ -41,7 +41,7 @@ from diffenergy.codesign._tiles.tuning import Tuning, held, products_of, tune
 from diffenergy.compiling import compiler_options, kept
 from diffenergy.corrections import Corrections, read_corrections
 from diffenergy.dtypes import code
-from diffenergy.dvfs._costs import Costs, row_costs
+from diffenergy.dvfs import Costs, row_costs
 from diffenergy.estimator._estimate import estimate_once
 from diffenergy.hardware import GpuCard, default_point, read_gpu
 from diffenergy.hardware._spec import GpuSpec

@@ -1,6 +1,7 @@
 """The command line `diffenergy`; nothing heavy loads before the arguments are read,
 nothing at all that can be helped before Ctrl-C is taken over."""
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -25,6 +26,9 @@ def main(args: Sequence[str] | None = None) -> int:
     if args is not None:
         return _guarded(words)
     interruption.install(_JSON in words)  # the process is ours
+    # millions of records live until its end: to look through them for garbage again and
+    # again took a twelfth of a search for a plan
+    gc.set_threshold(100_000)
     _silence_xla()
     code = _guarded(words)
     if code == INTERRUPTED:

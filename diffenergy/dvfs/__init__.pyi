@@ -13,5 +13,6 @@ from ._plan import Switching as Switching
 from ._problem import Problem as Problem
 from ._request import DvfsRequest as DvfsRequest
 from ._result import PlanResult as PlanResult
+from ._solve import solve as solve
 from ._table import Table as Table
 from ._table import read_table as read_table

@@ -11,9 +11,15 @@ import numpy as np
 from jax import Array
 from jaxtyping import Bool, Float
 
-from ..compiling import kept
 from ..corrections import Corrections
-from ..estimator import PhaseEstimate, estimate_once, runs
+from ..estimator import (
+    PhaseEstimate,
+    at_points,
+    estimate_once,
+    runs,
+    stacked,
+    unstacked,
+)
 from ..hardware import GpuCard, GpuSpec, OperatingPoint
 from ..physics import LEAKAGE_REFERENCE, static_power, with_corrections
 from ..workload import LaunchGroup, Phases, Workload
@@ -106,7 +112,9 @@ def uniform(
     """
     limits = _limits(card, power_cap)
     points = _points(card, settings, limits, power_cap, temperature)
-    found = kept(_at_points, (workload, card.spec, points, corrections))
+    gpu = card.spec
+    questions = [(workload, gpu, point, corrections) for point in unstacked(points)]
+    found: PhaseEstimate = stacked(at_points(questions, _phases))
     time, energy, clock, keeps = (
         np.asarray(x)
         for x in (found.time, found.energy, found.sm_clock, found.feasible)
@@ -160,8 +168,7 @@ def applied(
     return clocks[..., 0], clocks[..., 1]
 
 
-def _at_points(
-    workload: Workload, gpu: GpuSpec, points: OperatingPoint, corrections: Corrections
+def _phases(
+    workload: Workload, gpu: GpuSpec, point: OperatingPoint, corrections: Corrections
 ) -> PhaseEstimate:
-    each = jax.vmap(estimate_once, in_axes=(None, None, 0, None))
-    return each(workload, gpu, points, corrections).phases
+    return estimate_once(workload, gpu, point, corrections).phases

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..compiling import kept
 from ..corrections import Corrections
-from ..hardware import GpuCard, GpuSpec, OperatingPoint, sm_clocks
+from ..estimator import at_points, stacked, unstacked
+from ..hardware import GpuCard, OperatingPoint, sm_clocks
 from ..physics import chip_temperature, leakage_growth
 from ..workload import Listing, Workload, assemble
 from ._costs import Costs, Uniform, applied, row_costs, uniform
@@ -159,7 +159,9 @@ def modelled(
     whole = uniform(workload, card, corrections, settings, power_cap, temperature)
     governed = np.asarray(whole.default.sm_clock)[stage]
     points = _points(card, settings, governed)
-    costs = kept(_all_costs, (workload, card.spec, points, corrections))
+    gpu = card.spec
+    questions = [(workload, gpu, point, corrections) for point in unstacked(points)]
+    costs: Costs = stacked(at_points(questions, row_costs))
     return Modelled(
         labels=tuple(x for x, runs in zip(labels, live, strict=True) if runs),
         stages=tuple(listing.mode or "forward" for listing in listings),
@@ -171,7 +173,7 @@ def modelled(
             for loop in listing_order(listing.kernels, int(np.sum(stage < n)))
         ),
         settings=settings,
-        costs=Costs(*map(np.asarray, costs)),
+        costs=costs,
         uniform=whole,
         workload=workload,
         card=card,
@@ -179,13 +181,6 @@ def modelled(
         temperature=temperature,
         power_cap=power_cap,
     )
-
-
-def _all_costs(
-    workload: Workload, gpu: GpuSpec, points: OperatingPoint, corrections: Corrections
-) -> Costs:
-    each = jax.vmap(row_costs, in_axes=(None, None, 0, None))
-    return each(workload, gpu, points, corrections)
 
 
 def _points(

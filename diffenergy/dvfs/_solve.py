@@ -54,9 +54,16 @@ def solve(
     """Best schedule within the limits, with its bound.
 
     A stage without a setting at which all its kernels can run leaves all stages alone
-    at granularity "phase". `exact` goes on, with finer steps, where the hull's bound
-    leaves a gap. Raises `Infeasible` if nothing, the default clocks included, keeps the
-    limits.
+    at granularity "phase".
+
+    Args:
+        problem: what every kernel costs at every setting, s and J.
+        objective: what is to be small, and the limits on the iteration.
+        rules: who chooses settings, and what changing them costs.
+        exact: goes on, with finer steps, where the hull's bound leaves a gap.
+
+    Raises:
+        Infeasible: nothing, the default clocks included, keeps the limits.
     """
     if rules.granularity == "iteration" or rules.held:
         return _single(problem, objective, rules)

@@ -60,6 +60,8 @@ from ._points import unstacked as unstacked
 from ._running import running as running
 from ._sensitivity import SensitivityResult as SensitivityResult
 from ._sensitivity import sensitivity as sensitivity
+from ._slopes import FIELD_PLACES as FIELD_PLACES
+from ._slopes import slopes as slopes
 from ._sweep import SweepResult as SweepResult
 from ._sweep import combinations as combinations
 from ._sweep import crossed as crossed

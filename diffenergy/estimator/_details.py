@@ -59,7 +59,8 @@ def estimate_details(task: Task, result: EstimateResult) -> EstimateDetails:
     found = _swept(task)
     clocks, limits = _curves(task, found)
     setting, values = task.settings[0], task.card.values
-    bandwidth = task.card.rates(setting.sm_clock, setting.mem_clock).dram
+    rates = task.card.rates(setting.sm_clock, setting.mem_clock)
+    bandwidth = float(rates.dram)
     peaks = (np.asarray(found.tensor_peak), np.asarray(found.fma_peak))
     rows, at = result.kernels or [], _phase_clocks(result)
     kernels = with_work(rows, at, values, bandwidth, *peaks)

@@ -72,7 +72,13 @@ def at_points(
 
 
 def stacked(answers: Sequence[Any]) -> Any:
-    """Answers of one structure as one, on a leading axis."""
+    """Answers of one structure as one, on a leading axis. Raises the first reason why
+    there is no answer, `KeyboardInterrupt` for `Interrupted`."""
+    for answer in answers:
+        if isinstance(answer, Interrupted):
+            raise KeyboardInterrupt
+        if isinstance(answer, Exception):
+            raise answer
     return jax.tree.map(lambda *x: np.stack(x), *answers)
 
 

@@ -8,7 +8,6 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jaxtyping import Float
@@ -29,7 +28,7 @@ from ._clock_model import (
     base_of,
     kernel_rows,
     kernel_slopes,
-    law_of,
+    law_of_all,
     log_cells,
     plain_priors,
 )
@@ -51,7 +50,7 @@ class ClockFit:
     def law(self) -> ClockLaw:
         """The law at the unknowns found."""
         shared, latents, _ = self.flat.split(as_float(self.z))
-        return law_of(self.base, shared, latents, jnp.arange(self.flat.kernels))
+        return law_of_all(self.base, shared, latents)
 
 
 class LawProblem:

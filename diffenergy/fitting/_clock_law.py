@@ -194,7 +194,8 @@ def cells(law: ClockLaw, point: Points) -> Cells:
 
 
 @functools.cache
-def _compiled_cells() -> Callable[[ClockLaw, Points], Cells]:
+def compiled_cells() -> Callable[[ClockLaw, Points], Cells]:
+    """`cells`, compiled once for a fit and for the table of its law."""
     return jax.jit(cells, compiler_options=compiler_options(True))
 
 
@@ -206,5 +207,5 @@ def law_table(
     """Time (s) and energy (J) of one launch of every kernel by a `law` at `settings`
     (SM clock, memory clock; Hz), each setting under the power limiter, which holds core
     clocks below `core_limit` (Hz; None: no limit)."""
-    found = _compiled_cells()(law, points(law.gpu, settings, core_limit))
+    found = compiled_cells()(law, points(law.gpu, settings, core_limit))
     return np.asarray(found.time), np.asarray(found.energy)

@@ -22,7 +22,14 @@ from ..corrections import Corrections
 from ..hardware import GpuSpec
 from ..records import as_float
 from ..smooth import robust
-from ._clock_law import Cells, ClockLaw, kernel_cells, kernel_demand, law_corrections
+from ._clock_law import (
+    Cells,
+    ClockLaw,
+    compiled_cells,
+    kernel_cells,
+    kernel_demand,
+    law_corrections,
+)
 
 GPU_WIDTHS: Final[Mapping[str, float]] = {
     "vf_knee_clock": 0.1,
@@ -166,6 +173,16 @@ def law_of(
     return ClockLaw(gpu, corrections, kernels, base.slow_memory * slow, base.power_cap)
 
 
+def law_of_all(base: Base, shared: Shared, latents: Float[Array, "k 3"]) -> ClockLaw:
+    """`ClockLaw` of all kernels, compiled: one by one its steps take longer."""
+    return _compiled_law()(base, shared, latents, jnp.arange(len(latents)))
+
+
+@functools.cache
+def _compiled_law() -> Callable[..., ClockLaw]:
+    return jax.jit(law_of, compiler_options=compiler_options(True))
+
+
 def log_cells(c: Cells) -> Float[Array, " r"]:
     """ln of the times, then of the energies of one kernel."""
     return jnp.concatenate([jnp.log(c.time), jnp.log(c.energy)])
@@ -217,50 +234,43 @@ def base_of(
     )
 
 
-def _one_kernel(read: Callable[..., Array]) -> Callable[..., Array]:
-    """Robust residuals of what `read` takes from the cells of one kernel."""
-
-    def rows(base, shared, latents, kernel, point, values, sd, *given) -> Array:
-        law = law_of(base, shared, latents, kernel)
-        found = read(kernel_cells(law, law.kernels, point), *given)
-        return robust((found - values) / sd)
-
-    return rows
-
-
-def _every(function: Callable) -> Callable:
-    """`function` of one kernel for all, jitted."""
-
-    def every(base, shared, latents, point, *own):
-        axes = (None, None, 0, 0, None, *(0 for _ in own))
-        kernels = jnp.arange(len(latents))
-        each = jax.vmap(function, in_axes=axes)
-        return each(base, shared, latents, kernels, point, *own)
-
-    return jax.jit(every, compiler_options=compiler_options(True))
-
-
 @functools.cache
 def kernel_rows(read: Callable[..., Array]) -> Callable:
-    """Residuals of every kernel."""
-    return _every(_one_kernel(read))
+    """Robust residuals of what `read` takes from the cells of every kernel.
+
+    The cells are those of `law_table`: most of the time of a first fit is compiling.
+    """
+
+    @functools.partial(jax.jit, compiler_options=compiler_options(True))
+    def residuals(cells: Cells, values: Array, sd: Array, *given: Array) -> Array:
+        return robust((jax.vmap(read)(cells, *given) - values) / sd)
+
+    def rows(base, shared, latents, point, *own):
+        law = law_of_all(base, shared, latents)
+        return residuals(compiled_cells()(law, point), *own)
+
+    return rows
 
 
 @functools.cache
 def kernel_slopes(read: Callable[..., Array]) -> Callable:
     """(by shared unknowns, by the kernel's own) of every kernel's residuals."""
-    residuals = _one_kernel(read)
 
-    def slopes(base, shared, latents, *rest):
+    def of_kernel(base, shared, latents, kernel, point, values, sd, *given):
         flat, unravel = ravel_pytree(shared)
 
-        def along(v: Array) -> Array:
-            def run(s, z):
-                return residuals(base, unravel(s), z, *rest)
+        def residuals(z: Array) -> Array:
+            law = law_of(base, unravel(z[: flat.size]), z[flat.size :], kernel)
+            found = read(kernel_cells(law, law.kernels, point), *given)
+            return robust((found - values) / sd)
 
-            return jax.jvp(run, (flat, latents), (v[: flat.size], v[flat.size :]))[1]
-
-        columns = jax.vmap(along, out_axes=1)(jnp.eye(flat.size + LATENTS))
+        columns = jax.jacfwd(residuals)(jnp.concatenate([flat, latents]))
         return columns[:, : flat.size], columns[:, flat.size :]
 
-    return _every(slopes)
+    def slopes(base, shared, latents, point, *own):
+        axes = (None, None, 0, 0, None, *(0 for _ in own))
+        kernels = jnp.arange(len(latents))
+        each = jax.vmap(of_kernel, in_axes=axes)
+        return each(base, shared, latents, kernels, point, *own)
+
+    return jax.jit(slopes, compiler_options=compiler_options(True))

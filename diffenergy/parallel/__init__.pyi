@@ -5,7 +5,7 @@ from ._request import ClocksRequest as ClocksRequest
 from ._request import PlanRequest as PlanRequest
 from ._request import SearchRequest as SearchRequest
 from ._request import StageClocksRequest as StageClocksRequest
-from ._search.result import PlanResult as PlanResult
+from ._result import PlanResult as PlanResult
 from ._stage_clocks.ask import stage_clocks as stage_clocks
 from ._stage_clocks.result import Replicas as Replicas
 from ._stage_clocks.result import StageClocks as StageClocks

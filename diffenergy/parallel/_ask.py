@@ -2,22 +2,37 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import jax
+import jax.numpy as jnp
+from jax import Array
 
-from ..estimator import EstimateRequest, Task, operating_points, prepare
-from ..hardware import GpuCard, read_gpu
-from ..plans import Plan, TrainingStep, host_of, plan_values, read_plan, training_of
+from ..estimator import (
+    FIELD_PLACES,
+    EstimateRequest,
+    Task,
+    estimate,
+    prepare,
+    slopes,
+)
+from ..hardware import GpuCard, GpuSpec, OperatingPoint, read_gpu
+from ..plans import (
+    NETWORK_FIELD,
+    Plan,
+    TrainingStep,
+    host_of,
+    plan_values,
+    read_plan,
+    training_of,
+)
 from ..requests import BadRequest, accepts, values_of
 from ..workload import LanguageModel, TrainedModel, assemble
 from ..workload.models import load_model
 from ._request import PlanRequest, TrainedRequest
-from ._search.exact import check_fields, slopes
-from ._search.result import PlanResult, plan_summary
-from ._search.search import Found, Limits, search
-from ._search.space import Space
+from ._result import PlanResult, plan_summary
+from ._search import Found, Limits, point_at, search
+from ._space import Space
 
 GPU: Final = "h100-sxm"
 _ASKED: Final = ("dtype", "attention", "stack", "dispatch", "routing")
@@ -168,9 +183,8 @@ def _answered(
         topology=request.topology,
         **{name: task.about.get(name) for name in ("input_len", *_ASKED)},
     )
-    slowed = setting._replace(sm_clock=best.sm_clock)
-    point = jax.tree.map(lambda x: x[0], operating_points([slowed]))
-    by = slopes(work, task.gpu, point, sensitivity) if sensitivity else {}
+    point = point_at(setting, best.sm_clock)
+    by = step_slopes(work, task.gpu, point, sensitivity) if sensitivity else {}
     summary = plan_summary(found, one.summary, objective, limits, setting.sm_clock, by)
     return PlanResult(summary, found, one, work)
 
@@ -185,3 +199,54 @@ def check_whole(request: TrainedRequest):
                 "that are trained whole; leave it out, or give `estimate` a plan.",
                 part,
             )
+
+
+# --- Derivatives of a training step's time and energy by clocks, links and hardware.
+
+_METRICS: Final = ("step_time_s", "energy_j")
+_PLACES: Final = FIELD_PLACES | {NETWORK_FIELD: ("steps", "network")}
+
+
+def check_fields(fields: Sequence[str]):
+    """Raises `ValueError` for what cannot be differentiated by."""
+    for name in fields:
+        if name not in _PLACES:
+            raise ValueError(
+                f"`sensitivity` has '{name}'; allowed are network (B/s of a GPU's "
+                "network card), sm_clock, power_limit and fields of the GPU such as "
+                "link_bandwidth (`diffenergy gpus show`)."
+            )
+
+
+def step_slopes(
+    step: TrainingStep, gpu: GpuSpec, point: OperatingPoint, fields: Sequence[str]
+) -> dict[str, dict[str, dict[str, float | None]]]:
+    """Of each of `_METRICS` by each field: `value` of the field, `per_unit` (metric's
+    unit per SI unit), `per_percent` (% of the metric by one more % of the field); a
+    rate that is not there has none."""
+
+    def metrics(moved: dict[str, Any]) -> Array:
+        work = TrainingStep(step.workload, moved["steps"], step.order)
+        found = estimate(work, moved["gpu"], moved["point"])
+        return jnp.stack([found.time, found.energy])
+
+    parts = {"steps": step.steps, "gpu": gpu, "point": point}
+    places = {name: _PLACES[name] for name in fields}
+    at, table = slopes(metrics, parts, places)
+    values = [float(getattr(parts[part], x)) for part, x in places.values()]
+
+    def entry(value: float, slope: float, metric: float) -> dict[str, Any]:
+        if math.isinf(value):
+            return dict.fromkeys(("value", "per_unit", "per_percent"))
+        percent = slope * value / metric
+        return {"value": value, "per_unit": slope, "per_percent": percent}
+
+    return {
+        metric: {
+            name: entry(value, slope, total)
+            for name, value, slope in zip(fields, values, row, strict=True)
+        }
+        for metric, total, row in zip(
+            _METRICS, at.tolist(), table.tolist(), strict=True
+        )
+    }

@@ -21,6 +21,7 @@ from ._pipeline import Pipeline as Pipeline
 from ._pipeline import closed_form_makespan as closed_form_makespan
 from ._pipeline import instruction_ends as instruction_ends
 from ._pipeline import makespan as makespan
+from ._placed import Inference as Inference
 from ._placed import Placed as Placed
 from ._plan import NETWORK_FIELD as NETWORK_FIELD
 from ._plan import Plan as Plan

@@ -7,7 +7,7 @@ from typing import Final
 from ..workload import LanguageModel, TrainedModel
 from ..workload.models import Model, Request
 from ._host import Host
-from ._placed import Placed
+from ._placed import Inference
 from ._plan import Plan
 from ._training import Training
 
@@ -30,7 +30,7 @@ def least_plan(
     for changed in _larger(plan, host):
         try:
             host.check(changed)
-            parts = Placed(model, changed).memory(request)
+            parts = Inference(model, changed).memory(request)
         except ValueError:  # it does not divide the model
             continue
         if sum(parts.values()) <= capacity:

@@ -1,5 +1,7 @@
-"""A language model on the GPUs of a plan: what one of them launches and keeps."""
+"""A language model on the GPUs of a plan: what one of them launches and keeps; in
+inference (`Inference`), and what it has in common with training (`Placed`)."""
 
+import abc
 import dataclasses
 import math
 from typing import Any
@@ -12,16 +14,14 @@ from ._plan import Plan
 
 
 @dataclasses.dataclass(frozen=True)
-class Placed:
-    """`model` on the GPUs of `plan`, in hosts like `host` (None: one for all); they are
-    checked against each other.
+class Placed(abc.ABC):
+    """`model` on the GPUs of `plan`; they are checked against each other.
 
     Raises `ValueError` if the model cannot be divided so.
     """
 
     model: LanguageModel
     plan: Plan
-    host: Host | None = None
 
     def __post_init__(self):
         plan, name = self.plan, self.model.name
@@ -29,6 +29,45 @@ class Placed:
             raise ValueError(
                 f"`plan` has ep={plan.ep}, but {name} has no experts; leave ep out."
             )
+
+    @property
+    def name(self) -> str:
+        """Name of the model."""
+        return self.model.name
+
+    def memory(self, request: Request) -> dict[str, float]:
+        """Bytes by part of the fullest GPU."""
+        memories = self.stage_memories(request)
+        return max(memories, key=lambda parts: sum(parts.values()))
+
+    def stages(self, request: Request) -> list[dict[str, int | float]]:
+        """Layers and bytes of each stage."""
+        memories = self.stage_memories(request)
+        return [
+            {"layers": layers, "memory_bytes": sum(parts.values())}
+            for layers, parts in zip(self.stage_layers, memories, strict=True)
+        ]
+
+    @property
+    @abc.abstractmethod
+    def stage_layers(self) -> list[int]:
+        """Layers of each stage."""
+
+    @abc.abstractmethod
+    def stage_memories(self, request: Request) -> list[dict[str, float]]:
+        """Bytes by part of a GPU of each stage."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Inference(Placed):
+    """`model` in inference on the GPUs of `plan`, in hosts like `host` (None: one for
+    all)."""
+
+    host: Host | None = None
+
+    def __post_init__(self):
+        super().__post_init__()
+        plan, name = self.plan, self.model.name
         layers = len(self.model.stack())
         if plan.pp > layers:
             raise ValueError(
@@ -36,11 +75,6 @@ class Placed:
                 "most as many stages."
             )
         _ = self._all.layer_counts  # raises
-
-    @property
-    def name(self) -> str:
-        """Name of the model."""
-        return self.model.name
 
     def check(self, request: Request):
         """Raises `ValueError` for a request that the plan cannot take."""
@@ -91,19 +125,14 @@ class Placed:
         }
         return [*inside, row | over]
 
-    def memory(self, request: Request) -> dict[str, float]:
-        """Bytes by part of the fullest GPU."""
-        return max(self._memories(request), key=lambda parts: sum(parts.values()))
-
-    def stages(self, request: Request) -> list[dict[str, int | float]]:
-        """Layers and bytes of each stage."""
+    @property
+    def stage_layers(self) -> list[int]:
+        """Layers of each stage."""
         number = len(self.model.stack())
-        return [
-            {"layers": len(share.layers(number)), "memory_bytes": sum(parts.values())}
-            for share, parts in zip(self._shares, self._memories(request), strict=True)
-        ]
+        return [len(share.layers(number)) for share in self._shares]
 
-    def _memories(self, request: Request) -> list[dict[str, float]]:
+    def stage_memories(self, request: Request) -> list[dict[str, float]]:
+        """Bytes by part of a GPU of each stage, of its share of the batch."""
         batch = math.ceil(request.batch / self.plan.dp)
         one = dataclasses.replace(request, batch=batch)
         return [self.model.placed(share).memory(one) for share in self._shares]

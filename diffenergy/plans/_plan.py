@@ -83,8 +83,7 @@ class Plan:
         >>> Plan(tp=8, pp=2, recompute="full").text
         'tp=8,pp=2,recompute=full'
         """
-        plain, own = Plan(), dataclasses.asdict(self)
-        said = [f"{k}={x}" for k, x in own.items() if x != getattr(plain, k)]
+        said = [f"{k}={x}" for k, x in vars(self).items() if x != getattr(Plan, k)]
         return ",".join(said) or "tp=1"
 
     def to_json(self, training: bool = False) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from ._layout import Layout, pipeline_layout
 from ._memory import training_memory
 from ._passes import GATHERED_WEIGHT_BYTES, between, gathers_of, model_flop, passes_of
 from ._pipeline import Pipeline
+from ._placed import Placed
 from ._plan import Plan
 from ._steps import STEP_PARTS, Steps
 
@@ -49,7 +50,7 @@ def step_fields(plan: Plan, host: Host) -> dict[str, int | float]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Training:
+class Training(Placed):
     """`model` in training on the GPUs of `plan`, in hosts like `host`, whose steps have
     `sequences` in all; its first `frozen` layers are not trained. All are checked
     against each other.
@@ -58,7 +59,6 @@ class Training:
     """
 
     model: TrainedModel
-    plan: Plan
     host: Host
     sequences: int
     split: tuple[int, ...] | None = None
@@ -66,12 +66,8 @@ class Training:
     frozen: int = 0
 
     def __post_init__(self):
+        super().__post_init__()
         plan, each = self.plan, self.plan.dp * self.plan.microbatch
-        if plan.ep > 1 and self.model.default_routing() is None:
-            raise ValueError(
-                f"`plan` has ep={plan.ep}, but {self.name} has no experts; leave ep "
-                "out."
-            )
         if self.sequences % each:
             raise ValueError(
                 f"`global_batch` is {self.sequences}, which dp={plan.dp} x "
@@ -89,11 +85,6 @@ class Training:
         _ = self.layout
         for chunk in range(len(self.layout.chunks)):
             _ = self.placed(chunk).layer_counts  # raises
-
-    @property
-    def name(self) -> str:
-        """Name of the model."""
-        return self.model.name
 
     @property
     def batches(self) -> int:
@@ -215,23 +206,14 @@ class Training:
         whole = dataclasses.replace(request, recompute="none")
         return self.plan.dp * model_flop(*self.model.listings_of(whole))
 
-    def memory(self, request: Request) -> dict[str, float]:
-        """Bytes by part of the fullest GPU."""
-        return max(self._memories(request), key=lambda parts: sum(parts.values()))
+    @property
+    def stage_layers(self) -> list[int]:
+        """Layers of each stage, of all of its virtual ones."""
+        sizes = [stop - start for start, stop in self.layout.spans]
+        return [sum(sizes[stage :: self.plan.pp]) for stage in range(self.plan.pp)]
 
-    def stages(self, request: Request) -> list[dict[str, int | float]]:
-        """Layers and bytes of each stage."""
-        spans = self.layout.spans
-        sizes = [stop - start for start, stop in spans]
-        return [
-            {
-                "layers": sum(sizes[stage :: self.plan.pp]),
-                "memory_bytes": sum(parts.values()),
-            }
-            for stage, parts in enumerate(self._memories(request))
-        ]
-
-    def _memories(self, request: Request) -> list[dict[str, float]]:
+    def stage_memories(self, request: Request) -> list[dict[str, float]]:
+        """Bytes by part of a GPU of each stage (`training_memory`)."""
         return training_memory(self.model, self.plan, request, layers=self.split)
 
 

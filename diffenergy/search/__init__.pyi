@@ -9,9 +9,6 @@ from ._lagrangian import raised as raised
 from ._linear_model import Answer as Answer
 from ._linear_model import LinearModel as LinearModel
 from ._linear_model import Status as Status
-from ._ortools import SOLVERS as SOLVERS
-from ._ortools import USUAL as USUAL
-from ._ortools import Solving as Solving
-from ._ortools import Worker as Worker
-from ._ortools import solve as solve
-from ._ortools import worker as worker
+from ._solve import USUAL as USUAL
+from ._solve import Solving as Solving
+from ._solve import solve as solve

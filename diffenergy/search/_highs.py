@@ -1,5 +1,4 @@
-"""HiGHS in this process, through SciPy: small programs, solved in milliseconds, many
-after each other, for which a child process (`_ortools`) would take too long to start.
+"""HiGHS in this process: linear programs, of real and of whole variables.
 
 It prints nothing, whatever compiled code says: stdout belongs to the caller's JSON.
 """
@@ -7,21 +6,19 @@ It prints nothing, whatever compiled code says: stdout belongs to the caller's J
 import concurrent.futures
 import contextlib
 import ctypes
-import dataclasses
 import os
+import queue
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 
 import numpy as np
-from scipy import sparse
 
 from ._linear_model import Answer, LinearModel, Status
 
-_STATUS: Final[dict[int, Status]] = {0: "optimal", 2: "infeasible"}
-"""Of SciPy; others are limits reached, no least cost, and failures."""
+_METHODS: Final = {"highs": "choose", "highs-ds": "simplex", "highs-ipm": "ipm"}
 
 
 def highs(
@@ -33,63 +30,81 @@ def highs(
     nodes: int | None = None,
     presolve: bool = True,
     checks: int | None = None,
+    seed: int = 0,
+    watch: Callable[[Answer], None] | None = None,
+    jump: bool = False,
 ) -> Answer:
-    """The least cost of a model, with `duals` if no variable is whole.
+    """The least cost of a model, with `duals` if no variable is whole; what was found
+    until a limit is "feasible".
 
     Arguments:
 
     - `method`: of real variables: HiGHS's choice, dual simplex, or interior point.
-    - `time_limit`: s. `gap`: relative, that will do. `nodes`: most branches.
-      `presolve`: whether rows and columns are simplified first. `checks`: most times
-      that it looks at its limits, a budget that does not depend on the machine's load.
-      All five of whole variables alone; what was found until a limit is the answer, as
-      "feasible".
+    - `time_limit`: s. `checks`: most iterations of the simplex method or, with whole
+      variables, most times that HiGHS looks at its limits: a budget that does not
+      depend on the machine's load. It does not look while it solves the first
+      relaxation.
+    - `presolve`: whether rows and columns are simplified first.
+    - `gap`, `nodes`, `watch`, `jump`, of whole variables alone: relative gap that will
+      do; most branches; called with every better answer; end with the feasibility jump,
+      a local search, before the first relaxation.
+
+    Raises:
+        KeyboardInterrupt: on Ctrl-C, once HiGHS looks at its limits.
     """
-    began = time.perf_counter()
-    if not np.any(model.whole):
-        return _real(model, method, began)
-    limits = {"time_limit": time_limit, "mip_max_nodes": nodes}
-    options = {"mip_rel_gap": gap, "presolve": "on" if presolve else "off", **limits}
-    return _whole(model, options, checks, began)
-
-
-def _real(model: LinearModel, method: str, began: float) -> Answer:
-    """Real variables. SciPy wants rows that equal something apart from those with a
-    highest value, and tells the duals of both."""
-    from scipy.optimize import linprog
-
-    equal = model.row_low == model.row_high
-    ends = np.isfinite(np.stack([model.row_high, model.row_low], axis=1))
-    row, side = np.nonzero(ends & ~equal[:, None])  # 1: a lowest value, turned round
-    sign = 1.0 - 2.0 * side
-    above = sparse.csr_array(sparse.diags_array(sign) @ model.matrix[row])
-    most = np.where(side, -model.row_low[row], model.row_high[row])
-    found: Any = linprog(
-        model.cost,
-        *((above, most) if len(row) else (None, None)),
-        *((model.matrix[equal], model.row_low[equal]) if equal.any() else (None, None)),
-        bounds=np.stack([model.low, model.high], axis=1),
-        method=method,
-    )
-    if found.status != 0:
-        return _answer(found, None, None, began)
-    duals = np.zeros(len(equal))
-    of_row, turned = found.ineqlin.marginals, side == 1
-    duals[row[~turned]] = of_row[~turned]
-    duals[row[turned]] -= of_row[turned]
-    duals[equal] = found.eqlin.marginals
-    answer = _answer(found, found.x, found.fun, began)
-    return dataclasses.replace(answer, duals=duals)
-
-
-def _whole(
-    model: LinearModel, options: dict[str, Any], checks: int | None, began: float
-) -> Answer:
-    """Whole variables, in a thread of their own: the main one hears Ctrl-C."""
     import highspy
 
-    solver: Any
+    began, whole = time.perf_counter(), bool(np.any(model.whole))
+    options = {
+        "solver": None if whole else _METHODS[method],
+        "time_limit": time_limit,
+        "mip_rel_gap": gap,
+        "mip_max_nodes": nodes,
+        "presolve": "on" if presolve else "off",
+        "random_seed": seed,
+        "simplex_iteration_limit": None if whole else checks,
+    }
+    with SILENT:
+        solver = new_solver(model, options)
+        seen = _run(solver, checks if whole else None, watch, jump, began)
+    ended, info = solver.getModelStatus(), solver.getInfo()
+    status: Status = "unknown"
+    if ended == highspy.HighsModelStatus.kInfeasible:
+        status = "infeasible"
+    elif ended == highspy.HighsModelStatus.kOptimal:
+        status = "optimal"
+    elif whole and info.primal_solution_status == _FEASIBLE:
+        status = "feasible"
+    has = status in ("optimal", "feasible")
+    solution, cost = solver.getSolution(), float(info.objective_function_value)
+    return Answer(
+        status=status,
+        values=np.array(solution.col_value) if has else None,
+        incumbent=cost if has else None,
+        bound=float(info.mip_dual_bound) if whole else cost if has else None,
+        seconds=time.perf_counter() - began,
+        duals=np.array(solution.row_dual) if has and not whole else None,
+        message=solver.modelStatusToString(ended),
+        checks=seen,
+        iterations=max(0, int(info.simplex_iteration_count)),
+    )
+
+
+_FEASIBLE: Final = 2
+"""`SolutionStatus.kSolutionStatusFeasible` of HiGHS."""
+
+
+def _run(
+    solver: Any,
+    checks: int | None,
+    watch: Callable[[Answer], None] | None,
+    jump: bool,
+    began: float,
+) -> int:
+    """Run HiGHS in a thread of its own, while this one hears Ctrl-C and watches; how
+    often it looked at its limits."""
     seen, stop = 0, threading.Event()
+    better: queue.SimpleQueue[Answer | None] = queue.SimpleQueue()
 
     def check(event: Any) -> None:
         nonlocal seen
@@ -97,32 +112,37 @@ def _whole(
         if stop.is_set() or (checks is not None and seen >= checks):
             event.interrupt()
 
-    with SILENT:
-        solver = new_solver(model, options)
-        solver.cbMipInterrupt.subscribe(check)
-        with concurrent.futures.ThreadPoolExecutor(1) as thread:
-            run = thread.submit(solver.run)
-            try:
-                run.result()
-            finally:
-                stop.set()
-    ended, info = solver.getModelStatus(), solver.getInfo()
-    has = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
-    status: Status = "feasible" if has else "unknown"
-    if ended == highspy.HighsModelStatus.kInfeasible:
-        status, has = "infeasible", False
-    elif ended == highspy.HighsModelStatus.kOptimal:
-        status = "optimal"
-    return Answer(
-        status=status,
-        values=np.array(solver.getSolution().col_value) if has else None,
-        incumbent=float(info.objective_function_value) if has else None,
-        bound=float(info.mip_dual_bound),
-        seconds=time.perf_counter() - began,
-        message=solver.modelStatusToString(ended),
-        checks=seen,
-        iterations=max(0, int(info.simplex_iteration_count)),
-    )
+    def improve(event: Any) -> None:
+        data = event.data_out
+        values, cost = np.array(data.mip_solution), data.objective_function_value
+        known = float(cost), float(data.mip_dual_bound), time.perf_counter() - began
+        better.put(Answer("feasible", values, *known))
+
+    def run() -> None:
+        try:
+            solver.run()
+        finally:
+            better.put(None)
+
+    for callback in (solver.cbMipInterrupt, solver.cbSimplexInterrupt,
+                     solver.cbIpmInterrupt):  # fmt: skip
+        callback.subscribe(check)
+    if watch is not None:
+        solver.cbMipImprovingSolution.subscribe(improve)
+    if jump:
+        # HiGHS asks for a solution of the user's after the jump, before the relaxation.
+        no_more = ("time_limit", 0.0)
+        solver.cbMipUserSolution.subscribe(lambda _: solver.setOptionValue(*no_more))
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        running = thread.submit(run)
+        try:
+            for answer in iter(better.get, None):
+                if watch is not None:
+                    watch(answer)
+            running.result()
+        finally:
+            stop.set()
+    return seen
 
 
 def new_solver(model: LinearModel, options: Mapping[str, Any]) -> Any:
@@ -151,19 +171,6 @@ def new_solver(model: LinearModel, options: Mapping[str, Any]) -> Any:
             solver.setOptionValue(name, value)
     solver.passModel(program)
     return solver
-
-
-def _answer(found: Any, values: Any, bound: float | None, began: float) -> Answer:
-    """SciPy's result as any solver's."""
-    other = "unknown" if values is None else "feasible"
-    return Answer(
-        status=_STATUS.get(found.status, other),
-        values=values,
-        incumbent=None if values is None else float(found.fun),
-        bound=bound,
-        seconds=time.perf_counter() - began,
-        message=found.message,
-    )
 
 
 class _SilentStdout:

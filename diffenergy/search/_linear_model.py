@@ -50,8 +50,7 @@ class Answer:
     s of an idle core (0: nothing). `interrupted`: by Ctrl-C. `duals`: what a unit more
     of a row's limit adds to the least cost (of `highs`, real variables). `message`: the
     solver's own words, if it has any. `checks`: how often `highs` looked at its limits,
-    with whole variables, and `iterations` of its simplex method then: the same on any
-    machine."""
+    and `iterations` of its simplex method: the same on any machine."""
 
     status: Status
     values: Float[np.ndarray, " column"] | None

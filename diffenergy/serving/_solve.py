@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import equinox as eqx
 import jax
@@ -11,7 +11,8 @@ import numpy as np
 from jax import Array
 
 from ..compiling import compiler_options, kept
-from ..hardware import FIELDS, sm_clocks, spread_clocks
+from ..estimator import FIELD_PLACES, slopes
+from ..hardware import sm_clocks, spread_clocks
 from ._deployment import Deployment
 from ._steady.figures import QUANTILES, Asked, Mode, Steady, load_arrays, steady
 from ._steady.server import Server
@@ -124,14 +125,12 @@ def server_curves(found: Deployment, costs: StepCosts) -> Curves:
 # --- Derivatives of a server's means, per SI unit.
 
 METRICS: Final = ("energy_j_per_output_token", "tpot_s", "ttft_s")
-_PLACES: Final = {
+_PLACES: Final = FIELD_PLACES | {
     "rate": ("load", "rate"),
     "concurrency": ("load", "concurrency"),
     "input_len": ("traffic", "prompt"),
     "output_len": ("traffic", "output"),
-    "sm_clock": ("point", "sm_clock"),
-    "power_limit": ("point", "power_cap"),
-} | {name: ("gpu", name) for name in FIELDS}
+}
 """What of a deployment each field is, and its name there."""
 
 
@@ -151,54 +150,38 @@ def check_fields(found: Deployment, fields: Sequence[str]):
             )
 
 
+class _Flow(NamedTuple):
+    """What of a load can be moved."""
+
+    rate: Any
+    concurrency: Any
+
+
 def sensitivities(
     found: Deployment, fields: Sequence[str]
 ) -> dict[str, dict[str, float]]:
     """d metric / d field for each of `METRICS`, of all GPUs: the metric's unit per SI
-    unit (J a token by B/s, s by Hz, ...).
+    unit (J a token by B/s, s by Hz, ...); at a batch limit of 128 rows or a power limit
+    that of the side on which the load is."""
 
-    One forward derivative a field, all in one program. Where a batch limit of 128 rows
-    or a power limit switches, it is that of the side on which the load is.
-    """
-    places = {name: _PLACES[name] for name in fields}
-    values = {
-        name: jnp.asarray(float(getattr(getattr(found, of), field)))
-        for name, (of, field) in places.items()
-    }
-
-    def metrics(moved: dict[str, Array]) -> Array:
-        def new(whole: str) -> dict[str, Array]:
-            return {x: moved[name] for name, (of, x) in places.items() if of == whole}
-
-        def own(whole: str) -> Any:
-            put = new(whole)
-            return eqx.tree_at(
-                lambda x: [getattr(x, field) for field in put],
-                getattr(found, whole),
-                list(put.values()),
-            )
-
-        gpu = own("gpu")
-        point = own("point")
+    def metrics(moved: dict[str, Any]) -> Array:
+        gpu, point, load = (moved[x] for x in ("gpu", "point", "load"))
         figures = found.steady(
             found.costs(gpu, point),
             sm_clock=point.sm_clock,
             power_limit=point.power_cap,
             gpu=gpu,
-            traffic=own("traffic"),
-            **new("load"),
+            traffic=moved["traffic"],
+            rate=load.rate,
+            concurrency=load.concurrency,
         )
         energy = found.plan.tp * figures.energy
         return jnp.stack([energy, figures.tpot.mean, figures.ttft.mean])
 
-    def along(direction: dict[str, Array]) -> Array:
-        return jax.jvp(metrics, (values,), (direction,))[1]
-
-    ones = jnp.eye(len(fields))
-    directions = {name: ones[:, i] for i, name in enumerate(fields)}
-    slopes = jax.jit(jax.vmap(along), compiler_options=compiler_options(True))
-    table = jax.device_get(slopes(directions))
+    load = _Flow(found.load.rate, found.load.concurrency)
+    parts = {x: getattr(found, x) for x in ("gpu", "point", "traffic")} | {"load": load}
+    _, table = slopes(metrics, parts, {name: _PLACES[name] for name in fields})
     return {
-        metric: {name: float(table[i, j]) for i, name in enumerate(fields)}
-        for j, metric in enumerate(METRICS)
+        metric: dict(zip(fields, row, strict=True))
+        for metric, row in zip(METRICS, table.tolist(), strict=True)
     }

@@ -13,10 +13,8 @@ import jax
 import numpy as np
 import pytest
 
-from diffenergy.dvfs._frontier import frontier
-from diffenergy.dvfs._plan import Objective, Rules, Switching
-from diffenergy.dvfs._problem import Loop, Problem
-from diffenergy.dvfs._solve import solve
+from diffenergy.dvfs import Objective, Problem, Rules, Switching, frontier, solve
+from diffenergy.dvfs._problem import Loop
 
 LIMITS = 0.1 * np.arange(-20, 851)  # %
 

@@ -220,12 +220,10 @@ PLANS = [
         for text in ("", "joules", "-3", "nan", "inf")
     ),
     row("`method` is 'best'; allowed are auto", Search, "best"),
-    plan_of("method auto chooses its own", search=Search(solver="scip")),
     plan_of("beside a Topology", topology=RING, latency=1e-6),
     row("no model of an all_reduce", plan, "dgx1", "all_reduce", "200KB",
         search=Search(method="milp")),
     row("copied or added up", on_dgx1, search=Search(method="lp")),
-    row("`solver` is 'gurobi'; allowed are cp-sat", Search, "milp", solver="gurobi"),
     row("at least 4 are needed (proven)", on_dgx1, kind=Infeasible,
         search=Search(epoch="slowest", horizon=3)),
 ]  # fmt: skip

@@ -7,16 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from diffenergy.dvfs import DvfsRequest, plan
+from diffenergy.dvfs import DvfsRequest, Objective, Plan, Rules, Switching, plan
 from diffenergy.dvfs import _ask as ask
 from diffenergy.dvfs._advice import advice
 from diffenergy.dvfs._costs import PowerCurve
-from diffenergy.dvfs._plan import Objective, Plan, Rules, Switching
 from diffenergy.dvfs._problem import Total
 from diffenergy.dvfs._result import _tokens, compared, curve_rows, limited
 from diffenergy.dvfs._schedule import Descent
 
-from .small import random_problem
+from .builders import random_problem
 
 
 def test_what_is_not_given():

@@ -5,12 +5,13 @@ import dataclasses
 import numpy as np
 import pytest
 
+from diffenergy.dvfs import Problem
 from diffenergy.dvfs._dual import Search, _chord, _weights, search
 from diffenergy.dvfs._positions import Positions, positions
-from diffenergy.dvfs._problem import Loop, Problem
+from diffenergy.dvfs._problem import Loop
 from diffenergy.physics import stage_time
 
-from .small import random_problem
+from .builders import random_problem
 
 STALL = 0.25
 

@@ -5,13 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diffenergy.dvfs import Switching, plan
+from diffenergy.dvfs import Objective, Rules, Switching, plan, solve
 from diffenergy.dvfs._labels import exact_schedule
-from diffenergy.dvfs._plan import Objective, Rules
 from diffenergy.dvfs._positions import positions
-from diffenergy.dvfs._solve import solve
 
-from .small import all_choices, all_plans, best_value, random_problem
+from .builders import all_choices, all_plans, best_value, random_problem
 
 CLOCKS = ("auto", "1500", "1200", "900")
 STALL = 0.04

@@ -6,10 +6,9 @@ import itertools
 import numpy as np
 import pytest
 
-from diffenergy.dvfs._plan import Objective, Plan, Switching
+from diffenergy.dvfs import Objective, Plan, Problem, Switching
 from diffenergy.dvfs._problem import (
     Loop,
-    Problem,
     Spent,
     Total,
     chosen,

@@ -11,17 +11,16 @@ import pytest
 from refusals import File, Refusal, row
 
 import diffenergy as de
-from diffenergy.dvfs import Objective, Rules, Switching, plan, read_table
+from diffenergy.dvfs import Objective, Rules, Switching, plan, read_table, solve
 from diffenergy.dvfs._export import apply_script
-from diffenergy.dvfs._solve import solve
 from diffenergy.estimator import prepare
 from diffenergy.hardware import read_gpu
 from diffenergy.results import Infeasible
 
-from .apply.test_script import AUTO, BOTH, LOW, problem
-from .apply.test_script import plan as schedule
-from .measured.test_table import PAIRS, PERSEUS, PLAIN, swapped
-from .small import random_problem
+from .builders import random_problem
+from .test_script import AUTO, BOTH, LOW, problem
+from .test_script import plan as schedule
+from .test_table import PAIRS, PERSEUS, PLAIN, swapped
 
 HEADER = "stage,instruction,frequency,time,energy\n"
 CARD = read_gpu("rtx-3080-ti")

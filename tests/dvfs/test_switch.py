@@ -6,27 +6,14 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from diffenergy.dvfs._frontier import frontier
+from diffenergy.dvfs import Objective, Plan, Problem, Rules, Switching, frontier, solve
 from diffenergy.dvfs._groups import by_stage
-from diffenergy.dvfs._paths import (
-    Prices,
-    cheapest,
-    cheapest_ahead,
-    dwell,
-    lasting,
-)
-from diffenergy.dvfs._plan import Objective, Plan, Rules, Switching
+from diffenergy.dvfs._paths import Prices, cheapest, cheapest_ahead, dwell, lasting
 from diffenergy.dvfs._positions import Positions, has_room, may_pay, positions
-from diffenergy.dvfs._problem import (
-    Loop,
-    Problem,
-    default_total,
-    total,
-    within_caps,
-)
-from diffenergy.dvfs._solve import single_settings, solve
+from diffenergy.dvfs._problem import Loop, default_total, total, within_caps
+from diffenergy.dvfs._solve import single_settings
 
-from .small import (
+from .builders import (
     KINDS,
     RICHEST_KIND,
     all_choices,

@@ -5,7 +5,6 @@ import itertools
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,6 +13,7 @@ from diffenergy.estimator import prepare
 from diffenergy.estimator._asking.warnings import lacking
 from diffenergy.hardware import read_gpu
 from diffenergy.workload import Listing, load_model
+from diffenergy.workload.models import model_from_config
 
 MODELS = Path(de.__file__).parent / "data" / "models"
 CONTEXT = 1e9
@@ -121,7 +121,9 @@ def test_a_generation_holds_weights_cache_and_a_layer():
 
 
 def test_a_window_bounds_the_cache():
-    model: Any = dataclasses.replace(load_model("mistral-7b"), window=1000)  # pyright: ignore
+    config = load_model("mistral-7b").config
+    values = {**config.values, "sliding_window": 1000}
+    model = model_from_config(dataclasses.replace(config, values=values))
     per_token = 2 * 32 * 8 * 128 * 2
     for length, held in ((256, 256 + 128), (4096, 1000)):
         found = model.memory(model.request(input_len=length, output_len=128))

@@ -43,7 +43,8 @@ def test_answers_come_in_order_each_as_alone():
     """Two structures mixed with reasons; more of one than a call takes."""
     asked = questions(0, 200)
     reasons = {i: ValueError(f"no {i}") for i in (0, 17, 199)}
-    found = at_points([reasons.get(i, x) for i, x in enumerate(asked)], weighed)
+    mixed: list[Any] = [reasons.get(i, x) for i, x in enumerate(asked)]
+    found = at_points(mixed, weighed)
     for i, (values, weight) in enumerate(asked):
         if i in reasons:
             assert found[i] is reasons[i]
@@ -53,6 +54,8 @@ def test_answers_come_in_order_each_as_alone():
     assert at_points([], weighed) == []
     alone = [ValueError("none")]
     assert at_points(alone, weighed) == alone
+    with pytest.raises(ValueError, match="none"):
+        stacked(alone)
 
 
 def test_what_is_shared_is_given_once():
@@ -96,6 +99,8 @@ def test_ctrl_c_keeps_what_is_answered():
     for (values, weight), answer in zip(asked[:128], found, strict=False):
         assert answer.whole == pytest.approx((values * weight).sum(), rel=1e-12)
     assert all(isinstance(x, Interrupted) for x in found[128:])
+    with pytest.raises(KeyboardInterrupt):  # who needs all of them has none
+        stacked(found)
 
 
 def test_ctrl_c_before_any_answer_is_one():

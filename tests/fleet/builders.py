@@ -159,6 +159,38 @@ def small_fleet(
     )  # fmt: skip
 
 
+def write_problem(folder: Path, problem: Problem) -> str:
+    """Path of the FLEET.toml of a small fleet: its weights are g/kWh, each with one
+    GPU a replica, and loading costs one energy a model."""
+    rows, names = problem.rows, problem.models
+    points = [
+        (names[m], problem.pools[g], 1, float(rate), float(power))
+        for m, g, rate, power in zip(
+            rows.model, rows.pool, rows.rate, rows.power, strict=True
+        )
+    ]
+    demand = [dict(zip(names, map(float, x), strict=True)) for x in problem.demand]
+    sites = []
+    for at, name in enumerate(problem.sites):
+        carbon = [f"{t},{x!r}" for t, x in enumerate(problem.weight[:, at].tolist())]
+        (folder / f"{name}.csv").write_text("\n".join(["slot,carbon", *carbon]))
+        sites.append(
+            {"name": name, "pue": float(problem.pue[at]), "carbon": f"{name}.csv"}
+        )
+        if np.isfinite(problem.budget[0, at]):
+            sites[-1]["power_budget_w"] = float(problem.budget[0, at])
+    pools = [
+        {"name": name, "gpu": name, "count": int(problem.count[at]),
+         "site": problem.sites[problem.site[at]], "parked_w": float(problem.parked[at])}
+        for at, name in enumerate(problem.pools)
+    ]  # fmt: skip
+    start = {x: float(problem.start[rows.model == i][0]) for i, x in enumerate(names)}
+    models = {name: {"start_j": joules} for name, joules in start.items()}
+    return write_fleet(
+        folder, points, demand, pools, sites, models, slot_s=problem.slot
+    )
+
+
 @dataclasses.dataclass(frozen=True)
 class _State:
     replicas: tuple[int, ...]  # of (model, pool)

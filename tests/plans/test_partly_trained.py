@@ -131,7 +131,7 @@ def test_virtual_stages_differ_by_their_frozen_layers():
     last GPU has two behind the seventh, the others one."""
     placed, request = trained(Plan(pp=4, vp=3), frozen_layers=7)
     assert [len(x.frozen) for x in placed.layout.each] == 7 * [1] + 5 * [0]
-    number = [parts["gradients"] for parts in placed._memories(request)]
+    number = [parts["gradients"] for parts in placed.stage_memories(request)]
     layers = [1, 1, 1, 2]
     ends = [0, 0, 0, 2 * H]
     wanted = [4 * (n * LAYER + e) for n, e in zip(layers, ends, strict=True)]
@@ -143,7 +143,7 @@ def test_memory_of_adapters_by_hand(zero: int):
     """4 replicas: frozen weights 2 B, divided by FSDP alone; of adapters gradients 4 B
     and AdamW 12 B (FSDP: fp32 weights, 8 B)."""
     placed, request = trained(Plan(dp=4, zero=zero), lora=RANK)
-    (found,) = placed._memories(request)
+    (found,) = placed.stage_memories(request)
     table = WORDS * H
     frozen = LAYERS * LAYER + table + 1024 * H + 2 * H
     layer = ADAPTERS / LAYERS
@@ -158,7 +158,7 @@ def test_memory_of_adapters_by_hand(zero: int):
     assert found["gradients"] == 4 * kept
     assert found["optimizer"] == state
     alone, request = trained(Plan(), 2, lora=RANK)
-    assert found["activations"] == alone._memories(request)[0]["activations"]
+    assert found["activations"] == alone.stage_memories(request)[0]["activations"]
 
 
 def test_frozen_weights_in_fp8_by_hand():
@@ -169,10 +169,10 @@ def test_frozen_weights_in_fp8_by_hand():
     frozen = LAYERS * (matrices + still) + 2 * table + ends
     asked: dict[str, Any] = dict(dtype="fp8", lora=RANK)
     placed, request = trained(Plan(dp=4), **asked)
-    assert placed._memories(request)[0]["weights"] == frozen + 2 * ADAPTERS
+    assert placed.stage_memories(request)[0]["weights"] == frozen + 2 * ADAPTERS
     sharded = Plan(dp=4, zero=3)
     placed, request = trained(sharded, **asked)
-    (found,) = placed._memories(request)
+    (found,) = placed.stage_memories(request)
     assert found["weights"] == (frozen + 4 * ADAPTERS) / 4
     layer = matrices + still + 2 * ADAPTERS / LAYERS
     assert found["gathered"] == 2 * layer + 2 * table
@@ -188,7 +188,7 @@ def test_frozen_layers_in_fp8_by_hand():
     rest = 7 * LAYER + 2 * H
     asked: dict[str, Any] = dict(dtype="fp8", frozen_layers=5)
     placed, request = trained(Plan(dp=4, zero=3), **asked)
-    (found,) = placed._memories(request)
+    (found,) = placed.stage_memories(request)
     assert found["weights"] == (frozen + 4 * rest) / 4
     assert found["gathered"] == 2 * (2 * LAYER) + 2 * WORDS * H
     _, steps = placed.work(request)
@@ -201,14 +201,14 @@ def test_frozen_layers_in_fp8_by_hand():
 
 def test_frozen_stages_keep_weights_alone():
     placed, request = trained(Plan(pp=4), frozen_layers=7)
-    found = placed._memories(request)
+    found = placed.stage_memories(request)
     tables = (WORDS + 1024) * H
     assert found[0]["weights"] == 2 * (3 * LAYER + tables)
     for stage in (0, 1):
         for part in ("gradients", "optimizer", "activations", "logits"):
             assert found[stage][part] == 0
     third = trained(Plan(pp=4))
-    whole = third[0]._memories(third[1])[2]
+    whole = third[0].stage_memories(third[1])[2]
     assert found[2]["gradients"] == 4 * 2 * LAYER
     assert found[2]["optimizer"] == 12 * 2 * LAYER
     assert found[2]["activations"] == pytest.approx(whole["activations"] * 2 / 3)

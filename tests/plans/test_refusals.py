@@ -8,7 +8,7 @@ from refusals import Refusal, row
 
 import diffenergy as de
 from diffenergy.hardware import read_gpu
-from diffenergy.plans import Placed, Plan, host_of, pipeline_layout, read_plan
+from diffenergy.plans import Inference, Plan, host_of, pipeline_layout, read_plan
 from diffenergy.workload import ModelShare, ModelSplit
 
 from .test_shares import language_model
@@ -66,9 +66,9 @@ HOSTS = [
         "v100-sxm-32gb", plan="tp=4,dp=4", batch=4, topology="dgx1"),
 ]  # fmt: skip
 SHARES = [
-    row("`plan` has pp=33, but .. 32 layers", Placed, language_model("llama-3.1-8b"),
+    row("`plan` has pp=33, but .. 32 layers", Inference, language_model("llama-3.1-8b"),
         Plan(pp=33)),
-    row("does not divide the 128 experts", Placed, language_model("qwen3-30b-a3b"),
+    row("does not divide the 128 experts", Inference, language_model("qwen3-30b-a3b"),
         Plan(dp=3, ep=3)),
     share("`tp` is 3, which does not divide the 32", "llama-3.1-8b", ModelSplit(3)),
     share("`cp` is 3, which needs attention 'flash'", "llama-3.1-8b", ModelSplit(cp=3)),

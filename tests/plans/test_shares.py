@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from diffenergy.hardware import read_gpu
-from diffenergy.plans import Placed, Plan, host_of
+from diffenergy.plans import Inference, Plan, host_of
 from diffenergy.workload import (
     LanguageModel,
     ModelShare,
@@ -36,11 +36,11 @@ def language_model(name: str) -> LanguageModel:
 LANGUAGE_MODELS = [x for x in model_names() if isinstance(load_model(x), LanguageModel)]
 
 
-def placed(name: str, **sizes: Any) -> Placed:
-    return Placed(language_model(name), Plan(**sizes))
+def placed(name: str, **sizes: Any) -> Inference:
+    return Inference(language_model(name), Plan(**sizes))
 
 
-def rows(placed: Placed, op: str, **asked: Any) -> list[dict[str, Any]]:
+def rows(placed: Inference, op: str, **asked: Any) -> list[dict[str, Any]]:
     """Kernels of an op in the one listing of a phase."""
     (listing,) = placed.listings(**asked)
     return [kernel for kernel in listing.kernels if kernel["op"] == op]
@@ -92,7 +92,7 @@ def test_stages_in_other_hosts_are_reached_by_their_nics():
     """Two stages of four GPUs a DGX, the third and fourth in a second one; NICs of 50
     GB/s."""
     host = host_of(read_gpu("h100-sxm"))
-    one = Placed(language_model("llama-3.1-8b"), Plan(tp=4, pp=4), host)
+    one = Inference(language_model("llama-3.1-8b"), Plan(tp=4, pp=4), host)
     found = rows(one, "collective", phase="decode", batch=4)
     sent = [x for x in found if x["collective"] == "send_recv"]
     assert shapes(sent, "bytes", "link_rate", "count") == {
@@ -198,7 +198,7 @@ def test_shares_add_up_to_the_model(name: str, tp: int):
     divided; tables are filled up to a multiple."""
     model = language_model(name)
     try:
-        own = Placed(model, Plan(tp=tp)).model.placed(ModelShare(ModelSplit(tp)))
+        own = Inference(model, Plan(tp=tp)).model.placed(ModelShare(ModelSplit(tp)))
         one = own.text_parameters()
     except ValueError as error:
         assert "does not divide" in str(error)
@@ -275,7 +275,7 @@ def test_an_all_reduce_over_two_hosts_is_two_rows():
     given: dict[str, Any] = dict(phase="decode", batch=4, input_len=64)
     model = load_model("llama-3.1-8b")
     assert isinstance(model, LanguageModel)
-    (listing,) = Placed(model, Plan(tp=16), host).listings(**given)
+    (listing,) = Inference(model, Plan(tp=16), host).listings(**given)
     rows = [row for row in listing.kernels if row["op"] == "collective"]
     inside = [x for x in rows if x["collective"] == "custom_all_reduce"]
     over = [x for x in rows if x["collective"] == "send_recv"]

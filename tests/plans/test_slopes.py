@@ -8,7 +8,7 @@ import pytest
 
 import diffenergy as de
 from diffenergy.hardware import read_gpu
-from diffenergy.plans import Placed, Plan, host_of
+from diffenergy.plans import Inference, Plan, host_of
 from diffenergy.workload import LanguageModel, from_listings, load_model
 
 
@@ -17,7 +17,7 @@ def test_time_falls_with_the_rate_of_the_links():
     """All-reduces of a long prompt: slope by the link's rate against a difference."""
     model = load_model("gpt2")
     assert isinstance(model, LanguageModel)
-    one = Placed(model, Plan(tp=4), host_of(read_gpu("h100-sxm")))
+    one = Inference(model, Plan(tp=4), host_of(read_gpu("h100-sxm")))
     work = from_listings(one.listings(phase="prefill", batch=8, dispatch="graph"))
     gpu = de.load_gpu("h100-sxm")
 

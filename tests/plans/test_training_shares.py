@@ -14,6 +14,7 @@ from diffenergy.workload import (
     TrainedModel,
     load_model,
 )
+from diffenergy.workload.models import model_from_config
 
 WHOLE = ModelShare()
 
@@ -166,7 +167,10 @@ def test_gpus_that_share_a_sequence_see_half_of_its_keys():
 
 def test_windows_of_shared_sequences_keep_their_work():
     """A window of 4,096 tokens: of 16,384, seven eighths of that in the mean."""
-    model = dataclasses.replace(decoder("mistral-7b"), window=4096)
+    config = decoder("mistral-7b").config
+    values = {**config.values, "sliding_window": 4096}
+    model = model_from_config(dataclasses.replace(config, values=values))
+    assert isinstance(model, TrainedModel)
     placed = model.placed(ModelShare(ModelSplit(cp=2)))
     forward, *_ = placed.listings(phase="train", batch=1, input_len=16_384)
     (row,) = [k for k in forward.kernels if k["op"] == "context_attention"]

@@ -7,11 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from diffenergy.dvfs._frontier import frontier
-from diffenergy.dvfs._order import loops_of
-from diffenergy.dvfs._plan import Rules
-from diffenergy.dvfs._problem import Problem, default_total
-from diffenergy.dvfs._solve import STRICT, solve
+from diffenergy.dvfs import Problem, Rules, frontier, loops_of, solve
+from diffenergy.dvfs._problem import default_total
+from diffenergy.dvfs._solve import STRICT
 from diffenergy.fitting._clock_law import ClockLaw
 from diffenergy.fitting._clock_law import law_table as costs_of
 from diffenergy.hardware import read_gpu

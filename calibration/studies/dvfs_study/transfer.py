@@ -13,7 +13,8 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 
-from diffenergy.dvfs._solve import STRICT, solve
+from diffenergy.dvfs import solve
+from diffenergy.dvfs._solve import STRICT
 from diffenergy.fitting._clock_law import ClockLaw
 
 from .campaigns import SETTINGS, Study, clocks

@@ -108,7 +108,7 @@ def _trace(task: Task, result: EstimateResult) -> str:
     setting = task.settings[0]
     rates = task.card.rates(setting.sm_clock, setting.mem_clock)
     kernels = result.kernels or []
-    return trace_text(result.summary, kernels, result.listings, rates.dram)
+    return trace_text(result.summary, kernels, result.listings, float(rates.dram))
 
 
 def _rows(result: EstimateResult) -> Sequence[Mapping[str, Any]]:

@@ -16,7 +16,7 @@ no schedule ends before the least T of
   = sum over t of W[s, t] if n = s, else -W[s, n];
 - sum over s of f[s, l] <= r_l (T - idle_l), f >= 0.
 
-What is solved (GLOP) is its dual,
+What is solved is its dual,
 
     T = max of sum over s, t of W[s, t] p[s, t] + sum over l of y_l r_l idle_l
     with p[s, head of l] - p[s, tail of l] <= y_l, p[s, s] = 0, sum of y_l r_l = 1,

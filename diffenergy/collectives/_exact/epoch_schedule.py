@@ -28,8 +28,8 @@ Picked = tuple[
 @dataclasses.dataclass(frozen=True)
 class Found:
     """A search's end: `schedule` unless infeasible or out of time. `infeasible_at`: a
-    horizon that is proven too short, epochs (0: none tried; under a symmetry it proves
-    nothing). `bound`: of the objective; `work`: s of an idle core in the solver."""
+    horizon that is proven too short, epochs (0: none tried). `bound`: of the objective;
+    `work`: s of an idle core in the solver."""
 
     schedule: Schedule | None
     status: Status

@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from ...search import USUAL, LinearModel, Solving, Worker, worker
+from ...search import USUAL, LinearModel, Solving, solve
 from .._demand.demand import Demand
 from .._machine.routes import EpochModel, incidence
 from .._machine.topology import Topology
@@ -128,7 +128,7 @@ class _Walk:
         if wish > _LOST:
             raise ValueError(
                 f"`solver` leaves {wish:.3g} chunks of a wish unserved, so loosely "
-                "does it keep equations; take glop."
+                "does it keep equations."
             )
         if wish > 0 and found:
             largest = max(range(len(found)), key=lambda n: found[n][1])
@@ -240,9 +240,7 @@ def flow_count(
     return reach(topology, sources, wanted > 0, 1 + model.delay, horizon).choices
 
 
-def static_bound(
-    topology: Topology, demand: Demand, model: EpochModel, child: Worker
-) -> int:
+def static_bound(topology: Topology, demand: Demand, model: EpochModel) -> int:
     """Epochs below which no schedule ends: the least K for which a flow without time
     exists in which link l carries at most capacity_l (K - idle_l), idle_l the epochs
     in which nothing of use can be on it."""
@@ -270,7 +268,7 @@ def static_bound(
     ends = np.full(count * links + 1, np.inf)
     none, matrix = np.zeros(len(cost)), sparse.csr_array(matrix)
     linear = LinearModel(matrix, low, high, none, ends, cost, False)
-    answer = child.solve(linear)
+    answer = solve(linear)
     if answer.incumbent is None:
         return nearest
     return max(nearest, int(np.ceil(answer.incumbent - _SLACK)))
@@ -298,27 +296,26 @@ def lp(
         ValueError: blocks with several takers, or sums.
     """
     best = None
-    with worker() as child:
-        short = max(low, static_bound(topology, demand, model, child)) - 1
-        tried, step, long = 0, 1, None
-        spent, work = 0.0, 0.0
-        while long is None or long - short > 1:
-            horizon = short + step if long is None else (short + long) // 2
-            if high is not None and long is None and horizon > high:
-                if short >= high:
-                    return Found(None, "infeasible", short, spent, work=work)
-                horizon = high
-            flows = flow_model(topology, demand, model, horizon, link_cost)
-            # Least volume is one figure: a seed only picks among equals.
-            brief = dataclasses.replace(how.less(spent, work), seed=0)
-            answer = child.solve(flows.linear, brief)
-            spent, work = spent + answer.seconds, work + answer.work
-            if answer.status == "infeasible":
-                short, tried, step = horizon, horizon, 2 * step
-            elif answer.values is None or answer.interrupted:
-                break
-            else:
-                long, best = horizon, (flows, answer, answer.values)
+    short = max(low, static_bound(topology, demand, model)) - 1
+    tried, step, long = 0, 1, None
+    spent, work = 0.0, 0.0
+    while long is None or long - short > 1:
+        horizon = short + step if long is None else (short + long) // 2
+        if high is not None and long is None and horizon > high:
+            if short >= high:
+                return Found(None, "infeasible", short, spent, work=work)
+            horizon = high
+        flows = flow_model(topology, demand, model, horizon, link_cost)
+        # Least volume is one figure: a seed only picks among equals.
+        brief = dataclasses.replace(how.less(spent, work), seed=0)
+        answer = solve(flows.linear, brief)
+        spent, work = spent + answer.seconds, work + answer.work
+        if answer.status == "infeasible":
+            short, tried, step = horizon, horizon, 2 * step
+        elif answer.values is None or answer.interrupted:
+            break
+        else:
+            long, best = horizon, (flows, answer, answer.values)
     if best is None:
         return Found(None, "unknown", tried, spent, work=work)
     flows, answer, values = best

@@ -11,7 +11,7 @@ stores, can send c from epoch k on:
 - sum over blocks and any `window_l` epochs in a row of F[c, l, k] <= `most_l`.
 
 A block comes to a node at most once, which loses no schedule. Only what `reach` leaves
-becomes a variable, and what a `Symmetry` moves onto each other is one variable.
+becomes a variable.
 """
 
 import dataclasses
@@ -21,9 +21,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy import sparse
 
-from ...search import USUAL, LinearModel, Solving, Worker, solve, worker
+from ...search import USUAL, LinearModel, Solving, solve
 from .._demand.demand import Demand
-from .._demand.symmetries import Symmetry, no_symmetry
 from .._machine.routes import EpochModel
 from .._machine.topology import Topology
 from .epoch_schedule import Found, Picked, Reach, epoch_schedule, least_horizon, reach
@@ -70,18 +69,16 @@ def integer_rows(
     demand: Demand,
     model: EpochModel,
     reached: Reach,
-    symmetry: Symmetry,
 ) -> IntegerRows:
     """All rules of the epochs for the sends that `reached` leaves: variables for these,
-    and for the places that blocks wait at, those of an orbit being one."""
+    and for the places that blocks wait at."""
     away = np.arange(len(topology.nodes)) != demand.source[:, None]
     waits = topology.stores & away & (reached.earliest <= reached.latest)
     waiting = waits[:, :, None] & (reached.epochs >= reached.earliest[:, :, None])
-    send = _numbered(reached.open, symmetry.pairs, symmetry)
-    hold = _numbered(waiting, symmetry.places, symmetry)
+    send, hold = _numbered(reached.open), _numbered(waiting)
     sends = int(send.max(initial=-1)) + 1
     hold[hold >= 0] += sends
-    built = _Rows(topology, demand, model, symmetry, send, hold)
+    built = _Rows(topology, demand, model, send, hold)
     built.arrive()
     built.hold_before_sending()
     built.pass_on()
@@ -91,15 +88,11 @@ def integer_rows(
 
 def _numbered(
     there: Bool[np.ndarray, "block at epoch"],
-    orbits: Int[np.ndarray, "block at"],
-    symmetry: Symmetry,
 ) -> Int[np.ndarray, "block at epoch"]:
-    """A number for each cell that is there, the same within an orbit; else -1."""
-    first = there & symmetry.leads(orbits)[:, :, None]
+    """A number for each cell that is there, else -1."""
     number = np.full(there.shape, -1)
-    number[first] = np.arange(np.count_nonzero(first))
-    alike = number.reshape(orbits.size, -1)[orbits]
-    return np.where(there, alike, -1)
+    number[there] = np.arange(np.count_nonzero(there))
+    return number
 
 
 class _Rows:
@@ -111,15 +104,13 @@ class _Rows:
         topology: Topology,
         demand: Demand,
         model: EpochModel,
-        symmetry: Symmetry,
         send: Int[np.ndarray, "block link epoch"],
         hold: Int[np.ndarray, "block node epoch"],
     ) -> None:
         self.topology, self.demand, self.model = topology, demand, model
-        self.symmetry, self.send, self.hold = symmetry, send, hold
+        self.send, self.hold = send, hold
         self.block, self.link, self.epoch = np.nonzero(send >= 0)
         self.column = send[self.block, self.link, self.epoch]
-        self.leads = symmetry.leads(symmetry.pairs)[self.block, self.link]
         self.node = topology.sources[self.link]
         _, nodes, span = hold.shape
         self.begin = (self.block * nodes + self.node) * span + self.epoch
@@ -153,7 +144,7 @@ class _Rows:
 
     def arrive(self) -> None:
         """B[c, n, k] - B[c, n, k-1] - sum of F[c, l, k - hop_l] = 0."""
-        mine = self.symmetry.leads(self.symmetry.places)[:, :, None] & (self.hold >= 0)
+        mine = self.hold >= 0
         before = np.roll(self.hold, 1, axis=2)
         before[:, :, 0] = -1
         column, earlier = self.hold[mine], before[mine]
@@ -172,7 +163,7 @@ class _Rows:
     def hold_before_sending(self) -> None:
         """F[c, l, k] - B[c, n, k] <= 0 out of nodes that store, but the block's own."""
         home = self.node == self.demand.source[self.block]
-        ask = self.leads & self.topology.stores[self.node] & ~home
+        ask = self.topology.stores[self.node] & ~home
         have, row = self.hold.reshape(-1)[self.begin[ask]], np.arange(ask.sum())
         cells = [(row, self.column[ask], 1.0), (row, have, -1.0)]
         self.add(cells, -np.inf, np.zeros(len(row)))
@@ -185,10 +176,9 @@ class _Rows:
         comes = sparse.csr_array(sparse.coo_array(cells, shape))
         relay = ~self.topology.stores[self.node]
         copies = self.topology.copies[self.node]
-        many = relay & copies & self.leads
+        many = relay & copies
         self._balance(comes, self.begin[many], np.arange(many.sum()), many)
-        lead = self.symmetry.leads(self.symmetry.places)[self.block, self.node]
-        once = relay & ~copies & lead
+        once = relay & ~copies
         self._balance(comes, *np.unique(self.begin[once], return_inverse=True), once)
 
     def _balance(
@@ -209,8 +199,7 @@ class _Rows:
     def fit(self) -> None:
         """Blocks on a link in any window of epochs <= what it carries."""
         span = self.hold.shape[2]
-        mine = self.symmetry.leads(self.symmetry.links)[self.link]
-        link, epoch, column = self.link[mine], self.epoch[mine], self.column[mine]
+        link, epoch, column = self.link, self.epoch, self.column
         window = np.minimum(self.model.window[link], span)
         # A cell for each window that a send is in, by the epochs from it to their end.
         cell = np.repeat(np.arange(len(window)), window)
@@ -223,7 +212,7 @@ class _Rows:
             link[cell] * span + end, return_inverse=True, return_counts=True
         )
         most = self.model.most[asked // span]
-        tight = (load > most) | (self.symmetry.size > 1)
+        tight = load > most
         number, row = np.cumsum(tight) - 1, row.reshape(-1)
         kept = tight[row]
         cells = [(number[row[kept]], column[cell[kept]], 1.0)]
@@ -239,14 +228,12 @@ def integer_model(
     model: EpochModel,
     horizon: int,
     *,
-    symmetry: Symmetry | None = None,
     link_cost: Float[np.ndarray, " link"] | None = None,
 ) -> tuple[LinearModel, IntegerRows]:
     """The rows above as one sparse matrix, and what its columns stand for; `link_cost`:
     of every F (None: nothing costs, any answer will do)."""
     reached = reach(topology, demand.source, demand.wanted, model.hop, horizon)
-    symmetry = symmetry or no_symmetry(topology, demand)
-    rows = integer_rows(topology, demand, model, reached, symmetry)
+    rows = integer_rows(topology, demand, model, reached)
     low = np.zeros(rows.count)
     met = rows.hold[:, :, -1][demand.wanted]
     low[met[met >= 0]] = 1
@@ -263,14 +250,12 @@ def milp(
     horizon: int,
     how: Solving = USUAL,
     *,
-    symmetry: Symmetry | None = None,
     link_cost: Float[np.ndarray, " link"] | None = None,
-    child: Worker | None = None,
 ) -> Found:
     """A schedule within `horizon` epochs.
 
     `link_cost`: the least sum of it over sends is looked for (None: any schedule at
-    all). `child`: a worker to use again.
+    all).
 
     Raises:
         ValueError: blocks of unlike size.
@@ -278,10 +263,8 @@ def milp(
     check_epochs(topology, demand, model)
     if horizon < least_horizon(topology, demand, model.hop):
         return Found(None, "infeasible", horizon, 0.0)
-    built, rows = integer_model(
-        topology, demand, model, horizon, symmetry=symmetry, link_cost=link_cost
-    )
-    answer = solve(built, how, child)
+    built, rows = integer_model(topology, demand, model, horizon, link_cost=link_cost)
+    answer = solve(built, how)
     if answer.values is None:
         ended = horizon if answer.status == "infeasible" else 0
         known = answer.seconds, None, answer.bound, answer.work
@@ -299,24 +282,19 @@ def least_finish(
     *,
     low: int = 0,
     high: int | None = None,
-    symmetry: Symmetry | None = None,
 ) -> Found:
     """The schedule of fewest epochs: horizons from a bound `low` on, one by one, up to
     `high` and within the limits in all."""
     horizon = max(low, least_horizon(topology, demand, model.hop))
     spent, work, infeasible = 0.0, 0.0, 0
-    with worker() as child:
-        while high is None or horizon <= high:
-            left = how.less(spent, work)
-            found = milp(
-                topology, demand, model, horizon, left, symmetry=symmetry, child=child
+    while high is None or horizon <= high:
+        found = milp(topology, demand, model, horizon, how.less(spent, work))
+        spent, work = spent + found.seconds, work + found.work
+        if found.status != "infeasible":
+            return dataclasses.replace(
+                found, infeasible_at=infeasible, seconds=spent, work=work
             )
-            spent, work = spent + found.seconds, work + found.work
-            if found.status != "infeasible":
-                return dataclasses.replace(
-                    found, infeasible_at=infeasible, seconds=spent, work=work
-                )
-            infeasible, horizon = horizon, horizon + 1
+        infeasible, horizon = horizon, horizon + 1
     return Found(None, "infeasible", infeasible, spent, work=work)
 
 

@@ -17,9 +17,8 @@ from typing import Final
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ...search import USUAL, Solving, worker
+from ...search import USUAL, Solving, solve
 from .._demand.demand import Demand
-from .._demand.symmetries import no_symmetry
 from .._machine.routes import EpochModel
 from .._machine.topology import Topology
 from .epoch_schedule import Found, Picked, Reach, distances, epoch_schedule
@@ -57,31 +56,28 @@ def rounds(
     none = np.empty(0, int)
     picked: Picked = none, none, none
     spent, work, done, idle = 0.0, 0.0, 0, 0
-    with worker() as child:
-        while _missing(topology, demand, picked).any():
-            done += length
-            out = spent >= how.time_limit or work >= how.work
-            if out or (high is not None and done - length >= high):
-                status = "unknown" if out else "infeasible"
-                return Found(None, status, 0, spent, work=work)
-            reached = _open(topology, demand, model, done, longest)
-            rows = integer_rows(
-                topology, demand, model, reached, no_symmetry(topology, demand)
-            )
-            low, up = _decided(rows, picked, done - length)
-            missing = _missing(topology, demand, picked)
-            cost = _cost(rows, topology, demand, model, away, missing, done)
-            left = how.less(spent, work)
-            brief = dataclasses.replace(left, work=min(left.work, _ROUND), gap=_GAP)
-            answer = child.solve(rows.model(low, up, cost), brief)
-            spent, work = spent + answer.seconds, work + answer.work
-            if answer.values is None:
-                return Found(None, answer.status, 0, spent, work=work)
-            before, picked = picked, rows.chosen(answer.values)
-            # Rounds without a send wait for what is under way, no longer.
-            idle = idle + length if len(picked[0]) == len(before[0]) else 0
-            if idle > longest:
-                return Found(None, "unknown", 0, spent, work=work)
+    while _missing(topology, demand, picked).any():
+        done += length
+        out = spent >= how.time_limit or work >= how.work
+        if out or (high is not None and done - length >= high):
+            status = "unknown" if out else "infeasible"
+            return Found(None, status, 0, spent, work=work)
+        reached = _open(topology, demand, model, done, longest)
+        rows = integer_rows(topology, demand, model, reached)
+        low, up = _decided(rows, picked, done - length)
+        missing = _missing(topology, demand, picked)
+        cost = _cost(rows, topology, demand, model, away, missing, done)
+        left = how.less(spent, work)
+        brief = dataclasses.replace(left, work=min(left.work, _ROUND), gap=_GAP)
+        answer = solve(rows.model(low, up, cost), brief)
+        spent, work = spent + answer.seconds, work + answer.work
+        if answer.values is None:
+            return Found(None, answer.status, 0, spent, work=work)
+        before, picked = picked, rows.chosen(answer.values)
+        # Rounds without a send wait for what is under way, no longer.
+        idle = idle + length if len(picked[0]) == len(before[0]) else 0
+        if idle > longest:
+            return Found(None, "unknown", 0, spent, work=work)
     schedule = epoch_schedule(topology, demand, model, picked)
     if high is not None and (schedule.epochs or 0) > high:
         return Found(None, "infeasible", 0, spent, work=work)

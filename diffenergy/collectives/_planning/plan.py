@@ -6,8 +6,8 @@
 2. randomised list scheduling, of blocks with one taker in continuous time (`greedy`);
 3. the standard algorithms (`baselines`);
 4. of an all-reduce the best reduce-scatter and the best all-gather (`attempts.halves`);
-5. integer search for a symmetric schedule at the bound, bound + 1, ..., then without
-   symmetry (`milp`); for blocks with one taker the linear program (`lp`);
+5. integer search at the bound, bound + 1, ... (`milp`); for blocks with one taker the
+   linear program (`lp`);
 6. where the gap is above 2 % and no epochs are asked for: list scheduling in continuous
    time, and the linear program in short epochs.
 
@@ -29,7 +29,6 @@ from ...search import Answer, Solving
 from .._bounds.bounds import cut_bound, epoch_bound
 from .._bounds.duals import flow_bound
 from .._demand.demand import Demand
-from .._demand.symmetries import Symmetry, symmetries
 from .._energy.frontier import Front, Goal, frontier, pick
 from .._exact.epoch_schedule import reach
 from .._exact.lp import lp
@@ -46,8 +45,8 @@ from .search import COARSE, Plan, Search, Task, Watch, better, in_epochs, resche
 
 # --- Attempts at a schedule, one after the other, as the methods make them.
 
-_CHOICE: Final = 5e-5
-"""s of an idle core to build and presolve the integer program, for each (block, link,
+_CHOICE: Final = 2e-5
+"""s of an idle core to build the integer program and try a jump, for each (block, link,
 epoch); where the work left does not suffice for that, `auto` leaves it out."""
 _MOST_FLOWS: Final = 1e5
 """(source, link, epoch) above which `auto` leaves the linear program out."""
@@ -63,8 +62,7 @@ _FINER: Final = 4
 """Short epochs in one of the fastest link."""
 _FIRST_SHARE: Final = 0.5
 """Of the work left for the reduce-scatter of an all-reduce."""
-_WHOLE: Final = "cp-sat"
-_FLOWS: Final = "glop"
+_SOLVER: Final = "highs"
 
 Finder = Callable[[Topology, Demand, Search, Watch], Plan]
 """Plans a half of an all-reduce."""
@@ -127,8 +125,7 @@ def _bounded(task: Task, watch: Watch) -> Iterator[Plan]:
         return
     if task.single:
         watch("bound by link prices", None)
-        how = dataclasses.replace(task.solving(), solver=None)
-        bound = flow_bound(task.demand, task.topology, whole=False, how=how)
+        bound = flow_bound(task.demand, task.topology, whole=False, how=task.solving())
     elif len(task.topology.nodes) <= _MOST_NODES:
         watch("bound by cuts", None)
         bound = cut_bound(task.demand, task.topology)
@@ -147,49 +144,33 @@ def _greedy(task: Task, tau: float | None, bound: int | float) -> Schedule:
 
 
 def _integer(task: Task, watch: Watch) -> Iterator[Plan]:
-    """Symmetric search, largest group first, then search without symmetry, for fewer
-    epochs than the best so far."""
+    """Search for fewer epochs than the best so far."""
     model, machine, spread = _epochs_of(task, "milp")
-    for symmetry in _groups(task, machine, spread):
-        best = task.best
-        known = best.fewest if best is not None else None
-        low, high = task.least, task.search.horizon
-        high = known - 1 if known is not None else high
-        size = symmetry.size if symmetry is not None else 1
-        reached = reach(machine, spread.source, spread.wanted, model.hop, low or 0)
-        share = 1.0 if symmetry is None else 0.5
-        dear = reached.choices / size * _CHOICE > task.left() * share
-        if task.search.method == "auto" and dear:
-            continue
-        kind = f"of symmetry {size} " if size > 1 else ""
-        stage = f"integer search {kind}from {low} epochs on"
-        how = _solving(task, watch, stage, share)
-        found = least_finish(
-            machine, spread, model, how, low=low or 0, high=high, symmetry=symmetry
-        )
-        task.spend(found)
-        if symmetry is None and found.infeasible_at and task.least is not None:
-            task.least = max(task.least, found.infeasible_at + 1)  # proven too short
-            if task.best is not None:
-                yield task.best
-        if found.schedule is not None:
-            yield _timed(task, found.schedule, model, "milp")
+    if task.best is not None and task.best.least_epochs:
+        return
+    known = task.best.fewest if task.best is not None else None
+    low, high = task.least, task.search.horizon
+    high = known - 1 if known is not None else high
+    reached = reach(machine, spread.source, spread.wanted, model.hop, low or 0)
+    if task.search.method == "auto" and reached.choices * _CHOICE > task.left():
+        return
+    how = _solving(task, watch, f"integer search from {low} epochs on")
+    found = least_finish(machine, spread, model, how, low=low or 0, high=high)
+    task.spend(found)
+    if found.infeasible_at and task.least is not None:
+        task.least = max(task.least, found.infeasible_at + 1)  # proven too short
+        if task.best is not None:
+            yield task.best
+    if found.schedule is not None:
+        yield _timed(task, found.schedule, model, "milp")
 
 
-def _solving(task: Task, watch: Watch, stage: str, share: float = 1.0) -> Solving:
-    """The solver asked for, in a share of the work left."""
+def _solving(task: Task, watch: Watch, stage: str) -> Solving:
+    """A solver's limits: the work left."""
     watch(stage, None)
     return dataclasses.replace(
-        task.solving(share), watch=lambda progress: watch(stage, progress)
+        task.solving(), watch=lambda progress: watch(stage, progress)
     )
-
-
-def _groups(task: Task, machine: Topology, spread: Demand) -> Iterator[Symmetry | None]:
-    """The largest group of symmetries, then none, as long as fewer epochs may do."""
-    if task.best is None or not task.best.least_epochs:
-        yield from symmetries(machine, spread)[:1]
-    if task.best is None or not task.best.least_epochs:
-        yield None
 
 
 def _timed(task: Task, schedule: Schedule, model: EpochModel, method: str) -> Plan:
@@ -197,7 +178,7 @@ def _timed(task: Task, schedule: Schedule, model: EpochModel, method: str) -> Pl
     whole = prune(run_epochs(schedule, model))
     if task.demand.reduces:
         whole = retime(reduction(task.topology, task.demand, whole))
-    return task.plan(whole, method, task.search.solver or _WHOLE)
+    return task.plan(whole, method, _SOLVER)
 
 
 def _epochs_of(task: Task, method: str) -> tuple[EpochModel, Topology, Demand]:
@@ -230,7 +211,7 @@ def _flows(task: Task, watch: Watch) -> Iterator[Plan]:
     stage = f"linear program from {task.least} epochs on"
     schedule = _linear(task, watch, stage, machine, spread, model, high)
     if schedule is not None:
-        yield task.plan(schedule, "lp", task.search.solver or _FLOWS)
+        yield task.plan(schedule, "lp", _SOLVER)
 
 
 def _fine_flows(task: Task, watch: Watch) -> Iterator[Plan]:
@@ -247,7 +228,7 @@ def _fine_flows(task: Task, watch: Watch) -> Iterator[Plan]:
     schedule = _linear(task, watch, stage, topology, demand, fine, high)
     if schedule is not None:
         whole = dataclasses.replace(schedule, epoch=None, epochs=None)
-        yield task.plan(whole, "lp", _FLOWS)
+        yield task.plan(whole, "lp", _SOLVER)
 
 
 def _linear(

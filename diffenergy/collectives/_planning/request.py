@@ -16,7 +16,6 @@ _SOLVER_LIMIT: Final = 300.0  # s of an idle core
 _PATIENCE, _MINUTE = 10.0, 60.0
 """Wall time over the work allowed, and s that it is at least."""
 Method = Literal["auto", "milp", "lp", "rounds", "greedy"]
-Solver = Literal["cp-sat", "glop", "pdlp", "highs", "scip"]
 _NAMED: Final = ("fastest", "slowest", "continuous")
 
 
@@ -129,10 +128,6 @@ class Search(Request, kw_only=False):
             _epoch,
         ),
     ] = None
-    solver: Annotated[
-        Solver | None,
-        Flag("cp-sat, glop, pdlp, highs or scip [the method's own].", "NAME", _word),
-    ] = None
     time_limit: Annotated[
         _Seconds | None,
         "Work of the whole search, as s of an idle core; wall time ends it after ten "
@@ -145,16 +140,11 @@ class Search(Request, kw_only=False):
     seed: Annotated[Seed, "Of all draws"] = 0
 
     @property
-    def chooses(self) -> bool:
-        """Whether the method takes whatever solver it needs, and may need none."""
-        return self.method in ("auto", "greedy")
-
-    @property
     def limit(self) -> float:
         """Work of the whole search, s of an idle core."""
         if self.time_limit is not None:
             return self.time_limit
-        return _AUTO_LIMIT if self.chooses else _SOLVER_LIMIT
+        return _AUTO_LIMIT if self.method in ("auto", "greedy") else _SOLVER_LIMIT
 
     @property
     def wall_limit(self) -> float:

@@ -118,7 +118,6 @@ class Task:
     s of an idle core."""
 
     def __init__(self, topology: Topology, demand: Demand, search: Search) -> None:
-        _check(search)
         self.topology, self.demand, self.search = topology, demand, search
         self.ends = time.monotonic() + search.wall_limit
         self.cut = False
@@ -155,12 +154,10 @@ class Task:
         self.cut = self.cut or time.monotonic() >= self.ends - _SHORT
         return self.cut
 
-    def solving(self, share: float = 1.0) -> Solving:
-        """Limits of a solver: a share of the work left, and all wall time."""
+    def solving(self) -> Solving:
+        """Limits of a solver: the work and the wall time left."""
         seconds = max(self.ends - time.monotonic(), _SHORT)
-        return Solving(
-            self.search.solver, seconds, self.search.seed, work=self.left() * share
-        )
+        return Solving(seconds, self.search.seed, work=self.left())
 
     def spend(self, found: Found) -> None:
         """Count what a solver did."""
@@ -238,12 +235,3 @@ def _both_ways(topology: Topology, model: EpochModel, demand: Demand) -> EpochMo
         return model
     other = epoch_model(topology.reversed(), model.chunk, model.tau)
     return dataclasses.replace(model, hop=np.minimum(model.hop, other.hop))
-
-
-def _check(search: Search):
-    """Refuses a solver for a method that chooses its own."""
-    if search.solver is not None and search.chooses:
-        raise ValueError(
-            f"`solver` is '{search.solver}', but method {search.method} chooses its "
-            "own; give method milp, lp or rounds with it."
-        )

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from ...hardware import GpuCard
-from ...plans import Placed, Plan, Training
+from ...plans import Placed, Plan
 from ...results import Infeasible
 from ...workload import EAGER_DTYPES, MEMORY_PARTS, largest_whole
 from ...workload.models import Model, Request
@@ -54,7 +54,7 @@ def too_large(
 
 
 def check_fit(
-    model: Model | Placed | Training,
+    model: Model | Placed,
     request: Request,
     memory: Mapping[str, Any],
     card: GpuCard,
@@ -104,7 +104,7 @@ def _needs(memory: Mapping[str, Any]) -> str:
     )
 
 
-def _total(model: Model | Placed | Training, request: Request, **changed: Any) -> float:
+def _total(model: Model | Placed, request: Request, **changed: Any) -> float:
     """Bytes of `request` with fields changed."""
     return sum(model.memory(dataclasses.replace(request, **changed)).values())
 

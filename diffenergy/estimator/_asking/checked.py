@@ -1,6 +1,7 @@
 """`Checked`: what a request asks for, read and checked."""
 
 import dataclasses
+import functools
 from typing import Any
 
 from ...corrections import CorrectionsFile, Trust
@@ -35,7 +36,7 @@ class Checked:
     sensitivity: tuple[str, ...] = ()
     """What is to be known of one more of each number of the GPU ("time", "energy")."""
 
-    @property
+    @functools.cached_property
     def gpu(self) -> GpuSpec:
         """The GPU's numbers with the constants asked for."""
         return self.card.served(self.corrections)

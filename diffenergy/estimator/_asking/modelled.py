@@ -7,6 +7,7 @@ from typing import Any
 from ...hardware import GpuCard
 from ...plans import (
     Host,
+    Inference,
     Placed,
     Plan,
     Training,
@@ -71,7 +72,7 @@ class Sharing:
         dp = self.plan.dp if self.plan else 1
         return request.batch * (request.accumulation or 1) * dp
 
-    def placed(self, model: Model, request: Request) -> Placed | Training | None:
+    def placed(self, model: Model, request: Request) -> Placed | None:
         """A model on the GPUs of the plan; None: on one GPU."""
         plan, host = self.plan, self.host
         if plan is None or host is None:
@@ -85,7 +86,7 @@ class Sharing:
                 f"`plan` is {plan.text}, but {model.name} is no language model; leave "
                 "it out."
             )
-        placed = Placed(model, plan, host)
+        placed = Inference(model, plan, host)
         placed.check(request)
         return placed
 
@@ -191,10 +192,11 @@ def _also_assumed(
 
 
 def _launched(
-    one: Model | Placed | Training, request: Request, given: Mapping[str, Any]
+    one: Model | Placed, request: Request, given: Mapping[str, Any]
 ) -> tuple[list[Listing], TrainingWork | None]:
     """What one GPU launches; of training on several GPUs what makes a step of it."""
-    if not isinstance(one, Training):
-        return one.listings(**given), None
-    listings, steps = one.work(request)
-    return listings, TrainingWork(steps, one, request)
+    if isinstance(one, Training):
+        listings, steps = one.work(request)
+        return listings, TrainingWork(steps, one, request)
+    assert not isinstance(one, Placed) or isinstance(one, Inference)
+    return one.listings(**given), None

@@ -56,9 +56,10 @@ def blocks(result: "PlanResult") -> Iterator[Block]:
     yield Table(("a step", ""), rows)
     yield from memory_lines(best)
     yield _others(s)
+    yield _ranking(s)
     if s["sensitivities"]:
         yield _sensitivities(s["sensitivities"])
-    yield "plans that no other beats in time, energy and memory at once:"
+    yield "plans that no other beats in time, energy and memory at once, as ranked:"
     yield _frontier(s)
     yield f"grade: {best['grade']}"
     yield from (f"warning: {said}" for said in best["warnings"])
@@ -81,6 +82,17 @@ def _others(s: Entry) -> str:
     key, best = keys[s["objective"]]
     more = second[key] / s["best"][best] - 1
     return f"{found}; next: {second['plan']}, {percent(more)} more {s['objective']}"
+
+
+def _ranking(s: Entry) -> str:
+    """How far the order of the plans can be wrong."""
+    if s["next_behind"] is None:
+        return "all of them are priced as `estimate` prices them"
+    return (
+        f"the first {s['priced']} of the ranking are priced as `estimate` prices "
+        f"them, on which it is wrong by at most {100 * s['ranking_error']:.2g} %; the "
+        f"next is {percent(s['next_behind'])} behind the best"
+    )
 
 
 def _sensitivities(found: dict[str, dict[str, Entry]]) -> Any:

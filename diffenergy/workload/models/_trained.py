@@ -240,7 +240,8 @@ class TrainedModel(LanguageModel):
     def _largest_layer(self) -> list[tuple[Weights, int]]:
         """Weights of the largest layer as this GPU has it."""
         norm = [(w, 1) for w in self._norm.weights()]
-        layers = (layer.shard(self.share.split) for layer in set(self.stack()))
+        several = {id(x): x for x in self.stack()}.values()  # hashing each takes longer
+        layers = (layer.shard(self.share.split) for layer in several)
         return max((x.all_weights() + x.norms * norm for x in layers), key=number_of)
 
     def expert_parameters(self) -> int:

@@ -5,9 +5,8 @@ import pytest
 from chart_checks import check, only, words
 
 from diffenergy.charts import Chart, Label, Line, Points
-from diffenergy.dvfs._export import launches
-from diffenergy.dvfs._plan import Objective, Plan, Rules
-from diffenergy.dvfs._problem import Loop, Problem, default_total
+from diffenergy.dvfs import Objective, Plan, Problem, Rules, launches
+from diffenergy.dvfs._problem import Loop, default_total
 from diffenergy.dvfs._result import outcome, schedule_summary
 from diffenergy.report._charts.schedule import drawn, schedule_charts
 

@@ -1,9 +1,13 @@
 """`estimate` with lists of flags: one table, crossed, each as alone."""
 
 import csv
+import json
 
 import json_keys
 import pytest
+
+from diffenergy.cli.commands import estimate
+from diffenergy.estimator import crossed
 
 from ...conftest import GPT2
 
@@ -61,6 +65,26 @@ def test_lists_are_crossed(run, tmp_path):
     import pandas as pd
 
     assert pd.read_parquet(kept)["batch"].tolist() == [1, 3, 1, 3]
+
+
+@pytest.mark.slow
+def test_ctrl_c_keeps_the_points_so_far(run, monkeypatch):
+    """After the first call of the program: its points with figures, the others say why
+    they have none, status 130."""
+
+    def stopped(*args, **request):
+        def progress(done: int, total: int):
+            raise KeyboardInterrupt
+
+        return crossed(*args, **{**request, "progress": progress})
+
+    monkeypatch.setattr(estimate, "crossed", stopped)
+    clocks = ",".join(str(600 + 15 * x) for x in range(33))
+    outcome = run(*CROSSED[:3], "l4", *CROSSED[4:], "--sm-clock", clocks, "--json")
+    points = json.loads(outcome.out)["points"]
+    assert outcome.code == 130 and len(points) == 66
+    assert ["error" in x for x in points] == [False] * 64 + [True] * 2
+    assert "2 of 66 estimates were not computed" in outcome.err
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from diffenergy.dvfs import _free as free
 from diffenergy.dvfs._hulls import Line, hull_sum, stage_bound
 from diffenergy.dvfs._problem import chosen, total, within_caps
-from diffenergy.physics import gpu_time, stage_slope, stage_time, tangent_offset
+from diffenergy.physics import stage_time
 from diffenergy.search import lower_hull, pareto_front
 
-from ..small import KINDS, all_choices, finite, random_problem
+from .builders import KINDS, all_choices, finite, random_problem
 
 SEEDS = st.integers(0, 10_000)
 
@@ -49,22 +49,6 @@ def test_line_is_flat_behind_its_least():
     at = line.at(np.array([0.5, 1.0, 1.5, 2.5, 9.0]))
     np.testing.assert_allclose(at, [np.inf, 4.0, 2.5, 1.0, 1.0])
     assert np.isinf(Line(np.empty(0), np.empty(0)).at(np.ones(2))).all()
-
-
-def test_stage_time():
-    """The longer of both, rounded; scale-free; its slope and its inverse."""
-    gpu, host = np.array([1.0, 1.0, 0.0, 2e-9]), np.array([0.0, 1.0, 3.0, 1e-9])
-    expected = [1.0, 2 ** (1 / 20), 3.0, 2e-9 * (1 + 0.5**20) ** (1 / 20)]
-    np.testing.assert_allclose(stage_time(gpu, host), expected)
-    np.testing.assert_allclose(
-        gpu_time(stage_time(gpu, host), host)[[0, 1, 3]], gpu[[0, 1, 3]]
-    )
-    assert gpu_time(2.0, 3.0) < 0
-    step = 1e-6
-    slope = (stage_time(1 + step, 0.98) - stage_time(1 - step, 0.98)) / (2 * step)
-    assert stage_slope(1.0, 0.98) == pytest.approx(slope, rel=1e-6)
-    offset = stage_time(1.0, 0.98) - stage_slope(1.0, 0.98)
-    assert tangent_offset(stage_slope(1.0, 0.98), 0.98) == pytest.approx(float(offset))
 
 
 @pytest.mark.parametrize("kind", KINDS)

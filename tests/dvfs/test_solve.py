@@ -7,17 +7,14 @@ import numpy as np
 import pytest
 from scipy.optimize import LinearConstraint, milp
 
+from diffenergy.dvfs import Objective, Plan, Problem, Rules, frontier, launches, solve
 from diffenergy.dvfs._dual import cool_settings
-from diffenergy.dvfs._export import launches
-from diffenergy.dvfs._frontier import frontier
 from diffenergy.dvfs._groups import by_stage
 from diffenergy.dvfs._local import keeping
-from diffenergy.dvfs._plan import Objective, Plan, Rules
 from diffenergy.dvfs._positions import positions
 from diffenergy.dvfs._problem import (
     TIE,
     Loop,
-    Problem,
     Total,
     chosen,
     default_total,
@@ -25,11 +22,10 @@ from diffenergy.dvfs._problem import (
     within_caps,
 )
 from diffenergy.dvfs._schedule import baselines
-from diffenergy.dvfs._solve import solve
 from diffenergy.physics import stage_time
 from diffenergy.results import Infeasible
 
-from ..small import KINDS, between, exhaustive, random_problem
+from .builders import KINDS, between, exhaustive, random_problem
 
 OBJECTIVES = (
     Objective(max_slowdown=0.0),

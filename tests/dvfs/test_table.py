@@ -7,8 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from diffenergy.dvfs import read_table
 from diffenergy.dvfs._problem import Loop
-from diffenergy.dvfs._table import pair_text, problem_from_columns, read_table
+from diffenergy.dvfs._table import pair_text, problem_from_columns
 
 PLAIN = """stage,instruction,frequency,time,energy
 forward,gemm,auto,0.010,3.0

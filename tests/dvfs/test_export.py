@@ -7,17 +7,12 @@ import json
 import numpy as np
 import pytest
 
+from diffenergy.dvfs import Objective, Plan, Problem, Rules, read_table
 from diffenergy.dvfs import _table as rows
 from diffenergy.dvfs._export import _literal, schedule_csv, schedule_rows
-from diffenergy.dvfs._plan import Objective, Plan, Rules
-from diffenergy.dvfs._problem import Problem, Total
-from diffenergy.dvfs._result import (
-    SCHEDULE_KEYS,
-    change_pct,
-    outcome,
-    schedule_summary,
-)
-from diffenergy.dvfs._table import problem_from_columns, read_table
+from diffenergy.dvfs._problem import Total
+from diffenergy.dvfs._result import SCHEDULE_KEYS, change_pct, outcome, schedule_summary
+from diffenergy.dvfs._table import problem_from_columns
 
 TABLE = """stage,instruction,frequency,memory_frequency,count,time,energy
 forward,gemm,auto,auto,3,0.010,3.0

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 from diffenergy.corrections import read_corrections
+from diffenergy.dvfs import Objective, Plan, Problem, solve
 from diffenergy.dvfs import _smoothing as smoothing
-from diffenergy.dvfs._plan import Objective, Plan
-from diffenergy.dvfs._problem import Loop, Problem, default_total, listed, total
+from diffenergy.dvfs._problem import Loop, default_total, listed, total
 from diffenergy.dvfs._smoothing import promise, smoothed
-from diffenergy.dvfs._solve import solve
 from diffenergy.fitting._clock_fit import fit_table
 from diffenergy.fitting._clock_law import law_table
 from diffenergy.fitting._clock_model import Readings

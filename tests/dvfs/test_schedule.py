@@ -11,22 +11,16 @@ import pytest
 from diffenergy import OperatingPoint, load_model
 from diffenergy.compiling import compiler_options
 from diffenergy.corrections import read_corrections
+from diffenergy.dvfs import Objective, Plan, Rules, row_costs, solve
 from diffenergy.dvfs import _descent as descent
-from diffenergy.dvfs._costs import applied, row_costs
+from diffenergy.dvfs._costs import applied
 from diffenergy.dvfs._modelled import Modelled, clock_pairs, modelled
-from diffenergy.dvfs._plan import Objective, Plan, Rules
 from diffenergy.dvfs._problem import chosen, default_total, stage_totals, total
-from diffenergy.dvfs._schedule import (
-    Descent,
-    _neighbours,
-    schedule,
-    stage_power,
-)
-from diffenergy.dvfs._solve import solve
+from diffenergy.dvfs._schedule import Descent, _neighbours, schedule, stage_power
 from diffenergy.hardware import read_gpu
 from diffenergy.physics import stage_time
 
-from ..small import random_problem
+from .builders import random_problem
 
 CASES = [("gpt2", "decode", "a100-pcie-40gb"), ("gpt2", "prefill", "rtx-3080-ti")]
 SLOW = [

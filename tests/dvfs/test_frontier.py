@@ -5,14 +5,13 @@ import dataclasses
 import numpy as np
 import pytest
 
-from diffenergy.dvfs._frontier import Frontier, _steps, frontier
-from diffenergy.dvfs._plan import Objective, Rules, Switching
+from diffenergy.dvfs import Frontier, Objective, Rules, Switching, frontier, solve
+from diffenergy.dvfs._frontier import _steps
 from diffenergy.dvfs._problem import Total, default_total
 from diffenergy.dvfs._schedule import baselines
-from diffenergy.dvfs._solve import solve
 from diffenergy.results import Infeasible
 
-from ..small import KINDS, RICHEST_KIND, exhaustive, random_problem
+from .builders import KINDS, RICHEST_KIND, exhaustive, random_problem
 
 SLOWDOWNS = np.arange(-30.0, 60.0, 2.5)
 

@@ -5,12 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 
+from diffenergy.dvfs import Objective
 from diffenergy.dvfs._local import keeping, leanest
-from diffenergy.dvfs._plan import Objective
 from diffenergy.dvfs._problem import chosen, default_total, total, within_caps
 from diffenergy.results import Infeasible
 
-from ..small import KINDS, all_choices, random_problem
+from .builders import KINDS, all_choices, random_problem
 
 SLOWDOWNS = np.array([-40.0, -2.0, 0.0, 3.0, 10.0, 30.0, 80.0, np.inf])
 

@@ -3,12 +3,11 @@
 import dataclasses
 from typing import Any, ClassVar
 
-from ...estimator import EstimateResult
-from ...plans import TrainingStep
-from ...results import Result, finite
-from ...units import MHz
-from .exact import Exact
-from .search import Found, Limits
+from ..estimator import EstimateResult
+from ..plans import TrainingStep
+from ..results import Result, finite
+from ..units import MHz
+from ._search import Found, Limits, Priced
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -49,6 +48,9 @@ def plan_summary(
         "second": None if found.second is None else entry(found.second),
         "considered": found.considered,
         "fitting": found.fitting,
+        "priced": found.priced,
+        "ranking_error": found.error,
+        "next_behind": found.behind,
         "max_memory_bytes": limits.memory,
         "max_power_w": finite(limits.power),
         "sensitivities": sensitivities,
@@ -56,7 +58,7 @@ def plan_summary(
     }
 
 
-def entry(x: Exact) -> dict[str, Any]:
+def entry(x: Priced) -> dict[str, Any]:
     """A plan with its figures."""
     return {
         "plan": x.plan.text,
@@ -66,4 +68,5 @@ def entry(x: Exact) -> dict[str, Any]:
         "memory_per_gpu_bytes": x.memory,
         "power_total_w": x.power,
         "sm_clock_mhz": x.sm_clock / MHz,
+        "exact": x.exact,
     }

@@ -4,7 +4,8 @@ from collections import Counter
 
 import pytest
 
-from diffenergy.dvfs._order import listing_order, loops_of
+from diffenergy.dvfs import loops_of
+from diffenergy.dvfs._order import listing_order
 from diffenergy.dvfs._problem import Loop
 from diffenergy.workload import load_model
 

@@ -6,7 +6,7 @@ import pytest
 from diffenergy.dvfs._groups import by_stage, split
 from diffenergy.dvfs._problem import Loop
 
-from ..small import random_problem
+from .builders import random_problem
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from diffenergy.dvfs import Objective
 from diffenergy.dvfs._hulls import Line
 from diffenergy.dvfs._pick import best, infeasible, least_value
-from diffenergy.dvfs._plan import Objective
 from diffenergy.dvfs._problem import Total
 
 LINE = Line(np.array([1.0, 2.0, 4.0]), np.array([10.0, 4.0, 2.0]))

@@ -9,7 +9,7 @@ import pytest
 
 from diffenergy import OperatingPoint, estimate, load_model
 from diffenergy.corrections import read_corrections
-from diffenergy.dvfs._costs import row_costs
+from diffenergy.dvfs import row_costs
 from diffenergy.dvfs._modelled import Modelled, clock_pairs, modelled
 from diffenergy.dvfs._problem import chosen, default_total, total
 from diffenergy.hardware import read_gpu

@@ -5,9 +5,9 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from ...hardware import GpuCard
-from ...plans import Host, Plan, read_plan
-from ...workload import TrainedModel
+from ..hardware import GpuCard
+from ..plans import Host, Plan, read_plan
+from ..workload import TrainedModel
 
 _MICROBATCHES: Final = (1, 2, 4, 8)
 _LONG: Final = 32_768

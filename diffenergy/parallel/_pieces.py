@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from ...estimator import packed_alike, run
-from ...hardware import GpuSpec, OperatingPoint
-from ...plans import (
+from ..estimator import packed_alike, run
+from ..hardware import GpuSpec, OperatingPoint
+from ..plans import (
     STEP_PARTS,
     ExchangeGroup,
     Plan,
@@ -24,7 +24,7 @@ from ...plans import (
     exchange_groups,
     passes_of,
 )
-from ...workload import (
+from ..workload import (
     Listing,
     ModelShare,
     ModelSplit,
@@ -32,8 +32,8 @@ from ...workload import (
     TrainedModel,
     Workload,
 )
-from ...workload.models import Request
-from .space import Space, divisors
+from ..workload.models import Request
+from ._space import Space, divisors
 
 # --- The pieces that plans share, before they are priced: a layer of each kind and
 # both ends of the model, as a GPU has them that divides them with others.

@@ -5,12 +5,11 @@ import itertools
 import numpy as np
 import pytest
 
+from diffenergy.dvfs import Objective, Problem
 from diffenergy.dvfs._paths import lasting
-from diffenergy.dvfs._plan import Objective
 from diffenergy.dvfs._positions import Positions
 from diffenergy.dvfs._problem import (
     Loop,
-    Problem,
     Spent,
     chosen,
     default_total,

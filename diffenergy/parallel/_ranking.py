@@ -10,10 +10,10 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
-from ...compiling import kept
-from ...corrections import Corrections
-from ...physics import stage_time
-from ...plans import (
+from ..compiling import kept
+from ..corrections import Corrections
+from ..physics import stage_time
+from ..plans import (
     GATHERED_WEIGHT_BYTES,
     GRADIENT_SUM_BYTES,
     STAGE_VALUE_BYTES,
@@ -21,7 +21,6 @@ from ...plans import (
     ExchangeGroup,
     Plan,
     Steps,
-    closed_form_makespan,
     compose_step,
     exchange_groups,
     micro_batches_in_flight,
@@ -30,9 +29,9 @@ from ...plans import (
     step_energy,
     step_fields,
 )
-from ...workload import TrainingWeights, element_bytes, pad_size
-from .pieces import BOTH, ENDS, FIRST, LAST, Maker, Pieces, key_of
-from .space import Space
+from ..workload import TrainingWeights, element_bytes, pad_size
+from ._pieces import BOTH, ENDS, FIRST, LAST, Maker, Pieces, key_of
+from ._space import Space
 
 _ONCE: Final = ("optimizer", "gather", "reduce", "send")
 """Parts that a step has once, however many micro-batches it has."""
@@ -50,17 +49,20 @@ _MOVES: Final = {
 @dataclasses.dataclass(frozen=True)
 class Ranked:
     """Figures of plans, about: time (s), energy (J of all GPUs), bytes of the fullest
-    GPU."""
+    GPU. `shape`: plans, kinds of virtual stages and of GPUs that the program which
+    composed them has room for."""
 
     plans: list[Plan]
     time: Float[np.ndarray, " n"]
     energy: Float[np.ndarray, " n"]
     memory: Float[np.ndarray, " n"]
+    shape: tuple[int, int, int]
 
     def take(self, rows: np.ndarray) -> "Ranked":
         """Some of them."""
-        plans = [self.plans[i] for i in rows]
-        return Ranked(plans, self.time[rows], self.energy[rows], self.memory[rows])
+        plans, columns = [self.plans[i] for i in rows], ("time", "energy", "memory")
+        taken = {name: getattr(self, name)[rows] for name in columns}
+        return dataclasses.replace(self, plans=plans, **taken)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,7 +128,8 @@ def ranked(
     )
     time, energy = batch.figures(c)
     n = len(plans)
-    return Ranked([*plans], time[:n], energy[:n], memory)
+    shape = (len(padded), batch.made.shape[1], batch.members.shape[1])
+    return Ranked([*plans], time[:n], energy[:n], memory, shape)
 
 
 def state_bytes_of(maker: Maker, plan: Plan) -> float:
@@ -189,6 +192,11 @@ class _Batch:
         return _filled([x.made for x in self.stages], KINDS)
 
     @functools.cached_property
+    def members(self) -> np.ndarray:
+        """How many of each kind of virtual stages kinds of GPUs have."""
+        return _filled([x.members for x in self.stages], STAGES, self.made.shape[1])
+
+    @functools.cached_property
     def groups(self) -> list[dict[str, ExchangeGroup]]:
         """GPUs of every plan that meet."""
         return [exchange_groups(plan, self.space.host) for plan in self.plans]
@@ -216,7 +224,8 @@ class _Batch:
         self._optimizer(columns)
         self._between(columns)
         numbers = {x: columns[x] for x in ("time", "energy", "still")}
-        time, energy = kept(_composed, (numbers, self._steps(columns, m), c))
+        steps, closed = self._steps(columns, m), np.full(len(m), np.nan)
+        time, energy, _ = kept(compose_plans, (numbers, steps, c, closed))
         return np.asarray(time), np.asarray(energy)
 
     def _dispatched(self, columns: dict[str, Any], c: Corrections) -> None:
@@ -270,30 +279,34 @@ class _Batch:
         columns["hops"][..., at] += hops * (size > 0)
 
     def _steps(self, columns: dict[str, Any], m: np.ndarray) -> Steps:
-        kinds = self.made.shape[1]
         each = [step_fields(plan, self.space.host) for plan in self.plans]
         return Steps(
             phase=np.zeros(columns["time"].shape),
             far=columns["far"],
             hops=columns["hops"],
-            members=_filled([x.members for x in self.stages], STAGES, kinds),
+            members=self.members,
             count=_filled([x.count[:, None] for x in self.stages], STAGES)[..., 0],
             batches=m,
             **{name: np.array([x[name] for x in each], float) for name in each[0]},
         )
 
 
-def _composed(columns: dict[str, Any], steps: Steps, c: Corrections) -> Any:
-    steps, time, work, static = flat(columns, steps)
-    about = compose_step(time, steps, c)
-    early = steps.zero_bubble[..., None] * about.backward / 2
-    given = (steps.count, steps.batches, steps.virtual, early)
-    span = closed_form_makespan(about.stage, *given)
-    found = compose_step(time, steps, c, span)
-    return found.time, step_energy(time, work, static, found, steps).energy
+def compose_plans(
+    columns: dict[str, Any], steps: Steps, c: Corrections, span: Float[Any, " r"]
+) -> tuple[Array, Array, Float[Array, "r k 2"]]:
+    """(s, J) of steps whose pipelines take `span` (s; NaN: as the closed form says),
+    and s of a micro-batch forward and backward in each kind of virtual stages, its way
+    to the next included. `columns`: see `_flat`."""
+    steps, time, work, static = _flat(columns, steps)
+    alone = compose_step(time, steps, c)
+    found = compose_step(
+        time, steps, c, jnp.where(jnp.isnan(span), alone.pipeline, span)
+    )
+    energy = step_energy(time, work, static, found, steps).energy
+    return found.time, energy, alone.micro.work + alone.micro.exposed.sum(axis=-1)
 
 
-def flat(
+def _flat(
     columns: dict[str, Float[Any, "r k p"]], steps: Steps
 ) -> tuple[Steps, Float[Array, " i"], Float[Array, " i"], Float[Array, " i"]]:
     """Steps whose parts are one phase each, with s, J beyond static power, and W of it,

@@ -1,0 +1,335 @@
+"""The best plan: all of them ranked, those near the best and on the frontier priced
+exactly, under a limit of memory and of the power of all GPUs."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from ..estimator import Setting
+from ..hardware import GpuSpec, OperatingPoint, sm_clocks
+from ..plans import Plan
+from ..results import Infeasible
+from ..search import pareto_front
+from ..workload import Workload
+from ._pieces import Key, Maker, key_of, price
+from ._pricing import Pricing, price_plans
+from ._ranking import Ranked, ranked, state_bytes_of
+from ._space import Space
+
+_PRICED: Final = 12
+"""Plans at the top of the ranking that are priced as `estimate` prices them: of 15
+models and mixtures the best of the first 120 ranked 7th at worst (docs/plans.md)."""
+_LEAST: Final = 40
+"""Plans with the least state that are looked at where none fits."""
+_FRONTIER: Final = 20
+"""Plans of a frontier at most."""
+_CLOCKS: Final = 8
+"""Clocks at which all plans are ranked where a limit of power may lower them."""
+_STEPS: Final = 3
+"""Steps of a board's clock, on both sides of the ranked one, that are priced."""
+_TIE: Final = 1e-9
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """Bytes of a GPU, W of all (infinity: none)."""
+
+    memory: float
+    power: float = np.inf
+
+
+@dataclasses.dataclass(frozen=True)
+class Priced:
+    """A plan at an SM clock (Hz): time (s) and energy (J of all GPUs) of a step, bytes
+    of the fullest GPU; `exact`: as `estimate` has them, else as the ranking has."""
+
+    plan: Plan
+    sm_clock: float
+    time: float
+    energy: float
+    memory: float
+    exact: bool
+
+    @property
+    def power(self) -> float:
+        """W of all GPUs."""
+        return self.energy / self.time
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """The best plan with the next one whose figure differs, plans that nothing beats in
+    time, energy and memory at once, how many there are, and how many keep the limit of
+    memory."""
+
+    best: Priced
+    second: Priced | None
+    frontier: list[Priced]
+    considered: int
+    fitting: int
+    priced: int
+    """Plans that were priced exactly, the first of the ranking."""
+    error: float
+    """Largest share by which the ranking was wrong on them, the best one's as 0."""
+    behind: float | None
+    """Share by which the next of the ranking is behind the best; None: there is none.
+    Above `error` no plan that was not priced is likely to be better."""
+    about: Ranked
+    """All that keep the limit of memory, at the highest clock."""
+    like: Workload
+    """All pieces, whose program has room for one plan."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _First:
+    """Plans of a ranking, which says `about` them what they take at the middle one of
+    their SM `clocks` (Hz, falling), with their figures at all of these."""
+
+    about: Ranked
+    clocks: Float[np.ndarray, "plan clock"]
+    figures: Pricing
+    limits: Limits
+
+    @property
+    def keeps(self) -> Bool[np.ndarray, "plan clock"]:
+        """Where the limits of power are kept."""
+        return self.figures.feasible & (self.figures.power <= self.limits.power)
+
+    def plans(self) -> list[Priced]:
+        """Those that keep the limits, each at its highest clock."""
+        rows = np.flatnonzero(self.keeps.any(axis=1))
+        at = rows, self.keeps.argmax(axis=1)[rows]
+        found = self.about.take(rows)
+        time, energy = self.figures.time[at], self.figures.energy[at]
+        found = dataclasses.replace(found, time=time, energy=energy)
+        return _entries(found, self.clocks[at], exact=True)
+
+    def ratio(self, name: str) -> Float[np.ndarray, " plan"]:
+        """Figures over what the ranking says."""
+        middle = self.clocks.shape[1] // 2
+        return getattr(self.figures, name)[:, middle] / getattr(self.about, name)
+
+
+def _entries(
+    about: Ranked, clocks: Float[np.ndarray, " n"], exact: bool
+) -> list[Priced]:
+    columns = zip(clocks, about.time, about.energy, about.memory, strict=True)
+    return [
+        Priced(plan, float(f), float(t), float(e), float(m), exact)
+        for plan, (f, t, e, m) in zip(about.plans, columns, strict=True)
+    ]
+
+
+def search(
+    space: Space,
+    gpu: GpuSpec,
+    setting: Setting,
+    limits: Limits,
+    objective: str,
+    told: Callable[[int, int, str], None] = lambda *_: None,
+) -> Found:
+    """Searches `space` at the clocks of `setting`; SM clocks are lowered to those of
+    the board where the limit of power asks for it.
+
+    Raises `ValueError` if there is no plan, `Infeasible` if none keeps the limits.
+    """
+    maker = Maker(space)
+    every = _legal(space, maker)
+    plans, made = _roomy(maker, every, limits.memory)
+    told(0, len(every), f"{len(made)} sets of kernels")
+    ladder, clocks = _clocks(space, setting.sm_clock, limits.power)
+    points = [point_at(setting, float(x)) for x in clocks]
+    pieces, like = price(space, made, gpu, points)
+    all_ranked = [ranked(space, x, plans, gpu.corrections) for x in pieces]
+    fits = np.flatnonzero(all_ranked[0].memory <= limits.memory)
+    if not fits.size:
+        raise _too_small(space, all_ranked[0], limits)
+    series = [x.take(fits) for x in all_ranked]
+
+    def priced(about: Ranked, rungs: Int[np.ndarray, "plan clock"]) -> _First:
+        told(len(every), len(every), f"the best {len(rungs)} exactly")
+        at, shape = ladder[rungs], about.shape
+        found = price_plans(space, about.plans, at, gpu, points[0], like, shape)
+        return _First(about, at, found, limits)
+
+    own, rung = _under(ladder, clocks, series, limits.power)
+    size = np.array([len(plan.text) for plan in own.plans])
+    order = np.lexsort((size, getattr(own, objective).round(9)))
+    top, rest = order[:_PRICED], order[_PRICED:]
+    steps = np.arange(-_STEPS, _STEPS + 1) if np.isfinite(limits.power) else [0]
+    near = (rung[top, None] + steps).clip(0, len(ladder) - 1)
+    first = priced(own.take(top), near) if top.size else None
+    if first is None or not first.keeps.any():  # those that draw least
+        last, rest = series[-1], order[:0]
+        least = np.argsort(last.energy / last.time)[:_PRICED]
+        first = priced(last.take(least), np.full((len(least), 1), len(ladder) - 1))
+    if not first.keeps.any():
+        raise _too_weak(space, first)
+    exact = first.plans()
+    exact.sort(key=lambda x: (getattr(x, objective), len(x.plan.text)))
+    row = first.about.plans.index(exact[0].plan)
+    time, energy = (first.ratio(x)[row] for x in ("time", "energy"))
+    others = own.take(rest)
+    others = dataclasses.replace(
+        others, time=others.time * time, energy=others.energy * energy
+    )
+    lowest, ratio = getattr(exact[0], objective), first.ratio(objective)
+    different = (x for x in exact if getattr(x, objective) > (1 + _TIE) * lowest)
+    return Found(
+        best=exact[0],
+        second=next(different, None),
+        frontier=_frontier([*exact, *_entries(others, ladder[rung[rest]], False)]),
+        considered=len(every),
+        fitting=len(fits),
+        priced=len(first.about.plans),
+        error=float(abs(ratio / ratio[row] - 1).max()),
+        behind=float(getattr(others, objective)[0] / lowest - 1) if rest.size else None,
+        about=series[0],
+        like=like,
+    )
+
+
+def _clocks(
+    space: Space, highest: float, power: float
+) -> tuple[Float[np.ndarray, " l"], Float[np.ndarray, " c"]]:
+    """(clocks of the board up to the `highest`, which leads, those at which all plans
+    are ranked under a limit of `power`, W), Hz, falling."""
+    ladder = sm_clocks(space.card)
+    ladder = np.array([highest, *ladder[ladder < highest * (1 - 1e-9)]])
+    if not np.isfinite(power):
+        return ladder, ladder[:1]
+    at = np.linspace(0, len(ladder) - 1, _CLOCKS).round().astype(int)
+    return ladder, ladder[np.unique(at)]
+
+
+def point_at(setting: Setting, clock: float) -> OperatingPoint:
+    """A setting at another clock (Hz)."""
+    return OperatingPoint(*np.array(setting._replace(sm_clock=clock), float))
+
+
+def _legal(space: Space, maker: Maker) -> list[Plan]:
+    """Plans into which the model can be divided.
+
+    Raises `ValueError` with the last reason if there is none."""
+    kept, reason = [], ""
+    for plan in space.plans():
+        try:
+            space.host.check_training(plan)
+            maker.sizes(key_of(plan))
+        except ValueError as error:
+            reason = str(error)
+        else:
+            kept.append(plan)
+    if not kept:
+        numbers = ", ".join(map(str, space.num_gpus))
+        held = Plan(**space.held).text if space.held else ""
+        raise ValueError(
+            reason
+            or f"`num_gpus` is {numbers} and `global_batch` {space.global_batch}"
+            + (f" with `plan` {held}" if held else "")
+            + f", which no plan of {space.model.name} divides; change one of them."
+        )
+    return kept
+
+
+def _roomy(
+    maker: Maker, plans: Sequence[Plan], memory: float
+) -> tuple[list[Plan], dict[Key, Any]]:
+    """Plans whose weights and optimizer alone leave room in `memory` (bytes), and their
+    pieces; where none does, those that need least.
+
+    Raises `ValueError` with the last reason if no tokens can be divided so."""
+    state = np.array([state_bytes_of(maker, x) for x in plans])
+    rows = np.flatnonzero(state <= memory)
+    if not rows.size:
+        rows = np.argsort(state)[:_LEAST]
+    kept = [plans[i] for i in rows.tolist()]
+    made, reason = {}, None
+    for key in dict.fromkeys(map(key_of, kept)):
+        try:
+            made[key] = maker.made(key)
+        except ValueError as error:  # tokens that the GPUs cannot share
+            reason = error
+    kept = [x for x in kept if key_of(x) in made]
+    if not kept and reason is not None:
+        raise reason
+    return kept, made
+
+
+def _under(
+    ladder: Float[np.ndarray, " l"],
+    clocks: Float[np.ndarray, " c"],
+    series: Sequence[Ranked],
+    power: float,
+) -> tuple[Ranked, Int[np.ndarray, " n"]]:
+    """Plans of which all GPUs draw at most `power` (W) at some clock of the `ladder`
+    (Hz), with their figures at the highest such one, and its place there: by lines
+    between `clocks`, some of the ladder, at which `series` has them. Both fall."""
+    time, energy = (
+        np.stack([getattr(x, n) for x in series]) for n in ("time", "energy")
+    )
+    keeps = energy / time <= power
+    able = np.flatnonzero(keeps.any(axis=0))
+    j = keeps[:, able].argmax(axis=0)  # the first that keeps it; i the one before
+    i = np.maximum(j - 1, 0)
+    above, below = ((time[x, able], energy[x, able]) for x in (i, j))
+    high, low = (e / t for t, e in (above, below))
+    share = np.where(j > 0, (power - low) / np.where(j > 0, high - low, 1.0), 0.0)
+    wide = clocks[i] - clocks[j]
+    hertz = (clocks[j] + share * wide) * (1 + 1e-9)
+    rung = np.searchsorted(-ladder, -hertz)
+    share = (ladder[rung] - clocks[j]) / np.where(j > 0, wide, 1.0)
+    at = [y + share * (x - y) for x, y in zip(above, below, strict=True)]
+    own = series[0].take(able)
+    return dataclasses.replace(own, time=at[0], energy=at[1]), rung
+
+
+def _undominated(
+    size: Float[np.ndarray, " n"], *columns: Float[np.ndarray, " n"]
+) -> Bool[np.ndarray, " n"]:
+    """Rows that no other beats in one column and matches in the rest; of equal rows
+    those of least `size`."""
+    scaled = np.stack([x / np.abs(x).max() for x in columns], axis=1).round(6)
+    table, place = np.unique(scaled, axis=0, return_inverse=True)
+    least = np.full(len(table), np.inf)
+    np.minimum.at(least, place, size)
+    return np.isin(place, pareto_front(*table.T)) & (size == least[place])
+
+
+def _frontier(kept: Sequence[Priced]) -> list[Priced]:
+    columns = [
+        np.array([getattr(x, n) for x in kept]) for n in ("time", "energy", "memory")
+    ]
+    size = np.array([len(x.plan.text) for x in kept], float)
+    edge = [kept[i] for i in np.flatnonzero(_undominated(size, *columns)).tolist()]
+    return sorted(edge, key=lambda x: x.time)
+
+
+def _too_small(space: Space, found: Ranked, limits: Limits) -> Infeasible:
+    """That no plan fits, with the one that needs least."""
+    i = int(np.argmin(found.memory))
+    least = float(found.memory[i])
+    numbers = ", ".join(map(str, space.num_gpus))
+    return Infeasible(
+        f"No plan of {numbers} GPUs keeps {limits.memory / 1e9:.4g} GB a GPU "
+        f"(`max_memory`); the least is {least / 1e9:.4g} GB, with "
+        f"{found.plans[i].text}: give more GPUs, or larger ones.",
+        max_memory=least,
+    )
+
+
+def _too_weak(space: Space, first: _First) -> Infeasible:
+    """That no plan keeps the power, with the one that needs least."""
+    drawn = first.figures.power
+    i, j = np.unravel_index(drawn.argmin(), drawn.shape)
+    least = float(drawn[i, j])
+    numbers = ", ".join(map(str, space.num_gpus))
+    return Infeasible(
+        f"`max_power` is {first.limits.power:g} W, which no plan of {numbers} GPUs "
+        f"keeps; the least is {np.ceil(least):g} W, with {first.about.plans[i].text} "
+        f"at {first.clocks[i, j] / 1e6:g} MHz.",
+        max_power=least,
+    )
