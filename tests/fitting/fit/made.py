@@ -1,6 +1,7 @@
 """Tables of synthetic readings of known constants."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 from jax import Array
@@ -8,7 +9,6 @@ from jaxtyping import Float
 
 from diffenergy import measurements
 from diffenergy.corrections import (
-    Constant,
     CorrectionsFile,
     Levels,
     constant,
@@ -34,7 +34,7 @@ METER = "ours/1"
 """A campaign whose meter has constants of its own."""
 
 
-def _number(centre: float, unit: str) -> Constant:
+def _number(centre: float, unit: str) -> Any:
     """A number of the meter, its prior half its size."""
     return constant(
         centre, 0.5, unit, "the meter's", closes="a second meter", source="Fitting"
