@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from diffenergy.workload import ModelShare
+from diffenergy.workload import ModelShare, TrainedModel
 
 from .rows import (
     BH,
@@ -255,7 +255,9 @@ def test_what_a_parallel_layer_keeps():
 def test_a_stage_of_a_pipeline_ends_with_a_sum():
     """Two of three layers: a norm alone, three that add the skip before them, the last
     skip by itself; backward four norms and neither head nor loss."""
-    model = llama(num_hidden_layers=3).placed(ModelShare(stages=2, stage=0))
+    whole = llama(num_hidden_layers=3)
+    assert isinstance(whole, TrainedModel)
+    model = whole.placed(ModelShare(stages=2, stage=0))
     forward, backward, _ = (counted(x) for x in step(model))
     assert forward[rows("rmsnorm", T, H)[0]] == 1
     assert forward[rows("rmsnorm", T, H, residual=True)[0]] == 3
