@@ -120,7 +120,14 @@ def _whole(config: pytest.Config) -> bool:
     if not (Path(__file__).parents[2] / "shared").is_dir():
         return False
     x = config.option
-    part = (x.keyword, x.deselect, x.ignore, x.lf, x.maxfail, x.collectonly)
+    part = (
+        x.keyword,
+        x.deselect,
+        x.ignore,
+        getattr(x, "lf", False),
+        x.maxfail,
+        x.collectonly,
+    )
     of_paths = config.args_source is pytest.Config.ArgsSource.TESTPATHS
     return of_paths and x.markexpr in json_keys.RUNS and not any(part)
 

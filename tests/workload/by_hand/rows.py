@@ -100,7 +100,7 @@ def llama(family="llama", **changes):
     sizes = dict(hidden_size=H, num_attention_heads=6, num_key_value_heads=2,
                  head_dim=10, num_hidden_layers=L, intermediate_size=INNER)  # fmt: skip
     more = dict(vocab_size=V, max_position_embeddings=P)
-    return built(family, **sizes, **more, **changes)
+    return built(family, **(sizes | more | changes))
 
 
 def dense(kind) -> TrainedModel:

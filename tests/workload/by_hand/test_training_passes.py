@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from diffenergy.workload import ModelShare, TrainedModel
+
 from .rows import (
     BH,
     HALF,
@@ -248,6 +250,20 @@ def test_what_a_parallel_layer_keeps():
     layer = 2 * T * (H + H + 100 + 60 + 3 * INNER) + 4 * B * 6 * S
     last = 2 * T * 2 * H  # the last norm's input, the head's
     assert model.memory(request)["activations"] == L * layer + last
+
+
+def test_a_stage_of_a_pipeline_ends_with_a_sum():
+    """Two of three layers: a norm alone, three that add the skip before them, the last
+    skip by itself; backward four norms and neither head nor loss."""
+    whole = llama(num_hidden_layers=3)
+    assert isinstance(whole, TrainedModel)
+    model = whole.placed(ModelShare(stages=2, stage=0))
+    forward, backward, _ = (counted(x) for x in step(model))
+    assert forward[rows("rmsnorm", T, H)[0]] == 1
+    assert forward[rows("rmsnorm", T, H, residual=True)[0]] == 3
+    assert forward[add(Q)[0]] == 1
+    assert backward[stream("rmsnorm_backward", 3 * Q, Q)[0]] == 4
+    assert not any(V in row for row in (*forward, *backward))
 
 
 def test_norms_of_mpt_do_not_shift():
