@@ -155,6 +155,9 @@ _SIZES = {
 }
 _TEXTS = {"collective": "all_reduce"}
 _SHARES = {"dram_active": 0.4, "fp32_active": 0.3}
+_TILE = dict.fromkeys(("mdimc", "ndimc", "mdima", "ndimb"), 8) | {"vwm": 1, "vwn": 1}
+_FITTING = {"clblast_gemm": _TILE | {"tile_m": 64, "tile_n": 64}}
+"""Fields of one op that have to fit each other."""
 
 
 @pytest.fixture(scope="session")
@@ -178,7 +181,7 @@ def sample() -> Callable[..., dict[str, Any]]:
             elif field.default is REQUIRED or field.name == "num_kv_heads":
                 usual = field.words[0] if field.words else anything[field.kind]
                 fields[field.name] = (_SIZES | _TEXTS).get(field.name, usual)
-        return normalise_kernel(fields | given, op)
+        return normalise_kernel(fields | _FITTING.get(op, {}) | given, op)
 
     return row
 

@@ -24,10 +24,11 @@ class Rates(NamedTuple):
 
 def unit_rates(
     gpu: GpuSpec | SimpleNamespace,
-    clock: Float[Array, "*batch"] | float,
-    mem_clock: Float[Array, "*batch"] | float,
+    clock: Float[Array, "..."] | float,
+    mem_clock: Float[Array, "..."] | float,
 ) -> Rates:
-    """Peak rate of each unit of `gpu` at the SM clock and the memory clock (Hz).
+    """Peak rate of each unit of `gpu` at the SM clock and the memory clock (Hz), whose
+    shapes fit together.
 
         SMs  = rate per cycle x num_sms x clock
         l2   = l2_bytes_per_cycle x clock    (a measured rate of the whole GPU)

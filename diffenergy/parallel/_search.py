@@ -20,8 +20,8 @@ from ._ranking import Ranked, ranked, state_bytes_of
 from ._space import Space
 
 _PRICED: Final = 12
-"""Plans at the top of the ranking that are priced as `estimate` prices them: of 15
-models and mixtures the best of the first 120 ranked 7th at worst (docs/plans.md)."""
+"""Plans at the top of the ranking that are priced as `estimate` prices them: the best
+of the first 120 was among them in twelve searches (docs/plans.md)."""
 _LEAST: Final = 40
 """Plans with the least state that are looked at where none fits."""
 _FRONTIER: Final = 20

@@ -116,15 +116,16 @@ def test_ndv2_slow_epochs(machine):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_ndv2_fast_epochs():
     machine = ndv2_2_published()
     chunk = 1e9 / 16
     model = epochs_of(machine, "fastest", chunk)
     demand = all_gather(machine, chunk)
-    found = milp(machine, demand, model, 35, how=Solving(time_limit=200.0))  # 8 x 4 + 3
+    found = milp(machine, demand, model, 35, how=Solving(time_limit=900.0))  # 8 x 4 + 3
     replay_epochs(made(found), model, 35)
     assert (
-        milp(machine, demand, model, 34, how=Solving(time_limit=200.0)).status
+        milp(machine, demand, model, 34, how=Solving(time_limit=900.0)).status
         == "infeasible"
     )
 
