@@ -11,7 +11,6 @@ from typing import Any, Final
 import numpy as np
 from jax import Array
 from jaxtyping import Float
-from scipy.optimize import least_squares
 
 from ..corrections import Corrections
 from ..hardware import GpuSpec
@@ -32,6 +31,7 @@ from ._clock_model import (
     log_cells,
     plain_priors,
 )
+from ._least_squares import LeastSquares
 
 _FULL_RATE: Final = 0.4
 """SM clock / the highest one from which DRAM is at its full rate, a prior."""
@@ -53,7 +53,7 @@ class ClockFit:
         return law_of_all(self.base, shared, latents)
 
 
-class LawProblem:
+class LawProblem(LeastSquares):
     """Residuals and Jacobian of readings and priors.
 
     A study that knows more than readings at settings extends it: `read` takes the rows
@@ -140,13 +140,8 @@ def fit_law(
 
     `tolerance`: relative change of cost or unknowns at which the descent ends.
     """
-    result = least_squares(
-        problem.residuals,
-        np.zeros(problem.width.size) if begin is None else begin,
-        jac=problem.jacobian,  # pyright: ignore[reportArgumentType]
-        x_scale=problem.width,
-        max_nfev=max_steps,
-        ftol=tolerance,
-        xtol=tolerance,
-    )
-    return ClockFit(problem.base, problem.flat, result.x, float(result.cost))
+    begin = np.zeros(problem.width.size) if begin is None else begin
+    found = problem.minimise(begin, max_steps, tolerance, tolerance)
+    if found.interrupted:  # half a fit is no law
+        raise KeyboardInterrupt
+    return ClockFit(problem.base, problem.flat, found.z, found.cost)

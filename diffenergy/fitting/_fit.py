@@ -13,7 +13,6 @@ import numpy as np
 from jax import Array
 from jax.interpreters import partial_eval
 from jaxtyping import Float
-from scipy.optimize import least_squares
 
 from ..compiling import compiler_options
 from ..corrections import (
@@ -30,6 +29,7 @@ from ..physics import TimeEnergy
 from ..records import Record, as_float
 from ..smooth import robust
 from ._batches import Batch
+from ._least_squares import LeastSquares
 from ._parameters import SENSOR, Parameters, Serving
 from ._predict import batch_reading, compiled_reading
 
@@ -239,20 +239,13 @@ class Fit:
         return np.sqrt(np.diag(self.covariance))
 
 
-class _Problem:
-    """Residuals and Jacobian of all targets and the priors, best point kept."""
+class _Problem(LeastSquares):
+    """Residuals and Jacobian of all targets and the priors."""
 
-    def __init__(
-        self,
-        parameters: Parameters,
-        targets: Sequence[Target],
-        progress: Callable[[int, float], None] | None,
-    ):
+    def __init__(self, parameters: Parameters, targets: Sequence[Target]):
         self.centre, self.width = parameters.centre(), parameters.sd()
         self.data = [_Data.of(parameters, item) for item in targets]
         self.bases = [_bases(parameters, item) for item in targets]
-        self.progress = progress
-        self.best, self.cost, self.evaluations = self.centre, np.inf, 0
 
     def _each(self, function: Callable, z: np.ndarray, *of: Any) -> list[np.ndarray]:
         """`function` of z and each entry of the columns `of`, some at once."""
@@ -260,20 +253,13 @@ class _Problem:
         with ThreadPoolExecutor(_WORKERS) as pool:
             return list(pool.map(lambda *part: np.asarray(function(x, *part)), *of))
 
-    def values(self, z: np.ndarray) -> np.ndarray:
-        """Residuals of all rows, then of the priors."""
+    def residuals(self, z: np.ndarray) -> np.ndarray:
+        """Of all rows, then of the priors."""
         parts = self._each(_values, z, self.data)
-        everything = np.concatenate([*parts, (z - self.centre) / self.width])
-        cost = 0.5 * float(everything @ everything)
-        if cost < self.cost:
-            self.best, self.cost = z.copy(), cost
-        self.evaluations += 1
-        if self.progress is not None:
-            self.progress(self.evaluations, cost)
-        return everything
+        return np.concatenate([*parts, (z - self.centre) / self.width])
 
-    def slopes(self, z: np.ndarray) -> np.ndarray:
-        """Jacobian of `values`."""
+    def jacobian(self, z: np.ndarray) -> np.ndarray:
+        """Slopes of `residuals`."""
         calls = [
             (d, as_float(basis))
             for d, bases in zip(self.data, self.bases, strict=True)
@@ -308,37 +294,20 @@ def fit(
     max_steps: int = 30,
     progress: Callable[[int, float], None] | None = None,
 ) -> Fit:
-    """Least squares from `begin` (the prior centres): Gauss-Newton with a trust region.
+    """Least squares from `begin` (the prior centres).
 
     Residuals are robust log ratios over their expected errors, and the distance of each
     constant from its prior centre over its sd. `progress` is called with the number of
     evaluations and the cost. An interrupt (Ctrl-C) gives the best point so far.
     """
-    problem = _Problem(parameters, targets, progress)
-    if begin is not None:
-        problem.best = begin
-    interrupted = False
-    try:
-        result = least_squares(
-            problem.values,
-            problem.best,
-            jac=problem.slopes,  # pyright: ignore[reportArgumentType]
-            method="trf",
-            x_scale=problem.width,
-            max_nfev=max_steps,
-            ftol=3e-4,
-            xtol=1e-4,
-        )
-        information = result.jac.T @ result.jac
-    except KeyboardInterrupt:
-        interrupted = True
-        information = np.diag(problem.width**-2)
-    covariance = np.linalg.inv(information)
+    problem = _Problem(parameters, targets)
+    begin = problem.centre if begin is None else begin
+    found = problem.minimise(begin, max_steps, 3e-4, 1e-4, progress)
     return Fit(
         parameters,
-        problem.best,
-        covariance,
-        problem.cost,
-        problem.evaluations,
-        interrupted,
+        found.z,
+        np.linalg.inv(found.information),
+        found.cost,
+        found.evaluations,
+        found.interrupted,
     )

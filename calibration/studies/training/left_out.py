@@ -82,8 +82,8 @@ class Refit:
 
     def __init__(self, table: MeasurementTable, made: Calibration):
         self.table, self.z = table, made.fit.z
-        self.problem = _fit._Problem(made.fit.parameters, made.targets, None)
-        self.slopes = self.problem.slopes(self.z)
+        self.problem = _fit._Problem(made.fit.parameters, made.targets)
+        self.slopes = self.problem.jacobian(self.z)
         rows = [np.where(x.batch.rows >= 0, x.batch.rows, -1) for x in made.targets]
         self.rows = np.concatenate([np.tile(x, 2) for x in rows])  # times, then powers
 
@@ -93,7 +93,7 @@ class Refit:
         free[: len(self.rows)] = (self.rows >= 0) & ~held[self.rows]
         z = self.z.copy()
         for _ in range(_STEPS):
-            left = self.problem.values(z) * free
+            left = self.problem.residuals(z) * free
             z += np.linalg.lstsq(self.slopes * free[:, None], -left, rcond=None)[0]
         return self.times(z)
 

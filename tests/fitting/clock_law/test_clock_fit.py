@@ -1,7 +1,6 @@
 """What a fit of a clock law makes small: by hand, and its Jacobian by differences."""
 
 import functools
-import types
 from typing import Any
 
 import jax
@@ -23,6 +22,7 @@ from diffenergy.fitting._clock_model import (
     base_of,
     law_of,
 )
+from diffenergy.fitting._least_squares import Minimum
 from diffenergy.hardware import load_gpu
 from diffenergy.smooth import robust
 
@@ -96,14 +96,14 @@ def test_what_is_sought_for_a_table(monkeypatch):
     full rate from 0.4 of them."""
     asked: dict[str, Any] = {}
 
-    def solver(residuals: Any, begin: np.ndarray, **given: Any) -> Any:
-        asked.update(given, begin=begin)
-        return types.SimpleNamespace(x=begin + 0.01, cost=3.0)
+    def minimise(problem: LawProblem, begin: np.ndarray, *limits: Any) -> Minimum:
+        asked.update(begin=begin, width=problem.width, limits=limits)
+        return Minimum(begin + 0.01, 3.0, 1, np.eye(len(begin)), False)
 
-    monkeypatch.setattr(clock_fit, "least_squares", solver)
+    monkeypatch.setattr(LawProblem, "minimise", minimise)
     fit = fit_table(GPU, GPU.corrections, SETTINGS, READ, 250.0)
     assert asked["begin"].tolist() == [0.0] * (9 + 4 + 4 + 2 * 3)
-    assert asked["x_scale"].tolist() == [
+    assert asked["width"].tolist() == [
         *GPU_WIDTHS.values(), *LAW_WIDTHS.values(), 0.3, 0.3, 0.3, 0.4,
         *(1.0, 1.0, 0.7, 1.0, 1.0, 0.7),
     ]  # fmt: skip
@@ -124,4 +124,4 @@ def test_what_is_sought_for_a_table(monkeypatch):
         LawProblem(fit.base, points(GPU, SETTINGS), READ, (PLAIN,)), fit.z, 7, 1e-2
     )
     assert asked["begin"].tolist() == fit.z.tolist() != again.z.tolist()
-    assert (asked["max_nfev"], asked["ftol"], asked["xtol"]) == (7, 1e-2, 1e-2)
+    assert asked["limits"] == (7, 1e-2, 1e-2)
