@@ -152,12 +152,13 @@ def near_rows(
 
     A replica wastes its cost with prices less that of its requests on the cheapest row
     (reduced cost). What a plan costs above the bound is at least what one model wastes
-    beyond its `wasted`, as no other wastes less than its own.
+    beyond its `wasted`, as no other wastes less than its own. Models without requests
+    count as well: replicas that wait may be cheaper than to start them again.
     """
-    model, active = problem.rows.model, problem.demand[slot] > 0
+    model = problem.rows.model
     paid = prices.request[model] * problem.rows.rate
     reduced = charged(problem, slot, prices.limits) - paid
-    return active[model] & (reduced <= distance + wasted[model])
+    return reduced <= distance + wasted[model]
 
 
 # --- The bound by prices: Kelley's cuts in the prices of GPUs and watts alone.

@@ -222,7 +222,9 @@ class _State:
             if seconds < enough or self.gap <= self.max_gap or self.impossible:
                 break
             self.told("proving slots", place, len(order))
-            near, part = np.flatnonzero(self.near(slot)), at.work.part(seconds)
+            # starts aside, nothing runs without requests
+            runs = problem.demand[slot, problem.rows.model] > 0
+            near, part = np.flatnonzero(self.near(slot) & runs), at.work.part(seconds)
             found = plan_slot(problem.take(near), slot, work=part, gap=self.max_gap)
             if found.bound == np.inf:  # no better plan than the best, if there is one
                 self.impossible, self.bound = self.best is None, self.value
