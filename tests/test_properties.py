@@ -251,7 +251,9 @@ def case(name: str, scales: list[float], seed: int, per_op: int) -> Case:
         value = getattr(gpu, field) * np.exp(scale)
         value = jnp.round(value) if field == "num_sms" else value
         gpu = eqx.tree_at(lambda g, field=field: getattr(g, field), gpu, value)
-    rows = [row(op, i, rng) for op in kernels.ops() for i in range(per_op)]
+    # fields of a hand-made tile have to fit each other: tests/kernels/test_clblast.py
+    ops = [op for op in kernels.ops() if op != "clblast_gemm"]
+    rows = [row(op, i, rng) for op in ops for i in range(per_op)]
     n = len(rows)
     celsius = np.where(rng.uniform(size=n) < 0.5, np.nan, rng.uniform(40, 95, n))
     caps = np.where(
