@@ -45,8 +45,10 @@ def at_priors(file: CorrectionsFile) -> CorrectionsFile:
     for p in FREE:
         known = PRIOR_FACTORS.get(p.tag, {}).get(p.constant, (1.0, 0.0))
         levels.setdefault(p.tag, {})[p.constant] = known[0]
-    told = instruments()
-    own = {name: told[name] for name in told if name.endswith(":gemm@b200-sxm")}
+    constants = instruments()
+    own = {
+        name: constants[name] for name in constants if name.endswith(":gemm@b200-sxm")
+    }
     return dataclasses.replace(file, levels=levels, instruments=file.instruments | own)
 
 

@@ -78,8 +78,8 @@ def _design(flags: Flags) -> Outcome:
     def everything() -> str:
         return json_text({**found.summary, "path": found.path})
 
-    kept = f" and written to '{flags.out}'" if flags.out else ""
-    cut = f"interrupted; the best design so far is shown{kept}."
+    written = f" and written to '{flags.out}'" if flags.out else ""
+    cut = f"interrupted; the best design so far is shown{written}."
     name = Path(flags.out or "").stem.strip() or "design"
     return outcome(
         found,

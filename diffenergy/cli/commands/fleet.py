@@ -20,8 +20,8 @@ def run(flags: Flags) -> Outcome:
     start_jax()
     with _reason(flags.as_json), keeping(), phases() as told:
         found = fleet.plan(**part(FleetRequest, flags, told=told))
-    kept = f" and written to '{flags.out}'" if flags.out else ""
-    cut = f"interrupted; the best plan so far is shown{kept}."
+    written = f" and written to '{flags.out}'" if flags.out else ""
+    cut = f"interrupted; the best plan so far is shown{written}."
     return outcome(
         found,
         texts={".csv": found.to_csv},

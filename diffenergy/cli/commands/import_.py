@@ -15,12 +15,12 @@ from .import_flags import Flags
 def run(flags: Flags) -> Outcome:
     """Reads the file."""
     own = part(measurements.LogRequest, flags)
-    given = set(given_names(flags))
+    names = set(given_names(flags))
     if flags.format or measurements.log_format(flags.file):
         traced = {*part(imports.ImportRequest, flags)} - {"gpu"}
-        _refuse(given & traced, flags.file, "a log of a power meter")
+        _refuse(names & traced, flags.file, "a log of a power meter")
         return _log(flags, own)
-    _refuse(given & {*own}, flags.file, "no log of a power meter")
+    _refuse(names & {*own}, flags.file, "no log of a power meter")
     start_jax()
     csv = (flags.out or "").lower().endswith(".csv")
     with megabytes("reading") as show:

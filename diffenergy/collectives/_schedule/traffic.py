@@ -5,6 +5,7 @@ several could, the one of the lowest rank. Through switches and NICs it is cut-t
 all links of a hop are free when its bytes come by.
 """
 
+import abc
 import collections
 import dataclasses
 import heapq
@@ -48,7 +49,7 @@ def leg_over(topology: Topology, links: Sequence[int], size: float) -> Leg:
     return Leg(tuple(use), offset + before + latency)
 
 
-class Traffic:
+class Traffic(abc.ABC):
     """Hops by number; who uses it says what follows: `leg_of`, `rank` and `sent`.
 
     Hops wait for data in the queue of events, or for a link in the line of that link; a
@@ -71,17 +72,17 @@ class Traffic:
 
     # --- what a user of it says
 
+    @abc.abstractmethod
     def leg_of(self, hop: int, now: float) -> Leg:
         """Where a hop leads, asked for when its data is there."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def rank(self, hop: int) -> Any:
         """Who goes first on a link: the lowest. It may rise while a hop waits."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def sent(self, hop: int, leg: Leg, there: float) -> None:
         """A hop has set out, and arrives at `there` s."""
-        raise NotImplementedError
 
     # --- events
 
