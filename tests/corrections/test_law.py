@@ -155,10 +155,11 @@ def test_a_fitted_level_wins(gpu: str):
     card, file = read_gpu(gpu), read_corrections()
     served = Corrections(**resolve(levels, card.tags))  # pyright: ignore[reportArgumentType]
     laws = ["core_energy"] if card.architecture in ("CDNA3", "CDNA4") else []
+    both = served, file.serve(card)
     for field in dataclasses.fields(served):
         if field.name in laws:
             continue
-        one, other = (getattr(x, field.name) for x in (served, file.serve(card)))
+        one, other = (getattr(x, field.name) for x in both)
         assert np.asarray(one) == np.asarray(other), field.name
     for known in (file, prior_file()):
         assert [x.constant for x in known.forecasts(card)] == laws
