@@ -10,7 +10,7 @@ from diffenergy.corrections import (
     prior_file,
     write_corrections,
 )
-from diffenergy.fitting import _calibrate, _sampling
+from diffenergy.fitting import _calibrate
 from diffenergy.fitting._batches import batches
 from diffenergy.fitting._calibrate import Settings, calibrate
 from diffenergy.fitting._fit import target
@@ -54,8 +54,8 @@ def test_rows_are_shared_among_tables_in_powers_of_two(tmp_path, max_rows, each)
         shape(tmp_path, SEEN, (900,), range(12, 16)),
         shape(tmp_path, UNSEEN, (900,), range(12, 16)),
     ]
-    assert _sampling.per_table(tables, max_rows) == each
-    assert _sampling.per_table([], 8) == 8
+    assert _calibrate._rows_per_table(tables, max_rows) == each
+    assert _calibrate._rows_per_table([], 8) == 8
 
 
 def test_tables_of_one_op_gpu_and_campaign(tmp_path):
@@ -79,13 +79,13 @@ def test_draws_keep_to_strata_of_time(tmp_path):
     table = dataclasses.replace(table, time_s=1e-6 * time)
     rng = np.random.default_rng(1)
     for _ in range(5):
-        skipped = _sampling.sampled(table, rng, 4)
+        skipped = _calibrate._sampled(table, rng, 4)
         kept = np.flatnonzero(skipped == "")
         assert set(skipped) == {"", "not sampled"}
         assert sorted(time[kept] // 4) == pytest.approx([1, 2, 3, 4])
     nothing = dataclasses.replace(table, time_s=np.full(18, np.nan))
     nothing.avg_power_w[5:] = np.nan
-    kept = np.flatnonzero(_sampling.sampled(nothing, rng, 8) == "")
+    kept = np.flatnonzero(_calibrate._sampled(nothing, rng, 8) == "")
     assert kept.tolist() == [0, 1, 2, 3, 4]
 
 
