@@ -6,10 +6,7 @@ import numpy as np
 import pytest
 
 from diffenergy import measurements
-from diffenergy.corrections import (
-    prior_file,
-    write_corrections,
-)
+from diffenergy.corrections import prior_file, write_corrections
 from diffenergy.fitting import _calibrate
 from diffenergy.fitting._batches import batches
 from diffenergy.fitting._calibrate import Settings, calibrate
@@ -18,13 +15,7 @@ from diffenergy.hardware import read_gpu
 from diffenergy.measurements import MeasurementTable
 from diffenergy.workload import Listing
 
-from .made import (
-    METER,
-    SEEN,
-    UNSEEN,
-    meter,
-    shape,
-)
+from .builders import METER, SEEN, UNSEEN, meter, shape
 
 
 @pytest.mark.parametrize(("timed", "share"), [(16, 1.0), (100, 1.0), (512, 2.0)])
@@ -154,16 +145,3 @@ def test_the_same_seed_gives_the_same_bytes(table):
     assert [x.rows for x in made] == [rows] * 3
     drawn = [np.sort(x.targets[0].batch.rows) for x in made]
     assert not np.array_equal(drawn[0], drawn[2])
-
-
-@pytest.mark.slow
-def test_rows_of_a_large_table_weigh_less(table):
-    """32 rows that count as 8: expected errors twice as large."""
-    few, whole = (
-        calibrate([table], prior_file(), Settings(max_steps=1, table_weight=weight))
-        for weight in (8.0, 1e9)
-    )
-    assert few.targets[0].time_sd == pytest.approx(2 * whole.targets[0].time_sd)
-    assert few.targets[0].power_sd == pytest.approx(2 * whole.targets[0].power_sd)
-    wider = few.fit.sd / whole.fit.sd  # 1 where no row says anything
-    assert np.all(wider > 1 - 1e-9) and 1.3 < wider.max() < 2
