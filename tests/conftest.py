@@ -244,7 +244,7 @@ def phases() -> Callable[..., Any]:
 def write(tmp_path: Path) -> Callable[..., Path]:
     """`write(text, name)`: a file of that text, packed if the name ends in `.gz`."""
 
-    def write(text: str, name: str) -> Path:
+    def write(text: str, name: str = "runs.csv") -> Path:
         path = tmp_path / "given" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         content = text.encode()
