@@ -6,12 +6,12 @@ from scipy.optimize import linprog
 
 from diffenergy.collectives import Demand, Topology
 from diffenergy.collectives import _duals as duals
-from diffenergy.collectives import _verify as verify
 from diffenergy.collectives._bounds import second_bound
 from diffenergy.collectives._duals import flow_bound
 from diffenergy.collectives._lp import lp
 from diffenergy.collectives._routes import epoch_length, epoch_model
 from diffenergy.collectives._simulate import run_epochs
+from diffenergy.collectives._verify import verify
 
 from ..machine.c3_machines import (
     GB,

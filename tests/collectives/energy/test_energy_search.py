@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from diffenergy.collectives import Demand, Schedule, Topology, demand, load_topology
-from diffenergy.collectives import _energy_search as energy_search
-from diffenergy.collectives import _verify as verify
+from diffenergy.collectives import _least_energy as energy_search
 from diffenergy.collectives._energy import (
     MemoryPrice,
     byte_prices,
@@ -24,6 +23,7 @@ from diffenergy.collectives._lp import flow_count, flow_model, lp
 from diffenergy.collectives._routes import epoch_model
 from diffenergy.collectives._schedule import Sends
 from diffenergy.collectives._topology import Energy, Link, Node
+from diffenergy.collectives._verify import verify
 
 from ..machine.c3_machines import blocks
 from ..machine.c4_machines import all_to_all, made, scipy_least

@@ -5,7 +5,6 @@ import itertools
 import pytest
 
 from diffenergy.collectives import Search, demand, load_topology
-from diffenergy.collectives import _verify as verify
 from diffenergy.collectives._energy import memory_price
 from diffenergy.collectives._find_schedule import second_stage, silent
 from diffenergy.collectives._greedy import Effort, greedy
@@ -17,6 +16,7 @@ from diffenergy.collectives._least_energy import (
 )
 from diffenergy.collectives._plan import Plan
 from diffenergy.collectives._routes import epoch_model
+from diffenergy.collectives._verify import verify
 from diffenergy.hardware import load_gpu
 from diffenergy.search import Solving
 

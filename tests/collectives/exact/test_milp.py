@@ -8,7 +8,6 @@ import pytest
 from scipy import sparse
 
 from diffenergy.collectives import Demand
-from diffenergy.collectives import _verify as verify
 from diffenergy.collectives._epoch_schedule import (
     epoch_schedule,
     least_horizon,
@@ -16,6 +15,7 @@ from diffenergy.collectives._epoch_schedule import (
 )
 from diffenergy.collectives._milp import least_finish, milp
 from diffenergy.collectives._simulate import run_epochs
+from diffenergy.collectives._verify import verify
 from diffenergy.search import LinearModel, Solving, solve
 
 from ..machine.c3_machines import blocks, dgx2_2, ndv2_2, torus

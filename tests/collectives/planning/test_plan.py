@@ -8,7 +8,6 @@ import pytest
 
 from diffenergy.collectives import Schedule, Search, demand, load_topology
 from diffenergy.collectives import _find_schedule as attempts
-from diffenergy.collectives import _verify as verify
 from diffenergy.collectives._bounds import second_bound
 from diffenergy.collectives._duals import flow_bound
 from diffenergy.collectives._epoch_counts import flow_epochs
@@ -18,6 +17,7 @@ from diffenergy.collectives._lp import lp
 from diffenergy.collectives._plan import Plan
 from diffenergy.collectives._routes import epoch_length, epoch_model
 from diffenergy.collectives._time_reversal import reduction, spread_of
+from diffenergy.collectives._verify import verify
 from diffenergy.results import Infeasible
 
 from ..machine.c3_machines import blocks

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from diffenergy.collectives import Demand, Schedule, Topology, demand, load_topology
-from diffenergy.collectives import _verify as verify
 from diffenergy.collectives._dependencies import stated, switched
 from diffenergy.collectives._epoch_schedule import Found, distances
 from diffenergy.collectives._greedy import Effort, greedy
@@ -25,6 +24,7 @@ from diffenergy.collectives._simulate import (
 )
 from diffenergy.collectives._time_reversal import reduction, spread_of
 from diffenergy.collectives._topology import Node
+from diffenergy.collectives._verify import verify
 
 from ..machine.c3_machines import (
     all_gather,

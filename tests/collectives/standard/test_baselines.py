@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from diffenergy.collectives import Topology, demand, load_topology
-from diffenergy.collectives import _verify as verify
 from diffenergy.collectives._algorithms import ring_order
 from diffenergy.collectives._baselines import Baselines, baselines
 from diffenergy.collectives._bounds import second_bound
@@ -17,6 +16,7 @@ from diffenergy.collectives._trees import (
     double_binary,
     doubling,
 )
+from diffenergy.collectives._verify import verify
 
 from ..machine.c3_machines import check, star
 
