@@ -12,6 +12,7 @@ import pytest
 
 from diffenergy.corrections import CONSTANTS, prior_file, read_corrections
 from diffenergy.hardware import (
+    FIELDS,
     MMA_KINDS,
     GpuSpec,
     gpu_names,
@@ -20,7 +21,6 @@ from diffenergy.hardware import (
     read_gpu,
     with_fields,
 )
-from diffenergy.hardware._fields import FIELDS
 from diffenergy.measurements.importers.base import known_gpu
 
 DECIDED_BY_NAMES = {"mma_kind", "corrections", "links"}

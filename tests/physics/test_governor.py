@@ -9,10 +9,11 @@ import pytest
 from jax import Array
 from scipy.optimize import brentq
 
+from diffenergy import estimator
+from diffenergy.compiling import compiler_options
 from diffenergy.corrections import CONSTANTS, Corrections, prior_file
-from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import OperatingPoint, load_gpu, read_gpu, voltage
-from diffenergy.physics._governor import capped_clock
+from diffenergy.physics import capped_clock
 from diffenergy.units import GHz
 
 LOW, HIGH = 0.21 * GHz, 1.41 * GHz
@@ -100,7 +101,7 @@ def test_flat_and_steep_powers():
 
 
 def test_slope_of_what_the_power_depends_on():
-    @functools.partial(jax.jit, compiler_options=estimator.compiler_options(once=True))
+    @functools.partial(jax.jit, compiler_options=compiler_options(once=True))
     def clock_and_slope(work: Array) -> tuple[Array, Array]:
         def clock(work: Array) -> Array:
             def of(f: Array) -> Array:
@@ -167,7 +168,7 @@ def capped(sample, phases):
         )
 
     caps = jnp.asarray(CAPS * len(SHAPES))
-    options = estimator.compiler_options(once=True)
+    options = compiler_options(once=True)
 
     @functools.partial(jax.jit, compiler_options=options)
     def searched(x: Array, caps: Array) -> tuple[Array, Array, Array]:

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from jax import Array
 
+from diffenergy.compiling import compiler_options
 from diffenergy.corrections import Corrections
-from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import load_gpu
 from diffenergy.kernels import gemm, stream
+from diffenergy.physics import Demand, make_demand
 from diffenergy.physics import _timeline as timeline
-from diffenergy.physics._demand import Demand
 from diffenergy.units import GHz, MHz, us
 
 
@@ -23,9 +23,7 @@ def constants(**values: Any) -> Corrections:
     return Corrections(**values)
 
 
-compiled = functools.partial(
-    jax.jit, compiler_options=estimator.compiler_options(once=True)
-)
+compiled = functools.partial(jax.jit, compiler_options=compiler_options(once=True))
 cta_cycles, sm_cycles, timing = map(
     compiled, (timeline.cta_cycles, timeline.sm_cycles, timeline.timing)
 )
@@ -124,7 +122,7 @@ def test_a_gemm_that_fills_the_machine_runs_at_peak():
 
 
 def test_units_of_an_sm_overlap():
-    demand = Demand(
+    demand = make_demand(
         tensor=2048 * 300.0, tensor_peak=2048.0, smem=128 * 400.0, sharpness=2.0
     )
     busy, path = cta_cycles(demand, A100, jnp.asarray(CLOCK))
@@ -132,7 +130,7 @@ def test_units_of_an_sm_overlap():
 
 
 def test_math_follows_rate_and_efficiency():
-    demand = Demand(
+    demand = make_demand(
         tensor=1e6, tensor_peak=2048.0, tensor_efficiency=0.5,
         fma=1e5, fma_peak=128.0, fma_efficiency=0.8, ctas=4.0,
     )  # fmt: skip
@@ -141,7 +139,7 @@ def test_math_follows_rate_and_efficiency():
 
 
 def test_path_has_a_part_in_seconds():
-    demand = Demand(path_cycles=700.0, path_seconds=1e-6)
+    demand = make_demand(path_cycles=700.0, path_seconds=1e-6)
     _, path = cta_cycles(demand, A100, jnp.asarray(1 * GHz))
     assert path == pytest.approx(1700)
 
@@ -174,7 +172,7 @@ WAVES: list[tuple[dict[str, float], float, float, float]] = [
 
 @pytest.mark.parametrize(("fields", "path", "cycles", "waves"), WAVES)
 def test_cycles_of_an_sm(fields, path: float, cycles: float, waves: float):
-    demand = Demand(**fields)
+    demand = make_demand(**fields)
     got = sm_cycles(demand, A100, jnp.asarray(1000.0), jnp.asarray(float(path)))
     assert list(map(float, got)) == pytest.approx([cycles, waves])
 
@@ -183,7 +181,7 @@ def test_cycles_of_an_sm(fields, path: float, cycles: float, waves: float):
 
 
 def test_dram_and_its_clock():
-    demand = Demand(dram=1e9, ctas=1e6)
+    demand = make_demand(dram=1e9, ctas=1e6)
     whole = seconds(demand, IDEAL)
     assert whole == pytest.approx(1e9 / BANDWIDTH, rel=1e-9)
     slow = timing(
@@ -213,7 +211,7 @@ STORE: dict[str, Any] = {"ctas": 432, "resident": 1, "store_l2": 3840 * 1e4}
     ],
 )  # fmt: skip
 def test_seconds_of_memory_and_launches(fields: dict[str, Any], expected: float):
-    demand = Demand(**fields)
+    demand = make_demand(**fields)
     assert seconds(demand, IDEAL) == pytest.approx(expected, rel=1e-9)
     priced = constants(**(vars(IDEAL) | LAUNCH))
     paid = fields.get("launches", 1.0) * (2 * us + 1500 / CLOCK)
