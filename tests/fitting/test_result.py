@@ -1,5 +1,7 @@
-"""Errors of a fit by hand: rows that count, groups, and those held out."""
+"""What a fit says: errors by hand, groups and rows that count; what corrections rest
+on; remarks."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -7,14 +9,16 @@ import pytest
 
 from diffenergy import measurements
 from diffenergy.corrections import prior_file
+from diffenergy.fitting import FitResult, Identifiability, _ask
 from diffenergy.fitting._calibrate import Calibration
 from diffenergy.fitting._fit import Fit
 from diffenergy.fitting._flags import Flag
-from diffenergy.fitting._identifiability import Identifiability
 from diffenergy.fitting._parameters import Parameter, Parameters
-from diffenergy.fitting._result import FitResult, Rows, _groups, fit_summary
+from diffenergy.fitting._predict import corrections_file
+from diffenergy.fitting._result import Rows, _groups, fit_summary
 from diffenergy.measurements import MeasurementTable, Predictions
 
+FREE = (Parameter("global", "energy_dram"), Parameter("gpu:a10", "energy_l2"))
 HEAD = "gpu,op,fn,elements,m,n,k,dtype,time_s,avg_power_w"
 MADE = (1.1, 1.2, 0.7, 1.0, 2.0, 1.5)
 """Predicted over measured times; powers are right."""
@@ -65,19 +69,19 @@ def test_groups_follow_the_file_fitted_before_held_out(table: MeasurementTable):
     assert {Path(x["file"]).name for x in found} == {"runs.csv"}
 
 
-@pytest.fixture
-def fitted() -> Calibration:
-    parameters = Parameters((Parameter("global", "energy_dram"),), {})
-    fit = Fit(parameters, np.zeros(1), np.eye(1), 2.5, 9, False)
+def posterior(covariance: Sequence[Sequence[float]]) -> Calibration:
+    """A fit of two numbers in 7 evaluations that came to this covariance."""
+    parameters = Parameters(FREE, {"global": {"energy_dram": 1e-11}})
+    fit = Fit(parameters, np.zeros(2), np.array(covariance), 2.5, 7, False)
     return Calibration(fit, prior_file(), ())
 
 
-def test_a_summary_of_two_tables(table: MeasurementTable, fitted: Calibration):
+def test_a_summary_of_two_tables(table: MeasurementTable):
     """Errors of rows that were not held out, drawn or not; those held out apart."""
     parts = [rows(table, held=(0,), flagged=(4,)), rows(table, flagged=(5,))]
-    learnt = Identifiability((), ())
+    fitted, learnt = posterior(np.eye(2).tolist()), Identifiability((), ())
     found = fit_summary(parts, fitted, learnt)
-    assert (found["rows"], found["parameters"], found["steps"]) == (12, 1, 9)
+    assert (found["rows"], found["parameters"], found["steps"]) == (12, 2, 7)
     assert found["cost"] == 2.5 and found["fitted_rows"] == 0
     one, two = [20, 30, 0, 50], [10, 20, 30, 0, 100]
     assert found["time_mape_pct"] == pytest.approx(np.mean(one + two))
@@ -97,3 +101,65 @@ def test_a_summary_of_two_tables(table: MeasurementTable, fitted: Calibration):
 def test_an_interrupted_fit_has_learnt_nothing():
     assert FitResult({}, prior_file()).interrupted
     assert not FitResult({}, prior_file(), Identifiability((), ())).interrupted
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> MeasurementTable:
+    """A product with a column that nothing reads."""
+    row = "a10,gemm,64,64,64,bf16,10,red"
+    (tmp_path / "runs.csv").write_text(f"gpu,op,m,n,k,dtype,time_us,colour\n{row}\n")
+    return measurements.read([str(tmp_path / "runs.csv")])
+
+
+def test_the_posterior_of_a_file():
+    """Four digits of each sd, two decimals of the lower triangle of correlations, no
+    minus before a nought."""
+    found = _ask._posterior(posterior([[4e-6, -1e-6], [-1e-6, 1.5239e-6]]))
+    correlation = -1e-6 / (4e-6 * 1.5239e-6) ** 0.5
+    assert found == {
+        "parameters": ["global/energy_dram", "gpu:a10/energy_l2"],
+        "sd": [0.002, 0.001234],
+        "correlation": [1.0, round(correlation, 2), 1.0],
+    }
+    none = _ask._posterior(posterior([[1.0, -0.004], [-0.004, 1.0]]))["correlation"]
+    assert str(none) == "[1.0, 0.0, 1.0]"
+
+
+def test_what_corrections_rest_on(runs: MeasurementTable):
+    groups = [{"file": "/a/b.csv", "rows": 3, "time_mape_pct": 1.23456, "x": None}]
+    done = _ask._completed(
+        posterior(np.eye(2).tolist()), [runs, runs], {"seed": 5}, {"groups": groups}
+    )
+    on = done.fitted_on
+    assert (on["sources"], on["seed"]) == (["runs.csv"], 5)
+    short = {"file": "b.csv", "rows": 3, "time_mape_pct": 1.23, "x": None}
+    assert on["errors"] == [short]
+    assert done.posterior and done.posterior["sd"] == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("number", [0, 1, 3, 4, 6])
+def test_rows_that_were_left_out_are_told(runs: MeasurementTable, number: int):
+    """Three of them, and how many more."""
+    flags = [Flag("a.csv", i, "time_us", 3.0, "too fast", i) for i in range(number)]
+    ignored, *rest = _ask._remarks([runs], flags, posterior(np.eye(2).tolist()), 8)
+    assert ignored == "ignored columns: colour"
+    first = [f"rows that cannot be true and were left out: {number}"] if number else []
+    words = "a.csv, row {}, `time_us` is 3.0: too fast"
+    shown = [words.format(i) for i in range(min(number, 3))]
+    more = [f"and {number - 3} more; `--json` lists all"] if number > 3 else []
+    assert rest == [*first, *shown, *more]
+
+
+@pytest.mark.parametrize(("steps", "early"), [(6, True), (7, True), (8, False)])
+def test_an_early_end_is_told(runs: MeasurementTable, steps: int, early: bool):
+    *_, last = _ask._remarks([runs], [], posterior(np.eye(2).tolist()), steps)
+    said = "stopped at 7 evaluations; `--max-steps` allows more"
+    assert (last == said) is early
+
+
+def test_corrections_however_they_are_given():
+    file = prior_file()
+    assert corrections_file(file) is file
+    assert corrections_file("none").levels == file.levels
+    assert not corrections_file("none").fitted_on
+    assert corrections_file(None).fitted_on["rows"]

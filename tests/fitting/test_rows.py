@@ -6,11 +6,8 @@ import numpy as np
 import pytest
 
 from diffenergy import measurements
-from diffenergy.corrections import (
-    prior_file,
-    write_corrections,
-)
-from diffenergy.fitting import _calibrate, _sampling
+from diffenergy.corrections import prior_file, write_corrections
+from diffenergy.fitting import _calibrate
 from diffenergy.fitting._batches import batches
 from diffenergy.fitting._calibrate import Settings, calibrate
 from diffenergy.fitting._fit import target
@@ -18,13 +15,7 @@ from diffenergy.hardware import read_gpu
 from diffenergy.measurements import MeasurementTable
 from diffenergy.workload import Listing
 
-from .made import (
-    METER,
-    SEEN,
-    UNSEEN,
-    meter,
-    shape,
-)
+from .builders import METER, SEEN, UNSEEN, meter, shape
 
 
 @pytest.mark.parametrize(("timed", "share"), [(16, 1.0), (100, 1.0), (512, 2.0)])
@@ -54,8 +45,8 @@ def test_rows_are_shared_among_tables_in_powers_of_two(tmp_path, max_rows, each)
         shape(tmp_path, SEEN, (900,), range(12, 16)),
         shape(tmp_path, UNSEEN, (900,), range(12, 16)),
     ]
-    assert _sampling.per_table(tables, max_rows) == each
-    assert _sampling.per_table([], 8) == 8
+    assert _calibrate._rows_per_table(tables, max_rows) == each
+    assert _calibrate._rows_per_table([], 8) == 8
 
 
 def test_tables_of_one_op_gpu_and_campaign(tmp_path):
@@ -79,13 +70,13 @@ def test_draws_keep_to_strata_of_time(tmp_path):
     table = dataclasses.replace(table, time_s=1e-6 * time)
     rng = np.random.default_rng(1)
     for _ in range(5):
-        skipped = _sampling.sampled(table, rng, 4)
+        skipped = _calibrate._sampled(table, rng, 4)
         kept = np.flatnonzero(skipped == "")
         assert set(skipped) == {"", "not sampled"}
         assert sorted(time[kept] // 4) == pytest.approx([1, 2, 3, 4])
     nothing = dataclasses.replace(table, time_s=np.full(18, np.nan))
     nothing.avg_power_w[5:] = np.nan
-    kept = np.flatnonzero(_sampling.sampled(nothing, rng, 8) == "")
+    kept = np.flatnonzero(_calibrate._sampled(nothing, rng, 8) == "")
     assert kept.tolist() == [0, 1, 2, 3, 4]
 
 
@@ -154,16 +145,3 @@ def test_the_same_seed_gives_the_same_bytes(table):
     assert [x.rows for x in made] == [rows] * 3
     drawn = [np.sort(x.targets[0].batch.rows) for x in made]
     assert not np.array_equal(drawn[0], drawn[2])
-
-
-@pytest.mark.slow
-def test_rows_of_a_large_table_weigh_less(table):
-    """32 rows that count as 8: expected errors twice as large."""
-    few, whole = (
-        calibrate([table], prior_file(), Settings(max_steps=1, table_weight=weight))
-        for weight in (8.0, 1e9)
-    )
-    assert few.targets[0].time_sd == pytest.approx(2 * whole.targets[0].time_sd)
-    assert few.targets[0].power_sd == pytest.approx(2 * whole.targets[0].power_sd)
-    wider = few.fit.sd / whole.fit.sd  # 1 where no row says anything
-    assert np.all(wider > 1 - 1e-9) and 1.3 < wider.max() < 2

@@ -7,31 +7,23 @@ import pytest
 from diffenergy import measurements
 from diffenergy.measurements import MeasurementTable
 
-from .made import (
-    ON,
-    SEEN,
-    UNSEEN,
-    noisy,
-    read,
-    shape,
-    truth,
-)
+from .builders import ON, SEEN, UNSEEN, noisy, read, shape, truth
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def exact(tmp_path_factory):
     """Readings of known constants, without errors."""
     folder = tmp_path_factory.mktemp("fit")
     return read(shape(folder, SEEN, (900, 1410), range(12, 28)), truth())
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def table(exact):
     """The same with errors of half a percent."""
     return noisy(exact, 0.005, 0.005)
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def fitted_start():
     """Corrections that rows of one GPU were fitted on."""
     return dataclasses.replace(truth(), fitted_on=ON)

@@ -5,10 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from diffenergy.corrections import (
-    ACTIVITY_CONSTANTS,
-    prior_file,
-)
+from diffenergy.corrections import ACTIVITY_CONSTANTS, prior_file
 from diffenergy.fitting import _fit, _free_parameters
 from diffenergy.fitting._batches import batches
 from diffenergy.fitting._calibrate import Settings, calibrate
@@ -16,16 +13,7 @@ from diffenergy.fitting._fit import target
 from diffenergy.fitting._free_parameters import free_parameters
 from diffenergy.fitting._parameters import Parameter, Parameters
 
-from .made import (
-    METER,
-    NUMBERS,
-    ON,
-    SEEN,
-    UNSEEN,
-    freed,
-    meter,
-    shape,
-)
+from .builders import METER, NUMBERS, ON, SEEN, UNSEEN, freed, meter, shape
 
 
 def test_from_nothing_every_level_is_free(table):
