@@ -13,7 +13,6 @@ from calibration.studies.dvfs_study import (
     campaigns,
     fitted,
     joined,
-    passes,
     scores,
     shapes,
     transfer,
@@ -41,13 +40,6 @@ def test_bookkeeping(study: Any):
     time, energy = scores.bookkeeping(study)
     assert time == pytest.approx(0.0, abs=0.01)
     assert energy == pytest.approx(-15.64, abs=0.01)
-
-
-def test_pass_sweep_is_in_the_order_of_the_settings(study: Any):
-    change = passes.measured(study)
-    settings = campaigns.SETTINGS
-    assert change.shape == (2, 2, len(settings))
-    np.testing.assert_array_equal(change[:, :, -1], 0.0)  # against itself
 
 
 def test_priors_agree_with_the_times(study: Any):
