@@ -10,8 +10,9 @@ import pytest
 from diffenergy.workload import load_model
 from diffenergy.workload.models import model_from_config
 
-from .. import kernels as kernels_
-from ..kernels import adamw, step
+from . import builders
+from .builders import adamw, multiset
+from .builders import train as step
 
 GRADIENTS = ("conv2d_input_grad", "conv2d_weight_grad")
 PUBLISHED = {
@@ -31,7 +32,7 @@ def output_hw(k):
 
 def flop(kernels):
     """FLOP of products and convolutions."""
-    total = kernels_.flop(kernels)
+    total = builders.flop(kernels)
     for k in kernels:
         if k["op"].startswith("conv2d"):
             taps = k["in_channels"] // k["groups"] * k["kernel_size"] ** 2
@@ -95,15 +96,8 @@ def test_the_head_of_a_bert_is_that_of_its_class(architecture, parameters):
 @pytest.mark.parametrize("name", ["bert-base", "vit-base"])
 @pytest.mark.parametrize("attention", ["eager", "flash"])
 def test_the_forward_pass_is_that_of_inference_with_head_and_loss(name, attention):
-    def counted(kernels):
-        found = collections.Counter()
-        for k in kernels:
-            key = tuple(sorted((x, y) for x, y in k.items() if x != "count"))
-            found[key] += k["count"]
-        return found
-
-    trained = counted(step(name, attention=attention)[0])
-    known = counted(load_model(name).listings(batch=2, attention=attention)[0].kernels)
+    trained = multiset(step(name, attention=attention)[0])
+    known = multiset(load_model(name).listings(batch=2, attention=attention)[0].kernels)
     added = collections.Counter(
         dict(x).get("fn", dict(x)["op"]) for x in trained - known
     )
@@ -244,18 +238,3 @@ def test_checkpointing_runs_the_layers_again(name):
             "bert-base": 512 * 768 * (768 + 30522)}  # fmt: skip
     layers = flop(plain[0]) - 2 * 2 * ends[name]
     assert flop(again[1]) - flop(plain[1]) == layers
-
-
-@pytest.mark.parametrize("name", ["resnet-50", "vit-base"])
-def test_micro_batches_are_added_up(name):
-    once, thrice = step(name), step(name, accumulation=3)
-    assert flop(thrice[1]) == 3 * flop(once[1]) and thrice[2] == once[2]
-    (added,) = [k for k in thrice[1] if k.get("fn") == "accumulate"]
-    assert (added["elements"], added["count"]) == (adamw(once[2]), 2)
-
-
-def test_what_a_step_assumes():
-    request = load_model("resnet-50").request(phase="train", batch=4)
-    assert (request.stack, request.accumulation) == ("eager", 1)
-    choices: dict[str, Any] = dict(phase="train", batch=4)
-    assert load_model("bert-base").request(**choices).input_len == 512

@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 
-from diffenergy.workload import Config, load_model
-from diffenergy.workload.models import model_from_config
+from diffenergy.workload import load_model
 from diffenergy.workload.models.families.diffusion import DiffusionTransformer
 
-from ..kernels import flop
-from .test_towers import attention, key
+from .builders import attention_flop, flop, of_config, sizes_of
 
 FLUX = dict(
     _class_name="FluxTransformer2DModel", attention_head_dim=128, in_channels=64,
@@ -37,9 +35,7 @@ MEDIUM = dict(num_attention_heads=24, num_layers=24, qk_norm=None)
 
 def built(values: dict, **more: Any) -> DiffusionTransformer:
     kind = {"model_type": values["_class_name"]}
-    model = model_from_config(Config("tiny", "config.json", kind | values | more))
-    assert isinstance(model, DiffusionTransformer)
-    return model
+    return of_config(kind | values | more, DiffusionTransformer)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +66,7 @@ def test_work_of_a_step(values: dict, tflop: float, of_attention: int):
     """Of the usual image and prompt, as counted on the reference implementations."""
     (listing,) = built(values).listings()
     kernels = list(listing.kernels)
-    assert attention(kernels) == of_attention
+    assert attention_flop(kernels) == of_attention
     total = (flop(kernels) + of_attention) / 1e12
     assert total == pytest.approx(tflop, rel=2e-5)
 
@@ -98,7 +94,7 @@ def test_every_kernel_of_a_step():
     """D = 16; 3 sequences of 7 latent tokens and 5 of the prompt."""
     model = built(TINY)
     (listing,) = model.listings(batch=3, input_len=5, image_tokens=7)
-    found = collections.Counter({key(k): k["count"] for k in listing.kernels})
+    found = collections.Counter({sizes_of(k): k["count"] for k in listing.kernels})
     b, i, t, a, d = 3, 21, 15, 36, 16
 
     def gemm(m: int, n: int, k: int) -> tuple:

@@ -6,8 +6,7 @@ import pytest
 
 from diffenergy.workload import load_model
 
-from ..test_configs import built
-from .rows import (
+from .builders import (
     HALF,
     INNER,
     A,
@@ -19,6 +18,7 @@ from .rows import (
     T,
     V,
     add,
+    built,
     counted,
     dense,
     gemm,

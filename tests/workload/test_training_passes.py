@@ -6,7 +6,7 @@ import pytest
 
 from diffenergy.workload import ModelShare, TrainedModel
 
-from .rows import (
+from .builders import (
     BH,
     HALF,
     INNER,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from diffenergy.measurements import _plan_rows
+from diffenergy import measurements
 from diffenergy.plans._passes import model_flop
 from diffenergy.workload import TrainedModel, load_model, without_mtp
 
@@ -149,10 +149,13 @@ def test_a_model_without_the_module_behind():
 @pytest.mark.parametrize(
     ("mtp", "with_mtp"), [("false", False), ("true", True), ("", True)]
 )
-def test_measured_rows_say_whether_it_was_trained(mtp: str, with_mtp: bool):
-    said = dict(model="deepseek-v3", precision="mxfp8", mtp=mtp)
-    sizes = dict(tp=1.0, pp=2.0, dp=128.0, ep=32.0, global_batch=4096.0, seq_len=4096.0)
-    assert _plan_rows._row(said, sizes).mtp is with_mtp
+def test_measured_rows_say_whether_it_was_trained(write, mtp: str, with_mtp: bool):
+    rows = (
+        "gpu,model,precision,tp,pp,dp,ep,global_batch,seq_len,mtp,time_s\n"
+        f"gb200,deepseek-v3,mxfp8,1,2,128,32,4096,4096,{mtp},9\n"
+    )
+    table = measurements.read(write(rows))
+    assert table.kind[0] == "plan" and table.plan[0].mtp is with_mtp
 
 
 def test_products_are_in_the_type_asked_for():

@@ -4,9 +4,7 @@ import pytest
 
 from diffenergy.workload import load_model
 
-from .. import kernels
-from ..kernels import adamw, flop
-from ..test_configs import built
+from .builders import adamw, built, flop, train
 
 
 def given(**choices):
@@ -14,7 +12,7 @@ def given(**choices):
 
 
 def step(name, **choices):
-    return kernels.step(name, **given(**choices))
+    return train(name, **given(**choices))
 
 
 def memory(name, **choices):

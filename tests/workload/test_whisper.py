@@ -6,12 +6,10 @@ from typing import Any
 
 import pytest
 
-from diffenergy.workload import Config, load_model
-from diffenergy.workload.models import model_from_config
+from diffenergy.workload import load_model
 from diffenergy.workload.models.families.whisper import Whisper
 
-from ..kernels import flop
-from .test_towers import attention, key
+from .builders import attention_flop, flop, of_config, sizes_of
 
 TINY = dict(
     model_type="whisper", d_model=48, encoder_layers=2, encoder_attention_heads=3,
@@ -29,9 +27,7 @@ LARGE = TINY | dict(
 
 
 def built(**values: Any) -> Whisper:
-    model = model_from_config(Config("tiny", "config.json", values))
-    assert isinstance(model, Whisper)
-    return model
+    return of_config(values, Whisper)
 
 
 def test_large_v3_is_as_published():
@@ -44,7 +40,7 @@ def test_large_v3_is_as_published():
     assert model.kv_bytes_per_token("bf16") == 2 * 1280 * 32 * 2
     assert model.state_bytes() == 2 * 1280 * 32 * 2 * 1500
     (listing,) = model.listings(phase="forward")
-    heard = attention(list(listing.kernels))
+    heard = attention_flop(list(listing.kernels))
     assert heard == 32 * 4 * 1500**2 * 1280
     assert heard / 1e12 == pytest.approx(0.369, rel=0.01)
     total = heard + flop(list(listing.kernels))
@@ -106,7 +102,7 @@ def decoder(windows: int, new: int, made: bool) -> dict[tuple, int]:
 
 
 def counts(kernels) -> collections.Counter:
-    return collections.Counter({key(k): k["count"] for k in kernels})
+    return collections.Counter({sizes_of(k): k["count"] for k in kernels})
 
 
 def test_every_kernel():

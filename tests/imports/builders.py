@@ -3,6 +3,7 @@
 import gzip
 import json
 import sqlite3
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -165,3 +166,25 @@ def chakra(folder: Path) -> str:
     path = folder / "rank.et"
     path.write_bytes(b"".join(varint(len(x)) + x for x in nodes))
     return str(path)
+
+
+def gflop(kernels: Sequence[Mapping[str, Any]]) -> float:
+    """GFLOP of products, convolutions, attention without a mask's saving, and rows
+    that state theirs."""
+    return sum(_flop(k) * k["count"] for k in kernels) / 1e9
+
+
+def _flop(k: Mapping[str, Any]) -> float:
+    match k["op"]:
+        case "gemm":
+            return 2 * k["batch"] * k["m"] * k["n"] * k["k"]
+        case "conv2d":
+            out = (k["input_hw"] + 2 * k["padding"] - k["kernel_size"]) // k[
+                "stride"
+            ] + 1
+            taps = k["in_channels"] // k["groups"] * k["kernel_size"] ** 2
+            return 2 * k["images"] * out**2 * k["out_channels"] * taps
+        case "context_attention" | "generation_attention":
+            pairs = k["batch"] * k["num_heads"] * k["q_len"] * k["kv_len"]
+            return 2 * pairs * (k["head_dim"] + k["v_head_dim"])
+    return k.get("flop", 0.0)

@@ -13,7 +13,7 @@ import pytest
 from diffenergy.workload import Config, LanguageModel, load_model
 from diffenergy.workload.models import Model, model_from_config
 
-from .configs import BUNDLED, GEMMA, OTHERS, VL25, Known
+from .published import BUNDLED, GEMMA, OTHERS, VL25, Known
 
 TOKENS = 2048
 

@@ -13,7 +13,7 @@ from diffenergy.workload.models import Model, model_from_config, model_names
 from diffenergy.workload.models._checkpoint.formats import Precision
 from diffenergy.workload.models._towers import Tower
 
-from ..kernels import flop
+from .builders import attention_flop, flop, of_config, sizes_of
 
 BF16 = Precision("bf16", "bf16", "bf16")
 TEXT = dict(
@@ -31,7 +31,7 @@ TINY = dict(
 def whole(kind: str, vision: dict | None, text: dict | None = None, **more) -> Model:
     values = {"model_type": kind, "text_config": TEXT | (text or {}), **more}
     values |= {} if vision is None else {"vision_config": vision}
-    return model_from_config(Config("tiny", "config.json", values))
+    return of_config(values, Model)
 
 
 def tower(*args: Any, **more: Any) -> Tower:
@@ -96,17 +96,6 @@ PUBLISHED = {
 }  # fmt: skip
 
 
-def attention(rows: list[dict]) -> int:
-    """FLOP of attention without a mask."""
-    calls = [k for k in rows if k["op"] == "context_attention"]
-    assert not any(k["causal"] for k in calls)
-    return sum(
-        4 * k["batch"] * k["q_len"] * k["kv_len"] * k["num_heads"] * k["head_dim"]
-        * k["count"]
-        for k in calls
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_parameters_are_the_published_ones(name: str):
     kind, vision, hidden, more, parameters = PUBLISHED[name]
@@ -140,7 +129,7 @@ def test_windows_of_qwen25():
     n = 4 * 37**2
     assert found.usual == n // 4
     whole_layers, windows = 4 * n * n, 28 * -(-n // 64) * 64**2
-    assert attention(found.rows(1, found.usual, BF16)) == 4 * 1280 * (
+    assert attention_flop(found.rows(1, found.usual, BF16)) == 4 * 1280 * (
         whole_layers + windows
     )
 
@@ -165,23 +154,11 @@ def test_work_of_one_image():
     mergers = 4 * 1024 * (wide * wide + wide * 4096)
     assert found.usual == 1024
     assert flop(rows) == 2 * (4096 * 1536 * h + layers + mergers)
-    assert attention(rows) == 27 * 4 * 4096**2 * h
+    assert attention_flop(rows) == 27 * 4 * 4096**2 * h
     siglip = SIGLIP | dict(patch_size=14, image_size=384)
     rows = tower("gemma3", siglip, mm_tokens_per_image=729).rows(1, 729, BF16)
     assert flop(rows) / 1e12 == pytest.approx(0.601, rel=0.01)
-    assert attention(rows) / 1e12 == pytest.approx(0.066, rel=0.01)
-
-
-def key(row: dict) -> tuple:
-    match row["op"]:
-        case "gemm":
-            return ("gemm", row["m"], row["n"], row["k"], row["dtype"])
-        case "elementwise":
-            return (row["fn"], row["elements"], row["reads"], row["writes"])
-        case "context_attention":
-            names = ("batch", "q_len", "kv_len", "num_heads", "head_dim", "causal")
-            return ("attention", *(row[name] for name in names))
-    return (row["op"], row["rows"], row["cols"], row.get("residual"))
+    assert attention_flop(rows) / 1e12 == pytest.approx(0.066, rel=0.01)
 
 
 def test_every_kernel_of_a_small_tower():
@@ -189,7 +166,7 @@ def test_every_kernel_of_a_small_tower():
     request: dict[str, Any] = dict(batch=3, images=2, image_tokens=6, input_len=5)
     model = whole("qwen3_vl", TINY)
     (listing,) = model.listings(phase="prefill", dtype="fp8", **request)
-    found = collections.Counter({key(k): k["count"] for k in listing.kernels})
+    found = collections.Counter({sizes_of(k): k["count"] for k in listing.kernels})
     p, t = 6 * 24, 6 * 6
     expected = {
         ("gemm", p, 48, 96, "bf16"): 1,
@@ -211,7 +188,7 @@ def test_every_kernel_of_a_small_tower():
     assert list(found)[0] == list(expected)[0]
     assert {kernel: found[kernel] for kernel in expected} == expected
     plain = model.listings(phase="prefill", dtype="fp8", batch=3, input_len=5 + 12)
-    assert set(found) - set(expected) == {key(k) for k in plain[0].kernels}
+    assert set(found) - set(expected) == {sizes_of(k) for k in plain[0].kernels}
 
 
 def test_images_are_part_of_the_input():
