@@ -36,8 +36,8 @@ PAGES: Final = (
 EXAMPLES: Final = ROOT / "docs" / "examples"
 LINKED: Final = ("calibration", "docs", "notebooks", "tests")
 LANGUAGES: Final = ("sh", "bash", "console")
-SET_UP: Final = ("python3 -m venv", "python -m venv")
-"""How the blocks begin that make an environment; they are tried by hand and by CI."""
+SET_UP: Final = ("python -m venv", "python -m pip")
+"""How lines begin that make an environment; they are tried by hand and by CI."""
 PROGRAMS: Final = ("diffenergy ", "python ")
 SLOW: Final = "<!-- slow -->"
 LONG: Final = "diffenergy codesign"
@@ -99,7 +99,9 @@ def commands_of(lines: Sequence[str]) -> list[str]:
     whole = "\n".join(lines).replace("\\\n", " ")
     plain = (line.strip().removeprefix("$ ") for line in whole.splitlines())
     return [
-        " ".join(x.split("  # ")[0].split()) for x in plain if x.startswith(PROGRAMS)
+        " ".join(x.split("  # ")[0].split())
+        for x in plain
+        if x.startswith(PROGRAMS) and not x.startswith(SET_UP)
     ]
 
 
@@ -123,7 +125,7 @@ def blocks(path: Path) -> list[Block]:
     result = [Block(page, at, tuple(words), line) for at, words, line in rows(text)]
     for at, language, lines, above in fences(text):
         commands = commands_of(lines) if language in LANGUAGES else []
-        if commands and not "\n".join(lines).startswith(SET_UP):
+        if commands:
             said = below(text, at, len(lines))
             shown = printed_at(text, at + len(lines) + 1)
             result.append(Block(page, at, tuple(commands), above, said, printed=shown))
