@@ -18,27 +18,27 @@ _FLAGS: Final = "_flags"
 """How modules end that declare the flags of a command."""
 QUESTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "What will it cost?": {
-        "estimate": "Time, power and energy of a model on one GPU.",
-        "serve": "What a served token costs under load: latency, watts, joules.",
-        "compare": "Two estimates side by side.",
-        "report": "A page with everything about an estimate, to look at.",
+        "estimate": "Time, power and energy of a model on one GPU or many.",
+        "serve": "Latency, power and energy of a model served under load.",
+        "compare": "Two or more estimates side by side.",
+        "report": "An HTML page with charts of an estimate.",
         "sweep": "Any number of estimates, on one machine or a cluster.",
     },
     "What does my program cost?": {
-        "import": "A trace, graph or report of yours as a kernel listing."
+        "import": "Kernel listing of your trace, graph or profiler report."
     },
     "At which clock?": {
         "dvfs": "Clocks for every kernel: less energy in the same time."
     },
     "Which hardware?": {
-        "codesign": "Hardware, clocks and tiles that a workload costs least on."
+        "codesign": "Hardware, clocks and tiles optimized for a workload."
     },
     "Many GPUs?": {
-        "plan": "The best plan for training, and clocks for its stages.",
-        "collective": "Who sends what to whom and when, with its time and energy.",
+        "plan": "Best parallel plan for training, and clocks of its stages.",
+        "collective": "Schedule of a collective on a topology: time and energy.",
     },
     "How do I run a fleet?": {
-        "fleet": "Which model on which GPUs, at which clock, under my watts."
+        "fleet": "Models, GPUs and clocks of a fleet under a power budget."
     },
     "Does it match what was measured?": {
         "evaluate": "Errors against measured runs.",
@@ -46,8 +46,8 @@ QUESTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "measure": "Measure kernels on a GPU of this machine.",
     },
     "What is known?": {
-        "gpus": "The GPUs, with the source of every number.",
-        "models": "The models, with their sizes.",
+        "gpus": "GPUs, with the source of every number.",
+        "models": "Models, with their sizes.",
     },
 }
 """Commands by question, in the order of the help, each with its line there."""
@@ -162,6 +162,17 @@ class Once(TyperCommand):
                     raise ValueError(f"`{param.opts[0]}` is given twice; give it once.")
         return super().parse_args(ctx, args)
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """MODEL for an argument that is needed, [NAME] for one that may be left out, in
+        every version of typer."""
+        pieces = [self.options_metavar or ""]
+        for param in self.get_params(ctx):
+            if param.param_type_name == "argument":
+                dots = "..." if param.nargs != 1 else ""
+                name = str(param.metavar).strip("[]")
+                pieces.append(name + dots if param.required else f"[{name}]{dots}")
+        return pieces
+
 
 def parsed(name: str, words: Sequence[str]) -> Mapping[str, Any]:
     """What the parser reads from the words behind a command; `ValueError` for words
@@ -182,8 +193,11 @@ def _command(name: str) -> Any:
     app = typer.Typer(rich_markup_mode=None, add_completion=False)
     help_names = {"help_option_names": ["-h", "--help"]}
     app.command(name, cls=Once, context_settings=help_names)(command(name))
-    found = typer.main.get_command(app)
+    parser: Any = typer.main.get_command(app)
+    for param in parser.params:
+        if param.param_type_name == "argument":  # all are texts: no type in the help
+            param.display_type_rich = lambda ctx: None
     for lines in QUESTIONS.values():
         if name in lines:
-            found.short_help = lines[name]
-    return found
+            parser.short_help = lines[name]
+    return parser

@@ -29,7 +29,7 @@ GPU = Flag(
 )
 """`--gpu`."""
 MEASURED = Argument(
-    "Files .csv or .csv.gz of measured runs, or OP=FILE; or one trace.",
+    "Measured runs: files .csv or .csv.gz, or OP=FILE; or one trace.",
     many=True,
     files=lambda spec: (spec, spec.partition("=")[2] or spec),
 )
@@ -38,7 +38,9 @@ MEASURED = Argument(
 
 def action(what: str) -> Argument:
     """The word show."""
-    return Argument(f"Tell all about one {what}.", "show", completed=lambda: ["show"])
+    return Argument(
+        f"Print everything about one {what}.", "show", completed=lambda: ["show"]
+    )
 
 
 def known(

@@ -25,18 +25,20 @@ PAGE: Final = ".html"
 def out_file(text: str, *endings: str) -> Flag:
     """`--out`: a file whose ending decides what is written; a page of any answer."""
     if PAGE not in endings:
-        text = f"{text.removesuffix('.')}, or {PAGE} (a page)."
+        head, _, last = text.removesuffix(".").rpartition(" or ")
+        listed = ", ".join(x.removesuffix(",") for x in (head, last) if x)
+        text = f"{listed} or {PAGE} (a page)."
     return Flag(text, "FILE", endings=(*endings, PAGE))
 
 
 def plot_file(
-    text: str = "Also draw the result, .png or .svg; NAME=FILE picks a chart.",
+    text: str = "Also draw a chart, .png or .svg; NAME=FILE picks one by name.",
 ) -> Flag:
     """`--plot`: a picture."""
     return Flag(text, "FILE", endings=(".png", ".svg"))
 
 
-Json = Annotated[bool, Flag("Print JSON alone.", name="--json")]
+Json = Annotated[bool, Flag("Print JSON only.", name="--json")]
 """`--json`."""
 
 
@@ -49,8 +51,9 @@ def parameters(kind: type[Request]) -> Iterator[inspect.Parameter]:
         if is_switch(field):
             typed = bool
         else:
+            usual = field.name.upper() if isinstance(flag, Argument) else None
             words |= {
-                "metavar": flag.metavar,
+                "metavar": flag.metavar or usual,
                 "autocompletion": starting(flag.completed),
             }
             typed = typed if needed else typed | None

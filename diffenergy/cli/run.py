@@ -134,7 +134,7 @@ _SCHEMA: Final = inspect.Parameter(
             is_eager=True,
             expose_value=False,
             callback=_print_schema,
-            help="Print the JSON Schema of what --json prints.",
+            help="Print the JSON Schema of the --json output.",
         ),
     ],
 )

@@ -14,11 +14,11 @@ LISTED: Final = ("gpu", "batch", "input_len", "output_len", "dtype")
 
 
 class Flags(SweepRequest):
-    """Time, power and energy of MODEL on one GPU, on many, or of lists of them.
+    """Estimate time, power and energy of MODEL on one GPU or many.
 
-    Lists (FROM:TO:STEP is one) of clocks or power limits give a table with the best row
-    for energy and for energy-delay product; lists of GPUs, batches, lengths and types
-    are crossed with them.
+    A list of clocks or power limits gives a table with the rows of least energy and
+    least energy-delay product. Lists of GPUs, batches, lengths and types are crossed
+    with them. FROM:TO:STEP is a list, too.
 
     \b
     Examples:
@@ -29,14 +29,14 @@ class Flags(SweepRequest):
 
     trace: Annotated[
         str | None,
-        Flag("Write a timeline for Perfetto, .json.", "FILE", endings=(".json",)),
+        Flag("Write a timeline for Perfetto (.json).", "FILE", endings=(".json",)),
     ] = None
     plot: Annotated[str | None, plot_file()] = None
     as_json: Json = False
     out: Annotated[
         str | None,
         out_file(
-            "Also write .json, .jsonl (the listing), .csv, or .parquet (of lists).",
+            "Also write .json, .jsonl (the listing), .csv or .parquet (of lists).",
             ".json",
             ".jsonl",
             ".csv",

@@ -9,8 +9,8 @@ from ..flags import Json, out_file
 
 
 class Flags(Request):
-    """GPUs that are known; of one every value, its unit and source, and whose
-    corrections serve it.
+    """List the GPUs; `show NAME` prints every value of one with its unit and source,
+    and which fitted constants it uses.
 
     \b
     Examples:
