@@ -1,18 +1,14 @@
 """List scheduling: right by a plain replay, as fast as published or bounded."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from diffenergy.collectives import Schedule, Search, Topology, plan
+from diffenergy.collectives import Search, Topology, plan
 from diffenergy.collectives._bounds import epoch_bound, second_bound
 from diffenergy.collectives._duals import flow_bound
 from diffenergy.collectives._greedy import Effort, greedy
-from diffenergy.collectives._list_schedule import Aim, Plan, island_levels
-from diffenergy.collectives._queues import Planned, Requests, balanced_paths
+from diffenergy.collectives._queues import Requests, balanced_paths
 from diffenergy.collectives._routes import epoch_length, epoch_model
-from diffenergy.collectives._schedule import Sends
 from diffenergy.collectives._verify import verify
 
 from .builders import (
@@ -29,7 +25,6 @@ from .builders import (
     ndv2_2,
     ndv2_4,
     one_to_all,
-    published,
     ring,
     star,
     sums,
@@ -76,35 +71,6 @@ def test_every_schedule_replays(topology: Topology, kind: str, epochs: bool) -> 
     finish = verify(schedule) if adds else check(schedule)
     assert finish >= second_bound(demand, topology) * (1 - 1e-9)
     assert schedule.epoch == (tau if kind != "to_all" else None)
-
-
-@pytest.mark.slow
-@pytest.mark.shared_data
-def test_reaches_every_published_all_gather(shared: Path) -> None:
-    topology = ndv2_2(published=True)
-    for row in published(shared, "AllGather"):
-        demand = all_gather(topology, float(row["output_buffer_bytes"]))
-        tau, least = float(row["epoch_s"]), int(row["epochs"])
-        schedule = greedy(topology, demand, tau, bound=least)
-        assert schedule.epochs == least, row
-        # Epochs drop latencies below a tenth of an epoch: at most 4.1 us of them.
-        assert check(schedule) <= float(row["finish_s"]) + 4.1e-6, row
-
-
-@pytest.mark.slow
-@pytest.mark.shared_data
-def test_reaches_every_published_all_to_all(shared: Path) -> None:
-    topology = ndv2_2(published=True)
-    published_s: dict[float, float] = {}
-    for row in published(shared, "AlltoAll"):
-        size, finish = float(row["output_buffer_bytes"]), float(row["finish_s"])
-        published_s[size] = min(published_s.get(size, np.inf), finish)
-    assert len(published_s) == 11
-    for size, least in published_s.items():
-        demand = all_to_all(topology, size)
-        bound = second_bound(demand, topology)
-        finish = check(greedy(topology, demand, bound=bound, effort=Effort(batches=2)))
-        assert bound * (1 - 1e-9) <= finish <= least, size
 
 
 def test_sixteen_gpus_all_to_all_meets_its_bound() -> None:
@@ -154,23 +120,6 @@ def test_dgx1_least_epochs(latency: float, tau: float) -> None:
         assert greedy(topology, demand, tau, bound=epochs).epochs == epochs
 
 
-def test_one_seed_one_answer() -> None:
-    topology = dgx1()
-    for demand in (all_gather(topology, 1e6), all_to_all(topology, 1e6)):
-        one, two = (greedy(topology, demand, effort=QUICK) for _ in range(2))
-        np.testing.assert_array_equal(one.sends.start, two.sends.start)
-        np.testing.assert_array_equal(one.sends.block, two.sends.block)
-
-
-def test_stops_at_the_bound() -> None:
-    """A ring of 3: neighbours all, one round, certified by the bound."""
-    topology = ring(3)
-    demand = all_gather(topology, 3e6)
-    tau = epoch_length(topology, demand.size[0])
-    bound = epoch_bound(demand, topology, epoch_model(topology, demand.size[0], tau))
-    assert greedy(topology, demand, tau, bound).epochs == bound == 1
-
-
 def test_only_takers_and_the_ways_to_them_are_served() -> None:
     """gpu0 -> gpu2 on a ring of 6 goes over gpu1 alone."""
     topology = ring(6)
@@ -208,19 +157,6 @@ def most_used(topology: Topology, ways: list[list[int]]) -> int:
     return int(np.bincount(np.concatenate(ways), minlength=len(topology.links)).max())
 
 
-@pytest.mark.parametrize("topology", MACHINES, ids=lambda t: t.name)
-@pytest.mark.parametrize("wobble", [0.0, 0.5])
-def test_ways_lead_from_source_to_taker(topology: Topology, wobble: float) -> None:
-    job = requests(topology, 1e6)
-    for source, taker, way in zip(
-        job.source, job.taker, ways_of(topology, 1, wobble), strict=True
-    ):
-        nodes = [source, *topology.targets[way]]
-        assert nodes[:-1] == list(topology.sources[way])
-        assert nodes[-1] == taker
-        assert len(set(nodes)) == len(nodes)
-
-
 def test_ways_are_near_the_least_work() -> None:
     """Torus 3 x 4: 12 x 3 x 4 hops of blocks along the rings of four, whose 24 links
     carry 6 each; between two chassis 256 blocks over eight links, 32 each."""
@@ -229,23 +165,6 @@ def test_ways_are_near_the_least_work() -> None:
     large = dgx2_2()
     used = np.bincount(np.concatenate(ways_of(large)), minlength=len(large.links))
     assert used[large.rates < 20e9].max() == 32
-
-
-def trips_of(topology: Topology) -> tuple[Requests, Plan]:
-    job, rng = requests(topology, 1e6), np.random.default_rng(0)
-    ways = balanced_paths(topology, job, rng)
-    return job, Planned(topology, job, ways, rng).plan()
-
-
-@pytest.mark.parametrize("topology", MACHINES, ids=lambda t: t.name)
-def test_planned_schedules_are_right(topology: Topology) -> None:
-    job, trips = trips_of(topology)
-    size = job.size[trips.block]
-    took = size / topology.rates[trips.link] + topology.latencies[trips.link]
-    phase = np.zeros(len(size), int)
-    sends = Sends(trips.block, trips.link, trips.start, trips.start + took, size, phase)
-    found = verify(Schedule(topology, all_to_all(topology, 1e6), sends))
-    assert found == pytest.approx(trips.finish)
 
 
 @pytest.mark.parametrize(
@@ -261,16 +180,6 @@ def test_all_to_all_within_two_per_cent(topology: Topology) -> None:
     assert bound * (1 - 1e-9) <= verify(schedule) <= 1.02 * bound
 
 
-def test_more_batches_are_never_worse() -> None:
-    """Also where no set of ways can end before the best so far."""
-    topology = ring(4)
-    demand = all_to_all(topology, 1e9)
-    finish = [
-        verify(greedy(topology, demand, effort=Effort(batches=n))) for n in (1, 4, 8)
-    ]
-    assert finish == sorted(finish, reverse=True)
-
-
 def two_level() -> Topology:
     """Pairs at 100 GB/s, chassis of two pairs at 40 GB/s, 10 GB/s between chassis."""
     edges = []
@@ -284,13 +193,6 @@ def two_level() -> Topology:
     return machine("two-level", gpu_nodes(8, 4), edges, 8)
 
 
-def test_islands_level_by_level() -> None:
-    levels = island_levels(two_level())
-    assert [len(set(level)) for level in levels.tolist()] == [4, 2]
-    assert len(island_levels(ndv2_2())) == 1
-    assert island_levels(dgx1()).tolist() == [[0] * 8]
-
-
 def test_chassis_are_entered_once_on_two_levels() -> None:
     """4 blocks over 4 links between chassis, then at most two hops of 40 GB/s."""
     topology = two_level()
@@ -300,12 +202,3 @@ def test_chassis_are_entered_once_on_two_levels() -> None:
     assert verify(schedule) <= 1.25 * bound
     between = topology.rates[schedule.sends.link] < 20e9
     assert between.sum() == 8
-
-
-def test_deadlines_lie_between_the_least_and_the_limit() -> None:
-    assert np.isinf(Aim(3, 0).deadlines).all()
-    found = Aim(8, 0, limit=10.0, least=6.0).deadlines
-    assert (found < 10.0).all() and (found >= 6.0).all()
-    assert found[0] == pytest.approx(10.0) and found.min() == pytest.approx(7.0)
-    # Of whole epochs: below 10 is 9.
-    assert np.floor(found[0]) == 9

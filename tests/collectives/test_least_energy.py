@@ -13,7 +13,6 @@ from diffenergy.collectives import (
     demand,
     load_topology,
 )
-from diffenergy.collectives import _least_energy as energy_search
 from diffenergy.collectives._energy import (
     MemoryPrice,
     byte_prices,
@@ -29,9 +28,7 @@ from diffenergy.collectives._least_energy import (
     least_energy,
     pick,
     priced,
-    read_objective,
 )
-from diffenergy.collectives._lp import flow_count, flow_model, lp
 from diffenergy.collectives._plan import Plan
 from diffenergy.collectives._routes import epoch_model
 from diffenergy.collectives._schedule import Sends
@@ -43,9 +40,6 @@ from diffenergy.search import Solving
 from .builders import (
     MB,
     blocks,
-    exchange_chunks,
-    schedule_of,
-    scipy_least,
 )
 
 QUICK = Effort(batches=1, restarts=4)
@@ -211,53 +205,6 @@ def test_never_dearer_and_never_later(name: str, collective: str):
     assert found.joules >= found.floor * (1 - 1e-9)
 
 
-def test_the_solver_finds_the_cheapest_of_as_many_epochs():
-    hub = priced_star(4)
-    wanted = demand("all_gather", hub, "4MB")
-    start = greedy(hub, wanted, effort=QUICK)
-    prices = byte_prices(hub, None)
-    model = epoch_model(hub, MB, MB / 100e9)
-    found = cheapest(start, prices, limit=1.0, model=model, horizon=5)
-    # Four multicasts, each alone on three ways out: one epoch in, four out.
-    assert found.joules == pytest.approx(4 * 4 * MB * 8e-12)
-    assert verify(found.schedule) <= 5 * MB / 100e9 * (1 + 1e-9)
-
-
-def test_least_cost_of_the_linear_program():
-    net = priced_machine(
-        [(0, 2, 50.0), (0, 1, 1.0), (1, 2, 1.0), (2, 0, 1.0), (1, 0, 1.0)], 3
-    )
-    wanted = exchange_chunks(net, MB)
-    model = epoch_model(net, MB, MB / 100e9)
-    prices = byte_prices(net, None)
-    cost = prices / prices.mean()
-    for horizon in (2, 8):
-        found = lp(net, wanted, model, low=horizon, high=horizon, link_cost=cost)
-        linear = flow_model(net, wanted, model, horizon, cost).linear
-        assert found.objective == pytest.approx(scipy_least(linear))
-        moved = schedule_price(schedule_of(found), prices)
-        assert moved == pytest.approx(found.objective * prices.mean() * MB)
-        flows = flow_model(net, wanted, model, horizon).link
-        assert flow_count(net, wanted, model, horizon) == len(flows)
-    # With time, all by cheap links: 0-1, 0-1-2, 1-2, 1-0, 2-0, 2-0-1.
-    assert moved == pytest.approx(8 * 8e-12 * MB)
-
-
-def test_ctrl_c_keeps_the_best(monkeypatch: pytest.MonkeyPatch):
-    def stopped(*_: object, **__: object):
-        raise KeyboardInterrupt
-
-    topology = load_topology("dgx1")
-    start = greedy(topology, demand("all_to_all", topology, "8MB"), effort=QUICK)
-    prices = byte_prices(topology, None)
-    monkeypatch.setattr(energy_search, "lp", stopped)
-    model = epoch_model(topology, MB, MB / 25e9)
-    found = cheapest(start, prices, model=model, horizon=5)
-    assert found.interrupted
-    assert found.joules <= schedule_price(start, prices)
-    assert verify(found.schedule) == found.finish
-
-
 SLOT = MB / 100e9
 FAST = played(DETOUR, one_block(DETOUR, [2]), [(0, 0)])
 DEAR, CHEAP = MB * 8 * 50e-12, MB * 8 * 2e-12
@@ -297,12 +244,6 @@ def test_waiting_gpus_make_the_fastest_the_leanest():
     waited = 3 * SLOT * fast.energy.idle_power
     assert lean.total - fast.total == pytest.approx(waited - saved, rel=0.1)
     assert pick(front, "energy").finish == pytest.approx(SLOT)
-
-
-def test_objectives_as_written():
-    assert read_objective(" Time ") == "time"
-    assert read_objective("energy") == "energy"
-    assert read_objective("1.5e2") == 150.0
 
 
 @pytest.mark.parametrize("collective", ["all_gather", "all_to_all", "all_reduce"])

@@ -106,21 +106,6 @@ def _broken(shared: Path, tmp_path: Path, which: str, edit: Callable[[dict], obj
 
 
 @pytest.mark.shared_data
-def test_every_flow_is_needed(shared: Path, tmp_path: Path):
-    """Flows that no demand needs were pruned before publishing."""
-    for flow in range(0, 210, 7):
-        with pytest.raises(Violation):
-            replay_epochs(
-                _broken(
-                    shared,
-                    tmp_path,
-                    "all_gather_slow_1GB",
-                    lambda table, n=flow: table["7-Flows"].pop(n),
-                )
-            )
-
-
-@pytest.mark.shared_data
 def test_claims_and_paths_are_checked(shared: Path, tmp_path: Path):
     def less(table: dict) -> None:
         table["3-Epochs_Required"] = 9

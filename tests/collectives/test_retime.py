@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from diffenergy.collectives import Demand, Schedule, Topology, demand, load_topology
-from diffenergy.collectives._dependencies import stated, switched
-from diffenergy.collectives._epoch_schedule import Found, distances
+from diffenergy.collectives._epoch_schedule import Found
 from diffenergy.collectives._greedy import Effort, greedy
 from diffenergy.collectives._lp import lp
 from diffenergy.collectives._milp import least_finish, rounds
@@ -28,7 +27,6 @@ from diffenergy.collectives._verify import verify
 from .builders import (
     US,
     all_gather,
-    all_to_all,
     blocks,
     both,
     check,
@@ -45,13 +43,6 @@ from .builders import (
 )
 
 QUICK = Effort(1, 2)
-MACHINES = {
-    "dgx1": "all_gather",
-    "ndv2-2": "reduce_scatter",
-    "ndv2-2-published": "all_to_all",
-    "dgx-h100-2": "all_reduce",
-    "dgx2-2": None,
-}
 """Each with the collective that is fast enough to check every time."""
 KINDS = ("all_gather", "all_to_all", "reduce_scatter", "all_reduce", "broadcast")
 
@@ -160,20 +151,6 @@ def agrees(schedule: Schedule, given: Any = None) -> float:
     return abs(found.time / retime(schedule, given).last_end - 1)
 
 
-@pytest.mark.parametrize(
-    "name, kind",
-    [
-        pytest.param(name, kind, marks=[] if quick == kind else pytest.mark.slow)
-        for name, quick in MACHINES.items()
-        for kind in KINDS[:4]
-    ],
-)
-def test_order_agrees_on_greedy(name: str, kind: str) -> None:
-    topology = load_topology(name)
-    schedule = greedy(topology, demand(kind, topology, 1e6), effort=Effort(1, 1))
-    assert agrees(schedule) < 1e-9
-
-
 def searched(method: str, topology: Topology, wanted: Demand) -> Schedule:
     """In epochs by the method, then run with true rates and latencies."""
     if wanted.reduces:
@@ -211,51 +188,6 @@ def test_searched_schedules(name: str, kind: str, method: str) -> None:
     assert agrees(schedule) < 1e-9
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["parts", "sums"])
-def test_gradient_of_parts_and_sums(kind: str) -> None:
-    """Of parts through a switch, and of sums in one."""
-    topology = jittered(star(4, copy=kind != "parts", reduces=kind == "sums"))
-    collective = {"parts": "all_to_all", "sums": "reduce_scatter"}[kind]
-    wanted = demand(collective, topology, 4e6)
-    if kind == "parts":
-        schedule = searched("lp", topology, wanted)
-        assert (schedule.sends.bytes < 0.99 * wanted.size[schedule.sends.block]).any()
-    else:
-        schedule = greedy(topology, wanted, effort=QUICK)
-    order = order_of(schedule)
-    # Beside the rates that a linear program fills to the brim, where paths tie.
-    off = np.random.default_rng(6).uniform(0.9, 1.1, len(topology.links))
-    point = topology.rates * off, topology.latencies / off
-    found = finish_time(order, *point)
-    slopes = found.by_rate / point[0], found.by_latency
-    for which, base in enumerate(point):
-        for link in range(len(base)):
-            step = np.zeros_like(base)
-            step[link] = 1e-5 * base[link]
-            up, down = (
-                finish_time(order, *(x + s * step if n == which else x
-                                     for n, x in enumerate(point))).time
-                for s in (1, -1)
-            )  # fmt: skip
-            slope = (up - down) / (2 * step[link])
-            near = 1e-5 * found.time / base[link]
-            assert slopes[which][link] == pytest.approx(slope, abs=near)
-
-
-def test_slow_epochs_through_a_switch_run() -> None:
-    """Ten chunks an epoch into a switch, in no order that their starts tell."""
-    topology = star(5, copy=True)
-    wanted = all_gather(topology, 5e6, 4)
-    size = float(wanted.size[0])
-    model = epoch_model(topology, size, 4 * size / topology.rates[0])
-    found = least_finish(topology, wanted, model)
-    assert found.schedule is not None and found.schedule.epochs is not None
-    timed = run_epochs(found.schedule, model)
-    assert verify(timed) <= found.schedule.epochs * model.tau
-    assert verify(retime(timed)) <= verify(timed) * (1 + 1e-9)
-
-
 def test_overlapping_sends_go_one_after_the_other() -> None:
     """1 MB over 10 GB/s takes 100 us; stated are 400 and, in the midst, 200 us."""
     topology = ring(3, latency=0.0)
@@ -276,55 +208,6 @@ def test_overlapping_sends_go_one_after_the_other() -> None:
     early = retime(given)
     np.testing.assert_allclose(early.sends.end, [100e-6, 200e-6])
     assert verify(early) == pytest.approx(200e-6)
-
-
-def test_matching_moves_others() -> None:
-    """Two summands through a switch: the first to come may leave to either GPU, the
-    second only with the later send; both find one, whatever the order of choice."""
-    topology = star(4, copy=False)
-    wanted = demand("reduce_scatter", topology, 4e6)
-    index = {(x.source, x.target): n for n, x in enumerate(topology.links)}
-    rows = [(0, 4, 0.0, 10.0), (1, 4, 0.0, 4.0), (4, 2, 2.0, 11.0), (4, 3, 9.0, 12.0)]
-    link = np.array([index[a, b] for a, b, _, _ in rows])
-    start, end = (np.array([row[n] for row in rows]) for n in (2, 3))
-    sends = Sends(np.zeros(4, int), link, start, end, np.ones(4), np.zeros(4, int))
-    given = Schedule(topology, wanted, sends)
-    found = switched(given, stated(given))
-    assert found.odd == []
-    assert {
-        out: [part.send for part in parts] for out, parts in found.feeds.items()
-    } == {
-        2: [1],
-        3: [0],
-    }
-
-
-def test_what_nothing_feeds_is_refused() -> None:
-    topology = star(3)
-    wanted = all_gather(topology, 3e6)
-    schedule = greedy(topology, wanted, effort=QUICK)
-    out = ~topology.stores[topology.sources[schedule.sends.link]]
-    sends = dataclasses.replace(
-        schedule.sends, start=np.where(out, 0.0, schedule.sends.start + 1.0)
-    )
-    twice = [np.append(getattr(sends, f.name), getattr(sends, f.name)[~out])
-             for f in dataclasses.fields(sends)]  # fmt: skip
-    with pytest.raises(ValueError, match="that the switch cannot pass on"):
-        retime(dataclasses.replace(schedule, sends=Sends(*twice)))
-
-
-def test_distances_in_epochs() -> None:
-    """Around a ring of five, 2 epochs a link; a free link takes none."""
-    topology = ring(5)
-    away = distances(topology, np.full(len(topology.links), 2))
-    assert away[0].tolist() == [0, 2, 4, 4, 2]
-    free = np.where(topology.targets == 1, 0, 2)
-    assert distances(topology, free)[0].tolist() == [0, 0, 2, 4, 2]
-    alone = dataclasses.replace(
-        topology, links=tuple(x for x in topology.links if x.target)
-    )
-    never = distances(alone, np.full(len(alone.links), 2))
-    assert (never[1:, 0] >= 1 << 30).all() and never.dtype == int
 
 
 def timed_rows(
@@ -354,15 +237,6 @@ def test_chain_by_hand() -> None:
     np.testing.assert_allclose(tight.sends.start, expected)
     assert tight.sends.end.max() == pytest.approx(258 * US)
     assert check(tight) == pytest.approx(258 * US)
-
-
-def test_chain_gradient_by_hand() -> None:
-    """Finish = 2 b / r0 + a0 + b / r1 + a1."""
-    topology, _, schedule = chain()
-    order = order_of(schedule)
-    found = finish_time(order, topology.rates, topology.latencies)
-    np.testing.assert_allclose(found.by_latency, [1.0, 1.0])
-    np.testing.assert_allclose(found.by_rate, [-2e6 / 10e9, -1e6 / 20e9])
 
 
 @pytest.mark.parametrize(
@@ -417,27 +291,6 @@ def test_rates_and_latencies_scale_the_finish() -> None:
         assert found.time == pytest.approx(finish / factor, rel=1e-9)
 
 
-@pytest.mark.parametrize("topology", [ndv2_2(True), star(4, copy=False)])
-def test_replay_never_delays_and_then_rests(topology: Topology) -> None:
-    """Stretched schedules come back; a tight one stays."""
-    demand = all_to_all(topology, 1e6)
-    schedule = greedy(topology, demand, effort=Effort(1, 1))
-    again = retime(schedule)
-    np.testing.assert_allclose(again.sends.start, schedule.sends.start, atol=1e-15)
-    assert (again.sends.end <= schedule.sends.end + 1e-15).all()
-    check(again)
-
-
-def test_epochs_become_real_times() -> None:
-    """Slow epochs waste three quarters of a fast link; the replay does not."""
-    topology = ndv2_2(published=True)
-    demand = all_gather(topology, 1e9)
-    tau = epoch_length(topology, demand.size[0], "slowest")
-    schedule = greedy(topology, demand, tau, bound=10)
-    assert schedule.epochs == 10
-    assert check(schedule) < 10 * tau
-
-
 def test_prune_leaves_out_what_nobody_needs() -> None:
     """A chunk brought back to its source, one brought twice, and one sent on to a GPU
     that does not want it."""
@@ -449,9 +302,3 @@ def test_prune_leaves_out_what_nobody_needs() -> None:
     rows = [(0, link, turn * took, (turn + 1) * took) for link, turn in starts]
     left = prune(timed_rows(topology, demand, rows))
     assert left.sends.link.tolist() == [0] and left.sends.start.tolist() == [0.0]
-
-
-def test_prune_keeps_every_needed_send() -> None:
-    topology = ndv2_2(published=True)
-    schedule = greedy(topology, all_gather(topology, 1e6), effort=Effort(1, 2))
-    assert len(prune(schedule).sends) == len(schedule.sends)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from diffenergy.collectives import Demand, Topology, demand
+from diffenergy.collectives import Topology, demand
 from diffenergy.collectives._epoch_schedule import (
     epoch_schedule,
     least_horizon,
@@ -355,28 +355,6 @@ def test_least_volume_is_as_small_as_scipy_finds():
     linear = flow_model(machine, demand, model, 9).linear
     found = lp(machine, demand, model, low=9)
     assert found.objective == pytest.approx(scipy_least(linear))
-
-
-def test_what_stays_needs_no_send():
-    machine = ring(4, 0.0)
-    model = epochs_of(machine)
-    demand = exchange_chunks(machine, CHUNK)
-    kept = np.zeros((4, 4), bool)
-    kept[[0, 1], [0, 1]] = True  # blocks for oneself, and blocks for nobody
-    columns = (np.arange(4), np.arange(4), np.full(4, CHUNK), kept, np.zeros_like(kept))
-    both_kinds = [
-        np.concatenate([old, new])
-        for old, new in zip(
-            (demand.source, demand.chunk, demand.size, demand.wanted, demand.parts),
-            columns,
-            strict=True,
-        )
-    ]
-    whole = Demand("all_to_all", *both_kinds)
-    found = lp(machine, whole, model)
-    assert schedule_of(found).epochs == 2
-    assert found.objective == pytest.approx(16)
-    assert set(schedule_of(found).sends.block.tolist()) == set(range(12))
 
 
 @pytest.mark.parametrize(

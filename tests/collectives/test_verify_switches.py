@@ -172,7 +172,9 @@ def test_crumbs_that_are_left_do_not_add_up(crumbs: float, right: bool):
         ({"start": np.inf}, "send 1 has no proper times"),
         ({"end": np.inf}, "send 1 has no proper times"),
         ({"end": np.nan}, "send 1 has no proper times"),
-        ({"bytes": -1.0}, "send 1 carries no bytes"),
+        ({"start": -0.1}, "send 1 has no proper times"),
+        ({"bytes": 0.0}, "send 1 carries no bytes"),
+        ({"bytes": 2.0}, "send 1 carries no bytes or more than its block has"),
         ({"bytes": np.nan}, "send 1 carries no bytes"),
     ],
 )

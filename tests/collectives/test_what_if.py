@@ -18,9 +18,6 @@ from diffenergy.collectives._what_if import (
     Change,
     criticality,
     criticality_rows,
-    cut_off,
-    disable,
-    gathered,
     linked_pairs,
     pair_orbits,
     sensitivities,
@@ -51,24 +48,6 @@ def to_next(topology: Topology) -> Demand:
 
 def by_pair(changes: list[Change]) -> dict[tuple[str, str], Change]:
     return {change.pair: change for change in changes}
-
-
-def test_ring_of_three_becomes_a_line() -> None:
-    """All at once over six links; on the line the ends get two blocks over one link,
-    the second a step after the first."""
-    topology = ring(3)
-    found = list(criticality(topology, all_gather(topology, 3 * MB), QUICK))
-    assert len(found) == 3
-    for change in found:
-        assert change.base == pytest.approx(STEP * 1e-6)
-        assert change.finish is not None
-        assert change.bound is not None
-        assert change.finish == pytest.approx(2 * STEP * 1e-6)
-        assert change.bound <= change.finish * (1 + 1e-9)
-        assert change.alike == 3
-        assert change.used
-    rows = criticality_rows(found)
-    assert [row["slowdown_pct"] for row in rows] == pytest.approx([100.0] * 3)
 
 
 def test_way_round_and_links_of_no_use() -> None:
@@ -111,35 +90,6 @@ def test_chassis_that_is_cut_off_is_named() -> None:
     assert json.loads(json.dumps(rows, allow_nan=False)) == rows
 
 
-def test_cut_off_says_from_whom_to_whom() -> None:
-    topology = load_topology("ndv2-2")
-    eight = [f"gpu{n}" for n in range(8)], [f"gpu{n}" for n in range(8, 16)]
-    wish = demand("all_gather", topology, "1GB")
-    assert cut_off(topology, wish) is None
-    there = cut_off(disable(topology, "gpu0-gpu9"), wish)
-    assert there == {"demands": 64, "from": eight[0], "to": eight[1]}
-    # Of sums: who cannot add to whose.
-    adds = cut_off(disable(topology, "gpu8-gpu1"), sums(topology, 1e9, False))
-    assert adds == {"demands": 64, "from": eight[1], "to": eight[0]}
-
-
-def test_a_base_is_the_least(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A plan of a machine without a link is one with it."""
-    topology = load_topology("dgx1")
-    wish = demand("all_gather", topology, "8MB")
-
-    def late(given: Topology, *rest: object, **named: object) -> Schedule:
-        found = greedy(given, *rest, **named)  # pyright: ignore[reportArgumentType]
-        wait = 1e-3 * (given is topology)
-        sends = dataclasses.replace(found.sends, end=found.sends.end + wait)
-        return dataclasses.replace(found, sends=sends)
-
-    monkeypatch.setattr(room, "greedy", late)
-    rows = criticality_rows(criticality(topology, wish, QUICK))
-    assert all(row["slowdown_pct"] >= 0 for row in rows)
-    assert rows[0]["base_s"] == min(row["finish_s"] for row in rows)
-
-
 @pytest.mark.parametrize(
     ("topology", "orbits"), [(torus(4, 4), 1), (ring(5), 1), (torus(2, 3), 2)]
 )
@@ -173,41 +123,6 @@ def test_a_source_of_its_own_breaks_the_symmetry() -> None:
     wish = demand("broadcast", topology, 4 * MB)
     pairs = linked_pairs(topology)  # 0-1, 0-3, 1-2, 2-3
     assert pair_orbits(topology, wish, pairs).tolist() == [0, 0, 1, 1]
-
-
-def test_what_came_before_the_stop_is_kept() -> None:
-    topology = load_topology("ndv2-2")
-    wish = demand("all_to_all", topology, "1GB")
-    seen: list[tuple[int, int]] = []
-
-    def stop(done: int, total: int) -> None:
-        seen.append((done, total))
-        if done >= 6:
-            raise KeyboardInterrupt
-
-    found, complete = gathered(criticality(topology, wish, QUICK, progress=stop))
-    assert not complete
-    assert len(found) == seen[-1][0] == 6
-    assert seen[-1][1] == 34
-    assert len(criticality_rows(found)) == 6
-    whole, complete = gathered(criticality(ring(3), to_next(ring(3)), QUICK))
-    assert complete
-    assert len(whole) == 3
-
-
-def test_no_plan_is_said_and_not_a_finish(monkeypatch: pytest.MonkeyPatch) -> None:
-    topology = ring(3)
-    wish = all_gather(topology, 3 * MB)
-
-    def failing(given: Topology, *rest: object, **named: object) -> Schedule:
-        if given is not topology:
-            raise ValueError("`demand` was not met.")
-        return greedy(given, *rest, **named)  # pyright: ignore[reportArgumentType]
-
-    monkeypatch.setattr(room, "greedy", failing)
-    rows = criticality_rows(criticality(topology, wish, QUICK))
-    assert {row["problem"] for row in rows} == {"`demand` was not met."}
-    assert all(row["finish_s"] is None and row["cut_off"] is None for row in rows)
 
 
 def test_a_demand_that_was_never_possible_is_an_error() -> None:
@@ -276,13 +191,6 @@ def test_two_links_in_series() -> None:
     assert rows[0]["rate_bytes_per_s"] == 10e9
     assert rows[0]["latency_s"] == pytest.approx(3e-6)
     assert rows[0]["latency_sensitivity_s_per_us"] == pytest.approx(1e-6)
-
-
-def test_one_send() -> None:
-    """1 MB at 50 GB/s, 0.7 us."""
-    topology = machine("pair", gpu_nodes(2, 2), [(0, 1, 50.0, 0.7)], 2)
-    schedule = whole(topology, blocks(topology, [(0, 1)]), [(0, 0, 0.0)])
-    np.testing.assert_allclose(sensitivities(schedule, "link").rate, [-20 / 20.7])
 
 
 def test_a_tie_helps_only_if_both_are_faster() -> None:
@@ -408,12 +316,6 @@ def test_a_medium_is_the_sum_of_its_links(monkeypatch: pytest.MonkeyPatch) -> No
     assert row["links"] == 3
     assert row["rate_bytes_per_s"] is None  # one way faster than the other
     assert row["rate_sensitivity_if_faster"] is None
-
-
-def test_large_schedules_have_no_sides(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two links, four sends: 32 sends to work out."""
-    monkeypatch.setattr(sensitivity, "_MOST", 31)
-    assert sensitivities(chain(), "link").exact is None
 
 
 def test_a_schedule_without_sends_is_an_error() -> None:
