@@ -369,64 +369,6 @@ def reducing_rows(count: int) -> list[Row]:
 # --- plain checks
 
 
-def check(schedule: Schedule) -> float:
-    """Replay of a schedule of whole blocks by plain rules, one send after the other;
-    its finish, s. Sums travel as sets of the GPUs whose summand they hold."""
-    topology, demand, sends = schedule.topology, schedule.demand, schedule.sends
-    near = 1e-9 * sends.end.max()
-    rate, latency = topology.rates[sends.link], topology.latencies[sends.link]
-    busy = sends.bytes / rate
-    assert (sends.start >= -near).all()
-    assert (sends.end >= sends.start + busy + latency - near).all()
-    for link in np.unique(sends.link):
-        rows = np.flatnonzero(sends.link == link)
-        rows = rows[np.argsort(sends.start[rows])]
-        assert (sends.start[rows[1:]] >= (sends.start + busy)[rows[:-1]] - near).all()
-    held: dict[tuple[int, int], list[tuple[float, frozenset[int]]]] = {}
-    for block, home in enumerate(demand.source.tolist()):
-        begin = np.flatnonzero(demand.parts[block]) if demand.reduces else [home]
-        for node in begin:
-            held[block, int(node)] = [(0.0, frozenset([int(node)]))]
-    fed: dict[tuple[int, ...], list[tuple[float, float, frozenset[int]]]] = {}
-    for row in np.lexsort((sends.end, sends.start)).tolist():
-        link, phase = topology.links[sends.link[row]], int(sends.phase[row])
-        block = int(sends.block[row])
-        start, end = float(sends.start[row]), float(sends.end[row])
-        if topology.stores[link.source]:
-            came = held.get((block, link.source), [])
-            here = [what for at, what in came if at <= start + near]
-        else:
-            came = fed.get((block, link.source, phase), [])
-            soon, late = start + near, start - near
-            here = [what for at, gone, what in came if at <= soon and gone >= late]
-        assert here, f"send {row} carries what its sender does not hold"
-        carried = max(here, key=len)
-        adds = link.source in topology.gpus or topology.nodes[link.source].reduces
-        if demand.reduces and not adds and phase == 0:
-            waiting = fed[block, link.source, phase]
-            waiting.remove(next(entry for entry in waiting if entry[2] == here[0]))
-            carried = here[0]
-        elif demand.reduces and any(not what <= carried for what in here):
-            assert sum(map(len, here)) == len(frozenset().union(*here))
-            carried = frozenset[int]().union(*here)
-        place = block, link.target
-        if topology.stores[link.target]:
-            held.setdefault(place, []).append((end, carried))
-        else:
-            fed.setdefault((*place, phase), []).append(
-                (start + link.latency, end, carried)
-            )
-    finish = 0.0
-    for block, node in np.argwhere(demand.wanted).tolist():
-        got = held.get((block, node), [])
-        whole = frozenset(np.flatnonzero(demand.parts[block]).tolist())
-        if demand.reduces:
-            assert frozenset().union(*(what for _, what in got)) == whole
-        assert got, f"block {block} never comes to node {node}"
-        finish = max(finish, min(at for at, _ in got))
-    return float(max(finish, sends.end.max()))
-
-
 def schedule_of(found: Found) -> Schedule:
     """The schedule of a solver's result."""
     assert found.schedule is not None

@@ -55,15 +55,6 @@ def test_a_line(rate: float, latency: float, chunks: int, epochs: int) -> None:
     assert whole_epochs(found, epoch_model(topology, 1.0, 1.0)) == epochs
 
 
-def test_several_chunks_pass_in_one_epoch() -> None:
-    """At 2 B/s and epochs of 1 s: two an epoch; five take three."""
-    topology = unit_machine("gpu0 gpu1", [("gpu0", "gpu1", 2.0, 0.0)])
-    wanted = wishes(topology, ["gpu1"], 5)
-    rows: list[Row] = [(b, "gpu0", "gpu1", b / 2, (b + 1) / 2) for b in range(5)]
-    found = schedule(topology, wanted, rows)
-    assert whole_epochs(found, epoch_model(topology, 1.0, 1.0)) == 3
-
-
 def test_the_order_of_a_link_is_kept() -> None:
     """Block 1 leaves first and is wanted next door, block 0 has to go on."""
     topology = line(1.0, 0.0)
@@ -100,12 +91,6 @@ def test_switches(copy: bool, free_exit: bool) -> None:
     assert len(found.sends) == 4 - copy
     epochs = whole_epochs(found, epoch_model(topology, 1.0, 1.0))
     assert epochs == (1 if copy else 2) + (not free_exit)
-
-
-def test_nothing_to_send_takes_no_epoch() -> None:
-    topology = line(1.0, 0.0)
-    found = schedule(topology, wishes(topology, ["gpu0"]), [])
-    assert whole_epochs(found, epoch_model(topology, 1.0, 1.0)) == 0
 
 
 def test_sums_by_hand() -> None:

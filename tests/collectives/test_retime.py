@@ -29,7 +29,6 @@ from .builders import (
     all_gather,
     blocks,
     both,
-    check,
     gpu_nodes,
     jittered,
     machine,
@@ -236,7 +235,7 @@ def test_chain_by_hand() -> None:
     expected = np.array([0.0, 100.0, 103.0, 203.0]) * US
     np.testing.assert_allclose(tight.sends.start, expected)
     assert tight.sends.end.max() == pytest.approx(258 * US)
-    assert check(tight) == pytest.approx(258 * US)
+    assert verify(tight) == pytest.approx(258 * US)
 
 
 @pytest.mark.parametrize(
