@@ -21,7 +21,7 @@ from diffenergy.hardware import (
     read_gpu,
     with_fields,
 )
-from diffenergy.measurements.importers.base import known_gpu
+from diffenergy.imports import bundled_gpu
 
 DECIDED_BY_NAMES = {"mma_kind", "corrections", "links"}
 NUMBERS = {field.name for field in dataclasses.fields(GpuSpec)} - DECIDED_BY_NAMES
@@ -156,8 +156,8 @@ def test_a_family_is_its_sxm_board_and_says_so(family: str, board: str):
 
 def test_measured_data_name_their_board():
     """Which A100 was measured is nothing to assume."""
-    assert known_gpu("A100") is None
-    assert known_gpu("NVIDIA H200") == "h200-sxm"
+    assert bundled_gpu("A100") is None
+    assert bundled_gpu("NVIDIA H200") == "h200-sxm"
 
 
 # --- files of one's own

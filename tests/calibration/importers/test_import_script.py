@@ -8,7 +8,7 @@ import pytest
 
 from calibration.importers import importers
 from diffenergy import measurements
-from diffenergy.measurements.importers.base import known_gpu
+from diffenergy.imports import bundled_gpu
 
 LOG = (
     "start_time,window_name,elapsed_time,gpu0_energy\n"
@@ -46,7 +46,7 @@ def test_contract(name: str):
     ],
 )
 def test_gpu_names_of_tools(word: str, name: str | None):
-    assert known_gpu(word) == name
+    assert bundled_gpu(word) == name
 
 
 @pytest.mark.parametrize("name", list(importers()))
