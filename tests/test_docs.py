@@ -187,10 +187,11 @@ def test_errors_in_pages_are_those_of_the_accuracy_table(tmp_path: Path):
     assert len(shown) > 60 and not shown - errors_of(table)
 
 
-def test_the_table_of_models_is_what_its_script_writes():
-    made = runpy.run_path(str(ROOT / "docs" / "models.py"))
+@pytest.mark.parametrize("script", ["models.py", "physics.py"])
+def test_parts_of_pages_are_what_their_scripts_write(script: str):
+    made = runpy.run_path(str(ROOT / "docs" / script))
     page = made["PAGE"].read_text(encoding="utf-8")
-    assert made["written"](page) == page, "run `python docs/models.py`"
+    assert made["written"](page) == page, f"run `python docs/{script}`"
 
 
 def examples_in_python() -> list[Any]:
