@@ -8,7 +8,7 @@ from typing import Any, Final, get_args
 
 from .. import dtypes
 from ..kernels import Field
-from ._kernel import Kernel, Number, check_field, nearest, normalise_kernel, as_json
+from ._kernel import Kernel, Number, as_json, check_field, nearest, normalise_kernel
 from ._model_request import Dispatch
 
 _AHEAD: Final = 10.0

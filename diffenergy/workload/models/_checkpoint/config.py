@@ -157,9 +157,9 @@ class Config:
             off = value in (None, False, 0, "", [], {})
             if not off and key not in self.read_keys and not is_harmless(key):
                 raise ValueError(
-                    f"{self.where}: `{key}` is {as_json(value)}, which is not known for "
-                    f"`model_type` '{self.values.get('model_type')}' and may change "
-                    "its layers; leave it out if it does not, or give a kernel listing."
+                    f"{self.where}: `{key}` is {as_json(value)}, which is not known "
+                    f"for `model_type` '{self.values.get('model_type')}' and may "
+                    "change its layers; leave it out if it does not, or give a kernel listing."
                 )
 
     def divides(self, part: str, whole: str):
