@@ -159,7 +159,8 @@ class Config:
                 raise ValueError(
                     f"{self.where}: `{key}` is {as_json(value)}, which is not known "
                     f"for `model_type` '{self.values.get('model_type')}' and may "
-                    "change its layers; leave it out if it does not, or give a kernel listing."
+                    "change its layers; leave it out if it does not, or give a kernel "
+                    "listing."
                 )
 
     def divides(self, part: str, whole: str):
