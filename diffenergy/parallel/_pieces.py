@@ -166,7 +166,7 @@ class Maker:
         plan = Plan(key.tp, 1, key.ep, key.ep, key.cp, etp=key.etp)
         shares = exchange_groups(plan, self.space.host)
         parts = passes_of(model, request, shares, self.software)
-        left = model.leaves(request)
+        left = model.saved_activations(request)
         return Made(
             tuple(parts),
             _parameters(model),
