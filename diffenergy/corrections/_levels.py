@@ -89,8 +89,8 @@ def levels_of(levels: Factors, card: Tagged) -> Factors:
         near = shared.like if new else ""
         like = levels.get(f"architecture:{near}", {})
         times = {name: x for name, x in like.items() if not CONSTANTS[name].power}
-        own = {name: centre for name, (centre, _) in newer.items()} | times
-        levels = {**levels, design: own} if own else levels
+        factors = {name: centre for name, (centre, _) in newer.items()} | times
+        levels = {**levels, design: factors} if factors else levels
     return with_laws(levels, laws) if laws else levels
 
 
@@ -135,8 +135,10 @@ class CorrectionsFile:
 
     def forecasts(self, card: Tagged) -> list[Forecast]:
         """What of a GPU laws alone say; nothing once power of it was fitted."""
-        own = self.levels.get(card.tags[-1], {})
-        read = card.corrections is None and {"core_energy", "dynamic_energy"} & {*own}
+        gpu_level = self.levels.get(card.tags[-1], {})
+        read = card.corrections is None and {"core_energy", "dynamic_energy"} & {
+            *gpu_level
+        }
         return [] if read else _laws(self.levels, card)
 
     def grade(self, card: Tagged, kind: str, quantity: str) -> str:
@@ -146,23 +148,23 @@ class CorrectionsFile:
         `forecast` where only others were, `datasheet` where nothing was. Of systolic
         arrays nothing was measured: `forecast` at best, whatever serves them."""
         rows: dict[str, dict[str, Any]] = {
-            label: {"time": found} if isinstance(found, int) else found
-            for label, found in self.fitted_on.get("rows", {}).items()
+            label: {"time": counts} if isinstance(counts, int) else counts
+            for label, counts in self.fitted_on.get("rows", {}).items()
         }  # earlier files count rows alone
         if not rows:
             return "datasheet"
         fitted = {
             label.partition(":")[0]
-            for label, found in rows.items()
-            if kind in (label.partition(":")[2], *found.get("ops", ()))
-            and found.get(quantity)
+            for label, counts in rows.items()
+            if kind in (label.partition(":")[2], *counts.get("ops", ()))
+            and counts.get(quantity)
         }
         if "mma:systolic" in card.tags:
             return "forecast"
         if card.served_as in fitted:
             return "calibrated"
-        known = self.fitted_on.get("architectures", {})
-        near = any(known.get(gpu) in card.tags for gpu in fitted)
+        architectures = self.fitted_on.get("architectures", {})
+        near = any(architectures.get(gpu) in card.tags for gpu in fitted)
         return "transferred" if near else "forecast"
 
     def trust(
@@ -179,8 +181,10 @@ class CorrectionsFile:
         fitted rows ("clock", "length")."""
         grades = {}
         for q in ("time", "power"):
-            found = [self.grade(card, op, q) for op in (kind, *holds)]
-            grades[q] = least_grade([*found, "forecast"] if new else found)
+            grades_of_ops = [self.grade(card, op, q) for op in (kind, *holds)]
+            grades[q] = least_grade(
+                [*grades_of_ops, "forecast"] if new else grades_of_ops
+            )
         grades["energy"] = least_grade(grades.values())
         return trust(self.spread, kind, grades, card.served_as, beyond)
 
@@ -232,10 +236,10 @@ def _body(file: CorrectionsFile) -> dict[str, Any]:
 
 
 def _parse(raw: Any, where: str) -> CorrectionsFile:
-    found = raw.get("schema") if isinstance(raw, dict) else type(raw).__name__
-    if found != SCHEMA:
+    schema = raw.get("schema") if isinstance(raw, dict) else type(raw).__name__
+    if schema != SCHEMA:
         raise ValueError(
-            f"`schema` of '{where}' is {found}; this version reads {SCHEMA}."
+            f"`schema` of '{where}' is {schema}; this version reads {SCHEMA}."
         )
     return _checked(fitted(raw, CorrectionsFile, f"'{where}': "), where)
 

@@ -26,9 +26,10 @@ def constant_rows(card: Tagged, file: CorrectionsFile) -> list[dict[str, Any]]:
     rows = []
     for name, row in CONSTANTS.items():
         levels = [t for t in ("global", *names) if name in every.get(t, {})]
-        known = [f"{tag}/{name}" in {*fitted, *apart} for tag in levels]
-        basis = "fitted" if all(known) else "partly fitted" if any(known) else "prior"
-        if name in apart and not any(known):
+        fitted_levels = [f"{tag}/{name}" in {*fitted, *apart} for tag in levels]
+        basis = "partly fitted" if any(fitted_levels) else "prior"
+        basis = "fitted" if all(fitted_levels) else basis
+        if name in apart and not any(fitted_levels):
             basis = (
                 "fitted apart"  # from the rest, with sds that the file does not have
             )
@@ -74,7 +75,7 @@ def _spread(name: str, levels: list[str], fitted: Mapping[str, float]) -> str:
 def expected_errors(card: Tagged, file: CorrectionsFile) -> list[dict[str, Any]]:
     """By kind of row: the error of left-out rows of this grade, None where no group of
     the kind was left out, and how far up the 95th percentile is (above 333 us)."""
-    found = []
+    errors = []
     for kind in dict.fromkeys(key.partition(":")[0] for key in file.spread):
         trust = file.trust(card, kind)
         figures: dict[str, Any] = {"kind": kind, "grades": dict(trust.grades)}
@@ -83,5 +84,5 @@ def expected_errors(card: Tagged, file: CorrectionsFile) -> list[dict[str, Any]]
             width = float(trust.half_width(word, 1.0))
             figures[f"{word}_mape_pct"] = trust.mape_pct.get(word)
             figures[f"{word}_interval_pct"] = round(100 * (math.exp(width) - 1), 1)
-        found.append(figures)
-    return found
+        errors.append(figures)
+    return errors

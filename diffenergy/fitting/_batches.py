@@ -45,7 +45,7 @@ class Batch:
     capped: bool
     """Whether some row may be over its power cap."""
     reading: Reading
-    known: Mapping[str, float]
+    meter_constants: Mapping[str, float]
     """Constants of the table's meter that tables of its campaign tell about."""
     meter: type[Record]
     """All constants of the meter."""
@@ -62,7 +62,7 @@ class Batch:
     """Of plans, what makes steps of the phases."""
 
     @property
-    def given(
+    def inputs(
         self,
     ) -> tuple[Workload, GpuSpec, OperatingPoint, Reading, Steps | None]:
         """What its reading follows from, beside the constants."""
@@ -99,24 +99,24 @@ def batches(table: MeasurementTable, corrections: CorrectionsFile) -> Iterator[B
     for gpu in dict.fromkeys(table.gpu):
         card = read_gpu(gpu)
         batch = functools.partial(_batch, table, corrections, card)
-        mine = (table.gpu == gpu) & (table.skipped == "")
-        for part in _chunks(mine & (table.kind == "workload")):
+        live = (table.gpu == gpu) & (table.skipped == "")
+        for part in _chunks(live & (table.kind == "workload")):
             listings, owner = _passes(table, part)
             yield batch("workload", *_columns(listings), owner)
-        plans = np.flatnonzero(mine & (table.kind == "plan"))
+        plans = np.flatnonzero(live & (table.kind == "plan"))
         for part in by_mixture(table, plans):
             listings, owner, steps = planned(table, part)
-            made = batch("plan", *_columns(listings), owner)
-            yield dataclasses.replace(made, rows=part, steps=steps)
+            batch_of_plans = batch("plan", *_columns(listings), owner)
+            yield dataclasses.replace(batch_of_plans, rows=part, steps=steps)
         for op, columns in table.fields.items():
             campaigns = table.campaign[columns.rows]
-            here = mine[columns.rows]
-            for name in dict.fromkeys(campaigns[here]):
-                for part in _chunks(here & (campaigns == name)):
+            live_rows = live[columns.rows]
+            for name in dict.fromkeys(campaigns[live_rows]):
+                for part in _chunks(live_rows & (campaigns == name)):
                     rows = columns.rows[part]
                     copies = table.meter.copies(table, op, rows, card.name, corrections)
-                    own = table.copies[rows]
-                    copies = np.where(np.isnan(own), copies, own)
+                    stated = table.copies[rows]
+                    copies = np.where(np.isnan(stated), copies, stated)
                     yield batch(op, *_kernels(op, columns, part, copies), rows)
 
 
@@ -136,21 +136,21 @@ def _passes(
     table: MeasurementTable, rows: np.ndarray
 ) -> tuple[list[Listing], np.ndarray]:
     """Listings of whole passes, and the row of each."""
-    known: dict[str, list[Listing]] = {}
+    by_name: dict[str, list[Listing]] = {}
     requests = {int(r): i for i, r in enumerate(table.model_request.rows)}
     listings: list[Listing] = []
     owner: list[int] = []
     for row in rows:
         name = str(table.workload[row]) or f"model {requests[int(row)]}"
-        if name not in known:
-            given = (
+        if name not in by_name:
+            own_listings = (
                 table.listings[name]
                 if table.workload[row]
                 else _requested(table, requests[int(row)])
             )
-            known[name] = [*given]
-        listings += known[name]
-        owner += [int(row)] * len(known[name])
+            by_name[name] = [*own_listings]
+        listings += by_name[name]
+        owner += [int(row)] * len(by_name[name])
     return listings, np.array(owner)
 
 
@@ -248,5 +248,5 @@ def pass_lengths(table: MeasurementTable) -> np.ndarray:
     """Tokens of the passes of a table (column `seq_len`); 0 where it tells none."""
     if "seq_len" not in table.frame:
         return np.zeros(table.num_rows)
-    told = np.asarray(pd.to_numeric(table.frame["seq_len"], errors="coerce"), float)
-    return np.nan_to_num(told)
+    lengths = np.asarray(pd.to_numeric(table.frame["seq_len"], errors="coerce"), float)
+    return np.nan_to_num(lengths)

@@ -76,12 +76,14 @@ class Calibration:
             card, kind = item.batch.card, item.batch.kind
             kind = TILED if item.batch.records <= {*TILED_RECORDS} else kind
             filled = True if kind == "plan" else item.batch.reading.random
-            found = rows.setdefault(f"{card.served_as}:{kind}", {"time": 0, "power": 0})
-            found["time"] += int(np.isfinite(item.time).sum())
-            found["power"] += int((np.isfinite(item.power) & filled).sum())
+            counts = rows.setdefault(
+                f"{card.served_as}:{kind}", {"time": 0, "power": 0}
+            )
+            counts["time"] += int(np.isfinite(item.time).sum())
+            counts["power"] += int((np.isfinite(item.power) & filled).sum())
             if kind == "workload":
-                found["ops"] = sorted({*item.batch.ops, *found.get("ops", ())})
-        return {label: found for label, found in rows.items() if any(found.values())}
+                counts["ops"] = sorted({*item.batch.ops, *counts.get("ops", ())})
+        return {label: counts for label, counts in rows.items() if any(counts.values())}
 
     @property
     def count(self) -> int:
@@ -114,19 +116,21 @@ def calibrate(
     place = None if begin is None else begun_at(parameters, begin)
     result = fit(parameters, targets, place, settings.max_steps, progress)
     for _ in range(_SHARPER if start.fitted_on else 0):
-        sharp = [sharpened(parameters, item, result.z) for item in targets]
+        sharper = [sharpened(parameters, item, result.z) for item in targets]
         expected = (
             new.time_sd > _CLEAR * old.time_sd and new.power_sd > _CLEAR * old.power_sd
-            for new, old in zip(sharp, targets, strict=True)
+            for new, old in zip(sharper, targets, strict=True)
         )
         if result.interrupted or all(expected):
             break
-        targets = sharp
+        targets = sharper
         result = fit(parameters, targets, result.z, settings.max_steps, progress)
-    found = Calibration(result, _file(result, start), tuple(targets))
-    fitted_on = _rests_on(found, tables, start.fitted_on) | {"seed": settings.seed}
-    file = dataclasses.replace(found.corrections, fitted_on=fitted_on)
-    return dataclasses.replace(found, corrections=file)
+    calibration = Calibration(result, _file(result, start), tuple(targets))
+    fitted_on = _rests_on(calibration, tables, start.fitted_on) | {
+        "seed": settings.seed
+    }
+    file = dataclasses.replace(calibration.corrections, fitted_on=fitted_on)
+    return dataclasses.replace(calibration, corrections=file)
 
 
 def _targets(
@@ -172,8 +176,8 @@ def _sampled(
         if not len(ordered):  # nothing timed: readings of power alone
             ordered = index[np.isfinite(table.avg_power_w[index])]
         strata = np.array_split(ordered, min(most, max(len(ordered), 1)))
-        kept = [int(rng.choice(stratum)) for stratum in strata if len(stratum)]
-        skipped[np.setdiff1d(index, kept)] = "not sampled"
+        drawn = [int(rng.choice(stratum)) for stratum in strata if len(stratum)]
+        skipped[np.setdiff1d(index, drawn)] = "not sampled"
     return skipped
 
 
@@ -207,34 +211,36 @@ def _file(result: Fit, start: CorrectionsFile) -> CorrectionsFile:
 
 
 def _rests_on(
-    found: Calibration, tables: Sequence[MeasurementTable], before: Mapping[str, Any]
+    calibration: Calibration,
+    tables: Sequence[MeasurementTable],
+    before: Mapping[str, Any],
 ) -> dict[str, Any]:
     """GPUs, clocks, lengths and rows that a fit rests on, with those of `before`."""
-    cards = [item.batch.card for item in found.targets]
-    own = {x.served_as: f"architecture:{x.architecture}" for x in cards}
+    cards = [item.batch.card for item in calibration.targets]
+    architectures = {x.served_as: f"architecture:{x.architecture}" for x in cards}
     return {
-        "architectures": before.get("architectures", {}) | own,
-        "sm_clock_min": _lowest(found.targets, before.get("sm_clock_min", {})),
+        "architectures": before.get("architectures", {}) | architectures,
+        "sm_clock_min": _lowest(calibration.targets, before.get("sm_clock_min", {})),
         "seq_len_max": _longest(tables, before.get("seq_len_max", {})),
-        "rows": before.get("rows", {}) | found.rows,
+        "rows": before.get("rows", {}) | calibration.rows,
     }
 
 
 def _lowest(targets: Sequence[Target], before: Mapping[str, float]) -> dict[str, float]:
     """Lowest SM clock of the passes of each GPU, Hz."""
-    found = dict(before)
+    lowest = dict(before)
     for item in (x for x in targets if x.batch.kind == "workload"):
         clocks = np.asarray(item.batch.point.sm_clock)[np.isfinite(item.power)]
         gpu = item.batch.card.served_as
-        found[gpu] = float(min([found.get(gpu, np.inf), *clocks]))
-    return {gpu: clock for gpu, clock in found.items() if np.isfinite(clock)}
+        lowest[gpu] = float(min([lowest.get(gpu, np.inf), *clocks]))
+    return {gpu: clock for gpu, clock in lowest.items() if np.isfinite(clock)}
 
 
 def _longest(
     tables: Sequence[MeasurementTable], before: Mapping[str, float]
 ) -> dict[str, float]:
     """Most tokens of the passes of each GPU that were read."""
-    found = dict(before)
+    longest = dict(before)
     for table in tables:
         read = np.isfinite(table.time_s) & (table.skipped == "")
         rows = np.flatnonzero(read & (table.kind == "workload"))
@@ -242,15 +248,15 @@ def _longest(
         for gpu in np.unique(table.gpu[rows].astype(str)):
             mine = rows[table.gpu[rows] == gpu]
             name = read_gpu(gpu).served_as
-            found[name] = max(found.get(name, 0.0), float(tokens[mine].max()))
-    return {gpu: tokens for gpu, tokens in found.items() if tokens}
+            longest[name] = max(longest.get(name, 0.0), float(tokens[mine].max()))
+    return {gpu: tokens for gpu, tokens in longest.items() if tokens}
 
 
-def blanked(table: MeasurementTable, held: np.ndarray) -> MeasurementTable:
+def blanked(table: MeasurementTable, mask: np.ndarray) -> MeasurementTable:
     """The table without the readings of `held` rows: they are predicted, not fitted,
     and every fold of a split keeps one shape and one compilation."""
-    kept = {name: np.where(held, np.nan, getattr(table, name)) for name in READINGS}
-    return dataclasses.replace(table, **kept)
+    readings = {name: np.where(mask, np.nan, getattr(table, name)) for name in READINGS}
+    return dataclasses.replace(table, **readings)
 
 
 def _target(table: MeasurementTable, batch: Batch, table_weight: float) -> Target:

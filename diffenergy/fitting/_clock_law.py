@@ -170,8 +170,8 @@ def governed(
     slopes = jax.jvp(still_run, (root,), (jnp.ones_like(root),))[1]
     miss = log_run(root)[1] - cap
     miss = miss - lax.stop_gradient(miss)
-    held = root + jnp.where(inside, -miss / slopes[1], 0.0)
-    clock = held - _ROUNDING * jax.nn.softplus((held - top) / _ROUNDING)
+    limited = root + jnp.where(inside, -miss / slopes[1], 0.0)
+    clock = limited - _ROUNDING * jax.nn.softplus((limited - top) / _ROUNDING)
     return log_run(clock), clock
 
 
@@ -207,5 +207,5 @@ def law_table(
     """Time (s) and energy (J) of one launch of every kernel by a `law` at `settings`
     (SM clock, memory clock; Hz), each setting under the power limiter, which holds core
     clocks below `core_limit` (Hz; None: no limit)."""
-    found = compiled_cells()(law, points(law.gpu, settings, core_limit))
-    return np.asarray(found.time), np.asarray(found.energy)
+    table = compiled_cells()(law, points(law.gpu, settings, core_limit))
+    return np.asarray(table.time), np.asarray(table.energy)

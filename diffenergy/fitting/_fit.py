@@ -76,9 +76,9 @@ class _Data(eqx.Module):
     """One target as arrays: targets of one shape share their compilation."""
 
     serving: Serving
-    reading_by: Serving
-    given: tuple[Any, ...]  # of `batch_reading`
-    read: tuple[Array, Array]  # time, power
+    sensing: Serving
+    inputs: tuple[Any, ...]  # of `batch_reading`
+    measured: tuple[Array, Array]  # time, power
     sd: tuple[Array, Array]
     capped: bool = eqx.field(static=True)
 
@@ -88,7 +88,7 @@ class _Data(eqx.Module):
         return cls(
             parameters.serving(batch.card.tags, batch.card),
             parameters.sensing(sensor_tag(batch), batch.meter),
-            batch.given,
+            batch.inputs,
             (as_float(item.time), as_float(item.power)),
             (as_float(item.time_sd), as_float(item.power_sd)),
             batch.capped,
@@ -98,7 +98,7 @@ class _Data(eqx.Module):
         self, predicted: Callable[..., TimeEnergy], z: Float[Array, " p"]
     ) -> TimeEnergy:
         """What `predicted`, a form of `batch_reading`, gives at the constants of z."""
-        return predicted(self.given, self.serving(z), self.reading_by(z), self.capped)
+        return predicted(self.inputs, self.serving(z), self.sensing(z), self.capped)
 
 
 def sensor_tag(batch: Batch) -> str:
@@ -108,37 +108,40 @@ def sensor_tag(batch: Batch) -> str:
 
 def _movers(parameters: Parameters, item: Target) -> list[int]:
     """Free numbers that can move the rows of a target."""
-    own = item.batch.card.tags[-1]
+    gpu_tag = item.batch.card.tags[-1]
     if item.batch.kind == "activity":  # moves factors of its GPU alone
         return [
             i
             for i, p in enumerate(parameters.free)
-            if p.tag == own and p.constant in (*ACTIVITY_CONSTANTS, "dynamic_energy")
+            if p.tag == gpu_tag
+            and p.constant in (*ACTIVITY_CONSTANTS, "dynamic_energy")
         ]
     batch = item.batch
     names = ("global", *batch.card.tags, sensor_tag(batch))
     powered = bool(batch.capped or np.isfinite(item.power).any())
-    given = batch.records if batch.kind != "workload" else set()
-    given = given & set(TILED_RECORDS) if len(given) == 1 else set()
+    records = batch.records if batch.kind != "workload" else set()
+    records = records & set(TILED_RECORDS) if len(records) == 1 else set()
     acting = acting_constants(batch)
     return [
         i
         for i, p in enumerate(parameters.free)
         if p.tag in names
         and p.constant in acting
-        and _moves(p.row, batch, given, powered)
+        and _moves(p.row, batch, records, powered)
     ]
 
 
-def _moves(row: Constant, batch: Batch, given: set[str], powered: bool) -> bool:
-    """Whether rows of a batch may move a constant that acts on them, with readings that
-    see power if they are `powered`; `given`: the only record of the rows, if its tiles
-    are given."""
+def _moves(row: Constant, batch: Batch, records: set[str], powered: bool) -> bool:
+    """Whether rows of a batch may move a constant that acts on them.
+
+    `powered`: readings depend on power. `records`: the only shape record of the rows,
+    if it has given tiles.
+    """
     if row.power and not powered:
         return False
     if row.rows != ANY_ROWS and not batch.kinds & set(row.rows):
         return False
-    return not given or row.power or bool(given & set(row.tiles))
+    return not records or row.power or bool(records & set(row.tiles))
 
 
 def acting_constants(batch: Batch) -> set[str]:
@@ -147,7 +150,7 @@ def acting_constants(batch: Batch) -> set[str]:
 
     No number is computed, so that a term that is zero at one point counts, too.
     """
-    leaves, tree = jax.tree.flatten(batch.given)
+    leaves, tree = jax.tree.flatten(batch.inputs)
     kinds = tuple((x.shape, x.dtype.name) for x in leaves)
     acting = _acting(tree, kinds, batch.meter, batch.capped)
     names = (*CONSTANTS, *constants_of(batch.meter))  # in the order of the fields
@@ -159,14 +162,14 @@ def _acting(
     tree: Any, kinds: tuple[tuple[Any, str], ...], meter: type[Record], capped: bool
 ) -> tuple[bool, ...]:
     """Whether each constant acts on the batches of one structure."""
-    given = jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(*kind) for kind in kinds])
+    inputs = jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(*kind) for kind in kinds])
     constants = Corrections(), meter()
 
-    def read(numbers: tuple[Corrections, Record], given: Any) -> tuple[Array, Array]:
-        made = batch_reading(given, *numbers, capped)
-        return made.time, made.energy
+    def read(numbers: tuple[Corrections, Record], inputs: Any) -> tuple[Array, Array]:
+        predicted = batch_reading(inputs, *numbers, capped)
+        return predicted.time, predicted.energy
 
-    program = jax.make_jaxpr(read)(constants, given).jaxpr
+    program = jax.make_jaxpr(read)(constants, inputs).jaxpr
     _, used = partial_eval.dce_jaxpr(program, [True] * len(program.outvars))
     return tuple(used[: len(jax.tree.leaves(constants))])
 
@@ -187,14 +190,14 @@ def _residuals(
     predicted: Callable[..., TimeEnergy] = batch_reading,
 ) -> Float[Array, " r"]:
     """Robust residuals of time, then of power."""
-    made = d.reading(predicted, z)
-    values = made.time, made.energy / made.time
-    found = []
-    for x, read, sd in zip(values, d.read, d.sd, strict=True):
-        known = jnp.isfinite(read) & (read > 0)
-        ratio = jnp.log(x / jnp.where(known, read, 1.0)) / sd
-        found.append(jnp.where(known, robust(ratio), 0.0))
-    return jnp.concatenate(found)
+    predicted_run = d.reading(predicted, z)
+    values = predicted_run.time, predicted_run.energy / predicted_run.time
+    parts = []
+    for x, measured, sd in zip(values, d.measured, d.sd, strict=True):
+        known = jnp.isfinite(measured) & (measured > 0)
+        ratio = jnp.log(x / jnp.where(known, measured, 1.0)) / sd
+        parts.append(jnp.where(known, robust(ratio), 0.0))
+    return jnp.concatenate(parts)
 
 
 def _values(z: Float[Array, " p"], d: _Data) -> Float[Array, " r"]:
@@ -302,12 +305,12 @@ def fit(
     """
     problem = _Problem(parameters, targets)
     begin = problem.centre if begin is None else begin
-    found = problem.minimise(begin, max_steps, 3e-4, 1e-4, progress)
+    minimum = problem.minimise(begin, max_steps, 3e-4, 1e-4, progress)
     return Fit(
         parameters,
-        found.z,
-        np.linalg.inv(found.information),
-        found.cost,
-        found.evaluations,
-        found.interrupted,
+        minimum.z,
+        np.linalg.inv(minimum.information),
+        minimum.cost,
+        minimum.evaluations,
+        minimum.interrupted,
     )

@@ -236,10 +236,10 @@ def _idle(rows: Rows, unset: str) -> np.ndarray:
     slow_memory = rows.table.mem_clock < 0.9 * rows.gpu("mem_clock")
     idle = np.full(len(clock), np.nan)
     for number, card in enumerate(rows.cards):
-        own = rows.card == number
+        rows_of_card = rows.card == number
         quality = card.provenance.get("idle_constant", {}).get("quality", "guess")
-        curve = np.asarray(idle_power(card.spec, jnp.asarray(clock[own])))
-        idle[own] = IDLE_SHARE.get(quality, 0.8) * curve
+        curve = np.asarray(idle_power(card.spec, jnp.asarray(clock[rows_of_card])))
+        idle[rows_of_card] = IDLE_SHARE.get(quality, 0.8) * curve
     return idle * np.where(slow_memory, SLOW_MEMORY, 1.0)
 
 
@@ -273,8 +273,8 @@ def _mismatch(rows: Rows) -> Iterator[Finding]:
     """Cells that contradict each other; named is the one furthest from its prediction,
     with the value that the two others give it."""
     table, time, power = rows.table, rows.table.time_s, rows.table.avg_power_w
-    given = np.all([rows.columns[name] != "" for name in READINGS], axis=0)
-    wrong = given & (np.abs(table.energy_j / (power * time) - 1) > 0.03)
+    stated = np.all([rows.columns[name] != "" for name in READINGS], axis=0)
+    wrong = stated & (np.abs(table.energy_j / (power * time) - 1) > 0.03)
     worst = np.argmax([np.nan_to_num(abs(rows.ratio(q))) for q in READINGS], axis=0)
     thirds = (table.energy_j / power, power * time, table.energy_j / time)
     for number, (name, third) in enumerate(zip(READINGS, thirds, strict=True)):
@@ -348,17 +348,15 @@ def _units(rows: Rows) -> Iterator[Finding]:
         steps = np.round(ratio / _THOUSAND)
         group = (np.abs(rows.median(ratio)) > np.log(100)) & (np.abs(steps) > 0)
         near = np.abs(ratio - steps * _THOUSAND) < np.log(3)
-        found = group | (near & (np.abs(steps) > 0))
-        for column, step in set(
-            zip(rows.columns[name][found], steps[found], strict=True)
-        ):
+        odd = group | (near & (np.abs(steps) > 0))
+        for column, step in set(zip(rows.columns[name][odd], steps[odd], strict=True)):
             size = float(f"{READ_COLUMNS[name].spellings[column] / 1000.0**step:.0e}")
             unit = UNITS_OF[name].get(size, "another unit")
             text = f"{{own}} are {{times}} the predicted {{expected}}: probably {unit}"
             here = (rows.columns[name] == column) & (steps == step)
             most = f"{text}, as in most rows of this GPU and op"
-            yield Finding(here & found & group, name, most)
-            yield Finding(here & found, name, text)
+            yield Finding(here & odd & group, name, most)
+            yield Finding(here & odd, name, text)
 
 
 def _residuals(rows: Rows) -> Iterator[Finding]:

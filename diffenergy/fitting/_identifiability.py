@@ -87,14 +87,14 @@ class Identifiability:
         left = [_left(c) for c in self.constants if c.left_prior]
         traded = [f"{d.text}; {d.measurement} would close it" for d in self.directions]
         named = {p for d in self.directions for p in d.parameters}
-        wanted: dict[str, list[str]] = {}
+        by_measurement: dict[str, list[str]] = {}
         for c in self.constants:
             if c.status == "open" and c.parameter not in named:
-                wanted.setdefault(c.measurement, []).append(_words(c.parameter))
+                by_measurement.setdefault(c.measurement, []).append(_words(c.parameter))
         still = [
             f"left at the prior: {'; '.join(names)}: {measurement} would close "
             + ("it" if len(names) == 1 else "them")
-            for measurement, names in wanted.items()
+            for measurement, names in by_measurement.items()
         ]
         return [f"constants: {', '.join(counts)}", *left, *traded, *still]
 
@@ -196,13 +196,13 @@ def _groups(scaled: Float[np.ndarray, "p p"]) -> list[tuple[int, ...]]:
     """
     blurred = np.flatnonzero(np.sqrt(np.diag(scaled)) >= _MEASURED)
     c = scaled[np.ix_(blurred, blurred)]
-    found = {g for seed in range(len(c)) if (g := _partners(c, seed))}
+    candidates = {g for seed in range(len(c)) if (g := _partners(c, seed))}
 
     def openness(g: Sequence[int]) -> float:
         return _open_line(c[np.ix_(g, g)])[1]
 
     groups: list[tuple[int, ...]] = []
-    for g in sorted(found, key=lambda g: (-round(openness(g), 1), len(g), g)):
+    for g in sorted(candidates, key=lambda g: (-round(openness(g), 1), len(g), g)):
         for other in [o for o in groups if set(o) & set(g)]:
             union = tuple(sorted({*other, *g}))
             if len(union) <= _MEMBERS and _traded(c[np.ix_(union, union)]):
@@ -265,19 +265,19 @@ def _direction(
     members, block = [free[i] for i in group], scaled[np.ix_(group, group)]
     line, ratio = _open_line(block)
     names = " against ".join(_words(p) for p in members)
-    text = f"not told apart: {names}: {_held(members, block, line)}"
+    text = f"not told apart: {names}: {_known_combination(members, block, line)}"
     if len({p.constant for p in members}) == 1:  # a factor against what it multiplies
         where = f"on a GPU that is not of {members[-1].tag}"
-        wanted = [f"{members[0].row.closes}, {where},"]
+        measurements = [f"{members[0].row.closes}, {where},"]
     else:  # as many members as there are open combinations, the widest
         undecided = int(np.sum(np.linalg.eigvalsh(block) > _UNDECIDED))
         widest = np.argsort(-np.round(np.diag(block), 6), kind="stable")
-        wanted = [_closing(members[i]) for i in widest[:undecided]]
-    measurement = " and ".join(dict.fromkeys(wanted))
+        measurements = [_closing(members[i]) for i in widest[:undecided]]
+    measurement = " and ".join(dict.fromkeys(measurements))
     return Direction(tuple(members), tuple(line.tolist()), ratio, text, measurement)
 
 
-def _held(
+def _known_combination(
     members: Sequence[Parameter],
     block: Float[np.ndarray, "m m"],
     line: Float[np.ndarray, " m"],

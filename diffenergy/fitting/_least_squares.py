@@ -57,14 +57,14 @@ class LeastSquares(abc.ABC):
 
         def residuals(z: np.ndarray) -> np.ndarray:
             nonlocal best, lowest, evaluations
-            found = self.residuals(z)
-            cost = 0.5 * float(found @ found)
+            residual = self.residuals(z)
+            cost = 0.5 * float(residual @ residual)
             if cost < lowest:
                 best, lowest = z.copy(), cost
             evaluations += 1
             if progress is not None:
                 progress(evaluations, cost)
-            return found
+            return residual
 
         try:
             result = least_squares(

@@ -16,7 +16,7 @@ from . import _bench as libraries
 from . import _clocks as boards_clocks
 from . import _reading as reading
 from . import _sensor as sensor
-from ._plan import Point, Wanted, board_of, make_plan, within
+from ._plan import PlanOptions, Point, board_of, make_plan, within
 from ._record import Bench, Progress, campaign, label, measure_points, remaining
 from ._request import MeasureRequest
 from ._shapes import CLASSES, Board, check_classes
@@ -72,7 +72,7 @@ def plan_summary(
     }
 
 
-def measured(
+def build_result(
     file: Path,
     kit: Bench,
     planned: int,
@@ -95,10 +95,10 @@ def measured(
         "shared_gpu": done.shared,
         "classes": dict(Counter(row["class"] for row in table.rows)),
     }
-    return MeasureResult(summary, table.rows, [*_remarks(table, done)], interrupted)
+    return MeasureResult(summary, table.rows, [*_notes(table, done)], interrupted)
 
 
-def _remarks(table: Table, done: Progress) -> Iterator[str]:
+def _notes(table: Table, done: Progress) -> Iterator[str]:
     """Remarks on what was measured."""
     if table.repaired:
         yield "the last line of the file was cut off and is measured again"
@@ -139,8 +139,8 @@ def plan(request: _Plan) -> MeasurePlan:
     card = gpu if isinstance(gpu, GpuCard) else read_gpu(gpu or ASSUMED)
     board = board_of(card)
     rows = finished(Path(request.file)) if request.file else []
-    asked = _wanted(board, request)
-    every = make_plan(board, asked)
+    options = _plan_options(board, request)
+    every = make_plan(board, options)
     named = gpu if isinstance(gpu, str) else card.name
     left = remaining(every, _bench.row_name(named, card), rows)
     now = within(left, request.seconds)
@@ -149,7 +149,7 @@ def plan(request: _Plan) -> MeasurePlan:
     return MeasurePlan(plan_summary(board.name, assumed, now, behind, after))
 
 
-class _Measured(MeasureRequest):
+class _MeasureCall(MeasureRequest):
     """Measurements of a board."""
 
     file: str | os.PathLike[str] = dataclasses.field(kw_only=False)
@@ -159,8 +159,8 @@ class _Measured(MeasureRequest):
     progress: Tell | None = None
 
 
-@accepts(_Measured, "measure")
-def measure(request: _Measured) -> MeasureResult:
+@accepts(_MeasureCall, "measure")
+def measure(request: _MeasureCall) -> MeasureResult:
     """Measures kernels on a GPU of this machine, for `fitting.fit`.
 
     Needs an NVIDIA GPU, and PyTorch or JAX with CUDA. It may be stopped at any time;
@@ -179,21 +179,21 @@ def measure(request: _Measured) -> MeasureResult:
 
     >>> measure("mine.csv", seconds=600)  # doctest: +SKIP
     """
-    path, said = Path(request.file), []
+    path, notes = Path(request.file), []
     finished(path)  # another kind of file is found before the GPU is
     boards_clocks.check_state(state_path(path))
     board = sensor.Sensor(request.gpu_index)
     _bench.check_board(board.about)
     identity = _bench.identify(board.about, request.gpu)
     before = board.processes()
-    wall, tell = reading.Clock(), request.note or said.append
+    wall, tell = reading.Clock(), request.note or notes.append
     with boards_clocks.interruptible() as check:
         kernels = libraries.find_runner(board.about.uuid)
         surveyed = _bench.survey(board, identity, kernels.l2)
-        asked = _wanted(surveyed, request)
-        every = make_plan(surveyed, asked)
+        options = _plan_options(surveyed, request)
+        every = make_plan(surveyed, options)
         with boards_clocks.Control(board, wall, state_path(path), tell) as control:
-            first = (next(iter(x), None) for x in (asked.clocks, asked.limits))
+            first = (next(iter(x), None) for x in (options.clocks, options.limits))
             control.prepare(*first)  # finds out whether they may be set
             others = _bench.watch(board, before)
             kit = Bench(identity.name, board, kernels, wall, control, others, check)
@@ -204,19 +204,19 @@ def measure(request: _Measured) -> MeasureResult:
                 tell(f"{many}: rows say `shared_gpu`")
             table, done = Table(path), Progress()
             left = remaining(every, identity.name, table.rows)
-            ended = _interrupted(
+            ended = _run_until_interrupted(
                 left, kit, table, request.seconds, done, request.progress
             )
-    found = measured(path, kit, len(left), table, done, ended)
-    found.notes[:0] = said
-    return found
+    result = build_result(path, kit, len(left), table, done, ended)
+    result.notes[:0] = notes
+    return result
 
 
-def _wanted(board: Board, request: MeasureRequest) -> Wanted:
+def _plan_options(board: Board, request: MeasureRequest) -> PlanOptions:
     """What is asked of a plan, once the board can do it."""
     limits = values_of(request.power_limits) or ()
     _bench.check_limits(limits, board)
-    return Wanted(
+    return PlanOptions(
         points=request.points,
         seed=request.seed,
         only=check_classes(request.only or CLASSES),
@@ -226,7 +226,7 @@ def _wanted(board: Board, request: MeasureRequest) -> Wanted:
     )
 
 
-def _interrupted(
+def _run_until_interrupted(
     points: Sequence[Point],
     kit: Bench,
     table: Table,

@@ -66,11 +66,11 @@ class Control:
         if not self._set:
             return
         with _handlers(signal.SIG_IGN):  # no signal until the board is back
-            trouble = self._restored()
+            trouble = self._restore_with_retries()
             if trouble is None:
                 self._state.unlink(missing_ok=True)
             else:
-                command = restore_command(self._written())
+                command = restore_command(self._state_json())
                 self._say(f"{trouble}; put the GPU back with `{command}`")
 
     def _change(
@@ -80,12 +80,12 @@ class Control:
         if value == self._set.get(what):
             return
         if what == "limit" and math.isnan(self._limit):
-            self._limit = self._known_limit()
+            self._limit = self._read_limit()
         first = what not in self._set
         self._set[what] = value
         try:
             if first:
-                write_text_atomic(self._state, json.dumps(self._written()) + "\n")
+                write_text_atomic(self._state, json.dumps(self._state_json()) + "\n")
             change(value)
         except NoPermission:  # nothing was changed
             if first:
@@ -103,7 +103,7 @@ class Control:
     def _cap(self, limit: float | None) -> None:
         self._sensor.set_power_limit(self._limit if limit is None else limit)
 
-    def _known_limit(self) -> float:
+    def _read_limit(self) -> float:
         limit = self._sensor.power_limit()
         if math.isnan(limit):
             raise ValueError(
@@ -112,7 +112,7 @@ class Control:
             )
         return limit
 
-    def _written(self) -> dict[str, Any]:
+    def _state_json(self) -> dict[str, Any]:
         """How the board was and what was changed, as the state file has it."""
         about = self._sensor.about
         limit = None if math.isnan(self._limit) else self._limit
@@ -124,7 +124,7 @@ class Control:
             "power_limit_w": limit,
         }
 
-    def _restored(self) -> str | None:
+    def _restore_with_retries(self) -> str | None:
         """Puts everything back, trying again; what went wrong, if something did."""
         trouble = None
         for _ in range(_TRIES):
@@ -150,8 +150,8 @@ class Control:
 
     def _stuck(self) -> bool:
         """Whether the clock stays where it was locked, although it may move now."""
-        known = self._sensor.clocks()
-        if not known or not self._locked < max(known):
+        clocks = self._sensor.clocks()
+        if not clocks or not self._locked < max(clocks):
             return False
         end = self._clock.now() + _PATIENCE
         while self._clock.now() < end:
@@ -207,16 +207,16 @@ def interruptible() -> Iterator[Callable[[], None]]:
     """Gives the function to call where a run may end: it raises `KeyboardInterrupt`
     once Ctrl-C, `kill` or a closed terminal asked for that; asked twice, the second
     signal does so itself."""
-    asked = False
+    requested = False
 
     def stop(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
-        if asked:
+        nonlocal requested
+        if requested:
             raise KeyboardInterrupt
-        asked = True
+        requested = True
 
     def check() -> None:
-        if asked:
+        if requested:
             raise KeyboardInterrupt
 
     with _handlers(stop):

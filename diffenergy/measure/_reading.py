@@ -78,8 +78,8 @@ class Sampler:
             return
         try:
             time = self._clock.now()
-            told = [getattr(self._sensor, name)() for name in Sample._fields[1:]]
-            self.samples.append(Sample(time, *told))
+            readings = [getattr(self._sensor, name)() for name in Sample._fields[1:]]
+            self.samples.append(Sample(time, *readings))
         except BaseException as error:  # of a thread: raised where it can be seen
             self._error = error
 
@@ -111,17 +111,17 @@ def means(samples: Sequence[Sample], begin: float, end: float) -> Means:
     inside = [s for s in samples if begin <= s.time <= end]
     counted = _counter_power(samples, begin, end)
     sampled = _mean([s.power for s in inside])
-    known = not math.isnan(counted)
-    seen = {name for s in inside for bit, name in REASONS.items() if s.reasons & bit}
-    source = "counter" if known else "" if math.isnan(sampled) else "samples"
+    has_counter = not math.isnan(counted)
+    reasons = {name for s in inside for bit, name in REASONS.items() if s.reasons & bit}
+    source = "counter" if has_counter else "" if math.isnan(sampled) else "samples"
     return Means(
-        counted if known else sampled,
+        counted if has_counter else sampled,
         source,
         sampled,
         _mean([s.sm_clock for s in inside]),
         _mean([s.mem_clock for s in inside]),
         _mean([s.temperature for s in inside]),
-        tuple(sorted(seen)),
+        tuple(sorted(reasons)),
     )
 
 
@@ -152,8 +152,8 @@ def _counter_power(samples: Sequence[Sample], begin: float, end: float) -> float
 
 
 def _mean(values: Sequence[float]) -> float:
-    told = [value for value in values if value > 0]
-    return statistics.fmean(told) if told else math.nan
+    positive = [value for value in values if value > 0]
+    return statistics.fmean(positive) if positive else math.nan
 
 
 def _plain(value: float, digits: int) -> float | None:

@@ -81,7 +81,7 @@ def campaign(clock: Clock) -> str:
 def remaining(points: Sequence[Point], gpu: str, rows: Sequence[Cells]) -> list[Point]:
     """Points that no row has yet."""
     done = {key(row) for row in rows}
-    return [point for point in points if key(asked(point, gpu)) not in done]
+    return [point for point in points if key(point_cells(point, gpu)) not in done]
 
 
 def measure_points(
@@ -107,7 +107,7 @@ def measure_points(
         try:
             run = _run(point, bench)
         except Unsupported as error:
-            progress.failed.append({**_named(point), "reason": cell(str(error))})
+            progress.failed.append({**_kernel_name(point), "reason": cell(str(error))})
             in_a_row += 1
             if in_a_row == _FAILURES:
                 raise ValueError(
@@ -123,8 +123,8 @@ def measure_points(
         shared = bench.strangers()
         progress.shared |= bool(shared)
         cells = {
-            **asked(point, bench.gpu),
-            **_measured(run, bench),
+            **point_cells(point, bench.gpu),
+            **_reading_cells(run, bench),
             "gap_s": cell(run.first - end),
             "previous": previous,
             "shared_gpu": cell(shared),
@@ -152,8 +152,8 @@ def _run(point: Point, bench: Bench) -> Run:
         launches = _launches(running, chunk, until, bench, sampler)
         end = clock.now()
     sampler.check()
-    found = means(sampler.samples, begin, end)
-    return Run(first, begin, end, launches, found, series(sampler.samples, first))
+    run_means = means(sampler.samples, begin, end)
+    return Run(first, begin, end, launches, run_means, series(sampler.samples, first))
 
 
 def _idle(seconds: float, bench: Bench) -> None:
@@ -166,14 +166,14 @@ def _idle(seconds: float, bench: Bench) -> None:
 
 def _launch_time(running: Running, clock: Clock, timing: Timing) -> float:
     """s of one launch, roughly."""
-    wanted = 1
+    launches = 1
     while True:
         begin = clock.now()
-        made = running.run(wanted)
+        launched = running.run(launches)
         spent = clock.now() - begin
         if spent >= timing.chunk / 4:
-            return spent / made
-        wanted = 4 * made
+            return spent / launched
+        launches = 4 * launched
 
 
 def _launches(
@@ -188,7 +188,7 @@ def _launches(
     return count
 
 
-def asked(point: Point, gpu: str) -> Cells:
+def point_cells(point: Point, gpu: str) -> Cells:
     """Cells of a point that are known before it is measured."""
     named = {"gpu": gpu, "class": point.kind, "zero_share": 1 if point.zeros else None}
     cells = {**point.kernel, **named, **point.state}
@@ -203,11 +203,11 @@ def label(point: Point) -> str:
     return " ".join([str(k["op"]), *([k["fn"]] if "fn" in k else []), size, k["dtype"]])
 
 
-def _named(point: Point) -> dict[str, str]:
+def _kernel_name(point: Point) -> dict[str, str]:
     return {"class": point.kind, "kernel": label(point)}
 
 
-def _measured(run: Run, bench: Bench) -> Cells:
+def _reading_cells(run: Run, bench: Bench) -> Cells:
     """Cells of a reading and of what it was made with."""
     time = (run.end - run.begin) / run.launches
     m, about = run.means, bench.sensor.about
@@ -241,4 +241,4 @@ def _measured(run: Run, bench: Bench) -> Cells:
 def _series(point: Point, run: Run) -> dict[str, Any]:
     """What is kept of a run beside its row; times are s from the first launch."""
     window = [round(run.begin - run.first, 4), round(run.end - run.first, 4)]
-    return {**_named(point), "window_s": window, **run.samples}
+    return {**_kernel_name(point), "window_s": window, **run.samples}
