@@ -29,7 +29,7 @@ REFERENCE_TAGS: Final = ("mma:mma.sync", "memory:HBM2", "architecture:Ampere")
 
 @runtime_checkable
 class Tagged(Protocol):
-    """What corrections know of a GPU (`hardware.GpuCard`)."""
+    """The part of a GPU (`hardware.GpuCard`) that corrections need."""
 
     @property
     def tags(self) -> tuple[str, ...]:
@@ -38,12 +38,12 @@ class Tagged(Protocol):
 
     @property
     def served_as(self) -> str:
-        """Name under which it was fitted, if it was."""
+        """Name of the GPU in the provenance of fits."""
         ...
 
     @property
     def corrections(self) -> str | None:
-        """Bundled GPU that it is said to be, if any."""
+        """Bundled GPU whose fitted constants apply, if any."""
         ...
 
 
@@ -75,7 +75,7 @@ def resolve(
 
 
 def levels_of(levels: Factors, card: Tagged) -> Factors:
-    """`levels` with those of the laws for what they lack of a GPU.
+    """Levels for a GPU: `levels`, completed by scaling laws.
 
     Times of a GPU that was not fitted, in an architecture without a level, are those of
     the architecture that this one is like.
@@ -95,7 +95,7 @@ def levels_of(levels: Factors, card: Tagged) -> Factors:
 
 
 def _laws(levels: Factors, card: Tagged) -> list[Forecast]:
-    """What laws say of a GPU."""
+    """Scaling laws that apply to a GPU."""
     design = card.tags[0]
     fitted = design in REFERENCE_TAGS or "core_energy" in levels.get(design, {})
     foreign = not fitted and card.tags[-1] not in levels
@@ -130,11 +130,11 @@ class CorrectionsFile:
         return Corrections(**resolve(self.levels_of(card), card.tags))  # pyright: ignore[reportArgumentType]
 
     def levels_of(self, card: Tagged) -> Factors:
-        """The levels, with those of the laws for what they lack of a GPU."""
+        """Levels of the file for a GPU, completed by scaling laws."""
         return levels_of(self.levels, card)
 
     def forecasts(self, card: Tagged) -> list[Forecast]:
-        """What of a GPU laws alone say; nothing once power of it was fitted."""
+        """Laws that replace missing fits of a GPU; none once its power was fitted."""
         gpu_level = self.levels.get(card.tags[-1], {})
         read = card.corrections is None and {"core_energy", "dynamic_energy"} & {
             *gpu_level
@@ -190,7 +190,7 @@ class CorrectionsFile:
 
 
 def prior_file() -> CorrectionsFile:
-    """Corrections with nothing fitted."""
+    """Corrections at the prior centres, with nothing fitted."""
     return CorrectionsFile(prior_levels())
 
 
@@ -245,7 +245,10 @@ def _parse(raw: Any, where: str) -> CorrectionsFile:
 
 
 def _checked(file: CorrectionsFile, where: str) -> CorrectionsFile:
-    """A file whose constants are known ones, with those that it lacks."""
+    """The file with missing constants at their priors.
+
+    Raises `ValueError` for unknown constants and for shares outside (0, 1).
+    """
     if "global" not in file.levels:
         raise ValueError(f"`levels.global` is missing in '{where}'.")
     for tag, values in file.levels.items():

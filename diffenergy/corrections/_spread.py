@@ -61,15 +61,15 @@ class Trust:
 
     @property
     def grade(self) -> str:
-        """The least of the grades."""
+        """The worst of the grades of all quantities."""
         return least_grade(self.grades.values())
 
     def to_json(self) -> dict[str, Any]:
-        """The grades, as summaries tell them."""
+        """Grades in the JSON of a summary."""
         return {"grade": self.grade, "grades": dict(self.grades)}
 
     def widened(self, more: Mapping[str, float]) -> "Trust":
-        """With independent errors whose half widths in ln are `more`, by quantity."""
+        """Adds independent errors as squares; `more`: half widths (ln) by quantity."""
         widths = {
             q: np.hypot(np.asarray(width), more.get(q, 0.0)).tolist()
             for q, width in self.widths.items()
@@ -88,7 +88,7 @@ class Trust:
 
 
 def least_grade(grades: Iterable[str]) -> str:
-    """The worst of some grades."""
+    """The worst of the grades."""
     return max(grades, key=GRADES.index)
 
 
@@ -157,14 +157,19 @@ def _quantiles(size: np.ndarray, place: np.ndarray) -> np.ndarray:
 
 
 def _unseen(groups: int) -> float:
-    """How much wider a group that nobody saw makes it: levels of the errors of groups
-    are a sample of `groups` from a distribution of `_LEVELS` in ln."""
+    """Factor on widths for an unseen group.
+
+    Mean errors of groups are a sample of `groups` from a normal distribution of std
+    `_LEVELS` in ln.
+    """
     return float(np.exp(_LEVELS * _ONE_SIDED * (np.sqrt(1 + 1 / groups) - 1)))
 
 
 def _wider(size: np.ndarray, place: np.ndarray, groups: np.ndarray) -> float:
-    """What the quantiles of other groups are to be multiplied with to cover 90 % of the
-    rows of a group, at least 1; 1 where there is no other group."""
+    """Factor by which quantiles of the other groups cover 90 % of a group's rows.
+
+    At least 1; 1 where there is no other group.
+    """
     share = np.full(len(size), np.nan)
     for group in np.unique(groups):
         left = groups == group

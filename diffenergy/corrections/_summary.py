@@ -1,4 +1,4 @@
-"""What a corrections file has for one GPU: its constants, and the errors to expect."""
+"""Summary of a corrections file for one GPU: constants and expected errors."""
 
 import math
 from collections.abc import Mapping
@@ -50,7 +50,7 @@ def constant_rows(card: Tagged, file: CorrectionsFile) -> list[dict[str, Any]]:
 def _built(
     name: str, levels: list[str], values: Mapping[str, Mapping[str, float]]
 ) -> str:
-    """Global value and the factors on it."""
+    """Text of the global value and its factors."""
     first, *factors = levels
     text = f"{first} {values[first][name]:.4g}"
     on = " on its odds" if is_share(name) and factors else ""
@@ -60,7 +60,7 @@ def _built(
 
 
 def _spread(name: str, levels: list[str], fitted: Mapping[str, float]) -> str:
-    """Sd of every level, fitted or prior."""
+    """Text of the std of every level, fitted or prior."""
     words = []
     for level in levels:
         sd, how = fitted.get(f"{level}/{name}"), "fit"

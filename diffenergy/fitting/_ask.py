@@ -1,4 +1,4 @@
-"""The public `fit`: constants from measured runs, with what they rest on."""
+"""The public `fit`: from measured runs to constants with their provenance."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -22,13 +22,13 @@ from ._request import FitRequest
 from ._result import FitResult, Rows, fit_summary
 
 _SHOWN: Final = 3
-"""Flagged rows that are told in notes."""
+"""Flagged rows that the notes name."""
 _DIGITS, _DECIMALS = 4, 2
 """Significant digits of a posterior sd; decimals of a correlation."""
 
 
 class _Fit(FitRequest):
-    """What is fitted, and how."""
+    """The request of `fit` with its tables."""
 
     tables: Any = dataclasses.field(kw_only=False)
 
@@ -38,7 +38,7 @@ def fit(request: _Fit) -> FitResult:
     """Fits the model's constants to measured runs.
 
     A MAP estimate by Gauss-Newton on robust relative errors; the values of `start` are
-    the prior. Rows that cannot be true are left out and named. Ctrl-C keeps the best
+    the prior. Rows that cannot be true are left out and named. Ctrl-C returns the best
     point so far.
 
     `tables`: what `measurements.read` gives, or several; a table of one op, GPU and
@@ -89,7 +89,7 @@ def _fit_tables(
     strict: bool,
     progress: Progress | None,
 ) -> FitResult:
-    """The fit without held-out rows and those that cannot be true, and its errors."""
+    """Fits the rows that are neither held out nor flagged, and scores all rows."""
     prior = begin.continues or begin
     masks = held_out(tables, rules, settings.seed)
     flags = [flagged(table, predict(table, prior)) for table in tables]
@@ -142,7 +142,7 @@ def _as_tuple(value: str | Sequence[str]) -> tuple[str, ...]:
 def _check_groups(
     groups: Sequence[str], prior: CorrectionsFile, tables: Sequence[MeasurementTable]
 ):
-    """Finds a `freeze` that would hold nothing."""
+    """Raises `ValueError` for a `freeze` that matches no level and no constant."""
     gpus = {str(gpu) for table in tables for gpu in table.gpu}
     tags = sorted({tag for gpu in gpus for tag in read_gpu(gpu).tags})
     kinds = sorted(
@@ -169,7 +169,8 @@ def _predict_rows(
     masks: Sequence[np.ndarray],
     flags: Sequence[Sequence[Flag]],
 ) -> tuple[list[Rows], Identifiability] | None:
-    """Every row with its prediction, and what was learnt; None if interrupted."""
+    """Rows with predictions of the fitted constants, and the identifiability report;
+    None if Ctrl-C interrupts it."""
     result, parts = fitted.fit, zip(tables, masks, flags, strict=True)
     try:
         rows = [
@@ -207,7 +208,7 @@ def _rounded(group: dict[str, Any]) -> dict[str, Any]:
 
 
 def _posterior(fitted: Calibration) -> dict[str, Any]:
-    """Sds and correlations of the fitted numbers, as a corrections file has them."""
+    """Posterior std and correlations, in the format of a corrections file."""
     result = fitted.fit
     scaled = result.covariance / np.outer(result.sd, result.sd)
     lower = scaled[np.tril_indices(len(result.sd))]
@@ -224,7 +225,7 @@ def _notes(
     fitted: Calibration,
     max_steps: int,
 ) -> Iterator[str]:
-    """What the files held that was not used, and an early end."""
+    """Notes on unused columns, flagged rows and a fit that ran out of steps."""
     for table in tables:
         yield from table.notes
     ignored = dict.fromkeys(x for table in tables for x in table.ignored_columns)

@@ -43,7 +43,7 @@ Progress = Callable[[int, float], None]
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """How a fit is made.
+    """Settings of a fit.
 
     `max_rows` kernel rows are drawn with `seed`, evenly over gpu, op, campaign, dtype
     and time; one table counts as `table_weight` rows at most. `freeze`: levels (such as
@@ -59,7 +59,7 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True)
 class Calibration:
-    """A fit, the corrections it gives, and the rows that it used."""
+    """A fit, its corrections, and the rows that it used."""
 
     fit: Fit
     corrections: CorrectionsFile
@@ -87,7 +87,7 @@ class Calibration:
 
     @property
     def count(self) -> int:
-        """Rows used."""
+        """Number of rows with at least one reading."""
         read = (np.isfinite(x.time) | np.isfinite(x.power) for x in self.targets)
         return sum(int(rows.sum()) for rows in read)
 
@@ -136,7 +136,7 @@ def calibrate(
 def _targets(
     tables: Sequence[MeasurementTable], start: CorrectionsFile, settings: Settings
 ) -> list[Target]:
-    """The rows that are drawn, in batches."""
+    """Draws the rows to fit and groups them in batches."""
     rng = np.random.default_rng(settings.seed)
     targets: list[Target] = []
     most = _rows_per_table(tables, settings.max_rows)
@@ -187,7 +187,8 @@ def _free(
     freeze: Sequence[str],
     among: Sequence[Parameter],
 ) -> Parameters:
-    """What is free: what the rows move and nobody holds, or `among` and sensors."""
+    """Free parameters: those that the rows move without the frozen ones; with `among`,
+    only these and the sensors' constants."""
     parameters = free_parameters(start, targets)
     free = [p for p in parameters.free if not frozen(p, freeze)]
     if among:
@@ -201,7 +202,7 @@ def _free(
 
 
 def _file(result: Fit, start: CorrectionsFile) -> CorrectionsFile:
-    """The fitted levels, and the instruments with what was found of sensors."""
+    """Corrections with the fitted levels and the fitted constants of sensors."""
     levels = result.parameters.fitted(result.z)
     sensors = {tag: levels.pop(tag) for tag in list(levels) if tag.startswith(SENSOR)}
     instruments = {name: dict(values) for name, values in start.instruments.items()}
@@ -215,7 +216,7 @@ def _rests_on(
     tables: Sequence[MeasurementTable],
     before: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """GPUs, clocks, lengths and rows that a fit rests on, with those of `before`."""
+    """Provenance of a fit: GPUs, clocks, lengths and rows, merged with `before`."""
     cards = [item.batch.card for item in calibration.targets]
     architectures = {x.served_as: f"architecture:{x.architecture}" for x in cards}
     return {
@@ -227,7 +228,7 @@ def _rests_on(
 
 
 def _lowest(targets: Sequence[Target], before: Mapping[str, float]) -> dict[str, float]:
-    """Lowest SM clock of the passes of each GPU, Hz."""
+    """Lowest SM clock of the fitted passes by GPU (Hz)."""
     lowest = dict(before)
     for item in (x for x in targets if x.batch.kind == "workload"):
         clocks = np.asarray(item.batch.point.sm_clock)[np.isfinite(item.power)]
@@ -239,7 +240,7 @@ def _lowest(targets: Sequence[Target], before: Mapping[str, float]) -> dict[str,
 def _longest(
     tables: Sequence[MeasurementTable], before: Mapping[str, float]
 ) -> dict[str, float]:
-    """Most tokens of the passes of each GPU that were read."""
+    """Longest sequence of the fitted passes by GPU (tokens)."""
     longest = dict(before)
     for table in tables:
         read = np.isfinite(table.time_s) & (table.skipped == "")
@@ -253,14 +254,17 @@ def _longest(
 
 
 def blanked(table: MeasurementTable, mask: np.ndarray) -> MeasurementTable:
-    """The table without the readings of `held` rows: they are predicted, not fitted,
-    and every fold of a split keeps one shape and one compilation."""
+    """The table without the readings of masked rows.
+
+    These are predicted, not fitted. All folds of a split have one shape and share one
+    compiled program.
+    """
     readings = {name: np.where(mask, np.nan, getattr(table, name)) for name in READINGS}
     return dataclasses.replace(table, **readings)
 
 
 def _target(table: MeasurementTable, batch: Batch, table_weight: float) -> Target:
-    """Target of a batch with the expected errors of its kind."""
+    """Target of a batch with the expected errors of its kind of rows."""
     if batch.kind == "workload":
         return target(table, batch, *PASS_SD)
     if batch.kind == "plan":

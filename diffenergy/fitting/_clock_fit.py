@@ -39,7 +39,7 @@ _FULL_RATE: Final = 0.4
 
 @dataclasses.dataclass(frozen=True)
 class ClockFit:
-    """Result: unknowns, cost, and the law."""
+    """Result of a clock-law fit: unknowns and cost."""
 
     base: Base
     flat: Flat
@@ -48,7 +48,7 @@ class ClockFit:
 
     @property
     def law(self) -> ClockLaw:
-        """The law at the unknowns found."""
+        """The clock law at the fitted unknowns."""
         shared, latents, _ = self.flat.split(as_float(self.z))
         return law_of_all(self.base, shared, latents)
 
@@ -84,12 +84,12 @@ class LawProblem(LeastSquares):
         )
 
     def residuals(self, z: np.ndarray) -> np.ndarray:
-        """Of readings, then of priors."""
+        """Residuals of the readings, then of the priors."""
         rows = np.asarray(kernel_rows(self.read)(*self.inputs(z)))
         return np.concatenate([rows[self.finite], z / self.width])
 
     def jacobian(self, z: np.ndarray) -> np.ndarray:
-        """Of `residuals`; kernels' own columns are blocks."""
+        """Jacobian of `residuals`; a kernel's latents act on its own rows alone."""
         shared, latent = map(np.asarray, kernel_slopes(self.read)(*self.inputs(z)))
         first = shared.shape[-1]
         rows = np.zeros((*self.finite.shape, len(z)))
@@ -138,7 +138,7 @@ def fit_law(
     max_steps: int = 40,
     tolerance: float = 1e-4,
 ) -> ClockFit:
-    """Least squares from `begin` (the prior centres).
+    """Fits a clock law by least squares from `begin` (the prior centres).
 
     `tolerance`: relative change of cost or unknowns at which the descent ends.
     """

@@ -1,4 +1,4 @@
-"""What a fit of a `ClockLaw` knows and seeks: readings, priors, unknowns, residuals.
+"""Model of a `ClockLaw` fit: readings, priors, unknowns, residuals.
 
 Unknowns are factors of a few numbers of the GPU (voltage, idle power, limiter), the
 centres of the kinds of kernels, and three numbers of every kernel; all have priors, in
@@ -106,7 +106,7 @@ def plain_priors(gpu: GpuSpec, time: Float[np.ndarray, " kernel"]) -> KernelPrio
 
 @dataclasses.dataclass(frozen=True)
 class Readings:
-    """What was read, NaN where nothing was; expected errors are of the logarithms."""
+    """Measured times and energies, NaN where missing; `*_sd`: std of the logarithms."""
 
     time: Float[np.ndarray, "kernel setting"]  # s
     energy: Float[np.ndarray, "kernel setting"]  # J
@@ -121,7 +121,7 @@ class Readings:
 
 
 class Base(NamedTuple):
-    """What is not fitted."""
+    """Fixed numbers of a clock-law fit."""
 
     gpu: GpuSpec
     corrections: Corrections
@@ -137,7 +137,7 @@ class Base(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """Unknowns that all kernels share, in units of ln."""
+    """Unknowns that all kernels share (ln of factors)."""
 
     gpu: Float[Array, " field"]
     law: Float[Array, " number"]
@@ -190,7 +190,7 @@ def log_cells(c: Cells) -> Float[Array, " r"]:
 
 
 class Flat(NamedTuple):
-    """Where the unknowns stand in one vector: shared, latents, then any others."""
+    """Layout of the vector of unknowns: shared, latents, then any others."""
 
     shared: tuple[int, int, int]  # sizes of the leaves of `Shared`
     kernels: int
@@ -203,7 +203,7 @@ class Flat(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Number of unknowns but the others."""
+        """Number of unknowns without the others."""
         return sum(self.shared) + self.kernels * LATENTS
 
 
@@ -215,7 +215,7 @@ def base_of(
     flow: float,
     slow_memory: float = 1.0,
 ) -> Base:
-    """Everything that is not fitted.
+    """Collects the fixed numbers of a clock-law fit.
 
     `power_cap`: W. `flow`: B/cycle/SM that DRAM delivers at low SM clocks.
     `slow_memory`: prior of `ClockLaw.slow_memory`.
@@ -255,7 +255,7 @@ def kernel_rows(read: Callable[..., Array]) -> Callable:
 
 @functools.cache
 def kernel_slopes(read: Callable[..., Array]) -> Callable:
-    """(by shared unknowns, by the kernel's own) of every kernel's residuals."""
+    """Jacobian of each kernel's residuals: (shared unknowns, its latents)."""
 
     def of_kernel(base, shared, latents, kernel, point, values, sd, *extra):
         flat, unravel = ravel_pytree(shared)

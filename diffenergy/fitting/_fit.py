@@ -37,15 +37,14 @@ _COLUMNS: Final = 16
 """Columns of the Jacobian of one call: few, so that both workers have some, and always
 as many, so that they share a compilation."""
 _LEAST_SD: Final = 0.01
-"""Error of a logarithm below which no table is taken to lie: readings repeat no better.
-"""
+"""Least expected error of a logarithm: readings repeat no better."""
 _WORKERS: Final = 2
 """Calls that are compiled and evaluated at once."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """Rows of a batch with what was read; NaN where nothing was.
+    """Measured times (s) and powers (W) of a batch; NaN where missing.
 
     `time_sd`, `power_sd`: expected error of the logarithms.
     """
@@ -97,17 +96,17 @@ class _Data(eqx.Module):
     def reading(
         self, predicted: Callable[..., TimeEnergy], z: Float[Array, " p"]
     ) -> TimeEnergy:
-        """What `predicted`, a form of `batch_reading`, gives at the constants of z."""
+        """Readings by `predicted`, a form of `batch_reading`, at the numbers z."""
         return predicted(self.inputs, self.serving(z), self.sensing(z), self.capped)
 
 
 def sensor_tag(batch: Batch) -> str:
-    """Tag of the constants of a batch's meter: its campaign's on its GPU."""
+    """Tag of the meter's constants: the campaign of the batch on its GPU."""
     return f"{SENSOR}{batch.campaign}:{batch.kind}@{batch.card.name}"
 
 
 def _movers(parameters: Parameters, item: Target) -> list[int]:
-    """Free numbers that can move the rows of a target."""
+    """Indices of the free numbers that can move the rows of a target."""
     gpu_tag = item.batch.card.tags[-1]
     if item.batch.kind == "activity":  # moves factors of its GPU alone
         return [
@@ -201,7 +200,7 @@ def _residuals(
 
 
 def _values(z: Float[Array, " p"], d: _Data) -> Float[Array, " r"]:
-    """`_residuals` by the program that `predict` uses too."""
+    """Residuals by the compiled program that `predict` also uses."""
     return _residuals(z, d, compiled_reading())
 
 
@@ -224,9 +223,9 @@ def _slopes() -> Callable:
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """Result: constants in fitted space, their covariance, cost, evaluations.
+    """Result of a fit: free numbers z in fitted space, covariance, cost, evaluations.
 
-    `interrupted`: somebody stopped it; `z` is then the best point so far.
+    `interrupted`: Ctrl-C ended the fit; `z` is the best point so far.
     """
 
     parameters: Parameters
@@ -251,18 +250,18 @@ class _Problem(LeastSquares):
         self.bases = [_bases(parameters, item) for item in targets]
 
     def _each(self, function: Callable, z: np.ndarray, *of: Any) -> list[np.ndarray]:
-        """`function` of z and each entry of the columns `of`, some at once."""
+        """Values of `function` at z for each entry of `of`, computed in threads."""
         x = as_float(z)
         with ThreadPoolExecutor(_WORKERS) as pool:
             return list(pool.map(lambda *part: np.asarray(function(x, *part)), *of))
 
     def residuals(self, z: np.ndarray) -> np.ndarray:
-        """Of all rows, then of the priors."""
+        """Residuals of all rows, then of the priors."""
         parts = self._each(_values, z, self.data)
         return np.concatenate([*parts, (z - self.centre) / self.width])
 
     def jacobian(self, z: np.ndarray) -> np.ndarray:
-        """Slopes of `residuals`."""
+        """Jacobian of `residuals`."""
         calls = [
             (d, as_float(basis))
             for d, bases in zip(self.data, self.bases, strict=True)
@@ -276,8 +275,10 @@ class _Problem(LeastSquares):
 def sharpened(
     parameters: Parameters, item: Target, z: Float[np.ndarray, " p"]
 ) -> Target:
-    """A target whose errors are expected to be no more than those left at `z`: half of
-    them are below 0.67 sd. Never below `_LEAST_SD`."""
+    """A target with its expected errors lowered to the residuals at `z`.
+
+    Half of normal errors lie below 0.67 std. Never below `_LEAST_SD`, never raised.
+    """
     sizes = np.abs(np.asarray(_values(as_float(z), _Data.of(parameters, item))))
     halves = np.split(sizes, 2)
     left = []
@@ -297,7 +298,7 @@ def fit(
     max_steps: int = 30,
     progress: Callable[[int, float], None] | None = None,
 ) -> Fit:
-    """Least squares from `begin` (the prior centres).
+    """Fits the free parameters by least squares from `begin` (the prior centres).
 
     Residuals are robust log ratios over their expected errors, and the distance of each
     constant from its prior centre over its sd. `progress` is called with the number of

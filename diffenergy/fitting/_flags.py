@@ -92,7 +92,7 @@ class Finding(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Rows:
-    """A table beside its predictions, with what the rules look up."""
+    """A table with its predictions, and the lookups that the rules share."""
 
     table: MeasurementTable
     predicted: dict[str, np.ndarray]
@@ -102,7 +102,7 @@ class Rows:
     columns: dict[str, np.ndarray]  # by quantity, the file's column or ""
 
     def gpu(self, field: str) -> np.ndarray:
-        """A number of each row's GPU."""
+        """A field of each row's GPU file."""
         return np.array([card.values[field] for card in self.cards])[self.card]
 
     def ratio(self, quantity: str) -> np.ndarray:
@@ -110,7 +110,7 @@ class Rows:
         return np.log(getattr(self.table, quantity) / self.predicted[quantity])
 
     def median(self, values: np.ndarray) -> np.ndarray:
-        """Median of each row's group, without NaNs."""
+        """Median of `values` over each row's group, ignoring NaN."""
         return pd.Series(values).groupby(self.group).transform("median").to_numpy()
 
     def flag(self, finding: Finding, i: int) -> Flag:
@@ -160,7 +160,7 @@ def _cell(text: str) -> float | str:
 
 
 def _column(table: MeasurementTable, quantity: str) -> np.ndarray:
-    """Column of the file that gives a quantity, "" on rows where none does."""
+    """File column that each row reads a quantity from; "" where none does."""
     found = np.full(table.num_rows, "", dtype=object)
     for spelling in READ_COLUMNS[quantity].spellings:
         if spelling in table.frame:
@@ -209,7 +209,7 @@ def _zeros(rows: Rows) -> Iterator[Finding]:
 
 
 def _power(rows: Rows) -> Iterator[Finding]:
-    """Above the limit, below idle, or little above it while the SMs are busy."""
+    """Powers above the limit, below idle power, or near it while the SMs are busy."""
     table, power, name = rows.table, rows.table.avg_power_w, "avg_power_w"
     partners = np.array([c.segment == "geforce" for c in rows.cards])[rows.card]
     most = rows.gpu("power_limit_max") * np.where(partners, PARTNERS, 1.0)
@@ -341,8 +341,11 @@ def _bytes(dtype: np.ndarray) -> np.ndarray:
 
 
 def _units(rows: Rows) -> Iterator[Finding]:
-    """Powers of a thousand between a reading and its prediction: in a whole group from
-    a factor of 100 on (no model is that wrong), in single rows within 3 of them."""
+    """Readings in another unit: powers of a thousand off their prediction.
+
+    A whole group counts from a factor of 100 on (no model is that wrong), a single row
+    within a factor of 3 of a power of a thousand.
+    """
     for name in READINGS:
         ratio = np.where(rows.columns[name] != "", rows.ratio(name), np.nan)
         steps = np.round(ratio / _THOUSAND)

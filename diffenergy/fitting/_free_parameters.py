@@ -24,7 +24,7 @@ FEW_READINGS: Final = 20
 
 
 def free_parameters(start: CorrectionsFile, targets: Sequence[Target]) -> Parameters:
-    """Constants that the targets can move (see `calibrate`)."""
+    """Parameters that a fit of the targets frees (rules: see `calibrate`)."""
     levels: Levels = {tag: dict(values) for tag, values in start.levels.items()}
     if not start.fitted_on:
         used = [item.batch for item in targets]
@@ -62,7 +62,7 @@ def free_parameters(start: CorrectionsFile, targets: Sequence[Target]) -> Parame
 
 
 def begun_at(parameters: Parameters, file: CorrectionsFile) -> np.ndarray:
-    """The free numbers in fitted space as a file has them."""
+    """Free numbers z in fitted space at the values of a corrections file."""
     sensors = {
         p.tag: file.instruments.get(p.tag.removeprefix(SENSOR), {})
         for p in parameters.free
@@ -127,7 +127,7 @@ def _of_gpus(start: CorrectionsFile, targets: Sequence[Target]) -> list[Paramete
 
 
 def _at_level(*levels: str) -> list[str]:
-    """Constants that a fit may free at one of the levels."""
+    """Names of the constants that a fit may free at one of the levels."""
     return [name for name, c in CONSTANTS.items() if set(levels) & set(c.levels)]
 
 

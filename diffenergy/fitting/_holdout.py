@@ -26,7 +26,7 @@ class Rule:
 
 
 def read_rule(text: str) -> Rule:
-    """`COLUMN=VALUE` or `COLUMN:FRACTION` as a rule.
+    """Parses a rule `COLUMN=VALUE` or `COLUMN:FRACTION`.
 
     >>> read_rule("model:0.2").share
     0.2
@@ -54,7 +54,7 @@ def read_rule(text: str) -> Rule:
 def held_out(
     tables: Sequence[MeasurementTable], rules: Sequence[Rule], seed: int
 ) -> list[np.ndarray]:
-    """Which rows of each table the rules hold out, together.
+    """Masks of the held-out rows of each table, over all rules.
 
     A fraction takes whole groups of rows with equal cells, drawn with `seed`: as many
     as it takes to reach it, at least one and never all. Raises `ValueError` for a
@@ -76,7 +76,7 @@ def held_out(
 
 
 def _cells(table: MeasurementTable, column: str) -> np.ndarray | None:
-    """Texts of a column, "" where there is none; None if the table lacks it."""
+    """Cells of a column as text; None if the table lacks the column."""
     if column in table.frame:
         return np.array([str(cell).strip() for cell in table.frame[column]])
     return getattr(table, column).astype(str) if column in _ARRAYS else None

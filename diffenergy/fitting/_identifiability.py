@@ -1,5 +1,5 @@
-"""What a fit has learnt: constants that the data measure, those left at their prior,
-those that the data cannot tell apart, and the measurements that would."""
+"""Identifiability of fitted constants: which the data measure, which stay at their
+prior, which combinations stay open, and which measurement would close them."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ _ADDED: Final = ({*_LEADS, "1/TDP"}, {"s", "cycles"})
 
 @dataclasses.dataclass(frozen=True)
 class ConstantReport:
-    """One free number after a fit.
+    """Report on one free number after a fit.
 
     `value`: in natural units, or the factor of a tag (x; of the odds for a share).
     `prior_sd`, `posterior_sd`: in fitted space; `ratio`: posterior over prior.
@@ -72,7 +72,7 @@ class Direction:
 
 @dataclasses.dataclass(frozen=True)
 class Identifiability:
-    """What a fit has learnt about each free number and their combinations."""
+    """Identifiability of each free number and of their combinations."""
 
     constants: tuple[ConstantReport, ...]
     directions: tuple[Direction, ...]
@@ -117,7 +117,7 @@ def report(
     z: Float[np.ndarray, " p"],
     covariance: Float[np.ndarray, "p p"],
 ) -> Identifiability:
-    """What a fit has learnt.
+    """Reports which free numbers and combinations the data determine.
 
     `z`, `covariance`: mode and covariance of the posterior in fitted space, prior
     included: covariance = (JᵀJ + diag(1/sd²))⁻¹.
@@ -282,7 +282,7 @@ def _known_combination(
     block: Float[np.ndarray, "m m"],
     line: Float[np.ndarray, " m"],
 ) -> str:
-    """What the data do know of the members."""
+    """Sentence on the combination of the members that the data determine."""
     spread, axes = np.linalg.eigh(block)
     if spread[1] >= _MEASURED**2 and abs(np.sum(np.sign(axes[:, 0]))) == len(members):
         units = {p.row.unit for p in members}

@@ -51,7 +51,7 @@ class Parameter:
 
     @property
     def row(self) -> Constant:
-        """What is said of the constant."""
+        """Prior, unit and meaning of the constant."""
         return self.of or CONSTANTS[self.constant]
 
     @property
@@ -139,7 +139,7 @@ class Parameters:
         )
 
     def sensing(self, tag: str, meter: type[Record]) -> "Serving":
-        """The same for the constants of a `meter` under a `tag`."""
+        """How the free numbers enter the constants of a `meter` under a `tag`."""
         values = {name: c.centre for name, c in constants_of(meter).items()}
         names = list(values)
         values |= self.start.get(tag, {})
@@ -151,7 +151,7 @@ class Parameters:
         )
 
     def _entries(self, constants: Sequence[str], tags: Sequence[str]) -> np.ndarray:
-        """1 where a free number (column) is the constant (row) of one of the tags."""
+        """Matrix: 1 where a free number (column) is a constant (row) of the tags."""
         matrix = np.zeros((len(constants), len(self.free)))
         for column, p in enumerate(self.free):
             if p.tag in tags:

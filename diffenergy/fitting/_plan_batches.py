@@ -26,7 +26,7 @@ from ..workload.models import Model, Request
 
 
 def with_unplanned(table: MeasurementTable) -> MeasurementTable:
-    """The table with the reason on every row whose model or plan cannot be had."""
+    """Skips rows whose model or plan is unavailable, with the reason."""
     if not (table.kind == "plan").any():
         return table
     skipped = table.skipped.copy()
@@ -50,7 +50,7 @@ def by_mixture(table: MeasurementTable, rows: np.ndarray) -> list[np.ndarray]:
 def planned(
     table: MeasurementTable, rows: np.ndarray
 ) -> tuple[list[Listing], np.ndarray, Steps]:
-    """Listings of some rows of plans, the row of each, and the steps that they make."""
+    """Listings of rows of plans, the row of each listing, and the steps they form."""
     owner: list[int] = []
     works: list[tuple[list[Listing], Steps]] = []
     for row in rows:
@@ -69,7 +69,7 @@ def planned(
 
 
 def _in_family(listing: Listing, family: str) -> Listing:
-    """A listing with the attention kernels of a framework."""
+    """A listing with attention kernels of the given framework family."""
     if not family:
         return listing
     ops = ("context_attention", "attention_backward")

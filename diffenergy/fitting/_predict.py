@@ -60,13 +60,13 @@ def batch_reading(
 
 @functools.cache
 def compiled_reading():
-    """`batch_reading`, jitted."""
+    """Compiled `batch_reading`."""
     options = compiler_options(True)
     return jax.jit(batch_reading, static_argnums=3, compiler_options=options)
 
 
 def read_batch(batch: Batch, corrections: CorrectionsFile) -> TimeEnergy:
-    """Reading of every phase of a batch with the constants of a file."""
+    """Predicted readings of every phase of a batch with the constants of a file."""
     return compiled_reading()(
         batch.inputs,
         corrections.serve(batch.card),
@@ -77,7 +77,7 @@ def read_batch(batch: Batch, corrections: CorrectionsFile) -> TimeEnergy:
 
 @functools.cache
 def _compiled_phases():
-    """Phases of `estimate`, jitted."""
+    """Compiled phases of `estimate_workload`."""
     options = compiler_options(True)
     return jax.jit(
         lambda *args: estimate_workload(*args).phases, compiler_options=options
@@ -194,7 +194,7 @@ class EvaluateResult(Result):
 
     @property
     def notes(self) -> list[str]:
-        """What a person should know of the files."""
+        """Notes on the files: rows left out, unused columns."""
         return [*self.table.notes, *unused(self.table.ignored_columns)]
 
 
@@ -203,7 +203,7 @@ def evaluate(
     corrections: CorrectionsFile | str | Path | None = None,
     by: str | Sequence[str] = (),
 ) -> EvaluateResult:
-    """How far predictions are from measured runs.
+    """Compares predictions with measured runs.
 
     Args:
         table: what `measurements.read` gives.
@@ -239,7 +239,7 @@ def evaluate(
 def corrections_file(
     corrections: CorrectionsFile | str | Path | None,
 ) -> CorrectionsFile:
-    """Corrections, however they are given."""
+    """Corrections of a `CorrectionsFile`, a path, "none" (priors) or None (shipped)."""
     if isinstance(corrections, CorrectionsFile):
         return corrections
     if corrections is not None and not isinstance(corrections, str | Path):
@@ -251,7 +251,7 @@ def corrections_file(
 
 
 def check_table(table: Any):
-    """Raises `TypeError` for what is no table."""
+    """Raises `TypeError` unless `table` is a `MeasurementTable`."""
     if not isinstance(table, MeasurementTable):
         raise TypeError(
             f"`table` is a {type(table).__name__}; give what `measurements.read` gives."
@@ -259,5 +259,5 @@ def check_table(table: Any):
 
 
 def unused(columns: Sequence[str]) -> list[str]:
-    """A note on columns that nothing reads."""
+    """Note that names the columns that nothing reads, if any."""
     return [f"ignored columns: {', '.join(columns)}"] if columns else []

@@ -1,4 +1,4 @@
-"""`FitResult`: what a fit found, how well it does, and what was learnt."""
+"""`FitResult`: fitted constants, their errors, and their identifiability."""
 
 import dataclasses
 import os
@@ -37,7 +37,7 @@ class Rows(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class FitResult(Result):
-    """Constants found by a fit.
+    """Fitted constants.
 
     `summary`: the JSON of `diffenergy fit --json`; `corrections`: the constants, with
     what they rest on; `learnt`: of each free constant its prior, posterior and what
@@ -101,7 +101,7 @@ def _flag(flag: Flag) -> dict[str, Any]:
 
 
 def _errors(chosen: Sequence[tuple[Rows, np.ndarray]]) -> dict[str, Any]:
-    """Number of the chosen rows of each table and their errors."""
+    """Number and errors of the chosen rows of each table."""
     return {"rows": sum(int(rows.sum()) for _, rows in chosen), **_mapes(chosen)}
 
 

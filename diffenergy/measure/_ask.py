@@ -1,5 +1,4 @@
-"""The public `plan` and `measure`: what to measure on a GPU, measuring it, and what is
-said of both."""
+"""The public `plan` and `measure`: plan measurements of a GPU and take them."""
 
 import dataclasses
 import os
@@ -39,7 +38,7 @@ class MeasurePlan(Result):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class MeasureResult(Result):
-    """What was measured.
+    """Result of a measuring run.
 
     `summary`: the JSON of `diffenergy measure --json`; `rows`: those of the file, as
     text; `notes`: what a person should know beside it; `interrupted`: Ctrl-C ended it,
@@ -56,7 +55,7 @@ class MeasureResult(Result):
 def plan_summary(
     gpu: str, assumed: bool, points: Sequence[Point], done: int, later: int
 ) -> dict[str, Any]:
-    """`points` of a plan that has `done` others behind it and `later` ones after it."""
+    """JSON of a plan: its `points`, with `done` measured before and `later` left."""
     return {
         "gpu": gpu,
         "assumed": ["gpu"] if assumed else [],
@@ -80,7 +79,7 @@ def build_result(
     done: Progress,
     interrupted: bool,
 ) -> MeasureResult:
-    """What came of a plan of `planned` points."""
+    """Result of a plan of `planned` points."""
     summary = {
         "file": str(file),
         "series": str(series_path(file)),
@@ -99,7 +98,7 @@ def build_result(
 
 
 def _notes(table: Table, done: Progress) -> Iterator[str]:
-    """Remarks on what was measured."""
+    """Notes on the measured rows."""
     if table.repaired:
         yield "the last line of the file was cut off and is measured again"
     if done.shared:
@@ -113,7 +112,7 @@ def _notes(table: Table, done: Progress) -> Iterator[str]:
 
 
 class _Plan(MeasureRequest):
-    """A plan for a GPU."""
+    """The request of `plan`."""
 
     gpu: str | GpuCard | None = dataclasses.field(default=None, kw_only=False)
     file: str | os.PathLike[str] | None = None
@@ -121,7 +120,7 @@ class _Plan(MeasureRequest):
 
 @accepts(_Plan, "plan")
 def plan(request: _Plan) -> MeasurePlan:
-    """What `measure` would do on a GPU; needs none, and touches no file.
+    """Plans the points that `measure` would run; needs no GPU and writes no file.
 
     `gpu`: name, `.toml` file or card [h100-sxm]; `file`: measurements that are there
     already, which are not made again. `clocks` in Hz, "auto" for about eight of the
@@ -150,7 +149,7 @@ def plan(request: _Plan) -> MeasurePlan:
 
 
 class _MeasureCall(MeasureRequest):
-    """Measurements of a board."""
+    """The request of `measure`."""
 
     file: str | os.PathLike[str] = dataclasses.field(kw_only=False)
     gpu: str | None = None
@@ -213,7 +212,7 @@ def measure(request: _MeasureCall) -> MeasureResult:
 
 
 def _plan_options(board: Board, request: MeasureRequest) -> PlanOptions:
-    """What is asked of a plan, once the board can do it."""
+    """Options of a plan; raises `ValueError` for what the board does not support."""
     limits = values_of(request.power_limits) or ()
     _bench.check_limits(limits, board)
     return PlanOptions(
@@ -234,7 +233,7 @@ def _run_until_interrupted(
     done: Progress,
     progress: Tell | None,
 ) -> bool:
-    """Measures; whether Ctrl-C ended it."""
+    """Measures the points; returns whether Ctrl-C ended the run."""
 
     def tell(done: Progress, point: Point):
         if progress is not None:

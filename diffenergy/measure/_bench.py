@@ -1,4 +1,4 @@
-"""What a machine offers: which GPU it is, what can be set, who else is there."""
+"""Survey of the machine: identity of the GPU, settable clocks, other processes."""
 
 import dataclasses
 import math
@@ -21,7 +21,7 @@ _L2: Final = 64 * MiB
 
 
 class Identity(NamedTuple):
-    """Name of a GPU in our files (`card`), or a name of its own and remarks on it."""
+    """Name of a GPU in our files (`card`), or a derived name with notes."""
 
     name: str
     card: GpuCard | None
@@ -29,7 +29,7 @@ class Identity(NamedTuple):
 
 
 def identify(about: About, named: str | None) -> Identity:
-    """Which GPU the board is; `named` by the user, if not None."""
+    """Identifies the board; `named`: name that the user gives it, if not None."""
     card_by_name = _known_gpu(about.name)
     if named is not None:
         card = read_gpu(named, exact=True)
@@ -49,7 +49,7 @@ def identify(about: About, named: str | None) -> Identity:
 
 
 def row_name(named: str, card: GpuCard) -> str:
-    """What rows call a GPU that the user named: a file stays a file."""
+    """GPU name in the rows: a `.toml` path as given, else the card's name."""
     return named if named.lower().endswith(".toml") else card.name
 
 
@@ -67,7 +67,7 @@ def _known_gpu(name: str) -> GpuCard | None:
 
 
 def survey(sensor: Sensor, identity: Identity, l2: float) -> Board:
-    """What a plan needs to know of the board; `l2`: bytes that the runner tells."""
+    """The board as a plan needs it; `l2`: bytes that the runner reports."""
     memory = sensor.about.memory
     if identity.card is None:
         has_memory = not math.isnan(memory)
@@ -85,7 +85,7 @@ def survey(sensor: Sensor, identity: Identity, l2: float) -> Board:
 def swept_clocks(
     clocks: Sequence[float] | Literal["auto"], board: Board
 ) -> tuple[float, ...]:
-    """Clocks to sweep (Hz): those `given`, or about eight of the board's ("auto").
+    """Clocks to sweep (Hz): those of `clocks`, or about eight of the board's ("auto").
 
     Raises `ValueError` if the board does not support one.
     """

@@ -43,7 +43,7 @@ class Control:
         return self
 
     def prepare(self, clock: float | None, limit: float | None) -> None:
-        """Finds out, before any work, whether such things may be set.
+        """Tries, before any work, whether clock and limit may be set.
 
         Raises `NoPermission` if not.
         """
@@ -76,7 +76,7 @@ class Control:
     def _change(
         self, what: str, value: float | None, change: Callable[[float | None], None]
     ) -> None:
-        """Makes one change; how the board was is written down before the first."""
+        """Makes one change; writes the state file before the first."""
         if value == self._set.get(what):
             return
         if what == "limit" and math.isnan(self._limit):
@@ -113,7 +113,7 @@ class Control:
         return limit
 
     def _state_json(self) -> dict[str, Any]:
-        """How the board was and what was changed, as the state file has it."""
+        """Former state of the board and the changes, as the state file has them."""
         about = self._sensor.about
         limit = None if math.isnan(self._limit) else self._limit
         return {
@@ -125,7 +125,7 @@ class Control:
         }
 
     def _restore_with_retries(self) -> str | None:
-        """Puts everything back, trying again; what went wrong, if something did."""
+        """Restores the board with retries; returns what went wrong, or None."""
         trouble = None
         for _ in range(_TRIES):
             try:
@@ -149,7 +149,7 @@ class Control:
         return None
 
     def _stuck(self) -> bool:
-        """Whether the clock stays where it was locked, although it may move now."""
+        """Whether the clock stays at the locked value after unlocking."""
         clocks = self._sensor.clocks()
         if not clocks or not self._locked < max(clocks):
             return False
@@ -162,7 +162,7 @@ class Control:
 
 
 def restore_command(state: dict[str, Any]) -> str:
-    """What a user types to put a board back by hand."""
+    """Shell command that restores a board by hand."""
     on = f"nvidia-smi -i {state['gpu']}"
     commands = [f"{on} -rgc"] if "clock" in state["changed"] else []
     if "limit" in state["changed"]:

@@ -1,4 +1,4 @@
-"""The points to measure, in an order that may end anywhere, and what they take."""
+"""Points to measure, in an order that may end anywhere, and their duration."""
 
 import dataclasses
 import itertools
@@ -49,7 +49,7 @@ class Point:
 
     @property
     def state(self) -> dict[str, Any]:
-        """Cells of what it asks of operands and board (`STATE_COLUMNS`)."""
+        """Cells of the requested state of operands and board (`STATE_COLUMNS`)."""
         return {
             "contents": "zeros" if self.zeros else "random",
             "copies": self.copies,
@@ -61,13 +61,13 @@ class Point:
 
     @property
     def seconds(self) -> float:
-        """What the point takes, about."""
+        """Approximate duration of the point (s)."""
         return SETUP + WARM_UP + READING + (GAP if self.start == "cold" else 0.0)
 
 
 @dataclasses.dataclass(frozen=True)
 class PlanOptions:
-    """What the caller asks of a plan. `clocks` and `limits`: those to sweep."""
+    """Options of a plan. `clocks` (Hz) and `limits` (W): values to sweep."""
 
     points: int = 200
     seed: int = 0
@@ -78,7 +78,7 @@ class PlanOptions:
 
 
 def board_of(card: GpuCard) -> Board:
-    """What the plan of a known GPU rests on."""
+    """Board of a known GPU, from its file."""
     v = card.values
     steps = round((v["sm_clock_max"] - v["sm_clock_min"]) / v["sm_clock_step"])
     clocks = (v["sm_clock_min"] + i * v["sm_clock_step"] for i in range(steps + 1))
@@ -93,8 +93,8 @@ def board_of(card: GpuCard) -> Board:
 
 
 def unknown_board(name: str, memory: float, l2: float) -> Board:
-    """The same of a GPU that no file describes: its tensor cores are taken to know the
-    16-bit types and tf32."""
+    """Board of a GPU without a file; its tensor cores are assumed to have the 16-bit
+    types and tf32."""
     return Board(name, l2, FREE * memory, ("bf16", "fp16", "tf32"))
 
 
@@ -114,7 +114,7 @@ def auto_clocks(clocks: Sequence[float]) -> tuple[float, ...]:
 
 
 def make_plan(board: Board, options: PlanOptions) -> list[Point]:
-    """Points in the order of measuring.
+    """Plans the points in the order of measuring.
 
     First the reference kernels (tensor-bound, streaming, resident in the L2), cold and
     warm, then one kernel of every other class, then the references over all clocks and
@@ -134,13 +134,13 @@ def make_plan(board: Board, options: PlanOptions) -> list[Point]:
 
 
 def within(points: Sequence[Point], seconds: float) -> list[Point]:
-    """As many points as the time allows."""
+    """The first points that fit into `seconds`."""
     spent = itertools.accumulate(point.seconds for point in points)
     return list(points[: sum(end <= seconds for end in spent)])
 
 
 def _distinct(points: Iterable[Point]) -> Iterator[Point]:
-    """Each run once: some kernels are of two classes."""
+    """Points without repeats: some kernels are of two classes."""
     runs: set[str] = set()
     for point in points:
         run = repr(dataclasses.replace(point, kind="", resident=False))

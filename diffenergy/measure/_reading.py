@@ -1,5 +1,4 @@
-"""Samples of a board beside a running kernel, and their means over a window; the clock
-that measuring goes by."""
+"""Samples of a board while a kernel runs, their means over a window, and the clock."""
 
 import contextlib
 import dataclasses
@@ -19,7 +18,7 @@ _LEAST_SHARE: Final = 0.5
 
 
 class Clock:
-    """The clock of this machine, and something done beside the main work."""
+    """The clock of this machine, with periodic calls in a thread."""
 
     def now(self) -> float:
         """Seconds since some moment; never goes back."""
@@ -66,7 +65,7 @@ class Sample(NamedTuple):
 
 
 class Sampler:
-    """Collects samples; what goes wrong beside the main work is raised by `check`."""
+    """Collects samples in a thread; `check` raises errors of the thread."""
 
     def __init__(self, sensor: Sensor, clock: Clock):
         self._sensor, self._clock = sensor, clock
@@ -103,7 +102,7 @@ class Means:
 
 
 def means(samples: Sequence[Sample], begin: float, end: float) -> Means:
-    """Means of what lies in the window; readings of 0 or less count as not told.
+    """Means of the samples in the window; readings of 0 or less count as missing.
 
     The counter moves in steps: its rate is taken from the first to the last step inside
     the window, which is exact to about two sampling periods.

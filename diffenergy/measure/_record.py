@@ -34,9 +34,11 @@ class Timing:
 
 @dataclasses.dataclass(frozen=True)
 class Bench:
-    """What measuring works with. `gpu`: the name in the rows; `strangers`: whether
-    another process uses the board, None if not told; `check` raises where a run shall
-    end."""
+    """Board, library and clock of the measuring loop.
+
+    `gpu`: name in the rows. `strangers`: whether another process uses the board, None
+    if unknown. `check`: raises where a run shall end.
+    """
 
     gpu: str
     sensor: Sensor
@@ -79,7 +81,7 @@ def campaign(clock: Clock) -> str:
 
 
 def remaining(points: Sequence[Point], gpu: str, rows: Sequence[Cells]) -> list[Point]:
-    """Points that no row has yet."""
+    """Points that no row covers yet."""
     done = {key(row) for row in rows}
     return [point for point in points if key(point_cells(point, gpu)) not in done]
 
@@ -157,7 +159,7 @@ def _run(point: Point, bench: Bench) -> Run:
 
 
 def _idle(seconds: float, bench: Bench) -> None:
-    """Leaves the board alone."""
+    """Waits without launching anything."""
     end = bench.clock.now() + seconds
     while bench.clock.now() < end:
         bench.check()
@@ -165,7 +167,7 @@ def _idle(seconds: float, bench: Bench) -> None:
 
 
 def _launch_time(running: Running, clock: Clock, timing: Timing) -> float:
-    """s of one launch, roughly."""
+    """Approximate time of one launch (s)."""
     launches = 1
     while True:
         begin = clock.now()
@@ -179,7 +181,7 @@ def _launch_time(running: Running, clock: Clock, timing: Timing) -> float:
 def _launches(
     running: Running, chunk: int, until: float, bench: Bench, sampler: Sampler
 ) -> int:
-    """Launches chunks until the clock says `until`; how many launches that were."""
+    """Launches chunks until the clock reaches `until`; returns their launches."""
     count = 0
     while bench.clock.now() < until:
         count += running.run(chunk)
@@ -208,7 +210,7 @@ def _kernel_name(point: Point) -> dict[str, str]:
 
 
 def _reading_cells(run: Run, bench: Bench) -> Cells:
-    """Cells of a reading and of what it was made with."""
+    """Cells of a reading and of the software that took it."""
     time = (run.end - run.begin) / run.launches
     m, about = run.means, bench.sensor.about
     versions = bench.runner.versions
@@ -239,6 +241,7 @@ def _reading_cells(run: Run, bench: Bench) -> Cells:
 
 
 def _series(point: Point, run: Run) -> dict[str, Any]:
-    """What is kept of a run beside its row; times are s from the first launch."""
+    """Series of a run, as the file beside the rows has it; times in s from the first
+    launch."""
     window = [round(run.begin - run.first, 4), round(run.end - run.first, 4)]
     return {**_kernel_name(point), "window_s": window, **run.samples}

@@ -1,4 +1,4 @@
-"""What is read from a board and set on it, by NVML."""
+"""Readings and settings of a board through NVML."""
 
 import dataclasses
 import math
@@ -29,7 +29,7 @@ class SensorError(ValueError):
 
 
 class NoPermission(ValueError):
-    """This user may not set what was to be set."""
+    """This user may not set clocks or power limits."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,7 +163,7 @@ class Sensor:
         return scale * value if value else math.nan
 
     def _query(self, name: str, *args: Any, of_board: bool = True) -> Any:
-        """Answer of an NVML call, None where the board does not tell."""
+        """Result of an NVML call, None where the board does not support it."""
         call = getattr(self._nvml, name, None)  # older drivers lack some
         if call is None:
             return None
