@@ -9,6 +9,7 @@ figures without a command names its source (`answers`).
 """
 
 import importlib.util
+import inspect
 import os
 import pkgutil
 import re
@@ -185,6 +186,26 @@ def test_errors_in_pages_are_those_of_the_accuracy_table(tmp_path: Path):
     assert len(shown) > 25 and not shown - errors_of(page)
     shown = errors_of(section(page, "## Whole", "## Served", tmp_path))
     assert len(shown) > 60 and not shown - errors_of(table)
+
+
+MAPPED: Final = re.compile(r"^\| [^|]+ \| `(\w+\.\w+)` \| .* \| `([^`]+)` \|$", re.M)
+"""Name and file in a row of the developers' map."""
+
+
+def test_the_map_names_ten_records_and_eight_functions_where_they_live():
+    page = (ROOT / "docs" / "explanation" / "how-it-works.md").read_text("utf-8")
+    records, functions = page.split("## Eight functions")
+    for text, number in ((records, 10), (functions, 8)):
+        mapped = MAPPED.findall(text)
+        assert len(mapped) == number
+        for name, file in mapped:
+            value = pkgutil.resolve_name(f"diffenergy.{name}")
+            assert inspect.isclass(value) == (number == 10), name
+            lives = Path(sys.modules[value.__module__].__file__ or "")
+            assert lives.relative_to(ROOT) == Path(file), name
+    others = re.findall(r"`((?:[a-z]+\.)[A-Za-z]\w+)`", page)
+    for name in others:
+        pkgutil.resolve_name(f"diffenergy.{name.removeprefix('de.')}")
 
 
 def test_the_table_of_models_is_what_its_script_writes():
