@@ -16,6 +16,7 @@ import re
 import runpy
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -41,6 +42,7 @@ from pages import (
     unprinted,
 )  # fmt: skip
 
+import diffenergy
 from diffenergy.cli import app
 
 QUICK: Final = ("gpus", "models", "measure --dry-run")
@@ -186,6 +188,15 @@ def test_errors_in_pages_are_those_of_the_accuracy_table(tmp_path: Path):
     assert len(shown) > 25 and not shown - errors_of(page)
     shown = errors_of(section(page, "## Whole", "## Served", tmp_path))
     assert len(shown) > 60 and not shown - errors_of(table)
+
+
+def test_all_name_one_version():
+    """The package, its metadata and the newest heading of the changelog."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    newest = re.findall(
+        r"^## (\d\S+)$", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.M
+    )
+    assert project["version"] == newest[0] == diffenergy.__version__
 
 
 MAPPED: Final = re.compile(r"^\| [^|]+ \| `(\w+\.\w+)` \| .* \| `([^`]+)` \|$", re.M)
