@@ -33,10 +33,14 @@ def written(text: str, path: str | os.PathLike[str] | None) -> str:
     return text
 
 
-def pick(charts: "Mapping[str, Chart]", name: str = "") -> "Chart":
-    """The chart of that name, or the first one; `ValueError` for unknown names."""
+def pick(
+    charts: "Mapping[str, Chart]", name: str = "", argument: str = "chart"
+) -> "Chart":
+    """The chart of that name, or the first one; `ValueError` names the `argument` that
+    has an unknown name."""
     if name and name not in charts:
-        raise ValueError(f"there is no chart '{name}'; there are {', '.join(charts)}.")
+        allowed = ", ".join(charts)
+        raise ValueError(f"`{argument}` is '{name}'; allowed are {allowed}.")
     return charts[name or next(iter(charts))]
 
 

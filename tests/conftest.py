@@ -1,17 +1,20 @@
 """Settings and fixtures of all tests.
 
-What is compiled is kept in the checkout for the next run and the other worker (`pytest
---cache-clear` empties it), of commands whole programs, and so is bytecode, even where
-the environment says otherwise: every worker and many a test begin a Python of their
-own.
+Compiled programs go to `diffenergy/tests` in the user's cache folder, where the next
+run, other workers and other checkouts load them again: the name of a program has the
+sources that it was made of. `pytest --cache-clear` empties that folder. Bytecode is
+written even where the environment says otherwise, because many tests start a Python of
+their own.
 """
 
+import contextlib
 import ctypes
 import gc
 import gzip
 import os
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -22,16 +25,28 @@ import pandas as pd
 import pytest
 
 from diffenergy import measurements
+from diffenergy.compiling import cache_folder
 from diffenergy.measurements import MeasurementTable
 
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 jax.config.update("jax_enable_x64", True)
-_CACHE: Final = Path(__file__).parents[1] / ".pytest_cache" / "d"
-_COMPILED: Final = _CACHE / "diffenergy" / "jax"
-"""Where `XDG_CACHE_HOME` puts the programs of commands: see `compiling.kept`."""
-os.environ["XDG_CACHE_HOME"] = str(_CACHE)
-jax.config.update("jax_compilation_cache_dir", str(_COMPILED))
+
+
+def _move_cache() -> Path | None:
+    """Folder of compiled programs, the user's own apart; None if none can be written.
+    A worker or a command of a test inherits the variable and stays in that folder."""
+    home = cache_folder()
+    if home is not None and home.parents[1].name != "tests":
+        os.environ["XDG_CACHE_HOME"] = str(home.parent / "tests")
+    return cache_folder()
+
+
+_PROGRAMS: Final = _move_cache()
+_UNUSED_DAYS: Final = 30
+"""Programs that no run has read for so long are deleted: every change of the model
+makes others."""
+jax.config.update("jax_compilation_cache_dir", _PROGRAMS and str(_PROGRAMS))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
@@ -40,6 +55,23 @@ _LONG: Final = ("test_notebooks", "test_docs")
 _MOST_MEMORY: Final = 1.4e9
 """B of a worker beyond which it lets go of its compiled programs after a file of tests;
 a file takes up to 1 GB."""
+
+
+def pytest_configure(config: pytest.Config):
+    """`--cache-clear` forgets compiled programs, too."""
+    if getattr(config.option, "cacheclear", False) and not hasattr(
+        config, "workerinput"
+    ):
+        _delete_programs(unused_days=0)
+
+
+def _delete_programs(unused_days: float):
+    """Deletes the programs that were not read for so long."""
+    oldest = time.time() - unused_days * 86400
+    for file in () if _PROGRAMS is None else _PROGRAMS.iterdir():
+        with contextlib.suppress(OSError):  # another run has deleted it
+            if file.stat().st_atime <= oldest:
+                file.unlink()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]):
@@ -108,7 +140,9 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int):
     if hasattr(config, "workeroutput"):
         config.workeroutput["json_keys"] = sorted(json_keys.SEEN)  # pyright: ignore
     elif exitstatus in (0, 1) and _whole(config):
-        never = json_keys.never(_CACHE / "json_keys", config.option.markexpr)
+        _delete_programs(_UNUSED_DAYS)
+        produced = config.cache.mkdir("json_keys")  # pyright: ignore[reportOptionalMemberAccess]
+        never = json_keys.never(produced, config.option.markexpr)
         if never:
             print(f"\nno test produces these keys of docs/reference/json.md: {never}")
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -210,7 +244,7 @@ def phases() -> Callable[..., Any]:
 def write(tmp_path: Path) -> Callable[..., Path]:
     """`write(text, name)`: a file of that text, packed if the name ends in `.gz`."""
 
-    def write(text: str, name: str) -> Path:
+    def write(text: str, name: str = "runs.csv") -> Path:
         path = tmp_path / "given" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         content = text.encode()

@@ -68,7 +68,7 @@ def requests() -> Answers:
 
 def commands() -> Answers:
     """Every command of README, docs and help: JSON where it has one, and text."""
-    docs = importlib.import_module("test_docs")
+    docs = importlib.import_module("pages")
     for block in [*docs.examples(), *(x for p in docs.PAGES for x in docs.blocks(p))]:
         if any(docs.SHARED in x for x in block.commands):
             continue

@@ -41,7 +41,7 @@ WIDE: Final = {
     "dvfs": ("dvfs/test_problem", "dvfs/test_plan"),
     "workload": (
         "test_configs",
-        "workload/by_hand/test_*",
+        "workload/test_*_passes",
         "test_models",
         "test_training",
     ),

@@ -1,160 +1,69 @@
-"""Every command line in README.md, CONTRIBUTING.md, docs/ and the help runs; files that
-pages name exist; the site builds strictly.
+"""Every command line in README.md, CONTRIBUTING.md, docs/ and the help runs (`pages`);
+files that pages name exist; the site builds strictly.
 
-A command line begins with `diffenergy` or `python` and stands in a fenced block (`sh`,
-`bash`, `console`) or in backticks in a row of a table. Blocks and rows run each in a
-folder of their own, which holds the files of docs/examples/ and links to the folders of
-the repository. What takes over 2 s runs among the slow tests alone. A comment in the
-row, or above the block, marks what takes over 30 s (`<!-- slow -->`) and what is to end
-with another exit status than 0 (`<!-- exits 3 -->`). A GPU, where one is asked for, is
-simulated. Searches of designs are `long`. Figures below a block are those that its
-commands answer, and a table of figures without a command names its source (`answers`).
+Blocks and rows run each in a folder of their own, which holds the files of
+docs/examples/ and links to the folders of the repository. What takes over 2 s runs
+among the slow tests alone, searches of designs among the `long` ones. A GPU is
+simulated. Figures below a block are those that its commands print, and a table of
+figures without a command names its source (`answers`).
 """
 
-import contextlib
-import importlib
 import importlib.util
-import io
 import os
 import pkgutil
 import re
 import runpy
-import shlex
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pytest
-from answers import also, below, corrected, figures, unmarked, unsaid
-from json_keys import check
-
-from diffenergy.cli import app, main
-
-ROOT: Final = Path(__file__).parents[1]
-PAGES: Final = (
-    ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))
+from answers import corrected, figures, unmarked, unsaid
+from pages import (
+    LANGUAGES,
+    LONG,
+    PAGES,
+    ROOT,
+    SHARED,
+    SLOW,
+    Block,
+    blocks,
+    commands_of,
+    example_folder,
+    examples,
+    fences,
+    outputs,
+    python_blocks,
+    simulated_board,
+    unprinted,
 )  # fmt: skip
-EXAMPLES: Final = ROOT / "docs" / "examples"
-LINKED: Final = ("calibration", "docs", "notebooks", "tests")
-LANGUAGES: Final = ("sh", "bash", "console")
-SET_UP: Final = ("python3 -m venv", "python -m venv")
-"""How the blocks begin that make an environment; they are tried by hand and by CI."""
-PROGRAMS: Final = ("diffenergy ", "python ")
-SLOW: Final = "<!-- slow -->"
+
+from diffenergy.cli import app
+
 QUICK: Final = ("gpus", "models", "measure --dry-run")
 """How commands go on that neither compile nor search."""
 ALWAYS: Final = (
     "diffenergy estimate gpt2 --gpu a100-sxm-80gb --sm-clock 900,1410 --json"
 )
 """The one that compiles and runs each time."""
-LONG: Final = "diffenergy codesign"
-"""How commands begin that search for about half a minute each."""
-EXITS: Final = re.compile(r"<!-- exits (\d+) -->")
-SHARED: Final = "../shared"
-IN_TABLE: Final = re.compile(r"`((?:diffenergy|python) [^`]+)`")
-SYNOPSIS: Final = re.compile(r" \[|\b[A-Z]{3,}\b")
-"""What a line of a table has that shows how a command reads: `gpus show NAME`."""
-REDIRECTED: Final = re.compile(r"^(.*\S)\s+>\s+(\S+)$")
 
 
-class Block(NamedTuple):
-    """Command lines that belong together, and where they stand."""
-
-    page: str
-    line: int
-    commands: tuple[str, ...]
-    remark: str = ""
-    said: str = ""
-    """What the page says of them; its figures are to be theirs."""
-
-    @property
-    def status(self) -> int:
-        """How the commands are to end."""
-        found = EXITS.search(self.remark)
-        return int(found[1]) if found else 0
-
-    @property
-    def marks(self) -> list[pytest.MarkDecorator]:
-        """What is needed to run it."""
-        shared = any(SHARED in command for command in self.commands)
-        marks = [pytest.mark.shared_data] if shared else []
-        if any(command.startswith(LONG) for command in self.commands):
-            marks.append(pytest.mark.long)
-        return [*marks, *([] if self.quick else [pytest.mark.slow])]
-
-    @property
-    def quick(self) -> bool:
-        """Whether every run of the tests tries it."""
-        begins = tuple(f"diffenergy {words}" for words in QUICK)
-        return SLOW not in self.remark and all(
-            command.startswith((*begins, ALWAYS)) for command in self.commands
-        )
+def marks(block: Block) -> list[pytest.MarkDecorator]:
+    """What is needed to run a block."""
+    marks = [pytest.mark.shared_data] if block.shared else []
+    if any(command.startswith(LONG) for command in block.commands):
+        marks.append(pytest.mark.long)
+    return [*marks, *([] if quick(block) else [pytest.mark.slow])]
 
 
-def fences(text: str) -> Iterator[tuple[int, str, list[str], str]]:
-    """Line (from 1), language, lines and the line above of every fenced block."""
-    lines = text.splitlines()
-    start: int | None = None
-    for at, line in enumerate(lines):
-        if not line.lstrip().startswith("```"):
-            continue
-        if start is None:
-            start = at
-            continue
-        above = next((x for x in reversed(lines[:start]) if x.strip()), "")
-        language = lines[start].strip().removeprefix("```").strip()
-        yield start + 1, language, lines[start + 1 : at], above
-        start = None
-
-
-def commands_of(lines: Sequence[str]) -> list[str]:
-    """Command lines among lines of a shell, those over several lines joined."""
-    whole = "\n".join(lines).replace("\\\n", " ")
-    plain = (line.strip().removeprefix("$ ") for line in whole.splitlines())
-    return [
-        " ".join(x.split("  # ")[0].split()) for x in plain if x.startswith(PROGRAMS)
-    ]
-
-
-def rows(text: str) -> Iterator[tuple[int, list[str], str]]:
-    """Line, command lines and text of every row of a table with any."""
-    fenced = {
-        number
-        for start, _, lines, _ in fences(text)
-        for number in range(start, start + len(lines) + 2)
-    }
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.startswith("|") and number not in fenced:
-            found = [x for x in IN_TABLE.findall(line) if not SYNOPSIS.search(x)]
-            if found:
-                yield number, found, line
-
-
-def blocks(path: Path) -> list[Block]:
-    """All command lines of a page."""
-    text, page = path.read_text(encoding="utf-8"), str(path.relative_to(ROOT))
-    found = [Block(page, at, tuple(words), line) for at, words, line in rows(text)]
-    for at, language, lines, above in fences(text):
-        commands = commands_of(lines) if language in LANGUAGES else []
-        if commands and not "\n".join(lines).startswith(SET_UP):
-            said = below(text, at, len(lines))
-            found.append(Block(page, at, tuple(commands), above, said))
-    return found
-
-
-def examples() -> list[Block]:
-    """The examples in the help of every command, one block each."""
-    found = []
-    root = app.build()
-    for name in app.names():
-        command = root.get_command(None, name)
-        lines = (command.help or "").split("Examples:")[1].splitlines()
-        for at, words in enumerate(commands_of(lines), 1):
-            found.append(Block(f"help-of-{name}", at, (words,)))
-    return found
+def quick(block: Block) -> bool:
+    """Whether every run of the tests tries it."""
+    begins = tuple(f"diffenergy {words}" for words in QUICK)
+    return SLOW not in block.remark and all(
+        command.startswith((*begins, ALWAYS)) for command in block.commands
+    )
 
 
 def every() -> list[Any]:
@@ -165,7 +74,7 @@ def every() -> list[Any]:
     long = {x for block in fast if len(block.commands) > 1 for x in block.commands}
     first = {block.commands: block for block in reversed(fast)}
     return [
-        pytest.param(block, id=f"{block.page}:{block.line}", marks=block.marks)
+        pytest.param(block, id=f"{block.page}:{block.line}", marks=marks(block))
         for block in found
         if SLOW in block.remark
         or figures(block.said)
@@ -175,61 +84,26 @@ def every() -> list[Any]:
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch) -> Path:
+def folder() -> Iterator[Path]:
     """An empty folder with the examples, beside which the shared tables lie."""
-    here = tmp_path / "here"
-    shutil.copytree(EXAMPLES, here)
-    for name in LINKED:
-        if (ROOT / name).exists():
-            (here / name).symlink_to(ROOT / name)
-    if (ROOT.parent / "shared").exists():
-        (tmp_path / "shared").symlink_to(ROOT.parent / "shared")
-    monkeypatch.chdir(here)
-    return here
+    with example_folder() as here:
+        yield here
 
 
 @pytest.fixture
-def board(monkeypatch):
+def board() -> Iterator[None]:
     """An H100 that only pretends."""
-    from diffenergy.measure import _bench as libraries
-    from diffenergy.measure import _reading as reading
-    from diffenergy.measure import _sensor as sensor
-
-    world = importlib.import_module("measure.simulated").World()
-    monkeypatch.setattr(sensor, "Sensor", lambda index: world)
-    monkeypatch.setattr(libraries, "find_runner", lambda uuid: world)
-    monkeypatch.setattr(reading, "Clock", lambda: world)
-
-
-def execute(command: str, status: int = 0) -> str:
-    """What one command line answers; fails unless it ends with `status` and says
-    something."""
-    redirected = REDIRECTED.match(command)
-    text, target = redirected.groups() if redirected else (command, None)
-    program, *words = shlex.split(text)
-    if program == "python":
-        done = subprocess.run([sys.executable, *words], capture_output=True, text=True)
-        code, out, err = done.returncode, done.stdout, done.stderr
-    else:
-        stdout, stderr = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
-            code = main(words)
-        out, err = stdout.getvalue(), stderr.getvalue()
-        if "--json" in words and out:
-            check(words[0], out)
-    assert code == status, f"{command}\nexits {code}\n{err}{out}"
-    assert err if status else out, f"{command} prints nothing"
-    if target is not None:
-        Path(target).write_text(out, encoding="utf-8")
-    return out + err
+    with simulated_board():
+        yield
 
 
 @pytest.mark.parametrize("block", every())
 def test_commands_run(block: Block, folder: Path, board: None):
-    if any(SHARED in x for x in block.commands) and not Path(SHARED).exists():
+    if block.shared and not Path(SHARED).exists():
         pytest.skip(f"the shared measurement tables are not at {SHARED}")
-    answers = [execute(command, block.status) for command in block.commands]
-    answers += [execute(command) for command in also(block.said)]
+    answers = outputs(block)
+    lost = unprinted(block.printed, answers[len(block.commands) - 1])
+    assert not lost, f"{block.page} prints {lost}: `python docs/figures.py --write`"
     wrong = unsaid(block.said, [*answers, *block.commands])
     stale = corrected(wrong, answers)
     assert not wrong, f"{block.page} says {stale}; the answer is {answers}"
@@ -279,16 +153,38 @@ def test_code_that_pages_show_tells_something(page: Path):
     assert len(set(shown)) == len(shown), f"{page.name} shows some code twice"
 
 
-def test_errors_in_readme_are_those_of_the_accuracy_table():
-    """Each error of time / power / energy, and every other figure of these tables."""
-    first, last = "## Accuracy", "One joint fit"
-    readme = (ROOT / "README.md").read_text().split(first)[1].split(last)[0]
-    shown = "\n".join(x for x in readme.splitlines() if x.startswith("| "))
-    table = (ROOT / "calibration" / "README.md").read_text()
-    for of in (r"[\d.]+ / [\d.]+ / [\d.]+", r"\d+\.\d+"):
-        found = set(re.findall(of, shown))
-        assert len(found) > 15
-        assert not found - set(re.findall(of, table))
+def test_readme_is_short_and_has_the_commands_that_ci_runs():
+    """Two fenced pytest commands: those of `.ci/run`."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 150
+    tests = ["\n".join(x) for _, _, x, _ in fences(text) if "-m pytest" in "\n".join(x)]
+    assert len(tests) == 2 and "slow and" in tests[1] and "slow" not in tests[0]
+
+
+def errors_of(path: Path) -> set[str]:
+    """Errors in a page's tables: `time / power / energy`, and single ones."""
+    rows = [x for x in path.read_text().splitlines() if x.lstrip().startswith("| ")]
+    text = re.sub(r" \(\d+\)", "", "\n".join(rows)).replace(" | ", " / ")
+    three = r"(?=(?<![\d.])(\d+\.\d / (?:\d+\.\d|-) / \d+\.\d)(?![\d.]))"
+    return {*re.findall(three, text), *re.findall(r"\d+\.\d+", text)}
+
+
+def section(path: Path, first: str, last: str, folder: Path) -> Path:
+    """A file with the part of a page between two headings."""
+    text = path.read_text().split(first)[1].split(last)[0]
+    (part := folder / "part.md").write_text(text)
+    return part
+
+
+def test_errors_in_pages_are_those_of_the_accuracy_table(tmp_path: Path):
+    """Those of README.md stand in docs/accuracy.md, those of kernels and passes there
+    in the table of calibration/."""
+    page, table = ROOT / "docs" / "accuracy.md", ROOT / "calibration" / "README.md"
+    short = section(ROOT / "README.md", "## Accuracy", "## Speed", tmp_path)
+    shown = errors_of(short)
+    assert len(shown) > 25 and not shown - errors_of(page)
+    shown = errors_of(section(page, "## Whole", "## Served", tmp_path))
+    assert len(shown) > 60 and not shown - errors_of(table)
 
 
 def test_the_table_of_models_is_what_its_script_writes():
@@ -299,29 +195,26 @@ def test_the_table_of_models_is_what_its_script_writes():
 
 def examples_in_python() -> list[Any]:
     """Test parameters of the blocks of Python; two pages have tests of their own."""
-    found = []
-    for page in PAGES:
-        if page.name not in ("codesign.md", "collectives.md"):
-            text = page.read_text(encoding="utf-8")
-            for line, language, lines, _ in fences(text):
-                if language == "python":
-                    name, code = f"{page.relative_to(ROOT)}:{line}", "\n".join(lines)
-                    said = below(text, line, len(lines))
-                    long = any(
-                        x in code for x in ("estimate(", "serving.", "dvfs.plan(")
-                    )
-                    marks = [pytest.mark.slow] if long else []
-                    found.append(pytest.param(code, said, id=name, marks=marks))
-    return found
+    pages = [x for x in PAGES if x.name not in ("codesign.md", "collectives.md")]
+    long = ("estimate(", "serving.", "dvfs.plan(")
+    return [
+        pytest.param(
+            block,
+            id=f"{block.page}:{block.line}",
+            marks=[pytest.mark.slow] if any(x in block.python for x in long) else [],
+        )
+        for page in pages
+        for block in python_blocks(page)
+    ]
 
 
-@pytest.mark.parametrize("code, said", examples_in_python())
-def test_python_runs(code: str, said: str, folder: Path, capsys):
-    exec(code, {"__name__": "example"})
-    out = capsys.readouterr().out
-    assert out.count("\n") >= len(re.findall(r"^print\(", code, re.MULTILINE))
+@pytest.mark.parametrize("block", examples_in_python())
+def test_python_runs(block: Block, folder: Path):
+    out, *also = outputs(block)
+    assert out.count("\n") >= len(re.findall(r"^print\(", block.python, re.MULTILINE))
     assert "nan" not in out.split()
-    assert not (wrong := unsaid(said, [out])), f"{corrected(wrong, [out])}; {out}"
+    wrong = unsaid(block.said, [out, *also])
+    assert not wrong, f"{corrected(wrong, [out])}; {out}"
 
 
 @pytest.fixture(scope="module")

@@ -59,7 +59,7 @@ LARGEST = {
     "num_gpus": 16,
 }  # fmt: skip
 GROWN = {
-    "gemm": ("batch", "m", "n", "k"),
+    **dict.fromkeys(("gemm", "clblast_gemm"), ("batch", "m", "n", "k")),
     **dict.fromkeys(CONVOLUTIONS, ("images", "out_channels", "in_channels")),
     "context_attention": ("batch", "length", "heads"),
     "attention_backward": ("batch", "length", "heads"),
@@ -77,6 +77,22 @@ def size(rng: np.random.Generator, largest: float) -> int:
     return int(np.exp(rng.uniform(0, np.log(largest + 1))))
 
 
+def hand_made_tile(rng: np.random.Generator) -> dict[str, int | str]:
+    """A tile that CLBlast can compile: powers of two that divide each other."""
+    mdimc, ndimc = (int(x) for x in rng.choice((8, 16, 32), 2))
+    least = mdimc * ndimc // 32  # `tile_k` is 32
+    mdima, ndimb = (
+        int(x) for x in rng.choice([x for x in (8, 16, 32) if x >= least], 2)
+    )
+    vwm, vwn = (int(x) for x in rng.choice((1, 2, 4), 2))
+    return {
+        "dtype": "fp32", "mdimc": mdimc, "ndimc": ndimc, "mdima": mdima, "ndimb": ndimb,
+        "vwm": vwm, "vwn": vwn, "sa": int(rng.integers(2)), "sb": int(rng.integers(2)),
+        "tile_m": max(mdimc, mdima) * vwm * int(rng.choice((1, 2))),
+        "tile_n": max(ndimc, ndimb) * vwn * int(rng.choice((1, 2))),
+    }  # fmt: skip
+
+
 def row(op: str, index: int, rng: np.random.Generator) -> dict[str, Any]:
     """Row `index` of an op: structure follows from the index, sizes are random."""
     known = {field.name: field for field in kernels.ops()[op][0].fields}
@@ -91,6 +107,8 @@ def row(op: str, index: int, rng: np.random.Generator) -> dict[str, Any]:
             "tile_n": rng.choice(TILES),
             "split_k": 1,
         }
+    if op == "clblast_gemm":
+        fields |= hand_made_tile(rng)
     if op in CONVOLUTIONS:
         depthwise = index % 4 == 0
         kernel = size(rng, 7)
@@ -176,7 +194,7 @@ def comparable(kernel: dict[str, Any], grown: dict[str, Any], full: bool) -> boo
         return (kernel["cols"] <= 1024) == (grown["cols"] <= 1024)
     if kernel.get("window_size"):  # its place among the KV blocks
         return all(kernel[name] == grown[name] for name in ("q_len", "kv_len"))
-    if op in ("gemm", *CONVOLUTIONS, "moe"):
+    if op in ("gemm", "clblast_gemm", *CONVOLUTIONS, "moe"):
         return depthwise or (tiled and full)
     if op in ("context_attention", "attention_backward", "generation_attention"):
         # few row tiles share the KV cache: more tiles can save the combining launch
@@ -251,9 +269,7 @@ def case(name: str, scales: list[float], seed: int, per_op: int) -> Case:
         value = getattr(gpu, field) * np.exp(scale)
         value = jnp.round(value) if field == "num_sms" else value
         gpu = eqx.tree_at(lambda g, field=field: getattr(g, field), gpu, value)
-    # fields of a hand-made tile have to fit each other: tests/kernels/test_clblast.py
-    ops = [op for op in kernels.ops() if op != "clblast_gemm"]
-    rows = [row(op, i, rng) for op in ops for i in range(per_op)]
+    rows = [row(op, i, rng) for op in kernels.ops() for i in range(per_op)]
     n = len(rows)
     celsius = np.where(rng.uniform(size=n) < 0.5, np.nan, rng.uniform(40, 95, n))
     caps = np.where(

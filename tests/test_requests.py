@@ -46,6 +46,9 @@ class Brew(Common):
     table: Annotated[str | None, "A table.", Excludes(("size", "strong"))] = None
     strong: Annotated[bool, "Twice as much."] = False
     rate: Annotated[_Share | None, "Rate.", Needs("table", "a table has one")] = None
+    lumps: Annotated[Whole | None, "Sugar.", Needs("kind", "leave it out", "large")] = (
+        None
+    )
     told: Annotated[Any, Note("Called when it is done.")] = None
 
 
@@ -68,6 +71,7 @@ def test_a_function_takes_the_fields_of_its_request():
         "table",
         "strong",
         "rate",
+        "lumps",
         "told",
     ]
     assert sorted(inspect.signature(brew).parameters) == sorted(names)
@@ -101,6 +105,10 @@ def test_a_function_takes_the_fields_of_its_request():
             "`table` is given beside `strong`; leave one of them out.",
         ),
         ({"rate": 0.1}, "`rate` is given without `table`; a table has one."),
+        (
+            {"lumps": 2, "kind": "".join(("sm", "all"))},  # as read from a shell
+            "`lumps` is given without `kind` large; leave it out.",
+        ),
     ],
 )
 def test_one_sentence_refuses(given: dict[str, Any], sentence: str):
@@ -126,7 +134,8 @@ def test_numbers_of_numpy_and_whole_numbers_are_numbers():
 
 def test_none_is_left_out():
     assert brew("tea", kind=None, strong=None).kind == "small"  # pyright: ignore
-    assert [*given_names(brew("tea", kind="small", size=2))] == ["what", "size"]
+    small = "".join(("sm", "all"))  # equal to the default, but another object
+    assert [*given_names(brew("tea", kind=small, size=2))] == ["what", "size"]  # pyright: ignore
 
 
 def test_a_part_of_a_request_is_that_of_another():

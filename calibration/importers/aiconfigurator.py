@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
+from diffenergy.imports import bundled_gpu
 from diffenergy.measurements import Sheet
 from diffenergy.measurements._shapes import DTYPE_WORDS
 from diffenergy.measurements.importers.base import (
@@ -21,7 +22,6 @@ from diffenergy.measurements.importers.base import (
     drop,
     finish,
     join,
-    known_gpu,
     note,
     number,
     pick,
@@ -125,12 +125,12 @@ def _tables(file: Path, op: str) -> list[tuple[str | None, pd.DataFrame]]:
     """Rows of one file by GPU, which the folder names, or else the column `device`."""
     table = pick(_sheet(file), _ANY_OP | _OPS[op])
     parents = reversed(file.parts[:-1])
-    folder = next((gpu for part in parents if (gpu := known_gpu(part))), None)
+    folder = next((gpu for part in parents if (gpu := bundled_gpu(part))), None)
     if folder or "device" not in table:
         return [(folder, _converted(table, op, file))]
     converted = _converted(table, op, file)
     parts = converted.groupby(table.loc[converted.index, "device"], sort=False)
-    return [(known_gpu(str(word)), part.copy()) for word, part in parts]
+    return [(bundled_gpu(str(word)), part.copy()) for word, part in parts]
 
 
 def _sheet(file: Path) -> Sheet:

@@ -209,7 +209,7 @@ def _write(flags: Any, outcome: Outcome, read: Sequence[str]):
     chart, path = None, ""
     if plot is not None and outcome.charts is not None:
         name, path = _plot_target(plot)
-        chart = pick(outcome.charts(), name)  # before anything is written
+        chart = pick(outcome.charts(), name, "plot")  # before anything is written
     for file, text in outcome.beside.items():
         write_text_atomic(file, text(), inputs=read)
     if out is not None and (outcome.content is not None or outcome.texts):

@@ -4,10 +4,9 @@ import dataclasses
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from itertools import product
 from typing import Any, Final
 
-from ..estimator import Task, prepare
+from ..estimator import Task, combinations, prepare
 from ..files import facts
 from ..hardware import CHOSEN, FIELDS, GpuCard, OperatingPoint, check_word, with_fields
 from ..units import GiB
@@ -157,7 +156,7 @@ def chosen_of(ranges: Sequence[Range]) -> tuple[list[dict[str, str]], list[Range
         for word in entry.words:
             check_word(entry.name, word)
         words[entry.name] = entry.words
-    mixes = [dict(zip(words, x, strict=True)) for x in product(*words.values())]
+    mixes = list(combinations(words, tuple(words)))
     return mixes, [entry for entry in ranges if entry.name not in CHOSEN]
 
 

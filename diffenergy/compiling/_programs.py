@@ -122,11 +122,14 @@ def _key(*parts: Any) -> str:
 
 
 @functools.cache
-def _sources() -> tuple[tuple[str, int, int], ...]:
-    """Every file of this package: its size, and when it changed."""
-    package = Path(__file__).parents[1]
-    files = ((x.relative_to(package), x.stat()) for x in sorted(package.rglob("*.py")))
-    return tuple((str(name), x.st_size, x.st_mtime_ns) for name, x in files)
+def _sources() -> str:
+    """Digest of every source file of this package: the same in another checkout and
+    after a change is taken back."""
+    package, digest = Path(__file__).parents[1], hashlib.sha256()
+    for file in sorted(package.rglob("*.py")):
+        text = file.read_bytes()
+        digest.update(f"{file.relative_to(package)} {len(text)}\n".encode() + text)
+    return digest.hexdigest()
 
 
 def _load(path: Path) -> _Program | None:

@@ -58,7 +58,7 @@ _DECIDED = (
     "temperature", "changes", "corrections",
 )  # fmt: skip
 """What a measured table decides."""
-_DESCENT = Needs("solver", "only `solver` descent starts anywhere; leave it out")
+_DESCENT = Needs("solver", "leave it out", "descent")
 
 
 class DvfsRequest(ModelRequest, PointRequest):

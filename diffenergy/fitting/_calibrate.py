@@ -14,7 +14,6 @@ from ._batches import Batch, batches, pass_lengths
 from ._fit import Fit, Target, fit, sharpened, target
 from ._free_parameters import begun_at, free_parameters, frozen
 from ._parameters import SENSOR, Parameter, Parameters
-from ._sampling import per_table, sampled
 
 PASS_SD: Final = (0.05, 0.03)
 """Expected error of ln time and ln power of whole passes (`docs/physics.md`)."""
@@ -136,10 +135,10 @@ def _targets(
     """The rows that are drawn, in batches."""
     rng = np.random.default_rng(settings.seed)
     targets: list[Target] = []
-    most = per_table(tables, settings.max_rows)
+    most = _rows_per_table(tables, settings.max_rows)
     for table in tables:
         table = table.meter.usable(table, start)
-        chosen = dataclasses.replace(table, skipped=sampled(table, rng, most))
+        chosen = dataclasses.replace(table, skipped=_sampled(table, rng, most))
         for batch in batches(chosen, start):
             targets.append(_target(chosen, batch, settings.table_weight))
     if not targets:
@@ -147,6 +146,35 @@ def _targets(
             "no measured row is left to fit; give rows that are not skipped."
         )
     return targets
+
+
+def _rows_per_table(tables: Sequence[MeasurementTable], max_rows: int) -> int:
+    """Rows of each (GPU, op, campaign), the largest power of two that fits (rows are
+    padded to one)."""
+    count = sum(len(table.kernel_groups()) for table in tables)
+    return 1 << max(int(math.log2(max(max_rows / max(count, 1), 1))), 0)
+
+
+def _sampled(
+    table: MeasurementTable, rng: np.random.Generator, most: int
+) -> np.ndarray:
+    """`skipped` of a table in which kernel rows are thinned out: those that were timed,
+    evenly over dtype and time."""
+    skipped = table.skipped.copy()
+    for (_, op, _), index in table.kernel_groups().items():
+        columns = table.fields[op]
+        place = np.searchsorted(columns.rows, index)
+        none = np.full(len(columns.rows), "")
+        dtypes = columns.values.get("dtype", none)[place].astype(str)
+        usable = np.flatnonzero(table.time_s[index] >= 0)  # not NaN
+        order = np.lexsort((table.time_s[index[usable]], dtypes[usable]))
+        ordered = index[usable[order]]
+        if not len(ordered):  # nothing timed: readings of power alone
+            ordered = index[np.isfinite(table.avg_power_w[index])]
+        strata = np.array_split(ordered, min(most, max(len(ordered), 1)))
+        kept = [int(rng.choice(stratum)) for stratum in strata if len(stratum)]
+        skipped[np.setdiff1d(index, kept)] = "not sampled"
+    return skipped
 
 
 def _free(

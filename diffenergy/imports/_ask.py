@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..hardware import read_gpu
-from ..requests import accepts, part
+from ..requests import accepts
 from ..workload import Dispatch, Listing
 from ._kind import kind_of, unknown
-from ._launches import Graph, ImportOptions, Trace
+from ._launches import Graph, Trace
 from ._request import ImportRequest
 from ._result import ImportResult, of_graph, of_trace
 from ._rows.assign import assigned, listing_of
@@ -79,17 +79,16 @@ def read(request: _Read) -> ImportResult:
     if kind not in _READERS:
         raise _not_imported(path, kind)
     named = None if request.gpu is None else read_gpu(request.gpu).name
-    given = part(ImportRequest, request, gpu=named, dims=request.dims or {})
-    options = ImportOptions(**given)
-    _check(options, kind, path)
+    request = dataclasses.replace(request, gpu=named)
+    _check(request, kind, path)
     module = importlib.import_module(f".._files.{_READERS[kind][0]}", __name__)
-    found: Trace | Graph = module.read(path, options)
+    found: Trace | Graph = module.read(path, request)
     if progress:
         size = Path(path).stat().st_size
         progress(size, size)
     if isinstance(found, Graph):
         return of_graph(path, found, named)
-    return _traced(path, found, options)
+    return _traced(path, found, request)
 
 
 def import_listing(path: str, **options: Any) -> list[Listing]:
@@ -105,9 +104,9 @@ def import_listing(path: str, **options: Any) -> list[Listing]:
     return read(path, **options).listings
 
 
-def _traced(path: str, trace: Trace, options: ImportOptions) -> ImportResult:
+def _traced(path: str, trace: Trace, request: ImportRequest) -> ImportResult:
     """Result of launches with their times."""
-    found = assigned(trace, options.model)
+    found = assigned(trace, request.model)
     name = Path(path).name
     for ending in _ENDINGS:
         name = name.removesuffix(ending)
@@ -120,35 +119,35 @@ def _traced(path: str, trace: Trace, options: ImportOptions) -> ImportResult:
         dataclasses.replace(
             listing_of(
                 f"{name}/gpu{device}" if several else name,
-                trace, found, device, options.phase,
+                trace, found, device, request.phase,
             ),
             dispatch=dispatch,
         )
         for device in devices
     ]  # fmt: skip
-    return of_trace(path, trace, found, listings, options.gpu)
+    return of_trace(path, trace, found, listings, request.gpu)
 
 
-def _check(options: ImportOptions, kind: str, path: str):
+def _check(request: ImportRequest, kind: str, path: str):
     """Finds what a file of its kind does not take."""
-    if options.window is not None and kind != "kineto":
+    if request.window is not None and kind != "kineto":
         raise ValueError(
             f"`window` is given, but {path} has no times to choose from; leave it out."
         )
     for name in ("dims", "stack"):
-        if getattr(options, name) and kind != "onnx":
+        if getattr(request, name) and kind != "onnx":
             word = "dim" if name == "dims" else name
             raise ValueError(
                 f"`{word}` is given, but {path} is no graph; leave it out."
             )
-    if options.model is not None:
+    if request.model is not None:
         if kind == "onnx":
             raise ValueError(
                 "`model` is given, but a graph has its own sizes; leave it out."
             )
         from ._rows.sharing import sizes_of
 
-        sizes_of(options.model)
+        sizes_of(request.model)
 
 
 def _not_imported(path: str, kind: str | None) -> ValueError:

@@ -8,7 +8,7 @@ import zlib
 from pathlib import Path
 from typing import Final
 
-from ._files.protobuf import varint
+from ._files.chakra import varint
 
 _HEAD: Final = 1 << 16
 """Bytes looked at."""

@@ -1,7 +1,7 @@
 """What readers hand over: launches of GPU kernels, with the operators behind them."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..workload import Listing
@@ -87,26 +87,6 @@ class Graph:
 
     kind: str
     listing: Listing
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ImportOptions:
-    """What a user says beside the file.
-
-    `gpu`: name, where the file has none or another is meant; `model`: a config with
-    the sizes that a trace lacks; `phase`: name of the phase; `window`: (from, to) in us
-    after the first kernel, or the name of a step; `dims`: sizes of symbolic dimensions;
-    `stack`: "eager" keeps operators that runtimes fuse (ONNX); `progress`: called with
-    the bytes read and their number.
-    """
-
-    gpu: str | None = None
-    model: str | None = None
-    phase: str | None = None
-    window: tuple[int | float, int | float] | str | None = None
-    dims: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    stack: str | None = None
-    progress: Callable[[int, int], None] | None = None
 
 
 def one_gpu(

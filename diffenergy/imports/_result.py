@@ -1,6 +1,8 @@
 """`ImportResult`: the listings of a file, and what share of it they hold."""
 
 import dataclasses
+import functools
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +18,7 @@ from ._rows.assign import Found, busy_us
 
 _MOST_UNKNOWN: Final = 20
 """Unknown kernels that are named, those that take longest."""
+_VENDOR: Final = re.compile(r"^(nvidia|amd|tesla|geforce|radeon|instinct)[\s_-]+", re.I)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -47,17 +50,25 @@ class ImportResult(Result):
         return csv_text(self.activities)
 
 
-def known_gpu(name: str | None) -> str | None:
-    """Our name of a GPU, None where it is not known.
+@functools.cache
+def bundled_gpu(name: str | None) -> str | None:
+    """Bundled name of a GPU as drivers, traces and tables spell it, None if there is
+    none.
 
-    >>> known_gpu("NVIDIA H100 80GB HBM3"), known_gpu("NVIDIA Q1")
-    ('h100-sxm', None)
+    A file named like the GPU without its vendor's words comes before another file that
+    claims the spelling; `VF` ends the names of virtual GPUs.
+
+    >>> bundled_gpu("NVIDIA H100 80GB HBM3"), bundled_gpu("NVIDIA A100-PCIE-40GB")
+    ('h100-sxm', 'a100-pcie-40gb')
     """
     if not name:
         return None
-    for spelling in (name, name.removesuffix(" VF")):
+    bare = name.strip()
+    while (shorter := _VENDOR.sub("", bare)) != bare:
+        bare = shorter
+    for spelling in (bare, name, name.removesuffix(" VF")):
         try:
-            return read_gpu(spelling, exact=True).name
+            return read_gpu(spelling, exact=True).name if spelling else None
         except ValueError:
             continue
     return None
@@ -114,7 +125,7 @@ def of_trace(
     summary = {
         "source": Path(path).name,
         "kind": trace.kind,
-        "gpu": gpu or known_gpu(own),
+        "gpu": gpu or bundled_gpu(own),
         "kernels": sum(launch.times for launch in launches),
         "rows": sum(len(listing.kernels) for listing in listings),
         "busy_us": round(busy_us(launches), 3) if trace.timed else None,
@@ -138,7 +149,7 @@ def _remarks(
 ) -> list[str]:
     """What a person should know of a trace."""
     notes = []
-    if own is not None and known_gpu(own) is None:
+    if own is not None and bundled_gpu(own) is None:
         notes.append(f"the file's GPU, '{own}', is not among those known; give --gpu.")
     if total and shaped < (1 - 5e-4) * total:
         share = 100 * (1 - shaped / total)

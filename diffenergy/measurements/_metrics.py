@@ -103,7 +103,7 @@ def error_figures(
     `measured` and `predicted` are in the same unit; the error is that of `predicted`
     as a share of `measured`.
 
-    >>> errors(np.array([1.0, 2.0]), np.array([1.5, 1.0])).mape
+    >>> error_figures(np.array([1.0, 2.0]), np.array([1.5, 1.0])).mape
     50.0
     """
     both = np.isfinite(measured) & np.isfinite(predicted)

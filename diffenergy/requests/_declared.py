@@ -81,11 +81,12 @@ class Note:
 
 @dataclasses.dataclass(frozen=True)
 class Needs:
-    """A field is given only where `field`, if the request has it, is given too; `why`
-    follows a semicolon."""
+    """A field needs `field`, if the request has that: any value other than its default,
+    or `value`. `why` follows the semicolon of the refusal."""
 
     field: str
     why: str = "give both or leave it out"
+    value: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -243,7 +244,9 @@ def is_given(field: dataclasses.Field[Any], value: Any) -> bool:
     """Whether a value differs from what a field has when left out."""
     if value is None or value is False or value is field.default:
         return False
-    return not (isinstance(value, str | tuple | list | dict) and not value)
+    if isinstance(value, str | int | float):  # a word of the shell equals its default
+        return value not in ("", field.default)
+    return not (isinstance(value, tuple | list | dict) and not value)
 
 
 _FIRST: Final = ("model", "gpu")
@@ -429,11 +432,17 @@ def _check_combinations(request: Any):
     def has(name: str) -> bool:
         return name in fields and is_given(fields[name], getattr(request, name))
 
+    def meets(need: Needs) -> bool:
+        if need.value:
+            return getattr(request, need.field) == need.value
+        return has(need.field)
+
     for name, field in fields.items():
         for remark in () if isinstance(field.type, str) else _remarks(field.type):
             lacks = isinstance(remark, Needs) and remark.field in fields
-            if lacks and has(name) and not has(remark.field):
-                text = f"`{name}` is given without `{remark.field}`; {remark.why}."
+            if lacks and has(name) and not meets(remark):
+                other = f"`{remark.field}` {remark.value}".rstrip()
+                text = f"`{name}` is given without {other}; {remark.why}."
                 raise BadRequest(text, name, remark.field)
             if isinstance(remark, Excludes) and has(name):
                 for other in filter(has, remark.fields):

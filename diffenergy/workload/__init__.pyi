@@ -1,8 +1,8 @@
 from ._kernel import Kernel as Kernel
 from ._kernel import Number as Number
+from ._kernel import kernel_name as kernel_name
 from ._kernel import merge_kernels as merge_kernels
 from ._kernel import normalise_kernel as normalise_kernel
-from ._kernel_name import kernel_name as kernel_name
 from ._listing import SPLIT_PHASES as SPLIT_PHASES
 from ._listing import Listing as Listing
 from ._listing import listing_lines as listing_lines
@@ -32,7 +32,6 @@ from ._workload import pad_size as pad_size
 from ._workload import phase_columns as phase_columns
 from .models import load_model as load_model
 from .models._checkpoint.config import Config as Config
-from .models._drafting import without_mtp as without_mtp
 from .models._encoder import Encoder as Encoder
 from .models._language_model import LanguageModel as LanguageModel
 from .models._operators.memory import MEMORY_PARTS as MEMORY_PARTS
@@ -47,6 +46,7 @@ from .models._operators.sharding import ModelSplit as ModelSplit
 from .models._request import EAGER_DTYPES as EAGER_DTYPES
 from .models._request import MODEL_INPUTS as MODEL_INPUTS
 from .models._speculation import speculation_of as speculation_of
+from .models._speculation import without_mtp as without_mtp
 from .models._trained import SavedActivations as SavedActivations
 from .models._trained import TrainedModel as TrainedModel
 from .models._trained import TrainingWeights as TrainingWeights

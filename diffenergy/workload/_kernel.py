@@ -183,3 +183,18 @@ def shown(value: Any) -> str:
     """JSON of a value for a message, cut if it is long."""
     text = json.dumps(value, default=str)
     return text if len(text) <= 40 else text[:37] + "..."
+
+
+def kernel_name(kernel: Mapping[str, Any]) -> str:
+    """Op and size of a kernel of a listing, as tables and schedules call it.
+
+    >>> kernel_name({"op": "elementwise", "elements": 4096, "fn": "gelu"})
+    'gelu 4096'
+    """
+    from ..kernels import ops  # the kernel classes load JAX
+
+    op, _ = ops()[kernel["op"]]
+    fields = op.named or op.required
+    size = "x".join(f"{kernel[field]:.6g}" for field in fields if field in kernel)
+    name = kernel.get("fn", kernel["op"])
+    return " ".join(filter(None, [name, size, kernel.get("dtype")]))

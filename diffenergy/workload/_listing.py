@@ -94,7 +94,7 @@ def with_dispatch(listing: Listing, dispatch: str | None = None) -> Listing:
     """`listing` with the dispatch that is asked for, else its own, else eager where its
     module calls are known: kernels alone are no pass that a host steps through.
 
-    >>> settled(Listing("one product")).dispatch
+    >>> with_dispatch(Listing("one product")).dispatch
     'graph'
     """
     kinds = get_args(Dispatch)

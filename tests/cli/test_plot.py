@@ -165,7 +165,10 @@ def test_nothing_is_written_of_what_cannot_be_drawn(run: Run, runs: Path, tmp_pa
 def test_a_picture_is_not_of_a_quoted_workload(run: Run):
     outcome = run("compare", "gpt2 --plot a.png", "gpt2")
     assert outcome.code == 2
-    assert "`--plot` goes behind `compare`" in outcome.err
+    assert "A: `--plot` is of `estimate` alone; leave it out" in outcome.err
+    outcome = run("codesign", "--workload", "gpt2 --plot a.png", "--vary", "num_sms")
+    assert outcome.code == 2
+    assert "`--plot` goes behind `codesign`, not into the quotes" in outcome.err
 
 
 def test_one_chart_by_its_name(run: Run, perfect: None, runs: Path, tmp_path: Path):
@@ -174,7 +177,7 @@ def test_one_chart_by_its_name(run: Run, perfect: None, runs: Path, tmp_path: Pa
     out = tmp_path / "rows.csv"
     missing = run("evaluate", runs, "--out", out, "--plot", f"b={tmp_path}/b.svg")
     assert missing.code == 2 and not out.exists()
-    assert missing.err == "diffenergy: there is no chart 'b'; there are accuracy.\n"
+    assert missing.err == "diffenergy: `--plot` is 'b'; allowed are accuracy.\n"
     bad = run("evaluate", runs, "--plot", "accuracy=a.pdf")
     assert bad.code == 2 and "names ending in .png, .svg" in bad.err
 

@@ -18,8 +18,8 @@ from diffenergy.collectives import (
     plan,
     verify,
 )
-from diffenergy.collectives._demand.demands import read_demand_file
-from diffenergy.collectives._formats.published import read_published
+from diffenergy.collectives._demands import read_demand_file
+from diffenergy.collectives._published import read_published
 from diffenergy.results import Infeasible
 
 from .formats.test_export import _ring, _table

@@ -65,6 +65,21 @@ def test_a_kept_program_answers_like_a_fresh_one(anew, folder):
         assert len(list(folder.glob("*.bin"))) == 1
 
 
+def test_a_program_belongs_to_the_text_of_the_sources(anew, folder, monkeypatch):
+    """Another checkout of the same text finds it, a change compiles again."""
+    number = []
+    for name, text in (("a", "x = 1"), ("b", "x = 1"), ("b", "x = 2"), ("b", "x = 1")):
+        source = folder.parents[1] / name / "compiling" / "_programs.py"
+        source.parent.mkdir(parents=True, exist_ok=True)
+        source.write_text(text)
+        monkeypatch.setattr(_programs, "__file__", str(source))
+        _programs._sources.cache_clear()
+        assert is_right(anew())
+        number.append(len(list(folder.glob("*.bin"))))
+    _programs._sources.cache_clear()
+    assert number == [1, 1, 2, 2]
+
+
 def test_a_broken_file_is_replaced(anew, folder):
     anew()
     (file,) = folder.glob("*.bin")

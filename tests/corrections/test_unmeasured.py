@@ -49,6 +49,7 @@ def test_what_a_law_says_is_told():
     assert known["memory:HBM4"]["factor"] == pytest.approx(0.717, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_intervals_widen_by_what_the_laws_leave_open():
     """Half widths in ln add in squares: 1.645 x share x sd of core and of DRAM; a
     guessed voltage curve counts 0.2 of the core."""

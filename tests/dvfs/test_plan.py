@@ -124,7 +124,7 @@ def test_it_shows_its_numbers(decode):
     assert "this schedule" in decode._repr_html_()
     assert len(decode.plot().axes) == 2  # time and energy; the SM clock
     with pytest.raises(
-        ValueError, match="no chart 'nothing'; there are schedule, plane"
+        ValueError, match="`chart` is 'nothing'; allowed are schedule, plane"
     ):
         decode.plot(chart="nothing")
 

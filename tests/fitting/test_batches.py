@@ -11,6 +11,7 @@ from diffenergy.corrections import CONSTANTS, Corrections, prior_file
 from diffenergy.fitting import _batches
 from diffenergy.fitting._batches import Batch, batches
 from diffenergy.fitting._fit import _movers, acting_constants, target
+from diffenergy.fitting._free_parameters import free_parameters
 from diffenergy.fitting._parameters import Parameter, Parameters
 from diffenergy.fitting._predict import compiled_reading
 from diffenergy.measurements import MeasurementTable, NoConstants
@@ -179,3 +180,35 @@ def test_a_target_holds_what_was_read(tmp_path: Path, timed: bool):
     assert found.time == pytest.approx(expected, nan_ok=True)
     assert found.power == pytest.approx(np.array([90.0] * 3 + rest), nan_ok=True)
     assert (found.time_sd, found.power_sd) == (0.1, 0.2)
+
+
+def test_constants_of_hand_made_tiles_move_those_rows_alone(tmp_path: Path):
+    """Hand-made tiles on a K20m, library kernels on an A100."""
+    tiles = (
+        "tile_m,tile_n,tile_k,mdimc,ndimc,mdima,ndimb,vwm,vwn,sa,sb",
+        "64,64,32,16,8,16,16,2,4,1,0",
+    )
+    by_hand = f"k20m,clblast_gemm,2048,2048,2048,fp32,{tiles[1]},sweep,3000"
+    library = f"a100-pcie-40gb,gemm,2048,2048,2048,bf16,{',' * 10},library,90"
+    head = f"gpu,op,m,n,k,dtype,{tiles[0]},campaign,time_us"
+    (tmp_path / "rows.csv").write_text(
+        "\n".join([head, *[by_hand] * 3, *[library] * 9])
+    )
+    table = measurements.read([str(tmp_path / "rows.csv")])
+    targets = {
+        batch.campaign: target(table, batch, 0.1, 0.1)
+        for batch in batches(table, prior_file())
+    }
+    parameters = free_parameters(prior_file(), list(targets.values()))
+    moved = {
+        name: {str(parameters.free[i]) for i in _movers(parameters, item)}
+        for name, item in targets.items()
+    }
+    tiled = {name for name in moved["sweep"] if "/tiled_" in name}
+    assert {"global/tiled_smem", "architecture:Kepler/tiled_l1"} <= tiled
+    assert "gpu:k20m/tiled_clock" in tiled and "global/tiled_clock" not in tiled
+    assert not any("/tiled_" in name for name in moved["library"])
+    assert {"global/sharpness", "global/tensor_efficiency"} <= moved["library"]
+    rest = {name.partition("/")[2] for name in moved["sweep"] - tiled}
+    assert rest.isdisjoint({"sharpness", "tensor_efficiency", "gemm_cycles"})
+    assert {"l2_efficiency", "dram_efficiency", "launch_seconds"} <= rest

@@ -20,7 +20,7 @@ from diffenergy.fitting._holdout import Rule, held_out, read_rule
 from diffenergy.fitting._parameters import FACTOR_SD, Parameter, Parameters
 from diffenergy.hardware import read_gpu
 
-from .fit.made import NUMBERS, Numbers
+from .builders import NUMBERS, Numbers
 
 TAGS = read_gpu("a100-sxm-80gb").tags
 METER = "sensor:ours/1:gemm@a100-sxm-80gb"

@@ -271,3 +271,50 @@ def _model_states(problem: Problem, slot: int, model: int) -> list[tuple[tuple, 
         ).any(2)
         states += [(key, tuple(x)) for x in watts[~less.any(axis=0)]]
     return states
+
+
+# --- Larger fleets, whose rates are whole numbers: their best plan by dynamic
+# programming over the GPUs used and the requests carried.
+
+
+def whole_fleet(seed: int, models: int, slots: int) -> tuple[Points, list[dict]]:
+    """Points at 40 clocks of each model on two GPU types, and demand by slot."""
+    draw = np.random.default_rng(seed)
+    points = []
+    for model, gpu in itertools.product(range(models), "xy"):
+        n, clock = int(draw.integers(1, 3)), np.sort(draw.uniform(0.4, 1.0, 40))
+        rate = np.round(draw.uniform(6, 14) * n * clock)
+        power = n * draw.uniform(250, 500) * (0.3 + 0.7 * clock**2.2)
+        power *= draw.uniform(0.97, 1.03, len(clock))
+        points += [
+            (f"m{model}", gpu, n, float(r), float(p))
+            for r, p in zip(rate, power, strict=True)
+        ]
+    demand = draw.integers(10, 80, (slots, models))
+    return points, [{f"m{m}": float(x) for m, x in enumerate(row)} for row in demand]
+
+
+def least_watts(points: Points, demand: Mapping[str, float], gpus: int) -> float:
+    """Least W of whole replicas that carry a slot on two pools of so many GPUs each,
+    parked at no watts."""
+    whole = np.full((gpus + 1, gpus + 1), 0.0)  # by GPUs of x and of y at most
+    for model, wanted in demand.items():
+        carried = np.full((int(wanted) + 1, *whole.shape), np.inf)
+        carried[0] = 0.0
+        rows: dict[tuple[str, int, float], float] = {}
+        for _, *key, power in (x for x in points if x[0] == model):
+            rows[tuple(key)] = min(power, rows.get(tuple(key), np.inf))
+        for rate in range(1, len(carried)):
+            best = carried[rate]
+            for (gpu, n, each), power in rows.items():
+                rest = carried[max(rate - int(each), 0)] + power
+                if gpu == "x":
+                    np.minimum(best[n:], rest[:-n], out=best[n:])
+                else:
+                    np.minimum(best[:, n:], rest[:, :-n], out=best[:, n:])
+        both = np.full_like(whole, np.inf)
+        for i, j in itertools.product(range(gpus + 1), repeat=2):
+            with_model = whole[i, j] + carried[-1][: gpus + 1 - i, : gpus + 1 - j]
+            np.minimum(both[i:, j:], with_model, out=both[i:, j:])
+        whole = both
+    return float(whole[-1, -1])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from diffenergy.cli import main
-from tests.imports import made
+from tests.imports import builders
 
 SHARED = Path(__file__).parents[2] / "../shared/data/traces"
 
@@ -27,7 +27,7 @@ def refused(capsys, *words: str) -> str:
 
 
 def test_the_json(tmp_path, capsys):
-    told = json.loads(said(capsys, "import", made.trace(tmp_path), "--json"))
+    told = json.loads(said(capsys, "import", builders.trace(tmp_path), "--json"))
     assert set(told) == {
         "schema", "source", "kind", "gpu", "kernels", "rows", "busy_us", "sum_us",
         "classes", "class_share", "shape_share", "unknown", "notes",
@@ -37,7 +37,7 @@ def test_the_json(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_the_listing_is_what_estimate_takes(tmp_path, capsys):
-    path, out = made.trace(tmp_path), tmp_path / "x.jsonl"
+    path, out = builders.trace(tmp_path), tmp_path / "x.jsonl"
     said(capsys, "import", path, "--out", str(out))
     direct = json.loads(said(capsys, "estimate", path, "--json"))
     again = json.loads(said(capsys, "estimate", str(out), "--json"))
@@ -49,8 +49,8 @@ def test_the_listing_is_what_estimate_takes(tmp_path, capsys):
 
 
 def test_kernels_without_shape_keep_their_time(tmp_path, capsys):
-    events = [made.kernel(made.GEMM, i, 100.0 * i, 50.0) for i in range(4)]
-    path = made.trace(tmp_path, events)
+    events = [builders.kernel(builders.GEMM, i, 100.0 * i, 50.0) for i in range(4)]
+    path = builders.trace(tmp_path, events)
     told = json.loads(said(capsys, "estimate", path, "--json", "--detail"))
     assert told["time_s"] == pytest.approx(200e-6, rel=1e-3)
     [row] = told["kernels"]
@@ -60,7 +60,7 @@ def test_kernels_without_shape_keep_their_time(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_a_trace_is_evaluated_by_kernel_time(tmp_path, capsys):
-    path, out = made.trace(tmp_path), tmp_path / "rows.csv"
+    path, out = builders.trace(tmp_path), tmp_path / "rows.csv"
     words = ("evaluate", path, "--by", "op", "--json", "--out", str(out))
     told = json.loads(said(capsys, *words))
     assert (told["rows"], told["skipped"], told["time_rows"]) == (5, 1, 4)
@@ -108,7 +108,7 @@ def test_passes_of_an_h100_take_their_time(capsys, name: str, long_rows: int):
     ids=lambda x: str(x)[:20],
 )
 def test_flags_that_do_not_fit(tmp_path, capsys, words, message, monkeypatch):
-    path = made.trace(tmp_path)
+    path = builders.trace(tmp_path)
     monkeypatch.chdir(tmp_path)
     assert message in refused(capsys, "import", path, *words)
 
@@ -116,7 +116,7 @@ def test_flags_that_do_not_fit(tmp_path, capsys, words, message, monkeypatch):
 @pytest.mark.parametrize("command", ["estimate", "evaluate"])
 def test_a_trace_of_an_unknown_gpu_needs_one(tmp_path, capsys, command):
     about = [{"id": 0, "name": "NVIDIA Q1"}]
-    path = made.trace(tmp_path, deviceProperties=about)
+    path = builders.trace(tmp_path, deviceProperties=about)
     assert "`--gpu` is missing" in refused(capsys, command, path)
     assert json.loads(said(capsys, "import", path, "--json"))["gpu"] is None
 
@@ -134,7 +134,7 @@ def test_a_trace_of_an_unknown_gpu_needs_one(tmp_path, capsys, command):
     ids=lambda x: " ".join(x)[:30] if isinstance(x, list) else "",
 )
 def test_flags_beside_a_trace(tmp_path, capsys, words, message):
-    path = made.trace(tmp_path)
+    path = builders.trace(tmp_path)
     told = refused(capsys, *(x.replace("FILE", path) for x in words))
     assert message in told
 
@@ -151,7 +151,7 @@ def test_flags_beside_a_trace(tmp_path, capsys, words, message):
 )
 def test_files_where_they_do_not_belong(tmp_path, capsys, monkeypatch, words, message):
     monkeypatch.chdir(tmp_path)
-    names = {"TRACE": made.trace(tmp_path), "LISTING": "x.jsonl", "TABLE": "t.csv"}
+    names = {"TRACE": builders.trace(tmp_path), "LISTING": "x.jsonl", "TABLE": "t.csv"}
     Path("x.jsonl").write_text('{"name": "x", "kernels": [{"op": "softmax"}]}')
     Path("t.csv").write_text("gpu,op,time_us\na10,gemm,3\n")
     assert message in refused(capsys, *(str(names.get(x, x)) for x in words))
@@ -164,7 +164,7 @@ def test_many_unknown_kernels(tmp_path, capsys):
         file.write('{"traceEvents": [')
         for i in range(200_000):
             comma = "," if i else ""
-            event = made.kernel(f"zz{i}", i, float(i), 1.0)
+            event = builders.kernel(f"zz{i}", i, float(i), 1.0)
             file.write(comma + json.dumps(event))
         file.write("]}")
     told = json.loads(said(capsys, "import", str(path), "--json"))

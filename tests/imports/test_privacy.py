@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from diffenergy.cli import main
-from tests.imports import made
+from tests.imports import builders
 
 SECRETS = (
     "ghp_9sEcReTtOkEn", "build-host-17.corp.example", "/home/alice/model.py",
@@ -17,7 +17,7 @@ SECRETS = (
 
 def planted(folder: Path) -> str:
     """A trace with secrets wherever such files have them."""
-    events = [dict(x, args=dict(x["args"])) for x in made.EVENTS]
+    events = [dict(x, args=dict(x["args"])) for x in builders.EVENTS]
     for event, secret in zip(events, SECRETS * 3, strict=False):
         event["args"]["Call stack"] = event["args"]["Ev Idx"] = secret
         event["args"]["Python parent id"] = secret
@@ -33,9 +33,9 @@ def planted(folder: Path) -> str:
         "hostName": SECRETS[1],
         "traceName": SECRETS[2],
         "distributedInfo": {"world_size": 8, "master_addr": SECRETS[5]},
-        "deviceProperties": [{"id": 0, "name": made.H100, "uuid": SECRETS[0]}],
+        "deviceProperties": [{"id": 0, "name": builders.H100, "uuid": SECRETS[0]}],
     }
-    return made.trace(folder, events, **about)
+    return builders.trace(folder, events, **about)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_no_output_tells_what_was_planted(tmp_path, capsys, words):
 
 
 def test_no_table_of_a_report_but_those_of_kernels(tmp_path, capsys):
-    path = made.nsys(tmp_path)
+    path = builders.nsys(tmp_path)
     base = sqlite3.connect(path)
     base.execute("create table TARGET_INFO_SYSTEM_ENV(name text, value text)")
     base.execute("insert into TARGET_INFO_SYSTEM_ENV values ('Hostname', ?)",
@@ -81,7 +81,7 @@ def test_no_table_of_a_report_but_those_of_kernels(tmp_path, capsys):
 
 def test_no_column_of_counters_but_those_of_units(tmp_path, capsys):
     path = tmp_path / "ncu.csv"
-    path.write_text(made.COUNTERS)
+    path.write_text(builders.COUNTERS)
     out = tmp_path / "rows.csv"
     assert main(["import", str(path), "--json", "--out", str(out)]) == 0
     assert "secret-host" not in capsys.readouterr().out + out.read_text()

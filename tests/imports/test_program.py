@@ -9,17 +9,14 @@ import optax
 import pytest
 
 import diffenergy as de
-from diffenergy.imports._program.products import row_flop
+
+from .builders import gflop
 
 LAYERS, BATCH, LENGTH, HIDDEN, HEADS, INNER, WORDS = 4, 2, 512, 1024, 16, 4096, 32000
 
 
 def array(*shape: int, dtype=jnp.bfloat16) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(shape, dtype)
-
-
-def gflop(kernels) -> float:
-    return sum(row_flop(x) * x["count"] for x in kernels) / 1e9
 
 
 def of(kernels, op: str) -> list:

@@ -13,7 +13,7 @@ from refusals import File, Refusal, row
 
 import diffenergy as de
 from diffenergy import imports
-from tests.imports import made
+from tests.imports import builders
 
 FOLDER = File(None, "made")
 
@@ -23,17 +23,17 @@ def content(sentence: str, text: str | bytes, name: str = "file") -> Any:
 
 
 def read_trace(folder: str, events: list[Any], about: dict[str, Any], **options: Any):
-    imports.read(made.trace(Path(folder), events, **about), **options)
+    imports.read(builders.trace(Path(folder), events, **about), **options)
 
 
-def trace(sentence: str, events: list[Any] = made.EVENTS, **options: Any) -> Any:
+def trace(sentence: str, events: list[Any] = builders.EVENTS, **options: Any) -> Any:
     """A trace with something wrong about it, or with options that do not fit."""
     about = {x: options.pop(x) for x in ("deviceProperties",) if x in options}
     return row(sentence, read_trace, FOLDER, events, about, **options)
 
 
 def kernel(**wrong: Any) -> list[Any]:
-    return [made.kernel(made.GEMM, 1, 100, 5) | wrong]
+    return [builders.kernel(builders.GEMM, 1, 100, 5) | wrong]
 
 
 def built(sentence: str, build: Callable[[Path], str], cut: int | None = None) -> Any:
@@ -45,26 +45,30 @@ def built(sentence: str, build: Callable[[Path], str], cut: int | None = None) -
     return row(sentence, read, FOLDER)
 
 
-PACKED = gzip.compress(json.dumps({"traceEvents": made.EVENTS * 2000}).encode())
-TWO = [made.kernel(made.GEMM, i, 1.0, 5.0, device=i) for i in range(2)]
-KINDS = [{"id": 0, "name": made.H100}, {"id": 1, "name": "NVIDIA L4"}]
+PACKED = gzip.compress(json.dumps({"traceEvents": builders.EVENTS * 2000}).encode())
+TWO = [builders.kernel(builders.GEMM, i, 1.0, 5.0, device=i) for i in range(2)]
+KINDS = [{"id": 0, "name": builders.H100}, {"id": 1, "name": "NVIDIA L4"}]
 FILES = [
     content("is empty", ""),
     content("none of the files", "{}"),
     content("none of the files", '{"a": [1, 2]}'),
     content("none of the files", "hello"),
     content("0 events and no GPU kernel", '{"traceEvents": []}'),
+    content("0 events and", '{"schemaVersion": 1, "traceEvents": []}', "file.bin"),
+    content("1 events and no GPU kernel", '[{"ph": "X"}]'),
     content("`traceEvents` is no list", '{"traceEvents": 5}'),
     content("is cut off", '{"traceEvents": [{"ph": "X"}'),
     content("is cut off", PACKED[: len(PACKED) // 2], "t.json.gz"),
     content("no whole JSON", '{"traceEvents": [{"ph": }]}'),
     content("a kernel listing already", '{"name": "x", "kernels": [{"op": "gemm"}]}'),
-    content("a model's config", '{"model_type": "gpt2"}'),
+    content("a model's config", '{\n "model_type": "gpt2"}'),
     content("no report of Nsight", "gpu,op,time_us\na10,gemm,3\n"),
     content("SQLite", b"SQLite format 3\0" + b"\0" * 2000, "x.sqlite"),
-    built("is empty", lambda folder: made.nsys(folder, [])),
-    built("duration -6 ns", lambda folder: made.nsys(folder, [(made.GEMM, 10, 4)])),
-    built("cut off", made.chakra, -4),
+    built("is empty", lambda folder: builders.nsys(folder, [])),
+    built(
+        "duration -6 ns", lambda folder: builders.nsys(folder, [(builders.GEMM, 10, 4)])
+    ),
+    built("cut off", builders.chakra, -4),
     trace("(`dur`) of 'sm90", kernel(dur=-5)),
     trace("(`dur`)", kernel(dur="long")),
     trace("(`ts`)", kernel(ts=None)),

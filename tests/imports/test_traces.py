@@ -7,7 +7,7 @@ import pytest
 
 from diffenergy import imports
 from diffenergy.imports._rows.names import kernel_class, kernel_dtype
-from tests.imports import made
+from tests.imports import builders
 
 SHARED = Path(__file__).parents[2] / "../shared/data/traces"
 
@@ -18,7 +18,7 @@ def rows(path: str, **options):
 
 @pytest.mark.parametrize("name", ["t.json", "t.json.gz"])
 def test_sizes_come_from_the_innermost_operator(tmp_path, name):
-    found = rows(made.trace(tmp_path, name=name))
+    found = rows(builders.trace(tmp_path, name=name))
     gemm, softmax, add, own = found
     assert (gemm["op"], gemm["m"], gemm["n"], gemm["k"]) == ("gemm", 128, 128, 64)
     assert (gemm["dtype"], gemm["layout"], gemm["how"]) == ("bf16", "tn", "operator")
@@ -32,7 +32,7 @@ def test_sizes_come_from_the_innermost_operator(tmp_path, name):
 
 
 def test_sums_and_shares(tmp_path):
-    found = imports.read(made.trace(tmp_path))
+    found = imports.read(builders.trace(tmp_path))
     told = found.summary
     assert (told["kind"], told["gpu"], told["kernels"]) == ("kineto", "h100-sxm", 5)
     assert (told["sum_us"], told["busy_us"]) == (24.0, 23.0)
@@ -50,13 +50,13 @@ def test_kernels_of_one_call_are_one_row(tmp_path):
     dims = [[4, 3, 224, 224], [768, 3, 16, 16], [], [], [], [], [], [], []]
     values = ["", "", "[0, 0]", "[16, 16]", "[1, 1]", "1", "False", "False", "True"]
     events = [
-        made.operator("aten::cudnn_convolution", 0, 50, dims, values),
-        *(made.launch(i, 5 + i) for i in range(3)),
-        made.kernel("void cudnn::nchwToNhwcKernel<__nv_bfloat16>", 0, 100, 10.0),
-        made.kernel("cutlass_tensorop_bf16_s16816fprop_256x64_32x4", 1, 110, 98.0),
-        made.kernel("void cudnn::nhwcToNchwKernel<__nv_bfloat16>", 2, 210, 2.0),
+        builders.operator("aten::cudnn_convolution", 0, 50, dims, values),
+        *(builders.launch(i, 5 + i) for i in range(3)),
+        builders.kernel("void cudnn::nchwToNhwcKernel<__nv_bfloat16>", 0, 100, 10.0),
+        builders.kernel("cutlass_tensorop_bf16_s16816fprop_256x64_32x4", 1, 110, 98.0),
+        builders.kernel("void cudnn::nhwcToNchwKernel<__nv_bfloat16>", 2, 210, 2.0),
     ]
-    [row] = rows(made.trace(tmp_path, events))
+    [row] = rows(builders.trace(tmp_path, events))
     assert row["op"] == "conv2d" and row["count"] == 1
     assert (row["images"], row["in_channels"], row["out_channels"]) == (4, 3, 768)
     assert (row["kernel_size"], row["stride"], row["padding"]) == (16, 16, 0)
@@ -67,13 +67,13 @@ def test_gradients_of_a_convolution_are_two_rows(tmp_path):
     dims = [[8, 128, 28, 28], [8, 64, 56, 56], [128, 64, 3, 3], *[[]] * 8]
     values = ["", "", "", "[0]", "[2, 2]", "[1, 1]", "[1, 1]", "False", "[0, 0]", "1"]
     events = [
-        made.operator("aten::convolution_backward", 0, 50, dims, values),
-        made.launch(1, 5),
-        made.launch(2, 6),
-        made.kernel("sm80_xmma_dgrad_implicit_gemm_bf16bf16", 1, 100, 10.0),
-        made.kernel("sm80_xmma_wgrad_implicit_gemm_bf16bf16", 2, 110, 12.0),
+        builders.operator("aten::convolution_backward", 0, 50, dims, values),
+        builders.launch(1, 5),
+        builders.launch(2, 6),
+        builders.kernel("sm80_xmma_dgrad_implicit_gemm_bf16bf16", 1, 100, 10.0),
+        builders.kernel("sm80_xmma_wgrad_implicit_gemm_bf16bf16", 2, 110, 12.0),
     ]
-    found = rows(made.trace(tmp_path, events))
+    found = rows(builders.trace(tmp_path, events))
     assert [x["traced_us"] for x in found] == [10.0, 12.0]
     assert [x["op"] for x in found] == ["conv2d_input_grad", "conv2d_weight_grad"]
     assert {(x["stride"], x["padding"]) for x in found} == {(2, 1)}
@@ -83,24 +83,24 @@ def test_attention_says_whether_it_is_causal(tmp_path):
     q = [2, 128, 8, 64]
     values = ["", "", "", "", "", "128", "128", "0.", "True", "False", "0.125"]
     events = [
-        made.operator(
+        builders.operator(
             "aten::_flash_attention_forward", 0, 50, [q, q, q, *[[]] * 8], values
         ),
-        made.launch(1, 5),
-        made.kernel(made.FLASH, 1, 100, 10.0),
+        builders.launch(1, 5),
+        builders.kernel(builders.FLASH, 1, 100, 10.0),
     ]
-    [row] = rows(made.trace(tmp_path, events))
+    [row] = rows(builders.trace(tmp_path, events))
     assert row["op"] == "context_attention" and row["causal"] is True
     assert (row["batch"], row["q_len"], row["num_heads"]) == (2, 128, 8)
 
 
 def test_gathers_count_indices_never_the_table(tmp_path):
     events = [
-        made.operator("aten::embedding", 0, 50, [[150_000, 1024], [16, 100], []]),
-        made.launch(1, 5),
-        made.kernel("indexSelectLargeIndex<c10::BFloat16>", 1, 100, 10.0),
+        builders.operator("aten::embedding", 0, 50, [[150_000, 1024], [16, 100], []]),
+        builders.launch(1, 5),
+        builders.kernel("indexSelectLargeIndex<c10::BFloat16>", 1, 100, 10.0),
     ]
-    [row] = rows(made.trace(tmp_path, events))
+    [row] = rows(builders.trace(tmp_path, events))
     assert (row["op"], row["rows"], row["cols"]) == ("gather", 1600, 1024)
 
 
@@ -109,8 +109,8 @@ def test_collectives_say_their_size(tmp_path):
         "Collective name": "all_gather", "In msg nelems": 1000,
         "Out msg nelems": 8000, "dtype": "BFloat16", "Group size": 8,
     }  # fmt: skip
-    event = made.kernel("ncclDevKernel_AllGather_RING_LL", 1, 100, 10.0, **said)
-    [row] = rows(made.trace(tmp_path, [event]))
+    event = builders.kernel("ncclDevKernel_AllGather_RING_LL", 1, 100, 10.0, **said)
+    [row] = rows(builders.trace(tmp_path, [event]))
     assert (row["collective"], row["bytes"], row["num_gpus"]) == (
         "all_gather",
         16000,
@@ -119,16 +119,16 @@ def test_collectives_say_their_size(tmp_path):
 
 
 def test_a_trace_without_any_shape_imports(tmp_path):
-    events = [made.kernel(made.GEMM, i, 10.0 * i, 5.0) for i in range(4)]
-    found = imports.read(made.trace(tmp_path, events))
+    events = [builders.kernel(builders.GEMM, i, 10.0 * i, 5.0) for i in range(4)]
+    found = imports.read(builders.trace(tmp_path, events))
     [row] = found.listings[0].kernels
     assert (row["op"], row["class"], row["count"]) == ("traced", "gemm", 4)
     assert found.summary["shape_share"] == 0.0 and found.listings[0].dispatch is None
 
 
 def test_every_gpu_has_a_listing_of_its_own(tmp_path):
-    events = [made.kernel(made.GEMM, i, 1.0, 5.0, device=i) for i in range(2)]
-    found = imports.read(made.trace(tmp_path, events))
+    events = [builders.kernel(builders.GEMM, i, 1.0, 5.0, device=i) for i in range(2)]
+    found = imports.read(builders.trace(tmp_path, events))
     assert [x.name for x in found.listings] == ["t/gpu0", "t/gpu1"]
     assert found.summary["busy_us"] == 10.0
 
@@ -139,7 +139,7 @@ def test_every_gpu_has_a_listing_of_its_own(tmp_path):
 def test_a_window_picks_kernels_by_their_start(tmp_path, window, count):
     step = {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#12", "ts": 115,
             "dur": 50}  # fmt: skip
-    path = made.trace(tmp_path, [*made.EVENTS, step])
+    path = builders.trace(tmp_path, [*builders.EVENTS, step])
     assert imports.read(path, window=window).summary["kernels"] == count
 
 
@@ -153,7 +153,7 @@ def test_old_traces_have_other_words(tmp_path):
          "tid": "stream 7", "ts": 50, "dur": 8,
          "args": {"device": 0, "stream": 7, "external id": 5}},
     ]  # fmt: skip
-    [row] = rows(made.trace(tmp_path, events))
+    [row] = rows(builders.trace(tmp_path, events))
     assert (row["m"], row["n"], row["k"], row["dtype"]) == (32, 16, 64, "fp32")
     assert (row["tensor_core"], row["layout"]) == (False, "nn")
 
@@ -180,7 +180,7 @@ def test_names_say_class_and_type(name, kind, dtype):
 def test_a_listing_of_an_import_is_read_back(tmp_path):
     from diffenergy.workload import listing_lines, read_listings
 
-    [listing] = imports.import_listing(made.trace(tmp_path))
+    [listing] = imports.import_listing(builders.trace(tmp_path))
     path = tmp_path / "x.jsonl"
     path.write_text(listing_lines([listing]))
     assert '"traced_us": 10.0' in path.read_text()
@@ -234,7 +234,7 @@ def test_a_long_trace_streams(tmp_path):
     import subprocess
     import sys
 
-    text = json.dumps(made.EVENTS)[1:-1]
+    text = json.dumps(builders.EVENTS)[1:-1]
     copies = 200_000_000 // len(text)
     path = tmp_path / "long.json"
     with path.open("w") as file:

@@ -3,16 +3,12 @@
 import dataclasses
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
 from diffenergy.corrections import Corrections, prior_file
-from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import GpuSpec, read_gpu, with_fields
-from diffenergy.kernels import gemm
-from diffenergy.kernels.gemm import clblast, simt
+from diffenergy.kernels.gemm import clblast
 from diffenergy.physics._timeline import cta_cycles, sm_cycles, timing
 
 NAMES = (
@@ -147,16 +143,6 @@ def test_figures_of_the_study(name, tile, resident, step, kernel, time):
     assert got.time == pytest.approx(time, rel=0.012)  # one sharpness for both
 
 
-def test_pipe_of_shared_memory_by_hand():
-    # a warp and k: 1 load of A in 4 groups, 4 loads of B broadcast in 4 x 0.531 cycles;
-    # staging: 2 + 4 wavefronts a k, each stored and loaded
-    card = with_fields(read_gpu("a100-pcie-40gb"), GPUS["A100"][1])
-    got = cycles(card.spec, constants({}), 1.41e9, **TILE)
-    loads = 4 * 32 * (1 * 4 + 4 * 4 * 0.531) * 0.918
-    staged = 32 * (2 + 4) * (1.08 * 0.918 + 0.361 * 0.976)
-    assert got.step[2] == pytest.approx(loads + staged, rel=1e-6)
-
-
 def test_tiles_and_registers_come_whole():
     """1000 x 900 in tiles of 128 x 96: 8 x 10. A thread of 8 x 6 results needs 82
     registers, which are given out by eights: 88 x 256 fit twice, 82 x 256 would fit
@@ -189,38 +175,3 @@ def test_architectures_have_their_own_l1():
     shared = file.serve(read_gpu("a100-pcie-40gb")).tiled_l1.item()
     assert file.serve(read_gpu("k20m")).tiled_l1.item() < shared
     assert file.serve(read_gpu("mi50")).tiled_l1.item() > shared
-
-
-@pytest.mark.slow
-def test_rows_of_clblast_are_lowered_here(sample, phases):
-    fp32 = dict(m=SIZE, n=SIZE, k=SIZE, dtype="fp32")
-    rows = [
-        sample("gemm", **fp32),
-        sample("gemm", **fp32, tile_m=64, tile_n=64, threads=256),
-        sample("clblast_gemm", **fp32, **TILE),
-    ]
-    work = phases(rows)
-    kinds = {type(x): g for x, g in zip(work.shapes, work.groups, strict=True)}
-    assert set(kinds) == {gemm.Gemm, simt.SimtGemm, clblast.Xgemm}
-    group = kinds[clblast.Xgemm]
-    assert set(group.row[group.count > 0].tolist()) == {2}
-    (shape,) = (x for x in work.shapes if isinstance(x, clblast.Xgemm))
-    assert shape.tile_k[0] == 32  # where the row has none
-    point = estimator.OperatingPoint(1.41e9, 1.215e9, 1e9, 50.0)
-    got = estimator.estimate_workload(work, read_gpu("a100-pcie-40gb").spec, point)
-    assert jnp.all(got.phases.time > 0.5 * 2 * SIZE**3 / 19.5e12)
-
-
-@pytest.mark.slow
-def test_descent_sees_waves_and_resident_ctas():
-    # a wider tile makes fewer CTAs of more registers: the slopes hold both
-    gpu = read_gpu("a100-pcie-40gb").spec
-
-    def ctas(tile_n: jax.Array) -> tuple[jax.Array, jax.Array]:
-        shape = dataclasses.replace(shape_of(**TILE), tile_n=tile_n[None])
-        d = clblast.demand(shape, gpu, Corrections())
-        return d.ctas[0, 0], d.resident[0, 0]
-
-    slopes = jax.jacobian(ctas)(jnp.asarray(128.0))
-    assert np.isfinite(slopes).all()
-    assert slopes[0] < 0 and slopes[1] < 0

@@ -1,4 +1,4 @@
-"""Gradients of convolutions: shapes, FLOP and bytes by hand."""
+"""Convolutions and their gradients: shapes, FLOP and bytes by hand."""
 
 from typing import Any
 
@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from diffenergy.compiling import compiler_options
 from diffenergy.corrections import Corrections
-from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import load_gpu
 from diffenergy.kernels import gemm
 from diffenergy.kernels.gemm import _operands
@@ -19,7 +19,7 @@ INPUT, WEIGHT = "conv2d_input_grad", "conv2d_weight_grad"
 SIZES = dict(
     images=4, in_channels=64, out_channels=128, input_hw=56, kernel_size=3, padding=1
 )
-lowered = jax.jit(gemm.demand, compiler_options=estimator.compiler_options(once=True))
+lowered = jax.jit(gemm.demand, compiler_options=compiler_options(once=True))
 X, Y, W = 4 * 64 * 56**2, 4 * 128 * 56**2, 64 * 128 * 9
 
 
@@ -39,10 +39,11 @@ def test_defaults():
 
 
 def test_products_by_hand(sample, phases):
-    """dx: a pixel of x by channel of x over nine taps of dy; dw: a tap of a channel of
-    x by channel of y over the pixels of y."""
+    """y: a pixel by channel of y over nine taps of x; dx: a pixel by channel of x over
+    nine taps of dy; dw: a tap of a channel of x by channel of y over the pixels."""
     pixels = 4 * 56**2
     for op, sizes, read in (
+        ("conv2d", (pixels, 128, 64 * 9), X),  # the image, not its nine copies
         (INPUT, (pixels, 64, 128 * 9), Y),
         (WEIGHT, (64 * 9, 128, pixels), X),
     ):
@@ -124,6 +125,20 @@ def test_depthwise_ones_stream(sample, phases):
         shape = shape_of(phases, sample(op, **sizes), Stream)
         assert (float(shape.read[0]), float(shape.write[0])) == (2 * read, 2 * written)
         assert float(shape.fma[0]) == 2 * 9 * y
+
+
+@pytest.mark.parametrize(("stride", "hw"), [(1, 56), (2, 28)])
+def test_a_long_stride_leaves_pixels_out(sample, phases, stride: int, hw: int):
+    sizes = dict(images=2, in_channels=64, input_hw=56, kernel_size=1, stride=stride)
+    assert shape_of(phases, sample("conv2d", **sizes)).a_bytes == 2 * 64 * hw**2 * 2
+
+
+def test_a_depthwise_layer_may_widen(sample, phases):
+    sizes = dict(images=4, in_channels=96, out_channels=192, groups=96, padding=1)
+    shape = shape_of(phases, sample("conv2d", **sizes), Stream)
+    pixels = 4 * 96 * 56**2
+    found = [float(x[0]) for x in (shape.fma, shape.read, shape.write)]
+    assert found == [2 * 9 * pixels * 2, 2 * pixels, 4 * pixels]
 
 
 def test_a_mean_depth_is_not_aligned_by_chance(sample, phases):

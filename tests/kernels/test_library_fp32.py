@@ -4,23 +4,20 @@ import dataclasses
 import math
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from calibration.campaigns import model_of
-from diffenergy import estimate, measurements, smooth
+from diffenergy import estimate, measurements
 from diffenergy.corrections import CONSTANTS, Corrections, prior_file
 from diffenergy.fitting._batches import batches
 from diffenergy.fitting._fit import _movers as movers
 from diffenergy.fitting._fit import target
 from diffenergy.fitting._free_parameters import free_parameters
-from diffenergy.hardware import load_gpu
-from diffenergy.hardware._spec import GpuSpec, OperatingPoint
+from diffenergy.hardware import GpuSpec, OperatingPoint, load_gpu
 from diffenergy.kernels.gemm.simt import SimtGemm, demand
-from diffenergy.physics._demand import Demand
-from diffenergy.physics._timeline import cta_cycles, sm_cycles, timing
+from diffenergy.physics import timing
 
 
 class Card(NamedTuple):
@@ -181,18 +178,6 @@ def test_published_times(lowered, check: Check):
     assert called == pytest.approx(check.seconds, rel=within)
 
 
-def test_resident_ctas_share_the_units(lowered):
-    """Two CTAs on an SM take twice their FMA time, or their path if that is longer."""
-    check = CHECKS[0]
-    gpu, c = check.card.spec(), constants(check, simt_sharpness=60.0)
-    d = demand(lowered(check), gpu, c)
-    busy, path = cta_cycles(d, gpu, jnp.full(d.ctas.shape, 1.41e9))
-    cycles, waves = sm_cycles(d, gpu, busy, path)
-    assert float(busy[0, 0]) == pytest.approx(1070000, rel=2e-3)
-    assert float(waves[0, 0]) == 5  # ceil(1024 tiles/108 SMs) = 10 at two a time
-    assert float(cycles[0, 0]) == pytest.approx(10 * 1070000, rel=2e-3)
-
-
 def test_slices_divide_the_path_and_not_the_work(lowered):
     plain = lowered(CHECKS[2])
     sliced = dataclasses.replace(plain, slices=4 * plain.slices)
@@ -214,25 +199,6 @@ def test_rows_without_a_tile_or_on_tensor_cores_stay_as_they_are(sample, phases)
     kinds = {type(x).__name__: len(x.m) for x in phases(rows).shapes[:1]}
     names = [type(x).__name__ for x in phases(rows).shapes]
     assert sorted(names) == ["Gemm", "Gemm", "SimtGemm"], kinds
-
-
-@pytest.mark.slow
-def test_gradient_of_the_tile(lowered):
-    """Forward differences inside `relaxed()`, in ln tile_m."""
-    shape, gpu, c = lowered(CHECKS[1]), A100.spec(), Corrections()
-
-    def seconds(x: jax.Array) -> jax.Array:
-        moved = dataclasses.replace(shape, tile_m=shape.tile_m * jnp.exp(x))
-        d: Demand = demand(moved, gpu, c)
-        clocks = jnp.full(d.ctas.shape, 1.41e9), jnp.full(d.ctas.shape, gpu.mem_clock)
-        return timing(d, gpu, c, *clocks).time[0, 0]
-
-    with smooth.relaxed():
-        x = jnp.asarray(0.05)
-        slope = float(jax.grad(seconds)(x))
-        step = 1e-6
-        difference = float(seconds(x + step) - seconds(x - step)) / (2 * step)
-    assert slope == pytest.approx(difference, rel=1e-5)
 
 
 # card, op, rows, columns, published seconds of a call, tolerance

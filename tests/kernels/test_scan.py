@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from diffenergy import estimator
 from diffenergy.corrections import Corrections
-from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import OperatingPoint, load_gpu
 from diffenergy.kernels import scan
 
@@ -170,20 +170,6 @@ def seconds(phases, sample, gpu: str, *rows: dict[str, Any]) -> list[float]:
     return estimator.estimate_once(
         work, card, point, Corrections()
     ).phases.time.tolist()
-
-
-@pytest.mark.slow
-def test_few_heads_wait_for_their_chunks(sample, phases):
-    """A long sequence of few heads takes as long as its chunks in turn: eight of a
-    quarter of the length are faster, and one of as many heads costs about the same."""
-    one = DELTA | dict(num_heads=8, groups=2)
-    long, short, wide = seconds(
-        phases, sample, "h100-sxm",
-        one | dict(q_len=16384), one | dict(q_len=4096, batch=4),
-        one | dict(q_len=16384, num_heads=16, groups=4),
-    )  # fmt: skip
-    assert long > 1.5 * short
-    assert wide < 1.5 * long
 
 
 @pytest.mark.parametrize(

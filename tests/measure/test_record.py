@@ -257,13 +257,3 @@ def test_failing_at_any_call_keeps_rows_and_puts_the_board_back(tmp_path, error)
         )
         world.fail_at = NEVER
     assert counts == sorted(counts) and set(counts) >= {0, 1, 2, 3}
-
-
-def test_a_run_that_failed_goes_on(file):
-    world = World()
-    world.fail_at = 120
-    with pytest.raises(SensorError):
-        measured(world, PLAN, file, QUICK)
-    before = len(finished(file))
-    _, done = measured(world, PLAN, file, QUICK)
-    assert 0 < before < 4 and done.measured == 4 - before

@@ -12,7 +12,7 @@ from diffenergy import measurements
 from diffenergy.cli import main
 from diffenergy.measurements import log_format
 
-from .importers.test_import_logs import MONITOR, SMI, carbon, run, sample, scrape
+from .builders import MONITOR, SMI, carbon, run, sample, scrape
 
 BUSY = SMI + "".join(sample(second, 100 + 50 * second) for second in range(5))
 """From 100 to 300 W in 4 s: 800 J."""

@@ -1,6 +1,5 @@
 """Reading measurement files: units, kinds of rows, sources' formats, errors."""
 
-import gzip
 import time
 from pathlib import Path
 
@@ -17,17 +16,6 @@ ENERGAIZER = (
     "A10,bertmodel,large,bf16,1,128,prefill,eager,900,899.5,0.859,12.8,67.1,47.7,1891,"
     "a10,24.212,False,artifact,bert\n"
 )
-
-
-@pytest.fixture
-def write(tmp_path: Path):
-    def write(text: str, name: str = "runs.csv") -> str:
-        path = tmp_path / name
-        content = text.encode()
-        path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
-        return str(path)
-
-    return write
 
 
 def gemm(cells: str, header: str = GEMM) -> str:

@@ -9,41 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from diffenergy.workload import Config, load_model
-from diffenergy.workload.models import Model, _families, model_from_config
+from diffenergy.workload import load_model
+from diffenergy.workload.models import Model, _families
 
-from .kernels import one
-from .published.configs import BUNDLED, OTHERS
-
-_HF = dict(num_hidden_layers=2, hidden_size=48, num_attention_heads=3)
-_TEXT = _HF | dict(vocab_size=77, max_position_embeddings=40)
-_MIXTURE = _TEXT | dict(intermediate_size=110, num_experts_per_tok=2)
-FAMILIES = {
-    "gpt2": dict(n_embd=48, n_head=3, n_layer=2, vocab_size=77, n_positions=40),
-    "opt": _TEXT | dict(ffn_dim=100),
-    "llama": _TEXT | dict(intermediate_size=100),
-    "nemotron": _TEXT | dict(intermediate_size=100),
-    "mpt": dict(d_model=48, n_heads=3, n_layers=2, vocab_size=77, max_seq_len=40),
-    "mistral": _TEXT | dict(intermediate_size=100),
-    "qwen2": _TEXT | dict(intermediate_size=100, sliding_window=16),
-    "qwen3": _TEXT | dict(intermediate_size=100, sliding_window=16),
-    "mixtral": _MIXTURE | dict(num_local_experts=5),
-    "qwen3_moe": _MIXTURE | dict(num_experts=5, sliding_window=16),
-    "bert": _TEXT | dict(intermediate_size=100),
-    "vit": _HF | dict(intermediate_size=100, image_size=35, patch_size=7),
-    "resnet": dict(hidden_sizes=[16, 32], depths=[1, 2]),
-    "mobilevit": dict(
-        hidden_sizes=[36, 48, 60], num_attention_heads=3,
-        neck_hidden_sizes=[8, 16, 24, 40, 56, 72, 88],
-    ),
-}  # fmt: skip
-"""The least config of each."""
-
-
-def built(family: str, **changes) -> Model:
-    values = {"model_type": family} | FAMILIES[family] | changes
-    values = {key: value for key, value in values.items() if value != "absent"}
-    return model_from_config(Config("tiny", "config.json", values))
+from .builders import FAMILIES, built, one
+from .published import BUNDLED, OTHERS
 
 
 def known(model: Model) -> dict:
@@ -92,7 +62,7 @@ def test_every_family_is_here_or_has_tests_of_its_own():
         tested = any(path.name in own for path in folder.rglob("test_*.py"))
         assert kind in {**FAMILIES, **OTHERS, **bundled} or tested, (
             f"give a config of `{kind}` and what is published of it in "
-            f"tests/workload/published/configs.py, or write {own[-1]}"
+            f"tests/workload/published.py, or write {own[-1]}"
         )
 
 

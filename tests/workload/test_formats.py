@@ -1,7 +1,6 @@
 """Types of weights and KV cache that checkpoints state, by method and by module."""
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from diffenergy.workload.models._checkpoint.formats import (
     Format,
     read_checkpoint,
 )
+from diffenergy.workload.models._checkpoint.quantised import Names, bare
 
 FP8 = Format("fp8", "fp8")
 BLOCK = Format("fp8_block", "fp8_block")
@@ -71,12 +71,6 @@ def tensors(weights: Any, inputs: Any = None, targets=("Linear",), **more) -> di
 )
 def test_bytes_of_a_weight(form: Format, size: float):
     assert form.weight_bytes == size
-
-
-def test_gpt_oss_file():
-    """Section 8 of the study: the file of gpt-oss-20b has 13,761,264,768 B."""
-    size = 19_110_297_600 * MXFP4.weight_bytes + 1_804_459_584 * 2
-    assert size == 13_761_264_768
 
 
 # --- methods
@@ -272,30 +266,6 @@ def test_keys_that_leave_modules_out(key: str):
     assert checkpoint.said[1] == "16 bit for 2 names and patterns of config.json"
 
 
-def test_ten_thousand_questions_take_no_time():
-    names = [
-        f"model.language_model.layers.{layer}.{name}"
-        for layer in range(80)
-        for name in ("mlp.gate", "self_attn.q_proj", "self_attn.k_proj")
-    ]
-    globs = [f"{name}_{i}*" for name in names for i in range(3)]
-    raw = dict(quant_method="fp8", ignore=[*names, *globs, "re:.*shared_expert.*"])
-    modules = [
-        f"model.layers.{layer}.{name}"
-        for layer in range(80)
-        for name in ("self_attn.v_proj", "mlp.up_proj", "mlp.experts.0.w1", "mlp.gate")
-    ]
-
-    def seconds() -> float:
-        start, checkpoint = time.perf_counter(), read(raw)
-        for i in range(10_000):
-            checkpoint.format(modules[i % len(modules)])
-        return time.perf_counter() - start
-
-    # 0.006 s without the checks of types that tests run with
-    assert min(seconds() for _ in range(3)) < 0.4
-
-
 # --- KV cache
 
 
@@ -395,3 +365,180 @@ def test_a_broken_file_beside(tmp_path: Path, text: str):
     checkpoint = read_checkpoint(read_config(tmp_path))
     assert "hf_quant_config.json" in checkpoint.unread
     assert checkpoint.unread.endswith("; give `--dtype`.")
+
+
+# --- names, globs and regular expressions of checkpoints
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("model.layers.3.mlp", "layers.3.mlp"),
+        ("model.language_model.layers.3.mlp", "layers.3.mlp"),
+        ("language_model.model.layers.3.mlp", "layers.3.mlp"),
+        ("backbone.layers.3.mixer", "layers.3.mixer"),
+        ("language_model.lm_head", "lm_head"),
+        ("model.vision_tower.layers.3.mlp", "vision_tower.layers.3.mlp"),
+        ("mtp.layers.0.mlp", "mtp.layers.0.mlp"),
+        ("model", "model"),
+    ],
+)
+def test_names_without_what_is_around_the_language_model(name: str, short: str):
+    assert bare(name) == short
+
+
+@pytest.mark.parametrize(
+    ("pattern", "module", "matches"),
+    [
+        ("lm_head", "lm_head", True),
+        ("lm_head", "model.lm_head", True),
+        ("model.layers.3", "layers.3.mlp.up_proj", True),
+        ("model.layers.3", "layers.30.mlp.up_proj", False),
+        ("model.layers.3.mlp.gate", "layers.3.mlp.gate", True),
+        ("mlp.gate", "layers.3.mlp.gate", True),
+        ("mlp.gate", "layers.3.mlp.gate_proj", False),
+        ("gate", "layers.3.mlp.experts.0.gate_proj", False),
+        ("self_attn", "layers.3.self_attn.q_proj", True),
+        ("q_proj", "layers.3.self_attn.k_proj", False),
+        ("model.vision_tower", "vision_tower.layers.3.mlp.up_proj", True),
+        ("model.vision_tower", "layers.3.mlp.up_proj", False),
+        ("language_model.model.layers.3.mlp", "model.layers.3.mlp.up_proj", True),
+        ("model.language_model.layers.3.mlp*", "layers.3.mlp.up_proj", True),
+        ("model.language_model.layers.3.mlp*", "layers.30.mlp.up_proj", False),
+        ("model.layers.3.mlp.shared_expert*", "layers.3.mlp.experts.0.w1", False),
+        ("model.layers.3*", "layers.30.mlp.up_proj", True),
+        ("model.layers.3.*", "layers.30.mlp.up_proj", False),
+        ("model.layers.3.*", "layers.3.mlp.up_proj", True),
+        ("model.layers.*.self_attn", "layers.12.self_attn.q_proj", True),
+        ("model.layers.*.self_attn", "layers.12.mlp.up_proj", False),
+        ("model.layers.*.mlp.gate", "layers.12.mlp.gate_proj", False),
+        ("*.mlp.gate", "layers.3.mlp.gate", True),
+        ("*lm_head*", "lm_head", True),
+        ("mtp*", "mtp.layers.0.mlp.up_proj", True),
+        ("mtp.layers.0*", "layers.0.mlp.up_proj", False),
+        ("model.visual*", "visual.blocks.0.attn.qkv", True),
+        ("model.language_model.*", "layers.3.mlp.up_proj", True),
+        ("model.language_model.*", "visual.blocks.0.attn.qkv", False),
+        ("re:.*self_attn.*", "layers.3.self_attn.q_proj", True),
+        ("re:self_attn", "layers.3.self_attn.q_proj", False),
+        (r"re:model\.layers\.(1|3)\.mlp", "layers.3.mlp.up_proj", True),
+        (r"re:language_model\.model\.layers\.3\.", "layers.3.mlp.up_proj", True),
+        (r"re:.*mlp\.(gate|up|down)_proj.*", "layers.3.mlp.experts.0.up_proj", False),
+        ("re:.*lm_head", "lm_head", True),
+        ("backbone.layers.5.mixer.q_proj", "layers.5.self_attn.q_proj", True),
+        ("backbone.layers.5.mixer.q_proj", "layers.5.self_attn.k_proj", False),
+        ("backbone.layers.*.mixer.in_proj", "layers.5.mamba.in_proj", True),
+        ("model.layers.5.block_sparse_moe.gate", "layers.5.mlp.gate", True),
+    ],
+)
+def test_exclusions(pattern: str, module: str, matches: bool):
+    assert Names((pattern,)).match(module) is matches
+    assert Names((pattern, "nothing", "nor*.this")).match(f"model.{module}") is matches
+
+
+# --- published checkpoints, as one reads their files by hand
+
+_EXPERTS = "layers.5.mlp.experts.7.up_proj"
+_SHARED = "layers.5.mlp.shared_experts.up_proj"
+_FP8_BLOCKS = {
+    "layers.0.self_attn.q_a_proj": BLOCK, _EXPERTS: BLOCK, _SHARED: BLOCK,
+    "layers.0.mlp.down_proj": BLOCK, "layers.5.mlp.gate": None, "lm_head": None,
+}  # fmt: skip
+_GPT_OSS = {
+    "layers.0.self_attn.q_proj": None, _EXPERTS: MXFP4, "layers.0.mlp.router": None,
+    "lm_head": None,
+}  # fmt: skip
+_DEVSTRAL = {
+    "layers.0.self_attn.q_proj": FP8, "layers.0.mlp.up_proj": FP8,
+    "vision_tower.transformer.layers.0.attention.q_proj": None,
+    "multi_modal_projector.linear_1": None, "lm_head": None,
+}  # fmt: skip
+PUBLISHED: dict[str, tuple[str | None, dict[str, Format | None]]] = {
+    "Qwen--Qwen3-30B-A3B-FP8": (None, {
+        "layers.0.self_attn.q_proj": BLOCK, _EXPERTS: BLOCK, "layers.0.mlp.gate": None,
+        "lm_head": None,
+    }),
+    "XiaomiMiMo--MiMo-V2-Flash": (None, {
+        "layers.0.self_attn.q_proj": BLOCK, _EXPERTS: BLOCK, "lm_head": None,
+    }),
+    "deepseek-ai--DeepSeek-V3": (None, _FP8_BLOCKS),
+    "deepseek-ai--DeepSeek-V3.2": (None, _FP8_BLOCKS | {
+        "layers.0.self_attn.indexer.wq_b": BLOCK,
+        "layers.0.self_attn.indexer.weights_proj": None,
+    }),
+    "deepseek-ai--DeepSeek-V4-Flash": (None, _FP8_BLOCKS | {
+        _EXPERTS: MXFP4, "layers.5.self_attn.compressor.wkv": None,
+        "layers.5.attn_hc.fn": None,
+    }),
+    "moonshotai--Kimi-K2-Instruct": (None, _FP8_BLOCKS),
+    "moonshotai--Kimi-K2.5": (None, {
+        "layers.0.self_attn.q_a_proj": None, _EXPERTS: INT4, _SHARED: None,
+        "layers.0.mlp.up_proj": None, "layers.5.mlp.gate": None, "lm_head": None,
+    }),
+    "mistralai--Devstral-2-123B-Instruct": (None, _DEVSTRAL),
+    "mistralai--Devstral-Small-2-24B-Instruct": (None, _DEVSTRAL),
+    "nvidia--DeepSeek-V3.1-NVFP4": ("fp8", {
+        "layers.0.self_attn.q_a_proj": None, "layers.0.self_attn.o_proj": NVFP4,
+        "layers.0.mlp.up_proj": NVFP4, _EXPERTS: NVFP4, _SHARED: NVFP4,
+        "layers.61.mlp.experts.7.up_proj": None, "lm_head": None,
+    }),
+    "nvidia--Gemma-4-26B-A4B-NVFP4": ("fp8", {
+        "layers.0.self_attn.q_proj": None, "layers.5.experts.7.up_proj": NVFP4,
+        "layers.29.mlp.up_proj": None, "layers.0.router.proj": None, "lm_head": None,
+    }),
+    "nvidia--Llama-3.1-70B-Instruct-FP8": ("fp8", {
+        "layers.0.self_attn.q_proj": FP8, "layers.0.mlp.up_proj": FP8, "lm_head": None,
+    }),
+    "nvidia--NVIDIA-Nemotron-3-Nano-30B-A3B-NVFP4": ("fp8", {
+        "layers.0.mixer.in_proj": NVFP4, "layers.4.mixer.in_proj": None,
+        "layers.5.self_attn.q_proj": None, "layers.1.mixer.experts.7.up_proj": NVFP4,
+        "layers.1.mlp.shared_experts.up_proj": NVFP4, "layers.1.mixer.gate": None,
+        "layers.0.mixer.conv1d": None, "lm_head": None,
+    }),
+    "nvidia--NVIDIA-Nemotron-3-Super-120B-A12B-FP8": ("fp8", {
+        "layers.0.mixer.in_proj": FP8, "layers.1.mixer.experts.7.up_proj": FP8,
+        "layers.1.mixer.shared_experts.up_proj": FP8, "lm_head": None,
+    }),
+    "nvidia--Qwen3.5-122B-A10B-NVFP4": ("fp8", {
+        "layers.0.linear_attn.in_proj_qkv": None, "layers.3.self_attn.q_proj": None,
+        _EXPERTS: NVFP4, "layers.5.mlp.shared_expert.up_proj": None,
+        "layers.5.mlp.shared_expert_gate": None, "visual.blocks.0.attn.qkv": None,
+        "mtp.layers.0.mlp.experts.7.up_proj": None, "lm_head": None,
+    }),
+    "nvidia--Qwen3.6-27B-NVFP4": ("fp8", {
+        "layers.0.linear_attn.in_proj_qkv": FP8, "layers.0.linear_attn.in_proj_a": None,
+        "layers.3.self_attn.q_proj": FP8, "layers.0.mlp.up_proj": NVFP4_WEIGHTS,
+        "visual.blocks.0.attn.qkv": None, "lm_head": NVFP4_WEIGHTS,
+    }),
+    "openai--gpt-oss-120b": (None, _GPT_OSS),
+    "openai--gpt-oss-20b": (None, _GPT_OSS),
+}  # fmt: skip
+"""KV cache and formats, as one reads the files."""
+
+
+def published(shared: Path, name: str, folder: Path) -> Checkpoint:
+    """Checkpoint of a config and the file beside it, copied to `folder`."""
+    source = shared / "data/facts/model_configs"
+    beside = source / f"hf_quant_config/{name}.json"
+    if beside.exists():
+        (folder / "hf_quant_config.json").write_text(beside.read_text())
+    (folder / "config.json").write_text((source / f"{name}.json").read_text())
+    values = json.loads((folder / "config.json").read_text())
+    return read_checkpoint(Config(name, str(folder / "config.json"), values))
+
+
+@pytest.mark.shared_data
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_checkpoints(name: str, shared: Path, tmp_path: Path):
+    dtype, formats = PUBLISHED[name]
+    checkpoint = published(shared, name, tmp_path)
+    assert (checkpoint.kv_dtype, checkpoint.unread) == (dtype, "")
+    assert {module: checkpoint.format(module) for module in formats} == formats
+
+
+@pytest.mark.shared_data
+def test_the_other_published_configs_are_in_16_bit(shared: Path, tmp_path: Path):
+    names = {file.stem for file in (shared / "data/facts/model_configs").glob("*.json")}
+    assert set(PUBLISHED) <= names
+    for name in sorted(names - set(PUBLISHED)):
+        assert published(shared, name, tmp_path) == Checkpoint(None, ()), name

@@ -8,18 +8,11 @@ from typing import Any
 
 import pytest
 
-from diffenergy.workload import Config, LanguageModel, load_model
-from diffenergy.workload.models import model_from_config
+from diffenergy.workload import LanguageModel, load_model
 
-from .kernels import flop
+from .builders import flop, language_model
 
 ATTENTION = ("context_attention", "generation_attention")
-
-
-def model_of(**values: Any) -> LanguageModel:
-    model = model_from_config(Config("tiny", "config.json", values))
-    assert isinstance(model, LanguageModel)
-    return model
 
 
 def rows(model: LanguageModel, op: str | tuple[str, ...], **given: Any) -> list[dict]:
@@ -43,7 +36,7 @@ LATENT = dict(
 def test_latent_attention_is_expanded_in_prefill_and_absorbed_in_decode():
     """FLOP per pair of query and key: 2 H (n + r + v) = 81,920 and 2 H (2 c + r) =
     278,528; a cached token is read as 576 elements, once for all heads."""
-    model = model_of(**LATENT)
+    model = language_model(**LATENT)
     (many,) = rows(model, ATTENTION, phase="prefill", input_len=64)
     (one,) = rows(model, ATTENTION, phase="decode", input_len=64)
     assert (many["num_heads"], many["num_kv_heads"]) == (128, 128)
@@ -64,7 +57,7 @@ def test_latent_attention_is_expanded_in_prefill_and_absorbed_in_decode():
 
 
 def test_queries_without_a_rank():
-    model = model_of(**LATENT | {"q_lora_rank": None})
+    model = language_model(**LATENT | {"q_lora_rank": None})
     first = rows(model, "gemm", phase="decode", input_len=8)[0]
     assert (first["k"], first["n"]) == (7168, 128 * 192 + 576)
 
@@ -73,14 +66,14 @@ def test_an_index_picks_the_keys_that_are_read():
     """V3.2: 64 heads of 128 score all keys in fp8 (2 x 64 x 129 FLOP a pair), attention
     reads 2,048 of them, absorbed in prefill, too."""
     index = dict(index_topk=2048, index_n_heads=64, index_head_dim=128)
-    model = model_of(**LATENT | {"model_type": "deepseek_v32"}, **index)
+    model = language_model(**LATENT | {"model_type": "deepseek_v32"}, **index)
     scores, picked = rows(model, ATTENTION, phase="decode", input_len=100_000)
     assert (scores["kv_len"], scores["dtype"]) == (100_000, "fp8")
     assert 2 * 64 * (scores["head_dim"] + scores["v_head_dim"]) == 16_512
     assert picked["kv_len"] == 2048
     _, picked = rows(model, ATTENTION, phase="prefill", input_len=4096)
     assert (picked["num_kv_heads"], picked["window_size"]) == (1, 2048)
-    (short,) = rows(model_of(**LATENT), ATTENTION, phase="decode", input_len=1000)
+    (short,) = rows(language_model(**LATENT), ATTENTION, phase="decode", input_len=1000)
     _, all_of_them = rows(model, ATTENTION, phase="decode", input_len=1000)
     assert all_of_them == short
 
@@ -90,7 +83,7 @@ def test_layers_that_share_an_index_have_none_of_their_own():
     both = LATENT | index | {"model_type": "glm_moe_dsa", "num_hidden_layers": 2}
     both["first_k_dense_replace"] = 2
     kinds = ["full", "shared"]
-    model, alike = model_of(**both, indexer_types=kinds), model_of(**both)
+    model, alike = language_model(**both, indexer_types=kinds), language_model(**both)
     weights = 1536 * 32 * 128 + 7168 * 128 + 7168 * 32 + 2 * 128
     assert alike.parameters() - model.parameters() == weights
     kept = alike.kv_bytes_per_token("bf16") - model.kv_bytes_per_token("bf16")
@@ -108,7 +101,7 @@ GPT_OSS = dict(
 
 def test_windows_stop_the_cache():
     """Two layers of 2 x 2 heads of 16 keep 32 tokens, two keep all."""
-    model = model_of(**GPT_OSS)
+    model = language_model(**GPT_OSS)
     each = 2 * 2 * 16 * 2
     assert model.kv_bytes_per_token("bf16") == 2 * each
     assert model.kv_bytes_per_token("bf16", windowed=True) == 2 * each
@@ -129,7 +122,7 @@ def test_biases_and_sinks_are_parameters():
     attention = 64 * (wide + 8 * 16) + wide + 64 + 8
     experts = 4 * (3 * 64 * 48 + 2 * 48 + 64) + 4 * 64 + 4
     layer = attention + experts + 2 * 64
-    assert model_of(**GPT_OSS).parameters() == 4 * layer + 2 * 100 * 64 + 64
+    assert language_model(**GPT_OSS).parameters() == 4 * layer + 2 * 100 * 64 + 64
 
 
 LLAMA4 = dict(
@@ -143,7 +136,7 @@ LLAMA4 = dict(
 
 def test_chunks_attend_apart():
     """250 tokens in blocks of 100: two whole ones and one of 50; step 250 sees 50."""
-    model = model_of(**LLAMA4)
+    model = language_model(**LLAMA4)
     shapes = {
         (k["batch"], k["q_len"], k["kv_len"], k["count"])
         for k in rows(model, ATTENTION, phase="prefill", input_len=250, batch=3)
@@ -163,7 +156,7 @@ def test_blocks_of_keys_are_chosen():
         sparse_num_index_heads=2, sparse_index_dim=16, sparse_topk_blocks=4,
         sparse_block_size=8, sparse_attention_freq=[0, 1, 1],
     )  # fmt: skip
-    model = model_of(
+    model = language_model(
         model_type="minimax_m3", hidden_size=64, num_hidden_layers=3,
         num_attention_heads=4, num_key_value_heads=2, head_dim=16,
         intermediate_size=32, num_local_experts=8, num_experts_per_tok=2,
@@ -181,7 +174,7 @@ def test_blocks_of_keys_are_chosen():
 def test_compressed_entries_are_kept():
     """DeepSeek V4: an entry of `d` elements for 4 or 128 tokens, with an index of `id`
     for the former; a window of raw ones as state."""
-    model = model_of(
+    model = language_model(
         model_type="deepseek_v4", hidden_size=64, num_hidden_layers=3,
         num_attention_heads=4, num_key_value_heads=1, head_dim=32, q_lora_rank=16,
         o_groups=2, o_lora_rank=8, sliding_window=128, hc_mult=4,
@@ -201,7 +194,7 @@ def test_compressed_entries_are_kept():
 def test_states_of_a_delta_net():
     """Per linear layer 6 heads of 8 x 16 in fp32, and 3 tokens of 2 x 2 x 8 + 6 x 16
     channels."""
-    model = model_of(
+    model = language_model(
         model_type="qwen3_next", hidden_size=64, num_hidden_layers=4,
         num_attention_heads=4, num_key_value_heads=2, head_dim=16,
         intermediate_size=96, linear_num_key_heads=2, linear_num_value_heads=6,
@@ -220,7 +213,7 @@ def test_states_of_a_delta_net():
 
 def test_halving_the_choice_changes_routed_work_alone():
     def work(chosen: int) -> tuple[float, list]:
-        model = model_of(**LATENT | {
+        model = language_model(**LATENT | {
             "first_k_dense_replace": 0, "num_experts_per_tok": chosen
         })  # fmt: skip
         given = dict(phase="prefill", input_len=64)
@@ -240,7 +233,7 @@ QUANTISED = {
 def test_each_operator_has_its_own_type(tmp_path: Path):
     """Attention in 16 bit, experts in 4 of weights and 8 of activations; a type that is
     asked for holds for every linear layer."""
-    model = model_of(**GPT_OSS, quantization_config=QUANTISED)
+    model = language_model(**GPT_OSS, quantization_config=QUANTISED)
     given = dict(phase="decode", input_len=8)
     (experts,) = rows(model, "moe", **given)
     assert (experts["dtype"], experts["weight_dtype"]) == ("mxfp8", "mxfp4")
@@ -279,26 +272,29 @@ def test_a_sidecar_says_what_the_config_does_not(tmp_path: Path):
 
 
 def test_a_quantisation_that_is_not_read_takes_a_dtype():
-    model = model_of(**GPT_OSS, quantization_config={"quant_method": "gguf"})
+    model = language_model(**GPT_OSS, quantization_config={"quant_method": "gguf"})
     assert model.listings(dtype="int4", phase="decode")[0].precision == "int4"
 
 
 def test_keys_that_change_no_layer():
     off = dict(moe_latent_size=None, swiglu_limit=7.0, router_aux_loss_coef=0.1)
-    assert model_of(**GPT_OSS, **off).parameters() == model_of(**GPT_OSS).parameters()
+    assert (
+        language_model(**GPT_OSS, **off).parameters()
+        == language_model(**GPT_OSS).parameters()
+    )
 
 
 def test_routing_is_told_to_the_experts():
     given = dict(phase="decode", input_len=8)
     for asked, told in ((None, "random"), ("balanced", "balanced")):
-        (experts,) = rows(model_of(**GPT_OSS), "moe", routing=asked, **given)
+        (experts,) = rows(language_model(**GPT_OSS), "moe", routing=asked, **given)
         assert experts["distribution"] == told
 
 
 def test_a_step_of_drafted_tokens():
     """3 drafted tokens: a pass over 4 tokens that reads the cache once (4 times the
     heads), its logits, and 3 passes of the drafting layer."""
-    model = model_of(**GPT_OSS, num_nextn_predict_layers=1)
+    model = language_model(**GPT_OSS, num_nextn_predict_layers=1)
     given = dict(phase="decode", input_len=500, batch=2, base=False)
     plain = rows(model, ("moe", *ATTENTION), **given)
     drafts = dict(speculative="mtp", accept=0.8, draft_tokens=3)

@@ -10,13 +10,13 @@ from refusals import File, Refusal, row
 from diffenergy import load_model
 from diffenergy.workload import read_listings, select_listing
 
-from .other_kinds.test_diffusion import SD3, TINY, WAN
-from .other_kinds.test_towers import TEXT
-from .other_kinds.test_towers import TINY as VISION
-from .other_kinds.test_whisper import TINY as WHISPER
-from .published.configs import OTHERS
-from .test_configs import FAMILIES
+from .builders import FAMILIES
+from .published import OTHERS
+from .test_diffusion import SD3, TINY, WAN
 from .test_layered import GPT_OSS
+from .test_towers import TEXT
+from .test_towers import TINY as VISION
+from .test_whisper import TINY as WHISPER
 
 INF, NAN = float("inf"), float("nan")
 SCALED = "original_max_position_embeddings"
@@ -70,13 +70,7 @@ CONFIGS = [
         if key != "sliding_window"
     ),
     config("`n_embd` is 50, which `n_head` 3 does not divide", "gpt2", n_embd=50),
-    config("`n_layer` is 0", "gpt2", n_layer=0),
-    config("`n_layer` is true", "gpt2", n_layer=True),
-    config("`n_layer` is NaN", "gpt2", n_layer=NAN),
-    config("`n_layer` is Infinity; allowed is", "gpt2", n_layer=INF),
     config("`n_layer` is 2.5; allowed is a whole number", "gpt2", n_layer=2.5),
-    config("`n_layer` is 9007199254740992; allowed is", "gpt2", n_layer=2**53),
-    config(f'`n_layer` is "{"x" * 38}"; allowed', "gpt2", n_layer="x" * 38),
     config(f'`n_layer` is "{"x" * 36}...; allowed', "gpt2", n_layer="x" * 39),
     config("`num_hidden_layers` is 1000000000; allowed is a whole number of at least "
            "1, up to 10,000; correct the config.", "qwen3_moe",
@@ -90,22 +84,18 @@ CONFIGS = [
            "opt", word_embed_proj_dim=24),
     config("`num_attention_heads` is 3, which .. heads` 2", "llama",
            num_key_value_heads=2),
-    config("`hidden_size` is 50, which `num_attention_heads` 3", "llama",
-           hidden_size=50),
     config("`mlp_bias` is 1; allowed is true or false", "llama", mlp_bias=1),
     config("`tie_word_embeddings` .. true or false", "llama", tie_word_embeddings="no"),
     config("`use_sliding_window` is 0; allowed is", "qwen2", use_sliding_window=0),
     config("`rope_scaling` is", "llama", rope_scaling="yarn"),
     config("`rope_scaling`: `factor` is -1; allowed", "llama",
            rope_scaling={"type": "yarn", "factor": -1}),
-    config("`factor` is", "llama", rope_scaling={"type": "linear", "factor": "4"}),
     config("`num_experts_per_tok` is 6; allowed is at most 5 experts",
            "mixtral", num_experts_per_tok=6),
     config("`mlp_only_layers` is [1]; allowed is an empty list",
            "mixtral", mlp_only_layers=[1]),
     config("`decoder_sparse_step` is 2; allowed", "mixtral", decoder_sparse_step=2),
     config("`hidden_size` is 50, which", "bert", hidden_size=50),
-    config("`hidden_size` is 50, which", "vit", hidden_size=50),
     config("`patch_size` is 36; allowed is at most", "vit", patch_size=36),
     config("`depths` is [1]; allowed is a list of 2", "resnet", depths=[1]),
     *(
@@ -121,7 +111,6 @@ CONFIGS = [
            "mobilevit", image_size=96),
     config("`mlp_ratio` is 0.0; allowed is a finite", "mobilevit", mlp_ratio=0.0),
     config("`mlp_ratio` is true; allowed is a finite", "mobilevit", mlp_ratio=True),
-    config('`mlp_ratio` is "2"; allowed is a finite', "mobilevit", mlp_ratio="2"),
     config("`expand_ratio` is Infinity", "mobilevit", expand_ratio=INF),
     config("near are gpt2", "gpt2", model_type="gpt5"),
     of("config.json has no `model_type` .. tokenizer", {"hidden_size": 64}),
@@ -189,17 +178,8 @@ FILES = [
     }.items()
 ]
 REQUESTS = [
-    model("`batch` is True; allowed is a whole number", "gpt2", batch=True),
-    model("`batch` is 0", "gpt2", batch=0),
-    model("`input_len` is 0; allowed is a whole number", "gpt2", input_len=0),
-    model("`output_len` is 0", "gpt2", output_len=0),
     model("is 41, but .. has 40 positions", "gpt2", input_len=33, output_len=8),
-    model("`phase` is 'training' .. train", "gpt2", phase="training"),
-    model("`dtype` is 'int3' .. bf16", "gpt2", dtype="int3"),
     model("`kv_dtype` is 'tf32'; allowed are fp32, bf16", "gpt2", kv_dtype="tf32"),
-    model("`attention` is 'flex'; allowed are flash", "gpt2", attention="flex"),
-    model("`stack` is 'vllm'; allowed are serving, eager", "gpt2", stack="vllm"),
-    model("`dispatch` is 'now'; allowed are eager, graph", "gpt2", dispatch="now"),
     model("`accumulation` is given, but .. train", "gpt2", accumulation=1),
     model("`checkpointing` is given, but only .. train", "gpt2", checkpointing=True),
     model("`phase` .. forward", "bert-base", phase="decode"),
@@ -207,7 +187,6 @@ REQUESTS = [
     model("is 41, but .. has 40 positions", "bert", input_len=41),
     model("'serving', but .. has only eager", "vit", stack="serving"),
     model("is 4, but .. reads images of the config's size", "vit", input_len=4),
-    model("`input_len` is 5 .. images", "resnet-50", input_len=5),
     model("'eager', but .. has only serving", "mixtral", stack="eager"),
     model("llama-3.1-8b has no experts", "llama-3.1-8b", routing="random"),
     # not the type first, which the remedy there would not help
@@ -225,8 +204,6 @@ REQUESTS = [
     model("'generate', but .. generates no tokens", TINY, phase="generate"),
     model("`stack` is 'eager', but .. has only serving", TINY, stack="eager"),
     model("`images` is 2, but .. reads no images; leave it out", TINY, images=2),
-    model("`steps` is 0; allowed is a whole number from 1", TINY, steps=0),
-    model("`guidance` is 2; allowed are true and false", TINY, guidance=2),
     model("`input_len` is 7, but forward is the enc", WHISPER, phase="forward",
           input_len=7),
     model("is 1, but a decode step follows the pass", WHISPER, phase="decode",
@@ -235,12 +212,9 @@ REQUESTS = [
           output_len=11),
     model("'eager', but .. has only serving", WHISPER, stack="eager", output_len=4),
     model("'train', but .. has only prefill, decode, generate", WHISPER, phase="train"),
-    model("`images` is 1, but .. reads no images; leave it out", WHISPER, images=1),
     towers("`images` is 1, but the vision tower of `model_type` 'unknown_vl' is not "
            "known, and its weights and kernels are", "unknown_vl", VISION, images=1),
     towers("config.json has no `vision_config`: its", "qwen3_vl", None, images=1),
-    towers("`images` is 0; allowed is a whole number", "qwen3_vl", VISION, images=0),
-    towers("`image_tokens` is True; allowed", "qwen3_vl", VISION, image_tokens=True),
     towers("images is 4240, but", "qwen3_vl", VISION, images=9, image_tokens=400),
     towers("training is known of the", "qwen3_vl", VISION, images=1, phase="train"),
     towers("`steps` is 2, but .. makes nothing in", "qwen3_vl", VISION, steps=2),
@@ -252,20 +226,14 @@ STEPS = [
     training("`output_len` is 4", "gpt2", output_len=4),
     training("`kv_dtype` .. KV cache", "gpt2", kv_dtype="fp8"),
     training("`base` is True .. head", "gpt2", base=True),
-    training("`accumulation` is 0", "gpt2", accumulation=0),
     training("1025 .. 1024", "gpt2", input_len=1025),
     training("is 513 .. 512", "bert-base", input_len=513),
-    training("`lora` is 0", "gpt2", lora=0),
-    training("`lora_layers` is 'mlp'; allowed are all, ", "gpt2", lora=8,
-            lora_layers="mlp"),
-    training("`lora_layers` is given without `lora`", "gpt2", lora_layers="attention"),
     training("13 .. 12 layers", "gpt2", frozen_layers=13),
     training("beside `lora`", "gpt2", frozen_layers=2, lora=8),
     training("`lora` .. experts", "mixtral-8x7b", lora=8),
     training("`stack` .. serving", "mixtral-8x7b", stack="eager"),
     training("`stack` .. only eager", "resnet-50", stack="serving"),
     training("`lora` .. convolutions", "resnet-50", lora=8),
-    training("13 .. 12 layers", "vit-base", frozen_layers=13),
     training("`phase` is 'train', but llama-4-scout has only prefill", "llama-4-scout"),
     training("has fused attention alone", "deepseek-v3", attention="eager"),
     training("has only serving", "deepseek-v3", stack="eager"),
@@ -304,12 +272,9 @@ def select(sentence: str, list_kernels: list[str], name: str | None) -> Any:
 
 KERNELS = [
     kernel("`m` is 0 .. at least 1", GEMM, m=0),
-    kernel("`m` is -1", GEMM, m=-1),
     kernel("`m` is NaN .. finite", GEMM, m=NAN),
-    kernel("`m` is Infinity .. finite", GEMM, m=INF),
     kernel("`m` .. finite", GEMM, m=10**400),
     kernel("`m` is 128.5 .. whole number of at least 1", GEMM, m=128.5),
-    kernel("`tile_m` is 64.5 .. whole", GEMM, tile_m=64.5),
     kernel('`m` is "64"', GEMM, m="64"),
     kernel("`m` is true", GEMM, m=True),
     kernel("`m` of gemm is missing", GEMM, m=None),

@@ -1,13 +1,11 @@
 import csv
-import itertools
-import json
 from typing import Any
 
 import pytest
 
 from diffenergy.workload import listing_lines, load_model, read_listings, select_listing
 
-from .kernels import flop, one
+from .builders import flop, one
 
 PARTS = ("forward", "backward", "optimizer")
 
@@ -54,13 +52,6 @@ MULTIPLIED = {
     "mixtral-8x7b": 46_702_792_704 - 32000 * 4096 - 32 * 6 * 3 * 4096 * 14336,
 }
 """Parameters but for look-ups and, of a mixture, the experts that a token skips."""
-ATTENTION = {
-    "llama-3.1-8b": (32, 32, 128),
-    "qwen2-1.5b": (28, 12, 128),
-    "gpt3-xl": (24, 16, 128),
-    "mixtral-8x7b": (32, 32, 128),
-}
-"""Layers, heads, head dimension."""
 
 
 @pytest.mark.parametrize("name", MULTIPLIED)
@@ -71,19 +62,6 @@ def test_a_step_takes_six_flop_per_weight_and_token(name):
     assert products(backward) == pytest.approx(4 * MULTIPLIED[name] * tokens, rel=0.01)
     assert products(backward) == 2 * products(forward)
     assert products(rest) == 0
-
-
-@pytest.mark.parametrize("name", MULTIPLIED)
-def test_eager_attention_adds_two_products_forward_and_four_backward(name):
-    layers, heads, depth = ATTENTION[name]
-    each = layers * 2 * heads * 2 * 512**2 * depth
-    for flash, eager, times in zip(
-        step(name, 2, 512),
-        step(name, 2, 512, attention="eager"),
-        (2, 4, 0),
-        strict=True,
-    ):
-        assert products(eager) - products(flash) == times * each
 
 
 @pytest.mark.parametrize("name", MULTIPLIED)
@@ -135,22 +113,6 @@ def test_adamw_reads_and_writes_the_state_of_every_parameter(dtype, read, writte
 
 
 # Kernels and their order --------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "name", ["llama-3.1-8b", "gpt3-xl", "mixtral-8x7b", "opt-1.3b"]
-)
-@pytest.mark.parametrize("attention", ["flash", "eager"])
-def test_the_rows_of_a_layer_are_together(name, attention):
-    """Counts read: once, as often as there are layers, once."""
-    layers = load_model(name).config.size("num_hidden_layers", "n_layer")
-    forward, backward, _ = step(name, attention=attention)
-    for rows in (forward, backward):
-        assert [n for n, _ in itertools.groupby(k["count"] for k in rows)] == [
-            1,
-            layers,
-            1,
-        ]
 
 
 def names(kernels):
@@ -262,39 +224,6 @@ def test_a_step_of_gpt3_xl_launches_the_kernels_of_llm_c(inferred):
             assert moved(row) == pytest.approx(expected, rel=0.03), role
         else:
             assert row["fn"] == "bias_reduce", role
-
-
-@pytest.mark.parametrize("stack", ["serving", "eager"])
-def test_a_llama_with_biases_has_those_of_all_four_projections(tmp_path, stack):
-    """`attention_bias`: queries, keys and values, and the output projection; their
-    gradients are sums over 2 x 64 tokens. Qwen2 has the first three alone."""
-    config = {
-        "model_type": "llama",
-        "hidden_size": 8192,
-        "intermediate_size": 16384,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 64,
-        "num_key_value_heads": 16,
-        "vocab_size": 1000,
-        "max_position_embeddings": 512,
-    }
-    query, key, out = 128 * 8192, 128 * 2048, 128 * 8192
-    inward = [query, key, key] if stack == "eager" else [query + 2 * key]
-    for about, expected in (
-        ({}, []),
-        ({"attention_bias": True}, [*inward, out]),
-        ({"model_type": "qwen2"}, inward),
-        ({"model_type": "qwen2", "attention_bias": True}, inward),
-    ):
-        (tmp_path / "config.json").write_text(json.dumps(config | about))
-        _, backward, _ = step(str(tmp_path), stack=stack)
-        found = [
-            row["elements"]
-            for row in backward
-            if row.get("fn") == "bias_grad"
-            for _ in range(row["count"] // 3)
-        ]
-        assert sorted(found) == sorted(expected), about
 
 
 # Listings and requests ----------------------------------------------------------------

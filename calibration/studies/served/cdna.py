@@ -10,7 +10,6 @@ with longer prompts and of ATOM were left out.
 """
 
 import dataclasses
-import json
 import sys
 import tempfile
 from pathlib import Path
@@ -31,8 +30,12 @@ from calibration.splits.kernels import (
     cdna_rows,
     cdna_unfitted,
 )
-from diffenergy.corrections import CorrectionsFile, write_corrections
-from diffenergy.fitting._predict import predict
+from diffenergy.corrections import (
+    CorrectionsFile,
+    read_corrections,
+    write_corrections,
+)
+from diffenergy.fitting import predict
 from diffenergy.serving import Load, steady_state
 
 (_SCORES,) = (split.scores for split in SPLITS if split.name == "cdna-gemm")
@@ -127,23 +130,27 @@ def study(
         _write(write, file)
 
 
-def _write(path: Path, made: CorrectionsFile):
-    """The levels of both architectures and the rows that they rest on."""
-    raw, new = json.loads(path.read_text()), made.fitted_on
-    for tag in CDNA_TAGS:
-        raw["levels"][tag] = made.levels[tag]
-    on = raw["fitted_on"]
-    for gpu, tag in new["architectures"].items():
-        if tag in CDNA_TAGS:
-            on["architectures"][gpu] = tag
-            on["rows"][f"{gpu}:gemm"] = new["rows"][f"{gpu}:gemm"]
+def _write(path: Path, refit: CorrectionsFile):
+    """Puts the levels of both architectures, and the rows that they rest on, into a
+    corrections file."""
+    file, new = read_corrections(path), refit.fitted_on
+    levels = {tag: refit.levels[tag] for tag in CDNA_TAGS}
+    gpus = [gpu for gpu, tag in new["architectures"].items() if tag in CDNA_TAGS]
+    on = file.fitted_on
     sources = [*on["sources"], "aiter_gemm.csv", Path(SERVED).name]
-    on["sources"] = list(dict.fromkeys(sources))
-    own = [f"{tag}/{name}" for tag in CDNA_TAGS for name in made.levels[tag]]
-    on["apart"] = sorted({*on["apart"], *own})
-    posterior = json.dumps(raw.pop("posterior"))  # thousands of numbers: one line
-    text = json.dumps(raw, indent=1)
-    path.write_text(f'{text[:-2]},\n "posterior": {posterior}\n}}\n')
+    apart = [f"{tag}/{name}" for tag in CDNA_TAGS for name in levels[tag]]
+    fitted_on = {
+        **on,
+        "architectures": on["architectures"]
+        | {x: new["architectures"][x] for x in gpus},
+        "rows": on["rows"] | {f"{x}:gemm": new["rows"][f"{x}:gemm"] for x in gpus},
+        "sources": list(dict.fromkeys(sources)),
+        "apart": sorted({*on["apart"], *apart}),
+    }
+    file = dataclasses.replace(
+        file, levels={**file.levels, **levels}, fitted_on=fitted_on
+    )
+    path.write_text(write_corrections(file), encoding="utf-8")
 
 
 if __name__ == "__main__":

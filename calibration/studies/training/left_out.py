@@ -13,7 +13,6 @@ from the left-out ones, into a corrections file, in which all else stays.
 
 import argparse
 import dataclasses
-import json
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -33,6 +32,7 @@ from diffenergy.corrections import (
     CorrectionsFile,
     prior_levels,
     read_corrections,
+    write_corrections,
 )
 from diffenergy.corrections._spread import DURATIONS
 from diffenergy.fitting import _fit, predict
@@ -194,31 +194,41 @@ def main():
         _write(given.write, made, half)
 
 
-def _write(path: Path, made: Calibration, widths: dict[str, float]):
-    """What plans add to kernels, on how many rows it rests, and half widths in ln of
-    time, into a corrections file."""
-    raw = json.loads(path.read_text())
+def _write(path: Path, fitted: Calibration, widths: dict[str, float]):
+    """Puts what plans add to kernels, the rows that it rests on, and half widths in ln
+    of time into a corrections file."""
+    file = read_corrections(path)
     own = {name for name, c in CONSTANTS.items() if "plan" in c.rows}
-    for tag, values in made.corrections.levels.items():
+    levels = dict(file.levels)
+    for tag, values in fitted.corrections.levels.items():
         new = {name: value for name, value in values.items() if name in own}
         if new:
-            raw["levels"].setdefault(tag, {}).update(new)
-    raw["units"] |= {name: CONSTANTS[name].unit for name in sorted(own)}
-    raw["fitted_on"]["rows"] |= made.rows
-    sources = [*raw["fitted_on"]["sources"], "training.csv"]
-    raw["fitted_on"]["sources"] = list(dict.fromkeys(sources))
+            levels[tag] = {**levels.get(tag, {}), **new}
+    spread = dict(file.spread)
     for kind, width in widths.items():
-        raw["spread"].setdefault(kind, {})["time"] = [round(width, 4)] * _CLASSES
-    raw["fitted_on"]["apart"] = sorted(own)
-    known = _without(raw.pop("posterior"), own)
-    posterior = json.dumps(known)  # thousands of numbers: one line
-    text = json.dumps(raw, indent=1)
-    path.write_text(f'{text[:-2]},\n "posterior": {posterior}\n}}\n')
+        spread[kind] = {**spread.get(kind, {}), "time": [round(width, 4)] * _CLASSES}
+    on = file.fitted_on
+    fitted_on = {
+        **on,
+        "rows": on["rows"] | fitted.rows,
+        "sources": list(dict.fromkeys([*on["sources"], "training.csv"])),
+        "apart": sorted(own),
+    }
+    file = dataclasses.replace(
+        file,
+        levels=levels,
+        spread=spread,
+        fitted_on=fitted_on,
+        posterior=_without(file.posterior, own),
+    )
+    path.write_text(write_corrections(file), encoding="utf-8")
 
 
-def _without(posterior: dict[str, Any], own: set[str]) -> dict[str, Any]:
+def _without(posterior: dict[str, Any] | None, own: set[str]) -> dict[str, Any] | None:
     """A posterior without the constants `own`, which its fit held: what it says of them
     is their prior."""
+    if posterior is None:
+        return None
     names, size = posterior["parameters"], len(posterior["parameters"])
     at = [i for i in range(size) if names[i].partition("/")[2] not in own]
     whole = np.zeros((size, size))

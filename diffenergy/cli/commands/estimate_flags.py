@@ -1,12 +1,13 @@
 """Flags of `diffenergy estimate`, also in one quoted string."""
 
+import importlib
 import shlex
 from typing import Annotated, Any, Final
 
 from ...estimator import EstimateRequest, SweepRequest
 from ...requests import Flag, part, values_of
 from ..app import parsed
-from ..flags import Json, out_file, plot_file, read_flags
+from ..flags import Json, flag_names, out_file, plot_file, read_flags
 
 LISTED: Final = ("gpu", "batch", "input_len", "output_len", "dtype")
 """Fields of `SweepRequest` that are lists."""
@@ -64,27 +65,22 @@ class Flags(SweepRequest):
 def estimate_flags(text: str, command: str) -> EstimateRequest:
     """Flags in `text`, for one estimate; `command` is what takes the string.
 
-    Raises `ValueError` for what belongs behind the command, and for lists.
+    Raises `ValueError` for flags of the output, and for lists.
     """
     try:
         words = shlex.split(text)
     except ValueError as error:
         raise ValueError(f"'{text}' cannot be split into flags ({error}).") from None
     flags: Flags = read_flags(Flags, parsed("estimate", words))
-    for name, value in (
-        ("detail", flags.detail),
-        ("json", flags.as_json),
-        ("out", flags.out),
-        ("trace", flags.trace),
-        ("plot", flags.plot),
-    ):
-        if value:
-            raise ValueError(
-                f"`--{name}` goes behind `{command}`, not into the quotes."
-            )
-    if flags.sensitivity:
+    module = importlib.import_module(f"{__package__}.{command}_flags")
+    for name in ("as_json", "out", "plot", "detail", "trace", "sensitivity"):
+        if not getattr(flags, name):
+            continue
+        flag = flag_names(Flags)[name]
+        if name in flag_names(module.Flags):
+            raise ValueError(f"`{flag}` goes behind `{command}`, not into the quotes.")
         raise ValueError(
-            f"`--sensitivity` is of `estimate` alone; leave it out of the quotes of "
+            f"`{flag}` is of `estimate` alone; leave it out of the quotes of "
             f"`{command}`."
         )
     lists = (flags.sm_clock, flags.mem_clock, flags.power_limit, *flags.lists.values())

@@ -42,7 +42,9 @@ UNITS: Final = {
 CUSTOM: Final = "custom"
 """Name of a caller's own objective."""
 BATCH: Final = 64
-"""Designs a call: one compiled program."""
+"""Designs a call. Every call is filled up to it, unlike those of `at_points`: a search
+tries any number of designs, and each further size would compile the model once more. A
+caller's own objective, a closure, has no name by which a program could be kept."""
 ROOM: Final = 1e-9
 """By how much a limit may be passed: rounding."""
 

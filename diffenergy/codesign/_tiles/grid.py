@@ -49,6 +49,7 @@ def legal_tiles(
 
 def _grid(values: Iterable[Sequence[float]]) -> Float[np.ndarray, "tile 5"]:
     """Every combination of values of the fields."""
+    # an array of numbers; `estimator.combinations` makes a dictionary of each of 22,000
     return np.array(list(itertools.product(*values)))
 
 

@@ -275,6 +275,7 @@ def tile_costs(
     """`row_costs` of `products_of` with each of `tiles` (axes tile, gemm)."""
     owner = jnp.arange(workload.num_rows)
 
+    # not `at_points`: thousands of tiles are one array here, not a workload each
     def one(tile: Tiles) -> Costs:
         return row_costs(place(workload, owner, tile), gpu, clocks, corrections)
 
@@ -292,6 +293,7 @@ def whole_costs(
     """(time in s, energy in J) of the whole workload with each of `tiles` (axes choice,
     gemm) in the rows of `owner`, host and limiter included."""
 
+    # not `at_points`, which would fill six workloads up to 64
     def one(tile: Tiles) -> tuple[Array, Array]:
         found = estimate_once(place(workload, owner, tile), gpu, point, corrections)
         return found.time, found.energy

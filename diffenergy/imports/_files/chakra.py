@@ -4,12 +4,14 @@ GPU. Schema: mlcommons/chakra, `et_def.proto`."""
 import ast
 import gzip
 import re
+import struct
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from .._launches import ImportOptions, Launch, Operator, Trace, frozen
-from .protobuf import fields, messages, packed
+from .._launches import Launch, Operator, Trace, frozen
+from .._request import ImportRequest
 
 _ID, _NAME, _TYPE, _CONTROL, _START, _DURATION, _INPUTS, _ATTRIBUTE = (
     1, 2, 3, 4, 6, 7, 8, 10,
@@ -30,7 +32,7 @@ _COLLECTIVES: Final = {
 """Names of `comm_type`."""
 
 
-def read(path: str, options: ImportOptions) -> Trace:
+def read(path: str, request: ImportRequest) -> Trace:
     """Launches of the GPU nodes, in the order of the file.
 
     Raises `ValueError` for a file that is cut off or has no GPU node.
@@ -40,7 +42,7 @@ def read(path: str, options: ImportOptions) -> Trace:
     nodes = []
     try:
         data = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
-        for number, message in enumerate(messages(data)):
+        for number, message in enumerate(_messages(data)):
             if number == 0:  # what the trace says of itself
                 continue
             node = _Node(message)
@@ -73,7 +75,7 @@ class _Node:
 
     def __init__(self, message: bytes):
         found: dict[int, list[Any]] = defaultdict(list)
-        for number, value in fields(message):
+        for number, value in _fields(message):
             found[number].append(value)
         first = {number: values[0] for number, values in found.items()}
         self.id = int(first.get(_ID, 0))
@@ -82,7 +84,7 @@ class _Node:
         self.duration = float(first.get(_DURATION, 0.0))
         self.start = float(first.get(_START, 0.0))
         self.inputs = first.get(_INPUTS, b"")
-        self.parents = [x for value in found[_CONTROL] for x in packed(value)]
+        self.parents = [x for value in found[_CONTROL] for x in _packed(value)]
         self.attributes = dict(map(_attribute, found[_ATTRIBUTE]))
 
     @property
@@ -94,7 +96,7 @@ class _Node:
 def _attribute(message: bytes) -> tuple[str, Any]:
     """Name and value of an `AttributeProto`."""
     name, value = "", None
-    for number, x in fields(message):
+    for number, x in _fields(message):
         if number == 1:
             name = x.decode("utf-8", errors="replace")
         elif number > 2:
@@ -129,7 +131,7 @@ def _launch(
 
 def _arguments(message: bytes) -> tuple[Any, Any, Any]:
     """(sizes, types, values) of the inputs, written as Python lists."""
-    found = {number: x for number, x in fields(message) if isinstance(x, bytes)}
+    found = {number: x for number, x in _fields(message) if isinstance(x, bytes)}
     values, dims, types = (_literal(found.get(i, b"")) for i in (1, 2, 3))
     plain = tuple(str(x).removeprefix("Tensor(").removesuffix(")") for x in types)
     texts = tuple(
@@ -150,3 +152,66 @@ def _literal(text: bytes) -> tuple[Any, ...]:
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return ()
     return frozen(value) if isinstance(value, list) else ()
+
+
+# --- The part of the protobuf wire format that these traces need
+
+
+def varint(data: bytes, place: int) -> tuple[int, int]:
+    """(number, place behind it). Raises `EOFError` where the data end inside it."""
+    value = shift = 0
+    while True:
+        if place >= len(data) or shift > 63:
+            raise EOFError
+        byte = data[place]
+        place += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, place
+        shift += 7
+
+
+def _messages(data: bytes) -> Iterator[bytes]:
+    """Messages that are each preceded by their length."""
+    place = 0
+    while place < len(data):
+        length, place = varint(data, place)
+        if place + length > len(data):
+            raise EOFError
+        yield data[place : place + length]
+        place += length
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
+    """Fields of a message: whole numbers, floats, or bytes (texts, messages)."""
+    place = 0
+    while place < len(message):
+        key, place = varint(message, place)
+        kind = key & 7
+        if kind == 0:
+            value, place = varint(message, place)
+        elif kind == 2:
+            length, place = varint(message, place)
+            value, place = message[place : place + length], place + length
+        elif kind in (1, 5):
+            size = 8 if kind == 1 else 4
+            if place + size > len(message):
+                raise EOFError
+            value = struct.unpack(
+                "<d" if kind == 1 else "<f", message[place : place + size]
+            )[0]
+            place += size
+        else:
+            raise EOFError
+        yield key >> 3, value
+
+
+def _packed(value: Any) -> list[int]:
+    """Whole numbers of a repeated field, packed or single."""
+    if isinstance(value, int):
+        return [value]
+    found, place = [], 0
+    while place < len(value):
+        number, place = varint(value, place)
+        found.append(number)
+    return found

@@ -11,7 +11,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, Final
 
-from .._launches import ImportOptions, Launch, Operator, Trace, frozen, one_gpu
+from .._launches import Launch, Operator, Trace, frozen, one_gpu
+from .._request import ImportRequest
 from .chrome import Events
 
 _KERNELS: Final = ("kernel", "gpu_kernel")
@@ -123,21 +124,21 @@ class _Reader:
             self.by_id[found] = operator
 
 
-def read(path: str, options: ImportOptions) -> Trace:
+def read(path: str, request: ImportRequest) -> Trace:
     """Launches of a trace.
 
     Raises `ValueError` for a file that is no trace, is cut off, holds no GPU kernel,
     or kernels of several kinds of GPUs.
     """
     reader = _Reader(path)
-    about = Events(path, reader.take, options.progress).read()
+    about = Events(path, reader.take, request.progress).read()
     if not reader.kernels:
         raise ValueError(
             f"{path}: the trace has {reader.events} events and no GPU kernel; record "
             "it with `activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]`."
         )
     kernels = sorted(reader.kernels, key=lambda x: (x[0].start, x[0].duration))
-    begin, end = _window(options.window, reader, kernels[0][0].start, path)
+    begin, end = _window(request.window, reader, kernels[0][0].start, path)
     kernels = [x for x in kernels if begin <= x[0].start < end]
     if not kernels:
         raise ValueError(

@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from .._launches import ImportOptions, Launch, Trace
+from .._launches import Launch, Trace
+from .._request import ImportRequest
 from .nsys import amount, csv_rows
 
 _TIMES: Final = ("Duration", "gpu__time_duration.sum")
@@ -40,7 +41,7 @@ Metric = tuple[str, str]
 """Value and unit."""
 
 
-def read(path: str, options: ImportOptions) -> Trace:
+def read(path: str, request: ImportRequest) -> Trace:
     """Launches in the order of the file, with their counters.
 
     Raises `ValueError` for a file without durations.
@@ -65,7 +66,7 @@ def read(path: str, options: ImportOptions) -> Trace:
                 block=_triple(about.get("Block Size")),
             )
         )  # fmt: skip
-        activity = _activity(metrics, us, options.gpu, where)
+        activity = _activity(metrics, us, request.gpu, where)
         tensor |= any(_TENSOR.search(x) for x in metrics)
         if activity:
             activities.append({**activity, "kernel": name[:80]})

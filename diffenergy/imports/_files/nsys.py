@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-from .._launches import ImportOptions, Launch, Trace, one_gpu
+from .._launches import Launch, Trace, one_gpu
+from .._request import ImportRequest
 
 _KERNELS: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
 _COPIES: Final = ("CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET")
@@ -19,7 +20,7 @@ _GRID: Final = ("gridX", "gridY", "gridZ")
 _BLOCK: Final = ("blockX", "blockY", "blockZ")
 
 
-def read(path: str, options: ImportOptions) -> Trace:
+def read(path: str, request: ImportRequest) -> Trace:
     """Launches of an export, a list or a summary.
 
     Raises `ValueError` for a file without kernels, or of a form that is not known.

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...workload import Kernel, Listing, merge_kernels
-from .._launches import Graph, ImportOptions
+from .._launches import Graph
+from .._request import ImportRequest
 from .._rows.operators import Row, padded_convolution, valid
 from .._rows.types import carrier, element_bytes, gathered, listing_type, moved
 
@@ -278,7 +279,7 @@ _MOST_VALUES: Final = 64
 """Values of an attribute that are kept: strides, never weights."""
 
 
-def read(path: str, options: ImportOptions) -> Graph:
+def read(path: str, request: ImportRequest) -> Graph:
     """Rows of a graph.
 
     Raises `ValueError` where the package `onnx` is missing, for a file that it cannot
@@ -289,15 +290,15 @@ def read(path: str, options: ImportOptions) -> Graph:
             f"{path} is an ONNX graph, which needs the package onnx; install it by "
             "`pip install 'diffenergy[importers]'`."
         )
-    model, notes = _inferred(path, options.dims)
-    kernels = _rows(_nodes(model.graph), options.stack == "eager", notes)
+    model, notes = _inferred(path, request.dims or {})
+    kernels = _rows(_nodes(model.graph), request.stack == "eager", notes)
     if not kernels:
         raise ValueError(
             f"{path}: no operator of the graph has a known shape; name its symbolic "
             "dimensions with `--dim NAME=N`."
         )
     listing = Listing(
-        Path(path).name.removesuffix(".onnx"), mode=options.phase or "forward",
+        Path(path).name.removesuffix(".onnx"), mode=request.phase or "forward",
         kernels=merge_kernels(kernels), dispatch="graph", notes=tuple(notes),
     )  # fmt: skip
     return Graph("onnx", listing)

@@ -354,7 +354,7 @@ def _traffic(
 ) -> tuple[Array, Array]:
     """Bytes asked of L2 and of DRAM by the whole launch."""
     wave = jnp.minimum(gpu.num_sms * resident, ctas)
-    tiles_m = x.m / x.tile_m
+    tiles_m = smooth.at_least_one(x.m / x.tile_m)
     columns = smooth.at_least_one(wave / tiles_m)  # of tiles that one wave touches
     rows = x.tile_m * jnp.minimum(wave, tiles_m) + x.tile_n * columns
     asked = ctas * x.k * _WORD * (x.tile_m + x.tile_n)

@@ -1,7 +1,5 @@
 """What all importers share: finding files, reading columns, names of GPUs, notes."""
 
-import functools
-import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -9,7 +7,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pandas as pd
 
-from ...hardware import read_gpu
+from ...imports import bundled_gpu
 from .._cells import (
     ANY_NUMBER,
     Sheet,
@@ -25,8 +23,6 @@ _MISSING: Final = (
     "[unknown error]", "[insufficient permissions]",
 )  # fmt: skip
 """What tools write, in lower case, where they have no number."""
-
-_VENDOR: Final = re.compile(r"^(nvidia|amd|tesla|geforce|radeon|instinct)[\s_-]+", re.I)
 
 FIRST: Final = ("gpu", "op", "workload", "model")
 TIMES: Final = ("time_us", "time_ms_per_iter", "time_s")
@@ -189,34 +185,13 @@ def join(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 def name_gpus(table: pd.DataFrame) -> pd.DataFrame:
     """`table` with bundled names in `gpu`; rows of other GPUs are left out."""
-    names = {word: known_gpu(word) for word in table["gpu"].unique()}
+    names = {word: bundled_gpu(word) for word in table["gpu"].unique()}
     named = table.assign(gpu=table["gpu"].map(lambda word: names[word] or ""))
     for word, name in names.items():
         if not name:
             there = np.asarray(table.loc[named.index, "gpu"] == word)
             named = drop(named, there, f"there is no GPU file for '{word}'")
     return named
-
-
-@functools.cache
-def known_gpu(word: str) -> str | None:
-    """Bundled name of a GPU, None if there is none.
-
-    A file named like the GPU without its vendor's words comes before another file that
-    claims the spelling.
-
-    >>> known_gpu("NVIDIA A100-PCIE-40GB")
-    'a100-pcie-40gb'
-    """
-    bare = word.strip()
-    while (shorter := _VENDOR.sub("", bare)) != bare:
-        bare = shorter
-    for name in (bare, word):
-        try:
-            return read_gpu(name, exact=True).name if name else None
-        except ValueError:
-            continue
-    return None
 
 
 def finish(table: pd.DataFrame) -> pd.DataFrame:

@@ -10,7 +10,6 @@ from ... import dtypes
 from .._kernel import Kernel, finished
 from .._listing import Listing
 from ._checkpoint.formats import Precision
-from ._drafting import EAGLE_WORDS, eagle_layer, mtp_layer, mtp_layers
 from ._layer import Layer
 from ._layered import LayeredModel
 from ._operators.memory import bytes_of, logit_bytes, memory_by_part, working_bytes
@@ -18,7 +17,14 @@ from ._operators.operator import ForwardPass
 from ._operators.passes import repeat_rows, rows_of
 from ._operators.sharding import ModelShare, collective
 from ._request import Request, decode_segments, length_of
-from ._speculation import Speculation, speculation_of
+from ._speculation import (
+    EAGLE_WORDS,
+    Speculation,
+    eagle_layer,
+    mtp_layer,
+    mtp_layers,
+    speculation_of,
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,6 @@ from .._kernel import Kernel, Number, finished
 from .._listing import Listing
 from ._checkpoint.config import Config, positions
 from ._checkpoint.formats import Precision, precision_of
-from ._drafting import mtp_layer, mtp_layers
 from ._language_model import LanguageModel
 from ._layer import Layer
 from ._operators.attention import Attention
@@ -31,6 +30,7 @@ from ._operators.operator import Angles, ForwardPass, Norm, Residual, Trainable
 from ._operators.partial import frozen
 from ._operators.sharding import Columns
 from ._request import Request, length_of
+from ._speculation import mtp_layer, mtp_layers
 from ._stack import Block, Stack
 from ._step import Loss, check_frozen, training_listings
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from diffenergy.collectives import Demand, Topology
-from diffenergy.collectives._bounds.bounds import cut_bound, epoch_bound, second_bound
-from diffenergy.collectives._bounds.duals import flow_bound
-from diffenergy.collectives._exact.milp import least_finish
-from diffenergy.collectives._listing.greedy import Effort, greedy
-from diffenergy.collectives._machine.routes import epoch_length, epoch_model
-from diffenergy.collectives._schedule.simulate import run_epochs
-from diffenergy.collectives._verify.verify import verify
+from diffenergy.collectives._bounds import cut_bound, epoch_bound, second_bound
+from diffenergy.collectives._duals import flow_bound
+from diffenergy.collectives._greedy import Effort, greedy
+from diffenergy.collectives._milp import least_finish
+from diffenergy.collectives._routes import epoch_length, epoch_model
+from diffenergy.collectives._simulate import run_epochs
+from diffenergy.collectives._verify import verify
 
 from ..machine.c3_machines import (
     GB,

@@ -5,13 +5,13 @@ import pytest
 from scipy.optimize import linprog
 
 from diffenergy.collectives import Demand, Topology
-from diffenergy.collectives._bounds import duals
-from diffenergy.collectives._bounds.bounds import second_bound
-from diffenergy.collectives._bounds.duals import flow_bound
-from diffenergy.collectives._exact.lp import lp
-from diffenergy.collectives._machine.routes import epoch_length, epoch_model
-from diffenergy.collectives._schedule.simulate import run_epochs
-from diffenergy.collectives._verify.verify import verify
+from diffenergy.collectives import _duals as duals
+from diffenergy.collectives._bounds import second_bound
+from diffenergy.collectives._duals import flow_bound
+from diffenergy.collectives._lp import lp
+from diffenergy.collectives._routes import epoch_length, epoch_model
+from diffenergy.collectives._simulate import run_epochs
+from diffenergy.collectives._verify import verify
 
 from ..machine.c3_machines import (
     GB,

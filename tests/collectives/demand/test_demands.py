@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from diffenergy.collectives import Demand, Topology, demand, load_topology
-from diffenergy.collectives._demand.demand import COLLECTIVES
-from diffenergy.collectives._demand.demands import (
+from diffenergy.collectives._demand import COLLECTIVES
+from diffenergy.collectives._demands import (
     collective_name,
     parse_size,
     read_demand_file,

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from diffenergy.collectives._demand.symmetries import (
+from diffenergy.collectives._symmetries import (
     automorphisms,
     block_map,
     link_map,

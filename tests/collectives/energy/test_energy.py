@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from diffenergy.collectives import Schedule, Topology, demand, load_topology
-from diffenergy.collectives._energy.energy import (
+from diffenergy.collectives._energy import (
     MemoryPrice,
     best_wait_clock,
     byte_prices,
@@ -21,9 +21,9 @@ from diffenergy.collectives._energy.energy import (
     supported_clocks,
     waiting_gpus,
 )
-from diffenergy.collectives._listing.greedy import Effort, greedy
-from diffenergy.collectives._machine.topology import Energy, Link, Node
-from diffenergy.collectives._schedule.schedule import Sends
+from diffenergy.collectives._greedy import Effort, greedy
+from diffenergy.collectives._schedule import Sends
+from diffenergy.collectives._topology import Energy, Link, Node
 from diffenergy.hardware import load_gpu, read_gpu
 from diffenergy.hardware._clocks import sm_clocks
 

@@ -7,23 +7,23 @@ import numpy as np
 import pytest
 
 from diffenergy.collectives import Demand, Schedule, Topology, demand, load_topology
-from diffenergy.collectives._energy import energy_search
-from diffenergy.collectives._energy.energy import (
+from diffenergy.collectives import _least_energy as energy_search
+from diffenergy.collectives._energy import (
     MemoryPrice,
     byte_prices,
     schedule_price,
 )
-from diffenergy.collectives._energy.energy_search import (
+from diffenergy.collectives._greedy import Effort, greedy
+from diffenergy.collectives._least_energy import (
     energy_floor,
     least_energy,
     priced,
 )
-from diffenergy.collectives._exact.lp import flow_count, flow_model, lp
-from diffenergy.collectives._listing.greedy import Effort, greedy
-from diffenergy.collectives._machine.routes import epoch_model
-from diffenergy.collectives._machine.topology import Energy, Link, Node
-from diffenergy.collectives._schedule.schedule import Sends
-from diffenergy.collectives._verify.verify import verify
+from diffenergy.collectives._lp import flow_count, flow_model, lp
+from diffenergy.collectives._routes import epoch_model
+from diffenergy.collectives._schedule import Sends
+from diffenergy.collectives._topology import Energy, Link, Node
+from diffenergy.collectives._verify import verify
 
 from ..machine.c3_machines import blocks
 from ..machine.c4_machines import all_to_all, made, scipy_least

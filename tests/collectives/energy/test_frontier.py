@@ -5,18 +5,18 @@ import itertools
 import pytest
 
 from diffenergy.collectives import Search, demand, load_topology
-from diffenergy.collectives._energy.energy import memory_price
-from diffenergy.collectives._energy.frontier import (
+from diffenergy.collectives._energy import memory_price
+from diffenergy.collectives._find_schedule import second_stage, silent
+from diffenergy.collectives._greedy import Effort, greedy
+from diffenergy.collectives._least_energy import (
     front_rows,
     frontier,
     pick,
     read_objective,
 )
-from diffenergy.collectives._listing.greedy import Effort, greedy
-from diffenergy.collectives._machine.routes import epoch_model
-from diffenergy.collectives._planning.plan import second_stage, silent
-from diffenergy.collectives._planning.search import Plan
-from diffenergy.collectives._verify.verify import verify
+from diffenergy.collectives._plan import Plan
+from diffenergy.collectives._routes import epoch_model
+from diffenergy.collectives._verify import verify
 from diffenergy.hardware import load_gpu
 from diffenergy.search import Solving
 

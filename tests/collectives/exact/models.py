@@ -4,8 +4,8 @@ import dataclasses
 
 import numpy as np
 
-from diffenergy.collectives._exact.milp import integer_model
-from diffenergy.collectives._machine.routes import epoch_length, epoch_model
+from diffenergy.collectives._milp import integer_model
+from diffenergy.collectives._routes import epoch_length, epoch_model
 
 CHUNK = 25e3
 """B."""

@@ -8,10 +8,10 @@ import pytest
 from scipy.optimize import linprog
 
 from diffenergy.collectives import Demand
-from diffenergy.collectives._exact.lp import flow_model, lp, static_bound
-from diffenergy.collectives._machine.routes import epoch_length, epoch_model
-from diffenergy.collectives._schedule.simulate import run_epochs
-from diffenergy.collectives._verify.verify import verify
+from diffenergy.collectives._lp import flow_model, lp, static_bound
+from diffenergy.collectives._routes import epoch_length, epoch_model
+from diffenergy.collectives._simulate import run_epochs
+from diffenergy.collectives._verify import verify
 from diffenergy.search import Solving
 
 from ..machine.c3_machines import ndv2_2

@@ -8,14 +8,14 @@ import pytest
 from scipy import sparse
 
 from diffenergy.collectives import Demand
-from diffenergy.collectives._exact.epoch_schedule import (
+from diffenergy.collectives._epoch_schedule import (
     epoch_schedule,
     least_horizon,
     reach,
 )
-from diffenergy.collectives._exact.milp import least_finish, milp
-from diffenergy.collectives._schedule.simulate import run_epochs
-from diffenergy.collectives._verify.verify import verify
+from diffenergy.collectives._milp import least_finish, milp
+from diffenergy.collectives._simulate import run_epochs
+from diffenergy.collectives._verify import verify
 from diffenergy.search import LinearModel, Solving, solve
 
 from ..machine.c3_machines import blocks, dgx2_2, ndv2_2, torus

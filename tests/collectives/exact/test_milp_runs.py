@@ -7,8 +7,8 @@ import signal
 import numpy as np
 import pytest
 
-from diffenergy.collectives._exact.epoch_schedule import epoch_schedule
-from diffenergy.collectives._exact.milp import milp
+from diffenergy.collectives._epoch_schedule import epoch_schedule
+from diffenergy.collectives._milp import milp
 from diffenergy.search import Solving, solve
 
 from ..machine.c3_machines import ndv2_2

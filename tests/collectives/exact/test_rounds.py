@@ -2,7 +2,7 @@
 
 import pytest
 
-from diffenergy.collectives._exact.rounds import rounds
+from diffenergy.collectives._milp import rounds
 from diffenergy.search import Solving
 
 from ..machine.c4_machines import (

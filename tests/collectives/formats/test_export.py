@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from diffenergy.collectives import Schedule, demand, load_topology
-from diffenergy.collectives._formats.export import (
+from diffenergy.collectives._export import (
     demand_json,
     read_schedule_json,
     sends_csv,
     sends_json,
 )
-from diffenergy.collectives._verify.verify import Violation, verify
+from diffenergy.collectives._verify import Violation, verify
 
 from ..machine import machines_by_hand as by_hand
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from diffenergy.collectives import Schedule, Search, load_topology, plan
-from diffenergy.collectives._demand.demand import Collective
-from diffenergy.collectives._formats.msccl import msccl_xml
-from diffenergy.collectives._formats.published import read_published, run_published
-from diffenergy.collectives._verify.verify import Violation, verify
+from diffenergy.collectives._demand import Collective
+from diffenergy.collectives._msccl import msccl_xml
+from diffenergy.collectives._published import read_published, run_published
+from diffenergy.collectives._verify import Violation, verify
 
 from ..machine import machines_by_hand as by_hand
 from .msccl_interpreter import run

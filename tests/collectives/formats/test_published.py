@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from diffenergy.collectives import load_topology
-from diffenergy.collectives._formats.published import (
+from diffenergy.collectives._published import (
     read_json,
     read_published,
     replay_epochs,
     run_published,
 )
-from diffenergy.collectives._verify.verify import Violation
+from diffenergy.collectives._verify import Violation
 
 _PREFIX = "ndv2-2-published_"
 _LONGEST = 4.1e-6

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from diffenergy.collectives import demand, load_topology, verify
-from diffenergy.collectives._formats.export import sends_json
-from diffenergy.collectives._verify.verify import Violation
+from diffenergy.collectives._export import sends_json
+from diffenergy.collectives._verify import Violation
 
 from ..machine import machines_by_hand as by_hand
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from diffenergy.collectives import Search, Topology, plan
-from diffenergy.collectives._bounds.bounds import epoch_bound, second_bound
-from diffenergy.collectives._listing.greedy import Effort, greedy
-from diffenergy.collectives._machine.routes import epoch_length, epoch_model
-from diffenergy.collectives._verify.verify import verify
+from diffenergy.collectives._bounds import epoch_bound, second_bound
+from diffenergy.collectives._greedy import Effort, greedy
+from diffenergy.collectives._routes import epoch_length, epoch_model
+from diffenergy.collectives._verify import verify
 
 from ..bounds.test_bounds import published
 from ..machine.c3_machines import (

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from diffenergy.collectives import Demand, Schedule, Topology, demand, load_topology
-from diffenergy.collectives._machine.topology import Energy, Link, Node
+from diffenergy.collectives._topology import Energy, Link, Node
 
 GB = 1e9
 MB = 1e6

@@ -8,9 +8,9 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from diffenergy.collectives import Demand, Schedule, Topology
-from diffenergy.collectives._exact.epoch_schedule import Found
-from diffenergy.collectives._machine.routes import EpochModel
-from diffenergy.collectives._machine.topology import Energy, Link
+from diffenergy.collectives._epoch_schedule import Found
+from diffenergy.collectives._routes import EpochModel
+from diffenergy.collectives._topology import Energy, Link
 from diffenergy.search import LinearModel
 
 from . import c3_machines as plain

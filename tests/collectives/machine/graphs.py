@@ -3,7 +3,7 @@
 import numpy as np
 
 from diffenergy.collectives import Topology
-from diffenergy.collectives._machine.topology import Link
+from diffenergy.collectives._topology import Link
 
 
 def into(topology: Topology) -> np.ndarray:

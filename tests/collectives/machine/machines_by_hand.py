@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from diffenergy.collectives import Demand, Schedule, Topology
-from diffenergy.collectives._demand import demands
-from diffenergy.collectives._demand.demand import Collective
-from diffenergy.collectives._machine.topology import Energy, Kind, Link, Node
-from diffenergy.collectives._schedule.schedule import Sends
+from diffenergy.collectives import _demands as demands
+from diffenergy.collectives._demand import Collective
+from diffenergy.collectives._schedule import Sends
+from diffenergy.collectives._topology import Energy, Kind, Link, Node
 
 _NONE = Energy(0.0, 0.0, 0.0, "none")
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from diffenergy.collectives import load_topology
-from diffenergy.collectives._machine.nvidia_smi import read_matrix
+from diffenergy.collectives._nvidia_smi import read_matrix
 
 from .graphs import into, link, reached
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from diffenergy.collectives import MACHINE_PARTS, load_topology, topology_names
-from diffenergy.collectives._machine.building import FILE, media
+from diffenergy.collectives._build_topology import FILE, media
 from diffenergy.collectives._what_if import disable, scale
 from diffenergy.hardware import gpu_names
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from diffenergy.collectives import Search, demand, load_topology, plan
-from diffenergy.collectives._exact.lp import flow_model
-from diffenergy.collectives._exact.milp import integer_model
-from diffenergy.collectives._listing.greedy import Effort, greedy
-from diffenergy.collectives._machine.routes import epoch_length, epoch_model
-from diffenergy.collectives._planning import search
-from diffenergy.collectives._planning.plan import find_schedule
+from diffenergy.collectives import _plan as search
+from diffenergy.collectives._find_schedule import find_schedule
+from diffenergy.collectives._greedy import Effort, greedy
+from diffenergy.collectives._lp import flow_model
+from diffenergy.collectives._milp import integer_model
+from diffenergy.collectives._routes import epoch_length, epoch_model
 from diffenergy.search import Solving, solve
 
 CASES = (

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from diffenergy.collectives import demand, load_topology
-from diffenergy.collectives._planning.result import bandwidths
+from diffenergy.collectives._result import bandwidths
 
 HALF = 0.5  # s
 

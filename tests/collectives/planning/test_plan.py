@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 
 from diffenergy.collectives import Schedule, Search, demand, load_topology
-from diffenergy.collectives._bounds.bounds import second_bound
-from diffenergy.collectives._bounds.duals import flow_bound
-from diffenergy.collectives._exact.lp import lp
-from diffenergy.collectives._listing.greedy import greedy
-from diffenergy.collectives._machine.routes import epoch_length, epoch_model
-from diffenergy.collectives._planning import plan as attempts
-from diffenergy.collectives._planning.plan import find_schedule, halves
-from diffenergy.collectives._planning.search import Plan
-from diffenergy.collectives._schedule.epoch_counts import flow_epochs
-from diffenergy.collectives._schedule.time_reversal import reduction, spread_of
-from diffenergy.collectives._verify.verify import verify
+from diffenergy.collectives import _find_schedule as attempts
+from diffenergy.collectives._bounds import second_bound
+from diffenergy.collectives._duals import flow_bound
+from diffenergy.collectives._epoch_counts import flow_epochs
+from diffenergy.collectives._find_schedule import find_schedule, halves
+from diffenergy.collectives._greedy import greedy
+from diffenergy.collectives._lp import lp
+from diffenergy.collectives._plan import Plan
+from diffenergy.collectives._routes import epoch_length, epoch_model
+from diffenergy.collectives._time_reversal import reduction, spread_of
+from diffenergy.collectives._verify import verify
 from diffenergy.results import Infeasible
 
 from ..machine.c3_machines import blocks

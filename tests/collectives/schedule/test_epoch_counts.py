@@ -3,13 +3,13 @@
 import pytest
 
 from diffenergy.collectives import Demand, Topology, demand, load_topology
-from diffenergy.collectives._bounds.bounds import epoch_bound
-from diffenergy.collectives._listing.greedy import Effort, greedy
-from diffenergy.collectives._machine.routes import epoch_length, epoch_model
-from diffenergy.collectives._planning.search import in_epochs
-from diffenergy.collectives._schedule.epoch_counts import whole_epochs
-from diffenergy.collectives._schedule.time_reversal import spread_of
-from diffenergy.collectives._verify.verify import verify
+from diffenergy.collectives._bounds import epoch_bound
+from diffenergy.collectives._epoch_counts import whole_epochs
+from diffenergy.collectives._greedy import Effort, greedy
+from diffenergy.collectives._plan import in_epochs
+from diffenergy.collectives._routes import epoch_length, epoch_model
+from diffenergy.collectives._time_reversal import spread_of
+from diffenergy.collectives._verify import verify
 
 from ..machine import machines_by_hand as by_hand
 from ..machine.c3_machines import blocks

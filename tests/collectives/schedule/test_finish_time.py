@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from diffenergy.collectives import Demand, Schedule, Topology
-from diffenergy.collectives._listing.greedy import Effort, greedy
-from diffenergy.collectives._machine.routes import epoch_length
-from diffenergy.collectives._schedule.finish_time import finish_time
-from diffenergy.collectives._schedule.schedule import Sends
-from diffenergy.collectives._schedule.simulate import order_of, prune, retime
+from diffenergy.collectives._greedy import Effort, greedy
+from diffenergy.collectives._order import finish_time
+from diffenergy.collectives._routes import epoch_length
+from diffenergy.collectives._schedule import Sends
+from diffenergy.collectives._simulate import order_of, prune, retime
 
 from ..machine.c3_machines import (
     all_gather,

@@ -8,24 +8,23 @@ import numpy as np
 import pytest
 
 from diffenergy.collectives import Demand, Schedule, Topology, demand, load_topology
-from diffenergy.collectives._exact.epoch_schedule import Found, distances
-from diffenergy.collectives._exact.lp import lp
-from diffenergy.collectives._exact.milp import least_finish
-from diffenergy.collectives._exact.rounds import rounds
-from diffenergy.collectives._listing.greedy import Effort, greedy
-from diffenergy.collectives._machine.routes import epoch_length, epoch_model
-from diffenergy.collectives._machine.topology import Node
-from diffenergy.collectives._schedule.dependencies import stated, switched
-from diffenergy.collectives._schedule.finish_time import finish_time
-from diffenergy.collectives._schedule.schedule import Sends
-from diffenergy.collectives._schedule.simulate import (
+from diffenergy.collectives._dependencies import stated, switched
+from diffenergy.collectives._epoch_schedule import Found, distances
+from diffenergy.collectives._greedy import Effort, greedy
+from diffenergy.collectives._lp import lp
+from diffenergy.collectives._milp import least_finish, rounds
+from diffenergy.collectives._order import finish_time
+from diffenergy.collectives._routes import epoch_length, epoch_model
+from diffenergy.collectives._schedule import Sends
+from diffenergy.collectives._simulate import (
     order_of,
     prune,
     retime,
     run_epochs,
 )
-from diffenergy.collectives._schedule.time_reversal import reduction, spread_of
-from diffenergy.collectives._verify.verify import verify
+from diffenergy.collectives._time_reversal import reduction, spread_of
+from diffenergy.collectives._topology import Node
+from diffenergy.collectives._verify import verify
 
 from ..machine.c3_machines import (
     all_gather,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from diffenergy.collectives import Topology
-from diffenergy.collectives._schedule.traffic import Leg, Traffic, leg_over
+from diffenergy.collectives._traffic import Leg, Traffic, leg_over
 
 from ..machine import machines_by_hand as by_hand
 

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 
 from diffenergy.collectives import Topology, demand, load_topology
-from diffenergy.collectives._bounds.bounds import second_bound
-from diffenergy.collectives._demand.demand import COLLECTIVES
-from diffenergy.collectives._standard.baselines import Baselines, baselines
-from diffenergy.collectives._standard.ring_search import ring_order
-from diffenergy.collectives._standard.trees import (
+from diffenergy.collectives._algorithms import ring_order
+from diffenergy.collectives._baselines import Baselines, baselines
+from diffenergy.collectives._bounds import second_bound
+from diffenergy.collectives._demand import COLLECTIVES
+from diffenergy.collectives._trees import (
     binomial,
     both_ways,
     double_binary,
     doubling,
 )
-from diffenergy.collectives._verify.verify import verify
+from diffenergy.collectives._verify import verify
 
 from ..machine.c3_machines import check, star
 

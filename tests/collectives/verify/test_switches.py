@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from diffenergy.collectives import Schedule
-from diffenergy.collectives._verify.verify import Violation, verify
+from diffenergy.collectives._verify import Violation, verify
 
 from ..machine import machines_by_hand as by_hand
 

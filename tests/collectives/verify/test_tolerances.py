@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from diffenergy.collectives import Schedule
-from diffenergy.collectives._verify.verify import Violation, verify
+from diffenergy.collectives._verify import Violation, verify
 
 from ..machine import machines_by_hand as by_hand
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from diffenergy.collectives import Schedule
-from diffenergy.collectives._schedule.schedule import Sends
-from diffenergy.collectives._schedule.simulate import retime
-from diffenergy.collectives._verify.verify import Violation, verify
+from diffenergy.collectives._schedule import Sends
+from diffenergy.collectives._simulate import retime
+from diffenergy.collectives._verify import Violation, verify
 
 from ..machine import machines_by_hand as by_hand
 from ..machine.c3_machines import blocks

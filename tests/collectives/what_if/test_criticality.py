@@ -8,7 +8,7 @@ from json_keys import check_part
 
 from diffenergy.collectives import Demand, Schedule, Topology, demand, load_topology
 from diffenergy.collectives import _what_if as room
-from diffenergy.collectives._listing.greedy import Effort, greedy
+from diffenergy.collectives._greedy import Effort, greedy
 from diffenergy.collectives._what_if import (
     Change,
     criticality,

@@ -8,10 +8,10 @@ import pytest
 
 from diffenergy.collectives import Demand, Schedule, Topology, load_topology
 from diffenergy.collectives import _what_if as sensitivity
-from diffenergy.collectives._listing.greedy import Effort, greedy
-from diffenergy.collectives._schedule.finish_time import finish_time
-from diffenergy.collectives._schedule.schedule import Sends
-from diffenergy.collectives._schedule.simulate import order_of, retime
+from diffenergy.collectives._greedy import Effort, greedy
+from diffenergy.collectives._order import finish_time
+from diffenergy.collectives._schedule import Sends
+from diffenergy.collectives._simulate import order_of, retime
 from diffenergy.collectives._what_if import sensitivities, sensitivity_rows
 
 from ..machine.c3_machines import (

@@ -104,3 +104,18 @@ def test_a_hand_made_tile(sample, phases):
         path_cycles=steps * (stage + compute + exposed) / 0.9,
         launches=1,
     )
+
+
+def test_a_hand_made_tile_that_is_taller_than_the_product(sample, phases):
+    """32 x 1024 in tiles of 128 x 128: 8 CTAs share the one padded tile of A and read a
+    tile of B each, once."""
+    row = sample(
+        "clblast_gemm", m=32, n=1024, k=1024, dtype="fp32", tile_m=128, tile_n=128,
+        tile_k=16, mdimc=16, ndimc=16, mdima=16, ndimb=16, vwm=4, vwn=4, sa=1, sb=1,
+    )  # fmt: skip
+    shape = found(phases, clblast.Xgemm, row)
+    check(
+        demand_of(clblast, shape, A100),
+        ctas=8,
+        dram=(128 + 8 * 128) * 1024 * 4 + 8 * 32 * 1024,
+    )

@@ -231,6 +231,15 @@ def test_backward_kernel_of_narrower_values(sample, phases):
     assert float(around.write[0]) == (4 + 2) * q
 
 
+def test_no_server_writes_a_cache_of_gradients(sample, phases):
+    """O and dO read, a row's sum; zeros of dQ written, dQ read and rounded."""
+    row = sample("attention_backward", q_len=512, framework="vllm/0.24.0", **HEADS)
+    around = found(phases, stream.Stream, row)
+    queries = 32 * 512 * 128
+    assert around.read.tolist() == [queries * (2 + 2 + 4)]
+    assert around.write.tolist() == [queries * (4 + 2)]
+
+
 @pytest.mark.parametrize("cache", ["bf16", "fp8"])
 def test_tiles_of_systolic_arrays(sample, phases, cache: str):
     """512 x 512, of 512 positions one block a head; 4 rows of a single query fill up

@@ -1,39 +1,57 @@
-"""Kernels of a trace that keep their time; and what traces showed of other classes."""
+"""Kernels that keep a trace's time, kernels of known FLOP and bytes alone, and what
+traces showed of other classes."""
 
 import numpy as np
 import pytest
 
-from diffenergy.estimator import _estimate as estimator
+from diffenergy import estimator
 from diffenergy.hardware import OperatingPoint, load_gpu
 from diffenergy.kernels.traced import shares
 
 
-def run(work, clock: float = 1.0):
+def estimated(work, name: str = "h100-sxm", clock: float = 1.0):
     """One phase a list of rows, at a share of the highest clock, without a limit."""
-    gpu = load_gpu("h100-sxm")
+    gpu = load_gpu(name)
     point = OperatingPoint(gpu.sm_clock_max * clock, gpu.mem_clock, 1e9, 50.0)
-    return gpu, estimator.estimate_once(work, gpu, point, gpu.corrections)
+    return estimator.estimate_once(work, gpu, point, gpu.corrections)
 
 
-@pytest.mark.parametrize("kind", shares())
-def test_a_traced_kernel_keeps_its_time(sample, phases, kind):
-    row = sample("traced", **{"class": kind, "traced_us": 40.0, "count": 5})
+def test_a_traced_kernel_keeps_its_time_and_draws_what_its_class_does(sample, phases):
+    kinds = list(shares())
+    rows = [
+        sample("traced", **{"class": kind, "traced_us": 1000.0, "count": 5})
+        for kind in kinds
+    ]
+    work = phases(*([row] for row in rows))
     for clock in (1.0, 0.6):
-        _, found = run(phases([row]), clock)
-        assert found.phases.time[0] == pytest.approx(200e-6, rel=1e-3)
-        assert float(found.kernels.launch[0]) == 0.0
+        result = estimated(work, clock=clock)
+        np.testing.assert_allclose(result.phases.time, 5e-3, rtol=1e-3)
+        assert not np.any(result.kernels.launch)
+    power = dict(zip(kinds, estimated(work).phases.power.tolist(), strict=True))
+    assert power["gemm"] > power["elementwise"] > power["collective"] > 100
+    assert power["gemm"] < 1.2 * float(load_gpu("h100-sxm").tdp)
 
 
 @pytest.mark.slow
-def test_a_traced_kernel_draws_what_its_class_does(sample, phases):
+def test_custom_is_a_roofline(sample, phases):
+    """1 TFLOP at half of the tensor peak; 10 GB at the rate of a long copy; work beside
+    work takes at least the longer, at most both."""
     rows = [
-        [sample("traced", **{"class": kind, "traced_us": 1000.0})]
-        for kind in ("gemm", "elementwise", "collective")
+        sample("custom", flop=flop, bytes=moved, dtype="bf16")
+        for flop, moved in ((1e12, 1e6), (1e6, 1e10), (1e12, 6e9), (0, 6e9))
     ]
-    gpu, found = run(phases(*rows))
-    gemm, stream, collective = np.asarray(found.phases.power)
-    assert gemm > stream > collective > 100
-    assert gemm < 1.2 * float(gpu.tdp)
+    rows.append(sample("elementwise", fn="copy", elements=2.5e9, dtype="bf16"))
+    found = estimated(phases(*([row] for row in rows)))
+    math, moved, both, part, copy = np.asarray(found.phases.time)
+    gpu = load_gpu("h100-sxm")
+    peak = float(gpu.tensor_flop_per_cycle_fp16 * gpu.num_sms * gpu.sm_clock_max)
+    assert math == pytest.approx(1e12 / (0.5 * peak), rel=0.05)
+    assert moved == pytest.approx(copy, rel=0.05)
+    assert max(math, part) < both < math + part
+
+
+def test_custom_in_fp32_runs_on_cuda_cores(sample):
+    assert sample("custom", flop=1, bytes=1, dtype="fp32")["tensor_core"] is False
 
 
 # --- what traces showed of other classes
@@ -41,10 +59,7 @@ def test_a_traced_kernel_draws_what_its_class_does(sample, phases):
 
 def kernel_times(work, name: str = "h100-sxm") -> np.ndarray:
     """us of each row alone, without a limit."""
-    gpu = load_gpu(name)
-    point = OperatingPoint(gpu.sm_clock_max, gpu.mem_clock, 1e9, 50.0)
-    found = estimator.estimate_once(work, gpu, point, gpu.corrections)
-    return np.asarray(found.phases.time) * 1e6
+    return np.asarray(estimated(work, name).phases.time) * 1e6
 
 
 @pytest.mark.slow
@@ -71,27 +86,24 @@ def test_products_of_odd_lengths_leave_the_fast_kernels(
     assert older[0] < 2.2 * older[1]  # there all products run as these do
 
 
-def test_softmax_of_odd_rows(sample, phases):
-    """301,152 rows of 3,137 on an H100: 5,707 us."""
-    row = lambda cols: [sample("softmax", rows=301_152, cols=cols, dtype="bf16")]  # noqa: E731
-    odd, whole, mean = kernel_times(phases(row(3137), row(3136), row(3136.5)))
+def test_softmax_of_odd_rows_and_strided_maps(sample, phases):
+    """301,152 rows of 3,137 on an H100: 5,707 us. Copies of Qwen1.5 (9.2 million
+    elements, 29 us) and TimeSformer (19.3, 59) move elements one by one."""
+    reductions = [
+        sample("softmax", rows=301_152, cols=cols, dtype="bf16")
+        for cols in (3137, 3136, 3136.5)
+    ]
+    maps = [
+        sample("elementwise", fn=fn, elements=n, dtype="bf16", reads=1, writes=1)
+        for n, fn in (
+            (9_158_656, "strided_copy"), (19_273_728, "strided_copy"),
+            (19_273_728, "strided_cat"), (19_273_728, "copy"),
+        )
+    ]  # fmt: skip
+    times = kernel_times(phases(*([row] for row in reductions + maps)))
+    odd, whole, mean, small, large, cat, plain = times
     assert odd == pytest.approx(5707, rel=0.15)
     assert odd > 1.6 * whole and mean == pytest.approx(whole, rel=1e-2)
-
-
-def test_strided_maps_move_elements_one_by_one(sample, phases):
-    """Copies of Qwen1.5 (9.2 million elements, 29 us) and TimeSformer (19.3, 59)."""
-    copy = lambda n, fn: [  # noqa: E731
-        sample("elementwise", fn=fn, elements=n, dtype="bf16", reads=1, writes=1)
-    ]
-    small, large, cat, plain = kernel_times(
-        phases(
-            copy(9_158_656, "strided_copy"),
-            copy(19_273_728, "strided_copy"),
-            copy(19_273_728, "strided_cat"),
-            copy(19_273_728, "copy"),
-        )
-    )
     assert small == pytest.approx(29.2, rel=0.15)
     assert large == pytest.approx(59.2, rel=0.15)
     assert cat == pytest.approx(83, rel=0.2)  # 71 and 95

@@ -82,7 +82,7 @@ class ModelShare:
         """Places of its layers of `number`: its `own`, else as even as can be, the
         first stages having one more.
 
-        >>> Share(stages=4, stage=1).layers(10)
+        >>> ModelShare(stages=4, stage=1).layers(10)
         range(3, 6)
         """
         if self.own is not None:

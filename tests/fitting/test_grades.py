@@ -1,0 +1,112 @@
+"""Grades and intervals of predicted rows: by kind, by the fitted clocks, and by what
+guessed numbers of the GPU leave open."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from diffenergy import measurements
+from diffenergy.corrections import CorrectionsFile, prior_file, read_corrections
+from diffenergy.fitting import predict
+from diffenergy.hardware import read_gpu
+from diffenergy.workload import Listing
+
+GPU = "a100-pcie-40gb"
+CLOCKS = (870, 880, 900, 1410)  # MHz; 873 is 0.97 of 900
+WIDTHS = {"calibrated": 0.1, "transferred": 0.2, "forecast": 0.3, "clock": 0.4}
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """Every number of the GPU's file is a measured one, which widens nothing."""
+    monkeypatch.setattr("diffenergy.estimator._answer.guesses.sd_of", lambda *_: 0.0)
+
+
+@pytest.fixture(scope="module")
+def passes(tmp_path_factory, sample):
+    """One pass of a product and a softmax at four clocks."""
+    kernels = (sample("gemm"), sample("softmax"))
+    work = {"work": [Listing("work", kernels=kernels, dispatch="graph")]}
+    lines = [f"{GPU},work,{clock},2000,200" for clock in CLOCKS]
+    path = tmp_path_factory.mktemp("grades") / "passes.csv"
+    head = "gpu,workload,sm_clock_mhz,time_us,avg_power_w"
+    path.write_text("\n".join([head, *lines]))
+    return measurements.read([str(path)], workloads=work)
+
+
+def fitted(**rows: object) -> CorrectionsFile:
+    """Priors that claim passes of that GPU from 900 MHz on."""
+    on = {
+        "rows": {f"{GPU}:workload": rows},
+        "architectures": {GPU: "architecture:Ampere"},
+        "sm_clock_min": {GPU: 900e6},
+    }
+    spread = {
+        f"workload:{grade}": {q: [x] * 4 for q in ("time", "power", "energy")}
+        for grade, x in WIDTHS.items()
+    }
+    return dataclasses.replace(prior_file(), fitted_on=on, spread=spread)
+
+
+def widths(made, name: str) -> np.ndarray:
+    """Half widths in ln of the intervals of a quantity."""
+    low, high = (getattr(made, f"{name}_{x}") for x in ("p5", "p95"))
+    return np.log(high / low) / 2
+
+
+OPS = ["elementwise", "gather", "gemm", "layernorm", "rmsnorm", "softmax"]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("measured")
+def test_passes_below_the_fitted_clocks_are_known_less(passes):
+    made = predict(passes, fitted(time=9, power=9, ops=OPS))
+    assert made.grade.tolist() == ["calibrated"] * 4
+    for name in ("time_s", "avg_power_w", "energy_j"):
+        assert widths(made, name) == pytest.approx([0.4, 0.1, 0.1, 0.1])
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("measured")
+def test_the_grade_of_a_row_is_the_least_of_its_quantities(passes):
+    """Its intervals are those of each."""
+    made = predict(passes, fitted(time=9, power=0, ops=OPS))
+    assert made.grade.tolist() == ["forecast"] * 4
+    assert widths(made, "time_s") == pytest.approx([0.4, 0.1, 0.1, 0.1])
+    assert widths(made, "avg_power_w") == pytest.approx([0.4, 0.3, 0.3, 0.3])
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("measured")
+def test_passes_with_kernels_that_nobody_fitted_are_forecast(passes):
+    made = predict(passes, fitted(time=9, power=9, ops=["gemm"]))
+    assert made.grade.tolist() == ["forecast"] * 4
+    assert widths(made, "time_s") == pytest.approx([0.4] * 4)
+
+
+@pytest.mark.slow
+def test_guessed_numbers_widen_what_is_evaluated(tmp_path, monkeypatch):
+    """As they widen `estimate`: power and energy below a limit, alike; three numbers
+    guessed leave three times as much open as derived ones."""
+    rows = [f"l40s,gemm,{m},4096,4096,bf16,100,200" for m in (1, 8, 4096)]
+    head = "gpu,op,m,n,k,dtype,time_us,avg_power_w"
+    (tmp_path / "rows.csv").write_text("\n".join([head, *rows]))
+    table, card = measurements.read([str(tmp_path / "rows.csv")]), read_gpu("l40s")
+
+    def half_widths(quality: str) -> list[np.ndarray]:
+        names = ("vf_slope", "idle_constant", "thermal_resistance")
+        own = card.provenance | dict.fromkeys(names, {"quality": quality})
+        changed = dataclasses.replace(card, provenance=own)
+        monkeypatch.setattr("diffenergy.fitting._batches.read_gpu", lambda _: changed)
+        made = predict(table, read_corrections())
+        return [widths(made, x) for x in ("time_s", "avg_power_w", "energy_j")]
+
+    none, derived, guessed = map(half_widths, ("measured", "derived", "guess"))
+    below = guessed[1] > none[1]  # the last is at its limit
+    assert below.tolist() == [True, True, False]
+    for i in (1, 2):
+        more = [np.sqrt(x[i] ** 2 - none[i] ** 2) for x in (derived, guessed)]
+        assert more[1][below] == pytest.approx(3 * more[0][below])
+    assert guessed[0][below] == pytest.approx(none[0][below])
+    assert guessed[0][2] > none[0][2]

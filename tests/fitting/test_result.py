@@ -1,0 +1,165 @@
+"""What a fit says: errors by hand, groups and rows that count; what corrections rest
+on; remarks."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from diffenergy import measurements
+from diffenergy.corrections import prior_file
+from diffenergy.fitting import FitResult, Identifiability, _ask
+from diffenergy.fitting._calibrate import Calibration
+from diffenergy.fitting._fit import Fit
+from diffenergy.fitting._flags import Flag
+from diffenergy.fitting._parameters import Parameter, Parameters
+from diffenergy.fitting._predict import corrections_file
+from diffenergy.fitting._result import Rows, _groups, fit_summary
+from diffenergy.measurements import MeasurementTable, Predictions
+
+FREE = (Parameter("global", "energy_dram"), Parameter("gpu:a10", "energy_l2"))
+HEAD = "gpu,op,fn,elements,m,n,k,dtype,time_s,avg_power_w"
+MADE = (1.1, 1.2, 0.7, 1.0, 2.0, 1.5)
+"""Predicted over measured times; powers are right."""
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> MeasurementTable:
+    """Products on two GPUs in turn, copies on two at the end; all in 1 s at 100 W."""
+    products = [f"{gpu},gemm,,,64,64,64,bf16,1,100" for gpu in ("t4", "a10")] * 2
+    copies = [f"{x},elementwise,copy,4096,,,,bf16,1,100" for x in ("t4", "h100-sxm")]
+    (tmp_path / "runs.csv").write_text("\n".join([HEAD, *products, *copies]))
+    return measurements.read([str(tmp_path / "runs.csv")])
+
+
+def rows(
+    table: MeasurementTable,
+    held: tuple[int, ...] = (),
+    flagged: tuple[int, ...] = (),
+    skipped: tuple[int, ...] = (),
+) -> Rows:
+    """Predictions of `MADE`, some rows left out."""
+    time, power = np.array(MADE), np.full(6, 100.0)
+    every = np.arange(6)
+    why = np.where(np.isin(every, skipped), "no shape", "").astype(object)
+    made = Predictions(time, time * power, power, np.full(6, "", object), why)
+    flags = [Flag("runs.csv", i, "time_s", 1.0, "odd", i) for i in flagged]
+    return Rows(table, made, np.isin(every, held), flags)
+
+
+def test_rows_that_count(table: MeasurementTable):
+    found = rows(table, held=(0,), flagged=(1, 4), skipped=(2,))
+    assert found.live.tolist() == [True, False, False, True, False, True]
+    assert found.predictions.skipped[1] == ""
+
+
+def test_groups_follow_the_file_fitted_before_held_out(table: MeasurementTable):
+    """By GPU and op in the order of their first rows; empty parts are left out."""
+    found = list(_groups(rows(table, held=(2, 4), flagged=(5,))))
+    keys = [(x["gpu"], x["op"], x["held_out"], x["rows"]) for x in found]
+    assert keys == [
+        ("t4", "gemm", False, 1), ("t4", "gemm", True, 1),
+        ("a10", "gemm", False, 2), ("t4", "elementwise", True, 1),
+    ]  # fmt: skip
+    errors = [x["time_mape_pct"] for x in found]
+    assert errors == pytest.approx([10, 30, 10, 100])
+    assert [x["energy_mape_pct"] for x in found] == pytest.approx([10, 30, 10, 100])
+    assert [x["power_mape_pct"] for x in found] == pytest.approx([0] * 4)
+    assert {Path(x["file"]).name for x in found} == {"runs.csv"}
+
+
+def posterior(covariance: Sequence[Sequence[float]]) -> Calibration:
+    """A fit of two numbers in 7 evaluations that came to this covariance."""
+    parameters = Parameters(FREE, {"global": {"energy_dram": 1e-11}})
+    fit = Fit(parameters, np.zeros(2), np.array(covariance), 2.5, 7, False)
+    return Calibration(fit, prior_file(), ())
+
+
+def test_a_summary_of_two_tables(table: MeasurementTable):
+    """Errors of rows that were not held out, drawn or not; those held out apart."""
+    parts = [rows(table, held=(0,), flagged=(4,)), rows(table, flagged=(5,))]
+    fitted, learnt = posterior(np.eye(2).tolist()), Identifiability((), ())
+    found = fit_summary(parts, fitted, learnt)
+    assert (found["rows"], found["parameters"], found["steps"]) == (12, 2, 7)
+    assert found["cost"] == 2.5 and found["fitted_rows"] == 0
+    one, two = [20, 30, 0, 50], [10, 20, 30, 0, 100]
+    assert found["time_mape_pct"] == pytest.approx(np.mean(one + two))
+    assert found["held_out"]["rows"] == 1
+    assert found["held_out"]["time_mape_pct"] == pytest.approx(10)
+    assert [(x["row"], x["reason"]) for x in found["flagged"]] == [
+        (4, "odd"),
+        (5, "odd"),
+    ]
+    assert set(found["flagged"][0]) == {"file", "row", "column", "value", "reason"}
+    assert len(found["groups"]) == 4 + 3
+    none = fit_summary([rows(table)], fitted, learnt)
+    assert none["held_out"] is None
+    assert none["time_mape_pct"] == pytest.approx(np.mean([10, 20, 30, 0, 100, 50]))
+
+
+def test_an_interrupted_fit_has_learnt_nothing():
+    assert FitResult({}, prior_file()).interrupted
+    assert not FitResult({}, prior_file(), Identifiability((), ())).interrupted
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> MeasurementTable:
+    """A product with a column that nothing reads."""
+    row = "a10,gemm,64,64,64,bf16,10,red"
+    (tmp_path / "runs.csv").write_text(f"gpu,op,m,n,k,dtype,time_us,colour\n{row}\n")
+    return measurements.read([str(tmp_path / "runs.csv")])
+
+
+def test_the_posterior_of_a_file():
+    """Four digits of each sd, two decimals of the lower triangle of correlations, no
+    minus before a nought."""
+    found = _ask._posterior(posterior([[4e-6, -1e-6], [-1e-6, 1.5239e-6]]))
+    correlation = -1e-6 / (4e-6 * 1.5239e-6) ** 0.5
+    assert found == {
+        "parameters": ["global/energy_dram", "gpu:a10/energy_l2"],
+        "sd": [0.002, 0.001234],
+        "correlation": [1.0, round(correlation, 2), 1.0],
+    }
+    none = _ask._posterior(posterior([[1.0, -0.004], [-0.004, 1.0]]))["correlation"]
+    assert str(none) == "[1.0, 0.0, 1.0]"
+
+
+def test_what_corrections_rest_on(runs: MeasurementTable):
+    groups = [{"file": "/a/b.csv", "rows": 3, "time_mape_pct": 1.23456, "x": None}]
+    done = _ask._completed(
+        posterior(np.eye(2).tolist()), [runs, runs], {"seed": 5}, {"groups": groups}
+    )
+    on = done.fitted_on
+    assert (on["sources"], on["seed"]) == (["runs.csv"], 5)
+    short = {"file": "b.csv", "rows": 3, "time_mape_pct": 1.23, "x": None}
+    assert on["errors"] == [short]
+    assert done.posterior and done.posterior["sd"] == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("number", [0, 1, 3, 4, 6])
+def test_rows_that_were_left_out_are_told(runs: MeasurementTable, number: int):
+    """Three of them, and how many more."""
+    flags = [Flag("a.csv", i, "time_us", 3.0, "too fast", i) for i in range(number)]
+    ignored, *rest = _ask._remarks([runs], flags, posterior(np.eye(2).tolist()), 8)
+    assert ignored == "ignored columns: colour"
+    first = [f"rows that cannot be true and were left out: {number}"] if number else []
+    words = "a.csv, row {}, `time_us` is 3.0: too fast"
+    shown = [words.format(i) for i in range(min(number, 3))]
+    more = [f"and {number - 3} more; `--json` lists all"] if number > 3 else []
+    assert rest == [*first, *shown, *more]
+
+
+@pytest.mark.parametrize(("steps", "early"), [(6, True), (7, True), (8, False)])
+def test_an_early_end_is_told(runs: MeasurementTable, steps: int, early: bool):
+    *_, last = _ask._remarks([runs], [], posterior(np.eye(2).tolist()), steps)
+    said = "stopped at 7 evaluations; `--max-steps` allows more"
+    assert (last == said) is early
+
+
+def test_corrections_however_they_are_given():
+    file = prior_file()
+    assert corrections_file(file) is file
+    assert corrections_file("none").levels == file.levels
+    assert not corrections_file("none").fitted_on
+    assert corrections_file(None).fitted_on["rows"]

@@ -1,0 +1,147 @@
+"""Which rows a fit draws, how much each weighs, and what it knows then."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from diffenergy import measurements
+from diffenergy.corrections import prior_file, write_corrections
+from diffenergy.fitting import _calibrate
+from diffenergy.fitting._batches import batches
+from diffenergy.fitting._calibrate import Settings, calibrate
+from diffenergy.fitting._fit import target
+from diffenergy.hardware import read_gpu
+from diffenergy.measurements import MeasurementTable
+from diffenergy.workload import Listing
+
+from .builders import METER, SEEN, UNSEEN, meter, shape
+
+
+@pytest.mark.parametrize(("timed", "share"), [(16, 1.0), (100, 1.0), (512, 2.0)])
+def test_expected_errors_of_a_table(tmp_path, timed: int, share: float):
+    """10 and 8 % of kernels, from 128 rows on times the root of their number over
+    128."""
+    table = meter(tmp_path, 512)
+    table.time_s[timed:] = np.nan
+    (batch,) = batches(table, prior_file())
+    found = _calibrate._target(table, batch, Settings().table_weight)
+    assert found.time_sd == pytest.approx(0.1 * share)
+    assert found.power_sd == pytest.approx(0.08 * share)
+
+
+def test_expected_errors_of_programs(programs):
+    for batch in batches(programs, prior_file()):
+        found = _calibrate._target(programs, batch, 128.0)
+        assert (found.time_sd, found.power_sd) == (0.05, 0.03)
+
+
+@pytest.mark.parametrize(
+    ("max_rows", "each"), [(1, 1), (5, 2), (7, 2), (8, 4), (20_000, 8192)]
+)
+def test_rows_are_shared_among_tables_in_powers_of_two(tmp_path, max_rows, each):
+    """Two tables: half of them each, rounded down, at least one."""
+    tables = [
+        shape(tmp_path, SEEN, (900,), range(12, 16)),
+        shape(tmp_path, UNSEEN, (900,), range(12, 16)),
+    ]
+    assert _calibrate._rows_per_table(tables, max_rows) == each
+    assert _calibrate._rows_per_table([], 8) == 8
+
+
+def test_tables_of_one_op_gpu_and_campaign(tmp_path):
+    """Rows that are skipped belong to none; a campaign of another name is another."""
+    table = meter(tmp_path, 6)
+    table.skipped[4] = "not read"
+    table.campaign[[0, 2]] = "other"
+    found = {key: x.tolist() for key, x in table.kernel_groups().items()}
+    assert found == {
+        (UNSEEN, "gemm", "other"): [0, 2], (UNSEEN, "gemm", METER): [1, 3, 5],
+    }  # fmt: skip
+    whole = dataclasses.replace(table, kind=np.full(6, "workload", object))
+    assert whole.kernel_groups() == {}
+
+
+def test_draws_keep_to_strata_of_time(tmp_path):
+    """Of 16 rows by rising time, one of each four; those without a time are left
+    out."""
+    table = shape(tmp_path, SEEN, (900,), range(12, 30))
+    time = np.array([np.nan] * 2 + [*np.random.default_rng(0).permutation(16) + 4])
+    table = dataclasses.replace(table, time_s=1e-6 * time)
+    rng = np.random.default_rng(1)
+    for _ in range(5):
+        skipped = _calibrate._sampled(table, rng, 4)
+        kept = np.flatnonzero(skipped == "")
+        assert set(skipped) == {"", "not sampled"}
+        assert sorted(time[kept] // 4) == pytest.approx([1, 2, 3, 4])
+    nothing = dataclasses.replace(table, time_s=np.full(18, np.nan))
+    nothing.avg_power_w[5:] = np.nan
+    kept = np.flatnonzero(_calibrate._sampled(nothing, rng, 8) == "")
+    assert kept.tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.fixture(scope="module")
+def rests_on(table, fitted_start):
+    """`rests_on(table)`: a calibration by the rows of a table, but for its fit."""
+    made = calibrate([table], fitted_start, Settings(max_steps=1))
+
+    def rests_on(other: MeasurementTable) -> _calibrate.Calibration:
+        found = [target(other, b, 0.1, 0.1) for b in batches(other, fitted_start)]
+        return dataclasses.replace(made, targets=tuple(found))
+
+    return rests_on
+
+
+@pytest.mark.slow
+def test_powers_of_left_over_weights_teach_no_power(tmp_path, rests_on, fitted_start):
+    """They tell what weights hold; a GPU whose power was read so alone is not known."""
+    left, filled = meter(tmp_path, 5), meter(tmp_path, 6, dtype="fp8_block")
+    for table, power in ((left, 0), (filled, 6)):
+        made = rests_on(table)
+        rows = {f"{UNSEEN}:gemm": {"time": table.num_rows, "power": power}}
+        assert made.rows == rows and made.count == table.num_rows
+        file = dataclasses.replace(fitted_start, fitted_on={"rows": rows})
+        grades = [file.grade(read_gpu(UNSEEN), "gemm", x) for x in ("time", "power")]
+        assert grades == ["calibrated", "calibrated" if power else "forecast"]
+
+
+def test_passes_tell_their_ops_clocks_and_lengths(tmp_path, sample, rests_on):
+    """Ops of one formula with them; of clocks the lowest whose power was read, of
+    tokens the most that were timed, here or before."""
+    kernels = (sample("gemm"), sample("softmax"))
+    work = {"work": [Listing("work", kernels=kernels, dispatch="graph")]}
+    lines = [
+        f"{SEEN},work,{clock},{tokens},2000,200"
+        for clock, tokens in ((900, 512), (1200, 1024), (600, 256), (1410, 4096))
+    ]
+    head = "gpu,workload,sm_clock_mhz,seq_len,time_us,avg_power_w"
+    (tmp_path / "passes.csv").write_text("\n".join([head, *lines]))
+    table = measurements.read([str(tmp_path / "passes.csv")], workloads=work)
+    table.avg_power_w[2] = np.nan
+    table.time_s[3] = np.nan
+    made = rests_on(table)
+    ops = ["elementwise", "gather", "gemm", "layernorm", "rmsnorm", "softmax"]
+    assert made.rows == {f"{SEEN}:workload": {"time": 3, "power": 3, "ops": ops}}
+    assert made.count == 4
+    assert _calibrate._lowest(made.targets, {}) == {SEEN: 900e6}
+    assert _calibrate._longest([table], {}) == {SEEN: 1024.0}
+    lower = {SEEN: 800e6, "a10": 900e6}
+    assert _calibrate._lowest(made.targets, lower) == lower
+    longer = _calibrate._longest([table], {SEEN: 512.0, "a10": 64.0})
+    assert longer == {SEEN: 1024.0, "a10": 64.0}
+
+
+@pytest.mark.slow
+def test_the_same_seed_gives_the_same_bytes(table):
+    """Of eight rows drawn from 32: another seed draws others."""
+    made = [
+        calibrate([table], prior_file(), Settings(seed, max_rows=8, max_steps=2))
+        for seed in (3, 3, 4)
+    ]
+    texts = [write_corrections(x.corrections) for x in made]
+    assert texts[0] == texts[1] != texts[2]
+    assert np.array_equal(made[0].fit.covariance, made[1].fit.covariance)
+    rows = {f"{SEEN}:elementwise": {"time": 8, "power": 8}}
+    assert [x.rows for x in made] == [rows] * 3
+    drawn = [np.sort(x.targets[0].batch.rows) for x in made]
+    assert not np.array_equal(drawn[0], drawn[2])

@@ -1,0 +1,284 @@
+"""Vision towers: published numbers of parameters, kernels by hand, what is refused;
+models that score tokens without a head, and kinds that are not built."""
+
+import collections
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diffenergy.workload import Config, LanguageModel, load_model
+from diffenergy.workload.models import Model, model_from_config, model_names
+from diffenergy.workload.models._checkpoint.formats import Precision
+from diffenergy.workload.models._towers import Tower
+
+from .builders import attention_flop, flop, of_config, sizes_of
+
+BF16 = Precision("bf16", "bf16", "bf16")
+TEXT = dict(
+    model_type="llama", num_hidden_layers=2, hidden_size=60, num_attention_heads=3,
+    intermediate_size=100, vocab_size=77, max_position_embeddings=4000,
+)  # fmt: skip
+TEXT_PARAMETERS = 2 * (4 * 60**2 + 3 * 60 * 100 + 2 * 60) + 60 + 2 * 77 * 60
+TINY = dict(
+    depth=2, hidden_size=48, num_heads=3, intermediate_size=100, patch_size=4,
+    temporal_patch_size=2, spatial_merge_size=2, out_hidden_size=60,
+    num_position_embeddings=30, deepstack_visual_indexes=[0],
+)  # fmt: skip
+
+
+def whole(kind: str, vision: dict | None, text: dict | None = None, **more) -> Model:
+    values = {"model_type": kind, "text_config": TEXT | (text or {}), **more}
+    values |= {} if vision is None else {"vision_config": vision}
+    return of_config(values, Model)
+
+
+def tower(*args: Any, **more: Any) -> Tower:
+    model = whole(*args, **more)
+    assert isinstance(model, LanguageModel) and model.tower is not None
+    return model.tower
+
+
+def qwen(layers: int, hidden: int, inner: int, out: int, deep: int) -> tuple:
+    vision = dict(
+        depth=layers, hidden_size=hidden, num_heads=16, intermediate_size=inner,
+        patch_size=16, temporal_patch_size=2, spatial_merge_size=2, in_channels=3,
+        out_hidden_size=out, num_position_embeddings=2304,
+        deepstack_visual_indexes=list(range(deep)),
+    )  # fmt: skip
+    return "qwen3_vl" if deep else "qwen3_5", vision, out, {}
+
+
+SIGLIP = dict(
+    hidden_size=1152, num_hidden_layers=27, num_attention_heads=16,
+    intermediate_size=4304, num_channels=3,
+)  # fmt: skip
+PIXTRAL = dict(
+    hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, head_dim=64,
+    intermediate_size=4096, patch_size=14,
+)  # fmt: skip
+GEMMA4 = SIGLIP | dict(
+    head_dim=72, patch_size=16, pooling_kernel_size=3, position_embedding_size=10240
+)
+SCOUT = dict(
+    hidden_size=1408, image_size=336, vision_output_dim=4096, num_hidden_layers=34
+)
+QWEN25 = dict(
+    depth=32, hidden_size=1280, num_heads=16, intermediate_size=3420, patch_size=14,
+    temporal_patch_size=2, spatial_merge_size=2, in_chans=3, out_hidden_size=3584,
+    window_size=112, fullatt_block_indexes=[7, 15, 23, 31],
+)  # fmt: skip
+PUBLISHED = {
+    "Qwen3-VL-2B": (*qwen(24, 1024, 4096, 2048, 3), 406_957_056),
+    "Qwen3-VL-4B": (*qwen(24, 1024, 4096, 2560, 3), 415_347_712),
+    "Qwen3-VL-8B": (*qwen(27, 1152, 4304, 4096, 3), 576_388_336),
+    "Qwen3-VL-30B-A3B": (*qwen(27, 1152, 4304, 2048, 3), 538_631_408),
+    "Qwen3.5-27B": (*qwen(27, 1152, 4304, 5120, 0), 460_730_096),
+    "Qwen3.5-35B-A3B": (*qwen(27, 1152, 4304, 2048, 0), 446_571_248),
+    "Qwen3.5-9B": (*qwen(27, 1152, 4304, 4096, 0), 456_010_480),
+    "Qwen3.5-122B-A10B": (*qwen(27, 1152, 4304, 3072, 0), 451_290_864),
+    # Qwen2.5-VL-7B has 8,292,166,656 with its tower, 7,615,616,512 without
+    "Qwen2.5-VL-7B": ("qwen2_5_vl", QWEN25, 3584, {}, 676_550_144),
+    "LFM2.5-VL-1.6B": (
+        "lfm2_vl", SIGLIP | dict(patch_size=16, num_patches=256), 2048,
+        dict(projector_hidden_size=2048, projector_use_layernorm=False), 426_285_296,
+    ),
+    "Devstral-Small-2": ("mistral3", PIXTRAL, 5120, {}, 438_958_080),
+    "Gemma-4-26B-A4B": ("gemma4", GEMMA4, 2816, {}, 572_792_112),
+    # google/gemma-3-4b-it has 4,300,079,472 with its tower, 3,880,263,168 without
+    "Gemma-3-4B": (
+        "gemma3", SIGLIP | dict(patch_size=14, image_size=896), 2560, {}, 419_816_304,
+    ),
+    # Llama-4-Scout has 108,641,793,536 with its tower, 107,769,861,120 without
+    "Llama-4-Scout": ("llama4", SCOUT, 5120, {}, 871_932_416),
+    "the defaults of Llama4VisionConfig": ("llama4", {}, 5120, {}, 455_178_240),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_parameters_are_the_published_ones(name: str):
+    kind, vision, hidden, more, parameters = PUBLISHED[name]
+    text = dict(hidden_size=hidden, num_attention_heads=1)
+    assert tower(kind, vision, text, **more).parameters == parameters
+
+
+@pytest.mark.shared_data
+def test_totals_of_real_configs(shared: Path):
+    """Of all whose config describes the tower; Whisper's is the encoder, part of the
+    model itself."""
+    facts = shared / "data" / "facts"
+    with (facts / "models_extra.csv").open() as file:
+        rows = [x for x in csv.DictReader(file) if x["tower_params"] not in ("", "0")]
+    known = [row for row in rows if row["model_type"] != "llama4"]
+    assert len(known) >= 12
+    for row in known:
+        name = row["name"].replace("/", "--")
+        model = load_model(facts / "model_configs" / f"{name}.json")
+        assert isinstance(model, LanguageModel)
+        assert model.parameters() == int(row["total_params"]), name
+        if model.tower is not None:
+            assert model.tower.parameters == int(row["tower_params"]), name
+
+
+def test_windows_of_qwen25():
+    """1024 x 1024 pixels: 37 x 37 tokens of 2 x 2 patches, which see all others in 4
+    layers and their 8 x 8 in 28."""
+    kind, vision, hidden, more, _ = PUBLISHED["Qwen2.5-VL-7B"]
+    found = tower(kind, vision, dict(hidden_size=hidden, num_attention_heads=28))
+    n = 4 * 37**2
+    assert found.usual == n // 4
+    whole_layers, windows = 4 * n * n, 28 * -(-n // 64) * 64**2
+    assert attention_flop(found.rows(1, found.usual, BF16)) == 4 * 1280 * (
+        whole_layers + windows
+    )
+
+
+def test_a_tower_beside_a_config_that_is_not_nested():
+    """Qwen2.5-VL as published: the keys of its language model stand outside."""
+    values = TEXT | dict(model_type="qwen2_5_vl", vision_config=QWEN25)
+    flat = model_from_config(Config("flat", "config.json", values))
+    nested = whole("qwen2_5_vl", QWEN25, {"model_type": "qwen2_5_vl_text"})
+    assert flat.parameters() == nested.parameters()
+
+
+def test_work_of_one_image():
+    """Qwen3-VL-8B: 1024 x 1024 pixels are 64 x 64 patches and 1,024 tokens. SigLIP
+    so400m/14 at 384 pixels (arXiv 2303.15343): 729 patches, 0.60 and 0.066 TFLOP."""
+    kind, vision, hidden, more, _ = PUBLISHED["Qwen3-VL-8B"]
+    text = dict(hidden_size=hidden, num_attention_heads=32)
+    found = tower(kind, vision, text, **more)
+    rows = found.rows(1, found.usual, BF16)
+    h, inner, wide = 1152, 4304, 4 * 1152
+    layers = 27 * 4096 * (4 * h * h + 2 * h * inner)
+    mergers = 4 * 1024 * (wide * wide + wide * 4096)
+    assert found.usual == 1024
+    assert flop(rows) == 2 * (4096 * 1536 * h + layers + mergers)
+    assert attention_flop(rows) == 27 * 4 * 4096**2 * h
+    siglip = SIGLIP | dict(patch_size=14, image_size=384)
+    rows = tower("gemma3", siglip, mm_tokens_per_image=729).rows(1, 729, BF16)
+    assert flop(rows) / 1e12 == pytest.approx(0.601, rel=0.01)
+    assert attention_flop(rows) / 1e12 == pytest.approx(0.066, rel=0.01)
+
+
+def test_every_kernel_of_a_small_tower():
+    """Two images of 6 tokens in each of 3 sequences: 6 x 24 patches of 96 values."""
+    request: dict[str, Any] = dict(batch=3, images=2, image_tokens=6, input_len=5)
+    model = whole("qwen3_vl", TINY)
+    (listing,) = model.listings(phase="prefill", dtype="fp8", **request)
+    found = collections.Counter({sizes_of(k): k["count"] for k in listing.kernels})
+    p, t = 6 * 24, 6 * 6
+    expected = {
+        ("gemm", p, 48, 96, "bf16"): 1,
+        ("positions", p * 48, 5, 1): 1,
+        ("layernorm", p, 48, True): 2 * 2 + 1,  # the merger's: as many rows
+        ("gemm", p, 144, 48, "bf16"): 2,
+        ("rope", p * 96, 1, 1): 2,
+        ("attention", 6, 24, 24, 3, 16, False): 2,
+        ("gemm", p, 48, 48, "bf16"): 2,
+        ("gemm", p, 100, 48, "bf16"): 2,
+        ("gelu", p * 100, 1, 1): 2,
+        ("gemm", p, 48, 100, "bf16"): 2,
+        ("layernorm", t, 192, False): 1,
+        ("gemm", t, 192, 192, "bf16"): 2,
+        ("gelu", t * 192, 1, 1): 2,
+        ("gemm", t, 60, 192, "bf16"): 2,
+        ("add", t * 60, 2, 1): 1,
+    }
+    assert list(found)[0] == list(expected)[0]
+    assert {kernel: found[kernel] for kernel in expected} == expected
+    plain = model.listings(phase="prefill", dtype="fp8", batch=3, input_len=5 + 12)
+    assert set(found) - set(expected) == {sizes_of(k) for k in plain[0].kernels}
+
+
+def test_images_are_part_of_the_input():
+    """Their tokens come to those of text: in the cache, in what decode reads, and in
+    the positions; decode has the tower behind it."""
+    model = whole("qwen3_vl", TINY)
+    text: dict[str, Any] = dict(input_len=10, output_len=3)
+    request = model.request(**text, images=2, image_tokens=6)
+    assert (request.input_len, request.images, request.image_tokens) == (10, 2, 6)
+    prefill, decode = model.listings(**text, images=2, image_tokens=6)
+    alone = model.listings(input_len=22, output_len=3)
+    assert decode.kernels == alone[1].kernels
+    assert len(prefill.kernels) > len(alone[0].kernels)
+    (step,) = model.listings(phase="decode", input_len=10, images=2, image_tokens=6)
+    assert step.kernels == model.listings(phase="decode", input_len=22)[0].kernels
+    kept = [model.memory(x)["kv_cache"] for x in (request, model.request(**text))]
+    assert kept[0] / kept[1] == (10 + 12 + 3) / (10 + 3)
+    assert model.request(image_tokens=6).images == 1
+    found = tower("qwen3_vl", TINY | {"patch_size": 64})
+    assert found.usual == (1024 // (2 * 64)) ** 2
+    assert model.request().images is None
+
+
+def test_weights_of_a_tower_stay_in_16_bit():
+    model = whole("qwen3_vl", TINY)
+    text = whole("unknown_vl", TINY)
+    assert isinstance(model, LanguageModel) and model.tower is not None
+    own = model.tower.parameters or 0
+    assert model.text_parameters() == text.parameters() == TEXT_PARAMETERS
+    assert model.parameters() == TEXT_PARAMETERS + own
+    for dtype, size in (("fp8", 2), ("bf16", 2), ("fp32", 4)):
+        more = model.weight_bytes(dtype) - text.weight_bytes(dtype)
+        assert more == size * own
+
+
+def test_large_images_are_tiles():
+    """LFM2-VL: whole tiles of 256 tokens and a small copy of the image; Llama 4: whole
+    tiles with a class token each, 24 x 24 patches and 144 tokens."""
+    lfm = SIGLIP | dict(patch_size=16, num_patches=256)
+    rows = tower("lfm2_vl", lfm).rows(3, 600, BF16)
+    calls = [(k["batch"], k["q_len"]) for k in rows if k["op"] == "context_attention"]
+    assert calls == [(6, 1024), (3, 4 * 88)]
+    llama = tower("llama4", SCOUT)
+    assert llama.usual == 144
+    (call,) = (k for k in llama.rows(3, 288, BF16) if k["op"] == "context_attention")
+    assert (call["batch"], call["q_len"], call["num_heads"]) == (6, 577, 16)
+    with pytest.raises(ValueError, match="is 300, but tiny makes 144 tokens of an"):
+        llama.rows(3, 300, BF16)
+
+
+def test_what_is_left_out_is_said():
+    """An unknown tower, one that is not described, and one of sound."""
+    assert whole("qwen3_vl", TINY).notes == whole("unknown_vl", None).notes == ()
+    (note,) = whole("unknown_vl", TINY).notes
+    assert note.startswith("the vision tower of `model_type` 'unknown_vl' is not known")
+    (note,) = whole("qwen3_vl", None).notes
+    assert note.endswith("has no `vision_config`: its tower is left out.")
+    (note,) = whole("gemma4", TINY | GEMMA4, audio_config={"hidden_size": 8}).notes
+    assert note.startswith("the audio tower of `model_type` 'gemma4' is not known")
+    (note,) = whole("voxtral", None, audio_config={"hidden_size": 8}).notes
+    assert note.startswith("the audio tower of `model_type` 'voxtral' is not known")
+    assert whole("qwen3_vl", TINY, language_model_only=True).notes == ()
+
+
+def test_an_embedding_model_has_no_head():
+    """Qwen3-Embedding as `Qwen3Model`: every kernel but those of the logits."""
+    values = TEXT | dict(model_type="qwen3")
+    phases: list[dict[str, Any]] = [dict(phase="prefill"), dict(phase="forward")]
+    for phase in phases:
+        found = []
+        for name in ("Qwen3ForCausalLM", "Qwen3Model"):
+            config = Config("tiny", "config.json", values | {"architectures": [name]})
+            (listing,) = model_from_config(config).listings(input_len=8, **phase)
+            found.append([k for k in listing.kernels])
+        head = [k for k in found[0] if k not in found[1]]
+        assert [k["op"] for k in head] == ["gemm", "softmax"]
+        assert head[0]["n"] == head[1]["cols"] == 77
+        assert [k for k in found[0] if k not in head] == found[1]
+
+
+def test_a_multimodal_config_names_its_head_outside():
+    named = ["Qwen3VLForConditionalGeneration"], ["Qwen3VLModel"], None
+    found = [whole("qwen3_vl", TINY, architectures=x) for x in named]
+    assert [x.request(input_len=8).base for x in found] == [False, True, True]
+
+
+def test_every_bundled_model_that_makes_tokens_has_a_head():
+    for model in map(load_model, model_names()):
+        if isinstance(model, LanguageModel):
+            assert model.request(input_len=8).base is False, model.name
+            (listing,) = model.listings(input_len=8, phase="decode")
+            heads = [k for k in listing.kernels if k.get("n") == model.vocab]
+            assert [k["op"] for k in heads] == ["gemm"], model.name

@@ -1,0 +1,180 @@
+"""Training of layers that differ: DeepSeek-V3 by hand."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from diffenergy import measurements
+from diffenergy.plans._passes import model_flop
+from diffenergy.workload import TrainedModel, load_model, without_mtp
+
+HIDDEN, HEADS, VOCAB = 7168, 128, 129280
+ATTENTION = (
+    HIDDEN * (1536 + 512 + 64)  # down, and the one rotated key
+    + 1536 * HEADS * (128 + 64)
+    + 512 * HEADS * (128 + 128)
+    + HEADS * 128 * HIDDEN
+)
+DENSE, EXPERT, ROUTER = 3 * HIDDEN * 18432, 3 * HIDDEN * 2048, HIDDEN * 256
+PUBLISHED = 671_026_404_352
+"""Parameters, "671B total"; those of the module behind are "11.5B unique"."""
+
+
+def model_of(name: str) -> TrainedModel:
+    model = load_model(name)
+    assert isinstance(model, TrainedModel)
+    return model
+
+
+def step(name: str, **asked: Any) -> list[Any]:
+    return load_model(name).listings(phase="train", **asked)
+
+
+def weights_of_a_token(mtp: int) -> int:
+    """Multiplied weights: 3 dense layers, 58 with 8 + 1 experts, the head; behind them
+    a joint projection, a layer and the head again."""
+    sparse = ATTENTION + 9 * EXPERT + ROUTER
+    own = 3 * (ATTENTION + DENSE) + 58 * sparse + VOCAB * HIDDEN
+    return own + mtp * (2 * HIDDEN**2 + sparse + VOCAB * HIDDEN)
+
+
+def test_parameters_with_and_without_the_module_behind():
+    model = model_of("deepseek-v3")
+    assert model.parameters() == PUBLISHED
+    # look-up and head are those of the model; five norms
+    norms = 5 * HIDDEN + 1536 + 512
+    layer = ATTENTION + 257 * EXPERT + ROUTER + norms
+    assert model.step_parameters() - PUBLISHED == layer + 2 * HIDDEN**2
+    assert layer + 2 * HIDDEN**2 == pytest.approx(11.5e9, rel=0.015)
+    assert model.expert_parameters() == 59 * 256 * EXPERT
+
+
+def test_flop_of_a_token_by_hand():
+    """6 a multiplied weight, and attention over half of 4,096 keys: 3 x 2 products of
+    widths 192 and 128. Megatron-Bridge's counts are 1,640 TFLOP/s at 6,304 tokens/s
+    with the module behind and 961 at 3,848 without."""
+    forward, backward, _ = step("deepseek-v3", batch=1, input_len=4096, dtype="fp8")
+    found = model_flop(forward, backward) / 4096
+    pairs = 62 * HEADS * (192 + 128) * 4097 / 2
+    assert found == pytest.approx(6 * weights_of_a_token(1) + 6 * pairs, rel=1e-9)
+    assert found == pytest.approx(1640e12 / 6304, rel=0.005)
+    without = 6 * weights_of_a_token(0) + 6 * pairs * 61 / 62
+    assert without == pytest.approx(961e12 / 3848, rel=0.005)
+    assert weights_of_a_token(0) == pytest.approx(37e9, rel=0.015)  # "37B activated"
+    products = [
+        sum(
+            2 * k["batch"] * k["m"] * k["n"] * k["k"] * k["count"]
+            for k in part.kernels
+            if k["op"] == "gemm"
+        )
+        for part in (forward, backward)
+    ]
+    routed = 6 * HIDDEN * 2048 * 8 * 4096 * 59  # one fused op forward
+    assert products[1] == 2 * (products[0] + routed)
+
+
+@pytest.mark.parametrize(
+    "name", ["deepseek-v3", "kimi-k2", "glm-4.5-air", "gpt-oss-20b"]
+)
+def test_every_layer_runs_forward_and_backward(name: str):
+    model = model_of(name)
+    layers = len(model.stack()) + model.further_layers
+    forward, backward, _ = model.listings(
+        phase="train", batch=1, input_len=256, dtype="bf16"
+    )
+    for part, op in ((forward, "context_attention"), (backward, "attention_backward")):
+        assert sum(k["count"] for k in part.kernels if k["op"] == op) == layers
+    again = step(name, batch=1, input_len=256, dtype="bf16", checkpointing=True)[1]
+    repeated = [k for k in again.kernels if k["op"] == "context_attention"]
+    assert sum(k["count"] for k in repeated) == layers
+    routed = layers - sum(not any(w.used < 1 for w, _ in x.all_weights())
+                          for x in model.stack())  # fmt: skip
+    assert sum(k["count"] for k in forward.kernels if k["op"] == "moe") == routed
+
+
+def test_activations_of_a_token_by_hand():
+    """Bytes in 16 bit: inputs of norms and of linear layers, queries, keys and values,
+    sums of rows; dense: gate, up, product; experts: rows sent and returned, too."""
+    model = model_of("deepseek-v3")
+    tokens = 2 * 512
+    queries, values = HEADS * 192, HEADS * 128
+    latent = 2 * (1536 + 512)  # inputs of their norms, and of what is behind
+    mixer = 2 * (2 * HIDDEN + latent + 2 * queries + values + values) + 4 * HEADS
+    dense = 2 * (2 * HIDDEN + 3 * 18432)
+    shared = 2 * (HIDDEN + 3 * 2048)
+    sparse = 2 * HIDDEN + shared + 8 * 2 * (2 * HIDDEN + 3 * 2048)
+    sparse += 2 * HIDDEN  # of the router and of what is sent
+    ends = 2 * 2 * HIDDEN  # the final norm and the head
+    behind = 2 * (2 * HIDDEN + 2 * HIDDEN) + mixer + sparse + ends
+    each = 61 * mixer + 3 * dense + 58 * sparse + ends + behind
+    request = model.request(phase="train", batch=2, input_len=512, dtype="bf16")
+    left = model.leaves(request)
+    assert left.each == tokens * each
+    assert left.logits == 2 * tokens * VOCAB * 6
+    full = model.request(
+        phase="train", batch=2, input_len=512, dtype="bf16", checkpointing=True
+    )
+    again = model.leaves(full)
+    assert again.each == tokens * (62 * 2 * HIDDEN + behind - mixer - sparse + ends)
+    assert again.once == tokens * (mixer + sparse)
+
+
+def test_frozen_layers_leave_the_others():
+    """The three dense layers frozen: weights of 58 layers, the ends and what is behind
+    have gradients."""
+    model = model_of("deepseek-v3")
+    asked: Any = dict(phase="train", batch=1, input_len=128, dtype="bf16")
+    plain, some = (model.request(**asked, frozen_layers=x) for x in (None, 3))
+    every, left = (model.memory(x)["gradients"] / 2 for x in (plain, some))
+    norms = 2 * HIDDEN + 1536 + 512
+    assert every == model.step_parameters()
+    assert every - left == 3 * (ATTENTION + DENSE + norms) + VOCAB * HIDDEN
+
+
+def test_a_model_without_the_module_behind():
+    """A row that was measured "w/o MTP" has the published parameters alone."""
+    model = model_of("deepseek-v3")
+    plain = dataclasses.replace(model, config=without_mtp(model.config))
+    assert plain.further_layers == 0
+    assert plain.step_parameters() == plain.parameters() == PUBLISHED
+    forward, backward, _ = plain.listings(
+        phase="train", batch=1, input_len=4096, dtype="fp8"
+    )
+    pairs = 61 * HEADS * (192 + 128) * 4097 / 2
+    found = model_flop(forward, backward) / 4096
+    assert found == pytest.approx(6 * weights_of_a_token(0) + 6 * pairs, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("mtp", "with_mtp"), [("false", False), ("true", True), ("", True)]
+)
+def test_measured_rows_say_whether_it_was_trained(write, mtp: str, with_mtp: bool):
+    rows = (
+        "gpu,model,precision,tp,pp,dp,ep,global_batch,seq_len,mtp,time_s\n"
+        f"gb200,deepseek-v3,mxfp8,1,2,128,32,4096,4096,{mtp},9\n"
+    )
+    table = measurements.read(write(rows))
+    assert table.kind[0] == "plan" and table.plan[0].mtp is with_mtp
+
+
+def test_products_are_in_the_type_asked_for():
+    """Not as the checkpoint is stored: fp8 in blocks by default, 16 bit if asked."""
+    for dtype, product in ((None, "fp8_block"), ("fp8", "fp8"), ("bf16", "bf16")):
+        forward, backward, _ = step(
+            "deepseek-v3", batch=1, input_len=64, **({"dtype": dtype} if dtype else {})
+        )
+        for part in (forward, backward):
+            wide = [k for k in part.kernels if k["op"] == "gemm" and k["k"] == 16384]
+            assert {k["dtype"] for k in wide} <= {product}
+            assert wide or part is backward
+
+
+def test_a_type_that_no_step_has_trains_in_16_bit():
+    """gpt-oss is stored in mxfp4, whose products no training step has."""
+    model = model_of("gpt-oss-20b")
+    assert model.request(phase="train").dtype == "bf16"
+    assert model.request(phase="prefill").dtype == "mxfp4"
+    with pytest.raises(ValueError, match="`dtype` is 'mxfp4', but a training step has"):
+        model.request(phase="train", dtype="mxfp4")
+    assert model_of("deepseek-v3").request(phase="train").dtype == "fp8_block"
