@@ -9,11 +9,9 @@ _DATA: Final = Path(__file__).parents[1] / "data"
 
 
 def topologies() -> list[str]:
-    """Bundled machines, and the word verify."""
-    from ..collectives import MACHINE_PARTS
-
-    stems = {path.stem for path in _DATA.glob("topologies/*.toml")}
-    return ["verify", *stems.difference(MACHINE_PARTS, ["media"])]
+    """Bundled machines, and the word verify; grids are parts of machines of any size."""
+    files = [x for x in _DATA.glob("topologies/*.toml") if x.stem != "media"]
+    return ["verify", *(x.stem for x in files if "[grid]" not in x.read_text())]
 
 
 def starting(names: Callable[[], Iterable[str]] | None) -> Any:
