@@ -113,8 +113,8 @@ def save_figure(
     check_target(path, inputs)
     with house():
         figure, content = draw(), io.BytesIO()
-        known = {"Date": None, "Creator": None} if ending == ".svg" else {}
-        figure.savefig(content, format=ending[1:], metadata=known)
+        metadata = {"Date": None, "Creator": None} if ending == ".svg" else {}
+        figure.savefig(content, format=ending[1:], metadata=metadata)
     write_bytes_atomic(path, content.getvalue(), inputs=inputs)
 
 

@@ -57,8 +57,8 @@ _MORE: Final = "More"
 
 def names() -> list[str]:
     """The commands."""
-    found = Path(__file__).parent.glob(f"commands/*{_FLAGS}.py")
-    return sorted(path.stem.removesuffix(_FLAGS) for path in found)
+    files = Path(__file__).parent.glob(f"commands/*{_FLAGS}.py")
+    return sorted(path.stem.removesuffix(_FLAGS) for path in files)
 
 
 def build() -> Any:
@@ -74,13 +74,13 @@ def build() -> Any:
     return typer.main.get_command(root)
 
 
-def _version(wanted: bool) -> bool:
-    if wanted:
+def _version(requested: bool) -> bool:
+    if requested:
         from .. import __version__
 
         print(f"diffenergy {__version__}")
         raise typer.Exit()
-    return wanted
+    return requested
 
 
 def _root(
@@ -119,9 +119,9 @@ class Grouped(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that the first of `args` names; a slip is answered with the
         nearest of all commands."""
-        known = self.list_commands(ctx)
-        if args and args[0] not in known:
-            for name in known:
+        commands = self.list_commands(ctx)
+        if args and args[0] not in commands:
+            for name in commands:
                 self.get_command(ctx, name)
         return super().resolve_command(ctx, args)
 
@@ -133,7 +133,7 @@ class Grouped(TyperGroup):
         named = [name for lines in QUESTIONS.values() for name in lines]
         more = {name: "" for name in shown if name not in named}
         for question, lines in (*QUESTIONS.items(), (_MORE, more)):
-            found = [
+            entries = [
                 (
                     name.ljust(width),
                     lines[name] or _command(name).get_short_help_str(limit),
@@ -141,11 +141,11 @@ class Grouped(TyperGroup):
                 for name in lines
                 if name in shown
             ]
-            if found:
+            if entries:
                 formatter.write_paragraph()
                 formatter.write_text(question)
                 with formatter.indentation():
-                    formatter.write_dl(found)
+                    formatter.write_dl(entries)
 
 
 class Once(TyperCommand):

@@ -9,7 +9,7 @@ _DATA: Final = Path(__file__).parents[1] / "data"
 
 
 def topologies() -> list[str]:
-    """Bundled machines, and the word verify; grids are parts of machines of any size."""
+    """Bundled machines, and the word verify; a grid is a part of machines."""
     files = [x for x in _DATA.glob("topologies/*.toml") if x.stem != "media"]
     return ["verify", *(x.stem for x in files if "[grid]" not in x.read_text())]
 

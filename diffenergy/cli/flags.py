@@ -114,7 +114,7 @@ def as_flags(error: Exception | str, kind: type[Request]) -> str:
         return error.spelled(names | {name: name.upper() for name in words})
     return re.sub(
         r"(?:^|(?<=` \+ )|(?<=\())`(\w+)`",
-        lambda found: f"`{names.get(found[1], found[1])}`",
+        lambda match: f"`{names.get(match[1], match[1])}`",
         text,
     )
 
@@ -125,8 +125,8 @@ def command_line(
     """`diffenergy NAME` with the flags that were typed, as a shell takes it, but those
     in `left`; `--json` at the end."""
     words, names = ["diffenergy", name], flag_names(kind)
-    given = [(x, y) for x, y in typed.items() if y and x not in left]
-    for field, value in sorted(given, key=lambda x: x[0] in names):  # arguments first
+    pairs = [(x, y) for x, y in typed.items() if y and x not in left]
+    for field, value in sorted(pairs, key=lambda x: x[0] in names):  # arguments first
         flag = [names[field]] if field in names else []
         if isinstance(value, list):
             words += [word for text in value for word in (*flag, text)]
@@ -136,7 +136,7 @@ def command_line(
 
 
 @contextlib.contextmanager
-def told(
+def naming_flags(
     kind: type[Request], say: Callable[[str], str] = lambda text: text
 ) -> Iterator[None]:
     """Within it, errors for the user name flags of `kind`, as `say` puts them."""

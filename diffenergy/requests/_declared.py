@@ -140,10 +140,10 @@ are times.
         create = kind.__init__
 
         @functools.wraps(create)
-        def __init__(self: Any, *args: Any, **given: Any):
-            _check_names(kind, given)
-            _check_missing(kind, args, given)
-            create(self, *args, **given)
+        def __init__(self: Any, *args: Any, **keywords: Any):
+            _check_names(kind, keywords)
+            _check_missing(kind, args, keywords)
+            create(self, *args, **keywords)
 
         kind.__init__ = __init__
 
@@ -174,9 +174,9 @@ def accepts(
         called = name or answer.__name__
 
         @functools.wraps(answer)
-        def public(*args: P.args, **given: P.kwargs) -> T:
-            _check_names(kind, given, called)
-            return answer(kind(*args, **given))
+        def public(*args: P.args, **keywords: P.kwargs) -> T:
+            _check_names(kind, keywords, called)
+            return answer(kind(*args, **keywords))
 
         del public.__wrapped__  # pyright: ignore[reportAttributeAccessIssue]
         public.__signature__ = inspect.signature(kind).replace(  # pyright: ignore[reportAttributeAccessIssue, reportFunctionMemberAccess]
@@ -229,18 +229,18 @@ def _flag(kind: Any, name: str) -> Flag | None:
 def part(kind: Any, request: Any, /, **changes: Any) -> dict[str, Any]:
     """The fields that `kind` declares, as far as `request` has them, with `changes`."""
     names = (x.name for x in dataclasses.fields(kind))
-    own = {name: getattr(request, name) for name in names if hasattr(request, name)}
-    return own | changes
+    fields = {name: getattr(request, name) for name in names if hasattr(request, name)}
+    return fields | changes
 
 
-def given_names(request: Any) -> Iterator[str]:
+def explicit_fields(request: Any) -> Iterator[str]:
     """Fields that are not what they are when left out."""
     for field in _fields(type(request)):
-        if is_given(field, getattr(request, field.name)):
+        if is_explicit(field, getattr(request, field.name)):
             yield field.name
 
 
-def is_given(field: dataclasses.Field[Any], value: Any) -> bool:
+def is_explicit(field: dataclasses.Field[Any], value: Any) -> bool:
     """Whether a value differs from what a field has when left out."""
     if value is None or value is False or value is field.default:
         return False
@@ -257,13 +257,13 @@ _FIRST: Final = ("model", "gpu")
 def _fields(kind: Any) -> tuple[dataclasses.Field[Any], ...]:
     """Fields: what runs where, then those of a request's own class, then those of its
     bases, each group where it is listed first; those of a command (`Flags`) last."""
-    known = {x.name: x for x in dataclasses.fields(kind)}
+    fields = {x.name: x for x in dataclasses.fields(kind)}
     order = [x for x in kind.__mro__ if "__annotations__" in vars(x)]
     if order and kind.__name__ == "Flags" and order[0] is kind:
         order = [*order[1:], kind]
-    own = (x for one in order for x in vars(one)["__annotations__"])
-    names = dict.fromkeys([*_FIRST, *own])
-    return tuple(known[name] for name in names if name in known)
+    listed = (x for one in order for x in vars(one)["__annotations__"])
+    names = dict.fromkeys([*_FIRST, *listed])
+    return tuple(fields[name] for name in names if name in fields)
 
 
 def _remarks(hint: Any) -> tuple[Any, ...]:
@@ -405,23 +405,23 @@ def shown(value: Any) -> str:
     return f"'{value}'" if isinstance(value, str) else repr(value)
 
 
-def _check_names(kind: Any, given: Mapping[str, Any], called: str = ""):
-    known = [x.name for x in dataclasses.fields(kind)]
-    for name in given:
-        if name in known:
+def _check_names(kind: Any, keywords: Mapping[str, Any], called: str = ""):
+    allowed = [x.name for x in dataclasses.fields(kind)]
+    for name in keywords:
+        if name in allowed:
             continue
-        near = difflib.get_close_matches(name, known, n=1)
+        near = difflib.get_close_matches(name, allowed, n=1)
         hint = f" (did you mean `{near[0]}`?)" if near else ""
         raise ValueError(
             f"`{name}` is no argument of `{called or kind.__name__}`{hint}; allowed "
-            f"are {', '.join(known)}."
+            f"are {', '.join(allowed)}."
         )
 
 
-def _check_missing(kind: Any, args: tuple[Any, ...], given: Mapping[str, Any]):
+def _check_missing(kind: Any, args: tuple[Any, ...], keywords: Mapping[str, Any]):
     positional = [x.name for x in dataclasses.fields(kind) if not x.kw_only]
     for field in dataclasses.fields(kind):
-        there = field.name in given or field.name in positional[: len(args)]
+        there = field.name in keywords or field.name in positional[: len(args)]
         if field.default is dataclasses.MISSING and not there:
             raise BadRequest(f"`{field.name}` is missing; give it.", field.name)
 
@@ -430,7 +430,7 @@ def _check_combinations(request: Any):
     fields = {x.name: x for x in _fields(type(request))}
 
     def has(name: str) -> bool:
-        return name in fields and is_given(fields[name], getattr(request, name))
+        return name in fields and is_explicit(fields[name], getattr(request, name))
 
     def meets(need: Needs) -> bool:
         if need.value:

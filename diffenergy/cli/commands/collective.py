@@ -9,7 +9,7 @@ from ...collectives import (
     verify,
 )
 from ...estimator import start_jax
-from ...requests import given_names, part
+from ...requests import explicit_fields, part
 from ..flags import flag_names
 from ..interruption import keeping
 from ..progress import stages
@@ -92,7 +92,7 @@ def _verified(flags: Flags) -> Outcome:
     allowed = {"file", "topology", "machine", "plot", "as_json", "out"}
     if flags.machine is not None:
         allowed |= {"latency", "gpu"}
-    for name in given_names(flags):
+    for name in explicit_fields(flags):
         if name not in allowed:
             raise ValueError(
                 f"`{flag_names(Flags)[name]}` is no option of verify (--latency and "

@@ -13,12 +13,12 @@ from .dvfs_flags import PUBLISHED, Flags
 def run(flags: Flags) -> Outcome:
     """Plans what the flags ask for."""
     start_jax(keep_compilations=flags.table is not None)
-    own = {"switching": _switching(flags), "progress": progress}
-    found = dvfs.plan(**part(DvfsRequest, flags, **own))
+    more = {"switching": _switching(flags), "progress": progress}
+    result = dvfs.plan(**part(DvfsRequest, flags, **more))
     return outcome(
-        found,
-        texts={".csv": found.to_csv, ".py": found.to_script},
-        notes=[*found.notes, *_unrealistic(flags, found.rules.latency)],
+        result,
+        texts={".csv": result.to_csv, ".py": result.to_script},
+        notes=[*result.notes, *_unrealistic(flags, result.rules.latency)],
     )
 
 

@@ -20,7 +20,7 @@ from ...files import csv_text
 from ...report import drawable, step_trace_text, trace_text
 from ...requests import part
 from ...workload import listing_lines
-from ..flags import as_flags, told
+from ..flags import as_flags, naming_flags
 from ..interruption import keeping
 from ..progress import megabytes, points
 from ..run import Outcome, outcome
@@ -44,7 +44,7 @@ def brought(model: Any) -> str | imports.ImportResult:
 
 def named(word: str, step: Callable[..., Any], *args: Any) -> Any:
     """`step(*args)`; errors say by `word` which of several estimates they belong to."""
-    with told(Flags, lambda text: f"{word}: {text}"):
+    with naming_flags(Flags, lambda text: f"{word}: {text}"):
         return step(*args)
 
 
@@ -76,13 +76,13 @@ def _crossed(flags: Flags) -> Outcome:
         _need_pyarrow()
     start_jax()
     with keeping(), points("estimates") as show:
-        told = {"progress": lambda done, total: show(done, total, "")}
-        result = crossed(**part(SweepRequest, flags, **told))
-    said = [
+        more = {"progress": lambda done, total: show(done, total, "")}
+        result = crossed(**part(SweepRequest, flags, **more))
+    flagged = [
         x | {"error": as_flags(x["error"], Flags)} if "error" in x else x
         for x in result.summary["points"]
     ]
-    result = dataclasses.replace(result, summary={**result.summary, "points": said})
+    result = dataclasses.replace(result, summary={**result.summary, "points": flagged})
     return outcome(
         result,
         texts={

@@ -47,8 +47,8 @@ class Flags(SweepRequest):
     @property
     def lists(self) -> dict[str, tuple[Any, ...]]:
         """What may be crossed beside clocks and limits, as far as it was given."""
-        given = {name: getattr(self, name) for name in LISTED}
-        return {name: values for name, values in given.items() if values}
+        lists = {name: getattr(self, name) for name in LISTED}
+        return {name: values for name, values in lists.items() if values}
 
     @property
     def out_endings(self) -> tuple[str, ...]:

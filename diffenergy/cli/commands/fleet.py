@@ -18,14 +18,14 @@ from .fleet_flags import Flags
 def run(flags: Flags) -> Outcome:
     """Plans the fleet of the flags."""
     start_jax()
-    with _reason(flags.as_json), keeping(), phases() as told:
-        found = fleet.plan(**part(FleetRequest, flags, told=told))
+    with _reason(flags.as_json), keeping(), phases() as report:
+        result = fleet.plan(**part(FleetRequest, flags, told=report))
     written = f" and written to '{flags.out}'" if flags.out else ""
     cut = f"interrupted; the best plan so far is shown{written}."
     return outcome(
-        found,
-        texts={".csv": found.to_csv},
-        interrupted=cut if found.solved.interrupted else "",
+        result,
+        texts={".csv": result.to_csv},
+        interrupted=cut if result.solved.interrupted else "",
     )
 
 

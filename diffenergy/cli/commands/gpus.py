@@ -26,5 +26,5 @@ def run(flags: Flags) -> Outcome:
         summary,
         blocks,
         texts={".toml": lambda: gpu_toml(card)},
-        said=gpu_toml(card).removesuffix("\n") if flags.toml else "",
+        text=gpu_toml(card).removesuffix("\n") if flags.toml else "",
     )

@@ -32,17 +32,17 @@ def run(flags: Flags) -> Outcome:
         texts={".html": lambda: estimate_page(every, command, served)},
         charts=lambda: page_charts(every, served),
         notes=notes,
-        said=f"wrote {flags.out}",
+        text=f"wrote {flags.out}",
     )
 
 
 def _served(flags: Flags, task: Task) -> serving.ServingResult | None:
     """The model behind an engine, if requests come."""
-    asked = {name: value for name, value in part(ServedFlags, flags).items() if value}
-    if not asked:
+    served = {name: value for name, value in part(ServedFlags, flags).items() if value}
+    if not served:
         return None
-    if not asked.keys() & {"rate", "concurrency", "max_batch"}:
-        name = next(iter(asked))
+    if not served.keys() & {"rate", "concurrency", "max_batch"}:
+        name = next(iter(served))
         raise ValueError(
             f"`{name}` is given, but no requests come; give `rate`, `concurrency` or "
             "`max_batch`, or leave it out."
@@ -54,12 +54,12 @@ def _served(flags: Flags, task: Task) -> serving.ServingResult | None:
             f"`{what}` is given beside requests that come, but a server neither trains "
             "nor has stages; leave one of them out."
         )
-    engine = asked.pop("engine", None)
+    engine = served.pop("engine", None)
     lengths = {"input_len": request.input_len, "output_len": request.output_len}
     return serving.steady_state(
         str(flags.model),
         flags.gpu,
-        serving.Load(**asked, **lengths),
+        serving.Load(**served, **lengths),
         engine=engine,
         num_gpus=plan.gpus,
         tp=plan.tp,
@@ -79,8 +79,8 @@ def command_line(flags: Flags) -> str:
 
 def _second(flags: Flags) -> Task:
     """The same on the other GPU, at its own defaults."""
-    own = dict.fromkeys(("sm_clock", "mem_clock", "power_limit", "changes"))
-    return _single(task_of(flags, gpu=flags.versus, **own))
+    defaults = dict.fromkeys(("sm_clock", "mem_clock", "power_limit", "changes"))
+    return _single(task_of(flags, gpu=flags.versus, **defaults))
 
 
 def _run(task: Task) -> EstimateDetails:
