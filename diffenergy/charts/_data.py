@@ -133,8 +133,8 @@ Mark = Line | Points | Boxes | Band | Rule | Label
 
 
 class Reading(NamedTuple):
-    """What the point at `x`, `y` says: to the pointer, to arrow keys, to readers of
-    screens."""
+    """Text of the point at `x`, `y` for the pointer, the arrow keys and screen
+    readers."""
 
     x: float
     y: float
@@ -143,7 +143,7 @@ class Reading(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Scale:
-    """What a row of colours means, from the lowest on; `labels`: by number of colour,
+    """Legend of a row of colours, from the lowest on; `labels`: by number of colour,
     those that have one."""
 
     title: str

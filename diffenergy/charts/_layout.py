@@ -63,7 +63,7 @@ class Range:
     down: bool = False
 
     def share(self, value: float) -> float:
-        """Where `value` lies: 0 at the low end, 1 at the high end, cut to that."""
+        """Position of `value`: 0 at the low end, 1 at the high end, clipped."""
         if self.log:
             value = max(value, self.low)
             place = math.log(value / self.low) / math.log(self.high / self.low)
@@ -92,7 +92,7 @@ def ranges(
 
 
 def extent(marks: Iterable[Mark]) -> tuple[list[float], list[float]]:
-    """All x and all y that marks reach, unknown ones left out."""
+    """All x and all y of the marks, without NaN."""
     xs: list[float] = []
     ys: list[float] = []
     for mark in marks:
@@ -136,7 +136,7 @@ def resolve(axis: Axis, values: Sequence[float], most: int) -> Range:
 
 
 def _label_ends(marks: Iterable[Mark], axis: Range, width: float) -> list[float]:
-    """Where the axis has to reach so that words behind bars find room."""
+    """Ends of the axis that leave room for the words behind bars."""
     ends, whole = [], axis.high - axis.low
     for mark in marks:
         if isinstance(mark, Label) and mark.side in ("left", "right"):

@@ -71,7 +71,7 @@ _SETTINGS: Final[dict[str, Any]] = {
 
 @contextlib.contextmanager
 def house() -> Iterator[None]:
-    """Within it, matplotlib has the house style; also decorates a function."""
+    """Context and decorator in which matplotlib has the house style."""
     import matplotlib
     from cycler import cycler  # pyright: ignore[reportMissingTypeStubs]
 

@@ -56,7 +56,7 @@ _MORE: Final = "More"
 
 
 def names() -> list[str]:
-    """The commands."""
+    """Names of the commands, sorted."""
     files = Path(__file__).parent.glob(f"commands/*{_FLAGS}.py")
     return sorted(path.stem.removesuffix(_FLAGS) for path in files)
 
@@ -101,8 +101,8 @@ def _root(
 
 
 class Grouped(TyperGroup):
-    """A group of commands whose help lists them by question; each is made when it is
-    asked for."""
+    """A group of commands whose help lists them by question; a command is built on
+    first use."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Names of all commands."""
@@ -174,9 +174,9 @@ class Once(TyperCommand):
         return pieces
 
 
-def parsed(name: str, words: Sequence[str]) -> Mapping[str, Any]:
-    """What the parser reads from the words behind a command; `ValueError` for words
-    that it refuses."""
+def parse_words(name: str, words: Sequence[str]) -> Mapping[str, Any]:
+    """Parses the words behind a command; returns texts by field. Raises `ValueError`
+    for words that the parser refuses."""
     try:
         return _command(name).make_context(name, list(words)).params
     except Exception as error:
@@ -187,7 +187,7 @@ def parsed(name: str, words: Sequence[str]) -> Mapping[str, Any]:
 
 
 def _command(name: str) -> Any:
-    """One command, as the parser has it."""
+    """Builds the parser of one command."""
     from .run import command
 
     app = typer.Typer(rich_markup_mode=None, add_completion=False)

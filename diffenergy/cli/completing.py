@@ -15,7 +15,7 @@ def topologies() -> list[str]:
 
 
 def starting(names: Callable[[], Iterable[str]] | None) -> Any:
-    """What the parser asks for the words that begin as typed."""
+    """Completion function: of `names`, those that begin with the typed text."""
     if names is None:
         return None
     return lambda incomplete: sorted(x for x in names() if x.startswith(incomplete))

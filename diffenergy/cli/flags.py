@@ -23,7 +23,7 @@ PAGE: Final = ".html"
 
 
 def out_file(text: str, *endings: str) -> Flag:
-    """`--out`: a file whose ending decides what is written; a page of any answer."""
+    """Flag `--out`: the ending of the file decides the format; .html is always one."""
     if PAGE not in endings:
         head, _, last = text.removesuffix(".").rpartition(" or ")
         listed = ", ".join(x.removesuffix(",") for x in (head, last) if x)
@@ -34,7 +34,7 @@ def out_file(text: str, *endings: str) -> Flag:
 def plot_file(
     text: str = "Also draw a chart, .png or .svg; NAME=FILE picks one by name.",
 ) -> Flag:
-    """`--plot`: a picture."""
+    """Flag `--plot`: a picture."""
     return Flag(text, "FILE", endings=(".png", ".svg"))
 
 
@@ -71,7 +71,8 @@ def parameters(kind: type[Request]) -> Iterator[inspect.Parameter]:
 
 
 def read_flags(kind: type[Request], typed: Mapping[str, Any]) -> Any:
-    """The request of what the parser handed over, every value read."""
+    """The request of the texts that the parser returns: each value read, then
+    checked."""
     values: dict[str, Any] = {}
     for field, flag in declared(kind):
         text = typed[field.name]
@@ -96,7 +97,7 @@ def flag_name(field: Any, flag: Flag) -> str:
 
 
 def flag_names(kind: type[Request]) -> dict[str, str]:
-    """Flags by the names of their fields; no arguments."""
+    """Flags by field name, without positional arguments."""
     return {
         field.name: flag_name(field, flag)
         for field, flag in declared(kind)
@@ -105,9 +106,9 @@ def flag_names(kind: type[Request]) -> dict[str, str]:
 
 
 def as_flags(error: Exception | str, kind: type[Request]) -> str:
-    """What a room says of its arguments, for who typed flags: all that a `BadRequest`
-    is about; of other errors `a` and `b` of "`a` + `b` is" and of "... keeps 5 W
-    (`a`)". In other places a name may be a file's."""
+    """The sentence of an error with flags in place of arguments: all arguments that a
+    `BadRequest` is about; in other errors `a` and `b` of "`a` + `b` is" and of "...
+    keeps 5 W (`a`)". In other places a name may be that of a file."""
     names, text = flag_names(kind), str(error)
     if isinstance(error, BadRequest):
         words = [x.name for x, _ in declared(kind) if x.name not in names]
@@ -139,7 +140,7 @@ def command_line(
 def naming_flags(
     kind: type[Request], say: Callable[[str], str] = lambda text: text
 ) -> Iterator[None]:
-    """Within it, errors for the user name flags of `kind`, as `say` puts them."""
+    """Context in which errors name flags of `kind`; `say` rewrites their sentence."""
     try:
         yield
     except (ValueError, Infeasible) as error:
@@ -153,7 +154,7 @@ def file_endings(kind: type[Request]) -> dict[str, tuple[str, ...]]:
 
 
 def inputs(flags: Request) -> list[str]:
-    """Files that a run reads, as far as its flags name any; outputs keep away."""
+    """Files that a run reads according to its flags; no output may replace them."""
     return [
         file
         for field, flag in declared(type(flags))

@@ -48,8 +48,8 @@ def fail(message: str, status: int, as_json: bool = False) -> int:
 
 
 def parser_sentence(error: Exception, path: str) -> str | None:
-    """What the parser of the command `path` refuses, with the help that helps; None for
-    an error of anything else, whichever click the parser is built on."""
+    """Sentence of a parser error of the command `path`, with a hint to its help; None
+    for other errors. Works with every click that typer is built on."""
     text = getattr(error, "format_message", None)
     if text is None:
         return None
@@ -57,7 +57,7 @@ def parser_sentence(error: Exception, path: str) -> str | None:
 
 
 def to_json(message: str, status: int) -> dict[str, Any]:
-    """The object of a refusal; what its sentence does not say is None.
+    """JSON object of a refusal; parts that its sentence lacks are None.
 
     >>> refusal = to_json("`--batch` is '0'; allowed is 1 or more.", 2)["error"]
     >>> refusal["field"], refusal["value"], refusal["remedy"]

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What a command found.
+    """Result of a command: what it prints and writes.
 
     `content`: the JSON. `blocks`: what people read. `texts`: of `--out` (bytes where it
     is no text), by ending; `.json` is the content unless it stands here. `page`: the
@@ -68,7 +68,7 @@ class Outcome:
 
 
 def outcome(result: Result, **more: Any) -> Outcome:
-    """What the answer of a room comes to; `more`: fields that are otherwise."""
+    """Outcome of the result of a room; `more` replaces fields."""
     fields = {
         "content": result.summary,
         "blocks": lambda: result.blocks(charts=False),
@@ -81,8 +81,7 @@ def outcome(result: Result, **more: Any) -> Outcome:
 
 
 def listing(line: str, content: Any, blocks: "Sequence[Block]", **more: Any) -> Outcome:
-    """An outcome that is no answer of a room: its JSON and blocks; `line`: what it is,
-    in one line."""
+    """Outcome of JSON and blocks that are no result of a room; `line` describes it."""
     from ..report import build_page
 
     def page(command: str) -> str:
@@ -113,8 +112,7 @@ def command(name: str) -> Callable[..., None]:
 
 
 def _print_schema(ctx: typer.Context, requested: bool):
-    """Prints the JSON Schema of a command's answer, and ends it: before anything else
-    of its line is looked at."""
+    """Prints the JSON Schema of a command and exits, before other words are checked."""
     if requested:
         from ..keys import schema
 
@@ -142,7 +140,7 @@ _SCHEMA: Final = inspect.Parameter(
 
 
 def _run(name: str, flags: Any):
-    """Checks the files, does the work, and tells what came of it."""
+    """Checks the files, runs the command, writes and prints its outcome."""
     read = inputs(flags)
     _check_files(flags, read)
     file = f"{name}_" if keyword.iskeyword(name) else name
@@ -160,7 +158,7 @@ def _run(name: str, flags: Any):
 
 
 def _check_files(flags: Any, read: Sequence[str]):
-    """Finds what cannot be written before time is spent."""
+    """Raises `ValueError` for files that cannot be written, before the work starts."""
     from ..files import check_target
 
     names: dict[str, str] = {}
@@ -188,7 +186,7 @@ def _check_files(flags: Any, read: Sequence[str]):
 
 
 def _command_line(flags: Any) -> str:
-    """What gives the same figures as JSON: no flags that write files."""
+    """Command line that prints the same figures as JSON and writes no files."""
     kind = type(flags)
     name = kind.__module__.rpartition(".")[2].removesuffix("_flags")
     return command_line(name, kind, flags.typed, ["as_json", *file_endings(kind)])

@@ -38,7 +38,7 @@ def each(name: str, value: Any) -> tuple[Any, ...]:
 
 
 def values_of(value: Sequence[T] | T | None) -> tuple[T, ...] | None:
-    """What `several` and `each` made of a field, to a type checker."""
+    """A field as the tuple that `several` or `each` stores, for the type checker."""
     return value  # pyright: ignore[reportReturnType]
 
 

@@ -20,15 +20,15 @@ from .estimate_flags import estimate_flags
 
 
 class _MemberRequest(ModelRequest, SharingRequest):
-    """What each member of a mix has of its own."""
+    """Fields that each workload of a mix has for itself."""
 
 
 class _Shared(PointRequest):
-    """What holds for all of them."""
+    """Fields that all workloads of a mix share."""
 
 
 class _Designs(Effort):
-    """What a search may change and want, and how long it looks."""
+    """Fields of a search: variables, objective, limits and effort."""
 
     vary: Any = ()
     goals: Any = None
@@ -44,7 +44,7 @@ _RUN_AT: Final = {
 
 
 def run(flags: Flags) -> Outcome:
-    """Searches, or tunes, what the flags ask for."""
+    """Searches a design, or tunes tiles."""
     start_jax()
     with naming_flags(Flags, _flagged):
         return _tiles(flags) if flags.tune_tiles else _design(flags)
@@ -160,7 +160,7 @@ def _picked(model: str | None, texts: Sequence[str]) -> tuple[str | None, list[s
 
 
 def _quoted(text: str) -> tuple[Any, dict[str, Any]]:
-    """A quoted workload and what it is asked to do."""
+    """Model and request of a quoted workload."""
     flags = estimate_flags(text, "codesign")
     for name in [*(["gpu"] if flags.gpu else []), *_fields_of(_Shared, flags)]:
         raise ValueError(
@@ -171,7 +171,7 @@ def _quoted(text: str) -> tuple[Any, dict[str, Any]]:
 
 
 def _fields_of(kind: type[Request], request: Request) -> list[str]:
-    """Fields of `kind` that a request has been given."""
+    """Fields of `kind` that differ from their default in a request."""
     return [name for name in explicit_fields(request) if name in part(kind, request)]
 
 
@@ -196,7 +196,7 @@ def _weights(weights: Sequence[float], members: int, model: bool) -> Sequence[fl
 
 
 def _unwritten(flags: Flags, result: SearchResult) -> list[str]:
-    """What a GPU file cannot hold, and how to ask for it."""
+    """Notes on what the GPU file of a design lacks, with the flags that add it."""
     if not flags.beside:
         return []
     fields = result.best.fields
@@ -217,7 +217,7 @@ def _unwritten(flags: Flags, result: SearchResult) -> list[str]:
 
 
 def _flagged(text: str) -> str:
-    """What the room says, in the words of the command line."""
+    """Errors of the room in the words of the command line."""
     text = re.sub(
         r"^([^`]*: )(`\w+`.*)",
         lambda match: match[1] + as_flags(match[2], EstimateFlags),

@@ -11,7 +11,7 @@ from ...keys import version
 from ...report import comparison_blocks
 from ..run import Outcome, listing
 from .compare_flags import Flags
-from .estimate import named, task_of
+from .estimate import prefix_errors, task_of
 from .estimate_flags import estimate_flags
 
 _TITLE: Final = ("model", "gpu", "phase", "batch", "input_len", "output_len", "dtype")
@@ -23,9 +23,9 @@ def run(flags: Flags) -> Outcome:
     if len(arguments) > len(string.ascii_uppercase):
         raise ValueError(f"{len(arguments)} estimates are given; allowed are 26.")
     texts = dict(zip(string.ascii_uppercase, arguments, strict=False))
-    read = {word: named(word, _prepare, text) for word, text in texts.items()}
+    read = {word: prefix_errors(word, _prepare, text) for word, text in texts.items()}
     sides = {
-        word: named(word, side.run) if isinstance(side, Task) else side
+        word: prefix_errors(word, side.run) if isinstance(side, Task) else side
         for word, side in read.items()
     }
     summaries = {

@@ -28,28 +28,29 @@ from .estimate_flags import Flags
 
 
 def task_of(request: WorkRequest, **more: Any) -> Task:
-    """The request of flags, checked, with its files read; `more`: other fields."""
+    """The task of a request: checked, with its files read. `more` replaces fields."""
     start_jax()
-    more = {"model": brought(request.model), **more}
+    more = {"model": import_model(request.model), **more}
     return prepare(**part(EstimateRequest, request, **more))
 
 
-def brought(model: Any) -> str | imports.ImportResult:
-    """What a trace, graph or report became, with a bar; other models as they are."""
+def import_model(model: Any) -> str | imports.ImportResult:
+    """Imports a trace, graph or report and shows a progress bar; returns other models
+    as they are."""
     if not imports.is_listing(model):
         return model
     with megabytes("reading") as show:
         return imports.read(model, progress=show)
 
 
-def named(word: str, step: Callable[..., Any], *args: Any) -> Any:
-    """`step(*args)`; errors say by `word` which of several estimates they belong to."""
+def prefix_errors(word: str, step: Callable[..., Any], *args: Any) -> Any:
+    """Returns `step(*args)`; errors begin with `word`, such as "A" of `compare`."""
     with naming_flags(Flags, lambda text: f"{word}: {text}"):
         return step(*args)
 
 
 def run(flags: Flags) -> Outcome:
-    """Evaluates what the flags ask for."""
+    """Runs one estimate, or all of crossed lists."""
     if any(len(values) > 1 for values in flags.lists.values()):
         return _crossed(flags)
     task = task_of(flags.single())
@@ -102,7 +103,7 @@ def _need_pyarrow():
 
 
 def _trace(task: Task, result: EstimateResult) -> str:
-    """A timeline of the launches; of training on many GPUs of their stages."""
+    """Chrome trace of the launches, or of the pipeline stages of a training step."""
     if result.step is not None:
         return step_trace_text(result.summary, drawable(result.step.timeline))
     setting = task.settings[0]
@@ -112,7 +113,8 @@ def _trace(task: Task, result: EstimateResult) -> str:
 
 
 def _rows(result: EstimateResult) -> Sequence[Mapping[str, Any]]:
-    """The points; of one alone its kernels, each beside what the whole answer has."""
+    """Rows of the CSV: points of a sweep, or kernels with figures of the whole
+    request."""
     if result.kernels is None:
         return result.summary["points"]
     whole = {key: result.summary[key] for key in ("energy_j_per_token", "memory")}

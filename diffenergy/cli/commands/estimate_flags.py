@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 
 from ...estimator import EstimateRequest, SweepRequest
 from ...requests import Flag, part, values_of
-from ..app import parsed
+from ..app import parse_words
 from ..flags import Json, flag_names, out_file, plot_file, read_flags
 
 LISTED: Final = ("gpu", "batch", "input_len", "output_len", "dtype")
@@ -46,7 +46,7 @@ class Flags(SweepRequest):
 
     @property
     def lists(self) -> dict[str, tuple[Any, ...]]:
-        """What may be crossed beside clocks and limits, as far as it was given."""
+        """Lists that are crossed, beside clocks and limits; none that were left out."""
         lists = {name: getattr(self, name) for name in LISTED}
         return {name: values for name, values in lists.items() if values}
 
@@ -57,7 +57,7 @@ class Flags(SweepRequest):
         return (".json", ".csv", ".parquet" if crossed else ".jsonl")
 
     def single(self) -> EstimateRequest:
-        """With the one value of every list that has one."""
+        """Request with the single value of each list."""
         lists = {name: values[0] for name, values in self.lists.items()}
         return EstimateRequest(**{**part(EstimateRequest, self), **lists})
 
@@ -71,7 +71,7 @@ def estimate_flags(text: str, command: str) -> EstimateRequest:
         words = shlex.split(text)
     except ValueError as error:
         raise ValueError(f"'{text}' cannot be split into flags ({error}).") from None
-    flags: Flags = read_flags(Flags, parsed("estimate", words))
+    flags: Flags = read_flags(Flags, parse_words("estimate", words))
     module = importlib.import_module(f"{__package__}.{command}_flags")
     for name in ("as_json", "out", "plot", "detail", "trace", "sensitivity"):
         if not getattr(flags, name):

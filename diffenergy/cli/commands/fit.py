@@ -14,7 +14,7 @@ from .fit_flags import Flags
 
 
 def run(flags: Flags) -> Outcome:
-    """Reads the files, fits, and keeps what an interrupted fit has found."""
+    """Reads the files and fits; an interrupted fit is kept to go on with."""
     if any(serving.is_serving(file) for file in flags.data):
         return _servers(flags)
     _check_partial(flags.partial)
@@ -68,7 +68,7 @@ def _servers(flags: Flags) -> Outcome:
 
 
 def _check_partial(path: Path):
-    """Finds what cannot be written before time is spent."""
+    """Raises `ValueError` if the file of an interrupted fit cannot be written."""
     if not path.exists():
         return
     try:

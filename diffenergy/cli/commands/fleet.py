@@ -31,7 +31,7 @@ def run(flags: Flags) -> Outcome:
 
 @contextlib.contextmanager
 def _reason(as_json: bool) -> Iterator[None]:
-    """Within it, why there is no plan is told as JSON too."""
+    """Context that also prints as JSON why no plan is feasible."""
     try:
         yield
     except fleet.NoPlan as refused:

@@ -9,7 +9,7 @@ from .gpus_flags import Flags
 
 
 def run(flags: Flags) -> Outcome:
-    """The list, or one GPU."""
+    """Lists the GPUs, or shows one."""
     check_action("gpus", flags.action, flags.name)
     if flags.toml and (flags.name is None or flags.as_json):
         why = "--json is given too" if flags.name else "`show NAME` is missing"

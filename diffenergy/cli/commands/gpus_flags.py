@@ -21,7 +21,7 @@ class Flags(Request):
     action: Annotated[str | None, arguments.action("GPU")] = None
     name: Annotated[
         str | None,
-        arguments.known(
+        arguments.name_argument(
             "Name, another spelling or .toml file.", gpu_names, arguments.file
         ),
     ] = None

@@ -13,7 +13,7 @@ from .import_flags import Flags
 
 
 def run(flags: Flags) -> Outcome:
-    """Reads the file."""
+    """Reads a trace, graph, report or power log."""
     log_fields = part(measurements.LogRequest, flags)
     names = set(explicit_fields(flags))
     if flags.format or measurements.log_format(flags.file):

@@ -49,7 +49,7 @@ def run(flags: Flags) -> Outcome:
 
 
 def _request(flags: Flags) -> dict[str, Any]:
-    """What is asked of a plan. Clocks and limits need a second flag each."""
+    """Request of the measurements. Clocks and limits need a second flag each."""
     if flags.clocks is not None and not flags.set_clocks:
         raise ValueError(
             "`--clocks` changes the GPU's clocks; add `--set-clocks` to allow that."

@@ -21,7 +21,7 @@ class Flags(Request):
     action: Annotated[str | None, arguments.action("model")] = None
     name: Annotated[
         str | None,
-        arguments.known(
+        arguments.name_argument(
             "Bundled name, config.json or folder.", model_names, arguments.model_files
         ),
     ] = None

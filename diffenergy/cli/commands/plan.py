@@ -12,7 +12,7 @@ from .plan_flags import Flags
 
 
 def run(flags: Flags) -> Outcome:
-    """Answers what the flags ask for."""
+    """Searches a plan, or the clocks of its stages."""
     start_jax()
     if not flags.stage_clocks:
         with points("plans") as show:

@@ -9,21 +9,24 @@ from ...report import estimate_page, page_charts
 from ...requests import part
 from ..flags import command_line as typed_line
 from ..run import Outcome
-from .estimate import named, task_of
+from .estimate import prefix_errors, task_of
 from .report_flags import Flags, ServedFlags
 
 _VERSUS: Final = "`--versus`"
 
 
 def run(flags: Flags) -> Outcome:
-    """Evaluates, and writes the page."""
+    """Runs the estimates and writes the page."""
     if flags.out is None:
         raise ValueError("`--out` is missing; name the page, such as report.html.")
     task = _single(task_of(flags))
     served = _served(flags, task)
-    second = None if flags.versus is None else named(_VERSUS, _second, flags)
+    second = None if flags.versus is None else prefix_errors(_VERSUS, _second, flags)
     details = _run(task)
-    every = [details, *([] if second is None else [named(_VERSUS, _run, second)])]
+    every = [
+        details,
+        *([] if second is None else [prefix_errors(_VERSUS, _run, second)]),
+    ]
     notes = list(details.result.warnings)
     for other in every[1:]:
         notes += [f"{other.gpu['name']}: {x}" for x in other.result.warnings]
@@ -37,7 +40,7 @@ def run(flags: Flags) -> Outcome:
 
 
 def _served(flags: Flags, task: Task) -> serving.ServingResult | None:
-    """The model behind an engine, if requests come."""
+    """Result of serving the model; None without a load."""
     served = {name: value for name, value in part(ServedFlags, flags).items() if value}
     if not served:
         return None
@@ -72,13 +75,13 @@ def _served(flags: Flags, task: Task) -> serving.ServingResult | None:
 
 
 def command_line(flags: Flags) -> str:
-    """`estimate` with the flags that were typed."""
+    """The line of `estimate` that gives the same figures."""
     left = ("versus", "out", "plot", *part(ServedFlags, flags))
     return typed_line("estimate", Flags, flags.typed, left)
 
 
 def _second(flags: Flags) -> Task:
-    """The same on the other GPU, at its own defaults."""
+    """Task on the GPU of `--versus`, at its default clocks and limits."""
     defaults = dict.fromkeys(("sm_clock", "mem_clock", "power_limit", "changes"))
     return _single(task_of(flags, gpu=flags.versus, **defaults))
 

@@ -9,7 +9,7 @@ from ..flags import out_file, plot_file
 
 
 class ServedFlags(WayRequest):
-    """The model behind an engine as well."""
+    """Fields of a served model."""
 
     engine: Annotated[EngineName | None, ENGINE] = None
 

@@ -32,7 +32,7 @@ def run(flags: Flags) -> Outcome:
 
 
 def _as_typed(text: str) -> str:
-    """What the room says of `out`, for who typed `--out`."""
+    """Sentence of the room with `--out` for `out`."""
     return f"`--out`{text[5:]}" if text.startswith("`out`") else text
 
 
