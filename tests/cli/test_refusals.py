@@ -103,6 +103,7 @@ ROWS = {
     "report gpt2 --out a.html --slo-tpot 30ms": "no requests come",
     "report gpt2 --out a.html --rate 8 --phase train": "neither trains",
     "report gpt2 --out a.html --rate 8 --concurrency 8": "one way",
+    "report gpt2 --out a.html --rate 0": "`--rate`",
     "dvfs gpt2 --solver exact --starts 3": "`--starts` is given without `--solver`",
     "plan gpt2 --num-gpus 8": "`--global-batch` is missing",
     "plan gpt2 --num-gpus 8 --global-batch 8 --granularity stage": "--stage-clocks",
