@@ -194,8 +194,8 @@ def test_the_table_of_models_is_what_its_script_writes():
 
 
 def examples_in_python() -> list[Any]:
-    """Test parameters of the blocks of Python; two pages have tests of their own."""
-    pages = [x for x in PAGES if x.name not in ("codesign.md", "collectives.md")]
+    """Test parameters of the blocks of Python; one page has tests of its own."""
+    pages = [x for x in PAGES if x.name != "codesign.md"]
     long = ("estimate(", "serving.", "dvfs.plan(")
     return [
         pytest.param(
