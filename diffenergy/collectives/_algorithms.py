@@ -60,10 +60,10 @@ def ring_order(
     random = np.random.default_rng(0)
     best, order = np.inf, number
     for _ in range(tries):
-        found, least = _ring(weight)
-        along = float(weight[found, np.roll(found, -1)].sum())
+        candidate, least = _ring(weight)
+        along = float(weight[candidate, np.roll(candidate, -1)].sum())
         if along < best:
-            best, order = along, found
+            best, order = along, candidate
         if best <= least * (1 + 10 * _TIE):
             break
         weight = weight * (1 + _TIE * random.random(weight.shape))
@@ -218,8 +218,8 @@ class Task:
         """GPUs that hold, add or want a block, chassis by chassis."""
         demand, nodes = self.demand, self.topology.nodes
         active = np.flatnonzero(demand.wanted.any(0) | demand.parts.any(0))
-        found = np.union1d(active, demand.source).tolist()
-        return sorted(found, key=lambda node: (nodes[node].chassis, node))
+        members = np.union1d(active, demand.source).tolist()
+        return sorted(members, key=lambda node: (nodes[node].chassis, node))
 
     @functools.cached_property
     def groups(self) -> list[list[int]]:
@@ -263,17 +263,17 @@ def ring(task: Task) -> list[Variant] | str:
 
         return Variant(name, edges, len(rings), by_hops=True)
 
-    found = [along("one direction", order)]
+    variants = [along("one direction", order)]
     if not _links_round(task, order) & _links_round(task, back):
-        found.append(along("both directions, half of the blocks each", order, back))
+        variants.append(along("both directions, half of the blocks each", order, back))
         far = "both directions, each block to the far side"
-        found.append(
+        variants.append(
             Variant(far, lambda root, *_: both_ways(order, root), by_hops=True)
         )
     rings = _rings(task, cost, order)
     if len(rings) > 1:
-        found.append(along(f"{len(rings)} rings, blocks in turn", *rings))
-    return found
+        variants.append(along(f"{len(rings)} rings, blocks in turn", *rings))
+    return variants
 
 
 def _rings(
@@ -286,7 +286,7 @@ def _rings(
     crossing = chassis[:, None] != chassis
     last = np.array([task.team.index(node) for node in order])
     slowest = cost[last, np.roll(last, -1)].max()
-    used, found = cost.copy(), [order]
+    used, rings = cost.copy(), [order]
     for _ in range(max(map(len, task.groups)) - 1 if len(task.groups) > 1 else 0):
         enter = np.roll(last, -1)
         over = crossing[last, enter]
@@ -296,8 +296,8 @@ def _rings(
         last = ring_order(used, tries=1)
         if used[last, np.roll(last, -1)].max() > slowest * _SAME:
             break
-        found.append(team[last].tolist())
-    return found
+        rings.append(team[last].tolist())
+    return rings
 
 
 def _links_round(task: Task, order: list[int]) -> set[int]:
@@ -337,21 +337,21 @@ def tree(task: Task) -> list[Variant] | str:
 
     if kind == "gather":
         return [Variant("binomial", to_taker)]
-    found = [Variant("binomial", lambda root, *_: binomial(task.groups, root))]
+    variants = [Variant("binomial", lambda root, *_: binomial(task.groups, root))]
     if kind in ("broadcast", "reduce"):
         name = "double binary"
-        found.append(
+        variants.append(
             Variant(name, lambda root, lane, _: double_binary(task.team, root, lane), 2)
         )
         if len(task.groups) > 1:
-            found.append(
+            variants.append(
                 Variant(
                     f"{name}, chassis by chassis",
                     lambda root, lane, _: by_entry(task.groups, root, lane),
                     2 * max(map(len, task.groups)),
                 )
             )
-    return found
+    return variants
 
 
 def direct(task: Task) -> list[Variant] | str:

@@ -73,8 +73,8 @@ def second_bound(demand: Demand, topology: Topology, whole: bool = True) -> floa
             back = _backwards(spread)
             if len(np.unique(spread.source)) < len(np.unique(back.source)):
                 turned = machine.reversed()
-                found = cuts(turned, back)
-                alone = _gated(turned, found, pipes, clock, back)[0]
+                inward = cuts(turned, back)
+                alone = _gated(turned, inward, pipes, clock, back)[0]
                 bound = max(bound, alone)
     return bound
 
@@ -130,8 +130,8 @@ def _bound(
     bound = 0.0
     halves: list[tuple[float, float]] = []
     for machine, spread in spreads(demand, topology):
-        found = cuts(machine, spread)
-        alone, last = _gated(machine, found, pipes, clock, spread)
+        groups = cuts(machine, spread)
+        alone, last = _gated(machine, groups, pipes, clock, spread)
         bound = max(bound, alone)
         halves.append((alone, last))
     if np.isinf(bound):
@@ -143,15 +143,15 @@ def _bound(
         # The last sum spreads when all are in; the first is in before any spreads.
         (come, first), (go, last) = halves
         bound = max(bound, come + last, first + go)
-        found = sum_cuts(topology, demand)
-        bound = max(bound, _gated(topology, found, pipes, clock)[0])
+        groups = sum_cuts(topology, demand)
+        bound = max(bound, _gated(topology, groups, pipes, clock)[0])
         bound = max(bound, _gossip(demand, topology, pipes, clock))
     return bound
 
 
 def _gated(
     topology: Topology,
-    found: list[Cuts],
+    groups: list[Cuts],
     pipes: Pipes | None,
     clock: Clock | None,
     spread: Demand | None = None,
@@ -161,14 +161,14 @@ def _gated(
     if pipes is not None:
         way = shortest(topology, pipes.hop)
         bound, single = _farthest(spread, way)
-        for cut in found:
+        for cut in groups:
             time = fluid(cut, topology, way, pipes)
             bound = max(bound, time)
     if clock is not None:
         way, hop = distances(topology, clock), hop_times(topology, clock)
         far, near = _farthest(spread, way)
         bound, single = max(bound, far), max(single, near)
-        for cut in found:
+        for cut in groups:
             bound = whole_blocks(cut, topology, clock, way, hop, bound)
     return bound, single
 

@@ -97,8 +97,8 @@ def idle_power(
 ) -> Float[np.ndarray, " clock"]:
     """W of one GPU without work at SM `clocks` (Hz): idle and leakage, memory clock at
     its highest. `load`: W that work adds and that warms the board."""
-    asked = jnp.asarray(clocks)
-    power, _ = _standing(gpu, asked, jnp.full_like(asked, load))
+    hertz = jnp.asarray(clocks)
+    power, _ = _standing(gpu, hertz, jnp.full_like(hertz, load))
     return np.asarray(power, float)
 
 

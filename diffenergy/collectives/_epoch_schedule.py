@@ -26,7 +26,7 @@ Picked = tuple[
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
+class SolverResult:
     """A search's end: `schedule` unless infeasible or out of time. `infeasible_at`: a
     horizon that is proven too short, epochs (0: none tried). `bound`: of the objective;
     `work`: s of an idle core in the solver."""
@@ -120,8 +120,8 @@ def epoch_schedule(
     """Those of the sends of whole blocks that are needed, each at the start of its
     epoch, with true latencies although epochs round them: `run_epochs` gives times that
     can be kept."""
-    kept = _needed(topology, demand, model, *picked)
-    block, link, epoch = (column[kept] for column in picked)
+    needed = _needed(topology, demand, model, *picked)
+    block, link, epoch = (column[needed] for column in picked)
     order = np.lexsort((block, link, epoch))
     block, link, epoch = block[order], link[order], epoch[order]
     start = epoch * model.tau
@@ -154,14 +154,14 @@ def _needed(
             first.setdefault(place, send)
         else:
             passing.setdefault((*place, int(there[send])), []).append(send)
-    kept = np.zeros(len(block), bool)
+    needed = np.zeros(len(block), bool)
     wishes = np.argwhere(demand.wanted).tolist()
     open_ = [first[b, n] for b, n in wishes if n != demand.source[b]]
     while open_:
         send = open_.pop()
-        if kept[send]:
+        if needed[send]:
             continue
-        kept[send] = True
+        needed[send] = True
         home, node = int(block[send]), int(source[send])
         if node == demand.source[home]:
             continue
@@ -170,4 +170,4 @@ def _needed(
         else:
             feeds = passing[home, node, int(epoch[send])]
             open_.append(feeds[0] if topology.copies[node] else feeds.pop())
-    return kept
+    return needed

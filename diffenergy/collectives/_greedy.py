@@ -92,12 +92,12 @@ def greedy(
         seed = effort.seed * effort.batches + batch
         limit = np.inf if best is None else best[0]
         if demand.single:
-            found = _one_taker(topology, demand, batch, seed, limit)
+            candidate = _one_taker(topology, demand, batch, seed, limit)
         else:
             aim = Aim(effort.restarts, seed, limit, float(bound))
-            found = _attempt(topology, demand, model, aim)
-        if found is not None and (best is None or found[0] < best[0]):
-            best = found
+            candidate = _attempt(topology, demand, model, aim)
+        if candidate is not None and (best is None or candidate[0] < best[0]):
+            best = candidate
         if best is not None and best[0] <= bound * (1 + 1e-9):
             break
         spent += _batch_work(topology, demand, batch)
@@ -147,14 +147,14 @@ def _one_taker(
         demand.source[live], demand.wanted[live].argmax(1), demand.size[live]
     )
     planned = round(_MOST_PLANNED / max(1, len(live) * len(topology.links)))
-    found: list[Plan] = []
+    plans: list[Plan] = []
     if 0 < batch <= planned:
-        found += _along_paths(topology, requests, seed, limit)
+        plans += _along_paths(topology, requests, seed, limit)
     if batch < _QUEUES or batch > planned:
-        found.append(Queues(topology, requests, seed).plan())
-    if not found:
+        plans.append(Queues(topology, requests, seed).plan())
+    if not plans:
         return None
-    best = min(found, key=lambda plan: plan.finish)
+    best = min(plans, key=lambda plan: plan.finish)
     best = dataclasses.replace(best, block=live[best.block])
     return best.finish, _sends(demand, best)
 
@@ -210,9 +210,9 @@ def _passed_on(spread: Schedule) -> Schedule:
     would be sums without summands."""
     sends, wanted = spread.sends, spread.demand.wanted
     begin, target = sends.block * len(spread.topology.nodes), spread.targets
-    kept = wanted[sends.block, target] | ~spread.topology.stores[target]
+    useful = wanted[sends.block, target] | ~spread.topology.stores[target]
     passed = np.isin(begin + target, begin + spread.sources)
-    return spread if (kept | passed).all() else prune(spread)
+    return spread if (useful | passed).all() else prune(spread)
 
 
 def _spread(

@@ -33,7 +33,7 @@ from ._energy import (
     schedule_energy,
     schedule_price,
 )
-from ._epoch_schedule import Found, reach
+from ._epoch_schedule import SolverResult, reach
 from ._lp import flow_count, lp
 from ._milp import milp
 from ._routes import EpochModel, shortest
@@ -96,24 +96,24 @@ def least_energy(
     keeps the best so far.
     """
     latest = max(start.finish, limit)
-    found = dataclasses.replace(start, seconds=0.0, work=0.0)
+    best = dataclasses.replace(start, seconds=0.0, work=0.0)
     try:
-        found = _better(found, start.schedule, prices, latest)
-        if model is not None and horizon and not found.meets_floor:
-            answer = _solved(found.schedule, prices, model, horizon, how)
+        best = _better(best, start.schedule, prices, latest)
+        if model is not None and horizon and not best.meets_floor:
+            answer = _solved(best.schedule, prices, model, horizon, how)
             if answer is not None:
                 spent = dict(seconds=answer.seconds, work=answer.work)
-                found = dataclasses.replace(found, **spent)
+                best = dataclasses.replace(best, **spent)
             if answer is not None and answer.schedule is not None:
                 other = _in_time(start.schedule, answer.schedule, model)
-                found = _better(found, other, prices, latest)
+                best = _better(best, other, prices, latest)
     except KeyboardInterrupt:
-        found = dataclasses.replace(found, interrupted=True)
-    return found
+        best = dataclasses.replace(best, interrupted=True)
+    return best
 
 
 def _better(
-    found: SecondStage,
+    best: SecondStage,
     other: Schedule,
     prices: Float[np.ndarray, " link"],
     latest: float,
@@ -121,26 +121,26 @@ def _better(
     """`other` where it is right, in time and cheaper."""
     other = prune(other)
     cost = schedule_price(other, prices)
-    if cost > found.joules * (1 - SAME):
-        return found
+    if cost > best.joules * (1 - SAME):
+        return best
     try:
         finish = verify(other)
     except Violation:
-        return found
+        return best
     if finish > latest * (1 + SAME):
-        return found
-    return dataclasses.replace(found, schedule=other, finish=finish, joules=cost)
+        return best
+    return dataclasses.replace(best, schedule=other, finish=finish, joules=cost)
 
 
 def _solved(
-    given: Schedule,
+    schedule: Schedule,
     prices: Float[np.ndarray, " link"],
     model: EpochModel,
     horizon: int,
     how: Solving,
-) -> Found | None:
+) -> SolverResult | None:
     """What a solver finds in as many epochs; None where it is not asked."""
-    topology, demand = given.topology, given.demand
+    topology, demand = schedule.topology, schedule.demand
     if demand.collective == "all_reduce":
         return None
     if demand.reduces:
@@ -162,11 +162,11 @@ def _solved(
     return milp(topology, demand, model, horizon, how, link_cost=cost)
 
 
-def _in_time(given: Schedule, solved: Schedule, model: EpochModel) -> Schedule:
-    """A solver's schedule of the demand of `given`, in continuous time."""
+def _in_time(schedule: Schedule, solved: Schedule, model: EpochModel) -> Schedule:
+    """A solver's schedule of the demand of `schedule`, in continuous time."""
     timed = run_epochs(solved, model, parts=solved.demand.single)
-    if given.demand.reduces:
-        timed = reduction(given.topology, given.demand, timed)
+    if schedule.demand.reduces:
+        timed = reduction(schedule.topology, schedule.demand, timed)
     return timed
 
 
@@ -344,26 +344,26 @@ def frontier(
     """
     memory = None if gpu is None else memory_price(gpu)
     prices = byte_prices(start.topology, memory)
-    found, seconds, work = [priced(start, prices)], 0.0, 0.0
+    stages, seconds, work = [priced(start, prices)], 0.0, 0.0
     for number, stretch in enumerate(_STRETCHES):
         left = how.less(seconds, work)
         out = seconds >= how.time_limit or work >= how.work
-        if found[-1].meets_floor or found[-1].interrupted or out:
+        if stages[-1].meets_floor or stages[-1].interrupted or out:
             break
-        limit, rest = found[0].finish * stretch, len(_STRETCHES) - number
+        limit, rest = stages[0].finish * stretch, len(_STRETCHES) - number
         share = dataclasses.replace(left, work=left.work / rest)
         horizon = None if model is None else int(limit / model.tau + _ROUNDING)
-        found.append(
+        stages.append(
             least_energy(
-                found[-1], prices, share, limit=limit, model=model, horizon=horizon
+                stages[-1], prices, share, limit=limit, model=model, horizon=horizon
             )
         )
-        seconds, work = seconds + found[-1].seconds, work + found[-1].work
+        seconds, work = seconds + stages[-1].seconds, work + stages[-1].work
     points = [
         FrontPoint(x.schedule, x.finish, schedule_energy(x.schedule, gpu, x.finish))
-        for x in found
+        for x in stages
     ]
-    ended = found[-1].interrupted, seconds >= how.time_limit
+    ended = stages[-1].interrupted, seconds >= how.time_limit
     return Front(_pareto(points, True), _pareto(points, False), *ended)
 
 
@@ -411,7 +411,7 @@ def pick(front: Front, objective: Goal | float) -> FrontPoint:
     )
 
 
-def _pareto(found: Sequence[FrontPoint], whole: bool) -> tuple[FrontPoint, ...]:
+def _pareto(points: Sequence[FrontPoint], whole: bool) -> tuple[FrontPoint, ...]:
     """Points that no other beats in finish and energy (`whole`: the total, where it is
     known), by rising finish."""
 
@@ -419,7 +419,7 @@ def _pareto(found: Sequence[FrontPoint], whole: bool) -> tuple[FrontPoint, ...]:
         return point.energy.active if point.total is None or not whole else point.total
 
     front: list[FrontPoint] = []
-    for point in sorted(found, key=lambda p: (p.finish, energy(p))):
+    for point in sorted(points, key=lambda p: (p.finish, energy(p))):
         if front and energy(point) >= energy(front[-1]) * (1 - SAME):
             continue
         if front and point.finish <= front[-1].finish * (1 + SAME):

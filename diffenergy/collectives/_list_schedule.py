@@ -177,8 +177,8 @@ class _State:
     def advance(self) -> bool:
         """Move each unfinished restart to its next moment; False at the end of all."""
         problem = self.problem
-        lacking = np.isinf(self.ready) & problem.wanted
-        open_ = lacking.any((1, 2)) & np.isfinite(np.maximum(self.time, 0))
+        unmet = np.isinf(self.ready) & problem.wanted
+        open_ = unmet.any((1, 2)) & np.isfinite(np.maximum(self.time, 0))
         moment = np.minimum(
             self._next(self.ready.reshape(len(self.time), -1)),
             self._next(self.free.reshape(len(self.time), -1)),
@@ -346,14 +346,14 @@ class _State:
         worth = np.where(can, score + self.nodes + 1, 0.0)
         if routes.fans[paths[0]]:
             block = worth.sum(1).argmax(1)
-            taken = can[np.arange(len(restart)), :, block]
+            chosen = can[np.arange(len(restart)), :, block]
         else:
             best = worth.reshape(len(restart), -1).argmax(1)
             path, block = np.divmod(best, can.shape[2])
-            taken = np.zeros(can.shape[:2], bool)
+            chosen = np.zeros(can.shape[:2], bool)
             rows = np.arange(len(restart))
-            taken[rows, path] = can[rows, path, block]
-        row, path = np.nonzero(taken)
+            chosen[rows, path] = can[rows, path, block]
+        row, path = np.nonzero(chosen)
         if not len(row):
             return False
         r = restart[row]

@@ -14,7 +14,7 @@ from ._bounds import epoch_bound, second_bound
 from ._demand import Demand
 from ._dependencies import whole
 from ._epoch_counts import flow_epochs, whole_epochs
-from ._epoch_schedule import Found
+from ._epoch_schedule import SolverResult
 from ._request import Search
 from ._routes import EpochModel, epoch_length, epoch_model
 from ._schedule import Schedule
@@ -103,12 +103,12 @@ def rescheduled(plan: Plan, schedule: Schedule) -> Plan:
     return dataclasses.replace(plan, schedule=schedule, finish=verify(schedule))
 
 
-def better(found: Plan, best: Plan, in_time: bool) -> bool:
+def better(plan: Plan, best: Plan, in_time: bool) -> bool:
     """The earlier finish; unless `in_time`, fewer epochs before that."""
-    mine, theirs = found.schedule.epochs, best.schedule.epochs
+    mine, theirs = plan.schedule.epochs, best.schedule.epochs
     if not in_time and mine is not None and theirs is not None and mine != theirs:
         return mine < theirs
-    return found.finish < best.finish * (1 - _MET)
+    return plan.finish < best.finish * (1 - _MET)
 
 
 class Task:
@@ -159,9 +159,9 @@ class Task:
         seconds = max(self.ends - time.monotonic(), _SHORT)
         return Solving(seconds, self.search.seed, work=self.left())
 
-    def spend(self, found: Found) -> None:
+    def spend(self, result: SolverResult) -> None:
         """Count what a solver did."""
-        self.seconds, self.work = self.seconds + found.seconds, self.work + found.work
+        self.seconds, self.work = self.seconds + result.seconds, self.work + result.work
 
     def plan(self, schedule: Schedule, method: str, solver: str | None = None) -> Plan:
         """The schedule, verified, with its bounds."""
@@ -215,17 +215,17 @@ class Task:
             )
 
 
-def _epoch(topology: Topology, chunk: float, asked: str | float) -> float:
+def _epoch(topology: Topology, chunk: float, length: str | float) -> float:
     """Length of an epoch, s."""
-    if isinstance(asked, str):
-        return epoch_length(topology, chunk, asked)
+    if isinstance(length, str):
+        return epoch_length(topology, chunk, length)
     usual = epoch_length(topology, chunk)
-    if not usual / _ODD <= asked <= usual * _ODD:
+    if not usual / _ODD <= length <= usual * _ODD:
         raise ValueError(
-            f"`epoch` is {asked:g} s; a chunk takes {usual:.6g} s on the fastest link: "
-            f"allowed are {usual / _ODD:.3g} to {usual * _ODD:.3g} s."
+            f"`epoch` is {length:g} s; a chunk takes {usual:.6g} s on the fastest "
+            f"link: allowed are {usual / _ODD:.3g} to {usual * _ODD:.3g} s."
         )
-    return asked
+    return length
 
 
 def _both_ways(topology: Topology, model: EpochModel, demand: Demand) -> EpochModel:

@@ -180,13 +180,13 @@ def _legs(topology: Topology, path: list[int], size: float) -> list[Leg]:
 
 def _rests(legs: list[Leg]) -> list[list[tuple[int, float]]]:
     """For each leg: the links still to pass, each with the time to the taker."""
-    found: list[list[tuple[int, float]]] = []
+    rests: list[list[tuple[int, float]]] = []
     rest, after = 0.0, list[tuple[int, float]]()
     for leg in reversed(legs):
         rest = leg.lag + rest
         after = [(n, rest - low) for n, low, _ in leg.use] + after
-        found.append(after)
-    return found[::-1]
+        rests.append(after)
+    return rests[::-1]
 
 
 # --- `balanced_paths`: a path for every block with one taker that fills no link too

@@ -180,8 +180,8 @@ class Graph:
         for option in sorted(options, key=lambda n: n != node):
             if next(tries, None) is None:
                 return []
-            if found := self._search(left, _marked(two, option), tries):
-                return found
+            if maps := self._search(left, _marked(two, option), tries):
+                return maps
         return []
 
     def _refined(self, one: Colours, two: Colours) -> tuple[Colours, Colours]:
@@ -193,16 +193,16 @@ class Graph:
             first = self._hashes(one)
             second = first if same else self._hashes(two)
             both = np.concatenate([first, second])
-            found, names = np.unique(both, return_inverse=True)
+            hashes, names = np.unique(both, return_inverse=True)
             one, two = np.split(names.reshape(-1), [count])
-            if len(found) == colours or not np.array_equal(np.sort(one), np.sort(two)):
+            if len(hashes) == colours or not np.array_equal(np.sort(one), np.sort(two)):
                 return one, two
-            colours = len(found)
+            colours = len(hashes)
 
     def _hashes(self, colour: Colours) -> UInt64[np.ndarray, " node"]:
         far = _mix((colour.astype(np.uint64) + np.uint64(7)) * np.uint64(0xD6E8FEB9))
-        seen = _mix(self._out ^ far) + _mix(self._in + far)
-        return _mix(seen.sum(axis=1, dtype=np.uint64) ^ (far << np.uint64(1)))
+        mixed = _mix(self._out ^ far) + _mix(self._in + far)
+        return _mix(mixed.sum(axis=1, dtype=np.uint64) ^ (far << np.uint64(1)))
 
 
 def _first_alike(colour: Colours) -> int | None:

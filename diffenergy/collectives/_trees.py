@@ -188,18 +188,18 @@ class Course:
 
 def course(paths: Paths, inward: Tree | None, outward: Tree | None) -> Course:
     """Hops of a sum on its path `inward` to the root, then of copies `outward`."""
-    found = Course([], [], [], [], [])
+    steps = Course([], [], [], [], [])
     brought: dict[int, list[int]] = collections.defaultdict(list)  # to a node: summands
     copied: dict[int, list[int]] = {}  # to a node: the hop of the copy
 
     def add(source: int, target: int, phase: int, step: int, feeds: list[int]) -> int:
-        number = len(found.hop)
-        found.hop.append(int(paths.hop[source, target]))
-        found.phase.append(phase)
-        found.step.append(step)
-        found.then.append([])
+        number = len(steps.hop)
+        steps.hop.append(int(paths.hop[source, target]))
+        steps.phase.append(phase)
+        steps.step.append(step)
+        steps.then.append([])
         for feed in feeds:
-            found.then[feed].append(number)
+            steps.then[feed].append(number)
         return number
 
     first = 1 + max((step for _, _, step in inward.edges), default=0) if inward else 0
@@ -209,10 +209,10 @@ def course(paths: Paths, inward: Tree | None, outward: Tree | None) -> Course:
         feeds = copied[up] if up in copied else brought[up]
         phase = 1 if inward else 0
         copied[down] = [add(up, down, phase, first + 1 + step, feeds)]
-    found.ahead.extend(0 for _ in found.hop)
-    for n in reversed(range(len(found.hop))):  # those that wait come later
-        found.ahead[n] = max((1 + found.ahead[m] for m in found.then[n]), default=0)
-    return found
+    steps.ahead.extend(0 for _ in steps.hop)
+    for n in reversed(range(len(steps.hop))):  # those that wait come later
+        steps.ahead[n] = max((1 + steps.ahead[m] for m in steps.then[n]), default=0)
+    return steps
 
 
 def tree_schedule(

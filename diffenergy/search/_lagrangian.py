@@ -85,8 +85,8 @@ def descend(
         x = jax.tree.map(functools.partial(move, rate), x, change, free)
         return (x, memory), Last(slope, excess)
 
-    (x, memory), seen = lax.scan(step, (state.x, state.memory), rates)
-    last = jax.tree.map(lambda steps: steps[-1], seen)
+    (x, memory), steps = lax.scan(step, (state.x, state.memory), rates)
+    last = jax.tree.map(lambda each: each[-1], steps)
     return State(x, state.multipliers, memory), last
 
 
