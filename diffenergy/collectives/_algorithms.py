@@ -73,7 +73,7 @@ def ring_order(
 def _ring(
     weight: Float[np.ndarray, "gpu gpu"],
 ) -> tuple[Int[np.ndarray, " gpu"], float]:
-    """A ring, and what none can be less than."""
+    """A short ring, and a lower bound on the weight of any ring."""
     successor, least = _cycles(weight)
     order = _cycle(_joined(weight, successor))
     for _ in range(_ROUNDS):
@@ -88,7 +88,7 @@ def _ring(
 def _cycles(
     weight: Float[np.ndarray, "gpu gpu"],
 ) -> tuple[Int[np.ndarray, " gpu"], float]:
-    """Successors of least total weight, none its own, and that weight."""
+    """Assignment of successors with the least total weight, and that weight."""
     from scipy.optimize import linear_sum_assignment
 
     closed = weight.copy()
@@ -120,7 +120,7 @@ def _joined(
 def _cycle(
     successor: Int[np.ndarray, " gpu"], first: int = 0
 ) -> Int[np.ndarray, " place"]:
-    """Places in order from the first on, until it comes again."""
+    """Places of the cycle that begins at `first`, in order."""
     order = [first]
     while successor[order[-1]] != first:
         order.append(int(successor[order[-1]]))
@@ -208,7 +208,7 @@ class Variant:
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A demand on a machine."""
+    """A demand on a machine, with the paths that its algorithms use."""
 
     topology: Topology
     demand: Demand
@@ -236,7 +236,8 @@ class Task:
         return find_paths(self.topology, largest, not self.demand.single)
 
     def lane(self, lanes: int) -> Int[np.ndarray, " block"]:
-        """Lanes in turn for the blocks of a source, each source from another on."""
+        """Lane of each block: in turn for the blocks of a source, each source from
+        another one on."""
         source = self.demand.source
         place = np.zeros(len(self.topology.nodes), int)
         place[self.team] = np.arange(len(self.team))
@@ -355,7 +356,7 @@ def tree(task: Task) -> list[Variant] | str:
 
 
 def direct(task: Task) -> list[Variant] | str:
-    """A star round the root; quickest paths make it a tree."""
+    """One edge from the root to every GPU; quickest paths make it a tree."""
 
     def straight(root: int, lane: int, inward: bool) -> list[Edge]:
         away = task.paths.away[:, root] if inward else task.paths.away[root]

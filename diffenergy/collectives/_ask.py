@@ -135,7 +135,7 @@ def plan(request: CollectiveRequest) -> CollectiveResult | SizesResult:
 
 @dataclasses.dataclass(frozen=True)
 class _Question:
-    """What is asked of every size; `listed`: the JSON lists the demand, which no
+    """The request for every size; `listed`: the JSON lists the demand, which no
     collective's name says; `links`: it has what links do to the finish."""
 
     search: Search
@@ -192,7 +192,7 @@ def _check_kinds(topology: Any, search: Any, demand: Any):
 
 
 def _check_size(size: Any, matrix: Any, demand: Any):
-    """Bytes are said once."""
+    """Raises `ValueError` unless exactly one argument gives the bytes."""
     if matrix is None and demand is None:
         if size is None:
             raise ValueError(
@@ -206,7 +206,7 @@ def _check_size(size: Any, matrix: Any, demand: Any):
 
 
 def _machine(request: CollectiveRequest) -> tuple[Topology, Topology]:
-    """The machine as it is named, and with what is changed of its links."""
+    """The machine as named, and the machine with its links disabled or scaled."""
     gpu = request.gpu
     card = str(gpu.path or gpu.name) if isinstance(gpu, GpuCard) else gpu
     machine = original = load_topology(request.topology, request.latency, card)
@@ -250,7 +250,7 @@ def _demand(
 
 
 def _refuse(arguments: dict[str, Any], which: str):
-    """Arguments that say what another says already."""
+    """Raises `ValueError` for an argument that `which` replaces."""
     for name, value in arguments.items():
         if value is not None:
             raise ValueError(
@@ -259,7 +259,7 @@ def _refuse(arguments: dict[str, Any], which: str):
 
 
 def _name(topology: Any, machine: Topology) -> str:
-    """What a reader of the JSON loads the machine by."""
+    """Name or path by which a reader of the JSON loads the machine."""
     if isinstance(topology, Topology):
         return machine.name
     path = os.fspath(topology)
@@ -278,7 +278,7 @@ def _spec(machine: Topology, gpu: GpuCard | str | None) -> GpuSpec | None:
 
 
 def _links(plan: Plan, watch: Watch) -> dict[str, Any]:
-    """What rates, latencies and failures of links do to the finish."""
+    """JSON of what rates, latencies and failures of links do to the finish."""
     schedule = plan.schedule
     topology, demand = schedule.topology, schedule.demand
 

@@ -156,7 +156,7 @@ def _fastest(task: Task, variants: list[Variant], most_sends: int) -> Baseline |
 
 
 def _busiest(task: Task, courses: list[Course]) -> float:
-    """s that the busiest link needs for its bytes."""
+    """Time that the busiest link needs for its bytes (s)."""
     hops = np.concatenate([np.array(one.hop, int) for one in courses])
     size = np.repeat(task.demand.size, [len(one.hop) for one in courses])
     links = task.paths.links[hops]
@@ -166,7 +166,7 @@ def _busiest(task: Task, courses: list[Course]) -> float:
 
 
 def _courses(task: Task, variant: Variant, most_sends: int) -> list[Course] | None:
-    """Of each block; blocks that are alike share one. None above `most_sends`."""
+    """Course of each block; blocks of one tree share it. None above `most_sends`."""
     demand, paths = task.demand, task.paths
 
     @functools.cache

@@ -58,7 +58,7 @@ def epoch_bound(
 
 
 def second_bound(demand: Demand, topology: Topology, whole: bool = True) -> float:
-    """Least s of any schedule; of chunks that may be cut up if not `whole`."""
+    """Lower bound on the finish (s); if not `whole`, chunks may be cut up."""
     pipes = Pipes(topology.latencies, topology.latencies, topology.rates)
     size = demand.size
     alike = whole and np.ptp(size) <= _ROUNDING * size.max()
@@ -112,7 +112,7 @@ def cut_bound(demand: Demand, topology: Topology) -> float:
 
 
 def _backwards(spread: Demand) -> Demand:
-    """The same in reversed time, of blocks with one taker: what must leave enters."""
+    """The demand in reversed time, for blocks with one taker."""
     wanted = np.zeros_like(spread.wanted)
     wanted[np.arange(len(wanted)), spread.source] = True
     taker = spread.wanted.argmax(1)
@@ -156,7 +156,7 @@ def _gated(
     clock: Clock | None,
     spread: Demand | None = None,
 ) -> tuple[float, float]:
-    """Bound by cuts, and the time in which one block can reach all its takers."""
+    """Bound by cuts, and the least time in which a block reaches all its takers."""
     bound, single = 0.0, 0.0
     if pipes is not None:
         way = shortest(topology, pipes.hop)

@@ -26,7 +26,7 @@ FILE: Final = Path(__file__).parents[1] / "data" / "topologies" / "media.toml"
 
 @functools.cache
 def media() -> Mapping[str, Energy]:
-    """Every bundled medium by its name; J/bit.
+    """Energy of a bit on every bundled medium (J/bit), by name.
 
     >>> media()["nvlink3"].low, media()["nvlink3"].high
     (5e-12, 1e-11)
@@ -67,12 +67,12 @@ class Nodes(Table, frozen=True):
 
     @property
     def expanded(self) -> list[str]:
-        """Each of them."""
+        """Name of each node."""
         return expand_names(self.names, "names")
 
 
 class OuterNodes(Nodes, frozen=True):
-    """The same in the whole machine; -1: in no chassis."""
+    """Switches or NICs of the whole machine; `chassis` -1: in none."""
 
     chassis: _Place = -1
 
@@ -99,7 +99,7 @@ class Medium(Table, frozen=True):
 
 
 class Machine(Table, frozen=True):
-    """A whole file; `nodes` and `links` stand in every chassis."""
+    """Keys of a topology file; `nodes` and `links` are repeated in every chassis."""
 
     gpus: Count
     name: Text | None = None

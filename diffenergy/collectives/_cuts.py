@@ -50,13 +50,13 @@ class Cuts:
 
     @property
     def blocks(self) -> Int[np.ndarray, " cut"]:
-        """How many blocks pass."""
+        """Number of blocks that pass each cut."""
         return self.count.max(1) if self.merged else self.count.sum(1)
 
 
 @functools.lru_cache(maxsize=16)
 def labels(topology: Topology) -> Int[np.ndarray, "label node"]:
-    """Paths to part the GPUs: each by itself, by chassis, by islands that links of at
+    """Groupings of the GPUs: each by itself, by chassis, by islands that links of at
     least each rate join; the number of each node's group, -1 for none."""
     alone = np.full(len(topology.nodes), -1)
     alone[topology.gpus] = topology.gpus
@@ -273,7 +273,7 @@ def receptions(
 def _touched(
     rows: Bool[np.ndarray, "block node"], group: Int[np.ndarray, " node"], count: int
 ) -> Bool[np.ndarray, "block group"]:
-    """Groups with a node of each row."""
+    """Which groups have a node of each row."""
     touched = np.zeros((len(rows), count), bool)
     block, node = np.nonzero(rows & (group >= 0))
     touched[block, group[node]] = True

@@ -274,7 +274,7 @@ def together(demands: Sequence[Demand]) -> Demand:
 
 
 def _whole_size(size: int | float | str | None, chunks: int) -> float:
-    """B, if it is a whole number of them that `chunks` divide."""
+    """Size in B; raises `ValueError` unless whole bytes that `chunks` divide."""
     if size is None:
         raise ValueError("`size` is missing; give B or text such as 1GB.")
     whole = parse_size(size)
@@ -345,7 +345,7 @@ class _Team:
         return self._filled("all_to_all", source, target, chunk, size)
 
     def _end(self) -> int:
-        """The root."""
+        """Node of the root."""
         root, team = self.root, self.gpus
         if isinstance(root, str) and not root.isdecimal():
             node = gpu_named(self.topology, root)
@@ -404,7 +404,7 @@ def gpu_named(topology: Topology, number_or_name: int | str) -> int:
 
 
 def _teams(machine: _Team, groups: Sequence[Sequence[int | str]]) -> list[_Team]:
-    """Tenants of a machine, each with a buffer of its own."""
+    """One team for each group of GPUs, each with a buffer of its own."""
     teams = []
     for group in groups:
         names = [f"gpu{g}" if str(g).isdecimal() else str(g).lower() for g in group]

@@ -42,7 +42,7 @@ Dependencies = dict[int, list[Part]]
 
 
 def slack_of(schedule: Schedule) -> float:
-    """s within which times are the same."""
+    """Tolerance within which times are the same (s)."""
     return SAME * schedule.last_end
 
 
@@ -60,13 +60,13 @@ def stated(schedule: Schedule) -> Arrivals:
 
 
 def ways_in(schedule: Schedule) -> Bool[np.ndarray, " send"]:
-    """Sends of summands."""
+    """Which sends carry summands."""
     summed = np.count_nonzero(schedule.demand.parts, axis=1) > 0
     return (schedule.sends.phase == 0) & summed[schedule.sends.block]
 
 
 def whole(schedule: Schedule) -> Bool[np.ndarray, " send"]:
-    """Sends of blocks of which no send is a part."""
+    """Which sends belong to blocks that always move whole."""
     sends, demand = schedule.sends, schedule.demand
     part = sends.bytes < demand.size[sends.block] * (1 - _BYTES)
     split = np.bincount(sends.block[part], minlength=len(demand.size)) > 0

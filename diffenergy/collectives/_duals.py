@@ -130,7 +130,7 @@ def _price_time(
 
 
 def price_bound(moved: Transfers, topology: Topology, whole: bool) -> float:
-    """Best bound of the fixed prices, s."""
+    """Best bound by the fixed prices (s)."""
     if not len(moved.bytes):
         return 0.0
     spare, least = idle(moved, topology, whole)

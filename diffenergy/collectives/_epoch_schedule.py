@@ -27,9 +27,11 @@ Picked = tuple[
 
 @dataclasses.dataclass(frozen=True)
 class SolverResult:
-    """A search's end: `schedule` unless infeasible or out of time. `infeasible_at`: a
-    horizon that is proven too short, epochs (0: none tried). `bound`: of the objective;
-    `work`: s of an idle core in the solver."""
+    """Result of a search in epochs: `schedule` unless infeasible or out of time.
+
+    `infeasible_at`: a horizon that is proven too short, epochs (0: none tried).
+    `bound`: of the objective; `work`: s of an idle core in the solver.
+    """
 
     schedule: Schedule | None
     status: Status
@@ -56,18 +58,18 @@ class Reach:
 
     @property
     def epochs(self) -> Int[np.ndarray, " epoch"]:
-        """Their numbers, the horizon included."""
+        """Numbers of the epochs, the horizon included."""
         return np.arange(self.horizon + 1)
 
     @property
     def open(self) -> Bool[np.ndarray, "block link epoch"]:
-        """Sends that are useful."""
+        """Which sends are useful, by block, link and epoch."""
         after = self.epochs >= self.first[:, :, None]
         return after & (self.epochs <= self.last[:, :, None])
 
     @property
     def choices(self) -> int:
-        """How many these are."""
+        """Number of useful sends."""
         return int(np.maximum(self.last - self.first + 1, 0).sum())
 
 
@@ -83,7 +85,7 @@ def distances(
 def least_horizon(
     topology: Topology, demand: Demand, hop: Int[np.ndarray, " link"]
 ) -> int:
-    """Epochs below which some block cannot reach somebody who wants it."""
+    """Fewest epochs in which every block can reach its takers."""
     away = distances(topology, hop)[demand.source]
     return int(np.where(demand.wanted, away, 0).max(initial=0))
 

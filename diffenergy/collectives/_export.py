@@ -137,7 +137,7 @@ class _Send(msgspec.Struct, frozen=True):
 
 
 class _Changed(msgspec.Struct, frozen=True):
-    """What of the machine of a file is not as bundled."""
+    """Changes of the machine that a file states."""
 
     latency_s: _Seconds | None = None
     disable: list[_Name] | None = None
@@ -169,7 +169,7 @@ def _topology(table: Mapping[str, Any], path: str) -> Topology:
 def _demand(
     table: Mapping[str, Any], topology: Topology, rows: list[_Send], path: str
 ) -> Demand:
-    """What was asked for: `demand`, or what the collective's name says."""
+    """The demand of a file: its `demand`, or that of the collective's name."""
     kind = collective_name(str(table.get("collective")))
     try:
         if table.get("demand") is not None:

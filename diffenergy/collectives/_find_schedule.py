@@ -104,7 +104,7 @@ def _listed(task: Task, watch: Watch) -> Iterator[Plan]:
 
 
 def _standard(task: Task, watch: Watch) -> Iterator[Plan]:
-    """Ring, tree and the like, which may be best where all is regular."""
+    """Best of the standard algorithms, which may be optimal on regular machines."""
     watch("standard algorithms", None)
     certain = task.best is not None and task.best.certified
     most_sends = _MOST_SENDS if certain else MOST_SENDS
@@ -143,7 +143,7 @@ def _greedy(task: Task, tau: float | None, bound: int | float) -> Schedule:
 
 
 def _integer(task: Task, watch: Watch) -> Iterator[Plan]:
-    """Search for fewer epochs than the best so far."""
+    """Integer search for fewer epochs than the best so far."""
     model, machine, spread = _epochs_of(task, "milp")
     if task.best is not None and task.best.least_epochs:
         return
@@ -196,14 +196,14 @@ def _epochs_of(task: Task, method: str) -> tuple[EpochModel, Topology, Demand]:
 
 
 def _flow_count(task: Task, model: EpochModel) -> float:
-    """(source, link, epoch) of the linear program."""
+    """Number of (source, link, epoch) in the linear program."""
     sources = len(np.unique(task.demand.source))
     horizon = epoch_bound(task.demand, task.topology, model, whole=False)
     return float(sources * len(task.topology.links) * horizon)
 
 
 def _flows(task: Task, watch: Watch) -> Iterator[Plan]:
-    """The linear program, from the bound on."""
+    """Linear program with horizons from the bound on."""
     model, machine, spread = _epochs_of(task, "lp")
     best = task.best.fewest if task.best is not None else None
     high = best if best is not None else task.search.horizon
@@ -254,7 +254,7 @@ def _linear(
 
 
 def _rounds(task: Task, watch: Watch) -> Iterator[Plan]:
-    """Time partitioning."""
+    """Integer search in rounds of a few epochs."""
     model, machine, spread = _epochs_of(task, "rounds")
     how = _solving(task, watch, "rounds")
     result = rounds(machine, spread, model, how, high=task.search.horizon)
@@ -267,7 +267,7 @@ def _rounds(task: Task, watch: Watch) -> Iterator[Plan]:
 
 
 def halves(demand: Demand) -> tuple[Demand, Demand]:
-    """What adds an all-reduce's sums up, and what spreads them."""
+    """Reduce-scatter and all-gather that an all-reduce consists of."""
     home = np.zeros_like(demand.wanted)
     home[np.arange(len(home)), demand.source] = True
     return (
@@ -304,7 +304,7 @@ def _composed(task: Task, find: Finder, watch: Watch) -> Plan:
 
 
 def _joined(task: Task, first: Plan, second: Plan) -> Schedule:
-    """One after the other, then every send as early as can be."""
+    """Both halves one after the other, then every send as early as possible."""
     into, out = first.schedule.sends, second.schedule.sends
     later = dataclasses.replace(
         out,
@@ -323,7 +323,7 @@ def _joined(task: Task, first: Plan, second: Plan) -> Schedule:
 
 
 def silent(stage: str, progress: Answer | None) -> None:
-    """Nobody watches."""
+    """A `Watch` that does nothing."""
 
 
 def find_schedule(

@@ -71,7 +71,7 @@ def greedy(
     bound: int | float = 0.0,
     effort: Effort | None = None,
 ) -> Schedule:
-    """Best schedule found; stops at `bound`.
+    """The best schedule of randomised list scheduling; stops at `bound`.
 
     Args:
         tau: length of an epoch, s; None to work in continuous time. Demands with one
@@ -116,7 +116,7 @@ def greedy(
 
 
 def _batch_work(topology: Topology, demand: Demand, batch: int) -> float:
-    """About what a batch takes, s of an idle core."""
+    """Estimated work of a batch (s of an idle core)."""
     wishes, relays = float(demand.wanted.sum()), not bool(topology.stores.all())
     if not demand.single:
         return wishes * (_RELAYED if relays else _DIRECT)
@@ -263,7 +263,7 @@ def _useful(
 
 
 def _sends(demand: Demand, plan: Plan, unit: float = 1.0, phase: int = 0) -> Sends:
-    """The plan's sends in s; `unit`: s of its clock's."""
+    """Sends of a plan in s; `unit`: s in a unit of its clock."""
     start, end, size = plan.start * unit, plan.end * unit, demand.size[plan.block]
     phases = np.full(len(plan.block), phase)
     return Sends(plan.block, plan.link, start, end, size, phases)

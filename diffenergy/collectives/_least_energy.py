@@ -75,7 +75,7 @@ class SecondStage:
 
 
 def priced(schedule: Schedule, prices: Float[np.ndarray, " link"]) -> SecondStage:
-    """What a schedule costs at `prices` (J/B of each link, `energy.byte_prices`)."""
+    """A schedule with its energy at `prices` (J/B of each link, `byte_prices`)."""
     floor = energy_floor(schedule.topology, schedule.demand, prices)
     cost = schedule_price(schedule, prices)
     return SecondStage(schedule, verify(schedule), cost, floor)
@@ -118,7 +118,7 @@ def _better(
     prices: Float[np.ndarray, " link"],
     latest: float,
 ) -> SecondStage:
-    """`other` where it is right, in time and cheaper."""
+    """`other` if it verifies, is in time and takes less energy; else `best`."""
     other = prune(other)
     cost = schedule_price(other, prices)
     if cost > best.joules * (1 - SAME):
@@ -139,7 +139,7 @@ def _solved(
     horizon: int,
     how: Solving,
 ) -> SolverResult | None:
-    """What a solver finds in as many epochs; None where it is not asked."""
+    """Cheapest schedule of `horizon` epochs by a solver; None where none fits."""
     topology, demand = schedule.topology, schedule.demand
     if demand.collective == "all_reduce":
         return None
@@ -276,7 +276,7 @@ def _dual_ascent(
 def _behind(
     graph: _Graph, paid: Bool[np.ndarray, " arc"], node: int
 ) -> Bool[np.ndarray, " node"]:
-    """Nodes from which paid arcs lead to `node`."""
+    """Which nodes reach `node` over paid arcs."""
     begin, end = graph.begin[paid], graph.end[paid]
     near = np.zeros(graph.nodes, bool)
     near[node] = True
@@ -313,7 +313,7 @@ class FrontPoint:
 
     @property
     def total(self) -> float | None:
-        """J with the GPUs that wait, best guess; None where the GPU is not known."""
+        """Best guess of the energy with waiting GPUs (J); None without a known GPU."""
         total = self.energy.total
         return None if total is None else total.typical
 
@@ -337,7 +337,7 @@ def frontier(
     *,
     model: EpochModel | None = None,
 ) -> Front:
-    """Finish against energy from `start`, a fast schedule, on.
+    """Pareto front of finish and energy, beginning at `start`, a fast schedule.
 
     `model`: epochs for the solver, which gets as many as fit; the limits are for all
     searches. Ends at the first schedule that nothing can undercut, and on Ctrl-C.

@@ -134,7 +134,7 @@ def _remaining(problem: Problem) -> Float[np.ndarray, "node block"]:
 
 
 class _State:
-    """Where every restart stands; the leading axis of all arrays is the restart."""
+    """State of all restarts; the leading axis of all arrays is the restart."""
 
     def __init__(self, problem: Problem, aim: Aim):
         rng, restarts = np.random.default_rng(aim.seed), aim.restarts
@@ -201,7 +201,7 @@ class _State:
     def _score(
         self, restart: np.ndarray, node: np.ndarray, shape: tuple[int, ...]
     ) -> np.ndarray:
-        """How much sending each block to `node` is worth; (..., block)."""
+        """Score of sending each block to `node`; axes (..., block)."""
         fresh = self.spread[restart, self.island[restart, node]] == 0
         rare = -self.holders[restart]
         noise = self.rng.random(shape) * self.noise[restart][..., None]
@@ -236,7 +236,7 @@ class _State:
         return can
 
     def send(self) -> None:
-        """All sends of the moment."""
+        """Starts all sends of this moment."""
         steps = [self.direct_sends, self.sends_through_switches]
         for step in reversed(steps) if self.switches_first else steps:
             step()

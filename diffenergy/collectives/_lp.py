@@ -86,7 +86,7 @@ def part_sends(
 
 
 class _Walk:
-    """What is left of one source's flow: for each node the arrivals, latest first."""
+    """Remaining flow of one source: for each node the arrivals, latest first."""
 
     def __init__(
         self,

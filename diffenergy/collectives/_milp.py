@@ -52,7 +52,7 @@ class IntegerRows:
 
     @property
     def sends(self) -> Picked:
-        """Every send that can be."""
+        """Block, link and epoch of every possible send."""
         block, link, epoch = np.nonzero(self.send >= 0)
         return block, link, epoch
 
@@ -66,7 +66,7 @@ class IntegerRows:
         return LinearModel(self.matrix, self.low, self.high, low, high, cost, True)
 
     def chosen(self, values: Float[np.ndarray, " column"]) -> Picked:
-        """The sends of an answer."""
+        """Block, link and epoch of the sends in a solution."""
         block, link, epoch = self.sends
         sent = values[self.send[block, link, epoch]] > 0.5
         return block[sent], link[sent], epoch[sent]
@@ -400,7 +400,7 @@ def rounds(
 def _missing(
     topology: Topology, demand: Demand, picked: Picked
 ) -> Bool[np.ndarray, "block node"]:
-    """Wishes that no send so far meets."""
+    """Which wanted blocks no send so far brings."""
     block, link, _ = picked
     missing = demand.wanted.copy()
     missing[block, topology.targets[link]] = False

@@ -264,7 +264,7 @@ class _Writer:
         return block.number, len(block.steps) - 1
 
     def xml(self, name: str) -> str:
-        """The whole file; steps that others wait for say so."""
+        """Text of the file; steps that others wait for are marked."""
         program = self.program
         header = _texts(
             name=name,
@@ -294,7 +294,7 @@ class _Writer:
 
 
 def _places(ends: Int[np.ndarray, " block"]) -> tuple[Int[np.ndarray, " block"], int]:
-    """Number of each block among those with its ends, and how many those are."""
+    """Place of each block among those with the same ends, and their number."""
     counts = np.unique(ends, return_counts=True)[1]
     if np.any(counts != counts[0]):
         raise ValueError(
@@ -306,7 +306,7 @@ def _places(ends: Int[np.ndarray, " block"]) -> tuple[Int[np.ndarray, " block"],
 
 
 def _goals(program: _Program) -> dict[tuple[int, int], _Key]:
-    """What must stand in (GPU, output chunk) at the end."""
+    """Input chunk that each (GPU, output chunk) holds at the end."""
     ranks, inputs, outputs = range(program.ranks), program.inputs, program.outputs
     kind, root = program.collective, program.root
     if kind == "all_gather":

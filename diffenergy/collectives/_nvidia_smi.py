@@ -31,7 +31,7 @@ class _Card(NamedTuple):
     links: Generation
 
     def lanes(self, pairs: str, count: int, end: str = "") -> dict[str, Any]:
-        """Links of `count` NVLinks each; `end`: of what they lead to."""
+        """Entry of links of `count` NVLinks each; `end`: what they lead to."""
         lane, medium = self.links.lane, self.links.link
         source = f"{count} links of {lane / 1e9:g} GB/s"
         if end:
@@ -39,7 +39,7 @@ class _Card(NamedTuple):
         return self._row(pairs, float(count * lane), medium, source)
 
     def x16(self, pairs: list[str], source: str) -> dict[str, Any]:
-        """Links of PCIe."""
+        """Entry of links over PCIe."""
         return self._row(" ".join(pairs), self.links.bus_rate, self.links.bus, source)
 
     def _row(self, pairs: str, rate: float, medium: str, origin: str) -> dict[str, Any]:

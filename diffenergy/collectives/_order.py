@@ -110,7 +110,7 @@ def pairs_of(
 
 
 def _on_links(groups: Groups) -> Waits:
-    """The next group on a link waits for the last."""
+    """Waits of each group on a link for the one before it."""
     before = np.flatnonzero(groups.link[1:] == groups.link[:-1])
     length = np.ones(len(groups.link))
     np.maximum.at(length, groups.group, groups.until)
@@ -133,7 +133,7 @@ def _between(
 
 
 def _cut_through(groups: Groups, passed: Passed) -> list[Waits]:
-    """First and last byte of what goes on through a switch."""
+    """Waits for the first and last byte of what goes through a switch."""
     pairs = np.stack([passed.into, passed.out])
     first, until = groups.first[passed.into], groups.until[passed.into]
     low = first + passed.low * (until - first)
@@ -258,7 +258,7 @@ def _one_by_one(
 def _runs(
     link: Int[np.ndarray, " send"], over: Bool[np.ndarray, " next"]
 ) -> list[tuple[int, int]]:
-    """Rows of each link on which sends overlap."""
+    """First and last row of each run of overlapping sends on a link."""
     cuts = np.flatnonzero(np.diff(link, prepend=-1, append=-1))
     hit = np.unique(np.searchsorted(cuts, np.flatnonzero(over), "right") - 1)
     return [(int(cuts[n]), int(cuts[n + 1])) for n in hit]

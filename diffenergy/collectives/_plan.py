@@ -71,7 +71,7 @@ class Plan:
 
     @property
     def certified(self) -> bool:
-        """Whether none is shorter: in epochs, or in continuous time."""
+        """Whether no schedule is shorter, in epochs or in continuous time."""
         return self.least_epochs or self.least_time
 
     @property
@@ -87,8 +87,8 @@ class Plan:
 
 
 def in_epochs(schedule: Schedule, model: EpochModel | None) -> Schedule:
-    """With the epochs that it takes, its ways and orders kept: blocks with one taker as
-    a flow, others whole; None of an all-reduce, and without a model."""
+    """The schedule with the number of epochs that it takes: blocks with one taker as a
+    flow, others whole; None for an all-reduce, and without a model."""
     demand, epochs = schedule.demand, None
     if model is not None and whole(schedule).all():
         count = flow_epochs if demand.single else whole_epochs
@@ -104,7 +104,7 @@ def rescheduled(plan: Plan, schedule: Schedule) -> Plan:
 
 
 def better(plan: Plan, best: Plan, in_time: bool) -> bool:
-    """The earlier finish; unless `in_time`, fewer epochs before that."""
+    """Whether `plan` beats `best`: by finish, or first by epochs unless `in_time`."""
     mine, theirs = plan.schedule.epochs, best.schedule.epochs
     if not in_time and mine is not None and theirs is not None and mine != theirs:
         return mine < theirs
@@ -145,12 +145,12 @@ class Task:
         self.seconds = self.work = 0.0
 
     def left(self) -> float:
-        """Work within the limit, s of an idle core."""
+        """Work left within the limit (s of an idle core)."""
         return max(self.search.limit - self.work, 0.1)
 
     @property
     def out_of_time(self) -> bool:
-        """Whether wall time is up, the last resort."""
+        """Whether the wall time is over."""
         self.cut = self.cut or time.monotonic() >= self.ends - _SHORT
         return self.cut
 
@@ -160,11 +160,11 @@ class Task:
         return Solving(seconds, self.search.seed, work=self.left())
 
     def spend(self, result: SolverResult) -> None:
-        """Count what a solver did."""
+        """Adds the time and work of a solver."""
         self.seconds, self.work = self.seconds + result.seconds, self.work + result.work
 
     def plan(self, schedule: Schedule, method: str, solver: str | None = None) -> Plan:
-        """The schedule, verified, with its bounds."""
+        """A `Plan` of a verified schedule with the bounds so far."""
         finish, epochs = verify(schedule), schedule.epochs
         return Plan(
             schedule, finish, self.bound, method, self.model, self.least, epochs, solver
@@ -216,7 +216,7 @@ class Task:
 
 
 def _epoch(topology: Topology, chunk: float, length: str | float) -> float:
-    """Length of an epoch, s."""
+    """Length of an epoch (s)."""
     if isinstance(length, str):
         return epoch_length(topology, chunk, length)
     usual = epoch_length(topology, chunk)

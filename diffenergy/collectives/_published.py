@@ -46,7 +46,7 @@ def is_published(table: object) -> bool:
 
 
 def read_json(path: Path | str) -> Any:
-    """A JSON file, also gzipped; one sentence if it is none."""
+    """Value in a JSON file, also gzipped; raises `ValueError` if it is none."""
     try:
         data = Path(path).read_bytes()
         text = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data

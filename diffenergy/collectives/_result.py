@@ -57,12 +57,12 @@ class CollectiveResult(Result):
 
     @property
     def finish(self) -> float:
-        """s until the last wanted block has arrived."""
+        """Time until the last wanted block has arrived (s)."""
         return self.found.finish
 
     @property
     def bound(self) -> float:
-        """s that no schedule beats."""
+        """Time that no schedule beats (s)."""
         return self.found.bound
 
     @property
@@ -72,17 +72,17 @@ class CollectiveResult(Result):
 
     @property
     def certified(self) -> bool:
-        """Whether none is shorter: in epochs, or in continuous time."""
+        """Whether no schedule is shorter, in epochs or in continuous time."""
         return self.found.certified
 
     @property
     def method(self) -> str:
-        """What found the schedule."""
+        """Method that found the schedule."""
         return self.found.method
 
     @property
     def notes(self) -> list[str]:
-        """What a person should know beside it."""
+        """Remarks for a reader."""
         return [_LATE] if self.found.out_of_time else []
 
     @property
@@ -123,7 +123,7 @@ class SizesResult(Result):
 
     @property
     def notes(self) -> list[str]:
-        """What a person should know beside them, once."""
+        """Remarks for a reader, each once."""
         return list(dict.fromkeys(note for one in self.results for note in one.notes))
 
 
@@ -192,7 +192,7 @@ def collective_json(
 
 
 def _beside(plan: Plan, baselines: Baselines) -> dict[str, Any]:
-    """The standard algorithms beside a plan."""
+    """JSON of the standard algorithms beside a plan."""
     return {
         name: {
             "finish_s": baseline.finish,

@@ -83,7 +83,7 @@ class Clock:
     drag: Float[np.ndarray, " link"]
 
     def onward(self, before: int, after: int) -> float:
-        """From the start on a link into a switch to the start on the link out of it."""
+        """Delay between the starts on a link into a switch and on one out of it."""
         return self.lead[before] + max(0.0, self.drag[before] - self.drag[after])
 
 
@@ -118,7 +118,7 @@ class Routes:
 
     @property
     def direct(self) -> Bool[np.ndarray, " route"]:
-        """Routes of a single link."""
+        """Which routes have a single link."""
         return (self.links >= 0).sum(1) == 1
 
 

@@ -52,7 +52,7 @@ def order_of(schedule: Schedule, when: Arrivals | None = None) -> Order:
 
 
 def _ordered(schedule: Schedule, when: Arrivals | None) -> tuple[Order, Schedule]:
-    """The order, and the schedule that it makes."""
+    """The order of a schedule, and the schedule with the least starts."""
     pairs, passed = pairs_of(schedule, when)
     limit = np.inf if when is not None else schedule.last_end * (1 + SAME)
     candidates: list[tuple[Order, Schedule]] = []

@@ -79,7 +79,7 @@ def _rows(
     wanted: Bool[np.ndarray, "block node"],
     parts: Bool[np.ndarray, "block node"],
 ) -> Int[np.ndarray, "block feature"]:
-    """What makes blocks alike, as whole numbers."""
+    """Features by which blocks are alike, as whole numbers."""
     _, size = np.unique(demand.size, return_inverse=True)
     bits = np.packbits(np.concatenate([wanted, parts], axis=1), axis=1)
     heads = np.stack([source, size.reshape(-1)], axis=1)
@@ -110,7 +110,7 @@ def labels_of(topology: Topology, demand: Demand) -> Int[np.ndarray, "node node"
 
 
 def _mix(value: UInt64[np.ndarray, "*axes"]) -> UInt64[np.ndarray, "*axes"]:
-    """A scramble of 64 bits (splitmix64)."""
+    """Hash of 64-bit numbers (splitmix64)."""
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return value ^ (value >> np.uint64(31))
@@ -219,13 +219,3 @@ def _marked(colour: Colours, node: int) -> Colours:
     marked = colour.copy()
     marked[node] = len(colour) + 1
     return marked
-
-
-def pair_maps(
-    first: list[np.ndarray], second: list[np.ndarray], count: int
-) -> list[Int[np.ndarray, " pair"]]:
-    """Where pairs (one, two), numbered one * count + two, go."""
-    return [
-        (one[:, None] * count + two).reshape(-1)
-        for one, two in zip(first, second, strict=True)
-    ]

@@ -125,7 +125,7 @@ _LIKE_LISTS: Final = ("nodes", "outer_nodes", "links", "outer_links")
 
 
 def topology_names() -> list[str]:
-    """Bundled machines, then how names of generated ones read."""
+    """Names of bundled machines, then patterns of generated ones."""
     parts = {*MACHINE_PARTS, MEDIA_FILE.stem}
     files = sorted(path.stem for path in _FOLDER.glob("*.toml"))
     return [*(name for name in files if name not in parts), *FAMILIES]

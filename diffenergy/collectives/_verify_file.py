@@ -20,7 +20,7 @@ _TIME: Final = 1e-6
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class VerifyResult(Result):
-    """A right schedule.
+    """Result of a successful verification.
 
     `summary`: the JSON of `diffenergy collective verify --json` (`format`:
     `diffenergy`, `te-ccl`, or `schedule` of a record); `schedule`: in continuous time
@@ -82,7 +82,7 @@ def verify(
 
 
 def _check_claim(stated: Any, finish: float) -> None:
-    """What a file says of its finish must not be better than what its sends do."""
+    """Raises `Violation` if a file states an earlier finish than its sends have."""
     if stated is None:
         return
     is_number = isinstance(stated, int | float) and not isinstance(stated, bool)

@@ -118,7 +118,7 @@ def _between(topology: Topology, pair: str, what: str) -> list[int]:
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """What becomes of the finish when the links between a `pair` of nodes fail.
+    """Effect on the finish when the links between a `pair` of nodes fail.
 
     `finish`: s, None where a demand is `cut_off` or the greedy finds no plan (a
     `problem`, in its words). `bound`: s, no plan is faster (None if cut off). `base`:
@@ -217,7 +217,7 @@ def criticality_rows(changes: Iterable[Change]) -> list[dict[str, Any]]:
 
 
 def _rank(row: dict[str, Any]) -> tuple[int, float]:
-    """Cut off, no plan, slowest."""
+    """Sort key: cut off first, then without a plan, then the slowest."""
     if row["cut_off"] is not None:
         return 0, -float(row["cut_off"]["demands"])
     if row["slowdown_pct"] is None:
@@ -421,12 +421,12 @@ def sensitivity_rows(result: Sensitivities) -> list[dict[str, Any]]:
 
 
 def _label(name: tuple[str, ...], members: Bool[np.ndarray, " link"]) -> dict[str, Any]:
-    """What the row of a part is called."""
+    """Label of the row of a part."""
     if len(name) == 1:
         return {"medium": name[0], "links": int(members.sum())}
     return {"link": list(name)}
 
 
 def _common(values: Float[np.ndarray, " link"]) -> float | None:
-    """The value that all have."""
+    """The common value; None where they differ."""
     return float(values[0]) if np.ptp(values) == 0 else None

@@ -174,7 +174,7 @@ def new_solver(model: LinearModel, options: Mapping[str, Any]) -> Any:
 
 
 class _SilentStdout:
-    """What compiled code prints within goes nowhere (HiGHS has lines that no option
+    """Discards what compiled code prints within (HiGHS has lines that no option
     turns off). Searches of several threads share one silence: the first begins it, the
     last ends it."""
 

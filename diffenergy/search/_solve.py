@@ -34,7 +34,7 @@ _CHECK: Final = 5e-6
 
 @dataclasses.dataclass(frozen=True)
 class Solving:
-    """How to solve: relative `gap` that will do, and whom to tell of progress.
+    """Limits of a solver: relative `gap` that suffices, and a callback for progress.
 
     `work`: most steps, counted, in s of an idle core. `time_limit`: wall time, s, the
     last resort.
@@ -47,7 +47,7 @@ class Solving:
     work: float = math.inf
 
     def less(self, seconds: float, work: float) -> "Solving":
-        """With what is left of both limits, at least a little."""
+        """The limits less what was spent; at least `LEAST` of both."""
         time, steps = self.time_limit - seconds, self.work - work
         return dataclasses.replace(
             self, time_limit=max(time, LEAST), work=max(steps, LEAST)
