@@ -368,3 +368,21 @@ def test_wide_bias_gradients_take_one_stage(width: int):
     if width == 64 * 80:
         expected.pop(("bias_reduce", 4 * width, width))
     assert reduced == expected
+
+
+@pytest.mark.parametrize("stack", ["serving", "eager"])
+@pytest.mark.parametrize(
+    ("family", "stated", "inward", "outward"),
+    [
+        ("llama", False, False, False), ("llama", True, True, True),
+        ("qwen2", False, True, False), ("qwen2", True, True, False),
+    ],
+)  # fmt: skip
+def test_gradients_of_biases(stack, family, stated, inward, outward):
+    """`attention_bias`: queries, keys and values (one layer of a fused stack), and the
+    output projection; Qwen2 has the first three alone, whatever it says."""
+    model = llama(family, attention_bias=stated)
+    parts = {T * 60: L, T * 20: 2 * L} if stack == "eager" else {T * 100: L}
+    expected = (parts if inward else {}) | ({T * H: L} if outward else {})
+    found = counted(step(model, stack=stack)[1])
+    assert {row[1]: n for row, n in found.items() if row[0] == "bias_grad"} == expected
