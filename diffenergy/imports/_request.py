@@ -41,7 +41,7 @@ def _dims(flag: str, words: list[str]) -> dict[str, int]:
 
 
 class ImportRequest(Request):
-    """What a user says beside the file."""
+    """How a file is read."""
 
     gpu: Annotated[
         str | None,

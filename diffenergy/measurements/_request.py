@@ -17,7 +17,7 @@ def _file(name: str) -> tuple[str, ...]:
 
 
 def _meter(flag: str, name: str) -> Any:
-    """What a Python file calls `meter`."""
+    """The object `meter` of a Python file."""
     if not Path(name).is_file():
         raise ValueError(f"`{flag}` is '{name}', which is no file; check the path.")
     try:
@@ -35,7 +35,7 @@ def _meter(flag: str, name: str) -> Any:
 
 
 class TableRequest(Request):
-    """What files of measured runs leave open."""
+    """How files of measured runs are read."""
 
     workloads: Annotated[
         str | Sequence[Any] | Mapping[str, Any],
