@@ -25,8 +25,7 @@ import typer
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from splits import SPLITS, Data
-
+from calibration.splits import SPLITS, Data
 from diffenergy.corrections import read_corrections, write_corrections
 from diffenergy.corrections._spread import GRADES, trust, widths
 from diffenergy.files import write_text_atomic

@@ -9,12 +9,14 @@ figures without a command names its source (`answers`).
 """
 
 import importlib.util
+import inspect
 import os
 import pkgutil
 import re
 import runpy
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -40,6 +42,7 @@ from pages import (
     unprinted,
 )  # fmt: skip
 
+import diffenergy
 from diffenergy.cli import app
 
 QUICK: Final = ("gpus", "models", "measure --dry-run")
@@ -153,22 +156,74 @@ def test_code_that_pages_show_tells_something(page: Path):
     assert len(set(shown)) == len(shown), f"{page.name} shows some code twice"
 
 
-def test_errors_in_readme_are_those_of_the_accuracy_table():
-    """Each error of time / power / energy, and every other figure of these tables."""
-    first, last = "## Accuracy", "One joint fit"
-    readme = (ROOT / "README.md").read_text().split(first)[1].split(last)[0]
-    shown = "\n".join(x for x in readme.splitlines() if x.startswith("| "))
-    table = (ROOT / "calibration" / "README.md").read_text()
-    for of in (r"[\d.]+ / [\d.]+ / [\d.]+", r"\d+\.\d+"):
-        found = set(re.findall(of, shown))
-        assert len(found) > 15
-        assert not found - set(re.findall(of, table))
+def test_readme_is_short_and_has_the_commands_that_ci_runs():
+    """Two fenced pytest commands: those of `.ci/run`."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 150
+    tests = ["\n".join(x) for _, _, x, _ in fences(text) if "-m pytest" in "\n".join(x)]
+    assert len(tests) == 2 and "slow and" in tests[1] and "slow" not in tests[0]
 
 
-def test_the_table_of_models_is_what_its_script_writes():
-    made = runpy.run_path(str(ROOT / "docs" / "models.py"))
+def errors_of(path: Path) -> set[str]:
+    """Errors in a page's tables: `time / power / energy`, and single ones."""
+    rows = [x for x in path.read_text().splitlines() if x.lstrip().startswith("| ")]
+    text = re.sub(r" \(\d+\)", "", "\n".join(rows)).replace(" | ", " / ")
+    three = r"(?=(?<![\d.])(\d+\.\d / (?:\d+\.\d|-) / \d+\.\d)(?![\d.]))"
+    return {*re.findall(three, text), *re.findall(r"\d+\.\d+", text)}
+
+
+def section(path: Path, first: str, last: str, folder: Path) -> Path:
+    """A file with the part of a page between two headings."""
+    text = path.read_text().split(first)[1].split(last)[0]
+    (part := folder / "part.md").write_text(text)
+    return part
+
+
+def test_errors_in_pages_are_those_of_the_accuracy_table(tmp_path: Path):
+    """Those of README.md stand in docs/accuracy.md, those of kernels and passes there
+    in the table of calibration/."""
+    page, table = ROOT / "docs" / "accuracy.md", ROOT / "calibration" / "README.md"
+    short = section(ROOT / "README.md", "## Accuracy", "## Speed", tmp_path)
+    shown = errors_of(short)
+    assert len(shown) > 25 and not shown - errors_of(page)
+    shown = errors_of(section(page, "## Whole", "## Served", tmp_path))
+    assert len(shown) > 60 and not shown - errors_of(table)
+
+
+def test_all_name_one_version():
+    """The package, its metadata and the newest heading of the changelog."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    newest = re.findall(
+        r"^## (\d\S+)$", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.M
+    )
+    assert project["version"] == newest[0] == diffenergy.__version__
+
+
+MAPPED: Final = re.compile(r"^\| [^|]+ \| `(\w+\.\w+)` \| .* \| `([^`]+)` \|$", re.M)
+"""Name and file in a row of the developers' map."""
+
+
+def test_the_map_names_ten_records_and_eight_functions_where_they_live():
+    page = (ROOT / "docs" / "explanation" / "how-it-works.md").read_text("utf-8")
+    records, functions = page.split("## Eight functions")
+    for text, number in ((records, 10), (functions, 8)):
+        mapped = MAPPED.findall(text)
+        assert len(mapped) == number
+        for name, file in mapped:
+            value = pkgutil.resolve_name(f"diffenergy.{name}")
+            assert inspect.isclass(value) == (number == 10), name
+            lives = Path(sys.modules[value.__module__].__file__ or "")
+            assert lives.relative_to(ROOT) == Path(file), name
+    others = re.findall(r"`((?:[a-z]+\.)[A-Za-z]\w+)`", page)
+    for name in others:
+        pkgutil.resolve_name(f"diffenergy.{name.removeprefix('de.')}")
+
+
+@pytest.mark.parametrize("script", ["models.py", "physics.py"])
+def test_parts_of_pages_are_what_their_scripts_write(script: str):
+    made = runpy.run_path(str(ROOT / "docs" / script))
     page = made["PAGE"].read_text(encoding="utf-8")
-    assert made["written"](page) == page, "run `python docs/models.py`"
+    assert made["written"](page) == page, f"run `python docs/{script}`"
 
 
 def examples_in_python() -> list[Any]:

@@ -20,8 +20,7 @@ import typer
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from cost_fit import Points, fit, link_costs, predicted, stack
-
+from calibration.studies.cost_fit import Points, fit, link_costs, predicted, stack
 from diffenergy import files
 from diffenergy.hardware import load_gpu, read_gpu
 from diffenergy.hardware._link_costs import FIELDS, link_kind

@@ -17,13 +17,17 @@ import jax
 import numpy as np
 import typer
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from dvfs_study.campaigns import SETTINGS, core_limit, read_study
-from dvfs_study.fitted import CHOICES, fit_errors, fit_study
-from dvfs_study.scores import TOLERANCES, bookkeeping, published_frontier, score
-from dvfs_study.transfer import printed_sums, published, transfer
-
+from calibration.studies.dvfs_study.campaigns import SETTINGS, core_limit, read_study
+from calibration.studies.dvfs_study.fitted import CHOICES, fit_errors, fit_study
+from calibration.studies.dvfs_study.scores import (
+    TOLERANCES,
+    bookkeeping,
+    published_frontier,
+    score,
+)
+from calibration.studies.dvfs_study.transfer import printed_sums, published, transfer
 from diffenergy.fitting._clock_law import law_table
 
 _GOALS: Final = {

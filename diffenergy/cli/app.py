@@ -12,6 +12,8 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from .refusal import parser_sentence
+
 _FLAGS: Final = "_flags"
 """How modules end that declare the flags of a command."""
 QUESTIONS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -162,8 +164,15 @@ class Once(TyperCommand):
 
 
 def parsed(name: str, words: Sequence[str]) -> Mapping[str, Any]:
-    """What the parser reads from the words behind a command."""
-    return _command(name).make_context(name, list(words)).params
+    """What the parser reads from the words behind a command; `ValueError` for words
+    that it refuses."""
+    try:
+        return _command(name).make_context(name, list(words)).params
+    except Exception as error:
+        sentence = parser_sentence(error, f"diffenergy {name}")
+        if sentence is None:
+            raise
+        raise ValueError(sentence) from None
 
 
 def _command(name: str) -> Any:

@@ -47,6 +47,15 @@ def fail(message: str, status: int, as_json: bool = False) -> int:
     return status
 
 
+def parser_sentence(error: Exception, path: str) -> str | None:
+    """What the parser of the command `path` refuses, with the help that helps; None for
+    an error of anything else, whichever click the parser is built on."""
+    text = getattr(error, "format_message", None)
+    if text is None:
+        return None
+    return f"{text().rstrip('.')}; `{path} --help` shows what is allowed."
+
+
 def to_json(message: str, status: int) -> dict[str, Any]:
     """The object of a refusal; what its sentence does not say is None.
 

@@ -10,15 +10,15 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from ..units import us
-from ._bounds.bounds import second_bound
-from ._demand.demand import Demand
-from ._demand.demands import unreached
-from ._demand.symmetries import automorphisms, orbit_numbers
-from ._listing.greedy import Effort, greedy
-from ._machine.topology import Topology
-from ._schedule.finish_time import finish_time
-from ._schedule.schedule import Schedule
-from ._schedule.simulate import order_of
+from ._bounds import second_bound
+from ._demand import Demand
+from ._demands import unreached
+from ._greedy import Effort, greedy
+from ._order import finish_time
+from ._schedule import Schedule
+from ._simulate import order_of
+from ._symmetries import automorphisms, orbit_numbers
+from ._topology import Topology
 
 _LIMIT: Final = 1e6
 """Factor beyond which a link is no link any more."""
@@ -31,7 +31,7 @@ def disable(topology: Topology, pair: str) -> Topology:
     `pair`: "gpu0-gpu3", "0-3" for short (plain numbers are GPUs), or "gpu0-sw0". Raises
     `ValueError` if no link joins the two.
 
-    >>> from diffenergy.collectives._machine.topology_files import load_topology
+    >>> from diffenergy.collectives._topology_files import load_topology
     >>> dgx1 = load_topology("dgx1")
     >>> len(dgx1.links), len(disable(dgx1, "0-3").links)
     (32, 30)

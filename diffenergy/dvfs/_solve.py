@@ -1,11 +1,13 @@
 """`solve`: the best schedule of a problem within limits, and its bound."""
 
+import contextlib
 import dataclasses
 from typing import Final
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from ..results import Infeasible
 from . import _free as free
 from . import _groups as groups
 from . import _pick as pick
@@ -127,9 +129,10 @@ def _free(
     launches = _launches(parts, front.choice, answer.plan)
     found = _plan(launches, answer, bound, _HULL, line)
     if exact and per_launch:  # whose steps are coarser for all the parts
-        whole = _free(problem, objective, False, exact)
-        whole = dataclasses.replace(whole, bound=found.bound)
-        found = min(found, whole, key=lambda plan: plan.value)
+        with contextlib.suppress(Infeasible):  # only split launches keep the limits
+            whole = _free(problem, objective, False, exact)
+            whole = dataclasses.replace(whole, bound=found.bound)
+            found = min(found, whole, key=lambda plan: plan.value)
     if exact:
         found = _closer(problem, objective, per_launch, line, found)
     return found.agreeing(objective)

@@ -29,10 +29,9 @@ import jax
 import numpy as np
 import pandas as pd
 
-sys.path.insert(0, str(Path(__file__).parent))
-from tables import aiconfigurator, ml_energy  # noqa: E402
-
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 import diffenergy  # noqa: E402
+from calibration.studies.served.tables import aiconfigurator, ml_energy  # noqa: E402
 from diffenergy.serving._engine import constants  # noqa: E402
 from diffenergy.serving._fitting.fit import (
     ENERGY_FACTORS,

@@ -14,8 +14,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
-sys.path.insert(0, str(Path(__file__).parent))
-from tables import ml_energy  # noqa: E402
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+from calibration.studies.served.tables import ml_energy  # noqa: E402
 
 SETTINGS: Final = (
     ("qwen3-8b", "h100-sxm", 8),

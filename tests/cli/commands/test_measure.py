@@ -114,18 +114,6 @@ def test_clocks_and_limits_are_swept_and_put_back(run, world, out):
     assert set(table.sm_clock_set[4:8]) == {9.9e8}
 
 
-def test_automatic_clocks(run, world, out):
-    assert run("measure", "--out", out, "--set-clocks", "--only", "tensor").code == 0
-    assert len(set(world.sets)) == 8
-
-
-def test_zeros(run, world, out):
-    flags = ("--only", "fma", "--points", 2)
-    assert run("measure", "--out", out, *flags).code == 0
-    assert run("measure", "--out", out, *flags, "--zeros").code == 0
-    assert [row["contents"] for row in rows(out)] == ["random"] * 2 + ["zeros"] * 2
-
-
 def test_an_interruption_keeps_rows_and_says_how_to_go_on(run, world, out):
     world.fail_at, world.error = 3000, KeyboardInterrupt
     outcome = run("measure", "--out", out, "--set-clocks", "--points", 20)
