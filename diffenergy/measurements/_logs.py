@@ -28,10 +28,10 @@ class LogRequest(Request):
     ] = None
     workload: Annotated[
         str | None,
-        Flag("Workload that ran while a log was written [the log's word].", "NAME"),
+        Flag("Name of the workload that ran during a log [as in the log].", "NAME"),
     ] = None
     passes: Annotated[
-        Whole | None, Flag("Passes of it in each row of a log [1].", "N")
+        Whole | None, Flag("Passes of the workload in each row of a log [1].", "N")
     ] = None
 
 

@@ -39,7 +39,13 @@ class TableRequest(Request):
 
     workloads: Annotated[
         str | Sequence[Any] | Mapping[str, Any],
-        Flag("Listings (.jsonl); repeatable.", "FILE", _texts, many=True, files=_file),
+        Flag(
+            "Listing files (.jsonl); repeatable.",
+            "FILE",
+            _texts,
+            many=True,
+            files=_file,
+        ),
     ] = ()
     gpu: Annotated[
         str | None, Flag("Replaces the column gpu.", "NAME", files=_file)
@@ -48,7 +54,7 @@ class TableRequest(Request):
     meter: Annotated[
         Any | None,
         Flag(
-            "Python file with `meter`: how the rows were read [in the steady state].",
+            "Python file that defines `meter`, how rows were read [steady state].",
             "FILE.py",
             _meter,
             files=_file,
