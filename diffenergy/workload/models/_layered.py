@@ -60,7 +60,7 @@ class LayeredModel(Model):
         return Embedding(self.vocab, self.hidden, self.positions * self.learned)
 
     @property
-    def own_head(self) -> bool:
+    def untied(self) -> bool:
         """Whether the head has weights of its own (not the embedding's)."""
         return not self.tied
 
@@ -96,9 +96,9 @@ class LayeredModel(Model):
         out)."""
         norm, share = Norm(self.norm, self.hidden, shifted=self.norm_bias), self.share
         ends: list[tuple[Operator, int]] = [(norm, self.norms + share.is_last)]
-        if share.is_first or (share.is_last and not self.own_head):
+        if share.is_first or (share.is_last and not self.untied):
             ends.insert(0, (self._table, 1))
-        if self.own_head and share.is_last:
+        if self.untied and share.is_last:
             ends.append((self.head, 1))
         inside = [
             (x, n) for layer, n in self.layer_counts.items() for x in layer.operators

@@ -237,7 +237,7 @@ class TrainedModel(LanguageModel):
         layer = mtp_layer(self.hidden, self.stack()[-1]).shard(self.share.split)
         norms = [(w, layer.norms + 1) for w in self._norm.weights()]
         weights = [(w, n * number) for w, n in (*layer.all_weights(), *norms)]
-        has_table = self.share.is_first or not self.own_head
+        has_table = self.share.is_first or not self.untied
         return (
             weights
             if has_table

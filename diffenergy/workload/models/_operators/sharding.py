@@ -54,7 +54,7 @@ class ModelShare:
     that at `stage` (None: all, with what passes between them), divided as `split` says.
     `far` of the stages begin in another host, over a network of `rate` B/s.
 
-    Training: `own`: (start, stop) places of its layers, span by span, where they are
+    Training: `spans`: (start, stop) places of its layers, span by span, where they are
     not as even as can be; `shards` GPUs divide the optimizer's state of what is no
     expert, `expert_shards` that of the experts (ZeRO).
     """
@@ -64,7 +64,7 @@ class ModelShare:
     stage: int | None = None
     far: int = 0
     rate: float = 0.0
-    own: tuple[tuple[int, int], ...] | None = None
+    spans: tuple[tuple[int, int], ...] | None = None
     shards: int = 1
     expert_shards: int = 1
 
@@ -79,14 +79,14 @@ class ModelShare:
         return self.stage in (None, self.stages - 1)
 
     def layers(self, number: int) -> Sequence[int]:
-        """Places of its layers of `number`: its `own`, else as even as can be, the
+        """Places of its layers of `number`: its `spans`, else as even as can be, the
         first stages having one more.
 
         >>> ModelShare(stages=4, stage=1).layers(10)
         range(3, 6)
         """
-        if self.own is not None:
-            return [place for span in self.own for place in range(*span)]
+        if self.spans is not None:
+            return [place for span in self.spans for place in range(*span)]
         if self.stage is None:
             return range(number)
         each, more = divmod(number, self.stages)
