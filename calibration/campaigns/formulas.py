@@ -182,10 +182,10 @@ def hot_share(length: Array, before: Array, leaving: bool = False) -> Array:
         P_read   = background + F (P - background)
     """
     s = SAMPLE_SECONDS * jnp.arange(_SAMPLES)
-    taken = jnp.where(s <= length[..., None], 1.0, 0.0)
+    inside = jnp.where(s <= length[..., None], 1.0, 0.0)
     w = before[..., None] - (s if leaving else 0.0)
     share = jnp.minimum(1.0, jnp.maximum(w, 0.0) + s)
-    return jnp.sum(taken * share, -1) / jnp.sum(taken, -1)
+    return jnp.sum(inside * share, -1) / jnp.sum(inside, -1)
 
 
 def series_shares(i: Instrument, s: Sensor, time: Array) -> tuple[Array, Array]:

@@ -116,8 +116,8 @@ def _calls(calls: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         for gpu, host in calls["product"].items()
     }
     for gpu, host in calls["vector"].items():
-        own = {"softmax": "softmax", "layernorm": "norm", "elementwise": "tensors"}
-        for op, kind in own.items():
+        fields = {"softmax": "softmax", "layernorm": "norm", "elementwise": "tensors"}
+        for op, kind in fields.items():
             models[f"{campaign}:{op}@{gpu}"] = {
                 "call_seconds": events,
                 "loop_seconds": host[kind] - events,

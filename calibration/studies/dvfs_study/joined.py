@@ -135,9 +135,9 @@ class JoinedProblem(LawProblem):
         """`z` with the latents of each kernel that fit its own readings best, of those
         in `z` and those found from each of `starts`."""
         own = self._latents(z)
-        found = [self._descend(z, start) for start in (own, *starts)]
-        best = np.argmin([cost for _, cost in found], axis=0)
-        chosen = np.stack([latents for latents, _ in found])
+        descents = [self._descend(z, start) for start in (own, *starts)]
+        best = np.argmin([cost for _, cost in descents], axis=0)
+        chosen = np.stack([latents for latents, _ in descents])
         return self._with_latents(z, chosen[best, np.arange(len(best))])
 
     def _latents(self, z: np.ndarray) -> np.ndarray:

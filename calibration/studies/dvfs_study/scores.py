@@ -72,8 +72,8 @@ def problem(study: Study, t: Table) -> Problem:
 
 def global_frontier(p: Problem) -> Float[np.ndarray, " tolerance"]:
     """Least energy (hull bound) within each of `TOLERANCES`, % of the default."""
-    found = frontier(p, TOLERANCES)
-    return 100 * (found.bound / float(default_total(p).energy) - 1)
+    schedules = frontier(p, TOLERANCES)
+    return 100 * (schedules.bound / float(default_total(p).energy) - 1)
 
 
 def local_strict(p: Problem) -> float:

@@ -59,8 +59,8 @@ def measured(trace: Path) -> dict[str, float]:
             times[event["name"]].append(event["dur"] * 1e-6)
     return {
         name: sum(
-            float(np.median(found))
-            for kernel, found in times.items()
+            float(np.median(durations))
+            for kernel, durations in times.items()
             if any(part in kernel for part in parts)
         )
         for name, (_, parts) in KERNELS.items()
