@@ -9,12 +9,14 @@ figures without a command names its source (`answers`).
 """
 
 import importlib.util
+import inspect
 import os
 import pkgutil
 import re
 import runpy
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -40,6 +42,7 @@ from pages import (
     unprinted,
 )  # fmt: skip
 
+import diffenergy
 from diffenergy.cli import app
 
 QUICK: Final = ("gpus", "models", "measure --dry-run")
@@ -187,10 +190,40 @@ def test_errors_in_pages_are_those_of_the_accuracy_table(tmp_path: Path):
     assert len(shown) > 60 and not shown - errors_of(table)
 
 
-def test_the_table_of_models_is_what_its_script_writes():
-    made = runpy.run_path(str(ROOT / "docs" / "models.py"))
+def test_all_name_one_version():
+    """The package, its metadata and the newest heading of the changelog."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    newest = re.findall(
+        r"^## (\d\S+)$", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.M
+    )
+    assert project["version"] == newest[0] == diffenergy.__version__
+
+
+MAPPED: Final = re.compile(r"^\| [^|]+ \| `(\w+\.\w+)` \| .* \| `([^`]+)` \|$", re.M)
+"""Name and file in a row of the developers' map."""
+
+
+def test_the_map_names_ten_records_and_eight_functions_where_they_live():
+    page = (ROOT / "docs" / "explanation" / "how-it-works.md").read_text("utf-8")
+    records, functions = page.split("## Eight functions")
+    for text, number in ((records, 10), (functions, 8)):
+        mapped = MAPPED.findall(text)
+        assert len(mapped) == number
+        for name, file in mapped:
+            value = pkgutil.resolve_name(f"diffenergy.{name}")
+            assert inspect.isclass(value) == (number == 10), name
+            lives = Path(sys.modules[value.__module__].__file__ or "")
+            assert lives.relative_to(ROOT) == Path(file), name
+    others = re.findall(r"`((?:[a-z]+\.)[A-Za-z]\w+)`", page)
+    for name in others:
+        pkgutil.resolve_name(f"diffenergy.{name.removeprefix('de.')}")
+
+
+@pytest.mark.parametrize("script", ["models.py", "physics.py"])
+def test_parts_of_pages_are_what_their_scripts_write(script: str):
+    made = runpy.run_path(str(ROOT / "docs" / script))
     page = made["PAGE"].read_text(encoding="utf-8")
-    assert made["written"](page) == page, "run `python docs/models.py`"
+    assert made["written"](page) == page, f"run `python docs/{script}`"
 
 
 def examples_in_python() -> list[Any]:
