@@ -58,7 +58,7 @@ class Done:
 
     @property
     def groups(self) -> np.ndarray:
-        """What each row was left out with: its model family, or its fold."""
+        """Group that each row was left out with: its model family, or its fold."""
         fold = f"{self.split} {self.fold}"
         return np.where(self.part == "", fold, self.part).astype(object)
 
@@ -67,7 +67,7 @@ class Done:
         return np.log(self.numbers[word] / self.numbers[f"{word}_pred"])
 
     def rows(self, which: np.ndarray) -> "Done":
-        """Some of the rows."""
+        """The chosen rows of the fold."""
         numbers = {word: x[which] for word, x in self.numbers.items()}
         arrays = {
             name: getattr(self, name)[which] for name in ("gpu", "part", "member")
@@ -291,7 +291,7 @@ def _inside(left: Done, spread: dict[str, Any]) -> dict[str, np.ndarray]:
 
 
 def _shares(parts: Sequence[dict[str, list[np.ndarray]]]) -> str:
-    """Percent inside, by quantity."""
+    """Share of rows inside, in percent by quantity."""
     shares = [np.concatenate([x for part in parts for x in part[w]]) for w in COLUMNS]
     return " / ".join(f"{100 * np.mean(x):.0f}" if len(x) else "-" for x in shares)
 

@@ -1,4 +1,4 @@
-"""What bytes and operations of Blackwell draw, all else of corrections held.
+"""Fit Blackwell's energies of bytes and operations, all other constants frozen.
 
     python calibration/blackwell.py DATA [--write FILE.json]
 
@@ -40,7 +40,7 @@ _ROWS: Final = 256
 
 
 def at_priors(file: CorrectionsFile) -> CorrectionsFile:
-    """The file with what is free at the centres of its priors."""
+    """The file with the free constants at their prior centres."""
     levels = {tag: dict(values) for tag, values in file.levels.items()}
     for p in FREE:
         prior = PRIOR_FACTORS.get(p.tag, {}).get(p.constant, (1.0, 0.0))
@@ -58,7 +58,7 @@ def main(
     data: Annotated[Path, typer.Argument(help="folder of the measured tables")],
     write: Annotated[Path | None, typer.Option(help="corrections to renew")] = None,
 ):
-    """Print what is found, in prior sds from where it began; write it if asked."""
+    """Fit, print shifts in prior std, and with --write change a corrections file."""
     import jax
 
     jax.config.update("jax_enable_x64", True)
@@ -77,7 +77,7 @@ def main(
 
 
 def _write(path: Path, fitted: CorrectionsFile):
-    """Levels and instruments of a fit into a file that has everything else."""
+    """Puts the levels and instruments of a fit into a corrections file."""
     file = read_corrections(path)
     new = dataclasses.replace(
         file, levels=fitted.levels, instruments=fitted.instruments

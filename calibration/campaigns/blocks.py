@@ -125,6 +125,6 @@ def _evidence(
 def fresh_process(
     m: np.ndarray, n: np.ndarray, k: np.ndarray, narrow: np.ndarray
 ) -> np.ndarray:
-    """Rows that a process of their own measured: the largest operands."""
+    """Rows with the largest operands, each measured in a process of its own."""
     largest = (k == 65536) | ((n == 65536) & (k == 51200))
     return np.where(narrow, m == 32768, largest)

@@ -120,7 +120,7 @@ def reading(
     free: TimeEnergy,
     held: TimeEnergy,
 ) -> TimeEnergy:
-    """What a campaign reads, per iteration, of runs that would be `free` of the power
+    """Reading of a campaign, per iteration, of runs that would be `free` of the power
     limit or `held` by it.
 
     `sampling` ("", "series" or "gap") says how power was sampled. In this order, with
@@ -222,7 +222,7 @@ def idle_before(i: Instrument) -> Float[Array, "*r"]:
 
 
 def _series_power(i: Instrument, s: Sensor, time: Array, power: Array) -> Array:
-    """Blocks of runs back to back and blocks of runs after idling, mixed."""
+    """Power of a mixture of runs back to back and runs after idling (W)."""
     after_idle, warm = series_shares(i, s, time)
     rise = power - s.background
     length = run_seconds(i, time)

@@ -97,7 +97,7 @@ def model_of(
 def _model(
     own: Mapping[str, Any], shared: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """What a campaign shares with others, what is its own, its sensor."""
+    """Numbers of a campaign: shared ones, its own, and its sensor's."""
     rest = {key: value for key, value in own.items() if key not in ("like", "sensor")}
     like = [shared[name] for name in own.get("like", ())]
     sensor = {name: SENSOR_CONSTANTS[name].centre for name in own.get("sensor", ())}

@@ -33,7 +33,7 @@ class CampaignReading(Reading):
     """Whether some rows have weights that nobody filled."""
 
     def load(self, workload: Workload, constants: Sensor) -> Workload:
-        """The work with the switching of what was left in its buffers."""
+        """The workload with the switching activity of its buffers' contents."""
         if not self.unfilled:
             return workload
         moved, math = data_activity(self.instrument, constants)
@@ -48,7 +48,7 @@ class CampaignReading(Reading):
 
     @property
     def random(self) -> np.ndarray:
-        """Rows whose weights somebody filled."""
+        """Rows whose weights were filled with random numbers."""
         return np.asarray(self.instrument.unfilled) == 0
 
 
@@ -106,7 +106,7 @@ class CampaignMeter(Meter):
     def begin(
         self, table: MeasurementTable, corrections: CorrectionsFile
     ) -> CorrectionsFile:
-        """With the cold blocks of every campaign whose sensor knows series."""
+        """Adds the cold blocks of every campaign whose sensor models series."""
         instruments = {name: dict(x) for name, x in corrections.instruments.items()}
         for (gpu, op, campaign), index in table.kernel_groups().items():
             rows = index[np.isfinite(table.avg_power_w[index])]
@@ -140,7 +140,7 @@ meter: Final = CampaignMeter()
 def _values(
     table: MeasurementTable, op: str, rows: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Fields of rows of one op."""
+    """Fields of the rows of one op."""
     columns = table.fields[op]
     place = np.searchsorted(columns.rows, rows)
     return {name: values[place] for name, values in columns.values.items()}
@@ -169,7 +169,7 @@ def by_row(
 def facts_of(
     model: Mapping[str, Any], op: str, values: Mapping[str, np.ndarray], count: int
 ) -> dict[str, np.ndarray]:
-    """What a campaign's measurement model needs to know of each kernel."""
+    """Facts of each kernel that a campaign's measurement model needs."""
     names = dataclasses.fields(Instrument)
     defaults: dict[str, Any] = {field.name: field.default for field in names}
     facts = {

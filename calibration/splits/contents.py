@@ -53,7 +53,7 @@ def _h100(data: Data) -> np.ndarray:
 
 
 def settings(tables: int, seed: int) -> Settings:
-    """Of a fit of so many tables."""
+    """Settings of a fit of so many tables."""
     return Settings(seed=seed, max_rows=tables * _ROWS, max_steps=_STEPS)
 
 
@@ -170,7 +170,7 @@ def measured() -> MeasurementTable:
 
 
 def _whole(data: Data, i: int, seed: int) -> Fold:
-    """All of it; passes and kernel tables of Ampere and Hopper are fitted."""
+    """The whole campaign left out of a fit of Ampere's and Hopper's tables."""
     kernels = [
         *(data.kernels(f"{gpu}_sxm", "gemm", "latency") for gpu in ("a100", "h100")),
         *(
@@ -196,12 +196,12 @@ def _kernels(*ops: str, dtypes: tuple[str, ...] = ("bf16", "fp16")) -> Mask:
 
 
 def _below(table: MeasurementTable, *_: object) -> np.ndarray:
-    """Readings clear of the limit of 1,000 W."""
+    """Rows below the power limit of 1,000 W."""
     return table.avg_power_w < 850
 
 
 def _passes(table: MeasurementTable, *_: object) -> np.ndarray:
-    """Those that keep the GPU busy: at least 500 W."""
+    """Passes that keep the GPU busy: at least 500 W."""
     return (table.kind == "workload") & (table.avg_power_w > 500)
 
 

@@ -19,7 +19,7 @@ _PARENTS = {split.name: split for split in (*passes.SPLITS, *kernels.SPLITS)}
 
 @functools.cache
 def _without(data: Data, name: str) -> CorrectionsFile:
-    """Corrections of the one fold of another split."""
+    """Corrections fitted by the one fold of another split."""
     fold = _PARENTS[name].fold(data, 0, 0)
     fitted = calibrate(fold.fitted, fold.start, fold.settings)
     return fitted.corrections

@@ -66,7 +66,7 @@ def _out(
     freeze: tuple[str, ...],
     start: CorrectionsFile,
 ) -> Fold:
-    """GPU i out; those `_APART` are in no fit."""
+    """Fold that leaves GPU i out; GPUs in `_APART` are in no fit."""
     fitted = [gpu for gpu in gpus if gpu not in (gpus[i], *_APART)]
     groups = len(fitted) * len(table.fields)
     settings = Settings(

@@ -103,7 +103,7 @@ def _gpu_out(data: Data, i: int, seed: int) -> Fold:
 
 
 def _heads_to_256(table: MeasurementTable, *_: object) -> np.ndarray:
-    """Heads of 512 run another kernel."""
+    """Rows of heads up to 256: heads of 512 run another kernel."""
     return column(table, "head_dim") < 512
 
 

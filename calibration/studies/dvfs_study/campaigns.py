@@ -75,7 +75,7 @@ class Study:
 
     @property
     def forward(self) -> np.ndarray:
-        """Which kernels belong to the forward pass."""
+        """Mask of the kernels of the forward pass."""
         return self.best.section.isin(["Embedding", "Forward"]).to_numpy()
 
 
@@ -97,7 +97,7 @@ def read_study(folder: Path) -> Study:
 
 
 def clocks(column: pd.Series) -> Float[np.ndarray, " row"]:
-    """Hz; NaN for `auto`."""
+    """Clocks in Hz; NaN for `auto`."""
     return column.replace("auto", np.nan).astype(float).to_numpy() * MHz
 
 

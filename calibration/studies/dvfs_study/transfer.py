@@ -80,7 +80,7 @@ def published(folder: Path) -> list[tuple[Shape, Change]]:
 
 
 def _chosen(study: Study, t: Table) -> Int[np.ndarray, " kernel"]:
-    """Column of Table 1's clocks."""
+    """Index of Table 1's clocks in the settings, by kernel."""
     requested = np.stack([clocks(study.best.core_mhz), clocks(study.best.mem_mhz)], 1)
     same = np.nan_to_num(requested)[:, None] == np.nan_to_num(t.settings)
     matches = same.all(axis=-1)

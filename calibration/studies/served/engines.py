@@ -57,7 +57,7 @@ _FILE: Final = Path(diffenergy.__file__).parent / "data/corrections/engines.toml
 
 
 def load(frame: pd.DataFrame, name: str) -> Served:
-    """Rows of a table with their steps priced."""
+    """Rows of a table with predicted steps."""
     from tempfile import mkdtemp
 
     path = Path(mkdtemp()) / "serving.csv"
@@ -72,12 +72,12 @@ def load(frame: pd.DataFrame, name: str) -> Served:
 
 
 def prior() -> dict[str, float]:
-    """Centres of the priors."""
+    """Prior centres of the constants."""
     return {name: x.centre for name, x in constants().items()}
 
 
 def none() -> dict[str, float]:
-    """No engine at all: kernels alone."""
+    """Constants of no engine: kernels alone."""
     ones = {name for name, x in constants().items() if x.unit == "-"}
     powers = ("few_power", "many_power")
     return {n: float(n in ones) * (0.5 if n in powers else 1.0) for n in constants()}

@@ -68,7 +68,7 @@ def measured(trace: Path) -> dict[str, float]:
 
 
 def predicted() -> dict[str, float]:
-    """The same, predicted, without launch latency."""
+    """Predicted time of one call by row of `KERNELS` (s), without launch latency."""
     rows = tuple(normalise_kernel(row, "study") for row, _ in KERNELS.values())
     answer = de.estimate(from_listings([Listing("step", kernels=rows)]), "b200-sxm")
     kernels = answer.kernels

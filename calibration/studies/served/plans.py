@@ -52,7 +52,7 @@ def _words(name: str) -> int:
 
 
 def plan_of(name: str, gpus: int) -> str | None:
-    """How the servers share a model."""
+    """Parallel plan of a server."""
     if gpus == 1:
         return None
     mixture = name not in _DENSE and name != "gpt-oss-120b"

@@ -70,7 +70,7 @@ def without_plans(file: CorrectionsFile) -> CorrectionsFile:
 
 
 def rows_of(folder: Path) -> MeasurementTable:
-    """Steps that can be predicted."""
+    """Rows of training steps that can be predicted."""
     place = Path(_TABLES.name)
     for stem, table in training.read(folder / "parallel").items():
         table.to_csv(place / f"{stem}.csv", index=False)
@@ -78,7 +78,7 @@ def rows_of(folder: Path) -> MeasurementTable:
 
 
 class Refit:
-    """A fit of all rows, and what it would be without some."""
+    """A fit of all rows, with predictions of refits without some rows."""
 
     def __init__(self, table: MeasurementTable, calibration: Calibration):
         self.table, self.z = table, calibration.fit.z
@@ -127,7 +127,7 @@ def left_out(refit: Refit, labels: np.ndarray, scope: np.ndarray) -> pd.DataFram
 
 
 def _predicted(table: MeasurementTable, rows: np.ndarray, file: CorrectionsFile):
-    """Prints how far predictions of some rows are, by model."""
+    """Prints errors of the predictions of some rows by model."""
     skipped = np.where(rows, table.skipped, "another model")
     predictions = predict(dataclasses.replace(table, skipped=skipped), file)
     error = predictions.time_s[rows] / table.time_s[rows] - 1

@@ -59,7 +59,7 @@ def built(shape: Any, positions: int) -> TrainedModel:
 
 
 def plan_of(row: Any) -> dict[str, Any]:
-    """The plan of a row."""
+    """Parallel plan of a row."""
     sizes = {key: int(row[key]) for key in ("tp", "pp", "vp", "cp", "ep", "dp")}
     sizes |= dict(zero=int(row.zero), microbatch=int(row.microbatch))
     if not math.isnan(row.etp):
