@@ -221,10 +221,11 @@ def test_the_map_names_ten_records_and_eight_functions_where_they_live():
         pkgutil.resolve_name(f"diffenergy.{name.removeprefix('de.')}")
 
 
-def test_the_table_of_models_is_what_its_script_writes():
-    made = runpy.run_path(str(ROOT / "docs" / "models.py"))
+@pytest.mark.parametrize("script", ["models.py", "physics.py"])
+def test_parts_of_pages_are_what_their_scripts_write(script: str):
+    made = runpy.run_path(str(ROOT / "docs" / script))
     page = made["PAGE"].read_text(encoding="utf-8")
-    assert made["written"](page) == page, "run `python docs/models.py`"
+    assert made["written"](page) == page, f"run `python docs/{script}`"
 
 
 def examples_in_python() -> list[Any]:

@@ -132,7 +132,7 @@ def settled(
     for batch in batches(table, corrections):
         here = batch.rows >= 0
         rows = np.where(here, batch.rows, batch.rows[0])
-        sensor = batch.meter(**batch.known)
+        sensor = batch.meter(**batch.meter_constants)
         assert isinstance(batch.reading, CampaignReading) and isinstance(sensor, Sensor)
         i = batch.reading.instrument
         cold, warm = series_shares(i, sensor, as_float(predicted.time_s[rows]))

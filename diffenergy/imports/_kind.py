@@ -72,7 +72,7 @@ def _object(text: str) -> str | None:
     return "listing" if isinstance(whole, dict) and "kernels" in whole else None
 
 
-def unknown(path: str) -> ValueError:
+def not_readable(path: str) -> ValueError:
     """That a file is of no kind that is read."""
     return ValueError(
         f"{path} is none of the files that can be read: give {_READABLE}."

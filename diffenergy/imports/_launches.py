@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 from ..workload import Listing
 
 
-def frozen(value: Any) -> Any:
+def to_tuples(value: Any) -> Any:
     """Lists, also within lists, as tuples."""
-    return tuple(frozen(x) for x in value) if isinstance(value, list) else value
+    return tuple(to_tuples(x) for x in value) if isinstance(value, list) else value
 
 
 class Operator(NamedTuple):
@@ -26,9 +26,9 @@ class Operator(NamedTuple):
 
     def sizes(self, index: int) -> tuple[int, ...] | None:
         """Sizes of an input tensor, None where it is none or they are not known."""
-        found = self.dims[index] if self.dims and index < len(self.dims) else ()
-        whole = found and all(isinstance(x, int) for x in found)
-        return tuple(found) if whole else None
+        sizes = self.dims[index] if self.dims and index < len(self.dims) else ()
+        whole = sizes and all(isinstance(x, int) for x in sizes)
+        return tuple(sizes) if whole else None
 
     def type(self, index: int) -> str:
         """Type of an input, "" where it is not known."""
@@ -36,8 +36,8 @@ class Operator(NamedTuple):
 
     def value(self, index: int) -> str:
         """Value of an argument as text, "" where it is not known."""
-        known = self.values and index < len(self.values)
-        return str(self.values[index]) if known else ""
+        has_value = self.values and index < len(self.values)
+        return str(self.values[index]) if has_value else ""
 
 
 class Launch(NamedTuple):
@@ -96,9 +96,9 @@ def one_gpu(
 
     Raises `ValueError`, with a `remedy`, if they are of several kinds.
     """
-    found = sorted({named[x] for x in used if x in named})
-    if len(found) > 1:
+    kinds = sorted({named[x] for x in used if x in named})
+    if len(kinds) > 1:
         raise ValueError(
-            f"{path}: kernels of different GPUs ({', '.join(found)}) stand in {remedy}."
+            f"{path}: kernels of different GPUs ({', '.join(kinds)}) stand in {remedy}."
         )
-    return found[0] if found else None
+    return kinds[0] if kinds else None

@@ -14,7 +14,7 @@ from ..results import Result
 from ..workload import Listing
 from ._launches import Graph, Trace
 from ._rows import names
-from ._rows.assign import Found, busy_us
+from ._rows.assign import Match, busy_us
 
 _MOST_UNKNOWN: Final = 20
 """Unknown kernels that are named, those that take longest."""
@@ -101,7 +101,7 @@ def of_graph(path: str, graph: Graph, gpu: str | None) -> ImportResult:
 def of_trace(
     path: str,
     trace: Trace,
-    found: Sequence[Found],
+    matches: Sequence[Match],
     listings: list[Listing],
     gpu: str | None,
 ) -> ImportResult:
@@ -110,22 +110,22 @@ def of_trace(
     classes: dict[str, float] = defaultdict(float)
     unknown: dict[str, float] = defaultdict(float)
     shaped = 0.0
-    for launch, x in zip(launches, found, strict=True):
+    for launch, x in zip(launches, matches, strict=True):
         time = launch.duration * launch.times
         classes[x.kind] += time
-        shaped += time * (found[x.carrier].row is not None)
+        shaped += time * (matches[x.carrier].row is not None)
         if x.kind == names.UNKNOWN_CLASS:
-            unknown[names.shown(launch.name)] += time
+            unknown[names.short_name(launch.name)] += time
     total = sum(classes.values())
     ranked = sorted(classes.items(), key=lambda x: -x[1])
     longest = sorted(unknown.items(), key=lambda x: -x[1])[:_MOST_UNKNOWN]
     copies = sum(trace.copies.values(), 0.0)
-    own = trace.gpu
+    named = trace.gpu
     share = 1 - classes[names.UNKNOWN_CLASS] / total if total else 0.0
     summary = {
         "source": Path(path).name,
         "kind": trace.kind,
-        "gpu": gpu or bundled_gpu(own),
+        "gpu": gpu or bundled_gpu(named),
         "kernels": sum(launch.times for launch in launches),
         "rows": sum(len(listing.kernels) for listing in listings),
         "busy_us": round(busy_us(launches), 3) if trace.timed else None,
@@ -135,13 +135,13 @@ def of_trace(
         "class_share": share,
         "shape_share": shaped / total if total else 0.0,
         "unknown": [{"name": name, "us": round(us, 3)} for name, us in longest],
-        "notes": [*trace.notes, *_remarks(own, total, shaped, copies, unknown)],
+        "notes": [*trace.notes, *_remarks(named, total, shaped, copies, unknown)],
     }
     return ImportResult(summary, listings, trace.activities)
 
 
 def _remarks(
-    own: str | None,
+    named: str | None,
     total: float,
     shaped: float,
     copies: float,
@@ -149,8 +149,10 @@ def _remarks(
 ) -> list[str]:
     """What a person should know of a trace."""
     notes = []
-    if own is not None and bundled_gpu(own) is None:
-        notes.append(f"the file's GPU, '{own}', is not among those known; give --gpu.")
+    if named is not None and bundled_gpu(named) is None:
+        notes.append(
+            f"the file's GPU, '{named}', is not among those known; give --gpu."
+        )
     if total and shaped < (1 - 5e-4) * total:
         share = 100 * (1 - shaped / total)
         notes.append(

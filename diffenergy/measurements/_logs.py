@@ -81,12 +81,12 @@ def read_log(request: _Read) -> LogResult:
         >>> log.summary["format"], log.summary["rows"]
         ('nvidia_smi', 1)
     """
-    path, known = request.path, importers()
+    path, tools = request.path, importers()
     name = request.format or log_format(path)
-    if name not in known:
+    if name not in tools:
         what = f"`format` is '{name}'" if name else f"{path} is a log of no known tool"
-        raise ValueError(f"{what}; allowed are {name_list(known)}.")
-    tables = known[name].read(Path(path))
+        raise ValueError(f"{what}; allowed are {name_list(tools)}.")
+    tables = tools[name].read(Path(path))
     if len(tables) > 1:
         raise ValueError(f"{path} has {len(tables)} logs; give one of them.")
     (table,) = tables.values()

@@ -64,8 +64,8 @@ def prediction_frame(table: MeasurementTable, predictions: Predictions) -> pd.Da
             added[f"{name}_pred_{bound}"] = blank if interval is None else interval
     added["grade"] = predictions.grade
     added["skipped"] = predictions.skipped
-    kept = table.frame.drop(columns=[c for c in added if c in table.frame])
-    return pd.concat([kept, pd.DataFrame(added)], axis=1)
+    cells = table.frame.drop(columns=[c for c in added if c in table.frame])
+    return pd.concat([cells, pd.DataFrame(added)], axis=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,8 +173,8 @@ def _figures(
     live = rows[predictions.skipped[rows] == ""]
     figures: dict[str, Any] = {"rows": len(rows), "skipped": len(rows) - len(live)}
     for word, name in QUANTITIES.items():
-        found = error_figures(
+        errors = error_figures(
             getattr(table, name)[live], getattr(predictions, name)[live]
         )
-        figures |= found.figures(word)
+        figures |= errors.figures(word)
     return figures

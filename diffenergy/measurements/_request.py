@@ -21,17 +21,17 @@ def _meter(flag: str, name: str) -> Any:
     if not Path(name).is_file():
         raise ValueError(f"`{flag}` is '{name}', which is no file; check the path.")
     try:
-        found = runpy.run_path(name).get("meter")
+        meter = runpy.run_path(name).get("meter")
     except Exception as error:
         raise ValueError(
             f"`{flag}` is '{name}', which does not run ({error}); correct the file."
         ) from None
-    if found is None:
+    if meter is None:
         raise ValueError(
             f"`{flag}` is '{name}', which defines no `meter`; let it define one, a "
             "subclass of `measurements.Meter`."
         )
-    return found
+    return meter
 
 
 class TableRequest(Request):

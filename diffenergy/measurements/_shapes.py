@@ -75,14 +75,14 @@ def broken_shares(op: Op, values: dict[str, np.ndarray]) -> np.ndarray:
 
 def op_column_names(op: Op) -> set[str]:
     """Columns that `op_columns` looks for."""
-    own = {field.name for field in _all_fields(op)}
-    return own | {alias for name, alias in FIELD_ALIASES.items() if name in own}
+    names = {field.name for field in _all_fields(op)}
+    return names | {alias for name, alias in FIELD_ALIASES.items() if name in names}
 
 
 def _all_fields(op: Op) -> tuple[Field, ...]:
     """Fields of the op, then those of every op that it does not define itself."""
-    own = {field.name for field in op.fields}
-    return (*op.fields, *(field for field in COMMON_FIELDS if field.name not in own))
+    names = {field.name for field in op.fields}
+    return (*op.fields, *(field for field in COMMON_FIELDS if field.name not in names))
 
 
 def _column(sheet: Sheet, field: Field) -> str | None:
@@ -158,9 +158,9 @@ def listing_names(
     sheet: Sheet, rows: np.ndarray, workloads: Mapping[str, Any]
 ) -> np.ndarray:
     """Listing name of every row, "" where the row has none."""
-    found = np.full(sheet.num_rows, "", dtype=object)
+    names = np.full(sheet.num_rows, "", dtype=object)
     if not len(rows) or "workload" not in sheet.columns:
-        return found
+        return names
 
     def resolve(name: str) -> str:
         if name not in workloads:
@@ -173,10 +173,10 @@ def listing_names(
             )
         return name
 
-    found[rows] = read_names(
+    names[rows] = read_names(
         sheet, "workload", rows, resolve, "model" not in sheet.columns
     )
-    return found
+    return names
 
 
 def model_requests(sheet: Sheet, rows: np.ndarray) -> dict[str, np.ndarray]:

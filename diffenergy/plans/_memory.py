@@ -64,8 +64,8 @@ def training_memory(
             assert isinstance(placed, TrainedModel)
             table = placed.vocab * placed.hidden / plan.tp
             dtype = placed.precision(request).values
-            state = state_bytes(plan, dtype, placed.held(request), table)
-            known[kind] = placed.leaves(request, **changed), state
+            state = state_bytes(plan, dtype, placed.training_weights(request), table)
+            known[kind] = placed.saved_activations(request, **changed), state
         left, state = known[kind]
         flying = micro_batches_in_flight(plan, stage, times)
         scored = flying if plan.order == "gpipe" else 1.0

@@ -166,7 +166,7 @@ class Training(Placed):
             np.add.at(members[i], list(chunks), 1.0)
         about = step_fields(plan, self.host)
         if about["gathers"] > 1:  # no gradient passes frozen layers
-            held = self.placed(0).held(request)
+            held = self.placed(0).training_weights(request)
             whole = GATHERED_WEIGHT_BYTES * held.trained + held.frozen
             about["gathers"] -= self.frozen * held.frozen_layer / whole
         return listings, Steps(

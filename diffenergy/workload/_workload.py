@@ -129,11 +129,11 @@ def build_workload(
             np.add.at(ops[launches.host], phase, count * ~hidden)
     distance = phases.copies * touched / np.maximum(phases.passes, 1.0)
     shapes, groups = _packed(_grouped(lowered, distance), like)
-    said = {name: x for name, x in vars(phases).items() if name != "copies"}
+    columns = {name: x for name, x in vars(phases).items() if name != "copies"}
     return Workload(
         shapes,
         groups,
-        Phases(ops["stream"], ops["matrix"], **said),
+        Phases(ops["stream"], ops["matrix"], **columns),
         num_rows,
         names if names is not None else ("",) * num_phases,
     )
@@ -153,11 +153,11 @@ def _grouped(
         for name in ("a_distance", "b_distance", "distance"):
             if name in columns:
                 columns[name] = columns[name] * distance[phase]
-        given = np.full(len(row), bool(launches.key))
+        complete = np.full(len(row), bool(launches.key))
         for name in launches.key:
-            given = given & (columns[name] > 0)
+            complete = complete & (columns[name] > 0)
         for flag in (False, True):
-            index = np.flatnonzero(given == flag)
+            index = np.flatnonzero(complete == flag)
             if index.size:
                 key = (launches.shape, flag)
                 rows = {"count": count, "row": row, "phase": phase}
@@ -189,10 +189,10 @@ def _packed(
 def _sizes(like: Workload, grouped: dict[tuple, list]) -> dict[tuple, int]:
     """Launches of the groups of `like`; those of classes that are missing in `grouped`
     are put there, launched never."""
-    found = {}
+    sizes = {}
     for shape, group in zip(like.shapes, like.groups, strict=True):
         key = (type(shape), getattr(shape, "given", False))
-        found[key] = len(group.row)
+        sizes[key] = len(group.row)
         if key not in grouped:
             fields = {x: y for x, y in vars(shape).items() if x != "given"}
             columns = {x: np.asarray(y)[:1] for x, y in fields.items()}
@@ -200,7 +200,7 @@ def _sizes(like: Workload, grouped: dict[tuple, list]) -> dict[tuple, int]:
             grouped[key].append(
                 (columns, {"count": 0.0 * zero, "row": zero, "phase": zero})
             )
-    return found
+    return sizes
 
 
 def _lower(part: OpRows, phases: PhaseColumns) -> list[tuple]:
@@ -258,14 +258,14 @@ def phase_columns(listings: Sequence[Listing]) -> PhaseColumns:
 
 def op_rows(rows: Sequence[tuple[Mapping[str, Any], int]]) -> list[OpRows]:
     """(kernel, phase) pairs as columns by op."""
-    known = kernels.ops()
+    classes = kernels.ops()
     by_op: dict[str, list[int]] = {}
     for number, (kernel, _) in enumerate(rows):
         by_op.setdefault(kernel["op"], []).append(number)
     parts = []
     for name, numbers in by_op.items():
         picked = [rows[number][0] for number in numbers]
-        fields = (*known[name][0].fields, *COMMON_FIELDS)
+        fields = (*classes[name][0].fields, *COMMON_FIELDS)
         columns = {field.name: _column(field, picked) for field in fields}
         phase = np.array([rows[number][1] for number in numbers])
         parts.append(OpRows(name, columns, np.array(numbers), phase))

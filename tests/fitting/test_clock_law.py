@@ -291,7 +291,7 @@ def test_a_fit_smooths_a_noisy_table():
     ]
     for x in read:
         x[:, 1::2] = np.nan
-    fit = fit_table(GPU, law().corrections, SETTINGS, Readings(*read), 350.0)
+    fit = fit_table(GPU, law().corrections, SETTINGS, Readings(read[0], read[1]), 350.0)
     for found, true, most in zip(
         law_table(fit.law, SETTINGS), (time, energy), (0.01, 0.02), strict=True
     ):

@@ -64,8 +64,8 @@ def figures(space: Space, plans: list[Plan]) -> tuple[Ranked, Pricing]:
     point = point_at(setting, setting.sm_clock)
     maker = Maker(space)
     made = {key: maker.made(key) for key in dict.fromkeys(map(key_of, plans))}
-    (pieces,), like = price(space, made, gpu, [point])
-    about = ranked(space, pieces, plans, gpu.corrections)
+    (pieces,), like = price(maker, made, gpu, [point])
+    about = ranked(maker, pieces, plans, gpu.corrections)
     clocks = np.full((len(plans), 1), setting.sm_clock)
     return about, price_plans(space, plans, clocks, gpu, point, like, about.shape)
 

@@ -156,7 +156,7 @@ class JoinedProblem(LawProblem):
 
         def residuals(latents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             rows = kernel_rows(self.read)(*self.inputs(self._with_latents(z, latents)))
-            rows = np.where(self.known, np.asarray(rows), 0.0)
+            rows = np.where(self.finite, np.asarray(rows), 0.0)
             rows = np.concatenate([rows, latents / width], axis=1)
             return rows, 0.5 * np.sum(rows**2, axis=1)
 
@@ -165,7 +165,7 @@ class JoinedProblem(LawProblem):
         for _ in range(_DESCENTS):
             at = self._with_latents(z, latents)
             slopes = np.asarray(kernel_slopes(self.read)(*self.inputs(at))[1])
-            slopes = np.where(self.known[..., None], slopes, 0.0)
+            slopes = np.where(self.finite[..., None], slopes, 0.0)
             prior = np.eye(LATENTS) / width[:, None, :]
             slopes = np.concatenate([slopes, prior], axis=1)
             normal = np.einsum("kri,krj->kij", slopes, slopes)

@@ -108,7 +108,7 @@ class Refit:
     def _of_targets(self) -> Iterator[np.ndarray]:
         start = 0
         for data in self.problem.data:
-            size = len(data.read[0])
+            size = len(data.measured[0])
             yield self.rows[start : start + size]
             start += 2 * size
 

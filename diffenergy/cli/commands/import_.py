@@ -32,9 +32,10 @@ def run(flags: Flags) -> Outcome:
             "listing is a .jsonl file."
         )
     texts: dict[str, Callable[[], str | bytes]] = {
-        ".jsonl": lambda: listing_lines(result.listings),
-        ".csv": result.activity_csv,
+        ".jsonl": lambda: listing_lines(result.listings)
     }
+    if result.activities:
+        texts[".csv"] = result.activity_csv
     return outcome(result, texts=texts, notes=() if flags.as_json else result.notes)
 
 

@@ -139,17 +139,17 @@ def model_from_config(config: Config) -> Model:
     kind = config.text("model_type")
     if kind not in _families() and f"{kind}_text" in _families():  # not nested
         values = {**config.values, "model_type": f"{kind}_text"}
-        flat = dataclasses.replace(config, values=values, outer=config, asked=set())
+        flat = dataclasses.replace(config, values=values, outer=config, read_keys=set())
         return model_from_config(flat)
     if kind not in _families() and (why := _unbuilt(config, kind)):
         raise ValueError(
             f"{config.where}: {why}; give a kernel listing (`.jsonl`) of its passes."
         )
     if kind not in _families():
-        known = model_types()
-        near = difflib.get_close_matches(kind, known, 3, 0.4)
+        types = model_types()
+        near = difflib.get_close_matches(kind, types, 3, 0.4)
         raise ValueError(
-            f"{config.where}: `model_type` is '{kind}'; of {len(known)} supported ones "
+            f"{config.where}: `model_type` is '{kind}'; of {len(types)} supported ones "
             f"(`diffenergy models` lists them) near are {', '.join(near) or 'none'}; "
             "other models can be given as a kernel listing (`.jsonl`)."
         )
@@ -160,9 +160,9 @@ def model_from_config(config: Config) -> Model:
 def _families() -> dict[str, ModuleType]:
     """Module of each supported `model_type`."""
     modules = [
-        importlib.import_module(found.name)
-        for found in pkgutil.walk_packages(__path__, f"{__name__}.")
-        if not found.ispkg and "._" not in found.name
+        importlib.import_module(info.name)
+        for info in pkgutil.walk_packages(__path__, f"{__name__}.")
+        if not info.ispkg and "._" not in info.name
     ]
     return {
         kind: module

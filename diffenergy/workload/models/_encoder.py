@@ -18,7 +18,7 @@ from ._operators.memory import (
     bytes_of,
     memory_by_part,
     number_of,
-    trained,
+    training_state,
     working_bytes,
 )
 from ._operators.operator import ForwardPass, Norm, Residual, Trainable
@@ -137,7 +137,7 @@ class Encoder(Model):
         if network is None:
             raise ValueError(f"the training of {self.name} is not known.")
         if request.lora:
-            return network.adapted(request.lora, request.lora_layers, head=True)
+            return network.with_adapters(request.lora, request.lora_layers, head=True)
         return dataclasses.replace(network, frozen=request.frozen_layers or 0)
 
     def traced(
@@ -172,8 +172,8 @@ class Encoder(Model):
         moving = number_of(network.trained_weights)
         still = bytes_of(network.frozen_weights, run.precision)
         return memory_by_part(
-            **trained(moving, run.values, still),
-            activations=sum(network.kept(run)),
+            **training_state(moving, run.values, still),
+            activations=sum(network.saved_bytes(run)),
             logits=network.logits(run),
             workspace=CONTEXT + working,  # the context, gradients of operands
         )
@@ -200,16 +200,16 @@ def _traced(operators: Iterable[Trainable], run: ForwardPass) -> list[Kernel]:
             rows.append(stream(x.activation.fn, run.tokens * x.inputs, run.values, 1))
             rows += dataclasses.replace(x, activation=None).forward(run)
         elif not (isinstance(x, Linear) and x.wide):
-            made = [row for row in x.forward(run) if row.get("fn") not in _TRAINED]
-            rows += sorted(made, key=lambda row: row.get("listed") is False)
+            kernels = [row for row in x.forward(run) if row.get("fn") not in _TRAINED]
+            rows += sorted(kernels, key=lambda row: row.get("listed") is False)
     return rows
 
 
 def labels_of(config: Config, usual: int = 1000) -> int:
     """Classes of the classifier: `num_labels`, else the length of `id2label`."""
     names = config.values.get("id2label")
-    known = len(names) if isinstance(names, dict) and names else usual
-    return config.size("num_labels", default=known)
+    default = len(names) if isinstance(names, dict) and names else usual
+    return config.size("num_labels", default=default)
 
 
 def encoder_layer(

@@ -14,7 +14,7 @@ from ._operators.linear import Linear
 from ._operators.memory import Weights
 from ._operators.operator import ForwardPass, Norm, Operator
 from ._operators.passes import repeat_rows
-from ._operators.scores import around_softmax, fused
+from ._operators.scores import around_softmax, fused_attention
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +36,7 @@ class FullAttention(Operator):
         site = Attention(sequences, *heads, q_len, kv_len, self.head_dim, 1)
         p = dataclasses.replace(run.precision, cache=run.values)
         if run.flash:
-            return [fused(site, p, causal=False)]
+            return [fused_attention(site, p, causal=False)]
         return around_softmax(site, p, "scale")
 
 
@@ -120,8 +120,8 @@ class Stage:
     def rows(self, run: ForwardPass) -> list[Kernel]:
         """Kernels; `run` is a pass over the positions that are given out."""
         length = run.q_len * self.per + self.extra
-        own = dataclasses.replace(run, q_len=length, kv_len=length)
-        rows = [row for x in self.operators for row in x.forward(own)]
+        inside = dataclasses.replace(run, q_len=length, kv_len=length)
+        rows = [row for x in self.operators for row in x.forward(inside)]
         return repeat_rows(rows, self.times)
 
     def weights(self) -> list[tuple[Weights, int]]:
@@ -129,7 +129,7 @@ class Stage:
         return [(w, self.times) for x in self.operators for w in x.weights()]
 
 
-def wide(part: Part) -> Part:
+def in_16_bit(part: Part) -> Part:
     """The part with linear layers that stay in 16 bit."""
     return tuple(
         dataclasses.replace(x, wide=True) if isinstance(x, Linear) else x for x in part

@@ -167,9 +167,9 @@ class Layer:
 
         The mixer ends with the first linear layer that GPUs divide by its inputs.
         """
-        known = [x.in_training() for x in self.operators]
-        each = [x for x in known if x is not None]
-        if len(each) < len(known) or self.norms not in (1, 2, 4):
+        parts = [x.in_training() for x in self.operators]
+        each = [x for x in parts if x is not None]
+        if len(each) < len(parts) or self.norms not in (1, 2, 4):
             return None
         if self.norms == 1:
             return (tuple(op for x in each for op in x),)
@@ -205,7 +205,7 @@ class Layer:
 
     def all_cached(self) -> list[tuple[Cached, int]]:
         """What it keeps of a sequence."""
-        return [(kept, 1) for x in self.operators for kept in x.cached()]
+        return [(cached, 1) for x in self.operators for cached in x.cached()]
 
 
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
@@ -229,9 +229,9 @@ def head_sizes(config: Config, *widths: str) -> dict[str, Any]:
 def attention_shape(config: Config, **more: Any) -> AttentionShape:
     """Heads, their width and biases."""
     bias = config.flag("attention_bias", False)
-    given = {"bias": bias, "output_bias": bias, **more}
+    choices = {"bias": bias, "output_bias": bias, **more}
     sizes = head_sizes(config, "head_dim", "attention_head_dim")
-    return AttentionShape(**sizes, **given)
+    return AttentionShape(**sizes, **choices)
 
 
 def mixture(

@@ -17,7 +17,7 @@ from ._operators.operator import Cached, Embedding, Norm, Operator, Stored, Tabl
 from ._operators.sharding import ModelShare
 from ._towers import Tower, tower_of
 
-_KEPT: Final = "bf16"
+_UNQUANTISED: Final = "bf16"
 """Type of everything that a quantised checkpoint leaves as it was."""
 
 
@@ -77,9 +77,9 @@ class LayeredModel(Model):
         """How often each layer occurs in the formats of the checkpoint, in order of
         first appearance."""
         stack = self.stack()
-        own = self.share.layers(len(stack))
+        places = self.share.layers(len(stack))
         each = functools.cache(lambda layer: layer.shard(self.share.split))
-        return collections.Counter(each(self._formatted(stack[i], i)) for i in own)
+        return collections.Counter(each(self._formatted(stack[i], i)) for i in places)
 
     @functools.cached_property
     def checkpoint(self) -> Checkpoint:
@@ -108,9 +108,9 @@ class LayeredModel(Model):
     @property
     def head(self) -> Linear:
         """Logits of a token; in 16 bit unless the checkpoint says otherwise."""
-        kept = self.checkpoint.format("lm_head") if self.checkpoint.rules else None
+        form = self.checkpoint.format("lm_head") if self.checkpoint.rules else None
         words = math.ceil(self.vocab / self.share.split.tp)  # engines fill it up
-        return Linear(words, self.hidden, wide=True, format=kept)
+        return Linear(words, self.hidden, wide=True, format=form)
 
     @property
     def _table(self) -> Embedding:
@@ -148,7 +148,7 @@ class LayeredModel(Model):
         """How most weights are stored (`bf16` where nothing is quantised)."""
         shares: collections.Counter[str] = collections.Counter()
         for w, n in self.all_weights():
-            shares[w.format.weights if w.format else _KEPT] += w.number * n
+            shares[w.format.weights if w.format else _UNQUANTISED] += w.number * n
         return shares.most_common(1)[0][0]
 
     def weight_bytes(self, dtype: str) -> float:
@@ -160,26 +160,26 @@ class LayeredModel(Model):
     def all_cached(self) -> list[tuple[Cached, int]]:
         """What all layers keep of a sequence."""
         layers = self.layer_counts.items()
-        return [(kept, n) for layer, n in layers for kept, _ in layer.all_cached()]
+        return [(cached, n) for layer, n in layers for cached, _ in layer.all_cached()]
 
     def kv_bytes_per_token(self, dtype: str, windowed: bool = False) -> float:
         elements = sum(
-            kept.elements * n
-            for kept, n in self.all_cached()
-            if bool(kept.window) == windowed
+            cached.elements * n
+            for cached, n in self.all_cached()
+            if bool(cached.window) == windowed
         )
         return float(elements * dtypes.BYTES[dtypes.code(dtype)])
 
     def state_bytes(self) -> float:
-        return float(sum(kept.state * n for kept, n in self.all_cached()))
+        return float(sum(cached.state * n for cached, n in self.all_cached()))
 
     def _formatted(self, layer: Layer, place: int) -> Layer:
         """The layer at a place with its linear layers as they are stored."""
         if not self.checkpoint.rules:
             return layer
-        kept, path = self.checkpoint.format, f"layers.{place}."
+        format_of, path = self.checkpoint.format, f"layers.{place}."
         operators = tuple(
-            dataclasses.replace(x, format=kept(path + x.module))
+            dataclasses.replace(x, format=format_of(path + x.module))
             if isinstance(x, Stored) and x.module
             else x
             for x in layer.operators
@@ -188,5 +188,5 @@ class LayeredModel(Model):
 
     def _precision(self, dtype: str, cache: str) -> Precision:
         if dtype == self.stored_dtype and self.checkpoint.quantised:
-            return Precision(_KEPT, _KEPT, cache, stored=True)
+            return Precision(_UNQUANTISED, _UNQUANTISED, cache, stored=True)
         return precision_of(dtype, cache)

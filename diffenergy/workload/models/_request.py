@@ -91,13 +91,13 @@ class Request:
         return "full" if self.checkpointing else self.recompute or "none"
 
 
-def check_inputs(name: str, given: Mapping[str, Any], known: Collection[str]):
-    """Raises `ValueError` for what is `given` and the model `name` has not."""
+def check_inputs(name: str, choices: Mapping[str, Any], inputs: Collection[str]):
+    """Raises `ValueError` for a choice that the model `name` has no input for."""
     for key in MODEL_INPUTS:
-        if key not in given:
+        if key not in choices:
             continue
-        value = given[key]
-        if key not in known:
+        value = choices[key]
+        if key not in inputs:
             raise ValueError(
                 f"`{key}` is {value}, but {name} {_WHY[key]}; leave it out."
             )
@@ -147,11 +147,11 @@ def check_stack(values: dict[str, Any]):
     train, fused = values["phase"] == "train", values["stack"] == "serving"
     if fused and not train:
         return
-    known = _types(values["stack"])
-    if values["dtype"] not in known:
+    types = _types(values["stack"])
+    if values["dtype"] not in types:
         what = "a training step" if train else "the stack eager"
         raise ValueError(
-            f"`dtype` is {values['dtype']!r}, but {what} has only {', '.join(known)}."
+            f"`dtype` is {values['dtype']!r}, but {what} has only {', '.join(types)}."
         )
 
 
@@ -179,26 +179,26 @@ def check_routing(routing: Any, default: str | None, name: str):
         )
 
 
-def check_training(given: dict[str, Any]):
+def check_training(choices: dict[str, Any]):
     """What a training step has not, and what it alone has."""
-    train = given.get("phase") == "train"
+    train = choices.get("phase") == "train"
     for name, reason in _WITHOUT.items():
-        if train and given.get(name):
+        if train and choices.get(name):
             raise ValueError(
-                f"`{name}` is {given[name]}, but a training step {reason}."
+                f"`{name}` is {choices[name]}, but a training step {reason}."
             )
     for name in _TRAINING:
-        if name in given and not train:
+        if name in choices and not train:
             raise ValueError(
                 f"`{name}` is given, but only a training step has it; leave it out "
                 "or take `--phase train`."
             )
-    again = given.get("recompute", "none")
+    again = choices.get("recompute", "none")
     if again not in RECOMPUTE:
         raise ValueError(
             f"`recompute` is {again!r}; allowed are {', '.join(RECOMPUTE)}."
         )
-    if given.get("checkpointing") and again not in ("none", "full"):
+    if choices.get("checkpointing") and again not in ("none", "full"):
         raise ValueError(
             f"`checkpointing` is given beside `recompute` '{again}'; give one."
         )

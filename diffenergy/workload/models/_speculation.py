@@ -54,11 +54,11 @@ def speculation_of(request: "Request") -> Speculation | None:
     return Speculation(kind, model, request.accept or 0.0, request.draft_tokens or 1)
 
 
-def checked(values: dict[str, Any]) -> dict[str, Any]:
+def resolve(values: dict[str, Any]) -> dict[str, Any]:
     """The choices with the default of `draft_tokens`; raises `ValueError` for what
     cannot be."""
-    said, accept = values.get("speculative"), values.get("accept")
-    if said is None:
+    stated, accept = values.get("speculative"), values.get("accept")
+    if stated is None:
         for name in ("accept", "draft_tokens"):
             if values.get(name) is not None:
                 raise ValueError(
@@ -66,9 +66,9 @@ def checked(values: dict[str, Any]) -> dict[str, Any]:
                     "`speculative`."
                 )
         return values
-    kind, _, model = str(said).partition("=")
+    kind, _, model = str(stated).partition("=")
     if kind not in _DRAFTED or bool(model) != (kind == "draft"):
-        raise ValueError(f"`speculative` is {said!r}; allowed are {_KINDS}.")
+        raise ValueError(f"`speculative` is {stated!r}; allowed are {_KINDS}.")
     if values["phase"] not in ("decode", "generate"):
         raise ValueError(
             f"`speculative` is given, but the phase {values['phase']} makes no tokens; "

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from ..._kernel import shown
+from ..._kernel import as_json
 
 _REQUIRED: Final = object()
 _LAYERS: Final = 10_000
@@ -23,14 +23,14 @@ class Config:
     """Values of a model config; every getter raises `ValueError` naming the key.
 
     `name`: model name. `where`: the file, for messages. `outer`: the config that this
-    one is a part of. `asked`: keys that were looked at.
+    one is a part of. `read_keys`: keys that were looked at.
     """
 
     name: str
     where: str
     values: Mapping[str, Any]
     outer: "Config | None" = None
-    asked: set[str] = dataclasses.field(
+    read_keys: set[str] = dataclasses.field(
         default_factory=set, repr=False, compare=False, hash=False
     )
 
@@ -68,8 +68,8 @@ class Config:
 
     def numbers(self, key: str) -> tuple[int, ...]:
         """List of whole numbers of at least 0, empty where there is none."""
-        given = self.has(key) and self.values[key]
-        return self.sizes(key, least=0) if given else ()
+        listed = self.has(key) and self.values[key]
+        return self.sizes(key, least=0) if listed else ()
 
     def number(self, key: str, default: Any = _REQUIRED) -> float:
         """Number above 0."""
@@ -96,9 +96,9 @@ class Config:
     def words(self, key: str, allowed: Iterable[str], length: int) -> tuple[str, ...]:
         """List of `length` of the `allowed` words."""
         _, value = self._first((key,), _REQUIRED)
-        known = tuple(allowed)
-        if not isinstance(value, list) or any(x not in known for x in value):
-            raise self.error(key, f"a list of {', '.join(known)}")
+        choices = tuple(allowed)
+        if not isinstance(value, list) or any(x not in choices for x in value):
+            raise self.error(key, f"a list of {', '.join(choices)}")
         if len(value) < length:
             raise self.error(key, f"a list of at least {length} words")
         return tuple(value[:length])
@@ -117,12 +117,12 @@ class Config:
 
     def has(self, key: str) -> bool:
         """Whether a key is there and not null."""
-        self.asked.add(key)
+        self.read_keys.add(key)
         return self.values.get(key) is not None
 
     def ignore(self, *keys: str):
         """Says of keys that they are known and change nothing here."""
-        self.asked.update(keys)
+        self.read_keys.update(keys)
 
     def part(self, key: str) -> "Config":
         """The config nested under a key."""
@@ -155,11 +155,12 @@ class Config:
         is not known to be harmless: it may change the layers."""
         for key, value in self.values.items():
             off = value in (None, False, 0, "", [], {})
-            if not off and key not in self.asked and not is_harmless(key):
+            if not off and key not in self.read_keys and not is_harmless(key):
                 raise ValueError(
-                    f"{self.where}: `{key}` is {shown(value)}, which is not known for "
-                    f"`model_type` '{self.values.get('model_type')}' and may change "
-                    "its layers; leave it out if it does not, or give a kernel listing."
+                    f"{self.where}: `{key}` is {as_json(value)}, which is not known "
+                    f"for `model_type` '{self.values.get('model_type')}' and may "
+                    "change its layers; leave it out if it does not, or give a kernel "
+                    "listing."
                 )
 
     def divides(self, part: str, whole: str):
@@ -173,12 +174,12 @@ class Config:
     def error(self, key: str, allowed: str) -> ValueError:
         """The error that says what is allowed for `key`."""
         return ValueError(
-            f"{self.where}: `{key}` is {shown(self.values.get(key))}; allowed is "
+            f"{self.where}: `{key}` is {as_json(self.values.get(key))}; allowed is "
             f"{allowed}; correct the config."
         )
 
     def _first(self, keys: tuple[str, ...], default: Any) -> tuple[str, Any]:
-        self.asked.update(keys)
+        self.read_keys.update(keys)
         for key in keys:
             if self.values.get(key) is not None:
                 return key, self.values[key]
@@ -206,13 +207,13 @@ def positions(config: Config) -> int:
     """
     stated = config.size("max_position_embeddings", "model_max_length")
     key = "rope_scaling" if config.values.get("rope_scaling") else "rope_parameters"
-    given = config.values.get(key)
-    if given is None or config.values.get("model_type") == "gemma3_text":
+    scaling = config.values.get(key)
+    if scaling is None or config.values.get("model_type") == "gemma3_text":
         return stated
-    if not isinstance(given, Mapping):
+    if not isinstance(scaling, Mapping):
         raise config.error(key, "an object")
-    by_layer = [part for part in given.values() if isinstance(part, Mapping)]
-    return max(_extended(config, key, part, stated) for part in by_layer or [given])
+    by_layer = [part for part in scaling.values() if isinstance(part, Mapping)]
+    return max(_extended(config, key, part, stated) for part in by_layer or [scaling])
 
 
 def _extended(config: Config, key: str, rope: Mapping[str, Any], stated: int) -> int:

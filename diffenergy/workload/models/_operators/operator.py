@@ -16,7 +16,14 @@ from ..._kernel import Kernel, Number
 from .._checkpoint.formats import Format
 from .memory import Weights
 from .passes import ForwardPass, product, rows_of
-from .sharding import ModelSplit, all_reduce, divided, gathered, one_at_least, reduced
+from .sharding import (
+    ModelSplit,
+    all_reduce,
+    divide,
+    divide_or_copy,
+    gather_rows,
+    reduce_rows,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,12 +89,12 @@ class Trainable(Operator):
     def backward(self, run: ForwardPass) -> list[Kernel]:
         """Kernels that make the gradients of inputs and parameters."""
 
-    def kept(self, run: ForwardPass) -> float:
+    def saved_bytes(self, run: ForwardPass) -> float:
         """Bytes that the forward pass leaves for the backward one; what several
         operators read is the first one's."""
         return 0.0
 
-    def saved(self, run: ForwardPass) -> float:
+    def selective_bytes(self, run: ForwardPass) -> float:
         """Bytes of them that stay where all else of a layer runs again by operator
         ("selective-op"): half of what products make, and what fused attention does."""
         return 0.0
@@ -152,7 +159,7 @@ class Residual(Trainable):
     def backward(self, run: ForwardPass) -> list[Kernel]:
         return self.forward(run)
 
-    def kept(self, run: ForwardPass) -> float:
+    def saved_bytes(self, run: ForwardPass) -> float:
         """The mask of the dropout before it."""
         return run.dropout * run.tokens / self.parts * self.width
 
@@ -170,7 +177,7 @@ class Sum(Residual):
     def backward(self, run: ForwardPass) -> list[Kernel]:
         return [] if self.joins else self.alone(run)
 
-    def kept(self, run: ForwardPass) -> float:
+    def saved_bytes(self, run: ForwardPass) -> float:
         return 0.0
 
 
@@ -196,7 +203,7 @@ class Embedding(Trainable):
         return (Weights((self.vocab + self.positions) * self.hidden),)
 
     def forward(self, run: ForwardPass) -> list[Kernel]:
-        return [*self._lookups(run), *reduced(run, self.hidden, self.split)]
+        return [*self._lookups(run), *reduce_rows(run, self.hidden, self.split)]
 
     def _lookups(self, run: ForwardPass) -> list[Kernel]:
         t, h, dtype = run.tokens, self.hidden, run.values
@@ -219,7 +226,7 @@ class Embedding(Trainable):
         if not run.fused:
             tables = (self.vocab + self.positions) * h
             rows.append(stream("zero", tables, dtype, 1, reads=0, writes=1))
-        whole = gathered(run, h, self.split)
+        whole = gather_rows(run, h, self.split)
         return [*whole, *rows, rows_of("gather", t, h, dtype)]
 
 
@@ -250,10 +257,10 @@ class Norm(Trainable):
             return self
         if not self.heads:
             return dataclasses.replace(self, parts=split.parts)
-        share = one_at_least(self.heads, split.tp)
+        share = divide_or_copy(self.heads, split.tp)
         if self.per_token == self.heads:
             return dataclasses.replace(self, per_token=share, heads=share)
-        cols = divided(self.cols, self.heads, "features") * share
+        cols = divide(self.cols, self.heads, "features") * share
         return dataclasses.replace(self, cols=cols, heads=share, ranks=split.tp)
 
     def weights(self) -> tuple[Weights, ...]:
@@ -278,7 +285,7 @@ class Norm(Trainable):
             return _rms_norm_backward(rows, self.cols, run.values, self.frozen)
         return _layer_norm_backward(rows, self.cols, run.values, self.frozen)
 
-    def kept(self, run: ForwardPass) -> float:
+    def saved_bytes(self, run: ForwardPass) -> float:
         """Its input; RMSNorm made of operators: the input in fp32, and the normalised
         rows, by which the gradient of the weight is multiplied."""
         elements = run.tokens // self.parts * self.per_token * self.cols

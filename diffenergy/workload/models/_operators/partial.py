@@ -32,9 +32,9 @@ class Within(Trainable):
         run = self.inside(run)
         return [row for x in reversed(self.operators) for row in x.backward(run)]
 
-    def kept(self, run: ForwardPass) -> float:
+    def saved_bytes(self, run: ForwardPass) -> float:
         run = self.inside(run)
-        return sum(x.kept(run) for x in self.operators)
+        return sum(x.saved_bytes(run) for x in self.operators)
 
     def inside(self, run: ForwardPass) -> ForwardPass:
         """The pass that its operators have."""
@@ -44,17 +44,17 @@ class Within(Trainable):
         )
 
 
-def frozen(operator: Trainable) -> Trainable:
+def freeze(operator: Trainable) -> Trainable:
     """The operator whose own weights have no gradient, where it has any that could."""
     if isinstance(operator, Within):
-        inside = tuple(frozen(x) for x in operator.operators)
+        inside = tuple(freeze(x) for x in operator.operators)
         return dataclasses.replace(operator, operators=inside)
     if "frozen" in {field.name for field in dataclasses.fields(operator)}:  # pyright: ignore[reportArgumentType]
         return dataclasses.replace(operator, frozen=True)  # pyright: ignore[reportArgumentType, reportCallIssue]
     return operator
 
 
-def adapted(
+def add_adapters(
     operators: Sequence[Trainable], rank: int, layers: str | None = "all"
 ) -> tuple[Trainable, ...]:
     """The same operators of a layer frozen, its linear layers with adapters of `rank`:
@@ -66,7 +66,7 @@ def adapted(
         behind = (i for i in range(first, stop) if isinstance(operators[i], Linear))
         stop = next(behind, 0) + 1
     changed = (_with_adapters(x, rank) for x in operators[:stop])
-    return (*changed, *(frozen(x) for x in operators[stop:]))
+    return (*changed, *(freeze(x) for x in operators[stop:]))
 
 
 def _with_adapters(operator: Trainable, rank: int) -> Trainable:
@@ -76,7 +76,7 @@ def _with_adapters(operator: Trainable, rank: int) -> Trainable:
         return dataclasses.replace(operator, operators=inside)
     if isinstance(operator, Linear):
         return operator.with_adapters(rank)
-    return frozen(operator)
+    return freeze(operator)
 
 
 def parameters(operators: Iterable[Trainable]) -> int:
@@ -88,8 +88,8 @@ def parameters(operators: Iterable[Trainable]) -> int:
 def trained_weights(operators: Iterable[Trainable]) -> list[Weights]:
     """Those of them that have a gradient."""
     every = list(_each(operators))
-    own = [x for x in every if not getattr(x, "frozen", False)]
-    return [*(w for x in own for w in x.weights()), Weights(_of_adapters(every))]
+    moving = [x for x in every if not getattr(x, "frozen", False)]
+    return [*(w for x in moving for w in x.weights()), Weights(_of_adapters(every))]
 
 
 def frozen_weights(operators: Iterable[Trainable], whole: bool) -> list[Weights]:

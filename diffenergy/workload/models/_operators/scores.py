@@ -10,7 +10,7 @@ from .._checkpoint.formats import Precision
 from .passes import product, rows_of
 
 
-def fused(
+def fused_attention(
     site: Attention, precision: Precision, causal: bool = True, window: int = 0
 ) -> Kernel:
     """FlashAttention-like kernel; one query token a sequence is a decode step."""

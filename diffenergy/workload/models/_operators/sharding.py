@@ -117,9 +117,9 @@ class Columns:
         >>> Columns(grouped=2 * 2 * 128, groups=2).share(8 * 128 + 2 * 2 * 128, 4)
         512
         """
-        own = divided(outputs - self.grouped - self.whole, ranks, "features")
+        single = divide(outputs - self.grouped - self.whole, ranks, "features")
         group = self.grouped // self.groups
-        return own + group * one_at_least(self.groups, ranks) + self.whole
+        return single + group * divide_or_copy(self.groups, ranks) + self.whole
 
     def share_parts(self, parts: Sequence[int], ranks: int) -> tuple[int, ...]:
         """The same of each of several layers that make these outputs together; the last
@@ -132,8 +132,8 @@ class Columns:
         for part in reversed(parts):
             grouped = min(left, part)
             left -= grouped
-            own = dataclasses.replace(self, grouped=grouped, whole=0)
-            shares.append(own.share(part, ranks))
+            columns = dataclasses.replace(self, grouped=grouped, whole=0)
+            shares.append(columns.share(part, ranks))
         return tuple(reversed(shares))
 
 
@@ -147,7 +147,7 @@ class Rows:
     joined: bool = False
 
 
-def divided(number: int, ranks: int, what: str, key: str = "tp") -> int:
+def divide(number: int, ranks: int, what: str, key: str = "tp") -> int:
     """Share of one of `ranks` GPUs, of which a plan has `key`.
 
     Raises `ValueError` if they do not divide it.
@@ -161,9 +161,9 @@ def divided(number: int, ranks: int, what: str, key: str = "tp") -> int:
     return number // ranks
 
 
-def one_at_least(number: int, ranks: int, what: str = "key and value heads") -> int:
+def divide_or_copy(number: int, ranks: int, what: str = "key and value heads") -> int:
     """The same of what several GPUs may have copies of."""
-    return 1 if ranks % number == 0 else divided(number, ranks, what)
+    return 1 if ranks % number == 0 else divide(number, ranks, what)
 
 
 def collective(
@@ -184,7 +184,7 @@ def all_reduce(tokens: Number, width: Number, ranks: int, dtype: str) -> list[Ke
     return collective("custom_all_reduce", tokens, width, ranks, dtype)
 
 
-def reduced(run: ForwardPass, width: Number, split: ModelSplit) -> list[Kernel]:
+def reduce_rows(run: ForwardPass, width: Number, split: ModelSplit) -> list[Kernel]:
     """Partial sums of `width` values a token added up among the GPUs of a layer."""
     if not run.train:
         return all_reduce(run.tokens, width, split.tp, run.values)
@@ -192,7 +192,7 @@ def reduced(run: ForwardPass, width: Number, split: ModelSplit) -> list[Kernel]:
     return collective(kind, run.tokens, width, split.tp, run.values, "tp")
 
 
-def gathered(run: ForwardPass, width: Number, split: ModelSplit) -> list[Kernel]:
+def gather_rows(run: ForwardPass, width: Number, split: ModelSplit) -> list[Kernel]:
     """`width` values of all tokens, of which each GPU of a layer has a share."""
     if not (run.train and split.sequence):
         return []
