@@ -132,16 +132,19 @@ def test_tables_of_figures_are_answered_or_say_their_source(page: Path):
     assert not wrong, f"{page.name}, lines {wrong}: put `<!-- elsewhere, by ... -->`"
 
 
+CODE: Final = re.compile(r"`([^`\n]+)`")
 NAMED: Final = re.compile(
-    r"`((?:diffenergy|calibration|tests|docs|notebooks)/[^` *]*)`"
+    r"(?<![\w/.])((?:diffenergy|calibration|tests|docs|notebooks)/[\w./-]*)"
 )
-"""Files and folders of the repository, in backticks; NAME stands for one's own."""
+"""Files and folders of the repository, in backticks, alone or in a command; NAME stands
+for one's own."""
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_files_that_pages_name_exist(page: Path):
-    named = NAMED.findall(page.read_text(encoding="utf-8"))
-    lost = [x for x in named if "NAME" not in x and not (ROOT / x).exists()]
+    texts = CODE.findall(page.read_text(encoding="utf-8"))
+    named = [x for text in texts if "NAME" not in text for x in NAMED.findall(text)]
+    lost = [x for x in named if not (ROOT / x.rstrip(".")).exists()]
     assert not lost, f"{page.name} names {lost}"
 
 
