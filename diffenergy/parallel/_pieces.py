@@ -3,6 +3,9 @@
 A virtual stage is the sum of its pieces, so that time, energy and memory of thousands
 of plans follow from a few dozen pieces. That is exact but for what is no sum: the
 clock under a power limit, and what weights leave in a cache.
+
+Pieces are phases of one workload, and not questions of `at_points`: their kernels
+differ, so that hardly two of them would share a program there.
 """
 
 import dataclasses
