@@ -1,4 +1,4 @@
-"""`ModelRequest`: what a model is asked to do, as a user states it."""
+"""`ModelRequest`: the pass of a model that a user requests."""
 
 import os
 from pathlib import Path
@@ -41,7 +41,7 @@ DTYPE: Final = (
 
 
 class ModelRequest(Request):
-    """What a model is asked to do; None where a flag was not given."""
+    """Choices of a pass; None takes the default of the model."""
 
     batch: Annotated[
         Whole | None,
