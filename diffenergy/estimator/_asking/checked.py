@@ -6,6 +6,7 @@ from typing import Any
 
 from ...corrections import CorrectionsFile, Trust
 from ...hardware import GpuCard, GpuSpec
+from ...nodes import Site
 from ...plans import Plan
 from ...workload import Listing
 from .settings import Setting
@@ -33,6 +34,8 @@ class Checked:
     """Of training on several GPUs."""
     tokens: int | float | None = None
     """Tokens of a whole training run, if it is asked for."""
+    site: Site | None = None
+    """Where the boards stand; None where they alone count."""
     sensitivity: tuple[str, ...] = ()
     """What is to be known of one more of each number of the GPU ("time", "energy")."""
 

@@ -8,6 +8,7 @@ from msgspec import Meta
 
 from ... import reading
 from ...hardware import GpuName, GpuNames, assignments
+from ...nodes import WallRequest
 from ...plans import Plan
 from ...requests import (
     Argument,
@@ -106,7 +107,7 @@ _Positive = Annotated[
 ]
 
 
-class WorkRequest(ModelRequest, SharingRequest, PointRequest):
+class WorkRequest(ModelRequest, SharingRequest, PointRequest, WallRequest):
     """What runs where."""
 
     model: Annotated[

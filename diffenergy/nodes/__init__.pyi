@@ -1,0 +1,9 @@
+from ._file import NodeFile as NodeFile
+from ._file import load_node as load_node
+from ._file import node_names as node_names
+from ._node import Node as Node
+from ._node import NodePower as NodePower
+from ._wall import Site as Site
+from ._wall import Span as Span
+from ._wall import WallRequest as WallRequest
+from ._wall import site_of as site_of
