@@ -241,13 +241,14 @@ def _summarised(
         if not any(key.startswith(name) for name in several)
     }
     said = [warning for point in points for warning in point.get("warnings", ())]
+    meter = "" if task.site is None else "wall_"
     return {
         **about,
         "assumed": taken,
         "warnings": list(dict.fromkeys(said)),
         "axes": varied,
         "points": points,
-        "best_energy": _summary.best(points, "energy_j"),
-        "best_energy_per_token": _summary.best(points, "energy_j_per_token"),
+        "best_energy": _summary.best(points, f"{meter}energy_j"),
+        "best_energy_per_token": _summary.best(points, f"{meter}energy_j_per_token"),
         "best_time": _summary.best(points, "time_s"),
     }

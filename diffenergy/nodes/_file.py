@@ -66,6 +66,7 @@ class NodeFile(Table):
     psu_total_w: Positive | None = None
     lag_s: NotNegative | None = None
     embodied_kg: Positive | None = None
+    life_years: Positive = 4.0
     provenance: dict[str, Any] = {}
 
 
@@ -85,16 +86,25 @@ def load_node(name: str, gpu: str | GpuCard | None = None) -> Node:
     >>> node.gpus, node.host_idle, round(node.power(495.0, 71.0).wall)
     (8, 1657.0, 6108)
     """
+    file, card, where = read_node(name, gpu)
+    try:
+        return build_node(file, card)
+    except ValueError as error:
+        raise ValueError(f"{where}{error}") from None
+
+
+def read_node(
+    name: str, gpu: str | GpuCard | None = None
+) -> tuple[NodeFile, GpuCard, str]:
+    """Keys of a node's file, the GPU that it houses, and what a refusal of the file
+    begins with; see `load_node`."""
     card = read_gpu(gpu) if isinstance(gpu, str) else gpu
     file, where = _read(name, card)
     if card is None:
         if not file.gpu:
             raise ValueError(f"{where}`gpu` is missing; give the GPU that it houses.")
         card = read_gpu(file.gpu[0])
-    try:
-        return _built(file, card)
-    except ValueError as error:
-        raise ValueError(f"{where}{error}") from None
+    return file, card, where
 
 
 def _read(name: str, card: GpuCard | None) -> tuple[NodeFile, str]:
@@ -129,7 +139,9 @@ def _default(card: GpuCard) -> NodeFile:
     housing = [x for x in files if {*names} & {*x.gpu}]
     # those that were measured before others, large ones before small ones
     grades = ("calibrated", "transferred", "datasheet", None)
-    housing.sort(key=lambda x: (x.gpu[0] not in names, grades.index(x.grade), -(x.gpus or 0)))
+    housing.sort(
+        key=lambda x: (x.gpu[0] not in names, grades.index(x.grade), -(x.gpus or 0))
+    )
     if housing:
         return housing[0]
     return NodeFile(name="module8" if _is_module(card) else "slot8", gpus=8)
@@ -140,16 +152,19 @@ def _is_module(card: GpuCard) -> bool:
     return large or "-sxm" in card.name
 
 
-def _built(file: NodeFile, card: GpuCard) -> Node:
+def build_node(file: NodeFile, card: GpuCard) -> Node:
     """The node with what its file leaves out."""
     known, spread = facts("hosts"), facts("hosts")["spread"]
     module = file.form == "module" if file.form else _is_module(card)
     gpus, tdp = file.gpus or 8, card.values["tdp"]
     idle = float(idle_power(card.spec, card.spec.sm_clock_min))
     parts = sum(_parts(file, card, gpus, module).values())
-    loss = file.psu_loss or known["psu"][
-        file.psu or ("titanium" if tdp >= _TITANIUM_TDP else "platinum")
-    ]
+    loss = (
+        file.psu_loss
+        or known["psu"][
+            file.psu or ("titanium" if tdp >= _TITANIUM_TDP else "platinum")
+        ]
+    )
     if len(loss) != 3:
         raise ValueError(
             f"`psu_loss` is {loss}; give three numbers: constant, linear and quadratic."
@@ -172,6 +187,7 @@ def _built(file: NodeFile, card: GpuCard) -> Node:
         if file.lag_s is None
         else file.lag_s,
         embodied=file.embodied_kg,
+        life_years=file.life_years,
         grade=_grade(file, card),
         host_idle_sd=host_sd if file.host_idle_sd is None else file.host_idle_sd,
         gain_sd=gain_sd if file.gain_sd is None else file.gain_sd,
@@ -181,8 +197,8 @@ def _built(file: NodeFile, card: GpuCard) -> Node:
     )
     if (need := node.power(tdp, idle).dc) > total:
         raise ValueError(
-            f"`psu_total_w` is {total:g}; a node of {gpus} x {tdp:g} W draws {need:.0f} "
-            "W behind its supplies: give the rated power of all supplies together."
+            f"`psu_total_w` is {total:g}; a node of {gpus} x {tdp:g} W draws {need:.0f} W "
+            "behind its supplies: give the rated power of all supplies together."
         )
     return node
 
@@ -216,15 +232,13 @@ def _host(
     dc = (root - 1 - b) * total / (2 * c) if c else wall / (1 + b)
     if dc < gpus * idle:
         raise ValueError(
-            f"`idle_wall_w` is {file.idle_wall_w:g}, which is less than its {gpus} idle "
-            f"GPUs draw ({gpus * idle:.0f} W); give the reading of the whole node."
+            f"`idle_wall_w` is {file.idle_wall_w:g}, less than its {gpus} idle GPUs draw "
+            f"({gpus * idle:.0f} W); give the reading of the whole node."
         )
     return dc - gpus * idle, known["spread"]["host_idle_measured"]
 
 
-def _parts(
-    file: NodeFile, card: GpuCard, gpus: int, module: bool
-) -> dict[str, float]:
+def _parts(file: NodeFile, card: GpuCard, gpus: int, module: bool) -> dict[str, float]:
     """W (DC) of the idle host by part."""
     known = facts("hosts")
     recent = card.generation.order >= generation(known["recent_from"]).order
@@ -246,7 +260,11 @@ def _parts(
     switch = {"Ampere": "nvswitch2", "Hopper": "nvswitch3", "Blackwell": "nvswitch4"}
     fabric = switch.get(card.architecture, "none") if large else "none"
     fans = known["fans"]
-    air = fans[f"air-{year}"] if module else fans["slots"] + fans["slot"] * gpus
+    air = (
+        fans[f"air-{year}"] * min(1.0, gpus / 8)
+        if module
+        else (fans["slots"] + fans["slot"] * gpus)
+    )
     draught = air if file.cooling == "air" else fans[file.cooling]
     cpu = watts("cpu", "cpu", file.cpu, "server-2023" if recent else "server-2020")
     nic = watts("nic", "nic", file.nic, "400g" if recent else "200g")

@@ -46,7 +46,8 @@ class Node:
     `host_idle`: W (DC) of all but the boards while these idle; `gain`: W (DC) more for
     each W that the boards draw above idle; `psu_loss`: a, b, c of the losses, as shares
     of `psu_total` (W), the rated power of all supplies; `lag`: s in which fans follow;
-    `embodied`: kg CO2e of making it, None where nobody said. `grade`: "calibrated" by
+    `embodied`: kg CO2e of making it, None where nobody said; `life_years`: in which it
+    is written off. `grade`: "calibrated" by
     readings under load, "transferred" from idle readings or another server with this
     chassis, "datasheet" where it is built up from its parts. Standard deviations:
     `host_idle_sd` of ln `host_idle`, `gain_sd` of `gain`, `loss_sd` of wall / DC power,
@@ -63,6 +64,7 @@ class Node:
     cooling: str
     lag: float
     embodied: float | None
+    life_years: float
     grade: str
     host_idle_sd: float
     gain_sd: float
@@ -78,7 +80,7 @@ class Node:
         self, board: Watts, idle: Watts, gpus: float | None = None, whole: bool = False
     ) -> NodePower:
         """Power of the nodes that hold `gpus` boards [one full node] of `board` W each,
-        which idle at `idle` W. `whole`: hosts of nodes that are not full count whole."""
+        which idle at `idle` W. `whole`: hosts of partly used nodes count whole."""
         boards = self.gpus if gpus is None else gpus
         nodes = self.count(boards, whole)
         host = nodes * self.host_idle + self.gain * boards * (board - idle)

@@ -20,6 +20,7 @@ from ._node import Node
 _FIVE_TO_95: Final = 1.645
 """Standard deviations of a normal distribution from its middle to the 95th
 percentile."""
+YEAR: Final = 365.25 * 24 * 3600.0
 _METER: Final = "boards alone are not what a meter reads; give both or leave it out"
 
 
@@ -27,9 +28,7 @@ def _node_files(name: str) -> tuple[str, ...]:
     return (name,) if name.lower().endswith(".toml") else ()
 
 
-_Node = Annotated[
-    str, Text("NAME|FILE|none", files=_node_files, completed=node_names)
-]
+_Node = Annotated[str, Text("NAME|FILE|none", files=_node_files, completed=node_names)]
 _Pue = Annotated[
     float, Meta(ge=1, le=10, description="allowed are numbers from 1 to 10")
 ]
@@ -69,8 +68,11 @@ class WallRequest(Request):
     ] = None
     spare: Annotated[
         _Share | None,
-        Flag("Share of the servers that idle beside those in use [0].", "SHARE",
-             reading.number),
+        Flag(
+            "Share of the servers that idle beside those in use [0].",
+            "SHARE",
+            reading.number,
+        ),
         Needs("node"),
     ] = None
 
@@ -147,7 +149,17 @@ class Site:
             "wall_energy_j_p5_p95": _interval(wall, energy_sd),
             "carbon_g": None if self.carbon is None else self.carbon * site / kWh,
             "cost": None if self.price is None else self.price * site / (1e3 * kWh),
+            "sci_g": self._sci(site, node.count(gpus, self.whole) * time),
         }
+
+    def _sci(self, site: float, time: float) -> float | None:
+        """Software carbon intensity of the whole (ISO/IEC 21031), g CO2e: E I + M, M
+        the share of making the nodes in `time` (node s); None if either is unknown."""
+        node = self.node
+        if self.carbon is None or node.embodied is None:
+            return None
+        share = time / (node.life_years * YEAR)
+        return self.carbon * site / kWh + 1e3 * node.embodied * share
 
     def _spreads(
         self, mean: float, gpus: int, idle: float, summary: Mapping[str, Any]
@@ -165,7 +177,9 @@ class Site:
             _sd(summary[f"{x}_p5_p95"]) for x in ("time_s", "avg_power_w", "energy_j")
         )
         together = (energy**2 + time**2 - power**2) / 2  # E = P T
-        varied = (share * energy) ** 2 + (rest * time) ** 2 + 2 * share * rest * together
+        varied = (
+            (share * energy) ** 2 + (rest * time) ** 2 + 2 * share * rest * together
+        )
         return (
             math.hypot(share * power, own),
             math.hypot(math.sqrt(max(0.0, varied)), own),
@@ -183,16 +197,12 @@ def _interval(value: float, sd: float) -> list[float]:
     return [value / factor, value * factor]
 
 
-def site_of(
-    request: WallRequest, card: GpuCard
-) -> tuple[Site | None, dict[str, Any]]:
+def site_of(request: WallRequest, card: GpuCard) -> tuple[Site | None, dict[str, Any]]:
     """The site of a request, None without a node, and what it assumes."""
     if request.node in (None, "none"):
         for name in ("pue", "carbon", "price", "node_share", "spare"):
             if getattr(request, name) is not None:
-                raise BadRequest(
-                    f"`{name}` is given without a node; {_METER}.", name
-                )
+                raise BadRequest(f"`{name}` is given without a node; {_METER}.", name)
         return None, {}
     node = load_node(request.node, card)
     taken: dict[str, Any] = {}

@@ -88,7 +88,9 @@ def sweep(task: Checked, estimate: Estimate) -> dict[str, Any]:
         "memory": task.memory,
         "warnings": [*task.warnings, *throttling(hot)],
         "points": points,
-        "best_energy": best(points, "energy_j"),
+        "best_energy": best(
+            points, "energy_j" if task.site is None else "wall_energy_j"
+        ),
         "best_edp": best(points, "edp"),
     }
 

@@ -6,11 +6,12 @@ from typing import Any, Final
 
 from ...estimator import is_training_step
 from .._blocks import Block
-from .._format import Entry, plain, si
+from .._format import Entry, digits, percent, plain, si
 from .steps import plan_text
 
 BOARD_ONLY: Final = "GPU board only: no host, no cooling."
 MODELLED: Final = f"{BOARD_ONLY} Modelled: nothing was run on a GPU."
+WALL: Final = "Boards, and at the wall their servers: no switches of the network."
 _UNITS: Final = {
     "sm_clock_mhz": "MHz",
     "mem_clock_mhz": "MHz",
@@ -22,7 +23,39 @@ _UNITS: Final = {
 def framed(summary: Entry, parts: Iterable[Block]) -> list[Block]:
     """`parts` between what was assumed and estimated, and how far it can be trusted."""
     head = [assumed_line(summary), title_line(summary)]
-    return [*head, *parts, grade_line(summary), *warning_lines(summary), BOARD_ONLY]
+    scope = WALL if has_node(summary) else BOARD_ONLY
+    return [*head, *parts, grade_line(summary), *warning_lines(summary), scope]
+
+
+def has_node(summary: Entry) -> bool:
+    """Whether an answer, or one of its points, has keys of the wall."""
+    return any("node" in x for x in (summary, *summary.get("points", ())))
+
+
+def wall_lines(summary: Entry) -> list[str]:
+    """Power and energy at the wall and of the site, and where they go; nothing without
+    a node."""
+    node = summary.get("node")
+    if node is None:
+        return []
+    low, high = summary["wall_energy_j_p5_p95"]
+    site, token = summary["site_energy_j"], summary["wall_energy_j_per_token"]
+    parts = summary["wall_energy_j_by_part"]
+    shares = ", ".join(f"{x} {percent(y / site)}" for x, y in parts.items() if y)
+    each = "" if token is None else f", {si(token, 'J')} per token"
+    lines = [
+        f"wall ({plain(node['nodes'])} x {node['name']}, {node['grade']}): "
+        f"{summary['wall_power_w']:.1f} W, {si(summary['wall_energy_j'], 'J')} "
+        f"({si(low, 'J')} to {si(high, 'J')}){each}",
+        f"site: {summary['site_power_w']:.1f} W, {si(site, 'J')} ({shares})",
+    ]
+    if summary["carbon_g"] is not None:
+        lines[-1] += f", {si(summary['carbon_g'], 'g')} CO2"
+    if summary["cost"] is not None:
+        lines[-1] += f", costs {digits(summary['cost'])}"
+    if summary["sci_g"] is not None:
+        lines[-1] += f", SCI {si(summary['sci_g'], 'g')} CO2e"
+    return lines
 
 
 def warning_lines(summary: Entry) -> list[str]:
