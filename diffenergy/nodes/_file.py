@@ -197,8 +197,8 @@ def build_node(file: NodeFile, card: GpuCard) -> Node:
     )
     if (need := node.power(tdp, idle).dc) > total:
         raise ValueError(
-            f"`psu_total_w` is {total:g}; a node of {gpus} x {tdp:g} W draws {need:.0f} W "
-            "behind its supplies: give the rated power of all supplies together."
+            f"`psu_total_w` is {total:g}; a node of {gpus} x {tdp:g} W draws {need:.0f} "
+            "W behind them: give the rated power of all supplies together."
         )
     return node
 
@@ -232,8 +232,8 @@ def _host(
     dc = (root - 1 - b) * total / (2 * c) if c else wall / (1 + b)
     if dc < gpus * idle:
         raise ValueError(
-            f"`idle_wall_w` is {file.idle_wall_w:g}, less than its {gpus} idle GPUs draw "
-            f"({gpus * idle:.0f} W); give the reading of the whole node."
+            f"`idle_wall_w` is {file.idle_wall_w:g}, less than its {gpus} idle GPUs "
+            f"draw ({gpus * idle:.0f} W); give the reading of the whole node."
         )
     return dc - gpus * idle, known["spread"]["host_idle_measured"]
 
