@@ -71,7 +71,7 @@ def crossed(request: SweepRequest) -> SweepResult:
     A combination that has no answer says why in its `error`. Raises `ValueError` if
     none has one for a reason of its own, `Infeasible` if no limit can be kept.
     """
-    for name in ("detail", "sensitivity"):
+    for name in ("detail", "sensitivity", "power_step", "smooth"):
         if getattr(request, name):
             raise ValueError(f"`{name}` is given to a sweep; give it to one estimate.")
     given = part(EstimateRequest, request)

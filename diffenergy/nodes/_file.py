@@ -197,8 +197,8 @@ def build_node(file: NodeFile, card: GpuCard) -> Node:
     )
     if (need := node.power(tdp, idle).dc) > total:
         raise ValueError(
-            f"`psu_total_w` is {total:g}; a node of {gpus} x {tdp:g} W draws {need:.0f} "
-            "W behind them: give the rated power of all supplies together."
+            f"`psu_total_w` is {total:g}; a node of {gpus} x {tdp:g} W draws "
+            f"{need:.0f} W behind them: give the rated power of all supplies together."
         )
     return node
 

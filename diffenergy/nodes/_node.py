@@ -77,13 +77,20 @@ class Node:
         return math.ceil(gpus / self.gpus) if whole else gpus / self.gpus
 
     def power(
-        self, board: Watts, idle: Watts, gpus: float | None = None, whole: bool = False
+        self,
+        board: Watts,
+        idle: Watts,
+        gpus: float | None = None,
+        whole: bool = False,
+        followed: Watts | None = None,
     ) -> NodePower:
         """Power of the nodes that hold `gpus` boards [one full node] of `board` W each,
-        which idle at `idle` W. `whole`: hosts of partly used nodes count whole."""
+        which idle at `idle` W. `whole`: hosts of partly used nodes count whole;
+        `followed`: W of a board that fans have followed so far [`board`]."""
         boards = self.gpus if gpus is None else gpus
         nodes = self.count(boards, whole)
-        host = nodes * self.host_idle + self.gain * boards * (board - idle)
+        driven = board if followed is None else followed
+        host = nodes * self.host_idle + self.gain * boards * (driven - idle)
         a, b, c = self.psu_loss
         rated = nodes * self.psu_total
         load = (boards * board + host) / rated

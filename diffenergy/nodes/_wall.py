@@ -6,11 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
+import numpy as np
 from msgspec import Meta
 
 from .. import reading
 from ..corrections import least_grade
 from ..hardware import GpuCard, idle_power
+from ..power_time import PowerCurve
 from ..requests import BadRequest, Flag, Needs, Request, Text
 from ..schema import MOST
 from ..units import kWh
@@ -150,6 +152,23 @@ class Site:
             "carbon_g": None if self.carbon is None else self.carbon * site / kWh,
             "cost": None if self.price is None else self.price * site / (1e3 * kWh),
             "sci_g": self._sci(site, node.count(gpus, self.whole) * time),
+        }
+
+    def curves(self, curve: PowerCurve, gpus: int) -> dict[str, PowerCurve]:
+        """Power over time of the nodes (DC), at the wall and of the site from that of
+        all boards; fans of air-cooled nodes follow `lag` s late. Spare nodes idle."""
+        board, lag = curve.watts / gpus, self.node.lag
+        followed = curve.filtered(lag).means / gpus if lag else board
+        at = self.node.power(board, self.idle, gpus, self.whole, followed)
+        rest = self.node.power(self.idle, self.idle, gpus, self.whole).wall
+        wall = at.wall + rest * self.spare / (1 - self.spare)
+        return {
+            name: PowerCurve(curve.edges, np.asarray(watts), curve.periodic)
+            for name, watts in (
+                ("node", at.dc),
+                ("wall", wall),
+                ("site", self.pue * wall),
+            )
         }
 
     def _sci(self, site: float, time: float) -> float | None:

@@ -5,6 +5,7 @@ from ._figures import BANDS as BANDS
 from ._figures import SUPPLY_LAG as SUPPLY_LAG
 from ._figures import power_profile as power_profile
 from ._figures import ramps as ramps
+from ._request import PowerRequest as PowerRequest
 from ._smoothing import Smoothed as Smoothed
 from ._smoothing import Smoothing as Smoothing
 from ._smoothing import smoothed as smoothed

@@ -2,7 +2,6 @@
 series and what a first-order filter leaves of it, all in closed form."""
 
 import dataclasses
-from collections.abc import Callable
 
 import jax.numpy as jnp
 import numpy as np
@@ -91,12 +90,6 @@ class PowerCurve:
         edges = self.edges[0] + (self.edges - self.edges[0]) * slower
         return PowerCurve(edges, self.watts / slower, self.periodic)
 
-    def mapped(
-        self, power: Callable[[Float[np.ndarray, " i"]], Float[np.ndarray, " i"]]
-    ) -> "PowerCurve":
-        """The curve of `power` of each W, such as that of a node at the wall."""
-        return PowerCurve(self.edges, power(self.watts), self.periodic)
-
     def filtered(self, lag: float) -> "Filtered":
         """The curve behind a first-order filter of `lag` s, such as a power supply;
         periodic ones are in their steady state, others begin in it."""
@@ -123,6 +116,13 @@ class Filtered:
     curve: PowerCurve
     values: Float[np.ndarray, " i+1"]
     lag: float
+
+    @property
+    def means(self) -> Float[np.ndarray, " i"]:
+        """Mean between two edges (W)."""
+        width, power = np.diff(self.curve.edges), self.curve.watts
+        share = self.lag / width * -np.expm1(-width / self.lag)
+        return power + (self.values[:-1] - power) * share
 
     @property
     def variance(self) -> float:

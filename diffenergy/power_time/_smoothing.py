@@ -6,14 +6,17 @@ import numpy as np
 
 from ._curve import PowerCurve
 
+KNOBS: Final = {"floor": "", "up": "W", "down": "W", "hysteresis": "s", "storage": "J"}
+"""Knobs, and units of bare numbers; `up` and `down` are per second."""
 EFFICIENCY: Final = 0.95
 """Of a store one way: what is given back is charged with 1 / EFFICIENCY^2 of it."""
 
 
 class Smoothing(NamedTuple):
-    """Knobs of the hardware, of one GPU. `floor`: W that a board draws at least (dummy
-    work); `up`, `down`: W/s by which it changes at most; `hysteresis`: s for which
-    power stays before it falls; `storage`: J in the rack. None: there is no such knob.
+    """Knobs of the hardware, of one GPU. `floor`: share of its TDP that a board draws
+    at least (dummy work); `up`, `down`: W/s by which it changes at most; `hysteresis`:
+    s for which power stays before it falls; `storage`: J in the rack. None: there is no
+    such knob.
     """
 
     floor: float | None = None
@@ -44,8 +47,8 @@ class Smoothed(NamedTuple):
         }
 
 
-def smoothed(curve: PowerCurve, how: Smoothing, gpus: int) -> Smoothed:
-    """What a curve of `gpus` boards becomes.
+def smoothed(curve: PowerCurve, how: Smoothing, gpus: int, tdp: float) -> Smoothed:
+    """What a curve of `gpus` boards of `tdp` W becomes.
 
     A fall by dP at `down` burns dP^2 / (2 down) J a board (and dP hysteresis), a rise
     at `up` puts off dP^2 / (2 up) J of work, which the higher power works off:
@@ -54,7 +57,7 @@ def smoothed(curve: PowerCurve, how: Smoothing, gpus: int) -> Smoothed:
     watts, burn, late = curve.watts, 0.0, 0.0
     width = np.diff(curve.edges)
     if how.floor is not None:
-        raised = np.maximum(watts, how.floor * gpus)
+        raised = np.maximum(watts, how.floor * tdp * gpus)
         burn += float(((raised - watts) * width).sum())
         watts = raised
     before = np.roll(watts, 1) if curve.periodic else np.append(watts[0], watts[:-1])

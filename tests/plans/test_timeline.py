@@ -144,7 +144,7 @@ def test_late_exchange_and_optimizer_follow():
 
 
 def test_what_no_part_explains_slows_all_of_them():
-    """A step 4 % longer: the same order and joules, nowhere idle that was not before."""
+    """A step 4 % longer: the same order and joules, idle nowhere where it was not."""
     line, time, energy = made()
     slow, longer, more = made(beyond=0.04)
     assert longer == pytest.approx(1.04 * time)

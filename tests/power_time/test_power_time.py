@@ -139,17 +139,19 @@ def test_a_fall_at_a_slope():
     """800 W at 100 W/s: 3.2 kJ a board; with half a second before it 400 J more. A rise
     at 400 W/s is a second late, half of the time it takes."""
     curve = PowerCurve(np.array([0.0, 100.0, 200.0]), np.array([8000.0, 1600.0]))
-    down = smoothed(curve, Smoothing(down=100.0), gpus=8)
+    down = smoothed(curve, Smoothing(down=100.0), gpus=8, tdp=1000.0)
     assert down.burn == pytest.approx(8 * 3200.0)
-    late = smoothed(curve, Smoothing(down=100.0, hysteresis=0.5), gpus=8)
+    late = smoothed(curve, Smoothing(down=100.0, hysteresis=0.5), gpus=8, tdp=1000.0)
     assert late.burn == pytest.approx(8 * 3600.0)
     up = PowerCurve(np.array([0.0, 100.0, 200.0]), np.array([1600.0, 8000.0]))
-    assert smoothed(up, Smoothing(up=400.0), gpus=8).late == pytest.approx(1.0)
+    assert smoothed(up, Smoothing(up=400.0), gpus=8, tdp=1000.0).late == pytest.approx(
+        1.0
+    )
 
 
 def test_a_floor():
     """dE / dF is the time below it times the boards."""
-    low, high = (smoothed(STEP, Smoothing(floor=x), gpus=2) for x in (250.0, 251.0))
+    low, high = (smoothed(STEP, Smoothing(floor=x), 2, 500.0) for x in (0.5, 0.502))
     assert low.burn == pytest.approx(200.0)  # 1 s of 500 - 300 W
     assert high.burn - low.burn == pytest.approx(2.0)
     assert low.to_json()["swing_w"] == 400.0
@@ -159,7 +161,7 @@ def test_storage():
     """A flat curve needs 2 s x 200 W; half of that leaves half of the swing, and what
     is given back (1 s of 200 W above the mean less the band) costs 10.8 %."""
     assert stored_joules(STEP) == pytest.approx(400.0)
-    half = smoothed(STEP, Smoothing(storage=100.0), gpus=2)
+    half = smoothed(STEP, Smoothing(storage=100.0), 2, 500.0)
     assert half.curve.watts.min() == pytest.approx(500.0, abs=0.1)
     assert half.curve.watts.max() == pytest.approx(800.0, abs=0.1)
     assert half.burn == pytest.approx(200 * (1 / 0.95**2 - 1), rel=1e-3)

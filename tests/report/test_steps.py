@@ -213,6 +213,7 @@ def test_wide_pipelines_are_drawn_whole():
         end=start + 1, work=np.ones(size), exposed=np.zeros((size, 5)),
         hidden=np.zeros((size, 5)), power=np.full(size, 600.0),
         waiting=np.full(stages, 100.0), abreast=8, pipeline=215.0, time=220.0,
+        slower=1.0,
     )  # fmt: skip
     chart = step_chart(answer().summary, line)
     drawn(to_figure(chart))

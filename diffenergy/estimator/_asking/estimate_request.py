@@ -10,6 +10,7 @@ from ... import reading
 from ...hardware import GpuName, GpuNames, assignments
 from ...nodes import WallRequest
 from ...plans import Plan
+from ...power_time import PowerRequest
 from ...requests import (
     Argument,
     Celsius,
@@ -129,7 +130,7 @@ class WorkRequest(ModelRequest, SharingRequest, PointRequest, WallRequest):
     ] = False
 
 
-class EstimateRequest(WorkRequest):
+class EstimateRequest(WorkRequest, PowerRequest):
     """Everything that an estimate is asked for."""
 
     detail: Annotated[bool, "List every kernel."] = False

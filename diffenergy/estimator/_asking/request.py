@@ -58,7 +58,7 @@ def prepare(request: EstimateRequest) -> Task:
         values_of(asked.power_limit),
         asked.temperature,
     )
-    for name in ("detail", "sensitivity"):
+    for name in ("detail", "sensitivity", "power_step", "smooth"):
         if getattr(asked, name) and len(points) > 1:
             raise ValueError(
                 f"`{name}` is given with several settings; give one of each."
@@ -95,6 +95,7 @@ def prepare(request: EstimateRequest) -> Task:
     return Task(
         card, file, points, listings, about, trust, warnings, work.memory, asked.detail,
         plan, work.stages, work.step, asked.tokens, site,
+        asked.power_step, asked.smooth,
         QUANTITIES if asked.sensitivity else (),
     )  # fmt: skip
 

@@ -63,6 +63,30 @@ def warning_lines(summary: Entry) -> list[str]:
     return [f"warning: {warning}" for warning in summary.get("warnings", ())]
 
 
+def power_lines(summary: Entry) -> list[str]:
+    """Power over time and what smoothing it costs, where they were asked for."""
+    lines, profile = list[str](), summary.get("power_profile")
+    if profile is not None:
+        line, shares = profile["strongest"], profile["rms_share"]
+        most = "" if line is None else f", most of it at {digits(line['hz'])} Hz"
+        lines.append(
+            f"power over time ({profile['of']}): {si(profile['trough_w'], 'W')} to "
+            f"{si(profile['peak_w'], 'W')}, within a second "
+            f"{si(profile['ramp_up_w_per_s'], 'W')} up and "
+            f"{si(profile['ramp_down_w_per_s'], 'W')} down; rms "
+            f"{percent(shares['total'])} of the mean{most}"
+        )
+    if (smoothing := summary.get("smoothing")) is not None:
+        lines.append(
+            f"smoothed boards: swing {si(smoothing['swing_w'], 'W')}, "
+            f"{si(smoothing['burn_j'], 'J')} more a step "
+            f"({percent(smoothing['burn_j'] / summary['energy_j'])}), "
+            f"{si(smoothing['time_s'], 's')} later; a flat step takes a store of "
+            f"{si(smoothing['storage_j'], 'J')} a GPU"
+        )
+    return lines
+
+
 def memory_lines(summary: Entry) -> list[str]:
     """What stays in the GPU's memory, largest part first; nothing where it is not
     known."""

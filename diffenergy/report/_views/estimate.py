@@ -14,6 +14,7 @@ from .._tables.lines import (
     grade_words,
     has_node,
     memory_lines,
+    power_lines,
     title_line,
     wall_lines,
 )
@@ -99,7 +100,7 @@ def estimate_blocks(
             parts.append(kernel_table(kernels, busy, len(phases) > 1, most))
     if "sensitivity" in summary:
         parts.append(effect_table(summary["sensitivity"]))
-    wall = wall_lines(summary)
+    wall = [*wall_lines(summary), *power_lines(summary)]
     return framed(summary, [*totals(summary), *parts, *wall, host_line(summary)])
 
 
