@@ -7,7 +7,7 @@ from ._fit import Reading as Reading
 from ._fit import fit_node as fit_node
 from ._node import Node as Node
 from ._node import NodePower as NodePower
+from ._wall import Energies as Energies
 from ._wall import Site as Site
-from ._wall import Span as Span
 from ._wall import WallRequest as WallRequest
 from ._wall import site_of as site_of

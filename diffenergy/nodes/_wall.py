@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 from msgspec import Meta
 
 from .. import reading
@@ -79,11 +80,20 @@ class WallRequest(Request):
     ] = None
 
 
-class Span(NamedTuple):
-    """A stretch of `time` (s) in which each board draws `power` (W, mean)."""
+class Energies(NamedTuple):
+    """Energy of spans of time (J): `dc` of the nodes in use behind their supplies; at
+    the wall of boards and hosts, both with their share of the supplies' losses, and of
+    spare nodes, which idle."""
 
-    time: float
-    power: float
+    dc: Any
+    boards: Any
+    host: Any
+    idle: Any
+
+    @property
+    def wall(self) -> Any:
+        """Energy of all nodes at the wall (J)."""
+        return self.boards + self.host + self.idle
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,8 +110,30 @@ class Site:
     whole: bool = False
     spare: float = 0.0
 
+    def energies(
+        self,
+        times: Float[np.ndarray, "*p span"],
+        powers: Float[np.ndarray, "*p span"],
+        gpus: int,
+    ) -> Energies:
+        """Energies over spans of `times` (s) in which each of `gpus` boards draws
+        `powers` (W, mean)."""
+        at = self.node.power(powers, self.idle, gpus, self.whole)
+        rest = self.node.power(self.idle, self.idle, gpus, self.whole).wall
+        share = at.wall / at.dc
+        return Energies(
+            (times * at.dc).sum(-1),
+            (times * at.boards * share).sum(-1),
+            (times * at.host * share).sum(-1),
+            times.sum(-1) * rest * self.spare / (1 - self.spare),
+        )
+
     def figures(
-        self, spans: Sequence[Span], gpus: int, summary: Mapping[str, Any]
+        self,
+        times: Sequence[float],
+        powers: Sequence[float],
+        gpus: int,
+        summary: Mapping[str, Any],
     ) -> dict[str, Any]:
         """Keys of the wall beside those of the boards in `summary` (`time_s`,
         `energy_j`, their intervals, `energy_j_per_token`, `grade`).
@@ -110,18 +142,12 @@ class Site:
         the boards (`Node.line`), so that its interval follows from the boards' with the
         correlation that their three intervals imply; those of the node are independent.
         """
-        node, time = self.node, sum(x.time for x in spans)
-        boards = host = dc = 0.0
-        for span in spans:
-            at = node.power(span.power, self.idle, gpus, self.whole)
-            boards += span.time * at.boards * at.wall / at.dc
-            host += span.time * at.host * at.wall / at.dc
-            dc += span.time * at.dc
-        standing = node.power(self.idle, self.idle, gpus, self.whole).wall
-        idle = time * standing * self.spare / (1 - self.spare)
-        wall = boards + host + idle
+        node, spans = self.node, np.asarray(times, float)
+        energies = self.energies(spans, np.asarray(powers, float), gpus)
+        dc, boards, host, idle = map(float, energies)
+        time, wall = float(spans.sum()), float(energies.wall)
         site = self.pue * wall
-        mean = sum(x.time * x.power for x in spans) / time
+        mean = float(spans @ np.asarray(powers, float)) / time
         power_sd, energy_sd = self._spreads(mean, gpus, idle / time, summary)
         power, joules = wall / time, summary["energy_j"]
         each = summary.get("energy_j_per_token")

@@ -1,6 +1,7 @@
 """Servers: wall power by hand, what follows of it, and files that say only a part."""
 
 import contextlib
+import csv
 import dataclasses
 import io
 import json
@@ -16,7 +17,7 @@ import pytest
 import diffenergy as de
 from diffenergy.cli import main
 from diffenergy.hardware import read_gpu
-from diffenergy.nodes import Site, Span, load_node, node_names
+from diffenergy.nodes import Site, load_node, node_names
 
 
 def run(*words: str) -> dict[str, Any]:
@@ -113,7 +114,7 @@ BOARDS = {
 def test_parts_add_up():
     """Overhead / rest is PUE - 1; spare nodes idle at 2,372 W."""
     site = Site(load_node("dgx-h200"), 71.0, pue=1.09, carbon=400, price=90, spare=0.2)
-    figures = site.figures([Span(10.0, 495.0)], 8, BOARDS)
+    figures = site.figures([10.0], [495.0], 8, BOARDS)
     parts = figures["wall_energy_j_by_part"]
     assert sum(parts.values()) == pytest.approx(figures["site_energy_j"])
     assert parts["idle"] == pytest.approx(2371.8 * 10 * 0.25, rel=1e-4)
@@ -132,7 +133,7 @@ def test_parts_add_up():
 def test_carbon_of_making_the_node():
     """SCI = E I + M: 1,300 kg over four years, of which 10 s pass."""
     node = dataclasses.replace(load_node("dgx-h200"), embodied=1300.0)
-    figures = Site(node, 71.0, carbon=400).figures([Span(10.0, 495.0)], 8, BOARDS)
+    figures = Site(node, 71.0, carbon=400).figures([10.0], [495.0], 8, BOARDS)
     made = 1.3e6 * 10 / (4 * 365.25 * 86400)
     assert figures["sci_g"] == pytest.approx(figures["carbon_g"] + made)
 
@@ -162,7 +163,7 @@ def test_intervals_are_those_of_draws():
         "avg_power_w_p5_p95": interval(3960.0, power_sd),
         "energy_j_p5_p95": interval(39600.0, energy_sd),
     }
-    figures = Site(node, 71.0).figures([Span(10.0, 495.0)], 8, boards_alone)
+    figures = Site(node, 71.0).figures([10.0], [495.0], 8, boards_alone)
     assert figures["wall_energy_j_p5_p95"] == pytest.approx(drawn.tolist(), rel=0.01)
 
 
@@ -220,3 +221,21 @@ def test_the_least_energy_is_that_of_the_wall():
     energies = [x["wall_energy_j"] for x in wall["points"]]
     assert wall["best_energy"] == int(np.argmin(energies))
     assert wall["best_energy"] > boards["best_energy"]
+
+
+@pytest.mark.slow
+def test_a_sweep_at_the_wall(tmp_path: Path):
+    """Each row is the estimate of it alone; without a node there are no columns."""
+    spec, out = tmp_path / "spec.toml", tmp_path / "rows.csv"
+    axes = '[axes]\nmodel = ["gpt2"]\ngpu = ["h200-sxm"]\nbatch = [1, 8]\n'
+    spec.write_text(axes + '[fixed]\nnode = "dgx-h200"\npue = 1.2\n')
+    assert main(["sweep", str(spec), "--out", str(out)]) == 0
+    rows = list(csv.DictReader(io.StringIO(out.read_text())))
+    for row in rows:
+        words = ("estimate", "gpt2", "--gpu", "h200-sxm", "--batch", row["batch"])
+        alone = run(*words, "--node", "dgx-h200", "--pue", "1.2")
+        for name in ("wall_power_w", "wall_energy_j", "site_energy_j"):
+            assert float(row[name]) == pytest.approx(alone[name], rel=1e-4)
+    spec.write_text(axes)
+    assert main(["sweep", str(spec), "--out", str(tmp_path / "boards.csv")]) == 0
+    assert "wall" not in (tmp_path / "boards.csv").read_text()

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from ...nodes import Site, Span
+from ...nodes import Site
 from ...physics import COMPONENTS
 from ...units import MHz
 from ...workload import Number
@@ -80,12 +80,11 @@ def _of_site(
     gpus = 1 if task.plan is None else task.plan.gpus
     if task.step is None:
         p = whole.estimate.phases
-        columns = (np.asarray(p.time, float), np.asarray(p.power, float) / gpus)
-        spans = [Span(*map(float, x)) for x in zip(*columns, strict=True)]
+        times, powers = np.asarray(p.time, float), np.asarray(p.power, float)
     else:
-        spans = [Span(whole.time, whole.power / gpus)]
+        times, powers = np.array([whole.time]), np.array([whole.power])
     about = {**task.about, "grade": task.trust.grade, **summary}
-    return site.figures(spans, gpus, about)
+    return site.figures(times.tolist(), (powers / gpus).tolist(), gpus, about)
 
 
 def open_widths(task: Checked, estimate: Estimate) -> dict[str, float]:
