@@ -13,9 +13,9 @@ from ..corrections import generation
 from ..files import facts, read_toml
 from ..hardware import GpuCard, idle_power, read_gpu
 from ..schema import Count, Finite, NotNegative, Positive, Table, Text, fitted
+from ._names import FOLDER, node_names
 from ._node import Node
 
-FOLDER: Final = Path(__file__).parent.parent / "data" / "nodes"
 _MODULE_TDP: Final = 500.0
 """W from which a data-centre GPU is taken for a module (SXM, OAM), not for a card."""
 _TITANIUM_TDP: Final = 700.0
@@ -68,11 +68,6 @@ class NodeFile(Table):
     embodied_kg: Positive | None = None
     life_years: Positive = 4.0
     provenance: dict[str, Any] = {}
-
-
-def node_names() -> list[str]:
-    """Names of the bundled nodes, sorted."""
-    return sorted(path.stem for path in FOLDER.glob("*.toml"))
 
 
 def load_node(name: str, gpu: str | GpuCard | None = None) -> Node:

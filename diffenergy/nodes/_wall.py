@@ -4,80 +4,24 @@ intervals, the four parts, carbon and cost."""
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from msgspec import Meta
 
-from .. import reading
 from ..corrections import least_grade
 from ..hardware import GpuCard, idle_power
 from ..power_time import PowerCurve
-from ..requests import BadRequest, Flag, Needs, Request, Text
-from ..schema import MOST
+from ..requests import BadRequest
 from ..units import kWh
-from ._file import load_node, node_names
+from ._file import load_node
 from ._node import Node
+from ._request import METER, WallRequest
 
 _FIVE_TO_95: Final = 1.645
 """Standard deviations of a normal distribution from its middle to the 95th
 percentile."""
 YEAR: Final = 365.25 * 24 * 3600.0
-_METER: Final = "boards alone are not what a meter reads; give both or leave it out"
-
-
-def _node_files(name: str) -> tuple[str, ...]:
-    return (name,) if name.lower().endswith(".toml") else ()
-
-
-_Node = Annotated[str, Text("NAME|FILE|none", files=_node_files, completed=node_names)]
-_Pue = Annotated[
-    float, Meta(ge=1, le=10, description="allowed are numbers from 1 to 10")
-]
-_Rate = Annotated[float, Meta(ge=0, le=MOST, description="give a number of at least 0")]
-_Share = Annotated[
-    float, Meta(ge=0, lt=1, description="allowed are numbers from 0 to below 1")
-]
-
-
-class WallRequest(Request):
-    """The server and the site that the GPUs stand in."""
-
-    node: Annotated[
-        _Node | None,
-        "Server: energy and power at the wall; `default` takes the usual one of the "
-        "GPU [none].",
-    ] = None
-    pue: Annotated[
-        _Pue | None,
-        Flag("Power of the site / power of its servers [1].", "X", reading.number),
-        Needs("node", _METER),
-    ] = None
-    carbon: Annotated[
-        _Rate | None,
-        Flag("Carbon intensity of the site's power, g/kWh.", "X", reading.number),
-        Needs("node", _METER),
-    ] = None
-    price: Annotated[
-        _Rate | None,
-        Flag("Price of the site's energy per MWh.", "X", reading.number),
-        Needs("node", _METER),
-    ] = None
-    node_share: Annotated[
-        Literal["used", "whole"] | None,
-        "Share of a partly used server's host that counts [used].",
-        Needs("node"),
-    ] = None
-    spare: Annotated[
-        _Share | None,
-        Flag(
-            "Share of the servers that idle beside those in use [0].",
-            "SHARE",
-            reading.number,
-        ),
-        Needs("node"),
-    ] = None
 
 
 class Energies(NamedTuple):
@@ -247,7 +191,7 @@ def site_of(request: WallRequest, card: GpuCard) -> tuple[Site | None, dict[str,
     if request.node in (None, "none"):
         for name in ("pue", "carbon", "price", "node_share", "spare"):
             if getattr(request, name) is not None:
-                raise BadRequest(f"`{name}` is given without a node; {_METER}.", name)
+                raise BadRequest(f"`{name}` is given without a node; {METER}.", name)
         return None, {}
     node = load_node(request.node, card)
     taken: dict[str, Any] = {}

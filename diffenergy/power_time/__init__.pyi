@@ -6,7 +6,7 @@ from ._figures import SUPPLY_LAG as SUPPLY_LAG
 from ._figures import power_profile as power_profile
 from ._figures import ramps as ramps
 from ._request import PowerRequest as PowerRequest
+from ._request import Smoothing as Smoothing
 from ._smoothing import Smoothed as Smoothed
-from ._smoothing import Smoothing as Smoothing
 from ._smoothing import smoothed as smoothed
 from ._smoothing import stored_joules as stored_joules

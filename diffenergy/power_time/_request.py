@@ -1,13 +1,30 @@
 """What an answer is asked for of power over time."""
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 from msgspec import Meta
 
 from .. import reading
 from ..requests import Request, Text
 from ..schema import MOST
-from ._smoothing import KNOBS, Smoothing
+
+KNOBS: Final = {"floor": "", "up": "W", "down": "W", "hysteresis": "s", "storage": "J"}
+"""Knobs, and units of bare numbers; `up` and `down` are per second."""
+
+
+class Smoothing(NamedTuple):
+    """Knobs of the hardware, of one GPU. `floor`: share of its TDP that a board draws
+    at least (dummy work); `up`, `down`: W/s by which it changes at most; `hysteresis`:
+    s for which power stays before it falls; `storage`: J in the rack. None: there is no
+    such knob.
+    """
+
+    floor: float | None = None
+    up: float | None = None
+    down: float | None = None
+    hysteresis: float = 0.0
+    storage: float | None = None
+
 
 _SMOOTH: Final = (
     "give floor=SHARE of TDP, up=W/s, down=W/s and hysteresis=S of a board, or "

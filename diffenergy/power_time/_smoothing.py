@@ -5,25 +5,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from ._curve import PowerCurve
+from ._request import Smoothing
 
-KNOBS: Final = {"floor": "", "up": "W", "down": "W", "hysteresis": "s", "storage": "J"}
-"""Knobs, and units of bare numbers; `up` and `down` are per second."""
 EFFICIENCY: Final = 0.95
 """Of a store one way: what is given back is charged with 1 / EFFICIENCY^2 of it."""
-
-
-class Smoothing(NamedTuple):
-    """Knobs of the hardware, of one GPU. `floor`: share of its TDP that a board draws
-    at least (dummy work); `up`, `down`: W/s by which it changes at most; `hysteresis`:
-    s for which power stays before it falls; `storage`: J in the rack. None: there is no
-    such knob.
-    """
-
-    floor: float | None = None
-    up: float | None = None
-    down: float | None = None
-    hysteresis: float = 0.0
-    storage: float | None = None
 
 
 class Smoothed(NamedTuple):
