@@ -232,8 +232,8 @@ def test_parts_of_pages_are_what_their_scripts_write(script: str):
 
 
 def examples_in_python() -> list[Any]:
-    """Test parameters of the blocks of Python; two pages have tests of their own."""
-    pages = [x for x in PAGES if x.name not in ("codesign.md", "collectives.md")]
+    """Test parameters of the blocks of Python; one page has tests of its own."""
+    pages = [x for x in PAGES if x.name != "codesign.md"]
     long = ("estimate(", "serving.", "dvfs.plan(")
     return [
         pytest.param(

@@ -9,8 +9,8 @@ from ..flags import Json, out_file
 
 
 class Flags(Request):
-    """Models that are bundled; of one its layers, parameters, bytes by dtype and
-    KV-cache bytes per token.
+    """Bundled models; of one its layers, parameters, bytes of weights by dtype and
+    bytes of the KV cache per token.
 
     \b
     Examples:
