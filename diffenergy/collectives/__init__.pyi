@@ -1,6 +1,7 @@
 from ._ask import plan as plan
 from ._demand import Demand as Demand
 from ._demands import demand as demand
+from ._families import MACHINE_PARTS as MACHINE_PARTS
 from ._request import CollectiveRequest as CollectiveRequest
 from ._request import LinksRequest as LinksRequest
 from ._request import Search as Search
@@ -8,7 +9,6 @@ from ._result import CollectiveResult as CollectiveResult
 from ._result import SizesResult as SizesResult
 from ._schedule import Schedule as Schedule
 from ._topology import Topology as Topology
-from ._topology_files import MACHINE_PARTS as MACHINE_PARTS
 from ._topology_files import load_topology as load_topology
 from ._topology_files import topology_names as topology_names
 from ._verify_file import VerifyResult as VerifyResult
