@@ -86,11 +86,11 @@ def _bundled(name: str) -> dict[str, Any] | None:
             return table | {"grid": table["grid"] | added}
         return table | added
     if name in topology_names():
-        return _whole(tomllib.loads((_FOLDER / f"{name}.toml").read_text()))
+        return _with_base(tomllib.loads((_FOLDER / f"{name}.toml").read_text()))
     return None
 
 
-def _whole(table: dict[str, Any]) -> dict[str, Any]:
+def _with_base(table: dict[str, Any]) -> dict[str, Any]:
     """A description together with that of the machine it is like."""
     if "like" not in table:
         return table
@@ -126,7 +126,7 @@ def _read(path: Path, latency: float | None) -> Topology:
                     f"`{key}` is a table of bundled topologies alone; list the links "
                     f"under `[[links]]`."
                 )
-        return build(expand(_whole(table)), name, latency)
+        return build(expand(_with_base(table)), name, latency)
     except ValueError as error:
         raise ValueError(f"{path.name}: {error}") from None
 
