@@ -5,12 +5,21 @@ from typing import Any, Final
 
 from .._blocks import Block, Table
 from .._format import UNKNOWN, Entry, digits, si
-from .lines import BOARD_ONLY, assumed_line, title_line, warning_lines
+from .lines import (
+    BOARD_ONLY,
+    WALL,
+    assumed_line,
+    has_node,
+    title_line,
+    warning_lines,
+)
 
 _COMPARED: Final = {
     "time_s": ("time", "s"),
     "energy_j": ("energy", "J"),
     "avg_power_w": ("power", "W"),
+    "wall_energy_j": ("energy at the wall", "J"),
+    "wall_power_w": ("power at the wall", "W"),
 }
 _TOKENS: Final = {
     "ttft_s": ("TTFT", "s"),
@@ -38,12 +47,13 @@ def comparison_blocks(content: Entry) -> list[Block]:
     for name, summary in sides.items():
         parts.append(f"{name}: {title_line(summary)}")
         parts.append(f"   {assumed_line(summary)}")
-    said = [
+    lines = [
         f"{name}: {line}"
         for name, summary in sides.items()
         for line in warning_lines(summary)
     ]
-    return [*parts, comparison_table(sides), *said, BOARD_ONLY]
+    scope = WALL if any(map(has_node, sides.values())) else BOARD_ONLY
+    return [*parts, comparison_table(sides), *lines, scope]
 
 
 def comparison_table(sides: dict[str, Entry]) -> Table:
@@ -54,13 +64,13 @@ def comparison_table(sides: dict[str, Entry]) -> Table:
         rows.append((name, unit, [summary.get(key) for summary in summaries]))
     needs = [(summary.get("memory") or {}).get("total") for summary in summaries]
     rows.append(("memory", "B", needs))
-    made = [_row(*row) for row in rows if all(row[2])]
+    entries = [_row(*row) for row in rows if all(row[2])]
     for key, name in _WORDS.items():
         first, *others = (_text(summary.get(key)) for summary in summaries)
-        made.append((name, first, *(x for word in others for x in (word, ""))))
+        entries.append((name, first, *(x for word in others for x in (word, ""))))
     first, *others = sides
     columns = ("", first, *(x for side in others for x in (side, f"{side} / {first}")))
-    return Table(columns, made)
+    return Table(columns, entries)
 
 
 def _row(name: str, unit: str, values: Sequence[float]) -> tuple[str, ...]:

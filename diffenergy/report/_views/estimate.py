@@ -8,7 +8,16 @@ from .._blocks import Block, Table, Tile, Tiles
 from .._format import UNKNOWN, Entries, Entry, digits, percent, plain, si
 from .._tables.effects import effect_table
 from .._tables.kernels import MOST, kernel_table
-from .._tables.lines import MODELLED, framed, grade_words, memory_lines, title_line
+from .._tables.lines import (
+    MODELLED,
+    framed,
+    grade_words,
+    has_node,
+    memory_lines,
+    power_lines,
+    title_line,
+    wall_lines,
+)
 from .._tables.steps import step_blocks, step_kernels
 from .._traces.steps import drawable
 
@@ -58,10 +67,10 @@ def charts(result: "EstimateResult") -> "dict[str, Chart]":
         return {"points": estimate.settings_chart(summary)}
     if result.step is None:
         return {"estimate": estimate.estimate_chart(summary, result.kernels)}
-    found = drawable(result.step.timeline)
+    timeline = drawable(result.step.timeline)
     return {
-        "step": steps.step_chart(summary, found),
-        **steps.step_charts(summary, found),
+        "step": steps.step_chart(summary, timeline),
+        **steps.step_charts(summary, timeline),
     }
 
 
@@ -91,7 +100,8 @@ def estimate_blocks(
             parts.append(kernel_table(kernels, busy, len(phases) > 1, most))
     if "sensitivity" in summary:
         parts.append(effect_table(summary["sensitivity"]))
-    return framed(summary, [*totals(summary), *parts, host_line(summary)])
+    wall = [*wall_lines(summary), *power_lines(summary)]
+    return framed(summary, [*totals(summary), *parts, *wall, host_line(summary)])
 
 
 def totals(summary: Entry) -> list[Tiles]:
@@ -125,10 +135,10 @@ def _plan_lines(summary: Entry) -> list[str]:
     words = [f"{kind} {si(seconds, 's')}" for kind, seconds in spent.items() if seconds]
     rate = summary["tokens_per_s_per_gpu"]
     each = "" if rate is None else f", {digits(rate)} tokens/s"
-    taken = f" ({', '.join(words)})" if words else ""
+    settings = f" ({', '.join(words)})" if words else ""
     return [
         f"a GPU: {summary['power_per_gpu_w']:.1f} W{each}; collectives "
-        f"{percent(summary['exposed_communication'])} of the time{taken}"
+        f"{percent(summary['exposed_communication'])} of the time{settings}"
     ]
 
 
@@ -180,8 +190,8 @@ def _energy(summary: Entry) -> Table:
 def host_line(summary: Entry) -> str:
     """Share of the time in which no kernel runs because the host is not ready."""
     phases = summary["phases"].values()
-    known = [phase for phase in phases if phase["gpu_time_s"] is not None]
-    waiting = sum(phase["time_s"] - phase["gpu_time_s"] for phase in known)
+    with_times = [phase for phase in phases if phase["gpu_time_s"] is not None]
+    waiting = sum(phase["time_s"] - phase["gpu_time_s"] for phase in with_times)
     share = max(0.0, waiting / summary["time_s"])
     return f"host-bound: {percent(share)} of the time the GPU waits for the host"
 
@@ -198,7 +208,9 @@ def _points(summary: Entry) -> Table:
         marks[number] = "both" if number in marks else word
     unknown = dict.fromkeys(("time_s", "energy_j", "sm_clock_mhz"))
     entries = [
-        {**point, **({} if point["feasible"] else unknown), "row": number}
+        {"wall_energy_j": None, **point}
+        | ({} if point["feasible"] else unknown)
+        | {"row": number}
         for number, point in enumerate(summary["points"])
     ]
     columns = [
@@ -209,6 +221,7 @@ def _points(summary: Entry) -> Table:
         ("time", "time_s", "s"),
         ("power", _power),
         ("energy", "energy_j", "J"),
+        *([("at the wall", "wall_energy_j", "J")] if has_node(summary) else []),
         *([("J/token", "energy_j_per_token", digits)] if tokens else []),
         *([] if several and limits else [("held MHz", "sm_clock_mhz", "{:.0f}")]),
         ("best", lambda point: marks.get(point["row"], "")),
