@@ -29,15 +29,15 @@ def _ranges(flag: str, texts: list[str]) -> tuple[Range, ...]:
     >>> _ranges("--vary", ["memory=HBM3e,HBM4,num_sms"])[0].words
     ('HBM3e', 'HBM4')
     """
-    found: list[tuple[Any, ...]] = []
+    ranges: list[tuple[Any, ...]] = []
     for entry in (part for text in texts for part in text.split(",")):
         name, equals, bounds = (part.strip() for part in entry.partition("="))
         if name in CHOSEN and equals:
-            found.append((name, None, None, (bounds,)))
+            ranges.append((name, None, None, (bounds,)))
             continue
-        more = found and found[-1][0] in CHOSEN and not equals
+        more = ranges and ranges[-1][0] in CHOSEN and not equals
         if more and name not in (*FIELDS, "sm_clock", "power_cap", "network", "tiles"):
-            found[-1] = (*found[-1][:3], (*found[-1][3], name))
+            ranges[-1] = (*ranges[-1][:3], (*ranges[-1][3], name))
             continue
         low, colon, high = bounds.partition(":")
         if not name:
@@ -59,8 +59,8 @@ def _ranges(flag: str, texts: list[str]) -> tuple[Range, ...]:
             reading.number(f"{flag} {name}", x, unit) if x.strip() else None
             for x in ends
         )
-        found.append((name, *numbers))
-    return tuple(Range(*entry) for entry in found)
+        ranges.append((name, *numbers))
+    return tuple(Range(*entry) for entry in ranges)
 
 
 def _up_to(most: int) -> Any:

@@ -165,9 +165,9 @@ def summed(
     each: Float[np.ndarray, "slot row"], of: Int[np.ndarray, " row"], size: int
 ) -> Float[np.ndarray, "slot thing"]:
     """Sums over the rows of each thing, `of` which there are `size`."""
-    found = np.zeros((len(each), size))
-    np.add.at(found.T, of, each.T)
-    return found
+    sums = np.zeros((len(each), size))
+    np.add.at(sums.T, of, each.T)
+    return sums
 
 
 def site_power(

@@ -110,7 +110,7 @@ class FleetRequest(Request):
     time_limit: Annotated[
         _Seconds, "Wall time of all, the last resort; half of it for pricing"
     ] = 600.0
-    told: Annotated[
+    progress: Annotated[
         Callable[[str, int, int], None] | None,
         Note("Called with what is done, how much of it, and of how much."),
     ] = None

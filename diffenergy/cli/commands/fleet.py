@@ -18,8 +18,8 @@ from .fleet_flags import Flags
 def run(flags: Flags) -> Outcome:
     """Plans the fleet of the flags."""
     start_jax()
-    with _reason(flags.as_json), keeping(), phases() as told:
-        found = fleet.plan(**part(FleetRequest, flags, told=told))
+    with _reason(flags.as_json), keeping(), phases() as progress:
+        found = fleet.plan(**part(FleetRequest, flags, progress=progress))
     written = f" and written to '{flags.out}'" if flags.out else ""
     cut = f"interrupted; the best plan so far is shown{written}."
     return outcome(

@@ -134,13 +134,17 @@ class Problem:
         self, values: Float[np.ndarray, "design axis"]
     ) -> Float[np.ndarray, "design axis"]:
         """The nearest legal designs; tiles by all their fields together."""
-        found = nearest(self.axes, values)
+        designs = nearest(self.axes, values)
         first = len(self.task.names)
         if self.products:
             tiles = values[:, first:].reshape(len(values), -1, len(self.products))
-            sizes = [self._sizes(found, n) for n in ("smem_per_sm", "registers_per_sm")]
-            found[:, first:] = self._tile_table(tiles, *sizes).reshape(len(values), -1)
-        return found
+            sizes = [
+                self._sizes(designs, n) for n in ("smem_per_sm", "registers_per_sm")
+            ]
+            designs[:, first:] = self._tile_table(tiles, *sizes).reshape(
+                len(values), -1
+            )
+        return designs
 
     def _sizes(
         self, values: Float[np.ndarray, "design axis"], name: str

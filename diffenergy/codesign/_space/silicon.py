@@ -139,8 +139,8 @@ class Silicon(eqx.Module):
             idle_leakage=base.idle_leakage * growth,
         )
 
-    def _area(self, made: Circuits) -> Float[Array, "*batch"]:
-        return die_area(AreaModel(*self.coefficients), made, *self.rules)
+    def _area(self, circuits: Circuits) -> Float[Array, "*batch"]:
+        return die_area(AreaModel(*self.coefficients), circuits, *self.rules)
 
     def _core(self, gpu: GpuSpec) -> Float[Array, "*batch"]:
         """mm2 of logic and SRAM; the memory interface idles with the memory."""
