@@ -29,8 +29,8 @@ def as_index(x: ArrayLike | Sequence[int]) -> Array:
 
 
 def _converted(x: ArrayLike | Sequence[int | float], dtype: np.dtype) -> Array:
-    if isinstance(x, np.ndarray):  # on the host: a program for every shape otherwise
-        x = x.astype(dtype)
+    if isinstance(x, np.ndarray | np.generic | float | int):
+        x = np.asarray(x, dtype)  # by NumPy: JAX compiles a program for every shape
     return jnp.asarray(x, dtype=dtype)
 
 

@@ -14,6 +14,7 @@ gives. A sign counts where the page writes one. Comments say what else is quoted
   command or heading, and where their figures come from.
 
 A table with figures stands below its command or below such a SOURCE (`unmarked`).
+`renewed` writes stale figures as the answers have them.
 """
 
 import itertools
@@ -43,6 +44,12 @@ _ALSO: Final = re.compile(r"<!-- also: (.*?) -->", re.DOTALL)
 _FOLLOWS: Final = re.compile(r"<!-- (\S+) % = ([\d .+*/()-]+) -->")
 _EXCEPT: Final = re.compile(r"<!-- elsewhere: (.*?) -->", re.DOTALL)
 _REST: Final = re.compile(r"<!-- elsewhere(?:, by ([^>]*\S))? -->")
+_PLACED: Final = re.compile(
+    rf"({_NUMBER})(?:\s?({_UNIT})(?![\w/])|(?=\s+to\s+{_NUMBER}\s?({_UNIT})(?![\w/])))?"
+    r"(?!\w)"
+)
+"""A number where it stands, over lines; the unit of a range is the third group."""
+_CODE: Final = re.compile(r"`[^`]*`")
 _BRACES: Final = re.compile(r"\{([^{}]*)\}")
 _QUOTED: Final = re.compile(r"`[^`]*`|\[[^]]*\]\([^)]*\)")
 """Code and links, whose numbers are no figures of a cell."""
@@ -162,12 +169,17 @@ def unmarked(text: str, answered: Iterable[tuple[int, int]]) -> list[int]:
     return wrong
 
 
-def quoted(said: str) -> list[Figure]:
-    """The figures that the answers are to have; raises if an exception is none."""
-    found = figures(_COMMENT.sub("", said))
+def mentioned(said: str) -> list[Figure]:
+    """All figures of a text and of its tables, but those of comments."""
     cells = [cell for _, cells in tables(said) for cell in cells]
     filled = [x for cell in filter(_CELL.fullmatch, cells) for x in numbers(cell)]
-    found += [figure for figure in filled if figure.unit is None]
+    plain = [figure for figure in filled if figure.unit is None]
+    return figures(_COMMENT.sub("", said)) + plain
+
+
+def quoted(said: str) -> list[Figure]:
+    """The figures that the answers are to have; raises if an exception is none."""
+    found = mentioned(said)
     from_elsewhere = [x for text in _EXCEPT.findall(said) for x in numbers(text)]
     for figure in [*from_elsewhere, *_worked_out(said, found)]:
         if figure not in found:
@@ -222,3 +234,102 @@ def _nearest(text: str, given: Iterable[Figure]) -> str:
         if (stale.unit and _UNITS[stale.unit][0]) == (x.unit and _UNITS[x.unit][0])
     ]
     return f" (nearest: {min(alike, key=distance)})" if alike else ""
+
+
+def blanked(text: str) -> str:
+    """The text with a sign in place of each figure and its unit."""
+    return _PLACED.sub("#", text)
+
+
+def renewed(said: str, answers: Iterable[str]) -> tuple[str, list[str]]:
+    """The text with the figures that the answers have now, rounded as before, and the
+    stale figures of which no answer says what they have become.
+
+    A stale figure becomes the nearest number with its unit if that is within a quarter,
+    at least twice as near as the next one, and nearest to no other stale figure.
+
+    >>> renewed("4.0 s at 25 W", ["4.23 s"])
+    ('4.2 s at 25 W', ['25 W'])
+    """
+    given = [x for text in answers for x in numbers(text)]
+    exempt = {Figure(text, "%") for text, _ in _FOLLOWS.findall(said)}
+    exempt |= {x for text in _EXCEPT.findall(said) for x in numbers(text)}
+    stale = {
+        figure
+        for figure in set(mentioned(said)) - exempt
+        if not any(map(figure.agrees, given))
+    }
+    nearest = {figure: _become(figure, given) for figure in stale}
+    into = [new for new in nearest.values() if new is not None]
+    new = {x: y for x, y in nearest.items() if y is not None and into.count(y) == 1}
+    lost = sorted(str(figure) for figure in stale - set(new))
+    text = _replaced(said, new)
+    worked_out = {
+        Figure(before, "%"): _rounded(Figure(before, "%"), 100 * eval(rule))
+        for before, rule in _FOLLOWS.findall(text)
+    }
+    return _replaced(text, worked_out), lost
+
+
+def _become(stale: Figure, given: Iterable[Figure]) -> Figure | None:
+    """The figure as the answers give it now."""
+    if not stale.value:
+        return None
+    name, size = _UNITS[stale.unit] if stale.unit else (None, 1.0)
+    away: dict[Figure, float] = {}
+    for x in given:
+        other, of_other = _UNITS[x.unit] if x.unit else (None, 1.0)
+        if x.value and (name is None or other == name):
+            value = abs(x.value) * (of_other / size if name else 1.0)
+            new = _rounded(stale, math.copysign(value, x.value))
+            away[new] = min(
+                away.get(new, math.inf), abs(math.log(value / abs(stale.value)))
+            )
+    near = sorted(away, key=away.__getitem__)
+    if not near or away[near[0]] > math.log(1.25):
+        return None
+    if len(near) > 1 and away[near[1]] < 2 * away[near[0]]:
+        return None
+    return near[0]
+
+
+def _rounded(like: Figure, value: float) -> Figure:
+    """A value with the digits, the sign and the commas of another figure."""
+    digits = len(like.text.partition("e")[0].partition(".")[2])
+    sign = "+" if like.text[0] == "+" else "-" if like.text[0] == "-" else ""
+    comma = "," if "," in like.text or abs(like.value) < 1000 <= abs(value) else ""
+    if "e" in like.text:
+        text = f"{abs(value):.{digits}e}"
+    else:
+        text = f"{abs(value):{comma}.{digits}f}"
+    if sign:
+        sign = "-" if value < 0 else "+"
+    return Figure(sign + text, like.unit)
+
+
+def _replaced(said: str, new: dict[Figure, Figure]) -> str:
+    """The text with other figures; in comments only the terms of rules change."""
+    terms = {old.text: figure.text for old, figure in new.items()}
+    rules = [match.span() for match in _FOLLOWS.finditer(said)]
+    comments = [match.span() for match in _COMMENT.finditer(said)]
+    code = [match.span() for match in _CODE.finditer(said)]
+
+    def inside(spans: list[tuple[int, int]], at: int) -> bool:
+        return any(start <= at < end for start, end in spans)
+
+    def figure(match: re.Match[str]) -> str:
+        text, at = match[1].rstrip(","), match.start()
+        line = said[said.rfind("\n", 0, at) + 1 :]
+        unit = match[2] or match[3]
+        if inside(rules, at):
+            become = new.get(Figure(text, unit)) if unit else None
+            after = become.text if become else terms.get(text, text)
+        elif inside(comments, at) or (
+            unit is None and (inside(code, at) or not line.startswith("|"))
+        ):
+            return match[0]
+        else:
+            after = new.get(Figure(text, unit), Figure(text, unit)).text
+        return after + match[0][len(text) :]
+
+    return _PLACED.sub(figure, said)

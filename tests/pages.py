@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
-from answers import also, below
+from answers import also, below, blanked, mentioned, renewed
 from json_keys import check
 
 from diffenergy.cli import app, main
@@ -36,8 +36,8 @@ PAGES: Final = (
 EXAMPLES: Final = ROOT / "docs" / "examples"
 LINKED: Final = ("calibration", "docs", "notebooks", "tests")
 LANGUAGES: Final = ("sh", "bash", "console")
-SET_UP: Final = ("python3 -m venv", "python -m venv")
-"""How the blocks begin that make an environment; they are tried by hand and by CI."""
+SET_UP: Final = ("python -m venv", "python -m pip")
+"""How lines begin that make an environment; they are tried by hand and by CI."""
 PROGRAMS: Final = ("diffenergy ", "python ")
 SLOW: Final = "<!-- slow -->"
 LONG: Final = "diffenergy codesign"
@@ -63,6 +63,8 @@ class Block(NamedTuple):
     """What the page says of them, the block first; its figures are theirs."""
     python: str = ""
     """The example, where it is one in Python."""
+    length: int = 0
+    """Number of lines of the fenced block; those of `said` after them are prose."""
     printed: tuple[str, ...] = ()
     """Lines that the page prints as the output of the last command."""
 
@@ -99,7 +101,9 @@ def commands_of(lines: Sequence[str]) -> list[str]:
     whole = "\n".join(lines).replace("\\\n", " ")
     plain = (line.strip().removeprefix("$ ") for line in whole.splitlines())
     return [
-        " ".join(x.split("  # ")[0].split()) for x in plain if x.startswith(PROGRAMS)
+        " ".join(x.split("  # ")[0].split())
+        for x in plain
+        if x.startswith(PROGRAMS) and not x.startswith(SET_UP)
     ]
 
 
@@ -123,10 +127,11 @@ def blocks(path: Path) -> list[Block]:
     result = [Block(page, at, tuple(words), line) for at, words, line in rows(text)]
     for at, language, lines, above in fences(text):
         commands = commands_of(lines) if language in LANGUAGES else []
-        if commands and not "\n".join(lines).startswith(SET_UP):
+        if commands:
             said = below(text, at, len(lines))
             shown = printed_at(text, at + len(lines) + 1)
-            result.append(Block(page, at, tuple(commands), above, said, printed=shown))
+            block = Block(page, at, tuple(commands), above, said)
+            result.append(block._replace(length=len(lines), printed=shown))
     return result
 
 
@@ -143,7 +148,13 @@ def python_blocks(path: Path) -> list[Block]:
     """The examples in Python of a page."""
     text, page = path.read_text(encoding="utf-8"), str(path.relative_to(ROOT))
     return [
-        Block(page, at, said=below(text, at, len(lines)), python="\n".join(lines))
+        Block(
+            page,
+            at,
+            said=below(text, at, len(lines)),
+            python="\n".join(lines),
+            length=len(lines),
+        )  # fmt: skip
         for at, language, lines, _ in fences(text)
         if language == "python"
     ]
@@ -230,6 +241,16 @@ def outputs(block: Block) -> list[str]:
     return quoted + [execute(command) for command in also(block.said)]
 
 
+def quotes(block: Block) -> bool:
+    """Whether the page quotes figures of what the block prints."""
+    return bool(mentioned("\n".join(block.said.splitlines()[block.length :])))
+
+
+def takes_long(block: Block) -> bool:
+    """Whether it takes half a minute or more."""
+    return SLOW in block.remark or any(x.startswith(LONG) for x in block.commands)
+
+
 def excerpts(printed: Sequence[str]) -> list[list[str]]:
     """The runs of lines of a printed output between those left out."""
     runs: list[list[str]] = [[]]
@@ -254,3 +275,53 @@ def unprinted(printed: Sequence[str], output: str) -> list[str]:
         else:
             start = place + len(run)
     return missing
+
+
+def reprinted(printed: Sequence[str], output: str) -> tuple[list[str], list[str]]:
+    """A printed output as the command prints it now, and the first lines of the
+    excerpts whose words no lines of the output have."""
+    lines, start = [line.rstrip() for line in output.splitlines()], 0
+    result, missing = list(printed), []
+    at = 0
+    for run in excerpts(printed):
+        at = next(i for i in range(at, len(result)) if result[i].rstrip() == run[0])
+        words = [*map(_words, run)]
+        place = next(
+            (
+                x
+                for x in range(start, len(lines) - len(run) + 1)
+                if [*map(_words, lines[x : x + len(run)])] == words
+            ),
+            None,
+        )
+        if place is None:
+            missing.append(run[0])
+        else:
+            result[at : at + len(run)] = lines[place : place + len(run)]
+            start = place + len(run)
+        at += len(run)
+    return result, missing
+
+
+def _words(line: str) -> list[str]:
+    """What a line says beside its figures."""
+    return blanked(line.replace("─", " ")).split()
+
+
+def rewritten(text: str, block: Block, answers: Sequence[str]) -> tuple[str, list[str]]:
+    """The text of a page with the figures and the printed output of a block as its
+    commands print them, and what none of them prints."""
+    lines = text.splitlines(keepends=True)
+    first = block.line + block.length + 1
+    count = len(block.said.splitlines()) - block.length
+    prose, head, lost = "".join(lines[first : first + count]), "", []
+    if block.printed:
+        before = "\n".join(block.printed)
+        now, lost = reprinted(block.printed, answers[len(block.commands) - 1])
+        start, _, prose = prose.partition(before)
+        head = start + "\n".join(now)
+    prose, stale = renewed(prose, [*answers, *block.commands])
+    return "".join([*lines[:first], head, prose, *lines[first + count :]]), [
+        *lost,
+        *stale,
+    ]

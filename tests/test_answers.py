@@ -1,7 +1,16 @@
 """Figures of a page are read and compared as they are written."""
 
 import pytest
-from answers import also, below, corrected, figures, quoted, unmarked, unsaid
+from answers import (
+    also,
+    below,
+    corrected,
+    figures,
+    quoted,
+    renewed,
+    unmarked,
+    unsaid,
+)  # fmt: skip
 
 SAID = "0.431 J per token, 344 to 567 J in all, 38 % of\nit DRAM, 1,054 tokens/s"
 ANSWER = "431.3 mJ per token, energy 344.0 J to 567.1 J; dram 38.3 %; 1054 tokens/s"
@@ -114,3 +123,47 @@ def test_stale_figures_are_shown_beside_the_answer():
     assert corrected(["-16.50 %", "2.4 kJ", "13 W"], answers) == (
         "-16.50 % (nearest: -17.436 %); 2.4 kJ (nearest: 2.5 kJ); 13 W"
     )
+
+
+@pytest.mark.parametrize(
+    ("before", "answer", "after"),
+    [
+        ("4.0 s and 4\nms", "4.23 s, 4.6 ms", "4.2 s and 5\nms"),
+        ("0.478 J a token", "481.2 mJ", "0.481 J a token"),  # prefixes
+        ("1,304 J and 990 W", "1,411.4 J 1004 W", "1,411 J and 1,004 W"),
+        ("-12.81 %, +3 %", "-12.4 % 3.3 %", "-12.40 %, +3 %"),  # signs, digits
+        ("210 to 516 J", "220.4 J to 530.9 J", "220 to 531 J"),
+        ("| 12 | `12` 12 us |\n12", "13", "| 12 | `12` 12 us |\n12"),  # no table
+        ("| a |\n|---|\n| 12 |\n\n12", "13", "| a |\n|---|\n| 13 |\n\n12"),
+        ("3 s, not 3 s <!-- elsewhere: 3 s -->", "4 s", None),
+        ("95 % and 2 s <!-- elsewhere: 95 % -->", "97 % 2.1 s", "95 % and 2 s"),
+        (
+            "3.0 J for 4.0 J: 25 %\n<!-- 25 % = 1 - 3.0 / 4.0 -->",
+            "3.2 J 4.0 J",
+            "3.2 J for 4.0 J: 20 %\n<!-- 20 % = 1 - 3.2 / 4.0 -->",
+        ),
+    ],
+)
+def test_stale_figures_are_written_as_the_answer_has_them(
+    before: str, answer: str, after: str | None
+):
+    assert renewed(before, [answer])[0].split("<!-- else")[0].strip() == (
+        before.split("<!-- else")[0].strip() if after is None else after
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "answer"),
+    [
+        ("4.0 s", "4.0 W"),  # no such unit
+        ("4.0 s", "5.2 s"),  # too far
+        ("4.0 s", "4.2 s 4.3 s"),  # which of the two?
+        ("4.0 s", "4.2 s 3.8 s"),
+    ],
+)
+def test_figures_that_no_answer_has_are_reported_and_stay(said: str, answer: str):
+    assert renewed(said, [answer]) == (said, [said])
+
+
+def test_two_stale_figures_do_not_become_the_same_one():
+    assert renewed("4.0 s, 4.4 s", ["4.2 s"]) == ("4.0 s, 4.4 s", ["4.0 s", "4.4 s"])

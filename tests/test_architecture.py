@@ -155,11 +155,11 @@ def test_report_only_renders():
 # --- collectives: a room that could stand alone, and a verifier that does
 
 COLLECTIVES = sorted((PACKAGE / "collectives").rglob("*.py"))
-TYPES = {"topology", "demand", "schedule", "violation"}
+TYPES = {"_topology", "_demand", "_schedule", "_violation"}
 """Modules of `collectives` that hold data types alone."""
-VERIFIER = {"verify", "verify_sums", "verify_switches"}
+VERIFIER = {"_verify", "_verify_sums", "_verify_switches"}
 ENTRY = {"verify", "Violation"}
-"""What the rest may take from `verify`."""
+"""What the rest may take from `_verify`."""
 MODEL = {
     "units", "files", "schema", "reading", "requests", "results", "search",
     "hardware",
@@ -195,11 +195,11 @@ def test_nothing_reaches_into_the_verifier():
         parts = {
             part for first, *rest in taken if first == "collectives" for part in rest
         }
-        assert not parts & (VERIFIER - {"verify"}), path
+        assert not parts & (VERIFIER - {"_verify"}), path
         entries = {
             rest[-1]
             for first, *rest in taken
-            if first == "collectives" and rest[-2:-1] == ["verify"]
+            if first == "collectives" and rest[-2:-1] == ["_verify"]
         }
         assert entries <= ENTRY | TYPES, path
 

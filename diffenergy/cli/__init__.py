@@ -45,7 +45,7 @@ def _silence_xla():
 
 
 def _guarded(words: Sequence[str]) -> int:
-    """The same, with what is no exception of ours."""
+    """Runs `words`; also handles a closed pipe and Ctrl-C. Returns the exit status."""
     try:
         return _run(words)
     except BrokenPipeError:  # whoever read our output has had enough
@@ -80,19 +80,19 @@ def _run(words: Sequence[str]) -> int:
             raise KeyboardInterrupt from None
         if os.environ.get("DIFFENERGY_DEBUG"):
             raise
-        return _fail(*_reason(error), words)
+        return _fail(*_reason(error, words), words)
     return DONE
 
 
-def _reason(error: Exception) -> tuple[str, int]:
+def _reason(error: Exception, words: Sequence[str]) -> tuple[str, int]:
     """What went wrong, in a sentence, and the exit status."""
     from ..results import Infeasible
+    from .app import names
+    from .refusal import parser_sentence
 
-    spoken = getattr(error, "format_message", None)
-    if spoken is not None:  # the parser's own, whichever click it is built on
-        asked = getattr(getattr(error, "ctx", None), "command_path", "diffenergy")
-        hint = f"`{asked} --help` shows what is allowed."
-        return f"{spoken().rstrip('.')}; {hint}", BAD_INPUT
+    path = " ".join(["diffenergy", *(x for x in words[:1] if x in names())])
+    if sentence := parser_sentence(error, path):
+        return sentence, BAD_INPUT
     match error:
         case Infeasible():
             return str(error), INFEASIBLE
@@ -107,8 +107,8 @@ def _reason(error: Exception) -> tuple[str, int]:
 
 
 def _fail(message: str, status: int, words: Sequence[str]) -> int:
-    """Prints why the command ends, as JSON where that was wanted: even where the words
-    could not be read. Returns the exit status."""
+    """Prints why the command ends, as JSON if `words` have --json, even if they cannot
+    be parsed. Returns the exit status."""
     from .refusal import fail
 
     return fail(message, status, _JSON in words)

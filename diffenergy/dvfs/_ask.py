@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from ..estimator import EstimateRequest, Task, prepare
 from ..hardware import GpuCard, read_gpu, switch_latency
-from ..requests import BadRequest, accepts, check_type, given_names, values_of
+from ..requests import BadRequest, accepts, check_type, explicit_fields, values_of
 from ..workload import Workload
 from ._answers import of_model, of_table
 from ._plan import Objective, Rules
@@ -122,7 +122,9 @@ def _task(request: DvfsRequest) -> Task:
     shared = {x.name for x in dataclasses.fields(EstimateRequest)}
     arguments = {x: y for x, y in vars(request).items() if x in shared}
     if isinstance(model, Task):
-        settled = next((x for x in given_names(request) if x in shared - {"model"}), "")
+        settled = next(
+            (x for x in explicit_fields(request) if x in shared - {"model"}), ""
+        )
         if settled:
             raise TypeError(
                 f"`{settled}` is given beside a Task, which is settled; give it to "

@@ -30,7 +30,7 @@ from ..requests import BadRequest, accepts, values_of
 from ..workload import LanguageModel, TrainedModel, assemble
 from ..workload.models import load_model
 from ._request import PlanRequest, TrainedRequest
-from ._result import PlanResult, plan_summary
+from ._result import PlanResult, plan_summary, step_of
 from ._search import Found, Limits, point_at, search
 from ._space import Space
 
@@ -174,19 +174,14 @@ def _answered(
         given |= {"sm_clock": (best.sm_clock,)}
     batch = space.global_batch
     whole = {"plan": best.plan, "global_batch": batch}
-    one = prepare(**given | whole).run(found.like)
-    work = training_step(
-        space.model,
-        task.card,
-        dataclasses.asdict(best.plan),
-        global_batch=batch,
-        topology=request.topology,
-        **{name: task.about.get(name) for name in ("input_len", *_ASKED)},
-    )
-    point = point_at(setting, best.sm_clock)
-    by = step_slopes(work, task.gpu, point, sensitivity) if sensitivity else {}
-    summary = plan_summary(found, one.summary, objective, limits, setting.sm_clock, by)
-    return PlanResult(summary, found, one, work)
+    chosen = prepare(**given | whole)
+    one, slopes = chosen.run(found.like), {}
+    if sensitivity:
+        point = point_at(setting, best.sm_clock)
+        slopes = step_slopes(step_of(chosen), task.gpu, point, sensitivity)
+    highest = setting.sm_clock
+    summary = plan_summary(found, one.summary, objective, limits, highest, slopes)
+    return PlanResult(summary, found, one, chosen)
 
 
 def check_whole(request: TrainedRequest):

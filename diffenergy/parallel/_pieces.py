@@ -3,9 +3,13 @@
 A virtual stage is the sum of its pieces, so that time, energy and memory of thousands
 of plans follow from a few dozen pieces. That is exact but for what is no sum: the
 clock under a power limit, and what weights leave in a cache.
+
+Pieces are phases of one workload, and not questions of `at_points`: their kernels
+differ, so that hardly two of them would share a program there.
 """
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -89,6 +93,8 @@ class Maker:
         self._made: dict[tuple[int, Key], Made] = {}
         self._requests: dict[tuple[int, str], Request] = {}
         self._models: dict[tuple[int, ...], list[TrainedModel]] = {}
+        self.states: dict[Any, list[float]] = {}
+        """Bytes of weights, gradients and optimizer, by plan (`state_bytes_of`)."""
 
     def request(self, key: Key) -> Request:
         """What a replica runs of the pieces of a key."""
@@ -106,9 +112,11 @@ class Maker:
             )
         return self._requests[same]
 
-    def values(self, key: Key) -> str:
-        """Type of values between products."""
-        return self.space.model.precision(self.request(key)).values
+    @functools.cached_property
+    def values(self) -> str:
+        """Type of values that are no product's operands."""
+        request = self.request(Key(1, 1, 1, 1, 1, "none"))
+        return self.space.model.precision(request).values
 
     def made(self, key: Key) -> list[Made]:
         """Pieces of a key, one that several keys have the same for all of them; raises
@@ -155,7 +163,7 @@ class Maker:
             layers = [(3, 1, (place, place + 1)) for place in self.places]
             split = ModelSplit(key.tp, key.ep, key.cp, key.etp, sequence=key.tp > 1)
             models = [
-                self.space.model.placed(ModelShare(split, stages, stage, own=(own,)))
+                self.space.model.placed(ModelShare(split, stages, stage, spans=(own,)))
                 for stages, stage, own in (*ends, *layers)
             ]
             self._models[same] = [x for x in models if isinstance(x, TrainedModel)]
@@ -166,7 +174,7 @@ class Maker:
         plan = Plan(key.tp, 1, key.ep, key.ep, key.cp, etp=key.etp)
         shares = exchange_groups(plan, self.space.host)
         parts = passes_of(model, request, shares, self.software)
-        left = model.leaves(request)
+        left = model.saved_activations(request)
         return Made(
             tuple(parts),
             _parameters(model),
@@ -198,8 +206,6 @@ class Pieces:
     keys: tuple[Key, ...]
     kinds: tuple[int, ...]
     """Kind of each layer, from 0."""
-    values: str
-    """Type of values that are no product's operands."""
     time: Float[np.ndarray, "n q p"]  # s of kernels
     host: Float[np.ndarray, "n q p"]  # s of the host, but for what a pass costs it
     energy: Float[np.ndarray, "n q p"]  # J beyond static power
@@ -247,16 +253,15 @@ def figures(
 
 
 def price(
-    space: Space,
+    maker: Maker,
     made: dict[Key, list[Made]],
     gpu: GpuSpec,
     points: Sequence[OperatingPoint],
 ) -> tuple[list[Pieces], Workload]:
     """All pieces at each of `points` (of all), and a workload of those that they were
     priced as."""
-    maker = Maker(space)
     launched, table = _table(made, len(maker.kinds), max(maker.kinds))
-    moves = [(kind, local) for kind in MOVED for local in _together(space)]
+    moves = [(kind, local) for kind in MOVED for local in _together(maker.space)]
     exchanges = [_exchange(launched[0], *x, size) for x in moves for size in _SIZES]
     listings = [*launched, *exchanges]
     each = np.ones(len(STEP_PARTS)) * TIMES
@@ -264,13 +269,12 @@ def price(
     about = _about(made) | {
         "keys": tuple(made),
         "kinds": maker.kinds,
-        "values": maker.values(next(iter(made))),
         "eager": table["eager"],
         "far": table["far"] / each,
         "hops": table["hops"] / each,
     }
     each_pass = float(gpu.corrections.dispatch_pass)
-    first, same = _distinct(listings)
+    first, same = distinct(listings)
     works = packed_alike([listings[i] for i in first], _TOGETHER)
     result = []
     for point in points:
@@ -336,14 +340,18 @@ def _about(made: Mapping[Key, list[Made]]) -> dict[str, Any]:
     return {name: both[..., i] for i, name in enumerate(names)}
 
 
-def _distinct(listings: Sequence[Listing]) -> tuple[list[int], Int[np.ndarray, " n"]]:
-    """(place of each listing that none before equals, which of these each one is)."""
+def distinct(
+    listings: Sequence[Listing], clocks: Float[np.ndarray, "n c"] | None = None
+) -> tuple[list[int], Int[np.ndarray, " n"]]:
+    """(place of each listing that equals none before, which of these each one is);
+    equal ones have the same `clocks`, too."""
     seen: dict[Any, int] = {}
     first, same = [], np.zeros(len(listings), int)
-    for i, x in enumerate(listings):
+    at = [()] * len(listings) if clocks is None else map(tuple, clocks.tolist())
+    for i, (x, clock) in enumerate(zip(listings, at, strict=True)):
         kernels = tuple(tuple(kernel.items()) for kernel in x.kernels)
         host = x.passes, x.module_calls, x.dispatch
-        about = kernels, host, x.training, x.age
+        about = kernels, host, x.training, x.age, clock
         same[i] = seen.setdefault(about, len(seen))
         if len(seen) > len(first):
             first.append(i)
@@ -366,7 +374,8 @@ def _together(space: Space) -> list[int]:
     """How many GPUs of a group can be in one host."""
     size = space.host.size
     some = {x for n in space.num_gpus for x in divisors(n) if x <= size}
-    return sorted((some | {size // x for x in some}) - {1})
+    stages = {2 for n in space.num_gpus if n <= size}  # neighbours in a pipeline
+    return sorted((some | stages | {size // x for x in some}) - {1})
 
 
 def _exchange(blank: Listing, kind: str, local: int, size: float) -> Listing:

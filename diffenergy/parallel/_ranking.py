@@ -104,16 +104,17 @@ def _stages(kinds: tuple[int, ...], further: int, pp: int, vp: int) -> _Stages:
 
 
 def ranked(
-    space: Space, pieces: Pieces, plans: Sequence[Plan], c: Corrections
+    maker: Maker, pieces: Pieces, plans: Sequence[Plan], c: Corrections
 ) -> Ranked:
     """Figures of `plans`, whose pieces are all there."""
+    space = maker.space
     at = {key: i for i, key in enumerate(pieces.keys)}
     keys = np.array([at[key_of(plan)] for plan in plans])
     further = space.model.further_layers
     stages = [_stages(pieces.kinds, further, plan.pp, plan.vp) for plan in plans]
     memory = np.array(
         [
-            _memory(space, pieces, key, plan, x)
+            _memory(maker, pieces, key, plan, x)
             for key, plan, x in zip(keys.tolist(), plans, stages, strict=True)
         ]
     )
@@ -132,37 +133,34 @@ def ranked(
     return Ranked([*plans], time[:n], energy[:n], memory, shape)
 
 
-def state_bytes_of(maker: Maker, plan: Plan) -> float:
-    """Bytes of weights, gradients and optimizer of the fullest GPU of a plan."""
+def state_bytes_of(maker: Maker, plan: Plan) -> list[float]:
+    """Bytes of weights, gradients and optimizer of a GPU of each of the fullest stages
+    of a plan. Plans that differ by micro-batches alone share them."""
     space, key = maker.space, key_of(plan)
-    sizes, values = maker.sizes(key), maker.values(key)
-    stages = _stages(maker.kinds, space.model.further_layers, plan.pp, plan.vp)
-    return max(_state(space, sizes, values, plan, row) for _, row in stages.fullest)
+    same = *key[:4], plan.pp, plan.vp, plan.dp, plan.zero
+    if same not in maker.states:
+        sizes, values = maker.sizes(key), maker.values
+        layer = float(sizes[ENDS:].sum(axis=1).max())
+        table = space.model.vocab * space.model.hidden / plan.tp
+        stages = _stages(maker.kinds, space.model.further_layers, plan.pp, plan.vp)
 
+        def state(dense: float, routed: float) -> float:
+            own = dense + routed, routed, layer, layer * element_bytes(values)
+            held = TrainingWeights(*own)
+            return sum(state_bytes(plan, values, held, table).values())
 
-def _state(
-    space: Space,
-    sizes: Float[np.ndarray, "q two"],
-    values: str,
-    plan: Plan,
-    row: Float[np.ndarray, " q"],
-) -> float:
-    """The same of a stage that has so many of each piece."""
-    dense, routed = (row @ sizes).tolist()
-    layer = float(sizes[ENDS:].sum(axis=1).max())
-    table = space.model.vocab * space.model.hidden / plan.tp
-    held = TrainingWeights(dense + routed, routed, layer, layer * element_bytes(values))
-    return sum(state_bytes(plan, values, held, table).values())
+        rows = [(row @ sizes).tolist() for _, row in stages.fullest]
+        maker.states[same] = [state(*row) for row in rows]
+    return maker.states[same]
 
 
 def _memory(
-    space: Space, pieces: Pieces, key: int, plan: Plan, stages: _Stages
+    maker: Maker, pieces: Pieces, key: int, plan: Plan, stages: _Stages
 ) -> float:
     """Bytes of the fullest GPU of a plan."""
-    batches = space.global_batch // (plan.dp * plan.microbatch)
-    sizes = np.stack([pieces.dense[key], pieces.routed[key]], axis=1)
-    found = 0.0
-    for stage, row in stages.fullest:
+    batches = maker.space.global_batch // (plan.dp * plan.microbatch)
+    states, found = state_bytes_of(maker, plan), 0.0
+    for (stage, row), state in zip(stages.fullest, states, strict=True):
         there = row > 0
         flying = micro_batches_in_flight(plan, stage, batches)
         scored = flying if plan.order == "gpipe" else 1.0
@@ -171,7 +169,7 @@ def _memory(
             for x in (pieces.once, pieces.logits, pieces.workspace)
         )
         left = flying * (row @ pieces.each[key]) + once + scored * logits + workspace
-        found = max(found, _state(space, sizes, pieces.values, plan, row) + left)
+        found = max(found, state + left)
     return found
 
 

@@ -1,12 +1,14 @@
 """The answer of a search for a plan."""
 
 import dataclasses
+import functools
 from typing import Any, ClassVar
 
-from ..estimator import EstimateResult
+from ..estimator import EstimateResult, Task
 from ..plans import TrainingStep
 from ..results import Result, finite
 from ..units import MHz
+from ..workload import assemble
 from ._search import Found, Limits, Priced
 
 
@@ -21,8 +23,21 @@ class PlanResult(Result):
     """Plans as they were priced, and all that were ranked."""
     best: EstimateResult
     """The best one as `estimate` answers it."""
-    step: TrainingStep
-    """Its step as a record: `de.estimate(step, gpu)` is differentiable."""
+    task: Task
+    """Its checked request."""
+
+    @functools.cached_property
+    def step(self) -> TrainingStep:
+        """Its step as a record: `de.estimate(step, gpu)` is differentiable."""
+        return step_of(self.task)
+
+
+def step_of(task: Task) -> TrainingStep:
+    """The training step of a task as a record."""
+    assert task.step is not None
+    return TrainingStep(
+        assemble(task.listings), task.step.steps, task.step.placed.order
+    )
 
 
 def plan_summary(

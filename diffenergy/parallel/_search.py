@@ -142,8 +142,8 @@ def search(
     told(0, len(every), f"{len(made)} sets of kernels")
     ladder, clocks = _clocks(space, setting.sm_clock, limits.power)
     points = [point_at(setting, float(x)) for x in clocks]
-    pieces, like = price(space, made, gpu, points)
-    all_ranked = [ranked(space, x, plans, gpu.corrections) for x in pieces]
+    pieces, like = price(maker, made, gpu, points)
+    all_ranked = [ranked(maker, x, plans, gpu.corrections) for x in pieces]
     fits = np.flatnonzero(all_ranked[0].memory <= limits.memory)
     if not fits.size:
         raise _too_small(space, all_ranked[0], limits)
@@ -242,7 +242,7 @@ def _roomy(
     pieces; where none does, those that need least.
 
     Raises `ValueError` with the last reason if no tokens can be divided so."""
-    state = np.array([state_bytes_of(maker, x) for x in plans])
+    state = np.array([max(state_bytes_of(maker, x)) for x in plans])
     rows = np.flatnonzero(state <= memory)
     if not rows.size:
         rows = np.argsort(state)[:_LEAST]

@@ -7,6 +7,7 @@ from typing import Final
 from ..workload import LanguageModel, TrainedModel
 from ..workload.models import Model, Request
 from ._host import Host
+from ._memory import training_memory
 from ._placed import Inference
 from ._plan import Plan
 from ._training import Training
@@ -69,11 +70,12 @@ def least_training(
         ):
             changed = dataclasses.replace(changed, ep=1, etp=None, schedule=None)
             try:
+                stages = training_memory(model, changed, request)
+                if max(sum(parts.values()) for parts in stages) > capacity:
+                    continue
                 sequences = number * plan.microbatch
-                placed = Training(model, changed, host, sequences, frozen=frozen)
-                parts = placed.memory(request)
+                Training(model, changed, host, sequences, frozen=frozen)  # checks
             except ValueError:  # it does not divide the model, or the hosts
                 continue
-            if sum(parts.values()) <= capacity:
-                return changed
+            return changed
     return None

@@ -60,12 +60,12 @@ def training_memory(
         kind = tuple(sorted(laid.stages[stage]))
         if kind not in known:
             one, own = stage if plan.pp > 1 else None, laid.spans[stage :: plan.pp]
-            placed = model.placed(ModelShare(split, plan.pp, one, own=own))
+            placed = model.placed(ModelShare(split, plan.pp, one, spans=own))
             assert isinstance(placed, TrainedModel)
             table = placed.vocab * placed.hidden / plan.tp
             dtype = placed.precision(request).values
-            state = state_bytes(plan, dtype, placed.held(request), table)
-            known[kind] = placed.leaves(request, **changed), state
+            state = state_bytes(plan, dtype, placed.training_weights(request), table)
+            known[kind] = placed.saved_activations(request, **changed), state
         left, state = known[kind]
         flying = micro_batches_in_flight(plan, stage, times)
         scored = flying if plan.order == "gpipe" else 1.0

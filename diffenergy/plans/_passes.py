@@ -75,7 +75,7 @@ def between(
 ) -> list[StepPart]:
     """What replicas and stages exchange: gradients of trained weights, and these
     when they have changed; of weights that replicas divide all."""
-    held = model.held(request)
+    held = model.training_weights(request)
     blank = model.listings_of(request)[0]
     trained = held.trained - held.trained_experts, held.trained_experts
     frozen = held.frozen - held.frozen_experts, held.frozen_experts

@@ -95,7 +95,8 @@ def merge_steps(
     listings: list[Listing] = []
     steps: list[Steps] = []
     for made, step in works:
-        at = np.where(step.phase >= 0, step.phase + len(listings), -1)
+        own = np.asarray(step.phase)  # by NumPy: each operation of JAX is compiled
+        at = np.where(own >= 0, own + len(listings), -1)
         steps.append(dataclasses.replace(step, phase=at))
         listings += made
     return listings, stacked(steps)

@@ -134,7 +134,7 @@ class Training(Placed):
             split,
             stages=plan.pp * plan.vp,
             stage=place,
-            own=(found.spans[place],),
+            spans=(found.spans[place],),
             shards=shares["dp"].ranks if plan.zero else 1,
             expert_shards=shares["experts"].ranks if plan.zero else 1,
         )
@@ -166,7 +166,7 @@ class Training(Placed):
             np.add.at(members[i], list(chunks), 1.0)
         about = step_fields(plan, self.host)
         if about["gathers"] > 1:  # no gradient passes frozen layers
-            held = self.placed(0).held(request)
+            held = self.placed(0).training_weights(request)
             whole = GATHERED_WEIGHT_BYTES * held.trained + held.frozen
             about["gathers"] -= self.frozen * held.frozen_layer / whole
         return listings, Steps(

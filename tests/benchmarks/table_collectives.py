@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Final
 
 from diffenergy.collectives import Search, demand, load_topology
-from diffenergy.collectives._planning.plan import find_schedule
-from diffenergy.collectives._planning.search import Plan
+from diffenergy.collectives._find_schedule import find_schedule
+from diffenergy.collectives._plan import Plan
 
 SIZES: Final = ("1KB", "4KB", "16KB", "64KB", "256KB", "1MB", "4MB", "16MB", "64MB",
                 "256MB", "1GB")  # fmt: skip

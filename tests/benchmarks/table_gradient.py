@@ -4,7 +4,7 @@
 
 One process each, without kept programs: wall time and CPU time of the first call
 (trace, compile, run) and the median wall time of ten more. The workload is that of
-README.md, "From Python".
+docs/speed.md, "Compilation".
 """
 
 import os

@@ -5,8 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from calibration import accuracy
+from calibration.splits import SPLITS
 
-def test_errors_by_gpu_are_of_what_was_read(accuracy: Any):
+
+def test_errors_by_gpu_are_of_what_was_read():
     """|predicted / read - 1|, of rows that were read; a GPU without any is absent."""
     predicted = np.array([1.1, 0.9, 1.3, 0.5, 2.0])
     read = np.array([1.0, 1.0, 1.0, np.nan, np.nan])
@@ -17,7 +20,7 @@ def test_errors_by_gpu_are_of_what_was_read(accuracy: Any):
 
 
 def done(
-    accuracy: Any, split: str, gpu: str, error: float, time: float = 1e-3,
+    split: str, gpu: str, error: float, time: float = 1e-3,
     part: str = "",
 ) -> Any:  # fmt: skip
     """A fold of 40 rows predicted `error` too long; their power is exact, and no energy
@@ -33,20 +36,18 @@ def done(
     return accuracy.Done(split, 0, 0, names, numbers, member, 5, parts)
 
 
-def test_rows_of_one_kind_go_together(accuracy: Any):
+def test_rows_of_one_kind_go_together():
     """Folds of splits that leave out the like; of rows above 100 us the errors, for
     each GPU."""
-    from splits import SPLITS  # pyright: ignore[reportMissingImports]
-
     names = {x.name: x.spread for x in SPLITS}
     assert names["clocks"] == "workload:clock"
     assert names["a10-from-a100"] == names["a100-from-a10"] == "workload:transferred"
     found = accuracy.spreads(
         [
-            done(accuracy, "a10-from-a100", "a10", 0.1),
-            done(accuracy, "a100-from-a10", "a100-pcie-40gb", 0.2),
-            done(accuracy, "a100-from-a10", "a100-pcie-40gb", 0.3, time=1e-6),
-            done(accuracy, "clocks", "a100-pcie-40gb", 0.05),
+            done("a10-from-a100", "a10", 0.1),
+            done("a100-from-a10", "a100-pcie-40gb", 0.2),
+            done("a100-from-a10", "a100-pcie-40gb", 0.3, time=1e-6),
+            done("clocks", "a100-pcie-40gb", 0.05),
         ]
     )
     assert set(found) == {"workload:transferred", "workload:clock"}
@@ -67,11 +68,11 @@ def test_rows_of_one_kind_go_together(accuracy: Any):
     )
 
 
-def test_coverage_is_of_groups_that_the_widths_did_not_see(accuracy: Any):
+def test_coverage_is_of_groups_that_the_widths_did_not_see():
     """Errors of 10, 20 and 90 %: what the others differ by covers the first two; it
     does not cover the last. Two splits of a kind have a line each."""
     folds = [
-        done(accuracy, split, "a10", error, part=part)
+        done(split, "a10", error, part=part)
         for split in ("family", "a100-family")
         for part, error in (("bert", 0.1), ("gpt2", 0.2), ("opt", 0.9))
     ]

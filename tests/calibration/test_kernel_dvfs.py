@@ -1,8 +1,6 @@
 """The kernel-level DVFS study: what no fit has seen, from a fit of Figures 3 to 5."""
 
 import dataclasses
-import importlib
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,83 +9,60 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from calibration.studies.dvfs_study import (
+    campaigns,
+    fitted,
+    joined,
+    scores,
+    shapes,
+    transfer,
+)
+from diffenergy.fitting._clock_law import (
+    Cells,
+    ClockLaw,
+    cells,
+    kernel_demand,
+    law_corrections,
+    points,
+)
+from diffenergy.hardware import load_gpu
+
 pytestmark = pytest.mark.shared_data
 
 
 @pytest.fixture(scope="module")
-def study_modules():
-    """`calibration/studies/dvfs_study`, beside the package."""
-    folder = Path(__file__).parents[2] / "calibration" / "studies"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(folder))
-        yield {
-            name: importlib.import_module(f"dvfs_study.{name}")
-            for name in (
-                "campaigns",
-                "joined",
-                "passes",
-                "fitted",
-                "scores",
-                "shapes",
-                "transfer",
-            )
-        }
-    for name in [x for x in sys.modules if x.partition(".")[0] == "dvfs_study"]:
-        del sys.modules[name]
-
-
-@pytest.fixture(scope="module")
-def study(study_modules: dict[str, Any], shared: Path) -> Any:
+def study(shared: Path) -> Any:
     """Published tables."""
-    return study_modules["campaigns"].read_study(shared / "data")
+    return campaigns.read_study(shared / "data")
 
 
-def test_bookkeeping(study_modules: dict[str, Any], study: Any):
-    time, energy = study_modules["scores"].bookkeeping(study)
+def test_bookkeeping(study: Any):
+    time, energy = scores.bookkeeping(study)
     assert time == pytest.approx(0.0, abs=0.01)
     assert energy == pytest.approx(-15.64, abs=0.01)
 
 
-def test_pass_sweep_is_in_the_order_of_the_settings(
-    study_modules: dict[str, Any], study: Any
-):
-    change = study_modules["passes"].measured(study)
-    settings = study_modules["campaigns"].SETTINGS
-    assert change.shape == (2, 2, len(settings))
-    np.testing.assert_array_equal(change[:, :, -1], 0.0)  # against itself
-
-
-def test_priors_agree_with_the_times(study_modules: dict[str, Any], study: Any):
-    from diffenergy.hardware import load_gpu
-
-    priors = study_modules["campaigns"].kernel_priors(study, load_gpu("rtx-3080-ti"))
-    names = np.array(list(study_modules["campaigns"].KINDS))[priors.kind]
+def test_priors_agree_with_the_times(study: Any):
+    priors = campaigns.kernel_priors(study, load_gpu("rtx-3080-ti"))
+    names = np.array(list(campaigns.KINDS))[priors.kind]
     assert (names == "launch").sum() == 2
     assert (names == "batched matrix").sum() == 6  # attention, forward and backward
     assert np.isin(names, ["matrix", "long matrix"]).sum() == 15
     assert (priors.dram / 912e9 < study.kernels.time_auto_s).all()
 
 
-def test_missing_data_is_named(study_modules: dict[str, Any], tmp_path: Path):
+def test_missing_data_is_named(tmp_path: Path):
     with pytest.raises(ValueError, match="holds no `kernel_dvfs`"):
-        study_modules["campaigns"].read_study(tmp_path)
+        campaigns.read_study(tmp_path)
     with pytest.raises(ValueError, match="holds no `fig7_data_parallel.csv`"):
-        study_modules["transfer"].published(tmp_path)
+        transfer.published(tmp_path)
 
 
 @pytest.fixture(scope="module")
-def plain_law(study_modules: dict[str, Any], study: Any) -> Any:
+def plain_law(study: Any) -> Any:
     """Kernels of the study at their priors, without a fit."""
-    from diffenergy.fitting._clock_law import (
-        ClockLaw,
-        kernel_demand,
-        law_corrections,
-    )
-    from diffenergy.hardware import load_gpu
-
-    fitted = study_modules["fitted"]
     gpu = load_gpu(fitted.GPU)
-    k = study_modules["campaigns"].kernel_priors(study, gpu)
+    k = campaigns.kernel_priors(study, gpu)
     energy = k.energy_cycle * k.cycles + k.energy_byte * k.dram
     numbers = (k.cycles, k.dram, energy, np.full(46, 33.0), np.full(46, 6.0))
     return ClockLaw(
@@ -99,12 +74,10 @@ def plain_law(study_modules: dict[str, Any], study: Any) -> Any:
     )
 
 
-def test_extremes_as_rows(study_modules: dict[str, Any]):
+def test_extremes_as_rows():
     """Behind the readings at settings, with errors of their own; by one draw of no
     error a kernel's extremes are those of its cells."""
-    from diffenergy.fitting._clock_law import Cells
-
-    joined, nan = study_modules["joined"], np.nan
+    nan = np.nan
     made = joined.Extremes(
         np.array([[1.0, nan]]), np.array([[2.0, 4.0]]), 0.03, 0.05,
         least=np.array([[5.0, 6.0]]), greatest=np.array([[7.0, 8.0]]),
@@ -125,21 +98,17 @@ def test_extremes_as_rows(study_modules: dict[str, Any]):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cap", [pytest.param(1e4, marks=pytest.mark.slow), 250.0])
-def test_a_pass_of_one_kernel_is_its_launches(
-    study_modules: dict[str, Any], plain_law: Any, cap: float
-):
+def test_a_pass_of_one_kernel_is_its_launches(plain_law: Any, cap: float):
     """Five launches of the third kernel: five times its time and energy, and its
     clock, with a power limit or without; three kernels without one are sums. Under a
     limit the mean power of several is held, with a clock between theirs."""
-    from diffenergy.fitting._clock_law import cells, points
-
     law = dataclasses.replace(
         plain_law,
         kernels=jax.tree.map(lambda x: x[:3], plain_law.kernels),
         power_cap=jnp.asarray(cap),
     )
-    at = points(law.gpu, study_modules["campaigns"].SETTINGS[-6:])
-    alone, whole = jax.jit(cells)(law, at), jax.jit(study_modules["joined"].together)
+    at = points(law.gpu, campaigns.SETTINGS[-6:])
+    alone, whole = jax.jit(cells)(law, at), jax.jit(joined.together)
     found = whole(law, jnp.asarray([0.0, 0.0, 5.0]), at)
     np.testing.assert_allclose(found.time, 5 * alone.time[2], rtol=1e-6)
     np.testing.assert_allclose(found.energy, 5 * alone.energy[2], rtol=1e-6)
@@ -156,8 +125,7 @@ def test_a_pass_of_one_kernel_is_its_launches(
         assert each.min() <= float(found.clock[-1]) <= each.max()
 
 
-def rows_at(study_modules: dict[str, Any], *shape: Any) -> list[dict[str, Any]]:
-    shapes = study_modules["shapes"]
+def rows_at(*shape: Any) -> list[dict[str, Any]]:
     listings = shapes.shape_listings(shapes.Shape(*shape))
     return [row for listing in listings for row in listing.kernels]
 
@@ -169,21 +137,20 @@ def flops(row: dict[str, Any]) -> float:
 
 
 @pytest.mark.parametrize("degree", [2, 16])
-def test_ranks_share_the_layers(study_modules: dict[str, Any], study: Any, degree: int):
+def test_ranks_share_the_layers(study: Any, degree: int):
     """Products of a layer are divided once; those of the head if it is, too."""
-    shapes = study_modules["shapes"]
-    whole = np.array([flops(x) for x in rows_at(study_modules, 40)])
+    whole = np.array([flops(x) for x in rows_at(40)])
     np.testing.assert_allclose(whole, study.shapes.flops, rtol=1e-5)
-    part = np.array([flops(x) for x in rows_at(study_modules, 40, degree)])
+    part = np.array([flops(x) for x in rows_at(40, degree)])
     head = np.isin(np.arange(46), list(shapes.HEAD_SHARDED))
     np.testing.assert_array_equal(part[head], whole[head])
     np.testing.assert_array_equal(part[~head] * degree, whole[~head])
-    both = np.array([flops(x) for x in rows_at(study_modules, 40, degree, False)])
+    both = np.array([flops(x) for x in rows_at(40, degree, False)])
     np.testing.assert_array_equal(both * degree, whole)
 
 
-def test_norms_and_embeddings_are_whole(study_modules: dict[str, Any]):
-    one, ranks = (rows_at(study_modules, 40, n) for n in (1, 8))
+def test_norms_and_embeddings_are_whole():
+    one, ranks = (rows_at(40, n) for n in (1, 8))
     same = {i for i, (a, b) in enumerate(zip(one, ranks, strict=True)) if a == b}
     head = {14, 15, 16, 17}
     norms = {1, 9, 13, 18, 28, 43}
@@ -192,13 +159,8 @@ def test_norms_and_embeddings_are_whole(study_modules: dict[str, Any]):
 
 
 @pytest.mark.slow
-def test_the_shape_of_the_fit_changes_nothing(
-    study_modules: dict[str, Any], plain_law: Any
-):
-    transfer, shapes = study_modules["transfer"], study_modules["shapes"]
-    expected = study_modules["scores"].law_table(
-        plain_law, study_modules["campaigns"].SETTINGS
-    )
+def test_the_shape_of_the_fit_changes_nothing(plain_law: Any):
+    expected = scores.law_table(plain_law, campaigns.SETTINGS)
     found = transfer.table_at(plain_law, shapes.REFERENCE)
     np.testing.assert_allclose(found.time, expected.time, rtol=1e-12)
     np.testing.assert_allclose(found.energy, expected.energy, rtol=1e-12)
@@ -206,12 +168,11 @@ def test_the_shape_of_the_fit_changes_nothing(
 
 @pytest.mark.slow
 def test_weight_gradients_of_few_tokens_wait_for_their_stores(
-    study_modules: dict[str, Any], study: Any, plain_law: Any
+    study: Any, plain_law: Any
 ):
     """Their results stay as large while the work shrinks with the batch: at batch 1
     nearly all 4 bytes a weight (read and written, 2 bytes each) are exposed; other
     large products write as much per work as before."""
-    shapes = study_modules["shapes"]
     works = [shapes.shape_work(shapes.Shape(n)) for n in (1, 40)]
     moved = shapes.at_shape(plain_law, *works).kernels
     exposed = np.asarray(moved.store_dram)
@@ -226,11 +187,8 @@ def test_weight_gradients_of_few_tokens_wait_for_their_stores(
 
 
 @pytest.mark.slow
-def test_the_columns_of_table_1_are_its_clocks(
-    study_modules: dict[str, Any], study: Any, plain_law: Any
-):
-    transfer, campaigns = study_modules["transfer"], study_modules["campaigns"]
-    t = study_modules["scores"].law_table(plain_law, campaigns.SETTINGS)
+def test_the_columns_of_table_1_are_its_clocks(study: Any, plain_law: Any):
+    t = scores.law_table(plain_law, campaigns.SETTINGS)
     asked = t.settings[transfer._chosen(study, t)]
     np.testing.assert_array_equal(asked[:, 0], campaigns.clocks(study.best.core_mhz))
     np.testing.assert_array_equal(asked[:, 1], campaigns.clocks(study.best.mem_mhz))
@@ -238,18 +196,17 @@ def test_the_columns_of_table_1_are_its_clocks(
 
 
 @pytest.fixture(scope="module")
-def law(study_modules: dict[str, Any], study: Any) -> Any:
+def law(study: Any) -> Any:
     """The fit."""
-    return study_modules["fitted"].fit_study(study).law
+    return fitted.fit_study(study).law
 
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_transfer(study_modules: dict[str, Any], study: Any, law: Any, shared: Path):
+def test_transfer(study: Any, law: Any, shared: Path):
     """Guards what is reached. Wanted: energy within 2 points, sign and order of time.
     Slowdowns come out too small, by 2.3 points (law) at degree 16 and up to 0.7
     elsewhere."""
-    transfer = study_modules["transfer"]
     rows = transfer.transfer(study, law, transfer.published(shared / "data"))
     known, by_law, read, again, anew = (
         np.array([getattr(row, name) for row in rows])
@@ -276,11 +233,10 @@ def test_transfer(study_modules: dict[str, Any], study: Any, law: Any, shared: P
 
 
 @pytest.mark.slow
-def test_reproduction(study_modules: dict[str, Any], study: Any, law: Any):
+def test_reproduction(study: Any, law: Any):
     """Guards what is reached. Wanted: frontier and local strict within 2 points, 40
     kinds of clock; the default start, at the priors, reaches the frontier, not the
     kinds. Optima of 3-6 less cost (of 219) exist that miss it by 2.5-3.7 points."""
-    scores = study_modules["scores"]
     found = scores.score(study, law)
     known = scores.published_frontier(study)
     assert np.abs(found.frontier_measured - known).max() < 2.1

@@ -1,17 +1,23 @@
-"""Bad values of every flag of every command, made from what the flag takes: one line
-that names the flag or the value, exit 2 or 3, before anything is priced."""
+"""Bad values of every flag of every command, made from the type that it is declared
+with: one line that names the flag or the value, exit 2 or 3, before anything is priced.
+"""
 
 import functools
-import re
+import importlib
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, get_args, get_origin
 
+import msgspec
 import pytest
+from msgspec import Meta
 
 from diffenergy.cli import app
+from diffenergy.cli.flags import flag_name
 from diffenergy.compiling import _programs
-from tests.imports import made
+from diffenergy.requests import Argument, declared, is_switch
+from tests.imports import builders
 
 from .conftest import Outcome
 
@@ -35,48 +41,79 @@ LINES = {
     "sweep": "spec.toml --out out.csv",
 }
 """What stands beside the flag, so that only its value is wrong."""
-WORDS = ("", "no such")
-NUMBERS = ("", "x", "-1", "0", "nan", "inf")
-WHOLE = (*NUMBERS, "1.5", "1e30")
-KINDS = {
-    **dict.fromkeys(("N", "B", "T", "RANK", "EPOCHS", "TOKENS"), WHOLE),
-    **dict.fromkeys(
-        ("C", "GB", "J", "JOULES", "MHZ", "MIN", "MM2", "MS", "PERCENT", "PER_MM2", "R",
-         "RATE", "S", "SECONDS", "SHARE", "W"),
-        NUMBERS,
-    ),
-}  # fmt: skip
-"""Bad values by what stands for a value in the help; of others `WORDS`."""
+NUMBERS = ("x", "-1", "0", "nan", "inf", "1.5", "1e30")
+"""Texts for numbers. Those that the range of the declared type has are left out; a type
+without a range is taken to have numbers above 0."""
 MEANT = {
-    "--cached-len": {"0"},
-    "--gap": {"0"},
-    "--gpu-index": {"0"},
-    "--latency": {"0"},
-    "--max-gap": {"0"},
-    "--max-slowdown": {"0"},
-    "dvfs --max-slowdown": {"-1"},
-    "--seed": {"0"},
-    "--switch-energy": {"0", "inf"},
-    "--switch-latency": {"0", "inf"},
+    "collective --latency": {"0"},
+    "dvfs --switch-energy": {"0", "inf"},
+    "dvfs --switch-latency": {"0", "inf"},
+    "fleet --carbon": {"0"},
+    "fleet --price": {"-1", "0"},  # exchanges pay below zero
 }
-"""Of these, values that a flag may have, of every command or of one."""
+"""Values that a flag has beyond that."""
 FREE = {("import", "--phase"), ("sweep", "--out"), ("codesign", "--workload")}
 """Flags with any text (`sweep` writes parts into a folder), and with a command line
 that another command reads."""
 
 
-def flags(command: str) -> Iterator[tuple[str, str]]:
-    """Flags of a command that take a value, and what stands for it in the help."""
-    for flag in app.build().get_command(None, command).params:
-        if flag.param_type_name == "option" and not flag.is_flag:
-            yield flag.opts[0], flag.metavar or ""
+def flags(command: str) -> Iterator[tuple[str, Any]]:
+    """Flags of a command that take a value, and their types."""
+    kind = importlib.import_module(f"diffenergy.cli.commands.{command}_flags").Flags
+    for field, flag in declared(kind):
+        if not is_switch(field) and not isinstance(flag, Argument):
+            yield flag_name(field, flag), field.type
 
 
-def bad_values(command: str, flag: str, metavar: str) -> list[str]:
-    word = re.match(r"\w*", metavar)
-    values = KINDS.get(word[0] if word else "", WORDS)
-    meant = MEANT.get(flag, set()) | MEANT.get(f"{command} {flag}", set())
-    return [x for x in values if x not in meant]
+def arms(hint: Any) -> Iterator[tuple[Any, Meta | None]]:
+    """The plain types in a type, each with its range."""
+    if get_origin(hint) is Annotated:
+        ranges = [x for x in hint.__metadata__ if isinstance(x, Meta)]
+        for bare, inner in arms(hint.__origin__):
+            yield bare, inner or next(iter(ranges), None)
+    elif get_origin(hint) is None or get_origin(hint) is Literal:
+        yield hint, None
+    else:
+        yield from (arm for part in get_args(hint) for arm in arms(part))
+
+
+def is_allowed(text: str, bare: Any, limits: Meta | None) -> bool:
+    """Whether a type of numbers has the number in `text`."""
+    try:
+        value = bare(text)
+        if limits is None:
+            return 0 < value < math.inf
+        msgspec.convert(value, Annotated[bare, limits])
+    except ValueError:
+        return False
+    return True
+
+
+def beyond(limits: Meta | None) -> Iterator[str]:
+    """Numbers outside a range, in whatever unit a flag is read."""
+    if limits is not None and (limits.ge or 0) > 0:
+        yield f"{limits.ge - 1:g}"  # pyright: ignore[reportOptionalOperand]
+    for high in (getattr(limits, "le", None), getattr(limits, "lt", None)):
+        if high is not None and high < 1e100:
+            yield f"{1000 * (high + 1):g}"
+
+
+def bad_values(command: str, flag: str, hint: Any) -> list[str]:
+    """Values that the declared type of a flag does not have."""
+    found = [*arms(hint)]
+    kinds = [x for x in found if x[0] in (int, float)]
+    texts = ["", "no such"]
+    if kinds:
+        texts += NUMBERS
+    elif any(bare is Any for bare, _ in found):  # a room's own type, with a unit
+        texts += ("x", "-1", "0", "nan", "inf")
+    texts += [text for _, limits in kinds for text in beyond(limits)]
+    meant = MEANT.get(f"{command} {flag}", set())
+    return [
+        text
+        for text in dict.fromkeys(texts)
+        if text not in meant and not any(is_allowed(text, *kind) for kind in kinds)
+    ]
 
 
 def line_without(command: str, flag: str) -> list[str]:
@@ -111,7 +148,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     rows = "".join(f"a10,gemm,{m},64,64,bf16,10\n" for m in (64, 128, 256))
     (tmp_path / "runs.csv").write_text(f"gpu,op,m,n,k,dtype,time_us\n{rows}")
     (tmp_path / "spec.toml").write_text('[axes]\nbatch = [1]\n[fixed]\nmodel = "gpt2"')
-    made.trace(tmp_path)
+    builders.trace(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(_programs, "_answer", priced)
     monkeypatch.setattr(_programs, "_LOADED", {})
@@ -121,8 +158,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.parametrize("command", app.names())
 def test_bad_values_are_one_line(run: Run, command: str):
     complaints = []
-    for flag, metavar in flags(command):
-        for value in bad_values(command, flag, metavar):
+    for flag, hint in flags(command):
+        for value in bad_values(command, flag, hint):
             if (command, flag) in FREE:
                 continue
             try:

@@ -1,13 +1,177 @@
-"""With `--json` a refusal is one JSON object on stderr, made of the sentence that is
-printed without it."""
+"""Whatever is wrong: exit 2 (3 where a limit cannot be met), nothing on stdout, nothing
+written, one line on stderr that says what to do; with `--json` an object made of it."""
 
 import json
+import shlex
+from pathlib import Path
 
 import pytest
 
 from diffenergy.cli.refusal import to_json
+from diffenergy.keys import commands
 
-from .test_bad_input import CASES, refused
+TRACE = Path("docs/examples/trace.json").resolve()
+HELP = "--help` shows what is allowed."
+ROWS = {
+    # the parser
+    "--unknown": f"; `diffenergy {HELP}",
+    "gpu": f"No such command 'gpu'. Did you mean 'gpus'?; `diffenergy {HELP}",
+    "estimate": f"Missing argument .. `diffenergy estimate {HELP}",
+    "estimate gpt2 again": "(again)",
+    "estimate gpt2 --batch": f"'--batch' requires .. `diffenergy estimate {HELP}",
+    "estimate gpt2 --bach 2": "--bach",
+    "compare gpt2 --gpu l4": f"--gpu .. `diffenergy compare {HELP}",
+    "fit x.csv": f"'--out' .. `diffenergy fit {HELP}",
+    "plan gpt2 --tp 2 --global-batch 8 --num-gpus 8": "`--plan tp=N`",
+    "gpus hide": "`gpus` is followed by 'hide'; allowed is `gpus show NAME`.",
+    "gpus show": "`gpus show` lacks a name; `diffenergy gpus` lists those known.",
+    "models show": "`models show` lacks a name",
+    "gpus --toml": "`--toml`",
+    "gpus show --toml": "lacks a name",
+    # a flag given twice drops nothing
+    "estimate gpt2 --gpu l4 --gpu a10": "`--gpu` is given twice; give it once.",
+    "estimate gpt2 --gpu=l4 --gpu l4": "`--gpu` is given twice; give it once.",
+    "report gpt2 --out a.html --out b.html": "`--out` is given twice",
+    "plan gpt2 --stage-clocks --plan pp=2 --plan dp=2": "`--plan` is given twice",
+    "estimate gpt2 --set num_sms=10 --set num_sms=11": "`--set num_sms` is given twice",
+    # numbers as people write them
+    **{f"estimate gpt2 --batch '{x}'": f"`--batch` is '{x.strip()}"
+       for x in (" ", "1;2", "0x10", "1e3", "1_000", "1e999", "9" * 30)},
+    "estimate gpt2 --batch 1,": "`--batch` is ''",
+    "estimate gpt2 --batch 8:1:2": "`--batch` is '8:1:2', a range of 0 values",
+    "estimate gpt2 --batch 1:8": "give a list or FROM:TO:STEP",
+    "estimate gpt2 --sm-clock 900Mhz/s": "`--sm-clock` is '900Mhz/s'",
+    "estimate gpt2 --sm-clock 5MHz": "`--sm-clock` is 5 MHz, not the clock of a GPU",
+    "estimate gpt2 --sm-clock 900,": "`--sm-clock` is ''; allowed is a finite number",
+    "estimate gpt2 --sm-clock 900,x": "`--sm-clock` is 'x'",
+    "estimate gpt2 --sm-clock 99999": "`--sm-clock` is 99999 MHz",
+    "estimate gpt2 --sm-clock 700W": "'700W', a power; give a clock in Hz, kHz, MHz",
+    "estimate gpt2 --sm-clock 900,1.2Gb/s": "'1.2Gb/s', which reads as bits",
+    "estimate gpt2 --mem-clock '9 furlong'": "'furlong' is no unit of a clock",
+    "estimate gpt2 --power-limit 350000mW,1GHz": "'1GHz', a clock; give a power in W",
+    "estimate gpt2 --power-limit 1mw": "'mw' is no unit of a power",  # m or M?
+    "estimate gpt2 --temperature 333K": "'K' is no unit of a temperature",
+    "estimate gpt2 --set =3": "`--set`",
+    "estimate gpt2 --set num_sms=10W": "give the number (count) without a unit",
+    "estimate gpt2 --set dram_bandwidth=3.35GHz": "'3.35GHz', a clock; give a rate",
+    "estimate gpt2 --set dram_bandwidth=3350": "looks like GB/s .. 3.35e+12",
+    "estimate gpt2 --sm-clock 1.41": "if that is GHz, give 1410",
+    "estimate gpt2 --sm-clock 1.41e9": "if that is Hz, give 1410",
+    "estimate gpt2 --sm-clock 1410000": "if that is kHz, give 1410",
+    "estimate gpt2 --power-limit 150": "is 150 W; h100-sxm allows 200 to 700 W.",
+    "estimate gpt2 --power-limit 300000": "200 to 700 W .. if that is mW, give 300",
+    "estimate gpt2 --temperature 333.15": "if that is K, give 60",
+    "estimate gpt2 --input-len 9999": "`--input-len` + `--output-len` is 10127",
+    # files
+    "estimate gpt5": "There is no model or file 'gpt5'; near are",
+    "estimate no-such-file.jsonl": "no-such-file.jsonl",
+    "estimate no/such/config.json": "no/such/config.json",
+    "evaluate no-such-file.csv": "no-such-file.csv",
+    f"evaluate {TRACE} --plot a.svg": "`--plot` draws charts .. has none; leave it out",
+    "sweep none.toml --out x.csv": "there is no such file",
+    "fleet none.toml": "there is no such file",
+    "estimate gpt2 --out estimate.txt": "`--out` is 'estimate.txt'; allowed are names",
+    "estimate gpt2 --out no/such/folder/a.json": "there is no folder 'no/such/folder'",
+    "estimate gpt2 --out folder.json": "`--out` is 'folder.json', a folder",
+    "estimate gpt2 --out a.json --trace a.json": "are both 'a.json'; give each a file",
+    "estimate gpt2 --batch 1,2 --out a.jsonl": "`--out` is 'a.jsonl'; allowed are",
+    "estimate one.jsonl --out one.jsonl": "input",
+    "report gpt2 --versus model.html --out model.html": "input",
+    "models show gpt2 --out model.csv": "`--out` is 'model.csv'; allowed are names",
+    "plan gpt2 --num-gpus 8 --global-batch 8 --out x.csv": ".json",
+    "plan gpt2 --stage-clocks --plan pp=2 --out clocks.txt": "clocks.txt",
+    **{f"{command} --plot {file}": said
+       for command in ("estimate gpt2 --corrections given.png", "evaluate given.png",
+                       "codesign gpt2 --vary num_sms --corrections given.png",
+                       "dvfs gpt2 --corrections given.png")
+       for file, said in (("a.pdf", "allowed are names ending in .png, .svg"),
+                          ("x=a.pdf", "allowed are names ending in .png, .svg"),
+                          ("no/a.png", "there is no folder"),
+                          ("given.png", "is an input of this run"))},
+    # what does not go together
+    **{f"estimate one.jsonl {x}": f"`{x.split()[0]}` .. one.jsonl"
+       for x in ("--batch 2", "--phase prefill", "--kv-dtype fp8")},
+    "estimate gpt2 --sm-clock 900,1000 --detail": "several settings",
+    "estimate gpt2 --batch 1,2 --detail": "several settings",
+    "estimate gpt2 --sensitivity --batch 1,8": "`--sensitivity` is given with several",
+    "estimate gpt2 --phase prefill --tokens 1e12": "`--tokens`",
+    "estimate qwen3-0.6b --phase prefill --images 1": "qwen3-0.6b reads no images",
+    "report gpt2": "`--out` is missing; name the page",
+    "report gpt2 --out a.html --sm-clock 900,1000": "takes no lists",
+    "report gpt2 --out a.html --power-limit 200,300": "takes no lists",
+    "report gpt2 --out a.html --versus h1000": "`--versus` .. h1000",
+    "report gpt2 --out a.html --slo-tpot 30ms": "no requests come",
+    "report gpt2 --out a.html --rate 8 --phase train": "neither trains",
+    "report gpt2 --out a.html --rate 8 --concurrency 8": "one way",
+    "dvfs gpt2 --solver exact --starts 3": "`--starts` is given without `--solver`",
+    "plan gpt2 --num-gpus 8": "`--global-batch` is missing",
+    "plan gpt2 --num-gpus 8 --global-batch 8 --granularity stage": "--stage-clocks",
+    "plan gpt2 --num-gpus 8 --global-batch 8 --sm-clock 900,1200": "list",
+    "plan gpt2 --stage-clocks --plan pp=2 --straggler 1": "STAGE=PERCENT",
+    "plan gpt2 --stage-clocks --plan pp=2 --power-limit 200,300": "give one",
+    "sweep spec.toml --out out.txt": "`--out` is 'out.txt'",
+    "sweep spec.toml --out out.csv --ray head": "`--ray` is 'head'",
+    # quoted flags
+    "compare gpt2": "Missing argument",
+    "compare 'gpt2 --batch' gpt2": f"A: .. '--batch' .. `diffenergy estimate {HELP}",
+    "compare \"gpt2 'open\" gpt2": "A: .. cannot be split into flags",
+    "compare 'gpt2 --sm-clock 900,1000' gpt2": "A: `compare` takes no lists",
+    "compare gpt2 'gpt2 --dtype fp8 --dtype bf16'": "B: `--dtype` is given twice",
+    "compare gpt2 gpt2 'gpt2 --gpu a11x'": "C: `--gpu` is 'a11x'",
+    "compare 'gpt2 --json' gpt2": "A: `--json` goes behind `compare`",
+    **{f"compare 'gpt2 {x}' gpt2": f"A: `{x.split()[0]}` is of `estimate` alone; leave"
+       for x in ("--detail", "--sensitivity", "--plot a.png", "--trace a.json")},
+    "codesign --workload 'gpt2 --plot a.png' --vary num_sms": "goes behind `codesign`",
+    "compare no-such-file.json gpt2": "A: 'no-such-file.json' cannot be read",
+    **{f"compare {i}.json gpt2": f"A: .. {i}.json" for i in range(7)},
+}  # fmt: skip
+"""Command lines, and parts of the sentence in their order."""
+BROKEN = (
+    "{", "[]", "{}", '{"points": []}', '{"time_s": 0}', '{"time_s": true}',
+    '{"schema": 2, "time_s": 1, "energy_j": 1, "avg_power_w": 1}',
+)  # fmt: skip
+"""JSON that is no estimate: 0.json, 1.json, ..."""
+LISTING = {"name": "one", "kernels": [{"op": "softmax", "rows": 8, "cols": 8}]}
+RUNS = "gpu,op,rows,cols,dtype,time_us\na10,softmax,1024,1024,fp16,10\n"
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The files that the lines name, in the folder where they run."""
+    texts = {f"{i}.json": text for i, text in enumerate(BROKEN)}
+    texts |= {
+        "one.jsonl": json.dumps(LISTING).replace("}]", ', "dtype": "fp32"}]'),
+        "given.png": RUNS,
+        "model.html": "mine",
+        "spec.toml": '[axes]\nbatch = [1]\n[fixed]\nmodel = "gpt2"',
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "folder.json").mkdir()
+    monkeypatch.chdir(tmp_path)
+    return texts
+
+
+@pytest.mark.parametrize("line", ROWS)
+def test_one_line_says_what_to_do(run, tmp_path: Path, files, line: str):
+    words = shlex.split(line)
+    outcome = run(*words)
+    assert (outcome.code, outcome.out) == (2, ""), outcome
+    (said,) = outcome.err.splitlines()
+    assert said.startswith("diffenergy: ") and "fault of diffenergy" not in said
+    rest = said
+    for part in ROWS[line].split(" .. "):
+        assert part in rest, said
+        rest = rest.partition(part)[2]
+    if words[0] in commands() and "--json" not in words:
+        program = run(words[0], "--json", *words[1:])
+        assert (program.code, program.out) == (2, "")
+        error = json.loads(program.err)["error"]
+        assert f"diffenergy: {error['message']}" == said
+        assert error["kind"] == "bad_input"
+    assert {x.name for x in tmp_path.iterdir()} == {*files, "folder.json"}
+    assert all((tmp_path / name).read_text() == text for name, text in files.items())
+
 
 SENTENCES = {
     # ours: field, value, remedy
@@ -121,24 +285,6 @@ def test_a_fault_and_an_interruption_name_no_field():
         assert error["field"] is error["value"] is error["remedy"] is None
 
 
-@pytest.mark.parametrize(
-    "args", [x for x in CASES if "--json" not in x and "," not in x[-1]][::5]
-)
-def test_json_says_what_people_read(run, tmp_path, monkeypatch, args):
-    monkeypatch.chdir(tmp_path)
-    people, program = run(*args), run(args[0], "--json", *args[1:])
-    refused(people)
-    assert (program.code, program.out) == (2, "")
-    (line,) = program.err.splitlines()
-    error = json.loads(line)["error"]
-    assert f"diffenergy: {error['message']}\n" == people.err
-    assert error["kind"] == "bad_input"
-    given = [x for x in args if x.startswith("--")]
-    assert error["field"] is None or error["field"] in error["message"]
-    if len(given) == 1 and f"`{given[0]}` is '" in error["message"]:
-        assert (error["field"], error["value"]) == (given[0], args[-1].strip())
-
-
 def test_infeasible_is_told_as_json(run):
     words = ("estimate", "llama-3.1-70b", "--gpu", "l4", "--require-fit", "--json")
     outcome = run(*words)
@@ -146,3 +292,22 @@ def test_infeasible_is_told_as_json(run):
     error = json.loads(outcome.err.splitlines()[-1])["error"]
     assert (error["kind"], error["field"]) == ("infeasible", "--require-fit")
     assert "weights 141.1 GB" in error["message"]  # 70.55e9 of 2 B
+
+
+def test_the_side_that_cannot_be_met_is_named(run):
+    line = "gpt2 --power-limit 50 --set power_limit_min=50 --gpu a100-sxm-80gb"
+    outcome = run("compare", "gpt2 --gpu a100-sxm-80gb --phase decode", line)
+    assert (outcome.code, outcome.out) == (3, "")
+    assert outcome.err.startswith("diffenergy: B: `--power-limit`")
+
+
+def test_rows_that_nothing_predicts_write_no_file(run, tmp_path: Path):
+    """The GPU is not known; a chart that is not there is found before `--out` too."""
+    runs, out = tmp_path / "runs.csv", tmp_path / "rows.csv"
+    runs.write_text(RUNS.replace("a10,", "nonesuch,"))
+    outcome = run("evaluate", runs, "--out", out, "--plot", tmp_path / "a.png")
+    assert outcome.code == 2 and not out.exists()
+    runs.write_text(RUNS)
+    outcome = run("evaluate", runs, "--out", out, "--plot", f"b={tmp_path}/b.svg")
+    assert outcome.code == 2 and not out.exists()
+    assert outcome.err == "diffenergy: `--plot` is 'b'; allowed are accuracy.\n"

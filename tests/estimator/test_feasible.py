@@ -16,8 +16,8 @@ H100 = de.load_gpu("h100-sxm")
 
 
 @pytest.fixture(scope="module")
-def work():
-    return de.load_model("gpt2").workload(phase="decode", batch=8)
+def work(sample, phases):
+    return phases([sample("gather", rows=4096, cols=4096)])
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from diffenergy.corrections import Corrections
 from diffenergy.estimator._answer.guesses import guessed_widths
 from diffenergy.hardware import GpuCard, read_gpu
-from diffenergy.physics._power import COMPONENTS
+from diffenergy.physics import COMPONENTS
 
 C = Corrections(leakage_efold=40.0)  # pyright: ignore[reportArgumentType]
 FIELDS = ("vf_slope", "idle_constant", "thermal_resistance")

@@ -3,9 +3,9 @@
 import jax.numpy as jnp
 import pytest
 
+from diffenergy.estimator import prepare
 from diffenergy.estimator._answer.limits import LIMITS, limiter
-from diffenergy.estimator._asking.request import prepare
-from diffenergy.physics._demand import UNITS
+from diffenergy.physics import UNITS
 
 L2, DRAM = UNITS.index("l2"), UNITS.index("dram")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from diffenergy.estimator._asking.request import prepare
+from diffenergy.estimator import prepare
 from diffenergy.hardware import read_gpu
 from diffenergy.workload import LanguageModel, load_model
 from diffenergy.workload.models import model_names

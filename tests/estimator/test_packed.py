@@ -6,9 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from diffenergy.estimator import prepare
-from diffenergy.estimator._asking.settings import operating_points
-from diffenergy.estimator._packed import packed, packed_alike, run
+from diffenergy.estimator import operating_points, packed, packed_alike, prepare, run
 
 
 @pytest.fixture(scope="module")

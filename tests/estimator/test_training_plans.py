@@ -11,7 +11,7 @@ from json_keys import check_part
 
 import diffenergy as de
 from diffenergy.corrections import CONSTANTS
-from diffenergy.estimator._asking.request import prepare
+from diffenergy.estimator import prepare
 from diffenergy.hardware import default_point
 from diffenergy.parallel import training_step
 from diffenergy.plans import EXCHANGE_AXES

@@ -52,6 +52,7 @@ def test_a_die_beyond_the_reticle():
     assert "`l2_capacity`" in said and "more than the 858" in said
 
 
+@pytest.mark.slow
 def test_a_design_says_what_it_cannot_be():
     """The fastest has twice the SMs, which no mask holds."""
     result = codesign.search(

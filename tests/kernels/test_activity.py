@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from diffenergy import estimator
 from diffenergy.corrections import Corrections
-from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import OperatingPoint, load_gpu
 from diffenergy.units import MHz
 

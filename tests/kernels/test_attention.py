@@ -9,15 +9,13 @@ import numpy as np
 import pytest
 
 from diffenergy import smooth
+from diffenergy.compiling import compiler_options
 from diffenergy.corrections import Corrections
-from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import load_gpu
 from diffenergy.kernels import attention
 from diffenergy.kernels.attention._tiles import kv_blocks
 
-lowered = jax.jit(
-    attention.demand, compiler_options=estimator.compiler_options(once=True)
-)
+lowered = jax.jit(attention.demand, compiler_options=compiler_options(once=True))
 
 
 def visited(*numbers: Any) -> tuple[jax.Array, ...]:

@@ -6,15 +6,14 @@ import jax
 import numpy as np
 import pytest
 
+from diffenergy import estimator
 from diffenergy.corrections import Corrections
 from diffenergy.dtypes import BYTES, code
-from diffenergy.estimator import _estimate as estimator
 from diffenergy.files import facts
 from diffenergy.hardware import OperatingPoint, load_gpu, read_gpu
 from diffenergy.hardware._link_costs import COSTED_COLLECTIVES, FIELDS
+from diffenergy.physics import LAUNCH_COMPONENTS, link_kind
 from diffenergy.physics import _links as links
-from diffenergy.physics._links import link_kind
-from diffenergy.physics._power import LAUNCH_COMPONENTS
 from diffenergy.records import as_float, as_index
 from diffenergy.workload import normalise_kernel
 

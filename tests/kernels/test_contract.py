@@ -7,12 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffenergy import kernels
+from diffenergy import estimator, kernels
 from diffenergy.corrections import Corrections
-from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import OperatingPoint, load_gpu
 from diffenergy.kernels import REQUIRED
-from diffenergy.physics._demand import Demand
+from diffenergy.physics import Demand
 from diffenergy.records import as_float
 from diffenergy.workload import Listing, Workload, assemble
 

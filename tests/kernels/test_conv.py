@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from diffenergy.compiling import compiler_options
 from diffenergy.corrections import Corrections
-from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import load_gpu
 from diffenergy.kernels import gemm
 from diffenergy.kernels.gemm import _operands
@@ -19,7 +19,7 @@ INPUT, WEIGHT = "conv2d_input_grad", "conv2d_weight_grad"
 SIZES = dict(
     images=4, in_channels=64, out_channels=128, input_hw=56, kernel_size=3, padding=1
 )
-lowered = jax.jit(gemm.demand, compiler_options=estimator.compiler_options(once=True))
+lowered = jax.jit(gemm.demand, compiler_options=compiler_options(once=True))
 X, Y, W = 4 * 64 * 56**2, 4 * 128 * 56**2, 64 * 128 * 9
 
 

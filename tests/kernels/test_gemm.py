@@ -6,15 +6,15 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from diffenergy.compiling import compiler_options
 from diffenergy.corrections import Corrections
-from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import load_gpu
 from diffenergy.kernels import gemm
 from diffenergy.kernels._residency import resident_ctas
 from diffenergy.kernels.gemm import _operands
-from diffenergy.physics._demand import Demand
+from diffenergy.physics import Demand
 
-lowered = jax.jit(gemm.demand, compiler_options=estimator.compiler_options(once=True))
+lowered = jax.jit(gemm.demand, compiler_options=compiler_options(once=True))
 
 
 def constants(**values: Any) -> Corrections:

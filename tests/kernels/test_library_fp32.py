@@ -15,10 +15,9 @@ from diffenergy.fitting._batches import batches
 from diffenergy.fitting._fit import _movers as movers
 from diffenergy.fitting._fit import target
 from diffenergy.fitting._free_parameters import free_parameters
-from diffenergy.hardware import load_gpu
-from diffenergy.hardware._spec import GpuSpec, OperatingPoint
+from diffenergy.hardware import GpuSpec, OperatingPoint, load_gpu
 from diffenergy.kernels.gemm.simt import SimtGemm, demand
-from diffenergy.physics._timeline import timing
+from diffenergy.physics import timing
 
 
 class Card(NamedTuple):

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from diffenergy.compiling import compiler_options
 from diffenergy.corrections import Corrections
-from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import load_gpu
 from diffenergy.kernels import moe
 from diffenergy.kernels.moe import _routing
@@ -18,7 +18,7 @@ SIZES = [
     (1, 8, 2), (7, 8, 2), (256, 128, 8), (4096, 128, 8), (1000, 60, 4), (3, 256, 8)
 ]  # fmt: skip
 
-lowered = jax.jit(moe.demand, compiler_options=estimator.compiler_options(once=True))
+lowered = jax.jit(moe.demand, compiler_options=compiler_options(once=True))
 
 
 @pytest.mark.parametrize(("tokens", "experts", "topk"), SIZES)

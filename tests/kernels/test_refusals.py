@@ -7,7 +7,7 @@ import pytest
 from refusals import Refusal, row
 
 from diffenergy.kernels.moe._routing import expert_counts
-from diffenergy.physics._links import link_kind
+from diffenergy.physics import link_kind
 from diffenergy.workload import Listing, assemble, normalise_kernel
 
 from .by_hand.test_fields import ROWS, lowered

@@ -9,10 +9,11 @@ import pytest
 from jax import Array
 from scipy.optimize import brentq
 
+from diffenergy import estimator
+from diffenergy.compiling import compiler_options
 from diffenergy.corrections import CONSTANTS, Corrections, prior_file
-from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import OperatingPoint, load_gpu, read_gpu, voltage
-from diffenergy.physics._governor import capped_clock
+from diffenergy.physics import capped_clock
 from diffenergy.units import GHz
 
 LOW, HIGH = 0.21 * GHz, 1.41 * GHz
@@ -44,18 +45,23 @@ def at(cap: float, requested: float = HIGH, lowest: float = LOW) -> tuple[float,
     return float(clock[0]) / GHz, bool(feasible[0])
 
 
-def test_closed_case():
-    assert power(jnp.asarray(HIGH)) == pytest.approx(349.413, abs=6e-4)
-    clock, feasible = at(242.0)
-    assert clock == pytest.approx(1.23529, abs=6e-6) and feasible
-    clock, feasible = at(120.0)
-    assert clock == pytest.approx(0.61469, abs=6e-6) and feasible
-
-
-def test_slope_is_implicit():
-    slope = jax.grad(lambda cap: govern(jnp.full(1, HIGH), jnp.full(1, LOW), cap)[0][0])
-    per_watt = slope(jnp.full(1, 242.0))[0] / GHz
-    assert per_watt == pytest.approx(1 / 459.7, rel=2e-4)
+@pytest.mark.parametrize(
+    ("cap", "clock", "feasible", "slopes"),
+    [
+        (400.0, HIGH / GHz, True, (1, 0, 0)),  # 349 W at the requested clock
+        (242.0, 1.23529, True, (0, 0, 1e9 / 459.7)),
+        (120.0, 0.61469, True, None),
+        (60.0, LOW / GHz, False, (0, 1, 0)),  # idle and work at 210 MHz draw 69 W
+    ],
+)
+def test_closed_case(cap: float, clock: float, feasible: bool, slopes):
+    """Clock, and its slopes by the requested and the lowest clock and the cap."""
+    assert at(cap) == (pytest.approx(clock, abs=6e-6), feasible)
+    got = jax.grad(lambda *x: govern(*x)[0][0], argnums=(0, 1, 2))(
+        *(jnp.full(1, x) for x in (HIGH, LOW, cap))
+    )
+    if slopes:
+        assert [float(x[0]) for x in got] == pytest.approx(slopes, rel=2e-4)
 
 
 def test_root_agrees_with_bisection():
@@ -68,32 +74,6 @@ def test_root_agrees_with_bisection():
     ]
     assert np.asarray(clock) == pytest.approx(np.array(roots), rel=1e-8)
     assert jnp.all(jnp.diff(clock) > 0)
-
-
-def slopes(cap: float) -> dict[str, float]:
-    """Derivatives of the clock with respect to every argument."""
-    got = jax.grad(lambda *x: govern(*x)[0][0], argnums=(0, 1, 2))(
-        *(jnp.full(1, x) for x in (HIGH, LOW, cap))
-    )
-    names = ("requested", "lowest", "cap")
-    return {name: float(slope[0]) for name, slope in zip(names, got, strict=True)}
-
-
-def test_a_limit_that_does_not_bind():
-    assert at(400.0) == (HIGH / GHz, True)
-    assert slopes(400.0) == {"requested": 1, "lowest": 0, "cap": 0}
-
-
-def test_a_limit_that_cannot_be_kept():
-    clock, feasible = at(60.0)  # idle and work at 210 MHz draw 69 W
-    assert float(power(jnp.asarray(LOW))) > 60
-    assert clock == pytest.approx(LOW / GHz, rel=1e-12) and not feasible
-    assert slopes(60.0) == {"requested": 0, "lowest": 1, "cap": 0}
-
-
-def test_a_limit_that_binds_moves_with_the_cap_alone():
-    got = slopes(242.0)
-    assert got["requested"] == 0 and got["lowest"] == 0 and got["cap"] > 0
 
 
 def test_idle_power_alone_is_over_the_limit():
@@ -120,16 +100,8 @@ def test_flat_and_steep_powers():
     assert np.asarray(clock) == pytest.approx(np.asarray(root), rel=1e-6)
 
 
-def test_elements_are_independent():
-    caps = jnp.asarray([60.0, 120.0, 242.0, 400.0])
-    clock, feasible = govern(jnp.full(4, HIGH), jnp.full(4, LOW), caps)
-    alone = [at(float(cap)) for cap in caps]
-    assert np.asarray(clock / GHz) == pytest.approx([c for c, _ in alone], rel=1e-9)
-    assert feasible.tolist() == [f for _, f in alone]
-
-
 def test_slope_of_what_the_power_depends_on():
-    @functools.partial(jax.jit, compiler_options=estimator.compiler_options(once=True))
+    @functools.partial(jax.jit, compiler_options=compiler_options(once=True))
     def clock_and_slope(work: Array) -> tuple[Array, Array]:
         def clock(work: Array) -> Array:
             def of(f: Array) -> Array:
@@ -196,7 +168,7 @@ def capped(sample, phases):
         )
 
     caps = jnp.asarray(CAPS * len(SHAPES))
-    options = estimator.compiler_options(once=True)
+    options = compiler_options(once=True)
 
     @functools.partial(jax.jit, compiler_options=options)
     def searched(x: Array, caps: Array) -> tuple[Array, Array, Array]:

@@ -1,10 +1,8 @@
 """Times of collectives: closed forms by hand, the choice among candidates, measured."""
 
-import dataclasses
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
@@ -46,26 +44,6 @@ def test_closed_forms(
 ):
     got = algorithm_time(algorithm, collective, ranks)
     assert got == pytest.approx(steps * 1e-6 + shares * 8e-3, rel=1e-12)
-
-
-def rounds(ranks: int) -> tuple[int, float]:
-    """(rounds, blocks that a GPU sends) of an all-gather on a ring, played out."""
-    held = [{gpu} for gpu in range(ranks)]
-    newest = held
-    count, sent = 0, 0
-    while any(len(x) < ranks for x in held):
-        newest = [newest[gpu - 1] for gpu in range(ranks)]
-        sent += len(newest[0])
-        held = [old | new for old, new in zip(held, newest, strict=True)]
-        count += 1
-    return count, sent / ranks
-
-
-@pytest.mark.parametrize("ranks", [2, 4, 16])
-def test_all_gather_played_out(ranks: int):
-    count, sent = rounds(ranks)
-    got = algorithm_time("ring", "all_gather", ranks)
-    assert got == pytest.approx(count * LATENCY + sent * SIZE / RATE, rel=1e-12)
 
 
 # candidates ---------------------------------------------------------------------
@@ -157,25 +135,6 @@ def modelled(gpu: GpuSpec, kind, size, ranks, narrow):
     costs = links.link_costs(gpu, kind)
     found = links.link_candidates(kind, size, ranks, narrow, gpu.link_bandwidth, costs)
     return links.expected_time(found)
-
-
-def test_gradients():
-    gpu = load_gpu("h100-sxm")
-
-    def log_time(x):
-        scaled = dataclasses.replace(gpu, link_bandwidth=gpu.link_bandwidth * x[1])
-        kind = as_index(jnp.full(1, list(links.LINK_KINDS).index("all_reduce")))
-        return jnp.log(modelled(scaled, kind, x[:1], x[2:], jnp.zeros(1))[0])
-
-    at = jnp.array([3e7, 1.0, 6.0])
-    got = jax.jit(jax.grad(log_time))(at)
-    step = 1e-5 * at
-    value = jax.jit(log_time)
-    for i in range(3):
-        d = jnp.zeros(3).at[i].set(step[i])
-        slope = (value(at + d) - value(at - d)) / (2 * step[i])
-        assert got[i] == pytest.approx(float(slope), rel=1e-5)
-    assert got[0] > 0 > got[1]
 
 
 @pytest.mark.shared_data

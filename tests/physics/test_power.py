@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from jax import Array
 
+from diffenergy import estimator
 from diffenergy.corrections import Corrections, read_corrections
-from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import (
     OperatingPoint,
     gpu_names,
     load_gpu,
     read_gpu,
+    relative_voltage,
     with_fields,
 )
-from diffenergy.hardware._spec import relative_voltage
 from diffenergy.physics import (
     COMPONENTS,
     LAUNCH_COMPONENTS,

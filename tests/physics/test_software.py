@@ -5,9 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from diffenergy.estimator import prepare
-from diffenergy.estimator._asking.settings import operating_points
-from diffenergy.estimator._packed import packed_alike, run
+from diffenergy.estimator import operating_points, packed_alike, prepare, run
 from diffenergy.workload import listing_lines, read_listings
 
 

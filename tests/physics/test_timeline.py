@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from jax import Array
 
+from diffenergy.compiling import compiler_options
 from diffenergy.corrections import Corrections
-from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import load_gpu
 from diffenergy.kernels import gemm, stream
+from diffenergy.physics import Demand, make_demand
 from diffenergy.physics import _timeline as timeline
-from diffenergy.physics._demand import Demand
 from diffenergy.units import GHz, MHz, us
 
 
@@ -23,9 +23,7 @@ def constants(**values: Any) -> Corrections:
     return Corrections(**values)
 
 
-compiled = functools.partial(
-    jax.jit, compiler_options=estimator.compiler_options(once=True)
-)
+compiled = functools.partial(jax.jit, compiler_options=compiler_options(once=True))
 cta_cycles, sm_cycles, timing = map(
     compiled, (timeline.cta_cycles, timeline.sm_cycles, timeline.timing)
 )
@@ -123,19 +121,8 @@ def test_a_gemm_that_fills_the_machine_runs_at_peak():
 # units, CTAs ----------------------------------------------------------------------
 
 
-def plain(**fields: Any) -> Demand:
-    """One launch with one candidate."""
-    return Demand(**fields)
-
-
-def cycles(demand: Demand, busy: float, path: float = 0.0) -> tuple[float, float]:
-    """(cycles, waves) of `sm_cycles`."""
-    got = sm_cycles(demand, A100, jnp.asarray(busy), jnp.asarray(path))
-    return float(got[0]), float(got[1])
-
-
 def test_units_of_an_sm_overlap():
-    demand = plain(
+    demand = make_demand(
         tensor=2048 * 300.0, tensor_peak=2048.0, smem=128 * 400.0, sharpness=2.0
     )
     busy, path = cta_cycles(demand, A100, jnp.asarray(CLOCK))
@@ -143,7 +130,7 @@ def test_units_of_an_sm_overlap():
 
 
 def test_math_follows_rate_and_efficiency():
-    demand = plain(
+    demand = make_demand(
         tensor=1e6, tensor_peak=2048.0, tensor_efficiency=0.5,
         fma=1e5, fma_peak=128.0, fma_efficiency=0.8, ctas=4.0,
     )  # fmt: skip
@@ -152,67 +139,49 @@ def test_math_follows_rate_and_efficiency():
 
 
 def test_path_has_a_part_in_seconds():
-    demand = plain(path_cycles=700.0, path_seconds=1e-6)
+    demand = make_demand(path_cycles=700.0, path_seconds=1e-6)
     _, path = cta_cycles(demand, A100, jnp.asarray(1 * GHz))
     assert path == pytest.approx(1700)
 
 
-@pytest.mark.parametrize(
-    ("ctas", "resident", "rounds", "waves"),
-    [
-        (1, 1, 1, 1),
-        (108, 1, 1, 1),
-        (109, 1, 2, 2),
-        (216, 2, 2, 1),
-        (217, 2, 3, 2),  # one SM runs a third CTA after its first two
-        (1080, 4, 10, 3),  # 4 + 4 + 2
-    ],
-)
-def test_wave_quantization(ctas: int, resident: int, rounds: int, waves: int):
-    demand = plain(ctas=ctas, resident=resident)
-    assert cycles(demand, 1000.0) == (pytest.approx(1000 * rounds), waves)
+EQUAL, TAIL = 1080 / (1080 + 108), 1 - 0.5**4
+WAVES: list[tuple[dict[str, float], float, float, float]] = [
+    # one launch; cycles of the path of a CTA (1,000 of work); expected cycles, waves
+    ({"ctas": 1}, 0, 1000, 1),
+    ({"ctas": 108}, 0, 1000, 1),
+    ({"ctas": 109}, 0, 2000, 2),
+    ({"ctas": 216, "resident": 2}, 0, 2000, 1),
+    # one SM runs a third CTA after its first two
+    ({"ctas": 217, "resident": 2}, 0, 3000, 2),
+    ({"ctas": 1080, "resident": 4}, 0, 10_000, 3),  # 4 + 4 + 2
+    # 1.5 waves: a share of the part-filled one is paid
+    ({"ctas": 162, "quantization": 0.0}, 0, 1500, 2),
+    ({"ctas": 162, "quantization": 0.3}, 0, 1650, 2),
+    # neighbours hide the start, and a path nine times the work
+    ({"ctas": 432, "own_cycles": 400.0}, 0, 4 * 1400, 4),
+    ({"ctas": 432, "resident": 4, "own_cycles": 400.0}, 0, 4000 + 100, 1),
+    ({"ctas": 108, "sharpness": 3.0}, 9000, (1 + 729) ** (1 / 3) * 1000, 1),
+    ({"ctas": 432, "resident": 4, "sharpness": 3.0}, 9000,
+     (64 + 729) ** (1 / 3) * 1000, 1),
+    # unequal CTAs end in a tail; never shorter than the longest
+    ({"ctas": 1080, "longest": 2.0, "tail": 0.4}, 0,
+     10_000 + 0.4 * TAIL * 2000 * EQUAL, 10),
+    ({"ctas": 10, "longest": 5.0}, 0, 5000, 1),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
-def test_share_of_the_part_filled_wave(share: float):
-    demand = plain(ctas=162, quantization=share)  # 1.5 waves on 108 SMs
-    assert cycles(demand, 1000.0)[0] == pytest.approx(1500 + share * 500)
-
-
-def test_resident_ctas_hide_the_start_of_their_neighbours():
-    own = 400.0
-    alone = plain(ctas=432, resident=1, own_cycles=own)
-    both = plain(ctas=432, resident=4, own_cycles=own)
-    assert cycles(alone, 1000.0)[0] == pytest.approx(4 * 1000 + 4 * own)
-    assert cycles(both, 1000.0)[0] == pytest.approx(4 * 1000 + own / 4)
-
-
-def test_resident_ctas_hide_the_critical_path():
-    # a path nine times the work: four CTAs a round cost hardly more than one
-    one, _ = cycles(plain(ctas=108, resident=1, sharpness=3.0), 100.0, 900.0)
-    four, _ = cycles(plain(ctas=432, resident=4, sharpness=3.0), 100.0, 900.0)
-    assert one == pytest.approx((100**3 + 900**3) ** (1 / 3))
-    assert four == pytest.approx((400**3 + 900**3) ** (1 / 3))
-
-
-def test_unequal_ctas_end_in_a_tail():
-    equal = plain(ctas=1080.0, resident=1)
-    causal = plain(ctas=1080.0, resident=1, longest=2.0, tail=0.4)
-    few = 1080 / (1080 + 108)
-    tail = 0.4 * (1 - 0.5**4) * 2000 * few
-    assert cycles(equal, 1000.0)[0] == pytest.approx(10_000)
-    assert cycles(causal, 1000.0)[0] == pytest.approx(10_000 + tail)
-
-
-def test_never_shorter_than_the_longest_cta():
-    assert cycles(plain(ctas=10, longest=5.0), 1000.0)[0] == pytest.approx(5000)
+@pytest.mark.parametrize(("fields", "path", "cycles", "waves"), WAVES)
+def test_cycles_of_an_sm(fields, path: float, cycles: float, waves: float):
+    demand = make_demand(**fields)
+    got = sm_cycles(demand, A100, jnp.asarray(1000.0), jnp.asarray(float(path)))
+    assert list(map(float, got)) == pytest.approx([cycles, waves])
 
 
 # memory, store, launch ----------------------------------------------------------
 
 
 def test_dram_and_its_clock():
-    demand = plain(dram=1e9, ctas=1e6)
+    demand = make_demand(dram=1e9, ctas=1e6)
     whole = seconds(demand, IDEAL)
     assert whole == pytest.approx(1e9 / BANDWIDTH, rel=1e-9)
     slow = timing(
@@ -221,32 +190,32 @@ def test_dram_and_its_clock():
     assert slow.time == pytest.approx(2e9 / BANDWIDTH, rel=1e-9)
 
 
-def test_few_ctas_do_not_fill_dram():
-    # 10 B/cycle of each of 54 SMs: 761 GB/s; p-norm of 3 with 1,555 GB/s
-    demand = plain(dram=1e9, ctas=54, flow=10.0)
-    flow = 1e9 / (10 * 54 * CLOCK)
-    expected = (flow**3 + (1e9 / BANDWIDTH) ** 3) ** (1 / 3)
+LAUNCH = {"launch_seconds": 2 * us, "launch_cycles": 1500.0}
+FLOW = 1e9 / (10 * 54 * CLOCK)
+"""s of 1e9 B by 54 SMs, 10 B/cycle each: 761 GB/s, p-norm of 3 with 1,555 GB/s."""
+STORE: dict[str, Any] = {"ctas": 432, "resident": 1, "store_l2": 3840 * 1e4}
+"""Four waves: the last store stands alone, of the others `store_exposed`."""
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        (dict(dram=1e9, ctas=54, flow=10.0),
+         (FLOW**3 + (1e9 / BANDWIDTH) ** 3) ** (1 / 3)),
+        (dict(l2=3840 * 1e5, l2_sharing=2.0, sharpness_memory=300.0), 5e4 / CLOCK),
+        (STORE | {"store_exposed": 1.0}, 1e4 / CLOCK),
+        (STORE | {"store_exposed": 0.0}, 0.25e4 / CLOCK),
+        (STORE | {"store_exposed": 0.6}, 0.7e4 / CLOCK),
+        (dict(launches=2.0, fixed_cycles=600.0, fixed_seconds=1 * us),
+         600 / CLOCK + 1 * us),
+    ],
+)  # fmt: skip
+def test_seconds_of_memory_and_launches(fields: dict[str, Any], expected: float):
+    demand = make_demand(**fields)
     assert seconds(demand, IDEAL) == pytest.approx(expected, rel=1e-9)
-
-
-def test_l2_rate_and_sharing():
-    demand = plain(l2=3840 * 1e5, l2_sharing=2.0, sharpness_memory=300.0)
-    assert seconds(demand, IDEAL) == pytest.approx(5e4 / CLOCK, rel=1e-9)
-
-
-@pytest.mark.parametrize(("exposed", "share"), [(1.0, 1.0), (0.0, 0.25), (0.6, 0.7)])
-def test_stores_hide_behind_later_waves(exposed: float, share: float):
-    # 4 waves: the last store stands alone, of the others `exposed`
-    demand = plain(ctas=432, resident=1, store_l2=3840 * 1e4, store_exposed=exposed)
-    assert seconds(demand, IDEAL) == pytest.approx(share * 1e4 / CLOCK, rel=1e-9)
-
-
-def test_launch_has_seconds_and_cycles():
-    c = constants(**(vars(IDEAL) | {"launch_seconds": 2 * us, "launch_cycles": 1500.0}))
-    demand = plain(launches=2.0, fixed_cycles=600.0, fixed_seconds=1 * us)
-    for clock in (0.6 * GHz, 1.2 * GHz):
-        expected = 5 * us + 3600 / clock
-        assert seconds(demand, c, clock) == pytest.approx(expected, rel=1e-9)
+    priced = constants(**(vars(IDEAL) | LAUNCH))
+    paid = fields.get("launches", 1.0) * (2 * us + 1500 / CLOCK)
+    assert seconds(demand, priced) == pytest.approx(expected + paid, rel=1e-9)
 
 
 # streams ------------------------------------------------------------------------

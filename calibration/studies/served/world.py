@@ -14,8 +14,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
-sys.path.insert(0, str(Path(__file__).parent))
-from tables import ml_energy  # noqa: E402
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+from calibration.studies.served.tables import ml_energy  # noqa: E402
 
 SETTINGS: Final = (
     ("qwen3-8b", "h100-sxm", 8),
@@ -54,14 +54,14 @@ def world(
             output_len=row["output_len"],
             cached_len=float(row["cached_len"]),
         )
-        found = serving.steady_state(
+        state = serving.steady_state(
             model, gpu, load, engine="vllm", sampling="penalties"
         )
         typer.echo(
             f"| {model}, {gpu}, {batch} "
-            f"| {1e3 * found.tpot:.1f} ({1e3 * row['tpot_s']:.1f}) "
-            f"| {found.power:.0f} ({row['avg_power_w']:.0f}) "
-            f"| {found.energy:.3f} ({row['energy_j_per_output_token']:.3f}) |"
+            f"| {1e3 * state.tpot:.1f} ({1e3 * row['tpot_s']:.1f}) "
+            f"| {state.power:.0f} ({row['avg_power_w']:.0f}) "
+            f"| {state.energy:.3f} ({row['energy_j_per_output_token']:.3f}) |"
         )
 
 

@@ -124,7 +124,7 @@ def run(
     """
     arrays = jax.tree.map(jnp.asarray, (task, *arguments))
     if task.custom is None:
-        return kept(function, arrays, compiler_options(once=once))
+        return kept(function, arrays, once)
     return _program(function, once)(*arrays)
 
 

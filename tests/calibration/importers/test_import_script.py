@@ -1,11 +1,10 @@
 """What holds for every importer, and `calibration/datasets.py`."""
 
-import importlib
-import sys
 from pathlib import Path
 
 import pytest
 
+from calibration import datasets
 from calibration.importers import importers
 from diffenergy import measurements
 from diffenergy.imports import bundled_gpu
@@ -15,16 +14,6 @@ LOG = (
     "1.0,bert,10.0,3000.0\n"
     "20.0,bert,10.0,0\n"
 )
-
-
-@pytest.fixture(scope="module")
-def datasets():
-    """`calibration/datasets.py`, a script beside the package."""
-    folder = Path(__file__).parents[3] / "calibration"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(folder))
-        yield importlib.import_module("datasets")
-    sys.modules.pop("datasets", None)
 
 
 @pytest.mark.parametrize("name", list(importers()))
@@ -74,9 +63,7 @@ def test_cut_archive_is_an_error(name: str, file: str, write):
         importers()[name].read(path.parent)
 
 
-def test_script_writes_tables_and_says_what_it_dropped(
-    datasets, write, tmp_path: Path, capsys
-):
+def test_script_writes_tables_and_says_what_it_dropped(write, tmp_path: Path, capsys):
     log, out = write(LOG, "run.csv"), tmp_path / "new" / "tables"
     assert datasets.main(["zeus", str(log), "--out", str(out)]) == 0
     said = capsys.readouterr()
@@ -89,7 +76,7 @@ def test_script_writes_tables_and_says_what_it_dropped(
     assert table.energy_j.tolist() == [3000.0]
 
 
-def test_script_lists_formats(datasets, capsys):
+def test_script_lists_formats(capsys):
     assert datasets.main(["--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == list(importers())
@@ -110,7 +97,7 @@ def test_script_lists_formats(datasets, capsys):
     ],
 )
 def test_script_bad_input_is_one_line(
-    datasets, arguments: str, words: str, write, tmp_path: Path, capsys
+    arguments: str, words: str, write, tmp_path: Path, capsys
 ):
     binary = write("", "run.bin")
     binary.write_bytes(b"\xff\xfe\x00")
@@ -127,7 +114,7 @@ def test_script_bad_input_is_one_line(
     assert said.out == "" and not out.exists()
 
 
-def test_script_never_overwrites_its_input(datasets, write, capsys):
+def test_script_never_overwrites_its_input(write, capsys):
     log = write(LOG, "zeus_run.csv").rename(write(LOG, "run.csv"))
     before = log.read_bytes()
     (log.parent / "zeus_run.csv").hardlink_to(log)

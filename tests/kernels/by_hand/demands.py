@@ -11,10 +11,10 @@ from typing import Any
 import jax
 import pytest
 
+from diffenergy.compiling import compiler_options
 from diffenergy.corrections import Corrections
-from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import load_gpu
-from diffenergy.physics._demand import Demand
+from diffenergy.physics import Demand
 
 H200, A100 = load_gpu("h200-sxm"), load_gpu("a100-pcie-40gb")
 V5E = load_gpu("tpu-v5e")
@@ -24,7 +24,7 @@ COLD = dict(l2_share=1e-6, l2_producer_share=1e-6, l2_sharpness=50.0)
 WARM = dict(l2_share=1e6, l2_producer_share=1e6, l2_sharpness=50.0)
 NO_WAVES = dict(wave_traffic=0.0)
 """No traffic beyond reading each datum once."""
-ONCE = estimator.compiler_options(once=True)
+ONCE = compiler_options(once=True)
 
 
 @functools.cache

@@ -8,8 +8,7 @@ import pytest
 
 from diffenergy import kernels
 from diffenergy.dtypes import DTYPES, stored_bytes
-from diffenergy.kernels import moe
-from diffenergy.kernels._launch import Context
+from diffenergy.kernels import Context, moe
 from diffenergy.workload import normalise_kernel
 
 ROOT = Path(__file__).parents[3]

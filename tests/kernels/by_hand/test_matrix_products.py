@@ -7,8 +7,8 @@ import jax
 import numpy as np
 import pytest
 
+from diffenergy import estimator
 from diffenergy.corrections import Corrections
-from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import OperatingPoint, load_gpu
 from diffenergy.kernels import gemm
 from diffenergy.kernels._launch import Context, with_candidates

@@ -4,7 +4,7 @@ traces showed of other classes."""
 import numpy as np
 import pytest
 
-from diffenergy.estimator import _estimate as estimator
+from diffenergy import estimator
 from diffenergy.hardware import OperatingPoint, load_gpu
 from diffenergy.kernels.traced import shares
 

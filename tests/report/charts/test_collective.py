@@ -8,8 +8,8 @@ from chart_checks import bars, check, only, words
 
 from diffenergy.charts import Boxes, Line, Rule
 from diffenergy.collectives import Schedule, demand, load_topology
-from diffenergy.collectives._listing.greedy import Effort, greedy
-from diffenergy.collectives._schedule.schedule import Sends
+from diffenergy.collectives._greedy import Effort, greedy
+from diffenergy.collectives._schedule import Sends
 from diffenergy.report._charts.collective import (
     bandwidth_chart,
     busy_time,

@@ -1,1 +1,0 @@
-"""Times that no schedule can beat, and which links they rest on."""

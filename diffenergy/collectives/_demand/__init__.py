@@ -1,1 +1,0 @@
-"""What is asked of a machine: blocks, who has them, who wants them; symmetries."""

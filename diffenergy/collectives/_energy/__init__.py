@@ -1,1 +1,0 @@
-"""Joules of a schedule, and schedules of fewer joules."""

@@ -1,1 +1,0 @@
-"""Integer and linear programs over epochs, and the solvers behind them."""

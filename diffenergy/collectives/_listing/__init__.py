@@ -1,1 +1,0 @@
-"""List scheduling: good schedules fast, for every collective."""

@@ -1,1 +1,0 @@
-"""Machines: GPUs, switches and NICs joined by links; their files; ways through them."""

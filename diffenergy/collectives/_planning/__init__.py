@@ -1,1 +1,0 @@
-"""From a demand to a verified schedule with its bound: methods in turn."""

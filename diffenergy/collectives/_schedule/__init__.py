@@ -1,1 +1,0 @@
-"""Schedules: sends over links, what waits for what, replay at other rates."""

@@ -1,1 +1,0 @@
-"""The standard algorithms: rings, trees, doubling, one switch; closed forms."""

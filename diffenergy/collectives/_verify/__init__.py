@@ -1,1 +1,0 @@
-"""Verification, which shares nothing with what makes schedules."""
