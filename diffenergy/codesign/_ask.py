@@ -109,7 +109,7 @@ def search(request: DesignRequest) -> SearchResult:
 
 
 def _shared(request: DesignRequest | TuneRequest) -> dict[str, Any]:
-    """What a request gives to every member of its mix."""
+    """Options that a request gives to every member of its mix."""
     names = {*(x.name for x in dataclasses.fields(MixRequest)), "workload"}
     return {x: getattr(request, x) for x in explicit_fields(request) if x in names}
 
@@ -141,7 +141,7 @@ def _chosen(results: Sequence[SearchResult], start: Score) -> SearchResult:
 def _result(
     tasks: Sequence[Task], weights: Sequence[float], problem: Problem, outcome: Found
 ) -> SearchResult:
-    """What was found, with how far to trust it and what to know beside it."""
+    """Result of a search, with its trust, intervals and notes."""
     card, best = tasks[0].card, outcome.best
     trained = ["plan"] if any(task.step is not None for task in tasks) else []
     trust = tasks[0].corrections.trust(card, *trained, new=True)

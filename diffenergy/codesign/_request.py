@@ -1,4 +1,4 @@
-"""What is asked of a search, in the words of the caller, checked."""
+"""Checks of what a caller asks of a search, and the problem that it becomes."""
 
 import dataclasses
 import math
@@ -277,7 +277,7 @@ def _listed(task: Task, weight: float) -> Listed:
 
 
 def _point(task: Task, ranges: Sequence[Range]) -> OperatingPoint:
-    """Where designs run as far as it is asked for; NaN: where one does by itself."""
+    """Requested operating point of designs; NaN: the default of each design."""
     setting, fixed = task.settings[0], fixed_point(task, {})
     sm, mem, cap = [
         value if name in fixed else math.nan
@@ -293,7 +293,7 @@ def _point(task: Task, ranges: Sequence[Range]) -> OperatingPoint:
 def about_of(
     tasks: Sequence[Task], weights: Sequence[float], varied: set[str]
 ) -> dict[str, Any]:
-    """What `estimate` says of the workload; of a mix what its members share."""
+    """The `about` of the workload as in `estimate`; of a mix, what its members share."""
     fields = {key: {field} for field, key in _POINT.values()}
     fields["sm_clock_mhz"] |= {"sm_clock_max"}
     fields["power_limit_w"] |= {"tdp"}

@@ -63,7 +63,7 @@ class SearchResult(Result):
 
     @property
     def refusal(self) -> str:
-        """Which limits the best design passes, and what it reaches of them."""
+        """Sentence on the limits that the best design exceeds, with its values."""
         return self._views().refusal(self)
 
     def to_toml(

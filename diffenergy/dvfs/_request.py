@@ -57,7 +57,7 @@ _DECIDED = (
     *(x.name for x in dataclasses.fields(ModelRequest)), "sm_clock", "mem_clock",
     "temperature", "changes", "corrections",
 )  # fmt: skip
-"""What a measured table decides."""
+"""Fields that a measured table decides."""
 _DESCENT = Needs("solver", "leave it out", "descent")
 
 

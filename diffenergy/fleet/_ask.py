@@ -166,7 +166,7 @@ def _check_priced(
 
 
 def _cut(left_out: Sequence[str], solved: Solved, effort: Effort) -> list[str]:
-    """What wall time kept from being done, as remarks."""
+    """Notes on what the limit of wall time left out."""
     notes = []
     if left_out:
         more = f" and {len(left_out) - 3} more" if len(left_out) > 3 else ""
@@ -228,7 +228,7 @@ def _refused(
 
 
 def _fleet_notes(fleet: Fleet, solved: Solved, objective: str) -> list[str]:
-    """What a person should know beside the numbers."""
+    """Notes on starts and budgets that the numbers do not show."""
     notes: list[str] = []
     if len(fleet.sites) > 1:
         return notes

@@ -31,7 +31,7 @@ class Prices:
 
     @property
     def limits(self) -> Float[np.ndarray, " limit"]:
-        """Of pools, then of sites."""
+        """Prices of GPUs of pools, then of watts at sites."""
         return np.r_[self.gpu, self.watt]
 
 

@@ -1,4 +1,4 @@
-"""From a fleet as told to the problem that is solved: series, rows, costs of starts."""
+"""From a fleet file to the problem that is solved: series, rows, costs of starts."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -119,7 +119,7 @@ def rows_between(
 def problem_of(
     fleet: Fleet, demand: Demand, series: Series, objective: str, rows: Rows
 ) -> Problem:
-    """What is planned, with all rows."""
+    """The problem with all rows."""
     site_names = [site.name for site in fleet.sites]
     problem = Problem(
         rows,

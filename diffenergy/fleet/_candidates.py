@@ -151,7 +151,7 @@ def _from_behind(group, value):
 
 
 def _apart(of, row, count):
-    """One of plans that are the same."""
+    """Plans without duplicates."""
     key = np.c_[of, np.where(count > 0, row, -1), count]
     return np.sort(np.unique(key, axis=0, return_index=True)[1])
 

@@ -132,7 +132,7 @@ class Curve:
     first: Bool[np.ndarray, " clock"]
 
     def rows(self) -> list[Rows]:
-        """Its points at the first clocks, in every pool."""
+        """Points at the clocks priced first, in every pool."""
         return self._rows(self.first)
 
     def between(
@@ -167,7 +167,7 @@ class Priced:
 
     @property
     def rows(self) -> Rows:
-        """Of all plans, in every pool."""
+        """Rows of all plans, in every pool."""
         return joined([part for curve in self.curves for part in curve.rows()])
 
 

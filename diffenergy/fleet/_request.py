@@ -41,7 +41,7 @@ def _files(text: str) -> Iterable[str]:
 
 
 def _named(text: str) -> Iterable[str]:
-    """FLEET.toml and what it names; what cannot be read is told later."""
+    """FLEET.toml and the files that it names; unreadable ones are reported later."""
     try:
         return [text, *read_fleet(text).files]
     except ValueError:

@@ -48,7 +48,7 @@ class FleetResult(Result):
 
     @property
     def bound(self) -> float:
-        """What no plan goes below."""
+        """Bound of the objective: no plan has less."""
         return self.summary["bound"]
 
     @property

@@ -107,7 +107,7 @@ def solve(
 
 
 class _State:
-    """What is known while a plan is looked for."""
+    """Best plan and bounds so far, and the steps that improve them."""
 
     def __init__(self, at: Search, max_gap: float, progress: Progress):
         self.at, self.max_gap, self.progress = at, max_gap, progress
@@ -143,7 +143,7 @@ class _State:
         return self.impossible or self.gap <= _PROOF
 
     def take(self, counts: np.ndarray | None) -> None:
-        """Keeps whole replicas that are better than what is known."""
+        """Stores whole replicas if they are better than the best so far."""
         problem = self.at.problem
         if counts is None or not keeps_limits(problem, counts).all():
             return
@@ -248,7 +248,7 @@ class _State:
         return near_rows(at.problem, slot, at.prices[slot], self.wasted[slot], distance)
 
     def answer(self) -> Solved | Unsolved:
-        """What was found."""
+        """The best plan with its bound, or the slots without a plan."""
         problem = self.at.problem
         if self.best is None:
             slots = range(problem.slots) if self.stuck is None else (self.stuck,)

@@ -15,7 +15,7 @@ from ..schema import MOST, Finite, NotNegative, Positive, Table, Text, fitted
 # --- Prices of energy as people write them: `60`, `0.12 USD/kWh`, `$120/MWh`.
 
 _PER: Final = {"mwh": 1.0, "kwh": 1e3}
-"""What a price by this unit is per MWh."""
+"""Factor from a price in this unit to one per MWh."""
 _SIGNS: Final = {"$": "USD", "€": "EUR", "£": "GBP"}
 _PRICE: Final = re.compile(
     r"(?P<before>[A-Za-z]{3}(?![A-Za-z])|[$€£])?\s*"
@@ -223,7 +223,7 @@ def _beside(path: str, table: Any, keys: Sequence[str]) -> Any:
 
 
 def _check(fleet: Fleet, path: str):
-    """What no table says by itself; raises `ValueError`."""
+    """Raises `ValueError` for what no single table shows to be wrong."""
     for key in ("sites", "pools", "models"):
         names = [x.name for x in getattr(fleet, key)]
         if twice := [x for x in names if names.count(x) > 1]:

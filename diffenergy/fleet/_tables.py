@@ -56,7 +56,7 @@ ALLOWED: Final[dict[str, CellRange]] = {
     "carbon": NOT_NEGATIVE,
     "price": ANY_NUMBER,
 }
-"""What values of a site may be."""
+"""Range of the values of a site."""
 _MOST_SLOTS: Final = 100_000
 
 
@@ -232,7 +232,7 @@ _NUMBERS: Final = {
 }
 _OPTIONAL: Final = ("sm_clock_mhz", "power_limit_w", "max_batch")
 COLUMNS: Final = ("model", "gpu", *_NUMBERS, *_OPTIONAL)
-"""Of a table of points, the optional ones last."""
+"""Columns of a table of points, the optional ones last."""
 
 
 def read_points(

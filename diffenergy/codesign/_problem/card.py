@@ -51,7 +51,7 @@ def design_card(card: GpuCard, problem: Problem, score: Score, name: str) -> Gpu
 
 
 def area_words() -> str:
-    """How far the model of the area can be trusted."""
+    """Words on the error of the model of areas."""
     mean, worst = area_errors()
     return (
         f"model of die areas, {100 * mean:.1f} % off on average "

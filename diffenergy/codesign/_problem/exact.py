@@ -51,7 +51,7 @@ ROOM: Final = 1e-9
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """What one descent is after, as arrays over `METRICS`.
+    """Objective and limits of one descent, as arrays over `METRICS`.
 
     `powers`: exponents of the product to make small (all 0: the caller's own
     objective); `limits`: the most that each metric may be, infinite for none.
@@ -88,7 +88,7 @@ class Judged(NamedTuple):
     """Above 0: tiles that cannot run, a power cap that cannot be kept."""
 
     def objective(self, target: Target) -> Float[np.ndarray, " design"]:
-        """What `target` makes small, in its unit."""
+        """Value of the objective of `target`, in its unit."""
         if target.custom:
             return self.custom
         return np.exp(np.log(self.metrics) @ target.powers)

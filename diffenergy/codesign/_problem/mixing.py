@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Listed:
-    """One workload of a mix as it is searched with.
+    """One workload of a mix, as the search takes it.
 
     `listings`: of its phases, complete (`workload.unlisted.complete`); `weight`: how
     often it runs; `memory`: bytes of weights and KV cache (0: not known); `tokens`:
@@ -212,7 +212,7 @@ def _limits(
 def _described(
     product: Product, parts: Sequence[Listed], number: int
 ) -> dict[str, Any]:
-    """What a product of part `number` is called in results."""
+    """Shape and name of a product of part `number`, as in results."""
     kernel = product.kernel
     listing = parts[number].listings[product.listing]
     about: dict[str, Any] = {"workload": parts[number].name} if len(parts) > 1 else {}

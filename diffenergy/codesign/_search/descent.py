@@ -28,7 +28,7 @@ _DECAY: Final = (0.8, 0.95)
 
 
 class Aim(NamedTuple):
-    """What one start is after (`goals.Target` as arrays)."""
+    """Objective and limits of one start (a `Target` as arrays)."""
 
     powers: Float[Array, " metric"]
     inverse: Float[Array, " metric"]  # 1 / limit, 0 where there is none

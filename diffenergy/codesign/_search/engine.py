@@ -62,7 +62,7 @@ class Engine:
     def advance(
         self, states: State, aims: Aim, rates: np.ndarray, stiffness: np.ndarray
     ) -> tuple[State, Slopes]:
-        """One round of all starts."""
+        """States and slopes of all starts after one more round."""
         task = self.problem.task
         advanced = run(advance, task, states, aims, rates, stiffness, once=True)
         steps = STEPS if rates.any() else 1
@@ -133,7 +133,7 @@ class Engine:
 
     @functools.cached_property
     def limits(self) -> int:
-        """How many limits a descent keeps: one a metric, and those of tiles."""
+        """Number of limits of a descent: one for each metric, and those of tiles."""
         judged = self.judge(self.start[None])
         return judged.metrics.shape[1] + judged.faults.shape[1] - 1
 

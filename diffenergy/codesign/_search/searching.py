@@ -114,7 +114,7 @@ def _outcome(
 
 
 def _as_it_is(engine: Engine, start: Score, began: float) -> Found:
-    """What is found where no number varies."""
+    """Outcome where no number varies: the start."""
     problem, seconds = engine.problem, time.monotonic() - began
     goals, unit = ",".join(problem.goals), UNITS.get(problem.goals[0], "")
     now = {"round": 1, "evaluations": 1, "objective": start.objective}

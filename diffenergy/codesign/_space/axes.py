@@ -108,7 +108,7 @@ def _check_bounds(card: "GpuCard", name: str, low: float, high: float) -> None:
 
 
 def _defaults(card: "GpuCard", name: str, network: float) -> tuple[float, float, float]:
-    """What `card` has there, SI, and the bounds that it is varied within."""
+    """Value of the field on `card` and its default bounds, SI."""
     v = card.values
     match name:
         case "sm_clock":

@@ -97,7 +97,7 @@ def area_errors() -> tuple[float, float]:
 
 
 class Silicon(eqx.Module):
-    """What the silicon of a design takes, the design having grown out of `base`.
+    """Area and static power of the silicon of a design that grew out of `base`.
 
     A design keeps the spare parts of its base in proportion: where 132 of 144 SMs are
     switched on, 12 in 144 stay spare. `scale`: published area / model at the base, so

@@ -83,7 +83,7 @@ class Member(eqx.Module):
     plan: Plan | None = eqx.field(static=True, default=None)
 
     def connected(self, network: Array) -> "Member":
-        """The same with network cards of `network` B/s, where it has any."""
+        """The member with network cards of `network` B/s, where it has any."""
         if self.steps is None:
             return self
         rate = self.steps.network
@@ -111,7 +111,7 @@ class Task(eqx.Module):
 
 
 class Measured(NamedTuple):
-    """One design, measured by the model."""
+    """Metrics of one design, and whether it is legal."""
 
     metrics: Float[Array, " metric"]  # in the order of METRICS
     custom: Float[Array, ""]  # the caller's objective, else 1
@@ -167,7 +167,7 @@ def _scaled(gpu: GpuSpec, factors: dict[str, Array], static: bool) -> GpuSpec:
 
 
 def _point(task: Task, gpu: GpuSpec, named: dict[str, Array]) -> OperatingPoint:
-    """Where the design runs: as varied, as asked for, or the design's own default."""
+    """Operating point of the design: varied, requested, or its own default."""
     fixed_point, default = task.point, (gpu.sm_clock_max, gpu.mem_clock, gpu.tdp)
     requested = (fixed_point.sm_clock, fixed_point.mem_clock, fixed_point.power_cap)
     fixed = [
@@ -231,7 +231,7 @@ def measured(
 
 
 class _Phases(NamedTuple):
-    """One workload on one design."""
+    """Time and energy of one workload on one design."""
 
     time: Array  # per phase, s
     energy: Array  # per phase, J

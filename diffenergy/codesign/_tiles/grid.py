@@ -1,4 +1,4 @@
-"""All tiles there are: the legal ones of every product, and the nearest that fit."""
+"""All legal tiles of every product, and the nearest that fit."""
 
 import dataclasses
 import itertools
@@ -16,7 +16,7 @@ from .tiles import FIELDS, VALUES, Shapes, Tiles, accumulator_room, element_byte
 _ENDLESS: Final = 1e12
 """Shared memory (B) and registers of an SM on which every tile fits."""
 _PLAIN: Final = {"tile_m": 128.0, "tile_n": 128.0, "tile_k": 64.0, "stages": 4.0}
-"""What libraries are likelier to have: large sides, usual depth, no split."""
+"""Sizes that libraries are likelier to have: large sides, usual depth, no split."""
 
 
 def legal_values(gpu: GpuSpec, shapes: Shapes) -> dict[str, list[list[float]]]:

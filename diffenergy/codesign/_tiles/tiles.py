@@ -59,7 +59,7 @@ class Tiles(Record):
 
 
 class Shapes(Record):
-    """What `legal` needs to know of matrix products."""
+    """Sizes and types of matrix products, as `legal` needs them."""
 
     m: Float[Array, "*gemm"] = eqx.field(converter=as_float)
     n: Float[Array, "*gemm"] = eqx.field(converter=as_float)
@@ -190,7 +190,7 @@ def place(
 
 
 def legal(gpu: GpuSpec, shapes: Shapes, tiles: Tiles) -> Bool[Array, "*gemm"]:
-    """Which `tiles` a kernel for `shapes` can be built with on `gpu`.
+    """Whether a kernel for `shapes` can be built with `tiles` on `gpu`.
 
     A tile that is larger than the product is legal, as libraries run them. Leading axes
     of `shapes` and `tiles` broadcast. The numbers are taken as whole.
@@ -222,7 +222,7 @@ def _tensor_legal(gpu: GpuSpec, e: Array, tiles: Tiles) -> Array:
 
 
 def _simt_legal(tiles: Tiles) -> Array:
-    """Those that `kernels/gemm/simt.py` knows: the tiles of cuBLAS."""
+    """Whether `kernels/gemm/simt.py` knows tiles: those of cuBLAS."""
     return (
         _in(tiles.tile_m, _SIMT_SIDES)
         & _in(tiles.tile_n, _SIMT_SIDES)

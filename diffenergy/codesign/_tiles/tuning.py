@@ -154,7 +154,7 @@ class _Costs:
         return [first_best(cost) for cost in (self.energy, *weighed, self.time)]
 
     def tiles_at(self, index: Int[np.ndarray, " gemm"]) -> Tiles:
-        """One tile a product."""
+        """The tile of each product at `index`."""
         return jax.tree.map(lambda x: x[index, np.arange(len(index))], self.tiles)
 
     def tuned(
@@ -215,7 +215,7 @@ def _on_cuda(product: Product) -> bool:
 def _in_menu(
     products: Sequence[Product], tiles: Tiles
 ) -> Bool[np.ndarray, "tile gemm"]:
-    """Which `tiles` a library chooses among for products on CUDA cores."""
+    """Whether a library has each of `tiles` on its menu for CUDA cores."""
     sizes = np.stack([tiles.tile_m, tiles.tile_n, tiles.split_k], -1)
     kernels = [product.kernel for product in products]
     # both operands lie along k, as `kernels/gemm` has it
