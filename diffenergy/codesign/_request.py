@@ -293,7 +293,7 @@ def _point(task: Task, ranges: Sequence[Range]) -> OperatingPoint:
 def about_of(
     tasks: Sequence[Task], weights: Sequence[float], varied: set[str]
 ) -> dict[str, Any]:
-    """The `about` of the workload as in `estimate`; of a mix, what its members share."""
+    """`about` of the workload as in `estimate`; of a mix, what its members share."""
     fields = {key: {field} for field, key in _POINT.values()}
     fields["sm_clock_mhz"] |= {"sm_clock_max"}
     fields["power_limit_w"] |= {"tdp"}
