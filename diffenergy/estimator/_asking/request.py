@@ -7,6 +7,7 @@ from ...corrections import NEAR, CorrectionsFile, Trust, prior_file, read_correc
 from ...hardware import GpuCard, read_gpu, with_fields
 from ...imports import ImportResult
 from ...kernels import known_as
+from ...nodes import site_of
 from ...plans import Host, Plan, host_of, read_plan
 from ...requests import accepts, check_type, part, values_of
 from ...workload import (
@@ -57,7 +58,7 @@ def prepare(request: EstimateRequest) -> Task:
         values_of(asked.power_limit),
         asked.temperature,
     )
-    for name in ("detail", "sensitivity"):
+    for name in ("detail", "sensitivity", "power_step", "smooth"):
         if getattr(asked, name) and len(points) > 1:
             raise ValueError(
                 f"`{name}` is given with several settings; give one of each."
@@ -75,12 +76,13 @@ def prepare(request: EstimateRequest) -> Task:
     if plan is not None and host is not None:
         sizes = {"plan": plan.to_json(trains), "num_gpus": plan.gpus}
         sizes["topology"] = host.name
+    site, taken_site = site_of(asked, card)
     about = {
         "model": work.about["model"],
         "gpu": card.name,
         **sizes,
         **{x: work.about[x] for x in (*REQUEST, *ANSWERED) if x in work.about},
-        "assumed": assumed | work.assumed | taken,
+        "assumed": assumed | work.assumed | taken | taken_site,
     }
     laws = [x for x in file.forecasts(card) if plan or x.constant != "energy_link"]
     if laws:
@@ -92,7 +94,8 @@ def prepare(request: EstimateRequest) -> Task:
     trust = _trust(file, card, points, work, listings, asked, plan)
     return Task(
         card, file, points, listings, about, trust, warnings, work.memory, asked.detail,
-        plan, work.stages, work.step, asked.tokens,
+        plan, work.stages, work.step, asked.tokens, site,
+        asked.power_step, asked.smooth,
         QUANTITIES if asked.sensitivity else (),
     )  # fmt: skip
 
