@@ -56,9 +56,9 @@ def link_costs(names: tuple[str, str], made: Generation, rate: float) -> LinkCos
     where those of its generation do; of an unknown generation also where links are
     fast."""
     costs = facts("collective_costs")
-    known = [costs.get(name, {}) for name in (*names, link_kind(rate))]
+    tables = [costs.get(name, {}) for name in (*names, link_kind(rate))]
     rows = [
-        next(own[block] for own in known if block in own)
+        next(own[block] for own in tables if block in own)
         for block in COSTED_COLLECTIVES
     ]
     fast = rate >= REDUCING_RATE

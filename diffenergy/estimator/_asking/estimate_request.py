@@ -40,7 +40,7 @@ MODEL_WORDS: Final = (
 
 
 class PointRequest(Request):
-    """Where it runs: clocks in Hz, limits in W, C; and the constants that serve it."""
+    """Operating point: clocks (Hz), power limits (W), temperature (C); corrections."""
 
     sm_clock: Annotated[
         Clocks | None, "SM clock, also as 1.98GHz, or a list [the highest]."
@@ -67,7 +67,7 @@ class PointRequest(Request):
 
 
 class MachineRequest(Request):
-    """What a plan is for: sequences of a step, and how GPUs are connected."""
+    """Global batch of a training plan, and the topology of its GPUs."""
 
     global_batch: Annotated[
         Whole | None,
@@ -109,7 +109,7 @@ _Positive = Annotated[
 
 
 class WorkRequest(ModelRequest, SharingRequest, PointRequest):
-    """What runs where."""
+    """A model or listing, and the GPU that runs it."""
 
     model: Annotated[
         Union[ModelName, "ImportResult"],  # noqa: UP007
@@ -148,7 +148,7 @@ class EstimateRequest(WorkRequest):
 
 
 class SweepRequest(EstimateRequest):
-    """The same, of lists that are crossed."""
+    """An estimate whose lists of values are crossed."""
 
     gpu: GpuNames | None = dataclasses.field(default=None, kw_only=False)  # pyright: ignore[reportIncompatibleVariableOverride, reportGeneralTypeIssues]
     batch: Wholes | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
