@@ -1,4 +1,4 @@
-"""The one door: a file of any kind -> its kernel listings."""
+"""`read`: kernel listings of a trace, graph or report of any kind."""
 
 import dataclasses
 import importlib
@@ -59,7 +59,7 @@ def refuse_file(path: str, *kinds: str) -> None:
 
 
 class _Read(ImportRequest):
-    """A file, and what a user says beside it."""
+    """A file and how it is read."""
 
     path: str = dataclasses.field(kw_only=False)
 
@@ -105,7 +105,7 @@ def import_listing(path: str, **options: Any) -> list[Listing]:
 
 
 def _result_of_trace(path: str, trace: Trace, request: ImportRequest) -> ImportResult:
-    """Result of launches with their times."""
+    """Result of a trace: launches with their times."""
     matches = match_rows(trace, request.model)
     name = Path(path).name
     for ending in _ENDINGS:
@@ -129,7 +129,7 @@ def _result_of_trace(path: str, trace: Trace, request: ImportRequest) -> ImportR
 
 
 def _check(request: ImportRequest, kind: str, path: str):
-    """Finds what a file of its kind does not take."""
+    """Raises `ValueError` for options that a file of this kind does not take."""
     if request.window is not None and kind != "kineto":
         raise ValueError(
             f"`window` is given, but {path} has no times to choose from; leave it out."
@@ -151,7 +151,7 @@ def _check(request: ImportRequest, kind: str, path: str):
 
 
 def _not_imported(path: str, kind: str | None) -> ValueError:
-    """Why a file of another kind is not imported."""
+    """Error for a file of a kind that is not imported."""
     advice = {
         "listing": "a kernel listing already; give it to `estimate`.",
         "config": "a model's config; give it to `estimate`.",

@@ -1,4 +1,4 @@
-"""What readers hand over: launches of GPU kernels, with the operators behind them."""
+"""Results of readers: launches of GPU kernels with the operators behind them."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ class Operator(NamedTuple):
     """A call of a framework's operator: its name, the sizes of its inputs (of a list of
     tensors a list of sizes), their types, the values of its other arguments as text.
 
-    Equal calls are one object, so that what follows from one is found once.
+    Equal calls are one object, so that their rows are computed once.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Operator(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """One GPU kernel as a trace has it; times in us, sizes in threads and blocks.
+    """A GPU kernel of a trace; times in us, sizes in threads and blocks.
 
     `call`: number of the operator's call that launched it (kernels of one call share
     it), -1 where none is known; `times`: launches that this stands for.
@@ -65,9 +65,9 @@ class Launch(NamedTuple):
 class Trace:
     """Launches of a file in order of their start.
 
-    `gpu`: name of the GPUs, None where it is not said; `copies`: us of memory copies
+    `gpu`: name of the GPUs, None where it is not stated; `copies`: us of memory copies
     and sets by device; `timed`: whether starts are known (else a file of sums);
-    `world`: GPUs of the job, 0 where it is not said; `notes`: what was left out;
+    `world`: GPUs of the job, 0 where it is not stated; `notes`: what was left out;
     `activities`: rows of counters (`activity`) of the same launches.
     """
 
@@ -92,7 +92,7 @@ class Graph:
 def one_gpu(
     named: Mapping[int, str], used: set[int], path: str, remedy: str
 ) -> str | None:
-    """Name of the GPUs that kernels ran on (`used`); None where it is not said.
+    """Name of the GPUs that kernels ran on (`used`); None where it is not stated.
 
     Raises `ValueError`, with a `remedy`, if they are of several kinds.
     """

@@ -17,13 +17,13 @@ from ._rows import names
 from ._rows.assign import Match, busy_us
 
 _MOST_UNKNOWN: Final = 20
-"""Unknown kernels that are named, those that take longest."""
+"""Number of unknown kernels that are named, those that take longest."""
 _VENDOR: Final = re.compile(r"^(nvidia|amd|tesla|geforce|radeon|instinct)[\s_-]+", re.I)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class ImportResult(Result):
-    """What a file became.
+    """Kernel listings of a file.
 
     `summary`: the JSON of `diffenergy import --json`; `listings`: one a GPU of the
     file, rows with what the trace says of their time (`traced_us`, `how`, ...);
@@ -37,12 +37,12 @@ class ImportResult(Result):
 
     @property
     def notes(self) -> list[str]:
-        """What a person should know of the file."""
+        """Notes on the file."""
         return self.summary["notes"]
 
     @property
     def gpu(self) -> str | None:
-        """The GPU that the file names, by our name; else the one that was given."""
+        """Bundled name of the GPU: the one requested, else that of the file."""
         return self.summary["gpu"]
 
     def activity_csv(self) -> str:
@@ -147,7 +147,7 @@ def _remarks(
     copies: float,
     unknown: Mapping[str, float],
 ) -> list[str]:
-    """What a person should know of a trace."""
+    """Notes on a trace: GPU, kernels without a shape, copies, unknown kernels."""
     notes = []
     if named is not None and bundled_gpu(named) is None:
         notes.append(

@@ -1,5 +1,5 @@
-"""What the model says about each row of a measurement table, and how far that is from
-what was measured: over all rows and by group."""
+"""Predictions for the rows of a measurement table and their errors, over all rows and
+by group."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ _GROUP_ARRAYS: Final = ("gpu", "op", "workload", "campaign", "kind", "file")
 """Arrays of the table that serve as groups where the files have no such column."""
 
 READINGS: Final = ("time_s", "energy_j", "avg_power_w")
-"""What is measured and predicted, in the order of tables."""
+"""Measured and predicted quantities, in the order of tables."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -85,7 +85,7 @@ class Errors:
     """90th percentile of the absolute errors, linear between rows."""
 
     def figures(self, word: str) -> dict[str, Any]:
-        """The same by the keys of JSON, `word` being what the errors are of."""
+        """The errors by the keys of JSON; `word`: the quantity."""
         return {
             f"{word}_rows": self.n,
             f"{word}_mape_pct": self.mape,
@@ -145,7 +145,7 @@ def errors_by_group(
 def summary_json(
     table: MeasurementTable, predictions: Predictions, by: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """What `evaluate --json` prints: errors of the `predictions` of a `table`, over all
+    """JSON of `evaluate`: errors of the `predictions` of a `table`, over all
     rows and by group.
 
     `rows` counts every row that was read, `skipped` those of them that the model could

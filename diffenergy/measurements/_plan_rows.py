@@ -1,4 +1,4 @@
-"""Rows of training steps on many GPUs: the plan that each states, and its model.
+"""Rows of training steps on many GPUs: plan and model of each.
 
 Shapes of models that are not bundled stand in `models.csv` beside the measurements
 (`model, layers, hidden, heads, kv_heads, head_dim, inner, gated, vocab, tied, experts,
@@ -62,7 +62,7 @@ _REACH: Final = ("max_position_embeddings", "n_positions", "max_seq_len")
 
 @dataclasses.dataclass(frozen=True)
 class PlanRow:
-    """A training step that was measured. `network`: B/s of a GPU's network card, NaN:
+    """A measured training step. `network`: B/s of a GPU's network card, NaN:
     that of its machine; `family`: kernels of its attention ("": by the year); `mtp`:
     whether layers that predict further tokens were trained, where the model has any.
     """

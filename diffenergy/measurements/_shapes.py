@@ -1,5 +1,5 @@
-"""What a row runs. Kernel rows: the fields of an op, checked, defaults filled in.
-Workload rows: the listing that it names, or the model and the run it asks for."""
+"""Kernels or workload of a row. Kernel rows: the fields of an op, checked, defaults
+filled in. Workload rows: the named listing, or the model and its run."""
 
 import difflib
 from collections.abc import Callable, Mapping
@@ -62,7 +62,8 @@ def op_columns(sheet: Sheet, op: Op, rows: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def broken_shares(op: Op, values: dict[str, np.ndarray]) -> np.ndarray:
-    """Why a row of `op_columns` cannot be predicted: a share is not in 0-1; else ""."""
+    """Reason why a row of `op_columns` cannot be predicted (a share not in 0-1); else
+    ""."""
     shares = [field.name for field in _all_fields(op) if field.kind == "share"]
     reasons = np.full(len(values["count"]), "", dtype=object)
     for name in shares:

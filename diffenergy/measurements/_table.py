@@ -1,4 +1,4 @@
-"""`read`: CSV files of measured runs -> one `MeasurementTable` in SI."""
+"""`read`: one `MeasurementTable` in SI from files of measured runs."""
 
 import dataclasses
 import os
@@ -47,7 +47,7 @@ Path = str | os.PathLike[str]
 
 
 class _Read(TableRequest):
-    """Files, and what they leave open."""
+    """Files and how they are read."""
 
     paths: Any = dataclasses.field(kw_only=False)
 

@@ -1,5 +1,5 @@
-"""Predictions against the kernels of a trace: without launch latency and host, as a
-profiler times them."""
+"""Errors of predictions against the kernels of a trace, which a profiler times without
+launch latency and host."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +35,7 @@ class TraceScores(Result):
 
     @property
     def notes(self) -> list[str]:
-        """What a person should know of the trace."""
+        """Notes on the trace."""
         return self.summary["notes"]
 
     def to_csv(self) -> str:
@@ -51,7 +51,7 @@ def evaluate_trace(
     by: str | Sequence[str] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> TraceScores:
-    """How far predictions are from the kernels of a trace, launch by launch.
+    """Errors of predictions against the kernels of a trace, launch by launch.
 
     Compared is the kernel alone, from its first instruction to its last; kernels
     without a shape are left out.
@@ -105,7 +105,7 @@ def evaluate_trace(
 
 
 def _with_prediction(kernel: Mapping[str, Any]) -> dict[str, Any]:
-    """A row with its prediction; None where it has no shape."""
+    """The row with its prediction, None for a row without a shape."""
     seconds: float | None = kernel["kernel_s"]
     predicted = None
     if kernel["op"] != "traced" and seconds is not None:

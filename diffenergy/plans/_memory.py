@@ -60,7 +60,7 @@ def training_memory(
         kind = tuple(sorted(laid.stages[stage]))
         if kind not in known:
             one, own = stage if plan.pp > 1 else None, laid.spans[stage :: plan.pp]
-            placed = model.placed(ModelShare(split, plan.pp, one, own=own))
+            placed = model.placed(ModelShare(split, plan.pp, one, spans=own))
             assert isinstance(placed, TrainedModel)
             table = placed.vocab * placed.hidden / plan.tp
             dtype = placed.precision(request).values

@@ -134,7 +134,7 @@ class Training(Placed):
             split,
             stages=plan.pp * plan.vp,
             stage=place,
-            own=(found.spans[place],),
+            spans=(found.spans[place],),
             shards=shares["dp"].ranks if plan.zero else 1,
             expert_shards=shares["experts"].ranks if plan.zero else 1,
         )

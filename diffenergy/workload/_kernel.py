@@ -73,8 +73,8 @@ def merge_kernels(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
 def normalise_rows(
     rows: Sequence[Kernel], where: str, merged: bool = True
 ) -> tuple[Kernel, ...]:
-    """Normalised rows, each saying whether a trace lists it; equal ones merged unless
-    their order matters."""
+    """Normalised rows with `listed` (whether traces list the kernel); equal rows are
+    merged unless their order matters (`merged` false)."""
     if not merged:
         return tuple(_normalise_row(row, where) for row in rows)
     return merge_kernels(
@@ -91,7 +91,7 @@ def _normalise_row(row: Kernel, where: str) -> Kernel:
 
 @functools.lru_cache(maxsize=1 << 15)
 def _normalise_once(row: tuple[tuple[str, Any], ...]) -> Kernel:
-    """A row normalised, which models and plans that are alike have again and again."""
+    """Normalised row, cached: similar models and plans repeat the same rows."""
     return normalise_kernel({"listed": True, **dict(row)}, "a kernel")
 
 
@@ -120,8 +120,8 @@ def _default(field: Field, kernel: Kernel, where: str) -> Any:
 
 
 def check_field(field: Field, value: Any, where: str) -> Any:
-    """`value` as the field's kind, whole numbers as ints; `ValueError`, which begins
-    with `where`, if it is not one."""
+    """`value` converted to the field's kind, whole numbers as ints. Raises
+    `ValueError`, beginning with `where`, for a value of another kind."""
     match field.kind:
         case "dtype":
             name = dtypes.canonical(value) if isinstance(value, str) else None
@@ -148,7 +148,7 @@ def check_field(field: Field, value: Any, where: str) -> Any:
 
 
 def _check_shape(kernel: Kernel, op: Op, where: str):
-    """Relations between the fields of one kernel."""
+    """Raises `ValueError` where fields of a kernel contradict each other."""
     for part, whole in op.divisions:
         if kernel[whole] % kernel[part]:
             raise ValueError(
@@ -174,7 +174,7 @@ def _plain(value: Any) -> Any:
 
 
 def nearest(name: str, names: Sequence[str]) -> str:
-    """End of a message: which of `names` look like `name`."""
+    """End of a message that names those of `names` closest to `name`."""
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.4) or names[:3]
     return "; the nearest are " + ", ".join(f"'{match}'" for match in near)
 

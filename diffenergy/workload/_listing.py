@@ -25,9 +25,9 @@ class Listing:
     `kernels`: normalised rows (`normalise_kernel`). `passes`: forward passes that the
     counts cover (decode steps). `module_calls`: `nn.Module` calls of all these passes,
     0 if unknown. `dispatch`: "eager" (one host launch a kernel) or "graph"; None: not
-    said, which measured passes take as eager (see `with_dispatch`). `training`: whether
-    its kernels are those of training programs, `age`: years of their software before
-    the newest that was fitted. `notes`: what was assumed while reading."""
+    stated, which measured passes take as eager (see `with_dispatch`). `training`:
+    whether its kernels are those of training programs, `age`: years of their software
+    before the newest that was fitted. `notes`: what was assumed while reading."""
 
     name: str
     model: str | None = None
@@ -56,7 +56,7 @@ _HEADER: Final = (
     Field("passes", default=1),
     Field("age", default=0, minimum=-_AHEAD, whole=False),
 )
-"""What a workload says of itself beside its kernels and notes."""
+"""Fields of a workload beside its kernels and notes."""
 
 
 def read_listings(path: str | Path) -> list[Listing]:
@@ -91,8 +91,8 @@ def read_listings(path: str | Path) -> list[Listing]:
 
 
 def with_dispatch(listing: Listing, dispatch: str | None = None) -> Listing:
-    """`listing` with the dispatch that is asked for, else its own, else eager where its
-    module calls are known: kernels alone are no pass that a host steps through.
+    """`listing` with `dispatch`, else its own, else eager where its module calls are
+    known: kernels alone are no pass that a host steps through.
 
     >>> with_dispatch(Listing("one product")).dispatch
     'graph'
@@ -252,7 +252,7 @@ def _line(listing: Listing) -> dict[str, Any]:
 
 
 def _remarks(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """What had to be assumed of kernels as written, once each."""
+    """Notes on what was assumed of the kernels as written, each once."""
     from ..kernels import ops  # the kernel classes load JAX
 
     remarks = (ops()[row["op"]][0].remark(row) for row in rows)

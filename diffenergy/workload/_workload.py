@@ -18,7 +18,7 @@ from ._listing import Listing, read_listings, select_listing, with_dispatch
 
 
 class Phases(Record):
-    """What the host and the surroundings of a phase say, one row a phase."""
+    """Attributes of each phase: host, operand contents, software."""
 
     stream_ops: Float[Array, "*p"] = eqx.field(converter=as_float)
     matrix_ops: Float[Array, "*p"] = eqx.field(converter=as_float)
@@ -40,7 +40,7 @@ class Phases(Record):
 
 
 class LaunchGroup(Record):
-    """Which rows of the listing the launches of a shape record come from."""
+    """Count, listing row and phase of each launch of a shape record."""
 
     count: Float[Array, "*k"] = eqx.field(converter=as_float)
     row: Int[Array, "*k"] = eqx.field(converter=as_index)
@@ -90,7 +90,7 @@ class PhaseColumns:
 
     @classmethod
     def single(cls, count: int, **columns: Any) -> "PhaseColumns":
-        """Columns for `count` phases; those not given say "one pass, no host"."""
+        """Columns for `count` phases; by default one pass without a host."""
         filled = vars(cls(**columns))
         return cls(
             **{n: np.broadcast_to(as_floats(v), count) for n, v in filled.items()}
@@ -142,7 +142,7 @@ def build_workload(
 def _grouped(
     lowered: Sequence[tuple], distance: Float[np.ndarray, " phase"]
 ) -> dict[tuple, list]:
-    """Columns and rows of launches by (shape record, whether all of its key is given).
+    """Columns and rows of launches by (shape record, whether its key is complete).
 
     `distance`: bytes that a phase touches between two uses of its operands, all sets of
     weights counted; columns of distances are shares of it.
@@ -168,7 +168,8 @@ def _grouped(
 def _packed(
     grouped: dict[tuple, list], like: Workload | None
 ) -> tuple[tuple[Record, ...], tuple[LaunchGroup, ...]]:
-    """A shape record and its rows of every group, padded; as many as `like` has."""
+    """Shape record and launch group of each group, padded to at least the size that
+    `like` has."""
     shapes, groups = [], []
     sizes = {} if like is None else _sizes(like, grouped)
     for shape, flag in sorted(grouped, key=lambda key: (key[0].__name__, key[1])):
@@ -187,8 +188,8 @@ def _packed(
 
 
 def _sizes(like: Workload, grouped: dict[tuple, list]) -> dict[tuple, int]:
-    """Launches of the groups of `like`; those of classes that are missing in `grouped`
-    are put there, launched never."""
+    """Number of launches of each group of `like`. Classes that `grouped` lacks are
+    added to it with count 0."""
     sizes = {}
     for shape, group in zip(like.shapes, like.groups, strict=True):
         key = (type(shape), getattr(shape, "given", False))
@@ -237,7 +238,7 @@ def from_listings(listings: Sequence[Listing]) -> Workload:
 
 
 def assemble(listings: Sequence[Listing], like: Workload | None = None) -> Workload:
-    """The same; `like`: see `build_workload`."""
+    """Workload of listings, one phase each; `like`: see `build_workload`."""
     phases = phase_columns(listings)
     rows = [(kernel, index) for index, x in enumerate(listings) for kernel in x.kernels]
     names = tuple(listing.mode or "" for listing in listings)
@@ -245,7 +246,7 @@ def assemble(listings: Sequence[Listing], like: Workload | None = None) -> Workl
 
 
 def phase_columns(listings: Sequence[Listing]) -> PhaseColumns:
-    """What listings say of their phases."""
+    """Phase attributes of listings, one phase each."""
     return PhaseColumns.single(
         len(listings),
         passes=[listing.passes for listing in listings],

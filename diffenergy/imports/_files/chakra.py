@@ -71,7 +71,7 @@ def read(path: str, request: ImportRequest) -> Trace:
 
 
 class _Node:
-    """What is used of a node."""
+    """The fields of a node that are used."""
 
     def __init__(self, message: bytes):
         values: dict[int, list[Any]] = defaultdict(list)

@@ -14,7 +14,7 @@ _CHUNK: Final = 1 << 22
 _MOST_VALUE: Final = 1 << 26
 """Characters of one event or of one other value; more is no trace."""
 _METADATA: Final = ("deviceProperties", "distributedInfo")
-"""What is looked at beside the events: never metadata, which holds environments."""
+"""Keys read beside the events: never metadata, which holds environments."""
 _SPACE: Final = re.compile(r"[\s,]*")
 
 

@@ -150,7 +150,7 @@ class _Flattener:
     def _while(
         self, params: Mapping[str, Any], operands: list[Value], count: float
     ) -> list[Value]:
-        """The body as often as is said, else once."""
+        """The body as often as `trips` states, else once."""
         inner, consts = _jaxpr_and_constants(params["body_jaxpr"])
         trips = next(self.trips)
         if trips is None:
@@ -200,7 +200,7 @@ def _like(x: Value) -> Value:
 
 
 def _without_dead_steps(program: Program) -> Program:
-    """Without steps whose results nobody reads."""
+    """The program without steps whose results are not read."""
     live, steps = set(program.results), []
     for step in reversed(program.steps):
         if live.intersection(step.outputs) or not step.outputs:

@@ -1,4 +1,4 @@
-"""Steps that pass over memory -> rows: fused maps and reductions, and what moves."""
+"""Rows of steps that pass over memory: fused maps and reductions, and moves."""
 
 import itertools
 import math

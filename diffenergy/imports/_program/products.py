@@ -1,4 +1,4 @@
-"""Steps that multiply matrices -> rows; attention, which is two of them around a
+"""Rows of steps that multiply matrices, and of attention: two products around a
 softmax."""
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""`trace`, `trace_listing`: what a JAX function asks of a GPU, from its jaxpr."""
+"""`trace`, `trace_listing`: the kernels of a JAX function, from its jaxpr."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ def trace(
     fuse: bool = True,
     **kwargs: Any,
 ) -> Workload:
-    """What a JAX function asks of a GPU, as a workload that `estimate` takes.
+    """Kernels of a JAX function as a workload that `estimate` takes.
 
     Nothing runs: the function is traced as `jax.jit` does, through `scan`, `cond`,
     `vmap`, `grad`, `jit`, `checkpoint`. Products, convolutions and attention are rows
@@ -68,7 +68,7 @@ def trace_listing(
     fuse: bool = True,
     **kwargs: Any,
 ) -> Listing:
-    """The same as `trace` as rows of a listing, in order of their first run.
+    """Kernels of a JAX function as a listing, in order of their first run.
 
     Args:
         fun: function of arrays.

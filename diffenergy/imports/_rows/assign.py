@@ -1,4 +1,4 @@
-"""Launches of a trace -> rows of a listing, kernel by kernel.
+"""Rows of a listing from the launches of a trace, kernel by kernel.
 
 How a row was found: `operator` (the sizes of the call that launched it), `attached`
 (its time belongs to the row of another kernel of that call), `twin` (name and launch of
@@ -23,8 +23,8 @@ _LAYOUT: Final = re.compile(r"[Nn][Cc][Hh][Ww][Tt]o|[Nn][Hh][Ww][Cc][Tt]o|[Oo]ff
 
 
 class Match(NamedTuple):
-    """What became of a launch; `row`: None where only class and time are known;
-    `carrier`: index of the launch whose row holds its time, else its own."""
+    """Row of a launch and how it was matched; `row`: None where only class and time are
+    known; `carrier`: index of the launch whose row includes its time, else its own."""
 
     kind: str
     row: Row | None
@@ -33,7 +33,7 @@ class Match(NamedTuple):
 
 
 def match_rows(trace: Trace, model: str | None = None) -> list[Match]:
-    """What became of each launch of a trace.
+    """Match of each launch of a trace.
 
     `model`: config with the sizes that a serving engine's operators lack.
     """
@@ -77,7 +77,7 @@ def match_rows(trace: Trace, model: str | None = None) -> list[Match]:
 def _of_call(
     group: Sequence[Launch], model: str | None, heads: int, world: int
 ) -> list[Match]:
-    """Kernels of one call; `carrier` counts within the group."""
+    """Matches of the kernels of one call; `carrier` counts within the group."""
     operator = group[0].operator
     assert operator is not None
     kinds = [names.kernel_class(launch.name) for launch in group]
@@ -192,7 +192,7 @@ def _geometry(launch: Launch) -> tuple[Any, ...]:
 
 
 def _alone(launch: Launch, world: int) -> Match:
-    """A kernel without an operator and without a twin."""
+    """Match of a kernel without an operator and without a twin."""
     kind = names.kernel_class(launch.name)
     if kind == "collective":
         row = valid(sharing.collective_row(launch, world))
@@ -201,7 +201,7 @@ def _alone(launch: Launch, world: int) -> Match:
 
 
 def _by_launch(launch: Launch, kind: str, place: int) -> Match:
-    """A kernel by its grid and block, else by its name."""
+    """Match of a kernel by its grid and block, else by its name."""
     row = valid(streams.launched_row(launch))
     return Match(_kind(kind, row), row, "launch" if row else "name", place)
 
@@ -226,7 +226,7 @@ def _carries_matrix(kind: str) -> bool:
 # what the trace says of its time.
 
 _HOW: Final = ("operator", "twin", "launch", "name")
-"""How rows are found, the surest first; a row tells the surest of its launches."""
+"""How rows are matched, the surest first; a row has the surest of its launches."""
 
 
 @dataclasses.dataclass
@@ -270,7 +270,7 @@ def listing_of(
 
 
 def _listed_row(row: _Rows) -> Kernel:
-    """The row with its count and what the trace says of it."""
+    """The row with its count and its times in the trace."""
     count = sum(n for _, n in row.times)
     total = sum(time * n for time, n in row.times)
     median = statistics.median(time for time, _ in row.times)

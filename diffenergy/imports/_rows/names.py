@@ -1,5 +1,5 @@
-"""What the name of a GPU kernel says: its class, its types, the layout of a product,
-the elements of an element-wise one from its launch."""
+"""Facts in the name of a GPU kernel: class, types, layout of a product, and the
+elements of an element-wise kernel from its launch."""
 
 import functools
 import re

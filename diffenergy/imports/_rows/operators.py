@@ -1,4 +1,4 @@
-"""Operators with matrix kernels -> rows: products, convolutions, attention, experts.
+"""Rows of operators with matrix kernels: products, convolutions, attention, experts.
 
 A rule is a function of the operator and of the name of the kernel that carries it; it
 gives the row without its count, None where the sizes do not decide it.

@@ -1,5 +1,5 @@
-"""Rows whose sizes stand elsewhere than at the operator: collectives, and the experts
-and attention of a serving engine, whose sizes a model's config has."""
+"""Rows whose sizes the operator does not state: collectives, and experts and attention
+of a serving engine, whose sizes are in the model's config."""
 
 import dataclasses
 import functools
@@ -61,8 +61,8 @@ _LENGTH: Final = 8192
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """What a model's config says of its experts and of its attention, per GPU-free
-    layer; `window`: of layers with a sliding one."""
+    """Sizes of the experts and of the attention of a model, on one GPU; `window`: of
+    the layers with a sliding one."""
 
     experts: Kernel | None
     heads: int
@@ -114,7 +114,7 @@ def experts_row(
 
 
 def _expert_types(kernel: str) -> Mapping[str, Any]:
-    """Types that the name of a grouped product says: activations x weights."""
+    """Types in the name of a grouped product: activations x weights."""
     if "MxE4m3" in kernel and "MxE2m1" in kernel:
         return {"dtype": "mxfp8", "weight_dtype": "mxfp4"}
     if "E2m1" in kernel:

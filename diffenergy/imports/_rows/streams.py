@@ -1,4 +1,4 @@
-"""Operators that pass over memory -> rows: norms, gathers, element-wise maps."""
+"""Rows of operators that pass over memory: norms, gathers, element-wise maps."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -222,7 +222,8 @@ def _fn(base: str, launch: Launch) -> str:
 
 
 def _broadcast(operator: Operator) -> int:
-    """Elements of what all inputs broadcast to; 0 where they do not."""
+    """Number of elements of the broadcast of all inputs; 0 where they do not
+    broadcast."""
     shapes = [
         sizes
         for i in range(len(operator.dims or ()))

@@ -1,4 +1,4 @@
-"""Types of tensors as frameworks and graphs name them -> types of listings, bytes."""
+"""Types of listings, and bytes, of the types that frameworks and graphs name."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What all importers share: finding files, reading columns, names of GPUs, notes."""
+"""Functions of all importers: find files, read columns, name GPUs, keep notes."""
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -22,7 +22,7 @@ _MISSING: Final = (
     "na", "n/a", "[n/a]", "none", "null", "<na>", "[not supported]", "[not available]",
     "[unknown error]", "[insufficient permissions]",
 )  # fmt: skip
-"""What tools write, in lower case, where they have no number."""
+"""Words of tools, in lower case, for a missing number."""
 
 FIRST: Final = ("gpu", "op", "workload", "model")
 TIMES: Final = ("time_us", "time_ms_per_iter", "time_s")
@@ -51,7 +51,7 @@ _PLAUSIBLE: Final = {
 
 
 class Column(NamedTuple):
-    """A column that is wanted: its spellings in order of preference."""
+    """A column of a table: its spellings in order of preference."""
 
     spellings: tuple[str, ...]
     is_number: bool = True
@@ -152,7 +152,7 @@ def check_texts(table: pd.DataFrame, column: str, allowed: Collection[str]) -> N
 
 
 def notes_of(table: pd.DataFrame) -> list[str]:
-    """What an importer has to say about its table: what was left out, and why."""
+    """Notes of an importer on its table: rows left out, with the reason."""
     return list(table.attrs.get("notes", ()))
 
 

@@ -194,7 +194,7 @@ def _windows(board: pd.DataFrame) -> pd.DataFrame:
 
 
 def _busy(board: pd.DataFrame) -> tuple[np.ndarray, str]:
-    """Which samples are busy, and how that was told."""
+    """Whether each sample is busy, and a note on how that was decided."""
     use = board["utilization"] if "utilization" in board else None
     if use is not None and np.any(use.notna()):
         return (use.fillna(0) > 0).to_numpy().astype(int), ""

@@ -1,4 +1,4 @@
-"""Models of one eager forward pass: text encoders and vision."""
+"""`Encoder`: models without a KV cache (text encoders, vision)."""
 
 import abc
 import dataclasses
@@ -39,9 +39,9 @@ class Encoder(Model):
     """A network without a KV cache: one forward pass, or a training step."""
 
     scores: ClassVar[Scores]
-    """Of its attention, if it has one."""
+    """Operations on the attention scores, if there is attention."""
     adapts: ClassVar[bool] = False
-    """Whether its layers have no weights but those of linear layers and norms."""
+    """Whether the layers have weights in linear layers and norms only."""
 
     @abc.abstractmethod
     def _forward(self, request: Request) -> list[Kernel]:
@@ -109,16 +109,16 @@ class Encoder(Model):
             )
 
     def network(self, whole: bool = True) -> Stack | None:
-        """Operators of a training step; not `whole`: some of the first are frozen.
-        None: they are not known."""
+        """Operators of a training step; not `whole`: the first ones are frozen. None
+        for a model whose training is not known."""
         return None
 
     def length(self, request: Request) -> int:
-        """Tokens of a sequence; 1 of an image that is not cut into tokens."""
+        """Tokens of a sequence; 1 for an image that is not cut into tokens."""
         return 1
 
     def _run(self, request: Request) -> ForwardPass:
-        """A pass of a training step."""
+        """Forward pass of a training step."""
         length = self.length(request)
         return ForwardPass(
             request.batch,
@@ -143,8 +143,8 @@ class Encoder(Model):
     def traced(
         self, blocks: Iterable[Block], request: Request, **unlisted: int
     ) -> list[Kernel]:
-        """Forward kernels of `blocks` as traces have them, without heads; behind them
-        those that traces do not list (`unlisted`: what they read of each element)."""
+        """Forward kernels of `blocks` as traces have them, without heads, then the
+        kernels that traces do not list (`unlisted`: reads of each element by `fn`)."""
         run = dataclasses.replace(self._run(request), train=False)
         rows, rest = [], []
         for block in blocks:
@@ -158,8 +158,8 @@ class Encoder(Model):
         return rows + rest
 
     def memory(self, request: Request) -> dict[str, float]:
-        """Weights and the operands of the largest kernel; in training what a
-        micro-batch leaves for its gradients, beside AdamW's state."""
+        """Bytes by part: weights and operands of the largest kernel; in training
+        AdamW's state and the saved activations of a micro-batch."""
         once = dataclasses.replace(request, phase="forward")
         working = working_bytes(
             self.listing(once, self._forward(once), "forward").kernels
@@ -188,8 +188,8 @@ class Encoder(Model):
 
 
 def _traced(operators: Iterable[Trainable], run: ForwardPass) -> list[Kernel]:
-    """Kernels of operators but for heads: BatchNorm, which needs no statistics, with
-    the convolution before; that of a shortcut last."""
+    """Inference kernels of operators without heads: BatchNorm, which needs no
+    statistics, with the convolution before it; shortcuts last."""
     rows: list[Kernel] = []
     for x in sorted(operators, key=lambda x: isinstance(x, Convolution) and x.joins):
         if isinstance(x, Within):

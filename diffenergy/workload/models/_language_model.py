@@ -29,7 +29,7 @@ from ._speculation import (
 
 @dataclasses.dataclass(frozen=True)
 class LanguageModel(LayeredModel):
-    """A model that reads and makes tokens, layer by layer."""
+    """A causal language model: prefill, decode, generation."""
 
     divides: ClassVar[bool] = True
     """Whether several GPUs can share it."""
@@ -54,7 +54,8 @@ class LanguageModel(LayeredModel):
         )
 
     def inputs(self, choices: Mapping[str, Any]) -> dict[str, Any]:
-        """Images where there is a tower: one of its usual size for what is not said."""
+        """Defaults of `images` and `image_tokens` where the model has a vision tower:
+        one image of the usual size."""
         if self.tower is None:
             return {}
         names = ("images", "image_tokens")
@@ -76,7 +77,7 @@ class LanguageModel(LayeredModel):
         return self._precision(request.dtype, request.kv_dtype)
 
     def memory(self, request: Request) -> dict[str, float]:
-        """Weights, the cache of all tokens and a layer's operands."""
+        """Bytes by part: weights, KV cache of all tokens, operands of a layer."""
         length = length_of(request)
         read = 1 if request.phase == "decode" else length
         run = self.run(request, read, length)
@@ -110,8 +111,8 @@ class LanguageModel(LayeredModel):
         )
 
     def placed(self, share: ModelShare) -> "LanguageModel":
-        """The model as one of several GPUs has it. Raises `ValueError` for what cannot
-        be divided so."""
+        """The part of the model on one of several GPUs. Raises `ValueError` for a model
+        that cannot be divided so."""
         if not self.divides:
             raise ValueError(f"`plan` is given, but {self.name} runs on one GPU alone.")
         return dataclasses.replace(self, share=share)
@@ -119,7 +120,8 @@ class LanguageModel(LayeredModel):
     def run(
         self, request: Request, q_len: int, kv_len: int, verify: bool = False
     ) -> ForwardPass:
-        """A pass of `q_len` new tokens a sequence against `kv_len`."""
+        """Forward pass of `q_len` new tokens a sequence against `kv_len` cached
+        ones."""
         return ForwardPass(
             request.batch,
             q_len,
@@ -133,7 +135,7 @@ class LanguageModel(LayeredModel):
         )
 
     def default_routing(self) -> str | None:
-        """Default of `routing`; None without experts."""
+        """Default routing of tokens to experts; None without experts."""
         routed = any(w.used < 1 for w, _ in self.all_weights())
         return "random" if routed else None
 
@@ -170,15 +172,15 @@ class LanguageModel(LayeredModel):
         return listings
 
     def _encoded(self, request: Request) -> list[Kernel]:
-        """The tower's pass over the images of all sequences, which decode has behind
-        it."""
+        """Kernels of the tower over the images of all sequences; none in decode."""
         if not request.images or self.tower is None or request.phase == "decode":
             return []
         images, tokens = request.batch * request.images, request.image_tokens or 1
         return self.tower.rows(images, tokens, self.precision(request))
 
     def _step(self, request: Request, kv_len: int) -> list[Kernel]:
-        """One decode step: of one token, or drafted tokens and their verification."""
+        """Kernels of a decode step: one token, or drafted tokens and their
+        verification."""
         speculation = speculation_of(request)
         if speculation is None:
             return self._pass(request, 1, kv_len)
@@ -209,8 +211,8 @@ class LanguageModel(LayeredModel):
         return [*self._around(run, inside, 1), *self._serving_head(run, 1, words)]
 
     def drafter(self, speculation: Speculation) -> "LanguageModel | Layer":
-        """What drafts tokens: another model, the layer that the config states for it
-        behind its own, or one that is trained for it (EAGLE-3, arXiv 2503.01840)."""
+        """The drafting network: another model, the layer of the config for further
+        tokens, or a layer trained for the model (EAGLE-3, arXiv 2503.01840)."""
         if speculation.kind == "draft":
             from . import load_model  # which loads all families
 
@@ -264,7 +266,7 @@ class LanguageModel(LayeredModel):
     def _around(
         self, run: ForwardPass, inside: list[Kernel], norms: int
     ) -> list[Kernel]:
-        """Kernels of layers with look-up and `norms` around them."""
+        """Kernels of layers between the look-up and `norms`."""
         t, h, dtype = run.tokens, self.hidden, run.values
         return [
             *self._table.forward(dataclasses.replace(run, fused=False)),

@@ -18,7 +18,7 @@ from ._operators.sharding import ModelShare
 from ._towers import Tower, tower_of
 
 _UNQUANTISED: Final = "bf16"
-"""Type of everything that a quantised checkpoint leaves as it was."""
+"""Type of the weights that a quantised checkpoint does not quantise."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +60,7 @@ class LayeredModel(Model):
         return Embedding(self.vocab, self.hidden, self.positions * self.learned)
 
     @property
-    def own_head(self) -> bool:
+    def untied(self) -> bool:
         """Whether the head has weights of its own (not the embedding's)."""
         return not self.tied
 
@@ -74,16 +74,20 @@ class LayeredModel(Model):
 
     @functools.cached_property
     def layer_counts(self) -> Mapping[Layer, int]:
-        """How often each layer occurs in the formats of the checkpoint, in order of
-        first appearance."""
-        stack = self.stack()
-        places = self.share.layers(len(stack))
-        each = functools.cache(lambda layer: layer.shard(self.share.split))
-        return collections.Counter(each(self._formatted(stack[i], i)) for i in places)
+        """Number of occurrences of each distinct layer, formats of the checkpoint
+        included, in order of first appearance."""
+        stack, counts = self.stack(), collections.Counter[Layer]()
+        own = [self._formatted(stack[i], i) for i in self.share.layers(len(stack))]
+        # by identity first: a layer is many records, which take long to hash
+        same = collections.Counter(map(id, own))
+        each = {id(layer): layer for layer in own}
+        for key, number in same.items():
+            counts[each[key].shard(self.share.split)] += number
+        return counts
 
     @functools.cached_property
     def checkpoint(self) -> Checkpoint:
-        """What the config (or the file beside it) says of the weights' types."""
+        """Types of the weights by the config, or by the file beside it."""
         return read_checkpoint(self.config.outer or self.config)
 
     @property
@@ -92,13 +96,13 @@ class LayeredModel(Model):
         return sum(layer.norms * n for layer, n in self.layer_counts.items())
 
     def all_weights(self) -> list[tuple[Weights, int]]:
-        """Weights of every kind and how often they occur; the towers of other inputs
-        are left out."""
+        """Weights of the language model, and how often each occurs (towers left
+        out)."""
         norm, share = Norm(self.norm, self.hidden, shifted=self.norm_bias), self.share
         ends: list[tuple[Operator, int]] = [(norm, self.norms + share.is_last)]
-        if share.is_first or (share.is_last and not self.own_head):
+        if share.is_first or (share.is_last and not self.untied):
             ends.insert(0, (self._table, 1))
-        if self.own_head and share.is_last:
+        if self.untied and share.is_last:
             ends.append((self.head, 1))
         inside = [
             (x, n) for layer, n in self.layer_counts.items() for x in layer.operators
@@ -114,14 +118,14 @@ class LayeredModel(Model):
 
     @property
     def _table(self) -> Embedding:
-        """The embedding as a GPU has it; the last of several has words alone."""
+        """The part of the embedding on this GPU; the last of several has words only."""
         table = self.embedding.shard(self.share.split)
         first = self.share.is_first
         return table if first else dataclasses.replace(table, positions=0)
 
     @functools.cached_property
     def tower(self) -> Tower | None:
-        """What turns images into tokens; None: the model reads text alone."""
+        """Vision tower; None for a model that reads text alone."""
         return tower_of(self.config)
 
     @property
@@ -134,7 +138,7 @@ class LayeredModel(Model):
         return number_of(self.all_weights())
 
     def tower_weights(self) -> list[tuple[Weights, int]]:
-        """Weights beside those of the language model and how often they occur."""
+        """Weights of the vision tower, and how often each occurs."""
         tower = self.tower if self.share.is_first else None
         number = tower.parameters if tower else None
         return [(Weights(number), 1)] if number else []
@@ -145,7 +149,7 @@ class LayeredModel(Model):
 
     @functools.cached_property
     def stored_dtype(self) -> str:
-        """How most weights are stored (`bf16` where nothing is quantised)."""
+        """Type of most weights (`bf16` where nothing is quantised)."""
         shares: collections.Counter[str] = collections.Counter()
         for w, n in self.all_weights():
             shares[w.format.weights if w.format else _UNQUANTISED] += w.number * n
@@ -158,7 +162,7 @@ class LayeredModel(Model):
         return bytes_of(weights, self._precision(dtype, "bf16"))
 
     def all_cached(self) -> list[tuple[Cached, int]]:
-        """What all layers keep of a sequence."""
+        """State and cache of a sequence in all layers, and how often each occurs."""
         layers = self.layer_counts.items()
         return [(cached, n) for layer, n in layers for cached, _ in layer.all_cached()]
 
@@ -174,7 +178,7 @@ class LayeredModel(Model):
         return float(sum(cached.state * n for cached, n in self.all_cached()))
 
     def _formatted(self, layer: Layer, place: int) -> Layer:
-        """The layer at a place with its linear layers as they are stored."""
+        """The layer at a place with the stored formats of its linear layers."""
         if not self.checkpoint.rules:
             return layer
         format_of, path = self.checkpoint.format, f"layers.{place}."

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from .._workload import Workload
 
 _FURTHER: Final = ("base", "recompute")
-"""Choices of a `Request` that its caller makes and no user."""
+"""Choices of a `Request` that callers make and users do not."""
 _STORED: Final = ("fp32", "bf16", "fp8")
-"""Types whose bytes a summary tells."""
+"""Types whose bytes stand in a summary."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,17 +61,16 @@ class Model(abc.ABC):
         return 0.0
 
     def state_bytes(self) -> float:
-        """Bytes that a request keeps whatever its length; 0 if there are none."""
+        """Bytes of state of a request that do not grow with its length."""
         return 0.0
 
     @abc.abstractmethod
     def memory(self, request: Request) -> dict[str, float]:
-        """Bytes in a GPU's memory at their most while `request` runs, by `PARTS` of
-        `memory`."""
+        """Peak bytes in the memory of a GPU while `request` runs, by `MEMORY_PARTS`."""
 
     @abc.abstractmethod
     def defaults(self) -> dict[str, Any]:
-        """Value taken for each choice of a `Request` that is not given."""
+        """Default of each choice of a `Request`."""
 
     def inputs(self, choices: Mapping[str, Any]) -> dict[str, Any]:
         """Values of those of `MODEL_INPUTS` that the model has, where `choices` lack
@@ -80,7 +79,7 @@ class Model(abc.ABC):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences on what the kernels leave out."""
+        """Notes on what the kernels leave out."""
         return ()
 
     @abc.abstractmethod
@@ -89,10 +88,10 @@ class Model(abc.ABC):
 
     @abc.abstractmethod
     def listings_of(self, request: Request) -> list[Listing]:
-        """Listings of a request whose choices are made."""
+        """Kernel listings of a request, one a phase."""
 
     def entry(self) -> dict[str, Any]:
-        """The model in the list of all."""
+        """Row of the model in the list of models."""
         return {
             "name": self.name,
             "family": self.config.values["model_type"],
@@ -103,10 +102,11 @@ class Model(abc.ABC):
         }
 
     def summary(self) -> dict[str, Any]:
-        """The model's sizes, bytes of the weights by dtype (as they are stored under
-        the type of most, None where a checkpoint's cannot be read), what a token adds
-        to the KV cache for good and within windows, what a request keeps beside it;
-        what was read of the checkpoint's types, or why it was not."""
+        """JSON of the model: sizes, bytes of the weights by dtype, bytes that a token
+        adds to the KV cache (without and within windows), state of a request, and what
+        was read of the types of the checkpoint.
+
+        `dtype` is the type of most weights, None where it cannot be read."""
         default = self.defaults()["dtype"]
         checkpoint = getattr(self, "checkpoint", None)  # of language models
         unread = checkpoint.unread if checkpoint else ""
@@ -129,7 +129,7 @@ class Model(abc.ABC):
         }
 
     def _sizes(self) -> dict[str, Any]:
-        """Sizes of its layers, as a summary tells them."""
+        """Sizes of the layers, as in a summary."""
         return {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
@@ -145,7 +145,7 @@ class Model(abc.ABC):
         return sum(depths) if depths else None
 
     def request(self, **choices: Any) -> Request:
-        """The request with every choice made.
+        """Request with every choice made.
 
         Raises `ValueError` for a choice that is unknown or that the model lacks.
         """
@@ -245,7 +245,7 @@ class Model(abc.ABC):
         suffix: str = "",
         merged: bool = True,
     ) -> Listing:
-        """Listing of the rows of `passes` passes; equal rows are `merged` into one."""
+        """Listing of the rows of `passes` passes, equal rows `merged`."""
         eager = request.stack == "eager"
         graph = request.stack == "serving" and mode == "decode"
         return Listing(
@@ -269,4 +269,4 @@ class Model(abc.ABC):
 
     @abc.abstractmethod
     def _check(self, values: dict[str, Any]):
-        """Family-specific limits of a request; raises `ValueError`."""
+        """Raises `ValueError` for a request beyond the limits of the family."""

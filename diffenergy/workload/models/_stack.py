@@ -1,5 +1,5 @@
-"""`Stack`: a network, or what one GPU has of it, as blocks of operators: its kernels
-forward and backward, what it keeps between, and which of its weights are trained."""
+"""`Stack`: a network (or the part on one GPU) as blocks of operators: kernels forward
+and backward, saved activations, trained weights."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +17,7 @@ from ._operators.partial import (
 from ._operators.passes import ForwardPass, repeat_rows
 
 _SUMS = ("reduce_scatter", "all_reduce")
-"""Exchanges whose results torchtitan's policy keeps."""
+"""Exchanges whose results torchtitan's policy saves."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,12 +37,12 @@ class Block:
     frozen: bool = False
 
     def forward(self, run: ForwardPass) -> list[Kernel]:
-        """Kernels of all, those of a layer together."""
+        """Forward kernels of all repetitions, those of a layer together."""
         return repeat_rows(forward_rows(self.operators, run), self.count)
 
     @property
     def parameters(self) -> int:
-        """Weights of all, those of adapters among them."""
+        """Number of weights of all repetitions, adapters included."""
         return self.count * parameters(self.operators)
 
 
@@ -65,7 +65,7 @@ class Stack:
 
     @property
     def each(self) -> tuple["Stack", ...]:
-        """Itself and those behind it."""
+        """This network and the networks for further tokens."""
         return (self, *(y for x in self.further for y in x.each))
 
     @property
@@ -75,7 +75,7 @@ class Stack:
 
     @property
     def parameters(self) -> int:
-        """All weights, those of adapters among them."""
+        """Number of all weights, adapters included."""
         return sum(x.parameters for x in self.blocks)
 
     # --- Kernels
@@ -111,8 +111,8 @@ class Stack:
         return [*before, Block((_alone(norm),)), *moved]
 
     def backward(self, run: ForwardPass) -> list[Kernel]:
-        """Kernels of all gradients; a layer's forward ones first if its activations
-        were not kept."""
+        """Kernels of all gradients; a layer's forward kernels first if its activations
+        were not saved."""
         return [row for x in reversed(self.each) for row in x._backward(run)]
 
     def _backward(self, run: ForwardPass) -> list[Kernel]:
@@ -158,7 +158,8 @@ class Stack:
             yield block, 0 if block.frozen else number
 
     def _placed(self) -> Iterator[tuple[Block, Sequence[int]]]:
-        """Each block with the places of its layers, or as many layers as are before."""
+        """Each block with the places of its layers, or the number of layers before
+        it."""
         before = 0
         for block in self.blocks:
             if block.inputs:
@@ -175,7 +176,7 @@ class Stack:
 
     @property
     def frozen_weights(self) -> list[tuple[Weights, int]]:
-        """Published weights that have none, and how often they occur."""
+        """Published weights without a gradient, and how often they occur."""
         return [
             (w, times)
             for x, n in self._trained()
@@ -185,7 +186,7 @@ class Stack:
         ]
 
     def largest_trained_layer(self) -> int:
-        """Most weights with a gradient that a layer has."""
+        """Number of weights with a gradient in the layer that has most."""
         return max(
             (
                 sum(w.number for w in trained_weights(x.operators))
@@ -229,17 +230,17 @@ def _again(operators: Sequence[Trainable], run: ForwardPass) -> list[Kernel]:
 
 
 def _alone(norm: Norm) -> Norm:
-    """The norm in front of which nothing is added."""
+    """The norm without the sum of a skip connection."""
     return dataclasses.replace(norm, residual=False)
 
 
 def forward_rows(operators: Iterable[Trainable], run: ForwardPass) -> list[Kernel]:
-    """Forward rows of operators, one a launch: all of a layer have one count."""
+    """Forward rows of operators, one row a launch: all of a layer have one count."""
     return [row for x in operators for row in _one_by_one(x.forward(run))]
 
 
 def backward_rows(operators: Sequence[Trainable], run: ForwardPass) -> list[Kernel]:
-    """The same of their gradients, last operator first."""
+    """Backward rows of operators, the last operator first, one row a launch."""
     return [row for x in reversed(operators) for row in _one_by_one(x.backward(run))]
 
 

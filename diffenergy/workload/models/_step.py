@@ -80,9 +80,11 @@ def training_listings(
     optimized: Number | None = None,
     layer_share: float = 1.0,
 ) -> list[Listing]:
-    """The three listings of an optimizer step whose micro-batches are each a `run`:
-    `passes`, forward and backward, of a GPU that has the gradients of `trained`
-    parameters, the state of `optimized` ones [all] and `layer_share` of the layers."""
+    """Listings of an optimizer step (forward, backward, optimizer) on one GPU.
+
+    `passes`: forward and backward rows of a micro-batch `run`; `trained`: parameters
+    with a gradient, `optimized`: those whose optimizer state the GPU has [all];
+    `layer_share`: its share of the layers."""
     times, (there, back) = request.accumulation or 1, passes
     gradients = repeat_rows(back, times) + accumulation_rows(trained, run, times - 1)
     optimized = trained if optimized is None else optimized
@@ -101,8 +103,8 @@ def training_listings(
 
 
 def check_frozen(values: Mapping[str, Any], name: str, layers: int):
-    """Raises `ValueError` if there are not so many layers to freeze, or adapters, which
-    freeze all, beside them."""
+    """Raises `ValueError` for more frozen layers than there are, or beside adapters,
+    which freeze all layers."""
     number = values.get("frozen_layers")
     if number and number > layers:
         raise ValueError(
@@ -117,7 +119,7 @@ def check_frozen(values: Mapping[str, Any], name: str, layers: int):
 
 
 def accumulation_rows(parameters: Number, run: ForwardPass, times: int) -> list[Kernel]:
-    """Gradients of later micro-batches added to those of the first.
+    """Rows that add the gradients of later micro-batches to those of the first.
 
     Fused products add in place and read the old sum, which stands here as a kernel of
     its own; torch adds with a kernel.
@@ -129,7 +131,7 @@ def accumulation_rows(parameters: Number, run: ForwardPass, times: int) -> list[
 
 
 def optimizer_rows(parameters: Number, dtype: str, fused: bool) -> list[Kernel]:
-    """Norm of all gradients and AdamW.
+    """Rows of the norm of all gradients and of AdamW.
 
     AdamW reads gradient, master weight and two moments, and writes the latter three
     and the weight: 14 + 14 bytes a parameter in 16 bit. In fp32 the weight is its own

@@ -1,4 +1,4 @@
-"""Vision towers: what turns images into tokens of a language model, from the
+"""Vision towers: networks that turn images into tokens of a language model, from the
 `vision_config` beside its `text_config`.
 
 Parameters are those of the reference implementations (`transformers`), to the last

@@ -36,16 +36,16 @@ from ._step import Loss, check_frozen, training_listings
 
 _SERVED: Final = "only prefill, decode, generate and forward"
 _ROUND: Final = 3
-"""Modules around all layers: the model, the look-up, the last norm."""
+"""Modules outside the layers: the model, the look-up, the last norm."""
 _HEAD: Final = 2
-"""Those of a head: itself and what holds it and the model."""
+"""Modules of a head: itself, and the module that holds it and the model."""
 
 
 @dataclasses.dataclass(frozen=True)
 class SavedActivations:
-    """Bytes that a micro-batch of a training step leaves for its backward pass: `each`
-    for every one in flight, `once` for the layer that runs again, `logits`;
-    `workspace`: the context and the gradients of a layer's operands."""
+    """Bytes that a micro-batch saves for its backward pass: `each` of every micro-batch
+    in flight, `once` of the layer that runs again, `logits`; `workspace`: the CUDA
+    context and the gradients of a layer's operands."""
 
     each: float
     once: float
@@ -71,7 +71,7 @@ class TrainingWeights:
 
 @dataclasses.dataclass(frozen=True)
 class TrainedModel(LanguageModel):
-    """A causal language model that serves; that trains, and that runs as modules do,
+    """A causal language model that serves; it also trains, and runs as eager modules,
     where all of its layers do."""
 
     @functools.cached_property
@@ -81,7 +81,7 @@ class TrainedModel(LanguageModel):
 
     @functools.cached_property
     def _fused(self) -> list[Trainable]:
-        """Operators that are known as fused kernels alone."""
+        """Operators that exist as fused kernels only."""
         parts = (y for x in dict.fromkeys(self.blocks) for y in x.in_training() or ())
         return [x for part in parts for x in part if not x.unfused]
 
@@ -95,7 +95,7 @@ class TrainedModel(LanguageModel):
 
     @functools.cached_property
     def kinds(self) -> tuple[int, ...]:
-        """Of every layer the place of the first one like it."""
+        """For each layer the place of the first layer equal to it."""
         first: dict[Layer, int] = {}
         return tuple(first.setdefault(x, i) for i, x in enumerate(self.stack()))
 
@@ -164,7 +164,7 @@ class TrainedModel(LanguageModel):
         return dataclasses.replace(network, frozen=stopped, further=further)
 
     def training_weights(self, request: Request) -> TrainingWeights:
-        """Weights of this GPU in a training step."""
+        """Weights of this GPU in a training step, trained and frozen."""
         p, layer = self.precision(request), self._largest_layer()
         e = element_bytes(p.values)
         if not (request.lora or request.frozen_layers):
@@ -223,20 +223,21 @@ class TrainedModel(LanguageModel):
 
     @property
     def further_layers(self) -> int:
-        """Layers of its own with which it learns tokens beyond the next, as its config
-        states them (DeepSeek-V3, arXiv 2412.19437, section 2.2)."""
+        """Number of layers that learn tokens beyond the next (DeepSeek-V3, arXiv
+        2412.19437, section 2.2)."""
         return mtp_layers(self.config)
 
     def further_weights(self) -> list[tuple[Weights, int]]:
-        """Their weights and how often they occur; a last stage that is not the first
-        has the table once more. The head is that of the model."""
+        """Weights of the layers for further tokens, and how often each occurs; a last
+        stage that is not the first has the table once more. The head is that of the
+        model."""
         number = self.further_layers if self.share.is_last else 0
         if not number:
             return []
         layer = mtp_layer(self.hidden, self.stack()[-1]).shard(self.share.split)
         norms = [(w, layer.norms + 1) for w in self._norm.weights()]
         weights = [(w, n * number) for w, n in (*layer.all_weights(), *norms)]
-        has_table = self.share.is_first or not self.own_head
+        has_table = self.share.is_first or not self.untied
         return (
             weights
             if has_table
@@ -248,27 +249,27 @@ class TrainedModel(LanguageModel):
         return [*self.all_weights(), *self.further_weights()]
 
     def _largest_layer(self) -> list[tuple[Weights, int]]:
-        """Weights of the largest layer as this GPU has it."""
+        """Weights of the largest layer on this GPU."""
         norm = [(w, 1) for w in self._norm.weights()]
         several = {id(x): x for x in self.stack()}.values()  # hashing each takes longer
         layers = (layer.shard(self.share.split) for layer in several)
         return max((x.all_weights() + x.norms * norm for x in layers), key=number_of)
 
     def expert_parameters(self) -> int:
-        """Parameters of routed experts in a training step."""
+        """Number of parameters of routed experts in a training step."""
         return number_of(_of_experts(self.trained_weights()))
 
     def text_step_parameters(self) -> int:
-        """Parameters of a training step without those of a vision tower."""
+        """Number of parameters of a training step without a vision tower."""
         return number_of(self.trained_weights())
 
     def step_parameters(self) -> int:
-        """Parameters of a training step: published ones and those of further layers."""
+        """Number of parameters of a training step: published ones and those of the
+        layers for further tokens."""
         return self.text_step_parameters() + self.parameters() - self.text_parameters()
 
     def memory(self, request: Request) -> dict[str, float]:
-        """In training what a micro-batch leaves for its gradients beside AdamW's
-        state."""
+        """Bytes by part; in training saved activations and AdamW's state."""
         if request.phase != "train":
             return super().memory(request)
         saved, weights = self.saved_activations(request), self.training_weights(request)
@@ -282,8 +283,8 @@ class TrainedModel(LanguageModel):
         )
 
     def saved_activations(self, request: Request, **changed: Any) -> SavedActivations:
-        """What a micro-batch of a training step leaves in the memory of this GPU;
-        `changed`: fields of its `ForwardPass`."""
+        """Activations that a micro-batch of a training step saves on this GPU;
+        `changed`: other fields of its `ForwardPass`."""
         run = dataclasses.replace(self.training_run(request), **changed)
         network = self._trained_network(request)
         each, once = network.saved_bytes(run)
@@ -293,7 +294,7 @@ class TrainedModel(LanguageModel):
 
     @property
     def _norm(self) -> Norm:
-        """The norm of the width of a layer."""
+        """Norm over the width of a layer."""
         return Norm(self.norm, self.hidden, shifted=self.norm_bias)
 
     @property
@@ -321,10 +322,13 @@ class TrainedModel(LanguageModel):
                 operators += (norm, *sharded, *behind, skip)
             return tuple(operators)
 
-        places: dict[tuple[Trainable, ...], list[int]] = {}
+        same: dict[int, list[int]] = {}  # by identity: hashes of layers take long
         for place in share.layers(len(layers)):
-            places.setdefault(body(layers[place]), []).append(place)
-        inside = [Block(x, len(at), h, tuple(at)) for x, at in places.items()]
+            same.setdefault(id(layers[place]), []).append(place)
+        places: dict[tuple[Trainable, ...], list[int]] = {}
+        for at in same.values():
+            places.setdefault(body(layers[at[0]]), []).extend(at)
+        inside = [Block(x, len(at), h, tuple(sorted(at))) for x, at in places.items()]
         head = dataclasses.replace(self.head, split=Columns(), among=split)
         end = [Block((norm, head), places=(len(layers),))] if share.is_last else []
         inputs = Block((self._table, *self._angles, *self.tables))
@@ -350,7 +354,7 @@ class TrainedModel(LanguageModel):
 
 
 def _with_frozen(network: Stack, block: int, operator: int) -> Stack:
-    """The network with one operator of a block whose weights have no gradient."""
+    """The network with one operator of a block frozen."""
     blocks = list(network.blocks)
     operators = list(blocks[block].operators)
     operators[operator] = freeze(operators[operator])
@@ -361,8 +365,8 @@ def _with_frozen(network: Stack, block: int, operator: int) -> Stack:
 def build_model(
     config: Config, blocks: Sequence[Layer], tied: bool = False, **more: Any
 ) -> TrainedModel:
-    """The model of a config whose keys have all been read; raises `ValueError` for a
-    key that nobody read and that may change a layer.
+    """The model of a config. Raises `ValueError` for a key that nobody read and that
+    may change a layer.
 
     `tied`: whether the head is the embedding where the config does not say.
     """
@@ -380,5 +384,5 @@ def build_model(
 
 
 def _of_experts(weights: Iterable[tuple[Weights, int]]) -> list[tuple[Weights, int]]:
-    """Those of routed experts."""
+    """Those of `weights` that belong to routed experts."""
     return [(w, n) for w, n in weights if w.used < 1]

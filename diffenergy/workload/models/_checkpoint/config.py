@@ -23,7 +23,7 @@ class Config:
     """Values of a model config; every getter raises `ValueError` naming the key.
 
     `name`: model name. `where`: the file, for messages. `outer`: the config that this
-    one is a part of. `read_keys`: keys that were looked at.
+    one is a part of. `read_keys`: keys that a getter has read.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Config:
         return self._bounded(key, value, 1)
 
     def whole(self, key: str, default: int) -> int:
-        """The same from 0 on."""
+        """Whole number of at least 0 under `key`."""
         _, value = self._first((key,), default)
         return self._bounded(key, value, 0)
 
@@ -72,7 +72,7 @@ class Config:
         return self.sizes(key, least=0) if listed else ()
 
     def number(self, key: str, default: Any = _REQUIRED) -> float:
-        """Number above 0."""
+        """Number above 0 under `key`."""
         _, value = self._first((key,), default)
         bad = isinstance(value, bool) or not isinstance(value, int | float)
         if bad or not 0 < value <= _TOKENS:
@@ -80,14 +80,14 @@ class Config:
         return float(value)
 
     def flag(self, key: str, default: bool) -> bool:
-        """True or false."""
+        """Boolean under `key`."""
         _, value = self._first((key,), default)
         if not isinstance(value, bool):
             raise self.error(key, "true or false")
         return value
 
     def text(self, key: str, default: Any = _REQUIRED) -> str:
-        """A text."""
+        """Text under `key`."""
         _, value = self._first((key,), default)
         if not isinstance(value, str):
             raise self.error(key, "a text")
@@ -104,8 +104,8 @@ class Config:
         return tuple(value[:length])
 
     def every(self, key: str, length: int, first: int = 0) -> tuple[bool, ...]:
-        """Which of `length` layers a key means: a list of numbers that are 0 or not, or
-        every so many layers from the `first` on (absent: each)."""
+        """Whether each of `length` layers is selected by `key`: a list of 0 and other
+        numbers, or a period, counted from layer `first` on (absent: every layer)."""
         _, value = self._first((key,), 1)
         if isinstance(value, list):
             if len(value) < length or not all(_is_whole(x) for x in value):
@@ -121,7 +121,7 @@ class Config:
         return self.values.get(key) is not None
 
     def ignore(self, *keys: str):
-        """Says of keys that they are known and change nothing here."""
+        """Marks keys as read that change nothing here."""
         self.read_keys.update(keys)
 
     def part(self, key: str) -> "Config":
@@ -132,9 +132,9 @@ class Config:
         return Config(self.name, f"{self.where}: `{key}`", value, self)
 
     def stated(self, *keys: str) -> Any:
-        """What the whole file says under the first of `keys`, else this part of it (a
-        multimodal config names the head and the weights' type outside); None if
-        neither does."""
+        """Value under the first of `keys` in the whole file, else in this part of it
+        (a multimodal config states the head and the type of the weights outside); None
+        if neither has it."""
         for config in (self.outer, self) if self.outer else (self,):
             for key in keys:
                 if config.has(key):
@@ -142,8 +142,8 @@ class Config:
         return None
 
     def tied(self, default: bool = False) -> bool:
-        """Whether the head is the embedding; a multimodal config says so outside, as
-        the head is of the whole (an inner key may be its class's default)."""
+        """Whether the head is the embedding's table. A multimodal config states it
+        outside (an inner key may be the default of its class)."""
         for key in ("tie_word_embeddings", "tie_embedding"):
             for config in (self.outer, self):
                 if config and config.has(key):
@@ -151,8 +151,8 @@ class Config:
         return default
 
     def check_read(self):
-        """Raises `ValueError` for a key that is set, that no getter asked for and that
-        is not known to be harmless: it may change the layers."""
+        """Raises `ValueError` for a key that is set, that no getter read and that is
+        not harmless: it may change the layers."""
         for key, value in self.values.items():
             off = value in (None, False, 0, "", [], {})
             if not off and key not in self.read_keys and not is_harmless(key):
@@ -164,7 +164,7 @@ class Config:
                 )
 
     def divides(self, part: str, whole: str):
-        """Checks that key `part` divides key `whole`."""
+        """Raises `ValueError` unless the value of `part` divides that of `whole`."""
         if self.values[whole] % self.values[part]:
             raise ValueError(
                 f"{self.where}: `{whole}` is {self.values[whole]}, which `{part}` "
@@ -172,7 +172,7 @@ class Config:
             )
 
     def error(self, key: str, allowed: str) -> ValueError:
-        """The error that says what is allowed for `key`."""
+        """Error for the value of `key`, with what is `allowed`."""
         return ValueError(
             f"{self.where}: `{key}` is {as_json(self.values.get(key))}; allowed is "
             f"{allowed}; correct the config."
@@ -217,7 +217,7 @@ def positions(config: Config) -> int:
 
 
 def _extended(config: Config, key: str, rope: Mapping[str, Any], stated: int) -> int:
-    """Positions with the scaling `rope`, which stands under `key`."""
+    """Longest sequence (tokens) with the rotary scaling `rope`, the value of `key`."""
     kind = rope.get("rope_type", rope.get("type"))
     if kind not in _EXTENDING or rope.get("factor") is None:
         return stated
@@ -272,8 +272,8 @@ def _is_whole(value: Any) -> bool:
 
 
 def _most(key: str) -> int:
-    """The most that a config may state under `key`: a hundred times what any published
-    model has, so that a slip is told before it fills the memory.
+    """Largest value allowed under `key`: a hundred times that of any published model,
+    so that a slip is refused before it fills the memory.
 
     >>> _most("num_hidden_layers"), _most("hidden_size"), _most("sliding_window")
     (10000, 10000000, 1000000000)
@@ -343,7 +343,7 @@ _PATTERN: Final = re.compile(
 
 
 def is_harmless(key: str) -> bool:
-    """Whether a key says nothing of shapes or work.
+    """Whether a key changes neither shapes nor work.
 
     >>> is_harmless("pad_token_id"), is_harmless("moe_latent_size")
     (True, False)

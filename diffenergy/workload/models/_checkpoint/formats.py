@@ -1,5 +1,4 @@
-"""Number formats: of operands, and those that a checkpoint states for its weights and
-its KV cache.
+"""Number formats of operands, and of the weights and the KV cache of a checkpoint.
 
 The latter stand in `quantization_config` of the config (older: `compression_config`;
 also inside `text_config`), in `hf_quant_config.json` beside it (NVIDIA ModelOpt), or in
@@ -84,10 +83,10 @@ def precision_of(dtype: str, cache: str) -> Precision:
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """What a checkpoint says about the types of its weights and its KV cache.
+    """Types of the weights and of the KV cache that a checkpoint states.
 
-    `kv_dtype`: "fp8", or None where nothing else than 16 bit is stated. `statements`:
-    sentences that tell what was read, and where. `unread`: why the types of the weights
+    `kv_dtype`: "fp8", or None for 16 bit. `statements`: sentences on what was read, and
+    where. `unread`: why the types of the weights
     cannot be read, with the remedy; "" if they can. `rules`: the first that matches a
     module holds. `excluded`: modules left in 16 bit, whatever the rules say.
     """
@@ -133,7 +132,7 @@ class Checkpoint:
 
 
 def read_checkpoint(config: Config) -> Checkpoint:
-    """What the config, and the sidecar beside its file, say.
+    """Types that the config, and the sidecar beside its file, state.
 
     The config's own statement holds if it can be read. What it leaves open (the KV
     cache, the list of modules in 16 bit) is taken from the sidecar; so is everything if
@@ -171,7 +170,7 @@ def read_checkpoint(config: Config) -> Checkpoint:
 
 @dataclasses.dataclass(frozen=True)
 class _Part:
-    """What one file says; None where it says nothing."""
+    """Statement of one file; None for what it leaves open."""
 
     file: str
     key: str
@@ -187,7 +186,7 @@ class _Part:
 
 
 def _config_part(config: Config) -> _Part | None:
-    """The statement of the config, or of its text part."""
+    """Statement of the config, or of its text part."""
     parts = [config.values, *(config.values.get(key) for key in _TEXTS)]
     holders = [part for part in parts if isinstance(part, Mapping)]
     experts = next(filter(None, (x.get("expert_dtype") for x in holders)), None)
@@ -201,7 +200,7 @@ def _config_part(config: Config) -> _Part | None:
 
 
 def _sidecar(config: Config) -> _Part | None:
-    """The statement of `hf_quant_config.json` beside the config.
+    """Statement of `hf_quant_config.json` beside the config.
 
     It belongs to `config.json`. Beside a config of another name it counts only if no
     other model config lies in that folder: a collection of configs has no sidecar.
@@ -226,7 +225,7 @@ def _belongs(path: Path) -> bool:
 
 
 def _is_config(file: Path) -> bool:
-    """Whether a JSON file is a model config; larger than 1 MB none is."""
+    """Whether a JSON file is a model config; files above 1 MB are not."""
     raw = _json(file) if file.stat().st_size < 1e6 else None
     return isinstance(raw, Mapping) and "model_type" in raw
 
@@ -240,7 +239,7 @@ def _json(file: Path) -> Any:
 
 
 def _part(where: str, key: str, raw: Mapping[str, Any], experts: Any = None) -> _Part:
-    """The statement `raw` under `key` of the file `where`."""
+    """Statement `raw` under `key` of the file `where`, read."""
     file, cache = Path(where).name, stated_cache(raw)
     try:
         rules, excluded = rules_of(raw, experts), excluded_names(raw)

@@ -1,4 +1,4 @@
-"""Quantisation methods: what each says in its own words, as rules.
+"""Quantisation methods of checkpoints, read as rules of one kind.
 
 References: transformers `quantizers`, vLLM `model_executor/layers/quantization`,
 ModelOpt `export/convert_hf_config.py`, compressed-tensors `quantization/quant_args.py`.
@@ -98,7 +98,7 @@ class Names:
         return bool(self.patterns)
 
     def match(self, module: str) -> bool:
-        """Whether `module` or one that holds it is meant."""
+        """Whether a pattern names `module` or a module around it."""
         return any(
             self._plain_match(name)
             or name.startswith(self._beginnings)
@@ -107,7 +107,8 @@ class Names:
         )
 
     def _spellings(self, name: str) -> Iterator[str]:
-        """`name`, and `name` with the checkpoint's words for a layer's part."""
+        """`name`, and `name` with other words that checkpoints use for the layer's
+        part."""
         yield name
         parts = name.split(".", 3)
         if len(parts) < 4 or parts[0] != "layers":
@@ -148,7 +149,7 @@ class Names:
 
     @functools.cached_property
     def _expressions(self) -> tuple[re.Pattern[str], ...]:
-        """Everything else."""
+        """Regular expressions, and globs with a star elsewhere."""
         return tuple(
             re.compile(pattern[3:] if _is_expression(pattern) else _globbed(pattern))
             for pattern in self.patterns
@@ -305,7 +306,7 @@ def rules_of(raw: Mapping[str, Any], experts: Any = None) -> tuple[Rule, ...]:
 
 
 def _deepseek_experts(stated: Any) -> tuple[Rule, ...]:
-    """Routed experts of DeepSeek V4: `expert_dtype` says what `quant_method` does not.
+    """Rule of DeepSeek V4's routed experts, whose type is `expert_dtype`.
 
     Multiplied in mxfp8 where the GPU has units for it.
     """
@@ -317,7 +318,7 @@ def _deepseek_experts(stated: Any) -> tuple[Rule, ...]:
 
 
 def _fp8(raw: Mapping[str, Any]) -> tuple[Rule, ...]:
-    """fp8, or microscaled fp8, by the block of weights that shares a scale."""
+    """Rule of fp8 or microscaled fp8, by the block of weights that shares a scale."""
     block = raw.get("weight_block_size")
     formats = {"None": _FP8, "[128, 128]": _FP8_BLOCK, "[1, 32]": _MXFP8}
     if str(block) not in formats:
@@ -459,7 +460,7 @@ _PRODUCTS: Final = {
 
 
 def _storage(key: str, raw: Any) -> str:
-    """Type that bits, kind and group size say."""
+    """Type of the given bits, kind and group size."""
     if not isinstance(raw, Mapping):
         raise ValueError(f"`{key}` is {as_json(raw)}; allowed is an object")
     kind, group = f"{raw.get('type', 'int')}{raw.get('num_bits')}", _group(raw)
@@ -539,7 +540,7 @@ def _strings(raw: Mapping[str, Any], key: str) -> tuple[str, ...] | None:
 
 
 def stated_cache(raw: Mapping[str, Any]) -> Any:
-    """What is said of the KV cache; None if nothing."""
+    """Statement on the KV cache; None if there is none."""
     algorithm = raw.get("kv_cache_quant_algo")
     return raw.get("kv_cache_scheme") if algorithm is None else algorithm
 
@@ -552,7 +553,7 @@ def is_fp8(cache: Any) -> bool:
 
 
 def cache_words(cache: Any) -> str:
-    """A statement of the KV cache, as a sentence says it."""
+    """Sentence on a statement of the KV cache."""
     if is_fp8(cache):
         return "KV cache in fp8"
     return f"KV cache in 16 bit: {as_json(cache)} is not modelled"

@@ -51,13 +51,13 @@ class Heads:
         return {"zero_share": HALF} if self.causal else {}
 
     def shard(self, split: ModelSplit) -> "Heads":
-        """Those of one of several GPUs."""
+        """Heads on one of several GPUs."""
         heads = divide(self.heads, split.tp, "attention heads")
         kv_heads = divide_or_copy(self.kv_heads, split.tp)
         return dataclasses.replace(self, heads=heads, kv_heads=kv_heads)
 
     def site(self, run: ForwardPass, count: int = 1) -> Site:
-        """`count` calls."""
+        """Shape of `count` attention calls."""
         return Site(
             run.sequences,
             self.heads,
@@ -69,7 +69,7 @@ class Heads:
         )
 
     def _visible_keys(self, run: ForwardPass) -> int:
-        """Keys that a query sees in the mean over all GPUs of a sequence."""
+        """Mean number of keys that a query sees, over all GPUs of a sequence."""
         length, window = run.q_len * run.cp, self.window
         if not 0 < window < length:
             return run.kv_len
@@ -77,8 +77,8 @@ class Heads:
 
 
 def _rotation_rows(layout: Heads, run: ForwardPass) -> list[Kernel]:
-    """Rotation of queries and keys; its gradient is the rotation back, which needs the
-    angles alone."""
+    """Kernels that rotate queries and keys; the gradient is the rotation back, which
+    needs the angles alone."""
     site, dtype = layout.site(run), run.values
     if run.fused:
         both = site.queries + site.new_keys
@@ -128,7 +128,7 @@ class Attention(Trainable):
         return not self.sinks and self.layout.values == self.layout.head_dim
 
     def in_training(self) -> tuple["Attention", ...] | None:
-        """None if not every earlier token, or of a window, is seen."""
+        """The operator itself; None for chunked attention and chosen keys."""
         return None if self.chunk or self.chosen else (self,)
 
     def weights(self) -> tuple[Weights, ...]:
@@ -336,7 +336,7 @@ class Attention(Trainable):
         return output * run.element_bytes + self._sums(site)
 
     def _sums(self, site: Site) -> float:
-        """fp32 sums of all rows."""
+        """Bytes of the fp32 sums of all rows."""
         return 4.0 * site.sequences * site.heads * site.q_len
 
     def _permute(self, name: str, site: Site, run: ForwardPass) -> Kernel:

@@ -29,7 +29,7 @@ class CompressedShape:
     window: int
 
     def shard(self, split: ModelSplit) -> "CompressedShape":
-        """Of one of several GPUs."""
+        """The shape on one of several GPUs."""
         heads = divide(self.heads, split.tp, "attention heads")
         groups = divide(self.groups, split.tp, "groups of heads")
         return dataclasses.replace(self, heads=heads, groups=groups)
@@ -66,8 +66,8 @@ class Compressed(Operator):
         return (raw, Cached(grown)) if grown else (raw,)
 
     def _row(self, run: ForwardPass, window: int, causal: bool) -> Kernel:
-        """Over the raw entries of a window, or over entries of several tokens, of which
-        a query of a prompt sees those before it."""
+        """Attention over the raw entries of a window, or over entries of several
+        tokens, of which a query of a prompt sees those before it."""
         many = not run.is_step
         if window:
             keys = run.kv_len if many else min(run.kv_len, window)
@@ -84,7 +84,7 @@ _RAW = 2.0
 
 
 def _mean_visible(run: ForwardPass, ratio: int, chosen: int) -> Number:
-    """Entries of `ratio` tokens that a query sees in the mean, at most `chosen`."""
+    """Mean number of entries of `ratio` tokens that a query sees, at most `chosen`."""
     last = run.kv_len / ratio
     most = min(last, chosen or last)
     if run.is_step:

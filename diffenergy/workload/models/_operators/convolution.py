@@ -94,7 +94,7 @@ class Convolution(Trainable):
         return rows
 
     def saved_bytes(self, run: ForwardPass) -> float:
-        """Its input."""
+        """Bytes of its input."""
         values = 0 if self.joins else self.channels * self.hw**2
         return run.sequences * values * run.element_bytes
 
@@ -128,7 +128,7 @@ class MaxPool(Trainable):
         return [self._row("max_pool_backward", run, reads=read, writes=_POOLED)]
 
     def saved_bytes(self, run: ForwardPass) -> float:
-        """Its input, which the ReLU before needs, and the places."""
+        """Bytes of its input, which the ReLU before needs, and of the places."""
         return self._elements(run) * (_POOLED * run.element_bytes + _INDEX)
 
     def _elements(self, run: ForwardPass) -> int:

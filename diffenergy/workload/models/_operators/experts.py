@@ -32,7 +32,8 @@ class Experts(Stored, Trainable):
     split: ModelSplit = ModelSplit()
 
     def shard(self, split: ModelSplit) -> "Experts":
-        """With `ep` GPUs each has some of the experts; `tp`/`ep` of them share each.
+        """The experts of one GPU: with `ep` GPUs each has some; `tp`/`ep` of them share
+        each.
 
         GPUs that see the same tokens add up what their experts made (vLLM, SGLang and
         TensorRT-LLM without attention data parallelism). Replicas with tokens of their
@@ -58,7 +59,7 @@ class Experts(Stored, Trainable):
         return (self,) if self.gated and not self.latent else None
 
     def forward(self, run: ForwardPass) -> list[Kernel]:
-        """Router, choice of experts, experts, and what joins them."""
+        """Kernels of router, choice of experts, experts and exchanges."""
         split, t = self.split, run.tokens
         *router, experts = self._chosen(run)
         if run.train:
@@ -73,8 +74,8 @@ class Experts(Stored, Trainable):
         return [*router, *sent, experts, *sent, *back]
 
     def _around(self, run: ForwardPass) -> tuple[list[Kernel], list[Kernel]]:
-        """What GPUs of a training step exchange before and behind the experts, and the
-        same again for the gradients.
+        """Exchanges of a training step before and behind the experts; the gradients
+        have the same again.
 
         Each brings its share of the tokens, 1/`tp` of those of its replica. Rows of
         every choice go to the GPUs of their experts (all-to-all) and are gathered by
@@ -147,7 +148,8 @@ class Experts(Stored, Trainable):
         )
 
     def backward(self, run: ForwardPass) -> list[Kernel]:
-        """Combination, down, product of gate and up, gate and up, look-up, router."""
+        """Kernels of the gradients of combination, down, product of gate and up, gate
+        and up, look-up, router."""
         split, h, values = self.split, self.hidden, run.values
         inner, t = self.inner // split.inner, self._tokens(run)
         rows, routed = t * self.chosen, run.tokens // split.parts

@@ -38,7 +38,7 @@ class LatentShape:
     bias: bool = False
 
     def shard(self, split: ModelSplit) -> "LatentShape":
-        """Of one of several GPUs."""
+        """The shape on one of several GPUs."""
         heads = divide(self.heads, split.tp, "attention heads")
         return dataclasses.replace(self, heads=heads)
 
@@ -150,7 +150,7 @@ class Latent(Stored):
         return [write, *self._absorbed(run)]
 
     def in_training(self) -> tuple[Trainable, ...] | None:
-        """As in prefill, without a cache."""
+        """Operators of a training step: as in prefill, without a cache."""
         s = self.shape
         if self.chosen:
             return None
@@ -174,7 +174,7 @@ class Latent(Stored):
         return (Cached(self.shape.latent + self.shape.rope),)
 
     def _expanded(self, run: ForwardPass) -> list[Kernel]:
-        """Keys and values of all heads."""
+        """Kernels with keys and values of all heads."""
         s = self.shape
         wide = s.heads * (s.nope + s.values)
         expansion = Linear(wide, s.latent, format=self.format)

@@ -26,7 +26,7 @@ class Adapters:
     outputs: tuple[int, ...]
 
     def parameters(self, inputs: int) -> int:
-        """Elements of every A and B.
+        """Number of elements of all A and B.
 
         >>> Adapters(16, (4096, 1024, 1024)).parameters(4096)
         294912
@@ -34,7 +34,7 @@ class Adapters:
         return sum(self.rank * (inputs + outputs) for outputs in self.outputs)
 
     def forward(self, run: ForwardPass, inputs: int) -> list[Kernel]:
-        """A x, then B of it, scaled and added."""
+        """Kernels of A x, then of B (A x), scaled and added."""
         t, rank, dtype = run.tokens, self.rank, run.values
         if run.fused:
             return [
@@ -55,7 +55,7 @@ class Adapters:
         ]
 
     def backward(self, run: ForwardPass, inputs: int) -> list[Kernel]:
-        """Gradients of A x, of B and of A, and what they add to that of the input."""
+        """Kernels of the gradients of A x, of B, of A and of the input."""
         t, rank, dtype = run.tokens, self.rank, run.values
         added = stream("pointwise_add", t * inputs, dtype, 1)
         ups = [
@@ -137,8 +137,9 @@ class Activation:
         return [stream(name, elements, run.values, 1, reads=2, writes=1)]
 
     def saved_bytes(self, run: ForwardPass) -> float:
-        """Its input; of `gelu_new` in operators those of the cube, of tanh's gradient
-        and of the last product (two); of ReLU nothing beside its output."""
+        """Bytes of its input; of `gelu_new` in operators also those of the cube, of
+        tanh's gradient and of the last product (two); of ReLU none beside its
+        output."""
         if self.fn == "relu":
             return 0.0
         tensors = 4 if self.fn == "gelu_new" and not run.fused else 1
@@ -204,13 +205,13 @@ class Gated(Trainable):
         ]
 
     def saved_bytes(self, run: ForwardPass) -> float:
-        """Gate and up; in operators also the activated gate."""
+        """Bytes of gate and up; in operators also of the activated gate."""
         tensors = 2 if run.fused else 3
         return tensors * run.tokens * self.width * run.element_bytes
 
 
 def gated_backward(elements: Number, dtype: str, fn: str = "silu") -> Kernel:
-    """Gate, up and dy -> gradients of gate and up."""
+    """Kernel of the gradients of gate and up, from gate, up and dy."""
     return stream(f"{fn}_mul_backward", elements, dtype, 1, reads=3, writes=2)
 
 
@@ -256,7 +257,8 @@ class Linear(Stored, Trainable):
         return dataclasses.replace(self, inputs=inputs, activation=before, among=split)
 
     def in_training(self) -> tuple["Linear", ...]:
-        """Routed experts add up what they make on their own."""
+        """The layer in a training step, where routed experts add up their own
+        outputs."""
         split = Rows() if isinstance(self.split, Rows) else self.split
         return (dataclasses.replace(self, split=split),)
 
@@ -266,7 +268,7 @@ class Linear(Stored, Trainable):
         return dataclasses.replace(self, frozen=True, adapters=adapters)
 
     def _apart(self) -> tuple["Linear", ...]:
-        """The layers that it joins; the input is that of the first."""
+        """The layers that it joins, one each; the first has the input."""
         return tuple(
             dataclasses.replace(
                 self,
@@ -300,7 +302,7 @@ class Linear(Stored, Trainable):
         return not self.split.joined or self.among.replicas > 1
 
     def _tokens(self, run: ForwardPass) -> int:
-        """Tokens that it multiplies."""
+        """Tokens that it multiplies on one GPU."""
         return run.tokens // (self.among.parts if self.split is None else 1)
 
     def _product(self, run: ForwardPass) -> list[Kernel]:
@@ -344,8 +346,8 @@ class Linear(Stored, Trainable):
         return narrow(run, self._tokens(run) * width, self._precision(run).linear)
 
     def saved_bytes(self, run: ForwardPass) -> float:
-        """Its input, unless that is another layer's, is restored or no gradient needs
-        it; and what its activation and its adapters keep."""
+        """Bytes of its input, unless another layer has it, it is restored or no
+        gradient needs it; and those of its activation and adapters."""
         behind = self.activation
         t = self._tokens(run) / (self.among.parts if self._spreads else 1)
         read = t * self.inputs * element_bytes(self._precision(run).linear)
@@ -356,8 +358,8 @@ class Linear(Stored, Trainable):
 
     @property
     def _reads_input(self) -> bool:
-        """Whether a gradient needs its input: of its weights, of an adapter or of the
-        ReLU that made it."""
+        """Whether a gradient needs its input: of its weights, of an adapter or of a
+        ReLU before it."""
         relu = self.activation is not None and self.activation.fn == "relu"
         return not self.frozen or self.adapters is not None or relu
 
@@ -390,7 +392,7 @@ class Linear(Stored, Trainable):
 
 
 def storage_fields(form: Format) -> dict[str, Any]:
-    """Fields of a product whose weights are kept in another type than it has."""
+    """Fields of a product whose weights are stored in another type."""
     if form.weights == form.products:
         return {}
     return {"weight_dtype": form.weights, "weight_group": form.group}

@@ -104,8 +104,8 @@ def working_bytes(rows: Iterable[Kernel]) -> float:
 
 
 def largest_whole(fits: Callable[[int], bool], most: int) -> int | None:
-    """Largest whole number from 1 to `most` that `fits`; None if 1 does not. `fits`
-    holds up to some number and fails beyond."""
+    """Largest whole number from 1 to `most` that `fits`; None if 1 does not. `fits` is
+    true up to some number and false beyond it."""
     low, high = 0, most
     while low < high:
         middle = math.ceil((low + high) / 2)
