@@ -68,8 +68,8 @@ class GpuCard:
     @property
     def generation(self) -> Generation:
         """Facts that it shares with boards of its architecture."""
-        made = generation(self.architecture, self.mma)
-        return made._replace(lane=self.lane) if self.lane else made
+        shared = generation(self.architecture, self.mma)
+        return shared._replace(lane=self.lane) if self.lane else shared
 
     @property
     def served_as(self) -> str:

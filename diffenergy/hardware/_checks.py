@@ -153,11 +153,11 @@ def doubts(card: GpuCard) -> tuple[list[str], list[str]]:
     ([], [])
     """
     impossible, unlikely = [], []
-    for said, ratio, refused, doubted in _ratios(card):
+    for sentence, ratio, refused, doubted in _ratios(card):
         if not refused[0] <= ratio <= refused[1]:
-            impossible.append(said)
+            impossible.append(sentence)
         elif not doubted[0] <= ratio <= doubted[1]:
-            unlikely.append(said)
+            unlikely.append(sentence)
     return impossible, unlikely
 
 

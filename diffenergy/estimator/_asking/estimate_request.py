@@ -1,4 +1,4 @@
-"""`EstimateRequest`: what an estimate by name is asked for."""
+"""`EstimateRequest`: the fields of an estimate by name."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 Progress = Callable[[int, int], None]
-"""Told how many combinations of how many are done."""
+"""Called with the number of combinations that are done, and of all."""
 
 
 MODEL_WORDS: Final = (
@@ -129,7 +129,7 @@ class WorkRequest(ModelRequest, SharingRequest, PointRequest):
 
 
 class EstimateRequest(WorkRequest):
-    """Everything that an estimate is asked for."""
+    """A request for one estimate."""
 
     detail: Annotated[bool, "List every kernel."] = False
     sensitivity: Annotated[

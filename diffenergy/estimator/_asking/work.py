@@ -70,13 +70,13 @@ def brought_work(
             imports.refuse_file(path, "measurements")
             return None
         path = imports.read(path)
-    found = path
-    if gpu is None and found.gpu is None and found.summary["sum_us"] is not None:
+    result = path
+    if gpu is None and result.gpu is None and result.summary["sum_us"] is not None:
         raise ValueError(
-            f"`gpu` is missing: {found.summary['source']} names none that is known; "
+            f"`gpu` is missing: {result.summary['source']} names none that is known; "
             "give the GPU that it was recorded on, or another."
         )
-    return found
+    return result
 
 
 def listed_work(
