@@ -87,7 +87,7 @@ def _guesses(card: GpuCard) -> list[str]:
     guessed = [
         _DECISIVE[field]
         for field, entry in sources.items()
-        if entry.get("quality") == "guess" and entry != BY_CALLER
+        if entry.get("quality", "guess") == "guess" and entry != BY_CALLER
     ]
     if not guessed:
         return []
