@@ -30,6 +30,9 @@ from .hardware import load_gpu as load_gpu
 from .imports import import_listing as import_listing
 from .imports import trace as trace
 from .imports import trace_listing as trace_listing
+from .nodes import Node as Node
+from .nodes import load_node as load_node
+from .nodes import node_names as node_names
 from .results import Infeasible as Infeasible
 from .workload import Workload as Workload
 from .workload import load_model as load_model

@@ -16,8 +16,8 @@ PACKAGE = Path(diffenergy.__file__).parent
 ROOT = PACKAGE.parent
 ROOMS = (
     "units", "files", "schema", "dtypes", "reading", "requests", "compiling", "records",
-    "smooth", "search", "keys", "charts", "results",
-    "corrections", "hardware", "physics", "collectives", "kernels", "workload",
+    "smooth", "search", "keys", "charts", "results", "power_time",
+    "corrections", "hardware", "nodes", "physics", "collectives", "kernels", "workload",
     "imports", "plans", "estimator", "sweeps", "parallel", "serving", "measurements",
     "fitting", "measure", "dvfs", "codesign", "fleet", "report", "exploring", "cli",
     "__main__",

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, get_args
 
-from ..estimator import EstimateRequest, Task, prepare
+from ..estimator import Task, WorkRequest, prepare
 from ..hardware import GpuCard, read_gpu, switch_latency
 from ..requests import BadRequest, accepts, check_type, explicit_fields, values_of
 from ..workload import Workload
@@ -119,7 +119,7 @@ def _task(request: DvfsRequest) -> Task:
             "`model` is missing; name one, or give a measured `table`.", "model"
         )
     check_type("model", model, str | Task)
-    shared = {x.name for x in dataclasses.fields(EstimateRequest)}
+    shared = {x.name for x in dataclasses.fields(WorkRequest)}
     arguments = {x: y for x, y in vars(request).items() if x in shared}
     if isinstance(model, Task):
         settled = next(

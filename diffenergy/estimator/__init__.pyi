@@ -3,6 +3,7 @@ from ._answer.guesses import phase_widths as phase_widths
 from ._answer.guesses import sd_of as sd_of
 from ._answer.kernels import phase_names as phase_names
 from ._answer.plans import of_all as of_all
+from ._answer.power_profile import power_rows as power_rows
 from ._answer.records import Estimate as Estimate
 from ._answer.records import PhaseEstimate as PhaseEstimate
 from ._answer.step_estimate import StepEstimate as StepEstimate

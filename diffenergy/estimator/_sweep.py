@@ -71,7 +71,7 @@ def crossed(request: SweepRequest) -> SweepResult:
     A combination that has no answer says why in its `error`. Raises `ValueError` if
     none has one for a reason of its own, `Infeasible` if no limit can be kept.
     """
-    for name in ("detail", "sensitivity"):
+    for name in ("detail", "sensitivity", "power_step", "smooth"):
         if getattr(request, name):
             raise ValueError(f"`{name}` is given to a sweep; give it to one estimate.")
     choices = part(EstimateRequest, request)
@@ -241,13 +241,14 @@ def _summarised(
         if not any(key.startswith(name) for name in several)
     }
     warnings = [warning for point in points for warning in point.get("warnings", ())]
+    meter = "" if task.site is None else "wall_"
     return {
         **about,
         "assumed": defaults,
         "warnings": list(dict.fromkeys(warnings)),
         "axes": varied,
         "points": points,
-        "best_energy": _summary.best(points, "energy_j"),
-        "best_energy_per_token": _summary.best(points, "energy_j_per_token"),
+        "best_energy": _summary.best(points, f"{meter}energy_j"),
+        "best_energy_per_token": _summary.best(points, f"{meter}energy_j_per_token"),
         "best_time": _summary.best(points, "time_s"),
     }

@@ -13,9 +13,7 @@ from ._steps import EXCHANGE_AXES, Steps, StepTime, dynamic_joules
 EXCHANGE: Final = 3
 """Weights and gradients that replicas exchange when the pipeline has ended."""
 OPTIMIZER: Final = 4
-REST: Final = 5
-"""What a step takes beyond its parts (`plan_fixed`, `plan_straggle`)."""
-SLICE_KINDS: Final = ("forward", "backward", "weights", "exchange", "optimizer", "rest")
+SLICE_KINDS: Final = ("forward", "backward", "weights", "exchange", "optimizer")
 """Words for the kinds of slices, in their order."""
 _REPLICAS: Final = np.arange(len(EXCHANGE_AXES)) == EXCHANGE_AXES.index("dp")
 """The axis of what replicas exchange."""
@@ -52,6 +50,8 @@ class Timeline(NamedTuple):
     """s until the last micro-batch is done."""
     time: float
     """s of the step."""
+    slower: float
+    """Time of the step over that of its parts; slices are so much longer."""
 
     @property
     def stages(self) -> int:
@@ -109,10 +109,11 @@ def build_timeline(
     """A step over time.
 
     Every instruction of the pipeline is its computation and the exchanges that nothing
-    hides; then come what replicas exchange late, the optimizer, and what a step takes
-    beyond them, so that the last slice ends with the step. What replicas exchange
-    once is drawn in the first micro-batch forward, in the last one backward (beside
-    which they run) and in what of it is late, by their time.
+    hides; then come what replicas exchange late and the optimizer. What replicas
+    exchange once is drawn in the first micro-batch forward, in the last one backward
+    (beside which they run) and in what of it is late, by their time. What a step takes
+    beyond its parts (`plan_fixed`, `plan_straggle`) slows all of them alike: at its end
+    GPUs would seem to idle, a fall in power that no meter shows.
 
     Args:
         order: of the pipeline.
@@ -132,6 +133,9 @@ def build_timeline(
     tail = _tail(times, rows, rate, update)
     found = {name: np.concatenate([x, tail[name]]) for name, x in pipeline.items()}
     time = float(times.time)
+    slower = time / float((found["start"] + found["length"]).max())
+    for name in ("start", "length", "work", "exposed", "hidden"):
+        found[name] = found[name] * slower
     drawn = np.bincount(found["stage"], found["joules"], len(rows))
     waiting = np.asarray(power)[rows] - drawn / time
     there = found["length"] > _NOTHING * time
@@ -143,8 +147,9 @@ def build_timeline(
         power=joules / length + waiting[found["stage"]],
         waiting=waiting,
         abreast=round(float(np.asarray(steps.abreast))),
-        pipeline=float(times.pipeline),
+        pipeline=float(times.pipeline) * slower,
         time=time,
+        slower=slower,
         **found,
     )
 
@@ -201,24 +206,23 @@ def _tail(
     rate: Float[np.ndarray, " s"],
     update: Float[np.ndarray, " s"],
 ) -> _Slices:
-    """What follows the pipeline: what replicas exchange late (at `rate` W), the
-    optimizer (`update` J), and what a step takes beyond them."""
+    """What follows the pipeline: what replicas exchange late (at `rate` W), and the
+    optimizer (`update` J)."""
     late, updating = (np.asarray(x)[rows] for x in (times.late, times.optimizer))
     then = float(times.pipeline) + late.max()
-    after = then + updating.max()
-    stages, rest = len(rows), float(times.time) - after
-    kind = np.repeat([EXCHANGE, OPTIMIZER, REST], stages)
-    length = np.concatenate([late, updating, np.full(stages, rest)])
+    stages = len(rows)
+    kind = np.repeat([EXCHANGE, OPTIMIZER], stages)
+    length = np.concatenate([late, updating])
     waited = np.outer(length * (kind == EXCHANGE), _REPLICAS)
     return dict(
-        stage=np.tile(np.arange(stages), 3),
+        stage=np.tile(np.arange(stages), 2),
         kind=kind,
-        chunk=np.zeros(3 * stages, int),
-        batch=np.full(3 * stages, -1),
-        start=np.repeat([float(times.pipeline), then, after], stages),
+        chunk=np.zeros(2 * stages, int),
+        batch=np.full(2 * stages, -1),
+        start=np.repeat([float(times.pipeline), then], stages),
         length=length,
         work=np.where(kind == OPTIMIZER, length, 0.0),
         exposed=waited,
         hidden=np.zeros_like(waited),
-        joules=np.concatenate([rate * late, update, np.zeros(stages)]),
+        joules=np.concatenate([rate * late, update]),
     )

@@ -44,6 +44,8 @@ FIGURES: Final = (
     "energy_j_per_token",
 )  # fmt: skip
 """Columns after the axes, NaN where not known; `error` stands behind them."""
+AT_WALL: Final = ("wall_power_w", "wall_energy_j", "site_energy_j")
+"""More of them, of a sweep with a node."""
 _WORKLOADS: Final = 256
 """Workloads of a call at most."""
 _WIDE: Final = 512
@@ -99,7 +101,8 @@ def begun(spec: Spec, block: Block) -> Callable[[], Rows]:
         calls = _dispatched(tasks, [points[i] for i in at], spec.rows >= _LONG)
 
     def finish() -> Rows:
-        figures = {x: np.full((len(shapes), width), np.nan) for x in FIGURES}
+        names = (*FIGURES, *(AT_WALL if spec.has_node else ()))
+        figures = {x: np.full((len(shapes), width), np.nan) for x in names}
         for part, found in calls:
             phases, first = _crossed(*jax.device_get(found)), 0
             for place, task in part:
@@ -240,5 +243,9 @@ def _fill(
             columns["tpot_s"] = phase_time[:, names.index("decode")] / steps
     if tokens is not None:
         columns["energy_j_per_token"] = energy / tokens
+    if task.site is not None:
+        wall = task.site.energies(phase_time, phase_power, gpus).wall
+        site = task.site.pue * wall
+        columns |= dict(zip(AT_WALL, (wall / time, wall, site), strict=True))
     for name, values in columns.items():
         figures[name][place, at] = np.where(good, values, np.nan)

@@ -39,7 +39,7 @@ _UNITS: Final = {_MHz: "MHz", _Watts: "W"}
 _LEFT: Final = ("plan", "num_gpus", "global_batch", "tokens", "changes", "workload")
 """Flags of an estimate that are none of a sweep's: training on many GPUs, and listings;
 so are its switches that say how an answer is shown."""
-_SHOWN: Final = ("detail", "sensitivity", "require_fit")
+_SHOWN: Final = ("detail", "sensitivity", "require_fit", "power_step", "smooth")
 
 
 def _kind(hint: Any) -> Any:
@@ -87,6 +87,12 @@ class Spec:
     def rows(self) -> int:
         """How many configurations there are."""
         return math.prod(len(x) for x in self.axes.values())
+
+    @property
+    def has_node(self) -> bool:
+        """Whether rows have figures of the wall."""
+        nodes = self.axes.get("node", (self.fixed.get("node", "none"),))
+        return any(name != "none" for name in nodes)
 
     @property
     def points(self) -> int:

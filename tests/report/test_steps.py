@@ -54,14 +54,15 @@ def test_the_last_slice_ends_with_the_step():
         busy = (line.end[own] - line.start[own]).sum()
         sent = summary["communication"]["pp"]["exposed_s"]
         wanted = 4 * (said["forward_s"] + said["backward_s"]) + sent
-        assert busy == pytest.approx(wanted, rel=1e-9)
+        assert busy == pytest.approx(line.slower * wanted, rel=1e-9)
         edges, watts = line.curve(stage)
         mean = np.diff(edges) @ watts[:-1] / summary["time_s"]
         assert mean == pytest.approx(said["power_w"], rel=1e-6)
     mean = line.exposed.sum(axis=0) / 2
     for axis, seconds in zip(("tp", "pp", "dp", "ep", "cp"), mean, strict=True):
         exposed = summary["communication"][axis]["exposed_s"]
-        assert seconds == pytest.approx(exposed, rel=1e-6, abs=1e-12)
+        wanted = line.slower * exposed
+        assert seconds == pytest.approx(wanted, rel=1e-6, abs=1e-12)
 
 
 @pytest.mark.slow
@@ -157,9 +158,11 @@ def test_every_stage_has_two_tracks_without_overlap():
 
 
 def test_the_trace_tells_hidden_from_exposed():
-    """Seconds by axis, of the mean of two stages, are those of the answer; computation,
-    bubbles and what is exposed fill the step."""
-    summary = answer().summary
+    """Seconds by axis, of the mean of two stages, are those of the answer, slowed by
+    what no part explains; computation, bubbles and what is exposed fill the step."""
+    result = answer()
+    assert result.step is not None
+    summary, slower = result.summary, drawable(result.step.timeline).slower
     spent: dict[str, float] = defaultdict(float)
     kinds: dict[str, float] = defaultdict(float)
     for event in trace()["traceEvents"]:
@@ -169,8 +172,9 @@ def test_the_trace_tells_hidden_from_exposed():
             kinds[event["cat"]] += event["dur"] * 1e-6
     for axis in ("tp", "pp", "dp"):
         said = summary["communication"][axis]
-        assert spent[f"{axis} exposed"] == pytest.approx(said["exposed_s"], rel=1e-6)
-        hidden = said["total_s"] - said["exposed_s"]
+        exposed = slower * said["exposed_s"]
+        assert spent[f"{axis} exposed"] == pytest.approx(exposed, rel=1e-6)
+        hidden = slower * said["total_s"] - exposed
         assert spent[f"{axis} hidden"] == pytest.approx(hidden, rel=1e-6)
     shown = sum(kinds.values()) + 2 * sum(spent[x] for x in spent if "exp" in x)
     assert shown == pytest.approx(2 * summary["time_s"], rel=1e-6)
@@ -209,6 +213,7 @@ def test_wide_pipelines_are_drawn_whole():
         end=start + 1, work=np.ones(size), exposed=np.zeros((size, 5)),
         hidden=np.zeros((size, 5)), power=np.full(size, 600.0),
         waiting=np.full(stages, 100.0), abreast=8, pipeline=215.0, time=220.0,
+        slower=1.0,
     )  # fmt: skip
     chart = step_chart(answer().summary, line)
     drawn(to_figure(chart))

@@ -13,6 +13,7 @@ from ...estimator import (
     Task,
     WorkRequest,
     crossed,
+    power_rows,
     prepare,
     start_jax,
 )
@@ -57,20 +58,23 @@ def run(flags: Flags) -> Outcome:
     if flags.trace is not None and len(task.settings) > 1:
         raise ValueError("`trace` is given with several settings; give one of each.")
     result = task.run()
-    traced = {} if flags.trace is None else {flags.trace: lambda: _trace(task, result)}
+    beside = {} if flags.trace is None else {flags.trace: lambda: _trace(task, result)}
+    if flags.power_trace is not None:
+        rows = power_rows(result.curves, task.power_step or 0.0)
+        beside[flags.power_trace] = lambda: csv_text(rows)
     return outcome(
         result,
         texts={
             ".jsonl": lambda: listing_lines(result.listings),
             ".csv": lambda: _csv(_rows(result)),
         },
-        beside=traced,
+        beside=beside,
     )
 
 
 def _crossed(flags: Flags) -> Outcome:
     """Every combination of the lists."""
-    for name in ("detail", "sensitivity", "trace"):
+    for name in ("detail", "sensitivity", "trace", "power_trace"):
         if getattr(flags, name):
             raise ValueError(f"`{name}` is given with several settings; give one each.")
     if flags.out is not None and flags.out.lower().endswith(".parquet"):

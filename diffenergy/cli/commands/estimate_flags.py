@@ -13,6 +13,10 @@ LISTED: Final = ("gpu", "batch", "input_len", "output_len", "dtype")
 """Fields of `SweepRequest` that are lists."""
 
 
+POWER_STEP: Final = 0.1
+"""s of the steps of `--power-trace`."""
+
+
 class Flags(SweepRequest):
     """Estimate time, power and energy of MODEL on one GPU or many.
 
@@ -30,6 +34,12 @@ class Flags(SweepRequest):
     trace: Annotated[
         str | None,
         Flag("Write a timeline for Perfetto (.json).", "FILE", endings=(".json",)),
+    ] = None
+    power_trace: Annotated[
+        str | None,
+        Flag(
+            "Write power over time of a training step, .csv.", "FILE", endings=(".csv",)
+        ),
     ] = None
     plot: Annotated[str | None, plot_file()] = None
     as_json: Json = False
@@ -59,7 +69,10 @@ class Flags(SweepRequest):
     def single(self) -> EstimateRequest:
         """Request with the single value of each list."""
         lists = {name: values[0] for name, values in self.lists.items()}
-        return EstimateRequest(**{**part(EstimateRequest, self), **lists})
+        given = {**part(EstimateRequest, self), **lists}
+        if self.power_trace is not None and given["power_step"] is None:
+            given["power_step"] = POWER_STEP
+        return EstimateRequest(**given)
 
 
 def estimate_flags(text: str, command: str) -> EstimateRequest:
@@ -73,7 +86,17 @@ def estimate_flags(text: str, command: str) -> EstimateRequest:
         raise ValueError(f"'{text}' cannot be split into flags ({error}).") from None
     flags: Flags = read_flags(Flags, parse_words("estimate", words))
     module = importlib.import_module(f"{__package__}.{command}_flags")
-    for name in ("as_json", "out", "plot", "detail", "trace", "sensitivity"):
+    for name in (
+        "as_json",
+        "out",
+        "plot",
+        "detail",
+        "trace",
+        "sensitivity",
+        "power_trace",
+        "power_step",
+        "smooth",
+    ):
         if not getattr(flags, name):
             continue
         flag = flag_names(Flags)[name]

@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from ...nodes import Site
 from ...physics import COMPONENTS
 from ...units import MHz
 from ...workload import Number
@@ -65,9 +66,25 @@ def figures_at(
             **_steps.figures(task, step, tokens),
         }
     summary = _figures(task, whole, setting) | more
+    if task.site is not None:
+        summary |= _of_site(task.site, task, whole, summary)
     if task.tokens is None:
         return summary
     return summary | {"run": whole_run(summary | task.about, task.tokens)}
+
+
+def _of_site(
+    site: Site, task: Checked, whole: _Whole, summary: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Keys of the wall, each phase of a pass at its own power."""
+    gpus = 1 if task.plan is None else task.plan.gpus
+    if task.step is None:
+        p = whole.estimate.phases
+        times, powers = np.asarray(p.time, float), np.asarray(p.power, float)
+    else:
+        times, powers = np.array([whole.time]), np.array([whole.power])
+    about = {**task.about, "grade": task.trust.grade, **summary}
+    return site.figures(times.tolist(), (powers / gpus).tolist(), gpus, about)
 
 
 def open_widths(task: Checked, estimate: Estimate) -> dict[str, float]:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
+from ...power_time import PowerCurve
 from ...results import Result
 from ...units import MHz
 from ...workload import Listing
@@ -34,6 +35,9 @@ class EstimateResult(Result):
     detail: bool = False
     step: _steps.Step | None = None
     """Of training on many GPUs: what makes the step; its `timeline`."""
+    curves: Mapping[str, PowerCurve] = dataclasses.field(default_factory=dict)
+    """With `power_step` or `smooth`: power over time of `boards`, with a node also of
+    `node`, `wall` and `site`."""
 
     @property
     def warnings(self) -> list[str]:
@@ -88,7 +92,9 @@ def sweep(task: Checked, estimate: Estimate) -> dict[str, Any]:
         "memory": task.memory,
         "warnings": [*task.warnings, *throttling(hot)],
         "points": points,
-        "best_energy": best(points, "energy_j"),
+        "best_energy": best(
+            points, "energy_j" if task.site is None else "wall_energy_j"
+        ),
         "best_edp": best(points, "edp"),
     }
 

@@ -7,7 +7,9 @@ from typing import Any, Final
 from ...units import hour, kWh
 from ...workload import Number
 
-_INTERVALS: Final = ("time_s_p5_p95", "energy_j_p5_p95")
+_INTERVALS: Final = ("time_s_p5_p95", "energy_j_p5_p95", "wall_energy_j_p5_p95")
+_SUMS: Final = ("wall_energy_j", "carbon_g", "cost", "sci_g")
+"""Keys of the wall that grow with the steps."""
 
 
 def whole_run(summary: Mapping[str, Any], tokens: Number) -> dict[str, Any]:
@@ -34,6 +36,22 @@ def whole_run(summary: Mapping[str, Any], tokens: Number) -> dict[str, Any]:
             for name in _INTERVALS
             if name in summary
         },
+        **_of_site(summary, steps),
+    }
+
+
+def _of_site(summary: Mapping[str, Any], steps: float) -> dict[str, Any]:
+    """Keys of the wall, where a node was given."""
+    if "node" not in summary:
+        return {}
+    known = {x: summary[x] for x in _SUMS}
+    parts = summary["wall_energy_j_by_part"]
+    return {
+        **{x: None if value is None else steps * value for x, value in known.items()},
+        "wall_energy_j_by_part": {x: steps * value for x, value in parts.items()},
+        "site_energy_kwh": steps * summary["site_energy_j"] / kWh,
+        "grade": summary["node"]["grade"],
+        "flop": steps * summary["model_flops"] if "model_flops" in summary else None,
     }
 
 

@@ -6,7 +6,9 @@ from typing import Any
 
 from ...corrections import CorrectionsFile, Trust
 from ...hardware import GpuCard, GpuSpec
+from ...nodes import Site
 from ...plans import Plan
+from ...power_time import Smoothing
 from ...workload import Listing
 from .settings import Setting
 from .work import TrainingWork
@@ -33,6 +35,11 @@ class Checked:
     """Of training on several GPUs."""
     tokens: int | float | None = None
     """Tokens of a whole training run, if it is asked for."""
+    site: Site | None = None
+    """Where the boards stand; None where they alone count."""
+    power_step: float | None = None
+    """s of the steps of power over time, where it is asked for."""
+    smooth: Smoothing | None = None
     sensitivity: tuple[str, ...] = ()
     """What is to be known of one more of each number of the GPU ("time", "energy")."""
 

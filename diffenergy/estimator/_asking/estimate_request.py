@@ -8,7 +8,9 @@ from msgspec import Meta
 
 from ... import reading
 from ...hardware import GpuName, GpuNames, assignments
+from ...nodes import WallRequest
 from ...plans import Plan
+from ...power_time import PowerRequest
 from ...requests import (
     Argument,
     Celsius,
@@ -106,7 +108,7 @@ _Positive = Annotated[
 ]
 
 
-class WorkRequest(ModelRequest, SharingRequest, PointRequest):
+class WorkRequest(ModelRequest, SharingRequest, PointRequest, WallRequest):
     """A model or listing, and the GPU that runs it."""
 
     model: Annotated[
@@ -128,7 +130,7 @@ class WorkRequest(ModelRequest, SharingRequest, PointRequest):
     ] = False
 
 
-class EstimateRequest(WorkRequest):
+class EstimateRequest(WorkRequest, PowerRequest):
     """A request for one estimate."""
 
     detail: Annotated[bool, "List every kernel."] = False

@@ -7,6 +7,7 @@ from ...corrections import NEAR, CorrectionsFile, Trust, prior_file, read_correc
 from ...hardware import GpuCard, read_gpu, with_fields
 from ...imports import ImportResult
 from ...kernels import known_as
+from ...nodes import site_of
 from ...plans import Host, Plan, host_of, read_plan
 from ...requests import accepts, check_type, part, values_of
 from ...workload import (
@@ -57,7 +58,7 @@ def prepare(request: EstimateRequest) -> Task:
         values_of(request.power_limit),
         request.temperature,
     )
-    for name in ("detail", "sensitivity"):
+    for name in ("detail", "sensitivity", "power_step", "smooth"):
         if getattr(request, name) and len(points) > 1:
             raise ValueError(
                 f"`{name}` is given with several settings; give one of each."
@@ -75,12 +76,13 @@ def prepare(request: EstimateRequest) -> Task:
     if plan is not None and host is not None:
         sizes = {"plan": plan.to_json(trains), "num_gpus": plan.gpus}
         sizes["topology"] = host.name
+    site, site_defaults = site_of(request, card)
     about = {
         "model": work.about["model"],
         "gpu": card.name,
         **sizes,
         **{x: work.about[x] for x in (*REQUEST, *ANSWERED) if x in work.about},
-        "assumed": assumed | work.assumed | defaults,
+        "assumed": assumed | work.assumed | defaults | site_defaults,
     }
     laws = [x for x in file.forecasts(card) if plan or x.constant != "energy_link"]
     if laws:
@@ -92,7 +94,8 @@ def prepare(request: EstimateRequest) -> Task:
     trust = _trust(file, card, points, work, listings, request, plan)
     return Task(
         card, file, points, listings, about, trust, warnings, work.memory,
-        request.detail, plan, work.stages, work.step, request.tokens,
+        request.detail, plan, work.stages, work.step, request.tokens, site,
+        request.power_step, request.smooth,
         QUANTITIES if request.sensitivity else (),
     )  # fmt: skip
 

@@ -11,6 +11,7 @@ from .._answer import figures as _figures
 from .._answer import steps as _steps
 from .._answer import summary as _summary
 from .._answer.kernels import kernel_entries
+from .._answer.power_profile import power_figures
 from .._answer.records import Estimate
 from .._answer.steps import Order
 from .._answer.summary import EstimateResult
@@ -68,7 +69,10 @@ class Task(Checked):
             summary["kernels"] = kernels
         if self.sensitivity:
             summary["sensitivity"] = self.effects()
-        return EstimateResult(summary, self.listings, kernels, self.detail, step)
+        profile, curves = power_figures(self, step)
+        return EstimateResult(
+            summary | profile, self.listings, kernels, self.detail, step, curves
+        )
 
     def effects(self) -> list[dict[str, Any]]:
         """Sensitivity of time and energy to each number of the GPU."""

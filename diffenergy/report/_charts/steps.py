@@ -11,7 +11,7 @@ from .._page.markup import si
 from .._tables.lines import title_line
 from .._traces.steps import WORDS, slice_name
 
-_COLOURS: Final = (0, 2, 5, 3, 4, 7)
+_COLOURS: Final = (0, 2, 5, 3, 4)
 """Of `SLICE_KINDS`."""
 MOST: Final = 6000
 """Slices that a page shows one by one."""
@@ -74,8 +74,8 @@ def _stages(summary: Entry, timeline: Timeline) -> Chart:
     marks.append(Boxes((), (), (), (), "waiting for other stages", "light"))
     caption = (
         f"A row is a stage, one of its {timeline.abreast} GPUs; a slice is what it "
-        "runs of one micro-batch, exchanges that nothing hides included. The last "
-        "slice is what steps take beyond their parts, such as waiting for stragglers."
+        "runs of one micro-batch, exchanges that nothing hides included. Waiting for "
+        "stragglers and the like, which no part explains, slows all slices alike."
     )
     if timeline.chunk.max():
         caption += " Paler slices are of later virtual stages."

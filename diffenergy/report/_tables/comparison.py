@@ -5,12 +5,21 @@ from typing import Any, Final
 
 from .._blocks import Block, Table
 from .._format import UNKNOWN, Entry, digits, si
-from .lines import BOARD_ONLY, assumed_line, title_line, warning_lines
+from .lines import (
+    BOARD_ONLY,
+    WALL,
+    assumed_line,
+    has_node,
+    title_line,
+    warning_lines,
+)
 
 _COMPARED: Final = {
     "time_s": ("time", "s"),
     "energy_j": ("energy", "J"),
     "avg_power_w": ("power", "W"),
+    "wall_energy_j": ("energy at the wall", "J"),
+    "wall_power_w": ("power at the wall", "W"),
 }
 _TOKENS: Final = {
     "ttft_s": ("TTFT", "s"),
@@ -43,7 +52,8 @@ def comparison_blocks(content: Entry) -> list[Block]:
         for name, summary in sides.items()
         for line in warning_lines(summary)
     ]
-    return [*parts, comparison_table(sides), *lines, BOARD_ONLY]
+    scope = WALL if any(map(has_node, sides.values())) else BOARD_ONLY
+    return [*parts, comparison_table(sides), *lines, scope]
 
 
 def comparison_table(sides: dict[str, Entry]) -> Table:

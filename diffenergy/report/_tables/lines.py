@@ -6,11 +6,12 @@ from typing import Any, Final
 
 from ...estimator import is_training_step
 from .._blocks import Block
-from .._format import Entry, plain, si
+from .._format import Entry, digits, percent, plain, si
 from .steps import plan_text
 
 BOARD_ONLY: Final = "GPU board only: no host, no cooling."
 MODELLED: Final = f"{BOARD_ONLY} Modelled: nothing was run on a GPU."
+WALL: Final = "Boards, and at the wall their servers: no switches of the network."
 _UNITS: Final = {
     "sm_clock_mhz": "MHz",
     "mem_clock_mhz": "MHz",
@@ -22,12 +23,68 @@ _UNITS: Final = {
 def framed(summary: Entry, parts: Iterable[Block]) -> list[Block]:
     """`parts` between what was assumed and estimated, and how far it can be trusted."""
     head = [assumed_line(summary), title_line(summary)]
-    return [*head, *parts, grade_line(summary), *warning_lines(summary), BOARD_ONLY]
+    scope = WALL if has_node(summary) else BOARD_ONLY
+    return [*head, *parts, grade_line(summary), *warning_lines(summary), scope]
+
+
+def has_node(summary: Entry) -> bool:
+    """Whether an answer, or one of its points, has keys of the wall."""
+    return any("node" in x for x in (summary, *summary.get("points", ())))
+
+
+def wall_lines(summary: Entry) -> list[str]:
+    """Power and energy at the wall and of the site, and where they go; nothing without
+    a node."""
+    node = summary.get("node")
+    if node is None:
+        return []
+    low, high = summary["wall_energy_j_p5_p95"]
+    site, token = summary["site_energy_j"], summary["wall_energy_j_per_token"]
+    parts = summary["wall_energy_j_by_part"]
+    shares = ", ".join(f"{x} {percent(y / site)}" for x, y in parts.items() if y)
+    each = "" if token is None else f", {si(token, 'J')} per token"
+    lines = [
+        f"wall ({plain(node['nodes'])} x {node['name']}, {node['grade']}): "
+        f"{summary['wall_power_w']:.1f} W, {si(summary['wall_energy_j'], 'J')} "
+        f"({si(low, 'J')} to {si(high, 'J')}){each}",
+        f"site: {summary['site_power_w']:.1f} W, {si(site, 'J')} ({shares})",
+    ]
+    if summary["carbon_g"] is not None:
+        lines[-1] += f", {si(summary['carbon_g'], 'g')} CO2"
+    if summary["cost"] is not None:
+        lines[-1] += f", costs {digits(summary['cost'])}"
+    if summary["sci_g"] is not None:
+        lines[-1] += f", SCI {si(summary['sci_g'], 'g')} CO2e"
+    return lines
 
 
 def warning_lines(summary: Entry) -> list[str]:
     """What a person should know beside the figures, a line each."""
     return [f"warning: {warning}" for warning in summary.get("warnings", ())]
+
+
+def power_lines(summary: Entry) -> list[str]:
+    """Power over time and what smoothing it costs, where they were asked for."""
+    lines, profile = list[str](), summary.get("power_profile")
+    if profile is not None:
+        line, shares = profile["strongest"], profile["rms_share"]
+        most = "" if line is None else f", most of it at {digits(line['hz'])} Hz"
+        lines.append(
+            f"power over time ({profile['of']}): {si(profile['trough_w'], 'W')} to "
+            f"{si(profile['peak_w'], 'W')}, within a second "
+            f"{si(profile['ramp_up_w_per_s'], 'W')} up and "
+            f"{si(profile['ramp_down_w_per_s'], 'W')} down; rms "
+            f"{percent(shares['total'])} of the mean{most}"
+        )
+    if (smoothing := summary.get("smoothing")) is not None:
+        lines.append(
+            f"smoothed boards: swing {si(smoothing['swing_w'], 'W')}, "
+            f"{si(smoothing['burn_j'], 'J')} more a step "
+            f"({percent(smoothing['burn_j'] / summary['energy_j'])}), "
+            f"{si(smoothing['time_s'], 's')} later; a flat step takes a store of "
+            f"{si(smoothing['storage_j'], 'J')} a GPU"
+        )
+    return lines
 
 
 def memory_lines(summary: Entry) -> list[str]:

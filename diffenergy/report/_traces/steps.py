@@ -8,7 +8,6 @@ from ...plans import SLICE_KINDS, Timeline
 WORDS: Final[Mapping[str, str]] = {
     "weights": "gradients of weights",
     "exchange": "late exchange",
-    "rest": "beyond the parts",
 } | {x: x for x in ("forward", "backward", "optimizer")}
 """Kinds of slices (`SLICE_KINDS`) in words."""
 

@@ -8,7 +8,16 @@ from .._blocks import Block, Table, Tile, Tiles
 from .._format import UNKNOWN, Entries, Entry, digits, percent, plain, si
 from .._tables.effects import effect_table
 from .._tables.kernels import MOST, kernel_table
-from .._tables.lines import MODELLED, framed, grade_words, memory_lines, title_line
+from .._tables.lines import (
+    MODELLED,
+    framed,
+    grade_words,
+    has_node,
+    memory_lines,
+    power_lines,
+    title_line,
+    wall_lines,
+)
 from .._tables.steps import step_blocks, step_kernels
 from .._traces.steps import drawable
 
@@ -91,7 +100,8 @@ def estimate_blocks(
             parts.append(kernel_table(kernels, busy, len(phases) > 1, most))
     if "sensitivity" in summary:
         parts.append(effect_table(summary["sensitivity"]))
-    return framed(summary, [*totals(summary), *parts, host_line(summary)])
+    wall = [*wall_lines(summary), *power_lines(summary)]
+    return framed(summary, [*totals(summary), *parts, *wall, host_line(summary)])
 
 
 def totals(summary: Entry) -> list[Tiles]:
@@ -198,7 +208,9 @@ def _points(summary: Entry) -> Table:
         marks[number] = "both" if number in marks else word
     unknown = dict.fromkeys(("time_s", "energy_j", "sm_clock_mhz"))
     entries = [
-        {**point, **({} if point["feasible"] else unknown), "row": number}
+        {"wall_energy_j": None, **point}
+        | ({} if point["feasible"] else unknown)
+        | {"row": number}
         for number, point in enumerate(summary["points"])
     ]
     columns = [
@@ -209,6 +221,7 @@ def _points(summary: Entry) -> Table:
         ("time", "time_s", "s"),
         ("power", _power),
         ("energy", "energy_j", "J"),
+        *([("at the wall", "wall_energy_j", "J")] if has_node(summary) else []),
         *([("J/token", "energy_j_per_token", digits)] if tokens else []),
         *([] if several and limits else [("held MHz", "sm_clock_mhz", "{:.0f}")]),
         ("best", lambda point: marks.get(point["row"], "")),

@@ -1,0 +1,8 @@
+"""Servers: what they draw beside their GPUs, at their power supplies and at the wall.
+
+Names load on first use; `__init__.pyi` lists them.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

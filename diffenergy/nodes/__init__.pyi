@@ -1,0 +1,13 @@
+from ._file import NodeFile as NodeFile
+from ._file import build_node as build_node
+from ._file import load_node as load_node
+from ._file import node_names as node_names
+from ._file import read_node as read_node
+from ._fit import Reading as Reading
+from ._fit import fit_node as fit_node
+from ._node import Node as Node
+from ._node import NodePower as NodePower
+from ._wall import Energies as Energies
+from ._wall import Site as Site
+from ._wall import WallRequest as WallRequest
+from ._wall import site_of as site_of

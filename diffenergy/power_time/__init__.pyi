@@ -1,0 +1,12 @@
+from ._curve import Filtered as Filtered
+from ._curve import PowerCurve as PowerCurve
+from ._curve import series as series
+from ._figures import BANDS as BANDS
+from ._figures import SUPPLY_LAG as SUPPLY_LAG
+from ._figures import power_profile as power_profile
+from ._figures import ramps as ramps
+from ._request import PowerRequest as PowerRequest
+from ._smoothing import Smoothed as Smoothed
+from ._smoothing import Smoothing as Smoothing
+from ._smoothing import smoothed as smoothed
+from ._smoothing import stored_joules as stored_joules

@@ -1,0 +1,52 @@
+"""What an answer is asked for of power over time."""
+
+from typing import Annotated, Any, Final
+
+from msgspec import Meta
+
+from .. import reading
+from ..requests import Request, Text
+from ..schema import MOST
+from ._smoothing import KNOBS, Smoothing
+
+_SMOOTH: Final = (
+    "give floor=SHARE of TDP, up=W/s, down=W/s and hysteresis=S of a board, or "
+    "storage=J of a GPU"
+)
+
+
+def _smooth(flag: str, text: str) -> Smoothing:
+    """Knobs of a text such as `floor=0.6,down=100`."""
+    given: dict[str, float] = {}
+    for part in text.split(","):
+        name, equals, value = (x.strip() for x in part.partition("="))
+        if not equals or name not in KNOBS or name in given:
+            raise ValueError(f"`{flag}` is '{text}'; {_SMOOTH}.")
+        given[name] = reading.positive(f"{flag} {name}", value, KNOBS[name])
+    return Smoothing(**given)
+
+
+def _taken(name: str, value: Any) -> Any:
+    """The same of a text from Python."""
+    return _smooth(name, value) if isinstance(value, str) else value
+
+
+_Step = Annotated[
+    float,
+    Meta(gt=0, le=MOST, description="allowed is a number above 0 (s)"),
+    Text("S", reading.seconds, unit="s"),
+]
+_Smooth = Annotated[Smoothing, Text("KEY=X[,...]", _smooth, take=_taken)]
+
+
+class PowerRequest(Request):
+    """Power over time."""
+
+    power_step: Annotated[
+        _Step | None, "Power over time in steps of so long [with --power-trace 0.1]."
+    ] = None
+    smooth: Annotated[
+        _Smooth | None,
+        "What smoothing costs: floor=0.6 (of TDP), up=500, down=100 (W/s a board), "
+        "hysteresis=0.5 (s), or storage=65 (J a GPU).",
+    ] = None

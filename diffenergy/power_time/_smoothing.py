@@ -1,0 +1,121 @@
+"""What smoothing costs: a floor, ramps, and storage, in closed form on a curve."""
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from ._curve import PowerCurve
+
+KNOBS: Final = {"floor": "", "up": "W", "down": "W", "hysteresis": "s", "storage": "J"}
+"""Knobs, and units of bare numbers; `up` and `down` are per second."""
+EFFICIENCY: Final = 0.95
+"""Of a store one way: what is given back is charged with 1 / EFFICIENCY^2 of it."""
+
+
+class Smoothing(NamedTuple):
+    """Knobs of the hardware, of one GPU. `floor`: share of its TDP that a board draws
+    at least (dummy work); `up`, `down`: W/s by which it changes at most; `hysteresis`:
+    s for which power stays before it falls; `storage`: J in the rack. None: there is no
+    such knob.
+    """
+
+    floor: float | None = None
+    up: float | None = None
+    down: float | None = None
+    hysteresis: float = 0.0
+    storage: float | None = None
+
+
+class Smoothed(NamedTuple):
+    """A curve behind a smoothing: `burn` J of dummy work, `late` s by which work is put
+    off, `storage` J that the store has to hold."""
+
+    curve: PowerCurve
+    burn: float
+    late: float
+    storage: float
+
+    def to_json(self) -> dict[str, Any]:
+        """`smoothing` of an answer."""
+        low, high = float(self.curve.watts.min()), float(self.curve.watts.max())
+        return {
+            "burn_j": self.burn,
+            "time_s": self.late,
+            "swing_w": high - low,
+            "peak_w": high,
+            "storage_j": self.storage,
+        }
+
+
+def smoothed(curve: PowerCurve, how: Smoothing, gpus: int, tdp: float) -> Smoothed:
+    """What a curve of `gpus` boards of `tdp` W becomes.
+
+    A fall by dP at `down` burns dP^2 / (2 down) J a board (and dP hysteresis), a rise
+    at `up` puts off dP^2 / (2 up) J of work, which the higher power works off:
+    dP / (2 up) s. A floor burns the joules below it.
+    """
+    watts, burn, late = curve.watts, 0.0, 0.0
+    width = np.diff(curve.edges)
+    if how.floor is not None:
+        raised = np.maximum(watts, how.floor * tdp * gpus)
+        burn += float(((raised - watts) * width).sum())
+        watts = raised
+    before = np.roll(watts, 1) if curve.periodic else np.append(watts[0], watts[:-1])
+    change = (watts - before) / gpus
+    fall, rise = np.maximum(-change, 0.0), np.maximum(change, 0.0)
+    if how.down is not None:
+        room = np.minimum(width, fall / how.down + how.hysteresis)
+        slope = np.maximum(0.0, room - how.hysteresis)
+        flat = np.minimum(room, how.hysteresis)
+        burn += gpus * float(
+            (fall * flat + fall * slope - how.down * slope**2 / 2).sum()
+        )
+    if how.up is not None:
+        late += float((rise / (2 * how.up)).sum())
+    result = PowerCurve(curve.edges, watts, curve.periodic)
+    if how.storage is not None:
+        result, lost = _stored(result, how.storage * gpus)
+        burn += lost
+    return Smoothed(result, burn, late, stored_joules(curve) / gpus)
+
+
+def stored_joules(curve: PowerCurve, drawn: PowerCurve | None = None) -> float:
+    """Energy (J) that a store has to hold so that the grid supplies `drawn` [the mean
+    power of the curve]: the range of the integral of their difference."""
+    grid = curve.mean if drawn is None else drawn.watts
+    total = np.cumsum((curve.watts - grid) * np.diff(curve.edges))
+    total = np.append(0.0, total)
+    return float(total.max() - total.min())
+
+
+def _stored(curve: PowerCurve, storage: float) -> tuple[PowerCurve, float]:
+    """A curve behind a store of `storage` J, which takes as many joules below one power
+    as it gives back above another, and the J that are lost in it."""
+    width = np.diff(curve.edges)
+
+    def clipped(joules: float) -> PowerCurve:
+        """What the grid supplies where the store gives back `joules`."""
+        high = _level(curve.watts, width, joules)
+        low = -_level(-curve.watts, width, joules)
+        return PowerCurve(curve.edges, np.clip(curve.watts, low, high), curve.periodic)
+
+    most = float((np.maximum(curve.watts - curve.mean, 0.0) * width).sum())
+    low, high = 0.0, most
+    if stored_joules(curve, clipped(most)) <= storage:
+        low = most
+    for _ in range(60 if low < most else 0):
+        middle = (low + high) / 2
+        if stored_joules(curve, clipped(middle)) <= storage:
+            low = middle
+        else:
+            high = middle
+    return clipped(low), (1 / EFFICIENCY**2 - 1) * low
+
+
+def _level(watts: np.ndarray, width: np.ndarray, joules: float) -> float:
+    """The power (W) above which the curve has `joules`."""
+    order = np.argsort(-watts)
+    power, time = watts[order], np.cumsum(width[order])
+    above = np.append(0.0, np.cumsum(-np.diff(power) * time[:-1]))
+    place = int(np.searchsorted(above, joules, side="right")) - 1
+    return float(power[place] - (joules - above[place]) / time[place])
