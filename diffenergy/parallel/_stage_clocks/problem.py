@@ -277,7 +277,7 @@ def balanced(task: Task) -> tuple[int, ...] | None:
     listings, steps = apart.work(task.step.request)
     made = dataclasses.replace(task.step, steps=steps, placed=apart)
     parts = dataclasses.replace(task, listings=[*listings], step=made)
-    micro = step_of(parts, parts.estimates()).found.times.micro
+    micro = step_of(parts, parts.estimates()).result.times.micro
     spent = np.asarray(micro.work) + np.asarray(micro.exposed).sum(axis=-1)
     first, each, last = spent.sum(axis=-1)
     return fastest_split(each / layers, (first, last), layers, places)
