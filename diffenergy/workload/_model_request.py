@@ -35,8 +35,8 @@ Adapted = Literal["all", "attention"]
 """Linear layers of a layer that have adapters: all (PEFT's `all-linear`), or those
 around the attention (MLPerf Training)."""
 DTYPE: Final = (
-    f"Type of linear layers: {', '.join(STORED[:-1])} or {STORED[-1]} [that of the "
-    "checkpoint, else bf16]."
+    f"Type of linear layers: {', '.join(STORED[:-1])} or {STORED[-1]} [as the "
+    "checkpoint states, else bf16]."
 )
 
 

@@ -28,8 +28,8 @@ def noted(table, words: str) -> bool:
 def test_zeus_log_has_a_row_for_every_gpu(write, read_back):
     tables = read("zeus", write(MONITOR, "run.csv"))
     table = tables["zeus_run"]
-    found = table.set_index(["workload", "gpu_index"])["energy_j"]
-    assert found.to_dict() == {
+    energy = table.set_index(["workload", "gpu_index"])["energy_j"]
+    assert energy.to_dict() == {
         ("epoch", 0): 3000.0,
         ("step", 0): 300.0,
         ("epoch", 1): 1000.0,
