@@ -269,9 +269,9 @@ def main(
     out: Annotated[Path, typer.Option(help="listings to write (.jsonl)")],
 ):
     """Write all listings with what runs beside the listed kernels."""
-    found = completed_listings(folder)
-    write_text_atomic(out, listing_lines(found))
-    print(f"{out}: {len(found)} listings")
+    listings = completed_listings(folder)
+    write_text_atomic(out, listing_lines(listings))
+    print(f"{out}: {len(listings)} listings")
 
 
 if __name__ == "__main__":

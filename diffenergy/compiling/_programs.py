@@ -40,7 +40,7 @@ _LOADED: dict[Any, _Program] = {}
 def kept(
     function: Callable[..., Any],
     arguments: tuple[Any, ...],
-    options: dict[str, bool | int] | None = None,
+    once: bool = True,
 ) -> Any:
     """`function(*arguments)`, by a program that is loaded or compiled once a process
     and kept in the user's cache folder, if that can be had.
@@ -49,20 +49,19 @@ def kept(
         function: of a module, so that its name finds its program again; what it takes
             and gives are pytrees of arrays.
         arguments: whatever is no array in them makes a program of its own.
-        options: of the compiler [`compiler_options(once=True)`].
+        once: as in `compiler_options`.
     """
-    options = compiler_options(once=True) if options is None else options
     folder = cache_folder()
     leaves, tree = jax.tree.flatten(arguments)
     shapes = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
-    known = (function, tree, shapes, tuple(options.items()), folder)
+    known = (function, tree, shapes, once, folder)
     if known in _LOADED:
         program = _LOADED[known]
         found = program.run(leaves)
     else:
-        name = (function.__module__, function.__qualname__, str(tree), shapes, options)
+        name = (function.__module__, function.__qualname__, str(tree), shapes, once)
         path = folder and folder / f"{_key(*name)}.bin"
-        program, found = _answer(function, arguments, path, options)
+        program, found = _answer(function, arguments, path, once)
         _LOADED[known] = program
     return jax.tree.unflatten(jax.tree.structure(program.result), found)
 
@@ -71,7 +70,7 @@ def _answer(
     function: Callable[..., Any],
     arguments: tuple[Any, ...],
     path: Path | None,
-    options: dict[str, bool | int],
+    once: bool,
 ) -> tuple[_Program, list[jax.Array]]:
     """Program of `function`, and the leaves of what it gives at `arguments`."""
     leaves, tree = jax.tree.flatten(arguments)
@@ -88,7 +87,7 @@ def _answer(
         results.append(jax.tree.unflatten(shape, range(len(found))))
         return found
 
-    run = jax.jit(flat, compiler_options=options)
+    run = jax.jit(flat, compiler_options=compiler_options(once))
     if path is None:
         found = run(leaves)
         return _Program(run, results[0]), found

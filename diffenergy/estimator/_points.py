@@ -12,7 +12,7 @@ from typing import Any, Final
 import jax
 import numpy as np
 
-from ..compiling import compiler_options, kept
+from ..compiling import kept
 from ..workload import pad_size
 from ._estimate import estimate_once
 
@@ -55,9 +55,8 @@ def at_points(
     answers: list[Any] = list(questions)
     asked = [i for i, x in enumerate(questions) if not isinstance(x, Exception)]
     left = dict.fromkeys(asked)
-    options = compiler_options(once=not often) if asked else {}
     try:
-        for rows, found in _priced(questions, asked, function, options):
+        for rows, found in _priced(questions, asked, function, not often):
             for i, answer in zip(rows, found, strict=True):
                 answers[i] = answer
                 del left[i]
@@ -93,7 +92,7 @@ def _priced(
     questions: Sequence[Any],
     asked: Sequence[int],
     function: Callable[..., Any],
-    options: dict[str, bool | int],
+    once: bool,
 ) -> Iterator[tuple[Sequence[int], list[Any]]]:
     """Places of questions and their answers, a call of a program each; those of one
     structure one after the other."""
@@ -101,7 +100,7 @@ def _priced(
         columns = zip(*(questions[i] for i in group), strict=True)
         axes = tuple(None if _is_one(column) else 0 for column in columns)
         if not any(axis == 0 for axis in axes):  # one question, or the same again
-            found = kept(function, questions[group[0]], options)
+            found = kept(function, questions[group[0]], once)
             yield group, [jax.device_get(found)] * len(group)
             continue
         program = _mapped(function, axes)
@@ -115,7 +114,7 @@ def _priced(
                 column[0] if axis is None else stacked(column)
                 for axis, column in zip(axes, columns, strict=True)
             )
-            found = jax.device_get(kept(program, arguments, options))
+            found = jax.device_get(kept(program, arguments, once))
             yield rows, unstacked(found)[: len(rows)]
 
 

@@ -10,11 +10,7 @@ from typing import Any, ClassVar, Final
 from ..hardware import GpuCard, read_gpu
 from ..requests import Seed, accepts, values_of
 from ..results import Result
-from . import _bench
-from . import _bench as libraries
-from . import _clocks as boards_clocks
-from . import _reading as reading
-from . import _sensor as sensor
+from . import _bench, _clocks, _reading, _sensor
 from ._plan import PlanOptions, Point, board_of, make_plan, within
 from ._record import Bench, Progress, campaign, label, measure_points, remaining
 from ._request import MeasureRequest
@@ -180,18 +176,18 @@ def measure(request: _MeasureCall) -> MeasureResult:
     """
     path, notes = Path(request.file), []
     finished(path)  # another kind of file is found before the GPU is
-    boards_clocks.check_state(state_path(path))
-    board = sensor.Sensor(request.gpu_index)
+    _clocks.check_state(state_path(path))
+    board = _sensor.Sensor(request.gpu_index)
     _bench.check_board(board.about)
     identity = _bench.identify(board.about, request.gpu)
     before = board.processes()
-    wall, tell = reading.Clock(), request.note or notes.append
-    with boards_clocks.interruptible() as check:
-        kernels = libraries.find_runner(board.about.uuid)
+    wall, tell = _reading.Clock(), request.note or notes.append
+    with _clocks.interruptible() as check:
+        kernels = _bench.find_runner(board.about.uuid)
         surveyed = _bench.survey(board, identity, kernels.l2)
         options = _plan_options(surveyed, request)
         every = make_plan(surveyed, options)
-        with boards_clocks.Control(board, wall, state_path(path), tell) as control:
+        with _clocks.Control(board, wall, state_path(path), tell) as control:
             first = (next(iter(x), None) for x in (options.clocks, options.limits))
             control.prepare(*first)  # finds out whether they may be set
             others = _bench.watch(board, before)

@@ -3,6 +3,9 @@
 A virtual stage is the sum of its pieces, so that time, energy and memory of thousands
 of plans follow from a few dozen pieces. That is exact but for what is no sum: the
 clock under a power limit, and what weights leave in a cache.
+
+Pieces are phases of one workload, and not questions of `at_points`: their kernels
+differ, so that hardly two of them would share a program there.
 """
 
 import dataclasses
@@ -271,7 +274,7 @@ def price(
         "hops": table["hops"] / each,
     }
     each_pass = float(gpu.corrections.dispatch_pass)
-    first, same = _distinct(listings)
+    first, same = distinct(listings)
     works = packed_alike([listings[i] for i in first], _TOGETHER)
     result = []
     for point in points:
@@ -337,14 +340,18 @@ def _about(made: Mapping[Key, list[Made]]) -> dict[str, Any]:
     return {name: both[..., i] for i, name in enumerate(names)}
 
 
-def _distinct(listings: Sequence[Listing]) -> tuple[list[int], Int[np.ndarray, " n"]]:
-    """(place of each listing that none before equals, which of these each one is)."""
+def distinct(
+    listings: Sequence[Listing], clocks: Float[np.ndarray, "n c"] | None = None
+) -> tuple[list[int], Int[np.ndarray, " n"]]:
+    """(place of each listing that equals none before, which of these each one is);
+    equal ones have the same `clocks`, too."""
     seen: dict[Any, int] = {}
     first, same = [], np.zeros(len(listings), int)
-    for i, x in enumerate(listings):
+    at = [()] * len(listings) if clocks is None else map(tuple, clocks.tolist())
+    for i, (x, clock) in enumerate(zip(listings, at, strict=True)):
         kernels = tuple(tuple(kernel.items()) for kernel in x.kernels)
         host = x.passes, x.module_calls, x.dispatch
-        about = kernels, host, x.training, x.age
+        about = kernels, host, x.training, x.age, clock
         same[i] = seen.setdefault(about, len(seen))
         if len(seen) > len(first):
             first.append(i)

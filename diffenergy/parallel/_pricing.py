@@ -14,7 +14,7 @@ from ..estimator import packed, packed_alike
 from ..hardware import GpuSpec, OperatingPoint
 from ..plans import Plan, Steps, Training, instruction_ends, merge_steps, pad_steps
 from ..workload import Listing, Workload
-from ._pieces import figures
+from ._pieces import distinct, figures
 from ._ranking import compose_plans
 from ._space import Space
 
@@ -57,10 +57,13 @@ def price_plans(
     owner = np.repeat(np.arange(len(works)), [len(x) for x, _ in works])
     phases, steps = merge_steps(works)
     steps = _filled(steps, shape)
-    parts = _packed(phases, like)
+    # more than half of the phases of the best plans are those of others
+    first, same = distinct(phases, clocks[owner])
+    parts = _packed([phases[i] for i in first], like)
     found = []
     for column in clocks.T:
-        each = _phases(parts, column[owner], gpu, point)
+        each = _phases(parts, column[owner][first], gpu, point)
+        each = {name: x[same] for name, x in each.items()}
         feasible = np.ones(len(plans), bool)
         np.logical_and.at(feasible, owner, each["feasible"])
         found.append((*_compose(placed, each, steps, gpu), feasible))

@@ -5,6 +5,10 @@ phases of its own in it. What a phase does depends on the clock that it holds al
 lower of the one that is asked for and the highest one under the power limit. So C
 clocks under L limits are C estimates without a limit and L with one, put together by
 phase.
+
+Not by `at_points`, which makes C x L estimates of every workload: of llama-3.1-8b
+decoding at 110 clocks, 10 limits and 8 batches this makes 54,000 rows for each second
+of CPU, `at_points` 600 (1,600 where the compiler optimises).
 """
 
 import functools

@@ -35,8 +35,8 @@ Adapted = Literal["all", "attention"]
 """Linear layers of a layer that have adapters: all (PEFT's `all-linear`), or those
 around the attention (MLPerf Training)."""
 DTYPE: Final = (
-    f"Type of linear layers: {', '.join(STORED[:-1])} or {STORED[-1]} [as the "
-    "checkpoint states, else bf16]."
+    f"Type of the linear layers: {', '.join(STORED[:-1])} or {STORED[-1]} [as the "
+    "checkpoint, else bf16]."
 )
 
 
@@ -44,22 +44,23 @@ class ModelRequest(Request):
     """Choices of a pass; None takes the default of the model."""
 
     batch: Annotated[
-        Whole | None, "Number of sequences or images [1]; train: of a micro-batch."
+        Whole | None,
+        "Sequences or images in a batch [1]; in training, in a micro-batch.",
     ] = None
     input_len: Annotated[Whole | None, "Input tokens per sequence [512]."] = None
     output_len: Annotated[Whole | None, "Output tokens per sequence [128]."] = None
     phase: Annotated[
         Phase | None,
         Flag(
-            "Phase: prefill, decode (one step at KV length --input-len), generate, "
-            "forward or train (one optimizer step: forward, backward, AdamW) "
+            "What runs: prefill, decode (one step with --input-len tokens in the KV "
+            "cache), generate, forward or train (forward, backward and AdamW) "
             "[generate; encoders and vision: forward].",
             "PHASE",
         ),
     ] = None
     dtype: Annotated[Dtype | None, Flag(DTYPE)] = None
     kv_dtype: Annotated[
-        Dtype | None, "Type of the KV cache [that of the checkpoint, else 16 bit]."
+        Dtype | None, "Type of the KV cache [as the checkpoint, else 16 bit]."
     ] = None
     attention: Annotated[
         Attend | None, Flag("Attention kernels: flash or eager [flash].", "KIND")
@@ -67,43 +68,41 @@ class ModelRequest(Request):
     stack: Annotated[
         Stack | None,
         Flag(
-            "Kernels: serving (fused; in training as in llm.c or Megatron-LM) or eager "
-            "(Hugging Face modules; implies --attention eager) [serving].",
+            "Software: serving (fused kernels; training as in llm.c or Megatron-LM) or "
+            "eager (Hugging Face modules; implies --attention eager) [serving].",
             "KIND",
         ),
     ] = None
     dispatch: Annotated[
         Dispatch | None,
         Flag(
-            "Launches by the host: eager or graph [graph in serving decode, and for a "
-            "listing without module_calls].",
+            "Kernel launches: eager (the host launches each) or graph (CUDA graph) "
+            "[graph in serving decode, and of a listing without module_calls].",
             "KIND",
         ),
     ] = None
     routing: Annotated[
         str | None,
         Flag(
-            "Distribution of tokens over experts: random, balanced or power_law_X "
-            "[random; train: balanced].",
+            "Distribution of tokens over experts: random (independent), balanced or "
+            "power_law_X [random; training: balanced].",
             "KIND",
         ),
     ] = None
     speculative: Annotated[
         str | None,
         Flag(
-            "Drafter of speculative decoding: mtp (the model's own layer), eagle or "
-            "draft=MODEL; needs --accept.",
+            "Speculative decoding: mtp (the model's own layer), eagle or draft=MODEL; "
+            "needs --accept.",
             "KIND",
         ),
     ] = None
     accept: Annotated[
         float | None,
-        Flag(
-            "Probability that a drafted token is right, 0 to 1.", "RATE", reading.number
-        ),
+        Flag("Acceptance rate of draft tokens, 0 to 1.", "RATE", reading.number),
     ] = None
     draft_tokens: Annotated[
-        Whole | None, "Drafted tokens per step [mtp 1, eagle 3, draft 4]."
+        Whole | None, "Draft tokens per step [mtp 1, eagle 3, draft 4]."
     ] = None
     accumulation: Annotated[
         Whole | None, "Micro-batches per optimizer step [1]; train only."
@@ -114,7 +113,8 @@ class ModelRequest(Request):
     lora: Annotated[
         Whole | None,
         Flag(
-            "Rank of adapters on the linear layers, all else frozen; train only.",
+            "Rank of LoRA adapters on every linear layer (all other weights are "
+            "frozen); train only.",
             "RANK",
         ),
     ] = None
@@ -126,7 +126,7 @@ class ModelRequest(Request):
         Needs("lora", "give its rank"),
     ] = None
     frozen_layers: Annotated[
-        Whole | None, "Number of frozen layers, from the first on [none]; train only."
+        Whole | None, "Number of frozen layers at the start [none]; train only."
     ] = None
     images: Annotated[
         Whole | None,
@@ -134,10 +134,13 @@ class ModelRequest(Request):
     ] = None
     image_tokens: Annotated[
         Whole | None,
-        "Tokens per image, added to --input-len [of 1024 x 1024 pixels, or of the one "
-        "size of the model]; diffusion: latent tokens.",
+        (
+            "Tokens per image, in addition to the --input-len of text [those of 1024 x "
+            "1024 pixels, or of the model's only size]; in diffusion, tokens of the "
+            "generated image."
+        ),
     ] = None
     steps: Annotated[Whole | None, "Denoising steps [1]; diffusion only."] = None
     guidance: Annotated[
-        bool, "Run each step with and without the prompt; diffusion only."
+        bool, "Classifier-free guidance: two passes per step; diffusion only."
     ] = False

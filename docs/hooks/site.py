@@ -140,7 +140,7 @@ def _kernels() -> str:
 
 
 def _gpu_fields() -> str:
-    from diffenergy.hardware._fields import FIELDS
+    from diffenergy.hardware import FIELDS
 
     rows = [f"| `{name}` | {x.unit} | {x.what} |" for name, x in FIELDS.items()]
     return (

@@ -18,7 +18,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 
 from diffenergy.collectives import Demand, Schedule, Topology, demand, load_topology
 from diffenergy.collectives._demand import Collective
-from diffenergy.collectives._epoch_schedule import Found
+from diffenergy.collectives._epoch_schedule import SolverResult
 from diffenergy.collectives._greedy import Effort
 from diffenergy.collectives._routes import EpochModel, epoch_length, epoch_model
 from diffenergy.collectives._schedule import Sends
@@ -369,7 +369,7 @@ def reducing_rows(count: int) -> list[Row]:
 # --- plain checks
 
 
-def schedule_of(found: Found) -> Schedule:
+def schedule_of(found: SolverResult) -> Schedule:
     """The schedule of a solver's result."""
     assert found.schedule is not None
     return found.schedule

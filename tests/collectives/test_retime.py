@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from diffenergy.collectives import Demand, Schedule, Topology, demand, load_topology
-from diffenergy.collectives._epoch_schedule import Found
+from diffenergy.collectives._epoch_schedule import SolverResult
 from diffenergy.collectives._greedy import Effort, greedy
 from diffenergy.collectives._lp import lp
 from diffenergy.collectives._milp import least_finish, rounds
@@ -158,7 +158,7 @@ def searched(method: str, topology: Topology, wanted: Demand) -> Schedule:
     size = float(wanted.size.max())
     model = epoch_model(topology, size, epoch_length(topology, size, "slowest"))
     solve = {"lp": lp, "milp": least_finish, "rounds": rounds}[method]
-    found: Found = solve(topology, wanted, model)
+    found: SolverResult = solve(topology, wanted, model)
     assert found.schedule is not None
     return run_epochs(found.schedule, model, parts=method == "lp")
 

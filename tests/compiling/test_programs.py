@@ -47,7 +47,7 @@ def anew(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def run(function: Any = pair, start: float = 0.0) -> Any:
         monkeypatch.setattr(_programs, "_LOADED", {})
-        return kept(function, (start + jnp.arange(3.0),), {})
+        return kept(function, (start + jnp.arange(3.0),))
 
     return run
 
@@ -91,7 +91,7 @@ def test_a_broken_file_is_replaced(anew, folder):
 def test_without_a_folder_nothing_is_kept(anew, folder, monkeypatch):
     folder.parent.parent.joinpath("file").write_text("no folder")
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder.parent.parent / "file"))
-    assert is_right(anew()) and is_right(kept(pair, (1 + jnp.arange(3.0),), {}), 1.0)
+    assert is_right(anew()) and is_right(kept(pair, (1 + jnp.arange(3.0),)), 1.0)
     assert not folder.exists()
 
 
@@ -103,6 +103,6 @@ def test_trees_come_back_whole(anew, folder):
 
 
 def test_programs_are_read_once_a_process(folder, monkeypatch):
-    kept(pair, (jnp.arange(4.0),), {})
+    kept(pair, (jnp.arange(4.0),))
     monkeypatch.setattr(_programs, "_answer", None)  # nothing is read or compiled again
-    assert float(kept(pair, (jnp.arange(4.0),), {}).both[0]) == 6.0
+    assert float(kept(pair, (jnp.arange(4.0),)).both[0]) == 6.0

@@ -87,9 +87,9 @@ def test_kept_programs_do_not_come_out_of_it(home: Path, monkeypatch):
             file.unlink()
         jax.clear_caches()
         monkeypatch.setattr(_programs, "_LOADED", {})
-        kept(double, arguments, {})
+        kept(double, arguments)
     (file,) = home.glob("*.bin")
     monkeypatch.setattr(_programs, "_LOADED", {})
     monkeypatch.setattr(_programs, "_save", None)  # it is not compiled once more
-    assert kept(double, arguments, {}).tolist()[-1] == 12.0
+    assert kept(double, arguments).tolist()[-1] == 12.0
     assert jax.config.jax_compilation_cache_dir == str(home)  # pyright: ignore

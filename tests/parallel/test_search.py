@@ -24,6 +24,7 @@ from diffenergy.workload import load_model
 
 SMALL = [
     ("gpt2", "h100-sxm", 2, 2, 256),
+    ("gpt2", "h100-sxm", 5, 10, 256),  # a pipeline as odd as its host is even
     ("gpt2", "a100-sxm-40gb", 2, 4, 512),
     ("gpt2-medium", "h100-sxm", 2, 2, 1024),
     ("gpt2-xl", "a100-sxm-80gb", 2, 4, 512),
@@ -127,11 +128,14 @@ def compared(case: tuple[str, str, int, int, int], objective: Any):
         assert not (better & (memory < 0.92 * x.memory)).any(), x.plan.text
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(x, id=f"{x[0]}@{x[2]}x{x[1]}", marks=[pytest.mark.long] * (i % 2))
+        pytest.param(
+            x,
+            id=f"{x[0]}@{x[2]}x{x[1]}",
+            marks=[pytest.mark.slow] * (i > 1) + [pytest.mark.long] * (i > 2 and i % 2),
+        )
         for i, x in enumerate(SMALL)
     ],
 )

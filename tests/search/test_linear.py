@@ -223,12 +223,15 @@ def test_ctrl_c_keeps_the_best():
 
 
 def test_highs_prints_nothing():
-    """Not even what no option turns off: stdout is the caller's."""
+    """Not even what no option turns off, of two searches at once: stdout is the
+    caller's."""
     code = (
-        "import numpy as np, json\n"
+        "import json, concurrent.futures as futures\n"
         "from tests.search.test_linear import hard\n"
         "from diffenergy.search import highs\n"
-        "print(json.dumps(highs(hard(), time_limit=0.3).status))\n"
+        "with futures.ThreadPoolExecutor(2) as threads:\n"
+        "    seconds = threads.map(lambda s: highs(hard(), time_limit=s), (0.3, 0.1))\n"
+        "print(json.dumps([x.status for x in seconds]))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert json.loads(done.stdout) == "feasible", done.stderr
+    assert json.loads(done.stdout) == ["feasible"] * 2, done.stderr

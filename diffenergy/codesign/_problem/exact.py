@@ -124,7 +124,7 @@ def run(
     """
     given = jax.tree.map(jnp.asarray, (task, *arguments))
     if task.custom is None:
-        return kept(function, given, compiler_options(once=once))
+        return kept(function, given, once)
     return _program(function, once)(*given)
 
 

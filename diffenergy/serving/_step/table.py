@@ -3,7 +3,8 @@ load, clock and power limit interpolates in it.
 
 Steps are priced without a power limit: the limiter holds the mean of 10 to 100 ms,
 which is that of whole steps, decoding and prompts and sampling together. So these are
-composed first, at every clock of the grid, and then governed (`power.governed`).
+composed first, at every clock of the grid, and then governed (`power.governed`). That
+is why the table is no list of estimates (`at_points`): those are governed alone.
 """
 
 from collections.abc import Sequence

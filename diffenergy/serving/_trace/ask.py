@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...compiling import compiler_options, kept
+from ...compiling import kept
 from ...requests import accepts, part
 from ...results import Infeasible
 from ...workload import LanguageModel
@@ -130,7 +130,7 @@ def _run(found: Deployment, costs: Any, trace: Trace, replica: int) -> Outcome:
     given = (found.server(costs), requests, jnp.asarray(limit))
     while True:  # who is dropped takes more turns
         asked = (*given, Sizes(slots, turns))
-        ran = jax.device_get(kept(run_through, asked, compiler_options()))
+        ran = jax.device_get(kept(run_through, asked, once=False))
         if not np.isnan(ran.last[: len(own[0])]).any():
             return ran
         turns *= 2

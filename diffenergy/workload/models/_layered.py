@@ -76,10 +76,14 @@ class LayeredModel(Model):
     def layer_counts(self) -> Mapping[Layer, int]:
         """Number of occurrences of each distinct layer, formats of the checkpoint
         included, in order of first appearance."""
-        stack = self.stack()
-        places = self.share.layers(len(stack))
-        each = functools.cache(lambda layer: layer.shard(self.share.split))
-        return collections.Counter(each(self._formatted(stack[i], i)) for i in places)
+        stack, counts = self.stack(), collections.Counter[Layer]()
+        own = [self._formatted(stack[i], i) for i in self.share.layers(len(stack))]
+        # by identity first: a layer is many records, which take long to hash
+        same = collections.Counter(map(id, own))
+        each = {id(layer): layer for layer in own}
+        for key, number in same.items():
+            counts[each[key].shard(self.share.split)] += number
+        return counts
 
     @functools.cached_property
     def checkpoint(self) -> Checkpoint:

@@ -322,10 +322,13 @@ class TrainedModel(LanguageModel):
                 operators += (norm, *sharded, *behind, skip)
             return tuple(operators)
 
-        places: dict[tuple[Trainable, ...], list[int]] = {}
+        same: dict[int, list[int]] = {}  # by identity: hashes of layers take long
         for place in share.layers(len(layers)):
-            places.setdefault(body(layers[place]), []).append(place)
-        inside = [Block(x, len(at), h, tuple(at)) for x, at in places.items()]
+            same.setdefault(id(layers[place]), []).append(place)
+        places: dict[tuple[Trainable, ...], list[int]] = {}
+        for at in same.values():
+            places.setdefault(body(layers[at[0]]), []).extend(at)
+        inside = [Block(x, len(at), h, tuple(sorted(at))) for x, at in places.items()]
         head = dataclasses.replace(self.head, split=Columns(), among=split)
         end = [Block((norm, head), places=(len(layers),))] if share.is_last else []
         inputs = Block((self._table, *self._angles, *self.tables))

@@ -1,0 +1,137 @@
+"""A server of made-up costs, whose figures follow by hand."""
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffenergy.serving import Server, Steady, load_arrays, steady
+from diffenergy.serving._deployment import traffic_of
+from diffenergy.serving._engine import Engine
+from diffenergy.serving._lengths import read_lengths
+from diffenergy.serving._steady.server import Memory
+from diffenergy.serving._step.table import StepCosts
+
+ENGINE = dict(
+    step=1e-3, sequence=1e-5, prompt=2e-3, few=1e-5, start=3e-4, many=2e-5,
+    linear=1.1, attention=0.9, linear_energy=1.2, attention_energy=1.3,
+    prefill_energy=1.4, few_power=150.0, many_power=250.0, request=5e-3,
+)  # fmt: skip
+IDLE, STATIC = 80.0, 100.0
+"""W of a board that waits, and below the kernels of one that works."""
+LINEAR, ATTENTION, HEAD = (6e-3, 2e-6), (0.0, 1e-6), (1e-3, 0.0)
+"""s of a decoding step, and for each sequence, at `CONTEXT` cached tokens."""
+CONTEXT, GROWTH = 100.0, 1e-8
+"""s of attention for each token more of a sequence."""
+READ = 2e-5
+"""s for a token of a prompt."""
+DYNAMIC, READING = 200.0, 300.0
+"""W of kernels of decoding and of prompts beyond static power."""
+CLOCKS = np.array([1e9, 1.5e9, 2e9])
+
+
+class Given(NamedTuple):
+    """A server: `prompt` and `output` tokens, `chunk` of a step, `first`: 1 where
+    prompts have steps of their own; `core`: power of the clock by which kernels are
+    shorter; `cap`: W."""
+
+    prompt: float = 400.0
+    output: Any = 100
+    chunk: float = 8192.0
+    first: float = 0.0
+    core: float = 0.0
+    cap: float = 1e6
+
+    @property
+    def context(self) -> float:
+        """Mean cached tokens of a running request."""
+        lengths = read_lengths("output_len", self.output)
+        return self.prompt + lengths.spread * lengths.mean / 2
+
+
+def server(given: Given) -> Server:
+    """The server as records."""
+    batches, beside = np.array([1.0, 1001.0]), np.array([0.0, 1.0, 1001.0])
+    prompts = np.array([1.0, given.chunk, 16 * given.chunk])
+    slow = (CLOCKS[-1] / CLOCKS) ** given.core
+    draws = (CLOCKS / CLOCKS[-1]) ** (2 * given.core)  # P ~ f^2
+
+    def at(*axes: Any) -> np.ndarray:
+        return functools.reduce(np.multiply.outer, axes)
+
+    linear, attention, head = (x + y * batches for x, y in (LINEAR, ATTENTION, HEAD))
+    parts = np.stack([linear, attention, head, 0 * head], axis=1)
+    growth = np.stack([0 * batches, GROWTH * batches, 0 * batches, 0 * batches], axis=1)
+    added = at(slow, np.ones(3), READ * prompts)
+    flat = np.full((3, 2), STATIC)
+    costs = StepCosts(
+        *map(
+            jnp.asarray,
+            (
+                CLOCKS, batches, CONTEXT, at(slow, parts), at(slow, growth),
+                DYNAMIC * at(slow * draws, parts), DYNAMIC * at(slow * draws, growth),
+                flat, np.ones((3, 2)), beside, prompts,
+                np.maximum(prompts / given.chunk, 1.0), added,
+                READING * added * draws[:, None, None], np.full(3, IDLE),
+            ),
+        )
+    )  # fmt: skip
+    memory = Memory(*map(jnp.asarray, (1e12, 1.0, 0.0, 0.0, [1.0], [np.inf], 0.0)))
+    output = read_lengths("output_len", given.output)
+    traffic = traffic_of(read_lengths("input_len", given.prompt), output, 0.0)
+    engine = Engine(**{name: jnp.asarray(x) for name, x in ENGINE.items()})
+    numbers = 151_936.0, given.chunk, given.first, CLOCKS[-1], given.cap
+    return Server(costs, engine, memory, traffic, *map(jnp.asarray, numbers))
+
+
+@functools.cache
+def _program(mode: Any, states: int) -> Any:
+    return jax.jit(lambda server, load: steady(server, load, mode, states))
+
+
+def balance(given: Given, mode: str, **load: Any) -> Steady:
+    """The program's figures of a server under a load (`load_arrays`)."""
+    states = 64 if mode == "open" else 0
+    found = _program(mode, states)(server(given), load_arrays(**load))
+    return jax.device_get(found)
+
+
+class Step(NamedTuple):
+    """A step with `decoding` of the slots: s, J, s without a prompt, prompts that
+    enter, share of steps with one, s of a prompt's kernels and its steps."""
+
+    decoding: float
+    time: float
+    energy: float
+    decode: float
+    entering: float
+    mixed: float
+    added: float
+    pieces: float
+
+
+def by_hand(given: Given, slots: float, share: float = 1.0) -> Step:
+    """The mean step at the highest clock, without a limit of power."""
+    e, mean = ENGINE, read_lengths("output_len", given.output).mean
+    b = min(slots, given.chunk / (1 + given.prompt / mean * (1 - given.first)))
+    linear, head = LINEAR[0] + LINEAR[1] * b, HEAD[0]
+    attention = ATTENTION[1] * b + GROWTH * b * (given.context - CONTEXT)
+    kernels = 1.1 * linear + 0.9 * attention + head
+    sampling = e["few"] * b if b < 128 else e["start"] + e["many"] * b
+    watts = 150.0 if b < 128 else 250.0
+    host = e["step"] + e["sequence"] * b
+    decode = kernels + sampling + host
+    energy = DYNAMIC * (1.2 * (linear + head) + 1.3 * attention) + STATIC * kernels
+    energy += watts * sampling + IDLE * host
+    added = 1.1 * READ * given.prompt
+    pieces = max(given.prompt / given.chunk, 1.0)
+    entering = b / mean
+    some = -math.expm1(-entering * pieces)
+    # what is read does not depend on the steps in which it is
+    time = decode + share * (entering * added + some * e["prompt"])
+    each = READING * READ * given.prompt * 1.4 + STATIC * added
+    energy += share * (entering * each + some * e["prompt"] * IDLE)
+    return Step(b, time, energy, decode, entering, some, added, pieces)
