@@ -267,3 +267,18 @@ def test_it_composes_with_gradients():
     more = eqx.tree_at(lambda g: g.dram_bandwidth, gpu, gpu.dram_bandwidth * 1.001)
     expected = (energy(more) - energy(gpu)) / (gpu.dram_bandwidth * 1e-3)
     assert float(slope) == pytest.approx(float(expected), rel=0.02)
+
+
+def test_one_gpu_of_a_sharded_program():
+    """4 GPUs with a quarter of the rows each: a product of 16 rows, then a gather of
+    the bytes of the whole."""
+    mesh = jax.sharding.AbstractMesh((4,), ("x",))
+    part, whole = jax.sharding.PartitionSpec("x"), jax.sharding.PartitionSpec(None)
+    product = jax.shard_map(
+        lambda x, w: jax.lax.all_gather(x @ w, "x", tiled=True),
+        mesh=mesh, in_specs=(part, whole), out_specs=whole, check_vma=False,
+    )  # fmt: skip
+    gemm, gather = de.trace_listing(product, array(64, 32), array(32, 8)).kernels
+    assert (gemm["m"], gemm["n"], gemm["k"]) == (16, 8, 32)
+    assert (gather["collective"], gather["num_gpus"]) == ("all_gather", 4)
+    assert gather["bytes"] == 64 * 8 * 2
