@@ -91,6 +91,20 @@ def test_gradients_of_a_convolution_are_two_rows(tmp_path):
     assert {(x["stride"], x["padding"]) for x in kernels} == {(2, 1)}
 
 
+def test_a_convolution_along_one_axis_is_a_product(tmp_path):
+    """2 x 10 places, two groups of 16 outputs, 4 channels x 3 taps each."""
+    dims = [[2, 8, 10], [32, 4, 3], [], [], [], [], []]
+    values = ["", "", "", "[1]", "[1]", "[1]", "2"]
+    events = [
+        builders.operator("aten::conv1d", 0, 50, dims, values),
+        builders.launch(1, 5),
+        builders.kernel("cutlass_tensorop_bf16_s16816fprop_256x64_32x4", 1, 100, 9.0),
+    ]
+    [row] = rows(builders.trace(tmp_path, events))
+    sizes = [row[x] for x in ("op", "batch", "m", "n", "k")]
+    assert sizes == ["gemm", 2, 2 * 10, 16, 4 * 3]
+
+
 def test_attention_says_whether_it_is_causal(tmp_path):
     q = [2, 128, 8, 64]
     values = ["", "", "", "", "", "128", "128", "0.", "True", "False", "0.125"]

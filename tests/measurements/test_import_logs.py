@@ -213,3 +213,8 @@ def test_dcgm_blank_and_absent_activities_are_missing(write):
 def test_dcgm_tensor_pipes_are_named(write):
     text = scrape(shares=SHARES | {"PIPE_TENSOR_ACTIVE": 0.3})
     assert noted(read("dcgm", write(text, "m.prom"))["dcgm"], "tensor pipes were busy")
+
+
+def test_dcgm_shares_a_little_above_one_are_one(write):
+    text = scrape(shares=SHARES | {"SM_ACTIVE": 1.005})
+    assert read("dcgm", write(text, "m.prom"))["dcgm"]["sm_active"].tolist() == [1.0]
