@@ -9,7 +9,7 @@ from ..plans import TrainingStep
 from ..results import Result, finite
 from ..units import MHz
 from ..workload import assemble
-from ._search import Found, Limits, Priced
+from ._search import Limits, Priced, SearchOutcome
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -19,7 +19,7 @@ class PlanResult(Result):
     view: ClassVar[str] = "best_plan"
     summary: dict[str, Any]
     """The JSON of the command."""
-    found: Found
+    found: SearchOutcome
     """Plans as they were priced, and all that were ranked."""
     best: EstimateResult
     """The best one as `estimate` answers it."""
@@ -41,7 +41,7 @@ def step_of(task: Task) -> TrainingStep:
 
 
 def plan_summary(
-    found: Found,
+    found: SearchOutcome,
     best: dict[str, Any],
     objective: str,
     limits: Limits,

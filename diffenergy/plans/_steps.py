@@ -94,11 +94,11 @@ def merge_steps(
     differentiates, as one record."""
     listings: list[Listing] = []
     steps: list[Steps] = []
-    for made, step in works:
-        own = np.asarray(step.phase)  # by NumPy: each operation of JAX is compiled
-        at = np.where(own >= 0, own + len(listings), -1)
+    for phases, step in works:
+        at_phase = np.asarray(step.phase)  # by NumPy: each operation of JAX is compiled
+        at = np.where(at_phase >= 0, at_phase + len(listings), -1)
         steps.append(dataclasses.replace(step, phase=at))
-        listings += made
+        listings += phases
     return listings, stacked(steps)
 
 
@@ -392,14 +392,14 @@ def _calls(steps: Steps) -> Float[Array, "*r k p"]:
 
 
 def dynamic_joules(
-    found: Float[np.ndarray, "*r k p"], steps: Steps
+    joules: Float[np.ndarray, "*r k p"], steps: Steps
 ) -> tuple[
     Float[np.ndarray, "*r k 2"], Float[np.ndarray, "*r k"], Float[np.ndarray, "*r k"]
 ]:
     """J of each kind of virtual stages from those of its parts (`of_parts`): of a
     micro-batch (forward, backward), of what replicas exchange once a step, of the
     optimizer."""
-    part = {name: found[..., i] for i, name in enumerate(STEP_PARTS)}
+    part = {name: joules[..., i] for i, name in enumerate(STEP_PARTS)}
     m, gathers = float(steps.batches), float(steps.gathers)
     ways = []
     for name in ("forward", "backward"):

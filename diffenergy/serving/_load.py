@@ -143,16 +143,16 @@ class Load(LoadRequest):
         """Prompt tokens to compute."""
         from ._lengths import read_lengths
 
-        given = DEFAULT_INPUT if self.input_len is None else self.input_len
-        return read_lengths("input_len", given)
+        length = DEFAULT_INPUT if self.input_len is None else self.input_len
+        return read_lengths("input_len", length)
 
     @property
     def output(self) -> "Lengths":
         """Tokens made."""
         from ._lengths import read_lengths
 
-        given = DEFAULT_OUTPUT if self.output_len is None else self.output_len
-        return read_lengths("output_len", given)
+        length = DEFAULT_OUTPUT if self.output_len is None else self.output_len
+        return read_lengths("output_len", length)
 
     @property
     def cached(self) -> float:

@@ -39,7 +39,9 @@ class Cumulants(NamedTuple):
     third: Array
 
 
-def first_token(server: Server, rate: Array, states: Running, seen: Array) -> Cumulants:
+def first_token(
+    server: Server, rate: Array, states: Running, arriving: Array
+) -> Cumulants:
     """Time from a free slot to the first token, without HTTP.
 
     Args:
@@ -65,7 +67,8 @@ def first_token(server: Server, rate: Array, states: Running, seen: Array) -> Cu
     more = jnp.maximum(lengths / server.chunk - 1, 0.0)
     idle = _cumulants(mixing, *_moments(alone + more * mixing)[:3])
     return _mixture(
-        Cumulants(*(jnp.append(x, y) for x, y in zip(idle, busy, strict=True))), seen
+        Cumulants(*(jnp.append(x, y) for x, y in zip(idle, busy, strict=True))),
+        arriving,
     )
 
 

@@ -61,8 +61,8 @@ class Atoms(NamedTuple):
         """The least values that so many are at most."""
         order = _rising(self.values)
         reached = jnp.cumsum(self.weights[order])
-        wanted = jnp.asarray(levels) * reached[-1] * (1 - 1e-12)
-        place = jnp.searchsorted(reached, wanted)
+        targets = jnp.asarray(levels) * reached[-1] * (1 - 1e-12)
+        place = jnp.searchsorted(reached, targets)
         return self.values[order][jnp.minimum(place, len(reached) - 1)]
 
     def between(self, levels: tuple[float, ...]) -> Array:
