@@ -58,7 +58,7 @@ class Done:
 
     @property
     def groups(self) -> np.ndarray:
-        """What each row was left out with: its model family, or its fold."""
+        """Group that each row was left out with: its model family, or its fold."""
         fold = f"{self.split} {self.fold}"
         return np.where(self.part == "", fold, self.part).astype(object)
 
@@ -67,10 +67,12 @@ class Done:
         return np.log(self.numbers[word] / self.numbers[f"{word}_pred"])
 
     def rows(self, which: np.ndarray) -> "Done":
-        """Some of the rows."""
+        """The chosen rows of the fold."""
         numbers = {word: x[which] for word, x in self.numbers.items()}
-        kept = {name: getattr(self, name)[which] for name in ("gpu", "part", "member")}
-        return dataclasses.replace(self, numbers=numbers, **kept)
+        arrays = {
+            name: getattr(self, name)[which] for name in ("gpu", "part", "member")
+        }
+        return dataclasses.replace(self, numbers=numbers, **arrays)
 
 
 def run_fold(
@@ -130,18 +132,18 @@ def run_all(
         for fold in range(split.count)
     ]
     if not tasks:
-        known = ", ".join(split.name for split in SPLITS)
-        raise ValueError(f"`--only` is {', '.join(names)}; known are {known}.")
-    kept = {t: keep / f"{t[0]}-{t[1]}-{t[2]}.pickle" for t in tasks} if keep else {}
-    done = [pickle.loads(p.read_bytes()) for p in kept.values() if p.exists()]
-    left = [t for t in tasks if t not in kept or not kept[t].exists()]
+        allowed = ", ".join(split.name for split in SPLITS)
+        raise ValueError(f"`--only` is {', '.join(names)}; known are {allowed}.")
+    pickles = {t: keep / f"{t[0]}-{t[1]}-{t[2]}.pickle" for t in tasks} if keep else {}
+    done = [pickle.loads(p.read_bytes()) for p in pickles.values() if p.exists()]
+    left = [t for t in tasks if t not in pickles or not pickles[t].exists()]
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         futures = {pool.submit(run_fold, folder, *task, score): task for task in left}
         for future in as_completed(futures):
             task, result = futures[future], future.result()
             done.append(result)
             if keep:
-                kept[task].write_bytes(pickle.dumps(result))
+                pickles[task].write_bytes(pickle.dumps(result))
             words = "{} fold {} seed {}".format(*task)
             typer.echo(f"{len(done)}/{len(tasks)} {words}", err=True)
     return sorted(done, key=lambda x: (x.split, x.seed, x.fold))
@@ -149,18 +151,22 @@ def run_all(
 
 def mape(done: Sequence[Done], score: int, word: str) -> float | None:
     """Mean absolute percentage error over the folds of one seed."""
-    read, made = _scored(done, score, word)
-    return 100 * float(np.mean(np.abs(made / read - 1))) if len(read) else None
+    measured, predicted = _scored(done, score, word)
+    if not len(measured):
+        return None
+    return 100 * float(np.mean(np.abs(predicted / measured - 1)))
 
 
 def _scored(
     done: Sequence[Done], score: int, word: str
 ) -> tuple[np.ndarray, np.ndarray]:
     """Measured and predicted numbers of the rows of a score, where both are known."""
-    read = np.concatenate([x.numbers[word][x.member[:, score]] for x in done])
-    made = np.concatenate([x.numbers[f"{word}_pred"][x.member[:, score]] for x in done])
-    known = np.isfinite(read) & np.isfinite(made)
-    return read[known], made[known]
+    measured = np.concatenate([x.numbers[word][x.member[:, score]] for x in done])
+    predicted = np.concatenate(
+        [x.numbers[f"{word}_pred"][x.member[:, score]] for x in done]
+    )
+    finite = np.isfinite(measured) & np.isfinite(predicted)
+    return measured[finite], predicted[finite]
 
 
 def table(done: Sequence[Done]) -> list[str]:
@@ -192,9 +198,9 @@ def _cells(by_seed: Sequence[Sequence[Done]], i: int, score: Any) -> str:
     if score.figures is None:
         errors = {w: [mape(done, i, w) for done in by_seed] for w in score.quantities}
         return " / ".join(_cell(errors.get(word, [])) for word in COLUMNS)
-    found = [score.figures(*_scored(done, i, "time")) for done in by_seed]
+    figures = [score.figures(*_scored(done, i, "time")) for done in by_seed]
     return ", ".join(
-        f"{name} {_cell([x[name] for x in found], digits=2)}" for name in found[0]
+        f"{name} {_cell([x[name] for x in figures], digits=2)}" for name in figures[0]
     )
 
 
@@ -205,17 +211,17 @@ def _goal(goal: Sequence[float | None] | str) -> str:
 
 
 def _cell(values: Sequence[float | None], digits: int = 1) -> str:
-    known = [x for x in values if x is not None]
-    if not known:
+    numbers = [x for x in values if x is not None]
+    if not numbers:
         return "-"
-    spread = (max(known) - min(known)) / 2
-    shown = f"{np.mean(known):.{digits}f}"
-    return f"{shown} +- {spread:.{digits}f}" if len(known) > 1 else shown
+    spread = (max(numbers) - min(numbers)) / 2
+    shown = f"{np.mean(numbers):.{digits}f}"
+    return f"{shown} +- {spread:.{digits}f}" if len(numbers) > 1 else shown
 
 
 def spreads(done: Sequence[Done]) -> dict[str, dict[str, Any]]:
     """Half widths of intervals by kind and grade, from all left-out rows."""
-    found: dict[str, dict[str, Any]] = {}
+    spread: dict[str, dict[str, Any]] = {}
     for key in dict.fromkeys(split.spread for split in SPLITS if split.spread):
         splits = [split for split in SPLITS if split.spread == key]
         mine = [x for split in splits for x in done if x.split == split.name]
@@ -224,7 +230,7 @@ def spreads(done: Sequence[Done]) -> dict[str, dict[str, Any]]:
         ratios = {w: np.concatenate([x.ratio(w) for x in mine]) for w in COLUMNS}
         time = np.concatenate([x.numbers["time_pred"] for x in mine])
         gpu = np.concatenate([x.gpu for x in mine])
-        found[key] = {
+        spread[key] = {
             **widths(time, ratios, np.concatenate([x.groups for x in mine])),
             "mape_pct": {
                 word: _by_gpu(np.where(time > 1e-4, ratio, np.nan), gpu)
@@ -234,13 +240,13 @@ def spreads(done: Sequence[Done]) -> dict[str, dict[str, Any]]:
             "gpus": sorted({str(x) for x in gpu}),
             "left_out": sorted({_SPLITS[x.split].left_out for x in mine}),
         }
-    return found
+    return spread
 
 
 def _by_gpu(ratio: np.ndarray, gpu: np.ndarray) -> dict[str, float]:
     """Mean absolute percentage error of ln ratios of all rows and of each GPU."""
-    size, known = 100 * np.abs(np.expm1(-ratio)), np.isfinite(ratio)
-    parts = {"all": known} | {str(x): known & (gpu == x) for x in np.unique(gpu)}
+    size, finite = 100 * np.abs(np.expm1(-ratio)), np.isfinite(ratio)
+    parts = {"all": finite} | {str(x): finite & (gpu == x) for x in np.unique(gpu)}
     return {
         name: round(float(size[rows].mean()), 1)
         for name, rows in parts.items()
@@ -254,9 +260,9 @@ def coverage(done: Sequence[Done]) -> list[str]:
     done = [x for x in done if _SPLITS[x.split].spread]
     inside = {x.split: {word: [np.zeros(0)] for word in COLUMNS} for x in done}
     for group in sorted({str(name) for x in done for name in x.groups}):
-        found = spreads([x.rows(x.groups != group) for x in done])
+        spread = spreads([x.rows(x.groups != group) for x in done])
         for x in done:
-            for word, rows in _inside(x.rows(x.groups == group), found).items():
+            for word, rows in _inside(x.rows(x.groups == group), spread).items():
                 inside[x.split][word].append(rows)
     lines = []
     for key in dict.fromkeys(_SPLITS[name].spread for name in inside):
@@ -274,18 +280,18 @@ def _inside(left: Done, spread: dict[str, Any]) -> dict[str, np.ndarray]:
     kind, _, grade = _SPLITS[left.split].spread.partition(":")
     beyond = () if grade in GRADES else (grade,)
     grades = dict.fromkeys(COLUMNS, "calibrated" if beyond else grade)
-    found = trust(spread, kind, grades, "", beyond)
+    interval = trust(spread, kind, grades, "", beyond)
     inside = {}
     for word in COLUMNS:
-        width = found.half_width(word, left.numbers["time_pred"])
+        width = interval.half_width(word, left.numbers["time_pred"])
         ratio = left.ratio(word)
-        known = np.isfinite(ratio)
-        inside[word] = np.abs(ratio[known]) <= width[known]
+        finite = np.isfinite(ratio)
+        inside[word] = np.abs(ratio[finite]) <= width[finite]
     return inside
 
 
 def _shares(parts: Sequence[dict[str, list[np.ndarray]]]) -> str:
-    """Percent inside, by quantity."""
+    """Share of rows inside, in percent by quantity."""
     shares = [np.concatenate([x for part in parts for x in part[w]]) for w in COLUMNS]
     return " / ".join(f"{100 * np.mean(x):.0f}" if len(x) else "-" for x in shares)
 

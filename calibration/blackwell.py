@@ -1,4 +1,4 @@
-"""What bytes and operations of Blackwell draw, all else of corrections held.
+"""Fit Blackwell's energies of bytes and operations, all other constants frozen.
 
     python calibration/blackwell.py DATA [--write FILE.json]
 
@@ -40,44 +40,48 @@ _ROWS: Final = 256
 
 
 def at_priors(file: CorrectionsFile) -> CorrectionsFile:
-    """The file with what is free at the centres of its priors."""
+    """The file with the free constants at their prior centres."""
     levels = {tag: dict(values) for tag, values in file.levels.items()}
     for p in FREE:
-        known = PRIOR_FACTORS.get(p.tag, {}).get(p.constant, (1.0, 0.0))
-        levels.setdefault(p.tag, {})[p.constant] = known[0]
+        prior = PRIOR_FACTORS.get(p.tag, {}).get(p.constant, (1.0, 0.0))
+        levels.setdefault(p.tag, {})[p.constant] = prior[0]
     constants = instruments()
-    own = {
+    sensors = {
         name: constants[name] for name in constants if name.endswith(":gemm@b200-sxm")
     }
-    return dataclasses.replace(file, levels=levels, instruments=file.instruments | own)
+    return dataclasses.replace(
+        file, levels=levels, instruments=file.instruments | sensors
+    )
 
 
 def main(
     data: Annotated[Path, typer.Argument(help="folder of the measured tables")],
     write: Annotated[Path | None, typer.Option(help="corrections to renew")] = None,
 ):
-    """Print what is found, in prior sds from where it began; write it if asked."""
+    """Fit, print shifts in prior std, and with --write change a corrections file."""
     import jax
 
     jax.config.update("jax_enable_x64", True)
     start = at_priors(read_corrections(write))
-    made = calibrate(
+    fitted = calibrate(
         [contents(Data(data))], start, Settings(max_rows=2 * _ROWS), among=FREE
     )
-    free, z = made.fit.parameters, made.fit.z
+    free, z = fitted.fit.parameters, fitted.fit.z
     for p, x, y, sd in zip(free.free, z, free.centre(), free.sd(), strict=True):
         if abs(x - y) > 0.1 * sd:
             print(
                 f"{p}: {math.exp(y):.4g} -> {math.exp(x):.4g}, {(x - y) / sd:+.1f} sd"
             )
     if write is not None:
-        _write(write, made.corrections)
+        _write(write, fitted.corrections)
 
 
-def _write(path: Path, made: CorrectionsFile):
-    """Levels and instruments of a fit into a file that has everything else."""
+def _write(path: Path, fitted: CorrectionsFile):
+    """Puts the levels and instruments of a fit into a corrections file."""
     file = read_corrections(path)
-    new = dataclasses.replace(file, levels=made.levels, instruments=made.instruments)
+    new = dataclasses.replace(
+        file, levels=fitted.levels, instruments=fitted.instruments
+    )
     path.write_text(write_corrections(new), encoding="utf-8")
 
 

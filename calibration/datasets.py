@@ -27,16 +27,16 @@ def datasets(
     """Write STEM.csv in the folder --out for every table that FORMAT finds in PATH."""
     from calibration.importers import importers
 
-    known = importers()
+    readers = importers()
     if listed:
-        for word, module in known.items():
+        for word, module in readers.items():
             typer.echo(f"{word:20} {module.ABOUT}")
         return
-    if name not in known:
-        raise ValueError(f"`FORMAT` is '{name}'; allowed are {', '.join(known)}.")
+    if name not in readers:
+        raise ValueError(f"`FORMAT` is '{name}'; allowed are {', '.join(readers)}.")
     if path is None or out is None:
         raise ValueError("`PATH` and `--out FOLDER` are needed; give both.")
-    _write(known[name].read(path), path, out)
+    _write(readers[name].read(path), path, out)
 
 
 def _write(tables: dict, path: Path, out: Path) -> None:

@@ -91,10 +91,10 @@ def responses(
     time, power = [], []
     for limit in limits:
         point = dataclasses.replace(default_point(spec), power_cap=as_float(limit))
-        _, held = _compiled()(workload, spec, point, corrections)
+        _, limited = _compiled()(workload, spec, point, corrections)
         shape = (len(BUSY_POWER), len(DRAM_SHARE))
-        time.append(np.asarray(held.time).reshape(shape) / _REFERENCE)
-        power.append(np.asarray(held.energy / held.time).reshape(shape))
+        time.append(np.asarray(limited.time).reshape(shape) / _REFERENCE)
+        power.append(np.asarray(limited.energy / limited.time).reshape(shape))
     slow, busy = (np.stack(x, -1)[:, :, None] for x in (time, power))
     share = BUSY_SHARE[:, None]
     waiting = float(idle_power(spec, as_float(spec.sm_clock_max)))

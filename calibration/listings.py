@@ -32,7 +32,7 @@ from diffenergy.workload._eager_rows import (
     rotary_copies,
     unlisted,
 )
-from diffenergy.workload._kernel import Kernel, Number, finished
+from diffenergy.workload._kernel import Kernel, Number, normalise_rows
 
 _FILES: Final = ("workloads.jsonl", "workloads_derived.jsonl")
 
@@ -130,7 +130,7 @@ def complete_listing(listing: Listing) -> Listing:
             rows.append(unlisted("concat", pixels * 2 * channels, precision, 1))
     return dataclasses.replace(
         listing,
-        kernels=finished(rows, listing.name),
+        kernels=normalise_rows(rows, listing.name),
         module_calls=family.module_calls,
     )
 
@@ -269,9 +269,9 @@ def main(
     out: Annotated[Path, typer.Option(help="listings to write (.jsonl)")],
 ):
     """Write all listings with what runs beside the listed kernels."""
-    found = completed_listings(folder)
-    write_text_atomic(out, listing_lines(found))
-    print(f"{out}: {len(found)} listings")
+    listings = completed_listings(folder)
+    write_text_atomic(out, listing_lines(listings))
+    print(f"{out}: {len(listings)} listings")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ Names load on first use, so that importing the package costs nothing; `__init__.
 lists them. What a room lists in its own `__init__` is public too, and nothing else.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 def _attach() -> dict:

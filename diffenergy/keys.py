@@ -50,10 +50,10 @@ def page() -> str:
 @functools.cache
 def version() -> int:
     """Version of the keys, which every JSON names under `schema`."""
-    found = re.search(r"^Version: (\d+)$", page(), re.MULTILINE)
-    if found is None:
+    match = re.search(r"^Version: (\d+)$", page(), re.MULTILINE)
+    if match is None:
         raise ValueError(f"{_PLACES[0].name} has no line `Version: NUMBER`.")
-    return int(found[1])
+    return int(match[1])
 
 
 def json_text(content: Any) -> str:
@@ -104,8 +104,8 @@ def _sections() -> dict[str, str]:
 
 def _printed(text: str) -> dict[str, Any]:
     """Type of what a command prints, from its section."""
-    found = _PRINTS.search(text)
-    return parse_type(found[1]) if found else {}
+    match = _PRINTS.search(text)
+    return parse_type(match[1]) if match else {}
 
 
 def _outermost(kind: dict[str, Any]) -> dict[str, Any]:

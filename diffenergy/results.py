@@ -90,7 +90,10 @@ class Result:
         there is nothing to draw."""
         charts = getattr(self._views(), "charts", None)
         if charts is None:
-            raise ValueError(f"a {type(self).__name__} is nothing to draw.")
+            raise ValueError(
+                f"`plot` draws charts, and a {type(self).__name__} has none; leave it "
+                "out."
+            )
         return charts(self)
 
     def to_html(

@@ -31,13 +31,15 @@ def figures(
     """List or write the stale figures of pages."""
     import pages
 
-    chosen = [path.resolve() for path in files or pages.PAGES]
-    stale = sum(renew(path, write, slow) for path in chosen)
+    stale = 0
+    for path in [path.resolve() for path in files or pages.PAGES]:
+        stale += (number := renew(path, write, slow))
+        print(f"{path.relative_to(ROOT)}: {number} stale")
     raise typer.Exit(1 if stale else 0)
 
 
 def renew(path: Path, write: bool, slow: bool) -> int:
-    """Number of lines of a page that are stale, or that stay so if it is written."""
+    """Number of lines and figures of a page that are stale, or stay so when written."""
     import pages
 
     text, remaining = path.read_text(encoding="utf-8"), 0

@@ -12,7 +12,7 @@ import numpy as np
 
 import diffenergy as de
 from diffenergy.hardware import default_point
-from diffenergy.physics._power import COMPONENTS
+from diffenergy.physics import COMPONENTS
 
 jax.config.update("jax_enable_x64", True)
 GROUPS = {

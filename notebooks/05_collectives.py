@@ -153,8 +153,8 @@ display(
         f"joules "
         f"of an all-reduce.\n\n"
         f"*It rests on* published link rates and latencies (some guessed, as "
-        f"`docs/collectives.md` says), on a machine that does what its links allow, "
-        f"with "
+        f"`docs/reference/collectives.md` says), on a machine that does what its "
+        f"links allow, with "
         f"no library on top, and on published picojoules per bit; no data set holds "
         f"the power of a collective, so the energy is untested."
     )

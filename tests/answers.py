@@ -169,12 +169,17 @@ def unmarked(text: str, answered: Iterable[tuple[int, int]]) -> list[int]:
     return wrong
 
 
-def quoted(said: str) -> list[Figure]:
-    """The figures that the answers are to have; raises if an exception is none."""
-    found = figures(_COMMENT.sub("", said))
+def mentioned(said: str) -> list[Figure]:
+    """All figures of a text and of its tables, but those of comments."""
     cells = [cell for _, cells in tables(said) for cell in cells]
     filled = [x for cell in filter(_CELL.fullmatch, cells) for x in numbers(cell)]
-    found += [figure for figure in filled if figure.unit is None]
+    plain = [figure for figure in filled if figure.unit is None]
+    return figures(_COMMENT.sub("", said)) + plain
+
+
+def quoted(said: str) -> list[Figure]:
+    """The figures that the answers are to have; raises if an exception is none."""
+    found = mentioned(said)
     from_elsewhere = [x for text in _EXCEPT.findall(said) for x in numbers(text)]
     for figure in [*from_elsewhere, *_worked_out(said, found)]:
         if figure not in found:
@@ -246,14 +251,13 @@ def renewed(said: str, answers: Iterable[str]) -> tuple[str, list[str]]:
     >>> renewed("4.0 s at 25 W", ["4.23 s"])
     ('4.2 s at 25 W', ['25 W'])
     """
-    answers = list(answers)
-    plain = _FOLLOWS.sub("", said)
-    rules = {Figure(text, "%") for text, _ in _FOLLOWS.findall(said)}
     given = [x for text in answers for x in numbers(text)]
+    exempt = {Figure(text, "%") for text, _ in _FOLLOWS.findall(said)}
+    exempt |= {x for text in _EXCEPT.findall(said) for x in numbers(text)}
     stale = {
         figure
-        for figure in quoted(plain)
-        if figure not in rules and not any(map(figure.agrees, given))
+        for figure in set(mentioned(said)) - exempt
+        if not any(map(figure.agrees, given))
     }
     nearest = {figure: _become(figure, given) for figure in stale}
     into = [new for new in nearest.values() if new is not None]

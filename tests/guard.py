@@ -7,7 +7,7 @@
 Groups: `requests` (listings, parameters, memory and refusals of every bundled model,
 one to three minutes), `commands` (JSON and text of every command of README, docs and
 help; half an hour), `fits` (constants of five small fits). The published schedules of
-TE-CCL are a test of their own (tests/collectives/formats/test_published.py). Numbers
+TE-CCL are a test of their own (tests/collectives/test_published.py). Numbers
 may differ by a part in 10^9; times of solvers and of the clock on the wall are left
 out. Both trees have to run on one machine.
 """

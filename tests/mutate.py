@@ -51,8 +51,8 @@ COMMANDS: Final = {
     "collectives": ("test_collective.py",),
     "dvfs": ("test_dvfs.py",),
     "fitting": ("test_fit.py", "test_evaluate.py"),
-    "kernels": ("estimate",),
-    "workload": ("estimate", "test_known.py"),
+    "kernels": ("test_estimate.py",),
+    "workload": ("test_estimate.py", "test_known.py"),
 }
 """Tests in tests/cli/commands of the commands whose answers come from a room."""
 PRELOADED: Final = (

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
-from answers import also, below, blanked, quoted, renewed
+from answers import also, below, blanked, mentioned, renewed
 from json_keys import check
 
 from diffenergy.cli import app, main
@@ -243,7 +243,7 @@ def outputs(block: Block) -> list[str]:
 
 def quotes(block: Block) -> bool:
     """Whether the page quotes figures of what the block prints."""
-    return bool(quoted("\n".join(block.said.splitlines()[block.length :])))
+    return bool(mentioned("\n".join(block.said.splitlines()[block.length :])))
 
 
 def takes_long(block: Block) -> bool:

@@ -8,13 +8,16 @@ simulated. Figures below a block are those that its commands print, and a table 
 figures without a command names its source (`answers`).
 """
 
+import importlib
 import importlib.util
+import inspect
 import os
 import pkgutil
 import re
 import runpy
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -40,6 +43,7 @@ from pages import (
     unprinted,
 )  # fmt: skip
 
+import diffenergy
 from diffenergy.cli import app
 
 QUICK: Final = ("gpus", "models", "measure --dry-run")
@@ -128,16 +132,19 @@ def test_tables_of_figures_are_answered_or_say_their_source(page: Path):
     assert not wrong, f"{page.name}, lines {wrong}: put `<!-- elsewhere, by ... -->`"
 
 
+CODE: Final = re.compile(r"`([^`\n]+)`")
 NAMED: Final = re.compile(
-    r"`((?:diffenergy|calibration|tests|docs|notebooks)/[^` *]*)`"
+    r"(?<![\w/.])((?:diffenergy|calibration|tests|docs|notebooks)/[\w./-]*)"
 )
-"""Files and folders of the repository, in backticks; NAME stands for one's own."""
+"""Files and folders of the repository, in backticks, alone or in a command; NAME stands
+for one's own."""
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_files_that_pages_name_exist(page: Path):
-    named = NAMED.findall(page.read_text(encoding="utf-8"))
-    lost = [x for x in named if "NAME" not in x and not (ROOT / x).exists()]
+    texts = CODE.findall(page.read_text(encoding="utf-8"))
+    named = [x for text in texts if "NAME" not in text for x in NAMED.findall(text)]
+    lost = [x for x in named if not (ROOT / x.rstrip(".")).exists()]
     assert not lost, f"{page.name} names {lost}"
 
 
@@ -187,15 +194,47 @@ def test_errors_in_pages_are_those_of_the_accuracy_table(tmp_path: Path):
     assert len(shown) > 60 and not shown - errors_of(table)
 
 
-def test_the_table_of_models_is_what_its_script_writes():
-    made = runpy.run_path(str(ROOT / "docs" / "models.py"))
+def test_all_name_one_version():
+    """The package, its metadata and the newest heading of the changelog."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    newest = re.findall(
+        r"^## (\d\S+)$", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.M
+    )
+    assert project["version"] == newest[0] == diffenergy.__version__
+
+
+MAPPED: Final = re.compile(r"^\| [^|]+ \| `(\w+)` \| .* \| `([^`]+)\.py` \|$", re.M)
+"""Name and file in a row of the developers' map."""
+
+
+def test_the_map_names_ten_records_and_eight_functions_where_they_live():
+    page = (ROOT / "docs" / "explanation" / "how-it-works.md").read_text("utf-8")
+    records, functions = page.split("## Eight functions")
+    for text, number in ((records, 10), (functions, 8)):
+        mapped = MAPPED.findall(text)
+        assert len(mapped) == number
+        for name, file in mapped:
+            room = importlib.import_module(f"diffenergy.{file.split('/')[0]}")
+            value = getattr(room, name)
+            assert inspect.isclass(value) == (number == 10), name
+            module = value.__module__.removesuffix(".__init__").split(".")[1:]
+            assert module == file.removesuffix("/__init__").split("/"), name
+            assert name in page.split("```")[1] or number == 10, name
+    for name in re.findall(r"`((?:[a-z]+\.)[A-Za-z]\w+)`", page):
+        pkgutil.resolve_name(f"diffenergy.{name.removeprefix('de.')}")
+
+
+@pytest.mark.parametrize("script", ["models.py", "physics.py"])
+def test_parts_of_pages_are_what_their_scripts_write(script: str):
+    made = runpy.run_path(str(ROOT / "docs" / script))
     page = made["PAGE"].read_text(encoding="utf-8")
-    assert made["written"](page) == page, "run `python docs/models.py`"
+    assert made["written"](page) == page, f"run `python docs/{script}`"
 
 
 def examples_in_python() -> list[Any]:
-    """Test parameters of the blocks of Python; two pages have tests of their own."""
-    pages = [x for x in PAGES if x.name not in ("codesign.md", "collectives.md")]
+    """Test parameters of the blocks of Python; one page has tests of its own."""
+    tested = ROOT / "docs" / "how-to" / "codesign.md"
+    pages = [x for x in PAGES if x != tested]
     long = ("estimate(", "serving.", "dvfs.plan(")
     return [
         pytest.param(

@@ -125,3 +125,12 @@ def test_printed_lines_are_replaced_where_their_words_agree():
         ["a 950 ms x", *printed[1:]],
         ["total   12.00 W"],
     )
+
+
+@pytest.mark.parametrize("path", pages.PAGES, ids=lambda path: path.name)
+def test_figures_that_the_commands_have_stay_as_they_are(path: Path):
+    """On every page, with the page itself as what its commands print."""
+    text = path.read_text(encoding="utf-8")
+    for block in [*pages.blocks(path), *pages.python_blocks(path)]:
+        answers = ["\n".join(block.printed)] * len(block.commands)
+        assert pages.rewritten(text, block, [*answers, block.said]) == (text, [])

@@ -23,7 +23,7 @@ from diffenergy.requests import (
     Wholes,
     accepts,
     declared,
-    given_names,
+    explicit_fields,
     part,
 )
 
@@ -135,7 +135,7 @@ def test_numbers_of_numpy_and_whole_numbers_are_numbers():
 def test_none_is_left_out():
     assert brew("tea", kind=None, strong=None).kind == "small"  # pyright: ignore
     small = "".join(("sm", "all"))  # equal to the default, but another object
-    assert [*given_names(brew("tea", kind=small, size=2))] == ["what", "size"]  # pyright: ignore
+    assert [*explicit_fields(brew("tea", kind=small, size=2))] == ["what", "size"]  # pyright: ignore
 
 
 def test_a_part_of_a_request_is_that_of_another():

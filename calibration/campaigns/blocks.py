@@ -34,10 +34,10 @@ def cold_blocks(
     """Blocks of GEMM shapes that ran on an idle board, from the readings of `rows` (all
     of one campaign on `card`); rows without a reading say nothing."""
     m, n, evidence = _evidence(table, rows, card)
-    known = np.isfinite(evidence)
+    finite = np.isfinite(evidence)
     blocks: list[Block] = []
-    for size in np.unique(m[known]):
-        here = known & (m == size)
+    for size in np.unique(m[finite]):
+        here = finite & (m == size)
         columns = np.unique(n[here])
         score = np.array([evidence[here & (n == c)].sum() for c in columns])
         blocks += [
@@ -101,7 +101,7 @@ def _evidence(
     load = moved / (time * _BANDWIDTH * board["dram_bandwidth"])
     load += 2 * m * n * k / (time * np.where(narrow, fp8, bf16))
     idle, rise = _IDLE * board["tdp"], (_FULL - _IDLE) * board["tdp"]
-    seen = (power - idle) / (np.minimum(load, 1.0) * rise)
+    hot = (power - idle) / (np.minimum(load, 1.0) * rise)
     us = time * 1e6
     loop, body = np.where(narrow, 1.0, 6.0), np.where(narrow, 70e-6, 270e-6)
     length = np.asarray(replayed_seconds(*map(jnp.asarray, (time, loop, body))))
@@ -109,7 +109,7 @@ def _evidence(
     cold = np.where(narrow, 0.04, np.minimum(0.8, 0.26 * us / 60 * few))
     share = lambda w: np.asarray(hot_share(jnp.asarray(length), jnp.asarray(w)))  # noqa: E731
     warm = np.where(narrow, 1.0, share(np.minimum(1.0, length + 0.22)))
-    ratio = ((seen - warm) ** 2 - (seen - share(cold)) ** 2) / _SCATTER
+    ratio = ((hot - warm) ** 2 - (hot - share(cold)) ** 2) / _SCATTER
     ratio = np.clip(ratio, -_CLIP, _CLIP)
     short = narrow & (us > 50) & (us < 100)  # decided by the power alone
     ratio = np.where(short, np.where(power < 330, 3.0, -3.0), ratio)
@@ -125,6 +125,6 @@ def _evidence(
 def fresh_process(
     m: np.ndarray, n: np.ndarray, k: np.ndarray, narrow: np.ndarray
 ) -> np.ndarray:
-    """Rows that a process of their own measured: the largest operands."""
+    """Rows with the largest operands, each measured in a process of its own."""
     largest = (k == 65536) | ((n == 65536) & (k == 51200))
     return np.where(narrow, m == 32768, largest)

@@ -120,7 +120,7 @@ def reading(
     free: TimeEnergy,
     held: TimeEnergy,
 ) -> TimeEnergy:
-    """What a campaign reads, per iteration, of runs that would be `free` of the power
+    """Reading of a campaign, per iteration, of runs that would be `free` of the power
     limit or `held` by it.
 
     `sampling` ("", "series" or "gap") says how power was sampled. In this order, with
@@ -182,10 +182,10 @@ def hot_share(length: Array, before: Array, leaving: bool = False) -> Array:
         P_read   = background + F (P - background)
     """
     s = SAMPLE_SECONDS * jnp.arange(_SAMPLES)
-    taken = jnp.where(s <= length[..., None], 1.0, 0.0)
+    inside = jnp.where(s <= length[..., None], 1.0, 0.0)
     w = before[..., None] - (s if leaving else 0.0)
     share = jnp.minimum(1.0, jnp.maximum(w, 0.0) + s)
-    return jnp.sum(taken * share, -1) / jnp.sum(taken, -1)
+    return jnp.sum(inside * share, -1) / jnp.sum(inside, -1)
 
 
 def series_shares(i: Instrument, s: Sensor, time: Array) -> tuple[Array, Array]:
@@ -222,7 +222,7 @@ def idle_before(i: Instrument) -> Float[Array, "*r"]:
 
 
 def _series_power(i: Instrument, s: Sensor, time: Array, power: Array) -> Array:
-    """Blocks of runs back to back and blocks of runs after idling, mixed."""
+    """Power of a mixture of runs back to back and runs after idling (W)."""
     after_idle, warm = series_shares(i, s, time)
     rise = power - s.background
     length = run_seconds(i, time)

@@ -97,7 +97,7 @@ def model_of(
 def _model(
     own: Mapping[str, Any], shared: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """What a campaign shares with others, what is its own, its sensor."""
+    """Numbers of a campaign: shared ones, its own, and its sensor's."""
     rest = {key: value for key, value in own.items() if key not in ("like", "sensor")}
     like = [shared[name] for name in own.get("like", ())]
     sensor = {name: SENSOR_CONSTANTS[name].centre for name in own.get("sensor", ())}
@@ -116,8 +116,8 @@ def _calls(calls: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         for gpu, host in calls["product"].items()
     }
     for gpu, host in calls["vector"].items():
-        own = {"softmax": "softmax", "layernorm": "norm", "elementwise": "tensors"}
-        for op, kind in own.items():
+        fields = {"softmax": "softmax", "layernorm": "norm", "elementwise": "tensors"}
+        for op, kind in fields.items():
             models[f"{campaign}:{op}@{gpu}"] = {
                 "call_seconds": events,
                 "loop_seconds": host[kind] - events,

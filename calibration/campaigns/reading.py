@@ -33,7 +33,7 @@ class CampaignReading(Reading):
     """Whether some rows have weights that nobody filled."""
 
     def load(self, workload: Workload, constants: Sensor) -> Workload:
-        """The work with the switching of what was left in its buffers."""
+        """The workload with the switching activity of its buffers' contents."""
         if not self.unfilled:
             return workload
         moved, math = data_activity(self.instrument, constants)
@@ -48,7 +48,7 @@ class CampaignReading(Reading):
 
     @property
     def random(self) -> np.ndarray:
-        """Rows whose weights somebody filled."""
+        """Rows whose weights were filled with random numbers."""
         return np.asarray(self.instrument.unfilled) == 0
 
 
@@ -106,14 +106,14 @@ class CampaignMeter(Meter):
     def begin(
         self, table: MeasurementTable, corrections: CorrectionsFile
     ) -> CorrectionsFile:
-        """With the cold blocks of every campaign whose sensor knows series."""
+        """Adds the cold blocks of every campaign whose sensor models series."""
         instruments = {name: dict(x) for name, x in corrections.instruments.items()}
         for (gpu, op, campaign), index in table.kernel_groups().items():
             rows = index[np.isfinite(table.avg_power_w[index])]
             model = model_of(corrections, campaign, op, gpu)
             if len(rows) and op == "gemm" and "warm_share" in model:
-                own = instruments.setdefault(f"{campaign}:gemm@{gpu}", {})
-                own["cold_blocks"] = cold_blocks(table, rows, read_gpu(gpu))
+                constants = instruments.setdefault(f"{campaign}:gemm@{gpu}", {})
+                constants["cold_blocks"] = cold_blocks(table, rows, read_gpu(gpu))
         return dataclasses.replace(corrections, instruments=instruments)
 
     def usable(
@@ -140,7 +140,7 @@ meter: Final = CampaignMeter()
 def _values(
     table: MeasurementTable, op: str, rows: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Fields of rows of one op."""
+    """Fields of the rows of one op."""
     columns = table.fields[op]
     place = np.searchsorted(columns.rows, rows)
     return {name: values[place] for name, values in columns.values.items()}
@@ -169,7 +169,7 @@ def by_row(
 def facts_of(
     model: Mapping[str, Any], op: str, values: Mapping[str, np.ndarray], count: int
 ) -> dict[str, np.ndarray]:
-    """What a campaign's measurement model needs to know of each kernel."""
+    """Facts of each kernel that a campaign's measurement model needs."""
     names = dataclasses.fields(Instrument)
     defaults: dict[str, Any] = {field.name: field.default for field in names}
     facts = {
@@ -193,8 +193,8 @@ def facts_of(
                 "batch", "q_len", "kv_len", "num_heads", "num_kv_heads", "head_dim"
             )
         )  # fmt: skip
-        made = queries * heads + 2 * keys * kv_heads
-        facts |= {"sequences": batch, "operand_bytes": 2 * batch * made * size}
+        elements = queries * heads + 2 * keys * kv_heads
+        facts |= {"sequences": batch, "operand_bytes": 2 * batch * elements * size}
         if "first_q_len" in model:
             first = queries >= model["first_q_len"]
             facts["fresh"] = np.where(first, model["first_length"], 0.0)
@@ -207,11 +207,11 @@ def facts_of(
 def _dealt(*columns: np.ndarray) -> np.ndarray:
     """Units of expert load that the host deals out one by one before each run."""
     rows = list(zip(*columns, strict=True))
-    known = {
+    pairs = {
         row: units_dealt(int(row[0]), int(row[1]), int(row[2]), str(row[3]))
         for row in set(rows)
     }
-    return np.array([known[row] for row in rows], float)
+    return np.array([pairs[row] for row in rows], float)
 
 
 def _instrument(
@@ -230,7 +230,7 @@ def _instrument(
         return np.array([model.get(name, default) for model in models])[which]
 
     iterations = table.iterations[rows]
-    known = {
+    facts = {
         "startup_seconds": of("startup_seconds"),
         "startup_power": of("startup_power"),
         "iterations": np.where(np.isnan(iterations), np.inf, iterations),
@@ -240,6 +240,6 @@ def _instrument(
     rest = {
         field.name: np.full(len(rows), np.asarray(field.default, float))
         for field in dataclasses.fields(Instrument)
-        if field.name not in known
+        if field.name not in facts
     }
-    return Instrument(**{name: as_float(x) for name, x in (known | rest).items()})
+    return Instrument(**{name: as_float(x) for name, x in (facts | rest).items()})

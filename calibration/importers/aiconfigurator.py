@@ -104,8 +104,8 @@ def read(path: Path) -> dict[str, pd.DataFrame]:
             f"the folder `systems/data` of aiconfigurator-core."
         )
     tables = {
-        f"{gpu}_{op}": finish(join(found).assign(gpu=gpu, op=op))
-        for (gpu, op), found in sorted(parts.items())
+        f"{gpu}_{op}": finish(join(tables).assign(gpu=gpu, op=op))
+        for (gpu, op), tables in sorted(parts.items())
     }
     if others:
         first = next(iter(tables))

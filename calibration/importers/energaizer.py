@@ -100,8 +100,8 @@ def _passes(file: Path) -> pd.DataFrame:
     sheet = read_sheet(str(file))
     energy = next((c for c in _ENERGY if c in sheet.columns), "energy_j_per_iter")
     time = next((c for c in _TIME if c in sheet.columns), "time_ms_per_iter")
-    wanted = {"energy_j_per_iter": number(energy), "time_ms_per_iter": number(time)}
-    table = pick(sheet, _COLUMNS | wanted)
+    readings = {"energy_j_per_iter": number(energy), "time_ms_per_iter": number(time)}
+    table = pick(sheet, _COLUMNS | readings)
     table["energy_j_per_iter"] *= _ENERGY[energy]
     table["time_ms_per_iter"] *= _TIME[time]
     source = file.parent.parent.name

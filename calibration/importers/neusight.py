@@ -94,9 +94,9 @@ def _cublas(
     has nearer as many CTAs the other way round (some of the H100) keep their order.
     """
     printed_m, printed_n = columns["tile_m"], columns["tile_n"]
-    kept = _row_major(sheet)
-    columns["tile_m"] = np.where(kept, printed_m, printed_n)
-    columns["tile_n"] = np.where(kept, printed_n, printed_m)
+    row_major = _row_major(sheet)
+    columns["tile_m"] = np.where(row_major, printed_m, printed_n)
+    columns["tile_n"] = np.where(row_major, printed_n, printed_m)
     columns["threads"] = columns.pop("block_x")
     linear = words == "linear"
     columns["split_k"] = np.where(linear, columns.pop("grid_z"), "")
@@ -107,9 +107,9 @@ def _cublas(
     columns["family"] = words
     return (
         f"{sheet.file}: `tile_m` and `tile_n` are exchanged where the grid says so "
-        f"({len(kept) - kept.sum()} of {len(kept)} rows), since cuBLAS's kernel names "
-        f"are column-major; `split_k` is `grid_z` of the op 'linear', `threads` is "
-        f"`block_x`.",
+        f"({len(row_major) - row_major.sum()} of {len(row_major)} rows), since "
+        "cuBLAS's kernel names are column-major; `split_k` is `grid_z` of the op "
+        "'linear', `threads` is `block_x`.",
     )
 
 

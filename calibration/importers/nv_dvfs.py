@@ -128,9 +128,9 @@ def _finished(table: pd.DataFrame, series: list[str]) -> pd.DataFrame:
     table["series"] = table[series].agg("/".join, axis=1)
     activities = [name for name in _ACTIVITIES if name in table]
     at_reference = _at_reference(table)
-    taken = table.loc[at_reference, ["series", *activities, *_REFERENCE_COLUMNS]]
-    taken = taken.drop_duplicates("series").rename(columns=_REFERENCE_COLUMNS)
-    reference = taken.set_index("series")
+    reference = table.loc[at_reference, ["series", *activities, *_REFERENCE_COLUMNS]]
+    reference = reference.drop_duplicates("series").rename(columns=_REFERENCE_COLUMNS)
+    reference = reference.set_index("series")
     without = ~table["series"].isin(reference.index)
     table = drop(table, without, "the series has no run at the reference clocks")
     for name in reference:

@@ -40,8 +40,10 @@ def read(path: Path) -> dict[str, pd.DataFrame]:
 
 
 def _deepbench(file: Path) -> pd.DataFrame:
-    wanted = {name: text(name) for name in ("suite", "precision", "trans_a", "trans_b")}
-    table = read_columns(file, _SHAPE | wanted)
+    columns = {
+        name: text(name) for name in ("suite", "precision", "trans_a", "trans_b")
+    }
+    table = read_columns(file, _SHAPE | columns)
     for word in table["precision"].unique():
         if word not in _DTYPES:
             why = f"precision '{word}' is none of our dtypes"

@@ -45,7 +45,7 @@ def read(path: Path) -> dict[str, pd.DataFrame]:
     program, note = table["framework"], table["note"]
     years = [_year(*x) for x in zip(table["source"], program, strict=True)]
     timeless = note.str.contains(_UNSCORED, regex=False)
-    said = table.assign(
+    steps = table.assign(
         overlap=[_OVERLAPS.get(word, "") for word in table["overlap"]],
         stack=["eager" if any(x in p for x in _EAGER) else "serving" for p in program],
         kernels=[_kernels(word) for word in program],
@@ -54,9 +54,9 @@ def read(path: Path) -> dict[str, pd.DataFrame]:
         mtp=["false" if _WITHOUT_MTP in word else "true" for word in note],
         step_time_s=table["step_time_s"].where(~timeless, ""),
     )
-    said.attrs = {"file": str(files["training.csv"]), "notes": []}
+    steps.attrs = {"file": str(files["training.csv"]), "notes": []}
     models = text.get("models.csv")
-    return {"training": said} | ({} if models is None else {"models": models})
+    return {"training": steps} | ({} if models is None else {"models": models})
 
 
 def _kernels(framework: str) -> str:
@@ -68,8 +68,8 @@ def _year(source: str, framework: str) -> float | None:
     """Year of the software, None where nothing tells it."""
     release = _RELEASE.search(source)
     paper = _PAPER.match(source)
-    for found in (release, paper):
-        if found:
-            return 2000 + int(found[1]) + (int(found[2]) - 0.5) / 12
-    known = (year for name, year in _YEARS.items() if framework.startswith(name))
-    return next(known, None)
+    for match in (release, paper):
+        if match:
+            return 2000 + int(match[1]) + (int(match[2]) - 0.5) / 12
+    years = (year for name, year in _YEARS.items() if framework.startswith(name))
+    return next(years, None)

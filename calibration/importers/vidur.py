@@ -104,11 +104,11 @@ def _shaped(table: pd.DataFrame, op: str, inner: pd.DataFrame) -> pd.DataFrame:
     if op != "elementwise":
         return table.rename(columns={"m": "rows", "width": "cols"})
     keys = pd.MultiIndex.from_arrays([table["source_model"], table["tp"]])
-    known = inner.reindex(keys)
+    widths = inner.reindex(keys)
     act = (table["source_op"] == "mlp_act").to_numpy()
-    gated = known["gated"].eq(True).to_numpy()  # not where it is unknown
+    gated = widths["gated"].eq(True).to_numpy()  # not where it is unknown
     table["fn"] = np.where(act, np.where(gated, "silu_mul", "gelu"), "add")
-    cols = np.where(act, known["inner"].to_numpy(float), table["width"])
+    cols = np.where(act, widths["inner"].to_numpy(float), table["width"])
     table["elements"] = table["m"] * cols
     unknown = table["elements"].isna()
     table = drop(table, unknown, "the width of the activation is not known")

@@ -146,16 +146,16 @@ def read(step: Callable[[], None], sensor: Sensor) -> dict[str, Any]:
             count += 1
         end = clock.now()
     sampler.check()
-    told, each = means(sampler.samples, begin, end), (end - begin) / count
+    readings, each = means(sampler.samples, begin, end), (end - begin) / count
     return {
         "time_us": 1e6 * each,
-        "avg_power_w": told.power,
-        "energy_j": told.power * each,
-        "sm_clock_mhz_avg": told.sm_clock / MHz,
-        "temperature_c": told.temperature,
+        "avg_power_w": readings.power,
+        "energy_j": readings.power * each,
+        "sm_clock_mhz_avg": readings.sm_clock / MHz,
+        "temperature_c": readings.temperature,
         "iterations": count,
-        "throttle": "+".join(told.reasons),
-        "power_source": told.source,
+        "throttle": "+".join(readings.reasons),
+        "power_source": readings.source,
         "campaign": campaign(clock).replace("measure", "passes"),
     }
 

@@ -50,15 +50,21 @@ def draw(data: dict[str, np.ndarray], gpu: str, path: Path) -> None:
         ends = []
         for colour, split in zip(colours, splits, strict=True):
             mine = data["split"] == split
-            read, made = data[word][mine], data[f"{word}_pred"][mine]
-            known = np.isfinite(read) & np.isfinite(made)
-            if not known.any():
+            measured, predicted = data[word][mine], data[f"{word}_pred"][mine]
+            finite = np.isfinite(measured) & np.isfinite(predicted)
+            if not finite.any():
                 continue
-            ends += [read[known].min(), read[known].max()]
-            error = 100 * np.mean(np.abs(made[known] / read[known] - 1))
-            label = f"{split}: {error:.1f} % of {known.sum()}"
+            ends += [measured[finite].min(), measured[finite].max()]
+            error = 100 * np.mean(np.abs(predicted[finite] / measured[finite] - 1))
+            label = f"{split}: {error:.1f} % of {finite.sum()}"
             axis.plot(
-                read[known], made[known], ".", ms=2.5, alpha=0.5, c=colour, label=label
+                measured[finite],
+                predicted[finite],
+                ".",
+                ms=2.5,
+                alpha=0.5,
+                c=colour,
+                label=label,
             )
         line = np.array([min(ends) / 1.3, max(ends) * 1.3])
         axis.plot(line, line, "k-", lw=0.8)

@@ -65,9 +65,9 @@ def _benchmarks(gpu: str) -> Callable[[Data, int, int], Fold]:
         names = table.frame["benchmark_id"].to_numpy().astype(str)
         order = np.unique(names[mine])
         order = order[np.random.default_rng(0).permutation(len(order))]
-        held = mine & (folds_of(names, order, _FOLDS) == i)
+        left_out = mine & (folds_of(names, order, _FOLDS) == i)
         settings = Settings(seed=seed, table_weight=WHOLE, max_rows=2048, max_steps=20)
-        return Fold([only(table, mine & ~held)], only(table, held), settings)
+        return Fold([only(table, mine & ~left_out)], only(table, left_out), settings)
 
     return fold
 

@@ -33,8 +33,8 @@ class Data:
 
     @functools.cached_property
     def listings(self) -> dict[str, list[Listing]]:
-        found = completed_listings(self.folder / "energaizer")
-        return {listing.name: [listing] for listing in found}
+        listings = completed_listings(self.folder / "energaizer")
+        return {listing.name: [listing] for listing in listings}
 
     @functools.cached_property
     def passes(self) -> MeasurementTable:

@@ -53,7 +53,7 @@ def _h100(data: Data) -> np.ndarray:
 
 
 def settings(tables: int, seed: int) -> Settings:
-    """Of a fit of so many tables."""
+    """Settings of a fit of so many tables."""
     return Settings(seed=seed, max_rows=tables * _ROWS, max_steps=_STEPS)
 
 
@@ -61,10 +61,10 @@ def _family(data: Data, i: int, seed: int, *more: MeasurementTable) -> Fold:
     """A model family of the H100; other H100 passes and Hopper kernels are fitted."""
     table = data.passes
     family = table.frame["model"].to_numpy() == ("bertmodel", "gpt2model")[i]
-    held = _h100(data) & family
+    left_out = _h100(data) & family
     kernels = _gemm(data, "a100_sxm latency", "h100_sxm latency", "h200_sxm power")
-    tables = [blanked(table, held), *kernels, contents(data), *more]
-    return Fold(tables, only(table, held), settings(len(tables), seed))
+    tables = [blanked(table, left_out), *kernels, contents(data), *more]
+    return Fold(tables, only(table, left_out), settings(len(tables), seed))
 
 
 def _family_with_ours(data: Data, i: int, seed: int) -> Fold:
@@ -76,33 +76,33 @@ def _family_with_ours(data: Data, i: int, seed: int) -> Fold:
 def _unseen(*tags: str) -> CorrectionsFile:
     """Priors without some levels: laws of published claims stand for these."""
     file = prior_file()
-    levels = {tag: own for tag, own in file.levels.items() if tag not in tags}
+    levels = {tag: factors for tag, factors in file.levels.items() if tag not in tags}
     return dataclasses.replace(file, levels=levels)
 
 
 def _blind(data: Data, i: int, seed: int) -> Fold:
     """Passes of the H100 by energies of Ampere alone; of Hopper only times of single
     kernels are fitted, from which no energy follows."""
-    table, held = data.passes, _h100(data)
+    table, left_out = data.passes, _h100(data)
     kernels = _gemm(data, "a100_sxm latency", "h100_sxm latency")
-    tables = [only(table, ~held), *kernels]
+    tables = [only(table, ~left_out), *kernels]
     unseen = _unseen(
         "node:4N", "node:4NP", "memory:HBM3", "memory:HBM3e", "architecture:Hopper",
         "architecture:Blackwell",
     )  # fmt: skip
-    held_levels = ("architecture:Hopper", "node:4N", "gpu:h100-sxm")
-    rows = dataclasses.replace(settings(len(tables), seed), freeze=held_levels)
-    return Fold(tables, only(table, held), rows, unseen)
+    frozen = ("architecture:Hopper", "node:4N", "gpu:h100-sxm")
+    rows = dataclasses.replace(settings(len(tables), seed), freeze=frozen)
+    return Fold(tables, only(table, left_out), rows, unseen)
 
 
 def _without_ampere(data: Data, i: int, seed: int) -> Fold:
     """Passes of the A100 and the A10 at 900 MHz from those of the H100 and kernels of
     Hopper and Blackwell."""
     table = data.passes
-    held = np.isin(table.frame["source"].to_numpy(), ("a100", "a10"))
+    left_out = np.isin(table.frame["source"].to_numpy(), ("a100", "a10"))
     kernels = _gemm(data, "h100_sxm latency", "h200_sxm power")
     tables = [only(table, _h100(data)), *kernels, contents(data)]
-    return Fold(tables, only(table, held), settings(len(tables), seed))
+    return Fold(tables, only(table, left_out), settings(len(tables), seed))
 
 
 def _b200(data: Data) -> tuple[MeasurementTable, np.ndarray]:
@@ -137,8 +137,8 @@ def _sensor(data: Data, i: int, seed: int) -> Fold:
     the campaign at its prior."""
     table, random = _b200(data)
     shipped = read_corrections()
-    own = shipped.instruments | {_RANDOM: instruments()[_RANDOM]}
-    start = dataclasses.replace(shipped, instruments=own)
+    sensors = shipped.instruments | {_RANDOM: instruments()[_RANDOM]}
+    start = dataclasses.replace(shipped, instruments=sensors)
     tested = only(table, random)
     return Fold([], tested, Settings(), start, predict(tested, start))
 
@@ -146,10 +146,10 @@ def _sensor(data: Data, i: int, seed: int) -> Fold:
 def _random(data: Data, i: int, seed: int) -> Fold:
     """(n, k) pairs of the B200, both contents of them."""
     table = contents(data)
-    held = pairs(table, 4) == i
+    left_out = pairs(table, 4) == i
     kernels = _gemm(data, "b200_sxm latency", "h200_sxm power")
-    tables = [data.passes, *kernels, blanked(table, held)]
-    return Fold(tables, only(table, held), settings(len(tables), seed))
+    tables = [data.passes, *kernels, blanked(table, left_out)]
+    return Fold(tables, only(table, left_out), settings(len(tables), seed))
 
 
 def _of(campaign: str, least: float = 0, most: float = np.inf) -> Mask:
@@ -170,7 +170,7 @@ def measured() -> MeasurementTable:
 
 
 def _whole(data: Data, i: int, seed: int) -> Fold:
-    """All of it; passes and kernel tables of Ampere and Hopper are fitted."""
+    """The whole campaign left out of a fit of Ampere's and Hopper's tables."""
     kernels = [
         *(data.kernels(f"{gpu}_sxm", "gemm", "latency") for gpu in ("a100", "h100")),
         *(
@@ -196,12 +196,12 @@ def _kernels(*ops: str, dtypes: tuple[str, ...] = ("bf16", "fp16")) -> Mask:
 
 
 def _below(table: MeasurementTable, *_: object) -> np.ndarray:
-    """Readings clear of the limit of 1,000 W."""
+    """Rows below the power limit of 1,000 W."""
     return table.avg_power_w < 850
 
 
 def _passes(table: MeasurementTable, *_: object) -> np.ndarray:
-    """Those that keep the GPU busy: at least 500 W."""
+    """Passes that keep the GPU busy: at least 500 W."""
     return (table.kind == "workload") & (table.avg_power_w > 500)
 
 

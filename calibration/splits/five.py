@@ -19,10 +19,10 @@ _PARENTS = {split.name: split for split in (*passes.SPLITS, *kernels.SPLITS)}
 
 @functools.cache
 def _without(data: Data, name: str) -> CorrectionsFile:
-    """Corrections of the one fold of another split."""
+    """Corrections fitted by the one fold of another split."""
     fold = _PARENTS[name].fold(data, 0, 0)
-    made = calibrate(fold.fitted, fold.start, fold.settings)
-    return made.corrections
+    fitted = calibrate(fold.fitted, fold.start, fold.settings)
+    return fitted.corrections
 
 
 def _five(split: str, rows_of: Mask) -> Callable[[Data, int, int], Fold]:
@@ -39,9 +39,9 @@ def _five(split: str, rows_of: Mask) -> Callable[[Data, int, int], Fold]:
         untimed = dataclasses.replace(tested, time_s=np.full(tested.num_rows, np.nan))
         others = rows & ~five
         sample = rng.choice(np.flatnonzero(others), min(others.sum(), 256), False)
-        kept = np.isin(np.arange(tested.num_rows), sample)
+        drawn = np.isin(np.arange(tested.num_rows), sample)
         return Fold(
-            [only(untimed, five)], only(tested, kept), Settings(seed=seed), start
+            [only(untimed, five)], only(tested, drawn), Settings(seed=seed), start
         )
 
     return fold

@@ -33,14 +33,15 @@ _EVENT = 16e-6
 """Launch and events in the time of one large element-wise call, s."""
 
 
-def _but(*kept: str) -> tuple[str, ...]:
+def _but(*beginnings: str) -> tuple[str, ...]:
     """`Settings.freeze` for a fit of the global constants that begin with `kept`."""
-    held = (
+    frozen = (
         name
         for name in CONSTANTS
-        if not name.startswith(kept) and not any(k.startswith(name) for k in kept)
+        if not name.startswith(beginnings)
+        and not any(k.startswith(name) for k in beginnings)
     )
-    return (*_LEVELS, *held)
+    return (*_LEVELS, *frozen)
 
 
 _OF_PRODUCTS = _but(
@@ -65,7 +66,7 @@ def _out(
     freeze: tuple[str, ...],
     start: CorrectionsFile,
 ) -> Fold:
-    """GPU i out; those `_APART` are in no fit."""
+    """Fold that leaves GPU i out; GPUs in `_APART` are in no fit."""
     fitted = [gpu for gpu in gpus if gpu not in (gpus[i], *_APART)]
     groups = len(fitted) * len(table.fields)
     settings = Settings(
@@ -101,9 +102,9 @@ def _after_a_copy(table: MeasurementTable) -> CorrectionsFile:
         card = read_gpu(gpu)
         place = np.argmax(np.where(plain & (table.gpu[rows] == gpu), moved, 0.0))
         rate = moved[place] / (table.time_s[rows[place]] - _EVENT)
-        known = resolve(start.levels, card.tags)["dram_efficiency"]
+        efficiency = resolve(start.levels, card.tags)["dram_efficiency"]
         level = start.levels.setdefault(card.tags[-1], {})
-        factor = _odds(rate / card.values["dram_bandwidth"]) / _odds(known)
+        factor = _odds(rate / card.values["dram_bandwidth"]) / _odds(efficiency)
         level["dram_efficiency"] = level.get("dram_efficiency", 1.0) * float(factor)
     return start
 

@@ -59,10 +59,10 @@ def pairs(table: MeasurementTable, count: int) -> np.ndarray:
 
 def _gemm_power(data: Data, i: int, seed: int) -> Fold:
     table = data.kernels("h200_sxm", "gemm", "power")
-    scope, held = _longer(table, 20e-6, 100e-6), pairs(table, 4) == i
+    scope, left_out = _longer(table, 20e-6, 100e-6), pairs(table, 4) == i
     return Fold(
-        [only(blanked(table, held), scope & ~held)],
-        only(table, held),
+        [only(blanked(table, left_out), scope & ~left_out)],
+        only(table, left_out),
         Settings(seed=seed, max_rows=1100, table_weight=WHOLE, max_steps=15),
     )
 
@@ -80,10 +80,10 @@ def _layouts(op: str, keys: Sequence[str]) -> Callable[[Data, int, int], Fold]:
         groups[:] = rows
         names = sorted({rows[j] for j in np.flatnonzero(scope)})
         order = np.random.RandomState(0).permutation(len(names))
-        held = folds_of(groups, [names[j] for j in order], 5) == i  # pyright: ignore
+        left_out = folds_of(groups, [names[j] for j in order], 5) == i  # pyright: ignore
         return Fold(
-            [only(blanked(table, held), scope & ~held)],
-            only(table, held),
+            [only(blanked(table, left_out), scope & ~left_out)],
+            only(table, left_out),
             Settings(seed=seed, max_rows=2100, table_weight=WHOLE, max_steps=20),
         )
 
@@ -103,7 +103,7 @@ def _gpu_out(data: Data, i: int, seed: int) -> Fold:
 
 
 def _heads_to_256(table: MeasurementTable, *_: object) -> np.ndarray:
-    """Heads of 512 run another kernel."""
+    """Rows of heads up to 256: heads of 512 run another kernel."""
     return column(table, "head_dim") < 512
 
 
@@ -132,7 +132,7 @@ def settled(
     for batch in batches(table, corrections):
         here = batch.rows >= 0
         rows = np.where(here, batch.rows, batch.rows[0])
-        sensor = batch.meter(**batch.known)
+        sensor = batch.meter(**batch.meter_constants)
         assert isinstance(batch.reading, CampaignReading) and isinstance(sensor, Sensor)
         i = batch.reading.instrument
         cold, warm = series_shares(i, sensor, as_float(predicted.time_s[rows]))

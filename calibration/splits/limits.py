@@ -49,19 +49,21 @@ def _predicted(runs: pd.DataFrame) -> pd.DataFrame:
         served = corrections.serve(card)
         for _, one in mine.groupby([*_TRAINING], sort=False):
             read = one[one["power_limit_w"].isin((_LOW, one["power_limit_w"].max()))]
-            asked = one[
+            between = one[
                 (one["power_limit_w"] > _LOW)
                 & (one["power_limit_w"] < one["power_limit_w"].max())
             ]
-            found = at_limits(
+            predicted = at_limits(
                 card,
                 served,
                 read["power_limit_w"].tolist(),
                 read["time_s"].tolist(),
                 read["avg_power_w"].tolist(),
-                asked["power_limit_w"].tolist(),
+                between["power_limit_w"].tolist(),
             )
-            rows.append(asked.assign(time_pred=found.time, power_pred=found.power))
+            rows.append(
+                between.assign(time_pred=predicted.time, power_pred=predicted.power)
+            )
     return pd.concat(rows, ignore_index=True)
 
 

@@ -25,12 +25,12 @@ def _families(data: Data) -> list[str]:
     return sorted(set(data.passes.frame["model"]))
 
 
-def _pass_fold(scope: np.ndarray, held: np.ndarray, data: Data, seed: int) -> Fold:
+def _pass_fold(scope: np.ndarray, left_out: np.ndarray, data: Data, seed: int) -> Fold:
     """Passes of `scope` without the readings of `held` ones."""
     table = data.passes
     return Fold(
-        [only(blanked(table, held), scope)],
-        only(table, held),
+        [only(blanked(table, left_out), scope)],
+        only(table, left_out),
         Settings(seed=seed, max_steps=PASS_STEPS),
     )
 
@@ -53,8 +53,8 @@ def _workload_folds(data: Data, i: int, seed: int) -> Fold:
     scope = _source(table, "a100", "a10")
     names = np.unique(table.workload[scope].astype(str))
     order = names[np.random.default_rng(seed).permutation(len(names))]
-    held = scope & (folds_of(table.workload, order, 5) == i)
-    return _pass_fold(scope, held, data, seed)
+    left_out = scope & (folds_of(table.workload, order, 5) == i)
+    return _pass_fold(scope, left_out, data, seed)
 
 
 def _from(fitted: Sequence[str], tested: str) -> Callable[[Data, int, int], Fold]:
@@ -78,8 +78,8 @@ def _long(data: Data, i: int, seed: int) -> Fold:
     lengths = table.frame["seq_len"].to_numpy()
     long = np.array([float(x or 0) for x in lengths]) >= 1024
     family = table.frame["model"].to_numpy() == _LONG[i]
-    held = scope & (long | family)
-    fold = _pass_fold(scope, held, data, seed)
+    left_out = scope & (long | family)
+    fold = _pass_fold(scope, left_out, data, seed)
     return dataclasses.replace(fold, tested=only(table, scope & long & family))
 
 
@@ -89,28 +89,28 @@ def _long(data: Data, i: int, seed: int) -> Fold:
 def _throttled(data: Data, i: int, seed: int) -> Fold:
     """Clocks of throttled passes (in the place of times) by constants of 900 MHz."""
     fold = _from(("a100",), "a100_dvfs")(data, 0, seed)
-    made = calibrate(fold.fitted, fold.start, fold.settings)
+    fitted = calibrate(fold.fitted, fold.start, fold.settings)
     table = data.passes
     throttled = table.frame["throttled"].to_numpy() == "True"
     rows = only(table, throttled & _source(table, "a100_dvfs"))
     measured, unknown = rows.sm_clock_avg, np.full(rows.num_rows, np.nan)
-    asked = dataclasses.replace(rows, sm_clock_avg=unknown)
+    at_limit = dataclasses.replace(rows, sm_clock_avg=unknown)
     clock = unknown.copy()
-    for batch in batches(asked, made.corrections):
-        found = estimate_once(
+    for batch in batches(at_limit, fitted.corrections):
+        estimate = estimate_once(
             batch.workload,
             batch.card.spec,
             batch.point,
-            made.corrections.serve(batch.card),
+            fitted.corrections.serve(batch.card),
         )
         real = batch.rows >= 0
-        clock[batch.rows[real]] = np.asarray(found.phases.sm_clock)[real]
+        clock[batch.rows[real]] = np.asarray(estimate.phases.sm_clock)[real]
     tested = dataclasses.replace(
         rows, time_s=measured, avg_power_w=unknown, energy_j=unknown
     )
     grade = np.full(rows.num_rows, "", dtype=object)
     predicted = Predictions(clock, unknown, unknown, grade, rows.skipped)
-    constants = len(made.fit.z)
+    constants = len(fitted.fit.z)
     return Fold([], tested, fold.settings, predicted=predicted, constants=constants)
 
 

@@ -41,20 +41,20 @@ def clock_choice(
     jax.config.update("jax_enable_x64", True)
     card = read_gpu(_GPU)
     served = read_corrections(corrections).serve(card)
-    found = [
+    lines = [
         _line(series, listings, card, served) for series, listings in _measured(folder)
     ]
-    found.sort(key=lambda line: line["host"])
+    lines.sort(key=lambda line: line["host"])
     typer.echo("| series | bound by | best clock | chosen | energy above the best |")
     typer.echo("|---|---|---|---|---|")
-    for line in found:
+    for line in lines:
         bound = "host" if line["host"] else "GPU"
         typer.echo(
             f"| {line['name']} | {bound} | {line['best'] / 1e6:.0f} "
             f"| {line['chosen'] / 1e6:.0f} | {line['excess']:.2f} % |"
         )
     for bound, word in ((False, "GPU"), (True, "host")):
-        excess = [line["excess"] for line in found if line["host"] == bound]
+        excess = [line["excess"] for line in lines if line["host"] == bound]
         typer.echo(
             f"{word}-bound: {len(excess)} series, mean {np.mean(excess):.2f} %, "
             f"worst {max(excess):.2f} %"
@@ -80,11 +80,11 @@ def _line(series: Any, listings: list[Any], card: Any, served: Any) -> dict[str,
     time = series["time_ms_per_iter"].to_numpy()
     energy = series["energy_j_per_iter"].to_numpy()
     labels = [str(i) for x in listings for i, _ in enumerate(x.kernels)]
-    found = modelled(
+    costs = modelled(
         listings, labels, card, served, card.values["tdp"], clock_pairs(card, clocks)
     )
-    _, plan = schedule(found, Objective("energy"), Rules(granularity="iteration"))
-    chosen = found.settings[plan.setting[0], 0]
+    _, plan = schedule(costs, Objective("energy"), Rules(granularity="iteration"))
+    chosen = costs.settings[plan.setting[0], 0]
     chosen = card.values["sm_clock_max"] if np.isnan(chosen) else chosen
     best = int(energy.argmin())
     at = int(np.abs(clocks - chosen).argmin())

@@ -141,9 +141,9 @@ def _fits(jobs: dict[Any, tuple[pd.DataFrame, Any]]) -> dict[Any, Any]:
     for long in (False, True):
         some = {k: job for k, job in jobs.items() if (len(job[0]) > _LONG) == long}
         if some:
-            found = fit(stack([_points(*job) for job in some.values()]))
+            constants = fit(stack([_points(*job) for job in some.values()]))
             for i, key in enumerate(some):
-                fits[key] = {name: x[i] for name, x in found.items()}
+                fits[key] = {name: x[i] for name, x in constants.items()}
     return fits
 
 
@@ -188,8 +188,8 @@ def _held_out(rows: pd.DataFrame, merged: pd.DataFrame) -> None:
     for (gpu, kind), part in _parts(rows, "gpu", "kind"):
         error = np.zeros(len(part))
         for fold in range(_FOLDS):
-            held = (part["fold"] == fold).to_numpy()
-            error[held] = _errors(fits[gpu, kind, fold], part)[held]
+            left_out = (part["fold"] == fold).to_numpy()
+            error[left_out] = _errors(fits[gpu, kind, fold], part)[left_out]
         large = part["large"].to_numpy()
         typer.echo(
             f"| {gpu} | {kind} | {len(part)} | {_cell(error[~large])} "

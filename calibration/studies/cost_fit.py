@@ -106,7 +106,7 @@ def link_costs(constants: Constants, switch: Float[Array, "*b"]) -> LinkCosts:
 
 def predicted(constants: Constants, points: Points, tau: Any = links.LINK_TAU) -> Array:
     """Time of each point under `constants`, s."""
-    found = links.link_candidates(
+    candidates = links.link_candidates(
         points.kind,
         points.size,
         points.ranks,
@@ -114,7 +114,7 @@ def predicted(constants: Constants, points: Points, tau: Any = links.LINK_TAU) -
         points.rate,
         link_costs(constants, points.switch),
     )
-    return links.expected_time(found, tau)
+    return links.expected_time(candidates, tau)
 
 
 def loss(constants: Constants, points: Points, tau: Any) -> Array:

@@ -65,9 +65,9 @@ def kernel_dvfs(
         runs.append(one_run(study, choice, shapes))
         typer.echo(f"{choice.name}: cost {runs[-1]['cost']:.1f}", err=True)
     time, energy = bookkeeping(study)
-    found = {"bookkeeping": {"time_pct": time, "energy_pct": energy}, "runs": runs}
+    result = {"bookkeeping": {"time_pct": time, "energy_pct": energy}, "runs": runs}
     if as_json:
-        typer.echo(json.dumps(found))
+        typer.echo(json.dumps(result))
         return
     typer.echo(
         f"Table 1 x Figure 5 x repeats: time {time:+.4f} %, energy {energy:.3f} %\n"
@@ -124,7 +124,7 @@ def transferred(study: Any, law: Any, shapes: Any) -> dict[str, Any]:
 
 def lines(study: Any, runs: list[dict[str, Any]]) -> list[str]:
     """Markdown: published, ours, spread, goal."""
-    known = published_frontier(study)
+    frontier = published_frontier(study)
     wide = len(runs) > 1
     head = ["quantity", "published", "ours", *(["spread"] if wide else []), "goal"]
     rows = [head, ["---"] * len(head)]
@@ -136,7 +136,7 @@ def lines(study: Any, runs: list[dict[str, Any]]) -> list[str]:
 
     for key, word in (("frontier", ""), ("frontier_measured", ", as measured")):
         for i, x in enumerate(_SHOWN):
-            printed = known[int(np.argmin(np.abs(TOLERANCES - x)))]
+            printed = frontier[int(np.argmin(np.abs(TOLERANCES - x)))]
             values = [run[key][i] for run in runs]
             add(f"energy at +{x} %{word}", f"{printed:.1f}", values, "", ".1f")
         values = [run[f"{key}_error"] for run in runs]

@@ -39,27 +39,27 @@ def schedules(
     typer.echo("|---|---|---|---|---|---|---|---|---|")
     for gpu in _GPUS:
         for model in _MODELS:
-            for phase, asked in _PHASES.items():
-                given: dict[str, Any] = {
-                    "phase": phase, "max_slowdown": max_slowdown, **asked
+            for phase, request in _PHASES.items():
+                options: dict[str, Any] = {
+                    "phase": phase, "max_slowdown": max_slowdown, **request
                 }  # fmt: skip
-                given["switching"] = Switching()  # changes are free
+                options["switching"] = Switching()  # changes are free
                 if model == "gpt3-xl":
-                    given["input_len"] = 1024
-                found = plan(model, gpu, **given)
-                typer.echo(f"| {gpu} | {model} | {phase} | {_cells(found.summary)} |")
+                    options["input_len"] = 1024
+                result = plan(model, gpu, **options)
+                typer.echo(f"| {gpu} | {model} | {phase} | {_cells(result.summary)} |")
 
 
-def _cells(found: dict[str, Any]) -> str:
-    base = found["baselines"]
-    savings = [found, base["phase"], base["iteration"], base["power_limit"]]
+def _cells(summary: dict[str, Any]) -> str:
+    base = summary["baselines"]
+    savings = [summary, base["phase"], base["iteration"], base["power_limit"]]
     cells = [
         "none" if x is None else f"{x['energy_change_pct']:+.1f} %" for x in savings
     ]
-    time, energy = found["time_s_p5_p95"], found["energy_j_p5_p95"]
+    time, energy = summary["time_s_p5_p95"], summary["energy_j_p5_p95"]
     cells += [
-        f"{1e3 * found['time_s']:.3g} ms ({1e3 * time[0]:.3g}-{1e3 * time[1]:.3g})",
-        f"{found['energy_j']:.3g} J ({energy[0]:.3g}-{energy[1]:.3g})",
+        f"{1e3 * summary['time_s']:.3g} ms ({1e3 * time[0]:.3g}-{1e3 * time[1]:.3g})",
+        f"{summary['energy_j']:.3g} J ({energy[0]:.3g}-{energy[1]:.3g})",
     ]
     return " | ".join(cells)
 

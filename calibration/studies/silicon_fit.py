@@ -123,7 +123,7 @@ def _area_terms(c: Circuits, rules: Process) -> tuple[float, float, float]:
 
 
 def stored() -> str:
-    """What `silicon.toml` holds, as a table of numbers a regression."""
+    """TOML text of `silicon.toml`: one table per regression."""
     models = {"area": (AreaModel, area_fit()), "idle": (IdleModel, idle_fit())}
     lines = []
     for name, (kind, fit) in models.items():

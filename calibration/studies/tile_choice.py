@@ -103,7 +103,7 @@ def tile_choice(
 
 def shapes() -> list[Listing]:
     """Distinct bf16 products of `_MODELS`, each with its weights in DRAM."""
-    seen: dict[tuple[int, ...], dict[str, Any]] = {}
+    distinct: dict[tuple[int, ...], dict[str, Any]] = {}
     for name in _MODELS:
         model = load_model(name)
         runs = [
@@ -115,10 +115,10 @@ def shapes() -> list[Listing]:
         ]
         for product in itertools.chain.from_iterable(map(gemm_rows, runs)):
             size = tuple(int(product.kernel[key]) for key in _SIZE)
-            seen[size] = dict(zip(_SIZE, size, strict=True))
+            distinct[size] = dict(zip(_SIZE, size, strict=True))
     kernels = tuple(
         normalise_kernel({"op": "gemm", "dtype": "bf16", **size}, "here")
-        for size in seen.values()
+        for size in distinct.values()
     )
     return [Listing("shapes", kernels=kernels, dispatch="graph")]
 
@@ -128,12 +128,12 @@ def heuristics(gpu: str, listings: Sequence[Listing], goal: str) -> list[Any]:
     nvMatmulHeuristics and of the model's mixture / of the best."""
     card = read_gpu(gpu)
     served = read_corrections(None).serve(card)
-    found = tune(listings, card, served, goal="energy" if goal == "energy" else "time")
-    theirs = _heuristic_tiles(gpu, found)
+    tuning = tune(listings, card, served, goal="energy" if goal == "energy" else "time")
+    theirs = _heuristic_tiles(gpu, tuning)
     costs = costs_with(listings, theirs, card, served)[goal == "energy"]
-    best = np.array([getattr(tuned, goal) for tuned in found.products])
-    default = np.array([getattr(tuned, f"default_{goal}") for tuned in found.products])
-    pairs = [(x.tile["tile_m"], x.tile["tile_n"]) for x in found.products]
+    best = np.array([getattr(tuned, goal) for tuned in tuning.products])
+    default = np.array([getattr(tuned, f"default_{goal}") for tuned in tuning.products])
+    pairs = [(x.tile["tile_m"], x.tile["tile_n"]) for x in tuning.products]
     chosen = list(
         zip(*(x.tolist() for x in (theirs.tile_m, theirs.tile_n)), strict=True)
     )
@@ -161,9 +161,9 @@ def costs_with(
     return time, np.asarray(costs.work) + static * time
 
 
-def _heuristic_tiles(gpu: str, found: Tuning) -> Tiles:
+def _heuristic_tiles(gpu: str, tuning: Tuning) -> Tiles:
     tiles = []
-    for tuned in found.products:
+    for tuned in tuning.products:
         batch, m, n, k = (float(tuned.product.kernel[x]) for x in _SIZE)
         tiles.append(heuristic_tile(gpu, m, n, k, batch=batch))
     return jax.tree.map(lambda *x: jnp.stack(x), *tiles)

@@ -79,7 +79,7 @@ def heuristic_tile(
             f"nvMatmulHeuristics has no kernel for {shape} in {dtype} on {gpu}; "
             "leave its tile out."
         )
-    kernel = min(kernels, key=lambda found: found["runtime"])["kernel"]
+    kernel = min(kernels, key=lambda kernel: kernel["runtime"])["kernel"]
     return Tiles(
         kernel.cta_tile_m,
         kernel.cta_tile_n,

@@ -133,8 +133,8 @@ Mark = Line | Points | Boxes | Band | Rule | Label
 
 
 class Reading(NamedTuple):
-    """What the point at `x`, `y` says: to the pointer, to arrow keys, to readers of
-    screens."""
+    """Text of the point at `x`, `y` for the pointer, the arrow keys and screen
+    readers."""
 
     x: float
     y: float
@@ -143,7 +143,7 @@ class Reading(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Scale:
-    """What a row of colours means, from the lowest on; `labels`: by number of colour,
+    """Legend of a row of colours, from the lowest on; `labels`: by number of colour,
     those that have one."""
 
     title: str
@@ -194,22 +194,24 @@ def readings_of(panel: Panel) -> Sequence[Reading]:
     """
     if panel.readings:
         return panel.readings
-    found = []
+    readings = []
     for mark in panel.marks:
         if panel.y.names and isinstance(mark, Label):
             category = panel.y.names[round(mark.y)].replace("\n", ", ")
             of = f"{category}, {mark.name}" if mark.name else category
-            found.append(Reading(mark.x, mark.y, f"{of}: {mark.text}"))
+            readings.append(Reading(mark.x, mark.y, f"{of}: {mark.text}"))
         elif not panel.y.names and isinstance(mark, Line | Points):
             of = f"{mark.name}: " if mark.name else ""
             for x, y in zip(mark.x, mark.y, strict=True):
                 if math.isfinite(x) and math.isfinite(y):
-                    text = f"{of}{_said(panel.x, x)}, {_said(panel.y, y)}"
-                    found.append(Reading(x, y, text))
-    return sorted(found, key=lambda x: x.y) if panel.y.names else found
+                    text = (
+                        f"{of}{_reading_text(panel.x, x)}, {_reading_text(panel.y, y)}"
+                    )
+                    readings.append(Reading(x, y, text))
+    return sorted(readings, key=lambda x: x.y) if panel.y.names else readings
 
 
-def _said(axis: Axis, value: float) -> str:
+def _reading_text(axis: Axis, value: float) -> str:
     amount = si(value, axis.unit) if axis.unit in SI else f"{value:.5g} {axis.unit}"
     return f"{axis.title} {amount}".replace(" u", " µ").strip()
 

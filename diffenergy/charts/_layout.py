@@ -63,7 +63,7 @@ class Range:
     down: bool = False
 
     def share(self, value: float) -> float:
-        """Where `value` lies: 0 at the low end, 1 at the high end, cut to that."""
+        """Position of `value`: 0 at the low end, 1 at the high end, clipped."""
         if self.log:
             value = max(value, self.low)
             place = math.log(value / self.low) / math.log(self.high / self.low)
@@ -92,7 +92,7 @@ def ranges(
 
 
 def extent(marks: Iterable[Mark]) -> tuple[list[float], list[float]]:
-    """All x and all y that marks reach, unknown ones left out."""
+    """All x and all y of the marks, without NaN."""
     xs: list[float] = []
     ys: list[float] = []
     for mark in marks:
@@ -136,13 +136,13 @@ def resolve(axis: Axis, values: Sequence[float], most: int) -> Range:
 
 
 def _label_ends(marks: Iterable[Mark], axis: Range, width: float) -> list[float]:
-    """Where the axis has to reach so that words behind bars find room."""
-    found, whole = [], axis.high - axis.low
+    """Ends of the axis that leave room for the words behind bars."""
+    ends, whole = [], axis.high - axis.low
     for mark in marks:
         if isinstance(mark, Label) and mark.side in ("left", "right"):
             room = min((len(mark.text) * CHARACTER + 10) / width, 0.75) - 0.95 * _ROOM
-            found.append(mark.x + (room if mark.side == "right" else -room) * whole)
-    return found
+            ends.append(mark.x + (room if mark.side == "right" else -room) * whole)
+    return ends
 
 
 def _ends(axis: Axis, values: Sequence[float]) -> tuple[float, float]:
@@ -161,8 +161,8 @@ def _ends(axis: Axis, values: Sequence[float]) -> tuple[float, float]:
 
 
 def _log_ends(axis: Axis, values: Sequence[float]) -> tuple[float, float]:
-    known = [x for x in values if x > 0] or [1.0]
-    low, high = min(known), max(known)
+    positive = [x for x in values if x > 0] or [1.0]
+    low, high = min(positive), max(positive)
     room = max((high / low) ** _ROOM, 1.08)
     return (
         low / room if axis.low is None else axis.low,
@@ -250,7 +250,7 @@ def data_height(panel: Panel) -> float:
 def legends(panels: Iterable[Panel]) -> list[list[Named]]:
     """Marks of the legend of every panel, the first one of each name; none where a
     panel above has the same names."""
-    found: list[list[Named]] = []
+    rows: list[list[Named]] = []
     above: set[tuple[str, ...]] = set()
     for panel in panels:
         marks: dict[str, Named] = {}
@@ -258,9 +258,9 @@ def legends(panels: Iterable[Panel]) -> list[list[Named]]:
             if not isinstance(mark, Label) and mark.name:
                 marks.setdefault(mark.name, mark)
         names = tuple(marks)
-        found.append([] if names in above else list(marks.values()))
+        rows.append([] if names in above else list(marks.values()))
         above.add(names)
-    return found
+    return rows
 
 
 def fitting(texts: Sequence[str], room: Sequence[float]) -> list[int]:

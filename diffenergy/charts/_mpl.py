@@ -58,9 +58,11 @@ def to_figure(chart: Chart) -> "Figure":
     columns, panels = chart.columns, list(chart.panels)
     rows = [panels[i : i + columns] for i in range(0, len(panels), columns)]
     across = (WIDTH - 0.9 * columns) / columns
+    # panels below each other begin where the longest name of them ends
+    left = [max(map(_left, panels[j::columns]), default=0.0) for j in range(columns)]
     flat = [
-        _Legend(panel, marks, across)
-        for panel, marks in zip(panels, legends(panels), strict=True)
+        _Legend(panel, marks, _data_width(panel, across - left[i % columns]))
+        for i, (panel, marks) in enumerate(zip(panels, legends(panels), strict=True))
     ]
     keys = [flat[i : i + columns] for i in range(0, len(panels), columns)]
     heights = [
@@ -75,7 +77,8 @@ def to_figure(chart: Chart) -> "Figure":
             axes = figure.add_subplot(grid[i, j:] if last else grid[i, j])
             width = across * columns if last and not j else across
             beside = _sharing(panels, i) if columns == 1 else []
-            _draw(panel, axes, width, keys[i][j], beside)
+            room = _data_width(panel, width - left[j])
+            _draw(panel, axes, room, keys[i][j], beside)
             if beside and panel is not beside[-1]:  # the last one names the axis
                 axes.set_xlabel("")
                 axes.tick_params(axis="x", labelbottom=False)
@@ -101,10 +104,9 @@ def _inches(panel: Panel) -> float:
 class _Legend:
     """Names of marks in rows above the data, beside the title if there is room."""
 
-    def __init__(self, panel: Panel, marks: Sequence[Named], across: float):
+    def __init__(self, panel: Panel, marks: Sequence[Named], room: float):
         self.marks, names = marks, [mark.name for mark in marks]
         widths = [0.45 + _LETTER * len(name) for name in names]
-        room = _data_width(panel, across)
         self.beside = 1.3 * _LETTER * len(panel.title) + sum(widths) < room
         self.columns = len(names) if self.beside else 1
         for columns in range(len(names), 1, -1) if not self.beside else ():
@@ -121,20 +123,23 @@ class _Legend:
         self.inches = 0.25 + (_LEGEND_ROW * self.rows + self.low) / 72
 
 
-def _data_width(panel: Panel, across: float) -> float:
-    """Inches of the data, of `across` that have room for short ticks on the left."""
+def _left(panel: Panel) -> float:
+    """Inches of the names on the left, beyond the room of short ticks."""
     lines = [part for name in panel.y.names for part in name.split("\n")]
     longest = min(max(map(len, lines), default=0), _LONGEST)
-    scale = 0.9 if panel.scale is not None else 0.0
-    return across - max(_LETTER * longest - 0.3, 0.0) - scale
+    return max(_LETTER * longest - 0.3, 0.0)
+
+
+def _data_width(panel: Panel, across: float) -> float:
+    """Inches of the data, of `across` between the names and the right edge."""
+    return across - (0.9 if panel.scale is not None else 0.0)
 
 
 def _draw(
     panel: Panel, axes: "Axes", across: float, legend: _Legend, beside: Sequence[Panel]
 ) -> None:
-    """`beside`: panels that have the same x axis."""
+    """`across`: inches of the data. `beside`: panels that have the same x axis."""
     height = data_height(panel)
-    across = _data_width(panel, across)
     x, y = ranges(panel, across / _LETTER * CHARACTER, height, beside)
     for axis, range_, name in ((axes.xaxis, x, "x"), (axes.yaxis, y, "y")):
         _scale_axis(axes, axis, range_, name)

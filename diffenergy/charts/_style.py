@@ -71,7 +71,7 @@ _SETTINGS: Final[dict[str, Any]] = {
 
 @contextlib.contextmanager
 def house() -> Iterator[None]:
-    """Within it, matplotlib has the house style; also decorates a function."""
+    """Context and decorator in which matplotlib has the house style."""
     import matplotlib
     from cycler import cycler  # pyright: ignore[reportMissingTypeStubs]
 
@@ -113,8 +113,8 @@ def save_figure(
     check_target(path, inputs)
     with house():
         figure, content = draw(), io.BytesIO()
-        known = {"Date": None, "Creator": None} if ending == ".svg" else {}
-        figure.savefig(content, format=ending[1:], metadata=known)
+        metadata = {"Date": None, "Creator": None} if ending == ".svg" else {}
+        figure.savefig(content, format=ending[1:], metadata=metadata)
     write_bytes_atomic(path, content.getvalue(), inputs=inputs)
 
 

@@ -156,10 +156,10 @@ def _panel(
     panel: Panel, identity: str, wide: float, several: bool, legend: Sequence[Named]
 ) -> str:
     """A panel: its title where there are several, legend, drawings, readout."""
-    said = [reading.text for reading in readings_of(panel)]
-    texts = list(dict.fromkeys(said))
+    of_points = [reading.text for reading in readings_of(panel)]
+    texts = list(dict.fromkeys(of_points))
     place = {text: i for i, text in enumerate(texts)}
-    which = [place[text] for text in said]
+    which = [place[text] for text in of_points]
     data: dict[str, Any] = {
         "texts": texts,
         "which": None if which == list(range(len(texts))) else which,

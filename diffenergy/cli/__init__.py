@@ -45,7 +45,7 @@ def _silence_xla():
 
 
 def _guarded(words: Sequence[str]) -> int:
-    """The same, with what is no exception of ours."""
+    """Runs `words`; also handles a closed pipe and Ctrl-C. Returns the exit status."""
     try:
         return _run(words)
     except BrokenPipeError:  # whoever read our output has had enough
@@ -107,8 +107,8 @@ def _reason(error: Exception, words: Sequence[str]) -> tuple[str, int]:
 
 
 def _fail(message: str, status: int, words: Sequence[str]) -> int:
-    """Prints why the command ends, as JSON where that was wanted: even where the words
-    could not be read. Returns the exit status."""
+    """Prints why the command ends, as JSON if `words` have --json, even if they cannot
+    be parsed. Returns the exit status."""
     from .refusal import fail
 
     return fail(message, status, _JSON in words)

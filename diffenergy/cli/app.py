@@ -18,27 +18,27 @@ _FLAGS: Final = "_flags"
 """How modules end that declare the flags of a command."""
 QUESTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "What will it cost?": {
-        "estimate": "Time, power and energy of a model on one GPU.",
-        "serve": "What a served token costs under load: latency, watts, joules.",
-        "compare": "Two estimates side by side.",
-        "report": "A page with everything about an estimate, to look at.",
+        "estimate": "Time, power and energy of a model on one GPU or many.",
+        "serve": "Latency, power and energy of a model served under load.",
+        "compare": "Two or more estimates side by side.",
+        "report": "An HTML page with charts of an estimate.",
         "sweep": "Any number of estimates, on one machine or a cluster.",
     },
     "What does my program cost?": {
-        "import": "A trace, graph or report of yours as a kernel listing."
+        "import": "Kernel listing of your trace, graph or profiler report."
     },
     "At which clock?": {
         "dvfs": "Clocks for every kernel: less energy in the same time."
     },
     "Which hardware?": {
-        "codesign": "Hardware, clocks and tiles that a workload costs least on."
+        "codesign": "Hardware, clocks and tiles optimized for a workload."
     },
     "Many GPUs?": {
-        "plan": "The best plan for training, and clocks for its stages.",
-        "collective": "Who sends what to whom and when, with its time and energy.",
+        "plan": "Best parallel plan for training, and clocks of its stages.",
+        "collective": "Schedule of a collective on a topology: time and energy.",
     },
     "How do I run a fleet?": {
-        "fleet": "Which model on which GPUs, at which clock, under my watts."
+        "fleet": "Models, GPUs and clocks of a fleet under a power budget."
     },
     "Does it match what was measured?": {
         "evaluate": "Errors against measured runs.",
@@ -46,8 +46,8 @@ QUESTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "measure": "Measure kernels on a GPU of this machine.",
     },
     "What is known?": {
-        "gpus": "The GPUs, with the source of every number.",
-        "models": "The models, with their sizes.",
+        "gpus": "GPUs, with the source of every number.",
+        "models": "Models, with their sizes.",
     },
 }
 """Commands by question, in the order of the help, each with its line there."""
@@ -56,9 +56,9 @@ _MORE: Final = "More"
 
 
 def names() -> list[str]:
-    """The commands."""
-    found = Path(__file__).parent.glob(f"commands/*{_FLAGS}.py")
-    return sorted(path.stem.removesuffix(_FLAGS) for path in found)
+    """Names of the commands, sorted."""
+    files = Path(__file__).parent.glob(f"commands/*{_FLAGS}.py")
+    return sorted(path.stem.removesuffix(_FLAGS) for path in files)
 
 
 def build() -> Any:
@@ -74,13 +74,13 @@ def build() -> Any:
     return typer.main.get_command(root)
 
 
-def _version(wanted: bool) -> bool:
-    if wanted:
+def _version(requested: bool) -> bool:
+    if requested:
         from .. import __version__
 
         print(f"diffenergy {__version__}")
         raise typer.Exit()
-    return wanted
+    return requested
 
 
 def _root(
@@ -101,8 +101,8 @@ def _root(
 
 
 class Grouped(TyperGroup):
-    """A group of commands whose help lists them by question; each is made when it is
-    asked for."""
+    """A group of commands whose help lists them by question; a command is built on
+    first use."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Names of all commands."""
@@ -119,9 +119,9 @@ class Grouped(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that the first of `args` names; a slip is answered with the
         nearest of all commands."""
-        known = self.list_commands(ctx)
-        if args and args[0] not in known:
-            for name in known:
+        commands = self.list_commands(ctx)
+        if args and args[0] not in commands:
+            for name in commands:
                 self.get_command(ctx, name)
         return super().resolve_command(ctx, args)
 
@@ -133,7 +133,7 @@ class Grouped(TyperGroup):
         named = [name for lines in QUESTIONS.values() for name in lines]
         more = {name: "" for name in shown if name not in named}
         for question, lines in (*QUESTIONS.items(), (_MORE, more)):
-            found = [
+            entries = [
                 (
                     name.ljust(width),
                     lines[name] or _command(name).get_short_help_str(limit),
@@ -141,11 +141,11 @@ class Grouped(TyperGroup):
                 for name in lines
                 if name in shown
             ]
-            if found:
+            if entries:
                 formatter.write_paragraph()
                 formatter.write_text(question)
                 with formatter.indentation():
-                    formatter.write_dl(found)
+                    formatter.write_dl(entries)
 
 
 class Once(TyperCommand):
@@ -162,10 +162,21 @@ class Once(TyperCommand):
                     raise ValueError(f"`{param.opts[0]}` is given twice; give it once.")
         return super().parse_args(ctx, args)
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """MODEL for an argument that is needed, [NAME] for one that may be left out, in
+        every version of typer."""
+        pieces = [self.options_metavar or ""]
+        for param in self.get_params(ctx):
+            if param.param_type_name == "argument":
+                dots = "..." if param.nargs != 1 else ""
+                name = str(param.metavar).strip("[]")
+                pieces.append(name + dots if param.required else f"[{name}]{dots}")
+        return pieces
 
-def parsed(name: str, words: Sequence[str]) -> Mapping[str, Any]:
-    """What the parser reads from the words behind a command; `ValueError` for words
-    that it refuses."""
+
+def parse_words(name: str, words: Sequence[str]) -> Mapping[str, Any]:
+    """Parses the words behind a command; returns texts by field. Raises `ValueError`
+    for words that the parser refuses."""
     try:
         return _command(name).make_context(name, list(words)).params
     except Exception as error:
@@ -176,14 +187,17 @@ def parsed(name: str, words: Sequence[str]) -> Mapping[str, Any]:
 
 
 def _command(name: str) -> Any:
-    """One command, as the parser has it."""
+    """Builds the parser of one command."""
     from .run import command
 
     app = typer.Typer(rich_markup_mode=None, add_completion=False)
     help_names = {"help_option_names": ["-h", "--help"]}
     app.command(name, cls=Once, context_settings=help_names)(command(name))
-    found = typer.main.get_command(app)
+    parser: Any = typer.main.get_command(app)
+    for param in parser.params:
+        if param.param_type_name == "argument":  # all are texts: no type in the help
+            param.display_type_rich = lambda ctx: None
     for lines in QUESTIONS.values():
         if name in lines:
-            found.short_help = lines[name]
-    return found
+            parser.short_help = lines[name]
+    return parser

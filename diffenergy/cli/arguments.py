@@ -9,12 +9,12 @@ from ..workload import model_names
 
 
 def file(name: str) -> tuple[str, ...]:
-    """What may be a file."""
+    """Paths that a name may stand for: the name itself."""
     return (name,)
 
 
 def model_files(name: str) -> tuple[str, ...]:
-    """What may be a file or the folder of a config.json."""
+    """Paths that a model may stand for: a file, or the folder of a config.json."""
     return name, str(Path(name) / "config.json")
 
 
@@ -29,7 +29,7 @@ GPU = Flag(
 )
 """`--gpu`."""
 MEASURED = Argument(
-    "Files .csv or .csv.gz of measured runs, or OP=FILE; or one trace.",
+    "Measured runs: files .csv or .csv.gz, or OP=FILE; or one trace.",
     many=True,
     files=lambda spec: (spec, spec.partition("=")[2] or spec),
 )
@@ -37,16 +37,18 @@ MEASURED = Argument(
 
 
 def action(what: str) -> Argument:
-    """The word show."""
-    return Argument(f"Tell all about one {what}.", "show", completed=lambda: ["show"])
+    """Argument for the word show."""
+    return Argument(
+        f"Print everything about one {what}.", "show", completed=lambda: ["show"]
+    )
 
 
-def known(
+def name_argument(
     text: str,
     completed: Callable[[], Iterable[str]],
     files: Callable[[str], Iterable[str]],
 ) -> Argument:
-    """The name behind show."""
+    """Argument for the name behind show."""
     return Argument(text, "NAME", completed=completed, files=files)
 
 

@@ -9,15 +9,13 @@ _DATA: Final = Path(__file__).parents[1] / "data"
 
 
 def topologies() -> list[str]:
-    """Bundled machines, and the word verify."""
-    from ..collectives import MACHINE_PARTS
-
-    stems = {path.stem for path in _DATA.glob("topologies/*.toml")}
-    return ["verify", *stems.difference(MACHINE_PARTS, ["media"])]
+    """Bundled machines, and the word verify; a grid is a part of machines."""
+    files = [x for x in _DATA.glob("topologies/*.toml") if x.stem != "media"]
+    return ["verify", *(x.stem for x in files if "[grid]" not in x.read_text())]
 
 
 def starting(names: Callable[[], Iterable[str]] | None) -> Any:
-    """What the parser asks for the words that begin as typed."""
+    """Completion function: of `names`, those that begin with the typed text."""
     if names is None:
         return None
     return lambda incomplete: sorted(x for x in names() if x.startswith(incomplete))

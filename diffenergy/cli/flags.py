@@ -23,20 +23,22 @@ PAGE: Final = ".html"
 
 
 def out_file(text: str, *endings: str) -> Flag:
-    """`--out`: a file whose ending decides what is written; a page of any answer."""
+    """Flag `--out`: the ending of the file decides the format; .html is always one."""
     if PAGE not in endings:
-        text = f"{text.removesuffix('.')}, or {PAGE} (a page)."
+        head, _, last = text.removesuffix(".").rpartition(" or ")
+        listed = ", ".join(x.removesuffix(",") for x in (head, last) if x)
+        text = f"{listed} or {PAGE} (a page)."
     return Flag(text, "FILE", endings=(*endings, PAGE))
 
 
 def plot_file(
-    text: str = "Also draw the result, .png or .svg; NAME=FILE picks a chart.",
+    text: str = "Also draw a chart, .png or .svg; NAME=FILE picks one by name.",
 ) -> Flag:
-    """`--plot`: a picture."""
+    """Flag `--plot`: a picture."""
     return Flag(text, "FILE", endings=(".png", ".svg"))
 
 
-Json = Annotated[bool, Flag("Print JSON alone.", name="--json")]
+Json = Annotated[bool, Flag("Print JSON only.", name="--json")]
 """`--json`."""
 
 
@@ -49,8 +51,9 @@ def parameters(kind: type[Request]) -> Iterator[inspect.Parameter]:
         if is_switch(field):
             typed = bool
         else:
+            usual = field.name.upper() if isinstance(flag, Argument) else None
             words |= {
-                "metavar": flag.metavar,
+                "metavar": flag.metavar or usual,
                 "autocompletion": starting(flag.completed),
             }
             typed = typed if needed else typed | None
@@ -68,7 +71,8 @@ def parameters(kind: type[Request]) -> Iterator[inspect.Parameter]:
 
 
 def read_flags(kind: type[Request], typed: Mapping[str, Any]) -> Any:
-    """The request of what the parser handed over, every value read."""
+    """The request of the texts that the parser returns: each value read, then
+    checked."""
     values: dict[str, Any] = {}
     for field, flag in declared(kind):
         text = typed[field.name]
@@ -93,7 +97,7 @@ def flag_name(field: Any, flag: Flag) -> str:
 
 
 def flag_names(kind: type[Request]) -> dict[str, str]:
-    """Flags by the names of their fields; no arguments."""
+    """Flags by field name, without positional arguments."""
     return {
         field.name: flag_name(field, flag)
         for field, flag in declared(kind)
@@ -102,16 +106,16 @@ def flag_names(kind: type[Request]) -> dict[str, str]:
 
 
 def as_flags(error: Exception | str, kind: type[Request]) -> str:
-    """What a room says of its arguments, for who typed flags: all that a `BadRequest`
-    is about; of other errors `a` and `b` of "`a` + `b` is" and of "... keeps 5 W
-    (`a`)". In other places a name may be a file's."""
+    """The sentence of an error with flags in place of arguments: all arguments that a
+    `BadRequest` is about; in other errors `a` and `b` of "`a` + `b` is" and of "...
+    keeps 5 W (`a`)". In other places a name may be that of a file."""
     names, text = flag_names(kind), str(error)
     if isinstance(error, BadRequest):
         words = [x.name for x, _ in declared(kind) if x.name not in names]
         return error.spelled(names | {name: name.upper() for name in words})
     return re.sub(
         r"(?:^|(?<=` \+ )|(?<=\())`(\w+)`",
-        lambda found: f"`{names.get(found[1], found[1])}`",
+        lambda match: f"`{names.get(match[1], match[1])}`",
         text,
     )
 
@@ -122,8 +126,8 @@ def command_line(
     """`diffenergy NAME` with the flags that were typed, as a shell takes it, but those
     in `left`; `--json` at the end."""
     words, names = ["diffenergy", name], flag_names(kind)
-    given = [(x, y) for x, y in typed.items() if y and x not in left]
-    for field, value in sorted(given, key=lambda x: x[0] in names):  # arguments first
+    pairs = [(x, y) for x, y in typed.items() if y and x not in left]
+    for field, value in sorted(pairs, key=lambda x: x[0] in names):  # arguments first
         flag = [names[field]] if field in names else []
         if isinstance(value, list):
             words += [word for text in value for word in (*flag, text)]
@@ -133,10 +137,10 @@ def command_line(
 
 
 @contextlib.contextmanager
-def told(
+def naming_flags(
     kind: type[Request], say: Callable[[str], str] = lambda text: text
 ) -> Iterator[None]:
-    """Within it, errors for the user name flags of `kind`, as `say` puts them."""
+    """Context in which errors name flags of `kind`; `say` rewrites their sentence."""
     try:
         yield
     except (ValueError, Infeasible) as error:
@@ -150,7 +154,7 @@ def file_endings(kind: type[Request]) -> dict[str, tuple[str, ...]]:
 
 
 def inputs(flags: Request) -> list[str]:
-    """Files that a run reads, as far as its flags name any; outputs keep away."""
+    """Files that a run reads according to its flags; no output may replace them."""
     return [
         file
         for field, flag in declared(type(flags))

@@ -34,8 +34,8 @@ class Interrupted(Exception):
 
 
 def install(as_json: bool = False):
-    """Takes Ctrl-C over, unless the process was started to ignore it; `as_json`: what
-    is said then is JSON."""
+    """Handles Ctrl-C, unless the process was started to ignore it; `as_json`: the
+    reason on stderr is JSON."""
     global _line
     _line = _JSON_LINE if as_json else _LINE
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
@@ -50,7 +50,7 @@ def install(as_json: bool = False):
 
 @contextlib.contextmanager
 def keeping() -> Iterator[None]:
-    """Within it there is something to keep: Ctrl-C raises `KeyboardInterrupt`."""
+    """Context of work that can be kept: Ctrl-C raises `KeyboardInterrupt`."""
     global _keeping
     _keeping += 1
     try:
@@ -85,7 +85,7 @@ def leave():
 
 
 def _cut():
-    """Ends the process with nothing but a line."""
+    """Ends the process at once, after one line on stderr."""
     shown = b"\x1b[?25h" if os.isatty(2) else b""  # a bar hides the cursor
     try:
         os.write(2, shown + _line)
@@ -103,7 +103,7 @@ def _importing(frame: FrameType | None) -> bool:
 
 
 def _lost(unraisable: "sys.UnraisableHookArgs"):
-    """Tells a Ctrl-C again that was raised where nobody could take it."""
+    """Repeats a Ctrl-C that was raised where no code could handle it."""
     if unraisable.exc_type is KeyboardInterrupt:
         signal.setitimer(signal.ITIMER_REAL, _PAUSE)
     else:

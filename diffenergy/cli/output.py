@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 def one_line(text: str) -> str:
-    """`text` with all white space, line breaks too, as single blanks."""
+    """`text` on one line, with single blanks."""
     return " ".join(text.split())
 
 
 def notes(lines: Iterable[str]):
-    """Remarks for people, one a line on stderr."""
+    """Prints remarks on stderr, one per line."""
     for line in lines:
         print(f"diffenergy: note: {one_line(line)}", file=sys.stderr)
 

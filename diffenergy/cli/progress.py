@@ -20,14 +20,14 @@ def progress(
     """Gives the function to call with the steps done and the cost so far (infinite:
     none yet); `steps` and `value`: what these are called."""
 
-    def said(cost: float) -> str:
+    def cost_text(cost: float) -> str:
         return f", {value} {cost:.6g}" if math.isfinite(cost) else ""
 
     with _shown(word, total) as show:
         yield lambda done, cost: show(
-            f"{word}: {done} of at most {total} {steps}{said(cost)}",
+            f"{word}: {done} of at most {total} {steps}{cost_text(cost)}",
             completed=done,
-            description=f"{word}{said(cost)}",
+            description=f"{word}{cost_text(cost)}",
         )
 
 
@@ -63,7 +63,7 @@ def rows() -> Iterator[Callable[[int, int], None]]:
     since the first call, and the time left."""
     first: list[float] = []
 
-    def said(done: int, total: int) -> str:
+    def rate_text(done: int, total: int) -> str:
         now = time.monotonic()
         if not first:
             first.extend((now, done))
@@ -77,7 +77,10 @@ def rows() -> Iterator[Callable[[int, int], None]]:
 
     with _shown("rows", None) as show:
         yield lambda done, total: show(
-            text := said(done, total), completed=done, total=total, description=text
+            text := rate_text(done, total),
+            completed=done,
+            total=total,
+            description=text,
         )
 
 
@@ -135,12 +138,12 @@ def _shown(word: str, total: int | None) -> Iterator[Callable[..., None]]:
 
 def _now_and_then() -> Callable[[str], None]:
     """Prints a line unless the last one is too fresh."""
-    said = time.monotonic()
+    last = time.monotonic()
 
     def tell(line: str):
-        nonlocal said
-        if time.monotonic() - said >= _PAUSE:
-            said = time.monotonic()
+        nonlocal last
+        if time.monotonic() - last >= _PAUSE:
+            last = time.monotonic()
             print(f"diffenergy: {line}", file=sys.stderr)
 
     return tell

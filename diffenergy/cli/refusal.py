@@ -22,7 +22,7 @@ _PARTS: Final = re.compile(
     r"|(?P<end>; |\.? (?=Did you mean )| (?=\(Possible options))"
 )
 """Quoted text, in which nothing ends, and what ends the statement before the remedy."""
-_ASKED: Final = re.compile(r"[:,] (?=(?:give|take|use|leave|name) )")
+_REMEDY: Final = re.compile(r"[:,] (?=(?:give|take|use|leave|name) )")
 """How the remedy begins in a sentence without a semicolon."""
 _FIELD: Final = re.compile(
     r"`(?P<ours>[^`]+)`|^(?:Missing \w+|Invalid value for|Option) '(?P<quoted>[^']+)'"
@@ -48,8 +48,8 @@ def fail(message: str, status: int, as_json: bool = False) -> int:
 
 
 def parser_sentence(error: Exception, path: str) -> str | None:
-    """What the parser of the command `path` refuses, with the help that helps; None for
-    an error of anything else, whichever click the parser is built on."""
+    """Sentence of a parser error of the command `path`, with a hint to its help; None
+    for other errors. Works with every click that typer is built on."""
     text = getattr(error, "format_message", None)
     if text is None:
         return None
@@ -57,7 +57,7 @@ def parser_sentence(error: Exception, path: str) -> str | None:
 
 
 def to_json(message: str, status: int) -> dict[str, Any]:
-    """The object of a refusal; what its sentence does not say is None.
+    """JSON object of a refusal; parts that its sentence lacks are None.
 
     >>> refusal = to_json("`--batch` is '0'; allowed is 1 or more.", 2)["error"]
     >>> refusal["field"], refusal["value"], refusal["remedy"]
@@ -76,8 +76,8 @@ def _split(message: str) -> tuple[str, str | None]:
     for part in _PARTS.finditer(message):
         if part["end"] is not None:
             return message[: part.start()], message[part.end() :]
-    if asked := _ASKED.search(message):
-        return message[: asked.start()], message[asked.end() :]
+    if remedy := _REMEDY.search(message):
+        return message[: remedy.start()], message[remedy.end() :]
     return message, None
 
 
@@ -90,6 +90,6 @@ def _subject(statement: str) -> tuple[str | None, str | None]:
     return name, value["text"] if value else None
 
 
-def _first(*found: re.Match[str] | None) -> re.Match[str] | None:
+def _first(*matches: re.Match[str] | None) -> re.Match[str] | None:
     """The match that begins first."""
-    return min(filter(None, found), key=lambda x: x.start(), default=None)
+    return min(filter(None, matches), key=lambda x: x.start(), default=None)

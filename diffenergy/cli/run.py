@@ -1,4 +1,4 @@
-"""The one way of every command: flags are read, files checked, work done, told.
+"""The one way of every command: read flags, check files, work, write and print.
 
 `commands/NAME_flags.py` declares what may be typed; `commands/NAME.py` has
 `run(flags)`, which gives an `Outcome`, and loads when the flags are read, so that it
@@ -28,9 +28,9 @@ from .flags import (
     file_endings,
     flag_names,
     inputs,
+    naming_flags,
     parameters,
     read_flags,
-    told,
 )
 from .interruption import Interrupted
 
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What a command found.
+    """Result of a command: what it prints and writes.
 
     `content`: the JSON. `blocks`: what people read. `texts`: of `--out` (bytes where it
     is no text), by ending; `.json` is the content unless it stands here. `page`: the
     HTML of `--out`, of the line that gives the JSON. `beside`: texts of more files, by
     path. `charts`: of `--plot`. `stale`: files that are done with when all is written.
-    `said`: a text to print as it is instead. `warnings`: remarks that `blocks` and
+    `text`: to print as it is, instead of blocks. `warnings`: remarks that `blocks` and
     `content` have already; beside JSON they are told too, as `notes` always are.
     `interrupted`: says what was kept when Ctrl-C ended the work.
     """
@@ -63,13 +63,13 @@ class Outcome:
     notes: Sequence[str] = ()
     warnings: Sequence[str] = ()
     stale: Sequence[Path] = ()
-    said: str = ""
+    text: str = ""
     interrupted: str = ""
 
 
 def outcome(result: Result, **more: Any) -> Outcome:
-    """What the answer of a room comes to; `more`: fields that are otherwise."""
-    found = {
+    """Outcome of the result of a room; `more` replaces fields."""
+    fields = {
         "content": result.summary,
         "blocks": lambda: result.blocks(charts=False),
         "page": lambda command: result.to_html(command=command),
@@ -77,12 +77,11 @@ def outcome(result: Result, **more: Any) -> Outcome:
         "notes": getattr(result, "notes", ()),
         "warnings": getattr(result, "warnings", ()),
     }
-    return Outcome(**(found | more))
+    return Outcome(**(fields | more))
 
 
 def listing(line: str, content: Any, blocks: "Sequence[Block]", **more: Any) -> Outcome:
-    """An outcome that is no answer of a room: its JSON and blocks; `line`: what it is,
-    in one line."""
+    """Outcome of JSON and blocks that are no result of a room; `line` describes it."""
     from ..report import build_page
 
     def page(command: str) -> str:
@@ -95,10 +94,10 @@ def command(name: str) -> Callable[..., None]:
     """The function behind `diffenergy NAME`, with its flags as signature."""
     kind = importlib.import_module(f"{_COMMANDS}.{name}_flags").Flags
 
-    def entry(**given: Any):
-        given.pop(_SCHEMA.name, None)
-        with told(kind):
-            _run(name, read_flags(kind, given))
+    def entry(**typed: Any):
+        typed.pop(_SCHEMA.name, None)
+        with naming_flags(kind):
+            _run(name, read_flags(kind, typed))
 
     entry.__doc__ = kind.__doc__
     flags = list(parameters(kind))
@@ -112,10 +111,9 @@ def command(name: str) -> Callable[..., None]:
     return entry
 
 
-def _print_schema(ctx: typer.Context, wanted: bool):
-    """Prints the JSON Schema of a command's answer, and ends it: before anything else
-    of its line is looked at."""
-    if wanted:
+def _print_schema(ctx: typer.Context, requested: bool):
+    """Prints the JSON Schema of a command and exits, before other words are checked."""
+    if requested:
         from ..keys import schema
 
         print(json.dumps(schema(ctx.info_name or ""), indent=1))
@@ -134,7 +132,7 @@ _SCHEMA: Final = inspect.Parameter(
             is_eager=True,
             expose_value=False,
             callback=_print_schema,
-            help="Print the JSON Schema of what --json prints.",
+            help="Print the JSON Schema of the --json output.",
         ),
     ],
 )
@@ -142,25 +140,25 @@ _SCHEMA: Final = inspect.Parameter(
 
 
 def _run(name: str, flags: Any):
-    """Checks the files, does the work, and tells what came of it."""
+    """Checks the files, runs the command, writes and prints its outcome."""
     read = inputs(flags)
     _check_files(flags, read)
     file = f"{name}_" if keyword.iskeyword(name) else name
-    found = importlib.import_module(f"{_COMMANDS}.{file}").run(flags)
-    _write(flags, found, read)
-    if found.said:
-        print(found.said)
-    elif found.content is not None:
-        output.show(found.content, getattr(flags, "as_json", False), found.blocks)
-    output.notes(found.notes)
+    outcome = importlib.import_module(f"{_COMMANDS}.{file}").run(flags)
+    _write(flags, outcome, read)
+    if outcome.text:
+        print(outcome.text)
+    elif outcome.content is not None:
+        output.show(outcome.content, getattr(flags, "as_json", False), outcome.blocks)
+    output.notes(outcome.notes)
     if getattr(flags, "as_json", False):
-        output.notes(found.warnings)
-    if found.interrupted:
-        raise Interrupted(found.interrupted)
+        output.notes(outcome.warnings)
+    if outcome.interrupted:
+        raise Interrupted(outcome.interrupted)
 
 
 def _check_files(flags: Any, read: Sequence[str]):
-    """Finds what cannot be written before time is spent."""
+    """Raises `ValueError` for files that cannot be written, before the work starts."""
     from ..files import check_target
 
     names: dict[str, str] = {}
@@ -175,8 +173,8 @@ def _check_files(flags: Any, read: Sequence[str]):
         if PAGE in endings and PAGE not in allowed:
             allowed = (*allowed, PAGE)
         output.check_ending(path, allowed, flag[field])
-        for other, taken in names.items():
-            if Path(taken).resolve() == Path(path).resolve():
+        for other, earlier in names.items():
+            if Path(earlier).resolve() == Path(path).resolve():
                 raise ValueError(
                     f"`{flag[other]}` and `{flag[field]}` are both '{path}'; give each "
                     "a file of its own."
@@ -188,7 +186,7 @@ def _check_files(flags: Any, read: Sequence[str]):
 
 
 def _command_line(flags: Any) -> str:
-    """What gives the same figures as JSON: no flags that write files."""
+    """Command line that prints the same figures as JSON and writes no files."""
     kind = type(flags)
     name = kind.__module__.rpartition(".")[2].removesuffix("_flags")
     return command_line(name, kind, flags.typed, ["as_json", *file_endings(kind)])
@@ -217,8 +215,10 @@ def _write(flags: Any, outcome: Outcome, read: Sequence[str]):
         if outcome.page is not None:
             texts[PAGE] = functools.partial(outcome.page, _command_line(flags))
         text = texts[next(end for end in texts if out.lower().endswith(end))]
-        made = text()
-        content = made if isinstance(made, bytes) else made.encode()
+        output_text = text()
+        content = (
+            output_text if isinstance(output_text, bytes) else output_text.encode()
+        )
         write_bytes_atomic(out, content, inputs=read)
     if chart is not None:
         from ..charts import save_figure, to_figure

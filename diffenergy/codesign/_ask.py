@@ -8,7 +8,7 @@ import numpy as np
 
 from ..estimator import Task
 from ..hardware import GpuCard, OperatingPoint, new_doubts
-from ..requests import accepts, given_names
+from ..requests import accepts, explicit_fields
 from ..results import Infeasible, finite
 from ..search import pareto_front
 from . import _request
@@ -108,7 +108,7 @@ def search(request: DesignRequest) -> SearchResult:
 def _shared(request: DesignRequest | TuneRequest) -> dict[str, Any]:
     """What a request gives to every member of its mix."""
     names = {*(x.name for x in dataclasses.fields(MixRequest)), "workload"}
-    return {x: getattr(request, x) for x in given_names(request) if x in names}
+    return {x: getattr(request, x) for x in explicit_fields(request) if x in names}
 
 
 def _chosen(results: Sequence[SearchResult], start: Score) -> SearchResult:

@@ -8,7 +8,6 @@ from ._result import CollectiveResult as CollectiveResult
 from ._result import SizesResult as SizesResult
 from ._schedule import Schedule as Schedule
 from ._topology import Topology as Topology
-from ._topology_files import MACHINE_PARTS as MACHINE_PARTS
 from ._topology_files import load_topology as load_topology
 from ._topology_files import topology_names as topology_names
 from ._verify_file import VerifyResult as VerifyResult

@@ -60,10 +60,10 @@ def ring_order(
     random = np.random.default_rng(0)
     best, order = np.inf, number
     for _ in range(tries):
-        found, least = _ring(weight)
-        along = float(weight[found, np.roll(found, -1)].sum())
+        candidate, least = _ring(weight)
+        along = float(weight[candidate, np.roll(candidate, -1)].sum())
         if along < best:
-            best, order = along, found
+            best, order = along, candidate
         if best <= least * (1 + 10 * _TIE):
             break
         weight = weight * (1 + _TIE * random.random(weight.shape))
@@ -73,7 +73,7 @@ def ring_order(
 def _ring(
     weight: Float[np.ndarray, "gpu gpu"],
 ) -> tuple[Int[np.ndarray, " gpu"], float]:
-    """A ring, and what none can be less than."""
+    """A short ring, and a lower bound on the weight of any ring."""
     successor, least = _cycles(weight)
     order = _cycle(_joined(weight, successor))
     for _ in range(_ROUNDS):
@@ -88,7 +88,7 @@ def _ring(
 def _cycles(
     weight: Float[np.ndarray, "gpu gpu"],
 ) -> tuple[Int[np.ndarray, " gpu"], float]:
-    """Successors of least total weight, none its own, and that weight."""
+    """Assignment of successors with the least total weight, and that weight."""
     from scipy.optimize import linear_sum_assignment
 
     closed = weight.copy()
@@ -120,7 +120,7 @@ def _joined(
 def _cycle(
     successor: Int[np.ndarray, " gpu"], first: int = 0
 ) -> Int[np.ndarray, " place"]:
-    """Places in order from the first on, until it comes again."""
+    """Places of the cycle that begins at `first`, in order."""
     order = [first]
     while successor[order[-1]] != first:
         order.append(int(successor[order[-1]]))
@@ -208,7 +208,7 @@ class Variant:
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A demand on a machine."""
+    """A demand on a machine, with the paths that its algorithms use."""
 
     topology: Topology
     demand: Demand
@@ -218,8 +218,8 @@ class Task:
         """GPUs that hold, add or want a block, chassis by chassis."""
         demand, nodes = self.demand, self.topology.nodes
         active = np.flatnonzero(demand.wanted.any(0) | demand.parts.any(0))
-        found = np.union1d(active, demand.source).tolist()
-        return sorted(found, key=lambda node: (nodes[node].chassis, node))
+        members = np.union1d(active, demand.source).tolist()
+        return sorted(members, key=lambda node: (nodes[node].chassis, node))
 
     @functools.cached_property
     def groups(self) -> list[list[int]]:
@@ -236,7 +236,8 @@ class Task:
         return find_paths(self.topology, largest, not self.demand.single)
 
     def lane(self, lanes: int) -> Int[np.ndarray, " block"]:
-        """Lanes in turn for the blocks of a source, each source from another on."""
+        """Lane of each block: in turn for the blocks of a source, each source from
+        another one on."""
         source = self.demand.source
         place = np.zeros(len(self.topology.nodes), int)
         place[self.team] = np.arange(len(self.team))
@@ -263,17 +264,17 @@ def ring(task: Task) -> list[Variant] | str:
 
         return Variant(name, edges, len(rings), by_hops=True)
 
-    found = [along("one direction", order)]
+    variants = [along("one direction", order)]
     if not _links_round(task, order) & _links_round(task, back):
-        found.append(along("both directions, half of the blocks each", order, back))
+        variants.append(along("both directions, half of the blocks each", order, back))
         far = "both directions, each block to the far side"
-        found.append(
+        variants.append(
             Variant(far, lambda root, *_: both_ways(order, root), by_hops=True)
         )
     rings = _rings(task, cost, order)
     if len(rings) > 1:
-        found.append(along(f"{len(rings)} rings, blocks in turn", *rings))
-    return found
+        variants.append(along(f"{len(rings)} rings, blocks in turn", *rings))
+    return variants
 
 
 def _rings(
@@ -286,7 +287,7 @@ def _rings(
     crossing = chassis[:, None] != chassis
     last = np.array([task.team.index(node) for node in order])
     slowest = cost[last, np.roll(last, -1)].max()
-    used, found = cost.copy(), [order]
+    used, rings = cost.copy(), [order]
     for _ in range(max(map(len, task.groups)) - 1 if len(task.groups) > 1 else 0):
         enter = np.roll(last, -1)
         over = crossing[last, enter]
@@ -296,8 +297,8 @@ def _rings(
         last = ring_order(used, tries=1)
         if used[last, np.roll(last, -1)].max() > slowest * _SAME:
             break
-        found.append(team[last].tolist())
-    return found
+        rings.append(team[last].tolist())
+    return rings
 
 
 def _links_round(task: Task, order: list[int]) -> set[int]:
@@ -337,25 +338,25 @@ def tree(task: Task) -> list[Variant] | str:
 
     if kind == "gather":
         return [Variant("binomial", to_taker)]
-    found = [Variant("binomial", lambda root, *_: binomial(task.groups, root))]
+    variants = [Variant("binomial", lambda root, *_: binomial(task.groups, root))]
     if kind in ("broadcast", "reduce"):
         name = "double binary"
-        found.append(
+        variants.append(
             Variant(name, lambda root, lane, _: double_binary(task.team, root, lane), 2)
         )
         if len(task.groups) > 1:
-            found.append(
+            variants.append(
                 Variant(
                     f"{name}, chassis by chassis",
                     lambda root, lane, _: by_entry(task.groups, root, lane),
                     2 * max(map(len, task.groups)),
                 )
             )
-    return found
+    return variants
 
 
 def direct(task: Task) -> list[Variant] | str:
-    """A star round the root; quickest paths make it a tree."""
+    """One edge from the root to every GPU; quickest paths make it a tree."""
 
     def straight(root: int, lane: int, inward: bool) -> list[Edge]:
         away = task.paths.away[:, root] if inward else task.paths.away[root]

@@ -101,10 +101,10 @@ def plan(request: CollectiveRequest) -> CollectiveResult | SizesResult:
     sizes = list(dict.fromkeys(size)) if several else [size]
     goal = read_objective(str(request.objective))
     _check_size(sizes[0] if sizes else None, matrix, demand)
-    given, machine = _machine(request)
+    original, machine = _machine(request)
     names = ("collective", "chunks", "root", "matrix", "groups")
-    said = {name: getattr(request, name) for name in names}
-    wanted = [_demand(machine, size, said, demand) for size in sizes]
+    arguments = {name: getattr(request, name) for name in names}
+    demands = [_demand(machine, size, arguments, demand) for size in sizes]
     spec = _spec(machine, request.gpu)
     if spec is None and goal != "time":
         raise ValueError(
@@ -112,7 +112,7 @@ def plan(request: CollectiveRequest) -> CollectiveResult | SizesResult:
             f"but `{machine.name}` names none; give `gpu`."
         )
     about = {
-        "topology": _name(topology, given),
+        "topology": _name(topology, original),
         "size_bytes": None,
         "chunks": request.chunks or (1 if demand is None else None),
         "root": request.root,
@@ -124,18 +124,18 @@ def plan(request: CollectiveRequest) -> CollectiveResult | SizesResult:
     }
     listed = any(x is not None for x in (matrix, demand, groups))
     question = _Question(search, goal, spec, groups, listed, request.links, watch)
-    found: list[CollectiveResult] = []
-    for size, chunked in zip(sizes, wanted, strict=True):
+    results: list[CollectiveResult] = []
+    for size, chunked in zip(sizes, demands, strict=True):
         sized = {} if size is None else {"size_bytes": parse_size(size)}
-        found.append(question.answer(machine, chunked, about | sized))
-        if found[-1].interrupted:
+        results.append(question.answer(machine, chunked, about | sized))
+        if results[-1].interrupted:
             break
-    return SizesResult([x.summary for x in found], found) if several else found[0]
+    return SizesResult([x.summary for x in results], results) if several else results[0]
 
 
 @dataclasses.dataclass(frozen=True)
 class _Question:
-    """What is asked of every size; `listed`: the JSON lists the demand, which no
+    """The request for every size; `listed`: the JSON lists the demand, which no
     collective's name says; `links`: it has what links do to the finish."""
 
     search: Search
@@ -192,7 +192,7 @@ def _check_kinds(topology: Any, search: Any, demand: Any):
 
 
 def _check_size(size: Any, matrix: Any, demand: Any):
-    """Bytes are said once."""
+    """Raises `ValueError` unless exactly one argument gives the bytes."""
     if matrix is None and demand is None:
         if size is None:
             raise ValueError(
@@ -206,29 +206,31 @@ def _check_size(size: Any, matrix: Any, demand: Any):
 
 
 def _machine(request: CollectiveRequest) -> tuple[Topology, Topology]:
-    """The machine as it is named, and with what is changed of its links."""
+    """The machine as named, and the machine with its links disabled or scaled."""
     gpu = request.gpu
     card = str(gpu.path or gpu.name) if isinstance(gpu, GpuCard) else gpu
-    machine = given = load_topology(request.topology, request.latency, card)
+    machine = original = load_topology(request.topology, request.latency, card)
     for pair in request.disable:
         machine = without(machine, pair)
     for change in request.scale:
         machine = scaled(machine, change)
-    return given, machine
+    return original, machine
 
 
-def _demand(machine: Topology, size: Any, said: dict[str, Any], demand: Any) -> Demand:
-    """The chunks, from whichever argument says them; `said`: the arguments that a
+def _demand(
+    machine: Topology, size: Any, arguments: dict[str, Any], demand: Any
+) -> Demand:
+    """The chunks, from whichever argument says them; `arguments`: the arguments that a
     `demand` replaces."""
-    collective, chunks = said["collective"], said["chunks"]
-    root, matrix = said["root"], said["matrix"]
+    collective, chunks = arguments["collective"], arguments["chunks"]
+    root, matrix = arguments["root"], arguments["matrix"]
     if demand is not None:
-        _refuse(said, "demand")
+        _refuse(arguments, "demand")
         if isinstance(demand, Demand):
             return demand
         return read_demand_file(os.fspath(demand), machine)
     if matrix is not None:
-        _refuse({name: said[name] for name in ("root", "groups")}, "matrix")
+        _refuse({name: arguments[name] for name in ("root", "groups")}, "matrix")
         if isinstance(matrix, str | os.PathLike):
             matrix = read_matrix_file(os.fspath(matrix))
         kind = collective or "all_to_all"
@@ -243,13 +245,13 @@ def _demand(machine: Topology, size: Any, said: dict[str, Any], demand: Any) -> 
         raise ValueError(f"`root` is '{root}', but {kind} has none; leave it out.")
     place = 0 if root is None else root
     return collective_demand(
-        collective, machine, size, chunks or 1, place, groups=said["groups"]
+        collective, machine, size, chunks or 1, place, groups=arguments["groups"]
     )
 
 
-def _refuse(said: dict[str, Any], which: str):
-    """Arguments that say what another says already."""
-    for name, value in said.items():
+def _refuse(arguments: dict[str, Any], which: str):
+    """Raises `ValueError` for an argument that `which` replaces."""
+    for name, value in arguments.items():
         if value is not None:
             raise ValueError(
                 f"`{name}` is '{value}', but `{which}` says that; leave one out."
@@ -257,7 +259,7 @@ def _refuse(said: dict[str, Any], which: str):
 
 
 def _name(topology: Any, machine: Topology) -> str:
-    """What a reader of the JSON loads the machine by."""
+    """Name or path by which a reader of the JSON loads the machine."""
     if isinstance(topology, Topology):
         return machine.name
     path = os.fspath(topology)
@@ -276,7 +278,7 @@ def _spec(machine: Topology, gpu: GpuCard | str | None) -> GpuSpec | None:
 
 
 def _links(plan: Plan, watch: Watch) -> dict[str, Any]:
-    """What rates, latencies and failures of links do to the finish."""
+    """JSON of what rates, latencies and failures of links do to the finish."""
     schedule = plan.schedule
     topology, demand = schedule.topology, schedule.demand
 

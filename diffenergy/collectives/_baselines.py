@@ -77,12 +77,12 @@ def baselines(
         "direct": algorithms.direct,
     }
     # One send to each taker of a block, one from each other GPU that adds to it.
-    asked = demand.wanted.astype(int) + demand.parts
-    asked[np.arange(len(asked)), demand.source] = 0
-    if asked.sum() > most_sends:
+    arrivals = demand.wanted.astype(int) + demand.parts
+    arrivals[np.arange(len(arrivals)), demand.source] = 0
+    if arrivals.sum() > most_sends:
         return Baselines({}, dict.fromkeys(makers, _too_many(most_sends)))
     odd = _irregular(task)
-    found: dict[str, Baseline] = {}
+    fitting: dict[str, Baseline] = {}
     unfit: dict[str, str] = {}
     for name, maker in makers.items():
         variants = odd if odd and name != "direct" else maker(task)
@@ -91,14 +91,14 @@ def baselines(
         if isinstance(variants, str):
             unfit[name] = variants
         else:
-            found[name] = variants
+            fitting[name] = variants
     if demand.collective == "all_reduce":
         piped = _switch_pipeline(topology, demand)
         if isinstance(piped, str):
             unfit["switch"] = piped
         else:
-            found["switch"] = Baseline(verify(piped), piped, "both halves at once")
-    return Baselines(found, unfit)
+            fitting["switch"] = Baseline(verify(piped), piped, "both halves at once")
+    return Baselines(fitting, unfit)
 
 
 def _too_many(most_sends: int) -> str:
@@ -144,9 +144,9 @@ def _fastest(task: Task, variants: list[Variant], most_sends: int) -> Baseline |
     for least, courses, variant_name in sorted(choices, key=lambda choice: choice[0]):
         if least >= finish:
             break
-        made = tree_schedule(task.topology, task.demand, task.paths, courses)
-        if made.last_end < finish:
-            best, finish, name = made, made.last_end, variant_name
+        schedule = tree_schedule(task.topology, task.demand, task.paths, courses)
+        if schedule.last_end < finish:
+            best, finish, name = schedule, schedule.last_end, variant_name
     if best is None:
         return "has nothing to send"
     try:
@@ -156,7 +156,7 @@ def _fastest(task: Task, variants: list[Variant], most_sends: int) -> Baseline |
 
 
 def _busiest(task: Task, courses: list[Course]) -> float:
-    """s that the busiest link needs for its bytes."""
+    """Time that the busiest link needs for its bytes (s)."""
     hops = np.concatenate([np.array(one.hop, int) for one in courses])
     size = np.repeat(task.demand.size, [len(one.hop) for one in courses])
     links = task.paths.links[hops]
@@ -166,7 +166,7 @@ def _busiest(task: Task, courses: list[Course]) -> float:
 
 
 def _courses(task: Task, variant: Variant, most_sends: int) -> list[Course] | None:
-    """Of each block; blocks that are alike share one. None above `most_sends`."""
+    """Course of each block; blocks of one tree share it. None above `most_sends`."""
     demand, paths = task.demand, task.paths
 
     @functools.cache
@@ -175,22 +175,22 @@ def _courses(task: Task, variant: Variant, most_sends: int) -> list[Course] | No
         before = along.after if inward else along.before
         return grown(root, variant.edges(root, lane, inward), before)
 
-    known: dict[tuple[int, int, bytes, bytes], Course] = {}
+    by_tree: dict[tuple[int, int, bytes, bytes], Course] = {}
     courses: list[Course] = []
     sends, links = 0, (paths.links >= 0).sum(1).tolist()
     lanes = task.lane(variant.lanes).tolist()
     for block, root in enumerate(demand.source.tolist()):
         lane, parts, wanted = lanes[block], demand.parts[block], demand.wanted[block]
         key = root, lane, parts.tobytes(), wanted.tobytes()
-        if key not in known:
+        if key not in by_tree:
             inward = outward = None
             if parts.any():
                 inward = pruned(whole(root, lane, True), np.flatnonzero(parts).tolist())
             takers = [node for node in np.flatnonzero(wanted).tolist() if node != root]
             if takers:
                 outward = pruned(whole(root, lane, False), takers)
-            known[key] = course(paths, inward, outward)
-        courses.append(known[key])
+            by_tree[key] = course(paths, inward, outward)
+        courses.append(by_tree[key])
         sends += sum(links[hop] for hop in courses[-1].hop)
         if sends > most_sends:
             return None

@@ -58,7 +58,7 @@ def epoch_bound(
 
 
 def second_bound(demand: Demand, topology: Topology, whole: bool = True) -> float:
-    """Least s of any schedule; of chunks that may be cut up if not `whole`."""
+    """Lower bound on the finish (s); if not `whole`, chunks may be cut up."""
     pipes = Pipes(topology.latencies, topology.latencies, topology.rates)
     size = demand.size
     alike = whole and np.ptp(size) <= _ROUNDING * size.max()
@@ -73,8 +73,8 @@ def second_bound(demand: Demand, topology: Topology, whole: bool = True) -> floa
             back = _backwards(spread)
             if len(np.unique(spread.source)) < len(np.unique(back.source)):
                 turned = machine.reversed()
-                found = cuts(turned, back)
-                alone = _gated(turned, found, pipes, clock, back)[0]
+                inward = cuts(turned, back)
+                alone = _gated(turned, inward, pipes, clock, back)[0]
                 bound = max(bound, alone)
     return bound
 
@@ -112,7 +112,7 @@ def cut_bound(demand: Demand, topology: Topology) -> float:
 
 
 def _backwards(spread: Demand) -> Demand:
-    """The same in reversed time, of blocks with one taker: what must leave enters."""
+    """The demand in reversed time, for blocks with one taker."""
     wanted = np.zeros_like(spread.wanted)
     wanted[np.arange(len(wanted)), spread.source] = True
     taker = spread.wanted.argmax(1)
@@ -130,8 +130,8 @@ def _bound(
     bound = 0.0
     halves: list[tuple[float, float]] = []
     for machine, spread in spreads(demand, topology):
-        found = cuts(machine, spread)
-        alone, last = _gated(machine, found, pipes, clock, spread)
+        groups = cuts(machine, spread)
+        alone, last = _gated(machine, groups, pipes, clock, spread)
         bound = max(bound, alone)
         halves.append((alone, last))
     if np.isinf(bound):
@@ -143,32 +143,32 @@ def _bound(
         # The last sum spreads when all are in; the first is in before any spreads.
         (come, first), (go, last) = halves
         bound = max(bound, come + last, first + go)
-        found = sum_cuts(topology, demand)
-        bound = max(bound, _gated(topology, found, pipes, clock)[0])
+        groups = sum_cuts(topology, demand)
+        bound = max(bound, _gated(topology, groups, pipes, clock)[0])
         bound = max(bound, _gossip(demand, topology, pipes, clock))
     return bound
 
 
 def _gated(
     topology: Topology,
-    found: list[Cuts],
+    groups: list[Cuts],
     pipes: Pipes | None,
     clock: Clock | None,
     spread: Demand | None = None,
 ) -> tuple[float, float]:
-    """Bound by cuts, and the time in which one block can reach all its takers."""
+    """Bound by cuts, and the least time in which a block reaches all its takers."""
     bound, single = 0.0, 0.0
     if pipes is not None:
         way = shortest(topology, pipes.hop)
         bound, single = _farthest(spread, way)
-        for cut in found:
+        for cut in groups:
             time = fluid(cut, topology, way, pipes)
             bound = max(bound, time)
     if clock is not None:
         way, hop = distances(topology, clock), hop_times(topology, clock)
         far, near = _farthest(spread, way)
         bound, single = max(bound, far), max(single, near)
-        for cut in found:
+        for cut in groups:
             bound = whole_blocks(cut, topology, clock, way, hop, bound)
     return bound, single
 

@@ -26,7 +26,7 @@ FILE: Final = Path(__file__).parents[1] / "data" / "topologies" / "media.toml"
 
 @functools.cache
 def media() -> Mapping[str, Energy]:
-    """Every bundled medium by its name; J/bit.
+    """Energy of a bit on every bundled medium (J/bit), by name.
 
     >>> media()["nvlink3"].low, media()["nvlink3"].high
     (5e-12, 1e-11)
@@ -41,10 +41,10 @@ def media() -> Mapping[str, Energy]:
 def _sum(parts: list[dict[str, Any]]) -> Energy:
     low = sum(part["low"] for part in parts)
     high = sum(part["high"] for part in parts)
-    said = dict.fromkeys(
+    sources = dict.fromkeys(
         f"{part['source']} [{part['quality']}, {part['year']}]" for part in parts
     )
-    return Energy((low + high) / 2, low, high, "; ".join(said))
+    return Energy((low + high) / 2, low, high, "; ".join(sources))
 
 
 # --- Tables of a topology file, and the names of nodes in them.
@@ -67,12 +67,12 @@ class Nodes(Table, frozen=True):
 
     @property
     def expanded(self) -> list[str]:
-        """Each of them."""
+        """Name of each node."""
         return expand_names(self.names, "names")
 
 
 class OuterNodes(Nodes, frozen=True):
-    """The same in the whole machine; -1: in no chassis."""
+    """Switches or NICs of the whole machine; `chassis` -1: in none."""
 
     chassis: _Place = -1
 
@@ -99,7 +99,7 @@ class Medium(Table, frozen=True):
 
 
 class Machine(Table, frozen=True):
-    """A whole file; `nodes` and `links` stand in every chassis."""
+    """Keys of a topology file; `nodes` and `links` are repeated in every chassis."""
 
     gpus: Count
     name: Text | None = None
@@ -122,14 +122,14 @@ def expand_names(text: str, key: str) -> list[str]:
     """ "sw0..2 5" -> sw0, sw1, sw2, gpu5."""
     names = []
     for word in text.split():
-        found = NAMES.fullmatch(word)
-        prefix = (found[1] or "gpu") if found else ""
-        if not found or found[3] not in (None, prefix):
+        match = NAMES.fullmatch(word)
+        prefix = (match[1] or "gpu") if match else ""
+        if not match or match[3] not in (None, prefix):
             raise ValueError(
                 f"`{key}` has {word!r}; allowed are names such as gpu0, sw0, nic0..7."
             )
-        first = int(found[2])
-        last = int(found[4] or first)
+        first = int(match[2])
+        last = int(match[4] or first)
         if not first <= last < MOST_NODES:
             raise ValueError(
                 f"`{key}` has {word!r}; a range rises, below {MOST_NODES}."
@@ -200,14 +200,14 @@ def build(table: Mapping[str, Any], name: str, latency: float | None) -> Topolog
     return Topology(name, nodes, links, buffer_gpus, gpu, machine.free_exit)
 
 
-def gpu_name(given: str | None) -> str | None:
+def gpu_name(name_or_path: str | None) -> str | None:
     """Bundled name, or file, of a GPU; raises `ValueError` for an unknown one."""
     from ..hardware import gpu_names, read_gpu
 
-    if given is None or given in gpu_names():
-        return given
-    name = read_gpu(given).name  # of another spelling; of a file its path
-    return name if name in gpu_names() else given
+    if name_or_path is None or name_or_path in gpu_names():
+        return name_or_path
+    name = read_gpu(name_or_path).name  # of another spelling; of a file its path
+    return name if name in gpu_names() else name_or_path
 
 
 def _chassis(machine: Machine) -> _Chassis:
@@ -235,10 +235,10 @@ def _nodes(machine: Machine, box: _Chassis) -> tuple[Node, ...]:
     relays = set(expand_names(machine.relays or "", "relays"))
     if unknown := sorted(relays - {f"gpu{n}" for n in gpus}):
         raise ValueError(f"`relays` names {unknown[0]}, which is not a GPU here.")
-    found = []
+    nodes = []
     for n in gpus:
         kind = "switch" if f"gpu{n}" in relays else "gpu"
-        found.append(Node(f"gpu{n}", kind, chassis=n // box.size["gpu"]))
+        nodes.append(Node(f"gpu{n}", kind, chassis=n // box.size["gpu"]))
     for row, where, chassis in box.entries(machine, "nodes"):
         if any(name.startswith("gpu") for name in row.expanded):
             raise ValueError(
@@ -249,12 +249,12 @@ def _nodes(machine: Machine, box: _Chassis) -> tuple[Node, ...]:
         for name in row.expanded:
             kind = "switch" if name.startswith("sw") else "nic"
             whole = box.name(name, chassis)
-            found.append(Node(whole, kind, row.copy, row.reduces, home))
-    found.sort(key=_place)
-    for before, after in itertools.pairwise(found):
+            nodes.append(Node(whole, kind, row.copy, row.reduces, home))
+    nodes.sort(key=_place)
+    for before, after in itertools.pairwise(nodes):
         if before.name == after.name:
             raise ValueError(f"`nodes` has {after.name} twice; give each its number.")
-    return tuple(found)
+    return tuple(nodes)
 
 
 def _place(node: Node) -> tuple[int, int]:
@@ -269,14 +269,14 @@ def _place(node: Node) -> tuple[int, int]:
 def _links(
     machine: Machine, box: _Chassis, index: Mapping[str, int], latency: float | None
 ) -> tuple[Link, ...]:
-    known = {**media(), **_own_media(machine)}
-    found: dict[tuple[int, int], Link] = {}
-    taken = False
+    energies = {**media(), **_media_of_file(machine)}
+    links: dict[tuple[int, int], Link] = {}
+    latency_used = False
     for row, where, chassis in box.entries(machine, "links"):
         ends = _ends(row, where)
-        rate, medium = _rate(row, where), _medium(row, known)
-        own, origin, open_ = _latency(row, machine, latency)
-        taken |= open_
+        rate, medium = _rate(row, where), _medium(row, energies)
+        seconds, origin, open_ = _latency(row, machine, latency)
+        latency_used |= open_
         for pair in ends:
             names = [box.name(end, chassis) for end in pair]
             for name in names:
@@ -288,20 +288,20 @@ def _links(
             at, shown = (index[names[0]], index[names[1]]), "->".join(names)
             if at[0] == at[1]:
                 raise ValueError(f"`links` has {shown}; a link joins two nodes.")
-            if at in found:
+            if at in links:
                 raise ValueError(
                     f"`links` has {shown} twice; write one link with the rates added "
                     f"up."
                 )
-            found[at] = Link(*at, rate, own, medium, known[medium], origin)
-    if not found:
+            links[at] = Link(*at, rate, seconds, medium, energies[medium], origin)
+    if not links:
         raise ValueError("`links` is missing; add a table `[[links]]`.")
-    if latency is not None and not taken:
+    if latency is not None and not latency_used:
         raise ValueError(
             f"`latency` is {latency:g}, but this topology states the latency of every "
             f"link; leave it out."
         )
-    return tuple(found.values())
+    return tuple(links.values())
 
 
 def _ends(row: Links, where: str) -> list[tuple[str, str]]:
@@ -350,19 +350,19 @@ def _rate(row: Links, where: str) -> float:
 
 
 def _latency(
-    row: Links, machine: Machine, given: float | None
+    row: Links, machine: Machine, default: float | None
 ) -> tuple[float, str, bool]:
     """Latency (s), where rate and latency are from, and whether it was open."""
     source = row.source or "rate: the file"
     for holder in (row, machine):
         if holder.latency is not None:
             _check_latency(holder.latency)
-            said = holder.latency_source or "the same"
-            return holder.latency, f"{source}; latency: {said}", False
-    if given is not None:
-        return float(given), f"{source}; latency: given by the caller", True
-    said = "default, an NVLink of the NDv2 model of TE-CCL"
-    return _DEFAULT_LATENCY, f"{source}; latency: {said}", True
+            origin = holder.latency_source or "the same"
+            return holder.latency, f"{source}; latency: {origin}", False
+    if default is not None:
+        return float(default), f"{source}; latency: given by the caller", True
+    origin = "default, an NVLink of the NDv2 model of TE-CCL"
+    return _DEFAULT_LATENCY, f"{source}; latency: {origin}", True
 
 
 def _check_latency(latency: float) -> None:
@@ -379,20 +379,20 @@ def _check_latency(latency: float) -> None:
 # --- media
 
 
-def _medium(row: Links, known: Mapping[str, Energy]) -> str:
+def _medium(row: Links, energies: Mapping[str, Energy]) -> str:
     name = row.medium
-    if name is not None and name in known:
+    if name is not None and name in energies:
         return name
     unknown = "is missing" if name is None else f"is {name!r}, which is not known"
-    near = difflib.get_close_matches(name or "", list(known), n=3) or list(known)
+    near = difflib.get_close_matches(name or "", list(energies), n=3) or list(energies)
     raise ValueError(
         f"`medium` {unknown}; nearest: {', '.join(near)}; or add a table "
         f"`[media.{name or 'NAME'}]` with low, typical, high (J/bit) and source."
     )
 
 
-def _own_media(machine: Machine) -> dict[str, Energy]:
-    found = {}
+def _media_of_file(machine: Machine) -> dict[str, Energy]:
+    energies = {}
     for name, row in machine.media.items():
         low, typical, high = row.low, row.typical, row.high
         if not 0 <= low <= typical <= high <= _MOST_ENERGY:
@@ -400,5 +400,5 @@ def _own_media(machine: Machine) -> dict[str, Energy]:
                 f"`media.{name}` has {low:g}, {typical:g}, {high:g}; allowed are low, "
                 f"typical, high in J/bit, rising, from 0 to {_MOST_ENERGY:g}."
             )
-        found[name] = Energy(typical, low, high, row.source)
-    return found
+        energies[name] = Energy(typical, low, high, row.source)
+    return energies

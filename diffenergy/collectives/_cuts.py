@@ -50,19 +50,19 @@ class Cuts:
 
     @property
     def blocks(self) -> Int[np.ndarray, " cut"]:
-        """How many blocks pass."""
+        """Number of blocks that pass each cut."""
         return self.count.max(1) if self.merged else self.count.sum(1)
 
 
 @functools.lru_cache(maxsize=16)
 def labels(topology: Topology) -> Int[np.ndarray, "label node"]:
-    """Paths to part the GPUs: each by itself, by chassis, by islands that links of at
+    """Groupings of the GPUs: each by itself, by chassis, by islands that links of at
     least each rate join; the number of each node's group, -1 for none."""
     alone = np.full(len(topology.nodes), -1)
     alone[topology.gpus] = topology.gpus
-    found = [alone, np.array([node.chassis for node in topology.nodes])]
-    found += [islands(topology, rate) for rate in np.unique(topology.rates)[1:]]
-    return np.stack(found)
+    groupings = [alone, np.array([node.chassis for node in topology.nodes])]
+    groupings += [islands(topology, rate) for rate in np.unique(topology.rates)[1:]]
+    return np.stack(groupings)
 
 
 @functools.lru_cache(maxsize=16)
@@ -73,12 +73,12 @@ def _entrances(
     not all, of the GPUs that have such links."""
     every = [row == np.unique(row[row >= 0])[:, None] for row in labels(topology)]
     groups = np.unique(np.concatenate(every), axis=0)
-    found = []
+    entrances = []
     for group in groups[groups[:, topology.gpus].any(1)]:
         into = np.flatnonzero(~group[topology.sources] & group[topology.targets])
         if len(into) and not group[topology.gpus].all():
-            found.append((np.flatnonzero(group), into))
-    return tuple(found)
+            entrances.append((np.flatnonzero(group), into))
+    return tuple(entrances)
 
 
 _Row = tuple[np.ndarray, np.ndarray, float, np.ndarray]
@@ -141,14 +141,14 @@ def _stacked(rows: list[_Row], merged: bool) -> list[Cuts]:
     for row in rows:
         blocks = int(row[1].max() if merged else row[1].sum())
         widths.setdefault((len(row[0]), blocks), []).append(row)
-    found: list[Cuts] = []
+    stacks: list[Cuts] = []
     for (links, blocks), alike in widths.items():
         most = max(1, int(_MOST_CELLS / (links * max(blocks, len(alike[0][1])))))
         for first in range(0, len(alike), most):
             columns = zip(*alike[first : first + most], strict=True)
             into, count, volume, takers = map(np.array, columns)
-            found.append(Cuts(into, count, volume, takers, merged))
-    return found
+            stacks.append(Cuts(into, count, volume, takers, merged))
+    return stacks
 
 
 def fluid(
@@ -178,10 +178,10 @@ def whole_blocks(
     clock: Clock,
     way: Float[np.ndarray, "node node"],
     hop: Float[np.ndarray, " link"],
-    known: float = 0.0,
+    least: float = 0.0,
 ) -> float:
     """Least time for whole blocks of one size: of links that pass their blocks as early
-    as they can, the n fastest deliveries. Cuts that cannot be above `known` are left
+    as they can, the n fastest deliveries. Cuts that cannot be above `least` are left
     out."""
     into, count = cut.into, cut.blocks
     start = way[:, topology.sources[into]].transpose(1, 2, 0)  # (cut, link, node)
@@ -190,9 +190,9 @@ def whole_blocks(
     begins = np.broadcast_to((cut.count > 0)[:, None, :], start.shape)
     latest = np.where(begins, start, -np.inf).max(2) + tail
     worst = latest.max(1) + count / (clock.lanes[into] / clock.busy[into]).sum(1)
-    keep = np.flatnonzero(worst > known)
+    keep = np.flatnonzero(worst > least)
     if not len(keep):
-        return known
+        return least
     if cut.merged:
         soonest = np.where(begins, start, np.inf).min(2)[keep]
         ready = np.repeat(soonest[:, :, None], int(count[0]), axis=2)
@@ -203,7 +203,7 @@ def whole_blocks(
     there = _spaced(ready, clock, into[keep]) + tail[keep][:, :, None]
     there = there.reshape(len(keep), -1)
     last = int(count[0]) - 1
-    return max(known, float(np.partition(there, last, axis=1)[:, last].max()))
+    return max(least, float(np.partition(there, last, axis=1)[:, last].max()))
 
 
 def _tail(
@@ -273,8 +273,8 @@ def receptions(
 def _touched(
     rows: Bool[np.ndarray, "block node"], group: Int[np.ndarray, " node"], count: int
 ) -> Bool[np.ndarray, "block group"]:
-    """Groups with a node of each row."""
-    found = np.zeros((len(rows), count), bool)
+    """Which groups have a node of each row."""
+    touched = np.zeros((len(rows), count), bool)
     block, node = np.nonzero(rows & (group >= 0))
-    found[block, group[node]] = True
-    return found
+    touched[block, group[node]] = True
+    return touched

@@ -46,5 +46,5 @@ class Demand:
 
     @property
     def single(self) -> bool:
-        """Whether blocks move as they are and none has more than one taker."""
+        """Whether no block is a sum and none has more than one taker."""
         return not self.reduces and bool((self.wanted.sum(1) <= 1).all())

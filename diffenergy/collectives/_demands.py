@@ -85,9 +85,9 @@ def read_demand_file(path: str, topology: Topology) -> Demand:
         blocks[source, chunk] = size
     names, size = np.array(list(blocks)), np.array(list(blocks.values()))
     none = np.zeros_like(wanted)
-    found = Demand("custom", names[:, 0], names[:, 1], size, wanted, none)
-    check_reachable(topology, found)
-    return found
+    listed = Demand("custom", names[:, 0], names[:, 1], size, wanted, none)
+    check_reachable(topology, listed)
+    return listed
 
 
 def _cells(path: str) -> list[list[str]]:
@@ -170,23 +170,25 @@ def parse_size(text: int | float | str) -> float:
     return size
 
 
-def collective_name(given: str) -> Collective:
+def collective_name(text: str) -> Collective:
     """The collective that is meant by `AllGather`, `all-gather`, `allgather` ...
 
     >>> collective_name("ReduceScatter")
     'reduce_scatter'
     """
-    folded = re.sub(r"[\s_-]+", "", given.strip().lower())
-    known: dict[str, Collective] = {name.replace("_", ""): name for name in COLLECTIVES}
-    known |= _SPELLINGS
-    if folded not in known:
-        near = difflib.get_close_matches(folded, known, n=2, cutoff=0.5)
-        names = dict.fromkeys(known[name] for name in near) or COLLECTIVES
+    folded = re.sub(r"[\s_-]+", "", text.strip().lower())
+    names_of: dict[str, Collective] = {
+        name.replace("_", ""): name for name in COLLECTIVES
+    }
+    names_of |= _SPELLINGS
+    if folded not in names_of:
+        near = difflib.get_close_matches(folded, names_of, n=2, cutoff=0.5)
+        names = dict.fromkeys(names_of[name] for name in near) or COLLECTIVES
         raise ValueError(
-            f"`collective` is {given!r}, which is not known; nearest: "
+            f"`collective` is {text!r}, which is not known; nearest: "
             f"{', '.join(names)}."
         )
-    return known[folded]
+    return names_of[folded]
 
 
 def demand(
@@ -241,13 +243,13 @@ def demand(
                 "`matrix` is given; allowed are all_to_all and neither `size` nor "
                 "`groups` with it, since it says all bytes."
             )
-        found = machine.uneven(matrix)
+        blocks = machine.uneven(matrix)
     else:
         whole = _whole_size(size, chunks)
         teams = [machine] if groups is None else _teams(machine, groups)
-        found = together([team.demand(kind, whole) for team in teams])
-    check_reachable(topology, found)
-    return found
+        blocks = together([team.demand(kind, whole) for team in teams])
+    check_reachable(topology, blocks)
+    return blocks
 
 
 def together(demands: Sequence[Demand]) -> Demand:
@@ -272,7 +274,7 @@ def together(demands: Sequence[Demand]) -> Demand:
 
 
 def _whole_size(size: int | float | str | None, chunks: int) -> float:
-    """B, if it is a whole number of them that `chunks` divide."""
+    """Size in B; raises `ValueError` unless whole bytes that `chunks` divide."""
     if size is None:
         raise ValueError("`size` is missing; give B or text such as 1GB.")
     whole = parse_size(size)
@@ -343,7 +345,7 @@ class _Team:
         return self._filled("all_to_all", source, target, chunk, size)
 
     def _end(self) -> int:
-        """The root."""
+        """Node of the root."""
         root, team = self.root, self.gpus
         if isinstance(root, str) and not root.isdecimal():
             node = gpu_named(self.topology, root)
@@ -367,8 +369,8 @@ class _Team:
             number = np.array(names).astype(int)
         parts = self.sharing * np.arange(self.chunks)
         part, source, target = np.meshgrid(parts, starts, self.gpus, indexing="ij")
-        found = np.stack([source, target, part + number]).reshape(3, -1)
-        return found[:, found[0] != found[1]]
+        columns = np.stack([source, target, part + number]).reshape(3, -1)
+        return columns[:, columns[0] != columns[1]]
 
     def _filled(
         self,
@@ -394,15 +396,15 @@ class _Team:
         return Demand(kind, source, chunk, np.full(len(source), size), wanted, parts)
 
 
-def gpu_named(topology: Topology, given: int | str) -> int:
+def gpu_named(topology: Topology, number_or_name: int | str) -> int:
     """Node of a GPU by its number or name; -1 if there is none."""
-    name = str(given).strip().lower()
+    name = str(number_or_name).strip().lower()
     node = topology.index.get(f"gpu{name}" if name.isdecimal() else name, -1)
     return node if node in topology.gpus else -1
 
 
 def _teams(machine: _Team, groups: Sequence[Sequence[int | str]]) -> list[_Team]:
-    """Tenants of a machine, each with a buffer of its own."""
+    """One team for each group of GPUs, each with a buffer of its own."""
     teams = []
     for group in groups:
         names = [f"gpu{g}" if str(g).isdecimal() else str(g).lower() for g in group]

@@ -42,7 +42,7 @@ Dependencies = dict[int, list[Part]]
 
 
 def slack_of(schedule: Schedule) -> float:
-    """s within which times are the same."""
+    """Tolerance within which times are the same (s)."""
     return SAME * schedule.last_end
 
 
@@ -60,13 +60,13 @@ def stated(schedule: Schedule) -> Arrivals:
 
 
 def ways_in(schedule: Schedule) -> Bool[np.ndarray, " send"]:
-    """Sends of summands."""
+    """Which sends carry summands."""
     summed = np.count_nonzero(schedule.demand.parts, axis=1) > 0
     return (schedule.sends.phase == 0) & summed[schedule.sends.block]
 
 
 def whole(schedule: Schedule) -> Bool[np.ndarray, " send"]:
-    """Sends of blocks of which no send is a part."""
+    """Which sends belong to blocks that always move whole."""
     sends, demand = schedule.sends, schedule.demand
     part = sends.bytes < demand.size[sends.block] * (1 - _BYTES)
     split = np.bincount(sends.block[part], minlength=len(demand.size)) > 0
@@ -236,19 +236,19 @@ def _all_of(schedule: Schedule, send: int) -> Part:
 def _chooses(send: int, may: dict[int, list[int]], owner: dict[int, int]) -> bool:
     """Whether `send` comes to own one of those that it `may` have, if need be by others
     that choose again: a shortest chain of moves."""
-    asked: dict[int, int] = {}
+    mover_to: dict[int, int] = {}
     queue = [send]
     for mover in queue:
         for other in may[mover]:
-            if other in asked:
+            if other in mover_to:
                 continue
-            asked[other] = mover
+            mover_to[other] = mover
             if other in owner:
                 queue.append(owner[other])
                 continue
             last = other
             while last is not None:  # back along the chain
-                mover = asked[last]
+                mover = mover_to[last]
                 left = next((o for o in may[mover] if owner.get(o) == mover), None)
                 owner[last] = mover
                 last = left
@@ -284,10 +284,10 @@ def passed_on(schedule: Schedule, when: Arrivals) -> Passed:
         ValueError: a send out of a switch that nothing feeds, or a summand that no
             send takes out of one.
     """
-    sends, sums, found = schedule.sends, ways_in(schedule), switched(schedule, when)
-    if found.odd:
-        raise ValueError(_unfed(schedule, found.odd[0]))
-    pairs = [(part, send) for send, parts in found.feeds.items() for part in parts]
+    sends, sums, choice = schedule.sends, ways_in(schedule), switched(schedule, when)
+    if choice.odd:
+        raise ValueError(_unfed(schedule, choice.odd[0]))
+    pairs = [(part, send) for send, parts in choice.feeds.items() for part in parts]
     into = np.array([part.send for part, _ in pairs], int)
     source, target = _keys(schedule)
     return Passed(
@@ -295,9 +295,9 @@ def passed_on(schedule: Schedule, when: Arrivals) -> Passed:
         np.array([send for _, send in pairs], int),
         np.array([part.begin for part, _ in pairs]) / sends.bytes[into],
         np.array([part.stop for part, _ in pairs]) / sends.bytes[into],
-        bool(found.out.any()),
-        _row(found.into, [when.last, sums, target]),
-        _row(found.out, [sends.start, exits(schedule), sums, source]),
+        bool(choice.out.any()),
+        _row(choice.into, [when.last, sums, target]),
+        _row(choice.out, [sends.start, exits(schedule), sums, source]),
     )
 
 

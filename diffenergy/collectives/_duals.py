@@ -130,17 +130,17 @@ def _price_time(
 
 
 def price_bound(moved: Transfers, topology: Topology, whole: bool) -> float:
-    """Best bound of the fixed prices, s."""
+    """Best bound by the fixed prices (s)."""
     if not len(moved.bytes):
         return 0.0
     spare, least = idle(moved, topology, whole)
     if np.isinf(least):
         return np.inf
-    found = [
+    bounds = [
         _price_time(moved, topology, price, cost, spare)
         for price, cost in zip(*_fixed_prices(topology), strict=True)
     ]
-    return max(least, *found)
+    return max(least, *bounds)
 
 
 def flow_bound(
@@ -160,8 +160,8 @@ def flow_bound(
     for machine, spread in spreads(demand, topology):
         moved = transfers(spread)
         if len(moved.bytes):
-            found = _bound(moved, machine, whole, how)
-            bound = max(bound, found)
+            machine_bound = _bound(moved, machine, whole, how)
+            bound = max(bound, machine_bound)
     return bound
 
 

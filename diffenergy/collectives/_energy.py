@@ -51,7 +51,7 @@ class MemoryPrice:
 
     @property
     def byte(self) -> float:
-        """Both, J/B."""
+        """DRAM and L2 together (J/B)."""
         return self.dram + self.l2
 
 
@@ -97,8 +97,8 @@ def idle_power(
 ) -> Float[np.ndarray, " clock"]:
     """W of one GPU without work at SM `clocks` (Hz): idle and leakage, memory clock at
     its highest. `load`: W that work adds and that warms the board."""
-    asked = jnp.asarray(clocks)
-    power, _ = _standing(gpu, asked, jnp.full_like(asked, load))
+    hertz = jnp.asarray(clocks)
+    power, _ = _standing(gpu, hertz, jnp.full_like(hertz, load))
     return np.asarray(power, float)
 
 
@@ -164,7 +164,7 @@ _BITS: Final = 8.0  # of a byte
 
 @dataclasses.dataclass(frozen=True)
 class Joules:
-    """A best guess and the bracket of its sources, J."""
+    """Best guess of an energy and the bracket of its sources (J)."""
 
     typical: float
     low: float
@@ -190,18 +190,18 @@ class CollectiveEnergy:
 
     @property
     def moved(self) -> Joules:
-        """Links alone."""
+        """Energy of the links alone (J)."""
         rows = [dataclasses.astuple(part) for part in self.links.values()]
         return Joules(*np.array(rows, float).reshape(-1, 3).sum(axis=0).tolist())
 
     @property
     def active(self) -> float:
-        """Links and memory, as far as they are known: what no waiting GPU draws."""
+        """Energy of links and memory, as far as known, without waiting GPUs (J)."""
         return self.moved.typical + (self.dram or 0.0) + (self.l2 or 0.0)
 
     @property
     def total(self) -> Joules | None:
-        """Links, memory and idle; None where the GPU is not known."""
+        """Energy of links, memory and idle GPUs (J); None without a known GPU."""
         if self.dram is None or self.l2 is None or self.idle is None:
             return None
         rest, moved = self.dram + self.l2 + self.idle, self.moved
@@ -288,13 +288,13 @@ def byte_prices(
 
 
 def schedule_price(schedule: Schedule, prices: Float[np.ndarray, " link"]) -> float:
-    """J of all sends at `prices` (J/B of each link)."""
+    """Energy of all sends at `prices` (J/B of each link), in J."""
     sends = schedule.sends
     return float(np.sum(sends.bytes * prices[sends.link]))
 
 
 def energy_rows(energy: CollectiveEnergy) -> dict[str, Any]:
-    """The record for JSON; null is what is not known."""
+    """Energy as JSON; null is what is not known."""
     total = energy.total
     covers = "links, memory and idle"
     if total is None:

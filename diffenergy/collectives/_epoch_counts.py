@@ -87,8 +87,8 @@ def _feeders(schedule: Schedule, order: list[int]) -> list[int]:
         if not topology.stores[source]:
             pool = came[int(block[send]), int(source)]
             if topology.copies[source]:
-                known = [s for t, s in pool if t <= start[send] + near]
-                feeder[send] = known[-1] if known else pool[0][1]
+                in_time = [s for t, s in pool if t <= start[send] + near]
+                feeder[send] = in_time[-1] if in_time else pool[0][1]
             else:
                 feeder[send] = pool.pop(0)[1]
         if not topology.stores[target]:

@@ -26,10 +26,12 @@ Picked = tuple[
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
-    """A search's end: `schedule` unless infeasible or out of time. `infeasible_at`: a
-    horizon that is proven too short, epochs (0: none tried). `bound`: of the objective;
-    `work`: s of an idle core in the solver."""
+class SolverResult:
+    """Result of a search in epochs: `schedule` unless infeasible or out of time.
+
+    `infeasible_at`: a horizon that is proven too short, epochs (0: none tried).
+    `bound`: of the objective; `work`: s of an idle core in the solver.
+    """
 
     schedule: Schedule | None
     status: Status
@@ -56,18 +58,18 @@ class Reach:
 
     @property
     def epochs(self) -> Int[np.ndarray, " epoch"]:
-        """Their numbers, the horizon included."""
+        """Numbers of the epochs, the horizon included."""
         return np.arange(self.horizon + 1)
 
     @property
     def open(self) -> Bool[np.ndarray, "block link epoch"]:
-        """Sends that are useful."""
+        """Which sends are useful, by block, link and epoch."""
         after = self.epochs >= self.first[:, :, None]
         return after & (self.epochs <= self.last[:, :, None])
 
     @property
     def choices(self) -> int:
-        """How many these are."""
+        """Number of useful sends."""
         return int(np.maximum(self.last - self.first + 1, 0).sum())
 
 
@@ -83,7 +85,7 @@ def distances(
 def least_horizon(
     topology: Topology, demand: Demand, hop: Int[np.ndarray, " link"]
 ) -> int:
-    """Epochs below which some block cannot reach somebody who wants it."""
+    """Fewest epochs in which every block can reach its takers."""
     away = distances(topology, hop)[demand.source]
     return int(np.where(demand.wanted, away, 0).max(initial=0))
 
@@ -120,8 +122,8 @@ def epoch_schedule(
     """Those of the sends of whole blocks that are needed, each at the start of its
     epoch, with true latencies although epochs round them: `run_epochs` gives times that
     can be kept."""
-    kept = _needed(topology, demand, model, *picked)
-    block, link, epoch = (column[kept] for column in picked)
+    needed = _needed(topology, demand, model, *picked)
+    block, link, epoch = (column[needed] for column in picked)
     order = np.lexsort((block, link, epoch))
     block, link, epoch = block[order], link[order], epoch[order]
     start = epoch * model.tau
@@ -154,14 +156,14 @@ def _needed(
             first.setdefault(place, send)
         else:
             passing.setdefault((*place, int(there[send])), []).append(send)
-    kept = np.zeros(len(block), bool)
+    needed = np.zeros(len(block), bool)
     wishes = np.argwhere(demand.wanted).tolist()
     open_ = [first[b, n] for b, n in wishes if n != demand.source[b]]
     while open_:
         send = open_.pop()
-        if kept[send]:
+        if needed[send]:
             continue
-        kept[send] = True
+        needed[send] = True
         home, node = int(block[send]), int(source[send])
         if node == demand.source[home]:
             continue
@@ -170,4 +172,4 @@ def _needed(
         else:
             feeds = passing[home, node, int(epoch[send])]
             open_.append(feeds[0] if topology.copies[node] else feeds.pop())
-    return kept
+    return needed

@@ -57,20 +57,20 @@ def sends_csv(schedule: Schedule) -> str:
 
 def _rows(schedule: Schedule) -> Iterable[tuple]:
     """Columns of `COLUMNS` and whether the block is whole, by start."""
-    sends, wanted, topology = schedule.sends, schedule.demand, schedule.topology
+    sends, demand, topology = schedule.sends, schedule.demand, schedule.topology
     names = topology.names
     order = np.lexsort((sends.block, sends.link, sends.end, sends.start))
     block, link = sends.block[order], sends.link[order]
     size = sends.bytes[order]
     return zip(
-        wanted.chunk[block].tolist(),
-        [names[n] for n in wanted.source[block].tolist()],
+        demand.chunk[block].tolist(),
+        [names[n] for n in demand.source[block].tolist()],
         [names[n] for n in topology.sources[link].tolist()],
         [names[n] for n in topology.targets[link].tolist()],
         sends.start[order].tolist(),
         sends.end[order].tolist(),
         size.tolist(),
-        (size >= wanted.size[block] * (1 - _WHOLE)).tolist(),
+        (size >= demand.size[block] * (1 - _WHOLE)).tolist(),
         strict=True,
     )
 
@@ -78,17 +78,17 @@ def _rows(schedule: Schedule) -> Iterable[tuple]:
 def demand_json(schedule: Schedule) -> list[dict[str, Any]]:
     """Blocks of a demand that no collective's name says (uneven, custom, tenants):
     `chunk, source, bytes, wanted [names]`, of sums also `parts [names]`."""
-    wanted = schedule.demand
+    demand = schedule.demand
     names = np.array(schedule.topology.names)
     return [
         {
-            "chunk": int(wanted.chunk[block]),
-            "source": str(names[wanted.source[block]]),
-            "bytes": float(wanted.size[block]),
-            "wanted": names[wanted.wanted[block]].tolist(),
+            "chunk": int(demand.chunk[block]),
+            "source": str(names[demand.source[block]]),
+            "bytes": float(demand.size[block]),
+            "wanted": names[demand.wanted[block]].tolist(),
         }
-        | ({"parts": names[wanted.parts[block]].tolist()} if wanted.reduces else {})
-        for block in range(len(wanted.size))
+        | ({"parts": names[demand.parts[block]].tolist()} if demand.reduces else {})
+        for block in range(len(demand.size))
     ]
 
 
@@ -137,7 +137,7 @@ class _Send(msgspec.Struct, frozen=True):
 
 
 class _Changed(msgspec.Struct, frozen=True):
-    """What of the machine of a file is not as bundled."""
+    """Changes of the machine that a file states."""
 
     latency_s: _Seconds | None = None
     disable: list[_Name] | None = None
@@ -169,7 +169,7 @@ def _topology(table: Mapping[str, Any], path: str) -> Topology:
 def _demand(
     table: Mapping[str, Any], topology: Topology, rows: list[_Send], path: str
 ) -> Demand:
-    """What was asked for: `demand`, or what the collective's name says."""
+    """The demand of a file: its `demand`, or that of the collective's name."""
     kind = collective_name(str(table.get("collective")))
     try:
         if table.get("demand") is not None:
@@ -261,6 +261,6 @@ def _way_out(
     if not blocks.reduces:
         return np.zeros(len(block), int)
     first = np.full(len(blocks.size), np.inf)
-    own = sender == blocks.source[block]
-    np.minimum.at(first, block[own], start[own])
+    from_home = sender == blocks.source[block]
+    np.minimum.at(first, block[from_home], start[from_home])
     return (start >= first[block]).astype(int)

@@ -104,16 +104,16 @@ def _listed(task: Task, watch: Watch) -> Iterator[Plan]:
 
 
 def _standard(task: Task, watch: Watch) -> Iterator[Plan]:
-    """Ring, tree and the like, which may be best where all is regular."""
+    """Best of the standard algorithms, which may be optimal on regular machines."""
     watch("standard algorithms", None)
     certain = task.best is not None and task.best.certified
     most_sends = _MOST_SENDS if certain else MOST_SENDS
     task.standard = baselines(task.topology, task.demand, most_sends)
     best: Plan | None = None
-    for name, found in task.standard.found.items():
-        plan = task.plan(in_epochs(found.schedule, task.model), name)
-        kept = best is not None and not better(plan, best, task.in_time)
-        best = best if kept else plan
+    for name, baseline in task.standard.found.items():
+        plan = task.plan(in_epochs(baseline.schedule, task.model), name)
+        worse = best is not None and not better(plan, best, task.in_time)
+        best = best if worse else plan
     if best is not None:
         yield best
 
@@ -143,25 +143,25 @@ def _greedy(task: Task, tau: float | None, bound: int | float) -> Schedule:
 
 
 def _integer(task: Task, watch: Watch) -> Iterator[Plan]:
-    """Search for fewer epochs than the best so far."""
+    """Integer search for fewer epochs than the best so far."""
     model, machine, spread = _epochs_of(task, "milp")
     if task.best is not None and task.best.least_epochs:
         return
-    known = task.best.fewest if task.best is not None else None
+    fewest = task.best.fewest if task.best is not None else None
     low, high = task.least, task.search.horizon
-    high = known - 1 if known is not None else high
+    high = fewest - 1 if fewest is not None else high
     reached = reach(machine, spread.source, spread.wanted, model.hop, low or 0)
     if task.search.method == "auto" and reached.choices * _CHOICE > task.left():
         return
     how = _solving(task, watch, f"integer search from {low} epochs on")
-    found = least_finish(machine, spread, model, how, low=low or 0, high=high)
-    task.spend(found)
-    if found.infeasible_at and task.least is not None:
-        task.least = max(task.least, found.infeasible_at + 1)  # proven too short
+    result = least_finish(machine, spread, model, how, low=low or 0, high=high)
+    task.spend(result)
+    if result.infeasible_at and task.least is not None:
+        task.least = max(task.least, result.infeasible_at + 1)  # proven too short
         if task.best is not None:
             yield task.best
-    if found.schedule is not None:
-        yield _timed(task, found.schedule, model, "milp")
+    if result.schedule is not None:
+        yield _timed(task, result.schedule, model, "milp")
 
 
 def _solving(task: Task, watch: Watch, stage: str) -> Solving:
@@ -196,14 +196,14 @@ def _epochs_of(task: Task, method: str) -> tuple[EpochModel, Topology, Demand]:
 
 
 def _flow_count(task: Task, model: EpochModel) -> float:
-    """(source, link, epoch) of the linear program."""
+    """Number of (source, link, epoch) in the linear program."""
     sources = len(np.unique(task.demand.source))
     horizon = epoch_bound(task.demand, task.topology, model, whole=False)
     return float(sources * len(task.topology.links) * horizon)
 
 
 def _flows(task: Task, watch: Watch) -> Iterator[Plan]:
-    """The linear program, from the bound on."""
+    """Linear program with horizons from the bound on."""
     model, machine, spread = _epochs_of(task, "lp")
     best = task.best.fewest if task.best is not None else None
     high = best if best is not None else task.search.horizon
@@ -243,31 +243,31 @@ def _linear(
     least epochs of the task's model are then known."""
     low = epoch_bound(task.demand, task.topology, model, whole=False)
     how = _solving(task, watch, stage)
-    found = lp(machine, spread, model, how, low=low, high=high)
-    task.spend(found)
-    if found.schedule is None:
+    result = lp(machine, spread, model, how, low=low, high=high)
+    task.spend(result)
+    if result.schedule is None:
         return None
-    least = found.schedule.epochs
-    if model is task.model and found.status == "optimal" and least is not None:
+    least = result.schedule.epochs
+    if model is task.model and result.status == "optimal" and least is not None:
         task.least = least
-    return run_epochs(found.schedule, model, parts=True)
+    return run_epochs(result.schedule, model, parts=True)
 
 
 def _rounds(task: Task, watch: Watch) -> Iterator[Plan]:
-    """Time partitioning."""
+    """Integer search in rounds of a few epochs."""
     model, machine, spread = _epochs_of(task, "rounds")
     how = _solving(task, watch, "rounds")
-    found = rounds(machine, spread, model, how, high=task.search.horizon)
-    task.spend(found)
-    if found.schedule is not None:
-        yield _timed(task, found.schedule, model, "rounds")
+    result = rounds(machine, spread, model, how, high=task.search.horizon)
+    task.spend(result)
+    if result.schedule is not None:
+        yield _timed(task, result.schedule, model, "rounds")
 
 
 # --- halves of an all-reduce
 
 
 def halves(demand: Demand) -> tuple[Demand, Demand]:
-    """What adds an all-reduce's sums up, and what spreads them."""
+    """Reduce-scatter and all-gather that an all-reduce consists of."""
     home = np.zeros_like(demand.wanted)
     home[np.arange(len(home)), demand.source] = True
     return (
@@ -287,7 +287,7 @@ def _composed(task: Task, find: Finder, watch: Watch) -> Plan:
     Raises:
         KeyboardInterrupt: Ctrl-C came while a half was planned.
     """
-    found: list[Plan] = []
+    plans: list[Plan] = []
     for demand, share in zip(halves(task.demand), (_FIRST_SHARE, 1.0), strict=True):
         limit = task.left() * share
         search = dataclasses.replace(task.search, time_limit=limit, horizon=None)
@@ -297,14 +297,14 @@ def _composed(task: Task, find: Finder, watch: Watch) -> Plan:
         task.cut = task.cut or plan.out_of_time
         if plan.interrupted:
             raise KeyboardInterrupt
-        found.append(plan)
-    names = [f"{plan.schedule.demand.collective} ({plan.method})" for plan in found]
-    solvers = ", ".join(dict.fromkeys(x.solver for x in found if x.solver))
-    return task.plan(_joined(task, *found), " + ".join(names), solvers or None)
+        plans.append(plan)
+    names = [f"{plan.schedule.demand.collective} ({plan.method})" for plan in plans]
+    solvers = ", ".join(dict.fromkeys(x.solver for x in plans if x.solver))
+    return task.plan(_joined(task, *plans), " + ".join(names), solvers or None)
 
 
 def _joined(task: Task, first: Plan, second: Plan) -> Schedule:
-    """One after the other, then every send as early as can be."""
+    """Both halves one after the other, then every send as early as possible."""
     into, out = first.schedule.sends, second.schedule.sends
     later = dataclasses.replace(
         out,
@@ -323,7 +323,7 @@ def _joined(task: Task, first: Plan, second: Plan) -> Schedule:
 
 
 def silent(stage: str, progress: Answer | None) -> None:
-    """Nobody watches."""
+    """A `Watch` that does nothing."""
 
 
 def find_schedule(
@@ -345,13 +345,13 @@ def find_schedule(
     task.check_horizon()
     best: Plan | None = None
     try:
-        for found in attempts(task, find_schedule, watch):
-            known = [x.fewest for x in (found, best) if x is not None]
-            if best is None or better(found, best, task.in_time):
-                best = found
+        for plan in attempts(task, find_schedule, watch):
+            epochs = [x.fewest for x in (plan, best) if x is not None]
+            if best is None or better(plan, best, task.in_time):
+                best = plan
             best = dataclasses.replace(
                 best,
-                fewest=min((n for n in known if n is not None), default=None),
+                fewest=min((n for n in epochs if n is not None), default=None),
                 bound=task.bound,
                 epoch_bound=task.least,
                 solver_seconds=task.seconds,

@@ -71,7 +71,7 @@ def greedy(
     bound: int | float = 0.0,
     effort: Effort | None = None,
 ) -> Schedule:
-    """Best schedule found; stops at `bound`.
+    """The best schedule of randomised list scheduling; stops at `bound`.
 
     Args:
         tau: length of an epoch, s; None to work in continuous time. Demands with one
@@ -92,12 +92,12 @@ def greedy(
         seed = effort.seed * effort.batches + batch
         limit = np.inf if best is None else best[0]
         if demand.single:
-            found = _one_taker(topology, demand, batch, seed, limit)
+            candidate = _one_taker(topology, demand, batch, seed, limit)
         else:
             aim = Aim(effort.restarts, seed, limit, float(bound))
-            found = _attempt(topology, demand, model, aim)
-        if found is not None and (best is None or found[0] < best[0]):
-            best = found
+            candidate = _attempt(topology, demand, model, aim)
+        if candidate is not None and (best is None or candidate[0] < best[0]):
+            best = candidate
         if best is not None and best[0] <= bound * (1 + 1e-9):
             break
         spent += _batch_work(topology, demand, batch)
@@ -116,7 +116,7 @@ def greedy(
 
 
 def _batch_work(topology: Topology, demand: Demand, batch: int) -> float:
-    """About what a batch takes, s of an idle core."""
+    """Estimated work of a batch (s of an idle core)."""
     wishes, relays = float(demand.wanted.sum()), not bool(topology.stores.all())
     if not demand.single:
         return wishes * (_RELAYED if relays else _DIRECT)
@@ -147,14 +147,14 @@ def _one_taker(
         demand.source[live], demand.wanted[live].argmax(1), demand.size[live]
     )
     planned = round(_MOST_PLANNED / max(1, len(live) * len(topology.links)))
-    found: list[Plan] = []
+    plans: list[Plan] = []
     if 0 < batch <= planned:
-        found += _along_paths(topology, requests, seed, limit)
+        plans += _along_paths(topology, requests, seed, limit)
     if batch < _QUEUES or batch > planned:
-        found.append(Queues(topology, requests, seed).plan())
-    if not found:
+        plans.append(Queues(topology, requests, seed).plan())
+    if not plans:
         return None
-    best = min(found, key=lambda plan: plan.finish)
+    best = min(plans, key=lambda plan: plan.finish)
     best = dataclasses.replace(best, block=live[best.block])
     return best.finish, _sends(demand, best)
 
@@ -210,9 +210,9 @@ def _passed_on(spread: Schedule) -> Schedule:
     would be sums without summands."""
     sends, wanted = spread.sends, spread.demand.wanted
     begin, target = sends.block * len(spread.topology.nodes), spread.targets
-    kept = wanted[sends.block, target] | ~spread.topology.stores[target]
+    useful = wanted[sends.block, target] | ~spread.topology.stores[target]
     passed = np.isin(begin + target, begin + spread.sources)
-    return spread if (kept | passed).all() else prune(spread)
+    return spread if (useful | passed).all() else prune(spread)
 
 
 def _spread(
@@ -263,7 +263,7 @@ def _useful(
 
 
 def _sends(demand: Demand, plan: Plan, unit: float = 1.0, phase: int = 0) -> Sends:
-    """The plan's sends in s; `unit`: s of its clock's."""
+    """Sends of a plan in s; `unit`: s in a unit of its clock."""
     start, end, size = plan.start * unit, plan.end * unit, demand.size[plan.block]
     phases = np.full(len(plan.block), phase)
     return Sends(plan.block, plan.link, start, end, size, phases)

@@ -33,7 +33,7 @@ from ._energy import (
     schedule_energy,
     schedule_price,
 )
-from ._epoch_schedule import Found, reach
+from ._epoch_schedule import SolverResult, reach
 from ._lp import flow_count, lp
 from ._milp import milp
 from ._routes import EpochModel, shortest
@@ -75,7 +75,7 @@ class SecondStage:
 
 
 def priced(schedule: Schedule, prices: Float[np.ndarray, " link"]) -> SecondStage:
-    """What a schedule costs at `prices` (J/B of each link, `energy.byte_prices`)."""
+    """A schedule with its energy at `prices` (J/B of each link, `byte_prices`)."""
     floor = energy_floor(schedule.topology, schedule.demand, prices)
     cost = schedule_price(schedule, prices)
     return SecondStage(schedule, verify(schedule), cost, floor)
@@ -96,51 +96,51 @@ def least_energy(
     keeps the best so far.
     """
     latest = max(start.finish, limit)
-    found = dataclasses.replace(start, seconds=0.0, work=0.0)
+    best = dataclasses.replace(start, seconds=0.0, work=0.0)
     try:
-        found = _better(found, start.schedule, prices, latest)
-        if model is not None and horizon and not found.meets_floor:
-            answer = _solved(found.schedule, prices, model, horizon, how)
+        best = _better(best, start.schedule, prices, latest)
+        if model is not None and horizon and not best.meets_floor:
+            answer = _solved(best.schedule, prices, model, horizon, how)
             if answer is not None:
                 spent = dict(seconds=answer.seconds, work=answer.work)
-                found = dataclasses.replace(found, **spent)
+                best = dataclasses.replace(best, **spent)
             if answer is not None and answer.schedule is not None:
                 other = _in_time(start.schedule, answer.schedule, model)
-                found = _better(found, other, prices, latest)
+                best = _better(best, other, prices, latest)
     except KeyboardInterrupt:
-        found = dataclasses.replace(found, interrupted=True)
-    return found
+        best = dataclasses.replace(best, interrupted=True)
+    return best
 
 
 def _better(
-    found: SecondStage,
+    best: SecondStage,
     other: Schedule,
     prices: Float[np.ndarray, " link"],
     latest: float,
 ) -> SecondStage:
-    """`other` where it is right, in time and cheaper."""
+    """`other` if it verifies, is in time and takes less energy; else `best`."""
     other = prune(other)
     cost = schedule_price(other, prices)
-    if cost > found.joules * (1 - SAME):
-        return found
+    if cost > best.joules * (1 - SAME):
+        return best
     try:
         finish = verify(other)
     except Violation:
-        return found
+        return best
     if finish > latest * (1 + SAME):
-        return found
-    return dataclasses.replace(found, schedule=other, finish=finish, joules=cost)
+        return best
+    return dataclasses.replace(best, schedule=other, finish=finish, joules=cost)
 
 
 def _solved(
-    given: Schedule,
+    schedule: Schedule,
     prices: Float[np.ndarray, " link"],
     model: EpochModel,
     horizon: int,
     how: Solving,
-) -> Found | None:
-    """What a solver finds in as many epochs; None where it is not asked."""
-    topology, demand = given.topology, given.demand
+) -> SolverResult | None:
+    """Cheapest schedule of `horizon` epochs by a solver; None where none fits."""
+    topology, demand = schedule.topology, schedule.demand
     if demand.collective == "all_reduce":
         return None
     if demand.reduces:
@@ -162,11 +162,11 @@ def _solved(
     return milp(topology, demand, model, horizon, how, link_cost=cost)
 
 
-def _in_time(given: Schedule, solved: Schedule, model: EpochModel) -> Schedule:
-    """A solver's schedule of the demand of `given`, in continuous time."""
+def _in_time(schedule: Schedule, solved: Schedule, model: EpochModel) -> Schedule:
+    """A solver's schedule of the demand of `schedule`, in continuous time."""
     timed = run_epochs(solved, model, parts=solved.demand.single)
-    if given.demand.reduces:
-        timed = reduction(given.topology, given.demand, timed)
+    if schedule.demand.reduces:
+        timed = reduction(schedule.topology, schedule.demand, timed)
     return timed
 
 
@@ -276,7 +276,7 @@ def _dual_ascent(
 def _behind(
     graph: _Graph, paid: Bool[np.ndarray, " arc"], node: int
 ) -> Bool[np.ndarray, " node"]:
-    """Nodes from which paid arcs lead to `node`."""
+    """Which nodes reach `node` over paid arcs."""
     begin, end = graph.begin[paid], graph.end[paid]
     near = np.zeros(graph.nodes, bool)
     near[node] = True
@@ -313,7 +313,7 @@ class FrontPoint:
 
     @property
     def total(self) -> float | None:
-        """J with the GPUs that wait, best guess; None where the GPU is not known."""
+        """Best guess of the energy with waiting GPUs (J); None without a known GPU."""
         total = self.energy.total
         return None if total is None else total.typical
 
@@ -337,33 +337,33 @@ def frontier(
     *,
     model: EpochModel | None = None,
 ) -> Front:
-    """Finish against energy from `start`, a fast schedule, on.
+    """Pareto front of finish and energy, beginning at `start`, a fast schedule.
 
     `model`: epochs for the solver, which gets as many as fit; the limits are for all
     searches. Ends at the first schedule that nothing can undercut, and on Ctrl-C.
     """
     memory = None if gpu is None else memory_price(gpu)
     prices = byte_prices(start.topology, memory)
-    found, seconds, work = [priced(start, prices)], 0.0, 0.0
+    stages, seconds, work = [priced(start, prices)], 0.0, 0.0
     for number, stretch in enumerate(_STRETCHES):
         left = how.less(seconds, work)
         out = seconds >= how.time_limit or work >= how.work
-        if found[-1].meets_floor or found[-1].interrupted or out:
+        if stages[-1].meets_floor or stages[-1].interrupted or out:
             break
-        limit, rest = found[0].finish * stretch, len(_STRETCHES) - number
+        limit, rest = stages[0].finish * stretch, len(_STRETCHES) - number
         share = dataclasses.replace(left, work=left.work / rest)
         horizon = None if model is None else int(limit / model.tau + _ROUNDING)
-        found.append(
+        stages.append(
             least_energy(
-                found[-1], prices, share, limit=limit, model=model, horizon=horizon
+                stages[-1], prices, share, limit=limit, model=model, horizon=horizon
             )
         )
-        seconds, work = seconds + found[-1].seconds, work + found[-1].work
+        seconds, work = seconds + stages[-1].seconds, work + stages[-1].work
     points = [
         FrontPoint(x.schedule, x.finish, schedule_energy(x.schedule, gpu, x.finish))
-        for x in found
+        for x in stages
     ]
-    ended = found[-1].interrupted, seconds >= how.time_limit
+    ended = stages[-1].interrupted, seconds >= how.time_limit
     return Front(_pareto(points, True), _pareto(points, False), *ended)
 
 
@@ -411,7 +411,7 @@ def pick(front: Front, objective: Goal | float) -> FrontPoint:
     )
 
 
-def _pareto(found: Sequence[FrontPoint], whole: bool) -> tuple[FrontPoint, ...]:
+def _pareto(points: Sequence[FrontPoint], whole: bool) -> tuple[FrontPoint, ...]:
     """Points that no other beats in finish and energy (`whole`: the total, where it is
     known), by rising finish."""
 
@@ -419,7 +419,7 @@ def _pareto(found: Sequence[FrontPoint], whole: bool) -> tuple[FrontPoint, ...]:
         return point.energy.active if point.total is None or not whole else point.total
 
     front: list[FrontPoint] = []
-    for point in sorted(found, key=lambda p: (p.finish, energy(p))):
+    for point in sorted(points, key=lambda p: (p.finish, energy(p))):
         if front and energy(point) >= energy(front[-1]) * (1 - SAME):
             continue
         if front and point.finish <= front[-1].finish * (1 + SAME):

@@ -134,7 +134,7 @@ def _remaining(problem: Problem) -> Float[np.ndarray, "node block"]:
 
 
 class _State:
-    """Where every restart stands; the leading axis of all arrays is the restart."""
+    """State of all restarts; the leading axis of all arrays is the restart."""
 
     def __init__(self, problem: Problem, aim: Aim):
         rng, restarts = np.random.default_rng(aim.seed), aim.restarts
@@ -177,8 +177,8 @@ class _State:
     def advance(self) -> bool:
         """Move each unfinished restart to its next moment; False at the end of all."""
         problem = self.problem
-        lacking = np.isinf(self.ready) & problem.wanted
-        open_ = lacking.any((1, 2)) & np.isfinite(np.maximum(self.time, 0))
+        unmet = np.isinf(self.ready) & problem.wanted
+        open_ = unmet.any((1, 2)) & np.isfinite(np.maximum(self.time, 0))
         moment = np.minimum(
             self._next(self.ready.reshape(len(self.time), -1)),
             self._next(self.free.reshape(len(self.time), -1)),
@@ -201,7 +201,7 @@ class _State:
     def _score(
         self, restart: np.ndarray, node: np.ndarray, shape: tuple[int, ...]
     ) -> np.ndarray:
-        """How much sending each block to `node` is worth; (..., block)."""
+        """Score of sending each block to `node`; axes (..., block)."""
         fresh = self.spread[restart, self.island[restart, node]] == 0
         rare = -self.holders[restart]
         noise = self.rng.random(shape) * self.noise[restart][..., None]
@@ -236,7 +236,7 @@ class _State:
         return can
 
     def send(self) -> None:
-        """All sends of the moment."""
+        """Starts all sends of this moment."""
         steps = [self.direct_sends, self.sends_through_switches]
         for step in reversed(steps) if self.switches_first else steps:
             step()
@@ -346,14 +346,14 @@ class _State:
         worth = np.where(can, score + self.nodes + 1, 0.0)
         if routes.fans[paths[0]]:
             block = worth.sum(1).argmax(1)
-            taken = can[np.arange(len(restart)), :, block]
+            chosen = can[np.arange(len(restart)), :, block]
         else:
             best = worth.reshape(len(restart), -1).argmax(1)
             path, block = np.divmod(best, can.shape[2])
-            taken = np.zeros(can.shape[:2], bool)
+            chosen = np.zeros(can.shape[:2], bool)
             rows = np.arange(len(restart))
-            taken[rows, path] = can[rows, path, block]
-        row, path = np.nonzero(taken)
+            chosen[rows, path] = can[rows, path, block]
+        row, path = np.nonzero(chosen)
         if not len(row):
             return False
         r = restart[row]

@@ -24,7 +24,7 @@ from scipy import sparse
 
 from ..search import USUAL, LinearModel, Solving, solve
 from ._demand import Demand
-from ._epoch_schedule import Found, least_horizon, reach
+from ._epoch_schedule import SolverResult, least_horizon, reach
 from ._routes import EpochModel, incidence
 from ._schedule import Schedule, Sends
 from ._topology import Topology
@@ -86,7 +86,7 @@ def part_sends(
 
 
 class _Walk:
-    """What is left of one source's flow: for each node the arrivals, latest first."""
+    """Remaining flow of one source: for each node the arrivals, latest first."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class _Walk:
         Raises:
             ValueError: more is missing than rounding explains.
         """
-        found: list[tuple[list[int], float]] = []
+        paths: list[tuple[list[int], float]] = []
         while wish > _DUST:
             path = self._back(source, taker)
             if path is None:
@@ -123,18 +123,18 @@ class _Walk:
             share = min(wish, *(self._left[flow] for flow in path))
             for flow in path:
                 self._left[flow] -= share
-            found.append((path, share))
+            paths.append((path, share))
             wish -= share
         if wish > _LOST:
             raise ValueError(
                 f"`solver` leaves {wish:.3g} chunks of a wish unserved, so loosely "
                 "does it keep equations."
             )
-        if wish > 0 and found:
-            largest = max(range(len(found)), key=lambda n: found[n][1])
-            path, share = found[largest]
-            found[largest] = path, share + wish
-        return found
+        if wish > 0 and paths:
+            largest = max(range(len(paths)), key=lambda n: paths[n][1])
+            path, share = paths[largest]
+            paths[largest] = path, share + wish
+        return paths
 
     def _back(self, source: int, taker: int) -> list[int] | None:
         """One path, from its end: out of a store after any arrival, out of a switch at
@@ -193,40 +193,40 @@ def flow_model(
     (None: 1)."""
     sources, wanted = grouped(demand, model.chunk)
     hop = 1 + model.delay
-    found = reach(topology, sources, wanted > 0, hop, horizon)
-    source, link, epoch = np.nonzero(found.open)
+    reached = reach(topology, sources, wanted > 0, hop, horizon)
+    source, link, epoch = np.nonzero(reached.open)
     nodes = len(topology.nodes)
     # A row for every source, node and epoch 0..horizon: what comes, leaves and waits.
     out = (source * nodes + topology.sources[link]) * (horizon + 1) + epoch
     into = (source * nodes + topology.targets[link]) * (horizon + 1) + epoch + hop[link]
     wait = np.zeros((len(sources), nodes, horizon + 1), bool)
     wait[:, topology.stores, :horizon] = True
-    wait &= found.epochs >= found.earliest[:, :, None]
-    wait &= found.epochs < found.latest[:, :, None]
-    held = np.flatnonzero(wait)
-    flows, waits = np.arange(len(link)), len(link) + np.arange(len(held))
-    rows = np.concatenate([out, into, held, held + 1])
+    wait &= reached.epochs >= reached.earliest[:, :, None]
+    wait &= reached.epochs < reached.latest[:, :, None]
+    waiting = np.flatnonzero(wait)
+    flows, waits = np.arange(len(link)), len(link) + np.arange(len(waiting))
+    rows = np.concatenate([out, into, waiting, waiting + 1])
     columns = np.concatenate([flows, flows, waits, waits])
-    values = np.repeat([1.0, -1.0, 1.0, -1.0], [len(flows)] * 2 + [len(held)] * 2)
-    given = np.zeros((len(sources), nodes, horizon + 1))
-    given[:, :, horizon] = -wanted
-    given[np.arange(len(sources)), sources, 0] += wanted.sum(axis=1)
+    values = np.repeat([1.0, -1.0, 1.0, -1.0], [len(flows)] * 2 + [len(waiting)] * 2)
+    supply = np.zeros((len(sources), nodes, horizon + 1))
+    supply[:, :, horizon] = -wanted
+    supply[np.arange(len(sources)), sources, 0] += wanted.sum(axis=1)
     used, rows = np.unique(rows, return_inverse=True)
-    lost = np.setdiff1d(np.flatnonzero(given), used)
+    lost = np.setdiff1d(np.flatnonzero(supply), used)
     load, load_row = np.unique(link * horizon + epoch, return_inverse=True)
     capacity = model.capacity[load // horizon]
     rows = np.concatenate([rows.reshape(-1), len(used) + load_row.reshape(-1)])
     places = rows, np.concatenate([columns, flows])
     values = np.concatenate([values, np.ones(len(flows))])
-    shape = len(used) + len(load) + len(lost), len(flows) + len(held)
+    shape = len(used) + len(load) + len(lost), len(flows) + len(waiting)
     matrix = sparse.csr_array(sparse.coo_array((values, places), shape))
-    balance = given.reshape(-1)[used]
-    missing = given.reshape(-1)[lost]
+    balance = supply.reshape(-1)[used]
+    missing = supply.reshape(-1)[lost]
     low = np.concatenate([balance, np.full(len(load), -np.inf), missing])
     high = np.concatenate([balance, capacity, missing])
-    count = len(flows) + len(held)
+    count = len(flows) + len(waiting)
     passing = np.ones(len(flows)) if link_cost is None else link_cost[link]
-    cost = np.concatenate([passing, np.zeros(len(held))])
+    cost = np.concatenate([passing, np.zeros(len(waiting))])
     ends = np.zeros(count), np.full(count, np.inf)
     linear = LinearModel(matrix, low, high, *ends, cost, False)
     return FlowModel(linear, sources, source, link, epoch)
@@ -247,22 +247,22 @@ def static_bound(topology: Topology, demand: Demand, model: EpochModel) -> int:
     nearest = least_horizon(topology, demand, 1 + model.delay)
     sources, wanted = grouped(demand, model.chunk)
     far = nearest + 1
-    found = reach(topology, sources, wanted > 0, 1 + model.delay, far)
-    useful = found.first <= found.last
+    reached = reach(topology, sources, wanted > 0, 1 + model.delay, far)
+    useful = reached.first <= reached.last
     usable = useful.any(axis=0)
-    first = np.where(useful, found.first, far).min(axis=0)
-    after = np.where(useful, far - 1 - found.last, far).min(axis=0)
+    first = np.where(useful, reached.first, far).min(axis=0)
+    after = np.where(useful, far - 1 - reached.last, far).min(axis=0)
     idle = np.where(usable, first + after, far)
     links, count = len(topology.links), len(sources)
     balance = sparse.kron(sparse.eye_array(count), incidence(topology))
     loads = sparse.kron(np.ones((1, count)), sparse.eye_array(links))
     time = sparse.coo_array(-model.capacity[:, None])
     matrix = sparse.block_array([[balance, None], [loads, time]])
-    given = -wanted
-    given[np.arange(count), sources] += wanted.sum(axis=1)
+    supply = -wanted
+    supply[np.arange(count), sources] += wanted.sum(axis=1)
     load = np.where(usable, -model.capacity * idle, 0.0)
-    low = np.concatenate([given.reshape(-1), np.full(links, -np.inf)])
-    high = np.concatenate([given.reshape(-1), load])
+    low = np.concatenate([supply.reshape(-1), np.full(links, -np.inf)])
+    high = np.concatenate([supply.reshape(-1), load])
     cost = np.zeros(count * links + 1)
     cost[-1] = 1
     ends = np.full(count * links + 1, np.inf)
@@ -283,7 +283,7 @@ def lp(
     low: int = 0,
     high: int | None = None,
     link_cost: Float[np.ndarray, " link"] | None = None,
-) -> Found:
+) -> SolverResult:
     """The schedule of fewest epochs and, at those, of least volume over links, or of
     least `link_cost` (of a chunk over each link; near 1, as solvers round).
 
@@ -303,7 +303,7 @@ def lp(
         horizon = short + step if long is None else (short + long) // 2
         if high is not None and long is None and horizon > high:
             if short >= high:
-                return Found(None, "infeasible", short, spent, work=work)
+                return SolverResult(None, "infeasible", short, spent, work=work)
             horizon = high
         flows = flow_model(topology, demand, model, horizon, link_cost)
         # Least volume is one figure: a seed only picks among equals.
@@ -317,10 +317,10 @@ def lp(
         else:
             long, best = horizon, (flows, answer, answer.values)
     if best is None:
-        return Found(None, "unknown", tried, spent, work=work)
+        return SolverResult(None, "unknown", tried, spent, work=work)
     flows, answer, values = best
     schedule = part_sends(topology, demand, model, flows, values)
     proven = long is not None and long - short <= 1
     status = answer.status if proven else "feasible"
-    known = answer.incumbent, answer.bound, work
-    return Found(schedule, status, tried, spent, *known)
+    ended = answer.incumbent, answer.bound, work
+    return SolverResult(schedule, status, tried, spent, *ended)

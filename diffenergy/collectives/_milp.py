@@ -24,9 +24,9 @@ from scipy import sparse
 from ..search import USUAL, LinearModel, Solving, solve
 from ._demand import Demand
 from ._epoch_schedule import (
-    Found,
     Picked,
     Reach,
+    SolverResult,
     distances,
     epoch_schedule,
     least_horizon,
@@ -52,7 +52,7 @@ class IntegerRows:
 
     @property
     def sends(self) -> Picked:
-        """Every send that can be."""
+        """Block, link and epoch of every possible send."""
         block, link, epoch = np.nonzero(self.send >= 0)
         return block, link, epoch
 
@@ -66,10 +66,10 @@ class IntegerRows:
         return LinearModel(self.matrix, self.low, self.high, low, high, cost, True)
 
     def chosen(self, values: Float[np.ndarray, " column"]) -> Picked:
-        """The sends of an answer."""
+        """Block, link and epoch of the sends in a solution."""
         block, link, epoch = self.sends
-        taken = values[self.send[block, link, epoch]] > 0.5
-        return block[taken], link[taken], epoch[taken]
+        sent = values[self.send[block, link, epoch]] > 0.5
+        return block[sent], link[sent], epoch[sent]
 
 
 def integer_rows(
@@ -192,17 +192,17 @@ class _Rows:
     def _balance(
         self,
         comes: sparse.csr_array,
-        asked: Int[np.ndarray, " row"],
+        places: Int[np.ndarray, " row"],
         row: Int[np.ndarray, " out"],
         out: Bool[np.ndarray, " send"],
     ) -> None:
         """Rows of places: the F that are `out`, less all that come in then, <= 0."""
-        into: Any = comes[asked].tocoo()
+        into: Any = comes[places].tocoo()
         cells = [
             (row.reshape(-1), self.column[out], 1.0),
             (into.row, into.col, -into.data),
         ]
-        self.add(cells, -np.inf, np.zeros(len(asked)))
+        self.add(cells, -np.inf, np.zeros(len(places)))
 
     def fit(self) -> None:
         """Blocks on a link in any window of epochs <= what it carries."""
@@ -214,16 +214,16 @@ class _Rows:
         later = np.arange(len(cell)) - (np.cumsum(window) - window)[cell]
         end = epoch[cell] + later
         # Windows that begin before epoch 0 or end after the last are parts of others.
-        kept = (end >= window[cell] - 1) & (end < span)
-        cell, end = cell[kept], end[kept]
-        asked, row, load = np.unique(
+        inside = (end >= window[cell] - 1) & (end < span)
+        cell, end = cell[inside], end[inside]
+        windows, row, load = np.unique(
             link[cell] * span + end, return_inverse=True, return_counts=True
         )
-        most = self.model.most[asked // span]
+        most = self.model.most[windows // span]
         tight = load > most
         number, row = np.cumsum(tight) - 1, row.reshape(-1)
-        kept = tight[row]
-        cells = [(number[row[kept]], column[cell[kept]], 1.0)]
+        inside = tight[row]
+        cells = [(number[row[inside]], column[cell[inside]], 1.0)]
         self.add(cells, -np.inf, most[tight])
 
 
@@ -259,7 +259,7 @@ def milp(
     how: Solving = USUAL,
     *,
     link_cost: Float[np.ndarray, " link"] | None = None,
-) -> Found:
+) -> SolverResult:
     """A schedule within `horizon` epochs.
 
     `link_cost`: the least sum of it over sends is looked for (None: any schedule at
@@ -270,16 +270,16 @@ def milp(
     """
     check_epochs(topology, demand, model)
     if horizon < least_horizon(topology, demand, model.hop):
-        return Found(None, "infeasible", horizon, 0.0)
+        return SolverResult(None, "infeasible", horizon, 0.0)
     built, rows = integer_model(topology, demand, model, horizon, link_cost=link_cost)
     answer = solve(built, how)
     if answer.values is None:
-        ended = horizon if answer.status == "infeasible" else 0
-        known = answer.seconds, None, answer.bound, answer.work
-        return Found(None, answer.status, ended, *known)
+        too_short = horizon if answer.status == "infeasible" else 0
+        ended = answer.seconds, None, answer.bound, answer.work
+        return SolverResult(None, answer.status, too_short, *ended)
     schedule = epoch_schedule(topology, demand, model, rows.chosen(answer.values))
-    known = answer.seconds, answer.incumbent, answer.bound, answer.work
-    return Found(schedule, answer.status, 0, *known)
+    ended = answer.seconds, answer.incumbent, answer.bound, answer.work
+    return SolverResult(schedule, answer.status, 0, *ended)
 
 
 def least_finish(
@@ -290,20 +290,20 @@ def least_finish(
     *,
     low: int = 0,
     high: int | None = None,
-) -> Found:
+) -> SolverResult:
     """The schedule of fewest epochs: horizons from a bound `low` on, one by one, up to
     `high` and within the limits in all."""
     horizon = max(low, least_horizon(topology, demand, model.hop))
     spent, work, infeasible = 0.0, 0.0, 0
     while high is None or horizon <= high:
-        found = milp(topology, demand, model, horizon, how.less(spent, work))
-        spent, work = spent + found.seconds, work + found.work
-        if found.status != "infeasible":
+        result = milp(topology, demand, model, horizon, how.less(spent, work))
+        spent, work = spent + result.seconds, work + result.work
+        if result.status != "infeasible":
             return dataclasses.replace(
-                found, infeasible_at=infeasible, seconds=spent, work=work
+                result, infeasible_at=infeasible, seconds=spent, work=work
             )
         infeasible, horizon = horizon, horizon + 1
-    return Found(None, "infeasible", infeasible, spent, work=work)
+    return SolverResult(None, "infeasible", infeasible, spent, work=work)
 
 
 def check_epochs(topology: Topology, demand: Demand, model: EpochModel) -> None:
@@ -351,7 +351,7 @@ def rounds(
     *,
     length: int | None = None,
     high: int | None = None,
-) -> Found:
+) -> SolverResult:
     """A schedule made `length` epochs at a time (by default twice the longest hop),
     each round within 20 s of an idle core; no proof of how good it is.
 
@@ -372,7 +372,7 @@ def rounds(
         out = spent >= how.time_limit or work >= how.work
         if out or (high is not None and done - length >= high):
             status = "unknown" if out else "infeasible"
-            return Found(None, status, 0, spent, work=work)
+            return SolverResult(None, status, 0, spent, work=work)
         reached = _open(topology, demand, model, done, longest)
         rows = integer_rows(topology, demand, model, reached)
         low, up = _decided(rows, picked, done - length)
@@ -385,22 +385,22 @@ def rounds(
         answer = solve(rows.model(low, up, cost), brief)
         spent, work = spent + answer.seconds, work + answer.work
         if answer.values is None:
-            return Found(None, answer.status, 0, spent, work=work)
+            return SolverResult(None, answer.status, 0, spent, work=work)
         before, picked = picked, rows.chosen(answer.values)
         # Rounds without a send wait for what is under way, no longer.
         idle = idle + length if len(picked[0]) == len(before[0]) else 0
         if idle > longest:
-            return Found(None, "unknown", 0, spent, work=work)
+            return SolverResult(None, "unknown", 0, spent, work=work)
     schedule = epoch_schedule(topology, demand, model, picked)
     if high is not None and (schedule.epochs or 0) > high:
-        return Found(None, "infeasible", 0, spent, work=work)
-    return Found(schedule, "feasible", 0, spent, work=work)
+        return SolverResult(None, "infeasible", 0, spent, work=work)
+    return SolverResult(schedule, "feasible", 0, spent, work=work)
 
 
 def _missing(
     topology: Topology, demand: Demand, picked: Picked
 ) -> Bool[np.ndarray, "block node"]:
-    """Wishes that no send so far meets."""
+    """Which wanted blocks no send so far brings."""
     block, link, _ = picked
     missing = demand.wanted.copy()
     missing[block, topology.targets[link]] = False

@@ -170,8 +170,8 @@ def _transfers(schedule: Schedule, pieces: int) -> Iterable[_Transfer]:
             mine = [(piece, link.source, start) for piece in range(pieces)]
         else:
             whole = [(0.0, piece) for piece in range(pieces)]
-            own = demand.source[block] == link.source
-            left = stock.setdefault((block, link.source), whole if own else [])
+            at_home = demand.source[block] == link.source
+            left = stock.setdefault((block, link.source), whole if at_home else [])
             left.sort()
             mine = [(piece, link.source, start) for _, piece in left[:count]]
             del left[:count]
@@ -219,15 +219,15 @@ class _Writer:
         block, piece, phase = transfer.block, transfer.piece, transfer.phase
         source, target = self.rank[transfer.source], self.rank[transfer.target]
         key = int(self.giver[block]), int(self.inputs[block]) + piece
-        own = "i", key[1]
+        input_place = "i", key[1]
         written = self.written.get((source, *key))
-        here = own if written is None else self._place(source, block, key)
+        here = input_place if written is None else self._place(source, block, key)
         there = self._place(target, block, key)
         self._append(source, "send", target, "s", here, there, written)
         kind, before = "r", None
         if phase == 0 and self.parts[block].any():
             if (target, *key) not in self.written and self.parts[block, target]:
-                copied = self._append(target, "copy", -1, "cpy", own, there)
+                copied = self._append(target, "copy", -1, "cpy", input_place, there)
                 self.written[target, *key] = copied
             before = self.written.get((target, *key))
             kind = "r" if before is None else "rrc"
@@ -264,7 +264,7 @@ class _Writer:
         return block.number, len(block.steps) - 1
 
     def xml(self, name: str) -> str:
-        """The whole file; steps that others wait for say so."""
+        """Text of the file; steps that others wait for are marked."""
         program = self.program
         header = _texts(
             name=name,
@@ -294,7 +294,7 @@ class _Writer:
 
 
 def _places(ends: Int[np.ndarray, " block"]) -> tuple[Int[np.ndarray, " block"], int]:
-    """Number of each block among those with its ends, and how many those are."""
+    """Place of each block among those with the same ends, and their number."""
     counts = np.unique(ends, return_counts=True)[1]
     if np.any(counts != counts[0]):
         raise ValueError(
@@ -306,7 +306,7 @@ def _places(ends: Int[np.ndarray, " block"]) -> tuple[Int[np.ndarray, " block"],
 
 
 def _goals(program: _Program) -> dict[tuple[int, int], _Key]:
-    """What must stand in (GPU, output chunk) at the end."""
+    """Input chunk that each (GPU, output chunk) holds at the end."""
     ranks, inputs, outputs = range(program.ranks), program.inputs, program.outputs
     kind, root = program.collective, program.root
     if kind == "all_gather":
@@ -321,9 +321,9 @@ def _goals(program: _Program) -> dict[tuple[int, int], _Key]:
         return {(g, c): (root, c) for g, c in grid}
     if kind == "reduce":
         return {(root, c): (-1, c) for c in range(inputs)}
-    own = outputs if kind == "reduce_scatter" else 0
+    share = outputs if kind == "reduce_scatter" else 0
     grid = itertools.product(ranks, range(outputs))
-    return {(g, c): (-1, g * own + c) for g, c in grid}
+    return {(g, c): (-1, g * share + c) for g, c in grid}
 
 
 def _write_block(

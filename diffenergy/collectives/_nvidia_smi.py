@@ -31,19 +31,19 @@ class _Card(NamedTuple):
     links: Generation
 
     def lanes(self, pairs: str, count: int, end: str = "") -> dict[str, Any]:
-        """Links of `count` NVLinks each; `end`: of what they lead to."""
+        """Entry of links of `count` NVLinks each; `end`: what they lead to."""
         lane, medium = self.links.lane, self.links.link
-        said = f"{count} links of {lane / 1e9:g} GB/s"
+        source = f"{count} links of {lane / 1e9:g} GB/s"
         if end:
-            said, medium = f"{said} to a {end}", f"{medium}-{end}"
-        return self._row(pairs, float(count * lane), medium, said)
+            source, medium = f"{source} to a {end}", f"{medium}-{end}"
+        return self._row(pairs, float(count * lane), medium, source)
 
-    def x16(self, pairs: list[str], said: str) -> dict[str, Any]:
-        """Links of PCIe."""
-        return self._row(" ".join(pairs), self.links.bus_rate, self.links.bus, said)
+    def x16(self, pairs: list[str], source: str) -> dict[str, Any]:
+        """Entry of links over PCIe."""
+        return self._row(" ".join(pairs), self.links.bus_rate, self.links.bus, source)
 
-    def _row(self, pairs: str, rate: float, medium: str, said: str) -> dict[str, Any]:
-        source = f"nvidia-smi topo -m of a machine with {self.name}: {said}"
+    def _row(self, pairs: str, rate: float, medium: str, origin: str) -> dict[str, Any]:
+        source = f"nvidia-smi topo -m of a machine with {self.name}: {origin}"
         return {"pairs": pairs, "rate": rate, "medium": medium, "source": source}
 
 
@@ -64,7 +64,7 @@ def read_matrix(
             "`gpu` is missing, and the print does not say which NVLinks it shows; name "
             "the GPUs, for example a100-sxm-80gb."
         )
-    card = _known(gpu)
+    card = _card(gpu)
     lanes = np.array(
         [[int(c[2:]) if c.startswith("NV") else 0 for c in row] for row in cells]
     )
@@ -134,7 +134,7 @@ def _check_cells(names: list[str], cells: list[list[str]]) -> None:
                 )
 
 
-def _known(gpu: str) -> _Card:
+def _card(gpu: str) -> _Card:
     from ..hardware import read_gpu
 
     card = read_gpu(gpu)

@@ -88,17 +88,17 @@ def order_by(
             *_cut_through(groups, passed),
         ]
     )
-    held = Waits.joined(_held_back(groups, passed)[: None if keeping else 1])
+    back = Waits.joined(_back_waits(groups, passed)[: None if keeping else 1])
     level, tail = _levels(forward, count), forward.after
     rising = level[tail] > level[forward.before]
     if not rising.all():
-        held = Waits.joined([held, forward.take(np.flatnonzero(~rising))])
+        back = Waits.joined([back, forward.take(np.flatnonzero(~rising))])
     rows = np.flatnonzero(rising)
     rows = rows[np.lexsort((tail[rows], level[tail[rows]]))]
     forward = forward.take(rows)
-    held = held.take(np.argsort(held.after, kind="stable"))
+    back = back.take(np.argsort(back.after, kind="stable"))
     sends = schedule.sends
-    return Order(groups, sends.link, forward, level[forward.after], held)
+    return Order(groups, sends.link, forward, level[forward.after], back)
 
 
 def pairs_of(
@@ -110,7 +110,7 @@ def pairs_of(
 
 
 def _on_links(groups: Groups) -> Waits:
-    """The next group on a link waits for the last."""
+    """Waits of each group on a link for the one before it."""
     before = np.flatnonzero(groups.link[1:] == groups.link[:-1])
     length = np.ones(len(groups.link))
     np.maximum.at(length, groups.group, groups.until)
@@ -133,7 +133,7 @@ def _between(
 
 
 def _cut_through(groups: Groups, passed: Passed) -> list[Waits]:
-    """First and last byte of what goes on through a switch."""
+    """Waits for the first and last byte of what goes through a switch."""
     pairs = np.stack([passed.into, passed.out])
     first, until = groups.first[passed.into], groups.until[passed.into]
     low = first + passed.low * (until - first)
@@ -144,7 +144,7 @@ def _cut_through(groups: Groups, passed: Passed) -> list[Waits]:
     ]
 
 
-def _held_back(groups: Groups, passed: Passed) -> list[Waits]:
+def _back_waits(groups: Groups, passed: Passed) -> list[Waits]:
     """What comes into a switch waits until it can leave; and what decided choices stays
     in order."""
     first, until = groups.first, groups.until
@@ -165,14 +165,14 @@ def _levels(waits: Waits, count: int) -> Int[np.ndarray, " group"]:
     first = np.searchsorted(waits.before[order], np.arange(count + 1))
     waiting = np.bincount(tail, minlength=count)
     level, place = np.zeros(count, int), np.zeros(count, int)
-    ready, depth, seen = np.flatnonzero(waiting == 0), 0, 0
-    while seen < count:
+    ready, depth, done = np.flatnonzero(waiting == 0), 0, 0
+    while done < count:
         if not len(ready):  # a circle: begin with the one that waits for least
             left = np.flatnonzero(waiting > 0)
             ready = left[np.argmin(waiting[left])][None]
             waiting[ready] = 0
         level[ready] = depth
-        seen += len(ready)
+        done += len(ready)
         size = first[ready + 1] - first[ready]
         begin = np.repeat(first[ready] - np.cumsum(size) + size, size)
         next_ = tail[begin + np.arange(size.sum())]
@@ -221,10 +221,10 @@ def groups_of(
     if sharing and when is None:
         begin = start[fresh][number]
         total = np.bincount(number, busy)[number]
-        kept = _kept(number, start, leaves, busy, slack)
-        kept &= (np.bincount(number)[number] > 1) | switched
-        first[kept] = ((start - begin) / total)[kept]
-        until[kept] = ((leaves - begin) / total)[kept]
+        as_stated = _fit_as_stated(number, start, leaves, busy, slack)
+        as_stated &= (np.bincount(number)[number] > 1) | switched
+        first[as_stated] = ((start - begin) / total)[as_stated]
+        until[as_stated] = ((leaves - begin) / total)[as_stated]
     back = np.empty(len(rows), int)
     back[rows] = np.arange(len(rows))
     size = np.bincount(number, sends.bytes[rows])
@@ -232,7 +232,7 @@ def groups_of(
     return groups, bool(over.any())
 
 
-def _kept(
+def _fit_as_stated(
     number: Int[np.ndarray, " send"],
     start: Float[np.ndarray, " send"],
     leaves: Float[np.ndarray, " send"],
@@ -258,7 +258,7 @@ def _one_by_one(
 def _runs(
     link: Int[np.ndarray, " send"], over: Bool[np.ndarray, " next"]
 ) -> list[tuple[int, int]]:
-    """Rows of each link on which sends overlap."""
+    """First and last row of each run of overlapping sends on a link."""
     cuts = np.flatnonzero(np.diff(link, prepend=-1, append=-1))
     hit = np.unique(np.searchsorted(cuts, np.flatnonzero(over), "right") - 1)
     return [(int(cuts[n]), int(cuts[n + 1])) for n in hit]

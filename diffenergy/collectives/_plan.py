@@ -14,7 +14,7 @@ from ._bounds import epoch_bound, second_bound
 from ._demand import Demand
 from ._dependencies import whole
 from ._epoch_counts import flow_epochs, whole_epochs
-from ._epoch_schedule import Found
+from ._epoch_schedule import SolverResult
 from ._request import Search
 from ._routes import EpochModel, epoch_length, epoch_model
 from ._schedule import Schedule
@@ -71,7 +71,7 @@ class Plan:
 
     @property
     def certified(self) -> bool:
-        """Whether none is shorter: in epochs, or in continuous time."""
+        """Whether no schedule is shorter, in epochs or in continuous time."""
         return self.least_epochs or self.least_time
 
     @property
@@ -87,8 +87,8 @@ class Plan:
 
 
 def in_epochs(schedule: Schedule, model: EpochModel | None) -> Schedule:
-    """With the epochs that it takes, its ways and orders kept: blocks with one taker as
-    a flow, others whole; None of an all-reduce, and without a model."""
+    """The schedule with the number of epochs that it takes: blocks with one taker as a
+    flow, others whole; None for an all-reduce, and without a model."""
     demand, epochs = schedule.demand, None
     if model is not None and whole(schedule).all():
         count = flow_epochs if demand.single else whole_epochs
@@ -103,12 +103,12 @@ def rescheduled(plan: Plan, schedule: Schedule) -> Plan:
     return dataclasses.replace(plan, schedule=schedule, finish=verify(schedule))
 
 
-def better(found: Plan, best: Plan, in_time: bool) -> bool:
-    """The earlier finish; unless `in_time`, fewer epochs before that."""
-    mine, theirs = found.schedule.epochs, best.schedule.epochs
+def better(plan: Plan, best: Plan, in_time: bool) -> bool:
+    """Whether `plan` beats `best`: by finish, or first by epochs unless `in_time`."""
+    mine, theirs = plan.schedule.epochs, best.schedule.epochs
     if not in_time and mine is not None and theirs is not None and mine != theirs:
         return mine < theirs
-    return found.finish < best.finish * (1 - _MET)
+    return plan.finish < best.finish * (1 - _MET)
 
 
 class Task:
@@ -145,12 +145,12 @@ class Task:
         self.seconds = self.work = 0.0
 
     def left(self) -> float:
-        """Work within the limit, s of an idle core."""
+        """Work left within the limit (s of an idle core)."""
         return max(self.search.limit - self.work, 0.1)
 
     @property
     def out_of_time(self) -> bool:
-        """Whether wall time is up, the last resort."""
+        """Whether the wall time is over."""
         self.cut = self.cut or time.monotonic() >= self.ends - _SHORT
         return self.cut
 
@@ -159,12 +159,12 @@ class Task:
         seconds = max(self.ends - time.monotonic(), _SHORT)
         return Solving(seconds, self.search.seed, work=self.left())
 
-    def spend(self, found: Found) -> None:
-        """Count what a solver did."""
-        self.seconds, self.work = self.seconds + found.seconds, self.work + found.work
+    def spend(self, result: SolverResult) -> None:
+        """Adds the time and work of a solver."""
+        self.seconds, self.work = self.seconds + result.seconds, self.work + result.work
 
     def plan(self, schedule: Schedule, method: str, solver: str | None = None) -> Plan:
-        """The schedule, verified, with its bounds."""
+        """A `Plan` of a verified schedule with the bounds so far."""
         finish, epochs = verify(schedule), schedule.epochs
         return Plan(
             schedule, finish, self.bound, method, self.model, self.least, epochs, solver
@@ -215,17 +215,17 @@ class Task:
             )
 
 
-def _epoch(topology: Topology, chunk: float, asked: str | float) -> float:
-    """Length of an epoch, s."""
-    if isinstance(asked, str):
-        return epoch_length(topology, chunk, asked)
+def _epoch(topology: Topology, chunk: float, length: str | float) -> float:
+    """Length of an epoch (s)."""
+    if isinstance(length, str):
+        return epoch_length(topology, chunk, length)
     usual = epoch_length(topology, chunk)
-    if not usual / _ODD <= asked <= usual * _ODD:
+    if not usual / _ODD <= length <= usual * _ODD:
         raise ValueError(
-            f"`epoch` is {asked:g} s; a chunk takes {usual:.6g} s on the fastest link: "
-            f"allowed are {usual / _ODD:.3g} to {usual * _ODD:.3g} s."
+            f"`epoch` is {length:g} s; a chunk takes {usual:.6g} s on the fastest "
+            f"link: allowed are {usual / _ODD:.3g} to {usual * _ODD:.3g} s."
         )
-    return asked
+    return length
 
 
 def _both_ways(topology: Topology, model: EpochModel, demand: Demand) -> EpochModel:

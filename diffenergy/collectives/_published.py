@@ -46,7 +46,7 @@ def is_published(table: object) -> bool:
 
 
 def read_json(path: Path | str) -> Any:
-    """A JSON file, also gzipped; one sentence if it is none."""
+    """Value in a JSON file, also gzipped; raises `ValueError` if it is none."""
     try:
         data = Path(path).read_bytes()
         text = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
@@ -100,8 +100,8 @@ def read_published(path: Path | str, topology: Topology) -> Schedule:
 def _number(table: Mapping[str, Any], key: str, path: Path | str) -> float:
     """A positive number of the file's head."""
     value: Any = table.get(key)
-    known = isinstance(value, int | float) and not isinstance(value, bool)
-    if not known or not 0 < value < _MOST:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 < value < _MOST:
         raise ValueError(
             f"`{key}` of `{path}` is {value!r:.40}; published TE-CCL files have a "
             "number above 0 there."
@@ -115,10 +115,10 @@ def _check_claims(met: Any, topology: Topology, demand: Demand) -> None:
     for block, node in np.argwhere(demand.wanted).tolist():
         source, taker = name[demand.source[block]], name[node]
         try:
-            found = met[source][taker][f"Chunk {demand.chunk[block]}"]
+            epoch = met[source][taker][f"Chunk {demand.chunk[block]}"]
         except (LookupError, TypeError):
-            found = None
-        if source != taker and not isinstance(found, int | float):
+            epoch = None
+        if source != taker and not isinstance(epoch, int | float):
             raise Violation(
                 f"`{_MET}` does not have the demand of {taker} for chunk "
                 f"{demand.chunk[block]} of {source}."
@@ -132,11 +132,11 @@ def _flows(table: Mapping[str, Any]) -> list[str]:
         return [str(flow) for flow in table[_GATHER]]
     listed, flows = {str(flow) for flow in table[_TO_ALL]}, []
     for demand, paths in table[_PATHS].items():
-        found = _DEMAND.fullmatch(demand)
-        if found is None:
+        match = _DEMAND.fullmatch(demand)
+        if match is None:
             raise ValueError(f"`{demand}`")
         hops = [hop for path in paths for _, hop in path]
-        flows += [f"Chunk {found[1]} traveled over {hop}" for hop in hops]
+        flows += [f"Chunk {match[1]} traveled over {hop}" for hop in hops]
     odd = sorted(listed.symmetric_difference(flows))
     if odd:
         where = "no path" if odd[0] in listed else "a path but not listed"
@@ -162,12 +162,12 @@ def _hops(flows: list[str], topology: Topology, hop: np.ndarray) -> _Hops:
     index = topology.index
     hops: _Hops = {}
     for flow in flows:
-        found = _FLOW.fullmatch(flow.strip())
-        if found is None:
+        match = _FLOW.fullmatch(flow.strip())
+        if match is None:
             raise ValueError(f"`{flow}` is no flow of a published TE-CCL file.")
-        chunk, source, a, b = (int(found[n]) for n in range(1, 5))
-        inner = [int(n) for n in re.findall(r"\d+", found[7] or "")]
-        epoch, volume = int(found[6]), float(found[5] or 1.0)
+        chunk, source, a, b = (int(match[n]) for n in range(1, 5))
+        inner = [int(n) for n in re.findall(r"\d+", match[7] or "")]
+        epoch, volume = int(match[6]), float(match[5] or 1.0)
         way = [_node(index, n, flow) for n in (a, *inner, b)]
         for ends in zip(way, way[1:], strict=False):
             if ends not in topology.between:
@@ -177,7 +177,7 @@ def _hops(flows: list[str], topology: Topology, hop: np.ndarray) -> _Hops:
                 )
             link = topology.between[ends]
             key = chunk, _node(index, source, flow), link, epoch
-            hops[key] = hops.get(key, 0.0) + volume if found[5] else 1.0
+            hops[key] = hops.get(key, 0.0) + volume if match[5] else 1.0
             epoch += int(hop[link])
     return {key: volume for key, volume in hops.items() if volume > _LEAST}
 
@@ -291,7 +291,7 @@ def _replay(schedule: Schedule, epoch: np.ndarray, there: np.ndarray) -> int:
         if demand.source[block] == node:
             continue
         stores = bool(topology.stores[node])
-        held = sum(
+        stored = sum(
             amount
             for time, amount in stock[block, node]
             if time == now or (stores and time < now)
@@ -299,8 +299,8 @@ def _replay(schedule: Schedule, epoch: np.ndarray, there: np.ndarray) -> int:
         if parts:
             key = block, node, -1 if stores else now
             gone[key] += float(sends.bytes[send])
-            held -= gone[key]
-        if held < demand.size[block] * (-1e-4 if parts else 0.5):
+            stored -= gone[key]
+        if stored < demand.size[block] * (-1e-4 if parts else 0.5):
             raise Violation(
                 f"{block_name(schedule, block)} leaves {names[node]} for "
                 f"{names[schedule.targets[send]]} in epoch {now}, when {names[node]} "
@@ -311,8 +311,8 @@ def _replay(schedule: Schedule, epoch: np.ndarray, there: np.ndarray) -> int:
         if demand.source[block] == node:
             continue
         come = sorted(stock[block, node])
-        held = np.cumsum([amount for _, amount in come])
-        whole = np.flatnonzero(held >= demand.size[block] * (1 - 1e-4))
+        stored = np.cumsum([amount for _, amount in come])
+        whole = np.flatnonzero(stored >= demand.size[block] * (1 - 1e-4))
         if not len(whole):
             raise Violation(
                 f"{block_name(schedule, block)} never comes whole to {names[node]}, "

@@ -46,7 +46,7 @@ class _Blocks(Traffic):
         self.requests = requests
 
     def plan(self, give_up: float = np.inf) -> Plan:
-        """Sends of all blocks."""
+        """Plays all blocks and returns their sends."""
         self.run(give_up)
         block, link, start, end = self.passed()
         return Plan(link, block, start, end, float(self.finish))
@@ -127,7 +127,7 @@ def _turns(
 
 
 class Planned(_Blocks):
-    """Blocks on their `paths`, the most pressing first."""
+    """Blocks on given `paths`; those with the most work ahead go first."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class Planned(_Blocks):
 
 
 def _legs(topology: Topology, path: list[int], size: float) -> list[Leg]:
-    """The path cut at GPUs."""
+    """Legs of a path, cut at GPUs."""
     ends = [
         n + 1 for n, link in enumerate(path) if topology.stores[topology.targets[link]]
     ]
@@ -180,13 +180,13 @@ def _legs(topology: Topology, path: list[int], size: float) -> list[Leg]:
 
 def _rests(legs: list[Leg]) -> list[list[tuple[int, float]]]:
     """For each leg: the links still to pass, each with the time to the taker."""
-    found: list[list[tuple[int, float]]] = []
+    rests: list[list[tuple[int, float]]] = []
     rest, after = 0.0, list[tuple[int, float]]()
     for leg in reversed(legs):
         rest = leg.lag + rest
         after = [(n, rest - low) for n, low, _ in leg.use] + after
-        found.append(after)
-    return found[::-1]
+        rests.append(after)
+    return rests[::-1]
 
 
 # --- `balanced_paths`: a path for every block with one taker that fills no link too

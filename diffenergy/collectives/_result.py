@@ -57,12 +57,12 @@ class CollectiveResult(Result):
 
     @property
     def finish(self) -> float:
-        """s until the last wanted block has arrived."""
+        """Time until the last wanted block has arrived (s)."""
         return self.found.finish
 
     @property
     def bound(self) -> float:
-        """s that no schedule beats."""
+        """Time that no schedule beats (s)."""
         return self.found.bound
 
     @property
@@ -72,17 +72,17 @@ class CollectiveResult(Result):
 
     @property
     def certified(self) -> bool:
-        """Whether none is shorter: in epochs, or in continuous time."""
+        """Whether no schedule is shorter, in epochs or in continuous time."""
         return self.found.certified
 
     @property
     def method(self) -> str:
-        """What found the schedule."""
+        """Method that found the schedule."""
         return self.found.method
 
     @property
     def notes(self) -> list[str]:
-        """What a person should know beside it."""
+        """Remarks for a reader."""
         return [_LATE] if self.found.out_of_time else []
 
     @property
@@ -93,10 +93,10 @@ class CollectiveResult(Result):
     def baseline_energy(self, name: str) -> CollectiveEnergy:
         """J of one of the standard algorithms. Raises `ValueError` for one that is not
         there."""
-        known = self.baselines.found
-        if name not in known:
-            raise ValueError(f"`name` is {name!r}; allowed are {', '.join(known)}.")
-        return schedule_energy(known[name].schedule, self.gpu)
+        baselines = self.baselines.found
+        if name not in baselines:
+            raise ValueError(f"`name` is {name!r}; allowed are {', '.join(baselines)}.")
+        return schedule_energy(baselines[name].schedule, self.gpu)
 
     def verify(self) -> VerifyResult:
         """Replays the schedule by code that knows machine and demand alone; raises
@@ -123,7 +123,7 @@ class SizesResult(Result):
 
     @property
     def notes(self) -> list[str]:
-        """What a person should know beside them, once."""
+        """Remarks for a reader, each once."""
         return list(dict.fromkeys(note for one in self.results for note in one.notes))
 
 
@@ -155,7 +155,7 @@ def collective_json(
     least = {"epochs": plan.least_epochs, "time": plan.least_time}
     epochs, model = plan.fewest, plan.model
     tau = model.tau if model is not None and epochs is not None else None
-    known = {
+    table = {
         "topology": request["topology"],
         "collective": schedule.demand.collective,
         "size_bytes": request["size_bytes"],
@@ -184,22 +184,22 @@ def collective_json(
         "baselines": _beside(plan, baselines),
         "baselines_unfit": dict(baselines.unfit),
     }
-    known |= {k: v for k, v in request.items() if k not in known}
+    table |= {k: v for k, v in request.items() if k not in table}
     if listed:
-        known["demand"] = demand_json(schedule)
-    known["send_count"] = len(schedule.sends)
-    return known | dict(more or {}) | {"sends": sends_json(schedule)}
+        table["demand"] = demand_json(schedule)
+    table["send_count"] = len(schedule.sends)
+    return table | dict(more or {}) | {"sends": sends_json(schedule)}
 
 
 def _beside(plan: Plan, baselines: Baselines) -> dict[str, Any]:
-    """The standard algorithms beside a plan."""
+    """JSON of the standard algorithms beside a plan."""
     return {
         name: {
-            "finish_s": found.finish,
-            "slower_pct": 100 * (found.finish / plan.finish - 1),
-            "variant": found.variant,
+            "finish_s": baseline.finish,
+            "slower_pct": 100 * (baseline.finish / plan.finish - 1),
+            "variant": baseline.variant,
         }
-        for name, found in baselines.found.items()
+        for name, baseline in baselines.found.items()
     }
 
 

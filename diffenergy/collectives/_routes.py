@@ -83,7 +83,7 @@ class Clock:
     drag: Float[np.ndarray, " link"]
 
     def onward(self, before: int, after: int) -> float:
-        """From the start on a link into a switch to the start on the link out of it."""
+        """Delay between the starts on a link into a switch and on one out of it."""
         return self.lead[before] + max(0.0, self.drag[before] - self.drag[after])
 
 
@@ -118,7 +118,7 @@ class Routes:
 
     @property
     def direct(self) -> Bool[np.ndarray, " route"]:
-        """Routes of a single link."""
+        """Which routes have a single link."""
         return (self.links >= 0).sum(1) == 1
 
 
@@ -127,22 +127,22 @@ def routes(topology: Topology, clock: Clock) -> Routes:
     outgoing: list[list[int]] = [[] for _ in topology.nodes]
     for number, link in enumerate(topology.links):
         outgoing[link.source].append(number)
-    found = [
+    routes_ = [
         path
         for number, link in enumerate(topology.links)
         if topology.stores[link.source]
         for path in _spread(topology, clock, outgoing, number)
     ]
-    width = max((len(path[0]) for path in found), default=1)
-    links = np.full((len(found), width), -1)
-    offset = np.zeros((len(found), width))
-    for row, (passed, starts, _) in enumerate(found):
+    width = max((len(path[0]) for path in routes_), default=1)
+    links = np.full((len(routes_), width), -1)
+    offset = np.zeros((len(routes_), width))
+    for row, (passed, starts, _) in enumerate(routes_):
         links[row, : len(passed)] = passed
         offset[row, : len(passed)] = starts
     hops = (links >= 0).sum(1)
-    last = links[np.arange(len(found)), hops - 1]
-    arrive = offset[np.arange(len(found)), hops - 1] + clock.arrive[last]
-    fans = np.array([path[2] for path in found], bool)
+    last = links[np.arange(len(routes_)), hops - 1]
+    arrive = offset[np.arange(len(routes_)), hops - 1] + clock.arrive[last]
+    fans = np.array([path[2] for path in routes_], bool)
     source, target = topology.sources[links[:, 0]], topology.targets[last]
     return Routes(links, offset, arrive, source, target, fans)
 
@@ -154,19 +154,19 @@ def _spread(
     queue: list[tuple[float, tuple[int, ...], tuple[float, ...]]] = [
         (0.0, (first,), (0.0,))
     ]
-    seen = {topology.links[first].source}
+    visited = {topology.links[first].source}
     paths, fans = [], True
     while queue:
         start, passed, starts = heapq.heappop(queue)
         node = topology.links[passed[-1]].target
-        if node in seen:
+        if node in visited:
             continue
-        seen.add(node)
+        visited.add(node)
         if topology.stores[node]:
             paths.append((passed, starts))
             continue
         onward = [
-            out for out in outgoing[node] if topology.links[out].target not in seen
+            out for out in outgoing[node] if topology.links[out].target not in visited
         ]
         fans = fans and (bool(topology.copies[node]) or len(onward) <= 1)
         for out in onward:
@@ -279,17 +279,21 @@ def find_paths(topology: Topology, block: float, copies: bool) -> Paths:
     """
     from scipy.sparse.csgraph import dijkstra
 
-    found = routes(topology, second_clock(topology, block))
-    length = (found.links >= 0).sum(1)
-    order = np.lexsort((length, found.arrive, found.target, found.source))
-    ends = np.stack([found.source, found.target], 1)[order]
+    direct = routes(topology, second_clock(topology, block))
+    length = (direct.links >= 0).sum(1)
+    order = np.lexsort((length, direct.arrive, direct.target, direct.source))
+    ends = np.stack([direct.source, direct.target], 1)[order]
     order = order[np.append(True, (np.diff(ends, axis=0) != 0).any(1))]
-    links, source, target = found.links[order], found.source[order], found.target[order]
+    links, source, target = (
+        direct.links[order],
+        direct.source[order],
+        direct.target[order],
+    )
     count = len(topology.nodes)
     hop = np.full((count, count), -1)
     hop[source, target] = np.arange(len(order))
     # A weight of exactly zero would not be an edge.
-    time = np.maximum(found.arrive[order], 1e-300)
+    time = np.maximum(direct.arrive[order], 1e-300)
     abroad = 2 * count * float(time.max(initial=0.0))
     weight = np.full((count, count), np.inf)
     # Hops that pass or end in another chassis than they begin in.

@@ -25,12 +25,12 @@ class Columns:
         return [getattr(self, field.name) for field in fields]
 
     def take(self: Some, rows: Int[np.ndarray, " kept"] | slice) -> Some:
-        """Some of the rows."""
+        """The record with some of the rows."""
         return type(self)(*(column[rows] for column in self._columns()))
 
     @classmethod
     def joined(cls: type[Some], parts: Sequence[Some]) -> Some:
-        """The rows of all, one after the other."""
+        """One record of the rows of all parts, one after the other."""
         columns = zip(*(part._columns() for part in parts), strict=True)
         return cls(*map(np.concatenate, columns))
 
@@ -65,7 +65,7 @@ class Schedule:
 
     @functools.cached_property
     def sources(self) -> Int[np.ndarray, " send"]:
-        """Node that each send leaves."""
+        """Node from which each send starts."""
         return self.topology.sources[self.sends.link]
 
     @functools.cached_property
@@ -79,5 +79,5 @@ class Schedule:
         return float(self.sends.end.max(initial=0.0))
 
     def with_sends(self, sends: Sends) -> "Schedule":
-        """The same with other sends."""
+        """The schedule with other sends."""
         return dataclasses.replace(self, sends=sends)

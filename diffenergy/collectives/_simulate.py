@@ -52,29 +52,31 @@ def order_of(schedule: Schedule, when: Arrivals | None = None) -> Order:
 
 
 def _ordered(schedule: Schedule, when: Arrivals | None) -> tuple[Order, Schedule]:
-    """The order, and the schedule that it makes."""
+    """The order of a schedule, and the schedule with the least starts."""
     pairs, passed = pairs_of(schedule, when)
     limit = np.inf if when is not None else schedule.last_end * (1 + SAME)
-    found: list[tuple[Order, Schedule]] = []
+    candidates: list[tuple[Order, Schedule]] = []
     for sharing in (False, True):
         groups, overlap = groups_of(schedule, when, sharing)
         for keeping in (False, True):
             order = order_by(schedule, groups, pairs, passed, keeping)
             moved = _moved(schedule, order)
             if moved is not None and passable(moved, passed):
-                found.append((order, moved))
+                candidates.append((order, moved))
                 break
             if not passed.choice:
                 break
-        if found and not overlap and found[0][1].last_end <= limit:
+        if candidates and not overlap and candidates[0][1].last_end <= limit:
             break
-    if not found:
+    if not candidates:
         raise ValueError(
             "the order of the sends in `schedule` cannot be kept: switches would have "
             "to hold data; give one that `verify` finds right."
         )
-    sooner = len(found) > 1 and found[1][1].last_end < found[0][1].last_end * (1 - SAME)
-    return found[1] if sooner else found[0]
+    sooner = len(candidates) > 1 and candidates[1][1].last_end < candidates[0][
+        1
+    ].last_end * (1 - SAME)
+    return candidates[1] if sooner else candidates[0]
 
 
 def _moved(schedule: Schedule, order: Order) -> Schedule | None:

@@ -79,7 +79,7 @@ def _rows(
     wanted: Bool[np.ndarray, "block node"],
     parts: Bool[np.ndarray, "block node"],
 ) -> Int[np.ndarray, "block feature"]:
-    """What makes blocks alike, as whole numbers."""
+    """Features by which blocks are alike, as whole numbers."""
     _, size = np.unique(demand.size, return_inverse=True)
     bits = np.packbits(np.concatenate([wanted, parts], axis=1), axis=1)
     heads = np.stack([source, size.reshape(-1)], axis=1)
@@ -110,7 +110,7 @@ def labels_of(topology: Topology, demand: Demand) -> Int[np.ndarray, "node node"
 
 
 def _mix(value: UInt64[np.ndarray, "*axes"]) -> UInt64[np.ndarray, "*axes"]:
-    """A scramble of 64 bits (splitmix64)."""
+    """Hash of 64-bit numbers (splitmix64)."""
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return value ^ (value >> np.uint64(31))
@@ -180,8 +180,8 @@ class Graph:
         for option in sorted(options, key=lambda n: n != node):
             if next(tries, None) is None:
                 return []
-            if found := self._search(left, _marked(two, option), tries):
-                return found
+            if maps := self._search(left, _marked(two, option), tries):
+                return maps
         return []
 
     def _refined(self, one: Colours, two: Colours) -> tuple[Colours, Colours]:
@@ -193,16 +193,16 @@ class Graph:
             first = self._hashes(one)
             second = first if same else self._hashes(two)
             both = np.concatenate([first, second])
-            found, names = np.unique(both, return_inverse=True)
+            hashes, names = np.unique(both, return_inverse=True)
             one, two = np.split(names.reshape(-1), [count])
-            if len(found) == colours or not np.array_equal(np.sort(one), np.sort(two)):
+            if len(hashes) == colours or not np.array_equal(np.sort(one), np.sort(two)):
                 return one, two
-            colours = len(found)
+            colours = len(hashes)
 
     def _hashes(self, colour: Colours) -> UInt64[np.ndarray, " node"]:
         far = _mix((colour.astype(np.uint64) + np.uint64(7)) * np.uint64(0xD6E8FEB9))
-        seen = _mix(self._out ^ far) + _mix(self._in + far)
-        return _mix(seen.sum(axis=1, dtype=np.uint64) ^ (far << np.uint64(1)))
+        mixed = _mix(self._out ^ far) + _mix(self._in + far)
+        return _mix(mixed.sum(axis=1, dtype=np.uint64) ^ (far << np.uint64(1)))
 
 
 def _first_alike(colour: Colours) -> int | None:
@@ -219,13 +219,3 @@ def _marked(colour: Colours, node: int) -> Colours:
     marked = colour.copy()
     marked[node] = len(colour) + 1
     return marked
-
-
-def pair_maps(
-    first: list[np.ndarray], second: list[np.ndarray], count: int
-) -> list[Int[np.ndarray, " pair"]]:
-    """Where pairs (one, two), numbered one * count + two, go."""
-    return [
-        (one[:, None] * count + two).reshape(-1)
-        for one, two in zip(first, second, strict=True)
-    ]

@@ -17,12 +17,12 @@ from ._topology import Topology
 def spreads(demand: Demand, topology: Topology) -> list[tuple[Topology, Demand]]:
     """What spreads, and on which machine: the summands' ways reversed, the results, or
     both; what stays at home is left out."""
-    found = [spread_of(topology, demand)] if demand.reduces else []
+    halves = [spread_of(topology, demand)] if demand.reduces else []
     if not demand.reduces or demand.collective == "all_reduce":
         wanted = demand.wanted.copy()
         wanted[range(len(wanted)), demand.source] = False
-        found.append((topology, dataclasses.replace(demand, wanted=wanted)))
-    return found
+        halves.append((topology, dataclasses.replace(demand, wanted=wanted)))
+    return halves
 
 
 def spread_of(topology: Topology, demand: Demand) -> tuple[Topology, Demand]:

@@ -93,7 +93,7 @@ class Topology:
         return {(link.source, link.target): n for n, link in enumerate(self.links)}
 
     def link_name(self, link: int) -> str:
-        """`gpu0->gpu1`."""
+        """Name of a link, such as `gpu0->gpu1`."""
         ends = self.links[link]
         return f"{self.names[ends.source]}->{self.names[ends.target]}"
 
@@ -114,22 +114,22 @@ class Topology:
 
     @functools.cached_property
     def rates(self) -> Float[np.ndarray, " link"]:
-        """B/s of each link."""
+        """Rate of each link (B/s)."""
         return np.array([link.rate for link in self.links], float)
 
     @functools.cached_property
     def latencies(self) -> Float[np.ndarray, " link"]:
-        """s of each link."""
+        """Latency of each link (s)."""
         return np.array([link.latency for link in self.links], float)
 
     @functools.cached_property
     def stores(self) -> Bool[np.ndarray, " node"]:
-        """Nodes where a chunk can wait."""
+        """Which nodes can store a chunk."""
         return np.array([node.stores for node in self.nodes], bool)
 
     @functools.cached_property
     def copies(self) -> Bool[np.ndarray, " node"]:
-        """Nodes that a chunk can leave on several links."""
+        """Which nodes can send one chunk on several links."""
         return np.array([node.stores or node.copy for node in self.nodes], bool)
 
     def reversed(self) -> "Topology":

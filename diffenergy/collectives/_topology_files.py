@@ -45,8 +45,8 @@ def family(name: str) -> tuple[str, dict[str, Any]] | None:
     ('dgx-h100', {'chassis': 4})
     """
     for part, pattern in _GRIDS.items():
-        if found := pattern.fullmatch(name):
-            sizes = [int(size) for size in found.groups() if size]
+        if match := pattern.fullmatch(name):
+            sizes = [int(size) for size in match.groups() if size]
             sizes = sizes * 2 if part == "mesh" else sizes
             if min(sizes) < 1 or not 2 <= math.prod(sizes) <= MOST:
                 raise ValueError(
@@ -54,14 +54,14 @@ def family(name: str) -> tuple[str, dict[str, Any]] | None:
                     f"sizes of at least 1 that make 2 to {MOST} GPUs."
                 )
             return part, {"sizes": sizes}
-    if found := _RAILED.fullmatch(name):
-        chassis = int(found[2])
+    if match := _RAILED.fullmatch(name):
+        chassis = int(match[2])
         if not 2 <= chassis <= MOST // 8:
             raise ValueError(
                 f"`topology` is {name!r}; allowed are 2 to {MOST // 8} chassis (one is "
-                f"`{found[1]}`)."
+                f"`{match[1]}`)."
             )
-        return found[1], {"chassis": chassis}
+        return match[1], {"chassis": chassis}
     return None
 
 
@@ -125,7 +125,7 @@ _LIKE_LISTS: Final = ("nodes", "outer_nodes", "links", "outer_links")
 
 
 def topology_names() -> list[str]:
-    """Bundled machines, then how names of generated ones read."""
+    """Names of bundled machines, then patterns of generated ones."""
     parts = {*MACHINE_PARTS, MEDIA_FILE.stem}
     files = sorted(path.stem for path in _FOLDER.glob("*.toml"))
     return [*(name for name in files if name not in parts), *FAMILIES]
@@ -161,22 +161,22 @@ def load_topology(
             )
         topology = name_or_path
     else:
-        topology = _found(os.fspath(name_or_path), latency, gpu)
+        topology = _load(os.fspath(name_or_path), latency, gpu)
     return topology if gpu is None else dataclasses.replace(topology, gpu=gpu_name(gpu))
 
 
-def _found(given: str, latency: float | None, gpu: str | None) -> Topology:
-    folded = re.sub(r"[\s_-]+", "-", given.strip().lower())
-    if given.lower().endswith(".toml"):
-        return _read(Path(given), latency)
+def _load(name: str, latency: float | None, gpu: str | None) -> Topology:
+    folded = re.sub(r"[\s_-]+", "-", name.strip().lower())
+    if name.lower().endswith(".toml"):
+        return _read(Path(name), latency)
     if (table := _bundled(folded)) is not None:
         return build(expand(table), folded, latency)
-    if Path(given).is_file():
-        return _read_print(Path(given), latency, gpu)
+    if Path(name).is_file():
+        return _read_print(Path(name), latency, gpu)
     names = topology_names()
     near = difflib.get_close_matches(folded, names, n=3, cutoff=0.5) or names
     raise ValueError(
-        f"`topology` is {given!r}, which is neither a known topology nor a file; "
+        f"`topology` is {name!r}, which is neither a known topology nor a file; "
         f"nearest: {', '.join(f'`{name}`' for name in near)}, or give the path of a "
         f".toml file."
     )

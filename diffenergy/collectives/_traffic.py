@@ -74,15 +74,15 @@ class Traffic(abc.ABC):
 
     @abc.abstractmethod
     def leg_of(self, hop: int, now: float) -> Leg:
-        """Where a hop leads, asked for when its data is there."""
+        """Leg of a hop; called when its data has arrived."""
 
     @abc.abstractmethod
     def rank(self, hop: int) -> Any:
-        """Who goes first on a link: the lowest. It may rise while a hop waits."""
+        """Priority on a link, lowest first. It may rise while a hop waits."""
 
     @abc.abstractmethod
     def sent(self, hop: int, leg: Leg, there: float) -> None:
-        """A hop has set out, and arrives at `there` s."""
+        """Called when a hop has started; it arrives at `there` s."""
 
     # --- events
 
@@ -94,7 +94,7 @@ class Traffic(abc.ABC):
         heapq.heappush(self._events, (moment, _ARRIVAL, turn, hop))
 
     def run(self, give_up: float = np.inf) -> None:
-        """All hops; the finish is infinite if it would be after `give_up` s."""
+        """Plays all hops; the finish is infinite if it would be after `give_up` s."""
         latest = give_up * self.tick + 1
         while self._events:
             now, kind, _, number = heapq.heappop(self._events)
@@ -130,7 +130,7 @@ class Traffic(abc.ABC):
         return hop, link, start, start + busy + self.topology.latencies[link]
 
     def _wake(self, link: int, now: int) -> None:
-        """Lets the first in a line go that the link is free for."""
+        """Starts the first hop in a line that the link is free for."""
         if self._alarm.get(link) != now:
             return  # another alarm came before
         del self._alarm[link]

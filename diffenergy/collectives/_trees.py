@@ -73,13 +73,13 @@ def chain(order: Sequence[int], root: int) -> list[Edge]:
 
 
 def _turned(order: Sequence[int], root: int) -> list[int]:
-    """The round from `root` on."""
+    """The ring as it begins at `root`."""
     at = list(order).index(root)
     return [*order[at:], *order[:at]]
 
 
 def both_ways(order: Sequence[int], root: int) -> list[Edge]:
-    """Round the ring in both directions, to its far side."""
+    """Edges round the ring in both directions, to its far side."""
     there, back = chain(order, root), chain(order[::-1], root)
     return [*there[: (len(order)) // 2], *back[: (len(order) - 1) // 2]]
 
@@ -96,7 +96,7 @@ def doubling(order: Sequence[int], root: int) -> list[Edge]:
 
 
 def star(order: Sequence[int], root: int) -> list[Edge]:
-    """Straight to everybody, the next in `order` first."""
+    """Edges from the root to all others, the next in `order` first."""
     return [(root, end, step) for step, end in enumerate(_turned(order, root)[1:])]
 
 
@@ -113,13 +113,13 @@ def binomial(groups: Sequence[Sequence[int]], root: int) -> list[Edge]:
 
 
 def _home_first(groups: Sequence[Sequence[int]], root: int) -> list[Sequence[int]]:
-    """The round of groups from that of `root` on."""
+    """Groups in order, that of `root` first."""
     home = next(g for g, group in enumerate(groups) if root in group)
     return [*groups[home:], *groups[:home]]
 
 
 def _halves(order: Sequence[int], step: int) -> list[Edge]:
-    """The first gives it to the middle, and both go on with their halves."""
+    """Edges of halving: the first sends to the middle, both go on with their halves."""
     if len(order) < 2:
         return []
     middle = (len(order) + 1) // 2
@@ -188,18 +188,18 @@ class Course:
 
 def course(paths: Paths, inward: Tree | None, outward: Tree | None) -> Course:
     """Hops of a sum on its path `inward` to the root, then of copies `outward`."""
-    found = Course([], [], [], [], [])
+    steps = Course([], [], [], [], [])
     brought: dict[int, list[int]] = collections.defaultdict(list)  # to a node: summands
     copied: dict[int, list[int]] = {}  # to a node: the hop of the copy
 
     def add(source: int, target: int, phase: int, step: int, feeds: list[int]) -> int:
-        number = len(found.hop)
-        found.hop.append(int(paths.hop[source, target]))
-        found.phase.append(phase)
-        found.step.append(step)
-        found.then.append([])
+        number = len(steps.hop)
+        steps.hop.append(int(paths.hop[source, target]))
+        steps.phase.append(phase)
+        steps.step.append(step)
+        steps.then.append([])
         for feed in feeds:
-            found.then[feed].append(number)
+            steps.then[feed].append(number)
         return number
 
     first = 1 + max((step for _, _, step in inward.edges), default=0) if inward else 0
@@ -209,16 +209,16 @@ def course(paths: Paths, inward: Tree | None, outward: Tree | None) -> Course:
         feeds = copied[up] if up in copied else brought[up]
         phase = 1 if inward else 0
         copied[down] = [add(up, down, phase, first + 1 + step, feeds)]
-    found.ahead.extend(0 for _ in found.hop)
-    for n in reversed(range(len(found.hop))):  # those that wait come later
-        found.ahead[n] = max((1 + found.ahead[m] for m in found.then[n]), default=0)
-    return found
+    steps.ahead.extend(0 for _ in steps.hop)
+    for n in reversed(range(len(steps.hop))):  # those that wait come later
+        steps.ahead[n] = max((1 + steps.ahead[m] for m in steps.then[n]), default=0)
+    return steps
 
 
 def tree_schedule(
     topology: Topology, demand: Demand, paths: Paths, courses: Sequence[Course]
 ) -> Schedule:
-    """Every block sent on its course."""
+    """Schedule of every block on its course."""
     hops = [len(one.hop) for one in courses]
     block = np.repeat(np.arange(len(courses)), hops)
     phase = np.array([p for one in courses for p in one.phase], int)

@@ -82,8 +82,8 @@ def _first(
     schedule: Schedule, wrong: Bool[np.ndarray, " send"], text: str
 ) -> list[Fault]:
     """The earliest of the sends that are `wrong`."""
-    found = np.flatnonzero(wrong)
-    first = found[np.argsort(schedule.sends.start[found], kind="stable")[:1]]
+    rows = np.flatnonzero(wrong)
+    first = rows[np.argsort(schedule.sends.start[rows], kind="stable")[:1]]
     return [fault(schedule, send, text) for send in first.tolist()]
 
 
@@ -180,17 +180,17 @@ def _plain(
         for node in (source, target)
     )
     for block, node in sorted({*leaving, *landing}):
-        own = demand.source[block] == node
+        at_home = demand.source[block] == node
         stock = _Stock(
             sends,
             float(demand.size[block]),
-            [float(begin[block])] if own else [],
+            [float(begin[block])] if at_home else [],
             landing[block, node],
             leaving[block, node],
         )
         rule = stock.conserved if fluid[block] else stock.in_order
         there, wrong, text = rule(slack)
-        present[block, node] = min(there, begin[block] if own else np.inf)
+        present[block, node] = min(there, begin[block] if at_home else np.inf)
         faults += [fault(schedule, send, text) for send in wrong[:1]]
     return faults + unfed(schedule, plain, fluid, slack)
 
@@ -216,10 +216,10 @@ class _Stock:
         order = np.argsort(times, kind="stable")
         amount = np.append([self.size] * len(self.begin), sends.bytes[into])[order]
         come, gone = np.cumsum(amount), np.cumsum(sends.bytes[out])
-        kept = come - sends.bytes[out].sum() >= self.size - crumb
-        taken = np.searchsorted(times[order], sends.start[out] + slack, "right")
-        wrong = out[np.append(0.0, come)[taken] - gone < -crumb].tolist()
-        whole = times[order][kept].min(initial=np.inf)
+        whole_by = come - sends.bytes[out].sum() >= self.size - crumb
+        arrived = np.searchsorted(times[order], sends.start[out] + slack, "right")
+        wrong = out[np.append(0.0, come)[arrived] - gone < -crumb].tolist()
+        whole = times[order][whole_by].min(initial=np.inf)
         return whole, wrong, "carries more of its block than its sender holds yet."
 
     def in_order(self, slack: float) -> tuple[float, list[int], str]:

@@ -20,7 +20,7 @@ _TIME: Final = 1e-6
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class VerifyResult(Result):
-    """A right schedule.
+    """Result of a successful verification.
 
     `summary`: the JSON of `diffenergy collective verify --json` (`format`:
     `diffenergy`, `te-ccl`, or `schedule` of a record); `schedule`: in continuous time
@@ -73,20 +73,20 @@ def verify(
         )
     table = read_json(path)
     if is_published(table):
-        found, finish = run_published(read_published(path, _given(path, machine)))
-        return _checked("te-ccl", path, found, finish, finish)
-    found = read_schedule_json(path, machine, table)
-    checked = _checked("diffenergy", path, found, replay(found))
+        replayed, finish = run_published(read_published(path, _required(path, machine)))
+        return _checked("te-ccl", path, replayed, finish, finish)
+    replayed = read_schedule_json(path, machine, table)
+    checked = _checked("diffenergy", path, replayed, replay(replayed))
     _check_claim(table.get("finish_s"), checked.finish)
     return checked
 
 
 def _check_claim(stated: Any, finish: float) -> None:
-    """What a file says of its finish must not be better than what its sends do."""
+    """Raises `Violation` if a file states an earlier finish than its sends have."""
     if stated is None:
         return
-    known = isinstance(stated, int | float) and not isinstance(stated, bool)
-    if not known or not stated >= finish * (1 - _TIME):
+    is_number = isinstance(stated, int | float) and not isinstance(stated, bool)
+    if not is_number or not stated >= finish * (1 - _TIME):
         raise Violation(
             f"`finish_s` is {stated!r}, but the last wanted block arrives at "
             f"{finish:.9g} s."
@@ -118,7 +118,7 @@ def _checked(
     return VerifyResult(summary, schedule, finish, earliest)
 
 
-def _given(path: Path | str, topology: Topology | None) -> Topology:
+def _required(path: Path | str, topology: Topology | None) -> Topology:
     if topology is None:
         raise ValueError(f"`{path}` names no topology; give --topology NAME.")
     return topology

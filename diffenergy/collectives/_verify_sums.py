@@ -97,23 +97,23 @@ class _Sum:
 
     def _land(self, now: float) -> None:
         """Adds up what has arrived by `now`, up to the first fault."""
-        found = len(self.faults)
+        before = len(self.faults)
         while self.flying and self.flying[0][0] <= now + self.slack:
             time, send = heapq.heappop(self.flying)
             node = int(self.schedule.targets[send])
             total = self._added(send, self.held.get(node, 0), send)
-            if len(self.faults) > found:
+            if len(self.faults) > before:
                 return
             self.held[node] = total
             if total == self.full:
                 self.present[node] = time
 
-    def _added(self, send: int, held: int, came: int) -> int:
+    def _added(self, send: int, summands: int, came: int) -> int:
         """Summands held and those that `came` carries, each once."""
-        if twice := held & self.carried[came]:
+        if twice := summands & self.carried[came]:
             name = self.names[twice.bit_length() - 1]
             self._wrong(send, f"adds the summand of {name} a second time.")
-        return held | self.carried[came]
+        return summands | self.carried[came]
 
     def _check_switch(self, send: int) -> None:
         """A send in or out of a switch has the other half."""

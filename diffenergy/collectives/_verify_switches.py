@@ -89,10 +89,10 @@ def summed(
         ]
         for send in into
     }
-    taken: dict[int, int] = {}
-    left = [send for send in into if not _settle(send, options, taken)]
+    owner: dict[int, int] = {}
+    left = [send for send in into if not _settle(send, options, owner)]
     carries: dict[int, list[int]] = {send: [] for send in out.tolist()}
-    for other, send in taken.items():
+    for other, send in owner.items():
         carries[other].append(send)
     lost: set[int] = set()
     for send in left:
@@ -130,8 +130,8 @@ def _unpaired(
 ) -> int | None:
     """First send of a whole block that finds none of its own that came in."""
     options = {out: [s for s in coming if times.passes(s, out)] for out in leaving}
-    taken: dict[int, int] = {}
-    return next((out for out in leaving if not _settle(out, options, taken)), None)
+    owner: dict[int, int] = {}
+    return next((out for out in leaving if not _settle(out, options, owner)), None)
 
 
 def _overdrawn(
@@ -155,8 +155,8 @@ def _overdrawn(
     return None
 
 
-def _settle(send: int, options: dict[int, list[int]], taken: dict[int, int]) -> bool:
-    """Whether `send` could get one of its `options`, which `taken` then notes.
+def _settle(send: int, options: dict[int, list[int]], owner: dict[int, int]) -> bool:
+    """Whether `send` could get one of its `options`, which `owner` then notes.
 
     If all are taken, their takers change to others of theirs: the shortest chain of
     changes (breadth first) that ends at one that is free.
@@ -170,12 +170,12 @@ def _settle(send: int, options: dict[int, list[int]], taken: dict[int, int]) -> 
             if option in reached:
                 continue
             reached[option] = taker, gives_up
-            if option in taken:
-                waiting.append((taken[option], option))
+            if option in owner:
+                waiting.append((owner[option], option))
                 continue
             free: int | None = option
             while free is not None:
-                taken[free], free = reached[free]
+                owner[free], free = reached[free]
             return True
     return False
 

@@ -31,7 +31,7 @@ def raise_first(faults: list[Fault]) -> None:
 
 
 def block_name(schedule: Schedule, block: int) -> str:
-    """`chunk 0 of gpu1`."""
+    """Name of a block, such as `chunk 0 of gpu1`."""
     demand = schedule.demand
     name = schedule.topology.names[demand.source[block]]
     return f"chunk {demand.chunk[block]} of {name}"

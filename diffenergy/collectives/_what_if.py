@@ -61,14 +61,14 @@ def scale(topology: Topology, change: str) -> Topology:
             f"`scale` is {change!r}; allowed is a factor above 0, {1 / _LIMIT:g} to "
             f"{_LIMIT:g} (to take a link away, use `disable`)."
         )
-    found = set(_between(topology, pair, "scale"))
+    scaled = set(_between(topology, pair, "scale"))
     links = tuple(
         dataclasses.replace(
             link,
             rate=link.rate * times,
             origin=f"{link.origin}; rate scaled by {times:g}",
         )
-        if n in found
+        if n in scaled
         else link
         for n, link in enumerate(topology.links)
     )
@@ -77,12 +77,12 @@ def scale(topology: Topology, change: str) -> Topology:
 
 def _between(topology: Topology, pair: str, what: str) -> list[int]:
     """Links between two named nodes, either way."""
-    found = _PAIR.fullmatch(pair.lower())
-    if not found:
+    match = _PAIR.fullmatch(pair.lower())
+    if not match:
         raise ValueError(
             f"`{what}` is {pair!r}; allowed are two nodes such as gpu0-gpu3 or 0-3."
         )
-    names = [f"gpu{end}" if end.isdigit() else end for end in found.groups()]
+    names = [f"gpu{end}" if end.isdigit() else end for end in match.groups()]
     for name in names:
         if name not in topology.index:
             raise ValueError(
@@ -118,7 +118,7 @@ def _between(topology: Topology, pair: str, what: str) -> list[int]:
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """What becomes of the finish when the links between a `pair` of nodes fail.
+    """Effect on the finish when the links between a `pair` of nodes fail.
 
     `finish`: s, None where a demand is `cut_off` or the greedy finds no plan (a
     `problem`, in its words). `bound`: s, no plan is faster (None if cut off). `base`:
@@ -179,24 +179,24 @@ def criticality(
 
 def gathered(changes: Iterable[Change]) -> tuple[list[Change], bool]:
     """The changes that came before the end or Ctrl-C, and whether they are all."""
-    found: list[Change] = []
+    rows: list[Change] = []
     try:
         for change in changes:
-            found.append(change)
+            rows.append(change)
     except KeyboardInterrupt:
-        return found, False
-    return found, True
+        return rows, False
+    return rows, True
 
 
 def criticality_rows(changes: Iterable[Change]) -> list[dict[str, Any]]:
     """Rows for JSON and tables, the most critical first: cut off, not planned, then by
     finish. `factor`: of the rate, 0 as links fail. `slowdown_pct` is against the least
     finish of all, which any machine with more could keep."""
-    found = list(changes)
-    known = [change.finish for change in found if change.finish is not None]
+    changes = list(changes)
+    finishes = [change.finish for change in changes if change.finish is not None]
     rows = []
-    for change in found:
-        base, slower = min([change.base, *known]), None
+    for change in changes:
+        base, slower = min([change.base, *finishes]), None
         if change.finish is not None:
             slower = 100 * (change.finish - base) / base if base else 0.0
         rows.append(
@@ -217,7 +217,7 @@ def criticality_rows(changes: Iterable[Change]) -> list[dict[str, Any]]:
 
 
 def _rank(row: dict[str, Any]) -> tuple[int, float]:
-    """Cut off, no plan, slowest."""
+    """Sort key: cut off first, then without a plan, then the slowest."""
     if row["cut_off"] is not None:
         return 0, -float(row["cut_off"]["demands"])
     if row["slowdown_pct"] is None:
@@ -366,12 +366,12 @@ def sensitivities(schedule: Schedule, by: Literal["link", "medium"]) -> Sensitiv
             mine = members[part]
             for row, step in enumerate((-_FASTER, _FASTER)):
                 slower = 1 + step * mine
-                found = finish_time(order, rates / slower, latencies)
-                slope = found.by_rate[mine].sum() / (1 + step)
+                nudged = finish_time(order, rates / slower, latencies)
+                slope = nudged.by_rate[mine].sum() / (1 + step)
                 table[row, part] = slope / base.time
             for row, wait in enumerate((late, -late), 2):
-                found = finish_time(order, rates, latencies + wait * mine)
-                table[row, part] = found.by_latency[mine].sum()
+                nudged = finish_time(order, rates, latencies + wait * mine)
+                table[row, part] = nudged.by_latency[mine].sum()
         exact = OneSided(*table)
     return Sensitivities(
         topology,
@@ -385,7 +385,7 @@ def sensitivities(schedule: Schedule, by: Literal["link", "medium"]) -> Sensitiv
     )
 
 
-def sensitivity_rows(found: Sensitivities) -> list[dict[str, Any]]:
+def sensitivity_rows(result: Sensitivities) -> list[dict[str, Any]]:
     """Rows for JSON and tables, those with most of the finish first.
 
     `rate_sensitivity` and `latency_sensitivity` are relative (% of finish per %);
@@ -393,21 +393,21 @@ def sensitivity_rows(found: Sensitivities) -> list[dict[str, Any]]:
     latency are null where the links of a part differ in them. To one side, null is what
     was not worked out, and a change by which the order could not be kept.
     """
-    topology, exact = found.topology, found.exact
-    share = found.latency - found.rate
+    topology, exact = result.topology, result.exact
+    share = result.latency - result.rate
     spare = np.zeros(len(share)) if exact is None else exact.slower
     order = np.lexsort((spare.round(6), -share.round(9)))
     columns: dict[str, Any] = {
-        "rate_sensitivity": found.rate,
+        "rate_sensitivity": result.rate,
         "rate_sensitivity_if_faster": exact and exact.faster,
         "rate_sensitivity_if_slower": exact and exact.slower,
-        "latency_sensitivity": found.latency,
-        "latency_sensitivity_s_per_us": found.rise * us,
+        "latency_sensitivity": result.latency,
+        "latency_sensitivity_s_per_us": result.rise * us,
         "latency_sensitivity_if_longer_s_per_us": exact and exact.longer * us,
         "latency_sensitivity_if_shorter_s_per_us": exact and exact.shorter * us,
     }
     return [
-        _label(found.names[n], members)
+        _label(result.names[n], members)
         | {
             "rate_bytes_per_s": _common(topology.rates[members]),
             "latency_s": _common(topology.latencies[members]),
@@ -416,17 +416,17 @@ def sensitivity_rows(found: Sensitivities) -> list[dict[str, Any]]:
             key: None if values is None or np.isnan(values[n]) else float(values[n])
             for key, values in columns.items()
         }
-        for n, members in zip(order.tolist(), found.members[order], strict=True)
+        for n, members in zip(order.tolist(), result.members[order], strict=True)
     ]
 
 
 def _label(name: tuple[str, ...], members: Bool[np.ndarray, " link"]) -> dict[str, Any]:
-    """What the row of a part is called."""
+    """Label of the row of a part."""
     if len(name) == 1:
         return {"medium": name[0], "links": int(members.sum())}
     return {"link": list(name)}
 
 
 def _common(values: Float[np.ndarray, " link"]) -> float | None:
-    """The value that all have."""
+    """The common value; None where they differ."""
     return float(values[0]) if np.ptp(values) == 0 else None

@@ -22,7 +22,7 @@ FREE: Final = ("global", "own")
 
 @dataclasses.dataclass(frozen=True)
 class Constant:
-    """Everything that is said of one fitted number.
+    """Prior, meaning and scope of one fitted number.
 
     - `centre`, `sd`: of the prior; the sd is that of the logarithm (of the logit of a
       `share`, a number in 0-1).
@@ -65,13 +65,13 @@ class Constant:
 
 
 def constant(*args: Any, **kwargs: Any) -> Any:
-    """Field of a record, with its `Constant`."""
+    """Record field whose metadata is its `Constant`."""
     row = Constant(*args, **kwargs)
     return eqx.field(default=row.centre, converter=as_float, metadata={"row": row})
 
 
 def constants_of(record: type[Record]) -> Mapping[str, Constant]:
-    """The constants of a record by name."""
+    """Constants of a record class by field name."""
     return {field.name: field.metadata["row"] for field in dataclasses.fields(record)}
 
 

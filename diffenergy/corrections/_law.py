@@ -47,7 +47,7 @@ class Forecast(NamedTuple):
         kind, _, name = self.tag.partition(":")
         if name.rpartition("/")[2] == self.anchor:
             return ""
-        key, what, unit, why = _SAID[kind]
+        key, what, unit, why = _WARNINGS[kind]
         low, high = (self.factor * math.exp(x * self.sd) for x in (-_HALF, _HALF))
         return (
             f"{key} {name} was never fitted: {what} taken at {self.factor:.2f} x "
@@ -56,7 +56,7 @@ class Forecast(NamedTuple):
         )
 
 
-_SAID: Final = {
+_WARNINGS: Final = {
     "node": ("`process_node`", "core energies", "7nm", "the foundries' claims; at a "
         "power limit a guessed voltage curve weighs as much"),
     "memory": ("`memory`", "the energy of a DRAM byte", "HBM2", "figures of devices"),
@@ -72,17 +72,17 @@ def known_process(word: str) -> str:
     >>> known_process("N4P"), known_process("N6/N5")
     ('4NP', '6nm/5nm')
     """
-    known = facts("processes")
-    names = {x: name for name, row in known.items() for x in row.get("aliases", ())}
+    processes = facts("processes")
+    names = {x: name for name, row in processes.items() for x in row.get("aliases", ())}
     parts = [names.get(x, x) for x in word.split("/")]
-    if len(parts) > 2 or not set(parts) <= set(known):
-        raise ValueError(unknown_word("process_node", word, known))
+    if len(parts) > 2 or not set(parts) <= set(processes):
+        raise ValueError(unknown_word("process_node", word, processes))
     return "/".join(parts)
 
 
-def unknown_word(key: str, word: str, known: Iterable[str]) -> str:
+def unknown_word(key: str, word: str, words: Iterable[str]) -> str:
     """What is wrong with a word of which nothing is known."""
-    return f"`{key}` is {word!r}; known are {', '.join(known)}; write the nearest."
+    return f"`{key}` is {word!r}; known are {', '.join(words)}; write the nearest."
 
 
 def _fitted(tag: str, levels: Factors) -> bool:

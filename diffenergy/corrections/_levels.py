@@ -29,7 +29,7 @@ REFERENCE_TAGS: Final = ("mma:mma.sync", "memory:HBM2", "architecture:Ampere")
 
 @runtime_checkable
 class Tagged(Protocol):
-    """What corrections know of a GPU (`hardware.GpuCard`)."""
+    """The part of a GPU (`hardware.GpuCard`) that corrections need."""
 
     @property
     def tags(self) -> tuple[str, ...]:
@@ -38,12 +38,12 @@ class Tagged(Protocol):
 
     @property
     def served_as(self) -> str:
-        """Name under which it was fitted, if it was."""
+        """Name of the GPU in the provenance of fits."""
         ...
 
     @property
     def corrections(self) -> str | None:
-        """Bundled GPU that it is said to be, if any."""
+        """Bundled GPU whose fitted constants apply, if any."""
         ...
 
 
@@ -75,7 +75,7 @@ def resolve(
 
 
 def levels_of(levels: Factors, card: Tagged) -> Factors:
-    """`levels` with those of the laws for what they lack of a GPU.
+    """Levels for a GPU: `levels`, completed by scaling laws.
 
     Times of a GPU that was not fitted, in an architecture without a level, are those of
     the architecture that this one is like.
@@ -89,13 +89,13 @@ def levels_of(levels: Factors, card: Tagged) -> Factors:
         near = shared.like if new else ""
         like = levels.get(f"architecture:{near}", {})
         times = {name: x for name, x in like.items() if not CONSTANTS[name].power}
-        own = {name: centre for name, (centre, _) in newer.items()} | times
-        levels = {**levels, design: own} if own else levels
+        factors = {name: centre for name, (centre, _) in newer.items()} | times
+        levels = {**levels, design: factors} if factors else levels
     return with_laws(levels, laws) if laws else levels
 
 
 def _laws(levels: Factors, card: Tagged) -> list[Forecast]:
-    """What laws say of a GPU."""
+    """Scaling laws that apply to a GPU."""
     design = card.tags[0]
     fitted = design in REFERENCE_TAGS or "core_energy" in levels.get(design, {})
     foreign = not fitted and card.tags[-1] not in levels
@@ -130,13 +130,15 @@ class CorrectionsFile:
         return Corrections(**resolve(self.levels_of(card), card.tags))  # pyright: ignore[reportArgumentType]
 
     def levels_of(self, card: Tagged) -> Factors:
-        """The levels, with those of the laws for what they lack of a GPU."""
+        """Levels of the file for a GPU, completed by scaling laws."""
         return levels_of(self.levels, card)
 
     def forecasts(self, card: Tagged) -> list[Forecast]:
-        """What of a GPU laws alone say; nothing once power of it was fitted."""
-        own = self.levels.get(card.tags[-1], {})
-        read = card.corrections is None and {"core_energy", "dynamic_energy"} & {*own}
+        """Laws that replace missing fits of a GPU; none once its power was fitted."""
+        gpu_level = self.levels.get(card.tags[-1], {})
+        read = card.corrections is None and {"core_energy", "dynamic_energy"} & {
+            *gpu_level
+        }
         return [] if read else _laws(self.levels, card)
 
     def grade(self, card: Tagged, kind: str, quantity: str) -> str:
@@ -146,23 +148,23 @@ class CorrectionsFile:
         `forecast` where only others were, `datasheet` where nothing was. Of systolic
         arrays nothing was measured: `forecast` at best, whatever serves them."""
         rows: dict[str, dict[str, Any]] = {
-            label: {"time": found} if isinstance(found, int) else found
-            for label, found in self.fitted_on.get("rows", {}).items()
+            label: {"time": counts} if isinstance(counts, int) else counts
+            for label, counts in self.fitted_on.get("rows", {}).items()
         }  # earlier files count rows alone
         if not rows:
             return "datasheet"
         fitted = {
             label.partition(":")[0]
-            for label, found in rows.items()
-            if kind in (label.partition(":")[2], *found.get("ops", ()))
-            and found.get(quantity)
+            for label, counts in rows.items()
+            if kind in (label.partition(":")[2], *counts.get("ops", ()))
+            and counts.get(quantity)
         }
         if "mma:systolic" in card.tags:
             return "forecast"
         if card.served_as in fitted:
             return "calibrated"
-        known = self.fitted_on.get("architectures", {})
-        near = any(known.get(gpu) in card.tags for gpu in fitted)
+        architectures = self.fitted_on.get("architectures", {})
+        near = any(architectures.get(gpu) in card.tags for gpu in fitted)
         return "transferred" if near else "forecast"
 
     def trust(
@@ -179,14 +181,16 @@ class CorrectionsFile:
         fitted rows ("clock", "length")."""
         grades = {}
         for q in ("time", "power"):
-            found = [self.grade(card, op, q) for op in (kind, *holds)]
-            grades[q] = least_grade([*found, "forecast"] if new else found)
+            grades_of_ops = [self.grade(card, op, q) for op in (kind, *holds)]
+            grades[q] = least_grade(
+                [*grades_of_ops, "forecast"] if new else grades_of_ops
+            )
         grades["energy"] = least_grade(grades.values())
         return trust(self.spread, kind, grades, card.served_as, beyond)
 
 
 def prior_file() -> CorrectionsFile:
-    """Corrections with nothing fitted."""
+    """Corrections at the prior centres, with nothing fitted."""
     return CorrectionsFile(prior_levels())
 
 
@@ -232,16 +236,19 @@ def _body(file: CorrectionsFile) -> dict[str, Any]:
 
 
 def _parse(raw: Any, where: str) -> CorrectionsFile:
-    found = raw.get("schema") if isinstance(raw, dict) else type(raw).__name__
-    if found != SCHEMA:
+    schema = raw.get("schema") if isinstance(raw, dict) else type(raw).__name__
+    if schema != SCHEMA:
         raise ValueError(
-            f"`schema` of '{where}' is {found}; this version reads {SCHEMA}."
+            f"`schema` of '{where}' is {schema}; this version reads {SCHEMA}."
         )
     return _checked(fitted(raw, CorrectionsFile, f"'{where}': "), where)
 
 
 def _checked(file: CorrectionsFile, where: str) -> CorrectionsFile:
-    """A file whose constants are known ones, with those that it lacks."""
+    """The file with missing constants at their priors.
+
+    Raises `ValueError` for unknown constants and for shares outside (0, 1).
+    """
     if "global" not in file.levels:
         raise ValueError(f"`levels.global` is missing in '{where}'.")
     for tag, values in file.levels.items():

@@ -32,7 +32,7 @@ ACTIVITY_CONSTANTS: Final[Mapping[str, float]] = {
 unit, as counters see it, costs something else on every GPU than work known from shapes.
 These rows move nothing that other GPUs share."""
 _COUNTED: Final = {name: (1.0, sd) for name, sd in ACTIVITY_CONSTANTS.items()}
-_KNOWN_BY_COUNTERS: Final = (
+_COUNTED_GPUS: Final = (
     "v100-pcie-16gb", "quadro-rtx-8000", "gtx-1080-ti", "gtx-980", "titan-x-maxwell",
     "titan-xp", "k40c",
 )  # fmt: skip
@@ -108,7 +108,7 @@ PRIOR_FACTORS: Final[Mapping[str, Mapping[str, tuple[float, float]]]] = {
     "node:7nm": {"leakage_efold": (0.325, 0.15), "leakage": (0.25, 0.5)},
     "node:4N": {"core_energy": (0.65, 0.2)},
     "node:4NP": {"core_energy": (0.6, 0.2)},
-    **{f"gpu:{name}": _COUNTED for name in _KNOWN_BY_COUNTERS},
+    **{f"gpu:{name}": _COUNTED for name in _COUNTED_GPUS},
     # boards of one chip, the GH100
     **dict.fromkeys(("gpu:h100-sxm", "gpu:h200-sxm"), {"core_energy": (1.0, 0.05)}),
     "architecture:Kepler": {"tiled_l1": (0.83, 0.7)},  # its read-only path

@@ -61,18 +61,18 @@ class Trust:
 
     @property
     def grade(self) -> str:
-        """The least of the grades."""
+        """The worst of the grades of all quantities."""
         return least_grade(self.grades.values())
 
     def to_json(self) -> dict[str, Any]:
-        """The grades, as summaries tell them."""
+        """Grades in the JSON of a summary."""
         return {"grade": self.grade, "grades": dict(self.grades)}
 
     def widened(self, more: Mapping[str, float]) -> "Trust":
-        """With independent errors whose half widths in ln are `more`, by quantity."""
+        """Adds independent errors as squares; `more`: half widths (ln) by quantity."""
         widths = {
-            q: np.hypot(np.asarray(own), more.get(q, 0.0)).tolist()
-            for q, own in self.widths.items()
+            q: np.hypot(np.asarray(width), more.get(q, 0.0)).tolist()
+            for q, width in self.widths.items()
         }
         return dataclasses.replace(self, widths=widths)
 
@@ -88,7 +88,7 @@ class Trust:
 
 
 def least_grade(grades: Iterable[str]) -> str:
-    """The worst of some grades."""
+    """The worst of the grades."""
     return max(grades, key=GRADES.index)
 
 
@@ -105,21 +105,23 @@ def trust(
     those of classes that were left out as a whole (`class`), where any were."""
     widths, errors, over = {}, {}, {}
     for q, grade in grades.items():
-        known = [spread.get(f"{kind}:{x}", {}) for x in GRADES]
+        spreads = [spread.get(f"{kind}:{x}", {}) for x in GRADES]
         place = GRADES.index(grade)
         unknown = {} if kind == "workload" else spread.get(f"class:{grade}", {})
         general = unknown.get(q, [_GENERAL[grade][q]] * (len(DURATIONS) + 1))
-        better = [found[q] for found in known[:place] if q in found]
-        own = np.max([known[place].get(q, general), *better], axis=0)
+        better = [by_quantity[q] for by_quantity in spreads[:place] if q in by_quantity]
+        width = np.max([spreads[place].get(q, general), *better], axis=0)
         if grade == "forecast":
             passes = kind == "workload"
-            own = np.maximum(own, _GENERAL[grade][q] if passes else _LEAST_FORECAST[q])
-        far = [spread.get(f"{kind}:{x}", {}).get(q, own) for x in beyond]
-        widths[q] = np.max([own, *far], axis=0).tolist()
-        by_gpu = known[place].get("mape_pct", {}).get(q, {})
+            width = np.maximum(
+                width, _GENERAL[grade][q] if passes else _LEAST_FORECAST[q]
+            )
+        far = [spread.get(f"{kind}:{x}", {}).get(q, width) for x in beyond]
+        widths[q] = np.max([width, *far], axis=0).tolist()
+        by_gpu = spreads[place].get("mape_pct", {}).get(q, {})
         if by_gpu:
             errors[q] = by_gpu.get(gpu, by_gpu["all"])
-            over[q] = [gpu] if gpu in by_gpu else known[place].get("gpus", [])
+            over[q] = [gpu] if gpu in by_gpu else spreads[place].get("gpus", [])
     return Trust(grades, widths, errors, over)
 
 
@@ -134,15 +136,15 @@ def widths(
     and wider again where few groups tell how much the next one may differ.
     """
     place = np.searchsorted(DURATIONS, time)
-    found = {}
+    half_widths = {}
     for quantity, ratio in ratios.items():
-        known = np.isfinite(ratio)
-        if known.sum() < _FEWEST:
+        finite = np.isfinite(ratio)
+        if finite.sum() < _FEWEST:
             continue
-        rows = np.abs(ratio[known]), place[known]
-        wider = _wider(*rows, groups[known]) * _unseen(len(np.unique(groups[known])))
-        found[quantity] = [round(wider * float(x), 4) for x in _quantiles(*rows)]
-    return found
+        rows = np.abs(ratio[finite]), place[finite]
+        wider = _wider(*rows, groups[finite]) * _unseen(len(np.unique(groups[finite])))
+        half_widths[quantity] = [round(wider * float(x), 4) for x in _quantiles(*rows)]
+    return half_widths
 
 
 def _quantiles(size: np.ndarray, place: np.ndarray) -> np.ndarray:
@@ -155,21 +157,28 @@ def _quantiles(size: np.ndarray, place: np.ndarray) -> np.ndarray:
 
 
 def _unseen(groups: int) -> float:
-    """How much wider a group that nobody saw makes it: levels of the errors of groups
-    are a sample of `groups` from a distribution of `_LEVELS` in ln."""
+    """Factor on widths for an unseen group.
+
+    Mean errors of groups are a sample of `groups` from a normal distribution of std
+    `_LEVELS` in ln.
+    """
     return float(np.exp(_LEVELS * _ONE_SIDED * (np.sqrt(1 + 1 / groups) - 1)))
 
 
 def _wider(size: np.ndarray, place: np.ndarray, groups: np.ndarray) -> float:
-    """What the quantiles of other groups are to be multiplied with to cover 90 % of the
-    rows of a group, at least 1; 1 where there is no other group."""
+    """Factor by which quantiles of the other groups cover 90 % of a group's rows.
+
+    At least 1; 1 where there is no other group.
+    """
     share = np.full(len(size), np.nan)
     for group in np.unique(groups):
         left = groups == group
         if (~left).sum() >= _FEWEST:
             others = _quantiles(size[~left], place[~left])[place[left]]
-            known = others > 0
-            share[left] = np.where(known, size[left] / np.where(known, others, 1), 1.0)
+            positive = others > 0
+            share[left] = np.where(
+                positive, size[left] / np.where(positive, others, 1), 1.0
+            )
     if not np.isfinite(share).any():
         return 1.0
     return max(1.0, float(np.nanquantile(share, _COVERED)))

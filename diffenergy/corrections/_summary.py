@@ -1,4 +1,4 @@
-"""What a corrections file has for one GPU: its constants, and the errors to expect."""
+"""Summary of a corrections file for one GPU: constants and expected errors."""
 
 import math
 from collections.abc import Mapping
@@ -26,9 +26,10 @@ def constant_rows(card: Tagged, file: CorrectionsFile) -> list[dict[str, Any]]:
     rows = []
     for name, row in CONSTANTS.items():
         levels = [t for t in ("global", *names) if name in every.get(t, {})]
-        known = [f"{tag}/{name}" in {*fitted, *apart} for tag in levels]
-        basis = "fitted" if all(known) else "partly fitted" if any(known) else "prior"
-        if name in apart and not any(known):
+        fitted_levels = [f"{tag}/{name}" in {*fitted, *apart} for tag in levels]
+        basis = "partly fitted" if any(fitted_levels) else "prior"
+        basis = "fitted" if all(fitted_levels) else basis
+        if name in apart and not any(fitted_levels):
             basis = (
                 "fitted apart"  # from the rest, with sds that the file does not have
             )
@@ -49,7 +50,7 @@ def constant_rows(card: Tagged, file: CorrectionsFile) -> list[dict[str, Any]]:
 def _built(
     name: str, levels: list[str], values: Mapping[str, Mapping[str, float]]
 ) -> str:
-    """Global value and the factors on it."""
+    """Text of the global value and its factors."""
     first, *factors = levels
     text = f"{first} {values[first][name]:.4g}"
     on = " on its odds" if is_share(name) and factors else ""
@@ -59,7 +60,7 @@ def _built(
 
 
 def _spread(name: str, levels: list[str], fitted: Mapping[str, float]) -> str:
-    """Sd of every level, fitted or prior."""
+    """Text of the std of every level, fitted or prior."""
     words = []
     for level in levels:
         sd, how = fitted.get(f"{level}/{name}"), "fit"
@@ -74,7 +75,7 @@ def _spread(name: str, levels: list[str], fitted: Mapping[str, float]) -> str:
 def expected_errors(card: Tagged, file: CorrectionsFile) -> list[dict[str, Any]]:
     """By kind of row: the error of left-out rows of this grade, None where no group of
     the kind was left out, and how far up the 95th percentile is (above 333 us)."""
-    found = []
+    errors = []
     for kind in dict.fromkeys(key.partition(":")[0] for key in file.spread):
         trust = file.trust(card, kind)
         figures: dict[str, Any] = {"kind": kind, "grades": dict(trust.grades)}
@@ -83,5 +84,5 @@ def expected_errors(card: Tagged, file: CorrectionsFile) -> list[dict[str, Any]]
             width = float(trust.half_width(word, 1.0))
             figures[f"{word}_mape_pct"] = trust.mape_pct.get(word)
             figures[f"{word}_interval_pct"] = round(100 * (math.exp(width) - 1), 1)
-        found.append(figures)
-    return found
+        errors.append(figures)
+    return errors

@@ -45,33 +45,37 @@ def advice(
         a sentence, without a full stop; None where the limits ask for more energy than
         the default takes.
     """
-    unit, own = _SAVED[objective.goal], _saved(plan, objective, default)
-    if own < _SOMETHING:
-        alone = plan.solver == "default" or own > -_SOMETHING
+    unit, percent = _SAVED[objective.goal], _saved(plan, objective, default)
+    if percent < _SOMETHING:
+        alone = plan.solver == "default" or percent > -_SOMETHING
         return "no clocks help within the limits: leave them alone" if alone else None
     order = list(_WHO)  # a single phase is the iteration
     names = order[: order.index(rules.granularity) + 1]
     names = [x for x in names if x != "phase" or stages > 1]
     saved = {
-        name: 0.0 if found is None else _saved(found, objective, default)
+        name: 0.0 if other is None else _saved(other, objective, default)
         for name in names[:-1]
-        for found in [coarser[name]]
+        for other in [coarser[name]]
     }
     for name, value in saved.items():
-        if value >= ENOUGH * own:
+        if value >= ENOUGH * percent:
             finer = " or ".join(names[names.index(name) + 1 :])
             # limits kept by every kernel can cost more than one clock does
-            part = f"{value:.1f}" if value > own else f"{value:.1f} of the {own:.1f}"
-            said = f"{_WHO[name]} saves {part} {unit}"
-            return f"{said}: clocks per {finer} are not worth it"
+            part = (
+                f"{value:.1f}"
+                if value > percent
+                else f"{value:.1f} of the {percent:.1f}"
+            )
+            sentence = f"{_WHO[name]} saves {part} {unit}"
+            return f"{sentence}: clocks per {finer} are not worth it"
     finest = names[-1]
     verb = "save" if finest == "kernel" else "saves"
     others = [f", {_WHO[name]} {value:.1f} %" for name, value in saved.items()]
-    said = f"{_WHO[finest]} {verb} {own:.1f} {unit}{''.join(others[::-1])}"
+    sentence = f"{_WHO[finest]} {verb} {percent:.1f} {unit}{''.join(others[::-1])}"
     if not others:
-        return said
+        return sentence
     free = " as long as changes take no time" if rules.free else ""
-    return f"{said}: clocks per {finest} are worth it{free}"
+    return f"{sentence}: clocks per {finest} are worth it{free}"
 
 
 def _saved(plan: Plan, objective: Objective, default: Total) -> float:

@@ -39,13 +39,13 @@ def of_model(
     notes: list[str],
 ) -> PlanResult:
     """Schedule of a workload on a GPU, at one power limit."""
-    found = _modelled(task)
-    problem, plan = schedule(found, objective, rules, descent)
-    limits = found.uniform.limits
-    free = _free(lambda x: schedule(found, objective, x)[1], plan, rules)
+    costs = _modelled(task)
+    problem, plan = schedule(costs, objective, rules, descent)
+    limits = costs.uniform.limits
+    free = _free(lambda x: schedule(costs, objective, x)[1], plan, rules)
     limit = limited(limits, objective, default_total(problem))
-    edge = schedule_frontier(found, problem, rules)
-    stages, interval = found.stage_problem(), task.trust.interval
+    edge = schedule_frontier(costs, problem, rules)
+    stages, interval = costs.stage_problem(), task.trust.interval
     summary = {
         **task.about,
         **task.trust.to_json(),
@@ -75,9 +75,9 @@ def _summary(
     (`stages`: at one setting each) and the best power `limit`."""
     plans, default = baselines(stages, objective, rules), default_total(problem)
     coarse = {**compared(stages, plans), "power_limit": limit}
-    said = advice(objective, rules, default, plan, plans, len(stages.stages))
-    found = schedule_summary(problem, plan, free, coarse, edge, objective, rules)
-    return {**found, "advice": said}
+    recommendation = advice(objective, rules, default, plan, plans, len(stages.stages))
+    summary = schedule_summary(problem, plan, free, coarse, edge, objective, rules)
+    return {**summary, "advice": recommendation}
 
 
 def _free(solver: Callable[[Rules], Plan], plan: Plan, rules: Rules) -> Plan | None:
@@ -92,9 +92,11 @@ def _free(solver: Callable[[Rules], Plan], plan: Plan, rules: Rules) -> Plan | N
 
 
 def _modelled(task: Task) -> Modelled:
-    taken, settings = task.about["assumed"], task.settings
+    assumed, settings = task.about["assumed"], task.settings
     sm, mem = (
-        None if f"{name}_mhz" in taken else sorted({getattr(s, name) for s in settings})
+        None
+        if f"{name}_mhz" in assumed
+        else sorted({getattr(s, name) for s in settings})
         for name in ("sm_clock", "mem_clock")
     )
     _check_clocks(sm, mem, task.card)
@@ -113,9 +115,9 @@ def _modelled(task: Task) -> Modelled:
 def _check_clocks(
     sm: list[float] | None, mem: list[float] | None, card: GpuCard
 ) -> None:
-    asked = {"sm_clock": sm, "mem_clock": mem}
-    for name, (known, words) in zip(asked, lockable(card), strict=True):
-        wrong = unsupported(np.array(asked[name] or []), known)
+    requested = {"sm_clock": sm, "mem_clock": mem}
+    for name, (allowed, words) in zip(requested, lockable(card), strict=True):
+        wrong = unsupported(np.array(requested[name] or []), allowed)
         if len(wrong):
             raise ValueError(
                 f"`{name}` is {wrong[0] / 1e6:g} MHz, to which {card.name} cannot be "
@@ -140,10 +142,10 @@ def of_table(
     free = _free(lambda x: solve(problem, objective, x), plan, rules)
     edge = frontier(problem, rules=rules).points(default_total(problem))
     # a table does not say what the limiter does
-    found = _summary(problem, plan, free, problem, None, edge, objective, rules)
+    summary = _summary(problem, plan, free, problem, None, edge, objective, rules)
     about = {"table": table.path, "gpu": card.name if card else None}
     return PlanResult(
-        about | promised | found,
+        about | promised | summary,
         problem,
         plan,
         objective,
@@ -176,16 +178,18 @@ def _smoothed(
         Readings(times, energies),
         card.values["tdp"],
     )
-    found = smoothed(problem, of_law(fit.law, problem.settings))
+    table_smoothed = smoothed(problem, of_law(fit.law, problem.settings))
 
     def planner(other: Problem) -> Plan:
         return solve(other, objective, rules, exact=False)
 
     silent = contextlib.nullcontext(lambda done, cost: None)
     with progress("bootstrap", DRAWS) if progress else silent as tell:
-        bound = promise(found, planner(found.problem), planner, tell=tell)
-    return found.problem, {
+        bound = promise(
+            table_smoothed, planner(table_smoothed.problem), planner, tell=tell
+        )
+    return table_smoothed.problem, {
         "time_change_pct_p95": finite(bound),
-        "noise_time_pct": 100 * found.time.noise,
-        "noise_energy_pct": 100 * found.energy.noise,
+        "noise_time_pct": 100 * table_smoothed.time.noise,
+        "noise_energy_pct": 100 * table_smoothed.energy.noise,
     }

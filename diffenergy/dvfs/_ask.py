@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from ..estimator import EstimateRequest, Task, prepare
 from ..hardware import GpuCard, read_gpu, switch_latency
-from ..requests import BadRequest, accepts, check_type, given_names, values_of
+from ..requests import BadRequest, accepts, check_type, explicit_fields, values_of
 from ..workload import Workload
 from ._answers import of_model, of_table
 from ._plan import Objective, Rules
@@ -57,23 +57,23 @@ def plan(request: DvfsRequest) -> PlanResult:
     return of_table(table, aim, rules, notes, card, request.smooth, request.progress)
 
 
-def _switching(asked: Any) -> tuple[Switching | None, list[str]]:
+def _switching(switching: Any) -> tuple[Switching | None, list[str]]:
     """What changes cost, None where they are free; whose figures that are."""
-    check_type("switching", asked, Switching | None)
-    if asked is None:
+    check_type("switching", switching, Switching | None)
+    if switching is None:
         return None, []
-    if asked.kind not in get_args(SwitchKind):
+    if switching.kind not in get_args(SwitchKind):
         raise ValueError(
-            f"`switching` is of kind '{asked.kind}'; allowed are "
+            f"`switching` is of kind '{switching.kind}'; allowed are "
             f"{', '.join(get_args(SwitchKind))}."
         )
-    if not (asked.latency >= 0 and asked.energy >= 0):
+    if not (switching.latency >= 0 and switching.energy >= 0):
         raise ValueError(
-            f"`switching` takes {asked.latency:g} s and {asked.energy:g} J; allowed "
-            "are 0 or more, or infinite."
+            f"`switching` takes {switching.latency:g} s and {switching.energy:g} J; "
+            "allowed are 0 or more, or infinite."
         )
-    said = f"switch latency {asked.latency:g} s of {asked.source}"
-    return None if asked.free else asked, [said] if asked.source else []
+    note = f"switch latency {switching.latency:g} s of {switching.source}"
+    return None if switching.free else switching, [note] if switching.source else []
 
 
 def _published(task: Task) -> tuple[Task, Switching]:
@@ -86,8 +86,8 @@ def _published(task: Task) -> tuple[Task, Switching]:
             f"no latency of a change of clocks is published for {gpu}; "
             f"{costs.latency:g} s, that of GPUs in general, is taken.",
         ]
-    taken = {**task.about["assumed"], "switch_latency_s": costs.latency}
-    about = {**task.about, "assumed": taken}
+    assumed = {**task.about["assumed"], "switch_latency_s": costs.latency}
+    about = {**task.about, "assumed": assumed}
     return dataclasses.replace(task, about=about, warnings=warnings), costs
 
 
@@ -120,9 +120,11 @@ def _task(request: DvfsRequest) -> Task:
         )
     check_type("model", model, str | Task)
     shared = {x.name for x in dataclasses.fields(EstimateRequest)}
-    given = {x: y for x, y in vars(request).items() if x in shared}
+    arguments = {x: y for x, y in vars(request).items() if x in shared}
     if isinstance(model, Task):
-        settled = next((x for x in given_names(request) if x in shared - {"model"}), "")
+        settled = next(
+            (x for x in explicit_fields(request) if x in shared - {"model"}), ""
+        )
         if settled:
             raise TypeError(
                 f"`{settled}` is given beside a Task, which is settled; give it to "
@@ -130,7 +132,7 @@ def _task(request: DvfsRequest) -> Task:
             )
         task = model
     else:
-        task = prepare(**given)
+        task = prepare(**arguments)
     _one_limit([setting.power_limit for setting in task.settings])
     return task
 

@@ -114,15 +114,15 @@ def uniform(
     points = _points(card, settings, limits, power_cap, temperature)
     gpu = card.spec
     questions = [(workload, gpu, point, corrections) for point in unstacked(points)]
-    found: PhaseEstimate = stacked(at_points(questions, _phases))
+    phases: PhaseEstimate = stacked(at_points(questions, _phases))
     time, energy, clock, keeps = (
         np.asarray(x)
-        for x in (found.time, found.energy, found.sm_clock, found.feasible)
+        for x in (phases.time, phases.energy, phases.sm_clock, phases.feasible)
     )
     keeps, last = np.asarray(keeps.all(axis=1)), len(settings) + 1
     whole = time[last:].sum(axis=1)
     return Uniform(
-        default=jax.tree.map(lambda x: x[0], found),
+        default=jax.tree.map(lambda x: x[0], phases),
         clocks=Spent(time[1:last], energy[1:last]),
         feasible=keeps[1:last],
         limits=PowerCurve(
@@ -151,11 +151,14 @@ def _points(
 ) -> OperatingPoint:
     """Default, settings, limits."""
     left = np.full((1, 2), np.nan)
-    asked = np.concatenate([left, settings, np.repeat(left, len(limits), axis=0)])
+    clocks = np.concatenate([left, settings, np.repeat(left, len(limits), axis=0)])
     caps = np.concatenate([np.full(1 + len(settings), power_cap), limits])
-    given = math.nan if temperature is None else temperature
+    degrees = math.nan if temperature is None else temperature
     return OperatingPoint(
-        *applied(card, asked), caps, np.full(len(asked), given), ~np.isnan(asked[:, 1])
+        *applied(card, clocks),
+        caps,
+        np.full(len(clocks), degrees),
+        ~np.isnan(clocks[:, 1]),
     )
 
 

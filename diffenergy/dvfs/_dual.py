@@ -130,11 +130,11 @@ class Search:
             self.price.append(price)
             self.least.append(path.value + float(np.sum(rest)))
             self.add(path.settings)
-            own = stage_slope(self.places.spent(path.settings).time, host)
-            if np.abs(own - slope).max() < _SAME_SLOPE:
+            at_path = stage_slope(self.places.spent(path.settings).time, host)
+            if np.abs(at_path - slope).max() < _SAME_SLOPE:
                 return
-            low = np.where(own > slope, slope, low)
-            high = np.where(own < slope, slope, high)
+            low = np.where(at_path > slope, slope, low)
+            high = np.where(at_path < slope, slope, high)
             slope = 0.5 * (low + high)
 
     def _guess(self) -> Float[np.ndarray, " stage"]:
@@ -263,5 +263,5 @@ def cool_settings(places: Positions) -> Positions | None:
     power = problem.power
     allowed = power <= problem.power_cap[problem.stage][:, None]
     lowest = power <= power.min(1, keepdims=True)
-    kept = allowed | (lowest & ~allowed.any(1, keepdims=True))
-    return dataclasses.replace(places, problem=restricted(problem, kept))
+    usable = allowed | (lowest & ~allowed.any(1, keepdims=True))
+    return dataclasses.replace(places, problem=restricted(problem, usable))

@@ -121,11 +121,11 @@ def front(
         return Front(np.empty(0), np.empty(0), np.empty((0, len(problem.kernels)), int))
     if len(parts) == 1:
         return parts[0]
-    found, plans = _combined([part.total for part in parts], window, prune)
+    totals, plans = _combined([part.total for part in parts], window, prune)
     choice = np.empty((len(plans), len(problem.kernels)), int)
     for stage, part in enumerate(parts):
         choice[:, problem.stage == stage] = part.choice[plans[:, stage]]
-    return Front(*found, choice)
+    return Front(*totals, choice)
 
 
 def least_totals(problem: Problem, window: Window, steps: int = _STEPS) -> Total:
@@ -169,9 +169,9 @@ def worthwhile(
     slope = high
     for _ in range(_HALVINGS):
         cheapest = time[kernels, costs(slope).argmin(1)]
-        own = stage_slope(by_stage(problem, problem.count * cheapest), host)
-        low = np.where(own > slope, slope, low)
-        high = np.where(own < slope, slope, high)
+        touching = stage_slope(by_stage(problem, problem.count * cheapest), host)
+        low = np.where(touching > slope, slope, low)
+        high = np.where(touching < slope, slope, high)
         slope = 0.5 * (low + high)
     each = costs(slope)
     least = each.min(1, keepdims=True)
@@ -205,9 +205,9 @@ def _stage_front(
     vertices = np.linspace(0, len(hull.line.x) - 1, _VERTICES).round().astype(int)
     choice = np.concatenate([planned, hull.choice(np.unique(vertices))])
     took = chosen(alone, choice)
-    kept = np.flatnonzero(within_caps(alone, took))
-    found = Front(*total(alone, took), choice).take(kept)
-    return found.take(pareto_front(found.time, found.energy)) if prune else found
+    cool = np.flatnonzero(within_caps(alone, took))
+    plans = Front(*total(alone, took), choice).take(cool)
+    return plans.take(pareto_front(plans.time, plans.energy)) if prune else plans
 
 
 def only_stage(problem: Problem, stage: int) -> Problem:
@@ -231,7 +231,7 @@ def _combined(
     cheapest = np.array([(x.energy + window.price * x.time).min() for x in parts])
     fastest = np.array([x.time.min() for x in parts])
     most = max(window.most_time, float(fastest.sum())) * (1 + TIE)
-    found = Total(np.zeros(1), np.zeros(1))
+    totals = Total(np.zeros(1), np.zeros(1))
     index = np.zeros((1, 0), int)
 
     def few(plans: Total, others: np.ndarray) -> tuple[Total, np.ndarray]:
@@ -242,31 +242,31 @@ def _combined(
 
     stages = np.arange(len(parts))
     for stage, part in enumerate(parts):
-        own, mine = few(part, stages != stage)
-        sums = (np.add.outer(x, y).ravel() for x, y in zip(found, own, strict=True))
-        found, pair = few(Total(*sums), stages > stage)
+        added, mine = few(part, stages != stage)
+        sums = (np.add.outer(x, y).ravel() for x, y in zip(totals, added, strict=True))
+        totals, pair = few(Total(*sums), stages > stage)
         before, here = np.divmod(pair, max(len(mine), 1))
         index = np.column_stack([index[before], mine[here]])
-    return found, index
+    return totals, index
 
 
 def _few(
     plans: Total, inside: Bool[np.ndarray, " plan"], prune: bool, down: bool
 ) -> tuple[Total, Int[np.ndarray, " kept"]]:
     """Those `inside`, of each step of time the leanest; `down`: as early as any."""
-    kept = np.flatnonzero(inside)
+    rows = np.flatnonzero(inside)
     if prune:
-        kept = kept[pareto_front(plans.time[kept], plans.energy[kept])]
-    time = plans.time[kept]
-    if len(kept) <= _STAGE_PLANS:
-        return Total(time, plans.energy[kept]), kept
+        rows = rows[pareto_front(plans.time[rows], plans.energy[rows])]
+    time = plans.time[rows]
+    if len(rows) <= _STAGE_PLANS:
+        return Total(time, plans.energy[rows]), rows
     step = np.ptp(time) / _STAGE_PLANS
     number = np.floor((time - time.min()) / step)
-    order = np.lexsort((plans.energy[kept], number))
+    order = np.lexsort((plans.energy[rows], number))
     lead = np.flatnonzero(np.append(True, np.diff(number[order]) > 0))
     early = np.minimum.reduceat(time[order], lead)
-    kept = kept[order[lead]]
-    return Total(early if down else plans.time[kept], plans.energy[kept]), kept
+    rows = rows[order[lead]]
+    return Total(early if down else plans.time[rows], plans.energy[rows]), rows
 
 
 def restricted(
@@ -289,7 +289,7 @@ class _Table(NamedTuple):
     best: Float[np.ndarray, " step"]
     weight: Float[np.ndarray, " step"]
     bins: Int[np.ndarray, "row item"]  # weight of each item in steps
-    taken: list[Int[np.ndarray, " step"]]  # item of every row
+    picked: list[Int[np.ndarray, " step"]]  # item of every row
 
 
 def choices(
@@ -311,7 +311,7 @@ def choices(
     ends = np.flatnonzero(np.isfinite(table.best))
     if prune:
         ends = ends[pareto_front(table.weight[ends], table.best[ends])]
-    return _traced(ends, table.bins, table.taken)
+    return _traced(ends, table.bins, table.picked)
 
 
 def least_costs(
@@ -348,38 +348,40 @@ def _table(
     bins = np.minimum(bins, room + 1)
     bins = np.floor(np.maximum(bins - _INEXACT, 0.0)) if down else np.rint(bins)
     bins = bins.astype(np.int64)
-    wanted = usable & (bins < room)
-    best, taken = np.full(room, np.inf), []
+    inside = usable & (bins < room)
+    best, picked = np.full(room, np.inf), []
     best[0] = 0.0
-    for row, items in enumerate(wanted):
-        kept = np.flatnonzero(items)
+    for row, items in enumerate(inside):
+        columns = np.flatnonzero(items)
         if prune:
-            kept = kept[np.sort(pareto_front(weight[row, kept], cost[row, kept]))]
-        best, item = _extend(best, bins[row], cost[row], kept)
-        taken.append(item)
-    return _Table(best, least + np.arange(room) * (span / steps), bins, taken)
+            columns = columns[
+                np.sort(pareto_front(weight[row, columns], cost[row, columns]))
+            ]
+        best, item = _extend(best, bins[row], cost[row], columns)
+        picked.append(item)
+    return _Table(best, least + np.arange(room) * (span / steps), bins, picked)
 
 
 def _extend(
     best: np.ndarray, bins: np.ndarray, cost: np.ndarray, items: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Least cost for every weight with one more row, and the item that attains it."""
-    longer, taken = np.full_like(best, np.inf), np.zeros(len(best), np.int32)
+    longer, picked = np.full_like(best, np.inf), np.zeros(len(best), np.int32)
     for item in items:
         shift = bins[item]
         value = best[: len(best) - shift] + cost[item]
         better = value < longer[shift:]
         np.copyto(longer[shift:], value, where=better)
-        np.copyto(taken[shift:], item, where=better)
-    return longer, taken
+        np.copyto(picked[shift:], item, where=better)
+    return longer, picked
 
 
 def _traced(
-    end: np.ndarray, bins: np.ndarray, taken: list[np.ndarray]
+    end: np.ndarray, bins: np.ndarray, picked: list[np.ndarray]
 ) -> Int[np.ndarray, "choice row"]:
     """Items along the best path to every weight in `end`."""
-    chosen = np.empty((len(end), len(taken)), np.int64)
-    for row in reversed(range(len(taken))):
-        chosen[:, row] = taken[row][end]
+    chosen = np.empty((len(end), len(picked)), np.int64)
+    for row in reversed(range(len(picked))):
+        chosen[:, row] = picked[row][end]
         end = end - bins[row, chosen[:, row]]
     return chosen

@@ -31,11 +31,11 @@ class Frontier(NamedTuple):
 
     def points(self, default: Total) -> Float[np.ndarray, "point 2"]:
         """(time change, energy change) of the different plans, %, by rising time."""
-        found = np.isfinite(self.time)
+        reached = np.isfinite(self.time)
         pairs = np.stack(
             [
-                100 * (self.time[found] / default.time - 1),
-                100 * (self.energy[found] / default.energy - 1),
+                100 * (self.time[reached] / default.time - 1),
+                100 * (self.energy[reached] / default.energy - 1),
             ],
             axis=-1,
         )
@@ -74,18 +74,18 @@ def frontier(
     )
     most = default.time * (1 + slowdowns / 100)
     best = best_within(plans.time, plans.energy, most * (1 + TIE))
-    found = best >= 0
-    time = np.where(found, plans.time[best], np.nan)
-    energy = np.where(found, plans.energy[best], np.nan)
+    reached = best >= 0
+    time = np.where(reached, plans.time[best], np.nan)
+    energy = np.where(reached, plans.energy[best], np.nan)
     bound = energy
     if line is not None:
-        bound = np.where(found, np.minimum(line.at(most * (1 + TIE)), energy), np.nan)
+        bound = np.where(reached, np.minimum(line.at(most * (1 + TIE)), energy), np.nan)
     return Frontier(slowdowns, time, energy, bound)
 
 
 def _plans(problem: Problem, rules: Rules) -> tuple[Total, Line | None]:
     """Totals of many plans, and the line below all; `None`: they are all there are."""
-    if rules.granularity == "iteration" or rules.held:
+    if rules.granularity == "iteration" or rules.changes.forbidden:
         return single_settings(problem).total, None
     if not rules.free:
         single = single_settings(problem).total

@@ -134,10 +134,10 @@ def _from_cap(line: Line, host: float, wait: float, cap: float) -> np.ndarray:
         return np.interp(x, line.x, line.y) + (wait - cap) * time
 
     x = _refined(line.x, host) if host > 0 else line.x
-    kept = np.flatnonzero(over(x) <= 0)
-    if len(kept) == 0:
+    inside = np.flatnonzero(over(x) <= 0)
+    if len(inside) == 0:
         return np.empty(0)
-    first = kept[0]
+    first = inside[0]
     if first == 0:
         return line.x
     low, high = x[first - 1], x[first]

@@ -39,9 +39,9 @@ class Labels(NamedTuple):
     energy: Float[np.ndarray, " label"]  # J
     parent: Int[np.ndarray, " label"]
 
-    def take(self, kept: np.ndarray) -> "Labels":
+    def take(self, rows: np.ndarray) -> "Labels":
         """Some of them."""
-        return Labels(*(column[kept] for column in self))
+        return Labels(*(column[rows] for column in self))
 
 
 class Exact(NamedTuple):
@@ -78,11 +78,11 @@ def exact_schedule(
         history.append(labels)
     sooner = np.maximum(labels.time - slack, 0.0)
     bound = float(objective.value(Total(sooner, labels.energy)).min())
-    kept = labels.time <= most_time * (1 + TIE)
-    if not kept.any():
+    in_time = labels.time <= most_time * (1 + TIE)
+    if not in_time.any():
         return Exact(None, bound)
     value = objective.value(Total(labels.time, labels.energy))
-    best = int(np.where(kept, value, np.inf).argmin())
+    best = int(np.where(in_time, value, np.inf).argmin())
     return Exact(_traced(history, best), bound)
 
 

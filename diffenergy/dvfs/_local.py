@@ -58,12 +58,15 @@ def leanest(
     gpu = np.where(np.isfinite(gpu), chosen(problem, choice).time, gpu)
     choice, bound = _leanest_at(problem, ratio, gpu)
     time, energy = np.full((2, len(ratio)), np.nan)
-    kept = np.flatnonzero(np.isfinite(bound))
-    spent = chosen(problem, choice[kept])
-    found = total(problem, spent)
-    limit = default_total(problem).time * ratio[kept] * (1 + TIE)
-    good = within_caps(problem, spent) & (found.time <= limit)
-    time[kept[good]], energy[kept[good]] = found.time[good], found.energy[good]
+    reachable = np.flatnonzero(np.isfinite(bound))
+    spent = chosen(problem, choice[reachable])
+    totals = total(problem, spent)
+    limit = default_total(problem).time * ratio[reachable] * (1 + TIE)
+    good = within_caps(problem, spent) & (totals.time <= limit)
+    time[reachable[good]], energy[reachable[good]] = (
+        totals.time[good],
+        totals.energy[good],
+    )
     return time, energy, bound
 
 

@@ -80,7 +80,7 @@ class Modelled:
 
     def stage_problem(self) -> Problem:
         """Stages with one pair of clocks each, as the power limiter leaves them."""
-        found, default = self.uniform.clocks, self.uniform.default
+        clocks, default = self.uniform.clocks, self.uniform.default
         num = len(self.stages)
         allowed = self.uniform.feasible[:, None]
         return Problem(
@@ -89,8 +89,8 @@ class Modelled:
             stage=np.arange(num),
             count=np.ones(num),
             settings=self.settings,
-            time=np.where(allowed, found.time, np.inf).T,
-            energy=np.where(allowed, found.energy, np.inf).T,
+            time=np.where(allowed, clocks.time, np.inf).T,
+            energy=np.where(allowed, clocks.energy, np.inf).T,
             default_time=np.asarray(default.time),
             default_energy=np.asarray(default.energy),
             loops=(Loop(tuple(range(num)), 1),),

@@ -38,8 +38,10 @@ def least_value(line: Line, objective: Objective, default: Total) -> float:
     E T^n and T are quasi-concave, so a corner of that region has the least.
     """
     corners = _corners(line, objective, default)
-    kept = objective.keeps(corners, default)
-    return float(np.where(kept, objective.value(corners), np.inf).min(initial=np.inf))
+    allowed = objective.keeps(corners, default)
+    return float(
+        np.where(allowed, objective.value(corners), np.inf).min(initial=np.inf)
+    )
 
 
 def _corners(line: Line, objective: Objective, default: Total) -> Total:

@@ -77,11 +77,6 @@ class Rules:
         """What a change of clocks takes, s."""
         return self.changes.latency
 
-    @property
-    def held(self) -> bool:
-        """Whether clocks cannot change at all."""
-        return self.changes.forbidden
-
     def stalled(self, problem: Problem) -> float:
         """W that a GPU draws while it stands still: no more than the coolest launch."""
         least = float(problem.power.min())

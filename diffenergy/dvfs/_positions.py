@@ -48,12 +48,12 @@ class Positions:
     ) -> Float[np.ndarray, "*plan position"]:
         """Changes of setting before the launches of every position."""
         before = np.roll(settings, 1, axis=-1)
-        found = self.entered * (settings != before)
+        changed = self.entered * (settings != before)
         ends = np.flatnonzero(self.again)
         starts = self.first[ends]
         wraps = settings[..., ends] != settings[..., starts]
-        found[..., starts] += self.again[ends] * wraps
-        return found
+        changed[..., starts] += self.again[ends] * wraps
+        return changed
 
     def spent(self, settings: Int[np.ndarray, "*plan position"]) -> Spent:
         """What the stages take, changes of setting included."""

@@ -78,9 +78,9 @@ class Problem:
     def take(self, rows: Int[np.ndarray, " row"], **changes: Any) -> "Problem":
         """Some of the kernels, each as often as it is named, launch order left out;
         `changes` are made besides."""
-        found = {name: getattr(self, name)[rows] for name in _BY_KERNEL}
+        columns = {name: getattr(self, name)[rows] for name in _BY_KERNEL}
         names = tuple(self.kernels[i] for i in rows)
-        changes = {"kernels": names, "loops": (), **found, **changes}
+        changes = {"kernels": names, "loops": (), **columns, **changes}
         return dataclasses.replace(self, **changes)
 
     def sequence(self) -> Int[np.ndarray, " launch"]:

@@ -171,19 +171,19 @@ def compared(
 ) -> dict[str, dict[str, Any] | None]:
     """Baselines with their clocks, as JSON."""
     default = default_total(problem)
-    found: dict[str, dict[str, Any] | None] = {}
+    baselines: dict[str, dict[str, Any] | None] = {}
     for name, plan in plans.items():
         if plan is None:
-            found[name] = None
+            baselines[name] = None
             continue
         clocks = {
             row["stage"]: {key: row[key] for key in ("sm_clock_mhz", "mem_clock_mhz")}
             for row in schedule_rows(problem, plan)
         }
         single = next(iter(clocks.values()))
-        said = single if name == "iteration" else {"stages": clocks}
-        found[name] = outcome(plan.total, default, **said)
-    return found
+        clocks_json = single if name == "iteration" else {"stages": clocks}
+        baselines[name] = outcome(plan.total, default, **clocks_json)
+    return baselines
 
 
 def limited(
@@ -191,10 +191,10 @@ def limited(
 ) -> dict[str, Any] | None:
     """The power limit that serves the objective best; None if none keeps it."""
     total = Total(curve.time, curve.energy)
-    kept = curve.feasible & objective.keeps(total, default)
-    if not kept.any():
+    allowed = curve.feasible & objective.keeps(total, default)
+    if not allowed.any():
         return None
-    best = int(np.where(kept, objective.value(total), np.inf).argmin())
+    best = int(np.where(allowed, objective.value(total), np.inf).argmin())
     limit = {"power_limit_w": float(curve.limit[best])}
     return outcome(Total(curve.time[best], curve.energy[best]), default, **limit)
 

@@ -63,12 +63,14 @@ def schedule(
     problem, plan, growth = _settled(modelled, objective, rules)
     if descent is None:
         return _or_by_stage(modelled, problem, plan, objective, rules)
-    found = _descended(modelled, growth, objective, rules, descent)
-    found = dataclasses.replace(found, bound=plan.bound, bound_energy=plan.bound_energy)
+    descended = _descended(modelled, growth, objective, rules, descent)
+    descended = dataclasses.replace(
+        descended, bound=plan.bound, bound_energy=plan.bound_energy
+    )
     if rules.free:
-        return problem, found
+        return problem, descended
     # clocks that descent finds differ by kernel, which dear changes do not pay for
-    return _or_by_stage(modelled, problem, found, objective, rules)
+    return _or_by_stage(modelled, problem, descended, objective, rules)
 
 
 def _settled(
@@ -90,13 +92,13 @@ def _settled(
             growth = modelled.growth(stage_power(problem, plan))
             problem = modelled.problem(growth)
         answer = solve(problem, objective, rules)
-        own = _repriced(plan, before, problem, objective)
+        repriced = _repriced(plan, before, problem, objective)
         caps = problem.power_cap * (1 + _HEAT)
-        if np.all(stage_power(problem, plan) <= caps) or own.solver == "default":
-            bound = min(answer.bound, own.value)
-            energy = min(answer.bound_energy, own.energy)
-            own = dataclasses.replace(own, bound=bound, bound_energy=energy)
-            settled.append((problem, own, growth))
+        if np.all(stage_power(problem, plan) <= caps) or repriced.solver == "default":
+            bound = min(answer.bound, repriced.value)
+            energy = min(answer.bound_energy, repriced.energy)
+            repriced = dataclasses.replace(repriced, bound=bound, bound_energy=energy)
+            settled.append((problem, repriced, growth))
         power = stage_power(problem, answer)
         if np.allclose(power, stage_power(problem, plan), rtol=_SETTLED, atol=0):
             settled.append((problem, answer, growth))
@@ -104,7 +106,7 @@ def _settled(
         plan = answer
     if not settled:  # at their own temperatures all pass a cap
         return problem, plan, growth
-    return min(settled, key=lambda found: found[1].value)
+    return min(settled, key=lambda x: x[1].value)
 
 
 def _repriced(
@@ -150,16 +152,16 @@ def baselines(
     The limits are kept by the sum, whatever `rules.aggregation` says; changes between
     stages cost what `rules` says. `None` where nothing keeps the limits.
     """
-    found: dict[str, Plan | None] = {}
+    plans: dict[str, Plan | None] = {}
     for granularity in ("iteration", "phase"):
         coarse = dataclasses.replace(
             rules, granularity=granularity, aggregation="global", per_launch=False
         )
         try:
-            found[granularity] = solve(problem, objective, coarse)
+            plans[granularity] = solve(problem, objective, coarse)
         except Infeasible:
-            found[granularity] = None
-    return found
+            plans[granularity] = None
+    return plans
 
 
 def schedule_frontier(
@@ -168,13 +170,13 @@ def schedule_frontier(
     """Changes of time and energy (%) of the schedules that no other one beats: of
     kernels at clocks of their own, at the temperatures of `problem`, or of stages."""
     stages = modelled.stage_problem()
-    found = [frontier(stages, rules=dataclasses.replace(rules, per_launch=False))]
+    frontiers = [frontier(stages, rules=dataclasses.replace(rules, per_launch=False))]
     if rules.granularity == "kernel":
-        own = problem.kernels == modelled.labels
-        kernels = problem if own else modelled.problem(modelled.default_growth)
-        found.append(frontier(kernels, rules=rules))
+        by_kernel = problem.kernels == modelled.labels
+        kernels = problem if by_kernel else modelled.problem(modelled.default_growth)
+        frontiers.append(frontier(kernels, rules=rules))
     default = default_total(stages)
-    points = np.concatenate([edge.points(default) for edge in found])
+    points = np.concatenate([edge.points(default) for edge in frontiers])
     return points[pareto_front(points[:, 0], points[:, 1])]
 
 

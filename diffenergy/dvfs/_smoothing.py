@@ -94,7 +94,7 @@ def smoothed(
 
 
 def promise(
-    found: Smoothed,
+    fitted: Smoothed,
     plan: Plan,
     planner: Callable[[Problem], Plan],
     seed: int = 0,
@@ -113,8 +113,8 @@ def promise(
     for rough in (False, True):
         errors = []
         for draw in range(DRAWS // 2):
-            truth, noisy = _drawn(found, random, rough)
-            again = _means(noisy, found.time, found.energy)
+            truth, noisy = _drawn(fitted, random, rough)
+            again = _means(noisy, fitted.time, fitted.energy)
             tell(draw + 1 + rough * DRAWS // 2, float("nan"))
             try:
                 chosen = planner(again)
@@ -123,22 +123,22 @@ def promise(
             errors.append(_slowdown(truth, chosen) - _slowdown(again, chosen))
         if errors:
             bounds.append(float(np.quantile(errors, 0.95)))
-    return max(bounds, default=math.nan) + _slowdown(found.problem, plan)
+    return max(bounds, default=math.nan) + _slowdown(fitted.problem, plan)
 
 
 def _drawn(
-    found: Smoothed, random: np.random.Generator, rough: bool
+    fitted: Smoothed, random: np.random.Generator, rough: bool
 ) -> tuple[Problem, Problem]:
     """A true table, as smooth as the posterior mean or as `rough` as the posterior
     thinks possible, and noisy readings of it."""
     truths, readings = [], []
-    pairs = (found.problem.time, found.time), (found.problem.energy, found.energy)
+    pairs = (fitted.problem.time, fitted.time), (fitted.problem.energy, fitted.energy)
     for x, smoother in pairs:
         normal = rough * random.standard_normal(x.shape)
         truths.append(x * np.exp(np.einsum("kst,kt->ks", smoother.root, normal)))
         noise = smoother.noise * random.standard_normal(x.shape)
         readings.append(truths[-1] * np.exp(noise))
-    return _replaced(found.problem, *truths), _replaced(found.problem, *readings)
+    return _replaced(fitted.problem, *truths), _replaced(fitted.problem, *readings)
 
 
 def _replaced(problem: Problem, time: np.ndarray, energy: np.ndarray) -> Problem:
@@ -199,8 +199,8 @@ def _smoother(
         return float(value), np.asarray(slope)
 
     bounds = [(x - _RANGE, x + _RANGE) for x in start]
-    found = minimize(cost, start, jac=True, method="L-BFGS-B", bounds=bounds)
-    weights, rest, noise = _weights(jnp.asarray(found.x), features, there)
+    optimum = minimize(cost, start, jac=True, method="L-BFGS-B", bounds=bounds)
+    weights, rest, noise = _weights(jnp.asarray(optimum.x), features, there)
     size, vectors = np.linalg.eigh(rest)
     root = vectors * np.sqrt(np.maximum(size, 0.0))[:, None]
     return Smoother(law, level, np.asarray(weights), there, root, float(noise))

@@ -67,7 +67,7 @@ def solve(
     Raises:
         Infeasible: nothing, the default clocks included, keeps the limits.
     """
-    if rules.granularity == "iteration" or rules.held:
+    if rules.granularity == "iteration" or rules.changes.forbidden:
         return _single(problem, objective, rules)
     if rules.granularity == "phase":
         phases = groups.by_stage(problem)
@@ -100,8 +100,8 @@ def single_settings(problem: Problem) -> free.Front:
     settings = np.flatnonzero(problem.usable.all(0))
     choice = np.repeat(settings[:, None], len(problem.kernels), axis=1)
     took = chosen(problem, choice)
-    kept = np.flatnonzero(within_caps(problem, took))
-    return free.Front(*total(problem, took), choice).take(kept)
+    cool = np.flatnonzero(within_caps(problem, took))
+    return free.Front(*total(problem, took), choice).take(cool)
 
 
 def _single(problem: Problem, objective: Objective, rules: Rules) -> Plan:
@@ -127,21 +127,21 @@ def _free(
         raise pick.infeasible(front.total, objective, default)
     bound = pick.least_value(line, objective, default)
     launches = _launches(parts, front.choice, answer.plan)
-    found = _plan(launches, answer, bound, _HULL, line)
+    plan = _plan(launches, answer, bound, _HULL, line)
     if exact and per_launch:  # whose steps are coarser for all the parts
         with contextlib.suppress(Infeasible):  # only split launches keep the limits
             whole = _free(problem, objective, False, exact)
-            whole = dataclasses.replace(whole, bound=found.bound)
-            found = min(found, whole, key=lambda plan: plan.value)
+            whole = dataclasses.replace(whole, bound=plan.bound)
+            plan = min(plan, whole, key=lambda x: x.value)
     if exact:
-        found = _closer(problem, objective, per_launch, line, found)
-    return found.agreeing(objective)
+        plan = _closer(problem, objective, per_launch, line, plan)
+    return plan.agreeing(objective)
 
 
 def _closer(
-    problem: Problem, objective: Objective, per_launch: bool, line: Line, found: Plan
+    problem: Problem, objective: Objective, per_launch: bool, line: Line, plan: Plan
 ) -> Plan:
-    """`found`, or a better plan, with a better bound.
+    """`plan`, or a better plan, with a better bound.
 
     A better plan takes only settings that are `worthwhile`; over those alone the steps
     of time are finer, which may find one, and so on.
@@ -149,47 +149,47 @@ def _closer(
     default, problem = default_total(problem), free.flat(problem)
     prune = bool(np.isinf(objective.power_cap))
     for _ in range(_ROUNDS):
-        window = _better_plans(objective, line, found, default)
-        if window is None or found.gap <= _SMALL:
+        window = _better_plans(objective, line, plan, default)
+        if window is None or plan.gap <= _SMALL:
             break
         worth = free.worthwhile(problem, window, per_launch)
         if not worth.any(1).all():
-            return dataclasses.replace(found, bound=found.value)
+            return dataclasses.replace(plan, bound=plan.value)
         rest = free.restricted(problem, worth)
         parts = groups.split(rest, apart=True) if per_launch else _as_it_is(rest)
         steps = int(np.clip(_CELLS / parts.problem.usable.sum(), *_STEPS))
         if parts.complete:
             least = free.least_totals(parts.problem, window, steps)
-            below = _least_value(least, objective, found)
-            found = dataclasses.replace(found, bound=max(found.bound, below))
+            below = _least_value(least, objective, plan)
+            plan = dataclasses.replace(plan, bound=max(plan.bound, below))
         front = free.front(parts.problem, window, prune, steps)
         answer = pick.best(front.total, objective, default)
-        if answer is None or answer.value >= found.value * (1 - _BETTER):
+        if answer is None or answer.value >= plan.value * (1 - _BETTER):
             break
         launches = _launches(parts, front.choice, answer.plan)
-        found = _plan(launches, answer, found.bound, _HULL, line)
-    return found
+        plan = _plan(launches, answer, plan.bound, _HULL, line)
+    return plan
 
 
 def _better_plans(
-    objective: Objective, line: Line, found: Plan, default: Total
+    objective: Objective, line: Line, plan: Plan, default: Total
 ) -> free.Window | None:
-    """Where plans better than `found` lie; None: not known of this objective."""
-    most, value = objective.most_time(default) * (1 + TIE), found.value
+    """Where plans better than `plan` lie; None: not known of this objective."""
+    most, value = objective.most_time(default) * (1 + TIE), plan.value
     if objective.goal == "time":  # energy <= cap x time < cap x the time found
-        most, value = found.time, objective.power_cap * found.time
+        most, value = plan.time, objective.power_cap * plan.time
     if objective.goal in ("edp", "ed2p") or np.isinf(value):
         return None
     price = line.price(most)
     return free.Window(most, price, value + (price * most if price else 0.0))
 
 
-def _least_value(least: Total, objective: Objective, found: Plan) -> float:
-    """What no plan goes below, by points below all plans better than `found`."""
+def _least_value(least: Total, objective: Objective, plan: Plan) -> float:
+    """What no plan goes below, by points below all plans better than `plan`."""
     if objective.goal == "time":
-        cool = least.energy <= objective.power_cap * found.time
-        return float(least.time[cool].min(initial=found.value))
-    return float(least.energy.min(initial=found.value))
+        cool = least.energy <= objective.power_cap * plan.time
+        return float(least.time[cool].min(initial=plan.value))
+    return float(least.energy.min(initial=plan.value))
 
 
 def _as_it_is(problem: Problem) -> groups.Grouped:
@@ -202,9 +202,9 @@ def _launches(
     """Launches of every kernel at every setting under one of the plans."""
     problem = parts.problem
     setting = choice[plan] if plan >= 0 else np.zeros(len(problem.kernels), int)
-    found = np.zeros((int(parts.origin.max()) + 1, len(problem.settings)))
-    np.add.at(found, (parts.origin, setting), problem.count)
-    return found
+    launches = np.zeros((int(parts.origin.max()) + 1, len(problem.settings)))
+    np.add.at(launches, (parts.origin, setting), problem.count)
+    return launches
 
 
 def _plan(

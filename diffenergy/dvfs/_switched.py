@@ -37,30 +37,30 @@ def switched(problem: Problem, objective: Objective, rules: Rules) -> Plan:
     Stalls: positions of the loops' bodies keep their setting over the turns, unless
     launches may differ. Look-ahead: every launch may. Raises `Infeasible`.
     """
-    found = _start(problem, rules)
+    state = _start(problem, rules)
     default = default_total(problem)
-    _search(found, objective, default)
-    line, whole = found.line(), free.bound(problem)
+    _search(state, objective, default)
+    line, whole = state.line(), free.bound(problem)
     bound = max(pick.least_value(x, objective, default) for x in (line, whole))
-    if not found.latency:  # no setting has to stay
-        exact = exact_schedule(found.places, objective, objective.most_time(default))
+    if not state.latency:  # no setting has to stay
+        exact = exact_schedule(state.places, objective, objective.most_time(default))
         if exact is not None:
             bound = max(bound, exact.bound)
         if exact is not None and exact.settings is not None:
-            found.add(exact.settings)
-    answer = pick.best(found.total, objective, default)
+            state.add(exact.settings)
+    answer = pick.best(state.total, objective, default)
     if answer is None:
-        raise pick.infeasible(found.total, objective, default)
+        raise pick.infeasible(state.total, objective, default)
     time = np.array([answer.total.time])
     below = max(float(x.at(time)[0]) for x in (line, whole))
-    return _plan(found, answer, bound, below).agreeing(objective)
+    return _plan(state, answer, bound, below).agreeing(objective)
 
 
 def switched_front(problem: Problem, rules: Rules) -> tuple[Total, Line]:
     """Totals of plans from the fastest to the leanest, and a line below all."""
-    found = _start(problem, rules)
-    _sweep(found)
-    return found.total, found.line()
+    state = _start(problem, rules)
+    _sweep(state)
+    return state.total, state.line()
 
 
 def _start(problem: Problem, rules: Rules) -> Search:
@@ -70,25 +70,25 @@ def _start(problem: Problem, rules: Rules) -> Search:
     stall = 0.0 if ahead else switching.latency
     energy = switching.energy + stall * rules.stalled(problem)
     places = positions(problem, stall, energy, rules.per_launch or ahead)
-    found = search(places, switching.latency if ahead else None)
+    state = search(places, switching.latency if ahead else None)
     for setting in np.flatnonzero(problem.usable.all(0)):
-        found.add(np.full(len(places.kernel), setting))
-    return found
+        state.add(np.full(len(places.kernel), setting))
+    return state
 
 
-def _search(found: Search, objective: Objective, default: Total) -> None:
+def _search(state: Search, objective: Objective, default: Total) -> None:
     """Plans near the best of the objective, and the lines that bound it."""
     highest = float(_HIGHEST * default.energy / default.time)
-    lean, fast = found.at(0.0), found.at(highest)
+    lean, fast = state.at(0.0), state.at(highest)
     if objective.goal in ("edp", "ed2p"):
-        _sweep(found)
-        _follow(found, objective, default)
+        _sweep(state)
+        _follow(state, objective, default)
     if lean >= 0 and fast >= 0:
-        fast, lean = found.between(fast, lean, _quick(objective, default))
-        _mix(found, fast, lean, objective)
-    answer = pick.best(found.total, objective, default)
+        fast, lean = state.between(fast, lean, _quick(objective, default))
+        _mix(state, fast, lean, objective)
+    answer = pick.best(state.total, objective, default)
     if answer is not None and answer.plan >= 0:
-        _improve(found, answer.plan, objective)
+        _improve(state, answer.plan, objective)
 
 
 def _quick(objective: Objective, default: Total) -> Callable[[Total], bool]:
@@ -98,23 +98,23 @@ def _quick(objective: Objective, default: Total) -> Callable[[Total], bool]:
     return lambda plan: bool(objective.keeps(plan, default))
 
 
-def _follow(found: Search, objective: Objective, default: Total) -> None:
+def _follow(state: Search, objective: Objective, default: Total) -> None:
     """Towards the least E T^n: at the best plan a second is worth n E / T."""
     value = np.inf
     for _ in range(_FOLLOWED):
-        answer = pick.best(found.total, objective, default)
+        answer = pick.best(state.total, objective, default)
         if answer is None or answer.value >= value:
             return
         value = answer.value
-        found.at(float(objective.powers[1] * answer.total.energy / answer.total.time))
+        state.at(float(objective.powers[1] * answer.total.energy / answer.total.time))
 
 
-def _sweep(found: Search) -> None:
+def _sweep(state: Search) -> None:
     """Plans at prices from one at which time is all to nothing."""
-    default = default_total(found.places.problem)
+    default = default_total(state.places.problem)
     power = float(default.energy / default.time)
     for price in np.append(np.geomspace(30 * power, 0.01 * power, _SWEEP), 0.0):
-        found.at(float(price))
+        state.at(float(price))
 
 
 def _mix(search: Search, fast: int, lean: int, objective: Objective) -> None:
@@ -167,10 +167,10 @@ def _improve(search: Search, plan: int, objective: Objective) -> None:
         place, setting = np.divmod(np.arange(num * choices), choices)
         changed[np.arange(num * choices), place] = setting
         changed = changed[problem.usable[search.places.kernel[place], setting]]
-        found = _add_best(search, changed, objective)
-        if found is None or found[1] >= value * (1 - 1e-9):
+        improved = _add_best(search, changed, objective)
+        if improved is None or improved[1] >= value * (1 - 1e-9):
             return
-        settings, value = found
+        settings, value = improved
 
 
 def _add_best(
@@ -180,21 +180,21 @@ def _add_best(
     default, took = default_total(problem), search.places.spent(plans)
     exact = total(problem, took)
     fits = within_caps(problem, took) & np.isfinite(exact.time)
-    kept = np.flatnonzero(fits & objective.keeps(exact, default))
-    value = objective.value(Total(exact.time[kept], exact.energy[kept]))
-    for plan in kept[np.argsort(value, kind="stable")]:
+    allowed = np.flatnonzero(fits & objective.keeps(exact, default))
+    value = objective.value(Total(exact.time[allowed], exact.energy[allowed]))
+    for plan in allowed[np.argsort(value, kind="stable")]:
         if search.add(plans[plan]) is not None:
             return plans[plan], float(value.min())
     return None
 
 
 def _plan(
-    found: Search, answer: pick.Answer, bound: float, bound_energy: float
+    state: Search, answer: pick.Answer, bound: float, bound_energy: float
 ) -> Plan:
-    places, default = found.places, answer.plan < 0
+    places, default = state.places, answer.plan < 0
     settings = np.zeros(len(places.kernel), np.int64)
     if not default:
-        settings = found.settings[answer.plan]
+        settings = state.settings[answer.plan]
     return Plan(
         places.kernel,
         settings,

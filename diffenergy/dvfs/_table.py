@@ -100,8 +100,8 @@ def read_table(
         default=default,
         source=sheet.file,
     )
-    known = {*COLUMNS, "memory_frequency", "count"}
-    others = [column for column in sheet.columns if column not in known]
+    readable = {*COLUMNS, "memory_frequency", "count"}
+    others = [column for column in sheet.columns if column not in readable]
     remarks = [
         *([f"{name_list(others)} is not read."] if others else []),
         *_replaced(clocks, default_clock),
@@ -167,8 +167,8 @@ def _require_supported(
 ) -> None:
     """Raises `ValueError` at the first clock that `card` cannot be locked to."""
     # a table without memory clocks has the first of both alone
-    for column, (known, words) in zip(clocks, lockable(card), strict=False):
-        wrong = np.isin(clocks[column], unsupported(np.unique(clocks[column]), known))
+    for column, (allowed, words) in zip(clocks, lockable(card), strict=False):
+        wrong = np.isin(clocks[column], unsupported(np.unique(clocks[column]), allowed))
         if wrong.any():
             row = int(wrong.argmax())
             raise bad_cell(sheet, row, column, f"{words} on {card.name}, or `auto`")
@@ -188,13 +188,13 @@ def _replaced(clocks: dict[str, np.ndarray], default_clock: str | None) -> list[
 def _incomplete(problem: Problem) -> list[str]:
     """Remark on kernels that were not measured at all settings."""
     usable = problem.usable
-    lacking = np.flatnonzero(~usable.all(axis=1))
-    if not len(lacking):
+    incomplete = np.flatnonzero(~usable.all(axis=1))
+    if not len(incomplete):
         return []
     return [
-        f"{len(lacking)} of {len(usable)} kernels lack rows at some of the "
+        f"{len(incomplete)} of {len(usable)} kernels lack rows at some of the "
         f"{usable.shape[1]} settings, which are not chosen for them "
-        f"({_some(problem, lacking)})."
+        f"({_some(problem, incomplete)})."
     ]
 
 
@@ -215,11 +215,11 @@ def _growing(problem: Problem, default: tuple[float, float]) -> list[str]:
         )
     if not slower.any():
         return []
-    found = np.flatnonzero(slower)
+    growing = np.flatnonzero(slower)
     return [
-        f"the time of {len(found)} of {len(slower)} kernels grows with the SM clock by "
-        f"more than {100 * (GROWTH - 1):.0f} % ({_some(problem, found)}); they wait "
-        f"for the host, or were disturbed while measured."
+        f"the time of {len(growing)} of {len(slower)} kernels grows with the SM clock "
+        f"by more than {100 * (GROWTH - 1):.0f} % ({_some(problem, growing)}); they "
+        f"wait for the host, or were disturbed while measured."
     ]
 
 
@@ -275,7 +275,7 @@ def problem_from_columns(
     kernel = named.groupby([*named], sort=False).ngroup().to_numpy()
     first_row = np.unique(kernel, return_index=True)[1]
     stage_of_row, stages = pd.factorize(stage)
-    own_stage, own_count = stage_of_row[first_row], count[first_row]
+    kernel_stage, kernel_count = stage_of_row[first_row], count[first_row]
     settings, setting = _settings(sm_clock, mem_clock)
     shape = (len(first_row), len(settings))
     if np.prod(shape, dtype=float) > _MOST_CELLS:
@@ -284,12 +284,12 @@ def problem_from_columns(
             f"are {_MOST_CELLS:,} cells; check the columns, or round the clocks."
         )
     whose = [f"`{instruction[i]}` of stage `{stage[i]}`" for i in first_row]
-    other = np.flatnonzero(count != own_count[kernel])
+    other = np.flatnonzero(count != kernel_count[kernel])
     if len(other):
         row = int(other[0])
         raise ValueError(
             f"{source}, row {row}: `count` is {count[row]:g}, but "
-            f"{own_count[kernel[row]]:g} in the first row of {whose[kernel[row]]}; "
+            f"{kernel_count[kernel[row]]:g} in the first row of {whose[kernel[row]]}; "
             "give one count for all rows of a kernel."
         )
     _require_once(source, whose, kernel, settings, setting)
@@ -301,14 +301,14 @@ def problem_from_columns(
     return Problem(
         kernels=tuple(map(str, instruction[first_row])),
         stages=tuple(map(str, stages)),
-        stage=own_stage,
-        count=own_count,
+        stage=kernel_stage,
+        count=kernel_count,
         settings=np.concatenate([[AUTO], settings[others]]),
         time=times,
         energy=energies,
         default_time=at_default[0],
         default_energy=at_default[1],
-        loops=_loops(own_stage, own_count),
+        loops=_loops(kernel_stage, kernel_count),
         power_cap=np.full(len(stages), np.inf),
         host_time=np.zeros(len(stages)),
         wait_power=np.zeros(len(stages)),

@@ -1,4 +1,4 @@
-"""The public `fit`: constants from measured runs, with what they rest on."""
+"""The public `fit`: from measured runs to constants with their provenance."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -22,13 +22,13 @@ from ._request import FitRequest
 from ._result import FitResult, Rows, fit_summary
 
 _SHOWN: Final = 3
-"""Flagged rows that are told in notes."""
+"""Flagged rows that the notes name."""
 _DIGITS, _DECIMALS = 4, 2
 """Significant digits of a posterior sd; decimals of a correlation."""
 
 
 class _Fit(FitRequest):
-    """What is fitted, and how."""
+    """The request of `fit` with its tables."""
 
     tables: Any = dataclasses.field(kw_only=False)
 
@@ -38,7 +38,7 @@ def fit(request: _Fit) -> FitResult:
     """Fits the model's constants to measured runs.
 
     A MAP estimate by Gauss-Newton on robust relative errors; the values of `start` are
-    the prior. Rows that cannot be true are left out and named. Ctrl-C keeps the best
+    the prior. Rows that cannot be true are left out and named. Ctrl-C returns the best
     point so far.
 
     `tables`: what `measurements.read` gives, or several; a table of one op, GPU and
@@ -68,20 +68,20 @@ def fit(request: _Fit) -> FitResult:
     each = list(tables) if isinstance(tables, Sequence) else [tables]
     for table in each:
         check_table(table)
-    rules = [read_rule(text) for text in _several(request.holdout)]
+    rules = [read_rule(text) for text in _as_tuple(request.holdout)]
     begin = corrections_file(request.start)
     settings = Settings(
         request.seed,
         request.max_rows,
         max_steps=request.max_steps,
-        freeze=_several(request.freeze),
+        freeze=_as_tuple(request.freeze),
     )
     _check_groups(settings.freeze, begin.continues or begin, each)
     strict, progress = request.strict, request.progress
-    return _fitted(each, begin, settings, rules, strict, progress)
+    return _fit_tables(each, begin, settings, rules, strict, progress)
 
 
-def _fitted(
+def _fit_tables(
     tables: Sequence[MeasurementTable],
     begin: CorrectionsFile,
     settings: Settings,
@@ -89,35 +89,41 @@ def _fitted(
     strict: bool,
     progress: Progress | None,
 ) -> FitResult:
-    """The fit without held-out rows and those that cannot be true, and its errors."""
+    """Fits the rows that are neither held out nor flagged, and scores all rows."""
     prior = begin.continues or begin
-    held = held_out(tables, rules, settings.seed)
+    masks = held_out(tables, rules, settings.seed)
     flags = [flagged(table, predict(table, prior)) for table in tables]
-    every = [flag for found in flags for flag in found]
-    if strict and every:
-        more = f" ({len(every) - 1} more rows)" if len(every) > 1 else ""
-        raise ValueError(f"{_words(every[0])}{more}; correct it or drop `--strict`.")
-    parts = zip(tables, held, flags, strict=True)
-    unread = [
-        blanked(table, out | np.isin(np.arange(len(out)), [x.index for x in found]))
-        for table, out, found in parts
+    all_flags = [flag for table_flags in flags for flag in table_flags]
+    if strict and all_flags:
+        more = f" ({len(all_flags) - 1} more rows)" if len(all_flags) > 1 else ""
+        raise ValueError(
+            f"{_flag_text(all_flags[0])}{more}; correct it or drop `--strict`."
+        )
+    parts = zip(tables, masks, flags, strict=True)
+    readable = [
+        blanked(
+            table, out | np.isin(np.arange(len(out)), [x.index for x in table_flags])
+        )
+        for table, out, table_flags in parts
     ]
     fitted = calibrate(
-        unread,
+        readable,
         prior,
         settings,
         begin=begin if begin.continues else None,
         progress=progress,
     )
-    judged = None if fitted.fit.interrupted else _judged(fitted, tables, held, flags)
-    if judged is None:
-        kept = dataclasses.replace(fitted.corrections, continues=prior)
-        return FitResult({"interrupted": True, "steps": fitted.fit.evaluations}, kept)
-    rows, learnt = judged
+    predicted = (
+        None if fitted.fit.interrupted else _predict_rows(fitted, tables, masks, flags)
+    )
+    if predicted is None:
+        so_far = dataclasses.replace(fitted.corrections, continues=prior)
+        return FitResult({"interrupted": True, "steps": fitted.fit.evaluations}, so_far)
+    rows, learnt = predicted
     summary = fit_summary(rows, fitted, learnt)
     rests_on = {"seed": settings.seed, "holdout": [rule.text for rule in rules]}
-    corrections = _completed(fitted, tables, rests_on, summary)
-    notes = tuple(_remarks(tables, every, fitted, settings.max_steps))
+    corrections = _with_sources(fitted, tables, rests_on, summary)
+    notes = tuple(_notes(tables, all_flags, fitted, settings.max_steps))
     return FitResult(summary, corrections, learnt, tuple(rows), notes)
 
 
@@ -129,53 +135,54 @@ def _check_bits() -> None:
         )
 
 
-def _several(given: str | Sequence[str]) -> tuple[str, ...]:
-    return (given,) if isinstance(given, str) else tuple(given)
+def _as_tuple(value: str | Sequence[str]) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(value)
 
 
 def _check_groups(
     groups: Sequence[str], prior: CorrectionsFile, tables: Sequence[MeasurementTable]
 ):
-    """Finds a `freeze` that would hold nothing."""
+    """Raises `ValueError` for a `freeze` that matches no level and no constant."""
     gpus = {str(gpu) for table in tables for gpu in table.gpu}
-    own = sorted({tag for gpu in gpus for tag in read_gpu(gpu).tags})
+    tags = sorted({tag for gpu in gpus for tag in read_gpu(gpu).tags})
     kinds = sorted(
-        {*(tag.partition(":")[0] for tag in (*prior.levels, *own)), "sensor"}
+        {*(tag.partition(":")[0] for tag in (*prior.levels, *tags)), "sensor"}
     )
     meters = (name for table in tables for name in constants_of(table.meter.constants))
     constants = dict.fromkeys((*CONSTANTS, *meters))
     for group in groups:
-        if group in {*kinds, *own, *prior.levels, *prior.instruments}:
+        if group in {*kinds, *tags, *prior.levels, *prior.instruments}:
             continue
         if group and any(name.startswith(group) for name in constants):
             continue
         words = dict.fromkeys(name.partition("_")[0] for name in constants)
         raise ValueError(
             f"`freeze` is '{group}'; allowed are the levels {', '.join(kinds)}, one "
-            f"of them such as {', '.join(own)}, and constants or their beginnings: "
+            f"of them such as {', '.join(tags)}, and constants or their beginnings: "
             f"{', '.join(words)}."
         )
 
 
-def _judged(
+def _predict_rows(
     fitted: Calibration,
     tables: Sequence[MeasurementTable],
-    held: Sequence[np.ndarray],
+    masks: Sequence[np.ndarray],
     flags: Sequence[Sequence[Flag]],
 ) -> tuple[list[Rows], Identifiability] | None:
-    """Every row with its prediction, and what was learnt; None if interrupted."""
-    found, parts = fitted.fit, zip(tables, held, flags, strict=True)
+    """Rows with predictions of the fitted constants, and the identifiability report;
+    None if Ctrl-C interrupts it."""
+    result, parts = fitted.fit, zip(tables, masks, flags, strict=True)
     try:
         rows = [
             Rows(table, predict(table, fitted.corrections), out, flagged_rows)
             for table, out, flagged_rows in parts
         ]
-        return rows, report(found.parameters, found.z, found.covariance)
+        return rows, report(result.parameters, result.z, result.covariance)
     except KeyboardInterrupt:
         return None
 
 
-def _completed(
+def _with_sources(
     fitted: Calibration,
     tables: Sequence[MeasurementTable],
     rests_on: dict[str, Any],
@@ -201,24 +208,24 @@ def _rounded(group: dict[str, Any]) -> dict[str, Any]:
 
 
 def _posterior(fitted: Calibration) -> dict[str, Any]:
-    """Sds and correlations of the fitted numbers, as a corrections file has them."""
-    found = fitted.fit
-    scaled = found.covariance / np.outer(found.sd, found.sd)
-    lower = scaled[np.tril_indices(len(found.sd))]
+    """Posterior std and correlations, in the format of a corrections file."""
+    result = fitted.fit
+    scaled = result.covariance / np.outer(result.sd, result.sd)
+    lower = scaled[np.tril_indices(len(result.sd))]
     return {
-        "parameters": [str(p) for p in found.parameters.free],
-        "sd": [float(f"{sd:.{_DIGITS}g}") for sd in found.sd],
+        "parameters": [str(p) for p in result.parameters.free],
+        "sd": [float(f"{sd:.{_DIGITS}g}") for sd in result.sd],
         "correlation": (np.round(lower, _DECIMALS) + 0.0).tolist(),  # no -0.0
     }
 
 
-def _remarks(
+def _notes(
     tables: Sequence[MeasurementTable],
     flags: Sequence[Flag],
     fitted: Calibration,
     max_steps: int,
 ) -> Iterator[str]:
-    """What the files held that was not used, and an early end."""
+    """Notes on unused columns, flagged rows and a fit that ran out of steps."""
     for table in tables:
         yield from table.notes
     ignored = dict.fromkeys(x for table in tables for x in table.ignored_columns)
@@ -226,7 +233,7 @@ def _remarks(
     if flags:
         yield f"rows that cannot be true and were left out: {len(flags)}"
     for flag in flags[:_SHOWN]:
-        yield _words(flag)
+        yield _flag_text(flag)
     if len(flags) > _SHOWN:
         yield f"and {len(flags) - _SHOWN} more; `--json` lists all"
     if fitted.fit.evaluations >= max_steps:
@@ -236,7 +243,7 @@ def _remarks(
         )
 
 
-def _words(flag: Flag) -> str:
+def _flag_text(flag: Flag) -> str:
     return (
         f"{flag.file}, row {flag.row}, `{flag.column}` is {flag.value}: {flag.reason}"
     )

@@ -45,8 +45,8 @@ class Batch:
     capped: bool
     """Whether some row may be over its power cap."""
     reading: Reading
-    known: Mapping[str, float]
-    """Constants of the table's meter that tables of its campaign tell about."""
+    meter_constants: Mapping[str, float]
+    """Constants of the meter that tables of this campaign can fit, by name."""
     meter: type[Record]
     """All constants of the meter."""
     kind: str
@@ -59,13 +59,13 @@ class Batch:
     """Table row of each phase; rows of several phases (a generation) appear twice, and
     phases that only fill up the shape have -1. Of plans the row of each step."""
     steps: Steps | None = None
-    """Of plans, what makes steps of the phases."""
+    """How phases form training steps; None but for plans."""
 
     @property
-    def given(
+    def inputs(
         self,
     ) -> tuple[Workload, GpuSpec, OperatingPoint, Reading, Steps | None]:
-        """What its reading follows from, beside the constants."""
+        """Inputs of `batch_reading` besides the constants."""
         return self.workload, self.card.spec, self.point, self.reading, self.steps
 
     @property
@@ -75,7 +75,7 @@ class Batch:
 
     @property
     def kinds(self) -> set[str]:
-        """Kinds of its rows by which constants name them (`Constant.rows`)."""
+        """Kinds of the rows, in the words of `Constant.rows`."""
         if self.kind in ("workload", "plan", "activity"):
             return {self.kind}
         return {"kernel"} | ({"stream"} if self.records == {"Stream"} else set())
@@ -99,35 +99,35 @@ def batches(table: MeasurementTable, corrections: CorrectionsFile) -> Iterator[B
     for gpu in dict.fromkeys(table.gpu):
         card = read_gpu(gpu)
         batch = functools.partial(_batch, table, corrections, card)
-        mine = (table.gpu == gpu) & (table.skipped == "")
-        for part in _chunks(mine & (table.kind == "workload")):
+        live = (table.gpu == gpu) & (table.skipped == "")
+        for part in _chunks(live & (table.kind == "workload")):
             listings, owner = _passes(table, part)
             yield batch("workload", *_columns(listings), owner)
-        plans = np.flatnonzero(mine & (table.kind == "plan"))
+        plans = np.flatnonzero(live & (table.kind == "plan"))
         for part in by_mixture(table, plans):
             listings, owner, steps = planned(table, part)
-            made = batch("plan", *_columns(listings), owner)
-            yield dataclasses.replace(made, rows=part, steps=steps)
+            batch_of_plans = batch("plan", *_columns(listings), owner)
+            yield dataclasses.replace(batch_of_plans, rows=part, steps=steps)
         for op, columns in table.fields.items():
             campaigns = table.campaign[columns.rows]
-            here = mine[columns.rows]
-            for name in dict.fromkeys(campaigns[here]):
-                for part in _chunks(here & (campaigns == name)):
+            live_rows = live[columns.rows]
+            for name in dict.fromkeys(campaigns[live_rows]):
+                for part in _chunks(live_rows & (campaigns == name)):
                     rows = columns.rows[part]
                     copies = table.meter.copies(table, op, rows, card.name, corrections)
-                    own = table.copies[rows]
-                    copies = np.where(np.isnan(own), copies, own)
+                    stated = table.copies[rows]
+                    copies = np.where(np.isnan(stated), copies, stated)
                     yield batch(op, *_kernels(op, columns, part, copies), rows)
 
 
 def _chunks(which: np.ndarray) -> list[np.ndarray]:
-    """Indices of the rows that are true, `CHUNK` at a time."""
+    """Indices of the chosen rows, at most `CHUNK` in each array."""
     index = np.flatnonzero(which)
     return [index[start : start + CHUNK] for start in range(0, len(index), CHUNK)]
 
 
 def _columns(listings: Sequence[Listing]) -> tuple[list[OpRows], PhaseColumns]:
-    """Launches and phases of listings, a phase each."""
+    """Launches and phases of listings, one phase a listing."""
     flat = [(k, i) for i, x in enumerate(listings) for k in x.kernels]
     return op_rows(flat), phase_columns(listings)
 
@@ -135,22 +135,22 @@ def _columns(listings: Sequence[Listing]) -> tuple[list[OpRows], PhaseColumns]:
 def _passes(
     table: MeasurementTable, rows: np.ndarray
 ) -> tuple[list[Listing], np.ndarray]:
-    """Listings of whole passes, and the row of each."""
-    known: dict[str, list[Listing]] = {}
+    """Listings of whole passes, and the table row that each belongs to."""
+    by_name: dict[str, list[Listing]] = {}
     requests = {int(r): i for i, r in enumerate(table.model_request.rows)}
     listings: list[Listing] = []
     owner: list[int] = []
     for row in rows:
         name = str(table.workload[row]) or f"model {requests[int(row)]}"
-        if name not in known:
-            given = (
+        if name not in by_name:
+            own_listings = (
                 table.listings[name]
                 if table.workload[row]
                 else _requested(table, requests[int(row)])
             )
-            known[name] = [*given]
-        listings += known[name]
-        owner += [int(row)] * len(known[name])
+            by_name[name] = [*own_listings]
+        listings += by_name[name]
+        owner += [int(row)] * len(by_name[name])
     return listings, np.array(owner)
 
 
@@ -176,7 +176,7 @@ def _batch(
     phases: PhaseColumns,
     rows: np.ndarray,
 ) -> Batch:
-    """A batch, filled up to a shape that others share."""
+    """A batch padded to a common shape, so that batches share compiled programs."""
     count = len(rows)
     extra = pad_size(count) - count
 
@@ -245,8 +245,8 @@ def _requested(table: MeasurementTable, index: int) -> list[Listing]:
 
 
 def pass_lengths(table: MeasurementTable) -> np.ndarray:
-    """Tokens of the passes of a table (column `seq_len`); 0 where it tells none."""
+    """Sequence lengths of the passes (column `seq_len`, tokens); 0 where unknown."""
     if "seq_len" not in table.frame:
         return np.zeros(table.num_rows)
-    told = np.asarray(pd.to_numeric(table.frame["seq_len"], errors="coerce"), float)
-    return np.nan_to_num(told)
+    lengths = np.asarray(pd.to_numeric(table.frame["seq_len"], errors="coerce"), float)
+    return np.nan_to_num(lengths)

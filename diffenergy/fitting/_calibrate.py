@@ -43,7 +43,7 @@ Progress = Callable[[int, float], None]
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """How a fit is made.
+    """Settings of a fit.
 
     `max_rows` kernel rows are drawn with `seed`, evenly over gpu, op, campaign, dtype
     and time; one table counts as `table_weight` rows at most. `freeze`: levels (such as
@@ -59,7 +59,7 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True)
 class Calibration:
-    """A fit, the corrections it gives, and the rows that it used."""
+    """A fit, its corrections, and the rows that it used."""
 
     fit: Fit
     corrections: CorrectionsFile
@@ -76,16 +76,18 @@ class Calibration:
             card, kind = item.batch.card, item.batch.kind
             kind = TILED if item.batch.records <= {*TILED_RECORDS} else kind
             filled = True if kind == "plan" else item.batch.reading.random
-            found = rows.setdefault(f"{card.served_as}:{kind}", {"time": 0, "power": 0})
-            found["time"] += int(np.isfinite(item.time).sum())
-            found["power"] += int((np.isfinite(item.power) & filled).sum())
+            counts = rows.setdefault(
+                f"{card.served_as}:{kind}", {"time": 0, "power": 0}
+            )
+            counts["time"] += int(np.isfinite(item.time).sum())
+            counts["power"] += int((np.isfinite(item.power) & filled).sum())
             if kind == "workload":
-                found["ops"] = sorted({*item.batch.ops, *found.get("ops", ())})
-        return {label: found for label, found in rows.items() if any(found.values())}
+                counts["ops"] = sorted({*item.batch.ops, *counts.get("ops", ())})
+        return {label: counts for label, counts in rows.items() if any(counts.values())}
 
     @property
     def count(self) -> int:
-        """Rows used."""
+        """Number of rows with at least one reading."""
         read = (np.isfinite(x.time) | np.isfinite(x.power) for x in self.targets)
         return sum(int(rows.sum()) for rows in read)
 
@@ -114,25 +116,27 @@ def calibrate(
     place = None if begin is None else begun_at(parameters, begin)
     result = fit(parameters, targets, place, settings.max_steps, progress)
     for _ in range(_SHARPER if start.fitted_on else 0):
-        sharp = [sharpened(parameters, item, result.z) for item in targets]
+        sharper = [sharpened(parameters, item, result.z) for item in targets]
         expected = (
             new.time_sd > _CLEAR * old.time_sd and new.power_sd > _CLEAR * old.power_sd
-            for new, old in zip(sharp, targets, strict=True)
+            for new, old in zip(sharper, targets, strict=True)
         )
         if result.interrupted or all(expected):
             break
-        targets = sharp
+        targets = sharper
         result = fit(parameters, targets, result.z, settings.max_steps, progress)
-    found = Calibration(result, _file(result, start), tuple(targets))
-    fitted_on = _rests_on(found, tables, start.fitted_on) | {"seed": settings.seed}
-    file = dataclasses.replace(found.corrections, fitted_on=fitted_on)
-    return dataclasses.replace(found, corrections=file)
+    calibration = Calibration(result, _file(result, start), tuple(targets))
+    fitted_on = _rests_on(calibration, tables, start.fitted_on) | {
+        "seed": settings.seed
+    }
+    file = dataclasses.replace(calibration.corrections, fitted_on=fitted_on)
+    return dataclasses.replace(calibration, corrections=file)
 
 
 def _targets(
     tables: Sequence[MeasurementTable], start: CorrectionsFile, settings: Settings
 ) -> list[Target]:
-    """The rows that are drawn, in batches."""
+    """Draws the rows to fit and groups them in batches."""
     rng = np.random.default_rng(settings.seed)
     targets: list[Target] = []
     most = _rows_per_table(tables, settings.max_rows)
@@ -172,8 +176,8 @@ def _sampled(
         if not len(ordered):  # nothing timed: readings of power alone
             ordered = index[np.isfinite(table.avg_power_w[index])]
         strata = np.array_split(ordered, min(most, max(len(ordered), 1)))
-        kept = [int(rng.choice(stratum)) for stratum in strata if len(stratum)]
-        skipped[np.setdiff1d(index, kept)] = "not sampled"
+        drawn = [int(rng.choice(stratum)) for stratum in strata if len(stratum)]
+        skipped[np.setdiff1d(index, drawn)] = "not sampled"
     return skipped
 
 
@@ -183,7 +187,8 @@ def _free(
     freeze: Sequence[str],
     among: Sequence[Parameter],
 ) -> Parameters:
-    """What is free: what the rows move and nobody holds, or `among` and sensors."""
+    """Free parameters: those that the rows move without the frozen ones; with `among`,
+    only these and the sensors' constants."""
     parameters = free_parameters(start, targets)
     free = [p for p in parameters.free if not frozen(p, freeze)]
     if among:
@@ -197,7 +202,7 @@ def _free(
 
 
 def _file(result: Fit, start: CorrectionsFile) -> CorrectionsFile:
-    """The fitted levels, and the instruments with what was found of sensors."""
+    """Corrections with the fitted levels and the fitted constants of sensors."""
     levels = result.parameters.fitted(result.z)
     sensors = {tag: levels.pop(tag) for tag in list(levels) if tag.startswith(SENSOR)}
     instruments = {name: dict(values) for name, values in start.instruments.items()}
@@ -207,34 +212,36 @@ def _file(result: Fit, start: CorrectionsFile) -> CorrectionsFile:
 
 
 def _rests_on(
-    found: Calibration, tables: Sequence[MeasurementTable], before: Mapping[str, Any]
+    calibration: Calibration,
+    tables: Sequence[MeasurementTable],
+    before: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """GPUs, clocks, lengths and rows that a fit rests on, with those of `before`."""
-    cards = [item.batch.card for item in found.targets]
-    own = {x.served_as: f"architecture:{x.architecture}" for x in cards}
+    """Provenance of a fit: GPUs, clocks, lengths and rows, merged with `before`."""
+    cards = [item.batch.card for item in calibration.targets]
+    architectures = {x.served_as: f"architecture:{x.architecture}" for x in cards}
     return {
-        "architectures": before.get("architectures", {}) | own,
-        "sm_clock_min": _lowest(found.targets, before.get("sm_clock_min", {})),
+        "architectures": before.get("architectures", {}) | architectures,
+        "sm_clock_min": _lowest(calibration.targets, before.get("sm_clock_min", {})),
         "seq_len_max": _longest(tables, before.get("seq_len_max", {})),
-        "rows": before.get("rows", {}) | found.rows,
+        "rows": before.get("rows", {}) | calibration.rows,
     }
 
 
 def _lowest(targets: Sequence[Target], before: Mapping[str, float]) -> dict[str, float]:
-    """Lowest SM clock of the passes of each GPU, Hz."""
-    found = dict(before)
+    """Lowest SM clock of the fitted passes by GPU (Hz)."""
+    lowest = dict(before)
     for item in (x for x in targets if x.batch.kind == "workload"):
         clocks = np.asarray(item.batch.point.sm_clock)[np.isfinite(item.power)]
         gpu = item.batch.card.served_as
-        found[gpu] = float(min([found.get(gpu, np.inf), *clocks]))
-    return {gpu: clock for gpu, clock in found.items() if np.isfinite(clock)}
+        lowest[gpu] = float(min([lowest.get(gpu, np.inf), *clocks]))
+    return {gpu: clock for gpu, clock in lowest.items() if np.isfinite(clock)}
 
 
 def _longest(
     tables: Sequence[MeasurementTable], before: Mapping[str, float]
 ) -> dict[str, float]:
-    """Most tokens of the passes of each GPU that were read."""
-    found = dict(before)
+    """Longest sequence of the fitted passes by GPU (tokens)."""
+    longest = dict(before)
     for table in tables:
         read = np.isfinite(table.time_s) & (table.skipped == "")
         rows = np.flatnonzero(read & (table.kind == "workload"))
@@ -242,19 +249,22 @@ def _longest(
         for gpu in np.unique(table.gpu[rows].astype(str)):
             mine = rows[table.gpu[rows] == gpu]
             name = read_gpu(gpu).served_as
-            found[name] = max(found.get(name, 0.0), float(tokens[mine].max()))
-    return {gpu: tokens for gpu, tokens in found.items() if tokens}
+            longest[name] = max(longest.get(name, 0.0), float(tokens[mine].max()))
+    return {gpu: tokens for gpu, tokens in longest.items() if tokens}
 
 
-def blanked(table: MeasurementTable, held: np.ndarray) -> MeasurementTable:
-    """The table without the readings of `held` rows: they are predicted, not fitted,
-    and every fold of a split keeps one shape and one compilation."""
-    kept = {name: np.where(held, np.nan, getattr(table, name)) for name in READINGS}
-    return dataclasses.replace(table, **kept)
+def blanked(table: MeasurementTable, mask: np.ndarray) -> MeasurementTable:
+    """The table without the readings of masked rows.
+
+    These are predicted, not fitted. All folds of a split have one shape and share one
+    compiled program.
+    """
+    readings = {name: np.where(mask, np.nan, getattr(table, name)) for name in READINGS}
+    return dataclasses.replace(table, **readings)
 
 
 def _target(table: MeasurementTable, batch: Batch, table_weight: float) -> Target:
-    """Target of a batch with the expected errors of its kind."""
+    """Target of a batch with the expected errors of its kind of rows."""
     if batch.kind == "workload":
         return target(table, batch, *PASS_SD)
     if batch.kind == "plan":

@@ -39,7 +39,7 @@ _FULL_RATE: Final = 0.4
 
 @dataclasses.dataclass(frozen=True)
 class ClockFit:
-    """Result: unknowns, cost, and the law."""
+    """Result of a clock-law fit: unknowns and cost."""
 
     base: Base
     flat: Flat
@@ -48,7 +48,7 @@ class ClockFit:
 
     @property
     def law(self) -> ClockLaw:
-        """The law at the unknowns found."""
+        """The clock law at the fitted unknowns."""
         shared, latents, _ = self.flat.split(as_float(self.z))
         return law_of_all(self.base, shared, latents)
 
@@ -68,39 +68,41 @@ class LawProblem(LeastSquares):
         readings: Readings,
         kinds: Sequence[Kind],
         read: Callable[..., Array] = log_cells,
-        given: tuple[Array, ...] = (),
+        extra: tuple[Array, ...] = (),
     ):
         self.base, self.point, self.read = base, point, read
         values, sd = readings.rows()
-        self.known = np.isfinite(values)
-        self.given = as_float(np.where(self.known, values, 0.0)), as_float(sd), *given
+        self.finite = np.isfinite(values)
+        self.extra = as_float(np.where(self.finite, values, 0.0)), as_float(sd), *extra
         sizes = (len(GPU_WIDTHS), len(LAW_WIDTHS), len(kinds) * (LATENTS + 1))
         self.flat = Flat(sizes, len(values))
         centres = [(*kind.centre, kind.sharpness_width) for kind in kinds]
-        own = [kinds[i].own for i in np.asarray(base.kind)]
+        latent_widths = [kinds[i].own for i in np.asarray(base.kind)]
         shared = [*GPU_WIDTHS.values(), *LAW_WIDTHS.values()]
-        self.width = np.concatenate([shared, np.ravel(centres), np.ravel(own)])
+        self.width = np.concatenate(
+            [shared, np.ravel(centres), np.ravel(latent_widths)]
+        )
 
     def residuals(self, z: np.ndarray) -> np.ndarray:
-        """Of readings, then of priors."""
+        """Residuals of the readings, then of the priors."""
         rows = np.asarray(kernel_rows(self.read)(*self.inputs(z)))
-        return np.concatenate([rows[self.known], z / self.width])
+        return np.concatenate([rows[self.finite], z / self.width])
 
     def jacobian(self, z: np.ndarray) -> np.ndarray:
-        """Of `residuals`; kernels' own columns are blocks."""
-        shared, own = map(np.asarray, kernel_slopes(self.read)(*self.inputs(z)))
+        """Jacobian of `residuals`; a kernel's latents act on its own rows alone."""
+        shared, latent = map(np.asarray, kernel_slopes(self.read)(*self.inputs(z)))
         first = shared.shape[-1]
-        rows = np.zeros((*self.known.shape, len(z)))
+        rows = np.zeros((*self.finite.shape, len(z)))
         rows[..., :first] = shared
         for k in range(self.flat.kernels):
             start = first + LATENTS * k
-            rows[k, :, start : start + LATENTS] = own[k]
-        return np.concatenate([rows[self.known], np.diag(1 / self.width)])
+            rows[k, :, start : start + LATENTS] = latent[k]
+        return np.concatenate([rows[self.finite], np.diag(1 / self.width)])
 
     def inputs(self, z: np.ndarray) -> tuple[Any, ...]:
         """Arguments of `kernel_rows` and `kernel_slopes` at the unknowns `z`."""
         shared, latents, _ = self.flat.split(as_float(z))
-        return self.base, shared, latents, self.point, *self.given
+        return self.base, shared, latents, self.point, *self.extra
 
 
 def fit_table(
@@ -136,12 +138,12 @@ def fit_law(
     max_steps: int = 40,
     tolerance: float = 1e-4,
 ) -> ClockFit:
-    """Least squares from `begin` (the prior centres).
+    """Fits a clock law by least squares from `begin` (the prior centres).
 
     `tolerance`: relative change of cost or unknowns at which the descent ends.
     """
     begin = np.zeros(problem.width.size) if begin is None else begin
-    found = problem.minimise(begin, max_steps, tolerance, tolerance)
-    if found.interrupted:  # half a fit is no law
+    minimum = problem.minimise(begin, max_steps, tolerance, tolerance)
+    if minimum.interrupted:  # half a fit is no law
         raise KeyboardInterrupt
-    return ClockFit(problem.base, problem.flat, found.z, found.cost)
+    return ClockFit(problem.base, problem.flat, minimum.z, minimum.cost)

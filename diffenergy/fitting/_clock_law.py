@@ -73,7 +73,7 @@ class ClockLaw(eqx.Module):
 
 
 def law_corrections(c: Corrections) -> Corrections:
-    """`c` without the prices that a `ClockLaw` states per kernel."""
+    """Corrections without the energies that a `ClockLaw` states per kernel."""
     ones = ("dynamic_energy", "core_energy", "idle_scale")
     zeros = ("sm_clock_energy", "energy_launch", "energy_tile", "leakage")
     fields = dict.fromkeys(ones, as_float(1.0)) | dict.fromkeys(zeros, as_float(0.0))
@@ -88,7 +88,8 @@ def kernel_demand(
     flow: Float[Array, "*k"],
     sharpness: Float[Array, "*k"],
 ) -> Demand:
-    """Kernels of `cycles` that all SMs work, `dram` bytes and `core_energy` (J at V0).
+    """Demand of kernels of core `cycles` on all SMs, `dram` bytes and `core_energy`
+    (J at V0).
 
     `flow`: bytes per cycle and SM that DRAM delivers at most; `sharpness`: of the
     overlap of core and DRAM.
@@ -109,7 +110,7 @@ def points(
     settings: Float[np.ndarray, "setting 2"],
     core_limit: Float[np.ndarray, " setting"] | None = None,
 ) -> Points:
-    """Settings (SM clock, memory clock; Hz, NaN: left alone) as the GPU applies them.
+    """Points at `settings` (SM clock, memory clock; Hz, NaN: left to the GPU).
 
     `core_limit`: Hz, SM clock that a memory clock allows at most (infinite: any).
     """
@@ -140,7 +141,7 @@ def log_costs(
 
 
 def highest_clock(law: ClockLaw, point: Points) -> Float[Array, " setting"]:
-    """ln of the SM clock that is applied where power allows it."""
+    """ln of the SM clock (Hz) that the GPU applies without a power limit."""
     return jnp.log(jnp.minimum(point.sm_clock, law.gpu.sm_clock_applied_max))
 
 
@@ -170,13 +171,13 @@ def governed(
     slopes = jax.jvp(still_run, (root,), (jnp.ones_like(root),))[1]
     miss = log_run(root)[1] - cap
     miss = miss - lax.stop_gradient(miss)
-    held = root + jnp.where(inside, -miss / slopes[1], 0.0)
-    clock = held - _ROUNDING * jax.nn.softplus((held - top) / _ROUNDING)
+    limited = root + jnp.where(inside, -miss / slopes[1], 0.0)
+    clock = limited - _ROUNDING * jax.nn.softplus((limited - top) / _ROUNDING)
     return log_run(clock), clock
 
 
 def kernel_cells(law: ClockLaw, kernel: Demand, point: Points) -> Cells:
-    """One kernel at every setting, each under the power limiter."""
+    """Time, energy and clock of one kernel at every setting under the power limit."""
 
     def run(law, kernel):
         each = jax.vmap(lambda x, p: log_costs(law, kernel, x, p), out_axes=1)
@@ -188,7 +189,7 @@ def kernel_cells(law: ClockLaw, kernel: Demand, point: Points) -> Cells:
 
 
 def cells(law: ClockLaw, point: Points) -> Cells:
-    """Every kernel at every setting, each launch under the power limiter."""
+    """Time, energy and clock of every kernel at every setting under the power limit."""
     each = jax.vmap(kernel_cells, in_axes=(None, 0, None))
     return each(law, law.kernels, point)
 
@@ -207,5 +208,5 @@ def law_table(
     """Time (s) and energy (J) of one launch of every kernel by a `law` at `settings`
     (SM clock, memory clock; Hz), each setting under the power limiter, which holds core
     clocks below `core_limit` (Hz; None: no limit)."""
-    found = compiled_cells()(law, points(law.gpu, settings, core_limit))
-    return np.asarray(found.time), np.asarray(found.energy)
+    table = compiled_cells()(law, points(law.gpu, settings, core_limit))
+    return np.asarray(table.time), np.asarray(table.energy)

@@ -1,4 +1,4 @@
-"""What a fit of a `ClockLaw` knows and seeks: readings, priors, unknowns, residuals.
+"""Model of a `ClockLaw` fit: readings, priors, unknowns, residuals.
 
 Unknowns are factors of a few numbers of the GPU (voltage, idle power, limiter), the
 centres of the kinds of kernels, and three numbers of every kernel; all have priors, in
@@ -106,7 +106,7 @@ def plain_priors(gpu: GpuSpec, time: Float[np.ndarray, " kernel"]) -> KernelPrio
 
 @dataclasses.dataclass(frozen=True)
 class Readings:
-    """What was read, NaN where nothing was; expected errors are of the logarithms."""
+    """Measured times and energies, NaN where missing; `*_sd`: std of the logarithms."""
 
     time: Float[np.ndarray, "kernel setting"]  # s
     energy: Float[np.ndarray, "kernel setting"]  # J
@@ -115,13 +115,13 @@ class Readings:
 
     def rows(self) -> tuple[Float[np.ndarray, "kernel r"], np.ndarray]:
         """(ln readings, their errors), in the order of `log_cells`."""
-        known = np.log(np.concatenate([self.time, self.energy], 1))
+        logs = np.log(np.concatenate([self.time, self.energy], 1))
         sd = np.repeat([self.time_sd, self.energy_sd], self.time.shape[1])
-        return known, np.broadcast_to(sd, known.shape)
+        return logs, np.broadcast_to(sd, logs.shape)
 
 
 class Base(NamedTuple):
-    """What is not fitted."""
+    """Fixed numbers of a clock-law fit."""
 
     gpu: GpuSpec
     corrections: Corrections
@@ -137,7 +137,7 @@ class Base(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """Unknowns that all kernels share, in units of ln."""
+    """Unknowns that all kernels share (ln of factors)."""
 
     gpu: Float[Array, " field"]
     law: Float[Array, " number"]
@@ -159,14 +159,15 @@ def law_of(
         energy_dram=base.corrections.energy_dram * energy_dram,
     )
     kind = base.kind[kernel]
-    own = jnp.exp(latents + shared.kinds[kind, :LATENTS])
-    cycles, dram = base.cycles[kernel] * own[..., 0], base.dram[kernel] * own[..., 1]
+    scale = jnp.exp(latents + shared.kinds[kind, :LATENTS])
+    cycles = base.cycles[kernel] * scale[..., 0]
+    dram = base.dram[kernel] * scale[..., 1]
     energy = base.energy_cycle[kernel] * cycles + base.energy_byte[kernel] * dram
     kernels = kernel_demand(
         gpu,
         cycles,
         dram,
-        energy * own[..., 2],
+        energy * scale[..., 2],
         base.flow * flow + jnp.zeros_like(cycles),
         base.sharpness[kind] * jnp.exp(shared.kinds[kind, LATENTS]),
     )
@@ -189,7 +190,7 @@ def log_cells(c: Cells) -> Float[Array, " r"]:
 
 
 class Flat(NamedTuple):
-    """Where the unknowns stand in one vector: shared, latents, then any others."""
+    """Layout of the vector of unknowns: shared, latents, then any others."""
 
     shared: tuple[int, int, int]  # sizes of the leaves of `Shared`
     kernels: int
@@ -202,7 +203,7 @@ class Flat(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Number of unknowns but the others."""
+        """Number of unknowns without the others."""
         return sum(self.shared) + self.kernels * LATENTS
 
 
@@ -214,7 +215,7 @@ def base_of(
     flow: float,
     slow_memory: float = 1.0,
 ) -> Base:
-    """Everything that is not fitted.
+    """Collects the fixed numbers of a clock-law fit.
 
     `power_cap`: W. `flow`: B/cycle/SM that DRAM delivers at low SM clocks.
     `slow_memory`: prior of `ClockLaw.slow_memory`.
@@ -242,35 +243,35 @@ def kernel_rows(read: Callable[..., Array]) -> Callable:
     """
 
     @functools.partial(jax.jit, compiler_options=compiler_options(True))
-    def residuals(cells: Cells, values: Array, sd: Array, *given: Array) -> Array:
-        return robust((jax.vmap(read)(cells, *given) - values) / sd)
+    def residuals(cells: Cells, values: Array, sd: Array, *extra: Array) -> Array:
+        return robust((jax.vmap(read)(cells, *extra) - values) / sd)
 
-    def rows(base, shared, latents, point, *own):
+    def rows(base, shared, latents, point, *inputs):
         law = law_of_all(base, shared, latents)
-        return residuals(compiled_cells()(law, point), *own)
+        return residuals(compiled_cells()(law, point), *inputs)
 
     return rows
 
 
 @functools.cache
 def kernel_slopes(read: Callable[..., Array]) -> Callable:
-    """(by shared unknowns, by the kernel's own) of every kernel's residuals."""
+    """Jacobian of each kernel's residuals: (shared unknowns, its latents)."""
 
-    def of_kernel(base, shared, latents, kernel, point, values, sd, *given):
+    def of_kernel(base, shared, latents, kernel, point, values, sd, *extra):
         flat, unravel = ravel_pytree(shared)
 
         def residuals(z: Array) -> Array:
             law = law_of(base, unravel(z[: flat.size]), z[flat.size :], kernel)
-            found = read(kernel_cells(law, law.kernels, point), *given)
-            return robust((found - values) / sd)
+            predicted = read(kernel_cells(law, law.kernels, point), *extra)
+            return robust((predicted - values) / sd)
 
         columns = jax.jacfwd(residuals)(jnp.concatenate([flat, latents]))
         return columns[:, : flat.size], columns[:, flat.size :]
 
-    def slopes(base, shared, latents, point, *own):
-        axes = (None, None, 0, 0, None, *(0 for _ in own))
+    def slopes(base, shared, latents, point, *inputs):
+        axes = (None, None, 0, 0, None, *(0 for _ in inputs))
         kernels = jnp.arange(len(latents))
         each = jax.vmap(of_kernel, in_axes=axes)
-        return each(base, shared, latents, kernels, point, *own)
+        return each(base, shared, latents, kernels, point, *inputs)
 
     return jax.jit(slopes, compiler_options=compiler_options(True))

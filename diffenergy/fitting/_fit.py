@@ -37,15 +37,14 @@ _COLUMNS: Final = 16
 """Columns of the Jacobian of one call: few, so that both workers have some, and always
 as many, so that they share a compilation."""
 _LEAST_SD: Final = 0.01
-"""Error of a logarithm below which no table is taken to lie: readings repeat no better.
-"""
+"""Least expected error of a logarithm: readings repeat no better."""
 _WORKERS: Final = 2
 """Calls that are compiled and evaluated at once."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """Rows of a batch with what was read; NaN where nothing was.
+    """Measured times (s) and powers (W) of a batch; NaN where missing.
 
     `time_sd`, `power_sd`: expected error of the logarithms.
     """
@@ -76,9 +75,9 @@ class _Data(eqx.Module):
     """One target as arrays: targets of one shape share their compilation."""
 
     serving: Serving
-    reading_by: Serving
-    given: tuple[Any, ...]  # of `batch_reading`
-    read: tuple[Array, Array]  # time, power
+    sensing: Serving
+    inputs: tuple[Any, ...]  # of `batch_reading`
+    measured: tuple[Array, Array]  # time, power
     sd: tuple[Array, Array]
     capped: bool = eqx.field(static=True)
 
@@ -88,7 +87,7 @@ class _Data(eqx.Module):
         return cls(
             parameters.serving(batch.card.tags, batch.card),
             parameters.sensing(sensor_tag(batch), batch.meter),
-            batch.given,
+            batch.inputs,
             (as_float(item.time), as_float(item.power)),
             (as_float(item.time_sd), as_float(item.power_sd)),
             batch.capped,
@@ -97,48 +96,51 @@ class _Data(eqx.Module):
     def reading(
         self, predicted: Callable[..., TimeEnergy], z: Float[Array, " p"]
     ) -> TimeEnergy:
-        """What `predicted`, a form of `batch_reading`, gives at the constants of z."""
-        return predicted(self.given, self.serving(z), self.reading_by(z), self.capped)
+        """Readings by `predicted`, a form of `batch_reading`, at the numbers z."""
+        return predicted(self.inputs, self.serving(z), self.sensing(z), self.capped)
 
 
 def sensor_tag(batch: Batch) -> str:
-    """Tag of the constants of a batch's meter: its campaign's on its GPU."""
+    """Tag of the meter's constants: the campaign of the batch on its GPU."""
     return f"{SENSOR}{batch.campaign}:{batch.kind}@{batch.card.name}"
 
 
 def _movers(parameters: Parameters, item: Target) -> list[int]:
-    """Free numbers that can move the rows of a target."""
-    own = item.batch.card.tags[-1]
+    """Indices of the free numbers that can move the rows of a target."""
+    gpu_tag = item.batch.card.tags[-1]
     if item.batch.kind == "activity":  # moves factors of its GPU alone
         return [
             i
             for i, p in enumerate(parameters.free)
-            if p.tag == own and p.constant in (*ACTIVITY_CONSTANTS, "dynamic_energy")
+            if p.tag == gpu_tag
+            and p.constant in (*ACTIVITY_CONSTANTS, "dynamic_energy")
         ]
     batch = item.batch
     names = ("global", *batch.card.tags, sensor_tag(batch))
     powered = bool(batch.capped or np.isfinite(item.power).any())
-    given = batch.records if batch.kind != "workload" else set()
-    given = given & set(TILED_RECORDS) if len(given) == 1 else set()
+    records = batch.records if batch.kind != "workload" else set()
+    records = records & set(TILED_RECORDS) if len(records) == 1 else set()
     acting = acting_constants(batch)
     return [
         i
         for i, p in enumerate(parameters.free)
         if p.tag in names
         and p.constant in acting
-        and _moves(p.row, batch, given, powered)
+        and _moves(p.row, batch, records, powered)
     ]
 
 
-def _moves(row: Constant, batch: Batch, given: set[str], powered: bool) -> bool:
-    """Whether rows of a batch may move a constant that acts on them, with readings that
-    see power if they are `powered`; `given`: the only record of the rows, if its tiles
-    are given."""
+def _moves(row: Constant, batch: Batch, records: set[str], powered: bool) -> bool:
+    """Whether rows of a batch may move a constant that acts on them.
+
+    `powered`: readings depend on power. `records`: the only shape record of the rows,
+    if it has given tiles.
+    """
     if row.power and not powered:
         return False
     if row.rows != ANY_ROWS and not batch.kinds & set(row.rows):
         return False
-    return not given or row.power or bool(given & set(row.tiles))
+    return not records or row.power or bool(records & set(row.tiles))
 
 
 def acting_constants(batch: Batch) -> set[str]:
@@ -147,7 +149,7 @@ def acting_constants(batch: Batch) -> set[str]:
 
     No number is computed, so that a term that is zero at one point counts, too.
     """
-    leaves, tree = jax.tree.flatten(batch.given)
+    leaves, tree = jax.tree.flatten(batch.inputs)
     kinds = tuple((x.shape, x.dtype.name) for x in leaves)
     acting = _acting(tree, kinds, batch.meter, batch.capped)
     names = (*CONSTANTS, *constants_of(batch.meter))  # in the order of the fields
@@ -159,14 +161,14 @@ def _acting(
     tree: Any, kinds: tuple[tuple[Any, str], ...], meter: type[Record], capped: bool
 ) -> tuple[bool, ...]:
     """Whether each constant acts on the batches of one structure."""
-    given = jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(*kind) for kind in kinds])
+    inputs = jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(*kind) for kind in kinds])
     constants = Corrections(), meter()
 
-    def read(numbers: tuple[Corrections, Record], given: Any) -> tuple[Array, Array]:
-        made = batch_reading(given, *numbers, capped)
-        return made.time, made.energy
+    def read(numbers: tuple[Corrections, Record], inputs: Any) -> tuple[Array, Array]:
+        predicted = batch_reading(inputs, *numbers, capped)
+        return predicted.time, predicted.energy
 
-    program = jax.make_jaxpr(read)(constants, given).jaxpr
+    program = jax.make_jaxpr(read)(constants, inputs).jaxpr
     _, used = partial_eval.dce_jaxpr(program, [True] * len(program.outvars))
     return tuple(used[: len(jax.tree.leaves(constants))])
 
@@ -187,18 +189,18 @@ def _residuals(
     predicted: Callable[..., TimeEnergy] = batch_reading,
 ) -> Float[Array, " r"]:
     """Robust residuals of time, then of power."""
-    made = d.reading(predicted, z)
-    values = made.time, made.energy / made.time
-    found = []
-    for x, read, sd in zip(values, d.read, d.sd, strict=True):
-        known = jnp.isfinite(read) & (read > 0)
-        ratio = jnp.log(x / jnp.where(known, read, 1.0)) / sd
-        found.append(jnp.where(known, robust(ratio), 0.0))
-    return jnp.concatenate(found)
+    predicted_run = d.reading(predicted, z)
+    values = predicted_run.time, predicted_run.energy / predicted_run.time
+    parts = []
+    for x, measured, sd in zip(values, d.measured, d.sd, strict=True):
+        known = jnp.isfinite(measured) & (measured > 0)
+        ratio = jnp.log(x / jnp.where(known, measured, 1.0)) / sd
+        parts.append(jnp.where(known, robust(ratio), 0.0))
+    return jnp.concatenate(parts)
 
 
 def _values(z: Float[Array, " p"], d: _Data) -> Float[Array, " r"]:
-    """`_residuals` by the program that `predict` uses too."""
+    """Residuals by the compiled program that `predict` also uses."""
     return _residuals(z, d, compiled_reading())
 
 
@@ -221,9 +223,9 @@ def _slopes() -> Callable:
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """Result: constants in fitted space, their covariance, cost, evaluations.
+    """Result of a fit: free numbers z in fitted space, covariance, cost, evaluations.
 
-    `interrupted`: somebody stopped it; `z` is then the best point so far.
+    `interrupted`: Ctrl-C ended the fit; `z` is the best point so far.
     """
 
     parameters: Parameters
@@ -248,18 +250,18 @@ class _Problem(LeastSquares):
         self.bases = [_bases(parameters, item) for item in targets]
 
     def _each(self, function: Callable, z: np.ndarray, *of: Any) -> list[np.ndarray]:
-        """`function` of z and each entry of the columns `of`, some at once."""
+        """Values of `function` at z for each entry of `of`, computed in threads."""
         x = as_float(z)
         with ThreadPoolExecutor(_WORKERS) as pool:
             return list(pool.map(lambda *part: np.asarray(function(x, *part)), *of))
 
     def residuals(self, z: np.ndarray) -> np.ndarray:
-        """Of all rows, then of the priors."""
+        """Residuals of all rows, then of the priors."""
         parts = self._each(_values, z, self.data)
         return np.concatenate([*parts, (z - self.centre) / self.width])
 
     def jacobian(self, z: np.ndarray) -> np.ndarray:
-        """Slopes of `residuals`."""
+        """Jacobian of `residuals`."""
         calls = [
             (d, as_float(basis))
             for d, bases in zip(self.data, self.bases, strict=True)
@@ -273,8 +275,10 @@ class _Problem(LeastSquares):
 def sharpened(
     parameters: Parameters, item: Target, z: Float[np.ndarray, " p"]
 ) -> Target:
-    """A target whose errors are expected to be no more than those left at `z`: half of
-    them are below 0.67 sd. Never below `_LEAST_SD`."""
+    """A target with its expected errors lowered to the residuals at `z`.
+
+    Half of normal errors lie below 0.67 std. Never below `_LEAST_SD`, never raised.
+    """
     sizes = np.abs(np.asarray(_values(as_float(z), _Data.of(parameters, item))))
     halves = np.split(sizes, 2)
     left = []
@@ -294,7 +298,7 @@ def fit(
     max_steps: int = 30,
     progress: Callable[[int, float], None] | None = None,
 ) -> Fit:
-    """Least squares from `begin` (the prior centres).
+    """Fits the free parameters by least squares from `begin` (the prior centres).
 
     Residuals are robust log ratios over their expected errors, and the distance of each
     constant from its prior centre over its sd. `progress` is called with the number of
@@ -302,12 +306,12 @@ def fit(
     """
     problem = _Problem(parameters, targets)
     begin = problem.centre if begin is None else begin
-    found = problem.minimise(begin, max_steps, 3e-4, 1e-4, progress)
+    minimum = problem.minimise(begin, max_steps, 3e-4, 1e-4, progress)
     return Fit(
         parameters,
-        found.z,
-        np.linalg.inv(found.information),
-        found.cost,
-        found.evaluations,
-        found.interrupted,
+        minimum.z,
+        np.linalg.inv(minimum.information),
+        minimum.cost,
+        minimum.evaluations,
+        minimum.interrupted,
     )

@@ -92,7 +92,7 @@ class Finding(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Rows:
-    """A table beside its predictions, with what the rules look up."""
+    """A table with its predictions, and the lookups that the rules share."""
 
     table: MeasurementTable
     predicted: dict[str, np.ndarray]
@@ -102,7 +102,7 @@ class Rows:
     columns: dict[str, np.ndarray]  # by quantity, the file's column or ""
 
     def gpu(self, field: str) -> np.ndarray:
-        """A number of each row's GPU."""
+        """A field of each row's GPU file."""
         return np.array([card.values[field] for card in self.cards])[self.card]
 
     def ratio(self, quantity: str) -> np.ndarray:
@@ -110,7 +110,7 @@ class Rows:
         return np.log(getattr(self.table, quantity) / self.predicted[quantity])
 
     def median(self, values: np.ndarray) -> np.ndarray:
-        """Median of each row's group, without NaNs."""
+        """Median of `values` over each row's group, ignoring NaN."""
         return pd.Series(values).groupby(self.group).transform("median").to_numpy()
 
     def flag(self, finding: Finding, i: int) -> Flag:
@@ -160,7 +160,7 @@ def _cell(text: str) -> float | str:
 
 
 def _column(table: MeasurementTable, quantity: str) -> np.ndarray:
-    """Column of the file that gives a quantity, "" on rows where none does."""
+    """File column that each row reads a quantity from; "" where none does."""
     found = np.full(table.num_rows, "", dtype=object)
     for spelling in READ_COLUMNS[quantity].spellings:
         if spelling in table.frame:
@@ -209,7 +209,7 @@ def _zeros(rows: Rows) -> Iterator[Finding]:
 
 
 def _power(rows: Rows) -> Iterator[Finding]:
-    """Above the limit, below idle, or little above it while the SMs are busy."""
+    """Powers above the limit, below idle power, or near it while the SMs are busy."""
     table, power, name = rows.table, rows.table.avg_power_w, "avg_power_w"
     partners = np.array([c.segment == "geforce" for c in rows.cards])[rows.card]
     most = rows.gpu("power_limit_max") * np.where(partners, PARTNERS, 1.0)
@@ -236,10 +236,10 @@ def _idle(rows: Rows, unset: str) -> np.ndarray:
     slow_memory = rows.table.mem_clock < 0.9 * rows.gpu("mem_clock")
     idle = np.full(len(clock), np.nan)
     for number, card in enumerate(rows.cards):
-        own = rows.card == number
+        rows_of_card = rows.card == number
         quality = card.provenance.get("idle_constant", {}).get("quality", "guess")
-        curve = np.asarray(idle_power(card.spec, jnp.asarray(clock[own])))
-        idle[own] = IDLE_SHARE.get(quality, 0.8) * curve
+        curve = np.asarray(idle_power(card.spec, jnp.asarray(clock[rows_of_card])))
+        idle[rows_of_card] = IDLE_SHARE.get(quality, 0.8) * curve
     return idle * np.where(slow_memory, SLOW_MEMORY, 1.0)
 
 
@@ -273,8 +273,8 @@ def _mismatch(rows: Rows) -> Iterator[Finding]:
     """Cells that contradict each other; named is the one furthest from its prediction,
     with the value that the two others give it."""
     table, time, power = rows.table, rows.table.time_s, rows.table.avg_power_w
-    given = np.all([rows.columns[name] != "" for name in READINGS], axis=0)
-    wrong = given & (np.abs(table.energy_j / (power * time) - 1) > 0.03)
+    stated = np.all([rows.columns[name] != "" for name in READINGS], axis=0)
+    wrong = stated & (np.abs(table.energy_j / (power * time) - 1) > 0.03)
     worst = np.argmax([np.nan_to_num(abs(rows.ratio(q))) for q in READINGS], axis=0)
     thirds = (table.energy_j / power, power * time, table.energy_j / time)
     for number, (name, third) in enumerate(zip(READINGS, thirds, strict=True)):
@@ -341,24 +341,25 @@ def _bytes(dtype: np.ndarray) -> np.ndarray:
 
 
 def _units(rows: Rows) -> Iterator[Finding]:
-    """Powers of a thousand between a reading and its prediction: in a whole group from
-    a factor of 100 on (no model is that wrong), in single rows within 3 of them."""
+    """Readings in another unit: powers of a thousand off their prediction.
+
+    A whole group counts from a factor of 100 on (no model is that wrong), a single row
+    within a factor of 3 of a power of a thousand.
+    """
     for name in READINGS:
         ratio = np.where(rows.columns[name] != "", rows.ratio(name), np.nan)
         steps = np.round(ratio / _THOUSAND)
         group = (np.abs(rows.median(ratio)) > np.log(100)) & (np.abs(steps) > 0)
         near = np.abs(ratio - steps * _THOUSAND) < np.log(3)
-        found = group | (near & (np.abs(steps) > 0))
-        for column, step in set(
-            zip(rows.columns[name][found], steps[found], strict=True)
-        ):
+        odd = group | (near & (np.abs(steps) > 0))
+        for column, step in set(zip(rows.columns[name][odd], steps[odd], strict=True)):
             size = float(f"{READ_COLUMNS[name].spellings[column] / 1000.0**step:.0e}")
             unit = UNITS_OF[name].get(size, "another unit")
             text = f"{{own}} are {{times}} the predicted {{expected}}: probably {unit}"
             here = (rows.columns[name] == column) & (steps == step)
             most = f"{text}, as in most rows of this GPU and op"
-            yield Finding(here & found & group, name, most)
-            yield Finding(here & found, name, text)
+            yield Finding(here & odd & group, name, most)
+            yield Finding(here & odd, name, text)
 
 
 def _residuals(rows: Rows) -> Iterator[Finding]:

@@ -24,7 +24,7 @@ FEW_READINGS: Final = 20
 
 
 def free_parameters(start: CorrectionsFile, targets: Sequence[Target]) -> Parameters:
-    """Constants that the targets can move (see `calibrate`)."""
+    """Parameters that a fit of the targets frees (rules: see `calibrate`)."""
     levels: Levels = {tag: dict(values) for tag, values in start.levels.items()}
     if not start.fitted_on:
         used = [item.batch for item in targets]
@@ -43,24 +43,26 @@ def free_parameters(start: CorrectionsFile, targets: Sequence[Target]) -> Parame
         if plans and "plan" not in kinds:
             free = _of_plans(plans)
         else:
-            free = _own(start, targets)
+            free = _of_gpus(start, targets)
     for item in targets:
         batch = item.batch
-        if not batch.known or not np.isfinite(item.power).any():
+        if not batch.meter_constants or not np.isfinite(item.power).any():
             continue
         if Parameter(batch.card.tags[-1], "dynamic_energy") in free:
             continue  # a few readings say nothing about how they were read
         tag, rows = sensor_tag(batch), constants_of(batch.meter)
-        levels[tag] = dict(batch.known)
-        free += [Parameter(tag, name, rows[name]) for name in batch.known]
+        levels[tag] = dict(batch.meter_constants)
+        free += [Parameter(tag, name, rows[name]) for name in batch.meter_constants]
     tags = {tag for item in targets for tag in item.batch.card.tags}
     read = [item for item in targets if np.isfinite(item.power).any()]
-    known = {tag for item in read for tag in item.batch.card.tags}
-    return Parameters(tuple(dict.fromkeys(free)), levels, tuple(sorted(tags - known)))
+    read_tags = {tag for item in read for tag in item.batch.card.tags}
+    return Parameters(
+        tuple(dict.fromkeys(free)), levels, tuple(sorted(tags - read_tags))
+    )
 
 
 def begun_at(parameters: Parameters, file: CorrectionsFile) -> np.ndarray:
-    """The free numbers in fitted space as a file has them."""
+    """Free numbers z in fitted space at the values of a corrections file."""
     sensors = {
         p.tag: file.instruments.get(p.tag.removeprefix(SENSOR), {})
         for p in parameters.free
@@ -99,33 +101,33 @@ def _of_plans(used: Sequence[Batch]) -> list[Parameter]:
     return free + [p for p in _relatives(used) if p.constant in new]
 
 
-def _own(start: CorrectionsFile, targets: Sequence[Target]) -> list[Parameter]:
+def _of_gpus(start: CorrectionsFile, targets: Sequence[Target]) -> list[Parameter]:
     """Factors of the GPUs of the rows: one on all dynamic energy where few readings of
     a new GPU are all there is, else on every constant that its rows concern."""
     free: list[Parameter] = []
     for card in {item.batch.card.name: item.batch.card for item in targets}.values():
-        mine = [item for item in targets if item.batch.card.name == card.name]
+        of_gpu = [item for item in targets if item.batch.card.name == card.name]
         tag = card.tags[-1]
-        readings = sum(int(np.isfinite(item.power).sum()) for item in mine)
-        timed = sum(int(np.isfinite(item.time).sum()) for item in mine)
-        known = card.served_as in start.fitted_on.get("architectures", {})
-        if max(readings, timed) < FEW_READINGS and not known:
+        readings = sum(int(np.isfinite(item.power).sum()) for item in of_gpu)
+        timed = sum(int(np.isfinite(item.time).sum()) for item in of_gpu)
+        fitted_before = card.served_as in start.fitted_on.get("architectures", {})
+        if max(readings, timed) < FEW_READINGS and not fitted_before:
             free.append(Parameter(tag, "dynamic_energy"))
             continue
-        if any(item.batch.kind == "activity" for item in mine):
+        if any(item.batch.kind == "activity" for item in of_gpu):
             free += [Parameter(tag, name) for name in ACTIVITY_CONSTANTS]
-        own = _at_level("own")  # those of a GPU alone at the end
-        own.sort(key=lambda name: "global" not in CONSTANTS[name].levels)
+        names = _at_level("own")  # those of a GPU alone at the end
+        names.sort(key=lambda name: "global" not in CONSTANTS[name].levels)
         free += [
             Parameter(tag, name)
-            for name in own
-            if any(_frees(item.batch, name) for item in mine)
+            for name in names
+            if any(_frees(item.batch, name) for item in of_gpu)
         ]
     return free
 
 
 def _at_level(*levels: str) -> list[str]:
-    """Constants that a fit may free at one of the levels."""
+    """Names of the constants that a fit may free at one of the levels."""
     return [name for name, c in CONSTANTS.items() if set(levels) & set(c.levels)]
 
 

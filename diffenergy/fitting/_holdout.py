@@ -26,7 +26,7 @@ class Rule:
 
 
 def read_rule(text: str) -> Rule:
-    """`COLUMN=VALUE` or `COLUMN:FRACTION` as a rule.
+    """Parses a rule `COLUMN=VALUE` or `COLUMN:FRACTION`.
 
     >>> read_rule("model:0.2").share
     0.2
@@ -54,29 +54,29 @@ def read_rule(text: str) -> Rule:
 def held_out(
     tables: Sequence[MeasurementTable], rules: Sequence[Rule], seed: int
 ) -> list[np.ndarray]:
-    """Which rows of each table the rules hold out, together.
+    """Masks of the held-out rows of each table, over all rules.
 
     A fraction takes whole groups of rows with equal cells, drawn with `seed`: as many
     as it takes to reach it, at least one and never all. Raises `ValueError` for a
     column that no file has, a rule that holds no row, and if no row is left.
     """
-    held = [np.zeros(table.num_rows, dtype=bool) for table in tables]
+    masks = [np.zeros(table.num_rows, dtype=bool) for table in tables]
     for rule in rules:
         cells = [_cells(table, rule.column) for table in tables]
         if all(column is None for column in cells):
             raise _unknown(tables, rule)
         values = _drawn(tables, cells, rule, seed)
-        for mine, column in zip(held, cells, strict=True):
+        for mask, column in zip(masks, cells, strict=True):
             if column is not None:
-                mine |= np.isin(column, values)
+                mask |= np.isin(column, values)
     live = [table.skipped == "" for table in tables]
-    if rules and not any((x & ~y).any() for x, y in zip(live, held, strict=True)):
+    if rules and not any((x & ~y).any() for x, y in zip(live, masks, strict=True)):
         raise ValueError("`holdout` holds out every row; leave some to fit.")
-    return held
+    return masks
 
 
 def _cells(table: MeasurementTable, column: str) -> np.ndarray | None:
-    """Texts of a column, "" where there is none; None if the table lacks it."""
+    """Cells of a column as text; None if the table lacks the column."""
     if column in table.frame:
         return np.array([str(cell).strip() for cell in table.frame[column]])
     return getattr(table, column).astype(str) if column in _ARRAYS else None
@@ -89,7 +89,7 @@ def _drawn(
     seed: int,
 ) -> list[str]:
     """Values of the column that a rule holds out."""
-    known = sorted(
+    values = sorted(
         {
             str(cell)
             for table, column in zip(tables, cells, strict=True)
@@ -99,20 +99,20 @@ def _drawn(
         - {""}
     )
     if rule.value is not None:
-        if rule.value not in known:
+        if rule.value not in values:
             raise ValueError(
                 f"`holdout` is '{rule.text}', which no row has; `{rule.column}` has "
-                f"{_names(known)}."
+                f"{_names(values)}."
             )
         return [rule.value]
-    if len(known) < 2:
+    if len(values) < 2:
         raise ValueError(
-            f"`holdout` is '{rule.text}'; `{rule.column}` has {_names(known)} only, "
+            f"`holdout` is '{rule.text}'; `{rule.column}` has {_names(values)} only, "
             "and some of its values have to stay."
         )
-    count = min(max(math.ceil(rule.share * len(known) - 1e-9), 1), len(known) - 1)
-    order = np.random.default_rng(seed).permutation(len(known))
-    return [known[i] for i in order[:count]]
+    count = min(max(math.ceil(rule.share * len(values) - 1e-9), 1), len(values) - 1)
+    order = np.random.default_rng(seed).permutation(len(values))
+    return [values[i] for i in order[:count]]
 
 
 def _names(values: Sequence[str]) -> str:

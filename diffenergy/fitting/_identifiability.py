@@ -1,5 +1,5 @@
-"""What a fit has learnt: constants that the data measure, those left at their prior,
-those that the data cannot tell apart, and the measurements that would."""
+"""Identifiability of fitted constants: which the data measure, which stay at their
+prior, which combinations stay open, and which measurement would close them."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ _ADDED: Final = ({*_LEADS, "1/TDP"}, {"s", "cycles"})
 
 @dataclasses.dataclass(frozen=True)
 class ConstantReport:
-    """One free number after a fit.
+    """Report on one free number after a fit.
 
     `value`: in natural units, or the factor of a tag (x; of the odds for a share).
     `prior_sd`, `posterior_sd`: in fitted space; `ratio`: posterior over prior.
@@ -72,7 +72,7 @@ class Direction:
 
 @dataclasses.dataclass(frozen=True)
 class Identifiability:
-    """What a fit has learnt about each free number and their combinations."""
+    """Identifiability of each free number and of their combinations."""
 
     constants: tuple[ConstantReport, ...]
     directions: tuple[Direction, ...]
@@ -87,14 +87,14 @@ class Identifiability:
         left = [_left(c) for c in self.constants if c.left_prior]
         traded = [f"{d.text}; {d.measurement} would close it" for d in self.directions]
         named = {p for d in self.directions for p in d.parameters}
-        wanted: dict[str, list[str]] = {}
+        by_measurement: dict[str, list[str]] = {}
         for c in self.constants:
             if c.status == "open" and c.parameter not in named:
-                wanted.setdefault(c.measurement, []).append(_words(c.parameter))
+                by_measurement.setdefault(c.measurement, []).append(_words(c.parameter))
         still = [
             f"left at the prior: {'; '.join(names)}: {measurement} would close "
             + ("it" if len(names) == 1 else "them")
-            for measurement, names in wanted.items()
+            for measurement, names in by_measurement.items()
         ]
         return [f"constants: {', '.join(counts)}", *left, *traded, *still]
 
@@ -117,7 +117,7 @@ def report(
     z: Float[np.ndarray, " p"],
     covariance: Float[np.ndarray, "p p"],
 ) -> Identifiability:
-    """What a fit has learnt.
+    """Reports which free numbers and combinations the data determine.
 
     `z`, `covariance`: mode and covariance of the posterior in fitted space, prior
     included: covariance = (JᵀJ + diag(1/sd²))⁻¹.
@@ -196,13 +196,13 @@ def _groups(scaled: Float[np.ndarray, "p p"]) -> list[tuple[int, ...]]:
     """
     blurred = np.flatnonzero(np.sqrt(np.diag(scaled)) >= _MEASURED)
     c = scaled[np.ix_(blurred, blurred)]
-    found = {g for seed in range(len(c)) if (g := _partners(c, seed))}
+    candidates = {g for seed in range(len(c)) if (g := _partners(c, seed))}
 
     def openness(g: Sequence[int]) -> float:
         return _open_line(c[np.ix_(g, g)])[1]
 
     groups: list[tuple[int, ...]] = []
-    for g in sorted(found, key=lambda g: (-round(openness(g), 1), len(g), g)):
+    for g in sorted(candidates, key=lambda g: (-round(openness(g), 1), len(g), g)):
         for other in [o for o in groups if set(o) & set(g)]:
             union = tuple(sorted({*other, *g}))
             if len(union) <= _MEMBERS and _traded(c[np.ix_(union, union)]):
@@ -265,24 +265,24 @@ def _direction(
     members, block = [free[i] for i in group], scaled[np.ix_(group, group)]
     line, ratio = _open_line(block)
     names = " against ".join(_words(p) for p in members)
-    text = f"not told apart: {names}: {_held(members, block, line)}"
+    text = f"not told apart: {names}: {_known_combination(members, block, line)}"
     if len({p.constant for p in members}) == 1:  # a factor against what it multiplies
         where = f"on a GPU that is not of {members[-1].tag}"
-        wanted = [f"{members[0].row.closes}, {where},"]
+        measurements = [f"{members[0].row.closes}, {where},"]
     else:  # as many members as there are open combinations, the widest
         undecided = int(np.sum(np.linalg.eigvalsh(block) > _UNDECIDED))
         widest = np.argsort(-np.round(np.diag(block), 6), kind="stable")
-        wanted = [_closing(members[i]) for i in widest[:undecided]]
-    measurement = " and ".join(dict.fromkeys(wanted))
+        measurements = [_closing(members[i]) for i in widest[:undecided]]
+    measurement = " and ".join(dict.fromkeys(measurements))
     return Direction(tuple(members), tuple(line.tolist()), ratio, text, measurement)
 
 
-def _held(
+def _known_combination(
     members: Sequence[Parameter],
     block: Float[np.ndarray, "m m"],
     line: Float[np.ndarray, " m"],
 ) -> str:
-    """What the data do know of the members."""
+    """Sentence on the combination of the members that the data determine."""
     spread, axes = np.linalg.eigh(block)
     if spread[1] >= _MEASURED**2 and abs(np.sum(np.sign(axes[:, 0]))) == len(members):
         units = {p.row.unit for p in members}

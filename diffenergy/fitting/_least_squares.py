@@ -1,4 +1,4 @@
-"""The one optimizer of fits: least squares in units of priors, best point kept."""
+"""The optimizer of all fits: least squares scaled by prior widths."""
 
 import abc
 import dataclasses
@@ -11,11 +11,11 @@ from scipy.optimize import least_squares
 
 @dataclasses.dataclass(frozen=True)
 class Minimum:
-    """Where a descent ended: unknowns, half the sum of squares, evaluations of the
-    residuals, and what the readings and priors say of the unknowns.
+    """Result of a descent: unknowns z, cost (half the sum of squares), evaluations of
+    the residuals, and information matrix (J^T J).
 
-    `interrupted`: somebody stopped it; `z` is then the best point so far, and
-    `information` that of the priors alone.
+    `interrupted`: Ctrl-C ended it; `z` is the best point so far, and `information`
+    that of the priors alone.
     """
 
     z: Float[np.ndarray, " p"]
@@ -26,18 +26,18 @@ class Minimum:
 
 
 class LeastSquares(abc.ABC):
-    """Residuals of readings and of priors, with their slopes."""
+    """Least-squares problem: residuals of readings and priors, and their Jacobian."""
 
     width: Float[np.ndarray, " p"]
     """sd of the prior of each unknown."""
 
     @abc.abstractmethod
     def residuals(self, z: Float[np.ndarray, " p"]) -> Float[np.ndarray, " r"]:
-        """Of readings, then of priors."""
+        """Residuals of the readings, then of the priors."""
 
     @abc.abstractmethod
     def jacobian(self, z: Float[np.ndarray, " p"]) -> Float[np.ndarray, "r p"]:
-        """Slopes of `residuals`."""
+        """Jacobian of `residuals`."""
 
     def minimise(
         self,
@@ -47,7 +47,7 @@ class LeastSquares(abc.ABC):
         step_tolerance: float,
         progress: Callable[[int, float], None] | None = None,
     ) -> Minimum:
-        """Gauss-Newton with a trust region, from `begin` on.
+        """Minimises by Gauss-Newton steps with a trust region from `begin`.
 
         Tolerances are relative changes of the cost and of the unknowns at which the
         descent ends. `progress` is called with the number of evaluations and the cost.
@@ -57,14 +57,14 @@ class LeastSquares(abc.ABC):
 
         def residuals(z: np.ndarray) -> np.ndarray:
             nonlocal best, lowest, evaluations
-            found = self.residuals(z)
-            cost = 0.5 * float(found @ found)
+            residual = self.residuals(z)
+            cost = 0.5 * float(residual @ residual)
             if cost < lowest:
                 best, lowest = z.copy(), cost
             evaluations += 1
             if progress is not None:
                 progress(evaluations, cost)
-            return found
+            return residual
 
         try:
             result = least_squares(

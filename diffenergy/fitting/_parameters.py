@@ -51,7 +51,7 @@ class Parameter:
 
     @property
     def row(self) -> Constant:
-        """What is said of the constant."""
+        """Prior, unit and meaning of the constant."""
         return self.of or CONSTANTS[self.constant]
 
     @property
@@ -63,16 +63,16 @@ class Parameter:
     @property
     def sd(self) -> float:
         """Prior sd in fitted space."""
-        own = self.row.sd
+        width = self.row.sd
         if self.tag == "global" or self.tag.startswith(SENSOR):
-            return own
-        known = PRIOR_FACTORS.get(self.tag, {}).get(self.constant)
-        if known:
-            return known[1]
+            return width
+        prior = PRIOR_FACTORS.get(self.tag, {}).get(self.constant)
+        if prior:
+            return prior[1]
         law = law_of(self.tag, prior_levels())
         if law and law.constant == self.constant:
             return law.sd
-        return min(FACTOR_SD, own)
+        return min(FACTOR_SD, width)
 
     def __str__(self) -> str:
         return f"{self.tag}/{self.constant}"
@@ -120,16 +120,16 @@ class Parameters:
         """How the free numbers enter the constants of a GPU with tags `names`; `card`:
         it, for the laws of what no level says."""
         start = levels_of(self.start, card) if card else self.start
-        held = {
+        fixed_levels = {
             tag: dict(values)
             for tag, values in start.items()
             if not tag.startswith(SENSOR)
         }
         for p in self.free:  # at a logarithm or logit of 0
-            if p.constant in held.get(p.tag, ()):
-                held[p.tag][p.constant] = 0.5 if p.share else 1.0
+            if p.constant in fixed_levels.get(p.tag, ()):
+                fixed_levels[p.tag][p.constant] = 0.5 if p.share else 1.0
         constants = list(CONSTANTS)
-        resolved = resolve(held, names)
+        resolved = resolve(fixed_levels, names)
         fixed = np.array([resolved[name] for name in constants])
         shares = np.array([is_share(name) for name in constants])
         offset = np.log(np.where(shares, fixed / np.where(shares, 1 - fixed, 1), fixed))
@@ -139,7 +139,7 @@ class Parameters:
         )
 
     def sensing(self, tag: str, meter: type[Record]) -> "Serving":
-        """The same for the constants of a `meter` under a `tag`."""
+        """How the free numbers enter the constants of a `meter` under a `tag`."""
         values = {name: c.centre for name, c in constants_of(meter).items()}
         names = list(values)
         values |= self.start.get(tag, {})
@@ -151,7 +151,7 @@ class Parameters:
         )
 
     def _entries(self, constants: Sequence[str], tags: Sequence[str]) -> np.ndarray:
-        """1 where a free number (column) is the constant (row) of one of the tags."""
+        """Matrix: 1 where a free number (column) is a constant (row) of the tags."""
         matrix = np.zeros((len(constants), len(self.free)))
         for column, p in enumerate(self.free):
             if p.tag in tags:

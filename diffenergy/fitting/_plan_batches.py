@@ -26,13 +26,13 @@ from ..workload.models import Model, Request
 
 
 def with_unplanned(table: MeasurementTable) -> MeasurementTable:
-    """The table with the reason on every row whose model or plan cannot be had."""
+    """Skips rows whose model or plan is unavailable, with the reason."""
     if not (table.kind == "plan").any():
         return table
     skipped = table.skipped.copy()
     for row in np.flatnonzero((table.kind == "plan") & (table.skipped == "")):
         try:
-            _asked(table, int(row))
+            _training(table, int(row))
         except ValueError as error:
             skipped[row] = str(error)
     return dataclasses.replace(table, skipped=skipped)
@@ -41,31 +41,35 @@ def with_unplanned(table: MeasurementTable) -> MeasurementTable:
 def by_mixture(table: MeasurementTable, rows: np.ndarray) -> list[np.ndarray]:
     """Rows of dense models, and those of mixtures of experts; only sets that are not
     empty."""
-    mixed = np.array([_asked(table, int(x))[1].routing is not None for x in rows], bool)
+    mixed = np.array(
+        [_training(table, int(x))[1].routing is not None for x in rows], bool
+    )
     return [part for part in (rows[~mixed], rows[mixed]) if len(part)]
 
 
 def planned(
     table: MeasurementTable, rows: np.ndarray
 ) -> tuple[list[Listing], np.ndarray, Steps]:
-    """Listings of some rows of plans, the row of each, and the steps that they make."""
+    """Listings of rows of plans, the row of each listing, and the steps they form."""
     owner: list[int] = []
     works: list[tuple[list[Listing], Steps]] = []
     for row in rows:
-        asked: PlanRow = table.plan.item(int(row))
-        placed, request = _asked(table, int(row))
-        made, step = placed.work(request)
-        made = [_in_family(listing, asked.family) for listing in made]
-        if np.isfinite(asked.network):
-            step = dataclasses.replace(step, network=jnp.asarray(asked.network))
-        works.append(([*made], step))
-        owner += [int(row)] * len(made)
+        plan_row: PlanRow = table.plan.item(int(row))
+        placed, request = _training(table, int(row))
+        listings_of_row, step = placed.work(request)
+        listings_of_row = [
+            _in_family(listing, plan_row.family) for listing in listings_of_row
+        ]
+        if np.isfinite(plan_row.network):
+            step = dataclasses.replace(step, network=jnp.asarray(plan_row.network))
+        works.append(([*listings_of_row], step))
+        owner += [int(row)] * len(listings_of_row)
     listings, all_steps = merge_steps(works)
     return listings, np.array(owner), all_steps
 
 
 def _in_family(listing: Listing, family: str) -> Listing:
-    """A listing with the attention kernels of a framework."""
+    """A listing with attention kernels of the given framework family."""
     if not family:
         return listing
     ops = ("context_attention", "attention_backward")
@@ -73,7 +77,7 @@ def _in_family(listing: Listing, family: str) -> Listing:
     return dataclasses.replace(listing, kernels=tuple(rows))
 
 
-def _asked(table: MeasurementTable, row: int) -> tuple[Training, Request]:
+def _training(table: MeasurementTable, row: int) -> tuple[Training, Request]:
     """The model of a row on the GPUs of its plan, and what a replica runs.
 
     Raises `ValueError` with the reason if there is none.
@@ -83,17 +87,17 @@ def _asked(table: MeasurementTable, row: int) -> tuple[Training, Request]:
 
 
 @functools.lru_cache(maxsize=1024)
-def _placed(asked: PlanRow, folder: str, gpu: str) -> tuple[Training, Request]:
-    model, host = _model(asked.model, folder, asked.mtp), host_of(read_gpu(gpu))
-    if np.isfinite(asked.network) and not host.network:
-        host = dataclasses.replace(host, network=asked.network)
-    placed = training_of(model, asked.plan, host, asked.sequences)
+def _placed(plan_row: PlanRow, folder: str, gpu: str) -> tuple[Training, Request]:
+    model, host = _model(plan_row.model, folder, plan_row.mtp), host_of(read_gpu(gpu))
+    if np.isfinite(plan_row.network) and not host.network:
+        host = dataclasses.replace(host, network=plan_row.network)
+    placed = training_of(model, plan_row.plan, host, plan_row.sequences)
     request = placed.request(
         phase="train",
-        dtype=asked.dtype,
-        input_len=asked.seq_len,
-        stack=asked.stack,
-        attention="flash" if asked.family else None,
+        dtype=plan_row.dtype,
+        input_len=plan_row.seq_len,
+        stack=plan_row.stack,
+        attention="flash" if plan_row.family else None,
     )
     return placed, request
 
@@ -105,13 +109,13 @@ def _model(name: str, folder: str, mtp: bool) -> Model:
 
     Raises `ValueError` if neither we nor `models.csv` know it.
     """
-    found = measured_model(name, Path(folder))
-    if found is None:
+    model = measured_model(name, Path(folder))
+    if model is None:
         raise ValueError(f"the model {name} is not known")
-    if isinstance(found, LanguageModel):
-        config = found.config if mtp else without_mtp(found.config)
-        return dataclasses.replace(found, positions=MAX_POSITIONS, config=config)
-    return found
+    if isinstance(model, LanguageModel):
+        config = model.config if mtp else without_mtp(model.config)
+        return dataclasses.replace(model, positions=MAX_POSITIONS, config=config)
+    return model
 
 
 def step_reading(
@@ -122,11 +126,11 @@ def step_reading(
     c: Corrections,
 ) -> TimeEnergy:
     """Time and energy (all GPUs) of steps from those of their phases."""
-    found = compose_step(free.time, steps, c)
+    composed = compose_step(free.time, steps, c)
     board = with_corrections(spec, c)
     clock = jnp.minimum(point.sm_clock, spec.sm_clock_applied_max)
     idle, leakage, _ = static_power(board, c, clock, 0 * clock, point)
     static = idle + leakage
     work = free.energy - static * free.time
-    drawn = step_energy(free.time, work, static, found, steps)
-    return TimeEnergy(found.time, drawn.energy)
+    drawn = step_energy(free.time, work, static, composed, steps)
+    return TimeEnergy(composed.time, drawn.energy)

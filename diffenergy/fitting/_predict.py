@@ -43,41 +43,41 @@ from ._plan_batches import step_reading, with_unplanned
 
 
 def batch_reading(
-    given: tuple[Workload, GpuSpec, OperatingPoint, Reading, Steps | None],
+    inputs: tuple[Workload, GpuSpec, OperatingPoint, Reading, Steps | None],
     corrections: Corrections,
     constants: Record,
     capped: bool,
 ) -> TimeEnergy:
-    """Reading of every phase of a batch (`Batch.given`), of plans of every step;
+    """Reading of every phase of a batch (`Batch.inputs`), of plans of every step;
     `constants`: the meter's."""
-    workload, spec, point, reading, steps = given
+    workload, spec, point, reading, steps = inputs
     workload = reading.load(workload, constants)
-    free, held = runs(workload, spec, point, corrections, capped, reading.bursts)
+    free, governed = runs(workload, spec, point, corrections, capped, reading.bursts)
     if steps is not None:
-        return step_reading(held, steps, spec, point, corrections)
-    return reading.read(constants, free, held)
+        return step_reading(governed, steps, spec, point, corrections)
+    return reading.read(constants, free, governed)
 
 
 @functools.cache
 def compiled_reading():
-    """`batch_reading`, jitted."""
+    """Compiled `batch_reading`."""
     options = compiler_options(True)
     return jax.jit(batch_reading, static_argnums=3, compiler_options=options)
 
 
 def read_batch(batch: Batch, corrections: CorrectionsFile) -> TimeEnergy:
-    """Reading of every phase of a batch with the constants of a file."""
+    """Predicted readings of every phase of a batch with the constants of a file."""
     return compiled_reading()(
-        batch.given,
+        batch.inputs,
         corrections.serve(batch.card),
-        batch.meter(**batch.known),
+        batch.meter(**batch.meter_constants),
         batch.capped,
     )
 
 
 @functools.cache
 def _compiled_phases():
-    """Phases of `estimate`, jitted."""
+    """Compiled phases of `estimate_workload`."""
     options = compiler_options(True)
     return jax.jit(
         lambda *args: estimate_workload(*args).phases, compiler_options=options
@@ -93,18 +93,18 @@ def _guessed(batch: Batch, corrections: CorrectionsFile) -> dict[str, np.ndarray
     served = corrections.serve(batch.card)
     p = _compiled_phases()(batch.workload, batch.card.spec, batch.point, served)
     p = jax.device_get(p)
-    given = np.isfinite(np.asarray(batch.point.temperature))
+    measured = np.isfinite(np.asarray(batch.point.temperature))
     warmer = p.temperature - batch.card.values["ambient_temperature"]
-    seen = {
+    phases = {
         "energy": p.energy,
         "components": p.components,
-        "warmer": np.where(given, 0.0, warmer),
+        "warmer": np.where(measured, 0.0, warmer),
         "voltage": p.voltage,
     }
     capped = p.sm_clock < (1 - 1e-6) * np.asarray(batch.point.sm_clock)
     laws = corrections.forecasts(batch.card)
-    found = phase_widths(batch.card, served, seen, capped, laws)
-    return {QUANTITIES[q]: x[batch.rows >= 0] for q, x in found.items()}
+    half_widths = phase_widths(batch.card, served, phases, capped, laws)
+    return {QUANTITIES[q]: x[batch.rows >= 0] for q, x in half_widths.items()}
 
 
 def predict(table: MeasurementTable, corrections: CorrectionsFile) -> Predictions:
@@ -129,8 +129,8 @@ def predict(table: MeasurementTable, corrections: CorrectionsFile) -> Prediction
         for part, trust in _trusts(batch, corrections, lengths[rows]):
             grade[rows[part]] = trust.grade
             for word, name in QUANTITIES.items():
-                own = trust.half_width(word, time[rows[part]])
-                width[name][rows[part]] = np.hypot(own, open_by[name][part])
+                half_width = trust.half_width(word, time[rows[part]])
+                width[name][rows[part]] = np.hypot(half_width, open_by[name][part])
     untimed = np.isnan(table.time_s)  # only their power means something
     skipped = (time == 0) | (table.skipped != "")
     blank = np.where(skipped, np.nan, 1.0)
@@ -194,7 +194,7 @@ class EvaluateResult(Result):
 
     @property
     def notes(self) -> list[str]:
-        """What a person should know of the files."""
+        """Notes on the files: rows left out, unused columns."""
         return [*self.table.notes, *unused(self.table.ignored_columns)]
 
 
@@ -203,7 +203,7 @@ def evaluate(
     corrections: CorrectionsFile | str | Path | None = None,
     by: str | Sequence[str] = (),
 ) -> EvaluateResult:
-    """How far predictions are from measured runs.
+    """Compares predictions with measured runs.
 
     Args:
         table: what `measurements.read` gives.
@@ -236,20 +236,22 @@ def evaluate(
     return EvaluateResult(summary, table, predictions, columns)
 
 
-def corrections_file(given: CorrectionsFile | str | Path | None) -> CorrectionsFile:
-    """Corrections, however they are given."""
-    if isinstance(given, CorrectionsFile):
-        return given
-    if given is not None and not isinstance(given, str | Path):
+def corrections_file(
+    corrections: CorrectionsFile | str | Path | None,
+) -> CorrectionsFile:
+    """Corrections of a `CorrectionsFile`, a path, "none" (priors) or None (shipped)."""
+    if isinstance(corrections, CorrectionsFile):
+        return corrections
+    if corrections is not None and not isinstance(corrections, str | Path):
         raise TypeError(
-            f"corrections are a {type(given).__name__}; give a file, a "
+            f"corrections are a {type(corrections).__name__}; give a file, a "
             'CorrectionsFile, "none" or None.'
         )
-    return prior_file() if given == "none" else read_corrections(given)
+    return prior_file() if corrections == "none" else read_corrections(corrections)
 
 
 def check_table(table: Any):
-    """Raises `TypeError` for what is no table."""
+    """Raises `TypeError` unless `table` is a `MeasurementTable`."""
     if not isinstance(table, MeasurementTable):
         raise TypeError(
             f"`table` is a {type(table).__name__}; give what `measurements.read` gives."
@@ -257,5 +259,5 @@ def check_table(table: Any):
 
 
 def unused(columns: Sequence[str]) -> list[str]:
-    """A note on columns that nothing reads."""
+    """Note that names the columns that nothing reads, if any."""
     return [f"ignored columns: {', '.join(columns)}"] if columns else []

@@ -11,7 +11,7 @@ def _texts(flag: str, words: list[str]) -> tuple[str, ...]:
 
 
 class FitRequest(Request):
-    """What a fit starts from, keeps and leaves out."""
+    """Start, frozen constants, held-out rows and limits of a fit."""
 
     start: Annotated[
         File | Any | None,
@@ -20,8 +20,8 @@ class FitRequest(Request):
     freeze: Annotated[
         Sequence[str] | str,
         Flag(
-            "Keep a level (mma, gpu:a10), a constant or all that begin so (energy_); "
-            "repeatable.",
+            "Constants to keep: a level (mma, gpu:a10), a name or its beginning "
+            "(energy_); repeatable.",
             "GROUP",
             _texts,
             many=True,
@@ -30,15 +30,15 @@ class FitRequest(Request):
     holdout: Annotated[
         Sequence[str] | str,
         Flag(
-            "Rows to leave out and report apart; repeatable.",
+            "Rows to hold out and report separately; repeatable.",
             "COLUMN=VALUE|COLUMN:FRACTION",
             _texts,
             many=True,
         ),
     ] = ()
-    seed: Annotated[Seed, "Of all draws"] = 0
-    max_rows: Annotated[Whole, "Kernel rows to draw"] = 20_000
-    max_steps: Annotated[Whole, "Evaluations of all rows"] = 30
+    seed: Annotated[Seed, "Seed of all draws"] = 0
+    max_rows: Annotated[Whole, "Maximum number of kernel rows"] = 20_000
+    max_steps: Annotated[Whole, "Maximum number of evaluations"] = 30
     strict: Annotated[bool, "Refuse rows that cannot be true."] = False
     progress: Annotated[
         Callable[..., Any] | None,

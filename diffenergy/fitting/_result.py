@@ -1,4 +1,4 @@
-"""`FitResult`: what a fit found, how well it does, and what was learnt."""
+"""`FitResult`: fitted constants, their errors, and their identifiability."""
 
 import dataclasses
 import os
@@ -24,7 +24,7 @@ class Rows(NamedTuple):
 
     table: MeasurementTable
     predictions: Predictions
-    held: np.ndarray
+    held_out: np.ndarray
     flags: Sequence[Flag]
 
     @property
@@ -37,7 +37,7 @@ class Rows(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class FitResult(Result):
-    """Constants found by a fit.
+    """Fitted constants.
 
     `summary`: the JSON of `diffenergy fit --json`; `corrections`: the constants, with
     what they rest on; `learnt`: of each free constant its prior, posterior and what
@@ -76,13 +76,17 @@ def fit_summary(
     `fitted_rows` counts those that were.
     """
     flags = [flag for part in parts for flag in part.flags]
-    held = any(part.held.any() for part in parts)
+    held_out = any(part.held_out.any() for part in parts)
     return {
         "rows": sum(part.table.num_rows for part in parts),
         "fitted_rows": fitted.count,
         "flagged": [_flag(flag) for flag in flags],
-        **_mapes([(part, part.live & ~part.held) for part in parts]),
-        "held_out": _errors([(p, p.live & p.held) for p in parts]) if held else None,
+        **_mapes([(part, part.live & ~part.held_out) for part in parts]),
+        "held_out": (
+            _errors([(part, part.live & part.held_out) for part in parts])
+            if held_out
+            else None
+        ),
         "groups": [group for part in parts for group in _groups(part)],
         "parameters": len(fitted.fit.parameters.free),
         "steps": fitted.fit.evaluations,
@@ -97,7 +101,7 @@ def _flag(flag: Flag) -> dict[str, Any]:
 
 
 def _errors(chosen: Sequence[tuple[Rows, np.ndarray]]) -> dict[str, Any]:
-    """Number of the chosen rows of each table and their errors."""
+    """Number and errors of the chosen rows of each table."""
     return {"rows": sum(int(rows.sum()) for _, rows in chosen), **_mapes(chosen)}
 
 
@@ -117,11 +121,11 @@ def _groups(part: Rows) -> Iterator[dict[str, Any]]:
     """Errors by file, GPU and op, fitted rows before those held out."""
     keys = pd.DataFrame({name: getattr(part.table, name) for name in _GROUP})
     keys["op"] = keys["op"].where(keys["op"] != "", "workload")
-    live, held = part.live, part.held
+    live, held_rows = part.live, part.held_out
     for _, index in keys.groupby([*_GROUP], sort=False).indices.items():
         same = np.isin(np.arange(len(live)), index)
         for held_out in (False, True):
-            rows = same & live & (held == held_out)
+            rows = same & live & (held_rows == held_out)
             if rows.any():
                 names = keys.iloc[index[0]].to_dict()
                 yield {**names, "held_out": held_out, **_errors([(part, rows)])}

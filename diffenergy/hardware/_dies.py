@@ -1,5 +1,5 @@
 """Published dies, the processes they are made in, idle readings (`data/facts`), and the
-regression of areas over them (`docs/codesign.md`, Silicon)."""
+regression of areas over them (`docs/explanation/codesign.md`, Silicon)."""
 
 import dataclasses
 import functools

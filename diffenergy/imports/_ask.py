@@ -1,4 +1,4 @@
-"""The one door: a file of any kind -> its kernel listings."""
+"""`read`: kernel listings of a trace, graph or report of any kind."""
 
 import dataclasses
 import importlib
@@ -8,11 +8,11 @@ from typing import Any, Final
 from ..hardware import read_gpu
 from ..requests import accepts
 from ..workload import Dispatch, Listing
-from ._kind import kind_of, unknown
+from ._kind import kind_of, not_readable
 from ._launches import Graph, Trace
 from ._request import ImportRequest
 from ._result import ImportResult, of_graph, of_trace
-from ._rows.assign import assigned, listing_of
+from ._rows.assign import listing_of, match_rows
 
 _READERS: Final = {
     "kineto": ("kineto", "a profiler's trace"),
@@ -47,19 +47,19 @@ def refuse_file(path: str, *kinds: str) -> None:
     if not Path(path).is_file():
         return
     kind = kind_of(path)
-    said = {
+    advice = {
         "measurements": "a table; measured runs are for `evaluate` and `fit`.",
         "listing": "a kernel listing; give it to `estimate`, or here as `--workloads`.",
     }
     if kind in _READERS:
         what = f"{_READERS[kind][1]}; give it to `import`, `estimate` or `evaluate`."
-        kind, said = "program", {"program": what}
-    if kind in said and kind in kinds:
-        raise ValueError(f"{path} is {said[kind]}")
+        kind, advice = "program", {"program": what}
+    if kind in advice and kind in kinds:
+        raise ValueError(f"{path} is {advice[kind]}")
 
 
 class _Read(ImportRequest):
-    """A file, and what a user says beside it."""
+    """A file and how it is read."""
 
     path: str = dataclasses.field(kw_only=False)
 
@@ -82,13 +82,13 @@ def read(request: _Read) -> ImportResult:
     request = dataclasses.replace(request, gpu=named)
     _check(request, kind, path)
     module = importlib.import_module(f".._files.{_READERS[kind][0]}", __name__)
-    found: Trace | Graph = module.read(path, request)
+    content: Trace | Graph = module.read(path, request)
     if progress:
         size = Path(path).stat().st_size
         progress(size, size)
-    if isinstance(found, Graph):
-        return of_graph(path, found, named)
-    return _traced(path, found, request)
+    if isinstance(content, Graph):
+        return of_graph(path, content, named)
+    return _result_of_trace(path, content, request)
 
 
 def import_listing(path: str, **options: Any) -> list[Listing]:
@@ -104,9 +104,9 @@ def import_listing(path: str, **options: Any) -> list[Listing]:
     return read(path, **options).listings
 
 
-def _traced(path: str, trace: Trace, request: ImportRequest) -> ImportResult:
-    """Result of launches with their times."""
-    found = assigned(trace, request.model)
+def _result_of_trace(path: str, trace: Trace, request: ImportRequest) -> ImportResult:
+    """Result of a trace: launches with their times."""
+    matches = match_rows(trace, request.model)
     name = Path(path).name
     for ending in _ENDINGS:
         name = name.removesuffix(ending)
@@ -119,17 +119,17 @@ def _traced(path: str, trace: Trace, request: ImportRequest) -> ImportResult:
         dataclasses.replace(
             listing_of(
                 f"{name}/gpu{device}" if several else name,
-                trace, found, device, request.phase,
+                trace, matches, device, request.phase,
             ),
             dispatch=dispatch,
         )
         for device in devices
     ]  # fmt: skip
-    return of_trace(path, trace, found, listings, request.gpu)
+    return of_trace(path, trace, matches, listings, request.gpu)
 
 
 def _check(request: ImportRequest, kind: str, path: str):
-    """Finds what a file of its kind does not take."""
+    """Raises `ValueError` for options that a file of this kind does not take."""
     if request.window is not None and kind != "kineto":
         raise ValueError(
             f"`window` is given, but {path} has no times to choose from; leave it out."
@@ -151,11 +151,15 @@ def _check(request: ImportRequest, kind: str, path: str):
 
 
 def _not_imported(path: str, kind: str | None) -> ValueError:
-    """Why a file of another kind is not imported."""
-    said = {
+    """Error for a file of a kind that is not imported."""
+    advice = {
         "listing": "a kernel listing already; give it to `estimate`.",
         "config": "a model's config; give it to `estimate`.",
         "measurements": "a table, but no report of Nsight; measured runs are for "
         "`evaluate` and `fit`.",
     }
-    return ValueError(f"{path} is {said[kind]}") if kind in said else unknown(path)
+    return (
+        ValueError(f"{path} is {advice[kind]}")
+        if kind in advice
+        else not_readable(path)
+    )

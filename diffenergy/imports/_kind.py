@@ -1,4 +1,4 @@
-"""What kind of file it is, by its content."""
+"""Kind of a file by its content."""
 
 import contextlib
 import gzip
@@ -72,8 +72,8 @@ def _object(text: str) -> str | None:
     return "listing" if isinstance(whole, dict) and "kernels" in whole else None
 
 
-def unknown(path: str) -> ValueError:
-    """That a file is of no kind that is read."""
+def not_readable(path: str) -> ValueError:
+    """Error for a file of no kind that is read."""
     return ValueError(
         f"{path} is none of the files that can be read: give {_READABLE}."
     )
@@ -102,8 +102,9 @@ def _head(path: str) -> bytes:
 
 
 def _is_chakra(head: bytes) -> bool:
-    """The message `GlobalMetadata` behind its length (a version, field 1, or
-    attributes, field 2), then the first node (its number, field 1, or name)."""
+    """Whether the file begins with the message `GlobalMetadata` behind its length (a
+    version, field 1, or attributes, field 2), then the first node (its number, field 1,
+    or name)."""
     with contextlib.suppress(EOFError, IndexError):
         length, place = varint(head, 0)
         if length == 0 or length > 1 << 14 or head[place] not in (0x0A, 0x12):
@@ -114,6 +115,6 @@ def _is_chakra(head: bytes) -> bool:
 
 
 def _is_onnx(head: bytes) -> bool:
-    """`ModelProto` begins with its version (field 1) and names its producer or graph
-    next."""
+    """Whether the file begins as `ModelProto`: with its version (field 1) and names its
+    producer or graph next."""
     return head[:1] == b"\x08" and len(head) > 3 and head[2] in (0x12, 0x1A, 0x3A, 0x42)

@@ -1,4 +1,4 @@
-"""What readers hand over: launches of GPU kernels, with the operators behind them."""
+"""Results of readers: launches of GPU kernels with the operators behind them."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -7,16 +7,16 @@ from typing import Any, NamedTuple
 from ..workload import Listing
 
 
-def frozen(value: Any) -> Any:
+def to_tuples(value: Any) -> Any:
     """Lists, also within lists, as tuples."""
-    return tuple(frozen(x) for x in value) if isinstance(value, list) else value
+    return tuple(to_tuples(x) for x in value) if isinstance(value, list) else value
 
 
 class Operator(NamedTuple):
     """A call of a framework's operator: its name, the sizes of its inputs (of a list of
     tensors a list of sizes), their types, the values of its other arguments as text.
 
-    Equal calls are one object, so that what follows from one is found once.
+    Equal calls are one object, so that their rows are computed once.
     """
 
     name: str
@@ -26,9 +26,9 @@ class Operator(NamedTuple):
 
     def sizes(self, index: int) -> tuple[int, ...] | None:
         """Sizes of an input tensor, None where it is none or they are not known."""
-        found = self.dims[index] if self.dims and index < len(self.dims) else ()
-        whole = found and all(isinstance(x, int) for x in found)
-        return tuple(found) if whole else None
+        sizes = self.dims[index] if self.dims and index < len(self.dims) else ()
+        whole = sizes and all(isinstance(x, int) for x in sizes)
+        return tuple(sizes) if whole else None
 
     def type(self, index: int) -> str:
         """Type of an input, "" where it is not known."""
@@ -36,12 +36,12 @@ class Operator(NamedTuple):
 
     def value(self, index: int) -> str:
         """Value of an argument as text, "" where it is not known."""
-        known = self.values and index < len(self.values)
-        return str(self.values[index]) if known else ""
+        has_value = self.values and index < len(self.values)
+        return str(self.values[index]) if has_value else ""
 
 
 class Launch(NamedTuple):
-    """One GPU kernel as a trace has it; times in us, sizes in threads and blocks.
+    """A GPU kernel of a trace; times in us, sizes in threads and blocks.
 
     `call`: number of the operator's call that launched it (kernels of one call share
     it), -1 where none is known; `times`: launches that this stands for.
@@ -65,9 +65,9 @@ class Launch(NamedTuple):
 class Trace:
     """Launches of a file in order of their start.
 
-    `gpu`: name of the GPUs, None where it is not said; `copies`: us of memory copies
+    `gpu`: name of the GPUs, None where it is not stated; `copies`: us of memory copies
     and sets by device; `timed`: whether starts are known (else a file of sums);
-    `world`: GPUs of the job, 0 where it is not said; `notes`: what was left out;
+    `world`: GPUs of the job, 0 where it is not stated; `notes`: what was left out;
     `activities`: rows of counters (`activity`) of the same launches.
     """
 
@@ -92,13 +92,13 @@ class Graph:
 def one_gpu(
     named: Mapping[int, str], used: set[int], path: str, remedy: str
 ) -> str | None:
-    """Name of the GPUs that kernels ran on (`used`); None where it is not said.
+    """Name of the GPUs that kernels ran on (`used`); None where it is not stated.
 
     Raises `ValueError`, with a `remedy`, if they are of several kinds.
     """
-    found = sorted({named[x] for x in used if x in named})
-    if len(found) > 1:
+    kinds = sorted({named[x] for x in used if x in named})
+    if len(kinds) > 1:
         raise ValueError(
-            f"{path}: kernels of different GPUs ({', '.join(found)}) stand in {remedy}."
+            f"{path}: kernels of different GPUs ({', '.join(kinds)}) stand in {remedy}."
         )
-    return found[0] if found else None
+    return kinds[0] if kinds else None

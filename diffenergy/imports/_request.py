@@ -41,12 +41,12 @@ def _dims(flag: str, words: list[str]) -> dict[str, int]:
 
 
 class ImportRequest(Request):
-    """What a user says beside the file."""
+    """How a file is read."""
 
     gpu: Annotated[
         str | None,
         Flag(
-            "GPU where the file names none, or another is meant.",
+            "GPU of the kernels, where the file names none or another one.",
             "NAME",
             files=lambda name: (name,),
         ),
@@ -54,7 +54,7 @@ class ImportRequest(Request):
     model: Annotated[
         ModelName | None,
         Flag(
-            "Model whose config has the sizes that a serving engine's trace lacks.",
+            "Model with the sizes that a serving engine's trace lacks.",
             "NAME|FILE",
         ),
     ] = None
@@ -62,7 +62,7 @@ class ImportRequest(Request):
     window: Annotated[
         tuple[float, float] | str | None,
         Flag(
-            "Kernels that start in it, us from the first one, or a step of the "
+            "Window of start times, us after the first kernel, or a step of the "
             "profiler.",
             "FROM:TO|STEP",
             _window,
@@ -81,7 +81,8 @@ class ImportRequest(Request):
     stack: Annotated[
         Literal["serving", "eager"] | None,
         Flag(
-            "eager keeps what runtimes fuse into a convolution [serving]; ONNX.", "KIND"
+            "Operators: serving (fused into convolutions) or eager [serving]; ONNX.",
+            "KIND",
         ),
     ] = None
     progress: Annotated[

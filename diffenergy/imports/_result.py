@@ -14,16 +14,16 @@ from ..results import Result
 from ..workload import Listing
 from ._launches import Graph, Trace
 from ._rows import names
-from ._rows.assign import Found, busy_us
+from ._rows.assign import Match, busy_us
 
 _MOST_UNKNOWN: Final = 20
-"""Unknown kernels that are named, those that take longest."""
+"""Number of unknown kernels that are named, those that take longest."""
 _VENDOR: Final = re.compile(r"^(nvidia|amd|tesla|geforce|radeon|instinct)[\s_-]+", re.I)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class ImportResult(Result):
-    """What a file became.
+    """Kernel listings of a file.
 
     `summary`: the JSON of `diffenergy import --json`; `listings`: one a GPU of the
     file, rows with what the trace says of their time (`traced_us`, `how`, ...);
@@ -37,12 +37,12 @@ class ImportResult(Result):
 
     @property
     def notes(self) -> list[str]:
-        """What a person should know of the file."""
+        """Notes on the file."""
         return self.summary["notes"]
 
     @property
     def gpu(self) -> str | None:
-        """The GPU that the file names, by our name; else the one that was given."""
+        """Bundled name of the GPU: the one requested, else that of the file."""
         return self.summary["gpu"]
 
     def activity_csv(self) -> str:
@@ -101,7 +101,7 @@ def of_graph(path: str, graph: Graph, gpu: str | None) -> ImportResult:
 def of_trace(
     path: str,
     trace: Trace,
-    found: Sequence[Found],
+    matches: Sequence[Match],
     listings: list[Listing],
     gpu: str | None,
 ) -> ImportResult:
@@ -110,22 +110,22 @@ def of_trace(
     classes: dict[str, float] = defaultdict(float)
     unknown: dict[str, float] = defaultdict(float)
     shaped = 0.0
-    for launch, x in zip(launches, found, strict=True):
+    for launch, x in zip(launches, matches, strict=True):
         time = launch.duration * launch.times
         classes[x.kind] += time
-        shaped += time * (found[x.carrier].row is not None)
+        shaped += time * (matches[x.carrier].row is not None)
         if x.kind == names.UNKNOWN_CLASS:
-            unknown[names.shown(launch.name)] += time
+            unknown[names.short_name(launch.name)] += time
     total = sum(classes.values())
     ranked = sorted(classes.items(), key=lambda x: -x[1])
     longest = sorted(unknown.items(), key=lambda x: -x[1])[:_MOST_UNKNOWN]
     copies = sum(trace.copies.values(), 0.0)
-    own = trace.gpu
+    named = trace.gpu
     share = 1 - classes[names.UNKNOWN_CLASS] / total if total else 0.0
     summary = {
         "source": Path(path).name,
         "kind": trace.kind,
-        "gpu": gpu or bundled_gpu(own),
+        "gpu": gpu or bundled_gpu(named),
         "kernels": sum(launch.times for launch in launches),
         "rows": sum(len(listing.kernels) for listing in listings),
         "busy_us": round(busy_us(launches), 3) if trace.timed else None,
@@ -135,22 +135,24 @@ def of_trace(
         "class_share": share,
         "shape_share": shaped / total if total else 0.0,
         "unknown": [{"name": name, "us": round(us, 3)} for name, us in longest],
-        "notes": [*trace.notes, *_remarks(own, total, shaped, copies, unknown)],
+        "notes": [*trace.notes, *_remarks(named, total, shaped, copies, unknown)],
     }
     return ImportResult(summary, listings, trace.activities)
 
 
 def _remarks(
-    own: str | None,
+    named: str | None,
     total: float,
     shaped: float,
     copies: float,
     unknown: Mapping[str, float],
 ) -> list[str]:
-    """What a person should know of a trace."""
+    """Notes on a trace: GPU, kernels without a shape, copies, unknown kernels."""
     notes = []
-    if own is not None and bundled_gpu(own) is None:
-        notes.append(f"the file's GPU, '{own}', is not among those known; give --gpu.")
+    if named is not None and bundled_gpu(named) is None:
+        notes.append(
+            f"the file's GPU, '{named}', is not among those known; give --gpu."
+        )
     if total and shaped < (1 - 5e-4) * total:
         share = 100 * (1 - shaped / total)
         notes.append(

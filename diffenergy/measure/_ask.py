@@ -1,5 +1,4 @@
-"""The public `plan` and `measure`: what to measure on a GPU, measuring it, and what is
-said of both."""
+"""The public `plan` and `measure`: plan measurements of a GPU and take them."""
 
 import dataclasses
 import os
@@ -11,12 +10,8 @@ from typing import Any, ClassVar, Final
 from ..hardware import GpuCard, read_gpu
 from ..requests import Seed, accepts, values_of
 from ..results import Result
-from . import _bench
-from . import _bench as libraries
-from . import _clocks as boards_clocks
-from . import _reading as reading
-from . import _sensor as sensor
-from ._plan import Point, Wanted, board_of, make_plan, within
+from . import _bench, _clocks, _reading, _sensor
+from ._plan import PlanOptions, Point, board_of, make_plan, within
 from ._record import Bench, Progress, campaign, label, measure_points, remaining
 from ._request import MeasureRequest
 from ._shapes import CLASSES, Board, check_classes
@@ -39,7 +34,7 @@ class MeasurePlan(Result):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class MeasureResult(Result):
-    """What was measured.
+    """Result of a measuring run.
 
     `summary`: the JSON of `diffenergy measure --json`; `rows`: those of the file, as
     text; `notes`: what a person should know beside it; `interrupted`: Ctrl-C ended it,
@@ -56,7 +51,7 @@ class MeasureResult(Result):
 def plan_summary(
     gpu: str, assumed: bool, points: Sequence[Point], done: int, later: int
 ) -> dict[str, Any]:
-    """`points` of a plan that has `done` others behind it and `later` ones after it."""
+    """JSON of a plan: its `points`, with `done` measured before and `later` left."""
     return {
         "gpu": gpu,
         "assumed": ["gpu"] if assumed else [],
@@ -72,7 +67,7 @@ def plan_summary(
     }
 
 
-def measured(
+def build_result(
     file: Path,
     kit: Bench,
     planned: int,
@@ -80,7 +75,7 @@ def measured(
     done: Progress,
     interrupted: bool,
 ) -> MeasureResult:
-    """What came of a plan of `planned` points."""
+    """Result of a plan of `planned` points."""
     summary = {
         "file": str(file),
         "series": str(series_path(file)),
@@ -95,11 +90,11 @@ def measured(
         "shared_gpu": done.shared,
         "classes": dict(Counter(row["class"] for row in table.rows)),
     }
-    return MeasureResult(summary, table.rows, [*_remarks(table, done)], interrupted)
+    return MeasureResult(summary, table.rows, [*_notes(table, done)], interrupted)
 
 
-def _remarks(table: Table, done: Progress) -> Iterator[str]:
-    """Remarks on what was measured."""
+def _notes(table: Table, done: Progress) -> Iterator[str]:
+    """Notes on the measured rows."""
     if table.repaired:
         yield "the last line of the file was cut off and is measured again"
     if done.shared:
@@ -113,7 +108,7 @@ def _remarks(table: Table, done: Progress) -> Iterator[str]:
 
 
 class _Plan(MeasureRequest):
-    """A plan for a GPU."""
+    """The request of `plan`."""
 
     gpu: str | GpuCard | None = dataclasses.field(default=None, kw_only=False)
     file: str | os.PathLike[str] | None = None
@@ -121,7 +116,7 @@ class _Plan(MeasureRequest):
 
 @accepts(_Plan, "plan")
 def plan(request: _Plan) -> MeasurePlan:
-    """What `measure` would do on a GPU; needs none, and touches no file.
+    """Plans the points that `measure` would run; needs no GPU and writes no file.
 
     `gpu`: name, `.toml` file or card [h100-sxm]; `file`: measurements that are there
     already, which are not made again. `clocks` in Hz, "auto" for about eight of the
@@ -139,8 +134,8 @@ def plan(request: _Plan) -> MeasurePlan:
     card = gpu if isinstance(gpu, GpuCard) else read_gpu(gpu or ASSUMED)
     board = board_of(card)
     rows = finished(Path(request.file)) if request.file else []
-    asked = _wanted(board, request)
-    every = make_plan(board, asked)
+    options = _plan_options(board, request)
+    every = make_plan(board, options)
     named = gpu if isinstance(gpu, str) else card.name
     left = remaining(every, _bench.row_name(named, card), rows)
     now = within(left, request.seconds)
@@ -149,8 +144,8 @@ def plan(request: _Plan) -> MeasurePlan:
     return MeasurePlan(plan_summary(board.name, assumed, now, behind, after))
 
 
-class _Measured(MeasureRequest):
-    """Measurements of a board."""
+class _MeasureCall(MeasureRequest):
+    """The request of `measure`."""
 
     file: str | os.PathLike[str] = dataclasses.field(kw_only=False)
     gpu: str | None = None
@@ -159,8 +154,8 @@ class _Measured(MeasureRequest):
     progress: Tell | None = None
 
 
-@accepts(_Measured, "measure")
-def measure(request: _Measured) -> MeasureResult:
+@accepts(_MeasureCall, "measure")
+def measure(request: _MeasureCall) -> MeasureResult:
     """Measures kernels on a GPU of this machine, for `fitting.fit`.
 
     Needs an NVIDIA GPU, and PyTorch or JAX with CUDA. It may be stopped at any time;
@@ -179,21 +174,21 @@ def measure(request: _Measured) -> MeasureResult:
 
     >>> measure("mine.csv", seconds=600)  # doctest: +SKIP
     """
-    path, said = Path(request.file), []
+    path, notes = Path(request.file), []
     finished(path)  # another kind of file is found before the GPU is
-    boards_clocks.check_state(state_path(path))
-    board = sensor.Sensor(request.gpu_index)
+    _clocks.check_state(state_path(path))
+    board = _sensor.Sensor(request.gpu_index)
     _bench.check_board(board.about)
     identity = _bench.identify(board.about, request.gpu)
     before = board.processes()
-    wall, tell = reading.Clock(), request.note or said.append
-    with boards_clocks.interruptible() as check:
-        kernels = libraries.find_runner(board.about.uuid)
+    wall, tell = _reading.Clock(), request.note or notes.append
+    with _clocks.interruptible() as check:
+        kernels = _bench.find_runner(board.about.uuid)
         surveyed = _bench.survey(board, identity, kernels.l2)
-        asked = _wanted(surveyed, request)
-        every = make_plan(surveyed, asked)
-        with boards_clocks.Control(board, wall, state_path(path), tell) as control:
-            first = (next(iter(x), None) for x in (asked.clocks, asked.limits))
+        options = _plan_options(surveyed, request)
+        every = make_plan(surveyed, options)
+        with _clocks.Control(board, wall, state_path(path), tell) as control:
+            first = (next(iter(x), None) for x in (options.clocks, options.limits))
             control.prepare(*first)  # finds out whether they may be set
             others = _bench.watch(board, before)
             kit = Bench(identity.name, board, kernels, wall, control, others, check)
@@ -204,19 +199,19 @@ def measure(request: _Measured) -> MeasureResult:
                 tell(f"{many}: rows say `shared_gpu`")
             table, done = Table(path), Progress()
             left = remaining(every, identity.name, table.rows)
-            ended = _interrupted(
+            ended = _run_until_interrupted(
                 left, kit, table, request.seconds, done, request.progress
             )
-    found = measured(path, kit, len(left), table, done, ended)
-    found.notes[:0] = said
-    return found
+    result = build_result(path, kit, len(left), table, done, ended)
+    result.notes[:0] = notes
+    return result
 
 
-def _wanted(board: Board, request: MeasureRequest) -> Wanted:
-    """What is asked of a plan, once the board can do it."""
+def _plan_options(board: Board, request: MeasureRequest) -> PlanOptions:
+    """Options of a plan; raises `ValueError` for what the board does not support."""
     limits = values_of(request.power_limits) or ()
     _bench.check_limits(limits, board)
-    return Wanted(
+    return PlanOptions(
         points=request.points,
         seed=request.seed,
         only=check_classes(request.only or CLASSES),
@@ -226,7 +221,7 @@ def _wanted(board: Board, request: MeasureRequest) -> Wanted:
     )
 
 
-def _interrupted(
+def _run_until_interrupted(
     points: Sequence[Point],
     kit: Bench,
     table: Table,
@@ -234,7 +229,7 @@ def _interrupted(
     done: Progress,
     progress: Tell | None,
 ) -> bool:
-    """Measures; whether Ctrl-C ended it."""
+    """Measures the points; returns whether Ctrl-C ended the run."""
 
     def tell(done: Progress, point: Point):
         if progress is not None:

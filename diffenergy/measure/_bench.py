@@ -1,4 +1,4 @@
-"""What a machine offers: which GPU it is, what can be set, who else is there."""
+"""Survey of the machine: identity of the GPU, settable clocks, other processes."""
 
 import dataclasses
 import math
@@ -21,7 +21,7 @@ _L2: Final = 64 * MiB
 
 
 class Identity(NamedTuple):
-    """Name of a GPU in our files (`card`), or a name of its own and remarks on it."""
+    """Name of a GPU in our files (`card`), or a derived name with notes."""
 
     name: str
     card: GpuCard | None
@@ -29,16 +29,16 @@ class Identity(NamedTuple):
 
 
 def identify(about: About, named: str | None) -> Identity:
-    """Which GPU the board is; `named` by the user, if not None."""
-    found = _known(about.name)
+    """Identifies the board; `named`: name that the user gives it, if not None."""
+    card_by_name = _known_gpu(about.name)
     if named is not None:
         card = read_gpu(named, exact=True)
         name = row_name(named, card)
-        other = found is not None and found.name != card.name
+        other = card_by_name is not None and card_by_name.name != card.name
         note = f"the board calls itself '{about.name}'; its rows say {name}, as given"
         return Identity(name, card, (note,) if other else ())
-    if found is not None:
-        return Identity(found.name, found, ())
+    if card_by_name is not None:
+        return Identity(card_by_name.name, card_by_name, ())
     words = about.name.lower().removeprefix("nvidia")
     name = re.sub(r"[^a-z0-9]+", "-", words).strip("-") or "unknown"
     note = (
@@ -49,11 +49,11 @@ def identify(about: About, named: str | None) -> Identity:
 
 
 def row_name(named: str, card: GpuCard) -> str:
-    """What rows call a GPU that the user named: a file stays a file."""
+    """GPU name in the rows: a `.toml` path as given, else the card's name."""
     return named if named.lower().endswith(".toml") else card.name
 
 
-def _known(name: str) -> GpuCard | None:
+def _known_gpu(name: str) -> GpuCard | None:
     for word in (name, name.removeprefix("NVIDIA ")):
         try:
             return (
@@ -67,12 +67,12 @@ def _known(name: str) -> GpuCard | None:
 
 
 def survey(sensor: Sensor, identity: Identity, l2: float) -> Board:
-    """What a plan needs to know of the board; `l2`: bytes that the runner tells."""
+    """The board as a plan needs it; `l2`: bytes that the runner reports."""
     memory = sensor.about.memory
     if identity.card is None:
-        known = not math.isnan(memory)
+        has_memory = not math.isnan(memory)
         cache = _L2 if math.isnan(l2) else l2
-        board = unknown_board(identity.name, memory if known else 8e9, cache)
+        board = unknown_board(identity.name, memory if has_memory else 8e9, cache)
     else:
         board = board_of(identity.card)
         free = board.memory if math.isnan(memory) else memory * FREE
@@ -83,28 +83,28 @@ def survey(sensor: Sensor, identity: Identity, l2: float) -> Board:
 
 
 def swept_clocks(
-    given: Sequence[float] | Literal["auto"], board: Board
+    clocks: Sequence[float] | Literal["auto"], board: Board
 ) -> tuple[float, ...]:
-    """Clocks to sweep (Hz): those `given`, or about eight of the board's ("auto").
+    """Clocks to sweep (Hz): those of `clocks`, or about eight of the board's ("auto").
 
     Raises `ValueError` if the board does not support one.
     """
-    if given == "auto":
+    if clocks == "auto":
         if not board.clocks:
             raise ValueError(
                 f"`clocks` is 'auto', but {board.name} does not tell its clocks; "
                 "give them, such as `--clocks 600,900,1200`."
             )
         return auto_clocks(board.clocks)
-    for clock in given if board.clocks else ():
-        near = min(board.clocks, key=lambda known: abs(known - clock))
+    for clock in clocks if board.clocks else ():
+        near = min(board.clocks, key=lambda supported: abs(supported - clock))
         if abs(near - clock) > 0.5 * MHz:
             raise ValueError(
                 f"`clocks` is {clock / MHz:g}; {board.name} supports "
                 f"{min(board.clocks) / MHz:g} to {max(board.clocks) / MHz:g} MHz in "
                 f"steps, the nearest {near / MHz:g}."
             )
-    return tuple(given)
+    return tuple(clocks)
 
 
 def check_limits(limits: Sequence[float], board: Board) -> None:

@@ -43,7 +43,7 @@ class Control:
         return self
 
     def prepare(self, clock: float | None, limit: float | None) -> None:
-        """Finds out, before any work, whether such things may be set.
+        """Tries, before any work, whether clock and limit may be set.
 
         Raises `NoPermission` if not.
         """
@@ -66,26 +66,26 @@ class Control:
         if not self._set:
             return
         with _handlers(signal.SIG_IGN):  # no signal until the board is back
-            trouble = self._restored()
+            trouble = self._restore_with_retries()
             if trouble is None:
                 self._state.unlink(missing_ok=True)
             else:
-                command = restore_command(self._written())
+                command = restore_command(self._state_json())
                 self._say(f"{trouble}; put the GPU back with `{command}`")
 
     def _change(
         self, what: str, value: float | None, change: Callable[[float | None], None]
     ) -> None:
-        """Makes one change; how the board was is written down before the first."""
+        """Makes one change; writes the state file before the first."""
         if value == self._set.get(what):
             return
         if what == "limit" and math.isnan(self._limit):
-            self._limit = self._known_limit()
+            self._limit = self._read_limit()
         first = what not in self._set
         self._set[what] = value
         try:
             if first:
-                write_text_atomic(self._state, json.dumps(self._written()) + "\n")
+                write_text_atomic(self._state, json.dumps(self._state_json()) + "\n")
             change(value)
         except NoPermission:  # nothing was changed
             if first:
@@ -103,7 +103,7 @@ class Control:
     def _cap(self, limit: float | None) -> None:
         self._sensor.set_power_limit(self._limit if limit is None else limit)
 
-    def _known_limit(self) -> float:
+    def _read_limit(self) -> float:
         limit = self._sensor.power_limit()
         if math.isnan(limit):
             raise ValueError(
@@ -112,8 +112,8 @@ class Control:
             )
         return limit
 
-    def _written(self) -> dict[str, Any]:
-        """How the board was and what was changed, as the state file has it."""
+    def _state_json(self) -> dict[str, Any]:
+        """Former state of the board and the changes, as the state file has them."""
         about = self._sensor.about
         limit = None if math.isnan(self._limit) else self._limit
         return {
@@ -124,8 +124,8 @@ class Control:
             "power_limit_w": limit,
         }
 
-    def _restored(self) -> str | None:
-        """Puts everything back, trying again; what went wrong, if something did."""
+    def _restore_with_retries(self) -> str | None:
+        """Restores the board with retries; returns what went wrong, or None."""
         trouble = None
         for _ in range(_TRIES):
             try:
@@ -149,9 +149,9 @@ class Control:
         return None
 
     def _stuck(self) -> bool:
-        """Whether the clock stays where it was locked, although it may move now."""
-        known = self._sensor.clocks()
-        if not known or not self._locked < max(known):
+        """Whether the clock stays at the locked value after unlocking."""
+        clocks = self._sensor.clocks()
+        if not clocks or not self._locked < max(clocks):
             return False
         end = self._clock.now() + _PATIENCE
         while self._clock.now() < end:
@@ -162,7 +162,7 @@ class Control:
 
 
 def restore_command(state: dict[str, Any]) -> str:
-    """What a user types to put a board back by hand."""
+    """Shell command that restores a board by hand."""
     on = f"nvidia-smi -i {state['gpu']}"
     commands = [f"{on} -rgc"] if "clock" in state["changed"] else []
     if "limit" in state["changed"]:
@@ -207,16 +207,16 @@ def interruptible() -> Iterator[Callable[[], None]]:
     """Gives the function to call where a run may end: it raises `KeyboardInterrupt`
     once Ctrl-C, `kill` or a closed terminal asked for that; asked twice, the second
     signal does so itself."""
-    asked = False
+    requested = False
 
     def stop(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
-        if asked:
+        nonlocal requested
+        if requested:
             raise KeyboardInterrupt
-        asked = True
+        requested = True
 
     def check() -> None:
-        if asked:
+        if requested:
             raise KeyboardInterrupt
 
     with _handlers(stop):

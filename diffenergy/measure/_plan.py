@@ -1,4 +1,4 @@
-"""The points to measure, in an order that may end anywhere, and what they take."""
+"""Points to measure, in an order that may end anywhere, and their duration."""
 
 import dataclasses
 import itertools
@@ -49,7 +49,7 @@ class Point:
 
     @property
     def state(self) -> dict[str, Any]:
-        """Cells of what it asks of operands and board (`STATE_COLUMNS`)."""
+        """Cells of the requested state of operands and board (`STATE_COLUMNS`)."""
         return {
             "contents": "zeros" if self.zeros else "random",
             "copies": self.copies,
@@ -61,13 +61,13 @@ class Point:
 
     @property
     def seconds(self) -> float:
-        """What the point takes, about."""
+        """Approximate duration of the point (s)."""
         return SETUP + WARM_UP + READING + (GAP if self.start == "cold" else 0.0)
 
 
 @dataclasses.dataclass(frozen=True)
-class Wanted:
-    """What the caller asks of a plan. `clocks` and `limits`: those to sweep."""
+class PlanOptions:
+    """Options of a plan. `clocks` (Hz) and `limits` (W): values to sweep."""
 
     points: int = 200
     seed: int = 0
@@ -78,23 +78,23 @@ class Wanted:
 
 
 def board_of(card: GpuCard) -> Board:
-    """What the plan of a known GPU rests on."""
+    """Board of a known GPU, from its file."""
     v = card.values
     steps = round((v["sm_clock_max"] - v["sm_clock_min"]) / v["sm_clock_step"])
-    known = (v["sm_clock_min"] + i * v["sm_clock_step"] for i in range(steps + 1))
+    clocks = (v["sm_clock_min"] + i * v["sm_clock_step"] for i in range(steps + 1))
     return Board(
         name=card.name,
         l2=v["l2_capacity"],
         memory=FREE * v["dram_capacity"],
         dtypes=tuple(x for x in TYPES if v[f"tensor_flop_per_cycle_{x}"] > 0),
-        clocks=tuple(round(clock / MHz) * MHz for clock in known),
+        clocks=tuple(round(clock / MHz) * MHz for clock in clocks),
         limits=(v["power_limit_min"], v["power_limit_max"]),
     )
 
 
 def unknown_board(name: str, memory: float, l2: float) -> Board:
-    """The same of a GPU that no file describes: its tensor cores are taken to know the
-    16-bit types and tf32."""
+    """Board of a GPU without a file; its tensor cores are assumed to have the 16-bit
+    types and tf32."""
     return Board(name, l2, FREE * memory, ("bf16", "fp16", "tf32"))
 
 
@@ -113,54 +113,54 @@ def auto_clocks(clocks: Sequence[float]) -> tuple[float, ...]:
     return tuple(dict.fromkeys(nearest))
 
 
-def make_plan(board: Board, wanted: Wanted) -> list[Point]:
-    """Points in the order of measuring.
+def make_plan(board: Board, options: PlanOptions) -> list[Point]:
+    """Plans the points in the order of measuring.
 
     First the reference kernels (tensor-bound, streaming, resident in the L2), cold and
     warm, then one kernel of every other class, then the references over all clocks and
     limits, then the classes in turn. The same arguments give the same plan.
     """
-    kinds = [kind for kind in CLASSES if kind in wanted.only]
-    queues = {kind: _points(kind, board, wanted) for kind in kinds}
+    kinds = [kind for kind in CLASSES if kind in options.only]
+    queues = {kind: _points(kind, board, options) for kind in kinds}
     firsts = {kind: p for kind in kinds if (p := next(queues[kind], None))}
     busy = "tensor" if board.dtypes else "fma"
     references = [firsts[kind] for kind in (busy, "dram", "l2") if kind in firsts]
-    swept = _sweep(references, wanted)
+    swept = _sweep(references, options)
     heads = [p for p in firsts.values() if p not in references]
     begin = 2 * len(references)
     rest = _in_turn(list(queues.values()))
     ordered = itertools.chain(swept[:begin], heads, swept[begin:], rest)
-    return list(itertools.islice(_distinct(ordered), wanted.points))
+    return list(itertools.islice(_distinct(ordered), options.points))
 
 
 def within(points: Sequence[Point], seconds: float) -> list[Point]:
-    """As many points as the time allows."""
+    """The first points that fit into `seconds`."""
     spent = itertools.accumulate(point.seconds for point in points)
     return list(points[: sum(end <= seconds for end in spent)])
 
 
 def _distinct(points: Iterable[Point]) -> Iterator[Point]:
-    """Each run once: some kernels are of two classes."""
-    seen: set[str] = set()
+    """Points without repeats: some kernels are of two classes."""
+    runs: set[str] = set()
     for point in points:
         run = repr(dataclasses.replace(point, kind="", resident=False))
-        if run not in seen:
-            seen.add(run)
+        if run not in runs:
+            runs.add(run)
             yield point
 
 
-def _points(kind: str, board: Board, wanted: Wanted) -> Iterator[Point]:
+def _points(kind: str, board: Board, options: PlanOptions) -> Iterator[Point]:
     """Warm points of a class at the clocks that the GPU chooses."""
     resident = is_resident(kind)
-    for kernel in kernels(kind, board, wanted.seed):
+    for kernel in kernels(kind, board, options.seed):
         sets = copies(kernel, board, resident)
-        yield Point(kind, kernel, sets, resident, wanted.zeros)
+        yield Point(kind, kernel, sets, resident, options.zeros)
 
 
-def _sweep(references: Sequence[Point], wanted: Wanted) -> list[Point]:
+def _sweep(references: Sequence[Point], options: PlanOptions) -> list[Point]:
     """The references, cold and then warm: left to the GPU, then in every state."""
-    states = [{"clock": clock} for clock in wanted.clocks]
-    states += [{"limit": limit} for limit in wanted.limits]
+    states = [{"clock": clock} for clock in options.clocks]
+    states += [{"limit": limit} for limit in options.limits]
     free = 1 if states else _REPEATS
     repeats = [{"repeat": number} for number in range(1, free + 1)]
     starts: tuple[Start, ...] = ("cold", "warm")

@@ -1,5 +1,4 @@
-"""Samples of a board beside a running kernel, and their means over a window; the clock
-that measuring goes by."""
+"""Samples of a board while a kernel runs, their means over a window, and the clock."""
 
 import contextlib
 import dataclasses
@@ -19,7 +18,7 @@ _LEAST_SHARE: Final = 0.5
 
 
 class Clock:
-    """The clock of this machine, and something done beside the main work."""
+    """The clock of this machine, with periodic calls in a thread."""
 
     def now(self) -> float:
         """Seconds since some moment; never goes back."""
@@ -66,7 +65,7 @@ class Sample(NamedTuple):
 
 
 class Sampler:
-    """Collects samples; what goes wrong beside the main work is raised by `check`."""
+    """Collects samples in a thread; `check` raises errors of the thread."""
 
     def __init__(self, sensor: Sensor, clock: Clock):
         self._sensor, self._clock = sensor, clock
@@ -78,8 +77,8 @@ class Sampler:
             return
         try:
             time = self._clock.now()
-            told = [getattr(self._sensor, name)() for name in Sample._fields[1:]]
-            self.samples.append(Sample(time, *told))
+            readings = [getattr(self._sensor, name)() for name in Sample._fields[1:]]
+            self.samples.append(Sample(time, *readings))
         except BaseException as error:  # of a thread: raised where it can be seen
             self._error = error
 
@@ -103,7 +102,7 @@ class Means:
 
 
 def means(samples: Sequence[Sample], begin: float, end: float) -> Means:
-    """Means of what lies in the window; readings of 0 or less count as not told.
+    """Means of the samples in the window; readings of 0 or less count as missing.
 
     The counter moves in steps: its rate is taken from the first to the last step inside
     the window, which is exact to about two sampling periods.
@@ -111,17 +110,17 @@ def means(samples: Sequence[Sample], begin: float, end: float) -> Means:
     inside = [s for s in samples if begin <= s.time <= end]
     counted = _counter_power(samples, begin, end)
     sampled = _mean([s.power for s in inside])
-    known = not math.isnan(counted)
-    seen = {name for s in inside for bit, name in REASONS.items() if s.reasons & bit}
-    source = "counter" if known else "" if math.isnan(sampled) else "samples"
+    has_counter = not math.isnan(counted)
+    reasons = {name for s in inside for bit, name in REASONS.items() if s.reasons & bit}
+    source = "counter" if has_counter else "" if math.isnan(sampled) else "samples"
     return Means(
-        counted if known else sampled,
+        counted if has_counter else sampled,
         source,
         sampled,
         _mean([s.sm_clock for s in inside]),
         _mean([s.mem_clock for s in inside]),
         _mean([s.temperature for s in inside]),
-        tuple(sorted(seen)),
+        tuple(sorted(reasons)),
     )
 
 
@@ -152,8 +151,8 @@ def _counter_power(samples: Sequence[Sample], begin: float, end: float) -> float
 
 
 def _mean(values: Sequence[float]) -> float:
-    told = [value for value in values if value > 0]
-    return statistics.fmean(told) if told else math.nan
+    positive = [value for value in values if value > 0]
+    return statistics.fmean(positive) if positive else math.nan
 
 
 def _plain(value: float, digits: int) -> float | None:

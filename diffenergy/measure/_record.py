@@ -34,9 +34,11 @@ class Timing:
 
 @dataclasses.dataclass(frozen=True)
 class Bench:
-    """What measuring works with. `gpu`: the name in the rows; `strangers`: whether
-    another process uses the board, None if not told; `check` raises where a run shall
-    end."""
+    """Board, library and clock of the measuring loop.
+
+    `gpu`: name in the rows. `strangers`: whether another process uses the board, None
+    if unknown. `check`: raises where a run shall end.
+    """
 
     gpu: str
     sensor: Sensor
@@ -79,9 +81,9 @@ def campaign(clock: Clock) -> str:
 
 
 def remaining(points: Sequence[Point], gpu: str, rows: Sequence[Cells]) -> list[Point]:
-    """Points that no row has yet."""
+    """Points that no row covers yet."""
     done = {key(row) for row in rows}
-    return [point for point in points if key(asked(point, gpu)) not in done]
+    return [point for point in points if key(point_cells(point, gpu)) not in done]
 
 
 def measure_points(
@@ -107,7 +109,7 @@ def measure_points(
         try:
             run = _run(point, bench)
         except Unsupported as error:
-            progress.failed.append({**_named(point), "reason": cell(str(error))})
+            progress.failed.append({**_kernel_name(point), "reason": cell(str(error))})
             in_a_row += 1
             if in_a_row == _FAILURES:
                 raise ValueError(
@@ -123,8 +125,8 @@ def measure_points(
         shared = bench.strangers()
         progress.shared |= bool(shared)
         cells = {
-            **asked(point, bench.gpu),
-            **_measured(run, bench),
+            **point_cells(point, bench.gpu),
+            **_reading_cells(run, bench),
             "gap_s": cell(run.first - end),
             "previous": previous,
             "shared_gpu": cell(shared),
@@ -152,12 +154,12 @@ def _run(point: Point, bench: Bench) -> Run:
         launches = _launches(running, chunk, until, bench, sampler)
         end = clock.now()
     sampler.check()
-    found = means(sampler.samples, begin, end)
-    return Run(first, begin, end, launches, found, series(sampler.samples, first))
+    run_means = means(sampler.samples, begin, end)
+    return Run(first, begin, end, launches, run_means, series(sampler.samples, first))
 
 
 def _idle(seconds: float, bench: Bench) -> None:
-    """Leaves the board alone."""
+    """Waits without launching anything."""
     end = bench.clock.now() + seconds
     while bench.clock.now() < end:
         bench.check()
@@ -165,21 +167,21 @@ def _idle(seconds: float, bench: Bench) -> None:
 
 
 def _launch_time(running: Running, clock: Clock, timing: Timing) -> float:
-    """s of one launch, roughly."""
-    wanted = 1
+    """Approximate time of one launch (s)."""
+    launches = 1
     while True:
         begin = clock.now()
-        made = running.run(wanted)
+        launched = running.run(launches)
         spent = clock.now() - begin
         if spent >= timing.chunk / 4:
-            return spent / made
-        wanted = 4 * made
+            return spent / launched
+        launches = 4 * launched
 
 
 def _launches(
     running: Running, chunk: int, until: float, bench: Bench, sampler: Sampler
 ) -> int:
-    """Launches chunks until the clock says `until`; how many launches that were."""
+    """Launches chunks until the clock reaches `until`; returns their launches."""
     count = 0
     while bench.clock.now() < until:
         count += running.run(chunk)
@@ -188,7 +190,7 @@ def _launches(
     return count
 
 
-def asked(point: Point, gpu: str) -> Cells:
+def point_cells(point: Point, gpu: str) -> Cells:
     """Cells of a point that are known before it is measured."""
     named = {"gpu": gpu, "class": point.kind, "zero_share": 1 if point.zeros else None}
     cells = {**point.kernel, **named, **point.state}
@@ -203,12 +205,12 @@ def label(point: Point) -> str:
     return " ".join([str(k["op"]), *([k["fn"]] if "fn" in k else []), size, k["dtype"]])
 
 
-def _named(point: Point) -> dict[str, str]:
+def _kernel_name(point: Point) -> dict[str, str]:
     return {"class": point.kind, "kernel": label(point)}
 
 
-def _measured(run: Run, bench: Bench) -> Cells:
-    """Cells of a reading and of what it was made with."""
+def _reading_cells(run: Run, bench: Bench) -> Cells:
+    """Cells of a reading and of the software that took it."""
     time = (run.end - run.begin) / run.launches
     m, about = run.means, bench.sensor.about
     versions = bench.runner.versions
@@ -239,6 +241,7 @@ def _measured(run: Run, bench: Bench) -> Cells:
 
 
 def _series(point: Point, run: Run) -> dict[str, Any]:
-    """What is kept of a run beside its row; times are s from the first launch."""
+    """Series of a run, as the file beside the rows has it; times in s from the first
+    launch."""
     window = [round(run.begin - run.first, 4), round(run.end - run.first, 4)]
-    return {**_named(point), "window_s": window, **run.samples}
+    return {**_kernel_name(point), "window_s": window, **run.samples}

@@ -29,18 +29,20 @@ def _clocks(flag: str, text: str) -> tuple[float, ...] | Literal["auto"]:
 
 
 class MeasureRequest(Request):
-    """The points of a plan of measurements."""
+    """Kernels, time, clocks and limits of a measuring plan."""
 
     seconds: Annotated[
-        _Seconds, Flag("Most that it may take, or as 90s or 2h [20].", name="--minutes")
+        _Seconds, Flag("Maximum duration; also 90s or 2h [20].", name="--minutes")
     ] = 1200.0
-    points: Annotated[Whole, "Most points, old ones too"] = 200
+    points: Annotated[Whole, "Maximum number of points, measured ones included"] = 200
     only: Annotated[
         Sequence[str], Flag("Kernel classes [all].", "CLASS[,CLASS...]", _classes)
     ] = ()
-    zeros: Annotated[bool, "Operands of zeros, not random ones."] = False
+    zeros: Annotated[bool, "Fill operands with zeros instead of random numbers."] = (
+        False
+    )
     clocks: Annotated[
         Clocks, Flag("SM clocks to sweep [auto: eight].", "MHZ[,MHZ...]|auto", _clocks)
     ] = None
     power_limits: Annotated[Limits, "Power limits to sweep."] = ()
-    seed: Annotated[Seed, "Of drawn shapes"] = 0
+    seed: Annotated[Seed, "Seed of drawn shapes"] = 0

@@ -23,7 +23,7 @@ class Unsupported(Exception):
 
     @classmethod
     def of(cls, error: Exception) -> "Unsupported":
-        """With the first line of what a library says."""
+        """An error with the first line of a library's message."""
         lines = str(error).strip().splitlines() or [type(error).__name__]
         return cls(lines[0][:160])
 

@@ -96,8 +96,8 @@ class JaxRunning:
             for number in range(launches):
                 i = number % len(sets)
                 previous = outputs[(number - 1) % len(sets)] if number else None
-                given, _ = jax.lax.optimization_barrier((sets[i], previous))
-                outputs[i] = self._function(*given)
+                inputs, _ = jax.lax.optimization_barrier((sets[i], previous))
+                outputs[i] = self._function(*inputs)
             return outputs
 
         self._launches = launches
@@ -155,7 +155,7 @@ def _map(kernel: Kernel) -> Callable[..., Any]:
             return x
 
         return chain
-    known = {
+    functions = {
         "copy": lambda x: x * jnp.asarray(1.0000001, x.dtype),
         "add": jnp.add,
         "mul": jnp.multiply,
@@ -165,4 +165,4 @@ def _map(kernel: Kernel) -> Callable[..., Any]:
         "silu": jax.nn.silu,
         "tanh": jnp.tanh,
     }
-    return known[kernel["fn"]]
+    return functions[kernel["fn"]]

@@ -37,8 +37,8 @@ class TorchRunner:
         self.l2 = math.nan
         if device == "cuda":
             torch.zeros(1, device=device)  # from here on this process is on the board
-            found = torch.cuda.get_device_properties(0)
-            self.l2 = float(getattr(found, "L2_cache_size", 0) or math.nan)
+            properties = torch.cuda.get_device_properties(0)
+            self.l2 = float(getattr(properties, "L2_cache_size", 0) or math.nan)
             self.versions |= {
                 "cuda": str(torch.version.cuda),
                 "cudnn": str(torch.backends.cudnn.version()),
@@ -157,14 +157,14 @@ def _map(torch: Any, kernel: Kernel) -> Callable[..., Any]:
         code = _CHAIN.replace("DEPTH", str(depth(kernel)))
         return torch.cuda.jiterator._create_jit_fn(code)
     functional = torch.nn.functional
-    known = {
+    functions = {
         "copy": lambda x: torch.mul(x, 1),
         "scalar_add": lambda x: torch.add(x, 1),
         "relu": functional.relu,
         "gelu": functional.gelu,
         "silu": functional.silu,
     }
-    return known.get(kernel["fn"]) or getattr(torch, kernel["fn"])
+    return functions.get(kernel["fn"]) or getattr(torch, kernel["fn"])
 
 
 def _attention(torch: Any, causal: bool) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""What is read from a board and set on it, by NVML."""
+"""Readings and settings of a board through NVML."""
 
 import dataclasses
 import math
@@ -29,7 +29,7 @@ class SensorError(ValueError):
 
 
 class NoPermission(ValueError):
-    """This user may not set what was to be set."""
+    """This user may not set clocks or power limits."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,16 +82,16 @@ class Sensor:
         self.about = self._about(index)
 
     def _about(self, index: int) -> About:
-        memory = self._asked("nvmlDeviceGetMemoryInfo")
-        version = self._asked("nvmlSystemGetCudaDriverVersion", own=False) or 0
-        ecc = self._asked("nvmlDeviceGetEccMode")
-        mig = self._asked("nvmlDeviceGetMigMode")
+        memory = self._query("nvmlDeviceGetMemoryInfo")
+        version = self._query("nvmlSystemGetCudaDriverVersion", of_board=False) or 0
+        ecc = self._query("nvmlDeviceGetEccMode")
+        mig = self._query("nvmlDeviceGetMigMode")
         return About(
             index=index,
-            name=str(self._asked("nvmlDeviceGetName") or ""),
-            uuid=str(self._asked("nvmlDeviceGetUUID") or ""),
+            name=str(self._query("nvmlDeviceGetName") or ""),
+            uuid=str(self._query("nvmlDeviceGetUUID") or ""),
             memory=float(memory.total) if memory else math.nan,
-            driver=str(self._asked("nvmlSystemGetDriverVersion", own=False) or ""),
+            driver=str(self._query("nvmlSystemGetDriverVersion", of_board=False) or ""),
             cuda=f"{version // 1000}.{version % 1000 // 10}" if version else "",
             ecc=None if ecc is None else bool(ecc[0]),
             mig=None if mig is None else bool(mig[0]),
@@ -119,9 +119,9 @@ class Sensor:
     def reasons(self) -> int:
         """Bits of `REASONS` that hold the clock now."""
         for name in ("Event", "Throttle"):  # by the age of the driver
-            found = self._asked(f"nvmlDeviceGetCurrentClocks{name}Reasons")
-            if found is not None:
-                return int(found)
+            bits = self._query(f"nvmlDeviceGetCurrentClocks{name}Reasons")
+            if bits is not None:
+                return int(bits)
         return 0
 
     def power_limit(self) -> float:
@@ -129,21 +129,23 @@ class Sensor:
 
     def power_limits(self) -> tuple[float, float] | None:
         """Least and greatest limit that can be set, W."""
-        found = self._asked("nvmlDeviceGetPowerManagementLimitConstraints")
-        return None if found is None else (1e-3 * found[0], 1e-3 * found[1])
+        limits = self._query("nvmlDeviceGetPowerManagementLimitConstraints")
+        return None if limits is None else (1e-3 * limits[0], 1e-3 * limits[1])
 
     def clocks(self) -> tuple[float, ...]:
         """SM clocks that can be locked, Hz, ascending; empty where not told."""
-        memory = self._asked("nvmlDeviceGetSupportedMemoryClocks")
+        memory = self._query("nvmlDeviceGetSupportedMemoryClocks")
         if not memory:
             return ()
-        found = self._asked("nvmlDeviceGetSupportedGraphicsClocks", max(memory))
-        return tuple(sorted(clock * MHz for clock in found or ()))
+        clocks = self._query("nvmlDeviceGetSupportedGraphicsClocks", max(memory))
+        return tuple(sorted(clock * MHz for clock in clocks or ()))
 
     def processes(self) -> frozenset[int] | None:
         """Process ids that compute on the board."""
-        found = self._asked("nvmlDeviceGetComputeRunningProcesses")
-        return None if found is None else frozenset(int(one.pid) for one in found)
+        processes = self._query("nvmlDeviceGetComputeRunningProcesses")
+        return (
+            None if processes is None else frozenset(int(one.pid) for one in processes)
+        )
 
     def lock_clock(self, clock: float) -> None:
         mhz = round(clock / MHz)
@@ -157,16 +159,16 @@ class Sensor:
 
     def _number(self, name: str, scale: float, *args: Any) -> float:
         """A reading in SI; 0 means that the board has none."""
-        found = self._asked(name, *args)
-        return scale * found if found else math.nan
+        value = self._query(name, *args)
+        return scale * value if value else math.nan
 
-    def _asked(self, name: str, *args: Any, own: bool = True) -> Any:
-        """Answer of an NVML call, None where the board does not tell."""
+    def _query(self, name: str, *args: Any, of_board: bool = True) -> Any:
+        """Result of an NVML call, None where the board does not support it."""
         call = getattr(self._nvml, name, None)  # older drivers lack some
         if call is None:
             return None
         try:
-            return call(*((self._handle, *args) if own else args))
+            return call(*((self._handle, *args) if of_board else args))
         except self._nvml.NVMLError as error:
             if error.value in UNAVAILABLE:
                 return None

@@ -125,18 +125,18 @@ def kernels(kind: str, board: Board, seed: int) -> Iterator[Kernel]:
     """Kernels of a class that fit the board, each once: listed ones, then draws."""
     listed, draw = _LISTED.get(kind), _DRAWN.get(kind)
     rng = random.Random(f"{seed} {kind}")
-    seen: list[Kernel] = []
+    yielded: list[Kernel] = []
     for kernel in listed(board) if listed else ():
-        if _fits(kernel, kind, board) and kernel not in seen:
-            seen.append(kernel)
+        if _fits(kernel, kind, board) and kernel not in yielded:
+            yielded.append(kernel)
             yield kernel
     tries = 0
     while draw and tries < _TRIES:
         kernel = draw(rng, board)
         tries += 1
-        if _fits(kernel, kind, board) and kernel not in seen:
+        if _fits(kernel, kind, board) and kernel not in yielded:
             tries = 0
-            seen.append(kernel)
+            yielded.append(kernel)
             yield kernel
 
 

@@ -33,7 +33,7 @@ COLUMNS: Final = (
     "campaign", "measured_at", "device", "driver", "cuda", "runner", "software",
 )  # fmt: skip
 KEY: Final = ("gpu", *KERNEL_COLUMNS, *STATE_COLUMNS)
-"""Columns that tell one point from another."""
+"""Columns that identify a point."""
 
 
 def cell(value: Any) -> str:
@@ -48,17 +48,17 @@ def cell(value: Any) -> str:
 
 
 def key(cells: Mapping[str, str]) -> tuple[str, ...]:
-    """What a point is recognised by."""
+    """Key that identifies a point."""
     return tuple(cells.get(name, "") for name in KEY)
 
 
 def series_path(path: Path) -> Path:
-    """Where the samples of each row are kept."""
+    """Path of the samples of each row."""
     return path.with_name(path.name.removesuffix(".csv") + ".series.jsonl")
 
 
 def state_path(path: Path) -> Path:
-    """Where the board's former state is kept while it is changed."""
+    """Path of the board's former state while it is changed."""
     return path.with_name(path.name.removesuffix(".csv") + ".restore.json")
 
 
@@ -129,7 +129,7 @@ def _number(line: bytes) -> float:
 
 
 def _whole(path: Path) -> str:
-    """Text of a file up to its last line break; "" if there is none of ours.
+    """Text of a file up to its last line break; "" if it has no whole line.
 
     Raises `ValueError` for what cannot have been cut off from our file.
     """
@@ -162,7 +162,7 @@ def _append(path: Path, text: str) -> None:
 
 
 def _cut(path: Path, size: int) -> bool:
-    """Shortens a file to `size` bytes; whether that dropped something."""
+    """Truncates a file to `size` bytes; returns whether that dropped anything."""
     if path.stat().st_size <= size:
         return False
     os.truncate(path, size)

@@ -190,10 +190,10 @@ def read_names(
         except ValueError as error:
             row = rows[(codes == code).argmax()]
             raise ValueError(f"{sheet.file}, row {row}: {error}") from None
-    found = resolved[codes]
-    if needed and (found == "").any():
-        raise bad_cell(sheet, int(rows[(found == "").argmax()]), column, "a name")
-    return found
+    names = resolved[codes]
+    if needed and (names == "").any():
+        raise bad_cell(sheet, int(rows[(names == "").argmax()]), column, "a name")
+    return names
 
 
 def one_of(

@@ -61,12 +61,12 @@ the first one counts. `mj` and `mw` are thousandths, as NVML has them."""
 CAMPAIGN_COLUMNS: Final = ("campaign", "source", "framework")
 """The first one that a file has names the measurement campaign."""
 
-KNOWN: Final = frozenset(
+STANDARD: Final = frozenset(
     name for quantity in READ_COLUMNS.values() for name in quantity.spellings
 ).union(("gpu", "op", "workload", "host", "attention"), CAMPAIGN_COLUMNS)
 
 
-def measured(sheet: Sheet) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
+def read_measured(sheet: Sheet) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
     """All `READ_COLUMNS` of a file in SI, NaN where it has none, and notes.
 
     Zero energy or power means that no meter was running: it becomes NaN with a note.
@@ -76,11 +76,11 @@ def measured(sheet: Sheet) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
     values = {}
     everywhere = np.arange(sheet.num_rows)
     for name, quantity in READ_COLUMNS.items():
-        given = [c for c in quantity.spellings if c in sheet.columns]
-        if not given:
+        spellings = [c for c in quantity.spellings if c in sheet.columns]
+        if not spellings:
             values[name] = np.full(sheet.num_rows, np.nan)
             continue
-        column, *others = given
+        column, *others = spellings
         if others:
             notes.append(
                 f"{sheet.file}: `{column}` is read, {name_list(others)} is not."

@@ -20,7 +20,7 @@ _TOTALS = ("time_s", "energy_j")
 
 
 class LogRequest(Request):
-    """What a log of a power meter leaves open."""
+    """How the log of a power meter is read."""
 
     format: Annotated[
         str | None,
@@ -28,16 +28,16 @@ class LogRequest(Request):
     ] = None
     workload: Annotated[
         str | None,
-        Flag("Workload that ran while a log was written [the log's word].", "NAME"),
+        Flag("Name of the workload that ran during a log [as in the log].", "NAME"),
     ] = None
     passes: Annotated[
-        Whole | None, Flag("Passes of it in each row of a log [1].", "N")
+        Whole | None, Flag("Passes of the workload in each row of a log [1].", "N")
     ] = None
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class LogResult(Result):
-    """What a log became.
+    """Measured runs of a log.
 
     `summary`: the JSON of `diffenergy import LOG --json`; `table`: a row a window, run
     or scrape, in the columns of a measurement file.
@@ -49,7 +49,7 @@ class LogResult(Result):
 
     @property
     def notes(self) -> list[str]:
-        """What was left out, and why."""
+        """Notes on rows left out, with the reason."""
         return self.summary["notes"]
 
     def to_csv(self) -> str:
@@ -58,7 +58,7 @@ class LogResult(Result):
 
 
 class _Read(LogRequest):
-    """A log, and what a user says beside it."""
+    """A log and how it is read."""
 
     path: str = dataclasses.field(kw_only=False)
     gpu: Annotated[str | None, "GPU where the log names none."] = None
@@ -81,12 +81,12 @@ def read_log(request: _Read) -> LogResult:
         >>> log.summary["format"], log.summary["rows"]
         ('nvidia_smi', 1)
     """
-    path, known = request.path, importers()
+    path, tools = request.path, importers()
     name = request.format or log_format(path)
-    if name not in known:
+    if name not in tools:
         what = f"`format` is '{name}'" if name else f"{path} is a log of no known tool"
-        raise ValueError(f"{what}; allowed are {name_list(known)}.")
-    tables = known[name].read(Path(path))
+        raise ValueError(f"{what}; allowed are {name_list(tools)}.")
+    tables = tools[name].read(Path(path))
     if len(tables) > 1:
         raise ValueError(f"{path} has {len(tables)} logs; give one of them.")
     (table,) = tables.values()
@@ -113,7 +113,7 @@ def read_log(request: _Read) -> LogResult:
 
 
 def log_format(path: str) -> str | None:
-    """Which tool wrote the log at `path`, by its content; None for any other file."""
+    """Tool that wrote the log at `path`, by its content; None for any other file."""
     if not Path(path).is_file():
         return None
     try:
@@ -143,8 +143,8 @@ def log_sheet(path: str, gpu: str | None) -> Sheet | None:
 
 
 def _on_gpu(table: pd.DataFrame, path: str, gpu: str | None) -> pd.DataFrame:
-    """The table with the GPU that was given; raises `ValueError` where the log names
-    another one, or nobody any."""
+    """The table with `gpu` in its column; raises `ValueError` where the log names
+    another GPU, or neither names one."""
     if gpu is None and "gpu" not in table:
         raise ValueError(
             f"`gpu` is missing: {path} does not name the GPU; give it with `--gpu`."

@@ -1,5 +1,5 @@
-"""What the model says about each row of a measurement table, and how far that is from
-what was measured: over all rows and by group."""
+"""Predictions for the rows of a measurement table and their errors, over all rows and
+by group."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ _GROUP_ARRAYS: Final = ("gpu", "op", "workload", "campaign", "kind", "file")
 """Arrays of the table that serve as groups where the files have no such column."""
 
 READINGS: Final = ("time_s", "energy_j", "avg_power_w")
-"""What is measured and predicted, in the order of tables."""
+"""Measured and predicted quantities, in the order of tables."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -64,8 +64,8 @@ def prediction_frame(table: MeasurementTable, predictions: Predictions) -> pd.Da
             added[f"{name}_pred_{bound}"] = blank if interval is None else interval
     added["grade"] = predictions.grade
     added["skipped"] = predictions.skipped
-    kept = table.frame.drop(columns=[c for c in added if c in table.frame])
-    return pd.concat([kept, pd.DataFrame(added)], axis=1)
+    cells = table.frame.drop(columns=[c for c in added if c in table.frame])
+    return pd.concat([cells, pd.DataFrame(added)], axis=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Errors:
     """90th percentile of the absolute errors, linear between rows."""
 
     def figures(self, word: str) -> dict[str, Any]:
-        """The same by the keys of JSON, `word` being what the errors are of."""
+        """The errors by the keys of JSON; `word`: the quantity."""
         return {
             f"{word}_rows": self.n,
             f"{word}_mape_pct": self.mape,
@@ -145,7 +145,7 @@ def errors_by_group(
 def summary_json(
     table: MeasurementTable, predictions: Predictions, by: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """What `evaluate --json` prints: errors of the `predictions` of a `table`, over all
+    """JSON of `evaluate`: errors of the `predictions` of a `table`, over all
     rows and by group.
 
     `rows` counts every row that was read, `skipped` those of them that the model could
@@ -173,8 +173,8 @@ def _figures(
     live = rows[predictions.skipped[rows] == ""]
     figures: dict[str, Any] = {"rows": len(rows), "skipped": len(rows) - len(live)}
     for word, name in QUANTITIES.items():
-        found = error_figures(
+        errors = error_figures(
             getattr(table, name)[live], getattr(predictions, name)[live]
         )
-        figures |= found.figures(word)
+        figures |= errors.figures(word)
     return figures

@@ -1,4 +1,4 @@
-"""Rows of training steps on many GPUs: the plan that each states, and its model.
+"""Rows of training steps on many GPUs: plan and model of each.
 
 Shapes of models that are not bundled stand in `models.csv` beside the measurements
 (`model, layers, hidden, heads, kv_heads, head_dim, inner, gated, vocab, tied, experts,
@@ -62,7 +62,7 @@ _REACH: Final = ("max_position_embeddings", "n_positions", "max_seq_len")
 
 @dataclasses.dataclass(frozen=True)
 class PlanRow:
-    """A training step that was measured. `network`: B/s of a GPU's network card, NaN:
+    """A measured training step. `network`: B/s of a GPU's network card, NaN:
     that of its machine; `family`: kernels of its attention ("": by the year); `mtp`:
     whether layers that predict further tokens were trained, where the model has any.
     """
@@ -99,10 +99,10 @@ def plan_rows(sheet: Sheet, time: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     rows = np.full(sheet.num_rows, None, dtype=object)
     reasons = np.full(sheet.num_rows, "", dtype=object)
     for i in range(sheet.num_rows):
-        said = {name: str(column[i]) for name, column in words.items()}
-        found = {name: float(column[i]) for name, column in sizes.items()}
+        texts = {name: str(column[i]) for name, column in words.items()}
+        numbers = {name: float(column[i]) for name, column in sizes.items()}
         try:
-            rows[i] = _row(said, found)
+            rows[i] = _row(texts, numbers)
             reasons[i] = "no time is given" if np.isnan(time[i]) else ""
         except ValueError as error:
             reasons[i] = str(error)
@@ -113,47 +113,47 @@ def _whole(name: str) -> CellRange:
     return NOT_NEGATIVE if name in ("zero", "gated", "tied") else POSITIVE
 
 
-def _row(said: Mapping[str, str], sizes: Mapping[str, float]) -> PlanRow:
+def _row(texts: Mapping[str, str], sizes: Mapping[str, float]) -> PlanRow:
     """One row. Raises `ValueError` with the reason if it cannot be predicted."""
     for name in ("microbatch", "global_batch", "seq_len"):
         if np.isnan(sizes.get(name, 1.0)):
             raise ValueError(f"`{name}` is not given")
-    if said["precision"] not in DTYPE_WORDS:
+    if texts["precision"] not in DTYPE_WORDS:
         raise ValueError(
-            f"`precision` is {said['precision']}, which is no type of ours"
+            f"`precision` is {texts['precision']}, which is no type of ours"
         )
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         name: int(sizes[name])
         for name in _SIZES
         if name in sizes and not np.isnan(sizes[name])
     }
-    schedule, recompute = said.get("schedule", "none"), said.get("recompute", "")
-    given |= {
+    schedule, recompute = texts.get("schedule", "none"), texts.get("recompute", "")
+    fields |= {
         "schedule": None if schedule == "none" else schedule,
         "recompute": "none" if recompute in ("", "unstated") else recompute,
-        "overlap": said.get("overlap") or "tp+dp",
-        "sums": said.get("sums") or "fp32",
-        "software": float(said["software"]) if said.get("software") else None,
+        "overlap": texts.get("overlap") or "tp+dp",
+        "sums": texts.get("sums") or "fp32",
+        "software": float(texts["software"]) if texts.get("software") else None,
     }
     gpus = sizes.get("num_gpus", np.nan)
     plan = read_plan(
-        given, num_gpus=None if np.isnan(gpus) else int(gpus), training=True
+        fields, num_gpus=None if np.isnan(gpus) else int(gpus), training=True
     )
     assert plan is not None
-    stack = said.get("stack") or "serving"
+    stack = texts.get("stack") or "serving"
     if stack not in ("eager", "serving"):
         raise ValueError(f"`stack` is {stack}; allowed are eager and serving")
-    rate = said.get("network_gb_per_s_per_gpu", "")
+    rate = texts.get("network_gb_per_s_per_gpu", "")
     return PlanRow(
-        said["model"],
-        DTYPE_WORDS[said["precision"]],
+        texts["model"],
+        DTYPE_WORDS[texts["precision"]],
         int(sizes["seq_len"]),
         int(sizes["global_batch"]),
         plan,
         stack,
-        said.get("kernels", ""),
+        texts.get("kernels", ""),
         float(rate) * 1e9 if rate else np.nan,
-        said.get("mtp", "") != "false",
+        texts.get("mtp", "") != "false",
     )
 
 
@@ -163,7 +163,7 @@ def measured_model(name: str, beside: Path) -> Model | None:
     if name in model_names():
         return load_model(name)
     shape = _shapes(beside / "models.csv").get(name)
-    return None if shape is None else shaped(name, shape)
+    return None if shape is None else model_of_shape(name, shape)
 
 
 def _shapes(path: Path) -> dict[str, dict[str, float]]:
@@ -172,16 +172,16 @@ def _shapes(path: Path) -> dict[str, dict[str, float]]:
         return {}
     sheet = read_sheet(str(path))
     every = np.arange(sheet.num_rows)
-    known = read_names(sheet, "model", every, str, needed=True)
+    names = read_names(sheet, "model", every, str, needed=True)
     columns = [name for name in sheet.columns if name != "model"]
     values = {name: read_numbers(sheet, name, every, _whole(name)) for name in columns}
     return {
         str(name): {key: float(column[i]) for key, column in values.items()}
-        for i, name in enumerate(known)
+        for i, name in enumerate(names)
     }
 
 
-def shaped(name: str, shape: Mapping[str, float]) -> LanguageModel:
+def model_of_shape(name: str, shape: Mapping[str, float]) -> LanguageModel:
     """A decoder of a shape: gated ones like Llama (with experts like Mixtral), others
     like GPT, those with heads of keys or a head of their own like Nemotron."""
     size = {k: int(v) for k, v in shape.items() if not np.isnan(v)}

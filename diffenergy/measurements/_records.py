@@ -1,4 +1,4 @@
-"""A table of measured runs, and how they were read."""
+"""`MeasurementTable`: measured runs; `Meter`: how they were read."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -62,7 +62,7 @@ class MeasurementTable:
     fields: dict[str, Columns]
     """By op, every field of the op's rows as `op_columns` gives it."""
     model_request: Columns
-    """What the workload rows without a listing ask for: `model`, `config`,
+    """Model and run of the workload rows without a listing: `model`, `config`,
     `precision`, `mode`, `attention` as strings ("" if not given), `batch`, `seq_len`,
     `output_len` as floats (NaN if not given)."""
     plan: Shaped[np.ndarray, " row"]
@@ -87,7 +87,7 @@ class MeasurementTable:
 
 
 class Reading(eqx.Module):
-    """What readings of the rows of a batch show of their runs: the steady state.
+    """Readings of the runs of a batch; this one shows the steady state.
 
     A subclass has the facts of each row as fields. Predicted times and powers enter:
     measured ones would hide errors.
@@ -111,24 +111,24 @@ class Reading(eqx.Module):
 
 
 class NoConstants(Record):
-    """Nothing is fitted of how rows were read."""
+    """Constants of a meter that has none."""
 
 
 class Meter:
-    """How the rows of a table were read: what readings show is not always what the GPU
-    did. This one, of each table that names no other, reads the steady state.
+    """How the rows of a table were read: a reading is not always the true value. The
+    default meter reads the steady state.
 
     A meter belongs to campaigns (column `campaign`), never to a GPU, and is applied
     where a prediction is compared with a reading; `estimate` knows none.
     """
 
     constants: ClassVar[type[Record]] = NoConstants
-    """What a fit may free of it: fields with a `Constant`, as `Corrections` has."""
+    """Constants that a fit may free: fields with a `Constant`, as in `Corrections`."""
 
     def known(
         self, corrections: CorrectionsFile, campaign: str, op: str, gpu: str
     ) -> dict[str, float]:
-        """Constants that tables of a campaign tell about on a GPU, at their values."""
+        """Values of the constants that tables of a campaign determine on a GPU."""
         return {}
 
     def reading(
@@ -150,13 +150,14 @@ class Meter:
         gpu: str,
         corrections: CorrectionsFile,
     ) -> Float[np.ndarray, " r"]:
-        """Sets of operands that kernels cycle through where no column says it."""
+        """Sets of operands that kernels cycle through, by row, where no column states
+        it."""
         return np.ones(len(rows))
 
     def begin(
         self, table: MeasurementTable, corrections: CorrectionsFile
     ) -> CorrectionsFile:
-        """The corrections, with what a whole table tells of how it was read."""
+        """The corrections with what a whole table shows of how it was read."""
         return corrections
 
     def usable(

@@ -17,29 +17,35 @@ def _file(name: str) -> tuple[str, ...]:
 
 
 def _meter(flag: str, name: str) -> Any:
-    """What a Python file calls `meter`."""
+    """The object `meter` of a Python file."""
     if not Path(name).is_file():
         raise ValueError(f"`{flag}` is '{name}', which is no file; check the path.")
     try:
-        found = runpy.run_path(name).get("meter")
+        meter = runpy.run_path(name).get("meter")
     except Exception as error:
         raise ValueError(
             f"`{flag}` is '{name}', which does not run ({error}); correct the file."
         ) from None
-    if found is None:
+    if meter is None:
         raise ValueError(
             f"`{flag}` is '{name}', which defines no `meter`; let it define one, a "
             "subclass of `measurements.Meter`."
         )
-    return found
+    return meter
 
 
 class TableRequest(Request):
-    """What files of measured runs leave open."""
+    """How files of measured runs are read."""
 
     workloads: Annotated[
         str | Sequence[Any] | Mapping[str, Any],
-        Flag("Listings (.jsonl); repeatable.", "FILE", _texts, many=True, files=_file),
+        Flag(
+            "Listing files (.jsonl); repeatable.",
+            "FILE",
+            _texts,
+            many=True,
+            files=_file,
+        ),
     ] = ()
     gpu: Annotated[
         str | None, Flag("Replaces the column gpu.", "NAME", files=_file)
@@ -48,7 +54,7 @@ class TableRequest(Request):
     meter: Annotated[
         Any | None,
         Flag(
-            "Python file with `meter`: how the rows were read [in the steady state].",
+            "Python file that defines `meter`, how rows were read [steady state].",
             "FILE.py",
             _meter,
             files=_file,

@@ -1,5 +1,5 @@
-"""What a row runs. Kernel rows: the fields of an op, checked, defaults filled in.
-Workload rows: the listing that it names, or the model and the run it asks for."""
+"""Kernels or workload of a row. Kernel rows: the fields of an op, checked, defaults
+filled in. Workload rows: the named listing, or the model and its run."""
 
 import difflib
 from collections.abc import Callable, Mapping
@@ -62,7 +62,8 @@ def op_columns(sheet: Sheet, op: Op, rows: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def broken_shares(op: Op, values: dict[str, np.ndarray]) -> np.ndarray:
-    """Why a row of `op_columns` cannot be predicted: a share is not in 0-1; else ""."""
+    """Reason why a row of `op_columns` cannot be predicted (a share not in 0-1); else
+    ""."""
     shares = [field.name for field in _all_fields(op) if field.kind == "share"]
     reasons = np.full(len(values["count"]), "", dtype=object)
     for name in shares:
@@ -75,14 +76,14 @@ def broken_shares(op: Op, values: dict[str, np.ndarray]) -> np.ndarray:
 
 def op_column_names(op: Op) -> set[str]:
     """Columns that `op_columns` looks for."""
-    own = {field.name for field in _all_fields(op)}
-    return own | {alias for name, alias in FIELD_ALIASES.items() if name in own}
+    names = {field.name for field in _all_fields(op)}
+    return names | {alias for name, alias in FIELD_ALIASES.items() if name in names}
 
 
 def _all_fields(op: Op) -> tuple[Field, ...]:
     """Fields of the op, then those of every op that it does not define itself."""
-    own = {field.name for field in op.fields}
-    return (*op.fields, *(field for field in COMMON_FIELDS if field.name not in own))
+    names = {field.name for field in op.fields}
+    return (*op.fields, *(field for field in COMMON_FIELDS if field.name not in names))
 
 
 def _column(sheet: Sheet, field: Field) -> str | None:
@@ -158,9 +159,9 @@ def listing_names(
     sheet: Sheet, rows: np.ndarray, workloads: Mapping[str, Any]
 ) -> np.ndarray:
     """Listing name of every row, "" where the row has none."""
-    found = np.full(sheet.num_rows, "", dtype=object)
+    names = np.full(sheet.num_rows, "", dtype=object)
     if not len(rows) or "workload" not in sheet.columns:
-        return found
+        return names
 
     def resolve(name: str) -> str:
         if name not in workloads:
@@ -173,10 +174,10 @@ def listing_names(
             )
         return name
 
-    found[rows] = read_names(
+    names[rows] = read_names(
         sheet, "workload", rows, resolve, "model" not in sheet.columns
     )
-    return found
+    return names
 
 
 def model_requests(sheet: Sheet, rows: np.ndarray) -> dict[str, np.ndarray]:

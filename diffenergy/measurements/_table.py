@@ -1,4 +1,4 @@
-"""`read`: CSV files of measured runs -> one `MeasurementTable` in SI."""
+"""`read`: one `MeasurementTable` in SI from files of measured runs."""
 
 import dataclasses
 import os
@@ -47,7 +47,7 @@ Path = str | os.PathLike[str]
 
 
 class _Read(TableRequest):
-    """Files, and what they leave open."""
+    """Files and how they are read."""
 
     paths: Any = dataclasses.field(kw_only=False)
 
@@ -86,8 +86,8 @@ def read(request: _Read) -> MeasurementTable:
             f"`meter` is a {type(meter).__name__}; allowed is a `measurements.Meter`; "
             "give an object of a subclass."
         )
-    given = listings, meter, request.gpu, request.op
-    return _join([_read(file, *given) for file in files])
+    options = listings, meter, request.gpu, request.op
+    return _join([_read(file, *options) for file in files])
 
 
 def _several(paths: Path | Sequence[Path]) -> list[str]:
@@ -102,15 +102,15 @@ def _read(
     gpu: str | None,
     op: str | None,
 ) -> MeasurementTable:
-    known = _ops()
-    op, file = _op_and_file(spec, op, known)
+    classes = _ops()
+    op, file = _op_and_file(spec, op, classes)
     sheet = log_sheet(file, gpu) or read_sheet(file)
-    gpus, ops = _gpus(sheet, gpu), _row_ops(sheet, op, known)
-    values, notes = columns.measured(sheet)
+    gpus, ops = _gpus(sheet, gpu), _row_ops(sheet, op, classes)
+    values, notes = columns.read_measured(sheet)
     planned = are_plans(sheet)
     if not planned:
         _require_times(sheet, ops, values["time_s"])
-    fields, skipped = _fields(sheet, ops, known)
+    fields, skipped = _fields(sheet, ops, classes)
     plans = np.full(sheet.num_rows, None, dtype=object)
     if planned:
         plans, broken = plan_rows(sheet, values["time_s"])
@@ -118,8 +118,8 @@ def _read(
     passes = (ops == "") & (not planned)
     listed = listing_names(sheet, np.flatnonzero(passes), workloads)
     modelled = np.flatnonzero(passes & (listed == ""))
-    used = columns.KNOWN.union(
-        *(op_column_names(known[name]) for name in fields),
+    used = columns.STANDARD.union(
+        *(op_column_names(classes[name]) for name in fields),
         MODEL_COLUMNS if passes.any() else (),
         PLAN_COLUMNS if planned else (),
     )
@@ -153,7 +153,7 @@ def _read(
 
 
 def _op_and_file(
-    spec: str, op: str | None, known: Mapping[str, Op]
+    spec: str, op: str | None, ops: Mapping[str, Op]
 ) -> tuple[str | None, str]:
     """Op (None: a column says it) and path of `OP=FILE` or `FILE`."""
     prefix, equals, file = spec.partition("=")
@@ -161,8 +161,8 @@ def _op_and_file(
         op = prefix
     else:
         file = spec
-    if op is not None and op not in known:
-        raise ValueError(f"`op` is '{op}'; allowed are {name_list(known)}.")
+    if op is not None and op not in ops:
+        raise ValueError(f"`op` is '{op}'; allowed are {name_list(ops)}.")
     return op, file
 
 
@@ -174,14 +174,14 @@ def _text(sheet: Sheet, column: str) -> np.ndarray:
 
 
 def _fields(
-    sheet: Sheet, ops: np.ndarray, known: Mapping[str, Op]
+    sheet: Sheet, ops: np.ndarray, classes: Mapping[str, Op]
 ) -> tuple[dict[str, Columns], np.ndarray]:
     """Fields of every op, and why rows cannot be predicted from them ("": they can)."""
     fields, skipped = {}, np.full(sheet.num_rows, "", dtype=object)
     for name in filter(None, dict.fromkeys(ops)):
         rows = np.flatnonzero(ops == name)
-        fields[name] = Columns(rows, op_columns(sheet, known[name], rows))
-        skipped[rows] = broken_shares(known[name], fields[name].values)
+        fields[name] = Columns(rows, op_columns(sheet, classes[name], rows))
+        skipped[rows] = broken_shares(classes[name], fields[name].values)
     return fields, skipped
 
 
@@ -205,7 +205,7 @@ def _gpu_name(name_or_path: str) -> str:
     return name_or_path if name_or_path.lower().endswith(".toml") else card.name
 
 
-def _row_ops(sheet: Sheet, op: str | None, known: Mapping[str, Op]) -> np.ndarray:
+def _row_ops(sheet: Sheet, op: str | None, ops: Mapping[str, Op]) -> np.ndarray:
     """Op of every kernel row, "" of every workload row."""
     if op is not None:
         return np.full(sheet.num_rows, op, dtype=object)
@@ -216,7 +216,7 @@ def _row_ops(sheet: Sheet, op: str | None, known: Mapping[str, Op]) -> np.ndarra
             )
         return np.full(sheet.num_rows, "", dtype=object)
     has_workloads = not sheet.columns.keys().isdisjoint(("workload", "model"))
-    resolve = one_of("op", {name: name for name in known}, "correct it or give --op")
+    resolve = one_of("op", {name: name for name in ops}, "correct it or give --op")
     every = np.arange(sheet.num_rows)
     return read_names(sheet, "op", every, resolve, needed=not has_workloads)
 
@@ -268,13 +268,13 @@ def _join_columns(
     parts: Sequence[Columns | None], starts: Int[np.ndarray, " table"]
 ) -> Columns:
     """Columns of several tables, of which each begins at its row of `starts`."""
-    found = [(p, start) for p, start in zip(parts, starts, strict=True) if p]
-    if not found:
+    present = [(p, start) for p, start in zip(parts, starts, strict=True) if p]
+    if not present:
         return Columns(np.array([], dtype=int), {})
     return Columns(
-        np.concatenate([part.rows + start for part, start in found]),
+        np.concatenate([part.rows + start for part, start in present]),
         {
-            name: np.concatenate([part.values[name] for part, _ in found])
-            for name in found[0][0].values
+            name: np.concatenate([part.values[name] for part, _ in present])
+            for name in present[0][0].values
         },
     )

@@ -1,5 +1,5 @@
-"""Predictions against the kernels of a trace: without launch latency and host, as a
-profiler times them."""
+"""Errors of predictions against the kernels of a trace, which a profiler times without
+launch latency and host."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +35,7 @@ class TraceScores(Result):
 
     @property
     def notes(self) -> list[str]:
-        """What a person should know of the trace."""
+        """Notes on the trace."""
         return self.summary["notes"]
 
     def to_csv(self) -> str:
@@ -51,7 +51,7 @@ def evaluate_trace(
     by: str | Sequence[str] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> TraceScores:
-    """How far predictions are from the kernels of a trace, launch by launch.
+    """Errors of predictions against the kernels of a trace, launch by launch.
 
     Compared is the kernel alone, from its first instruction to its last; kernels
     without a shape are left out.
@@ -89,7 +89,7 @@ def evaluate_trace(
             "GPU that it was recorded on."
         )
     task = prepare(read, named, corrections=corrections, detail=True, every=True)
-    kernels = [_compared(kernel) for kernel in task.run().kernels or []]
+    kernels = [_with_prediction(kernel) for kernel in task.run().kernels or []]
     _check_columns(columns, kernels)
     whole = {
         "source": summary["source"],
@@ -104,18 +104,18 @@ def evaluate_trace(
     return TraceScores(whole, kernels, columns)
 
 
-def _compared(kernel: Mapping[str, Any]) -> dict[str, Any]:
-    """A row with its prediction; None where it has no shape."""
+def _with_prediction(kernel: Mapping[str, Any]) -> dict[str, Any]:
+    """The row with its prediction, None for a row without a shape."""
     seconds: float | None = kernel["kernel_s"]
     predicted = None
     if kernel["op"] != "traced" and seconds is not None:
         predicted = 1e6 * seconds
     left_out = ("time_s", "kernel_s", "energy_j", "utilization", "phase")
-    told = {k: v for k, v in kernel.items() if k not in left_out}
+    row = {k: v for k, v in kernel.items() if k not in left_out}
     ratio = None
     if predicted is not None and kernel["traced_us"] > 0:
         ratio = predicted / kernel["traced_us"]
-    return told | {"predicted_us": predicted, "ratio": ratio}
+    return row | {"predicted_us": predicted, "ratio": ratio}
 
 
 def _figures(kernels: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -161,9 +161,9 @@ def _groups(
 
 
 def _check_columns(columns: Sequence[str], kernels: Sequence[Mapping[str, Any]]):
-    known = dict.fromkeys((*_COLUMNS, *(key for row in kernels for key in row)))
+    names = dict.fromkeys((*_COLUMNS, *(key for row in kernels for key in row)))
     for column in columns:
-        if column not in known:
+        if column not in names:
             raise ValueError(
                 f"`by` is '{column}'; allowed are columns of the rows, such as "
                 f"{', '.join(_COLUMNS)}."

@@ -163,7 +163,7 @@ class Maker:
             layers = [(3, 1, (place, place + 1)) for place in self.places]
             split = ModelSplit(key.tp, key.ep, key.cp, key.etp, sequence=key.tp > 1)
             models = [
-                self.space.model.placed(ModelShare(split, stages, stage, own=(own,)))
+                self.space.model.placed(ModelShare(split, stages, stage, spans=(own,)))
                 for stages, stage, own in (*ends, *layers)
             ]
             self._models[same] = [x for x in models if isinstance(x, TrainedModel)]
@@ -174,7 +174,7 @@ class Maker:
         plan = Plan(key.tp, 1, key.ep, key.ep, key.cp, etp=key.etp)
         shares = exchange_groups(plan, self.space.host)
         parts = passes_of(model, request, shares, self.software)
-        left = model.leaves(request)
+        left = model.saved_activations(request)
         return Piece(
             tuple(parts),
             _parameters(model),

@@ -60,12 +60,12 @@ def training_memory(
         kind = tuple(sorted(laid.stages[stage]))
         if kind not in kinds:
             one, spans = stage if plan.pp > 1 else None, laid.spans[stage :: plan.pp]
-            placed = model.placed(ModelShare(split, plan.pp, one, own=spans))
+            placed = model.placed(ModelShare(split, plan.pp, one, spans=spans))
             assert isinstance(placed, TrainedModel)
             table = placed.vocab * placed.hidden / plan.tp
             dtype = placed.precision(request).values
-            state = state_bytes(plan, dtype, placed.held(request), table)
-            kinds[kind] = placed.leaves(request, **changed), state
+            state = state_bytes(plan, dtype, placed.training_weights(request), table)
+            kinds[kind] = placed.saved_activations(request, **changed), state
         left, state = kinds[kind]
         flying = micro_batches_in_flight(plan, stage, times)
         scored = flying if plan.order == "gpipe" else 1.0

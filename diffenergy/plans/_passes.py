@@ -75,7 +75,7 @@ def between(
 ) -> list[StepPart]:
     """What replicas and stages exchange: gradients of trained weights, and these
     when they have changed; of weights that replicas divide all."""
-    weights = model.held(request)
+    weights = model.training_weights(request)
     blank = model.listings_of(request)[0]
     trained = weights.trained - weights.trained_experts, weights.trained_experts
     frozen = weights.frozen - weights.frozen_experts, weights.frozen_experts

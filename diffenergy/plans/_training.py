@@ -134,7 +134,7 @@ class Training(Placed):
             split,
             stages=plan.pp * plan.vp,
             stage=place,
-            own=(layout.spans[place],),
+            spans=(layout.spans[place],),
             shards=shares["dp"].ranks if plan.zero else 1,
             expert_shards=shares["experts"].ranks if plan.zero else 1,
         )
@@ -166,7 +166,7 @@ class Training(Placed):
             np.add.at(members[i], list(chunks), 1.0)
         about = step_fields(plan, self.host)
         if about["gathers"] > 1:  # no gradient passes frozen layers
-            weights = self.placed(0).held(request)
+            weights = self.placed(0).training_weights(request)
             whole = GATHERED_WEIGHT_BYTES * weights.trained + weights.frozen
             about["gathers"] -= self.frozen * weights.frozen_layer / whole
         return listings, Steps(

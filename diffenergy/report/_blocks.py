@@ -72,8 +72,8 @@ class Table:
     def columns(self) -> list[Column]:
         """The columns in full."""
         return [
-            Column(given, number) if isinstance(given, str) else Column(*given)
-            for number, given in enumerate(self.layout)
+            Column(column, number) if isinstance(column, str) else Column(*column)
+            for number, column in enumerate(self.layout)
         ]
 
     @functools.cached_property

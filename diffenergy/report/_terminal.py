@@ -29,11 +29,11 @@ class _Fitted:
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions"):
         """The table; spare columns go while it is too wide."""
-        kept, spare = list(self._table.columns), list(self._table.spare)
-        while spare and _width(self._table, kept) > options.max_width:
+        columns, spare = list(self._table.columns), list(self._table.spare)
+        while spare and _width(self._table, columns) > options.max_width:
             gone = spare.pop(0)
-            kept = [column for column in kept if column.heading != gone]
-        yield _plain(self._table, kept)
+            columns = [column for column in columns if column.heading != gone]
+        yield _plain(self._table, columns)
 
 
 def _plain(table: Table, columns: Sequence[Column]) -> "RichTable":
@@ -41,22 +41,22 @@ def _plain(table: Table, columns: Sequence[Column]) -> "RichTable":
     from rich import box
     from rich.table import Table as RichTable
 
-    made = RichTable(
+    grid = RichTable(
         box=box.SIMPLE_HEAD, show_edge=False, title=table.title or None,
         title_justify="left", title_style="bold", pad_edge=False, padding=(0, 1),
     )  # fmt: skip
     texts = table.columns[: table.left]
     for column in columns:
         folds = column.heading in table.fold
-        made.add_column(
+        grid.add_column(
             column.heading,
             justify="left" if column in texts or folds else "right",
             no_wrap=not folds,
             overflow="fold" if folds else "ellipsis",
         )
     for entry in _printed(table):
-        made.add_row(*(column.text(entry) for column in columns))
-    return made
+        grid.add_row(*(column.text(entry) for column in columns))
+    return grid
 
 
 def _printed(table: Table) -> Sequence[Any]:

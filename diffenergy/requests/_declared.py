@@ -35,7 +35,7 @@ Files = Callable[[str], Iterable[str]]
 
 @dataclasses.dataclass(frozen=True)
 class Text:
-    """How a word of the command line becomes a value of a type: part of the type."""
+    """Part of a type: how a word of the command line becomes its value."""
 
     metavar: str
     read: Read | None = None
@@ -69,12 +69,12 @@ class Flag:
 
 
 class Argument(Flag):
-    """The same of a word without a flag."""
+    """A positional argument of the command line."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Note:
-    """What a field is that no flag gives: Python alone has it."""
+    """Text of a field that only Python has, not the command line."""
 
     text: str
 
@@ -91,14 +91,14 @@ class Needs:
 
 @dataclasses.dataclass(frozen=True)
 class Excludes:
-    """A field is not given beside any of `fields`; `why` follows a semicolon."""
+    """A field excludes each of `fields`. `why` follows the semicolon of the refusal."""
 
     fields: tuple[str, ...]
     why: str = "leave one of them out"
 
 
 class BadRequest(ValueError):
-    """A request that cannot be; `fields` are the arguments that its sentence names."""
+    """A refused request; `fields` are the arguments that its sentence names."""
 
     def __init__(self, message: str, *fields: str):
         super().__init__(message)
@@ -140,10 +140,10 @@ are times.
         create = kind.__init__
 
         @functools.wraps(create)
-        def __init__(self: Any, *args: Any, **given: Any):
-            _check_names(kind, given)
-            _check_missing(kind, args, given)
-            create(self, *args, **given)
+        def __init__(self: Any, *args: Any, **keywords: Any):
+            _check_names(kind, keywords)
+            _check_missing(kind, args, keywords)
+            create(self, *args, **keywords)
 
         kind.__init__ = __init__
 
@@ -174,9 +174,9 @@ def accepts(
         called = name or answer.__name__
 
         @functools.wraps(answer)
-        def public(*args: P.args, **given: P.kwargs) -> T:
-            _check_names(kind, given, called)
-            return answer(kind(*args, **given))
+        def public(*args: P.args, **keywords: P.kwargs) -> T:
+            _check_names(kind, keywords, called)
+            return answer(kind(*args, **keywords))
 
         del public.__wrapped__  # pyright: ignore[reportAttributeAccessIssue]
         public.__signature__ = inspect.signature(kind).replace(  # pyright: ignore[reportAttributeAccessIssue, reportFunctionMemberAccess]
@@ -209,7 +209,7 @@ def _as_name(flag: re.Match[str]) -> str:
 
 
 def declared(kind: Any) -> Iterator[tuple[dataclasses.Field[Any], Flag]]:
-    """Fields with their flags, whole, in the order of the help (`_fields`)."""
+    """Fields with their complete flags, in the order of the help (`_fields`)."""
     for field in _fields(kind):
         flag = _flag(kind, field.name)
         if flag is not None:
@@ -217,7 +217,7 @@ def declared(kind: Any) -> Iterator[tuple[dataclasses.Field[Any], Flag]]:
 
 
 def _flag(kind: Any, name: str) -> Flag | None:
-    """The flag of a field: of the nearest class that says one."""
+    """Flag of a field, from the nearest class that declares one."""
     for one in kind.__mro__:
         remarks = _remarks(vars(one).get("__annotations__", {}).get(name))
         for remark in reversed(remarks):
@@ -229,19 +229,19 @@ def _flag(kind: Any, name: str) -> Flag | None:
 def part(kind: Any, request: Any, /, **changes: Any) -> dict[str, Any]:
     """The fields that `kind` declares, as far as `request` has them, with `changes`."""
     names = (x.name for x in dataclasses.fields(kind))
-    own = {name: getattr(request, name) for name in names if hasattr(request, name)}
-    return own | changes
+    fields = {name: getattr(request, name) for name in names if hasattr(request, name)}
+    return fields | changes
 
 
-def given_names(request: Any) -> Iterator[str]:
-    """Fields that are not what they are when left out."""
+def explicit_fields(request: Any) -> Iterator[str]:
+    """Names of the fields that differ from their default."""
     for field in _fields(type(request)):
-        if is_given(field, getattr(request, field.name)):
+        if is_explicit(field, getattr(request, field.name)):
             yield field.name
 
 
-def is_given(field: dataclasses.Field[Any], value: Any) -> bool:
-    """Whether a value differs from what a field has when left out."""
+def is_explicit(field: dataclasses.Field[Any], value: Any) -> bool:
+    """Whether a value differs from the default of its field."""
     if value is None or value is False or value is field.default:
         return False
     if isinstance(value, str | int | float):  # a word of the shell equals its default
@@ -255,19 +255,20 @@ _FIRST: Final = ("model", "gpu")
 
 @functools.cache
 def _fields(kind: Any) -> tuple[dataclasses.Field[Any], ...]:
-    """Fields: what runs where, then those of a request's own class, then those of its
-    bases, each group where it is listed first; those of a command (`Flags`) last."""
-    known = {x.name: x for x in dataclasses.fields(kind)}
+    """Fields in order: model and GPU, then those of a request's own class, then those
+    of its bases, each group where it is listed first; those of a command (`Flags`)
+    last."""
+    fields = {x.name: x for x in dataclasses.fields(kind)}
     order = [x for x in kind.__mro__ if "__annotations__" in vars(x)]
     if order and kind.__name__ == "Flags" and order[0] is kind:
         order = [*order[1:], kind]
-    own = (x for one in order for x in vars(one)["__annotations__"])
-    names = dict.fromkeys([*_FIRST, *own])
-    return tuple(known[name] for name in names if name in known)
+    listed = (x for one in order for x in vars(one)["__annotations__"])
+    names = dict.fromkeys([*_FIRST, *listed])
+    return tuple(fields[name] for name in names if name in fields)
 
 
 def _remarks(hint: Any) -> tuple[Any, ...]:
-    """What is annotated to a type, inner types first."""
+    """Annotations of a type, inner types first."""
     if get_origin(hint) is Annotated:
         return (*_remarks(hint.__origin__), *hint.__metadata__)
     if get_origin(hint) in (Union, types.UnionType):
@@ -276,13 +277,13 @@ def _remarks(hint: Any) -> tuple[Any, ...]:
 
 
 def _text(hint: Any) -> Text | None:
-    """How words become a type: what the outermost remark says."""
+    """Outermost `Text` of a type, if any."""
     texts = [x for x in _remarks(hint) if isinstance(x, Text)]
     return texts[-1] if texts else None
 
 
 def _whole(flag: Flag, field: dataclasses.Field[Any]) -> Flag:
-    """A flag with what its type and its default say."""
+    """A flag completed from the type and the default of its field."""
     text = _text(field.type) or Text("")
     words = _choices(field.type)
     default = field.default
@@ -376,7 +377,7 @@ def _fits(value: Any, kind: Any) -> bool:
 
 
 def _refusal(name: str, value: Any, hint: Any, arms: tuple[Any, ...]) -> Exception:
-    """Why a value is refused."""
+    """Exception that says why a value is refused."""
     remarks = [
         x.description
         for x in _remarks(hint)
@@ -399,29 +400,29 @@ def _none(hint: Any) -> list[str]:
 
 
 def shown(value: Any) -> str:
-    """A value as refusals quote it."""
+    """Text of a value in refusals."""
     if isinstance(value, float):
         return f"{value:g}"
     return f"'{value}'" if isinstance(value, str) else repr(value)
 
 
-def _check_names(kind: Any, given: Mapping[str, Any], called: str = ""):
-    known = [x.name for x in dataclasses.fields(kind)]
-    for name in given:
-        if name in known:
+def _check_names(kind: Any, keywords: Mapping[str, Any], called: str = ""):
+    allowed = [x.name for x in dataclasses.fields(kind)]
+    for name in keywords:
+        if name in allowed:
             continue
-        near = difflib.get_close_matches(name, known, n=1)
+        near = difflib.get_close_matches(name, allowed, n=1)
         hint = f" (did you mean `{near[0]}`?)" if near else ""
         raise ValueError(
             f"`{name}` is no argument of `{called or kind.__name__}`{hint}; allowed "
-            f"are {', '.join(known)}."
+            f"are {', '.join(allowed)}."
         )
 
 
-def _check_missing(kind: Any, args: tuple[Any, ...], given: Mapping[str, Any]):
+def _check_missing(kind: Any, args: tuple[Any, ...], keywords: Mapping[str, Any]):
     positional = [x.name for x in dataclasses.fields(kind) if not x.kw_only]
     for field in dataclasses.fields(kind):
-        there = field.name in given or field.name in positional[: len(args)]
+        there = field.name in keywords or field.name in positional[: len(args)]
         if field.default is dataclasses.MISSING and not there:
             raise BadRequest(f"`{field.name}` is missing; give it.", field.name)
 
@@ -430,7 +431,7 @@ def _check_combinations(request: Any):
     fields = {x.name: x for x in _fields(type(request))}
 
     def has(name: str) -> bool:
-        return name in fields and is_given(fields[name], getattr(request, name))
+        return name in fields and is_explicit(fields[name], getattr(request, name))
 
     def meets(need: Needs) -> bool:
         if need.value:

@@ -37,9 +37,9 @@ def each(name: str, value: Any) -> tuple[Any, ...]:
     return (value,) if single else tuple(dict.fromkeys(value))
 
 
-def values_of(given: Sequence[T] | T | None) -> tuple[T, ...] | None:
-    """What `several` and `each` made of a field, to a type checker."""
-    return given  # pyright: ignore[reportReturnType]
+def values_of(value: Sequence[T] | T | None) -> tuple[T, ...] | None:
+    """A field as the tuple that `several` or `each` stores, for the type checker."""
+    return value  # pyright: ignore[reportReturnType]
 
 
 def _one_file(name: str) -> tuple[str, ...]:

@@ -66,7 +66,7 @@ def highs(
     }
     with SILENT:
         solver = new_solver(model, options)
-        seen = _run(solver, checks if whole else None, watch, jump, began)
+        checks_done = _run(solver, checks if whole else None, watch, jump, began)
     ended, info = solver.getModelStatus(), solver.getInfo()
     status: Status = "unknown"
     if ended == highspy.HighsModelStatus.kInfeasible:
@@ -85,7 +85,7 @@ def highs(
         seconds=time.perf_counter() - began,
         duals=np.array(solution.row_dual) if has and not whole else None,
         message=solver.modelStatusToString(ended),
-        checks=seen,
+        checks=checks_done,
         iterations=max(0, int(info.simplex_iteration_count)),
     )
 
@@ -103,20 +103,20 @@ def _run(
 ) -> int:
     """Run HiGHS in a thread of its own, while this one hears Ctrl-C and watches; how
     often it looked at its limits."""
-    seen, stop = 0, threading.Event()
+    checks_done, stop = 0, threading.Event()
     better: queue.SimpleQueue[Answer | None] = queue.SimpleQueue()
 
     def check(event: Any) -> None:
-        nonlocal seen
-        seen += 1
-        if stop.is_set() or (checks is not None and seen >= checks):
+        nonlocal checks_done
+        checks_done += 1
+        if stop.is_set() or (checks is not None and checks_done >= checks):
             event.interrupt()
 
     def improve(event: Any) -> None:
         data = event.data_out
         values, cost = np.array(data.mip_solution), data.objective_function_value
-        known = float(cost), float(data.mip_dual_bound), time.perf_counter() - began
-        better.put(Answer("feasible", values, *known))
+        figures = float(cost), float(data.mip_dual_bound), time.perf_counter() - began
+        better.put(Answer("feasible", values, *figures))
 
     def run() -> None:
         try:
@@ -142,7 +142,7 @@ def _run(
             running.result()
         finally:
             stop.set()
-    return seen
+    return checks_done
 
 
 def new_solver(model: LinearModel, options: Mapping[str, Any]) -> Any:
@@ -174,13 +174,13 @@ def new_solver(model: LinearModel, options: Mapping[str, Any]) -> Any:
 
 
 class _SilentStdout:
-    """What compiled code prints within goes nowhere (HiGHS has lines that no option
+    """Discards what compiled code prints within (HiGHS has lines that no option
     turns off). Searches of several threads share one silence: the first begins it, the
     last ends it."""
 
     def __init__(self) -> None:
         self._lock, self._within = threading.Lock(), 0
-        self._kept: int | None = None
+        self._real: int | None = None
 
     def __enter__(self) -> None:
         with self._lock:
@@ -188,9 +188,9 @@ class _SilentStdout:
             if self._within > 1:
                 return
             try:
-                self._kept = os.dup(1)
+                self._real = os.dup(1)
             except OSError:  # no stdout at all
-                self._kept = None
+                self._real = None
                 return
             sys.stdout.flush()
             nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -200,13 +200,13 @@ class _SilentStdout:
     def __exit__(self, *_: object) -> None:
         with self._lock:
             self._within -= 1
-            if self._within or self._kept is None:
+            if self._within or self._real is None:
                 return
             with contextlib.suppress(OSError, AttributeError, TypeError):
                 ctypes.CDLL(None).fflush(None)  # before it gets to the real one
-            os.dup2(self._kept, 1)
-            os.close(self._kept)
-            self._kept = None
+            os.dup2(self._real, 1)
+            os.close(self._real)
+            self._real = None
 
 
 SILENT: Final = _SilentStdout()

@@ -27,7 +27,7 @@ _DECAY: Final = (0.9, 0.999)
 
 
 class State(NamedTuple):
-    """A start on its way."""
+    """State of the descent from one start."""
 
     x: PyTree
     multipliers: Float[Array, "*batch limit"]
@@ -35,14 +35,14 @@ class State(NamedTuple):
 
 
 class Last(NamedTuple):
-    """Of the last step of Adam, where it began."""
+    """Gradient and excess where the last step of Adam began."""
 
     slope: PyTree  # d L / d x
     excess: Float[Array, " limit"]  # by how much each limit is passed
 
 
 def begin(x: PyTree, multipliers: Float[Array, " limit"]) -> State:
-    """A start at `x`, with the multipliers known so far (0 where none are)."""
+    """State at `x` with the multipliers so far (0 where there are none)."""
     return State(x, multipliers, optax.scale_by_adam().init(x))
 
 
@@ -85,8 +85,8 @@ def descend(
         x = jax.tree.map(functools.partial(move, rate), x, change, free)
         return (x, memory), Last(slope, excess)
 
-    (x, memory), seen = lax.scan(step, (state.x, state.memory), rates)
-    last = jax.tree.map(lambda steps: steps[-1], seen)
+    (x, memory), steps = lax.scan(step, (state.x, state.memory), rates)
+    last = jax.tree.map(lambda each: each[-1], steps)
     return State(x, state.multipliers, memory), last
 
 
@@ -95,5 +95,5 @@ def raised(
     excess: Float[Array, " limit"],
     stiffness: Float[Array, ""] | float,
 ) -> Float[Array, " limit"]:
-    """The multipliers after a look at what is passed: max(m + k c, 0)."""
+    """Updated multipliers: max(m + k c, 0)."""
     return jnp.maximum(multipliers + stiffness * excess, 0.0)

@@ -44,7 +44,7 @@ class LinearModel:
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What a solver found so far: `values`, and what they cost (`incumbent`), are there
+    """Result of a solver so far: `values`, and what they cost (`incumbent`), are there
     when `status` is optimal or feasible; `bound`: no solution costs less (None: none
     known). `seconds`: wall time in the solver; `work`: what it counts of its steps, in
     s of an idle core (0: nothing). `interrupted`: by Ctrl-C. `duals`: what a unit more

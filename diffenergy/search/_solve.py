@@ -34,7 +34,7 @@ _CHECK: Final = 5e-6
 
 @dataclasses.dataclass(frozen=True)
 class Solving:
-    """How to solve: relative `gap` that will do, and whom to tell of progress.
+    """Limits of a solver: relative `gap` that suffices, and a callback for progress.
 
     `work`: most steps, counted, in s of an idle core. `time_limit`: wall time, s, the
     last resort.
@@ -47,7 +47,7 @@ class Solving:
     work: float = math.inf
 
     def less(self, seconds: float, work: float) -> "Solving":
-        """With what is left of both limits, at least a little."""
+        """The limits less what was spent; at least `LEAST` of both."""
         time, steps = self.time_limit - seconds, self.work - work
         return dataclasses.replace(
             self, time_limit=max(time, LEAST), work=max(steps, LEAST)
@@ -87,10 +87,10 @@ def _solved(model: LinearModel, how: Solving) -> Answer:
         return _simplex(model, how, _FLOW_STEP)
     work = seconds = 0.0
     if not np.any(model.cost):
-        found = _jump(model, how)
-        if found.status != "unknown":
-            return found
-        work, seconds = found.work, found.seconds
+        answer = _jump(model, how)
+        if answer.status != "unknown":
+            return answer
+        work, seconds = answer.work, answer.seconds
     relaxation = dataclasses.replace(model, whole=False)
     relaxed = _simplex(relaxation, how.less(seconds, work), _RELAXED_STEP)
     work, seconds = work + relaxed.work, seconds + relaxed.seconds
@@ -98,8 +98,8 @@ def _solved(model: LinearModel, how: Solving) -> Answer:
     if relaxed.status != "optimal" or work + again > how.work:
         status = "infeasible" if relaxed.status == "infeasible" else "unknown"
         return Answer(status, None, None, relaxed.bound, seconds, work=work)
-    found = _branches(model, how.less(seconds, work + again))
-    return dataclasses.replace(found, work=work + again + found.work)
+    answer = _branches(model, how.less(seconds, work + again))
+    return dataclasses.replace(answer, work=work + again + answer.work)
 
 
 def _simplex(model: LinearModel, how: Solving, each: float) -> Answer:
@@ -108,8 +108,8 @@ def _simplex(model: LinearModel, how: Solving, each: float) -> Answer:
     steps = None
     if math.isfinite(how.work):
         steps = max(1, int((how.work - _CELL * cells) / step))
-    found = highs(model, time_limit=how.time_limit, checks=steps, seed=how.seed)
-    return dataclasses.replace(found, work=_CELL * cells + step * found.iterations)
+    answer = highs(model, time_limit=how.time_limit, checks=steps, seed=how.seed)
+    return dataclasses.replace(answer, work=_CELL * cells + step * answer.iterations)
 
 
 def _jump(model: LinearModel, how: Solving) -> Answer:
@@ -117,10 +117,10 @@ def _jump(model: LinearModel, how: Solving) -> Answer:
     work = _JUMP * model.matrix.nnz
     if work > how.work:
         return Answer("unknown", None, None, None, 0.0)
-    found = highs(
+    answer = highs(
         model, time_limit=how.time_limit, presolve=False, seed=how.seed, jump=True
     )
-    return dataclasses.replace(found, work=work)
+    return dataclasses.replace(answer, work=work)
 
 
 def _branches(model: LinearModel, how: Solving) -> Answer:
@@ -129,7 +129,7 @@ def _branches(model: LinearModel, how: Solving) -> Answer:
     # 19 s with it.
     each = _CHECK * max(model.matrix.nnz, 1)
     checks = max(1, int(how.work / each)) if math.isfinite(how.work) else None
-    found = highs(
+    answer = highs(
         model,
         time_limit=how.time_limit,
         gap=how.gap,
@@ -138,4 +138,4 @@ def _branches(model: LinearModel, how: Solving) -> Answer:
         seed=how.seed,
         watch=how.watch,
     )
-    return dataclasses.replace(found, work=each * found.checks)
+    return dataclasses.replace(answer, work=each * answer.checks)

@@ -1,4 +1,4 @@
-"""Rows of kernels that eager PyTorch launches beside those that a trace names.
+"""Rows of the kernels that eager PyTorch launches and traces do not name.
 
 Copies that make operands contiguous, casts, layout conversions, BatchNorm: for traces
 (`calibration/listings.py`) and for the model families (`models/`).

@@ -33,30 +33,30 @@ def normalise_kernel(raw: Mapping[str, Any], where: str) -> Kernel:
     >>> normalise_kernel(dict(op="softmax", rows=8, cols=128, dtype="half"), "here")
     {'op': 'softmax', 'rows': 8, 'cols': 128, 'dtype': 'fp16', 'residual': False, 'count': 1}
     """  # noqa: E501
-    given = {_SYNONYMS.get(key, key): x for key, x in raw.items() if x is not None}
-    given |= {key: x for key, x in raw.items() if key in _SYNONYMS.values()}
-    name = given.get("op")
+    stated = {_SYNONYMS.get(key, key): x for key, x in raw.items() if x is not None}
+    stated |= {key: x for key, x in raw.items() if key in _SYNONYMS.values()}
+    name = stated.get("op")
     kernel: Kernel = {"op": name}
     op = _op(name, where)
     for column in op.moved:
-        if given.get(column):
+        if stated.get(column):
             raise ValueError(f"{where}: {op.misplaced(column)}.")
     for field in op.fields:
-        value = given.get(field.name)
+        value = stated.get(field.name)
         kernel[field.name] = (
             _default(field, kernel, where)
             if value is None
-            else checked(field, value, where)
+            else check_field(field, value, where)
         )
         if field.quiet and kernel[field.name] == field.default:
             del kernel[field.name]
     for field in COMMON_FIELDS:
-        value = given.get(field.name)
-        found = field.default if value is None else checked(field, value, where)
+        value = stated.get(field.name)
+        content = field.default if value is None else check_field(field, value, where)
         if field.name == "count":
-            kernel["count"] = _plain(found)
-        elif found != field.default or (field.name == "listed" and value is not None):
-            kernel[field.name] = found
+            kernel["count"] = _plain(content)
+        elif content != field.default or (field.name == "listed" and value is not None):
+            kernel[field.name] = content
     _check_shape(kernel, op, where)
     return kernel
 
@@ -70,43 +70,43 @@ def merge_kernels(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
     return tuple({**dict(key), "count": count} for key, count in counts.items())
 
 
-def finished(
+def normalise_rows(
     rows: Sequence[Kernel], where: str, merged: bool = True
 ) -> tuple[Kernel, ...]:
-    """Normalised rows, each saying whether a trace lists it; equal ones merged unless
-    their order matters."""
+    """Normalised rows with `listed` (whether traces list the kernel); equal rows are
+    merged unless their order matters (`merged` false)."""
     if not merged:
-        return tuple(_finished(row, where) for row in rows)
+        return tuple(_normalise_row(row, where) for row in rows)
     return merge_kernels(
-        [_finished(row, where) for row in merge_kernels(rows)]
+        [_normalise_row(row, where) for row in merge_kernels(rows)]
     )  # fewer rows to check
 
 
-def _finished(row: Kernel, where: str) -> Kernel:
+def _normalise_row(row: Kernel, where: str) -> Kernel:
     try:
-        return {**_known(tuple(row.items()))}
+        return {**_normalise_once(tuple(row.items()))}
     except ValueError:  # again, to say where
         return normalise_kernel(row, where)
 
 
 @functools.lru_cache(maxsize=1 << 15)
-def _known(row: tuple[tuple[str, Any], ...]) -> Kernel:
-    """A row normalised, which models and plans that are alike have again and again."""
+def _normalise_once(row: tuple[tuple[str, Any], ...]) -> Kernel:
+    """Normalised row, cached: similar models and plans repeat the same rows."""
     return normalise_kernel({"listed": True, **dict(row)}, "a kernel")
 
 
 def _op(name: Any, where: str) -> Op:
     from ..kernels import ops  # the kernel classes load JAX
 
-    known = ops()
+    classes = ops()
     if name is None:
-        raise ValueError(f"{where}: `op` is missing; allowed are {', '.join(known)}.")
-    if not isinstance(name, str) or name not in known:
+        raise ValueError(f"{where}: `op` is missing; allowed are {', '.join(classes)}.")
+    if not isinstance(name, str) or name not in classes:
         raise ValueError(
-            f"{where}: `op` is {shown(name)}, which is unknown"
-            f"{near(str(name), list(known))}."
+            f"{where}: `op` is {as_json(name)}, which is unknown"
+            f"{nearest(str(name), list(classes))}."
         )
-    return known[name][0]
+    return classes[name][0]
 
 
 def _default(field: Field, kernel: Kernel, where: str) -> Any:
@@ -119,9 +119,9 @@ def _default(field: Field, kernel: Kernel, where: str) -> Any:
     return _plain(field.default(kernel) if callable(field.default) else field.default)
 
 
-def checked(field: Field, value: Any, where: str) -> Any:
-    """`value` as the field's kind, whole numbers as ints; `ValueError`, which begins
-    with `where`, if it is not one."""
+def check_field(field: Field, value: Any, where: str) -> Any:
+    """`value` converted to the field's kind, whole numbers as ints. Raises
+    `ValueError`, beginning with `where`, for a value of another kind."""
     match field.kind:
         case "dtype":
             name = dtypes.canonical(value) if isinstance(value, str) else None
@@ -142,13 +142,13 @@ def checked(field: Field, value: Any, where: str) -> Any:
             allowed = f"a {what} number of at least {field.minimum:g}"
     if not good:
         raise ValueError(
-            f"{where}: `{field.name}` is {shown(value)}; allowed: {allowed}."
+            f"{where}: `{field.name}` is {as_json(value)}; allowed: {allowed}."
         )
     return _plain(value)
 
 
 def _check_shape(kernel: Kernel, op: Op, where: str):
-    """Relations between the fields of one kernel."""
+    """Raises `ValueError` where fields of a kernel contradict each other."""
     for part, whole in op.divisions:
         if kernel[whole] % kernel[part]:
             raise ValueError(
@@ -173,13 +173,13 @@ def _plain(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def near(name: str, names: Sequence[str]) -> str:
-    """End of a message: which of `names` look like `name`."""
+def nearest(name: str, names: Sequence[str]) -> str:
+    """End of a message that names those of `names` closest to `name`."""
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.4) or names[:3]
-    return "; the nearest are " + ", ".join(f"'{known}'" for known in near)
+    return "; the nearest are " + ", ".join(f"'{match}'" for match in near)
 
 
-def shown(value: Any) -> str:
+def as_json(value: Any) -> str:
     """JSON of a value for a message, cut if it is long."""
     text = json.dumps(value, default=str)
     return text if len(text) <= 40 else text[:37] + "..."

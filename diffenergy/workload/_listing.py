@@ -8,7 +8,7 @@ from typing import Any, Final, get_args
 
 from .. import dtypes
 from ..kernels import Field
-from ._kernel import Kernel, Number, checked, near, normalise_kernel, shown
+from ._kernel import Kernel, Number, as_json, check_field, nearest, normalise_kernel
 from ._model_request import Dispatch
 
 _AHEAD: Final = 10.0
@@ -25,9 +25,9 @@ class Listing:
     `kernels`: normalised rows (`normalise_kernel`). `passes`: forward passes that the
     counts cover (decode steps). `module_calls`: `nn.Module` calls of all these passes,
     0 if unknown. `dispatch`: "eager" (one host launch a kernel) or "graph"; None: not
-    said, which measured passes take as eager (see `with_dispatch`). `training`: whether
-    its kernels are those of training programs, `age`: years of their software before
-    the newest that was fitted. `notes`: what was assumed while reading."""
+    stated, which measured passes take as eager (see `with_dispatch`). `training`:
+    whether its kernels are those of training programs, `age`: years of their software
+    before the newest that was fitted. `notes`: what was assumed while reading."""
 
     name: str
     model: str | None = None
@@ -45,7 +45,7 @@ class Listing:
     notes: tuple[str, ...] = ()
 
 
-_SAID: Final = (
+_HEADER: Final = (
     *(Field(key, "text", None) for key in ("name", "model", "config")),
     *(Field(key, "text", None) for key in ("precision", "mode")),
     Field("dispatch", "text", None, choices=get_args(Dispatch)),
@@ -56,7 +56,7 @@ _SAID: Final = (
     Field("passes", default=1),
     Field("age", default=0, minimum=-_AHEAD, whole=False),
 )
-"""What a workload says of itself beside its kernels and notes."""
+"""Fields of a workload beside its kernels and notes."""
 
 
 def read_listings(path: str | Path) -> list[Listing]:
@@ -91,8 +91,8 @@ def read_listings(path: str | Path) -> list[Listing]:
 
 
 def with_dispatch(listing: Listing, dispatch: str | None = None) -> Listing:
-    """`listing` with the dispatch that is asked for, else its own, else eager where its
-    module calls are known: kernels alone are no pass that a host steps through.
+    """`listing` with `dispatch`, else its own, else eager where its module calls are
+    known: kernels alone are no pass that a host steps through.
 
     >>> with_dispatch(Listing("one product")).dispatch
     'graph'
@@ -114,31 +114,31 @@ def select_listing(listings: Sequence[Listing], name: str | None) -> list[Listin
     """
     names = [listing.name for listing in listings]
     if name is None:
-        whole = wholes(listings, names[0].rpartition("/")[0])
+        whole = whole_workloads(listings, names[0].rpartition("/")[0])
         if len(listings) == 1 or [len(x) for x in whole] == [len(listings)]:
             return whole[0] if whole else list(listings)
-        shown = ", ".join(f"'{known}'" for known in names[:3])
+        shown = ", ".join(f"'{x}'" for x in names[:3])
         more = ", ..." if len(names) > 3 else ""
         raise ValueError(
             f"The listing has {len(names)} workloads ({shown}{more}); choose one with "
             "`--workload NAME`."
         )
     chosen = [listing for listing in listings if listing.name == name]
-    found = [chosen] if chosen else wholes(listings, name)
-    if len(found) > 1:
+    matches = [chosen] if chosen else whole_workloads(listings, name)
+    if len(matches) > 1:
         raise ValueError(
             f"`--workload` is '{name}'; the listing has parts of a generation and of a "
             "training step of that name; give each a file of its own."
         )
-    if found:
-        return found[0]
+    if matches:
+        return matches[0]
     raise ValueError(
         f"`--workload` is '{name}'; the listing has no such workload"
-        f"{near(name, names)}."
+        f"{nearest(name, names)}."
     )
 
 
-def wholes(listings: Sequence[Listing], name: str) -> list[list[Listing]]:
+def whole_workloads(listings: Sequence[Listing], name: str) -> list[list[Listing]]:
     """Every set of listings that are all parts of the workload `name`, in the order
     of `SPLIT_PHASES`; the end of a part's name is its mode, whether the part says it or
     not: phases need names that differ."""
@@ -154,23 +154,23 @@ def listings_by_name(paths: Sequence[str]) -> dict[str, list[Listing]]:
     """Listings of all files by name; the parts of a generation or of a training step
     (`X/prefill` and `X/decode`) are also `X`. Raises `ValueError` for a name that is
     there twice."""
-    found: dict[str, list[Listing]] = {}
+    listings: dict[str, list[Listing]] = {}
     files: dict[str, str] = {}
     for path in paths:
         for listing in read_listings(path):
-            if listing.name in found:
+            if listing.name in listings:
                 raise ValueError(
                     f"{path}: the workload '{listing.name}' is also in "
                     f"{files[listing.name]}; give each name once."
                 )
-            found[listing.name], files[listing.name] = [listing], path
-    single = [listing for one in found.values() for listing in one]
-    stems = dict.fromkeys(name.rpartition("/")[0] for name in found)
+            listings[listing.name], files[listing.name] = [listing], path
+    single = [listing for one in listings.values() for listing in one]
+    stems = dict.fromkeys(name.rpartition("/")[0] for name in listings)
     for stem in stems:
-        parts = wholes(single, stem)
-        if stem not in found and len(parts) == 1:
-            found[stem] = parts[0]
-    return found
+        parts = whole_workloads(single, stem)
+        if stem not in listings and len(parts) == 1:
+            listings[stem] = parts[0]
+    return listings
 
 
 def listing_lines(listings: Sequence[Listing]) -> str:
@@ -207,7 +207,7 @@ def _object(line: str, where: str) -> dict[str, Any]:
         ) from None
     if not isinstance(value, dict):
         raise ValueError(
-            f"{where}: the line is {shown(value)}; allowed is a JSON object with "
+            f"{where}: the line is {as_json(value)}; allowed is a JSON object with "
             "`name` and `kernels`."
         )
     return value
@@ -221,48 +221,48 @@ def _listing(raw: dict[str, Any], where: str, default_name: str) -> Listing:
         )
     if not isinstance(rows, list) or not rows:
         raise ValueError(
-            f"{where}: `kernels` is {shown(rows)}; allowed is a list of at least one "
+            f"{where}: `kernels` is {as_json(rows)}; allowed is a list of at least one "
             "kernel object."
         )
     kernels = []
     for index, row in enumerate(rows, 1):
         if not isinstance(row, dict):
             raise ValueError(
-                f"{where}, kernel {index}: the kernel is {shown(row)}; allowed is an "
+                f"{where}, kernel {index}: the kernel is {as_json(row)}; allowed is an "
                 "object with `op` and its fields."
             )
         kernels.append(normalise_kernel(row, f"{where}, kernel {index}"))
-    said: dict[str, Any] = {
-        field.name: field.default if value is None else checked(field, value, where)
-        for field in _SAID
+    fields: dict[str, Any] = {
+        field.name: field.default if value is None else check_field(field, value, where)
+        for field in _HEADER
         for value in [raw.get(field.name)]
     }
-    said["name"] = said["name"] or default_name
-    precision: str = said["precision"] or ""
-    said["precision"] = dtypes.canonical(precision) or None
+    fields["name"] = fields["name"] or default_name
+    precision: str = fields["precision"] or ""
+    fields["precision"] = dtypes.canonical(precision) or None
     notes = (*_notes(raw, where), *_remarks(rows))
-    return Listing(kernels=tuple(kernels), notes=notes, **said)
+    return Listing(kernels=tuple(kernels), notes=notes, **fields)
 
 
 def _line(listing: Listing) -> dict[str, Any]:
     fields = {x.name: getattr(listing, x.name) for x in dataclasses.fields(Listing)}
     kernels = fields.pop("kernels")
-    said = {name: fields.pop(name) for name in ("training", "age", "notes")}
-    return {**fields, **{k: v for k, v in said.items() if v}, "kernels": kernels}
+    optional = {name: fields.pop(name) for name in ("training", "age", "notes")}
+    return {**fields, **{k: v for k, v in optional.items() if v}, "kernels": kernels}
 
 
 def _remarks(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """What had to be assumed of kernels as written, once each."""
+    """Notes on what was assumed of the kernels as written, each once."""
     from ..kernels import ops  # the kernel classes load JAX
 
-    found = (ops()[row["op"]][0].remark(row) for row in rows)
-    return tuple(dict.fromkeys(x for x in found if x))
+    remarks = (ops()[row["op"]][0].remark(row) for row in rows)
+    return tuple(dict.fromkeys(x for x in remarks if x))
 
 
 def _notes(raw: dict[str, Any], where: str) -> list[str]:
     values = raw.get("notes") or []
     if not isinstance(values, list) or not all(isinstance(x, str) for x in values):
         raise ValueError(
-            f"{where}: `notes` is {shown(values)}; allowed is a list of texts."
+            f"{where}: `notes` is {as_json(values)}; allowed is a list of texts."
         )
     return values

@@ -1,4 +1,4 @@
-"""`ModelRequest`: what a model is asked to do, as a user states it."""
+"""`ModelRequest`: the pass of a model that a user requests."""
 
 import os
 from pathlib import Path
@@ -35,84 +35,86 @@ Adapted = Literal["all", "attention"]
 """Linear layers of a layer that have adapters: all (PEFT's `all-linear`), or those
 around the attention (MLPerf Training)."""
 DTYPE: Final = (
-    f"Of linear layers: {', '.join(STORED[:-1])} or {STORED[-1]} [as the checkpoint "
-    "has them, else bf16]."
+    f"Type of the linear layers: {', '.join(STORED[:-1])} or {STORED[-1]} [as the "
+    "checkpoint, else bf16]."
 )
 
 
 class ModelRequest(Request):
-    """What a model is asked to do; None where a flag was not given."""
+    """Choices of a pass; None takes the default of the model."""
 
     batch: Annotated[
-        Whole | None, "Sequences or images [1]; in training of a micro-batch."
+        Whole | None,
+        "Sequences or images in a batch [1]; in training, in a micro-batch.",
     ] = None
-    input_len: Annotated[Whole | None, "Tokens in, per sequence [512]."] = None
-    output_len: Annotated[Whole | None, "Tokens out, per sequence [128]."] = None
+    input_len: Annotated[Whole | None, "Input tokens per sequence [512]."] = None
+    output_len: Annotated[Whole | None, "Output tokens per sequence [128]."] = None
     phase: Annotated[
         Phase | None,
         Flag(
-            "prefill, decode (one step at KV length --input-len), generate,"
-            " forward or train (one optimizer step: forward, backward, "
-            "AdamW) [generate; encoders and vision: forward].",
+            "What runs: prefill, decode (one step with --input-len tokens in the KV "
+            "cache), generate, forward or train (forward, backward and AdamW) "
+            "[generate; encoders and vision: forward].",
             "PHASE",
         ),
     ] = None
     dtype: Annotated[Dtype | None, Flag(DTYPE)] = None
     kv_dtype: Annotated[
-        Dtype | None, "Type of the KV cache [as the checkpoint says, else 16 bit]."
+        Dtype | None, "Type of the KV cache [as the checkpoint, else 16 bit]."
     ] = None
-    attention: Annotated[Attend | None, Flag("flash or eager [flash].", "KIND")] = None
+    attention: Annotated[
+        Attend | None, Flag("Attention kernels: flash or eager [flash].", "KIND")
+    ] = None
     stack: Annotated[
         Stack | None,
         Flag(
-            "serving (fused kernels; in training as in llm.c or "
-            "Megatron-LM) or eager (Hugging Face modules; implies "
-            "--attention eager) [serving].",
+            "Software: serving (fused kernels; training as in llm.c or Megatron-LM) or "
+            "eager (Hugging Face modules; implies --attention eager) [serving].",
             "KIND",
         ),
     ] = None
     dispatch: Annotated[
         Dispatch | None,
         Flag(
-            "eager or graph [graph in serving decode, and of a listing "
-            "without module_calls].",
+            "Kernel launches: eager (the host launches each) or graph (CUDA graph) "
+            "[graph in serving decode, and of a listing without module_calls].",
             "KIND",
         ),
     ] = None
     routing: Annotated[
         str | None,
         Flag(
-            "How tokens spread over experts: random (each on its own), "
-            "balanced or power_law_X [random; training: balanced].",
+            "Distribution of tokens over experts: random (independent), balanced or "
+            "power_law_X [random; training: balanced].",
             "KIND",
         ),
     ] = None
     speculative: Annotated[
         str | None,
         Flag(
-            "Draft tokens and verify them at once: mtp (the model's own "
-            "layer), eagle or draft=MODEL; needs --accept.",
+            "Speculative decoding: mtp (the model's own layer), eagle or draft=MODEL; "
+            "needs --accept.",
             "KIND",
         ),
     ] = None
     accept: Annotated[
         float | None,
-        Flag("Share of drafted tokens that are right, 0 to 1.", "RATE", reading.number),
+        Flag("Acceptance rate of draft tokens, 0 to 1.", "RATE", reading.number),
     ] = None
     draft_tokens: Annotated[
-        Whole | None, "Tokens drafted a step [mtp 1, eagle 3, draft 4]."
+        Whole | None, "Draft tokens per step [mtp 1, eagle 3, draft 4]."
     ] = None
     accumulation: Annotated[
-        Whole | None, "Micro-batches of an optimizer step [1]; train only."
+        Whole | None, "Micro-batches per optimizer step [1]; train only."
     ] = None
     checkpointing: Annotated[
-        bool, "Run each layer again before its backward pass; train only."
+        bool, "Recompute each layer before its backward pass; train only."
     ] = False
     lora: Annotated[
         Whole | None,
         Flag(
-            "Train adapters of this rank on every linear layer, the rest is"
-            " frozen; train only.",
+            "Rank of LoRA adapters on every linear layer (all other weights are "
+            "frozen); train only.",
             "RANK",
         ),
     ] = None
@@ -124,21 +126,21 @@ class ModelRequest(Request):
         Needs("lora", "give its rank"),
     ] = None
     frozen_layers: Annotated[
-        Whole | None, "First layers that are not trained [none]; train only."
+        Whole | None, "Number of frozen layers at the start [none]; train only."
     ] = None
     images: Annotated[
         Whole | None,
-        ("Images of each sequence, read by the vision tower before the prompt [none]."),
+        "Images per sequence, read by the vision tower before the prompt [none].",
     ] = None
     image_tokens: Annotated[
         Whole | None,
         (
-            "Tokens of each image, beside the --input-len of text [of 1024 "
-            "x 1024 pixels, or of the one size that the model reads]; of "
-            "diffusion, those that it makes."
+            "Tokens per image, in addition to the --input-len of text [those of 1024 x "
+            "1024 pixels, or of the model's only size]; in diffusion, tokens of the "
+            "generated image."
         ),
     ] = None
     steps: Annotated[Whole | None, "Denoising steps [1]; diffusion only."] = None
     guidance: Annotated[
-        bool, "Run each step with and without the prompt; diffusion only."
+        bool, "Classifier-free guidance: two passes per step; diffusion only."
     ] = False

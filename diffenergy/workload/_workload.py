@@ -18,7 +18,7 @@ from ._listing import Listing, read_listings, select_listing, with_dispatch
 
 
 class Phases(Record):
-    """What the host and the surroundings of a phase say, one row a phase."""
+    """Attributes of each phase: host, operand contents, software."""
 
     stream_ops: Float[Array, "*p"] = eqx.field(converter=as_float)
     matrix_ops: Float[Array, "*p"] = eqx.field(converter=as_float)
@@ -40,7 +40,7 @@ class Phases(Record):
 
 
 class LaunchGroup(Record):
-    """Which rows of the listing the launches of a shape record come from."""
+    """Count, listing row and phase of each launch of a shape record."""
 
     count: Float[Array, "*k"] = eqx.field(converter=as_float)
     row: Int[Array, "*k"] = eqx.field(converter=as_index)
@@ -90,7 +90,7 @@ class PhaseColumns:
 
     @classmethod
     def single(cls, count: int, **columns: Any) -> "PhaseColumns":
-        """Columns for `count` phases; those not given say "one pass, no host"."""
+        """Columns for `count` phases; by default one pass without a host."""
         filled = vars(cls(**columns))
         return cls(
             **{n: np.broadcast_to(as_floats(v), count) for n, v in filled.items()}
@@ -129,11 +129,11 @@ def build_workload(
             np.add.at(ops[launches.host], phase, count * ~hidden)
     distance = phases.copies * touched / np.maximum(phases.passes, 1.0)
     shapes, groups = _packed(_grouped(lowered, distance), like)
-    said = {name: x for name, x in vars(phases).items() if name != "copies"}
+    columns = {name: x for name, x in vars(phases).items() if name != "copies"}
     return Workload(
         shapes,
         groups,
-        Phases(ops["stream"], ops["matrix"], **said),
+        Phases(ops["stream"], ops["matrix"], **columns),
         num_rows,
         names if names is not None else ("",) * num_phases,
     )
@@ -142,7 +142,7 @@ def build_workload(
 def _grouped(
     lowered: Sequence[tuple], distance: Float[np.ndarray, " phase"]
 ) -> dict[tuple, list]:
-    """Columns and rows of launches by (shape record, whether all of its key is given).
+    """Columns and rows of launches by (shape record, whether its key is complete).
 
     `distance`: bytes that a phase touches between two uses of its operands, all sets of
     weights counted; columns of distances are shares of it.
@@ -153,11 +153,11 @@ def _grouped(
         for name in ("a_distance", "b_distance", "distance"):
             if name in columns:
                 columns[name] = columns[name] * distance[phase]
-        given = np.full(len(row), bool(launches.key))
+        complete = np.full(len(row), bool(launches.key))
         for name in launches.key:
-            given = given & (columns[name] > 0)
+            complete = complete & (columns[name] > 0)
         for flag in (False, True):
-            index = np.flatnonzero(given == flag)
+            index = np.flatnonzero(complete == flag)
             if index.size:
                 key = (launches.shape, flag)
                 rows = {"count": count, "row": row, "phase": phase}
@@ -168,7 +168,8 @@ def _grouped(
 def _packed(
     grouped: dict[tuple, list], like: Workload | None
 ) -> tuple[tuple[Record, ...], tuple[LaunchGroup, ...]]:
-    """A shape record and its rows of every group, padded; as many as `like` has."""
+    """Shape record and launch group of each group, padded to at least the size that
+    `like` has."""
     shapes, groups = [], []
     sizes = {} if like is None else _sizes(like, grouped)
     for shape, flag in sorted(grouped, key=lambda key: (key[0].__name__, key[1])):
@@ -187,12 +188,12 @@ def _packed(
 
 
 def _sizes(like: Workload, grouped: dict[tuple, list]) -> dict[tuple, int]:
-    """Launches of the groups of `like`; those of classes that are missing in `grouped`
-    are put there, launched never."""
-    found = {}
+    """Number of launches of each group of `like`. Classes that `grouped` lacks are
+    added to it with count 0."""
+    sizes = {}
     for shape, group in zip(like.shapes, like.groups, strict=True):
         key = (type(shape), getattr(shape, "given", False))
-        found[key] = len(group.row)
+        sizes[key] = len(group.row)
         if key not in grouped:
             fields = {x: y for x, y in vars(shape).items() if x != "given"}
             columns = {x: np.asarray(y)[:1] for x, y in fields.items()}
@@ -200,7 +201,7 @@ def _sizes(like: Workload, grouped: dict[tuple, list]) -> dict[tuple, int]:
             grouped[key].append(
                 (columns, {"count": 0.0 * zero, "row": zero, "phase": zero})
             )
-    return found
+    return sizes
 
 
 def _lower(part: OpRows, phases: PhaseColumns) -> list[tuple]:
@@ -237,7 +238,7 @@ def from_listings(listings: Sequence[Listing]) -> Workload:
 
 
 def assemble(listings: Sequence[Listing], like: Workload | None = None) -> Workload:
-    """The same; `like`: see `build_workload`."""
+    """Workload of listings, one phase each; `like`: see `build_workload`."""
     phases = phase_columns(listings)
     rows = [(kernel, index) for index, x in enumerate(listings) for kernel in x.kernels]
     names = tuple(listing.mode or "" for listing in listings)
@@ -245,7 +246,7 @@ def assemble(listings: Sequence[Listing], like: Workload | None = None) -> Workl
 
 
 def phase_columns(listings: Sequence[Listing]) -> PhaseColumns:
-    """What listings say of their phases."""
+    """Phase attributes of listings, one phase each."""
     return PhaseColumns.single(
         len(listings),
         passes=[listing.passes for listing in listings],
@@ -258,14 +259,14 @@ def phase_columns(listings: Sequence[Listing]) -> PhaseColumns:
 
 def op_rows(rows: Sequence[tuple[Mapping[str, Any], int]]) -> list[OpRows]:
     """(kernel, phase) pairs as columns by op."""
-    known = kernels.ops()
+    classes = kernels.ops()
     by_op: dict[str, list[int]] = {}
     for number, (kernel, _) in enumerate(rows):
         by_op.setdefault(kernel["op"], []).append(number)
     parts = []
     for name, numbers in by_op.items():
         picked = [rows[number][0] for number in numbers]
-        fields = (*known[name][0].fields, *COMMON_FIELDS)
+        fields = (*classes[name][0].fields, *COMMON_FIELDS)
         columns = {field.name: _column(field, picked) for field in fields}
         phase = np.array([rows[number][1] for number in numbers])
         parts.append(OpRows(name, columns, np.array(numbers), phase))

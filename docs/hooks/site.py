@@ -2,13 +2,14 @@
 
 `reference/commands.md` from the help of every command, `reference/kernels.md` from the
 ops of listings, `reference/gpu-fields.md` from the fields of GPU files,
-`reference/python.md` from the public names, `physics.md` with the equations of
-docstrings, `contributing.md` from the file beside README.md, and a tutorial from every
-notebook, as it stands in the repository: nothing is executed.
+`reference/python.md` from the public names, `contributing.md` from the file beside
+README.md, and a tutorial from every notebook, as it stands in the repository: nothing
+is executed.
 """
 
 import base64
 import contextlib
+import importlib.util
 import io
 import json
 import re
@@ -35,15 +36,8 @@ ROOMS: Final = (
     ("Fits", "fitting"),
 )
 """Rooms that callers use by `de.room`, in the order of the page."""
-EXPLAINED: Final = ("physics.md",)
-"""Pages that are made of docstrings, in the order in which one reads them."""
-TEXT_ALONE: Final = """
-    options:
-      members: false
-      show_root_heading: false
-      show_root_toc_entry: false
-      show_signature: false
-"""
+MATH: Final = re.compile(r"^```math\n(.*?)^```$|\$([A-Za-z][^$\n]*)\$", re.M | re.S)
+"""A displayed equation, or one inside a line, of a page that displays any."""
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -72,10 +66,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **kwargs: Any) -> str:
-    """A page with empty lines before its lists and tables, as this renderer needs; of
-    code that a page of explanations names (`:::`) the docstring alone."""
-    if page.file.src_uri in EXPLAINED:
-        markdown = re.sub("^:::.*", rf"\g<0>{TEXT_ALONE}", markdown, flags=re.M)
+    """A page with its equations as MathML, and with empty lines before its lists and
+    tables, as this renderer needs."""
+    if "```math" in markdown and importlib.util.find_spec("latex2mathml"):
+        markdown = MATH.sub(_mathml, markdown)
     lines: list[str] = []
     fenced = False
     for line in markdown.splitlines():
@@ -85,6 +79,15 @@ def on_page_markdown(markdown: str, page: Page, **kwargs: Any) -> str:
             lines.append("")
         lines.append(line)
     return "\n".join(lines) + "\n"
+
+
+def _mathml(found: re.Match[str]) -> str:
+    """An equation in the elements that browsers draw by themselves."""
+    from latex2mathml.converter import convert  # pyright: ignore[reportMissingImports]
+
+    if found[1] is None:
+        return convert(found[2])
+    return f"<p>{convert(found[1].strip(), display='block')}</p>"
 
 
 # --- reference
@@ -137,7 +140,7 @@ def _kernels() -> str:
 
 
 def _gpu_fields() -> str:
-    from diffenergy.hardware._fields import FIELDS
+    from diffenergy.hardware import FIELDS
 
     rows = [f"| `{name}` | {x.unit} | {x.what} |" for name, x in FIELDS.items()]
     return (

@@ -75,7 +75,7 @@ def test_how_rows_are_read(tmp_path: Path, campaign: str, bursts: bool, sampling
     (batch,) = batches(table, prior_file())
     assert isinstance(batch.reading, CampaignReading)
     assert (batch.reading.bursts, batch.reading.sampling) == (bursts, sampling)
-    assert bool(batch.known) is bool(sampling)
+    assert bool(batch.meter_constants) is bool(sampling)
 
 
 def test_rows_that_no_fit_can_use(tmp_path: Path):

@@ -1,24 +1,32 @@
 """Every command that answers: Python says the same as its JSON, its tables fit narrow
-terminals, and its page has the JSON, all tables, and the command that gives it."""
+terminals, every file of `--out` reads back, its charts are whole and one is drawn, and
+its page has the JSON, all tables, and the command that gives it."""
 
+import ast
+import csv
 import io
 import json
 import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
+from chart_checks import check
 from html_page import OURS, Page
 from rich.console import Console
 
 import diffenergy as de
 from diffenergy import keys
 from diffenergy.cli import output
+from diffenergy.cli import run as frame
 from diffenergy.codesign import Effort, search, tune
 from diffenergy.estimator import crossed, prepare
+from diffenergy.hardware import read_gpu
 from diffenergy.report import Table, to_rich
 from diffenergy.serving import Load, steady_state
+from diffenergy.workload import read_listings
 
 from .conftest import GPT2, Outcome
 
@@ -29,6 +37,11 @@ CLOCKED = ("wall_s", "solver_s", "solve_s", "seconds")
 """Keys of times that the machine takes."""
 NONE = {"fit", "measure", "sweep"}
 """Commands whose `--out` is their product."""
+PLOTTED = {"estimate", "serve", "dvfs", "codesign", "plan", "collective", "fleet"}
+PLOTTED |= {"evaluate"}
+"""Commands with `--plot`."""
+BARE = "evaluate {examples}/trace.json --by op"
+"""The answer without a chart."""
 PREFILL: dict[str, Any] = {"phase": "prefill", "input_len": 64, "batch": 2}
 STEP: dict[str, Any] = {"phase": "train", "input_len": 64, "global_batch": 8}
 
@@ -69,6 +82,9 @@ QUICK: dict[str, Callable[..., Any]] = {
 SLOW: dict[str, Callable[..., Any]] = {
     f"{shlex.join(GPT2)} --sm-clock 900,1410": lambda at: prepare(
         "gpt2", "a100-sxm-80gb", **SMALL, sm_clock=(900e6, 1410e6)
+    ).run(),
+    f"{shlex.join(GPT2)} --sensitivity": lambda at: prepare(
+        "gpt2", "a100-sxm-80gb", **SMALL, sensitivity=True
     ).run(),
     "estimate gpt2 --gpu l4,l40s --phase prefill --input-len 64 --batch 2": lambda at: (
         crossed("gpt2", ["l4", "l40s"], **PREFILL)
@@ -136,9 +152,19 @@ def test_every_command_that_answers_is_here():
 @pytest.mark.parametrize(("words", "python"), CASES)
 def test_an_answer(run, at, tmp_path, monkeypatch, words: str, python):
     blocks: list[Any] = []
+    outcomes: list[frame.Outcome] = []
     monkeypatch.setattr(output, "show", _listening(blocks, output.show))
+    monkeypatch.setattr(frame, "_write", _keeping(outcomes, frame._write))
     file, line = tmp_path / "page.html", words.format(**at)
-    found = run(*shlex.split(line), "--json", "--out", file).json
+    picture = tmp_path / "chart.svg"
+    plotted = words.split()[0] in PLOTTED and words != BARE
+    more = ("--plot", picture) if plotted else ()
+    found = run(*shlex.split(line), "--json", "--out", file, *more).json
+    (outcome,) = outcomes
+    _check_files(outcome, tmp_path)
+    if more and outcome.charts is not None:
+        check(outcome.charts())
+        assert ElementTree.parse(picture).getroot().tag.endswith("svg")
     tables = [x for x in _flat(blocks) if isinstance(x, Table)]
     assert blocks and (tables or "verify" in words)
     for width in (40, 60, 80):
@@ -163,6 +189,41 @@ def _listening(blocks: list[Any], show: Callable[..., None]) -> Callable[..., No
         show(content, as_json, lambda: blocks)
 
     return shown
+
+
+def _keeping(outcomes: list[Any], write: Callable[..., None]) -> Callable[..., None]:
+    """`write` that keeps what it writes."""
+
+    def written(flags: Any, outcome: Any, read: Any):
+        outcomes.append(outcome)
+        write(flags, outcome, read)
+
+    return written
+
+
+def _check_files(outcome: frame.Outcome, folder: Path):
+    """What `--out` writes by its ending is read by what reads such files."""
+    for ending, text in outcome.texts.items():
+        if ending == ".parquet":
+            continue  # of the other half of the suite
+        file, content = folder / f"out{ending}", text()
+        assert isinstance(content, str)
+        file.write_text(content)
+        match ending:
+            case ".csv":
+                heads, *rows = csv.reader(content.splitlines())
+                assert rows and {len(row) for row in rows} == {len(heads)}
+                assert not {"nan", "inf", "None"} & {x for row in rows for x in row}
+            case ".jsonl":
+                assert read_listings(str(file))
+            case ".toml":
+                assert read_gpu(str(file)).values
+            case ".xml":
+                ElementTree.fromstring(content)
+            case ".py":
+                ast.parse(content)
+            case _:
+                assert ending == ".json" and json.loads(content)
 
 
 def _flat(blocks: list[Any]) -> list[Any]:

@@ -17,7 +17,7 @@ from diffenergy.cli import app
 from diffenergy.cli.flags import flag_name
 from diffenergy.compiling import _programs
 from diffenergy.requests import Argument, declared, is_switch
-from tests.imports import made
+from tests.imports import builders
 
 from .conftest import Outcome
 
@@ -148,7 +148,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     rows = "".join(f"a10,gemm,{m},64,64,bf16,10\n" for m in (64, 128, 256))
     (tmp_path / "runs.csv").write_text(f"gpu,op,m,n,k,dtype,time_us\n{rows}")
     (tmp_path / "spec.toml").write_text('[axes]\nbatch = [1]\n[fixed]\nmodel = "gpt2"')
-    made.trace(tmp_path)
+    builders.trace(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(_programs, "_answer", priced)
     monkeypatch.setattr(_programs, "_LOADED", {})

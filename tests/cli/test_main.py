@@ -54,22 +54,18 @@ def shell(*args, **kwargs):
 
 
 @pytest.mark.parametrize(
-    "words",
-    ["estimate gpt2 --gpu none", "dvfs gpt2 --gpu none", "report gpt2 --gpu none"],
-)
-@pytest.mark.parametrize(
-    ("given", "level"),
+    ("command", "given", "level"),
     [
-        ({}, "3"),
-        ({"TF_CPP_MIN_LOG_LEVEL": "0"}, "0"),
-        ({"DIFFENERGY_DEBUG": "1"}, "None"),
+        ("estimate", {}, "3"),
+        ("dvfs", {"TF_CPP_MIN_LOG_LEVEL": "0"}, "0"),
+        ("report", {"DIFFENERGY_DEBUG": "1"}, "None"),
     ],
 )
-def test_the_log_of_xla_is_silent_before_jax_loads(words, given, level):
+def test_the_log_of_xla_is_silent_before_jax_loads(command, given, level):
     """ "Very slow compile?" is at the level of errors, 2. In a caller's process, where
     `main` has its words from the caller, nothing is set."""
     done = subprocess.run(
-        [sys.executable, "-c", LEVELS, *words.split()],
+        [sys.executable, "-c", LEVELS, command, "gpt2", "--gpu", "none"],
         capture_output=True, text=True, env={**_plain(), **given},
     )  # fmt: skip
     assert done.stdout == f"level {level}\n"
@@ -95,7 +91,7 @@ def test_every_command_has_two_or_three_examples(run, name):
     examples = outcome.out.split("Examples:")[1].splitlines()
     assert len([x for x in examples if x.startswith("    diffenergy ")]) in (2, 3)
     assert all(len(line) <= 80 for line in outcome.out.splitlines())
-    assert "╭" not in outcome.out
+    assert "╭" not in outcome.out and "<" not in outcome.out  # no types of Python
 
 
 def test_version_and_bare_call(run):
@@ -125,7 +121,7 @@ def test_a_command_that_no_question_names_is_listed_too(monkeypatch):
     monkeypatch.setattr(app, "QUESTIONS", {})
     group = Grouped(name="tool", rich_markup_mode=None)
     shown = group.make_context("tool", []).get_help()
-    assert "More\n  gpus  GPUs that are known;" in shown
+    assert "More\n  gpus  List the GPUs;" in shown
 
 
 @pytest.mark.parametrize(
@@ -181,23 +177,6 @@ def test_completion_is_installed_into_the_home_folder(name, tmp_path):
     assert done.stdout.startswith(f"{name} completion installed in {tmp_path}")
 
 
-@pytest.mark.parametrize(
-    "words, said, asked",
-    [
-        (["gpu"], "No such command 'gpu'. Did you mean 'gpus'?", "diffenergy"),
-        (["estimate"], "Missing argument", "diffenergy estimate"),
-        (["compare", "gpt2", "--gpu", "l4"], "--gpu", "diffenergy compare"),
-        (["fit", "x.csv"], "--out", "diffenergy fit"),
-    ],
-    ids=lambda value: "".join(value),
-)
-def test_wrong_flags_name_the_help_that_helps(run, words, said, asked):
-    outcome = run(*words)
-    assert (outcome.code, outcome.out) == (2, "")
-    (line,) = outcome.err.splitlines()
-    assert said in line and line.endswith(f"; `{asked} --help` shows what is allowed.")
-
-
 def test_interrupt(run, monkeypatch):
     def interrupted(*given, **more):
         raise KeyboardInterrupt
@@ -219,7 +198,7 @@ def test_a_fault_of_the_program_is_one_line_too(run, monkeypatch):
     assert len(outcome.err.splitlines()) == 1 and "KeyError" in outcome.err
 
 
-@pytest.mark.parametrize("words", [["--help"], ["models"], ["models", "--json"]])
+@pytest.mark.parametrize("words", [["--help"], ["models"]])
 def test_a_reader_that_stops_reading_is_no_error(words):
     read, write = os.pipe()
     os.close(read)

@@ -10,6 +10,7 @@ import pytest
 from diffenergy.cli.refusal import to_json
 from diffenergy.keys import commands
 
+TRACE = Path("docs/examples/trace.json").resolve()
 HELP = "--help` shows what is allowed."
 ROWS = {
     # the parser
@@ -66,6 +67,7 @@ ROWS = {
     "estimate no-such-file.jsonl": "no-such-file.jsonl",
     "estimate no/such/config.json": "no/such/config.json",
     "evaluate no-such-file.csv": "no-such-file.csv",
+    f"evaluate {TRACE} --plot a.svg": "`--plot` draws charts .. has none; leave it out",
     "sweep none.toml --out x.csv": "there is no such file",
     "fleet none.toml": "there is no such file",
     "estimate gpt2 --out estimate.txt": "`--out` is 'estimate.txt'; allowed are names",

@@ -1,4 +1,4 @@
-"""`diffenergy sweep`: the file, its line, progress; what is wrong with its flags."""
+"""`diffenergy sweep`: the file, its line and its progress."""
 
 import csv
 import json
@@ -70,22 +70,3 @@ def test_progress_tells_rate_and_time_left(
         for now.at, done in ((80.0, 0), (100.0, 8)):
             show(done, 16)
     assert "8 of 16 rows, 0.4 a second, 20 s left" in capsys.readouterr().err
-
-
-def test_wrong_flags_are_one_line(run: Run, spec: Path):
-    for flags, said in (
-        (("--out", spec.parent / "out.txt"), "`--out` is"),
-        (("--out", spec.parent / "out.csv", "--ray", "head"), "`--ray` is 'head'"),
-        ((), "--out"),
-    ):
-        found = run("sweep", spec, *flags)
-        assert (found.code, found.out) == (2, "")
-        assert len(found.err.strip().splitlines()) == 1 and said in found.err
-    assert [x.name for x in spec.parent.iterdir()] == ["spec.toml"]
-
-
-@pytest.mark.parametrize("command", ["sweep", "fleet"])
-def test_a_file_that_is_not_there_has_no_bundled_name(run, command):
-    done = run(command, "none.toml", "--out", "x.json")
-    assert done.code == 2 and "there is no such file" in done.err
-    assert "bundled" not in done.err

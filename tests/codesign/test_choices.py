@@ -9,8 +9,7 @@ from chips import rubin
 
 import diffenergy as de
 from diffenergy import codesign
-from diffenergy.codesign import Effort, Range
-from diffenergy.hardware import read_gpu, with_fields
+from diffenergy.hardware import read_gpu
 
 ASKED: dict[str, Any] = {"batch": 8, "input_len": 512, "output_len": 128}
 WORDS: dict[str, Any] = {
@@ -64,35 +63,6 @@ def test_a_process_decides_area(tmp_path: Path):
     path = tmp_path / "smaller.toml"
     found.to_toml("smaller", path)
     assert read_gpu(str(path)).process_node == "N2"
-
-
-@pytest.mark.slow
-def test_stacks_of_another_memory():
-    """8 stacks of HBM4 have 2,750 GB/s and 48 GiB each; bandwidth is in whole ones."""
-    found = codesign.search(
-        "llama-3.1-8b",
-        "b200-sxm",
-        vary=[Range("memory", words=("HBM3e", "HBM4")), "dram_bandwidth"],
-        goals=("energy", "time"),
-        effort=Effort(starts=2, rounds=2),
-        **ASKED,
-    )
-    for design in found.summary["pareto"]:
-        stack = 2750e9 if design["words"]["memory"] == "HBM4" else 7.6723e12 / 8
-        stacks = design["fields"]["dram_bandwidth"] / stack
-        assert stacks == pytest.approx(round(stacks), rel=1e-6)
-    both = [(x["energy_j"], x["time_s"]) for x in found.summary["pareto"]]
-    assert all(
-        not (a[0] <= b[0] and a[1] <= b[1]) for a in both for b in both if a is not b
-    )
-    (new,) = [x for x in found.summary["choices"] if x["words"]["memory"] == "HBM4"]
-    assert new["time_s"] < found.start.time
-
-
-def test_with_fields_takes_words():
-    card = with_fields(read_gpu("h200-sxm"), {"process_node": "N3", "tdp": 600})
-    assert (card.process_node, card.values["tdp"]) == ("N3", 600)
-    assert card.provenance["process_node"]["source"] == "set by the caller"
 
 
 def test_a_smaller_process_is_faster_at_the_limit(tmp_path: Path):

@@ -18,10 +18,9 @@ from diffenergy.codesign._search.descent import (
     Aim,
     advance,
     begin,
-    start_points,
 )
 from diffenergy.codesign._space.task import METRICS, Measured, Task
-from tests.codesign.small import problem
+from tests.codesign.builders import problem
 
 LOW, HIGH, LIMIT = 1.0, 16.0, 4.0
 NUM = len(METRICS)
@@ -81,13 +80,6 @@ def test_one_update_by_hand(task: Task, x: float, m: float):
     assert slopes.fields[0, 0] == pytest.approx(pushed * x / LIMIT)
 
 
-def test_no_stiffness_leaves_limits_out(task: Task):
-    state = begin(argument(8.0), multipliers(0.5))
-    moved, slopes = advance(task, state, AIM, jnp.zeros(1), jnp.zeros(1))
-    assert slopes.axes[0, 0] == pytest.approx(-1)
-    assert moved.multipliers[0] == pytest.approx(multipliers(0.5)[0])
-
-
 @pytest.mark.parametrize("x", [1.5, 12.0])
 def test_the_limit_is_reached_with_its_multiplier(task: Task, x: float):
     """From both sides: x = 4 and m = 1."""
@@ -97,23 +89,3 @@ def test_the_limit_is_reached_with_its_multiplier(task: Task, x: float):
         state, _ = further(task, state, AIM, rates, jnp.array([STIFFNESS]))
     assert value(state.x[0]) == pytest.approx(LIMIT, rel=0.01)
     assert state.multipliers[0] == pytest.approx(multipliers(1.0)[0], abs=0.1)
-
-
-def test_an_axis_that_is_not_free_stays(task: Task):
-    state = begin(argument(2.0), multipliers(0.0))
-    aim = AIM._replace(free=jnp.zeros((1, 1)))
-    moved, _ = advance(task, state, aim, jnp.full(5, 0.1), jnp.array([STIFFNESS]))
-    assert value(moved.x[0]) == pytest.approx(2.0)
-
-
-@pytest.mark.parametrize("starts", [1, 2, 8])
-def test_starts_lie_in_slices_of_their_own(starts: int):
-    """The base, then one in each of the slices of every axis."""
-    base = np.array([0.3, -2.0, 1.0])
-    points = start_points(base, starts, np.random.default_rng(0))
-    np.testing.assert_array_equal(points[0], base)
-    share = 1 / (1 + np.exp(-points[1:]))
-    assert points.shape == (starts, 3) and np.all((0.03 <= share) & (share <= 0.97))
-    for axis in share.T:
-        slices = np.sort(np.floor(axis * (starts - 1)))
-        np.testing.assert_array_equal(slices, np.arange(starts - 1))

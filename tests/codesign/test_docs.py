@@ -1,10 +1,10 @@
-"""The Python example of docs/codesign.md runs."""
+"""The Python example of docs/how-to/codesign.md runs."""
 
 from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "codesign.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "codesign.md"
 
 
 @pytest.mark.slow
@@ -12,7 +12,7 @@ def test_the_example_finds_a_design(capsys: pytest.CaptureFixture[str]):
     code = PAGE.read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
     names: dict = {}
     exec(code, names)
-    found = names["found"]
-    assert found.best.objective < found.start.objective
-    assert not found.best.violation
+    result = names["result"]
+    assert result.best.objective < result.start.objective
+    assert not result.best.violation
     assert "num_sms" in capsys.readouterr().out

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from refusals import File, Refusal, row
 
-from diffenergy.codesign import Range, search, tune
+from diffenergy.codesign import Effort, Part, Range, search, tune
+from diffenergy.estimator import prepare
 from diffenergy.hardware import process_rules
 
-from .small import problem
+from .builders import problem
 
 NAN = math.nan
 NORM = {"op": "rmsnorm", "rows": 64, "cols": 4096, "dtype": "bf16"}
@@ -36,7 +37,7 @@ def listing(kernel: dict[str, Any]) -> File:
 
 
 def goal(sentence: str, **options: Any) -> Any:
-    return row(sentence, gpt2, vary="num_sms", **options)
+    return row(sentence, gpt2, **{"vary": "num_sms", **options})
 
 
 SPACES = [
@@ -63,6 +64,12 @@ SPACES = [
     row("no matrix product has a free tile", search, listing(ATTENTION), "h100-sxm",
         vary="tiles"),
     row("`vary` is missing", gpt2, vary=()),
+    goal("`tiles` is varied twice", vary=["tiles", "tiles"]),
+    goal("tiles take no bounds", vary={"tiles": (1, 2)}),
+    vary("allows 200 to 700 W", "power_cap", 1000, 2000),
+    vary("a GPU file refuses 1e+08", "sm_clock_max", 1e8, 2e8),
+    vary("`sm_clock_max` is varied", [Range("sm_clock"), Range("sm_clock_max")]),
+    vary("`power_cap` is varied", "power_cap", power_limit=300),
     row("nothing is varied; name at least one field", problem, ["attention"], []),
 ]  # fmt: skip
 GOALS = [
@@ -75,6 +82,22 @@ GOALS = [
     goal("allowed is a number above 0", limits={"area": -1.0}),
     goal("allowed is a number above 0", limits={"time": NAN}),
     goal("`sm_clock` is a list; give one value", sm_clock=[9e8, 1e9]),
+    goal("`limits` names 'speed'; allowed are time, power", limits={"speed": 1}),
+    goal("`goals` asks for a cost .. give `price`", goals="cost"),
+    goal("`limits['cost']` asks for a cost", limits={"cost": 5}),
+    goal("but nothing costs", price=5),
+    goal("`bacth` is no argument", bacth=2),
+]  # fmt: skip
+PARTS = [
+    row("`work` is 3; allowed are a model name", search, 3, vary="num_sms",
+        kind=TypeError),
+    row("`batch` is given beside a Task", lambda: search(
+        prepare("gpt2", phase="decode"), vary="num_sms", batch=2), kind=TypeError),
+    row("`weight` is 0; allowed is a number above 0", Part, "gpt2", 0),
+    row("gpt2: `power_limit` stands in the request", search,
+        [Part("gpt2"), Part("gpt2", request={"power_limit": 300})], vary="num_sms"),
+    row("`starts` is 1000; allowed are 1 to 256", Effort, starts=1000),
+    row("gpt5", search, [Part("gpt2"), Part("gpt5")], vary="num_sms"),
 ]  # fmt: skip
 TILES = [
     row("`plan` is tp=2, but tiles are tuned on one", tune, "gpt2", "h100-sxm",
@@ -86,6 +109,6 @@ TILES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("refusal", SPACES + GOALS + TILES)
+@pytest.mark.parametrize("refusal", SPACES + GOALS + PARTS + TILES)
 def test_refused(refusal: Refusal, tmp_path: Path):
     refusal.check(tmp_path)

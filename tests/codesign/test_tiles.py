@@ -8,18 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffenergy import smooth
 from diffenergy.codesign._result import tiles_json
 from diffenergy.codesign._tiles import grid, tuning
 from diffenergy.codesign._tiles.tiles import (
     FIELDS,
-    VALUES,
     Shapes,
     Tiles,
     gemm_rows,
     legal,
     owners,
-    place,
     shapes_of,
     usual_tiles,
     with_given_tiles,
@@ -27,7 +24,6 @@ from diffenergy.codesign._tiles.tiles import (
 from diffenergy.codesign._tiles.tuning import tune
 from diffenergy.compiling import compiler_options, kept
 from diffenergy.dtypes import code
-from diffenergy.estimator import _estimate as estimator
 from diffenergy.estimator._estimate import estimate_once
 from diffenergy.hardware import default_point, load_gpu, read_gpu
 from diffenergy.kernels import gemm as kernels_gemm
@@ -107,41 +103,6 @@ def test_legal_by_hand(tile, gpu, dtype, expected):
     assert bool(legal(load_gpu(gpu), shape, tiles)) == expected
 
 
-def by_rules(card: Any, dtype: str, k: float, tile: tuple[float, ...]) -> bool:
-    """The documented rules for tensor cores, in plain Python."""
-    m, n, depth, stages, split = tile
-    size = {"bf16": 2, "fp8": 1}[dtype]
-    free = card.values["smem_per_sm"] - card.values["smem_reserved_per_cta"]
-    step = (64 if card.mma == "mma.sync" else 128) / size
-    if card.mma == "mma.sync":
-        sides = {m, n} <= {16, 32, 64, 128, 256} and max(m, n) >= 64
-        room = 32768
-    else:
-        sides, room = m % 64 == 0 or n % 64 == 0, 49152
-    return (
-        sides
-        and m * n <= room
-        and depth in (step, 2 * step)
-        and stages * (m + n) * depth * size <= free
-        and split * depth < k + depth
-        and (split == 1 or size == 2)
-    )
-
-
-@pytest.mark.parametrize("gpu", ["a100-sxm-80gb", "l40s", "t4", "h100-sxm", "b200-sxm"])
-@pytest.mark.parametrize("dtype", ["bf16", "fp8"])
-def test_legal_is_what_the_rules_say(gpu: str, dtype: str):
-    card = read_gpu(gpu)
-    tiles = list(itertools.product(*VALUES.values()))[::7]  # 7: coprime to the sizes
-    columns = np.array(tiles).T
-    shape = Shapes(100, 100, 300, code(dtype), 1.0)
-    shapes = jax.tree.map(lambda x: jnp.broadcast_to(x, len(tiles)), shape)
-    found = np.asarray(legal(card.spec, shapes, Tiles(*columns)))
-    expected = [by_rules(card, dtype, 300, tile) for tile in tiles]
-    assert found.tolist() == expected
-    assert 0 < sum(expected) < len(tiles)
-
-
 @pytest.mark.parametrize("gpu", ["a100-sxm-80gb", "t4", "h100-sxm", "b200-sxm"])
 @pytest.mark.parametrize("dtype", ["bf16", "fp8", "tf32", "fp32"])
 def test_usual_tiles_are_legal(gpu: str, dtype: str):
@@ -175,43 +136,6 @@ def test_place_is_what_the_listing_says():
     expected = [total(with_given_tiles(LISTINGS, x)) for x in (other, usual)] * 3
     np.testing.assert_allclose(found.T, expected, rtol=1e-12)
     assert expected[0][0] != pytest.approx(expected[1][0], rel=1e-3)
-
-
-def test_place_on_cuda_cores():
-    rows = [listing(gemm(512, 512, 512, "fp32"))]
-    products = gemm_rows(rows)
-    usual = usual_tiles(H100.spec, shapes_of(products))
-    workload = assemble(with_given_tiles(rows, usual))
-    (shape,) = place(
-        workload, np.zeros(1, int), Tiles([32], [256], [8], [2], [3])
-    ).shapes
-    assert type(shape).__name__ == "SimtGemm"
-    assert [float(getattr(shape, x)[0]) for x in FIELDS] == [32, 256, 8, 2, 3]
-
-
-@pytest.mark.slow
-def test_time_has_the_slope_of_finite_differences():
-    """In every field of a tile, where nothing is rounded."""
-    rows = [listing(gemm(700, 3000, 2000))]
-    products = gemm_rows(rows)
-    usual = usual_tiles(H100.spec, shapes_of(products))
-    workload = assemble(with_given_tiles(rows, usual))
-    owner = owners(products, 1)
-    start = jnp.log(jnp.array([100.0, 150.0, 64.0, 2.6, 1.7]))
-
-    def log_time(logs: Any) -> Any:
-        tiles = Tiles(*jnp.exp(logs)[:, None])
-        with smooth.relaxed():
-            placed = place(workload, owner, tiles)
-            made = estimator.estimate_workload(placed, H100.spec, None, C)
-            return jnp.log(made.time)
-
-    step = 1e-5
-    moves = step * jnp.concatenate([jnp.eye(5), -jnp.eye(5)])
-    times = jax.jit(jax.vmap(log_time), compiler_options=ONCE)(start + moves)
-    slope = jax.jit(jax.grad(log_time), compiler_options=ONCE)(start)
-    assert np.all(np.abs(slope) > 1e-6)
-    np.testing.assert_allclose(slope, (times[:5] - times[5:]) / (2 * step), rtol=1e-4)
 
 
 SMALL = {
@@ -271,21 +195,6 @@ def test_default_costs_at_least_the_best():
     assert len(tiles_blocks(summary)) == 3
 
 
-def test_padding_never_wins():
-    """Products with fewer legal tiles than others are filled up with copies."""
-    shapes = Shapes([256, 256], [256, 256], [256, 256], [code("bf16"), code("fp8")],
-                    [1, 1])  # fmt: skip
-    tiles, kept = grid.legal_tiles(H100.spec, shapes)
-    counts = kept.sum(0)
-    assert counts[1] < counts[0] == len(kept)
-    for i in range(2):
-        columns = zip(*(np.asarray(getattr(tiles, x))[kept[:, i], i] for x in FIELDS),
-                      strict=True)  # fmt: skip
-        assert len(set(columns)) == counts[i]
-    cost = np.where(kept, 1.0, np.inf)
-    assert kept[tuning.first_best(cost), [0, 1]].all()
-
-
 # stages and step of 128 x 128 on an H100 (32 KiB a step of 64): by how many L2
 # latencies the path is longer for every 64 of k, and bytes in flight / those of four
 # stages of 64, where one CTA is resident
@@ -313,12 +222,3 @@ def test_stages_hide_latency(given, latencies, share):
     assert float(found.path_cycles[0, 0]) == pytest.approx(path, rel=1e-12)
     flow = share * float(usual.flow[0, 0])
     assert float(found.flow[0, 0]) == pytest.approx(flow, rel=1e-12)
-
-
-def test_stages_that_are_not_said_change_nothing():
-    """The step alone moves neither latency nor bytes in flight."""
-    demand = jax.jit(kernels_gemm.demand, compiler_options=ONCE)
-    rows = [gemm(128, 1024, 8192, tile_m=128, tile_n=128, tile_k=k) for k in (0, 128)]
-    usual, deep = (demand(assemble([listing(x)]).shapes[0], H100.spec, C) for x in rows)
-    assert float(deep.path_cycles[0, 0]) == float(usual.path_cycles[0, 0])
-    assert float(deep.flow[0, 0]) == float(usual.flow[0, 0])

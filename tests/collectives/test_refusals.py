@@ -22,11 +22,11 @@ from diffenergy.collectives._demands import read_demand_file
 from diffenergy.collectives._published import read_published
 from diffenergy.results import Infeasible
 
-from .formats.test_export import _ring, _table
-from .formats.test_published import SMALL
-from .machine.test_nvidia_smi import DGX1 as PRINT
-from .machine.test_nvidia_smi import PCIE
-from .machine.test_topology_files import OWN
+from .test_files import _ring, _table
+from .test_nvidia_smi import DGX1 as PRINT
+from .test_nvidia_smi import PCIE
+from .test_published import SMALL
+from .test_topologies import OWN
 
 NAN = float("nan")
 DGX1, RING = load_topology("dgx1"), load_topology("ring-4")

@@ -130,12 +130,6 @@ def test_a_law_stands_in_for_what_a_fit_has_not_seen(
     assert law.factor == pytest.approx(factor, rel=1e-9)
 
 
-def test_uncertainty_grows_with_the_distance():
-    later = [node_factor(x, LEVELS)[1] for x in ("4NP", "N3E", "N3P", "N2", "A16")]
-    assert later == sorted(later) and len({*later}) == 5
-    assert memory_factor("HBM4e", LEVELS)[1] > memory_factor("HBM4", LEVELS)[1] > 0.1
-
-
 @pytest.mark.parametrize("gpu", gpu_names())
 def test_every_process_and_memory_has_a_level_or_a_law(gpu: str):
     levels = read_corrections().levels

@@ -159,12 +159,6 @@ def test_a_worse_grade_is_never_narrower(name: str, kind: str):
             assert np.all(np.diff(sizes, axis=0) >= 0), quantity
 
 
-def test_measured_widths_are_taken_as_they_are():
-    spread = SPREADS["wide forecast"]
-    for grade, expected in (("calibrated", 0.1), ("forecast", 0.8)):
-        assert alike(spread, "gemm", grade).half_width("time", 1e-3) == expected
-
-
 def test_each_quantity_has_the_width_of_its_grade():
     """And the whole is no better than the least of them."""
     spread = {

@@ -1,56 +1,16 @@
 """What is asked of a plan, argument by argument, and the summary's parts, by hand."""
 
 import dataclasses
-import inspect
 from typing import Any
 
 import numpy as np
 import pytest
 
-from diffenergy.dvfs import DvfsRequest, Objective, Plan, Rules, Switching, plan
-from diffenergy.dvfs import _ask as ask
+from diffenergy.dvfs import Objective, Plan, Rules, Switching
 from diffenergy.dvfs._advice import advice
 from diffenergy.dvfs._costs import PowerCurve
 from diffenergy.dvfs._problem import Total
-from diffenergy.dvfs._result import _tokens, compared, curve_rows, limited
-from diffenergy.dvfs._schedule import Descent
-
-from .builders import random_problem
-
-
-def test_what_is_not_given():
-    """Nothing that costs time or needs a table is on by itself."""
-    defaults = {
-        name: x.default for name, x in inspect.signature(plan).parameters.items()
-    }
-    assert (defaults["objective"], defaults["solver"]) == ("energy", "exact")
-    assert (defaults["granularity"], defaults["aggregation"]) == ("kernel", "global")
-    for name in ("per_launch", "power_curve", "smooth"):
-        assert defaults[name] is False
-    assert ask._descent(DvfsRequest(solver="descent")) == Descent(8, 0)
-    chosen = DvfsRequest(solver="descent", seed=3, starts=2)
-    assert ask._descent(chosen) == Descent(2, 3)
-    assert ask._descent(DvfsRequest()) is None
-
-
-def test_what_changes_of_clocks_cost():
-    assert ask._switching(None) == (None, [])
-    assert ask._switching(Switching()) == (None, [])
-    assert ask._switching(Switching(source="me")) == (
-        None, ["switch latency 0 s of me"],
-    )  # fmt: skip
-    for some in (Switching("stall", 0.01), Switching("lookahead", 0.0, 2.0)):
-        assert ask._switching(some) == (some, [])
-
-
-def test_beside_a_table_what_is_empty_is_not_given():
-    empty: Any = {"batch": None, "per_launch": False, "sm_clock": [], "dtype": ""}
-    assert DvfsRequest(table="x.csv", power_limit=[300.0], **empty).batch is None
-
-
-def test_one_power_limit():
-    assert ask._one_limit([300.0]) == ask._one_limit([300.0, 300.0]) == 300
-
+from diffenergy.dvfs._result import _tokens, curve_rows, limited
 
 # --- parts of the summary
 
@@ -109,22 +69,6 @@ def test_rows_of_a_power_curve():
     }  # fmt: skip
     assert len(rest) == 2
     assert curve_rows(CURVE, about | {"batch": 0})[0]["tokens_per_s"] is None
-
-
-def test_clocks_of_baselines():
-    """One pair for all, or one a stage."""
-    problem = random_problem(0)
-    rows = np.arange(4), np.array([1, 1, 2, 2]), problem.count
-    found = Plan(*rows, 10.0, 900.0, 900.0, 0.0, 0.0, "exact", 0.0)
-    both = compared(problem, {"iteration": found, "phase": found, "other": None})
-    clocks = (problem.settings[[1, 2], 0] / 1e6).tolist()
-    single, stages = both["iteration"], both["phase"]
-    assert single is not None and stages is not None and both["other"] is None
-    assert single["sm_clock_mhz"] == pytest.approx(clocks[0])
-    assert single["mem_clock_mhz"] is None and "stages" not in single
-    each = [stages["stages"][x]["sm_clock_mhz"] for x in ("first", "second")]
-    assert each == pytest.approx(clocks)
-    assert (stages["time_s"], stages["energy_j"]) == (10, 900)
 
 
 # --- what would do

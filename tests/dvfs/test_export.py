@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from diffenergy.dvfs import Objective, Plan, Problem, Rules, read_table
-from diffenergy.dvfs import _table as rows
-from diffenergy.dvfs._export import _literal, schedule_csv, schedule_rows
+from diffenergy.dvfs._export import schedule_csv, schedule_rows
 from diffenergy.dvfs._problem import Total
-from diffenergy.dvfs._result import SCHEDULE_KEYS, change_pct, outcome, schedule_summary
+from diffenergy.dvfs._result import SCHEDULE_KEYS, outcome, schedule_summary
 from diffenergy.dvfs._table import problem_from_columns
 
 TABLE = """stage,instruction,frequency,memory_frequency,count,time,energy
@@ -88,15 +87,6 @@ def test_json(problem):
     ]
 
 
-def test_what_is_not_known_is_null(problem):
-    none = np.empty((0, 2))
-    unbound = plan(ALONE, ALONE, ALONE, bound=-np.inf, bound_energy=np.nan)
-    found = schedule_summary(problem, unbound, None, {}, none, Objective(), Rules())
-    assert found["free"] is None
-    assert found["gap_pct"] is None and found["bound_energy_change_pct"] is None
-    assert found["frontier"] == [] and change_pct(np.nan, 1.0) is None
-
-
 def test_rows(problem):
     rows = schedule_rows(problem, plan(LOW, MEMORY, BOTH))
     assert [row["stage"] for row in rows] == ["forward", "forward", "backward"]
@@ -152,23 +142,3 @@ def test_csv_for_perseus():
     ):
         text = schedule_csv(problem, plan(setting, **one), (1.41e9, np.nan))
         assert text == f"stage,instruction,frequency,time,energy\n{line}\n"
-
-
-def test_a_schedule_is_written_an_entry_a_line():
-    eight = " " * 8
-    assert _literal([1, "a"]) == f"[\n{eight}1,\n{eight}'a',\n    ]"
-    assert _literal({"a": [1, None]}) == f"{{\n{eight}'a': [1, None],\n    }}"
-    assert _literal("x") == "'x'" and _literal([]) == "[\n    ]"
-
-
-def test_tables_of_too_many_cells(monkeypatch):
-    """Four kernels at three settings: 12 cells."""
-    names = np.array([str(i) for i in range(4)]).repeat(3)
-    sm = np.tile([np.nan, 9e8, 8e8], 4)
-    ones = np.ones(12)
-    given = ones.astype(str), names, sm, np.nan * ones, ones, ones, ones
-    monkeypatch.setattr(rows, "_MOST_CELLS", 12)
-    assert problem_from_columns(*given).time.shape == (4, 3)
-    monkeypatch.setattr(rows, "_MOST_CELLS", 11)
-    with pytest.raises(ValueError, match="4 kernels at 3 settings; allowed are 11"):
-        problem_from_columns(*given)

@@ -5,10 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from diffenergy.dvfs import Frontier, Objective, Rules, Switching, frontier, solve
+from diffenergy.dvfs import Objective, Rules, frontier, solve
 from diffenergy.dvfs._frontier import _steps
 from diffenergy.dvfs._problem import Total, default_total
-from diffenergy.dvfs._schedule import baselines
 from diffenergy.results import Infeasible
 
 from .builders import KINDS, RICHEST_KIND, exhaustive, random_problem
@@ -104,27 +103,3 @@ def test_steps_reach_the_leanest_plan(
     )
     lean = _steps(plans, Total(np.asarray(1.0), np.asarray(4.0)))
     assert lean[-1] == pytest.approx(0) and lean[0] == pytest.approx(min(first, 0.0))
-
-
-def test_changes_of_the_different_plans():
-    slowdown, nan = np.arange(4.0), np.nan
-    time, energy = np.array([nan, 9.0, 9.0, 12.0]), np.array([nan, 80.0, 80.0, 50.0])
-    found = Frontier(slowdown, time, energy, energy)
-    points = found.points(Total(np.asarray(10.0), np.asarray(100.0)))
-    assert points == pytest.approx(np.array([[-10.0, -20.0], [20.0, -50.0]]))
-
-
-def test_baselines_are_coarser():
-    problem, objective = random_problem(4), Objective(max_slowdown=10.0)
-    found = baselines(problem, objective)
-    plan = solve(problem, objective)
-    single, phase = found["iteration"], found["phase"]
-    assert single is not None and phase is not None
-    assert plan.energy <= phase.energy <= single.energy
-    assert len(set(single.setting)) == 1
-    switching = Rules(switching=Switching("stall", 1e3))
-    dear = baselines(problem, objective, switching)["phase"]
-    assert dear is not None
-    assert dear.energy == pytest.approx(single.energy)
-    none = baselines(problem, Objective(max_slowdown=-90.0))
-    assert none == {"iteration": None, "phase": None}

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from diffenergy.dvfs import Objective, Rules, Switching, plan, solve
-from diffenergy.dvfs._labels import exact_schedule
 from diffenergy.dvfs._positions import positions
 
 from .builders import all_choices, all_plans, best_value, random_problem
@@ -79,21 +78,3 @@ def test_loops_and_products(seed: int, per_launch: bool):
         found = solve(problem, objective, rules)
         assert best * (1 - 1e-9) <= found.value <= best * 1.0005
         assert best * 0.999 <= found.bound <= best * (1 + 1e-9)
-
-
-def test_what_is_not_small_or_not_plain_is_left_to_prices():
-    objective = Objective(max_slowdown=3.0)
-    for kind, goal in (("host", "energy"), ("caps", "energy"), ("table", "time")):
-        problem = random_problem(0, kind)
-        places = positions(problem, 0.05, 2.0, False)
-        assert exact_schedule(places, objective._replace(goal=goal), 99.0) is None
-    large = positions(random_problem(0, num_kernels=80), 0.05, 2.0, False)
-    assert exact_schedule(large, objective, 999.0) is None
-
-
-def test_no_time_is_enough():
-    """Neither labels nor a bound within half of the shortest time."""
-    problem = random_problem(1)
-    places = positions(problem, 0.05, 2.0, True)
-    found = exact_schedule(places, Objective(max_slowdown=-50.0), 5.0)
-    assert found is not None and found.settings is None and np.isinf(found.bound)

@@ -52,16 +52,40 @@ def decode():
 
 
 def test_a_table_by_hand(table: Path):
-    """(-2 + 1) / 2 % of time, (-20 - 35) / 2 % of energy."""
+    """(-2 + 1) / 2 % of time, (-20 - 35) / 2 % of energy; where each kernel keeps its
+    own time, the first alone changes."""
     found = plan(table=table)
     assert found.time == pytest.approx(4 * 0.995)
     assert found.energy == pytest.approx(400 * 0.725)
     assert found.default == (4.0, 400.0)
     assert found.bound <= found.energy
     assert found.objective == Objective("energy", 0.0)
+    assert found.summary["baselines"]["power_limit"] is None
     assert found.frontier()[-1].tolist() == pytest.approx([-0.5, -27.5])
     again = frontier(read_table(str(table)).problem).points(found.default)
     assert again.tolist() == found.frontier().tolist()
+    local = plan(table=table, aggregation="local")
+    assert local.energy == pytest.approx(360)
+    free = plan(table=table, max_slowdown=math.inf)
+    assert free.energy == pytest.approx(400 * 0.725)
+    assert free.summary["max_slowdown_pct"] is None
+
+
+def test_free_changes_bound_those_that_cost(table: Path):
+    """Launches a b a b change three times, each for 1 J and 0.01 s at the 65 J / 1.01 s
+    of the coolest launch; at 1200 MHz all of them take 300 J."""
+    stall = Switching("stall", 0.01, 1.0)
+    found = plan(table=table, max_slowdown=5.0, switching=stall)
+    spent = 290 + 3 * (1 + 0.01 * 65 / 1.01)
+    summary = found.summary
+    assert (found.energy, summary["switches"]) == (pytest.approx(spent), 3)
+    assert summary["free"]["energy_j"] == pytest.approx(290)
+    assert summary["free"]["bound_energy_change_pct"] == pytest.approx(-27.5)
+    text = "\n".join(x for x in found.blocks() if isinstance(x, str))
+    assert "a change of clocks takes 10.00 ms and 1.000 J, the GPU waits" in text
+    assert "bound if changes were free: -27.50 % of energy" in text
+    said = "one clock saves 25.0 of the 26.3 %: clocks per kernel are not worth it"
+    assert summary["advice"] == said and said in text
 
 
 @pytest.mark.slow

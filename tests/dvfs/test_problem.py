@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 import pytest
 
-from diffenergy.dvfs import Objective, Plan, Problem, Switching
+from diffenergy.dvfs import Objective, Problem, Switching
 from diffenergy.dvfs._problem import (
     Loop,
     Spent,
@@ -99,11 +99,6 @@ def test_stage_times_are_free_of_scale(scale: float):
     )
 
 
-def test_nothing_takes_no_time():
-    assert float(stage_time(0.0, 0.0)) == 0 and float(stage_slope(0.0, 0.0)) == 1
-    assert float(gpu_time(0.0, 0.0)) == 0
-
-
 def test_caps_at_their_tolerance():
     """One stage at 100 W of the other free; both on a line of plans."""
     problem = made(power_cap=np.array([100.0, np.inf]))
@@ -128,17 +123,6 @@ def test_limits_at_their_tolerance(slowdown: float):
         assert bool(capped.keeps(plan, default)) == kept
         late = Total(2 * plan.time, plan.energy)
         assert not capped.keeps(late, default)
-
-
-def test_values_of_the_goals():
-    plan = Total(np.asarray(3.0), np.asarray(50.0))
-    values = {goal: Objective(goal).value(plan) for goal in ("energy", "edp", "ed2p")}
-    assert values == {"energy": 50, "edp": 150, "ed2p": 450}
-    assert Objective("time").value(plan) == 3
-    assert Objective() == ("energy", np.inf, np.inf)
-    numbers = (3.0, 50.0, 50.0, 40.0, 45.0)
-    rows = (np.zeros(1, int), np.zeros(1, int), np.ones(1))
-    assert Plan(*rows, *numbers, "solver", 0.0).gap == pytest.approx(0.2)
 
 
 def test_what_switching_costs():

@@ -11,12 +11,12 @@ import pytest
 from diffenergy import OperatingPoint, load_model
 from diffenergy.compiling import compiler_options
 from diffenergy.corrections import read_corrections
-from diffenergy.dvfs import Objective, Plan, Rules, row_costs, solve
+from diffenergy.dvfs import Objective, Plan, Rules, row_costs
 from diffenergy.dvfs import _descent as descent
 from diffenergy.dvfs._costs import applied
 from diffenergy.dvfs._modelled import Modelled, clock_pairs, modelled
 from diffenergy.dvfs._problem import chosen, default_total, stage_totals, total
-from diffenergy.dvfs._schedule import Descent, _neighbours, schedule, stage_power
+from diffenergy.dvfs._schedule import Descent, schedule, stage_power
 from diffenergy.hardware import read_gpu
 from diffenergy.physics import stage_time
 
@@ -124,42 +124,6 @@ def test_a_descent_keeps_limits(monkeypatch):
         assert found == pytest.approx(np.tile([clock, 7.0], (3, 2, 1)), abs=0.02)
 
 
-@pytest.mark.slow
-def test_starts_of_a_descent(monkeypatch, cases: list[Modelled]):
-    """The first near the highest clocks, the others drawn by the seed."""
-    given: list[np.ndarray] = []
-
-    def compiled(start: jax.Array, task: Any) -> jax.Array:
-        given.append(np.asarray(start))
-        return start
-
-    monkeypatch.setattr(descent, "_compiled", lambda: compiled)
-    found = cases[0]
-    for seed in (0, 0, 1):
-        descent.descend(found, found.default_growth, Objective(), seed=seed)
-    first, again, other = given
-    assert first.shape == (8, len(found.labels), 2)
-    assert (first[0] == 2).all() and (other[0] == 2).all()
-    assert np.array_equal(first, again) and not np.allclose(first[1:], other[1:])
-    assert first[1:].std() == pytest.approx(1.5, rel=0.1)
-    few = descent.descend(found, found.default_growth, Objective(), starts=2)
-    assert few.shape == (2, len(found.labels), 2)
-    assert Descent() == Descent(8, 0)
-
-
-def test_legal_clocks_next_to_continuous_ones():
-    """The three below and the three from it on of each axis, and the first setting."""
-    pairs = [(9.9, 9.9), *((float(a), float(b)) for a in range(8) for b in range(2))]
-    settings = np.array(pairs)
-    found = _neighbours(settings, np.array([[3.5, 0.4], [0.0, 1.0], [7.9, 9.0]]))
-    legal = [{x for x, near in zip(pairs, row, strict=True) if near} for row in found]
-
-    def grid(sm: range) -> set[tuple[float, float]]:
-        return {(float(a), float(b)) for a in sm for b in range(2)} | {pairs[0]}
-
-    assert legal == [grid(range(1, 7)), grid(range(3)), grid(range(5, 8))]
-
-
 def test_power_of_stages_by_hand():
     """Two kernels in the first stage, one in the second, which waits for the host."""
     problem = dataclasses.replace(
@@ -240,20 +204,6 @@ def test_energies_are_of_a_schedules_own_temperature(
         again = found.problem(found.growth(power))
         np.testing.assert_allclose(stage_power(again, plan), power, rtol=2e-6)
         assert plan.energy == pytest.approx(float(total(again, plan.spent(again))[1]))
-
-
-@pytest.mark.slow
-def test_no_better_schedule_is_left_at_another_temperature():
-    """Where leakage counts most the answer at the first temperature is repriced."""
-    found = of("llama-3.1-8b", "decode", "a100-pcie-40gb", step=4)
-    objective = Objective(max_slowdown=0.0)
-    _, plan = schedule(found, objective)
-    problem = found.problem(found.default_growth)
-    other = solve(problem, objective)
-    for _ in range(12):
-        problem = found.problem(found.growth(stage_power(problem, other)))
-    own = float(total(problem, other.spent(problem)).energy)
-    assert plan.energy <= own * (1 + 1e-6)
 
 
 @pytest.mark.slow

@@ -373,13 +373,3 @@ def test_a_kernel_twice_in_a_body():
     )
     body = [LOW, BOTH, MEMORY]
     assert launches(twice, rows).setting.tolist() == [*body, *body, AUTO]
-
-
-def test_a_launch_that_stands_for_several():
-    """head is named once and launched ten times; it takes ten times as long."""
-    count = np.array([2.0, 2.0, 10.0])
-    often = dataclasses.replace(problem(), count=count)
-    rows = dataclasses.replace(plan(LOW, BOTH, AUTO), count=count, time=1.4)
-    order = launches(often, rows)
-    assert order.setting.tolist() == [LOW, BOTH, LOW, BOTH, AUTO]
-    np.testing.assert_allclose(order.time, [0.1, 0.1, 0.1, 0.1, 1.0])

@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -176,42 +175,6 @@ def test_what_plans_miss_is_promised():
     assert np.isnan(promise(found, same, never))
 
 
-@pytest.mark.parametrize(
-    ("smooth", "rough"), [((0.0, 0.001), (0.0, 0.0)), ((0.001, 0.0005), (0.02, -0.001))]
-)
-@pytest.mark.slow
-def test_the_bound_is_what_19_of_20_draws_keep(monkeypatch, smooth, rough):
-    """Errors of 40 draws around the means and of 40 rough ones that rise evenly: the
-    worse of both 0.95 quantiles, the 37.05th step of 39."""
-    truth = small()
-    found = smoothed(truth, (truth.time, truth.energy))
-    drawn: list[bool] = []
-
-    def draw(_: object, random: np.random.Generator, is_rough: bool) -> tuple:
-        base, step = rough if is_rough else smooth
-        late = 1 + base + step * (len(drawn) % 40)
-        drawn.append(is_rough)
-        time = found.problem.time.copy()
-        time[:, 4] *= late
-        late_problem = dataclasses.replace(found.problem, time=time)
-        return late_problem, found.problem
-
-    monkeypatch.setattr(smoothing, "_drawn", draw)
-    monkeypatch.setattr(smoothing, "_means", lambda problem, *_: problem)
-    kernels = np.arange(3)
-    same = Plan(
-        kernels, np.full(3, 4), np.ones(3), 0.0, 0.0, 0.0, 0.0, 0.0, "exact", 0.0
-    )
-    bound = promise(found, same, lambda _: same)
-    assert drawn == [False] * 40 + [True] * 40
-    ratio = found.problem.time[:, 4].sum() / found.problem.time[:, 0].sum()
-    last = [
-        base + step * (37.05 if step > 0 else 1.95) for base, step in (smooth, rough)
-    ]
-    worst = max(last)
-    assert bound == pytest.approx(100 * (ratio - 1) + 100 * ratio * worst, rel=1e-6)
-
-
 def test_draws_are_as_noisy_as_readings(monkeypatch):
     """Smooth ones have the means for truth; rough ones depart by the posterior's root;
     the first setting is the default."""
@@ -229,103 +192,6 @@ def test_draws_are_as_noisy_as_readings(monkeypatch):
         assert np.std(miss) == pytest.approx(found.energy.noise, rel=0.1)
         spread = np.sqrt((found.time.root**2).sum(2)) * rough
         assert np.std(off, axis=0).mean() == pytest.approx(spread.mean(), rel=0.15)
-
-
-def at(*settings: tuple[float, float]) -> Problem:
-    """The small table with its first cells at other settings."""
-    whole, num = small(), len(settings)
-    return dataclasses.replace(
-        whole,
-        settings=np.array(settings),
-        time=whole.time[:, :num],
-        energy=whole.energy[:, :num],
-    )
-
-
-def test_the_prior_of_the_smooth_part():
-    """Slope, Matern parts of both clocks and their product, 0.1 unlike where one of two
-    clocks is left alone; clocks as ln of their share of the highest."""
-    nan = np.nan
-    settings = (nan, nan), (1e9, nan), (5e8, 2e9), (8e8, 1e9)
-    f = smoothing._features(at(*settings))
-    sm, mem = np.log([1, 1, 0.5, 0.8]), np.log([1, 1, 1, 0.5])
-    assert np.asarray(f.sm) == pytest.approx(sm)
-    assert np.asarray(f.mem) == pytest.approx(mem)
-    auto = np.array([True, False, False, False]), np.array([True, True, False, False])
-    assert f.sm_auto.tolist() == auto[0].tolist()
-    assert f.mem_auto.tolist() == auto[1].tolist()
-
-    def alike(x: np.ndarray, left: np.ndarray, scale: float) -> np.ndarray:
-        far = 3**0.5 * abs(x[:, None] - x) / scale
-        return (1 + far) * np.exp(-far - 0.1 * (left[:, None] != left))
-
-    numbers = np.log([0.5, 0.3, 0.2, 0.1, 0.6, 0.4, 0.1, 0.1, 0.02])
-    covariance, noise = smoothing._prior(jnp.asarray(numbers), f)
-    by_sm, by_mem = alike(sm, auto[0], 0.6), alike(mem, auto[1], 0.4)
-    expected = 1 + 0.25 * np.outer(sm, sm) + 0.09 * by_sm + 0.04 * by_mem
-    expected = expected + 0.01 * by_sm * by_mem
-    assert np.asarray(covariance) == pytest.approx(expected)
-    assert float(noise) == pytest.approx(0.02**2 + 1e-8)
-    alone = at(*settings[:2])
-    assert np.asarray(smoothing._features(alone).mem).tolist() == [0, 0]
-
-
-@pytest.mark.slow
-def test_means_and_likelihood_of_a_gaussian_process():
-    """By the formulas, of two kernels, one without its third cell."""
-    problem = at((np.nan, np.nan), (1e9, np.nan), (5e8, np.nan))
-    f = smoothing._features(problem)
-    scales = jnp.log(jnp.array([0.5, 0.3, 0.3, 0.1, 0.5, 0.5, 0.1, 0.1, 0.2]))
-    there = np.array([[True, True, True], [True, True, False]])
-    y = np.array([[0.1, -0.3, 0.2], [0.4, 0.0, 0.0]])
-    prior, noise = (np.asarray(x) for x in smoothing._prior(scales, f))
-    weights, rest, sd = smoothing._weights(scales, f, jnp.asarray(there))
-    assert float(sd) == pytest.approx(float(noise) ** 0.5)
-    cost = 0.0
-    for k, rows in enumerate((3, 2)):
-        inside = prior[:rows, :rows] + noise * np.eye(rows)
-        gain = prior[:, :rows] @ np.linalg.inv(inside)
-        assert np.asarray(weights[k])[:, :rows] == pytest.approx(gain, abs=1e-5)
-        left = prior - gain @ prior[:rows]
-        assert np.asarray(rest[k]) == pytest.approx(left, abs=1e-5)
-        known = y[k, :rows]
-        cost += 0.5 * known @ np.linalg.inv(inside) @ known
-        cost += 0.5 * np.linalg.slogdet(inside)[1]
-    found, _ = smoothing._likelihood(scales, f, jnp.asarray(y), jnp.asarray(there))
-    missing = 0.5 * np.log(1e6)  # variance of a reading that is not there
-    assert float(found) == pytest.approx(cost + missing, abs=1e-3)
-
-
-@pytest.mark.long
-@pytest.mark.slow
-def test_noise_is_found_and_smoothed_away(truth: Problem):
-    read = noisy(truth, 0)
-    found = smoothed(read, law_of(read))
-    assert found.time.noise == pytest.approx(NOISE[0], rel=0.25)
-    assert found.energy.noise == pytest.approx(NOISE[1], rel=0.25)
-    for name, sd in zip(("time", "energy"), NOISE, strict=True):
-        exact = np.log(getattr(truth, name))
-        error = np.std(np.log(getattr(found.problem, name)) - exact)
-        assert error < 0.6 * sd
-
-
-@pytest.mark.slow
-def test_a_table_without_noise_stays_as_it_is(truth: Problem):
-    """But for the kinks where the limiter begins to act."""
-    found = smoothed(truth, law_of(truth))
-    for name, most in (("time", 2e-3), ("energy", 5e-3)):
-        error = np.log(getattr(found.problem, name) / getattr(truth, name))
-        assert np.std(error) < most
-
-
-@pytest.mark.slow
-def test_missing_cells_stay_unusable(truth: Problem):
-    time, energy = truth.time.copy(), truth.energy.copy()
-    time[2, 4] = energy[2, 4] = np.inf
-    holed = dataclasses.replace(truth, time=time, energy=energy)
-    found = smoothed(holed, law_of(holed))
-    assert not found.problem.usable[2, 4]
-    assert found.problem.usable.sum() == truth.usable.sum() - 1
 
 
 def simulated(truth: Problem, seeds: int) -> tuple[np.ndarray, ...]:

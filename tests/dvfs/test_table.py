@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from diffenergy.dvfs import read_table
 from diffenergy.dvfs._problem import Loop
-from diffenergy.dvfs._table import pair_text, problem_from_columns
 
 PLAIN = """stage,instruction,frequency,time,energy
 forward,gemm,auto,0.010,3.0
@@ -148,21 +147,6 @@ def test_remarks(file):
     assert "(s grows, s at auto)" in notes[2]
 
 
-@pytest.mark.parametrize(
-    ("column", "good"),
-    [
-        ("frequency", ("30", "100000")),
-        ("memory_frequency", ("30", "100000")),
-        ("count", ("1", "1000000")),
-    ],
-)
-def test_least_and_most_of_a_cell(file, column: str, good):
-    """Of the last kernel, which stays at its default clocks beside a row of others."""
-    beside = "" if column == "count" else "\nb,head,auto,auto,1,1,1"
-    for cell in good:
-        read_table(file(swapped(PAIRS, 7, column, cell) + beside))
-
-
 @pytest.mark.parametrize(("time", "remarks"), [(1.0399, 0), (1.0401, 1)])
 def test_growth_is_remarked_on_from_4_percent(file, time: float, remarks: int):
     """Against the least time at any lower clock; the default clock is one of them."""
@@ -176,39 +160,6 @@ def test_growth_is_remarked_on_from_4_percent(file, time: float, remarks: int):
     (note,) = read_table(file("\n".join([text.splitlines()[0], *many]))).notes
     assert "7 of 7 kernels" in note and "s k4 and 2 more" in note
     assert "4 %" in note
-
-
-def test_default_rows_come_from_clocks_within_a_hertz():
-    """A default that is named stands before rows that leave both clocks alone."""
-    names = np.array(["a", "a", "a"], dtype=object)
-    ones = np.ones(3)
-    for clock, time in ((1e9, 2.0), (1e9 + 0.9, 2.0), (1e9 + 1.1, 1.0)):
-        problem = problem_from_columns(
-            names, names, np.array([np.nan, 1e9, 5e8]), np.full(3, np.nan),
-            np.array([1.0, 2.0, 3.0]), ones, ones, default=(clock, np.nan),
-        )  # fmt: skip
-        assert problem.default_time.tolist() == [time]
-        assert len(problem.settings) == (2 if time == 2 else 3)
-
-
-def test_from_columns():
-    names = np.array(["a", "b", "a", "b"], dtype=object)
-    problem = problem_from_columns(
-        stage=np.full(4, "s", dtype=object),
-        instruction=names,
-        sm_clock=np.array([np.nan, np.nan, 1e9, 1e9]),
-        mem_clock=np.full(4, np.nan),
-        time=np.array([1.0, 2.0, 3.0, 4.0]),
-        energy=np.array([5.0, 6.0, 7.0, 8.0]),
-        count=np.array([2.0, 2.0, 2.0, 2.0]),
-    )
-    assert problem.time.tolist() == [[1.0, 3.0], [2.0, 4.0]]
-    assert problem.loops == (Loop((0, 1), 2),)
-
-
-def test_pair_text():
-    pairs = [(1.41e9, np.nan), (1.41e9, 9.501e9), (np.nan, 5.001e9), (np.nan, np.nan)]
-    assert [pair_text(p) for p in pairs] == ["1410", "1410,9501", "auto,5001", "auto"]
 
 
 CELLS = st.sampled_from(
@@ -238,16 +189,3 @@ def test_whatever_is_in_a_table(file, rows, data):
         assert not any("\n" in name for name in problem.kernels)
         assert np.isfinite(problem.default_time).all()
         assert len(problem.sequence()) == problem.count.sum()
-
-
-@settings(
-    max_examples=100,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
-@given(st.binary(max_size=300))
-def test_whatever_bytes(tmp_path, content):
-    path = tmp_path / "table.csv"
-    path.write_bytes(content)
-    with pytest.raises(ValueError):
-        read_table(str(path))

@@ -96,7 +96,8 @@ def test_guessed_numbers_widen_what_is_evaluated(tmp_path, monkeypatch):
 
     def half_widths(quality: str) -> list[np.ndarray]:
         names = ("vf_slope", "idle_constant", "thermal_resistance")
-        own = card.provenance | dict.fromkeys(names, {"quality": quality})
+        guessed = dict.fromkeys(names, {"quality": quality})
+        own = {**card.provenance, **guessed}
         changed = dataclasses.replace(card, provenance=own)
         monkeypatch.setattr("diffenergy.fitting._batches.read_gpu", lambda _: changed)
         made = predict(table, read_corrections())

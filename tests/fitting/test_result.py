@@ -127,7 +127,7 @@ def test_the_posterior_of_a_file():
 
 def test_what_corrections_rest_on(runs: MeasurementTable):
     groups = [{"file": "/a/b.csv", "rows": 3, "time_mape_pct": 1.23456, "x": None}]
-    done = _ask._completed(
+    done = _ask._with_sources(
         posterior(np.eye(2).tolist()), [runs, runs], {"seed": 5}, {"groups": groups}
     )
     on = done.fitted_on
@@ -141,7 +141,7 @@ def test_what_corrections_rest_on(runs: MeasurementTable):
 def test_rows_that_were_left_out_are_told(runs: MeasurementTable, number: int):
     """Three of them, and how many more."""
     flags = [Flag("a.csv", i, "time_us", 3.0, "too fast", i) for i in range(number)]
-    ignored, *rest = _ask._remarks([runs], flags, posterior(np.eye(2).tolist()), 8)
+    ignored, *rest = _ask._notes([runs], flags, posterior(np.eye(2).tolist()), 8)
     assert ignored == "ignored columns: colour"
     first = [f"rows that cannot be true and were left out: {number}"] if number else []
     words = "a.csv, row {}, `time_us` is 3.0: too fast"
@@ -152,7 +152,7 @@ def test_rows_that_were_left_out_are_told(runs: MeasurementTable, number: int):
 
 @pytest.mark.parametrize(("steps", "early"), [(6, True), (7, True), (8, False)])
 def test_an_early_end_is_told(runs: MeasurementTable, steps: int, early: bool):
-    *_, last = _ask._remarks([runs], [], posterior(np.eye(2).tolist()), steps)
+    *_, last = _ask._notes([runs], [], posterior(np.eye(2).tolist()), steps)
     said = "stopped at 7 evaluations; `--max-steps` allows more"
     assert (last == said) is early
 

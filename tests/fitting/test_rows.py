@@ -6,11 +6,16 @@ import numpy as np
 import pytest
 
 from diffenergy import measurements
-from diffenergy.corrections import prior_file, write_corrections
+from diffenergy.corrections import (
+    CorrectionsFile,
+    prior_file,
+    write_corrections,
+)
 from diffenergy.fitting import _calibrate
 from diffenergy.fitting._batches import batches
-from diffenergy.fitting._calibrate import Settings, calibrate
-from diffenergy.fitting._fit import target
+from diffenergy.fitting._calibrate import Calibration, Settings, calibrate
+from diffenergy.fitting._fit import Fit, target
+from diffenergy.fitting._parameters import Parameters
 from diffenergy.hardware import read_gpu
 from diffenergy.measurements import MeasurementTable
 from diffenergy.workload import Listing
@@ -80,24 +85,18 @@ def test_draws_keep_to_strata_of_time(tmp_path):
     assert kept.tolist() == [0, 1, 2, 3, 4]
 
 
-@pytest.fixture(scope="module")
-def rests_on(table, fitted_start):
-    """`rests_on(table)`: a calibration by the rows of a table, but for its fit."""
-    made = calibrate([table], fitted_start, Settings(max_steps=1))
-
-    def rests_on(other: MeasurementTable) -> _calibrate.Calibration:
-        found = [target(other, b, 0.1, 0.1) for b in batches(other, fitted_start)]
-        return dataclasses.replace(made, targets=tuple(found))
-
-    return rests_on
+def rests_on(table: MeasurementTable, start: CorrectionsFile) -> Calibration:
+    """A calibration by the rows of a table, but for its fit."""
+    fit = Fit(Parameters((), {}), np.zeros(0), np.zeros((0, 0)), 0.0, 0, False)
+    targets = [target(table, b, 0.1, 0.1) for b in batches(table, start)]
+    return Calibration(fit, start, tuple(targets))
 
 
-@pytest.mark.slow
-def test_powers_of_left_over_weights_teach_no_power(tmp_path, rests_on, fitted_start):
+def test_powers_of_left_over_weights_teach_no_power(tmp_path, fitted_start):
     """They tell what weights hold; a GPU whose power was read so alone is not known."""
     left, filled = meter(tmp_path, 5), meter(tmp_path, 6, dtype="fp8_block")
     for table, power in ((left, 0), (filled, 6)):
-        made = rests_on(table)
+        made = rests_on(table, fitted_start)
         rows = {f"{UNSEEN}:gemm": {"time": table.num_rows, "power": power}}
         assert made.rows == rows and made.count == table.num_rows
         file = dataclasses.replace(fitted_start, fitted_on={"rows": rows})
@@ -105,7 +104,7 @@ def test_powers_of_left_over_weights_teach_no_power(tmp_path, rests_on, fitted_s
         assert grades == ["calibrated", "calibrated" if power else "forecast"]
 
 
-def test_passes_tell_their_ops_clocks_and_lengths(tmp_path, sample, rests_on):
+def test_passes_tell_their_ops_clocks_and_lengths(tmp_path, sample, fitted_start):
     """Ops of one formula with them; of clocks the lowest whose power was read, of
     tokens the most that were timed, here or before."""
     kernels = (sample("gemm"), sample("softmax"))
@@ -119,7 +118,7 @@ def test_passes_tell_their_ops_clocks_and_lengths(tmp_path, sample, rests_on):
     table = measurements.read([str(tmp_path / "passes.csv")], workloads=work)
     table.avg_power_w[2] = np.nan
     table.time_s[3] = np.nan
-    made = rests_on(table)
+    made = rests_on(table, fitted_start)
     ops = ["elementwise", "gather", "gemm", "layernorm", "rmsnorm", "softmax"]
     assert made.rows == {f"{SEEN}:workload": {"time": 3, "power": 3, "ops": ops}}
     assert made.count == 4

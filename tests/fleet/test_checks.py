@@ -4,17 +4,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from json_keys import check_part
 
 import diffenergy as de
 from diffenergy.fleet import NoPlan, _ask
-from diffenergy.fleet._bound import bound_at, solve_relaxation
-from diffenergy.fleet._problem import hull_rows
-from diffenergy.fleet._solve import useful
 
-from .builders import one_pool, random_fleet, write_fleet
+from .builders import one_pool, write_fleet
 
+EXAMPLE = Path("docs/examples/fleet")
 FULL, CAPPED = ("m", "x", 1, 10.0, 600.0), ("m", "x", 1, 6.0, 390.0)
 TIGHT = (("m", "x", 1, 4.0, 200.0), ("m", "x", 1, 9.0, 380.0))
 
@@ -41,13 +40,6 @@ def test_parked_watts_decide(tmp_path: Path, parked: int, watts: float, plan: An
     assert found.value == pytest.approx(watts)
     assert replicas(found) == plan
     assert found.summary["status"] == "optimal"
-
-
-def test_plans_change_over_at_75_w(tmp_path: Path):
-    """3 x 600 + 2 parked = 5 x 390 at parked = 75."""
-    for parked, plan in ((74.9, {(0, 0): 3}), (75.1, {(0, 1): 5})):
-        found = planned(tmp_path, [FULL, CAPPED], [{"m": 30.0}], one_pool(5, parked))
-        assert replicas(found) == plan
 
 
 # --- B: what is told where nothing fits
@@ -187,32 +179,6 @@ def test_one_site_has_one_plan(tmp_path: Path):
     assert room["per_watt"]["main"] == pytest.approx(10 / 580 / 30)
 
 
-# --- trap 2: the plane of extra power
-
-
-def test_the_hull_keeps_the_bound():
-    """The linear program has the same value on the hull; pruned on the plane of p / r
-    it would lie above."""
-    above = 0.0
-    for seed in range(6):
-        problem = useful(random_fleet(seed, 6, 4, 60, clocks=8, batches=5, used=0.45))
-        full = solve_relaxation(problem, 0)
-        corners = solve_relaxation(problem.take(hull_rows(problem)), 0)
-        assert full is not None and corners is not None
-        assert corners.bound == pytest.approx(full.bound, rel=1e-9)
-        rows = problem.rows
-        least = np.zeros(len(rows), bool)
-        for model in range(6):  # what p / r alone would leave: the least of each pool
-            for pool in range(4):
-                mine = np.flatnonzero((rows.model == model) & (rows.pool == pool))
-                if len(mine):
-                    least[mine[np.argmin((rows.power / rows.rate)[mine])]] = True
-        wrong = solve_relaxation(problem.take(least), 0)
-        if wrong is not None:
-            above = max(above, wrong.bound / full.bound - 1)
-    assert above > 1e-3
-
-
 # --- trap 3: a negative price burns nothing
 
 
@@ -225,45 +191,7 @@ def test_negative_prices_burn_nothing(tmp_path: Path):
     assert 0 <= found.gap < 1e-9
 
 
-# --- trap 4: the price of a GPU, gross and net
-
-
-def test_a_gpu_more_is_worth_its_net_price():
-    """`net` is what the value of the linear program falls by with one GPU more."""
-    problem = useful(random_fleet(3, 6, 4, 60, clocks=8, batches=5, used=0.45))
-    here = solve_relaxation(problem, 0)
-    assert here is not None
-    pool = int(np.argmax(here.gpu))
-    weight = problem.weight[0] * problem.slot
-    at = problem.site[pool]
-    brought = problem.pue[at] * problem.parked[pool] * (weight[at] + here.watt[at])
-    net = here.gpu[pool] - brought
-    step = 1e-3
-    more = solve_relaxation(_with_count(problem, pool, step), 0)
-    assert more is not None
-    assert (here.bound - more.bound) / step == pytest.approx(net, rel=1e-6)
-    assert here.gpu[pool] > 1.02 * net  # the gross price is another number
-
-
-def _with_count(problem: Any, pool: int, more: float) -> Any:
-    import dataclasses
-
-    count = problem.count.copy()
-    count[pool] += more
-    return dataclasses.replace(problem, count=count)
-
-
-def test_any_prices_prove_a_bound():
-    problem = useful(random_fleet(5, 6, 4, 60, clocks=8, batches=5, used=0.45))
-    best = solve_relaxation(problem, 0)
-    assert best is not None
-    draw = np.random.default_rng(1)
-    at = np.r_[best.gpu, best.watt]
-    for _ in range(50):
-        nudged = at * draw.uniform(0, 2, len(at)) + draw.uniform(0, 1, len(at))
-        assert bound_at(
-            problem, 0, nudged * np.isfinite(nudged)
-        ).bound <= best.bound * (1 + 1e-9)
+# --- trap 4: prices prove the bound
 
 
 def test_told_prices_prove_the_bound(tmp_path: Path):
@@ -321,3 +249,70 @@ def test_a_clock_changes_for_nothing(tmp_path: Path):
     ).summary
     assert found["starts"] == []
     assert found["value"] == pytest.approx(600 + 250 + 600)
+
+
+# --- the example adds up, and times are slots
+
+
+def test_the_plan_of_the_example_adds_up():
+    """Demand, GPUs, power and grams by arithmetic on the rows of the plan."""
+    result = de.fleet.plan(str(EXAMPLE / "fleet.toml"), objective="carbon")
+    summary = result.summary
+    assert summary["value"] == pytest.approx(summary["carbon_g"])
+    assert summary["gap"] == pytest.approx(
+        1 - summary["bound"] / summary["value"], abs=1e-12
+    )
+    plan, points = summary["plan"], pd.read_csv(EXAMPLE / "points.csv")
+    for slot, model, rate in pd.read_csv(EXAMPLE / "demand.csv").itertuples(
+        index=False
+    ):
+        rows = [x for x in plan if (x["slot"], x["model"]) == (slot, model)]
+        assert sum(x["replicas"] * x["requests_per_s"] for x in rows) >= rate
+    for x in plan:
+        assert points.power_w[x["row"]] == x["power_w"]
+        assert x["ttft_p95_s"] <= {"chat": 0.8, "code": 1.5}[x["model"]]
+    counts = {"north-h100": 12, "south-h100": 8, "south-l40s": 12}
+    parked = {"north-h100": 70, "south-h100": 70, "south-l40s": 30}
+    grams, clean = 0.0, [140, 95, 80, 120]
+    for slot in range(4):
+        drawn = {"north": 0.0, "south": 0.0}
+        for pool, count in counts.items():
+            rows = [x for x in plan if (x["slot"], x["pool"]) == (slot, pool)]
+            used = sum(x["replicas"] * x["gpus_per_replica"] for x in rows)
+            assert used <= count
+            drawn[pool.split("-")[0]] += parked[pool] * (count - used) + sum(
+                x["replicas"] * x["power_w"] for x in rows
+            )
+        sites = [x for x in summary["site_power"] if x["slot"] == slot]
+        watts = {x["site"]: x["power_w"] for x in sites}
+        assert watts["north"] == pytest.approx(1.2 * drawn["north"])
+        assert watts["north"] <= 4500
+        assert watts["south"] == pytest.approx(1.3 * drawn["south"])
+        grams += (watts["north"] * clean[slot] + watts["south"] * 320) / 1000
+    for x in summary["starts"]:
+        joules = x["replicas"] * {"chat": 24e3, "code": 48e3}[x["model"]]
+        pue, dirt = (1.2, clean[x["slot"]]) if "north" in x["pool"] else (1.3, 320)
+        grams += pue * joules * dirt / 3.6e6
+    assert summary["carbon_g"] == pytest.approx(grams)
+
+
+def test_times_are_slots_in_order(tmp_path: Path):
+    """Whatever their order in the file, and however the same hour is written."""
+    for path in EXAMPLE.iterdir():
+        (tmp_path / path.name).write_text(path.read_text())
+    (tmp_path / "carbon_north.csv").write_text(
+        "time,g_per_kwh\n2024-05-12 11:00,30\n2024-05-12 09:00,10\n"
+        "2024-05-12 10:00,20\n2024-05-12 12:00,40\n"
+    )
+    rows = [
+        f"2024-05-12T{9 + slot:02}:00Z,{model},{20 + 20 * slot}"
+        for slot in range(3)
+        for model in ("chat", "code")
+    ]
+    lines = ["time,model,requests_per_s", *rows]
+    (tmp_path / "demand.csv").write_text("\n".join(lines) + "\n")
+    result = de.fleet.plan(str(tmp_path / "fleet.toml"), objective="carbon")
+    carried = np.zeros(3)
+    for x in result.summary["plan"]:
+        carried[x["slot"]] += x["replicas"] * x["requests_per_s"]
+    assert (carried >= 2 * (20 + 20 * np.arange(3))).all() and carried[0] < 2 * 40

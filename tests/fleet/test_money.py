@@ -82,16 +82,3 @@ def test_a_series_has_its_unit_in_its_column(tmp_path: Path):
     found = planned(tmp_path, "prices.csv")
     assert found.value == pytest.approx(1840 / 3.6e6 * 0.12)
     assert found.summary["currency"] == "EUR" and not found.summary["assumed"]
-
-
-def test_what_one_more_changes_has_a_sign(tmp_path: Path):
-    """A GPU more brings its 20 W parked: it adds to the cost, and buys nothing."""
-    text = [x for x in planned(tmp_path, "120 EUR/MWh").blocks() if isinstance(x, str)]
-    assert not any("costs" in x for x in text)
-    found = planned(tmp_path, "120 EUR/MWh")
-    from diffenergy.report._views.fleet import price_rows
-
-    columns, rows = price_rows(found.summary, 0)
-    assert columns == ("in slot 0", "changes cost by")
-    assert rows[0][0] == "one more GPU of g"
-    assert rows[0][1].startswith("+") and rows[0][1].endswith(" EUR")

@@ -9,7 +9,6 @@ import pytest
 from json_keys import check
 
 from diffenergy import fleet
-from diffenergy.cli import progress
 from diffenergy.fleet import _ask
 from diffenergy.fleet import _priced as rows
 from diffenergy.fleet._priced import Points
@@ -96,16 +95,3 @@ def test_a_model_without_a_row_is_no_plan(path: str, monkeypatch: pytest.MonkeyP
         with pytest.raises(fleet.NoPlan, match="raise `time_limit`") as refusal:
             fleet.plan(path)
         assert refusal.value.reason["limit"] == "time"
-
-
-def test_progress_names_what_is_done(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(progress, "_PAUSE", 0.0)
-    with progress.phases() as told:
-        told("pricing chat on l40s, tp 1", 2, 4)
-        told("bounding slots", 0, 6)
-    assert capsys.readouterr().err.splitlines() == [
-        "diffenergy: pricing chat on l40s, tp 1 (2 of 4 done)",
-        "diffenergy: bounding slots (0 of 6 done)",
-    ]

@@ -4,7 +4,6 @@ import threading
 import time
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from diffenergy.fleet import _work as counting
@@ -61,23 +60,6 @@ def test_the_end_of_wall_time_is_told(monkeypatch: pytest.MonkeyPatch):
     slowed(monkeypatch, 1e6)
     found = planned(Work(0.5, 10.0))
     assert found.late and found.gap > 1e-6
-
-
-def test_more_work_is_no_worse():
-    little, more = planned(Work(0.2)), planned(Work(1.0))
-    assert more.value <= little.value * (1 + 1e-9)
-    assert more.bound >= little.bound * (1 - 1e-9)
-    assert more.gap <= little.gap + 1e-9
-
-
-def test_parts_count_for_the_whole():
-    whole = Work(3.0)
-    part = whole.part(1.0)
-    part.add(0.75)
-    assert (part.left, whole.left, whole.spent) == (0.25, 2.25, 0.75)
-    whole.part(5.0).add(4.0)
-    assert whole.left == 0.0 and not whole.late
-    assert np.isinf(whole.wall_left)
 
 
 def test_ctrl_c_keeps_the_best_plan():

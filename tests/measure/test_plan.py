@@ -6,14 +6,14 @@ import pytest
 
 from diffenergy.hardware import read_gpu
 from diffenergy.measure._plan import (
-    Wanted,
+    PlanOptions,
     auto_clocks,
     board_of,
     make_plan,
     unknown_board,
     within,
 )
-from diffenergy.measure._record import asked
+from diffenergy.measure._record import point_cells
 from diffenergy.measure._shapes import (
     CLASSES,
     copies,
@@ -27,20 +27,20 @@ from diffenergy.workload._listing import normalise_kernel
 
 KINDS = ("titan-xp", "v100-sxm-32gb", "t4", "a10", "l4", "h200-sxm", "b200-sxm")
 H100 = board_of(read_gpu("h100-sxm"))
-SWEPT = Wanted(clocks=auto_clocks(H100.clocks))
+SWEPT = PlanOptions(clocks=auto_clocks(H100.clocks))
 
 
 def test_every_class_is_in_the_first_part():
-    for wanted in (Wanted(), SWEPT):
+    for wanted in (PlanOptions(), SWEPT):
         assert {point.kind for point in make_plan(H100, wanted)[:14]} == set(CLASSES)
 
 
 def test_200_points_fit_into_20_minutes():
-    for wanted in (Wanted(), SWEPT):
+    for wanted in (PlanOptions(), SWEPT):
         plan = make_plan(H100, wanted)
         assert len(plan) == 200 and len(within(plan, 1200.0)) == 200
         assert all(point.seconds >= 1.5 + 2 for point in plan)
-    assert len(within(make_plan(H100, Wanted()), 60.0)) < 14
+    assert len(within(make_plan(H100, PlanOptions()), 60.0)) < 14
 
 
 def test_the_references_are_swept_first():
@@ -61,32 +61,34 @@ def test_the_references_are_swept_first():
 
 
 def test_without_clocks_references_are_repeated_and_limits_swept():
-    plan = make_plan(H100, Wanted())
+    plan = make_plan(H100, PlanOptions())
     repeated = [p for p in plan if p.repeat == 2 or p.start == "cold"]
     assert {p.kind for p in repeated} == {"tensor", "dram", "l2"}
-    limited = [p for p in make_plan(H100, Wanted(limits=(300.0, 500.0))) if p.limit]
+    limited = [
+        p for p in make_plan(H100, PlanOptions(limits=(300.0, 500.0))) if p.limit
+    ]
     assert len(limited) == 2 * 3 * 2
 
 
 def test_a_seed_settles_the_plan():
-    assert make_plan(H100, Wanted(seed=3)) == make_plan(H100, Wanted(seed=3))
-    assert make_plan(H100, Wanted(seed=3)) != make_plan(H100, Wanted(seed=4))
-    longer = make_plan(H100, Wanted(points=300))
-    assert longer[:200] == make_plan(H100, Wanted(points=200))
+    assert make_plan(H100, PlanOptions(seed=3)) == make_plan(H100, PlanOptions(seed=3))
+    assert make_plan(H100, PlanOptions(seed=3)) != make_plan(H100, PlanOptions(seed=4))
+    longer = make_plan(H100, PlanOptions(points=300))
+    assert longer[:200] == make_plan(H100, PlanOptions(points=200))
 
 
 def test_classes_are_chosen():
-    plan = make_plan(H100, Wanted(only=("decode", "gemm"), points=10))
+    plan = make_plan(H100, PlanOptions(only=("decode", "gemm"), points=10))
     assert [point.kind for point in plan[:4]] == ["gemm", "decode"] * 2
-    assert len(make_plan(H100, Wanted(only=("launch",)))) == 4
+    assert len(make_plan(H100, PlanOptions(only=("launch",)))) == 4
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_points_are_distinct_listing_rows_that_fit(name):
     board = board_of(read_gpu(name))
-    plan = make_plan(board, Wanted(points=200))
+    plan = make_plan(board, PlanOptions(points=200))
     assert len(plan) == 200
-    assert len({key(asked(point, name)) for point in plan}) == 200
+    assert len({key(point_cells(point, name)) for point in plan}) == 200
     for point in plan:
         normalise_kernel(point.kernel, name)
         assert set(point.kernel) <= set(KERNEL_COLUMNS)
@@ -101,14 +103,14 @@ def test_points_are_distinct_listing_rows_that_fit(name):
 def test_a_board_without_tensor_cores_sweeps_cuda_cores():
     board = board_of(read_gpu("titan-xp"))
     assert board.dtypes == ()
-    plan = make_plan(board, Wanted(clocks=(1e9,)))
+    plan = make_plan(board, PlanOptions(clocks=(1e9,)))
     assert {point.kind for point in plan[:6]} == {"fma", "dram", "l2"}
     assert "tensor" not in {point.kind for point in plan}
 
 
 def test_an_unknown_board_has_a_plan():
     board = unknown_board("new", 16e9, 50e6)
-    assert len(make_plan(board, Wanted())) == 200
+    assert len(make_plan(board, PlanOptions())) == 200
 
 
 @pytest.mark.parametrize(
@@ -127,7 +129,7 @@ def test_sets_fill_the_l2_twice(kernel, size, sets):
 
 
 def test_chains_keep_their_values_in_registers():
-    sfu = [p.kernel for p in make_plan(H100, Wanted(only=("sfu",)))]
+    sfu = [p.kernel for p in make_plan(H100, PlanOptions(only=("sfu",)))]
     for kernel in sfu:
         (read,), written = operands(kernel)
         assert math.prod(written[0]) == kernel["elements"] * kernel["writes"]

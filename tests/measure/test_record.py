@@ -7,7 +7,7 @@ import pytest
 
 from diffenergy import measurements
 from diffenergy.hardware import read_gpu
-from diffenergy.measure._plan import Wanted, board_of, make_plan
+from diffenergy.measure._plan import PlanOptions, board_of, make_plan
 from diffenergy.measure._record import Timing, campaign
 from diffenergy.measure._sensor import SensorError
 from diffenergy.measure._table import finished, key, series_path, state_path
@@ -84,7 +84,7 @@ def test_the_series_lies_beside_the_rows(file):
 
 def test_measurements_are_read_as_they_are(file):
     world = World()
-    plan = make_plan(board_of(read_gpu("h100-sxm")), Wanted(points=40))
+    plan = make_plan(board_of(read_gpu("h100-sxm")), PlanOptions(points=40))
     measured(world, plan, file, QUICK)
     table = measurements.read([str(file)])
     assert table.num_rows == 40 and not (table.skipped != "").any()
@@ -209,7 +209,7 @@ def test_the_time_is_kept(file):
 def test_the_default_plan_fits_into_twenty_minutes(file):
     world = World()
     board = board_of(read_gpu("h100-sxm"))
-    plan = make_plan(board, Wanted(clocks=(1.98e9, 9e8)))
+    plan = make_plan(board, PlanOptions(clocks=(1.98e9, 9e8)))
     _, done = measured(world, plan, file, Timing(period=0.1), seconds=1200.0)
     assert (done.measured, done.stopped) == (200, "")
 

@@ -65,10 +65,10 @@ def test_dense_layers_keep_what_is_theirs():
     one, layers = model_of(), {}
     asked: Any = dict(phase="train", batch=1, input_len=512, dtype="bf16")
     for name, place in (("dense", 0), ("sparse", 3)):
-        share = ModelShare(ModelSplit(), 3, 1, own=((place, place + 1),))
+        share = ModelShare(ModelSplit(), 3, 1, spans=((place, place + 1),))
         placed = one.placed(share)
         assert isinstance(placed, TrainedModel)
-        layers[name] = placed.leaves(one.request(**asked)).each
+        layers[name] = placed.saved_activations(one.request(**asked)).each
     dense, sparse = layers["dense"], layers["sparse"]
     assert dense < sparse
     assert found[0]["activations"] == 4 * (3 * dense + 12 * sparse)

@@ -208,7 +208,7 @@ def test_shares_add_up_to_the_model(name: str, tp: int):
     norms = 1 + sum(layer.norms * n for layer, n in counts)
     more += norms * again(Norm(model.norm, model.hidden), tp)
     more += (tp - 1) * model.embedding.positions * model.hidden
-    more += -model.vocab % tp * model.hidden * (1 + model.own_head)
+    more += -model.vocab % tp * model.hidden * (1 + model.untied)
     assert tp * one == model.text_parameters() + more
 
 
@@ -218,7 +218,7 @@ def test_stages_add_up_to_the_model(name: str):
     model = language_model(name)
     shares = [ModelShare(stages=3, stage=stage) for stage in range(3)]
     parts = sum(model.placed(share).text_parameters() for share in shares)
-    tied = 0 if model.own_head else model.vocab * model.hidden
+    tied = 0 if model.untied else model.vocab * model.hidden
     assert parts == model.text_parameters() + tied
     cached = sum(model.placed(x).kv_bytes_per_token("bf16") for x in shares)
     assert cached == model.kv_bytes_per_token("bf16")

@@ -194,7 +194,7 @@ def test_experts_have_a_group_of_their_own():
 def test_parameters_of_all_stages_add_up(name: str):
     model = decoder(name)
     parts = stages(name, Plan(pp=4, zero=0))
-    table = 0 if model.own_head else model.vocab * model.hidden
+    table = 0 if model.untied else model.vocab * model.hidden
     assert sum(x["weights"] for x in parts) == 2 * (model.parameters() + table)
 
 

@@ -228,9 +228,11 @@ def test_stages_begin_and_end_where_they_should():
 
 def test_stages_without_layers_have_the_ends():
     """126 layers and two ends on 8 x 16 virtual stages leave the first none."""
-    first = step("llama-3.1-405b", ModelShare(stages=128, stage=0, own=((0, 0),)))
+    first = step("llama-3.1-405b", ModelShare(stages=128, stage=0, spans=((0, 0),)))
     assert [k["op"] for k in first[0].kernels] == ["gather"]
-    last = step("llama-3.1-405b", ModelShare(stages=128, stage=127, own=((126, 126),)))
+    last = step(
+        "llama-3.1-405b", ModelShare(stages=128, stage=127, spans=((126, 126),))
+    )
     assert [k["op"] for k in last[0].kernels] == ["rmsnorm", "gemm", "softmax"]
 
 

@@ -8,7 +8,7 @@ import pytest
 from html_page import OURS, Page
 
 from diffenergy.charts import embedded, tag
-from diffenergy.cli.app import parsed
+from diffenergy.cli.app import parse_words
 from diffenergy.cli.commands.report import command_line
 from diffenergy.cli.commands.report_flags import Flags
 from diffenergy.cli.flags import read_flags
@@ -148,7 +148,7 @@ def test_what_the_page_was_made_of_is_said(page):
 
 def test_the_command_is_the_one_of_the_same_figures():
     words = ["a model", "--gpu", "l4", "--checkpointing", "--set", "tdp=70"]
-    flags = read_flags(Flags, parsed("report", words))
+    flags = read_flags(Flags, parse_words("report", words))
     text = "diffenergy estimate 'a model' --gpu l4 --checkpointing --set tdp=70 --json"
     assert command_line(flags) == text
 

@@ -13,7 +13,7 @@ from diffenergy.workload.models._checkpoint.formats import (
     Format,
     read_checkpoint,
 )
-from diffenergy.workload.models._checkpoint.quantised import Names, bare
+from diffenergy.workload.models._checkpoint.quantised import Names, strip_wrappers
 
 FP8 = Format("fp8", "fp8")
 BLOCK = Format("fp8_block", "fp8_block")
@@ -145,7 +145,7 @@ def test_methods(raw: dict, form: Format):
     assert {checkpoint.format(name) for name in (Q, UP, EXPERT)} == {form}
     for wide in ("lm_head", "model.layers.3.mlp.gate", "model.layers.3.mlp.router"):
         assert checkpoint.format(wide) is None
-    assert checkpoint.said == (
+    assert checkpoint.statements == (
         f"linear layers in {form}, by `quantization_config` of config.json",
     )
 
@@ -210,7 +210,7 @@ def test_deepseek_v4_has_its_routed_experts_in_mxfp4():
     assert checkpoint.format(EXPERT) == MXFP4
     assert checkpoint.format(shared) == checkpoint.format(Q) == BLOCK
     assert checkpoint.format("model.layers.3.self_attn.compressor.wkv") is None
-    assert "mxfp4 (multiplied in mxfp8) and fp8_block" in checkpoint.said[0]
+    assert "mxfp4 (multiplied in mxfp8) and fp8_block" in checkpoint.statements[0]
     assert read(raw, expert_dtype="fp8").format(EXPERT) == BLOCK
     assert "`expert_dtype`" in read(raw, expert_dtype="fp6").unread
 
@@ -263,7 +263,7 @@ def test_exceptions_of_gptq():
 def test_keys_that_leave_modules_out(key: str):
     checkpoint = read({"quant_method": "fp8", key: ["lm_head", Q]})
     assert checkpoint.format(Q) is None and checkpoint.format(UP) == FP8
-    assert checkpoint.said[1] == "16 bit for 2 names and patterns of config.json"
+    assert checkpoint.statements[1] == "16 bit for 2 names and patterns of config.json"
 
 
 # --- KV cache
@@ -287,7 +287,7 @@ def test_keys_that_leave_modules_out(key: str):
 )
 def test_kv_cache(stated: dict, dtype: str | None, said: str):
     checkpoint = read(dict(quant_algo="FP8") | stated)
-    assert (checkpoint.kv_dtype, checkpoint.said[-1]) == (dtype, said)
+    assert (checkpoint.kv_dtype, checkpoint.statements[-1]) == (dtype, said)
 
 
 def test_a_cache_in_fp8_beside_weights_in_16_bit():
@@ -327,7 +327,7 @@ def test_the_file_beside_a_config(tmp_path: Path):
     checkpoint = read_checkpoint(read_config(tmp_path))
     assert checkpoint.format(UP) == NVFP4 and checkpoint.format(Q) is None
     assert checkpoint.kv_dtype == "fp8"
-    assert checkpoint.said == (
+    assert checkpoint.statements == (
         "linear layers in nvfp4, by `quantization` of hf_quant_config.json",
         "16 bit for 2 names and patterns of hf_quant_config.json",
         "KV cache in fp8, by hf_quant_config.json",
@@ -384,7 +384,7 @@ def test_a_broken_file_beside(tmp_path: Path, text: str):
     ],
 )
 def test_names_without_what_is_around_the_language_model(name: str, short: str):
-    assert bare(name) == short
+    assert strip_wrappers(name) == short
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from diffenergy.workload import LanguageModel, load_model
+from diffenergy.workload import LanguageModel, ModelShare, ModelSplit, load_model
 
 from .builders import flop, language_model
 
@@ -334,3 +334,20 @@ def test_steps_of_a_generation_are_fewer():
     assert step.passes == pytest.approx(32 / tokens)
     heads = sum(k["count"] for k in step.kernels if k.get("n") == 128256)
     assert math.isclose(heads, 32 / tokens)
+
+
+def test_replicas_that_share_experts_route_their_tokens_together():
+    """2 GPUs a layer, 4 for its experts: two replicas' tokens, each GPU with a quarter
+    of the experts; two all-to-all of all choices, then an all-gather."""
+    model = language_model(**GPT_OSS)
+    share = ModelShare(ModelSplit(tp=2, ep=4))
+    (listing,) = model.placed(share).listings(phase="decode", input_len=8, batch=6)
+    (experts,) = [k for k in listing.kernels if k["op"] == "moe"]
+    assert (experts["num_tokens"], experts["moe_ep_size"]) == (12, 4)
+    sent = {
+        (k["collective"], k["bytes"], k["num_gpus"], k["count"])
+        for k in listing.kernels
+        if k["op"] == "collective" and k["collective"] in ("all_to_all", "all_gather")
+    }
+    assert ("all_to_all", 6 * 64 * 2 // 2 * 2, 4, 2 * 4) in sent
+    assert ("all_gather", 6 * 64 * 2, 2, 4) in sent

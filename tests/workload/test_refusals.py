@@ -125,6 +125,7 @@ CONFIGS = [
           use_sliding_window=True, max_window_layers=14),
     other("hunyuan_v1_dense", "num_experts", num_experts=16),
     other("phi3", "use_qk_norm", use_qk_norm=True),
+    other("deepseek_v2", "moe_layer_freq", moe_layer_freq=[0, *25 * [1], 0.5]),
     other("phimoe", "sliding_window", sliding_window=512),
     other("qwen2_moe", "use_sliding_window", use_sliding_window=True),
     other("internlm3", "bias", bias=True),

@@ -109,13 +109,13 @@ def test_activations_of_a_token_by_hand():
     behind = 2 * (2 * HIDDEN + 2 * HIDDEN) + mixer + sparse + ends
     each = 61 * mixer + 3 * dense + 58 * sparse + ends + behind
     request = model.request(phase="train", batch=2, input_len=512, dtype="bf16")
-    left = model.leaves(request)
+    left = model.saved_activations(request)
     assert left.each == tokens * each
     assert left.logits == 2 * tokens * VOCAB * 6
     full = model.request(
         phase="train", batch=2, input_len=512, dtype="bf16", checkpointing=True
     )
-    again = model.leaves(full)
+    again = model.saved_activations(full)
     assert again.each == tokens * (62 * 2 * HIDDEN + behind - mixer - sparse + ends)
     assert again.once == tokens * (mixer + sparse)
 

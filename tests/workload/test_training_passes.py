@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from diffenergy.workload import ModelShare, TrainedModel
+from diffenergy.workload import ModelShare, ModelSplit, TrainedModel
 
 from .builders import (
     BH,
@@ -386,3 +386,18 @@ def test_gradients_of_biases(stack, family, stated, inward, outward):
     expected = (parts if inward else {}) | ({T * H: L} if outward else {})
     found = counted(step(model, stack=stack)[1])
     assert {row[1]: n for row, n in found.items() if row[0] == "bias_grad"} == expected
+
+
+@pytest.mark.parametrize("window", [0, 8])
+def test_gpus_that_share_a_sequence_see_the_mean_number_of_keys(window):
+    """Of 16 tokens each GPU has 8 queries, in balanced halves; the mean number of keys
+    is 8, or that of a causal window of 8."""
+    model = llama("mistral", **({"sliding_window": window} if window else {}))
+    assert isinstance(model, TrainedModel)
+    share = ModelShare(ModelSplit(cp=2))
+    given: Any = dict(phase="train", batch=B, input_len=16)
+    forward, *_ = model.placed(share).listings(**given)
+    (row,) = [k for k in forward.kernels if k["op"] == "context_attention"]
+    seen = [min(i + 1, window or 16) for i in range(16)]
+    assert row["q_len"] == 8
+    assert row["kv_len"] == pytest.approx(sum(seen) / 16, abs=0.5)

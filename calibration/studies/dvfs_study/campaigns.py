@@ -75,7 +75,7 @@ class Study:
 
     @property
     def forward(self) -> np.ndarray:
-        """Which kernels belong to the forward pass."""
+        """Mask of the kernels of the forward pass."""
         return self.best.section.isin(["Embedding", "Forward"]).to_numpy()
 
 
@@ -97,7 +97,7 @@ def read_study(folder: Path) -> Study:
 
 
 def clocks(column: pd.Series) -> Float[np.ndarray, " row"]:
-    """Hz; NaN for `auto`."""
+    """Clocks in Hz; NaN for `auto`."""
     return column.replace("auto", np.nan).astype(float).to_numpy() * MHz
 
 
@@ -107,10 +107,10 @@ def gemm_sizes(text: str) -> tuple[float, float, float, float]:
     >>> gemm_sizes("[40960x6144x2048]")
     (1.0, 40960.0, 6144.0, 2048.0)
     """
-    found = re.fullmatch(r"(?:(\d+)x)?\[(\d+)x(\d+)x(\d+)\]", text)
-    if found is None:
+    match = re.fullmatch(r"(?:(\d+)x)?\[(\d+)x(\d+)x(\d+)\]", text)
+    if match is None:
         raise ValueError(f"`gemm_mnk_inferred` is {text!r}; give `BATCHx[MxNxK]`.")
-    batch, m, n, k = (float(x or 1) for x in found.groups())
+    batch, m, n, k = (float(x or 1) for x in match.groups())
     return batch, m, n, k
 
 
@@ -136,12 +136,12 @@ def kinds_of(study: Study, gpu: GpuSpec) -> Int[np.ndarray, " kernel"]:
     rate = DRAM_EFFICIENCY * float(gpu.dram_bandwidth)
     time = study.kernels.time_auto_s.to_numpy()
     least = study.shapes.min_dram_bytes.to_numpy(float)
-    found = np.where(least < _DRAM_BOUND * time * rate, "mixed", "stream")
-    found = np.where(least == 0, "launch", found).astype(object)
+    kinds = np.where(least < _DRAM_BOUND * time * rate, "mixed", "stream")
+    kinds = np.where(least == 0, "launch", kinds).astype(object)
     for i, text in enumerate(study.shapes.gemm_mnk_inferred):
         if isinstance(text, str):
-            found[i] = _matrix_kind(text)
-    return np.array([names.index(x) for x in found])
+            kinds[i] = _matrix_kind(text)
+    return np.array([names.index(x) for x in kinds])
 
 
 def kernel_priors(study: Study, gpu: GpuSpec) -> KernelPriors:

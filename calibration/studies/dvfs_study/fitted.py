@@ -76,7 +76,7 @@ CHOICES: Final = (
 
 
 def prior_corrections(gpu: GpuSpec) -> Corrections:
-    """Constants that are fitted or that matter to a law, at their priors."""
+    """Constants of a law at their priors."""
     return dataclasses.replace(
         gpu.corrections,
         dram_efficiency=jnp.asarray(DRAM_EFFICIENCY),

@@ -70,7 +70,7 @@ class Extremes(Readings):
 
 
 def log_extremes(c: Cells, noise: Float[Array, "draw setting"]) -> Float[Array, " r"]:
-    """ln of what could be read of one kernel."""
+    """ln of the readings and extremes of one kernel."""
     energy = jnp.log(c.energy) + noise
     ends = (
         jnp.log(jnp.min(c.time)),
@@ -116,7 +116,7 @@ class JoinedProblem(LawProblem):
         self.sums, self.progress, self.count = sums, progress, 0
 
     def residuals(self, z: np.ndarray) -> np.ndarray:
-        """Of readings, sums and priors."""
+        """Residuals of readings, sums and priors."""
         own = super().residuals(z)
         joined = np.asarray(self._joined(self.base, as_float(z)))
         found = np.concatenate([own[: -len(z)], joined, own[-len(z) :]])
@@ -126,7 +126,7 @@ class JoinedProblem(LawProblem):
         return found
 
     def jacobian(self, z: np.ndarray) -> np.ndarray:
-        """Of `residuals`."""
+        """Jacobian of `residuals`."""
         own = super().jacobian(z)
         joined = np.asarray(self._joined_slopes(self.base, as_float(z)))
         return np.concatenate([own[: -len(z)], joined, own[-len(z) :]])
@@ -135,9 +135,9 @@ class JoinedProblem(LawProblem):
         """`z` with the latents of each kernel that fit its own readings best, of those
         in `z` and those found from each of `starts`."""
         own = self._latents(z)
-        found = [self._descend(z, start) for start in (own, *starts)]
-        best = np.argmin([cost for _, cost in found], axis=0)
-        chosen = np.stack([latents for latents, _ in found])
+        descents = [self._descend(z, start) for start in (own, *starts)]
+        best = np.argmin([cost for _, cost in descents], axis=0)
+        chosen = np.stack([latents for latents, _ in descents])
         return self._with_latents(z, chosen[best, np.arange(len(best))])
 
     def _latents(self, z: np.ndarray) -> np.ndarray:
@@ -156,7 +156,7 @@ class JoinedProblem(LawProblem):
 
         def residuals(latents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             rows = kernel_rows(self.read)(*self.inputs(self._with_latents(z, latents)))
-            rows = np.where(self.known, np.asarray(rows), 0.0)
+            rows = np.where(self.finite, np.asarray(rows), 0.0)
             rows = np.concatenate([rows, latents / width], axis=1)
             return rows, 0.5 * np.sum(rows**2, axis=1)
 
@@ -165,7 +165,7 @@ class JoinedProblem(LawProblem):
         for _ in range(_DESCENTS):
             at = self._with_latents(z, latents)
             slopes = np.asarray(kernel_slopes(self.read)(*self.inputs(at))[1])
-            slopes = np.where(self.known[..., None], slopes, 0.0)
+            slopes = np.where(self.finite[..., None], slopes, 0.0)
             prior = np.eye(LATENTS) / width[:, None, :]
             slopes = np.concatenate([slopes, prior], axis=1)
             normal = np.einsum("kri,krj->kij", slopes, slopes)
@@ -221,5 +221,5 @@ def together(law: ClockLaw, counts: Array, point: Points) -> Cells:
 
 
 def with_gpu(law: ClockLaw, **fields: Array) -> ClockLaw:
-    """The same kernels on a GPU with other numbers."""
+    """The law of the same kernels on another GPU."""
     return dataclasses.replace(law, gpu=dataclasses.replace(law.gpu, **fields))

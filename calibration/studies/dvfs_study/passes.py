@@ -47,15 +47,15 @@ def widths() -> np.ndarray:
 
 def measured(study: Study) -> Float[np.ndarray, "2 2 setting"]:
     """ln of time and energy of each pass against default clocks."""
-    found = []
+    percents = []
     for name in PASSES:
         rows = study.passes[study.passes["pass"] == name]
-        asked = np.stack([clocks(rows.core_mhz), clocks(rows.mem_mhz)], 1)
-        if not np.array_equal(asked, SETTINGS, equal_nan=True):
+        requested = np.stack([clocks(rows.core_mhz), clocks(rows.mem_mhz)], 1)
+        if not np.array_equal(requested, SETTINGS, equal_nan=True):
             raise ValueError(f"`fig3_fig4_pass_sweep` has other clocks in {name}.")
         changes = (rows[f"{word}_change_pct"] for word in ("time", "energy"))
-        found.append([np.asarray(change, float) for change in changes])
-    return np.log1p(np.array(found) / 100)
+        percents.append([np.asarray(change, float) for change in changes])
+    return np.log1p(np.array(percents) / 100)
 
 
 def pass_sums(study: Study, point: Points) -> Sums:

@@ -51,7 +51,7 @@ def law_table(law: ClockLaw, settings: Float[np.ndarray, "setting 2"]) -> Table:
 
 
 def problem(study: Study, t: Table) -> Problem:
-    """Table of an iteration as a `Problem`."""
+    """Planning problem of an iteration."""
     stages = ("forward", "backward")
     return Problem(
         kernels=tuple(f"{i} {name}" for i, name in enumerate(study.best.name)),
@@ -72,8 +72,8 @@ def problem(study: Study, t: Table) -> Problem:
 
 def global_frontier(p: Problem) -> Float[np.ndarray, " tolerance"]:
     """Least energy (hull bound) within each of `TOLERANCES`, % of the default."""
-    found = frontier(p, TOLERANCES)
-    return 100 * (found.bound / float(default_total(p).energy) - 1)
+    schedules = frontier(p, TOLERANCES)
+    return 100 * (schedules.bound / float(default_total(p).energy) - 1)
 
 
 def local_strict(p: Problem) -> float:
@@ -157,7 +157,7 @@ def bookkeeping(study: Study) -> tuple[float, float]:
 
 
 class Scores(NamedTuple):
-    """What is compared, %; `_measured`: mean over tables with the error of readings."""
+    """Scores of a fit, %; `_measured`: mean over tables with the error of readings."""
 
     frontier: Float[np.ndarray, " tolerance"]
     frontier_measured: Float[np.ndarray, " tolerance"]
@@ -170,7 +170,7 @@ class Scores(NamedTuple):
 
 
 def score(study: Study, law: ClockLaw) -> Scores:
-    """Everything that Table 1, Figure 6 and the A4000 can be compared with."""
+    """Scores against Table 1, Figure 6 and the A4000."""
     t = law_table(law, SETTINGS)
     p = problem(study, t)
     noisy = [problem(study, as_measured(t, seed)) for seed in range(DRAWS)]

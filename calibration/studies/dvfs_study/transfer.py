@@ -63,7 +63,7 @@ class Row(NamedTuple):
 
 def published(folder: Path) -> list[tuple[Shape, Change]]:
     """Figures 7 and 8 (means), in `kernel_dvfs` under the folder of the tables."""
-    found = []
+    changes = []
     for name, column in (
         ("fig7_data_parallel", "batch_size"),
         ("fig8_tensor_parallel", "tp_degree"),
@@ -75,18 +75,18 @@ def published(folder: Path) -> list[tuple[Shape, Change]]:
             size = int(row[column])
             shape = Shape(size) if column == "batch_size" else Shape(40, size)
             means = (row[f"{word}_change_mean_pct"] for word in Change._fields)
-            found.append((shape, Change(*means)))
-    return found
+            changes.append((shape, Change(*means)))
+    return changes
 
 
 def _chosen(study: Study, t: Table) -> Int[np.ndarray, " kernel"]:
-    """Column of Table 1's clocks."""
-    asked = np.stack([clocks(study.best.core_mhz), clocks(study.best.mem_mhz)], 1)
-    same = np.nan_to_num(asked)[:, None] == np.nan_to_num(t.settings)
-    found = same.all(axis=-1)
-    if not found.any(axis=1).all():
+    """Index of Table 1's clocks in the settings, by kernel."""
+    requested = np.stack([clocks(study.best.core_mhz), clocks(study.best.mem_mhz)], 1)
+    same = np.nan_to_num(requested)[:, None] == np.nan_to_num(t.settings)
+    matches = same.all(axis=-1)
+    if not matches.any(axis=1).all():
         raise ValueError("`table1_best_clocks` has clocks that are no setting.")
-    return np.argmax(found, axis=1)
+    return np.argmax(matches, axis=1)
 
 
 def _costs(
@@ -109,7 +109,7 @@ def table_at(law: ClockLaw, shape: Shape) -> Table:
 def overpromised(study: Study, law: ClockLaw) -> Change:
     """How much more a strict plan made of readings promises than it keeps: mean over
     tables with the error of one reading, points."""
-    true, counts, found = law_table(law, SETTINGS), study.counts, []
+    true, counts, savings = law_table(law, SETTINGS), study.counts, []
     default = np.zeros(len(counts), int)
     for seed in range(DRAWS):
         noisy = as_measured(true, seed)
@@ -117,9 +117,9 @@ def overpromised(study: Study, law: ClockLaw) -> Change:
         column = default.copy()
         column[plan.kernel] = plan.setting
         ends = [(_costs(t, column), _costs(t, default)) for t in (true, noisy)]
-        found.append([_change(new @ counts, old @ counts) for new, old in ends])
-    kept, promised = np.mean(found, axis=0)
-    return Change(*(kept - promised).tolist())
+        savings.append([_change(new @ counts, old @ counts) for new, old in ends])
+    reached, promised = np.mean(savings, axis=0)
+    return Change(*(reached - promised).tolist())
 
 
 def transfer(
@@ -153,10 +153,10 @@ def transfer(
 
 def printed_sums(study: Study, law: ClockLaw) -> list[Sum]:
     """Iterations whose time and energy the study prints."""
-    found = []
+    sums = []
     for name, shape in SUMS:
         t = table_at(law, shape)
         time, energy = _costs(t, _chosen(study, t)) @ study.counts
         printed = [float(study.scalars.at[f"{name}_{x}"]) for x in Change._fields]
-        found.append(Sum(shape, float(time), float(energy), *printed))
-    return found
+        sums.append(Sum(shape, float(time), float(energy), *printed))
+    return sums

@@ -81,11 +81,11 @@ def with_level(file: CorrectionsFile, tag: str, **values: float) -> CorrectionsF
 
 def idle_scale(table: Any, file: CorrectionsFile) -> float:
     """Posterior mode of the factor: our power is linear in it."""
-    known = table[table["fitted"]]
+    fitted = table[table["fitted"]]
     ends = [
-        served(known, with_level(file, CDNA_TAGS[1], idle_scale=x)) for x in (1.0, 1.4)
+        served(fitted, with_level(file, CDNA_TAGS[1], idle_scale=x)) for x in (1.0, 1.4)
     ]
-    read = known["gpu_w"].to_numpy()
+    read = fitted["gpu_w"].to_numpy()
     grid = np.linspace(0.5, 2.0, 1501)
     ours = ends[0] + (grid[:, None] - 1) / 0.4 * (ends[1] - ends[0])
     cost = (np.log(ours / read) / _POWER_SD) ** 2

@@ -92,8 +92,8 @@ def factors(steps: list[Step], limit: float) -> tuple[np.ndarray, np.ndarray]:
     matrix = np.array(columns)
     left = np.vstack([matrix * weight[:, None] * sd, np.eye(len(sd))])
     right = np.concatenate([(energy - matrix @ centre) * weight, np.zeros(len(sd))])
-    found = np.linalg.lstsq(left, right, rcond=None)[0]
-    return centre + sd * found, sd * np.sqrt(np.diag(np.linalg.inv(left.T @ left)))
+    solution = np.linalg.lstsq(left, right, rcond=None)[0]
+    return centre + sd * solution, sd * np.sqrt(np.diag(np.linalg.inv(left.T @ left)))
 
 
 def served(table: Annotated[Path, typer.Argument(help="mlenergy_v3_serving.csv")]):

@@ -45,7 +45,7 @@ from diffenergy.serving._fitting.fit import (
 
 _MOST: Final = {"h100-sxm": 1000, "b200-sxm": 600}
 """Running requests of fitted rows; beyond, B200 hosts run out of requests."""
-_HELD: Final = (
+_FROZEN: Final = (
     *ENERGY_FACTORS, "linear", "sequence", "penalties_few", "sort_start", "sort_many",
 )  # fmt: skip
 """Constants of vLLM that stay at their priors: the docstring says why."""
@@ -57,7 +57,7 @@ _FILE: Final = Path(diffenergy.__file__).parent / "data/corrections/engines.toml
 
 
 def load(frame: pd.DataFrame, name: str) -> Served:
-    """Rows of a table with their steps priced."""
+    """Rows of a table with predicted steps."""
     from tempfile import mkdtemp
 
     path = Path(mkdtemp()) / "serving.csv"
@@ -72,12 +72,12 @@ def load(frame: pd.DataFrame, name: str) -> Served:
 
 
 def prior() -> dict[str, float]:
-    """Centres of the priors."""
+    """Prior centres of the constants."""
     return {name: x.centre for name, x in constants().items()}
 
 
 def none() -> dict[str, float]:
-    """No engine at all: kernels alone."""
+    """Constants of no engine: kernels alone."""
     ones = {name for name, x in constants().items() if x.unit == "-"}
     powers = ("few_power", "many_power")
     return {n: float(n in ones) * (0.5 if n in powers else 1.0) for n in constants()}
@@ -127,9 +127,9 @@ def study(
         mine = use & (gpu == name)
         kernels = energy.predict(as_arrays(none()))
         yield f"| {name}, no engine | {errors(energy, kernels, mine)} |"
-        found = folds(energy, mine, names, start, _HELD)
+        found = folds(energy, mine, names, start, _FROZEN)
         yield f"| {name}, a model | {errors(energy, found, mine)} |"
-        by_gpu[name] = start | fitted(energy, mine, start, _HELD)
+        by_gpu[name] = start | fitted(energy, mine, start, _FROZEN)
     for name, other in (("h100-sxm", "b200-sxm"), ("b200-sxm", "h100-sxm")):
         mine = use & (gpu == name)
         found = energy.predict(as_arrays(by_gpu[other]))
@@ -146,7 +146,7 @@ def study(
         mine = engines == engine
         kernels = closed.predict(as_arrays(none()))
         yield f"| {engine}, no engine | {errors(closed, kernels, mine)} |"
-        found = folds(closed, mine, degrees, start, _HELD if engine == "vllm" else ())
+        found = folds(closed, mine, degrees, start, _FROZEN if engine == "vllm" else ())
         yield f"| {engine}, a TP degree | {errors(closed, found, mine)} |"
 
 
@@ -159,13 +159,13 @@ def shipped(energy: Served, frame: pd.DataFrame, closed: Served) -> dict[str, An
         running <= np.array([_MOST[x] for x in gpu])
     )
     engines = np.array([host.partition(":")[0] for host in closed.hosts])
-    own = fitted(closed, engines == "vllm", start, _HELD)
+    own = fitted(closed, engines == "vllm", start, _FROZEN)
     centres = start | {k: own[k] for k in ("sort_few", "request") if k in own}
     found = {"engine": {"vllm": dict(own)}, "host": {}}
-    vllm = fitted(energy, use, centres, _HELD)
+    vllm = fitted(energy, use, centres, _FROZEN)
     found["engine"]["vllm"] = _some(own, ("sort_few", "request")) | vllm
     for name in _MOST:
-        own = fitted(energy, use & (gpu == name), centres, _HELD)
+        own = fitted(energy, use & (gpu == name), centres, _FROZEN)
         level = {x: own.get(x, centres[x]) for x in constants() if x in own | vllm}
         found["host"][f"vllm:{name}"] = level
     for engine in ("sglang", "trtllm"):
@@ -212,12 +212,12 @@ def main():
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("data", type=Path, help="folder of the measured tables")
     parser.add_argument("--write", action="store_true", help="ship the constants")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    frame = ml_energy(given.data / "serving/mlenergy_v3_serving.csv")
-    table = aiconfigurator(given.data / "aiconfigurator/e2e_serving_agg.csv.gz")
+    frame = ml_energy(arguments.data / "serving/mlenergy_v3_serving.csv")
+    table = aiconfigurator(arguments.data / "aiconfigurator/e2e_serving_agg.csv.gz")
     energy, closed = load(frame, "ML.ENERGY"), load(table, "AIConfigurator")
-    if given.write:
+    if arguments.write:
         levels = shipped(energy, frame, closed)
         _FILE.write_text(written(levels))
         print(f"wrote {_FILE.name}", file=sys.stderr)

@@ -59,8 +59,8 @@ def measured(trace: Path) -> dict[str, float]:
             times[event["name"]].append(event["dur"] * 1e-6)
     return {
         name: sum(
-            float(np.median(found))
-            for kernel, found in times.items()
+            float(np.median(durations))
+            for kernel, durations in times.items()
             if any(part in kernel for part in parts)
         )
         for name, (_, parts) in KERNELS.items()
@@ -68,7 +68,7 @@ def measured(trace: Path) -> dict[str, float]:
 
 
 def predicted() -> dict[str, float]:
-    """The same, predicted, without launch latency."""
+    """Predicted time of one call by row of `KERNELS` (s), without launch latency."""
     rows = tuple(normalise_kernel(row, "study") for row, _ in KERNELS.values())
     answer = de.estimate(from_listings([Listing("step", kernels=rows)]), "b200-sxm")
     kernels = answer.kernels

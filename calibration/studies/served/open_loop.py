@@ -100,13 +100,13 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--latency", default="ttft_s", help="a latency of the JSON")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
     print(f"| server | load % | {' | '.join(FIGURES)} |\n|---|---:|" + "---:|" * 4)
     for name, server in SERVERS.items():
-        for share in asked.shares:
-            both = compare(server, share, asked.requests, asked.seed)
-            ours, theirs = (x[asked.latency] for x in both)
+        for share in arguments.shares:
+            both = compare(server, share, arguments.requests, arguments.seed)
+            ours, theirs = (x[arguments.latency] for x in both)
             cells = (f"{1e3 * ours[x]:.1f} / {1e3 * theirs[x]:.1f}" for x in FIGURES)
             print(f"| {name} | {100 * share:.0f} | {' | '.join(cells)} |", flush=True)
 

@@ -52,7 +52,7 @@ def _words(name: str) -> int:
 
 
 def plan_of(name: str, gpus: int) -> str | None:
-    """How the servers share a model."""
+    """Parallel plan of a server."""
     if gpus == 1:
         return None
     mixture = name not in _DENSE and name != "gpt-oss-120b"
@@ -63,7 +63,7 @@ def row_of(row: Any) -> dict[str, Any]:
     """Predicted over measured step, power of a GPU and energy of a token."""
     name, dtype = _MODELS[row.model]
     written = row.output_len_second_moment / (2 * row.output_len_mean)
-    found = de.estimate(
+    estimate = de.estimate(
         name,
         _GPUS[row.gpu],
         batch=round(row.mean_running),
@@ -78,18 +78,18 @@ def row_of(row: Any) -> dict[str, Any]:
         "gpu": _GPUS[row.gpu],
         "gpus": row.num_gpus,
         "large": row.mean_running > _LARGE,
-        "step": found.time,
+        "step": estimate.time,
         "measured": row.itl_p50_ms / 1e3,
         "logits": row.mean_running * _words(name),
-        "time": found.time / (row.itl_p50_ms / 1e3),
-        "power": found.power / row.power_w_all_gpus,
-        "shared": found.summary.get("exposed_communication", 0.0),
+        "time": estimate.time / (row.itl_p50_ms / 1e3),
+        "power": estimate.power / row.power_w_all_gpus,
+        "shared": estimate.summary.get("exposed_communication", 0.0),
     }
 
 
 def with_sampling(table: Any) -> Any:
     """Predicted over measured step with what servers of one GPU add to a step."""
-    found = table["step"].copy()
+    step = table["step"].copy()
     for gpu in table["gpu"].unique():
         here = table["gpu"] == gpu
         alone = table[here & (table["kind"] == "dense") & (table["gpus"] == 1)]
@@ -98,8 +98,8 @@ def with_sampling(table: Any) -> Any:
         rest = (alone["measured"] - alone["step"]) * weight
         a, b = np.linalg.lstsq(left, rest, rcond=None)[0]
         print(f"{gpu}: {1e3 * a:.2f} ms a step, {1e9 * b:.3f} ns a logit")
-        found[here] += a + b * table["logits"][here]
-    return found / table["measured"]
+        step[here] += a + b * table["logits"][here]
+    return step / table["measured"]
 
 
 def error(ratios: Any) -> str:

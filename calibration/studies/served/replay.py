@@ -33,17 +33,19 @@ def main() -> None:
         "| run | TPOT ms | TTFT s | TTFT p99 s | end to end s |\n|---|---|---|---|---|"
     )
     for run, (model, plan) in RUNS.items():
-        own = rows[rows["run"] == run].sort_values("arrival_s")
-        trace = {x: own[x].to_numpy() for x in ("arrival_s", "input_len", "output_len")}
+        requests = rows[rows["run"] == run].sort_values("arrival_s")
+        trace = {
+            x: requests[x].to_numpy() for x in ("arrival_s", "input_len", "output_len")
+        }
         s = serving.simulate(
             trace, model, "rtx-pro-6000", {"max_batch": 128.0}, sampling="greedy",
             chunk=2048, **plan,
         ).summary  # fmt: skip
         cells = (
-            (1e3 * s["tpot_s"]["mean"], 1e3 * own["tpot_s"].mean()),
-            (s["ttft_s"]["mean"], own["ttft_s"].mean()),
-            (s["ttft_s"]["p99"], own["ttft_s"].quantile(0.99)),
-            (s["e2e_latency_s"]["mean"], own["e2e_s"].mean()),
+            (1e3 * s["tpot_s"]["mean"], 1e3 * requests["tpot_s"].mean()),
+            (s["ttft_s"]["mean"], requests["ttft_s"].mean()),
+            (s["ttft_s"]["p99"], requests["ttft_s"].quantile(0.99)),
+            (s["e2e_latency_s"]["mean"], requests["e2e_s"].mean()),
         )
         words = " | ".join(f"{ours:.3g} ({theirs:.3g})" for ours, theirs in cells)
         print(f"| {run} | {words} |")

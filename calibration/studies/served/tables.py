@@ -64,12 +64,12 @@ def configs() -> dict[str, str]:
     folder = Path(mkdtemp())
     bundled = Path(diffenergy.__file__).parent / "data/models/qwen3-8b/config.json"
     qwen = json.loads(bundled.read_text())
-    found = {}
+    paths = {}
     for name, sizes in {"Qwen/Qwen3-14B": qwen | _QWEN14, **OTHERS}.items():
         path = folder / f"{name.rpartition('/')[2]}.json"
         path.write_text(json.dumps(sizes))
-        found[name] = str(path)
-    return found
+        paths[name] = str(path)
+    return paths
 
 
 def ml_energy(path: Path) -> pd.DataFrame:

@@ -54,14 +54,14 @@ def world(
             output_len=row["output_len"],
             cached_len=float(row["cached_len"]),
         )
-        found = serving.steady_state(
+        state = serving.steady_state(
             model, gpu, load, engine="vllm", sampling="penalties"
         )
         typer.echo(
             f"| {model}, {gpu}, {batch} "
-            f"| {1e3 * found.tpot:.1f} ({1e3 * row['tpot_s']:.1f}) "
-            f"| {found.power:.0f} ({row['avg_power_w']:.0f}) "
-            f"| {found.energy:.3f} ({row['energy_j_per_output_token']:.3f}) |"
+            f"| {1e3 * state.tpot:.1f} ({1e3 * row['tpot_s']:.1f}) "
+            f"| {state.power:.0f} ({row['avg_power_w']:.0f}) "
+            f"| {state.energy:.3f} ({row['energy_j_per_output_token']:.3f}) |"
         )
 
 

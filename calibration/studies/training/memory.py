@@ -59,7 +59,7 @@ def built(shape: Any, positions: int) -> TrainedModel:
 
 
 def plan_of(row: Any) -> dict[str, Any]:
-    """The plan of a row."""
+    """Parallel plan of a row."""
     sizes = {key: int(row[key]) for key in ("tp", "pp", "vp", "cp", "ep", "dp")}
     sizes |= dict(zero=int(row.zero), microbatch=int(row.microbatch))
     if not math.isnan(row.etp):
@@ -84,28 +84,28 @@ def predicted(row: Any, model: TrainedModel, fullest: bool) -> dict[str, float]:
         attention="flash",
     )
     stages = training_memory(model, plan, request, restores=False)
-    found = max(stages, key=lambda x: sum(x.values())) if fullest else stages[-1]
-    found["workspace"] -= CONTEXT
+    parts = max(stages, key=lambda x: sum(x.values())) if fullest else stages[-1]
+    parts["workspace"] -= CONTEXT
     if titan:
         tokens = row.microbatch * row.seq_len / plan.cp
         each = _OPERATORS[plan.tp > 1] if row.gpu == "h100-sxm" else _COMPILED
-        found["logits"] = tokens * model.vocab / plan.tp * each
-        found["reserved"] = (_RESERVED - 1) * sum(found.values())
-    return found
+        parts["logits"] = tokens * model.vocab / plan.tp * each
+        parts["reserved"] = (_RESERVED - 1) * sum(parts.values())
+    return parts
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Training memory of plans.")
     parser.add_argument("data", type=Path)
     parser.add_argument("--fullest", action="store_true")
-    asked = parser.parse_args()
-    rows = pd.read_csv(asked.data / "training.csv")
+    arguments = parser.parse_args()
+    rows = pd.read_csv(arguments.data / "training.csv")
     rows = rows[rows.memory_gib.notna()]
-    shapes = pd.read_csv(asked.data / "models.csv").set_index("model", drop=False)
+    shapes = pd.read_csv(arguments.data / "models.csv").set_index("model", drop=False)
     table = []
     for _, row in rows.iterrows():
         model = built(shapes.loc[row.model], int(row.seq_len))
-        parts = predicted(row, model, asked.fullest)
+        parts = predicted(row, model, arguments.fullest)
         total = sum(parts.values()) / _GIB
         table.append(
             {
@@ -117,12 +117,12 @@ def main() -> None:
                 "error_pct": round(100 * (total / row.memory_gib - 1), 1),
             }
         )
-    found = pd.DataFrame(table)
-    print(found.drop(columns="group").to_string(index=False))
-    by = found.assign(size=found.error_pct.abs()).groupby("group", sort=False)
+    frame = pd.DataFrame(table)
+    print(frame.drop(columns="group").to_string(index=False))
+    by = frame.assign(size=frame.error_pct.abs()).groupby("group", sort=False)
     print(by.agg(rows=("row", "size"), mean_pct=("error_pct", "mean"),
                  mean_abs_pct=("size", "mean")).round(1).to_string())  # fmt: skip
-    print(f"all: {found.error_pct.abs().mean():.1f} %")
+    print(f"all: {frame.error_pct.abs().mean():.1f} %")
 
 
 if __name__ == "__main__":

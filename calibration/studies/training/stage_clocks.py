@@ -101,14 +101,14 @@ def _row(gpus: str, name: str, free: Any, later: Any, one: Any) -> None:
     print(f"| {' | '.join(cells)} |", flush=True)
 
 
-def _beside(found: Any, data: Path) -> None:
+def _beside(stages: Any, data: Path) -> None:
     """Ratios of time and energy between clocks: measured passes, and the model's of
     the same stage and kind."""
     import numpy as np
     import pandas as pd
 
     rows = pd.read_csv(data / "parallel" / "pipeline_instruction_profile.csv")
-    problem = found.replicas[0].problem
+    problem = stages.replicas[0].problem
     kinds = ("forward", "backward")
     print("\n| pass | MHz | time measured, model | energy measured, model |")
     print("|---|---|---|---|")

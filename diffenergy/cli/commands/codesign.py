@@ -8,9 +8,9 @@ from typing import Any, Final
 from ...codesign import LIMITS, Effort, Part, SearchResult, search, tune
 from ...estimator import PointRequest, SharingRequest, start_jax
 from ...keys import json_text
-from ...requests import Request, given_names, part
+from ...requests import Request, explicit_fields, part
 from ...workload import SPLIT_PHASES, ModelRequest, listing_lines, read_listings
-from ..flags import as_flags, flag_names, told
+from ..flags import as_flags, flag_names, naming_flags
 from ..interruption import Interrupted, keeping
 from ..progress import progress
 from ..run import Outcome, outcome
@@ -19,16 +19,16 @@ from .estimate_flags import Flags as EstimateFlags
 from .estimate_flags import estimate_flags
 
 
-class _Own(ModelRequest, SharingRequest):
-    """What each member of a mix has of its own."""
+class _MemberRequest(ModelRequest, SharingRequest):
+    """Fields that each workload of a mix has for itself."""
 
 
 class _Shared(PointRequest):
-    """What holds for all of them."""
+    """Fields that all workloads of a mix share."""
 
 
 class _Designs(Effort):
-    """What a search may change and want, and how long it looks."""
+    """Fields of a search: variables, objective, limits and effort."""
 
     vary: Any = ()
     goals: Any = None
@@ -44,55 +44,55 @@ _RUN_AT: Final = {
 
 
 def run(flags: Flags) -> Outcome:
-    """Searches, or tunes, what the flags ask for."""
+    """Searches a design, or tunes tiles."""
     start_jax()
-    with told(Flags, _flagged):
+    with naming_flags(Flags, _flagged):
         return _tiles(flags) if flags.tune_tiles else _design(flags)
 
 
 def _design(flags: Flags) -> Outcome:
-    given = flags
+    request = flags
     limits = {
         metric: value
         for metric, name in LIMITS.items()
-        if (value := getattr(given, name, None)) is not None
+        if (value := getattr(request, name, None)) is not None
     }
     work = _mix(flags)
     effort = Effort(**part(Effort, flags))
     with keeping(), progress("search", effort.rounds, "rounds", "objective") as tell:
-        found = search(
+        result = search(
             work,
             flags.gpu,
             vary=flags.vary,
             limits=limits,
-            goals=given.goals,
-            price=given.price,
+            goals=request.goals,
+            price=request.price,
             effort=effort,
             progress=lambda done, _, best: tell(done, float(best)),
             **part(_Shared, flags),
         )
-    if found.best.violation > 0:
-        line = f"interrupted before any design kept the limits; so far {found.refusal}"
+    if result.best.violation > 0:
+        line = f"interrupted before any design kept the limits; so far {result.refusal}"
         raise Interrupted(_flagged(line))
 
     def everything() -> str:
-        return json_text({**found.summary, "path": found.path})
+        return json_text({**result.summary, "path": result.path})
 
     written = f" and written to '{flags.out}'" if flags.out else ""
     cut = f"interrupted; the best design so far is shown{written}."
     name = Path(flags.out or "").stem.strip() or "design"
     return outcome(
-        found,
-        texts={".json": everything, ".toml": lambda: found.to_toml(name)},
+        result,
+        texts={".json": everything, ".toml": lambda: result.to_toml(name)},
         beside=dict.fromkeys(flags.beside, everything),
-        notes=[*found.notes, *_unwritten(flags, found)],
-        interrupted=cut if found.interrupted else "",
+        notes=[*result.notes, *_unwritten(flags, result)],
+        interrupted=cut if result.interrupted else "",
     )
 
 
 def _tiles(flags: Flags) -> Outcome:
     names = flag_names(type(flags))
-    for name in (*_given(_Designs, flags), *_given(Limited, flags)):
+    for name in (*_fields_of(_Designs, flags), *_fields_of(Limited, flags)):
         if name not in ("goals", "workload"):
             raise ValueError(
                 f"`{names[name]}` is given beside `--tune-tiles`, which tunes the "
@@ -111,8 +111,8 @@ def _tiles(flags: Flags) -> Outcome:
         )
     one = parts[0]
     request = {**part(_Shared, flags), **one.request}
-    found = tune(one.work, flags.gpu, goal=goal, **request)
-    return outcome(found, texts={".jsonl": lambda: listing_lines(found.listings)})
+    result = tune(one.work, flags.gpu, goal=goal, **request)
+    return outcome(result, texts={".jsonl": lambda: listing_lines(result.listings)})
 
 
 def _mix(flags: Flags) -> list[Part]:
@@ -123,15 +123,15 @@ def _mix(flags: Flags) -> list[Part]:
             raise ValueError(
                 'MODEL is missing; name one, or give `--workload "MODEL flags"`.'
             )
-        for name in _given(_Own, flags):
+        for name in _fields_of(_MemberRequest, flags):
             raise ValueError(
                 f"`{flag_names(Flags)[name]}` is given without MODEL; put it into the "
                 "quotes of `--workload`."
             )
     works = [_quoted(text) for text in quoted]
     if flags.model is not None:
-        own = part(_Own, flags)
-        works.insert(0, (flags.model, {**own, "workload": picked}))
+        member = part(_MemberRequest, flags)
+        works.insert(0, (flags.model, {**member, "workload": picked}))
     weights = _weights(flags.weight, len(quoted), flags.model is not None)
     return [
         Part(model, weight, request)
@@ -150,80 +150,81 @@ def _picked(model: str | None, texts: Sequence[str]) -> tuple[str | None, list[s
         for parts in SPLIT_PHASES
         for part in parts
     }
-    own = [text for text in texts if text in names]
-    if len(own) > 1:
+    picked = [text for text in texts if text in names]
+    if len(picked) > 1:
         raise ValueError(
-            f"`--workload` picks '{own[0]}' and '{own[1]}' of '{model}'; give "
-            f'the second as `--workload "{model} --workload {own[1]}"`.'
+            f"`--workload` picks '{picked[0]}' and '{picked[1]}' of '{model}'; give "
+            f'the second as `--workload "{model} --workload {picked[1]}"`.'
         )
-    return next(iter(own), None), [text for text in texts if text not in own]
+    return next(iter(picked), None), [text for text in texts if text not in picked]
 
 
 def _quoted(text: str) -> tuple[Any, dict[str, Any]]:
-    """A quoted workload and what it is asked to do."""
+    """Model and request of a quoted workload."""
     flags = estimate_flags(text, "codesign")
-    for name in [*(["gpu"] if flags.gpu else []), *_given(_Shared, flags)]:
+    for name in [*(["gpu"] if flags.gpu else []), *_fields_of(_Shared, flags)]:
         raise ValueError(
             f"`{flag_names(EstimateFlags)[name]}` goes behind `codesign`, not into the "
             "quotes of `--workload`."
         )
-    return flags.model, {**part(_Own, flags), "workload": flags.workload}
+    return flags.model, {**part(_MemberRequest, flags), "workload": flags.workload}
 
 
-def _given(kind: type[Request], request: Request) -> list[str]:
-    """Fields of `kind` that a request has been given."""
-    return [name for name in given_names(request) if name in part(kind, request)]
+def _fields_of(kind: type[Request], request: Request) -> list[str]:
+    """Fields of `kind` that differ from their default in a request."""
+    return [name for name in explicit_fields(request) if name in part(kind, request)]
 
 
-def _weights(given: Sequence[float], members: int, model: bool) -> Sequence[float]:
+def _weights(weights: Sequence[float], members: int, model: bool) -> Sequence[float]:
     """Weight of every member of the mix: `model`, if there is one, then `members`."""
-    if not given:
+    if not weights:
         return [1.0] * (members + model)
     if not members:
         raise ValueError(
-            f"`--weight` is '{given[0]:g}', but there is one workload; give others "
+            f"`--weight` is '{weights[0]:g}', but there is one workload; give others "
             'with `--workload "MODEL flags"`.'
         )
-    if len(given) == members + model:
-        return given
-    if len(given) == members:
-        return [1.0, *given]
+    if len(weights) == members + model:
+        return weights
+    if len(weights) == members:
+        return [1.0, *weights]
     raise ValueError(
-        f"`--weight` is given {len(given)} times for {members} `--workload`; give one "
-        "for each, in their order" + (", MODEL's own before them." if model else ".")
+        f"`--weight` is given {len(weights)} times for {members} `--workload`; give "
+        "one for each, in their order"
+        + (", MODEL's own before them." if model else ".")
     )
 
 
-def _unwritten(flags: Flags, found: SearchResult) -> list[str]:
-    """What a GPU file cannot hold, and how to ask for it."""
+def _unwritten(flags: Flags, result: SearchResult) -> list[str]:
+    """Notes on what the GPU file of a design lacks, with the flags that add it."""
     if not flags.beside:
         return []
-    fields = found.best.fields
-    asked = [
+    fields = result.best.fields
+    flagged = [
         f"{flag} {fields[name] * scale:g}"
         for name, (flag, scale) in _RUN_AT.items()
         if name in fields
     ]
-    lacking = [f"`{' '.join(asked)}`"] if asked else []
+    missing = [f"`{' '.join(flagged)}`"] if flagged else []
     named = [name for name in ("tiles", "network") if name in fields]
-    lacking += [f"the {' and '.join(named)} of its JSON"] if named else []
-    if not lacking:
+    missing += [f"the {' and '.join(named)} of its JSON"] if named else []
+    if not missing:
         return []
     return [
         f"'{flags.out}' is the hardware alone; the design runs with "
-        f"{' and '.join(lacking)}."
+        f"{' and '.join(missing)}."
     ]
 
 
 def _flagged(text: str) -> str:
-    """What the room says, in the words of the command line."""
+    """Errors of the room in the words of the command line."""
     text = re.sub(
         r"^([^`]*: )(`\w+`.*)",
-        lambda found: found[1] + as_flags(found[2], EstimateFlags),
+        lambda match: match[1] + as_flags(match[2], EstimateFlags),
         text,
     )
     flags = {metric: f"--{name.replace('_', '-')}" for metric, name in LIMITS.items()}
-    text = re.sub(r"`limits\['(\w+)'\]`", lambda found: f"`{flags[found[1]]}`", text)
+    text = re.sub(r"`limits\['(\w+)'\]`", lambda match: f"`{flags[match[1]]}`", text)
     text = re.sub(r"`vary\['(\w+)'\]`", r"`--vary \1`", text)
     text = text.replace("`phase='generate'`", "`--phase generate`")
     return text.replace("`price`", "`--price`")

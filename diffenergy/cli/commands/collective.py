@@ -9,7 +9,7 @@ from ...collectives import (
     verify,
 )
 from ...estimator import start_jax
-from ...requests import given_names, part
+from ...requests import explicit_fields, part
 from ..flags import flag_names
 from ..interruption import keeping
 from ..progress import stages
@@ -18,9 +18,9 @@ from .collective_flags import Flags
 
 
 def run(flags: Flags) -> Outcome:
-    """Plans, or verifies a file."""
+    """Plans a schedule, or verifies one in a file."""
     if flags.verifies:
-        return _verified(flags)
+        return _verify(flags)
     if flags.file is not None:
         raise ValueError(
             f"'{flags.file}' stands behind the topology; files are checked by "
@@ -33,7 +33,7 @@ def run(flags: Flags) -> Outcome:
         )
     sizes = _sizes(flags)
     start_jax(keep_compilations=True)
-    result = _planned(flags, sizes)
+    result = _plan(flags, sizes)
     last = result.results[-1] if isinstance(result, SizesResult) else result
     cut = "interrupted; the best so far is shown." if last.interrupted else ""
     return outcome(
@@ -63,10 +63,10 @@ def _sizes(flags: Flags) -> list[str] | str | None:
     return sizes
 
 
-def _planned(
+def _plan(
     flags: Flags, sizes: list[str] | str | None
 ) -> CollectiveResult | SizesResult:
-    """What the room finds."""
+    """Plans the schedule of the flags; interrupted, keeps the best so far."""
     request = part(LinksRequest, flags)
     request |= {"search": Search(**part(Search, flags))}
     with keeping(), stages() as watch:
@@ -82,7 +82,7 @@ def _content(result: CollectiveResult | SizesResult, no_sends: bool):
     return {key: value for key, value in result.summary.items() if key != "sends"}
 
 
-def _verified(flags: Flags) -> Outcome:
+def _verify(flags: Flags) -> Outcome:
     """Replays the schedule in a file."""
     if flags.file is None:
         raise ValueError(
@@ -92,7 +92,7 @@ def _verified(flags: Flags) -> Outcome:
     allowed = {"file", "topology", "machine", "plot", "as_json", "out"}
     if flags.machine is not None:
         allowed |= {"latency", "gpu"}
-    for name in given_names(flags):
+    for name in explicit_fields(flags):
         if name not in allowed:
             raise ValueError(
                 f"`{flag_names(Flags)[name]}` is no option of verify (--latency and "

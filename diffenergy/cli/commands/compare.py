@@ -11,7 +11,7 @@ from ...keys import version
 from ...report import comparison_blocks
 from ..run import Outcome, listing
 from .compare_flags import Flags
-from .estimate import named, task_of
+from .estimate import prefix_errors, task_of
 from .estimate_flags import estimate_flags
 
 _TITLE: Final = ("model", "gpu", "phase", "batch", "input_len", "output_len", "dtype")
@@ -19,22 +19,22 @@ _TITLE: Final = ("model", "gpu", "phase", "batch", "input_len", "output_len", "d
 
 def run(flags: Flags) -> Outcome:
     """Evaluates or reads all sides."""
-    given = (flags.a, flags.b, *(flags.others or ()))
-    if len(given) > len(string.ascii_uppercase):
-        raise ValueError(f"{len(given)} estimates are given; allowed are 26.")
-    texts = dict(zip(string.ascii_uppercase, given, strict=False))
-    read = {word: named(word, _prepare, text) for word, text in texts.items()}
-    found = {
-        word: named(word, side.run) if isinstance(side, Task) else side
+    arguments = (flags.a, flags.b, *(flags.others or ()))
+    if len(arguments) > len(string.ascii_uppercase):
+        raise ValueError(f"{len(arguments)} estimates are given; allowed are 26.")
+    texts = dict(zip(string.ascii_uppercase, arguments, strict=False))
+    read = {word: prefix_errors(word, _prepare, text) for word, text in texts.items()}
+    sides = {
+        word: prefix_errors(word, side.run) if isinstance(side, Task) else side
         for word, side in read.items()
     }
     summaries = {
         word: side.summary if isinstance(side, EstimateResult) else side
-        for word, side in found.items()
+        for word, side in sides.items()
     }
     content = comparison(*summaries.values())
     warnings = [f"{x}: {y}" for x, side in summaries.items() for y in side["warnings"]]
-    line = f"{len(given)} estimates side by side"
+    line = f"{len(arguments)} estimates side by side"
     return listing(line, content, comparison_blocks(content), warnings=warnings)
 
 
@@ -43,9 +43,9 @@ def _prepare(text: str) -> dict[str, Any] | Task:
     flags describe."""
     named = text.lower().endswith(".json")
     if named and (len(text.split()) == 1 or Path(text).exists()):
-        found = _read(text)
-        if not (isinstance(found, dict) and "model_type" in found):
-            return _checked(found, text)
+        content = _read(text)
+        if not (isinstance(content, dict) and "model_type" in content):
+            return _checked(content, text)
     return task_of(estimate_flags(text, "compare"))
 
 

@@ -7,7 +7,7 @@ from ..flags import Json, out_file
 
 
 class Flags(Request):
-    """Time, energy and power of two or more estimates and their ratios to the first.
+    """Compare time, energy and power of two or more estimates, with ratios.
 
     \b
     Examples:
@@ -17,12 +17,12 @@ class Flags(Request):
     """
 
     a: Annotated[
-        str, Argument("JSON file of `estimate --json`, or one quoted set of its flags.")
+        str, Argument("JSON file of `estimate --json`, or quoted flags of `estimate`.")
     ]
-    b: Annotated[str, Argument("The same; ratios are B / A.")]
+    b: Annotated[str, Argument("Second estimate, like A; ratios are B / A.")]
     others: Annotated[
         tuple[str, ...] | None,
-        Argument("More of them, each beside its ratio to A.", metavar="C", many=True),
+        Argument("Further estimates, with ratios to A.", metavar="C", many=True),
     ] = None
     as_json: Json = False
     out: Annotated[str | None, out_file("Also write .json.", ".json")] = None

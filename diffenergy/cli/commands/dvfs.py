@@ -11,19 +11,19 @@ from .dvfs_flags import PUBLISHED, Flags
 
 
 def run(flags: Flags) -> Outcome:
-    """Plans what the flags ask for."""
+    """Plans the clock schedule."""
     start_jax(keep_compilations=flags.table is not None)
-    own = {"switching": _switching(flags), "progress": progress}
-    found = dvfs.plan(**part(DvfsRequest, flags, **own))
+    more = {"switching": _switching(flags), "progress": progress}
+    result = dvfs.plan(**part(DvfsRequest, flags, **more))
     return outcome(
-        found,
-        texts={".csv": found.to_csv, ".py": found.to_script},
-        notes=[*found.notes, *_unrealistic(flags, found.rules.latency)],
+        result,
+        texts={".csv": result.to_csv, ".py": result.to_script},
+        notes=[*result.notes, *_unrealistic(flags, result.rules.latency)],
     )
 
 
 def _switching(flags: Flags) -> Switching | None:
-    """What a change of clocks costs; None for what `plan` takes by itself."""
+    """Costs of a clock change; None for the default of `plan`."""
     latency, energy = flags.switch_latency, flags.switch_energy or 0.0
     if latency is None and (flags.switch_kind, energy) == ("stall", 0.0):
         return None
@@ -41,7 +41,7 @@ def _switching(flags: Flags) -> Switching | None:
 
 
 def _unrealistic(flags: Flags, latency: float) -> list[str]:
-    """What keeps a script from being followed."""
+    """Reasons why a clock script cannot be replayed on this GPU."""
     script = (flags.out or "").lower().endswith(".py")
     if not script or flags.granularity != "kernel" or latency > 0:
         return []

@@ -20,7 +20,7 @@ from ...files import csv_text
 from ...report import drawable, step_trace_text, trace_text
 from ...requests import part
 from ...workload import listing_lines
-from ..flags import as_flags, told
+from ..flags import as_flags, naming_flags
 from ..interruption import keeping
 from ..progress import megabytes, points
 from ..run import Outcome, outcome
@@ -28,28 +28,29 @@ from .estimate_flags import Flags
 
 
 def task_of(request: WorkRequest, **more: Any) -> Task:
-    """The request of flags, checked, with its files read; `more`: other fields."""
+    """The task of a request: checked, with its files read. `more` replaces fields."""
     start_jax()
-    more = {"model": brought(request.model), **more}
+    more = {"model": import_model(request.model), **more}
     return prepare(**part(EstimateRequest, request, **more))
 
 
-def brought(model: Any) -> str | imports.ImportResult:
-    """What a trace, graph or report became, with a bar; other models as they are."""
+def import_model(model: Any) -> str | imports.ImportResult:
+    """Imports a trace, graph or report and shows a progress bar; returns other models
+    as they are."""
     if not imports.is_listing(model):
         return model
     with megabytes("reading") as show:
         return imports.read(model, progress=show)
 
 
-def named(word: str, step: Callable[..., Any], *args: Any) -> Any:
-    """`step(*args)`; errors say by `word` which of several estimates they belong to."""
-    with told(Flags, lambda text: f"{word}: {text}"):
+def prefix_errors(word: str, step: Callable[..., Any], *args: Any) -> Any:
+    """Returns `step(*args)`; errors begin with `word`, such as "A" of `compare`."""
+    with naming_flags(Flags, lambda text: f"{word}: {text}"):
         return step(*args)
 
 
 def run(flags: Flags) -> Outcome:
-    """Evaluates what the flags ask for."""
+    """Runs one estimate, or all of crossed lists."""
     if any(len(values) > 1 for values in flags.lists.values()):
         return _crossed(flags)
     task = task_of(flags.single())
@@ -76,13 +77,13 @@ def _crossed(flags: Flags) -> Outcome:
         _need_pyarrow()
     start_jax()
     with keeping(), points("estimates") as show:
-        told = {"progress": lambda done, total: show(done, total, "")}
-        result = crossed(**part(SweepRequest, flags, **told))
-    said = [
+        more = {"progress": lambda done, total: show(done, total, "")}
+        result = crossed(**part(SweepRequest, flags, **more))
+    flagged = [
         x | {"error": as_flags(x["error"], Flags)} if "error" in x else x
         for x in result.summary["points"]
     ]
-    result = dataclasses.replace(result, summary={**result.summary, "points": said})
+    result = dataclasses.replace(result, summary={**result.summary, "points": flagged})
     return outcome(
         result,
         texts={
@@ -102,7 +103,7 @@ def _need_pyarrow():
 
 
 def _trace(task: Task, result: EstimateResult) -> str:
-    """A timeline of the launches; of training on many GPUs of their stages."""
+    """Chrome trace of the launches, or of the pipeline stages of a training step."""
     if result.step is not None:
         return step_trace_text(result.summary, drawable(result.step.timeline))
     setting = task.settings[0]
@@ -112,7 +113,8 @@ def _trace(task: Task, result: EstimateResult) -> str:
 
 
 def _rows(result: EstimateResult) -> Sequence[Mapping[str, Any]]:
-    """The points; of one alone its kernels, each beside what the whole answer has."""
+    """Rows of the CSV: points of a sweep, or kernels with figures of the whole
+    request."""
     if result.kernels is None:
         return result.summary["points"]
     whole = {key: result.summary[key] for key in ("energy_j_per_token", "memory")}

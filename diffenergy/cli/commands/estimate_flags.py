@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 
 from ...estimator import EstimateRequest, SweepRequest
 from ...requests import Flag, part, values_of
-from ..app import parsed
+from ..app import parse_words
 from ..flags import Json, flag_names, out_file, plot_file, read_flags
 
 LISTED: Final = ("gpu", "batch", "input_len", "output_len", "dtype")
@@ -14,11 +14,11 @@ LISTED: Final = ("gpu", "batch", "input_len", "output_len", "dtype")
 
 
 class Flags(SweepRequest):
-    """Time, power and energy of MODEL on one GPU, on many, or of lists of them.
+    """Estimate time, power and energy of MODEL on one GPU or many.
 
-    Lists (FROM:TO:STEP is one) of clocks or power limits give a table with the best row
-    for energy and for energy-delay product; lists of GPUs, batches, lengths and types
-    are crossed with them.
+    A list of clocks or power limits gives a table with the rows of least energy and
+    least energy-delay product. Lists of GPUs, batches, lengths and types are crossed
+    with them. FROM:TO:STEP is a list, too.
 
     \b
     Examples:
@@ -29,14 +29,14 @@ class Flags(SweepRequest):
 
     trace: Annotated[
         str | None,
-        Flag("Write a timeline for Perfetto, .json.", "FILE", endings=(".json",)),
+        Flag("Write a timeline for Perfetto (.json).", "FILE", endings=(".json",)),
     ] = None
     plot: Annotated[str | None, plot_file()] = None
     as_json: Json = False
     out: Annotated[
         str | None,
         out_file(
-            "Also write .json, .jsonl (the listing), .csv, or .parquet (of lists).",
+            "Also write .json, .jsonl (the listing), .csv or .parquet (of lists).",
             ".json",
             ".jsonl",
             ".csv",
@@ -46,9 +46,9 @@ class Flags(SweepRequest):
 
     @property
     def lists(self) -> dict[str, tuple[Any, ...]]:
-        """What may be crossed beside clocks and limits, as far as it was given."""
-        given = {name: getattr(self, name) for name in LISTED}
-        return {name: values for name, values in given.items() if values}
+        """Lists that are crossed, beside clocks and limits; none that were left out."""
+        lists = {name: getattr(self, name) for name in LISTED}
+        return {name: values for name, values in lists.items() if values}
 
     @property
     def out_endings(self) -> tuple[str, ...]:
@@ -57,7 +57,7 @@ class Flags(SweepRequest):
         return (".json", ".csv", ".parquet" if crossed else ".jsonl")
 
     def single(self) -> EstimateRequest:
-        """With the one value of every list that has one."""
+        """Request with the single value of each list."""
         lists = {name: values[0] for name, values in self.lists.items()}
         return EstimateRequest(**{**part(EstimateRequest, self), **lists})
 
@@ -71,7 +71,7 @@ def estimate_flags(text: str, command: str) -> EstimateRequest:
         words = shlex.split(text)
     except ValueError as error:
         raise ValueError(f"'{text}' cannot be split into flags ({error}).") from None
-    flags: Flags = read_flags(Flags, parsed("estimate", words))
+    flags: Flags = read_flags(Flags, parse_words("estimate", words))
     module = importlib.import_module(f"{__package__}.{command}_flags")
     for name in ("as_json", "out", "plot", "detail", "trace", "sensitivity"):
         if not getattr(flags, name):

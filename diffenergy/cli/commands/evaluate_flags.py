@@ -12,7 +12,7 @@ from ..flags import Json, out_file, plot_file
 class Flags(TableRequest):
     """Errors of time, power and energy against measured runs, or against a trace.
 
-    Of a profiler's trace the time of every kernel is compared, without launch latency.
+    A profiler's trace is compared kernel by kernel, without launch latency.
 
     \b
     Examples:
@@ -26,7 +26,8 @@ class Flags(TableRequest):
         File | None, Flag("Fitted constants [the shipped ones].", "FILE|none")
     ] = None
     by: Annotated[
-        tuple[str, ...], Flag("Errors by group, too.", "COL[,COL...]", reading.columns)
+        tuple[str, ...],
+        Flag("Columns to group errors by.", "COL[,COL...]", reading.columns),
     ] = ()
     plot: Annotated[str | None, plot_file()] = None
     as_json: Json = False

@@ -6,7 +6,7 @@ from ... import imports, measurements, serving
 from ...corrections import read_corrections, write_corrections
 from ...estimator import start_jax
 from ...fitting import FitRequest, fit
-from ...requests import given_names, part
+from ...requests import explicit_fields, part
 from ..interruption import keeping
 from ..progress import points, progress
 from ..run import Outcome, outcome
@@ -14,7 +14,7 @@ from .fit_flags import Flags
 
 
 def run(flags: Flags) -> Outcome:
-    """Reads the files, fits, and keeps what an interrupted fit has found."""
+    """Reads the files and fits; an interrupted fit is kept to go on with."""
     if any(serving.is_serving(file) for file in flags.data):
         return _servers(flags)
     _check_partial(flags.partial)
@@ -48,9 +48,9 @@ def _servers(flags: Flags) -> Outcome:
             raise ValueError(
                 f"'{file}' has no servers, but another file has; fit them apart."
             )
-    own = part(FitRequest, flags)
-    for name in given_names(flags):
-        if name in own and name not in ("start", "seed"):
+    request = part(FitRequest, flags)
+    for name in explicit_fields(flags):
+        if name in request and name not in ("start", "seed"):
             raise ValueError(
                 f"`{name}` is given, but rows of servers are fitted all together; "
                 "leave it out."
@@ -68,7 +68,7 @@ def _servers(flags: Flags) -> Outcome:
 
 
 def _check_partial(path: Path):
-    """Finds what cannot be written before time is spent."""
+    """Raises `ValueError` if the file of an interrupted fit cannot be written."""
     if not path.exists():
         return
     try:

@@ -14,8 +14,8 @@ class Flags(FitRequest, TableRequest):
     """Fit the model's constants to measured runs.
 
     Rows that cannot be true are left out and named. The values in the start file are
-    the prior. Ctrl-C leaves FILE.partial.json, which --start continues. A table of
-    servers (columns engine, output_len, ...) gives the constants of their engines.
+    the prior. Ctrl-C writes FILE.partial.json, which --start continues. A table of
+    servers (columns engine, output_len, ...) fits the constants of their engines.
 
     \b
     Examples:
@@ -31,5 +31,5 @@ class Flags(FitRequest, TableRequest):
 
     @property
     def partial(self) -> Path:
-        """Where an interrupted fit is kept."""
+        """Path of an interrupted fit."""
         return Path(self.out).with_suffix(".partial.json")

@@ -18,20 +18,20 @@ from .fleet_flags import Flags
 def run(flags: Flags) -> Outcome:
     """Plans the fleet of the flags."""
     start_jax()
-    with _reason(flags.as_json), keeping(), phases() as told:
-        found = fleet.plan(**part(FleetRequest, flags, told=told))
+    with _reason(flags.as_json), keeping(), phases() as report:
+        result = fleet.plan(**part(FleetRequest, flags, told=report))
     written = f" and written to '{flags.out}'" if flags.out else ""
     cut = f"interrupted; the best plan so far is shown{written}."
     return outcome(
-        found,
-        texts={".csv": found.to_csv},
-        interrupted=cut if found.solved.interrupted else "",
+        result,
+        texts={".csv": result.to_csv},
+        interrupted=cut if result.solved.interrupted else "",
     )
 
 
 @contextlib.contextmanager
 def _reason(as_json: bool) -> Iterator[None]:
-    """Within it, why there is no plan is told as JSON too."""
+    """Context that also prints as JSON why no plan is feasible."""
     try:
         yield
     except fleet.NoPlan as refused:

@@ -9,7 +9,7 @@ from .gpus_flags import Flags
 
 
 def run(flags: Flags) -> Outcome:
-    """The list, or one GPU."""
+    """Lists the GPUs, or shows one."""
     check_action("gpus", flags.action, flags.name)
     if flags.toml and (flags.name is None or flags.as_json):
         why = "--json is given too" if flags.name else "`show NAME` is missing"
@@ -26,5 +26,5 @@ def run(flags: Flags) -> Outcome:
         summary,
         blocks,
         texts={".toml": lambda: gpu_toml(card)},
-        said=gpu_toml(card).removesuffix("\n") if flags.toml else "",
+        text=gpu_toml(card).removesuffix("\n") if flags.toml else "",
     )

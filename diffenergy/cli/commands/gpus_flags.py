@@ -9,8 +9,8 @@ from ..flags import Json, out_file
 
 
 class Flags(Request):
-    """GPUs that are known; of one every value, its unit and source, and whose
-    corrections serve it.
+    """List the GPUs; `show NAME` prints every value of one with its unit and source,
+    and which fitted constants it uses.
 
     \b
     Examples:
@@ -21,7 +21,7 @@ class Flags(Request):
     action: Annotated[str | None, arguments.action("GPU")] = None
     name: Annotated[
         str | None,
-        arguments.known(
+        arguments.name_argument(
             "Name, another spelling or .toml file.", gpu_names, arguments.file
         ),
     ] = None

@@ -5,7 +5,7 @@ from typing import Any
 
 from ... import imports, measurements
 from ...estimator import start_jax
-from ...requests import given_names, part
+from ...requests import explicit_fields, part
 from ...workload import listing_lines
 from ..progress import megabytes
 from ..run import Outcome, outcome
@@ -13,14 +13,14 @@ from .import_flags import Flags
 
 
 def run(flags: Flags) -> Outcome:
-    """Reads the file."""
-    own = part(measurements.LogRequest, flags)
-    names = set(given_names(flags))
+    """Reads a trace, graph, report or power log."""
+    log_fields = part(measurements.LogRequest, flags)
+    names = set(explicit_fields(flags))
     if flags.format or measurements.log_format(flags.file):
         traced = {*part(imports.ImportRequest, flags)} - {"gpu"}
         _refuse(names & traced, flags.file, "a log of a power meter")
-        return _log(flags, own)
-    _refuse(names & {*own}, flags.file, "no log of a power meter")
+        return _log(flags, log_fields)
+    _refuse(names & {*log_fields}, flags.file, "no log of a power meter")
     start_jax()
     csv = (flags.out or "").lower().endswith(".csv")
     with megabytes("reading") as show:
@@ -32,20 +32,21 @@ def run(flags: Flags) -> Outcome:
             "listing is a .jsonl file."
         )
     texts: dict[str, Callable[[], str | bytes]] = {
-        ".jsonl": lambda: listing_lines(result.listings),
-        ".csv": result.activity_csv,
+        ".jsonl": lambda: listing_lines(result.listings)
     }
+    if result.activities:
+        texts[".csv"] = result.activity_csv
     return outcome(result, texts=texts, notes=() if flags.as_json else result.notes)
 
 
-def _log(flags: Flags, own: dict[str, Any]) -> Outcome:
+def _log(flags: Flags, log_fields: dict[str, Any]) -> Outcome:
     """A log as a table of measured runs."""
     if (flags.out or "").lower().endswith(".jsonl"):
         raise ValueError(
             f"`out` is '{flags.out}', but {flags.file} is a log of a power meter; "
             "allowed is a .csv file."
         )
-    result = measurements.read_log(flags.file, gpu=flags.gpu, **own)
+    result = measurements.read_log(flags.file, gpu=flags.gpu, **log_fields)
     notes = () if flags.as_json else result.notes
     return outcome(result, texts={".csv": result.to_csv}, notes=notes)
 

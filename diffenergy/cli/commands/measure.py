@@ -23,9 +23,9 @@ def run(flags: Flags) -> Outcome:
             f"`--resume` is given, but there is no file '{flags.file or ''}' to go on "
             "with; leave it out to begin one."
         )
-    asked = _asked(flags)
+    request = _request(flags)
     if flags.dry_run or flags.file is None:
-        planned = plan(flags.gpu, file=flags.file, **asked)
+        planned = plan(flags.gpu, file=flags.file, **request)
         summary = planned.summary
         why = "`--gpu` names a family" if flags.gpu else "no `--gpu` is given"
         note = f"{why}: this is the plan of {summary['gpu']}"
@@ -37,7 +37,7 @@ def run(flags: Flags) -> Outcome:
             gpu_index=flags.gpu_index,
             note=lambda line: output.notes([line]),
             progress=tell,
-            **asked,
+            **request,
         )
     if result.interrupted:
         line = (
@@ -48,8 +48,8 @@ def run(flags: Flags) -> Outcome:
     return outcome(result)
 
 
-def _asked(flags: Flags) -> dict[str, Any]:
-    """What is asked of a plan. Clocks and limits need a second flag each."""
+def _request(flags: Flags) -> dict[str, Any]:
+    """Request of the measurements. Clocks and limits need a second flag each."""
     if flags.clocks is not None and not flags.set_clocks:
         raise ValueError(
             "`--clocks` changes the GPU's clocks; add `--set-clocks` to allow that."

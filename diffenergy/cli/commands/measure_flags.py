@@ -10,9 +10,9 @@ from ..flags import Json
 class Flags(MeasureRequest):
     """Measure kernels on a GPU of this machine, for `diffenergy fit`.
 
-    Needs an NVIDIA GPU, and PyTorch or JAX with CUDA. It may be stopped at any time;
-    the same command goes on where FILE ends. FILE.series.jsonl keeps all samples.
-    Clocks and limits stay untouched without --set-clocks and --set-power-limit.
+    Needs an NVIDIA GPU, and PyTorch or JAX with CUDA. A run may be stopped at any time;
+    the same command continues where FILE ends. FILE.series.jsonl has all samples.
+    Clocks and limits change only with --set-clocks and --set-power-limit.
 
     \b
     Examples:
@@ -23,18 +23,20 @@ class Flags(MeasureRequest):
     file: Annotated[
         str | None,
         Flag(
-            "Measurements to write or go on with (.csv).",
+            "Measurements to write or continue (.csv).",
             "FILE",
             name="--out",
             endings=(".csv",),
         ),
     ] = None
-    gpu_index: Annotated[Seed, "As nvidia-smi counts"] = 0
+    gpu_index: Annotated[Seed, "Board, as nvidia-smi counts"] = 0
     gpu: Annotated[
-        str | None, Flag("Name in the rows [what the board says].", "NAME")
+        str | None, Flag("GPU name in the rows [reported by the board].", "NAME")
     ] = None
-    set_clocks: Annotated[bool, "Allow to lock SM clocks; undone after."] = False
-    set_power_limit: Annotated[bool, "Allow to set power limits; undone after."] = False
-    resume: Annotated[bool, "Insist that FILE is there to go on with."] = False
+    set_clocks: Annotated[bool, "Allow locking SM clocks; restored afterwards."] = False
+    set_power_limit: Annotated[
+        bool, "Allow setting power limits; restored afterwards."
+    ] = False
+    resume: Annotated[bool, "Require that FILE exists."] = False
     dry_run: Annotated[bool, "Show the plan; needs no GPU."] = False
     as_json: Json = False

@@ -9,7 +9,7 @@ from .models_flags import Flags
 
 
 def run(flags: Flags) -> Outcome:
-    """The list, or one model."""
+    """Lists the models, or shows one."""
     check_action("models", flags.action, flags.name)
     if flags.name is None:
         entries = [load_model(name).entry() for name in model_names()]

@@ -9,8 +9,8 @@ from ..flags import Json, out_file
 
 
 class Flags(Request):
-    """Models that are bundled; of one its layers, parameters, bytes by dtype and
-    KV-cache bytes per token.
+    """List the bundled models; `show NAME` prints layers, parameters, weight bytes by
+    type and KV-cache bytes per token of one.
 
     \b
     Examples:
@@ -21,7 +21,7 @@ class Flags(Request):
     action: Annotated[str | None, arguments.action("model")] = None
     name: Annotated[
         str | None,
-        arguments.known(
+        arguments.name_argument(
             "Bundled name, config.json or folder.", model_names, arguments.model_files
         ),
     ] = None

@@ -12,14 +12,14 @@ from .plan_flags import Flags
 
 
 def run(flags: Flags) -> Outcome:
-    """Answers what the flags ask for."""
+    """Searches a plan, or the clocks of its stages."""
     start_jax()
     if not flags.stage_clocks:
-        with points("plans") as told:
-            return outcome(parallel.plan(**part(PlanRequest, flags, told=told)))
+        with points("plans") as show:
+            return outcome(parallel.plan(**part(PlanRequest, flags, told=show)))
     numbers: Any = values_of(flags.num_gpus) or (None,)
     if len(numbers) > 1:
         raise ValueError("`num_gpus` is a list; clocks are those of one plan.")
     request = part(StageClocksRequest, flags, num_gpus=numbers[0])
-    found = parallel.stage_clocks(**request)
-    return outcome(found, texts={".csv": found.to_csv, ".py": found.to_script})
+    result = parallel.stage_clocks(**request)
+    return outcome(result, texts={".csv": result.to_csv, ".py": result.to_script})

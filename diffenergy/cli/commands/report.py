@@ -9,21 +9,24 @@ from ...report import estimate_page, page_charts
 from ...requests import part
 from ..flags import command_line as typed_line
 from ..run import Outcome
-from .estimate import named, task_of
+from .estimate import prefix_errors, task_of
 from .report_flags import Flags, ServedFlags
 
 _VERSUS: Final = "`--versus`"
 
 
 def run(flags: Flags) -> Outcome:
-    """Evaluates, and writes the page."""
+    """Runs the estimates and writes the page."""
     if flags.out is None:
         raise ValueError("`--out` is missing; name the page, such as report.html.")
     task = _single(task_of(flags))
     served = _served(flags, task)
-    second = None if flags.versus is None else named(_VERSUS, _second, flags)
+    second = None if flags.versus is None else prefix_errors(_VERSUS, _second, flags)
     details = _run(task)
-    every = [details, *([] if second is None else [named(_VERSUS, _run, second)])]
+    every = [
+        details,
+        *([] if second is None else [prefix_errors(_VERSUS, _run, second)]),
+    ]
     notes = list(details.result.warnings)
     for other in every[1:]:
         notes += [f"{other.gpu['name']}: {x}" for x in other.result.warnings]
@@ -32,17 +35,17 @@ def run(flags: Flags) -> Outcome:
         texts={".html": lambda: estimate_page(every, command, served)},
         charts=lambda: page_charts(every, served),
         notes=notes,
-        said=f"wrote {flags.out}",
+        text=f"wrote {flags.out}",
     )
 
 
 def _served(flags: Flags, task: Task) -> serving.ServingResult | None:
-    """The model behind an engine, if requests come."""
-    asked = {name: value for name, value in part(ServedFlags, flags).items() if value}
-    if not asked:
+    """Result of serving the model; None without a load."""
+    served = {name: value for name, value in part(ServedFlags, flags).items() if value}
+    if not served:
         return None
-    if not asked.keys() & {"rate", "concurrency", "max_batch"}:
-        name = next(iter(asked))
+    if not served.keys() & {"rate", "concurrency", "max_batch"}:
+        name = next(iter(served))
         raise ValueError(
             f"`{name}` is given, but no requests come; give `rate`, `concurrency` or "
             "`max_batch`, or leave it out."
@@ -54,12 +57,12 @@ def _served(flags: Flags, task: Task) -> serving.ServingResult | None:
             f"`{what}` is given beside requests that come, but a server neither trains "
             "nor has stages; leave one of them out."
         )
-    engine = asked.pop("engine", None)
+    engine = served.pop("engine", None)
     lengths = {"input_len": request.input_len, "output_len": request.output_len}
     return serving.steady_state(
         str(flags.model),
         flags.gpu,
-        serving.Load(**asked, **lengths),
+        serving.Load(**served, **lengths),
         engine=engine,
         num_gpus=plan.gpus,
         tp=plan.tp,
@@ -72,15 +75,15 @@ def _served(flags: Flags, task: Task) -> serving.ServingResult | None:
 
 
 def command_line(flags: Flags) -> str:
-    """`estimate` with the flags that were typed."""
+    """The line of `estimate` that gives the same figures."""
     left = ("versus", "out", "plot", *part(ServedFlags, flags))
     return typed_line("estimate", Flags, flags.typed, left)
 
 
 def _second(flags: Flags) -> Task:
-    """The same on the other GPU, at its own defaults."""
-    own = dict.fromkeys(("sm_clock", "mem_clock", "power_limit", "changes"))
-    return _single(task_of(flags, gpu=flags.versus, **own))
+    """Task on the GPU of `--versus`, at its default clocks and limits."""
+    defaults = dict.fromkeys(("sm_clock", "mem_clock", "power_limit", "changes"))
+    return _single(task_of(flags, gpu=flags.versus, **defaults))
 
 
 def _run(task: Task) -> EstimateDetails:

@@ -9,19 +9,19 @@ from ..flags import out_file, plot_file
 
 
 class ServedFlags(WayRequest):
-    """The model behind an engine as well."""
+    """Fields of a served model."""
 
     engine: Annotated[EngineName | None, ENGINE] = None
 
 
 class Flags(WorkRequest, ServedFlags):
-    """A page about MODEL on one GPU or many: one HTML file that needs no network.
+    """Write one HTML page about MODEL on one GPU or many; it needs no network.
 
-    Totals with intervals, energy by unit and kernel class, the roofline, one pass over
-    time, curves over clocks and power limits, every kernel, and where each number comes
-    from; of training with --plan every stage over time. With --rate, --concurrency or
-    --max-batch also the model served under load, as `serve` answers it. Clocks, limits
-    and --set hold for --gpu; --versus runs at its defaults.
+    The page shows totals with intervals, energy by unit and kernel class, the roofline,
+    one pass over time, curves over clocks and power limits, every kernel, and the
+    source of each number. With --phase train and --plan it shows every stage over time.
+    With --rate, --concurrency or --max-batch it adds the results of `serve`. Clocks,
+    limits and --set apply to --gpu; the GPU of --versus runs at its defaults.
 
     \b
     Examples:
@@ -30,10 +30,10 @@ class Flags(WorkRequest, ServedFlags):
       diffenergy report qwen3-8b --rate 8 --max-batch 128 --out served.html
     """
 
-    versus: Annotated[
-        GpuName | None, "A second GPU or .toml file beside the first."
-    ] = None
-    out: Annotated[str | None, out_file("The page, .html (needed).", ".html")] = None
-    plot: Annotated[
-        str | None, plot_file("Also draw a chart of the page; NAME=FILE picks one.")
-    ] = None
+    versus: Annotated[GpuName | None, "Second GPU (name or .toml file) to compare."] = (
+        None
+    )
+    out: Annotated[str | None, out_file("HTML page to write (required).", ".html")] = (
+        None
+    )
+    plot: Annotated[str | None, plot_file()] = None

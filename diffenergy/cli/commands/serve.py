@@ -8,7 +8,7 @@ from .serve_flags import Flags
 
 
 def run(flags: Flags) -> Outcome:
-    """Answers what the flags ask for."""
+    """Computes a server in steady state, or simulates a trace."""
     start_jax()
     load = part(serving.LoadRequest, flags)
     if flags.trace is None:

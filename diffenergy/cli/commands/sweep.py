@@ -7,7 +7,7 @@ from ... import sweeps
 from ...estimator import start_jax
 from ...requests import part
 from ...sweeps import RunRequest
-from ..flags import told
+from ..flags import naming_flags
 from ..interruption import keeping
 from ..progress import rows
 from ..run import Outcome
@@ -19,8 +19,8 @@ def run(flags: Flags) -> Outcome:
     if flags.ray is None:
         start_jax(keep_compilations=True)
     try:
-        with keeping(), told(Flags, _as_typed), rows() as show:
-            found = sweeps.run(
+        with keeping(), naming_flags(Flags, _as_typed), rows() as show:
+            summary = sweeps.run(
                 flags.spec, flags.target, **part(RunRequest, flags, told=show)
             )
     except KeyboardInterrupt:
@@ -28,21 +28,23 @@ def run(flags: Flags) -> Outcome:
             interrupted="interrupted; whole blocks are kept: the same command with "
             "`--resume` goes on."
         )
-    return Outcome(content=found, blocks=lambda: [_line(found)])
+    return Outcome(content=summary, blocks=lambda: [_line(summary)])
 
 
 def _as_typed(text: str) -> str:
-    """What the room says of `out`, for who typed `--out`."""
+    """Sentence of the room with `--out` for `out`."""
     return f"`--out`{text[5:]}" if text.startswith("`out`") else text
 
 
-def _line(found: Mapping[str, Any]) -> str:
-    rate = found["rows_per_s"]
+def _line(summary: Mapping[str, Any]) -> str:
+    rate = summary["rows_per_s"]
     speed = f", {rate:,.0f} rows/s" if rate else ""
     wrong = (
-        f", {found['errors']:,} of them without an answer" if found["errors"] else ""
+        f", {summary['errors']:,} of them without an answer"
+        if summary["errors"]
+        else ""
     )
     return (
-        f"{found['out']}: {found['rows']:,} rows{wrong}; {found['computed']} of "
-        f"{found['blocks']} blocks computed in {found['seconds']:.1f} s{speed}"
+        f"{summary['out']}: {summary['rows']:,} rows{wrong}; {summary['computed']} of "
+        f"{summary['blocks']} blocks computed in {summary['seconds']:.1f} s{speed}"
     )

@@ -34,8 +34,8 @@ Progress = Callable[[int, int], None]
 
 
 MODEL_WORDS: Final = (
-    "Bundled name, Hugging Face config.json or its folder, a .jsonl kernel listing, or "
-    "a trace, graph or report that `import` reads"
+    "Bundled name, Hugging Face config.json or its folder, .jsonl kernel listing, or a "
+    "trace, graph or report that `import` reads"
 )
 
 
@@ -43,18 +43,18 @@ class PointRequest(Request):
     """Where it runs: clocks in Hz, limits in W, C; and the constants that serve it."""
 
     sm_clock: Annotated[
-        Clocks | None, "SM clock, also as 1.98GHz, or a list [the highest]."
+        Clocks | None, "SM clock, also with a unit (1.98GHz), or a list [the highest]."
     ] = None
-    mem_clock: Annotated[Clocks | None, "Memory clock, or a list."] = None
+    mem_clock: Annotated[Clocks | None, "Memory clock, or a list [the highest]."] = None
     power_limit: Annotated[Limits | None, "Power limit, or a list [TDP]."] = None
-    temperature: Annotated[Celsius | None, "Temperature [follows from the power]."] = (
-        None
-    )
+    temperature: Annotated[
+        Celsius | None, "Temperature of the chip [computed from the power]."
+    ] = None
     changes: Annotated[
         Mapping[str, float | str] | None,
         Flag(
-            "Change a field of the GPU, in SI or as 3.35TB/s, its "
-            "process_node or its memory; repeatable.",
+            "Replace a field of the GPU, in SI or with a unit (dram_bandwidth="
+            "3.35TB/s), also its process_node or memory; repeatable.",
             "FIELD=VALUE",
             assignments,
             many=True,
@@ -62,7 +62,7 @@ class PointRequest(Request):
         ),
     ] = None
     corrections: Annotated[
-        File | None, Flag("Fitted constants [the shipped ones].", "FILE|none")
+        File | None, Flag("Fitted constants [the bundled ones].", "FILE|none")
     ] = None
 
 
@@ -71,14 +71,13 @@ class MachineRequest(Request):
 
     global_batch: Annotated[
         Whole | None,
-        "Sequences of a training step on all GPUs [one micro-batch a replica].",
+        "Sequences per training step on all GPUs [one micro-batch per replica].",
     ] = None
     topology: Annotated[
         File | None,
         Flag(
-            "Machine: dgx-a100, dgx-h100, dgx-b200 or gb200-nvl72, NAME-N "
-            "for N of them, any of `collective`, or a .toml file [that of "
-            "the GPU].",
+            "Machine: dgx-a100, dgx-h100, dgx-b200 or gb200-nvl72, NAME-N for N of "
+            "them, a topology of `collective`, or a .toml file [that of the GPU].",
             "NAME",
         ),
     ] = None
@@ -90,16 +89,15 @@ class SharingRequest(MachineRequest):
     plan: Annotated[
         str | Mapping[str, Any] | Plan | None,
         Flag(
-            "Many GPUs: tp of them share every layer, pp stages of those "
-            "the layers, dp replicas of all the batch, ep the experts [all "
-            "1]; in training also cp, vp, etp, microbatch, zero, schedule, "
-            "recompute, overlap, sums, software.",
+            "Parallel plan: sizes of tensor (tp), pipeline (pp), data (dp) and expert "
+            "(ep) parallelism [all 1]; in training also cp, vp, etp, microbatch, zero, "
+            "schedule, recompute, overlap, sums, software.",
             "KEY=N[,...]",
         ),
     ] = None
-    tp: Annotated[Whole | None, "Short for --plan tp=N."] = None
+    tp: Annotated[Whole | None, "Tensor-parallel size; short for --plan tp=N."] = None
     num_gpus: Annotated[
-        Whole | None, "GPUs in all: alone --tp N, else --plan has dp as many as fit."
+        Whole | None, "Number of GPUs: alone as --tp N; with --plan it sets dp."
     ] = None
 
 
@@ -118,29 +116,30 @@ class WorkRequest(ModelRequest, SharingRequest, PointRequest):
     gpu: Annotated[GpuName | None, "GPU name or .toml file [h100-sxm]."] = (
         dataclasses.field(default=None, kw_only=False)
     )
-    workload: Annotated[str | None, Flag("One workload of a listing file.", "NAME")] = (
-        None
-    )
+    workload: Annotated[
+        str | None, Flag("Workload of a listing file to run.", "NAME")
+    ] = None
     every: Annotated[bool, Note("All workloads of a listing as one.")] = False
     split: Annotated[
         tuple[int, ...] | None, Note("Layers of each virtual stage of the plan.")
     ] = None
     require_fit: Annotated[
-        bool, "Exit with 3 if the GPU's memory does not suffice."
+        bool, "Exit with status 3 if the model does not fit the memory."
     ] = False
 
 
 class EstimateRequest(WorkRequest):
     """Everything that an estimate is asked for."""
 
-    detail: Annotated[bool, "Show every kernel."] = False
+    detail: Annotated[bool, "List every kernel."] = False
     sensitivity: Annotated[
-        bool, "Show what one more of each number of the GPU does to time and energy."
+        bool, "Show how each number of the GPU changes time and energy."
     ] = False
     tokens: Annotated[
         _Positive | None,
         Flag(
-            "Tokens of a whole training run, as 15e12: its time, energy and GPU-hours.",
+            "Tokens of a whole training run (15e12); adds its time, energy and "
+            "GPU-hours.",
             "N",
             reading.positive,
         ),

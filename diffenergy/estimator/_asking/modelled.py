@@ -183,7 +183,7 @@ def _also_assumed(
     found: dict[str, Any] = {}
     if isinstance(model, LanguageModel) and given["dtype"] is None:
         stored = request.dtype == model.stored_dtype
-        said = "; ".join(model.checkpoint.said) if stored else ""
+        said = "; ".join(model.checkpoint.statements) if stored else ""
         found |= {"checkpoint": said} if said else {}
     if request.phase == "train" and isinstance(model, TrainedModel):
         further = model.further_layers

@@ -1,1 +1,1 @@
-"""Readers, one a format: files -> launches, or rows of a graph."""
+"""Readers of files, one a format: launches of a trace, or rows of a graph."""

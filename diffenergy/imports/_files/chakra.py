@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from .._launches import Launch, Operator, Trace, frozen
+from .._launches import Launch, Operator, Trace, to_tuples
 from .._request import ImportRequest
 
 _ID, _NAME, _TYPE, _CONTROL, _START, _DURATION, _INPUTS, _ATTRIBUTE = (
@@ -59,33 +59,33 @@ def read(path: str, request: ImportRequest) -> Trace:
             "trace with the profiler's (chakra_trace_link) before converting it."
         )
     copies: dict[int, float] = defaultdict(float)
-    launches, seen = [], {}
+    launches, operators = [], {}
     for call, node in enumerate(nodes):
         if node.name.startswith(("Memcpy", "Memset")):
             copies[0] += node.duration
             continue
-        launches.append(_launch(node, call, names, seen))
+        launches.append(_launch(node, call, names, operators))
     if not launches:
         raise ValueError(f"{path}: the GPU nodes are copies alone, no kernel.")
     return Trace("chakra", launches, copies=dict(copies), timed=False)
 
 
 class _Node:
-    """What is used of a node."""
+    """The fields of a node that are used."""
 
     def __init__(self, message: bytes):
-        found: dict[int, list[Any]] = defaultdict(list)
+        values: dict[int, list[Any]] = defaultdict(list)
         for number, value in _fields(message):
-            found[number].append(value)
-        first = {number: values[0] for number, values in found.items()}
+            values[number].append(value)
+        first = {number: several[0] for number, several in values.items()}
         self.id = int(first.get(_ID, 0))
         self.name = bytes(first.get(_NAME, b"")).decode("utf-8", errors="replace")
         self.type = int(first.get(_TYPE, 0))
         self.duration = float(first.get(_DURATION, 0.0))
         self.start = float(first.get(_START, 0.0))
         self.inputs = first.get(_INPUTS, b"")
-        self.parents = [x for value in found[_CONTROL] for x in _packed(value)]
-        self.attributes = dict(map(_attribute, found[_ATTRIBUTE]))
+        self.parents = [x for value in values[_CONTROL] for x in _packed(value)]
+        self.attributes = dict(map(_attribute, values[_ATTRIBUTE]))
 
     @property
     def on_cpu(self) -> bool:
@@ -105,18 +105,18 @@ def _attribute(message: bytes) -> tuple[str, Any]:
 
 
 def _launch(
-    node: _Node, call: int, names: dict[int, str], seen: dict[Any, Operator]
+    node: _Node, call: int, names: dict[int, str], operators: dict[Any, Operator]
 ) -> Launch:
     """A GPU node with the operator that launched it."""
     dims, types, values = _arguments(node.inputs)
     parent = next((names[x] for x in node.parents if x in names), "")
     parent = re.sub(r"\(\d+\)$", "", parent)  # a suffix of the converter
     key = (parent, dims, types, values)
-    operator = seen.setdefault(key, Operator(parent, dims, types, values))
-    said = None
+    operator = operators.setdefault(key, Operator(parent, dims, types, values))
+    collective = None
     if node.type in _COMMUNICATION or "comm_size" in node.attributes:
         kind = node.attributes.get("comm_type")
-        said = {
+        collective = {
             "name": _COLLECTIVES.get(kind or 0, ""),
             "in": node.attributes.get("comm_size"),
             "dtype": "int8",  # the size is in bytes
@@ -125,14 +125,14 @@ def _launch(
     stream = node.attributes.get("tid")
     return Launch(
         node.name, node.duration, node.start, stream if isinstance(stream, int) else 0,
-        operator=operator, call=call, collective=said,
+        operator=operator, call=call, collective=collective,
     )  # fmt: skip
 
 
 def _arguments(message: bytes) -> tuple[Any, Any, Any]:
     """(sizes, types, values) of the inputs, written as Python lists."""
-    found = {number: x for number, x in _fields(message) if isinstance(x, bytes)}
-    values, dims, types = (_literal(found.get(i, b"")) for i in (1, 2, 3))
+    inputs = {number: x for number, x in _fields(message) if isinstance(x, bytes)}
+    values, dims, types = (_literal(inputs.get(i, b"")) for i in (1, 2, 3))
     plain = tuple(str(x).removeprefix("Tensor(").removesuffix(")") for x in types)
     texts = tuple(
         "" if _is_tensor(x) else str(list(x) if isinstance(x, tuple) else x)
@@ -151,7 +151,7 @@ def _literal(text: bytes) -> tuple[Any, ...]:
         value = ast.literal_eval(text.decode("utf-8", errors="replace"))
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return ()
-    return frozen(value) if isinstance(value, list) else ()
+    return to_tuples(value) if isinstance(value, list) else ()
 
 
 # --- The part of the protobuf wire format that these traces need
@@ -210,8 +210,8 @@ def _packed(value: Any) -> list[int]:
     """Whole numbers of a repeated field, packed or single."""
     if isinstance(value, int):
         return [value]
-    found, place = [], 0
+    numbers, place = [], 0
     while place < len(value):
         number, place = varint(value, place)
-        found.append(number)
-    return found
+        numbers.append(number)
+    return numbers

@@ -13,8 +13,8 @@ _CHUNK: Final = 1 << 22
 """Bytes read at once (packed ones of a `.gz`)."""
 _MOST_VALUE: Final = 1 << 26
 """Characters of one event or of one other value; more is no trace."""
-_KEPT: Final = ("deviceProperties", "distributedInfo")
-"""What is looked at beside the events: never metadata, which holds environments."""
+_METADATA: Final = ("deviceProperties", "distributedInfo")
+"""Keys read beside the events: never metadata, which holds environments."""
 _SPACE: Final = re.compile(r"[\s,]*")
 
 
@@ -35,7 +35,7 @@ class Events:
         self.buffer, self.place, self.ended = "", 0, False
 
     def read(self) -> dict[str, Any]:
-        """Reads all; returns what stands beside the events, of `_KEPT` alone."""
+        """Reads all; returns what stands beside the events, of `_METADATA` alone."""
         raw = Path(self.path).open("rb")
         with raw:
             packed = raw.read(2) == b"\x1f\x8b"
@@ -77,7 +77,7 @@ class Events:
             else:
                 self._next()
                 value = self._value()
-                if key in _KEPT:
+                if key in _METADATA:
                     about[str(key)] = value
         return about
 
@@ -107,8 +107,8 @@ class Events:
     def _next(self) -> str:
         """The next character that means something."""
         while True:
-            found = _SPACE.match(self.buffer, self.place)
-            self.place = found.end() if found else self.place
+            blank = _SPACE.match(self.buffer, self.place)
+            self.place = blank.end() if blank else self.place
             if self.place < len(self.buffer):
                 return self.buffer[self.place]
             if not self._more():

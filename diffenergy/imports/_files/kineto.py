@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, Final
 
-from .._launches import Launch, Operator, Trace, frozen, one_gpu
+from .._launches import Launch, Operator, Trace, one_gpu, to_tuples
 from .._request import ImportRequest
 from .chrome import Events
 
@@ -43,8 +43,8 @@ class _Reader:
         self.calls: dict[str, list[tuple[float, float, Operator]]] = defaultdict(list)
         self.by_id: dict[int, Operator] = {}
         self.steps: dict[str, tuple[float, float]] = {}
-        self.seen: dict[str, Operator] = {}
-        self.taken: dict[str, str] = {}
+        self.operators: dict[str, Operator] = {}
+        self.names: dict[str, str] = {}
         self.events = 0
 
     def take(self, event: Mapping[str, Any]):
@@ -89,11 +89,11 @@ class _Reader:
 
     def _kernel(self, event: Mapping[str, Any], args: Mapping[str, Any]):
         name = str(event.get("name", ""))
-        said = None
+        collective = None
         if "Collective name" in args or "In msg nelems" in args:
-            said = {key: args.get(word) for key, word in _COLLECTIVE.items()}
+            collective = {key: args.get(word) for key, word in _COLLECTIVE.items()}
         launch = Launch(
-            self.taken.setdefault(name, name),
+            self.names.setdefault(name, name),
             self._number(event, "dur"),
             self._number(event, "ts"),
             _whole(args.get("stream", event.get("tid"))),
@@ -101,10 +101,10 @@ class _Reader:
             _triple(args.get("grid")),
             _triple(args.get("block")),
             _whole(args.get("shared memory")),
-            collective=said,
+            collective=collective,
         )
-        own = _optional(args.get("External id", args.get("external id")))
-        self.kernels.append((launch, _optional(args.get("correlation")), own))
+        identifier = _optional(args.get("External id", args.get("external id")))
+        self.kernels.append((launch, _optional(args.get("correlation")), identifier))
 
     def _operator(self, event: Mapping[str, Any], args: Mapping[str, Any]):
         name = str(event.get("name", ""))
@@ -112,16 +112,18 @@ class _Reader:
         types = args.get("Input type", args.get("Input Types")) or ()
         values = args.get("Concrete Inputs") or ()
         key = f"{name}|{dims}|{types}|{values}"
-        operator = self.seen.get(key)
+        operator = self.operators.get(key)
         if operator is None:
-            operator = Operator(name, frozen(dims), frozen(types), frozen(values))
-            self.seen[key] = operator
+            operator = Operator(
+                name, to_tuples(dims), to_tuples(types), to_tuples(values)
+            )
+            self.operators[key] = operator
         start = self._number(event, "ts")
         end = start + self._number(event, "dur")
         self.calls[str(event.get("tid"))].append((start, end, operator))
-        found = _optional(args.get("External id", args.get("external id")))
-        if found:
-            self.by_id[found] = operator
+        identifier = _optional(args.get("External id", args.get("external id")))
+        if identifier:
+            self.by_id[identifier] = operator
 
 
 def read(path: str, request: ImportRequest) -> Trace:
@@ -145,7 +147,7 @@ def read(path: str, request: ImportRequest) -> Trace:
             f"{path}: no kernel starts in the window; `--window` counts us from the "
             "first kernel of the file."
         )
-    joined = _joined(reader, kernels)
+    joined = _join_operators(reader, kernels)
     gpu = _gpu(about, {x.device for x in joined}, path)
     job = about.get("distributedInfo")
     size = job.get("world_size") if isinstance(job, dict) else 0
@@ -153,20 +155,20 @@ def read(path: str, request: ImportRequest) -> Trace:
     return Trace("kineto", joined, gpu, dict(reader.copies), world=world)
 
 
-def _joined(reader: _Reader, kernels: list[_Kernel]) -> list[Launch]:
+def _join_operators(reader: _Reader, kernels: list[_Kernel]) -> list[Launch]:
     """Kernels with the operators that launched them."""
     threads = {thread: _Calls(calls) for thread, calls in sorted(reader.calls.items())}
     numbers: dict[Any, int] = {}
     launches = []
-    for launch, at, own in kernels:
+    for launch, at, identifier in kernels:
         operator, call = None, None
         if at is not None and at in reader.launched:
             thread, when = reader.launched[at]
-            found = threads[thread].innermost(when) if thread in threads else None
-            if found is not None:
-                operator, call = found[1], (thread, found[0])
-        if operator is None and own and own in reader.by_id:
-            operator, call = reader.by_id[own], own
+            call_around = threads[thread].innermost(when) if thread in threads else None
+            if call_around is not None:
+                operator, call = call_around[1], (thread, call_around[0])
+        if operator is None and identifier and identifier in reader.by_id:
+            operator, call = reader.by_id[identifier], identifier
         number = -1 if call is None else numbers.setdefault(call, len(numbers))
         launches.append(launch._replace(operator=operator, call=number))
     return launches
@@ -215,23 +217,23 @@ def _window(
         if name in reader.steps:
             return reader.steps[name]
     steps = [name for name in reader.steps if name.startswith("ProfilerStep#")]
-    known = ", ".join(steps[:3]) or "none"
+    examples = ", ".join(steps[:3]) or "none"
     raise ValueError(
         f"{path}: `--window` is '{window[:40]}', which is no step of the trace; those "
-        f"that it has: {known}."
+        f"that it has: {examples}."
     )
 
 
 def _gpu(about: Mapping[str, Any], used: set[int], path: str) -> str | None:
     """Name of the GPUs that kernels ran on."""
-    found = {}
+    names = {}
     for device in about.get("deviceProperties") or ():
         if isinstance(device, dict) and isinstance(device.get("name"), str):
             with contextlib.suppress(TypeError, ValueError):
-                found[int(device.get("id", 0))] = device["name"][:60]
-    name = one_gpu(found, used, path, "one trace; give a trace of each")
-    if name is None and len(set(found.values())) == 1:  # a rank that numbers them anew
-        name = next(iter(found.values()))
+                names[int(device.get("id", 0))] = device["name"][:60]
+    name = one_gpu(names, used, path, "one trace; give a trace of each")
+    if name is None and len(set(names.values())) == 1:  # a rank that numbers them anew
+        name = next(iter(names.values()))
     return name
 
 

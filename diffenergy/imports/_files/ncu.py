@@ -88,11 +88,11 @@ def _long(
     rows: Sequence[Mapping[str, str]],
 ) -> list[tuple[Mapping[str, str], dict[str, Metric]]]:
     """Metrics of each kernel from one row a metric."""
-    found: dict[str, tuple[Mapping[str, str], dict[str, Metric]]] = {}
+    kernels: dict[str, tuple[Mapping[str, str], dict[str, Metric]]] = {}
     for row in rows:
-        _, metrics = found.setdefault(row["ID"], (row, {}))
+        _, metrics = kernels.setdefault(row["ID"], (row, {}))
         metrics[row["Metric Name"]] = (row["Metric Value"], row.get("Metric Unit", ""))
-    return list(found.values())
+    return list(kernels.values())
 
 
 def _wide(

@@ -27,15 +27,15 @@ def read(path: str, request: ImportRequest) -> Trace:
     """
     with Path(path).open("rb") as file:
         exported = file.read(15) == b"SQLite format 3"
-    return _exported(path) if exported else _listed(path)
+    return _read_export(path) if exported else _read_list(path)
 
 
-def _exported(path: str) -> Trace:
+def _read_export(path: str) -> Trace:
     """The SQLite export; tables and columns are looked up, as versions differ."""
     uri = f"file:{quote(str(Path(path).resolve()))}?mode=ro"
     try:
         with contextlib.closing(sqlite3.connect(uri, uri=True)) as base:
-            return _of_base(base, path)
+            return _read_database(base, path)
     except sqlite3.DatabaseError as error:
         raise ValueError(
             f"{path} is no whole SQLite file ({error}); export the report again: `nsys "
@@ -43,7 +43,7 @@ def _exported(path: str) -> Trace:
         ) from None
 
 
-def _of_base(base: sqlite3.Connection, path: str) -> Trace:
+def _read_database(base: sqlite3.Connection, path: str) -> Trace:
     tables = {row[0] for row in base.execute("select name from sqlite_master")}
     if _KERNELS not in tables:
         raise ValueError(
@@ -57,8 +57,8 @@ def _of_base(base: sqlite3.Connection, path: str) -> Trace:
             f"{path}: the table {_KERNELS} lacks times or names of kernels; export the "
             "report again with a newer nsys."
         )
-    wanted = ["start", "end", "deviceId", "streamId", *_GRID, *_BLOCK]
-    picked = [f"k.{x}" if x in columns else "0" for x in wanted]
+    fields = ["start", "end", "deviceId", "streamId", *_GRID, *_BLOCK]
+    picked = [f"k.{x}" if x in columns else "0" for x in fields]
     shared = [x for x in ("staticSharedMemory", "dynamicSharedMemory") if x in columns]
     picked.append(" + ".join(f"ifnull(k.{x}, 0)" for x in shared) or "0")
     query = (
@@ -91,9 +91,9 @@ def _of_base(base: sqlite3.Connection, path: str) -> Trace:
     gpu, about = None, _columns(base, "TARGET_INFO_GPU")
     if {"id", "name"} <= about:
         rows = base.execute("select id, name from TARGET_INFO_GPU")
-        known = {int(x): str(name)[:60] for x, name in rows if name}
+        gpus = {int(x): str(name)[:60] for x, name in rows if name}
         remedy = "one report; profile one of them (CUDA_VISIBLE_DEVICES)"
-        gpu = one_gpu(known, {x.device for x in launches}, path, remedy)
+        gpu = one_gpu(gpus, {x.device for x in launches}, path, remedy)
     return Trace("nsys", launches, gpu, copies)
 
 
@@ -101,7 +101,7 @@ def _columns(base: sqlite3.Connection, table: str) -> set[str]:
     return {row[1] for row in base.execute(f"pragma table_info({table})")}
 
 
-def _listed(path: str) -> Trace:
+def _read_list(path: str) -> Trace:
     """A CSV of `nsys stats`: sums by kernel, or one line a launch."""
     rows = csv_rows(path, ("Name",))
     launches = list(_launches(rows, path))

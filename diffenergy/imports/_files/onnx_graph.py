@@ -11,7 +11,13 @@ from ...workload import Kernel, Listing, merge_kernels
 from .._launches import Graph
 from .._request import ImportRequest
 from .._rows.operators import Row, padded_convolution, valid
-from .._rows.types import carrier, element_bytes, gathered, listing_type, moved
+from .._rows.types import (
+    carrier,
+    element_bytes,
+    elementwise_row,
+    gather_row,
+    listing_type,
+)
 
 # --- ONNX operators -> rows, by the sizes that shape inference found.
 
@@ -133,9 +139,9 @@ def _reduction(op: str, residual: bool = False) -> Rule:
             return None
         axis = int(node.attributes.get("axis", -1)) % len(x)
         cols = x[axis] if op == "softmax" else math.prod(x[axis:])
-        made = {"op": op, "rows": math.prod(x) // cols, "cols": cols}
+        sizes = {"op": op, "rows": math.prod(x) // cols, "cols": cols}
         more = {"residual": True} if residual else {}
-        return {**made, "dtype": carrier(node.types[0]), **more}
+        return {**sizes, "dtype": carrier(node.types[0]), **more}
 
     return rule
 
@@ -157,7 +163,7 @@ def _moved(node: Node) -> Row | None:
 
 def _copied(elements: int, cols: int, kind: str) -> Row:
     cols = min(max(cols, 1), elements)
-    return gathered(max(elements // cols, 1), cols, kind)
+    return gather_row(max(elements // cols, 1), cols, kind)
 
 
 def _mapped(node: Node) -> Row | None:
@@ -172,7 +178,7 @@ def _mapped(node: Node) -> Row | None:
         return None
     elements = max(math.prod(out), *(n for n, _ in reads))
     fn = _FNS.get(node.op, node.op.lower())
-    return moved(fn, elements, reads, [(math.prod(out), node.out_types[0])])
+    return elementwise_row(fn, elements, reads, [(math.prod(out), node.out_types[0])])
 
 
 _FNS: Final = {
@@ -316,10 +322,10 @@ def _inferred(path: str, dims: Mapping[str, int]) -> tuple[Any, dict[str, None]]
         raise ValueError(f"{path} is no whole ONNX model; export it again.") from None
     named, assumed = _sized(model.graph, dims)
     if unused := set(dims) - named:
-        known = ", ".join(sorted(named | set(assumed))) or "none"
+        dimensions = ", ".join(sorted(named | set(assumed))) or "none"
         raise ValueError(
             f"`dim` names '{min(unused)}', which is no symbolic dimension of {path}; "
-            f"those that it has: {known}."
+            f"those that it has: {dimensions}."
         )
     if assumed:
         notes[f"symbolic dimensions taken as 1: {', '.join(sorted(assumed))}"] = None
@@ -341,13 +347,13 @@ def _sized(graph: Any, dims: Mapping[str, int]) -> tuple[set[str], list[str]]:
     """Sets symbolic dimensions of the inputs; (those that were named, the others)."""
     named, assumed = set(), []
     weights = {x.name for x in graph.initializer}
-    for given in graph.input:
-        if given.name in weights:
+    for tensor in graph.input:
+        if tensor.name in weights:
             continue
-        for place, dim in enumerate(given.type.tensor_type.shape.dim):
+        for place, dim in enumerate(tensor.type.tensor_type.shape.dim):
             if dim.HasField("dim_value") and dim.dim_value > 0:
                 continue
-            name = dim.dim_param or f"{given.name}_{place}"
+            name = dim.dim_param or f"{tensor.name}_{place}"
             if name in dims:
                 named.add(name)
             elif name not in assumed:
@@ -395,7 +401,7 @@ def _rows(nodes: Iterator[Node], eager: bool, notes: dict[str, None]) -> list[Ke
     """Rows in the order of the graph; `eager`: without fusion."""
     fused: set[str] = set()
     kernels: list[Kernel] = []
-    lacking: dict[str, int] = {}
+    missing: dict[str, int] = {}
     for node in nodes:
         if node.op in ("If", "Loop", "Scan"):
             notes[f"the body of {node.op} is left out"] = None
@@ -408,12 +414,12 @@ def _rows(nodes: Iterator[Node], eager: bool, notes: dict[str, None]) -> list[Ke
             fused.update(node.makes)
         row = valid(row_of_node(node))
         if row is None:
-            lacking[node.op] = lacking.get(node.op, 0) + 1
+            missing[node.op] = missing.get(node.op, 0) + 1
         else:
             kernels.append(row)
-    if lacking:
-        told = ", ".join(f"{n} {op}" for op, n in lacking.items())
-        notes[f"without a row, as sizes or rules are lacking: {told}"] = None
+    if missing:
+        counts = ", ".join(f"{n} {op}" for op, n in missing.items())
+        notes[f"without a row, as sizes or rules are lacking: {counts}"] = None
     return kernels
 
 

@@ -1,1 +1,1 @@
-"""A JAX function, from its jaxpr, -> rows of a listing."""
+"""Rows of a listing from the jaxpr of a JAX function."""

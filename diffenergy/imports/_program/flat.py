@@ -53,7 +53,7 @@ class Program:
     notes: dict[str, None]
 
 
-def flattened(
+def flatten(
     closed: ClosedJaxpr,
     trips: int | Sequence[int] | None,
     flop: Callable[["Step"], float],
@@ -66,9 +66,9 @@ def flattened(
     """
     flat = _Flattener(trips, flop)
     inputs = [_value(x.aval) for x in closed.jaxpr.invars]
-    found = flat.walk(closed.jaxpr, closed.consts, inputs, 1.0)
-    flat.program.results |= set(found)
-    return _needed(flat.program)
+    results = flat.walk(closed.jaxpr, closed.consts, inputs, 1.0)
+    flat.program.results |= set(results)
+    return _without_dead_steps(flat.program)
 
 
 class _Flattener:
@@ -106,52 +106,52 @@ class _Flattener:
             return _value(atom.aval, atom.val) if literal else env[atom]
 
         for eqn in jaxpr.eqns:
-            given = [read(x) for x in eqn.invars]
-            found = self._step(eqn, given, count)
-            env |= dict(zip(eqn.outvars, found, strict=True))
+            operands = [read(x) for x in eqn.invars]
+            results = self._step(eqn, operands, count)
+            env |= dict(zip(eqn.outvars, results, strict=True))
         return [read(x) for x in jaxpr.outvars]
 
-    def _step(self, eqn: Any, given: list[Value], count: float) -> list[Value]:
+    def _step(self, eqn: Any, operands: list[Value], count: float) -> list[Value]:
         name, params = eqn.primitive.name, eqn.params
         if name in INLINED:
             body = next((params[x] for x in _BODIES if x in params), None)
             if body is not None:
-                inner, consts = _opened(body)
-                if len(inner.invars) == len(given):
-                    return self.walk(inner, consts, given, count)
+                inner, consts = _jaxpr_and_constants(body)
+                if len(inner.invars) == len(operands):
+                    return self.walk(inner, consts, operands, count)
         loops = {"scan": self._scan, "while": self._while, "cond": self._cond}
         if name in loops:
-            return loops[name](params, given, count)
+            return loops[name](params, operands, count)
         outputs = tuple(_value(x.aval) for x in eqn.outvars)
-        step = Step(name, tuple(given), outputs, params, count)
+        step = Step(name, tuple(operands), outputs, params, count)
         self.program.steps.append(step)
         return list(outputs)
 
     def _scan(
-        self, params: Mapping[str, Any], given: list[Value], count: float
+        self, params: Mapping[str, Any], operands: list[Value], count: float
     ) -> list[Value]:
         """The body `length` times; what it starts from is in memory, what it stacks is
         written in each iteration."""
-        inner, consts = _opened(params["jaxpr"])
+        inner, consts = _jaxpr_and_constants(params["jaxpr"])
         fixed, carried = params["num_consts"], params["num_carry"]
         length = params["length"]
         inside = [
             x if i < fixed else _value(var.aval)
-            for i, (x, var) in enumerate(zip(given, inner.invars, strict=True))
+            for i, (x, var) in enumerate(zip(operands, inner.invars, strict=True))
         ]
-        found = self.walk(inner, consts, inside, count * length)
-        self.program.results |= {*found, *given[fixed:]}
-        stacked = found[carried:]
+        results = self.walk(inner, consts, inside, count * length)
+        self.program.results |= {*results, *operands[fixed:]}
+        stacked = results[carried:]
         return [
-            *(_like(x) for x in found[:carried]),
+            *(_like(x) for x in results[:carried]),
             *(Value((length, *x.shape), x.dtype) for x in stacked),
         ]
 
     def _while(
-        self, params: Mapping[str, Any], given: list[Value], count: float
+        self, params: Mapping[str, Any], operands: list[Value], count: float
     ) -> list[Value]:
-        """The body as often as is said, else once."""
-        inner, consts = _opened(params["body_jaxpr"])
+        """The body as often as `trips` states, else once."""
+        inner, consts = _jaxpr_and_constants(params["body_jaxpr"])
         trips = next(self.trips)
         if trips is None:
             self.program.notes[
@@ -159,33 +159,33 @@ class _Flattener:
                 "`trips`"
             ] = None
         skip, fixed = params["cond_nconsts"], params["body_nconsts"]
-        own = given[skip:]
-        inside = [x if i < fixed else _like(x) for i, x in enumerate(own)]
+        carried = operands[skip:]
+        inside = [x if i < fixed else _like(x) for i, x in enumerate(carried)]
         times = 1 if trips is None else trips
-        found = self.walk(inner, consts, inside, count * times)
-        self.program.results |= {*found, *own[fixed:]}
-        return [_like(x) for x in found]
+        results = self.walk(inner, consts, inside, count * times)
+        self.program.results |= {*results, *carried[fixed:]}
+        return [_like(x) for x in results]
 
     def _cond(
-        self, params: Mapping[str, Any], given: list[Value], count: float
+        self, params: Mapping[str, Any], operands: list[Value], count: float
     ) -> list[Value]:
         """The branch with most work."""
-        tried: list[tuple[float, int, Program, list[Value]]] = []
+        branches: list[tuple[float, int, Program, list[Value]]] = []
         whole = self.program
         for branch in params["branches"]:
             self.program = Program([], set(), whole.notes)
-            inner, consts = _opened(branch)
-            found = self.walk(inner, consts, given[1:], count)
+            inner, consts = _jaxpr_and_constants(branch)
+            results = self.walk(inner, consts, operands[1:], count)
             work = sum(self.flop(step) for step in self.program.steps)
-            tried.append((work, len(self.program.steps), self.program, found))
-        _, _, best, found = max(tried, key=lambda x: x[:2])
+            branches.append((work, len(self.program.steps), self.program, results))
+        _, _, best, results = max(branches, key=lambda x: x[:2])
         whole.steps += best.steps
         whole.results |= best.results
         self.program = whole
-        return found
+        return results
 
 
-def _opened(body: Any) -> tuple[Any, Sequence[Any]]:
+def _jaxpr_and_constants(body: Any) -> tuple[Any, Sequence[Any]]:
     """(jaxpr, constants) of a closed or an open one."""
     return (body.jaxpr, body.consts) if hasattr(body, "consts") else (body, ())
 
@@ -199,11 +199,11 @@ def _like(x: Value) -> Value:
     return Value(x.shape, x.dtype)
 
 
-def _needed(program: Program) -> Program:
-    """Without steps whose results nobody reads."""
-    live, kept = set(program.results), []
+def _without_dead_steps(program: Program) -> Program:
+    """The program without steps whose results are not read."""
+    live, steps = set(program.results), []
     for step in reversed(program.steps):
         if live.intersection(step.outputs) or not step.outputs:
             live.update(step.inputs)
-            kept.append(step)
-    return Program(kept[::-1], program.results, program.notes)
+            steps.append(step)
+    return Program(steps[::-1], program.results, program.notes)

@@ -1,4 +1,4 @@
-"""Steps that pass over memory -> rows: fused maps and reductions, and what moves."""
+"""Rows of steps that pass over memory: fused maps and reductions, and moves."""
 
 import itertools
 import math
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from .._rows.operators import Row
-from .._rows.types import element_bytes, gathered, moved
+from .._rows.types import element_bytes, elementwise_row, gather_row
 from .flat import Program, Step, Value
 
 FREE: Final = (
@@ -67,8 +67,8 @@ class Regions:
     reduction ends a kernel.
     """
 
-    def __init__(self, program: Program, taken: frozenset[Step], fuse: bool):
-        self.program, self.taken, self.fuse = program, taken, fuse
+    def __init__(self, program: Program, excluded: frozenset[Step], fuse: bool):
+        self.program, self.excluded, self.fuse = program, excluded, fuse
         self.source: dict[Value, Value] = {}
         self.level: dict[Value, int] = defaultdict(int)
         self.region: dict[Value, int] = {}
@@ -97,7 +97,7 @@ class Regions:
                     self.level[out] = deep
                 continue
             mapped = is_elementwise(step)
-            if step in self.taken or not (mapped or is_reduction(step)):
+            if step in self.excluded or not (mapped or is_reduction(step)):
                 for out in step.outputs:
                     self.level[out] = deep + 1
                 continue
@@ -112,28 +112,28 @@ class Regions:
 
     def _joined(self, step: Step, level: int, size: int) -> int:
         """Region of a step: those of its operands become one."""
-        found: list[int] = []
+        regions: list[int] = []
         for value in step.inputs if self.fuse else ():
             root = self.root(value)
             number = self.region.get(root)
-            if number is None or number in found or root.size != size:
+            if number is None or number in regions or root.size != size:
                 continue
             first = self.steps[number][0]
             if self.level[root] == level and first.count == step.count:
-                found.append(number)
-        if not found:
+                regions.append(number)
+        if not regions:
             number = next(self.numbers)
             self.steps[number] = []
             return number
-        kept, *others = sorted(found)
+        first_region, *others = sorted(regions)
         for other in others:
             for moved_step in self.steps.pop(other):
-                self.steps[kept].append(moved_step)
-                self.owner[moved_step] = kept
+                self.steps[first_region].append(moved_step)
+                self.owner[moved_step] = first_region
                 for out in moved_step.outputs:
                     if out in self.region:
-                        self.region[out] = kept
-        return kept
+                        self.region[out] = first_region
+        return first_region
 
     def _users(self) -> Mapping[Value, set[int | None]]:
         """Regions that read a value (None: another step, or it leaves)."""
@@ -150,8 +150,8 @@ class Regions:
     def row(self, number: int) -> Row | None:
         """The kernel of a region; None where nothing is written."""
         steps = self.steps[number]
-        made = [x for step in steps for x in step.outputs]
-        inside = set(made)
+        outputs = [x for step in steps for x in step.outputs]
+        inside = set(outputs)
         reads: dict[Value, float] = {}
         for step in steps:
             for value in step.inputs:
@@ -162,7 +162,7 @@ class Regions:
                     continue
                 moved_size = min(value.size, root.size)
                 reads[root] = max(reads.get(root, 0), moved_size)
-        writes = [x for x in made if self.users[x] - {number}]
+        writes = [x for x in outputs if self.users[x] - {number}]
         leaves = any(x in self.program.results for x in writes)
         if not writes or not (reads or leaves):  # a mask by positions costs nothing
             return None
@@ -172,7 +172,7 @@ class Regions:
         fn = slow or ("fused" if len(names) > 1 else names[0])
         if size == 1:
             return None
-        return moved(
+        return elementwise_row(
             fn, size, [(n, x.dtype) for x, n in reads.items()],
             [(x.size, x.dtype) for x in writes],
         )  # fmt: skip
@@ -188,7 +188,9 @@ def moving_row(step: Step) -> Row | None:
         return _moved_rows(step.inputs[2], step)
     if step.name in _WINDOWS:
         x, out = step.inputs[0], step.outputs[0]
-        return moved(step.name, x.size, [(x.size, x.dtype)], [(out.size, out.dtype)])
+        return elementwise_row(
+            step.name, x.size, [(x.size, x.dtype)], [(out.size, out.dtype)]
+        )
     return None
 
 
@@ -200,7 +202,7 @@ def _moved_rows(value: Value, step: Step) -> Row | None:
     if step.name == "gather":
         whole = math.prod(step.params.get("slice_sizes") or (1,))
         cols = whole if whole and value.size % whole == 0 else cols
-    return gathered(value.size // cols, cols, value.dtype)
+    return gather_row(value.size // cols, cols, value.dtype)
 
 
 def bytes_of(values: Sequence[Value]) -> float:

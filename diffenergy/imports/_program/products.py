@@ -1,4 +1,4 @@
-"""Steps that multiply matrices -> rows; attention, which is two of them around a
+"""Rows of steps that multiply matrices, and of attention: two products around a
 softmax."""
 
 import dataclasses
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from .._rows.operators import Row, convolved, output_hw, padded_convolution
+from .._rows.operators import Row, convolution_product, output_hw, padded_convolution
 from .._rows.types import listing_type
 from .flat import Program, Step, Value
 from .moving import FREE, is_elementwise, is_reduction
@@ -76,8 +76,8 @@ def product_type(step: Step, notes: dict[str, None]) -> str:
     kind = max((str(x) for x in kinds), key=order.index)
     if kind != "fp32":
         return kind
-    said = str(step.params.get("precision") or _default_precision()).lower()
-    if any(word in said for word in _TF32) and "highest" not in said:
+    precision = str(step.params.get("precision") or _default_precision()).lower()
+    if any(word in precision for word in _TF32) and "highest" not in precision:
         return "tf32"
     notes[
         "products in fp32 are priced as fp32; with `jax_default_matmul_precision` "
@@ -107,7 +107,7 @@ def _convolution(step: Step, dtype: str) -> Row:
             dilation=tuple(p["rhs_dilation"]), groups=groups, dtype=dtype,
         )  # fmt: skip
     holes = math.prod(p["lhs_dilation"])  # zeros between pixels, multiplied by nobody
-    return convolved(out, groups, math.prod(w[1:]) // holes, dtype)
+    return convolution_product(out, groups, math.prod(w[1:]) // holes, dtype)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,55 +121,55 @@ class Attention:
 
 def attentions(program: Program, notes: dict[str, None]) -> list[Attention]:
     """Every exp that stands between two batched products of equal count."""
-    made = {value: step for step in program.steps for value in step.outputs}
-    used: dict[Value, list[Step]] = {}
+    makers = {value: step for step in program.steps for value in step.outputs}
+    readers: dict[Value, list[Step]] = {}
     for step in program.steps:
         for value in step.inputs:
-            used.setdefault(value, []).append(step)
-    found, taken = [], set()
+            readers.setdefault(value, []).append(step)
+    calls, carriers = [], set()
     for step in program.steps:
         if step.name not in ("exp", "exp2") or len(step.outputs[0].shape) < 3:
             continue
-        before = _reached([step], lambda x: _makers(x, made), step.count)
+        before = _reached([step], lambda x: _makers(x, makers), step.count)
         scores = [x for x in before if x.name == DOT]
-        after = _reached([step], lambda x: _users(x, used), step.count)
+        after = _reached([step], lambda x: _users(x, readers), step.count)
         values = [x for x in after if x.name == DOT and x not in scores]
         values = [x for x in values if _is_second(x, scores)]
-        if len(scores) != 1 or not values or taken & {scores[0], values[0]}:
+        if len(scores) != 1 or not values or carriers & {scores[0], values[0]}:
             continue
-        row = _attention_row(scores[0], values[0], before, made, notes)
+        row = _attention_row(scores[0], values[0], before, makers, notes)
         if row is None:
             continue
-        middle = _between(scores[0], values[0], made, step.count)
-        found.append(Attention(row, values[0], frozenset({*middle, scores[0]})))
-        taken |= {scores[0], values[0]}
-    return found
+        middle = _between(scores[0], values[0], makers, step.count)
+        calls.append(Attention(row, values[0], frozenset({*middle, scores[0]})))
+        carriers |= {scores[0], values[0]}
+    return calls
 
 
 def _reached(start: list[Step], next_: Any, count: float) -> list[Step]:
     """Steps that lead to or from `start` through maps, reductions and what is free; the
     first product on each way is the last."""
-    seen: dict[Step, None] = {}
+    steps: dict[Step, None] = {}
     todo = list(start)
     while todo:
         step = todo.pop()
         for other in next_(step):
-            if other in seen or other.count != count:
+            if other in steps or other.count != count:
                 continue
             if other.name == DOT:
-                seen[other] = None
+                steps[other] = None
             elif other.name in FREE or is_elementwise(other) or is_reduction(other):
-                seen[other] = None
+                steps[other] = None
                 todo.append(other)
-    return list(seen)
+    return list(steps)
 
 
-def _makers(step: Step, made: Mapping[Value, Step]) -> Sequence[Step]:
-    return [made[x] for x in step.inputs if x in made]
+def _makers(step: Step, makers: Mapping[Value, Step]) -> Sequence[Step]:
+    return [makers[x] for x in step.inputs if x in makers]
 
 
-def _users(step: Step, used: Mapping[Value, list[Step]]) -> Sequence[Step]:
-    return [y for x in step.outputs for y in used.get(x, ())]
+def _users(step: Step, readers: Mapping[Value, list[Step]]) -> Sequence[Step]:
+    return [y for x in step.outputs for y in readers.get(x, ())]
 
 
 def _is_second(step: Step, scores: Sequence[Step]) -> bool:
@@ -184,19 +184,19 @@ def _is_second(step: Step, scores: Sequence[Step]) -> bool:
 
 
 def _between(
-    scores: Step, values: Step, made: Mapping[Value, Step], count: float
+    scores: Step, values: Step, makers: Mapping[Value, Step], count: float
 ) -> set[Step]:
     """Steps on the ways from one product to the other."""
     depends: dict[Step, bool] = {scores: True}
-    todo = list(_makers(values, made))
+    todo = list(_makers(values, makers))
     while todo:
         step = todo[-1]
         inside = step.count == count and step.name != DOT
-        makers = _makers(step, made) if inside else ()
-        missing = [x for x in makers if x not in depends]
+        before = _makers(step, makers) if inside else ()
+        missing = [x for x in before if x not in depends]
         if step in depends or not missing:
             todo.pop()
-            depends.setdefault(step, any(depends[x] for x in makers))
+            depends.setdefault(step, any(depends[x] for x in before))
         else:
             todo += missing
     return {step for step, yes in depends.items() if yes}
@@ -206,7 +206,7 @@ def _attention_row(
     scores: Step,
     values: Step,
     before: Sequence[Step],
-    made: Mapping[Value, Step],
+    makers: Mapping[Value, Step],
     notes: dict[str, None],
 ) -> Row | None:
     """Row of attention from its two products: the first operand of the scores whose
@@ -229,7 +229,7 @@ def _attention_row(
     batch = batches[0] if len(batches) > 1 else 1
     kv_heads = math.prod(batches) // batch
     heads = kv_heads * grouped
-    stored = _stored(keys, made) // max(batch * kv_len * depth, 1)
+    stored = _stored(keys, makers) // max(batch * kv_len * depth, 1)
     if 0 < stored < kv_heads and kv_heads % stored == 0:  # broadcast to every head
         kv_heads = stored
     total = dot_sizes(values)
@@ -245,36 +245,36 @@ def _attention_row(
         "num_kv_heads": kv_heads,
         "head_dim": depth,
         "v_head_dim": max(v_dim, 1),
-        "causal": q_len > 1 and any(_is_causal(x, made) for x in before),
+        "causal": q_len > 1 and any(_is_causal(x, makers) for x in before),
         "dtype": dtype,
     }
 
 
-def _stored(value: Value, made: Mapping[Value, Step]) -> int:
+def _stored(value: Value, makers: Mapping[Value, Step]) -> int:
     """Elements of a value before it was broadcast."""
     least = value.size
-    while value in made and made[value].name in FREE:
-        value = made[value].inputs[0] if made[value].inputs else value
+    while value in makers and makers[value].name in FREE:
+        value = makers[value].inputs[0] if makers[value].inputs else value
         if value.size > least:
             break
         least = value.size
     return least
 
 
-def _is_causal(step: Step, made: Mapping[Value, Step]) -> bool:
+def _is_causal(step: Step, makers: Mapping[Value, Step]) -> bool:
     """Whether a step masks by order: a select by comparison of positions, or by a
     triangle that the program holds."""
     if step.name != "select_n":
         return False
-    todo, seen = [step.inputs[0]], set()
+    todo, visited = [step.inputs[0]], set()
     while todo:
         value = todo.pop()
-        if value in seen:
+        if value in visited:
             continue
-        seen.add(value)
+        visited.add(value)
         if value.constant is not None and _is_triangle(value.constant):
             return True
-        maker = made.get(value)
+        maker = makers.get(value)
         if maker is None or maker.name == DOT:
             continue
         if maker.name == "iota":

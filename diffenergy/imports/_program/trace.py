@@ -1,4 +1,4 @@
-"""`trace`, `trace_listing`: what a JAX function asks of a GPU, from its jaxpr."""
+"""`trace`, `trace_listing`: the kernels of a JAX function, from its jaxpr."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from ...workload import (
     merge_kernels,
     normalise_kernel,
 )
-from .flat import Program, Step, flattened
+from .flat import Program, Step, flatten
 from .moving import FREE, Regions, moving_row
 from .opaque import opaque_row
 from .products import CONV, DOT, attentions, matrix_flop, matrix_row
@@ -29,7 +29,7 @@ def trace(
     fuse: bool = True,
     **kwargs: Any,
 ) -> Workload:
-    """What a JAX function asks of a GPU, as a workload that `estimate` takes.
+    """Kernels of a JAX function as a workload that `estimate` takes.
 
     Nothing runs: the function is traced as `jax.jit` does, through `scan`, `cond`,
     `vmap`, `grad`, `jit`, `checkpoint`. Products, convolutions and attention are rows
@@ -68,7 +68,7 @@ def trace_listing(
     fuse: bool = True,
     **kwargs: Any,
 ) -> Listing:
-    """The same as `trace` as rows of a listing, in order of their first run.
+    """Kernels of a JAX function as a listing, in order of their first run.
 
     Args:
         fun: function of arrays.
@@ -85,7 +85,7 @@ def trace_listing(
         ValueError: for a function that launches no kernel.
     """
     closed = _jaxpr(fun, args, kwargs)
-    program = flattened(closed, trips, matrix_flop)
+    program = flatten(closed, trips, matrix_flop)
     notes = dict(program.notes)
     kernels = _rows(program, fuse, notes)
     label = name or getattr(fun, "__name__", None) or type(fun).__name__
@@ -108,9 +108,9 @@ def _jaxpr(fun: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         filled = list(leaves)
         for i, x in zip(dynamic, arrays, strict=True):
             filled[i] = x
-        given, named = jax.tree.unflatten(tree, filled)
-        found = jax.tree.leaves(fun(*given, **named))
-        return [x for x in found if isinstance(x, jax.Array | np.ndarray)]
+        positional, named = jax.tree.unflatten(tree, filled)
+        results = jax.tree.leaves(fun(*positional, **named))
+        return [x for x in results if isinstance(x, jax.Array | np.ndarray)]
 
     return jax.make_jaxpr(of_arrays)(*(_shape(leaves[i]) for i in dynamic))
 
@@ -126,11 +126,11 @@ def _shape(x: Any) -> Any:
 
 def _rows(program: Program, fuse: bool, notes: dict[str, None]) -> list[Kernel]:
     """Rows of all steps; a fused kernel stands where its last step does."""
-    found = attentions(program, notes)
-    carriers = {x.carrier: x.row for x in found}
-    inside = frozenset(step for x in found for step in x.inside)
-    taken = inside | frozenset(carriers)
-    regions = Regions(program, taken, fuse)
+    calls = attentions(program, notes)
+    carriers = {x.carrier: x.row for x in calls}
+    inside = frozenset(step for x in calls for step in x.inside)
+    claimed = inside | frozenset(carriers)
+    regions = Regions(program, claimed, fuse)
     last = {number: steps[-1] for number, steps in regions.steps.items()}
     transposed = _moved_transposes(program, regions)
     kernels = []

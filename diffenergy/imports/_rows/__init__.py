@@ -1,1 +1,1 @@
-"""Kernels and operators of a trace -> rows of a listing."""
+"""Rows of a listing from the kernels and operators of a trace."""

@@ -1,4 +1,4 @@
-"""Launches of a trace -> rows of a listing, kernel by kernel.
+"""Rows of a listing from the launches of a trace, kernel by kernel.
 
 How a row was found: `operator` (the sizes of the call that launched it), `attached`
 (its time belongs to the row of another kernel of that call), `twin` (name and launch of
@@ -22,9 +22,9 @@ _LAYOUT: Final = re.compile(r"[Nn][Cc][Hh][Ww][Tt]o|[Nn][Hh][Ww][Cc][Tt]o|[Oo]ff
 """Kernels beside a convolution that are none."""
 
 
-class Found(NamedTuple):
-    """What became of a launch; `row`: None where only class and time are known;
-    `carrier`: index of the launch whose row holds its time, else its own."""
+class Match(NamedTuple):
+    """Row of a launch and how it was matched; `row`: None where only class and time are
+    known; `carrier`: index of the launch whose row includes its time, else its own."""
 
     kind: str
     row: Row | None
@@ -32,8 +32,8 @@ class Found(NamedTuple):
     carrier: int
 
 
-def assigned(trace: Trace, model: str | None = None) -> list[Found]:
-    """What became of each launch of a trace.
+def match_rows(trace: Trace, model: str | None = None) -> list[Match]:
+    """Match of each launch of a trace.
 
     `model`: config with the sizes that a serving engine's operators lack.
     """
@@ -42,8 +42,8 @@ def assigned(trace: Trace, model: str | None = None) -> list[Found]:
         (sharing.query_heads(x) for x in {y.operator for y in launches if y.operator}),
         default=0,
     )
-    found: list[Found | None] = [None] * len(launches)
-    known: dict[Any, list[Found]] = {}
+    matches: list[Match | None] = [None] * len(launches)
+    by_call: dict[Any, list[Match]] = {}
     calls: dict[int, list[int]] = defaultdict(list)
     for index, launch in enumerate(launches):
         if launch.operator is not None and launch.call >= 0:
@@ -51,14 +51,14 @@ def assigned(trace: Trace, model: str | None = None) -> list[Found]:
     for indices in calls.values():
         group = [launches[i] for i in indices]
         key = tuple((x.name, x.grid, x.block, id(x.operator)) for x in group)
-        if key not in known:
-            known[key] = _of_call(group, model, heads, world)
-        for i, x in zip(indices, known[key], strict=True):
-            found[i] = x._replace(carrier=indices[x.carrier])
-    twins = _twins(launches, found)
-    alone: dict[Any, Found] = {}
+        if key not in by_call:
+            by_call[key] = _of_call(group, model, heads, world)
+        for i, x in zip(indices, by_call[key], strict=True):
+            matches[i] = x._replace(carrier=indices[x.carrier])
+    twins = _twins(launches, matches)
+    alone: dict[Any, Match] = {}
     for index, launch in enumerate(launches):
-        if found[index] is not None:
+        if matches[index] is not None:
             continue
         geometry = _geometry(launch)
         if geometry in twins:
@@ -70,14 +70,14 @@ def assigned(trace: Trace, model: str | None = None) -> list[Found]:
             if geometry not in alone:
                 alone[geometry] = _alone(launch, world)
             row = alone[geometry]
-        found[index] = row._replace(carrier=index)
-    return [x for x in found if x is not None]
+        matches[index] = row._replace(carrier=index)
+    return [x for x in matches if x is not None]
 
 
 def _of_call(
     group: Sequence[Launch], model: str | None, heads: int, world: int
-) -> list[Found]:
-    """Kernels of one call; `carrier` counts within the group."""
+) -> list[Match]:
+    """Matches of the kernels of one call; `carrier` counts within the group."""
     operator = group[0].operator
     assert operator is not None
     kinds = [names.kernel_class(launch.name) for launch in group]
@@ -85,27 +85,27 @@ def _of_call(
     if matrix:
         first = next(iter(matrix))
         return [
-            Found(_kind(kinds[i], matrix[i]), matrix[i], "operator", i)
+            Match(_kind(kinds[i], matrix[i]), matrix[i], "operator", i)
             if i in matrix
-            else Found(kind, None, "attached", first)
+            else Match(kind, None, "attached", first)
             for i, kind in enumerate(kinds)
         ]
-    found = []
+    matches = []
     for i, (launch, kind) in enumerate(zip(group, kinds, strict=True)):
         row = valid(_row(operator, launch, kind, world))
-        made = Found(_kind(kind, row), row, "operator", i)
-        found.append(_by_launch(launch, kind, i) if row is None else made)
-    return _reduced_once(found)
+        match = Match(_kind(kind, row), row, "operator", i)
+        matches.append(_by_launch(launch, kind, i) if row is None else match)
+    return _reduced_once(matches)
 
 
-def _reduced_once(found: Sequence[Found]) -> list[Found]:
+def _reduced_once(matches: Sequence[Match]) -> list[Match]:
     """Two kernels of one call with one row (a reduction in two passes): the second is
     attached to the first."""
     first: dict[str, int] = {}
     rows = []
-    for i, x in enumerate(found):
+    for i, x in enumerate(matches):
         same = first.setdefault(repr(x.row), i) if x.row and x.kind == "norm" else i
-        rows.append(x if same == i else Found(x.kind, None, "attached", same))
+        rows.append(x if same == i else Match(x.kind, None, "attached", same))
     return rows
 
 
@@ -141,17 +141,19 @@ def _gradients(
 ) -> dict[int, Row]:
     """A row for each gradient: by the name of its kernel, the longest ones first; those
     that no name tells apart are as the forward row, of the same FLOP."""
-    found: dict[int, Row] = {}
+    gradients: dict[int, Row] = {}
     for op, pattern in parts.items():
-        free = (i for i in order if i not in found)
+        free = (i for i in order if i not in gradients)
         place = next((i for i in free if re.search(pattern, group[i].name)), None)
         if place is not None:
             turned = {**row, "op": op} if row["op"] == "conv2d" else row
-            found[place] = valid(turned) or row
-    rest = [i for i in order if i not in found and not _LAYOUT.search(group[i].name)]
-    for place in rest[: len(parts) - len(found)]:
-        found[place] = row
-    return dict(sorted(found.items()))
+            gradients[place] = valid(turned) or row
+    rest = [
+        i for i in order if i not in gradients and not _LAYOUT.search(group[i].name)
+    ]
+    for place in rest[: len(parts) - len(gradients)]:
+        gradients[place] = row
+    return dict(sorted(gradients.items()))
 
 
 def _row(operator: Operator, launch: Launch, kind: str, world: int) -> Row | None:
@@ -164,17 +166,17 @@ def _row(operator: Operator, launch: Launch, kind: str, world: int) -> Row | Non
     return streams.stream_row(operator, launch)
 
 
-_Twins = dict[Any, list[tuple[float, Found]]]
+_Twins = dict[Any, list[tuple[float, Match]]]
 
 
-def _twins(launches: Sequence[Launch], found: Sequence[Found | None]) -> _Twins:
+def _twins(launches: Sequence[Launch], matches: Sequence[Match | None]) -> _Twins:
     """By name and launch: rows of kernels that have an operator, with their mean time.
 
     Persistent kernels of several shapes share a launch.
     """
     times: dict[Any, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    rows: dict[str, Found] = {}
-    for launch, x in zip(launches, found, strict=True):
+    rows: dict[str, Match] = {}
+    for launch, x in zip(launches, matches, strict=True):
         if x is not None and x.row is not None and launch.grid:
             key = repr(x.row)
             rows.setdefault(key, x._replace(how="twin"))
@@ -189,19 +191,19 @@ def _geometry(launch: Launch) -> tuple[Any, ...]:
     return launch.name, launch.grid, launch.block, launch.shared_memory
 
 
-def _alone(launch: Launch, world: int) -> Found:
-    """A kernel without an operator and without a twin."""
+def _alone(launch: Launch, world: int) -> Match:
+    """Match of a kernel without an operator and without a twin."""
     kind = names.kernel_class(launch.name)
     if kind == "collective":
         row = valid(sharing.collective_row(launch, world))
-        return Found(kind, row, "name", 0)
+        return Match(kind, row, "name", 0)
     return _by_launch(launch, kind, 0)
 
 
-def _by_launch(launch: Launch, kind: str, place: int) -> Found:
-    """A kernel by its grid and block, else by its name."""
+def _by_launch(launch: Launch, kind: str, place: int) -> Match:
+    """Match of a kernel by its grid and block, else by its name."""
     row = valid(streams.launched_row(launch))
-    return Found(_kind(kind, row), row, "launch" if row else "name", place)
+    return Match(_kind(kind, row), row, "launch" if row else "name", place)
 
 
 def _kind(named: str, row: Row | None) -> str:
@@ -224,7 +226,7 @@ def _carries_matrix(kind: str) -> bool:
 # what the trace says of its time.
 
 _HOW: Final = ("operator", "twin", "launch", "name")
-"""How rows are found, the surest first; a row tells the surest of its launches."""
+"""How rows are matched, the surest first; a row has the surest of its launches."""
 
 
 @dataclasses.dataclass
@@ -238,7 +240,7 @@ class _Rows:
 
 
 def listing_of(
-    name: str, trace: Trace, found: Sequence[Found], device: int, mode: str | None
+    name: str, trace: Trace, matches: Sequence[Match], device: int, mode: str | None
 ) -> Listing:
     """Listing of the launches on one device, rows in order of first appearance.
 
@@ -246,29 +248,29 @@ def listing_of(
     traced.
     """
     totals: dict[int, float] = defaultdict(float)  # us with what is attached
-    for launch, x in zip(trace.launches, found, strict=True):
+    for launch, x in zip(trace.launches, matches, strict=True):
         totals[x.carrier] += launch.duration
     rows: dict[Any, _Rows] = {}
-    known: dict[int, Kernel] = {}
+    kernels: dict[int, Kernel] = {}
     equal: dict[str, Kernel] = {}
-    for index, (launch, x) in enumerate(zip(trace.launches, found, strict=True)):
+    for index, (launch, x) in enumerate(zip(trace.launches, matches, strict=True)):
         if launch.device != device or x.carrier != index:
             continue
         kernel: Kernel = {"op": "traced", "class": x.kind}
         if x.row is not None:
-            if id(x.row) not in known:
-                known[id(x.row)] = equal.setdefault(repr(x.row), x.row)
-            kernel = known[id(x.row)]
+            if id(x.row) not in kernels:
+                kernels[id(x.row)] = equal.setdefault(repr(x.row), x.row)
+            kernel = kernels[id(x.row)]
         key = (id(kernel) if x.row else x.kind, launch.name)
         row = rows.setdefault(key, _Rows(kernel, launch, x.how))
         row.how = min(row.how, x.how, key=_HOW.index)
         row.times.append((totals[index], launch.times))
-    merged = [_told(row) for row in rows.values()]
+    merged = [_listed_row(row) for row in rows.values()]
     return Listing(name, mode=mode, kernels=tuple(merged))
 
 
-def _told(row: _Rows) -> Kernel:
-    """The row with its count and what the trace says of it."""
+def _listed_row(row: _Rows) -> Kernel:
+    """The row with its count and its times in the trace."""
     count = sum(n for _, n in row.times)
     total = sum(time * n for time, n in row.times)
     median = statistics.median(time for time, _ in row.times)
@@ -283,7 +285,7 @@ def _told(row: _Rows) -> Kernel:
         "traced_us": round(float(median), 4),  # to a tenth of a nanosecond
         "traced_total_us": round(float(total), 4),
         "stream": row.launch.stream,
-        "kernel": names.shown(row.launch.name),
+        "kernel": names.short_name(row.launch.name),
         "how": row.how,
     }
 

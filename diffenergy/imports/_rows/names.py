@@ -1,5 +1,5 @@
-"""What the name of a GPU kernel says: its class, its types, the layout of a product,
-the elements of an element-wise one from its launch."""
+"""Facts in the name of a GPU kernel: class, types, layout of a product, and the
+elements of an element-wise kernel from its launch."""
 
 import functools
 import re
@@ -71,7 +71,7 @@ def kernel_dtype(name: str) -> str | None:
     >>> kernel_dtype("cutlass_80_tensorop_s1688gemm_64x64_16x6_nn_align4")
     'tf32'
     """
-    return next((kind for kind, found in _DTYPES if found.search(name)), None)
+    return next((kind for kind, pattern in _DTYPES if pattern.search(name)), None)
 
 
 @functools.lru_cache(65536)
@@ -82,8 +82,8 @@ def product_layout(name: str) -> str:
     >>> product_layout("cutlass_80_tensorop_s1688gemm_64x64_16x6_nn_align4")
     'nn'
     """
-    found = _LAYOUT.search(name)
-    return "" if not found else str(found[1] or found[2]).lower()
+    match = _LAYOUT.search(name)
+    return "" if not match else str(match[1] or match[2]).lower()
 
 
 @functools.lru_cache(65536)
@@ -121,6 +121,6 @@ def launched_reads(name: str) -> int:
     return 2 if _BINARY.search(name) and not unary else 1
 
 
-def shown(name: str) -> str:
+def short_name(name: str) -> str:
     """Name of a kernel as outputs show it."""
     return name[:SHOWN]

@@ -1,4 +1,4 @@
-"""Operators with matrix kernels -> rows: products, convolutions, attention, experts.
+"""Rows of operators with matrix kernels: products, convolutions, attention, experts.
 
 A rule is a function of the operator and of the name of the kernel that carries it; it
 gives the row without its count, None where the sizes do not decide it.
@@ -40,15 +40,15 @@ def base_name(operator: str) -> str:
 def product_type(operator: Operator, kernel: str, index: int = 0) -> tuple[str, bool]:
     """(type, on tensor cores) of a product: the operator says float of fp32 and tf32,
     the kernel's name tells them apart."""
-    given = listing_type(operator.type(index))
+    stated = listing_type(operator.type(index))
     named = names.kernel_dtype(kernel)
-    if given in (None, "fp32"):
+    if stated in (None, "fp32"):
         either = "tf32" if named == "tf32" else "fp32"
-        kind = (named or "fp32") if given is None else either
+        kind = (named or "fp32") if stated is None else either
         return kind, kind != "fp32"
-    if given == "fp8" and named in ("nvfp4", "mxfp4"):
+    if stated == "fp8" and named in ("nvfp4", "mxfp4"):
         return named, True
-    return given, True
+    return stated, True
 
 
 def product(
@@ -162,10 +162,12 @@ def padded_convolution(
             row["m"] if row["op"] == "gemm" else row["images"] * output_hw(row) ** 2
         ):
             return row
-    return convolved(out, groups, numel(w[1:]), dtype)
+    return convolution_product(out, groups, numel(w[1:]), dtype)
 
 
-def convolved(out: tuple[int, ...], groups: int, taps: int, dtype: str) -> Row:
+def convolution_product(
+    out: tuple[int, ...], groups: int, taps: int, dtype: str
+) -> Row:
     """A convolution that makes `out` [N, O, ...] as a product, one a group."""
     m, n = max(out[0] * numel(out[2:]), 1), max(out[1] // groups, 1)
     sizes = {"batch": groups, "m": m, "n": n, "k": max(taps, 1)}
@@ -191,15 +193,15 @@ def _convolution(
 
     def rule(operator: Operator, kernel: str) -> Row | None:
         images, weights = operator.sizes(first), operator.sizes(first + 1)
-        said = operator.value(stride)
-        if images is None or weights is None or not said:
+        strides = operator.value(stride)
+        if images is None or weights is None or not strides:
             return None
         if transposed is not None and operator.value(transposed) == "True":
             return None
         dtype, tensor = product_type(operator, kernel, first)
         each = _numbers(operator.value(groups)) or (1,)
         return convolution(
-            images, weights, stride=_numbers(said),
+            images, weights, stride=_numbers(strides),
             padding=_numbers(operator.value(padding)),
             dilation=_numbers(operator.value(dilation)),
             groups=each[0], dtype=dtype, tensor_core=tensor,
@@ -221,7 +223,7 @@ def _attention(heads_first: bool, causal: int, backward: bool = False) -> Rule:
             return None
         length, heads = (2, 1) if heads_first else (1, 2)
         dtype, _ = product_type(operator, kernel, first)
-        said = operator.value(causal)
+        flag = operator.value(causal)
         row: Row = {
             "op": op,
             "batch": q[0],
@@ -236,7 +238,7 @@ def _attention(heads_first: bool, causal: int, backward: bool = False) -> Rule:
         }
         if not backward and q[length] == 1 and k[length] > 1:
             return row | {"op": "generation_attention"}
-        return row | {"causal": said in ("True", "1", "2")}
+        return row | {"causal": flag in ("True", "1", "2")}
 
     return rule
 

@@ -1,5 +1,5 @@
-"""Rows whose sizes stand elsewhere than at the operator: collectives, and the experts
-and attention of a serving engine, whose sizes a model's config has."""
+"""Rows whose sizes the operator does not state: collectives, and experts and attention
+of a serving engine, whose sizes are in the model's config."""
 
 import dataclasses
 import functools
@@ -27,14 +27,14 @@ _KINDS: Final = (
 def collective_row(launch: Launch, world: int) -> Row | None:
     """Row of a collective: from what the kernel says (`Collective name`, elements,
     type, group), else from its operator's input and the `world` of the job."""
-    said, operator = launch.collective or {}, launch.operator
-    word = f"{said.get('name', '')} {launch.name}"
+    stated, operator = launch.collective or {}, launch.operator
+    word = f"{stated.get('name', '')} {launch.name}"
     kinds = (k for k, pattern in _KINDS if re.search(pattern, word, re.IGNORECASE))
-    kind, ranks = next(kinds, None), int(said.get("ranks") or world or 0)
+    kind, ranks = next(kinds, None), int(stated.get("ranks") or world or 0)
     if kind is None or ranks < 2:
         return None
-    sent, got = said.get("in"), said.get("out")
-    dtype = str(said.get("dtype") or "")
+    sent, got = stated.get("in"), stated.get("out")
+    dtype = str(stated.get("dtype") or "")
     if not (sent or got):
         sizes = operator.sizes(0) if operator else None
         if sizes is None or operator is None:
@@ -61,8 +61,8 @@ _LENGTH: Final = 8192
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """What a model's config says of its experts and of its attention, per GPU-free
-    layer; `window`: of layers with a sliding one."""
+    """Sizes of the experts and of the attention of a model, on one GPU; `window`: of
+    the layers with a sliding one."""
 
     experts: Kernel | None
     heads: int
@@ -73,14 +73,14 @@ class Sizes:
 def sizes_of(model: str) -> Sizes:
     """Sizes of a bundled model or of a config file. Raises `ValueError` for what is no
     language model."""
-    known = load_model(model)
-    if not isinstance(known, LanguageModel):
+    language_model = load_model(model)
+    if not isinstance(language_model, LanguageModel):
         raise ValueError(
             f"`model` is '{model}', which is no language model; it serves the sizes of "
             "experts and attention of a serving engine's trace."
         )
-    listings = known.listings(
-        phase="prefill", batch=1, input_len=min(_LENGTH, known.max_positions)
+    listings = language_model.listings(
+        phase="prefill", batch=1, input_len=min(_LENGTH, language_model.max_positions)
     )
     rows = [kernel for listing in listings for kernel in listing.kernels]
     experts = next((x for x in rows if x["op"] == "moe"), None)
@@ -102,19 +102,19 @@ def experts_row(
     each expert."""
     if model is None or not _EXPERTS.search(base_name(operator.name)):
         return None
-    known, tokens = sizes_of(model), operator.sizes(0)
-    if known.experts is None or tokens is None:
+    sizes, tokens = sizes_of(model), operator.sizes(0)
+    if sizes.experts is None or tokens is None:
         return None
-    shared = max(known.heads // heads, 1) if heads else 1
-    if known.experts["inter_size"] % shared:
+    shared = max(sizes.heads // heads, 1) if heads else 1
+    if sizes.experts["inter_size"] % shared:
         shared = 1
-    row = {k: v for k, v in known.experts.items() if k != "count"}
+    row = {k: v for k, v in sizes.experts.items() if k != "count"}
     row |= {"num_tokens": tokens[0], "moe_tp_size": shared}
     return {**row, **_expert_types(kernel)}
 
 
 def _expert_types(kernel: str) -> Mapping[str, Any]:
-    """Types that the name of a grouped product says: activations x weights."""
+    """Types in the name of a grouped product: activations x weights."""
     if "MxE4m3" in kernel and "MxE2m1" in kernel:
         return {"dtype": "mxfp8", "weight_dtype": "mxfp4"}
     if "E2m1" in kernel:

@@ -1,4 +1,4 @@
-"""Operators that pass over memory -> rows: norms, gathers, element-wise maps."""
+"""Rows of operators that pass over memory: norms, gathers, element-wise maps."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -7,7 +7,7 @@ from typing import Any, Final
 from .._launches import Launch, Operator
 from . import names
 from .operators import Row, base_name
-from .types import carrier, element_bytes, gathered, moved, numel
+from .types import carrier, element_bytes, elementwise_row, gather_row, numel
 
 Tensor = tuple[int, str]
 """Elements and type of a tensor."""
@@ -28,16 +28,16 @@ _OUT_FIRST: Final = re.compile(r"^(_C|vllm|_C_cache_ops|sgl_kernel)::")
 
 def tensors(operator: Operator) -> list[Tensor]:
     """Elements and types of all inputs that are tensors, those of lists too."""
-    found: list[Tensor] = []
+    inputs: list[Tensor] = []
     dims: Sequence[Any] = operator.dims or ()
     for index, sizes in enumerate(dims):
         kind = operator.type(index)
         if sizes and all(isinstance(x, (list, tuple)) for x in sizes):
-            found += [(numel(part), kind) for part in sizes if part]
+            inputs += [(numel(part), kind) for part in sizes if part]
         elif sizes and all(isinstance(x, int) for x in sizes):
             if not kind or element_bytes(kind) is not None:
-                found.append((numel(sizes), kind))
-    return found
+                inputs.append((numel(sizes), kind))
+    return inputs
 
 
 def _rows_of(op: str, **more: Any) -> Rule:
@@ -52,8 +52,8 @@ def _rows_of(op: str, **more: Any) -> Rule:
             cols = sizes[int(operator.value(1)) % len(sizes)]
         if op == "layernorm" and re.fullmatch(r"\[[\d, ]+\]", operator.value(1)):
             cols = numel([int(x) for x in re.findall(r"\d+", operator.value(1))])
-        made = {"op": op, "rows": numel(sizes) // max(cols, 1), "cols": cols}
-        return {**made, "dtype": carrier(operator.type(0)), **more}
+        row = {"op": op, "rows": numel(sizes) // max(cols, 1), "cols": cols}
+        return {**row, "dtype": carrier(operator.type(0)), **more}
 
     return rule
 
@@ -66,7 +66,7 @@ def _gather(indices: int, cols: int = 1) -> Rule:
         if index is None or source is None:
             return None
         width = numel(source[cols:]) or 1
-        return gathered(numel(index), width, operator.type(0))
+        return gather_row(numel(index), width, operator.type(0))
 
     return rule
 
@@ -76,7 +76,7 @@ def _gather_elements(operator: Operator, launch: Launch) -> Row | None:
     index = operator.sizes(2)
     if index is None:
         return None
-    return gathered(numel(index[:-1]), index[-1], operator.type(0))
+    return gather_row(numel(index[:-1]), index[-1], operator.type(0))
 
 
 def _indexed(operator: Operator, launch: Launch) -> Row | None:
@@ -85,7 +85,7 @@ def _indexed(operator: Operator, launch: Launch) -> Row | None:
     source, elements = operator.sizes(0), names.launched_elements(launch)
     if source is None or elements is None:
         return None
-    return gathered(
+    return gather_row(
         max(elements // max(source[-1], 1), 1), source[-1], operator.type(0)
     )
 
@@ -98,13 +98,13 @@ def _joined(operator: Operator, launch: Launch) -> Row | None:
     whole, kind = sum(n for n, _ in parts), operator.type(0)
     kind = "" if element_bytes(kind) is None else kind
     kind = kind or {8: "long", 2: "bf16", 1: "bool"}.get(_opaque(launch.name), "float")
-    return moved("strided_cat", whole, [(whole, kind)], [(whole, kind)])
+    return elementwise_row("strided_cat", whole, [(whole, kind)], [(whole, kind)])
 
 
 def _opaque(kernel: str) -> int:
     """Bytes of an element by PyTorch's `OpaqueType<2u>`, 0 where it does not say."""
-    found = re.search(r"OpaqueType<(\d+)u>", kernel)
-    return int(found[1]) if found else 2 if "BFloat16" in kernel else 0
+    match = re.search(r"OpaqueType<(\d+)u>", kernel)
+    return int(match[1]) if match else 2 if "BFloat16" in kernel else 0
 
 
 def _cache(operator: Operator, launch: Launch) -> Row | None:
@@ -112,7 +112,7 @@ def _cache(operator: Operator, launch: Launch) -> Row | None:
     key, value = operator.sizes(0), operator.sizes(1)
     if key is None or value is None:
         return None
-    return gathered(key[0], numel(key[1:]) + numel(value[1:]), operator.type(0))
+    return gather_row(key[0], numel(key[1:]) + numel(value[1:]), operator.type(0))
 
 
 def _rotated(operator: Operator, launch: Launch) -> Row | None:
@@ -121,7 +121,7 @@ def _rotated(operator: Operator, launch: Launch) -> Row | None:
     if q is None or k is None:
         return None
     n, kind = numel(q) + numel(k), operator.type(1)
-    return moved("rotary", n, [(n, kind)], [(n, kind)])
+    return elementwise_row("rotary", n, [(n, kind)], [(n, kind)])
 
 
 def _passes(fn: str, reads: int) -> Rule:
@@ -132,7 +132,7 @@ def _passes(fn: str, reads: int) -> Rule:
         if sizes is None:
             return None
         n = numel(sizes)
-        return moved(fn, n, [(n * reads, kind)], [(n, kind)])
+        return elementwise_row(fn, n, [(n * reads, kind)], [(n, kind)])
 
     return rule
 
@@ -201,13 +201,13 @@ def mapped(operator: Operator, launch: Launch) -> Row | None:
     inputs = [(n, x or kind) for n, x in inputs]
     if base == "copy_" and len(inputs) > 1:
         (_, out), source = inputs[0], inputs[1]
-        return moved(_fn(base, launch), elements, [source], [(elements, out)])
+        return elementwise_row(_fn(base, launch), elements, [source], [(elements, out)])
     if base in ("fill_", "zero_"):
-        return moved("fill", elements, [], [(elements, kind)])
+        return elementwise_row("fill", elements, [], [(elements, kind)])
     if names.kernel_class(launch.name) == "norm":
-        return moved(base, largest, inputs, [])
+        return elementwise_row(base, largest, inputs, [])
     out = "bool" if _TO_BOOL.match(base) else kind
-    return moved(_fn(base, launch), elements, inputs, [(elements, out)])
+    return elementwise_row(_fn(base, launch), elements, inputs, [(elements, out)])
 
 
 def _fn(base: str, launch: Launch) -> str:
@@ -222,7 +222,8 @@ def _fn(base: str, launch: Launch) -> str:
 
 
 def _broadcast(operator: Operator) -> int:
-    """Elements of what all inputs broadcast to; 0 where they do not."""
+    """Number of elements of the broadcast of all inputs; 0 where they do not
+    broadcast."""
     shapes = [
         sizes
         for i in range(len(operator.dims or ()))
@@ -232,10 +233,10 @@ def _broadcast(operator: Operator) -> int:
         return 0
     out: list[int] = []
     for axis in range(1, max(map(len, shapes)) + 1):
-        found = {s[-axis] for s in shapes if len(s) >= axis} - {1}
-        if len(found) > 1:
+        extents = {s[-axis] for s in shapes if len(s) >= axis} - {1}
+        if len(extents) > 1:
             return 0
-        out.append(found.pop() if found else 1)
+        out.append(extents.pop() if extents else 1)
     return numel(out)
 
 
@@ -243,7 +244,7 @@ def _fused(fn: str, inputs: Sequence[Tensor], first: bool) -> Row:
     """A kernel whose arguments hold its output: the first, else the last tensor."""
     out = inputs[0] if first else inputs[-1]
     rest = list(inputs[1:] if first else inputs[:-1]) or [out]
-    return moved(_FNS.get(fn, fn), max(n for n, _ in inputs), rest, [out])
+    return elementwise_row(_FNS.get(fn, fn), max(n for n, _ in inputs), rest, [out])
 
 
 def launched_row(launch: Launch) -> Row | None:
@@ -254,4 +255,4 @@ def launched_row(launch: Launch) -> Row | None:
     kind = names.kernel_dtype(launch.name) or "float"
     reads = names.launched_reads(launch.name)
     fn = _fn("add" if reads == 2 else "fill" if reads == 0 else "copy", launch)
-    return moved(fn, elements, [(elements * reads, kind)], [(elements, kind)])
+    return elementwise_row(fn, elements, [(elements * reads, kind)], [(elements, kind)])

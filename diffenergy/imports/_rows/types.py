@@ -1,4 +1,4 @@
-"""Types of tensors as frameworks and graphs name them -> types of listings, bytes."""
+"""Types of listings, and bytes, of the types that frameworks and graphs name."""
 
 import math
 from collections.abc import Sequence
@@ -45,8 +45,8 @@ def element_bytes(name: str) -> float | None:
     >>> element_bytes("long int"), element_bytes("Scalar")
     (8.0, None)
     """
-    known = listing_type(name)
-    return BYTES[dtype_code(known)] if known else _WIDE.get(name.lower())
+    dtype = listing_type(name)
+    return BYTES[dtype_code(dtype)] if dtype else _WIDE.get(name.lower())
 
 
 def carrier(name: str) -> str:
@@ -55,11 +55,11 @@ def carrier(name: str) -> str:
     >>> carrier("long int"), carrier("bool")
     ('fp32', 'int8')
     """
-    known, size = listing_type(name), element_bytes(name) or 4.0
-    return known or next(kind for least, kind in _CARRIERS if size >= least)
+    dtype, size = listing_type(name), element_bytes(name) or 4.0
+    return dtype or next(kind for least, kind in _CARRIERS if size >= least)
 
 
-def moved(
+def elementwise_row(
     fn: str,
     elements: Number,
     reads: Sequence[tuple[Number, str]],
@@ -87,7 +87,7 @@ def moved(
     }
 
 
-def gathered(rows: int, cols: int, kind: str) -> dict[str, object]:
+def gather_row(rows: int, cols: int, kind: str) -> dict[str, object]:
     """Row of a gather of `rows` of `cols` elements of type `kind`."""
     dtype = carrier(kind)
     wide = (element_bytes(kind) or 4.0) / 4 if dtype == "fp32" else 1.0

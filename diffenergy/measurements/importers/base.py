@@ -1,4 +1,4 @@
-"""What all importers share: finding files, reading columns, names of GPUs, notes."""
+"""Functions of all importers: find files, read columns, name GPUs, keep notes."""
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -22,7 +22,7 @@ _MISSING: Final = (
     "na", "n/a", "[n/a]", "none", "null", "<na>", "[not supported]", "[not available]",
     "[unknown error]", "[insufficient permissions]",
 )  # fmt: skip
-"""What tools write, in lower case, where they have no number."""
+"""Words of tools, in lower case, for a missing number."""
 
 FIRST: Final = ("gpu", "op", "workload", "model")
 TIMES: Final = ("time_us", "time_ms_per_iter", "time_s")
@@ -51,7 +51,7 @@ _PLAUSIBLE: Final = {
 
 
 class Column(NamedTuple):
-    """A column that is wanted: its spellings in order of preference."""
+    """A column of a table: its spellings in order of preference."""
 
     spellings: tuple[str, ...]
     is_number: bool = True
@@ -77,25 +77,25 @@ def files_in(path: Path, names: Sequence[str]) -> dict[str, Path]:
     Raises `ValueError` if there is none.
     """
     if path.is_dir():
-        found = {name: path / name for name in names if (path / name).is_file()}
+        files = {name: path / name for name in names if (path / name).is_file()}
     elif path.exists():
-        found = {path.name: path} if path.name in names else {}
+        files = {path.name: path} if path.name in names else {}
     else:
         raise ValueError(f"{path}: no such file or folder; check the path.")
-    if not found:
+    if not files:
         raise ValueError(
             f"{path} is none of {name_list(names)} and has none of them; give the file "
             f"or its folder."
         )
-    return found
+    return files
 
 
-def read_columns(path: Path, wanted: Mapping[str, Column]) -> pd.DataFrame:
-    """The `wanted` columns of a CSV file, by our names."""
-    return pick(read_sheet(str(path)), wanted)
+def read_columns(path: Path, columns: Mapping[str, Column]) -> pd.DataFrame:
+    """These `columns` of a CSV file, by our names."""
+    return pick(read_sheet(str(path)), columns)
 
 
-def plain(sheet: Sheet) -> Sheet:
+def blank_missing(sheet: Sheet) -> Sheet:
     """`sheet` with empty cells where a tool wrote a word for "no value"."""
     columns = {}
     for name, cells in sheet.columns.items():
@@ -104,19 +104,23 @@ def plain(sheet: Sheet) -> Sheet:
     return Sheet(sheet.file, columns, sheet.num_rows)
 
 
-def pick(sheet: Sheet, wanted: Mapping[str, Column]) -> pd.DataFrame:
-    """The `wanted` columns of a sheet, by our names; numbers are floats, NaN if empty.
+def pick(sheet: Sheet, columns: Mapping[str, Column]) -> pd.DataFrame:
+    """These `columns` of a sheet, by our names; numbers are floats, NaN if empty.
 
     Columns that are not needed and not there stay away. Raises `ValueError` at a
     needed column that is absent and at a cell that is no number.
     """
     every = np.arange(sheet.num_rows)
-    found = {name: _spelled(sheet, name, column) for name, column in wanted.items()}
-    used = {spelling for spelling in found.values() if spelling}
-    sheet = plain(Sheet(sheet.file, {s: sheet.columns[s] for s in used}, len(every)))
+    spellings = {
+        name: _spelling(sheet, name, column) for name, column in columns.items()
+    }
+    used = {spelling for spelling in spellings.values() if spelling}
+    sheet = blank_missing(
+        Sheet(sheet.file, {s: sheet.columns[s] for s in used}, len(every))
+    )
     table = pd.DataFrame(index=every)
-    for name, spelling in found.items():
-        if spelling and wanted[name].is_number:
+    for name, spelling in spellings.items():
+        if spelling and columns[name].is_number:
             table[name] = read_numbers(sheet, spelling, every, ANY_NUMBER)
         elif spelling:
             table[name] = pd.Series(read_texts(sheet, spelling, every), dtype=object)
@@ -124,15 +128,15 @@ def pick(sheet: Sheet, wanted: Mapping[str, Column]) -> pd.DataFrame:
     return table
 
 
-def _spelled(sheet: Sheet, name: str, column: Column) -> str | None:
-    found = next((s for s in column.spellings if s in sheet.columns), None)
-    if found is None and column.needed:
+def _spelling(sheet: Sheet, name: str, column: Column) -> str | None:
+    spelling = next((s for s in column.spellings if s in sheet.columns), None)
+    if spelling is None and column.needed:
         raise ValueError(
             f"{sheet.file}: there is no column for `{name}`; allowed are "
             f"{name_list(column.spellings)}; there are {name_list(sheet.columns)}; "
             f"give a file of this format."
         )
-    return found
+    return spelling
 
 
 def check_texts(table: pd.DataFrame, column: str, allowed: Collection[str]) -> None:
@@ -148,7 +152,7 @@ def check_texts(table: pd.DataFrame, column: str, allowed: Collection[str]) -> N
 
 
 def notes_of(table: pd.DataFrame) -> list[str]:
-    """What an importer has to say about its table: what was left out, and why."""
+    """Notes of an importer on its table: rows left out, with the reason."""
     return list(table.attrs.get("notes", ()))
 
 
@@ -214,11 +218,13 @@ def finish(table: pd.DataFrame) -> pd.DataFrame:
         table = drop(table, table[time].isna() & ~timeless, f"no `{time}`")
     table = drop(table, table.duplicated(), "the same row is there before")
     if not len(table):
-        said = " ".join(notes_of(table)) or "the file has no rows."
-        raise ValueError(f"{table.attrs.get('file', 'table')}: no row is left: {said}")
-    kept = table.loc[:, table.notna().any() & (table != "").any()]
-    front = [name for name in FIRST if name in kept]
-    ordered = kept[front + [name for name in kept if name not in front]]
+        reasons = " ".join(notes_of(table)) or "the file has no rows."
+        raise ValueError(
+            f"{table.attrs.get('file', 'table')}: no row is left: {reasons}"
+        )
+    filled = table.loc[:, table.notna().any() & (table != "").any()]
+    front = [name for name in FIRST if name in filled]
+    ordered = filled[front + [name for name in filled if name not in front]]
     return ordered.reset_index(drop=True)
 
 
@@ -226,11 +232,11 @@ def _plausible(table: pd.DataFrame, column: str) -> pd.DataFrame:
     """`table` without rows outside the range; most of them outside is a wrong unit."""
     low, high = _PLAUSIBLE[column]
     values = table[column].to_numpy(dtype=float)
-    given = values[~np.isnan(values)]
+    present = values[~np.isnan(values)]
     wrong = (values < low) | (values > high)
-    if len(given) and 2 * wrong.sum() > len(given):
+    if len(present) and 2 * wrong.sum() > len(present):
         raise ValueError(
-            f"{table.attrs.get('file', 'table')}: `{column}` is {np.median(given):g} "
+            f"{table.attrs.get('file', 'table')}: `{column}` is {np.median(present):g} "
             f"in the median; allowed is {low:g} to {high:g}; the source seems to be in "
             f"another unit, convert it."
         )

@@ -118,15 +118,15 @@ def _table(rows: list[Board], path: Path, instances: int) -> pd.DataFrame:
 
 def _scrapes(file: Path) -> Iterator[list[Sample]]:
     """Scrapes of a file; one begins where a HELP line or a series comes again."""
-    samples, seen = [], set()
+    samples, series = [], set()
     for number, line in enumerate(read_text(str(file)).splitlines(), start=1):
         words = line.split()
         if not words or words[0] == "#" and words[1:2] != ["HELP"]:
             continue
-        found = _SAMPLE.fullmatch(line.strip())
+        match = _SAMPLE.fullmatch(line.strip())
         if words[0] == "#":
             key = ("HELP", words[2] if len(words) > 2 else "")
-        elif found is None:
+        elif match is None:
             if "{" not in line and len(words) in (2, 3):
                 continue  # a metric without labels: not one of a GPU
             raise ValueError(
@@ -134,27 +134,27 @@ def _scrapes(file: Path) -> Iterator[list[Sample]]:
                 f"copy the scrape again or remove the line."
             )
         else:
-            key = found.group(1, 2)
-        if key in seen:
+            key = match.group(1, 2)
+        if key in series:
             yield samples
-            samples, seen = [], set()
-        seen.add(key)
-        if found is not None and found.group(1) in _METRICS:
-            samples.append(_sample(found, file, number))
+            samples, series = [], set()
+        series.add(key)
+        if match is not None and match.group(1) in _METRICS:
+            samples.append(_sample(match, file, number))
     if samples:
         yield samples
 
 
-def _sample(found: re.Match[str], file: Path, number: int) -> Sample:
+def _sample(match: re.Match[str], file: Path, number: int) -> Sample:
     try:
-        value = float(found.group(3))
+        value = float(match.group(3))
     except ValueError:
         raise ValueError(
-            f"{file}, line {number}: `{found.group(1)}` is '{found.group(3)}'; allowed "
+            f"{file}, line {number}: `{match.group(1)}` is '{match.group(3)}'; allowed "
             f"is a number; correct the line."
         ) from None
-    stamp = float(found.group(4)) / 1e3 if found.group(4) else np.nan
-    return found.group(1), dict(_LABEL.findall(found.group(2))), value, stamp
+    stamp = float(match.group(4)) / 1e3 if match.group(4) else np.nan
+    return match.group(1), dict(_LABEL.findall(match.group(2))), value, stamp
 
 
 def _boards(scrape: list[Sample]) -> tuple[dict[str, Board], int]:

@@ -18,6 +18,7 @@ import pandas as pd
 
 from .._cells import Sheet, bad_cell, read_sheet, read_text, sheet_of
 from .base import (
+    blank_missing,
     drop,
     finish,
     join,
@@ -26,7 +27,6 @@ from .base import (
     notes_of,
     number,
     pick,
-    plain,
     text,
 )
 
@@ -115,7 +115,7 @@ def _sheet(path: Path) -> Sheet:
 def _units_off(sheet: Sheet) -> Sheet:
     """`sheet` with bare numbers; units in header and cells must be nvidia-smi's own."""
     columns = {}
-    for name, cells in plain(sheet).columns.items():
+    for name, cells in blank_missing(sheet).columns.items():
         bare, _, unit = name.partition(" [")
         expected = _UNITS.get(bare.split(".")[0])
         if expected is None:
@@ -161,8 +161,8 @@ def _all_windows(samples: pd.DataFrame) -> pd.DataFrame:
             f"{file}: no GPU was busy in this log, or its power was not read; log "
             f"`power.draw` while the workload runs."
         )
-    said = [*notes, *(words for part in parts for words in notes_of(part))]
-    table.attrs = {"file": file, "notes": list(dict.fromkeys(said))}
+    all_notes = [*notes, *(words for part in parts for words in notes_of(part))]
+    table.attrs = {"file": file, "notes": list(dict.fromkeys(all_notes))}
     return table
 
 
@@ -194,7 +194,7 @@ def _windows(board: pd.DataFrame) -> pd.DataFrame:
 
 
 def _busy(board: pd.DataFrame) -> tuple[np.ndarray, str]:
-    """Which samples are busy, and how that was told."""
+    """Whether each sample is busy, and a note on how that was decided."""
     use = board["utilization"] if "utilization" in board else None
     if use is not None and np.any(use.notna()):
         return (use.fillna(0) > 0).to_numpy().astype(int), ""

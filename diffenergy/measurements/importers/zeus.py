@@ -43,21 +43,21 @@ def read(path: Path) -> dict[str, pd.DataFrame]:
 def _windows(file: Path) -> pd.DataFrame:
     """Rows of a log: one for every window and GPU."""
     sheet = read_sheet(str(file))
-    boards = [found for c in sheet.columns if (found := _ENERGY.fullmatch(c))]
+    boards = [column for c in sheet.columns if (column := _ENERGY.fullmatch(c))]
     if not boards:
         raise ValueError(
             f"{file}: there is no column `gpu0_energy`; a log without the energy of a "
             f"GPU says nothing; measure with `ZeusMonitor(gpu_indices=[0])`."
         )
-    wanted = {
+    columns = {
         "start": number("start_time", needed=False),
         "workload": text("window_name", "window"),
         "time_s": number("elapsed_time"),
     }
     parts = []
-    for found in boards:
-        part = pick(sheet, wanted | {"energy_j": number(found.group())})
-        part["gpu_index"] = int(found.group(1))
+    for column in boards:
+        part = pick(sheet, columns | {"energy_j": number(column.group())})
+        part["gpu_index"] = int(column.group(1))
         parts.append(part)
     table = join(parts)
     table.attrs["file"] = str(file)

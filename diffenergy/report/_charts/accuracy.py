@@ -47,7 +47,7 @@ class _Pairs(NamedTuple):
     if known; the colours."""
 
     read: Float[np.ndarray, " part"]
-    made: Float[np.ndarray, " part"]
+    predicted: Float[np.ndarray, " part"]
     interval: Float[np.ndarray, "2 part"] | None
     group: Int[np.ndarray, " part"]
 
@@ -81,12 +81,12 @@ def _pairs(
     group: Int[np.ndarray, " row"],
 ) -> _Pairs:
     """Rows with a measured and a predicted value, and their intervals if known."""
-    read, made = getattr(table, key), getattr(predictions, key)
-    known = np.isfinite(read) & np.isfinite(made) & (read > 0) & (made > 0)
-    known &= np.asarray(predictions.skipped == "", dtype=bool)
+    read, predicted = getattr(table, key), getattr(predictions, key)
+    live = np.isfinite(read) & np.isfinite(predicted) & (read > 0) & (predicted > 0)
+    live &= np.asarray(predictions.skipped == "", dtype=bool)
     ends = [getattr(predictions, f"{key}_{end}") for end in ("p5", "p95")]
-    interval = None if ends[0] is None else np.array(ends)[:, known]
-    return _Pairs(read[known], made[known], interval, group[known])
+    interval = None if ends[0] is None else np.array(ends)[:, live]
+    return _Pairs(read[live], predicted[live], interval, group[live])
 
 
 def _groups(
@@ -98,8 +98,8 @@ def _groups(
     what = np.array([str(op or name or "model") for op, name in pairs])
     if len(set(what[live])) < 2:
         what = table.gpu.astype(str)
-    found, count = np.unique(what[live], return_counts=True)
-    order = found[np.argsort(-count, kind="stable")].tolist()
+    labels, count = np.unique(what[live], return_counts=True)
+    order = labels[np.argsort(-count, kind="stable")].tolist()
     names = order[:_MOST_GROUPS]
     place = {name: min(i, _MOST_GROUPS) for i, name in enumerate(order)}
     if len(order) > _MOST_GROUPS:
@@ -111,7 +111,7 @@ def _parity(pairs: _Pairs, names: Sequence[str], word: str, unit: str) -> Panel:
     """Points on logarithmic axes of one scale, the line of equality, +-25 %."""
     spans = pairs.interval if len(pairs.read) <= _MOST_BARS else None
     every = np.concatenate(
-        [pairs.read, pairs.made, [] if spans is None else spans.ravel()]
+        [pairs.read, pairs.predicted, [] if spans is None else spans.ravel()]
     )
     low, high = float(np.nanmin(every)) / _HEADROOM, float(np.nanmax(every)) * _HEADROOM
     marks: list[Mark] = [Line((low, high), (low, high), "equal", "ink", 1.2)]
@@ -122,7 +122,7 @@ def _parity(pairs: _Pairs, names: Sequence[str], word: str, unit: str) -> Panel:
     size = float(np.clip(60 / np.sqrt(len(pairs.read)), 1.5, 4.0))
     for number, name in enumerate(names):
         mine, colour = pairs.group == number, number if number < _MOST_GROUPS else 7
-        x, y = pairs.read[mine].tolist(), pairs.made[mine].tolist()
+        x, y = pairs.read[mine].tolist(), pairs.predicted[mine].tolist()
         if spans is not None:
             # each interval is a line of its own, apart from the next one by NaN
             across = [a for value in x for a in (value, value, math.nan)]
@@ -138,7 +138,7 @@ def _parity(pairs: _Pairs, names: Sequence[str], word: str, unit: str) -> Panel:
             f"({100 * (b / a - 1):+.1f} %)",
         )
         for a, b, g in zip(
-            pairs.read.tolist()[::every_nth], pairs.made.tolist()[::every_nth],
+            pairs.read.tolist()[::every_nth], pairs.predicted.tolist()[::every_nth],
             pairs.group.tolist()[::every_nth], strict=True,
         )
     ]  # fmt: skip
@@ -151,12 +151,12 @@ def _parity(pairs: _Pairs, names: Sequence[str], word: str, unit: str) -> Panel:
 
 def _errors(pairs: _Pairs, word: str) -> Panel:
     """Histogram of signed errors; rows beyond the ends are in the outer bars."""
-    found = error_figures(pairs.read, pairs.made)
-    signed = 100 * (pairs.made / pairs.read - 1)
+    errors = error_figures(pairs.read, pairs.predicted)
+    signed = 100 * (pairs.predicted / pairs.read - 1)
     size = np.abs(signed)
-    widest = float(np.percentile(size, _COVERED) if found.n >= 100 else size.max())
+    widest = float(np.percentile(size, _COVERED) if errors.n >= 100 else size.max())
     end = min(_WIDEST, max(5.0, 5.0 * math.ceil(widest / 5.0)))
-    bins = 2 * min(_BINS, max(5, round(math.sqrt(found.n))))
+    bins = 2 * min(_BINS, max(5, round(math.sqrt(errors.n))))
     counts, edges = np.histogram(np.clip(signed, -end, end), bins, (-end, end))
     left, right = edges[:-1].tolist(), edges[1:].tolist()
     boxes = Boxes(left, right, [0.0] * bins, counts.tolist(), "", 5, edged=True)
@@ -166,7 +166,7 @@ def _errors(pairs: _Pairs, word: str) -> Panel:
     ]
     beyond = " (ends: and beyond)" if (size > end).any() else ""
     x = Axis(f"error of {word}{beyond}", "%", low=-end, high=end)
-    y = Axis(f"rows of {found.n:,}", zero=True, whole=True)
-    title = f"MAPE {found.mape:.1f} %, median {found.median:.1f} %"
+    y = Axis(f"rows of {errors.n:,}", zero=True, whole=True)
+    title = f"MAPE {errors.mape:.1f} %, median {errors.median:.1f} %"
     zero = Rule(0.0, axis="x", dashed=False)
     return Panel(x, y, [boxes, zero], readings, title, height=240.0)

@@ -82,8 +82,8 @@ def bandwidth_chart(
 ) -> Chart:
     """Algorithm bandwidth (B/s) over the size of the output buffer (B), a line for each
     algorithm; "bound" is dashed, the first other one stands out. NaN: not known."""
-    known = np.concatenate([np.asarray(line, float) for line in algo_bw.values()])
-    known = known[np.isfinite(known)]
+    finite = np.concatenate([np.asarray(line, float) for line in algo_bw.values()])
+    finite = finite[np.isfinite(finite)]
     order = np.argsort(sizes).tolist()
     x = [float(sizes[i]) for i in order]
     marks, number = list[Mark](), 0
@@ -96,7 +96,7 @@ def bandwidth_chart(
             width = 2.0 if number else 6.0
             marks.append(Line(x, y, shown, colour, width, shape=number % 7))
             number += 1
-    log = bool(known.max() > _WIDE * known.min())
+    log = bool(finite.max() > _WIDE * finite.min())
     panel = Panel(
         Axis("size of the output buffer", "B", log=True),
         Axis("algorithm bandwidth", "B/s", log, not log), marks, height=280.0,
@@ -280,8 +280,8 @@ def rows_of(schedule: Schedule, most: int = _MOST_LINKS) -> Rows:
         link for kind in set(media) for link in busiest[media[busiest] == kind][:sure]
     ]
     order = [*first, *(link for link in busiest if link not in set(first))]
-    kept = np.sort(np.array(order[:most], int))
-    return Rows(used[kept], len(used) - len(kept))
+    shown = np.sort(np.array(order[:most], int))
+    return Rows(used[shown], len(used) - len(shown))
 
 
 def _links_words(rates: Sequence[float]) -> str:

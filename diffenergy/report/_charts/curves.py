@@ -41,7 +41,8 @@ def _clocks(sides: Sequence[Side]) -> Chart:
 
     def text(point: Entry) -> str:
         clock = f"{point['sm_clock_set_mhz']:.0f} MHz"
-        return f"{clock}: {_costs(point)}, {point['avg_power_w']:.0f} W{_held(point)}"
+        power = f"{point['avg_power_w']:.0f} W{_clock_words(point)}"
+        return f"{clock}: {_costs(point)}, {power}"
 
     marks, readings = _curves(
         sides, [x.clocks for x in sides], "time_s", "energy_j", text
@@ -125,22 +126,22 @@ def _quick(side: Side) -> Side:
 def _ends(points: Entries) -> list[Mark]:
     """Labels of the lowest clock, the highest, and the one of least energy."""
     least = min(range(len(points)), key=lambda i: points[i]["energy_j"])
-    found: list[Mark] = []
+    marks: list[Mark] = []
     for i in dict.fromkeys((0, least, len(points) - 1)):
         point = points[i]
         text = f"{point['sm_clock_set_mhz']:.0f} MHz"
         text, side = (
             (f"{text}, least energy", "below") if i == least else (text, "right")
         )
-        found.append(Label(point["time_s"], point["energy_j"], text, side))
-    return found
+        marks.append(Label(point["time_s"], point["energy_j"], text, side))
+    return marks
 
 
 def _costs(point: Entry) -> str:
     return f"{si(point['time_s'], 's')}, {si(point['energy_j'], 'J')}"
 
 
-def _held(point: Entry) -> str:
+def _clock_words(point: Entry) -> str:
     """The clock that is held, where the power limit lowers it."""
-    held, asked = point["sm_clock_mhz"], point["sm_clock_set_mhz"]
-    return f", held at {held:.0f} MHz" if held < asked * (1 - 1e-6) else ""
+    clock, requested = point["sm_clock_mhz"], point["sm_clock_set_mhz"]
+    return f", held at {clock:.0f} MHz" if clock < requested * (1 - 1e-6) else ""

@@ -34,7 +34,7 @@ _METRICS: Final = (
     ("avg_power_w", "mean power", "W"),
     ("area_mm2", "area", "mm2"),
 )
-_KEPT: Final = 1e-9
+_FEASIBLE: Final = 1e-9
 """Violation, as a share of a limit, up to which a design keeps it."""
 _STAR: Final = 7
 
@@ -101,14 +101,14 @@ def _fields(summary: Entry, names: Sequence[str]) -> Chart:
 
 def _metrics(summary: Entry) -> Chart:
     """Metrics of the best design in % of the base's, with their intervals."""
-    known = [
+    metrics = [
         (key, word, unit)
         for key, word, unit in _METRICS
         if summary["start"][key] and summary["best"][key] is not None
     ]
     names, readings, shares = [], [], []
     marks: list[Mark] = []
-    for row, (key, word, unit) in enumerate(known):
+    for row, (key, word, unit) in enumerate(metrics):
         base, best = summary["start"][key], summary["best"][key]
         shares.append(100 * best / base)
         between = ""
@@ -121,10 +121,10 @@ def _metrics(summary: Entry) -> Chart:
         changed = f"{word} ({change(shares[-1] - 100)})"
         names.append(f"{changed}\n{text}")
         readings.append(Reading(shares[-1], row, f"{changed}: {text}{between}"))
-    found = [*bars(shares, (), name="best", colour=5, thick=0.6), *marks]
-    found.append(Rule(100.0, "base", axis="x"))
+    marks_of_best = [*bars(shares, (), name="best", colour=5, thick=0.6), *marks]
+    marks_of_best.append(Rule(100.0, "base", axis="x"))
     x = Axis("share of the base (line: 5 to 95 %)", "%", zero=True)
-    return Chart("Metrics", [Panel(x, Axis(names=names), found, readings)])
+    return Chart("Metrics", [Panel(x, Axis(names=names), marks_of_best, readings)])
 
 
 def _in(value: float, unit: str) -> str:
@@ -191,19 +191,21 @@ def _front_fields(summary: Entry, names: Sequence[str]) -> Chart:
 
 def _path(summary: Entry, path: Entries) -> Chart:
     """Best objective so far over the evaluations, and the design of every round."""
-    known = [entry for entry in path if entry["objective"] is not None]
+    entries = [entry for entry in path if entry["objective"] is not None]
     goal = first_goal(summary)
-    kept = np.array([(entry["violation"] or 0.0) <= _KEPT for entry in known], bool)
-    effort = np.array([entry["evaluations"] for entry in known], float)
-    value = np.array([entry["objective"] for entry in known], float)
+    feasible = np.array(
+        [(entry["violation"] or 0.0) <= _FEASIBLE for entry in entries], bool
+    )
+    effort = np.array([entry["evaluations"] for entry in entries], float)
+    value = np.array([entry["objective"] for entry in entries], float)
     marks: list[Mark] = []
-    if kept.any():
-        so_far = np.minimum.accumulate(np.where(kept, value, np.inf))
-        x, y = effort[kept].tolist(), so_far[kept].tolist()
+    if feasible.any():
+        so_far = np.minimum.accumulate(np.where(feasible, value, np.inf))
+        x, y = effort[feasible].tolist(), so_far[feasible].tolist()
         marks.append(Line(x, y, "least so far", 5, step=True))
     for chosen, shape, colour, words in (
-        (kept, 0, 0, "round"),
-        (~kept, 6, 7, "round that passes a limit"),
+        (feasible, 0, 0, "round"),
+        (~feasible, 6, 7, "round that passes a limit"),
     ):
         if chosen.any():
             x, y = effort[chosen].tolist(), value[chosen].tolist()

@@ -73,14 +73,17 @@ def kernel_classes(summary: Entry, kernels: Entries) -> dict[str, tuple[float, f
         kernels, summary, lambda kernel: kernel["op"].replace("_", " ")
     )
     order = sorted(sums, key=lambda op: -sums[op][0])
-    kept = {op: sums[op] for op in order[:_MOST_CLASSES]}
+    classes = {op: sums[op] for op in order[:_MOST_CLASSES]}
     if rest := [sums[op] for op in order[_MOST_CLASSES:]]:
-        kept[f"{len(rest)} others"] = (sum(x[0] for x in rest), sum(x[1] for x in rest))
-    time = summary["time_s"] - sum(x[0] for x in kept.values())
-    energy = summary["energy_j"] - sum(x[1] for x in kept.values())
+        classes[f"{len(rest)} others"] = (
+            sum(x[0] for x in rest),
+            sum(x[1] for x in rest),
+        )
+    time = summary["time_s"] - sum(x[0] for x in classes.values())
+    energy = summary["energy_j"] - sum(x[1] for x in classes.values())
     if time > _NOTHING * summary["time_s"]:
-        kept[_WAITING] = (time, max(energy, 0.0))
-    return kept
+        classes[_WAITING] = (time, max(energy, 0.0))
+    return classes
 
 
 def _totals(summary: Entry) -> Panel:
@@ -91,11 +94,11 @@ def _totals(summary: Entry) -> Panel:
     marks: list[Mark] = []
     for row, (key, word, unit) in enumerate(_QUANTITIES):
         left, total = 0.0, summary[key]
-        for phase, found in summary["phases"].items():
-            right = left + 100 * found[key] / total
+        for phase, figures in summary["phases"].items():
+            right = left + 100 * figures[key] / total
             boxes.setdefault(phase, []).append((left, right, row - 0.35, row + 0.35))
-            share = percent(found[key] / total)
-            text = f"{word} of {phase}: {si(found[key], unit)}, {share}"
+            share = percent(figures[key] / total)
+            text = f"{word} of {phase}: {si(figures[key], unit)}, {share}"
             readings.append(Reading((left + right) / 2, row, text))
             left = right
         low, high = summary[f"{key}_p5_p95"]
@@ -105,13 +108,13 @@ def _totals(summary: Entry) -> Panel:
         text = f"{word}: {si(total, unit)}, 5 to 95 %: {between}"
         readings.append(Reading(100.0, row, text))
     several = len(boxes) > 1
-    found = [
+    figures = [
         Boxes(*zip(*sides, strict=True), name=phase if several else "", colour=i % 8)
         for i, (phase, sides) in enumerate(boxes.items())
     ]
     title = "Totals and their 5 to 95 % range"
     across = Axis("share of the total", "%", zero=True)
-    return Panel(across, Axis(names=names), [*found, *marks], readings, title)
+    return Panel(across, Axis(names=names), [*figures, *marks], readings, title)
 
 
 def interval(low: float, high: float, row: float) -> Line:
@@ -198,8 +201,8 @@ def settings_chart(summary: Entry) -> Chart:
         marks: list[Mark] = []
         looks = zip(colours(len(lines)), lines.items(), strict=True)
         for i, (colour, (name, rows)) in enumerate(looks):
-            kept = [row for row in rows if row["feasible"]]
-            x, y = ([row[x] for row in kept] for x in (across, key))
+            feasible = [row for row in rows if row["feasible"]]
+            x, y = ([row[x] for row in feasible] for x in (across, key))
             wide = 2.0 + 1.5 * min(len(lines) - 1 - i, 5)  # all seen where they meet
             marks.append(Line(x, y, name, colour, wide, shape=i % _STAR))
         if len(lines) == 1:

@@ -49,14 +49,14 @@ def drawn(result: "FleetResult") -> list[Pool]:
     each = used.sum(axis=(0, 2))
     first = np.argsort(-each, kind="stable")[:_MODELS]
     models = np.sort(first[each[first] > 0])
-    found = []
+    panels = []
     for pool in sorted(np.argsort(-problem.count, kind="stable")[:_POOLS].tolist()):
         own = [(i, problem.models[x], used[pool, x]) for i, x in enumerate(models)]
         rest = np.delete(used[pool], models, axis=0).sum(axis=0)
         if rest.any():
             own.append((_MODELS, "others", rest))
-        found.append(Pool(pool, problem.pools[pool], float(problem.count[pool]), own))
-    return found
+        panels.append(Pool(pool, problem.pools[pool], float(problem.count[pool]), own))
+    return panels
 
 
 class Site(NamedTuple):
@@ -68,12 +68,12 @@ class Site(NamedTuple):
 
 def site_power(summary: Entry) -> dict[str, Site]:
     """Power of every site."""
-    found: dict[str, tuple[list[float], list[float]]] = {}
+    draws: dict[str, tuple[list[float], list[float]]] = {}
     for entry in summary["site_power"]:
-        power, budget = found.setdefault(entry["site"], ([], []))
+        power, budget = draws.setdefault(entry["site"], ([], []))
         power.append(entry["power_w"])
         budget.append(np.nan if entry["budget_w"] is None else entry["budget_w"])
-    return {name: Site(*map(np.array, both)) for name, both in found.items()}
+    return {name: Site(*map(np.array, both)) for name, both in draws.items()}
 
 
 def _pool(pool: Pool, summary: Entry) -> Chart:

@@ -38,8 +38,8 @@ def plans_chart(result: "PlanResult", title: str) -> Chart:
     scale, shade = ramp("memory of a GPU, GB", float(memory.min()), float(memory.max()))
     edge = sorted((x["step_time_s"], x["energy_j"]) for x in s["frontier"])
     least = np.minimum.accumulate([y for _, y in edge])
-    kept = [(x, y) for (x, y), most in zip(edge, least, strict=True) if y <= most]
-    x, y = (list(values) for values in zip(*kept, strict=True))
+    front = [(x, y) for (x, y), most in zip(edge, least, strict=True) if y <= most]
+    x, y = (list(values) for values in zip(*front, strict=True))
     best = s["best"]
     marks = [
         Line(x, y, "no other is both faster and of less energy", "soft", 1.3),

@@ -64,9 +64,9 @@ def _plane(summary: Entry) -> Chart:
     default = summary["default"]
     costs = f"{si(default['time_s'], 's')}, {si(default['energy_j'], 'J')}"
     points = {
-        name: (found["time_change_pct"], found["energy_change_pct"])
-        for name, found in summary["baselines"].items()
-        if found is not None
+        name: (baseline["time_change_pct"], baseline["energy_change_pct"])
+        for name, baseline in summary["baselines"].items()
+        if baseline is not None
     }
     free = free_case(summary)
     if free is not None:
@@ -143,7 +143,7 @@ def drawn(problem: Problem, order: Launches) -> Drawn:
 
     A loop whose turns differ is drawn in full.
     """
-    kept, marks = np.ones(len(order.kernel), dtype=bool), []
+    visible, marks = np.ones(len(order.kernel), dtype=bool), []
     if len(order.changes()) > _MOST_CHANGES:
         end = 0
         for loop in problem.loops:
@@ -151,13 +151,13 @@ def drawn(problem: Problem, order: Launches) -> Drawn:
             end = start + width * loop.turns
             turns = order.setting[start:end].reshape(loop.turns, width)
             if loop.turns > 1 and (turns == turns[0]).all():
-                kept[start + width : end] = False
+                visible[start + width : end] = False
                 marks.append((start, start + width - 1, loop.turns))
-    edges = np.concatenate([[0.0], np.cumsum(np.where(kept, order.time, 0.0))])
+    edges = np.concatenate([[0.0], np.cumsum(np.where(visible, order.time, 0.0))])
     return Drawn(
-        np.concatenate([[0.0], edges[1:][kept]]),
-        order.setting[kept],
-        problem.stage[order.kernel[kept]],
+        np.concatenate([[0.0], edges[1:][visible]]),
+        order.setting[visible],
+        problem.stage[order.kernel[visible]],
         tuple((float(edges[a]), float(edges[b + 1]), turns) for a, b, turns in marks),
     )
 
@@ -213,12 +213,12 @@ def _levels(
     clocks: Float[np.ndarray, " launch"],
 ) -> tuple[Float[np.ndarray, " level"], list[tuple[float, str]]]:
     """Heights of the clocks (MHz), "auto" above them all, and the ticks to show."""
-    known = np.unique(clocks[~np.isnan(clocks)])
-    levels = known if len(known) else np.array([0.0])
+    numbers = np.unique(clocks[~np.isnan(clocks)])
+    levels = numbers if len(numbers) else np.array([0.0])
     if np.isnan(clocks).any():
         gap = max(0.15 * (levels[-1] - levels[0]), 0.05 * levels[-1], 1.0)
         levels = np.append(levels, levels[-1] + gap)
-    ticks = [(tick, f"{tick:g}") for tick in _apart(known)]
+    ticks = [(tick, f"{tick:g}") for tick in _apart(numbers)]
     if np.isnan(clocks).any():
         ticks.append((float(levels[-1]), "auto"))
     return levels, ticks
@@ -226,11 +226,11 @@ def _levels(
 
 def _apart(values: Float[np.ndarray, " value"]) -> list[float]:
     """The rising values that leave room for their labels, the last one among them."""
-    kept: list[float] = []
+    places: list[float] = []
     for value in values[::-1].tolist():
-        if not kept or kept[-1] - value >= _TICKS_APART * (values[-1] - values[0]):
-            kept.append(value)
-    return kept[::-1]
+        if not places or places[-1] - value >= _TICKS_APART * (values[-1] - values[0]):
+            places.append(value)
+    return places[::-1]
 
 
 def _spans(shown: Drawn) -> list[tuple[float, float, int]]:

@@ -31,21 +31,21 @@ _KINDS: Final = ("forward", "backward", "gradients of weights")
 
 def stage_clock_charts(result: "StageClocks", title: str) -> dict[str, Chart]:
     """All panels, then clocks before and after and the power by themselves."""
-    found, content = result.replicas[0], result.summary
+    replicas, content = result.replicas[0], result.summary
     usual = f"All at {content['usual_sm_clock_mhz']:g} MHz"
-    own = "Own clocks (low boxes: forward, high: backward)"
+    title_of_clocks = "Own clocks (low boxes: forward, high: backward)"
     charts = {
-        "before": _passes(found, found.problem.usual, usual),
-        "after": _passes(found, found.choice, own),
-        "power": _power(found),
+        "before": _passes(replicas, replicas.problem.usual, usual),
+        "after": _passes(replicas, replicas.choice, title_of_clocks),
+        "power": _power(replicas),
     }
     return {"stage-clocks": stacked(title, list(charts.values())), **charts}
 
 
-def _passes(found: "Replicas", choice: np.ndarray, title: str) -> Chart:
+def _passes(replicas: "Replicas", choice: np.ndarray, title: str) -> Chart:
     """What each stage runs when, at which clock."""
-    problem = found.problem
-    start, end = (x.tolist() for x in found.times(choice))
+    problem = replicas.problem
+    start, end = (x.tolist() for x in replicas.times(choice))
     clocks = problem.clocks / 1e6
     mine = clocks[choice].tolist()
     scale, shade = ramp("SM clock, MHz", float(clocks.min()), float(clocks.max()))
@@ -68,7 +68,7 @@ def _passes(found: "Replicas", choice: np.ndarray, title: str) -> Chart:
     ]  # fmt: skip
     row = min(max(_TALL / stages, _ROW[0]), _ROW[1])
     panel = Panel(
-        Axis("time", "s", zero=True, high=_last(found)),
+        Axis("time", "s", zero=True, high=_last(replicas)),
         Axis(names=[f"stage {x}" for x in range(stages)]),
         [boxes], readings, title, scale=scale,
         height=row * stages,
@@ -76,30 +76,30 @@ def _passes(found: "Replicas", choice: np.ndarray, title: str) -> Chart:
     return Chart(title, [panel])
 
 
-def _last(found: "Replicas") -> float:
+def _last(replicas: "Replicas") -> float:
     """End of the longer one of both steps, s: one axis for all panels."""
-    choices = (found.problem.usual, found.choice)
-    return float(max(found.times(choice)[1].max() for choice in choices)) * 1.005
+    choices = (replicas.problem.usual, replicas.choice)
+    return float(max(replicas.times(choice)[1].max() for choice in choices)) * 1.005
 
 
-def _power(found: "Replicas") -> Chart:
-    choices = (found.problem.usual, found.choice)
+def _power(replicas: "Replicas") -> Chart:
+    choices = (replicas.problem.usual, replicas.choice)
     marks: list[Mark] = []
     looks = zip(choices, ("soft", 0), ("before", "after"), strict=True)
     for choice, colour, word in looks:
-        edges, watts = _curve(found, choice)
+        edges, watts = _curve(replicas, choice)
         mean = float(np.diff(edges) @ watts[:-1]) / edges[-1]
         name = f"{word}: {si(mean, 'W')} on average"
         marks.append(Line(edges.tolist(), watts.tolist(), name, colour, 1.5, step=True))
-    x = Axis("time", "s", zero=True, high=_last(found))
+    x = Axis("time", "s", zero=True, high=_last(replicas))
     panel = Panel(x, Axis("power", "W", zero=True), marks, height=140.0)
     return Chart("GPUs of a replica", [panel])
 
 
-def _curve(found: "Replicas", choice: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _curve(replicas: "Replicas", choice: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Where power changes, s, and W of a replica's GPUs from there on."""
-    problem = found.problem
-    start, end = found.times(choice)
+    problem = replicas.problem
+    start, end = replicas.times(choice)
     over = problem.cost[choice, problem.type] / (end - start)
     at = np.r_[0.0, start, end]
     change = np.r_[problem.wait.sum(), over, -over] * problem.abreast

@@ -28,96 +28,99 @@ _HIT: Final = 1 / 45
 _POINTS: Final = 8
 
 
-def step_chart(summary: Entry, found: Timeline) -> Chart:
+def step_chart(summary: Entry, timeline: Timeline) -> Chart:
     """Slices of every stage, power of all GPUs and of one of the busiest stage."""
     title = f"{title_line(summary)} ({summary['grade']})"
-    return stacked(title, list(step_charts(summary, found, np.inf).values()))
+    return stacked(title, list(step_charts(summary, timeline, np.inf).values()))
 
 
 def step_charts(
-    summary: Entry, found: Timeline | None, most: float = MOST
+    summary: Entry, timeline: Timeline | None, most: float = MOST
 ) -> dict[str, Chart]:
     """The same, each by itself, or why there is none (over `most` slices)."""
-    if found is None or len(found.stage) > most:
+    if timeline is None or len(timeline.stage) > most:
         why = f"the step has more than {most:g} parts of stages."
         return {"stages": Chart("Stages", [], why)}
     return {
-        "stages": _stages(summary, found),
-        "power": _power(summary, found),
-        "power-of-one": _power_of_one(summary, found),
+        "stages": _stages(summary, timeline),
+        "power": _power(summary, timeline),
+        "power-of-one": _power_of_one(summary, timeline),
     }
 
 
-def _stages(summary: Entry, found: Timeline) -> Chart:
-    stages, everything = found.stages, np.arange(len(found.stage))
+def _stages(summary: Entry, timeline: Timeline) -> Chart:
+    stages, everything = timeline.stages, np.arange(len(timeline.stage))
     row = min(max(_TALL / stages, _ROW[0]), _ROW[1])
     places = (
         [x - _HIGH / 2 for x in range(stages)],
         [x + _HIGH / 2 for x in range(stages)],
     )
-    whole = [found.time] * stages
+    whole = [timeline.time] * stages
     waits = Boxes([0.0] * stages, whole, *places, "", "light")
     marks: list[Mark] = [waits]
-    several = max(int(found.chunk.max()), 1)
-    for kind in np.unique(found.kind).tolist():
-        mine = everything[found.kind == kind]
-        middle = found.stage[mine]
+    several = max(int(timeline.chunk.max()), 1)
+    for kind in np.unique(timeline.kind).tolist():
+        mine = everything[timeline.kind == kind]
+        middle = timeline.stage[mine]
         marks.append(
             Boxes(
-                found.start[mine].tolist(), found.end[mine].tolist(),
+                timeline.start[mine].tolist(), timeline.end[mine].tolist(),
                 (middle - _HIGH / 2).tolist(), (middle + _HIGH / 2).tolist(),
                 WORDS[SLICE_KINDS[kind]], _COLOURS[kind],
-                (_PALER * found.chunk[mine] / several).tolist(), edged=True,
-                texts=["" if x < 0 else str(x + 1) for x in found.batch[mine]],
+                (_PALER * timeline.chunk[mine] / several).tolist(), edged=True,
+                texts=["" if x < 0 else str(x + 1) for x in timeline.batch[mine]],
             )
         )  # fmt: skip
     marks.append(Boxes((), (), (), (), "waiting for other stages", "light"))
     caption = (
-        f"A row is a stage, one of its {found.abreast} GPUs; a slice is what it runs "
-        "of one micro-batch, exchanges that nothing hides included. The last slice is "
-        "what steps take beyond their parts, such as waiting for stragglers."
+        f"A row is a stage, one of its {timeline.abreast} GPUs; a slice is what it "
+        "runs of one micro-batch, exchanges that nothing hides included. The last "
+        "slice is what steps take beyond their parts, such as waiting for stragglers."
     )
-    if found.chunk.max():
+    if timeline.chunk.max():
         caption += " Paler slices are of later virtual stages."
     readings = []
-    length = np.round((found.end - found.start) / found.time / _HIT)
-    for i in np.lexsort((found.start, found.stage)).tolist():
-        number, text = int(np.clip(length[i], 1, _POINTS)), _text(found, i)
-        start, long = float(found.start[i]), float(found.end[i] - found.start[i])
+    length = np.round((timeline.end - timeline.start) / timeline.time / _HIT)
+    for i in np.lexsort((timeline.start, timeline.stage)).tolist():
+        number, text = int(np.clip(length[i], 1, _POINTS)), _text(timeline, i)
+        start, long = (
+            float(timeline.start[i]),
+            float(timeline.end[i] - timeline.start[i]),
+        )
         readings += [
-            Reading(start + long * (k + 0.5) / number, int(found.stage[i]), text)
+            Reading(start + long * (k + 0.5) / number, int(timeline.stage[i]), text)
             for k in range(number)
         ]
     bubble, exposed = summary["bubble"], summary["exposed_communication"]
     lost = f"bubble {percent(bubble)}, exposed exchange {percent(exposed)}"
-    shades = " (paler: later virtual stages)" if found.chunk.max() else ""
+    shades = " (paler: later virtual stages)" if timeline.chunk.max() else ""
     names = Axis(names=[f"stage {x}" for x in range(stages)])
     title = f"Stages{shades}: {lost}"
-    panel = Panel(_time(found), names, marks, readings, title, height=row * stages)
+    panel = Panel(_time(timeline), names, marks, readings, title, height=row * stages)
     return Chart("Stages", [panel], caption)
 
 
-def _text(found: Timeline, i: int) -> str:
+def _text(timeline: Timeline, i: int) -> str:
     """What a slice is, how long, how much of it are exchanges."""
-    seconds = float(found.end[i] - found.start[i])
+    seconds = float(timeline.end[i] - timeline.start[i])
     spent = [
         f"{si(x, 's')} {axis} exposed"
-        for axis, x in zip(EXCHANGE_AXES, found.exposed[i].tolist(), strict=True)
+        for axis, x in zip(EXCHANGE_AXES, timeline.exposed[i].tolist(), strict=True)
         if x > 0
     ]
     among = f" (of it {', '.join(spent)})" if spent else ""
     return (
-        f"stage {found.stage[i]}, {slice_name(found, i)}: {si(seconds, 's')}{among}, "
-        f"{found.power[i]:.0f} W a GPU"
+        f"stage {timeline.stage[i]}, {slice_name(timeline, i)}: "
+        f"{si(seconds, 's')}{among}, {timeline.power[i]:.0f} W a GPU"
     )
 
 
-def _time(found: Timeline) -> Axis:
-    return Axis("time", "s", zero=True, high=found.time)
+def _time(timeline: Timeline) -> Axis:
+    return Axis("time", "s", zero=True, high=timeline.time)
 
 
-def _power(summary: Entry, found: Timeline) -> Chart:
-    edges, watts = (x.tolist() for x in found.curve())
+def _power(summary: Entry, timeline: Timeline) -> Chart:
+    edges, watts = (x.tolist() for x in timeline.curve())
     gpus = summary["num_gpus"]
     mean, peak = (si(summary[key], "W") for key in ("power_total_w", "peak_power_w"))
     spans = list(zip(edges[:-1], edges[1:], watts, strict=False))
@@ -131,7 +134,7 @@ def _power(summary: Entry, found: Timeline) -> Chart:
         for x, _, y in spans
     ]
     y, title = Axis("power", "W", zero=True), f"Power of all {gpus} GPUs"
-    panel = Panel(_time(found), y, marks, readings, spans=True, height=150.0)
+    panel = Panel(_time(timeline), y, marks, readings, spans=True, height=150.0)
     caption = (
         f"Idle and leakage power included: {mean} on average, {peak} at most, which "
         "feeds and breakers see."
@@ -139,18 +142,18 @@ def _power(summary: Entry, found: Timeline) -> Chart:
     return Chart(title, [panel], caption)
 
 
-def _power_of_one(summary: Entry, found: Timeline) -> Chart:
+def _power_of_one(summary: Entry, timeline: Timeline) -> Chart:
     """Power of a GPU of the busiest stage against its limit."""
-    busy = (found.end - found.start) * (found.batch >= 0)
-    stage = int(np.bincount(found.stage, busy, found.stages).argmax())
-    edges, watts = found.curve(stage)
-    mean = float(np.diff(edges) @ watts[:-1]) / found.time
+    busy = (timeline.end - timeline.start) * (timeline.batch >= 0)
+    stage = int(np.bincount(timeline.stage, busy, timeline.stages).argmax())
+    edges, watts = timeline.curve(stage)
+    mean = float(np.diff(edges) @ watts[:-1]) / timeline.time
     limit = summary["power_limit_w"]
     marks = [
         Line(edges.tolist(), watts.tolist(), "", "ink", 1.5, step=True),
         Rule(limit, f"its limit: {limit:.0f} W", colour=1),
     ]
     y = Axis("power", "W", zero=True)
-    panel = Panel(_time(found), y, marks, spans=True, height=150.0)
+    panel = Panel(_time(timeline), y, marks, spans=True, height=150.0)
     title = f"A GPU of stage {stage}: {mean:.0f} W on average"
     return Chart(title, [panel], "Of the stage whose GPUs are busy for longest.")

@@ -44,44 +44,46 @@ def timelines(
     idle = wait_power(by_kernel, kernels, phases)
     charts = {}
     for number, name in enumerate(summary["phases"]):
-        found = one_by_one
-        shown, turn = _middle_pass(found, number)
+        chosen = one_by_one
+        shown, turn = _middle_pass(chosen, number)
         if shown.sum() > _DRAWN:
-            found = by_kernel
-            shown, turn = _middle_pass(found, number)
+            chosen = by_kernel
+            shown, turn = _middle_pass(chosen, number)
         if shown.sum() > _DRAWN:
             why = "it has too many kernels to draw."
             charts[f"timeline-{name}"] = Chart(f"Timeline of {name}", [], why)
             continue
-        one = _pass(found, shown, slice_power(found, kernels), float(idle[number]))
-        several = found.turn[found.phase == number].any()
+        one = _pass(chosen, shown, slice_power(chosen, kernels), float(idle[number]))
+        several = chosen.turn[chosen.phase == number].any()
         passes = f"pass {turn + 1} of {listings[number].passes:g}"
         which = passes if several and not one.folded else "all"
         charts[f"timeline-{name}"] = _chart(name, which, one, kernels, looks, cap)
     return charts
 
 
-def _middle_pass(found: Unrolled, phase: int) -> tuple[Bool[np.ndarray, " slice"], int]:
+def _middle_pass(
+    slices: Unrolled, phase: int
+) -> tuple[Bool[np.ndarray, " slice"], int]:
     """Slices of the middle one of the passes that are shown launch by launch, and its
     number."""
-    own = (found.phase == phase) & (found.launches == 1)
-    if not own.any():
-        own = found.phase == phase
-    turns = np.unique(found.turn[own])
+    in_phase = (slices.phase == phase) & (slices.launches == 1)
+    if not in_phase.any():
+        in_phase = slices.phase == phase
+    turns = np.unique(slices.turn[in_phase])
     turn = int(turns[len(turns) // 2])
-    return (found.phase == phase) & (found.turn == turn), turn
+    return (slices.phase == phase) & (slices.turn == turn), turn
 
 
 def _pass(
-    found: Unrolled,
+    whole: Unrolled,
     shown: Bool[np.ndarray, " slice"],
     power: Float[np.ndarray, " slice"],
     idle: float,
 ) -> Pass:
     """`shown` slices and the waits between them; one for all if they are folded."""
-    start, time = found.start[shown], found.time[shown]
-    slices, waits = (found.row[shown], power[shown]), (-1, idle)
-    folded = bool((found.launches[shown] > 1).any())
+    start, time = whole.start[shown], whole.time[shown]
+    slices, waits = (whole.row[shown], power[shown]), (-1, idle)
+    folded = bool((whole.launches[shown] > 1).any())
     if folded:
         edges = np.append(0.0, np.cumsum(time))
         row, heights = map(np.append, slices, waits)
@@ -90,11 +92,13 @@ def _pass(
         pairs = (np.broadcast_arrays(*both) for both in zip(slices, waits, strict=True))
         row, heights = (np.column_stack(both).ravel() for both in pairs)
     last = np.flatnonzero(shown)[-1] + 1
-    end = found.start[last] if last < len(found.start) else found.phases[-1, 1]
+    end = whole.start[last] if last < len(whole.start) else whole.phases[-1, 1]
     ends = max(end, start[-1] + time[-1]) - start[0]
     edges = np.append(edges, ends)
-    kept = (row >= 0) | (np.diff(edges) > 1e-4 * ends) & np.isfinite(heights)
-    return Pass(row[kept], np.append(edges[:-1][kept], ends), heights[kept], folded)
+    visible = (row >= 0) | (np.diff(edges) > 1e-4 * ends) & np.isfinite(heights)
+    return Pass(
+        row[visible], np.append(edges[:-1][visible], ends), heights[visible], folded
+    )
 
 
 def _chart(

@@ -49,11 +49,11 @@ class _Writer:
 
     def all(self, blocks: Iterable[Block]) -> str:
         """Markup of blocks; narrow charts in a row stand side by side."""
-        found = ""
+        html = ""
         for half, group in itertools.groupby(blocks, _is_half):
             inner = "".join(map(self.one, group))
-            found += tag("div", inner, class_="halves") if half else inner
-        return found
+            html += tag("div", inner, class_="halves") if half else inner
+        return html
 
     def one(self, block: Block) -> str:
         match block:

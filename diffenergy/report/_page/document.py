@@ -31,7 +31,7 @@ def build_page(
     boards alone.
     """
     heading, _, what = line.partition(": ")
-    begin = [x for x in blocks if not isinstance(x, Section) and not _is_said(x, line)]
+    begin = [x for x in blocks if not isinstance(x, Section) and not _is_line(x, line)]
     parts = [x for x in blocks if isinstance(x, Section)]
     names = (x.link or x.title for x in parts)
     links = [tag("a", escape(x), href=f"#{slug(x)}") for x in names]
@@ -62,7 +62,7 @@ def build_fragment(blocks: Iterable[Block]) -> str:
     )
 
 
-def _is_said(block: Block, line: str) -> bool:
+def _is_line(block: Block, line: str) -> bool:
     """Whether the head or the foot of the page says a line already."""
     return isinstance(block, str) and (line.startswith(block) or block == BOARD_ONLY)
 

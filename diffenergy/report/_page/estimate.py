@@ -150,12 +150,12 @@ def _advice(details: EstimateDetails) -> Block:
         f"{clock}, the least energy of all clocks": details.clocks,
         "Power limit {power_limit_w:.0f} W, the least energy": details.limits,
     }
-    found: dict[int, Entry] = {}  # once where two options are one point
+    cheaper: dict[int, Entry] = {}  # once where two options are one point
     for words, points in options.items():
         least = min(points, key=lambda x: x["energy_j"], default=None)
         if least and least["energy_j"] <= (1 - _WORTH) * chosen["energy_j"]:
-            found.setdefault(id(least), {**least, "words": words.format(**least)})
-    if not found:
+            cheaper.setdefault(id(least), {**least, "words": words.format(**least)})
+    if not cheaper:
         return "No other SM clock or power limit saves more than 0.5 % of the energy."
 
     def against(key: str) -> Callable[[Entry], float]:
@@ -166,7 +166,7 @@ def _advice(details: EstimateDetails) -> Block:
         ("energy", against("energy_j"), change),
         ("time", against("time_s"), change),
     )
-    return Table(columns, found.values(), fold=("what would cost less",))
+    return Table(columns, cheaper.values(), fold=("what would cost less",))
 
 
 # --- the sections
@@ -213,8 +213,10 @@ def page_charts(
     classes = totals_by_class(kernels, summary)
     names = [name for name in classes if name != rest_label(summary)]
     looks = {name: min(i, _COLOURS - 1) for i, name in enumerate(names)}
-    own = [x for x in kernels if step is None or x["op"] != "collective"]
-    charts = {"roofline": roofline(own, details.roofs, details.dram_bandwidth, looks)}
+    launched = [x for x in kernels if step is None or x["op"] != "collective"]
+    charts = {
+        "roofline": roofline(launched, details.roofs, details.dram_bandwidth, looks)
+    }
     if step is None:
         args = (result.listings, kernels, summary, looks, details.power_limit)
         charts |= timelines(*args)
@@ -296,13 +298,13 @@ def _sources(every: Sequence[EstimateDetails]) -> Iterator[Block]:
     yield from (_fit(x.gpu, fitted_on) for x in every)
     yield from _errors(every[0].gpu)
     names = ", ".join(fitted_on.get("sources", ()))
-    said = f"Fitted on: {names}." if names else "Nothing was fitted: all are priors."
+    origin = f"Fitted on: {names}." if names else "Nothing was fitted: all are priors."
     for details in every:
         name, values = details.gpu["name"], details.gpu["values"]
         numbers = [{**x, "field": field} for field, x in values.items()]
         yield _folded(f"Numbers of {name}", _NUMBERS, numbers)
         title = f"Constants of the model for {name}"
-        yield _folded(title, _CONSTANTS, details.constants, said)
+        yield _folded(title, _CONSTANTS, details.constants, origin)
 
 
 def _folded(title: str, columns: Sequence, entries: Entries, note: str = "") -> Section:
@@ -316,15 +318,15 @@ def _fit(gpu: Entry, fitted_on: Entry) -> str:
     served = ", ".join(levels) or "unavailable"
     text = f"Corrections that serve {gpu['name']}: {served}. "
     names = [x.removeprefix("gpu:") for x in levels if x.startswith("gpu:")]
-    own = {
+    of_kinds = {
         key.partition(":")[2]: rows
         for key, rows in fitted_on.get("rows", {}).items()
         if key.partition(":")[0] in (*names, gpu["name"])
     }
-    if own:
+    if of_kinds:
         words = (
             f"{kind} {rows['time']} times, {rows['power']} powers"
-            for kind, rows in own.items()
+            for kind, rows in of_kinds.items()
         )
         text += f"Measured of it in the fit: {', '.join(words)}."
     else:

@@ -38,12 +38,12 @@ def comparison_blocks(content: Entry) -> list[Block]:
     for name, summary in sides.items():
         parts.append(f"{name}: {title_line(summary)}")
         parts.append(f"   {assumed_line(summary)}")
-    said = [
+    lines = [
         f"{name}: {line}"
         for name, summary in sides.items()
         for line in warning_lines(summary)
     ]
-    return [*parts, comparison_table(sides), *said, BOARD_ONLY]
+    return [*parts, comparison_table(sides), *lines, BOARD_ONLY]
 
 
 def comparison_table(sides: dict[str, Entry]) -> Table:
@@ -54,13 +54,13 @@ def comparison_table(sides: dict[str, Entry]) -> Table:
         rows.append((name, unit, [summary.get(key) for summary in summaries]))
     needs = [(summary.get("memory") or {}).get("total") for summary in summaries]
     rows.append(("memory", "B", needs))
-    made = [_row(*row) for row in rows if all(row[2])]
+    entries = [_row(*row) for row in rows if all(row[2])]
     for key, name in _WORDS.items():
         first, *others = (_text(summary.get(key)) for summary in summaries)
-        made.append((name, first, *(x for word in others for x in (word, ""))))
+        entries.append((name, first, *(x for word in others for x in (word, ""))))
     first, *others = sides
     columns = ("", first, *(x for side in others for x in (side, f"{side} / {first}")))
-    return Table(columns, made)
+    return Table(columns, entries)
 
 
 def _row(name: str, unit: str, values: Sequence[float]) -> tuple[str, ...]:

@@ -35,8 +35,8 @@ def _grades(grades: Mapping[str, str]) -> str:
 
 
 def _three(entry: Entry, key: str, form: str) -> str:
-    found = (entry[f"{x}_{key}"] for x in QUANTITIES)
-    return "/".join(UNKNOWN if x is None else form.format(x) for x in found)
+    figures = (entry[f"{x}_{key}"] for x in QUANTITIES)
+    return "/".join(UNKNOWN if x is None else form.format(x) for x in figures)
 
 
 def gpu_blocks(summary: Entry) -> list[Block]:

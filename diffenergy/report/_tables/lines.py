@@ -27,7 +27,7 @@ def framed(summary: Entry, parts: Iterable[Block]) -> list[Block]:
 
 def warning_lines(summary: Entry) -> list[str]:
     """What a person should know beside the figures, a line each."""
-    return [f"warning: {said}" for said in summary.get("warnings", ())]
+    return [f"warning: {warning}" for warning in summary.get("warnings", ())]
 
 
 def memory_lines(summary: Entry) -> list[str]:
@@ -45,17 +45,17 @@ def memory_lines(summary: Entry) -> list[str]:
     ]
     verdict = "" if memory["fits"] else ": does not fit"
     which = "memory of the fullest GPU" if summary.get("plan") else "memory"
-    taken, most = si(memory["total"], "B"), si(memory["capacity"], "B")
-    return [f"{which}: {taken} of {most}{verdict} ({', '.join(words)})"]
+    needed, most = si(memory["total"], "B"), si(memory["capacity"], "B")
+    return [f"{which}: {needed} of {most}{verdict} ({', '.join(words)})"]
 
 
 def assumed_line(summary: Entry) -> str:
     """Every value that was taken because no flag gave it."""
-    taken = [_taken(key, value) for key, value in summary["assumed"].items()]
-    return f"assumed: {'; '.join(taken) or 'nothing'}"
+    words = [_assumption(key, value) for key, value in summary["assumed"].items()]
+    return f"assumed: {'; '.join(words) or 'nothing'}"
 
 
-def _taken(key: str, value: Any) -> str:
+def _assumption(key: str, value: Any) -> str:
     """
     >>> _taken("sm_clock_mhz", 1410.0)
     'sm-clock 1410 MHz'

@@ -87,13 +87,13 @@ def _passes(summary: Entry) -> Table:
 def _lines(summary: Entry) -> Iterator[str]:
     """Rates, power, what is lost."""
     mfu = summary["mfu"]
-    known = [
+    lines = [
         f"{digits(summary['tokens_per_s'])} tokens/s",
         f"{digits(summary['tokens_per_s_per_gpu'])} a GPU",
         None if mfu is None else f"MFU {percent(mfu)}",
         f"{si(summary['energy_j_per_token'], 'J')} per token",
     ]
-    yield f"step {si(summary['step_time_s'], 's')}: {', '.join(filter(None, known))}"
+    yield f"step {si(summary['step_time_s'], 's')}: {', '.join(filter(None, lines))}"
     whole, gpus = si(summary["power_total_w"], "W"), summary["num_gpus"]
     of_all = f", {whole} of all {gpus}" if gpus > 1 else ""
     peak = summary["peak_power_w"]
@@ -123,12 +123,12 @@ def runs(
 def folded(stages: Entries) -> list[dict[str, Any]]:
     """Stages with `name`, several in a row that are alike but for their memory as one,
     and `memory_bytes` from the least to the most of them."""
-    found = []
+    lines = []
     for name, rows in runs(stages, lambda stage: [stage[key] for key in _ALIKE]):
         memory = [x["memory_bytes"] for x in rows]
         ends = {"memory_bytes": min(memory), "most_bytes": max(memory)}
-        found.append({**rows[0], **ends, "name": name})
-    return found
+        lines.append({**rows[0], **ends, "name": name})
+    return lines
 
 
 def stage_rows(summary: Entry, power: str) -> tuple[Columns, Entries]:

@@ -22,7 +22,7 @@ _NOTE: Final = (
 )
 
 
-def step_trace_text(summary: Entry, found: Timeline) -> str:
+def step_trace_text(summary: Entry, timeline: Timeline) -> str:
     """Trace-event JSON of a training step, times in us.
 
     A process a stage, with two tracks: `compute`, a slice for each micro-batch, pass
@@ -31,76 +31,78 @@ def step_trace_text(summary: Entry, found: Timeline) -> str:
     of category `hidden` or `exposed`; and a counter of a GPU's power. One more process
     has the power of all GPUs.
     """
-    events = [*_names(summary, found), *_counters(found)]
-    for stage in range(found.stages):
-        own = found.of_stage(stage)
-        for i in own.tolist():
-            events += _computed(found, i)
-            events += _exchanged(found, i)
-        events += _bubbles(found, stage, own)
+    events = [*_names(summary, timeline), *_counters(timeline)]
+    for stage in range(timeline.stages):
+        slices = timeline.of_stage(stage)
+        for i in slices.tolist():
+            events += _computed(timeline, i)
+            events += _exchanged(timeline, i)
+        events += _bubbles(timeline, stage, slices)
     return trace_json(summary, ("plan", "num_gpus", "global_batch"), events, note=_NOTE)
 
 
-def _names(summary: Entry, found: Timeline) -> Iterator[dict[str, Any]]:
-    for stage in range(found.stages):
+def _names(summary: Entry, timeline: Timeline) -> Iterator[dict[str, Any]]:
+    for stage in range(timeline.stages):
         layers = summary["stages"][stage]["layers"]
-        words = f"stage {stage}: {layers} layers on {found.abreast} GPUs"
+        words = f"stage {stage}: {layers} layers on {timeline.abreast} GPUs"
         tracks = {_COMPUTE: "compute", _COMMUNICATION: "communication"}
         yield from named(stage + 1, words, tracks)
-    yield from named(found.stages + 1, f"all {summary['num_gpus']} GPUs", {})
+    yield from named(timeline.stages + 1, f"all {summary['num_gpus']} GPUs", {})
 
 
-def _computed(found: Timeline, i: int) -> Iterator[dict[str, Any]]:
+def _computed(timeline: Timeline, i: int) -> Iterator[dict[str, Any]]:
     """What a slice computes; all of one without exchanges."""
-    start, end = float(found.start[i]), float(found.end[i])
-    until = start + float(found.work[i])
-    if not found.exposed[i].any():
+    start, end = float(timeline.start[i]), float(timeline.end[i])
+    until = start + float(timeline.work[i])
+    if not timeline.exposed[i].any():
         until = end
     if until <= start:
         return
-    args: dict[str, Any] = {"power_w": round(float(found.power[i]), 3)}
-    if found.batch[i] >= 0:
-        args["micro_batch"] = int(found.batch[i]) + 1
-        args["virtual_stage"] = int(found.chunk[i]) + 1
-    pid, kind = int(found.stage[i]) + 1, SLICE_KINDS[found.kind[i]]
-    yield slice_event(pid, slice_name(found, i), kind, start, until, args)
+    args: dict[str, Any] = {"power_w": round(float(timeline.power[i]), 3)}
+    if timeline.batch[i] >= 0:
+        args["micro_batch"] = int(timeline.batch[i]) + 1
+        args["virtual_stage"] = int(timeline.chunk[i]) + 1
+    pid, kind = int(timeline.stage[i]) + 1, SLICE_KINDS[timeline.kind[i]]
+    yield slice_event(pid, slice_name(timeline, i), kind, start, until, args)
 
 
-def _exchanged(found: Timeline, i: int) -> Iterator[dict[str, Any]]:
+def _exchanged(timeline: Timeline, i: int) -> Iterator[dict[str, Any]]:
     """Exchanges of a slice: hidden ones beside its computation, the others behind."""
-    start, work = float(found.start[i]), float(found.work[i])
-    hidden = found.hidden[i]
+    start, work = float(timeline.start[i]), float(timeline.work[i])
+    hidden = timeline.hidden[i]
     room = min(1.0, work / hidden.sum()) if hidden.any() else 1.0
-    pid = int(found.stage[i]) + 1
-    least = _LEAST * found.time
+    pid = int(timeline.stage[i]) + 1
+    least = _LEAST * timeline.time
     for kind, begin, seconds, scale in (
         ("hidden", start, hidden, room),
-        ("exposed", start + work, found.exposed[i], 1.0),
+        ("exposed", start + work, timeline.exposed[i], 1.0),
     ):
         for axis, takes in zip(EXCHANGE_AXES, seconds.tolist(), strict=True):
             if takes <= least:
                 continue
             end, name = begin + takes * scale, f"{axis} {kind}"
-            args = {"seconds": takes, "of": slice_name(found, i)}
+            args = {"seconds": takes, "of": slice_name(timeline, i)}
             yield slice_event(pid, name, kind, begin, end, args, _COMMUNICATION)
             begin = end
 
 
-def _bubbles(found: Timeline, stage: int, own: np.ndarray) -> Iterator[dict[str, Any]]:
+def _bubbles(
+    timeline: Timeline, stage: int, slices: np.ndarray
+) -> Iterator[dict[str, Any]]:
     """Where a stage waits for others."""
-    begins = np.append(0.0, found.end[own])
-    ends = np.append(found.start[own], found.time)
-    args = {"power_w": round(float(found.waiting[stage]), 3)}
+    begins = np.append(0.0, timeline.end[slices])
+    ends = np.append(timeline.start[slices], timeline.time)
+    args = {"power_w": round(float(timeline.waiting[stage]), 3)}
     for start, end in zip(begins.tolist(), ends.tolist(), strict=True):
-        if end - start > _LEAST * found.time:
+        if end - start > _LEAST * timeline.time:
             yield slice_event(stage + 1, "bubble", "bubble", start, end, args)
 
 
-def _counters(found: Timeline) -> Iterator[dict[str, Any]]:
+def _counters(timeline: Timeline) -> Iterator[dict[str, Any]]:
     """Power of a GPU of each stage, and of all GPUs."""
-    for stage in (*range(found.stages), None):
-        pid = found.stages + 1 if stage is None else stage + 1
+    for stage in (*range(timeline.stages), None):
+        pid = timeline.stages + 1 if stage is None else stage + 1
         name = "power of all" if stage is None else "power of a GPU"
-        edges, watts = found.curve(stage)
+        edges, watts = timeline.curve(stage)
         for at, value in zip(edges.tolist(), watts.tolist(), strict=True):
             yield counter(pid, name, "W", microseconds(at), round(value, 3))

@@ -13,20 +13,22 @@ WORDS: Final[Mapping[str, str]] = {
 """Kinds of slices (`SLICE_KINDS`) in words."""
 
 
-def slice_name(found: Timeline, i: int) -> str:
+def slice_name(timeline: Timeline, i: int) -> str:
     """What a slice is, its micro-batch (from 1) and virtual stage."""
-    name = WORDS[SLICE_KINDS[found.kind[i]]]
-    if found.batch[i] < 0:
+    name = WORDS[SLICE_KINDS[timeline.kind[i]]]
+    if timeline.batch[i] < 0:
         return name
-    several = f" of virtual stage {found.chunk[i] + 1}" if found.chunk.max() else ""
-    return f"{name} {found.batch[i] + 1}{several}"
+    several = (
+        f" of virtual stage {timeline.chunk[i] + 1}" if timeline.chunk.max() else ""
+    )
+    return f"{name} {timeline.batch[i] + 1}{several}"
 
 
-def drawable(found: Timeline | None) -> Timeline:
+def drawable(timeline: Timeline | None) -> Timeline:
     """The timeline; raises `ValueError` where there is none."""
-    if found is None:
+    if timeline is None:
         raise ValueError(
             "the step has more than 32,768 micro-batches of virtual stages, which are "
             "not followed one by one; give a smaller `global_batch` or `vp`."
         )
-    return found
+    return timeline

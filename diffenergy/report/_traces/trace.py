@@ -41,15 +41,15 @@ def trace_text(
     - `dram_bandwidth`: B/s at the memory clock of the estimate.
     """
     phases = one_gpu_phases(summary)
-    found = unrolled(listings, kernels, list(phases.values()))
+    slices = unrolled(listings, kernels, list(phases.values()))
     events = [
         *_names(summary, kernels),
-        *_phases(found, phases, listings),
-        *_kernels(found, kernels),
-        *_host(found, kernels, listings),
-        *_counters(found, kernels, list(phases.values()), dram_bandwidth),
+        *_phases(slices, phases, listings),
+        *_kernels(slices, kernels),
+        *_host(slices, kernels, listings),
+        *_counters(slices, kernels, list(phases.values()), dram_bandwidth),
     ]
-    hidden = float(found.folded.sum())
+    hidden = float(slices.folded.sum())
     return trace_json(
         summary, (), events, launches_not_shown_one_by_one=hidden, note=_ORDER
     )
@@ -59,9 +59,9 @@ def trace_json(
     summary: Entry, keys: Sequence[str], events: Sequence[Any], **about: Any
 ) -> str:
     """The file: what it is of, also by `keys` of the summary, and its events."""
-    said = ("model", "gpu", "phase", "dtype", "grade", *keys)
+    names = ("model", "gpu", "phase", "dtype", "grade", *keys)
     totals = ("time_s", "energy_j", "avg_power_w")
-    about = {key: summary[key] for key in (*said, *totals)} | about
+    about = {key: summary[key] for key in (*names, *totals)} | about
     about = {"made_by": "diffenergy estimate --trace", **about}
     whole = {"displayTimeUnit": "ns", "otherData": about, "traceEvents": events}
     return json.dumps(whole, allow_nan=False, separators=(",", ":")) + "\n"
@@ -87,31 +87,31 @@ def named(pid: int, process: str, tracks: dict[int, str]) -> Iterator[dict[str, 
 
 
 def _phases(
-    found: Unrolled, phases: Entry, listings: Sequence[Listing]
+    slices: Unrolled, phases: Entry, listings: Sequence[Listing]
 ) -> Iterator[dict[str, Any]]:
     """Phases, and in those of several passes each pass."""
     for number, (name, phase) in enumerate(phases.items()):
-        start, end = found.phases[number]
+        start, end = slices.phases[number]
         args = {key: phase[key] for key in ("energy_j", "avg_power_w", "limited_by")}
         yield slice_event(_GPU, name, "phase", start, end, args)
-        own = found.phase == number
-        turns, firsts = np.unique(found.turn[own], return_index=True)
+        in_phase = slices.phase == number
+        turns, firsts = np.unique(slices.turn[in_phase], return_index=True)
         if len(turns) < 2:
             continue
-        edges = np.append(found.start[own][firsts], end)
+        edges = np.append(slices.start[in_phase][firsts], end)
         passes = int(listings[number].passes)
         for turn, a, b in zip(turns.tolist(), edges[:-1], edges[1:], strict=True):
-            rest = found.launches[own][found.turn[own] == turn].max() > 1
+            rest = slices.launches[in_phase][slices.turn[in_phase] == turn].max() > 1
             words = f"passes {turn + 1} to {passes}" if rest else f"pass {turn + 1}"
             yield slice_event(_GPU, words, "pass", a, b, {})
 
 
-def _kernels(found: Unrolled, kernels: Entries) -> Iterator[dict[str, Any]]:
+def _kernels(slices: Unrolled, kernels: Entries) -> Iterator[dict[str, Any]]:
     """Launches on the stream."""
-    said = [(kernel_name(k), kernel_module(k["op"]), _args(k)) for k in kernels]
-    columns = (found.row, found.launches, found.start, found.time)
+    labels = [(kernel_name(k), kernel_module(k["op"]), _args(k)) for k in kernels]
+    columns = (slices.row, slices.launches, slices.start, slices.time)
     for row, launches, start, time in zip(*(x.tolist() for x in columns), strict=True):
-        name, kind, args = said[row]
+        name, kind, args = labels[row]
         if launches != 1:
             name, args = f"{name} x{launches:g}", {**args, "launches": launches}
         track = _track(kernels[row])
@@ -134,42 +134,42 @@ def _args(kernel: Entry) -> dict[str, Any]:
 
 
 def _host(
-    found: Unrolled, kernels: Entries, listings: Sequence[Listing]
+    slices: Unrolled, kernels: Entries, listings: Sequence[Listing]
 ) -> Iterator[dict[str, Any]]:
     """What the host dispatches; a graph is one launch a pass, of unknown cost."""
     names = [kernel_name(kernel) for kernel in kernels]
-    issued = np.flatnonzero(found.host_time > 0)
-    ends = found.host_start + found.host_time
+    issued = np.flatnonzero(slices.host_time > 0)
+    ends = slices.host_start + slices.host_time
     for i in issued.tolist():
-        name = f"launch {names[found.row[i]]}"
-        yield slice_event(_HOST, name, "launch", found.host_start[i], ends[i], {})
-    turns = np.diff(found.turn, prepend=-1) != 0
-    firsts = np.flatnonzero(turns | (np.diff(found.phase, prepend=-1) != 0))
+        name = f"launch {names[slices.row[i]]}"
+        yield slice_event(_HOST, name, "launch", slices.host_start[i], ends[i], {})
+    turns = np.diff(slices.turn, prepend=-1) != 0
+    firsts = np.flatnonzero(turns | (np.diff(slices.phase, prepend=-1) != 0))
     for i in firsts.tolist():
-        if listings[found.phase[i]].dispatch == "graph":
+        if listings[slices.phase[i]].dispatch == "graph":
             yield {
                 "ph": "i", "s": "t", "pid": _HOST, "tid": 1, "cat": "launch",
-                "name": "graph launch", "ts": microseconds(found.start[i]),
+                "name": "graph launch", "ts": microseconds(slices.start[i]),
             }  # fmt: skip
 
 
 def _counters(
-    found: Unrolled, kernels: Entries, phases: Entries, dram_bandwidth: float
+    slices: Unrolled, kernels: Entries, phases: Entries, dram_bandwidth: float
 ) -> Iterator[dict[str, Any]]:
     """Power, SM clock and DRAM bandwidth wherever they change."""
     use = [(k["utilization"] or {}).get("dram", 0.0) for k in kernels]
-    bandwidth = np.array(use)[found.row] * dram_bandwidth / 1e9
-    clock = np.array([phase["sm_clock_mhz"] for phase in phases])[found.phase]
-    end = found.start + found.time
-    following = np.append(found.start[1:], found.phases[-1, 1])
+    bandwidth = np.array(use)[slices.row] * dram_bandwidth / 1e9
+    clock = np.array([phase["sm_clock_mhz"] for phase in phases])[slices.phase]
+    end = slices.start + slices.time
+    following = np.append(slices.start[1:], slices.phases[-1, 1])
     waits = following - end > _PICOSECOND
-    idle = wait_power(found, kernels, phases)[found.phase]
+    idle = wait_power(slices, kernels, phases)[slices.phase]
     waits &= np.isfinite(idle)
-    at = np.concatenate([found.start, end[waits]])
+    at = np.concatenate([slices.start, end[waits]])
     order = np.argsort(at, kind="stable")
     nothing = np.zeros(int(waits.sum()))
     rows = (
-        ("power", "W", slice_power(found, kernels), idle[waits]),
+        ("power", "W", slice_power(slices, kernels), idle[waits]),
         ("SM clock", "MHz", clock, clock[waits]),
         ("DRAM bandwidth", "GB/s", bandwidth, nothing),
     )
@@ -206,8 +206,8 @@ def slice_event(
 ) -> dict[str, Any]:
     """A slice from `start` to `end`, s."""
     begin = microseconds(start)
-    found = {
+    event = {
         "ph": "X", "pid": pid, "tid": tid, "name": name, "cat": kind,
         "ts": begin, "dur": round(microseconds(end) - begin, 6),
     }  # fmt: skip
-    return {**found, "args": args} if args else found
+    return {**event, "args": args} if args else event

@@ -118,15 +118,15 @@ def launch_order(
 def _in_turn(
     places: Sequence[Int[np.ndarray, "..."]],
     counts: Float[np.ndarray, " row"],
-    taken: Float[np.ndarray, " place"],
+    lengths: Float[np.ndarray, " place"],
 ) -> Int[np.ndarray, " launch"]:
     """Rows of the first `taken` launches of every place, place after place."""
     rows = np.concatenate(places)
     owner = np.repeat(np.arange(len(places)), [len(place) for place in places])
-    repeats = np.minimum(counts[rows], taken[owner]).astype(np.int64)
-    found, owner = np.repeat(rows, repeats), np.repeat(owner, repeats)
+    repeats = np.minimum(counts[rows], lengths[owner]).astype(np.int64)
+    turns, owner = np.repeat(rows, repeats), np.repeat(owner, repeats)
     first = np.searchsorted(owner, np.arange(len(places)))
-    return found[np.arange(len(found)) - first[owner] < taken[owner]]
+    return turns[np.arange(len(turns)) - first[owner] < lengths[owner]]
 
 
 def starts(
@@ -158,33 +158,35 @@ def issue(
     return latest + done - host
 
 
-def slice_power(found: Unrolled, kernels: Entries) -> Float[np.ndarray, " slice"]:
+def slice_power(slices: Unrolled, kernels: Entries) -> Float[np.ndarray, " slice"]:
     """Mean power of each slice, W, idle and leakage included."""
     power = [
         math.nan if k["time_s"] is None else k["energy_j"] / k["time_s"]
         for k in kernels
     ]
-    return np.array(power)[found.row]
+    return np.array(power)[slices.row]
 
 
 def wait_power(
-    found: Unrolled, kernels: Entries, phases: Entries
+    slices: Unrolled, kernels: Entries, phases: Entries
 ) -> Float[np.ndarray, " phase"]:
     """Power while the GPU waits for its host, W; NaN in a phase in which it never
     does."""
     num = len(phases)
-    energy = np.bincount(found.phase, slice_power(found, kernels) * found.time, num)
-    busy = np.bincount(found.phase, found.time, num)
+    energy = np.bincount(slices.phase, slice_power(slices, kernels) * slices.time, num)
+    busy = np.bincount(slices.phase, slices.time, num)
     whole = np.array([[p["energy_j"], p["time_s"]] for p in phases], dtype=float)
     wait = whole[:, 1] - busy
-    known = wait > 1e-9 * whole[:, 1]
-    return np.where(known, (whole[:, 0] - energy) / np.where(known, wait, 1.0), np.nan)
+    waiting = wait > 1e-9 * whole[:, 1]
+    return np.where(
+        waiting, (whole[:, 0] - energy) / np.where(waiting, wait, 1.0), np.nan
+    )
 
 
 def _places(kernels: Sequence[Kernel]) -> list[Int[np.ndarray, "..."]]:
     """Rows that stand at one place of a layer, in turn."""
-    found: dict[Any, list[int]] = {}
+    places: dict[Any, list[int]] = {}
     for i, kernel in enumerate(kernels):
         same = tuple((k, str(v)) for k, v in kernel.items() if k not in _GROWING)
-        found.setdefault(same if "kv_len" in kernel else i, []).append(i)
-    return [np.array(rows) for rows in found.values()]
+        places.setdefault(same if "kv_len" in kernel else i, []).append(i)
+    return [np.array(rows) for rows in places.values()]

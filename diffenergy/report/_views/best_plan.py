@@ -62,7 +62,7 @@ def blocks(result: "PlanResult") -> Iterator[Block]:
     yield "plans that no other beats in time, energy and memory at once, as ranked:"
     yield _frontier(s)
     yield f"grade: {best['grade']}"
-    yield from (f"warning: {said}" for said in best["warnings"])
+    yield from (f"warning: {warning}" for warning in best["warnings"])
     yield BOARD_ONLY
 
 
@@ -74,14 +74,14 @@ def charts(result: "PlanResult") -> "dict[str, Chart]":
 
 
 def _others(s: Entry) -> str:
-    found = f"{s['considered']:,} plans, of which {s['fitting']:,} fit the memory"
+    words = f"{s['considered']:,} plans, of which {s['fitting']:,} fit the memory"
     second = s["second"]
     if second is None:
-        return found
+        return words
     keys = {"time": ("step_time_s", "time_s"), "energy": ("energy_j", "energy_j")}
     key, best = keys[s["objective"]]
     more = second[key] / s["best"][best] - 1
-    return f"{found}; next: {second['plan']}, {percent(more)} more {s['objective']}"
+    return f"{words}; next: {second['plan']}, {percent(more)} more {s['objective']}"
 
 
 def _ranking(s: Entry) -> str:
@@ -95,13 +95,13 @@ def _ranking(s: Entry) -> str:
     )
 
 
-def _sensitivities(found: dict[str, dict[str, Entry]]) -> Any:
+def _sensitivities(slopes: dict[str, dict[str, Entry]]) -> Any:
     def of(key: str) -> Callable[[str], str]:
-        known = {name: x["per_percent"] for name, x in found[key].items()}
-        return lambda x: "none" if known[x] is None else f"{known[x]:+.3f} %"
+        slope = {name: x["per_percent"] for name, x in slopes[key].items()}
+        return lambda x: "none" if slope[x] is None else f"{slope[x]:+.3f} %"
 
     pairs = (("time", of("step_time_s")), ("energy", of("energy_j")))
-    return Table((("1 % more of", str), *pairs), found["step_time_s"])
+    return Table((("1 % more of", str), *pairs), slopes["step_time_s"])
 
 
 def _frontier(s: Entry) -> Any:

@@ -47,23 +47,23 @@ def line(result: "SearchResult") -> str:
 def blocks(result: "SearchResult") -> list[Block]:
     """Assumptions, totals, limits, fields, tiles, what holds the design back."""
     summary = result.summary
-    found = []
+    parts = []
     for member in summary.get("workloads", [summary]):
         times = f"{member['weight']:g} x " if "weight" in member else ""
-        found += [assumed_line(member), times + title_line(member)]
-    found.append(_totals(summary))
+        parts += [assumed_line(member), times + title_line(member)]
+    parts.append(_totals(summary))
     if "choices" in summary:
-        found.append(_choices(summary))
+        parts.append(_choices(summary))
     if summary["limits"]:
-        found.append(_limits(summary))
+        parts.append(_limits(summary))
     numbers = [name for name in summary["vary"] if name != TILES]
     if numbers:
-        found.append(_fields(summary, numbers))
-    found += [*_tiles(summary), *active_lines(summary)]
-    found += [_elasticities(summary)] if summary["sensitivities"] else []
+        parts.append(_fields(summary, numbers))
+    parts += [*_tiles(summary), *active_lines(summary)]
+    parts += [_elasticities(summary)] if summary["sensitivities"] else []
     if summary["pareto"]:
-        found.append(_front(summary, numbers[:_SHOWN_FIELDS]))
-    return [*found, effort_line(summary), grade_line(summary), BOARD_ONLY]
+        parts.append(_front(summary, numbers[:_SHOWN_FIELDS]))
+    return [*parts, effort_line(summary), grade_line(summary), BOARD_ONLY]
 
 
 def charts(result: "SearchResult") -> "dict[str, Chart]":
@@ -82,10 +82,10 @@ def refusal(result: "SearchResult") -> str:
         if metrics[metric] > limit * (1 + _ROUNDING)
     }
     worst = sorted(passed, key=lambda metric: -passed[metric])
-    said = [_passed(result, metric) for metric in worst]
-    together = " together" if len(said) > 1 else ""
-    line = f"{' and '.join(said)} cannot be met{together}"
-    if not said:
+    reasons = [_passed(result, metric) for metric in worst]
+    together = " together" if len(reasons) > 1 else ""
+    line = f"{' and '.join(reasons)} cannot be met{together}"
+    if not reasons:
         line = "`power_cap` cannot be kept at the lowest clock"
     return f"{line}; its fields: {design_words(result.best.fields)}."
 
@@ -108,14 +108,14 @@ def _passed(result: "SearchResult", metric: str) -> str:
 def _totals(summary: Entry) -> Table:
     """Base and best design: time, energy, power, area, and the objective."""
     goal, gained = first_goal(summary), summary["improvement_pct"]
-    own = (short(goal), "objective", lambda value: in_unit(goal, value))
+    objective = (short(goal), "objective", lambda value: in_unit(goal, value))
     columns = [
         ("", "name"),
         ("time", "time_s", "s"),
         ("energy", "energy_j", "J"),
         ("power", "avg_power_w", "{:.1f} W"),
         ("area", "area_mm2", "{:.0f} mm2"),
-        *([] if goal in ("time", "energy", "area") else [own]),
+        *([] if goal in ("time", "energy", "area") else [objective]),
         (f"change of {short(goal)}", "change", change),
     ]
     fallen = None if gained is None else -gained
@@ -185,10 +185,10 @@ def _tiles(summary: Entry) -> list[Block]:
         *TILE,
     ]
     order = sorted(tiles, key=lambda tile: -tile["count"])[:_SHOWN_TILES]
-    made = Table(columns, order, left=1 + several, fold=["GEMM"])
+    table = Table(columns, order, left=1 + several, fold=["GEMM"])
     rest = len(tiles) - len(order)
     more = [f"{rest} more tiles are in --json and --out FILE."] if rest else []
-    return [made, *more]
+    return [table, *more]
 
 
 def _elasticities(summary: Entry) -> Table:

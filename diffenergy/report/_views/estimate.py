@@ -58,10 +58,10 @@ def charts(result: "EstimateResult") -> "dict[str, Chart]":
         return {"points": estimate.settings_chart(summary)}
     if result.step is None:
         return {"estimate": estimate.estimate_chart(summary, result.kernels)}
-    found = drawable(result.step.timeline)
+    timeline = drawable(result.step.timeline)
     return {
-        "step": steps.step_chart(summary, found),
-        **steps.step_charts(summary, found),
+        "step": steps.step_chart(summary, timeline),
+        **steps.step_charts(summary, timeline),
     }
 
 
@@ -125,10 +125,10 @@ def _plan_lines(summary: Entry) -> list[str]:
     words = [f"{kind} {si(seconds, 's')}" for kind, seconds in spent.items() if seconds]
     rate = summary["tokens_per_s_per_gpu"]
     each = "" if rate is None else f", {digits(rate)} tokens/s"
-    taken = f" ({', '.join(words)})" if words else ""
+    settings = f" ({', '.join(words)})" if words else ""
     return [
         f"a GPU: {summary['power_per_gpu_w']:.1f} W{each}; collectives "
-        f"{percent(summary['exposed_communication'])} of the time{taken}"
+        f"{percent(summary['exposed_communication'])} of the time{settings}"
     ]
 
 
@@ -180,8 +180,8 @@ def _energy(summary: Entry) -> Table:
 def host_line(summary: Entry) -> str:
     """Share of the time in which no kernel runs because the host is not ready."""
     phases = summary["phases"].values()
-    known = [phase for phase in phases if phase["gpu_time_s"] is not None]
-    waiting = sum(phase["time_s"] - phase["gpu_time_s"] for phase in known)
+    with_times = [phase for phase in phases if phase["gpu_time_s"] is not None]
+    waiting = sum(phase["time_s"] - phase["gpu_time_s"] for phase in with_times)
     share = max(0.0, waiting / summary["time_s"])
     return f"host-bound: {percent(share)} of the time the GPU waits for the host"
 

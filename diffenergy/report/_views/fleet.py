@@ -145,14 +145,14 @@ def price_rows(summary: Entry, slot: int) -> tuple[Columns, list[Any]]:
         "request": "one more req/s of",
     }
     what = WHAT[summary["objective"]]
-    told = [
+    rows = [
         (
             f"{words[x['kind']]} {x.get('site') or x.get('pool') or x.get('model')}",
             change(summary, x),
         )
         for x in rows
     ]
-    return (f"in slot {slot}", f"changes {what} by"), told
+    return (f"in slot {slot}", f"changes {what} by"), rows
 
 
 def change(summary: Entry, price: Entry) -> str:

@@ -39,8 +39,8 @@ def line(result: "PlanResult") -> str:
 def blocks(result: "PlanResult") -> list[Block]:
     """Assumptions, totals beside the baselines, bound, clocks of the kernels."""
     summary = result.summary
-    found = schedule_blocks(summary, result.rows())
-    return [_title(summary), *found] if "table" in summary else framed(summary, found)
+    parts = schedule_blocks(summary, result.rows())
+    return [_title(summary), *parts] if "table" in summary else framed(summary, parts)
 
 
 def charts(result: "PlanResult") -> "dict[str, Chart]":
@@ -85,15 +85,15 @@ def _totals(summary: Entry) -> Table:
     """Time and energy of an iteration: default clocks, baselines, the schedule."""
     default = {**summary["default"], "time_change_pct": 0.0, "energy_change_pct": 0.0}
     named: dict[str, Entry | None] = {"default clocks": default}
-    for name, found in summary["baselines"].items():
-        named[BASELINES[name] if name in BASELINES else name] = found
+    for name, figures in summary["baselines"].items():
+        named[BASELINES[name] if name in BASELINES else name] = figures
     named["this schedule"] = summary
     if free := free_case(summary):
         named[FREE] = free
     unknown = dict.fromkeys(key for _, key, _ in _COSTS)
     entries = [
-        {"name": name, **(found or unknown), "by": _setting(found or {})}
-        for name, found in named.items()
+        {"name": name, **(figures or unknown), "by": _setting(figures or {})}
+        for name, figures in named.items()
     ]
     by = [("by", "by")] if any(entry["by"] for entry in entries) else []
     columns = [("", "name"), *_COSTS, *by]
@@ -130,8 +130,8 @@ def _cost(summary: Entry) -> str:
     parts += [si(energy, "J")] if energy else []
     how = {"stall": "the GPU waits", "lookahead": "requests are sent ahead"}
     source = summary["switch_latency_source"]
-    said = f"{' and '.join(parts)}, {how[summary['switch_kind']]}"
-    return f"a change of clocks takes {said}" + (f": {source}" if source else "")
+    words = f"{' and '.join(parts)}, {how[summary['switch_kind']]}"
+    return f"a change of clocks takes {words}" + (f": {source}" if source else "")
 
 
 def _promise_lines(summary: Entry) -> list[str]:
@@ -181,22 +181,22 @@ def _stages(rows: Entries) -> list[Table]:
     ]
 
 
-def _setting(found: Entry) -> str:
+def _setting(row: Entry) -> str:
     """Clocks or power limit of a baseline, as far as it says."""
-    if "power_limit_w" in found:
-        return f"{plain(found['power_limit_w'])} W"
-    if "stages" in found:
-        return ", ".join(f"{name} {_pair(x)}" for name, x in found["stages"].items())
-    return _pair(found) if "mem_clock_mhz" in found else ""
+    if "power_limit_w" in row:
+        return f"{plain(row['power_limit_w'])} W"
+    if "stages" in row:
+        return ", ".join(f"{name} {_pair(x)}" for name, x in row["stages"].items())
+    return _pair(row) if "mem_clock_mhz" in row else ""
 
 
-def _pair(found: Entry) -> str:
+def _pair(row: Entry) -> str:
     """SM clock, and behind it the memory clock if it is locked."""
-    pair = _clocks(found, found["mem_clock_mhz"] is not None)
+    pair = _clocks(row, row["mem_clock_mhz"] is not None)
     return pair if pair == "auto" else f"{pair} MHz"
 
 
-def _clocks(found: Entry, memory: bool) -> str:
+def _clocks(row: Entry, memory: bool) -> str:
     """SM clock in MHz, and with `memory` its clock; "auto" if it is left alone."""
-    clocks = [found["sm_clock_mhz"], found["mem_clock_mhz"]][: 1 + memory]
+    clocks = [row["sm_clock_mhz"], row["mem_clock_mhz"]][: 1 + memory]
     return "/".join("auto" if mhz is None else plain(mhz) for mhz in clocks)

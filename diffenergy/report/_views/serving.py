@@ -86,8 +86,8 @@ def _tile(s: Entry, name: str, key: str, unit: str) -> Tile:
 def latencies(s: Entry, heading: str = "") -> tuple[Columns, list[Entry]]:
     """Means and quantiles of the latencies that there are: columns and rows."""
     columns = ((heading, "name"), *((q, q, "s") for q in _QUANTILES))
-    known = [(name, s[key]) for name, key in _LATENCIES if s[key] is not None]
-    return columns, [{**values, "name": name} for name, values in known]
+    rows = [(name, s[key]) for name, key in _LATENCIES if s[key] is not None]
+    return columns, [{**values, "name": name} for name, values in rows]
 
 
 def rates(s: Entry) -> list[tuple[str, str]]:
@@ -119,10 +119,10 @@ def _step(s: Entry) -> Any:
 
 def _energy(s: Entry) -> Any:
     low, high = s["energy_j_per_output_token_p5_p95"]
-    made = si(s["energy_j_per_output_token"], "J")
+    per_token = si(s["energy_j_per_output_token"], "J")
     rows = [
         ("power", si(s["avg_power_w"], "W")),
-        ("energy per output token", f"{made} ({si(low, 'J')} to {si(high, 'J')})"),
+        ("energy per output token", f"{per_token} ({si(low, 'J')} to {si(high, 'J')})"),
         ("energy per token in or out", si(s["energy_j_per_token"], "J")),
         ("energy per request", si(s["energy_j_per_request"], "J")),
     ]
@@ -132,9 +132,9 @@ def _energy(s: Entry) -> Any:
     return Table(("", ""), rows)
 
 
-def _sensitivities(found: Entry) -> Any:
-    columns = ((m, lambda x, m=m: found[m][x], "{:.4g}") for m in found)
-    fields = next(iter(found.values()))
+def _sensitivities(slopes: Entry) -> Any:
+    columns = ((m, lambda x, m=m: slopes[m][x], "{:.4g}") for m in slopes)
+    fields = next(iter(slopes.values()))
     return Table((("per SI unit", "d / d {}".format), *columns), fields)
 
 
@@ -147,7 +147,7 @@ def charts(result: "ServingResult") -> "dict[str, Chart]":
 
     if result.costs is None:
         raise ValueError("there is no table of steps to draw.")
-    found = server_curves(result.deployment, result.costs)
-    charts = served_charts(result.summary, found)
+    curves = server_curves(result.deployment, result.costs)
+    charts = served_charts(result.summary, curves)
     whole = stacked(title(result.summary), list(charts.values()), columns=2)
     return {"serving": whole, **charts}

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ...charts import Chart
     from ...parallel import StageClocks
 
-_OWN: Final = {
+_CLOCKS: Final = {
     "instruction": "a clock for each instruction",
     "kind": "a clock for the forward and one for the backward passes of a stage",
     "stage": "a clock for each stage",
@@ -35,7 +35,7 @@ def blocks(result: "StageClocks") -> Iterator[Block]:
     """Totals, stages, host power."""
     content = result.summary
     yield title_line(content)
-    yield f"{line(result)}: {_OWN[content['granularity']]}"
+    yield f"{line(result)}: {_CLOCKS[content['granularity']]}"
     yield _totals(content)
     yield _stages(content)
     yield from _power(content)

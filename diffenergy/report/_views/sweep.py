@@ -59,8 +59,8 @@ def blocks(result: "SweepResult") -> list[Block]:
         if "error" in point
     ]
     head = [assumed_line(summary), sweep_title(summary)]
-    said = warning_lines(summary)
-    return [*head, _table(summary), *best, *failed, *said, BOARD_ONLY]
+    warnings = warning_lines(summary)
+    return [*head, _table(summary), *best, *failed, *warnings, BOARD_ONLY]
 
 
 def combination(summary: Entry, point: Entry) -> str:
@@ -87,7 +87,7 @@ def ordered(summary: Entry) -> list[str]:
 
 def _table(summary: Entry) -> Table:
     points = summary["points"]
-    known = {key for point in points for key, x in point.items() if x is not None}
+    present = {key for point in points for key, x in point.items() if x is not None}
     figures = (
         ("TTFT", "ttft_s", "s"),
         ("TPOT", "tpot_s", "s"),
@@ -96,8 +96,8 @@ def _table(summary: Entry) -> Table:
         ("energy", "energy_j", "J"),
         ("J/token", "energy_j_per_token", lambda x: si(x, "J")),
     )
-    hidden = {"time_s", "energy_j"} if "tpot_s" in known else set()
-    shown = [(word, key, how) for word, key, how in figures if key in known - hidden]
+    hidden = {"time_s", "energy_j"} if "tpot_s" in present else set()
+    shown = [(word, key, how) for word, key, how in figures if key in present - hidden]
     axes = [(HEADINGS[x][0], x, HEADINGS[x][1]) for x in ordered(summary)]
     columns = [
         (word, lambda point, key=key: point.get(key), how)

@@ -26,7 +26,7 @@ __all__ = [
 ]  # fmt: skip
 
 _TUNED: Final = re.compile("-(instruct|chat|it|hf|base)$")
-"""What names of checkpoints add to that of the network, which stays the same."""
+"""Suffixes of checkpoints that do not change the network."""
 _KINDS: Final = {
     "the scan of Mamba 1, with a state for every channel,": "mamba falcon_mamba jamba",
     "the recurrence of RWKV": "rwkv rwkv5 rwkv6 rwkv7",
@@ -42,14 +42,14 @@ _KINDS: Final = {
     "swinv2 convnext convnextv2 beit deit",
     "attention to an image between the layers of text": "mllama idefics flamingo",
 }
-"""What is missing, and the words of `model_type` (after their first letter's case)."""
+"""Networks that are not built, and the values of `model_type` that name them."""
 _MISSING: Final = {
     kind: what for what, kinds in _KINDS.items() for kind in kinds.split()
 }
 
 
 def model_types() -> list[str]:
-    """What `model_type` of a config may be, sorted."""
+    """Supported values of `model_type` in a config, sorted."""
     return sorted(_families(), key=str.lower)
 
 
@@ -86,8 +86,8 @@ def load_model(name_or_path: str | Path) -> Model:
 
 
 def assumed_model(name: str) -> dict[str, str]:
-    """The bundled model that a name stands for, under `model`; empty where the name is
-    the model's own, and for files.
+    """`{"model": NAME}` of the bundled model that a name resolves to; empty where the
+    name is that model's own, and for files.
 
     >>> assumed_model("meta-llama/Llama-3.1-8B-Instruct"), assumed_model("GPT2")
     ({'model': 'llama-3.1-8b'}, {})
@@ -128,8 +128,8 @@ def _hub_names() -> dict[str, str]:
 
 
 def model_from_config(config: Config) -> Model:
-    """The model that a config describes: of one that reads more than text (a nested
-    `text_config`) its language model."""
+    """The model that a config describes; of a multimodal config (nested `text_config`)
+    the language model."""
     text = config.values.get("text_config")
     if isinstance(text, Mapping) and config.values.get("model_type") not in _families():
         inner = config.part("text_config")
@@ -139,17 +139,17 @@ def model_from_config(config: Config) -> Model:
     kind = config.text("model_type")
     if kind not in _families() and f"{kind}_text" in _families():  # not nested
         values = {**config.values, "model_type": f"{kind}_text"}
-        flat = dataclasses.replace(config, values=values, outer=config, asked=set())
+        flat = dataclasses.replace(config, values=values, outer=config, read_keys=set())
         return model_from_config(flat)
     if kind not in _families() and (why := _unbuilt(config, kind)):
         raise ValueError(
             f"{config.where}: {why}; give a kernel listing (`.jsonl`) of its passes."
         )
     if kind not in _families():
-        known = model_types()
-        near = difflib.get_close_matches(kind, known, 3, 0.4)
+        types = model_types()
+        near = difflib.get_close_matches(kind, types, 3, 0.4)
         raise ValueError(
-            f"{config.where}: `model_type` is '{kind}'; of {len(known)} supported ones "
+            f"{config.where}: `model_type` is '{kind}'; of {len(types)} supported ones "
             f"(`diffenergy models` lists them) near are {', '.join(near) or 'none'}; "
             "other models can be given as a kernel listing (`.jsonl`)."
         )
@@ -160,9 +160,9 @@ def model_from_config(config: Config) -> Model:
 def _families() -> dict[str, ModuleType]:
     """Module of each supported `model_type`."""
     modules = [
-        importlib.import_module(found.name)
-        for found in pkgutil.walk_packages(__path__, f"{__name__}.")
-        if not found.ispkg and "._" not in found.name
+        importlib.import_module(info.name)
+        for info in pkgutil.walk_packages(__path__, f"{__name__}.")
+        if not info.ispkg and "._" not in info.name
     ]
     return {
         kind: module
@@ -172,8 +172,7 @@ def _families() -> dict[str, ModuleType]:
 
 
 def _unbuilt(config: Config, kind: str) -> str:
-    """Why a config of `kind` cannot be loaded, up to the remedy; "" if nothing is known
-    of it.
+    """Reason why a config of `kind` cannot be loaded; "" for an unknown kind.
 
     >>> _unbuilt(Config("m", "config.json", {}), "mamba").partition(", and ")[2]
     'the scan of Mamba 1, with a state for every channel, is not built'

@@ -1,4 +1,4 @@
-"""Models of one eager forward pass: text encoders and vision."""
+"""`Encoder`: models without a KV cache (text encoders, vision)."""
 
 import abc
 import dataclasses
@@ -18,7 +18,7 @@ from ._operators.memory import (
     bytes_of,
     memory_by_part,
     number_of,
-    trained,
+    training_state,
     working_bytes,
 )
 from ._operators.operator import ForwardPass, Norm, Residual, Trainable
@@ -39,9 +39,9 @@ class Encoder(Model):
     """A network without a KV cache: one forward pass, or a training step."""
 
     scores: ClassVar[Scores]
-    """Of its attention, if it has one."""
+    """Operations on the attention scores, if there is attention."""
     adapts: ClassVar[bool] = False
-    """Whether its layers have no weights but those of linear layers and norms."""
+    """Whether the layers have weights in linear layers and norms only."""
 
     @abc.abstractmethod
     def _forward(self, request: Request) -> list[Kernel]:
@@ -109,16 +109,16 @@ class Encoder(Model):
             )
 
     def network(self, whole: bool = True) -> Stack | None:
-        """Operators of a training step; not `whole`: some of the first are frozen.
-        None: they are not known."""
+        """Operators of a training step; not `whole`: the first ones are frozen. None
+        for a model whose training is not known."""
         return None
 
     def length(self, request: Request) -> int:
-        """Tokens of a sequence; 1 of an image that is not cut into tokens."""
+        """Tokens of a sequence; 1 for an image that is not cut into tokens."""
         return 1
 
     def _run(self, request: Request) -> ForwardPass:
-        """A pass of a training step."""
+        """Forward pass of a training step."""
         length = self.length(request)
         return ForwardPass(
             request.batch,
@@ -137,14 +137,14 @@ class Encoder(Model):
         if network is None:
             raise ValueError(f"the training of {self.name} is not known.")
         if request.lora:
-            return network.adapted(request.lora, request.lora_layers, head=True)
+            return network.with_adapters(request.lora, request.lora_layers, head=True)
         return dataclasses.replace(network, frozen=request.frozen_layers or 0)
 
     def traced(
         self, blocks: Iterable[Block], request: Request, **unlisted: int
     ) -> list[Kernel]:
-        """Forward kernels of `blocks` as traces have them, without heads; behind them
-        those that traces do not list (`unlisted`: what they read of each element)."""
+        """Forward kernels of `blocks` as traces have them, without heads, then the
+        kernels that traces do not list (`unlisted`: reads of each element by `fn`)."""
         run = dataclasses.replace(self._run(request), train=False)
         rows, rest = [], []
         for block in blocks:
@@ -158,8 +158,8 @@ class Encoder(Model):
         return rows + rest
 
     def memory(self, request: Request) -> dict[str, float]:
-        """Weights and the operands of the largest kernel; in training what a
-        micro-batch leaves for its gradients, beside AdamW's state."""
+        """Bytes by part: weights and operands of the largest kernel; in training
+        AdamW's state and the saved activations of a micro-batch."""
         once = dataclasses.replace(request, phase="forward")
         working = working_bytes(
             self.listing(once, self._forward(once), "forward").kernels
@@ -172,8 +172,8 @@ class Encoder(Model):
         moving = number_of(network.trained_weights)
         still = bytes_of(network.frozen_weights, run.precision)
         return memory_by_part(
-            **trained(moving, run.values, still),
-            activations=sum(network.kept(run)),
+            **training_state(moving, run.values, still),
+            activations=sum(network.saved_bytes(run)),
             logits=network.logits(run),
             workspace=CONTEXT + working,  # the context, gradients of operands
         )
@@ -188,8 +188,8 @@ class Encoder(Model):
 
 
 def _traced(operators: Iterable[Trainable], run: ForwardPass) -> list[Kernel]:
-    """Kernels of operators but for heads: BatchNorm, which needs no statistics, with
-    the convolution before; that of a shortcut last."""
+    """Inference kernels of operators without heads: BatchNorm, which needs no
+    statistics, with the convolution before it; shortcuts last."""
     rows: list[Kernel] = []
     for x in sorted(operators, key=lambda x: isinstance(x, Convolution) and x.joins):
         if isinstance(x, Within):
@@ -200,16 +200,16 @@ def _traced(operators: Iterable[Trainable], run: ForwardPass) -> list[Kernel]:
             rows.append(stream(x.activation.fn, run.tokens * x.inputs, run.values, 1))
             rows += dataclasses.replace(x, activation=None).forward(run)
         elif not (isinstance(x, Linear) and x.wide):
-            made = [row for row in x.forward(run) if row.get("fn") not in _TRAINED]
-            rows += sorted(made, key=lambda row: row.get("listed") is False)
+            kernels = [row for row in x.forward(run) if row.get("fn") not in _TRAINED]
+            rows += sorted(kernels, key=lambda row: row.get("listed") is False)
     return rows
 
 
 def labels_of(config: Config, usual: int = 1000) -> int:
     """Classes of the classifier: `num_labels`, else the length of `id2label`."""
     names = config.values.get("id2label")
-    known = len(names) if isinstance(names, dict) and names else usual
-    return config.size("num_labels", default=known)
+    default = len(names) if isinstance(names, dict) and names else usual
+    return config.size("num_labels", default=default)
 
 
 def encoder_layer(

@@ -1,5 +1,5 @@
-"""Layers in which every token sees every other: of vision towers, of speech encoders
-and of diffusion transformers; and the stages that such networks are made of."""
+"""Layers with attention to all tokens (vision towers, speech encoders, diffusion
+transformers), and the stages of such networks."""
 
 import dataclasses
 import math
@@ -14,7 +14,7 @@ from ._operators.linear import Linear
 from ._operators.memory import Weights
 from ._operators.operator import ForwardPass, Norm, Operator
 from ._operators.passes import repeat_rows
-from ._operators.scores import around_softmax, fused
+from ._operators.scores import around_softmax, fused_attention
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +36,7 @@ class FullAttention(Operator):
         site = Attention(sequences, *heads, q_len, kv_len, self.head_dim, 1)
         p = dataclasses.replace(run.precision, cache=run.values)
         if run.flash:
-            return [fused(site, p, causal=False)]
+            return [fused_attention(site, p, causal=False)]
         return around_softmax(site, p, "scale")
 
 
@@ -66,7 +66,7 @@ class EncoderShape:
 
 
 def encoder_shape(config: Config, **more: Any) -> EncoderShape:
-    """Widths and heads as most configs of towers say them."""
+    """Widths and heads of a tower by the usual keys of configs."""
     h, heads = config.size("hidden_size"), config.size("num_attention_heads")
     width = config.size("head_dim", default=h // heads)
     return EncoderShape(h, heads, width, config.size("intermediate_size"), **more)
@@ -118,19 +118,19 @@ class Stage:
     extra: int = 0
 
     def rows(self, run: ForwardPass) -> list[Kernel]:
-        """Kernels; `run` is a pass over the positions that are given out."""
+        """Kernels of the stage; `run` is a pass over the output positions."""
         length = run.q_len * self.per + self.extra
-        own = dataclasses.replace(run, q_len=length, kv_len=length)
-        rows = [row for x in self.operators for row in x.forward(own)]
+        inside = dataclasses.replace(run, q_len=length, kv_len=length)
+        rows = [row for x in self.operators for row in x.forward(inside)]
         return repeat_rows(rows, self.times)
 
     def weights(self) -> list[tuple[Weights, int]]:
-        """Weights of every kind and how often they occur."""
+        """Weights of the stage, and how often each occurs."""
         return [(w, self.times) for x in self.operators for w in x.weights()]
 
 
-def wide(part: Part) -> Part:
-    """The part with linear layers that stay in 16 bit."""
+def in_16_bit(part: Part) -> Part:
+    """The part with its linear layers in 16 bit."""
     return tuple(
         dataclasses.replace(x, wide=True) if isinstance(x, Linear) else x for x in part
     )

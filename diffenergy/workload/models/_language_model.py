@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from ... import dtypes
-from .._kernel import Kernel, finished
+from .._kernel import Kernel, normalise_rows
 from .._listing import Listing
 from ._checkpoint.formats import Precision
 from ._layer import Layer
@@ -29,7 +29,7 @@ from ._speculation import (
 
 @dataclasses.dataclass(frozen=True)
 class LanguageModel(LayeredModel):
-    """A model that reads and makes tokens, layer by layer."""
+    """A causal language model: prefill, decode, generation."""
 
     divides: ClassVar[bool] = True
     """Whether several GPUs can share it."""
@@ -53,41 +53,44 @@ class LanguageModel(LayeredModel):
             routing=self.default_routing(),
         )
 
-    def inputs(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Images where there is a tower: one of its usual size for what is not said."""
+    def inputs(self, choices: Mapping[str, Any]) -> dict[str, Any]:
+        """Defaults of `images` and `image_tokens` where the model has a vision tower:
+        one image of the usual size."""
         if self.tower is None:
             return {}
         names = ("images", "image_tokens")
-        asked = [name for name in names if name in given]
-        if not asked:
+        chosen = [name for name in names if name in choices]
+        if not chosen:
             return dict.fromkeys(names)
-        if self.tower.parameters is None or given.get("phase") == "train":
+        if self.tower.parameters is None or choices.get("phase") == "train":
             why = self.tower.note or "training is known of the language model alone"
-            raise ValueError(f"`{asked[0]}` is {given[asked[0]]}, but {why}.")
+            raise ValueError(f"`{chosen[0]}` is {choices[chosen[0]]}, but {why}.")
         return dict(zip(names, (1, self.tower.usual), strict=True))
 
-    def request(self, **given: Any) -> Request:
+    def request(self, **choices: Any) -> Request:
         """The request with every choice made; see `Model.request`."""
-        if self.checkpoint.unread and given.get("dtype") is None:
+        if self.checkpoint.unread and choices.get("dtype") is None:
             raise ValueError(self.checkpoint.unread)
-        return super().request(**given)
+        return super().request(**choices)
 
     def precision(self, request: Request) -> Precision:
         return self._precision(request.dtype, request.kv_dtype)
 
     def memory(self, request: Request) -> dict[str, float]:
-        """Weights, the cache of all tokens and a layer's operands."""
+        """Bytes by part: weights, KV cache of all tokens, operands of a layer."""
         length = length_of(request)
         read = 1 if request.phase == "decode" else length
         run = self.run(request, read, length)
         body = self._pass(dataclasses.replace(request, base=True), read, length)
         scored = run.tokens if request.stack == "eager" else run.sequences
         tokens = length + (request.output_len or 0)
-        found = speculation_of(request)
-        drafter = self.drafter(found) if found and self.share.is_last else None
+        speculation = speculation_of(request)
+        drafter = (
+            self.drafter(speculation) if speculation and self.share.is_last else None
+        )
         cached = [*self.all_cached(), *(drafter.all_cached() if drafter else ())]
-        held = sum(
-            kept.elements * n * min(tokens, kept.window or tokens) for kept, n in cached
+        elements = sum(
+            x.elements * n * min(tokens, x.window or tokens) for x, n in cached
         )
         drafting = 0.0
         if isinstance(drafter, LanguageModel):  # in the types that it is stored in
@@ -97,10 +100,10 @@ class LanguageModel(LayeredModel):
         e = dtypes.BYTES[dtypes.code(request.kv_dtype)]
         return memory_by_part(
             weights=self.weight_bytes(request.dtype) + drafting,
-            kv_cache=request.batch * held * e,
+            kv_cache=request.batch * elements * e,
             state=request.batch * self.state_bytes(),
             activations=working_bytes(
-                finished([*self._encoded(request), *body], self.name)
+                normalise_rows([*self._encoded(request), *body], self.name)
             ),
             logits=0.0
             if request.base or not self.share.is_last
@@ -108,8 +111,8 @@ class LanguageModel(LayeredModel):
         )
 
     def placed(self, share: ModelShare) -> "LanguageModel":
-        """The model as one of several GPUs has it. Raises `ValueError` for what cannot
-        be divided so."""
+        """The part of the model on one of several GPUs. Raises `ValueError` for a model
+        that cannot be divided so."""
         if not self.divides:
             raise ValueError(f"`plan` is given, but {self.name} runs on one GPU alone.")
         return dataclasses.replace(self, share=share)
@@ -117,7 +120,8 @@ class LanguageModel(LayeredModel):
     def run(
         self, request: Request, q_len: int, kv_len: int, verify: bool = False
     ) -> ForwardPass:
-        """A pass of `q_len` new tokens a sequence against `kv_len`."""
+        """Forward pass of `q_len` new tokens a sequence against `kv_len` cached
+        ones."""
         return ForwardPass(
             request.batch,
             q_len,
@@ -131,7 +135,7 @@ class LanguageModel(LayeredModel):
         )
 
     def default_routing(self) -> str | None:
-        """Default of `routing`; None without experts."""
+        """Default routing of tokens to experts; None without experts."""
         routed = any(w.used < 1 for w, _ in self.all_weights())
         return "random" if routed else None
 
@@ -153,44 +157,46 @@ class LanguageModel(LayeredModel):
         if request.phase != "generate":
             return [self.listing(request, prefill, request.phase)]
         listings = [self.listing(request, prefill, "prefill", suffix="/prefill")]
-        made = (request.output_len or 1) - 1
-        if made:
-            found = speculation_of(request)
-            each = 1 / found.tokens if found else 1  # steps a token
+        steps = (request.output_len or 1) - 1
+        if steps:
+            speculation = speculation_of(request)
+            each = 1 / speculation.tokens if speculation else 1  # steps a token
             rows = [
                 row
-                for kv_len, count in decode_segments(length, made)
+                for kv_len, count in decode_segments(length, steps)
                 for row in repeat_rows(self._step(request, kv_len), count * each)
             ]
             listings.append(
-                self.listing(request, rows, "decode", made * each, suffix="/decode")
+                self.listing(request, rows, "decode", steps * each, suffix="/decode")
             )
         return listings
 
     def _encoded(self, request: Request) -> list[Kernel]:
-        """The tower's pass over the images of all sequences, which decode has behind
-        it."""
+        """Kernels of the tower over the images of all sequences; none in decode."""
         if not request.images or self.tower is None or request.phase == "decode":
             return []
         images, tokens = request.batch * request.images, request.image_tokens or 1
         return self.tower.rows(images, tokens, self.precision(request))
 
     def _step(self, request: Request, kv_len: int) -> list[Kernel]:
-        """One decode step: of one token, or drafted tokens and their verification."""
-        found = speculation_of(request)
-        if found is None:
+        """Kernels of a decode step: one token, or drafted tokens and their
+        verification."""
+        speculation = speculation_of(request)
+        if speculation is None:
             return self._pass(request, 1, kv_len)
-        drafted = self._drafts(found, request, kv_len)
-        run = self.run(request, found.drafted + 1, kv_len, verify=True)
-        checked = self._serving_pass(run) + self._serving_head(run, found.drafted + 1)
-        return [*checked, *repeat_rows(drafted, found.drafted)]
+        drafted = self._drafts(speculation, request, kv_len)
+        run = self.run(request, speculation.drafted + 1, kv_len, verify=True)
+        checked = self._serving_pass(run) + self._serving_head(
+            run, speculation.drafted + 1
+        )
+        return [*checked, *repeat_rows(drafted, speculation.drafted)]
 
     def _drafts(
-        self, found: Speculation, request: Request, kv_len: int
+        self, speculation: Speculation, request: Request, kv_len: int
     ) -> list[Kernel]:
         """Kernels that draft one token."""
         run = self.run(request, 1, kv_len)
-        drafter = self.drafter(found)
+        drafter = self.drafter(speculation)
         if isinstance(drafter, LanguageModel):
             plain = dataclasses.replace(
                 request,
@@ -201,29 +207,29 @@ class LanguageModel(LayeredModel):
             )
             return drafter._pass(plain, 1, kv_len)
         inside = [row for x in drafter.operators for row in x.forward(run)]
-        words = min(EAGLE_WORDS, self.vocab) if found.kind == "eagle" else 0
+        words = min(EAGLE_WORDS, self.vocab) if speculation.kind == "eagle" else 0
         return [*self._around(run, inside, 1), *self._serving_head(run, 1, words)]
 
-    def drafter(self, found: Speculation) -> "LanguageModel | Layer":
-        """What drafts tokens: another model, the layer that the config states for it
-        behind its own, or one that is trained for it (EAGLE-3, arXiv 2503.01840)."""
-        if found.kind == "draft":
+    def drafter(self, speculation: Speculation) -> "LanguageModel | Layer":
+        """The drafting network: another model, the layer of the config for further
+        tokens, or a layer trained for the model (EAGLE-3, arXiv 2503.01840)."""
+        if speculation.kind == "draft":
             from . import load_model  # which loads all families
 
             try:
-                model = load_model(found.model)
+                model = load_model(speculation.model)
             except ValueError as error:
                 raise ValueError(
-                    f"`speculative` is 'draft={found.model}': {error}"
+                    f"`speculative` is 'draft={speculation.model}': {error}"
                 ) from None
             if not isinstance(model, LanguageModel):
                 raise ValueError(
-                    f"`speculative` is 'draft={found.model}', which is no language "
-                    "model."
+                    f"`speculative` is 'draft={speculation.model}', which is no "
+                    "language model."
                 )
             return model.placed(ModelShare(self.share.split))
         split = self.share.split
-        if found.kind == "eagle":
+        if speculation.kind == "eagle":
             return eagle_layer(self.hidden, self.stack()[0]).shard(split)
         if not mtp_layers(self.config):
             raise ValueError(
@@ -260,7 +266,7 @@ class LanguageModel(LayeredModel):
     def _around(
         self, run: ForwardPass, inside: list[Kernel], norms: int
     ) -> list[Kernel]:
-        """Kernels of layers with look-up and `norms` around them."""
+        """Kernels of layers between the look-up and `norms`."""
         t, h, dtype = run.tokens, self.hidden, run.values
         return [
             *self._table.forward(dataclasses.replace(run, fused=False)),

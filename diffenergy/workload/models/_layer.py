@@ -1,5 +1,5 @@
-"""A layer of a language model as its operators, the parts that layers are put together
-from, and what many configs say of them in the same words."""
+"""Layers of language models: their operators, common parts, and readers of the keys
+that most configs share."""
 
 import dataclasses
 from dataclasses import replace
@@ -18,7 +18,7 @@ from ._operators.sharding import Columns, ModelSplit, Rows
 
 @dataclasses.dataclass(frozen=True)
 class AttentionShape:
-    """What configs say of grouped-query attention.
+    """Sizes of grouped-query attention.
 
     `bias`: of queries, keys and values; `output_bias`: of the projection behind.
     `norms`: of queries and keys by head ("head"), over all heads ("all"), by head
@@ -153,7 +153,7 @@ class Layer:
     norms: int = 2
 
     def shard(self, split: ModelSplit) -> "Layer":
-        """The layer as one of several GPUs has it."""
+        """The part of the layer on one of several GPUs."""
         for operator in self.operators:  # whose errors name heads come first
             if not isinstance(operator, Linear):
                 operator.shard(split)
@@ -161,15 +161,15 @@ class Layer:
         return dataclasses.replace(self, operators=operators)
 
     def in_training(self) -> Trained | None:
-        """Its parts in a training step: one behind one norm, else mixer and feed
-        forward, which with 4 norms have others behind them (`normed_behind`); None if
-        an operator is not known to train, or if it has other norms.
+        """Parts of the layer in a training step: one behind one norm, else mixer and
+        feed forward (with 4 norms others follow them, `normed_behind`). None if an
+        operator is not known to train, or for other numbers of norms.
 
         The mixer ends with the first linear layer that GPUs divide by its inputs.
         """
-        known = [x.in_training() for x in self.operators]
-        each = [x for x in known if x is not None]
-        if len(each) < len(known) or self.norms not in (1, 2, 4):
+        parts = [x.in_training() for x in self.operators]
+        each = [x for x in parts if x is not None]
+        if len(each) < len(parts) or self.norms not in (1, 2, 4):
             return None
         if self.norms == 1:
             return (tuple(op for x in each for op in x),)
@@ -200,12 +200,12 @@ class Layer:
         return _CONTAINERS + self.norms + linear + others
 
     def all_weights(self) -> list[tuple[Weights, int]]:
-        """Its weights, each once."""
+        """Weights of the layer, each once."""
         return [(w, 1) for x in self.operators for w in x.weights()]
 
     def all_cached(self) -> list[tuple[Cached, int]]:
-        """What it keeps of a sequence."""
-        return [(kept, 1) for x in self.operators for kept in x.cached()]
+        """State and cache of a sequence."""
+        return [(cached, 1) for x in self.operators for cached in x.cached()]
 
 
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
@@ -213,8 +213,8 @@ LINEAR = "linear_attention"
 
 
 def head_sizes(config: Config, *widths: str) -> dict[str, Any]:
-    """Width of a model, numbers and width of its attention heads; `widths`: keys that
-    state the latter."""
+    """Width of the model, number of heads and their width; `widths`: keys of the
+    latter."""
     hidden, heads = config.size("hidden_size"), config.size("num_attention_heads")
     kv_heads = config.size("num_key_value_heads", default=heads)
     if heads % kv_heads:
@@ -229,9 +229,9 @@ def head_sizes(config: Config, *widths: str) -> dict[str, Any]:
 def attention_shape(config: Config, **more: Any) -> AttentionShape:
     """Heads, their width and biases."""
     bias = config.flag("attention_bias", False)
-    given = {"bias": bias, "output_bias": bias, **more}
+    choices = {"bias": bias, "output_bias": bias, **more}
     sizes = head_sizes(config, "head_dim", "attention_head_dim")
-    return AttentionShape(**sizes, **given)
+    return AttentionShape(**sizes, **choices)
 
 
 def mixture(
@@ -255,8 +255,9 @@ def mixture(
 
 
 def layer_kinds(config: Config, *kinds: str, pattern: int = 0) -> tuple[str, ...]:
-    """Kind of every layer: `layer_types`, or (`pattern`) every so many layers the first
-    of `kinds` and the second between; without a pattern the first everywhere."""
+    """Kind of every layer: by `layer_types`, or by `pattern`: every `pattern`-th layer
+    is the first of `kinds`, the others the second; without a pattern all are the
+    first."""
     layers = config.size("num_hidden_layers")
     if config.has("layer_types"):
         return config.words("layer_types", kinds, layers)
@@ -266,7 +267,7 @@ def layer_kinds(config: Config, *kinds: str, pattern: int = 0) -> tuple[str, ...
 
 
 def state_dtype(config: Config, key: str) -> str:
-    """Type of the states that a recurrence keeps."""
+    """Type of the states of a recurrence."""
     name = config.text(key, "float32")
     if name not in STATES:
         raise config.error(key, ", ".join(STATES))

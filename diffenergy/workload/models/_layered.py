@@ -17,8 +17,8 @@ from ._operators.operator import Cached, Embedding, Norm, Operator, Stored, Tabl
 from ._operators.sharding import ModelShare
 from ._towers import Tower, tower_of
 
-_KEPT: Final = "bf16"
-"""Type of everything that a quantised checkpoint leaves as it was."""
+_UNQUANTISED: Final = "bf16"
+"""Type of the weights that a quantised checkpoint does not quantise."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +60,7 @@ class LayeredModel(Model):
         return Embedding(self.vocab, self.hidden, self.positions * self.learned)
 
     @property
-    def own_head(self) -> bool:
+    def untied(self) -> bool:
         """Whether the head has weights of its own (not the embedding's)."""
         return not self.tied
 
@@ -74,8 +74,8 @@ class LayeredModel(Model):
 
     @functools.cached_property
     def layer_counts(self) -> Mapping[Layer, int]:
-        """How often each layer occurs in the formats of the checkpoint, in order of
-        first appearance."""
+        """Number of occurrences of each distinct layer, formats of the checkpoint
+        included, in order of first appearance."""
         stack, counts = self.stack(), collections.Counter[Layer]()
         own = [self._formatted(stack[i], i) for i in self.share.layers(len(stack))]
         # by identity first: a layer is many records, which take long to hash
@@ -87,7 +87,7 @@ class LayeredModel(Model):
 
     @functools.cached_property
     def checkpoint(self) -> Checkpoint:
-        """What the config (or the file beside it) says of the weights' types."""
+        """Types of the weights by the config, or by the file beside it."""
         return read_checkpoint(self.config.outer or self.config)
 
     @property
@@ -96,13 +96,13 @@ class LayeredModel(Model):
         return sum(layer.norms * n for layer, n in self.layer_counts.items())
 
     def all_weights(self) -> list[tuple[Weights, int]]:
-        """Weights of every kind and how often they occur; the towers of other inputs
-        are left out."""
+        """Weights of the language model, and how often each occurs (towers left
+        out)."""
         norm, share = Norm(self.norm, self.hidden, shifted=self.norm_bias), self.share
         ends: list[tuple[Operator, int]] = [(norm, self.norms + share.is_last)]
-        if share.is_first or (share.is_last and not self.own_head):
+        if share.is_first or (share.is_last and not self.untied):
             ends.insert(0, (self._table, 1))
-        if self.own_head and share.is_last:
+        if self.untied and share.is_last:
             ends.append((self.head, 1))
         inside = [
             (x, n) for layer, n in self.layer_counts.items() for x in layer.operators
@@ -112,20 +112,20 @@ class LayeredModel(Model):
     @property
     def head(self) -> Linear:
         """Logits of a token; in 16 bit unless the checkpoint says otherwise."""
-        kept = self.checkpoint.format("lm_head") if self.checkpoint.rules else None
+        form = self.checkpoint.format("lm_head") if self.checkpoint.rules else None
         words = math.ceil(self.vocab / self.share.split.tp)  # engines fill it up
-        return Linear(words, self.hidden, wide=True, format=kept)
+        return Linear(words, self.hidden, wide=True, format=form)
 
     @property
     def _table(self) -> Embedding:
-        """The embedding as a GPU has it; the last of several has words alone."""
+        """The part of the embedding on this GPU; the last of several has words only."""
         table = self.embedding.shard(self.share.split)
         first = self.share.is_first
         return table if first else dataclasses.replace(table, positions=0)
 
     @functools.cached_property
     def tower(self) -> Tower | None:
-        """What turns images into tokens; None: the model reads text alone."""
+        """Vision tower; None for a model that reads text alone."""
         return tower_of(self.config)
 
     @property
@@ -138,7 +138,7 @@ class LayeredModel(Model):
         return number_of(self.all_weights())
 
     def tower_weights(self) -> list[tuple[Weights, int]]:
-        """Weights beside those of the language model and how often they occur."""
+        """Weights of the vision tower, and how often each occurs."""
         tower = self.tower if self.share.is_first else None
         number = tower.parameters if tower else None
         return [(Weights(number), 1)] if number else []
@@ -149,10 +149,10 @@ class LayeredModel(Model):
 
     @functools.cached_property
     def stored_dtype(self) -> str:
-        """How most weights are stored (`bf16` where nothing is quantised)."""
+        """Type of most weights (`bf16` where nothing is quantised)."""
         shares: collections.Counter[str] = collections.Counter()
         for w, n in self.all_weights():
-            shares[w.format.weights if w.format else _KEPT] += w.number * n
+            shares[w.format.weights if w.format else _UNQUANTISED] += w.number * n
         return shares.most_common(1)[0][0]
 
     def weight_bytes(self, dtype: str) -> float:
@@ -162,28 +162,28 @@ class LayeredModel(Model):
         return bytes_of(weights, self._precision(dtype, "bf16"))
 
     def all_cached(self) -> list[tuple[Cached, int]]:
-        """What all layers keep of a sequence."""
+        """State and cache of a sequence in all layers, and how often each occurs."""
         layers = self.layer_counts.items()
-        return [(kept, n) for layer, n in layers for kept, _ in layer.all_cached()]
+        return [(cached, n) for layer, n in layers for cached, _ in layer.all_cached()]
 
     def kv_bytes_per_token(self, dtype: str, windowed: bool = False) -> float:
         elements = sum(
-            kept.elements * n
-            for kept, n in self.all_cached()
-            if bool(kept.window) == windowed
+            cached.elements * n
+            for cached, n in self.all_cached()
+            if bool(cached.window) == windowed
         )
         return float(elements * dtypes.BYTES[dtypes.code(dtype)])
 
     def state_bytes(self) -> float:
-        return float(sum(kept.state * n for kept, n in self.all_cached()))
+        return float(sum(cached.state * n for cached, n in self.all_cached()))
 
     def _formatted(self, layer: Layer, place: int) -> Layer:
-        """The layer at a place with its linear layers as they are stored."""
+        """The layer at a place with the stored formats of its linear layers."""
         if not self.checkpoint.rules:
             return layer
-        kept, path = self.checkpoint.format, f"layers.{place}."
+        format_of, path = self.checkpoint.format, f"layers.{place}."
         operators = tuple(
-            dataclasses.replace(x, format=kept(path + x.module))
+            dataclasses.replace(x, format=format_of(path + x.module))
             if isinstance(x, Stored) and x.module
             else x
             for x in layer.operators
@@ -192,5 +192,5 @@ class LayeredModel(Model):
 
     def _precision(self, dtype: str, cache: str) -> Precision:
         if dtype == self.stored_dtype and self.checkpoint.quantised:
-            return Precision(_KEPT, _KEPT, cache, stored=True)
+            return Precision(_UNQUANTISED, _UNQUANTISED, cache, stored=True)
         return precision_of(dtype, cache)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ... import dtypes
-from .._kernel import Kernel, Number, finished
+from .._kernel import Kernel, Number, normalise_rows
 from .._listing import Listing
 from .._model_request import ModelRequest
 from . import _speculation as speculation
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from .._workload import Workload
 
 _FURTHER: Final = ("base", "recompute")
-"""Choices of a `Request` that its caller makes and no user."""
+"""Choices of a `Request` that callers make and users do not."""
 _STORED: Final = ("fp32", "bf16", "fp8")
-"""Types whose bytes a summary tells."""
+"""Types whose bytes stand in a summary."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,26 +61,25 @@ class Model(abc.ABC):
         return 0.0
 
     def state_bytes(self) -> float:
-        """Bytes that a request keeps whatever its length; 0 if there are none."""
+        """Bytes of state of a request that do not grow with its length."""
         return 0.0
 
     @abc.abstractmethod
     def memory(self, request: Request) -> dict[str, float]:
-        """Bytes in a GPU's memory at their most while `request` runs, by `PARTS` of
-        `memory`."""
+        """Peak bytes in the memory of a GPU while `request` runs, by `MEMORY_PARTS`."""
 
     @abc.abstractmethod
     def defaults(self) -> dict[str, Any]:
-        """Value taken for each choice of a `Request` that is not given."""
+        """Default of each choice of a `Request`."""
 
-    def inputs(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Those of `_request.NAMES` that the model knows, with what is taken where they
-        are not `given`."""
+    def inputs(self, choices: Mapping[str, Any]) -> dict[str, Any]:
+        """Values of those of `MODEL_INPUTS` that the model has, where `choices` lack
+        them."""
         return {}
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences on what the kernels leave out."""
+        """Notes on what the kernels leave out."""
         return ()
 
     @abc.abstractmethod
@@ -89,10 +88,10 @@ class Model(abc.ABC):
 
     @abc.abstractmethod
     def listings_of(self, request: Request) -> list[Listing]:
-        """Listings of a request whose choices are made."""
+        """Kernel listings of a request, one a phase."""
 
     def entry(self) -> dict[str, Any]:
-        """The model in the list of all."""
+        """Row of the model in the list of models."""
         return {
             "name": self.name,
             "family": self.config.values["model_type"],
@@ -103,31 +102,34 @@ class Model(abc.ABC):
         }
 
     def summary(self) -> dict[str, Any]:
-        """The model's sizes, bytes of the weights by dtype (as they are stored under
-        the type of most, None where a checkpoint's cannot be read), what a token adds
-        to the KV cache for good and within windows, what a request keeps beside it;
-        what was read of the checkpoint's types, or why it was not."""
-        own = self.defaults()["dtype"]
+        """JSON of the model: sizes, bytes of the weights by dtype, bytes that a token
+        adds to the KV cache (without and within windows), state of a request, and what
+        was read of the types of the checkpoint.
+
+        `dtype` is the type of most weights, None where it cannot be read."""
+        default = self.defaults()["dtype"]
         checkpoint = getattr(self, "checkpoint", None)  # of language models
         unread = checkpoint.unread if checkpoint else ""
-        stored = dict.fromkeys((*_STORED, own))
+        stored = dict.fromkeys((*_STORED, default))
         cache = {dtype: self.kv_bytes_per_token(dtype) for dtype in _STORED}
         windowed = {dtype: self.kv_bytes_per_token(dtype, True) for dtype in _STORED}
         cached = any(cache.values()) or any(windowed.values())
         return {
             **self.entry(),
-            "dtype": None if unread else own,
+            "dtype": None if unread else default,
             "weight_bytes": {dtype: self.weight_bytes(dtype) for dtype in stored},
             "kv_bytes_per_token": cache if cached else None,
             "kv_bytes_per_token_windowed": windowed if cached else None,
             "state_bytes_per_request": self.state_bytes() if cached else None,
-            "checkpoint": [unread] if unread else list(getattr(checkpoint, "said", ())),
+            "checkpoint": [unread]
+            if unread
+            else list(getattr(checkpoint, "statements", ())),
             "sizes": self._sizes(),
             "defaults": {k: v for k, v in self.defaults().items() if k != "base"},
         }
 
     def _sizes(self) -> dict[str, Any]:
-        """Sizes of its layers, as a summary tells them."""
+        """Sizes of the layers, as in a summary."""
         return {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
@@ -142,40 +144,40 @@ class Model(abc.ABC):
         depths = getattr(self, "depths", None)
         return sum(depths) if depths else None
 
-    def request(self, **given: Any) -> Request:
-        """The request with every choice made.
+    def request(self, **choices: Any) -> Request:
+        """Request with every choice made.
 
         Raises `ValueError` for a choice that is unknown or that the model lacks.
         """
-        further = {x: given.pop(x) for x in _FURTHER if x in given}
-        given = vars(ModelRequest(**given)) | further
-        given |= {x: given[x] or None for x in ("checkpointing", "guidance")}
-        given = {key: value for key, value in given.items() if value is not None}
+        further = {x: choices.pop(x) for x in _FURTHER if x in choices}
+        choices = vars(ModelRequest(**choices)) | further
+        choices |= {x: choices[x] or None for x in ("checkpointing", "guidance")}
+        choices = {key: value for key, value in choices.items() if value is not None}
         defaults = self.defaults()
-        if given.get("stack") == "eager":
+        if choices.get("stack") == "eager":
             defaults["attention"] = "eager"
-        if "phase" in given and given["phase"] != "generate":
+        if "phase" in choices and choices["phase"] != "generate":
             defaults["output_len"] = None
-        if given.get("phase") == "train":
+        if choices.get("phase") == "train":
             defaults |= {"base": False, "accumulation": 1, "checkpointing": False}
-            stack = str(given.get("stack", defaults["stack"]))
+            stack = str(choices.get("stack", defaults["stack"]))
             defaults["dtype"] = trained_dtype(defaults["dtype"], stack)
-            defaults |= {"lora_layers": "all"} if given.get("lora") else {}
-        more = self.inputs(given)
-        check_inputs(self.name, given, more)
-        values = {**defaults, **more, **given}
+            defaults |= {"lora_layers": "all"} if choices.get("lora") else {}
+        more = self.inputs(choices)
+        check_inputs(self.name, choices, more)
+        values = {**defaults, **more, **choices}
         values.setdefault("kv_dtype", None)
         if values["kv_dtype"] is None:
             values["kv_dtype"] = values_dtype(str(values["dtype"]))
-        check_training(given)
+        check_training(choices)
         check_types(values)
         check_routing(values.get("routing"), defaults.get("routing"), self.name)
-        values = speculation.checked(values)
+        values = speculation.resolve(values)
         self._check(values)
         check_stack(values)
         return Request(**values)
 
-    def listings(self, **given: Any) -> list[Listing]:
+    def listings(self, **choices: Any) -> list[Listing]:
         """Kernels of the phase; None takes the model's default (`defaults`).
 
         Arguments:
@@ -216,9 +218,9 @@ class Model(abc.ABC):
         >>> decode.passes
         8
         """
-        return self.listings_of(self.request(**given))
+        return self.listings_of(self.request(**choices))
 
-    def workload(self, **given: Any) -> "Workload":
+    def workload(self, **choices: Any) -> "Workload":
         """`Workload` of the same choices as `listings`.
 
         Example:
@@ -228,7 +230,7 @@ class Model(abc.ABC):
         """
         from .._workload import assemble  # loads JAX
 
-        return assemble(self.listings(**given))
+        return assemble(self.listings(**choices))
 
     def precision(self, request: Request) -> Precision:
         """Operand types of a request."""
@@ -243,7 +245,7 @@ class Model(abc.ABC):
         suffix: str = "",
         merged: bool = True,
     ) -> Listing:
-        """Listing of the rows of `passes` passes; equal rows are `merged` into one."""
+        """Listing of the rows of `passes` passes, equal rows `merged`."""
         eager = request.stack == "eager"
         graph = request.stack == "serving" and mode == "decode"
         return Listing(
@@ -253,7 +255,7 @@ class Model(abc.ABC):
             batch=request.batch,
             seq_len=request.input_len,
             mode=mode,
-            kernels=finished(rows, self.name, merged),
+            kernels=normalise_rows(rows, self.name, merged),
             module_calls=passes * self.module_calls(request.base) if eager else 0,
             passes=passes,
             dispatch=request.dispatch or ("graph" if graph else "eager"),
@@ -267,4 +269,4 @@ class Model(abc.ABC):
 
     @abc.abstractmethod
     def _check(self, values: dict[str, Any]):
-        """Family-specific limits of a request; raises `ValueError`."""
+        """Raises `ValueError` for a request beyond the limits of the family."""

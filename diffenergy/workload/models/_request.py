@@ -1,4 +1,4 @@
-"""What a model is asked: a request with every choice made, and what it may be."""
+"""`Request`: a pass of a model with every choice made, and its limits."""
 
 import dataclasses
 import re
@@ -9,7 +9,7 @@ from ...dtypes import STORED
 from .._model_request import Attend, Dispatch, Phase, Stack
 
 _TYPES: Final = {"dtype": STORED, "kv_dtype": ("fp32", "bf16", "fp16", "fp8")}
-"""What weights are stored as; what a KV cache is."""
+"""Allowed types of weights and of the KV cache."""
 _ROUTING: Final = re.compile("random|balanced|power_law_[0-9]+([.][0-9]+)?")
 EAGER_DTYPES: Final = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp8_block")
 """Types that eager and training passes have, too."""
@@ -31,7 +31,7 @@ _WITHOUT: Final = {
     "output_len": "generates nothing; leave it out or take `--phase generate`",
     "base": "needs the head; leave it out",
 }
-"""Choices that training has not, why, and what to do."""
+"""Choices that training lacks: reason and remedy."""
 MODEL_INPUTS: Final = ("images", "image_tokens", "steps", "guidance")
 """Choices of some models alone: language models with images, diffusion transformers."""
 _SEGMENTS: Final = 8
@@ -46,7 +46,7 @@ _WHY: Final = {
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """One way of running a model, every choice made (`Model.request`).
+    """A pass of a model with every choice made (`Model.request`).
 
     `input_len`, `output_len`: tokens per sequence; None where a model has none.
     `dispatch` None: graphs for serving decode, eager launches otherwise. `base`: the
@@ -87,24 +87,24 @@ class Request:
 
     @property
     def recomputed(self) -> str:
-        """What of a layer runs again before its gradients."""
+        """Recomputation before the gradients of a layer (`RECOMPUTE`)."""
         return "full" if self.checkpointing else self.recompute or "none"
 
 
-def check_inputs(name: str, given: Mapping[str, Any], known: Collection[str]):
-    """Raises `ValueError` for what is `given` and the model `name` has not."""
+def check_inputs(name: str, choices: Mapping[str, Any], inputs: Collection[str]):
+    """Raises `ValueError` for a choice that the model `name` has no input for."""
     for key in MODEL_INPUTS:
-        if key not in given:
+        if key not in choices:
             continue
-        value = given[key]
-        if key not in known:
+        value = choices[key]
+        if key not in inputs:
             raise ValueError(
                 f"`{key}` is {value}, but {name} {_WHY[key]}; leave it out."
             )
 
 
 def length_of(request: Any) -> int:
-    """Tokens of the input: of text and of images."""
+    """Input tokens of a sequence, those of images included."""
     images = (request.images or 0) * (request.image_tokens or 0)
     return (request.input_len or 1) + images
 
@@ -129,13 +129,13 @@ def decode_segments(input_len: int, steps: int) -> list[tuple[int, int]]:
 
 
 def _types(stack: str) -> tuple[str, ...]:
-    """Types of a training step, and of any eager pass."""
+    """Types of a training step or eager pass in this stack."""
     return (*EAGER_DTYPES, *SCALED) if stack == "serving" else EAGER_DTYPES
 
 
 def trained_dtype(stored: str, stack: str) -> str:
-    """Type of a training step that none is given for: the checkpoint's, or bf16 where
-    no step has that.
+    """Default type of a training step: that of the checkpoint, or bf16 where no step
+    has that one.
 
     >>> trained_dtype("fp8_block", "serving"), trained_dtype("mxfp4", "serving")
     ('fp8_block', 'bf16')
@@ -147,16 +147,16 @@ def check_stack(values: dict[str, Any]):
     train, fused = values["phase"] == "train", values["stack"] == "serving"
     if fused and not train:
         return
-    known = _types(values["stack"])
-    if values["dtype"] not in known:
+    types = _types(values["stack"])
+    if values["dtype"] not in types:
         what = "a training step" if train else "the stack eager"
         raise ValueError(
-            f"`dtype` is {values['dtype']!r}, but {what} has only {', '.join(known)}."
+            f"`dtype` is {values['dtype']!r}, but {what} has only {', '.join(types)}."
         )
 
 
 def check_types(values: dict[str, Any]):
-    """Refuses types that nothing is stored as."""
+    """Raises `ValueError` for a type that weights or caches do not have."""
     for key, allowed in _TYPES.items():
         if values[key] not in allowed:
             raise ValueError(
@@ -165,7 +165,7 @@ def check_types(values: dict[str, Any]):
 
 
 def check_routing(routing: Any, default: str | None, name: str):
-    """How tokens spread over experts, for models that have any."""
+    """Raises `ValueError` for an unknown `routing`, or one without experts."""
     if routing is None:
         return
     if default is None:
@@ -179,26 +179,26 @@ def check_routing(routing: Any, default: str | None, name: str):
         )
 
 
-def check_training(given: dict[str, Any]):
-    """What a training step has not, and what it alone has."""
-    train = given.get("phase") == "train"
+def check_training(choices: dict[str, Any]):
+    """Raises `ValueError` for choices that training lacks, or that it alone has."""
+    train = choices.get("phase") == "train"
     for name, reason in _WITHOUT.items():
-        if train and given.get(name):
+        if train and choices.get(name):
             raise ValueError(
-                f"`{name}` is {given[name]}, but a training step {reason}."
+                f"`{name}` is {choices[name]}, but a training step {reason}."
             )
     for name in _TRAINING:
-        if name in given and not train:
+        if name in choices and not train:
             raise ValueError(
                 f"`{name}` is given, but only a training step has it; leave it out "
                 "or take `--phase train`."
             )
-    again = given.get("recompute", "none")
+    again = choices.get("recompute", "none")
     if again not in RECOMPUTE:
         raise ValueError(
             f"`recompute` is {again!r}; allowed are {', '.join(RECOMPUTE)}."
         )
-    if given.get("checkpointing") and again not in ("none", "full"):
+    if choices.get("checkpointing") and again not in ("none", "full"):
         raise ValueError(
             f"`checkpointing` is given beside `recompute` '{again}'; give one."
         )

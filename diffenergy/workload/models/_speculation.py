@@ -47,18 +47,18 @@ class Speculation:
 
 
 def speculation_of(request: "Request") -> Speculation | None:
-    """What a checked request says of speculation; None without any."""
+    """Speculation of a resolved request; None without any."""
     if request.speculative is None:
         return None
     kind, _, model = request.speculative.partition("=")
     return Speculation(kind, model, request.accept or 0.0, request.draft_tokens or 1)
 
 
-def checked(values: dict[str, Any]) -> dict[str, Any]:
-    """The choices with the default of `draft_tokens`; raises `ValueError` for what
-    cannot be."""
-    said, accept = values.get("speculative"), values.get("accept")
-    if said is None:
+def resolve(values: dict[str, Any]) -> dict[str, Any]:
+    """The choices with the default of `draft_tokens`. Raises `ValueError` for choices
+    that contradict each other."""
+    stated, accept = values.get("speculative"), values.get("accept")
+    if stated is None:
         for name in ("accept", "draft_tokens"):
             if values.get(name) is not None:
                 raise ValueError(
@@ -66,9 +66,9 @@ def checked(values: dict[str, Any]) -> dict[str, Any]:
                     "`speculative`."
                 )
         return values
-    kind, _, model = str(said).partition("=")
+    kind, _, model = str(stated).partition("=")
     if kind not in _DRAFTED or bool(model) != (kind == "draft"):
-        raise ValueError(f"`speculative` is {said!r}; allowed are {_KINDS}.")
+        raise ValueError(f"`speculative` is {stated!r}; allowed are {_KINDS}.")
     if values["phase"] not in ("decode", "generate"):
         raise ValueError(
             f"`speculative` is given, but the phase {values['phase']} makes no tokens; "
@@ -103,7 +103,7 @@ _MTP_KEYS: Final = (
     "num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules",
     "num_mtp_layers",
 )  # fmt: skip
-"""Words of configs for the layers that predict further tokens."""
+"""Keys of configs for the layers that predict further tokens."""
 EAGLE_WORDS: Final = 32_000
 """Words that an EAGLE-3 head knows."""
 _HEAD: Final = 128
@@ -113,27 +113,28 @@ EAGLE whose model has no grouped-query attention to copy."""
 
 
 def mtp_layers(config: Config) -> int:
-    """How many of these layers a config states."""
+    """Number of layers that predict further tokens, as the config states it."""
     return max(config.whole(key, 0) for key in _MTP_KEYS)
 
 
 def without_mtp(config: Config) -> Config:
-    """The config as if it stated none."""
+    """The config without layers that predict further tokens."""
     values = {key: x for key, x in config.values.items() if key not in _MTP_KEYS}
     return dataclasses.replace(config, values=values)
 
 
 def mtp_layer(hidden: int, last: Layer) -> Layer:
-    """Norms of the hidden state and of the new token, their joint projection, a layer
-    like the last (DeepSeek-V3, arXiv 2412.19437, section 2.2)."""
+    """Layer that predicts a further token: norms of the hidden state and of the new
+    token, their joint projection, a layer like the last (DeepSeek-V3, arXiv 2412.19437,
+    section 2.2)."""
     norm = Norm("rmsnorm", hidden, residual=False)
     joint = Linear(hidden, 2 * hidden, module="eh_proj")
     return Layer((norm, norm, joint, *last.operators), last.norms)
 
 
 def eagle_layer(hidden: int, first: Layer) -> Layer:
-    """Projection of three hidden states, attention over it and the token beside it, a
-    gated feed-forward layer."""
+    """Layer of EAGLE-3: projection of three hidden states, attention over it and the
+    token beside it, a gated feed-forward layer."""
     mixers = (x.layout for x in first.operators if isinstance(x, Attention))
     heads = next(mixers, None)
     number = heads.heads if heads else hidden // _HEAD

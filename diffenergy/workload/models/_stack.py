@@ -1,5 +1,5 @@
-"""`Stack`: a network, or what one GPU has of it, as blocks of operators: its kernels
-forward and backward, what it keeps between, and which of its weights are trained."""
+"""`Stack`: a network (or the part on one GPU) as blocks of operators: kernels forward
+and backward, saved activations, trained weights."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
@@ -8,8 +8,8 @@ from .._kernel import Kernel
 from ._operators.memory import Weights
 from ._operators.operator import Norm, Residual, Sum, Trainable
 from ._operators.partial import (
-    adapted,
-    frozen,
+    add_adapters,
+    freeze,
     frozen_weights,
     parameters,
     trained_weights,
@@ -17,7 +17,7 @@ from ._operators.partial import (
 from ._operators.passes import ForwardPass, repeat_rows
 
 _SUMS = ("reduce_scatter", "all_reduce")
-"""Exchanges whose results torchtitan's policy keeps."""
+"""Exchanges whose results torchtitan's policy saves."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,12 +37,12 @@ class Block:
     frozen: bool = False
 
     def forward(self, run: ForwardPass) -> list[Kernel]:
-        """Kernels of all, those of a layer together."""
-        return repeat_rows(launched(self.operators, run), self.count)
+        """Forward kernels of all repetitions, those of a layer together."""
+        return repeat_rows(forward_rows(self.operators, run), self.count)
 
     @property
     def parameters(self) -> int:
-        """Weights of all, those of adapters among them."""
+        """Number of weights of all repetitions, adapters included."""
         return self.count * parameters(self.operators)
 
 
@@ -65,7 +65,7 @@ class Stack:
 
     @property
     def each(self) -> tuple["Stack", ...]:
-        """Itself and those behind it."""
+        """This network and the networks for further tokens."""
         return (self, *(y for x in self.further for y in x.each))
 
     @property
@@ -75,7 +75,7 @@ class Stack:
 
     @property
     def parameters(self) -> int:
-        """All weights, those of adapters among them."""
+        """Number of all weights, adapters included."""
         return sum(x.parameters for x in self.blocks)
 
     # --- Kernels
@@ -111,54 +111,55 @@ class Stack:
         return [*before, Block((_alone(norm),)), *moved]
 
     def backward(self, run: ForwardPass) -> list[Kernel]:
-        """Kernels of all gradients; a layer's forward ones first if its activations
-        were not kept."""
+        """Kernels of all gradients; a layer's forward kernels first if its activations
+        were not saved."""
         return [row for x in reversed(self.each) for row in x._backward(run)]
 
     def _backward(self, run: ForwardPass) -> list[Kernel]:
-        rows = returned((self.loss,), run) if self.loss else []
+        rows = backward_rows((self.loss,), run) if self.loss else []
         for block, trained in reversed(list(self._trained())):
             again = _again(block.operators, run) if block.inputs else []
-            back = returned(block.operators, run)
+            back = backward_rows(block.operators, run)
             rows += repeat_rows([*again, *back], trained) if trained else []
         return rows
 
     # --- Memory
 
-    def kept(self, run: ForwardPass) -> tuple[float, float]:
+    def saved_bytes(self, run: ForwardPass) -> tuple[float, float]:
         """Bytes of activations, without the logits, that a micro-batch leaves between
         its forward and its backward pass, and those that are there once beside: of the
         layer that runs again (arXiv 2205.05198, full recomputation)."""
-        parts = [x._kept(run) for x in self.each]
+        parts = [x._saved_bytes(run) for x in self.each]
         return sum(left for left, _ in parts), max(again for _, again in parts)
 
-    def _kept(self, run: ForwardPass) -> tuple[float, float]:
+    def _saved_bytes(self, run: ForwardPass) -> tuple[float, float]:
         every = most = 0.0
         shared = self.skip.parts if self.skip else 1
         for block, trained in self._trained():
-            left = layer = sum(x.kept(run) for x in block.operators)
+            left = layer = sum(x.saved_bytes(run) for x in block.operators)
             if block.inputs and run.recompute in ("selective-op", "full"):
                 left = run.tokens // shared * block.inputs * run.element_bytes
             if block.inputs and run.recompute == "selective-op":
-                left += sum(x.saved(run) for x in block.operators)
+                left += sum(x.selective_bytes(run) for x in block.operators)
             every += trained * left
             most = max(most, layer if left < layer and trained else 0.0)
         return every, most
 
     def logits(self, run: ForwardPass) -> float:
         """Bytes of the logits of a micro-batch, of all tokens that are predicted."""
-        return sum((x.loss.kept(run) for x in self.each if x.loss), 0.0)
+        return sum((x.loss.saved_bytes(run) for x in self.each if x.loss), 0.0)
 
     # --- What is trained
 
     def _trained(self) -> Iterator[tuple[Block, int]]:
         """Each block, and how many of it are trained."""
         for block, places in self._placed():
-            own = sum(place >= self.frozen for place in places)
-            yield block, 0 if block.frozen else own
+            number = sum(place >= self.frozen for place in places)
+            yield block, 0 if block.frozen else number
 
     def _placed(self) -> Iterator[tuple[Block, Sequence[int]]]:
-        """Each block with the places of its layers, or as many layers as are before."""
+        """Each block with the places of its layers, or the number of layers before
+        it."""
         before = 0
         for block in self.blocks:
             if block.inputs:
@@ -171,11 +172,11 @@ class Stack:
     def trained_weights(self) -> list[tuple[Weights, int]]:
         """Weights that have a gradient, and how often they occur."""
         moving = [(x.operators, n) for x, n in self._trained() if n]
-        return [(w, n) for own, n in moving for w in trained_weights(own)]
+        return [(w, n) for operators, n in moving for w in trained_weights(operators)]
 
     @property
     def frozen_weights(self) -> list[tuple[Weights, int]]:
-        """Published weights that have none, and how often they occur."""
+        """Published weights without a gradient, and how often they occur."""
         return [
             (w, times)
             for x, n in self._trained()
@@ -185,7 +186,7 @@ class Stack:
         ]
 
     def largest_trained_layer(self) -> int:
-        """Most weights with a gradient that a layer has."""
+        """Number of weights with a gradient in the layer that has most."""
         return max(
             (
                 sum(w.number for w in trained_weights(x.operators))
@@ -195,20 +196,20 @@ class Stack:
             default=0,
         )
 
-    def adapted(self, rank: int, layers: str | None, head: bool) -> "Stack":
+    def with_adapters(self, rank: int, layers: str | None, head: bool) -> "Stack":
         """With adapters of `rank` on linear layers of its layers (`adapted`); what is
         before them runs forward alone, what follows them is frozen unless it is a new
         `head`."""
         blocks = []
         for x, places in self._placed():
-            own = x.operators
+            operators = x.operators
             if x.inputs:
-                own = adapted(own, rank, layers)
+                operators = add_adapters(operators, rank, layers)
             elif not head:
-                own = tuple(frozen(operator) for operator in own)
+                operators = tuple(freeze(operator) for operator in operators)
             still = not x.inputs and places[0] == 0
-            blocks.append(dataclasses.replace(x, operators=own, frozen=still))
-        norm: Norm | None = frozen(self.norm) if self.norm else None  # pyright: ignore
+            blocks.append(dataclasses.replace(x, operators=operators, frozen=still))
+        norm: Norm | None = freeze(self.norm) if self.norm else None  # pyright: ignore
         return dataclasses.replace(self, blocks=tuple(blocks), norm=norm)
 
 
@@ -217,7 +218,7 @@ def _again(operators: Sequence[Trainable], run: ForwardPass) -> list[Kernel]:
     if run.recompute not in ("selective-op", "full"):
         return []
     first = (_alone(x) if isinstance(x, Norm) else x for x in operators[:1])
-    rows = launched((*first, *operators[1:]), run)
+    rows = forward_rows((*first, *operators[1:]), run)
     if run.recompute == "full":
         return rows
     halves = {name: 0.5 for name in ("gemm", "moe")}
@@ -229,19 +230,19 @@ def _again(operators: Sequence[Trainable], run: ForwardPass) -> list[Kernel]:
 
 
 def _alone(norm: Norm) -> Norm:
-    """The norm in front of which nothing is added."""
+    """The norm without the sum of a skip connection."""
     return dataclasses.replace(norm, residual=False)
 
 
-def launched(operators: Iterable[Trainable], run: ForwardPass) -> list[Kernel]:
-    """Forward rows of operators, one a launch: all of a layer have one count."""
-    return [row for x in operators for row in _apart(x.forward(run))]
+def forward_rows(operators: Iterable[Trainable], run: ForwardPass) -> list[Kernel]:
+    """Forward rows of operators, one row a launch: all of a layer have one count."""
+    return [row for x in operators for row in _one_by_one(x.forward(run))]
 
 
-def returned(operators: Sequence[Trainable], run: ForwardPass) -> list[Kernel]:
-    """The same of their gradients, last operator first."""
-    return [row for x in reversed(operators) for row in _apart(x.backward(run))]
+def backward_rows(operators: Sequence[Trainable], run: ForwardPass) -> list[Kernel]:
+    """Backward rows of operators, the last operator first, one row a launch."""
+    return [row for x in reversed(operators) for row in _one_by_one(x.backward(run))]
 
 
-def _apart(rows: Sequence[Kernel]) -> list[Kernel]:
+def _one_by_one(rows: Sequence[Kernel]) -> list[Kernel]:
     return [{**row, "count": 1} for row in rows for _ in range(row["count"])]

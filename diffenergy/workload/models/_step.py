@@ -39,9 +39,9 @@ class Loss(Trainable):
 
     def forward(self, run: ForwardPass) -> list[Kernel]:
         shared = collective("all_reduce", run.tokens, 3, self.ranks, "fp32", "tp")
-        return [*self._own(run), *shared]
+        return [*self._rows(run), *shared]
 
-    def _own(self, run: ForwardPass) -> list[Kernel]:
+    def _rows(self, run: ForwardPass) -> list[Kernel]:
         t, dtype = run.tokens, run.values
         if run.fused:
             return [rows_of("softmax", t, self.vocab, dtype)]
@@ -61,7 +61,7 @@ class Loss(Trainable):
             *_cast(logits, "fp32", run.values),
         ]
 
-    def kept(self, run: ForwardPass) -> float:
+    def saved_bytes(self, run: ForwardPass) -> float:
         """Logits, their fp32 copies and gradients; where GPUs share the words, torch's
         operators also exponentials and one more sum (`torch.distributed.tensor.parallel
         .loss`: (g + exp(x)) dy, of which x, g, exp(x) and the sum are there at once).
@@ -78,31 +78,33 @@ def training_listings(
     run: ForwardPass,
     trained: Number,
     optimized: Number | None = None,
-    own: float = 1.0,
+    layer_share: float = 1.0,
 ) -> list[Listing]:
-    """The three listings of an optimizer step whose micro-batches are each a `run`:
-    `passes`, forward and backward, of a GPU that has the gradients of `trained`
-    parameters, the state of `optimized` ones [all] and `own` of the layers."""
+    """Listings of an optimizer step (forward, backward, optimizer) on one GPU.
+
+    `passes`: forward and backward rows of a micro-batch `run`; `trained`: parameters
+    with a gradient, `optimized`: those whose optimizer state the GPU has [all];
+    `layer_share`: its share of the layers."""
     times, (there, back) = request.accumulation or 1, passes
-    gradients = repeat_rows(back, times) + accumulated(trained, run, times - 1)
+    gradients = repeat_rows(back, times) + accumulation_rows(trained, run, times - 1)
     optimized = trained if optimized is None else optimized
     again = run.recompute == "full"  # modules call operators forward alone
     listings = []
     for mode, rows, number, called in (
         ("forward", repeat_rows(there, times), times, True),
         ("backward", gradients, times, again),
-        ("optimizer", optimizer(optimized, run.values, run.fused), 1, False),
+        ("optimizer", optimizer_rows(optimized, run.values, run.fused), 1, False),
     ):
-        made = model.listing(request, rows, mode, number, f"/{mode}", merged=False)
-        calls = made.module_calls * called
-        calls = calls * own if own < 1 else calls
-        listings.append(dataclasses.replace(made, module_calls=calls, training=True))
+        listing = model.listing(request, rows, mode, number, f"/{mode}", merged=False)
+        calls = listing.module_calls * called
+        calls = calls * layer_share if layer_share < 1 else calls
+        listings.append(dataclasses.replace(listing, module_calls=calls, training=True))
     return listings
 
 
 def check_frozen(values: Mapping[str, Any], name: str, layers: int):
-    """Raises `ValueError` if there are not so many layers to freeze, or adapters, which
-    freeze all, beside them."""
+    """Raises `ValueError` for more frozen layers than there are, or beside adapters,
+    which freeze all layers."""
     number = values.get("frozen_layers")
     if number and number > layers:
         raise ValueError(
@@ -116,8 +118,8 @@ def check_frozen(values: Mapping[str, Any], name: str, layers: int):
         )
 
 
-def accumulated(parameters: Number, run: ForwardPass, times: int) -> list[Kernel]:
-    """Gradients of later micro-batches added to those of the first.
+def accumulation_rows(parameters: Number, run: ForwardPass, times: int) -> list[Kernel]:
+    """Rows that add the gradients of later micro-batches to those of the first.
 
     Fused products add in place and read the old sum, which stands here as a kernel of
     its own; torch adds with a kernel.
@@ -128,8 +130,8 @@ def accumulated(parameters: Number, run: ForwardPass, times: int) -> list[Kernel
     return [stream("accumulate", parameters, run.values, times, **traffic)]
 
 
-def optimizer(parameters: Number, dtype: str, fused: bool) -> list[Kernel]:
-    """Norm of all gradients and AdamW.
+def optimizer_rows(parameters: Number, dtype: str, fused: bool) -> list[Kernel]:
+    """Rows of the norm of all gradients and of AdamW.
 
     AdamW reads gradient, master weight and two moments, and writes the latter three
     and the weight: 14 + 14 bytes a parameter in 16 bit. In fp32 the weight is its own

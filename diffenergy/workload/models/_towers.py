@@ -1,4 +1,4 @@
-"""Vision towers: what turns images into tokens of a language model, from the
+"""Vision towers: networks that turn images into tokens of a language model, from the
 `vision_config` beside its `text_config`.
 
 Parameters are those of the reference implementations (`transformers`), to the last
@@ -13,7 +13,7 @@ from typing import Final
 from .._kernel import Kernel
 from ._checkpoint.config import Config
 from ._checkpoint.formats import Precision
-from ._encoding import EncoderShape, Stage, encoder_layer, encoder_shape, wide
+from ._encoding import EncoderShape, Stage, encoder_layer, encoder_shape, in_16_bit
 from ._operators.elementwise import Map, Part, Plain
 from ._operators.linear import Linear
 from ._operators.memory import number_of
@@ -65,8 +65,8 @@ class Tower:
                 sequences, length, length, precision, fused=True, flash=True
             )
             for stage in self.stages:
-                kept = dataclasses.replace(stage, operators=wide(stage.operators))
-                rows += kept.rows(run)
+                wider = dataclasses.replace(stage, operators=in_16_bit(stage.operators))
+                rows += wider.rows(run)
         return rows
 
     def _tiles(self, images: int, tokens: int) -> Iterator[tuple[int, int]]:
@@ -367,7 +367,7 @@ def tower_of(config: Config) -> Tower | None:
         )
         try:
             return build(
-                dataclasses.replace(whole, values={}, asked=set()), config, note
+                dataclasses.replace(whole, values={}, read_keys=set()), config, note
             )
         except ValueError:  # which has none for what is missing
             note = f"{whole.where} has no `vision_config`: its tower is left out"

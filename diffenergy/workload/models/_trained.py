@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from .._kernel import Kernel, Number, finished
+from .._kernel import Kernel, Number, normalise_rows
 from .._listing import Listing
 from ._checkpoint.config import Config, positions
 from ._checkpoint.formats import Precision, precision_of
@@ -23,11 +23,11 @@ from ._operators.memory import (
     element_bytes,
     memory_by_part,
     number_of,
-    trained,
+    training_state,
     working_bytes,
 )
 from ._operators.operator import Angles, ForwardPass, Norm, Residual, Trainable
-from ._operators.partial import frozen
+from ._operators.partial import freeze
 from ._operators.sharding import Columns
 from ._request import Request, length_of
 from ._speculation import mtp_layer, mtp_layers
@@ -36,16 +36,16 @@ from ._step import Loss, check_frozen, training_listings
 
 _SERVED: Final = "only prefill, decode, generate and forward"
 _ROUND: Final = 3
-"""Modules around all layers: the model, the look-up, the last norm."""
+"""Modules outside the layers: the model, the look-up, the last norm."""
 _HEAD: Final = 2
-"""Those of a head: itself and what holds it and the model."""
+"""Modules of a head: itself, and the module that holds it and the model."""
 
 
 @dataclasses.dataclass(frozen=True)
 class SavedActivations:
-    """Bytes that a micro-batch of a training step leaves for its backward pass: `each`
-    for every one in flight, `once` for the layer that runs again, `logits`;
-    `workspace`: the context and the gradients of a layer's operands."""
+    """Bytes that a micro-batch saves for its backward pass: `each` of every micro-batch
+    in flight, `once` of the layer that runs again, `logits`; `workspace`: the CUDA
+    context and the gradients of a layer's operands."""
 
     each: float
     once: float
@@ -71,7 +71,7 @@ class TrainingWeights:
 
 @dataclasses.dataclass(frozen=True)
 class TrainedModel(LanguageModel):
-    """A causal language model that serves; that trains, and that runs as modules do,
+    """A causal language model that serves; it also trains, and runs as eager modules,
     where all of its layers do."""
 
     @functools.cached_property
@@ -81,21 +81,21 @@ class TrainedModel(LanguageModel):
 
     @functools.cached_property
     def _fused(self) -> list[Trainable]:
-        """Operators that are known as fused kernels alone."""
+        """Operators that exist as fused kernels only."""
         parts = (y for x in dict.fromkeys(self.blocks) for y in x.in_training() or ())
         return [x for part in parts for x in part if not x.unfused]
 
     def module_calls(self, base: bool) -> int:
         head = 0 if base else _HEAD
         if self.modules:
-            layer, around, own = self.modules
-            return self.layers * layer + around + (0 if base else own)
+            layer, around, head_calls = self.modules
+            return self.layers * layer + around + (0 if base else head_calls)
         inside = sum(x.modules for x in self.blocks)
         return inside + _ROUND + len(self._angles) + head
 
     @functools.cached_property
     def kinds(self) -> tuple[int, ...]:
-        """Of every layer the place of the first one like it."""
+        """For each layer the place of the first layer equal to it."""
         first: dict[Layer, int] = {}
         return tuple(first.setdefault(x, i) for i, x in enumerate(self.stack()))
 
@@ -131,11 +131,13 @@ class TrainedModel(LanguageModel):
         run = self.training_run(request)
         network = self._trained_network(request)
         passes = network.forward(run), network.backward(run)
-        held, share = self.held(request), self.share
-        rest = math.ceil((held.trained - held.trained_experts) / share.shards)
-        optimized = rest + math.ceil(held.trained_experts / share.expert_shards)
-        own, trained = network.layers / self.layers, held.trained
-        return training_listings(self, passes, request, run, trained, optimized, own)
+        weights, share = self.training_weights(request), self.share
+        rest = math.ceil((weights.trained - weights.trained_experts) / share.shards)
+        optimized = rest + math.ceil(weights.trained_experts / share.expert_shards)
+        layer_share, trained = network.layers / self.layers, weights.trained
+        return training_listings(
+            self, passes, request, run, trained, optimized, layer_share
+        )
 
     def _modules_pass(self, run: ForwardPass, base: bool) -> list[Kernel]:
         network = dataclasses.replace(self.network, loss=None, further=())
@@ -150,7 +152,9 @@ class TrainedModel(LanguageModel):
         with adapters. A head that is the embedding's table is frozen with it."""
         network, stopped = self.network, request.frozen_layers or 0
         if request.lora:
-            network = network.adapted(request.lora, request.lora_layers, head=False)
+            network = network.with_adapters(
+                request.lora, request.lora_layers, head=False
+            )
             return dataclasses.replace(network, further=())
         if not stopped:
             return network
@@ -159,17 +163,19 @@ class TrainedModel(LanguageModel):
             network = _with_frozen(network, -1, 1)
         return dataclasses.replace(network, frozen=stopped, further=further)
 
-    def held(self, request: Request) -> TrainingWeights:
-        """Weights of this GPU in a training step."""
+    def training_weights(self, request: Request) -> TrainingWeights:
+        """Weights of this GPU in a training step, trained and frozen."""
         p, layer = self.precision(request), self._largest_layer()
         e = element_bytes(p.values)
         if not (request.lora or request.frozen_layers):
-            whole, own = self.step_parameters(), number_of(layer)
-            return TrainingWeights(whole, self.expert_parameters(), own, own * e)
+            whole, largest = self.step_parameters(), number_of(layer)
+            return TrainingWeights(
+                whole, self.expert_parameters(), largest, largest * e
+            )
         network = self._trained_network(request)
         every = network.trained_weights
         every += [] if request.lora else self.further_weights()
-        own = network.largest_trained_layer()
+        largest = network.largest_trained_layer()
         still = bytes_of(layer, p)
         beside = self.step_parameters() - self.text_step_parameters()
         published = [*self.trained_weights(), (Weights(beside), 1)]
@@ -177,11 +183,11 @@ class TrainedModel(LanguageModel):
         moving = [] if request.lora else every
         return TrainingWeights(
             number_of(every),
-            number_of(_routed(every)),
-            own,
-            still + own * e if request.lora else max(still, own * e),
+            number_of(_of_experts(every)),
+            largest,
+            still + largest * e if request.lora else max(still, largest * e),
             bytes_of(published, p) - bytes_of(moving, p),
-            bytes_of(_routed(published), p) - bytes_of(_routed(moving), p),
+            bytes_of(_of_experts(published), p) - bytes_of(_of_experts(moving), p),
             still,
         )
 
@@ -211,77 +217,84 @@ class TrainedModel(LanguageModel):
                 f"`tp` is {split.tp}, which does not divide the {tokens} tokens of a "
                 "micro-batch; take other sequences or fewer GPUs a layer."
             )
-        seen = length if split.cp == 1 else length // 2
-        run = self.run(request, length // split.cp, seen)
+        visible = length if split.cp == 1 else length // 2
+        run = self.run(request, length // split.cp, visible)
         return dataclasses.replace(run, train=True, cp=split.cp)
 
     @property
     def further_layers(self) -> int:
-        """Layers of its own with which it learns tokens beyond the next, as its config
-        states them (DeepSeek-V3, arXiv 2412.19437, section 2.2)."""
+        """Number of layers that learn tokens beyond the next (DeepSeek-V3, arXiv
+        2412.19437, section 2.2)."""
         return mtp_layers(self.config)
 
     def further_weights(self) -> list[tuple[Weights, int]]:
-        """Their weights and how often they occur; a last stage that is not the first
-        has the table once more. The head is that of the model."""
+        """Weights of the layers for further tokens, and how often each occurs; a last
+        stage that is not the first has the table once more. The head is that of the
+        model."""
         number = self.further_layers if self.share.is_last else 0
         if not number:
             return []
-        own = mtp_layer(self.hidden, self.stack()[-1]).shard(self.share.split)
-        norms = [(w, own.norms + 1) for w in self._norm.weights()]
-        found = [(w, n * number) for w, n in (*own.all_weights(), *norms)]
-        held = self.share.is_first or not self.own_head
-        return found if held else [*found, *((w, 1) for w in self._table.weights())]
+        layer = mtp_layer(self.hidden, self.stack()[-1]).shard(self.share.split)
+        norms = [(w, layer.norms + 1) for w in self._norm.weights()]
+        weights = [(w, n * number) for w, n in (*layer.all_weights(), *norms)]
+        has_table = self.share.is_first or not self.untied
+        return (
+            weights
+            if has_table
+            else [*weights, *((w, 1) for w in self._table.weights())]
+        )
 
     def trained_weights(self) -> list[tuple[Weights, int]]:
         """Weights of a training step and how often they occur, without towers."""
         return [*self.all_weights(), *self.further_weights()]
 
     def _largest_layer(self) -> list[tuple[Weights, int]]:
-        """Weights of the largest layer as this GPU has it."""
+        """Weights of the largest layer on this GPU."""
         norm = [(w, 1) for w in self._norm.weights()]
         several = {id(x): x for x in self.stack()}.values()  # hashing each takes longer
         layers = (layer.shard(self.share.split) for layer in several)
         return max((x.all_weights() + x.norms * norm for x in layers), key=number_of)
 
     def expert_parameters(self) -> int:
-        """Parameters of routed experts in a training step."""
-        return number_of(_routed(self.trained_weights()))
+        """Number of parameters of routed experts in a training step."""
+        return number_of(_of_experts(self.trained_weights()))
 
     def text_step_parameters(self) -> int:
-        """Parameters of a training step without those of a vision tower."""
+        """Number of parameters of a training step without a vision tower."""
         return number_of(self.trained_weights())
 
     def step_parameters(self) -> int:
-        """Parameters of a training step: published ones and those of further layers."""
+        """Number of parameters of a training step: published ones and those of the
+        layers for further tokens."""
         return self.text_step_parameters() + self.parameters() - self.text_parameters()
 
     def memory(self, request: Request) -> dict[str, float]:
-        """In training what a micro-batch leaves for its gradients beside AdamW's
-        state."""
+        """Bytes by part; in training saved activations and AdamW's state."""
         if request.phase != "train":
             return super().memory(request)
-        left, held = self.leaves(request), self.held(request)
+        saved, weights = self.saved_activations(request), self.training_weights(request)
         return memory_by_part(
-            **trained(held.trained, self.precision(request).values, held.frozen),
-            activations=left.each + left.once,
-            logits=left.logits,
-            workspace=left.workspace,
+            **training_state(
+                weights.trained, self.precision(request).values, weights.frozen
+            ),
+            activations=saved.each + saved.once,
+            logits=saved.logits,
+            workspace=saved.workspace,
         )
 
-    def leaves(self, request: Request, **changed: Any) -> SavedActivations:
-        """What a micro-batch of a training step leaves in the memory of this GPU;
-        `changed`: fields of its `ForwardPass`."""
+    def saved_activations(self, request: Request, **changed: Any) -> SavedActivations:
+        """Activations that a micro-batch of a training step saves on this GPU;
+        `changed`: other fields of its `ForwardPass`."""
         run = dataclasses.replace(self.training_run(request), **changed)
         network = self._trained_network(request)
-        each, once = network.kept(run)
+        each, once = network.saved_bytes(run)
         body = self._pass(dataclasses.replace(request, base=True), *2 * (run.q_len,))
-        working = working_bytes(finished(body, self.name))  # their gradients
+        working = working_bytes(normalise_rows(body, self.name))  # their gradients
         return SavedActivations(each, once, network.logits(run), CONTEXT + working)
 
     @property
     def _norm(self) -> Norm:
-        """The norm of the width of a layer."""
+        """Norm over the width of a layer."""
         return Norm(self.norm, self.hidden, shifted=self.norm_bias)
 
     @property
@@ -303,11 +316,11 @@ class TrainedModel(LanguageModel):
         @functools.cache
         def body(layer: Layer) -> tuple[Trainable, ...]:
             behind = (alone,) if layer.normed_behind else ()
-            found: list[Any] = []
+            operators: list[Any] = []
             for part in layer.in_training() or ():
-                own = Layer(part).shard(split).operators
-                found += (norm, *own, *behind, skip)
-            return tuple(found)
+                sharded = Layer(part).shard(split).operators
+                operators += (norm, *sharded, *behind, skip)
+            return tuple(operators)
 
         same: dict[int, list[int]] = {}  # by identity: hashes of layers take long
         for place in share.layers(len(layers)):
@@ -341,19 +354,19 @@ class TrainedModel(LanguageModel):
 
 
 def _with_frozen(network: Stack, block: int, operator: int) -> Stack:
-    """The network with one operator of a block whose weights have no gradient."""
+    """The network with one operator of a block frozen."""
     blocks = list(network.blocks)
-    own = list(blocks[block].operators)
-    own[operator] = frozen(own[operator])
-    blocks[block] = dataclasses.replace(blocks[block], operators=tuple(own))
+    operators = list(blocks[block].operators)
+    operators[operator] = freeze(operators[operator])
+    blocks[block] = dataclasses.replace(blocks[block], operators=tuple(operators))
     return dataclasses.replace(network, blocks=tuple(blocks))
 
 
-def layered(
+def build_model(
     config: Config, blocks: Sequence[Layer], tied: bool = False, **more: Any
 ) -> TrainedModel:
-    """The model of a config whose keys have all been read; raises `ValueError` for a
-    key that nobody read and that may change a layer.
+    """The model of a config. Raises `ValueError` for a key that nobody read and that
+    may change a layer.
 
     `tied`: whether the head is the embedding where the config does not say.
     """
@@ -370,6 +383,6 @@ def layered(
     return model
 
 
-def _routed(weights: Iterable[tuple[Weights, int]]) -> list[tuple[Weights, int]]:
-    """Those of routed experts."""
+def _of_experts(weights: Iterable[tuple[Weights, int]]) -> list[tuple[Weights, int]]:
+    """Those of `weights` that belong to routed experts."""
     return [(w, n) for w, n in weights if w.used < 1]

@@ -147,24 +147,6 @@ def test_zeus_trace_is_of_the_gpu_in_its_name(write, read_back):
     assert noted(tables["zeus_summary_power_p100"], "1.05 x the power limit")
 
 
-def test_neusight_becomes_our_words(write, read_back):
-    gemm = (
-        "gpu,op,dtype,batch,m,n,k,time_us,kernel,tile_m,tile_n,grid_x,grid_y,grid_z,"
-        "block_x,torch,split_in_source\n"
-        "Tesla T4,linear,float32,1,70,300,450,30,sgemm,128,32,3,3,2,256,2.1.0,train\n"
-    )
-    vector = (
-        "gpu,op,dtype,batch,h,time_us,kernel,grid_x,block_x,torch,split_in_source\n"
-        "Tesla T4,add,float32,4,1000,17,vec,2,256,,train\n"
-    )
-    write(vector, "vector_fp32.csv.gz")
-    back = read_back(read("neusight", write(gemm, "gemm_fp32.csv.gz").parent))
-    fields = back["neusight_gemm"].fields["gemm"].values
-    assert [fields[n][0] for n in ("tile_m", "tile_n", "split_k")] == [32, 128, 2]
-    elements = back["neusight_vector"].fields["elementwise"].values["elements"]
-    assert elements.tolist() == [4000.0]
-
-
 def test_vidur_rows(write, read_back):
     header = (
         "gpu,model,op,tp,num_tokens,n_embd,time_us,time_min_us,time_std_us,m,n,k,"

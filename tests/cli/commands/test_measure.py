@@ -13,10 +13,7 @@ import pytest
 
 import diffenergy as de
 from diffenergy import measurements
-from diffenergy.measure import _bench as libraries
-from diffenergy.measure import _plan as plan
-from diffenergy.measure import _reading as reading
-from diffenergy.measure import _sensor as sensor
+from diffenergy.measure import _bench, _plan, _reading, _sensor
 from diffenergy.measure._shapes import CLASSES
 
 SCRIPT = Path(__file__).parents[3] / "calibration" / "measure.py"
@@ -44,9 +41,9 @@ def world(monkeypatch):
     def opened(index: int) -> Any:
         return world
 
-    monkeypatch.setattr(sensor, "Sensor", opened)
-    monkeypatch.setattr(libraries, "find_runner", lambda uuid: world)
-    monkeypatch.setattr(reading, "Clock", lambda: world)
+    monkeypatch.setattr(_sensor, "Sensor", opened)
+    monkeypatch.setattr(_bench, "find_runner", lambda uuid: world)
+    monkeypatch.setattr(_reading, "Clock", lambda: world)
     return world
 
 
@@ -258,7 +255,7 @@ def test_the_script_is_the_same():
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     points = json.loads(done.stdout)["points"]
     assert [point["class"] for point in points] == ["tensor", "tensor", "dram"]
-    assert plan.GAP > 1
+    assert _plan.GAP > 1
 
 
 def test_from_python_it_is_the_same(run, world, out):

@@ -1,37 +1,10 @@
-"""`diffenergy report`: bad input is one line, nothing is half written."""
+"""`diffenergy report`: its charts by name, and no page of what cannot be."""
 
 from pathlib import Path
 
 import pytest
 
-BAD = {
-    "no file": (),
-    "list of clocks": ("--out", "page.html", "--sm-clock", "900,1000"),
-    "list of limits": ("--out", "page.html", "--power-limit", "200,300"),
-}
-
-
-@pytest.mark.parametrize("args", BAD.values(), ids=BAD)
-def test_bad_input_is_one_line(run, args, tmp_path: Path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    outcome = run("report", "gpt2", *args)
-    assert outcome.code == 2 and not outcome.out
-    assert outcome.err.startswith("diffenergy: ") and outcome.err.count("\n") == 1
-    assert not list(tmp_path.iterdir())
-
-
-def test_errors_of_the_second_gpu_say_so(run):
-    outcome = run("report", "gpt2", "--versus", "h1000", "--out", "page.html")
-    assert "`--versus`" in outcome.err and "h1000" in outcome.err
-
-
-def test_an_input_is_never_written_over(run, tmp_path: Path):
-    model = tmp_path / "model.html"
-    model.write_text("mine")
-    for args in (("gpt2", "--versus", model), (model,)):
-        outcome = run("report", *args, "--out", model)
-        assert outcome.code == 2 and "input" in outcome.err
-    assert model.read_text() == "mine"
+from ..conftest import GPT2
 
 
 @pytest.mark.slow
@@ -43,6 +16,12 @@ def test_a_limit_that_cannot_be_kept_is_infeasible(run, tmp_path: Path):
     assert outcome.code == 3 and not page.exists()
 
 
-def test_help_has_examples(run):
-    outcome = run("report", "--help")
-    assert outcome.code == 0 and outcome.out.count("  diffenergy report ") == 3
+@pytest.mark.slow
+def test_charts_of_a_page(run, tmp_path: Path):
+    page, path = tmp_path / "a.html", tmp_path / "roof.svg"
+    flags = ("report", *GPT2[1:], "--out", page)
+    assert run(*flags, "--plot", f"roofline={path}").code == 0
+    assert b"Roofline" in path.read_bytes() and page.exists()
+    names = run(*flags, "--plot", f"none={path}").err
+    for name in ("roofline", "timeline-prefill", "clocks", "energy-by-unit"):
+        assert name in names

@@ -22,18 +22,18 @@ def line(result: "EvaluateResult") -> str:
 
 def errors_line(summary: Entry) -> str:
     """Rows and mean absolute errors of them."""
-    found = {word: summary[f"{word}_mape_pct"] for word in QUANTITIES}
-    said = (f"{w} {UNKNOWN if x is None else f'{x:.1f} %'}" for w, x in found.items())
-    return f"{summary['rows']} rows, mean errors {', '.join(said)}"
+    errors = {word: summary[f"{word}_mape_pct"] for word in QUANTITIES}
+    words = (f"{w} {UNKNOWN if x is None else f'{x:.1f} %'}" for w, x in errors.items())
+    return f"{summary['rows']} rows, mean errors {', '.join(words)}"
 
 
 def blocks(result: "EvaluateResult") -> list[Block]:
     """Errors of all rows, then by group."""
     summary = result.summary
-    found = [f"{summary['rows']} rows, {summary['skipped']} skipped", _errors(summary)]
+    lines = [f"{summary['rows']} rows, {summary['skipped']} skipped", _errors(summary)]
     if summary["groups"]:
-        found.append(_by_group(summary["groups"], result.by))
-    return [*found, _LEGEND]
+        lines.append(_by_group(summary["groups"], result.by))
+    return [*lines, _LEGEND]
 
 
 def charts(result: "EvaluateResult") -> "dict[str, Chart]":

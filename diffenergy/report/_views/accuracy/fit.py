@@ -32,11 +32,11 @@ def blocks(result: "FitResult") -> list[Block]:
     if result.learnt is None:
         return [line(result)]
     summary = result.summary
-    held = summary["held_out"]
+    held_out = summary["held_out"]
     counts = [
         f"{summary['rows']} rows",
         f"{summary['fitted_rows']} fitted",
-        *([f"{held['rows']} held out"] if held else []),
+        *([f"{held_out['rows']} held out"] if held_out else []),
         f"{len(summary['flagged'])} flagged",
     ]
     groups = [{**group, **_labels(group)} for group in summary["groups"]]

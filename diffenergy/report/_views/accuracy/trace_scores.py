@@ -65,6 +65,8 @@ def _by_op(kernels: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         group["traced_us"] += x["traced_total_us"]
         group["predicted"] += (x["predicted_us"] or 0.0) * x["count"]
     for group in groups.values():
-        made = group["op"] != "traced" and group["traced_us"] > 0
-        group["whole_ratio"] = group["predicted"] / group["traced_us"] if made else None
+        is_priced = group["op"] != "traced" and group["traced_us"] > 0
+        group["whole_ratio"] = (
+            group["predicted"] / group["traced_us"] if is_priced else None
+        )
     return sorted(groups.values(), key=lambda x: -x["traced_us"])

@@ -57,8 +57,8 @@ def charts(result: "SizesResult") -> "dict[str, Chart]":
 
 def _best(summary: Entry) -> tuple[str | None, float | None]:
     """Name and finish (s) of the fastest standard algorithm."""
-    found = {name: row["finish_s"] for name, row in summary["baselines"].items()}
-    return min(found.items(), key=lambda item: item[1], default=(None, None))
+    finishes = {name: row["finish_s"] for name, row in summary["baselines"].items()}
+    return min(finishes.items(), key=lambda item: item[1], default=(None, None))
 
 
 def _bandwidths(summaries: Entries) -> dict[str, list[float]]:
@@ -69,7 +69,7 @@ def _bandwidths(summaries: Entries) -> dict[str, list[float]]:
         "bound": [s["lower_bound_s"] for s in summaries],
     }
     for name in dict.fromkeys(name for s in summaries for name in s["baselines"]):
-        known = [s["baselines"].get(name, {}) for s in summaries]
-        finish[name] = [x.get("finish_s", math.nan) for x in known]
+        baselines = [s["baselines"].get(name, {}) for s in summaries]
+        finish[name] = [x.get("finish_s", math.nan) for x in baselines]
     buffers = np.array([s["output_buffer_bytes"] for s in summaries])
     return {name: (buffers / times).tolist() for name, times in finish.items()}

@@ -14,10 +14,10 @@ def line(result: "VerifyResult") -> str:
     """That it is right."""
     summary = result.summary
     epochs = summary["epochs"]
-    known = "" if epochs is None else f"; {epochs} epochs"
+    length = "" if epochs is None else f"; {epochs} epochs"
     return (
         f"right: {summary['collective']} on {summary['topology']} "
-        f"({summary['format']}), {summary['send_count']} sends{known}"
+        f"({summary['format']}), {summary['send_count']} sends{length}"
     )
 
 

@@ -17,14 +17,14 @@ def line(result: "ImportResult") -> str:
     """What was read, and how much of it became rows."""
     summary = result.summary
     where = f" on {summary['gpu']}" if summary["gpu"] else ""
-    said = (
+    parts = (
         f"{summary['source']} ({summary['kind']}){where}: {summary['kernels']:,} "
         f"kernels, {summary['rows']:,} rows"
     )
     if summary["sum_us"] is None:
-        return said
+        return parts
     return (
-        f"{said}, {summary['sum_us'] / 1e3:.3f} ms; of the time "
+        f"{parts}, {summary['sum_us'] / 1e3:.3f} ms; of the time "
         f"{100 * summary['class_share']:.1f} % has a class, "
         f"{100 * summary['shape_share']:.1f} % a shape"
     )

@@ -35,8 +35,8 @@ def blocks(result: "MeasureResult") -> Iterator[Block]:
 
 def _span(rows: Sequence[Mapping[str, str]], kind: str, column: str) -> str | None:
     """Least and greatest value of a class."""
-    own = [row[column] for row in rows if row["class"] == kind and row.get(column)]
-    if not own:
+    values = [row[column] for row in rows if row["class"] == kind and row.get(column)]
+    if not values:
         return None
-    values = sorted(map(float, own))
+    values = sorted(map(float, values))
     return f"{values[0]:.4g} to {values[-1]:.4g}"

@@ -14,8 +14,8 @@ def line(result: "MeasurePlan") -> str:
     """How much is planned."""
     content = result.summary
     minutes = content["seconds"] / 60
-    known = (("done", "done before"), ("later", "left for another call"))
-    more = "".join(f", {content[x]} {words}" for x, words in known if content[x])
+    kinds = (("done", "done before"), ("later", "left for another call"))
+    more = "".join(f", {content[x]} {words}" for x, words in kinds if content[x])
     count = len(content["points"])
     return f"{count} points on {content['gpu']}, about {minutes:.1f} min{more}"
 

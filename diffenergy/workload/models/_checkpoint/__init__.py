@@ -1,1 +1,1 @@
-"""What a checkpoint says: its config, its number formats, its quantised layers."""
+"""Checkpoints: config, number formats, quantised layers."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from ..._kernel import shown
+from ..._kernel import as_json
 
 _REQUIRED: Final = object()
 _LAYERS: Final = 10_000
@@ -23,14 +23,14 @@ class Config:
     """Values of a model config; every getter raises `ValueError` naming the key.
 
     `name`: model name. `where`: the file, for messages. `outer`: the config that this
-    one is a part of. `asked`: keys that were looked at.
+    one is a part of. `read_keys`: keys that a getter has read.
     """
 
     name: str
     where: str
     values: Mapping[str, Any]
     outer: "Config | None" = None
-    asked: set[str] = dataclasses.field(
+    read_keys: set[str] = dataclasses.field(
         default_factory=set, repr=False, compare=False, hash=False
     )
 
@@ -43,7 +43,7 @@ class Config:
         return self._bounded(key, value, 1)
 
     def whole(self, key: str, default: int) -> int:
-        """The same from 0 on."""
+        """Whole number of at least 0 under `key`."""
         _, value = self._first((key,), default)
         return self._bounded(key, value, 0)
 
@@ -68,11 +68,11 @@ class Config:
 
     def numbers(self, key: str) -> tuple[int, ...]:
         """List of whole numbers of at least 0, empty where there is none."""
-        given = self.has(key) and self.values[key]
-        return self.sizes(key, least=0) if given else ()
+        listed = self.has(key) and self.values[key]
+        return self.sizes(key, least=0) if listed else ()
 
     def number(self, key: str, default: Any = _REQUIRED) -> float:
-        """Number above 0."""
+        """Number above 0 under `key`."""
         _, value = self._first((key,), default)
         bad = isinstance(value, bool) or not isinstance(value, int | float)
         if bad or not 0 < value <= _TOKENS:
@@ -80,14 +80,14 @@ class Config:
         return float(value)
 
     def flag(self, key: str, default: bool) -> bool:
-        """True or false."""
+        """Boolean under `key`."""
         _, value = self._first((key,), default)
         if not isinstance(value, bool):
             raise self.error(key, "true or false")
         return value
 
     def text(self, key: str, default: Any = _REQUIRED) -> str:
-        """A text."""
+        """Text under `key`."""
         _, value = self._first((key,), default)
         if not isinstance(value, str):
             raise self.error(key, "a text")
@@ -96,16 +96,16 @@ class Config:
     def words(self, key: str, allowed: Iterable[str], length: int) -> tuple[str, ...]:
         """List of `length` of the `allowed` words."""
         _, value = self._first((key,), _REQUIRED)
-        known = tuple(allowed)
-        if not isinstance(value, list) or any(x not in known for x in value):
-            raise self.error(key, f"a list of {', '.join(known)}")
+        choices = tuple(allowed)
+        if not isinstance(value, list) or any(x not in choices for x in value):
+            raise self.error(key, f"a list of {', '.join(choices)}")
         if len(value) < length:
             raise self.error(key, f"a list of at least {length} words")
         return tuple(value[:length])
 
     def every(self, key: str, length: int, first: int = 0) -> tuple[bool, ...]:
-        """Which of `length` layers a key means: a list of numbers that are 0 or not, or
-        every so many layers from the `first` on (absent: each)."""
+        """Whether each of `length` layers is selected by `key`: a list of 0 and other
+        numbers, or a period, counted from layer `first` on (absent: every layer)."""
         _, value = self._first((key,), 1)
         if isinstance(value, list):
             if len(value) < length or not all(_is_whole(x) for x in value):
@@ -117,12 +117,12 @@ class Config:
 
     def has(self, key: str) -> bool:
         """Whether a key is there and not null."""
-        self.asked.add(key)
+        self.read_keys.add(key)
         return self.values.get(key) is not None
 
     def ignore(self, *keys: str):
-        """Says of keys that they are known and change nothing here."""
-        self.asked.update(keys)
+        """Marks keys as read that change nothing here."""
+        self.read_keys.update(keys)
 
     def part(self, key: str) -> "Config":
         """The config nested under a key."""
@@ -132,9 +132,9 @@ class Config:
         return Config(self.name, f"{self.where}: `{key}`", value, self)
 
     def stated(self, *keys: str) -> Any:
-        """What the whole file says under the first of `keys`, else this part of it (a
-        multimodal config names the head and the weights' type outside); None if
-        neither does."""
+        """Value under the first of `keys` in the whole file, else in this part of it
+        (a multimodal config states the head and the type of the weights outside); None
+        if neither has it."""
         for config in (self.outer, self) if self.outer else (self,):
             for key in keys:
                 if config.has(key):
@@ -142,8 +142,8 @@ class Config:
         return None
 
     def tied(self, default: bool = False) -> bool:
-        """Whether the head is the embedding; a multimodal config says so outside, as
-        the head is of the whole (an inner key may be its class's default)."""
+        """Whether the head is the embedding's table. A multimodal config states it
+        outside (an inner key may be the default of its class)."""
         for key in ("tie_word_embeddings", "tie_embedding"):
             for config in (self.outer, self):
                 if config and config.has(key):
@@ -151,19 +151,20 @@ class Config:
         return default
 
     def check_read(self):
-        """Raises `ValueError` for a key that is set, that no getter asked for and that
-        is not known to be harmless: it may change the layers."""
+        """Raises `ValueError` for a key that is set, that no getter read and that is
+        not harmless: it may change the layers."""
         for key, value in self.values.items():
             off = value in (None, False, 0, "", [], {})
-            if not off and key not in self.asked and not is_harmless(key):
+            if not off and key not in self.read_keys and not is_harmless(key):
                 raise ValueError(
-                    f"{self.where}: `{key}` is {shown(value)}, which is not known for "
-                    f"`model_type` '{self.values.get('model_type')}' and may change "
-                    "its layers; leave it out if it does not, or give a kernel listing."
+                    f"{self.where}: `{key}` is {as_json(value)}, which is not known "
+                    f"for `model_type` '{self.values.get('model_type')}' and may "
+                    "change its layers; leave it out if it does not, or give a kernel "
+                    "listing."
                 )
 
     def divides(self, part: str, whole: str):
-        """Checks that key `part` divides key `whole`."""
+        """Raises `ValueError` unless the value of `part` divides that of `whole`."""
         if self.values[whole] % self.values[part]:
             raise ValueError(
                 f"{self.where}: `{whole}` is {self.values[whole]}, which `{part}` "
@@ -171,14 +172,14 @@ class Config:
             )
 
     def error(self, key: str, allowed: str) -> ValueError:
-        """The error that says what is allowed for `key`."""
+        """Error for the value of `key`, with what is `allowed`."""
         return ValueError(
-            f"{self.where}: `{key}` is {shown(self.values.get(key))}; allowed is "
+            f"{self.where}: `{key}` is {as_json(self.values.get(key))}; allowed is "
             f"{allowed}; correct the config."
         )
 
     def _first(self, keys: tuple[str, ...], default: Any) -> tuple[str, Any]:
-        self.asked.update(keys)
+        self.read_keys.update(keys)
         for key in keys:
             if self.values.get(key) is not None:
                 return key, self.values[key]
@@ -206,17 +207,17 @@ def positions(config: Config) -> int:
     """
     stated = config.size("max_position_embeddings", "model_max_length")
     key = "rope_scaling" if config.values.get("rope_scaling") else "rope_parameters"
-    given = config.values.get(key)
-    if given is None or config.values.get("model_type") == "gemma3_text":
+    scaling = config.values.get(key)
+    if scaling is None or config.values.get("model_type") == "gemma3_text":
         return stated
-    if not isinstance(given, Mapping):
+    if not isinstance(scaling, Mapping):
         raise config.error(key, "an object")
-    by_layer = [part for part in given.values() if isinstance(part, Mapping)]
-    return max(_extended(config, key, part, stated) for part in by_layer or [given])
+    by_layer = [part for part in scaling.values() if isinstance(part, Mapping)]
+    return max(_extended(config, key, part, stated) for part in by_layer or [scaling])
 
 
 def _extended(config: Config, key: str, rope: Mapping[str, Any], stated: int) -> int:
-    """Positions with the scaling `rope`, which stands under `key`."""
+    """Longest sequence (tokens) with the rotary scaling `rope`, the value of `key`."""
     kind = rope.get("rope_type", rope.get("type"))
     if kind not in _EXTENDING or rope.get("factor") is None:
         return stated
@@ -271,8 +272,8 @@ def _is_whole(value: Any) -> bool:
 
 
 def _most(key: str) -> int:
-    """The most that a config may state under `key`: a hundred times what any published
-    model has, so that a slip is told before it fills the memory.
+    """Largest value allowed under `key`: a hundred times that of any published model,
+    so that a slip is refused before it fills the memory.
 
     >>> _most("num_hidden_layers"), _most("hidden_size"), _most("sliding_window")
     (10000, 10000000, 1000000000)
@@ -342,7 +343,7 @@ _PATTERN: Final = re.compile(
 
 
 def is_harmless(key: str) -> bool:
-    """Whether a key says nothing of shapes or work.
+    """Whether a key changes neither shapes nor work.
 
     >>> is_harmless("pad_token_id"), is_harmless("moe_latent_size")
     (True, False)

@@ -1,5 +1,4 @@
-"""Number formats: of operands, and those that a checkpoint states for its weights and
-its KV cache.
+"""Number formats of operands, and of the weights and the KV cache of a checkpoint.
 
 The latter stand in `quantization_config` of the config (older: `compression_config`;
 also inside `text_config`), in `hf_quant_config.json` beside it (NVIDIA ModelOpt), or in
@@ -14,18 +13,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from ..._kernel import shown
+from ..._kernel import as_json
 from .config import Config
 from .quantised import (
     Format,
     Names,
     Rule,
-    bare,
     cache_words,
+    excluded_names,
     is_fp8,
-    kept_names,
     rules_of,
     stated_cache,
+    strip_wrappers,
 )
 
 SIDECAR: Final = "hf_quant_config.json"
@@ -48,23 +47,23 @@ class Precision:
     """Types of the operands: `linear` products, everything else (`values`), KV cache.
 
     Types below 16 bit apply to linear layers; attention, norms and activations then run
-    in bf16. tf32 is a way to multiply fp32 values. `given`: the format that a request
-    wants of all linear layers, None from 16 bit on; `stored` instead keeps each weight
-    as its checkpoint has it.
+    in bf16. tf32 is a way to multiply fp32 values. `requested`: format of all linear
+    layers by the request, None from 16 bit on; `stored`: each weight has the format of
+    its checkpoint instead.
     """
 
     linear: str
     values: str
     cache: str
-    given: Format | None = None
+    requested: Format | None = None
     stored: bool = False
 
-    def format(self, own: Format | None, layer: bool = True) -> Format | None:
-        """Format of weights that a checkpoint keeps in their `own`, None: as everything
-        else. Only a linear `layer` is in what is `given`."""
+    def format(self, checkpoint: Format | None, layer: bool = True) -> Format | None:
+        """Format of weights that a `checkpoint` stores in one of their own (None: as
+        everything else). Only a linear `layer` has the `requested` one."""
         if self.stored:
-            return own
-        return self.given if layer else None
+            return checkpoint
+        return self.requested if layer else None
 
     @property
     def products(self) -> str:
@@ -84,19 +83,19 @@ def precision_of(dtype: str, cache: str) -> Precision:
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """What a checkpoint says about the types of its weights and its KV cache.
+    """Types of the weights and of the KV cache that a checkpoint states.
 
-    `kv_dtype`: "fp8", or None where nothing else than 16 bit is stated. `said`:
-    sentences that tell what was read, and where. `unread`: why the types of the weights
+    `kv_dtype`: "fp8", or None for 16 bit. `statements`: sentences on what was read, and
+    where. `unread`: why the types of the weights
     cannot be read, with the remedy; "" if they can. `rules`: the first that matches a
-    module holds. `kept`: modules left in 16 bit, whatever the rules say.
+    module holds. `excluded`: modules left in 16 bit, whatever the rules say.
     """
 
     kv_dtype: str | None
-    said: tuple[str, ...]
+    statements: tuple[str, ...]
     unread: str = ""
     rules: tuple[Rule, ...] = ()
-    kept: Names = Names()
+    excluded: Names = Names()
 
     @property
     def quantised(self) -> bool:
@@ -117,21 +116,23 @@ class Checkpoint:
         """
         if self.unread:
             raise ValueError(self.unread)
-        if module not in self._known:
-            self._known[module] = self._format(bare(module))
-        return self._known[module]
+        if module not in self._formats:
+            self._formats[module] = self._format(strip_wrappers(module))
+        return self._formats[module]
 
     def _format(self, name: str) -> Format | None:
-        found = (rule.format for rule in self.rules if rule.match(name))
-        return None if not self.rules or self.kept.match(name) else next(found, None)
+        formats = (rule.format for rule in self.rules if rule.match(name))
+        return (
+            None if not self.rules or self.excluded.match(name) else next(formats, None)
+        )
 
     @functools.cached_property
-    def _known(self) -> dict[str, Format | None]:
+    def _formats(self) -> dict[str, Format | None]:
         return {}
 
 
 def read_checkpoint(config: Config) -> Checkpoint:
-    """What the config, and the sidecar beside its file, say.
+    """Types that the config, and the sidecar beside its file, state.
 
     The config's own statement holds if it can be read. What it leaves open (the KV
     cache, the list of modules in 16 bit) is taken from the sidecar; so is everything if
@@ -139,24 +140,28 @@ def read_checkpoint(config: Config) -> Checkpoint:
 
     Raises `ValueError` if `quantization_config` is no object.
     """
-    parts = [part for part in (_own(config), _sidecar(config)) if part is not None]
+    parts = [
+        part for part in (_config_part(config), _sidecar(config)) if part is not None
+    ]
     if not parts:
         return Checkpoint(None, ())
     main = max(parts, key=lambda part: (not part.unread, bool(part.rules)))
     readable = [main] if main.unread else [x for x in parts if not x.unread]
-    kept = next((part for part in readable if part.kept is not None), main)
+    listing = next((part for part in readable if part.excluded is not None), main)
     cache = next((part for part in parts if part.cache is not None), main)
-    said = [main.sentence] if main.rules else []
-    if main.rules and kept.kept:
-        said.append(f"16 bit for {len(kept.kept)} names and patterns of {kept.file}")
+    statements = [main.sentence] if main.rules else []
+    if main.rules and listing.excluded:
+        statements.append(
+            f"16 bit for {len(listing.excluded)} names and patterns of {listing.file}"
+        )
     if cache.cache is not None:
-        said.append(f"{cache_words(cache.cache)}, by {cache.file}")
+        statements.append(f"{cache_words(cache.cache)}, by {cache.file}")
     return Checkpoint(
         "fp8" if is_fp8(cache.cache) else None,
-        tuple(said),
+        tuple(statements),
         main.unread,
         main.rules,
-        Names(kept.kept or ()),
+        Names(listing.excluded or ()),
     )
 
 
@@ -165,12 +170,12 @@ def read_checkpoint(config: Config) -> Checkpoint:
 
 @dataclasses.dataclass(frozen=True)
 class _Part:
-    """What one file says; None where it says nothing."""
+    """Statement of one file; None for what it leaves open."""
 
     file: str
     key: str
     rules: tuple[Rule, ...] = ()
-    kept: tuple[str, ...] | None = None
+    excluded: tuple[str, ...] | None = None
     cache: Any = None
     unread: str = ""
 
@@ -180,8 +185,8 @@ class _Part:
         return f"linear layers in {names}, by `{self.key}` of {self.file}"
 
 
-def _own(config: Config) -> _Part | None:
-    """The statement of the config, or of its text part."""
+def _config_part(config: Config) -> _Part | None:
+    """Statement of the config, or of its text part."""
     parts = [config.values, *(config.values.get(key) for key in _TEXTS)]
     holders = [part for part in parts if isinstance(part, Mapping)]
     experts = next(filter(None, (x.get("expert_dtype") for x in holders)), None)
@@ -195,32 +200,32 @@ def _own(config: Config) -> _Part | None:
 
 
 def _sidecar(config: Config) -> _Part | None:
-    """The statement of `hf_quant_config.json` beside the config.
+    """Statement of `hf_quant_config.json` beside the config.
 
     It belongs to `config.json`. Beside a config of another name it counts only if no
     other model config lies in that folder: a collection of configs has no sidecar.
     """
-    given = Path(config.where)
-    file = given.parent / SIDECAR
-    if not file.is_file() or not _belongs(given):
+    path = Path(config.where)
+    file = path.parent / SIDECAR
+    if not file.is_file() or not _belongs(path):
         return None
     raw = _json(file)
     if not isinstance(raw, Mapping):
         return _Part(SIDECAR, "", unread=f"{file} is no JSON object; give `--dtype`.")
     inner = raw.get("quantization", raw)
     if not isinstance(inner, Mapping):
-        problem = f"`quantization` is {shown(inner)}; allowed is an object"
+        problem = f"`quantization` is {as_json(inner)}; allowed is an object"
         return _Part(SIDECAR, "", unread=f"{file}: {problem}; give `--dtype`.")
     return _part(str(file), "quantization", {"quant_method": "modelopt", **inner})
 
 
-def _belongs(given: Path) -> bool:
-    others = (x for x in given.parent.glob("*.json") if x.name != given.name)
-    return given.name == "config.json" or not any(map(_is_config, others))
+def _belongs(path: Path) -> bool:
+    others = (x for x in path.parent.glob("*.json") if x.name != path.name)
+    return path.name == "config.json" or not any(map(_is_config, others))
 
 
 def _is_config(file: Path) -> bool:
-    """Whether a JSON file is a model config; larger than 1 MB none is."""
+    """Whether a JSON file is a model config; files above 1 MB are not."""
     raw = _json(file) if file.stat().st_size < 1e6 else None
     return isinstance(raw, Mapping) and "model_type" in raw
 
@@ -234,12 +239,12 @@ def _json(file: Path) -> Any:
 
 
 def _part(where: str, key: str, raw: Mapping[str, Any], experts: Any = None) -> _Part:
-    """The statement `raw` under `key` of the file `where`."""
+    """Statement `raw` under `key` of the file `where`, read."""
     file, cache = Path(where).name, stated_cache(raw)
     try:
-        rules, kept = rules_of(raw, experts), kept_names(raw)
-        Names(kept or ())
+        rules, excluded = rules_of(raw, experts), excluded_names(raw)
+        Names(excluded or ())
     except ValueError as error:
         unread = f"{where}: {error}; give `--dtype`."
         return _Part(file, key, cache=cache, unread=unread)
-    return _Part(file, key, rules, kept, cache)
+    return _Part(file, key, rules, excluded, cache)

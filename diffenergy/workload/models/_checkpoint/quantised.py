@@ -1,4 +1,4 @@
-"""Quantisation methods: what each says in its own words, as rules.
+"""Quantisation methods of checkpoints, read as rules of one kind.
 
 References: transformers `quantizers`, vLLM `model_executor/layers/quantization`,
 ModelOpt `export/convert_hf_config.py`, compressed-tensors `quantization/quant_args.py`.
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from ....dtypes import stored_bytes
-from ..._kernel import shown
+from ..._kernel import as_json
 
 # --- Modules that a checkpoint means by names, globs and regular expressions.
 
@@ -41,14 +41,14 @@ _SYNONYMS: Final = {
 """A checkpoint's name of a layer's part, and the parts that callers mean by it."""
 
 
-def bare(name: str) -> str:
+def strip_wrappers(name: str) -> str:
     """`name` without the modules around the language model.
 
     Towers keep their names, so that their layers are not taken for the model's.
 
     Example:
 
-    >>> bare("model.language_model.layers.3.mlp.up_proj")
+    >>> strip_wrappers("model.language_model.layers.3.mlp.up_proj")
     'layers.3.mlp.up_proj'
     """
     head, _, rest = name.partition(".")
@@ -98,16 +98,17 @@ class Names:
         return bool(self.patterns)
 
     def match(self, module: str) -> bool:
-        """Whether `module` or one that holds it is meant."""
+        """Whether a pattern names `module` or a module around it."""
         return any(
             self._plain_match(name)
             or name.startswith(self._beginnings)
             or self._expression_match(name)
-            for name in self._spellings(bare(module))
+            for name in self._spellings(strip_wrappers(module))
         )
 
     def _spellings(self, name: str) -> Iterator[str]:
-        """`name`, and `name` with the checkpoint's words for a layer's part."""
+        """`name`, and `name` with other words that checkpoints use for the layer's
+        part."""
         yield name
         parts = name.split(".", 3)
         if len(parts) < 4 or parts[0] != "layers":
@@ -138,17 +139,17 @@ class Names:
 
     @functools.cached_property
     def _plain(self) -> frozenset[str]:
-        given = (x for x in self.patterns if not _is_expression(x) and "*" not in x)
-        return frozenset(map(bare, given))
+        names = (x for x in self.patterns if not _is_expression(x) and "*" not in x)
+        return frozenset(map(strip_wrappers, names))
 
     @functools.cached_property
     def _beginnings(self) -> tuple[str, ...]:
         """Globs whose only star is the last character."""
-        return tuple(bare(x[:-1]) for x in self.patterns if _is_beginning(x))
+        return tuple(strip_wrappers(x[:-1]) for x in self.patterns if _is_beginning(x))
 
     @functools.cached_property
     def _expressions(self) -> tuple[re.Pattern[str], ...]:
-        """Everything else."""
+        """Regular expressions, and globs with a star elsewhere."""
         return tuple(
             re.compile(pattern[3:] if _is_expression(pattern) else _globbed(pattern))
             for pattern in self.patterns
@@ -166,7 +167,7 @@ def _is_beginning(pattern: str) -> bool:
     return (
         not _is_expression(pattern)
         and pattern.find("*") == len(name)
-        and bare(name).rstrip(".") not in ("", *_WRAPPERS)
+        and strip_wrappers(name).rstrip(".") not in ("", *_WRAPPERS)
     )
 
 
@@ -242,14 +243,14 @@ class Rule:
         """Whether `module` has the format."""
         if self.modules:
             return self.modules.match(module)
-        parts = bare(module).split(".")
+        parts = strip_wrappers(module).split(".")
         wide = parts[-1] in _WIDE or parts[-1].endswith("norm")
         return not wide and _WIDE_PARTS.isdisjoint(parts)
 
 
 # --- Quantisation methods
 
-_KEPT: Final = (
+_EXCLUSIONS: Final = (
     "ignore", "ignored_layers", "modules_to_not_convert", "exclude_modules",
 )  # fmt: skip
 
@@ -305,7 +306,7 @@ def rules_of(raw: Mapping[str, Any], experts: Any = None) -> tuple[Rule, ...]:
 
 
 def _deepseek_experts(stated: Any) -> tuple[Rule, ...]:
-    """Routed experts of DeepSeek V4: `expert_dtype` says what `quant_method` does not.
+    """Rule of DeepSeek V4's routed experts, whose type is `expert_dtype`.
 
     Multiplied in mxfp8 where the GPU has units for it.
     """
@@ -317,7 +318,7 @@ def _deepseek_experts(stated: Any) -> tuple[Rule, ...]:
 
 
 def _fp8(raw: Mapping[str, Any]) -> tuple[Rule, ...]:
-    """fp8, or microscaled fp8, by the block of weights that shares a scale."""
+    """Rule of fp8 or microscaled fp8, by the block of weights that shares a scale."""
     block = raw.get("weight_block_size")
     formats = {"None": _FP8, "[128, 128]": _FP8_BLOCK, "[1, 32]": _MXFP8}
     if str(block) not in formats:
@@ -342,47 +343,47 @@ def _modelopt(raw: Mapping[str, Any]) -> tuple[Rule, ...]:
 
 def _table(table: Mapping[str, Any]) -> tuple[Rule, ...]:
     """Rules of a table from modules to algorithms."""
-    found: dict[Format, list[str]] = {}
+    modules: dict[Format, list[str]] = {}
     for name, entry in table.items():
         if not isinstance(entry, Mapping):
-            raise ValueError(f"`{name}` is {shown(entry)}; allowed is an object")
+            raise ValueError(f"`{name}` is {as_json(entry)}; allowed is an object")
         if entry.get("quant_algo") is not None:
-            found.setdefault(_algorithm(entry), []).append(name)
-    return tuple(Rule(form, Names(tuple(names))) for form, names in found.items())
+            modules.setdefault(_algorithm(entry), []).append(name)
+    return tuple(Rule(form, Names(tuple(names))) for form, names in modules.items())
 
 
 def _algorithm(raw: Mapping[str, Any]) -> Format:
     name = str(raw["quant_algo"]).upper()
     if name not in _ALGORITHMS:
         raise _refusal("quant_algo", raw["quant_algo"], _ALGORITHMS)
-    found, group = _ALGORITHMS[name], _group(raw)
-    if found == _FP8 and raw.get("weight_block_size"):
+    form, group = _ALGORITHMS[name], _group(raw)
+    if form == _FP8 and raw.get("weight_block_size"):
         return _fp8(raw)[0].format
-    if found.weights == "int4":
+    if form.weights == "int4":
         zero = raw.get("has_zero_point") is True
-        return dataclasses.replace(found, group=group or found.group, zero_point=zero)
-    own = {"nvfp4": 16, "mxfp4": 32, "mxfp8": 32}.get(found.weights)
-    if group and own and group != own:
-        raise _refusal("group_size", group, (str(own),))
-    return found
+        return dataclasses.replace(form, group=group or form.group, zero_point=zero)
+    fixed = {"nvfp4": 16, "mxfp4": 32, "mxfp8": 32}.get(form.weights)
+    if group and fixed and group != fixed:
+        raise _refusal("group_size", group, (str(fixed),))
+    return form
 
 
 def _gptq(raw: Mapping[str, Any]) -> tuple[Rule, ...]:
     """GPTQ: `dynamic` has other bits for some modules ("+:") and leaves some out."""
     default = _gptq_format(raw)
-    found = [
+    rules = [
         Rule(_gptq_format({**raw, **changes}), Names(("re:" + name[2:],)))
         for name, changes in _dynamic(raw).items()
         if name.startswith("+:") and isinstance(changes, Mapping)
     ]
     if raw.get("lm_head") is True:
-        found.append(Rule(default, Names(("lm_head",))))
+        rules.append(Rule(default, Names(("lm_head",))))
     inside = raw.get("modules_in_block_to_quantize") or []
     if not isinstance(inside, list):
         raise _refusal("modules_in_block_to_quantize", inside, ("lists of names",))
     lists = [[x] if isinstance(x, str) else x for x in inside]
     names = tuple(name for x in lists if isinstance(x, list) for name in x)
-    return (*found, Rule(default, Names(names)))
+    return (*rules, Rule(default, Names(names)))
 
 
 def _gptq_format(raw: Mapping[str, Any]) -> Format:
@@ -406,11 +407,13 @@ def _compressed_tensors(raw: Mapping[str, Any]) -> tuple[Rule, ...]:
         raise _refusal("sparsity_config.format", kind or "marlin-24", ("dense",))
     groups = raw.get("config_groups")
     if not isinstance(groups, Mapping) or not groups:
-        raise ValueError(f"`config_groups` is {shown(groups)}; allowed is an object")
+        raise ValueError(f"`config_groups` is {as_json(groups)}; allowed is an object")
     named, classes = [], []
     for group in groups.values():
         if not isinstance(group, Mapping):
-            raise ValueError(f"`config_groups` has {shown(group)}; allowed are objects")
+            raise ValueError(
+                f"`config_groups` has {as_json(group)}; allowed are objects"
+            )
         if group.get("weights") is not None:
             form = _scheme(group["weights"], group.get("input_activations"))
             targets = _strings(group, "targets") or ()
@@ -457,9 +460,9 @@ _PRODUCTS: Final = {
 
 
 def _storage(key: str, raw: Any) -> str:
-    """Type that bits, kind and group size say."""
+    """Type of the given bits, kind and group size."""
     if not isinstance(raw, Mapping):
-        raise ValueError(f"`{key}` is {shown(raw)}; allowed is an object")
+        raise ValueError(f"`{key}` is {as_json(raw)}; allowed is an object")
     kind, group = f"{raw.get('type', 'int')}{raw.get('num_bits')}", _group(raw)
     if kind in ("int4", "int8"):
         return kind
@@ -498,7 +501,7 @@ _METHODS: Final[dict[str, Callable[[Mapping[str, Any]], tuple[Rule, ...]]]] = {
 
 
 def _refusal(key: str, value: Any, allowed: Iterable[str]) -> ValueError:
-    return ValueError(f"`{key}` is {shown(value)}; read are {', '.join(allowed)}")
+    return ValueError(f"`{key}` is {as_json(value)}; read are {', '.join(allowed)}")
 
 
 def _group(raw: Mapping[str, Any]) -> int:
@@ -511,9 +514,9 @@ def _group(raw: Mapping[str, Any]) -> int:
     return value
 
 
-def kept_names(raw: Mapping[str, Any]) -> tuple[str, ...] | None:
+def excluded_names(raw: Mapping[str, Any]) -> tuple[str, ...] | None:
     """Modules left in 16 bit, under any of the keys that list them."""
-    lists = [found for key in _KEPT if (found := _strings(raw, key)) is not None]
+    lists = [names for key in _EXCLUSIONS if (names := _strings(raw, key)) is not None]
     excluded = (name for name in _dynamic(raw) if name.startswith("-:"))
     lists += [("re:" + name[2:],) for name in excluded]
     return tuple(dict.fromkeys(x for names in lists for x in names)) if lists else None
@@ -523,7 +526,7 @@ def _dynamic(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     """Exceptions of GPTQModel, by pattern."""
     value = raw.get("dynamic") or {}
     if not isinstance(value, Mapping):
-        raise ValueError(f"`dynamic` is {shown(value)}; allowed is an object")
+        raise ValueError(f"`dynamic` is {as_json(value)}; allowed is an object")
     return value
 
 
@@ -532,12 +535,12 @@ def _strings(raw: Mapping[str, Any], key: str) -> tuple[str, ...] | None:
     if value is None:
         return None
     if not isinstance(value, list) or not all(isinstance(x, str) for x in value):
-        raise ValueError(f"`{key}` is {shown(value)}; allowed is a list of names")
+        raise ValueError(f"`{key}` is {as_json(value)}; allowed is a list of names")
     return tuple(value)
 
 
 def stated_cache(raw: Mapping[str, Any]) -> Any:
-    """What is said of the KV cache; None if nothing."""
+    """Statement on the KV cache; None if there is none."""
     algorithm = raw.get("kv_cache_quant_algo")
     return raw.get("kv_cache_scheme") if algorithm is None else algorithm
 
@@ -550,7 +553,7 @@ def is_fp8(cache: Any) -> bool:
 
 
 def cache_words(cache: Any) -> str:
-    """A statement of the KV cache, as a sentence says it."""
+    """Sentence on a statement of the KV cache."""
     if is_fp8(cache):
         return "KV cache in fp8"
-    return f"KV cache in 16 bit: {shown(cache)} is not modelled"
+    return f"KV cache in 16 bit: {as_json(cache)} is not modelled"

@@ -1,2 +1,1 @@
-"""Operators of networks: what each launches forward and backward, its weights and what
-it keeps."""
+"""Operators of networks: kernels forward and backward, weights, caches."""

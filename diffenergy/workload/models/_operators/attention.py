@@ -17,8 +17,15 @@ from ..._kernel import Kernel
 from .memory import Weights, element_bytes
 from .operator import Cached, Trainable
 from .passes import ForwardPass, product, rows_of
-from .scores import Scores, around_softmax, cast_softmax, fused, products, score_stream
-from .sharding import ModelSplit, collective, divided, one_at_least
+from .scores import (
+    Scores,
+    around_softmax,
+    cast_softmax,
+    fused_attention,
+    products,
+    score_stream,
+)
+from .sharding import ModelSplit, collective, divide, divide_or_copy
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,34 +51,34 @@ class Heads:
         return {"zero_share": HALF} if self.causal else {}
 
     def shard(self, split: ModelSplit) -> "Heads":
-        """Those of one of several GPUs."""
-        heads = divided(self.heads, split.tp, "attention heads")
-        kv_heads = one_at_least(self.kv_heads, split.tp)
+        """Heads on one of several GPUs."""
+        heads = divide(self.heads, split.tp, "attention heads")
+        kv_heads = divide_or_copy(self.kv_heads, split.tp)
         return dataclasses.replace(self, heads=heads, kv_heads=kv_heads)
 
     def site(self, run: ForwardPass, count: int = 1) -> Site:
-        """`count` calls."""
+        """Shape of `count` attention calls."""
         return Site(
             run.sequences,
             self.heads,
             self.kv_heads,
             run.q_len,
-            run.kv_len if run.cp == 1 else self._seen(run),
+            run.kv_len if run.cp == 1 else self._visible_keys(run),
             self.head_dim,
             count,
         )
 
-    def _seen(self, run: ForwardPass) -> int:
-        """Keys that a query sees in the mean over all GPUs of a sequence."""
+    def _visible_keys(self, run: ForwardPass) -> int:
+        """Mean number of keys that a query sees, over all GPUs of a sequence."""
         length, window = run.q_len * run.cp, self.window
         if not 0 < window < length:
             return run.kv_len
         return round(window * (1 - window / (2 * length)))
 
 
-def _rotated(layout: Heads, run: ForwardPass) -> list[Kernel]:
-    """Rotation of queries and keys; its gradient is the rotation back, which needs the
-    angles alone."""
+def _rotation_rows(layout: Heads, run: ForwardPass) -> list[Kernel]:
+    """Kernels that rotate queries and keys; the gradient is the rotation back, which
+    needs the angles alone."""
     site, dtype = layout.site(run), run.values
     if run.fused:
         both = site.queries + site.new_keys
@@ -121,7 +128,7 @@ class Attention(Trainable):
         return not self.sinks and self.layout.values == self.layout.head_dim
 
     def in_training(self) -> tuple["Attention", ...] | None:
-        """None if not every earlier token, or of a window, is seen."""
+        """The operator itself; None for chunked attention and chosen keys."""
         return None if self.chunk or self.chosen else (self,)
 
     def weights(self) -> tuple[Weights, ...]:
@@ -138,11 +145,11 @@ class Attention(Trainable):
     def forward(self, run: ForwardPass) -> list[Kernel]:
         if run.fused and not run.train:
             return self._served(run)
-        turned = _rotated(self.layout, run) if self.rotary else []
+        turned = _rotation_rows(self.layout, run) if self.rotary else []
         return [*turned, *self._inside(run)]
 
     def backward(self, run: ForwardPass) -> list[Kernel]:
-        turned = _rotated(self.layout, run) if self.rotary else []
+        turned = _rotation_rows(self.layout, run) if self.rotary else []
         return [*self._inside_backward(run), *turned]
 
     # --- In serving engines
@@ -172,7 +179,7 @@ class Attention(Trainable):
         """One fused kernel, or products around an fp32 softmax."""
         p = run.precision
         if run.flash:
-            row = fused(site, p, window=self.layout.window)
+            row = fused_attention(site, p, window=self.layout.window)
             if self.layout.values != self.layout.head_dim:
                 row["v_head_dim"] = self.layout.values
             if self.sinks:
@@ -206,13 +213,13 @@ class Attention(Trainable):
         if run.fused:
             scores, values = products(site, p, **self.layout.zeros)
             batch = site.sequences * site.heads
-            seen = self._visible(site) / site.q_len
+            visible = self._visible(site) / site.q_len
             return [
                 self._permute("permute", site, run),
                 *repeated,
                 scores,
                 # rows as long as the mean number of visible keys
-                rows_of("softmax", batch * site.q_len, seen, p.values),
+                rows_of("softmax", batch * site.q_len, visible, p.values),
                 values,
                 stream("unpermute", site.queries, p.values, 1, reads=1),
             ]
@@ -249,8 +256,8 @@ class Attention(Trainable):
         more: Kernel = {"v_head_dim": layout.v_head_dim} if layout.v_head_dim else {}
         more |= {"sinks": True} if self.sinks else {}
         if run.cp > 1:  # as many keys as are seen in the mean
-            return fused(site, run.precision, causal=False) | more
-        return fused(site, run.precision, layout.causal, layout.window) | more
+            return fused_attention(site, run.precision, causal=False) | more
+        return fused_attention(site, run.precision, layout.causal, layout.window) | more
 
     def _keys(self, kind: str, run: ForwardPass) -> list[Kernel]:
         """Keys and values (or their gradients) of the whole sequences."""
@@ -299,7 +306,7 @@ class Attention(Trainable):
             *(scale if before else []),
         ]
 
-    def kept(self, run: ForwardPass) -> float:
+    def saved_bytes(self, run: ForwardPass) -> float:
         """Queries, keys and values (in operators keys and values of all heads), and the
         fp32 sums of a fused kernel's rows or the probabilities.
 
@@ -321,7 +328,7 @@ class Attention(Trainable):
         mask = 1.0 if self.scores.mask == "where" else 0.0
         return operands + site.scores * (e + cast + mask) + dropped
 
-    def saved(self, run: ForwardPass) -> float:
+    def selective_bytes(self, run: ForwardPass) -> float:
         if not run.flash:
             return 0.0
         site = self.layout.site(run)
@@ -329,7 +336,7 @@ class Attention(Trainable):
         return output * run.element_bytes + self._sums(site)
 
     def _sums(self, site: Site) -> float:
-        """fp32 sums of all rows."""
+        """Bytes of the fp32 sums of all rows."""
         return 4.0 * site.sequences * site.heads * site.q_len
 
     def _permute(self, name: str, site: Site, run: ForwardPass) -> Kernel:
@@ -364,11 +371,11 @@ def _sum_of_groups(site: Site, dtype: str) -> list[Kernel]:
 
 
 def cache_write(
-    run: ForwardPass, fn: str, elements: int, queries: int, kept: int
+    run: ForwardPass, fn: str, elements: int, queries: int, cached: int
 ) -> Kernel:
     """Kernel over `elements` a token that reads and writes `queries`, and what is
-    `kept`, which in the cache may have fewer bytes."""
+    `cached`, which in the cache may have fewer bytes."""
     p = run.precision
     size = element_bytes(p.cache) / element_bytes(p.values)
-    reads, writes = (queries + kept) / elements, (queries + kept * size) / elements
+    reads, writes = (queries + cached) / elements, (queries + cached * size) / elements
     return stream(fn, run.tokens * elements, p.values, 1, reads=reads, writes=writes)

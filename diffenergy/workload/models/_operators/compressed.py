@@ -12,7 +12,7 @@ from .linear import Linear
 from .memory import Weights
 from .operator import Cached, ForwardPass, Norm, Operator, Stored
 from .passes import product
-from .sharding import Columns, ModelSplit, Rows, divided
+from .sharding import Columns, ModelSplit, Rows, divide
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,9 +29,9 @@ class CompressedShape:
     window: int
 
     def shard(self, split: ModelSplit) -> "CompressedShape":
-        """Of one of several GPUs."""
-        heads = divided(self.heads, split.tp, "attention heads")
-        groups = divided(self.groups, split.tp, "groups of heads")
+        """The shape on one of several GPUs."""
+        heads = divide(self.heads, split.tp, "attention heads")
+        groups = divide(self.groups, split.tp, "groups of heads")
         return dataclasses.replace(self, heads=heads, groups=groups)
 
 
@@ -66,13 +66,13 @@ class Compressed(Operator):
         return (raw, Cached(grown)) if grown else (raw,)
 
     def _row(self, run: ForwardPass, window: int, causal: bool) -> Kernel:
-        """Over the raw entries of a window, or over entries of several tokens, of which
-        a query of a prompt sees those before it."""
+        """Attention over the raw entries of a window, or over entries of several
+        tokens, of which a query of a prompt sees those before it."""
         many = not run.is_step
         if window:
             keys = run.kv_len if many else min(run.kv_len, window)
         else:
-            keys = round(_mean_seen(run, self.ratio, self.chosen)) or 1
+            keys = round(_mean_visible(run, self.ratio, self.chosen)) or 1
         return cached_attention(
             run, self.shape.heads, keys, self.shape.head_dim, shared_kv=True,
             window_size=window if many else 0, causal=causal,
@@ -83,8 +83,8 @@ _RAW = 2.0
 """Bytes of an element of a raw entry."""
 
 
-def _mean_seen(run: ForwardPass, ratio: int, chosen: int) -> Number:
-    """Entries of `ratio` tokens that a query sees in the mean, at most `chosen`."""
+def _mean_visible(run: ForwardPass, ratio: int, chosen: int) -> Number:
+    """Mean number of entries of `ratio` tokens that a query sees, at most `chosen`."""
     last = run.kv_len / ratio
     most = min(last, chosen or last)
     if run.is_step:

@@ -86,15 +86,15 @@ class Convolution(Trainable):
         rows = self._bias_gradient(run) if self.bias else []
         if not self.first:
             rows += [{**dense, "op": "conv2d_input_grad"}]
-            rows += [_turned(row) for row in reversed(converted)]
+            rows += [_reverse_conversion(row) for row in reversed(converted)]
         rows.append({**kernel, "op": "conv2d_weight_grad"})
         if converted:
             there, back = converted
-            rows += [there, _turned(back)]
+            rows += [there, _reverse_conversion(back)]
         return rows
 
-    def kept(self, run: ForwardPass) -> float:
-        """Its input."""
+    def saved_bytes(self, run: ForwardPass) -> float:
+        """Bytes of its input."""
         values = 0 if self.joins else self.channels * self.hw**2
         return run.sequences * values * run.element_bytes
 
@@ -105,7 +105,7 @@ class Convolution(Trainable):
         return [stream("bias_grad", pixels * self.outputs, run.values, 1, **sums)]
 
 
-def _turned(row: Kernel) -> Kernel:
+def _reverse_conversion(row: Kernel) -> Kernel:
     """A conversion of layouts the other way: of a dense gradient."""
     fns = ("nchw_to_nhwc", "nhwc_to_nchw")
     return {**row, "fn": fns[1 - fns.index(row["fn"])], "zero_share": 0.0}
@@ -127,8 +127,8 @@ class MaxPool(Trainable):
         read = 1 + _INDEX / run.element_bytes
         return [self._row("max_pool_backward", run, reads=read, writes=_POOLED)]
 
-    def kept(self, run: ForwardPass) -> float:
-        """Its input, which the ReLU before needs, and the places."""
+    def saved_bytes(self, run: ForwardPass) -> float:
+        """Bytes of its input, which the ReLU before needs, and of the places."""
         return self._elements(run) * (_POOLED * run.element_bytes + _INDEX)
 
     def _elements(self, run: ForwardPass) -> int:

@@ -9,7 +9,7 @@ from ..._kernel import Kernel, Number
 from .memory import Weights
 from .operator import Operator, Sum, Trainable
 from .passes import ForwardPass
-from .sharding import ModelSplit, divided
+from .sharding import ModelSplit, divide
 
 Part = tuple[Operator, ...]
 """Operators in launch order that layers are put together from."""
@@ -34,9 +34,9 @@ class Map(Operator):
     def shard(self, split: ModelSplit) -> "Map":
         if not self.split:
             return self
-        width = divided(self.width, split.tp, "features")
-        own = divided(self.parameters, split.tp, "parameters")
-        return dataclasses.replace(self, width=width, parameters=own)
+        width = divide(self.width, split.tp, "features")
+        parameters = divide(self.parameters, split.tp, "parameters")
+        return dataclasses.replace(self, width=width, parameters=parameters)
 
     def forward(self, run: ForwardPass) -> list[Kernel]:
         traffic = {"reads": self.reads, "writes": self.writes}
@@ -57,8 +57,8 @@ class Plain(Operator):
     def shard(self, split: ModelSplit) -> "Plain":
         if not self.split:
             return self
-        own = divided(self.parameters, split.tp, "parameters")
-        return dataclasses.replace(self, parameters=own)
+        parameters = divide(self.parameters, split.tp, "parameters")
+        return dataclasses.replace(self, parameters=parameters)
 
     def forward(self, run: ForwardPass) -> list[Kernel]:
         return []
@@ -90,7 +90,7 @@ class Elementwise(Trainable):
         elements = run.tokens * self.width
         return [stream(fn, elements, run.values, 1, **x) for fn, x in self.back]
 
-    def kept(self, run: ForwardPass) -> float:
+    def saved_bytes(self, run: ForwardPass) -> float:
         return run.tokens * self.keeps * run.element_bytes
 
 
@@ -103,7 +103,7 @@ def pointwise(fn: str, width: int) -> Elementwise:
     return Elementwise(width, ((fn, zeros),), ((f"{fn}_backward", back),), keeps)
 
 
-def alone(fn: str, width: int, zeros: float = 0.0) -> Elementwise:
+def forward_only(fn: str, width: int, zeros: float = 0.0) -> Elementwise:
     """A kernel that has none backward: a sum, whose gradient is that of its operands,
     or a mask. `zeros`: their share."""
     return Elementwise(width, ((fn, {"zero_share": zeros}),))
@@ -114,7 +114,7 @@ def fork(width: int) -> Elementwise:
     return Elementwise(width, back=(("pointwise_add", {}),))
 
 
-def copied(fn: str, width: int, times: int = 1) -> Elementwise:
+def copies(fn: str, width: int, times: int = 1) -> Elementwise:
     """`times` copies into another order, and back."""
     rows = times * ((fn, {"reads": 1, "writes": 1}),)
     return Elementwise(width, rows, rows)

@@ -4,11 +4,11 @@ import dataclasses
 
 from ..._eager_rows import stream
 from ..._kernel import Kernel
-from .linear import gated_backward, narrowed, stored
+from .linear import gated_backward, narrow, storage_fields
 from .memory import Weights, element_bytes
 from .operator import Stored, Trainable
 from .passes import ForwardPass, dense, product, rows_of
-from .sharding import ModelSplit, all_reduce, collective, divided
+from .sharding import ModelSplit, all_reduce, collective, divide
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +32,8 @@ class Experts(Stored, Trainable):
     split: ModelSplit = ModelSplit()
 
     def shard(self, split: ModelSplit) -> "Experts":
-        """With `ep` GPUs each has some of the experts; `tp`/`ep` of them share each.
+        """The experts of one GPU: with `ep` GPUs each has some; `tp`/`ep` of them share
+        each.
 
         GPUs that see the same tokens add up what their experts made (vLLM, SGLang and
         TensorRT-LLM without attention data parallelism). Replicas with tokens of their
@@ -46,8 +47,8 @@ class Experts(Stored, Trainable):
                 "of a layer."
             )
         key = "tp" if split.etp is None else "etp"
-        divided(self.inner, split.inner, "features of an expert", key)
-        divided(split.tp, split.inner, "GPUs", key)
+        divide(self.inner, split.inner, "features of an expert", key)
+        divide(split.tp, split.inner, "GPUs", key)
         return dataclasses.replace(self, split=split)
 
     @property
@@ -58,7 +59,7 @@ class Experts(Stored, Trainable):
         return (self,) if self.gated and not self.latent else None
 
     def forward(self, run: ForwardPass) -> list[Kernel]:
-        """Router, choice of experts, experts, and what joins them."""
+        """Kernels of router, choice of experts, experts and exchanges."""
         split, t = self.split, run.tokens
         *router, experts = self._chosen(run)
         if run.train:
@@ -73,8 +74,8 @@ class Experts(Stored, Trainable):
         return [*router, *sent, experts, *sent, *back]
 
     def _around(self, run: ForwardPass) -> tuple[list[Kernel], list[Kernel]]:
-        """What GPUs of a training step exchange before and behind the experts, and the
-        same again for the gradients.
+        """Exchanges of a training step before and behind the experts; the gradients
+        have the same again.
 
         Each brings its share of the tokens, 1/`tp` of those of its replica. Rows of
         every choice go to the GPUs of their experts (all-to-all) and are gathered by
@@ -108,7 +109,7 @@ class Experts(Stored, Trainable):
     def _chosen(self, run: ForwardPass) -> list[Kernel]:
         split, p, tokens = self.split, run.precision, run.tokens // self.split.parts
         parts = {"moe_ep_size": split.ep, "moe_tp_size": split.inner}
-        kept = p.format(self.format)
+        form = p.format(self.format)
         all_tokens = run.tokens * split.replicas
         if run.train:
             all_tokens = self._tokens(run) * split.ep
@@ -121,12 +122,12 @@ class Experts(Stored, Trainable):
             topk=self.chosen,
             num_experts=self.experts,
             distribution=run.routing,
-            dtype=kept.products if kept else p.linear,
+            dtype=form.products if form else p.linear,
             count=1,
             **({} if self.gated else {"gated": False}),
             **{name: ranks for name, ranks in parts.items() if ranks > 1},
             **({"dispatched": True} if dispatched else {}),
-            **(stored(kept) if kept else {}),
+            **(storage_fields(form) if form else {}),
         )
         router = [
             dense(p.values, tokens, self.experts, self.hidden),
@@ -137,17 +138,18 @@ class Experts(Stored, Trainable):
     def weights(self) -> tuple[Weights, ...]:
         used = self.chosen / self.experts
         parts = 3 if self.gated else 2
-        own, inner = self.experts // self.split.ep, self.inner // self.split.inner
+        experts, inner = self.experts // self.split.ep, self.inner // self.split.inner
         biases = (parts - 1) * inner + self._width if self.bias else 0
-        matrices = own * parts * self._width * inner
+        matrices = experts * parts * self._width * inner
         return (
             Weights(matrices, self.format, True, used),
-            Weights(own * biases, used=used),
+            Weights(experts * biases, used=used),
             Weights(self.experts * (self.hidden + self.bias)),
         )
 
     def backward(self, run: ForwardPass) -> list[Kernel]:
-        """Combination, down, product of gate and up, gate and up, look-up, router."""
+        """Kernels of the gradients of combination, down, product of gate and up, gate
+        and up, look-up, router."""
         split, h, values = self.split, self.hidden, run.values
         inner, t = self.inner // split.inner, self._tokens(run)
         rows, routed = t * self.chosen, run.tokens // split.parts
@@ -169,7 +171,7 @@ class Experts(Stored, Trainable):
             product(values, 1, self.experts, h, routed),
         ]
 
-    def kept(self, run: ForwardPass) -> float:
+    def saved_bytes(self, run: ForwardPass) -> float:
         """The input of router and dispatch; of every choice the dispatched row and its
         result, gate, up and their product."""
         e, inner = element_bytes(run.precision.linear), self.inner // self.split.inner
@@ -177,9 +179,9 @@ class Experts(Stored, Trainable):
         read = run.tokens / self.split.parts * self.hidden * e
         return read + self._tokens(run) * self.chosen * (wide + inner * e)
 
-    def saved(self, run: ForwardPass) -> float:
-        made = 2 * self.inner // self.split.inner + self.hidden
-        return self._tokens(run) * self.chosen * made * run.element_bytes / 2
+    def selective_bytes(self, run: ForwardPass) -> float:
+        features = 2 * self.inner // self.split.inner + self.hidden
+        return self._tokens(run) * self.chosen * features * run.element_bytes / 2
 
     def _products(self, run: ForwardPass, outputs: int, inputs: int) -> list[Kernel]:
         """Gradients of the input and of the weights of every expert; some have a row
@@ -188,14 +190,14 @@ class Experts(Stored, Trainable):
         active = min(self.experts // self.split.ep, rows)
         share, more = divmod(rows, active)
         shares = ((active - more, share), (more, share + 1))
-        cast = narrowed(run, rows * outputs, dtype)
+        cast = narrow(run, rows * outputs, dtype)
         return cast + [
             kernel
-            for experts, own in shares
+            for experts, tokens in shares
             if experts
             for kernel in (
-                dense(dtype, own, inputs, outputs, batch=experts),
-                product(dtype, experts, outputs, inputs, own),
+                dense(dtype, tokens, inputs, outputs, batch=experts),
+                product(dtype, experts, outputs, inputs, tokens),
             )
         ]
 

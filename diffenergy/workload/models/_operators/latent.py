@@ -19,8 +19,8 @@ from .elementwise import Part
 from .linear import Linear
 from .operator import Cached, ForwardPass, Norm, Operator, Stored, Trainable, Weights
 from .passes import product, rows_of
-from .scores import fused
-from .sharding import Columns, ModelSplit, Rows, divided, gathered, reduced
+from .scores import fused_attention
+from .sharding import Columns, ModelSplit, Rows, divide, gather_rows, reduce_rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,8 +38,8 @@ class LatentShape:
     bias: bool = False
 
     def shard(self, split: ModelSplit) -> "LatentShape":
-        """Of one of several GPUs."""
-        heads = divided(self.heads, split.tp, "attention heads")
+        """The shape on one of several GPUs."""
+        heads = divide(self.heads, split.tp, "attention heads")
         return dataclasses.replace(self, heads=heads)
 
 
@@ -51,7 +51,7 @@ def cached_attention(
     q_len, more_heads = (1, run.q_len) if run.is_step else (run.q_len, 1)
     heads *= more_heads
     site = Site(run.sequences, heads, 1, q_len, kv_len, head_dim, 1)
-    return fused(site, run.precision) | more
+    return fused_attention(site, run.precision) | more
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,11 +78,11 @@ class Indexer(Operator):
             run, self.heads, entries, self.head_dim, v_head_dim=1, shared_kv=True,
             causal=many and self.ratio == 1, dtype="fp8", kv_cache_dtype="fp8",
         )  # fmt: skip
-        seen = (entries + 1) // 2 if many else entries
+        visible = (entries + 1) // 2 if many else entries
         return [
             stream("quantize", run.tokens * self.head_dim * self.heads, run.values, 1),
             scores,
-            rows_of("softmax", run.tokens, seen, "fp32"),
+            rows_of("softmax", run.tokens, visible, "fp32"),
         ]
 
     def cached(self) -> tuple[Cached, ...]:
@@ -119,10 +119,10 @@ class Expanded(Trainable):
         return False
 
     def forward(self, run: ForwardPass) -> list[Kernel]:
-        return [*gathered(run, self.shape.rope, self.split), self._row(run)]
+        return [*gather_rows(run, self.shape.rope, self.split), self._row(run)]
 
     def backward(self, run: ForwardPass) -> list[Kernel]:
-        return [self._row(run), *reduced(run, self.shape.rope, self.split)]
+        return [self._row(run), *reduce_rows(run, self.shape.rope, self.split)]
 
     def _row(self, run: ForwardPass) -> Kernel:
         s = self.shape
@@ -143,14 +143,14 @@ class Latent(Stored):
 
     def forward(self, run: ForwardPass) -> list[Kernel]:
         s = self.shape
-        queries, kept = s.heads * s.rope, s.latent + s.rope
-        write = cache_write(run, "rope_kv_write", queries + s.rope, queries, kept)
+        queries, cached = s.heads * s.rope, s.latent + s.rope
+        write = cache_write(run, "rope_kv_write", queries + s.rope, queries, cached)
         if not run.is_step and not self.chosen:
             return [write, *self._expanded(run)]
         return [write, *self._absorbed(run)]
 
     def in_training(self) -> tuple[Trainable, ...] | None:
-        """As in prefill, without a cache."""
+        """Operators of a training step: as in prefill, without a cache."""
         s = self.shape
         if self.chosen:
             return None
@@ -174,7 +174,7 @@ class Latent(Stored):
         return (Cached(self.shape.latent + self.shape.rope),)
 
     def _expanded(self, run: ForwardPass) -> list[Kernel]:
-        """Keys and values of all heads."""
+        """Kernels with keys and values of all heads."""
         s = self.shape
         wide = s.heads * (s.nope + s.values)
         expansion = Linear(wide, s.latent, format=self.format)
@@ -216,9 +216,9 @@ def latent_attention(
         first = (down, Norm("rmsnorm", s.queries, residual=False))
         queries: Part = (*first, Norm("rmsnorm", s.latent, residual=False), up)
     else:
-        kept = s.latent + s.rope
-        split = Columns(whole=kept)
-        down = Linear(width + kept, s.hidden, s.bias, module=_PLAIN, split=split)
+        cached = s.latent + s.rope
+        split = Columns(whole=cached)
+        down = Linear(width + cached, s.hidden, s.bias, module=_PLAIN, split=split)
         queries = (down, Norm("rmsnorm", s.latent, residual=False))
     output = Linear(
         s.hidden, s.heads * s.values, s.bias, module="self_attn.o_proj", split=Rows()

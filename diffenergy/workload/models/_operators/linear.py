@@ -10,7 +10,7 @@ from .._checkpoint.formats import Format, Precision
 from .memory import Weights, element_bytes
 from .operator import Stored, Trainable
 from .passes import ForwardPass, dense, linear, product
-from .sharding import Columns, ModelSplit, Rows, divided, gathered, reduced
+from .sharding import Columns, ModelSplit, Rows, divide, gather_rows, reduce_rows
 
 # --- Low-rank adapters (LoRA, arXiv 2106.09685): of a linear layer whose weights are
 # frozen, y = W x + B (A x) with A of rank x inputs and B of outputs x rank.
@@ -26,7 +26,7 @@ class Adapters:
     outputs: tuple[int, ...]
 
     def parameters(self, inputs: int) -> int:
-        """Elements of every A and B.
+        """Number of elements of all A and B.
 
         >>> Adapters(16, (4096, 1024, 1024)).parameters(4096)
         294912
@@ -34,7 +34,7 @@ class Adapters:
         return sum(self.rank * (inputs + outputs) for outputs in self.outputs)
 
     def forward(self, run: ForwardPass, inputs: int) -> list[Kernel]:
-        """A x, then B of it, scaled and added."""
+        """Kernels of A x, then of B (A x), scaled and added."""
         t, rank, dtype = run.tokens, self.rank, run.values
         if run.fused:
             return [
@@ -55,7 +55,7 @@ class Adapters:
         ]
 
     def backward(self, run: ForwardPass, inputs: int) -> list[Kernel]:
-        """Gradients of A x, of B and of A, and what they add to that of the input."""
+        """Kernels of the gradients of A x, of B, of A and of the input."""
         t, rank, dtype = run.tokens, self.rank, run.values
         added = stream("pointwise_add", t * inputs, dtype, 1)
         ups = [
@@ -79,7 +79,7 @@ class Adapters:
         ]
         return [*ups, *downs]
 
-    def kept(self, run: ForwardPass) -> float:
+    def saved_bytes(self, run: ForwardPass) -> float:
         """Bytes of A x."""
         return run.tokens * self._joined * run.element_bytes
 
@@ -136,9 +136,10 @@ class Activation:
         name = f"{self._name}_backward"
         return [stream(name, elements, run.values, 1, reads=2, writes=1)]
 
-    def kept(self, run: ForwardPass) -> float:
-        """Its input; of `gelu_new` in operators those of the cube, of tanh's gradient
-        and of the last product (two); of ReLU nothing beside its output."""
+    def saved_bytes(self, run: ForwardPass) -> float:
+        """Bytes of its input; of `gelu_new` in operators also those of the cube, of
+        tanh's gradient and of the last product (two); of ReLU none beside its
+        output."""
         if self.fn == "relu":
             return 0.0
         tensors = 4 if self.fn == "gelu_new" and not run.fused else 1
@@ -183,7 +184,7 @@ class Gated(Trainable):
     fn: str = "silu"
 
     def shard(self, split: ModelSplit) -> "Gated":
-        width = divided(self.width, split.tp, "features")
+        width = divide(self.width, split.tp, "features")
         return dataclasses.replace(self, width=width)
 
     def forward(self, run: ForwardPass) -> list[Kernel]:
@@ -203,14 +204,14 @@ class Gated(Trainable):
             stream(f"{self.fn}_backward", elements, run.values, 1, **both),
         ]
 
-    def kept(self, run: ForwardPass) -> float:
-        """Gate and up; in operators also the activated gate."""
+    def saved_bytes(self, run: ForwardPass) -> float:
+        """Bytes of gate and up; in operators also of the activated gate."""
         tensors = 2 if run.fused else 3
         return tensors * run.tokens * self.width * run.element_bytes
 
 
 def gated_backward(elements: Number, dtype: str, fn: str = "silu") -> Kernel:
-    """Gate, up and dy -> gradients of gate and up."""
+    """Kernel of the gradients of gate and up, from gate, up and dy."""
     return stream(f"{fn}_mul_backward", elements, dtype, 1, reads=3, writes=2)
 
 
@@ -251,12 +252,13 @@ class Linear(Stored, Trainable):
             outputs = self.split.share(self.outputs, split.tp)
             parts = self.split.share_parts(self.parts, split.tp)
             return dataclasses.replace(self, outputs=outputs, parts=parts, among=split)
-        inputs = divided(self.inputs, split.tp, "features")
+        inputs = divide(self.inputs, split.tp, "features")
         before = self.activation and dataclasses.replace(self.activation, width=inputs)
         return dataclasses.replace(self, inputs=inputs, activation=before, among=split)
 
     def in_training(self) -> tuple["Linear", ...]:
-        """Routed experts add up what they make on their own."""
+        """The layer in a training step, where routed experts add up their own
+        outputs."""
         split = Rows() if isinstance(self.split, Rows) else self.split
         return (dataclasses.replace(self, split=split),)
 
@@ -266,7 +268,7 @@ class Linear(Stored, Trainable):
         return dataclasses.replace(self, frozen=True, adapters=adapters)
 
     def _apart(self) -> tuple["Linear", ...]:
-        """The layers that it joins; the input is that of the first."""
+        """The layers that it joins, one each; the first has the input."""
         return tuple(
             dataclasses.replace(
                 self,
@@ -282,8 +284,8 @@ class Linear(Stored, Trainable):
     def forward(self, run: ForwardPass) -> list[Kernel]:
         if self.parts and not run.fused:
             return [row for x in self._apart() for row in x.forward(run)]
-        whole = gathered(run, self.inputs, self.among) if self._spreads else []
-        added = reduced(run, self.outputs, self.among) if self._adds else []
+        whole = gather_rows(run, self.inputs, self.among) if self._spreads else []
+        added = reduce_rows(run, self.outputs, self.among) if self._adds else []
         adapted = self.adapters.forward(run, self.inputs) if self.adapters else []
         return [*whole, *self._product(run), *adapted, *added]
 
@@ -300,19 +302,19 @@ class Linear(Stored, Trainable):
         return not self.split.joined or self.among.replicas > 1
 
     def _tokens(self, run: ForwardPass) -> int:
-        """Tokens that it multiplies."""
+        """Tokens that it multiplies on one GPU."""
         return run.tokens // (self.among.parts if self.split is None else 1)
 
     def _product(self, run: ForwardPass) -> list[Kernel]:
         p, t, zeros = self._precision(run), self._tokens(run), self._zeros
         rows = self.activation.forward(run) if self.activation else []
-        kept = run.precision.format(self.format, not self.wide)
+        form = run.precision.format(self.format, not self.wide)
         if run.train and not self.joins:
             rows = [*rows, *self._cast(run, self.inputs)]
-        if kept and run.fused:
-            row = dense(kept.products, t, self.outputs, self.inputs, **zeros)
-            scaled = [] if run.train else quantise(t * self.inputs, kept, run.values)
-            return [*rows, *scaled, row | stored(kept)]
+        if form and run.fused:
+            row = dense(form.products, t, self.outputs, self.inputs, **zeros)
+            scaled = [] if run.train else quantise(t * self.inputs, form, run.values)
+            return [*rows, *scaled, row | storage_fields(form)]
         if not run.fused and not self.row_major:
             return [*rows, linear(p, self.outputs, t, self.inputs, **zeros)]
         layout = {} if run.fused else {"layout": "nn"}
@@ -328,7 +330,7 @@ class Linear(Stored, Trainable):
         weight = product(dtype, 1, self.outputs, self.inputs, t, **self._zeros)
         adapted = self.adapters.backward(run, self.inputs) if self.adapters else []
         return [
-            *(gathered(run, self.outputs, self.among) if self._adds else []),
+            *(gather_rows(run, self.outputs, self.among) if self._adds else []),
             *(behind.again(run) if behind and self._reads_input else []),
             *(self._bias_gradient(run) if self.bias and not self.frozen else []),
             *self._cast(run, self.outputs),
@@ -337,31 +339,31 @@ class Linear(Stored, Trainable):
             *(behind.backward(run) if behind else []),
             *([] if self.frozen else [weight]),
             *([add] if self.joins and not run.fused else []),
-            *(reduced(run, self.inputs, self.among) if self._spreads else []),
+            *(reduce_rows(run, self.inputs, self.among) if self._spreads else []),
         ]
 
     def _cast(self, run: ForwardPass, width: int) -> list[Kernel]:
-        return narrowed(run, self._tokens(run) * width, self._precision(run).linear)
+        return narrow(run, self._tokens(run) * width, self._precision(run).linear)
 
-    def kept(self, run: ForwardPass) -> float:
-        """Its input, unless that is another layer's, is restored or no gradient needs
-        it; and what its activation and its adapters keep."""
+    def saved_bytes(self, run: ForwardPass) -> float:
+        """Bytes of its input, unless another layer has it, it is restored or no
+        gradient needs it; and those of its activation and adapters."""
         behind = self.activation
         t = self._tokens(run) / (self.among.parts if self._spreads else 1)
         read = t * self.inputs * element_bytes(self._precision(run).linear)
         restored = self.joins or bool(behind and behind.again(run))
-        own = 0.0 if restored or not self._reads_input else read
-        own += self.adapters.kept(run) if self.adapters else 0.0
-        return own + (behind.kept(run) if behind else 0.0)
+        total = 0.0 if restored or not self._reads_input else read
+        total += self.adapters.saved_bytes(run) if self.adapters else 0.0
+        return total + (behind.saved_bytes(run) if behind else 0.0)
 
     @property
     def _reads_input(self) -> bool:
-        """Whether a gradient needs its input: of its weights, of an adapter or of the
-        ReLU that made it."""
+        """Whether a gradient needs its input: of its weights, of an adapter or of a
+        ReLU before it."""
         relu = self.activation is not None and self.activation.fn == "relu"
         return not self.frozen or self.adapters is not None or relu
 
-    def saved(self, run: ForwardPass) -> float:
+    def selective_bytes(self, run: ForwardPass) -> float:
         t = self._tokens(run) / (self.among.parts if self._adds else 1)
         return t * self.outputs * run.element_bytes / 2
 
@@ -377,7 +379,7 @@ class Linear(Stored, Trainable):
 
     def _precision(self, run: ForwardPass) -> Precision:
         p = run.precision
-        narrow = p.given is not None
+        narrow = p.requested is not None
         return dataclasses.replace(p, linear=p.values) if self.wide and narrow else p
 
     @property
@@ -389,14 +391,14 @@ class Linear(Stored, Trainable):
         return (matrix, Weights(self.outputs)) if self.bias else (matrix,)
 
 
-def stored(kept: Format) -> dict[str, Any]:
-    """Fields of a product whose weights are kept in another type than it has."""
-    if kept.weights == kept.products:
+def storage_fields(form: Format) -> dict[str, Any]:
+    """Fields of a product whose weights are stored in another type."""
+    if form.weights == form.products:
         return {}
-    return {"weight_dtype": kept.weights, "weight_group": kept.group}
+    return {"weight_dtype": form.weights, "weight_group": form.group}
 
 
-def narrowed(run: ForwardPass, elements: Number, dtype: str) -> list[Kernel]:
+def narrow(run: ForwardPass, elements: Number, dtype: str) -> list[Kernel]:
     """Values of a training step written in 8 bits or fewer, twice: as they are for one
     product and transposed for the gradient of the weights."""
     if not run.train or element_bytes(dtype) >= run.element_bytes:
@@ -405,9 +407,9 @@ def narrowed(run: ForwardPass, elements: Number, dtype: str) -> list[Kernel]:
     return [stream("quantize", elements, run.values, 1, **twice)]
 
 
-def quantise(elements: Number, kept: Format, values: str) -> list[Kernel]:
+def quantise(elements: Number, form: Format, values: str) -> list[Kernel]:
     """The kernel that scales activations block by block. Scales of whole tensors are
     known before, and the norm in front applies them."""
-    if kept.products not in _SCALED:
+    if form.products not in _SCALED:
         return []
-    return [stream("quantize", elements, values, 1, out_dtype=kept.products)]
+    return [stream("quantize", elements, values, 1, out_dtype=form.products)]

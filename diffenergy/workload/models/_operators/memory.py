@@ -1,8 +1,9 @@
-"""What a model keeps in a GPU's memory while a request runs, in bytes, part by part.
+"""Bytes of a GPU's memory while a request runs, by part.
 
-In training a step holds weights, gradients, AdamW's state and what the forward pass
-leaves for the backward one (`kept` of every operator); else weights, the KV cache and
-the operands of the largest kernel. A part that a phase does not have is 0.
+A training step needs weights, gradients, AdamW's state and the tensors that the forward
+pass saves for the backward one (`saved_bytes` of every operator). Inference needs
+weights, the KV cache and the operands of the largest kernel. A part that a phase does
+not have is 0.
 """
 
 import dataclasses
@@ -27,9 +28,9 @@ _WIDE: Final = 4.0
 """Bytes of an fp32 value: a master weight, each of AdamW's two moments, a logit."""
 
 
-def memory_by_part(**given: float) -> dict[str, float]:
-    """Bytes of all `MEMORY_PARTS`: those `given`, the context, and 0."""
-    return dict.fromkeys(MEMORY_PARTS, 0.0) | {"workspace": CONTEXT} | given
+def memory_by_part(**parts: float) -> dict[str, float]:
+    """Bytes of all `MEMORY_PARTS`: of `parts`, of the context, and 0 of the others."""
+    return dict.fromkeys(MEMORY_PARTS, 0.0) | {"workspace": CONTEXT} | parts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,12 +62,14 @@ def bytes_of(weights: Iterable[tuple[Weights, int]], p: Precision) -> float:
     """Bytes of weights of every kind, each so many times, in the types of `p`."""
     other, total = element_bytes(p.values), 0.0
     for w, n in weights:
-        kept = p.format(w.format, w.layer)
-        total += w.number * n * (kept.weight_bytes if kept else other)
+        form = p.format(w.format, w.layer)
+        total += w.number * n * (form.weight_bytes if form else other)
     return total
 
 
-def trained(parameters: Number, dtype: str, frozen: float = 0.0) -> dict[str, float]:
+def training_state(
+    parameters: Number, dtype: str, frozen: float = 0.0
+) -> dict[str, float]:
     """Bytes of weights, gradients and AdamW's state (fp32 master of 16-bit weights, two
     moments): 16 a trained parameter; weights in `dtype`. `frozen`: bytes of weights
     without a gradient."""
@@ -101,8 +104,8 @@ def working_bytes(rows: Iterable[Kernel]) -> float:
 
 
 def largest_whole(fits: Callable[[int], bool], most: int) -> int | None:
-    """Largest whole number from 1 to `most` that `fits`; None if 1 does not. `fits`
-    holds up to some number and fails beyond."""
+    """Largest whole number from 1 to `most` that `fits`; None if 1 does not. `fits` is
+    true up to some number and false beyond it."""
     low, high = 0, most
     while low < high:
         middle = math.ceil((low + high) / 2)

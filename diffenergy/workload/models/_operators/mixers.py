@@ -10,7 +10,7 @@ from .linear import Linear
 from .memory import Weights, element_bytes
 from .operator import Cached, ForwardPass, Norm, Operator
 from .passes import rows_of
-from .sharding import Columns, ModelSplit, Rows, divided, one_at_least
+from .sharding import Columns, ModelSplit, Rows, divide, divide_or_copy
 
 STATES: Final = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 """Types of a state as configs call them."""
@@ -56,8 +56,8 @@ class Recurrence(Operator):
     state: str = "fp32"
 
     def shard(self, split: ModelSplit) -> "Recurrence":
-        heads = divided(self.heads, split.tp, "heads of states")
-        groups = one_at_least(self.groups, split.tp, "groups of states")
+        heads = divide(self.heads, split.tp, "heads of states")
+        groups = divide_or_copy(self.groups, split.tp, "groups of states")
         return dataclasses.replace(self, heads=heads, groups=groups)
 
     def forward(self, run: ForwardPass) -> list[Kernel]:
@@ -80,8 +80,8 @@ class Recurrence(Operator):
 
 
 def _scan(run: ForwardPass, kind: str, **sizes: int | str) -> Kernel:
-    given = dict(op="scan", kind=kind, batch=run.sequences, q_len=run.q_len)
-    return given | sizes | dict(dtype=run.values, count=1)
+    row = dict(op="scan", kind=kind, batch=run.sequences, q_len=run.q_len)
+    return row | sizes | dict(dtype=run.values, count=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +94,7 @@ class GatedNorm(Operator):
 
     def shard(self, split: ModelSplit) -> "GatedNorm":
         name = "cols" if self.heads == 1 else "heads"
-        share = divided(getattr(self, name), split.tp, f"{name} of a gated norm")
+        share = divide(getattr(self, name), split.tp, f"{name} of a gated norm")
         return dataclasses.replace(self, **{name: share})
 
     def forward(self, run: ForwardPass) -> list[Kernel]:
@@ -115,11 +115,11 @@ def gated_delta(
     keys: int,
     values: int,
     taps: int,
-    kept: str,
+    state_dtype: str,
 ) -> Part:
     """A gated delta net (arXiv 2412.06464) of so many heads of `keys` and `values`:
     projections, convolution over `taps`, norms of queries and keys, recurrence with
-    states that are `kept` in a type, gated norm, output."""
+    states in `state_dtype`, gated norm, output."""
     queries, width = key_heads * keys, value_heads * values
     both, heads = Columns(2 * queries, key_heads), 2 * value_heads
     wide, prefix = 2 * queries + width, "linear_attn"
@@ -130,7 +130,9 @@ def gated_delta(
         Convolution(wide, taps, split=both),
         _bare_norm(keys, 2 * key_heads),
         Map("gate", heads, parameters=heads, split=True),
-        Recurrence("gated_delta", value_heads, keys, values, key_heads, state=kept),
+        Recurrence(
+            "gated_delta", value_heads, keys, values, key_heads, state=state_dtype
+        ),
         GatedNorm(value_heads, values),
         Linear(hidden, width, module=f"{prefix}.out_proj", split=Rows()),
     )
@@ -154,10 +156,10 @@ def mamba2(
     bias: bool,
     conv_bias: bool,
     norm: bool = True,
-    kept: str = "fp32",
+    state_dtype: str = "fp32",
 ) -> Part:
     """Mamba2 (arXiv 2405.21060): `heads` of `head_dim`, a state of `state` numbers for
-    each, `kept` in a type, `groups` of heads that share its inputs; projection,
+    each in `state_dtype`, `groups` of heads that share its inputs; projection,
     convolution, scan, gated norm, output."""
     width, sides = heads * head_dim, 2 * groups * state
     wide, split = 2 * width + sides + heads, Columns(sides, groups)
@@ -165,7 +167,7 @@ def mamba2(
     return (
         Linear(wide, hidden, bias, module=f"{prefix}.in_proj", split=split),
         Convolution(width + sides, taps, conv_bias, split),
-        Recurrence("mamba2", heads, state, head_dim, groups, chunk, kept),
+        Recurrence("mamba2", heads, state, head_dim, groups, chunk, state_dtype),
         Plain(3 * heads, split=True),
         GatedNorm(1, width) if norm else multiplied,
         Linear(hidden, width, bias, module=f"{prefix}.out_proj", split=Rows()),

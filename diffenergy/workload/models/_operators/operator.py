@@ -1,5 +1,5 @@
-"""Operators of a language model: what each launches forward and backward, the weights
-that it has and what it keeps of a sequence.
+"""Operators of language models: kernels forward and backward, weights, and the cache
+of a sequence.
 
 Rows are those of one call and one micro-batch, in launch order. Bytes follow from the
 tensors that a kernel reads and writes once; gradients of biases and norms are tensors
@@ -16,13 +16,20 @@ from ..._kernel import Kernel, Number
 from .._checkpoint.formats import Format
 from .memory import Weights
 from .passes import ForwardPass, product, rows_of
-from .sharding import ModelSplit, all_reduce, divided, gathered, one_at_least, reduced
+from .sharding import (
+    ModelSplit,
+    all_reduce,
+    divide,
+    divide_or_copy,
+    gather_rows,
+    reduce_rows,
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class Cached:
-    """What is kept of a sequence between passes: `elements` of the cache's type a
-    token, of at most `window` tokens (0: of all), and `state` bytes whatever its
+    """Memory of a sequence between passes: `elements` of the cache's type a token, of
+    at most `window` tokens (0: all), and `state` bytes that do not grow with its
     length."""
 
     elements: Number = 0
@@ -38,19 +45,19 @@ class Operator(abc.ABC):
         """Kernels of the forward pass."""
 
     def weights(self) -> tuple[Weights, ...]:
-        """Its weights."""
+        """Weights of the operator."""
         return ()
 
     def cached(self) -> tuple[Cached, ...]:
-        """What it keeps of a sequence."""
+        """State and cache of a sequence."""
         return ()
 
     def in_training(self) -> tuple["Trainable", ...] | None:
-        """Operators that stand for it in a training step; None if none is known."""
+        """Operators of a training step in its place; None if none are known."""
         return None
 
     def shard(self, split: ModelSplit) -> "Operator":
-        """The operator as one of several GPUs has it: whole, if nothing else is known.
+        """The part of the operator on one of several GPUs; by default all of it.
 
         Raises `ValueError` if it cannot be divided so.
         """
@@ -71,8 +78,8 @@ class Trainable(Operator):
 
     @property
     def unfused(self) -> bool:
-        """Whether it is known as the kernels of a framework's operators (stack eager),
-        too."""
+        """Whether it also exists as kernels of a framework's operators (stack
+        eager)."""
         return True
 
     def in_training(self) -> tuple["Trainable", ...] | None:
@@ -80,21 +87,22 @@ class Trainable(Operator):
 
     @abc.abstractmethod
     def backward(self, run: ForwardPass) -> list[Kernel]:
-        """Kernels that make the gradients of inputs and parameters."""
+        """Kernels of the gradients of inputs and parameters."""
 
-    def kept(self, run: ForwardPass) -> float:
-        """Bytes that the forward pass leaves for the backward one; what several
-        operators read is the first one's."""
+    def saved_bytes(self, run: ForwardPass) -> float:
+        """Bytes that the forward pass saves for the backward one; a tensor that several
+        operators read counts with the first of them."""
         return 0.0
 
-    def saved(self, run: ForwardPass) -> float:
-        """Bytes of them that stay where all else of a layer runs again by operator
-        ("selective-op"): half of what products make, and what fused attention does."""
+    def selective_bytes(self, run: ForwardPass) -> float:
+        """Bytes saved under recomputation by operator ("selective-op"): half of the
+        outputs of products, and those of fused attention."""
         return 0.0
 
 
 class Table(Trainable):
-    """What modules make once a pass, before their layers, and has no gradient."""
+    """A table that modules make once a pass, before their layers; it has no
+    gradient."""
 
     def forward(self, run: ForwardPass) -> list[Kernel]:
         return [] if run.fused else self.rows(run)
@@ -145,22 +153,22 @@ class Residual(Trainable):
         return [] if run.fused else self.alone(run)
 
     def alone(self, run: ForwardPass) -> list[Kernel]:
-        """The kernel where no norm follows."""
+        """Kernel of the sum where no norm follows."""
         elements = run.tokens // self.parts * self.width
         return [stream("pointwise_add", elements, run.values, 1)]
 
     def backward(self, run: ForwardPass) -> list[Kernel]:
         return self.forward(run)
 
-    def kept(self, run: ForwardPass) -> float:
-        """The mask of the dropout before it."""
+    def saved_bytes(self, run: ForwardPass) -> float:
+        """Bytes of the mask of the dropout before it."""
         return run.dropout * run.tokens / self.parts * self.width
 
 
 @dataclasses.dataclass(frozen=True)
 class Sum(Residual):
-    """What two paths make of one input, added up; backward their gradients of it,
-    unless a linear layer `joins` them already."""
+    """Sum of two paths from one input; backward the sum of their gradients, unless a
+    linear layer `joins` them already."""
 
     joins: bool = False
 
@@ -170,7 +178,7 @@ class Sum(Residual):
     def backward(self, run: ForwardPass) -> list[Kernel]:
         return [] if self.joins else self.alone(run)
 
-    def kept(self, run: ForwardPass) -> float:
+    def saved_bytes(self, run: ForwardPass) -> float:
         return 0.0
 
 
@@ -196,7 +204,7 @@ class Embedding(Trainable):
         return (Weights((self.vocab + self.positions) * self.hidden),)
 
     def forward(self, run: ForwardPass) -> list[Kernel]:
-        return [*self._lookups(run), *reduced(run, self.hidden, self.split)]
+        return [*self._lookups(run), *reduce_rows(run, self.hidden, self.split)]
 
     def _lookups(self, run: ForwardPass) -> list[Kernel]:
         t, h, dtype = run.tokens, self.hidden, run.values
@@ -219,7 +227,7 @@ class Embedding(Trainable):
         if not run.fused:
             tables = (self.vocab + self.positions) * h
             rows.append(stream("zero", tables, dtype, 1, reads=0, writes=1))
-        whole = gathered(run, h, self.split)
+        whole = gather_rows(run, h, self.split)
         return [*whole, *rows, rows_of("gather", t, h, dtype)]
 
 
@@ -250,10 +258,10 @@ class Norm(Trainable):
             return self
         if not self.heads:
             return dataclasses.replace(self, parts=split.parts)
-        share = one_at_least(self.heads, split.tp)
+        share = divide_or_copy(self.heads, split.tp)
         if self.per_token == self.heads:
             return dataclasses.replace(self, per_token=share, heads=share)
-        cols = divided(self.cols, self.heads, "features") * share
+        cols = divide(self.cols, self.heads, "features") * share
         return dataclasses.replace(self, cols=cols, heads=share, ranks=split.tp)
 
     def weights(self) -> tuple[Weights, ...]:
@@ -278,9 +286,9 @@ class Norm(Trainable):
             return _rms_norm_backward(rows, self.cols, run.values, self.frozen)
         return _layer_norm_backward(rows, self.cols, run.values, self.frozen)
 
-    def kept(self, run: ForwardPass) -> float:
-        """Its input; RMSNorm made of operators: the input in fp32, and the normalised
-        rows, by which the gradient of the weight is multiplied."""
+    def saved_bytes(self, run: ForwardPass) -> float:
+        """Bytes of its input; RMSNorm made of operators: of the input in fp32 and of
+        the normalised rows, by which the gradient of the weight is multiplied."""
         elements = run.tokens // self.parts * self.per_token * self.cols
         if self.op != "rmsnorm" or run.fused:
             return elements * run.element_bytes

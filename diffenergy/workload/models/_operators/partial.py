@@ -1,5 +1,5 @@
-"""Parts of a network that are trained differently from the rest: frozen, with adapters,
-or on other sequences than those around them."""
+"""Parts of a network that are frozen, have adapters, or run over other sequences than
+the rest."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,33 +32,34 @@ class Within(Trainable):
         run = self.inside(run)
         return [row for x in reversed(self.operators) for row in x.backward(run)]
 
-    def kept(self, run: ForwardPass) -> float:
+    def saved_bytes(self, run: ForwardPass) -> float:
         run = self.inside(run)
-        return sum(x.kept(run) for x in self.operators)
+        return sum(x.saved_bytes(run) for x in self.operators)
 
     def inside(self, run: ForwardPass) -> ForwardPass:
-        """The pass that its operators have."""
+        """The pass over its own sequences."""
         sequences = run.sequences * self.sequences
         return dataclasses.replace(
             run, sequences=sequences, q_len=self.length, kv_len=self.length
         )
 
 
-def frozen(operator: Trainable) -> Trainable:
-    """The operator whose own weights have no gradient, where it has any that could."""
+def freeze(operator: Trainable) -> Trainable:
+    """The operator without a gradient of its weights."""
     if isinstance(operator, Within):
-        inside = tuple(frozen(x) for x in operator.operators)
+        inside = tuple(freeze(x) for x in operator.operators)
         return dataclasses.replace(operator, operators=inside)
     if "frozen" in {field.name for field in dataclasses.fields(operator)}:  # pyright: ignore[reportArgumentType]
         return dataclasses.replace(operator, frozen=True)  # pyright: ignore[reportArgumentType, reportCallIssue]
     return operator
 
 
-def adapted(
+def add_adapters(
     operators: Sequence[Trainable], rank: int, layers: str | None = "all"
 ) -> tuple[Trainable, ...]:
-    """The same operators of a layer frozen, its linear layers with adapters of `rank`:
-    all of them, or those of the attention, up to the first one behind it."""
+    """Operators of a layer, frozen, with adapters of `rank` on its linear layers.
+
+    `layers` "attention": those up to the first linear layer behind the attention."""
     stop = len(operators)
     if layers == "attention":
         inside = (i for i, x in enumerate(operators) if isinstance(x, Attention))
@@ -66,7 +67,7 @@ def adapted(
         behind = (i for i in range(first, stop) if isinstance(operators[i], Linear))
         stop = next(behind, 0) + 1
     changed = (_with_adapters(x, rank) for x in operators[:stop])
-    return (*changed, *(frozen(x) for x in operators[stop:]))
+    return (*changed, *(freeze(x) for x in operators[stop:]))
 
 
 def _with_adapters(operator: Trainable, rank: int) -> Trainable:
@@ -76,20 +77,20 @@ def _with_adapters(operator: Trainable, rank: int) -> Trainable:
         return dataclasses.replace(operator, operators=inside)
     if isinstance(operator, Linear):
         return operator.with_adapters(rank)
-    return frozen(operator)
+    return freeze(operator)
 
 
 def parameters(operators: Iterable[Trainable]) -> int:
-    """Weights, those of adapters among them."""
+    """Number of weights, adapters included."""
     every = list(_each(operators))
     return sum(w.number for x in every for w in x.weights()) + _of_adapters(every)
 
 
 def trained_weights(operators: Iterable[Trainable]) -> list[Weights]:
-    """Those of them that have a gradient."""
+    """Weights with a gradient, adapters included."""
     every = list(_each(operators))
-    own = [x for x in every if not getattr(x, "frozen", False)]
-    return [*(w for x in own for w in x.weights()), Weights(_of_adapters(every))]
+    moving = [x for x in every if not getattr(x, "frozen", False)]
+    return [*(w for x in moving for w in x.weights()), Weights(_of_adapters(every))]
 
 
 def frozen_weights(operators: Iterable[Trainable], whole: bool) -> list[Weights]:
@@ -104,6 +105,6 @@ def _of_adapters(operators: Iterable[Trainable]) -> int:
 
 
 def _each(operators: Iterable[Trainable]) -> Iterator[Trainable]:
-    """Every operator, those of a `Within` one by one."""
+    """Each operator; those inside a `Within` one by one."""
     for x in operators:
         yield from _each(x.operators) if isinstance(x, Within) else (x,)

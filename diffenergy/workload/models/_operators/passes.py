@@ -1,5 +1,5 @@
-"""`ForwardPass`: one run of a model over new tokens, in training with its backward
-pass."""
+"""`ForwardPass`: one pass of a model over new tokens, in training with its backward
+pass; rows of products, reductions and gathers."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from .memory import element_bytes
 def linear(
     precision: Precision, outputs: Number, tokens: Number, inputs: Number, **extra: Any
 ) -> Kernel:
-    """`nn.Linear` as traces write it: m = output features, n = tokens."""
+    """Row of `nn.Linear` as traces write it: m = output features, n = tokens."""
     return _gemm(precision.linear, outputs, tokens, inputs) | {
         "layout": "tn",
         "weights": "a",
@@ -27,19 +27,19 @@ def linear(
 def dense(
     dtype: str, tokens: Number, outputs: Number, inputs: Number, **extra: Any
 ) -> Kernel:
-    """Linear layer with m = tokens, n = output features and weights as operand b."""
+    """Row of a linear layer: m = tokens, n = output features, weights are operand b."""
     return _gemm(dtype, tokens, outputs, inputs) | {"weights": "b", **extra}
 
 
 def product(
     dtype: str, batch: Number, m: Number, n: Number, k: Number, **extra: Any
 ) -> Kernel:
-    """Batched product of two activations."""
+    """Row of a batched product of two activations."""
     return _gemm(dtype, m, n, k) | {"batch": batch, "weights": "none", **extra}
 
 
 def rows_of(op: str, rows: Number, cols: Number, dtype: str, **extra: Any) -> Kernel:
-    """Reduction or gather over `rows` rows of `cols` elements."""
+    """Row of a reduction or gather over `rows` rows of `cols` elements."""
     return dict(op=op, rows=rows, cols=cols, dtype=dtype, count=1) | extra
 
 

@@ -10,10 +10,11 @@ from .._checkpoint.formats import Precision
 from .passes import product, rows_of
 
 
-def fused(
+def fused_attention(
     site: Attention, precision: Precision, causal: bool = True, window: int = 0
 ) -> Kernel:
-    """FlashAttention-like kernel; one query token a sequence is a decode step."""
+    """Row of a FlashAttention-like kernel; one query token a sequence is a decode
+    step."""
     return dict(
         op="generation_attention" if site.q_len == 1 else "context_attention",
         batch=site.sequences,
@@ -32,9 +33,9 @@ def fused(
 
 @dataclasses.dataclass(frozen=True)
 class Scores:
-    """What a module does to its scores: `scale` and `mask` ("": none) are elementwise
-    kernels (`scale_queries`: of the queries, before the product), `cast`: softmax in
-    fp32."""
+    """Operations of a module on its scores: `scale` and `mask` ("": none) are
+    elementwise kernels (`scale_queries`: of the queries, before the product), `cast`:
+    softmax in fp32."""
 
     scale: str = "scalar_mul"
     mask: str = "pointwise_add"
@@ -80,7 +81,8 @@ class Scores:
 def products(
     site: Attention, precision: Precision, **zeros: float
 ) -> tuple[Kernel, Kernel]:
-    """Queries times keys, and probabilities times values (`zeros`: of the former)."""
+    """Rows of queries times keys and of probabilities times values (`zeros`: share of
+    zeros in the latter's probabilities)."""
     dtype, batch = precision.products, site.sequences * site.heads
     q, kv, d, count = site.q_len, site.kv_len, site.head_dim, site.count
     return (

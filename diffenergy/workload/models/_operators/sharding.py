@@ -1,4 +1,4 @@
-"""How the GPUs that hold a layer together divide it, and what they send each other.
+"""How several GPUs divide a layer, and what they exchange.
 
 Tensor parallelism (arXiv 1909.08053): of a pair of linear layers the first is divided
 by its outputs (`Columns`), the second by its inputs (`Rows`), whose partial sums an
@@ -50,11 +50,11 @@ class ModelSplit:
 
 @dataclasses.dataclass(frozen=True)
 class ModelShare:
-    """What one GPU has of a model: of its layers in `stages`, one after the other, that
-    at `stage` (None: all, with what passes between them), divided as `split` says.
+    """The part of a model on one GPU: of its layers in `stages`, one after the other,
+    that at `stage` (None: all, with what passes between them), divided as `split` says.
     `far` of the stages begin in another host, over a network of `rate` B/s.
 
-    Training: `own`: (start, stop) places of its layers, span by span, where they are
+    Training: `spans`: (start, stop) places of its layers, span by span, where they are
     not as even as can be; `shards` GPUs divide the optimizer's state of what is no
     expert, `expert_shards` that of the experts (ZeRO).
     """
@@ -64,7 +64,7 @@ class ModelShare:
     stage: int | None = None
     far: int = 0
     rate: float = 0.0
-    own: tuple[tuple[int, int], ...] | None = None
+    spans: tuple[tuple[int, int], ...] | None = None
     shards: int = 1
     expert_shards: int = 1
 
@@ -79,14 +79,14 @@ class ModelShare:
         return self.stage in (None, self.stages - 1)
 
     def layers(self, number: int) -> Sequence[int]:
-        """Places of its layers of `number`: its `own`, else as even as can be, the
+        """Places of its layers of `number`: its `spans`, else as even as can be, the
         first stages having one more.
 
         >>> ModelShare(stages=4, stage=1).layers(10)
         range(3, 6)
         """
-        if self.own is not None:
-            return [place for span in self.own for place in range(*span)]
+        if self.spans is not None:
+            return [place for span in self.spans for place in range(*span)]
         if self.stage is None:
             return range(number)
         each, more = divmod(number, self.stages)
@@ -94,7 +94,7 @@ class ModelShare:
         return range(start, start + each + (self.stage < more))
 
     def sends(self, tokens: int, width: int, dtype: str) -> list[Kernel]:
-        """Rows of what all stages send to the next."""
+        """Rows of the transfers of all stages to the next."""
         if self.stage is not None:
             return []
         sent = collective("send_recv", tokens, width, 2, dtype)
@@ -117,9 +117,9 @@ class Columns:
         >>> Columns(grouped=2 * 2 * 128, groups=2).share(8 * 128 + 2 * 2 * 128, 4)
         512
         """
-        own = divided(outputs - self.grouped - self.whole, ranks, "features")
+        single = divide(outputs - self.grouped - self.whole, ranks, "features")
         group = self.grouped // self.groups
-        return own + group * one_at_least(self.groups, ranks) + self.whole
+        return single + group * divide_or_copy(self.groups, ranks) + self.whole
 
     def share_parts(self, parts: Sequence[int], ranks: int) -> tuple[int, ...]:
         """The same of each of several layers that make these outputs together; the last
@@ -132,8 +132,8 @@ class Columns:
         for part in reversed(parts):
             grouped = min(left, part)
             left -= grouped
-            own = dataclasses.replace(self, grouped=grouped, whole=0)
-            shares.append(own.share(part, ranks))
+            columns = dataclasses.replace(self, grouped=grouped, whole=0)
+            shares.append(columns.share(part, ranks))
         return tuple(reversed(shares))
 
 
@@ -147,10 +147,10 @@ class Rows:
     joined: bool = False
 
 
-def divided(number: int, ranks: int, what: str, key: str = "tp") -> int:
-    """Share of one of `ranks` GPUs, of which a plan has `key`.
+def divide(number: int, ranks: int, what: str, key: str = "tp") -> int:
+    """Share of one of `ranks` GPUs, the value of `key` in a plan.
 
-    Raises `ValueError` if they do not divide it.
+    Raises `ValueError` if they do not divide the `number`.
     """
     if number % ranks:
         most = max(x for x in range(1, ranks) if number % x == 0)
@@ -161,9 +161,9 @@ def divided(number: int, ranks: int, what: str, key: str = "tp") -> int:
     return number // ranks
 
 
-def one_at_least(number: int, ranks: int, what: str = "key and value heads") -> int:
-    """The same of what several GPUs may have copies of."""
-    return 1 if ranks % number == 0 else divided(number, ranks, what)
+def divide_or_copy(number: int, ranks: int, what: str = "key and value heads") -> int:
+    """Share of one of `ranks` GPUs, of which several may have a copy each."""
+    return 1 if ranks % number == 0 else divide(number, ranks, what)
 
 
 def collective(
@@ -180,20 +180,22 @@ def collective(
 
 
 def all_reduce(tokens: Number, width: Number, ranks: int, dtype: str) -> list[Kernel]:
-    """Partial sums added up by the kernels of serving engines."""
+    """Row that adds up partial sums by the kernels of serving engines."""
     return collective("custom_all_reduce", tokens, width, ranks, dtype)
 
 
-def reduced(run: ForwardPass, width: Number, split: ModelSplit) -> list[Kernel]:
-    """Partial sums of `width` values a token added up among the GPUs of a layer."""
+def reduce_rows(run: ForwardPass, width: Number, split: ModelSplit) -> list[Kernel]:
+    """Row that adds up partial sums of `width` values a token among the GPUs of a
+    layer."""
     if not run.train:
         return all_reduce(run.tokens, width, split.tp, run.values)
     kind = "reduce_scatter" if split.sequence else "all_reduce"
     return collective(kind, run.tokens, width, split.tp, run.values, "tp")
 
 
-def gathered(run: ForwardPass, width: Number, split: ModelSplit) -> list[Kernel]:
-    """`width` values of all tokens, of which each GPU of a layer has a share."""
+def gather_rows(run: ForwardPass, width: Number, split: ModelSplit) -> list[Kernel]:
+    """Row that gathers `width` values of all tokens, of which each GPU of a layer has a
+    share."""
     if not (run.train and split.sequence):
         return []
     return collective("all_gather", run.tokens, width, split.tp, run.values, "tp")

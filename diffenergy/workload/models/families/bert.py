@@ -8,7 +8,7 @@ from ..._eager_rows import stream
 from ..._kernel import Kernel
 from .._checkpoint.config import Config
 from .._encoder import Encoder, encoder_layer, labels_of
-from .._operators.elementwise import alone, pointwise
+from .._operators.elementwise import forward_only, pointwise
 from .._operators.linear import Linear
 from .._operators.memory import Weights
 from .._operators.operator import Embedding, Norm
@@ -75,9 +75,9 @@ class Bert(Encoder):
         inputs = (
             Embedding(self.vocab, h, self.positions),
             Embedding(self.types, h),
-            alone("pointwise_add", h),
+            forward_only("pointwise_add", h),
             norm,
-            alone("scalar_mul", 1),  # additive padding mask
+            forward_only("scalar_mul", 1),  # additive padding mask
         )
         layer = encoder_layer(
             h, self.heads, self.inner, self.activation, self.scores, norm_first=False
@@ -120,8 +120,8 @@ def _head_of(config: Config) -> str:
     words where it is the bare `BertModel`, or no class that is known."""
     names = config.stated("architectures")
     stated = names if isinstance(names, list) else []
-    known = [x for x in _HEADS if any(str(name).endswith(x) for name in stated)]
-    return known[0] if known else _HEADS[0]
+    matches = [x for x in _HEADS if any(str(name).endswith(x) for name in stated)]
+    return matches[0] if matches else _HEADS[0]
 
 
 def build(config: Config) -> Bert:

@@ -17,7 +17,7 @@ from .._layer import (
 )
 from .._operators.elementwise import Map
 from .._operators.operator import Norm
-from .._trained import layered
+from .._trained import build_model
 
 MODEL_TYPES: Final = ("cohere", "cohere2")
 _PATTERN: Final = 4
@@ -44,8 +44,8 @@ def build(config: Config) -> LanguageModel:
     blocks = []
     for kind in layer_kinds(config, FULL, SLIDING, pattern=pattern):
         slides = kind == SLIDING
-        own = dataclasses.replace(
+        layer_shape = dataclasses.replace(
             shape, window=window if slides else 0, rotary=slides or not window
         )
-        blocks.append(Layer((*norms, *attention(own), *feed, both), norms=1))
-    return layered(config, blocks, tied=True)
+        blocks.append(Layer((*norms, *attention(layer_shape), *feed, both), norms=1))
+    return build_model(config, blocks, tied=True)

@@ -8,7 +8,7 @@ from .._language_model import LanguageModel
 from .._layer import Layer, feed_forward, mixture, shared_expert
 from .._operators.elementwise import Part
 from .._operators.latent import Indexer, LatentShape, latent_attention
-from .._trained import layered
+from .._trained import build_model
 
 MODEL_TYPES: Final = (
     "deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm_moe_dsa",
@@ -31,10 +31,10 @@ def build(config: Config) -> LanguageModel:
         kinds = config.words("indexer_types", ("full", "shared"), layers)
     blocks = []
     for kind, feed in zip(kinds, feed_forwards(config), strict=True):
-        own = index if kind == "full" else None
-        mixer = latent_attention(shape, own, index.chosen if index else 0)
+        layer_index = index if kind == "full" else None
+        mixer = latent_attention(shape, layer_index, index.chosen if index else 0)
         blocks.append(Layer((*mixer, *feed)))
-    return layered(config, blocks)
+    return build_model(config, blocks)
 
 
 def latent_shape(config: Config) -> LatentShape:

@@ -12,7 +12,7 @@ from .._operators.compressed import (
     hyper_connection,
 )
 from .._operators.elementwise import Plain
-from .._trained import layered
+from .._trained import build_model
 from .deepseek import indexer, shared_mixture
 
 MODEL_TYPES: Final = ("deepseek_v4",)
@@ -49,4 +49,4 @@ def build(config: Config) -> LanguageModel:
     streams = config.size("hc_mult")
     last = Plain(streams**2 * hidden + streams + 1)  # the streams before the head
     end = Layer((*blocks[-1].operators, last))
-    return layered(config, [*blocks[:-1], end])
+    return build_model(config, [*blocks[:-1], end])

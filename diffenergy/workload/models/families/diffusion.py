@@ -73,7 +73,7 @@ class DiffusionTransformer(Encoder):
         more = {"input_len": self.prompt, "attention": "flash", "stack": "serving"}
         return super().defaults() | more | {"base": False}
 
-    def inputs(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def inputs(self, choices: Mapping[str, Any]) -> dict[str, Any]:
         return {"image_tokens": self.latents, "steps": 1, "guidance": False}
 
     @property
@@ -316,7 +316,7 @@ def wan(config: Config) -> DiffusionTransformer:
     crossed = Norm("layernorm", d, weighted=config.flag("cross_attn_norm", True))
     inner = config.size("ffn_dim")
     feed = feed_forward(d, inner, fn="gelu", gated=False, bias=True)
-    own = (
+    self_part = (
         plain_norm(d),
         Linear(3 * d, d, True),
         norm,
@@ -327,7 +327,7 @@ def wan(config: Config) -> DiffusionTransformer:
     )
     block = Block(
         (
-            ("image", (*own, crossed, Linear(d, d, True), norm)),
+            ("image", (*self_part, crossed, Linear(d, d, True), norm)),
             ("text", (Linear(2 * d, d, True), norm)),
             ("cross", (heads.attention,)),
             ("image", (Linear(d, d, True), plain_norm(d), *feed, Plain(6 * d))),

@@ -13,7 +13,7 @@ from .._layer import (
     mixture,
     shared_expert,
 )
-from .._trained import layered
+from .._trained import build_model
 
 MODEL_TYPES: Final = ("ernie4_5_moe",)
 
@@ -37,4 +37,4 @@ def build(config: Config) -> LanguageModel:
     blocks = [
         Layer((*mixer, *(sparse if is_routed else dense))) for is_routed in routed
     ]
-    return layered(config, blocks, tied=True)
+    return build_model(config, blocks, tied=True)

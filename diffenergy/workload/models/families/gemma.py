@@ -20,7 +20,7 @@ from .._layer import (
 )
 from .._operators.elementwise import Map, Part, Plain
 from .._operators.operator import Norm
-from .._trained import layered
+from .._trained import build_model
 
 MODEL_TYPES: Final = ("gemma2", "gemma3_text", "gemma4_text")
 _PATTERN: Final = {"gemma2": 2, "gemma3_text": 6, "gemma4_text": 6}
@@ -52,14 +52,16 @@ def build(config: Config) -> LanguageModel:
     feed = feed_forward(shape.hidden, config.size("intermediate_size"), fn="gelu")
     blocks = []
     for name in layer_kinds(config, FULL, SLIDING, pattern=pattern):
-        own = full if name == FULL else sliding
-        each = own.kv_heads
-        values = (Norm("rmsnorm", own.head_dim, each, False, False, heads=each),)
-        mixer = (*attention(own), *(values if newest else ()))
+        layer_shape = full if name == FULL else sliding
+        each = layer_shape.kv_heads
+        values = (
+            Norm("rmsnorm", layer_shape.head_dim, each, False, False, heads=each),
+        )
+        mixer = (*attention(layer_shape), *(values if newest else ()))
         blocks.append(
             Layer((*mixer, *feed, *(_mixture(config) if newest else ())), norms=4)
         )
-    return layered(config, blocks, tied=True)
+    return build_model(config, blocks, tied=True)
 
 
 def _full(config: Config, shape: AttentionShape) -> AttentionShape:
@@ -72,11 +74,11 @@ def _full(config: Config, shape: AttentionShape) -> AttentionShape:
         layers = config.part(key)
         parts = [layers.part(name) for name in layers.values]
         number = layer_kinds(config, FULL, SLIDING).count(FULL)
-        known = {"head_dim", "num_key_value_heads"}
+        keys = {"head_dim", "num_key_value_heads"}
         if (
             len(parts) != number
             or any(dict(x.values) != dict(parts[0].values) for x in parts)
-            or set(parts[0].values) - known
+            or set(parts[0].values) - keys
         ):
             raise config.error(key, "heads of all full layers alike, and no more")
         head_dim = parts[0].size("head_dim", default=head_dim)

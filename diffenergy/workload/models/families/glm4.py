@@ -5,7 +5,7 @@ from typing import Final
 from .._checkpoint.config import Config
 from .._language_model import LanguageModel
 from .._layer import Layer, attention, attention_shape, feed_forward
-from .._trained import layered
+from .._trained import build_model
 
 MODEL_TYPES: Final = ("glm4",)
 
@@ -16,4 +16,4 @@ def build(config: Config) -> LanguageModel:
     inner = config.size("intermediate_size")
     feed = feed_forward(shape.hidden, inner, merged=True)
     layer = Layer((*attention(shape), *feed), norms=4)
-    return layered(config, config.size("num_hidden_layers") * [layer])
+    return build_model(config, config.size("num_hidden_layers") * [layer])

@@ -6,7 +6,7 @@ from typing import Final
 from .._checkpoint.config import Config
 from .._language_model import LanguageModel
 from .._layer import Layer, attention, attention_shape
-from .._trained import layered
+from .._trained import build_model
 from .deepseek import feed_forwards
 
 MODEL_TYPES: Final = ("glm4_moe",)
@@ -17,4 +17,4 @@ def build(config: Config) -> LanguageModel:
     norms = "head" if config.flag("use_qk_norm", False) else ""
     mixer = attention(attention_shape(config, norms=norms, output_bias=False))
     blocks = [Layer((*mixer, *feed)) for feed in feed_forwards(config)]
-    return layered(config, blocks)
+    return build_model(config, blocks)

@@ -146,8 +146,8 @@ def _model(
     **more: Any,
 ) -> LanguageModel:
     """A model of so many layers; `more`: fields of it."""
-    told = dict(layers=layers, heads=shape.heads, kv_heads=shape.kv_heads)
-    told |= dict(head_dim=shape.head_dim, inner=shape.inner, window=0, tied=tied)
+    sizes = dict(layers=layers, heads=shape.heads, kv_heads=shape.kv_heads)
+    sizes |= dict(head_dim=shape.head_dim, inner=shape.inner, window=0, tied=tied)
     return TrainedModel(
         config=config,
         hidden=shape.hidden,
@@ -156,7 +156,7 @@ def _model(
         blocks=layers * (_layer(shape),),
         tied=tied,
         norm="layernorm",
-        sizes={**told, "activation": shape.activation},
+        sizes={**sizes, "activation": shape.activation},
         **more,
     )
 

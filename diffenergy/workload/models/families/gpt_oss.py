@@ -15,7 +15,7 @@ from .._layer import (
     layer_kinds,
     mixture,
 )
-from .._trained import layered
+from .._trained import build_model
 
 MODEL_TYPES: Final = ("gpt_oss",)
 
@@ -31,7 +31,7 @@ def build(config: Config) -> LanguageModel:
     config.has("experts_per_token")
     blocks = []
     for kind in layer_kinds(config, FULL, SLIDING, pattern=2):
-        seen = window if kind == SLIDING else 0
-        mixer = attention(dataclasses.replace(shape, window=seen))
+        visible = window if kind == SLIDING else 0
+        mixer = attention(dataclasses.replace(shape, window=visible))
         blocks.append(Layer((*mixer, routed)))
-    return layered(config, blocks)
+    return build_model(config, blocks)

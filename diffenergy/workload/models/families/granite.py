@@ -17,7 +17,7 @@ from .._layer import (
 )
 from .._operators.elementwise import Map, Part
 from .._operators.mixers import mamba2
-from .._trained import layered
+from .._trained import build_model
 
 MODEL_TYPES: Final = ("granitemoehybrid", "falcon_h1")
 
@@ -46,7 +46,7 @@ def _granite(config: Config) -> LanguageModel:
         Layer((*(full if kind in ("attention", FULL) else scan), *feed))
         for kind in kinds
     ]
-    return layered(config, blocks, tied=True)
+    return build_model(config, blocks, tied=True)
 
 
 def _falcon(config: Config) -> LanguageModel:
@@ -61,7 +61,7 @@ def _falcon(config: Config) -> LanguageModel:
     config.ignore("mamba_d_ssm", "mamba_norm_before_gate", "mlp_expansion_factor")
     side_by_side = Map("add", shape.hidden, reads=2)
     layer = Layer((*scan, *attention(shape), side_by_side, *feed))
-    return layered(config, config.size("num_hidden_layers") * [layer])
+    return build_model(config, config.size("num_hidden_layers") * [layer])
 
 
 def _mamba(config: Config, norm: bool) -> Part:

@@ -9,7 +9,7 @@ from .._layer import Layer, mixture, shared_expert
 from .._operators.elementwise import Part
 from .._operators.latent import latent_attention
 from .._operators.mixers import kimi_delta
-from .._trained import layered
+from .._trained import build_model
 from .deepseek import feed_forwards, latent_shape
 
 MODEL_TYPES: Final = ("kimi_linear",)
@@ -34,7 +34,7 @@ def build(config: Config) -> LanguageModel:
         Layer((*(attention if i + 1 in full else delta), *feed))
         for i, feed in enumerate(feeds)
     ]
-    return layered(config, blocks)
+    return build_model(config, blocks)
 
 
 def _mixture(config: Config) -> Part:

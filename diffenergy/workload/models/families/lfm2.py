@@ -15,7 +15,7 @@ from .._layer import (
     mixture,
 )
 from .._operators.mixers import short_convolution
-from .._trained import layered
+from .._trained import build_model
 
 MODEL_TYPES: Final = ("lfm2", "lfm2_moe")
 
@@ -39,7 +39,7 @@ def build(config: Config) -> LanguageModel:
     for i, kind in enumerate(_kinds(config)):
         mixer = attention(shape) if kind == FULL else convolution
         blocks.append(Layer((*mixer, *(dense if i < first else feed))))
-    return layered(config, blocks, tied=True)
+    return build_model(config, blocks, tied=True)
 
 
 def _kinds(config: Config) -> tuple[str, ...]:

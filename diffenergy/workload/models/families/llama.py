@@ -7,7 +7,7 @@ from typing import Final
 from .._checkpoint.config import Config, positions
 from .._language_model import LanguageModel
 from .._layer import AttentionShape, Layer, attention, experts, feed_forward, head_sizes
-from .._trained import layered
+from .._trained import build_model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,13 +58,13 @@ def build(config: Config) -> LanguageModel:
     inner = config.size(*keys, "intermediate_size")
     sizes, layers = head_sizes(config, "head_dim"), config.size("num_hidden_layers")
     hidden = sizes["hidden"]
-    own_bias = config.flag("qkv_bias", variant.qkv_bias)
+    qkv_bias = config.flag("qkv_bias", variant.qkv_bias)
     attention_bias = config.flag("attention_bias", False)
     mlp_bias = config.flag("mlp_bias", False)
     shape = AttentionShape(
         **sizes,
-        bias=own_bias or attention_bias,
-        output_bias=attention_bias and not own_bias,
+        bias=qkv_bias or attention_bias,
+        output_bias=attention_bias and not qkv_bias,
         norms="head" if variant.qk_norm else "",
         window=_window(config, variant),
     )
@@ -76,10 +76,10 @@ def build(config: Config) -> LanguageModel:
         config.ignore("attention_out_bias", "no_rope_layers", *variant.same)
         if config.size("num_experts", default=1) != 1:
             raise config.error("num_experts", "1 (no experts)")
-    told = {**sizes, "inner": inner, "window": shape.window, "tied": config.tied()}
-    told |= {"attention_bias": attention_bias, "mlp_bias": mlp_bias, **routed}
+    summary = {**sizes, "inner": inner, "window": shape.window, "tied": config.tied()}
+    summary |= {"attention_bias": attention_bias, "mlp_bias": mlp_bias, **routed}
     layer = Layer((*attention(shape), *mlp))
-    return layered(config, layers * [layer], sizes={"layers": layers, **told})
+    return build_model(config, layers * [layer], sizes={"layers": layers, **summary})
 
 
 def _experts(config: Config) -> dict[str, int]:

@@ -17,7 +17,7 @@ from .._layer import (
     mixture,
     shared_expert,
 )
-from .._trained import layered
+from .._trained import build_model
 
 MODEL_TYPES: Final = ("llama4_text",)
 _FULL_EVERY: Final = 4
@@ -42,13 +42,13 @@ def build(config: Config) -> LanguageModel:
     kinds = layer_kinds(config, FULL, CHUNKED, pattern=_FULL_EVERY)
     for i, kind in enumerate(kinds):
         whole = kind == FULL  # its queries and keys are neither rotated nor normalised
-        own = dataclasses.replace(
+        layer_shape = dataclasses.replace(
             shape,
             chunk=0 if whole else chunk,
             rotary=not whole,
             norms="" if whole else norms,
         )
         feed = (routed, *shared) if not (i + 1) % step else dense
-        blocks.append(Layer((*attention(own), *feed)))
+        blocks.append(Layer((*attention(layer_shape), *feed)))
     config.ignore("moe_layers", "no_rope_layers", "for_llm_compressor")
-    return layered(config, blocks)
+    return build_model(config, blocks)

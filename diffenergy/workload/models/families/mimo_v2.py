@@ -6,7 +6,7 @@ from typing import Final
 from .._checkpoint.config import Config
 from .._language_model import LanguageModel
 from .._layer import FULL, SLIDING, AttentionShape, Layer, attention
-from .._trained import layered
+from .._trained import build_model
 from .deepseek import feed_forwards
 
 MODEL_TYPES: Final = ("mimo_v2_flash",)
@@ -29,7 +29,7 @@ def build(config: Config) -> LanguageModel:
         Layer((*(sliding if slide else full), *feed))
         for slide, feed in zip(slides, feed_forwards(config), strict=True)
     ]
-    return layered(config, blocks)
+    return build_model(config, blocks)
 
 
 def _shape(config: Config, prefix: str, window: int) -> AttentionShape:

@@ -18,7 +18,7 @@ from .._layer import (
 from .._operators.latent import Indexer
 from .._operators.linear import Linear
 from .._operators.operator import Norm
-from .._trained import layered
+from .._trained import build_model
 
 MODEL_TYPES: Final = ("minimax_m2", "minimax_m3")
 
@@ -61,7 +61,7 @@ def build(config: Config) -> LanguageModel:
         Layer((*mixers[picks], *(sparse if is_routed else dense)))
         for picks, is_routed in zip(picking, routed, strict=True)
     ]
-    return layered(config, blocks)
+    return build_model(config, blocks)
 
 
 def _block_sparse(shape: AttentionShape, config: Config) -> AttentionShape:

@@ -8,10 +8,10 @@ from .._checkpoint.config import Config
 from .._encoder import Encoder, encoder_layer, labels_of
 from .._operators.convolution import Convolution
 from .._operators.elementwise import (
-    alone,
     batch_norm,
-    copied,
+    copies,
     fork,
+    forward_only,
     mean_pool,
     pointwise,
 )
@@ -97,7 +97,7 @@ class MobileVit(Encoder):
         if (channels, hw) != (outputs, after):
             return layer, after
         values = channels * hw**2
-        return (fork(values), *layer, alone("pointwise_add", values)), after
+        return (fork(values), *layer, forward_only("pointwise_add", values)), after
 
     def _transformer_block(
         self, channels: int, hw: int, width: int, depth: int
@@ -107,7 +107,7 @@ class MobileVit(Encoder):
         inner = int(width * self.mlp_ratio)
         layer = encoder_layer(width, self.heads, inner, "silu", self.scores)
         inside = (*depth * layer, Norm("layernorm", width))
-        order = copied("permute", width * hw**2, 2)
+        order = copies("permute", width * hw**2, 2)
         return (
             fork(channels * hw**2),
             *_active(Convolution(channels, hw, channels, k)),
@@ -116,7 +116,7 @@ class MobileVit(Encoder):
             Within(inside, hw**2 // area, area),
             order,
             *_active(Convolution(width, hw, channels, 1)),
-            copied("concat", 2 * channels * hw**2),
+            copies("concat", 2 * channels * hw**2),
             *_active(Convolution(2 * channels, hw, channels, k)),
         )
 

@@ -19,7 +19,7 @@ from .._layer import (
 from .._operators.elementwise import Part
 from .._operators.linear import Linear
 from .._operators.mixers import mamba2
-from .._trained import layered
+from .._trained import build_model
 
 MODEL_TYPES: Final = ("nemotron_h",)
 _KINDS: Final = "M*-E"
@@ -50,7 +50,7 @@ def build(config: Config) -> LanguageModel:
         config.ignore("moe_intermediate_size", "moe_shared_expert_intermediate_size")
     config.ignore("num_query_groups")  # the number of key and value heads
     config.ignore("intermediate_size")  # stated without such a layer, too
-    return layered(config, [Layer(parts[kind], norms=1) for kind in pattern])
+    return build_model(config, [Layer(parts[kind], norms=1) for kind in pattern])
 
 
 def _part(config: Config, kind: str) -> Part:
@@ -79,7 +79,7 @@ def _mamba(config: Config) -> Part:
         config.size("chunk_size"),
         bias=config.flag("mamba_proj_bias", False) or config.flag("use_bias", False),
         conv_bias=config.flag("use_conv_bias", True),
-        kept=state_dtype(config, "mamba_ssm_cache_dtype"),
+        state_dtype=state_dtype(config, "mamba_ssm_cache_dtype"),
     )
 
 

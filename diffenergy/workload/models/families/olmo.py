@@ -15,7 +15,7 @@ from .._layer import (
     feed_forward,
     layer_kinds,
 )
-from .._trained import layered
+from .._trained import build_model
 
 MODEL_TYPES: Final = ("olmo2", "olmo3", "exaone4")
 
@@ -29,6 +29,8 @@ def build(config: Config) -> LanguageModel:
     feed = feed_forward(shape.hidden, config.size("intermediate_size"))
     blocks = []
     for kind in layer_kinds(config, FULL, SLIDING, pattern=4 if window else 0):
-        own = dataclasses.replace(shape, window=window if kind == SLIDING else 0)
-        blocks.append(Layer((*attention(own), *feed)))
-    return layered(config, blocks)
+        layer_shape = dataclasses.replace(
+            shape, window=window if kind == SLIDING else 0
+        )
+        blocks.append(Layer((*attention(layer_shape), *feed)))
+    return build_model(config, blocks)

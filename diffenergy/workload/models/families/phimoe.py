@@ -7,7 +7,7 @@ from .._checkpoint.config import Config
 from .._language_model import LanguageModel
 from .._layer import Layer, attention, attention_shape, mixture
 from .._operators.elementwise import Plain
-from .._trained import layered
+from .._trained import build_model
 
 MODEL_TYPES: Final = ("phimoe",)
 
@@ -26,4 +26,4 @@ def build(config: Config) -> LanguageModel:
     if config.flag("lm_head_bias", False):
         last += config.size("vocab_size")
     blocks[-1] = Layer((*layer.operators, Plain(last)))
-    return layered(config, blocks)
+    return build_model(config, blocks)

@@ -16,7 +16,7 @@ from .._layer import (
     shared_expert,
 )
 from .._operators.elementwise import Part
-from .._trained import layered
+from .._trained import build_model
 
 MODEL_TYPES: Final = ("qwen2_moe",)
 
@@ -31,7 +31,7 @@ def build(config: Config) -> LanguageModel:
     )
     layers = len(layer_kinds(config, FULL))
     blocks = [Layer((*attention(shape), *x)) for x in feed_forwards(config, layers)]
-    return layered(config, blocks)
+    return build_model(config, blocks)
 
 
 def feed_forwards(config: Config, layers: int) -> list[Part]:

@@ -15,7 +15,7 @@ from .._layer import (
     state_dtype,
 )
 from .._operators.mixers import gated_delta
-from .._trained import layered
+from .._trained import build_model
 from .qwen2_moe import feed_forwards
 
 MODEL_TYPES: Final = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")
@@ -42,4 +42,4 @@ def build(config: Config) -> LanguageModel:
         Layer((*(full if kind == FULL else delta), *feed))
         for kind, feed in zip(kinds, feed_forwards(config, len(kinds)), strict=True)
     ]
-    return layered(config, blocks)
+    return build_model(config, blocks)

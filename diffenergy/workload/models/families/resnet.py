@@ -9,7 +9,13 @@ from ..._kernel import Kernel
 from .._checkpoint.config import Config
 from .._encoder import Encoder, labels_of
 from .._operators.convolution import Convolution, MaxPool
-from .._operators.elementwise import alone, batch_norm, fork, mean_pool, pointwise
+from .._operators.elementwise import (
+    batch_norm,
+    fork,
+    forward_only,
+    mean_pool,
+    pointwise,
+)
 from .._operators.linear import Linear
 from .._operators.operator import Trainable
 from .._operators.passes import linear
@@ -101,7 +107,7 @@ def _bottleneck(
         behind_relu(inner, after, width, 1),
         batch_norm(width, after),
         *((aside, batch_norm(width, after)) if shortcut else ()),
-        alone("pointwise_add", width * after**2, HALF),
+        forward_only("pointwise_add", width * after**2, HALF),
         pointwise("relu", width * after**2),
     )
     return layer, after

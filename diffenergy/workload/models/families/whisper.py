@@ -5,7 +5,7 @@ import dataclasses
 from typing import Any, ClassVar, Final
 
 from ..._eager_rows import stream
-from ..._kernel import Kernel, finished
+from ..._kernel import Kernel, normalise_rows
 from ..._listing import Listing
 from .._checkpoint.config import Config
 from .._encoding import EncoderShape, FullAttention, Stage, encoder_layer
@@ -23,7 +23,7 @@ _PROMPT: Final = 4
 """Tokens that a transcript begins with: start, language, task, no timestamps."""
 _TAPS: Final = 3
 """Frames that a convolution sees; the second one takes every other."""
-_KEPT: Final = 2.0
+_CROSS_BYTES: Final = 2.0
 """Bytes of an element that is kept of the encoder's output."""
 
 
@@ -38,15 +38,15 @@ class CrossAttention(Operator):
     positions: int
 
     def forward(self, run: ForwardPass) -> list[Kernel]:
-        made = [] if run.is_decode else self._keys_and_values(run)
-        own = dataclasses.replace(run, kv_len=self.positions)
-        return [*made, *FullAttention(self.heads, self.head_dim).forward(own)]
+        keys = [] if run.is_decode else self._keys_and_values(run)
+        crossing = dataclasses.replace(run, kv_len=self.positions)
+        return [*keys, *FullAttention(self.heads, self.head_dim).forward(crossing)]
 
     def weights(self) -> tuple[Weights, ...]:
         return (*self._both.weights(), Weights(self._width))  # values have a bias
 
     def cached(self) -> tuple[Cached, ...]:
-        return (Cached(state=2 * self._width * self.positions * _KEPT),)
+        return (Cached(state=2 * self._width * self.positions * _CROSS_BYTES),)
 
     def _keys_and_values(self, run: ForwardPass) -> list[Kernel]:
         heard = dataclasses.replace(run, q_len=self.positions, kv_len=self.positions)
@@ -80,9 +80,9 @@ class Whisper(TrainedModel):
     def defaults(self) -> dict[str, Any]:
         return super().defaults() | {"input_len": _PROMPT}
 
-    def request(self, **given: Any) -> Request:
+    def request(self, **choices: Any) -> Request:
         """The request with every choice made; see `Model.request`."""
-        checked = super().request(**given)
+        checked = super().request(**choices)
         alone = checked.phase == "forward"
         return dataclasses.replace(checked, input_len=None) if alone else checked
 
@@ -90,7 +90,7 @@ class Whisper(TrainedModel):
         """Of the encoder alone all weights and the operands of its largest kernel."""
         if request.phase != "forward":
             return super().memory(request)
-        rows = finished(self._encoded(request), self.name)
+        rows = normalise_rows(self._encoded(request), self.name)
         weights = self.weight_bytes(request.dtype)
         return memory_by_part(weights=weights, activations=working_bytes(rows))
 
@@ -165,7 +165,7 @@ def _decoder_layer(hidden: int, heads: int, inner: int, heard: int) -> Layer:
     """Attention to the text before, attention to what was heard, feed forward; keys
     have no bias."""
     head_dim = hidden // heads
-    own = (
+    self_part = (
         Linear(3 * hidden, hidden, module="self_attn.q_proj"),
         Plain(2 * hidden),  # biases of queries and values
         Attention(Heads(heads, heads, head_dim)),
@@ -177,4 +177,4 @@ def _decoder_layer(hidden: int, heads: int, inner: int, heard: int) -> Layer:
         Linear(hidden, hidden, True, module="encoder_attn.out_proj"),
     )
     feed = feed_forward(hidden, inner, fn="gelu", gated=False, bias=True)
-    return Layer((*own, *cross, *feed), norms=3)
+    return Layer((*self_part, *cross, *feed), norms=3)

@@ -1,0 +1,305 @@
+"""`diffenergy codesign`: files for other commands, exit statuses, mixes, tiles."""
+
+import contextlib
+import json
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from json_keys import check
+
+from diffenergy.cli.commands import codesign
+from diffenergy.codesign import Effort, Part, Range, search, tune
+from diffenergy.estimator import prepare
+from diffenergy.hardware import read_gpu
+
+from ..conftest import Outcome
+
+Run = Callable[..., Outcome]
+BATCH, OUTPUT = 4, 8
+GEMM = {"op": "gemm", "m": 512, "n": 4096, "k": 2048, "dtype": "bf16", "count": 8}
+LISTING = (
+    {"name": "x/prefill", "mode": "prefill", "kernels": [GEMM]},
+    {"name": "x/decode", "mode": "decode", "kernels": [{**GEMM, "m": BATCH}]},
+    {"name": "y", "mode": "forward", "kernels": [{**GEMM, "m": 1024}]},
+    {"name": "z", "mode": "forward", "kernels": [{**GEMM, "m": 64}]},
+)
+GPU = ("--gpu", "a100-sxm-80gb")
+QUICK = ("--starts", "6", "--rounds", "3")
+SPACE = ("--vary", "num_sms,dram_bandwidth=1e12:3e12,sm_clock=900e6:1410e6")
+"""A small space; variants that change numbers alone share its compilation."""
+
+
+@pytest.fixture(scope="module")
+def listing(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A generation `x` of 8 tokens for 4 sequences; passes `y` and `z`."""
+    path = tmp_path_factory.mktemp("listing") / "two.jsonl"
+    common = {"batch": BATCH, "seq_len": 128, "precision": "bf16", "dispatch": "graph"}
+    lines = [{**common, **line} for line in LISTING]
+    lines[1]["passes"] = OUTPUT - 1
+    path.write_text("\n".join(map(json.dumps, lines)) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def words(listing: Path) -> tuple[object, ...]:
+    """The search that most tests vary."""
+    return ("codesign", listing, "--workload", "x", *GPU, *SPACE, *QUICK)
+
+
+@pytest.fixture(scope="module")
+def design(
+    run: Run, words: tuple[object, ...], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[dict[str, Any], Path]:
+    """The search with a limit on the area, and the GPU file that it writes."""
+    out = tmp_path_factory.mktemp("out") / "small.toml"
+    found = run(*words, "--max-area", "700", "--out", out, "--json").json
+    return found, out
+
+
+@pytest.mark.slow
+def test_the_best_keeps_limits_and_legal_values(
+    run: Run, listing: Path, design: tuple[dict[str, Any], Path]
+):
+    """And the start is what `estimate` answers."""
+    found, _ = design
+    best, start, fields = found["best"], found["start"], found["best"]["fields"]
+    assert best["objective"] == best["energy_j"] < start["energy_j"]
+    assert best["area_mm2"] <= 700 * (1 + 1e-9) and best["violation_pct"] == 0
+    assert set(fields) == {"num_sms", "dram_bandwidth", "sm_clock"}
+    assert (fields["num_sms"] - 108) % 16 == 0  # GPCs of 16 SMs
+    assert round((1410e6 - fields["sm_clock"]) / 15e6, 6).is_integer()
+    assert round(fields["dram_bandwidth"] / (2.039e12 / 5), 6).is_integer()
+    sizes = [x["elasticity"] for x in found["sensitivities"]]
+    assert sizes[-1] is None  # no fp8 on an A100
+    sizes = [abs(x) for x in sizes if x is not None]
+    assert sizes == sorted(sizes, reverse=True)
+    estimate = run("estimate", listing, "--workload", "x", *GPU, "--json").json
+    for key in ("time_s", "energy_j", "avg_power_w", "ttft_s", "tpot_s"):
+        assert start[key] == pytest.approx(estimate[key], rel=1e-9)
+    assert start["energy_j_per_token"] * BATCH * OUTPUT == pytest.approx(
+        start["energy_j"]
+    )
+    assert start["area_mm2"] == pytest.approx(826)  # published, GA100
+
+
+@pytest.mark.slow
+def test_the_file_is_a_gpu_that_answers_like_the_best(
+    run: Run,
+    listing: Path,
+    words: tuple[object, ...],
+    design: tuple[dict[str, Any], Path],
+):
+    """To `estimate`, and as the base of the next search."""
+    found, out = design
+    clock = str(found["best"]["fields"]["sm_clock"] / 1e6)
+    again = ("estimate", listing, "--workload", "x", "--gpu", out)
+    estimate = run(*again, "--sm-clock", clock, "--json").json
+    for key in ("time_s", "energy_j", "avg_power_w"):
+        assert estimate[key] == pytest.approx(found["best"][key], rel=1e-9)
+    assert estimate["grade"] == "forecast" and estimate["gpu"] == "small"
+    table = tomllib.loads(out.read_text())
+    assert table["corrections"] == "a100-sxm-80gb" and table["aliases"] == []
+    assert table["num_sms"] == found["best"]["fields"]["num_sms"]
+    assert table["physical"]["die_area_mm2"] == found["best"]["area_mm2"]
+    source = table["provenance"]["num_sms"]
+    assert source["quality"] == "derived"
+    assert source["source"] == "diffenergy codesign from a100-sxm-80gb"
+    assert table["provenance"]["warp_size"]["source"] != source["source"]
+    text = out.with_suffix(".json").read_text()
+    check("codesign", text)
+    beside = json.loads(text)
+    assert {**beside, "path": None} == {**found, "path": None}
+    assert len(beside["path"]) >= 3 and beside["path"][0]["round"] == 1
+    based = [out if word == "a100-sxm-80gb" else word for word in words]
+    start = run(*based, "--json").json["start"]
+    assert start["area_mm2"] == pytest.approx(found["best"]["area_mm2"], rel=1e-9)
+
+
+@pytest.mark.slow
+def test_python_answers_as_the_command(
+    listing: Path, design: tuple[dict[str, Any], Path]
+):
+    summary, out = design
+    bounds = {"dram_bandwidth": (1e12, 3e12), "sm_clock": (900e6, 1410e6)}
+    how: dict[str, Any] = {
+        "vary": {"num_sms": None, **bounds},
+        "limits": {"area": 700},
+        "effort": Effort(starts=6, rounds=3),
+    }
+    found = search(listing, "a100-sxm-80gb", workload="x", **how)
+    assert {**found.summary, "schema": 1, "wall_s": 0} == {**summary, "wall_s": 0}
+    assert found.to_toml("small") == out.read_text()
+    assert found.path == json.loads(out.with_suffix(".json").read_text())["path"]
+    assert json.loads(found.to_json()) == {"schema": 1} | found.summary
+    assert "num_sms" in repr(found)
+    task = prepare(str(listing), read_gpu("a100-sxm-80gb"), workload="x")
+    assert search(task, **how).best == found.best
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_mixes_and_tiles_are_those_of_python(run: Run, listing: Path):
+    """Weights count runs: the start of a mix is their sum."""
+    words = ("codesign", listing, "--workload", "y", *GPU, *SPACE, *QUICK)
+    more = ("--workload", f"{listing} --workload z", "--weight", "3", "--json")
+    summary = run(*words, *more).json
+    mix = [Part(listing, 1.0, {"workload": "y"}), Part(listing, 3, {"workload": "z"})]
+    vary = [
+        "num_sms", Range("dram_bandwidth", 1e12, 3e12), Range("sm_clock", 900e6, 1410e6)
+    ]  # fmt: skip
+    found = search(mix, "a100-sxm-80gb", vary=vary, effort=Effort(starts=6, rounds=3))
+    assert {**found.summary, "schema": 1, "wall_s": 0} == {**summary, "wall_s": 0}
+    one, other = (
+        run("estimate", listing, "--workload", name, *GPU, "--json").json
+        for name in "yz"
+    )
+    for key in ("time_s", "energy_j"):
+        total = one[key] + 3 * other[key]
+        assert summary["start"][key] == pytest.approx(total, rel=1e-9)
+    words = ("codesign", listing, "--workload", "y", *GPU, "--tune-tiles", "--json")
+    tuned = tune(str(listing), "a100-sxm-80gb", workload="y")
+    assert {"schema": 1} | tuned.summary == run(*words).json
+
+
+@pytest.mark.slow
+def test_limits_of_tokens_costs_and_latency(
+    run: Run, words: tuple[object, ...], design: tuple[dict[str, Any], Path]
+):
+    limits = ("--max-ttft", "1", "--max-tpot", "1", "--max-power", "300")
+    priced = ("--price", "0.5", "--max-cost", "350")
+    goal = ("--objective", "energy_per_token")
+    found = run(*words, *limits, *priced, *goal, "--json").json
+    best = found["best"]
+    assert best["objective"] == pytest.approx(best["energy_j_per_token"])
+    assert best["cost"] == pytest.approx(0.5 * best["area_mm2"]) and best["cost"] <= 350
+    most = {limit["name"]: limit["limit"] for limit in found["limits"]}
+    assert most == {"max_ttft": 1, "max_tpot": 1, "max_power": 300, "max_cost": 350}
+    latency = 1.05 * design[0]["start"]["time_s"]
+    limited = (*words, "--objective", "area", "--max-latency")
+    found = run(*limited, "105%", "--json").json
+    assert found["limits"][0]["limit"] == pytest.approx(latency, rel=1e-9)
+    assert found["best"]["time_s"] <= latency * (1 + 1e-9)
+    active = {x["name"]: x for x in found["active_constraints"]}["max_latency"]
+    assert active["multiplier"] >= 0 and active["unit"] == "mm2/(s)"
+    assert "of latency saves" in run(*limited, f"{1e3 * latency}ms").out
+
+
+@pytest.mark.slow
+def test_a_front_is_undominated(run: Run, words: tuple[object, ...]):
+    found = run(*words, "--objective", "time,energy", "--json").json
+    front = [(x["time_s"], x["energy_j"]) for x in found["pareto"]]
+    assert len(front) > 2 and front == sorted(front)
+    energies = [energy for _, energy in front]
+    assert energies == sorted(energies, reverse=True)
+    assert found["best"]["time_s"] == front[0][0]
+
+
+@pytest.mark.slow
+def test_exit_statuses_of_searches_without_an_end(
+    run: Run,
+    words: tuple[object, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """3 where nothing meets a limit, with no file; 130 after Ctrl-C, with the best."""
+    out = tmp_path / "kept.toml"
+    done = run(*words, "--max-latency", "1e-6", "--out", out)
+    assert done.code == 3 and done.out == "" and not any(tmp_path.iterdir())
+    line = done.err.splitlines()[-1]
+    assert "`--max-latency` (allowed 1.000 us" in line and "cannot be met;" in line
+    assert "its fields: num_sms " in line
+
+    @contextlib.contextmanager
+    def impatient(*_: object):
+        def tell(done: int, cost: float):
+            if done == 2:
+                raise KeyboardInterrupt
+
+        yield tell
+
+    monkeypatch.setattr(codesign, "progress", impatient)
+    done = run(*words, "--out", out, "--json")
+    assert done.code == 130 and "interrupted" in done.err
+    found = json.loads(done.out)
+    assert found["interrupted"] and found["best"]["violation_pct"] == 0
+    assert len(found["pareto"]) == 0
+    table = tomllib.loads(out.read_text())
+    assert table["num_sms"] == found["best"]["fields"]["num_sms"]
+
+
+@pytest.mark.slow
+def test_tiles_of_designs_and_of_a_gpu(run: Run, listing: Path, tmp_path: Path):
+    out = tmp_path / "tiles.json"
+    words = ("codesign", listing, "--workload", "y", *GPU)
+    done = run(*words, "--vary", "tiles", *QUICK, "--out", out)
+    assert done.code == 0, done.err
+    found = json.loads(out.read_text())
+    (tile,) = found["best"]["fields"]["tiles"]
+    assert (tile["m"], tile["n"], tile["k"], tile["count"]) == (1024, 4096, 2048, 8)
+    text = "x".join(str(tile[x]) for x in ("tile_m", "tile_n", "tile_k", "stages"))
+    assert text in done.out
+    assert found["start"]["fields"]["tiles"] == []  # the library chooses
+    out = tmp_path / "tuned.jsonl"
+    found = run(*words, "--tune-tiles", "--out", out, "--json").json
+    (gemm,) = found["gemms"]
+    assert gemm["default_costs_more_pct"] >= 0 and found["goal"] == "time"
+    (line,) = map(json.loads, out.read_text().splitlines())
+    assert line["kernels"][0]["tile_m"] == gemm["tile_m"]
+    estimate = run("estimate", out, *GPU, "--json").json
+    assert estimate["time_s"] == pytest.approx(found["time_s"], rel=1e-6)
+
+
+def test_words_are_choices(run: Run, tmp_path: Path):
+    """One table of the processes, best first; the file holds the words of the best."""
+    path = tmp_path / "next.toml"
+    words = ("codesign", "gpt2", "--gpu", "h100-sxm", "--phase", "decode")
+    vary = ("--vary", "process_node=4N,N3P,memory=HBM3,HBM4", "--out", path)
+    answer = run(*words, *vary, "--json").json
+    found = [x["words"]["process_node"] for x in answer["choices"]]
+    assert sorted(found) == ["4N", "4N", "N3P", "N3P"] and found[0] == "N3P"
+    energies = [x["energy_j"] for x in answer["choices"]]
+    assert energies == sorted(energies) and answer["best"]["energy_j"] == energies[0]
+    assert answer["start"]["energy_j"] == max(energies)  # an H100 as it is
+    assert 'process_node = "N3P"' in path.read_text()
+
+
+def test_inputs_are_never_overwritten(run: Run, tmp_path: Path, listing: Path):
+    out = tmp_path / "base.toml"
+    out.write_text(run("gpus", "show", "a10", "--toml").out)
+    before = out.read_text()
+    words = ("codesign", listing, "--workload", "x", "--gpu", out, "--vary", "num_sms")
+    done = run(*words, "--out", out)
+    assert done.code == 2 and "never overwritten" in done.err
+    assert out.read_text() == before
+
+
+VARY = ("--vary", "num_sms")
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (VARY, "MODEL is missing"),
+        (("gpt2", "--vary", "num_sms=100"), "give num_sms=LOW:HIGH"),
+        (("gpt2", "--vary", "tiles=16:128"), "tiles take no bounds"),
+        (("gpt2", "--vary", "sm_clock", "--sm-clock", "900"), "`sm_clock` is varied"),
+        (("gpt2", *VARY, "--objective", "cost"), "give `--price`"),
+        (("gpt2", *VARY, "--weight", "2"), "there is one workload"),
+        (
+            ("--workload", "gpt2", *VARY, "--weight", "1", "--weight", "2"),
+            "given 2 times for 1",
+        ),
+        (("--workload", "gpt2", *VARY, "--batch", "2"), "`--batch` is given without"),
+        (("--workload", "gpt2 --gpu a10", *VARY), "`--gpu` goes behind `codesign`"),
+        (("gpt2", "--workload", "gpt2 --phase x", *VARY), "`--phase` is 'x'"),
+        (("gpt2", *VARY, "--tune-tiles"), "`--vary` is given beside `--tune-tiles`"),
+        (("gpt2", "--tune-tiles", "--objective", "edp"), "time and energy"),
+    ],
+)
+def test_bad_input_is_one_line(run: Run, words: tuple[str, ...], said: str):
+    done = run("codesign", *words)
+    assert done.code == 2 and done.out == "", done
+    assert said in done.err and done.err.count("\n") == 1

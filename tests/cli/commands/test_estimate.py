@@ -1,0 +1,396 @@
+"""`diffenergy estimate`: what its flags and listings change in the answer."""
+
+import csv
+import json
+import math
+
+import json_keys
+import pytest
+
+import diffenergy as de
+from diffenergy.corrections import read_corrections, write_corrections
+from diffenergy.estimator import prepare
+from diffenergy.physics import UNITS
+from diffenergy.workload import load_model
+
+from ..conftest import GPT2
+
+TRAIN = ("estimate", "gpt2", "--gpu", "a100-sxm-80gb", "--input-len", "64")
+TRAIN = (*TRAIN, "--batch", "2", "--phase", "train", "--accumulation", "3")
+
+
+def test_energies_and_times_add_up(gpt2):
+    phases = gpt2["phases"].values()
+    by_unit = sum(gpt2["energy_j_by_unit"].values())
+    assert by_unit == pytest.approx(gpt2["energy_j"], rel=1e-12)
+    assert sum(p["time_s"] for p in phases) == pytest.approx(gpt2["time_s"], rel=1e-12)
+    power = gpt2["energy_j"] / gpt2["time_s"]
+    assert gpt2["avg_power_w"] == pytest.approx(power, rel=1e-12)
+    assert gpt2["time_s"] == pytest.approx(gpt2["ttft_s"] + 4 * gpt2["tpot_s"])
+    assert gpt2["tokens_per_s"] == pytest.approx(2 * 5 / gpt2["time_s"])
+    assert gpt2["energy_j_per_token"] == pytest.approx(gpt2["energy_j"] / 10)
+
+
+def test_what_was_asked_for_is_repeated_and_the_rest_is_assumed(gpt2):
+    asked = {k: gpt2[k] for k in ("model", "gpu", "batch", "input_len", "output_len")}
+    assert asked == {
+        "model": "gpt2",
+        "gpu": "a100-sxm-80gb",
+        "batch": 2,
+        "input_len": 64,
+        "output_len": 5,
+    }
+    assert gpt2["assumed"] == {
+        "phase": "generate",
+        "dtype": "bf16",
+        "kv_dtype": "bf16",
+        "attention": "flash",
+        "stack": "serving",
+        "dispatch": "prefill eager, decode graph",
+        "sm_clock_mhz": 1410,
+        "mem_clock_mhz": 1593,
+        "power_limit_w": 400,
+    }
+
+
+def test_quantities_take_their_units(run):
+    pairs = {
+        "--sm-clock": ("1200", "1.2GHz"),
+        "--mem-clock": ("1593", "1.593 ghz"),
+        "--power-limit": ("350", "0.35kW"),
+        "--temperature": ("60", "60C"),
+        "--set": ("dram_bandwidth=1.9e12", "dram_bandwidth=1.9TB/s"),
+    }
+    bare, with_units = (
+        run(
+            *GPT2,
+            *(word for flag in pairs for word in (flag, pairs[flag][n])),
+            "--json",
+        )
+        for n in range(2)
+    )
+    assert with_units.json == bare.json
+
+
+def test_detail_has_every_listed_kernel_in_order(gpt2):
+    listings = load_model("gpt2").listings(batch=2, input_len=64, output_len=5)
+    listed = [row for x in listings for row in x.kernels]
+    found = gpt2["kernels"]
+    assert [{k: x[k] for k in row} for x, row in zip(found, listed, strict=True)] == (
+        json.loads(json.dumps(listed))
+    )
+    for kernel in found:
+        assert tuple(kernel["utilization"]) == UNITS
+        assert all(0 <= share <= 1 for share in kernel["utilization"].values())
+
+
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_kernels_add_up_to_the_time_of_the_gpu(gpt2, phase):
+    kernels = [x for x in gpt2["kernels"] if x["phase"] == phase]
+    whole = gpt2["phases"][phase]
+    time = sum(x["count"] * x["time_s"] for x in kernels)
+    assert time == pytest.approx(whole["gpu_time_s"], rel=1e-9)
+
+
+def test_kernels_add_up_to_the_energy_where_the_host_never_waits(gpt2):
+    kernels = [x for x in gpt2["kernels"] if x["phase"] == "decode"]
+    energy = sum(x["count"] * x["energy_j"] for x in kernels)
+    assert energy == pytest.approx(gpt2["phases"]["decode"]["energy_j"], rel=1e-9)
+
+
+def test_a_written_listing_gives_the_same_answer(run, gpt2, tmp_path):
+    file = tmp_path / "workload.jsonl"
+    assert run(*GPT2, "--out", file).code == 0
+    back = run("estimate", file, "--gpu", "a100-sxm-80gb", "--json").json
+    for key in ("time_s", "energy_j", "ttft_s", "tpot_s", "energy_j_per_token"):
+        assert back[key] == pytest.approx(gpt2[key], rel=1e-9), key
+    for key in ("model", "phase", "batch", "input_len", "output_len", "dispatch"):
+        assert back[key] == gpt2[key], key
+
+
+def test_files_by_their_ending(run, gpt2, tmp_path):
+    written = tmp_path / "estimate.json"
+    assert run(*GPT2, "--detail", "--out", written).code == 0
+    assert json.loads(written.read_text()) == gpt2
+    table = tmp_path / "kernels.csv"
+    assert run(*GPT2, "--out", table).code == 0
+    rows = list(csv.DictReader(table.read_text().splitlines()))
+    assert [row["op"] for row in rows] == [x["op"] for x in gpt2["kernels"]]
+    assert float(rows[0]["time_s"]) == gpt2["kernels"][0]["time_s"]
+    assert "utilization_dram" in rows[0]
+
+
+@pytest.mark.slow
+def test_memory_and_energy_of_a_token_stand_in_every_form(run, gpt2, tmp_path):
+    need, each = gpt2["memory"]["total"], gpt2["energy_j_per_token"]
+    table = tmp_path / "kernels.csv"
+    shown = run(*GPT2, "--out", table).out
+    assert f"memory: {need / 1e9:.3f} GB of 85.90 GB (workspace 1.000 GB, " in shown
+    assert "KV cache" in shown and f"{1e3 * each:.2f} mJ per token" in shown
+    for row in csv.DictReader(table.read_text().splitlines()):
+        assert float(row["memory_total"]) == need and row["memory_fits"] == "True"
+        assert float(row["energy_j_per_token"]) == each
+    points = tmp_path / "points.csv"
+    swept = run(*GPT2, "--sm-clock", "705,1410", "--out", points, "--json").json
+    assert swept["memory"] == gpt2["memory"] and swept["warnings"] == []
+    rows = list(csv.DictReader(points.read_text().splitlines()))
+    assert [float(row["memory_total"]) for row in rows] == [need, need]
+    assert float(rows[1]["energy_j_per_token"]) == pytest.approx(each, rel=1e-9)
+    quoted = " ".join(GPT2[1:])
+    both = run("compare", quoted, quoted).out
+    (line,) = [line.split() for line in both.splitlines() if line.startswith("memory")]
+    assert line == ["memory", f"{need / 1e9:.3f}", "GB"] + line[1:3] + ["1.000"]
+
+
+@pytest.mark.slow
+def test_warnings_stand_in_the_answer_and_beside_json(run):
+    flags = ("--set", "dram_capacity=1.2e9")
+    shown = run(*GPT2, *flags)
+    said = "gpt2 does not fit a100-sxm-80gb: weights 0.2 GB + "
+    (line,) = [x for x in shown.out.splitlines() if x.startswith("warning: ")]
+    assert said in line and shown.err == ""
+    assert "of 1.200 GB: does not fit (" in shown.out
+    answer = run(*GPT2, *flags, "--json")
+    assert answer.json["warnings"] == [line.removeprefix("warning: ")]
+    assert answer.json["memory"]["fits"] is False and said in answer.err
+    refused = run(*GPT2, *flags, "--require-fit")
+    assert (refused.code, refused.out) == (3, "")
+    (reason,) = refused.err.splitlines()
+    assert reason.startswith("diffenergy: `--require-fit`: ") and said in reason
+
+
+@pytest.mark.slow
+def test_a_training_step_is_three_phases(run, tmp_path):
+    file = tmp_path / "step.jsonl"
+    found = run(*TRAIN, "--out", file, "--json").json
+    assert list(found["phases"]) == ["forward", "backward", "optimizer"]
+    assert found["output_len"] is found["kv_dtype"] is found["ttft_s"] is None
+    assert found["assumed"]["checkpointing"] is False and found["accumulation"] == 3
+    assert found["grade"] == "forecast"  # no training step was fitted
+    times = [phase["time_s"] for phase in found["phases"].values()]
+    assert sum(times) == pytest.approx(found["time_s"], rel=1e-12)
+    tokens = 2 * 64 * 3
+    assert found["tokens_per_s"] == pytest.approx(tokens / found["time_s"])
+    assert found["energy_j_per_token"] == pytest.approx(found["energy_j"] / tokens)
+    back = run("estimate", file, "--gpu", "a100-sxm-80gb", "--json").json
+    for key in ("time_s", "energy_j", "tokens_per_s", "energy_j_per_token"):
+        assert back[key] == pytest.approx(found[key], rel=1e-9), key
+    for key in ("model", "phase", "batch", "input_len", "accumulation", "grade"):
+        assert back[key] == found[key], key
+    assert back["checkpointing"] is None
+    shown = run(*TRAIN, "--checkpointing").out.splitlines()
+    assert "train, batch 2, 64 in, 3 micro-batches, checkpointing, bf16" in shown[1]
+    assert any("tokens/s" in line and "TTFT" not in line for line in shown)
+
+
+@pytest.mark.slow
+def test_steps_of_a_diffusion_transformer(run, tmp_path):
+    """Its config has a class in place of a `model_type`; steps take as long as each."""
+    file = tmp_path / "tiny.json"
+    values = dict(
+        _class_name="FluxTransformer2DModel", attention_head_dim=64, in_channels=16,
+        joint_attention_dim=96, num_attention_heads=2, num_layers=1,
+        num_single_layers=1, pooled_projection_dim=32, torch_dtype="bfloat16",
+    )  # fmt: skip
+    file.write_text(json.dumps(values))
+    flags = ("estimate", file, "--image-tokens", 300, "--input-len", 20)
+    one = run(*flags, "--json").json
+    found = run(*flags, "--steps", 3, "--json").json
+    assert found["assumed"]["phase"] == "forward"
+    assert "steps" not in found["assumed"] and one["assumed"]["steps"] == 1
+    assert found["time_s"] == pytest.approx(3 * one["time_s"], rel=0.01)
+    assert found["tokens_per_s"] is found["kv_dtype"] is None
+    (said,) = found["warnings"]
+    assert said.startswith("tiny is the transformer alone: text encoders before")
+    shown = run(*flags, "--steps", 3, "--guidance").out
+    assert "20 in, 1 x 300 image tokens, 3 steps, guidance, bf16" in shown
+
+
+@pytest.mark.slow
+def test_images_of_a_model_are_tokens_that_it_reads(run):
+    flags = ("estimate", "qwen3-0.6b", "--phase", "prefill")
+    refused = run(*flags, "--images", 1)
+    assert refused.code == 2 and "qwen3-0.6b reads no images" in refused.err
+    flags = ("estimate", "gemma-4-26b-a4b", *flags[2:], "--input-len", 100)
+    found = run(*flags, "--images", 2, "--json").json
+    assert (found["images"], found["image_tokens"], found["input_len"]) == (2, 280, 100)
+    assert found["assumed"]["image_tokens"] == 280
+    read = found["tokens_per_s"] * found["time_s"]
+    assert read == pytest.approx(100 + 2 * 280)
+
+
+@pytest.mark.slow
+def test_a_single_output_token_has_no_decode_phase(run):
+    flags = ("--input-len", 64, "--output-len", 1)
+    found = run("estimate", "gpt2", *flags, "--json").json
+    assert list(found["phases"]) == ["prefill"]
+    assert found["tpot_s"] is None
+    assert found["time_s"] == found["ttft_s"]
+    assert found["gpu"] == found["assumed"]["gpu"] == "h100-sxm"
+    table = run("estimate", "gpt2", *flags).out
+    first = table.splitlines()[0]
+    for value in found["assumed"].values():
+        assert (f"{value:g}" if isinstance(value, float) else str(value)) in first
+    assert "GPU board only: no host, no cooling" in table
+
+
+def test_a_limit_that_cannot_be_kept_exits_3_with_the_least_power(run):
+    outcome = run(*GPT2, "--power-limit", 50, "--set", "power_limit_min=50")
+    assert (outcome.code, outcome.out) == (3, "")
+    assert len(outcome.err.splitlines()) == 1
+    least = float(outcome.err.split("draws ")[1].split(" W")[0])
+    assert 50 < least < 100  # idle is 60 W at the lowest clock
+
+
+@pytest.mark.slow
+def test_what_if_flags_reach_the_model(run, gpt2, tmp_path):
+    constants = json.loads(write_corrections(read_corrections()))
+    constants["levels"]["global"]["energy_dram"] *= 2
+    file = tmp_path / "corrections.json"
+    file.write_text(json.dumps(constants))
+    changed = {
+        "--set": "dram_bandwidth=4e12",
+        "--temperature": "80",
+        "--corrections": file,
+    }
+    found = {f: run(*GPT2, f, value, "--json").json for f, value in changed.items()}
+    for flag, summary in found.items():
+        assert summary["energy_j"] != gpt2["energy_j"], flag
+        assert math.isfinite(summary["energy_j"])
+    doubled = found["--corrections"]["energy_j_by_unit"]["dram"]
+    assert doubled == pytest.approx(2 * gpt2["energy_j_by_unit"]["dram"])
+    assert run(*GPT2, "--corrections", "none", "--json").json["grade"] == "datasheet"
+
+
+def test_other_spellings_and_files_are_the_same_gpu(run, gpt2, tmp_path):
+    file = tmp_path / "mine.toml"
+    assert run("gpus", "show", "NVIDIA A100-SXM4-80GB", "--out", file).code == 0
+    args = [file if arg == "a100-sxm-80gb" else arg for arg in GPT2]
+    found = run(*args, "--json", "--detail").json
+    assert found["gpu"] == "a100-sxm-80gb"
+    assert found["energy_j"] == pytest.approx(gpt2["energy_j"], rel=1e-12)
+
+
+@pytest.mark.slow
+def test_lists_are_one_table_that_equals_single_estimates(run, gpt2, tmp_path):
+    rows = tmp_path / "points.csv"
+    flags = ("--sm-clock", "705,1410", "--power-limit", "400,50", "--out", rows)
+    flags = (*flags, "--set", "power_limit_min=50")
+    outcome = run(*GPT2, *flags, "--json")
+    points = outcome.json["points"]
+    asked = [(x["sm_clock_set_mhz"], x["power_limit_w"]) for x in points]
+    assert asked == [(705, 400), (705, 50), (1410, 400), (1410, 50)]
+    for key in ("time_s", "energy_j", "avg_power_w", "sm_clock_mhz"):
+        assert points[2][key] == pytest.approx(gpt2[key], rel=1e-9)
+    single = run(*GPT2, "--sm-clock", 705, "--json").json
+    assert points[0]["energy_j"] == pytest.approx(single["energy_j"], rel=1e-9)
+    live = (points[0], points[2])
+    energy = min(live, key=lambda x: x["energy_j"])
+    edp = min(live, key=lambda x: x["energy_j"] * x["time_s"])
+    assert points[outcome.json["best_energy"]] is energy
+    assert points[outcome.json["best_edp"]] is edp
+    for point in (points[1], points[3]):  # idle power alone is above 50 W
+        assert not point["feasible"] and point["least_power_w"] > 50
+        assert point["time_s"] is point["energy_j"] is None
+    assert len(rows.read_text().splitlines()) == 5
+
+
+@pytest.mark.slow
+def test_a_combination_without_an_answer_names_the_flag(run):
+    """A batch that does not fit beside one that does."""
+    asked = ("estimate", "gpt2", "--gpu", "l4", "--dtype", "fp16", "--require-fit")
+    asked = (*asked, "--batch", "1,100000", "--input-len", "64", "--output-len", "2")
+    point = ("--sm-clock", "900", "--mem-clock", "6251", "--power-limit", "72")
+    found = run(*asked, *point, "--json").json["points"]
+    assert set(found[1]) == set(json_keys.rows("unanswered"))
+    assert "error" not in found[0]
+    assert found[1]["error"].startswith("`--require-fit`: gpt2 does not fit l4: ")
+    assert "batch 100000: `--require-fit`: gpt2 does not fit l4" in run(*asked).out
+
+
+@pytest.mark.slow
+def test_family_hub_name_and_type_are_assumed(run, gpt2):
+    """The same answer as by the bundled names, which stand under *assumed*."""
+    line = ("estimate", "openai-community/GPT2", "--gpu", "A100", "--dtype", "BF16")
+    found = run(*line, *GPT2[4:], "--json").json
+    assert (found["model"], found["gpu"], found["dtype"]) == (
+        "gpt2", "a100-sxm-80gb", "bf16",
+    )  # fmt: skip
+    assert found["energy_j"] == gpt2["energy_j"]
+    taken = {name: found["assumed"][name] for name in ("gpu", "model")}
+    assert taken == {"gpu": "a100-sxm-80gb", "model": "gpt2"}
+    assert "gpu" not in gpt2["assumed"] and "model" not in gpt2["assumed"]
+    assert "assumed: gpu a100-sxm-80gb; model gpt2; " in run(*line, *GPT2[4:]).out
+    request = {"input_len": 64, "output_len": 5, "batch": 2, "dtype": "BF16"}
+    python = de.estimate("openai-community/GPT2", "A100", **request).summary
+    assert python["assumed"] == found["assumed"]
+
+
+@pytest.mark.parametrize("command", ["estimate", "serve", "dvfs", "plan", "report"])
+def test_help_names_every_type_that_is_taken(run, command):
+    """The types are those of the refusal, and bf16 is not the default of a checkpoint
+    in fp8."""
+    refused = run("estimate", "gpt2", "--dtype", "fp7").err
+    allowed = refused.split("allowed are ")[1].rstrip(".\n").split(", ")
+    text = " ".join(run(command, "--help").out.split())
+    if "as in `estimate`" not in text:
+        assert f"{', '.join(allowed[:-1])} or {allowed[-1]} [as the check" in text
+
+
+def listing_of_one(file, **more):
+    gemm = dict(op="gemm", m=4096, n=4096, k=4096, dtype="half", count=3)
+    never = dict(op="softmax", rows=8, cols=8, dtype="fp32", count=0)
+    file.write_text(json.dumps({"name": "one", "kernels": [gemm, never], **more}))
+    return file
+
+
+def test_a_listing_of_one_kernel_by_hand(run, tmp_path):
+    file = listing_of_one(tmp_path / "one.jsonl", dispatch="graph")
+    found = run("estimate", file, "--json", "--detail").json
+    first, second = found["kernels"]
+    assert first["op"] == "gemm" and first["dtype"] == "fp16"
+    assert 3 * first["time_s"] == pytest.approx(found["time_s"], rel=1e-9)
+    flops = 2 * 4096**3 / first["time_s"]
+    peak = 132 * 4096 * found["sm_clock_mhz"] * 1e6
+    assert first["utilization"]["tensor"] == pytest.approx(flops / peak, rel=0.01)
+    assert second["time_s"] is None and second["limited_by"] is None
+    assert found["phase"] is None and list(found["phases"]) == ["forward"]
+    assert found["ttft_s"] is found["energy_j_per_token"] is None
+
+
+@pytest.mark.slow
+def test_kernels_alone_wait_for_no_host(run, tmp_path):
+    """Without module calls a graph, with them a pass; each may be said otherwise."""
+
+    def found(*flags, **more):
+        file = listing_of_one(tmp_path / "one.jsonl", **more)
+        return run("estimate", file, *flags, "--json").json
+
+    alone = found()
+    assert alone["assumed"]["dispatch"] == alone["dispatch"] == "graph"
+    assert alone["phases"]["forward"]["host_time_s"] == 0
+    stepped = found(module_calls=2)
+    assert stepped["assumed"]["dispatch"] == stepped["dispatch"] == "eager"
+    assert stepped["phases"]["forward"]["host_time_s"] > 0
+    said = found(dispatch="eager")
+    assert "dispatch" not in said["assumed"] and said["dispatch"] == "eager"
+    assert said["phases"]["forward"]["host_time_s"] > 0
+    asked = found("--dispatch", "graph", module_calls=2, dispatch="eager")
+    assert "dispatch" not in asked["assumed"]
+    assert asked["time_s"] == alone["time_s"]
+
+
+def test_many_modules_wait_for_the_host(run, tmp_path):
+    file = listing_of_one(tmp_path / "one.jsonl", module_calls=10_000)
+    found = run("estimate", file, "--json").json
+    assert found["limited_by"] == "host"
+    phase = found["phases"]["forward"]
+    assert found["time_s"] >= phase["host_time_s"] > phase["gpu_time_s"]
+
+
+def test_an_activity_without_a_time_is_no_silent_second(tmp_path):
+    file = tmp_path / "activity.jsonl"
+    kernel = {"op": "activity", "dram_active": 0.5}
+    file.write_text(json.dumps({"name": "a", "kernels": [kernel]}))
+    (note,) = prepare(str(file)).warnings
+    assert "time_ref_us" in note and "only its power" in note

@@ -1,0 +1,385 @@
+"""Searches in epochs against proven figures and naive programs solved with SciPy."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from diffenergy.collectives import Topology, demand
+from diffenergy.collectives._epoch_schedule import (
+    epoch_schedule,
+    least_horizon,
+)
+from diffenergy.collectives._lp import flow_model, lp, static_bound
+from diffenergy.collectives._milp import integer_model, least_finish, milp, rounds
+from diffenergy.collectives._simulate import run_epochs
+from diffenergy.collectives._verify import verify
+from diffenergy.search import LinearModel, Solving, solve
+
+from .builders import (
+    CHUNK,
+    dgx1,
+    dgx2_2,
+    epochs_of,
+    exchange_chunks,
+    gather_chunks,
+    ndv2_2,
+    one_to_all,
+    random_ring,
+    replay_epochs,
+    replay_parts,
+    ring,
+    schedule_of,
+    scipy_least,
+    seeds,
+    star,
+    torus,
+)
+
+
+def early(machine, demand, model, horizon):
+    """The published objective: a wish that is met from epoch k on is worth 1e6 / k."""
+    built, rows = integer_model(machine, demand, model, horizon)
+    wished = (rows.hold >= 0) & demand.wanted[:, :, None]
+    cost = np.zeros(rows.count)
+    worth = np.round(1e6 / np.maximum(np.nonzero(wished)[2], 1))
+    np.add.at(cost, rows.hold[wished], -worth)
+    return dataclasses.replace(built, cost=cost), rows
+
+
+@pytest.mark.parametrize(
+    ("latency", "kind", "chunks", "least"),
+    [
+        (0.0, "slowest", 2, 3),
+        (0.7, "slowest", 1, 4),
+        (0.7, "slowest", 4, 6),
+        (0.0, "fastest", 2, 5),
+        (0.7, "fastest", 3, 10),
+        pytest.param(0.0, "slowest", 1, 2, marks=pytest.mark.slow),
+        pytest.param(0.0, "slowest", 6, 7, marks=pytest.mark.slow),
+        pytest.param(0.7, "slowest", 2, 5, marks=pytest.mark.slow),
+        pytest.param(0.7, "slowest", 3, 6, marks=pytest.mark.slow),
+        pytest.param(0.0, "fastest", 1, 3, marks=pytest.mark.slow),
+        pytest.param(0.7, "fastest", 1, 7, marks=pytest.mark.slow),
+        pytest.param(0.7, "fastest", 2, 9, marks=pytest.mark.slow),
+        pytest.param(0.0, "slowest", 3, 4, marks=pytest.mark.slow),
+        pytest.param(0.0, "slowest", 4, 5, marks=pytest.mark.slow),
+        pytest.param(0.0, "slowest", 5, 6, marks=pytest.mark.slow),
+        pytest.param(0.7, "slowest", 5, 7, marks=pytest.mark.slow),
+        pytest.param(0.7, "slowest", 6, 8, marks=pytest.mark.slow),
+    ],
+)
+def test_dgx1_all_gather_has_its_least_epochs(latency, kind, chunks, least):
+    # Proven figures of another solver run for this machine.
+    machine = dgx1(latency)
+    model = epochs_of(machine, kind)
+    demand = gather_chunks(machine, CHUNK, chunks)
+    # 7 chunks for each of ours must come in over 6 lanes.
+    lanes = 6 if kind == "slowest" else 3
+    low = int(np.ceil(7 * chunks / lanes)) + int(model.delay.min())
+    found = least_finish(machine, demand, model, low=low, how=Solving(time_limit=60.0))
+    assert found.status == "optimal"
+    assert schedule_of(found).epochs == least
+    below = max(low, least_horizon(machine, demand, model.hop)) - 1
+    assert max(found.infeasible_at, below) == least - 1
+    replay_epochs(schedule_of(found), model, least)
+
+
+@pytest.mark.parametrize(
+    "machine",
+    [ndv2_2(published=True), pytest.param(ndv2_2(), marks=pytest.mark.slow)],
+    ids=lambda m: m.name,
+)
+def test_ndv2_slow_epochs(machine):
+    chunk = 1e9 / 16
+    model = epochs_of(machine, chunk=chunk)
+    demand = gather_chunks(machine, chunk)
+    # 8 chunks pass the link into chassis 0, then two hops.
+    found = milp(machine, demand, model, 10, how=Solving(time_limit=60.0))
+    assert schedule_of(found).epochs == 10
+    replay_epochs(schedule_of(found), model, 10)
+    # The latencies that epochs drop add at most 4.1 us.
+    assert verify(run_epochs(schedule_of(found), model)) <= 10 * 5e-3 + 4.1e-6
+    assert (
+        milp(machine, demand, model, 9, how=Solving(time_limit=60.0)).status
+        == "infeasible"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_ndv2_fast_epochs():
+    machine = ndv2_2(published=True)
+    chunk = 1e9 / 16
+    model = epochs_of(machine, "fastest", chunk)
+    demand = gather_chunks(machine, chunk)
+    found = milp(machine, demand, model, 35, how=Solving(time_limit=900.0))  # 8 x 4 + 3
+    replay_epochs(schedule_of(found), model, 35)
+    assert (
+        milp(machine, demand, model, 34, how=Solving(time_limit=900.0)).status
+        == "infeasible"
+    )
+
+
+def naive_least(topology, demand, model, parts: bool, most: int = 14) -> int | None:
+    """Least horizon by a program of every block, link and epoch on a machine of GPUs,
+    written out: whole blocks that are copied, or `parts` that are passed on."""
+    blocks, links = range(len(demand.source)), range(len(topology.links))
+    nodes = range(len(topology.nodes))
+    hop = 1 + model.delay if parts else model.hop
+    for horizon in range(1, most + 1):
+        sends = [
+            ("send", c, n, k) for c in blocks for n in links for k in range(horizon)
+        ]
+        holds = [
+            ("have", c, n, k) for c in blocks for n in nodes for k in range(horizon + 1)
+        ]
+        number = {key: n for n, key in enumerate([*sends, *holds])}
+        rows, low, high = [], [], []
+
+        def row(cells, least, at_most, rows=rows, low=low, high=high, number=number):
+            line = np.zeros(len(number))
+            for cell, value in cells:
+                line[number[cell]] += value
+            rows.append(line)
+            low.append(least)
+            high.append(at_most)
+
+        for c, n, k in itertools.product(blocks, nodes, range(horizon + 1)):
+            come = [
+                (("send", c, one, k - hop[one]), -1)
+                for one in links
+                if topology.targets[one] == n and k >= hop[one]
+            ]
+            out = [one for one in links if topology.sources[one] == n and k < horizon]
+            before = [(("have", c, n, k - 1), -1)] if k else []
+            own = float(n == demand.source[c]) * (demand.size[c] / model.chunk)
+            held = [(("have", c, n, k), 1), *before, *come]
+            if parts:  # what leaves is gone
+                gone = [(("send", c, one, k), 1) for one in out]
+                row([*held, *gone], own * (k == 0), own * (k == 0))
+            else:
+                row(held, -np.inf, own)
+                for one in out:
+                    row([(("send", c, one, k), 1), (("have", c, n, k), -1)], -np.inf, 0)
+            if k == horizon:
+                wish = demand.wanted[c, n] * demand.size[c] / model.chunk
+                row([(("have", c, n, k), 1)], wish, wish if parts else np.inf)
+        for one, k in itertools.product(links, range(horizon)):
+            span = range(k if parts else max(0, k - model.window[one] + 1), k + 1)
+            cells = [(("send", c, one, j), 1) for c in blocks for j in span]
+            row(cells, -np.inf, (model.capacity if parts else model.most)[one])
+        columns = len(number)
+        top = np.full(columns, np.inf if parts else 1.0)
+        naive = LinearModel(
+            sparse.csr_array(np.array(rows)), np.array(low, float),
+            np.array(high, float), np.zeros(columns), top, np.zeros(columns), not parts,
+        )  # fmt: skip
+        if scipy_least(naive) is not None:
+            return horizon
+    return None
+
+
+@pytest.mark.parametrize("seed", seeds(6, quick=3))
+@pytest.mark.parametrize("parts", [False, True], ids=["whole", "parts"])
+def test_least_epochs_are_those_of_a_naive_program(seed: int, parts: bool):
+    rates = [10.0, 25.0, 50.0] if parts else [20.0, 40.0, 80.0]
+    topology = random_ring(seed, rates, [0.0, 1.0])
+    model = epochs_of(topology, "fastest")
+    if parts:
+        demand = exchange_chunks(topology, CHUNK)
+        chance = np.random.default_rng(seed)
+        size = demand.size * chance.choice([0.5, 1.0, 1.7], len(demand.size))
+        demand = dataclasses.replace(demand, size=size)
+        found = schedule_of(lp(topology, demand, model))
+        replay_parts(found, model, found.epochs)
+    else:
+        demand = gather_chunks(topology, CHUNK)
+        found = schedule_of(least_finish(topology, demand, model))
+        replay_epochs(found, model, found.epochs)
+    assert found.epochs == naive_least(topology, demand, model, parts)
+
+
+def star_of(copy: bool, free_exit: bool = False) -> Topology:
+    return star(4, copy, latency=0.0, free_exit=free_exit)
+
+
+@pytest.mark.parametrize(
+    ("topology", "kind", "least", "volume"),
+    [
+        # N - 1 chunks come in over two links
+        *((ring(n, 0.0), "all_gather", k, None) for n, k in ((4, 2), (5, 2), (7, 3))),
+        # In, out; in three times, the last one out; in, and the way out is free;
+        # without copy the second GPU sends, too.
+        (star_of(True), "broadcast", 2, None),
+        (star_of(False), "broadcast", 4, None),
+        (star_of(True, True), "broadcast", 1, None),
+        (star_of(False, True), "broadcast", 2, None),
+        # Three chunks on the last link, one before it.
+        (star_of(True), "all_gather", 4, None),
+        (star_of(False, True), "all_gather", 3, None),
+        # 15 chunks over four links, after latencies.
+        (torus(4, 4), "all_gather", None, None),
+        # Paths of 1, 1 and 2 hops from each of four: two chunks a link; of 1, 1, 2, 2
+        # from each of five: three; three chunks on each link, out an epoch later.
+        (ring(4, 0.0), "all_to_all", 2, 16),
+        (ring(5, 0.0), "all_to_all", 3, 30),
+        (star_of(False), "all_to_all", 4, 24),
+        (star_of(True), "all_to_all", 4, 24),
+    ],
+    ids=lambda value: getattr(value, "name", value),
+)
+def test_small_machines_by_hand(topology, kind, least, volume):
+    model = epochs_of(topology)
+    if kind == "all_to_all":
+        found = lp(topology, exchange_chunks(topology, CHUNK), model)
+        assert found.objective == pytest.approx(volume)
+        replay_parts(schedule_of(found), model, least)
+    else:
+        whole = demand(kind, topology, CHUNK * len(topology.gpus))
+        if kind == "broadcast":
+            whole = one_to_all(topology, CHUNK * len(topology.gpus), 1)
+        found = least_finish(topology, whole, model, how=Solving(time_limit=60.0))
+        replay_epochs(schedule_of(found), model, schedule_of(found).epochs)
+    assert least is None or schedule_of(found).epochs == least
+
+
+def test_what_has_no_model_is_refused():
+    topology, model = dgx1(), epochs_of(dgx1())
+    gather = gather_chunks(topology, CHUNK)
+    uneven = dataclasses.replace(gather, size=gather.size * np.arange(1, 9))
+    with pytest.raises(ValueError, match="chunks of one size"):
+        milp(topology, uneven, model, 5)
+    with pytest.raises(ValueError, match="take milp or greedy"):
+        lp(topology, gather, model)
+
+
+def test_early_delivery_is_as_good_as_scipy_finds():
+    machine = dgx1(0.0)
+    model = epochs_of(machine)
+    demand = gather_chunks(machine, CHUNK)
+    built, rows = early(machine, demand, model, 3)
+    found = solve(built, Solving(time_limit=60.0))
+    assert found.status == "optimal"
+    assert found.incumbent == pytest.approx(scipy_least(built), rel=1e-6)
+    assert found.values is not None
+    schedule_of = epoch_schedule(machine, demand, model, rows.chosen(found.values))
+    replay_epochs(schedule_of, model, 3)
+
+
+def test_least_cost_sends_every_wish_once():
+    machine = dgx1()
+    model = epochs_of(machine)
+    found = milp(
+        machine,
+        gather_chunks(machine, CHUNK),
+        model,
+        6,
+        link_cost=np.ones(32),
+        how=Solving(time_limit=60.0),
+    )
+    assert found.status == "optimal"
+    assert found.objective == 56  # 8 blocks, 7 takers
+    assert len(schedule_of(found).sends) == 56
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("free_exit", [True, False])
+def test_machines_with_switches_that_copy_nothing(free_exit):
+    """31 chunks come to an odd GPU of 32 over its switch, 10 an epoch, from epoch 1 on;
+    a free exit takes no epoch."""
+    machine, chunk = dgx2_2(free_exit), 1e9 / 32
+    model = epochs_of(machine, chunk=chunk)
+    demand = gather_chunks(machine, chunk)
+    found = least_finish(machine, demand, model, how=Solving(time_limit=120.0))
+    assert schedule_of(found).epochs == (4 if free_exit else 5)
+    replay_epochs(schedule_of(found), model, schedule_of(found).epochs)
+    verify(run_epochs(schedule_of(found), model))
+
+
+def test_dgx1_all_to_all_needs_four_epochs_and_eighty_hops():
+    machine = dgx1()
+    model = epochs_of(machine)
+    found = lp(machine, exchange_chunks(machine, CHUNK), model)
+    assert found.status == "optimal"
+    assert schedule_of(found).epochs == 4
+    assert found.objective == pytest.approx(80)
+    assert schedule_of(found).sends.bytes.sum() == pytest.approx(80 * CHUNK)
+    replay_parts(schedule_of(found), model, 4)
+    short = lp(machine, exchange_chunks(machine, CHUNK), model, high=3)
+    assert short.status == "infeasible"
+    assert short.schedule is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("machine", "least"),
+    [
+        (ndv2_2(published=True), 57),  # 7 x 8 chunks through gpu0, from epoch 1 on
+        # 8 x 8 through each of the two links
+        (ndv2_2(), 64),
+    ],
+    ids=lambda value: getattr(value, "name", value),
+)
+def test_ndv2_flows_in_slow_epochs(machine, least):
+    chunk = 1e9 / 16
+    model = epochs_of(machine, chunk=chunk)
+    demand = exchange_chunks(machine, chunk)
+    assert static_bound(machine, demand, model) == least
+    found = lp(machine, demand, model, how=Solving(time_limit=300.0))
+    assert schedule_of(found).epochs == least
+    replay_parts(schedule_of(found), model, least)
+    timed = run_epochs(schedule_of(found), model, parts=True)
+    assert verify(timed) <= least * 5e-3 + 4.1e-6
+
+
+@pytest.mark.slow
+def test_ndv2_flows_in_fast_epochs():
+    machine = ndv2_2(published=True)
+    chunk = 1e9 / 16
+    model = epochs_of(machine, "fastest", chunk)
+    found = lp(
+        machine, exchange_chunks(machine, chunk), model, how=Solving(time_limit=400.0)
+    )
+    assert schedule_of(found).epochs == 225  # 1 + 56 x 4
+    assert found.objective == pytest.approx(544)
+    replay_parts(schedule_of(found), model, 225)
+
+
+def test_least_volume_is_as_small_as_scipy_finds():
+    machine = dgx1(0.0)
+    model = epochs_of(machine, "fastest")
+    demand = exchange_chunks(machine, CHUNK)
+    linear = flow_model(machine, demand, model, 9).linear
+    found = lp(machine, demand, model, low=9)
+    assert found.objective == pytest.approx(scipy_least(linear))
+
+
+@pytest.mark.parametrize(
+    ("machine", "chunk", "length", "most"),
+    [
+        (dgx1(0.0), CHUNK, 1, 4),
+        (dgx1(), CHUNK, None, 6),
+        (star(4, False, latency=0.0), CHUNK, 1, 6),
+        (ndv2_2(published=True), 1e9 / 16, 3, 12),
+    ],
+    ids=lambda value: getattr(value, "name", value),
+)
+def test_rounds_make_true_schedules(machine, chunk, length, most):
+    model = epochs_of(machine, chunk=chunk)
+    demand = gather_chunks(machine, chunk)
+    found = rounds(machine, demand, model, length=length, how=Solving(time_limit=60.0))
+    assert found.status == "feasible"
+    assert schedule_of(found).epochs <= most
+    replay_epochs(schedule_of(found), model, schedule_of(found).epochs)
+
+
+def test_rounds_carry_what_is_in_flight():
+    # Hops of 2 epochs in rounds of 1: every arrival falls in a later round.
+    machine = ring(5, 0.5, 25.0)
+    model = epochs_of(machine)
+    assert set(model.hop.tolist()) == {2}
+    found = rounds(machine, gather_chunks(machine, CHUNK), model, length=1)
+    assert schedule_of(found).epochs == 4  # two hops, two chunks a link

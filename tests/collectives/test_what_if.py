@@ -1,0 +1,326 @@
+"""Failing links and sensitivities: by hand, symmetry, ties, closed forms."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from json_keys import check_part
+
+from diffenergy.collectives import Demand, Schedule, Topology, demand, load_topology
+from diffenergy.collectives import _what_if as room
+from diffenergy.collectives import _what_if as sensitivity
+from diffenergy.collectives._greedy import Effort, greedy
+from diffenergy.collectives._order import finish_time
+from diffenergy.collectives._schedule import Sends
+from diffenergy.collectives._simulate import order_of, retime
+from diffenergy.collectives._what_if import (
+    Change,
+    criticality,
+    criticality_rows,
+    linked_pairs,
+    pair_orbits,
+    sensitivities,
+    sensitivity_rows,
+)
+
+from .builders import (
+    MB,
+    all_gather,
+    all_to_all,
+    blocks,
+    gpu_nodes,
+    machine,
+    ring,
+    star,
+    sums,
+    torus,
+)
+
+STEP = 20.0 + 0.7  # us, a block of 1 MB over a link of ring(n)
+QUICK = Effort(1, 2)
+
+
+def to_next(topology: Topology) -> Demand:
+    """1 MB from gpu0 to gpu1."""
+    return blocks(topology, [(0, 1)])
+
+
+def by_pair(changes: list[Change]) -> dict[tuple[str, str], Change]:
+    return {change.pair: change for change in changes}
+
+
+def test_way_round_and_links_of_no_use() -> None:
+    """gpu0 - gpu1 fails: two steps by gpu2; gpu1 - gpu2 and gpu0 - gpu2 do not matter,
+    whose plan is the base's."""
+    topology = ring(3)
+    found = by_pair(list(criticality(topology, to_next(topology), QUICK)))
+    failed = found["gpu0", "gpu1"]
+    assert failed.finish == pytest.approx(2 * STEP * 1e-6)
+    for pair in (("gpu0", "gpu2"), ("gpu1", "gpu2")):
+        assert not found[pair].used
+        assert found[pair].finish == found[pair].base == pytest.approx(STEP * 1e-6)
+    rows = criticality_rows(found.values())
+    assert rows[0]["link"] == ["gpu0", "gpu1"]
+    assert [row["slowdown_pct"] for row in rows] == pytest.approx([100.0, 0.0, 0.0])
+
+
+@pytest.mark.slow
+def test_chassis_that_is_cut_off_is_named() -> None:
+    """Each chassis of an NDv2 pair has one way out: 8 x 8 wishes without it."""
+    topology = load_topology("ndv2-2")
+    wish = demand("all_to_all", topology, "1GB")
+    found = list(criticality(topology, wish, QUICK))
+    assert len(found) == len(linked_pairs(topology)) == 34
+    lost = [change for change in found if change.cut_off is not None]
+    assert {change.pair for change in lost} == {("gpu0", "gpu9"), ("gpu1", "gpu8")}
+    for pair, side in ((("gpu0", "gpu9"), "gpu0"), (("gpu1", "gpu8"), "gpu8")):
+        cut = by_pair(lost)[pair].cut_off
+        assert cut is not None
+        assert cut["demands"] == 64
+        assert side in cut["from"]
+        assert side not in cut["to"]
+    rows = criticality_rows(found)
+    check_part("failure", rows)
+    assert all(row["finish_s"] is None for row in rows[:2])
+    assert all(row["slowdown_pct"] is None for row in rows[:2])
+    assert rows[0]["cut_off"]["demands"] == 64
+    # The board's own links can be gone round while 320 ms pass between the chassis.
+    assert all(row["slowdown_pct"] == pytest.approx(0.0) for row in rows[2:])
+    assert json.loads(json.dumps(rows, allow_nan=False)) == rows
+
+
+@pytest.mark.parametrize(
+    ("topology", "orbits"), [(torus(4, 4), 1), (ring(5), 1), (torus(2, 3), 2)]
+)
+def test_alike_links_are_planned_once(
+    topology: Topology, orbits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Links of a square torus are all alike; of 2 x 3 those of each direction."""
+    wish = all_gather(topology, len(topology.gpus) * MB)
+    orbit = pair_orbits(topology, wish, linked_pairs(topology))
+    assert orbit.max() + 1 == orbits
+    planned: list[str] = []
+
+    def counted(topology: Topology, *rest: object, **named: object) -> object:
+        planned.append(topology.name)
+        return greedy(topology, *rest, **named)  # pyright: ignore[reportArgumentType]
+
+    monkeypatch.setattr(room, "greedy", counted)
+    found = by_pair(list(criticality(topology, wish, QUICK)))
+    assert len(planned) <= 1 + orbits
+    pairs = linked_pairs(topology)
+    for number in range(orbits):
+        names = [[f"gpu{n}" for n in pair] for pair in pairs[orbit == number].tolist()]
+        alike = [found[a, b] for a, b in names]
+        assert len({change.finish for change in alike}) == 1
+        assert {change.alike for change in alike} == {len(alike)}
+
+
+def test_a_source_of_its_own_breaks_the_symmetry() -> None:
+    """Broadcast on a ring of four: links at the root are alike, so are the others."""
+    topology = ring(4)
+    wish = demand("broadcast", topology, 4 * MB)
+    pairs = linked_pairs(topology)  # 0-1, 0-3, 1-2, 2-3
+    assert pair_orbits(topology, wish, pairs).tolist() == [0, 0, 1, 1]
+
+
+def test_a_demand_that_was_never_possible_is_an_error() -> None:
+    topology = machine("pair", gpu_nodes(2, 2), [(1, 0, 50.0, 0.7)], 2)
+    with pytest.raises(ValueError, match="`demand` has a block that cannot reach"):
+        list(criticality(topology, to_next(topology), QUICK))
+
+
+def whole(
+    topology: Topology,
+    demand: Demand,
+    rows: list[tuple[int, int, float]],
+) -> Schedule:
+    """Schedule of (block, link, start in us), as early as its order allows."""
+    block, link, start = (np.array(column) for column in zip(*rows, strict=True))
+    size = demand.size[block]
+    start = start * 1e-6
+    end = start + size / topology.rates[link] + topology.latencies[link]
+    sends = Sends(block, link, start, end, size, np.zeros(len(rows), int))
+    return retime(Schedule(topology, demand, sends))
+
+
+def chain() -> Schedule:
+    """Two blocks over gpu0 -> gpu1 (10 GB/s, 3 us) -> gpu2 (20 GB/s, 5 us): 200 us on
+    the first link, 3 us, the last block's 50 us on the second, 5 us."""
+    topology = machine(
+        "chain", gpu_nodes(3, 3), [(0, 1, 10.0, 3.0), (1, 2, 20.0, 5.0)], 1
+    )
+    rows = [(0, 0, 0.0), (1, 0, 100.0), (0, 1, 103.0), (1, 1, 203.0)]
+    return whole(topology, blocks(topology, [(0, 2), (0, 2)]), rows)
+
+
+def fork(second: float = 10.0) -> Schedule:
+    """Two blocks to gpu1 and two to gpu2, each 100 us at 10 GB/s, then 2 us."""
+    edges = [(0, 1, 10.0, 2.0), (0, 2, second, 2.0)]
+    topology = machine("fork", gpu_nodes(3, 3), edges, 1)
+    rows = [(0, 0, 0.0), (1, 0, 100.0), (2, 1, 0.0), (3, 1, 100.0)]
+    return whole(topology, blocks(topology, [(0, 1), (0, 1), (0, 2), (0, 2)]), rows)
+
+
+def one_way_ring(latency: float) -> Schedule:
+    """All-gather of 1 MB blocks of four GPUs, each passing on what came last: three
+    rounds of 100 us (10 GB/s) and `latency` us."""
+    edges = [(n, (n + 1) % 4, 10.0, latency) for n in range(4)]
+    topology = machine("one-way", gpu_nodes(4, 4), edges, 4)
+    step = 100.0 + latency
+    rows = [((n - k) % 4, n, k * step) for n in range(4) for k in range(3)]
+    return whole(topology, all_gather(topology, 4 * MB), rows)
+
+
+def test_two_links_in_series() -> None:
+    found = sensitivities(chain(), "link")
+    total = 258.0
+    assert found.finish == pytest.approx(total * 1e-6, rel=1e-12)
+    np.testing.assert_allclose(found.rate, [-200 / total, -50 / total], rtol=1e-12)
+    np.testing.assert_allclose(found.latency, [3 / total, 5 / total], rtol=1e-12)
+    np.testing.assert_allclose(found.rise, [1.0, 1.0])
+    assert found.exact is not None
+    for one in (found.exact.faster, found.exact.slower):
+        np.testing.assert_allclose(one, found.rate, rtol=1e-9)
+    for one in (found.exact.longer, found.exact.shorter):
+        np.testing.assert_allclose(one, found.rise, rtol=1e-9)
+    rows = sensitivity_rows(found)
+    assert json.loads(json.dumps(rows, allow_nan=False)) == rows
+    assert [row["link"] for row in rows] == [["gpu0", "gpu1"], ["gpu1", "gpu2"]]
+    assert rows[0]["rate_bytes_per_s"] == 10e9
+    assert rows[0]["latency_s"] == pytest.approx(3e-6)
+    assert rows[0]["latency_sensitivity_s_per_us"] == pytest.approx(1e-6)
+
+
+def test_a_tie_helps_only_if_both_are_faster() -> None:
+    """Each link alone: nothing to gain, all of its share to lose."""
+    schedule = fork()
+    found = sensitivities(schedule, "link")
+    assert found.rate.sum() == pytest.approx(-200 / 202)  # one of the two paths
+    assert found.exact is not None
+    np.testing.assert_array_equal(found.exact.faster, [0.0, 0.0])
+    np.testing.assert_allclose(found.exact.slower, [-200 / 202] * 2, rtol=1e-6)
+    np.testing.assert_array_equal(found.exact.shorter, [0.0, 0.0])
+    np.testing.assert_allclose(found.exact.longer, [1.0, 1.0])
+    both = sensitivities(schedule, "medium").exact
+    assert both is not None
+    np.testing.assert_allclose(both.faster, [-200 / 202], rtol=1e-6)
+
+
+def finish_if(schedule: Schedule, factor: float) -> np.ndarray:
+    """Finish, s, if one link were `factor` times as fast, for each link."""
+    order, topology = order_of(schedule), schedule.topology
+    rates = topology.rates * np.where(np.eye(len(topology.links)), factor, 1.0)
+    times = [finish_time(order, rate, topology.latencies).time for rate in rates]
+    return np.array(times)
+
+
+@pytest.mark.slow
+def test_links_with_time_to_spare_do_not_matter() -> None:
+    """At 20 GB/s the second link is done after 102 us of 202 us."""
+    schedule = fork(second=20.0)
+    found = sensitivities(schedule, "link")
+    assert found.exact is not None
+    for values in (found.rate, found.rise, found.exact.slower, found.exact.longer):
+        assert values[1] == 0.0
+    np.testing.assert_allclose(finish_if(schedule, 0.25) * 1e6, [802.0, 402.0])
+    np.testing.assert_allclose(finish_if(schedule, 4.0) * 1e6, [102.0, 202.0])
+
+
+@pytest.mark.parametrize(("latency", "passes"), [(2.0, 1), (0.0, 3)])
+def test_ring_by_symmetry(latency: float, passes: int) -> None:
+    """Blocks pass three of the four links once, so some longest path leaves any link
+    out; a slower link costs its 100 us once, or thrice if a link's three blocks in a
+    row take no less time than a block's three links."""
+    found = sensitivities(one_way_ring(latency), "link")
+    total = 3 * (100 + latency)
+    assert found.finish == pytest.approx(total * 1e-6)
+    assert found.exact is not None
+    np.testing.assert_array_equal(found.exact.faster, np.zeros(4))
+    np.testing.assert_allclose(
+        found.exact.slower, [-passes * 100 / total] * 4, rtol=1e-6
+    )
+    np.testing.assert_allclose(found.exact.longer, np.ones(4))
+    assert found.rate.sum() == pytest.approx(-300 / total)  # of any one path
+
+
+def test_link_between_chassis_is_the_finish() -> None:
+    """64 of 62.5 MB at 12.5 GB/s each way; then 1.3 us."""
+    topology = load_topology("ndv2-2")
+    schedule = greedy(topology, all_to_all(topology, 1e9), bound=0.3200013)
+    rows = sensitivity_rows(sensitivities(schedule, "link"))
+    ends = [tuple(row["link"]) for row in rows[:2]]
+    assert sorted(ends) == [("gpu0", "gpu9"), ("gpu8", "gpu1")]
+    for row in rows[:2]:
+        assert -1 < row["rate_sensitivity_if_slower"] < -0.99999
+    assert rows[0]["rate_sensitivity"] < -0.99
+    assert all(abs(row["rate_sensitivity"]) < 1e-3 for row in rows[2:])
+    network, nvlink = sensitivity_rows(sensitivities(schedule, "medium"))
+    assert network["links"] == 2
+    assert network["rate_sensitivity"] < -0.99
+    assert nvlink["rate_bytes_per_s"] is None  # 25 and 50 GB/s
+
+
+MACHINES = {
+    "gather": (load_topology("dgx1"), all_gather),
+    "switch": (star(4, copy=False), all_to_all),
+    "sums": (star(4, reduces=True), lambda machine, size: sums(machine, size, True)),
+}
+
+
+def without_ties(kind: str) -> Schedule:
+    """A schedule on links that are all a little different."""
+    topology, how = MACHINES[kind]
+    rng = np.random.default_rng(1)
+    links = tuple(
+        dataclasses.replace(
+            link,
+            rate=link.rate * rng.uniform(0.95, 1.05),
+            latency=link.latency * rng.uniform(0.9, 1.1),
+        )
+        for link in topology.links
+    )
+    topology = dataclasses.replace(topology, links=links)
+    return greedy(topology, how(topology, 4 * MB), effort=Effort(1, 2))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", MACHINES)
+def test_shares_add_up_and_halves_agree(kind: str) -> None:
+    """sum(latency) - sum(rate) = 1; without ties both sides are the gradient; and it is
+    what a small change of rates makes."""
+    schedule = without_ties(kind)
+    found = sensitivities(schedule, "link")
+    assert found.latency.sum() - found.rate.sum() == pytest.approx(1.0, abs=1e-9)
+    assert found.exact is not None
+    np.testing.assert_allclose(found.exact.faster, found.rate, atol=1e-6)
+    np.testing.assert_allclose(found.exact.slower, found.rate, atol=1e-6)
+    step = 1e-5
+    change = finish_if(schedule, 1 + step) / found.finish - 1
+    np.testing.assert_allclose(change / step, found.rate, atol=1e-3)
+
+
+def test_a_medium_is_the_sum_of_its_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block there and one back, 100 us and 50 us."""
+    edges = [(0, 1, 10.0, 2.0), (1, 0, 20.0, 2.0), (1, 2, 10.0, 2.0)]
+    topology = machine("pairs", gpu_nodes(3, 3), edges, 1)
+    rows = [(0, 0, 0.0), (1, 0, 100.0), (2, 1, 0.0), (3, 2, 0.0)]
+    schedule = whole(topology, blocks(topology, [(0, 1), (0, 1), (1, 0), (1, 2)]), rows)
+    monkeypatch.setattr(sensitivity, "_MOST", 0)
+    found = sensitivities(schedule, "medium")
+    assert found.names == ((topology.links[0].medium,),)
+    np.testing.assert_allclose(found.rate, [-200 / 202])
+    assert found.exact is None
+    row = sensitivity_rows(found)[0]
+    assert row["links"] == 3
+    assert row["rate_bytes_per_s"] is None  # one way faster than the other
+    assert row["rate_sensitivity_if_faster"] is None
+
+
+def test_a_schedule_without_sends_is_an_error() -> None:
+    schedule = chain()
+    none = np.zeros(0, int)
+    empty = Sends(none, none, np.zeros(0), np.zeros(0), np.zeros(0), none)
+    with pytest.raises(ValueError, match="`schedule` has no sends"):
+        sensitivities(schedule.with_sends(empty), "link")
