@@ -102,7 +102,7 @@ class Numbers:
         """Clocks that can be chosen, rising, Hz."""
         places = np.linspace(0, len(self.steps) - 1, POINTS).round().astype(int)
         self.clocks = np.unique(self.steps[places])
-        """Of the curve, Hz."""
+        """Clocks of the curve (Hz)."""
 
     def at(self, values: Values) -> Shown:
         """What is seen at `values`. Raises `ValueError` for requests that the model

@@ -1,4 +1,4 @@
-"""Answers to what is asked of many GPUs, from names and numbers."""
+"""`plan` and `training_step`: public functions of many GPUs."""
 
 import dataclasses
 import math
@@ -220,8 +220,8 @@ def check_fields(fields: Sequence[str]):
 def step_slopes(
     step: TrainingStep, gpu: GpuSpec, point: OperatingPoint, fields: Sequence[str]
 ) -> dict[str, dict[str, dict[str, float | None]]]:
-    """Of each of `_METRICS` by each field: `value` of the field, `per_unit` (metric's
-    unit per SI unit), `per_percent` (% of the metric by one more % of the field); a
+    """Derivatives of `_METRICS` by each field: its `value`, `per_unit` (metric's unit
+    per SI unit), `per_percent` (% of the metric by one more % of the field); a
     rate that is not there has none."""
 
     def metrics(moved: dict[str, Any]) -> Array:

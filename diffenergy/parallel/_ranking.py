@@ -59,7 +59,7 @@ class Ranked:
     shape: tuple[int, int, int]
 
     def take(self, rows: np.ndarray) -> "Ranked":
-        """Some of them."""
+        """The plans of some rows, with their figures."""
         plans, columns = [self.plans[i] for i in rows], ("time", "energy", "memory")
         figures = {name: getattr(self, name)[rows] for name in columns}
         return dataclasses.replace(self, plans=plans, **figures)

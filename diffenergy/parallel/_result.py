@@ -1,4 +1,4 @@
-"""The answer of a search for a plan."""
+"""`PlanResult`: the result of a search for a plan."""
 
 import dataclasses
 import functools
@@ -24,11 +24,12 @@ class PlanResult(Result):
     best: EstimateResult
     """The best one as `estimate` answers it."""
     task: Task
-    """Its checked request."""
+    """The checked request of the best plan."""
 
     @functools.cached_property
     def step(self) -> TrainingStep:
-        """Its step as a record: `de.estimate(step, gpu)` is differentiable."""
+        """The step of the best plan as a record: `de.estimate(step, gpu)` is
+        differentiable."""
         return step_of(self.task)
 
 

@@ -128,7 +128,8 @@ class Host:
         )
 
     def check_training(self, plan: Plan):
-        """The same of a plan of training, whose collectives may pass between hosts."""
+        """Raises `ValueError` for a plan of training that does not fit the machine; its
+        collectives may pass between hosts."""
         self._check_number(plan)
         if plan.tp > self.size:
             raise ValueError(

@@ -251,7 +251,7 @@ class Pipeline:
 
     @property
     def passes(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Of every instruction: the kind of its virtual stage, whether that runs
+        """Every instruction: the kind of its virtual stage, whether that runs
         forward (0) or backward (1), and its share of this pass: ZB-H1 takes one half
         for gradients of inputs, one for those of weights."""
         program, half = self.program, 0.5 if self.schedule == "zb-h1" else 1.0

@@ -60,7 +60,7 @@ class Steps(Record):
     tp_overlap: Float[Array, "*r"] = eqx.field(converter=as_float)
     """1 where tensor-parallel exchanges run beside computation."""
     dp_overlap: Float[Array, "*r"] = eqx.field(converter=as_float)
-    """The same of weights and gradients."""
+    """1 where exchanges of weights and gradients run beside computation."""
     zero_bubble: Float[Array, "*r"] = eqx.field(converter=as_float)
     """1 where gradients of weights fill the bubble (ZB-H1)."""
 
@@ -158,11 +158,11 @@ class StepTime(Record):
 
     time: Float[Array, "*r"]
     pipeline: Float[Array, "*r"]
-    """Of all micro-batches, without what follows them."""
+    """Time of all micro-batches, without what follows them (s)."""
     bubble: Float[Array, "*r"]
     """Share of the pipeline in which GPUs idle or wait for a slower stage."""
     stage: Float[Array, "*r s"]
-    """Of a micro-batch on a GPU of each kind, with its way to the next."""
+    """Time of a micro-batch on a GPU of each kind, with the send to the next (s)."""
     forward: Float[Array, "*r s"]
     backward: Float[Array, "*r s"]
     optimizer: Float[Array, "*r s"]
@@ -329,7 +329,7 @@ def _sends(send: Array, steps: Steps) -> Float[Array, "*r k 2"]:
 
 
 def _most(x: Float[Array, "*r s"], steps: Steps) -> Float[Array, "*r"]:
-    """That of the GPU that takes longest."""
+    """The largest value of all kinds of GPUs that there are."""
     return jnp.max(jnp.where(steps.count > 0, x, 0.0), axis=-1)
 
 

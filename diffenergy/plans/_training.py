@@ -193,7 +193,8 @@ class Training(Placed):
 
     @property
     def program(self) -> Pipeline | None:
-        """The same, also of one stage."""
+        """The order in which the pipeline runs, also of one stage; None where it is too
+        long."""
         plan, layout = self.plan, self.layout
         if plan.pp * plan.vp * self.batches > _MOST_CHUNKS:
             return None

@@ -154,8 +154,8 @@ def engine_from(
     tdp: Any,
     bandwidth: Any,
 ) -> Engine:
-    """The same from `values` by name; `kinds`: 1 for the kind of sampling (`SAMPLING`),
-    else 0; `tdp` in W, DRAM `bandwidth` in B/s, which sorts of many rows follow."""
+    """An engine from `values` by name; `kinds`: 1 for the kind of sampling, else 0;
+    `tdp` in W, DRAM `bandwidth` in B/s, which sorts of many rows follow."""
     zero, slower = 0.0 * values["plain"], _FITTED_BANDWIDTH / bandwidth
     many = values["sort_many"] * slower
     few = (zero, values["plain"], values["sort_few"], values["penalties_few"])

@@ -81,7 +81,7 @@ def _number(name: str, given: Any, text: str, least: float = 1.0) -> float:
 
 
 def fixed(length: float) -> Lengths:
-    """The same length always."""
+    """The distribution of one length."""
     ones = (1.0,) * NODES, (1.0,) * len(TAIL)
     return Lengths(f"{length:g}", length, 1.0, *ones, length)
 

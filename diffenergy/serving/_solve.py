@@ -1,4 +1,4 @@
-"""Numbers of one answer, by programs that are kept between runs."""
+"""Figures, curves and derivatives of a deployment, by cached programs."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ class Question(eqx.Module):
 
 
 def answered(question: Question) -> Steady:
-    """Its figures."""
+    """Figures of a replica under its load."""
     return steady(question.server, question.load, question.mode, question.states)
 
 

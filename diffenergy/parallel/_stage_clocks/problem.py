@@ -50,9 +50,9 @@ class Problem:
 
     program: Instructions
     type: Int[np.ndarray, " i"]
-    """Of every instruction."""
+    """Type of every instruction."""
     stage: Int[np.ndarray, " t"]
-    """Of every type."""
+    """Stage of every type."""
     kind: Int[np.ndarray, " t"]
     """Place in `KINDS` of every type."""
     clocks: Float[np.ndarray, " c"]
@@ -76,7 +76,7 @@ class Problem:
 
     @property
     def cost(self) -> Float[np.ndarray, "c t"]:
-        """The same beyond waiting as long."""
+        """Energy of an instruction beyond that of waiting as long (J of a GPU)."""
         return self.energy - self.wait[self.stage] * self.time
 
     @functools.cached_property

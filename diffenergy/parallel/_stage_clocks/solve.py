@@ -83,7 +83,7 @@ def _capped(
     usual: tuple[float, float],
     slowdown: float | None,
 ) -> Solved:
-    """The same under caps of power: without a `slowdown` as fast as they allow."""
+    """Clocks of a pipeline under power caps: without a `slowdown` the fastest step."""
     time = usual[0]
 
     def within(step: float) -> Replicas | None:

@@ -29,7 +29,7 @@ from .spread import (
 
 Mode = Literal["saturated", "closed", "open"]
 _STATES: Final = 8
-"""Numbers of running requests whose gaps are told apart in an open loop."""
+"""Numbers of running requests whose gaps are distinguished in an open loop."""
 
 
 class Latency(NamedTuple):
@@ -97,7 +97,7 @@ def load_arrays(
     ttft_limit: Any = None,
     tpot_limit: Any = None,
 ) -> LoadArrays:
-    """The same from numbers; None: none."""
+    """`LoadArrays` from numbers; None: no limit, or no such load."""
     numbers = (slots, clients, rate, phi, ttft_limit, tpot_limit)
     return LoadArrays(
         *(jnp.asarray(np.inf if x is None else x, float) for x in numbers)

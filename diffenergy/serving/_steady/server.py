@@ -133,7 +133,7 @@ class Running(NamedTuple):
 
     @property
     def flow(self) -> Array:
-        """Tokens made a second."""
+        """Output tokens a second."""
         return self.decoding / self.step
 
     @property
