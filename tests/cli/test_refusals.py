@@ -10,6 +10,8 @@ import pytest
 from diffenergy.cli.refusal import to_json
 from diffenergy.keys import commands
 
+from .conftest import GPT2
+
 TRACE = Path("docs/examples/trace.json").resolve()
 HELP = "--help` shows what is allowed."
 ROWS = {
@@ -103,6 +105,7 @@ ROWS = {
     "report gpt2 --out a.html --slo-tpot 30ms": "no requests come",
     "report gpt2 --out a.html --rate 8 --phase train": "neither trains",
     "report gpt2 --out a.html --rate 8 --concurrency 8": "one way",
+    "report gpt2 --out a.html --rate 0": "`--rate`",
     "dvfs gpt2 --solver exact --starts 3": "`--starts` is given without `--solver`",
     "plan gpt2 --num-gpus 8": "`--global-batch` is missing",
     "plan gpt2 --num-gpus 8 --global-batch 8 --granularity stage": "--stage-clocks",
@@ -295,8 +298,8 @@ def test_infeasible_is_told_as_json(run):
 
 
 def test_the_side_that_cannot_be_met_is_named(run):
-    line = "gpt2 --power-limit 50 --set power_limit_min=50 --gpu a100-sxm-80gb"
-    outcome = run("compare", "gpt2 --gpu a100-sxm-80gb --phase decode", line)
+    line = " ".join(GPT2[1:])  # compiled already
+    outcome = run("compare", line, f"{line} --power-limit 50 --set power_limit_min=50")
     assert (outcome.code, outcome.out) == (3, "")
     assert outcome.err.startswith("diffenergy: B: `--power-limit`")
 

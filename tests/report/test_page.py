@@ -229,21 +229,3 @@ def test_a_served_model_has_a_section(tmp_path: Path):
         assert float(value) * scale == pytest.approx(found[key]["mean"], rel=0.02)
     # the estimate's command has no flag of the server
     assert "--rate" not in html[html.index("<pre") :]
-
-
-@pytest.mark.parametrize(
-    "flags, word",
-    [
-        (("--slo-tpot", "30ms"), "no requests come"),
-        (("--rate", "8", "--phase", "train"), "neither trains"),
-        (("--rate", "8", "--concurrency", "8"), "one way"),
-        (("--rate", "0"), "`--rate`"),
-    ],
-)
-def test_what_cannot_be_served(flags, word, capsys):
-    from diffenergy.cli import main
-
-    code = main(("report", "gpt2", *flags, "--out", "no.html"))
-    said = capsys.readouterr()
-    assert code == 2 and not said.out and word in said.err
-    assert said.err.count("\n") == 1 and not Path("no.html").exists()

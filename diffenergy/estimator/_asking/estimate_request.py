@@ -64,7 +64,7 @@ class PointRequest(Request):
         ),
     ] = None
     corrections: Annotated[
-        File | None, Flag("Fitted constants [the bundled ones].", "FILE|none")
+        File | None, Flag("Fitted constants [the shipped ones].", "FILE|none")
     ] = None
 
 
