@@ -29,8 +29,8 @@ from calibration.splits import SPLITS, Data
 from diffenergy.corrections import read_corrections, write_corrections
 from diffenergy.corrections._spread import GRADES, trust, widths
 from diffenergy.files import write_text_atomic
+from diffenergy.fitting import predict
 from diffenergy.fitting._calibrate import calibrate
-from diffenergy.fitting._predict import predict
 from diffenergy.measurements import QUANTITIES as COLUMNS
 
 _NO_PICTURE = ("a10-five", "hopper-five", "throttled", "h100-family-ours")

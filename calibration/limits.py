@@ -17,12 +17,16 @@ from jaxtyping import Float
 
 from diffenergy.compiling import compiler_options
 from diffenergy.corrections import Corrections
-from diffenergy.estimator._estimate import runs
-from diffenergy.hardware._files import GpuCard
-from diffenergy.hardware._spec import default_point, idle_power
+from diffenergy.estimator import runs
+from diffenergy.hardware import GpuCard, default_point, idle_power
 from diffenergy.records import as_float
-from diffenergy.workload import PhaseColumns, Workload, build_workload, op_rows
-from diffenergy.workload._listing import normalise_kernel
+from diffenergy.workload import (
+    PhaseColumns,
+    Workload,
+    build_workload,
+    normalise_kernel,
+    op_rows,
+)
 
 Numbers = Sequence[float] | np.ndarray
 

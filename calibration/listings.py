@@ -20,7 +20,7 @@ import typer
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from diffenergy.files import write_text_atomic
-from diffenergy.workload import Listing, listing_lines, read_listings
+from diffenergy.workload import Kernel, Listing, Number, listing_lines, read_listings
 from diffenergy.workload._eager_rows import (
     HALF,
     Attention,
@@ -32,7 +32,7 @@ from diffenergy.workload._eager_rows import (
     rotary_copies,
     unlisted,
 )
-from diffenergy.workload._kernel import Kernel, Number, normalise_rows
+from diffenergy.workload._kernel import normalise_rows
 
 _FILES: Final = ("workloads.jsonl", "workloads_derived.jsonl")
 

@@ -21,22 +21,22 @@ def read_named(path: Path, key: str, example: str) -> str:
     Raises `ValueError` if it cannot be read; `example`: a bundled name for `key`, ""
     where none is bundled.
     """
-    given = f"`{key}` is {str(path)!r}"
+    named = f"`{key}` is {str(path)!r}"
     try:
         return path.read_bytes().decode("utf-8")
     except FileNotFoundError:
         bundled = f" or a bundled name such as `{example}`" if example else ""
         raise ValueError(
-            f"{given}, but there is no such file; give the path of a .toml file"
+            f"{named}, but there is no such file; give the path of a .toml file"
             f"{bundled}."
         ) from None
     except UnicodeDecodeError:
         raise ValueError(
-            f"{given}, which is not UTF-8 text; save it as UTF-8."
+            f"{named}, which is not UTF-8 text; save it as UTF-8."
         ) from None
     except OSError as error:
         raise ValueError(
-            f"{given}, which cannot be read ({error.strerror}); check the path and its "
+            f"{named}, which cannot be read ({error.strerror}); check the path and its "
             f"permissions."
         ) from None
 
@@ -116,8 +116,8 @@ def check_target(
         raise ValueError(
             f"`{shown}`: there is no folder `{target.parent}`; make it first."
         )
-    for given in inputs:
-        if os.path.exists(given) and target.exists() and target.samefile(given):
+    for source in inputs:
+        if os.path.exists(source) and target.exists() and target.samefile(source):
             raise ValueError(
                 f"`{shown}` is an input of this run, which is never overwritten; "
                 f"give another path."
@@ -139,18 +139,18 @@ def _undisturbed() -> Iterator[None]:
     if before is None or threading.current_thread() is not threading.main_thread():
         yield
         return
-    asked = False
+    interrupted = False
 
     def later(*_: object):
-        nonlocal asked
-        asked = True
+        nonlocal interrupted
+        interrupted = True
 
     signal.signal(signal.SIGINT, later)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-        if asked:
+        if interrupted:
             signal.raise_signal(signal.SIGINT)
 
 

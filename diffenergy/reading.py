@@ -21,7 +21,7 @@ def number(flag: str, text: str, unit: str = "") -> float:
 
 
 def positive(flag: str, text: str, unit: str = "") -> float:
-    """The same above 0."""
+    """A finite number above 0."""
     value = number(flag, text, unit)
     if value <= 0:
         in_unit = f" ({unit})" if unit else ""
@@ -53,11 +53,11 @@ def several(flag: str, text: str, one: Callable[[str, str], Any]) -> tuple[Any, 
     >>> several("--batch", "1,8:32:8", whole)
     (1, 8, 16, 24, 32)
     """
-    found: list[Any] = []
+    values: list[Any] = []
     for part in text.split(","):
         ends = part.split(":")
         if len(ends) == 1:
-            found.append(one(flag, part))
+            values.append(one(flag, part))
             continue
         if len(ends) != 3:
             raise ValueError(f"`{flag}` is '{text}'; give a list or FROM:TO:STEP.")
@@ -68,8 +68,8 @@ def several(flag: str, text: str, one: Callable[[str, str], Any]) -> tuple[Any, 
                 f"`{flag}` is '{text}', a range of {max(count, 0):,} values; allowed "
                 f"are 1 to {_MOST_VALUES:,}, FROM:TO:STEP with FROM below TO."
             )
-        found += [start + i * step for i in range(count)]
-    return tuple(dict.fromkeys(found))
+        values += [start + i * step for i in range(count)]
+    return tuple(dict.fromkeys(values))
 
 
 def wholes(flag: str, text: str) -> tuple[int, ...]:
@@ -79,10 +79,10 @@ def wholes(flag: str, text: str) -> tuple[int, ...]:
 
 def names(flag: str, text: str) -> tuple[str, ...]:
     """Comma-separated names, each once."""
-    found = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
-    if "" in found:
+    words = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+    if "" in words:
         raise ValueError(f"`{flag}` is '{text}'; give names, such as h100-sxm,l40s.")
-    return found
+    return words
 
 
 def clocks(flag: str, text: str) -> tuple[float, ...]:
@@ -132,10 +132,10 @@ def dtypes(flag: str, text: str) -> tuple[str, ...]:
 
 def columns(flag: str, text: str) -> tuple[str, ...]:
     """Comma-separated names of columns."""
-    found = tuple(part.strip() for part in text.split(","))
-    if "" in found:
+    words = tuple(part.strip() for part in text.split(","))
+    if "" in words:
         raise ValueError(f"`{flag}` is '{text}'; give columns, such as gpu,workload.")
-    return found
+    return words
 
 
 def seed(flag: str, text: str) -> int:

@@ -45,7 +45,7 @@ def pick(
 
 
 class Infeasible(Exception):
-    """What was asked for cannot be had; the message names the limit and the least
+    """No solution keeps the limits; the message names the limit and the least
     value that works.
 
     `least`: such values by the name of the limit, as far as they are known.
@@ -114,8 +114,8 @@ class Result:
         return self._views().line(self)
 
     def blocks(self, charts: bool = True) -> "list[Block]":
-        """What the command prints and pages show: lines, tables, and charts, which
-        terminals cannot draw."""
+        """Blocks that the command prints and pages show: lines, tables and charts
+        (terminals cannot draw charts)."""
         from .report import Section
 
         drawn = self._drawn() if charts else []

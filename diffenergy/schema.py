@@ -68,9 +68,9 @@ def _misfit(raw: Any, kind: Any, place: str, key: str) -> str:
             return _misfit(value, part, within, name)
     if isinstance(raw, dict) and fields:
         kinds = msgspec.inspect.type_info(bare).fields  # pyright: ignore
-        lacking = next(x.name for x in kinds if x.required and x.name not in raw)
-        remedy = _remedy(fields[lacking], lacking)
-        return f"{within}`{lacking}` is missing; {remedy}."
+        missing = next(x.name for x in kinds if x.required and x.name not in raw)
+        remedy = _remedy(fields[missing], missing)
+        return f"{within}`{missing}` is missing; {remedy}."
     what = f"{place}`{key}`" if key else "the whole"
     return f"{what} is {raw!r}; {_remedy(kind, key)}."
 
@@ -96,7 +96,7 @@ def _fields(bare: Any) -> dict[str, Any]:
 
 
 def _remedy(kind: Any, key: str) -> str:
-    """What to give for `key`."""
+    """Remedy for `key`: what to give."""
     remarks = [x for x in getattr(kind, "__metadata__", ()) if x.description]
     if remarks:
         return remarks[-1].description

@@ -124,18 +124,18 @@ def quantity(name: str, text: str, unit: str = "") -> float:
     (1980000000.0, 1980000000.0)
     """
     shown = text.strip()
-    found = _WRITTEN.fullmatch(shown)
-    value = float(found[1]) if found else math.nan
-    if not found or not math.isfinite(value):
+    match = _WRITTEN.fullmatch(shown)
+    value = float(match[1]) if match else math.nan
+    if not match or not math.isfinite(value):
         raise ValueError(f"`{name}` is '{shown}'; allowed is {allowed(unit)}.")
-    known = units_like(unit)
-    given = "".join(_SPELLINGS.get(x, x) for x in found[2]) or unit
-    if given not in known and not found[2]:
+    factors = units_like(unit)
+    suffix = "".join(_SPELLINGS.get(x, x) for x in match[2]) or unit
+    if suffix not in factors and not match[2]:
         return value
-    factor = _factor(given, known)
+    factor = _factor(suffix, factors)
     if factor is None:
-        raise ValueError(f"`{name}` is '{shown}'{_instead(found[2], unit)}.")
-    return float(Decimal(found[1]) * Decimal(factor)) if value else 0.0
+        raise ValueError(f"`{name}` is '{shown}'{_instead(match[2], unit)}.")
+    return float(Decimal(match[1]) * Decimal(factor)) if value else 0.0
 
 
 def units_like(unit: str) -> Mapping[str, str]:
@@ -148,41 +148,41 @@ def units_like(unit: str) -> Mapping[str, str]:
 
 
 def allowed(unit: str) -> str:
-    """What `quantity` takes, in words.
+    """Words for the numbers that `quantity` accepts.
 
     >>> allowed("MHz")
     'a finite number (bare in MHz, or with Hz, kHz, MHz or GHz)'
     """
-    known = units_like(unit)
-    if len(known) > 1:
-        return f"a finite number (bare in {unit}, or with {_either(list(known))})"
+    units = units_like(unit)
+    if len(units) > 1:
+        return f"a finite number (bare in {unit}, or with {_either(list(units))})"
     return f"a finite number ({unit})" if unit else "a finite number"
 
 
-def _factor(given: str, known: Mapping[str, str]) -> str | None:
-    """Factor of the unit `given`; None where none, or more than one, is meant."""
-    if given in known or _BITS.fullmatch(given):
-        return known.get(given)
-    like = [x for x in known if x.lower() == given.lower()]
-    return known[like[0]] if len(like) == 1 else None
+def _factor(unit: str, factors: Mapping[str, str]) -> str | None:
+    """Factor of the unit `unit`; None where none, or more than one, is meant."""
+    if unit in factors or _BITS.fullmatch(unit):
+        return factors.get(unit)
+    like = [x for x in factors if x.lower() == unit.lower()]
+    return factors[like[0]] if len(like) == 1 else None
 
 
 def _kind(unit: str) -> str:
-    """What a unit measures; "" where it is not known."""
-    return next((kind for kind, known in _KINDS.items() if unit in known), "")
+    """Quantity that a unit measures, such as "power"; "" of an unknown unit."""
+    return next((kind for kind, units in _KINDS.items() if unit in units), "")
 
 
-def _instead(given: str, unit: str) -> str:
-    """What is wrong with a unit and what to give."""
-    known = units_like(unit)
-    if not known:
+def _instead(suffix: str, unit: str) -> str:
+    """Remedy for a wrong unit: what it is and what to give."""
+    units = units_like(unit)
+    if not units:
         what = f" ({unit})" if unit else ""
         return f"; give the number{what} without a unit"
-    ways = f"give {_kind(unit)} in {_either(list(known))} (a bare number is in {unit})"
-    if _BITS.fullmatch(given):
+    ways = f"give {_kind(unit)} in {_either(list(units))} (a bare number is in {unit})"
+    if _BITS.fullmatch(suffix):
         return f", which reads as bits; {ways}"
-    other = next((k for k, u in _KINDS.items() if _factor(given, u)), "")
-    what = f", {other}" if other else f", and '{given}' is no unit of {_kind(unit)}"
+    other = next((k for k, u in _KINDS.items() if _factor(suffix, u)), "")
+    what = f", {other}" if other else f", and '{suffix}' is no unit of {_kind(unit)}"
     return f"{what}; {ways}"
 
 

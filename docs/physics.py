@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-PAGE: Final = Path(__file__).parent / "physics.md"
+PAGE: Final = Path(__file__).resolve().parent / "physics.md"
 TEXT: Final = re.compile(
     r"(<!-- elsewhere, by the text of (\S+) -->\n).*?(<!-- end of the text -->\n)", re.S
 )

@@ -48,8 +48,10 @@ WIDE: Final = {
 }
 """Test files that look at all of a room."""
 COMMANDS: Final = {
+    "codesign": ("test_codesign.py",),
     "collectives": ("test_collective.py",),
     "dvfs": ("test_dvfs.py",),
+    "fleet": ("test_fleet.py",),
     "fitting": ("test_fit.py", "test_evaluate.py"),
     "kernels": ("test_estimate.py",),
     "workload": ("test_estimate.py", "test_known.py"),

@@ -297,7 +297,9 @@ def reprinted(printed: Sequence[str], output: str) -> tuple[list[str], list[str]
         if place is None:
             missing.append(run[0])
         else:
-            result[at : at + len(run)] = lines[place : place + len(run)]
+            pairs = zip(result[at:], lines[place : place + len(run)], strict=False)
+            now = [old if old.rstrip() == new else new for old, new in pairs]
+            result[at : at + len(run)] = now
             start = place + len(run)
         at += len(run)
     return result, missing

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from diffenergy.hardware._files import read_gpu
+from diffenergy.hardware import read_gpu
 from diffenergy.measurements.importers.base import (
     drop,
     files_in,

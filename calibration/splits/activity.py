@@ -6,8 +6,7 @@ import numpy as np
 
 from diffenergy.corrections import CorrectionsFile, prior_file
 from diffenergy.fitting._calibrate import Settings
-from diffenergy.hardware._files import read_gpu
-from diffenergy.hardware._spec import idle_power
+from diffenergy.hardware import idle_power, read_gpu
 from diffenergy.measurements import MeasurementTable
 
 from .base import WHOLE, Data, Fold, Score, Split, folds_of, on, only

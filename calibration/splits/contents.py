@@ -12,8 +12,8 @@ import numpy as np
 from calibration.campaigns import instruments
 from diffenergy import measurements
 from diffenergy.corrections import CorrectionsFile, prior_file, read_corrections
+from diffenergy.fitting import predict
 from diffenergy.fitting._calibrate import Calibration, Settings, blanked, calibrate
-from diffenergy.fitting._predict import predict
 from diffenergy.measurements import MeasurementTable
 
 from .base import NONE, Data, Fold, Mask, Score, Split, everything, only

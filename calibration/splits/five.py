@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 
 from diffenergy.corrections import CorrectionsFile
+from diffenergy.fitting import predict
 from diffenergy.fitting._calibrate import Settings, calibrate
-from diffenergy.fitting._predict import predict
 from diffenergy.measurements import Predictions
 
 from . import kernels, passes

@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from calibration.importers import neusight
-from diffenergy.corrections import CONSTANTS, CorrectionsFile, prior_file
-from diffenergy.corrections._levels import resolve
+from diffenergy.corrections import CONSTANTS, CorrectionsFile, prior_file, resolve
 from diffenergy.fitting._calibrate import Settings
-from diffenergy.hardware._files import read_gpu
+from diffenergy.hardware import read_gpu
 from diffenergy.measurements import MeasurementTable
 
 from .base import NONE, WHOLE, Data, Fold, Mask, Score, Split, as_table, on, only

@@ -18,10 +18,10 @@ from diffenergy.corrections import (
     read_corrections,
 )
 from diffenergy.corrections._priors import CDNA
+from diffenergy.fitting import predict
 from diffenergy.fitting._batches import batches
 from diffenergy.fitting._calibrate import Calibration, Settings, blanked, calibrate
 from diffenergy.fitting._parameters import Parameter
-from diffenergy.fitting._predict import predict
 from diffenergy.measurements import MeasurementTable, Predictions
 from diffenergy.records import as_float
 

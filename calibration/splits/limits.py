@@ -10,7 +10,7 @@ from calibration.importers import zeus_traces
 from calibration.limits import at_limits
 from diffenergy.corrections import prior_file
 from diffenergy.fitting._calibrate import Settings
-from diffenergy.hardware._files import read_gpu
+from diffenergy.hardware import read_gpu
 from diffenergy.measurements import MeasurementTable, Predictions
 
 from .base import Data, Fold, Score, Split, as_table, on

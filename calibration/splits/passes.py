@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from diffenergy.estimator._estimate import estimate_once
+from diffenergy.estimator import estimate_once
 from diffenergy.fitting._batches import batches
 from diffenergy.fitting._calibrate import Settings, blanked, calibrate
 from diffenergy.measurements import MeasurementTable, Predictions

@@ -4,8 +4,8 @@ import functools
 from collections.abc import Callable
 
 from diffenergy.corrections import CorrectionsFile, read_corrections
+from diffenergy.fitting import predict
 from diffenergy.fitting._calibrate import Settings
-from diffenergy.fitting._predict import predict
 
 from .base import NONE, Data, Fold, Score, Split, everything, on
 

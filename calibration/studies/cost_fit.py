@@ -18,7 +18,7 @@ import optax
 from jax import Array
 from jaxtyping import Float, Int
 
-from diffenergy.hardware._link_costs import LinkCosts
+from diffenergy.hardware import LinkCosts
 from diffenergy.physics import _links as links
 from diffenergy.physics._links import SLOTS
 from diffenergy.records import Record, as_float, as_index

@@ -28,7 +28,7 @@ from calibration.studies.dvfs_study.scores import (
     score,
 )
 from calibration.studies.dvfs_study.transfer import printed_sums, published, transfer
-from diffenergy.fitting._clock_law import law_table
+from diffenergy.fitting import law_table
 
 _GOALS: Final = {
     "frontier": 2.0,

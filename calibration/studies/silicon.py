@@ -29,15 +29,14 @@ from diffenergy.codesign._space.silicon import (  # noqa: E402
     IdleModel,
     board_channels,
 )
-from diffenergy.hardware._dies import (  # noqa: E402
+from diffenergy.hardware import (  # noqa: E402
     SIGNIFICANDS,
     AreaModel,
-    idle_readings,
     process_rules,
     published_dies,
-    sram_area,
+    read_gpu,  # noqa: E402
 )
-from diffenergy.hardware._files import read_gpu  # noqa: E402
+from diffenergy.hardware._dies import idle_readings, sram_area  # noqa: E402
 
 
 def silicon() -> None:

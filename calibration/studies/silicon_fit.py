@@ -15,18 +15,16 @@ from diffenergy.codesign._space.silicon import (
     die_channels,
     is_stacked,
 )
-from diffenergy.hardware import read_gpu
-from diffenergy.hardware._dies import (
+from diffenergy.hardware import (
     AreaModel,
     Circuits,
     Die,
-    Process,
     count_circuits,
-    idle_readings,
     process_rules,
     published_dies,
-    sram_area,
+    read_gpu,
 )
+from diffenergy.hardware._dies import Process, idle_readings, sram_area
 
 
 class Fit(NamedTuple):

@@ -35,9 +35,9 @@ from diffenergy.codesign._tiles.tiles import (
     Shapes,
     Tiles,
     gemm_rows,
-    with_given_tiles,
+    with_tiles,
 )
-from diffenergy.codesign._tiles.tuning import Tuning, held, products_of, tune
+from diffenergy.codesign._tiles.tuning import Tuning, limited_clocks, products_of, tune
 from diffenergy.compiling import compiler_options, kept
 from diffenergy.corrections import Corrections, read_corrections
 from diffenergy.dtypes import code
@@ -154,8 +154,8 @@ def costs_with(
     gpu, products = card.spec, gemm_rows(listings)
     point = default_point(gpu)
     whole = (assemble(listings), gpu, point, corrections)
-    clocks, static = held(kept(estimate_once, whole), point, products)
-    workload = products_of(assemble(with_given_tiles(listings, tiles)), products)
+    clocks, static = limited_clocks(kept(estimate_once, whole), point, products)
+    workload = products_of(assemble(with_tiles(listings, tiles)), products)
     costs = Costs(*kept(row_costs, (workload, gpu, clocks, corrections)))
     time = np.asarray(costs.time)
     return time, np.asarray(costs.work) + static * time

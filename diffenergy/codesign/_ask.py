@@ -58,19 +58,19 @@ def search(request: DesignRequest) -> SearchResult:
     >>> found.best.energy < found.start.energy
     True
     """
-    given, work = _shared(request), request.work
+    shared, work = _shared(request), request.work
     varied = _request.ranges_of(request.vary)
     goals = request.goals or ("energy",)
     goals = (goals,) if isinstance(goals, str) else goals
     limits = request.limits or {}
     most = {m: float(x.share if isinstance(x, Share) else x) for m, x in limits.items()}
-    _request.check_point(_request.given_point(work, given), varied[0])
+    _request.check_point(_request.fixed_point(work, shared), varied[0])
     _request.check_limits(most)
     if not callable(goals):
         check_goals(goals)
     mm2 = _request.price_of(request.price, goals, most)
     parts = _request.parts_of(work)
-    tasks = _request.tasks_of(parts, request.gpu, given)
+    tasks = _request.tasks_of(parts, request.gpu, shared)
     weights = [float(part.weight) for part in parts]
     mixes, ranges = _request.chosen_of(varied[0])
 
@@ -84,17 +84,20 @@ def search(request: DesignRequest) -> SearchResult:
     base = searching.with_shares(base, shares)
     results = []
     for words in mixes:
-        problem, own = base, tasks
+        problem, mix_tasks = base, tasks
         if words:
-            made = _request.in_stacks(tasks[0].card, words, ranges)
-            changed = {**given, "changes": {**(request.changes or {}), **made}}
-            own = _request.tasks_of(parts, request.gpu, changed)
-            problem = problem_of(own, {x: base.limits[x] for x in most})
-        found = searching.search(problem, request.effort, request.progress)
-        results.append(_result(own, weights, problem, found))
+            stacked_words = _request.in_stacks(tasks[0].card, words, ranges)
+            changed = {
+                **shared,
+                "changes": {**(request.changes or {}), **stacked_words},
+            }
+            mix_tasks = _request.tasks_of(parts, request.gpu, changed)
+            problem = problem_of(mix_tasks, {x: base.limits[x] for x in most})
+        outcome = searching.search(problem, request.effort, request.progress)
+        results.append(_result(mix_tasks, weights, problem, outcome))
         for design in (results[-1].summary["best"], *results[-1].summary["pareto"]):
             design |= {"words": words} if words else {}
-        if found.interrupted:
+        if outcome.interrupted:
             break
     results.sort(key=lambda x: (x.best.violation, x.best.objective))
     result = results[0]
@@ -106,7 +109,7 @@ def search(request: DesignRequest) -> SearchResult:
 
 
 def _shared(request: DesignRequest | TuneRequest) -> dict[str, Any]:
-    """What a request gives to every member of its mix."""
+    """Options that a request gives to every member of its mix."""
     names = {*(x.name for x in dataclasses.fields(MixRequest)), "workload"}
     return {x: getattr(request, x) for x in explicit_fields(request) if x in names}
 
@@ -122,48 +125,47 @@ def _chosen(results: Sequence[SearchResult], start: Score) -> SearchResult:
     ]
     columns = np.array([column for column, _ in front])
     front = [front[i] for i in pareto_front(*columns.T)] if front else []
-    found = dataclasses.replace(best.found, start=start)
+    outcome = dataclasses.replace(best.found, start=start)
     summary = {
         **best.summary,
         "start": score_json(best.problem, start),
-        "improvement_pct": finite(100 * found.improvement),
+        "improvement_pct": finite(100 * outcome.improvement),
         "choices": [x.summary["best"] for x in results],
         "pareto": [design for _, design in front],
         "evaluations": sum(x.found.evaluations for x in results),
         "wall_s": sum(x.found.wall for x in results),
     }
-    return dataclasses.replace(best, summary=summary, found=found)
+    return dataclasses.replace(best, summary=summary, found=outcome)
 
 
 def _result(
-    tasks: Sequence[Task], weights: Sequence[float], problem: Problem, found: Found
+    tasks: Sequence[Task], weights: Sequence[float], problem: Problem, outcome: Found
 ) -> SearchResult:
-    """What was found, with how far to trust it and what to know beside it."""
-    card, best = tasks[0].card, found.best
+    """Result of a search, with its trust, intervals and notes."""
+    card, best = tasks[0].card, outcome.best
     trained = ["plan"] if any(task.step is not None for task in tasks) else []
     trust = tasks[0].corrections.trust(card, *trained, new=True)
     design = design_card(card, problem, best, card.name)
-    told = [said for task in tasks for said in task.warnings]
-    told += new_doubts(design)
     trust = trust.widened(_open_widths(tasks, design, best))
-    warnings = list(dict.fromkeys(told))
+    doubts = [x for task in tasks for x in task.warnings] + list(new_doubts(design))
+    warnings = list(dict.fromkeys(doubts))
     time = trust.interval("time", best.time, best.time)
     energy = trust.interval("energy", best.energy, best.time)
     summary = {
         **_request.about_of(tasks, weights, set(problem.task.names)),
         **trust.to_json(),
         "warnings": warnings,
-        **design_summary(problem, found),
+        **design_summary(problem, outcome),
         "time_s_p5_p95": list(map(float, time)),
         "energy_j_p5_p95": list(map(float, energy)),
     }
-    lacking = f"; of {card.name} itself no settled area is published"
+    unpublished = f"; of {card.name} itself no settled area is published"
     settled = problem.task.silicon.settled
     notes = [
         *warnings,
-        f"areas come from a {area_words()}{'' if settled else lacking}.",
+        f"areas come from a {area_words()}{'' if settled else unpublished}.",
     ]
-    return SearchResult(summary, found, problem, card, notes)
+    return SearchResult(summary, outcome, problem, card, notes)
 
 
 def _open_widths(
@@ -199,8 +201,8 @@ def tune(request: TuneRequest) -> TuneResult:
         >>> found.tuning.time <= found.tuning.default_time
         True
     """
-    given, goal = _shared(request), request.goal
-    (task,) = _request.tasks_of([Part(request.work)], request.gpu, given)
+    shared, goal = _shared(request), request.goal
+    (task,) = _request.tasks_of([Part(request.work)], request.gpu, shared)
     if task.plan is not None:
         raise ValueError(
             f"`plan` is {task.plan.text}, but tiles are tuned on one GPU; leave it out."
@@ -208,9 +210,9 @@ def tune(request: TuneRequest) -> TuneResult:
     setting = task.settings[0]
     temperature = float("nan") if setting.temperature is None else setting.temperature
     point = OperatingPoint(*setting[:3], temperature, float(setting.mem_locked))
-    found = tuning.tune(
+    tuned = tuning.tune(
         task.listings, task.card, task.corrections.serve(task.card), point, goal
     )
-    known = {"memory": task.memory, "warnings": task.warnings}
-    summary = {**task.about, **task.trust.to_json(), **known, **tiles_json(found)}
-    return TuneResult(summary, found, list(task.warnings))
+    about = {"memory": task.memory, "warnings": task.warnings}
+    summary = {**task.about, **task.trust.to_json(), **about, **tiles_json(tuned)}
+    return TuneResult(summary, tuned, list(task.warnings))

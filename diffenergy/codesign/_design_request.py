@@ -29,15 +29,15 @@ def _ranges(flag: str, texts: list[str]) -> tuple[Range, ...]:
     >>> _ranges("--vary", ["memory=HBM3e,HBM4,num_sms"])[0].words
     ('HBM3e', 'HBM4')
     """
-    found: list[tuple[Any, ...]] = []
+    ranges: list[tuple[Any, ...]] = []
     for entry in (part for text in texts for part in text.split(",")):
         name, equals, bounds = (part.strip() for part in entry.partition("="))
         if name in CHOSEN and equals:
-            found.append((name, None, None, (bounds,)))
+            ranges.append((name, None, None, (bounds,)))
             continue
-        more = found and found[-1][0] in CHOSEN and not equals
+        more = ranges and ranges[-1][0] in CHOSEN and not equals
         if more and name not in (*FIELDS, "sm_clock", "power_cap", "network", "tiles"):
-            found[-1] = (*found[-1][:3], (*found[-1][3], name))
+            ranges[-1] = (*ranges[-1][:3], (*ranges[-1][3], name))
             continue
         low, colon, high = bounds.partition(":")
         if not name:
@@ -59,8 +59,8 @@ def _ranges(flag: str, texts: list[str]) -> tuple[Range, ...]:
             reading.number(f"{flag} {name}", x, unit) if x.strip() else None
             for x in ends
         )
-        found.append((name, *numbers))
-    return tuple(Range(*entry) for entry in found)
+        ranges.append((name, *numbers))
+    return tuple(Range(*entry) for entry in ranges)
 
 
 def _up_to(most: int) -> Any:
@@ -70,37 +70,43 @@ def _up_to(most: int) -> Any:
 
 
 class Effort(Request, kw_only=False):
-    """How much a search does."""
+    """Effort of a search: starts, rounds and seed."""
 
-    starts: Annotated[int, *_up_to(256), "Descents at once"] = 8
-    rounds: Annotated[int, *_up_to(10_000), "Rounds of ten gradient steps"] = 12
-    seed: Annotated[Seed, "Of all draws"] = 0
+    starts: Annotated[int, *_up_to(256), "Number of simultaneous descents"] = 8
+    rounds: Annotated[
+        int, *_up_to(10_000), "Number of rounds of ten gradient steps"
+    ] = 12
+    seed: Annotated[Seed, "Seed of all draws"] = 0
 
 
 class MixRequest(ModelRequest, SharingRequest, PointRequest):
-    """What holds for every member of a mix, and where designs run."""
+    """Options of every member of a mix, and the operating point of designs."""
 
     sm_clock: Annotated[
-        Clocks | None, Flag("Clock that designs run at [their highest].", "MHZ")
+        Clocks | None, Flag("SM clock of all designs [their highest].", "MHZ")
     ] = None
-    mem_clock: Annotated[Clocks | None, Flag("Memory clock [their own].", "MHZ")] = None
-    power_limit: Annotated[Limits | None, Flag("Power limit [their TDP].", "W")] = None
+    mem_clock: Annotated[
+        Clocks | None, Flag("Memory clock of all designs [their own].", "MHZ")
+    ] = None
+    power_limit: Annotated[
+        Limits | None, Flag("Power limit of all designs [their TDP].", "W")
+    ] = None
     require_fit: Annotated[
         bool, "Exit with 3 if the GPU's memory does not suffice."
     ] = False
 
 
 class ChoiceRequest(MixRequest):
-    """What a search may change, and wants."""
+    """Design space and objective of a search."""
 
     vary: Annotated[
         Vary,
         Flag(
-            "What may change: fields of a GPU file, sm_clock, mem_clock, "
+            "Fields to vary: numbers of a GPU file, sm_clock, mem_clock, "
             "power_cap, tiles, network (of a plan: B/s of a network card); "
             "bounds in SI, or as 20MB:100MB [half to twice the base value; "
-            "clocks and tiles: what is legal]; process_node=4NP,N3P and "
-            "memory=HBM3e,HBM4: which of them.",
+            "clocks and tiles: what is legal]; words to choose from: "
+            "process_node=4NP,N3P and memory=HBM3e,HBM4.",
             "FIELD[=LOW:HIGH],...",
             _ranges,
             many=True,
@@ -109,8 +115,8 @@ class ChoiceRequest(MixRequest):
     goals: Annotated[
         Sequence[str] | str | Callable[..., Any] | None,
         Flag(
-            "energy, time, edp, ed2p, energy_per_token, area or cost; "
-            "several single ones: their Pareto front [energy; --tune-tiles:"
+            "Quantity to minimize: energy, time, edp, ed2p, energy_per_token, "
+            "area or cost; several: their Pareto front [energy; --tune-tiles:"
             " time].",
             "WHAT[,WHAT]",
             _names,

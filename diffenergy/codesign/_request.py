@@ -1,4 +1,4 @@
-"""What is asked of a search, in the words of the caller, checked."""
+"""Checks of what a caller asks of a search, and the problem that it becomes."""
 
 import dataclasses
 import math
@@ -87,9 +87,9 @@ def _task(part: Part, gpu: GpuCard | str | None, request: Mapping[str, Any]) -> 
                 f"`{name}` stands in the request of a Part; give it to the search, "
                 "where it holds for the whole mix."
             )
-    asked = {**request, **part.request}
+    arguments = {**request, **part.request}
     if isinstance(part.work, Task):
-        for name in (*(["gpu"] if gpu is not None else []), *asked):
+        for name in (*(["gpu"] if gpu is not None else []), *arguments):
             raise TypeError(
                 f"`{name}` is given beside a Task, which is settled; leave it out."
             )
@@ -97,12 +97,12 @@ def _task(part: Part, gpu: GpuCard | str | None, request: Mapping[str, Any]) -> 
             _single(name, {setting[n] for setting in part.work.settings})
         return part.work
     for name in _POINT:
-        value = asked.get(name)
+        value = arguments.get(name)
         if value is not None:
             values = value if isinstance(value, Sequence) else [value]
             _single(name, values)
-            asked[name] = tuple(float(x) for x in values)
-    return prepare(os.fspath(part.work), gpu, **asked)
+            arguments[name] = tuple(float(x) for x in values)
+    return prepare(os.fspath(part.work), gpu, **arguments)
 
 
 def _single(name: str, values: Any):
@@ -174,43 +174,43 @@ def in_stacks(
     return {**words, "dram_bandwidth": 1e9 * rate, "dram_capacity": GiB * size}
 
 
-def check_point(given: set[str], ranges: Sequence[Range]):
+def check_point(fixed: set[str], ranges: Sequence[Range]):
     """Raises `ValueError` where a clock or limit is both given and varied."""
     varied = {entry.name for entry in ranges}
     for name, (field, _) in _POINT.items():
-        if name in given and field in varied:
+        if name in fixed and field in varied:
             raise ValueError(
                 f"`{name}` is given, but `{field}` is varied; leave one out."
             )
-    if "sm_clock_max" in varied and ("sm_clock" in varied or "sm_clock" in given):
+    if "sm_clock_max" in varied and ("sm_clock" in varied or "sm_clock" in fixed):
         raise ValueError(
             "`sm_clock_max` is varied beside an SM clock; leave one out: designs "
             "run at their own highest clock unless another is asked for."
         )
 
 
-def given_point(work: Any, request: Mapping[str, Any]) -> set[str]:
+def fixed_point(work: Any, request: Mapping[str, Any]) -> set[str]:
     """Arguments of the operating point that are asked for."""
-    given = {name for name in _POINT if request.get(name) is not None}
+    fixed = {name for name in _POINT if request.get(name) is not None}
     if isinstance(work, Task):
         assumed = work.about["assumed"]
-        given |= {name for name, (_, key) in _POINT.items() if key not in assumed}
-    return given
+        fixed |= {name for name, (_, key) in _POINT.items() if key not in assumed}
+    return fixed
 
 
 def price_of(
     price: int | float | None, goals: Any, limits: Mapping[str, float]
 ) -> float:
     """Price of a mm2; 1 where nothing costs."""
-    wanted = not callable(goals) and "cost" in goals
-    if price is None and (wanted or "cost" in limits):
-        word = "goals" if wanted else "limits['cost']"
+    of_goal = not callable(goals) and "cost" in goals
+    if price is None and (of_goal or "cost" in limits):
+        word = "goals" if of_goal else "limits['cost']"
         raise ValueError(
             f"`{word}` asks for a cost, but no price is known; give `price` of a mm2."
         )
     if price is None:
         return 1.0
-    if not (wanted or "cost" in limits):
+    if not (of_goal or "cost" in limits):
         raise ValueError(
             f"`price` is {price:g}, but nothing costs; give `limits['cost']`, or make "
             "cost a goal."
@@ -269,18 +269,18 @@ def _listed(task: Task, weight: float) -> Listed:
     batch, output_len = about["batch"] or 0, about["output_len"] or 0
     tokens = {"generate": batch * output_len, "decode": batch}.get(about["phase"], 0)
     need = task.memory["total"] or 0.0
-    made = task.step
-    step = (None, None) if made is None else (made.steps, made.placed.order)
+    training = task.step
+    step = (None, None) if training is None else (training.steps, training.placed.order)
     return Listed(
         task.listings, weight, need, float(tokens), about["model"], task.plan, *step
     )
 
 
 def _point(task: Task, ranges: Sequence[Range]) -> OperatingPoint:
-    """Where designs run as far as it is asked for; NaN: where one does by itself."""
-    setting, given = task.settings[0], given_point(task, {})
+    """Requested operating point of designs; NaN: the default of each design."""
+    setting, fixed = task.settings[0], fixed_point(task, {})
     sm, mem, cap = [
-        value if name in given else math.nan
+        value if name in fixed else math.nan
         for name, value in zip(_POINT, setting[:3], strict=True)
     ]
     temperature = math.nan if setting.temperature is None else setting.temperature
@@ -293,7 +293,7 @@ def _point(task: Task, ranges: Sequence[Range]) -> OperatingPoint:
 def about_of(
     tasks: Sequence[Task], weights: Sequence[float], varied: set[str]
 ) -> dict[str, Any]:
-    """What `estimate` says of the workload; of a mix what its members share."""
+    """`about` of the workload as in `estimate`; of a mix, what its members share."""
     fields = {key: {field} for field, key in _POINT.values()}
     fields["sm_clock_mhz"] |= {"sm_clock_max"}
     fields["power_limit_w"] |= {"tdp"}

@@ -63,7 +63,7 @@ class SearchResult(Result):
 
     @property
     def refusal(self) -> str:
-        """Which limits the best design passes, and what it reaches of them."""
+        """Sentence on the limits that the best design exceeds, with its values."""
         return self._views().refusal(self)
 
     def to_toml(
@@ -97,7 +97,7 @@ class TuneResult(Result):
 # --- JSON
 
 
-def design_summary(problem: Problem, found: Found) -> dict[str, Any]:
+def design_summary(problem: Problem, outcome: Found) -> dict[str, Any]:
     """The fixed keys, with what was varied and limited.
 
     A number that is not known is None. `vary` gives bounds and base of every field;
@@ -105,14 +105,14 @@ def design_summary(problem: Problem, found: Found) -> dict[str, Any]:
     `violation_pct` by how much a design passes its worst limit; `sensitivities` begin
     with the largest and end with unknown ones.
     """
-    known = [(name, finite(x)) for name, x in found.sensitivities]
-    known.sort(key=lambda pair: (pair[1] is None, -abs(pair[1] or 0.0)))
+    elasticities = [(name, finite(x)) for name, x in outcome.sensitivities]
+    elasticities.sort(key=lambda pair: (pair[1] is None, -abs(pair[1] or 0.0)))
     return {
-        "objective": found.objective,
-        "unit": found.unit,
-        "start": score_json(problem, found.start),
-        "best": score_json(problem, found.best),
-        "improvement_pct": finite(100 * found.improvement),
+        "objective": outcome.objective,
+        "unit": outcome.unit,
+        "start": score_json(problem, outcome.start),
+        "best": score_json(problem, outcome.best),
+        "improvement_pct": finite(100 * outcome.improvement),
         "vary": _varied(problem),
         "limits": [
             {
@@ -120,21 +120,21 @@ def design_summary(problem: Problem, found: Found) -> dict[str, Any]:
                 "metric": metric,
                 "unit": UNITS.get(metric, ""),
                 "limit": limit,
-                "start": finite(found.start.metrics[metric]),
-                "best": finite(found.best.metrics[metric]),
+                "start": finite(outcome.start.metrics[metric]),
+                "best": finite(outcome.best.metrics[metric]),
             }
             for metric, limit in problem.limits.items()
         ],
         "active_constraints": [
             {"name": x.name, "multiplier": finite(x.multiplier), "unit": x.unit}
-            for x in found.active
+            for x in outcome.active
         ],
-        "sensitivities": [{"field": name, "elasticity": x} for name, x in known],
-        "evaluations": found.evaluations,
-        "wall_s": found.wall,
-        "seed": found.seed,
-        "interrupted": found.interrupted,
-        "pareto": [score_json(problem, score) for score in found.pareto],
+        "sensitivities": [{"field": name, "elasticity": x} for name, x in elasticities],
+        "evaluations": outcome.evaluations,
+        "wall_s": outcome.wall,
+        "seed": outcome.seed,
+        "interrupted": outcome.interrupted,
+        "pareto": [score_json(problem, score) for score in outcome.pareto],
     }
 
 
@@ -156,30 +156,30 @@ def score_json(problem: Problem, score: Score) -> dict[str, Any]:
 
 def fields_json(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Varied fields; counts of tiles as whole numbers."""
-    found = dict(fields)
-    if TILES in found:
-        found[TILES] = [
+    entries = dict(fields)
+    if TILES in entries:
+        entries[TILES] = [
             {k: int(x) if k in TILE_FIELDS else x for k, x in tile.items()}
-            for tile in found[TILES]
+            for tile in entries[TILES]
         ]
-    return found
+    return entries
 
 
-def path_json(found: Found) -> list[dict[str, Any]]:
+def path_json(outcome: Found) -> list[dict[str, Any]]:
     """The best legal design near the descent after every round."""
     return [
         {
             **{k: finite(x) if isinstance(x, float) else x for k, x in entry.items()},
             "fields": fields_json(entry["fields"]),
         }
-        for entry in found.path
+        for entry in outcome.path
     ]
 
 
 def _varied(problem: Problem) -> dict[str, Any]:
     """Bounds, base and number of legal values (None: any) of every field."""
     first = len(problem.task.names)
-    found: dict[str, Any] = {
+    entries: dict[str, Any] = {
         axis.name: {
             "low": axis.low,
             "high": axis.high,
@@ -189,24 +189,24 @@ def _varied(problem: Problem) -> dict[str, Any]:
         for axis in problem.axes[:first]
     }
     if problem.products:
-        found[TILES] = {"products": len(problem.products)}
-    return found
+        entries[TILES] = {"products": len(problem.products)}
+    return entries
 
 
-def tiles_json(found: Tuning) -> dict[str, Any]:
+def tiles_json(tuning: Tuning) -> dict[str, Any]:
     """Summary of `tune`: totals, and one entry a matrix product (one launch, SI).
 
     `default_costs_more_pct`: by how much the library's choice costs more of what was
     asked for (`goal`).
     """
     return {
-        "goal": found.goal,
-        "time_s": found.time,
-        "energy_j": found.energy,
-        "default_time_s": found.default_time,
-        "default_energy_j": found.default_energy,
-        "tiles_tried": found.tried,
-        "gemms": [_entry(tuned, found.goal) for tuned in found.products],
+        "goal": tuning.goal,
+        "time_s": tuning.time,
+        "energy_j": tuning.energy,
+        "default_time_s": tuning.default_time,
+        "default_energy_j": tuning.default_energy,
+        "tiles_tried": tuning.tried,
+        "gemms": [_entry(tuned, tuning.goal) for tuned in tuning.products],
     }
 
 

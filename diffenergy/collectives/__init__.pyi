@@ -1,6 +1,7 @@
 from ._ask import plan as plan
 from ._demand import Demand as Demand
 from ._demands import demand as demand
+from ._families import MACHINE_PARTS as MACHINE_PARTS
 from ._request import CollectiveRequest as CollectiveRequest
 from ._request import LinksRequest as LinksRequest
 from ._request import Search as Search

@@ -75,10 +75,10 @@ def _ring(
 ) -> tuple[Int[np.ndarray, " gpu"], float]:
     """A short ring, and a lower bound on the weight of any ring."""
     successor, least = _cycles(weight)
-    order = _cycle(_joined(weight, successor))
+    order = _cycle(_join_cycles(weight, successor))
     for _ in range(_ROUNDS):
         along = weight[order, np.roll(order, -1)].sum()
-        better = _exchanged(weight, order)
+        better = _exchange_segments(weight, order)
         if along <= least * (1 + 10 * _TIE) or better is None:
             break
         order = better
@@ -97,7 +97,7 @@ def _cycles(
     return np.asarray(successor, int), float(closed[rows, successor].sum())
 
 
-def _joined(
+def _join_cycles(
     weight: Float[np.ndarray, "gpu gpu"], successor: Int[np.ndarray, " gpu"]
 ) -> Int[np.ndarray, " gpu"]:
     """Successors in one ring: two cycles swap a successor, the cheapest swap first."""
@@ -127,7 +127,7 @@ def _cycle(
     return np.array(order)
 
 
-def _exchanged(
+def _exchange_segments(
     weight: Float[np.ndarray, "gpu gpu"], order: Int[np.ndarray, " gpu"]
 ) -> Int[np.ndarray, " gpu"] | None:
     """The ring after the best exchange; None if none makes it shorter."""

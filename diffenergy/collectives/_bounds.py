@@ -70,11 +70,11 @@ def second_bound(demand: Demand, topology: Topology, whole: bool = True) -> floa
         moved = transfers(spread)
         bound = max(bound, price_bound(moved, machine, whole))
         if len(spread.source) and (spread.wanted.sum(1) == 1).all():
-            back = _backwards(spread)
+            back = _time_reversed(spread)
             if len(np.unique(spread.source)) < len(np.unique(back.source)):
                 turned = machine.reversed()
                 inward = cuts(turned, back)
-                alone = _gated(turned, inward, pipes, clock, back)[0]
+                alone = _cut_bounds(turned, inward, pipes, clock, back)[0]
                 bound = max(bound, alone)
     return bound
 
@@ -111,7 +111,7 @@ def cut_bound(demand: Demand, topology: Topology) -> float:
     return bound
 
 
-def _backwards(spread: Demand) -> Demand:
+def _time_reversed(spread: Demand) -> Demand:
     """The demand in reversed time, for blocks with one taker."""
     wanted = np.zeros_like(spread.wanted)
     wanted[np.arange(len(wanted)), spread.source] = True
@@ -131,7 +131,7 @@ def _bound(
     halves: list[tuple[float, float]] = []
     for machine, spread in spreads(demand, topology):
         groups = cuts(machine, spread)
-        alone, last = _gated(machine, groups, pipes, clock, spread)
+        alone, last = _cut_bounds(machine, groups, pipes, clock, spread)
         bound = max(bound, alone)
         halves.append((alone, last))
     if np.isinf(bound):
@@ -144,12 +144,12 @@ def _bound(
         (come, first), (go, last) = halves
         bound = max(bound, come + last, first + go)
         groups = sum_cuts(topology, demand)
-        bound = max(bound, _gated(topology, groups, pipes, clock)[0])
-        bound = max(bound, _gossip(demand, topology, pipes, clock))
+        bound = max(bound, _cut_bounds(topology, groups, pipes, clock)[0])
+        bound = max(bound, _reception_bound(demand, topology, pipes, clock))
     return bound
 
 
-def _gated(
+def _cut_bounds(
     topology: Topology,
     groups: list[Cuts],
     pipes: Pipes | None,
@@ -183,7 +183,7 @@ def _farthest(
     return float(far.max()), float(far.min())
 
 
-def _gossip(
+def _reception_bound(
     demand: Demand, topology: Topology, pipes: Pipes | None, clock: Clock | None
 ) -> float:
     """Bound of an all-reduce by how often groups receive sums."""
@@ -196,11 +196,11 @@ def _gossip(
             moved = np.cumsum((rate * wait)[order])
             bound = max(bound, float(((volume + moved) / np.cumsum(rate[order])).min()))
         if clock is not None:
-            bound = max(bound, _turns(int(times.sum()), clock, into))
+            bound = max(bound, _nth_arrival(int(times.sum()), clock, into))
     return bound
 
 
-def _turns(count: int, clock: Clock, into: np.ndarray) -> float:
+def _nth_arrival(count: int, clock: Clock, into: np.ndarray) -> float:
     """When the last of `count` sends of whole blocks over any of the links is there."""
     if not count:
         return 0.0

@@ -167,7 +167,7 @@ class _Choice:
         first before others, as long as all find one."""
         may = {s: [came for came in coming if self.fits(came, s)] for s in leaving}
         owner: dict[int, int] = {}
-        lost = [send for send in leaving if not _chooses(send, may, owner)]
+        lost = [send for send in leaving if not _assign(send, may, owner)]
         for came, send in owner.items():
             self.feeds[send] = [_all_of(self.schedule, came)]
         return lost
@@ -221,7 +221,7 @@ class _Choice:
             for send in coming
         }
         owner: dict[int, int] = {}
-        left = [send for send in coming if not _chooses(send, may, owner)]
+        left = [send for send in coming if not _assign(send, may, owner)]
         adds = [s for s in left if topology.nodes[int(target[s])].reduces and may[s]]
         for goes, send in [*owner.items(), *((may[s][0], s) for s in adds)]:
             self.feeds[goes].append(_all_of(self.schedule, send))
@@ -233,7 +233,7 @@ def _all_of(schedule: Schedule, send: int) -> Part:
     return Part(send, 0.0, float(schedule.sends.bytes[send]))
 
 
-def _chooses(send: int, may: dict[int, list[int]], owner: dict[int, int]) -> bool:
+def _assign(send: int, may: dict[int, list[int]], owner: dict[int, int]) -> bool:
     """Whether `send` comes to own one of those that it `may` have, if need be by others
     that choose again: a shortest chain of moves."""
     mover_to: dict[int, int] = {}
@@ -286,7 +286,7 @@ def passed_on(schedule: Schedule, when: Arrivals) -> Passed:
     """
     sends, sums, choice = schedule.sends, ways_in(schedule), switched(schedule, when)
     if choice.odd:
-        raise ValueError(_unfed(schedule, choice.odd[0]))
+        raise ValueError(_unfed_message(schedule, choice.odd[0]))
     pairs = [(part, send) for send, parts in choice.feeds.items() for part in parts]
     into = np.array([part.send for part, _ in pairs], int)
     source, target = _keys(schedule)
@@ -327,7 +327,7 @@ def _keys(
     return base + schedule.sources, base + schedule.targets
 
 
-def _unfed(schedule: Schedule, send: int) -> str:
+def _unfed_message(schedule: Schedule, send: int) -> str:
     sends, topology = schedule.sends, schedule.topology
     link = topology.link_name(int(sends.link[send]))
     return (

@@ -122,7 +122,7 @@ def epoch_schedule(
     """Those of the sends of whole blocks that are needed, each at the start of its
     epoch, with true latencies although epochs round them: `run_epochs` gives times that
     can be kept."""
-    needed = _needed(topology, demand, model, *picked)
+    needed = _needed_sends(topology, demand, model, *picked)
     block, link, epoch = (column[needed] for column in picked)
     order = np.lexsort((block, link, epoch))
     block, link, epoch = block[order], link[order], epoch[order]
@@ -134,7 +134,7 @@ def epoch_schedule(
     return Schedule(topology, demand, sends, model.tau, finish)
 
 
-def _needed(
+def _needed_sends(
     topology: Topology,
     demand: Demand,
     model: EpochModel,

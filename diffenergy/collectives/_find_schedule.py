@@ -70,22 +70,27 @@ Finder = Callable[[Topology, Demand, Search, Watch], Plan]
 def attempts(task: Task, find: Finder, watch: Watch) -> Iterator[Plan]:
     """Schedules, one after the other, as the method makes them; `find` plans halves."""
     method = task.search.method
-    only = {"greedy": _listed, "milp": _integer, "lp": _flows, "rounds": _rounds}
+    only = {
+        "greedy": _list_schedules,
+        "milp": _integer_search,
+        "lp": _linear_program,
+        "rounds": _round_search,
+    }
     if method in only:
         yield from only[method](task, watch)
         return
-    yield from _listed(task, watch)
-    yield from _standard(task, watch)
-    yield from _bounded(task, watch)
+    yield from _list_schedules(task, watch)
+    yield from _standard_algorithms(task, watch)
+    yield from _raise_bound(task, watch)
     if task.demand.collective == "all_reduce":
-        yield _composed(task, find, watch)
+        yield _plan_halves(task, find, watch)
     if task.single and task.model is not None:
         if _flow_count(task, task.model) <= _MOST_FLOWS:
-            yield from _flows(task, watch)
+            yield from _linear_program(task, watch)
     if task.single:
-        yield from _fine_flows(task, watch)
+        yield from _fine_linear_program(task, watch)
     if not task.single and task.spread is not None and task.model is not None:
-        yield from _integer(task, watch)
+        yield from _integer_search(task, watch)
     coarse = task.best is not None and task.best.gap > COARSE
     if task.in_time and not task.single and task.model is not None and coarse:
         watch("list scheduling in continuous time", None)
@@ -93,7 +98,7 @@ def attempts(task: Task, find: Finder, watch: Watch) -> Iterator[Plan]:
         yield task.plan(in_epochs(schedule, task.model), "greedy")
 
 
-def _listed(task: Task, watch: Watch) -> Iterator[Plan]:
+def _list_schedules(task: Task, watch: Watch) -> Iterator[Plan]:
     """List scheduling; its epochs, of single-taker blocks those of a flow."""
     watch("list scheduling", None)
     if not task.single and task.model is not None and task.least is not None:
@@ -103,7 +108,7 @@ def _listed(task: Task, watch: Watch) -> Iterator[Plan]:
     yield task.plan(in_epochs(schedule, task.model), "greedy")
 
 
-def _standard(task: Task, watch: Watch) -> Iterator[Plan]:
+def _standard_algorithms(task: Task, watch: Watch) -> Iterator[Plan]:
     """Best of the standard algorithms, which may be optimal on regular machines."""
     watch("standard algorithms", None)
     certain = task.best is not None and task.best.certified
@@ -118,7 +123,7 @@ def _standard(task: Task, watch: Watch) -> Iterator[Plan]:
         yield best
 
 
-def _bounded(task: Task, watch: Watch) -> Iterator[Plan]:
+def _raise_bound(task: Task, watch: Watch) -> Iterator[Plan]:
     """The bound by prices of the links for blocks with one taker, else by cuts."""
     if task.best is None:
         return
@@ -142,7 +147,7 @@ def _greedy(task: Task, tau: float | None, bound: int | float) -> Schedule:
     return greedy(task.topology, task.demand, tau, bound, effort)
 
 
-def _integer(task: Task, watch: Watch) -> Iterator[Plan]:
+def _integer_search(task: Task, watch: Watch) -> Iterator[Plan]:
     """Integer search for fewer epochs than the best so far."""
     model, machine, spread = _epochs_of(task, "milp")
     if task.best is not None and task.best.least_epochs:
@@ -161,7 +166,7 @@ def _integer(task: Task, watch: Watch) -> Iterator[Plan]:
         if task.best is not None:
             yield task.best
     if result.schedule is not None:
-        yield _timed(task, result.schedule, model, "milp")
+        yield _plan_of_epochs(task, result.schedule, model, "milp")
 
 
 def _solving(task: Task, watch: Watch, stage: str) -> Solving:
@@ -172,7 +177,9 @@ def _solving(task: Task, watch: Watch, stage: str) -> Solving:
     )
 
 
-def _timed(task: Task, schedule: Schedule, model: EpochModel, method: str) -> Plan:
+def _plan_of_epochs(
+    task: Task, schedule: Schedule, model: EpochModel, method: str
+) -> Plan:
     """A schedule in epochs as one of the demand itself, as early as can be."""
     whole = prune(run_epochs(schedule, model))
     if task.demand.reduces:
@@ -202,18 +209,18 @@ def _flow_count(task: Task, model: EpochModel) -> float:
     return float(sources * len(task.topology.links) * horizon)
 
 
-def _flows(task: Task, watch: Watch) -> Iterator[Plan]:
+def _linear_program(task: Task, watch: Watch) -> Iterator[Plan]:
     """Linear program with horizons from the bound on."""
     model, machine, spread = _epochs_of(task, "lp")
     best = task.best.fewest if task.best is not None else None
     high = best if best is not None else task.search.horizon
     stage = f"linear program from {task.least} epochs on"
-    schedule = _linear(task, watch, stage, machine, spread, model, high)
+    schedule = _solve_linear(task, watch, stage, machine, spread, model, high)
     if schedule is not None:
         yield task.plan(schedule, "lp", _SOLVER)
 
 
-def _fine_flows(task: Task, watch: Watch) -> Iterator[Plan]:
+def _fine_linear_program(task: Task, watch: Watch) -> Iterator[Plan]:
     """The linear program in epochs so short that parts of chunks hardly wait for
     them."""
     best, topology, demand = task.best, task.topology, task.demand
@@ -224,13 +231,13 @@ def _fine_flows(task: Task, watch: Watch) -> Iterator[Plan]:
     if best.gap <= COARSE or _flow_count(task, fine) > _MOST_FINE:
         return
     stage, high = "linear program in short epochs", int(best.finish / fine.tau) + 1
-    schedule = _linear(task, watch, stage, topology, demand, fine, high)
+    schedule = _solve_linear(task, watch, stage, topology, demand, fine, high)
     if schedule is not None:
         whole = dataclasses.replace(schedule, epoch=None, epochs=None)
         yield task.plan(whole, "lp", _SOLVER)
 
 
-def _linear(
+def _solve_linear(
     task: Task,
     watch: Watch,
     stage: str,
@@ -253,14 +260,14 @@ def _linear(
     return run_epochs(result.schedule, model, parts=True)
 
 
-def _rounds(task: Task, watch: Watch) -> Iterator[Plan]:
+def _round_search(task: Task, watch: Watch) -> Iterator[Plan]:
     """Integer search in rounds of a few epochs."""
     model, machine, spread = _epochs_of(task, "rounds")
     how = _solving(task, watch, "rounds")
     result = rounds(machine, spread, model, how, high=task.search.horizon)
     task.spend(result)
     if result.schedule is not None:
-        yield _timed(task, result.schedule, model, "rounds")
+        yield _plan_of_epochs(task, result.schedule, model, "rounds")
 
 
 # --- halves of an all-reduce
@@ -278,7 +285,7 @@ def halves(demand: Demand) -> tuple[Demand, Demand]:
     )
 
 
-def _composed(task: Task, find: Finder, watch: Watch) -> Plan:
+def _plan_halves(task: Task, find: Finder, watch: Watch) -> Plan:
     """An all-reduce as a reduce-scatter and an all-gather, each planned by itself:
     integer search and the linear program know neither sums nor two phases at once, but
     each half is what spreads, on the reversed machine or on the machine itself. The
@@ -300,10 +307,10 @@ def _composed(task: Task, find: Finder, watch: Watch) -> Plan:
         plans.append(plan)
     names = [f"{plan.schedule.demand.collective} ({plan.method})" for plan in plans]
     solvers = ", ".join(dict.fromkeys(x.solver for x in plans if x.solver))
-    return task.plan(_joined(task, *plans), " + ".join(names), solvers or None)
+    return task.plan(_join_halves(task, *plans), " + ".join(names), solvers or None)
 
 
-def _joined(task: Task, first: Plan, second: Plan) -> Schedule:
+def _join_halves(task: Task, first: Plan, second: Plan) -> Schedule:
     """Both halves one after the other, then every send as early as possible."""
     into, out = first.schedule.sends, second.schedule.sends
     later = dataclasses.replace(

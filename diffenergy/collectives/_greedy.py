@@ -92,10 +92,10 @@ def greedy(
         seed = effort.seed * effort.batches + batch
         limit = np.inf if best is None else best[0]
         if demand.single:
-            candidate = _one_taker(topology, demand, batch, seed, limit)
+            candidate = _queue_batch(topology, demand, batch, seed, limit)
         else:
             aim = Aim(effort.restarts, seed, limit, float(bound))
-            candidate = _attempt(topology, demand, model, aim)
+            candidate = _list_batch(topology, demand, model, aim)
         if candidate is not None and (best is None or candidate[0] < best[0]):
             best = candidate
         if best is not None and best[0] <= bound * (1 + 1e-9):
@@ -112,7 +112,9 @@ def greedy(
     if demand.single:
         return retime(Schedule(topology, demand, best[1]))
     epochs = round(best[0]) if model else None
-    return _tightened(prune(retime(Schedule(topology, demand, best[1], tau, epochs))))
+    return _retime_while_earlier(
+        prune(retime(Schedule(topology, demand, best[1], tau, epochs)))
+    )
 
 
 def _batch_work(topology: Topology, demand: Demand, batch: int) -> float:
@@ -125,7 +127,7 @@ def _batch_work(topology: Topology, demand: Demand, batch: int) -> float:
     return wishes * _QUEUED + planned * pairs * _PLANNED
 
 
-def _tightened(schedule: Schedule) -> Schedule:
+def _retime_while_earlier(schedule: Schedule) -> Schedule:
     """Replayed while that helps: what arrives first, and what feeds a way out of a
     switch, can change with the times."""
     for _ in range(_REPLAYS):
@@ -136,7 +138,7 @@ def _tightened(schedule: Schedule) -> Schedule:
     return schedule
 
 
-def _one_taker(
+def _queue_batch(
     topology: Topology, demand: Demand, batch: int, seed: int, limit: float
 ) -> tuple[float, Sends] | None:
     """Best of queues in continuous time and, after the first batch, of schedules along
@@ -179,7 +181,7 @@ def _along_paths(
             yield Planned(topology, requests, paths, rng).plan(limit)
 
 
-def _attempt(
+def _list_batch(
     topology: Topology, demand: Demand, model: EpochModel | None, aim: Aim
 ) -> tuple[float, Sends] | None:
     """One batch: finish (epochs or s) and sends in s, as the clock has them."""
@@ -194,7 +196,7 @@ def _attempt(
         if way_in is None:
             return None
         length = way_in.finish * unit
-        spread = _passed_on(Schedule(*turned, _sends(turned[1], way_in, unit)))
+        spread = _drop_dead_ends(Schedule(*turned, _sends(turned[1], way_in, unit)))
         sends = [reversed_in_time(spread.sends, length)]
         if demand.collective != "all_reduce":
             return way_in.finish, sends[0]
@@ -205,7 +207,7 @@ def _attempt(
     return max(plan.finish, way_in.finish if way_in else 0.0), Sends.joined(sends)
 
 
-def _passed_on(spread: Schedule) -> Schedule:
+def _drop_dead_ends(spread: Schedule) -> Schedule:
     """Without copies that a GPU got for others and passed to none: turned round, they
     would be sums without summands."""
     sends, wanted = spread.sends, spread.demand.wanted

@@ -98,21 +98,21 @@ def least_energy(
     latest = max(start.finish, limit)
     best = dataclasses.replace(start, seconds=0.0, work=0.0)
     try:
-        best = _better(best, start.schedule, prices, latest)
+        best = _cheaper(best, start.schedule, prices, latest)
         if model is not None and horizon and not best.meets_floor:
-            answer = _solved(best.schedule, prices, model, horizon, how)
+            answer = _solve(best.schedule, prices, model, horizon, how)
             if answer is not None:
                 spent = dict(seconds=answer.seconds, work=answer.work)
                 best = dataclasses.replace(best, **spent)
             if answer is not None and answer.schedule is not None:
-                other = _in_time(start.schedule, answer.schedule, model)
-                best = _better(best, other, prices, latest)
+                other = _timed_solution(start.schedule, answer.schedule, model)
+                best = _cheaper(best, other, prices, latest)
     except KeyboardInterrupt:
         best = dataclasses.replace(best, interrupted=True)
     return best
 
 
-def _better(
+def _cheaper(
     best: SecondStage,
     other: Schedule,
     prices: Float[np.ndarray, " link"],
@@ -132,7 +132,7 @@ def _better(
     return dataclasses.replace(best, schedule=other, finish=finish, joules=cost)
 
 
-def _solved(
+def _solve(
     schedule: Schedule,
     prices: Float[np.ndarray, " link"],
     model: EpochModel,
@@ -162,7 +162,9 @@ def _solved(
     return milp(topology, demand, model, horizon, how, link_cost=cost)
 
 
-def _in_time(schedule: Schedule, solved: Schedule, model: EpochModel) -> Schedule:
+def _timed_solution(
+    schedule: Schedule, solved: Schedule, model: EpochModel
+) -> Schedule:
     """A solver's schedule of the demand of `schedule`, in continuous time."""
     timed = run_epochs(solved, model, parts=solved.demand.single)
     if schedule.demand.reduces:
@@ -205,9 +207,9 @@ def _block_floors(
     if len(several):
         keys = np.column_stack([source[several], takers[several]])
         alike, which = np.unique(keys, axis=0, return_inverse=True)
-        graph = _copying(topology, prices)
+        graph = _copy_graph(topology, prices)
         ascend = len(alike) * len(graph.begin) ** 2 <= _WORK
-        tree = _dual_ascent if ascend else _entered
+        tree = _dual_ascent if ascend else _entry_bound
         trees = [tree(graph, int(row[0]), row[1:].astype(bool)) for row in alike]
         # The farthest taker is a bound of its own.
         price[several] = np.maximum(
@@ -216,7 +218,7 @@ def _block_floors(
     return price * spread.size
 
 
-def _copying(topology: Topology, prices: Float[np.ndarray, " link"]) -> _Graph:
+def _copy_graph(topology: Topology, prices: Float[np.ndarray, " link"]) -> _Graph:
     """The machine without its relays that cannot copy: each way through them, which a
     block pays once a taker, is an arc."""
     count = len(topology.nodes)
@@ -231,7 +233,9 @@ def _copying(topology: Topology, prices: Float[np.ndarray, " link"]) -> _Graph:
     return _Graph(count, begin, end, table[begin, end])
 
 
-def _entered(graph: _Graph, source: int, takers: Bool[np.ndarray, " node"]) -> float:
+def _entry_bound(
+    graph: _Graph, source: int, takers: Bool[np.ndarray, " node"]
+) -> float:
     """Every taker is entered once; where no arc leads from the source to a taker, one
     out of the source comes on top."""
     into = np.full(graph.nodes, np.inf)
@@ -250,7 +254,7 @@ def _dual_ascent(
     left, charged = graph.price.copy(), 0.0
     enough = _PAID * float(left.max(initial=0.0))
     behind = {
-        int(node): _behind(graph, left <= enough, int(node))
+        int(node): _reaching(graph, left <= enough, int(node))
         for node in np.flatnonzero(takers)
     }
     while behind:
@@ -269,11 +273,11 @@ def _dual_ascent(
         fresh = into & paid
         for other, set_ in behind.items():
             if set_[graph.end[fresh]].any():
-                behind[other] = _behind(graph, paid, other)
+                behind[other] = _reaching(graph, paid, other)
     return charged
 
 
-def _behind(
+def _reaching(
     graph: _Graph, paid: Bool[np.ndarray, " arc"], node: int
 ) -> Bool[np.ndarray, " node"]:
     """Which nodes reach `node` over paid arcs."""

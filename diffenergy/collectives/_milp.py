@@ -367,16 +367,16 @@ def rounds(
     none = np.empty(0, int)
     picked: Picked = none, none, none
     spent, work, done, idle = 0.0, 0.0, 0, 0
-    while _missing(topology, demand, picked).any():
+    while _unmet(topology, demand, picked).any():
         done += length
         out = spent >= how.time_limit or work >= how.work
         if out or (high is not None and done - length >= high):
             status = "unknown" if out else "infeasible"
             return SolverResult(None, status, 0, spent, work=work)
-        reached = _open(topology, demand, model, done, longest)
+        reached = _open_sends(topology, demand, model, done, longest)
         rows = integer_rows(topology, demand, model, reached)
-        low, up = _decided(rows, picked, done - length)
-        missing = _missing(topology, demand, picked)
+        low, up = _column_limits(rows, picked, done - length)
+        missing = _unmet(topology, demand, picked)
         cost = _round_cost(rows, topology, demand, model, away, missing, done)
         left = how.less(spent, work)
         brief = dataclasses.replace(
@@ -397,7 +397,7 @@ def rounds(
     return SolverResult(schedule, "feasible", 0, spent, work=work)
 
 
-def _missing(
+def _unmet(
     topology: Topology, demand: Demand, picked: Picked
 ) -> Bool[np.ndarray, "block node"]:
     """Which wanted blocks no send so far brings."""
@@ -407,7 +407,7 @@ def _missing(
     return missing
 
 
-def _open(
+def _open_sends(
     topology: Topology, demand: Demand, model: EpochModel, end: int, longest: int
 ) -> Reach:
     """Every send that can begin before `end`, wherever it leads; places are counted
@@ -420,7 +420,7 @@ def _open(
     return Reach(horizon, earliest, np.full_like(earliest, horizon), first, last)
 
 
-def _decided(
+def _column_limits(
     rows: IntegerRows, picked: Picked, begin: int
 ) -> tuple[Float[np.ndarray, " column"], Float[np.ndarray, " column"]]:
     """Limits of the columns: sends before epoch `begin` are as they were."""

@@ -116,49 +116,49 @@ class Search(Request, kw_only=False):
     """
 
     method: Annotated[
-        Method, Flag("auto, milp, lp, rounds or greedy", "NAME", _word)
+        Method, Flag("Search method: auto, milp, lp, rounds or greedy", "NAME", _word)
     ] = "auto"
     epoch: Annotated[
         str | float | None,
         Flag(
-            "fastest or slowest (what a chunk takes on such a link), or s: fewest "
-            "epochs come before the earliest finish; continuous: none [fastest, but "
-            "the earliest finish].",
+            "Epoch: fastest or slowest (time of a chunk on such a link), s, or "
+            "continuous (none). If given, fewest epochs come before the earliest "
+            "finish [fastest].",
             "LENGTH",
             _epoch,
         ),
     ] = None
     time_limit: Annotated[
         _Seconds | None,
-        "Work of the whole search, as s of an idle core; wall time ends it after ten "
-        "times that, at least a minute [auto: 10; else 300].",
+        "Work limit of the search in s of an idle core; wall time ends it after ten "
+        "times that, at least a minute [auto, greedy: 10; else 300].",
     ] = None
-    gap: Annotated[_Share, "Stop this near to the bound, as 0.05 or 5%"] = 0.0
-    horizon: Annotated[
-        Whole | None, Flag("Most epochs that it may take.", "EPOCHS")
-    ] = None
-    seed: Annotated[Seed, "Of all draws"] = 0
+    gap: Annotated[
+        _Share, "Relative gap to the bound at which the search stops, as 0.05 or 5%"
+    ] = 0.0
+    horizon: Annotated[Whole | None, Flag("Maximum number of epochs.", "EPOCHS")] = None
+    seed: Annotated[Seed, "Seed of random numbers"] = 0
 
     @property
     def limit(self) -> float:
-        """Work of the whole search, s of an idle core."""
+        """Work limit of the whole search (s of an idle core)."""
         if self.time_limit is not None:
             return self.time_limit
         return _AUTO_LIMIT if self.method in ("auto", "greedy") else _SOLVER_LIMIT
 
     @property
     def wall_limit(self) -> float:
-        """s after which the whole search ends, whatever it has done."""
+        """Wall time after which the search ends (s)."""
         return max(_PATIENCE * self.limit, _MINUTE)
 
 
 class LinksRequest(Request):
     """A demand on a machine whose links may be changed."""
 
-    chunks: Annotated[Whole | None, "Chunks that a GPU's part is cut into [1]."] = None
+    chunks: Annotated[Whole | None, "Chunks in the part of a GPU [1]."] = None
     root: Annotated[
         int | str | None,
-        Flag("Of broadcast, reduce, scatter and gather [gpu0].", "GPU"),
+        Flag("Root of broadcast, reduce, scatter or gather [gpu0].", "GPU"),
     ] = None
     groups: Annotated[
         Sequence[Sequence[int | str]] | None,
@@ -171,34 +171,37 @@ class LinksRequest(Request):
     ] = None
     matrix: Annotated[
         Any,
-        Flag("Uneven all_to_all: CSV of bytes from GPU to GPU.", "FILE", files=_file),
+        Flag(
+            "CSV of bytes from GPU to GPU: an uneven all_to_all.", "FILE", files=_file
+        ),
     ] = None
     demand: Annotated[
         Any,
-        Flag("Any demand: CSV of source, chunk, bytes, wanted.", "FILE", files=_file),
+        Flag("CSV of any demand: source, chunk, bytes, wanted.", "FILE", files=_file),
     ] = None
     objective: Annotated[
-        str | float, Flag("time, energy, or a number of J per s of finish time", "WHAT")
+        str | float,
+        Flag("Objective: time, energy, or the J that a second is worth", "WHAT"),
     ] = "time"
     gpu: Annotated[
-        GpuName | None, "GPU whose memory and idle power count [machine's]."
+        GpuName | None, "GPU whose memory and idle power count [that of the machine]."
     ] = None
     latency: Annotated[
         float | None,
-        Flag("Of links whose latency the machine leaves open [0.7us].", "S", _latency),
+        Flag("Latency of links for which the machine has none [0.7us].", "S", _latency),
     ] = None
     disable: Annotated[
         Sequence[str],
-        Flag(
-            "Without this link, both directions; repeatable.", "A-B", _texts, many=True
-        ),
+        Flag("Remove a link, both directions; repeatable.", "A-B", _texts, many=True),
     ] = ()
     scale: Annotated[
         Sequence[str],
-        Flag("This link F times as fast; repeatable.", "A-B=F", _texts, many=True),
+        Flag(
+            "Multiply the rate of a link by F; repeatable.", "A-B=F", _texts, many=True
+        ),
     ] = ()
     links: Annotated[
-        bool, "Also what each link's rate, latency and failure do to the finish."
+        bool, "Add the effects of each link's rate, latency and failure."
     ] = False
 
 

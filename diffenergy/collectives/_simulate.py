@@ -24,7 +24,7 @@ def retime(schedule: Schedule, when: Arrivals | None = None) -> Schedule:
     Raises:
         ValueError: switches would have to hold data, or pass on what does not come in.
     """
-    return _ordered(schedule, when)[1] if len(schedule.sends) else schedule
+    return _find_order(schedule, when)[1] if len(schedule.sends) else schedule
 
 
 def run_epochs(schedule: Schedule, model: EpochModel, parts: bool = False) -> Schedule:
@@ -48,10 +48,10 @@ def order_of(schedule: Schedule, when: Arrivals | None = None) -> Order:
     """
     if not len(schedule.sends):
         raise ValueError("`schedule` has no sends; give one with at least one.")
-    return _ordered(schedule, when)[0]
+    return _find_order(schedule, when)[0]
 
 
-def _ordered(schedule: Schedule, when: Arrivals | None) -> tuple[Order, Schedule]:
+def _find_order(schedule: Schedule, when: Arrivals | None) -> tuple[Order, Schedule]:
     """The order of a schedule, and the schedule with the least starts."""
     pairs, passed = pairs_of(schedule, when)
     limit = np.inf if when is not None else schedule.last_end * (1 + SAME)
@@ -60,7 +60,7 @@ def _ordered(schedule: Schedule, when: Arrivals | None) -> tuple[Order, Schedule
         groups, overlap = groups_of(schedule, when, sharing)
         for keeping in (False, True):
             order = order_by(schedule, groups, pairs, passed, keeping)
-            moved = _moved(schedule, order)
+            moved = _earliest(schedule, order)
             if moved is not None and passable(moved, passed):
                 candidates.append((order, moved))
                 break
@@ -79,7 +79,7 @@ def _ordered(schedule: Schedule, when: Arrivals | None) -> tuple[Order, Schedule
     return candidates[1] if sooner else candidates[0]
 
 
-def _moved(schedule: Schedule, order: Order) -> Schedule | None:
+def _earliest(schedule: Schedule, order: Order) -> Schedule | None:
     """The schedule from the least starts; None if groups wait in a circle."""
     sends, topology, groups = schedule.sends, schedule.topology, order.groups
     begin = least_starts(order, topology.rates, topology.latencies)
@@ -105,11 +105,11 @@ def prune(schedule: Schedule) -> Schedule:
     needed = (sends.phase != phase) | ~whole(schedule)
     rows = np.flatnonzero(~needed)
     if len(rows):
-        needed[rows] = _needed(schedule.with_sends(sends.take(rows)))
+        needed[rows] = _needed_sends(schedule.with_sends(sends.take(rows)))
     return schedule.with_sends(sends.take(np.flatnonzero(needed)))
 
 
-def _needed(schedule: Schedule) -> Bool[np.ndarray, " send"]:
+def _needed_sends(schedule: Schedule) -> Bool[np.ndarray, " send"]:
     """Sends on the way of a block to a taker, found from the takers back."""
     sends, topology, demand = schedule.sends, schedule.topology, schedule.demand
     nodes, blocks = len(topology.nodes), len(demand.source)

@@ -131,9 +131,9 @@ class Graph:
         levels: list[tuple[int, Colours]] = []
         kinds = np.unique(np.diag(self._labels), return_inverse=True)[1].reshape(-1)
         colour = self._refined(kinds, kinds)[0]
-        while (node := _first_alike(colour)) is not None:
+        while (node := _first_to_split(colour)) is not None:
             levels.append((node, colour))
-            fixed = _marked(colour, node)
+            fixed = _mark(colour, node)
             colour = self._refined(fixed, fixed)[0]
         makers: list[Permutation] = []
         for node, colour in reversed(levels):
@@ -160,7 +160,7 @@ class Graph:
         swap[[node, other]] = other, node
         if self._keeps(swap):
             return [swap]
-        left, right = _marked(colour, node), _marked(colour, other)
+        left, right = _mark(colour, node), _mark(colour, other)
         return self._search(left, right, iter(range(_MOST_TRIES)))
 
     def _search(
@@ -170,17 +170,17 @@ class Graph:
         one, two = self._refined(one, two)
         if not np.array_equal(np.sort(one), np.sort(two)):
             return []
-        node = _first_alike(one)
+        node = _first_to_split(one)
         if node is None:
             node_map = np.empty(len(one), int)
             node_map[np.argsort(one)] = np.argsort(two)
             return [node_map] if self._keeps(node_map) else []
-        left = _marked(one, node)
+        left = _mark(one, node)
         options = np.flatnonzero(two == one[node]).tolist()
         for option in sorted(options, key=lambda n: n != node):
             if next(tries, None) is None:
                 return []
-            if maps := self._search(left, _marked(two, option), tries):
+            if maps := self._search(left, _mark(two, option), tries):
                 return maps
         return []
 
@@ -205,7 +205,7 @@ class Graph:
         return _mix(mixed.sum(axis=1, dtype=np.uint64) ^ (far << np.uint64(1)))
 
 
-def _first_alike(colour: Colours) -> int | None:
+def _first_to_split(colour: Colours) -> int | None:
     """First node of the rarest colour that several nodes have; None if none has."""
     names, size = np.unique(colour, return_counts=True)
     if len(names) == len(colour):
@@ -214,7 +214,7 @@ def _first_alike(colour: Colours) -> int | None:
     return int(np.flatnonzero(colour == split)[0])
 
 
-def _marked(colour: Colours, node: int) -> Colours:
+def _mark(colour: Colours, node: int) -> Colours:
     """The colouring with a colour of its own for a node."""
     marked = colour.copy()
     marked[node] = len(colour) + 1

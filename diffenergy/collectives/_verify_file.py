@@ -64,7 +64,7 @@ def verify(
     """
     machine = None if topology is None else load_topology(topology, latency, gpu)
     if isinstance(schedule, Schedule):
-        return _checked("schedule", None, schedule, replay(schedule))
+        return _result("schedule", None, schedule, replay(schedule))
     path = schedule
     if str(path).lower().endswith(".xml"):
         raise ValueError(
@@ -74,9 +74,9 @@ def verify(
     table = read_json(path)
     if is_published(table):
         replayed, finish = run_published(read_published(path, _required(path, machine)))
-        return _checked("te-ccl", path, replayed, finish, finish)
+        return _result("te-ccl", path, replayed, finish, finish)
     replayed = read_schedule_json(path, machine, table)
-    checked = _checked("diffenergy", path, replayed, replay(replayed))
+    checked = _result("diffenergy", path, replayed, replay(replayed))
     _check_claim(table.get("finish_s"), checked.finish)
     return checked
 
@@ -93,7 +93,7 @@ def _check_claim(stated: Any, finish: float) -> None:
         )
 
 
-def _checked(
+def _result(
     kind: str,
     path: Path | str | None,
     schedule: Schedule,

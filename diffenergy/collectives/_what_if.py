@@ -165,7 +165,7 @@ def criticality(
         ends = [(names[a], names[b]) for a, b in pairs[members].tolist()]
         change = Change(ends[0], finish, least, finish, len(members), True)
         if used[members].all():
-            change = _planned(topology, demand, effort, change)
+            change = _replan(topology, demand, effort, change)
         for pair, uses in zip(ends, used[members].tolist(), strict=True):
             mine = dataclasses.replace(change, pair=pair, used=uses)
             if change.cut_off is not None:  # alike, but others are cut off
@@ -258,7 +258,7 @@ def cut_off(topology: Topology, demand: Demand) -> dict[str, Any] | None:
     return {"demands": int(lost.sum()), "from": senders, "to": receivers}
 
 
-def _planned(
+def _replan(
     topology: Topology, demand: Demand, effort: Effort, whole: Change
 ) -> Change:
     """`whole`, with the finish of a new plan for its pair's changed machine."""

@@ -54,16 +54,16 @@ def kept(
     folder = cache_folder()
     leaves, tree = jax.tree.flatten(arguments)
     shapes = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
-    known = (function, tree, shapes, once, folder)
-    if known in _LOADED:
-        program = _LOADED[known]
-        found = program.run(leaves)
+    key = (function, tree, shapes, once, folder)
+    if key in _LOADED:
+        program = _LOADED[key]
+        results = program.run(leaves)
     else:
         name = (function.__module__, function.__qualname__, str(tree), shapes, once)
         path = folder and folder / f"{_key(*name)}.bin"
-        program, found = _answer(function, arguments, path, once)
-        _LOADED[known] = program
-    return jax.tree.unflatten(jax.tree.structure(program.result), found)
+        program, results = _answer(function, arguments, path, once)
+        _LOADED[key] = program
+    return jax.tree.unflatten(jax.tree.structure(program.result), results)
 
 
 def _answer(
@@ -83,14 +83,14 @@ def _answer(
     results = []
 
     def flat(leaves: list[Any]) -> list[Any]:
-        found, shape = jax.tree.flatten(function(*jax.tree.unflatten(tree, leaves)))
-        results.append(jax.tree.unflatten(shape, range(len(found))))
-        return found
+        outputs, shape = jax.tree.flatten(function(*jax.tree.unflatten(tree, leaves)))
+        results.append(jax.tree.unflatten(shape, range(len(outputs))))
+        return outputs
 
     run = jax.jit(flat, compiler_options=compiler_options(once))
     if path is None:
-        found = run(leaves)
-        return _Program(run, results[0]), found
+        outputs = run(leaves)
+        return _Program(run, results[0]), outputs
     with _apart_from_jax(path.parent):
         run = run.lower(leaves).compile()
     _save(path, run, results[0])
@@ -143,7 +143,7 @@ def _load(path: Path) -> _Program | None:
 def _save(path: Path, program: Any, result: Any) -> None:
     """Keep a program; a folder that cannot be written is no error."""
     try:
-        made = serialize_executable.serialize(program)
-        write_bytes_atomic(path, pickle.dumps((made, result)))
+        content = serialize_executable.serialize(program)
+        write_bytes_atomic(path, pickle.dumps((content, result)))
     except Exception:  # noqa: BLE001
         return

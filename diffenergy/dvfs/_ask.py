@@ -58,7 +58,7 @@ def plan(request: DvfsRequest) -> PlanResult:
 
 
 def _switching(switching: Any) -> tuple[Switching | None, list[str]]:
-    """What changes cost, None where they are free; whose figures that are."""
+    """Cost of changes of clocks, None where they are free, and notes on its source."""
     check_type("switching", switching, Switching | None)
     if switching is None:
         return None, []
@@ -77,7 +77,7 @@ def _switching(switching: Any) -> tuple[Switching | None, list[str]]:
 
 
 def _published(task: Task) -> tuple[Task, Switching]:
-    """What changes cost on the GPU of a request, and the request that says so."""
+    """The task with the assumed latency in `about`, and the published switching."""
     gpu = task.about["gpu"]
     costs, warnings = Switching.published(gpu), task.warnings
     if switch_latency(gpu).typical:

@@ -209,7 +209,7 @@ def _ceilings(places: Positions, oracle: Oracle) -> Float[np.ndarray, " stage"]:
 def _over(
     places: Positions, oracle: Oracle, time: Float[np.ndarray, " stage"]
 ) -> Bool[np.ndarray, " stage"]:
-    """Which stages pass their caps at prices of GPU time."""
+    """Whether each stage passes its cap at prices of GPU time."""
     path = oracle(places, Prices(time, np.ones_like(time)))
     return ~cool_stages(places.problem, places.spent(path.settings))
 
@@ -256,7 +256,7 @@ def _chord(
 
 
 def cool_settings(places: Positions) -> Positions | None:
-    """The same places with the settings at which a kernel itself keeps its cap."""
+    """`places` restricted to settings at which each kernel itself keeps its cap."""
     problem = places.problem
     if np.all(np.isinf(problem.power_cap)):
         return None

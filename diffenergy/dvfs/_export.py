@@ -252,5 +252,5 @@ def _timeline(problem: Problem, plan: Plan, latency: float) -> dict[str, Any]:
 
 
 def _whole_mhz(pair: np.ndarray) -> list[int | None]:
-    """Whole MHz, cut as drivers do; None for a clock left alone."""
+    """Clock in whole MHz, truncated as drivers do; None for a default clock."""
     return [None if np.isnan(clock) else int(clock / MHz + 1e-6) for clock in pair]

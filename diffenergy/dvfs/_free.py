@@ -70,7 +70,7 @@ class Front(NamedTuple):
 
 
 def flat(problem: Problem) -> Problem:
-    """The same problem with a single stage if no host time or cap sets them apart."""
+    """`problem` with a single stage, unless host times or caps differ by stage."""
     if np.any(problem.host_time > 0) or np.any(np.isfinite(problem.power_cap)):
         return problem
     return dataclasses.replace(
@@ -183,7 +183,7 @@ def worthwhile(
 
 
 def _stage_limits(problem: Problem, most_time: float) -> Float[np.ndarray, " stage"]:
-    """What is left for each stage (s) if the others are as fast as can be."""
+    """Time left for each stage (s) if the others are as fast as possible."""
     fastest = np.where(problem.usable, problem.time, np.inf).min(1)
     least = stage_time(by_stage(problem, problem.count * fastest), problem.host_time)
     return np.maximum(most_time - least.sum() + least, least)
@@ -235,7 +235,7 @@ def _combined(
     index = np.zeros((1, 0), int)
 
     def few(plans: Total, others: np.ndarray) -> tuple[Total, np.ndarray]:
-        """Those that still fit beside the fastest and cheapest plans of `others`."""
+        """Plans that still fit beside the fastest and cheapest plans of `others`."""
         cost = plans.energy + window.price * plans.time + cheapest[others].sum()
         late = plans.time + fastest[others].sum() > most
         return _few(plans, ~late & (cost <= window.level), prune, down)
@@ -253,7 +253,7 @@ def _combined(
 def _few(
     plans: Total, inside: Bool[np.ndarray, " plan"], prune: bool, down: bool
 ) -> tuple[Total, Int[np.ndarray, " kept"]]:
-    """Those `inside`, of each step of time the leanest; `down`: as early as any."""
+    """Leanest plan `inside` each step of time; `down`: at the earliest time of it."""
     rows = np.flatnonzero(inside)
     if prune:
         rows = rows[pareto_front(plans.time[rows], plans.energy[rows])]

@@ -42,14 +42,14 @@ class Modelled:
 
     @property
     def default_growth(self) -> Float[np.ndarray, " stage"]:
-        """How far leakage has grown at default clocks, as the estimate says."""
+        """Growth of leakage at default clocks, as in the estimate."""
         stages, c = self.uniform.default, self.costs
         leakage = np.asarray(stages.components[:, -1])
         leaked = leakage * np.asarray(stages.gpu_time) / np.asarray(stages.time)
         return np.asarray(leaked / np.bincount(self.stage, (c.leakage * c.time)[-1]))
 
     def growth(self, power: Float[np.ndarray, " stage"]) -> Float[np.ndarray, " stage"]:
-        """How far leakage has grown in stages that draw `power` W on average."""
+        """Growth of leakage in stages that draw `power` W on average."""
         temperature = np.asarray(chip_temperature(self.card.spec, jnp.asarray(power)))
         if self.temperature is not None:
             temperature = np.full_like(temperature, self.temperature)

@@ -65,7 +65,7 @@ Loop(kernels=(4,), turns=1)]
 
 
 def _body(slots: Sequence[tuple[Slot, int]]) -> list[Slot]:
-    """One turn in order; `slots` come with how often they are taken in it."""
+    """Kernels of one turn in order; `slots` have the number of their launches in it."""
     whole = [slot for slot, times in slots if times == 1]
     places = [(float(i), slot) for i, slot in enumerate(whole)]
     for slot, times in slots:

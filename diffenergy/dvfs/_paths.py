@@ -60,7 +60,7 @@ class _Step(NamedTuple):
 
 
 class _Back(NamedTuple):
-    """How the cheapest path came to a state (first, setting)."""
+    """Predecessor on the cheapest path of each state (first, setting)."""
 
     stays: Array
     source: Array
@@ -190,7 +190,7 @@ def cheapest_ahead(
 
 
 class _Table(NamedTuple):
-    """What the way back needs."""
+    """Best starts and settings of segments, for tracing the path back."""
 
     starts: Array | Int[np.ndarray, "end setting"]  # best start up to here
     last: Array | Int[np.ndarray, " end"]  # best setting of a segment that ends here

@@ -61,7 +61,7 @@ def _corners(line: Line, objective: Objective, default: Total) -> Total:
 
 
 def infeasible(plans: Total, objective: Objective, default: Total) -> Infeasible:
-    """What to raise when no plan keeps the limits."""
+    """`Infeasible` with the least slowdown and power that the plans reach."""
     time = np.append(plans.time, default.time)
     power = np.append(plans.energy, default.energy) / time
     least = float(power.min())

@@ -27,7 +27,7 @@ class Objective(NamedTuple):
         return _POWERS[self.goal]
 
     def value(self, total: Total) -> Float[np.ndarray, "*plan"]:
-        """What is to be small: J, J s, J s^2 or s."""
+        """Value of the objective: J, J s, J s^2 or s."""
         if self.goal == "time":
             return np.asarray(total.time)
         return np.asarray(total.energy * total.time ** self.powers[1])
@@ -37,7 +37,7 @@ class Objective(NamedTuple):
         return float(default.time * (1 + self.max_slowdown / 100))
 
     def keeps(self, total: Total, default: Total) -> Bool[np.ndarray, "*plan"]:
-        """Which totals keep both limits."""
+        """Whether totals keep both limits."""
         fast = total.time <= self.most_time(default) * (1 + TIE)
         if np.isinf(self.power_cap):
             return np.asarray(fast)
@@ -74,7 +74,7 @@ class Rules:
 
     @property
     def latency(self) -> float:
-        """What a change of clocks takes, s."""
+        """Time of a change of clocks (s)."""
         return self.changes.latency
 
     def stalled(self, problem: Problem) -> float:
@@ -104,7 +104,7 @@ class Plan:
     switches: float  # changes of setting in one iteration; NaN where they are free
 
     def agreeing(self, objective: Objective) -> "Plan":
-        """With one bound of energy where energy is the objective."""
+        """The plan with one bound of energy where energy is the objective."""
         if objective.goal != "energy":
             return self
         return dataclasses.replace(self, bound_energy=self.bound)
@@ -115,7 +115,7 @@ class Plan:
         return (self.value - self.bound) / self.value
 
     def spent(self, problem: Problem) -> Spent:
-        """What its launches take on the GPU, changes of clocks left out."""
+        """Time and energy of the launches on the GPU, without changes of clocks."""
         if self.solver == "default":
             return default_spent(problem)
         return listed(problem, self.kernel, self.setting, self.count)

@@ -56,7 +56,7 @@ class Positions:
         return changed
 
     def spent(self, settings: Int[np.ndarray, "*plan position"]) -> Spent:
-        """What the stages take, changes of setting included."""
+        """Time and energy of the stages, changes of setting included."""
         changes = self.changes(settings)
         stage, num = self.stage, len(self.problem.stages)
         time = self.count * self.problem.time[self.kernel, settings]

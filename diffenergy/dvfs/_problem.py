@@ -65,7 +65,7 @@ class Problem:
 
     @property
     def usable(self) -> Bool[np.ndarray, "kernel setting"]:
-        """Where a kernel can run."""
+        """Whether a kernel can run at a setting."""
         return np.isfinite(self.time)
 
     @property
@@ -110,7 +110,7 @@ def pair_text(pair: Sequence[float] | Float[np.ndarray, "2"]) -> str:
 
 
 class Spent(NamedTuple):
-    """What the launches of each stage take on the GPU, waiting left out."""
+    """Time and energy of the launches of each stage on the GPU, without waiting."""
 
     time: Float[np.ndarray, "*plan stage"]  # s
     energy: Float[np.ndarray, "*plan stage"]  # J
@@ -132,7 +132,7 @@ def sums(
 
 
 def chosen(problem: Problem, choice: Int[np.ndarray, "*plan kernel"]) -> Spent:
-    """What one setting for every kernel takes."""
+    """Time and energy of each stage with one setting for every kernel."""
     kernels = np.arange(len(problem.kernels))
     return Spent(
         by_stage(problem, problem.count * problem.time[kernels, choice]),
@@ -146,7 +146,7 @@ def listed(
     setting: Int[np.ndarray, " row"],
     count: Float[np.ndarray, " row"],
 ) -> Spent:
-    """What the rows of a schedule take."""
+    """Time and energy of each stage of the rows of a schedule."""
     stage, num = problem.stage[kernel], len(problem.stages)
     return Spent(
         np.bincount(stage, count * problem.time[kernel, setting], num),
@@ -185,7 +185,7 @@ def default_total(problem: Problem) -> Total:
 
 
 def default_spent(problem: Problem) -> Spent:
-    """What the stages take with every clock left alone."""
+    """Time and energy of each stage at default clocks."""
     return Spent(
         by_stage(problem, problem.count * problem.default_time),
         by_stage(problem, problem.count * problem.default_energy),

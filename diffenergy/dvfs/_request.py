@@ -57,7 +57,7 @@ _DECIDED = (
     *(x.name for x in dataclasses.fields(ModelRequest)), "sm_clock", "mem_clock",
     "temperature", "changes", "corrections",
 )  # fmt: skip
-"""What a measured table decides."""
+"""Fields that a measured table decides."""
 _DESCENT = Needs("solver", "leave it out", "descent")
 
 
@@ -72,7 +72,10 @@ class DvfsRequest(ModelRequest, PointRequest):
     ] = dataclasses.field(default=None, kw_only=False)
     table: Annotated[
         Union[File, os.PathLike[str], "Table", None],
-        Flag("Measured times and energies by clock instead.", "FILE.csv"),
+        Flag(
+            "Table of measured times and energies by clock, instead of MODEL.",
+            "FILE.csv",
+        ),
         Excludes(
             ("model", *_DECIDED, "workload"),
             "it decides that; leave one of them out",
@@ -89,44 +92,48 @@ class DvfsRequest(ModelRequest, PointRequest):
     ] = None
     smooth: Annotated[
         bool,
-        "Readings of the table are noisy: plan on what is behind them, state a 95 % "
-        "bound; needs --gpu.",
+        "Plan on smoothed readings of a noisy table and state a 95 % bound of the "
+        "slowdown; needs --gpu.",
         Needs("table", "a model has no noise to smooth"),
     ] = False
-    objective: Annotated[Goal, "What is to be small: energy, edp, ed2p or time"] = (
+    objective: Annotated[Goal, "Quantity to minimize: energy, edp, ed2p or time"] = (
         "energy"
     )
     max_slowdown: Annotated[
         _Slowdown | None,
         Flag(
-            "Longest time against default clocks; negative asks for a speed-up; none "
-            "[0 for energy, else none].",
+            "Maximum slowdown against default clocks; negative: a speed-up; none: no "
+            "limit [0 for energy, else none].",
             "PERCENT",
             _percent,
         ),
     ] = None
     granularity: Annotated[
-        Granularity, "Own clocks for each kernel, phase, iteration"
+        Granularity, "What has clocks of its own: kernel, phase or iteration"
     ] = "kernel"
     aggregation: Annotated[
-        Aggregation, "global: the sum keeps the limit; local: each does"
+        Aggregation, "What keeps the limit: global, the sum; local, every kernel"
     ] = "global"
-    per_launch: Annotated[bool, "Launches of one kernel may differ."] = False
+    per_launch: Annotated[
+        bool, "Allow launches of one kernel to have different clocks."
+    ] = False
     switching: Annotated[Switching | None, Note("What a change of clocks costs.")] = (
         None
     )
     solver: Annotated[
         Solver,
-        Flag("exact, or descent (gradients through the model)", "WHICH"),
+        Flag("Solver: exact, or descent (gradients through the model)", "WHICH"),
         Excludes(("table",), "a table has its settings only, and no model"),
     ] = "exact"
-    seed: Annotated[Seed | None, "Where the descent starts [0].", _DESCENT] = None
-    starts: Annotated[Whole | None, "How many starts of the descent [8].", _DESCENT] = (
+    seed: Annotated[Seed | None, "Seed of the starts of the descent [0].", _DESCENT] = (
         None
     )
+    starts: Annotated[
+        Whole | None, "Number of starts of the descent [8].", _DESCENT
+    ] = None
     power_curve: Annotated[
         bool,
-        "Also time and energy by power limit.",
+        "Add a table of time and energy by power limit.",
         Excludes(
             ("table",),
             "a table does not say what a power limit does; give a model and a GPU",

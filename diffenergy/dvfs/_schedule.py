@@ -37,7 +37,7 @@ _SETTLED: Final = 1e-6
 
 @dataclasses.dataclass(frozen=True)
 class Descent:
-    """How solver (b) searches."""
+    """Number of starts and seed of the gradient descent."""
 
     starts: int = 8
     seed: int = 0

@@ -174,7 +174,7 @@ def _closer(
 def _better_plans(
     objective: Objective, line: Line, plan: Plan, default: Total
 ) -> free.Window | None:
-    """Where plans better than `plan` lie; None: not known of this objective."""
+    """Window of the plans better than `plan`; None: not known of this objective."""
     most, value = objective.most_time(default) * (1 + TIE), plan.value
     if objective.goal == "time":  # energy <= cap x time < cap x the time found
         most, value = plan.time, objective.power_cap * plan.time
@@ -185,7 +185,7 @@ def _better_plans(
 
 
 def _least_value(least: Total, objective: Objective, plan: Plan) -> float:
-    """What no plan goes below, by points below all plans better than `plan`."""
+    """Bound of the value, by points below all plans better than `plan`."""
     if objective.goal == "time":
         cool = least.energy <= objective.power_cap * plan.time
         return float(least.time[cool].min(initial=plan.value))

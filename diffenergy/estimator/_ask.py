@@ -115,7 +115,7 @@ def estimate(*args: Any, **request: Any) -> Estimate | StepEstimate | EstimateRe
 
 
 def first(args: Sequence[Any], request: Mapping[str, Any]) -> Any:
-    """The workload among arguments."""
+    """The workload among the arguments of a call."""
     return args[0] if args else request.get("workload")
 
 
@@ -126,7 +126,7 @@ def _of_records(
     corrections: Any = None,
     **request: Any,
 ) -> Estimate | StepEstimate:
-    """The numbers alone."""
+    """Estimate of records, without a summary."""
     spec = check_records(workload, gpu, point, corrections, request)
     if isinstance(workload, TrainingStep):
         return of_step(_estimate.estimate_workload, workload, spec, point, corrections)
@@ -140,7 +140,7 @@ def check_records(
     corrections: Any,
     request: dict[str, Any],
 ) -> GpuSpec:
-    """The GPU's numbers, if the arguments beside a `Workload` can be."""
+    """Check the arguments beside a `Workload`; returns the GPU's numbers."""
     if request:
         raise TypeError(
             f"`{next(iter(request))}` is given beside a Workload, which is "
@@ -165,7 +165,7 @@ def requested(
 
 
 def _spec(gpu: Any) -> GpuSpec:
-    """The numbers of a GPU, by whatever it is given."""
+    """The `GpuSpec` of a name, a card or a record."""
     check_type("gpu", gpu, GpuSpec | GpuCard | str)
     if isinstance(gpu, GpuSpec):
         return gpu

@@ -14,7 +14,7 @@ def comparison(*summaries: Mapping[str, Any]) -> dict[str, Any]:
     letters = string.ascii_lowercase[: len(summaries)]
     first, *others = summaries
     ratios = [{key: x[key] / first[key] for key in COMPARED} for x in others]
-    found = {**dict(zip(letters, summaries, strict=True)), "ratio": ratios[0]}
+    result = {**dict(zip(letters, summaries, strict=True)), "ratio": ratios[0]}
     if len(others) > 1:
-        found["ratios"] = dict(zip(letters[1:], ratios, strict=True))
-    return found
+        result["ratios"] = dict(zip(letters[1:], ratios, strict=True))
+    return result

@@ -55,13 +55,13 @@ class EstimateDetails:
 
 
 def estimate_details(task: Task, result: EstimateResult) -> EstimateDetails:
-    """What the page shows of `result`, the estimate of `task` at its one setting."""
-    found = _swept(task)
-    clocks, limits = _curves(task, found)
+    """Details of `result` for a page: curves over clocks and limits, roofs, kernels."""
+    totals = _swept(task)
+    clocks, limits = _curves(task, totals)
     setting, values = task.settings[0], task.card.values
     rates = task.card.rates(setting.sm_clock, setting.mem_clock)
     bandwidth = float(rates.dram)
-    peaks = (np.asarray(found.tensor_peak), np.asarray(found.fma_peak))
+    peaks = (np.asarray(totals.tensor_peak), np.asarray(totals.fma_peak))
     rows, at = result.kernels or [], _phase_clocks(result)
     kernels = with_work(rows, at, values, bandwidth, *peaks)
     return EstimateDetails(
@@ -95,32 +95,34 @@ def _phase_clocks(result: EstimateResult) -> dict[str, float]:
     if result.step is None:
         phases = result.summary["phases"].items()
         return {name: phase["sm_clock_mhz"] * 1e6 for name, phase in phases}
-    clocks = np.asarray(result.step.found.phases.phases.sm_clock).tolist()
+    clocks = np.asarray(result.step.result.phases.phases.sm_clock).tolist()
     names = [str(listing.mode) for listing in result.listings]
     return dict(zip(names, clocks, strict=True))
 
 
 def _swept(task: Task) -> _Totals:
-    """The workload over clocks and limits, on the host."""
+    """Totals of the workload at all clocks and limits of the curves, on the host."""
     work, gpu = assemble(task.listings), task.gpu
     points = [point_of(setting) for setting in _sweep_settings(task)]
     if task.step is not None:
         steps, order = task.step.steps, Order(task.step.placed.order)
-        found = at_points([(work, gpu, x, steps, order) for x in points], _step_totals)
+        answers = at_points(
+            [(work, gpu, x, steps, order) for x in points], _step_totals
+        )
     else:
         plan = task.plan or Plan()
         shared = np.array([plan.tp * plan.dp, plan.pp - 1], float)
-        found = at_points([(work, gpu, x, shared) for x in points], _totals)
-    every: _Totals = stacked(found)
+        answers = at_points([(work, gpu, x, shared) for x in points], _totals)
+    every: _Totals = stacked(answers)
     return every._replace(tensor_peak=every.tensor_peak[0], fma_peak=every.fma_peak[0])
 
 
 def _curves(
-    task: Task, found: _Totals
+    task: Task, totals: _Totals
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Points over clocks and over limits; those whose power limit cannot be kept are
     left out."""
-    columns = (found.time, found.energy, found.sm_clock, found.feasible)
+    columns = (totals.time, totals.energy, totals.sm_clock, totals.feasible)
     points = [
         {
             "sm_clock_set_mhz": setting.sm_clock / 1e6,
@@ -129,9 +131,9 @@ def _curves(
             "energy_j": float(energy),
             "avg_power_w": float(energy / time),
             "sm_clock_mhz": float(clock) / 1e6,
-            "feasible": bool(kept) and math.isfinite(time),
+            "feasible": bool(feasible) and math.isfinite(time),
         }
-        for setting, time, energy, clock, kept in zip(
+        for setting, time, energy, clock, feasible in zip(
             _sweep_settings(task), *columns, strict=True
         )
     ]
@@ -151,13 +153,13 @@ def _totals(
 ) -> _Totals:
     """`workload` at a point; `shared`: GPUs of a stage of a plan, and its further
     stages, which wait meanwhile."""
-    found = estimate_once(workload, gpu, point)
-    still = jnp.sum(found.phases.static_energy)
+    result = estimate_once(workload, gpu, point)
+    still = jnp.sum(result.phases.static_energy)
     return _Totals(
-        found.time,
-        shared[0] * (found.energy + shared[1] * still),
-        found.sm_clock,
-        jnp.all(found.phases.feasible),
+        result.time,
+        shared[0] * (result.energy + shared[1] * still),
+        result.sm_clock,
+        jnp.all(result.phases.feasible),
         *_peaks(workload, gpu),
     )
 
@@ -167,12 +169,12 @@ def _step_totals(
 ) -> _Totals:
     """A training step of many GPUs at a point."""
     work = TrainingStep(workload, steps, order.pipeline)
-    found = of_step(estimate_once, work, gpu, point)
+    step = of_step(estimate_once, work, gpu, point)
     return _Totals(
-        found.time,
-        found.energy,
-        found.phases.sm_clock,
-        jnp.all(found.phases.phases.feasible),
+        step.time,
+        step.energy,
+        step.phases.sm_clock,
+        jnp.all(step.phases.phases.feasible),
         *_peaks(workload, gpu),
     )
 
@@ -180,8 +182,8 @@ def _step_totals(
 def _peaks(workload: Workload, gpu: GpuSpec) -> tuple[Array, Array]:
     """FLOP/cycle/SM that every row is up against on tensor and on CUDA cores."""
     tensor, fma = jnp.zeros(workload.num_rows), jnp.zeros(workload.num_rows)
-    asked = demands(workload, gpu, gpu.corrections)
-    for group, demand in zip(workload.groups, asked, strict=True):
+    all_demands = demands(workload, gpu, gpu.corrections)
+    for group, demand in zip(workload.groups, all_demands, strict=True):
         used = jnp.where(demand.tensor > 0, demand.tensor_peak, 0.0).max(axis=1)
         tensor = tensor.at[group.row].max(used)
         used = jnp.where(demand.fma > 0, demand.fma_peak, 0.0).max(axis=1)

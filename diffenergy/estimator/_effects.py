@@ -63,35 +63,37 @@ class Question(eqx.Module):
 
 
 def effects(
-    question: Question, given: Collection[str], of: Sequence[str] = QUANTITIES
+    question: Question, chosen: Collection[str], of: Sequence[str] = QUANTITIES
 ) -> list[Row]:
     """Rows `field`, `step`, `unit`, `time_pct`, `energy_pct` (those in `of`) and `by`,
     largest effect first.
 
-    `given`: which of `POINT` a caller chose; the others follow the GPU. Raises
+    `chosen`: which of `POINT` a caller chose; the others follow the GPU. Raises
     `ValueError` if time and energy have no slope.
     """
     gpu, point, network = jax.device_get(kept(_slopes, (question,)))
     steps = question.steps
     slopes = {name: np.array(getattr(gpu, name)) for name in FIELDS}
-    own = (x for x, rule in FIELDS.items() if rule.step and not rule.counted)
-    known = {x: _step(FIELDS[x].stepped, getattr(question.gpu, x)) for x in own}
-    del known["mem_clock"]  # of a file it moves no rate
+    stepped = (x for x, rule in FIELDS.items() if rule.step and not rule.counted)
+    step_sizes = {
+        x: _step(FIELDS[x].stepped, getattr(question.gpu, x)) for x in stepped
+    }
+    del step_sizes["mem_clock"]  # of a file it moves no rate
     for name, (at, field) in POINT.items():
         slope = np.asarray(getattr(point, at)).reshape(2, -1).sum(axis=1)
-        if name in given:
+        if name in chosen:
             value = getattr(question.point, at)
-            slopes[name], known[name] = slope, _step(FIELDS[field].stepped, value)
+            slopes[name], step_sizes[name] = slope, _step(FIELDS[field].stepped, value)
         else:
             slopes[field] += slope
     if steps is not None and math.isfinite(float(steps.network)):
-        slopes[NETWORK_FIELD], known[NETWORK_FIELD] = (
+        slopes[NETWORK_FIELD], step_sizes[NETWORK_FIELD] = (
             network,
             _step(_LINK_STEP, steps.network),
         )
     rows = [
         _row(name, number, unit, 100 * si * slopes[name], "gradient")
-        for name, (number, unit, si) in known.items()
+        for name, (number, unit, si) in step_sizes.items()
     ]
     rows += _prices(question.gpu, gpu)
     if not all(np.isfinite(list(_effect(row))).all() for row in rows):
@@ -135,11 +137,11 @@ def _slopes(question: Question) -> tuple[GpuSpec, OperatingPoint, Array | None]:
     def logs(
         gpu: GpuSpec, point: OperatingPoint, network: Array | None
     ) -> Float[Array, "2"]:
-        found: Any = estimate_workload(question.workload, gpu, point)
+        result: Any = estimate_workload(question.workload, gpu, point)
         if steps is not None:
             moved = dataclasses.replace(steps, network=network)
-            found = from_phases(found, moved, gpu.corrections, order)
-        return jnp.log(jnp.stack([found.time, found.energy]))
+            result = from_phases(result, moved, gpu.corrections, order)
+        return jnp.log(jnp.stack([result.time, result.energy]))
 
     steps = question.steps
     order = None if question.order is None else question.order.pipeline
@@ -175,7 +177,7 @@ def _differences(question: Question) -> list[Row]:
 def _totals(question: Question) -> Float[np.ndarray, "2"]:
     """Time (s) and energy (J), rounded as hardware does."""
     q = question
-    found: Any = kept(estimate_once, (q.workload, q.gpu, q.point))
+    result: Any = kept(estimate_once, (q.workload, q.gpu, q.point))
     if q.steps is not None:
-        found = kept(composed, (found, q.steps, q.gpu.corrections, q.order))
-    return np.array([float(found.time), float(found.energy)])
+        result = kept(composed, (result, q.steps, q.gpu.corrections, q.order))
+    return np.array([float(result.time), float(result.energy)])

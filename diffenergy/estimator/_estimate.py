@@ -76,13 +76,13 @@ def runs(
     over = (root < highest) & (root > lowest)
     root = jnp.where(root < highest, root, top)  # with `top`'s slope
     clocks = jnp.stack([top, root]) if bursts else root[None]
-    found = jax.vmap(model.log_run)(clocks)
+    runs_at = jax.vmap(model.log_run)(clocks)
     # first order in the clock: d x = -(d ln P - d ln cap) / (d ln P / d x)
-    miss = found[-1, 1] - cap
+    miss = runs_at[-1, 1] - cap
     miss = miss - lax.stop_gradient(miss)
     shift = jnp.where(over, -miss / slopes[1], 0.0)
-    governed = _as_run(found[-1] + slopes * shift)
-    return (_as_run(found[0]) if bursts else governed), governed
+    governed = _as_run(runs_at[-1] + slopes * shift)
+    return (_as_run(runs_at[0]) if bursts else governed), governed
 
 
 def _as_run(logs: Array) -> TimeEnergy:

@@ -49,9 +49,9 @@ def enable_compilation_cache() -> Path | None:
     """
     import jax
 
-    given = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
-    if given:
-        return Path(given)
+    chosen = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
+    if chosen:
+        return Path(chosen)
     folder = cache_folder()
     if folder is None:
         return None

@@ -74,7 +74,7 @@ def with_work(
     - `dram_bandwidth`: B/s at the estimate's clock.
     - `tensor_peak`, `fma_peak`: FLOP/cycle/SM, 0 where the pipe is not used.
     """
-    found = []
+    entries = []
     for kernel, tensor, fma in zip(kernels, tensor_peak, fma_peak, strict=True):
         flop = dram_bytes = None
         if kernel["time_s"] is not None:
@@ -84,8 +84,8 @@ def with_work(
             flop = float(rate * values["num_sms"] * cycles)
             dram_bytes = float(use["dram"] * dram_bandwidth * kernel["time_s"])
         work = {"flop": flop, "dram_bytes": dram_bytes}
-        found.append({**kernel, "class": kernel_class(kernel["op"]), **work})
-    return found
+        entries.append({**kernel, "class": kernel_class(kernel["op"]), **work})
+    return entries
 
 
 def roofs(
@@ -108,11 +108,11 @@ def roofs(
     if values["fma_flop_per_cycle_fp32"] in names:
         cores.add(values["fma_flop_per_cycle_fp32"])
         del names[values["fma_flop_per_cycle_fp32"]]
-    found = [Roof("CUDA cores", peak * rate) for peak in cores]
+    ceilings = [Roof("CUDA cores", peak * rate) for peak in cores]
     for peak, dtypes in names.items():
         words = ", ".join(dict.fromkeys(filter(None, dtypes)))
-        found.append(Roof(f"tensor cores, {words}", peak * rate))
-    return sorted(found, key=lambda roof: -roof.flop_per_s)
+        ceilings.append(Roof(f"tensor cores, {words}", peak * rate))
+    return sorted(ceilings, key=lambda roof: -roof.flop_per_s)
 
 
 def kernel_totals(
@@ -148,7 +148,7 @@ def kernel_totals(
 
 
 def rest_label(summary: Entry) -> str:
-    """What is left of an answer's totals beside the classes of its kernels: of training
+    """Name of an answer's totals beside the classes of its kernels: of training
     on many GPUs bubbles, and idle and leakage power all along."""
     return STILL if is_training_step(summary) else WAITING
 

@@ -28,7 +28,7 @@ _FEW_PHASES: Final = 8
 
 
 class Launches(eqx.Module):
-    """What the launches of a workload ask of a GPU; no clock changes it.
+    """Demand of the launches of a workload on a GPU, at any clock.
 
     `demand`: of every candidate; `pace`: time in its phase's programs over that of the
     formulas; `count`, `row` and `phase` of every launch.
@@ -68,8 +68,8 @@ class Launches(eqx.Module):
     def mixture(self, time: Float[Array, " flat"]) -> list[Float[Array, "n c"]]:
         """Weights of the candidates of each group, which take `time` s."""
         d = self.demand
-        asked = time * (1 + (_ILLEGAL - 1) * d.illegal)
-        stacked = jnp.stack([asked, d.choice, d.tau])
+        believed = time * (1 + (_ILLEGAL - 1) * d.illegal)
+        stacked = jnp.stack([believed, d.choice, d.tau])
         return [smooth.choice_weights(*x) for x in self.by_group(stacked)]
 
     def mean(
@@ -83,9 +83,9 @@ class Launches(eqx.Module):
 def launches(workload: Workload, gpu: GpuSpec, corrections: Corrections) -> Launches:
     """The launches of `workload` on `gpu`, contents and software of their phases
     counted in."""
-    found = demands(workload, gpu, corrections)
-    sizes = tuple(demand.ctas.shape for demand in found)
-    flat = [jax.tree.map(jnp.ravel, demand) for demand in found]
+    all_demands = demands(workload, gpu, corrections)
+    sizes = tuple(demand.ctas.shape for demand in all_demands)
+    flat = [jax.tree.map(jnp.ravel, demand) for demand in all_demands]
     joined: Demand = jax.tree.map(lambda *x: jnp.concatenate(x), *flat)
     groups = workload.groups
     owner = jnp.concatenate(

@@ -20,8 +20,8 @@ def packed(listings: Sequence[Listing], like: Workload) -> Workload | None:
     has no room for them."""
     if len(listings) > len(like.names):
         return None
-    made = _filled(listings, len(like.names), like)
-    return made if _sizes(made) == _sizes(like) else None
+    workload = _filled(listings, len(like.names), like)
+    return workload if _sizes(workload) == _sizes(like) else None
 
 
 def packed_alike(listings: Sequence[Listing], most: int) -> list[Workload]:
@@ -29,13 +29,13 @@ def packed_alike(listings: Sequence[Listing], most: int) -> list[Workload]:
     number = -(-len(listings) // most)
     parts = [listings[i::number] for i in range(number)]
     width = pad_size(len(parts[0]))
-    found: list[Workload] = []
+    workloads: list[Workload] = []
     for part in parts:  # each has room for those before
-        found.append(_filled(part, width, found[-1] if found else None))
-    whole = found[-1]
+        workloads.append(_filled(part, width, workloads[-1] if workloads else None))
+    whole = workloads[-1]
     return [
         x if _sizes(x) == _sizes(whole) else _filled(part, width, whole)
-        for x, part in zip(found, parts, strict=True)
+        for x, part in zip(workloads, parts, strict=True)
     ]
 
 
@@ -47,9 +47,9 @@ def _filled(
     blank = dataclasses.replace(
         listings[0], kernels=(), dispatch="eager", passes=1, module_calls=0
     )
-    made = assemble([*listings, *[blank] * (number - len(listings))], like)
-    rows = made.num_rows if like is None else like.num_rows
-    return dataclasses.replace(made, names=("",) * number, num_rows=rows)
+    workload = assemble([*listings, *[blank] * (number - len(listings))], like)
+    rows = workload.num_rows if like is None else like.num_rows
+    return dataclasses.replace(workload, names=("",) * number, num_rows=rows)
 
 
 def _sizes(workload: Workload) -> list[int]:
@@ -70,9 +70,9 @@ def run(
         return np.concatenate([each, each[:1].repeat(more - len(each))])
 
     wide = jax.tree.map(widened, point)
-    found = jax.device_get(kept(estimate_once, (workload, gpu, wide)))
-    p: Any = jax.tree.map(lambda x: x[:number], found.phases)
+    result = jax.device_get(kept(estimate_once, (workload, gpu, wide)))
+    p: Any = jax.tree.map(lambda x: x[:number], result.phases)
     time, energy = p.time.sum(), p.energy.sum()
     clock = (p.sm_clock * p.time).sum() / time
-    leaves = [time, energy, energy / time, clock, *jax.tree.leaves((p, found.kernels))]
-    return jax.tree.unflatten(jax.tree.structure(found), leaves)
+    leaves = [time, energy, energy / time, clock, *jax.tree.leaves((p, result.kernels))]
+    return jax.tree.unflatten(jax.tree.structure(result), leaves)

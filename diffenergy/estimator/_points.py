@@ -53,17 +53,17 @@ def at_points(
         KeyboardInterrupt: Ctrl-C before the first answer.
     """
     answers: list[Any] = list(questions)
-    asked = [i for i, x in enumerate(questions) if not isinstance(x, Exception)]
-    left = dict.fromkeys(asked)
+    valid = [i for i, x in enumerate(questions) if not isinstance(x, Exception)]
+    left = dict.fromkeys(valid)
     try:
-        for rows, found in _priced(questions, asked, function, not often):
-            for i, answer in zip(rows, found, strict=True):
+        for rows, results in _priced(questions, valid, function, not often):
+            for i, answer in zip(rows, results, strict=True):
                 answers[i] = answer
                 del left[i]
             if progress:
-                progress(len(asked) - len(left), len(asked))
+                progress(len(valid) - len(left), len(valid))
     except KeyboardInterrupt:
-        if len(left) == len(asked):
+        if len(left) == len(valid):
             raise
         for i in left:
             answers[i] = Interrupted()
@@ -82,7 +82,7 @@ def stacked(answers: Sequence[Any]) -> Any:
 
 
 def unstacked(many: Any) -> list[Any]:
-    """The rows of what has a leading axis, such as an `OperatingPoint` of several."""
+    """Split a record along its leading axis, such as an `OperatingPoint` of several."""
     leaves, tree = jax.tree.flatten(many)
     columns = [np.asarray(leaf) for leaf in leaves]
     return [jax.tree.unflatten(tree, row) for row in zip(*columns, strict=True)]
@@ -90,18 +90,18 @@ def unstacked(many: Any) -> list[Any]:
 
 def _priced(
     questions: Sequence[Any],
-    asked: Sequence[int],
+    valid: Sequence[int],
     function: Callable[..., Any],
     once: bool,
 ) -> Iterator[tuple[Sequence[int], list[Any]]]:
     """Places of questions and their answers, a call of a program each; those of one
     structure one after the other."""
-    for group in _alike(questions, asked):
+    for group in _alike(questions, valid):
         columns = zip(*(questions[i] for i in group), strict=True)
         axes = tuple(None if _is_one(column) else 0 for column in columns)
         if not any(axis == 0 for axis in axes):  # one question, or the same again
-            found = kept(function, questions[group[0]], once)
-            yield group, [jax.device_get(found)] * len(group)
+            results = kept(function, questions[group[0]], once)
+            yield group, [jax.device_get(results)] * len(group)
             continue
         program = _mapped(function, axes)
         full = axes[0] == 0 or len(group) > _ROWS
@@ -114,24 +114,24 @@ def _priced(
                 column[0] if axis is None else stacked(column)
                 for axis, column in zip(axes, columns, strict=True)
             )
-            found = jax.device_get(kept(program, arguments, once))
-            yield rows, unstacked(found)[: len(rows)]
+            results = jax.device_get(kept(program, arguments, once))
+            yield rows, unstacked(results)[: len(rows)]
 
 
-def _alike(questions: Sequence[Any], asked: Sequence[int]) -> Iterable[list[int]]:
+def _alike(questions: Sequence[Any], valid: Sequence[int]) -> Iterable[list[int]]:
     """Places of questions of the same structure."""
-    known: dict[int, Any] = {}  # by identity: most arguments come many times
+    structures: dict[int, Any] = {}  # by identity: most arguments come many times
     groups: dict[Any, list[int]] = {}
-    for i in asked:
+    for i in valid:
         for x in questions[i]:
-            if id(x) not in known:
-                known[id(x)] = _structure(x)
-        groups.setdefault(tuple(known[id(x)] for x in questions[i]), []).append(i)
+            if id(x) not in structures:
+                structures[id(x)] = _structure(x)
+        groups.setdefault(tuple(structures[id(x)] for x in questions[i]), []).append(i)
     return groups.values()
 
 
 def _structure(x: Any) -> tuple[Any, ...]:
-    """What decides which program a tree of arrays needs."""
+    """Key of the program that a tree of arrays needs: structure, shapes, types."""
     leaves, tree = jax.tree.flatten(x)
     return tree, tuple((leaf.shape, leaf.dtype) for leaf in leaves)
 

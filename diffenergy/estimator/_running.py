@@ -106,9 +106,9 @@ class Running(eqx.Module):
     def settable(self) -> Bool[Array, " p"]:
         """Whether the board has the clock that is asked for; one that is not given
         (NaN) is."""
-        asked, slack = self.point.sm_clock, 1 + _ROUNDING
+        clock, slack = self.point.sm_clock, 1 + _ROUNDING
         low, high = self.gpu.sm_clock_min, self.gpu.sm_clock_max
-        return ~((asked * slack < low) | (asked > high * slack))
+        return ~((clock * slack < low) | (clock > high * slack))
 
     @property
     def cap(self) -> Float[Array, " p"]:

@@ -20,7 +20,7 @@ from ._effects import POINT, QUANTITIES, Question, effects
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class SensitivityResult(Result):
-    """What one more of each number of a GPU does, largest effect first.
+    """Effect of one more of each number of a GPU, largest first.
 
     `summary`: the JSON, with the `sensitivity` of `diffenergy estimate --sensitivity`;
     by name also what was asked for and estimated.
@@ -81,9 +81,9 @@ def sensitivity(
     if not isinstance(workload, Workload | TrainingStep):
         request |= {"sensitivity": True}
         task = requested(workload, gpu, point, corrections, **request)
-        found = dataclasses.replace(task, sensitivity=of).run().summary
+        summary = dataclasses.replace(task, sensitivity=of).run().summary
         kinds = ("time_s", "energy_j", "avg_power_w", "sensitivity", "warnings")
-        return SensitivityResult({**task.about, **{x: found[x] for x in kinds}})
+        return SensitivityResult({**task.about, **{x: summary[x] for x in kinds}})
     arguments = (workload, gpu, point, corrections)
     if any(isinstance(x, Tracer) for x in jax.tree.leaves(arguments)):
         raise TypeError(
@@ -99,8 +99,8 @@ def sensitivity(
         if step is None
         else Question(step.workload, spec, at, step.steps, Order(step.order))
     )
-    given = () if point is None else tuple(POINT)
-    return SensitivityResult({"sensitivity": effects(question, given, of)})
+    chosen = () if point is None else tuple(POINT)
+    return SensitivityResult({"sensitivity": effects(question, chosen, of)})
 
 
 def _checked(of: Any) -> tuple[str, ...]:

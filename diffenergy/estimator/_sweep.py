@@ -54,7 +54,7 @@ class SweepResult(Result):
 
     @property
     def warnings(self) -> list[str]:
-        """What a person should know beside the table."""
+        """Remarks that a reader needs beside the table."""
         return self.summary["warnings"]
 
     def frame(self) -> "pd.DataFrame":
@@ -74,36 +74,36 @@ def crossed(request: SweepRequest) -> SweepResult:
     for name in ("detail", "sensitivity", "power_step", "smooth"):
         if getattr(request, name):
             raise ValueError(f"`{name}` is given to a sweep; give it to one estimate.")
-    given = part(EstimateRequest, request)
-    model, progress = given.pop("model"), request.progress
-    lists = {name: given.pop(name) for name in AXES}
+    choices = part(EstimateRequest, request)
+    model, progress = choices.pop("model"), request.progress
+    lists = {name: choices.pop(name) for name in AXES}
     cards = [
         x if isinstance(x, GpuCard) else read_gpu(x) for x in lists.pop("gpu") or ()
     ]
     axes = {"gpu": cards or [None]} | {k: list(v) for k, v in lists.items() if v}
     varied = [name for name in AXES if len(axes.get(name, ())) > 1]
-    varied += [key for x, key in _SETTINGS.items() if len(given[x] or ()) > 1]
-    asked = [
+    varied += [key for x, key in _SETTINGS.items() if len(choices[x] or ()) > 1]
+    every = [
         x
         for chosen in combinations(axes, AXES)
-        for x in _prepared(model, chosen, given)
+        for x in _prepared(model, chosen, choices)
     ]
-    first = next((x for x in asked if x.task is not None), None)
+    first = next((x for x in every if x.task is not None), None)
     if first is None or first.task is None:
-        raise next(x.reason for x in asked if x.reason is not None)
-    if len(asked) > _MOST:
+        raise next(x.reason for x in every if x.reason is not None)
+    if len(every) > _MOST:
         raise ValueError(
-            f"The lists make {len(asked):,} estimates; allowed are {_MOST:,}."
+            f"The lists make {len(every):,} estimates; allowed are {_MOST:,}."
         )
-    answers = at_points(_questions(asked), progress=progress)
-    points = [_entry(x, answer) for x, answer in zip(asked, answers, strict=True)]
+    answers = at_points(_questions(every), progress=progress)
+    points = [_entry(x, answer) for x, answer in zip(every, answers, strict=True)]
     if all("error" in point for point in points):
         raise Infeasible(points[0]["error"])
     summary = _summarised(first.task, points, varied)
     left = sum(isinstance(x, Interrupted) for x in answers)
     if left:
         summary["warnings"].append(
-            f"interrupted: {left:,} of {len(asked):,} estimates were not computed."
+            f"interrupted: {left:,} of {len(every):,} estimates were not computed."
         )
     if assumed := [card.name for card in cards if card.is_assumed]:
         summary["assumed"]["gpu"] = ", ".join(assumed)
@@ -138,12 +138,12 @@ def combinations(
     axes: Mapping[str, Sequence[Any]], names: Sequence[str]
 ) -> Iterator[dict[str, Any]]:
     """Every combination of the axes among `names`, the first outermost."""
-    known = [x for x in names if x in axes]
-    for values in itertools.product(*(axes[x] for x in known)):
-        yield dict(zip(known, values, strict=True))
+    present = [x for x in names if x in axes]
+    for values in itertools.product(*(axes[x] for x in present)):
+        yield dict(zip(present, values, strict=True))
 
 
-class _Asked(NamedTuple):
+class _Point(NamedTuple):
     """One point: the values that it stands for, its checked request (of all settings of
     a combination) and setting, or the reason why it has none."""
 
@@ -155,7 +155,7 @@ class _Asked(NamedTuple):
 
 def _prepared(
     model: str, chosen: Mapping[str, Any], request: Mapping[str, Any]
-) -> Iterator[_Asked]:
+) -> Iterator[_Point]:
     """Every point of one combination, at all of its clocks and limits."""
     lists = {x: request[x] for x in _SETTINGS if request.get(x) is not None}
     try:
@@ -178,51 +178,51 @@ def _prepared(
         return
     good = [x for x, reason in zip(points, reasons, strict=True) if reason is None]
     had = {x: tuple(dict.fromkeys(point[x] for point in good)) for x in lists}
-    found = iter(_at_settings(model, chosen, {**request, **had}) if good else ())
+    prepared = iter(_at_settings(model, chosen, {**request, **had}) if good else ())
     for point, reason in zip(points, reasons, strict=True):
         scale = {"power_limit": 1.0}
         at = {_SETTINGS[x]: v / scale.get(x, MHz) for x, v in point.items()}
-        told = {**_told(chosen), **at}
-        yield next(found) if reason is None else _Asked(told, reason=reason)
+        about = {**_about(chosen), **at}
+        yield next(prepared) if reason is None else _Point(about, reason=reason)
 
 
 def _at_settings(
     model: str, chosen: Mapping[str, Any], request: Mapping[str, Any]
-) -> list[_Asked]:
+) -> list[_Point]:
     """A combination whose clocks and limits can all be had."""
     task = prepare(model, **chosen, **request)
-    return [_Asked(_told(chosen), task, setting) for setting in task.settings]
+    return [_Point(_about(chosen), task, setting) for setting in task.settings]
 
 
-def _questions(asked: Sequence[_Asked]) -> list[Question | Exception]:
-    """What `at_points` answers: a workload for each request."""
-    made: dict[int, Question] = {}
+def _questions(points: Sequence[_Point]) -> list[Question | Exception]:
+    """Questions for `at_points`: a workload, GPU and point for each request."""
+    workloads: dict[int, Question] = {}
     questions: list[Question | Exception] = []
-    for _, task, setting, reason in asked:
+    for _, task, setting, reason in points:
         if task is None or setting is None:
             questions.append(reason or Interrupted())
             continue
-        if id(task) not in made:
-            made[id(task)] = (assemble(task.listings), task.gpu)
-        questions.append((*made[id(task)], point_of(setting)))
+        if id(task) not in workloads:
+            workloads[id(task)] = (assemble(task.listings), task.gpu)
+        questions.append((*workloads[id(task)], point_of(setting)))
     return questions
 
 
-def _entry(asked: _Asked, answer: Estimate | Exception) -> dict[str, Any]:
+def _entry(point: _Point, answer: Estimate | Exception) -> dict[str, Any]:
     """A point with its figures, or why it has none."""
-    about, task, setting, _ = asked
+    about, task, setting, _ = point
     if isinstance(answer, Exception) or task is None or setting is None:
         return {**about, "error": str(answer)}
-    found = _summary.point(task, answer, setting)
-    if not found["feasible"]:
-        found["error"] = too_low(found["least_power_w"], task.card)
-    hot = throttling(found["temperature_c"] or 0.0)
-    said = {key: value for key, value in task.about.items() if key != "assumed"}
+    figures = _summary.point(task, answer, setting)
+    if not figures["feasible"]:
+        figures["error"] = too_low(figures["least_power_w"], task.card)
+    hot = throttling(figures["temperature_c"] or 0.0)
+    about_task = {key: value for key, value in task.about.items() if key != "assumed"}
     more = {"memory": task.memory, "warnings": [*task.warnings, *hot]}
-    return {**said, **task.trust.to_json(), **found, **more}
+    return {**about_task, **task.trust.to_json(), **figures, **more}
 
 
-def _told(chosen: Mapping[str, Any]) -> dict[str, Any]:
+def _about(chosen: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a combination as entries have them."""
     gpu = chosen["gpu"]
     return {**chosen, "gpu": gpu.name if isinstance(gpu, GpuCard) else DEFAULT_GPU}
@@ -235,17 +235,17 @@ def _summarised(
     several = _OF_A_GPU if "gpu" in varied else ()
     of_a_gpu = {"topology"} & set(task.about["assumed"]) & set(several)
     about = {k: x for k, x in task.about.items() if k not in (*varied, *of_a_gpu)}
-    taken = {
+    defaults = {
         key: x
         for key, x in task.about["assumed"].items()
         if not any(key.startswith(name) for name in several)
     }
-    said = [warning for point in points for warning in point.get("warnings", ())]
+    warnings = [warning for point in points for warning in point.get("warnings", ())]
     meter = "" if task.site is None else "wall_"
     return {
         **about,
-        "assumed": taken,
-        "warnings": list(dict.fromkeys(said)),
+        "assumed": defaults,
+        "warnings": list(dict.fromkeys(warnings)),
         "axes": varied,
         "points": points,
         "best_energy": _summary.best(points, f"{meter}energy_j"),

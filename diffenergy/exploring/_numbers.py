@@ -20,7 +20,7 @@ SLOWEST: Final = 3.0
 """The curve ends at the highest clock / this: nobody would choose what is slower."""
 FIELDS: Final = ("num_sms", "l2_capacity", "dram_bandwidth")
 """Numbers of the GPU that can be turned."""
-_KEPT: Final = 64
+_CACHED: Final = 64
 """Workloads that are kept, of the requests looked at last."""
 
 
@@ -74,7 +74,7 @@ class Shown:
         return self.energy / self.time
 
 
-class _Found(NamedTuple):
+class _Totals(NamedTuple):
     """An estimate, or those at some clocks."""
 
     time: Array | np.ndarray
@@ -96,13 +96,13 @@ class Numbers:
     def __init__(self, model: Model, card: GpuCard, gpu: GpuSpec, **request: Any):
         self.model, self.card, self.gpu = model, card, gpu
         self._request = request
-        self._work = functools.lru_cache(_KEPT)(self._built)
-        known = np.sort(sm_clocks(card))
-        self.steps = known[known >= known[-1] / SLOWEST]
+        self._work = functools.lru_cache(_CACHED)(self._built)
+        clocks = np.sort(sm_clocks(card))
+        self.steps = clocks[clocks >= clocks[-1] / SLOWEST]
         """Clocks that can be chosen, rising, Hz."""
         places = np.linspace(0, len(self.steps) - 1, POINTS).round().astype(int)
         self.clocks = np.unique(self.steps[places])
-        """Of the curve, Hz."""
+        """Clocks of the curve (Hz)."""
 
     def at(self, values: Values) -> Shown:
         """What is seen at `values`. Raises `ValueError` for requests that the model
@@ -116,29 +116,30 @@ class Numbers:
         points = unstacked(
             OperatingPoint(clocks, *(np.full(len(clocks), x) for x in others))
         )
-        found: _Found = stacked(
-            at_points([(workload, gpu, x) for x in points], _found, often=True)
+        totals: _Totals = stacked(
+            at_points([(workload, gpu, x) for x in points], _totals, often=True)
         )
         times, energies = (
-            np.where(found.feasible, x, np.nan)[1:] for x in (found.time, found.energy)
+            np.where(totals.feasible, x, np.nan)[1:]
+            for x in (totals.time, totals.energy)
         )
         ttft, tpot = None, None
-        if values.output_len is not None and found.phase_time.shape[1] == 2:
-            ttft, rest = found.phase_time[0].tolist()
+        if values.output_len is not None and totals.phase_time.shape[1] == 2:
+            ttft, rest = totals.phase_time[0].tolist()
             tpot = rest / (values.output_len - 1)
         return Shown(
-            time=float(found.time[0]),
-            energy=float(found.energy[0]),
+            time=float(totals.time[0]),
+            energy=float(totals.energy[0]),
             tokens=values.batch * (values.output_len or values.input_len or 1),
             ttft=ttft,
             tpot=tpot,
             asked_clock=float(values.sm_clock),
-            sm_clock=float(found.sm_clock[0]),
-            feasible=bool(found.feasible[0]),
+            sm_clock=float(totals.sm_clock[0]),
+            feasible=bool(totals.feasible[0]),
             memory=memory,
             capacity=self.card.values["dram_capacity"],
             energy_by_unit=dict(
-                zip(COMPONENTS, found.components[0].tolist(), strict=True)
+                zip(COMPONENTS, totals.components[0].tolist(), strict=True)
             ),
             clocks=self.clocks,
             times=times,
@@ -150,23 +151,23 @@ class Numbers:
     ) -> tuple[Workload, float]:
         """The workload of a request and the bytes of memory that it needs."""
         lengths = {"input_len": input_len, "output_len": output_len}
-        given = {name: x for name, x in lengths.items() if x is not None}
-        given |= self._request | {"batch": batch}
-        listings = self.model.listings(**given)
-        memory = sum(self.model.memory(self.model.request(**given)).values())
-        found = assemble(listings)
+        choices = {name: x for name, x in lengths.items() if x is not None}
+        choices |= self._request | {"batch": batch}
+        listings = self.model.listings(**choices)
+        memory = sum(self.model.memory(self.model.request(**choices)).values())
+        workload = assemble(listings)
         # `num_rows` is static, differs by request, and is not used
-        return dataclasses.replace(found, num_rows=0), float(memory)
+        return dataclasses.replace(workload, num_rows=0), float(memory)
 
 
-def _found(workload: Workload, gpu: GpuSpec, point: OperatingPoint) -> _Found:
+def _totals(workload: Workload, gpu: GpuSpec, point: OperatingPoint) -> _Totals:
     """An estimate."""
-    found = estimate_once(workload, gpu, point)
-    return _Found(
-        found.time,
-        found.energy,
-        found.sm_clock,
-        jnp.all(found.phases.feasible),
-        found.phases.time,
-        jnp.sum(found.phases.components, axis=-2),
+    estimates = estimate_once(workload, gpu, point)
+    return _Totals(
+        estimates.time,
+        estimates.energy,
+        estimates.sm_clock,
+        jnp.all(estimates.phases.feasible),
+        estimates.phases.time,
+        jnp.sum(estimates.phases.components, axis=-2),
     )

@@ -73,10 +73,14 @@ def _totals(shown: Shown, begin: Shown | None) -> str:
 
 def _clock(shown: Shown) -> str:
     """What becomes of the clock that is asked for, and what is amiss."""
-    asked, held = (f"{x / 1e6:.0f} MHz" for x in (shown.asked_clock, shown.sm_clock))
-    words = [f"SM clock {asked}" + ("" if held == asked else f", held at {held}")]
+    requested, actual = (
+        f"{x / 1e6:.0f} MHz" for x in (shown.asked_clock, shown.sm_clock)
+    )
+    words = [
+        f"SM clock {requested}" + ("" if actual == requested else f", held at {actual}")
+    ]
     if not shown.feasible:
-        words = [f"The power limit cannot be kept; shown is the lowest clock, {held}"]
+        words = [f"The power limit cannot be kept; shown is the lowest clock, {actual}"]
     if shown.memory > shown.capacity:
         needs, has = (f"{x / 1e9:.1f} GB" for x in (shown.memory, shown.capacity))
         words.append(f"the request does not fit the memory: {needs} of {has}")
@@ -107,8 +111,8 @@ def _curve(
 
 def _near(before: np.ndarray, most: float) -> bool:
     """Whether a curve can stand on the axis of one that reaches `most`."""
-    known = before[np.isfinite(before)]
-    return bool(known.size and 1 / _FAR < known.max() / most < _FAR)
+    finite = before[np.isfinite(before)]
+    return bool(finite.size and 1 / _FAR < finite.max() / most < _FAR)
 
 
 def _units(shown: Shown, begin: Shown | None) -> Panel:

@@ -123,13 +123,13 @@ def explore(model: str, gpu: str | GpuCard = DEFAULT_GPU, **request: Any) -> Exp
     }
     numbers = Numbers(load_model(model), task.card, task.gpu, **fixed)
     setting, about = task.settings[0], task.about
-    made = about["output_len"] if about["phase"] == "generate" else None
+    output = about["output_len"] if about["phase"] == "generate" else None
     start = Values(
         setting.sm_clock,
         setting.power_limit,
         about["batch"],
         about["input_len"],
-        made,
+        output,
         *(task.card.values[x] for x in ("num_sms", "l2_capacity", "dram_bandwidth")),
     )
     return Explorer(numbers, start)
@@ -139,7 +139,7 @@ def positions(numbers: Numbers, start: Values) -> dict[str, list[int | float]]:
     """Where each slider can stand, rising, SI units; where it began among them."""
     card, model = numbers.card.values, numbers.model
     limits = np.linspace(card["power_limit_min"], card["power_limit_max"], 33)
-    found: dict[str, Sequence[int | float]] = {
+    values: dict[str, Sequence[int | float]] = {
         "sm_clock": numbers.steps.tolist(),
         "power_limit": limits.round().tolist(),
         "batch": _BATCHES,
@@ -150,11 +150,11 @@ def positions(numbers: Numbers, start: Values) -> dict[str, list[int | float]]:
     for name in _SHORTEST:
         if getattr(start, name) is not None:
             longest = min(_LONGEST[name], model.max_positions or _LONGEST[name])
-            found[name] = _lengths(_SHORTEST[name], longest)
+            values[name] = _lengths(_SHORTEST[name], longest)
     return {
-        name: sorted({*found[name], getattr(start, name)})
+        name: sorted({*values[name], getattr(start, name)})
         for name in _LABELS
-        if name in found
+        if name in values
     }
 
 

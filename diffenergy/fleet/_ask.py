@@ -12,7 +12,7 @@ from msgspec import structs
 from ..requests import accepts
 from ..results import Infeasible
 from ._build_problem import NEEDS, problem_of, rows_between, rows_of, series_of
-from ._horizon import Told
+from ._horizon import Progress
 from ._problem import Problem, Rows, joined
 from ._refusal import NoPlan, quick_enough, short
 from ._request import FleetRequest
@@ -72,26 +72,26 @@ def plan(request: FleetRequest) -> FleetResult:
     """
     begun = time.monotonic()
     budget = Effort(request.max_gap, request.effort, request.time_limit)
-    objective, told = request.objective, request.told or (lambda *_: None)
+    objective, progress = request.objective, request.progress or (lambda *_: None)
     fleet = request.fleet
-    asked = _replaced(
+    spec = _replaced(
         fleet if isinstance(fleet, Fleet) else read_fleet(str(fleet)), request
     )
-    if asked.demand is None:
+    if spec.demand is None:
         raise ValueError("`demand` is missing; name a .csv file.")
-    read = read_demand(asked.demand, [x.name for x in asked.models], asked.slot_s)
-    series = series_of(asked, read)
+    read = read_demand(spec.demand, [x.name for x in spec.models], spec.slot_s)
+    series = series_of(spec, read)
     need = NEEDS.get(objective)
     if need and getattr(series, need) is None:
         raise ValueError(
             f"`objective` is {objective}, but not every site has a `{need}`; give "
             f"`{need}` at each of the [[sites]], or for all."
         )
-    found, notes, took = _solved(asked, read, series, objective, budget, told)
-    summary = fleet_summary(asked, found, series, objective) | took
+    solved, notes, took = _solved(spec, read, series, objective, budget, progress)
+    summary = fleet_summary(spec, solved, series, objective) | took
     summary["seconds"] = time.monotonic() - begun
     return FleetResult(
-        summary, found, series, [*notes, *_said(asked, found, objective)]
+        summary, solved, series, [*notes, *_fleet_notes(spec, solved, objective)]
     )
 
 
@@ -101,7 +101,7 @@ def _solved(
     series: Series,
     objective: str,
     effort: Effort,
-    told: Told,
+    progress: Progress,
 ) -> tuple[Solved, list[str], dict[str, Any]]:
     """The best plan, remarks, and what pricing and search took: first with the rows
     that are known, then with clocks between those that the product priced. Raises
@@ -112,42 +112,42 @@ def _solved(
         return problem.take(quick_enough(fleet, problem))
 
     whole, late = effort.begin(), effort.pricing_ends()
-    rows, notes, priced = rows_of(fleet, told, late)
+    rows, notes, priced = rows_of(fleet, progress, late)
     curves, left_out = (priced.curves, priced.left_out) if priced else ([], [])
     _check_priced(fleet, demand, rows, left_out)
     problem = problem_with(rows)
     # half of the work for clocks between those priced first
     part = whole.part(whole.limit / (2 if curves else 1))
-    found = solve(problem, effort.max_gap, part, told)
-    known = found
-    if isinstance(found, Unsolved) and curves:  # may be for want of a clock
+    solved = solve(problem, effort.max_gap, part, progress)
+    first = solved
+    if isinstance(solved, Unsolved) and curves:  # may be for want of a clock
         free = np.full(problem.budget.shape, np.inf)
         free = dataclasses.replace(problem, budget=free)
-        known = solve(free, effort.max_gap, whole.part(whole.limit / 4), told)
+        first = solve(free, effort.max_gap, whole.part(whole.limit / 4), progress)
     more = []
-    if isinstance(known, Solved) and not known.interrupted:
-        more = rows_between(fleet, known, curves, told)
+    if isinstance(first, Solved) and not first.interrupted:
+        more = rows_between(fleet, first, curves, progress)
     if more:
         problem = problem_with(joined([rows, *more]))
-        better = solve(problem, effort.max_gap, whole.part(whole.limit / 2), told)
-        if isinstance(found, Unsolved):
-            found = better
-        elif isinstance(better, Solved) and better.value < found.value:
-            saved = 100 * (1 - better.value / found.value)
+        better = solve(problem, effort.max_gap, whole.part(whole.limit / 2), progress)
+        if isinstance(solved, Unsolved):
+            solved = better
+        elif isinstance(better, Solved) and better.value < solved.value:
+            saved = 100 * (1 - better.value / solved.value)
             notes = [*notes, f"clocks between those priced first save {saved:.3g} %."]
-            found = better
-    if isinstance(found, Unsolved):
-        raise _refused(problem, found, effort, left_out)
+            solved = better
+    if isinstance(solved, Unsolved):
+        raise _refused(problem, solved, effort, left_out)
     took = {
         "pricing": priced and {"plans": len(curves), "left_out": left_out},
         "search": {
             "work_s": whole.spent,
             "effort_s": effort.work,
-            "ended_by_time": found.late,
-            "interrupted": found.interrupted,
+            "ended_by_time": solved.late,
+            "interrupted": solved.interrupted,
         },
     }
-    return found, [*notes, *_cut(left_out, found, effort)], took
+    return solved, [*notes, *_cut(left_out, solved, effort)], took
 
 
 def _check_priced(
@@ -155,8 +155,8 @@ def _check_priced(
 ) -> None:
     """Raises `NoPlan` for a model that is asked for and was not priced in time."""
     for number, model in enumerate(fleet.models):
-        asked = demand.values[:, number].any()
-        if left_out and asked and not (rows.model == number).any():
+        active = demand.values[:, number].any()
+        if left_out and active and not (rows.model == number).any():
             remedy = (
                 f"pricing ended before model `{model.name}` had a serving point "
                 f"({len(left_out)} plans were left out, the first of them "
@@ -165,8 +165,8 @@ def _check_priced(
             raise NoPlan({"limit": "time", "slot": None, "remedy": remedy})
 
 
-def _cut(left_out: Sequence[str], found: Solved, effort: Effort) -> list[str]:
-    """What wall time kept from being done, as remarks."""
+def _cut(left_out: Sequence[str], solved: Solved, effort: Effort) -> list[str]:
+    """Notes on what the limit of wall time left out."""
     notes = []
     if left_out:
         more = f" and {len(left_out) - 3} more" if len(left_out) > 3 else ""
@@ -175,7 +175,7 @@ def _cut(left_out: Sequence[str], found: Solved, effort: Effort) -> list[str]:
             f"{', '.join(left_out[:3])}{more}: the plan is the best without them; "
             "raise `time_limit` for all."
         )
-    if found.late:
+    if solved.late:
         notes.append(
             f"the search was ended by `time_limit` ({effort.wall:g} s) before its "
             "`effort` was done: another run may answer otherwise."
@@ -185,12 +185,12 @@ def _cut(left_out: Sequence[str], found: Solved, effort: Effort) -> list[str]:
 
 def _replaced(fleet: Fleet, request: FleetRequest) -> Fleet:
     """The fleet with what a request says instead."""
-    given = {
+    replaced = {
         "power_budget_w": request.power_budget,
         "carbon": request.carbon,
         "price": request.price,
     }
-    new: dict[str, Any] = {x: y for x, y in given.items() if y is not None}
+    new: dict[str, Any] = {x: y for x, y in replaced.items() if y is not None}
     for key, value in new.items():
         name = key.removesuffix("_w")
         if key == "price" and not is_file(value):
@@ -203,13 +203,13 @@ def _replaced(fleet: Fleet, request: FleetRequest) -> Fleet:
 
 
 def _refused(
-    problem: Problem, found: Unsolved, effort: Effort, left_out: Sequence[str]
+    problem: Problem, unsolved: Unsolved, effort: Effort, left_out: Sequence[str]
 ) -> Infeasible:
     """Why there is no plan."""
     # rows that can be needed once pools are larger
     many = dataclasses.replace(problem, count=np.full(len(problem.count), np.inf))
     rows = dataclasses.replace(useful(many), count=problem.count)
-    if refused := short(rows, found.slots):
+    if refused := short(rows, unsolved.slots):
         if not left_out:
             return refused
         refused.reason["remedy"] += (
@@ -217,7 +217,7 @@ def _refused(
             "raise `time_limit` first.)"
         )
         return NoPlan(refused.reason, **refused.least)
-    one = found.slots[0] if len(found.slots) == 1 else None
+    one = unsolved.slots[0] if len(unsolved.slots) == 1 else None
     where = "every slot" if one is None else f"slot {one}"
     remedy = (
         f"no plan of whole replicas was found for {where} with an `effort` of "
@@ -227,16 +227,16 @@ def _refused(
     return NoPlan({"limit": "time", "slot": one, "remedy": remedy})
 
 
-def _said(fleet: Fleet, found: Solved, objective: str) -> list[str]:
-    """What a person should know beside the numbers."""
+def _fleet_notes(fleet: Fleet, solved: Solved, objective: str) -> list[str]:
+    """Notes on starts and budgets that the numbers do not show."""
     notes: list[str] = []
     if len(fleet.sites) > 1:
         return notes
-    if not found.problem.start.any():
+    if not solved.problem.start.any():
         notes.append(
             "with one site and free starts, energy, cost and carbon have the same plan."
         )
-    if objective == "energy" and np.isfinite(found.problem.budget).any():
+    if objective == "energy" and np.isfinite(solved.problem.budget).any():
         notes.append(
             "the power budget of one site has no price under `energy`: it is slack or "
             "cannot be kept; `headroom` says what a watt buys."

@@ -31,7 +31,7 @@ class Prices:
 
     @property
     def limits(self) -> Float[np.ndarray, " limit"]:
-        """Of pools, then of sites."""
+        """Prices of GPUs of pools, then of watts at sites."""
         return np.r_[self.gpu, self.watt]
 
 
@@ -73,13 +73,16 @@ class Limits(NamedTuple):
 
 def slot_limits(problem: Problem, slot: int) -> Limits:
     """Cover of the models asked for, then GPUs and watts of a slot."""
-    wanted, free = problem.demand[slot], room(problem, slot)
-    asked, held = wanted > 0, np.isfinite(free)
-    per = np.r_[wanted[asked], np.maximum(np.abs(free[held]), 1e-9)] / _SCALE
-    stacked = sparse.vstack([cover(problem)[asked], limits(problem)[held]])
+    demand, free = problem.demand[slot], room(problem, slot)
+    active, limited = demand > 0, np.isfinite(free)
+    per = np.r_[demand[active], np.maximum(np.abs(free[limited]), 1e-9)] / _SCALE
+    stacked = sparse.vstack([cover(problem)[active], limits(problem)[limited]])
     matrix = sparse.csr_array(sparse.diags_array(1 / per) @ stacked)
-    least, none = np.full(int(asked.sum()), _SCALE), np.full(int(held.sum()), np.inf)
-    high = np.r_[least + np.inf, free[held] / per[len(least) :]]
+    least, none = (
+        np.full(int(active.sum()), _SCALE),
+        np.full(int(limited.sum()), np.inf),
+    )
+    high = np.r_[least + np.inf, free[limited] / per[len(least) :]]
     return Limits(matrix, np.r_[least, -none], high, per)
 
 
@@ -95,15 +98,15 @@ def solve_relaxation(problem: Problem, slot: int) -> Prices | None:
     cost = problem.cost(slot)
     unit = float(np.abs(cost).max(initial=0.0)) or 1.0
     none = np.zeros(len(cost))
-    found = highs(LinearModel(matrix, low, high, none, none + np.inf, cost / unit))
-    if found.status == "infeasible":
+    solution = highs(LinearModel(matrix, low, high, none, none + np.inf, cost / unit))
+    if solution.status == "infeasible":
         return None
-    if found.duals is None:
-        raise RuntimeError(f"the linear program of slot {slot}: {found.message}")
-    held = np.isfinite(free)
-    marginal = np.maximum(0.0, -found.duals) * unit / per
+    if solution.duals is None:
+        raise RuntimeError(f"the linear program of slot {slot}: {solution.message}")
+    limited = np.isfinite(free)
+    marginal = np.maximum(0.0, -solution.duals) * unit / per
     prices = np.zeros(len(free))
-    prices[held] = marginal[len(per) - held.sum() :]
+    prices[limited] = marginal[len(per) - limited.sum() :]
     return bound_at(problem, slot, prices)
 
 
@@ -123,9 +126,9 @@ def bound_at(
     each = charged(problem, slot, prices) / rows.rate
     least = np.full(problem.demand.shape[1], np.inf)
     np.minimum.at(least, rows.model, each)
-    wanted, free = problem.demand[slot], room(problem, slot)
-    asked, held = wanted > 0, prices > 0
-    bound = float(wanted[asked] @ least[asked]) - float(prices[held] @ free[held])
+    demand, free = problem.demand[slot], room(problem, slot)
+    active, priced = demand > 0, prices > 0
+    bound = float(demand[active] @ least[active]) - float(prices[priced] @ free[priced])
     request = np.where(np.isfinite(least), least, 0.0)
     value = bound + problem.idle_cost(slot)
     return Prices(prices[:pools], prices[pools:], request, value)
@@ -173,7 +176,7 @@ _CLOSE = 2e-5
 """Relative distance between the bound and what the planes allow at which to end."""
 _PER_ROW = 5e-8
 """Work (s) of a row in one evaluation."""
-_KEPT = 150
+_MOST_CUTS = 150
 """Choices that the next slot begins with, the newest."""
 _HIGHEST = 100.0
 """Prices up to this, over the largest cost of a row by what it takes of the limit."""
@@ -195,39 +198,39 @@ def bound_by_cuts(
     program has no answer. `cuts` of other slots shorten the search; they come back with
     its own."""
     free = room(problem, slot)
-    held = np.flatnonzero(np.isfinite(free))
-    if (free[held] < 0).any():
+    limited = np.flatnonzero(np.isfinite(free))
+    if (free[limited] < 0).any():
         return None, cuts
-    highest, none = _highest(problem, slot)[held], np.zeros(len(held))
+    highest, none = _highest(problem, slot)[limited], np.zeros(len(limited))
     use = limits(problem)
     level, slope = _planes(problem, slot, cuts, use)
     at = np.zeros(len(free))
     best, best_at = bound_at(problem, slot, at), at
     for _ in range(_ROUNDS):
-        work.add(_PER_ROW * len(problem.rows) + program_work(level.size * len(held)))
+        work.add(_PER_ROW * len(problem.rows) + program_work(level.size * len(limited)))
         chosen = _choice(problem, slot, at)[None]
         cuts = np.vstack([cuts, chosen])
         more_level, more_slope = _planes(problem, slot, chosen, use)
         level, slope = np.r_[level, more_level], np.vstack([slope, more_slope])
         unit = max(1e-12, float(np.abs(level).max()))
         # largest z below every plane, over prices as shares of the highest
-        rows = np.c_[np.ones(len(level)), -slope[:, held] * highest / unit]
+        rows = np.c_[np.ones(len(level)), -slope[:, limited] * highest / unit]
         low, high = np.r_[-np.inf, none], np.r_[np.inf, none + 1]
         goal = np.r_[-1.0, none]
-        found = highs(LinearModel.at_most(goal, rows, level / unit, low, high))
-        if found.values is None or found.incumbent is None:
+        solution = highs(LinearModel.at_most(goal, rows, level / unit, low, high))
+        if solution.values is None or solution.incumbent is None:
             break
-        top = -found.incumbent * unit
+        top = -solution.incumbent * unit
         if top - best.bound <= _CLOSE * abs(best.bound):
             break
         wish = np.zeros(len(free))
-        wish[held] = found.values[1:] * highest
+        wish[limited] = solution.values[1:] * highest
         at = 0.5 * (best_at + wish)
         here = bound_at(problem, slot, at)
         if here.bound > best.bound:
             best, best_at = here, at
-    endless = (best_at[held] > 0.4 * highest).any()
-    return None if endless else best, cuts[-_KEPT:]
+    endless = (best_at[limited] > 0.4 * highest).any()
+    return None if endless else best, cuts[-_MOST_CUTS:]
 
 
 def _choice(
@@ -250,14 +253,14 @@ def _planes(
     """Planes above the bound of a slot, of choices of a row for each model: value at
     prices of 0, and slope by prices. `use`: the problem's `limits`."""
     free, rows = room(problem, slot), problem.rows
-    wanted = problem.demand[slot]
-    replicas = np.where(chosen >= 0, wanted / rows.rate[chosen], 0.0)
+    demand = problem.demand[slot]
+    replicas = np.where(chosen >= 0, demand / rows.rate[chosen], 0.0)
     value = (replicas * problem.cost(slot)[chosen]).sum(axis=1)
     cut = np.broadcast_to(np.arange(len(chosen))[:, None], chosen.shape)
     entries = (replicas.ravel(), (chosen.ravel() % len(rows), cut.ravel()))
     counts = sparse.coo_array(entries, (len(rows), len(chosen)))
-    taken = sparse.csr_array(use @ counts).toarray().T
-    slope = taken - np.where(np.isfinite(free), free, 0.0)
+    used = sparse.csr_array(use @ counts).toarray().T
+    slope = used - np.where(np.isfinite(free), free, 0.0)
     return value + problem.idle_cost(slot), slope
 
 

@@ -1,4 +1,4 @@
-"""From a fleet as told to the problem that is solved: series, rows, costs of starts."""
+"""From a fleet file to the problem that is solved: series, rows, costs of starts."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from jaxtyping import Float
 
-from ._horizon import Told
+from ._horizon import Progress
 from ._problem import Problem, Rows, groups
 from ._solve import Solved
 from ._spec import Fleet, Price, is_file, one_currency, read_header, read_price
@@ -43,23 +43,23 @@ def series_of(fleet: Fleet, demand: Demand) -> Series:
         if value is None:
             return None
         if not is_file(value):
-            found = read_price("price", value)
-            return np.full(slots, found.value), found
+            parsed = read_price("price", value)
+            return np.full(slots, parsed.value), parsed
         values, column = file(str(value), "price")
-        found = read_header(str(value), column)
-        return values * found.value, found
+        parsed = read_header(str(value), column)
+        return values * parsed.value, parsed
 
     def all_(columns: Sequence[np.ndarray | None]) -> np.ndarray | None:
-        known = [column for column in columns if column is not None]
-        return np.stack(known, axis=1) if len(known) == len(columns) else None
+        named = [column for column in columns if column is not None]
+        return np.stack(named, axis=1) if len(named) == len(columns) else None
 
     sites = fleet.sites
     none = np.full(slots, np.inf)
     budgets = [one(site.power_budget_w, "power_budget_w") for site in sites]
     prices = [price(site.price) for site in sites]
-    given = {site.name: x[1] for site, x in zip(sites, prices, strict=True) if x}
+    site_prices = {site.name: x[1] for site, x in zip(sites, prices, strict=True) if x}
     assumed: dict[str, str] = {}
-    if not all(x.has_unit for x in given.values()):
+    if not all(x.has_unit for x in site_prices.values()):
         assumed["price"] = "per MWh"
     return Series(
         demand.values,
@@ -67,20 +67,20 @@ def series_of(fleet: Fleet, demand: Demand) -> Series:
         np.stack([none if x is None else x for x in budgets], axis=1),
         all_([one(site.carbon, "carbon") for site in sites]),
         all_([None if x is None else x[0] for x in prices]),
-        one_currency({name: x.currency for name, x in given.items()}),
+        one_currency({name: x.currency for name, x in site_prices.items()}),
         assumed,
     )
 
 
 def rows_of(
-    fleet: Fleet, told: Told, late: Callable[[], bool]
+    fleet: Fleet, progress: Progress, late: Callable[[], bool]
 ) -> tuple[Rows, list[str], "Priced | None"]:
     """All rows, and remarks; where the product prices them (until it is `late`) what
     was priced."""
     if fleet.points is None:
         from ._priced import price
 
-        priced = price(fleet, told, late)
+        priced = price(fleet, progress, late)
         return priced.rows, priced.notes, priced
     rows, notes = read_points(
         fleet.points,
@@ -92,26 +92,26 @@ def rows_of(
 
 def rows_between(
     fleet: Fleet,
-    found: Solved,
+    solved: Solved,
     curves: Sequence[Any],
-    told: Told,
+    progress: Progress,
 ) -> list[Rows]:
     """Rows at clocks between the first ones, of what the plan uses."""
-    problem, rows = found.problem, found.problem.rows
-    slot, used = np.nonzero(found.counts)
-    each = rows.rate * found.counts
+    problem, rows = solved.problem, solved.problem.rows
+    slot, used = np.nonzero(solved.counts)
+    each = rows.rate * solved.counts
     carried = np.stack([np.bincount(rows.model, x, len(fleet.models)) for x in each])
     model = rows.model[used]
     # what a replica has to carry of what it could
     need = rows.rate[used] * problem.demand[slot, model] / carried[slot, model]
     parts: list[Rows] = []
     for done, curve in enumerate(curves):
-        told("moving clocks", done, len(curves))
+        progress("moving clocks", done, len(curves))
         mine = (model == curve.model) & (rows.gpus[used] == curve.tp)
         mine &= np.isin(rows.pool[used], curve.pools)
         if mine.any():
-            asked = fleet.models[curve.model]
-            limits = asked.slo_ttft_p95_s, asked.slo_tpot_p95_s
+            spec = fleet.models[curve.model]
+            limits = spec.slo_ttft_p95_s, spec.slo_tpot_p95_s
             parts += curve.between(np.unique(need[mine]), *limits)
     return parts
 
@@ -119,7 +119,7 @@ def rows_between(
 def problem_of(
     fleet: Fleet, demand: Demand, series: Series, objective: str, rows: Rows
 ) -> Problem:
-    """What is planned, with all rows."""
+    """The problem with all rows."""
     site_names = [site.name for site in fleet.sites]
     problem = Problem(
         rows,
@@ -180,14 +180,14 @@ def _parked(name: str, gpu: str, parked: float | None) -> float:
 def _starts(fleet: Fleet, rows: Rows) -> Float[np.ndarray, " row"]:
     """J of boards to load a replica of every row: `start_j`, else `start_s` at the
     least power of a row of the same (model, pool, n)."""
-    found = np.zeros(len(rows))
+    joules = np.zeros(len(rows))
     group = groups(rows)
     power = np.full(group.max(initial=-1) + 1, np.inf)
     np.minimum.at(power, group, rows.power)
     for number, model in enumerate(fleet.models):
         mine = rows.model == number
         if model.start_j is not None:
-            found[mine] = model.start_j
+            joules[mine] = model.start_j
         elif model.start_s is not None:
-            found[mine] = model.start_s * power[group[mine]]
-    return found
+            joules[mine] = model.start_s * power[group[mine]]
+    return joules

@@ -72,14 +72,14 @@ def candidates(
     """Up to `most` plans of every model that is asked for, the cheapest at `prices`;
     `width`: rows tried as bulk; `splits`: numbers of replicas of the first of them that
     are tried; `added`: what a replica costs besides."""
-    rows, wanted = problem.rows, problem.demand[slot]
+    rows, demand = problem.rows, problem.demand[slot]
     priced = charged(problem, slot, prices) + added
     bulk = _bulk(problem, priced, width)  # [model, width], -1 where there is none
-    asked = np.flatnonzero((wanted > 0) & (bulk >= 0).any(axis=1))
-    bulk = bulk[asked]
-    rest = wanted[asked]
+    active = np.flatnonzero((demand > 0) & (bulk >= 0).any(axis=1))
+    bulk = bulk[active]
+    rest = demand[active]
     # plans as [plan, part]; `of`: model as an index of `asked`
-    of = np.arange(len(asked))
+    of = np.arange(len(active))
     row, count = np.zeros((len(of), 0), int), np.zeros((len(of), 0))
     for less in (splits, _LESS):
         choice = bulk[of]  # [plan, width]
@@ -88,18 +88,20 @@ def candidates(
         plan, which, fewer = np.nonzero(
             np.broadcast_to(choice[..., None] >= 0, tries.shape)
         )
-        taken, number = choice[plan, which], tries[plan, which, fewer]
-        row, count = np.c_[row[plan], taken], np.c_[count[plan], number]
-        of, rest = of[plan], rest[plan] - number * rows.rate[taken]
+        picked, number = choice[plan, which], tries[plan, which, fewer]
+        row, count = np.c_[row[plan], picked], np.c_[count[plan], number]
+        of, rest = of[plan], rest[plan] - number * rows.rate[picked]
         keep = _apart(of, row, count)
         of, rest, row, count = of[keep], rest[keep], row[keep], count[keep]
-    last = _cheapest(problem, priced, asked[of], rest)
-    open_ = rest > 1e-9 * wanted[asked][of]
+    last = _cheapest(problem, priced, active[of], rest)
+    open_ = rest > 1e-9 * demand[active][of]
     fine = ~open_ | (last >= 0)
     row = np.c_[row, np.where(last >= 0, last, 0)][fine]
     count = np.c_[count, (open_ & (last >= 0)).astype(float)][fine]
-    found = Candidates(asked[of[fine]], row, count)
-    return found.take(_best(problem, found, (count * priced[row]).sum(axis=1), most))
+    fine_plans = Candidates(active[of[fine]], row, count)
+    return fine_plans.take(
+        _best(problem, fine_plans, (count * priced[row]).sum(axis=1), most)
+    )
 
 
 def _bulk(
@@ -111,20 +113,20 @@ def _bulk(
     each = priced / rows.rate
     lead = pd.Series(each).groupby([rows.model, rows.pool]).idxmin().to_numpy()
     # half of the width for leaders of pools, half for the cheapest of any
-    found = np.full((problem.demand.shape[1], width), -1)
+    chosen = np.full((problem.demand.shape[1], width), -1)
     half = (width + 1) // 2
-    _fill(found[:, :half], rows.model, each, np.sort(lead))
-    taken = np.zeros(len(rows), bool)
-    taken[found[found >= 0]] = True
-    _fill(found[:, half:], rows.model, each, np.flatnonzero(~taken))
-    return found
+    _fill(chosen[:, :half], rows.model, each, np.sort(lead))
+    used = np.zeros(len(rows), bool)
+    used[chosen[chosen >= 0]] = True
+    _fill(chosen[:, half:], rows.model, each, np.flatnonzero(~used))
+    return chosen
 
 
-def _fill(found, model, each, among):
+def _fill(chosen, model, each, among):
     order = among[np.lexsort((each[among], model[among]))]
     place = pd.Series(order).groupby(model[order]).cumcount().to_numpy()
-    near = place < found.shape[1]
-    found[model[order[near]], place[near]] = order[near]
+    near = place < chosen.shape[1]
+    chosen[model[order[near]], place[near]] = order[near]
 
 
 def _cheapest(problem, priced, model, rest):
@@ -149,20 +151,20 @@ def _from_behind(group, value):
 
 
 def _apart(of, row, count):
-    """One of plans that are the same."""
+    """Plans without duplicates."""
     key = np.c_[of, np.where(count > 0, row, -1), count]
     return np.sort(np.unique(key, axis=0, return_index=True)[1])
 
 
-def _best(problem, found, cost, most):
+def _best(problem, chosen, cost, most):
     """The cheapest plans of each model, of those with the same GPUs the cheapest."""
     pools = limits(problem)[: len(problem.count)]
-    used = (pools @ found.replicas(len(problem.rows))).toarray().T
-    order = np.lexsort((cost, found.model))
-    key = np.c_[found.model, used][order]
+    used = (pools @ chosen.replicas(len(problem.rows))).toarray().T
+    order = np.lexsort((cost, chosen.model))
+    key = np.c_[chosen.model, used][order]
     first = np.sort(np.unique(key, axis=0, return_index=True)[1])
     order = order[first]
-    place = pd.Series(order).groupby(found.model[order]).cumcount().to_numpy()
+    place = pd.Series(order).groupby(chosen.model[order]).cumcount().to_numpy()
     return order[place < most]
 
 
@@ -189,18 +191,18 @@ def choose(
 ) -> Float[np.ndarray, " row"] | None:
     """Replicas of the cheapest choice, starts after the slot `before` and those of the
     slot `after` counted; None where no choice keeps the limits."""
-    wanted = problem.demand[slot] > 0
-    held = np.isfinite(room(problem, slot))
-    models = np.flatnonzero(wanted)
+    active = problem.demand[slot] > 0
+    limited = np.isfinite(room(problem, slot))
+    models = np.flatnonzero(active)
     if not np.isin(models, plans.model).all():
         return None
-    made = plans.replicas(len(problem.rows))
-    cost = made.T @ problem.cost(slot)
-    cost += start_costs(problem, slot, made, plans.model, before, after)
+    replicas = plans.replicas(len(problem.rows))
+    cost = replicas.T @ problem.cost(slot)
+    cost += start_costs(problem, slot, replicas, plans.model, before, after)
     one = sparse.csr_array((plans.model == models[:, None]).astype(float))
-    free = room(problem, slot)[held]
+    free = room(problem, slot)[limited]
     per = np.maximum(free, 1e-9) / 1e3
-    use = sparse.diags_array(1 / per) @ (limits(problem)[held] @ made)
+    use = sparse.diags_array(1 / per) @ (limits(problem)[limited] @ replicas)
     matrix = sparse.csr_array(sparse.vstack([one, use]))
     single = np.ones(len(models))
     ends = np.r_[single, np.full(len(per), -np.inf)], np.r_[single, free / per]
@@ -216,7 +218,7 @@ def choose(
     values = next((x for x in (way() for way in ways) if x is not None), None)
     if values is None:
         return None
-    counts = made @ values  # rounding of the solver and all
+    counts = replicas @ values  # rounding of the solver and all
     alone = problem.at(slice(slot, slot + 1))
     return counts if keeps_limits(alone, counts[None])[0] else None
 
@@ -246,13 +248,13 @@ def _rounded(
         values = np.round(shares)
         values[anew] = 0.0
         left = high - matrix @ values
-        found = minimize(
+        solution = minimize(
             cost[anew], sparse.csr_array(matrix[:, anew]),
             np.where(np.isfinite(low), left, -np.inf), left, np.ones(len(anew)),
             work=work.part(_SECONDS), gap=_CLOSE,
         )  # fmt: skip
-        if found.values is not None:
-            values[anew] = found.values
+        if solution.values is not None:
+            values[anew] = solution.values
             return values
     return None
 
@@ -265,7 +267,7 @@ def loaded(problem: Problem, counts: Float[np.ndarray, " row"]) -> Loaded:
 def start_costs(
     problem: Problem,
     slot: int,
-    made: sparse.csr_array,
+    replicas: sparse.csr_array,
     model: Int[np.ndarray, " plan"],
     before: Loaded | None,
     after: Loaded | None,
@@ -278,7 +280,7 @@ def start_costs(
     first, rows = problem.firsts, np.arange(len(problem.rows))
     ones = (np.ones(len(rows)), (problem.group, rows))
     sums = sparse.coo_array(ones, (len(first), len(rows)))
-    here = sparse.coo_array(sums @ made)
+    here = sparse.coo_array(sums @ replicas)
     which, plan = here.coords
     for other, price_of, sign in ((before, slot, 1.0), (after, slot + 1, -1.0)):
         if other is None:

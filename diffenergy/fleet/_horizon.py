@@ -33,7 +33,7 @@ _SECONDS = 0.5
 _PER_CANDIDATE = 6e-6
 """Work (s) of a candidate that is tried, by row of its bulk."""
 
-Told = Callable[[str, int, int], None]
+Progress = Callable[[str, int, int], None]
 
 
 @dataclasses.dataclass
@@ -54,22 +54,24 @@ class Search:
         return self.work.left
 
 
-def slot_by_slot(search: Search, told: Told) -> Float[np.ndarray, "slot row"] | int:
+def slot_by_slot(
+    search: Search, progress: Progress
+) -> Float[np.ndarray, "slot row"] | int:
     """Replicas of every slot; the number of the slot that none were found for."""
     problem = search.problem
-    found = np.zeros((problem.slots, len(problem.rows)))
+    counts = np.zeros((problem.slots, len(problem.rows)))
     before = None
     for slot in range(problem.slots):
-        told("planning", slot, problem.slots)
+        progress("planning", slot, problem.slots)
         here = _slot(search, slot, before, None, problem.slots - slot)
         if here is None:
             return slot
-        found[slot], before = here, loaded(problem, here)
-    return found
+        counts[slot], before = here, loaded(problem, here)
+    return counts
 
 
 def between_neighbours(
-    search: Search, counts: Float[np.ndarray, "slot row"], told: Told
+    search: Search, counts: Float[np.ndarray, "slot row"], progress: Progress
 ) -> Float[np.ndarray, "slot row"]:
     """The same, every slot planned anew with both neighbours as they are, while it
     pays and time is left."""
@@ -82,7 +84,7 @@ def between_neighbours(
         for slot in range(problem.slots):
             if search.left <= 0:
                 break
-            told("planning again", slot, problem.slots)
+            progress("planning again", slot, problem.slots)
             before = loaded(problem, best[slot - 1]) if slot else None
             last = slot == problem.slots - 1
             after = None if last else loaded(problem, best[slot + 1])
@@ -112,16 +114,16 @@ def _slot(
     seconds = max(_SECONDS, search.left / shared / 8)
     part = search.work.part
     plans = _candidates(search, slot, before, 1)
-    found = choose(problem, slot, plans, before, after, part(seconds))
-    if found is not None:
-        return found
-    found = _directly(search, slot, _NEAR, part(seconds))
-    if found is not None:
-        return found
+    counts = choose(problem, slot, plans, before, after, part(seconds))
+    if counts is not None:
+        return counts
+    counts = _directly(search, slot, _NEAR, part(seconds))
+    if counts is not None:
+        return counts
     plans = _candidates(search, slot, before, 4)
-    found = choose(problem, slot, plans, before, after, part(2 * seconds))
-    if found is not None:
-        return found
+    counts = choose(problem, slot, plans, before, after, part(2 * seconds))
+    if counts is not None:
+        return counts
     seconds = max(2 * seconds, search.left / 4)
     return _directly(search, slot, np.inf, part(seconds))
 
@@ -149,19 +151,19 @@ def _candidates(
     tries = {"width": width + 2 * (more - 1), "most": most, "splits": splits}
     each = _PER_CANDIDATE * models * tries["width"] ** 2 * splits
     nudged = at + (at == 0) * (more > 1) * at.max(initial=0.0) * 0.1
-    found = [
+    parts = [
         candidates(problem, slot, scale * nudged, **tries)
         for scale in (_SHARES if more > 1 else _SHARES[:1])
     ]
-    search.work.add(each * len(found))
+    search.work.add(each * len(parts))
     if before is not None and problem.start.any():
         group = problem.group
         new = problem.start_cost(slot) * (before[group] == 0)
         search.work.add(each)
-        found.append(candidates(problem, slot, at, added=new, **tries))
+        parts.append(candidates(problem, slot, at, added=new, **tries))
     if slot in search.extra:
-        found.append(search.extra[slot])
-    return joined(found)
+        parts.append(search.extra[slot])
+    return joined(parts)
 
 
 # --- Neighbourhoods: a few models of a slot planned anew with what the others leave.
@@ -176,7 +178,7 @@ def neighbourhoods(
     search: Search,
     counts: Float[np.ndarray, "slot row"],
     good: float,
-    told: Told,
+    progress: Progress,
 ) -> Float[np.ndarray, "slot row"]:
     """The same, improved until no work is left, the value is at most `good`, or every
     model of every slot was tried in vain.
@@ -190,7 +192,7 @@ def neighbourhoods(
     tried = 0
     while queue and search.left > 0 and value > good:
         slot, models = queue.pop(0)
-        told("improving", tried, tried + len(queue) + 1)
+        progress("improving", tried, tried + len(queue) + 1)
         tried += 1
         part = search.work.part(min(_SECONDS_EACH, max(0.1, search.left)))
         prices, how = search.prices[slot], (_ROW_COST, part, _ROW_GAP)
@@ -210,16 +212,16 @@ def _queue(
     search: Search, counts: Float[np.ndarray, "slot row"]
 ) -> list[tuple[int, Int[np.ndarray, " model"]]]:
     """Slots with models that waste most together, the worst first."""
-    found = []
+    queue = []
     for slot in range(len(counts)):
         wasted = _waste(search.problem, slot, search.prices[slot], counts[slot])
         order = np.argsort(-wasted)
         order = order[search.problem.demand[slot][order] > 0]
         for start in range(0, len(order), _MODELS):
             models = order[start : start + _MODELS]
-            found.append((float(wasted[models].sum()), slot, models))
-    found.sort(key=lambda x: -x[0])
-    return [(slot, models) for _, slot, models in found]
+            queue.append((float(wasted[models].sum()), slot, models))
+    queue.sort(key=lambda x: -x[0])
+    return [(slot, models) for _, slot, models in queue]
 
 
 def _waste(

@@ -31,15 +31,15 @@ def bound_by_knapsacks(
     cheapest row, and the plans of every model that prove it. Models that there is no
     `work` left for count as on their cheapest row."""
     at = prices.limits
-    each, wanted = charged(problem, slot, at), problem.demand[slot]
-    asked = np.flatnonzero(wanted > 0)
-    floor, wasted, plans = wanted * prices.request, np.zeros(len(wanted)), []
-    for model in asked.tolist():
+    each, demand = charged(problem, slot, at), problem.demand[slot]
+    active = np.flatnonzero(demand > 0)
+    floor, wasted, plans = demand * prices.request, np.zeros(len(demand)), []
+    for model in active.tolist():
         if not work.left:
             break
         row = np.flatnonzero(problem.rows.model == model)
         row = row[pareto_front(each[row], -problem.rows.rate[row])]
-        share = problem.rows.rate[row] / wanted[model]
+        share = problem.rows.rate[row] / demand[model]
         least, _ = _covered(each[row], np.ceil(share * _GRID * (1 - _TINY)))
         steps = 1 / min(1.0, float(share.min()))
         work.add(2 * (_PER_CELL * _GRID * len(row) + _PER_STEP * steps))
@@ -47,9 +47,9 @@ def bound_by_knapsacks(
         whole = np.floor(share * _GRID * (1 + _TINY))
         if (whole >= 1).all():
             plans.append((model, row, _covered(each[row], whole)[1]))
-    free, held = room(problem, slot), at > 0
-    total = float((floor + wasted)[asked].sum())
-    bound = total - float(at[held] @ free[held]) + problem.idle_cost(slot)
+    free, priced = room(problem, slot), at > 0
+    total = float((floor + wasted)[active].sum())
+    bound = total - float(at[priced] @ free[priced]) + problem.idle_cost(slot)
     return bound, wasted, _as_candidates(plans)
 
 
@@ -81,10 +81,10 @@ def _covered(
 
 def _as_candidates(plans: list[tuple[int, np.ndarray, np.ndarray]]) -> Candidates:
     """Plans of one model each, but for those of too many rows."""
-    found = [Candidates(np.zeros(0, int), np.zeros((0, 0), int), np.zeros((0, 0)))]
+    parts = [Candidates(np.zeros(0, int), np.zeros((0, 0), int), np.zeros((0, 0)))]
     for model, rows, values in plans:
         used = np.flatnonzero(values)
         if len(used) <= _PARTS:
             part = rows[used][None], values[used][None]
-            found.append(Candidates(np.array([model]), *part))
-    return joined(found)
+            parts.append(Candidates(np.array([model]), *part))
+    return joined(parts)

@@ -20,7 +20,7 @@ from ..compiling import kept
 from ..hardware import GpuCard, read_gpu, sm_clocks, spread_clocks
 from ..results import Infeasible
 from ..serving import QUANTILES, Load, Server, deploy, load_arrays, steady
-from ._horizon import Told
+from ._horizon import Progress
 from ._problem import Rows, joined
 from ._spec import Fleet, Model
 
@@ -90,10 +90,10 @@ def figures(
             slots = jnp.clip(jnp.minimum(here.fits, batch), 1.0)
             flow = steady(here, load_arrays(slots), "saturated").flow
             rate = flow / here.traffic.output
-            found = steady(here, load_arrays(most, rate=rate), "open", _STATES)
-            p95 = (x.quantiles[..., _P95] for x in (found.ttft, found.tpot))
-            good = found.feasible & (found.load < 1)
-            return jnp.where(good, jnp.stack([rate, *p95, found.power]), jnp.nan)
+            server = steady(here, load_arrays(most, rate=rate), "open", _STATES)
+            p95 = (x.quantiles[..., _P95] for x in (server.ttft, server.tpot))
+            good = server.feasible & (server.load < 1)
+            return jnp.where(good, jnp.stack([rate, *p95, server.power]), jnp.nan)
 
         return jax.vmap(one)(batches)
 
@@ -132,7 +132,7 @@ class Curve:
     first: Bool[np.ndarray, " clock"]
 
     def rows(self) -> list[Rows]:
-        """Its points at the first clocks, in every pool."""
+        """Points at the clocks priced first, in every pool."""
         return self._rows(self.first)
 
     def between(
@@ -141,8 +141,8 @@ class Curve:
         """Rows at other clocks that carry each of `needs` (requests/s) for the least
         power."""
         x = self.points
-        kept = (x.ttft <= ttft) & (x.tpot <= tpot) & ~self.first[:, None]
-        carried = kept & (x.rate >= needs[:, None, None])  # need, clock, batch
+        quick = (x.ttft <= ttft) & (x.tpot <= tpot) & ~self.first[:, None]
+        carried = quick & (x.rate >= needs[:, None, None])  # need, clock, batch
         least = np.where(carried, x.power, np.inf).min(axis=-1)
         order = np.argsort(least, axis=-1, kind="stable").T.ravel()  # best of all first
         rest = [x for x in dict.fromkeys(order.tolist()) if not self.first[x]]
@@ -167,11 +167,11 @@ class Priced:
 
     @property
     def rows(self) -> Rows:
-        """Of all plans, in every pool."""
+        """Rows of all plans, in every pool."""
         return joined([part for curve in self.curves for part in curve.rows()])
 
 
-def price(fleet: Fleet, told: Told, late: Callable[[], bool]) -> Priced:
+def price(fleet: Fleet, progress: Progress, late: Callable[[], bool]) -> Priced:
     """Prices all models on all GPU types until it is `late`: every model on a type
     before the next type, so that few models are left without a row.
 
@@ -205,7 +205,7 @@ def price(fleet: Fleet, told: Told, late: Callable[[], bool]) -> Priced:
                 priced.left_out.append(where)
                 left = True
                 continue
-            told(f"pricing {where}", done, len(jobs))
+            progress(f"pricing {where}", done, len(jobs))
             curve = _curve(model, fleet.models[model], cards[gpu], pools, tp)
             if isinstance(curve, Curve):
                 priced.curves.append(curve)

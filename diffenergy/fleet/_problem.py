@@ -63,7 +63,7 @@ _INDICES: Final = ("model", "pool", "source")
 
 
 def joined(parts: Sequence[Rows]) -> Rows:
-    """All rows, one part after the other; none of no parts."""
+    """Rows of all parts, one part after the other; no rows without parts."""
     none = Rows(*(np.zeros(0, int if x in _INDICES else float) for x in _COLUMNS))
     columns = ([getattr(x, name) for x in (none, *parts)] for name in _COLUMNS)
     return Rows(*(np.concatenate(x) for x in columns))
@@ -103,7 +103,7 @@ class Problem:
 
     @property
     def slots(self) -> int:
-        """How many slots there are."""
+        """Number of slots."""
         return len(self.demand)
 
     @property
@@ -146,13 +146,13 @@ class Problem:
         return (self.weight[slot] * self.pue)[self.row_site] * self.start
 
     def take(self, chosen: np.ndarray) -> "Problem":
-        """The same with the chosen rows alone: indices, or a mask."""
+        """The problem with only the chosen rows: indices, or a mask."""
         return dataclasses.replace(
             self, rows=self.rows.take(chosen), start=self.start[chosen]
         )
 
     def at(self, slots: np.ndarray | slice) -> "Problem":
-        """The same with some of its slots alone."""
+        """The problem with only some of its slots."""
         return dataclasses.replace(
             self,
             demand=self.demand[slots],
@@ -165,9 +165,9 @@ def summed(
     each: Float[np.ndarray, "slot row"], of: Int[np.ndarray, " row"], size: int
 ) -> Float[np.ndarray, "slot thing"]:
     """Sums over the rows of each thing, `of` which there are `size`."""
-    found = np.zeros((len(each), size))
-    np.add.at(found.T, of, each.T)
-    return found
+    sums = np.zeros((len(each), size))
+    np.add.at(sums.T, of, each.T)
+    return sums
 
 
 def site_power(

@@ -37,12 +37,12 @@ class NoPlan(Infeasible):
 def quick_enough(fleet: Fleet, problem: Problem) -> Bool[np.ndarray, " row"]:
     """Rows within the latencies of their model. Raises `NoPlan` for a model that is
     asked for and has none."""
-    rows, found = problem.rows, np.zeros(len(problem.rows), bool)
+    rows, quick = problem.rows, np.zeros(len(problem.rows), bool)
     for number, model in enumerate(fleet.models):
         mine = rows.model == number
         soon = mine & (rows.ttft <= model.slo_ttft_p95_s)
         fast = mine & (rows.tpot <= model.slo_tpot_p95_s)
-        found |= soon & fast
+        quick |= soon & fast
         if (soon & fast).any() or not problem.demand[:, number].any():
             continue
         first, each = _least(rows.ttft[fast]), _least(rows.tpot[soon])
@@ -52,22 +52,22 @@ def quick_enough(fleet: Fleet, problem: Problem) -> Bool[np.ndarray, " row"]:
         if each is not None:
             ways.append(f"raise slo_tpot_p95_s to {_up(each)}")
         remedy = " or ".join(ways) or "raise both objectives, or add other points"
-        given = [
+        limits = [
             f"{key} {getattr(model, key):g} s"
             for key in ("slo_ttft_p95_s", "slo_tpot_p95_s")
             if math.isfinite(getattr(model, key))
         ]
         text = (
             f"model `{model.name}` has no serving point within its latencies "
-            f"({', '.join(given)}: seconds, not milliseconds)"
+            f"({', '.join(limits)}: seconds, not milliseconds)"
         )
         reason = {
             "limit": "slo", "slot": None, "model": model.name, "ttft_p95_s": first,
             "tpot_p95_s": each, "remedy": f"{text}; {remedy}.",
         }  # fmt: skip
-        known = {"ttft_p95_s": first, "tpot_p95_s": each}
-        raise NoPlan(reason, **{x: y for x, y in known.items() if y is not None})
-    return found
+        latencies = {"ttft_p95_s": first, "tpot_p95_s": each}
+        raise NoPlan(reason, **{x: y for x, y in latencies.items() if y is not None})
+    return quick
 
 
 def short(problem: Problem, slots: tuple[int, ...]) -> NoPlan | None:
@@ -101,8 +101,8 @@ def _lack(problem: Problem, slot: int, of: Int[np.ndarray, " limit"]) -> float:
         return math.inf
     if relaxed.sum() > 1e-6:
         return float(relaxed.sum())
-    found = _change(problem, slot, of, whole=True)
-    return 0.0 if found is None else float(found.sum())
+    change = _change(problem, slot, of, whole=True)
+    return 0.0 if change is None else float(change.sum())
 
 
 def _change(
@@ -110,18 +110,18 @@ def _change(
 ) -> Float[np.ndarray, " limit"] | None:
     """Least that the limits `of` must grow by so that the slot has a plan: of sites,
     W; of pools, GPUs, whatever the power."""
-    wanted, free, rows = problem.demand[slot], room(problem, slot), len(problem.rows)
+    demand, free, rows = problem.demand[slot], room(problem, slot), len(problem.rows)
     watts = of[0] >= len(problem.count)
-    held = np.isfinite(free) & (watts | (np.arange(len(free)) < len(problem.count)))
-    asked = wanted > 0
-    rates = sparse.diags_array(1e3 / wanted[asked]) @ cover(problem)[asked]
-    more = sparse.csr_array(-np.eye(len(free))[np.ix_(held, of)])
-    matrix = sparse.block_array([[rates, None], [limits(problem)[held], more]])
+    limited = np.isfinite(free) & (watts | (np.arange(len(free)) < len(problem.count)))
+    active = demand > 0
+    rates = sparse.diags_array(1e3 / demand[active]) @ cover(problem)[active]
+    more = sparse.csr_array(-np.eye(len(free))[np.ix_(limited, of)])
+    matrix = sparse.block_array([[rates, None], [limits(problem)[limited], more]])
     kind = np.r_[np.full(rows, whole), np.full(len(of), whole and not watts)]
     answer = minimize(
         np.r_[np.zeros(rows), np.ones(len(of))], sparse.csr_array(matrix),
-        np.r_[np.full(rates.shape[0], 1e3), np.full(int(held.sum()), -np.inf)],
-        np.r_[np.full(rates.shape[0], np.inf), free[held]],
+        np.r_[np.full(rates.shape[0], 1e3), np.full(int(limited.sum()), -np.inf)],
+        np.r_[np.full(rates.shape[0], np.inf), free[limited]],
         np.r_[np.full(rows, _REPLICAS), np.full(len(of), np.inf if watts else _MOST)],
         work=Work(_WORK), whole=kind,
     )  # fmt: skip
@@ -131,7 +131,7 @@ def _change(
 def _few_gpus(problem: Problem, slot: int) -> NoPlan:
     """What each pool alone lacks for every slot: the slot that lacks most in all may
     not be the one that needs most of a pool."""
-    found: dict[str, int] = {}
+    missing_gpus: dict[str, int] = {}
     hardest = _hardest(problem.demand)
     for pool in _pools(problem).tolist():
         most = 0.0
@@ -141,15 +141,17 @@ def _few_gpus(problem: Problem, slot: int) -> NoPlan:
             if most >= _MOST:
                 break
         if most < _MOST:
-            found[problem.pools[pool]] = int(round(most))
-    ways = [f"add {number} to pool `{name}`" for name, number in found.items()]
+            missing_gpus[problem.pools[pool]] = int(round(most))
+    ways = [f"add {number} to pool `{name}`" for name, number in missing_gpus.items()]
     remedy = " or ".join(ways) if ways else "no single pool helps; add to several"
     text = f"slot {slot} needs more GPUs than there are, whatever the power"
     reason = {
-        "limit": "gpus", "slot": slot, "add_gpus": found,
+        "limit": "gpus", "slot": slot, "add_gpus": missing_gpus,
         "remedy": f"{text}; {remedy}.",
     }  # fmt: skip
-    return NoPlan(reason, **{f"add_gpus_{x}": float(y) for x, y in found.items()})
+    return NoPlan(
+        reason, **{f"add_gpus_{x}": float(y) for x, y in missing_gpus.items()}
+    )
 
 
 def _hardest(demand: Float[np.ndarray, "slot model"]) -> Int[np.ndarray, " hard"]:
@@ -223,8 +225,8 @@ def headroom(problem: Problem) -> dict[str, Any] | None:
         np.maximum.at(best, corners.rows.model, rate)
         gpus = (problem.demand / np.maximum(best, 1e-300)).sum(axis=1)
         slots = slots[np.argsort(-gpus[slots])[:_BUSIEST]]
-    found = [(*_scale(corners, int(slot)), int(slot)) for slot in slots]
-    scale, marginal, slot = min(found, key=lambda x: (x[0], x[2]))
+    scales = [(*_scale(corners, int(slot)), int(slot)) for slot in slots]
+    scale, marginal, slot = min(scales, key=lambda x: (x[0], x[2]))
     pools = len(problem.count)
     watt, gpu = marginal[pools:], marginal[:pools]
     net = gpu - problem.pue[problem.site] * problem.parked * watt[problem.site]
@@ -243,18 +245,18 @@ def headroom(problem: Problem) -> dict[str, Any] | None:
 
 def _scale(problem: Problem, slot: int) -> tuple[float, np.ndarray]:
     """Largest factor on the demand of a slot, and what limits add to it."""
-    wanted, free = problem.demand[slot], room(problem, slot)
-    held, asked = np.isfinite(free), wanted > 0
-    rates = sparse.diags_array(1 / wanted[asked]) @ cover(problem)[asked]
-    growth = sparse.csr_array(np.ones((int(asked.sum()), 1)))
-    per = np.maximum(free[held], 1e-9)
-    use = sparse.diags_array(1 / per) @ limits(problem)[held]
+    demand, free = problem.demand[slot], room(problem, slot)
+    limited, active = np.isfinite(free), demand > 0
+    rates = sparse.diags_array(1 / demand[active]) @ cover(problem)[active]
+    growth = sparse.csr_array(np.ones((int(active.sum()), 1)))
+    per = np.maximum(free[limited], 1e-9)
+    use = sparse.diags_array(1 / per) @ limits(problem)[limited]
     matrix = sparse.block_array([[-rates, growth], [use, None]])
     goal = np.r_[np.zeros(len(problem.rows)), -1.0]
-    upper = np.r_[np.zeros(int(asked.sum())), free[held] / per]
-    found = highs(LinearModel.at_most(goal, matrix, upper))
-    if found.values is None or found.duals is None:
-        raise RuntimeError(f"the headroom of slot {slot}: {found.message}")
+    upper = np.r_[np.zeros(int(active.sum())), free[limited] / per]
+    solution = highs(LinearModel.at_most(goal, matrix, upper))
+    if solution.values is None or solution.duals is None:
+        raise RuntimeError(f"the headroom of slot {slot}: {solution.message}")
     marginal = np.zeros(len(free))
-    marginal[held] = -found.duals[asked.sum() :] / per
-    return float(found.values[-1]), np.maximum(0.0, marginal)
+    marginal[limited] = -solution.duals[active.sum() :] / per
+    return float(solution.values[-1]), np.maximum(0.0, marginal)

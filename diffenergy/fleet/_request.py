@@ -41,7 +41,7 @@ def _files(text: str) -> Iterable[str]:
 
 
 def _named(text: str) -> Iterable[str]:
-    """FLEET.toml and what it names; what cannot be read is told later."""
+    """FLEET.toml and the files that it names; unreadable ones are reported later."""
     try:
         return [text, *read_fleet(text).files]
     except ValueError:
@@ -73,9 +73,11 @@ class FleetRequest(Request):
         Argument("TOML file of the fleet.", "FLEET.toml", files=_named),
         Text("FLEET.toml", take=_as_text),
     ] = dataclasses.field(kw_only=False)
-    demand: Annotated[_Table | None, "Requests by slot and model instead."] = None
+    demand: Annotated[
+        _Table | None, "Table of demand by slot and model, instead of the file's."
+    ] = None
     points: Annotated[
-        _Table | None, "Measured serving points instead of predicted ones."
+        _Table | None, "Table of measured serving points, instead of predicted ones."
     ] = None
     power_budget: Annotated[
         float | str | None,
@@ -101,16 +103,18 @@ class FleetRequest(Request):
             files=_files,
         ),
     ] = None
-    objective: Annotated[Objective, "energy, cost or carbon"] = "energy"
-    max_gap: Annotated[_Gap, "Distance from the bound that will do"] = 0.001
+    objective: Annotated[Objective, "Quantity to minimize: energy, cost or carbon"] = (
+        "energy"
+    )
+    max_gap: Annotated[
+        _Gap, "Relative distance from the bound at which the search ends"
+    ] = 0.001
     effort: Annotated[
         _Seconds,
-        "Work of the search on an idle core; counted, whatever the machine's load",
+        "Work of the search, in seconds of an idle core; counted, not timed",
     ] = 20.0
-    time_limit: Annotated[
-        _Seconds, "Wall time of all, the last resort; half of it for pricing"
-    ] = 600.0
-    told: Annotated[
+    time_limit: Annotated[_Seconds, "Maximum wall time, half of it for pricing"] = 600.0
+    progress: Annotated[
         Callable[[str, int, int], None] | None,
         Note("Called with what is done, how much of it, and of how much."),
     ] = None

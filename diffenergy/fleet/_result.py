@@ -48,7 +48,7 @@ class FleetResult(Result):
 
     @property
     def bound(self) -> float:
-        """What no plan goes below."""
+        """Bound of the objective: no plan has less."""
         return self.summary["bound"]
 
     @property
@@ -75,8 +75,8 @@ def fleet_summary(
     one, and `bound` is moved by the same difference.
     """
     problem, counts = solved.problem, solved.counts
-    known = _totals(_joules(problem, counts), series)
-    value = known[_TOTAL[objective]]
+    totals = _totals(_joules(problem, counts), series)
+    value = totals[_TOTAL[objective]]
     assert value is not None
     moved = value - solved.value
     bound = min(value, solved.bound + moved)
@@ -91,7 +91,7 @@ def fleet_summary(
         "bound": bound,
         "gap": gap,
         "bound_by_prices": min(value, solved.price_bound + moved),
-        **known,
+        **totals,
         "slots": problem.slots,
         "slot_s": problem.slot,
         "plan": _plan(problem, counts),
@@ -131,7 +131,7 @@ def _plan(problem: Problem, counts: np.ndarray) -> list[dict[str, Any]]:
     rows = problem.rows
     slots, used = np.nonzero(counts)
     order = np.lexsort((used, rows.pool[used], rows.model[used], slots))
-    found = []
+    entries = []
     for slot, row in zip(slots[order], used[order], strict=True):
         source = int(rows.source[row])
         clock, limit, batch = (
@@ -146,8 +146,8 @@ def _plan(problem: Problem, counts: np.ndarray) -> list[dict[str, Any]]:
             finite(float(rows.ttft[row])), finite(float(rows.tpot[row])),
             float(rows.power[row]),
         )  # fmt: skip
-        found.append(dict(zip(PLAN, values, strict=True)))
-    return found
+        entries.append(dict(zip(PLAN, values, strict=True)))
+    return entries
 
 
 def _starts(problem: Problem, counts: np.ndarray) -> list[dict[str, Any]]:
@@ -189,23 +189,23 @@ def _prices(fleet: Fleet, solved: Solved) -> list[dict[str, Any]]:
     sum_slots (sum request demand - sum gpu count - sum watt (budget - parked power)
     + weight slot_s parked power), parked power at the meter with every GPU parked.
     """
-    problem, found = solved.problem, []
+    problem, entries = solved.problem, []
     site, parked = problem.site, problem.parked
     for slot, prices in enumerate(solved.prices):
         weight = problem.weight[slot] * problem.slot
         for at, name in enumerate(problem.sites):
             if np.isfinite(problem.budget[slot, at]):
                 value = float(prices.watt[at])
-                found.append(_price(slot, "watt", "site", name, value))
+                entries.append(_price(slot, "watt", "site", name, value))
         for pool, name in enumerate(problem.pools):
             value, at = float(prices.gpu[pool]), site[pool]
             brought = problem.pue[at] * parked[pool] * (weight[at] + prices.watt[at])
             entry = _price(slot, "gpu", "pool", name, value)
-            found.append(entry | {"net": value - float(brought)})
+            entries.append(entry | {"net": value - float(brought)})
         for model, name in enumerate(problem.models):
             value = float(prices.request[model]) * (1 + fleet.headroom)
-            found.append(_price(slot, "request", "model", name, value))
-    return found
+            entries.append(_price(slot, "request", "model", name, value))
+    return entries
 
 
 def _price(slot: int, kind: str, what: str, name: str, value: float) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from jaxtyping import Bool, Float
 from ..search import pareto_front
 from ._bound import Prices, bound_by_cuts, near_rows, no_cuts, solve_relaxation
 from ._horizon import (
+    Progress,
     Search,
-    Told,
     between_neighbours,
     neighbourhoods,
     slot_by_slot,
@@ -81,7 +81,7 @@ def useful(problem: Problem) -> Problem:
 
 
 def solve(
-    problem: Problem, max_gap: float, work: Work, told: Told
+    problem: Problem, max_gap: float, work: Work, progress: Progress
 ) -> Solved | Unsolved:
     """The best plan within the `work` or the relative `max_gap`, with its bound.
 
@@ -89,12 +89,14 @@ def solve(
     best plan so far, if there is one.
     """
     problem = useful(problem)
-    prices = _prices(problem, work, told)
-    lacking = tuple(slot for slot, found in enumerate(prices) if found is None)
-    if lacking:
-        return Unsolved(problem, lacking, True)
-    priced = [found for found in prices if found is not None]
-    state = _State(Search(problem, priced, work), max_gap, told)
+    prices = _prices(problem, work, progress)
+    unsolvable = tuple(
+        slot for slot, prices_of_slot in enumerate(prices) if prices_of_slot is None
+    )
+    if unsolvable:
+        return Unsolved(problem, unsolvable, True)
+    priced = [prices_of_slot for prices_of_slot in prices if prices_of_slot is not None]
+    state = _State(Search(problem, priced, work), max_gap, progress)
     try:
         state.run()
     except KeyboardInterrupt:
@@ -105,11 +107,11 @@ def solve(
 
 
 class _State:
-    """What is known while a plan is looked for."""
+    """Best plan and bounds so far, and the steps that improve them."""
 
-    def __init__(self, at: Search, max_gap: float, told: Told):
-        self.at, self.max_gap, self.told = at, max_gap, told
-        self.bounds = np.array([found.bound for found in at.prices])
+    def __init__(self, at: Search, max_gap: float, progress: Progress):
+        self.at, self.max_gap, self.progress = at, max_gap, progress
+        self.bounds = np.array([x.bound for x in at.prices])
         self.price_bound = float(self.bounds.sum())
         self.wasted = np.zeros(at.problem.demand.shape)
         self.bound = self.price_bound
@@ -141,7 +143,7 @@ class _State:
         return self.impossible or self.gap <= _PROOF
 
     def take(self, counts: np.ndarray | None) -> None:
-        """Keeps whole replicas that are better than what is known."""
+        """Stores whole replicas if they are better than the best so far."""
         problem = self.at.problem
         if counts is None or not keeps_limits(problem, counts).all():
             return
@@ -151,14 +153,14 @@ class _State:
 
     def program(self, limit: float) -> None:
         """The integer program of all slots."""
-        self.told("proving all slots at once", 0, 1)
+        self.progress("proving all slots at once", 0, 1)
         near = np.stack([self.near(slot) for slot in range(self.at.problem.slots)])
         part = self.at.work.part(limit)
-        found = plan_all_slots(self.at.problem, work=part, near=near)
-        self.impossible = self.best is None and found.bound == np.inf
-        self.bound = max(self.bound, found.bound)
-        self.take(found.values)
-        if found.proven and self.best is not None:
+        solution = plan_all_slots(self.at.problem, work=part, near=near)
+        self.impossible = self.best is None and solution.bound == np.inf
+        self.bound = max(self.bound, solution.bound)
+        self.take(solution.values)
+        if solution.proven and self.best is not None:
             self.bound = self.value
 
     def search(self) -> None:
@@ -175,7 +177,7 @@ class _State:
         if self.best is None:
             return
         if self.gap > self.max_gap and at.left > 0:
-            self.take(between_neighbours(at, self.best, self.told))
+            self.take(between_neighbours(at, self.best, self.progress))
         if self.gap > self.max_gap and at.left > 0 and active > 60:
             self.knapsacks()
         if few and problem.slots > 1:
@@ -186,15 +188,15 @@ class _State:
             # the rest is for the program
             part = at.work.part(at.left * (0.4 if small else 1.0))
             search = dataclasses.replace(at, work=part)
-            self.take(neighbourhoods(search, self.best, good, self.told))
+            self.take(neighbourhoods(search, self.best, good, self.progress))
 
     def plan(self) -> None:
         """Slot by slot, once."""
-        found = slot_by_slot(self.at, self.told)
-        if isinstance(found, int):
-            self.stuck = found
+        counts = slot_by_slot(self.at, self.progress)
+        if isinstance(counts, int):
+            self.stuck = counts
         else:
-            self.take(found)
+            self.take(counts)
 
     def knapsacks(self) -> None:
         """Raises the bound of slots, the widest first, while it is of use."""
@@ -204,7 +206,7 @@ class _State:
         for place, slot in enumerate(order):
             if not part.left or self.gap <= self.max_gap:
                 break
-            self.told("raising the bound of slots", place, len(order))
+            self.progress("raising the bound of slots", place, len(order))
             bound, self.wasted[slot], at.extra[int(slot)] = bound_by_knapsacks(
                 at.problem, int(slot), at.prices[slot], part
             )
@@ -221,21 +223,23 @@ class _State:
             seconds = at.left / (len(order) - place)
             if seconds < enough or self.gap <= self.max_gap or self.impossible:
                 break
-            self.told("proving slots", place, len(order))
+            self.progress("proving slots", place, len(order))
             # starts aside, nothing runs without requests
             runs = problem.demand[slot, problem.rows.model] > 0
             near, part = np.flatnonzero(self.near(slot) & runs), at.work.part(seconds)
-            found = plan_slot(problem.take(near), slot, work=part, gap=self.max_gap)
-            if found.bound == np.inf:  # no better plan than the best, if there is one
+            solution = plan_slot(problem.take(near), slot, work=part, gap=self.max_gap)
+            if (
+                solution.bound == np.inf
+            ):  # no better plan than the best, if there is one
                 self.impossible, self.bound = self.best is None, self.value
                 break
-            self.bounds[slot] = max(self.bounds[slot], found.bound)
+            self.bounds[slot] = max(self.bounds[slot], solution.bound)
             self.bound = max(self.bound, float(self.bounds.sum()))
             best = nothing if problem.slots == 1 and self.best is None else self.best
-            if found.values is not None and best is not None:
+            if solution.values is not None and best is not None:
                 counts = best.copy()
                 counts[slot] = 0.0
-                counts[slot, near] = found.values
+                counts[slot, near] = solution.values
                 self.take(counts)
 
     def near(self, slot: int) -> Bool[np.ndarray, " row"]:
@@ -244,7 +248,7 @@ class _State:
         return near_rows(at.problem, slot, at.prices[slot], self.wasted[slot], distance)
 
     def answer(self) -> Solved | Unsolved:
-        """What was found."""
+        """The best plan with its bound, or the slots without a plan."""
         problem = self.at.problem
         if self.best is None:
             slots = range(problem.slots) if self.stuck is None else (self.stuck,)
@@ -256,18 +260,18 @@ class _State:
         )  # fmt: skip
 
 
-def _prices(problem: Problem, work: Work, told: Told) -> list[Prices | None]:
+def _prices(problem: Problem, work: Work, progress: Progress) -> list[Prices | None]:
     """Prices and bound of every slot; None where the linear program has no answer."""
     corners = problem.take(hull_rows(problem))
     cuts = no_cuts(corners)
     large = len(corners.rows) > _LINEAR
-    found: list[Prices | None] = []
+    all_prices: list[Prices | None] = []
     for slot in range(problem.slots):
-        told("bounding slots", slot, problem.slots)
+        progress("bounding slots", slot, problem.slots)
         here = None
         if large:
             here, cuts = bound_by_cuts(corners, slot, cuts, work)
         if here is None:
             work.add(program_work(_NONZEROS * len(corners.rows)))
-        found.append(here or solve_relaxation(corners, slot))
-    return found
+        all_prices.append(here or solve_relaxation(corners, slot))
+    return all_prices

@@ -15,7 +15,7 @@ from ..schema import MOST, Finite, NotNegative, Positive, Table, Text, fitted
 # --- Prices of energy as people write them: `60`, `0.12 USD/kWh`, `$120/MWh`.
 
 _PER: Final = {"mwh": 1.0, "kwh": 1e3}
-"""What a price by this unit is per MWh."""
+"""Factor from a price in this unit to one per MWh."""
 _SIGNS: Final = {"$": "USD", "€": "EUR", "£": "GBP"}
 _PRICE: Final = re.compile(
     r"(?P<before>[A-Za-z]{3}(?![A-Za-z])|[$€£])?\s*"
@@ -56,7 +56,7 @@ def read_price(name: str, text: float | str) -> Price:
     words = [match["before"], match["after"]] if match else []
     named = [x for x in words if x]
     units = any(x.lower() in (*_PER, "gwh", "twh") for x in named)
-    if not match or len(named) > 1 or units or not _known(match["unit"]):
+    if not match or len(named) > 1 or units or not _is_known(match["unit"]):
         raise ValueError(f"`{name}` is '{shown}'; give {PRICES}.")
     unit = match["unit"]
     per = 1.0 if unit is None else _PER[unit.lower()]
@@ -70,7 +70,7 @@ def read_header(file: str, column: str) -> Price:
     match = _HEADER.fullmatch(column.strip().lower())
     if not match:
         return Price(1.0, None, False)
-    if not _known(match["unit"]):
+    if not _is_known(match["unit"]):
         raise ValueError(
             f"{file}: column `{column}` is a price per {match['unit']}; allowed are "
             "prices per kWh or MWh; convert it, and name it such as `eur_per_mwh`."
@@ -82,16 +82,16 @@ def read_header(file: str, column: str) -> Price:
 
 def one_currency(named: dict[str, str | None]) -> str | None:
     """The currency of all sites, `named` by site. Raises `ValueError` for two."""
-    known = {x: y for x, y in named.items() if y}
-    if len(set(known.values())) > 1:
-        each = ", ".join(f"{x} in {y}" for x, y in known.items())
+    named_currencies = {x: y for x, y in named.items() if y}
+    if len(set(named_currencies.values())) > 1:
+        each = ", ".join(f"{x} in {y}" for x, y in named_currencies.items())
         raise ValueError(
             f"`price` is in more than one currency ({each}); give all prices in one."
         )
-    return next(iter(known.values()), None)
+    return next(iter(named_currencies.values()), None)
 
 
-def _known(unit: str | None) -> bool:
+def _is_known(unit: str | None) -> bool:
     return unit is None or unit.lower() in _PER
 
 
@@ -204,15 +204,15 @@ def read_fleet(path: str) -> Fleet:
     return replace(_beside(path, fleet, ("demand", "points")), sites=tuple(sites))
 
 
-def _tidy(given: Any) -> Any:
+def _tidy(raw: Any) -> Any:
     """Texts without spaces around them, and whole numbers, such as 1e3, as such."""
-    if isinstance(given, dict):
-        return {key: _tidy(value) for key, value in given.items()}
-    if isinstance(given, list):
-        return [_tidy(value) for value in given]
-    if isinstance(given, str):
-        return given.strip()
-    return int(given) if isinstance(given, float) and given.is_integer() else given
+    if isinstance(raw, dict):
+        return {key: _tidy(value) for key, value in raw.items()}
+    if isinstance(raw, list):
+        return [_tidy(value) for value in raw]
+    if isinstance(raw, str):
+        return raw.strip()
+    return int(raw) if isinstance(raw, float) and raw.is_integer() else raw
 
 
 def _beside(path: str, table: Any, keys: Sequence[str]) -> Any:
@@ -223,7 +223,7 @@ def _beside(path: str, table: Any, keys: Sequence[str]) -> Any:
 
 
 def _check(fleet: Fleet, path: str):
-    """What no table says by itself; raises `ValueError`."""
+    """Raises `ValueError` for what no single table shows to be wrong."""
     for key in ("sites", "pools", "models"):
         names = [x.name for x in getattr(fleet, key)]
         if twice := [x for x in names if names.count(x) > 1]:
@@ -233,12 +233,12 @@ def _check(fleet: Fleet, path: str):
     for site in fleet.sites:
         if site.price is not None and not is_file(site.price):
             read_price(f"sites.{site.name}.price", site.price)
-    known = [site.name for site in fleet.sites]
+    site_names = [site.name for site in fleet.sites]
     for pool in fleet.pools:
-        if pool.site not in known:
+        if pool.site not in site_names:
             raise ValueError(
                 f"{path}: pool `{pool.name}`: `site` is '{pool.site}'; give the name "
-                f"of one of the [[sites]]: {', '.join(known)}."
+                f"of one of the [[sites]]: {', '.join(site_names)}."
             )
     for model in fleet.models:
         if model.start_j is not None and model.start_s is not None:

@@ -31,7 +31,7 @@ _OTHERS: Final = {
     "mhz": ("hz", "khz", "ghz"),
 }
 """By the unit that a column ends in, units that are not read."""
-_SAID: Final = {"per_s": "1/s", "w": "W", "mhz": "MHz"}
+_UNIT_TEXTS: Final = {"per_s": "1/s", "w": "W", "mhz": "MHz"}
 
 
 def check_units(sheet: Sheet, columns: Sequence[str]) -> None:
@@ -45,7 +45,7 @@ def check_units(sheet: Sheet, columns: Sequence[str]) -> None:
             if f"{stem}{other}" in sheet.columns:
                 raise ValueError(
                     f"{sheet.file}: there is a column `{stem}{other}`; allowed is "
-                    f"`{column}` alone, in {_SAID.get(unit, unit)}; convert it."
+                    f"`{column}` alone, in {_UNIT_TEXTS.get(unit, unit)}; convert it."
                 )
 
 
@@ -56,7 +56,7 @@ ALLOWED: Final[dict[str, CellRange]] = {
     "carbon": NOT_NEGATIVE,
     "price": ANY_NUMBER,
 }
-"""What values of a site may be."""
+"""Range of the values of a site."""
 _MOST_SLOTS: Final = 100_000
 
 
@@ -109,24 +109,24 @@ def read_demand(file: str, models: Sequence[str], length: float) -> Demand:
     slot, times = _slots(sheet, key, row, length)
     slots = int(slot.max()) + 1
     cell = slot * len(models) + place
-    seen = np.bincount(cell, minlength=slots * len(models))
-    if (seen > 1).any():
-        first = int((seen > 1).argmax())
+    rows_of = np.bincount(cell, minlength=slots * len(models))
+    if (rows_of > 1).any():
+        first = int((rows_of > 1).argmax())
         where = _name(key, first // len(models), times)
         raise ValueError(
-            f"{file}: model `{models[first % len(models)]}` has {seen[first]} rows in "
-            f"{where}; give one."
+            f"{file}: model `{models[first % len(models)]}` has {rows_of[first]} rows "
+            f"in {where}; give one."
         )
-    if (seen == 0).any():
-        first = int((seen == 0).argmax())
+    if (rows_of == 0).any():
+        first = int((rows_of == 0).argmax())
         where = _name(key, first // len(models), times)
         raise ValueError(
             f"{file}: model `{models[first % len(models)]}` has no row in {where}; "
             "give every model a row in every slot, 0 where nothing is asked for."
         )
-    found = np.zeros(slots * len(models))
-    found[cell] = values
-    return Demand(found.reshape(slots, len(models)), times, length)
+    demand = np.zeros(slots * len(models))
+    demand[cell] = values
+    return Demand(demand.reshape(slots, len(models)), times, length)
 
 
 def read_series(
@@ -148,18 +148,18 @@ def read_series(
     row = np.arange(sheet.num_rows)
     values = read_numbers(sheet, others[0], row, ALLOWED[what], needed=True)
     slot, times = _slots(sheet, key, row, demand.length)
-    seen = np.bincount(slot)
-    if (seen != 1).any():
-        first = int((seen != 1).argmax())
+    rows_of = np.bincount(slot)
+    if (rows_of != 1).any():
+        first = int((rows_of != 1).argmax())
         raise ValueError(
-            f"{file}: {_name(key, first, times)} has {seen[first]} rows; give one row "
-            "for every slot, from 0 on."
+            f"{file}: {_name(key, first, times)} has {rows_of[first]} rows; give one "
+            "row for every slot, from 0 on."
         )
     slots = len(demand.values)
-    if len(seen) < slots:
+    if len(rows_of) < slots:
         raise ValueError(
-            f"{file}: there are {len(seen)} slots, but the demand has {slots}; give a "
-            "value for every slot."
+            f"{file}: there are {len(rows_of)} slots, but the demand has {slots}; "
+            "give a value for every slot."
         )
     if times is not None and demand.times is not None:
         apart = np.flatnonzero(times[:slots] != demand.times)
@@ -169,9 +169,9 @@ def read_series(
                 f"at {demand.times[apart[0]]}Z; give both for the same hours, or "
                 "number them with a column `slot`."
             )
-    found = np.zeros(len(seen))
-    found[slot] = values
-    return found[:slots], others[0]
+    series = np.zeros(len(rows_of))
+    series[slot] = values
+    return series[:slots], others[0]
 
 
 def _key(sheet: Sheet) -> str:
@@ -232,7 +232,7 @@ _NUMBERS: Final = {
 }
 _OPTIONAL: Final = ("sm_clock_mhz", "power_limit_w", "max_batch")
 COLUMNS: Final = ("model", "gpu", *_NUMBERS, *_OPTIONAL)
-"""Of a table of points, the optional ones last."""
+"""Columns of a table of points, the optional ones last."""
 
 
 def read_points(
@@ -251,15 +251,15 @@ def read_points(
     for column in ("model", "gpu", *_NUMBERS):
         require_column(sheet, column, f"add `{column}`")
     row = np.arange(sheet.num_rows)
-    found = {x: read_numbers(sheet, x, row, y, True) for x, y in _NUMBERS.items()}
-    n = found["gpus_per_replica"]
+    numbers = {x: read_numbers(sheet, x, row, y, True) for x, y in _NUMBERS.items()}
+    n = numbers["gpus_per_replica"]
     if (n != np.round(n)).any():
         wrong = int((n != np.round(n)).argmax())
         raise bad_cell(sheet, wrong, "gpus_per_replica", "a whole number from 1 on")
     for x in _OPTIONAL:
         has = x in sheet.columns
         nothing = np.full(len(row), np.nan)
-        found[x] = read_numbers(sheet, x, row, POSITIVE) if has else nothing
+        numbers[x] = read_numbers(sheet, x, row, POSITIVE) if has else nothing
     point, model = _matches(read_texts(sheet, "model", row), models)
     again, pool = _matches(read_texts(sheet, "gpu", row)[point], pools)
     point, model = point[again], model[again]
@@ -272,13 +272,13 @@ def read_points(
             )
     for number, names in enumerate(pools):
         if not (pool == number).any():
-            known = name_list(dict.fromkeys(read_texts(sheet, "gpu", row)))
+            gpu_words = name_list(dict.fromkeys(read_texts(sheet, "gpu", row)))
             raise ValueError(
                 f"{file}: no row of a model of the fleet is on `gpu` '{names[0]}', "
-                f"which a pool has; there are {known}; add its points, or correct or "
-                "leave out the pool."
+                f"which a pool has; there are {gpu_words}; add its points, or correct "
+                "or leave out the pool."
             )
-    used = {x: column[point] for x, column in found.items()}
+    used = {x: column[point] for x, column in numbers.items()}
     rows = Rows(
         model, pool, used["gpus_per_replica"], used["requests_per_s"], used["power_w"],
         used["ttft_p95_s"], used["tpot_p95_s"], used["sm_clock_mhz"] * MHz,
@@ -293,11 +293,13 @@ def read_points(
 
 
 def _matches(
-    named: np.ndarray, known: Sequence[Sequence[str]]
+    named: np.ndarray, candidates: Sequence[Sequence[str]]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rows and the things that they name, one pair for each thing."""
-    pairs = {(word, number) for number, names in enumerate(known) for word in names}
+    pairs = {
+        (word, number) for number, names in enumerate(candidates) for word in names
+    }
     things = pd.DataFrame(sorted(pairs), columns=["name", "thing"])
     rows = pd.DataFrame({"name": named, "row": np.arange(len(named))})
-    found = rows.merge(things, on="name").sort_values(["row", "thing"])
-    return found["row"].to_numpy(), found["thing"].to_numpy()
+    merged = rows.merge(things, on="name").sort_values(["row", "thing"])
+    return merged["row"].to_numpy(), merged["thing"].to_numpy()

@@ -7,13 +7,13 @@ from ._files import field_rule
 
 def assignments(flag: str, texts: list[str]) -> dict[str, float | str]:
     """`FIELD=VALUE`, each field once."""
-    found: dict[str, float | str] = {}
+    values: dict[str, float | str] = {}
     for text in texts:
         field, value = assignment(flag, text)
-        if field in found:
+        if field in values:
             raise ValueError(f"`{flag} {field}` is given twice; give it once.")
-        found[field] = value
-    return found
+        values[field] = value
+    return values
 
 
 def assignment(flag: str, text: str) -> tuple[str, float | str]:

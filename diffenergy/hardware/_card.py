@@ -67,9 +67,9 @@ class GpuCard:
 
     @property
     def generation(self) -> Generation:
-        """What it shares with boards of its architecture."""
-        found = generation(self.architecture, self.mma)
-        return found._replace(lane=self.lane) if self.lane else found
+        """Facts that it shares with boards of its architecture."""
+        shared = generation(self.architecture, self.mma)
+        return shared._replace(lane=self.lane) if self.lane else shared
 
     @property
     def served_as(self) -> str:

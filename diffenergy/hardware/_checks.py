@@ -12,7 +12,7 @@ from ..files import facts
 from ..units import GiB
 from ._card import GpuCard
 from ._dies import area_model, count_circuits, die_area, process_rules
-from ._fields import FIELDS, OPTIONAL, WORDS, NumberField, Said
+from ._fields import FIELDS, OPTIONAL, WORDS, GpuFile, NumberField
 
 QUALITIES: Final = (
     "datasheet", "whitepaper", "vendor_docs", "measured", "derived", "recall", "guess",
@@ -27,25 +27,25 @@ CHOSEN: Final = ("memory", "process_node")
 def check_word(field: str, word: Any) -> None:
     """Checks a word that decides something: for slips, and for what nothing is known
     of."""
-    known = {
+    words = {
         "architecture": generations(),
         "memory": facts("memories")["memory"],
         "process_node": facts("processes"),
     }[field]
     if not isinstance(word, str):
-        raise ValueError(f"`{field}` is {word!r}; give a word, such as {[*known][-1]}.")
-    if meant := _misspelt(word, known):
+        raise ValueError(f"`{field}` is {word!r}; give a word, such as {[*words][-1]}.")
+    if meant := _misspelt(word, words):
         raise ValueError(
             f"`{field}` is {word!r}; write {meant} if that is meant: the word decides "
             "which constants serve the GPU."
         )
-    if field == "memory" and word not in known:
-        raise ValueError(unknown_word(field, word, known))
+    if field == "memory" and word not in words:
+        raise ValueError(unknown_word(field, word, words))
     if field == "process_node":
         known_process(word)
 
 
-def _misspelt(word: str, known: Iterable[str]) -> str:
+def _misspelt(word: str, words: Iterable[str]) -> str:
     """The known word that `word` is a slip of; "" for a known and for a new one.
 
     Signs and cases apart nothing tells two generations from each other but their
@@ -56,9 +56,9 @@ def _misspelt(word: str, known: Iterable[str]) -> str:
     >>> _misspelt("CDNA5", generations()), _misspelt("Feynman", generations())
     ('', '')
     """
-    if word in known:
+    if word in words:
         return ""
-    plain = {_plain(other): other for other in known}
+    plain = {_plain(other): other for other in words}
     cutoff = 0.8 if word.isalpha() else 1.0
     near = difflib.get_close_matches(_plain(word), plain, n=1, cutoff=cutoff)
     return plain[near[0]] if near else ""
@@ -68,14 +68,14 @@ def _plain(word: str) -> str:
     return re.sub("[^a-z0-9]", "", word.lower())
 
 
-def checked_provenance(said: Said) -> dict[str, Any]:
+def checked_provenance(file: GpuFile) -> dict[str, Any]:
     """The table `[provenance]`, if each entry says how one number is known."""
-    known = (*FIELDS, *WORDS, *OPTIONAL, *said.physical)
-    for field, entry in said.provenance.items():
+    keys = (*FIELDS, *WORDS, *OPTIONAL, *file.physical)
+    for field, entry in file.provenance.items():
         where = f"`{field}` in `[provenance]`"
-        if field not in known:
+        if field not in keys:
             raise ValueError(
-                f"{where} is not a key of this file; {nearest(close(field, known))}."
+                f"{where} is not a key of this file; {nearest(close(field, keys))}."
             )
         if not isinstance(entry, dict):
             raise ValueError(f"{where} is {entry!r}; give {{ {', '.join(_STATED)} }}.")
@@ -89,7 +89,7 @@ def checked_provenance(said: Said) -> dict[str, Any]:
                 raise ValueError(f"{where} has no `{key}`; add {says}.")
             if not right(entry[key]):
                 raise ValueError(f"`{key}` of {where} is {entry[key]!r}; give {says}.")
-    return said.provenance
+    return file.provenance
 
 
 _STATED: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {
@@ -153,11 +153,11 @@ def doubts(card: GpuCard) -> tuple[list[str], list[str]]:
     ([], [])
     """
     impossible, unlikely = [], []
-    for said, ratio, refused, doubted in _ratios(card):
+    for sentence, ratio, refused, doubted in _ratios(card):
         if not refused[0] <= ratio <= refused[1]:
-            impossible.append(said)
+            impossible.append(sentence)
         elif not doubted[0] <= ratio <= doubted[1]:
-            unlikely.append(said)
+            unlikely.append(sentence)
     return impossible, unlikely
 
 
@@ -220,7 +220,7 @@ def _ratios(card: GpuCard) -> Iterator[tuple[str, float, _Band, _Band]]:
 
 
 def _of_stacks(card: GpuCard) -> Iterator[tuple[str, float, _Band, _Band]]:
-    """The same of each stack of DRAM, where there are any."""
+    """Ratios as of `_ratios`, for each stack of DRAM, where there are any."""
     memory, stacks = facts("memories")["memory"][card.memory], _stacks(card)
     for field, key, unit in (
         ("dram_bandwidth", "stack_rate", 1e9),
@@ -271,13 +271,13 @@ def _full_power(card: GpuCard, clock: float) -> float:
 def _area(card: GpuCard) -> float:
     """mm2 of the dies, by the regression over published ones."""
     v, rules = card.values, process_rules(card.process_node)
-    made = count_circuits(v, v["num_sms"], v["l2_capacity"], 2 * _stacks(card))
-    return die_area(area_model(), made, rules.logic_area, rules.bit_cell)
+    circuits = count_circuits(v, v["num_sms"], v["l2_capacity"], 2 * _stacks(card))
+    return die_area(area_model(), circuits, rules.logic_area, rules.bit_cell)
 
 
-def close(word: str, known: Iterable[str]) -> list[str]:
-    """Up to three of `known` that look like `word`."""
-    return difflib.get_close_matches(word, list(known), n=3, cutoff=0.4)
+def close(word: str, words: Iterable[str]) -> list[str]:
+    """Up to three of `words` that look like `word`."""
+    return difflib.get_close_matches(word, list(words), n=3, cutoff=0.4)
 
 
 def nearest(names: list[str]) -> str:

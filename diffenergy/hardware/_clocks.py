@@ -42,11 +42,11 @@ def mem_clocks(card: GpuCard) -> Float[np.ndarray, " clock"]:
 
 
 def unsupported(
-    clocks: Float[np.ndarray, " asked"], known: Float[np.ndarray, " clock"]
+    clocks: Float[np.ndarray, " asked"], available: Float[np.ndarray, " clock"]
 ) -> Float[np.ndarray, " wrong"]:
-    """Those of `clocks` that are none of `known` (Hz, within rounding); NaN is a clock
-    left alone."""
-    away = np.abs(clocks[:, None] - known).min(axis=1)
+    """Those of `clocks` that are none of `available` (Hz, within rounding); NaN, a
+    clock left alone, is not among them."""
+    away = np.abs(clocks[:, None] - available).min(axis=1)
     return clocks[away >= ROUNDING]
 
 
@@ -83,9 +83,11 @@ def switch_latency(gpu: str) -> SwitchLatency:
     >>> switch_latency("h200-sxm").latency
     0.006
     """
-    known = facts("clock_switch_latency")
-    name = next((name for name, fact in known.items() if gpu in fact["gpus"]), _OTHERS)
-    fact = known[name]
+    latencies = facts("clock_switch_latency")
+    name = next(
+        (name for name, fact in latencies.items() if gpu in fact["gpus"]), _OTHERS
+    )
+    fact = latencies[name]
     return SwitchLatency(
         fact["latency"], fact["source"], fact["quality"], name == _OTHERS
     )

@@ -78,8 +78,8 @@ class IdleReading(NamedTuple):
 @functools.cache
 def published_dies() -> tuple[Die, ...]:
     """Every published die, oldest architecture first."""
-    found = facts("dies")
-    return tuple(_die(name, row, found["source"]) for name, row in found["die"].items())
+    table = facts("dies")
+    return tuple(_die(name, row, table["source"]) for name, row in table["die"].items())
 
 
 def die_of(gpu: str) -> Die | None:
@@ -132,7 +132,7 @@ def _die(name: str, row: dict[str, Any], sources: dict[str, Any]) -> Die:
 
 
 class Circuits(NamedTuple):
-    """What a die is made of, in units that no process changes (floats or arrays)."""
+    """Circuits of a die in units that no process changes (floats or arrays)."""
 
     sms: Any
     lanes: Any  # multipliers, counted in those of an fp32 lane

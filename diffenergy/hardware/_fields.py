@@ -213,8 +213,8 @@ FIELDS: Final[Mapping[str, NumberField]] = {
 """Every number of a file, by name."""
 
 
-class Said(msgspec.Struct, frozen=True):
-    """What a file says beside its numbers."""
+class GpuFile(msgspec.Struct, frozen=True):
+    """Words and tables of a GPU file, beside its numbers."""
 
     name: Text
     architecture: Text
@@ -233,9 +233,9 @@ class Said(msgspec.Struct, frozen=True):
     provenance: dict[str, Any] = {}
 
 
-WORDS: Final = Said.__struct_fields__[:6]
+WORDS: Final = GpuFile.__struct_fields__[:6]
 """Those that every file has."""
-OPTIONAL: Final = Said.__struct_fields__[6:]
+OPTIONAL: Final = GpuFile.__struct_fields__[6:]
 
 
 def unstated(keys: Iterable[str]) -> dict[str, dict[str, str | int]]:
@@ -245,9 +245,9 @@ def unstated(keys: Iterable[str]) -> dict[str, dict[str, str | int]]:
         "quality": "guess",
         "year": 2026,
     }
-    given = set(keys)
+    present = set(keys)
     return {
         field: source
         for field, rule in FIELDS.items()
-        if rule.default is not None and field not in given
+        if rule.default is not None and field not in present
     }

@@ -27,7 +27,7 @@ from ._checks import (
     doubts,
     nearest,
 )
-from ._fields import CLOCK, FIELDS, OPTIONAL, WORDS, NumberField, Said, unstated
+from ._fields import CLOCK, FIELDS, OPTIONAL, WORDS, GpuFile, NumberField, unstated
 
 if TYPE_CHECKING:
     import diffenergy.hardware._spec
@@ -102,12 +102,12 @@ def with_fields(card: GpuCard, changes: Mapping[str, int | float | str]) -> GpuC
         check_word(field, word)
     values = {**card.values, **{k: checked_number(k, v) for k, v in numbers.items()}}
     check_together(values)
-    given = dict.fromkeys(changes, BY_CALLER)
+    sources = dict.fromkeys(changes, BY_CALLER)
     return dataclasses.replace(
         card,
         values=values,
         published={} if changes else card.published,
-        provenance={**card.provenance, **given},
+        provenance={**card.provenance, **sources},
         **words,
     )
 
@@ -118,8 +118,12 @@ def new_doubts(card: GpuCard) -> list[str]:
     like = card.corrections and read_gpu(card.corrections)
     if like and card.alike(like):
         return []
-    known = [*itertools.chain(*doubts(like))] if like else []
-    return [said for said in itertools.chain(*doubts(card)) if said not in known]
+    before = [*itertools.chain(*doubts(like))] if like else []
+    return [
+        sentence
+        for sentence in itertools.chain(*doubts(card))
+        if sentence not in before
+    ]
 
 
 def field_rule(field: str) -> NumberField:
@@ -179,10 +183,10 @@ def _rank(board: str) -> tuple[bool, float]:
 
 def _close_gpus(folded: str) -> list[str]:
     """Bundled names that begin like `folded`, else up to three near it, else all."""
-    known = _spellings()
+    spellings = _spellings()
     begin = [name for name in gpu_names() if folded and name.startswith(folded)]
-    near = difflib.get_close_matches(folded, known, n=9, cutoff=0.5)
-    return begin or list(dict.fromkeys(known[n] for n in near))[:3] or gpu_names()
+    near = difflib.get_close_matches(folded, spellings, n=9, cutoff=0.5)
+    return begin or list(dict.fromkeys(spellings[n] for n in near))[:3] or gpu_names()
 
 
 # --- reading
@@ -194,8 +198,8 @@ def _read_file(path: Path) -> GpuCard:
     table = read_toml(path, "gpu", "h100-sxm")
     try:
         card = _card(table, path)
-        for said in () if path.parent == FOLDER else doubts(card)[0]:
-            raise ValueError(said)
+        for sentence in () if path.parent == FOLDER else doubts(card)[0]:
+            raise ValueError(sentence)
         return card
     except ValueError as error:
         raise ValueError(f"{path.name}: {error}") from None
@@ -216,29 +220,29 @@ def _card(table: dict[str, Any], path: Path) -> GpuCard:
                 f"`{key}` is missing; add it "
                 + (f"({rule.unit})." if rule else "as text in quotes.")
             )
-    said: Said = fitted(table, Said)
+    file: GpuFile = fitted(table, GpuFile)
     for word in ("architecture", *CHOSEN):
-        check_word(word, getattr(said, word))
+        check_word(word, getattr(file, word))
     values = {
         field: checked_number(field, table.get(field, rule.default))
         for field, rule in FIELDS.items()
     }
     check_together(values)
-    usual, clocks = [values["mem_clock"]], said.mem_clocks
+    usual, clocks = [values["mem_clock"]], file.mem_clocks
     return GpuCard(
-        **{word: getattr(said, word) for word in WORDS},
-        corrections=_corrections(said.corrections),
-        machine=said.machine,
-        lane=said.lane or 0.0,
-        links=said.links,
-        aliases=tuple(fitted(alias, Text, key="aliases") for alias in said.aliases),
+        **{word: getattr(file, word) for word in WORDS},
+        corrections=_corrections(file.corrections),
+        machine=file.machine,
+        lane=file.lane or 0.0,
+        links=file.links,
+        aliases=tuple(fitted(alias, Text, key="aliases") for alias in file.aliases),
         mem_clocks=tuple(
             checked_number("mem_clocks", clock, CLOCK)
             for clock in (usual if clocks is None else clocks)
         ),
-        published=said.published,
-        physical=said.physical,
-        provenance={**unstated(table), **checked_provenance(said)},
+        published=file.published,
+        physical=file.physical,
+        provenance={**unstated(table), **checked_provenance(file)},
         values=values,
         path=path,
     )

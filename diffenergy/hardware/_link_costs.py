@@ -49,21 +49,23 @@ def link_kind(rate: float) -> str:
     return "nvlink" if rate >= NVLINK_RATE else "pcie"
 
 
-def link_costs(names: tuple[str, str], made: Generation, rate: float) -> LinkCosts:
+def link_costs(
+    names: tuple[str, str], generation: Generation, rate: float
+) -> LinkCosts:
     """Constants by collective, in the order of `COSTED_COLLECTIVES`, of a GPU of a
     generation with links of `rate` B/s: those of the bundled GPUs `names` ("" of a GPU
     that is none), else those of its kind of link. Switches of an unbundled one reduce
     where those of its generation do; of an unknown generation also where links are
     fast."""
     costs = facts("collective_costs")
-    known = [costs.get(name, {}) for name in (*names, link_kind(rate))]
+    tables = [costs.get(name, {}) for name in (*names, link_kind(rate))]
     rows = [
-        next(own[block] for own in known if block in own)
+        next(table[block] for table in tables if block in table)
         for block in COSTED_COLLECTIVES
     ]
     fast = rate >= REDUCING_RATE
-    own = made.reduces and (fast or not names[0])
-    return _costs(rows, own or bool(made.taken_for) and fast)
+    can_reduce = generation.reduces and (fast or not names[0])
+    return _costs(rows, can_reduce or bool(generation.taken_for) and fast)
 
 
 def _costs(rows: list[Mapping[str, Any]], reduces: bool) -> LinkCosts:

@@ -57,10 +57,10 @@ class GpuSpec(GpuNumbers):
     def __check_init__(self):
         """Raises `ValueError` for a number that cannot be right."""
         for name, rule in FIELDS.items():
-            _check(name, rule, _known(getattr(self, name)))
+            _check(name, rule, _plain_numbers(getattr(self, name)))
 
     def __repr__(self) -> str:
-        """Of a gradient, which has numbers that no GPU has, its largest entries."""
+        """Numbers of a GPU; of a gradient, which no GPU can be, its largest entries."""
         signed = [x for x, rule in FIELDS.items() if rule.sign == "+"]
         if not is_concrete(self) or all(np.all(getattr(self, x) > 0) for x in signed):
             return super().__repr__()
@@ -135,17 +135,17 @@ class OperatingPoint(Record):
         self.mem_clock = as_float(mem_clock)
         self.power_cap = as_float(power_cap)
         shape = self.sm_clock.shape  # what is left out fits the rest
-        given = np.full(shape, math.nan) if temperature is None else temperature
+        celsius = np.full(shape, math.nan) if temperature is None else temperature
         locked = np.zeros(shape) if mem_locked is None else mem_locked
-        self.temperature, self.mem_locked = as_float(given), as_float(locked)
-        _check("sm_clock", CLOCK, _known(sm_clock))
-        _check("mem_clock", CLOCK, _known(mem_clock))
-        caps = _known(power_cap)
+        self.temperature, self.mem_locked = as_float(celsius), as_float(locked)
+        _check("sm_clock", CLOCK, _plain_numbers(sm_clock))
+        _check("mem_clock", CLOCK, _plain_numbers(mem_clock))
+        caps = _plain_numbers(power_cap)
         _check("power_cap", _CAP, caps[caps < _UNLIMITED])
-        _check_temperature(_known(given))
+        _check_temperature(_plain_numbers(celsius))
 
 
-def _known(value: Any) -> Float[np.ndarray, " known"]:
+def _plain_numbers(value: Any) -> Float[np.ndarray, " known"]:
     """The numbers of an argument that are given and are no tracers."""
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(value)):
         return np.zeros(0)

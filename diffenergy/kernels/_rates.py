@@ -77,16 +77,16 @@ def tensor_peak(gpu: GpuSpec, dtype: Int[Array, "*k"]) -> Float[Array, "*k"]:
     """Tensor FLOP/cycle/SM of a dtype that the GPU multiplies (see `arithmetic`); bf16
     as fp16, and fp32 on CUDA cores, where it has no rate for them."""
     fp16 = gpu.tensor_flop_per_cycle_fp16
-    found = _by_type(
+    rate = _by_type(
         dtype,
         tf32=gpu.tensor_flop_per_cycle_tf32,
-        bf16=given_or(gpu.tensor_flop_per_cycle_bf16, fp16),
+        bf16=or_default(gpu.tensor_flop_per_cycle_bf16, fp16),
         fp16=fp16,
         fp8=gpu.tensor_flop_per_cycle_fp8,
         int8=gpu.tensor_flop_per_cycle_int8,
         fp4=gpu.tensor_flop_per_cycle_fp4,
     )
-    return given_or(found, gpu.fma_flop_per_cycle_fp32)
+    return or_default(rate, gpu.fma_flop_per_cycle_fp32)
 
 
 def expands(
@@ -110,7 +110,7 @@ def on_tensor_cores(gpu: GpuSpec, dtype: Int[Array, "*k"]) -> Float[Array, "*k"]
     )
 
 
-def given_or(number: Array, fallback: ArrayLike) -> Array:
+def or_default(number: Array, fallback: ArrayLike) -> Array:
     """`number`, or where it is 0 (not given, not there) the `fallback`."""
     return jnp.where(number > 0, number, fallback)
 
@@ -137,15 +137,15 @@ def fed_efficiency(
 
 def training(c: Corrections, dtype: Int[Array, "*k"]) -> Float[Array, "*k"]:
     """Time of products of a dtype in training programs / here."""
-    found = _by_type(dtype, tf32=1.0, fp8=c.training_fp8, fp4=c.training_fp4)
-    return c.training_gemm * found
+    factor = _by_type(dtype, tf32=1.0, fp8=c.training_fp8, fp4=c.training_fp4)
+    return c.training_gemm * factor
 
 
 def tensor_energy(c: Corrections, dtype: Int[Array, "*k"]) -> Float[Array, "*k"]:
     """J per tensor FLOP at V0 (fp4: half of fp8, by operand width)."""
     fp8 = c.energy_fp8
-    found = _by_type(dtype, tf32=c.energy_tf32, fp8=fp8, fp4=0.5 * fp8)
-    return c.energy_tensor * found
+    factor = _by_type(dtype, tf32=c.energy_tf32, fp8=fp8, fp4=0.5 * fp8)
+    return c.energy_tensor * factor
 
 
 def fma_rate(gpu: GpuSpec, c: Corrections) -> tuple[Array, Array]:

@@ -46,8 +46,8 @@ def ops() -> dict[str, tuple[Op, ModuleType]]:
 @functools.cache
 def trace_classes() -> dict[str, TraceClass]:
     """How traces show kernel classes, by the name that these have there."""
-    found = (vars(module).get("TRACE") for module in _modules())
-    return {trace.name: trace for trace in found if trace is not None}
+    entries = (vars(module).get("TRACE") for module in _modules())
+    return {trace.name: trace for trace in entries if trace is not None}
 
 
 def trace_class(op: str) -> str:
@@ -80,8 +80,8 @@ def sharing_formula(names: Iterable[str]) -> set[str]:
 
 def _of_folder(module: ModuleType) -> Callable[..., Demand] | None:
     """Formula of the folder around a class that has none of its own."""
-    own = hasattr(module, "demand")
-    return None if own else getattr(_folder(module), "demand", None)
+    has_formula = hasattr(module, "demand")
+    return None if has_formula else getattr(_folder(module), "demand", None)
 
 
 def _folder(module: ModuleType) -> ModuleType:

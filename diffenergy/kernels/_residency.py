@@ -1,4 +1,4 @@
-"""What is held: CTAs by an SM, operands of a wave of CTAs, data by L2."""
+"""Occupancy: CTAs of an SM, operands of a wave of CTAs, data in L2."""
 
 import jax.numpy as jnp
 from jax import Array
@@ -57,5 +57,5 @@ def missed(distance: Array, gpu: GpuSpec, c: Corrections) -> Array:
 
 
 def missed_when_new(size: Array, gpu: GpuSpec, c: Corrections) -> Array:
-    """The same of `size` B that the kernel before has just made."""
+    """Share of `size` B that miss L2 though the kernel before has just written them."""
     return smooth.miss(size, c.l2_producer_share * gpu.l2_capacity, c.l2_sharpness)

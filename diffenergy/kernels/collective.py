@@ -88,20 +88,20 @@ def demand(shape: Collective, gpu: GpuSpec, c: Corrections) -> Demand:
     """
     costs = link_costs(gpu, shape.kind)
     rate = jnp.where(shape.rate > 0, shape.rate, gpu.link_bandwidth)
-    found = link_candidates(
+    candidates = link_candidates(
         shape.kind, shape.size, shape.ranks, shape.narrow, rate, costs
     )
-    stored = _PASSES * found.traffic
+    stored = _PASSES * candidates.traffic
     return make_demand(
-        link=found.traffic,
+        link=candidates.traffic,
         dram=stored,
         l2=stored,
         l2_sharing=1e3,
         ctas=jnp.minimum(_CTAS, gpu.num_sms),
-        path_seconds=found.time,
+        path_seconds=candidates.time,
         launches=0.0,
         sharpness_memory=_SHARP,
-        choice=found.choice,
-        illegal=found.illegal,
+        choice=candidates.choice,
+        illegal=candidates.illegal,
         tau=LINK_TAU,
     )

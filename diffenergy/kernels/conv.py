@@ -50,7 +50,7 @@ def _wrong(kernel: Row) -> str:
 
 
 def _activation_bytes(k: Row) -> float:
-    """The image and its result."""
+    """Bytes of the image and its result."""
     reach = k["input_hw"] + 2 * k["padding"] - k["kernel_size"]
     output = k["out_channels"] * (reach // k["stride"] + 1) ** 2
     image = k["in_channels"] * k["input_hw"] ** 2

@@ -41,7 +41,7 @@ records:
     path  = c (step_cycles (dk + C) e/128 + 2 dram_latency)
                                                 (Mamba2: c dram_latency)
 
-Bytes are asked of L2 (q and k by every head) and, x miss at `l2_producer_share`, of
+Bytes are l2_moved of L2 (q and k by every head) and, x miss at `l2_producer_share`, of
 DRAM. Products run in tiles of C x 64 at `tensor_efficiency` with the operand feed of
 GEMM, two CTAs an SM. A sequence of few heads fills few SMs, and its time is chunks x
 path. *2 dram_latency*: w, then keys and values wait for memory in each chunk; the 2 was
@@ -81,8 +81,8 @@ KINDS: Final = ("gated_delta", "kda", "mamba2", "short_conv")
 
 def _either(fields: Mapping[str, Any], conv: Any, other: Any) -> Any:
     """`conv` where the kind is a short convolution, else `other` (scalars, columns)."""
-    found = np.where(np.asarray(fields["kind"]) == "short_conv", conv, other)
-    return found if found.ndim else found.item()
+    value = np.where(np.asarray(fields["kind"]) == "short_conv", conv, other)
+    return value if value.ndim else value.item()
 
 
 OPS: Final = (
@@ -143,7 +143,7 @@ class Chunks(Record):
     flop: Float[Array, "*k"] = eqx.field(converter=as_float)  # matrix products
     fma: Float[Array, "*k"] = eqx.field(converter=as_float)  # FLOP on CUDA cores
     moved: Float[Array, "*k"] = eqx.field(converter=as_float)  # B, each once
-    asked: Float[Array, "*k"] = eqx.field(converter=as_float)
+    l2_moved: Float[Array, "*k"] = eqx.field(converter=as_float)
     """B of L2: every head loads the q and k of its group."""
     ctas: Float[Array, "*k"] = eqx.field(converter=as_float)
     steps: Float[Array, "*k"] = eqx.field(converter=as_float)  # chunks of a CTA
@@ -162,7 +162,7 @@ class Steps(Record):
 
     fma: Float[Array, "*k"] = eqx.field(converter=as_float)  # FLOP
     moved: Float[Array, "*k"] = eqx.field(converter=as_float)  # B beside the state
-    asked: Float[Array, "*k"] = eqx.field(converter=as_float)  # these, of L2
+    l2_moved: Float[Array, "*k"] = eqx.field(converter=as_float)  # these, of L2
     state: Float[Array, "*k"] = eqx.field(converter=as_float)  # B, read and written
     ctas: Float[Array, "*k"] = eqx.field(converter=as_float)
     steps: Float[Array, "*k"] = eqx.field(converter=as_float)  # positions in turn
@@ -220,7 +220,7 @@ def _steps(f: Fields, rows: np.ndarray) -> list[Launches]:
     columns = {
         "fma": tokens * f["num_heads"] * each * f["head_dim"] * f["v_head_dim"],
         "moved": moved,
-        "asked": tokens * _operands(f, f["num_heads"]),
+        "l2_moved": tokens * _operands(f, f["num_heads"]),
         "state": state,
         "ctas": np.where(conv, np.maximum(moved / CTA_BYTES, 1.0), blocks),
         "steps": np.where(conv, 1.0, f["q_len"]),
@@ -259,8 +259,8 @@ def _chunks(f: Fields, rows: np.ndarray) -> list[Launches]:
         return tokens * (_operands(f, groups) + between) + states * (e + summed)
 
     def in_turn_bytes(groups: np.ndarray) -> np.ndarray:
-        own = passed + np.where(mamba, 0.0, groups * keys * e)
-        return tokens * own + states * (e + summed) + 2 * _state(f)
+        each = passed + np.where(mamba, 0.0, groups * keys * e)
+        return tokens * each + states * (e + summed) + 2 * _state(f)
 
     blocks = np.where(mamba, area / _PASSED, values / _BLOCK)
     shared = {"chunk": chunk, "dtype": f["dtype"], "zero_share": f["zero_share"]}
@@ -268,7 +268,7 @@ def _chunks(f: Fields, rows: np.ndarray) -> list[Launches]:
         "flop": flop - in_turn,
         "fma": np.zeros_like(flop),
         "moved": at_once_bytes(f["groups"]),
-        "asked": at_once_bytes(heads),
+        "l2_moved": at_once_bytes(heads),
         "ctas": f["batch"] * chunks * heads,
         "steps": np.ones_like(chunks),
         "waits": np.ones_like(chunks),
@@ -279,7 +279,7 @@ def _chunks(f: Fields, rows: np.ndarray) -> list[Launches]:
         "flop": in_turn,
         "fma": np.where(mamba, 2 * states, 0.0),
         "moved": in_turn_bytes(f["groups"]),
-        "asked": in_turn_bytes(heads),
+        "l2_moved": in_turn_bytes(heads),
         "ctas": f["batch"] * heads * np.ceil(blocks),
         "steps": chunks,
         "waits": chunks * np.where(mamba, 1.0, _WAITS),
@@ -300,15 +300,15 @@ def demand(shape: Chunks | Steps, gpu: GpuSpec, c: Corrections) -> Demand:
 
 
 def _steps_demand(s: Steps, gpu: GpuSpec, c: Corrections) -> Demand:
-    """As streams; the state comes from DRAM unless the whole pass fits in L2."""
-    asked = s.asked + 2 * s.state
+    """Demand of streams, whose state comes from DRAM unless the pass fits in L2."""
+    l2_bytes = s.l2_moved + 2 * s.state
     near = missed_when_new(s.moved, gpu, c)
     reach = jnp.maximum(s.moved + s.state, s.distance)
     far = missed(reach, gpu, c)
     peak, efficiency = _rates.fma_rate(gpu, c)
     return make_demand(
         fma=s.fma,
-        l2=asked,
+        l2=l2_bytes,
         dram=s.moved * near + 2 * s.state * far,
         fma_peak=peak,
         fma_efficiency=efficiency,
@@ -338,7 +338,7 @@ def _chunks_demand(s: Chunks, gpu: GpuSpec, c: Corrections) -> Demand:
         tensor=s.flop * tensor,
         fma=s.fma + s.flop * (1 - tensor),
         smem=s.flop / 2 * e * reads,
-        l2=s.asked,
+        l2=s.l2_moved,
         dram=s.moved * miss,
         tensor_peak=_rates.tensor_peak(gpu, compute),
         tensor_efficiency=_rates.fed_efficiency(gpu, c, compute, s.chunk, _BLOCK),

@@ -29,8 +29,8 @@ def shares() -> dict[str, tuple[float, float, float, float]]:
     """Class -> share of the peak of tensor pipes, instruction slots, L2 and DRAM that
     its kernels keep busy. Estimates: round figures between those that this model gives
     the kernels of an eager BERT, ViT and Qwen pass; they decide power alone."""
-    known = {name: trace.shares for name, trace in trace_classes().items()}
-    return known | {UNKNOWN_CLASS: _OF_UNKNOWN}
+    by_class = {name: trace.shares for name, trace in trace_classes().items()}
+    return by_class | {UNKNOWN_CLASS: _OF_UNKNOWN}
 
 
 OPS: Final = (

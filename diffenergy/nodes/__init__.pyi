@@ -4,10 +4,10 @@ from ._file import load_node as load_node
 from ._file import read_node as read_node
 from ._fit import Reading as Reading
 from ._fit import fit_node as fit_node
+from ._names import node_names as node_names
 from ._node import Node as Node
 from ._node import NodePower as NodePower
 from ._request import WallRequest as WallRequest
-from ._request import node_names as node_names
 from ._wall import Energies as Energies
 from ._wall import Site as Site
 from ._wall import site_of as site_of

@@ -13,8 +13,8 @@ from ..corrections import generation
 from ..files import facts, read_toml
 from ..hardware import GpuCard, idle_power, read_gpu
 from ..schema import Count, Finite, NotNegative, Positive, Table, Text, fitted
+from ._names import FOLDER, node_names
 from ._node import Node
-from ._request import FOLDER, node_names
 
 _MODULE_TDP: Final = 500.0
 """W from which a data-centre GPU is taken for a module (SXM, OAM), not for a card."""

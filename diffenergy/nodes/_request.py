@@ -1,6 +1,5 @@
-"""`WallRequest`: the server and the site of an answer; nothing heavy loads for it."""
+"""`WallRequest`: the server and the site that GPUs stand in."""
 
-from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from msgspec import Meta
@@ -8,14 +7,9 @@ from msgspec import Meta
 from .. import reading
 from ..requests import Flag, Needs, Request, Text
 from ..schema import MOST
+from ._names import node_names
 
-FOLDER: Final = Path(__file__).parent.parent / "data" / "nodes"
 METER: Final = "boards alone are not what a meter reads; give both or leave it out"
-
-
-def node_names() -> list[str]:
-    """Names of the bundled nodes, sorted."""
-    return sorted(path.stem for path in FOLDER.glob("*.toml"))
 
 
 def _node_files(name: str) -> tuple[str, ...]:

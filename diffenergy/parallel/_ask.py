@@ -1,4 +1,4 @@
-"""Answers to what is asked of many GPUs, from names and numbers."""
+"""`plan` and `training_step`: public functions of many GPUs."""
 
 import dataclasses
 import math
@@ -31,11 +31,11 @@ from ..workload import LanguageModel, TrainedModel, assemble
 from ..workload.models import load_model
 from ._request import PlanRequest, TrainedRequest
 from ._result import PlanResult, plan_summary, step_of
-from ._search import Found, Limits, point_at, search
+from ._search import Limits, SearchOutcome, point_at, search
 from ._space import Space
 
 GPU: Final = "h100-sxm"
-_ASKED: Final = ("dtype", "attention", "stack", "dispatch", "routing")
+_CHOICES: Final = ("dtype", "attention", "stack", "dispatch", "routing")
 """Choices of a model that plans share, beside the length of its input."""
 
 
@@ -72,10 +72,10 @@ def training_step(
         True
     """
     card = read_gpu(gpu) if isinstance(gpu, str) else gpu
-    found = read_plan(plan, num_gpus=num_gpus, training=True) or Plan()
+    sizes = read_plan(plan, num_gpus=num_gpus, training=True) or Plan()
     loaded = load_model(model) if isinstance(model, str) else model
     host, frozen = host_of(card, topology), request.get("frozen_layers") or 0
-    placed = training_of(loaded, found, host, global_batch, frozen=frozen)
+    placed = training_of(loaded, sizes, host, global_batch, frozen=frozen)
     listings, steps = placed.work(placed.request(phase="train", **request))
     workload = assemble(listings)
     return TrainingStep(workload, steps, placed.order)
@@ -116,8 +116,8 @@ def plan(request: PlanRequest) -> PlanResult:
     limits = Limits(most, math.inf if power is None else power)
     objective = request.objective or "time"
     setting = task.settings[0]
-    found = search(space, task.gpu, setting, limits, objective, request.told)
-    return _answered(request, task, space, found, limits)
+    outcome = search(space, task.gpu, setting, limits, objective, request.told)
+    return _answered(request, task, space, outcome, limits)
 
 
 def _space(request: PlanRequest) -> tuple[Task, Space]:
@@ -151,37 +151,41 @@ def _space(request: PlanRequest) -> tuple[Task, Space]:
             "out."
         )
     about = task.about
-    length, asked = about["input_len"], {name: about.get(name) for name in _ASKED}
-    space = Space(loaded, task.card, host, numbers, global_batch, length, held, asked)
+    length, choices = about["input_len"], {name: about.get(name) for name in _CHOICES}
+    space = Space(loaded, task.card, host, numbers, global_batch, length, held, choices)
     return task, space
 
 
 def _shared(request: PlanRequest) -> dict[str, Any]:
     """What a request shares with an estimate of its training step."""
     names = {x.name for x in dataclasses.fields(EstimateRequest)} - {"num_gpus"}
-    given = {x: y for x, y in vars(request).items() if x in names}
-    return given | {"sensitivity": False, "phase": "train", "gpu": request.gpu or GPU}
+    fields = {x: y for x, y in vars(request).items() if x in names}
+    return fields | {"sensitivity": False, "phase": "train", "gpu": request.gpu or GPU}
 
 
 def _answered(
-    request: PlanRequest, task: Task, space: Space, found: Found, limits: Limits
+    request: PlanRequest,
+    task: Task,
+    space: Space,
+    outcome: SearchOutcome,
+    limits: Limits,
 ) -> PlanResult:
     """The best plan as `estimate` has it, with its record and derivatives."""
     objective, sensitivity = request.objective or "time", request.sensitivity
-    setting, best = task.settings[0], found.best
-    given = _shared(request)
+    setting, best = task.settings[0], outcome.best
+    fields = _shared(request)
     if best.sm_clock < setting.sm_clock:
-        given |= {"sm_clock": (best.sm_clock,)}
+        fields |= {"sm_clock": (best.sm_clock,)}
     batch = space.global_batch
     whole = {"plan": best.plan, "global_batch": batch}
-    chosen = prepare(**given | whole)
-    one, slopes = chosen.run(found.like), {}
+    chosen = prepare(**fields | whole)
+    one, slopes = chosen.run(outcome.like), {}
     if sensitivity:
         point = point_at(setting, best.sm_clock)
         slopes = step_slopes(step_of(chosen), task.gpu, point, sensitivity)
     highest = setting.sm_clock
-    summary = plan_summary(found, one.summary, objective, limits, highest, slopes)
-    return PlanResult(summary, found, one, chosen)
+    summary = plan_summary(outcome, one.summary, objective, limits, highest, slopes)
+    return PlanResult(summary, outcome, one, chosen)
 
 
 def check_whole(request: TrainedRequest):
@@ -216,14 +220,14 @@ def check_fields(fields: Sequence[str]):
 def step_slopes(
     step: TrainingStep, gpu: GpuSpec, point: OperatingPoint, fields: Sequence[str]
 ) -> dict[str, dict[str, dict[str, float | None]]]:
-    """Of each of `_METRICS` by each field: `value` of the field, `per_unit` (metric's
-    unit per SI unit), `per_percent` (% of the metric by one more % of the field); a
+    """Derivatives of `_METRICS` by each field: its `value`, `per_unit` (metric's unit
+    per SI unit), `per_percent` (% of the metric by one more % of the field); a
     rate that is not there has none."""
 
     def metrics(moved: dict[str, Any]) -> Array:
         work = TrainingStep(step.workload, moved["steps"], step.order)
-        found = estimate(work, moved["gpu"], moved["point"])
-        return jnp.stack([found.time, found.energy])
+        totals = estimate(work, moved["gpu"], moved["point"])
+        return jnp.stack([totals.time, totals.energy])
 
     parts = {"steps": step.steps, "gpu": gpu, "point": point}
     places = {name: _PLACES[name] for name in fields}

@@ -71,7 +71,7 @@ def key_of(plan: Plan) -> Key:
 
 
 @dataclasses.dataclass(frozen=True)
-class Made:
+class Piece:
     """One piece before it is priced."""
 
     parts: tuple[StepPart, ...]
@@ -90,7 +90,7 @@ class Maker:
         self.software = float(space.held.get("software", Plan().software))
         self.kinds = tuple(self.places.index(x) for x in space.model.kinds)
         self._sizes: dict[tuple[int, ...], np.ndarray | ValueError] = {}
-        self._made: dict[tuple[int, Key], Made] = {}
+        self._pieces: dict[tuple[int, Key], Piece] = {}
         self._requests: dict[tuple[int, str], Request] = {}
         self._models: dict[tuple[int, ...], list[TrainedModel]] = {}
         self.states: dict[Any, list[float]] = {}
@@ -118,18 +118,18 @@ class Maker:
         request = self.request(Key(1, 1, 1, 1, 1, "none"))
         return self.space.model.precision(request).values
 
-    def made(self, key: Key) -> list[Made]:
+    def pieces(self, key: Key) -> list[Piece]:
         """Pieces of a key, one that several keys have the same for all of them; raises
         `ValueError` if the model cannot be divided so."""
-        found = []
+        pieces = []
         for place, model in enumerate(self._placed(key)):
-            own = self._own(key, place, model)
-            if (place, own) not in self._made:
-                self._made[place, own] = self._piece(place, own)
-            found.append(self._made[place, own])
-        return found
+            relevant = self._relevant(key, place, model)
+            if (place, relevant) not in self._pieces:
+                self._pieces[place, relevant] = self._piece(place, relevant)
+            pieces.append(self._pieces[place, relevant])
+        return pieces
 
-    def _own(self, key: Key, place: int, model: TrainedModel) -> Key:
+    def _relevant(self, key: Key, place: int, model: TrainedModel) -> Key:
         """What of a key a piece depends on."""
         further = model.further_layers and place != FIRST
         if place < ENDS and not further:  # layers alone are run again
@@ -149,10 +149,10 @@ class Maker:
                 self._sizes[same] = np.array([_parameters(x) for x in models], float)
             except ValueError as error:
                 self._sizes[same] = error
-        found = self._sizes[same]
-        if isinstance(found, ValueError):
-            raise found
-        return found
+        sizes = self._sizes[same]
+        if isinstance(sizes, ValueError):
+            raise sizes
+        return sizes
 
     def _placed(self, key: Key) -> list[TrainedModel]:
         """The model as a GPU has each piece."""
@@ -169,13 +169,13 @@ class Maker:
             self._models[same] = [x for x in models if isinstance(x, TrainedModel)]
         return self._models[same]
 
-    def _piece(self, place: int, key: Key) -> Made:
+    def _piece(self, place: int, key: Key) -> Piece:
         model, request = self._placed(key)[place], self.request(key)
         plan = Plan(key.tp, 1, key.ep, key.ep, key.cp, etp=key.etp)
         shares = exchange_groups(plan, self.space.host)
         parts = passes_of(model, request, shares, self.software)
         left = model.saved_activations(request)
-        return Made(
+        return Piece(
             tuple(parts),
             _parameters(model),
             (left.each, left.once, left.logits, left.workspace),
@@ -254,20 +254,20 @@ def figures(
 
 def price(
     maker: Maker,
-    made: dict[Key, list[Made]],
+    pieces: dict[Key, list[Piece]],
     gpu: GpuSpec,
     points: Sequence[OperatingPoint],
 ) -> tuple[list[Pieces], Workload]:
     """All pieces at each of `points` (of all), and a workload of those that they were
     priced as."""
-    launched, table = _table(made, len(maker.kinds), max(maker.kinds))
+    launched, table = _table(pieces, len(maker.kinds), max(maker.kinds))
     moves = [(kind, local) for kind in MOVED for local in _together(maker.space)]
     exchanges = [_exchange(launched[0], *x, size) for x in moves for size in _SIZES]
     listings = [*launched, *exchanges]
     each = np.ones(len(STEP_PARTS)) * TIMES
     each[STEP_PARTS.index("optimizer")] = 1.0
-    about = _about(made) | {
-        "keys": tuple(made),
+    about = _about(pieces) | {
+        "keys": tuple(pieces),
         "kinds": maker.kinds,
         "eager": table["eager"],
         "far": table["far"] / each,
@@ -279,10 +279,10 @@ def price(
     result = []
     for point in points:
         dealt = _dealt(works, gpu, point, len(first))
-        found = {name: x[same] for name, x in dealt.items()}
-        columns = {"time": found["gpu"], "host": found["host"]}
-        columns |= {"energy": found["energy"]}
-        columns |= {"still": found["still"] * found["gpu"] / found["time"]}
+        priced = {name: x[same] for name, x in dealt.items()}
+        columns = {"time": priced["gpu"], "host": priced["host"]}
+        columns |= {"energy": priced["energy"]}
+        columns |= {"still": priced["still"] * priced["gpu"] / priced["time"]}
         grid = {
             x: y[len(launched) :].reshape(-1, len(_SIZES)) for x, y in columns.items()
         }
@@ -297,23 +297,23 @@ def price(
 
 
 def _table(
-    made: Mapping[Key, list[Made]], layers: int, last: int
+    pieces_of: Mapping[Key, list[Piece]], layers: int, last: int
 ) -> tuple[list[Listing], dict[str, np.ndarray]]:
     """What pieces of a model of so many `layers` launch, the kinds up to `last`; one
     that several keys have stands once. By [key, place, part]: its `phase` among the
     listings (-1: none), bytes `far`, `hops`, `passes` whose start the host takes time
     for; by part: whether it is `eager`."""
-    shape = (len(made), ENDS + 1 + last, len(STEP_PARTS))
+    shape = (len(pieces_of), ENDS + 1 + last, len(STEP_PARTS))
     phase, (far, hops, passes) = np.full(shape, -1), np.zeros((3, *shape))
     eager, listings = np.zeros(len(STEP_PARTS)), list[Listing]()
-    known: dict[int, tuple[int, int]] = {}
-    for i, pieces in enumerate(made.values()):
+    places: dict[int, tuple[int, int]] = {}
+    for i, pieces in enumerate(pieces_of.values()):
         for j, piece in enumerate(pieces):
-            if id(piece) in known:
+            if id(piece) in places:
                 for x in (phase, far, hops, passes):
-                    x[i, j] = x[known[id(piece)]]
+                    x[i, j] = x[places[id(piece)]]
                 continue
-            known[id(piece)] = i, j
+            places[id(piece)] = i, j
             for part in piece.parts:
                 at = STEP_PARTS.index(part.name)
                 far[i, j, at], hops[i, j, at] = part.far, part.hops
@@ -323,16 +323,18 @@ def _table(
                 one_by_one = part.listing.dispatch != "graph"
                 eager[at] = max(eager[at], one_by_one)
                 # a weight comes back when all layers have run, not after its own
-                own = part.listing.passes / (layers if j >= ENDS else 1)
-                listings.append(dataclasses.replace(part.listing, passes=own))
-                passes[i, j, at] = own * one_by_one
+                per_layer = part.listing.passes / (layers if j >= ENDS else 1)
+                listings.append(dataclasses.replace(part.listing, passes=per_layer))
+                passes[i, j, at] = per_layer * one_by_one
     return listings, dict(phase=phase, far=far, hops=hops, passes=passes, eager=eager)
 
 
-def _about(made: Mapping[Key, list[Made]]) -> dict[str, Any]:
+def _about(pieces: Mapping[Key, list[Piece]]) -> dict[str, Any]:
     """Parameters and bytes of the pieces, [key, place]."""
     sizes, left = (
-        np.array([[getattr(piece, name) for piece in x] for x in made.values()], float)
+        np.array(
+            [[getattr(piece, name) for piece in x] for x in pieces.values()], float
+        )
         for name in ("sizes", "left")
     )
     names = ("dense", "routed", "each", "once", "logits", "workspace")
@@ -345,15 +347,15 @@ def distinct(
 ) -> tuple[list[int], Int[np.ndarray, " n"]]:
     """(place of each listing that equals none before, which of these each one is);
     equal ones have the same `clocks`, too."""
-    seen: dict[Any, int] = {}
+    numbers: dict[Any, int] = {}
     first, same = [], np.zeros(len(listings), int)
     at = [()] * len(listings) if clocks is None else map(tuple, clocks.tolist())
     for i, (x, clock) in enumerate(zip(listings, at, strict=True)):
         kernels = tuple(tuple(kernel.items()) for kernel in x.kernels)
         host = x.passes, x.module_calls, x.dispatch
         about = kernels, host, x.training, x.age, clock
-        same[i] = seen.setdefault(about, len(seen))
-        if len(seen) > len(first):
+        same[i] = numbers.setdefault(about, len(numbers))
+        if len(numbers) > len(first):
             first.append(i)
     return first, same
 
@@ -362,12 +364,12 @@ def _dealt(
     works: Sequence[Workload], gpu: GpuSpec, point: OperatingPoint, number: int
 ) -> dict[str, np.ndarray]:
     """Figures of `number` listings that were dealt in turn (`packed_alike`)."""
-    found: dict[str, np.ndarray] = {}
+    columns: dict[str, np.ndarray] = {}
     for i, work in enumerate(works):
         part = figures(work, gpu, point, len(range(i, number, len(works))))
         for name, x in part.items():
-            found.setdefault(name, np.empty(number, x.dtype))[i :: len(works)] = x
-    return found
+            columns.setdefault(name, np.empty(number, x.dtype))[i :: len(works)] = x
+    return columns
 
 
 def _together(space: Space) -> list[int]:

@@ -60,14 +60,14 @@ def price_plans(
     # more than half of the phases of the best plans are those of others
     first, same = distinct(phases, clocks[owner])
     parts = _packed([phases[i] for i in first], like)
-    found = []
+    columns = []
     for column in clocks.T:
         each = _phases(parts, column[owner][first], gpu, point)
         each = {name: x[same] for name, x in each.items()}
         feasible = np.ones(len(plans), bool)
         np.logical_and.at(feasible, owner, each["feasible"])
-        found.append((*_compose(placed, each, steps, gpu), feasible))
-    time, energy, feasible = (np.stack(x, axis=1) for x in zip(*found, strict=True))
+        columns.append((*_compose(placed, each, steps, gpu), feasible))
+    time, energy, feasible = (np.stack(x, axis=1) for x in zip(*columns, strict=True))
     return Pricing(time, energy, feasible)
 
 
@@ -102,14 +102,14 @@ def _phases(
     point: OperatingPoint,
 ) -> dict[str, np.ndarray]:
     """Figures of all phases, each at its SM clock (Hz)."""
-    found, start = [], 0
+    columns, start = [], 0
     for number, workload in parts:
         names = [field.name for field in dataclasses.fields(OperatingPoint)]
         each = {x: np.full(number, getattr(point, x)) for x in names}
         each["sm_clock"] = clocks[start : start + number]
-        found.append(figures(workload, gpu, OperatingPoint(**each), number))
+        columns.append(figures(workload, gpu, OperatingPoint(**each), number))
         start += number
-    return {name: np.concatenate([x[name] for x in found]) for name in found[0]}
+    return {name: np.concatenate([x[name] for x in columns]) for name in columns[0]}
 
 
 def _compose(

@@ -59,10 +59,10 @@ class Ranked:
     shape: tuple[int, int, int]
 
     def take(self, rows: np.ndarray) -> "Ranked":
-        """Some of them."""
+        """The plans of some rows, with their figures."""
         plans, columns = [self.plans[i] for i in rows], ("time", "energy", "memory")
-        taken = {name: getattr(self, name)[rows] for name in columns}
-        return dataclasses.replace(self, plans=plans, **taken)
+        figures = {name: getattr(self, name)[rows] for name in columns}
+        return dataclasses.replace(self, plans=plans, **figures)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,27 +80,31 @@ class _Stages:
 @functools.lru_cache(maxsize=512)
 def _stages(kinds: tuple[int, ...], further: int, pp: int, vp: int) -> _Stages:
     plan = Plan(pp=pp, vp=vp, schedule="interleaved" if vp > 1 else None)
-    found = pipeline_layout(kinds, plan, "the model", further)
+    layout = pipeline_layout(kinds, plan, "the model", further)
     width = ENDS + max(kinds) + 1
 
     def pieces(place: int) -> tuple[float, ...]:
         row = np.zeros(width)
-        row[FIRST], row[LAST] = place == 0, place == len(found.spans) - 1
-        if len(found.spans) == 1:
+        row[FIRST], row[LAST] = place == 0, place == len(layout.spans) - 1
+        if len(layout.spans) == 1:
             row[[FIRST, LAST, BOTH]] = 0.0, 0.0, 1.0
-        np.add.at(row, ENDS + np.array(kinds[slice(*found.spans[place])], int), 1.0)
+        np.add.at(row, ENDS + np.array(kinds[slice(*layout.spans[place])], int), 1.0)
         return tuple(row)
 
-    each = [pieces(i) for i in range(len(found.spans))]
-    made = list(dict.fromkeys(each))
-    stages = [tuple(sorted(made.index(x) for x in each[s::pp])) for s in range(pp)]
+    each = [pieces(i) for i in range(len(layout.spans))]
+    kinds_made = list(dict.fromkeys(each))
+    stages = [
+        tuple(sorted(kinds_made.index(x) for x in each[s::pp])) for s in range(pp)
+    ]
     alike = list(dict.fromkeys(stages))
-    members = np.array([[x.count(k) for k in range(len(made))] for x in alike], float)
+    members = np.array(
+        [[x.count(k) for k in range(len(kinds_made))] for x in alike], float
+    )
     count = np.array([stages.count(x) for x in alike], float)
     fullest = tuple(  # of stages that are alike the first has most in flight
-        (stages.index(x), np.sum([made[k] for k in x], axis=0)) for x in alike
+        (stages.index(x), np.sum([kinds_made[k] for k in x], axis=0)) for x in alike
     )
-    return _Stages(np.array(made), members, count, fullest)
+    return _Stages(np.array(kinds_made), members, count, fullest)
 
 
 def ranked(
@@ -145,9 +149,9 @@ def state_bytes_of(maker: Maker, plan: Plan) -> list[float]:
         stages = _stages(maker.kinds, space.model.further_layers, plan.pp, plan.vp)
 
         def state(dense: float, routed: float) -> float:
-            own = dense + routed, routed, layer, layer * element_bytes(values)
-            held = TrainingWeights(*own)
-            return sum(state_bytes(plan, values, held, table).values())
+            numbers = dense + routed, routed, layer, layer * element_bytes(values)
+            weights = TrainingWeights(*numbers)
+            return sum(state_bytes(plan, values, weights, table).values())
 
         rows = [(row @ sizes).tolist() for _, row in stages.fullest]
         maker.states[same] = [state(*row) for row in rows]
@@ -159,7 +163,7 @@ def _memory(
 ) -> float:
     """Bytes of the fullest GPU of a plan."""
     batches = maker.space.global_batch // (plan.dp * plan.microbatch)
-    states, found = state_bytes_of(maker, plan), 0.0
+    states, most = state_bytes_of(maker, plan), 0.0
     for (stage, row), state in zip(stages.fullest, states, strict=True):
         there = row > 0
         flying = micro_batches_in_flight(plan, stage, batches)
@@ -169,8 +173,8 @@ def _memory(
             for x in (pieces.once, pieces.logits, pieces.workspace)
         )
         left = flying * (row @ pieces.each[key]) + once + scored * logits + workspace
-        found = max(found, state + left)
-    return found
+        most = max(most, state + left)
+    return most
 
 
 @dataclasses.dataclass(frozen=True)
@@ -241,8 +245,8 @@ class _Batch:
         dense, routed = map(self.parameters, (self.pieces.dense, self.pieces.routed))
         ranks = [[x["dp"].ranks, x["experts"].ranks] for x in self.groups]
         ranks = np.where(self.column("zero")[:, None] > 0, np.array(ranks, float), 1.0)
-        own = dense / ranks[:, :1] + routed / ranks[:, 1:]
-        share = own / np.where(dense + routed > 0, dense + routed, 1.0)
+        sharded = dense / ranks[:, :1] + routed / ranks[:, 1:]
+        share = sharded / np.where(dense + routed > 0, dense + routed, 1.0)
         for name in ("time", "energy", "still"):
             columns[name][..., at] *= share
 
@@ -297,11 +301,11 @@ def compose_plans(
     to the next included. `columns`: see `_flat`."""
     steps, time, work, static = _flat(columns, steps)
     alone = compose_step(time, steps, c)
-    found = compose_step(
+    composed = compose_step(
         time, steps, c, jnp.where(jnp.isnan(span), alone.pipeline, span)
     )
-    energy = step_energy(time, work, static, found, steps).energy
-    return found.time, energy, alone.micro.work + alone.micro.exposed.sum(axis=-1)
+    energy = step_energy(time, work, static, composed, steps).energy
+    return composed.time, energy, alone.micro.work + alone.micro.exposed.sum(axis=-1)
 
 
 def _flat(
@@ -311,9 +315,9 @@ def _flat(
     of these; `columns`: `time`, `energy` and `still` (J of static power, 0 where it is
     not known: then as usual) of parts."""
     time, energy, still = (jnp.ravel(columns[x]) for x in ("time", "energy", "still"))
-    known = still > 0
-    usual = jnp.sum(still) / jnp.sum(jnp.where(known, time, 0.0))
-    static = jnp.where(known, still / jnp.where(known, time, 1.0), usual)
+    stated = still > 0
+    usual = jnp.sum(still) / jnp.sum(jnp.where(stated, time, 0.0))
+    static = jnp.where(stated, still / jnp.where(stated, time, 1.0), usual)
     phase = jnp.arange(time.size).reshape(steps.far.shape)
     return dataclasses.replace(steps, phase=phase), time, energy, static
 

@@ -1,4 +1,4 @@
-"""What plans of many GPUs are asked for: `PlanRequest`, `StageClocksRequest`."""
+"""Requests of many GPUs: `PlanRequest`, `StageClocksRequest`."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -70,18 +70,24 @@ _Share = Annotated[
 
 
 class TrainedRequest(MachineRequest, PointRequest):
-    """What is trained, on which GPUs."""
+    """A model to train, and the operating point of its GPUs."""
 
     input_len: Annotated[Whole | None, "Tokens of a sequence [512]."] = None
-    dtype: Annotated[Dtype | None, "Of linear layers, as in `estimate` [bf16]."] = None
-    attention: Annotated[Attend | None, Flag("flash or eager [flash].", "KIND")] = None
+    dtype: Annotated[Dtype | None, "Number format of linear layers [bf16]."] = None
+    attention: Annotated[
+        Attend | None, Flag("Attention kernels: flash or eager [flash].", "KIND")
+    ] = None
     stack: Annotated[
         Stack | None,
         Flag(
-            "serving (fused kernels) or eager (Hugging Face modules) [serving].", "KIND"
+            "Software: serving (fused kernels) or eager (Hugging Face modules) "
+            "[serving].",
+            "KIND",
         ),
     ] = None
-    dispatch: Annotated[Dispatch | None, Flag("eager or graph [eager].", "KIND")] = None
+    dispatch: Annotated[
+        Dispatch | None, Flag("Launches: eager or graph [eager].", "KIND")
+    ] = None
     routing: Annotated[
         str | None,
         Flag(
@@ -94,8 +100,8 @@ class TrainedRequest(MachineRequest, PointRequest):
     frozen_layers: Annotated[int | None, Note("Refused, as `lora`.")] = None
     sm_clock: Annotated[
         Clocks | None,
-        "SM clock [the highest]; of stages those to choose from [all steps from 40 % "
-        "of the highest].",
+        "SM clock [the highest]; with --stage-clocks the clocks to choose from [all "
+        "from 40 % of the highest on].",
     ] = None
     mem_clock: Annotated[Clocks | None, Flag("Memory clock.", "MHZ")] = None
     power_limit: Annotated[
@@ -104,27 +110,28 @@ class TrainedRequest(MachineRequest, PointRequest):
 
 
 class SearchRequest(TrainedRequest):
-    """What a search for the best plan wants."""
+    """Options of a search for the best plan."""
 
     plan: Annotated[
         str | Mapping[str, Any] | Plan | None,
         Flag(
-            "The plan, as `estimate` takes it; of a search what is held [nothing].",
+            "Plan as in `estimate`; a search keeps these keys fixed [none].",
             "KEY=N[,...]",
         ),
     ] = None
     num_gpus: Annotated[
-        Wholes | None, "GPUs in all; of several numbers the best is taken."
+        Wholes | None, "Number of GPUs; of several numbers the best is taken."
     ] = None
     objective: Annotated[
-        Literal["time", "energy"] | None, "time or energy of a step [time]."
+        Literal["time", "energy"] | None,
+        "Quantity to minimize: time or energy of a step [time].",
     ] = None
-    max_memory: Annotated[_Bytes | None, "Most that a GPU may hold [its capacity]."] = (
+    max_memory: Annotated[_Bytes | None, "Maximum memory of a GPU [its capacity]."] = (
         None
     )
     max_power: Annotated[
         _Watts | None,
-        "Most that all GPUs may draw; lowers the SM clock where only this fails.",
+        "Maximum power of all GPUs; the SM clock is lowered where needed.",
     ] = None
     sensitivity: Annotated[
         Sequence[str],
@@ -141,7 +148,7 @@ _CLOCKS: Final = Needs("stage_clocks")
 
 
 class ClocksRequest(TrainedRequest):
-    """What clocks of stages are wanted."""
+    """Options of clocks for pipeline stages."""
 
     tp: Annotated[
         Whole | None,
@@ -151,36 +158,37 @@ class ClocksRequest(TrainedRequest):
 
     granularity: Annotated[
         Granularity | None,
-        "Own clocks for each instruction (micro-batch forward or backward), kind (all "
-        "forward, all backward of a stage) or stage [instruction].",
+        "What has a clock of its own: each instruction (micro-batch forward or "
+        "backward), kind (all forward, all backward of a stage) or stage "
+        "[instruction].",
         _CLOCKS,
     ] = None
     max_slowdown: Annotated[
         _Share | None,
-        "How much longer a step may take [0; with --node-power what that asks for].",
+        "Allowed increase of the step time [0; with --node-power as needed].",
         _CLOCKS,
     ] = None
     node_power: Annotated[
         _Watts | None,
-        "Power of the GPUs of a host together, on average over a step.",
+        "Mean power limit of the GPUs of a host over a step.",
         Excludes(("deadline",), "give one of them"),
         _CLOCKS,
     ] = None
     straggler: Annotated[
         tuple[int, float] | None,
         Flag(
-            "GPUs of this stage (from 0) of one replica take so much longer.",
+            "Stage (from 0) of one replica whose GPUs take longer.",
             "STAGE=PERCENT",
             _straggler,
         ),
         _CLOCKS,
     ] = None
     deadline: Annotated[
-        _Seconds | None, "A step takes as long anyway: others are slower.", _CLOCKS
+        _Seconds | None, "Step time that something slower imposes.", _CLOCKS
     ] = None
     interval: Annotated[
         bool,
-        "Also the 5 to 95 % interval of the saving (solves several times).",
+        "Give the 5 to 95 % interval of the saving, too (solves several times).",
         _CLOCKS,
     ] = False
 

@@ -1,4 +1,4 @@
-"""The answer of a search for a plan."""
+"""`PlanResult`: the result of a search for a plan."""
 
 import dataclasses
 import functools
@@ -9,7 +9,7 @@ from ..plans import TrainingStep
 from ..results import Result, finite
 from ..units import MHz
 from ..workload import assemble
-from ._search import Found, Limits, Priced
+from ._search import Limits, Priced, SearchOutcome
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -19,16 +19,17 @@ class PlanResult(Result):
     view: ClassVar[str] = "best_plan"
     summary: dict[str, Any]
     """The JSON of the command."""
-    found: Found
+    found: SearchOutcome
     """Plans as they were priced, and all that were ranked."""
     best: EstimateResult
     """The best one as `estimate` answers it."""
     task: Task
-    """Its checked request."""
+    """The checked request of the best plan."""
 
     @functools.cached_property
     def step(self) -> TrainingStep:
-        """Its step as a record: `de.estimate(step, gpu)` is differentiable."""
+        """The step of the best plan as a record: `de.estimate(step, gpu)` is
+        differentiable."""
         return step_of(self.task)
 
 
@@ -41,7 +42,7 @@ def step_of(task: Task) -> TrainingStep:
 
 
 def plan_summary(
-    found: Found,
+    found: SearchOutcome,
     best: dict[str, Any],
     objective: str,
     limits: Limits,

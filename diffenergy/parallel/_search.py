@@ -60,7 +60,7 @@ class Priced:
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
+class SearchOutcome:
     """The best plan with the next one whose figure differs, plans that nothing beats in
     time, energy and memory at once, how many there are, and how many keep the limit of
     memory."""
@@ -102,10 +102,10 @@ class _First:
         """Those that keep the limits, each at its highest clock."""
         rows = np.flatnonzero(self.keeps.any(axis=1))
         at = rows, self.keeps.argmax(axis=1)[rows]
-        found = self.about.take(rows)
+        ranked_plans = self.about.take(rows)
         time, energy = self.figures.time[at], self.figures.energy[at]
-        found = dataclasses.replace(found, time=time, energy=energy)
-        return _entries(found, self.clocks[at], exact=True)
+        ranked_plans = dataclasses.replace(ranked_plans, time=time, energy=energy)
+        return _entries(ranked_plans, self.clocks[at], exact=True)
 
     def ratio(self, name: str) -> Float[np.ndarray, " plan"]:
         """Figures over what the ranking says."""
@@ -129,8 +129,8 @@ def search(
     setting: Setting,
     limits: Limits,
     objective: str,
-    told: Callable[[int, int, str], None] = lambda *_: None,
-) -> Found:
+    progress: Callable[[int, int, str], None] = lambda *_: None,
+) -> SearchOutcome:
     """Searches `space` at the clocks of `setting`; SM clocks are lowered to those of
     the board where the limit of power asks for it.
 
@@ -138,11 +138,11 @@ def search(
     """
     maker = Maker(space)
     every = _legal(space, maker)
-    plans, made = _roomy(maker, every, limits.memory)
-    told(0, len(every), f"{len(made)} sets of kernels")
+    plans, pieces_of = _roomy(maker, every, limits.memory)
+    progress(0, len(every), f"{len(pieces_of)} sets of kernels")
     ladder, clocks = _clocks(space, setting.sm_clock, limits.power)
     points = [point_at(setting, float(x)) for x in clocks]
-    pieces, like = price(maker, made, gpu, points)
+    pieces, like = price(maker, pieces_of, gpu, points)
     all_ranked = [ranked(maker, x, plans, gpu.corrections) for x in pieces]
     fits = np.flatnonzero(all_ranked[0].memory <= limits.memory)
     if not fits.size:
@@ -150,18 +150,18 @@ def search(
     series = [x.take(fits) for x in all_ranked]
 
     def priced(about: Ranked, rungs: Int[np.ndarray, "plan clock"]) -> _First:
-        told(len(every), len(every), f"the best {len(rungs)} exactly")
+        progress(len(every), len(every), f"the best {len(rungs)} exactly")
         at, shape = ladder[rungs], about.shape
-        found = price_plans(space, about.plans, at, gpu, points[0], like, shape)
-        return _First(about, at, found, limits)
+        pricing = price_plans(space, about.plans, at, gpu, points[0], like, shape)
+        return _First(about, at, pricing, limits)
 
-    own, rung = _under(ladder, clocks, series, limits.power)
-    size = np.array([len(plan.text) for plan in own.plans])
-    order = np.lexsort((size, getattr(own, objective).round(9)))
+    within, rung = _under(ladder, clocks, series, limits.power)
+    size = np.array([len(plan.text) for plan in within.plans])
+    order = np.lexsort((size, getattr(within, objective).round(9)))
     top, rest = order[:_PRICED], order[_PRICED:]
     steps = np.arange(-_STEPS, _STEPS + 1) if np.isfinite(limits.power) else [0]
     near = (rung[top, None] + steps).clip(0, len(ladder) - 1)
-    first = priced(own.take(top), near) if top.size else None
+    first = priced(within.take(top), near) if top.size else None
     if first is None or not first.keeps.any():  # those that draw least
         last, rest = series[-1], order[:0]
         least = np.argsort(last.energy / last.time)[:_PRICED]
@@ -172,13 +172,13 @@ def search(
     exact.sort(key=lambda x: (getattr(x, objective), len(x.plan.text)))
     row = first.about.plans.index(exact[0].plan)
     time, energy = (first.ratio(x)[row] for x in ("time", "energy"))
-    others = own.take(rest)
+    others = within.take(rest)
     others = dataclasses.replace(
         others, time=others.time * time, energy=others.energy * energy
     )
     lowest, ratio = getattr(exact[0], objective), first.ratio(objective)
     different = (x for x in exact if getattr(x, objective) > (1 + _TIE) * lowest)
-    return Found(
+    return SearchOutcome(
         best=exact[0],
         second=next(different, None),
         frontier=_frontier([*exact, *_entries(others, ladder[rung[rest]], False)]),
@@ -214,7 +214,7 @@ def _legal(space: Space, maker: Maker) -> list[Plan]:
     """Plans into which the model can be divided.
 
     Raises `ValueError` with the last reason if there is none."""
-    kept, reason = [], ""
+    legal, reason = [], ""
     for plan in space.plans():
         try:
             space.host.check_training(plan)
@@ -222,17 +222,17 @@ def _legal(space: Space, maker: Maker) -> list[Plan]:
         except ValueError as error:
             reason = str(error)
         else:
-            kept.append(plan)
-    if not kept:
+            legal.append(plan)
+    if not legal:
         numbers = ", ".join(map(str, space.num_gpus))
-        held = Plan(**space.held).text if space.held else ""
+        fixed = Plan(**space.held).text if space.held else ""
         raise ValueError(
             reason
             or f"`num_gpus` is {numbers} and `global_batch` {space.global_batch}"
-            + (f" with `plan` {held}" if held else "")
+            + (f" with `plan` {fixed}" if fixed else "")
             + f", which no plan of {space.model.name} divides; change one of them."
         )
-    return kept
+    return legal
 
 
 def _roomy(
@@ -246,17 +246,17 @@ def _roomy(
     rows = np.flatnonzero(state <= memory)
     if not rows.size:
         rows = np.argsort(state)[:_LEAST]
-    kept = [plans[i] for i in rows.tolist()]
-    made, reason = {}, None
-    for key in dict.fromkeys(map(key_of, kept)):
+    roomy = [plans[i] for i in rows.tolist()]
+    pieces, reason = {}, None
+    for key in dict.fromkeys(map(key_of, roomy)):
         try:
-            made[key] = maker.made(key)
+            pieces[key] = maker.pieces(key)
         except ValueError as error:  # tokens that the GPUs cannot share
             reason = error
-    kept = [x for x in kept if key_of(x) in made]
-    if not kept and reason is not None:
+    roomy = [x for x in roomy if key_of(x) in pieces]
+    if not roomy and reason is not None:
         raise reason
-    return kept, made
+    return roomy, pieces
 
 
 def _under(
@@ -283,8 +283,8 @@ def _under(
     rung = np.searchsorted(-ladder, -hertz)
     share = (ladder[rung] - clocks[j]) / np.where(j > 0, wide, 1.0)
     at = [y + share * (x - y) for x, y in zip(above, below, strict=True)]
-    own = series[0].take(able)
-    return dataclasses.replace(own, time=at[0], energy=at[1]), rung
+    within = series[0].take(able)
+    return dataclasses.replace(within, time=at[0], energy=at[1]), rung
 
 
 def _undominated(
@@ -299,24 +299,24 @@ def _undominated(
     return np.isin(place, pareto_front(*table.T)) & (size == least[place])
 
 
-def _frontier(kept: Sequence[Priced]) -> list[Priced]:
+def _frontier(plans: Sequence[Priced]) -> list[Priced]:
     columns = [
-        np.array([getattr(x, n) for x in kept]) for n in ("time", "energy", "memory")
+        np.array([getattr(x, n) for x in plans]) for n in ("time", "energy", "memory")
     ]
-    size = np.array([len(x.plan.text) for x in kept], float)
-    edge = [kept[i] for i in np.flatnonzero(_undominated(size, *columns)).tolist()]
+    size = np.array([len(x.plan.text) for x in plans], float)
+    edge = [plans[i] for i in np.flatnonzero(_undominated(size, *columns)).tolist()]
     return sorted(edge, key=lambda x: x.time)
 
 
-def _too_small(space: Space, found: Ranked, limits: Limits) -> Infeasible:
+def _too_small(space: Space, all_ranked: Ranked, limits: Limits) -> Infeasible:
     """That no plan fits, with the one that needs least."""
-    i = int(np.argmin(found.memory))
-    least = float(found.memory[i])
+    i = int(np.argmin(all_ranked.memory))
+    least = float(all_ranked.memory[i])
     numbers = ", ".join(map(str, space.num_gpus))
     return Infeasible(
         f"No plan of {numbers} GPUs keeps {limits.memory / 1e9:.4g} GB a GPU "
         f"(`max_memory`); the least is {least / 1e9:.4g} GB, with "
-        f"{found.plans[i].text}: give more GPUs, or larger ones.",
+        f"{all_ranked.plans[i].text}: give more GPUs, or larger ones.",
         max_memory=least,
     )
 

@@ -75,8 +75,8 @@ class Space:
                 self._sizes("zero", _ZERO if several else _ZERO[:1]),
                 self._sizes("recompute", _RECOMPUTE),
             ):
-                said = {"schedule": schedule} if schedule == "zb-h1" else {}
-                chosen = dict(vp=vp, ep=ep, zero=zero, recompute=recompute, **said)
+                named = {"schedule": schedule} if schedule == "zb-h1" else {}
+                chosen = dict(vp=vp, ep=ep, zero=zero, recompute=recompute, **named)
                 yield from _readable(
                     {**self.held, **sizes, "microbatch": microbatch, **chosen}
                 )
@@ -98,14 +98,14 @@ class Space:
         return tuple(_doublings(sizes["tp"] * sizes["cp"] * sizes["dp"]))
 
 
-def _readable(given: Mapping[str, Any]) -> Iterator[Plan]:
+def _readable(values: Mapping[str, Any]) -> Iterator[Plan]:
     """The plan, where its keys do not contradict each other."""
     try:
-        found = read_plan(given, training=True)
+        plan = read_plan(values, training=True)
     except ValueError:
         return
-    if found is not None:
-        yield found
+    if plan is not None:
+        yield plan
 
 
 def divisors(number: int) -> list[int]:

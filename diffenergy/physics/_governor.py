@@ -90,9 +90,9 @@ def _search(
     start = _Secant(none, bottom, top, top, top, zero, zero + 1, zero > 0)
     s = lax.while_loop(unfinished, refined, start)
     feasible = ~s.over | (s.low > bottom) | ((s.error == 0) & (s.x > bottom))
-    found = jnp.exp(jnp.where(s.error == 0, s.x, s.low))  # else the best under the cap
-    held = jnp.where(feasible, found, lowest)
-    return jnp.where(s.over, held, requested), s.over, feasible
+    root = jnp.exp(jnp.where(s.error == 0, s.x, s.low))  # else the best under the cap
+    clock = jnp.where(feasible, root, lowest)
+    return jnp.where(s.over, clock, requested), s.over, feasible
 
 
 def _narrowed(s: _Secant, error: Array) -> _Secant:

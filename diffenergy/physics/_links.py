@@ -186,8 +186,8 @@ def link_candidates(
     # the slope of a square root is infinite at nothing sent
     pipeline = c.fill * (jnp.sqrt(x + 1e-15) - jnp.sqrt(1e-15))
     time = c.floor + c.step * steps * (1 - alone) + x + pipeline
-    known = jnp.clip(ranks, MEASURED_RANKS[0], MEASURED_RANKS[-1])  # constant beyond
-    bias = c.bias + c.bias_ranks * jnp.log(known / 4)[..., None]
+    measured = jnp.clip(ranks, MEASURED_RANKS[0], MEASURED_RANKS[-1])  # constant beyond
+    bias = c.bias + c.bias_ranks * jnp.log(measured / 4)[..., None]
     switched = as_float(_SWITCHED)[kind]
     banned = switched * (1 - c.switch * (1 - narrow))[..., None]
     illegal = jnp.maximum(as_float(_ABSENT)[kind], banned)
@@ -209,14 +209,18 @@ ILLEGAL: Final = 1e3
 """Factor on the time of what cannot run, for its weight alone."""
 
 
-def weights(found: Candidates, tau: ArrayLike = LINK_TAU) -> Float[Array, "*b slot"]:
+def weights(
+    candidates: Candidates, tau: ArrayLike = LINK_TAU
+) -> Float[Array, "*b slot"]:
     """How likely the library takes each candidate, its choice spread by `tau`."""
-    believed = found.time * (1 + (ILLEGAL - 1) * found.illegal)
+    believed = candidates.time * (1 + (ILLEGAL - 1) * candidates.illegal)
     spread = jnp.broadcast_to(tau, believed.shape)
-    choice = found.choice * LINK_TAU / spread
+    choice = candidates.choice * LINK_TAU / spread
     return smooth.choice_weights(believed, choice, spread)
 
 
-def expected_time(found: Candidates, tau: ArrayLike = LINK_TAU) -> Float[Array, "*b"]:
+def expected_time(
+    candidates: Candidates, tau: ArrayLike = LINK_TAU
+) -> Float[Array, "*b"]:
     """Time under the library's choice, s."""
-    return jnp.sum(weights(found, tau) * found.time, -1)
+    return jnp.sum(weights(candidates, tau) * candidates.time, -1)

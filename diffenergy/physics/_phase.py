@@ -117,9 +117,9 @@ def static_power(
     for _ in range(_STEPS):
         power = load + idle + cold * leakage_growth(c, temperature)
         temperature = chip_temperature(gpu, power)
-    known = ~jnp.isnan(point.temperature)
-    given = jnp.where(known, point.temperature, LEAKAGE_REFERENCE)
-    temperature = jnp.where(known, given, temperature)
+    fixed = ~jnp.isnan(point.temperature)
+    fixed_temperature = jnp.where(fixed, point.temperature, LEAKAGE_REFERENCE)
+    temperature = jnp.where(fixed, fixed_temperature, temperature)
     return idle, cold * leakage_growth(c, temperature), temperature
 
 

@@ -80,17 +80,17 @@ def exchange_groups(plan: Plan, host: Host) -> dict[str, ExchangeGroup]:
         "experts": (max(stage // shared, 1), shared),
     }
     if host.machine:
-        found = {
+        groups = {
             axis: ExchangeGroup(
                 ranks, ranks, host.machine, teams(plan.gpus, ranks, stride)
             )
             for axis, (ranks, stride) in strides.items()
         }
-        return found | {
+        return groups | {
             "pp": ExchangeGroup(2, 2, host.machine, pairs(plan.gpus, stage))
         }
-    found = {axis: group(*x, host.size) for axis, x in strides.items()}
-    return found | {"pp": ExchangeGroup(2, 2 if plan.gpus <= host.size else 1)}
+    groups = {axis: group(*x, host.size) for axis, x in strides.items()}
+    return groups | {"pp": ExchangeGroup(2, 2 if plan.gpus <= host.size else 1)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,39 +103,39 @@ class Exchanged:
     hops: float = 0.0
 
 
-def exchanged(rows: Sequence[Kernel], found: ExchangeGroup) -> Exchanged:
+def exchanged(rows: Sequence[Kernel], group: ExchangeGroup) -> Exchanged:
     """Rows of collectives among the GPUs of a group, divided by where they pass."""
-    inside = [dict(row) | _within(row, found) for row in rows if found.local > 1]
-    far = sum(row["count"] * found.far(row["collective"], row["bytes"]) for row in rows)
-    hops = sum(row["count"] for row in rows) * found.hops
+    inside = [dict(row) | _within(row, group) for row in rows if group.local > 1]
+    far = sum(row["count"] * group.far(row["collective"], row["bytes"]) for row in rows)
+    hops = sum(row["count"] for row in rows) * group.hops
     return Exchanged(tuple(inside), far, hops)
 
 
-def _within(row: Kernel, found: ExchangeGroup) -> Kernel:
+def _within(row: Kernel, group: ExchangeGroup) -> Kernel:
     """What is different of the part within a host."""
-    if found.machine:
+    if group.machine:
         kind, size = row["collective"], row["bytes"]
-        latency, each = line(found.machine, kind, found.teams)
-        once = 1.0 if kind == _SENDS else 1 - 1 / found.ranks
+        latency, each = line(group.machine, kind, group.teams)
+        once = 1.0 if kind == _SENDS else 1 - 1 / group.ranks
         sent = size * once * (2 if kind in _TWICE else 1)
         rate = sent / (latency + each * size)
         return {"collective": _SENDS, "bytes": sent, "num_gpus": 2, "link_rate": rate}
-    share = found.local / found.ranks if row["collective"] == "all_to_all" else 1.0
-    return {"num_gpus": found.local, "bytes": row["bytes"] * share}
+    share = group.local / group.ranks if row["collective"] == "all_to_all" else 1.0
+    return {"num_gpus": group.local, "bytes": row["bytes"] * share}
 
 
 def collective_row(
-    kind: str, size: Number, found: ExchangeGroup, dtype: str
+    kind: str, size: Number, group: ExchangeGroup, dtype: str
 ) -> Exchanged:
     """One collective of `size` bytes; none of one GPU, or of nothing."""
-    if found.ranks == 1 or size <= 0:
+    if group.ranks == 1 or size <= 0:
         return Exchanged()
     row: Kernel = dict(
         op="collective",
         collective=kind,
         bytes=size,
-        num_gpus=found.ranks,
+        num_gpus=group.ranks,
         dtype=dtype,
         count=1,
     )
-    return exchanged([row], found)
+    return exchanged([row], group)

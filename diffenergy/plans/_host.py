@@ -57,18 +57,18 @@ def line(machine: str, kind: str, teams: Teams) -> tuple[float, float]:
 
 
 def _seconds(machine: str, kind: str, teams: Teams, size: float) -> float:
-    asked: dict[str, Any] = dict(
+    options: dict[str, Any] = dict(
         chunks=_CHUNKS, search=collectives.Search(method="greedy")
     )
     if kind == "send_recv":
         number = gpus_of(machine)
         matrix = np.zeros((number, number))
         matrix[tuple(np.transpose(teams))] = size
-        found = collectives.plan(machine, "all_to_all", matrix=matrix, **asked)
+        result = collectives.plan(machine, "all_to_all", matrix=matrix, **options)
     else:
         members = [list(team) for team in teams]
-        found = collectives.plan(machine, kind, size, groups=members, **asked)
-    return float(found.finish)  # pyright: ignore[reportAttributeAccessIssue] one size
+        result = collectives.plan(machine, kind, size, groups=members, **options)
+    return float(result.finish)  # pyright: ignore[reportAttributeAccessIssue] one size
 
 
 def teams(gpus: int, ranks: int, stride: int) -> Teams:
@@ -128,7 +128,8 @@ class Host:
         )
 
     def check_training(self, plan: Plan):
-        """The same of a plan of training, whose collectives may pass between hosts."""
+        """Raises `ValueError` for a plan of training that does not fit the machine; its
+        collectives may pass between hosts."""
         self._check_number(plan)
         if plan.tp > self.size:
             raise ValueError(

@@ -80,8 +80,8 @@ def pipeline_layout(
         each, more = divmod(every, places)
         sizes = [each + (i < more) for i in range(places)]
     for place in reversed(range(places)):  # those behind are not of these layers
-        taken = min(further, sizes[place])
-        sizes[place], further = sizes[place] - taken, further - taken
+        behind = min(further, sizes[place])
+        sizes[place], further = sizes[place] - behind, further - behind
     stops = itertools.accumulate(sizes)
     spans = tuple((stop - n, stop) for stop, n in zip(stops, sizes, strict=True))
     found = tuple(
@@ -128,8 +128,8 @@ def fastest_split(
     >>> fastest_split(1.0, (0.0, 2.0), 10, 4)
     (3, 3, 3, 1)
     """
-    found = np.r_[0, np.ones(places - 2, int), 0]
+    sizes = np.r_[0, np.ones(places - 2, int), 0]
     beside = np.r_[ends[0], np.zeros(places - 2), ends[1]]
     for _ in range(layers - places + 2):
-        found[np.argmin(beside + layer * (found + 1))] += 1
-    return tuple(found.tolist())
+        sizes[np.argmin(beside + layer * (sizes + 1))] += 1
+    return tuple(sizes.tolist())

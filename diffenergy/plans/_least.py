@@ -15,7 +15,7 @@ from ._training import Training
 _DOUBLINGS: Final = 8
 """Powers of two, less one, that are tried for a size."""
 _MOST_GPUS: Final = 11
-"""The same for the GPUs of a training plan."""
+"""Powers of two, less one, that are tried for the GPUs of a training plan."""
 
 
 def least_plan(

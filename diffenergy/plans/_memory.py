@@ -54,22 +54,22 @@ def training_memory(
     laid = pipeline_layout(model.kinds, plan, model.name, further, layers, frozen)
     sequence = plan.tp > 1 if sequence is None else sequence
     split = ModelSplit(plan.tp, plan.ep, plan.cp, plan.expert_parts, sequence)
-    found: list[dict[str, float]] = []
-    known: dict[tuple[int, ...], tuple[SavedActivations, dict[str, float]]] = {}
+    stages: list[dict[str, float]] = []
+    kinds: dict[tuple[int, ...], tuple[SavedActivations, dict[str, float]]] = {}
     for stage in range(plan.pp):
         kind = tuple(sorted(laid.stages[stage]))
-        if kind not in known:
-            one, own = stage if plan.pp > 1 else None, laid.spans[stage :: plan.pp]
-            placed = model.placed(ModelShare(split, plan.pp, one, spans=own))
+        if kind not in kinds:
+            one, spans = stage if plan.pp > 1 else None, laid.spans[stage :: plan.pp]
+            placed = model.placed(ModelShare(split, plan.pp, one, spans=spans))
             assert isinstance(placed, TrainedModel)
             table = placed.vocab * placed.hidden / plan.tp
             dtype = placed.precision(request).values
             state = state_bytes(plan, dtype, placed.training_weights(request), table)
-            known[kind] = placed.saved_activations(request, **changed), state
-        left, state = known[kind]
+            kinds[kind] = placed.saved_activations(request, **changed), state
+        left, state = kinds[kind]
         flying = micro_batches_in_flight(plan, stage, times)
         scored = flying if plan.order == "gpipe" else 1.0
-        found.append(
+        stages.append(
             memory_by_part(
                 **state,
                 activations=flying * left.each + left.once,
@@ -77,7 +77,7 @@ def training_memory(
                 workspace=left.workspace,
             )
         )
-    return found
+    return stages
 
 
 def micro_batches_in_flight(plan: Plan, stage: int, micro_batches: int) -> float:
@@ -104,10 +104,10 @@ def micro_batches_in_flight(plan: Plan, stage: int, micro_batches: int) -> float
 
 
 def state_bytes(
-    plan: Plan, dtype: str, held: TrainingWeights, table: Number
+    plan: Plan, dtype: str, weights: TrainingWeights, table: Number
 ) -> dict[str, float]:
     """Bytes of weights, gradients, AdamW's state and what is gathered, of a GPU that
-    has `held`, `table` of it in its vocabulary.
+    has `weights`, `table` of it in its vocabulary.
 
     ZeRO-1 divides the state, 2 the gradients but for those of the layer that makes
     them, 3 all: FSDP has fp32 weights (no master beside them) and gathers the layers
@@ -117,17 +117,19 @@ def state_bytes(
     dense = plan.dp * plan.cp  # GPUs that have the same parameters; of experts:
     routed = max(dense * plan.tp // (plan.ep * plan.expert_parts), 1)
     zero = plan.zero if max(dense, routed) > 1 else 0
-    still = (held.frozen - held.frozen_experts) / dense + held.frozen_experts / routed
-    dense_trained = held.trained - held.trained_experts
-    moving = dense_trained / dense + held.trained_experts / routed
+    still = (
+        weights.frozen - weights.frozen_experts
+    ) / dense + weights.frozen_experts / routed
+    dense_trained = weights.trained - weights.trained_experts
+    moving = dense_trained / dense + weights.trained_experts / routed
     e = element_bytes(dtype)
     summed = e if plan.gpus == 1 else element_bytes(plan.sums)
     master = _WIDE if e < _WIDE else 0.0
-    trained = held.trained
-    kept = moving if zero > 1 and plan.pp == 1 else trained
-    running = kept + held.trained_layer * (kept < trained)
-    whole = trained * e + held.frozen
-    gathered = _PREFETCHED * held.layer + table * e if plan.pp == 1 else whole
+    trained = weights.trained
+    gradients = moving if zero > 1 and plan.pp == 1 else trained
+    running = gradients + weights.trained_layer * (gradients < trained)
+    whole = trained * e + weights.frozen
+    gathered = _PREFETCHED * weights.layer + table * e if plan.pp == 1 else whole
     full = zero == 3
     return {
         "weights": moving * _WIDE + still if full else whole,

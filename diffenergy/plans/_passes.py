@@ -49,7 +49,7 @@ def passes_of(
     """Computation and exchanges of a step on a GPU that has `model` as it is placed,
     among the groups of its axes, with the kernels of a `software` year."""
     early = {"family": "fa1"} if software < _FLASH2 else {}
-    found: list[StepPart] = []
+    parts: list[StepPart] = []
     for made in model.listings_of(request):
         listing = dataclasses.replace(made, age=NOW - software)
         rows = [
@@ -58,13 +58,13 @@ def passes_of(
         inside = [row for row in rows if not row.get("axis")]
         mode = str(listing.mode)
         whole = dataclasses.replace(listing, kernels=tuple(inside)) if inside else None
-        found.append(StepPart(mode, whole))
+        parts.append(StepPart(mode, whole))
         for axis in _AXES:
             moved = [row for row in rows if row.get("axis") == axis]
             if moved:
                 passed = exchanged(moved, shares[axis])
-                found.append(_moved(f"{mode}_{axis}", listing, passed))
-    return found
+                parts.append(_moved(f"{mode}_{axis}", listing, passed))
+    return parts
 
 
 def between(
@@ -75,30 +75,30 @@ def between(
 ) -> list[StepPart]:
     """What replicas and stages exchange: gradients of trained weights, and these
     when they have changed; of weights that replicas divide all."""
-    held = model.training_weights(request)
+    weights = model.training_weights(request)
     blank = model.listings_of(request)[0]
-    trained = held.trained - held.trained_experts, held.trained_experts
-    frozen = held.frozen - held.frozen_experts, held.frozen_experts
+    trained = weights.trained - weights.trained_experts, weights.trained_experts
+    frozen = weights.frozen - weights.frozen_experts, weights.frozen_experts
     also = gathers_of(plan)[0] > 0  # frozen weights are divided, too
     gathered = [
         GATHERED_WEIGHT_BYTES * n + b * also
         for n, b in zip(trained, frozen, strict=True)
     ]
     reduced = [GRADIENT_SUM_BYTES[plan.sums] * n for n in trained]
-    found = []
+    parts = []
     for name, kind, sizes, dtype in (
         ("gather", "all_gather", gathered, "bf16"),
         ("reduce", "reduce_scatter", reduced, plan.sums),
     ):
         among = zip(sizes, (shares["dp"], shares["experts"]), strict=True)
         passed = [collective_row(kind, size, group, dtype) for size, group in among]
-        found.append(_moved(name, blank, *passed))
+        parts.append(_moved(name, blank, *passed))
     if plan.pp > 1:
         tokens = request.batch * (request.input_len or 0) / plan.cp
         size = tokens * model.hidden * STAGE_VALUE_BYTES / plan.tp
         sent = collective_row("send_recv", size, shares["pp"], "bf16")
-        found.append(_moved("send", blank, sent))
-    return found
+        parts.append(_moved("send", blank, sent))
+    return parts
 
 
 def _moved(name: str, blank: Listing, *passed: Exchanged) -> StepPart:

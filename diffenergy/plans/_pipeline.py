@@ -71,7 +71,7 @@ def order(
         [_nth(kind, i, stages, virtual) for i in range(count)]
         for kind in (FORWARD_PASS, BACKWARD)
     )
-    found = []
+    instructions = []
     for stage in range(stages):
         after = stages - 1 - stage
         warm = min(after, count)
@@ -80,12 +80,12 @@ def order(
         elif schedule == "interleaved" and virtual > 1:
             warm = min(2 * after + (virtual - 1) * stages, count)
         if schedule == "zb-h1":
-            found.append(_zero_bubble(forward, backward, warm, stage))
+            instructions.append(_zero_bubble(forward, backward, warm, stage))
             continue
         pairs = zip(forward[warm:], backward, strict=False)
         steady = [x for pair in pairs for x in pair]
-        found.append([*forward[:warm], *steady, *backward[count - warm :]])
-    return found
+        instructions.append([*forward[:warm], *steady, *backward[count - warm :]])
+    return instructions
 
 
 def _nth(kind: int, index: int, stages: int, virtual: int) -> Instruction:
@@ -178,9 +178,9 @@ def ends(
 
     def step(done: Array, row: tuple[Array, ...]) -> tuple[Array, None]:
         i, before, needs, sent, duration = row
-        alone, given = done[before], done[needs] + sent
-        start = jnp.where(needs < 0, alone, later(alone, given))
-        start = jnp.where(before < 0, given, start)
+        alone, needing = done[before], done[needs] + sent
+        start = jnp.where(needs < 0, alone, later(alone, needing))
+        start = jnp.where(before < 0, needing, start)
         return done.at[i].set(start + duration), None
 
     number = len(program.stage)
@@ -251,7 +251,7 @@ class Pipeline:
 
     @property
     def passes(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Of every instruction: the kind of its virtual stage, whether that runs
+        """Every instruction: the kind of its virtual stage, whether that runs
         forward (0) or backward (1), and its share of this pass: ZB-H1 takes one half
         for gradients of inputs, one for those of weights."""
         program, half = self.program, 0.5 if self.schedule == "zb-h1" else 1.0

@@ -89,11 +89,11 @@ class Inference(Placed):
                 "known for serving alone."
             )
 
-    def listings(self, **given: Any) -> list[Listing]:
+    def listings(self, **request: Any) -> list[Listing]:
         """Kernels of one GPU of every stage, the stages after each other."""
-        batch = self.model.request(**given).batch // self.plan.dp
-        found = self._all.listings(**{**given, "batch": batch})
-        return [self._between_hosts(listing) for listing in found]
+        batch = self.model.request(**request).batch // self.plan.dp
+        listings = self._all.listings(**{**request, "batch": batch})
+        return [self._between_hosts(listing) for listing in listings]
 
     def _between_hosts(self, listing: Listing) -> Listing:
         """A listing whose collectives of several hosts are two rows each: what passes
@@ -110,15 +110,15 @@ class Inference(Placed):
             return [row]
         assert self.host is not None
         axis = {"send_recv": "pp", "all_to_all": "ep"}.get(row["collective"], "tp")
-        found = exchange_groups(self.plan, self.host)[axis]
-        if not found.machine and (axis == "pp" or found.hosts == 1):
+        group = exchange_groups(self.plan, self.host)[axis]
+        if not group.machine and (axis == "pp" or group.hosts == 1):
             return [row]
-        inside = [x | {"axis": axis} for x in exchanged([row], found).rows]
-        if found.hosts == 1:
+        inside = [x | {"axis": axis} for x in exchanged([row], group).rows]
+        if group.hosts == 1:
             return inside
         over = {
             "collective": "send_recv",
-            "bytes": found.far(row["collective"], row["bytes"]),
+            "bytes": group.far(row["collective"], row["bytes"]),
             "num_gpus": 2,
             "link_rate": self.host.network,
             "axis": axis,

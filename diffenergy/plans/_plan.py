@@ -83,14 +83,14 @@ class Plan:
         >>> Plan(tp=8, pp=2, recompute="full").text
         'tp=8,pp=2,recompute=full'
         """
-        said = [f"{k}={x}" for k, x in vars(self).items() if x != getattr(Plan, k)]
-        return ",".join(said) or "tp=1"
+        parts = [f"{k}={x}" for k, x in vars(self).items() if x != getattr(Plan, k)]
+        return ",".join(parts) or "tp=1"
 
     def to_json(self, training: bool = False) -> dict[str, Any]:
         """All sizes; with those and the words of `training`."""
         if training:
-            made = {"etp": self.expert_parts, "schedule": self.order}
-            return dataclasses.asdict(self) | made
+            words = {"etp": self.expert_parts, "schedule": self.order}
+            return dataclasses.asdict(self) | words
         return {key: getattr(self, key) for key in SERVING}
 
     def check_serving(self):
@@ -124,33 +124,33 @@ def read_plan(
         return None
     if isinstance(plan, Plan):
         plan = dataclasses.asdict(plan)
-    given: dict[str, Any] = plan_values(plan)
+    values: dict[str, Any] = plan_values(plan)
     if tp is not None:
-        if "tp" in given:
+        if "tp" in values:
             raise ValueError("`tp` is given beside `plan`, which has it; give one.")
-        given["tp"] = _size("tp", tp)
+        values["tp"] = _size("tp", tp)
     if num_gpus is not None:
         number = _size("num_gpus", num_gpus)
-        if not given and not training:
-            given["tp"] = number
-        one = math.prod(given.get(key, 1) for key in ("tp", "pp", "cp"))
-        given.setdefault("dp", max(number // one, 1))
-        if one * given["dp"] != number:
+        if not values and not training:
+            values["tp"] = number
+        one = math.prod(values.get(key, 1) for key in ("tp", "pp", "cp"))
+        values.setdefault("dp", max(number // one, 1))
+        if one * values["dp"] != number:
             raise ValueError(
                 f"`num_gpus` is {number}, but the plan has tp x pp x cp x dp = "
-                f"{one * given['dp']} GPUs; correct one of them."
+                f"{one * values['dp']} GPUs; correct one of them."
             )
-    found = Plan(**given)
-    if found.gpus > _MOST:
+    parsed = Plan(**values)
+    if parsed.gpus > _MOST:
         raise ValueError(
-            f"`plan` has {found.gpus:,} GPUs; allowed are at most {_MOST:,}."
+            f"`plan` has {parsed.gpus:,} GPUs; allowed are at most {_MOST:,}."
         )
     if training:
-        _check_training(found)
+        _check_training(parsed)
     else:
-        found.check_serving()
-        _check_experts(found)
-    return found
+        parsed.check_serving()
+        _check_experts(parsed)
+    return parsed
 
 
 def plan_values(plan: str | Mapping[str, Any] | None) -> dict[str, Any]:
@@ -161,16 +161,16 @@ def plan_values(plan: str | Mapping[str, Any] | None) -> dict[str, Any]:
         pairs = [(str(key), value) for key, value in plan.items() if value is not None]
     else:
         pairs = [_pair(plan, part) for part in plan.split(",")]
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for key, value in pairs:
         if key not in KEYS:
             raise ValueError(
                 f"`plan` has the unknown key '{key}'; allowed are {', '.join(KEYS)}."
             )
-        if key in found:
+        if key in values:
             raise ValueError(f"`plan` has `{key}` twice; give it once.")
-        found[key] = _value(key, value)
-    return found
+        values[key] = _value(key, value)
+    return values
 
 
 def _value(key: str, value: Any) -> Any:
@@ -216,8 +216,8 @@ def _pair(plan: str, part: str) -> tuple[str, Any]:
 
 def _size(name: str, value: Any, within: str = "") -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        said = f"`{within}` has {name}={value}" if within else f"`{name}` is {value!r}"
-        raise ValueError(f"{said}; allowed is a whole number of at least 1.")
+        place = f"`{within}` has {name}={value}" if within else f"`{name}` is {value!r}"
+        raise ValueError(f"{place}; allowed is a whole number of at least 1.")
     return value
 
 

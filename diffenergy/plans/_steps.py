@@ -60,7 +60,7 @@ class Steps(Record):
     tp_overlap: Float[Array, "*r"] = eqx.field(converter=as_float)
     """1 where tensor-parallel exchanges run beside computation."""
     dp_overlap: Float[Array, "*r"] = eqx.field(converter=as_float)
-    """The same of weights and gradients."""
+    """1 where exchanges of weights and gradients run beside computation."""
     zero_bubble: Float[Array, "*r"] = eqx.field(converter=as_float)
     """1 where gradients of weights fill the bubble (ZB-H1)."""
 
@@ -94,11 +94,11 @@ def merge_steps(
     differentiates, as one record."""
     listings: list[Listing] = []
     steps: list[Steps] = []
-    for made, step in works:
-        own = np.asarray(step.phase)  # by NumPy: each operation of JAX is compiled
-        at = np.where(own >= 0, own + len(listings), -1)
+    for phases, step in works:
+        at_phase = np.asarray(step.phase)  # by NumPy: each operation of JAX is compiled
+        at = np.where(at_phase >= 0, at_phase + len(listings), -1)
         steps.append(dataclasses.replace(step, phase=at))
-        listings += made
+        listings += phases
     return listings, stacked(steps)
 
 
@@ -158,11 +158,11 @@ class StepTime(Record):
 
     time: Float[Array, "*r"]
     pipeline: Float[Array, "*r"]
-    """Of all micro-batches, without what follows them."""
+    """Time of all micro-batches, without what follows them (s)."""
     bubble: Float[Array, "*r"]
     """Share of the pipeline in which GPUs idle or wait for a slower stage."""
     stage: Float[Array, "*r s"]
-    """Of a micro-batch on a GPU of each kind, with its way to the next."""
+    """Time of a micro-batch on a GPU of each kind, with the send to the next (s)."""
     forward: Float[Array, "*r s"]
     backward: Float[Array, "*r s"]
     optimizer: Float[Array, "*r s"]
@@ -329,7 +329,7 @@ def _sends(send: Array, steps: Steps) -> Float[Array, "*r k 2"]:
 
 
 def _most(x: Float[Array, "*r s"], steps: Steps) -> Float[Array, "*r"]:
-    """That of the GPU that takes longest."""
+    """The largest value of all kinds of GPUs that there are."""
     return jnp.max(jnp.where(steps.count > 0, x, 0.0), axis=-1)
 
 
@@ -392,14 +392,14 @@ def _calls(steps: Steps) -> Float[Array, "*r k p"]:
 
 
 def dynamic_joules(
-    found: Float[np.ndarray, "*r k p"], steps: Steps
+    joules: Float[np.ndarray, "*r k p"], steps: Steps
 ) -> tuple[
     Float[np.ndarray, "*r k 2"], Float[np.ndarray, "*r k"], Float[np.ndarray, "*r k"]
 ]:
     """J of each kind of virtual stages from those of its parts (`of_parts`): of a
     micro-batch (forward, backward), of what replicas exchange once a step, of the
     optimizer."""
-    part = {name: found[..., i] for i, name in enumerate(STEP_PARTS)}
+    part = {name: joules[..., i] for i, name in enumerate(STEP_PARTS)}
     m, gathers = float(steps.batches), float(steps.gathers)
     ways = []
     for name in ("forward", "backward"):

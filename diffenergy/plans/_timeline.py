@@ -71,27 +71,27 @@ class Timeline(NamedTuple):
 
     def of_stage(self, stage: int) -> Int[np.ndarray, " j"]:
         """The slices of one stage, in the order of their start."""
-        own = np.flatnonzero(self.stage == stage)
-        return own[np.argsort(self.start[own], kind="stable")]
+        rows = np.flatnonzero(self.stage == stage)
+        return rows[np.argsort(self.start[rows], kind="stable")]
 
     def curve(
         self, stage: int | None = None
     ) -> tuple[Float[np.ndarray, " j"], Float[np.ndarray, " j"]]:
         """Where power changes, s, and W from there on: of all GPUs, or of one GPU of a
         stage."""
-        own = np.arange(len(self.stage)) if stage is None else self.of_stage(stage)
-        over = self.power[own] - self.waiting[self.stage[own]]
-        at = np.concatenate([[0.0], self.start[own], self.end[own], [self.time]])
+        rows = np.arange(len(self.stage)) if stage is None else self.of_stage(stage)
+        over = self.power[rows] - self.waiting[self.stage[rows]]
+        at = np.concatenate([[0.0], self.start[rows], self.end[rows], [self.time]])
         still = self.waiting.sum() if stage is None else self.waiting[stage]
         change = np.concatenate([[still], over, -over, [0.0]])
         # edges that are equal but for rounding are one
         near = np.round(at / self.time / _NOTHING) * _NOTHING * self.time
         edges, which = np.unique(near, return_inverse=True)
         changes = np.bincount(which, change, len(edges))
-        kept = np.abs(changes) > _NOTHING * still
-        kept[[0, -1]] = True
-        watts = np.cumsum(changes)[kept]
-        return edges[kept], watts * (self.abreast if stage is None else 1)
+        real = np.abs(changes) > _NOTHING * still
+        real[[0, -1]] = True
+        watts = np.cumsum(changes)[real]
+        return edges[real], watts * (self.abreast if stage is None else 1)
 
 
 _Slices = dict[str, np.ndarray]
@@ -131,26 +131,26 @@ def build_timeline(
     pipeline = _pipeline(order, times, each)
     pipeline, rate = _with_exchange(pipeline, times, rows, exchange)
     tail = _tail(times, rows, rate, update)
-    found = {name: np.concatenate([x, tail[name]]) for name, x in pipeline.items()}
+    columns = {name: np.concatenate([x, tail[name]]) for name, x in pipeline.items()}
     time = float(times.time)
-    slower = time / float((found["start"] + found["length"]).max())
+    slower = time / float((columns["start"] + columns["length"]).max())
     for name in ("start", "length", "work", "exposed", "hidden"):
-        found[name] = found[name] * slower
-    drawn = np.bincount(found["stage"], found["joules"], len(rows))
+        columns[name] = columns[name] * slower
+    drawn = np.bincount(columns["stage"], columns["joules"], len(rows))
     waiting = np.asarray(power)[rows] - drawn / time
-    there = found["length"] > _NOTHING * time
-    found = {name: x[there] for name, x in found.items()}
-    start, length, joules = (found.pop(x) for x in ("start", "length", "joules"))
+    there = columns["length"] > _NOTHING * time
+    columns = {name: x[there] for name, x in columns.items()}
+    start, length, joules = (columns.pop(x) for x in ("start", "length", "joules"))
     return Timeline(
         start=np.maximum(start, 0.0),
         end=start + length,
-        power=joules / length + waiting[found["stage"]],
+        power=joules / length + waiting[columns["stage"]],
         waiting=waiting,
         abreast=round(float(np.asarray(steps.abreast))),
         pipeline=float(times.pipeline) * slower,
         time=time,
         slower=slower,
-        **found,
+        **columns,
     )
 
 
@@ -180,7 +180,7 @@ def _pipeline(
 
 
 def _with_exchange(
-    found: _Slices,
+    slices: _Slices,
     times: StepTime,
     rows: Int[np.ndarray, " s"],
     joules: Float[np.ndarray, " s"],
@@ -189,15 +189,15 @@ def _with_exchange(
     micro-batch forward and the last one backward, which takes `joules` of a GPU of each
     stage; their power meanwhile, and in what of it is late."""
     late, once = np.asarray(times.late)[rows], np.asarray(times.once)[rows]
-    stage, batch = found["stage"], found["batch"]
-    beside = np.where(found["kind"] == FORWARD_PASS, batch == 0, batch == batch.max())
-    spent = found["length"] * beside
+    stage, batch = slices["stage"], slices["batch"]
+    beside = np.where(slices["kind"] == FORWARD_PASS, batch == 0, batch == batch.max())
+    spent = slices["length"] * beside
     meanwhile = np.bincount(stage, spent, len(rows))
     rate = joules / (meanwhile + late)
     unseen = np.maximum(once - late, 0.0) / meanwhile
-    hidden = found["hidden"] + np.outer(unseen[stage] * spent, _REPLICAS)
-    drawn = found["joules"] + rate[stage] * spent
-    return found | {"hidden": hidden, "joules": drawn}, rate
+    hidden = slices["hidden"] + np.outer(unseen[stage] * spent, _REPLICAS)
+    drawn = slices["joules"] + rate[stage] * spent
+    return slices | {"hidden": hidden, "joules": drawn}, rate
 
 
 def _tail(

@@ -98,19 +98,19 @@ class Training(Placed):
         kinds = self.model.kinds
         return pipeline_layout(kinds, self.plan, self.name, further, self.split, frozen)
 
-    def request(self, **given: Any) -> Request:
+    def request(self, **choices: Any) -> Request:
         """What one replica runs: its micro-batches."""
         plan = self.plan
-        attention = given.get("attention")
+        attention = choices.get("attention")
         if attention is None and plan.software < _FUSED:
             attention = "eager"
-        given = given | {
+        choices = choices | {
             "batch": plan.microbatch,
             "accumulation": self.batches,
             "attention": attention,
             "checkpointing": None,
         }
-        request = self.model.request(**given)
+        request = self.model.request(**choices)
         if request.lora and plan.order == "zb-h1":
             raise ValueError(
                 f"`lora` is {request.lora} beside schedule=zb-h1, which fills bubbles "
@@ -126,15 +126,15 @@ class Training(Placed):
 
     def placed(self, chunk: int) -> TrainedModel:
         """The model as a GPU of a kind of virtual stages has it."""
-        plan, found = self.plan, self.layout
-        place = found.place(chunk)
+        plan, layout = self.plan, self.layout
+        place = layout.place(chunk)
         split = ModelSplit(plan.tp, plan.ep, plan.cp, plan.expert_parts, plan.tp > 1)
         shares = exchange_groups(plan, self.host)
         share = ModelShare(
             split,
             stages=plan.pp * plan.vp,
             stage=place,
-            spans=(found.spans[place],),
+            spans=(layout.spans[place],),
             shards=shares["dp"].ranks if plan.zero else 1,
             expert_shards=shares["experts"].ranks if plan.zero else 1,
         )
@@ -166,9 +166,9 @@ class Training(Placed):
             np.add.at(members[i], list(chunks), 1.0)
         about = step_fields(plan, self.host)
         if about["gathers"] > 1:  # no gradient passes frozen layers
-            held = self.placed(0).training_weights(request)
-            whole = GATHERED_WEIGHT_BYTES * held.trained + held.frozen
-            about["gathers"] -= self.frozen * held.frozen_layer / whole
+            weights = self.placed(0).training_weights(request)
+            whole = GATHERED_WEIGHT_BYTES * weights.trained + weights.frozen
+            about["gathers"] -= self.frozen * weights.frozen_layer / whole
         return listings, Steps(
             phase=phase,
             far=far,
@@ -182,8 +182,8 @@ class Training(Placed):
     @property
     def kinds(self) -> list[int]:
         """Kind of each stage, as a place in those of `work`'s steps."""
-        known = list(self.layout.kinds)
-        return [known.index(tuple(sorted(x))) for x in self.layout.stages]
+        kinds = list(self.layout.kinds)
+        return [kinds.index(tuple(sorted(x))) for x in self.layout.stages]
 
     @property
     def order(self) -> Pipeline | None:
@@ -193,11 +193,12 @@ class Training(Placed):
 
     @property
     def program(self) -> Pipeline | None:
-        """The same, also of one stage."""
-        plan, found = self.plan, self.layout
+        """The order in which the pipeline runs, also of one stage; None where it is too
+        long."""
+        plan, layout = self.plan, self.layout
         if plan.pp * plan.vp * self.batches > _MOST_CHUNKS:
             return None
-        kinds = [found.chunks.index(x) for x in found.each]
+        kinds = [layout.chunks.index(x) for x in layout.each]
         rows = [tuple(kinds[c * plan.pp :][: plan.pp]) for c in range(plan.vp)]
         return Pipeline(plan.order, self.batches, tuple(rows))
 

@@ -10,10 +10,6 @@ from ..schema import MOST
 
 KNOBS: Final = {"floor": "", "up": "W", "down": "W", "hysteresis": "s", "storage": "J"}
 """Knobs, and units of bare numbers; `up` and `down` are per second."""
-_SMOOTH: Final = (
-    "give floor=SHARE of TDP, up=W/s, down=W/s and hysteresis=S of a board, or "
-    "storage=J of a GPU"
-)
 
 
 class Smoothing(NamedTuple):
@@ -28,6 +24,12 @@ class Smoothing(NamedTuple):
     down: float | None = None
     hysteresis: float = 0.0
     storage: float | None = None
+
+
+_SMOOTH: Final = (
+    "give floor=SHARE of TDP, up=W/s, down=W/s and hysteresis=S of a board, or "
+    "storage=J of a GPU"
+)
 
 
 def _smooth(flag: str, text: str) -> Smoothing:

@@ -42,20 +42,20 @@ def steady_state(request: ServeRequest) -> ServingResult:
         'open'
     """
     optimize, sensitivity = request.optimize, request.sensitivity
-    found = deploy(**part(DeployRequest, request))
-    _check_optimize(optimize, found.load)
-    check_fields(found, sensitivity)
-    costs, more = found.costs(), {}
-    check_limits(found, costs)
+    deployment = deploy(**part(DeployRequest, request))
+    _check_optimize(optimize, deployment.load)
+    check_fields(deployment, sensitivity)
+    costs, more = deployment.costs(), {}
+    check_limits(deployment, costs)
     if optimize:
-        found, more = best(found, costs, optimize)
-        costs = found.costs()
-    figures = solved(found, costs)
-    _answer.check(found, figures)
-    summary = _answer.told(found, figures) | more
+        deployment, more = best(deployment, costs, optimize)
+        costs = deployment.costs()
+    figures = solved(deployment, costs)
+    _answer.check(deployment, figures)
+    summary = _answer.to_json(deployment, figures) | more
     if sensitivity:
-        summary["sensitivities"] = sensitivities(found, sensitivity)
-    return ServingResult(summary, found, costs, _warnings(found, summary))
+        summary["sensitivities"] = sensitivities(deployment, sensitivity)
+    return ServingResult(summary, deployment, costs, _warnings(deployment, summary))
 
 
 def _check_optimize(optimize: str | None, load: Load):
@@ -68,14 +68,17 @@ def _check_optimize(optimize: str | None, load: Load):
         )
 
 
-def _warnings(found: Deployment, summary: Mapping[str, Any]) -> tuple[str, ...]:
-    linked = found.plan.gpus > 1
-    said = [*found.model.notes, *of_hardware(found.file, found.card, linked)]
+def _warnings(deployment: Deployment, summary: Mapping[str, Any]) -> tuple[str, ...]:
+    linked = deployment.plan.gpus > 1
+    notes = [
+        *deployment.model.notes,
+        *of_hardware(deployment.file, deployment.card, linked),
+    ]
     used = summary["utilization"]
-    if found.mode == "open" and used > _CHECKED:
-        said.append(
+    if deployment.mode == "open" and used > _CHECKED:
+        notes.append(
             f"the server is {100 * used:.0f} % used: waits are those of a rate that "
             f"lasts for hours, and percentiles of `ttft_s` are checked against the "
             f"simulator up to {100 * _CHECKED:.0f} %; `trace` simulates shorter times."
         )
-    return tuple(said)
+    return tuple(notes)

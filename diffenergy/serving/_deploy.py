@@ -38,34 +38,34 @@ class _Engine(NamedTuple):
 
 
 @accepts(DeployRequest)
-def deploy(asked: DeployRequest) -> Deployment:
+def deploy(server: DeployRequest) -> Deployment:
     """A model behind an engine on GPUs, checked.
 
     Raises `ValueError` for what cannot be, in one sentence, and `Infeasible` if not one
     request fits the memory.
     """
-    model, gpu = asked.model, asked.gpu
-    load = load_of(asked.load) or Load(max_batch=1)
+    model, gpu = server.model, server.gpu
+    load = load_of(server.load) or Load(max_batch=1)
     read = read_gpu(DEFAULT_GPU) if gpu is None else gpu
     read = read if isinstance(read, GpuCard) else read_gpu(read)
-    plan = _plan(asked.tp, asked.num_gpus, asked.ep)
-    card = _connected(with_fields(read, asked.changes or {}), plan, asked)
-    point = {name: _one(name, getattr(asked, name)) for name in _POINT}
-    points, taken = settings(card, **point, temperature=asked.temperature)
-    engine = _engine(asked)
-    whole, request = _request(model, load, asked)
+    plan = _plan(server.tp, server.num_gpus, server.ep)
+    card = _connected(with_fields(read, server.changes or {}), plan, server)
+    point = {name: _one(name, getattr(server, name)) for name in _POINT}
+    points, defaults = settings(card, **point, temperature=server.temperature)
+    engine = _engine(server)
+    whole, request = _request(model, load, server)
     assumed = {"gpu": read.name} if gpu is None or read.is_assumed else {}
     assumed |= assumed_model(model)
-    assumed |= _assumed(asked, load, plan, request, engine) | taken
-    none = asked.corrections == "none"
-    file = prior_file() if none else read_corrections(asked.corrections)
+    assumed |= _assumed(server, load, plan, request, engine) | defaults
+    none = server.corrections == "none"
+    file = prior_file() if none else read_corrections(server.corrections)
     placed = whole.placed(ModelShare(ModelSplit(plan.tp, plan.ep)))
-    changed = bool(asked.changes) or read.values != card.values
-    found = Deployment(
+    changed = bool(server.changes) or read.values != card.values
+    deployment = Deployment(
         placed, request, card, file, points[0], plan, *engine, load, assumed, changed
     )
-    _check_memory(found, whole, asked.memory_fraction)
-    return found
+    _check_memory(deployment, whole, server.memory_fraction)
+    return deployment
 
 
 def load_of(load: Load | Mapping[str, Any] | None) -> Load | None:
@@ -82,32 +82,32 @@ def _one(name: str, values: Any) -> tuple[float, ...] | None:
     return values
 
 
-def _connected(card: GpuCard, plan: Plan, asked: ServerRequest) -> GpuCard:
+def _connected(card: GpuCard, plan: Plan, server: ServerRequest) -> GpuCard:
     """The GPU with its links as in the host that a model is shared in."""
     if plan.tp == 1:
         return card
     host = host_of(card)
     host.check(Plan(plan.tp, ep=plan.ep))
     rate = card.values["link_bandwidth"]
-    if "link_bandwidth" not in (asked.changes or {}) and host.rate not in (None, rate):
+    if "link_bandwidth" not in (server.changes or {}) and host.rate not in (None, rate):
         return with_fields(card, {"link_bandwidth": host.rate})
     return card
 
 
-def _engine(asked: ServerRequest) -> _Engine:
+def _engine(server: ServerRequest) -> _Engine:
     """The engine asked for, with its usual choices."""
-    name = asked.engine or "vllm"
-    kind = asked.sampling or usual_sampling(name)
-    when = asked.schedule or _USUAL.get(name, "chunked")
-    fraction = asked.memory_fraction or _FRACTION
-    return _Engine(name, kind, when, asked.chunk or CHUNK, float(fraction))
+    name = server.engine or "vllm"
+    kind = server.sampling or usual_sampling(name)
+    when = server.schedule or _USUAL.get(name, "chunked")
+    fraction = server.memory_fraction or _FRACTION
+    return _Engine(name, kind, when, server.chunk or CHUNK, float(fraction))
 
 
 def _assumed(
-    asked: ServerRequest, load: Load, plan: Plan, request: Request, engine: _Engine
+    server: ServerRequest, load: Load, plan: Plan, request: Request, engine: _Engine
 ) -> dict[str, Any]:
     """What was taken for choices that were not made."""
-    known = {
+    choices = {
         "num_gpus": plan.gpus,
         "tp": plan.tp,
         "dtype": request.dtype,
@@ -121,8 +121,8 @@ def _assumed(
     }
     return {
         name: value
-        for taken, of in ((known, asked), (loads, load), (engine._asdict(), asked))
-        for name, value in taken.items()
+        for chosen, of in ((choices, server), (loads, load), (engine._asdict(), server))
+        for name, value in chosen.items()
         if getattr(of, name) is None and value is not None
     }
 
@@ -145,7 +145,7 @@ def _plan(tp: int | None, num_gpus: int | None, ep: int | None) -> Plan:
 
 
 def _request(
-    name: str, load: Load, asked: ServerRequest
+    name: str, load: Load, server: ServerRequest
 ) -> tuple[LanguageModel, Request]:
     """The model and how its steps run."""
     if name.lower().endswith(".jsonl"):
@@ -158,8 +158,8 @@ def _request(
         raise ValueError(f"`model` is {model.name}, which makes no tokens to serve.")
     _check_lengths(model, load)
     request = model.request(
-        batch=1, input_len=1, phase="decode", dtype=asked.dtype,
-        kv_dtype=asked.kv_dtype, routing=asked.routing,
+        batch=1, input_len=1, phase="decode", dtype=server.dtype,
+        kv_dtype=server.kv_dtype, routing=server.routing,
     )  # fmt: skip
     return model, dataclasses.replace(request, base=False)
 
@@ -185,32 +185,34 @@ def _check_lengths(model: LanguageModel, load: Load):
             )
 
 
-def _check_memory(found: Deployment, whole: LanguageModel, given: int | float | None):
-    """Raises `Infeasible` unless a request fits the `given` fraction of the memory
+def _check_memory(
+    deployment: Deployment, whole: LanguageModel, max_batch: int | float | None
+):
+    """Raises `Infeasible` unless a request fits the `max_batch` fraction of the memory
     (None: the usual one)."""
-    memory, load = found.memory(found.gpu), found.load
+    memory, load = deployment.memory(deployment.gpu), deployment.load
     tokens = load.input.mean + load.cached + load.output.mean
     need, pool = memory.on_host(tokens)
-    if pool >= need and found.fits >= 1:
+    if pool >= need and deployment.fits >= 1:
         return
     gb = (float(memory.weights) / 1e9, ASIDE / 1e9, need / 1e9)
-    most = found.fraction * found.card.values["dram_capacity"]
-    share = "" if given is None else f"`memory_fraction` is {given:g}: "
-    said = (
-        f"{share}not one request of {whole.name} fits {found.card.name}: weights "
+    most = deployment.fraction * deployment.card.values["dram_capacity"]
+    share = "" if max_batch is None else f"`memory_fraction` is {max_batch:g}: "
+    message = (
+        f"{share}not one request of {whole.name} fits {deployment.card.name}: weights "
         f"{gb[0]:.1f} GB + {gb[1]:g} GB aside + {gb[2]:.1f} GB for {tokens:g} tokens, "
-        f"{found.fraction:g} of the memory is {most / 1e9:.1f} GB"
+        f"{deployment.fraction:g} of the memory is {most / 1e9:.1f} GB"
     )
-    size = host_of(found.card).size
+    size = host_of(deployment.card).size
     for tp in (2**n for n in range(1, 8)):
-        if not found.plan.tp < tp <= size:
+        if not deployment.plan.tp < tp <= size:
             continue
         try:
             model = whole.placed(ModelShare(ModelSplit(tp)))
-            one = dataclasses.replace(found, model=model).memory(found.gpu)
+            one = dataclasses.replace(deployment, model=model).memory(deployment.gpu)
         except ValueError:  # it does not divide the model
             continue
         need, pool = one.on_host(tokens)
         if pool >= need:
-            raise Infeasible(f"{said}; it fits with tp={tp}.", tp=float(tp))
-    raise Infeasible(f"{said}; take GPUs with more memory or a smaller `dtype`.")
+            raise Infeasible(f"{message}; it fits with tp={tp}.", tp=float(tp))
+    raise Infeasible(f"{message}; take GPUs with more memory or a smaller `dtype`.")

@@ -21,7 +21,7 @@ from ..workload.models import Request
 from ._engine import Engine, engine_of
 from ._lengths import Lengths
 from ._load import Load
-from ._steady.figures import Asked, Mode, Steady, load_arrays, steady
+from ._steady.figures import LoadArrays, Mode, Steady, load_arrays, steady
 from ._steady.server import Memory, Server, Traffic
 from ._step.table import Program, StepCosts, program, step_costs
 
@@ -122,8 +122,8 @@ class Deployment:
     @property
     def slots(self) -> float:
         """Most requests of a replica that run at once under its load."""
-        given = self.load.max_batch or math.inf
-        return float(min(max(min(self.fits, given), 1.0), _MOST))
+        limit = self.load.max_batch or math.inf
+        return float(min(max(min(self.fits, limit), 1.0), _MOST))
 
     @property
     def most(self) -> float:
@@ -140,10 +140,10 @@ class Deployment:
         model, request = self.model, self.request
         size = model.kv_bytes_per_token  # by the cache's type
         element = size(request.kv_dtype) + size(request.kv_dtype, True)
-        cached = [(kept, n) for kept, n in model.all_cached() if kept.elements]
-        total = sum(kept.elements * n for kept, n in cached) or 1.0
-        bytes_ = [kept.elements * n * element / total for kept, n in cached]
-        windows = [kept.window or math.inf for kept, _ in cached]
+        cached = [(cache, n) for cache, n in model.all_cached() if cache.elements]
+        total = sum(cache.elements * n for cache, n in cached) or 1.0
+        bytes_ = [cache.elements * n * element / total for cache, n in cached]
+        windows = [cache.window or math.inf for cache, _ in cached]
         return Memory(
             gpu.dram_capacity,
             jnp.asarray(self.fraction),
@@ -230,22 +230,22 @@ class Deployment:
             `Steady`: times in s, powers and energies of one GPU in W and J.
         """
         server = self.server(costs, gpu, traffic, sm_clock, power_limit)
-        load = self.asked(rate, concurrency, max_batch, server)
+        load = self.load_arrays(rate, concurrency, max_batch, server)
         return steady(server, load, self.mode, self.states)
 
-    def asked(
+    def load_arrays(
         self,
         rate: Any = None,
         concurrency: Any = None,
         max_batch: Any = None,
         server: Server | None = None,
-    ) -> Asked:
+    ) -> LoadArrays:
         """The load of one replica as the closed forms take it; see `steady`."""
         load = self.load
         slots: Any = self.slots
         if server is not None:  # what is traced reaches the slots
-            given = load.max_batch if max_batch is None else max_batch
-            fits = jnp.minimum(server.fits, math.inf if given is None else given)
+            limit = load.max_batch if max_batch is None else max_batch
+            fits = jnp.minimum(server.fits, math.inf if limit is None else limit)
             slots = jnp.clip(fits, 1.0, _MOST)
         clients, rate = (
             x if x is None else x / self.replicas

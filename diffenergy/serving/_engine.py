@@ -154,14 +154,14 @@ def engine_from(
     tdp: Any,
     bandwidth: Any,
 ) -> Engine:
-    """The same from `values` by name; `kinds`: 1 for the kind of sampling (`SAMPLING`),
-    else 0; `tdp` in W, DRAM `bandwidth` in B/s, which sorts of many rows follow."""
+    """An engine from `values` by name; `kinds`: 1 for the kind of sampling, else 0;
+    `tdp` in W, DRAM `bandwidth` in B/s, which sorts of many rows follow."""
     zero, slower = 0.0 * values["plain"], _FITTED_BANDWIDTH / bandwidth
     many = values["sort_many"] * slower
     few = (zero, values["plain"], values["sort_few"], values["penalties_few"])
     start = (zero, zero, values["sort_start"], values["sort_start"])
     each = (zero, values["plain"], many, many)
-    found = {name: values[name] for name in _SAME} | {
+    numbers = {name: values[name] for name in _SAME} | {
         "prompt": layers * values["prompt_layer"],
         "few": _picked(kinds, few),
         "start": _picked(kinds, start),
@@ -169,7 +169,7 @@ def engine_from(
         "few_power": tdp * values["few_power"],
         "many_power": tdp * values["many_power"],
     }
-    return Engine(**{name: jnp.asarray(x, float) for name, x in found.items()})
+    return Engine(**{name: jnp.asarray(x, float) for name, x in numbers.items()})
 
 
 def _picked(kinds: Any, values: tuple[Any, ...]) -> Any:
@@ -187,12 +187,12 @@ def spread_of(
     of steps holds well, such as experts on several GPUs."""
     tables = [_table(), fitted or {}]
     hosts = {name for table in tables for name in table.get("host", {})}
-    known = _table()["spread"]
+    spread = _table()["spread"]
     served = gpu.served_as
     if hard:
-        return "forecast", known["forecast"]
+        return "forecast", spread["forecast"]
     if f"{engine}:{served}" in hosts:
-        return "calibrated", known.get(served, known["calibrated"])
+        return "calibrated", spread.get(served, spread["calibrated"])
     if any(name.partition(":")[0] == engine for name in hosts):
-        return "transferred", known["transferred"]
-    return "forecast", known["forecast"]
+        return "transferred", spread["transferred"]
+    return "forecast", spread["forecast"]

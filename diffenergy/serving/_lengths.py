@@ -37,7 +37,7 @@ class Lengths:
     longest: float | None = None
 
 
-def read_lengths(name: str, given: Any) -> Lengths:
+def read_lengths(name: str, value: Any) -> Lengths:
     """A distribution from its text, or a number.
 
     Raises `ValueError` for what is none.
@@ -47,25 +47,25 @@ def read_lengths(name: str, given: Any) -> Lengths:
     >>> round(read_lengths("output_len", "lognormal:256:0.8").spread, 2)
     1.64
     """
-    if isinstance(given, Lengths):
-        return given
-    kind, *numbers = str(given).strip().split(":")
+    if isinstance(value, Lengths):
+        return value
+    kind, *numbers = str(value).strip().split(":")
     if not numbers:
-        return fixed(_number(name, given, kind))
-    values = [_number(name, given, x, least=0.0) for x in numbers]
+        return fixed(_number(name, value, kind))
+    values = [_number(name, value, x, least=0.0) for x in numbers]
     match kind, values:
         case "lognormal", [mean, cv] if mean >= 1 and cv <= 100:
             return lognormal(mean, cv)
         case "uniform", [low, high] if low >= 1:
             if low > high:
                 raise ValueError(
-                    f"`{name}` is '{given}', whose low end is above the high one; give "
+                    f"`{name}` is '{value}', whose low end is above the high one; give "
                     "uniform:LOW:HIGH."
                 )
             return uniform(low, high)
         case "exponential", [mean] if mean >= 1:
             return exponential(mean)
-    raise ValueError(f"`{name}` is '{given}'; allowed is {_FORMS}, tokens from 1 on.")
+    raise ValueError(f"`{name}` is '{value}'; allowed is {_FORMS}, tokens from 1 on.")
 
 
 def _number(name: str, given: Any, text: str, least: float = 1.0) -> float:
@@ -81,7 +81,7 @@ def _number(name: str, given: Any, text: str, least: float = 1.0) -> float:
 
 
 def fixed(length: float) -> Lengths:
-    """The same length always."""
+    """The distribution of one length."""
     ones = (1.0,) * NODES, (1.0,) * len(TAIL)
     return Lengths(f"{length:g}", length, 1.0, *ones, length)
 

@@ -1,4 +1,4 @@
-"""`Load`: what requests come to a server, and in which way."""
+"""`Load`: the requests that a server gets, and how they arrive."""
 
 import functools
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -45,13 +45,13 @@ _Tokens = Annotated[float, *_number("from 0 on", "N", _tokens, ge=0)]
 
 
 class WayRequest(Request):
-    """In which way requests come, and what they are promised."""
+    """How requests arrive, and the limits of their latencies."""
 
     max_batch: Annotated[
         _Clients | None,
         Flag(
-            "Most requests at once [as memory allows]; alone: a server that is "
-            "saturated.",
+            "Maximum number of running requests [limited by memory]; without another "
+            "load option the server is saturated.",
             "B",
         ),
     ] = None
@@ -76,7 +76,7 @@ class LoadRequest(WayRequest):
         ),
     ] = None
     output_len: Annotated[
-        Any, Flag(f"Tokens made, alike [{DEFAULT_OUTPUT}].", "DIST")
+        Any, Flag(f"Output tokens; distributions as above [{DEFAULT_OUTPUT}].", "DIST")
     ] = None
     cached_len: Annotated[
         _Tokens | None, "Prompt tokens found in the prefix cache [0]."
@@ -143,16 +143,16 @@ class Load(LoadRequest):
         """Prompt tokens to compute."""
         from ._lengths import read_lengths
 
-        given = DEFAULT_INPUT if self.input_len is None else self.input_len
-        return read_lengths("input_len", given)
+        length = DEFAULT_INPUT if self.input_len is None else self.input_len
+        return read_lengths("input_len", length)
 
     @property
     def output(self) -> "Lengths":
-        """Tokens made."""
+        """Output tokens of a request."""
         from ._lengths import read_lengths
 
-        given = DEFAULT_OUTPUT if self.output_len is None else self.output_len
-        return read_lengths("output_len", given)
+        length = DEFAULT_OUTPUT if self.output_len is None else self.output_len
+        return read_lengths("output_len", length)
 
     @property
     def cached(self) -> float:

@@ -23,8 +23,8 @@ from ..hardware import sm_clocks, spread_clocks
 from ..results import Infeasible
 from ._deployment import Deployment
 from ._load import Load
-from ._solve import alone, run_kept, solved
-from ._steady.figures import QUANTILES, Asked, Mode, Steady, steady
+from ._solve import alone, run_cached, solved
+from ._steady.figures import QUANTILES, LoadArrays, Mode, Steady, steady
 from ._steady.server import Server
 from ._step.table import StepCosts
 
@@ -65,52 +65,52 @@ class _Grid(NamedTuple):
 
 
 def best(
-    found: Deployment, costs: StepCosts, objective: str
+    deployment: Deployment, costs: StepCosts, objective: str
 ) -> tuple[Deployment, dict[str, Any]]:
     """The deployment at the best point, and its clock and batch limit as JSON; `costs`:
     of the deployment as it is given.
 
     Raises `Infeasible` with what can be reached if no point keeps the limits.
     """
-    requested = found.setting.sm_clock
-    clocks = sm_clocks(found.card)[::-1]
+    requested = deployment.setting.sm_clock
+    clocks = sm_clocks(deployment.card)[::-1]
     clocks = clocks[clocks <= requested]
-    if "sm_clock_mhz" not in found.assumed:
+    if "sm_clock_mhz" not in deployment.assumed:
         clocks = np.array([requested])
-    limits = _limits(found)
-    server = found.server(costs)
-    grid = _grid(found, server, spread_clocks(clocks, _CLOCKS), limits)
-    scores = _scores(found.load, objective, grid)
+    limits = _limits(deployment)
+    server = deployment.server(costs)
+    grid = _grid(deployment, server, spread_clocks(clocks, _CLOCKS), limits)
+    scores = _scores(deployment.load, objective, grid)
     around = _around(clocks, grid.clocks, int(scores.min(axis=1).argmin()))
     if len(around):
-        grid = _joined(grid, _grid(found, server, around, limits))
-        scores = _scores(found.load, objective, grid)
+        grid = _joined(grid, _grid(deployment, server, around, limits))
+        scores = _scores(deployment.load, objective, grid)
     while True:
         # of equals the higher clock
         row = len(grid.clocks) - 1 - int(scores.min(axis=1)[::-1].argmin())
         column = int(scores[row].argmin())
         if scores[row, column] >= _FAR:
-            _refuse(found.load, grid)
+            _refuse(deployment.load, grid)
         clock, limit = float(grid.clocks[row]), float(limits[column])
-        better = _at(found, clock, limit)
-        own = solved(better, better.costs())
-        for values, value in zip(grid.figures, _figures(own), strict=True):
+        better = _at(deployment, clock, limit)
+        figures = solved(better, better.costs())
+        for values, value in zip(grid.figures, _figures(figures), strict=True):
             values[row, column] = value  # as it is answered
-        grid.feasible[row, column] = own.feasible
-        scores[row, column] = _scores(found.load, objective, grid)[row, column]
+        grid.feasible[row, column] = figures.feasible
+        scores[row, column] = _scores(deployment.load, objective, grid)[row, column]
         if scores[row, column] < _FAR:
             break
-    told = {"objective": objective, "sm_clock_mhz": clock / 1e6, "max_batch": limit}
-    return better, {"optimized": told}
+    summary = {"objective": objective, "sm_clock_mhz": clock / 1e6, "max_batch": limit}
+    return better, {"optimized": summary}
 
 
-def _at(found: Deployment, clock: float, limit: float) -> Deployment:
+def _at(deployment: Deployment, clock: float, limit: float) -> Deployment:
     """The deployment at a clock (Hz) with a batch limit."""
-    setting = found.setting._replace(sm_clock=clock)
-    load = dataclasses.replace(found.load, max_batch=limit)
+    setting = deployment.setting._replace(sm_clock=clock)
+    load = dataclasses.replace(deployment.load, max_batch=limit)
     chosen = ("sm_clock_mhz", "max_batch")
-    assumed = {k: v for k, v in found.assumed.items() if k not in chosen}
-    return dataclasses.replace(found, setting=setting, load=load, assumed=assumed)
+    assumed = {k: v for k, v in deployment.assumed.items() if k not in chosen}
+    return dataclasses.replace(deployment, setting=setting, load=load, assumed=assumed)
 
 
 def _figures(x: Steady) -> _Figures:
@@ -118,9 +118,9 @@ def _figures(x: Steady) -> _Figures:
     return _Figures(x.energy, x.flow, *high, x.load)
 
 
-def _limits(found: Deployment) -> np.ndarray:
+def _limits(deployment: Deployment) -> np.ndarray:
     """Batch limits that are tried: whole numbers, geometric."""
-    top = max(math.floor(found.most), 1)
+    top = max(math.floor(deployment.most), 1)
     return np.unique(np.round(np.geomspace(1, top, _BATCHES)))
 
 
@@ -128,7 +128,7 @@ class _Question(eqx.Module):
     """One replica, its load, and the clocks (Hz) and batch limits to be looked at."""
 
     server: Server
-    load: Asked
+    load: LoadArrays
     clocks: Float[Array, " clock"]
     limits: Float[Array, " limit"]
     mode: Mode = eqx.field(static=True)
@@ -149,22 +149,32 @@ def figures_on_grid(question: _Question) -> tuple[_Figures, Array]:
 
 
 def _grid(
-    found: Deployment, server: Server, clocks: np.ndarray, limits: np.ndarray
+    deployment: Deployment, server: Server, clocks: np.ndarray, limits: np.ndarray
 ) -> _Grid:
     """Figures of up to `_CLOCKS` clocks with all limits, by one kept program."""
     padded = jnp.asarray(np.resize(clocks, _CLOCKS))
-    at = (found.asked(), padded, jnp.asarray(limits), found.mode, found.states)
+    at = (
+        deployment.load_arrays(),
+        padded,
+        jnp.asarray(limits),
+        deployment.mode,
+        deployment.states,
+    )
     figures, feasible = jax.tree.map(
         lambda x: np.array(x[: len(clocks)]),
-        run_kept(figures_on_grid, (_Question(server, *at),)),
+        run_cached(figures_on_grid, (_Question(server, *at),)),
     )
     return _Grid(clocks, figures, feasible)
 
 
-def _around(clocks: np.ndarray, known: np.ndarray, best: int) -> np.ndarray:
-    """Clocks between the neighbours of the best of the `known` ones, without these."""
-    low, high = known[max(best - 1, 0)], known[min(best + 1, len(known) - 1)]
-    near = np.setdiff1d(clocks[(clocks > low) & (clocks < high)], known)
+def _around(clocks: np.ndarray, evaluated: np.ndarray, best: int) -> np.ndarray:
+    """Clocks between the neighbours of the best of the `evaluated` ones, these left
+    out."""
+    low, high = (
+        evaluated[max(best - 1, 0)],
+        evaluated[min(best + 1, len(evaluated) - 1)],
+    )
+    near = np.setdiff1d(clocks[(clocks > low) & (clocks < high)], evaluated)
     return spread_clocks(near, _CLOCKS) if len(near) else near
 
 
@@ -184,8 +194,8 @@ def _scores(load: Load, objective: str, grid: _Grid) -> Float[np.ndarray, "c l"]
         if limit is not None:
             over = np.fmax(over, np.where(np.isnan(figure), np.inf, figure / limit))
     stable = grid.stable(load)
-    kept = stable & (over <= 1) & np.isfinite(value)
-    return np.where(kept, value, np.where(stable, _FAR * over, np.inf))
+    valid = stable & (over <= 1) & np.isfinite(value)
+    return np.where(valid, value, np.where(stable, _FAR * over, np.inf))
 
 
 def _refuse(load: Load, grid: _Grid):
@@ -219,14 +229,14 @@ def _refuse(load: Load, grid: _Grid):
 _LIMITS: Final = ("slo_ttft", "slo_tpot")
 
 
-def check_limits(found: Deployment, costs: StepCosts) -> None:
+def check_limits(deployment: Deployment, costs: StepCosts) -> None:
     """Raises `Infeasible` for a limit of the load below the decode step of one request
     alone, which every token takes at least: mostly seconds that are read as ms."""
-    limits = {name: getattr(found.load, name) for name in _LIMITS}
+    limits = {name: getattr(deployment.load, name) for name in _LIMITS}
     limits = {name: limit for name, limit in limits.items() if limit is not None}
     if not limits:
         return
-    step = float(alone(found, costs).decode)
+    step = float(alone(deployment, costs).decode)
     for name, limit in limits.items():
         if math.isfinite(step) and limit < step:
             raise Infeasible(

@@ -1,4 +1,4 @@
-"""What a server is asked for: `ServerRequest`, `ServeRequest`, `TraceRequest`."""
+"""Requests of servers: `ServerRequest`, `ServeRequest`, `TraceRequest`."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -28,23 +28,27 @@ _Chunk = Annotated[
 ]
 
 
-ENGINE: Final = Flag("vllm, sglang, trtllm or vllm-v0 (2024) [vllm].", "NAME")
+ENGINE: Final = Flag(
+    "Serving engine: vllm, sglang, trtllm or vllm-v0 (2024) [vllm].", "NAME"
+)
 
 
 class ServerRequest(PointRequest):
     """How a model is served; None: as usual, what stands in brackets."""
 
-    num_gpus: Annotated[Whole | None, "GPUs in all, a multiple of --tp [--tp]."] = None
+    num_gpus: Annotated[Whole | None, "Number of GPUs, a multiple of --tp [--tp]."] = (
+        None
+    )
     tp: Annotated[
         Whole | None,
-        Flag("GPUs that share the model; N/T replicas share the load [all].", "T"),
+        Flag("GPUs of a replica; N/T replicas share the load [all].", "T"),
     ] = None
-    ep: Annotated[Whole | None, "Of these, GPUs that share its experts [1]."] = None
+    ep: Annotated[Whole | None, "GPUs of a replica that share its experts [1]."] = None
     dtype: Annotated[
-        Dtype | None, "Of linear layers, as in `estimate` [the checkpoint's]."
+        Dtype | None, "Number format of linear layers [the checkpoint's]."
     ] = None
     kv_dtype: Annotated[
-        Dtype | None, "Type of the KV cache [the checkpoint's, else 16 bit]."
+        Dtype | None, "Number format of the KV cache [the checkpoint's, else 16 bit]."
     ] = None
     routing: Annotated[
         str | None,
@@ -56,20 +60,20 @@ class ServerRequest(PointRequest):
     sampling: Annotated[
         Sampling | None,
         Flag(
-            "greedy, random, top-p (sorted logits) or penalties (sorted, and counted) "
-            "[top-p for vllm, else random].",
+            "Sampling: greedy, random, top-p (sorted logits) or penalties (also "
+            "counted) [top-p for vllm, else random].",
             "KIND",
         ),
     ] = None
     schedule: Annotated[
         Schedule | None,
         Flag(
-            "chunked (prompts beside decoding) or prefill-first [prefill-first for "
-            "sglang, else chunked].",
+            "Order of prompts: chunked (beside decoding) or prefill-first "
+            "[prefill-first for sglang, else chunked].",
             "KIND",
         ),
     ] = None
-    chunk: Annotated[_Chunk | None, "Most tokens of a step [8192]."] = None
+    chunk: Annotated[_Chunk | None, "Maximum tokens of a step [8192]."] = None
     memory_fraction: Annotated[
         _Share | None, "Share of the memory that the engine uses [0.9]."
     ] = None
@@ -97,7 +101,7 @@ class ServeRequest(DeployRequest):
 
     optimize: Annotated[
         Literal["energy", "throughput"] | None,
-        "energy or throughput: clock and batch limit that keep the limits best.",
+        "Quantity to optimize by clock and batch limit: energy or throughput.",
     ] = None
     sensitivity: Annotated[
         Sequence[str],
@@ -117,7 +121,7 @@ TRACE: Final = Flag(
     files=lambda name: (name,),
 )
 SKIP: Final = Flag(
-    "Leave out requests of --trace beyond the model's positions, and count them."
+    "Leave out requests of --trace that exceed the model's positions; count them."
 )
 
 

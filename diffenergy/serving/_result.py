@@ -62,11 +62,11 @@ class ServingResult(Result):
         return self.summary["avg_power_w"]
 
 
-def check_power(found: Deployment, lowest: float, feasible: bool):
+def check_power(deployment: Deployment, lowest: float, feasible: bool):
     """Raises `Infeasible` where the power limit cannot be kept; `lowest`: power of a
     GPU at its lowest clock, W."""
     if not feasible:
-        limit = math.ceil(lowest / found.card.values["cap_fraction"])
+        limit = math.ceil(lowest / deployment.card.values["cap_fraction"])
         raise Infeasible(
             f"`power_limit` cannot be kept: at its lowest clock the GPU draws "
             f"{lowest:.1f} W here; the least limit that can is {limit} W.",
@@ -74,11 +74,11 @@ def check_power(found: Deployment, lowest: float, feasible: bool):
         )
 
 
-def check(found: Deployment, figures: Steady):
+def check(deployment: Deployment, figures: Steady):
     """Raises `Infeasible` where a limit cannot be kept: of power, or what is served."""
-    check_power(found, float(figures.lowest), bool(figures.feasible))
-    most = saturation(found, figures)
-    rate = found.load.rate
+    check_power(deployment, float(figures.lowest), bool(figures.feasible))
+    most = saturation(deployment, figures)
+    rate = deployment.load.rate
     if rate is not None and float(figures.load) >= 1:
         scale = 10 ** (5 - math.floor(math.log10(most)))  # as many digits as shown
         shown = math.floor(most * scale) / scale
@@ -89,43 +89,43 @@ def check(found: Deployment, figures: Steady):
         )
 
 
-def saturation(found: Deployment, figures: Steady) -> float:
+def saturation(deployment: Deployment, figures: Steady) -> float:
     """Requests a second of all replicas with every slot taken."""
-    return found.replicas * float(figures.saturation) / found.load.output.mean
+    return deployment.replicas * float(figures.saturation) / deployment.load.output.mean
 
 
-def told(found: Deployment, figures: Steady) -> dict[str, Any]:
+def to_json(deployment: Deployment, figures: Steady) -> dict[str, Any]:
     """The JSON of a server in balance."""
-    load, n = found.load, found.replicas
-    made = n * float(figures.flow)
-    requests = made / load.output.mean
-    kept, pool = found.memory(found.gpu).on_host(found.context)
+    load, n = deployment.load, deployment.replicas
+    tokens_per_s = n * float(figures.flow)
+    requests = tokens_per_s / load.output.mean
+    of_request, pool = deployment.memory(deployment.gpu).on_host(deployment.context)
     limited = load.slo_ttft is not None or load.slo_tpot is not None
     good = requests * float(figures.ttft.kept) * float(figures.tpot.kept)
     parts = (*figures.parts, figures.sampling, figures.host)
     latencies = (figures.ttft, figures.tpot, figures.itl, figures.e2e)
     each = (by_level(x.mean, x.quantiles) for x in latencies)
     tokens = load.output.mean + load.input.mean + load.cached
-    return completed(found, found.slots, {
-        "mode": found.mode,
+    return completed(deployment, deployment.slots, {
+        "mode": deployment.mode,
         "skipped_requests": None,
         "request_rate_per_s": load.rate,
         "request_throughput_per_s": requests,
-        "output_token_throughput_per_s": made,
+        "output_token_throughput_per_s": tokens_per_s,
         "total_token_throughput_per_s": requests * tokens,
-        "saturation_request_rate_per_s": saturation(found, figures),
-        "limited_by": _limit(found, found.slots),
+        "saturation_request_rate_per_s": saturation(deployment, figures),
+        "limited_by": _limit(deployment, deployment.slots),
         "running_requests": n * float(figures.running),
         "waiting_requests": finite(_count(n * float(figures.waiting))),
-        "kv_cache_usage": float(figures.running) * kept / pool,
+        "kv_cache_usage": float(figures.running) * of_request / pool,
         **dict(zip(_LATENCIES, each, strict=True)),
-        "step_s": step_told(figures.step, figures.decode, parts, figures.prefill),
+        "step_s": step_json(figures.step, figures.decode, parts, figures.prefill),
         "preemptions": None,
         "peak_step_power_w": None,
         "prefill_tokens_per_step": float(figures.entering) * load.input.mean,
         "steps_with_prefill_share": float(figures.mixed),
         "sm_clock_mhz": float(figures.clock) / MHz,
-        "avg_power_w": found.plan.gpus * float(figures.power),
+        "avg_power_w": deployment.plan.gpus * float(figures.power),
         "goodput_per_s": good if limited else None,
     })  # fmt: skip
 
@@ -135,48 +135,50 @@ def _count(requests: float) -> float:
     return 0.0 if requests < _NONE else requests
 
 
-def completed(found: Deployment, slots: float, given: dict[str, Any]) -> dict[str, Any]:
-    """The JSON of a server with so many `slots` a replica: figures `given`, what was
+def completed(
+    deployment: Deployment, slots: float, summary: dict[str, Any]
+) -> dict[str, Any]:
+    """The JSON of a server with so many `slots` a replica: figures `summary`, what was
     asked for, and what follows from both."""
-    requests, power = given["request_throughput_per_s"], given["avg_power_w"]
-    energy = power / given["output_token_throughput_per_s"]
-    spread, grade = _trusted(found)
-    kept, pool = found.memory(found.gpu).on_host(found.context)
-    tpot = given["tpot_s"]
+    requests, power = summary["request_throughput_per_s"], summary["avg_power_w"]
+    energy = power / summary["output_token_throughput_per_s"]
+    spread, grade = _trusted(deployment)
+    of_request, pool = deployment.memory(deployment.gpu).on_host(deployment.context)
+    tpot = summary["tpot_s"]
     about = {
-        "model": found.model.name,
-        "gpu": found.card.name,
-        "num_gpus": found.plan.gpus,
-        "tp": found.plan.tp,
-        "dtype": found.request.dtype,
-        "engine": found.engine_name,
-        "sampling": found.sampling,
-        "schedule": found.schedule,
-        "chunk_tokens": found.chunk,
-        "sm_clock_set_mhz": found.setting.sm_clock / MHz,
-        "power_limit_w": found.setting.power_limit,
-        "max_batch": found.load.max_batch,
-        "concurrency": found.load.concurrency,
-        "input_len": found.load.input.text,
-        "output_len": found.load.output.text,
-        "cached_len": found.load.cached,
+        "model": deployment.model.name,
+        "gpu": deployment.card.name,
+        "num_gpus": deployment.plan.gpus,
+        "tp": deployment.plan.tp,
+        "dtype": deployment.request.dtype,
+        "engine": deployment.engine_name,
+        "sampling": deployment.sampling,
+        "schedule": deployment.schedule,
+        "chunk_tokens": deployment.chunk,
+        "sm_clock_set_mhz": deployment.setting.sm_clock / MHz,
+        "power_limit_w": deployment.setting.power_limit,
+        "max_batch": deployment.load.max_batch,
+        "concurrency": deployment.load.concurrency,
+        "input_len": deployment.load.input.text,
+        "output_len": deployment.load.output.text,
+        "cached_len": deployment.load.cached,
     }
     derived = {
-        "utilization": requests / given["saturation_request_rate_per_s"],
-        "max_running_requests": found.replicas * slots,
-        "kv_cache_tokens": found.replicas * pool * found.context / kept,
-        "avg_power_per_gpu_w": power / found.plan.gpus,
+        "utilization": requests / summary["saturation_request_rate_per_s"],
+        "max_running_requests": deployment.replicas * slots,
+        "kv_cache_tokens": deployment.replicas * pool * deployment.context / of_request,
+        "avg_power_per_gpu_w": power / deployment.plan.gpus,
         "energy_j_per_output_token": energy,
-        "energy_j_per_token": power / given["total_token_throughput_per_s"],
+        "energy_j_per_token": power / summary["total_token_throughput_per_s"],
         "energy_j_per_request": power / requests,
         "energy_j_per_output_token_p5_p95": _interval(energy, spread["energy"]),
         "tpot_s_p5_p95": tpot and _interval(tpot["mean"], spread["tpot"]),
-        "ttft_s_p5_p95": _interval(given["ttft_s"]["mean"], spread["ttft"]),
+        "ttft_s_p5_p95": _interval(summary["ttft_s"]["mean"], spread["ttft"]),
         "grade": grade,
-        "assumed": dict(found.assumed),
+        "assumed": dict(deployment.assumed),
         "sensitivities": None,
     }
-    return about | given | derived
+    return about | summary | derived
 
 
 def by_level(mean: Any, quantiles: Iterable[Any]) -> dict[str, float]:
@@ -184,26 +186,26 @@ def by_level(mean: Any, quantiles: Iterable[Any]) -> dict[str, float]:
     return dict(zip(_LEVELS, map(float, (mean, *quantiles)), strict=True))
 
 
-def step_told(
+def step_json(
     mean: Any, decode: Any, parts: Iterable[Any], prefill: Any
 ) -> dict[str, Any]:
     """The mean step (s), without prompts, by part (`PARTS`, sampling, host), and what
     prompts add."""
     names = (*PARTS, "sampling", "host", "prefill")
-    known: dict[str, Any] = dict(zip(names, (*parts, prefill), strict=True))
-    sums = {name: float(known[name]) for name in _STEP}
+    times: dict[str, Any] = dict(zip(names, (*parts, prefill), strict=True))
+    sums = {name: float(times[name]) for name in _STEP}
     return {"mean": float(mean), "decode_only": float(decode), "parts": sums}
 
 
-def _limit(found: Deployment, slots: float) -> str:
+def _limit(deployment: Deployment, slots: float) -> str:
     """What bounds the requests that run."""
-    load = found.load
+    load = deployment.load
     if load.rate is not None:
         return "rate"
-    if load.concurrency is not None and load.concurrency / found.replicas <= slots:
+    if load.concurrency is not None and load.concurrency / deployment.replicas <= slots:
         return "concurrency"
-    given = load.max_batch
-    return "max_batch" if given is not None and given <= slots else "memory"
+    limit = load.max_batch
+    return "max_batch" if limit is not None and limit <= slots else "memory"
 
 
 def _interval(value: float, sd: float) -> list[float]:
@@ -212,13 +214,16 @@ def _interval(value: float, sd: float) -> list[float]:
     return [value / factor, value * factor]
 
 
-def _trusted(found: Deployment) -> tuple[dict[str, float], str]:
+def _trusted(deployment: Deployment) -> tuple[dict[str, float], str]:
     """Standard deviations of the logarithm by quantity, and the grade: the least of
     that of the kernels and that of the engine's host."""
-    new = found.changed or found.card.values != read_gpu(found.card.served_as).values
+    new = (
+        deployment.changed
+        or deployment.card.values != read_gpu(deployment.card.served_as).values
+    )
     ops = ("gemm", "generation_attention", "context_attention")
-    kernels: Trust = found.file.trust(found.card, new=new, holds=ops)
-    hard = found.plan.tp > 1 and found.request.routing is not None
-    name = found.engine_name
-    grade, spread = spread_of(name, found.card, found.file.engines, hard)
+    kernels: Trust = deployment.file.trust(deployment.card, new=new, holds=ops)
+    hard = deployment.plan.tp > 1 and deployment.request.routing is not None
+    name = deployment.engine_name
+    grade, spread = spread_of(name, deployment.card, deployment.file.engines, hard)
     return spread, least_grade([kernels.grade, grade])

@@ -1,4 +1,4 @@
-"""Numbers of one answer, by programs that are kept between runs."""
+"""Figures, curves and derivatives of a deployment, by cached programs."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from ..compiling import compiler_options, kept
 from ..estimator import FIELD_PLACES, slopes
 from ..hardware import sm_clocks, spread_clocks
 from ._deployment import Deployment
-from ._steady.figures import QUANTILES, Asked, Mode, Steady, load_arrays, steady
+from ._steady.figures import QUANTILES, LoadArrays, Mode, Steady, load_arrays, steady
 from ._steady.server import Server
 from ._step.table import StepCosts
 
@@ -23,38 +23,42 @@ class Question(eqx.Module):
     """One replica and its load; what is static makes a program of its own."""
 
     server: Server
-    load: Asked
+    load: LoadArrays
     mode: Mode = eqx.field(static=True)
     states: int = eqx.field(static=True)
 
 
 def answered(question: Question) -> Steady:
-    """Its figures."""
+    """Figures of a replica under its load."""
     return steady(question.server, question.load, question.mode, question.states)
 
 
-def solved(found: Deployment, costs: StepCosts) -> Steady:
+def solved(deployment: Deployment, costs: StepCosts) -> Steady:
     """Figures of a deployment under its load, on the host."""
-    server = found.server(costs)
-    question = Question(server, found.asked(), found.mode, found.states)
-    return jax.device_get(run_kept(answered, (question,)))
+    server = deployment.server(costs)
+    question = Question(
+        server, deployment.load_arrays(), deployment.mode, deployment.states
+    )
+    return jax.device_get(run_cached(answered, (question,)))
 
 
-def saturated(found: Deployment, costs: StepCosts) -> Steady:
+def saturated(deployment: Deployment, costs: StepCosts) -> Steady:
     """Figures of a replica that always has as much to do as it may take."""
-    question = Question(found.server(costs), load_arrays(found.slots), "saturated", 0)
-    return jax.device_get(run_kept(answered, (question,)))
+    question = Question(
+        deployment.server(costs), load_arrays(deployment.slots), "saturated", 0
+    )
+    return jax.device_get(run_cached(answered, (question,)))
 
 
-def run_kept(function: Any, arguments: tuple[Any, ...]) -> Any:
+def run_cached(function: Any, arguments: tuple[Any, ...]) -> Any:
     """`function(*arguments)`, pytrees of numbers, by a program that is kept."""
     return kept(function, jax.tree.map(jnp.asarray, arguments))
 
 
-def alone(found: Deployment, costs: StepCosts) -> Steady:
+def alone(deployment: Deployment, costs: StepCosts) -> Steady:
     """Figures of a replica with a single request after another."""
-    question = Question(found.server(costs), load_arrays(1.0), "saturated", 0)
-    return jax.device_get(run_kept(answered, (question,)))
+    question = Question(deployment.server(costs), load_arrays(1.0), "saturated", 0)
+    return jax.device_get(run_cached(answered, (question,)))
 
 
 # --- Curves of a server for pictures: latencies by rate, joules by batch and by
@@ -83,18 +87,18 @@ class Curves:
     energy: np.ndarray
 
 
-def server_curves(found: Deployment, costs: StepCosts) -> Curves:
+def server_curves(deployment: Deployment, costs: StepCosts) -> Curves:
     """Curves of a deployment around its load."""
-    load = found.load
+    load = deployment.load
     alone = {"concurrency": None, "waves": None}
     rate = dataclasses.replace(load, rate=1.0, **alone)
-    limit = dataclasses.replace(load, rate=None, max_batch=found.slots, **alone)
-    flowing = dataclasses.replace(found, load=rate)
-    full = dataclasses.replace(found, load=limit)
+    limit = dataclasses.replace(load, rate=None, max_batch=deployment.slots, **alone)
+    flowing = dataclasses.replace(deployment, load=rate)
+    full = dataclasses.replace(deployment, load=limit)
     options = compiler_options(once=True)
 
     def by_rate(share: Any) -> Any:
-        top = full.steady(costs).saturation / load.output.mean * found.replicas
+        top = full.steady(costs).saturation / load.output.mean * deployment.replicas
         x = flowing.steady(costs, rate=share * top)
         pair = lambda y: jnp.stack([y.mean, y.quantiles[_P95]])  # noqa: E731
         return share * top, pair(x.ttft), pair(x.tpot), top
@@ -103,17 +107,19 @@ def server_curves(found: Deployment, costs: StepCosts) -> Curves:
     rates, ttft, tpot, most = jax.jit(jax.vmap(by_rate), compiler_options=options)(
         shares
     )
-    clocks = spread_clocks(sm_clocks(found.card)[::-1], _CLOCKS)
-    batches = np.unique(np.round(np.geomspace(1, found.slots, _BATCHES)))
+    clocks = spread_clocks(sm_clocks(deployment.card)[::-1], _CLOCKS)
+    batches = np.unique(np.round(np.geomspace(1, deployment.slots, _BATCHES)))
 
     top = jnp.asarray(clocks[-1])
-    all_clocks = found.costs(point=eqx.tree_at(lambda x: x.sm_clock, found.point, top))
+    all_clocks = deployment.costs(
+        point=eqx.tree_at(lambda x: x.sm_clock, deployment.point, top)
+    )
 
     def by_clock(clock: Any) -> Any:
         def one(batch: Any) -> Any:
             return full.steady(all_clocks, max_batch=batch, sm_clock=clock).energy
 
-        return found.plan.tp * jax.vmap(one)(jnp.asarray(batches))
+        return deployment.plan.tp * jax.vmap(one)(jnp.asarray(batches))
 
     energy = jax.jit(lambda x: jax.lax.map(by_clock, x), compiler_options=options)
     return Curves(
@@ -134,7 +140,7 @@ _PLACES: Final = FIELD_PLACES | {
 """What of a deployment each field is, and its name there."""
 
 
-def check_fields(found: Deployment, fields: Sequence[str]):
+def check_fields(deployment: Deployment, fields: Sequence[str]):
     """Raises `ValueError` for what cannot be differentiated by."""
     for name in fields:
         if name not in _PLACES:
@@ -144,7 +150,7 @@ def check_fields(found: Deployment, fields: Sequence[str]):
                 "such as dram_bandwidth (`diffenergy gpus show`)."
             )
         of, field = _PLACES[name]
-        if of == "load" and getattr(found.load, field) is None:
+        if of == "load" and getattr(deployment.load, field) is None:
             raise ValueError(
                 f"`sensitivity` has '{name}', but the load has none; leave it out."
             )
@@ -158,7 +164,7 @@ class _Flow(NamedTuple):
 
 
 def sensitivities(
-    found: Deployment, fields: Sequence[str]
+    deployment: Deployment, fields: Sequence[str]
 ) -> dict[str, dict[str, float]]:
     """d metric / d field for each of `METRICS`, of all GPUs: the metric's unit per SI
     unit (J a token by B/s, s by Hz, ...); at a batch limit of 128 rows or a power limit
@@ -166,8 +172,8 @@ def sensitivities(
 
     def metrics(moved: dict[str, Any]) -> Array:
         gpu, point, load = (moved[x] for x in ("gpu", "point", "load"))
-        figures = found.steady(
-            found.costs(gpu, point),
+        figures = deployment.steady(
+            deployment.costs(gpu, point),
             sm_clock=point.sm_clock,
             power_limit=point.power_cap,
             gpu=gpu,
@@ -175,11 +181,13 @@ def sensitivities(
             rate=load.rate,
             concurrency=load.concurrency,
         )
-        energy = found.plan.tp * figures.energy
+        energy = deployment.plan.tp * figures.energy
         return jnp.stack([energy, figures.tpot.mean, figures.ttft.mean])
 
-    load = _Flow(found.load.rate, found.load.concurrency)
-    parts = {x: getattr(found, x) for x in ("gpu", "point", "traffic")} | {"load": load}
+    load = _Flow(deployment.load.rate, deployment.load.concurrency)
+    parts = {x: getattr(deployment, x) for x in ("gpu", "point", "traffic")} | {
+        "load": load
+    }
     _, table = slopes(metrics, parts, {name: _PLACES[name] for name in fields})
     return {
         metric: dict(zip(fields, row, strict=True))

@@ -94,8 +94,8 @@ def begun(spec: Spec, block: Block) -> Callable[[], Rows]:
     at, calls = np.empty(0, int), []
     if tasks:
         reasons = _reasons(tasks[0][1], points)
-        lacking = [place for place, reason in enumerate(reasons) if reason]
-        error[:, lacking] = [reasons[place] for place in lacking]
+        missing = [place for place, reason in enumerate(reasons) if reason]
+        error[:, missing] = [reasons[place] for place in missing]
         at = np.flatnonzero([reason is None for reason in reasons])
     if len(at):
         calls = _dispatched(tasks, [points[i] for i in at], spec.rows >= _LONG)
@@ -103,8 +103,8 @@ def begun(spec: Spec, block: Block) -> Callable[[], Rows]:
     def finish() -> Rows:
         names = (*FIGURES, *(AT_WALL if spec.has_node else ()))
         figures = {x: np.full((len(shapes), width), np.nan) for x in names}
-        for part, found in calls:
-            phases, first = _crossed(*jax.device_get(found)), 0
+        for part, results in calls:
+            phases, first = _crossed(*jax.device_get(results)), 0
             for place, task in part:
                 last = first + len(task.listings)
                 mine = [x[:, first:last] for x in phases]
@@ -120,8 +120,8 @@ def begun(spec: Spec, block: Block) -> Callable[[], Rows]:
 
 def _reasons(task: Task, points: Sequence[Mapping[str, Any]]) -> list[str | None]:
     """Why the board of a task, which a block has one of, has not such points."""
-    found = (unavailable(task.card, **_si(point)) for point in points)
-    return [None if reason is None else str(reason) for reason in found]
+    reasons = (unavailable(task.card, **_si(point)) for point in points)
+    return [None if reason is None else str(reason) for reason in reasons]
 
 
 def _si(point: Mapping[str, Any]) -> dict[str, float]:
@@ -132,14 +132,14 @@ def _si(point: Mapping[str, Any]) -> dict[str, float]:
 
 def _task(spec: Spec, chosen: Mapping[str, Any]) -> Task | str:
     """The checked request of a workload, at none of its points; why it is none."""
-    asked = {**spec.fixed, **chosen}
-    words = {x.removeprefix("gpu."): asked.pop(x) for x in WORDS if x in asked}
+    values = {**spec.fixed, **chosen}
+    words = {x.removeprefix("gpu."): values.pop(x) for x in WORDS if x in values}
     if words:
-        asked["changes"] = words
-    at = _si({x: asked.pop(x) for x in (*POINT, "mem_clock") if x in asked})
-    asked |= {key: (value,) for key, value in at.items()}
+        values["changes"] = words
+    at = _si({x: values.pop(x) for x in (*POINT, "mem_clock") if x in values})
+    values |= {key: (value,) for key, value in at.items()}
     try:
-        return prepare(asked.pop("model"), **asked, require_fit=True)
+        return prepare(values.pop("model"), **values, require_fit=True)
     except (ValueError, Infeasible) as error:
         return str(error)
 
@@ -168,42 +168,44 @@ def _operating_points(
     clocks = list(dict.fromkeys(x.sm_clock for x in settings))
     limits = list(dict.fromkeys(x.power_limit for x in settings))
     free = [one._replace(sm_clock=x, power_limit=_FREE) for x in clocks]
-    held = [one._replace(sm_clock=max(clocks), power_limit=x) for x in limits]
-    return operating_points(free), operating_points(held)
+    limited = [one._replace(sm_clock=max(clocks), power_limit=x) for x in limits]
+    return operating_points(free), operating_points(limited)
 
 
 @functools.cache
 def _program(together: int, long: bool) -> Callable[..., Any]:
     """Figures of phases [point, phase] without limits and with them."""
 
-    def every(workload: Any, gpu: Any, free: Any, held: Any) -> Any:
+    def every(workload: Any, gpu: Any, free: Any, limited: Any) -> Any:
         def at(point: Any) -> Any:
             run, _ = runs(workload, gpu, point, gpu.corrections, False, False)
             clock = jnp.minimum(point.sm_clock, gpu.sm_clock_applied_max)
             return run.time, run.energy, jnp.full_like(run.time, clock)
 
         def under(point: Any) -> Any:
-            found = estimate_once(workload, gpu, point).phases
-            return found.time, found.energy, found.sm_clock, found.feasible
+            phases = estimate_once(workload, gpu, point).phases
+            return phases.time, phases.energy, phases.sm_clock, phases.feasible
 
         return (
             jax.lax.map(at, free, batch_size=together),
-            jax.lax.map(under, held, batch_size=together),
+            jax.lax.map(under, limited, batch_size=together),
         )
 
     return jax.jit(every, compiler_options=compiler_options(once=not long))
 
 
-def _crossed(free: Sequence[np.ndarray], held: _Figures) -> _Figures:
+def _crossed(free: Sequence[np.ndarray], limited: _Figures) -> _Figures:
     """Phases [limit x clock, phase]: each as at its clock, or as under its limit where
     that holds it below."""
-    slower = held[2][:, None] < free[2][None]
-    kept = np.broadcast_to(held[3][:, None], slower.shape)
+    slower = limited[2][:, None] < free[2][None]
+    within = np.broadcast_to(limited[3][:, None], slower.shape)
     both = (
         np.where(slower, y[:, None], x[None])
-        for x, y in zip(free, held[:3], strict=True)
+        for x, y in zip(free, limited[:3], strict=True)
     )
-    time, energy, clock, feasible = (x.reshape(-1, x.shape[-1]) for x in (*both, kept))
+    time, energy, clock, feasible = (
+        x.reshape(-1, x.shape[-1]) for x in (*both, within)
+    )
     return time, energy, clock, feasible
 
 

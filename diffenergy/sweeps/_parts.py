@@ -89,10 +89,10 @@ def spec_hash(path: Path) -> str | None:
     from pyarrow import ArrowInvalid, parquet
 
     try:
-        found = parquet.read_schema(path).metadata or {}
+        metadata = parquet.read_schema(path).metadata or {}
     except (OSError, ArrowInvalid):
         return None
-    return found.get(_HASH, b"").decode() or None
+    return metadata.get(_HASH, b"").decode() or None
 
 
 def beside(path: Path) -> Path:
@@ -109,7 +109,7 @@ def write_spec(path: Path, spec: Spec) -> None:
     write_text_atomic(path, json.dumps(content, indent=1) + "\n")
 
 
-def put_together(folder: Path, spec: Spec, path: Path) -> None:
+def join_parts(folder: Path, spec: Spec, path: Path) -> None:
     """One file of all parts in order, replaced only when it is whole."""
     whole = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.part")
     try:
@@ -166,7 +166,7 @@ def _decoded(table: "pyarrow.Table") -> "pyarrow.Table":
 
 def _hash_of_json(path: Path) -> str | None:
     try:
-        found = json.loads(path.read_text()).get("spec_hash")
+        spec_hash = json.loads(path.read_text()).get("spec_hash")
     except (OSError, ValueError, AttributeError):
         return None
-    return found if isinstance(found, str) else None
+    return spec_hash if isinstance(spec_hash, str) else None

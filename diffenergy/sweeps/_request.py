@@ -15,5 +15,5 @@ class RunRequest(Request):
         str | None,
         Flag("Ray cluster to work on, or N workers here [none].", "ADDRESS|local[:N]"),
     ] = None
-    resume: Annotated[bool, "Do only what an earlier run left undone."] = False
+    resume: Annotated[bool, "Compute only what an earlier run did not."] = False
     told: Annotated[Told | None, Note("Called with rows done and their number.")] = None

@@ -36,7 +36,7 @@ def run(request: _Run) -> dict[str, Any]:
     Raises:
         ValueError: for input that cannot be, or parts of another sweep on `resume`.
     """
-    from ._parts import need_pyarrow, put_together
+    from ._parts import join_parts, need_pyarrow
 
     begun = time.monotonic()
     spec, out, resume = request.spec, request.out, request.resume
@@ -55,7 +55,7 @@ def run(request: _Run) -> dict[str, Any]:
         shutil.rmtree(folder, ignore_errors=True)
     blocks, rows, errors = _filled(folder, sweep, address, request.told)
     if is_file:
-        put_together(folder, sweep, path)
+        join_parts(folder, sweep, path)
         shutil.rmtree(folder, ignore_errors=True)
     elif folder != path:
         _swap(folder, path)

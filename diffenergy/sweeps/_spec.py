@@ -160,42 +160,42 @@ def read_spec(path: str) -> Spec:
             axes[key] = _values(path, key, given[key])
     if not axes:
         raise _wrong(path, "[axes] has no axis", ", ".join(AXES))
-    taken: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for key, value in fixed.items():
         if key in axes:
             raise _wrong(path, f"[fixed] `{key}` is an axis too", "one of both")
         if key not in _KINDS:
             raise _wrong(path, f"[fixed] `{key}` is no flag", ", ".join(_KINDS))
-        taken[key] = fitted(value, _KINDS[key], f"{path}: [fixed] ", key)
-    if "model" not in axes and "model" not in taken:
+        settings[key] = fitted(value, _KINDS[key], f"{path}: [fixed] ", key)
+    if "model" not in axes and "model" not in settings:
         raise _wrong(path, "`model` is missing", "a `model` in [axes] or [fixed]")
-    found = Spec(axes, taken, block)
-    if found.rows > _MOST:
-        raise _wrong(path, f"[axes] make {found.rows:,} rows", f"at most {_MOST:,}")
-    return found
+    spec = Spec(axes, settings, block)
+    if spec.rows > _MOST:
+        raise _wrong(path, f"[axes] make {spec.rows:,} rows", f"at most {_MOST:,}")
+    return spec
 
 
-def _values(path: str, key: str, given: Any) -> tuple[Any, ...]:
+def _values(path: str, key: str, value: Any) -> tuple[Any, ...]:
     """Values of an axis: a list, or a range as text, FROM:TO:STEP."""
     kind = _KINDS[key]
-    if isinstance(given, str) and kind is not _Word and given.count(":") == 2:
+    if isinstance(value, str) and kind is not _Word and value.count(":") == 2:
         unit = _UNITS.get(kind, "")
         start, stop, step = (
             quantity(key, x, unit) / (MHz if kind is _MHz else 1.0)
-            for x in given.split(":")
+            for x in value.split(":")
         )
         count = 1 + math.floor((stop - start) / step + 1e-9) if step > 0 else 0
         if not 1 <= count <= _RANGE:
             raise _wrong(
-                path, f"[axes] `{key}` is '{given}'", "FROM:TO:STEP with FROM below TO"
+                path, f"[axes] `{key}` is '{value}'", "FROM:TO:STEP with FROM below TO"
             )
-        found = [start + i * step for i in range(count)]
-        given = [int(x) for x in found] if kind is _Whole else found
-    if not isinstance(given, list) or not given:
+        numbers = [start + i * step for i in range(count)]
+        value = [int(x) for x in numbers] if kind is _Whole else numbers
+    if not isinstance(value, list) or not value:
         raise _wrong(
-            path, f"[axes] `{key}` is {given!r}", "a list of values, or FROM:TO:STEP"
+            path, f"[axes] `{key}` is {value!r}", "a list of values, or FROM:TO:STEP"
         )
-    values = tuple(fitted(x, kind, f"{path}: [axes] ", key) for x in given)
+    values = tuple(fitted(x, kind, f"{path}: [axes] ", key) for x in value)
     if len(set(values)) < len(values):
         twice = next(x for x in values if values.count(x) > 1)
         raise _wrong(path, f"[axes] `{key}` has {twice!r} twice", "each value once")

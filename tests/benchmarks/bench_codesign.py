@@ -37,7 +37,7 @@ from diffenergy.codesign._tiles.tiles import (
     gemm_rows,
     shapes_of,
     usual_tiles,
-    with_given_tiles,
+    with_tiles,
 )
 from diffenergy.hardware import read_gpu
 
@@ -77,7 +77,7 @@ def problem(tiles: bool) -> Problem:
         listings = [*made]
         if not tiles:
             usual = usual_tiles(card.spec, shapes_of(gemm_rows(listings)))
-            listings = with_given_tiles(listings, usual)
+            listings = with_tiles(listings, usual)
         parts.append(Listed(listings, weight, model.weight_bytes("bf16"), 0.0, phase))
     limits = {"area": 814.0, "power": 500.0}
     ranges = [Range(name) for name in VARIED]

@@ -18,7 +18,7 @@ from calibration.campaigns.blocks import (
 from calibration.campaigns.formulas import hot_share, replayed_seconds
 from diffenergy import measurements
 from diffenergy.corrections import CorrectionsFile, prior_file
-from diffenergy.fitting._predict import predict
+from diffenergy.fitting import predict
 from diffenergy.hardware import read_gpu
 from diffenergy.measurements import MeasurementTable
 

@@ -11,7 +11,7 @@ from calibration.limits import (
     responses,
 )
 from diffenergy.corrections import prior_file
-from diffenergy.hardware._files import read_gpu
+from diffenergy.hardware import read_gpu
 
 LIMITS = (150.0, 175.0, 200.0, 225.0, 250.0)
 

@@ -6,7 +6,7 @@ from calibration.campaigns import meter
 from calibration.listings import completed_listings
 from diffenergy import measurements
 from diffenergy.corrections import read_corrections
-from diffenergy.fitting._predict import predict
+from diffenergy.fitting import predict
 from diffenergy.measurements import errors_by_group
 
 pytestmark = pytest.mark.shared_data

@@ -19,7 +19,7 @@ from diffenergy.codesign._tiles.tiles import (
     owners,
     shapes_of,
     usual_tiles,
-    with_given_tiles,
+    with_tiles,
 )
 from diffenergy.codesign._tiles.tuning import tune
 from diffenergy.compiling import compiler_options, kept
@@ -125,7 +125,7 @@ def test_place_is_what_the_listing_says():
     products = gemm_rows(LISTINGS)
     spec = H100.spec
     usual = usual_tiles(spec, shapes_of(products))
-    workload = assemble(with_given_tiles(LISTINGS, usual))
+    workload = assemble(with_tiles(LISTINGS, usual))
     other = Tiles([64, 128, 16], [128, 256, 64], [64, 128, 64], [3, 2, 8], [2, 1, 4])
     owner = owners(products, workload.num_rows)
 
@@ -133,7 +133,7 @@ def test_place_is_what_the_listing_says():
     stacked = jax.tree.map(lambda x, y: jnp.stack([x, y] * 3), other, usual)
     arguments = (workload, owner, stacked, spec, default_point(spec), C)
     found = np.array(kept(tuning.whole_costs, arguments))
-    expected = [total(with_given_tiles(LISTINGS, x)) for x in (other, usual)] * 3
+    expected = [total(with_tiles(LISTINGS, x)) for x in (other, usual)] * 3
     np.testing.assert_allclose(found.T, expected, rtol=1e-12)
     assert expected[0][0] != pytest.approx(expected[1][0], rel=1e-3)
 
@@ -162,7 +162,7 @@ def test_tune_is_brute_force(small: list[Tiles], goal: tuning.Goal):
     found = tune(rows, H100, C, goal=goal)
     shapes = shapes_of(gemm_rows(rows))
     allowed = [x for x in small if bool(legal(H100.spec, shapes, x)[0])]
-    costs = [total(with_given_tiles(rows, tile)) for tile in allowed]
+    costs = [total(with_tiles(rows, tile)) for tile in allowed]
     best = min(range(len(costs)), key=lambda i: costs[i][goal == "energy"])
     assert found.tried == len(allowed)
     assert (found.time, found.energy) == pytest.approx(costs[best], rel=1e-9)

@@ -13,6 +13,7 @@ from diffenergy.collectives import (
     demand,
     load_topology,
 )
+from diffenergy.collectives import _least_energy as energy_search
 from diffenergy.collectives._energy import (
     MemoryPrice,
     byte_prices,
@@ -291,3 +292,18 @@ def test_what_an_objective_prefers() -> None:
     rows = front_rows(front)
     assert [row["finish_s"] for row in rows] == pytest.approx([SLOT, 2 * SLOT])
     assert rows[1]["moved_j"] < rows[0]["moved_j"] < rows[0]["energy_j"]
+
+
+def test_ctrl_c_keeps_the_best(monkeypatch: pytest.MonkeyPatch):
+    def stopped(*_: object, **__: object):
+        raise KeyboardInterrupt
+
+    topology = load_topology("dgx1")
+    start = greedy(topology, demand("all_to_all", topology, "8MB"), effort=QUICK)
+    prices = byte_prices(topology, None)
+    monkeypatch.setattr(energy_search, "lp", stopped)
+    model = epoch_model(topology, MB, MB / 25e9)
+    found = cheapest(start, prices, model=model, horizon=5)
+    assert found.interrupted
+    assert found.joules <= schedule_price(start, prices)
+    assert verify(found.schedule) == found.finish

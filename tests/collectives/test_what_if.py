@@ -18,6 +18,9 @@ from diffenergy.collectives._what_if import (
     Change,
     criticality,
     criticality_rows,
+    cut_off,
+    disable,
+    gathered,
     linked_pairs,
     pair_orbits,
     sensitivities,
@@ -324,3 +327,35 @@ def test_a_schedule_without_sends_is_an_error() -> None:
     empty = Sends(none, none, np.zeros(0), np.zeros(0), np.zeros(0), none)
     with pytest.raises(ValueError, match="`schedule` has no sends"):
         sensitivities(schedule.with_sends(empty), "link")
+
+
+def test_cut_off_says_from_whom_to_whom() -> None:
+    topology = load_topology("ndv2-2")
+    eight = [f"gpu{n}" for n in range(8)], [f"gpu{n}" for n in range(8, 16)]
+    wish = demand("all_gather", topology, "1GB")
+    assert cut_off(topology, wish) is None
+    there = cut_off(disable(topology, "gpu0-gpu9"), wish)
+    assert there == {"demands": 64, "from": eight[0], "to": eight[1]}
+    # Of sums: who cannot add to whose.
+    adds = cut_off(disable(topology, "gpu8-gpu1"), sums(topology, 1e9, False))
+    assert adds == {"demands": 64, "from": eight[1], "to": eight[0]}
+
+
+def test_what_came_before_the_stop_is_kept() -> None:
+    topology = load_topology("ndv2-2")
+    wish = demand("all_to_all", topology, "1GB")
+    seen: list[tuple[int, int]] = []
+
+    def stop(done: int, total: int) -> None:
+        seen.append((done, total))
+        if done >= 6:
+            raise KeyboardInterrupt
+
+    found, complete = gathered(criticality(topology, wish, QUICK, progress=stop))
+    assert not complete
+    assert len(found) == seen[-1][0] == 6
+    assert seen[-1][1] == 34
+    assert len(criticality_rows(found)) == 6
+    whole, complete = gathered(criticality(ring(3), to_next(ring(3)), QUICK))
+    assert complete
+    assert len(whole) == 3

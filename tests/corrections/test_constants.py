@@ -12,8 +12,8 @@ from diffenergy.corrections import (
     CONSTANTS,
     PRIOR_FACTORS,
     TILED_RECORDS,
+    generations,
 )
-from diffenergy.corrections._generations import generations
 from diffenergy.hardware import gpu_names, read_gpu
 
 PHYSICS = Path(__file__).parents[2] / "docs" / "physics.md"

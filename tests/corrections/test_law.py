@@ -14,16 +14,13 @@ import diffenergy
 from diffenergy.corrections import (
     PRIOR_FACTORS,
     CorrectionsFile,
+    known_process,
+    law_of,
     prior_file,
     read_corrections,
     resolve,
 )
-from diffenergy.corrections._law import (
-    known_process,
-    law_of,
-    memory_factor,
-    node_factor,
-)
+from diffenergy.corrections._law import memory_factor, node_factor
 from diffenergy.files import facts
 from diffenergy.fitting._parameters import Parameter, Parameters
 from diffenergy.hardware import gpu_names, read_gpu

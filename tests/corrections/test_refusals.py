@@ -10,11 +10,11 @@ from refusals import File, Refusal, row
 
 from diffenergy.corrections import (
     CONSTANTS,
+    known_process,
     prior_file,
     read_corrections,
     write_corrections,
 )
-from diffenergy.corrections._law import known_process
 
 WHOLE = json.loads(write_corrections(prior_file()))
 

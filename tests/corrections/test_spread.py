@@ -6,13 +6,17 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from diffenergy.corrections import prior_file, read_corrections, write_corrections
+from diffenergy.corrections import (
+    Trust,
+    prior_file,
+    read_corrections,
+    write_corrections,
+)
 from diffenergy.corrections._spread import (
     DURATIONS,
     GRADES,
     QUANTITIES,
     Spread,
-    Trust,
     trust,
     widths,
 )

@@ -3,9 +3,13 @@
 import numpy as np
 import pytest
 
+from diffenergy import estimate
+from diffenergy.corrections import read_corrections
 from diffenergy.dvfs import _costs as costs
 from diffenergy.dvfs import _modelled as modelled
-from diffenergy.hardware import read_gpu
+from diffenergy.hardware import OperatingPoint, read_gpu
+from diffenergy.workload import Listing, assemble
+from diffenergy.workload._listing import normalise_kernel
 
 A100 = read_gpu("a100-pcie-40gb")  # 150 to 250 W, 1410 and 1215 MHz
 GEFORCE = read_gpu("rtx-3080-ti")  # from 100 W, 2100 and 9501 MHz
@@ -60,3 +64,22 @@ def test_points_of_every_kernel():
     assert found.sm_clock.tolist() == [[2.1e9] * 2, [1e9] * 2, [1.8e9, 1.9e9]]
     assert found.mem_clock.tolist() == [[9.501e9] * 2, [5.001e9] * 2, [9.501e9] * 2]
     assert found.mem_locked.tolist() == [[0, 0], [1, 1], [0, 0]]
+
+
+def test_energy_is_work_and_static_power():
+    """Of one product at 1.2 GHz and at the temperature that leakage is stated at."""
+    kernel = {"op": "gemm", "m": 512, "n": 4096, "k": 2048, "dtype": "bf16"}
+    kernels = (normalise_kernel(kernel, "here"),)
+    workload = assemble([Listing("one", kernels=kernels, dispatch="graph")])
+    served = read_corrections(None).serve(A100)
+    clocks = (1.2e9, A100.values["mem_clock"])
+    point = OperatingPoint(*clocks, 250.0, costs.LEAKAGE_REFERENCE)
+    whole = estimate(workload, A100.spec, point, served)
+    ones = np.ones(workload.num_rows)
+    rows = costs.row_costs(
+        workload, A100.spec, OperatingPoint(*(x * ones for x in clocks), ones), served
+    )
+    energy = rows.work + (rows.idle + rows.leakage) * rows.time
+    assert float(rows.time[0]) == pytest.approx(float(whole.time), rel=1e-6)
+    assert float(energy[0]) == pytest.approx(float(whole.energy), rel=1e-4)
+    assert (np.asarray(rows.leakage) > 0).all()

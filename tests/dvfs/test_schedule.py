@@ -13,9 +13,8 @@ from diffenergy.compiling import compiler_options
 from diffenergy.corrections import read_corrections
 from diffenergy.dvfs import Objective, Plan, Rules, row_costs
 from diffenergy.dvfs import _descent as descent
-from diffenergy.dvfs._costs import applied
 from diffenergy.dvfs._modelled import Modelled, clock_pairs, modelled
-from diffenergy.dvfs._problem import chosen, default_total, stage_totals, total
+from diffenergy.dvfs._problem import default_total, total
 from diffenergy.dvfs._schedule import Descent, schedule, stage_power
 from diffenergy.hardware import read_gpu
 from diffenergy.physics import stage_time
@@ -62,41 +61,6 @@ def descent_excess(found: Modelled, slowdown: float) -> float:
     assert rounded.solver == "gradient descent, rounded"
     assert rounded.energy >= rounded.bound_energy * (1 - 1e-9)
     return 100 * (rounded.energy / exact.energy - 1)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("local", [False, True])
-def test_a_descent_goes_down_what_the_table_says(cases: list[Modelled], local: bool):
-    """Changes and limits of mixed legal clocks, by the problem at the same growth."""
-    found = cases[0]
-    growth = 1.2 * found.default_growth
-    objective = Objective("ed2p", 5.0, 180.0)
-    problem = found.problem(growth)
-    problem = dataclasses.replace(problem, host_time=0.99 * problem.host_time)
-    task = descent._task(found, growth, objective, local)
-    task = task._replace(host_time=jnp.asarray(problem.host_time))
-    kernels = np.arange(len(problem.kernels))
-    choice = np.random.default_rng(0).integers(0, len(problem.settings), len(kernels))
-    clocks = np.stack(applied(found.card, problem.settings[choice]), axis=1)
-    low, high = task.low.tolist(), task.high.tolist()
-    assert low == [problem.settings[1:, 0].min(), found.card.values["mem_clock"]]
-    assert high == [found.card.values[x] for x in ("sm_clock_max", "mem_clock")]
-    score = jax.jit(descent._score, compiler_options=compiler_options(once=True))
-    goal, excess = score(jnp.asarray(clocks), task)
-    spent = chosen(problem, choice)
-    whole, default = total(problem, spent), default_total(found.problem(growth))
-    change = np.log(whole.energy / default.energy)
-    change += 2 * np.log(whole.time / default.time)
-    assert float(goal) == pytest.approx(change, rel=1e-6)
-    stages = stage_totals(problem, spent)
-    own = problem.time[kernels, choice] / problem.default_time / 1.05
-    expected = [
-        *stages.energy / stages.time / problem.power_cap - 1,
-        *(own - 1 if local else 0 * own - 1),
-        -1 if local else whole.time / default.time / 1.05 - 1,
-        whole.energy / whole.time / 180 - 1,
-    ]
-    assert np.asarray(excess) == pytest.approx(np.array(expected), rel=1e-6)
 
 
 def test_a_descent_keeps_limits(monkeypatch):

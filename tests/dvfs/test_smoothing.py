@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -192,6 +193,45 @@ def test_draws_are_as_noisy_as_readings(monkeypatch):
         assert np.std(miss) == pytest.approx(found.energy.noise, rel=0.1)
         spread = np.sqrt((found.time.root**2).sum(2)) * rough
         assert np.std(off, axis=0).mean() == pytest.approx(spread.mean(), rel=0.15)
+
+
+def at(*settings: tuple[float, float]) -> Problem:
+    """The small table with its first cells at other settings."""
+    whole, num = small(), len(settings)
+    return dataclasses.replace(
+        whole,
+        settings=np.array(settings),
+        time=whole.time[:, :num],
+        energy=whole.energy[:, :num],
+    )
+
+
+def test_the_prior_of_the_smooth_part():
+    """Slope, Matern parts of both clocks and their product, 0.1 unlike where one of two
+    clocks is left alone; clocks as ln of their share of the highest."""
+    nan = np.nan
+    settings = (nan, nan), (1e9, nan), (5e8, 2e9), (8e8, 1e9)
+    f = smoothing._features(at(*settings))
+    sm, mem = np.log([1, 1, 0.5, 0.8]), np.log([1, 1, 1, 0.5])
+    assert np.asarray(f.sm) == pytest.approx(sm)
+    assert np.asarray(f.mem) == pytest.approx(mem)
+    auto = np.array([True, False, False, False]), np.array([True, True, False, False])
+    assert f.sm_auto.tolist() == auto[0].tolist()
+    assert f.mem_auto.tolist() == auto[1].tolist()
+
+    def alike(x: np.ndarray, left: np.ndarray, scale: float) -> np.ndarray:
+        far = 3**0.5 * abs(x[:, None] - x) / scale
+        return (1 + far) * np.exp(-far - 0.1 * (left[:, None] != left))
+
+    numbers = np.log([0.5, 0.3, 0.2, 0.1, 0.6, 0.4, 0.1, 0.1, 0.02])
+    covariance, noise = smoothing._prior(jnp.asarray(numbers), f)
+    by_sm, by_mem = alike(sm, auto[0], 0.6), alike(mem, auto[1], 0.4)
+    expected = 1 + 0.25 * np.outer(sm, sm) + 0.09 * by_sm + 0.04 * by_mem
+    expected = expected + 0.01 * by_sm * by_mem
+    assert np.asarray(covariance) == pytest.approx(expected)
+    assert float(noise) == pytest.approx(0.02**2 + 1e-8)
+    alone = at(*settings[:2])
+    assert np.asarray(smoothing._features(alone).mem).tolist() == [0, 0]
 
 
 def simulated(truth: Problem, seeds: int) -> tuple[np.ndarray, ...]:

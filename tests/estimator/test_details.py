@@ -12,7 +12,6 @@ from diffenergy.estimator import (
     prepare,
     totals_by_class,
 )
-from diffenergy.estimator._details import num_points
 
 pytestmark = pytest.mark.slow
 KERNELS = [
@@ -83,7 +82,3 @@ def test_curves_of_plans_are_of_all_gpus(plan: str, request_: dict):
     for points in (details.clocks, details.limits):
         for key in ("time_s", "energy_j"):
             assert points[-1][key] == pytest.approx(result.summary[key], rel=1e-6)
-
-
-def test_large_workloads_have_fewer_points():
-    assert num_points(1000) == 32 and num_points(1001) == 8

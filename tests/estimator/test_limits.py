@@ -1,10 +1,11 @@
-"""The rule of `limited_by`, by hand and on every kernel of a model."""
+"""The rule of `limited_by`, by hand and on every kernel of a model; curves."""
 
 import jax.numpy as jnp
 import pytest
 
 from diffenergy.estimator import prepare
 from diffenergy.estimator._answer.limits import LIMITS, limiter
+from diffenergy.estimator._details import num_points
 from diffenergy.physics import UNITS
 
 L2, DRAM = UNITS.index("l2"), UNITS.index("dram")
@@ -40,3 +41,7 @@ def test_a_unit_that_limits_works_at_half_of_its_peak():
     for kernel in kernels:
         limit = kernel["limited_by"]
         assert limit not in UNITS or kernel["utilization"][limit] >= 0.5
+
+
+def test_large_workloads_have_fewer_points():
+    assert num_points(1000) == 32 and num_points(1001) == 8

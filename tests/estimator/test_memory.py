@@ -10,7 +10,7 @@ import pytest
 
 import diffenergy as de
 from diffenergy.estimator import prepare
-from diffenergy.estimator._asking.warnings import lacking
+from diffenergy.estimator._asking.warnings import missing_units
 from diffenergy.hardware import read_gpu
 from diffenergy.workload import Listing, load_model
 from diffenergy.workload.models import model_from_config
@@ -230,7 +230,7 @@ def test_a_gpu_without_fp8_units_says_what_runs_instead():
 )
 def test_block_scaled_types_of_a_listing(sample, gpu, dtype, words):
     listing = Listing("mine", kernels=(sample("moe", dtype=dtype),))
-    found = lacking([listing], read_gpu(gpu))
+    found = missing_units([listing], read_gpu(gpu))
     assert bool(found) == bool(words)
     for remark, word in itertools.product(found, words or []):
         assert word in remark

@@ -15,11 +15,11 @@ from diffenergy.corrections import (
     constants_of,
     prior_file,
 )
+from diffenergy.fitting import predict
 from diffenergy.fitting._batches import batches
 from diffenergy.fitting._fit import target
 from diffenergy.fitting._free_parameters import free_parameters
 from diffenergy.fitting._parameters import Parameter, Parameters
-from diffenergy.fitting._predict import predict
 from diffenergy.measurements import MeasurementTable, Meter, Reading
 from diffenergy.physics import TimeEnergy
 from diffenergy.records import Record

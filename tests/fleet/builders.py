@@ -302,8 +302,8 @@ def least_watts(points: Points, demand: Mapping[str, float], gpus: int) -> float
         carried = np.full((int(wanted) + 1, *whole.shape), np.inf)
         carried[0] = 0.0
         rows: dict[tuple[str, int, float], float] = {}
-        for _, *key, power in (x for x in points if x[0] == model):
-            rows[tuple(key)] = min(power, rows.get(tuple(key), np.inf))
+        for _, gpu, n, each, power in (x for x in points if x[0] == model):
+            rows[gpu, n, each] = min(power, rows.get((gpu, n, each), np.inf))
         for rate in range(1, len(carried)):
             best = carried[rate]
             for (gpu, n, each), power in rows.items():

@@ -70,7 +70,7 @@ def ends_after(number: int) -> Callable[[Any], Callable[[], bool]]:
 
 def test_all_is_priced_in_time(path: str):
     seen: list[tuple[str, int, int]] = []
-    found = fleet.plan(path, told=lambda *x: seen.append(x))
+    found = fleet.plan(path, progress=lambda *x: seen.append(x))
     check("fleet", found.to_json())
     assert found.summary["pricing"] == {"plans": 8, "left_out": []}
     assert not found.summary["search"]["ended_by_time"]

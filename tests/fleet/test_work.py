@@ -67,11 +67,11 @@ def test_ctrl_c_keeps_the_best_plan():
     problem = random_fleet(21, models=4, pools=6, gpus=60, used=0.5)
 
     def press(at: str) -> Solved:
-        def told(what: str, done: int, of: int) -> None:
+        def progress(what: str, done: int, of: int) -> None:
             if what == at:
                 raise KeyboardInterrupt
 
-        found = solve(problem, 0.0, Work(2.0), told)
+        found = solve(problem, 0.0, Work(2.0), progress)
         assert isinstance(found, Solved)
         return found
 

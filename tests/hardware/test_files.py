@@ -5,6 +5,7 @@ import math
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import equinox as eqx
@@ -238,6 +239,23 @@ def test_awkward_text_round_trips(tmp_path: Path):
     path = tmp_path / "odd.TOML"
     path.write_text(gpu_toml(card), encoding="utf-8")
     assert read_gpu(str(path)) == dataclasses.replace(card, path=path)
+
+
+def test_the_chip_of_the_docs_is_a_b200_with_the_lines_of_its_page():
+    docs = Path(__file__).parents[2] / "docs"
+    page = (docs / "how-to" / "my-chip.md").read_text(encoding="utf-8")
+    [lines] = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    chip, new, like = map(
+        tomllib.loads,
+        ((docs / "examples" / "my-chip.toml").read_text(encoding="utf-8"), lines,
+         gpu_toml(read_gpu("b200-sxm"))),
+    )  # fmt: skip
+    for file in (chip, like):
+        for name in ("provenance", "physical"):
+            del file[name]
+    for name in ("corrections", "machine", "published"):
+        del like[name]
+    assert chip == like | new and all(like[name] != new[name] for name in new)
 
 
 # --- changed fields

@@ -14,6 +14,7 @@ import pytest
 import diffenergy as de
 from diffenergy import serving
 from diffenergy.corrections import prior_file, read_corrections
+from diffenergy.estimator import prepare
 from diffenergy.hardware import (
     OperatingPoint,
     gpu_names,
@@ -194,14 +195,21 @@ def guesses(warnings: Any) -> list[str]:
 def test_an_answer_says_what_is_guessed(
     name: str, changes: dict[str, int] | None, said: str
 ):
-    answer = de.estimate("gpt2", name, phase="decode", changes=changes)
-    (warning,) = guesses(answer.warnings)
+    task = prepare("gpt2", name, phase="decode", changes=changes)
+    (warning,) = guesses(task.warnings)
     assert warning.startswith(said)
+
+
+def test_a_number_without_provenance_is_a_guess():
+    """For the warning as for the interval (`estimator/test_guesses.py`)."""
+    bare = dataclasses.replace(read_gpu("tpu-v4"), provenance={})
+    (warning,) = guesses(prepare("gpt2", bare, phase="decode").warnings)
+    assert warning.startswith("guessed of tpu-v4: `tdp`, the voltage curve")
 
 
 def test_what_is_fitted_says_nothing_of_guesses():
     """The curve of a B300 is a guess, too, and its grade and interval say so."""
-    assert not guesses(de.estimate("gpt2", "b300", phase="decode").warnings)
+    assert not guesses(prepare("gpt2", "b300", phase="decode").warnings)
 
 
 @pytest.mark.slow

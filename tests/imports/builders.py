@@ -28,11 +28,11 @@ def operator(
 ) -> dict[str, Any]:
     """A call on thread 1; every tensor has the type `kind`."""
     types = [kind if d else "Scalar" for d in dims]
-    said = {"Concrete Inputs": values} if values else {}
+    concrete = {"Concrete Inputs": values} if values else {}
     return {
         "ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": 1, "ts": start,
         "dur": duration,
-        "args": {"Input Dims": dims, "Input type": types, **said},
+        "args": {"Input Dims": dims, "Input type": types, **concrete},
     }  # fmt: skip
 
 
@@ -105,8 +105,8 @@ def nsys(folder: Path, rows: list[tuple[str, int, int]] | None = None) -> str:
     )
     base.execute("create table TARGET_INFO_GPU(id integer, name text)")
     base.execute("insert into TARGET_INFO_GPU values (0, ?)", (H100,))
-    given = rows if rows is not None else [(GEMM, 0, 10_000), (ADD, 11_000, 13_000)]
-    for number, (name, start, end) in enumerate(given):
+    kernels = rows if rows is not None else [(GEMM, 0, 10_000), (ADD, 11_000, 13_000)]
+    for number, (name, start, end) in enumerate(kernels):
         base.execute("insert into StringIds values (?, ?)", (number, name))
         base.execute(
             "insert into CUPTI_ACTIVITY_KIND_KERNEL values (?,?,0,7,?,32,1,1,128,1,1)",

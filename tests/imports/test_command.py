@@ -12,7 +12,7 @@ from tests.imports import builders
 SHARED = Path(__file__).parents[2] / "../shared/data/traces"
 
 
-def said(capsys, *words: str) -> str:
+def run_command(capsys, *words: str) -> str:
     """What a command prints; it is done."""
     assert main(list(words)) == 0, capsys.readouterr().err
     return capsys.readouterr().out
@@ -21,63 +21,65 @@ def said(capsys, *words: str) -> str:
 def refused(capsys, *words: str) -> str:
     """The one line of a command that does not take what it is given."""
     assert main(list(words)) == 2
-    told = capsys.readouterr()
-    assert told.out == "" and told.err.count("\n") == 1
-    return told.err
+    printed = capsys.readouterr()
+    assert printed.out == "" and printed.err.count("\n") == 1
+    return printed.err
 
 
 def test_the_json(tmp_path, capsys):
-    told = json.loads(said(capsys, "import", builders.trace(tmp_path), "--json"))
-    assert set(told) == {
+    summary = json.loads(
+        run_command(capsys, "import", builders.trace(tmp_path), "--json")
+    )
+    assert set(summary) == {
         "schema", "source", "kind", "gpu", "kernels", "rows", "busy_us", "sum_us",
         "classes", "class_share", "shape_share", "unknown", "notes",
     }  # fmt: skip
-    assert told["source"] == "t.json" and told["kernels"] == 5
+    assert summary["source"] == "t.json" and summary["kernels"] == 5
 
 
 @pytest.mark.slow
 def test_the_listing_is_what_estimate_takes(tmp_path, capsys):
     path, out = builders.trace(tmp_path), tmp_path / "x.jsonl"
-    said(capsys, "import", path, "--out", str(out))
-    direct = json.loads(said(capsys, "estimate", path, "--json"))
-    again = json.loads(said(capsys, "estimate", str(out), "--json"))
+    run_command(capsys, "import", path, "--out", str(out))
+    direct = json.loads(run_command(capsys, "estimate", path, "--json"))
+    again = json.loads(run_command(capsys, "estimate", str(out), "--json"))
     assert direct["gpu"] == "h100-sxm" and "gpu" not in direct["assumed"]
     assert direct["time_s"] == pytest.approx(again["time_s"], rel=1e-9)
     assert direct["grade"] == "forecast"  # a kernel that only the trace knows
-    other = json.loads(said(capsys, "estimate", path, "--gpu", "l4", "--json"))
+    other = json.loads(run_command(capsys, "estimate", path, "--gpu", "l4", "--json"))
     assert other["gpu"] == "l4"
 
 
 def test_kernels_without_shape_keep_their_time(tmp_path, capsys):
     events = [builders.kernel(builders.GEMM, i, 100.0 * i, 50.0) for i in range(4)]
     path = builders.trace(tmp_path, events)
-    told = json.loads(said(capsys, "estimate", path, "--json", "--detail"))
-    assert told["time_s"] == pytest.approx(200e-6, rel=1e-3)
-    [row] = told["kernels"]
+    answer = json.loads(run_command(capsys, "estimate", path, "--json", "--detail"))
+    assert answer["time_s"] == pytest.approx(200e-6, rel=1e-3)
+    [row] = answer["kernels"]
     assert row["kernel_s"] == pytest.approx(50e-6, rel=1e-3)
-    assert any("without a shape" in x for x in told["warnings"])
+    assert any("without a shape" in x for x in answer["warnings"])
 
 
 @pytest.mark.slow
 def test_a_trace_is_evaluated_by_kernel_time(tmp_path, capsys):
     path, out = builders.trace(tmp_path), tmp_path / "rows.csv"
     words = ("evaluate", path, "--by", "op", "--json", "--out", str(out))
-    told = json.loads(said(capsys, *words))
-    assert (told["rows"], told["skipped"], told["time_rows"]) == (5, 1, 4)
-    detail = json.loads(said(capsys, "estimate", path, "--json", "--detail"))
+    scores = json.loads(run_command(capsys, *words))
+    assert (scores["rows"], scores["skipped"], scores["time_rows"]) == (5, 1, 4)
+    detail = json.loads(run_command(capsys, "estimate", path, "--json", "--detail"))
     shaped = [x for x in detail["kernels"] if x["op"] != "traced"]
     errors = [
         abs(x["kernel_s"] * 1e6 / x["traced_us"] - 1)
         for x in shaped
         for _ in range(x["count"])
     ]
-    assert told["time_mape_pct"] == pytest.approx(100 * sum(errors) / 4)
+    assert scores["time_mape_pct"] == pytest.approx(100 * sum(errors) / 4)
     predicted = sum(x["kernel_s"] * x["count"] for x in shaped) * 1e6
-    assert told["whole_ratio"] == pytest.approx(predicted / 21.0)
-    assert [x["op"] for x in told["groups"]] == [
+    assert scores["whole_ratio"] == pytest.approx(predicted / 21.0)
+    assert [x["op"] for x in scores["groups"]] == [
         "gemm", "softmax", "elementwise", "traced",
     ]  # fmt: skip
-    assert told["groups"][-1]["whole_ratio"] is None
+    assert scores["groups"][-1]["whole_ratio"] is None
     assert out.read_text().count("\n") == 5
 
 
@@ -92,10 +94,10 @@ def test_passes_of_an_h100_take_their_time(capsys, name: str, long_rows: int):
     path = SHARED / f"h100_{name}_bf16_eager.json.gz"
     if not path.exists():
         pytest.skip("the shared traces are not here")
-    told = json.loads(said(capsys, "evaluate", str(path), "--json"))
-    assert told["long_rows"] == long_rows
-    assert told["whole_ratio"] == pytest.approx(1, abs=0.15)
-    assert told["long_median_pct"] < 15
+    scores = json.loads(run_command(capsys, "evaluate", str(path), "--json"))
+    assert scores["long_rows"] == long_rows
+    assert scores["whole_ratio"] == pytest.approx(1, abs=0.15)
+    assert scores["long_median_pct"] < 15
 
 
 @pytest.mark.parametrize(
@@ -118,7 +120,7 @@ def test_a_trace_of_an_unknown_gpu_needs_one(tmp_path, capsys, command):
     about = [{"id": 0, "name": "NVIDIA Q1"}]
     path = builders.trace(tmp_path, deviceProperties=about)
     assert "`--gpu` is missing" in refused(capsys, command, path)
-    assert json.loads(said(capsys, "import", path, "--json"))["gpu"] is None
+    assert json.loads(run_command(capsys, "import", path, "--json"))["gpu"] is None
 
 
 @pytest.mark.parametrize(
@@ -135,8 +137,8 @@ def test_a_trace_of_an_unknown_gpu_needs_one(tmp_path, capsys, command):
 )
 def test_flags_beside_a_trace(tmp_path, capsys, words, message):
     path = builders.trace(tmp_path)
-    told = refused(capsys, *(x.replace("FILE", path) for x in words))
-    assert message in told
+    error = refused(capsys, *(x.replace("FILE", path) for x in words))
+    assert message in error
 
 
 @pytest.mark.parametrize(
@@ -167,7 +169,7 @@ def test_many_unknown_kernels(tmp_path, capsys):
             event = builders.kernel(f"zz{i}", i, float(i), 1.0)
             file.write(comma + json.dumps(event))
         file.write("]}")
-    told = json.loads(said(capsys, "import", str(path), "--json"))
-    assert told["kernels"] == 200_000 and len(told["unknown"]) == 20
-    assert math.isclose(told["sum_us"], 2e5) and told["class_share"] == 0.0
-    assert any("200,000 names" in note for note in told["notes"])
+    summary = json.loads(run_command(capsys, "import", str(path), "--json"))
+    assert summary["kernels"] == 200_000 and len(summary["unknown"]) == 20
+    assert math.isclose(summary["sum_us"], 2e5) and summary["class_share"] == 0.0
+    assert any("200,000 names" in note for note in summary["notes"])

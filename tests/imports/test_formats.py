@@ -20,11 +20,15 @@ def shared(name: str) -> str:
 
 
 def test_an_export_of_nsys(tmp_path):
-    found = imports.read(builders.nsys(tmp_path))
-    told = found.summary
-    assert (told["kind"], told["gpu"], told["kernels"]) == ("nsys", "h100-sxm", 2)
-    assert (told["sum_us"], told["busy_us"]) == (12.0, 12.0)
-    gemm, add = found.listings[0].kernels
+    result = imports.read(builders.nsys(tmp_path))
+    summary = result.summary
+    assert (summary["kind"], summary["gpu"], summary["kernels"]) == (
+        "nsys",
+        "h100-sxm",
+        2,
+    )
+    assert (summary["sum_us"], summary["busy_us"]) == (12.0, 12.0)
+    gemm, add = result.listings[0].kernels
     assert (gemm["op"], gemm["class"], gemm["traced_us"]) == ("traced", "gemm", 10.0)
     assert (add["elements"], add["how"]) == (32 * 512, "launch")
 
@@ -32,31 +36,35 @@ def test_an_export_of_nsys(tmp_path):
 def test_a_summary_of_nsys(tmp_path):
     path = tmp_path / "sum.csv"
     path.write_text(builders.SUMS)
-    told = imports.read(str(path)).summary
-    assert (told["kernels"], told["sum_us"], told["busy_us"]) == (4, 24.0, None)
-    assert told["classes"] == {"gemm": 20.0, "elementwise": 4.0}
+    summary = imports.read(str(path)).summary
+    assert (summary["kernels"], summary["sum_us"], summary["busy_us"]) == (
+        4,
+        24.0,
+        None,
+    )
+    assert summary["classes"] == {"gemm": 20.0, "elementwise": 4.0}
 
 
 def test_counters_of_ncu_are_activities(tmp_path):
     path = tmp_path / "ncu.csv"
     path.write_text(builders.COUNTERS)
-    found = imports.read(str(path), gpu="h100-sxm")
-    assert found.summary["sum_us"] == 1015.5
-    assert any("base clocks" in note for note in found.notes)
-    [activity] = found.activities
+    result = imports.read(str(path), gpu="h100-sxm")
+    assert result.summary["sum_us"] == 1015.5
+    assert any("base clocks" in note for note in result.notes)
+    [activity] = result.activities
     assert activity == {
         "op": "activity", "gpu": "h100-sxm", "time_us": 1010.5, "time_ref_us": 1010.5,
         "sm_clock_ref_mhz": 1500.0, "dram_active": 0.4, "kernel": builders.GEMM,
     }  # fmt: skip
-    assert "secret-host" not in found.activity_csv()
+    assert "secret-host" not in result.activity_csv()
 
 
 def test_activities_are_measurements(tmp_path):
     from diffenergy import measurements
 
-    given, out = tmp_path / "ncu.csv", tmp_path / "rows.csv"
-    given.write_text(builders.COUNTERS)
-    out.write_text(imports.read(str(given), gpu="h100-sxm").activity_csv())
+    counters, out = tmp_path / "ncu.csv", tmp_path / "rows.csv"
+    counters.write_text(builders.COUNTERS)
+    out.write_text(imports.read(str(counters), gpu="h100-sxm").activity_csv())
     table = measurements.read(str(out))
     assert table.num_rows == 1 and table.time_s[0] == pytest.approx(1010.5e-6)
 
@@ -66,9 +74,9 @@ def test_a_chakra_trace(tmp_path, packed):
     path = Path(builders.chakra(tmp_path))
     if packed:
         path.write_bytes(gzip.compress(path.read_bytes()))
-    found = imports.read(str(path))
-    assert (found.summary["kind"], found.summary["sum_us"]) == ("chakra", 30.0)
-    gemm, collective = found.listings[0].kernels
+    result = imports.read(str(path))
+    assert (result.summary["kind"], result.summary["sum_us"]) == ("chakra", 30.0)
+    gemm, collective = result.listings[0].kernels
     assert (gemm["m"], gemm["n"], gemm["k"]) == (128, 128, 64)
     assert (gemm["dtype"], gemm["layout"]) == ("fp32", "tn")
     assert collective["class"] == "collective"  # nobody says how many GPUs
@@ -101,13 +109,13 @@ def graph(folder: Path, *, stale: bool = False) -> str:
 
 
 def test_an_onnx_graph(tmp_path):
-    found = imports.read(graph(tmp_path), dims={"batch": 8})
-    check("import", found.to_json())
-    conv, pool, product = found.listings[0].kernels
+    result = imports.read(graph(tmp_path), dims={"batch": 8})
+    check("import", result.to_json())
+    conv, pool, product = result.listings[0].kernels
     assert (conv["images"], conv["stride"], conv["padding"]) == (8, 2, 1)
     assert pool["fn"] == "globalaveragepool"
     assert (product["m"], product["n"], product["k"]) == (8, 1000, 128)
-    assert found.summary["sum_us"] is None and not found.notes
+    assert result.summary["sum_us"] is None and not result.notes
     eager = imports.read(graph(tmp_path), dims={"batch": 8}, stack="eager")
     assert [x["op"] for x in eager.listings[0].kernels] == [
         "conv2d", "elementwise", "elementwise", "gemm",
@@ -135,13 +143,13 @@ def test_published_graphs(name, gflop):
 @pytest.mark.shared_data
 @pytest.mark.parametrize("name", [".sqlite", "_cuda_gpu_kern_sum.csv"])
 def test_published_reports(name):
-    told = imports.read(shared(f"made/h100_vit-base{name}")).summary
-    assert told["kernels"] == 154
-    assert told["sum_us"] == pytest.approx(1220.926, abs=1e-3)
+    summary = imports.read(shared(f"made/h100_vit-base{name}")).summary
+    assert summary["kernels"] == 154
+    assert summary["sum_us"] == pytest.approx(1220.926, abs=1e-3)
 
 
 @pytest.mark.shared_data
 def test_a_published_chakra_trace():
-    told = imports.read(shared("chakra/chakra.0.et.gz")).summary
-    assert told["sum_us"] + told["classes"]["copy"] == pytest.approx(329_543)
-    assert told["class_share"] > 0.99
+    summary = imports.read(shared("chakra/chakra.0.et.gz")).summary
+    assert summary["sum_us"] + summary["classes"]["copy"] == pytest.approx(329_543)
+    assert summary["class_share"] > 0.99

@@ -54,10 +54,10 @@ def test_no_output_tells_what_was_planted(tmp_path, capsys, words):
     folder = tmp_path / "given"
     folder.mkdir()
     path, out = planted(folder), tmp_path / "out"
-    given = [x.replace("FILE", path).replace("OUT", str(out)) for x in words]
-    main(given)
-    told = capsys.readouterr()
-    text = told.out + told.err.replace(path, "")
+    arguments = [x.replace("FILE", path).replace("OUT", str(out)) for x in words]
+    main(arguments)
+    printed = capsys.readouterr()
+    text = printed.out + printed.err.replace(path, "")
     text += "".join(x.read_text() for x in tmp_path.glob("out*"))
     assert "gemm" in text or "window" in text
     for secret in SECRETS:

@@ -70,20 +70,20 @@ def by_hand() -> float:
 
 
 def test_flop_of_a_transformer():
-    found = de.trace_listing(forward, *transformer()).kernels
-    assert gflop(found) == pytest.approx(by_hand(), rel=1e-4)
+    kernels = de.trace_listing(forward, *transformer()).kernels
+    assert gflop(kernels) == pytest.approx(by_hand(), rel=1e-4)
     assert by_hand() == pytest.approx(213.138, abs=1e-3)
-    assert sum(x["count"] for x in of(found, "gemm")) == 29
-    [attention] = of(found, "context_attention")
+    assert sum(x["count"] for x in of(kernels, "gemm")) == 29
+    [attention] = of(kernels, "context_attention")
     assert (attention["count"], attention["causal"]) == (LAYERS, True)
     assert (attention["num_heads"], attention["head_dim"]) == (HEADS, 64)
-    [words] = of(found, "gather")
+    [words] = of(kernels, "gather")
     assert (words["rows"], words["cols"]) == (BATCH * LENGTH, HIDDEN)
 
 
 def test_a_gradient_is_three_times_the_flop():
-    found = de.trace_listing(jax.grad(loss), *transformer()).kernels
-    assert gflop(found) == pytest.approx(3 * by_hand(), rel=1e-4)
+    kernels = de.trace_listing(jax.grad(loss), *transformer()).kernels
+    assert gflop(kernels) == pytest.approx(3 * by_hand(), rel=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -95,9 +95,9 @@ def test_a_gradient_is_three_times_the_flop():
     ],
 )
 def test_products(fun, shapes, expected):
-    found = de.trace_listing(fun, *(array(*x) for x in shapes)).kernels
-    assert gflop(found) == pytest.approx(expected)
-    assert len(found) == 1
+    kernels = de.trace_listing(fun, *(array(*x) for x in shapes)).kernels
+    assert gflop(kernels) == pytest.approx(expected)
+    assert len(kernels) == 1
 
 
 def test_convolutions():
@@ -108,8 +108,8 @@ def test_convolutions():
     [row] = de.trace_listing(conv, x, w).kernels
     assert row["op"] == "conv2d" and gflop([row]) == pytest.approx(0.924844, abs=1e-6)
     step = jax.grad(lambda x, w: conv(x, w).astype(jnp.float32).sum(), (0, 1))
-    found = de.trace_listing(step, x, w).kernels
-    rows = [x for x in found if x["op"] in ("gemm", "conv2d")]
+    kernels = de.trace_listing(step, x, w).kernels
+    rows = [x for x in kernels if x["op"] in ("gemm", "conv2d")]
     assert len(rows) == 2  # nobody needs the output
     assert gflop(rows) == pytest.approx(2 * 0.924844, rel=0.1)  # edges of the padding
 
@@ -131,8 +131,8 @@ def test_branches_are_those_with_most_work():
     def either(x, w):
         return jax.lax.cond(x[0, 0] > 0, lambda: x @ w @ w, lambda: x + w)
 
-    found = de.trace_listing(either, array(64, 64), array(64, 64)).kernels
-    assert sum(x["count"] for x in of(found, "gemm")) == 2
+    kernels = de.trace_listing(either, array(64, 64), array(64, 64)).kernels
+    assert sum(x["count"] for x in of(kernels, "gemm")) == 2
 
 
 def test_recomputation_counts():
@@ -140,8 +140,10 @@ def test_recomputation_counts():
         return jax.checkpoint(lambda x: jnp.sin(jnp.sin(x @ w) @ w))(x).sum()
 
     def products(fun):
-        found = de.trace_listing(jax.grad(fun, 1), array(64, 64), array(64, 64)).kernels
-        return sum(x["count"] for x in of(found, "gemm"))
+        kernels = de.trace_listing(
+            jax.grad(fun, 1), array(64, 64), array(64, 64)
+        ).kernels
+        return sum(x["count"] for x in of(kernels, "gemm"))
 
     plain = products(lambda w, x: jnp.sin(jnp.sin(x @ w) @ w).sum())
     assert (plain, products(twice)) == (4, 4)  # the last product is not needed again
@@ -187,9 +189,9 @@ def test_a_residual_does_not_wait_for_itself():
         x = jnp.tanh(x)
         return x + jnp.tanh(x @ w)
 
-    found = de.trace_listing(block, array(512, 512), array(512, 512)).kernels
-    assert [x["op"] for x in found] == ["elementwise", "gemm", "elementwise"]
-    assert [x["reads"] for x in of(found, "elementwise")] == [1, 2]
+    kernels = de.trace_listing(block, array(512, 512), array(512, 512)).kernels
+    assert [x["op"] for x in kernels] == ["elementwise", "gemm", "elementwise"]
+    assert [x["reads"] for x in of(kernels, "elementwise")] == [1, 2]
 
 
 def test_updates_move_what_is_new():
@@ -225,8 +227,8 @@ def test_a_training_step_of_equinox_goes_in_unchanged():
     @eqx.filter_jit
     def step(model, state, x, y):
         def cost(model):
-            made = jax.vmap(model)(x)
-            return optax.softmax_cross_entropy_with_integer_labels(made, y).mean()
+            logits = jax.vmap(model)(x)
+            return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
 
         value, slopes = eqx.filter_value_and_grad(cost)(model)
         updates, state = optimizer.update(slopes, state, model)
@@ -251,8 +253,8 @@ def test_a_training_step_of_flax_goes_in_unchanged():
         slopes = jax.grad(cost)(weights)
         return jax.tree.map(lambda w, g: w - 0.1 * g, weights, slopes)
 
-    found = de.trace_listing(step, weights, x).kernels
-    assert gflop(found) == pytest.approx(2 * 2 * 8 * 32 * 16 / 1e9)
+    kernels = de.trace_listing(step, weights, x).kernels
+    assert gflop(kernels) == pytest.approx(2 * 2 * 8 * 32 * 16 / 1e9)
 
 
 @pytest.mark.slow
@@ -265,3 +267,18 @@ def test_it_composes_with_gradients():
     more = eqx.tree_at(lambda g: g.dram_bandwidth, gpu, gpu.dram_bandwidth * 1.001)
     expected = (energy(more) - energy(gpu)) / (gpu.dram_bandwidth * 1e-3)
     assert float(slope) == pytest.approx(float(expected), rel=0.02)
+
+
+def test_one_gpu_of_a_sharded_program():
+    """4 GPUs with a quarter of the rows each: a product of 16 rows, then a gather of
+    the bytes of the whole."""
+    mesh = jax.sharding.AbstractMesh((4,), ("x",))
+    part, whole = jax.sharding.PartitionSpec("x"), jax.sharding.PartitionSpec(None)
+    product = jax.shard_map(
+        lambda x, w: jax.lax.all_gather(x @ w, "x", tiled=True),
+        mesh=mesh, in_specs=(part, whole), out_specs=whole, check_vma=False,
+    )  # fmt: skip
+    gemm, gather = de.trace_listing(product, array(64, 32), array(32, 8)).kernels
+    assert (gemm["m"], gemm["n"], gemm["k"]) == (16, 8, 32)
+    assert (gather["collective"], gather["num_gpus"]) == ("all_gather", 4)
+    assert gather["bytes"] == 64 * 8 * 2

@@ -58,6 +58,7 @@ FILES = [
     content("1 events and no GPU kernel", '[{"ph": "X"}]'),
     content("`traceEvents` is no list", '{"traceEvents": 5}'),
     content("is cut off", '{"traceEvents": [{"ph": "X"}'),
+    content("is cut off", '{"traceEvents": [{"ph": tru'),
     content("is cut off", PACKED[: len(PACKED) // 2], "t.json.gz"),
     content("no whole JSON", '{"traceEvents": [{"ph": }]}'),
     content("a kernel listing already", '{"name": "x", "kernels": [{"op": "gemm"}]}'),

@@ -18,8 +18,8 @@ def rows(path: str, **options):
 
 @pytest.mark.parametrize("name", ["t.json", "t.json.gz"])
 def test_sizes_come_from_the_innermost_operator(tmp_path, name):
-    found = rows(builders.trace(tmp_path, name=name))
-    gemm, softmax, add, own = found
+    kernels = rows(builders.trace(tmp_path, name=name))
+    gemm, softmax, add, custom = kernels
     assert (gemm["op"], gemm["m"], gemm["n"], gemm["k"]) == ("gemm", 128, 128, 64)
     assert (gemm["dtype"], gemm["layout"], gemm["how"]) == ("bf16", "tn", "operator")
     assert (softmax["rows"], softmax["cols"]) == (4 * 8 * 32, 32)
@@ -27,22 +27,34 @@ def test_sizes_come_from_the_innermost_operator(tmp_path, name):
         "add", 16384, 2, 1,
     )  # fmt: skip
     assert (add["count"], add["traced_us"], add["traced_total_us"]) == (2, 3.0, 6.0)
-    assert (own["op"], own["class"], own["traced_us"]) == ("traced", "unknown", 3.0)
-    assert (own["stream"], own["how"], own["kernel"]) == (9, "name", "my_own_kernel")
+    assert (custom["op"], custom["class"], custom["traced_us"]) == (
+        "traced",
+        "unknown",
+        3.0,
+    )
+    assert (custom["stream"], custom["how"], custom["kernel"]) == (
+        9,
+        "name",
+        "my_own_kernel",
+    )
 
 
 def test_sums_and_shares(tmp_path):
-    found = imports.read(builders.trace(tmp_path))
-    told = found.summary
-    assert (told["kind"], told["gpu"], told["kernels"]) == ("kineto", "h100-sxm", 5)
-    assert (told["sum_us"], told["busy_us"]) == (24.0, 23.0)
-    assert told["classes"] == {
+    result = imports.read(builders.trace(tmp_path))
+    summary = result.summary
+    assert (summary["kind"], summary["gpu"], summary["kernels"]) == (
+        "kineto",
+        "h100-sxm",
+        5,
+    )
+    assert (summary["sum_us"], summary["busy_us"]) == (24.0, 23.0)
+    assert summary["classes"] == {
         "gemm": 10.0, "elementwise": 6.0, "norm": 5.0, "unknown": 3.0,
     }  # fmt: skip
-    assert told["class_share"] == pytest.approx(21 / 24)
-    assert told["shape_share"] == pytest.approx(21 / 24)
-    assert told["unknown"] == [{"name": "my_own_kernel", "us": 3.0}]
-    assert found.listings[0].dispatch == "eager"
+    assert summary["class_share"] == pytest.approx(21 / 24)
+    assert summary["shape_share"] == pytest.approx(21 / 24)
+    assert summary["unknown"] == [{"name": "my_own_kernel", "us": 3.0}]
+    assert result.listings[0].dispatch == "eager"
 
 
 def test_kernels_of_one_call_are_one_row(tmp_path):
@@ -73,10 +85,24 @@ def test_gradients_of_a_convolution_are_two_rows(tmp_path):
         builders.kernel("sm80_xmma_dgrad_implicit_gemm_bf16bf16", 1, 100, 10.0),
         builders.kernel("sm80_xmma_wgrad_implicit_gemm_bf16bf16", 2, 110, 12.0),
     ]
-    found = rows(builders.trace(tmp_path, events))
-    assert [x["traced_us"] for x in found] == [10.0, 12.0]
-    assert [x["op"] for x in found] == ["conv2d_input_grad", "conv2d_weight_grad"]
-    assert {(x["stride"], x["padding"]) for x in found} == {(2, 1)}
+    kernels = rows(builders.trace(tmp_path, events))
+    assert [x["traced_us"] for x in kernels] == [10.0, 12.0]
+    assert [x["op"] for x in kernels] == ["conv2d_input_grad", "conv2d_weight_grad"]
+    assert {(x["stride"], x["padding"]) for x in kernels} == {(2, 1)}
+
+
+def test_a_convolution_along_one_axis_is_a_product(tmp_path):
+    """2 x 10 places, two groups of 16 outputs, 4 channels x 3 taps each."""
+    dims = [[2, 8, 10], [32, 4, 3], [], [], [], [], []]
+    values = ["", "", "", "[1]", "[1]", "[1]", "2"]
+    events = [
+        builders.operator("aten::conv1d", 0, 50, dims, values),
+        builders.launch(1, 5),
+        builders.kernel("cutlass_tensorop_bf16_s16816fprop_256x64_32x4", 1, 100, 9.0),
+    ]
+    [row] = rows(builders.trace(tmp_path, events))
+    sizes = [row[x] for x in ("op", "batch", "m", "n", "k")]
+    assert sizes == ["gemm", 2, 2 * 10, 16, 4 * 3]
 
 
 def test_attention_says_whether_it_is_causal(tmp_path):
@@ -105,11 +131,11 @@ def test_gathers_count_indices_never_the_table(tmp_path):
 
 
 def test_collectives_say_their_size(tmp_path):
-    said = {
+    details = {
         "Collective name": "all_gather", "In msg nelems": 1000,
         "Out msg nelems": 8000, "dtype": "BFloat16", "Group size": 8,
     }  # fmt: skip
-    event = builders.kernel("ncclDevKernel_AllGather_RING_LL", 1, 100, 10.0, **said)
+    event = builders.kernel("ncclDevKernel_AllGather_RING_LL", 1, 100, 10.0, **details)
     [row] = rows(builders.trace(tmp_path, [event]))
     assert (row["collective"], row["bytes"], row["num_gpus"]) == (
         "all_gather",
@@ -120,17 +146,17 @@ def test_collectives_say_their_size(tmp_path):
 
 def test_a_trace_without_any_shape_imports(tmp_path):
     events = [builders.kernel(builders.GEMM, i, 10.0 * i, 5.0) for i in range(4)]
-    found = imports.read(builders.trace(tmp_path, events))
-    [row] = found.listings[0].kernels
+    result = imports.read(builders.trace(tmp_path, events))
+    [row] = result.listings[0].kernels
     assert (row["op"], row["class"], row["count"]) == ("traced", "gemm", 4)
-    assert found.summary["shape_share"] == 0.0 and found.listings[0].dispatch is None
+    assert result.summary["shape_share"] == 0.0 and result.listings[0].dispatch is None
 
 
 def test_every_gpu_has_a_listing_of_its_own(tmp_path):
     events = [builders.kernel(builders.GEMM, i, 1.0, 5.0, device=i) for i in range(2)]
-    found = imports.read(builders.trace(tmp_path, events))
-    assert [x.name for x in found.listings] == ["t/gpu0", "t/gpu1"]
-    assert found.summary["busy_us"] == 10.0
+    result = imports.read(builders.trace(tmp_path, events))
+    assert [x.name for x in result.listings] == ["t/gpu0", "t/gpu1"]
+    assert result.summary["busy_us"] == 10.0
 
 
 @pytest.mark.parametrize(
@@ -210,10 +236,10 @@ def test_published_traces(name, kernels, total, shape):
     path = SHARED / f"{name}.json.gz"
     if not path.exists():
         pytest.skip("the shared traces are not here")
-    told = imports.read(str(path)).summary
-    assert told["kernels"] == kernels
-    assert told["sum_us"] == pytest.approx(total, abs=0.1)
-    assert told["class_share"] >= 0.95 and told["shape_share"] >= shape
+    summary = imports.read(str(path)).summary
+    assert summary["kernels"] == kernels
+    assert summary["sum_us"] == pytest.approx(total, abs=0.1)
+    assert summary["class_share"] >= 0.95 and summary["shape_share"] >= shape
 
 
 @pytest.mark.shared_data
@@ -221,10 +247,10 @@ def test_a_serving_step_needs_the_models_sizes():
     path = SHARED / "b200_gpt-oss-120b_tp8_vllm_eager.json.gz"
     if not path.exists():
         pytest.skip("the shared traces are not here")
-    told = imports.read(str(path), model="gpt-oss-120b")
-    assert told.summary["busy_us"] == pytest.approx(10_793.6, abs=0.1)
-    assert told.summary["shape_share"] > 0.9
-    [moe] = [x for x in told.listings[0].kernels if x["op"] == "moe"]
+    result = imports.read(str(path), model="gpt-oss-120b")
+    assert result.summary["busy_us"] == pytest.approx(10_793.6, abs=0.1)
+    assert result.summary["shape_share"] > 0.9
+    [moe] = [x for x in result.listings[0].kernels if x["op"] == "moe"]
     assert (moe["num_tokens"], moe["num_experts"], moe["moe_tp_size"]) == (888, 128, 8)
 
 

@@ -50,27 +50,6 @@ def got(gpu, phases):
 
 
 @pytest.mark.parametrize(
-    ("word", "kind"),
-    [
-        ("all_reduce", "all_reduce"),
-        ("AllReduce", "all_reduce"),
-        ("alltoall", "all_to_all"),
-        ("reduce-scatter", "reduce_scatter"),
-        ("p2p", "send_recv"),
-    ],
-)
-def test_spellings(word: str, kind: str):
-    assert link_kind(word) == kind
-
-
-def test_family():
-    assert (
-        link_kind("all_reduce", "SGLang_CustomAllReduce_graph") == "custom_all_reduce"
-    )
-    assert link_kind("all_gather", "custom") == "all_gather"
-
-
-@pytest.mark.parametrize(
     ("name", "block", "owner", "reduces"),
     [
         ("h100-sxm", "all_reduce", "h100-sxm", True),

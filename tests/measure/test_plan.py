@@ -23,7 +23,7 @@ from diffenergy.measure._shapes import (
     stream,
 )
 from diffenergy.measure._table import KERNEL_COLUMNS, key
-from diffenergy.workload._listing import normalise_kernel
+from diffenergy.workload import normalise_kernel
 
 KINDS = ("titan-xp", "v100-sxm-32gb", "t4", "a10", "l4", "h200-sxm", "b200-sxm")
 H100 = board_of(read_gpu("h100-sxm"))

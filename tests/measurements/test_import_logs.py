@@ -28,8 +28,8 @@ def noted(table, words: str) -> bool:
 def test_zeus_log_has_a_row_for_every_gpu(write, read_back):
     tables = read("zeus", write(MONITOR, "run.csv"))
     table = tables["zeus_run"]
-    found = table.set_index(["workload", "gpu_index"])["energy_j"]
-    assert found.to_dict() == {
+    energy = table.set_index(["workload", "gpu_index"])["energy_j"]
+    assert energy.to_dict() == {
         ("epoch", 0): 3000.0,
         ("step", 0): 300.0,
         ("epoch", 1): 1000.0,
@@ -213,3 +213,8 @@ def test_dcgm_blank_and_absent_activities_are_missing(write):
 def test_dcgm_tensor_pipes_are_named(write):
     text = scrape(shares=SHARES | {"PIPE_TENSOR_ACTIVE": 0.3})
     assert noted(read("dcgm", write(text, "m.prom"))["dcgm"], "tensor pipes were busy")
+
+
+def test_dcgm_shares_a_little_above_one_are_one(write):
+    text = scrape(shares=SHARES | {"SM_ACTIVE": 1.005})
+    assert read("dcgm", write(text, "m.prom"))["dcgm"]["sm_active"].tolist() == [1.0]

@@ -21,7 +21,7 @@ LOGS = {
 }  # fmt: skip
 
 
-def said(capsys, *words: str) -> str:
+def run_command(capsys, *words: str) -> str:
     assert main([*words]) == 0, capsys.readouterr().err
     return capsys.readouterr().out
 
@@ -48,7 +48,7 @@ def test_a_log_of_nvidia_smi_by_hand(tmp_path: Path, capsys):
     log, out = tmp_path / "log.csv", tmp_path / "runs.csv"
     log.write_text(BUSY)
     words = ("import", str(log), "--workload", "mine", "--passes", "40")
-    shown = said(capsys, *words, "--out", str(out))
+    shown = run_command(capsys, *words, "--out", str(out))
     assert "log.csv (nvidia_smi) on a10: 1 row" in shown and "mine" in shown
     (row,) = csv.DictReader(io.StringIO(out.read_text()))
     assert (row["gpu"], row["workload"], row["iterations"]) == ("a10", "mine", "40")
@@ -56,10 +56,14 @@ def test_a_log_of_nvidia_smi_by_hand(tmp_path: Path, capsys):
     assert float(row["energy_j"]) == pytest.approx(800 / 40)
     assert float(row["avg_power_w"]) == pytest.approx(200)
     assert float(row["window_s"]) == 4
-    text = said(capsys, *words, "--json")
+    text = run_command(capsys, *words, "--json")
     check("import", text)
-    told = json.loads(text)
-    assert (told["format"], told["gpus"], told["rows"]) == ("nvidia_smi", ["a10"], 1)
+    summary = json.loads(text)
+    assert (summary["format"], summary["gpus"], summary["rows"]) == (
+        "nvidia_smi",
+        ["a10"],
+        1,
+    )
 
 
 def test_a_table_and_its_log_are_read_alike(tmp_path: Path):
@@ -102,5 +106,7 @@ def test_the_same_gpu_may_be_given(tmp_path: Path):
 def test_one_line_refuses(tmp_path: Path, capsys, text, flags, sentence):
     (tmp_path / "log.csv").write_text(text)
     assert main(["import", str(tmp_path / "log.csv"), *flags]) == 2
-    told = capsys.readouterr()
-    assert told.out == "" and told.err.count("\n") == 1 and sentence in told.err
+    printed = capsys.readouterr()
+    assert (
+        printed.out == "" and printed.err.count("\n") == 1 and sentence in printed.err
+    )

@@ -51,9 +51,9 @@ def test_a_meter_acts_on_the_readings_of_its_campaign(rows: str, tmp_path, capsy
     assert json.loads(capsys.readouterr().out)["rows"] == 4
     lines = [line.split(",") for line in out.read_text().splitlines()]
     for name, more in (("time_s_pred", 1e-3), ("energy_j_pred", 0.05)):
-        found = [float(line[lines[0].index(name)]) for line in lines[1:]]
+        readings = [float(line[lines[0].index(name)]) for line in lines[1:]]
         expected = plain[name] + [more, more, 0, 0]
-        assert found == pytest.approx(expected.tolist(), rel=1e-9), name
+        assert readings == pytest.approx(expected.tolist(), rel=1e-9), name
 
 
 @pytest.mark.parametrize(
@@ -70,5 +70,7 @@ def test_what_is_no_meter(rows: str, tmp_path: Path, capsys, text, sentence: str
     if text is not None:
         file.write_text(text)
     assert main(["evaluate", rows, "--meter", str(file)]) == 2
-    told = capsys.readouterr()
-    assert told.out == "" and told.err.count("\n") == 1 and sentence in told.err
+    printed = capsys.readouterr()
+    assert (
+        printed.out == "" and printed.err.count("\n") == 1 and sentence in printed.err
+    )

@@ -46,14 +46,14 @@ def predictions():
 
 
 def test_figures_of_one_quantity():
-    found = error_figures(
+    errors = error_figures(
         np.array([10.0, 20.0, 40.0, NAN, 1.0]), np.array([11.0, 16.0, 60.0, 3.0, NAN])
     )
-    assert found.n == 3
-    assert found.mape == pytest.approx(80 / 3)  # 10, 20, 50
-    assert found.median == pytest.approx(20)
-    assert found.bias == pytest.approx(40 / 3)  # +10, -20, +50
-    assert found.p90 == pytest.approx(20 + 0.8 * 30)
+    assert errors.n == 3
+    assert errors.mape == pytest.approx(80 / 3)  # 10, 20, 50
+    assert errors.median == pytest.approx(20)
+    assert errors.bias == pytest.approx(40 / 3)  # +10, -20, +50
+    assert errors.p90 == pytest.approx(20 + 0.8 * 30)
 
 
 def test_nothing_measured_is_none_and_not_zero():

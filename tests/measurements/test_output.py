@@ -53,8 +53,8 @@ def test_every_input_column_then_what_was_found(tmp_path: Path):
     )
     table = measurements.read([str(path)])
     frame = prediction_frame(table, predict(2, time_s_p5=np.array([0.5, 1.5])))
-    given = ["gpu", "op", "m", "n", "k", "dtype", "time_us", "mark"]
-    assert list(frame.columns) == given + ADDED
+    columns = ["gpu", "op", "m", "n", "k", "dtype", "time_us", "mark"]
+    assert list(frame.columns) == columns + ADDED
     assert list(frame["k"]) == ["08", "8"] and list(frame["time_us"]) == ["1.50", "2"]
 
     text = frame.to_csv(index=False)
@@ -111,27 +111,27 @@ def test_links_and_devices_keep_what_they_are(tmp_path: Path):
 
 
 def test_refused_targets_are_left_as_they_were(tmp_path: Path, monkeypatch):
-    given = tmp_path / "runs.csv"
-    given.write_text("data")
+    runs = tmp_path / "runs.csv"
+    runs.write_text("data")
     hard, soft = tmp_path / "hard.csv", tmp_path / "soft.csv"
-    hard.hardlink_to(given)
-    soft.symlink_to(given)
+    hard.hardlink_to(runs)
+    soft.symlink_to(runs)
     for path, words in (
         (tmp_path / "none" / "out.csv", "there is no folder"),
         (tmp_path, "is a folder"),
-        (given, "is an input of this run"),
+        (runs, "is an input of this run"),
         (hard, "is an input of this run"),
         (soft, "is an input of this run"),
         (tmp_path / ("x" * 300), "cannot be written"),
     ):
         with pytest.raises(ValueError, match=words) as caught:
-            write_text_atomic(path, "new", inputs=[given])
+            write_text_atomic(path, "new", inputs=[runs])
         assert "\n" not in str(caught.value)
-    assert given.read_text() == "data"
+    assert runs.read_text() == "data"
 
     monkeypatch.setattr(os, "access", lambda *_: False)
     with pytest.raises(ValueError, match="write-protected"):
-        write_text_atomic(given, "new")
+        write_text_atomic(runs, "new")
 
 
 def test_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch):

@@ -128,8 +128,8 @@ LOGS = [
 ]  # fmt: skip
 
 
-def imported(sentence: str, text: str, name: str = "log.csv", **given: Any) -> Any:
-    return row(sentence, read_log, File(text, name), **given)
+def imported(sentence: str, text: str, name: str = "log.csv", **options: Any) -> Any:
+    return row(sentence, read_log, File(text, name), **options)
 
 
 BUSY = SMI + sample(0, 90) + sample(1, 90)

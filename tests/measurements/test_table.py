@@ -68,8 +68,8 @@ def test_units_follow_from_the_suffix(write, column, cell, name, expected):
 def test_two_of_time_energy_and_power_give_the_third(write, columns, cells):
     file = write(f"gpu,workload,{columns}\na10,w,{cells}\n")
     table = measurements.read([file], workloads={"w": []})
-    found = [table.time_s[0], table.energy_j[0], table.avg_power_w[0]]
-    assert found == [2.0, 200.0, 100.0]
+    values = [table.time_s[0], table.energy_j[0], table.avg_power_w[0]]
+    assert values == [2.0, 200.0, 100.0]
 
 
 def test_what_a_file_does_not_give_is_nan(write):

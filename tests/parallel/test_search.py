@@ -64,7 +64,7 @@ def figures(space: Space, plans: list[Plan]) -> tuple[Ranked, Pricing]:
     gpu = space.card.served(read_corrections(None))
     point = point_at(setting, setting.sm_clock)
     maker = Maker(space)
-    made = {key: maker.made(key) for key in dict.fromkeys(map(key_of, plans))}
+    made = {key: maker.pieces(key) for key in dict.fromkeys(map(key_of, plans))}
     (pieces,), like = price(maker, made, gpu, [point])
     about = ranked(maker, pieces, plans, gpu.corrections)
     clocks = np.full((len(plans), 1), setting.sm_clock)
@@ -79,7 +79,7 @@ def legal(space: Space) -> list[Plan]:
         key = key_of(plan)
         if key not in known:
             try:
-                known[key] = bool(maker.made(key))
+                known[key] = bool(maker.pieces(key))
             except ValueError:
                 known[key] = False
         if known[key]:

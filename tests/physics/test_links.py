@@ -46,6 +46,26 @@ def test_closed_forms(
     assert got == pytest.approx(steps * 1e-6 + shares * 8e-3, rel=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("word", "kind"),
+    [
+        ("all_reduce", "all_reduce"),
+        ("AllReduce", "all_reduce"),
+        ("alltoall", "all_to_all"),
+        ("reduce-scatter", "reduce_scatter"),
+        ("p2p", "send_recv"),
+    ],
+)
+def test_spellings(word: str, kind: str):
+    assert links.link_kind(word) == kind
+
+
+def test_family():
+    for family in ("SGLang_CustomAllReduce_graph", "trtllm"):
+        assert links.link_kind("all_reduce", family) == "custom_all_reduce"
+    assert links.link_kind("all_gather", "custom") == "all_gather"
+
+
 # candidates ---------------------------------------------------------------------
 
 

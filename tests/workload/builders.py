@@ -50,7 +50,7 @@ FAMILIES = {
 """The least config of each."""
 
 
-def built(family: str, **changes) -> Model:
+def small_model(family: str, **changes) -> Model:
     values = {"model_type": family} | FAMILIES[family] | changes
     present = {key: value for key, value in values.items() if value != "absent"}
     return of_config(present, Model)
@@ -61,9 +61,9 @@ def built(family: str, **changes) -> Model:
 
 def train(model: str | Model, **choices):
     """Kernels of the three phases of a training step."""
-    given = {"batch": 2, "phase": "train", **choices}
-    made = load_model(model) if isinstance(model, str) else model
-    return [listing.kernels for listing in made.listings(**given)]
+    request = {"batch": 2, "phase": "train", **choices}
+    network = load_model(model) if isinstance(model, str) else model
+    return [listing.kernels for listing in network.listings(**request)]
 
 
 def flop(kernels):
@@ -77,9 +77,9 @@ def flop(kernels):
 
 def one(kernels, **fields):
     """The only kernel with these fields."""
-    found = [k for k in kernels if fields.items() <= k.items()]
-    assert len(found) == 1, found
-    return found[0]
+    matches = [k for k in kernels if fields.items() <= k.items()]
+    assert len(matches) == 1, matches
+    return matches[0]
 
 
 def adamw(kernels):
@@ -178,25 +178,25 @@ def key(row: dict[str, Any]) -> tuple:
 
 
 def counted(kernels) -> collections.Counter:
-    found = collections.Counter()
+    counts = collections.Counter()
     for row in kernels:
-        found[key(row)] += row["count"]
-    return found
+        counts[key(row)] += row["count"]
+    return counts
 
 
 def same(kernels, expected) -> None:
-    wanted = collections.Counter()
+    counts = collections.Counter()
     for row, n in expected:
-        wanted[row] += n
+        counts[row] += n
     got = counted(kernels)
-    assert (got - wanted, wanted - got) == ({}, {})
+    assert (got - counts, counts - got) == ({}, {})
 
 
 def gpt2(**changes):
     sizes = dict(
         n_embd=H, n_head=A, n_layer=L, n_inner=INNER, vocab_size=V, n_positions=P
     )
-    return built("gpt2", **(sizes | changes))
+    return small_model("gpt2", **(sizes | changes))
 
 
 def opt(**changes):
@@ -204,7 +204,7 @@ def opt(**changes):
         hidden_size=H, num_attention_heads=A, num_hidden_layers=L, ffn_dim=INNER
     )
     more = dict(vocab_size=V, max_position_embeddings=P)
-    return built("opt", **sizes, **more, **changes)
+    return small_model("opt", **sizes, **more, **changes)
 
 
 def llama(family="llama", **changes):
@@ -212,7 +212,7 @@ def llama(family="llama", **changes):
     sizes = dict(hidden_size=H, num_attention_heads=6, num_key_value_heads=2,
                  head_dim=10, num_hidden_layers=L, intermediate_size=INNER)  # fmt: skip
     more = dict(vocab_size=V, max_position_embeddings=P)
-    return built(family, **(sizes | more | changes))
+    return small_model(family, **(sizes | more | changes))
 
 
 def dense(kind) -> TrainedModel:
@@ -231,7 +231,7 @@ def nemotron():
 
 def mpt():
     sizes = dict(d_model=H, n_heads=A, n_layers=L, expansion_ratio=2, max_seq_len=P)
-    return built("mpt", **sizes, vocab_size=V)
+    return small_model("mpt", **sizes, vocab_size=V)
 
 
 def step(model, **choices):

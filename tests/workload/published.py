@@ -5,7 +5,7 @@ from typing import Any
 
 
 @dataclasses.dataclass(frozen=True)
-class Known:
+class Published:
     """Parameters of the language model; bytes a token adds in bf16, for good and within
     windows; bytes of a request; GFLOP of a token's weight products without the head
     (None: not published); parameters of the vision tower."""
@@ -19,31 +19,33 @@ class Known:
 
 
 BUNDLED = {
-    "deepseek-v3": Known(671_026_404_352, 70_272, gflop=71.395836),
-    "gemma-4-26b-a4b": Known(
+    "deepseek-v3": Published(671_026_404_352, 70_272, gflop=71.395836),
+    "gemma-4-26b-a4b": Published(
         25_233_141_760, 20_480, 204_800, gflop=6.167265, tower=572_792_112
     ),
-    "glm-4.5-air": Known(106_852_245_504, 188_416, gflop=24.363139),
-    "gpt-oss-120b": Known(116_829_156_672, 36_864, 36_864, gflop=9.103933),
-    "gpt-oss-20b": Known(20_914_757_184, 24_576, 24_576, gflop=6.056018),
-    "kimi-k2": Known(1_026_408_209_408, 70_272, gflop=61.023322),
-    "llama-3.1-405b": Known(405_853_388_800, 516_096),
-    "llama-4-scout": Known(
+    "glm-4.5-air": Published(106_852_245_504, 188_416, gflop=24.363139),
+    "gpt-oss-120b": Published(116_829_156_672, 36_864, 36_864, gflop=9.103933),
+    "gpt-oss-20b": Published(20_914_757_184, 24_576, 24_576, gflop=6.056018),
+    "kimi-k2": Published(1_026_408_209_408, 70_272, gflop=61.023322),
+    "llama-3.1-405b": Published(405_853_388_800, 516_096),
+    "llama-4-scout": Published(
         107_769_861_120, 49_152, 147_456, gflop=30.206853, tower=871_932_416
     ),
-    "minimax-m2": Known(228_689_748_992, 253_952),
-    "mistral-small": Known(23_572_403_200, 163_840, gflop=44.459622, tower=438_958_080),
-    "nemotron-3-nano": Known(31_577_937_344, 6_144, 0, 49_082_368, 5.748965),
-    "qwen3-0.6b": Known(596_049_920, 114_688, gflop=0.880804),
-    "qwen3-235b-a22b": Known(235_093_634_560, 192_512),
-    "qwen3-32b": Known(32_762_123_264, 262_144),
-    "qwen3.5-27b": Known(
+    "minimax-m2": Published(228_689_748_992, 253_952),
+    "mistral-small": Published(
+        23_572_403_200, 163_840, gflop=44.459622, tower=438_958_080
+    ),
+    "nemotron-3-nano": Published(31_577_937_344, 6_144, 0, 49_082_368, 5.748965),
+    "qwen3-0.6b": Published(596_049_920, 114_688, gflop=0.880804),
+    "qwen3-235b-a22b": Published(235_093_634_560, 192_512),
+    "qwen3-32b": Published(32_762_123_264, 262_144),
+    "qwen3.5-27b": Published(
         26_895_998_464, 65_536, 0, 153_944_064, 48.701112, tower=460_730_096
     ),
-    "qwen3.5-35b-a3b": Known(
+    "qwen3.5-35b-a3b": Published(
         34_660_610_688, 20_480, 0, 64_389_120, 4.873421, tower=446_571_248
     ),
-    "qwen3.5-9b": Known(
+    "qwen3.5-9b": Published(
         8_953_803_264, 32_768, 0, 51_511_296, 13.837009, tower=456_010_480
     ),
 }
@@ -362,63 +364,64 @@ _NEMOTRON = dict(
 )  # fmt: skip
 
 
-OTHERS: dict[str, tuple[dict[str, Any], Known]] = {
-    "mpt": (_MPT, Known(6_649_286_656, 524_288)),  # 7B
+OTHERS: dict[str, tuple[dict[str, Any], Published]] = {
+    "mpt": (_MPT, Published(6_649_286_656, 524_288)),  # 7B
     # 15.6 B, of which 3.1 B embed (arXiv 2402.16819, table 1)
-    "nemotron": (_NEMOTRON, Known(15_628_775_424, 131_072)),  # 4 15B
+    "nemotron": (_NEMOTRON, Published(15_628_775_424, 131_072)),  # 4 15B
     "deepseek_v2": (  # V2-Lite
         _LATENT | dict(
             hidden_size=2048, num_hidden_layers=27, num_attention_heads=16,
             q_lora_rank=None, intermediate_size=10944, moe_intermediate_size=1408,
             n_routed_experts=64,
         ),
-        Known(15_706_484_224, 31_104),
+        Published(15_706_484_224, 31_104),
     ),
-    "falcon_h1": (_FALCON, Known(521_411_104, 18_432, 0, 28_698_624)),  # 0.5B
-    "granitemoehybrid": (_GRANITE, Known(3_191_396_096, 8_192, 0, 76_437_504)),
-    "lfm2_moe": (_LFM2, Known(8_339_929_856, 12_288, 0, 147_456)),  # 8B-A1B
-    "qwen3_next": (_NEXT, Known(79_674_391_296, 24_576, 0, 77_266_944)),  # 80B-A3B
+    "falcon_h1": (_FALCON, Published(521_411_104, 18_432, 0, 28_698_624)),  # 0.5B
+    "granitemoehybrid": (_GRANITE, Published(3_191_396_096, 8_192, 0, 76_437_504)),
+    "lfm2_moe": (_LFM2, Published(8_339_929_856, 12_288, 0, 147_456)),  # 8B-A1B
+    "qwen3_next": (_NEXT, Published(79_674_391_296, 24_576, 0, 77_266_944)),  # 80B-A3B
     # its published size has 26 x 256 score corrections more, which no token multiplies
-    "kimi_linear": (_KIMI, Known(49_122_681_728 - 26 * 256, 8_064, 0, 43_417_600)),
-    "gemma3_text": (GEMMA, Known(27_009_346_304, 81_920, 425_984)),  # 27B
-    "exaone4": (_EXAONE, Known(32_003_216_384, 65_536, 196_608)),  # 32B
-    "olmo2": (_OLMO, Known(7_298_617_344, 524_288)),  # 7B
-    "phi3": (_PHI, Known(14_659_507_200, 204_800, gflop=27.262976)),  # phi-4
-    "qwen3_vl_text": (_VL, Known(1_720_574_976, 114_688, gflop=2.818572)),  # 2B
-    "qwen3_vl_moe_text": (_VL_MOE, Known(30_532_122_624, 98_304, gflop=5.460984)),
-    "ministral3": (_DEVSTRAL, Known(125_025_988_608, 360_448, gflop=243.605176)),
+    "kimi_linear": (_KIMI, Published(49_122_681_728 - 26 * 256, 8_064, 0, 43_417_600)),
+    "gemma3_text": (GEMMA, Published(27_009_346_304, 81_920, 425_984)),  # 27B
+    "exaone4": (_EXAONE, Published(32_003_216_384, 65_536, 196_608)),  # 32B
+    "olmo2": (_OLMO, Published(7_298_617_344, 524_288)),  # 7B
+    "phi3": (_PHI, Published(14_659_507_200, 204_800, gflop=27.262976)),  # phi-4
+    "qwen3_vl_text": (_VL, Published(1_720_574_976, 114_688, gflop=2.818572)),  # 2B
+    "qwen3_vl_moe_text": (_VL_MOE, Published(30_532_122_624, 98_304, gflop=5.460984)),
+    "ministral3": (_DEVSTRAL, Published(125_025_988_608, 360_448, gflop=243.605176)),
     # its published size has one layer and a product of 2h x h more, to draft with
-    "mimo": (_MIMO_DENSE, Known(7_833_409_536 - 210_790_400, 147_456)),  # 7B
-    "smollm3": (_SMOL, Known(3_075_098_624, 73_728)),  # 3B
-    "seed_oss": (_SEED, Known(36_151_104_512, 262_144)),  # 36B
-    "granite": (_GRANITE_DENSE, Known(8_170_848_256, 163_840)),  # 3.2 8B
+    "mimo": (_MIMO_DENSE, Published(7_833_409_536 - 210_790_400, 147_456)),  # 7B
+    "smollm3": (_SMOL, Published(3_075_098_624, 73_728)),  # 3B
+    "seed_oss": (_SEED, Published(36_151_104_512, 262_144)),  # 36B
+    "granite": (_GRANITE_DENSE, Published(8_170_848_256, 163_840)),  # 3.2 8B
     "mimo_v2_flash": (
-        _MIMO, Known(308_778_768_832, 23_040, 199_680, gflop=28.391244)
+        _MIMO, Published(308_778_768_832, 23_040, 199_680, gflop=28.391244)
     ),
-    "gemma2": (_GEMMA2, Known(9_241_705_984, 172_032, 172_032)),  # 9B
-    "olmo3": (_OLMO3, Known(32_233_522_176, 65_536, 196_608, gflop=62.411244)),
-    "minimax_m3": (_M3, Known(426_174_565_632, 137_472)),
+    "gemma2": (_GEMMA2, Published(9_241_705_984, 172_032, 172_032)),  # 9B
+    "olmo3": (_OLMO3, Published(32_233_522_176, 65_536, 196_608, gflop=62.411244)),
+    "minimax_m3": (_M3, Published(426_174_565_632, 137_472)),
     "deepseek_v32": (
-        _V3 | _INDEX, Known(671_877_929_216, 85_888, gflop=73.098854)
+        _V3 | _INDEX, Published(671_877_929_216, 85_888, gflop=73.098854)
     ),
-    "glm_moe_dsa": (_V3 | _INDEX, Known(671_877_929_216, 85_888)),
-    "deepseek_v4": (_V4, Known(284_332_230_231, 6_880, 0, 5_636_096, 25.477251)),
-    "lfm2": (_LFM2_DENSE, Known(1_170_340_608, 12_288, 0, 81_920, 2.071986)),
+    "glm_moe_dsa": (_V3 | _INDEX, Published(671_877_929_216, 85_888)),
+    "deepseek_v4": (_V4, Published(284_332_230_231, 6_880, 0, 5_636_096, 25.477251)),
+    "lfm2": (_LFM2_DENSE, Published(1_170_340_608, 12_288, 0, 81_920, 2.071986)),
     "qwen2_moe": (  # Qwen1.5-MoE-A2.7B
-        _QWEN2_MOE, Known(14_315_784_192, 196_608, gflop=4.1332)
+        _QWEN2_MOE, Published(14_315_784_192, 196_608, gflop=4.1332)
     ),
-    "phimoe": (_PHI_MOE, Known(41_873_153_344, 131_072, gflop=12.7549)),  # 3.5
-    "ernie4_5": (_ERNIE, Known(360_748_032, 18_432, gflop=0.5096)),  # 0.3B
+    "phimoe": (_PHI_MOE, Published(41_873_153_344, 131_072, gflop=12.7549)),  # 3.5
+    "ernie4_5": (_ERNIE, Published(360_748_032, 18_432, gflop=0.5096)),  # 0.3B
     # its published size has 27 x 64 score corrections more
     "ernie4_5_moe": (  # 21B-A3B
-        _ERNIE_MOE, Known(21_825_437_888 - 27 * 64, 57_344, gflop=6.1745)
+        _ERNIE_MOE, Published(21_825_437_888 - 27 * 64, 57_344, gflop=6.1745)
     ),
-    "hunyuan_v1_dense": (_HUNYUAN, Known(7_504_568_320, 131_072, gflop=13.9586)),
-    "internlm3": (_INTERN, Known(8_804_241_408, 49_152)),  # 8B
-    "cohere": (_COHERE, Known(34_980_831_232, 1_310_720, gflop=65.7667)),  # R
-    "cohere2": (_COHERE2, Known(8_028_033_024, 32_768, 98_304, gflop=13.9586)),
-    "glm4": (_GLM4, Known(32_566_081_536, 62_464, gflop=61.4046)),  # 32B-0414
-    "mistral4": (_MISTRAL4, Known(118_972_826_624, 23_040, gflop=11.117003)),  # Small 4
-    "qwen2_5_vl_text": (VL25, Known(7_615_616_512, 57_344, gflop=13.0506)),  # 7B
+    "hunyuan_v1_dense": (_HUNYUAN, Published(7_504_568_320, 131_072, gflop=13.9586)),
+    "internlm3": (_INTERN, Published(8_804_241_408, 49_152)),  # 8B
+    "cohere": (_COHERE, Published(34_980_831_232, 1_310_720, gflop=65.7667)),  # R
+    "cohere2": (_COHERE2, Published(8_028_033_024, 32_768, 98_304, gflop=13.9586)),
+    "glm4": (_GLM4, Published(32_566_081_536, 62_464, gflop=61.4046)),  # 32B-0414
+    # Mistral Small 4
+    "mistral4": (_MISTRAL4, Published(118_972_826_624, 23_040, gflop=11.117003)),
+    "qwen2_5_vl_text": (VL25, Published(7_615_616_512, 57_344, gflop=13.0506)),  # 7B
 }  # fmt: skip
 """Configs of families without a bundled model, by `model_type`."""

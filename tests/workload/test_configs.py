@@ -12,11 +12,11 @@ import pytest
 from diffenergy.workload import load_model
 from diffenergy.workload.models import Model, _families
 
-from .builders import FAMILIES, built, one
+from .builders import FAMILIES, one, small_model
 from .published import BUNDLED, OTHERS
 
 
-def known(model: Model) -> dict:
+def fields_of(model: Model) -> dict:
     """All that was read."""
     fields = {
         field.name: getattr(model, field.name)
@@ -58,21 +58,21 @@ def test_every_family_is_here_or_has_tests_of_its_own():
     models = (load_model(name) for name in BUNDLED)
     bundled = {model.config.values["model_type"]: model for model in models}
     for kind, module in _families().items():
-        own = [f"test_{name}.py" for name in module.__name__.split(".")[-2:]]
-        tested = any(path.name in own for path in folder.rglob("test_*.py"))
+        files = [f"test_{name}.py" for name in module.__name__.split(".")[-2:]]
+        tested = any(path.name in files for path in folder.rglob("test_*.py"))
         assert kind in {**FAMILIES, **OTHERS, **bundled} or tested, (
             f"give a config of `{kind}` and what is published of it in "
-            f"tests/workload/published.py, or write {own[-1]}"
+            f"tests/workload/published.py, or write {files[-1]}"
         )
 
 
 @pytest.mark.parametrize("family", DEFAULTS)
 def test_an_absent_key_has_its_default(family: str):
-    least = built(family)
+    least = small_model(family)
     for key, default, other in DEFAULTS[family]:
-        assert known(built(family, **{key: default})) == known(least), key
-        changed = known(built(family, **{key: other}))
-        assert changed != known(least), key
+        assert fields_of(small_model(family, **{key: default})) == fields_of(least), key
+        changed = fields_of(small_model(family, **{key: other}))
+        assert changed != fields_of(least), key
         assert any(value == other for value in changed.values()) or key in (
             "use_sliding_window",
         ), key
@@ -81,17 +81,19 @@ def test_an_absent_key_has_its_default(family: str):
 def test_second_names_of_keys():
     """`n_ctx` for `n_positions`, `num_experts` for `num_local_experts`; null is absent;
     whole numbers may be written as floats; labels may have names alone."""
-    longer = built("gpt2", n_positions=None, n_ctx=50)
+    longer = small_model("gpt2", n_positions=None, n_ctx=50)
     assert longer.max_positions == 50
-    assert built("gpt2", n_ctx=50).max_positions == 40
-    mixture = built("mixtral", num_local_experts=None, num_experts=6)
-    assert known(mixture)["experts"] == 6
-    assert known(built("gpt2", n_embd=48.0)) == known(built("gpt2"))
+    assert small_model("gpt2", n_ctx=50).max_positions == 40
+    mixture = small_model("mixtral", num_local_experts=None, num_experts=6)
+    assert fields_of(mixture)["experts"] == 6
+    assert fields_of(small_model("gpt2", n_embd=48.0)) == fields_of(small_model("gpt2"))
     names = {str(n): f"class {n}" for n in range(11)}
     for family in ("vit", "resnet", "mobilevit"):
-        assert known(built(family, id2label=names))["labels"] == 11
-        assert known(built(family, id2label=names, num_labels=9))["labels"] == 9
-        assert known(built(family, id2label={}))["labels"] == 1000
+        assert fields_of(small_model(family, id2label=names))["labels"] == 11
+        assert (
+            fields_of(small_model(family, id2label=names, num_labels=9))["labels"] == 9
+        )
+        assert fields_of(small_model(family, id2label={}))["labels"] == 1000
 
 
 def test_what_a_family_takes_at_the_edge():
@@ -102,8 +104,10 @@ def test_what_a_family_takes_at_the_edge():
         ("mobilevit", dict(image_size=64)), ("opt", dict(word_embed_proj_dim=48)),
         ("gpt2", dict(n_layer=1, n_head=1)), ("mixtral", dict(decoder_sparse_step=1)),
     ]:  # fmt: skip
-        length = 4 if built(family).max_positions else None
-        assert built(family, **changes).listings(phase="prefill", input_len=length)
+        length = 4 if small_model(family).max_positions else None
+        assert small_model(family, **changes).listings(
+            phase="prefill", input_len=length
+        )
 
 
 _EXPERTS = dict(
@@ -132,7 +136,7 @@ _EXPERTS = dict(
     ],
 )
 def test_windows(family, changes, window):
-    model = built(family, **changes)
+    model = small_model(family, **changes)
     for phase, op in (
         ("prefill", "context_attention"), ("decode", "generation_attention")
     ):  # fmt: skip
@@ -149,12 +153,12 @@ def test_windows(family, changes, window):
     ],
 )
 def test_a_quantised_checkpoint_sets_the_type_of_its_linear_layers(quantisation, dtype):
-    model = built("llama", quantization_config=quantisation)
+    model = small_model("llama", quantization_config=quantisation)
     (listing,) = model.listings(input_len=8, phase="prefill")
     assert listing.precision == dtype
     assert one(listing.kernels, op="gemm", n=200)["dtype"] == dtype
-    (given,) = model.listings(input_len=8, phase="prefill", dtype="bf16")
-    assert given.precision == "bf16"
+    (wide,) = model.listings(input_len=8, phase="prefill", dtype="bf16")
+    assert wide.precision == "bf16"
 
 
 @pytest.mark.parametrize(
@@ -166,7 +170,7 @@ def test_a_quantised_checkpoint_sets_the_type_of_its_linear_layers(quantisation,
     ],
 )  # fmt: skip
 def test_a_head_is_what_one_of_the_architectures_names(architectures, base: bool):
-    model = built("gpt2", architectures=architectures)
+    model = small_model("gpt2", architectures=architectures)
     assert model.request(input_len=8, phase="prefill").base == base
 
 
@@ -182,10 +186,10 @@ def test_files_and_folders(tmp_path):
 
 
 def test_the_longest_request():
-    assert built("gpt2").listings(input_len=32, output_len=8)
-    assert built("gpt2").listings(input_len=40, phase="prefill")
-    assert built("bert").listings(input_len=40, phase="prefill")
-    assert built("gpt2").listings(input_len=40, phase="train", base=False)
+    assert small_model("gpt2").listings(input_len=32, output_len=8)
+    assert small_model("gpt2").listings(input_len=40, phase="prefill")
+    assert small_model("bert").listings(input_len=40, phase="prefill")
+    assert small_model("gpt2").listings(input_len=40, phase="train", base=False)
 
 
 @pytest.mark.parametrize(
@@ -220,7 +224,7 @@ def test_the_longest_request():
 )
 @pytest.mark.parametrize("key", ["rope_scaling", "rope_parameters"])
 def test_scaled_positions(key, scaling, longest):
-    model = built("llama", **{key: scaling})
+    model = small_model("llama", **{key: scaling})
     assert model.max_positions == longest
     model.request(input_len=longest, phase="prefill")
     with pytest.raises(ValueError, match=f"has {longest} positions"):
@@ -235,11 +239,11 @@ def test_a_size_that_no_model_has_is_refused_or_read(family):
     """Of every number of a config: a sentence that names it, or a model that lists its
     kernels at once."""
     images = family in ("vit", "resnet", "mobilevit")
-    given: dict = dict(phase="prefill", input_len=None if images else 1)
+    request: dict = dict(phase="prefill", input_len=None if images else 1)
     for key, value in FAMILIES[family].items():
         for odd in ODD if isinstance(value, int) else ():
             try:
-                model = built(family, **{key: odd})
-                model.listings(batch=1, **given)
+                model = small_model(family, **{key: odd})
+                model.listings(batch=1, **request)
             except ValueError as error:
                 assert f"`{key}`" in str(error), (key, odd)

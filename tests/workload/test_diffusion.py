@@ -94,13 +94,13 @@ def test_every_kernel_of_a_step():
     """D = 16; 3 sequences of 7 latent tokens and 5 of the prompt."""
     model = built(TINY)
     (listing,) = model.listings(batch=3, input_len=5, image_tokens=7)
-    found = collections.Counter({sizes_of(k): k["count"] for k in listing.kernels})
+    counts = collections.Counter({sizes_of(k): k["count"] for k in listing.kernels})
     b, i, t, a, d = 3, 21, 15, 36, 16
 
     def gemm(m: int, n: int, k: int) -> tuple:
         return ("gemm", m, n, k, "bf16")
 
-    assert found == {
+    assert counts == {
         # time and pooled prompt, two layers each; shifts, scales and gates
         gemm(b, d, 256): 1, gemm(b, d, 40): 1, gemm(b, d, d): 2,
         gemm(b, 6 * d, d): 2 * 2, gemm(b, 3 * d, d): 3, gemm(b, 2 * d, d): 1,

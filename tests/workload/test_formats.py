@@ -350,9 +350,9 @@ def test_the_config_holds_and_the_file_beside_adds(tmp_path: Path):
         values = dict(model_type="llama", quantization_config=quantization)
         return read_checkpoint(read_config(stored(tmp_path, "config.json", values)))
 
-    own = beside(dict(quant_method="fp8", ignore=["mlp"]))
-    assert own.format(Q) == FP8 and own.format(UP) is None
-    assert own.kv_dtype == "fp8"
+    checkpoint = beside(dict(quant_method="fp8", ignore=["mlp"]))
+    assert checkpoint.format(Q) == FP8 and checkpoint.format(UP) is None
+    assert checkpoint.kv_dtype == "fp8"
     assert beside(dict(quant_method="fp8")).format(Q) is None
     for less in (dict(quant_method="modelopt"), dict(quant_method="new")):
         assert beside(less).format(UP) == NVFP4

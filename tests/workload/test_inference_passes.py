@@ -18,7 +18,6 @@ from .builders import (
     T,
     V,
     add,
-    built,
     counted,
     dense,
     gemm,
@@ -30,6 +29,7 @@ from .builders import (
     rotated,
     rows,
     same,
+    small_model,
     stream,
 )
 
@@ -165,7 +165,7 @@ def test_an_eager_pass_of_dense_families(kind: str, q: int, kv: int):
     )  # fmt: skip
     t = B * q
     op = "context_attention" if q > 1 else "generation_attention"
-    seen = (3, 0) if kind == "gemma2" else (0, 0)
+    windows = (3, 0) if kind == "gemma2" else (0, 0)
     expected = [
         rows("gather", t, H), gemm(5, q, 1, 1, "none"),
         stream("scalar_mul", q * 10, q * 10, 2, "fp32"),
@@ -173,7 +173,7 @@ def test_an_eager_pass_of_dense_families(kind: str, q: int, kv: int):
         *(row for cols in wide for row in rms_forward(t, cols, L)),
         gemm(60, t, H, L, "a"), gemm(20, t, H, 2 * L, "a"),
         *rotated(t * 60), *rotated(t * 20),
-        *(((op, B, q, kv, 6, 2, 10, window, True), 1) for window in seen),
+        *(((op, B, q, kv, 6, 2, 10, window, True), 1) for window in windows),
         gemm(H, t, 60, L, "a"),
         *(gemm(m, t, H, n * L, "a") for m, n in into),
         stream(fn, t * INNER, t * INNER, L),
@@ -200,18 +200,18 @@ def test_what_an_eager_pass_looks_up(model: Any, lookups: int, sums: int):
     (listing,) = model.listings(
         batch=B, input_len=S, phase="prefill", stack="eager", attention="flash"
     )
-    found = counted(listing.kernels)
-    assert found[rows("gather", T, H)[0]] == lookups
-    assert found[add(Q)[0]] == sums
+    counts = counted(listing.kernels)
+    assert counts[rows("gather", T, H)[0]] == lookups
+    assert counts[add(Q)[0]] == sums
 
 
 @pytest.mark.parametrize("name", ["bert", "vit", "mobilevit"])
 def test_encoders_with_fused_attention(name: str):
     """One kernel a layer, that masks nothing, for two products and all between."""
-    model = built(name)
-    given: dict[str, Any] = dict(input_len=7) if name == "bert" else {}
+    model = small_model(name)
+    length: dict[str, Any] = dict(input_len=7) if name == "bert" else {}
     eager, flash = (
-        counted(model.listings(batch=B, attention=kind, **given)[0].kernels)
+        counted(model.listings(batch=B, attention=kind, **length)[0].kernels)
         for kind in ("eager", "flash")
     )
     tokens, heads = {"bert": 7, "vit": 26}.get(name), 3
@@ -249,11 +249,11 @@ def test_encoders_with_fused_attention(name: str):
 def test_heads(family: str, head: list, pooler: list):
     """What a classifier or a language model has beside its base model."""
     more: dict[str, Any] = dict(num_labels=9, pooler_output_size=20)
-    model = gpt2() if family == "gpt2" else built(family, **more)
-    given: dict[str, Any] = dict(stack="eager", phase="prefill")
-    given |= dict(input_len=7) if family in ("bert", "gpt2") else {}
+    model = gpt2() if family == "gpt2" else small_model(family, **more)
+    request: dict[str, Any] = dict(stack="eager", phase="prefill")
+    request |= dict(input_len=7) if family in ("bert", "gpt2") else {}
     whole, base = (
-        counted(model.listings(batch=B, base=base, **given)[0].kernels)
+        counted(model.listings(batch=B, base=base, **request)[0].kernels)
         for base in (False, True)
     )
     assert (whole - base, base - whole) == (dict(head), dict(pooler))
@@ -282,7 +282,7 @@ def test_bytes_of_weights_and_cache():
     assert model.weight_bytes("fp8") == layers + 2 * others
     assert model.kv_bytes_per_token("fp16") == 2 * L * 2 * 10 * 2
     assert model.kv_bytes_per_token("fp32") == 2 * L * 2 * 10 * 4
-    assert built("bert").kv_bytes_per_token("bf16") == 0
+    assert small_model("bert").kv_bytes_per_token("bf16") == 0
 
 
 @pytest.mark.parametrize(
@@ -313,6 +313,6 @@ def test_parameters_of_the_relatives(family: str, more: int, changes, biases: in
 def test_parameters_of_a_mixture():
     sizes = dict(hidden_size=H, num_attention_heads=A, num_hidden_layers=L)
     more = dict(vocab_size=V, intermediate_size=INNER, num_local_experts=5)
-    n = built("mixtral", **sizes, **more).parameters()
+    n = small_model("mixtral", **sizes, **more).parameters()
     layer = 4 * H * H + 2 * H + 5 * (3 * H * INNER + H)
     assert n == 2 * V * H + L * layer + H

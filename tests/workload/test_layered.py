@@ -15,10 +15,10 @@ from .builders import flop, language_model
 ATTENTION = ("context_attention", "generation_attention")
 
 
-def rows(model: LanguageModel, op: str | tuple[str, ...], **given: Any) -> list[dict]:
+def rows(model: LanguageModel, op: str | tuple[str, ...], **choices: Any) -> list[dict]:
     """Kernels of one op of a pass without the head."""
-    given = {"base": True} | given
-    (listing,) = model.listings(**given)
+    choices = {"base": True} | choices
+    (listing,) = model.listings(**choices)
     ops = (op,) if isinstance(op, str) else op
     return [k for k in listing.kernels if k["op"] in ops]
 
@@ -86,8 +86,8 @@ def test_layers_that_share_an_index_have_none_of_their_own():
     model, alike = language_model(**both, indexer_types=kinds), language_model(**both)
     weights = 1536 * 32 * 128 + 7168 * 128 + 7168 * 32 + 2 * 128
     assert alike.parameters() - model.parameters() == weights
-    kept = alike.kv_bytes_per_token("bf16") - model.kv_bytes_per_token("bf16")
-    assert kept == 128 * 2
+    cached = alike.kv_bytes_per_token("bf16") - model.kv_bytes_per_token("bf16")
+    assert cached == 128 * 2
 
 
 GPT_OSS = dict(
@@ -107,8 +107,8 @@ def test_windows_stop_the_cache():
     assert model.kv_bytes_per_token("bf16", windowed=True) == 2 * each
     for length in (16, 32, 1000):
         request = model.request(phase="decode", input_len=length, batch=3)
-        kept = model.memory(request)["kv_cache"]
-        assert kept == 3 * 2 * each * (length + min(length, 32))
+        cached = model.memory(request)["kv_cache"]
+        assert cached == 3 * 2 * each * (length + min(length, 32))
     windows = {
         (k["window_size"], k["sinks"], k["count"])
         for k in rows(model, ATTENTION, phase="decode", input_len=1000)
@@ -163,11 +163,11 @@ def test_blocks_of_keys_are_chosen():
         moe_layer_freq=[0, 1, 1], dense_intermediate_size=48, vocab_size=50,
         max_position_embeddings=10_000, sparse_attention_config=sparse,
     )  # fmt: skip
-    found = [
+    calls = [
         (k["kv_len"], k["num_heads"], k["count"])
         for k in rows(model, ATTENTION, phase="decode", input_len=500)
     ]
-    assert found == [(500, 4, 1), (500, 2, 2), (32, 4, 2)]
+    assert calls == [(500, 4, 1), (500, 2, 2), (32, 4, 2)]
     assert model.kv_bytes_per_token("bf16") == 2 * (3 * 2 * 2 * 16 + 2 * 16)
 
 
@@ -216,8 +216,8 @@ def test_halving_the_choice_changes_routed_work_alone():
         model = language_model(**LATENT | {
             "first_k_dense_replace": 0, "num_experts_per_tok": chosen
         })  # fmt: skip
-        given = dict(phase="prefill", input_len=64)
-        return flop(rows(model, "gemm", **given)), rows(model, "moe", **given)
+        choices = dict(phase="prefill", input_len=64)
+        return flop(rows(model, "gemm", **choices)), rows(model, "moe", **choices)
 
     (linear, (eight,)), (same, (four,)) = work(8), work(4)
     assert linear == same
@@ -234,19 +234,19 @@ def test_each_operator_has_its_own_type(tmp_path: Path):
     """Attention in 16 bit, experts in 4 of weights and 8 of activations; a type that is
     asked for holds for every linear layer."""
     model = language_model(**GPT_OSS, quantization_config=QUANTISED)
-    given = dict(phase="decode", input_len=8)
-    (experts,) = rows(model, "moe", **given)
+    choices = dict(phase="decode", input_len=8)
+    (experts,) = rows(model, "moe", **choices)
     assert (experts["dtype"], experts["weight_dtype"]) == ("mxfp8", "mxfp4")
-    assert {k["dtype"] for k in rows(model, "gemm", **given)} == {"bf16"}
-    (listing,) = model.listings(**given)
+    assert {k["dtype"] for k in rows(model, "gemm", **choices)} == {"bf16"}
+    (listing,) = model.listings(**choices)
     assert listing.precision == "mxfp4"
-    (wide,) = rows(model, "moe", dtype="bf16", **given)
+    (wide,) = rows(model, "moe", dtype="bf16", **choices)
     assert wide["dtype"] == "bf16" and "weight_dtype" not in wide
-    narrow = rows(model, "gemm", dtype="int4", **given)
+    narrow = rows(model, "gemm", dtype="int4", **choices)
     kinds = {(k["dtype"], k.get("weight_dtype", "")) for k in narrow}
     assert kinds == {("bf16", "int4"), ("bf16", "")}  # the router stays
-    same = rows(model, ("moe", "gemm"), dtype="mxfp4", **given)
-    assert same == rows(model, ("moe", "gemm"), **given)
+    same = rows(model, ("moe", "gemm"), dtype="mxfp4", **choices)
+    assert same == rows(model, ("moe", "gemm"), **choices)
 
 
 def test_a_sidecar_says_what_the_config_does_not(tmp_path: Path):
@@ -285,20 +285,22 @@ def test_keys_that_change_no_layer():
 
 
 def test_routing_is_told_to_the_experts():
-    given = dict(phase="decode", input_len=8)
-    for asked, told in ((None, "random"), ("balanced", "balanced")):
-        (experts,) = rows(language_model(**GPT_OSS), "moe", routing=asked, **given)
-        assert experts["distribution"] == told
+    choices = dict(phase="decode", input_len=8)
+    for requested, stated in ((None, "random"), ("balanced", "balanced")):
+        (experts,) = rows(
+            language_model(**GPT_OSS), "moe", routing=requested, **choices
+        )
+        assert experts["distribution"] == stated
 
 
 def test_a_step_of_drafted_tokens():
     """3 drafted tokens: a pass over 4 tokens that reads the cache once (4 times the
     heads), its logits, and 3 passes of the drafting layer."""
     model = language_model(**GPT_OSS, num_nextn_predict_layers=1)
-    given = dict(phase="decode", input_len=500, batch=2, base=False)
-    plain = rows(model, ("moe", *ATTENTION), **given)
+    choices = dict(phase="decode", input_len=500, batch=2, base=False)
+    plain = rows(model, ("moe", *ATTENTION), **choices)
     drafts = dict(speculative="mtp", accept=0.8, draft_tokens=3)
-    rows_of_step = rows(model, ("moe", *ATTENTION), **given, **drafts)
+    rows_of_step = rows(model, ("moe", *ATTENTION), **choices, **drafts)
     checked, drafted = rows_of_step[: len(plain)], rows_of_step[len(plain) :]
     for before, after in zip(plain, checked, strict=True):
         name = "num_tokens" if before["op"] == "moe" else "num_heads"
@@ -308,27 +310,27 @@ def test_a_step_of_drafted_tokens():
         ("moe", 3),
     ]
     heads = [
-        (k["m"], k["count"]) for k in rows(model, "gemm", **given, **drafts)
+        (k["m"], k["count"]) for k in rows(model, "gemm", **choices, **drafts)
         if k["n"] == 100
     ]  # fmt: skip
     assert heads == [(2 * 4, 1), (2, 3)]
 
 
 def test_a_drafting_model_has_weights_and_a_cache():
-    model, given = load_model("qwen3-32b"), dict(phase="decode", input_len=1000)
-    plain = model.memory(model.request(**given))
+    model, choices = load_model("qwen3-32b"), dict(phase="decode", input_len=1000)
+    plain = model.memory(model.request(**choices))
     drafts = dict(speculative="draft=qwen3-0.6b", accept=0.5)
-    both = model.memory(model.request(**given, **drafts))
+    both = model.memory(model.request(**choices, **drafts))
     assert both["weights"] - plain["weights"] == 2 * 596_049_920
     assert both["kv_cache"] - plain["kv_cache"] == 1000 * 114_688
 
 
 def test_steps_of_a_generation_are_fewer():
     model = load_model("llama-3.1-8b")
-    given = dict(input_len=64, output_len=33)
-    _, plain = model.listings(**given)
+    choices = dict(input_len=64, output_len=33)
+    _, plain = model.listings(**choices)
     drafts = dict(speculative="eagle", accept=0.8, draft_tokens=3)
-    _, step = model.listings(**given, **drafts)
+    _, step = model.listings(**choices, **drafts)
     tokens = (1 - 0.8**4) / (1 - 0.8)
     assert plain.passes == 32
     assert step.passes == pytest.approx(32 / tokens)

@@ -21,7 +21,7 @@ KERNELS: Final = [
     {"op": "gemm", "m": 64, "n": 256, "k": 128, "dtype": "bf16", "count": 4},
     {"op": "elementwise", "fn": "gelu", "elements": 4096, "dtype": "bf16", "count": 2},
 ]
-SAID: Final = dict(
+FIELDS: Final = dict(
     name="x", model="m", config="c", precision="bf16", batch=4, seq_len=16,
     module_calls=10, passes=2, dispatch="eager", training=True, age=1, notes=["n"],
 )  # fmt: skip
@@ -35,38 +35,38 @@ Lines = list[dict[str, Any]]
 
 def left_out() -> Iterator[tuple[str, dict[str, Any]]]:
     """All fields, none, each left out alone and each said alone."""
-    yield "all", SAID
+    yield "all", FIELDS
     yield "none", {}
     yield "a batch and a length alone", {"batch": 4, "seq_len": 16}
-    for name in SAID:
-        yield f"without {name}", {key: x for key, x in SAID.items() if key != name}
-        yield f"{name} alone", {name: SAID[name]}
+    for name in FIELDS:
+        yield f"without {name}", {key: x for key, x in FIELDS.items() if key != name}
+        yield f"{name} alone", {name: FIELDS[name]}
 
 
 def workloads(modes: tuple[str, ...] = MODES) -> Iterator[tuple[str, Lines]]:
     """Listings of one workload, by mode, and of the parts of one, with and without
     their modes."""
-    for label, said in left_out():
-        yield f"no mode, {label}", [{**said, "kernels": KERNELS}]
+    for label, fields in left_out():
+        yield f"no mode, {label}", [{**fields, "kernels": KERNELS}]
         for mode in modes:
-            yield f"{mode}, {label}", [{**said, "mode": mode, "kernels": KERNELS}]
+            yield f"{mode}, {label}", [{**fields, "mode": mode, "kernels": KERNELS}]
         for parts in PARTS:
-            lines = [{**said, "name": f"x/{x}", "kernels": KERNELS} for x in parts]
+            lines = [{**fields, "name": f"x/{x}", "kernels": KERNELS} for x in parts]
             yield f"{parts}, {label}, no mode", lines
             moded = zip(lines, parts, strict=True)
             yield f"{parts}, {label}", [{**line, "mode": x} for line, x in moded]
 
 
 def estimate(path: str):
-    found = de.estimate(path, GPU)
-    assert found.energy > 0
-    repr(found)
+    result = de.estimate(path, GPU)
+    assert result.energy > 0
+    repr(result)
 
 
 def clocks(path: str):
-    found = plan(path, GPU, sm_clock=[9e8, 1.5e9], power_curve=True)
-    assert 0 < found.bound <= found.energy
-    assert repr(found) and found.to_csv() and found.to_script()
+    result = plan(path, GPU, sm_clock=[9e8, 1.5e9], power_curve=True)
+    assert 0 < result.bound <= result.energy
+    assert repr(result) and result.to_csv() and result.to_script()
 
 
 def designs(path: str):
@@ -90,8 +90,8 @@ def file(tmp_path: Path) -> Callable[[Lines], str]:
 
 
 def test_every_field_of_a_workload_is_left_out(file):
-    """Each field of the record is in `SAID`, and no request needs one."""
-    assert {*SAID, "mode", "kernels"} == set(Listing.__dataclass_fields__)
+    """Each field of the record is in `FIELDS`, and no request needs one."""
+    assert {*FIELDS, "mode", "kernels"} == set(Listing.__dataclass_fields__)
     for _, lines in workloads():
         prepare(file(lines), GPU)
 
@@ -100,9 +100,9 @@ def test_one_line_of_a_training_step_counts_its_micro_batches(file):
     """As the published listing of GPT-3 says it: tokens are batch x length x passes."""
     line = {"mode": "train", "batch": 4, "seq_len": 16, "kernels": KERNELS}
     for passes, tokens in ((None, 64), (3, 192)):
-        found = de.estimate(file([{**line, "passes": passes}]), GPU).summary
-        assert found["accumulation"] == (passes or 1)
-        assert found["tokens_per_s"] * found["time_s"] == pytest.approx(tokens)
+        summary = de.estimate(file([{**line, "passes": passes}]), GPU).summary
+        assert summary["accumulation"] == (passes or 1)
+        assert summary["tokens_per_s"] * summary["time_s"] == pytest.approx(tokens)
 
 
 @pytest.mark.parametrize("parts", PARTS)
@@ -117,8 +117,8 @@ def test_whatever_a_workload_leaves_out_is_answered(file, command):
     dear = command is designs
     few = (" all", " none", " length alone", "out batch", "out seq_len", "out passes")
     for label, lines in workloads(("train", "generate")):
-        asked = label.removesuffix(", no mode")
-        if command is not estimate and not asked.endswith(few[:3] if dear else few):
+        case = label.removesuffix(", no mode")
+        if command is not estimate and not case.endswith(few[:3] if dear else few):
             continue
         try:
             command(file(lines))
@@ -144,8 +144,8 @@ def test_a_kernel_that_leaves_a_field_out_has_its_default(file, sample):
             less = {key: x for key, x in row.items() if key != name}
             (full,) = read_listings(file([{"kernels": [less]}]))[0].kernels
             (again,) = read_listings(file([{"kernels": [full]}]))[0].kernels
-            said = [{"kernels": [less | {name: None}]}]
-            (null,) = read_listings(file(said))[0].kernels
+            lines = [{"kernels": [less | {name: None}]}]
+            (null,) = read_listings(file(lines))[0].kernels
             assert full == again == null, (op, name)
 
 

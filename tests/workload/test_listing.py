@@ -66,8 +66,8 @@ def test_fields_at_their_default_and_unknown_fields_are_left_out():
 
 def test_means_need_not_be_whole():
     row = dict(op="elementwise", fn="add", elements=8.0, dtype="fp32")
-    found = normalise_kernel(row | dict(reads=1.5, count=2.5), "here")
-    assert (found["reads"], found["count"], found["elements"]) == (1.5, 2.5, 8)
+    kernel = normalise_kernel(row | dict(reads=1.5, count=2.5), "here")
+    assert (kernel["reads"], kernel["count"], kernel["elements"]) == (1.5, 2.5, 8)
 
 
 def test_written_listings_are_read_back_identically(tmp_path):
@@ -144,8 +144,8 @@ def test_a_class_says_itself_what_its_fields_allow(monkeypatch):
         ),
         wrong=lambda row: "one head is too few" if row["heads"] == 1 else "",
     )
-    known = {**kernels.ops(), "sweep": (op, kernels)}
-    monkeypatch.setattr(kernels, "ops", lambda: known)
+    ops = {**kernels.ops(), "sweep": (op, kernels)}
+    monkeypatch.setattr(kernels, "ops", lambda: ops)
     row = dict(op="sweep", kind="power_1.5", heads=8, groups=4, dtype="bf16")
     assert kernel_name(normalise_kernel(row, "here")) == "sweep 8 bf16"
     for change, words in (

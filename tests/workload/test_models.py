@@ -251,11 +251,11 @@ LONG = dict(
 @pytest.fixture(scope="module")
 def traces(shared):
     """Traced and derived listings by module."""
-    found = collections.defaultdict(list)
+    listings = collections.defaultdict(list)
     for file in ("workloads.jsonl", "workloads_derived.jsonl"):
         for listing in read_listings(shared / "data" / "energaizer" / file):
-            found[listing.model].append(listing)
-    return found
+            listings[listing.model].append(listing)
+    return listings
 
 
 @pytest.mark.shared_data
@@ -277,11 +277,13 @@ def test_eager_stack_reproduces_traces(traces, traced):
             base=True,
         )
         expected = complete_listing(listing)
-        found, named = multiset(built.kernels), multiset(expected.kernels)
+        launches, named = multiset(built.kernels), multiset(expected.kernels)
         more = collections.Counter()
-        for key, number in (found - named).items():
+        for key, number in (launches - named).items():
             more[dict(key).get("fn", dict(key)["op"])] += number
-        assert not named - found and dict(more) == LOOKUPS.get(traced, {}), listing.name
+        assert not named - launches and dict(more) == LOOKUPS.get(traced, {}), (
+            listing.name
+        )
         assert built.module_calls == expected.module_calls
 
 

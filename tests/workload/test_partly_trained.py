@@ -4,20 +4,20 @@ import pytest
 
 from diffenergy.workload import load_model
 
-from .builders import adamw, built, flop, train
+from .builders import adamw, flop, small_model, train
 
 
-def given(**choices):
+def request_of(**choices):
     return {"batch": 2, "input_len": 128, "phase": "train", **choices}
 
 
 def step(name, **choices):
-    return train(name, **given(**choices))
+    return train(name, **request_of(**choices))
 
 
 def memory(name, **choices):
     model = load_model(name)
-    return model.memory(model.request(**given(**choices)))
+    return model.memory(model.request(**request_of(**choices)))
 
 
 ADAPTED = {
@@ -38,9 +38,9 @@ layer)."""
 def test_published_numbers_of_trainable_parameters(name, rank, stack):
     number, total = ADAPTED[name, rank], load_model(name).parameters()
     assert adamw(step(name, lora=rank, stack=stack)[2]) == number
-    found = memory(name, lora=rank, stack=stack)
-    assert found["weights"] == 2 * (total + number)
-    assert (found["gradients"], found["optimizer"]) == (2 * number, 12 * number)
+    parts = memory(name, lora=rank, stack=stack)
+    assert parts["weights"] == 2 * (total + number)
+    assert (parts["gradients"], parts["optimizer"]) == (2 * number, 12 * number)
 
 
 @pytest.mark.parametrize("name", ["llama-3.1-8b", "gpt2", "opt-1.3b"])
@@ -50,10 +50,10 @@ def test_products_of_adapters(name, stack):
     many as forward, and of adapters those of both."""
     tokens, choices = 2 * 128, {"stack": stack, "attention": "flash"}
     plain, some = step(name, **choices), step(name, lora=16, **choices)
-    own = 2 * tokens * adamw(some[2])
-    assert flop(some[0]) == flop(plain[0]) + own
+    adapters = 2 * tokens * adamw(some[2])
+    assert flop(some[0]) == flop(plain[0]) + adapters
     angles = [k for k in plain[0] if k["op"] == "gemm" and k["k"] == 1]
-    assert flop(some[1]) == flop(plain[0]) - flop(angles) + 2 * own
+    assert flop(some[1]) == flop(plain[0]) - flop(angles) + 2 * adapters
 
 
 def test_kernels_of_an_adapted_layer():
@@ -89,9 +89,9 @@ def test_backward_stops_at_the_frozen_layers(name, stack):
     whole, some = step(name, stack=stack), step(name, stack=stack, frozen_layers=5)
     assert some[0] == whole[0]
     inside = [k for k in whole[1] if k["count"] == layers]
-    own = [k for k in some[1] if k["count"] == layers - 5]
-    assert [{**k, "count": layers - 5} for k in inside] == own
-    assert some[1][-1] == own[-1]  # nothing of the embedding
+    trained = [k for k in some[1] if k["count"] == layers - 5]
+    assert [{**k, "count": layers - 5} for k in inside] == trained
+    assert some[1][-1] == trained[-1]  # nothing of the embedding
     each = {
         "llama-3.1-8b": 218_112_000,
         "gpt2": 7_087_872,
@@ -103,10 +103,10 @@ def test_backward_stops_at_the_frozen_layers(name, stack):
         "mixtral-8x7b": 32000 * 4096 + 4096,
     }[name]
     assert adamw(some[2]) == (layers - 5) * each + ends
-    found = memory(name, stack=stack, frozen_layers=5)
-    assert found["weights"] == 2 * model.parameters()
-    assert found["gradients"] == 2 * adamw(some[2])
-    assert found["activations"] < memory(name, stack=stack)["activations"]
+    parts = memory(name, stack=stack, frozen_layers=5)
+    assert parts["weights"] == 2 * model.parameters()
+    assert parts["gradients"] == 2 * adamw(some[2])
+    assert parts["activations"] < memory(name, stack=stack)["activations"]
 
 
 def test_all_layers_frozen_leave_the_last_norm_and_the_head():
@@ -130,8 +130,8 @@ def test_a_classifier_is_trained_with_its_adapters():
     assert adamw(optimizer) == adapters + 2 * 768 + 769 * 1000
     assert not any(k["op"].startswith("conv2d") for k in backward)
     model = load_model("vit-base")
-    found = model.memory(model.request(phase="train", lora=8))
-    assert found["weights"] == 2 * (86_567_656 + adapters)
+    parts = model.memory(model.request(phase="train", lora=8))
+    assert parts["weights"] == 2 * (86_567_656 + adapters)
 
 
 def test_the_first_blocks_of_a_resnet_are_frozen():
@@ -168,25 +168,25 @@ MLP = LAYERS * RANK * 3 * (H + INNER)
 
 
 def lora_of_70b(**choices):
-    model = built("llama", **LLAMA_70B)
-    given = dict(batch=1, input_len=TOKENS, lora=RANK, phase="train")
-    return model.memory(model.request(**given, **choices))
+    model = small_model("llama", **LLAMA_70B)
+    request = dict(batch=1, input_len=TOKENS, lora=RANK, phase="train")
+    return model.memory(model.request(**request, **choices))
 
 
 @pytest.mark.parametrize(("dtype", "size"), [("fp8", 1), ("bf16", 2), ("fp32", 4)])
 def test_frozen_weights_are_in_the_type_of_their_products(dtype, size):
     """69 GB in fp8, where 16 bits make 138."""
-    found, other = lora_of_70b(dtype=dtype), max(size, 2)
+    parts, other = lora_of_70b(dtype=dtype), max(size, 2)
     adapters = ATTENTION + MLP
-    assert found["weights"] == size * MATRICES + other * (OTHERS + adapters)
-    assert found["gradients"] == other * adapters
-    assert found["optimizer"] == (8 if dtype == "fp32" else 12) * adapters
+    assert parts["weights"] == size * MATRICES + other * (OTHERS + adapters)
+    assert parts["gradients"] == other * adapters
+    assert parts["optimizer"] == (8 if dtype == "fp32" else 12) * adapters
 
 
 def test_scales_of_frozen_weights_are_counted():
     """MX types have a byte of scale for 32 values."""
-    found = lora_of_70b(dtype="mxfp8")["weights"]
-    assert found == MATRICES * 33 / 32 + 2 * (OTHERS + ATTENTION + MLP)
+    weights = lora_of_70b(dtype="mxfp8")["weights"]
+    assert weights == MATRICES * 33 / 32 + 2 * (OTHERS + ATTENTION + MLP)
 
 
 @pytest.mark.parametrize("layers", ["all", "attention"])
@@ -202,12 +202,12 @@ def test_inputs_are_kept_where_a_gradient_needs_them(layers):
     inputs = 2 * H + (H + INNER if layers == "all" else 0)
     products = 7 if layers == "all" else 4
     each = 4 * H + 2 * (H + 2 * KEYS) + 4 * 64 + 4 * INNER + 2 * RANK * products
-    found = lora_of_70b(dtype="fp8", lora_layers=layers)
-    assert found["activations"] == TOKENS * (LAYERS * (each + inputs) + 2 * H)
+    parts = lora_of_70b(dtype="fp8", lora_layers=layers)
+    assert parts["activations"] == TOKENS * (LAYERS * (each + inputs) + 2 * H)
     by_hand = {"all": 150.5e9, "attention": 126.3e9}[layers]
     outputs, narrow = LAYERS * TOKENS * H, LAYERS * TOKENS * 2 * RANK * products
     final = TOKENS * 2 * H
-    assert found["activations"] + outputs - narrow - final == pytest.approx(
+    assert parts["activations"] + outputs - narrow - final == pytest.approx(
         by_hand, rel=1e-3
     )
 

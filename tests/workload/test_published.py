@@ -13,7 +13,7 @@ import pytest
 from diffenergy.workload import Config, LanguageModel, load_model
 from diffenergy.workload.models import Model, model_from_config
 
-from .published import BUNDLED, GEMMA, OTHERS, VL25, Known
+from .published import BUNDLED, GEMMA, OTHERS, VL25, Published
 
 TOKENS = 2048
 
@@ -43,7 +43,7 @@ def gflop(model: LanguageModel) -> float:
     return total / TOKENS / 1e9
 
 
-def check(model: LanguageModel, known: Known):
+def check(model: LanguageModel, known: Published):
     assert model.text_parameters() == known.parameters
     assert model.parameters() == known.parameters + known.tower
     assert model.kv_bytes_per_token("bf16") == known.grows
@@ -194,15 +194,15 @@ def test_every_shared_config(shared: Path, tmp_path: Path):
         grows = number(row, "kv_bytes_per_token_bf16")
         if grows is None:
             continue
-        own = tmp_path / path.stem
-        own.mkdir()
-        shutil.copy(path, own / "config.json")
+        copy = tmp_path / path.stem
+        copy.mkdir()
+        shutil.copy(path, copy / "config.json")
         sidecar = folder / "hf_quant_config" / path.name
         if sidecar.exists():
-            shutil.copy(sidecar, own / "hf_quant_config.json")
+            shutil.copy(sidecar, copy / "hf_quant_config.json")
         total, tower = number(row, "total_params"), number(row, "tower_params")
-        model = language(load_model(own))
-        known = Known(
+        model = language(load_model(copy))
+        known = Published(
             round((total or 0) - (tower or 0)),
             round(grows),
             round(number(row, "kv_bytes_per_token_windowed_bf16") or 0),

@@ -110,9 +110,9 @@ def test_totals_of_real_configs(shared: Path):
     facts = shared / "data" / "facts"
     with (facts / "models_extra.csv").open() as file:
         rows = [x for x in csv.DictReader(file) if x["tower_params"] not in ("", "0")]
-    known = [row for row in rows if row["model_type"] != "llama4"]
-    assert len(known) >= 12
-    for row in known:
+    described = [row for row in rows if row["model_type"] != "llama4"]
+    assert len(described) >= 12
+    for row in described:
         name = row["name"].replace("/", "--")
         model = load_model(facts / "model_configs" / f"{name}.json")
         assert isinstance(model, LanguageModel)
@@ -125,13 +125,13 @@ def test_windows_of_qwen25():
     """1024 x 1024 pixels: 37 x 37 tokens of 2 x 2 patches, which see all others in 4
     layers and their 8 x 8 in 28."""
     kind, vision, hidden, more, _ = PUBLISHED["Qwen2.5-VL-7B"]
-    found = tower(kind, vision, dict(hidden_size=hidden, num_attention_heads=28))
+    vision_tower = tower(kind, vision, dict(hidden_size=hidden, num_attention_heads=28))
     n = 4 * 37**2
-    assert found.usual == n // 4
+    assert vision_tower.usual == n // 4
     whole_layers, windows = 4 * n * n, 28 * -(-n // 64) * 64**2
-    assert attention_flop(found.rows(1, found.usual, BF16)) == 4 * 1280 * (
-        whole_layers + windows
-    )
+    assert attention_flop(
+        vision_tower.rows(1, vision_tower.usual, BF16)
+    ) == 4 * 1280 * (whole_layers + windows)
 
 
 def test_a_tower_beside_a_config_that_is_not_nested():
@@ -147,12 +147,12 @@ def test_work_of_one_image():
     so400m/14 at 384 pixels (arXiv 2303.15343): 729 patches, 0.60 and 0.066 TFLOP."""
     kind, vision, hidden, more, _ = PUBLISHED["Qwen3-VL-8B"]
     text = dict(hidden_size=hidden, num_attention_heads=32)
-    found = tower(kind, vision, text, **more)
-    rows = found.rows(1, found.usual, BF16)
+    vision_tower = tower(kind, vision, text, **more)
+    rows = vision_tower.rows(1, vision_tower.usual, BF16)
     h, inner, wide = 1152, 4304, 4 * 1152
     layers = 27 * 4096 * (4 * h * h + 2 * h * inner)
     mergers = 4 * 1024 * (wide * wide + wide * 4096)
-    assert found.usual == 1024
+    assert vision_tower.usual == 1024
     assert flop(rows) == 2 * (4096 * 1536 * h + layers + mergers)
     assert attention_flop(rows) == 27 * 4 * 4096**2 * h
     siglip = SIGLIP | dict(patch_size=14, image_size=384)
@@ -166,7 +166,7 @@ def test_every_kernel_of_a_small_tower():
     request: dict[str, Any] = dict(batch=3, images=2, image_tokens=6, input_len=5)
     model = whole("qwen3_vl", TINY)
     (listing,) = model.listings(phase="prefill", dtype="fp8", **request)
-    found = collections.Counter({sizes_of(k): k["count"] for k in listing.kernels})
+    counts = collections.Counter({sizes_of(k): k["count"] for k in listing.kernels})
     p, t = 6 * 24, 6 * 6
     expected = {
         ("gemm", p, 48, 96, "bf16"): 1,
@@ -185,10 +185,10 @@ def test_every_kernel_of_a_small_tower():
         ("gemm", t, 60, 192, "bf16"): 2,
         ("add", t * 60, 2, 1): 1,
     }
-    assert list(found)[0] == list(expected)[0]
-    assert {kernel: found[kernel] for kernel in expected} == expected
+    assert list(counts)[0] == list(expected)[0]
+    assert {kernel: counts[kernel] for kernel in expected} == expected
     plain = model.listings(phase="prefill", dtype="fp8", batch=3, input_len=5 + 12)
-    assert set(found) - set(expected) == {sizes_of(k) for k in plain[0].kernels}
+    assert set(counts) - set(expected) == {sizes_of(k) for k in plain[0].kernels}
 
 
 def test_images_are_part_of_the_input():
@@ -204,11 +204,11 @@ def test_images_are_part_of_the_input():
     assert len(prefill.kernels) > len(alone[0].kernels)
     (step,) = model.listings(phase="decode", input_len=10, images=2, image_tokens=6)
     assert step.kernels == model.listings(phase="decode", input_len=22)[0].kernels
-    kept = [model.memory(x)["kv_cache"] for x in (request, model.request(**text))]
-    assert kept[0] / kept[1] == (10 + 12 + 3) / (10 + 3)
+    cached = [model.memory(x)["kv_cache"] for x in (request, model.request(**text))]
+    assert cached[0] / cached[1] == (10 + 12 + 3) / (10 + 3)
     assert model.request(image_tokens=6).images == 1
-    found = tower("qwen3_vl", TINY | {"patch_size": 64})
-    assert found.usual == (1024 // (2 * 64)) ** 2
+    vision_tower = tower("qwen3_vl", TINY | {"patch_size": 64})
+    assert vision_tower.usual == (1024 // (2 * 64)) ** 2
     assert model.request().images is None
 
 
@@ -216,12 +216,12 @@ def test_weights_of_a_tower_stay_in_16_bit():
     model = whole("qwen3_vl", TINY)
     text = whole("unknown_vl", TINY)
     assert isinstance(model, LanguageModel) and model.tower is not None
-    own = model.tower.parameters or 0
+    parameters = model.tower.parameters or 0
     assert model.text_parameters() == text.parameters() == TEXT_PARAMETERS
-    assert model.parameters() == TEXT_PARAMETERS + own
+    assert model.parameters() == TEXT_PARAMETERS + parameters
     for dtype, size in (("fp8", 2), ("bf16", 2), ("fp32", 4)):
         more = model.weight_bytes(dtype) - text.weight_bytes(dtype)
-        assert more == size * own
+        assert more == size * parameters
 
 
 def test_large_images_are_tiles():
@@ -258,21 +258,21 @@ def test_an_embedding_model_has_no_head():
     values = TEXT | dict(model_type="qwen3")
     phases: list[dict[str, Any]] = [dict(phase="prefill"), dict(phase="forward")]
     for phase in phases:
-        found = []
+        passes = []
         for name in ("Qwen3ForCausalLM", "Qwen3Model"):
             config = Config("tiny", "config.json", values | {"architectures": [name]})
             (listing,) = model_from_config(config).listings(input_len=8, **phase)
-            found.append([k for k in listing.kernels])
-        head = [k for k in found[0] if k not in found[1]]
+            passes.append([k for k in listing.kernels])
+        head = [k for k in passes[0] if k not in passes[1]]
         assert [k["op"] for k in head] == ["gemm", "softmax"]
         assert head[0]["n"] == head[1]["cols"] == 77
-        assert [k for k in found[0] if k not in head] == found[1]
+        assert [k for k in passes[0] if k not in head] == passes[1]
 
 
 def test_a_multimodal_config_names_its_head_outside():
     named = ["Qwen3VLForConditionalGeneration"], ["Qwen3VLModel"], None
-    found = [whole("qwen3_vl", TINY, architectures=x) for x in named]
-    assert [x.request(input_len=8).base for x in found] == [False, True, True]
+    models = [whole("qwen3_vl", TINY, architectures=x) for x in named]
+    assert [x.request(input_len=8).base for x in models] == [False, True, True]
 
 
 def test_every_bundled_model_that_makes_tokens_has_a_head():

@@ -98,11 +98,13 @@ def test_the_head_of_a_bert_is_that_of_its_class(architecture, parameters):
 @pytest.mark.parametrize("attention", ["eager", "flash"])
 def test_the_forward_pass_is_that_of_inference_with_head_and_loss(name, attention):
     trained = multiset(step(name, attention=attention)[0])
-    known = multiset(load_model(name).listings(batch=2, attention=attention)[0].kernels)
-    added = collections.Counter(
-        dict(x).get("fn", dict(x)["op"]) for x in trained - known
+    inference = multiset(
+        load_model(name).listings(batch=2, attention=attention)[0].kernels
     )
-    missing = [dict(x).get("fn", dict(x)["op"]) for x in known - trained]
+    added = collections.Counter(
+        dict(x).get("fn", dict(x)["op"]) for x in trained - inference
+    )
+    missing = [dict(x).get("fn", dict(x)["op"]) for x in inference - trained]
     loss = {"typecast_to_fp32": 1, "softmax": 1, "nll_loss": 1}
     if name == "vit-base":
         assert (added, missing) == (loss, [])
@@ -144,12 +146,12 @@ def test_kernels_of_a_bottleneck():
 def test_batch_norm_passes_twice_over_its_values():
     forward, backward, _ = step("resnet-50", dtype="fp32")
     values = 2 * 64 * 112**2
-    found = {
+    traffic = {
         k["fn"]: (k["reads"], k["writes"])
         for k in (*forward, *backward)
         if k.get("fn", "").startswith("batch_norm") and k["elements"] == values
     }
-    assert found == {
+    assert traffic == {
         "batch_norm_statistics": (1, 0),
         "batch_norm": (1, 1),
         "batch_norm_sums": (2, 0),
@@ -191,9 +193,9 @@ def test_a_layer_keeps_what_is_published(name, tokens, scores):
 
     def each(attention):
         """Of the second layer: the first goes with what is before it."""
-        given = {"attention": attention, **more}
+        choices = {"attention": attention, **more}
         one, two = (
-            memory(name, frozen_layers=n, **given)["activations"] for n in (1, 2)
+            memory(name, frozen_layers=n, **choices)["activations"] for n in (1, 2)
         )
         return one - two
 
@@ -219,14 +221,14 @@ def test_a_resnet_keeps_inputs_of_convolutions_and_of_norms():
 @pytest.mark.parametrize("name", ["resnet-50", "vit-base", "bert-base"])
 def test_memory_of_a_step(name):
     parameters = adamw(step(name)[2])
-    found = memory(name)
-    assert found["weights"] == found["gradients"] == 2 * parameters
-    assert found["optimizer"] == 12 * parameters
+    parts = memory(name)
+    assert parts["weights"] == parts["gradients"] == 2 * parameters
+    assert parts["optimizer"] == 12 * parameters
     again = memory(name, checkpointing=True)
-    assert again["activations"] < 0.6 * found["activations"]
+    assert again["activations"] < 0.6 * parts["activations"]
     twice = memory(name, batch=4)
-    assert twice["activations"] == 2 * found["activations"]
-    assert twice["optimizer"] == found["optimizer"]
+    assert twice["activations"] == 2 * parts["activations"]
+    assert twice["optimizer"] == parts["optimizer"]
 
 
 @pytest.mark.parametrize("name", ["resnet-50", "vit-base", "bert-base"])

@@ -27,16 +27,16 @@ def model_of(name: str) -> TrainedModel:
     return model
 
 
-def step(name: str, **asked: Any) -> list[Any]:
-    return load_model(name).listings(phase="train", **asked)
+def step(name: str, **choices: Any) -> list[Any]:
+    return load_model(name).listings(phase="train", **choices)
 
 
 def weights_of_a_token(mtp: int) -> int:
     """Multiplied weights: 3 dense layers, 58 with 8 + 1 experts, the head; behind them
     a joint projection, a layer and the head again."""
     sparse = ATTENTION + 9 * EXPERT + ROUTER
-    own = 3 * (ATTENTION + DENSE) + 58 * sparse + VOCAB * HIDDEN
-    return own + mtp * (2 * HIDDEN**2 + sparse + VOCAB * HIDDEN)
+    stack = 3 * (ATTENTION + DENSE) + 58 * sparse + VOCAB * HIDDEN
+    return stack + mtp * (2 * HIDDEN**2 + sparse + VOCAB * HIDDEN)
 
 
 def test_parameters_with_and_without_the_module_behind():
@@ -55,10 +55,10 @@ def test_flop_of_a_token_by_hand():
     widths 192 and 128. Megatron-Bridge's counts are 1,640 TFLOP/s at 6,304 tokens/s
     with the module behind and 961 at 3,848 without."""
     forward, backward, _ = step("deepseek-v3", batch=1, input_len=4096, dtype="fp8")
-    found = model_flop(forward, backward) / 4096
+    flop = model_flop(forward, backward) / 4096
     pairs = 62 * HEADS * (192 + 128) * 4097 / 2
-    assert found == pytest.approx(6 * weights_of_a_token(1) + 6 * pairs, rel=1e-9)
-    assert found == pytest.approx(1640e12 / 6304, rel=0.005)
+    assert flop == pytest.approx(6 * weights_of_a_token(1) + 6 * pairs, rel=1e-9)
+    assert flop == pytest.approx(1640e12 / 6304, rel=0.005)
     without = 6 * weights_of_a_token(0) + 6 * pairs * 61 / 62
     assert without == pytest.approx(961e12 / 3848, rel=0.005)
     assert weights_of_a_token(0) == pytest.approx(37e9, rel=0.015)  # "37B activated"
@@ -124,8 +124,8 @@ def test_frozen_layers_leave_the_others():
     """The three dense layers frozen: weights of 58 layers, the ends and what is behind
     have gradients."""
     model = model_of("deepseek-v3")
-    asked: Any = dict(phase="train", batch=1, input_len=128, dtype="bf16")
-    plain, some = (model.request(**asked, frozen_layers=x) for x in (None, 3))
+    choices: Any = dict(phase="train", batch=1, input_len=128, dtype="bf16")
+    plain, some = (model.request(**choices, frozen_layers=x) for x in (None, 3))
     every, left = (model.memory(x)["gradients"] / 2 for x in (plain, some))
     norms = 2 * HIDDEN + 1536 + 512
     assert every == model.step_parameters()
@@ -142,8 +142,8 @@ def test_a_model_without_the_module_behind():
         phase="train", batch=1, input_len=4096, dtype="fp8"
     )
     pairs = 61 * HEADS * (192 + 128) * 4097 / 2
-    found = model_flop(forward, backward) / 4096
-    assert found == pytest.approx(6 * weights_of_a_token(0) + 6 * pairs, rel=1e-9)
+    flop = model_flop(forward, backward) / 4096
+    assert flop == pytest.approx(6 * weights_of_a_token(0) + 6 * pairs, rel=1e-9)
 
 
 @pytest.mark.parametrize(

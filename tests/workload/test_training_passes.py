@@ -184,8 +184,8 @@ def test_gradients_of_dense_families(kind: str, norms: int, skips: int, joined: 
         *attention, stream("~sum_of_groups", q, q / 3, 2 * L),
     ]  # fmt: skip
     same(backward, expected)
-    known = counted(forward)
-    assert known[add(Q)[0]] == 2 * L
+    counts = counted(forward)
+    assert counts[add(Q)[0]] == 2 * L
 
 
 R = 4
@@ -206,8 +206,8 @@ def test_adapters_of_dense_families(kind: str, layers: str):
     """One for each linear layer of the modules: of GLM's gate and up together, of
     queries, keys and values apart. AdamW has their elements alone, 16 bytes each."""
     model = dense(kind)
-    given: dict[str, Any] = dict(lora=R, lora_layers=layers)
-    forward, *_, optimizer = step(model, stack="eager", **given)
+    choices: dict[str, Any] = dict(lora=R, lora_layers=layers)
+    forward, *_, optimizer = step(model, stack="eager", **choices)
     plain, *_ = step(model, stack="eager")
     sizes = [(60, H, 1), (20, H, 2), (H, 60, 1)]
     if layers == "all":
@@ -217,7 +217,7 @@ def test_adapters_of_dense_families(kind: str, layers: str):
     same(forward, [*counted(plain).items(), *rest])
     elements = L * sum(R * (m + k) * n for m, k, n in sizes)
     assert {k["elements"] for k in optimizer} == {elements}
-    memory = model.memory(model.request(phase="train", batch=B, input_len=S, **given))
+    memory = model.memory(model.request(phase="train", batch=B, input_len=S, **choices))
     assert memory["gradients"] == 2 * elements
     assert memory["optimizer"] == 12 * elements
     # frozen weights in 16 bit beside the adapters
@@ -236,10 +236,10 @@ def test_fused_adapters_of_a_parallel_layer():
         gemm(T, R, 60, L), gemm(T, R, INNER, L), gemm(T, H, R, 2 * L), add(Q, 2 * L),
     ]  # fmt: skip
     same(forward, [*counted(plain).items(), *rest])
-    found = counted(plain)
-    assert found[rows("rmsnorm", T, H)[0]] == 1
-    assert found[rows("rmsnorm", T, H, residual=True)[0]] == L
-    assert found[add(Q)[0]] == L
+    counts = counted(plain)
+    assert counts[rows("rmsnorm", T, H)[0]] == 1
+    assert counts[rows("rmsnorm", T, H, residual=True)[0]] == L
+    assert counts[add(Q)[0]] == L
 
 
 def test_what_a_parallel_layer_keeps():
@@ -342,15 +342,16 @@ def test_a_fused_forward_pass_with_eager_attention():
 def test_a_fused_activation_runs_again_for_its_weight(fn, known, again):
     """But not where ReLU's output tells its gradient, nor where all does."""
     model = gpt2(activation_function=fn)
-    found = counted(step(model)[1])
-    assert found[(known, T * INNER, T * INNER, "bf16", "bf16", 0.0)] == (
+    counts = counted(step(model)[1])
+    assert counts[(known, T * INNER, T * INNER, "bf16", "bf16", 0.0)] == (
         L if again else 0
     )
     assert (
-        found[(f"{known}_backward", 2 * T * INNER, T * INNER, "bf16", "bf16", 0.0)] == L
+        counts[(f"{known}_backward", 2 * T * INNER, T * INNER, "bf16", "bf16", 0.0)]
+        == L
     )
-    found = counted(step(model, checkpointing=True)[1])
-    assert found[(known, T * INNER, T * INNER, "bf16", "bf16", 0.0)] == L
+    counts = counted(step(model, checkpointing=True)[1])
+    assert counts[(known, T * INNER, T * INNER, "bf16", "bf16", 0.0)] == L
     eager, *_ = step(model, stack="eager")
     names = {row[0]: n for row, n in counted(eager).items()}
     assert ("tanh" in names) == (fn == "gelu_new")
@@ -361,8 +362,8 @@ def test_a_fused_activation_runs_again_for_its_weight(fn, known, again):
 @pytest.mark.parametrize("width", [64 * 80 - 2, 64 * 80])
 def test_wide_bias_gradients_take_one_stage(width: int):
     """llm.c: 64 columns for each of 80 SMs; partial sums are fp32."""
-    found = counted(step(gpt2(n_inner=width))[1])
-    reduced = {row[:3]: n for row, n in found.items() if row[0] == "bias_reduce"}
+    counts = counted(step(gpt2(n_inner=width))[1])
+    reduced = {row[:3]: n for row, n in counts.items() if row[0] == "bias_reduce"}
     expected = {("bias_reduce", 4 * n, n): L for n in (3 * H, width)}
     expected[("bias_reduce", 4 * H, H)] = 2 * L
     if width == 64 * 80:
@@ -384,8 +385,8 @@ def test_gradients_of_biases(stack, family, stated, inward, outward):
     model = llama(family, attention_bias=stated)
     parts = {T * 60: L, T * 20: 2 * L} if stack == "eager" else {T * 100: L}
     expected = (parts if inward else {}) | ({T * H: L} if outward else {})
-    found = counted(step(model, stack=stack)[1])
-    assert {row[1]: n for row, n in found.items() if row[0] == "bias_grad"} == expected
+    counts = counted(step(model, stack=stack)[1])
+    assert {row[1]: n for row, n in counts.items() if row[0] == "bias_grad"} == expected
 
 
 @pytest.mark.parametrize("window", [0, 8])
@@ -395,9 +396,9 @@ def test_gpus_that_share_a_sequence_see_the_mean_number_of_keys(window):
     model = llama("mistral", **({"sliding_window": window} if window else {}))
     assert isinstance(model, TrainedModel)
     share = ModelShare(ModelSplit(cp=2))
-    given: Any = dict(phase="train", batch=B, input_len=16)
-    forward, *_ = model.placed(share).listings(**given)
+    request: Any = dict(phase="train", batch=B, input_len=16)
+    forward, *_ = model.placed(share).listings(**request)
     (row,) = [k for k in forward.kernels if k["op"] == "context_attention"]
-    seen = [min(i + 1, window or 16) for i in range(16)]
+    visible = [min(i + 1, window or 16) for i in range(16)]
     assert row["q_len"] == 8
-    assert row["kv_len"] == pytest.approx(sum(seen) / 16, abs=0.5)
+    assert row["kv_len"] == pytest.approx(sum(visible) / 16, abs=0.5)

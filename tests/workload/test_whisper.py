@@ -77,15 +77,15 @@ def encoder(windows: int) -> dict[tuple, int]:
     }
 
 
-def decoder(windows: int, new: int, made: bool) -> dict[tuple, int]:
-    """Three layers over `new` tokens; `made`: with keys and values of the encoder's
-    output."""
+def decoder(windows: int, new: int, heard_keys: bool) -> dict[tuple, int]:
+    """Three layers over `new` tokens; `heard_keys`: with keys and values of the
+    encoder's output."""
     t, heard = windows * new, windows * P
     cross = {
         ("gemm", heard, 2 * H, H, "bf16"): 3,
         ("kv_write", heard * 2 * H, 1, 1): 3,
     }
-    return (cross if made else {}) | {
+    return (cross if heard_keys else {}) | {
         ("gather", t, H, None): 2,
         ("pointwise_add", t * H, 2, 1): 1,
         ("layernorm", t, H, False): 1,

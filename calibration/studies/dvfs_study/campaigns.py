@@ -11,7 +11,7 @@ import pandas as pd
 from jaxtyping import Float, Int
 
 from diffenergy.fitting._clock_model import KernelPriors, Kind
-from diffenergy.hardware._spec import GpuSpec
+from diffenergy.hardware import GpuSpec
 from diffenergy.kernels._residency import wave_traffic
 from diffenergy.units import MHz
 

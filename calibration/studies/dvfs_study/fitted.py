@@ -11,8 +11,7 @@ from diffenergy.corrections import Corrections, prior_file
 from diffenergy.fitting._clock_fit import ClockFit, fit_law
 from diffenergy.fitting._clock_law import points
 from diffenergy.fitting._clock_model import base_of
-from diffenergy.hardware import read_gpu
-from diffenergy.hardware._spec import GpuSpec
+from diffenergy.hardware import GpuSpec, read_gpu
 from diffenergy.units import pJ
 
 from .campaigns import (

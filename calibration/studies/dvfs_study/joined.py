@@ -16,6 +16,7 @@ from jax import Array
 from jaxtyping import Float
 
 from diffenergy.compiling import compiler_options
+from diffenergy.fitting import Readings
 from diffenergy.fitting._clock_fit import LawProblem
 from diffenergy.fitting._clock_law import (
     Cells,
@@ -30,7 +31,6 @@ from diffenergy.fitting._clock_model import (
     Base,
     Flat,
     Kind,
-    Readings,
     kernel_rows,
     kernel_slopes,
     log_cells,

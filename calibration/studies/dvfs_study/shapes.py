@@ -17,15 +17,12 @@ from jaxtyping import Float
 
 from diffenergy import smooth
 from diffenergy.corrections import Corrections
-from diffenergy.estimator._launches import demands
+from diffenergy.estimator import demands
 from diffenergy.fitting._clock_law import ClockLaw
-from diffenergy.hardware import load_gpu
-from diffenergy.hardware._spec import GpuSpec
-from diffenergy.physics._demand import Demand
-from diffenergy.physics._power import LAUNCH_COMPONENTS, launch_energy
-from diffenergy.physics._timeline import cta_cycles, sm_cycles, timing
-from diffenergy.workload import Listing, assemble, load_model
-from diffenergy.workload._listing import Kernel
+from diffenergy.hardware import GpuSpec, load_gpu
+from diffenergy.physics import LAUNCH_COMPONENTS, Demand, launch_energy, timing
+from diffenergy.physics._timeline import cta_cycles, sm_cycles
+from diffenergy.workload import Kernel, Listing, assemble, load_model
 
 from .fitted import GPU
 

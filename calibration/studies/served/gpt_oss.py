@@ -18,8 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 import diffenergy as de
-from diffenergy.workload import Listing, from_listings
-from diffenergy.workload._listing import normalise_kernel
+from diffenergy.workload import Listing, from_listings, normalise_kernel
 
 _TOKENS: Final = 888
 _EXPERTS: Final[dict[str, Any]] = dict(

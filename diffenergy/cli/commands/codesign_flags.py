@@ -32,30 +32,30 @@ def _numbers(flag: str, texts: list[str]) -> tuple[float, ...]:
 
 
 class Limited(Request):
-    """What designs must keep, in SI or as a `Share`; and the mix."""
+    """Limits of designs, in SI or as a `Share`, and the mix of workloads."""
 
     max_latency: Annotated[
         Any,
         Flag(
-            "Time of the workload, at most: s, or as 900ms, or 110% of the "
+            "Maximum time of the workload: s, or as 900ms, or 110% of the "
             "start design's.",
             "S|%",
             _most("s"),
         ),
     ] = None
-    max_power: Annotated[Any, Flag("Mean power, at most.", "W|%", _most("W"))] = None
+    max_power: Annotated[Any, Flag("Maximum mean power.", "W|%", _most("W"))] = None
     max_area: Annotated[
-        Any, Flag("Area of the die, at most.", "MM2|%", _most("mm2"))
+        Any, Flag("Maximum area of the die.", "MM2|%", _most("mm2"))
     ] = None
     max_ttft: Annotated[
-        Any, Flag("Time to the first token, at most.", "S|%", _most("s"))
+        Any, Flag("Maximum time to the first token.", "S|%", _most("s"))
     ] = None
     max_tpot: Annotated[
-        Any, Flag("Time per output token, at most.", "S|%", _most("s"))
+        Any, Flag("Maximum time per output token.", "S|%", _most("s"))
     ] = None
-    max_cost: Annotated[Any, Flag("Area times --price, at most.", "C|%", _most(""))] = (
-        None
-    )
+    max_cost: Annotated[
+        Any, Flag("Maximum cost: area times --price.", "C|%", _most(""))
+    ] = None
     workload: Annotated[
         tuple[str, ...],
         Flag(
@@ -70,8 +70,8 @@ class Limited(Request):
     weight: Annotated[
         tuple[float, ...],
         Flag(
-            "How often a workload runs, one for each --workload in their "
-            "order [1]; one more: the first is MODEL's [1].",
+            "Number of runs of a workload, one for each --workload in their "
+            "order [1]; with one more, the first is MODEL's [1].",
             "W",
             _numbers,
             many=True,
@@ -80,11 +80,11 @@ class Limited(Request):
 
 
 class Flags(ChoiceRequest, Limited, Effort):
-    """Hardware, clocks and tiles that MODEL, or a mix, costs least on.
+    """Search for the hardware, clocks and tiles on which MODEL, or a mix, costs least.
 
-    Gradients through the model lead from many starts to designs that hardware can
-    have, within the limits; every figure is an exact estimate. Ctrl-C keeps the best
-    so far.
+    Gradients through the model lead from many starts to legal designs within the
+    limits. Every figure is an exact estimate. Ctrl-C ends the search with the best
+    design so far.
 
     \b
     Examples:
@@ -99,7 +99,8 @@ class Flags(ChoiceRequest, Limited, Effort):
         GpuName | None, "GPU that designs grow out of, name or .toml file [h100-sxm]."
     ] = None
     tune_tiles: Annotated[
-        bool, Flag("Instead: the best legal tile of every matrix product on this GPU.")
+        bool,
+        Flag("Find the best legal tile of every matrix product on this GPU instead."),
     ] = False
     plot: Annotated[str | None, plot_file()] = None
     as_json: Json = False

@@ -9,11 +9,11 @@ from ..flags import Json, out_file, plot_file
 
 
 class Flags(LinksRequest, Search):
-    """When which GPU sends what to whom: least time, with a lower bound, energy and the
-    standard algorithms beside it.
+    """Schedule of a collective: which GPU sends which chunk to whom and when, with a
+    lower bound, energy and the standard algorithms.
 
-    `collective verify FILE` replays the schedule in a file and exits 2 with the first
-    thing that is wrong.
+    `collective verify FILE` replays the schedule in a file; a wrong one exits 2 with
+    the first violation.
 
     \b
     Examples:
@@ -34,7 +34,7 @@ class Flags(LinksRequest, Search):
     file: Annotated[
         str | None,
         Argument(
-            "Of verify: our JSON or a published TE-CCL file.",
+            "File to verify: our JSON or a published TE-CCL file.",
             metavar="[FILE]",
             files=arguments.file,
         ),
@@ -50,8 +50,7 @@ class Flags(LinksRequest, Search):
     size: Annotated[
         str | None,
         Flag(
-            "Output buffer of a GPU in B, or as 1GB, 64KiB; several: a "
-            "schedule for each.",
+            "Output buffer of a GPU: B, 1GB or 64KiB; several sizes: a schedule each.",
             "SIZE[,SIZE]",
         ),
     ] = None
@@ -59,7 +58,7 @@ class Flags(LinksRequest, Search):
     plot: Annotated[
         str | None,
         plot_file(
-            "Draw .png or .svg: links over time; of several sizes the bandwidth."
+            "Draw .png or .svg: links over time; for several sizes the bandwidth."
         ),
     ] = None
     as_json: Json = False
@@ -74,9 +73,7 @@ class Flags(LinksRequest, Search):
     ] = None
     machine: Annotated[
         str | None,
-        Flag(
-            "Of verify: machine of a file that names none.", "NAME", name="--topology"
-        ),
+        Flag("Machine of a file to verify that names none.", "NAME", name="--topology"),
     ] = None
 
     @property

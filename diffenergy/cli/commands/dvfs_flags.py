@@ -29,11 +29,11 @@ _joules = functools.partial(_at_least_0, unit="J")
 
 
 class Flags(DvfsRequest):
-    """Clocks for every kernel of MODEL or of a measured table: less energy, same time.
+    """Choose clocks for every kernel of MODEL or of a measured table.
 
-    Time and energy are those of one iteration against default clocks, beside the best
-    single pair of clocks, the best per phase and a power limit, with the bound that no
-    schedule can pass, and what free changes of clocks would save.
+    The output compares one iteration at default clocks, at the best single pair of
+    clocks, at the best pair per phase and under a power limit, and states a bound that
+    no schedule passes.
 
     \b
     Examples:
@@ -44,19 +44,19 @@ class Flags(DvfsRequest):
     switch_latency: Annotated[
         float | str | None,
         Flag(
-            "What a change of clocks takes; published: of the GPU, else of "
-            "GPUs in general [published; 0 for --table].",
+            "Time of a change of clocks; published: that of the GPU, or of GPUs "
+            "in general [published; 0 for --table].",
             "SECONDS",
             _seconds,
         ),
     ] = None
     switch_energy: Annotated[
-        float | None, Flag("Energy of a change [0].", "JOULES", _joules)
+        float | None, Flag("Energy of a change of clocks [0].", "JOULES", _joules)
     ] = None
     switch_kind: Annotated[
         Literal["stall", "lookahead"],
         Flag(
-            "stall: the GPU waits; lookahead: requests go ahead, clocks hold so long.",
+            "Kind of change: stall, the GPU waits; lookahead, requests are sent ahead.",
             "KIND",
         ),
     ] = "stall"
@@ -65,7 +65,7 @@ class Flags(DvfsRequest):
     out: Annotated[
         str | None,
         out_file(
-            "Also write .json, .csv, or .py (applies the clocks).",
+            "Also write .json, .csv, or .py (a program that applies the clocks).",
             ".json",
             ".csv",
             ".py",

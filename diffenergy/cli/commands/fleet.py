@@ -19,7 +19,7 @@ def run(flags: Flags) -> Outcome:
     """Plans the fleet of the flags."""
     start_jax()
     with _reason(flags.as_json), keeping(), phases() as report:
-        result = fleet.plan(**part(FleetRequest, flags, told=report))
+        result = fleet.plan(**part(FleetRequest, flags, progress=report))
     written = f" and written to '{flags.out}'" if flags.out else ""
     cut = f"interrupted; the best plan so far is shown{written}."
     return outcome(

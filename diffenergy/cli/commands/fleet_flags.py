@@ -7,12 +7,12 @@ from ..flags import Json, out_file, plot_file
 
 
 class Flags(FleetRequest):
-    """Which model runs on which GPUs, how many, at which clock, slot by slot.
+    """Plan which model runs on which GPUs, with how many replicas, at which clock.
 
-    FLEET.toml lists sites (power budget, carbon, price), pools of GPUs, models with
-    their objectives of latency, and names a table of demand. The answer keeps GPUs and
-    watts, and says how far it is at most from the best plan, what one more watt, GPU or
-    request is worth, and how far demand can grow.
+    FLEET.toml lists sites (power budget, carbon, price), pools of GPUs and models with
+    their latency limits, and names a table of demand by slot. The plan keeps within the
+    GPUs and watts. The output states its distance from the best plan at most, what one
+    more watt, GPU or request is worth, and how far demand can grow.
 
     \b
     Examples:

@@ -34,9 +34,9 @@ def design_card(card: GpuCard, problem: Problem, score: Score, name: str) -> Gpu
     gpu, _, _ = hardware(bare, jnp.asarray(values), jnp.zeros(len(FIELDS)))
     numbers = {field: float(getattr(gpu, field)) for field in FIELDS}
     changes = {field: x for field, x in numbers.items() if x != card.values[field]}
-    made = with_fields(card, changes)
+    changed_card = with_fields(card, changes)
     return dataclasses.replace(
-        made,
+        changed_card,
         name=name,
         aliases=(),
         published={},
@@ -51,7 +51,7 @@ def design_card(card: GpuCard, problem: Problem, score: Score, name: str) -> Gpu
 
 
 def area_words() -> str:
-    """How far the model of the area can be trusted."""
+    """Words on the error of the model of areas."""
     mean, worst = area_errors()
     return (
         f"model of die areas, {100 * mean:.1f} % off on average "
@@ -61,15 +61,15 @@ def area_words() -> str:
 
 def _physical(card: GpuCard, changes: dict[str, Any], area: float) -> dict[str, Any]:
     """Area, dies and stacks; stacks go with the bandwidth."""
-    found: dict[str, Any] = {}
+    physical: dict[str, Any] = {}
     if math.isfinite(area):
-        found["die_area_mm2"] = area
+        physical["die_area_mm2"] = area
     if "num_dies" in card.physical:
-        found["num_dies"] = card.physical["num_dies"]
+        physical["num_dies"] = card.physical["num_dies"]
     stacks = card.physical.get("dram_stacks")
     if stacks:
         bandwidth = card.values["dram_bandwidth"]
         exact = float(stacks) * changes.get("dram_bandwidth", bandwidth) / bandwidth
         whole = round(exact)
-        found["dram_stacks"] = whole if abs(exact - whole) < _NEAR else exact
-    return found
+        physical["dram_stacks"] = whole if abs(exact - whole) < _NEAR else exact
+    return physical

@@ -51,7 +51,7 @@ ROOM: Final = 1e-9
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """What one descent is after, as arrays over `METRICS`.
+    """Objective and limits of one descent, as arrays over `METRICS`.
 
     `powers`: exponents of the product to make small (all 0: the caller's own
     objective); `limits`: the most that each metric may be, infinite for none.
@@ -88,7 +88,7 @@ class Judged(NamedTuple):
     """Above 0: tiles that cannot run, a power cap that cannot be kept."""
 
     def objective(self, target: Target) -> Float[np.ndarray, " design"]:
-        """What `target` makes small, in its unit."""
+        """Value of the objective of `target`, in its unit."""
         if target.custom:
             return self.custom
         return np.exp(np.log(self.metrics) @ target.powers)
@@ -122,10 +122,10 @@ def run(
 
     `once`: a short run, which takes longer to optimise than to run.
     """
-    given = jax.tree.map(jnp.asarray, (task, *arguments))
+    arrays = jax.tree.map(jnp.asarray, (task, *arguments))
     if task.custom is None:
-        return kept(function, given, once)
-    return _program(function, once)(*given)
+        return kept(function, arrays, once)
+    return _program(function, once)(*arrays)
 
 
 @functools.cache
@@ -138,27 +138,27 @@ class Judge:
 
     def __init__(self, task: Task):
         self._task = task
-        self._known: dict[bytes, int] = {}
+        self._index: dict[bytes, int] = {}
         self._all: list[Judged] = []
         self.evaluations = 0
 
     def __call__(self, values: Float[np.ndarray, "design axis"]) -> Judged:
         """Scores of `values` (SI); those seen before are looked up."""
         keys = [row.tobytes() for row in values]
-        fresh = [key for key in dict.fromkeys(keys) if key not in self._known]
+        fresh = [key for key in dict.fromkeys(keys) if key not in self._index]
         if fresh:
             new = values[[keys.index(key) for key in fresh]]
             firsts = range(0, len(new), BATCH)
             # an interruption in between leaves nothing half known
             self._all += [self._batch(new[first : first + BATCH]) for first in firsts]
             self.evaluations += len(new)
-            start = len(self._known)
-            self._known |= {key: start + n for n, key in enumerate(fresh)}
-        return self.everything.take([self._known[key] for key in keys])
+            start = len(self._index)
+            self._index |= {key: start + n for n, key in enumerate(fresh)}
+        return self.everything.take([self._index[key] for key in keys])
 
     def __len__(self) -> int:
         """Designs scored so far."""
-        return len(self._known)
+        return len(self._index)
 
     @property
     def everything(self) -> Judged:
@@ -171,8 +171,8 @@ class Judge:
     def _batch(self, values: np.ndarray) -> Judged:
         count = len(values)
         padded = np.concatenate([values, np.repeat(values[:1], BATCH - count, axis=0)])
-        found = run(scores, self._task, padded)
-        metrics, custom, crowding, feasible = (np.asarray(x)[:count] for x in found)
+        columns = run(scores, self._task, padded)
+        metrics, custom, crowding, feasible = (np.asarray(x)[:count] for x in columns)
         faults = np.concatenate([crowding, 1.0 - 2.0 * feasible[:, None]], axis=-1)
         return Judged(values, metrics, custom, faults)
 
@@ -191,8 +191,8 @@ def nan_free(judged: Judged, task: Task) -> None:
     if not len(bad):
         return
     row, column = bad[0]
-    own = getattr(task.custom, "__name__", "objective")
-    what = (*METRICS, own)[column]
+    custom_name = getattr(task.custom, "__name__", "objective")
+    what = (*METRICS, custom_name)[column]
     point = ", ".join(
         f"{name} {value:g}"
         for name, value in zip(task.names, judged.values[row], strict=False)

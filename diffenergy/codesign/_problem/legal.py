@@ -77,7 +77,7 @@ def _brackets(axes: Sequence[Axis], values: Point) -> tuple[Point, Point]:
 def moves(axes: Sequence[Axis], point: Point, reach: int = 0) -> list[Move]:
     """Single steps from `point`: (axis, new value). `reach` 0: to the next legal value,
     or by the least span of a continuous axis; n: 2^n values, the n-th span."""
-    found = []
+    steps = []
     for n, axis in enumerate(axes):
         if axis.legal is None:
             factor = (axis.high / axis.low) ** _SPANS[min(reach, len(_SPANS) - 1)]
@@ -87,8 +87,8 @@ def moves(axes: Sequence[Axis], point: Point, reach: int = 0) -> list[Move]:
             here = int(np.argmin(np.abs(np.log(axis.values / point[n]))))
             ways = [here - 2**reach, here + 2**reach]
             ways = [axis.legal[i] for i in ways if 0 <= i < len(axis.legal)]
-        found += [(n, float(way)) for way in ways if way != point[n]]
-    return found
+        steps += [(n, float(way)) for way in ways if way != point[n]]
+    return steps
 
 
 def moved(point: Point, changes: Sequence[Move]) -> Point:
@@ -139,7 +139,7 @@ def _tries(
     are a plateau), then pairs of any steps."""
     if level < len(_FINER):
         return [[move] for move in next_moves(axes, point, _FINER[level])]
-    known = dict.fromkeys(next_moves(axes, point, _FINER[0]))
+    tried = dict.fromkeys(next_moves(axes, point, _FINER[0]))
     every = dict.fromkeys(move for n in range(_REACH) for move in moves(axes, point, n))
     if level == len(_FINER):
         far = {
@@ -148,8 +148,8 @@ def _tries(
             for value in _thinned(axis.legal or ())
             if value != point[n]
         }
-        return [[move] for move in every | far if move not in known]
-    return _pairs([[move] for move in every | known], rng)
+        return [[move] for move in every | far if move not in tried]
+    return _pairs([[move] for move in every | tried], rng)
 
 
 def next_moves(axes: Sequence[Axis], point: Point, span: int) -> list[Move]:
@@ -191,12 +191,12 @@ def _best(
 
 def _together(gains: list[list[Move]]) -> list[list[Move]]:
     """The best two, three, ... gains on different axes as one step."""
-    taken: list[Move] = []
+    joint: list[Move] = []
     sums = []
     for change in gains:
-        if not {axis for axis, _ in taken} & {axis for axis, _ in change}:
-            taken = [*taken, *change]
-            sums.append(taken)
+        if not {axis for axis, _ in joint} & {axis for axis, _ in change}:
+            joint = [*joint, *change]
+            sums.append(joint)
     return sums[1:]
 
 

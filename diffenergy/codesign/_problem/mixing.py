@@ -28,7 +28,7 @@ from .._tiles.tiles import (
     owners,
     shapes_of,
     usual_tiles,
-    with_given_tiles,
+    with_tiles,
 )
 from .exact import CUSTOM, GOALS
 from .problem import Problem, check_goals
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Listed:
-    """One workload of a mix as it is searched with.
+    """One workload of a mix, as the search takes it.
 
     `listings`: of its phases, complete (`workload.unlisted.complete`); `weight`: how
     often it runs; `memory`: bytes of weights and KV cache (0: not known); `tokens`:
@@ -92,7 +92,7 @@ def build(
     custom = goals if callable(goals) else None
     goals = (CUSTOM,) if callable(goals) else tuple(goals)
     check_goals(goals)
-    made = axes(card, ranges, min(part.network for part in parts))
+    all_axes = axes(card, ranges, min(part.network for part in parts))
     if point is None:
         point = OperatingPoint(math.nan, math.nan, math.nan, math.nan, 0.0)
     if tiles:
@@ -101,7 +101,7 @@ def build(
     products = [product for group in grouped for product in group]
     if tiles and not products:
         raise ValueError("`tiles` are varied, but no matrix product has a free tile.")
-    if not made and not products and not still:
+    if not all_axes and not products and not still:
         raise ValueError("nothing is varied; name at least one field.")
     shapes = shapes_of(products)
     usual = usual_tiles(card.spec, shapes)
@@ -117,25 +117,25 @@ def build(
         card.spec.corrections if corrections is None else corrections,
         silicon_of(card),
         as_float(price),
-        **_bounds(made),
+        **_bounds(all_axes),
         shapes=shapes,
-        names=tuple(wanted.name for wanted in ranges),
+        names=tuple(entry.name for entry in ranges),
         custom=custom,
     )
-    known = _known(parts, task)
-    limits = _limits(goals, limits or {}, known)
+    metrics = _known_metrics(parts, task)
+    limits = _limits(goals, limits or {}, metrics)
     plain = None
     if products:
-        made += _tile_axes(card.spec, shapes, usual)
+        all_axes += _tile_axes(card.spec, shapes, usual)
         bare = tuple(_member(p, (), 0, usual) for p in parts)
         plain = dataclasses.replace(task, members=bare)
-        task = dataclasses.replace(task, **_bounds(made))
+        task = dataclasses.replace(task, **_bounds(all_axes))
     about = tuple(
         _described(product, parts, n)
         for n, group in enumerate(grouped)
         for product in group
     )
-    return Problem(task, made, goals, limits, about, frozenset(known), plain)
+    return Problem(task, all_axes, goals, limits, about, frozenset(metrics), plain)
 
 
 def _member(
@@ -143,8 +143,8 @@ def _member(
 ) -> Member:
     """A workload of the mix; `first`: number of its first product in the mix, whose
     products begin with the tiles `usual`."""
-    own = jax.tree.map(lambda x: x[first : first + len(products)], usual)
-    listings = with_given_tiles(part.listings, own) if products else part.listings
+    own_tiles = jax.tree.map(lambda x: x[first : first + len(products)], usual)
+    listings = with_tiles(part.listings, own_tiles) if products else part.listings
     workload = assemble(listings)
     names, passes = np.array(workload.names), np.asarray(workload.phases.passes)
     if part.steps is not None:
@@ -164,8 +164,8 @@ def _member(
     )
 
 
-def _bounds(made: Sequence[Axis]) -> dict[str, Array]:
-    return {x: as_float([getattr(axis, x) for axis in made]) for x in ("low", "high")}
+def _bounds(varied: Sequence[Axis]) -> dict[str, Array]:
+    return {x: as_float([getattr(axis, x) for axis in varied]) for x in ("low", "high")}
 
 
 def _tile_axes(spec: Any, shapes: Any, usual: Tiles) -> tuple[Axis, ...]:
@@ -179,7 +179,7 @@ def _tile_axes(spec: Any, shapes: Any, usual: Tiles) -> tuple[Axis, ...]:
     )
 
 
-def _known(parts: Sequence[Listed], task: Task) -> set[str]:
+def _known_metrics(parts: Sequence[Listed], task: Task) -> set[str]:
     """Metrics that the task has."""
     some = {
         "ttft": any(np.asarray(member.prefill).any() for member in task.members),
@@ -192,11 +192,11 @@ def _known(parts: Sequence[Listed], task: Task) -> set[str]:
 
 
 def _limits(
-    goals: Sequence[str], limits: Mapping[str, float], known: set[str]
+    goals: Sequence[str], limits: Mapping[str, float], metrics: set[str]
 ) -> dict[str, float]:
     """The checked limits, and that of memory where its need is known."""
-    wanted = {metric for goal in goals for metric in GOALS.get(goal, {})}
-    for metric in sorted((wanted | set(limits)) - known):
+    needed = {metric for goal in goals for metric in GOALS.get(goal, {})}
+    for metric in sorted((needed | set(limits)) - metrics):
         raise ValueError(
             f"`{metric}` is asked for, but no workload of the mix has it; take a "
             "model with `phase='generate'`."
@@ -206,13 +206,13 @@ def _limits(
             raise ValueError(
                 f"the limit of `{metric}` is {limit:g}; allowed is a number above 0."
             )
-    return {**limits, **({"memory": 1.0} if "memory" in known else {})}
+    return {**limits, **({"memory": 1.0} if "memory" in metrics else {})}
 
 
 def _described(
     product: Product, parts: Sequence[Listed], number: int
 ) -> dict[str, Any]:
-    """What a product of part `number` is called in results."""
+    """Shape and name of a product of part `number`, as in results."""
     kernel = product.kernel
     listing = parts[number].listings[product.listing]
     about: dict[str, Any] = {"workload": parts[number].name} if len(parts) > 1 else {}

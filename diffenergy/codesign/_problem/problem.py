@@ -26,7 +26,7 @@ LIMITS: Final = {
     "tpot": "max_tpot",
     "memory": "dram_capacity",
 }
-"""What the limit of a metric is called."""
+"""Names of the limits of metrics."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,24 +123,28 @@ class Problem:
     products: tuple[Mapping[str, Any], ...]
     known: frozenset[str]
     start: Task | None = None
-    """The same without tiles, where they are varied: the library chooses."""
+    """The task without tiles, where they are varied: the library chooses."""
 
     @property
     def targets(self) -> list[Target]:
-        """One target a goal, all under the limits."""
+        """Target of each goal, all under the limits."""
         return [target(goal, self.limits) for goal in self.goals]
 
     def legal(
         self, values: Float[np.ndarray, "design axis"]
     ) -> Float[np.ndarray, "design axis"]:
         """The nearest legal designs; tiles by all their fields together."""
-        found = nearest(self.axes, values)
+        designs = nearest(self.axes, values)
         first = len(self.task.names)
         if self.products:
             tiles = values[:, first:].reshape(len(values), -1, len(self.products))
-            sizes = [self._sizes(found, n) for n in ("smem_per_sm", "registers_per_sm")]
-            found[:, first:] = self._tile_table(tiles, *sizes).reshape(len(values), -1)
-        return found
+            sizes = [
+                self._sizes(designs, n) for n in ("smem_per_sm", "registers_per_sm")
+            ]
+            designs[:, first:] = self._tile_table(tiles, *sizes).reshape(
+                len(values), -1
+            )
+        return designs
 
     def _sizes(
         self, values: Float[np.ndarray, "design axis"], name: str
@@ -165,7 +169,7 @@ class Problem:
         return np.array([axis.base for axis in self.axes])
 
     def score(self, judged: Judged, row: int, goal: Target) -> Score:
-        """One judged design in words."""
+        """Score of one judged design, by names of metrics and fields."""
         values = judged.values[row]
         metrics = dict(zip(METRICS, map(float, judged.metrics[row]), strict=True))
         metrics = {name: x for name, x in metrics.items() if name in self.known}

@@ -28,7 +28,7 @@ _DECAY: Final = (0.8, 0.95)
 
 
 class Aim(NamedTuple):
-    """What one start is after (`goals.Target` as arrays)."""
+    """Objective and limits of one start (a `Target` as arrays)."""
 
     powers: Float[Array, " metric"]
     inverse: Float[Array, " metric"]  # 1 / limit, 0 where there is none
@@ -90,10 +90,10 @@ def _advance(
 
 def _score(task: Task, values: Array, nudge: Array, aim: Aim) -> tuple[Array, Array]:
     """(ln of what is to be small, by how much each limit is passed)."""
-    found = measured(task, values, nudge, exact=False)
-    loss = aim.powers @ jnp.log(found.metrics) + aim.custom * found.custom
-    passed = found.metrics * aim.inverse - 1
-    return loss, jnp.concatenate([passed, found.crowding])
+    design = measured(task, values, nudge, exact=False)
+    loss = aim.powers @ jnp.log(design.metrics) + aim.custom * design.custom
+    passed = design.metrics * aim.inverse - 1
+    return loss, jnp.concatenate([passed, design.crowding])
 
 
 def start_points(

@@ -62,12 +62,12 @@ class Engine:
     def advance(
         self, states: State, aims: Aim, rates: np.ndarray, stiffness: np.ndarray
     ) -> tuple[State, Slopes]:
-        """One round of all starts."""
+        """States and slopes of all starts after one more round."""
         task = self.problem.task
-        found = run(advance, task, states, aims, rates, stiffness, once=True)
+        advanced = run(advance, task, states, aims, rates, stiffness, once=True)
         steps = STEPS if rates.any() else 1
         self.gradients += steps * len(states.multipliers)
-        return found
+        return advanced
 
     def descend(
         self,
@@ -84,8 +84,10 @@ class Engine:
         nearest legal designs scored, so that an interruption loses nothing. `first`:
         step size of the first round."""
         moving = np.ones(z.shape[1]) if free is None else free
-        known = np.zeros((len(z), self.limits)) if multipliers is None else multipliers
-        states = begin(z, known)
+        start_multipliers = (
+            np.zeros((len(z), self.limits)) if multipliers is None else multipliers
+        )
+        states = begin(z, start_multipliers)
         after, stiffness = aims(targets, self.scale, moving), np.full(len(z), STIFFNESS)
         values, best = self.values(z), np.inf
         try:
@@ -131,9 +133,9 @@ class Engine:
 
     @functools.cached_property
     def limits(self) -> int:
-        """How many limits a descent keeps: one a metric, and those of tiles."""
-        found = self.judge(self.start[None])
-        return found.metrics.shape[1] + found.faults.shape[1] - 1
+        """Number of limits of a descent: one for each metric, and those of tiles."""
+        judged = self.judge(self.start[None])
+        return judged.metrics.shape[1] + judged.faults.shape[1] - 1
 
     @functools.cached_property
     def start(self) -> Point:
@@ -167,12 +169,12 @@ class Engine:
     def search(self, goal: Target, tell: Tell) -> None:
         """Descents from many starts, made legal and polished: `judge` knows them."""
         axes, z = self.problem.axes, self.starts(self.effort.starts)
-        values, found = self.descend([goal] * len(z), self.effort.rounds, z, tell)
+        values, multipliers = self.descend([goal] * len(z), self.effort.rounds, z, tell)
         judged, owner = self.rounded(values)
-        known = self._settle(goal, judged, found[owner])
-        if known is not None and not self.interrupted:
+        at_best = self._settle(goal, judged, multipliers[owner])
+        if at_best is not None and not self.interrupted:
             near = self._neighbours(self.best(goal, 1)[0])
-            self._settle(goal, self.judge(near), np.repeat(known, len(near), axis=0))
+            self._settle(goal, self.judge(near), np.repeat(at_best, len(near), axis=0))
         try:
             for point in self.best(goal, _POLISHED):
                 polish(self.judge, axes, goal, point, self.rng, _SWEEPS)
@@ -225,7 +227,7 @@ class Engine:
         rows = np.concatenate([rows, np.repeat(rows[-1:], starts - len(rows))])
         inside = self.inverse(judged.values[rows], _EDGE)
         z = np.where(coarse, self.inverse(judged.values[rows], _EXACT), inside)
-        _, found = self.descend(
+        _, settled = self.descend(
             [goal] * starts,
             max(1, round(self.effort.rounds * _SETTLING)),
             z,
@@ -233,7 +235,7 @@ class Engine:
             free=1.0 - coarse,
             first=_SETTLE,
         )
-        return found[:1]
+        return settled[:1]
 
 
 def aims(

@@ -53,20 +53,20 @@ def _between(goals: list[Target], ends: Float[np.ndarray, "goal goal"]) -> list[
     and what the first one's best design has. `ends`: objectives (columns) of the best
     design for each (rows)."""
     share = (np.arange(_POINTS) + 0.5) / _POINTS
-    found = [goals[0]]
+    between = [goals[0]]
     for n in range(1, len(goals)):
         best, there = ends[n, n], ends[0, n]
         if there <= best or goals[n].powers.sum() != 1:
             continue
         metric = int(np.flatnonzero(goals[n].powers)[0])
         wider = []
-        for goal in found if n > 1 else goals[:1]:
+        for goal in between if n > 1 else goals[:1]:
             for s in share:
                 limits = goal.limits.copy()
                 limits[metric] = min(limits[metric], best * (there / best) ** s)
                 wider.append(dataclasses.replace(goal, limits=limits))
-        found = wider
-    return [goal for goal in found if goal is not goals[0]]
+        between = wider
+    return [goal for goal in between if goal is not goals[0]]
 
 
 def _descend(engine: Engine, targets: list[Target], tell: Tell) -> None:
@@ -90,9 +90,9 @@ def _descend(engine: Engine, targets: list[Target], tell: Tell) -> None:
 def _undominated(engine: Engine, goals: list[Target]) -> tuple[Score, ...]:
     """Scores of all designs so far that keep the limits and are beaten by none."""
     everything = engine.judge.everything
-    kept = everything.take(everything.violation(goals[0]) == 0)
-    columns = _objectives(kept, goals)
+    feasible = everything.take(everything.violation(goals[0]) == 0)
+    columns = _objectives(feasible, goals)
     rows = pareto_front(*columns.T)
     if len(rows) > _MOST:
         rows = rows[np.unique(np.linspace(0, len(rows) - 1, _MOST).round().astype(int))]
-    return tuple(engine.problem.score(kept, int(row), goals[0]) for row in rows)
+    return tuple(engine.problem.score(feasible, int(row), goals[0]) for row in rows)

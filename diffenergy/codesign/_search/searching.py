@@ -61,10 +61,10 @@ def search(
             raise
         engine.interrupted = True
     try:
-        return _found(engine, start, designs, began)
+        return _outcome(engine, start, designs, began)
     except KeyboardInterrupt:
         engine.interrupted = True
-        return _found(engine, start, designs, began)
+        return _outcome(engine, start, designs, began)
 
 
 def with_shares(problem: Problem, shares: Mapping[str, Share]) -> Problem:
@@ -85,7 +85,7 @@ def with_shares(problem: Problem, shares: Mapping[str, Share]) -> Problem:
     return dataclasses.replace(problem, limits={**problem.limits, **limits})
 
 
-def _found(
+def _outcome(
     engine: Engine, start: Score, designs: tuple[Score, ...], began: float
 ) -> Found:
     """The best design so far, with what holds it back."""
@@ -114,14 +114,14 @@ def _found(
 
 
 def _as_it_is(engine: Engine, start: Score, began: float) -> Found:
-    """What is found where no number varies."""
-    problem, taken = engine.problem, time.monotonic() - began
+    """Outcome where no number varies: the start."""
+    problem, seconds = engine.problem, time.monotonic() - began
     goals, unit = ",".join(problem.goals), UNITS.get(problem.goals[0], "")
     now = {"round": 1, "evaluations": 1, "objective": start.objective}
     path = ({**now, "violation": start.violation, "fields": {}},)
     front = (start,) if len(problem.goals) > 1 else ()
     seed = engine.effort.seed
-    return Found(goals, unit, start, start, (), (), 1, taken, seed, front, path)
+    return Found(goals, unit, start, start, (), (), 1, seconds, seed, front, path)
 
 
 def start_of(engine: Engine) -> Score:
@@ -130,9 +130,9 @@ def start_of(engine: Engine) -> Score:
     if problem.start is None:
         judged = engine.judge(problem.base[None])
     else:
-        own = Judge(problem.start)
-        judged = own(problem.base[None, : len(problem.task.names)])
-        engine.judge.evaluations += own.evaluations
+        judge = Judge(problem.start)
+        judged = judge(problem.base[None, : len(problem.task.names)])
+        engine.judge.evaluations += judge.evaluations
     nan_free(judged, problem.task)
     return problem.score(judged, 0, goal)
 
@@ -153,13 +153,13 @@ def _slopes(
     scale = abs(float(engine.judge(values[None]).custom[0])) or 1.0
     z = np.repeat(engine.inverse(values, _EDGE)[None], starts, axis=0)
     states = begin(z, np.zeros((starts, engine.limits)))
-    found = []
+    parts = []
     for first in range(0, len(targets), starts):
         after = aims(targets[first : first + starts], scale, np.ones(len(values)))
         _, slopes = engine.advance(states, after, np.zeros(STEPS), np.zeros(starts))
-        found.append(slopes)
-    of_axes = np.concatenate([np.asarray(slopes.axes) for slopes in found])
-    return of_axes, np.asarray(found[0].fields)[0]
+        parts.append(slopes)
+    of_axes = np.concatenate([np.asarray(slopes.axes) for slopes in parts])
+    return of_axes, np.asarray(parts[0].fields)[0]
 
 
 def _active_limits(
@@ -171,7 +171,7 @@ def _active_limits(
     objective but pass it.
     """
     problem, goal = engine.problem, engine.problem.targets[0]
-    point, wanted = best.values[0], UNITS.get(problem.goals[0], "")
+    point, unit_of_goal = best.values[0], UNITS.get(problem.goals[0], "")
     value = float(best.objective(goal)[0])
     lows, highs = problem.bounds
     at_low, at_high = point <= lows * (1 + _EDGE), point >= highs * (1 - _EDGE)
@@ -182,20 +182,20 @@ def _active_limits(
     if rows and free.any():
         weights, _ = nnls(slopes[rows][:, free].T, -slopes[0][free])
     left = slopes[0] + weights @ slopes[rows]
-    found = []
+    active = []
     for metric, weight in zip(binding, weights, strict=True):
         name, limit = METRICS[metric], goal.limits[metric]
-        unit = f"{wanted}/({UNITS.get(name, '')})"
-        found.append(Active(LIMITS[name], float(weight * abs(value) / limit), unit))
+        unit = f"{unit_of_goal}/({UNITS.get(name, '')})"
+        active.append(Active(LIMITS[name], float(weight * abs(value) / limit), unit))
     for n, axis in enumerate(problem.axes[: len(problem.task.names)]):
         for at, bound, sign in ((at_low, "low", 1.0), (at_high, "high", -1.0)):
             gain = sign * left[n]
             if at[n] and gain > 0 and axis.low < axis.high:
                 of_field = rule_of(axis.name).unit.split(",")[0]
-                unit = f"{wanted}/({of_field})"
+                unit = f"{unit_of_goal}/({of_field})"
                 gained = gain * abs(value) / point[n]
-                found.append(Active(f"{axis.name} ({bound})", float(gained), unit))
-    return tuple(found)
+                active.append(Active(f"{axis.name} ({bound})", float(gained), unit))
+    return tuple(active)
 
 
 def _binding(engine: Engine, best: Judged, goal: Target) -> list[int]:

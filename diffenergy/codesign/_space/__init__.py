@@ -1,1 +1,1 @@
-"""What a search may change, and what changes with it."""
+"""Varied fields of a search, and the numbers that follow them."""

@@ -54,7 +54,7 @@ def axes(
     Raises `ValueError` for an unknown or repeated field, for bounds that are not
     positive, in the wrong order, or exclude every legal value.
     """
-    names = [wanted.name for wanted in ranges]
+    names = [entry.name for entry in ranges]
     for name in names:
         if names.count(name) > 1:
             raise ValueError(f"`{name}` is varied twice; name it once.")
@@ -63,20 +63,20 @@ def axes(
             "`network` is varied, but no GPU sends anything over a network; give a "
             "plan of training on several hosts."
         )
-    return tuple(_axis(card, wanted, network) for wanted in ranges)
+    return tuple(_axis(card, entry, network) for entry in ranges)
 
 
-def _axis(card: "GpuCard", wanted: Range, network: float) -> Axis:
-    name = wanted.name
+def _axis(card: "GpuCard", entry: Range, network: float) -> Axis:
+    name = entry.name
     rule_of(name)
     base, low, high = _defaults(card, name, network)
-    if low == high and wanted.low is wanted.high is None:
+    if low == high and entry.low is entry.high is None:
         raise ValueError(
             f"`{name}` of {card.name} has no value but {low:g}; leave it out, or give "
             "bounds."
         )
-    low = low if wanted.low is None else float(wanted.low)
-    high = high if wanted.high is None else float(wanted.high)
+    low = low if entry.low is None else float(entry.low)
+    high = high if entry.high is None else float(entry.high)
     _check_bounds(card, name, low, high)
     return Axis(name, low, high, base, _legal(card, name, base, low, high))
 
@@ -108,7 +108,7 @@ def _check_bounds(card: "GpuCard", name: str, low: float, high: float) -> None:
 
 
 def _defaults(card: "GpuCard", name: str, network: float) -> tuple[float, float, float]:
-    """What `card` has there, SI, and the bounds that it is varied within."""
+    """Value of the field on `card` and its default bounds, SI."""
     v = card.values
     match name:
         case "sm_clock":
@@ -126,18 +126,18 @@ def _legal(
     card: "GpuCard", name: str, base: float, low: float, high: float
 ) -> tuple[float, ...] | None:
     """Values that hardware offers between the bounds."""
-    known = _offered(card, name, base, max(high, _SPAN * base))
-    if known is None:
+    offered = _offered(card, name, base, max(high, _SPAN * base))
+    if offered is None:
         return None
-    inside = (known >= low * (1 - _NEAR)) & (known <= high * (1 + _NEAR))
-    found = tuple(sorted(float(x) for x in known[inside]))
-    if not found:
-        near = known[np.argsort(np.abs(np.log(known / math.sqrt(low * high))))[:3]]
+    inside = (offered >= low * (1 - _NEAR)) & (offered <= high * (1 + _NEAR))
+    legal = tuple(sorted(float(x) for x in offered[inside]))
+    if not legal:
+        near = offered[np.argsort(np.abs(np.log(offered / math.sqrt(low * high))))[:3]]
         raise ValueError(
             f"`{name}` is to lie between {low:g} and {high:g}, where {card.name} has "
             f"no legal value; nearest: {', '.join(f'{x:g}' for x in sorted(near))}."
         )
-    return found
+    return legal
 
 
 def _offered(

@@ -19,7 +19,7 @@ _RULES: Final[Mapping[str, NumberField]] = {
     "power_cap": FIELDS["tdp"],
     NETWORK_FIELD: FIELDS["link_bandwidth"],
 }
-"""What can be varied, with unit and range."""
+"""Fields that can be varied, with unit and range."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -97,7 +97,7 @@ def area_errors() -> tuple[float, float]:
 
 
 class Silicon(eqx.Module):
-    """What the silicon of a design takes, the design having grown out of `base`.
+    """Area and static power of the silicon of a design that grew out of `base`.
 
     A design keeps the spare parts of its base in proportion: where 132 of 144 SMs are
     switched on, 12 in 144 stay spare. `scale`: published area / model at the base, so
@@ -139,8 +139,8 @@ class Silicon(eqx.Module):
             idle_leakage=base.idle_leakage * growth,
         )
 
-    def _area(self, made: Circuits) -> Float[Array, "*batch"]:
-        return die_area(AreaModel(*self.coefficients), made, *self.rules)
+    def _area(self, circuits: Circuits) -> Float[Array, "*batch"]:
+        return die_area(AreaModel(*self.coefficients), circuits, *self.rules)
 
     def _core(self, gpu: GpuSpec) -> Float[Array, "*batch"]:
         """mm2 of logic and SRAM; the memory interface idles with the memory."""

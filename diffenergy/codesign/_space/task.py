@@ -83,12 +83,12 @@ class Member(eqx.Module):
     plan: Plan | None = eqx.field(static=True, default=None)
 
     def connected(self, network: Array) -> "Member":
-        """The same with network cards of `network` B/s, where it has any."""
+        """The member with network cards of `network` B/s, where it has any."""
         if self.steps is None:
             return self
-        own = self.steps.network
-        found = jnp.where(jnp.isinf(own), own, network)
-        return eqx.tree_at(lambda member: member.steps.network, self, found)
+        rate = self.steps.network
+        connected = jnp.where(jnp.isinf(rate), rate, network)
+        return eqx.tree_at(lambda member: member.steps.network, self, connected)
 
 
 class Task(eqx.Module):
@@ -111,7 +111,7 @@ class Task(eqx.Module):
 
 
 class Measured(NamedTuple):
-    """One design, measured by the model."""
+    """Metrics of one design, and whether it is legal."""
 
     metrics: Float[Array, " metric"]  # in the order of METRICS
     custom: Float[Array, ""]  # the caller's objective, else 1
@@ -147,8 +147,8 @@ def hardware(
     gpu = _scaled(grown(task.gpu, varied), factors, static=False)
     gpu = task.silicon.with_static_power(gpu)
     # static power that is varied itself follows nothing
-    own = {name: value for name, value in varied.items() if name in _STATIC}
-    gpu = _scaled(dataclasses.replace(gpu, **own), factors, static=True)
+    static = {name: value for name, value in varied.items() if name in _STATIC}
+    gpu = _scaled(dataclasses.replace(gpu, **static), factors, static=True)
     point = _point(task, gpu, named)
     start = len(task.names)
     if values.shape[0] == start:
@@ -167,15 +167,17 @@ def _scaled(gpu: GpuSpec, factors: dict[str, Array], static: bool) -> GpuSpec:
 
 
 def _point(task: Task, gpu: GpuSpec, named: dict[str, Array]) -> OperatingPoint:
-    """Where the design runs: as varied, as asked for, or the design's own default."""
-    given, default = task.point, (gpu.sm_clock_max, gpu.mem_clock, gpu.tdp)
-    asked = (given.sm_clock, given.mem_clock, given.power_cap)
+    """Operating point of the design: varied, requested, or its own default."""
+    fixed_point, default = task.point, (gpu.sm_clock_max, gpu.mem_clock, gpu.tdp)
+    requested = (fixed_point.sm_clock, fixed_point.mem_clock, fixed_point.power_cap)
     fixed = [
-        named[name] if name in named else jnp.where(jnp.isnan(x), own, x)
-        for name, x, own in zip(POINT, asked, default, strict=True)
+        named[name] if name in named else jnp.where(jnp.isnan(x), of_design, x)
+        for name, x, of_design in zip(POINT, requested, default, strict=True)
     ]
     clock, memory, cap = fixed
-    return OperatingPoint(clock, memory, cap, given.temperature, given.mem_locked)
+    return OperatingPoint(
+        clock, memory, cap, fixed_point.temperature, fixed_point.mem_locked
+    )
 
 
 def measured(
@@ -229,7 +231,7 @@ def measured(
 
 
 class _Phases(NamedTuple):
-    """One workload on one design."""
+    """Time and energy of one workload on one design."""
 
     time: Array  # per phase, s
     energy: Array  # per phase, J
@@ -253,12 +255,12 @@ def _run(
         one = estimate_workload(workload, gpu, point, task.corrections)
         feasible = jnp.all(one.phases.feasible)
         if member.steps is None:
-            found = of_all(one, member.plan)
-            time, energy = found.phases.time, found.phases.energy
+            whole = of_all(one, member.plan)
+            time, energy = whole.phases.time, whole.phases.energy
         else:
-            found = from_phases(one, member.steps, task.corrections, member.order)
-            time, energy = found.time[None], found.energy[None]
-        custom = jnp.ones(()) if task.custom is None else task.custom(found)
+            whole = from_phases(one, member.steps, task.corrections, member.order)
+            time, energy = whole.time[None], whole.energy[None]
+        custom = jnp.ones(()) if task.custom is None else task.custom(whole)
         return _Phases(time, energy, custom, feasible)
     _, run = runs(workload, gpu, point, task.corrections, capped=True, bursts=False)
     return _Phases(run.time, run.energy, jnp.ones(()), jnp.array(True))

@@ -1,4 +1,4 @@
-"""All tiles there are: the legal ones of every product, and the nearest that fit."""
+"""All legal tiles of every product, and the nearest that fit."""
 
 import dataclasses
 import itertools
@@ -16,7 +16,7 @@ from .tiles import FIELDS, VALUES, Shapes, Tiles, accumulator_room, element_byte
 _ENDLESS: Final = 1e12
 """Shared memory (B) and registers of an SM on which every tile fits."""
 _PLAIN: Final = {"tile_m": 128.0, "tile_n": 128.0, "tile_k": 64.0, "stages": 4.0}
-"""What libraries are likelier to have: large sides, usual depth, no split."""
+"""Sizes that libraries are likelier to have: large sides, usual depth, no split."""
 
 
 def legal_values(gpu: GpuSpec, shapes: Shapes) -> dict[str, list[list[float]]]:
@@ -24,7 +24,7 @@ def legal_values(gpu: GpuSpec, shapes: Shapes) -> dict[str, list[list[float]]]:
     grid = _grid(VALUES.values())
     mask = _legal(gpu, shapes, grid)
     return {
-        name: [np.unique(values[kept]).tolist() for kept in mask.T]
+        name: [np.unique(values[allowed]).tolist() for allowed in mask.T]
         for name, values in zip(FIELDS, grid.T, strict=True)
     }
 
@@ -41,10 +41,10 @@ def legal_tiles(
     )
     allowed = _legal(gpu, shapes, grid)
     counts = allowed.sum(0)
-    kept = np.arange(counts.max())[:, None] < counts
+    real = np.arange(counts.max())[:, None] < counts
     index = np.argsort(~allowed, axis=0, kind="stable")[: counts.max()]
-    index = np.where(kept, index, index[:1])
-    return Tiles(*np.moveaxis(grid[index], -1, 0)), kept
+    index = np.where(real, index, index[:1])
+    return Tiles(*np.moveaxis(grid[index], -1, 0)), real
 
 
 def _grid(values: Iterable[Sequence[float]]) -> Float[np.ndarray, "tile 5"]:
@@ -88,8 +88,8 @@ class TileTable:
             m, n, k, stages, _ = grid[column].T
             order = np.argsort(stages * (m + n) * k)  # of rising shared memory
             smem, registers = stages * (m + n) * k * float(size), m * n / float(room)
-            known = _Choices(grid[column][order], smem[order], registers[order])
-            self._products.append(known)
+            choices = _Choices(grid[column][order], smem[order], registers[order])
+            self._products.append(choices)
 
     def __call__(
         self,
@@ -99,11 +99,11 @@ class TileTable:
     ) -> Float[np.ndarray, "design 5 product"]:
         """The nearest tile (in logarithms) that fits an SM with `smem` B of shared
         memory and `registers`; the one of least shared memory where none does."""
-        found = tiles.copy()
-        for n, known in enumerate(self._products):
-            fits = known.smem <= smem[:, None] - self.reserved
-            fits &= known.registers <= registers[:, None]
-            logs = np.log(tiles[:, None, :, n]) - np.log(known.tiles)
+        nearest = tiles.copy()
+        for n, choices in enumerate(self._products):
+            fits = choices.smem <= smem[:, None] - self.reserved
+            fits &= choices.registers <= registers[:, None]
+            logs = np.log(tiles[:, None, :, n]) - np.log(choices.tiles)
             away = np.where(fits, (logs**2).sum(axis=-1), np.inf)
-            found[:, :, n] = known.tiles[np.argmin(away, axis=1)]
-        return found
+            nearest[:, :, n] = choices.tiles[np.argmin(away, axis=1)]
+        return nearest

@@ -59,7 +59,7 @@ class Tiles(Record):
 
 
 class Shapes(Record):
-    """What `legal` needs to know of matrix products."""
+    """Sizes and types of matrix products, as `legal` needs them."""
 
     m: Float[Array, "*gemm"] = eqx.field(converter=as_float)
     n: Float[Array, "*gemm"] = eqx.field(converter=as_float)
@@ -91,8 +91,8 @@ def gemm_rows(listings: Sequence[Listing]) -> tuple[Product, ...]:
     alike: dict[tuple, list[tuple[int, Kernel]]] = {}
     every = ((i, kernel) for i, x in enumerate(listings) for kernel in x.kernels)
     for number, (place, kernel) in enumerate(every):
-        given = any(kernel.get(name, 0) for name in _TILE_NAMES)
-        if kernel["op"] == "gemm" and kernel["count"] > 0 and not given:
+        has_tile = any(kernel.get(name, 0) for name in _TILE_NAMES)
+        if kernel["op"] == "gemm" and kernel["count"] > 0 and not has_tile:
             shape = {name: x for name, x in kernel.items() if name != "count"}
             key = (place, *sorted(shape.items()))
             alike.setdefault(key, []).append((number, kernel))
@@ -130,7 +130,7 @@ def shapes_of(products: Sequence[Product]) -> Shapes:
     return Shapes(**sizes, dtype=dtype)
 
 
-def with_given_tiles(
+def with_tiles(
     listings: Sequence[Listing], tiles: Tiles, products: Sequence[Product] | None = None
 ) -> list[Listing]:
     """`listings` with `tiles` in the rows of `products` (None: all of `gemm_rows`).
@@ -138,16 +138,16 @@ def with_given_tiles(
     The workload of these listings has the same rows, and these products have one
     candidate each, so that `place` can change it.
     """
-    given: dict[int, dict[str, float]] = {}
+    tile_of: dict[int, dict[str, float]] = {}
     products = gemm_rows(listings) if products is None else products
     for i, product in enumerate(products):
         tile = {name: float(getattr(tiles, name)[i]) for name in FIELDS}
-        given |= dict.fromkeys(product.rows, tile)
+        tile_of |= dict.fromkeys(product.rows, tile)
     numbers = iter(range(sum(len(listing.kernels) for listing in listings)))
     return [
         dataclasses.replace(
             listing,
-            kernels=tuple(x | given.get(next(numbers), {}) for x in listing.kernels),
+            kernels=tuple(x | tile_of.get(next(numbers), {}) for x in listing.kernels),
         )
         for listing in listings
     ]
@@ -168,7 +168,7 @@ def place(
     `owner` (of `owners`).
 
     Pure and differentiable in the tiles; `jax.vmap` over them. `workload` is that of
-    `with_given_tiles`: products that have one candidate each.
+    `with_tiles`: products that have one candidate each.
     """
     owner = jnp.asarray(owner)
 
@@ -190,7 +190,7 @@ def place(
 
 
 def legal(gpu: GpuSpec, shapes: Shapes, tiles: Tiles) -> Bool[Array, "*gemm"]:
-    """Which `tiles` a kernel for `shapes` can be built with on `gpu`.
+    """Whether a kernel for `shapes` can be built with `tiles` on `gpu`.
 
     A tile that is larger than the product is legal, as libraries run them. Leading axes
     of `shapes` and `tiles` broadcast. The numbers are taken as whole.
@@ -202,8 +202,8 @@ def legal(gpu: GpuSpec, shapes: Shapes, tiles: Tiles) -> Bool[Array, "*gemm"]:
     fits = shared_memory(shapes, tiles) <= gpu.smem_per_sm - gpu.smem_reserved_per_cta
     accumulators = tiles.tile_m * tiles.tile_n
     fits &= accumulators <= accumulator_room(gpu, shapes) * gpu.registers_per_sm
-    known = [_in(getattr(tiles, name), VALUES[name]) for name in FIELDS]
-    everywhere = split & fits & jnp.all(jnp.stack(jnp.broadcast_arrays(*known)), 0)
+    on_menu = [_in(getattr(tiles, name), VALUES[name]) for name in FIELDS]
+    everywhere = split & fits & jnp.all(jnp.stack(jnp.broadcast_arrays(*on_menu)), 0)
     on_tensor = _tensor_legal(gpu, e, tiles)
     return everywhere & jnp.where(
         _on_tensor(gpu, shapes), on_tensor, _simt_legal(tiles)
@@ -222,7 +222,7 @@ def _tensor_legal(gpu: GpuSpec, e: Array, tiles: Tiles) -> Array:
 
 
 def _simt_legal(tiles: Tiles) -> Array:
-    """Those that `kernels/gemm/simt.py` knows: the tiles of cuBLAS."""
+    """Whether `kernels/gemm/simt.py` knows tiles: those of cuBLAS."""
     return (
         _in(tiles.tile_m, _SIMT_SIDES)
         & _in(tiles.tile_n, _SIMT_SIDES)

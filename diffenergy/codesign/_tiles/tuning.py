@@ -29,7 +29,7 @@ from .tiles import (
     place,
     shapes_of,
     usual_tiles,
-    with_given_tiles,
+    with_tiles,
 )
 
 Goal = Literal["time", "energy"]
@@ -113,7 +113,7 @@ def tune(
     costs = _costs(listings, products, default, point, card.spec, corrections)
     picks = costs.picks(float(default.power))
     tiles = [costs.tiles_at(pick) for pick in picks]
-    workload = assemble(with_given_tiles(listings, tiles[0]))
+    workload = assemble(with_tiles(listings, tiles[0]))
     owner = owners(products, workload.num_rows)
     stacked = jax.tree.map(lambda *x: jnp.stack(x), *tiles)
     arguments = (workload, owner, stacked, card.spec, point, corrections)
@@ -123,7 +123,7 @@ def tune(
     if on_cuda.size:
         library = jax.tree.map(lambda x: x[on_cuda], costs.tiles_at(costs.library))
         picked = [products[i] for i in on_cuda]
-        default = total(with_given_tiles(listings, library, picked))
+        default = total(with_tiles(listings, library, picked))
     return Tuning(
         goal,
         costs.tuned(products, picks[winner]),
@@ -132,7 +132,7 @@ def tune(
         default_time=float(default.time),
         default_energy=float(default.energy),
         tried=int(np.isfinite(costs.time).sum()),
-        listings=tuple(with_given_tiles(listings, tiles[winner])),
+        listings=tuple(with_tiles(listings, tiles[winner])),
     )
 
 
@@ -154,7 +154,7 @@ class _Costs:
         return [first_best(cost) for cost in (self.energy, *weighed, self.time)]
 
     def tiles_at(self, index: Int[np.ndarray, " gemm"]) -> Tiles:
-        """One tile a product."""
+        """The tile of each product at `index`."""
         return jax.tree.map(lambda x: x[index, np.arange(len(index))], self.tiles)
 
     def tuned(
@@ -184,15 +184,17 @@ def _costs(
     corrections: Corrections,
 ) -> _Costs:
     shapes = shapes_of(products)
-    start = with_given_tiles(listings, usual_tiles(gpu, shapes))
+    start = with_tiles(listings, usual_tiles(gpu, shapes))
     free, tiled = (products_of(assemble(x), products) for x in (listings, start))
-    clocks, static = held(default, point, products)
-    tiles, known = legal_tiles(gpu, shapes)
+    clocks, static = limited_clocks(default, point, products)
+    tiles, real = legal_tiles(gpu, shapes)
     arguments = (gpu, clocks, corrections)
     mixed = Costs(*map(np.asarray, kept(row_costs, (free, *arguments))))
-    found = Costs(*map(np.asarray, kept(tile_costs, (tiled, tiles, *arguments))))
-    time = np.where(known, found.time, np.inf)
-    energy = np.where(known, found.work + static * found.time, np.inf)
+    tile_launches = Costs(
+        *map(np.asarray, kept(tile_costs, (tiled, tiles, *arguments)))
+    )
+    time = np.where(real, tile_launches.time, np.inf)
+    energy = np.where(real, tile_launches.work + static * tile_launches.time, np.inf)
     library = first_best(np.where(_in_menu(products, tiles), time, np.inf))
     at = (library, np.arange(len(library)))
     on_cuda = np.array([_on_cuda(product) for product in products])
@@ -213,20 +215,20 @@ def _on_cuda(product: Product) -> bool:
 def _in_menu(
     products: Sequence[Product], tiles: Tiles
 ) -> Bool[np.ndarray, "tile gemm"]:
-    """Which `tiles` a library chooses among for products on CUDA cores."""
-    asked = np.stack([tiles.tile_m, tiles.tile_n, tiles.split_k], -1)
+    """Whether a library has each of `tiles` on its menu for CUDA cores."""
+    sizes = np.stack([tiles.tile_m, tiles.tile_n, tiles.split_k], -1)
     kernels = [product.kernel for product in products]
     # both operands lie along k, as `kernels/gemm` has it
     linear = [x.get("layout") == "tn" or x["weights"] != "none" for x in kernels]
     entry = np.where(linear, CUDA_LINEAR, CUDA_BATCHED)
-    same = (asked[:, :, None] == TILE_MENU[entry]).all(-1)
+    same = (sizes[:, :, None] == TILE_MENU[entry]).all(-1)
     return (same & (LEGAL_TILES[entry] > 0)).any(-1)
 
 
 # --- costs of products in their tiles
 
 
-def held(
+def limited_clocks(
     estimate: Estimate, point: OperatingPoint, products: Sequence[Product]
 ) -> tuple[OperatingPoint, Float[np.ndarray, " gemm"]]:
     """(clocks that each product runs at, idle power and leakage of its phase in W)."""

@@ -25,7 +25,7 @@ _LOWERED: Final = 1 - 1e-6
 
 
 class _Whole(NamedTuple):
-    """What one GPU, or all of a plan, take for a request."""
+    """Time, energy and phases of a request, of one GPU or all GPUs of a plan."""
 
     time: float  # s
     energy: float  # J
@@ -65,12 +65,12 @@ def figures_at(
             "energy_j_per_token": whole.energy / tokens,
             **_steps.figures(task, step, tokens),
         }
-    found = _figures(task, whole, setting) | more
+    summary = _figures(task, whole, setting) | more
     if task.site is not None:
-        found |= _of_site(task.site, task, whole, found)
+        summary |= _of_site(task.site, task, whole, summary)
     if task.tokens is None:
-        return found
-    return found | {"run": whole_run(found | task.about, task.tokens)}
+        return summary
+    return summary | {"run": whole_run(summary | task.about, task.tokens)}
 
 
 def _of_site(
@@ -124,14 +124,14 @@ def _of_pass(task: Checked, estimate: Estimate, setting: Setting) -> _Whole:
 
 def _of_step(step: _steps.Step, estimate: Estimate, setting: Setting) -> _Whole:
     """A training step on several GPUs."""
-    found, p = step.found, estimate.phases
+    result, p = step.result, estimate.phases
     phases = _steps.phases(step, estimate, _limits(estimate, setting))
     spent = step.weight * np.asarray(p.time)
     longest = max(phases, key=lambda name: phases[name]["time_s"])
     return _Whole(
-        float(found.time),
-        float(found.energy),
-        float(found.power),
+        float(result.time),
+        float(result.energy),
+        float(result.power),
         float((np.asarray(p.sm_clock) * spent).sum() / spent.sum()),
         phases[longest]["limited_by"],
         _steps.components(step, estimate),
@@ -142,7 +142,7 @@ def _of_step(step: _steps.Step, estimate: Estimate, setting: Setting) -> _Whole:
 
 
 def _figures(task: Checked, whole: _Whole, setting: Setting) -> dict[str, Any]:
-    """What every answer has."""
+    """The keys that every answer has."""
     time, energy, power = whole.time, whole.energy, whole.power
     trust = task.trust.widened(_widths(task, whole, setting))
     there, p = whole.runs > 0, whole.estimate.phases
@@ -176,7 +176,7 @@ def _widths(task: Checked, whole: _Whole, setting: Setting) -> dict[str, float]:
     there = whole.runs > 0
     p, runs = whole.estimate.phases, whole.runs[there]
     warmer = np.asarray(p.temperature)[there] - task.card.values["ambient_temperature"]
-    seen = {
+    phases = {
         "energy": runs * np.asarray(p.energy)[there],
         "components": runs[:, None] * np.asarray(p.components)[there],
         "warmer": warmer if setting.temperature is None else 0 * warmer,
@@ -184,7 +184,7 @@ def _widths(task: Checked, whole: _Whole, setting: Setting) -> dict[str, float]:
     }
     capped = bool(_lowered(whole.estimate, setting)[there].any())
     laws = task.corrections.forecasts(task.card)
-    return guessed_widths(task.card, task.gpu.corrections, seen, capped, laws)
+    return guessed_widths(task.card, task.gpu.corrections, phases, capped, laws)
 
 
 def _lowered(estimate: Estimate, setting: Setting) -> np.ndarray:
@@ -231,7 +231,7 @@ def _limits(estimate: Estimate, setting: Setting) -> list[str]:
 
 
 def _longest(limits: Sequence[str], times: np.ndarray) -> str:
-    """The limit under which most of the time passes."""
+    """The limiter of the phases that take most of the time."""
     spent = {limit: 0.0 for limit in limits}
     for limit, time in zip(limits, times, strict=True):
         spent[limit] += float(time)
@@ -252,8 +252,8 @@ def _generation(about: Mapping[str, Any], whole: _Whole) -> dict[str, float | No
     tokens = tokens_of(about)
     if tokens is None:
         return dict.fromkeys(names)
-    told = (ttft, tpot, tokens / whole.time, whole.energy / tokens)
-    return dict(zip(names, told, strict=True))
+    values = (ttft, tpot, tokens / whole.time, whole.energy / tokens)
+    return dict(zip(names, values, strict=True))
 
 
 def tokens_of(about: Mapping[str, Any]) -> Number | None:

@@ -52,10 +52,10 @@ def phase_widths(
     capped: np.ndarray,
     laws: Sequence[Forecast] = (),
 ) -> dict[str, np.ndarray]:
-    """The same of each phase alone, where each is `capped` or not."""
+    """Half widths of each phase alone, as `guessed_widths` (`capped`: at its limit)."""
     power = _HALF * np.linalg.norm(open_terms(card, c, phases, laws), axis=0)
-    held, free = _by_quantity(power, True), _by_quantity(power, False)
-    return {q: np.where(capped, held[q], free[q]) for q in free}
+    limited, free = _by_quantity(power, True), _by_quantity(power, False)
+    return {q: np.where(capped, limited[q], free[q]) for q in free}
 
 
 def _by_quantity(power: Any, capped: bool) -> dict[str, Any]:

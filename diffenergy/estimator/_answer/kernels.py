@@ -44,13 +44,13 @@ def kernel_entries(
     order = np.argsort(time, kind="stable")  # the longest is written last
     limiter[row[order]] = np.asarray(k.limiter)[live][order]
     launched = np.isin(np.arange(len(rows)), row)
-    found: list[Mapping[str, Any]] = [
+    launched_figures: list[Mapping[str, Any]] = [
         _launch(totals[i], LIMITS[limiter[i]]) if launched[i] else _NO_LAUNCH
         for i in range(len(rows))
     ]
     return [
         {**kernel, **figures, "phase": phase}
-        for (kernel, phase), figures in zip(rows, found, strict=True)
+        for (kernel, phase), figures in zip(rows, launched_figures, strict=True)
     ]
 
 

@@ -27,18 +27,18 @@ def use_of(
     units = jnp.concatenate(unit_seconds(d, gpu, c, *clocks))
     # of kernels that stream the first load and the last store are part of what fits
     # call launching; others have a critical path of their own
-    own = d.path_cycles + d.own_cycles + d.fixed_cycles + d.path_seconds
-    others = jnp.stack([s.launch, d.ctas, d.launches, jnp.where(own > 0, 1.0, 0.0)])
+    path = d.path_cycles + d.own_cycles + d.fixed_cycles + d.path_seconds
+    others = jnp.stack([s.launch, d.ctas, d.launches, jnp.where(path > 0, 1.0, 0.0)])
     means = many.mean(s.weights, jnp.concatenate([units, others]))
     at_peak, reached, others = jnp.split(means, (len(UNITS), 2 * len(UNITS)))
-    launch, ctas, launches, own = others
+    launch, ctas, launches, has_path = others
     share, near = jnp.minimum(at_peak / time, 1.0).T, (reached / time).T
     # transfers over links need few CTAs
     link = at_peak[UNITS.index("link")]
     filled = jnp.where(link > 0, jnp.inf, ctas / gpu.num_sms)
-    latency = launches * (c.launch_seconds + own * c.launch_cycles / clock)
+    latency = launches * (c.launch_seconds + has_path * c.launch_cycles / clock)
     latency -= (
-        launches * (1 - own) * jnp.minimum(2 * gpu.dram_latency, c.launch_seconds)
+        launches * (1 - has_path) * jnp.minimum(2 * gpu.dram_latency, c.launch_seconds)
     )
     return share, limiter(share, near, launch / time, filled), latency
 

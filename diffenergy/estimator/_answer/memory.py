@@ -69,25 +69,25 @@ def check_fit(
     def fits(**changed: Any) -> bool:
         return _total(model, request, **changed) <= memory["capacity"]
 
-    found = _largest(request, fits)
-    ways = [f"{_LENGTHS[name]} up to {value}" for name, value in found.items()]
+    largest = _largest(request, fits)
+    ways = [f"{_LENGTHS[name]} up to {value}" for name, value in largest.items()]
     ways += _types(request, fits)
     if request.checkpointing is False and fits(checkpointing=True):
         ways.append("checkpointing")
     ways += [] if larger is None else [larger.text]
-    said = f"`require_fit`: {model.name} does not fit {card.name}: {_needs(memory)}; "
+    reason = f"`require_fit`: {model.name} does not fit {card.name}: {_needs(memory)}; "
     if ways:
         listed = ", ".join(ways[:-1]) + (" or " if ways[:-1] else "") + ways[-1]
-        least = {name: float(value) for name, value in found.items()}
+        least = {name: float(value) for name, value in largest.items()}
         sizes = {} if larger is None else larger.to_json()
         least |= {key: float(size) for key, size in sizes.items() if size > 1}
-        raise Infeasible(f"{said}it fits with {listed}.", **least)
+        raise Infeasible(f"{reason}it fits with {listed}.", **least)
     ones = dict.fromkeys((name for name in _LENGTHS if getattr(request, name)), 1)
     need = _total(model, request, **ones) / _GB
     short = ", ".join(f"{_LENGTHS[name]} 1" for name in ones)
     raise Infeasible(
-        f"{said}no batch, length or type alone changes that ({short}: {need:.1f} GB); "
-        "take a larger GPU."
+        f"{reason}no batch, length or type alone changes that ({short}: "
+        f"{need:.1f} GB); take a larger GPU."
     )
 
 
@@ -111,13 +111,13 @@ def _total(model: Model | Placed, request: Request, **changed: Any) -> float:
 
 def _largest(request: Request, fits: Callable[..., bool]) -> dict[str, int]:
     """Largest batch and lengths that fit, one of them changed, as far as any does."""
-    found = {}
+    largest = {}
     for name in _LENGTHS:
         most = getattr(request, name)
         if most:
             value = largest_whole(lambda x: fits(**{name: x}), most - 1)  # noqa: B023
-            found |= {} if value is None else {name: value}
-    return found
+            largest |= {} if value is None else {name: value}
+    return largest
 
 
 def _types(request: Request, fits: Callable[..., bool]) -> list[str]:
@@ -127,6 +127,6 @@ def _types(request: Request, fits: Callable[..., bool]) -> list[str]:
     ways = []
     for name, (word, types) in _TYPES.items():
         allowed = types if wide else [x for x in types if x in EAGER_DTYPES]
-        found = next((x for x in allowed if fits(**{name: x})), None)
-        ways += [f"{word} {found}"] if found else []
+        dtype = next((x for x in allowed if fits(**{name: x})), None)
+        ways += [f"{word} {dtype}"] if dtype else []
     return ways

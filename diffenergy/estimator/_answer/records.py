@@ -70,7 +70,7 @@ class Estimate(eqx.Module):
 
     @property
     def feasible(self) -> Bool[Array, "*points"]:
-        """Whether all phases are."""
+        """Whether all phases are feasible."""
         return jnp.all(self.phases.feasible, axis=-1)
 
     def __repr__(self) -> str:

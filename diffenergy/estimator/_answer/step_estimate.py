@@ -45,21 +45,21 @@ def of_step(
     point: OperatingPoint | None = None,
     corrections: Corrections | None = None,
 ) -> StepEstimate:
-    """The step of `work` by a function like `estimate`."""
+    """Training step of `work`, its phases by a function like `estimate`."""
     c = gpu.corrections if corrections is None else corrections
-    found = estimate(work.workload, gpu, point, corrections)
-    return from_phases(found, work.steps, c, work.order)
+    phases = estimate(work.workload, gpu, point, corrections)
+    return from_phases(phases, work.steps, c, work.order)
 
 
 def from_phases(
-    found: Estimate, steps: Steps, c: Corrections, order: Pipeline | None = None
+    estimate: Estimate, steps: Steps, c: Corrections, order: Pipeline | None = None
 ) -> StepEstimate:
-    """The step that phases make, its pipeline in an `order` (see `compose_step`)."""
-    p = found.phases
+    """Compose phases into a training step, its pipeline in `order` (`compose_step`)."""
+    p = estimate.phases
     times = compose_step(p.time, steps, c, order)
     static = jnp.asarray(p.static_power)
     drawn = step_energy(p.time, p.energy - static * p.time, static, times, steps)
     power = drawn.energy / times.time
     return StepEstimate(
-        times.time, drawn.energy, power, steps.gpus, times, drawn, found
+        times.time, drawn.energy, power, steps.gpus, times, drawn, estimate
     )

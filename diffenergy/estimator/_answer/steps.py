@@ -42,7 +42,7 @@ WAITING: Final = "waiting"
 
 
 class Order(eqx.Module):
-    """How a pipeline is followed, part of the program."""
+    """Order of a pipeline's instructions, part of the compiled program."""
 
     pipeline: Pipeline | None = eqx.field(static=True)
 
@@ -57,7 +57,7 @@ def composed(
 class Step:
     """A step with how often its GPUs run each phase (`weight`, of all GPUs)."""
 
-    found: StepEstimate
+    result: StepEstimate
     steps: Steps
     weight: np.ndarray
     kinds: np.ndarray
@@ -70,48 +70,48 @@ class Step:
     @property
     def gpus(self) -> float:
         """GPUs of the plan."""
-        return float(self.found.gpus)
+        return float(self.result.gpus)
 
     @functools.cached_property
     def timeline(self) -> Timeline | None:
-        """The step over time; None of one with too many instructions."""
+        """Timeline of the step; None where it has too many instructions."""
         if self.order is None:
             return None
-        p = self.found.phases.phases
+        p = self.result.phases.phases
         static = np.asarray(p.static_energy)
         return build_timeline(
             self.order,
             list(self.rows),
             self.steps,
-            self.found.times,
+            self.result.times,
             np.asarray(p.energy) - static,
-            np.asarray(self.found.stages.stage_power),
+            np.asarray(self.result.stages.stage_power),
         )
 
     def passes(self, column: np.ndarray) -> dict[str, float]:
         """A quantity of phases by pass: the sum over the GPUs of the plan."""
         rows = np.asarray(self.steps.phase)
-        found = {}
+        totals = {}
         for name in _PASSES:
             at = rows[:, STEP_PARTS.index(name)]
             there = at[at >= 0]
-            found[name] = float((self.weight[there] * column[there]).sum())
-        return found
+            totals[name] = float((self.weight[there] * column[there]).sum())
+        return totals
 
 
 def step_of(task: Checked, estimate: Estimate) -> Step:
-    """The step that the phases of an estimate make."""
+    """Compose the phases of an estimate into a training step."""
     assert task.step is not None
     steps, placed = task.step.steps, task.step.placed
     order = Order(placed.order)
-    found = kept(composed, (estimate, steps, task.gpu.corrections, order))
-    found = jax.device_get(found)
+    result = kept(composed, (estimate, steps, task.gpu.corrections, order))
+    result = jax.device_get(result)
     each = np.asarray(steps.members).T @ np.asarray(steps.count)
-    calls = np.asarray(found.stages.calls) * each[:, None] * float(steps.abreast)
+    calls = np.asarray(result.stages.calls) * each[:, None] * float(steps.abreast)
     weight = np.zeros(len(np.asarray(estimate.phases.time)))
     rows = np.asarray(steps.phase)
     weight[rows[rows >= 0]] = calls[rows >= 0]
-    return Step(found, steps, weight, each, placed.program, placed.kinds)
+    return Step(result, steps, weight, each, placed.program, placed.kinds)
 
 
 def components(step: Step, estimate: Estimate) -> np.ndarray:
@@ -120,7 +120,7 @@ def components(step: Step, estimate: Estimate) -> np.ndarray:
     total = step.weight @ parts
     dynamic = total.copy()
     dynamic[STATIC] = 0.0
-    still = float(step.found.energy) - dynamic.sum()
+    still = float(step.result.energy) - dynamic.sum()
     share = total[STATIC] / total[STATIC].sum()
     dynamic[STATIC] = still * share
     return dynamic
@@ -137,7 +137,7 @@ def phases(step: Step, estimate: Estimate, limits: list[str]) -> dict[str, Any]:
     weighted = {k: step.passes(x * np.asarray(p.time)) for k, x in means.items()}
     sums = {"gpu_time_s": p.gpu_time, "host_time_s": p.host_time}
     summed = {k: step.passes(np.asarray(x)) for k, x in sums.items()}
-    found = {
+    entries = {
         name: {
             "time_s": time[name] / gpus,
             "energy_j": energy[name],
@@ -150,12 +150,12 @@ def phases(step: Step, estimate: Estimate, limits: list[str]) -> dict[str, Any]:
         for name in _PASSES
         if time[name] > 0
     }
-    rest = float(step.found.time) - sum(x["time_s"] for x in found.values())
-    left = float(step.found.energy) - sum(x["energy_j"] for x in found.values())
-    if rest <= _NOTHING * float(step.found.time):
-        return found
+    rest = float(step.result.time) - sum(x["time_s"] for x in entries.values())
+    left = float(step.result.energy) - sum(x["energy_j"] for x in entries.values())
+    if rest <= _NOTHING * float(step.result.time):
+        return entries
     blank = dict.fromkeys((*means, *sums))
-    found[WAITING] = {
+    entries[WAITING] = {
         "time_s": rest,
         "energy_j": left,
         "avg_power_w": left / rest if rest > 0 else None,
@@ -163,20 +163,20 @@ def phases(step: Step, estimate: Estimate, limits: list[str]) -> dict[str, Any]:
         "limited_by": "exchange",
         "feasible": True,
     }
-    return found
+    return entries
 
 
 def kernels(
-    step: Step, listings: Sequence[Listing], found: list[dict[str, Any]]
+    step: Step, listings: Sequence[Listing], entries: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
     """Kernels (`kernel_entries`) as the GPUs of a plan run them: `count` launches of
     one GPU in a step, `gpus` that have such a virtual stage (counted once for each),
     and `dynamic_j` of a launch, its joules beyond idle and leakage."""
-    p = step.found.phases.phases
+    p = step.result.phases.phases
     static = np.asarray(p.static_power)
     phase = np.asarray(step.steps.phase)
-    calls, abreast = np.asarray(step.found.stages.calls), float(step.steps.abreast)
-    made, rows = [], iter(found)
+    calls, abreast = np.asarray(step.result.stages.calls), float(step.steps.abreast)
+    counted_entries, rows = [], iter(entries)
     for number, listing in enumerate(listings):
         kind, part = (int(x[0]) for x in np.nonzero(phase == number))
         gpus, times = step.kinds[kind] * abreast, float(calls[kind, part])
@@ -188,24 +188,24 @@ def kernels(
                 else row["energy_j"] - static[number] * row["time_s"]
             )
             counted = {"count": row["count"] * times, "gpus": round(float(gpus))}
-            made.append({**row, **counted, "dynamic_j": beyond})
-    return made
+            counted_entries.append({**row, **counted, "dynamic_j": beyond})
+    return counted_entries
 
 
 def _limit(step: Step, limits: list[str], name: str) -> str:
     """Limiter of a pass, of the kind of virtual stages with most time in it."""
     rows = np.asarray(step.steps.phase)[:, STEP_PARTS.index(name)]
     there = [i for i in rows if i >= 0]
-    times = np.asarray(step.found.phases.phases.time)
+    times = np.asarray(step.result.phases.phases.time)
     return limits[max(there, key=lambda i: step.weight[i] * times[i])]
 
 
 def figures(task: Checked, step: Step, tokens: int | float) -> dict[str, Any]:
     """Keys that a plan of training adds to an answer."""
     assert task.step is not None
-    found, time = step.found, float(step.found.time)
-    times: StepTime = found.times
-    power = float(found.power)
+    result, time = step.result, float(step.result.time)
+    times: StepTime = result.times
+    power = float(result.power)
     rate = dense_peak(task.card, str(task.about["dtype"]))
     flop = task.step.placed.flop(task.step.request)
     moved = np.asarray(times.moved)
@@ -238,9 +238,9 @@ def dense_peak(card: GpuCard, dtype: str) -> float | None:
         kind = "fp8"
     if "fp4" in dtype:
         kind = "fp4"
-    said = card.published.get(kind)
-    if said:
-        return float(said["flops"])
+    published = card.published.get(kind)
+    if published:
+        return float(published["flops"])
     values = card.values
     each = values.get(f"tensor_flop_per_cycle_{kind}", 0.0)
     return each * values["num_sms"] * values["sm_clock_max"] or None
@@ -248,9 +248,9 @@ def dense_peak(card: GpuCard, dtype: str) -> float | None:
 
 def _stages(task: Checked, step: Step) -> list[dict[str, Any]]:
     """Every stage of the pipeline, first to last."""
-    times: StepTime = step.found.times
-    drawn: StepEnergy = step.found.stages
-    clock = np.asarray(step.found.phases.phases.sm_clock)
+    times: StepTime = step.result.times
+    drawn: StepEnergy = step.result.stages
+    clock = np.asarray(step.result.phases.phases.sm_clock)
     at = [STEP_PARTS.index(name) for name in ("backward", "forward")]
     each = np.asarray(step.steps.phase)[:, at]
     rows = np.where(each[:, 0] < 0, each[:, 1], each[:, 0])  # a frozen stage: forward

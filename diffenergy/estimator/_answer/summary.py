@@ -41,7 +41,7 @@ class EstimateResult(Result):
 
     @property
     def warnings(self) -> list[str]:
-        """What a person should know beside the figures."""
+        """Remarks that a reader needs beside the figures."""
         return self.summary["warnings"]
 
     @property
@@ -109,13 +109,13 @@ def least_power(estimate: Estimate) -> float | None:
 def point(task: Checked, estimate: Estimate, setting: Setting) -> dict[str, Any]:
     """Figures at one of several settings; None where its power limit is out of reach,
     and then `least_power_w`."""
-    asked = {"sm_clock_set_mhz": setting.sm_clock / MHz}
+    clock = {"sm_clock_set_mhz": setting.sm_clock / MHz}
     power = least_power(estimate)
     if power is None:
         figures = figures_at(task, estimate, setting)
         edp = figures["energy_j"] * figures["time_s"]
-        return asked | {"feasible": True} | figures | {"edp": edp}
-    return asked | {
+        return clock | {"feasible": True} | figures | {"edp": edp}
+    return clock | {
         "feasible": False,
         "least_power_w": power,
         "time_s": None,
@@ -134,5 +134,5 @@ def point(task: Checked, estimate: Estimate, setting: Setting) -> dict[str, Any]
 
 def best(points: Sequence[Mapping[str, Any]], key: str) -> int | None:
     """Index of the point with the least `key`; None where none has one."""
-    known = [i for i, point in enumerate(points) if point.get(key) is not None]
-    return min(known, key=lambda i: points[i][key]) if known else None
+    candidates = [i for i, point in enumerate(points) if point.get(key) is not None]
+    return min(candidates, key=lambda i: points[i][key]) if candidates else None

@@ -1,4 +1,4 @@
-"""`EstimateRequest`: what an estimate by name is asked for."""
+"""`EstimateRequest`: the fields of an estimate by name."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 Progress = Callable[[int, int], None]
-"""Told how many combinations of how many are done."""
+"""Called with the number of combinations that are done, and of all."""
 
 
 MODEL_WORDS: Final = (
@@ -42,7 +42,7 @@ MODEL_WORDS: Final = (
 
 
 class PointRequest(Request):
-    """Where it runs: clocks in Hz, limits in W, C; and the constants that serve it."""
+    """Operating point: clocks (Hz), power limits (W), temperature (C); corrections."""
 
     sm_clock: Annotated[
         Clocks | None, "SM clock, also with a unit (1.98GHz), or a list [the highest]."
@@ -69,7 +69,7 @@ class PointRequest(Request):
 
 
 class MachineRequest(Request):
-    """What a plan is for: sequences of a step, and how GPUs are connected."""
+    """Global batch of a training plan, and the topology of its GPUs."""
 
     global_batch: Annotated[
         Whole | None,
@@ -109,7 +109,7 @@ _Positive = Annotated[
 
 
 class WorkRequest(ModelRequest, SharingRequest, PointRequest, WallRequest):
-    """What runs where."""
+    """A model or listing, and the GPU that runs it."""
 
     model: Annotated[
         Union[ModelName, "ImportResult"],  # noqa: UP007
@@ -131,7 +131,7 @@ class WorkRequest(ModelRequest, SharingRequest, PointRequest, WallRequest):
 
 
 class EstimateRequest(WorkRequest, PowerRequest):
-    """Everything that an estimate is asked for."""
+    """A request for one estimate."""
 
     detail: Annotated[bool, "List every kernel."] = False
     sensitivity: Annotated[
@@ -149,7 +149,7 @@ class EstimateRequest(WorkRequest, PowerRequest):
 
 
 class SweepRequest(EstimateRequest):
-    """The same, of lists that are crossed."""
+    """An estimate whose lists of values are crossed."""
 
     gpu: GpuNames | None = dataclasses.field(default=None, kw_only=False)  # pyright: ignore[reportIncompatibleVariableOverride, reportGeneralTypeIssues]
     batch: Wholes | None = None  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -42,7 +42,7 @@ class Sharing:
     global_batch: int | None
     split: tuple[int, ...] | None = None
 
-    def given(self, request: dict[str, Any]) -> dict[str, Any]:
+    def choices_of_replica(self, request: dict[str, Any]) -> dict[str, Any]:
         """Choices of a request as one replica has them."""
         plan = self.plan
         if plan is None or request["phase"] != "train":
@@ -56,10 +56,10 @@ class Sharing:
                     f"`{name}` is given beside a plan of training; give {instead}."
                 )
         each = plan.dp * plan.microbatch
-        found = {"batch": plan.microbatch}
+        sequences = {"batch": plan.microbatch}
         if self.global_batch and self.global_batch % each == 0:
-            found |= {"accumulation": self.global_batch // each}
-        return request | found | {"checkpointing": plan.recompute == "full" or None}
+            sequences |= {"accumulation": self.global_batch // each}
+        return request | sequences | {"checkpointing": plan.recompute == "full" or None}
 
     def larger(self, model: Model, request: Request, card: GpuCard) -> Plan | None:
         """The least plan with which a request fits the memory of its GPUs."""
@@ -94,7 +94,7 @@ class Sharing:
 def modelled_work(
     name: str,
     workload: str | None,
-    given: dict[str, Any],
+    choices: dict[str, Any],
     card: GpuCard,
     require_fit: bool,
     sharing: Sharing,
@@ -110,50 +110,50 @@ def modelled_work(
             "several workloads of a .jsonl listing."
         )
     model = load_model(name)
-    given = sharing.given(given)
-    request = model.request(**given)
-    _check(model, request, given)
+    choices = sharing.choices_of_replica(choices)
+    request = model.request(**choices)
+    _check(model, request, choices)
     placed = sharing.placed(model, request)
     if isinstance(placed, Training):
-        request = placed.request(**given)
+        request = placed.request(**choices)
     one = placed or model
     memory = _memory.entry(one.memory(request), card)
     larger = None if memory["fits"] else sharing.larger(model, request, card)
     if require_fit:
         _memory.check_fit(one, request, memory, card, larger)
-    listings, step = _launched(one, request, given)
-    names = _names(request, given)
+    listings, step = _launched(one, request, choices)
+    names = _names(request, choices)
     about = {"model": model.name} | {x: getattr(request, x) for x in names}
     about |= _about(model, request, sharing)
     about["dispatch"] = dispatch_of(listings[:1] if step else listings)
-    assumed = {x: about[x] for x in names if given[x] is None}
+    assumed = {x: about[x] for x in names if choices[x] is None}
     assumed = {x: value for x, value in assumed.items() if value is not None}
-    assumed = assumed_model(name) | assumed | _also_assumed(model, request, given)
+    assumed = assumed_model(name) | assumed | _also_assumed(model, request, choices)
     warnings = [
         *_memory.too_large(model.name, memory, card, larger),
         *model.notes,
-        *weight_types(model, name, given["dtype"], request.dtype),
+        *weight_types(model, name, choices["dtype"], request.dtype),
     ]
     stages = placed.stages(request) if placed else None
     decodes = isinstance(model, LanguageModel)
     return Work(listings, about, assumed, warnings, memory, stages, step, decodes)
 
 
-def _check(model: Model, request: Request, given: Mapping[str, Any]) -> None:
+def _check(model: Model, request: Request, choices: Mapping[str, Any]) -> None:
     """Raises `ValueError` for choices that the model or its phase does not have."""
-    if given["output_len"] is not None and request.phase != "generate":
+    if choices["output_len"] is not None and request.phase != "generate":
         raise ValueError(
-            f"`output_len` is {given['output_len']}, but the phase {request.phase} "
+            f"`output_len` is {choices['output_len']}, but the phase {request.phase} "
             "generates nothing; leave it out or take `--phase generate`."
         )
-    if given["kv_dtype"] is not None and isinstance(model, Encoder):
+    if choices["kv_dtype"] is not None and isinstance(model, Encoder):
         raise ValueError(
             f"`kv_dtype` is given, but {model.name} has no KV cache; leave it out."
         )
 
 
-def _names(request: Request, given: Mapping[str, Any]) -> tuple[str, ...]:
-    """What of a request the answer says."""
+def _names(request: Request, choices: Mapping[str, Any]) -> tuple[str, ...]:
+    """Fields of a request that the answer repeats."""
     train = request.phase == "train"
     return (
         *REQUEST,
@@ -165,38 +165,38 @@ def _names(request: Request, given: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _about(model: Model, request: Request, sharing: Sharing) -> dict[str, Any]:
-    """What the answer says of a request beyond its own choices."""
-    found: dict[str, Any] = {}
+    """Keys of the answer that follow from a request, beside its own fields."""
+    entries: dict[str, Any] = {}
     if sharing.plan and request.phase == "train":
-        found["global_batch"] = sharing.sequences(request)
+        entries["global_batch"] = sharing.sequences(request)
     if speculation := speculation_of(request):
-        found["tokens_per_step"] = speculation.tokens
+        entries["tokens_per_step"] = speculation.tokens
     if isinstance(model, Encoder) or request.phase == "train":
-        found["kv_dtype"] = None
-    return found
+        entries["kv_dtype"] = None
+    return entries
 
 
 def _also_assumed(
-    model: Model, request: Request, given: Mapping[str, Any]
+    model: Model, request: Request, choices: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What the model's own files decided."""
-    found: dict[str, Any] = {}
-    if isinstance(model, LanguageModel) and given["dtype"] is None:
+    """Assumptions that the model's own files decided."""
+    entries: dict[str, Any] = {}
+    if isinstance(model, LanguageModel) and choices["dtype"] is None:
         stored = request.dtype == model.stored_dtype
-        said = "; ".join(model.checkpoint.statements) if stored else ""
-        found |= {"checkpoint": said} if said else {}
+        statements = "; ".join(model.checkpoint.statements) if stored else ""
+        entries |= {"checkpoint": statements} if statements else {}
     if request.phase == "train" and isinstance(model, TrainedModel):
         further = model.further_layers
-        found |= {"mtp_layers": further} if further else {}
-    return found
+        entries |= {"mtp_layers": further} if further else {}
+    return entries
 
 
 def _launched(
-    one: Model | Placed, request: Request, given: Mapping[str, Any]
+    one: Model | Placed, request: Request, choices: Mapping[str, Any]
 ) -> tuple[list[Listing], TrainingWork | None]:
-    """What one GPU launches; of training on several GPUs what makes a step of it."""
+    """Listings that one GPU launches; for training on several GPUs also the step."""
     if isinstance(one, Training):
         listings, steps = one.work(request)
         return listings, TrainingWork(steps, one, request)
     assert not isinstance(one, Placed) or isinstance(one, Inference)
-    return one.listings(**given), None
+    return one.listings(**choices), None

@@ -23,7 +23,7 @@ from .estimate_request import EstimateRequest
 from .modelled import Sharing, modelled_work
 from .settings import Setting, settings, unusual
 from .task import Task
-from .warnings import check_kernels, lacking, of_hardware
+from .warnings import check_kernels, missing_units, of_hardware
 from .work import ANSWERED, REQUEST, Work, brought_work, listed_work
 
 DEFAULT_GPU: Final = "h100-sxm"
@@ -37,73 +37,73 @@ def prepare(request: EstimateRequest) -> Task:
     `ValueError` in one sentence for what cannot be, `Infeasible` for what has to fit
     the memory and does not.
     """
-    asked, model, gpu = request, request.model, request.gpu
+    model, gpu = request.model, request.gpu
     check_type("model", model, str | ImportResult)
-    given = part(ModelRequest, request)
-    given |= {name: given[name] or None for name in ("checkpointing", "guidance")}
+    choices = part(ModelRequest, request)
+    choices |= {name: choices[name] or None for name in ("checkpointing", "guidance")}
     trains = request.phase == "train"
-    plan = _plan(asked, trains)
+    plan = _plan(request, trains)
     brought = brought_work(model, gpu)
     if gpu is None and brought is not None:
         gpu = brought.gpu
     named = DEFAULT_GPU if gpu is None else gpu
     plain = named if isinstance(named, GpuCard) else read_gpu(named)
-    card, host = _connected(plain, plan, asked, trains)
+    card, host = _connected(plain, plan, request, trains)
     assumed = {"gpu": plain.name} if gpu is None or plain.is_assumed else {}
-    assumed |= {"topology": host.name} if host and not asked.topology else {}
-    points, taken = settings(
+    assumed |= {"topology": host.name} if host and not request.topology else {}
+    points, defaults = settings(
         card,
-        values_of(asked.sm_clock),
-        values_of(asked.mem_clock),
-        values_of(asked.power_limit),
-        asked.temperature,
+        values_of(request.sm_clock),
+        values_of(request.mem_clock),
+        values_of(request.power_limit),
+        request.temperature,
     )
     for name in ("detail", "sensitivity", "power_step", "smooth"):
-        if getattr(asked, name) and len(points) > 1:
+        if getattr(request, name) and len(points) > 1:
             raise ValueError(
                 f"`{name}` is given with several settings; give one of each."
             )
-    none = asked.corrections == "none"
-    file = prior_file() if none else read_corrections(asked.corrections)
+    none = request.corrections == "none"
+    file = prior_file() if none else read_corrections(request.corrections)
     if brought is not None or str(model).lower().endswith(".jsonl"):
-        work = _listed(model, brought, asked, plan, given, card)
+        work = _listed(model, brought, request, plan, choices, card)
     else:
-        sharing = Sharing(plan, host, asked.global_batch, asked.split)
-        one, fit = asked.workload, asked.require_fit
-        work = modelled_work(str(model), one, given, card, fit, sharing)
-    check_tokens(asked.tokens, work.about, tokens_of(work.about))
+        sharing = Sharing(plan, host, request.global_batch, request.split)
+        one, fit = request.workload, request.require_fit
+        work = modelled_work(str(model), one, choices, card, fit, sharing)
+    check_tokens(request.tokens, work.about, tokens_of(work.about))
     sizes: dict[str, Any] = {}
     if plan is not None and host is not None:
         sizes = {"plan": plan.to_json(trains), "num_gpus": plan.gpus}
         sizes["topology"] = host.name
-    site, taken_site = site_of(asked, card)
+    site, site_defaults = site_of(request, card)
     about = {
         "model": work.about["model"],
         "gpu": card.name,
         **sizes,
         **{x: work.about[x] for x in (*REQUEST, *ANSWERED) if x in work.about},
-        "assumed": assumed | work.assumed | taken | taken_site,
+        "assumed": assumed | work.assumed | defaults | site_defaults,
     }
     laws = [x for x in file.forecasts(card) if plan or x.constant != "energy_link"]
     if laws:
         about["forecast"] = [law._asdict() for law in laws]
     listings = [*work.listings]
     check_kernels(listings, card)
-    warnings = [*work.warnings, *lacking(listings, card), *unusual(points, card)]
+    warnings = [*work.warnings, *missing_units(listings, card), *unusual(points, card)]
     warnings += of_hardware(file, card, plan is not None)
-    trust = _trust(file, card, points, work, listings, asked, plan)
+    trust = _trust(file, card, points, work, listings, request, plan)
     return Task(
-        card, file, points, listings, about, trust, warnings, work.memory, asked.detail,
-        plan, work.stages, work.step, asked.tokens, site,
-        asked.power_step, asked.smooth,
-        QUANTITIES if asked.sensitivity else (),
+        card, file, points, listings, about, trust, warnings, work.memory,
+        request.detail, plan, work.stages, work.step, request.tokens, site,
+        request.power_step, request.smooth,
+        QUANTITIES if request.sensitivity else (),
     )  # fmt: skip
 
 
-def _plan(asked: EstimateRequest, trains: bool) -> Plan | None:
+def _plan(request: EstimateRequest, trains: bool) -> Plan | None:
     """The plan asked for; that of one GPU where a step's sequences are."""
-    plan = read_plan(asked.plan, asked.tp, asked.num_gpus, trains)
-    number = asked.global_batch
+    plan = read_plan(request.plan, request.tp, request.num_gpus, trains)
+    number = request.global_batch
     if number is None:
         return plan
     if not trains:
@@ -115,20 +115,20 @@ def _plan(asked: EstimateRequest, trains: bool) -> Plan | None:
 
 
 def _connected(
-    plain: GpuCard, plan: Plan | None, asked: EstimateRequest, trains: bool
+    plain: GpuCard, plan: Plan | None, request: EstimateRequest, trains: bool
 ) -> tuple[GpuCard, Host | None]:
     """The GPU with the changes asked for, and with its links as in the host of a
     plan."""
-    changes = asked.changes or {}
+    changes = request.changes or {}
     card = with_fields(plain, changes)
     if plan is None:
-        if asked.topology is None:
+        if request.topology is None:
             return card, None
         raise ValueError(
-            f"`topology` is '{asked.topology}', but the request is of one GPU; give "
+            f"`topology` is '{request.topology}', but the request is of one GPU; give "
             "`plan`, `tp` or `num_gpus`, too."
         )
-    host = host_of(card, asked.topology)
+    host = host_of(card, request.topology)
     (host.check_training if trains else host.check)(plan)
     rate = card.values["link_bandwidth"]
     if "link_bandwidth" not in changes and host.rate not in (None, rate):
@@ -139,14 +139,14 @@ def _connected(
 def _listed(
     model: str | ImportResult,
     brought: ImportResult | None,
-    asked: EstimateRequest,
+    request: EstimateRequest,
     plan: Plan | None,
-    given: dict[str, Any],
+    choices: dict[str, Any],
     card: GpuCard,
 ) -> Work:
     """Work of a listing, or of what was `brought` in another form."""
     name = model if isinstance(model, str) else str(model.summary["source"])
-    if asked.require_fit:
+    if request.require_fit:
         raise ValueError(
             f"`require_fit` is given, but the listing '{name}' does not say what "
             "stays in memory; leave it out."
@@ -156,8 +156,8 @@ def _listed(
             f"`plan` is given, but the listing '{name}' is of one GPU; leave it out."
         )
     read = brought.listings if brought else read_listings(name)
-    chosen = [*read] if asked.every else select_listing(read, asked.workload)
-    work = listed_work(name, chosen, given, card)
+    chosen = [*read] if request.every else select_listing(read, request.workload)
+    work = listed_work(name, chosen, choices, card)
     if brought is not None:
         work.warnings[:0] = brought.notes
     return work
@@ -169,7 +169,7 @@ def _trust(
     points: Sequence[Setting],
     work: Work,
     listings: Sequence[Listing],
-    asked: EstimateRequest,
+    request: EstimateRequest,
     plan: Plan | None,
 ) -> Trust:
     """How far the constants of `file` reach a request: nobody measured a changed GPU,
@@ -178,11 +178,11 @@ def _trust(
     several = plan is not None and plan.gpus > 1 and not train
     like = card.corrections  # the bundled GPU that it should be, number by number
     changed = like is not None and not card.alike(read_gpu(like))
-    new = bool(asked.changes) or changed or several
+    new = bool(request.changes) or changed or several
     inside = {known_as(x["op"]) for listing in listings for x in listing.kernels}
     if train:  # steps of decoders were fitted whole, of mixtures by too few programs
-        known = work.decodes and "moe" not in inside
-        return file.trust(card, "plan", new or not known)
+        fitted = work.decodes and "moe" not in inside
+        return file.trust(card, "plan", new or not fitted)
     beyond = _beyond(file, card, points, work.about)
     return file.trust(card, new=new, holds=sorted(inside), beyond=beyond)
 

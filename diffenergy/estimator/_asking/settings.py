@@ -45,17 +45,17 @@ def settings(
     for those that were not, in MHz and W. `ValueError` for what the GPU has not: values
     outside its range everywhere, steps between its clocks where they are set."""
     values = card.values
-    taken: dict[str, float] = {}
+    defaults: dict[str, float] = {}
     if sm_clock is None:
         sm_clock = (values["sm_clock_max"],)
-        taken["sm_clock_mhz"] = sm_clock[0] / MHz
+        defaults["sm_clock_mhz"] = sm_clock[0] / MHz
     locked = mem_clock is not None
     if mem_clock is None:
         mem_clock = (values["mem_clock"],)
-        taken["mem_clock_mhz"] = mem_clock[0] / MHz
+        defaults["mem_clock_mhz"] = mem_clock[0] / MHz
     if power_limit is None:
         power_limit = (values["tdp"],)
-        taken["power_limit_w"] = power_limit[0]
+        defaults["power_limit_w"] = power_limit[0]
     memory = mem_clocks(card)
     ends = (values["sm_clock_min"], values["sm_clock_max"])
     _check_range("sm_clock", sm_clock, ends, card)
@@ -64,16 +64,16 @@ def settings(
     ends = (values["power_limit_min"], values["power_limit_max"])
     _check_range("power_limit", power_limit, ends, card, ("W", 1.0))
     _check_temperature(temperature)
-    found = [
+    combinations = [
         Setting(clock, memory, limit, temperature, locked)
         for memory, clock, limit in itertools.product(mem_clock, sm_clock, power_limit)
     ]
-    if len(found) > _MOST_SETTINGS:
+    if len(combinations) > _MOST_SETTINGS:
         raise ValueError(
-            f"The lists of clocks and limits make {len(found)} settings; allowed "
-            f"are {_MOST_SETTINGS}."
+            f"The lists of clocks and limits make {len(combinations)} settings; "
+            f"allowed are {_MOST_SETTINGS}."
         )
-    return found, taken
+    return combinations, defaults
 
 
 def unavailable(
@@ -98,13 +98,13 @@ def unusual(points: Sequence[Setting], card: GpuCard) -> list[str]:
     """Clocks between those that the board can be locked to, although the model can
     answer."""
     remarks = []
-    known = {
+    domains = {
         "SM": ({x.sm_clock for x in points}, sm_clocks(card)),
         "memory": ({x.mem_clock for x in points}, mem_clocks(card)),
     }
-    for word, (given, steps) in known.items():
-        asked = np.array(sorted(given))
-        for clock in unsupported(asked, steps):
+    for word, (chosen, steps) in domains.items():
+        clocks = np.array(sorted(chosen))
+        for clock in unsupported(clocks, steps):
             near = np.sort(steps[np.argsort(np.abs(steps - clock))[:2]]) / MHz
             remarks.append(
                 f"{card.name} cannot set its {word} clock to {clock / MHz:g} MHz; "
@@ -114,7 +114,7 @@ def unusual(points: Sequence[Setting], card: GpuCard) -> list[str]:
 
 
 def throttling(temperature: float) -> list[str]:
-    """That a board would slow down before it is so hot."""
+    """Warning that a board would slow down before it is so hot; else none."""
     if temperature <= MAX_TEMPERATURE:
         return []
     return [

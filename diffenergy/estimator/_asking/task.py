@@ -30,7 +30,7 @@ class Task(Checked):
     def estimates(
         self, gpu: GpuSpec | None = None, like: Workload | None = None
     ) -> Estimate:
-        """The numbers alone; of several settings on a leading axis. `gpu`: other
+        """Estimates as records; several settings are a leading axis. `gpu`: other
         numbers than the task's; `like`: a workload whose program (`run` of `_packed`)
         is used if it has room for this one."""
         gpu = self.gpu if gpu is None else gpu
@@ -39,8 +39,8 @@ class Task(Checked):
             point = operating_points(self.settings)
             return run_packed(work, gpu, point, len(self.listings))
         work = assemble(self.listings)
-        found = at_points([(work, gpu, point_of(x)) for x in self.settings])
-        return found[0] if len(found) == 1 else stacked(found)
+        estimates = at_points([(work, gpu, point_of(x)) for x in self.settings])
+        return estimates[0] if len(estimates) == 1 else stacked(estimates)
 
     def open_widths(self) -> dict[str, float]:
         """Half widths in ln of time, power and energy at the only setting: what guessed
@@ -52,41 +52,41 @@ class Task(Checked):
         limit can be kept."""
         estimates = self.estimates(like=like)
         if len(self.settings) > 1:
-            found = _summary.sweep(self, estimates)
-            if found["best_energy"] is None:
-                least = min(point["least_power_w"] for point in found["points"])
+            summary = _summary.sweep(self, estimates)
+            if summary["best_energy"] is None:
+                least = min(point["least_power_w"] for point in summary["points"])
                 raise Infeasible(too_low(least, self.card))
-            return EstimateResult(found, self.listings, None)
+            return EstimateResult(summary, self.listings, None)
         least = _summary.least_power(estimates)
         if least is not None:
             raise Infeasible(too_low(least, self.card))
         step = None if self.step is None else _steps.step_of(self, estimates)
-        found = _summary.single(self, estimates, step)
+        summary = _summary.single(self, estimates, step)
         kernels = kernel_entries(self.listings, estimates)
         if step is not None:
             kernels = _steps.kernels(step, self.listings, kernels)
         if self.detail:
-            found["kernels"] = kernels
+            summary["kernels"] = kernels
         if self.sensitivity:
-            found["sensitivity"] = self.effects()
+            summary["sensitivity"] = self.effects()
         profile, curves = power_figures(self, step)
         return EstimateResult(
-            found | profile, self.listings, kernels, self.detail, step, curves
+            summary | profile, self.listings, kernels, self.detail, step, curves
         )
 
     def effects(self) -> list[dict[str, Any]]:
-        """What one more of each number of the GPU does at the one setting."""
+        """Sensitivity of time and energy to each number of the GPU."""
         point = point_of(self.settings[0])
-        taken = [*self.about["assumed"]]
-        given = [x for x in POINT if not any(y.startswith(x) for y in taken)]
+        defaults = [*self.about["assumed"]]
+        chosen = [x for x in POINT if not any(y.startswith(x) for y in defaults)]
         work, step = assemble(self.listings), self.step
         many = (step.steps, Order(step.placed.order)) if step else (None, None)
         question = Question(work, self.gpu, point, *many)
-        return effects(question, given, self.sensitivity)
+        return effects(question, chosen, self.sensitivity)
 
 
 def too_low(least: float, card: GpuCard) -> str:
-    """That a power limit is below the `least` power (W) at the lowest clock."""
+    """Sentence: the power limit is below the `least` power (W) at the lowest clock."""
     limit = math.ceil(least / card.values["cap_fraction"])
     lowest = card.values["sm_clock_min"] / 1e6
     return (

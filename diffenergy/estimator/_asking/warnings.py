@@ -24,10 +24,10 @@ _RATES: Final[Mapping[str, tuple[str, ...]]] = {
 """Tensor rates of a GPU file by type of operands: the one that tells whether it has
 the type, then those that stand in."""
 _SHOWN: Final = {"mxfp8": "mxfp8", "fp8_block": "fp8", "nvfp4": "fp4", "mxfp4": "fp4"}
-"""Units by the type that they are lacking for; others by their own name."""
+"""Units by the type that they are missing for; others by their own name."""
 
 
-def lacking(listings: Iterable[Listing], card: GpuCard) -> list[str]:
+def missing_units(listings: Iterable[Listing], card: GpuCard) -> list[str]:
     """Types of products that the GPU's tensor cores do not have."""
     used = {
         (_SHOWN.get(kernel["dtype"], kernel["dtype"]), _RATES[kernel["dtype"]]): None
@@ -35,16 +35,16 @@ def lacking(listings: Iterable[Listing], card: GpuCard) -> list[str]:
         for kernel in listing.kernels
         if ops()[kernel["op"]][0].products and kernel["dtype"] in _RATES
     }
-    found = []
-    for name, (own, *others) in used:
-        rate = {x: card.values[f"tensor_flop_per_cycle_{x}"] for x in (own, *others)}
-        if not rate[own]:
+    remarks = []
+    for name, (native, *others) in used:
+        rate = {x: card.values[f"tensor_flop_per_cycle_{x}"] for x in (native, *others)}
+        if not rate[native]:
             instead = next((x for x in others if rate[x]), "fp32 on CUDA cores")
-            found.append(
+            remarks.append(
                 f"{card.name} has no {name} units: products in {name} run at the rate "
                 f"of {instead}."
             )
-    return found
+    return remarks
 
 
 def check_kernels(listings: Iterable[Listing], card: GpuCard):
@@ -70,24 +70,24 @@ _DECISIVE: Final = {
 
 
 def of_hardware(file: CorrectionsFile, card: GpuCard, linked: bool) -> list[str]:
-    """What of a GPU is a forecast, impossible or a guess; `linked`: links are used."""
+    """Warnings of forecasts, doubts and guesses of a GPU (`linked`: links are used)."""
     laws = [x for x in file.forecasts(card) if linked or x.constant != "energy_link"]
-    said = [law.warning for law in laws if law.warning] + new_doubts(card)
-    if made := card.generation.taken_for:
-        said.append(
+    remarks = [law.warning for law in laws if law.warning] + new_doubts(card)
+    if newest := card.generation.taken_for:
+        remarks.append(
             f"`architecture` {card.architecture} is in no table of generations: hosts "
-            f"and links are taken to be those of {made}."
+            f"and links are taken to be those of {newest}."
         )
-    return [*said, *_guesses(card)] if card.corrections is None else said
+    return [*remarks, *_guesses(card)] if card.corrections is None else remarks
 
 
 def _guesses(card: GpuCard) -> list[str]:
-    """That numbers which decide power are guesses in the file of a GPU."""
-    known = {x: card.provenance.get(x, {}) for x in _DECISIVE}
+    """Warning that numbers which decide power are guesses in the file of a GPU."""
+    sources = {x: card.provenance.get(x, {}) for x in _DECISIVE}
     guessed = [
         _DECISIVE[field]
-        for field, entry in known.items()
-        if entry.get("quality") == "guess" and entry != BY_CALLER
+        for field, entry in sources.items()
+        if entry.get("quality", "guess") == "guess" and entry != BY_CALLER
     ]
     if not guessed:
         return []
@@ -97,10 +97,10 @@ def _guesses(card: GpuCard) -> list[str]:
     ]
 
 
-def weight_types(model: Model, name: str, given: str | None, taken: str) -> list[str]:
-    """What is uncertain of the weights' type: `given` by a flag or None, `taken` in the
+def weight_types(model: Model, name: str, dtype: str | None, used: str) -> list[str]:
+    """What is uncertain of the weights' type: `dtype` of a flag or None, `used` in the
     end; `name` as the model was asked for."""
-    if given is not None or name in model_names():
+    if dtype is not None or name in model_names():
         return []
     if isinstance(model, LanguageModel) and model.checkpoint.quantised:
         return []
@@ -108,18 +108,20 @@ def weight_types(model: Model, name: str, given: str | None, taken: str) -> list
     if re.search("fp8", model.name, re.IGNORECASE):
         return [
             f"'{model.name}' says FP8, but its config states no quantization: the "
-            f"weights are taken in {taken}; give `--dtype fp8` if they are stored so."
+            f"weights are taken in {used}; give `--dtype fp8` if they are stored so."
         ]
     if stated is None:
         return [
             f"{model.config.where} states no `torch_dtype`: the weights are taken in "
-            f"{taken}; `--dtype` says otherwise."
+            f"{used}; `--dtype` says otherwise."
         ]
-    kept = canonical(stated)
-    if kept in ("fp32", "bf16", "fp16") and element_bytes(kept) != element_bytes(taken):
+    stored = canonical(stated)
+    if stored in ("fp32", "bf16", "fp16") and element_bytes(stored) != element_bytes(
+        used
+    ):
         return [
-            f"{model.config.where} stores the weights in {stated}, but {taken} is "
-            f"taken; `--dtype {kept}` runs them as they are."
+            f"{model.config.where} stores the weights in {stated}, but {used} is "
+            f"taken; `--dtype {stored}` runs them as they are."
         ]
     return []
 

@@ -48,7 +48,7 @@ class Work:
 
 @dataclasses.dataclass(frozen=True)
 class TrainingWork:
-    """What makes a step of the phases of a plan's training."""
+    """Parts that compose the phases of a training plan into a step."""
 
     steps: Steps
     placed: Training
@@ -58,7 +58,7 @@ class TrainingWork:
 def brought_work(
     path: str | ImportResult, gpu: str | GpuCard | None
 ) -> ImportResult | None:
-    """What a trace, graph or report became; None of other files, and of models.
+    """Import a trace, graph or report; None for other files and for models.
 
     Raises `ValueError` for a trace of an unknown GPU where none is given: its times
     mean nothing without.
@@ -70,25 +70,25 @@ def brought_work(
             imports.refuse_file(path, "measurements")
             return None
         path = imports.read(path)
-    found = path
-    if gpu is None and found.gpu is None and found.summary["sum_us"] is not None:
+    result = path
+    if gpu is None and result.gpu is None and result.summary["sum_us"] is not None:
         raise ValueError(
-            f"`gpu` is missing: {found.summary['source']} names none that is known; "
+            f"`gpu` is missing: {result.summary['source']} names none that is known; "
             "give the GPU that it was recorded on, or another."
         )
-    return found
+    return result
 
 
 def listed_work(
-    path: str, read: Sequence[Listing], given: dict[str, Any], card: GpuCard
+    path: str, read: Sequence[Listing], choices: dict[str, Any], card: GpuCard
 ) -> Work:
     """Work of the listings `read` from a file."""
-    for name, value in given.items():
+    for name, value in choices.items():
         if value is not None and name != "dispatch":
             raise ValueError(
                 f"`{name}` is given, but the listing '{path}' decides it; leave it out."
             )
-    listings = [with_dispatch(listing, given["dispatch"]) for listing in read]
+    listings = [with_dispatch(listing, choices["dispatch"]) for listing in read]
     first, last = listings[0], listings[-1]
     ends = [x.name.rpartition("/")[2] for x in listings]
     pair, train = ends == [*SPLIT_PHASES[0]], ends == [*SPLIT_PHASES[1]]
@@ -110,13 +110,13 @@ def listed_work(
             "an `activity` without `time_ref_us` is taken to last 1 s: only its power "
             "means something."
         )
-    said = given["dispatch"] or all(listing.dispatch for listing in read)
-    assumed = {} if said else {"dispatch": about["dispatch"]}
+    is_stated = choices["dispatch"] or all(listing.dispatch for listing in read)
+    assumed = {} if is_stated else {"dispatch": about["dispatch"]}
     return Work(listings, about, assumed, notes, _memory.entry(None, card))
 
 
 def dispatch_of(listings: Sequence[Listing]) -> str:
-    """How the host dispatches, in words; by phase where they differ."""
+    """Word for the dispatch of the host; by phase where phases differ."""
     kinds = list(dict.fromkeys(str(listing.dispatch) for listing in listings))
     if len(kinds) == 1:
         return kinds[0]

@@ -117,6 +117,11 @@ class _Flattener:
             body = next((params[x] for x in _BODIES if x in params), None)
             if body is not None:
                 inner, consts = _jaxpr_and_constants(body)
+                if name == "shard_map":  # inside are the parts of one GPU
+                    parts = [_value(x.aval) for x in inner.invars]
+                    results = self.walk(inner, consts, parts, count)
+                    self.program.results |= {*results, *operands}
+                    return [_value(x.aval) for x in eqn.outvars]
                 if len(inner.invars) == len(operands):
                     return self.walk(inner, consts, operands, count)
         loops = {"scan": self._scan, "while": self._while, "cond": self._cond}

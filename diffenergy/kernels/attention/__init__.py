@@ -50,12 +50,12 @@ def _fields(prefill: bool) -> tuple[Field, ...]:
 
 def forward_flop(k: Row) -> float:
     """FLOP of both products of the pairs that mask and window leave."""
-    seen = k["kv_len"]
+    visible = k["kv_len"]
     if k["causal"]:
-        seen = k["kv_len"] - (k["q_len"] - 1) / 2
+        visible = k["kv_len"] - (k["q_len"] - 1) / 2
     if k["window_size"]:
-        seen = min(seen, k["window_size"])
-    pairs = k["batch"] * k["num_heads"] * k["q_len"] * seen
+        visible = min(visible, k["window_size"])
+    pairs = k["batch"] * k["num_heads"] * k["q_len"] * visible
     return 2.0 * pairs * (k["head_dim"] + k["v_head_dim"])
 
 

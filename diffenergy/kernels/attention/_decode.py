@@ -51,7 +51,7 @@ def decode(s: Attention, gpu: GpuSpec, c: Corrections) -> Demand:
     blocks = smooth.ceil(s.kv_len / a.tile_n) - before
     split = splits(tiles, s.kv_len / a.tile_n, gpu)
     split = jnp.where(a.alone, 1.0, split)  # FlashAttention 2: packed or not split
-    split = jnp.minimum(_rates.given_or(s.split_k, split), blocks)
+    split = jnp.minimum(_rates.or_default(s.split_k, split), blocks)
     ctas = tiles * split
     visited = ctas * smooth.ceil(blocks / split)
     # all rows of a tile are computed, the group's and those in vain
@@ -65,8 +65,8 @@ def decode(s: Attention, gpu: GpuSpec, c: Corrections) -> Demand:
     read = a.heads * readers * of_head + pages
     distance = jnp.maximum(once + pages + q_bytes + o_bytes, s.distance)
     miss = smooth.miss(distance, c.l2_share * gpu.l2_capacity, _KV_EDGE)
-    own = c.decode_own * jnp.where(a.fp8, c.decode_own_fp8, 1.0)
-    own += c.decode_own_head * (a.d + a.d_v) / 2
+    own_cycles = c.decode_own * jnp.where(a.fp8, c.decode_own_fp8, 1.0)
+    own_cycles += c.decode_own_head * (a.d + a.d_v) / 2
     return make_demand(
         tensor=2 * elements * (a.d + a.d_v),
         sfu=elements,
@@ -81,7 +81,7 @@ def decode(s: Attention, gpu: GpuSpec, c: Corrections) -> Demand:
         feed=c.decode_flow,
         ctas=ctas,
         quantization=c.decode_quantization,
-        own_cycles=own + jnp.where(local, c.decode_own_local, 0.0),
+        own_cycles=own_cycles + jnp.where(local, c.decode_own_local, 0.0),
         fixed_cycles=c.decode_cycles + jnp.where(local, c.decode_cycles_local, 0.0),
         fixed_seconds=c.decode_schedule * planned(s.batch),
         launches=jnp.where(split > 1, 2.0, 1.0),

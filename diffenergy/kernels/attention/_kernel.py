@@ -133,7 +133,7 @@ def _tile(
     rows, keys = latent_tiles(s.head_dim, e, kind, gpu)
     latent = s.shared_kv > 0
     tile_m, tile_n = jnp.where(latent, rows, tile_m), jnp.where(latent, keys, tile_n)
-    return _rates.given_or(s.tile_m, tile_m), _rates.given_or(s.tile_n, tile_n)
+    return _rates.or_default(s.tile_m, tile_m), _rates.or_default(s.tile_n, tile_n)
 
 
 def planned(batch: Array) -> Array:

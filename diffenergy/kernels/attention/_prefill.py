@@ -65,7 +65,7 @@ def prefill(s: Attention, gpu: GpuSpec, c: Corrections) -> Demand:
     loads = blocks * a.tile_n * a.kv * a.e
     positions = s.batch * s.num_heads * s.q_len
     q_bytes, o_bytes = positions * a.d * a.e, positions * a.d_v * 2
-    kv_bytes = s.batch * s.num_kv_heads * _seen(s, a) * a.kv * a.e
+    kv_bytes = s.batch * s.num_kv_heads * _visible_keys(s, a) * a.kv * a.e
     near = q_bytes + o_bytes + kv_bytes
     miss = missed_when_new(near, gpu, c)
     combine = jnp.where(b.split > 1, 4 * o_bytes * b.split, 0.0)
@@ -105,7 +105,7 @@ def _blocks(s: Attention, a: Kernel, gpu: GpuSpec) -> _Blocks:
         s.q_len, s.kv_len, a.group, a.window, s.causal, a.tile_m, a.tile_n
     )
     split = splits(a.heads * tiles, s.kv_len / a.tile_n, gpu)
-    split = _rates.given_or(s.split_k, jnp.where(a.wgmma, split, 1.0))
+    split = _rates.or_default(s.split_k, jnp.where(a.wgmma, split, 1.0))
     split = jnp.minimum(split, longest)
     ctas = a.heads * tiles * split
     return _Blocks(tiles, visited, longest, masked, split, ctas)
@@ -131,7 +131,7 @@ def _own_cycles(
     return c.prefill_own + query + c.prefill_fill * block + masks
 
 
-def _seen(s: Attention, a: Kernel) -> Array:
+def _visible_keys(s: Attention, a: Kernel) -> Array:
     """Positions of K and V that some query sees."""
     local = jnp.minimum(s.kv_len, s.q_len + a.window)
     return jnp.where(a.window > 0, local, s.kv_len)

@@ -95,8 +95,8 @@ def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
 def _by_core(launches: Launches, fields: Fields) -> list[Launches]:
     """Rows on CUDA cores whose tile is given as `SimtGemm`, the rest as they are."""
     columns = {**launches.columns, "slices": fields["slices"]}
-    given = (columns["tile_m"] > 0) & (columns["tile_n"] > 0)
-    tiled = given & (columns["tensor_core"] == 0)
+    has_tile = (columns["tile_m"] > 0) & (columns["tile_n"] > 0)
+    tiled = has_tile & (columns["tensor_core"] == 0)
     parts = []
     for shape, mask in ((Gemm, ~tiled), (SimtGemm, tiled)):
         rows = np.flatnonzero(mask)

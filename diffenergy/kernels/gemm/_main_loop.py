@@ -122,21 +122,21 @@ def main_loop(s: Gemm, gpu: GpuSpec, t: Types) -> MainLoop:
     """Tiles and main loop of each candidate."""
     tile_m, tile_n, split, legal = candidates(s, gpu, t.tensor)
     patches = jnp.where(gpu.copies_in_bulk, s.gathered, 0.0)
-    k = s.k * _rates.given_or(patches, 1.0)
+    k = s.k * _rates.or_default(patches, 1.0)
     of_kind = as_float(_STEP_BYTES)[jnp.round(gpu.mma_kind).astype(jnp.int32)]
     usual_step = jnp.where(t.tensor > 0, of_kind / t.e, _STEP_FMA)
-    step = _rates.given_or(s.tile_k, usual_step)
+    step = _rates.or_default(s.tile_k, usual_step)
     split = jnp.minimum(split, jnp.maximum(jnp.ceil(k / step), 1.0))
     tiles_m, tiles_n = smooth.ceil(s.m / tile_m), smooth.ceil(s.n / tile_n)
     steps = smooth.ceil(k / (split * step))
-    resident, waits, in_flight = _held(s, gpu, t, tile_m, tile_n, step, usual_step)
+    resident, waits, in_flight = _occupancy(s, gpu, t, tile_m, tile_n, step, usual_step)
     return MainLoop(
         s.m, s.n, k, patches, tile_m, tile_n, tiles_m, tiles_n, split, legal,
         step, steps, s.batch * tiles_m * tiles_n * split, resident, waits, in_flight,
     )  # fmt: skip
 
 
-def _held(
+def _occupancy(
     s: Gemm,
     gpu: GpuSpec,
     t: Types,
@@ -151,26 +151,26 @@ def _held(
     depth nobody recorded (the usual stages, or as many as fit). More gain nothing.
     """
     usual_stages = jnp.where(t.tensor > 0, _STAGES[1], _STAGES[0])
-    stages = _rates.given_or(s.stages, usual_stages)
+    stages = _rates.or_default(s.stages, usual_stages)
     threads = jnp.where(tile_m * tile_n > _LARGE_TILE, 256.0, 128.0)
     threads = jnp.where(t.tensor > 0, threads, 256.0)
-    threads = _rates.given_or(s.threads, threads)
+    threads = _rates.or_default(s.threads, threads)
     accumulators = tile_m * tile_n / threads
     registers = accumulators + 4 * jnp.sqrt(accumulators) + 24
     registers = jnp.minimum(registers, _MOST_REGISTERS)
     stage = tile_m * t.e_a + tile_n * t.e_b  # bytes of one element of depth
 
-    def held(depth: Array) -> Array:
+    def resident_at(depth: Array) -> Array:
         return resident_ctas(gpu, threads, registers, depth * stage)
 
-    resident = held(stages * step)
+    resident = resident_at(stages * step)
     fit = smooth.floor(gpu.smem_per_sm / (stage * usual_step))
     usual = jnp.maximum(jnp.minimum(usual_stages, fit), 2.0)
     ahead = (stages - 1) * step / usual_step  # usual steps under way
     ahead = jnp.maximum(ahead, 0.25)  # a search may try fewer than two stages
     exposed = gpu.l2_latency * jnp.maximum(1 / ahead - 1 / (usual - 1), 0.0)
-    more = resident / held(usual * usual_step)
+    more = resident / resident_at(usual * usual_step)
     in_flight = jnp.minimum(more * ahead / (usual - 1), 1.0)
-    given = s.stages > 0
-    waits = jnp.where(given, exposed * step / usual_step, 0.0)
-    return resident, waits, jnp.where(given, in_flight, 1.0)
+    has_stages = s.stages > 0
+    waits = jnp.where(has_stages, exposed * step / usual_step, 0.0)
+    return resident, waits, jnp.where(has_stages, in_flight, 1.0)

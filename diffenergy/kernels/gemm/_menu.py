@@ -96,16 +96,16 @@ def candidates(
     """`tile_m, tile_n, split_k, legal`, each of shape (kernels, candidates): as given,
     the one kernel that libraries have, or those of the menu."""
     if s.given:
-        split = _rates.given_or(s.split_k, 1.0)
+        split = _rates.or_default(s.split_k, 1.0)
         return s.tile_m, s.tile_n, split, jnp.ones_like(split)
     kind = jnp.round(gpu.mma_kind).astype(jnp.int32)
     cuda = jnp.where(s.linear > 0, CUDA_LINEAR, CUDA_BATCHED)
     entry = jnp.where(tensor > 0, kind, cuda)[..., 0]
     bulk = gpu.copies_in_bulk
     patches, odd = bulk & (s.gathered > 0), bulk & (scalar_accesses(s, gpu) > 0)
-    menu, found = as_float(TILE_MENU)[entry], []
-    for i, given in enumerate((s.tile_m, s.tile_n, s.split_k)):
+    menu, chosen = as_float(TILE_MENU)[entry], []
+    for i, of_row in enumerate((s.tile_m, s.tile_n, s.split_k)):
         only = jnp.where(patches, _PATCH_TILE[i], jnp.where(odd, _ODD_TILE[i], 0.0))
-        found.append(_rates.given_or(given, _rates.given_or(only, menu[..., i])))
-    tile_m, tile_n, split = found
+        chosen.append(_rates.or_default(of_row, _rates.or_default(only, menu[..., i])))
+    tile_m, tile_n, split = chosen
     return tile_m, tile_n, split, as_float(LEGAL_TILES)[entry]

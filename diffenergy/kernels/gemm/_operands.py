@@ -62,8 +62,8 @@ def types(s: Gemm, gpu: GpuSpec) -> Types:
         * _rates.on_tensor_cores(gpu, s.dtype),
         compute=compute,
         e=e,
-        e_a=_rates.given_or(s.a_stored, e),
-        e_b=_rates.given_or(s.b_stored, e),
+        e_a=_rates.or_default(s.a_stored, e),
+        e_b=_rates.or_default(s.b_stored, e),
         e_out=_rates.bytes_of(s.out_dtype),
     )
 
@@ -139,7 +139,7 @@ def misalignment(shape: Gemm, compute: Array) -> Array:
         gcd = sum(jnp.where(jnp.mod(x, d) == 0, d / 2, 0.0) for d in (2.0, 4.0, 8.0))
         return 1 - jnp.log2(1 + gcd) / 3  # 1 + (1, 1+2, 1+2+4) = 2, 4, 8
 
-    k = _rates.given_or(shape.k_beside, shape.k)
+    k = _rates.or_default(shape.k_beside, shape.k)
     worst = jnp.maximum(
         of(jax.lax.stop_gradient(shape.n)), of(jax.lax.stop_gradient(k))
     )

@@ -49,7 +49,7 @@ class Traffic(NamedTuple):
 def traffic(s: Gemm, loop: MainLoop, t: Types, gpu: GpuSpec, c: Corrections) -> Traffic:
     """Bytes that reach DRAM, and those of the result."""
     a_plain = s.batch * s.m * loop.k * t.e_a
-    a = _rates.given_or(s.a_bytes, a_plain)
+    a = _rates.or_default(s.a_bytes, a_plain)
     b, out = s.batch * s.n * loop.k * t.e_b, s.batch * s.m * s.n * t.e_out
     near = a + b + out
 

@@ -143,20 +143,22 @@ def _checked(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     for along in ("mdima", "ndimb"):
         odd = np.mod(columns["tile_k"] * columns[along], threads) != 0
         odd |= np.mod(threads, columns[along]) != 0
-        said = "it must divide the threads, and `tile_k` be whole for the rest of them"
-        _refuse(columns, odd, along, said)
+        reason = (
+            "it must divide the threads, and `tile_k` be whole for the rest of them"
+        )
+        _refuse(columns, odd, along, reason)
     return columns
 
 
-def _refuse(columns: Fields, wrong: np.ndarray, name: str, said: str) -> None:
+def _refuse(columns: Fields, wrong: np.ndarray, name: str, reason: str) -> None:
     if wrong.any():
         value = columns[name][int(wrong.argmax())]
         shown = DTYPES[int(value)] if name == "dtype" else f"{value:g}"
-        raise ValueError(f"`{name}` of a hand-made tile is {shown}; {said}.")
+        raise ValueError(f"`{name}` of a hand-made tile is {shown}; {reason}.")
 
 
 class _Side(NamedTuple):
-    """What one operand asks of an SM, per warp and k unless it says otherwise."""
+    """Work of one operand on an SM, per warp and k unless a field says otherwise."""
 
     loads: Array
     """Load instructions."""
@@ -172,7 +174,7 @@ class _Side(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """What one main-loop step asks of a CTA."""
+    """Work of one main-loop step of a CTA."""
 
     fma: Array
     """FLOP."""
@@ -193,7 +195,7 @@ class _Step(NamedTuple):
 def demand(shape: Xgemm, gpu: GpuSpec, c: Corrections) -> Demand:
     """Work, geometry and path; one candidate, shape (kernels, 1)."""
     x = with_candidates(shape)
-    spilled, resident = _held(x, gpu)
+    spilled, resident = _occupancy(x, gpu)
     a, b = _operands(x, gpu, c)
     step = _step(x, a, b, spilled, gpu, c)
     steps = smooth.ceil(x.k / x.tile_k)
@@ -278,11 +280,11 @@ def _fma_share(gpu: GpuSpec, c: Corrections) -> Array:
 
 
 def _accumulators(x: Xgemm) -> tuple[Array, Array]:
-    """Of a thread, along m and along n."""
+    """Accumulators of a thread, along m and along n."""
     return x.tile_m / x.mdimc, x.tile_n / x.ndimc
 
 
-def _held(x: Xgemm, gpu: GpuSpec) -> tuple[Array, Array]:
+def _occupancy(x: Xgemm, gpu: GpuSpec) -> tuple[Array, Array]:
     """Registers of a thread that do not fit and are spilled to L1; resident CTAs."""
     threads = x.mdimc * x.ndimc
     across, down = _accumulators(x)
@@ -357,12 +359,12 @@ def _traffic(
     tiles_m = smooth.at_least_one(x.m / x.tile_m)
     columns = smooth.at_least_one(wave / tiles_m)  # of tiles that one wave touches
     rows = x.tile_m * jnp.minimum(wave, tiles_m) + x.tile_n * columns
-    asked = ctas * x.k * _WORD * (x.tile_m + x.tile_n)
+    loads = ctas * x.k * _WORD * (x.tile_m + x.tile_n)
 
-    held = resident * spilled * x.mdimc * x.ndimc * _WORD  # of an SM
-    past_l1 = held / (held + gpu.l1_capacity)
-    held_all = held * gpu.num_sms
-    past_l2 = held_all / (held_all + gpu.l2_capacity)
+    spilled_bytes = resident * spilled * x.mdimc * x.ndimc * _WORD  # of an SM
+    past_l1 = spilled_bytes / (spilled_bytes + gpu.l1_capacity)
+    spilled_bytes_of_all = spilled_bytes * gpu.num_sms
+    past_l2 = spilled_bytes_of_all / (spilled_bytes_of_all + gpu.l2_capacity)
     spills = ctas * x.k * 2 * _WORD * spilled * x.mdimc * x.ndimc * past_l1
 
     # rows of B of one step lie in few channels of an AMD L2
@@ -370,6 +372,6 @@ def _traffic(
     camped = ctas * x.k * _WORD * x.tile_n * (_CHANNELS / spread - 1) * c.tiled_camping
     camped = jnp.where(gpu.warp_size > 32, camped, 0.0)
 
-    loaded = jnp.minimum(ctas / wave * rows * x.k * _WORD, asked)
+    loaded = jnp.minimum(ctas / wave * rows * x.k * _WORD, loads)
     blocks = 2 * _WORD * x.batch * x.m * x.n  # C, read and written
-    return asked + spills + camped, loaded + blocks + spills * past_l2
+    return loads + spills + camped, loaded + blocks + spills * past_l2

@@ -101,7 +101,7 @@ def demand(shape: SimtGemm, gpu: GpuSpec, c: Corrections) -> Demand:
     loop = _loop(s, gpu)
     flop = loop.ctas * 2 * s.tile_m * s.tile_n * loop.depth
     beside, wavefronts = _of_cta(s, loop, c)
-    asked, dram = _loaded(s, loop, gpu, c)
+    loads, dram = _loaded(s, loop, gpu, c)
     results = s.batch * s.m * s.n
     store = results * _rates.bytes_of(s.out_dtype)
     store = store + _PARTIAL * (loop.split - 1) * results
@@ -113,7 +113,7 @@ def demand(shape: SimtGemm, gpu: GpuSpec, c: Corrections) -> Demand:
         issue_efficiency=c.simt_issue,
         smem=loop.ctas * wavefronts * _rates.WAVEFRONT,
         smem_efficiency=1 / c.simt_smem,
-        l2=asked,
+        l2=loads,
         dram=dram,
         store_l2=store,
         store_dram=store,
@@ -132,12 +132,12 @@ def demand(shape: SimtGemm, gpu: GpuSpec, c: Corrections) -> Demand:
 
 def _loop(s: SimtGemm, gpu: GpuSpec) -> _Loop:
     """Registers of a thread hold its accumulators and two fragments of its sides."""
-    step = _rates.given_or(s.tile_k, _STEP)
-    threads = _rates.given_or(s.threads, _THREADS)
-    split = jnp.minimum(_rates.given_or(s.split_k, 1.0), smooth.ceil(s.k / step))
+    step = _rates.or_default(s.tile_k, _STEP)
+    threads = _rates.or_default(s.threads, _THREADS)
+    split = jnp.minimum(_rates.or_default(s.split_k, 1.0), smooth.ceil(s.k / step))
     accumulators = s.tile_m * s.tile_n * s.slices / threads
     registers = 8 * smooth.ceil((accumulators + 4 * jnp.sqrt(accumulators) + 24) / 8)
-    depth = _rates.given_or(s.stages, _STAGES) * step
+    depth = _rates.or_default(s.stages, _STAGES) * step
     smem = depth * (s.tile_m + s.tile_n) * s.slices * _rates.bytes_of(s.dtype)
     across = smooth.ceil(s.n / s.tile_n)
     return _Loop(
@@ -183,12 +183,12 @@ def _loaded(
     touched = s.tile_n * jnp.minimum(wave, loop.across)
     touched += s.tile_m * smooth.at_least_one(wave / loop.across)
     unique = jnp.minimum(touched / (wave * sides), 1.0)
-    asked = loop.ctas * sides * k * e
+    loads = loop.ctas * sides * k * e
     once = s.batch * (s.m + s.n) * s.k * e
     pressure = once / (once + gpu.l2_capacity)
     # CTAs drift apart along k until L2 loses the window that they have in common
     window = c.simt_drift * k * wave * unique * sides * e
     lost = smooth.miss(window, gpu.l2_capacity, 2.0)
-    again = jnp.maximum(asked * unique - once, 0.0)
-    lost_bytes = jnp.maximum(asked - jnp.maximum(asked * unique, once), 0.0) * lost
-    return asked, once + pressure * (again + lost_bytes * (1 + s.linear))
+    again = jnp.maximum(loads * unique - once, 0.0)
+    lost_bytes = jnp.maximum(loads - jnp.maximum(loads * unique, once), 0.0) * lost
+    return loads, once + pressure * (again + lost_bytes * (1 + s.linear))

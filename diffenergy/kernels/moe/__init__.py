@@ -57,8 +57,8 @@ def _activation_bytes(k: Row) -> float:
     h, inner = k["hidden_size"], k["inter_size"] / k["moe_tp_size"]
     sides = 2 if k["gated"] else 1
     widest = max(h + sides * inner, (sides + 1) * inner)
-    own = k["topk"] / k["moe_ep_size"]  # of the choices of all tokens
-    return k["num_tokens"] * (2 * h + own * widest) * stored_bytes(k["dtype"])
+    choices = k["topk"] / k["moe_ep_size"]  # of the choices of all tokens
+    return k["num_tokens"] * (2 * h + choices * widest) * stored_bytes(k["dtype"])
 
 
 OPS: Final = (
@@ -169,9 +169,9 @@ def _over_rows(
 ) -> tuple[Launches, Launches, Launches]:
     """Before the products, between them, and after; `hidden`: elements of the input."""
 
-    def launches(read: np.ndarray, write: np.ndarray, host: Host, **given: np.ndarray):
+    def launches(read: np.ndarray, write: np.ndarray, host: Host, **others: np.ndarray):
         names = ("quantised", "sfu", "issue", "first", "sorts", "sorted", "experts")
-        columns = dict.fromkeys(names, np.zeros_like(rows)) | given
+        columns = dict.fromkeys(names, np.zeros_like(rows)) | others
         columns |= {"dtype": f["dtype"], "zero_share": f["zero_share"]}
         columns |= {"read": read, "write": write}
         return Launches(Rows, columns, read + write, host=host)

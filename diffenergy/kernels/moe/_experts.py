@@ -148,8 +148,8 @@ def experts_demand(shape: Experts, gpu: GpuSpec, c: Corrections) -> Demand:
 
 def _grid(s: Experts) -> _Grid:
     """Tiles over the tokens of every expert (bins on the axis before the last)."""
-    tile_m = _rates.given_or(s.tile_m, as_float(_TILES_M))
-    tile_n = _rates.given_or(s.tile_n, jnp.where(tile_m < 64, 64.0, 128.0))
+    tile_m = _rates.or_default(s.tile_m, as_float(_TILES_M))
+    tile_n = _rates.or_default(s.tile_n, jnp.where(tile_m < 64, 64.0, 128.0))
     load, weight = s.tokens, s.weight
     tiles_m = jnp.sum(weight * smooth.ceil(load / tile_m[..., None, :]), axis=-2)
     across = smooth.ceil(s.n / tile_n)

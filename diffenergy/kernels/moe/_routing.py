@@ -219,9 +219,11 @@ def most_loaded_rows(tokens: int, experts: int, topk: int, ranks: int) -> float:
     if ranks == 1:
         return mean
     drawn = min(tokens, _DRAWN_TOKENS)
-    held = np.full(ranks, experts // ranks)
+    experts_of_rank = np.full(ranks, experts // ranks)
     generator = np.random.default_rng(0)
-    rows = generator.multivariate_hypergeometric(held, topk, (drawn, _RANK_DRAWS))
+    rows = generator.multivariate_hypergeometric(
+        experts_of_rank, topk, (drawn, _RANK_DRAWS)
+    )
     most = rows.sum(axis=0).max(axis=-1).mean()
     return float(mean + np.sqrt(tokens / drawn) * (most - drawn * topk / ranks))
 

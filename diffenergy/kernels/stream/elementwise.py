@@ -49,7 +49,7 @@ def _out_dtype(fields: Mapping[str, Any]) -> Any:
 
 
 def _remark(raw: Row) -> str:
-    """Of a name whose traffic had to be assumed."""
+    """Remark on a name whose traffic had to be assumed."""
     if raw["fn"] in (*ONE_READ, *TWO_READS) or "reads" in raw:
         return ""
     return f"`fn` '{raw['fn']}' is unknown: taken to read and write each element once"

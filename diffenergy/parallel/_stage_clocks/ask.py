@@ -69,72 +69,72 @@ def _task(request: StageClocksRequest) -> Task:
     """The checked training step at every clock, layers split so that the slowest stage
     is fastest."""
     names = {x.name for x in dataclasses.fields(EstimateRequest)}
-    given: dict[str, Any] = {x: y for x, y in vars(request).items() if x in names}
-    given |= {"plan": request.plan or Plan(), "phase": "train"}
+    fields: dict[str, Any] = {x: y for x, y in vars(request).items() if x in names}
+    fields |= {"plan": request.plan or Plan(), "phase": "train"}
     named = "h100-sxm" if request.gpu is None else request.gpu
     plain = named if isinstance(named, GpuCard) else read_gpu(named)
     card = with_fields(plain, request.changes or {})
     clocks = offered(card, values_of(request.sm_clock))
-    first = prepare(**{**given, "sm_clock": clocks[:1]})
+    first = prepare(**{**fields, "sm_clock": clocks[:1]})
     _check_size(first, request)
     more: dict[str, Any] = {"sm_clock": clocks, "split": balanced(first)}
-    return prepare(**given | more)
+    return prepare(**fields | more)
 
 
-def _solved(task: Task, wanted: StageClocksRequest) -> StageClocks:
+def _solved(task: Task, request: StageClocksRequest) -> StageClocks:
     """The clocks of least energy, and what is said of them."""
     problem, plan = problem_of(task), task.plan
     assert plan is not None and task.step is not None
     members = hosts(plan, task.step.placed.host.size)
-    power, slowdown = wanted.node_power, wanted.max_slowdown
-    own = wanted.granularity or "instruction"
+    power, slowdown = request.node_power, request.max_slowdown
+    granularity = request.granularity or "instruction"
     caps = None if power is None else Caps(members, power)
 
     def answered(problem: Problem) -> Solved:
-        alike = _alike(problem, plan.dp, wanted.straggler)
+        alike = _alike(problem, plan.dp, request.straggler)
         slack = 0.0 if slowdown is None and caps is None else slowdown
-        return solved(alike, own, slack, wanted.deadline or 0.0, caps)
+        return solved(alike, granularity, slack, request.deadline or 0.0, caps)
 
     begun = time.monotonic()
-    _check_deadline(problem, wanted)
-    found = answered(problem)
+    _check_deadline(problem, request)
+    solution = answered(problem)
     seconds = time.monotonic() - begun
-    summary = _summary(task, found, members)
+    summary = _summary(task, solution, members)
     straggler = None
-    if wanted.straggler is not None:
-        stage, share = wanted.straggler
+    if request.straggler is not None:
+        stage, share = request.straggler
         straggler = {"stage": stage, "slower_pct": 100 * share}
     summary |= {
-        "granularity": own,
+        "granularity": granularity,
         "max_slowdown_pct": None if slowdown is None else 100 * slowdown,
         "straggler": straggler,
-        "deadline_s": wanted.deadline,
-        "node_power": None if caps is None else _power(found, caps),
+        "deadline_s": request.deadline,
+        "node_power": None if caps is None else _power(solution, caps),
         "solve_s": seconds,
     }
-    notes = _notes(task, found, own, slowdown or 0.0)
+    notes = _notes(task, solution, granularity, slowdown or 0.0)
     summary["warnings"] = [*task.warnings, *notes]
-    if wanted.interval:
-        ends = saving_interval(task, found.saving, lambda p: answered(p).saving)
+    if request.interval:
+        ends = saving_interval(task, solution.saving, lambda p: answered(p).saving)
         summary["saving_pct_p5_p95"] = [100 * x for x in ends]
-    return StageClocks(summary, found.replicas)
+    return StageClocks(summary, solution.replicas)
 
 
-def offered(card: GpuCard, asked: Sequence[float] | None = None) -> tuple[float, ...]:
+def offered(card: GpuCard, clocks: Sequence[float] | None = None) -> tuple[float, ...]:
     """Clocks to choose from, Hz, falling. Raises `ValueError` for those that the GPU
     cannot be locked to."""
-    known = sm_clocks(card)
-    if asked is None:
-        return tuple(known[known >= _LOWEST * known[0]].tolist())
-    given = np.sort(np.array(asked, float))[::-1]
-    wrong = unsupported(given, known)
+    ladder = sm_clocks(card)
+    if clocks is None:
+        return tuple(ladder[ladder >= _LOWEST * ladder[0]].tolist())
+    falling = np.sort(np.array(clocks, float))[::-1]
+    wrong = unsupported(falling, ladder)
     if len(wrong):
-        near = np.sort(known[np.argsort(np.abs(known - wrong[0]))[:2]]) / MHz
+        near = np.sort(ladder[np.argsort(np.abs(ladder - wrong[0]))[:2]]) / MHz
         raise ValueError(
             f"`sm_clock` is {wrong[0] / MHz:g} MHz, to which {card.name} cannot be "
             f"locked; nearest: {', '.join(f'{x:g}' for x in near)} MHz."
         )
-    return tuple(given.tolist())
+    return tuple(falling.tolist())
 
 
 def _alike(
@@ -148,7 +148,7 @@ def _alike(
     return [slow, *([(one, float(replicas - 1))] if replicas > 1 else [])]
 
 
-def _check_size(task: Task, wanted: StageClocksRequest) -> None:
+def _check_size(task: Task, request: StageClocksRequest) -> None:
     """Raises `ValueError` for a pipeline that is too long, or without the stage that is
     slow."""
     assert task.step is not None
@@ -161,9 +161,9 @@ def _check_size(task: Task, wanted: StageClocksRequest) -> None:
             f"instructions of a replica; clocks are known of at most {_MOST:,}: give "
             f"at most {_MOST // each * plan.dp * plan.microbatch}."
         )
-    if wanted.straggler is None:
+    if request.straggler is None:
         return
-    stage, share = wanted.straggler
+    stage, share = request.straggler
     if isinstance(stage, bool) or not 0 <= stage < plan.pp:
         raise ValueError(
             f"`straggler` is stage {stage}, but the plan has pp={plan.pp}; give a "
@@ -173,13 +173,13 @@ def _check_size(task: Task, wanted: StageClocksRequest) -> None:
         raise ValueError(
             f"`straggler` is {100 * share:g} % slower; allowed are above 0 to 1000 %."
         )
-    if wanted.node_power is not None:
+    if request.node_power is not None:
         raise ValueError("`straggler` is given beside `node_power`; give one of them.")
 
 
-def _check_deadline(problem: Problem, wanted: StageClocksRequest) -> None:
-    slow = problem if wanted.straggler is None else problem.slowed(*wanted.straggler)
-    deadline = wanted.deadline
+def _check_deadline(problem: Problem, request: StageClocksRequest) -> None:
+    slow = problem if request.straggler is None else problem.slowed(*request.straggler)
+    deadline = request.deadline
     usual = slow.time_of(slow.usual)
     if deadline is not None and deadline < usual:
         raise ValueError(
@@ -188,27 +188,27 @@ def _check_deadline(problem: Problem, wanted: StageClocksRequest) -> None:
         )
 
 
-def _summary(task: Task, found: Solved, members: np.ndarray) -> dict[str, Any]:
+def _summary(task: Task, solution: Solved, members: np.ndarray) -> dict[str, Any]:
     """What was asked for, and what does not depend on how."""
     assert task.step is not None and task.stages is not None
-    first = found.replicas[0]
+    first = solution.replicas[0]
     problem = first.problem
     layers = [int(stage["layers"]) for stage in task.stages]
-    step, energy = found.best
-    bound = min(found.bound, energy)  # but for rounding
+    step, energy = solution.best
+    bound = min(solution.bound, energy)  # but for rounding
     return {
         **task.about,
         **task.trust.to_json(),
         "split": list(task.step.placed.split or layers),
         "micro_batches": task.step.placed.batches,
         "instructions": len(problem.type),
-        "baseline": _outcome(found.usual),
-        "best": _outcome(found.best),
-        "saving_pct": 100 * found.saving,
+        "baseline": _outcome(solution.usual),
+        "best": _outcome(solution.best),
+        "saving_pct": 100 * solution.saving,
         "saving_pct_p5_p95": None,
-        "slowdown_pct": 100 * (step / found.usual[0] - 1),
+        "slowdown_pct": 100 * (step / solution.usual[0] - 1),
         "lower_bound_j": bound,
-        "bound_saving_pct": 100 * (1 - bound / found.usual[1]),
+        "bound_saving_pct": 100 * (1 - bound / solution.usual[1]),
         "gap_pct": 100 * (energy / bound - 1),
         "wait_power_w": float(problem.wait.mean()),
         "usual_sm_clock_mhz": float(problem.clocks[0] / MHz),
@@ -223,10 +223,10 @@ def _outcome(total: tuple[float, float]) -> dict[str, float]:
     return {"step_time_s": step, "energy_j": energy, "power_total_w": energy / step}
 
 
-def _power(found: Solved, caps: Caps) -> dict[str, Any]:
+def _power(solution: Solved, caps: Caps) -> dict[str, Any]:
     """The hosts' power, and the one clock for all that keeps it."""
-    (replicas,) = found.replicas
-    drawn = caps.power(replicas.problem, replicas.choice, found.best[0])
+    (replicas,) = solution.replicas
+    drawn = caps.power(replicas.problem, replicas.choice, solution.best[0])
     one, same = uniform(replicas.problem, caps), None
     if one is not None:
         clock, step, energy = one
@@ -236,30 +236,34 @@ def _power(found: Solved, caps: Caps) -> dict[str, Any]:
 
 
 def _notes(
-    task: Task, found: Solved, granularity: Granularity, slowdown: float
+    task: Task, solution: Solved, granularity: Granularity, slowdown: float
 ) -> list[str]:
     """What a person should know beside the figures."""
     assert task.plan is not None
-    first, notes = found.replicas[0], []
+    first, notes = solution.replicas[0], []
     if task.plan.pp == 1:
         notes.append(
             "the plan has one stage, which waits for no other: without a slow-down "
             "there is nothing to save."
         )
-    elif granularity != "instruction" and slowdown == 0 and found.usual == found.best:
+    elif (
+        granularity != "instruction"
+        and slowdown == 0
+        and solution.usual == solution.best
+    ):
         notes.append(
             "the first micro-batch passes every stage in turn, so that one clock for "
             f"each {granularity} slows the step where it is low; allow a "
             "`max_slowdown` of 1 to 5 %."
         )
-    known = switch_latency(task.card.served_as)
+    latency = switch_latency(task.card.served_as)
     shortest = float(first.problem.durations(first.choice).min())
     most = int(first.switches.max())
-    if most and known.latency > _SLOW * shortest:
+    if most and latency.latency > _SLOW * shortest:
         notes.append(
             f"a stage changes its clock up to {most} times a step, which takes about "
-            f"{1e3 * known.latency:g} ms each ({known.source}); the shortest pass has "
-            f"{1e3 * shortest:.3g} ms: changes that fast are not to be had, and "
+            f"{1e3 * latency.latency:g} ms each ({latency.source}); the shortest pass "
+            f"has {1e3 * shortest:.3g} ms: changes that fast are not to be had, and "
             "`granularity` stage, with a `max_slowdown`, needs none."
         )
     return notes

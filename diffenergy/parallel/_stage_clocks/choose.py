@@ -39,7 +39,7 @@ def _carried(problem: Problem, lowest: Relaxed) -> Int[np.ndarray, " i"]:
     until = latest(problem.program, lowest.durations, limit).tolist()
     times = [problem.time[rows, t] for t, rows in enumerate(options)]
     done = [0.0] * (len(until) + 1)
-    found = np.zeros(len(until), int)
+    choice = np.zeros(len(until), int)
     before, needs = (
         x.tolist() for x in (problem.program.before, problem.program.needs)
     )
@@ -47,21 +47,21 @@ def _carried(problem: Problem, lowest: Relaxed) -> Int[np.ndarray, " i"]:
         start = max(done[before[i]], done[needs[i]])
         room = (until[i] - start) * (1 + ROUNDING)
         place = max(int(np.searchsorted(times[t], room, "right")) - 1, 0)
-        found[i] = options[t][place]
+        choice[i] = options[t][place]
         done[i] = start + times[t][place]
-    return found
+    return choice
 
 
 def _of_types(problem: Problem, lowest: Relaxed) -> Int[np.ndarray, " t"]:
     """The slowest worthwhile clock of every type that takes no longer than in the
     linear program."""
-    found = np.zeros(len(problem.stage), int)
+    choice = np.zeros(len(problem.stage), int)
     first = np.unique(problem.type, return_index=True)[1]
     for t, most in enumerate(lowest.durations[first]):
         options = problem.options[t]
         fit = problem.time[options, t] <= most * (1 + ROUNDING)
-        found[t] = options[fit][-1] if fit.any() else options[0]
-    return found
+        choice[t] = options[fit][-1] if fit.any() else options[0]
+    return choice
 
 
 def _searched(
@@ -78,8 +78,8 @@ def _searched(
     near = [begun[units == u].min() for u in range(len(some.last))]
     usual = np.zeros(len(near), int)
     starts = [some.nearest(np.array(near)), usual]
-    found = [_descended(some, x) for x in starts if not some.late(x[None])[0]]
-    return some.choice(min(found, key=some.value)[None])[0]
+    candidates = [_descended(some, x) for x in starts if not some.late(x[None])[0]]
+    return some.choice(min(candidates, key=some.value)[None])[0]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,10 +124,10 @@ class _Units:
 def _units(problem: Problem, deadline: float, units: Int[np.ndarray, " t"]) -> _Units:
     number = np.bincount(problem.type, minlength=len(units))
     shape = (int(units.max()) + 1, len(problem.clocks))
-    joint, taken = np.zeros(shape), np.zeros(shape)
+    joint, time = np.zeros(shape), np.zeros(shape)
     np.add.at(joint, units, (problem.cost * number).T)
-    np.add.at(taken, units, (problem.time * number).T)
-    options = [pareto(x, y) for x, y in zip(taken, joint, strict=True)]
+    np.add.at(time, units, (problem.time * number).T)
+    options = [pareto(x, y) for x, y in zip(time, joint, strict=True)]
     clock = np.zeros((len(options), max(map(len, options))), int)
     worth = np.full(clock.shape, np.inf)
     for u, rows in enumerate(options):
@@ -142,17 +142,17 @@ def _descended(units: _Units, place: Int[np.ndarray, " u"]) -> Int[np.ndarray, "
     size, level = len(units.of), units.value(place)
     while True:
         near = _near(place, units.last, size)
-        found = _cheapest(units, np.concatenate([place[None], near]))
-        if units.value(found) >= level - ROUNDING * abs(level):
+        better = _cheapest(units, np.concatenate([place[None], near]))
+        if units.value(better) >= level - ROUNDING * abs(level):
             return place
-        place, level = found, units.value(found)
+        place, level = better, units.value(better)
 
 
 def _cheapest(units: _Units, tried: Int[np.ndarray, "q u"]) -> Int[np.ndarray, " u"]:
     """The cheapest of places that is not late; the first one is not."""
     value = units.worth[units.every, tried].sum(axis=1)
-    kept = value <= value[0]
-    order = tried[kept][np.argsort(value[kept], kind="stable")]
+    cheaper = value <= value[0]
+    order = tried[cheaper][np.argsort(value[cheaper], kind="stable")]
     at_once = max(_MOST // len(units.of), 1)
     for start in range(0, len(order), at_once):
         some = order[start : start + at_once]
@@ -175,5 +175,5 @@ def _near(
     rows = np.concatenate(
         [*single, *(x.reshape(-1, len(place)) for x in pairs if several)]
     )
-    kept = ((rows >= 0) & (rows <= last)).all(axis=1)
-    return rows[kept]
+    legal = ((rows >= 0) & (rows <= last)).all(axis=1)
+    return rows[legal]

@@ -19,13 +19,13 @@ def pareto(
     array([1, 2])
     """
     last = len(time) - 1
-    kept: list[int] = []
+    rows: list[int] = []
     first = -np.inf  # time of the fastest among the last that count as equal
     for i in (last - pareto_front(time[::-1], cost[::-1])).tolist():
         equal = time[i] <= first * (1 + ROUNDING)
-        kept[-1 if equal else len(kept) :] = [i]
+        rows[-1 if equal else len(rows) :] = [i]
         first = first if equal else time[i]
-    return np.array(kept)
+    return np.array(rows)
 
 
 def hull(

@@ -50,9 +50,9 @@ class Problem:
 
     program: Instructions
     type: Int[np.ndarray, " i"]
-    """Of every instruction."""
+    """Type of every instruction."""
     stage: Int[np.ndarray, " t"]
-    """Of every type."""
+    """Stage of every type."""
     kind: Int[np.ndarray, " t"]
     """Place in `KINDS` of every type."""
     clocks: Float[np.ndarray, " c"]
@@ -76,7 +76,7 @@ class Problem:
 
     @property
     def cost(self) -> Float[np.ndarray, "c t"]:
-        """The same beyond waiting as long."""
+        """Energy of an instruction beyond that of waiting as long (J of a GPU)."""
         return self.energy - self.wait[self.stage] * self.time
 
     @functools.cached_property
@@ -143,15 +143,15 @@ def latest(
     program: Instructions, durations: Float[np.ndarray, " i"], deadline: float
 ) -> Float[np.ndarray, " i"]:
     """When each instruction has to end, s, for all to be done at `deadline`."""
-    found = [deadline] * (len(durations) + 1)
+    ends = [deadline] * (len(durations) + 1)
     rows = list(zip(program.before.tolist(), program.needs.tolist(), strict=True))
     lasting = durations.tolist()
     for i in range(len(rows) - 1, -1, -1):
-        start = found[i] - lasting[i]
+        start = ends[i] - lasting[i]
         for other in rows[i]:
             if other >= 0:
-                found[other] = min(found[other], start)
-    return np.array(found[:-1])
+                ends[other] = min(ends[other], start)
+    return np.array(ends[:-1])
 
 
 # --- From a training task to the `Problem` of its clocks: one call of the estimator.
@@ -174,35 +174,35 @@ def problem_of(task: Task, gpu: GpuSpec | None = None) -> Problem:
     work, gpu = task.step, task.gpu if gpu is None else gpu
     assert work is not None
     clocks = np.array([x.sm_clock for x in task.settings])
-    estimate = _kept(task.estimates(gpu), clocks)
+    estimate = _limited_alike(task.estimates(gpu), clocks)
     least = least_power(jax.tree.map(lambda x: x[0], estimate))
     if least is not None:
         raise Infeasible(too_low(least, task.card))
-    found = jax.device_get(_composed()(estimate, work.steps, gpu.corrections))
-    return _problem(task, found, clocks)
+    estimates = jax.device_get(_composed()(estimate, work.steps, gpu.corrections))
+    return _problem(task, estimates, clocks)
 
 
-def _kept(estimate: Estimate, clocks: Float[np.ndarray, " c"]) -> Estimate:
+def _limited_alike(estimate: Estimate, clocks: Float[np.ndarray, " c"]) -> Estimate:
     """Phases at every clock; where the power limit lowers it, exactly as at the first
     one, which it lowers as far."""
-    found = jax.tree.map(lambda x: np.asarray(x)[: len(clocks)], estimate)
-    limited = found.phases.sm_clock < _LOWERED * clocks[:, None]
+    estimates = jax.tree.map(lambda x: np.asarray(x)[: len(clocks)], estimate)
+    limited = estimates.phases.sm_clock < _LOWERED * clocks[:, None]
 
     def alike(x: np.ndarray) -> np.ndarray:
         mask = limited.reshape(limited.shape + (1,) * (x.ndim - 2))
         return np.where(mask, x[:1], x)
 
-    phases = jax.tree.map(alike, found.phases)
-    return eqx.tree_at(lambda e: e.phases, found, phases)
+    phases = jax.tree.map(alike, estimates.phases)
+    return eqx.tree_at(lambda e: e.phases, estimates, phases)
 
 
 def _problem(
-    task: Task, found: StepEstimate, clocks: Float[np.ndarray, " c"]
+    task: Task, estimates: StepEstimate, clocks: Float[np.ndarray, " c"]
 ) -> Problem:
     work = task.step
     assert work is not None and work.placed.program is not None
-    order, steps, times = work.placed.program, work.steps, found.times
-    micro, p = times.micro, found.phases.phases
+    order, steps, times = work.placed.program, work.steps, estimates.times
+    micro, p = times.micro, estimates.phases.phases
     length = np.asarray(micro.work) + np.asarray(micro.exposed).sum(axis=-1)
     beyond = np.asarray(p.energy - p.static_energy)
     rows = np.asarray(steps.phase)
@@ -212,7 +212,9 @@ def _problem(
     members = np.asarray(steps.members)
     whole = batches * each.sum(axis=-1) + once + update
     step = np.asarray(times.time)
-    static = np.asarray(found.stages.stage_power) - whole @ members.T / step[:, None]
+    static = (
+        np.asarray(estimates.stages.stage_power) - whole @ members.T / step[:, None]
+    )
 
     of_place = np.array(order.kinds).ravel()
     program, stages = order.program, len(order.kinds[0])
@@ -247,9 +249,9 @@ def hosts(plan: Plan, size: int) -> Float[np.ndarray, "h s"]:
     abreast = plan.tp * plan.cp * plan.dp
     stage = np.arange(plan.gpus) // abreast
     host = np.arange(plan.gpus) // size
-    found = np.zeros((int(host.max()) + 1, plan.pp))
-    np.add.at(found, (host, stage), 1.0)
-    return np.unique(found, axis=0)
+    members = np.zeros((int(host.max()) + 1, plan.pp))
+    np.add.at(members, (host, stage), 1.0)
+    return np.unique(members, axis=0)
 
 
 # --- Layers of the stages of a pipeline so that the slowest is fastest.
@@ -275,9 +277,9 @@ def balanced(task: Task) -> tuple[int, ...] | None:
         (0, layers, 0),
     )
     listings, steps = apart.work(task.step.request)
-    made = dataclasses.replace(task.step, steps=steps, placed=apart)
-    parts = dataclasses.replace(task, listings=[*listings], step=made)
-    micro = step_of(parts, parts.estimates()).found.times.micro
+    alone = dataclasses.replace(task.step, steps=steps, placed=apart)
+    parts = dataclasses.replace(task, listings=[*listings], step=alone)
+    micro = step_of(parts, parts.estimates()).result.times.micro
     spent = np.asarray(micro.work) + np.asarray(micro.exposed).sum(axis=-1)
     first, each, last = spent.sum(axis=-1)
     return fastest_split(each / layers, (first, last), layers, places)

@@ -68,10 +68,10 @@ def relaxed(
     program = _program(problem, deadline, tied, caps)
     goal, low = program.energy, program.low.copy()
     low[program.end] = min(soonest / program.unit, program.high[program.end])
-    found = _solve(program, goal, low)
-    if found is None:
+    solution = _solve(program, goal, low)
+    if solution is None:
         return None
-    x, duals = found
+    x, duals = solution
     price = np.maximum(0.0, -duals)
     reduced = goal + program.matrix.T @ price
     proven = np.minimum(reduced * low, reduced * program.high).sum()
@@ -89,8 +89,8 @@ def earliest(problem: Problem, caps: Caps) -> float | None:
     program = _program(problem, longest, False, caps)
     goal = np.zeros(len(program.low))
     goal[program.end] = 1 / _SCALE
-    found = _solve(program, goal, program.low)
-    return None if found is None else program.unit * float(found[0][program.end])
+    solution = _solve(program, goal, program.low)
+    return None if solution is None else program.unit * float(solution[0][program.end])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,9 +148,9 @@ def _program(
     of_segments = slope * np.bincount(owner, minlength=len(types))[where]
     energy = np.r_[np.zeros(number), waiting * unit, of_segments] / joule
     if caps is not None:
-        held, most = _held(problem, caps, use, slope, dearest, unit)
+        capped, most = _host_limits(problem, caps, use, slope, dearest, unit)
         scale = 1 / (np.abs(most) + 1.0)
-        matrix = sparse.vstack([matrix, sparse.diags_array(scale) @ held])
+        matrix = sparse.vstack([matrix, sparse.diags_array(scale) @ capped])
         level = np.r_[level, most * scale]
     top = deadline * (1 + ROUNDING) / unit
     return _Program(
@@ -173,12 +173,12 @@ def _solve(
 ) -> tuple[Float[np.ndarray, " x"], Float[np.ndarray, " row"]] | None:
     """x of the least goal, and the duals of rows; None if nothing keeps all."""
     model = LinearModel.at_most(goal, program.matrix, program.level, low, program.high)
-    found = highs(model, method="highs-ds")
-    if found.status == "infeasible":
+    solution = highs(model, method="highs-ds")
+    if solution.status == "infeasible":
         return None
-    if found.values is None or found.duals is None:
-        raise RuntimeError(f"the linear program of the clocks: {found.message}")
-    return found.values, found.duals
+    if solution.values is None or solution.duals is None:
+        raise RuntimeError(f"the linear program of the clocks: {solution.message}")
+    return solution.values, solution.duals
 
 
 def _order(
@@ -188,9 +188,9 @@ def _order(
     every stage: a matrix over (ends, D, segments), and its right side."""
     number, before, needs = len(fastest), program.before, program.needs
     every = np.arange(number)
-    ahead, alone, given = before >= 0, (before < 0) & (needs < 0), needs >= 0
-    first = np.r_[before[ahead], before[alone], needs[given]]  # -1: waits for none
-    then = np.r_[every[ahead], every[alone], every[given]]
+    ahead, alone, needing = before >= 0, (before < 0) & (needs < 0), needs >= 0
+    first = np.r_[before[ahead], before[alone], needs[needing]]  # -1: waits for none
+    then = np.r_[every[ahead], every[alone], every[needing]]
     end = sparse.csr_array(sparse.eye_array(number + 1))
     left = sparse.diags_array((first >= 0).astype(float)) @ end[first] - end[then]
     last = np.setdiff1d(every, before)
@@ -200,7 +200,7 @@ def _order(
     return sparse.csr_array(both), level
 
 
-def _held(
+def _host_limits(
     problem: Problem,
     caps: Caps,
     use: sparse.csr_array,

@@ -41,11 +41,11 @@ class Replicas:
     @property
     def switches(self) -> Int[np.ndarray, " s"]:
         """Changes of clock of every stage from one step to the next."""
-        problem, found = self.problem, []
+        problem, changes = self.problem, []
         for stage in range(len(problem.wait)):
-            own = self.choice[problem.stage_of == stage]
-            found.append(int((own != np.roll(own, 1)).sum()))
-        return np.array(found)
+            clocks = self.choice[problem.stage_of == stage]
+            changes.append(int((clocks != np.roll(clocks, 1)).sum()))
+        return np.array(changes)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -114,10 +114,10 @@ class StageClocks(Result):
         return written(f"[\n{lines},\n]\n", path)
 
 
-def instruction_rows(found: Replicas) -> list[dict[str, Any]]:
+def instruction_rows(replicas: Replicas) -> list[dict[str, Any]]:
     """Every instruction of a replica, stage by stage."""
-    problem, choice = found.problem, found.choice
-    start, end = found.times(choice)
+    problem, choice = replicas.problem, replicas.choice
+    start, end = replicas.times(choice)
     energy = problem.energy[choice, problem.type]
     chunk = problem.program.place // len(problem.wait)
     order = np.argsort(problem.stage_of, kind="stable")
@@ -137,11 +137,11 @@ def instruction_rows(found: Replicas) -> list[dict[str, Any]]:
 
 
 def stage_rows(
-    found: Replicas, layers: Sequence[int], step_time: float
+    replicas: Replicas, layers: Sequence[int], step_time: float
 ) -> list[dict[str, Any]]:
     """Every stage with its instructions: means over those of one kind, beside the usual
     clock."""
-    problem, choice = found.problem, found.choice
+    problem, choice = replicas.problem, replicas.choice
     power = problem.stage_energy(choice, step_time) / step_time
     clock = problem.clocks[choice] / MHz
     columns = {
@@ -151,11 +151,13 @@ def stage_rows(
         "usual_energy_j": problem.energy[0, problem.type],
     }
     rows = []
-    for stage, (watts, switches) in enumerate(zip(power, found.switches, strict=True)):
-        own = problem.stage_of == stage
+    for stage, (watts, switches) in enumerate(
+        zip(power, replicas.switches, strict=True)
+    ):
+        of_stage = problem.stage_of == stage
         instructions = []
         for kind in np.unique(problem.kind):
-            mine = own & (problem.program.kind == kind)
+            mine = of_stage & (problem.program.kind == kind)
             instructions.append(
                 {
                     "instruction": KINDS[kind],
@@ -170,7 +172,7 @@ def stage_rows(
             {
                 "layers": layers[stage],
                 "power_w": float(watts),
-                "busy": float(columns["time_s"][own].sum() / step_time),
+                "busy": float(columns["time_s"][of_stage].sum() / step_time),
                 "wait_power_w": float(problem.wait[stage]),
                 "switches": int(switches),
                 "instructions": instructions,
@@ -179,10 +181,10 @@ def stage_rows(
     return rows
 
 
-def peak_power(found: Replicas, members: Float[np.ndarray, "h s"]) -> float:
+def peak_power(replicas: Replicas, members: Float[np.ndarray, "h s"]) -> float:
     """W of the host that draws most at any time of the pipeline."""
-    problem, choice = found.problem, found.choice
-    start, end = found.times(choice)
+    problem, choice = replicas.problem, replicas.choice
+    start, end = replicas.times(choice)
     over = problem.cost[choice, problem.type] / (end - start)
     at = np.round(np.r_[start, end] / end.max() / ROUNDING)
     starts = np.r_[np.ones(len(end)), np.zeros(len(end))]

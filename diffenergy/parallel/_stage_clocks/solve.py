@@ -61,18 +61,18 @@ def solved(
     allowed = time * (1 + (slowdown or 0.0))
     if len(alike) > 1:
         least = allowed
-    found, bound = [], 0.0
+    replicas, bound = [], 0.0
     for problem, number in alike:
         times = problem.deadline(allowed), problem.deadline(least)
         lowest = relaxed(problem, *times)
         tied = granularity != "instruction"
         begun = relaxed(problem, *times, tied=True) if tied else lowest
         assert lowest is not None and begun is not None
-        found.append(Replicas(problem, chosen(problem, granularity, begun), number))
+        replicas.append(Replicas(problem, chosen(problem, granularity, begun), number))
         bound += number * lowest.energy
-    step = max(least, *(x.problem.time_of(x.choice) for x in found))
-    energy = sum(x.energy(step) for x in found)
-    return Solved(tuple(found), (time, usual), (step, energy), bound)
+    step = max(least, *(x.problem.time_of(x.choice) for x in replicas))
+    energy = sum(x.energy(step) for x in replicas)
+    return Solved(tuple(replicas), (time, usual), (step, energy), bound)
 
 
 def _capped(
@@ -83,23 +83,23 @@ def _capped(
     usual: tuple[float, float],
     slowdown: float | None,
 ) -> Solved:
-    """The same under caps of power: without a `slowdown` as fast as they allow."""
+    """Clocks of a pipeline under power caps: without a `slowdown` the fastest step."""
     time = usual[0]
 
     def within(step: float) -> Replicas | None:
         return _within(problem, number, granularity, caps, step)
 
-    def told(found: Replicas) -> Solved:
-        step = problem.time_of(found.choice)
+    def solution_of(replicas: Replicas) -> Solved:
+        step = problem.time_of(replicas.choice)
         lowest = relaxed(problem, problem.deadline(step))
         assert lowest is not None
-        best = step, found.energy(step)
-        return Solved((found,), usual, best, number * lowest.energy)
+        best = step, replicas.energy(step)
+        return Solved((replicas,), usual, best, number * lowest.energy)
 
     best = within(time * (1 + (slowdown or 0.0)))
     if best is not None:
-        return told(best)
-    late, step, kept = time, time, None
+        return solution_of(best)
+    late, step, best_replicas = time, time, None
     lowest = relaxed(problem, problem.deadline(time))
     assert lowest is not None
     if lowest.energy > problem.abreast * len(caps.members) * caps.limit * time:
@@ -108,20 +108,24 @@ def _capped(
             raise _no_clock(problem, caps)
         late = max(problem.step_time(soonest), time)
     longer = _NEAR
-    while kept is None:
+    while best_replicas is None:
         if longer > _MOST:
             raise _no_clock(problem, caps)
-        kept, step = within(late * (1 + longer)), late * (1 + longer)
-        late, longer = (step if kept is None else late), 2 * longer
+        best_replicas, step = within(late * (1 + longer)), late * (1 + longer)
+        late, longer = (step if best_replicas is None else late), 2 * longer
     while step - late > 2 * _NEAR * time:
         middle = (late + step) / 2
-        found = within(middle)
-        late, step, kept = (
-            (middle, step, kept) if found is None else (late, middle, found)
+        replicas = within(middle)
+        late, step, best_replicas = (
+            (middle, step, best_replicas)
+            if replicas is None
+            else (late, middle, replicas)
         )
     if slowdown is not None:
-        raise _too_slow(caps, problem.time_of(kept.choice) / time - 1, slowdown)
-    return told(kept)
+        raise _too_slow(
+            caps, problem.time_of(best_replicas.choice) / time - 1, slowdown
+        )
+    return solution_of(best_replicas)
 
 
 def _within(
@@ -137,14 +141,14 @@ def _within(
     # one host draws least at the least energy, several may trade; and power falls with
     # time beyond that of least energy
     hosts = (None, caps) if len(caps.members) > 1 else (None,)
-    for seen, soonest in itertools.product(hosts, (0.0, deadline)):
-        begun = relaxed(problem, deadline, soonest, tied=tied, caps=seen)
+    for hosts_seen, soonest in itertools.product(hosts, (0.0, deadline)):
+        begun = relaxed(problem, deadline, soonest, tied=tied, caps=hosts_seen)
         if begun is None:
             continue
-        found = Replicas(problem, chosen(problem, granularity, begun), number)
-        drawn = caps.power(problem, found.choice, problem.time_of(found.choice))
+        replicas = Replicas(problem, chosen(problem, granularity, begun), number)
+        drawn = caps.power(problem, replicas.choice, problem.time_of(replicas.choice))
         if (drawn <= caps.limit * (1 + ROUNDING)).all():
-            return found
+            return replicas
     return None
 
 

@@ -62,22 +62,22 @@ def fit(
             "`avg_power_w`, `energy_j_per_output_token`."
         )
     file = prior_file() if start == "none" else read_corrections(start)
-    found = served(rows, progress)
+    served_rows = served(rows, progress)
     hosts: dict[str, dict[str, float]] = {}
     groups = []
-    for host in dict.fromkeys(found.hosts):
+    for host in dict.fromkeys(served_rows.hosts):
         engine, _, gpu = host.partition(":")
-        use = np.array([x == host for x in found.hosts])
+        use = np.array([x == host for x in served_rows.hosts])
         before = levels(engine, read_gpu(gpu), file.engines)
-        moved = fitted(found, use, before)
+        moved = fitted(served_rows, use, before)
         hosts[host] = moved
         groups.append(
             {
                 "engine": engine,
                 "gpu": gpu,
                 "rows": int(use.sum()),
-                "before": _errors(found, before, use),
-                "after": _errors(found, before | moved, use),
+                "before": _errors(served_rows, before, use),
+                "after": _errors(served_rows, before | moved, use),
                 "constants": {
                     name: {"value": value, "before": before[name], "unit": x.unit}
                     for name, x in constants().items()
@@ -92,14 +92,19 @@ def fit(
 
 
 def _errors(
-    found: Served, values: dict[str, float], use: np.ndarray
+    served_rows: Served, values: dict[str, float], use: np.ndarray
 ) -> dict[str, float | None]:
     """Mean absolute errors, %, by quantity; None where nothing was read."""
-    miss = 100 * np.abs(np.expm1(found.predict(as_arrays(values)) - found.read))[use]
-    known = np.isfinite(miss)
+    miss = (
+        100
+        * np.abs(np.expm1(served_rows.predict(as_arrays(values)) - served_rows.read))[
+            use
+        ]
+    )
+    valid = np.isfinite(miss)
     return {
-        f"{name}_mape_pct": float(miss[known[:, i], i].mean())
-        if known[:, i].any()
+        f"{name}_mape_pct": float(miss[valid[:, i], i].mean())
+        if valid[:, i].any()
         else None
         for i, name in enumerate(QUANTITIES)
     }

@@ -72,20 +72,20 @@ def read_serving(path: str | Path) -> list[ServedRow]:
     Raises `ValueError` that names row and column for what cannot be read.
     """
     try:
-        found = list(csv.DictReader(io.StringIO(_text(Path(path)))))
+        records = list(csv.DictReader(io.StringIO(_text(Path(path)))))
     except (OSError, UnicodeDecodeError, EOFError) as error:
         raise ValueError(f"serving table '{path}' cannot be read ({error}).") from None
-    if not found:
+    if not records:
         raise ValueError(f"serving table '{path}' has no rows.")
-    missing = [name for name in _NEEDED if name not in found[0]]
+    missing = [name for name in _NEEDED if name not in records[0]]
     if missing:
         raise ValueError(f"`{missing[0]}` is no column of '{path}'; it is needed.")
-    if not set(_LOADS) & set(found[0]):
+    if not set(_LOADS) & set(records[0]):
         raise ValueError(
             f"`max_batch` is no column of '{path}', nor are `concurrency` and `rate`; "
             "one of them is needed."
         )
-    return [_row(number, cells, str(path)) for number, cells in enumerate(found)]
+    return [_row(number, cells, str(path)) for number, cells in enumerate(records)]
 
 
 def _text(path: Path) -> str:
@@ -100,16 +100,16 @@ def _row(number: int, cells: Mapping[str, str], path: str) -> ServedRow:
         return (cells.get(name) or "").strip() or None
 
     def value(name: str) -> float | None:
-        given = text(name)
-        if given is None:
+        cell = text(name)
+        if cell is None:
             return None
         try:
-            found = float(given)
+            number = float(cell)
         except ValueError:
-            found = math.nan
-        if not math.isfinite(found) or found < 0:
-            raise ValueError(f"`{name}` is '{given}' in {where}; give a number.")
-        return found
+            number = math.nan
+        if not math.isfinite(number) or number < 0:
+            raise ValueError(f"`{name}` is '{cell}' in {where}; give a number.")
+        return number
 
     for name in _NEEDED:
         if text(name) is None:
@@ -189,17 +189,22 @@ def served(rows: Sequence[ServedRow], progress: Any = None) -> Served:
                 "loops and saturated servers."
             )
         engine: Any = row.engine
-        found = deploy(row.model, row.gpu, row.load, engine=engine, **row.server)
-        bucket = round(np.log(found.context) / np.log(_OUTPUTS))
-        plan = (found.plan, found.request, found.card.name, found.model.name)
-        groups.setdefault((plan, bucket), []).append((row, found))
+        deployment = deploy(row.model, row.gpu, row.load, engine=engine, **row.server)
+        bucket = round(np.log(deployment.context) / np.log(_OUTPUTS))
+        plan = (
+            deployment.plan,
+            deployment.request,
+            deployment.card.name,
+            deployment.model.name,
+        )
+        groups.setdefault((plan, bucket), []).append((row, deployment))
     tables, columns, order = [], [], []
     for number, members in enumerate(groups.values()):
         if progress is not None:
             progress(number + 1, len(groups))
-        tables.append(_covering([found for _, found in members]).costs())
-        for row, found in members:
-            columns.append(_columns(row, found, number))
+        tables.append(_covering([deployment for _, deployment in members]).costs())
+        for row, deployment in members:
+            columns.append(_columns(row, deployment, number))
             order.append(row)
     costs, stacked = (
         jax.tree.map(lambda *x: jnp.stack([jnp.asarray(y) for y in x]), *each)
@@ -210,53 +215,55 @@ def served(rows: Sequence[ServedRow], progress: Any = None) -> Served:
     return Served(costs, stacked, read, hosts, order)
 
 
-def _covering(found: Sequence[Deployment]) -> Deployment:
+def _covering(deployments: Sequence[Deployment]) -> Deployment:
     """One deployment whose grid covers the loads of all."""
-    context = float(np.median([x.context for x in found]))
-    lengths = [x.load.input.mean * y for x in found for y in x.load.input.nodes]
+    context = float(np.median([x.context for x in deployments]))
+    lengths = [x.load.input.mean * y for x in deployments for y in x.load.input.nodes]
     nodes = tuple(np.linspace(min(lengths), max(lengths), 16))
     middle = float(np.mean(nodes))
-    cached = float(np.median([x.load.cached for x in found]))
-    made = max(2 * (context - middle - cached), 2.0)
+    cached = float(np.median([x.load.cached for x in deployments]))
+    output = max(2 * (context - middle - cached), 2.0)
     load = Load(
         max_batch=float(_MOST),
         input_len=dataclasses.replace(
             fixed(middle), nodes=tuple(x / middle for x in nodes)
         ),
-        output_len=fixed(made),
+        output_len=fixed(output),
         cached_len=cached,
     )
-    return dataclasses.replace(found[0], load=load, covering=True)
+    return dataclasses.replace(deployments[0], load=load, covering=True)
 
 
-def _columns(row: ServedRow, found: Deployment, table: int) -> dict[str, Any]:
+def _columns(row: ServedRow, deployment: Deployment, table: int) -> dict[str, Any]:
     """Numbers of a row as `_predicted` takes them; costs are those of group `table`."""
-    load, n = found.load, found.replicas
-    values = found.card.values
+    load, n = deployment.load, deployment.replicas
+    values = deployment.card.values
     running = row.running or (load.max_batch if load.concurrency is None else None)
     slots = (
-        min(found.fits, load.max_batch or np.inf) if running is None else running / n
+        min(deployment.fits, load.max_batch or np.inf)
+        if running is None
+        else running / n
     )
     clients = slots if load.concurrency is None else load.concurrency / n
-    memory = found.memory(found.gpu)
+    memory = deployment.memory(deployment.gpu)
     one = jnp.zeros(1)
     return {
         "table": table,
         "memory": dataclasses.replace(memory, elements=one, windows=one),  # not used
-        "traffic": found.traffic,
-        "vocab": float(found.model.vocab),
-        "chunk": float(found.chunk),
-        "first": float(found.schedule == "prefill-first"),
-        "layers": float(len(found.model.stack())),
+        "traffic": deployment.traffic,
+        "vocab": float(deployment.model.vocab),
+        "chunk": float(deployment.chunk),
+        "first": float(deployment.schedule == "prefill-first"),
+        "layers": float(len(deployment.model.stack())),
         "tdp": values["tdp"],
         "bandwidth": values["dram_bandwidth"],
-        "kinds": jnp.asarray([float(found.sampling == x) for x in SAMPLING]),
-        "sm_clock": found.point.sm_clock,
-        "cap": found.point.power_cap * found.gpu.cap_fraction,
+        "kinds": jnp.asarray([float(deployment.sampling == x) for x in SAMPLING]),
+        "sm_clock": deployment.point.sm_clock,
+        "cap": deployment.point.power_cap * deployment.gpu.cap_fraction,
         "slots": max(slots, 1.0),
         "clients": max(clients, 1.0),
         "phi": 0.0 if load.waves is None else 1 / load.waves,
-        "gpus": float(found.plan.gpus),
+        "gpus": float(deployment.plan.gpus),
         "replicas": float(n),
     }
 
@@ -285,27 +292,27 @@ def _predicted(
 
 
 def fitted(
-    found: Served,
+    served_rows: Served,
     use: np.ndarray,
     centres: Mapping[str, float],
-    held: Sequence[str] = (),
+    fixed: Sequence[str] = (),
 ) -> dict[str, float]:
     """Constants of one engine that the rows `use` (booleans) move: the least robust
-    squares with the shipped priors around `centres`; `held`: constants that stay."""
+    squares with the shipped priors around `centres`; `fixed`: constants that stay."""
     from scipy.optimize import least_squares
 
     priors = constants()
     names = tuple(priors)
     centre = np.array([centres[name] for name in names])
-    sd = np.array([priors[name].sd * (name not in held) + 1e-12 for name in names])
-    rows = jax.tree.map(lambda x: x[np.flatnonzero(use)], found.columns)
-    known = np.isfinite(found.read[use])
-    target = np.where(known, found.read[use], 0.0)
-    weight = known / np.array(_SD)
+    sd = np.array([priors[name].sd * (name not in fixed) + 1e-12 for name in names])
+    rows = jax.tree.map(lambda x: x[np.flatnonzero(use)], served_rows.columns)
+    valid = np.isfinite(served_rows.read[use])
+    target = np.where(valid, served_rows.read[use], 0.0)
+    weight = valid / np.array(_SD)
 
     def residual(z: Array) -> Array:
         values = dict(zip(names, jnp.maximum(centre + sd * z, 0.0), strict=True))
-        miss = ((_predicted(found.costs, rows, values) - target) * weight).ravel()
+        miss = ((_predicted(served_rows.costs, rows, values) - target) * weight).ravel()
         size = jnp.sqrt(1 + (miss / _ROBUST) ** 2)  # soft l1
         robust = _ROBUST * jnp.sign(miss) * jnp.sqrt(2 * (size - 1) + 1e-30)
         return jnp.concatenate([robust, z])
@@ -320,7 +327,7 @@ def fitted(
         max_nfev=60,
     )
     values = np.maximum(centre + sd * answer.x, 0.0)
-    free = (np.abs(answer.x) > 1e-3) & ~np.isin(names, held)
+    free = (np.abs(answer.x) > 1e-3) & ~np.isin(names, fixed)
     return {
         name: float(f"{value:.3g}") if value > _NOTHING * width else 0.0
         for name, value, width, moved in zip(names, values, sd, free, strict=True)

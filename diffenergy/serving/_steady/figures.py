@@ -29,7 +29,7 @@ from .spread import (
 
 Mode = Literal["saturated", "closed", "open"]
 _STATES: Final = 8
-"""Numbers of running requests whose gaps are told apart in an open loop."""
+"""Numbers of running requests whose gaps are distinguished in an open loop."""
 
 
 class Latency(NamedTuple):
@@ -76,7 +76,7 @@ class Steady(NamedTuple):
     e2e: Latency
 
 
-class Asked(NamedTuple):
+class LoadArrays(NamedTuple):
     """A load of one replica: at most `slots` requests run; `clients` of a closed loop,
     `rate` of an open one (1/s), `phi`: 1 / waves of a benchmark (0: steady state);
     limits of latencies that goodput keeps, s."""
@@ -96,13 +96,15 @@ def load_arrays(
     phi: Any = 0.0,
     ttft_limit: Any = None,
     tpot_limit: Any = None,
-) -> Asked:
-    """The same from numbers; None: none."""
-    given = (slots, clients, rate, phi, ttft_limit, tpot_limit)
-    return Asked(*(jnp.asarray(np.inf if x is None else x, float) for x in given))
+) -> LoadArrays:
+    """`LoadArrays` from numbers; None: no limit, or no such load."""
+    numbers = (slots, clients, rate, phi, ttft_limit, tpot_limit)
+    return LoadArrays(
+        *(jnp.asarray(np.inf if x is None else x, float) for x in numbers)
+    )
 
 
-def steady(server: Server, load: Asked, mode: Mode, states: int = 0) -> Steady:
+def steady(server: Server, load: LoadArrays, mode: Mode, states: int = 0) -> Steady:
     """Figures of one replica. `states`: of an open loop, the most requests that are
     told apart; at least as many as run."""
     if mode == "open":
@@ -113,7 +115,7 @@ def steady(server: Server, load: Asked, mode: Mode, states: int = 0) -> Steady:
 # --- saturated server and closed loop
 
 
-def _full(server: Server, load: Asked, closed: bool) -> Steady:
+def _full(server: Server, load: LoadArrays, closed: bool) -> Steady:
     """As many run as may; a replica with less than one client waits in between."""
     slots = jnp.minimum(load.slots, load.clients) if closed else load.slots
     busy = jnp.where(slots < 1, slots, 1.0)
@@ -123,8 +125,8 @@ def _full(server: Server, load: Asked, closed: bool) -> Steady:
     fit = jnp.minimum(slots, server.chunk / server.traffic.prompt)
     at = running(server, slots, 1 - load.phi * (1 + fit / slots) / 2)
     waiting = load.clients - slots * busy if closed else jnp.nan * slots
-    own = _gaps(at)
-    sd = jnp.sqrt(own.variance / server.traffic.output)
+    itl = _gaps(at)
+    sd = jnp.sqrt(itl.variance / server.traffic.output)
     tpot = Atoms(_about(at.step, normal_tail(at.step, sd)), jnp.asarray(TAIL))
     first = _first(server, at, load.phi)
     if closed:
@@ -147,7 +149,7 @@ def _full(server: Server, load: Asked, closed: bool) -> Steady:
         mixed=-jnp.expm1(-at.entries),
         tokens=tpot,
         tpot=_latency(tpot, load.tpot_limit, at.step),
-        itl=_latency(own, jnp.inf),
+        itl=_latency(itl, jnp.inf),
     )  # fmt: skip
 
 
@@ -161,17 +163,17 @@ def _first(server: Server, at: Running, phi: Array | float = 0.0) -> Atoms:
     the prompt, prompts before it; and of the first of 1 / phi waves, where all prompts
     come at once and `together` of them fit a step."""
     alone = 1 - server.first
-    own = alone * at.decode + at.mixing + at.added + (at.pieces - 1) * at.decode
+    reading = alone * at.decode + at.mixing + at.added + (at.pieces - 1) * at.decode
     mean = jnp.mean(at.added)
-    rest = at.step * jnp.asarray((np.arange(len(own)) * 7 % 16 + 0.5) / 16)
+    rest = at.step * jnp.asarray((np.arange(len(reading)) * 7 % 16 + 0.5) / 16)
     before = jnp.maximum(at.entering - 1, 0.0) * mean / 2 + at.queued * (
         server.traffic.output
     )
     fit = jnp.minimum(at.slots, server.chunk / server.traffic.prompt)
-    place = (jnp.arange(len(own)) + 0.5) / len(own)
+    place = (jnp.arange(len(reading)) + 0.5) / len(reading)
     burst = (at.slots * place + fit / 2) * mean + at.decode
-    values = rest + own + before
-    even = jnp.ones(len(own)) / len(own)
+    values = rest + reading + before
+    even = jnp.ones(len(reading)) / len(reading)
     both = Atoms(jnp.append(values, burst), jnp.append((1 - phi) * even, phi * even))
     return Atoms(both.values + server.engine.request, both.weights)
 
@@ -179,13 +181,13 @@ def _first(server: Server, at: Running, phi: Array | float = 0.0) -> Atoms:
 # --- open loop
 
 
-def _open(server: Server, load: Asked, states: int) -> Steady:
+def _open(server: Server, load: LoadArrays, states: int) -> Steady:
     """Poisson arrivals."""
     output = server.traffic.output
     slots = jnp.minimum(jnp.arange(1.0, states + 1.0), load.slots)
     each = jax.vmap(lambda r: running(server, r))(slots)
-    found = birth_death(load.rate, each.flow, output, load.slots)
-    p = found.weights
+    balance = birth_death(load.rate, each.flow, output, load.slots)
+    p = balance.weights
     busy, after = p[1:], jnp.maximum(1 - jnp.sum(p), 0.0)
     busy = busy.at[-1].add(after)
 
@@ -193,41 +195,43 @@ def _open(server: Server, load: Asked, states: int) -> Steady:
         weight = busy / each.step
         return jnp.tensordot(weight / jnp.sum(weight), x, 1)
 
-    seen = jnp.sum(busy * each.decoding)
-    made = jnp.sum(busy * each.flow)
+    decoding = jnp.sum(busy * each.decoding)
+    flow = jnp.sum(busy * each.flow)
     power = jnp.sum(busy * each.energy / each.step) + p[0] * server.idle
-    tokens = busy * each.flow / made
+    tokens = busy * each.flow / flow
     tpot = Atoms(each.step, tokens)
     typical = jax.tree.map(over, each)
     finds = p.at[-1].add(after)  # an arriving request finds those of any time
-    wait = _waiting(server) / (found.drain * (1 - jnp.minimum(found.load, 1 - 1e-9)))
+    wait = _waiting(server) / (
+        balance.drain * (1 - jnp.minimum(balance.load, 1 - 1e-9))
+    )
     reading = first_token(server, load.rate, each, finds)
     reading = reading._replace(mean=reading.mean + server.engine.request)
     # who has to wait for a slot does so for a time that is exponential (a geometric
     # number ahead)
-    first = Skewed(reading, found.taken, wait)
+    first = Skewed(reading, balance.taken, wait)
     levels = (np.arange(_STATES) + 0.5) / _STATES
     places = jnp.searchsorted(jnp.cumsum(tokens), jnp.asarray(levels))
     # strata of every state do not depend on the rate: a map over rates shares them
     crowding = _crowding(server, each)
-    own = jax.vmap(lambda *at: stepped(_gaps(*at)))(each, crowding)
-    own = jax.tree.map(lambda x: x[jnp.minimum(places, states - 1)], own)
-    own = Atoms(own.values.ravel(), own.weights.ravel() / _STATES)
-    mean = seen / made
+    itl = jax.vmap(lambda *at: stepped(_gaps(*at)))(each, crowding)
+    itl = jax.tree.map(lambda x: x[jnp.minimum(places, states - 1)], itl)
+    itl = Atoms(itl.values.ravel(), itl.weights.ravel() / _STATES)
+    mean = decoding / flow
     return _figures(
         server, load, typical, first.atoms,
         ttft=Latency(first.mean, first.quantiles(), first.below(load.ttft_limit)),
-        flow=made,
-        running=seen,
-        waiting=_waiting(server) * found.waiting,
-        load=found.load,
+        flow=flow,
+        running=decoding,
+        waiting=_waiting(server) * balance.waiting,
+        load=balance.load,
         power=power,
         lowest=jnp.max(each.lowest),
         feasible=jnp.all(each.feasible),
         mixed=over(-jnp.expm1(-each.entries)),
         tokens=tpot,
         tpot=_latency(tpot, load.tpot_limit, mean),
-        itl=_latency(own, jnp.inf, mean),
+        itl=_latency(itl, jnp.inf, mean),
     )  # fmt: skip
 
 
@@ -254,11 +258,16 @@ _STEP: Final = (
 
 
 def _figures(
-    server: Server, given: Asked, at: Running, first: Atoms, tokens: Atoms, **more: Any
+    server: Server,
+    arrays: LoadArrays,
+    at: Running,
+    first: Atoms,
+    tokens: Atoms,
+    **more: Any,
 ) -> Steady:
     """Figures with the mean step `at`, times to the first token and of the others."""
     return Steady(
-        saturation=running(server, given.slots).flow,
+        saturation=running(server, arrays.slots).flow,
         energy=more["power"] / more["flow"],
         e2e=_end_to_end(server, first, tokens),
         **{name: getattr(at, name) for name in _STEP},

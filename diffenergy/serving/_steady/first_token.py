@@ -39,7 +39,9 @@ class Cumulants(NamedTuple):
     third: Array
 
 
-def first_token(server: Server, rate: Array, states: Running, seen: Array) -> Cumulants:
+def first_token(
+    server: Server, rate: Array, states: Running, arriving: Array
+) -> Cumulants:
     """Time from a free slot to the first token, without HTTP.
 
     Args:
@@ -65,15 +67,16 @@ def first_token(server: Server, rate: Array, states: Running, seen: Array) -> Cu
     more = jnp.maximum(lengths / server.chunk - 1, 0.0)
     idle = _cumulants(mixing, *_moments(alone + more * mixing)[:3])
     return _mixture(
-        Cumulants(*(jnp.append(x, y) for x, y in zip(idle, busy, strict=True))), seen
+        Cumulants(*(jnp.append(x, y) for x, y in zip(idle, busy, strict=True))),
+        arriving,
     )
 
 
 def _busy(
     server: Server, rate: Array, states: Running, beside: Array, lengths: Array
 ) -> Cumulants:
-    """The same beside each number of requests; `beside`: times of prompts of such
-    `lengths` [state, length]."""
+    """Time to the first token beside each number of requests; `beside`: times of
+    prompts of such `lengths` [state, length]."""
     own = 1 - server.first
     shared = states.mixing + own * states.decode
     room = server.chunk - own * states.decoding  # tokens of prompts in a step
@@ -158,12 +161,12 @@ def _moments(
 
 
 def _cumulants(start: Array, m1: Array, m2: Array, m3: Array) -> Cumulants:
-    """Of `start` and a time with such moments."""
+    """Cumulants of `start` plus a time with such moments."""
     return Cumulants(start + m1, m2 - m1**2, m3 - 3 * m1 * m2 + 2 * m1**3)
 
 
 def _mixture(each: Cumulants, weights: Array) -> Cumulants:
-    """Of one of several times, by `weights`."""
+    """Cumulants of a mixture of times with `weights`."""
     mean = weights @ each.mean
     off = each.mean - mean
     return Cumulants(

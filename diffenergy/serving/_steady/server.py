@@ -34,16 +34,16 @@ class Memory(eqx.Module):
 
     def of_request(self, tokens: Array) -> Array:
         """Bytes of a request with so many tokens."""
-        kept = jnp.minimum(jnp.asarray(tokens)[..., None], self.windows)
-        return jnp.sum(self.elements * kept, -1) + self.state
+        cached = jnp.minimum(jnp.asarray(tokens)[..., None], self.windows)
+        return jnp.sum(self.elements * cached, -1) + self.state
 
     def on_host(self, tokens: float) -> tuple[float, float]:
         """Bytes of a request and of the pool, without a program."""
         elements, windows = np.asarray(self.elements), np.asarray(self.windows)
-        kept = elements * np.minimum(tokens, windows)
+        cached = elements * np.minimum(tokens, windows)
         pool = float(self.fraction) * float(self.capacity)
         pool -= float(self.weights) + float(self.aside)
-        return float(kept.sum()) + float(self.state), pool
+        return float(cached.sum()) + float(self.state), pool
 
 
 class Traffic(eqx.Module):
@@ -133,7 +133,7 @@ class Running(NamedTuple):
 
     @property
     def flow(self) -> Array:
-        """Tokens made a second."""
+        """Output tokens a second."""
         return self.decoding / self.step
 
     @property

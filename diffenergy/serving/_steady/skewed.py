@@ -82,7 +82,7 @@ class Skewed(NamedTuple):
 
     @property
     def atoms(self) -> Atoms:
-        """The same in the strata of `TAIL`, with the mean kept."""
+        """The distribution in the strata of `TAIL`, with its mean kept."""
         edges, weights = self.edges, jnp.asarray(TAIL)
         middles = (edges[:-1] + edges[1:]) / 2
         middles = middles + self.own.mean - jnp.sum(middles * weights)

@@ -16,11 +16,11 @@ from scipy.special import ndtri
 from .._lengths import EDGES, NODES, TAIL
 
 QUANTILES: Final = (0.5, 0.9, 0.95, 0.99)
-"""Quantiles that are told."""
+"""Quantiles of every latency."""
 _MIDDLES: Final = tuple((EDGES + TAIL / 2).tolist())
 """Middles of the strata `TAIL`."""
 _TOGETHER: Final = 24
-"""Most prompts of a step that are told apart."""
+"""Prompts of a step that are distinguished at most."""
 _TRIED: Final = 256
 
 
@@ -61,8 +61,8 @@ class Atoms(NamedTuple):
         """The least values that so many are at most."""
         order = _rising(self.values)
         reached = jnp.cumsum(self.weights[order])
-        wanted = jnp.asarray(levels) * reached[-1] * (1 - 1e-12)
-        place = jnp.searchsorted(reached, wanted)
+        targets = jnp.asarray(levels) * reached[-1] * (1 - 1e-12)
+        place = jnp.searchsorted(reached, targets)
         return self.values[order][jnp.minimum(place, len(reached) - 1)]
 
     def between(self, levels: tuple[float, ...]) -> Array:
@@ -129,7 +129,7 @@ def exponential_tail(mean: Array) -> Array:
 
 
 def normal_tail(mean: Array, sd: Array) -> Array:
-    """The same of a normal one, none below 0."""
+    """Means of the strata `TAIL` of a normal distribution, none below 0."""
     edges = np.append(EDGES, 1.0)
     z = np.asarray(ndtri(edges))
     density = np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
@@ -145,13 +145,13 @@ def together(
 
 
 def coarse(atoms: Atoms) -> Atoms:
-    """The same in the strata of `TAIL`, with the mean kept."""
+    """A distribution in the strata of `TAIL`, with its mean kept."""
     values = atoms.between(_MIDDLES)
     weights = jnp.asarray(TAIL)
     return Atoms(values + atoms.mean - jnp.sum(values * weights), weights)
 
 
 def stepped(atoms: Atoms) -> Atoms:
-    """The same in the strata of `TAIL`, each at its middle quantile: jumps between
-    values that occur stay jumps, the mean is not kept."""
+    """A distribution in the strata of `TAIL`, each at its middle quantile: jumps
+    between values that occur stay jumps, the mean is not kept."""
     return Atoms(atoms.quantiles(_MIDDLES), jnp.asarray(TAIL))

@@ -24,7 +24,7 @@ class Decode(NamedTuple):
 
     @property
     def time(self) -> Float[Array, " k"]:
-        """Of the whole step, s."""
+        """Time of the whole step (s)."""
         return jnp.sum(self.parts, -1) + self.sampling + self.host
 
 

@@ -49,9 +49,9 @@ def listing(
     Launched as a graph: what an engine adds is among its constants.
     """
     rows = [row for part in _rows(model, request, step) for row in part]
-    found = model.listing(request, rows, "decode", merged=True)
+    merged = model.listing(request, rows, "decode", merged=True)
     heads = {_key(row) for row in _head(model, request, step)}
-    return found, [_part(row, heads) for row in found.kernels]
+    return merged, [_part(row, heads) for row in merged.kernels]
 
 
 def _rows(model: LanguageModel, request: Request, step: Step) -> Iterator[list[Kernel]]:
@@ -97,17 +97,17 @@ class _Runs:
         together = operator.forward(self.both)
         if not any(_per_sequence(row) for row in together):
             return together
-        found = [operator.forward(run) for run in self.apart]
+        passes = [operator.forward(run) for run in self.apart]
         rest = [row for row in together if not _per_sequence(row)]
         alike = all(
             [_kind(row) for row in rows if not _per_sequence(row)]
             == [_kind(row) for row in rest]
-            for rows in found
+            for rows in passes
         )
         if not alike:  # a prompt takes another way, such as latents that are expanded
-            return [row for rows in found for row in rows]
-        own = [row for rows in found for row in rows if _per_sequence(row)]
-        return [*rest, *own]
+            return [row for rows in passes for row in rows]
+        per_sequence = [row for rows in passes for row in rows if _per_sequence(row)]
+        return [*rest, *per_sequence]
 
 
 def _kind(row: Kernel) -> tuple[str, str | None]:

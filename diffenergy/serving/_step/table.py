@@ -52,10 +52,10 @@ _LADDERS: Final = (
 def _batches(numbers: Sequence[float]) -> list[int]:
     """Numbers of sequences: those in `numbers`, and others up to these and beyond; as
     many of the former as there are, whether or not they are among the latter."""
-    found = {x for x in _HALVES if x <= 1.5 * max([*numbers, _ENOUGH])}
+    batches = {x for x in _HALVES if x <= 1.5 * max([*numbers, _ENOUGH])}
     more = (*map(round, numbers), 5, 7, 9, 10)
-    new = [x for x in dict.fromkeys(more) if x not in found]
-    return sorted({*found, *new[: len(numbers)]})
+    new = [x for x in dict.fromkeys(more) if x not in batches]
+    return sorted({*batches, *new[: len(numbers)]})
 
 
 def _prompts(shortest: float, longest: float) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ import numpy as np
 from ...units import MHz
 from .._deployment import Deployment
 from .._load import Load
-from .._result import by_level, check_power, completed, step_told
+from .._result import by_level, check_power, completed, step_json
 from .._solve import saturated
 from .._steady.figures import QUANTILES
 from .._step.table import StepCosts
@@ -31,7 +31,7 @@ class _Times(NamedTuple):
     span: float  # s that all took
 
 
-def told(
+def to_json(
     place: Deployment,
     shown: Load,
     slots: int | float,
@@ -41,8 +41,12 @@ def told(
 ) -> dict[str, Any]:
     """The JSON of a trace that each replica of `place` ran in so many `slots` at most,
     under the load that is `shown`."""
-    found, n, count = dataclasses.replace(place, load=shown), place.replicas, len(trace)
-    t = _times(found, trace, runs)
+    deployment, n, count = (
+        dataclasses.replace(place, load=shown),
+        place.replicas,
+        len(trace),
+    )
+    t = _times(deployment, trace, runs)
     lasted = max(float(trace.arrival[-1] - trace.arrival[0]), 1e-9)
     made = float(trace.output.sum())
     tokens = float(trace.prompt.sum()) + made + count * shown.cached
@@ -50,10 +54,10 @@ def told(
     _, pool = place.memory(place.gpu).on_host(place.context)
     cap = float(place.point.power_cap * place.gpu.cap_fraction)
     lowest = max(float(_turn(run, "lowest").max()) for run in runs)
-    check_power(found, lowest, lowest <= cap)
+    check_power(deployment, lowest, lowest <= cap)
     waiting = _average(runs, "waiting", t.span)
     limits = (shown.slo_ttft, shown.slo_tpot)
-    summary = completed(found, slots, {
+    summary = completed(deployment, slots, {
         "mode": "trace",
         "skipped_requests": trace.skipped,
         "request_rate_per_s": count / lasted if count > 1 else None,
@@ -70,7 +74,7 @@ def told(
         "itl_s": _weighted(*_gaps(runs)),
         "e2e_latency_s": _shown(t.e2e),
         **_steps(runs),
-        "avg_power_w": _energy(found, costs, runs, t.span) / t.span,
+        "avg_power_w": _energy(deployment, costs, runs, t.span) / t.span,
         "goodput_per_s": None if limits == (None, None) else _good(t, *limits),
     })  # fmt: skip
     if not shown.max_batch:
@@ -78,8 +82,8 @@ def told(
     return summary
 
 
-def _times(found: Deployment, trace: Trace, runs: list[Outcome]) -> _Times:
-    n, request = found.replicas, float(found.engine.request)
+def _times(deployment: Deployment, trace: Trace, runs: list[Outcome]) -> _Times:
+    n, request = deployment.replicas, float(deployment.engine.request)
     first, last = (np.empty(len(trace.arrival)) for _ in range(2))
     for i, run in enumerate(runs):
         first[i::n] = run.first[: len(first[i::n])]
@@ -102,8 +106,8 @@ def _limit(shown: Load, slots: int | float, waiting: float) -> str:
     """What bounds the requests that run."""
     if waiting <= 0.5:
         return "rate"
-    given = shown.max_batch
-    return "max_batch" if given is not None and slots >= given else "memory"
+    limit = shown.max_batch
+    return "max_batch" if limit is not None and slots >= limit else "memory"
 
 
 def _steps(runs: list[Outcome]) -> dict[str, Any]:
@@ -122,7 +126,7 @@ def _steps(runs: list[Outcome]) -> dict[str, Any]:
     return {
         "peak_step_power_w": float((spent[some] / (times * steps)[some]).max()),
         "sm_clock_mhz": float((clocks * weights).sum()) / MHz,
-        "step_s": step_told(mean, alone, whole, mean - alone),
+        "step_s": step_json(mean, alone, whole, mean - alone),
         "preemptions": sum(int(_turn(run, "dropped").sum()) for run in runs),
         "prefill_tokens_per_step": float(reads.sum() / steps.sum()),
         "steps_with_prefill_share": float((reads > 0).sum() / steps.sum()),
@@ -130,13 +134,13 @@ def _steps(runs: list[Outcome]) -> dict[str, Any]:
 
 
 def _energy(
-    found: Deployment, costs: StepCosts, runs: list[Outcome], span: float
+    deployment: Deployment, costs: StepCosts, runs: list[Outcome], span: float
 ) -> float:
     """J of all GPUs: of the steps, and of waiting between them."""
     spent = sum(float(_turn(run, "energy").sum()) for run in runs)
     busy = sum(float(_turn(run, "time", "steps").sum()) for run in runs)
-    idle = float(found.server(costs).idle)
-    return found.plan.tp * (spent + idle * (found.replicas * span - busy))
+    idle = float(deployment.server(costs).idle)
+    return deployment.plan.tp * (spent + idle * (deployment.replicas * span - busy))
 
 
 def _good(t: _Times, ttft: float | None, tpot: float | None) -> float:
@@ -164,22 +168,22 @@ def _gaps(runs: list[Outcome]) -> tuple[np.ndarray, np.ndarray]:
 def _gaps_of(run: Outcome) -> tuple[np.ndarray, np.ndarray]:
     """Steps; what those that were dropped waited (the mean of those that go on at
     once); and where prompts go first their steps, with the next one that decodes."""
-    time, made = _turn(run, "time"), _turn(run, "running", "steps")
+    time, tokens = _turn(run, "time"), _turn(run, "running", "steps")
     back, away = _turn(run, "resumed"), _turn(run, "away")
-    held = _turn(run, "held")
+    waiting = _turn(run, "held")
     some = back > 0
-    waits = np.flatnonzero(held > 0)
-    going = np.append(np.flatnonzero(held == 0), len(held) - 1)
+    waits = np.flatnonzero(waiting > 0)
+    going = np.append(np.flatnonzero(waiting == 0), len(waiting) - 1)
     after = going[np.searchsorted(going[:-1], waits)]  # the next that decodes
     begun = np.append(0.0, np.cumsum(time * _turn(run, "steps")))
-    new = np.maximum(np.diff(held, prepend=0), 0)[waits]  # held since this one
-    made = np.asarray(made, float)
-    np.subtract.at(made, after, new)
+    new = np.maximum(np.diff(waiting, prepend=0), 0)[waits]  # held since this one
+    tokens = np.asarray(tokens, float)
+    np.subtract.at(tokens, after, new)
     return (
         np.concatenate(
             [time, away[some] / back[some], begun[after] - begun[waits] + time[after]]
         ),
-        np.concatenate([np.maximum(made, 0.0), back[some], new]),
+        np.concatenate([np.maximum(tokens, 0.0), back[some], new]),
     )
 
 
@@ -189,13 +193,13 @@ def _average(runs: list[Outcome], name: str, span: float) -> float:
 
 
 def _shown(x: np.ndarray, mean: float | None = None) -> dict[str, float]:
-    found = np.quantile(x, QUANTILES, method="inverted_cdf")
-    return by_level(x.mean() if mean is None else mean, found)
+    quantiles = np.quantile(x, QUANTILES, method="inverted_cdf")
+    return by_level(x.mean() if mean is None else mean, quantiles)
 
 
 def _weighted(values: np.ndarray, weights: np.ndarray) -> dict[str, float]:
     order = np.argsort(values)
     reached = np.cumsum(weights[order])
     place = np.searchsorted(reached, np.array(QUANTILES) * reached[-1])
-    found = values[order][np.minimum(place, len(values) - 1)]
-    return by_level((values * weights).sum() / weights.sum(), found)
+    quantiles = values[order][np.minimum(place, len(values) - 1)]
+    return by_level((values * weights).sum() / weights.sum(), quantiles)

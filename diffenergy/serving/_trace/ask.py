@@ -22,7 +22,7 @@ from .._load import Load
 from .._optimize import check_limits
 from .._request import DeployRequest, TraceRequest
 from .._result import ServingResult
-from .answer import told
+from .answer import to_json
 from .simulation import SLOTS, Outcome, Requests, Sizes, most_turns, run_through
 from .trace import COLUMNS, Trace, checked, read_trace
 
@@ -42,29 +42,29 @@ def simulate(request: TraceRequest) -> ServingResult:
         ValueError: for what cannot be, in one sentence.
         Infeasible: if a request does not fit the memory.
     """
-    found, given = _trace(request.trace), _given(request.load)
+    trace, fields = _trace(request.trace), _load_fields(request.load)
     whole = load_model(request.model)
     if isinstance(whole, LanguageModel):  # else `deploy` says so
-        found = _within(
-            whole, found, given.get("cached_len") or 0.0, request.skip_too_long
+        trace = _within(
+            whole, trace, fields.get("cached_len") or 0.0, request.skip_too_long
         )
     ask = Load(
-        **{"max_batch": float(SLOTS), **given},
-        input_len=of_values(found.prompt),
-        output_len=of_values(found.output),
+        **{"max_batch": float(SLOTS), **fields},
+        input_len=of_values(trace.prompt),
+        output_len=of_values(trace.output),
     )
     place = deploy(**{**part(DeployRequest, request), "load": ask})
-    _check_memory(place, found)
+    _check_memory(place, trace)
     shown = ask
-    if "max_batch" not in given:
-        span = max(float(found.arrival[-1] - found.arrival[0]), 1e-9)
-        rate = len(found.arrival) / span
+    if "max_batch" not in fields:
+        span = max(float(trace.arrival[-1] - trace.arrival[0]), 1e-9)
+        rate = len(trace.arrival) / span
         shown = dataclasses.replace(ask, max_batch=None, rate=rate)
     costs = place.costs()
     check_limits(place, costs)
-    runs = [_run(place, costs, found, i) for i in range(place.replicas)]
-    summary = told(place, shown, min(place.slots, SLOTS), costs, found, runs)
-    return ServingResult(summary, place, costs, (*place.model.notes, *found.notes))
+    runs = [_run(place, costs, trace, i) for i in range(place.replicas)]
+    summary = to_json(place, shown, min(place.slots, SLOTS), costs, trace, runs)
+    return ServingResult(summary, place, costs, (*place.model.notes, *trace.notes))
 
 
 def _trace(trace: str | Path | Mapping[str, Any]) -> Trace:
@@ -78,15 +78,15 @@ def _trace(trace: str | Path | Mapping[str, Any]) -> Trace:
     return checked(arrival, prompt, output)
 
 
-def _given(load: Load | Mapping[str, Any] | None) -> dict[str, Any]:
+def _load_fields(load: Load | Mapping[str, Any] | None) -> dict[str, Any]:
     """What a load states, beside what the trace decides."""
-    given = dataclasses.asdict(load) if isinstance(load, Load) else load or {}
+    fields = dataclasses.asdict(load) if isinstance(load, Load) else load or {}
     for name in ("rate", "concurrency", "waves", "input_len", "output_len"):
-        if given.get(name) is not None:
+        if fields.get(name) is not None:
             raise ValueError(
                 f"`{name}` is given beside `trace`, which decides it; leave it out."
             )
-    return {k: v for k, v in given.items() if v is not None}
+    return {k: v for k, v in fields.items() if v is not None}
 
 
 def _within(model: LanguageModel, trace: Trace, cached: float, skip: bool) -> Trace:
@@ -104,10 +104,10 @@ def _within(model: LanguageModel, trace: Trace, cached: float, skip: bool) -> Tr
     return trace
 
 
-def _check_memory(found: Deployment, trace: Trace):
-    total = trace.prompt + trace.output + found.load.cached
+def _check_memory(deployment: Deployment, trace: Trace):
+    total = trace.prompt + trace.output + deployment.load.cached
     worst = int(total.argmax())
-    need, pool = found.memory(found.gpu).on_host(float(total[worst]))
+    need, pool = deployment.memory(deployment.gpu).on_host(float(total[worst]))
     if need > pool:
         raise Infeasible(
             f"`trace` has {total[worst]:g} tokens in row {worst}, more than the "
@@ -115,22 +115,22 @@ def _check_memory(found: Deployment, trace: Trace):
         )
 
 
-def _run(found: Deployment, costs: Any, trace: Trace, replica: int) -> Outcome:
+def _run(deployment: Deployment, costs: Any, trace: Trace, replica: int) -> Outcome:
     """One replica's share: every n-th request."""
-    n = found.replicas
-    own = [x[replica::n] for x in trace.columns]
-    rows = 1 << max(len(own[0]) - 1, 1).bit_length()
-    padded = [np.pad(x, (0, rows - len(x)), mode="edge") for x in own]
+    n = deployment.replicas
+    columns = [x[replica::n] for x in trace.columns]
+    rows = 1 << max(len(columns[0]) - 1, 1).bit_length()
+    padded = [np.pad(x, (0, rows - len(x)), mode="edge") for x in columns]
     arrival, prompt, output = map(jnp.asarray, padded)
-    requests = Requests(arrival, prompt, output, jnp.asarray(len(own[0])))
-    limit = min(found.slots, SLOTS)
+    requests = Requests(arrival, prompt, output, jnp.asarray(len(columns[0])))
+    limit = min(deployment.slots, SLOTS)
     slots = 1 << max(math.ceil(math.log2(max(limit, 2))), 3)
-    pieces = float(np.maximum(own[1] / found.chunk, 1).mean())
-    turns = most_turns(rows, pieces, float(own[2].sum()))
-    given = (found.server(costs), requests, jnp.asarray(limit))
+    pieces = float(np.maximum(columns[1] / deployment.chunk, 1).mean())
+    turns = most_turns(rows, pieces, float(columns[2].sum()))
+    arguments = (deployment.server(costs), requests, jnp.asarray(limit))
     while True:  # who is dropped takes more turns
-        asked = (*given, Sizes(slots, turns))
-        ran = jax.device_get(kept(run_through, asked, once=False))
-        if not np.isnan(ran.last[: len(own[0])]).any():
+        sized = (*arguments, Sizes(slots, turns))
+        ran = jax.device_get(kept(run_through, sized, once=False))
+        if not np.isnan(ran.last[: len(columns[0])]).any():
             return ran
         turns *= 2

@@ -111,14 +111,14 @@ def dropped(state: State, requests: Requests, server: Server) -> tuple[State, Ar
 
     tight = jnp.sum(bytes_) > server.memory.pool
     gone = lax.cond(tight, youngest, jnp.zeros_like, here)
-    made = requests.output[one] - state.left
+    generated = requests.output[one] - state.left
     lost = gone & (state.unread <= 0)  # it had a token in the step before
     return state._replace(
         next=jnp.min(jnp.where(gone, state.who, state.next)),
         who=jnp.where(gone, -1, state.who),
         unread=jnp.where(gone, 0.0, state.unread),
         left=jnp.where(gone, 0.0, state.left),
-        made=state.made.at[jnp.where(gone, one, rows)].set(made, mode="drop"),
+        made=state.made.at[jnp.where(gone, one, rows)].set(generated, mode="drop"),
         since=state.since.at[jnp.where(lost, one, rows)].set(state.now, mode="drop"),
     ), jnp.sum(gone)
 
@@ -129,28 +129,28 @@ def admitted(state: State, requests: Requests, limit: Array, server: Server) -> 
     place = state.next + jnp.arange(slots)
     ahead = jnp.minimum(place, number - 1)
     over = ~jnp.isnan(state.last[ahead])  # younger than one dropped, and done
-    taken = state.who >= 0
+    occupied = state.who >= 0
     unread = requests.prompt[ahead] + state.made[ahead]
     asked = _blocks(server, unread + server.traffic.cached)
     room = server.memory.pool - jnp.sum(needed(state, server, 1))
-    wanted = jnp.cumsum(jnp.where(over, 0.0, asked))
+    cumulative = jnp.cumsum(jnp.where(over, 0.0, asked))
     rank = jnp.cumsum(~over) - 1  # among those that may be admitted
-    alone = (rank == 0) & ~jnp.any(taken)  # never stuck
-    ok = (requests.arrival[ahead] <= state.now) & ((wanted <= room) | alone)
-    ok &= rank < jnp.minimum(limit, slots) - jnp.sum(taken)
+    alone = (rank == 0) & ~jnp.any(occupied)  # never stuck
+    ok = (requests.arrival[ahead] <= state.now) & ((cumulative <= room) | alone)
+    ok &= rank < jnp.minimum(limit, slots) - jnp.sum(occupied)
     entered = jnp.cumprod((place < number) & (over | ok)) > 0
     # the n-th of them takes the n-th free slot
     mine = entered & ~over
     found = jnp.full(slots + 1, -1).at[jnp.where(mine, rank, slots)].set(ahead)[:slots]
-    free = jnp.cumsum(~taken) - 1
-    who = jnp.where(taken, -1, found[jnp.maximum(free, 0)])
+    free = jnp.cumsum(~occupied) - 1
+    who = jnp.where(occupied, -1, found[jnp.maximum(free, 0)])
     new, one = who >= 0, jnp.maximum(who, 0)
-    made = state.made[one]
+    generated = state.made[one]
     return state._replace(
         next=state.next + jnp.sum(entered),
         who=jnp.where(new, who, state.who),
-        unread=jnp.where(new, requests.prompt[one] + made, state.unread),
-        left=jnp.where(new, requests.output[one] - made, state.left),
+        unread=jnp.where(new, requests.prompt[one] + generated, state.unread),
+        left=jnp.where(new, requests.output[one] - generated, state.left),
         context=jnp.where(new, server.traffic.cached, state.context),
     )
 
@@ -192,12 +192,12 @@ def stepped(
     time = alone + jnp.where(none | any_reading, 0.0, growth)
     longer = 1 + (time - alone) / jnp.maximum(step.plain, 1e-9)
     now = state.now + steps * time
-    made = jnp.where(step.decoding & (step.held < 1), steps, 0.0)
-    out, again = _after(state, step, now, made, len(requests.arrival))
+    generated = jnp.where(step.decoding & (step.held < 1), steps, 0.0)
+    out, again = _after(state, step, now, generated, len(requests.arrival))
     come = jnp.searchsorted(requests.arrival, state.now, side="right")
     come = jnp.minimum(come, requests.number)
     here, who = state.who >= 0, jnp.maximum(state.who, 0)
-    tokens = jnp.sum(jnp.where(step.decoding, made, 0.0)) / jnp.maximum(steps, 1)
+    tokens = jnp.sum(jnp.where(step.decoding, generated, 0.0)) / jnp.maximum(steps, 1)
     turn = Turn(
         steps,
         time,
@@ -223,8 +223,8 @@ def _step(state: State, server: Server) -> _Step:
     reading, decoding = here & (state.unread > 0), here & (state.unread <= 0)
     any_reading, number = jnp.any(reading), jnp.sum(decoding)
     first = (server.first > 0) & any_reading  # prompts before all decoding
-    held = jnp.where(first, number, 0)
-    number = number - held
+    waiting = jnp.where(first, number, 0)
+    number = number - waiting
     read, prompts, spent = lax.cond(
         any_reading, _read, _nothing, server, state, reading, number
     )
@@ -239,7 +239,7 @@ def _step(state: State, server: Server) -> _Step:
     parts = some * jnp.append(w @ d.parts, jnp.stack([d.sampling, d.host]))
     growth = w @ cost.growth(server.costs, server.engine, number)
     return _Step(
-        reading, decoding, number, held, read, some * (w @ d.time), w @ prompts,
+        reading, decoding, number, waiting, read, some * (w @ d.time), w @ prompts,
         at.power * (w @ time), parts, growth, at.clock, at.lowest,
     )  # fmt: skip
 
@@ -262,14 +262,16 @@ def _alike(state: State, requests: Requests, server: Server, step: _Step) -> Arr
 
 
 def _after(
-    state: State, step: _Step, now: Array, made: Array, rows: int
+    state: State, step: _Step, now: Array, generated: Array, rows: int
 ) -> tuple[State, Array]:
-    """(state once every slot has `made` tokens, slots that go on after they had been
-    dropped); of `rows` requests."""
+    """(state once every slot has `generated` tokens, slots that go on after they had
+    been dropped); of `rows` requests."""
     done = step.reading & (step.read >= state.unread)
-    made = jnp.where(done, 1.0, made)  # the step that ends a prompt makes a token
-    left = state.left - made
-    ended = (state.who >= 0) & (left <= 0) & (made > 0)
+    generated = jnp.where(
+        done, 1.0, generated
+    )  # the step that ends a prompt makes a token
+    left = state.left - generated
+    ended = (state.who >= 0) & (left <= 0) & (generated > 0)
     who = jnp.maximum(state.who, 0)
     again = done & (state.made[who] > 0)
     begun = jnp.where(done & ~again, who, rows)  # else nowhere
@@ -279,7 +281,7 @@ def _after(
         who=jnp.where(ended, -1, state.who),
         unread=jnp.where(ended, 0.0, state.unread - step.read),
         left=jnp.where(ended, 0.0, left),
-        context=state.context + step.read + jnp.where(step.decoding, made, 0.0),
+        context=state.context + step.read + jnp.where(step.decoding, generated, 0.0),
         first=state.first.at[begun].set(now, mode="drop"),
         last=state.last.at[over].set(now, mode="drop"),
         finished=state.finished + jnp.sum(ended),
@@ -316,8 +318,8 @@ def _read(
     waiting = jnp.where(reading, state.unread, 0.0)[rank]
     before = jnp.cumsum(waiting) - waiting
     budget = jnp.maximum(server.chunk - batch, 1.0)
-    given = jnp.clip(budget - before, 0.0, waiting)
-    read = jnp.zeros_like(state.unread).at[rank].set(given)
+    shares = jnp.clip(budget - before, 0.0, waiting)
+    read = jnp.zeros_like(state.unread).at[rank].set(shares)
     # as the whole prompt costs, share by share
     whole = jnp.maximum(read + state.context - server.traffic.cached, 1.0)
     whole = jnp.maximum(whole, state.unread)

@@ -90,7 +90,7 @@ def read_trace(path: str | Path) -> Trace:
     rows = _json_rows(text, path) if is_json else _csv_rows(text)
     if not rows:
         raise ValueError(f"`trace` '{path}' has no requests.")
-    kind = _MOONCAKE if is_json else _AZURE if "TIMESTAMP" in rows[0] else _OWN
+    kind = _MOONCAKE if is_json else _AZURE if "TIMESTAMP" in rows[0] else _TABLE
     for name in kind.columns:
         if name not in rows[0]:
             raise ValueError(
@@ -102,8 +102,8 @@ def read_trace(path: str | Path) -> Trace:
     notes = _notes(rows, output) if kind.aborted else ()
     if kind.aborted:
         output = np.where(output == 0, 1, output)
-    found = checked(kind.seconds(first), prompt, output, f"'{path}'", kind.columns)
-    return dataclasses.replace(found, notes=notes)
+    trace = checked(kind.seconds(first), prompt, output, f"'{path}'", kind.columns)
+    return dataclasses.replace(trace, notes=notes)
 
 
 def _csv_rows(text: str) -> list[dict[str, Any]]:
@@ -173,7 +173,7 @@ def _time(cell: Any, row: int) -> datetime:
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
-_OWN: Final = _Format(COLUMNS, _numbers, aborted=False)
+_TABLE: Final = _Format(COLUMNS, _numbers, aborted=False)
 _AZURE: Final = _Format(
     ("TIMESTAMP", "ContextTokens", "GeneratedTokens"), _times, aborted=True
 )
@@ -191,11 +191,11 @@ def checked(
 ) -> Trace:
     """A trace of such columns of numbers, named `columns`; see `read_trace`."""
     arrival, prompt, output = (np.asarray(x, float) for x in (arrival, prompt, output))
-    found = Trace(arrival, prompt, output)
-    if not len(found.arrival) == len(found.prompt) == len(found.output) > 0:
+    trace = Trace(arrival, prompt, output)
+    if not len(trace.arrival) == len(trace.prompt) == len(trace.output) > 0:
         raise ValueError(f"`trace` {where} has columns of unequal length, or no rows.")
     first = 0 if columns == COLUMNS else -math.inf
-    named = zip(columns, found.columns, strict=True)
+    named = zip(columns, trace.columns, strict=True)
     for (name, x), least in zip(named, (first, 1, 1), strict=True):
         bad = np.flatnonzero(~(x >= least) | ~np.isfinite(x))
         if len(bad):
@@ -203,18 +203,18 @@ def checked(
                 f"`trace` {where} has `{name}` {x[bad[0]]:g} in row {bad[0]}; allowed "
                 f"are numbers{'' if least < 0 else f' from {least} on'}."
             )
-    for name, x in zip(columns[1:], found.columns[1:], strict=True):
+    for name, x in zip(columns[1:], trace.columns[1:], strict=True):
         bad = np.flatnonzero(x % 1)
         if len(bad):
             raise ValueError(
                 f"`trace` {where} has `{name}` {x[bad[0]]:g} in row {bad[0]}; allowed "
                 "are whole numbers of tokens."
             )
-    back = np.flatnonzero(np.diff(found.arrival) < 0)
+    back = np.flatnonzero(np.diff(trace.arrival) < 0)
     if len(back):
         row = int(back[0]) + 1
         raise ValueError(
             f"`trace` {where} goes back in time in row {row} (`{columns[0]}` "
-            f"{found.arrival[row]:g} after {found.arrival[row - 1]:g}); sort it."
+            f"{trace.arrival[row]:g} after {trace.arrival[row - 1]:g}); sort it."
         )
-    return found
+    return trace

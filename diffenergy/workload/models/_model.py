@@ -225,6 +225,7 @@ class Model(abc.ABC):
 
         Example:
 
+        >>> from diffenergy.workload.models import load_model
         >>> load_model("gpt2").workload(batch=4, phase="prefill").names
         ('prefill',)
         """

@@ -15,7 +15,7 @@ from diffenergy.cli.commands.fit_flags import Flags
 from diffenergy.cli.flags import inputs
 from diffenergy.corrections import prior_file, read_corrections
 from diffenergy.fitting import _fit as fit_module
-from diffenergy.fitting._predict import predict
+from diffenergy.fitting import predict
 
 TRUE = {"energy_dram": 6e-11, "dram_efficiency": 0.8, "launch_cycles": 4000.0}
 HEAD = "gpu,op,fn,elements,dtype,sm_clock_mhz,time_us,avg_power_w\n"
