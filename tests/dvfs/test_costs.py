@@ -72,13 +72,12 @@ def test_energy_is_work_and_static_power():
     kernels = (normalise_kernel(kernel, "here"),)
     workload = assemble([Listing("one", kernels=kernels, dispatch="graph")])
     served = read_corrections(None).serve(A100)
-    clocks = (1.2e9, A100.values["mem_clock"])
-    point = OperatingPoint(*clocks, 250.0, costs.LEAKAGE_REFERENCE)
+    sm, mem = 1.2e9, A100.values["mem_clock"]
+    point = OperatingPoint(sm, mem, 250.0, costs.LEAKAGE_REFERENCE)
     whole = estimate(workload, A100.spec, point, served)
     ones = np.ones(workload.num_rows)
-    rows = costs.row_costs(
-        workload, A100.spec, OperatingPoint(*(x * ones for x in clocks), ones), served
-    )
+    at = OperatingPoint(sm * ones, mem * ones, ones)
+    rows = costs.row_costs(workload, A100.spec, at, served)
     energy = rows.work + (rows.idle + rows.leakage) * rows.time
     assert float(rows.time[0]) == pytest.approx(float(whole.time), rel=1e-6)
     assert float(energy[0]) == pytest.approx(float(whole.energy), rel=1e-4)
