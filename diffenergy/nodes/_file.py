@@ -31,7 +31,7 @@ Gain = Annotated[
 Parts = Annotated[int, Meta(ge=0, description="give a whole number from 0 on")]
 
 
-class NodeFile(Table):
+class NodeFile(Table, frozen=True):
     """Keys of a node file, in W, s, kg and GB.
 
     `gpu`: the GPUs that it may house, its own first. `idle_wall_w`: the wall power of

@@ -23,11 +23,9 @@ ROWS = [
         node="nowhere.toml"),
     row("`pue` is 0.9; allowed are numbers from 1", gpt2, node="default", pue=0.9),
     row("`spare` is 1; allowed are numbers from 0", gpt2, node="default", spare=1.0),
-    *(
-        row(f"`{name}` is given without `node`; boards alone are not what a meter",
-            gpt2, **{name: 100.0})
-        for name in ("carbon", "price")
-    ),
+    row("`carbon` is given without `node`; boards alone are not what a meter", gpt2,
+        carbon=400.0),
+    row("`price` is given without `node`; boards alone", gpt2, price=90.0),
     row("`pue` is given without a node; boards alone", gpt2, node="none", pue=2.0),
     row("`node_share` is given without `node`", gpt2, node_share="whole"),
     node("mine.toml: `gain` is 2.0; allowed are numbers from -0.1 to 1.", "gain = 2.0"),
