@@ -24,7 +24,7 @@ from ._tiles import tuning
 
 @accepts(DesignRequest)
 def search(request: DesignRequest) -> SearchResult:
-    """The hardware, clocks and tiles that a workload costs least on.
+    """Hardware, clocks and tiles of least cost for a workload.
 
     Gradients through the model lead from many starts to designs that hardware can have,
     within the limits; every figure is an exact estimate. The same seed gives the same
@@ -33,7 +33,7 @@ def search(request: DesignRequest) -> SearchResult:
 
     - `work`: a model name, listing path or `Task`, or a list of `Part`, a mix: time and
       energy are sums over it, weight times each.
-    - `gpu`: which designs grow out of, a name, file or card [h100-sxm].
+    - `gpu`: GPU that designs start from, a name, file or card [h100-sxm].
     - `vary`: what may change: fields of a GPU file, `sm_clock`, `mem_clock`,
       `power_cap`, `tiles`; names, `Range`s, or a mapping to bounds in SI, None for the
       default ones [half to twice the base; clocks: what is legal]. Of `process_node`

@@ -129,12 +129,12 @@ class ChoiceRequest(MixRequest):
 
 
 class DesignRequest(ChoiceRequest):
-    """The hardware, clocks and tiles that a workload costs least on."""
+    """Hardware, clocks and tiles of least cost for a workload."""
 
     work: Annotated[
         Any, Note("A model name, listing path, `Task` or list of `Part`.")
     ] = dataclasses.field(kw_only=False)
-    gpu: Annotated[GpuName | None, Note("GPU that designs grow out of [h100-sxm].")] = (
+    gpu: Annotated[GpuName | None, Note("GPU that designs start from [h100-sxm].")] = (
         dataclasses.field(default=None, kw_only=False)
     )
     limits: Annotated[
@@ -157,7 +157,7 @@ class TuneRequest(MixRequest):
     work: Annotated[
         Any, Note("A model name, listing path, `Task` or list of `Part`.")
     ] = dataclasses.field(kw_only=False)
-    gpu: Annotated[GpuName | None, Note("GPU that designs grow out of [h100-sxm].")] = (
+    gpu: Annotated[GpuName | None, Note("GPU that designs start from [h100-sxm].")] = (
         dataclasses.field(default=None, kw_only=False)
     )
     goal: Annotated[

@@ -31,7 +31,7 @@ class SearchResult(Result):
 
     `summary`: the JSON of `diffenergy codesign --json`; `found`: the same as records,
     with active limits, sensitivities and front; `problem`: the space, goals and limits;
-    `card`: the GPU that designs grow out of; `notes`: what a person should know beside.
+    `card`: the GPU that designs start from; `notes`: what a person should know beside.
     """
 
     view: ClassVar[str] = "design"

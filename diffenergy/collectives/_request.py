@@ -122,8 +122,8 @@ class Search(Request, kw_only=False):
         str | float | None,
         Flag(
             "Epoch: fastest or slowest (time of a chunk on such a link), s, or "
-            "continuous (none). If given, fewest epochs come before the earliest "
-            "finish [fastest].",
+            "continuous (none). With epochs, their number is minimized before the "
+            "finish time [fastest].",
             "LENGTH",
             _epoch,
         ),

@@ -93,12 +93,12 @@ class LoadRequest(WayRequest):
 
 
 class Load(LoadRequest):
-    """Requests that come to a server.
+    """Load of a server: how requests arrive, and their lengths.
 
-    Exactly one way: `rate` requests a second at random (open loop, Poisson);
-    `concurrency` clients that each send the next request when the last one ends
-    (closed loop); or `max_batch` alone: always as many as may run (saturated). Beside
-    the others `max_batch` is the most that run at once.
+    Exactly one of `rate` (requests per second, open loop, Poisson), `concurrency`
+    (clients that each send the next request when the last one ends, closed loop), or
+    `max_batch` alone (saturated). Beside the others `max_batch` limits the running
+    requests.
 
     `input_len`, `output_len`: tokens of prompts to compute and of outputs [512, 128],
     numbers or "lognormal:MEAN:CV", "uniform:LOW:HIGH", "exponential:MEAN";

@@ -96,7 +96,7 @@ class Flags(ChoiceRequest, Limited, Effort):
         ModelName | None, Argument(f"{MODEL_WORDS}; may be left out beside --workload.")
     ] = None
     gpu: Annotated[
-        GpuName | None, "GPU that designs grow out of, name or .toml file [h100-sxm]."
+        GpuName | None, "GPU that designs start from, name or .toml file [h100-sxm]."
     ] = None
     tune_tiles: Annotated[
         bool,

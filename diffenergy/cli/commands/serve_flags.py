@@ -8,11 +8,11 @@ from ..flags import Json, out_file, plot_file
 
 
 class Flags(LoadRequest, ServeRequest):
-    """What a served token costs under load: latencies, watts and joules.
+    """Estimate latencies, power and energy per token of a served model under load.
 
-    One of --max-batch (always as many as may run), --concurrency (a closed loop),
-    --rate (an open one) and --trace says how requests come. Exits with 3 where the
-    server cannot sustain the rate, and names the one that it can.
+    The load is one of --max-batch (saturated), --concurrency (closed loop), --rate
+    (open loop) and --trace. Exits with status 3 if the server cannot sustain the rate,
+    and names the highest rate that it can.
 
     \b
     Examples:
