@@ -235,7 +235,7 @@ def examples_in_python() -> list[Any]:
     """Test parameters of the blocks of Python; one page has tests of its own."""
     tested = ROOT / "docs" / "how-to" / "codesign.md"
     pages = [x for x in PAGES if x != tested]
-    long = ("estimate(", "serving.", "dvfs.plan(")
+    long = ("estimate(", "sensitivity(", "serving.", "dvfs.plan(")
     return [
         pytest.param(
             block,

@@ -44,6 +44,7 @@ def effects(*args: Any, **request: Any) -> dict[str, tuple[float, float]]:
     return {x["field"]: (x["time_pct"], x["energy_pct"]) for x in rows}
 
 
+@pytest.mark.slow
 def test_steps_at_the_power_limit(listing: str):
     """Figures of a prototype on another code path, in % of time and energy."""
     expected = {

@@ -45,10 +45,10 @@ class ServerRequest(PointRequest):
     ] = None
     ep: Annotated[Whole | None, "GPUs of a replica that share its experts [1]."] = None
     dtype: Annotated[
-        Dtype | None, "Number format of linear layers [the checkpoint's]."
+        Dtype | None, "Type of the linear layers, as in `estimate` [the checkpoint's]."
     ] = None
     kv_dtype: Annotated[
-        Dtype | None, "Number format of the KV cache [the checkpoint's, else 16 bit]."
+        Dtype | None, "Type of the KV cache [as the checkpoint, else 16 bit]."
     ] = None
     routing: Annotated[
         str | None,

@@ -216,7 +216,7 @@ def test_a_training_at_the_wall():
 
 def test_the_least_energy_is_that_of_the_wall():
     """Hosts draw as long as the work lasts: they pay for higher clocks."""
-    words = (*GPT2, "--sm-clock", "345:1980:15")
+    words = (*GPT2, "--sm-clock", "600:1500:60")
     boards, wall = run(*words), run(*words, "--node", "dgx-h200")
     energies = [x["wall_energy_j"] for x in wall["points"]]
     assert wall["best_energy"] == int(np.argmin(energies))

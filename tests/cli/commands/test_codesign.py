@@ -252,6 +252,7 @@ def test_tiles_of_designs_and_of_a_gpu(run: Run, listing: Path, tmp_path: Path):
     assert estimate["time_s"] == pytest.approx(found["time_s"], rel=1e-6)
 
 
+@pytest.mark.slow
 def test_words_are_choices(run: Run, tmp_path: Path):
     """One table of the processes, best first; the file holds the words of the best."""
     path = tmp_path / "next.toml"
