@@ -130,7 +130,7 @@ def pad_steps(x: Steps, kinds: int, stages: int) -> Steps:
 
 # --- `compose_step`: the time of training steps from that of their phases.
 #
-# Equations: docs/training.md, Many GPUs.
+# Equations: docs/physics.md, Many GPUs.
 
 _SHARP: Final = 8.0
 """Order of the norm between two things that run at once."""
