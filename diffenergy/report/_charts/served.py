@@ -1,4 +1,4 @@
-"""A served model: latencies against the rate, joules against the batch by clock."""
+"""Charts of a server: latencies against request rate, energy against batch by clock."""
 
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,8 @@ if TYPE_CHECKING:
 
 
 def served_charts(summary: Entry, curves: "Curves") -> dict[str, Chart]:
-    """Time to the first token, time of a token, joules of a token."""
+    """Return charts of time to first token, time per output token and energy per output
+    token."""
     return {
         "ttft": _latency("ttft", "time to first token", summary, curves, log=True),
         "tpot": _latency("tpot", "time per output token", summary, curves, log=False),
@@ -19,7 +20,7 @@ def served_charts(summary: Entry, curves: "Curves") -> dict[str, Chart]:
 
 
 def _latency(key: str, what: str, summary: Entry, curves: "Curves", log: bool) -> Chart:
-    """Mean and 95th percentile up to saturation, which is the dashed line."""
+    """Chart of mean and 95th percentile (s) up to saturation, the dashed rule."""
     columns = (curves.ttft if key == "ttft" else curves.tpot).T.tolist()
     rates, marks = curves.rates.tolist(), list[Mark]()
     names = ("mean", "95th percentile")
@@ -40,7 +41,8 @@ def _latency(key: str, what: str, summary: Entry, curves: "Curves", log: bool) -
 
 
 def _energy(summary: Entry, curves: "Curves") -> Chart:
-    """J a token of the saturated server against the requests that run, by SM clock."""
+    """Chart of the saturated server's energy per output token (J) over running
+    requests, by SM clock."""
     marks, batches = list[Mark](), curves.batches.tolist()
     looks = colours(len(curves.clocks))
     rows = zip(curves.clocks, curves.energy.tolist(), looks, strict=True)

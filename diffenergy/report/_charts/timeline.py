@@ -14,14 +14,14 @@ from .._page.markup import si
 from .._traces.unrolled import Unrolled, slice_power, unrolled, wait_power
 
 _DRAWN: Final = 4000
-"""Launches of a pass that are drawn one by one."""
+"""Maximum number of launches of a pass drawn one by one."""
 _PASSES: Final = 200_000
-"""Launches of a phase among whose passes the middle one is taken."""
+"""Maximum number of launches of a phase from whose passes the middle one is taken."""
 
 
 class Pass(NamedTuple):
-    """Slices of one pass from left to right; -1 as a row: waiting for the host.
-    `folded`: a slice is all launches of a kernel."""
+    """Slices of one pass from left to right; row -1: waiting for the host. `folded`: a
+    slice is all launches of a kernel."""
 
     row: Int[np.ndarray, " slice"]
     edge: Float[np.ndarray, " edge"]  # s, one more than slices
@@ -36,8 +36,8 @@ def timelines(
     looks: Mapping[str, int],
     cap: float,
 ) -> dict[str, Chart]:
-    """A chart of each phase. `cap`: power that the limiter holds, W; `looks`: colours
-    of classes."""
+    """Return a chart of each phase. `cap`: power limit (W); `looks`: colours of
+    classes."""
     phases = list(one_gpu_phases(summary).values())
     one_by_one = unrolled(listings, kernels, phases, _PASSES)
     by_kernel = unrolled(listings, kernels, phases, 0)
@@ -64,8 +64,7 @@ def timelines(
 def _middle_pass(
     slices: Unrolled, phase: int
 ) -> tuple[Bool[np.ndarray, " slice"], int]:
-    """Slices of the middle one of the passes that are shown launch by launch, and its
-    number."""
+    """Slices of the middle pass among those shown launch by launch, and its number."""
     in_phase = (slices.phase == phase) & (slices.launches == 1)
     if not in_phase.any():
         in_phase = slices.phase == phase
@@ -80,7 +79,8 @@ def _pass(
     power: Float[np.ndarray, " slice"],
     idle: float,
 ) -> Pass:
-    """`shown` slices and the waits between them; one for all if they are folded."""
+    """`shown` slices and the waits between them; folded slices have one wait at the
+    end."""
     start, time = whole.start[shown], whole.time[shown]
     slices, waits = (whole.row[shown], power[shown]), (-1, idle)
     folded = bool((whole.launches[shown] > 1).any())

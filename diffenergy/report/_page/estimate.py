@@ -1,4 +1,4 @@
-"""The page of an estimate: the answer, and what is behind it."""
+"""The page of an estimate: its result, and the data behind it."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
@@ -54,9 +54,9 @@ _GRADES: Final = {
     "datasheet": "nothing was fitted: data sheets and priors, assumed widths",
 }
 _SLOWER: Final = 1.05
-"""Time that is worth saving energy for, against the estimate's."""
+"""Largest time relative to the estimate's at which energy savings are suggested."""
 _WORTH: Final = 0.005
-"""Least share of the energy that is worth a line."""
+"""Least share of the energy saved that is worth a line."""
 _LIMITS: Final = {
     "host": "The host, which cannot launch fast enough,",
     "power": "The power limit",
@@ -74,7 +74,7 @@ _LIMITS: Final = {
     "exchange": "Waiting for other GPUs",
 }
 _COLOURS: Final = 8
-"""Of the palette."""
+"""Number of colours of the palette."""
 _BY_CLASS: Final = (
     ("energy-by-class", "By kernel class", "J", 1),
     ("time-by-class", "Time by kernel class", "s", 0),
@@ -100,8 +100,9 @@ def estimate_page(
     command: str,
     served: "ServingResult | None" = None,
 ) -> str:
-    """The page of an estimate, and of the same on a second GPU; `command`: the line
-    that gives its numbers; `served`: the model under load."""
+    """Return the HTML page of an estimate and, if given, of the same workload on a
+    second GPU. `command`: the command that prints its numbers; `served`: the model as a
+    server under load."""
     summary = every[0].result.summary
     blocks = [*_answer(every[0]), *_sections(every, served)]
     return build_page(title_line(summary), blocks, summary, command, MODELLED)
@@ -111,7 +112,7 @@ def estimate_page(
 
 
 def _answer(details: EstimateDetails) -> Iterator[Block]:
-    """Sentence, figures, phases, and what would cost less."""
+    """Summary sentence, totals, phases, and cheaper clocks or limits."""
     summary = details.result.summary
     yield _sentence(summary)
     yield from totals(summary)
@@ -140,7 +141,7 @@ def _sentence(summary: Entry) -> str:
 
 
 def _advice(details: EstimateDetails) -> Block:
-    """Clocks and limits that would cost less."""
+    """Table of clocks and power limits that take less energy."""
     chosen = details.result.summary
     near = [x for x in details.clocks if x["time_s"] <= _SLOWER * chosen["time_s"]]
     within = f"the least energy within {100 * (_SLOWER - 1):.0f} % of the time"
@@ -205,8 +206,8 @@ def _sections(
 def page_charts(
     every: Sequence[EstimateDetails], served: "ServingResult | None" = None
 ) -> dict[str, Chart]:
-    """The charts of an estimate's page by name, beside those of a second GPU; of the
-    model under load, too."""
+    """Charts of an estimate's page by name; with a second GPU's curves and the serving
+    charts if given."""
     details = every[0]
     result, kernels = details.result, details.kernels
     summary, step = result.summary, result.step
@@ -235,7 +236,7 @@ def page_charts(
 
 
 def _units(summaries: Entries) -> Chart:
-    """Energy by hardware unit, of one GPU or of two."""
+    """Chart of energy (J) by hardware unit, of one GPU or two."""
     first, *second = (
         {unit_words(k): v for k, v in x["energy_j_by_unit"].items()} for x in summaries
     )
@@ -246,7 +247,7 @@ def _units(summaries: Entries) -> Chart:
 
 
 def _kernels(summary: Entry, kernels: Entries) -> Section:
-    """All kernels that are launched, those that take most time first."""
+    """Section with all launched kernels, sorted by falling total time."""
     live, rest = longest(kernels)
     busy = sum(k["count"] * k["time_s"] for k in kernels if k["time_s"])
     columns = [
@@ -280,7 +281,7 @@ def _rate(unit: str) -> Callable[[float], str]:
 
 
 def _against(summary: Entry, other: Entry) -> Section:
-    """Two summaries and their ratios."""
+    """Section that compares two summaries, with ratios."""
     note = (
         f"The same workload; {other['gpu']} with its own default clocks and power "
         f"limit ({assumed_line(other)})."
@@ -290,7 +291,8 @@ def _against(summary: Entry, other: Entry) -> Section:
 
 
 def _sources(every: Sequence[EstimateDetails]) -> Iterator[Block]:
-    """Everything that went into the figures."""
+    """Assumptions, corrections, expected errors, and tables of GPU numbers and
+    constants."""
     fitted_on = every[0].fitted_on
     yield assumed_line(every[0].result.summary)
     for other in every[1:]:
@@ -335,7 +337,7 @@ def _fit(gpu: Entry, fitted_on: Entry) -> str:
 
 
 def _errors(gpu: Entry) -> Iterator[Block]:
-    """How far measurements that no fit saw lay from the model."""
+    """Table of the errors to expect: those of held-out measurements, by kind of row."""
     expected = gpu["corrections"]["expected"]
     if not expected:
         return

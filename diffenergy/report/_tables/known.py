@@ -1,4 +1,4 @@
-"""Tables of the GPUs and models that are known."""
+"""Tables of the available GPUs and models."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -15,7 +15,7 @@ _WORDS: Final = ("architecture", "mma", "memory", "process_node", "segment")
 
 
 def gpu_list_blocks(entries: Entries) -> list[Block]:
-    """What `gpus` prints."""
+    """Return the blocks that `gpus` prints."""
     columns = (
         ("GPU", "name"),
         ("architecture", "architecture"),
@@ -30,7 +30,7 @@ def gpu_list_blocks(entries: Entries) -> list[Block]:
 
 
 def _grades(grades: Mapping[str, str]) -> str:
-    """Of time and of power, a line each; once where they are one."""
+    """Grades of time and power, a line each; one line if they are equal."""
     return "\n".join(dict.fromkeys((grades["time"], grades["power"])))
 
 
@@ -40,7 +40,7 @@ def _three(entry: Entry, key: str, form: str) -> str:
 
 
 def gpu_blocks(summary: Entry) -> list[Block]:
-    """What `gpus show` prints."""
+    """Return the blocks that `gpus show` prints."""
     words = ", ".join(str(summary[word]) for word in _WORDS)
     corrections = summary["corrections"]
     served = ", ".join(corrections["levels"]) or "none (priors)"
@@ -81,7 +81,8 @@ def _quality(value: tuple[str, Entry]) -> str:
 
 
 def model_list_blocks(entries: Entries, types: Iterable[str]) -> list[Block]:
-    """What `models` prints; `types`: words of `model_type` that are known."""
+    """Return the blocks that `models` prints; `types`: supported values of
+    `model_type`."""
     columns = (
         ("model", "name"),
         ("family", "family"),
@@ -97,7 +98,7 @@ def model_list_blocks(entries: Entries, types: Iterable[str]) -> list[Block]:
 
 
 def model_blocks(summary: Entry) -> list[Block]:
-    """What `models show` prints."""
+    """Return the blocks that `models show` prints."""
     cache = summary["kv_bytes_per_token"] or {}
     windowed = summary["kv_bytes_per_token_windowed"] or {}
     both = {dtype: cache[dtype] + windowed[dtype] for dtype in cache}

@@ -1,4 +1,4 @@
-"""How an estimate by name reads and looks."""
+"""View of an estimate."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -41,7 +41,7 @@ SCOPE = MODELLED
 
 
 def line(result: "EstimateResult") -> str:
-    """What, how long, how many joules."""
+    """Return a line with the workload, time, energy and power."""
     summary = result.summary
     if "points" in summary:
         return f"{title_line(summary)}: {len(summary['points'])} points"
@@ -54,12 +54,13 @@ def line(result: "EstimateResult") -> str:
 
 
 def blocks(result: "EstimateResult") -> list[Block]:
-    """Assumptions, phases, tokens, energy by unit, kernels."""
+    """Return assumptions, phases, tokens, energy by unit and kernels."""
     return estimate_blocks(result.summary, result.kernels, result.detail)
 
 
 def charts(result: "EstimateResult") -> "dict[str, Chart]":
-    """Of one estimate its energy and kernels, of several points their curves."""
+    """Return charts of one estimate's energy and kernels, or curves over several
+    points."""
     from .._charts import estimate, steps
 
     summary = result.summary
@@ -77,8 +78,8 @@ def charts(result: "EstimateResult") -> "dict[str, Chart]":
 def estimate_blocks(
     summary: Entry, kernels: Entries | None, detail: bool = False
 ) -> list[Block]:
-    """Phases, tokens, energy by unit and kernels of one setting; a row for each of
-    several.
+    """Return phases, tokens, energy by unit and kernels of one setting; a table with a
+    row for each of several.
 
     `kernels` are those of `kernel_entries`; all of them with `detail`, else those that
     take most time.
@@ -105,7 +106,7 @@ def estimate_blocks(
 
 
 def totals(summary: Entry) -> list[Tiles]:
-    """Totals with their ranges, and what a token takes."""
+    """Return tiles of totals with their intervals, and of figures per token."""
     large = [
         Tile(name, summary[key], unit, summary.get(f"{key}_p5_p95"))
         for name, key, unit in _LARGE
@@ -115,7 +116,7 @@ def totals(summary: Entry) -> list[Tiles]:
 
 
 def _run_lines(summary: Entry) -> list[str]:
-    """What a whole training run takes, if that was asked for."""
+    """Line on a whole training run, if requested."""
     run = summary.get("run")
     if not run:
         return []
@@ -128,7 +129,7 @@ def _run_lines(summary: Entry) -> list[str]:
 
 
 def _plan_lines(summary: Entry) -> list[str]:
-    """What each of several GPUs does, and how long they exchange values."""
+    """Line on each GPU's power and rate and the time of collectives."""
     if not summary.get("plan"):
         return []
     spent = {k: x["total_s"] for k, x in summary["communication"].items()}
@@ -143,7 +144,7 @@ def _plan_lines(summary: Entry) -> list[str]:
 
 
 def phase_table(summary: Entry) -> Table:
-    """Time, power, energy and clock of each phase and of all of them."""
+    """Return a table of time, power, energy and clock of each phase and of all."""
     phases = summary["phases"]
     entries = [{**phase, "name": name} for name, phase in phases.items()]
     if len(phases) > 1:
@@ -162,7 +163,7 @@ def phase_table(summary: Entry) -> Table:
 
 
 def _token_lines(summary: Entry) -> list[str]:
-    """Latencies and rates per token, of a language model only."""
+    """Line on latencies and rates per token, for language models only."""
     if summary.get("tokens_per_s") is None:
         return []
     latencies = ""
@@ -177,7 +178,7 @@ def _token_lines(summary: Entry) -> list[str]:
 
 
 def _energy(summary: Entry) -> Table:
-    """Energy by unit, largest first; units that take none are left out."""
+    """Table of energy by unit, largest first; units of zero are left out."""
     columns = (
         ("energy by unit", lambda part: part[0].replace("_", " ")),
         ("energy", 1, "J"),
@@ -188,7 +189,8 @@ def _energy(summary: Entry) -> Table:
 
 
 def host_line(summary: Entry) -> str:
-    """Share of the time in which no kernel runs because the host is not ready."""
+    """Return a line on the share of time in which no kernel runs because the host is
+    not ready."""
     phases = summary["phases"].values()
     with_times = [phase for phase in phases if phase["gpu_time_s"] is not None]
     waiting = sum(phase["time_s"] - phase["gpu_time_s"] for phase in with_times)
@@ -197,7 +199,7 @@ def host_line(summary: Entry) -> str:
 
 
 def _points(summary: Entry) -> Table:
-    """One row a setting; the best are marked."""
+    """Table with a row for each setting; the best are marked."""
     several, limits = (
         len({point[key] for point in summary["points"]}) > 1
         for key in ("mem_clock_mhz", "power_limit_w")
@@ -231,12 +233,12 @@ def _points(summary: Entry) -> Table:
 
 
 def _best(summary: Entry) -> dict[str, int | None]:
-    """Rows of least energy and of least energy-delay product."""
+    """Row numbers of least energy and of least energy-delay product."""
     return {word: summary[f"best_{word}"] for word in ("energy", "edp")}
 
 
 def _power(point: Entry) -> str:
-    """Mean power; what the lowest clock needs where the limit cannot be kept."""
+    """Mean power; where the limit is infeasible, the power at the lowest clock."""
     if not point["feasible"]:
         return f">={point['least_power_w']:.0f} W"
     return f"{point['avg_power_w']:.0f} W"

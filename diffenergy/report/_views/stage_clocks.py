@@ -1,4 +1,4 @@
-"""How clocks for the stages of a pipeline read and look."""
+"""View of clocks for pipeline stages."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
@@ -19,7 +19,7 @@ _CLOCKS: Final = {
 
 
 def line(result: "StageClocks") -> str:
-    """What is saved, in what time, and what the bound would."""
+    """Return a line with the saving of energy, its bound, and the slowdown."""
     content = result.summary
     saved = f"{content['saving_pct']:.1f} % less energy"
     if interval := content["saving_pct_p5_p95"]:
@@ -32,7 +32,7 @@ def line(result: "StageClocks") -> str:
 
 
 def blocks(result: "StageClocks") -> Iterator[Block]:
-    """Totals, stages, host power."""
+    """Yield totals, stages and host power."""
     content = result.summary
     yield title_line(content)
     yield f"{line(result)}: {_CLOCKS[content['granularity']]}"
@@ -47,7 +47,7 @@ def blocks(result: "StageClocks") -> Iterator[Block]:
 
 
 def title_line(content: Entry) -> str:
-    """What is trained on what, and how its layers are split."""
+    """Return a line with the model, GPUs, plan and split of layers."""
     layers = ", ".join(map(str, content["split"]))
     return (
         f"{content['model']} on {content['num_gpus']} ({plan_text(content['plan'])}) x "
@@ -79,7 +79,7 @@ def _totals(content: Entry) -> Any:
 
 
 def _stages(content: Entry) -> Any:
-    """A row for stages that are alike."""
+    """Table of stages; consecutive equal stages share a row."""
     kinds = [x["instruction"] for x in content["stages"][0]["instructions"]]
     columns = [
         ("stage", "stage"),
@@ -97,7 +97,7 @@ def _stages(content: Entry) -> Any:
 
 
 def _cells(stage: Entry) -> Any:
-    """What the row of a stage shows."""
+    """Values by which the rows of two stages are compared."""
     clocks = [(_clocks(x), f"{x['time_s']:.4g}") for x in stage["instructions"]]
     return stage["layers"], clocks, f"{stage['power_w']:.0f}", stage["switches"]
 
@@ -122,7 +122,8 @@ def _power(content: Entry) -> Iterator[str]:
 
 
 def charts(result: "StageClocks") -> "dict[str, Chart]":
-    """What each stage runs when and at which clock, before and after; power."""
+    """Return charts of every stage's passes and clocks, before and after, and of
+    power."""
     from .._charts.stage_clocks import stage_clock_charts
 
     return stage_clock_charts(result, f"{title_line(result.summary)}: {line(result)}")
