@@ -24,7 +24,7 @@ from ...charts import (
 from ...codesign import TILES, UNITS
 from .._format import Entries, Entry, change, plain
 from .._page.markup import si
-from .._tables.design_words import METRIC_KEYS, first_goal, shown
+from .._tables.design_words import METRIC_KEYS, field_text, first_goal
 from .._tables.lines import title_line
 from .estimate import interval
 
@@ -85,7 +85,7 @@ def _fields(summary: Entry, names: Sequence[str]) -> Chart:
         Points(multiples, rows, "best", 1, _STAR, 8.0),
     ]
     words = [
-        f"{shown(name, base)} → {shown(name, best[name])}"
+        f"{field_text(name, base)} → {field_text(name, best[name])}"
         for name, base in zip(names, bases, strict=True)
     ]
     readings = [
@@ -93,7 +93,7 @@ def _fields(summary: Entry, names: Sequence[str]) -> Chart:
         for x, row, name, text in zip(multiples, rows, names, words, strict=True)
     ]
     readings += [
-        Reading(1.0, row, f"{name}: base {shown(name, base)}")
+        Reading(1.0, row, f"{name}: base {field_text(name, base)}")
         for row, name, base in zip(rows, names, bases, strict=True)
     ]
     y = [f"{name}\n{text}" for name, text in zip(names, words, strict=True)]
@@ -184,7 +184,7 @@ def _front_fields(summary: Entry, names: Sequence[str]) -> Chart:
         shares = [value / base for value in values]
         marks.append(Line(x, shares, name, colour, shape=i % _STAR))
         for a, b, value in zip(x, shares, values, strict=True):
-            text = f"{name} {shown(name, value)} ({b:.3g} times the base)"
+            text = f"{name} {field_text(name, value)} ({b:.3g} times the base)"
             readings.append(Reading(a, b, f"{_word(goal)} {_amount(a, goal)}: {text}"))
     up = Axis("multiple of the base value")
     panel = Panel(_axis(goal), up, marks, readings, height=220.0)

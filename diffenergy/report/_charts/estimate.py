@@ -195,7 +195,7 @@ def settings_chart(summary: Entry) -> Chart:
     line for each combination of the others. The best settings are marked; single lines
     have a 5 to 95 % band."""
     points = summary["points"]
-    across, lines = varied(points)
+    across, lines = lines_by_setting(points)
     word, unit = SETTINGS[across]
     panels = []
     for key, what, si_unit in _PANELS:
@@ -214,7 +214,7 @@ def settings_chart(summary: Entry) -> Chart:
     return Chart(f"{title_line(summary)} ({summary['grade']})", panels)
 
 
-def varied(points: Entries) -> tuple[str, dict[str, list[Entry]]]:
+def lines_by_setting(points: Entries) -> tuple[str, dict[str, list[Entry]]]:
     """Return the setting with most values, and the points of each combination of the
     other settings in rising order of that one."""
     values = {key: {point[key] for point in points} for key in SETTINGS}

@@ -23,8 +23,9 @@ _SITES: Final = (6, 4, 2, 3, 5, 7)
 def fleet_charts(result: "FleetResult", title: str) -> dict[str, Chart]:
     """Return all panels as one chart, then the GPUs of each pool and the power of the
     sites as charts of their own."""
-    pools = {f"pool-{pool.name}": _pool(pool, result.summary) for pool in drawn(result)}
-    charts = {**pools, "power": _power(result.summary)}
+    summary, pools = result.summary, largest_pools(result)
+    charts = {f"pool-{pool.name}": _pool(pool, summary) for pool in pools}
+    charts["power"] = _power(summary)
     return {"fleet": stacked(title, list(charts.values())), **charts}
 
 
@@ -37,26 +38,26 @@ class Pool(NamedTuple):
     models: list[tuple[int, str, Float[np.ndarray, " slot"]]]
 
 
-def drawn(result: "FleetResult") -> list[Pool]:
+def largest_pools(result: "FleetResult") -> list[Pool]:
     """Return the largest pools with the GPUs of each large model and of all other
     models together."""
     summary, problem = result.summary, result.solved.problem
     used = np.zeros((len(problem.pools), len(problem.models), summary["slots"]))
     names = problem.pools, problem.models
-    at, of = ({x: i for i, x in enumerate(own)} for own in names)
+    pool_of, model_of = ({x: i for i, x in enumerate(items)} for items in names)
     for entry in summary["plan"]:
-        place = at[entry["pool"]], of[entry["model"]], entry["slot"]
+        place = pool_of[entry["pool"]], model_of[entry["model"]], entry["slot"]
         used[place] += entry["replicas"] * entry["gpus_per_replica"]
     each = used.sum(axis=(0, 2))
     first = np.argsort(-each, kind="stable")[:_MODELS]
     models = np.sort(first[each[first] > 0])
     panels = []
     for pool in sorted(np.argsort(-problem.count, kind="stable")[:_POOLS].tolist()):
-        own = [(i, problem.models[x], used[pool, x]) for i, x in enumerate(models)]
+        rows = [(i, problem.models[x], used[pool, x]) for i, x in enumerate(models)]
         rest = np.delete(used[pool], models, axis=0).sum(axis=0)
         if rest.any():
-            own.append((_MODELS, "others", rest))
-        panels.append(Pool(pool, problem.pools[pool], float(problem.count[pool]), own))
+            rows.append((_MODELS, "others", rest))
+        panels.append(Pool(pool, problem.pools[pool], float(problem.count[pool]), rows))
     return panels
 
 

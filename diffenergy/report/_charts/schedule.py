@@ -52,7 +52,7 @@ def schedule_charts(
 
     `summary`: as of `schedule_summary`.
     """
-    shown = drawn(problem, launches(problem, plan))
+    shown = visible_launches(problem, launches(problem, plan))
     charts = {"plane": _plane(summary), "sm-clock": _clocks(shown, problem, 0)}
     if np.isfinite(problem.settings[plan.setting, 1]).any():
         charts["memory-clock"] = _clocks(shown, problem, 1)
@@ -129,7 +129,7 @@ def _changes(point: tuple[float, float]) -> str:
     return f"time {change(point[0])}, energy {change(point[1])}"
 
 
-class Drawn(NamedTuple):
+class VisibleLaunches(NamedTuple):
     """The drawn launches, from left to right."""
 
     edges: Float[np.ndarray, " edge"]  # s, one more than launches
@@ -138,7 +138,7 @@ class Drawn(NamedTuple):
     loops: tuple[tuple[float, float, int], ...]  # start, end (s), turns drawn as one
 
 
-def drawn(problem: Problem, order: Launches) -> Drawn:
+def visible_launches(problem: Problem, order: Launches) -> VisibleLaunches:
     """Return all launches, or every loop once if there are too many clock changes.
 
     A loop whose turns differ is drawn in full.
@@ -154,7 +154,7 @@ def drawn(problem: Problem, order: Launches) -> Drawn:
                 visible[start + width : end] = False
                 marks.append((start, start + width - 1, loop.turns))
     edges = np.concatenate([[0.0], np.cumsum(np.where(visible, order.time, 0.0))])
-    return Drawn(
+    return VisibleLaunches(
         np.concatenate([[0.0], edges[1:][visible]]),
         order.setting[visible],
         problem.stage[order.kernel[visible]],
@@ -162,7 +162,7 @@ def drawn(problem: Problem, order: Launches) -> Drawn:
     )
 
 
-def _clocks(shown: Drawn, problem: Problem, which: int) -> Chart:
+def _clocks(shown: VisibleLaunches, problem: Problem, which: int) -> Chart:
     """Step chart of the SM (0) or memory (1) clock. Stages are shaded and named; a loop
     that is drawn once is labelled with its number of repeats."""
     clocks = problem.settings[shown.setting, which] / MHz
@@ -233,7 +233,7 @@ def _apart(values: Float[np.ndarray, " value"]) -> list[float]:
     return places[::-1]
 
 
-def _spans(shown: Drawn) -> list[tuple[float, float, int]]:
+def _spans(shown: VisibleLaunches) -> list[tuple[float, float, int]]:
     """Start, end (s) and stage of every run of launches of one stage."""
     first = np.flatnonzero(np.diff(shown.stage, prepend=-1))
     ends = np.append(first[1:], len(shown.stage))

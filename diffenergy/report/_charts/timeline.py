@@ -11,7 +11,7 @@ from ...estimator import one_gpu_phases
 from ...workload import Listing, kernel_name
 from .._format import Entries, Entry
 from .._page.markup import si
-from .._traces.unrolled import Unrolled, slice_power, unrolled, wait_power
+from .._traces.unrolled import Unrolled, slice_power, unroll, wait_power
 
 _DRAWN: Final = 4000
 """Maximum number of launches of a pass drawn one by one."""
@@ -34,13 +34,13 @@ def timelines(
     kernels: Entries,
     summary: Entry,
     looks: Mapping[str, int],
-    cap: float,
+    power_limit: float,
 ) -> dict[str, Chart]:
-    """Return a chart of each phase. `cap`: power limit (W); `looks`: colours of
+    """Return a chart of each phase. `power_limit`: power limit (W); `looks`: colours of
     classes."""
     phases = list(one_gpu_phases(summary).values())
-    one_by_one = unrolled(listings, kernels, phases, _PASSES)
-    by_kernel = unrolled(listings, kernels, phases, 0)
+    one_by_one = unroll(listings, kernels, phases, _PASSES)
+    by_kernel = unroll(listings, kernels, phases, 0)
     idle = wait_power(by_kernel, kernels, phases)
     charts = {}
     for number, name in enumerate(summary["phases"]):
@@ -57,7 +57,8 @@ def timelines(
         several = chosen.turn[chosen.phase == number].any()
         passes = f"pass {turn + 1} of {listings[number].passes:g}"
         which = passes if several and not one.folded else "all"
-        charts[f"timeline-{name}"] = _chart(name, which, one, kernels, looks, cap)
+        chart = _chart(name, which, one, kernels, looks, power_limit)
+        charts[f"timeline-{name}"] = chart
     return charts
 
 
@@ -107,7 +108,7 @@ def _chart(
     one: Pass,
     kernels: Entries,
     looks: Mapping[str, int],
-    cap: float,
+    power_limit: float,
 ) -> Chart:
     classes = np.array(
         [kernels[i]["class"] if i >= 0 else "" for i in one.row.tolist()]
@@ -122,7 +123,7 @@ def _chart(
             left, right = one.edge[:-1][mine].tolist(), one.edge[1:][mine].tolist()
             low, high = [0.0] * len(left), one.power[mine].tolist()
             marks.append(Boxes(left, right, low, high, name, colour))
-    marks.append(Rule(cap, f"limit that is held: {cap:.0f} W"))
+    marks.append(Rule(power_limit, f"limit that is held: {power_limit:.0f} W"))
     whole = f"{si(float(one.edge[-1]), 's')} in all"
     how = (
         "A slice is all launches of a kernel (they are too many to draw, or passes "

@@ -180,22 +180,22 @@ def _sections(
     summary, step = result.summary, result.step
     charts = page_charts(every, served)
 
-    def drawn(*names: str) -> list[Block]:
+    def charts_named(*names: str) -> list[Block]:
         return [chart for name, chart in charts.items() if name.startswith(names)]
 
-    energy = drawn("energy-by-unit", "energy-by-class", "time-by-class")
+    energy = charts_named("energy-by-unit", "energy-by-class", "time-by-class")
     yield Section("Where the energy goes", energy, "Energy")
     if step is None:
-        yield Section("One pass over time", drawn("timeline-"), "Time")
+        yield Section("One pass over time", charts_named("timeline-"), "Time")
     else:
-        over = [*drawn("stages", "power"), *step_blocks(summary)]
+        over = [*charts_named("stages", "power"), *step_blocks(summary)]
         yield Section("The step over time", over, "Time")
-    yield Section("What kernels are up against", drawn("roofline"), "Roofline")
+    yield Section("What kernels are up against", charts_named("roofline"), "Roofline")
     if served is not None:
         lines = [x for x in served.blocks(charts=False) if x != BOARD_ONLY]
-        under_load = [*lines, *drawn("serving-")]
+        under_load = [*lines, *charts_named("serving-")]
         yield Section("Served under load", under_load, "Serving")
-    curves = drawn("clocks", "energy-by-limit", "time-by-limit")
+    curves = charts_named("clocks", "energy-by-limit", "time-by-limit")
     yield Section("Clocks and power limits", curves, "Clocks")
     yield _kernels(summary, kernels)
     for other in every[1:]:

@@ -34,7 +34,7 @@ _WORDS: Final = {
 }
 
 
-def compared(content: Entry) -> dict[str, Entry]:
+def sides_by_letter(content: Entry) -> dict[str, Entry]:
     """Return the compared summaries by letter, A first."""
     letters = sorted(key for key in content if len(key) == 1)
     return {letter.upper(): content[letter] for letter in letters}
@@ -42,7 +42,7 @@ def compared(content: Entry) -> dict[str, Entry]:
 
 def comparison_blocks(content: Entry) -> list[Block]:
     """Return the blocks that `compare` prints."""
-    sides = compared(content)
+    sides = sides_by_letter(content)
     parts: list[Block] = []
     for name, summary in sides.items():
         parts.append(f"{name}: {title_line(summary)}")

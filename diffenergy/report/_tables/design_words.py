@@ -60,17 +60,17 @@ def effort_line(summary: Entry) -> str:
 def design_words(fields: Entry) -> str:
     """Return the fields of a design in one line."""
     words = [
-        f"{name} {shown(name, value)}"
+        f"{name} {field_text(name, value)}"
         for name, value in fields.items()
         if name != TILES
     ]
     return ", ".join(words) or "tiles alone"
 
 
-def shown(name: str, value: float | str) -> str:
+def field_text(name: str, value: float | str) -> str:
     """Return a field's value with its unit.
 
-    >>> shown("dram_bandwidth", 3.352e12), shown("num_sms", 132.0)
+    >>> field_text("dram_bandwidth", 3.352e12), field_text("num_sms", 132.0)
     ('3.352 TB/s', '132')
     """
     if isinstance(value, str):

@@ -20,7 +20,7 @@ _UNITS: Final = {
 }
 
 
-def framed(summary: Entry, parts: Iterable[Block]) -> list[Block]:
+def frame(summary: Entry, parts: Iterable[Block]) -> list[Block]:
     """Return `parts` between the header (assumptions, title) and the footer (grade,
     warnings, scope)."""
     head = [assumed_line(summary), title_line(summary)]

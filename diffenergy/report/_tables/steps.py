@@ -111,7 +111,7 @@ def exchanges(summary: Entry) -> Entries:
     return [{**x, "name": _AXES[axis]} for axis, x in axes if x["total_s"]]
 
 
-def runs(
+def equal_runs(
     stages: Entries, alike: Callable[[Entry], Any]
 ) -> Iterator[tuple[str, Entries]]:
     """Yield runs of consecutive stages with equal `alike`, named "0" or "1 to 6"."""
@@ -120,11 +120,11 @@ def runs(
         yield " to ".join(map(str, dict.fromkeys((numbers[0], numbers[-1])))), rows
 
 
-def folded(stages: Entries) -> list[dict[str, Any]]:
+def merge_equal_stages(stages: Entries) -> list[dict[str, Any]]:
     """Return the stages with `name`; consecutive stages that differ only in memory are
     merged, with the range of their `memory_bytes`."""
     lines = []
-    for name, rows in runs(stages, lambda stage: [stage[key] for key in _ALIKE]):
+    for name, rows in equal_runs(stages, lambda stage: [stage[key] for key in _ALIKE]):
         memory = [x["memory_bytes"] for x in rows]
         ends = {"memory_bytes": min(memory), "most_bytes": max(memory)}
         lines.append({**rows[0], **ends, "name": name})
@@ -144,7 +144,7 @@ def stage_rows(summary: Entry, power: str) -> tuple[Columns, Entries]:
         ("SM clock", "sm_clock_mhz", "{:.0f} MHz"),
         ("memory", _memory_words),
     )
-    return columns, folded(summary["stages"])
+    return columns, merge_equal_stages(summary["stages"])
 
 
 def _memory_words(stage: Entry) -> str:

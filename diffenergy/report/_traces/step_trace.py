@@ -8,7 +8,7 @@ import numpy as np
 from ...plans import EXCHANGE_AXES, SLICE_KINDS, Timeline
 from .._format import Entry
 from .steps import slice_name
-from .trace import counter, microseconds, named, slice_event, trace_json
+from .trace import counter, microseconds, name_tracks, slice_event, trace_json
 
 _COMPUTE: Final = 1
 _COMMUNICATION: Final = 2
@@ -46,8 +46,8 @@ def _names(summary: Entry, timeline: Timeline) -> Iterator[dict[str, Any]]:
         layers = summary["stages"][stage]["layers"]
         words = f"stage {stage}: {layers} layers on {timeline.abreast} GPUs"
         tracks = {_COMPUTE: "compute", _COMMUNICATION: "communication"}
-        yield from named(stage + 1, words, tracks)
-    yield from named(timeline.stages + 1, f"all {summary['num_gpus']} GPUs", {})
+        yield from name_tracks(stage + 1, words, tracks)
+    yield from name_tracks(timeline.stages + 1, f"all {summary['num_gpus']} GPUs", {})
 
 
 def _computed(timeline: Timeline, i: int) -> Iterator[dict[str, Any]]:

@@ -23,7 +23,7 @@ def slice_name(timeline: Timeline, i: int) -> str:
     return f"{name} {timeline.batch[i] + 1}{several}"
 
 
-def drawable(timeline: Timeline | None) -> Timeline:
+def require_timeline(timeline: Timeline | None) -> Timeline:
     """Return the timeline; raises `ValueError` if there is none."""
     if timeline is None:
         raise ValueError(

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from ...estimator import kernel_module, one_gpu_phases
 from ...workload import Listing, kernel_name
 from .._format import Entries, Entry
-from .unrolled import Unrolled, slice_power, unrolled, wait_power
+from .unrolled import Unrolled, slice_power, unroll, wait_power
 
 _GPU: Final = 1
 _HOST: Final = 2
@@ -41,7 +41,7 @@ def trace_text(
     - `dram_bandwidth`: B/s at the memory clock of the estimate.
     """
     phases = one_gpu_phases(summary)
-    slices = unrolled(listings, kernels, list(phases.values()))
+    slices = unroll(listings, kernels, list(phases.values()))
     events = [
         *_names(summary, kernels),
         *_phases(slices, phases, listings),
@@ -49,7 +49,7 @@ def trace_text(
         *_host(slices, kernels, listings),
         *_counters(slices, kernels, list(phases.values()), dram_bandwidth),
     ]
-    hidden = float(slices.folded.sum())
+    hidden = float(slices.folded_launches.sum())
     return trace_json(
         summary, (), events, launches_not_shown_one_by_one=hidden, note=_ORDER
     )
@@ -73,11 +73,13 @@ def _names(summary: Entry, kernels: Entries) -> Iterator[dict[str, Any]]:
     tracks = {_STREAM: "stream 1"}
     if any(_track(kernel) == _LINKS for kernel in kernels):
         tracks |= {_LINKS: "communication"}
-    yield from named(_GPU, f"GPU {summary['gpu']}", tracks)
-    yield from named(_HOST, "host", {_STREAM: "launches"})
+    yield from name_tracks(_GPU, f"GPU {summary['gpu']}", tracks)
+    yield from name_tracks(_HOST, "host", {_STREAM: "launches"})
 
 
-def named(pid: int, process: str, tracks: dict[int, str]) -> Iterator[dict[str, Any]]:
+def name_tracks(
+    pid: int, process: str, tracks: dict[int, str]
+) -> Iterator[dict[str, Any]]:
     """Yield events that name a process and its threads; `pid` is also its position."""
     common = {"ph": "M", "pid": pid, "tid": 1}
     yield {**common, "name": "process_name", "args": {"name": process}}

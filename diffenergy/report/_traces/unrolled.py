@@ -1,4 +1,4 @@
-"""`unrolled`: the launches behind an estimate, one after another on the GPU's stream.
+"""`unroll`: the launches behind an estimate, one after another on the GPU's stream.
 
 A listing says how often a kernel is launched, not when. Its launches are put in the
 order of `dvfs.order` (the layers one after another), pass by pass.
@@ -37,13 +37,13 @@ class Unrolled(NamedTuple):
     phases: Float[np.ndarray, "phase 2"]  # s, start and end
 
     @property
-    def folded(self) -> Float[np.ndarray, " phase"]:
+    def folded_launches(self) -> Float[np.ndarray, " phase"]:
         """Number of launches of each phase that are not shown one by one."""
         hidden = np.where(self.launches != 1, self.launches, 0.0)
         return np.bincount(self.phase, hidden, len(self.phases))
 
 
-def unrolled(
+def unroll(
     listings: Sequence[Listing], kernels: Entries, phases: Entries, most: int = MOST
 ) -> Unrolled:
     """Return slices of the whole estimate, in which the GPU is busy or waits for its
@@ -61,7 +61,7 @@ def unrolled(
         once = np.array([kernels[i]["time_s"] for i in row], dtype=float)
         busy, end = once * launches, begin + phase["time_s"]
         host = phase["host_time_s"] * launches / launches.sum()
-        start = begin + starts(busy, host, phase["time_s"])
+        start = begin + start_times(busy, host, phase["time_s"])
         owner = np.full(len(row), number)
         parts.append((row, launches, owner, turn, start, busy, host))
         spans.append((begin, end))
@@ -69,7 +69,7 @@ def unrolled(
     row, launches, owner, turn, start, busy, host = map(
         np.concatenate, zip(*parts, strict=True)
     )
-    issued = issue(start, host)
+    issued = issue_times(start, host)
     ahead = max(0.0, -float(issued[0]))
     return Unrolled(
         row, launches, owner, turn, start + ahead, busy,
@@ -130,7 +130,7 @@ def _in_turn(
     return turns[np.arange(len(turns)) - first[owner] < lengths[owner]]
 
 
-def starts(
+def start_times(
     busy: Float[np.ndarray, " slice"], host: Float[np.ndarray, " slice"], time: float
 ) -> Float[np.ndarray, " slice"]:
     """Return the start times (s) of slices that run one after another and end after
@@ -150,7 +150,7 @@ def starts(
     return begins * (1 + spare / ends[-1]) + busy * (spare / ends[-1])
 
 
-def issue(
+def issue_times(
     start: Float[np.ndarray, " slice"], host: Float[np.ndarray, " slice"]
 ) -> Float[np.ndarray, " slice"]:
     """Return when the host begins to issue each slice (s): as late as possible, one at

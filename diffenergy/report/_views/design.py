@@ -12,10 +12,10 @@ from .._tables.design_words import (
     active_lines,
     design_words,
     effort_line,
+    field_text,
     first_goal,
     in_unit,
     short,
-    shown,
     span,
 )
 from .._tables.lines import BOARD_ONLY, assumed_line, grade_line, title_line
@@ -158,8 +158,8 @@ def _fields(summary: Entry, names: Sequence[str]) -> Table:
     ]
     columns = (
         ("field", "name"),
-        ("base", lambda x: shown(x["name"], x["base"])),
-        ("best", lambda x: shown(x["name"], x["best"])),
+        ("base", lambda x: field_text(x["name"], x["base"])),
+        ("best", lambda x: field_text(x["name"], x["best"])),
         ("change", lambda x: change(100 * (x["best"] / x["base"] - 1))),
         ("bounds", lambda x: span(x["name"], x["low"], x["high"])),
         ("at", _bound),
@@ -212,7 +212,7 @@ def _front(summary: Entry, names: Sequence[str]) -> Table:
             for goal in summary["objective"].split(",")
         ),
         *(
-            (name, lambda x, name=name: shown(name, x["fields"][name]))
+            (name, lambda x, name=name: field_text(name, x["fields"][name]))
             for name in names
         ),
     ]

@@ -10,7 +10,7 @@ from .._tables.effects import effect_table
 from .._tables.kernels import MOST, kernel_table
 from .._tables.lines import (
     MODELLED,
-    framed,
+    frame,
     grade_words,
     has_node,
     memory_lines,
@@ -19,7 +19,7 @@ from .._tables.lines import (
     wall_lines,
 )
 from .._tables.steps import step_blocks, step_kernels
-from .._traces.steps import drawable
+from .._traces.steps import require_timeline
 
 if TYPE_CHECKING:
     from ...charts import Chart
@@ -68,7 +68,7 @@ def charts(result: "EstimateResult") -> "dict[str, Chart]":
         return {"points": estimate.settings_chart(summary)}
     if result.step is None:
         return {"estimate": estimate.estimate_chart(summary, result.kernels)}
-    timeline = drawable(result.step.timeline)
+    timeline = require_timeline(result.step.timeline)
     return {
         "step": steps.step_chart(summary, timeline),
         **steps.step_charts(summary, timeline),
@@ -87,7 +87,7 @@ def estimate_blocks(
     if "points" in summary:
         energy, edp = (UNKNOWN if i is None else i for i in _best(summary).values())
         best = f"best for energy: row {energy}; for energy-delay product: row {edp}"
-        return framed(summary, [_points(summary), *memory_lines(summary), best])
+        return frame(summary, [_points(summary), *memory_lines(summary), best])
     run = [*_run_lines(summary), *memory_lines(summary)]
     if is_training_step(summary):
         parts = [*step_blocks(summary), *run, _energy(summary)]
@@ -102,7 +102,7 @@ def estimate_blocks(
     if "sensitivity" in summary:
         parts.append(effect_table(summary["sensitivity"]))
     wall = [*wall_lines(summary), *power_lines(summary)]
-    return framed(summary, [*totals(summary), *parts, *wall, host_line(summary)])
+    return frame(summary, [*totals(summary), *parts, *wall, host_line(summary)])
 
 
 def totals(summary: Entry) -> list[Tiles]:

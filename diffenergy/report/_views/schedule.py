@@ -6,7 +6,7 @@ import numpy as np
 
 from .._blocks import Block, Table
 from .._format import UNKNOWN, Entries, Entry, change, digits, plain, si
-from .._tables.lines import framed, title_line
+from .._tables.lines import frame, title_line
 from .._tables.schedule_words import BASELINES, FREE, free_case
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def blocks(result: "PlanResult") -> list[Block]:
     """Return assumptions, totals beside the baselines, bound, and kernel clocks."""
     summary = result.summary
     parts = schedule_blocks(summary, result.rows())
-    return [_title(summary), *parts] if "table" in summary else framed(summary, parts)
+    return [_title(summary), *parts] if "table" in summary else frame(summary, parts)
 
 
 def charts(result: "PlanResult") -> "dict[str, Chart]":

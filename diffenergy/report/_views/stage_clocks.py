@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .._blocks import Block, Table
 from .._format import Entry, percent, si
-from .._tables.steps import plan_text, runs
+from .._tables.steps import equal_runs, plan_text
 
 if TYPE_CHECKING:
     from ...charts import Chart
@@ -92,7 +92,7 @@ def _stages(content: Entry) -> Any:
         ("a GPU", "power_w", "{:.0f} W"),
         ("changes", "switches"),
     ]
-    grouped = runs(content["stages"], _cells)
+    grouped = equal_runs(content["stages"], _cells)
     return Table(columns, [{**rows[0], "stage": name} for name, rows in grouped])
 
 

@@ -69,7 +69,7 @@ def combination(summary: Entry, point: Entry) -> str:
         str(point[axis])
         if axis in _TEXTS
         else f"{HEADINGS[axis][0]} {plain(point[axis])}"
-        for axis in ordered(summary)
+        for axis in ordered_axes(summary)
         if axis in point
     )
 
@@ -80,7 +80,7 @@ def sweep_title(summary: Entry) -> str:
     return title_line({"gpu": "several GPUs", **dict.fromkeys(names), **summary})
 
 
-def ordered(summary: Entry) -> list[str]:
+def ordered_axes(summary: Entry) -> list[str]:
     """Return the varied axes, words before numbers, in column order."""
     return [axis for axis in HEADINGS if axis in summary["axes"]]
 
@@ -98,7 +98,7 @@ def _table(summary: Entry) -> Table:
     )
     hidden = {"time_s", "energy_j"} if "tpot_s" in present else set()
     shown = [(word, key, how) for word, key, how in figures if key in present - hidden]
-    axes = [(HEADINGS[x][0], x, HEADINGS[x][1]) for x in ordered(summary)]
+    axes = [(HEADINGS[x][0], x, HEADINGS[x][1]) for x in ordered_axes(summary)]
     columns = [
         (word, lambda point, key=key: point.get(key), how)
         for word, key, how in (*axes, *shown, ("grade", "grade", "{}"))
@@ -124,7 +124,7 @@ def _crossed_lines(
 ) -> tuple[str | None, dict[str, list[Entry]]]:
     """The numeric axis with most values (None if all are words), and the points of each
     combination of the other axes in rising order of it."""
-    axes = ordered(summary)
+    axes = ordered_axes(summary)
     numbers = [axis for axis in axes if axis not in ("gpu", "dtype")]
     across = max(numbers, key=lambda a: len({p[a] for p in points}), default=None)
     lines: dict[str, list[Entry]] = {}

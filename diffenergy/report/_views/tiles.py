@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 from .._blocks import Block, Table
 from .._format import Entry, change, product, si
-from .._tables.lines import framed, title_line
+from .._tables.lines import frame, title_line
 
 if TYPE_CHECKING:
     from ...charts import Chart
@@ -35,7 +35,7 @@ def line(result: "TuneResult") -> str:
 
 def blocks(result: "TuneResult") -> list[Block]:
     """Return assumptions, the tiles, and the whole workload."""
-    return framed(result.summary, tiles_blocks(result.summary))
+    return frame(result.summary, tiles_blocks(result.summary))
 
 
 def charts(result: "TuneResult") -> "dict[str, Chart]":
