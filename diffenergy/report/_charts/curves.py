@@ -145,4 +145,4 @@ def _costs(point: Entry) -> str:
 def _clock_words(point: Entry) -> str:
     """Text on the mean clock, where the power limit lowers it."""
     clock, requested = point["sm_clock_mhz"], point["sm_clock_set_mhz"]
-    return f", held at {clock:.0f} MHz" if clock < requested * (1 - 1e-6) else ""
+    return f", mean clock {clock:.0f} MHz" if clock < requested * (1 - 1e-6) else ""

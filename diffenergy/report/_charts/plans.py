@@ -42,7 +42,7 @@ def plans_chart(result: "PlanResult", title: str) -> Chart:
     x, y = (list(values) for values in zip(*front, strict=True))
     best = s["best"]
     marks = [
-        Line(x, y, "no other is both faster and of less energy", "soft", 1.3),
+        Line(x, y, "Pareto front", "soft", 1.3),
         Points(time, energy, "", shade(memory.tolist()), 0, 2.6),
         Points([best["time_s"]], [best["energy_j"]], s["plan"], 1, _STAR, 8.0),
     ]
@@ -63,8 +63,8 @@ def plans_chart(result: "PlanResult", title: str) -> Chart:
     )  # fmt: skip
     caption = (
         f"Every plan that fits the memory, as far as its step takes at most "
-        f"{_SLOWER:g} times as long as the fastest; those that no other beats in time, "
-        "energy and memory at once are read first, by name."
+        f"{_SLOWER:g} times as long as the fastest; plans on the Pareto front of time, "
+        "energy and memory are named."
     )
     return Chart(title, [panel], caption)
 

@@ -46,7 +46,7 @@ def roofline(
         "Each mark is a kernel, its area the share of the GPU's time. FLOP count "
         "padding; bytes are those that reach DRAM. Marks on the left edge do no FLOP "
         "(their height below the roof is the DRAM bandwidth they reach), marks on the "
-        "right edge read next to nothing from DRAM." + rest
+        "right edge read almost nothing from DRAM." + rest
     )
     if left := len(live) - len(shown):
         caption += f" {left} kernels do neither and are not shown."

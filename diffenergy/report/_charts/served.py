@@ -30,12 +30,12 @@ def _latency(key: str, what: str, summary: Entry, curves: "Curves", log: bool) -
     marks.append(Rule(curves.most, end, axis="x", colour="soft"))
     if summary["mode"] == "open":
         at = [summary["request_rate_per_s"]], [summary[f"{key}_s"]["mean"]]
-        marks.append(Points(*at, "the answer", 0, size=6.5, outlined=True))
+        marks.append(Points(*at, "this server", 0, size=6.5, outlined=True))
     across = Axis("request rate", "requests/s", zero=True, high=1.06 * curves.most)
     return Chart(
         what.capitalize(),
         [Panel(across, Axis(what, "s", log, not log), marks, height=180.0)],
-        "Poisson arrivals at each rate with the batch limit of the answer.",
+        "Poisson arrivals at each rate with the batch limit of this server.",
         half=True,
     )
 
@@ -49,11 +49,11 @@ def _energy(summary: Entry, curves: "Curves") -> Chart:
     for i, (clock, joules, colour) in enumerate(rows):
         name = f"{clock / 1e6:.0f} MHz"
         marks.append(Line(batches, joules, name, colour, shape=i % 7))
-    across = Axis("requests that run", log=True)
+    across = Axis("running requests", log=True)
     up = Axis("energy per output token", "J", log=True)
     return Chart(
         "Energy per output token by SM clock",
         [Panel(across, up, marks, height=280.0)],
-        "Of the server with so many requests that always run, at SM clocks of the "
+        "The saturated server at each number of running requests, at SM clocks of the "
         f"board under the power limit of {summary['power_limit_w']:.0f} W.",
     )

@@ -35,7 +35,7 @@ def stage_clock_charts(result: "StageClocks", title: str) -> dict[str, Chart]:
     charts of their own."""
     replicas, content = result.replicas[0], result.summary
     usual = f"All at {content['usual_sm_clock_mhz']:g} MHz"
-    title_of_clocks = "Own clocks (low boxes: forward, high: backward)"
+    title_of_clocks = "Optimized clocks (low boxes: forward, high: backward)"
     charts = {
         "before": _passes(replicas, replicas.problem.usual, usual),
         "after": _passes(replicas, replicas.choice, title_of_clocks),

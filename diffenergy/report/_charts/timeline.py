@@ -123,7 +123,7 @@ def _chart(
             left, right = one.edge[:-1][mine].tolist(), one.edge[1:][mine].tolist()
             low, high = [0.0] * len(left), one.power[mine].tolist()
             marks.append(Boxes(left, right, low, high, name, colour))
-    marks.append(Rule(power_limit, f"limit that is held: {power_limit:.0f} W"))
+    marks.append(Rule(power_limit, f"power limit: {power_limit:.0f} W"))
     whole = f"{si(float(one.edge[-1]), 's')} in all"
     how = (
         "A slice is all launches of a kernel (they are too many to draw, or passes "
@@ -133,7 +133,7 @@ def _chart(
         f"another, {whole}."
     )
     how += (
-        " Height is mean power, idle and leakage included; what the limiter holds is "
+        " Height is mean power, idle and leakage included; the power limit applies to "
         "the mean of the phase."
     )
     rows = [-1, *range(len(kernels))]

@@ -28,8 +28,8 @@ def to_html(blocks: Iterable[Block], prefix: str = "") -> str:
 def slug(text: str) -> str:
     """Return `text` as an HTML id.
 
-    >>> slug("What it rests on")
-    'what-it-rests-on'
+    >>> slug("Data behind the figures")
+    'data-behind-the-figures'
     """
     return re.sub(r"\W+", "-", text.lower()).strip("-")
 

@@ -48,9 +48,9 @@ if TYPE_CHECKING:
     from ...serving import ServingResult
 
 _GRADES: Final = {
-    "calibrated": "measurements of this very GPU and kind of work were fitted",
-    "transferred": "such measurements of a GPU of its architecture were fitted",
-    "forecast": "measurements of other GPUs were fitted, none of this very case",
+    "calibrated": "measurements of this GPU and kind of work were fitted",
+    "transferred": "measurements of a GPU of its architecture were fitted",
+    "forecast": "measurements of other GPUs were fitted, none of this case",
     "datasheet": "nothing was fitted: data sheets and priors, assumed widths",
 }
 _SLOWER: Final = 1.05
@@ -91,7 +91,7 @@ _CONSTANTS: Final = (
     ("unit", "unit"),
     ("basis", "basis"),
     ("made of", "built"),
-    ("sd in ln", "spread"),
+    ("std of ln", "spread"),
 )
 
 
@@ -104,14 +104,14 @@ def estimate_page(
     second GPU. `command`: the command that prints its numbers; `served`: the model as a
     server under load."""
     summary = every[0].result.summary
-    blocks = [*_answer(every[0]), *_sections(every, served)]
+    blocks = [*_result_blocks(every[0]), *_sections(every, served)]
     return build_page(title_line(summary), blocks, summary, command, MODELLED)
 
 
-# --- the answer
+# --- the result
 
 
-def _answer(details: EstimateDetails) -> Iterator[Block]:
+def _result_blocks(details: EstimateDetails) -> Iterator[Block]:
     """Summary sentence, totals, phases, and cheaper clocks or limits."""
     summary = details.result.summary
     yield _sentence(summary)
@@ -121,8 +121,8 @@ def _answer(details: EstimateDetails) -> Iterator[Block]:
     grades = dict.fromkeys((summary["grades"]["time"], summary["grades"]["power"]))
     words = "; ".join(f"{grade}: {_GRADES[grade]}" for grade in grades)
     yield (
-        f"grade: {grade_words(summary)} ({words}). Ranges reach from the 5th to the "
-        "95th percentile, by measurements that no fit saw."
+        f"grade: {grade_words(summary)} ({words}). Ranges are the 5th to 95th "
+        "percentile, from errors of held-out measurements."
     )
     yield phase_table(summary)
     yield host_line(summary)
@@ -163,11 +163,11 @@ def _advice(details: EstimateDetails) -> Block:
         return lambda point: 100 * (point[key] / chosen[key] - 1)
 
     columns = (
-        ("what would cost less", "words"),
+        ("cheaper setting", "words"),
         ("energy", against("energy_j"), change),
         ("time", against("time_s"), change),
     )
-    return Table(columns, cheaper.values(), fold=("what would cost less",))
+    return Table(columns, cheaper.values(), fold=("cheaper setting",))
 
 
 # --- the sections
@@ -190,7 +190,7 @@ def _sections(
     else:
         over = [*charts_named("stages", "power"), *step_blocks(summary)]
         yield Section("The step over time", over, "Time")
-    yield Section("What kernels are up against", charts_named("roofline"), "Roofline")
+    yield Section("Kernels on the roofline", charts_named("roofline"), "Roofline")
     if served is not None:
         lines = [x for x in served.blocks(charts=False) if x != BOARD_ONLY]
         under_load = [*lines, *charts_named("serving-")]
@@ -200,7 +200,7 @@ def _sections(
     yield _kernels(summary, kernels)
     for other in every[1:]:
         yield _against(summary, other.result.summary)
-    yield Section("What it rests on", list(_sources(every)), "Sources")
+    yield Section("Data behind the figures", list(_sources(every)), "Sources")
 
 
 def page_charts(
@@ -318,7 +318,7 @@ def _folded(title: str, columns: Sequence, entries: Entries, note: str = "") -> 
 def _fit(gpu: Entry, fitted_on: Entry) -> str:
     levels = gpu["corrections"]["levels"]
     served = ", ".join(levels) or "unavailable"
-    text = f"Corrections that serve {gpu['name']}: {served}. "
+    text = f"Corrections applied to {gpu['name']}: {served}. "
     names = [x.removeprefix("gpu:") for x in levels if x.startswith("gpu:")]
     of_kinds = {
         key.partition(":")[2]: rows
@@ -330,9 +330,9 @@ def _fit(gpu: Entry, fitted_on: Entry) -> str:
             f"{kind} {rows['time']} times, {rows['power']} powers"
             for kind, rows in of_kinds.items()
         )
-        text += f"Measured of it in the fit: {', '.join(words)}."
+        text += f"Its measured rows in the fit: {', '.join(words)}."
     else:
-        text += "No measured row of it is in the fit."
+        text += "The fit has no measured rows of it."
     return text
 
 
@@ -351,4 +351,4 @@ def _errors(gpu: Entry) -> Iterator[Block]:
     ]
     title = f"Errors to expect for {gpu['name']}: mean and 95th percentile"
     yield Table(columns, expected, title=title, left=4)
-    yield "Of measurements that were left out of the fit, by kind."
+    yield "Errors of held-out measurements, by kind of row."

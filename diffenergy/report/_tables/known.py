@@ -7,7 +7,7 @@ from ...units import GiB
 from .._blocks import Block, Table
 from .._format import QUANTITIES, UNKNOWN, Entries, Entry, plain, si
 
-_ERRORS: Final = "grade of time, power; errors of left-out rows of time/power/energy:"
+_ERRORS: Final = "grade of time, power; errors of held-out rows of time/power/energy:"
 _WORDS: Final = ("architecture", "mma", "memory", "process_node", "segment")
 
 
@@ -46,7 +46,7 @@ def gpu_blocks(summary: Entry) -> list[Block]:
     served = ", ".join(corrections["levels"]) or "none (priors)"
     expected = corrections["expected"]
     errors = [
-        ("left-out rows", "kind"),
+        ("held-out rows", "kind"),
         ("grade", lambda x: _grades(x["grades"])),
         ("mean %", lambda x: _three(x, "mape_pct", "{:.1f}")),
         ("5-95 %", lambda x: _three(x, "interval_pct", "{:.0f}")),
@@ -65,7 +65,7 @@ def gpu_blocks(summary: Entry) -> list[Block]:
     return [
         f"{summary['name']}: {words}",
         f"also called: {', '.join(summary['aliases']) or '-'}",
-        f"corrections that serve it: {served}; grade: {corrections['grade']}",
+        f"applied corrections: {served}; grade: {corrections['grade']}",
         *([_ERRORS, Table(errors, expected, fold=["rows of"])] if expected else []),
         Table(values, summary["values"].items(), fold=["unit", "quality"]),
         Table(("source", of), sources.items(), fold=["source", "of"], left=2),

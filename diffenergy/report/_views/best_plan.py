@@ -49,7 +49,7 @@ def blocks(result: "PlanResult") -> Iterator[Block]:
         ("energy of a step", si(best["energy_j"], "J")),
         ("energy of a token", si(best["energy_j_per_token"], "J")),
         ("power of all GPUs", si(best["power_total_w"], "W")),
-        ("useful FLOP of the peak", percent(best["mfu"])),
+        ("MFU (useful FLOP / peak)", percent(best["mfu"])),
         ("bubble", percent(best["bubble"])),
         ("exposed communication", percent(best["exposed_communication"])),
     ]
@@ -59,7 +59,7 @@ def blocks(result: "PlanResult") -> Iterator[Block]:
     yield _ranking(s)
     if s["sensitivities"]:
         yield _sensitivities(s["sensitivities"])
-    yield "plans that no other beats in time, energy and memory at once, as ranked:"
+    yield "Pareto front of time, energy and memory, in ranked order:"
     yield _frontier(s)
     yield f"grade: {best['grade']}"
     yield from (f"warning: {warning}" for warning in best["warnings"])

@@ -39,7 +39,7 @@ def line(result: "SearchResult") -> str:
     goal, words = first_goal(summary), summary["best"].get("words", {})
     start, end = (in_unit(goal, summary[x]["objective"]) for x in ("start", "best"))
     return (
-        f"{summary['model']} on what grows out of {result.card.name}: "
+        f"{summary['model']} on a design based on {result.card.name}: "
         f"{goal} {start} -> {end}, {design_words(words | best.fields)}, "
         f"{summary['grade']}"
     )

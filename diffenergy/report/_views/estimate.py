@@ -225,10 +225,10 @@ def _points(summary: Entry) -> Table:
         ("energy", "energy_j", "J"),
         *([("at the wall", "wall_energy_j", "J")] if has_node(summary) else []),
         *([("J/token", "energy_j_per_token", digits)] if tokens else []),
-        *([] if several and limits else [("held MHz", "sm_clock_mhz", "{:.0f}")]),
+        *([] if several and limits else [("mean MHz", "sm_clock_mhz", "{:.0f}")]),
         ("best", lambda point: marks.get(point["row"], "")),
     ]
-    spare = ([] if limits else ["limit W"]) + ["held MHz", "J/token", "power"]
+    spare = ([] if limits else ["limit W"]) + ["mean MHz", "J/token", "power"]
     return Table(columns, entries, spare=spare)
 
 

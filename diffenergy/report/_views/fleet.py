@@ -57,7 +57,7 @@ def _tiles(summary: Entry) -> list[Tiles]:
     of_goal = partial(amount, summary)
     large = [
         Tile(f"Least {summary['objective']}", summary["value"], of_goal),
-        Tile("No plan is below", summary["bound"], of_goal),
+        Tile("Lower bound", summary["bound"], of_goal),
         Tile("Gap", summary["gap"], partial(percent, places=3)),
     ]
     small = [
@@ -135,7 +135,7 @@ def site_rows(summary: Entry) -> tuple[Columns, list[Any]]:
     for name, (power, budget) in site_power(summary).items():
         least = None if np.isnan(budget).all() else np.nanmin(budget)
         rows.append((name, power.mean(), power.max(), least))
-    columns = ("site", ("mean power", 1, "W"), ("most", 2, "W"), ("budget", 3, "W"))
+    columns = ("site", ("mean power", 1, "W"), ("peak", 2, "W"), ("budget", 3, "W"))
     return columns, rows
 
 

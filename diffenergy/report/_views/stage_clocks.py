@@ -58,7 +58,7 @@ def title_line(content: Entry) -> str:
 
 def _totals(content: Entry) -> Any:
     first = f"all at {content['usual_sm_clock_mhz']:g} MHz"
-    rows = [(first, content["baseline"]), ("own clocks", content["best"])]
+    rows = [(first, content["baseline"]), ("optimized clocks", content["best"])]
     usual = content["baseline"]["energy_j"]
     limited = content["node_power"]
     if limited and limited["one_clock"]:
@@ -67,7 +67,7 @@ def _totals(content: Entry) -> Any:
     joules = content["lower_bound_j"]
     step = content["best"]["step_time_s"]
     bound = {"step_time_s": step, "energy_j": joules, "power_total_w": joules / step}
-    rows.append(("bound of any clocks", bound))
+    rows.append(("bound over all clocks", bound))
     columns = (
         ("clocks", lambda row: row[0]),
         ("step", lambda row: row[1]["step_time_s"], "s"),

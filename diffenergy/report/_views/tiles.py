@@ -74,7 +74,7 @@ def tiles_blocks(summary: Entry) -> list[Block]:
     )
     totals = [
         {"name": "library's choice", **default},
-        {"name": "these tiles", **summary},
+        {"name": "tuned tiles", **summary},
     ]
     spare = ("count", "split", "default", "energy")
     products = Table(tiles, summary["gemms"], spare=spare, fold=["GEMM"])

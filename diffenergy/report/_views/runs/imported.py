@@ -54,7 +54,7 @@ def blocks(result: "ImportResult") -> Iterator[Block]:
         ]
     yield Table(columns, shown, fold=["kernel"])
     if len(rows) > len(shown):
-        yield f"and {len(rows) - len(shown):,} rows more; --out listing.jsonl has all"
+        yield f"and {len(rows) - len(shown):,} more rows; --out listing.jsonl has all"
     if summary["unknown"]:
         names = ", ".join(x["name"][:40] for x in summary["unknown"][:5])
         yield f"kernels of no known class: {names}"

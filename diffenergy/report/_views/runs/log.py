@@ -31,4 +31,4 @@ def blocks(result: "LogResult") -> Iterator[Block]:
     rows = result.table.to_dict("records")
     yield Table([x for x in _SHOWN if x[1] in result.table], rows[:_MOST_ROWS])
     if len(rows) > _MOST_ROWS:
-        yield f"and {len(rows) - _MOST_ROWS:,} rows more; --out runs.csv has all"
+        yield f"and {len(rows) - _MOST_ROWS:,} more rows; --out runs.csv has all"

@@ -34,7 +34,7 @@ def blocks(result: "MeasurePlan") -> Iterator[Block]:
     )
     points = [{**p, "number": i} for i, p in enumerate(result.summary["points"], 1)]
     yield Table(columns, points, left=4, fold=("kernel",))
-    yield "-: left to the GPU; sets: of tensors that launches take turns with"
+    yield "-: set by the GPU; sets: copies of tensors that launches alternate between"
 
 
 def _kernel_words(point: Entry) -> str:
