@@ -54,6 +54,7 @@ def epoch_bound(
     else:
         pipes = Pipes(1 + delay, delay, model.capacity, model.chunk)
         bound = _bound(demand, topology, pipes, None)
+    # Rounding just above a whole number must not claim an epoch more.
     return int(np.ceil(bound - _ROUNDING * max(bound, 1.0)))
 
 
@@ -71,6 +72,8 @@ def second_bound(demand: Demand, topology: Topology, whole: bool = True) -> floa
         bound = max(bound, price_bound(moved, machine, whole))
         if len(spread.source) and (spread.wanted.sum(1) == 1).all():
             back = _time_reversed(spread)
+            # Cuts count what comes into groups: what leaves a few sources (scatter)
+            # comes in where time runs backwards.
             if len(np.unique(spread.source)) < len(np.unique(back.source)):
                 turned = machine.reversed()
                 inward = cuts(turned, back)
@@ -235,6 +238,8 @@ def _flow_time(
         if np.isinf(time):
             return time
         capacity = np.append(topology.rates * time, volume[givers])
+        # SciPy's max-flow counts in 32 bit. Capacities are rounded up; the time then
+        # follows from the true rates of the cut.
         unit = capacity.max() / _FLOW_UNITS * 2
         scaled = np.ceil(capacity / unit).astype(np.int32)
         graph = coo_array((scaled, (rows, columns)), (hub + 1, hub + 1)).tocsr()

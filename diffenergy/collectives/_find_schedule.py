@@ -129,6 +129,8 @@ def _raise_bound(task: Task, watch: Watch) -> Iterator[Plan]:
         return
     if task.single:
         watch("bound by link prices", None)
+        # not `whole`: the linear program may cut blocks up, and would end below a bound
+        # for whole ones
         bound = flow_bound(task.demand, task.topology, whole=False, how=task.solving())
     elif len(task.topology.nodes) <= _MOST_NODES:
         watch("bound by cuts", None)
@@ -233,6 +235,7 @@ def _fine_linear_program(task: Task, watch: Watch) -> Iterator[Plan]:
     stage, high = "linear program in short epochs", int(best.finish / fine.tau) + 1
     schedule = _solve_linear(task, watch, stage, topology, demand, fine, high)
     if schedule is not None:
+        # its short epochs are not those of the task
         whole = dataclasses.replace(schedule, epoch=None, epochs=None)
         yield task.plan(whole, "lp", _SOLVER)
 

@@ -89,6 +89,7 @@ def greedy(
     best: tuple[float, Sends] | None = None
     spent = 0.0
     for batch in range(effort.batches):
+        # batches of different seeds never coincide
         seed = effort.seed * effort.batches + batch
         limit = np.inf if best is None else best[0]
         if demand.single:

@@ -236,6 +236,8 @@ def balanced_paths(
             old, mine = paths[block], float(size[block])
             for link in old:
                 work[link] -= mine / rates[link]
+            # Prices follow the size of a block: equal sizes share them, but for links
+            # whose work has changed since.
             if mine != priced:
                 price, priced = [toll(n, mine) for n in range(len(rates))], mine
             for link in old:
@@ -248,6 +250,7 @@ def balanced_paths(
                 price[link] = toll(link, mine)
         if not changed:
             break
+        # `_least_work` may be out of reach: prices rise near the fullest link so far.
         least = max(least, 0.95 * max(work))
     return paths
 

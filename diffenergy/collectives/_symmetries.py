@@ -104,6 +104,7 @@ def labels_of(topology: Topology, demand: Demand) -> Int[np.ndarray, "node node"
     volume = np.zeros((2, count, count))
     for part, who in enumerate((demand.wanted, demand.parts)):
         np.add.at(volume[part], demand.source, who * demand.size[:, None])
+    # B: less than a thousandth is rounding
     wishes = volume.reshape(2, -1).round(3)
     _, wish = np.unique(wishes, axis=1, return_inverse=True)
     return labels * (int(wish.max(initial=0)) + 1) + wish.reshape(count, count)
@@ -156,6 +157,7 @@ class Graph:
 
     def _moving(self, colour: Colours, node: int, other: int) -> list[Permutation]:
         """An automorphism that keeps `colour` and takes `node` to `other`, if any."""
+        # often two alike nodes can simply be swapped, which needs no search
         swap = np.arange(len(colour))
         swap[[node, other]] = other, node
         if self._keeps(swap):

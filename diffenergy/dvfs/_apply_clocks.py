@@ -181,6 +181,7 @@ class Clocks:
                     self.trouble = error
             self.board.close()
             self.setting = False
+        # Python lets only the main thread set handlers
         if threading.current_thread() is threading.main_thread():
             for number, old in self.handlers.items():
                 signal.signal(number, old)

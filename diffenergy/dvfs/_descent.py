@@ -115,6 +115,7 @@ def _clocks(x: Float[Array, "kernel 2"], task: _Task) -> Float[Array, "kernel 2"
 def _score(clocks: Float[Array, "kernel 2"], task: _Task) -> tuple[Array, Array]:
     """(ln of what is to be small, how far each limit is passed as a share of it)."""
     sm, mem = clocks.T
+    # `row_costs` uses neither power cap nor temperature
     ones = jnp.ones_like(sm)
     point = OperatingPoint(sm, mem, ones, ones, task.locked * ones)
     costs = row_costs(task.workload, task.gpu, point, task.corrections)

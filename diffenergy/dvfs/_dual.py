@@ -104,6 +104,7 @@ class Search:
         """Index of the best plan found at a price of time (W); -1 if all break caps."""
         first = len(self.time)
         self._bend(price)
+        # If all break a cap: settings at which each kernel keeps it by itself.
         if self.cool is not None and len(self.time) == first:
             prices = np.full(len(self.ceiling), price)
             flat = Prices(prices, np.ones_like(prices))

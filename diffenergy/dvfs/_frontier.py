@@ -69,6 +69,7 @@ def frontier(
         slowdowns = _steps(plans, default)
     if rules.aggregation == "local" and rules.granularity == "kernel":
         return _local(problem, slowdowns, rules)
+    # Default clocks are a plan, too: what the limiter makes of them no setting has.
     plans = Total(
         np.append(plans.time, default.time), np.append(plans.energy, default.energy)
     )
@@ -116,6 +117,7 @@ def _local(
     left = np.flatnonzero(np.isnan(time))
     rest = _one_by_one(problem, slowdowns[left], rules)
     time[left], energy[left], bound[left] = rest.time, rest.energy, rest.bound
+    # From a limit of 0 % on default clocks are always to be had.
     default = default_total(problem)
     alone = (slowdowns >= 0) & (energy > default.energy)
     time = np.where(alone, default.time, time)

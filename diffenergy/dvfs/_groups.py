@@ -33,6 +33,7 @@ def by_stage(problem: Problem) -> Grouped:
     turns = np.zeros(len(problem.stages))
     for loop in loops:
         np.add.at(turns, list(loop.kernels), float(loop.turns))
+    # a problem without a launch order has each stage once
     turns = np.maximum(turns, 1.0)
     weight = member * problem.count / turns[:, None]
     usable = member.astype(int) @ (~problem.usable).astype(int) == 0
@@ -58,6 +59,7 @@ def _collapsed(loop: Loop, stage: Int[np.ndarray, " kernel"]) -> Loop:
     """Stages of one turn in order; neighbours in one stage are one launch."""
     body = stage[list(loop.kernels)]
     starts = np.flatnonzero(np.diff(body, prepend=-1))
+    # neighbours in one stage are one launch of it, over all turns
     turns = 1 if len(starts) == 1 else loop.turns
     return Loop(tuple(int(i) for i in body[starts]), turns)
 

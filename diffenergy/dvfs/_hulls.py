@@ -90,6 +90,7 @@ def kernel_points(problem: Problem, stage: int) -> list[tuple[np.ndarray, np.nda
     rows = np.flatnonzero(problem.stage == stage)
     time = problem.count[rows, None] * problem.time[rows]
     energy = problem.count[rows, None] * problem.energy[rows]
+    # inf - inf where a kernel cannot run
     with np.errstate(invalid="ignore"):
         spent = energy - problem.wait_power[stage] * time
     return list(zip(time, spent, strict=True))
@@ -114,6 +115,7 @@ def stage_bound(problem: Problem, stage: int, line: Line) -> Line:
     time = stage_time(x, host)
     energy = np.interp(x, line.x, line.y) + wait * time
     slope = np.diff(np.interp(x, line.x, line.y)) / np.diff(x)
+    # slope 0 (the host decides alone) would be divided by below
     bend = np.maximum(stage_slope(x, host), 1e-12)
     left, right = wait + slope / bend[:-1], wait + slope / bend[1:]
     corner = _crossing(time, energy, left, right)

@@ -55,6 +55,7 @@ def leanest(
     ratio = 1 + slowdowns / 100
     gpu = by_stage(problem, ratio[:, None] * problem.count * problem.default_time)
     choice, _ = _leanest_at(problem, ratio, gpu)
+    # a second round, with the tangent at the times that the first one has chosen
     gpu = np.where(np.isfinite(gpu), chosen(problem, choice).time, gpu)
     choice, bound = _leanest_at(problem, ratio, gpu)
     time, energy = np.full((2, len(ratio)), np.nan)

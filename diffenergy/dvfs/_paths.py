@@ -150,6 +150,7 @@ def dwell(places: Positions, latency: float) -> Int[np.ndarray, "end setting"]:
     -1: none."""
     time = np.where(np.isfinite(places.time), places.time, 0.0)
     clock = np.concatenate([np.zeros((1, time.shape[1])), np.cumsum(time, axis=0)])
+    # rounding must not forbid a segment of exactly the latency
     due = clock - latency * (1 - 1e-12)
     latest = [
         np.searchsorted(column, at, "right") - 1
@@ -178,6 +179,7 @@ def cheapest_ahead(
     cost, change = priced(places, prices)
     blocked = np.isinf(cost)
     cost[blocked] = 0.0
+    # no infinity: differences of the sums behind it would be NaN
     cost[blocked] = _BLOCKED * np.abs(cost).max(1).sum()
     sums = np.concatenate([np.zeros((1, cost.shape[1])), np.cumsum(cost, axis=0)])
     with jax.enable_x64(True):

@@ -88,6 +88,7 @@ def positions(
     starts = ends - sizes + 1
     entered = each.copy()
     entered[starts] = 1.0
+    # the change from the iteration before is not counted (docs/dvfs.md)
     entered[0] = 0.0
     again = np.zeros(len(kernel))
     again[ends] = np.array(turns) - 1.0

@@ -174,6 +174,7 @@ def within_caps(problem: Problem, spent: Spent) -> Bool[np.ndarray, "*plan"]:
 def cool_stages(problem: Problem, spent: Spent) -> Bool[np.ndarray, "*plan stage"]:
     """Stages whose mean power stays within their cap."""
     time, energy = stage_totals(problem, spent)
+    # 0 before the product, as inf x 0 is NaN
     free = np.isinf(problem.power_cap)
     most = np.where(free, np.inf, np.where(free, 0.0, problem.power_cap) * time)
     return np.asarray(energy <= most * (1 + TIE))

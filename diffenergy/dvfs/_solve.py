@@ -120,6 +120,7 @@ def _free(
 ) -> Plan:
     default, line = default_total(problem), free.bound(problem)
     parts = groups.split(problem) if per_launch else _as_it_is(problem)
+    # Under a limit of power a slower plan that draws less may be the only one.
     prune = bool(np.isinf(objective.power_cap))
     front = free.front(parts.problem, free.Window(objective.most_time(default)), prune)
     answer = pick.best(front.total, objective, default)
@@ -153,6 +154,7 @@ def _closer(
         if window is None or plan.gap <= _SMALL:
             break
         worth = free.worthwhile(problem, window, per_launch)
+        # A kernel without a setting for a better plan: there is none, which is a proof.
         if not worth.any(1).all():
             return dataclasses.replace(plan, bound=plan.value)
         rest = free.restricted(problem, worth)

@@ -96,6 +96,7 @@ def _as_run(logs: Array) -> TimeEnergy:
 
 def _inside_jit() -> bool:
     """Whether a caller is tracing a program (jit, scan, checkpoint)."""
+    # an operation, as constants are no tracers inside a traced program
     return isinstance(jnp.zeros(()) + 0, Tracer)
 
 

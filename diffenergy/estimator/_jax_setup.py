@@ -57,6 +57,7 @@ def enable_compilation_cache() -> Path | None:
         return None
     warnings.filterwarnings("ignore", message=".*persistent compilation cache.*")
     jax.config.update("jax_compilation_cache_dir", str(folder))
+    # JAX leaves out small and quick programs by default, which are most of these
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
     return folder

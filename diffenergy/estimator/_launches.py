@@ -68,6 +68,8 @@ class Launches(eqx.Module):
     def mixture(self, time: Float[Array, " flat"]) -> list[Float[Array, "n c"]]:
         """Weights of the candidates of each group, which take `time` s."""
         d = self.demand
+        # Candidates that cannot run count as far slower, so that the mixture gives them
+        # no weight and stays smooth.
         believed = time * (1 + (_ILLEGAL - 1) * d.illegal)
         stacked = jnp.stack([believed, d.choice, d.tau])
         return [smooth.choice_weights(*x) for x in self.by_group(stacked)]

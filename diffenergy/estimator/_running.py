@@ -57,6 +57,8 @@ class Running(eqx.Module):
         of_candidate = many.per_candidate(clock)
         mem_clock = many.per_candidate(self.point.mem_clock)
         times = timing(many.demand, gpu, c, of_candidate, mem_clock)
+        # Older programs take longer in their kernels, not in launching them; before the
+        # governor, which sees the power of the longer run.
         longer = times.launch + many.pace * (times.time - times.launch)
         times = dataclasses.replace(times, time=longer)
         volts = relative_voltage(gpu, clock, self.point.mem_locked)

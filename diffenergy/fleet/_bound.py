@@ -75,6 +75,7 @@ def slot_limits(problem: Problem, slot: int) -> Limits:
     """Cover of the models asked for, then GPUs and watts of a slot."""
     demand, free = problem.demand[slot], room(problem, slot)
     active, limited = demand > 0, np.isfinite(free)
+    # parked boards may use up a budget: a row without room is scaled, too
     per = np.r_[demand[active], np.maximum(np.abs(free[limited]), 1e-9)] / _SCALE
     stacked = sparse.vstack([cover(problem)[active], limits(problem)[limited]])
     matrix = sparse.csr_array(sparse.diags_array(1 / per) @ stacked)
@@ -92,6 +93,7 @@ def solve_relaxation(problem: Problem, slot: int) -> Prices | None:
     Shares of a replica are allowed and starts are free, so no plan costs less.
     """
     free = room(problem, slot)
+    # Parked boards alone draw more than a budget: nothing fits.
     if (free < -1e-9 * np.abs(problem.base).sum()).any():
         return None
     matrix, low, high, per = slot_limits(problem, slot)
@@ -104,6 +106,7 @@ def solve_relaxation(problem: Problem, slot: int) -> Prices | None:
     if solution.duals is None:
         raise RuntimeError(f"the linear program of slot {slot}: {solution.message}")
     limited = np.isfinite(free)
+    # Below 0 is noise of the solver; `bound_at` proves a bound at any prices from 0 on.
     marginal = np.maximum(0.0, -solution.duals) * unit / per
     prices = np.zeros(len(free))
     prices[limited] = marginal[len(per) - limited.sum() :]
@@ -229,6 +232,8 @@ def bound_by_cuts(
         here = bound_at(problem, slot, at)
         if here.bound > best.bound:
             best, best_at = here, at
+    # Prices that rise without end: the slot may have no plan, which the linear program
+    # decides.
     endless = (best_at[limited] > 0.4 * highest).any()
     return None if endless else best, cuts[-_MOST_CUTS:]
 
@@ -257,6 +262,7 @@ def _planes(
     replicas = np.where(chosen >= 0, demand / rows.rate[chosen], 0.0)
     value = (replicas * problem.cost(slot)[chosen]).sum(axis=1)
     cut = np.broadcast_to(np.arange(len(chosen))[:, None], chosen.shape)
+    # -1 (no row) has to index something; its count is 0
     entries = (replicas.ravel(), (chosen.ravel() % len(rows), cut.ravel()))
     counts = sparse.coo_array(entries, (len(rows), len(chosen)))
     used = sparse.csr_array(use @ counts).toarray().T

@@ -83,6 +83,8 @@ def candidates(
     row, count = np.zeros((len(of), 0), int), np.zeros((len(of), 0))
     for less in (splits, _LESS):
         choice = bulk[of]  # [plan, width]
+        # more by a little, so that rounding does not cost a replica where it divides
+        # evenly
         whole = np.floor(rest[:, None] / rows.rate[choice] * (1 + _TINY))
         tries = np.maximum(whole[:, :, None] - np.arange(less), 0.0)
         plan, which, fewer = np.nonzero(

@@ -94,6 +94,7 @@ def between_neighbours(
             tried = best.copy()
             tried[slot] = here
             new = value_of(problem, tried)
+            # Take every gain, but go round again only where that still pays.
             if new < value * (1 - 1e-9):
                 gained = gained or new < value * (1 - 1e-4)
                 best, value = tried, new
@@ -150,6 +151,8 @@ def _candidates(
     most = more * max(few, min(_MOST, _PLANS // models))
     tries = {"width": width + 2 * (more - 1), "most": most, "splits": splits}
     each = _PER_CANDIDATE * models * tries["width"] ** 2 * splits
+    # Limits of price 0 may bind once replicas are whole: where the first choice failed
+    # they get a small price, so that plans spare them, too.
     nudged = at + (at == 0) * (more > 1) * at.max(initial=0.0) * 0.1
     parts = [
         candidates(problem, slot, scale * nudged, **tries)
@@ -204,6 +207,7 @@ def neighbourhoods(
         reached = value_of(problem, new)
         if reached < value * (1 - 1e-9):
             best, value = new, reached
+            # what it left to others has changed: they, and it, may gain again
             queue.append((slot, models))
     return best
 

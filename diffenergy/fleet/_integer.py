@@ -59,6 +59,7 @@ def minimize(
     bound = -np.inf if answer.bound is None else float(answer.bound * unit)
     values = answer.values
     if values is not None:
+        # HiGHS counts a value within its tolerance of a whole number as whole
         values = np.where(kind, np.round(values), values)
     return Solution(values, bound, answer.status == "optimal")
 
@@ -109,6 +110,7 @@ def plan_slot(problem: Problem, slot: int, *, work: Work, gap: float) -> Solutio
         return Solution(None, bound, False)
     counts = np.zeros(len(problem.rows))
     counts[used] = choice.values
+    # The solver may miss a limit by its tolerance: only plans that keep all are taken.
     return Solution(
         counts if keeps_limits(alone, counts[None])[0] else None, bound, False
     )
@@ -168,6 +170,7 @@ def plan_all_slots(
         matrix = sparse.csr_array(sparse.block_array(both))
         low.append(np.full(more, -np.inf))
         high.append(np.zeros(more))
+        # what runs in the first slot is loaded already (`starts_of`): no price there
         cost += [problem.start_cost(slot)[first[paid]] for slot in range(1, slots)]
     most = _most_replicas(problem)
     upper = np.r_[np.tile(most, slots), np.full(more, most.max(initial=0.0))]

@@ -40,11 +40,13 @@ def bound_by_knapsacks(
         row = np.flatnonzero(problem.rows.model == model)
         row = row[pareto_front(each[row], -problem.rows.rate[row])]
         share = problem.rows.rate[row] / demand[model]
+        # less a little, so that rounding does not turn a whole share into one part more
         least, _ = _covered(each[row], np.ceil(share * _GRID * (1 - _TINY)))
         steps = 1 / min(1.0, float(share.min()))
         work.add(2 * (_PER_CELL * _GRID * len(row) + _PER_STEP * steps))
         wasted[model] = max(least - floor[model], 0.0)
         whole = np.floor(share * _GRID * (1 + _TINY))
+        # `_covered` needs whole sizes: a row below one part of the demand has none
         if (whole >= 1).all():
             plans.append((model, row, _covered(each[row], whole)[1]))
     free, priced = room(problem, slot), at > 0

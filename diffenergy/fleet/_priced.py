@@ -216,6 +216,7 @@ def price(fleet: Fleet, progress: Progress, late: Callable[[], bool]) -> Priced:
             priced.notes.append(f"`{name}` does not run on {gpu}: {reason}")
             failed[model] = f"on {gpu}: {reason}"
     for model, reason in failed.items():
+        # What time left out may run: that no pool can run the model is not known then.
         name = fleet.models[model].name
         open_ = any(x.startswith(f"{name} on ") for x in priced.left_out)
         if not open_ and all(curve.model != model for curve in priced.curves):

@@ -114,6 +114,7 @@ def _change(
     watts = of[0] >= len(problem.count)
     limited = np.isfinite(free) & (watts | (np.arange(len(free)) < len(problem.count)))
     active = demand > 0
+    # scaled as in `slot_limits`: HiGHS lets a limit be missed by 1e-6, absolute
     rates = sparse.diags_array(1e3 / demand[active]) @ cover(problem)[active]
     more = sparse.csr_array(-np.eye(len(free))[np.ix_(limited, of)])
     matrix = sparse.block_array([[rates, None], [limits(problem)[limited], more]])
@@ -167,6 +168,7 @@ def _hardest(demand: Float[np.ndarray, "slot model"]) -> Int[np.ndarray, " hard"
 
 def _little_power(problem: Problem, slot: int) -> NoPlan:
     over = _change(problem, slot, _sites(problem), whole=True)
+    # No whole plan within the work: shares of replicas need at least so much.
     if over is None:
         over = _change(problem, slot, _sites(problem), whole=False)
     assert over is not None

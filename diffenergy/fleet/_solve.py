@@ -170,6 +170,8 @@ class _State:
         if active <= 60:  # a knapsack each takes a few hundredths of a second
             self.knapsacks()
         few = len(problem.rows) <= _FEW
+        # A single slot has no starts, which `plan_slot` leaves out: its program may do
+        # alone.
         if few and problem.slots == 1:
             self.slots()
         if self.best is None and not self.impossible:
@@ -184,6 +186,7 @@ class _State:
             self.slots()
         small = problem.slots * len(problem.rows) <= _SMALL
         if self.gap > self.max_gap and at.left > 0:
+            # the value at which the gap is met, as the gap is relative to the value
             good = self.bound / (1 - self.max_gap)
             # the rest is for the program
             part = at.work.part(at.left * (0.4 if small else 1.0))

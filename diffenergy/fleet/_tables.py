@@ -197,6 +197,7 @@ def _slots(
         if read.isna().any():
             wrong = int(read.isna().to_numpy().argmax())
             raise bad_cell(sheet, wrong, key, "a time such as 2024-05-12T13:00Z")
+        # Instants, not text: 9:00 would follow 10:00, and zones would differ.
         instants = read.dt.tz_localize(None).to_numpy("datetime64[s]")
         times, slot = np.unique(instants, return_inverse=True)
         apart = np.diff(times).astype(float)

@@ -159,6 +159,8 @@ class Maker:
         same = key.tp, key.cp, key.ep, key.etp
         if same not in self._models:
             last = len(self.kinds)
+            # the ends without layers: at the first and the last of three stages, and
+            # both on one
             ends = [(3, 0, (0, 0)), (3, 2, (last, last)), (1, None, (0, 0))]
             layers = [(3, 1, (place, place + 1)) for place in self.places]
             split = ModelSplit(key.tp, key.ep, key.cp, key.etp, sequence=key.tp > 1)
@@ -282,6 +284,7 @@ def price(
         priced = {name: x[same] for name, x in dealt.items()}
         columns = {"time": priced["gpu"], "host": priced["host"]}
         columns |= {"energy": priced["energy"]}
+        # static power while kernels run; waits for the host are those of whole stages
         columns |= {"still": priced["still"] * priced["gpu"] / priced["time"]}
         grid = {
             x: y[len(launched) :].reshape(-1, len(_SIZES)) for x, y in columns.items()
@@ -291,6 +294,8 @@ def price(
         of_pieces: dict[str, Any] = {
             x: np.where(at >= 0, y[at], 0.0) / each for x, y in columns.items()
         }
+        # A pass costs the host once, not for every piece: `_dispatched` adds it to a
+        # stage.
         of_pieces["host"] -= each_pass * table["passes"] / each
         result.append(Pieces(**about, **of_pieces, moved=moved))
     return result, works[0]

@@ -125,6 +125,7 @@ def _compose(
         for x in ("time", "energy", "still")
     }
     span = np.full(len(at), np.nan)
+    # First by the closed form, for the times of a micro-batch; then by the recursion.
     *_, ways = kept(compose_plans, (columns, steps, gpu.corrections, span))
     ways = jax.device_get(ways)
     for i, one in enumerate(placed):

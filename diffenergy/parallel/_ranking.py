@@ -167,6 +167,7 @@ def _memory(
     for (stage, row), state in zip(stages.fullest, states, strict=True):
         there = row > 0
         flying = micro_batches_in_flight(plan, stage, batches)
+        # as in `training_memory`
         scored = flying if plan.order == "gpipe" else 1.0
         once, logits, workspace = (
             (x[key] * there).max()

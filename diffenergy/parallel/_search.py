@@ -157,6 +157,7 @@ def search(
 
     within, rung = _under(ladder, clocks, series, limits.power)
     size = np.array([len(plan.text) for plan in within.plans])
+    # of plans with equal figures the shortest text: what sets least
     order = np.lexsort((size, getattr(within, objective).round(9)))
     top, rest = order[:_PRICED], order[_PRICED:]
     steps = np.arange(-_STEPS, _STEPS + 1) if np.isfinite(limits.power) else [0]
@@ -172,6 +173,8 @@ def search(
     exact.sort(key=lambda x: (getattr(x, objective), len(x.plan.text)))
     row = first.about.plans.index(exact[0].plan)
     time, energy = (first.ratio(x)[row] for x in ("time", "energy"))
+    # Beyond the priced ones the ranking's figures, scaled by its error on the best
+    # plan.
     others = within.take(rest)
     others = dataclasses.replace(
         others, time=others.time * time, energy=others.energy * energy
@@ -279,6 +282,7 @@ def _under(
     high, low = (e / t for t, e in (above, below))
     share = np.where(j > 0, (power - low) / np.where(j > 0, high - low, 1.0), 0.0)
     wide = clocks[i] - clocks[j]
+    # A clock that meets the limit exactly stays: rounding must not take the next lower.
     hertz = (clocks[j] + share * wide) * (1 + 1e-9)
     rung = np.searchsorted(-ladder, -hertz)
     share = (ladder[rung] - clocks[j]) / np.where(j > 0, wide, 1.0)
@@ -292,6 +296,7 @@ def _undominated(
 ) -> Bool[np.ndarray, " n"]:
     """Rows that no other beats in one column and matches in the rest; of equal rows
     those of least `size`."""
+    # figures that differ by rounding alone count as equal
     scaled = np.stack([x / np.abs(x).max() for x in columns], axis=1).round(6)
     table, place = np.unique(scaled, axis=0, return_inverse=True)
     least = np.full(len(table), np.inf)

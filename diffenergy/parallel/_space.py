@@ -49,6 +49,8 @@ class Space:
         ):
             for pp in self._sizes("pp", divisors(number // tp)):
                 for cp in self._sizes("cp", self._shares(number // tp // pp)):
+                    # the embedding and the head may count as a layer each
+                    # (`pipeline_layout`)
                     if number % (tp * pp * cp) or pp > layers + 2:
                         continue
                     dp = number // (tp * pp * cp)
@@ -65,6 +67,7 @@ class Space:
             batches = self.global_batch // (dp * microbatch)
             orders = self._sizes("schedule", _ALL if pp > 1 else _ALL[:1])
             ways = [(1, x) for x in orders if x != _VIRTUAL]
+            # an interleaved schedule needs a multiple of pp micro-batches
             if batches % pp == 0 and self.held.get("schedule", _VIRTUAL) == _VIRTUAL:
                 every = layers + self.model.further_layers
                 ways += [(v, _VIRTUAL) for v in _virtual(every, pp)]
@@ -89,6 +92,7 @@ class Space:
         """GPUs that may share a sequence: powers of two."""
         if self.input_len < _LONG:
             return (1,)
+        # each GPU of a shared sequence has a pair of equal parts
         return tuple(x for x in _doublings(rest) if self.input_len % (2 * x) == 0)
 
     def _experts(self, sizes: Mapping[str, int]) -> tuple[int, ...]:

@@ -70,6 +70,8 @@ def least_training(
         ):
             changed = dataclasses.replace(changed, ep=1, etp=None, schedule=None)
             try:
+                # memory before `Training`, which places the model on every stage for
+                # its checks
                 stages = training_memory(model, changed, request)
                 if max(sum(parts.values()) for parts in stages) > capacity:
                     continue

@@ -68,6 +68,8 @@ def training_memory(
             kinds[kind] = placed.saved_activations(request, **changed), state
         left, state = kinds[kind]
         flying = micro_batches_in_flight(plan, stage, times)
+        # The last stage runs backward right after forward: it has the logits of one
+        # micro-batch. GPipe runs all forward first and has those of all.
         scored = flying if plan.order == "gpipe" else 1.0
         stages.append(
             memory_by_part(
@@ -124,6 +126,7 @@ def state_bytes(
     moving = dense_trained / dense + weights.trained_experts / routed
     e = element_bytes(dtype)
     summed = e if plan.gpus == 1 else element_bytes(plan.sums)
+    # fp32 weights are their own master copy
     master = _WIDE if e < _WIDE else 0.0
     trained = weights.trained
     gradients = moving if zero > 1 and plan.pp == 1 else trained

@@ -111,6 +111,7 @@ class Inference(Placed):
         assert self.host is not None
         axis = {"send_recv": "pp", "all_to_all": "ep"}.get(row["collective"], "tp")
         group = exchange_groups(self.plan, self.host)[axis]
+        # sends between hosts have the network's rate already (`_all`)
         if not group.machine and (axis == "pp" or group.hosts == 1):
             return [row]
         inside = [x | {"axis": axis} for x in exchanged([row], group).rows]

@@ -142,6 +142,7 @@ def build_timeline(
     columns = {name: x[there] for name, x in columns.items()}
     start, length, joules = (columns.pop(x) for x in ("start", "length", "joules"))
     return Timeline(
+        # an end less a length may be below 0 by rounding
         start=np.maximum(start, 0.0),
         end=start + length,
         power=joules / length + waiting[columns["stage"]],

@@ -204,6 +204,7 @@ class Training(Placed):
 
     def flop(self, request: Request) -> float:
         """FLOP of a step of all replicas that the model asks for."""
+        # recomputation is the plan's work, not what the model asks for
         whole = dataclasses.replace(request, recompute="none")
         return self.plan.dp * model_flop(*self.model.listings_of(whole))
 

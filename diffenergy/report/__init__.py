@@ -1,4 +1,4 @@
-"""What people and programs read of answers: tables, pictures, pages, traces.
+"""Output of results for people and programs: tables, charts, HTML pages and traces.
 
 Names load on first use; `__init__.pyi` lists them.
 """

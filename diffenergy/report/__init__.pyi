@@ -14,5 +14,5 @@ from ._tables.known import model_blocks as model_blocks
 from ._tables.known import model_list_blocks as model_list_blocks
 from ._terminal import to_rich as to_rich
 from ._traces.step_trace import step_trace_text as step_trace_text
-from ._traces.steps import drawable as drawable
+from ._traces.steps import require_timeline as require_timeline
 from ._traces.trace import trace_text as trace_text

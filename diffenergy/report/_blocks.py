@@ -1,4 +1,4 @@
-"""Blocks: what an answer says, as data that a terminal, a notebook and a page show.
+"""Blocks: the content of a result, as data that a terminal, a notebook and a page show.
 
 A line is text. Terminals show lines and tables; tiles, headings, notes and charts are
 for screens that can draw them.
@@ -13,17 +13,18 @@ from ..charts import Chart
 from ._format import UNKNOWN, si
 
 Columns = Sequence[str | tuple[Any, ...]]
-"""Fields of a `Column` each, or a heading alone: of entries that are rows of values."""
+"""Column layout: fields of a `Column` each, or a heading alone for rows of plain
+values."""
 Shown = str | Callable[[Any], str]
-"""How a value is shown: a unit (the number with its SI prefix), a format such as
-"{:.1f} W", or a function of the value."""
+"""How a value is formatted: a unit (number with SI prefix), a format such as "{:.1f}
+W", or a function of the value."""
 
 TEXT: Final = "{}"
-"""Shows a value as it is."""
+"""Format that shows a value unchanged."""
 
 
 def as_text(value: Any, shown: Shown) -> str:
-    """`value` as `shown` says; a dash for None."""
+    """Return `value` formatted by `shown`; a dash for None."""
     if value is None:
         return UNKNOWN
     if callable(shown):
@@ -32,24 +33,24 @@ def as_text(value: Any, shown: Shown) -> str:
 
 
 class Column(NamedTuple):
-    """`value`: key of an entry, or a function of the entry."""
+    """A table column. `value`: key of an entry, or a function of the entry."""
 
     heading: str
     value: Any
     shown: Shown = TEXT
 
     def of(self, entry: Any) -> Any:
-        """The value of an entry."""
+        """Return the column's value of an entry."""
         return self.value(entry) if callable(self.value) else entry[self.value]
 
     def text(self, entry: Any) -> str:
-        """What stands in the row of an entry."""
+        """Return the column's formatted text of an entry."""
         return as_text(self.of(entry), self.shown)
 
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A row for each of `entries`.
+    """A table with one row per entry.
 
     The first `left` columns are text and the others numbers. Columns in `fold` break
     over lines where the width does not suffice; the others never do. Columns in `spare`
@@ -70,7 +71,7 @@ class Table:
 
     @functools.cached_property
     def columns(self) -> list[Column]:
-        """The columns in full."""
+        """The layout as `Column` records."""
         return [
             Column(column, number) if isinstance(column, str) else Column(*column)
             for number, column in enumerate(self.layout)
@@ -78,12 +79,13 @@ class Table:
 
     @functools.cached_property
     def rows(self) -> list[Any]:
-        """The entries, which may be read once alone."""
+        """The entries as a list; `entries` may be an iterator that can be read only
+        once."""
         return list(self.entries)
 
 
 class Tile(NamedTuple):
-    """A value in large; `interval`: its 5th and 95th percentile."""
+    """A value shown large. `interval`: its 5th and 95th percentile."""
 
     name: str
     value: Any
@@ -93,8 +95,8 @@ class Tile(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Tiles:
-    """Values in large beside each other; those of no value are left out. `small`: of
-    second rank."""
+    """Large values side by side; those without a value are left out. `small`: less
+    prominent."""
 
     entries: Sequence[Tile]
     small: bool = False
@@ -102,9 +104,8 @@ class Tiles:
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """Blocks under a heading. `link`: the heading in short, for the top of a page;
-    `note`: a remark below it; `folded`: it opens on demand, and its rows can be
-    filtered."""
+    """Blocks under a heading. `link`: short heading for the page's navigation; `note`:
+    remark below the heading; `folded`: collapsed, with a filter for its rows."""
 
     title: str
     blocks: Sequence["Block"]
@@ -117,7 +118,7 @@ Block = str | Table | Tiles | Chart | Section
 
 
 def lines_and_tables(blocks: Iterable[Block]) -> Iterator[str | Table]:
-    """What can be printed as text, in its order."""
+    """Yield the blocks that can be printed as text, in order."""
     for block in blocks:
         match block:
             case str() | Table():

@@ -1,4 +1,4 @@
-"""Entries of JSON, and their numbers as people read them."""
+"""Entries of JSON, and formatted numbers."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -9,11 +9,11 @@ from ..units import si as si
 from ..workload import kernel_name
 
 Entry = Mapping[str, Any]
-"""A JSON object: the summary of an answer, a kernel, a row of a table."""
+"""A JSON object: the summary of a result, a kernel, a row of a table."""
 Entries = Sequence[Entry]
 QUANTITIES: Final = ("time", "power", "energy")
 _SHOWN: Final = 1000
-"""Kernels that a page shows."""
+"""Maximum number of kernels on a page."""
 _UNITS: Final = {
     "tensor": "tensor cores",
     "fma": "CUDA cores",
@@ -27,11 +27,11 @@ _UNITS: Final = {
     "idle": "idle power",
     "launch": "launches",
 }
-"""Components of the energy in words, where their names are not."""
+"""Display names of the energy's hardware units, where they differ from the key."""
 
 
 def percent(share: int | float | None, places: int = 1) -> str:
-    """Share of one in percent.
+    """Return a share as a percentage.
 
     >>> percent(0.1234)
     '12.3 %'
@@ -40,12 +40,12 @@ def percent(share: int | float | None, places: int = 1) -> str:
 
 
 def plain(value: int | float | None) -> str:
-    """Shortest text of a number: 1980, 0.99, 3.352e+12."""
+    """Return the shortest text of a number: 1980, 0.99, 3.352e+12."""
     return UNKNOWN if value is None else f"{value:.6g}"
 
 
 def change(percent: float | None) -> str:
-    """Change in per cent with its sign.
+    """Return a change in percent with its sign.
 
     >>> change(-15.638), change(0.0)
     ('-15.64 %', '0 %')
@@ -56,13 +56,13 @@ def change(percent: float | None) -> str:
 
 
 def product(kernel: Entry) -> str:
-    """Sizes of a matrix product, without the word and a batch of one."""
+    """Return the sizes of a matrix product, without its name and a batch of one."""
     return kernel_name(kernel).removeprefix("gemm ").removeprefix("1x")
 
 
 def longest(kernels: Entries) -> tuple[list[Entry], str]:
-    """The kernels that are launched, those that take most time first, as far as they
-    can be shown; and a remark on the rest."""
+    """Return the launched kernels by falling total time, at most 1000, and a remark on
+    the rest."""
     live = sorted(
         (kernel for kernel in kernels if kernel["time_s"]),
         key=lambda kernel: -kernel["count"] * kernel["time_s"],
@@ -72,5 +72,5 @@ def longest(kernels: Entries) -> tuple[list[Entry], str]:
 
 
 def unit_words(unit: str) -> str:
-    """A component of the energy in words."""
+    """Return the display name of a hardware unit."""
     return _UNITS.get(unit, unit.replace("_", " "))

@@ -12,23 +12,23 @@ if TYPE_CHECKING:
 _GAP: Final = 3
 """Characters between two columns."""
 _FOLDED: Final = 15
-"""Least characters that a column which breaks over lines is left, if it has them."""
+"""Minimum width in characters of a column whose text may wrap."""
 
 
 def to_rich(blocks: Iterable[Block]) -> Iterator["RenderableType"]:
-    """Lines as they are, tables that fit the terminal."""
+    """Renderables of `rich`: lines unchanged, tables fitted to the terminal's width."""
     for block in lines_and_tables(blocks):
         yield block if isinstance(block, str) else _Fitted(block)
 
 
 class _Fitted:
-    """A plain table with as many columns as fit the terminal."""
+    """A table that drops optional columns until it fits the terminal."""
 
     def __init__(self, table: Table):
         self._table = table
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions"):
-        """The table; spare columns go while it is too wide."""
+        """Yield the table; drop `spare` columns while it is too wide."""
         columns, spare = list(self._table.columns), list(self._table.spare)
         while spare and _width(self._table, columns) > options.max_width:
             gone = spare.pop(0)
@@ -37,7 +37,7 @@ class _Fitted:
 
 
 def _plain(table: Table, columns: Sequence[Column]) -> "RichTable":
-    """`table` with `columns` alone."""
+    """`rich` table of the given columns of `table`."""
     from rich import box
     from rich.table import Table as RichTable
 
@@ -64,7 +64,7 @@ def _printed(table: Table) -> Sequence[Any]:
 
 
 def _width(table: Table, columns: Sequence[Column]) -> int:
-    """Least characters that the columns take with whole headings and numbers."""
+    """Minimum width of the columns in characters, with whole headings and numbers."""
     widths = []
     for column in columns:
         texts = (column.heading, *map(column.text, _printed(table)))

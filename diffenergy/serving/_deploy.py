@@ -54,6 +54,8 @@ def deploy(server: DeployRequest) -> Deployment:
     points, defaults = settings(card, **point, temperature=server.temperature)
     engine = _engine(server)
     whole, request = _request(model, load, server)
+    # A family name such as `h100` stands for its largest SXM board: that is assumed,
+    # too.
     assumed = {"gpu": read.name} if gpu is None or read.is_assumed else {}
     assumed |= assumed_model(model)
     assumed |= _assumed(server, load, plan, request, engine) | defaults
@@ -89,6 +91,7 @@ def _connected(card: GpuCard, plan: Plan, server: ServerRequest) -> GpuCard:
     host = host_of(card)
     host.check(Plan(plan.tp, ep=plan.ep))
     rate = card.values["link_bandwidth"]
+    # a rate that the user sets wins over that of the host
     if "link_bandwidth" not in (server.changes or {}) and host.rate not in (None, rate):
         return with_fields(card, {"link_bandwidth": host.rate})
     return card

@@ -149,6 +149,7 @@ class Deployment:
             jnp.asarray(self.fraction),
             jnp.asarray(model.weight_bytes(request.dtype)),
             jnp.asarray(ASIDE),
+            # an entry of no bytes: a model without a KV cache has one, too
             jnp.asarray([*bytes_, 0.0]),
             jnp.asarray([*windows, 1.0]),
             jnp.asarray(model.state_bytes()),
@@ -171,6 +172,7 @@ class Deployment:
         gpu = self.gpu if gpu is None else gpu
         point = self.point if point is None else point
         arguments = jax.tree.map(jnp.asarray, (*self.program, gpu, point))
+        # inside a caller's `jit` or `grad` a kept program cannot run
         if any(isinstance(x, Tracer) for x in jax.tree.leaves(arguments)):
             return step_costs(*arguments)
         return kept(step_costs, arguments)

@@ -108,6 +108,8 @@ def levels(
     """Every constant of an engine on a GPU's host; `fitted`: levels of a corrections
     file (`engine` and `host`), which go before the shipped ones. A host without rows of
     its own has the constants of one with a GPU of the same architecture."""
+    # Later levels replace earlier ones: prior, engine, hosts of the same architecture,
+    # this host. So GB200 serves with the constants of a B200's host.
     values = {name: prior.centre for name, prior in constants().items()}
     for table in (_table(), fitted or {}):
         values |= table.get("engine", {}).get(engine, {})
@@ -156,6 +158,7 @@ def engine_from(
 ) -> Engine:
     """An engine from `values` by name; `kinds`: 1 for the kind of sampling, else 0;
     `tdp` in W, DRAM `bandwidth` in B/s, which sorts of many rows follow."""
+    # zero of the same type as the others, which may be traced
     zero, slower = 0.0 * values["plain"], _FITTED_BANDWIDTH / bandwidth
     many = values["sort_many"] * slower
     few = (zero, values["plain"], values["sort_few"], values["penalties_few"])

@@ -102,6 +102,7 @@ def exponential(mean: float) -> Lengths:
     """Exponential lengths."""
 
     def below(share: np.ndarray) -> np.ndarray:
+        # the last edge is 1, where the limit of rest * log(rest) is 0
         rest = np.maximum(1 - share, 1e-300)
         return 1 - rest * (1 - np.log(rest))
 

@@ -75,6 +75,7 @@ def best(
     requested = deployment.setting.sm_clock
     clocks = sm_clocks(deployment.card)[::-1]
     clocks = clocks[clocks <= requested]
+    # a clock that the user sets stays; only the batch limit is searched
     if "sm_clock_mhz" not in deployment.assumed:
         clocks = np.array([requested])
     limits = _limits(deployment)
@@ -152,6 +153,7 @@ def _grid(
     deployment: Deployment, server: Server, clocks: np.ndarray, limits: np.ndarray
 ) -> _Grid:
     """Figures of up to `_CLOCKS` clocks with all limits, by one kept program."""
+    # repeats fill up to one shape, so that all boards share a compiled program
     padded = jnp.asarray(np.resize(clocks, _CLOCKS))
     at = (
         deployment.load_arrays(),
@@ -192,6 +194,7 @@ def _scores(load: Load, objective: str, grid: _Grid) -> Float[np.ndarray, "c l"]
     over = np.ones_like(value)
     for figure, limit in ((x.ttft, load.slo_ttft), (x.tpot, load.slo_tpot)):
         if limit is not None:
+            # a latency without a value (no balance) keeps no limit
             over = np.fmax(over, np.where(np.isnan(figure), np.inf, figure / limit))
     stable = grid.stable(load)
     valid = stable & (over <= 1) & np.isfinite(value)

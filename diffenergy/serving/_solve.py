@@ -95,6 +95,7 @@ def server_curves(deployment: Deployment, costs: StepCosts) -> Curves:
     limit = dataclasses.replace(load, rate=None, max_batch=deployment.slots, **alone)
     flowing = dataclasses.replace(deployment, load=rate)
     full = dataclasses.replace(deployment, load=limit)
+    # run once a picture: skip the optimisations, which take longer than they save
     options = compiler_options(once=True)
 
     def by_rate(share: Any) -> Any:

@@ -95,7 +95,7 @@ def test_the_first_stop_of_the_keyboard_is_the_skip_link(browser, file):
         page = opened.page
         page.keyboard.press("Tab")
         focused = page.locator(":focus")
-        assert focused.inner_text() == "Skip to the answer"
+        assert focused.inner_text() == "Skip to the result"
         assert focused.bounding_box()["y"] >= 0
         page.keyboard.press("Enter")
         assert page.evaluate("document.activeElement.id") == "answer"

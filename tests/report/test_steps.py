@@ -20,8 +20,8 @@ from diffenergy.estimator import (
 from diffenergy.plans import Timeline
 from diffenergy.report import step_trace_text
 from diffenergy.report._charts.steps import step_chart, step_charts
-from diffenergy.report._tables.steps import folded, plan_text
-from diffenergy.report._traces.steps import drawable
+from diffenergy.report._tables.steps import merge_equal_stages, plan_text
+from diffenergy.report._traces.steps import require_timeline
 from diffenergy.workload import listing_lines, read_listings
 
 GPUS = 8
@@ -46,7 +46,7 @@ def answer() -> EstimateResult:
 def test_the_last_slice_ends_with_the_step():
     result = answer()
     assert result.step is not None
-    line, summary = drawable(result.step.timeline), result.summary
+    line, summary = require_timeline(result.step.timeline), result.summary
     assert line.end.max() == pytest.approx(summary["step_time_s"], rel=1e-9)
     assert line.energy == pytest.approx(summary["energy_j"], rel=1e-9)
     for stage, said in enumerate(summary["stages"]):
@@ -110,7 +110,7 @@ def test_equal_stages_are_one_line():
         }
         for layers, bytes_ in ((0, 9.0), (1, 5.0), (1, 4.0), (1, 3.0), (0, 2.0))
     ]  # fmt: skip
-    found = folded(stages)
+    found = merge_equal_stages(stages)
     assert [x["name"] for x in found] == ["0", "1 to 3", "4"]
     assert (found[1]["memory_bytes"], found[1]["most_bytes"]) == (3.0, 5.0)
 
@@ -135,7 +135,9 @@ def test_listings_are_read_back_by_name(tmp_path: Any):
 def trace() -> dict[str, Any]:
     result = answer()
     assert result.step is not None
-    return json.loads(step_trace_text(result.summary, drawable(result.step.timeline)))
+    return json.loads(
+        step_trace_text(result.summary, require_timeline(result.step.timeline))
+    )
 
 
 def test_every_stage_has_two_tracks_without_overlap():
@@ -162,7 +164,7 @@ def test_the_trace_tells_hidden_from_exposed():
     what no part explains; computation, bubbles and what is exposed fill the step."""
     result = answer()
     assert result.step is not None
-    summary, slower = result.summary, drawable(result.step.timeline).slower
+    summary, slower = result.summary, require_timeline(result.step.timeline).slower
     spent: dict[str, float] = defaultdict(float)
     kinds: dict[str, float] = defaultdict(float)
     for event in trace()["traceEvents"]:
@@ -187,7 +189,7 @@ def test_the_charts_have_stages_and_power():
     check(found)
     stages, whole, one = found["step"].panels
     assert result.step is not None
-    line = drawable(result.step.timeline)
+    line = require_timeline(result.step.timeline)
     slices = [x for x in stages.marks if isinstance(x, Boxes) and x.edged]
     assert sum(len(x.left) for x in slices) == len(line.stage)
     assert stages.y.names == ["stage 0", "stage 1"]
@@ -229,4 +231,4 @@ def test_wide_pipelines_are_drawn_whole():
 
 def test_a_step_of_too_many_parts_is_not_drawn():
     with pytest.raises(ValueError, match="global_batch"):
-        drawable(None)
+        require_timeline(None)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from diffenergy.report._traces.unrolled import (
-    issue,
+    issue_times,
     launch_order,
     slice_power,
-    starts,
-    unrolled,
+    start_times,
+    unroll,
     wait_power,
 )
 from diffenergy.workload import Listing
@@ -73,25 +73,25 @@ def test_passes_that_do_not_divide_are_one():
 
 
 def test_a_gpu_that_never_waits():
-    found = starts(np.array([1.0, 2.0, 1.0]), np.full(3, 0.5), 4.0)
+    found = start_times(np.array([1.0, 2.0, 1.0]), np.full(3, 0.5), 4.0)
     assert found.tolist() == [0, 1, 3]
 
 
 def test_a_gpu_that_waits_for_its_host():
     # issued at 2 and 4 if the host starts with the GPU; 1 s each, 4 s in all
-    found = starts(np.array([1.0, 1.0]), np.array([2.0, 2.0]), 4.0)
+    found = start_times(np.array([1.0, 1.0]), np.array([2.0, 2.0]), 4.0)
     assert found.tolist() == [0, 3]
 
 
 def test_time_that_no_launch_explains_lies_between_all():
-    found = starts(np.array([1.0, 1.0]), np.zeros(2), 4.0)
+    found = start_times(np.array([1.0, 1.0]), np.zeros(2), 4.0)
     assert found.tolist() == [1, 3]
 
 
 def test_the_host_is_just_in_time():
-    begin = issue(np.array([0.0, 3.0]), np.array([2.0, 2.0]))
+    begin = issue_times(np.array([0.0, 3.0]), np.array([2.0, 2.0]))
     assert begin.tolist() == [-2, 1]
-    begin = issue(np.array([0.0, 1.0]), np.array([2.0, 2.0]))
+    begin = issue_times(np.array([0.0, 1.0]), np.array([2.0, 2.0]))
     assert begin.tolist() == [-3, -1]  # the second is needed at 1
 
 
@@ -113,7 +113,7 @@ def test_slices_never_overlap_and_end_with_their_phase(seed: int):
         energy = sum(k["count"] * k["energy_j"] for k in own) + 90.0 * (time - busy)
         listings.append(Listing(f"part {number}", kernels=tuple(rows)))
         phases.append({"time_s": time, "host_time_s": host, "energy_j": energy})
-    found = unrolled(listings, kernels, phases)
+    found = unroll(listings, kernels, phases)
     end = found.start + found.time
     assert (found.start[1:] >= end[:-1] - 1e-12).all()
     spans = found.phases[found.phase]

@@ -18,7 +18,7 @@ from ...estimator import (
     start_jax,
 )
 from ...files import csv_text
-from ...report import drawable, step_trace_text, trace_text
+from ...report import require_timeline, step_trace_text, trace_text
 from ...requests import part
 from ...workload import listing_lines
 from ..flags import as_flags, naming_flags
@@ -109,7 +109,7 @@ def _need_pyarrow():
 def _trace(task: Task, result: EstimateResult) -> str:
     """Chrome trace of the launches, or of the pipeline stages of a training step."""
     if result.step is not None:
-        return step_trace_text(result.summary, drawable(result.step.timeline))
+        return step_trace_text(result.summary, require_timeline(result.step.timeline))
     setting = task.settings[0]
     rates = task.card.rates(setting.sm_clock, setting.mem_clock)
     kernels = result.kernels or []

@@ -38,6 +38,7 @@ def _carried(problem: Problem, lowest: Relaxed) -> Int[np.ndarray, " i"]:
     options, limit = problem.options, lowest.deadline * (1 + ROUNDING)
     until = latest(problem.program, lowest.durations, limit).tolist()
     times = [problem.time[rows, t] for t, rows in enumerate(options)]
+    # -1 stands for none: it reads the last place, which stays 0
     done = [0.0] * (len(until) + 1)
     choice = np.zeros(len(until), int)
     before, needs = (

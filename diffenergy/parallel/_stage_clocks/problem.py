@@ -221,6 +221,7 @@ def _problem(
     halves = order.schedule == "zb-h1"
     ways = 3 if halves else 2
     place, kind = (x.ravel() for x in np.indices((len(of_place), ways)))
+    # ZB-H1 halves a backward pass: gradients of inputs, and of weights (`passes`).
     share = np.where(halves & (kind != FORWARD_PASS), 0.5, 1.0)
     column = (slice(None), of_place[place], np.minimum(kind, 1))
     kinds = np.asarray(work.placed.kinds)
@@ -269,7 +270,9 @@ def balanced(task: Task) -> tuple[int, ...] | None:
         return None
     apart = Training(
         placed.model,
+        # three stages: the embedding, all layers and the head, each timed by itself
         dataclasses.replace(plan, pp=3, vp=1, schedule="1f1b"),
+        # three stages may need more GPUs than the topology has
         dataclasses.replace(
             placed.host, hosts=None, network=placed.host.network or math.inf
         ),

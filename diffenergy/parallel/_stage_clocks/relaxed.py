@@ -72,8 +72,11 @@ def relaxed(
     if solution is None:
         return None
     x, duals = solution
+    # Any prices from 0 on prove a bound (weak duality), whatever the solver's
+    # tolerances.
     price = np.maximum(0.0, -duals)
     reduced = goal + program.matrix.T @ price
+    # each variable at the end of its range that costs least
     proven = np.minimum(reduced * low, reduced * program.high).sum()
     proven = float(proven - price @ program.level) * program.joule
     return Relaxed(

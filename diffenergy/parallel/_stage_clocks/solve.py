@@ -59,6 +59,8 @@ def solved(
         ((problem, number),) = alike
         return _capped(problem, number, granularity, caps, (time, usual), slowdown)
     allowed = time * (1 + (slowdown or 0.0))
+    # The step ends with the slowest replica: to end earlier saves the others no
+    # waiting.
     if len(alike) > 1:
         least = allowed
     replicas, bound = [], 0.0
@@ -102,6 +104,8 @@ def _capped(
     late, step, best_replicas = time, time, None
     lowest = relaxed(problem, problem.deadline(time))
     assert lowest is not None
+    # Where even the bound draws more than the limit in the usual step, the search
+    # begins at the fastest step of the linear program.
     if lowest.energy > problem.abreast * len(caps.members) * caps.limit * time:
         soonest = earliest(problem, caps)
         if soonest is None:
@@ -222,6 +226,7 @@ def saving_interval(
         if x
     ]
     half = _HALF * float(np.sqrt(np.sum(np.square(changes))))
+    # Never below 0: the usual clocks are among the choices.
     return max(saving - half, 0.0), saving + half
 
 

@@ -27,24 +27,24 @@ _QUANTITIES: Final = (
     ("energy_j", "energy", "J"),
 )
 _MOST_GROUPS: Final = 6
-"""Colours of a picture; the groups with fewest rows share grey beyond."""
+"""Maximum number of groups with their own colour; the smallest others share grey."""
 _MOST_BARS: Final = 150
-"""Points whose intervals can still be told apart."""
+"""Maximum number of points drawn with their intervals."""
 _MOST_POINTS: Final = 2000
-"""Points that can be read one by one; of more every second, third ..."""
+"""Maximum number of points with a tooltip; of more every second, third ..."""
 _WIDEST: Final = 100.0
-"""% of error at which the distribution is cut; what lies beyond is in its last bars."""
+"""Error (%) at which the histogram is cut; its outer bars include all beyond."""
 _COVERED: Final = 99.0
-"""% of many rows within the ends of their distribution."""
+"""Percentage of the errors that the histogram's range covers, from 100 rows on."""
 _BINS: Final = 20
-"""Most bars on either side of 0."""
+"""Maximum number of bars on either side of 0."""
 _HEADROOM: Final = 1.25
-"""Factor between the outermost points and the edges."""
+"""Factor between the outermost points and the axes' ends."""
 
 
 class _Pairs(NamedTuple):
-    """Measured and predicted values of a quantity, SI; 5 and 95 % of the predictions
-    if known; the colours."""
+    """Measured and predicted values of a quantity (SI units), the predictions' 5th and
+    95th percentiles if known, and colour groups."""
 
     read: Float[np.ndarray, " part"]
     predicted: Float[np.ndarray, " part"]
@@ -55,8 +55,8 @@ class _Pairs(NamedTuple):
 def accuracy_charts(
     table: MeasurementTable, predictions: Predictions
 ) -> dict[str, Chart]:
-    """A row for each quantity that was measured: predicted against measured with
-    colours by op (by GPU if there is one op), beside it the relative errors.
+    """Return a chart with a row for each measured quantity: predicted against measured,
+    coloured by op (by GPU if there is one op), and a histogram of the relative errors.
 
     Raises `ValueError` if nothing was measured and predicted.
     """
@@ -92,7 +92,7 @@ def _pairs(
 def _groups(
     table: MeasurementTable, predictions: Predictions
 ) -> tuple[list[str], Int[np.ndarray, " row"]]:
-    """Names of the colours, those of most rows first, and the group of every row."""
+    """Names of the colour groups, largest first, and the group of every row."""
     live = np.asarray(predictions.skipped == "", dtype=bool)
     pairs = zip(table.op, table.workload, strict=True)
     what = np.array([str(op or name or "model") for op, name in pairs])
@@ -108,7 +108,8 @@ def _groups(
 
 
 def _parity(pairs: _Pairs, names: Sequence[str], word: str, unit: str) -> Panel:
-    """Points on logarithmic axes of one scale, the line of equality, +-25 %."""
+    """Scatter panel on equal logarithmic axes, with lines of equality and of factors
+    0.8 and 1.25."""
     spans = pairs.interval if len(pairs.read) <= _MOST_BARS else None
     every = np.concatenate(
         [pairs.read, pairs.predicted, [] if spans is None else spans.ravel()]
@@ -150,7 +151,7 @@ def _parity(pairs: _Pairs, names: Sequence[str], word: str, unit: str) -> Panel:
 
 
 def _errors(pairs: _Pairs, word: str) -> Panel:
-    """Histogram of signed errors; rows beyond the ends are in the outer bars."""
+    """Histogram panel of signed errors (%)."""
     errors = error_figures(pairs.read, pairs.predicted)
     signed = 100 * (pairs.predicted / pairs.read - 1)
     size = np.abs(signed)

@@ -26,27 +26,27 @@ from ...collectives import Schedule
 from .._page.markup import si
 
 _MOST_LINKS: Final = 48
-"""Links that are drawn; of more the busiest."""
+"""Maximum number of links drawn; beyond it the busiest."""
 _HIGH: Final = 0.8
-"""Height of a send in rows."""
+"""Height of a send, as a share of a row."""
 _TAIL: Final = 0.2
-"""Height of its latency, in which the link is free for others."""
+"""Height of its latency, during which the link is free for other sends."""
 _MET: Final = 1e-6
-"""Relative distance from the bound at which it is met."""
+"""Relative distance from the bound below which it counts as met."""
 _MOST_NAMED: Final = 8
-"""Sources that are all named."""
+"""Maximum number of sources in a legend; beyond it a colour scale."""
 _NAMED: Final = 6
-"""Names of more sources than that."""
+"""Number of sources named on that colour scale."""
 _OURS: Final = "this schedule"
 _BOUND: Final = "bound"
 _WIDE: Final = 30.0
-"""Largest over smallest bandwidth from which on the axis is logarithmic."""
+"""Ratio of largest to smallest bandwidth above which the axis is logarithmic."""
 _ROW: Final = 15.0
-"""px of a link."""
+"""Height of a link's row (px)."""
 
 
 class Rows(NamedTuple):
-    """Links that are drawn, from top to bottom, and how many others were used."""
+    """Links that are drawn, from top to bottom, and the number of hidden used links."""
 
     links: Int[np.ndarray, " row"]
     hidden: int
@@ -58,8 +58,8 @@ def collective_charts(
     baselines: Mapping[str, float] | None = None,
     title: str = "",
 ) -> dict[str, Chart]:
-    """Links over time; how busy they are, by medium; the finish beside `bound` (s) and
-    `baselines` (s).
+    """Return charts of a schedule: sends over time, utilization of links by medium, and
+    its finish beside `bound` (s) and `baselines` (s).
 
     The finish is that of the last send. Raises `ValueError` for a schedule without
     sends.
@@ -80,8 +80,9 @@ def collective_charts(
 def bandwidth_chart(
     sizes: Sequence[float], algo_bw: Mapping[str, Sequence[float]], title: str = ""
 ) -> Chart:
-    """Algorithm bandwidth (B/s) over the size of the output buffer (B), a line for each
-    algorithm; "bound" is dashed, the first other one stands out. NaN: not known."""
+    """Return a chart of algorithm bandwidth (B/s) over output buffer size (B), one line
+    per algorithm. "bound" is dashed, the first other one is emphasised. NaN:
+    unknown."""
     finite = np.concatenate([np.asarray(line, float) for line in algo_bw.values()])
     finite = finite[np.isfinite(finite)]
     order = np.argsort(sizes).tolist()
@@ -105,8 +106,8 @@ def bandwidth_chart(
 
 
 def _sends(schedule: Schedule, bound: float | None, finish: float) -> Chart:
-    """Every send of the rows as a bar, coloured by the node its block is from; the
-    latency behind it is a thin one. Lines of finish and bound."""
+    """Chart of every send on the drawn links, coloured by its chunk's source. Thin bars
+    are latencies; rules mark finish and bound."""
     topology, sends, rows = schedule.topology, schedule.sends, rows_of(schedule)
     sources = np.unique(schedule.demand.source)
     names, looks = (
@@ -172,14 +173,14 @@ def _rows(
 
 
 def _ends(schedule: Schedule, link: int) -> str:
-    """Source and target of a link."""
+    """Source and target of a link as text."""
     topology = schedule.topology
     one = topology.links[link]
     return f"{topology.nodes[one.source].name} → {topology.nodes[one.target].name}"
 
 
 def _between_media(schedule: Schedule, rows: Rows) -> list[Mark]:
-    """Lines between media, and their names at the right end."""
+    """Rules between media, and labels with their names at the right edge."""
     media = _media(schedule)[rows.links]
     kinds = list(dict.fromkeys(media))
     if len(kinds) == 1:
@@ -198,8 +199,8 @@ def _between_media(schedule: Schedule, rows: Rows) -> list[Mark]:
 
 
 def _use(schedule: Schedule, finish: float) -> Chart:
-    """Share of the finish that links transmit, by medium: the mean as a bar, each link
-    as a mark. Links without sends count as idle."""
+    """Chart of the share of the finish during which links transmit, by medium: mean as
+    a bar, every link as a mark. Links without sends count as idle."""
     share = 100 * busy_time(schedule) / finish
     media = _media(schedule)
     kinds, names, readings = list(dict.fromkeys(media)), [], []
@@ -228,7 +229,7 @@ def _use(schedule: Schedule, finish: float) -> Chart:
 
 
 def _finishes(finishes: Mapping[str, float], bound: float | None) -> Chart:
-    """Finish of every algorithm, the fastest on top, beside the bound."""
+    """Chart of the finish (s) of every algorithm, fastest on top, beside the bound."""
     ours = finishes[_OURS]
     order = sorted(finishes.items(), key=lambda item: item[1])
     if bound is not None:
@@ -253,7 +254,7 @@ def _media(schedule: Schedule) -> np.ndarray:
 
 
 def _used_links(schedule: Schedule) -> Int[np.ndarray, " link"]:
-    """Links with sends, those of the same medium together, then by their ends."""
+    """Links with sends, grouped by medium, then ordered by their ends."""
     topology, media = schedule.topology, _media(schedule)
     used = np.unique(schedule.sends.link)
     kinds = list(dict.fromkeys(media))
@@ -263,15 +264,15 @@ def _used_links(schedule: Schedule) -> Int[np.ndarray, " link"]:
 
 
 def busy_time(schedule: Schedule) -> Float[np.ndarray, " link"]:
-    """s that each link of the topology transmits, latency not included."""
+    """Return the transmission time (s) of each link, without latencies."""
     sends, rates = schedule.sends, schedule.topology.rates
     work = sends.bytes / rates[sends.link]
     return np.bincount(sends.link, work, len(rates))
 
 
 def rows_of(schedule: Schedule, most: int = _MOST_LINKS) -> Rows:
-    """The busiest links with sends, in the order of `_used_links`; each medium gets a
-    fair part of half the rows, as far as it has so many links."""
+    """Return the busiest links with sends, in the order of `_used_links`. Half of the
+    rows are divided equally among the media, as far as each has links."""
     used = _used_links(schedule)
     media = _media(schedule)[used]
     busiest = np.argsort(-busy_time(schedule)[used], kind="stable")
@@ -285,7 +286,7 @@ def rows_of(schedule: Schedule, most: int = _MOST_LINKS) -> Rows:
 
 
 def _links_words(rates: Sequence[float]) -> str:
-    """How many links a medium has, and their rates."""
+    """Number of links of a medium and their rates, as text."""
     low, high = si(min(rates), "B/s"), si(max(rates), "B/s")
     if low == high:
         words = high

@@ -8,14 +8,14 @@ from .._format import Entries, Entry
 from .._page.markup import si
 
 _SLOWEST: Final = 3.0
-"""Time of the slowest clock that is drawn / of the fastest."""
+"""Time of the slowest clock drawn, relative to the fastest."""
 _BELOW: Final = 0.06
-"""Room for a label below the least energy, as a share of the most."""
+"""Space for a label below the least energy, as a share of the largest."""
 
 
 class Side(NamedTuple):
-    """One GPU's curves: points at rising SM clocks, and under rising power limits,
-    those left out that cannot be kept; `chosen`: its estimate."""
+    """Curves of one GPU: its points at rising SM clocks and rising power limits
+    (feasible ones only), and `chosen`, its estimate."""
 
     gpu: str
     clocks: Entries
@@ -24,7 +24,8 @@ class Side(NamedTuple):
 
 
 def curve_charts(sides: Sequence[Side]) -> dict[str, Chart]:
-    """Time and energy over clocks, energy and time under power limits."""
+    """Return charts of time and energy over clocks, and of energy and time under power
+    limits."""
     return {
         "clocks": _clocks(sides),
         "energy-by-limit": _limits(sides, "energy_j", "energy", "J"),
@@ -33,7 +34,7 @@ def curve_charts(sides: Sequence[Side]) -> dict[str, Chart]:
 
 
 def _clocks(sides: Sequence[Side]) -> Chart:
-    """Time and energy of every SM clock that keeps the limit."""
+    """Chart of time and energy at every SM clock that keeps the power limit."""
     title = "Time and energy over SM clocks"
     sides = [_quick(side) for side in sides if side.clocks]
     if not sides:
@@ -67,7 +68,7 @@ def _clocks(sides: Sequence[Side]) -> Chart:
 
 
 def _limits(sides: Sequence[Side], key: str, what: str, unit: str) -> Chart:
-    """`key` under every power limit that can be kept."""
+    """Chart of `key` under every feasible power limit."""
     title = f"{what.capitalize()} under power limits"
     sides = [side for side in sides if side.limits]
     if not sides:
@@ -97,7 +98,7 @@ def _curves(
     y: str,
     text: Callable[[Entry], str],
 ) -> tuple[list[Mark], list[Reading]]:
-    """A line for each GPU, named if there are two, and a large mark of its answer."""
+    """One line per GPU, named if there are two, and a large mark at its estimate."""
     lines: list[Mark] = []
     chosen: list[Mark] = []
     readings = []
@@ -118,7 +119,7 @@ def _curves(
 
 
 def _quick(side: Side) -> Side:
-    """Without the clocks that nobody would choose."""
+    """`side` without clocks more than `_SLOWEST` times slower than the fastest."""
     most = _SLOWEST * min(point["time_s"] for point in side.clocks)
     return side._replace(clocks=[p for p in side.clocks if p["time_s"] <= most])
 
@@ -142,6 +143,6 @@ def _costs(point: Entry) -> str:
 
 
 def _clock_words(point: Entry) -> str:
-    """The clock that is held, where the power limit lowers it."""
+    """Text on the mean clock, where the power limit lowers it."""
     clock, requested = point["sm_clock_mhz"], point["sm_clock_set_mhz"]
-    return f", held at {clock:.0f} MHz" if clock < requested * (1 - 1e-6) else ""
+    return f", mean clock {clock:.0f} MHz" if clock < requested * (1 - 1e-6) else ""

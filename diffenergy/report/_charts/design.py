@@ -1,4 +1,5 @@
-"""What `codesign` found: the front, or base against best and the path of the search."""
+"""Charts of a `codesign` result: the front, or base against best and the search
+path."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -23,7 +24,7 @@ from ...charts import (
 from ...codesign import TILES, UNITS
 from .._format import Entries, Entry, change, plain
 from .._page.markup import si
-from .._tables.design_words import METRIC_KEYS, first_goal, shown
+from .._tables.design_words import METRIC_KEYS, field_text, first_goal
 from .._tables.lines import title_line
 from .estimate import interval
 
@@ -35,13 +36,13 @@ _METRICS: Final = (
     ("area_mm2", "area", "mm2"),
 )
 _FEASIBLE: Final = 1e-9
-"""Violation, as a share of a limit, up to which a design keeps it."""
+"""Violation, relative to a limit, up to which a design counts as feasible."""
 _STAR: Final = 7
 
 
 def design_charts(summary: Entry, path: Entries) -> dict[str, Chart]:
-    """What a search found: of several objectives the front and its fields; of one the
-    fields and metrics of base and best, and the path of the search.
+    """Return charts of a search: with several objectives the front and its fields; with
+    one the fields and metrics of base and best, and the search path.
 
     `path` is that of `path_json`.
     """
@@ -60,14 +61,15 @@ def design_charts(summary: Entry, path: Entries) -> dict[str, Chart]:
 
 
 def _title(summary: Entry) -> str:
-    """What was searched for on which workload; a mix has no title line of its own."""
+    """Title of the search: its workload and GPU; a mix of workloads has no title
+    line."""
     if "workloads" not in summary:
         return title_line(summary)
     return f"{summary['model']} on {summary['gpu']}"
 
 
 def _fields(summary: Entry, names: Sequence[str]) -> Chart:
-    """Fields of the best design over those of the base, on the span of their bounds."""
+    """Chart of the best design's fields relative to the base, with their bounds."""
     spaces, best = summary["vary"], summary["best"]["fields"]
     bases = [spaces[name]["base"] for name in names]
     low, high = (
@@ -83,7 +85,7 @@ def _fields(summary: Entry, names: Sequence[str]) -> Chart:
         Points(multiples, rows, "best", 1, _STAR, 8.0),
     ]
     words = [
-        f"{shown(name, base)} → {shown(name, best[name])}"
+        f"{field_text(name, base)} → {field_text(name, best[name])}"
         for name, base in zip(names, bases, strict=True)
     ]
     readings = [
@@ -91,7 +93,7 @@ def _fields(summary: Entry, names: Sequence[str]) -> Chart:
         for x, row, name, text in zip(multiples, rows, names, words, strict=True)
     ]
     readings += [
-        Reading(1.0, row, f"{name}: base {shown(name, base)}")
+        Reading(1.0, row, f"{name}: base {field_text(name, base)}")
         for row, name, base in zip(rows, names, bases, strict=True)
     ]
     y = [f"{name}\n{text}" for name, text in zip(names, words, strict=True)]
@@ -100,7 +102,7 @@ def _fields(summary: Entry, names: Sequence[str]) -> Chart:
 
 
 def _metrics(summary: Entry) -> Chart:
-    """Metrics of the best design in % of the base's, with their intervals."""
+    """Chart of the best design's metrics in % of the base, with intervals."""
     metrics = [
         (key, word, unit)
         for key, word, unit in _METRICS
@@ -132,8 +134,8 @@ def _in(value: float, unit: str) -> str:
 
 
 def _front(summary: Entry) -> Chart:
-    """The front over its first two objectives, with base and best; a third is the
-    colour."""
+    """Chart of the front over its first two objectives, with base and best; a third
+    objective is the colour."""
     goals = summary["objective"].split(",")
     keys = [METRIC_KEYS[goal] for goal in goals]
     points = np.array([[s[key] for key in keys] for s in summary["pareto"]], float)
@@ -170,7 +172,7 @@ def _goals(goals: Sequence[str], values: Sequence[float]) -> str:
 
 
 def _front_fields(summary: Entry, names: Sequence[str]) -> Chart:
-    """Fields along the front, as shares of their base values."""
+    """Chart of the fields along the front, relative to the base."""
     goal = first_goal(summary)
     scores = sorted(summary["pareto"], key=lambda score: score[METRIC_KEYS[goal]])
     x = [score[METRIC_KEYS[goal]] for score in scores]
@@ -182,7 +184,7 @@ def _front_fields(summary: Entry, names: Sequence[str]) -> Chart:
         shares = [value / base for value in values]
         marks.append(Line(x, shares, name, colour, shape=i % _STAR))
         for a, b, value in zip(x, shares, values, strict=True):
-            text = f"{name} {shown(name, value)} ({b:.3g} times the base)"
+            text = f"{name} {field_text(name, value)} ({b:.3g} times the base)"
             readings.append(Reading(a, b, f"{_word(goal)} {_amount(a, goal)}: {text}"))
     up = Axis("multiple of the base value")
     panel = Panel(_axis(goal), up, marks, readings, height=220.0)
@@ -190,7 +192,8 @@ def _front_fields(summary: Entry, names: Sequence[str]) -> Chart:
 
 
 def _path(summary: Entry, path: Entries) -> Chart:
-    """Best objective so far over the evaluations, and the design of every round."""
+    """Chart of the best objective so far over the evaluations, with every round's
+    design."""
     entries = [entry for entry in path if entry["objective"] is not None]
     goal = first_goal(summary)
     feasible = np.array(

@@ -30,10 +30,10 @@ KINDS: Final[Mapping[str, tuple[Colour, Sequence[str]]]] = {
     "clocks and other": (3, ("clock_tree", "launch", "other")),
     "idle and leakage": (7, ("idle", "leakage")),
 }
-"""Units by what they are for, with their colour."""
+"""Hardware units by purpose, each with its colour."""
 _MOST_CLASSES: Final = 7
 _NOTHING: Final = 5e-4
-"""Share of the total below which a unit or a class is left out."""
+"""Share of the total below which a unit or class is not drawn."""
 _WAITING: Final = "no kernel runs"
 _QUANTITIES: Final = (("time_s", "time", "s"), ("energy_j", "energy", "J"))
 _STAR: Final = 7
@@ -42,13 +42,13 @@ SETTINGS: Final = {
     "mem_clock_mhz": ("memory clock", "MHz"),
     "power_limit_w": ("power limit", "W"),
 }
-"""What a sweep can vary: key, words, unit."""
+"""Settings that a sweep can vary: key, name, unit."""
 _PANELS: Final = (*_QUANTITIES, ("avg_power_w", "mean power", "W"))
 
 
 def estimate_chart(summary: Entry, kernels: Entries) -> Chart:
-    """Time and energy by phase with their intervals; energy by unit; time and energy by
-    kernel class.
+    """Return a chart of time and energy by phase with intervals, energy by unit, and
+    time and energy by kernel class.
 
     `summary` is that of one setting, `kernels` those of `kernel_entries`.
     """
@@ -57,14 +57,14 @@ def estimate_chart(summary: Entry, kernels: Entries) -> Chart:
 
 
 def energy_units(summary: Entry) -> dict[str, float]:
-    """Energy by unit, J, largest first; what takes next to nothing is left out."""
+    """Return energy (J) by unit, largest first; units below 0.05 % are left out."""
     least = _NOTHING * summary["energy_j"]
     parts = sorted(summary["energy_j_by_unit"].items(), key=lambda part: -part[1])
     return {name: energy for name, energy in parts if energy > least}
 
 
 def kernel_classes(summary: Entry, kernels: Entries) -> dict[str, tuple[float, float]]:
-    """Time (s) and energy (J) of all launches by op, those of most time first.
+    """Return time (s) and energy (J) of all launches by op, longest first.
 
     The smallest are summed up as "others"; the rest of the totals is the time in which
     the host is not ready.
@@ -87,8 +87,8 @@ def kernel_classes(summary: Entry, kernels: Entries) -> dict[str, tuple[float, f
 
 
 def _totals(summary: Entry) -> Panel:
-    """Phases one after the other on a bar each for time and energy, the interval of
-    their sum as a line."""
+    """Panel with a stacked bar of phases each for time and energy, and the interval of
+    their sum."""
     names, readings = [], []
     boxes: dict[str, list[tuple[float, float, float, float]]] = {}
     marks: list[Mark] = []
@@ -118,14 +118,14 @@ def _totals(summary: Entry) -> Panel:
 
 
 def interval(low: float, high: float, row: float) -> Line:
-    """A line from `low` to `high` with an end on each side, in a row."""
+    """Return an error bar from `low` to `high` at a row."""
     x = (low, low, low, high, high, high)
     y = (row - 0.12, row + 0.12, row, row, row - 0.12, row + 0.12)
     return Line(x, y, colour="ink", width=1.8)
 
 
 def _units(summary: Entry) -> Panel:
-    """Energy of every unit, coloured by what it is for."""
+    """Panel of energy by hardware unit, coloured by purpose."""
     units = energy_units(summary)
     kinds = {x: kind for kind, (_, members) in KINDS.items() for x in members}
     looks = {unit_words(x): KINDS[kinds[x]][0] for x in units}
@@ -139,7 +139,7 @@ def _units(summary: Entry) -> Panel:
 
 
 def _classes(summary: Entry, kernels: Entries) -> Panel:
-    """Shares of time and energy of every class, in one group of bars each."""
+    """Panel of every class's share of time and energy, as grouped bars."""
     classes = kernel_classes(summary, kernels)
     marks: list[Mark] = []
     for which, (key, word, unit) in enumerate(_QUANTITIES):
@@ -166,9 +166,9 @@ def parts_chart(
     beside: Mapping[str, float] | None = None,
     names: tuple[str, str] = ("", ""),
 ) -> Chart:
-    """What a whole is made of: bars, the largest first, each with value and share; with
-    those of a second GPU `beside` them (`names`: of both). `looks`: colours; a part
-    without one is grey. Parts of nothing stand in the caption."""
+    """Return a bar chart of the parts of a whole, largest first, with values and
+    shares. `beside`: the parts of a second GPU; `names`: of both GPUs; `looks`:
+    colours, grey for a part without one. Parts of zero are listed in the caption."""
     both = beside or {}
     order = sorted(parts, key=lambda name: (-parts[name], -both.get(name, 0.0)))
     live = [x for x in order if parts[x] > 0 or both.get(x, 0.0) > 0]
@@ -191,10 +191,11 @@ def parts_chart(
 
 
 def settings_chart(summary: Entry) -> Chart:
-    """Time, energy and power over what was varied most, a line for each value of the
-    rest; the best settings are marked, and 5 to 95 % is a band around single lines."""
+    """Return a chart of time, energy and power over the setting with most values, a
+    line for each combination of the others. The best settings are marked; single lines
+    have a 5 to 95 % band."""
     points = summary["points"]
-    across, lines = varied(points)
+    across, lines = lines_by_setting(points)
     word, unit = SETTINGS[across]
     panels = []
     for key, what, si_unit in _PANELS:
@@ -213,9 +214,9 @@ def settings_chart(summary: Entry) -> Chart:
     return Chart(f"{title_line(summary)} ({summary['grade']})", panels)
 
 
-def varied(points: Entries) -> tuple[str, dict[str, list[Entry]]]:
-    """Key of the setting with most values, and the points of every line by what else
-    was varied, in rising order of that setting."""
+def lines_by_setting(points: Entries) -> tuple[str, dict[str, list[Entry]]]:
+    """Return the setting with most values, and the points of each combination of the
+    other settings in rising order of that one."""
     values = {key: {point[key] for point in points} for key in SETTINGS}
     across = max(values, key=lambda key: len(values[key]))
     others = [key for key in SETTINGS if key != across and len(values[key]) > 1]
@@ -227,7 +228,7 @@ def varied(points: Entries) -> tuple[str, dict[str, list[Entry]]]:
 
 
 def _band(points: Entries, across: str, key: str) -> list[Mark]:
-    """5 to 95 % of one quantity, if its interval is known."""
+    """Band from 5 to 95 % of one quantity, if its interval is known."""
     ends = f"{key}_p5_p95"
     rows = [row for row in points if row["feasible"] and ends in row]
     rows = sorted(rows, key=lambda row: row[across])
@@ -238,7 +239,7 @@ def _band(points: Entries, across: str, key: str) -> list[Mark]:
 
 
 def _best(summary: Entry, across: str, key: str) -> list[Mark]:
-    """Points of least energy and of least energy-delay product."""
+    """Marks at the points of least energy and of least energy-delay product."""
     marks: list[Mark] = []
     for best, words, shape, colour in (
         ("best_edp", "least energy x time", 3, 2),

@@ -1,4 +1,4 @@
-"""A planned fleet slot by slot: who runs in a pool, power of every site."""
+"""A planned fleet by slot: models in each pool, power of every site."""
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -13,22 +13,24 @@ if TYPE_CHECKING:
     from ...fleet import FleetResult
 
 _POOLS: Final = 6
-"""Pools that are drawn, those with most GPUs."""
+"""Maximum number of pools drawn, those with most GPUs."""
 _MODELS: Final = 7
-"""Models with a colour of their own, those with most GPUs; the rest have the next."""
+"""Maximum number of models with their own colour, those with most GPUs."""
 _SITES: Final = (6, 4, 2, 3, 5, 7)
-"""Colours of sites, other than those of the first models."""
+"""Colours of sites, distinct from those of the first models."""
 
 
 def fleet_charts(result: "FleetResult", title: str) -> dict[str, Chart]:
-    """All, then GPUs of each pool and power of the sites by themselves."""
-    pools = {f"pool-{pool.name}": _pool(pool, result.summary) for pool in drawn(result)}
-    charts = {**pools, "power": _power(result.summary)}
+    """Return all panels as one chart, then the GPUs of each pool and the power of the
+    sites as charts of their own."""
+    summary, pools = result.summary, largest_pools(result)
+    charts = {f"pool-{pool.name}": _pool(pool, summary) for pool in pools}
+    charts["power"] = _power(summary)
     return {"fleet": stacked(title, list(charts.values())), **charts}
 
 
 class Pool(NamedTuple):
-    """A pool as charts show it: `models` are colour, name, and GPUs of each slot."""
+    """Data of a pool's chart. `models`: colour, name, and GPUs in each slot."""
 
     number: int
     name: str
@@ -36,38 +38,39 @@ class Pool(NamedTuple):
     models: list[tuple[int, str, Float[np.ndarray, " slot"]]]
 
 
-def drawn(result: "FleetResult") -> list[Pool]:
-    """Who runs where: pools with most GPUs, in them the models with most GPUs of all
-    and the sum of the others."""
+def largest_pools(result: "FleetResult") -> list[Pool]:
+    """Return the largest pools with the GPUs of each large model and of all other
+    models together."""
     summary, problem = result.summary, result.solved.problem
     used = np.zeros((len(problem.pools), len(problem.models), summary["slots"]))
     names = problem.pools, problem.models
-    at, of = ({x: i for i, x in enumerate(own)} for own in names)
+    pool_of, model_of = ({x: i for i, x in enumerate(items)} for items in names)
     for entry in summary["plan"]:
-        place = at[entry["pool"]], of[entry["model"]], entry["slot"]
+        place = pool_of[entry["pool"]], model_of[entry["model"]], entry["slot"]
         used[place] += entry["replicas"] * entry["gpus_per_replica"]
     each = used.sum(axis=(0, 2))
     first = np.argsort(-each, kind="stable")[:_MODELS]
     models = np.sort(first[each[first] > 0])
     panels = []
     for pool in sorted(np.argsort(-problem.count, kind="stable")[:_POOLS].tolist()):
-        own = [(i, problem.models[x], used[pool, x]) for i, x in enumerate(models)]
+        rows = [(i, problem.models[x], used[pool, x]) for i, x in enumerate(models)]
         rest = np.delete(used[pool], models, axis=0).sum(axis=0)
         if rest.any():
-            own.append((_MODELS, "others", rest))
-        panels.append(Pool(pool, problem.pools[pool], float(problem.count[pool]), own))
+            rows.append((_MODELS, "others", rest))
+        panels.append(Pool(pool, problem.pools[pool], float(problem.count[pool]), rows))
     return panels
 
 
 class Site(NamedTuple):
-    """W at the meter of a site in each slot, and its budgets; NaN: none."""
+    """Power at the meter (W) of a site and its budget (W) in each slot; NaN: no
+    budget."""
 
     power: Float[np.ndarray, " slot"]
     budget: Float[np.ndarray, " slot"]
 
 
 def site_power(summary: Entry) -> dict[str, Site]:
-    """Power of every site."""
+    """Return the power and budget of every site by name (W)."""
     draws: dict[str, tuple[list[float], list[float]]] = {}
     for entry in summary["site_power"]:
         power, budget = draws.setdefault(entry["site"], ([], []))
@@ -77,7 +80,7 @@ def site_power(summary: Entry) -> dict[str, Site]:
 
 
 def _pool(pool: Pool, summary: Entry) -> Chart:
-    """Models one on the other; the pool's GPUs as a line."""
+    """Stacked chart of a pool's GPUs by model, with its number of GPUs as a rule."""
     slots, count = summary["slots"], pool.gpus
     edges, floor = [float(x) for x in range(slots + 1)], np.zeros(slots)
     marks: list[Mark] = []
@@ -101,7 +104,7 @@ def _pool(pool: Pool, summary: Entry) -> Chart:
 
 
 def _power(summary: Entry) -> Chart:
-    """W at the meter of every site, budgets dashed in the site's colour."""
+    """Chart of the power at the meter of every site (W), with dashed budgets."""
     sites, slots = site_power(summary), summary["slots"]
     edges = [float(x) for x in range(slots + 1)]
     marks: list[Mark] = []

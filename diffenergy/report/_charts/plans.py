@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from ...parallel import PlanResult
 
 _SLOWER: Final = 4.0
-"""Times the best step beyond which plans are left out of the picture."""
+"""Step time relative to the fastest above which plans are not drawn."""
 _MOST_LABELS: Final = 12
 _STAR: Final = 7
 
 
 def plans_chart(result: "PlanResult", title: str) -> Chart:
-    """Time and energy of a step of every plan that fits, coloured by memory; a line
-    along the frontier of the two, a star at the answer."""
+    """Return a scatter chart of step time and energy of every plan that fits, coloured
+    by memory, with the front of time and energy and the best plan as a star."""
     s, about = result.summary, result.found.about
     shown = about.time <= _SLOWER * about.time.min()
     time, energy = about.time[shown].tolist(), about.energy[shown].tolist()
@@ -42,7 +42,7 @@ def plans_chart(result: "PlanResult", title: str) -> Chart:
     x, y = (list(values) for values in zip(*front, strict=True))
     best = s["best"]
     marks = [
-        Line(x, y, "no other is both faster and of less energy", "soft", 1.3),
+        Line(x, y, "Pareto front", "soft", 1.3),
         Points(time, energy, "", shade(memory.tolist()), 0, 2.6),
         Points([best["time_s"]], [best["energy_j"]], s["plan"], 1, _STAR, 8.0),
     ]
@@ -63,8 +63,8 @@ def plans_chart(result: "PlanResult", title: str) -> Chart:
     )  # fmt: skip
     caption = (
         f"Every plan that fits the memory, as far as its step takes at most "
-        f"{_SLOWER:g} times as long as the fastest; those that no other beats in time, "
-        "energy and memory at once are read first, by name."
+        f"{_SLOWER:g} times as long as the fastest; plans on the Pareto front of time, "
+        "energy and memory are named."
     )
     return Chart(title, [panel], caption)
 
@@ -79,9 +79,9 @@ def crossed_chart(
     points: Entries, across: str | None, word: str, lines: dict[str, list[Entry]],
     title: str,
 ) -> Chart:  # fmt: skip
-    """Energy per token (of all, where there are no tokens) over the time per token (of
-    all), a line for each combination in `lines`, along the axis `across` (`word`),
-    whose values stand beside the points of the first line."""
+    """Return a chart of energy per token over time per token (totals where there are no
+    tokens), one line for each combination in `lines`. The values of `across` (`word`)
+    label the points of the first line."""
     tokens = all(point.get("energy_j_per_token") is not None for point in points)
     paced = all(point.get("tpot_s") is not None for point in points)
     keys = (

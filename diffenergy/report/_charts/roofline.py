@@ -11,17 +11,18 @@ from .._page.markup import si
 
 _LEAST: Final = 3.0
 _MOST: Final = 15.0
-"""Radius of a kernel that takes no time, and of one that takes all, px."""
+"""Radius (px) of a kernel that takes no time, and of one that takes all."""
 _EDGE: Final = 20.0
-"""Room below the DRAM roof at the left edge, as a factor."""
+"""Factor between the DRAM roof at the left edge and the lower end of the axis."""
 _DEEPEST: Final = 1e-6
-"""FLOP/s relative to the highest roof below which marks lie on the lower edge."""
+"""Rate relative to the highest roof below which kernels are drawn on the lower edge."""
 _REACH: Final = (1e-4, 50.0)
-"""Intensities drawn, relative to the ridges; kernels beyond lie on the edges."""
+"""Intensities drawn, relative to the ridge points; kernels beyond are drawn on the
+edges."""
 _ROOM: Final = 2.0
-"""Factor between the data and the ends of the axes."""
+"""Factor between the data and the axes' ends."""
 _APART: Final = 1.5
-"""Ratio of two roofs from which on both have their name."""
+"""Ratio of two roofs above which both are labelled."""
 
 
 def roofline(
@@ -30,8 +31,9 @@ def roofline(
     dram_bandwidth: float,
     looks: Mapping[str, int],
 ) -> Chart:
-    """FLOP a byte of DRAM against FLOP/s of every kernel that does FLOP or moves bytes,
-    if there is one and something to hold it against; `looks`: colours of classes."""
+    """Return a roofline chart: compute rate (FLOP/s) against intensity (FLOP/B of DRAM)
+    of every kernel that does FLOP or moves bytes; without kernels or roofs, a chart
+    that says why it is empty. `looks`: colours of classes."""
     title = "Roofline"
     live, rest = longest(kernels)  # small ones on top
     shown = [k for k in live if k["flop"] or k["dram_bytes"]]
@@ -44,7 +46,7 @@ def roofline(
         "Each mark is a kernel, its area the share of the GPU's time. FLOP count "
         "padding; bytes are those that reach DRAM. Marks on the left edge do no FLOP "
         "(their height below the roof is the DRAM bandwidth they reach), marks on the "
-        "right edge read next to nothing from DRAM." + rest
+        "right edge read almost nothing from DRAM." + rest
     )
     if left := len(live) - len(shown):
         caption += f" {left} kernels do neither and are not shown."
@@ -90,7 +92,7 @@ def _text(kernel: Entry, share: float, several: bool) -> str:
 def _axes(
     kernels: Entries, roofs: Sequence[Roof], dram_bandwidth: float
 ) -> tuple[Axis, Axis]:
-    """Axes that hold the ridges and, as far as it is of interest, the kernels."""
+    """Axes that cover the ridge points and the kernels within `_REACH`."""
     ridge = [roof.flop_per_s / dram_bandwidth for roof in roofs]
     ends = _REACH[0] * min(ridge), _REACH[1] * max(ridge)
     both = [k for k in kernels if k["flop"] and k["dram_bytes"]]
@@ -108,7 +110,8 @@ def _axes(
 
 
 def _place(kernel: Entry, x: Axis, y: Axis) -> tuple[float, float]:
-    """Of a kernel; on an edge if it does no FLOP, moves no bytes or lies beyond."""
+    """Coordinates of a kernel; on an edge if it does no FLOP, moves no bytes or lies
+    outside."""
     flop, moved, time = kernel["flop"], kernel["dram_bytes"], kernel["time_s"]
     low, high, bottom = x.low or 0.0, x.high or 0.0, y.low or 0.0
     if not flop:
@@ -118,7 +121,8 @@ def _place(kernel: Entry, x: Axis, y: Axis) -> tuple[float, float]:
 
 
 def _roofs(x: Axis, y: Axis, roofs: Sequence[Roof], bandwidth: float) -> list[Mark]:
-    """The slope of DRAM up to the highest ceiling, and the ceilings right of it."""
+    """Lines of the DRAM slope up to the highest compute roof, and of all compute
+    roofs."""
     low, high, bottom = x.low or 0.0, x.high or 0.0, y.low or 0.0
     top, begin = roofs[0].flop_per_s, max(low, bottom / bandwidth)
     look = {"colour": "ink", "width": 1.5}

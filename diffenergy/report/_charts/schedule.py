@@ -31,28 +31,28 @@ _LOOKS: Final = {
     "power_limit": (3, 4),
     "free": (5, 5),
 }
-"""Shape and colour of a baseline."""
+"""Shape and colour of each baseline's mark."""
 _NAMES: Final = {**BASELINES, "free": FREE}
 _WIDEST: Final = 30.0
-"""% of slowdown up to which the frontier is drawn, or more if a point lies there."""
+"""Slowdown (%) up to which the frontier is drawn; more if a point lies beyond."""
 _MOST_CHANGES: Final = 60
-"""Changes of clocks that a picture shows one by one; above, loops are drawn once."""
+"""Maximum number of clock changes drawn one by one; above it loops are drawn once."""
 _WIDE_ENOUGH: Final = 0.05
-"""Share of the width that a mark or the name of a stage needs."""
+"""Minimum share of the width for a mark or a stage's name."""
 _TICKS_APART: Final = 0.13
-"""Least distance between ticks as a share of the range."""
+"""Minimum distance between ticks as a share of the range."""
 _STAR: Final = 7
 
 
 def schedule_charts(
     problem: Problem, plan: Plan, summary: Entry, title: str = ""
 ) -> dict[str, Chart]:
-    """Change of time and energy: frontier, bound, baselines, default clocks and the
-    plan; the clocks of the launches of one iteration.
+    """Return charts of a schedule: change of time and energy (frontier, bound,
+    baselines, default clocks, schedule), and the clocks over one iteration.
 
     `summary`: as of `schedule_summary`.
     """
-    shown = drawn(problem, launches(problem, plan))
+    shown = visible_launches(problem, launches(problem, plan))
     charts = {"plane": _plane(summary), "sm-clock": _clocks(shown, problem, 0)}
     if np.isfinite(problem.settings[plan.setting, 1]).any():
         charts["memory-clock"] = _clocks(shown, problem, 1)
@@ -60,7 +60,7 @@ def schedule_charts(
 
 
 def _plane(summary: Entry) -> Chart:
-    """Change of time and energy against default clocks, %, of all that is known."""
+    """Chart of the change of time and energy against default clocks (%)."""
     default = summary["default"]
     costs = f"{si(default['time_s'], 's')}, {si(default['energy_j'], 'J')}"
     points = {
@@ -110,7 +110,7 @@ def _plane(summary: Entry) -> Chart:
 
 
 def _frontier(frontier: np.ndarray, right: float) -> tuple[list[Mark], list[Reading]]:
-    """Least energy within a time: a staircase, as far as it is of interest."""
+    """Staircase of the least energy within a time, up to `right` (%)."""
     shown = frontier[frontier[:, 0] <= right]
     if not len(shown):
         return [], []
@@ -129,8 +129,8 @@ def _changes(point: tuple[float, float]) -> str:
     return f"time {change(point[0])}, energy {change(point[1])}"
 
 
-class Drawn(NamedTuple):
-    """Launches as far as they are drawn, from left to right."""
+class VisibleLaunches(NamedTuple):
+    """The drawn launches, from left to right."""
 
     edges: Float[np.ndarray, " edge"]  # s, one more than launches
     setting: Int[np.ndarray, " launch"]
@@ -138,8 +138,8 @@ class Drawn(NamedTuple):
     loops: tuple[tuple[float, float, int], ...]  # start, end (s), turns drawn as one
 
 
-def drawn(problem: Problem, order: Launches) -> Drawn:
-    """All launches, or every loop once if there are too many changes to see.
+def visible_launches(problem: Problem, order: Launches) -> VisibleLaunches:
+    """Return all launches, or every loop once if there are too many clock changes.
 
     A loop whose turns differ is drawn in full.
     """
@@ -154,7 +154,7 @@ def drawn(problem: Problem, order: Launches) -> Drawn:
                 visible[start + width : end] = False
                 marks.append((start, start + width - 1, loop.turns))
     edges = np.concatenate([[0.0], np.cumsum(np.where(visible, order.time, 0.0))])
-    return Drawn(
+    return VisibleLaunches(
         np.concatenate([[0.0], edges[1:][visible]]),
         order.setting[visible],
         problem.stage[order.kernel[visible]],
@@ -162,9 +162,9 @@ def drawn(problem: Problem, order: Launches) -> Drawn:
     )
 
 
-def _clocks(shown: Drawn, problem: Problem, which: int) -> Chart:
-    """Step line of the SM (0) or memory (1) clock over `shown`; stages are shaded and
-    named, and what is drawn once of many turns has their number above."""
+def _clocks(shown: VisibleLaunches, problem: Problem, which: int) -> Chart:
+    """Step chart of the SM (0) or memory (1) clock. Stages are shaded and named; a loop
+    that is drawn once is labelled with its number of repeats."""
     clocks = problem.settings[shown.setting, which] / MHz
     levels, ticks = _levels(clocks)
     heights = np.where(np.isnan(clocks), levels[-1], clocks).tolist()
@@ -212,7 +212,7 @@ def _clocks(shown: Drawn, problem: Problem, which: int) -> Chart:
 def _levels(
     clocks: Float[np.ndarray, " launch"],
 ) -> tuple[Float[np.ndarray, " level"], list[tuple[float, str]]]:
-    """Heights of the clocks (MHz), "auto" above them all, and the ticks to show."""
+    """Heights of the clocks (MHz) with "auto" above them all, and the axis ticks."""
     numbers = np.unique(clocks[~np.isnan(clocks)])
     levels = numbers if len(numbers) else np.array([0.0])
     if np.isnan(clocks).any():
@@ -225,7 +225,7 @@ def _levels(
 
 
 def _apart(values: Float[np.ndarray, " value"]) -> list[float]:
-    """The rising values that leave room for their labels, the last one among them."""
+    """Rising values far enough apart for their labels, always with the last."""
     places: list[float] = []
     for value in values[::-1].tolist():
         if not places or places[-1] - value >= _TICKS_APART * (values[-1] - values[0]):
@@ -233,7 +233,7 @@ def _apart(values: Float[np.ndarray, " value"]) -> list[float]:
     return places[::-1]
 
 
-def _spans(shown: Drawn) -> list[tuple[float, float, int]]:
+def _spans(shown: VisibleLaunches) -> list[tuple[float, float, int]]:
     """Start, end (s) and stage of every run of launches of one stage."""
     first = np.flatnonzero(np.diff(shown.stage, prepend=-1))
     ends = np.append(first[1:], len(shown.stage))

@@ -1,4 +1,4 @@
-"""A served model: latencies against the rate, joules against the batch by clock."""
+"""Charts of a server: latencies against request rate, energy against batch by clock."""
 
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,8 @@ if TYPE_CHECKING:
 
 
 def served_charts(summary: Entry, curves: "Curves") -> dict[str, Chart]:
-    """Time to the first token, time of a token, joules of a token."""
+    """Return charts of time to first token, time per output token and energy per output
+    token."""
     return {
         "ttft": _latency("ttft", "time to first token", summary, curves, log=True),
         "tpot": _latency("tpot", "time per output token", summary, curves, log=False),
@@ -19,7 +20,7 @@ def served_charts(summary: Entry, curves: "Curves") -> dict[str, Chart]:
 
 
 def _latency(key: str, what: str, summary: Entry, curves: "Curves", log: bool) -> Chart:
-    """Mean and 95th percentile up to saturation, which is the dashed line."""
+    """Chart of mean and 95th percentile (s) up to saturation, the dashed rule."""
     columns = (curves.ttft if key == "ttft" else curves.tpot).T.tolist()
     rates, marks = curves.rates.tolist(), list[Mark]()
     names = ("mean", "95th percentile")
@@ -29,29 +30,30 @@ def _latency(key: str, what: str, summary: Entry, curves: "Curves", log: bool) -
     marks.append(Rule(curves.most, end, axis="x", colour="soft"))
     if summary["mode"] == "open":
         at = [summary["request_rate_per_s"]], [summary[f"{key}_s"]["mean"]]
-        marks.append(Points(*at, "the answer", 0, size=6.5, outlined=True))
+        marks.append(Points(*at, "this server", 0, size=6.5, outlined=True))
     across = Axis("request rate", "requests/s", zero=True, high=1.06 * curves.most)
     return Chart(
         what.capitalize(),
         [Panel(across, Axis(what, "s", log, not log), marks, height=180.0)],
-        "Poisson arrivals at each rate with the batch limit of the answer.",
+        "Poisson arrivals at each rate with the batch limit of this server.",
         half=True,
     )
 
 
 def _energy(summary: Entry, curves: "Curves") -> Chart:
-    """J a token of the saturated server against the requests that run, by SM clock."""
+    """Chart of the saturated server's energy per output token (J) over running
+    requests, by SM clock."""
     marks, batches = list[Mark](), curves.batches.tolist()
     looks = colours(len(curves.clocks))
     rows = zip(curves.clocks, curves.energy.tolist(), looks, strict=True)
     for i, (clock, joules, colour) in enumerate(rows):
         name = f"{clock / 1e6:.0f} MHz"
         marks.append(Line(batches, joules, name, colour, shape=i % 7))
-    across = Axis("requests that run", log=True)
+    across = Axis("running requests", log=True)
     up = Axis("energy per output token", "J", log=True)
     return Chart(
         "Energy per output token by SM clock",
         [Panel(across, up, marks, height=280.0)],
-        "Of the server with so many requests that always run, at SM clocks of the "
+        "The saturated server at each number of running requests, at SM clocks of the "
         f"board under the power limit of {summary['power_limit_w']:.0f} W.",
     )

@@ -1,4 +1,5 @@
-"""Clocks of every pass of a pipeline, before and after, and power of its GPUs."""
+"""Charts of the clocks of every pipeline pass, before and after, and the power of its
+GPUs."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -21,19 +22,20 @@ if TYPE_CHECKING:
     from ...parallel import Replicas, StageClocks
 
 _HIGH: Final = (0.5, 0.88, 0.88)
-"""Heights of passes forward, backward and of gradients of weights, in rows."""
+"""Box heights of forward, backward and weight-gradient passes, as shares of a row."""
 _ROW: Final = (9.0, 22.0)
-"""Least and largest height of a row, px."""
+"""Minimum and maximum height of a row (px)."""
 _TALL: Final = 210.0
-"""px of all rows, as far as rows can be so high."""
+"""Height of all rows (px), within the limits of `_ROW`."""
 _KINDS: Final = ("forward", "backward", "gradients of weights")
 
 
 def stage_clock_charts(result: "StageClocks", title: str) -> dict[str, Chart]:
-    """All panels, then clocks before and after and the power by themselves."""
+    """Return all panels as one chart, then the clocks before and after and the power as
+    charts of their own."""
     replicas, content = result.replicas[0], result.summary
     usual = f"All at {content['usual_sm_clock_mhz']:g} MHz"
-    title_of_clocks = "Own clocks (low boxes: forward, high: backward)"
+    title_of_clocks = "Optimized clocks (low boxes: forward, high: backward)"
     charts = {
         "before": _passes(replicas, replicas.problem.usual, usual),
         "after": _passes(replicas, replicas.choice, title_of_clocks),
@@ -43,7 +45,7 @@ def stage_clock_charts(result: "StageClocks", title: str) -> dict[str, Chart]:
 
 
 def _passes(replicas: "Replicas", choice: np.ndarray, title: str) -> Chart:
-    """What each stage runs when, at which clock."""
+    """Chart of every stage's passes over time, coloured by SM clock."""
     problem = replicas.problem
     start, end = (x.tolist() for x in replicas.times(choice))
     clocks = problem.clocks / 1e6
@@ -77,7 +79,7 @@ def _passes(replicas: "Replicas", choice: np.ndarray, title: str) -> Chart:
 
 
 def _last(replicas: "Replicas") -> float:
-    """End of the longer one of both steps, s: one axis for all panels."""
+    """End of the longer of both steps (s), so that all panels share one axis."""
     choices = (replicas.problem.usual, replicas.choice)
     return float(max(replicas.times(choice)[1].max() for choice in choices)) * 1.005
 
@@ -97,7 +99,8 @@ def _power(replicas: "Replicas") -> Chart:
 
 
 def _curve(replicas: "Replicas", choice: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where power changes, s, and W of a replica's GPUs from there on."""
+    """Times at which power changes (s), and the power of a replica's GPUs from each on
+    (W)."""
     problem = replicas.problem
     start, end = replicas.times(choice)
     over = problem.cost[choice, problem.type] / (end - start)

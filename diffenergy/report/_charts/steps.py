@@ -1,4 +1,4 @@
-"""A training step on many GPUs over time: slices of every stage, power."""
+"""A training step on many GPUs over time: slices of every stage, and power."""
 
 from typing import Final
 
@@ -12,24 +12,25 @@ from .._tables.lines import title_line
 from .._traces.steps import WORDS, slice_name
 
 _COLOURS: Final = (0, 2, 5, 3, 4)
-"""Of `SLICE_KINDS`."""
+"""Colours of `SLICE_KINDS`."""
 MOST: Final = 6000
-"""Slices that a page shows one by one."""
+"""Maximum number of slices that a page draws."""
 _ROW: Final = (12.0, 26.0)
-"""Least and largest height of a stage, px."""
+"""Minimum and maximum height of a stage's row (px)."""
 _TALL: Final = 420.0
-"""px of all stages, as far as rows can be so high."""
+"""Height of all stages (px), within the limits of `_ROW`."""
 _HIGH: Final = 0.86
-"""Height of a slice in rows."""
+"""Height of a slice, as a share of a row."""
 _PALER: Final = 0.55
-"""How far the last virtual stage of a GPU fades."""
+"""How much the last virtual stage of a GPU is faded."""
 _HIT: Final = 1 / 45
-"""Share of the step that one point of a slice is hit by, and most points of one."""
+"""Share of the step that one tooltip point of a slice covers."""
 _POINTS: Final = 8
 
 
 def step_chart(summary: Entry, timeline: Timeline) -> Chart:
-    """Slices of every stage, power of all GPUs and of one of the busiest stage."""
+    """Return slices of every stage, power of all GPUs and of one GPU of the busiest
+    stage as one chart."""
     title = f"{title_line(summary)} ({summary['grade']})"
     return stacked(title, list(step_charts(summary, timeline, np.inf).values()))
 
@@ -37,7 +38,8 @@ def step_chart(summary: Entry, timeline: Timeline) -> Chart:
 def step_charts(
     summary: Entry, timeline: Timeline | None, most: float = MOST
 ) -> dict[str, Chart]:
-    """The same, each by itself, or why there is none (over `most` slices)."""
+    """Return the charts of a step by name, or one that says why there is none (no
+    timeline, or more than `most` slices)."""
     if timeline is None or len(timeline.stage) > most:
         why = f"the step has more than {most:g} parts of stages."
         return {"stages": Chart("Stages", [], why)}
@@ -101,7 +103,7 @@ def _stages(summary: Entry, timeline: Timeline) -> Chart:
 
 
 def _text(timeline: Timeline, i: int) -> str:
-    """What a slice is, how long, how much of it are exchanges."""
+    """Tooltip of a slice: its duration, exposed exchanges and power."""
     seconds = float(timeline.end[i] - timeline.start[i])
     spent = [
         f"{si(x, 's')} {axis} exposed"
@@ -143,7 +145,7 @@ def _power(summary: Entry, timeline: Timeline) -> Chart:
 
 
 def _power_of_one(summary: Entry, timeline: Timeline) -> Chart:
-    """Power of a GPU of the busiest stage against its limit."""
+    """Chart of the power (W) of a GPU of the busiest stage, with its limit."""
     busy = (timeline.end - timeline.start) * (timeline.batch >= 0)
     stage = int(np.bincount(timeline.stage, busy, timeline.stages).argmax())
     edges, watts = timeline.curve(stage)

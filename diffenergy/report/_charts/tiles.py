@@ -1,4 +1,4 @@
-"""Speed-up and saving of energy of each matrix product by its tile."""
+"""Changes of time and energy of each matrix product by its tile."""
 
 from typing import Final
 
@@ -8,14 +8,14 @@ from .._page.markup import si
 from .._tables.lines import title_line
 
 _MOST: Final = 16
-"""Products that are drawn, those that take most time."""
+"""Maximum number of products drawn, those with most time."""
 _LONGEST: Final = 28
-"""Characters of the name of a product."""
+"""Maximum length of a product's name in characters."""
 
 
 def tiles_chart(summary: Entry) -> Chart:
-    """Change of time and energy of each matrix product, and of the whole; `summary` is
-    that of `tiles_json`."""
+    """Return a chart of the change of time and energy (%) of each matrix product and of
+    the whole workload; `summary` is that of `tiles_json`."""
     order = sorted(summary["gemms"], key=lambda x: -x["count"] * x["default_time_s"])
     rows = [*order[:_MOST], {**summary, "whole": True}]
     marks: list[Mark] = []
@@ -37,7 +37,7 @@ def tiles_chart(summary: Entry) -> Chart:
 
 
 def _name(row: Entry) -> str:
-    """Size of a product, how often it runs, and its time."""
+    """Label of a product: its sizes, count and time."""
     if "whole" in row:
         return f"whole workload,\n{si(row['time_s'], 's')}"
     times = f"{plain(row['count'])} x {si(row['time_s'], 's')}"

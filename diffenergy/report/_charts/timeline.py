@@ -11,17 +11,17 @@ from ...estimator import one_gpu_phases
 from ...workload import Listing, kernel_name
 from .._format import Entries, Entry
 from .._page.markup import si
-from .._traces.unrolled import Unrolled, slice_power, unrolled, wait_power
+from .._traces.unrolled import Unrolled, slice_power, unroll, wait_power
 
 _DRAWN: Final = 4000
-"""Launches of a pass that are drawn one by one."""
+"""Maximum number of launches of a pass drawn one by one."""
 _PASSES: Final = 200_000
-"""Launches of a phase among whose passes the middle one is taken."""
+"""Maximum number of launches of a phase from whose passes the middle one is taken."""
 
 
 class Pass(NamedTuple):
-    """Slices of one pass from left to right; -1 as a row: waiting for the host.
-    `folded`: a slice is all launches of a kernel."""
+    """Slices of one pass from left to right; row -1: waiting for the host. `folded`: a
+    slice is all launches of a kernel."""
 
     row: Int[np.ndarray, " slice"]
     edge: Float[np.ndarray, " edge"]  # s, one more than slices
@@ -34,13 +34,13 @@ def timelines(
     kernels: Entries,
     summary: Entry,
     looks: Mapping[str, int],
-    cap: float,
+    power_limit: float,
 ) -> dict[str, Chart]:
-    """A chart of each phase. `cap`: power that the limiter holds, W; `looks`: colours
-    of classes."""
+    """Return a chart of each phase. `power_limit`: power limit (W); `looks`: colours of
+    classes."""
     phases = list(one_gpu_phases(summary).values())
-    one_by_one = unrolled(listings, kernels, phases, _PASSES)
-    by_kernel = unrolled(listings, kernels, phases, 0)
+    one_by_one = unroll(listings, kernels, phases, _PASSES)
+    by_kernel = unroll(listings, kernels, phases, 0)
     idle = wait_power(by_kernel, kernels, phases)
     charts = {}
     for number, name in enumerate(summary["phases"]):
@@ -57,15 +57,15 @@ def timelines(
         several = chosen.turn[chosen.phase == number].any()
         passes = f"pass {turn + 1} of {listings[number].passes:g}"
         which = passes if several and not one.folded else "all"
-        charts[f"timeline-{name}"] = _chart(name, which, one, kernels, looks, cap)
+        chart = _chart(name, which, one, kernels, looks, power_limit)
+        charts[f"timeline-{name}"] = chart
     return charts
 
 
 def _middle_pass(
     slices: Unrolled, phase: int
 ) -> tuple[Bool[np.ndarray, " slice"], int]:
-    """Slices of the middle one of the passes that are shown launch by launch, and its
-    number."""
+    """Slices of the middle pass among those shown launch by launch, and its number."""
     in_phase = (slices.phase == phase) & (slices.launches == 1)
     if not in_phase.any():
         in_phase = slices.phase == phase
@@ -80,7 +80,8 @@ def _pass(
     power: Float[np.ndarray, " slice"],
     idle: float,
 ) -> Pass:
-    """`shown` slices and the waits between them; one for all if they are folded."""
+    """`shown` slices and the waits between them; folded slices have one wait at the
+    end."""
     start, time = whole.start[shown], whole.time[shown]
     slices, waits = (whole.row[shown], power[shown]), (-1, idle)
     folded = bool((whole.launches[shown] > 1).any())
@@ -107,7 +108,7 @@ def _chart(
     one: Pass,
     kernels: Entries,
     looks: Mapping[str, int],
-    cap: float,
+    power_limit: float,
 ) -> Chart:
     classes = np.array(
         [kernels[i]["class"] if i >= 0 else "" for i in one.row.tolist()]
@@ -122,7 +123,7 @@ def _chart(
             left, right = one.edge[:-1][mine].tolist(), one.edge[1:][mine].tolist()
             low, high = [0.0] * len(left), one.power[mine].tolist()
             marks.append(Boxes(left, right, low, high, name, colour))
-    marks.append(Rule(cap, f"limit that is held: {cap:.0f} W"))
+    marks.append(Rule(power_limit, f"power limit: {power_limit:.0f} W"))
     whole = f"{si(float(one.edge[-1]), 's')} in all"
     how = (
         "A slice is all launches of a kernel (they are too many to draw, or passes "
@@ -132,7 +133,7 @@ def _chart(
         f"another, {whole}."
     )
     how += (
-        " Height is mean power, idle and leakage included; what the limiter holds is "
+        " Height is mean power, idle and leakage included; the power limit applies to "
         "the mean of the phase."
     )
     rows = [-1, *range(len(kernels))]

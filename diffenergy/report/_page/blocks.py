@@ -9,33 +9,33 @@ from ...charts import Chart, escape, tag, to_svg
 from .._blocks import Block, Column, Section, Table, Tile, Tiles, as_text
 
 _TALL: Final = 14
-"""Rows above which a table scrolls in a box."""
+"""Number of rows above which a table scrolls in a box."""
 _DENSE: Final = 8
-"""Columns above which a table has small letters."""
+"""Number of columns above which a table has a smaller font."""
 _MOST: Final = 1000
-"""Rows of a table that a page shows."""
+"""Maximum number of rows of a table on a page."""
 _SORTED: Final = 6
-"""Rows above which the headings of a table sort it."""
+"""Number of rows above which clicking a table's headings sorts it."""
 _LABEL: Final = re.compile(r"([a-z][a-zA-Z -]{2,28}): (?=\S)")
-"""Of a line such as "grade: calibrated"."""
+"""Matches the label of a line such as "grade: calibrated"."""
 
 
 def to_html(blocks: Iterable[Block], prefix: str = "") -> str:
-    """Markup of `blocks`, whose charts have identities that begin with `prefix`."""
+    """Return HTML of `blocks`; `prefix` starts the ids of their charts."""
     return _Writer(prefix).all(blocks)
 
 
 def slug(text: str) -> str:
-    """`text` as an identity.
+    """Return `text` as an HTML id.
 
-    >>> slug("What it rests on")
-    'what-it-rests-on'
+    >>> slug("Data behind the figures")
+    'data-behind-the-figures'
     """
     return re.sub(r"\W+", "-", text.lower()).strip("-")
 
 
 class _Writer:
-    """Names charts by their titles, each once."""
+    """Writes blocks as HTML; gives every chart a unique id from its title."""
 
     def __init__(self, prefix: str):
         self._prefix, self._names = prefix, set[str]()
@@ -48,7 +48,7 @@ class _Writer:
         return name
 
     def all(self, blocks: Iterable[Block]) -> str:
-        """Markup of blocks; narrow charts in a row stand side by side."""
+        """Return HTML of blocks; adjacent half-width charts are placed side by side."""
         html = ""
         for half, group in itertools.groupby(blocks, _is_half):
             inner = "".join(map(self.one, group))
@@ -83,7 +83,7 @@ class _Writer:
         )
 
     def _folded(self, block: Section) -> str:
-        """A part that opens on demand, with a field that filters its rows."""
+        """HTML of a collapsible section with a field that filters its rows."""
         field = '<input type="search" autocomplete="off">'
         return tag(
             "details",
@@ -103,7 +103,7 @@ def _is_half(block: Block) -> bool:
 
 
 def _line(text: str) -> str:
-    """A paragraph; words in front that say what it is about stand out."""
+    """HTML of a paragraph; a leading label ("grade:") is bold."""
     label = _LABEL.match(text := text.strip())
     if label is None:
         return tag("p", typeset(text), class_="line")
@@ -112,7 +112,7 @@ def _line(text: str) -> str:
 
 
 def typeset(text: str) -> str:
-    """Text as markup, with a real micro sign and real arrows.
+    """Return text as HTML, with real micro signs and arrows.
 
     >>> typeset("2.000 us < 3.000 uJ: a -> b")
     '2.000 µs &lt; 3.000 µJ: a → b'
@@ -127,7 +127,7 @@ def _tiles(block: Tiles) -> str:
 
 
 def _tile(tile: Tile) -> str:
-    """A figure in large, with its range."""
+    """HTML of a tile: its value and, if known, its 5 to 95 % interval."""
     value, unit = tile.value, tile.shown
     shown = tag("dd", _value(value, as_text(value, unit)), class_="figure")
     name = tag("dt", escape(tile.name))
@@ -148,7 +148,7 @@ def _tile(tile: Tile) -> str:
 
 
 def _value(value: Any, text: str) -> str:
-    """A value as people read it; beside a number its exact value."""
+    """HTML of a formatted value; numbers carry their exact value as data."""
     if value is None:
         return tag("span", "unavailable", class_="none")
     if _is_number(value):
@@ -157,7 +157,7 @@ def _value(value: Any, text: str) -> str:
 
 
 def _table(block: Table) -> str:
-    """A table in a box of its own that scrolls; columns of numbers stand right."""
+    """HTML of a table in its own scrollable box; numeric columns are right-aligned."""
     rows, sorts = block.rows[:_MOST], len(block.rows) > _SORTED
     columns = [
         (x, "fold" if x.heading in block.fold else "num" if i >= block.left else None)

@@ -23,8 +23,8 @@ def build_page(
     command: str = "",
     scope: str = "",
 ) -> str:
-    """The page of an answer, complete in itself: style, script, drawings and data are
-    in it.
+    """Return a result's page as one HTML file that includes style, script, charts and
+    data.
 
     `line`: what was asked, a colon, and what came of it; `content`: the JSON that
     `command` prints, which the page has too; `scope`: what watts are of, if not of GPU
@@ -53,7 +53,7 @@ def build_page(
 
 
 def build_fragment(blocks: Iterable[Block]) -> str:
-    """Blocks for a notebook: their style holds for themselves alone."""
+    """Return HTML of blocks for a notebook, with styles limited to this fragment."""
     style = _asset("blocks.css") + stylesheet() + _asset("notebook.css")
     inside = f".diffenergy {{{style.replace(':root', '&')}}}"
     prefix = f"{uuid.uuid4().hex[:8]}-"  # a notebook has many answers
@@ -63,7 +63,7 @@ def build_fragment(blocks: Iterable[Block]) -> str:
 
 
 def _is_line(block: Block, line: str) -> bool:
-    """Whether the head or the foot of the page says a line already."""
+    """Return whether the page's header or footer already contains a line."""
     return isinstance(block, str) and (line.startswith(block) or block == BOARD_ONLY)
 
 

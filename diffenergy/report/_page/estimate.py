@@ -1,4 +1,4 @@
-"""The page of an estimate: the answer, and what is behind it."""
+"""The page of an estimate: its result, and the data behind it."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
@@ -48,15 +48,15 @@ if TYPE_CHECKING:
     from ...serving import ServingResult
 
 _GRADES: Final = {
-    "calibrated": "measurements of this very GPU and kind of work were fitted",
-    "transferred": "such measurements of a GPU of its architecture were fitted",
-    "forecast": "measurements of other GPUs were fitted, none of this very case",
+    "calibrated": "measurements of this GPU and kind of work were fitted",
+    "transferred": "measurements of a GPU of its architecture were fitted",
+    "forecast": "measurements of other GPUs were fitted, none of this case",
     "datasheet": "nothing was fitted: data sheets and priors, assumed widths",
 }
 _SLOWER: Final = 1.05
-"""Time that is worth saving energy for, against the estimate's."""
+"""Largest time relative to the estimate's at which energy savings are suggested."""
 _WORTH: Final = 0.005
-"""Least share of the energy that is worth a line."""
+"""Least share of the energy saved that is worth a line."""
 _LIMITS: Final = {
     "host": "The host, which cannot launch fast enough,",
     "power": "The power limit",
@@ -74,7 +74,7 @@ _LIMITS: Final = {
     "exchange": "Waiting for other GPUs",
 }
 _COLOURS: Final = 8
-"""Of the palette."""
+"""Number of colours of the palette."""
 _BY_CLASS: Final = (
     ("energy-by-class", "By kernel class", "J", 1),
     ("time-by-class", "Time by kernel class", "s", 0),
@@ -91,7 +91,7 @@ _CONSTANTS: Final = (
     ("unit", "unit"),
     ("basis", "basis"),
     ("made of", "built"),
-    ("sd in ln", "spread"),
+    ("std of ln", "spread"),
 )
 
 
@@ -100,18 +100,19 @@ def estimate_page(
     command: str,
     served: "ServingResult | None" = None,
 ) -> str:
-    """The page of an estimate, and of the same on a second GPU; `command`: the line
-    that gives its numbers; `served`: the model under load."""
+    """Return the HTML page of an estimate and, if given, of the same workload on a
+    second GPU. `command`: the command that prints its numbers; `served`: the model as a
+    server under load."""
     summary = every[0].result.summary
-    blocks = [*_answer(every[0]), *_sections(every, served)]
+    blocks = [*_result_blocks(every[0]), *_sections(every, served)]
     return build_page(title_line(summary), blocks, summary, command, MODELLED)
 
 
-# --- the answer
+# --- the result
 
 
-def _answer(details: EstimateDetails) -> Iterator[Block]:
-    """Sentence, figures, phases, and what would cost less."""
+def _result_blocks(details: EstimateDetails) -> Iterator[Block]:
+    """Summary sentence, totals, phases, and cheaper clocks or limits."""
     summary = details.result.summary
     yield _sentence(summary)
     yield from totals(summary)
@@ -120,8 +121,8 @@ def _answer(details: EstimateDetails) -> Iterator[Block]:
     grades = dict.fromkeys((summary["grades"]["time"], summary["grades"]["power"]))
     words = "; ".join(f"{grade}: {_GRADES[grade]}" for grade in grades)
     yield (
-        f"grade: {grade_words(summary)} ({words}). Ranges reach from the 5th to the "
-        "95th percentile, by measurements that no fit saw."
+        f"grade: {grade_words(summary)} ({words}). Ranges are the 5th to 95th "
+        "percentile, from errors of held-out measurements."
     )
     yield phase_table(summary)
     yield host_line(summary)
@@ -140,7 +141,7 @@ def _sentence(summary: Entry) -> str:
 
 
 def _advice(details: EstimateDetails) -> Block:
-    """Clocks and limits that would cost less."""
+    """Table of clocks and power limits that take less energy."""
     chosen = details.result.summary
     near = [x for x in details.clocks if x["time_s"] <= _SLOWER * chosen["time_s"]]
     within = f"the least energy within {100 * (_SLOWER - 1):.0f} % of the time"
@@ -162,11 +163,11 @@ def _advice(details: EstimateDetails) -> Block:
         return lambda point: 100 * (point[key] / chosen[key] - 1)
 
     columns = (
-        ("what would cost less", "words"),
+        ("cheaper setting", "words"),
         ("energy", against("energy_j"), change),
         ("time", against("time_s"), change),
     )
-    return Table(columns, cheaper.values(), fold=("what would cost less",))
+    return Table(columns, cheaper.values(), fold=("cheaper setting",))
 
 
 # --- the sections
@@ -179,34 +180,34 @@ def _sections(
     summary, step = result.summary, result.step
     charts = page_charts(every, served)
 
-    def drawn(*names: str) -> list[Block]:
+    def charts_named(*names: str) -> list[Block]:
         return [chart for name, chart in charts.items() if name.startswith(names)]
 
-    energy = drawn("energy-by-unit", "energy-by-class", "time-by-class")
+    energy = charts_named("energy-by-unit", "energy-by-class", "time-by-class")
     yield Section("Where the energy goes", energy, "Energy")
     if step is None:
-        yield Section("One pass over time", drawn("timeline-"), "Time")
+        yield Section("One pass over time", charts_named("timeline-"), "Time")
     else:
-        over = [*drawn("stages", "power"), *step_blocks(summary)]
+        over = [*charts_named("stages", "power"), *step_blocks(summary)]
         yield Section("The step over time", over, "Time")
-    yield Section("What kernels are up against", drawn("roofline"), "Roofline")
+    yield Section("Kernels on the roofline", charts_named("roofline"), "Roofline")
     if served is not None:
         lines = [x for x in served.blocks(charts=False) if x != BOARD_ONLY]
-        under_load = [*lines, *drawn("serving-")]
+        under_load = [*lines, *charts_named("serving-")]
         yield Section("Served under load", under_load, "Serving")
-    curves = drawn("clocks", "energy-by-limit", "time-by-limit")
+    curves = charts_named("clocks", "energy-by-limit", "time-by-limit")
     yield Section("Clocks and power limits", curves, "Clocks")
     yield _kernels(summary, kernels)
     for other in every[1:]:
         yield _against(summary, other.result.summary)
-    yield Section("What it rests on", list(_sources(every)), "Sources")
+    yield Section("Data behind the figures", list(_sources(every)), "Sources")
 
 
 def page_charts(
     every: Sequence[EstimateDetails], served: "ServingResult | None" = None
 ) -> dict[str, Chart]:
-    """The charts of an estimate's page by name, beside those of a second GPU; of the
-    model under load, too."""
+    """Charts of an estimate's page by name; with a second GPU's curves and the serving
+    charts if given."""
     details = every[0]
     result, kernels = details.result, details.kernels
     summary, step = result.summary, result.step
@@ -235,7 +236,7 @@ def page_charts(
 
 
 def _units(summaries: Entries) -> Chart:
-    """Energy by hardware unit, of one GPU or of two."""
+    """Chart of energy (J) by hardware unit, of one GPU or two."""
     first, *second = (
         {unit_words(k): v for k, v in x["energy_j_by_unit"].items()} for x in summaries
     )
@@ -246,7 +247,7 @@ def _units(summaries: Entries) -> Chart:
 
 
 def _kernels(summary: Entry, kernels: Entries) -> Section:
-    """All kernels that are launched, those that take most time first."""
+    """Section with all launched kernels, sorted by falling total time."""
     live, rest = longest(kernels)
     busy = sum(k["count"] * k["time_s"] for k in kernels if k["time_s"])
     columns = [
@@ -280,7 +281,7 @@ def _rate(unit: str) -> Callable[[float], str]:
 
 
 def _against(summary: Entry, other: Entry) -> Section:
-    """Two summaries and their ratios."""
+    """Section that compares two summaries, with ratios."""
     note = (
         f"The same workload; {other['gpu']} with its own default clocks and power "
         f"limit ({assumed_line(other)})."
@@ -290,7 +291,8 @@ def _against(summary: Entry, other: Entry) -> Section:
 
 
 def _sources(every: Sequence[EstimateDetails]) -> Iterator[Block]:
-    """Everything that went into the figures."""
+    """Assumptions, corrections, expected errors, and tables of GPU numbers and
+    constants."""
     fitted_on = every[0].fitted_on
     yield assumed_line(every[0].result.summary)
     for other in every[1:]:
@@ -316,7 +318,7 @@ def _folded(title: str, columns: Sequence, entries: Entries, note: str = "") -> 
 def _fit(gpu: Entry, fitted_on: Entry) -> str:
     levels = gpu["corrections"]["levels"]
     served = ", ".join(levels) or "unavailable"
-    text = f"Corrections that serve {gpu['name']}: {served}. "
+    text = f"Corrections applied to {gpu['name']}: {served}. "
     names = [x.removeprefix("gpu:") for x in levels if x.startswith("gpu:")]
     of_kinds = {
         key.partition(":")[2]: rows
@@ -328,14 +330,14 @@ def _fit(gpu: Entry, fitted_on: Entry) -> str:
             f"{kind} {rows['time']} times, {rows['power']} powers"
             for kind, rows in of_kinds.items()
         )
-        text += f"Measured of it in the fit: {', '.join(words)}."
+        text += f"Its measured rows in the fit: {', '.join(words)}."
     else:
-        text += "No measured row of it is in the fit."
+        text += "The fit has no measured rows of it."
     return text
 
 
 def _errors(gpu: Entry) -> Iterator[Block]:
-    """How far measurements that no fit saw lay from the model."""
+    """Table of the errors to expect: those of held-out measurements, by kind of row."""
     expected = gpu["corrections"]["expected"]
     if not expected:
         return
@@ -349,4 +351,4 @@ def _errors(gpu: Entry) -> Iterator[Block]:
     ]
     title = f"Errors to expect for {gpu['name']}: mean and 95th percentile"
     yield Table(columns, expected, title=title, left=4)
-    yield "Of measurements that were left out of the fit, by kind."
+    yield "Errors of held-out measurements, by kind of row."

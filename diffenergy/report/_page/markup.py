@@ -4,7 +4,7 @@ from .._format import si as _si
 
 
 def si(value: int | float | None, unit: str) -> str:
-    """`format.si` with a real micro sign.
+    """Return `format.si` with a real micro sign.
 
     >>> si(2e-6, "s")
     '2.000 µs'

@@ -1,1 +1,1 @@
-"""Answers as tables for people."""
+"""Tables and lines of results, for terminals, notebooks and pages."""

@@ -34,15 +34,15 @@ _WORDS: Final = {
 }
 
 
-def compared(content: Entry) -> dict[str, Entry]:
-    """The summaries in a comparison by their letters, A first."""
+def sides_by_letter(content: Entry) -> dict[str, Entry]:
+    """Return the compared summaries by letter, A first."""
     letters = sorted(key for key in content if len(key) == 1)
     return {letter.upper(): content[letter] for letter in letters}
 
 
 def comparison_blocks(content: Entry) -> list[Block]:
-    """What `compare` prints."""
-    sides = compared(content)
+    """Return the blocks that `compare` prints."""
+    sides = sides_by_letter(content)
     parts: list[Block] = []
     for name, summary in sides.items():
         parts.append(f"{name}: {title_line(summary)}")
@@ -57,7 +57,8 @@ def comparison_blocks(content: Entry) -> list[Block]:
 
 
 def comparison_table(sides: dict[str, Entry]) -> Table:
-    """Time, energy, power and, where all have them, figures per token."""
+    """Return a table of time, energy, power and, if all sides have them, figures per
+    token."""
     summaries = list(sides.values())
     rows = []
     for key, (name, unit) in (_COMPARED | _TOKENS).items():
@@ -74,7 +75,7 @@ def comparison_table(sides: dict[str, Entry]) -> Table:
 
 
 def _row(name: str, unit: str, values: Sequence[float]) -> tuple[str, ...]:
-    """A quantity of all sides, each but the first with its ratio to that."""
+    """Row of a quantity: its value for every side, with the ratio to the first."""
     first, *words = (si(x, unit) if unit else digits(x) for x in values)
     ratios = (digits(x / values[0]) for x in values[1:])
     pairs = zip(words, ratios, strict=True)

@@ -1,4 +1,4 @@
-"""Numbers of designs, their multipliers and goals in words and handy units."""
+"""Numbers of designs, their multipliers and objectives in words and common units."""
 
 import math
 from typing import Final
@@ -14,7 +14,7 @@ METRIC_KEYS: Final = {
     "energy_per_token": "energy_j_per_token",
     "cost": "cost",
 }
-"""Key of a goal that is a metric by itself."""
+"""Key of each objective that is a metric of the summary."""
 _STEPS: Final = {
     "Hz": (1e6, "MHz"),
     "B": (1e6, "MB"),
@@ -23,7 +23,7 @@ _STEPS: Final = {
     "s": (1e-3, "ms"),
     "share of DRAM": (1e-2, "%"),
 }
-"""Room that a multiplier is told for, by unit; one unit elsewhere."""
+"""Increment for which a multiplier is printed, by unit; otherwise one unit."""
 _WORDS: Final = {
     "num_sms": "SM",
     "max_latency": "latency",
@@ -39,7 +39,7 @@ _CAPITALS: Final = ("sm", "l1", "l2", "dram", "smem", "fma", "sfu", "vf", "cta")
 
 
 def active_lines(summary: Entry) -> list[str]:
-    """What each active limit or bound costs, in handy units."""
+    """Return a line on what each active limit or bound costs."""
     lines = [
         _active(summary, active)
         for active in summary["active_constraints"]
@@ -49,7 +49,7 @@ def active_lines(summary: Entry) -> list[str]:
 
 
 def effort_line(summary: Entry) -> str:
-    """What the search took."""
+    """Return a line on the number of evaluations and the time of the search."""
     cut = ", interrupted" if summary["interrupted"] else ""
     return (
         f"{summary['evaluations']:,} model evaluations (a gradient counts as three) in "
@@ -58,19 +58,19 @@ def effort_line(summary: Entry) -> str:
 
 
 def design_words(fields: Entry) -> str:
-    """A design in one line."""
+    """Return the fields of a design in one line."""
     words = [
-        f"{name} {shown(name, value)}"
+        f"{name} {field_text(name, value)}"
         for name, value in fields.items()
         if name != TILES
     ]
     return ", ".join(words) or "tiles alone"
 
 
-def shown(name: str, value: float | str) -> str:
-    """A varied number with its unit, or a word.
+def field_text(name: str, value: float | str) -> str:
+    """Return a field's value with its unit.
 
-    >>> shown("dram_bandwidth", 3.352e12), shown("num_sms", 132.0)
+    >>> field_text("dram_bandwidth", 3.352e12), field_text("num_sms", 132.0)
     ('3.352 TB/s', '132')
     """
     if isinstance(value, str):
@@ -82,7 +82,7 @@ def shown(name: str, value: float | str) -> str:
 
 
 def in_unit(metric: str, value: float | None) -> str:
-    """A metric as people read it.
+    """Return a metric's value with its unit.
 
     >>> in_unit("time", 0.0123), in_unit("area", 814.0)
     ('12.30 ms', '814.0 mm2')
@@ -98,7 +98,7 @@ def in_unit(metric: str, value: float | None) -> str:
 
 
 def span(name: str, low: float, high: float) -> str:
-    """Two bounds, with the unit of the upper one.
+    """Return two bounds in the unit of the upper one.
 
     >>> span("sm_clock", 345e6, 1980e6)
     '0.345 to 1.98 GHz'
@@ -111,7 +111,7 @@ def span(name: str, low: float, high: float) -> str:
 
 
 def unit_of(name: str) -> str:
-    """Unit of a field of the GPU or of the operating point."""
+    """Return the unit of a field of the GPU or of the operating point."""
     return rule_of(name).unit.split(",")[0]
 
 
@@ -145,10 +145,10 @@ def _words(name: str) -> str:
 
 
 def first_goal(summary: Entry) -> str:
-    """The goal that designs are ranked by."""
+    """Return the objective that designs are ranked by."""
     return summary["objective"].split(",")[0]
 
 
 def short(goal: str) -> str:
-    """A goal as the heading of a column."""
+    """Return an objective as a column heading."""
     return {"edp": "EDP", "ed2p": "ED2P"}.get(goal, goal.replace("_", " "))

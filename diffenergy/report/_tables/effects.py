@@ -1,4 +1,4 @@
-"""What one more of each number of a GPU does, as a table."""
+"""The effect of changes of a GPU's numbers, as a table."""
 
 from typing import Final
 
@@ -6,11 +6,11 @@ from .._blocks import Table
 from .._format import Entries, change
 
 _MOST: Final = 20
-"""Rows that are shown; JSON has all."""
+"""Maximum number of rows shown; JSON has all."""
 
 
 def effect_table(rows: Entries) -> Table:
-    """The largest effects on time and energy."""
+    """Return a table of the largest effects on time and energy (%)."""
     rest = len(rows) - _MOST
     columns = [
         (f"one step (and {rest} more)" if rest > 0 else "one step", "field"),

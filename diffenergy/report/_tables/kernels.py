@@ -1,4 +1,4 @@
-"""Kernels of an answer as a table."""
+"""Kernels of an estimate as a table."""
 
 from typing import Final
 
@@ -7,14 +7,14 @@ from .._blocks import Table
 from .._format import Entries, Entry, percent, si
 
 MOST: Final = 8
-"""Kernels that are shown unless all are asked for."""
+"""Maximum number of kernels shown, unless all are requested."""
 
 
 def kernel_table(
     kernels: Entries, busy: float, several: bool, most: int | None
 ) -> Table:
-    """Kernels by their share of `busy` s (`most` None: all, in listed order); `several`
-    phases are told apart."""
+    """Return a table of kernels with their shares of `busy` (s). `most` None: all, in
+    listed order. `several`: with a column for the phase."""
     live = [kernel for kernel in kernels if kernel["time_s"] is not None]
     shown = live
     if most is not None:
@@ -36,19 +36,19 @@ def kernel_table(
 
 
 def traced_name(row: Entry) -> str:
-    """What a row of a trace is called; one without shape by its kernel."""
+    """Return the name of a traced row; that of its kernel if it has no shape."""
     if row["op"] == "traced":
         return f"{row['class']}: {row['kernel'][:50]}"
     return kernel_name(row)
 
 
 def time_words(us: float) -> str:
-    """A time that is given in us."""
+    """Format a time given in us."""
     return si(us * 1e-6, "s")
 
 
 def limit_words(kernel: Entry) -> str:
-    """What limits a kernel, and its utilization where that is a unit."""
+    """Return what limits a kernel, with the utilization if it is a hardware unit."""
     limit = kernel["limited_by"]
     use = kernel["utilization"].get(limit)
     return limit if use is None else f"{limit} {percent(use, 0)}"

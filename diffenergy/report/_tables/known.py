@@ -1,4 +1,4 @@
-"""Tables of the GPUs and models that are known."""
+"""Tables of the available GPUs and models."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -7,7 +7,7 @@ from ...units import GiB
 from .._blocks import Block, Table
 from .._format import QUANTITIES, UNKNOWN, Entries, Entry, plain, si
 
-_ERRORS: Final = "grade of time, power; errors of left-out rows of time/power/energy:"
+_ERRORS: Final = "grade of time, power; errors of held-out rows of time/power/energy:"
 _WORDS: Final = ("architecture", "mma", "memory", "process_node", "segment")
 
 
@@ -15,7 +15,7 @@ _WORDS: Final = ("architecture", "mma", "memory", "process_node", "segment")
 
 
 def gpu_list_blocks(entries: Entries) -> list[Block]:
-    """What `gpus` prints."""
+    """Return the blocks that `gpus` prints."""
     columns = (
         ("GPU", "name"),
         ("architecture", "architecture"),
@@ -30,7 +30,7 @@ def gpu_list_blocks(entries: Entries) -> list[Block]:
 
 
 def _grades(grades: Mapping[str, str]) -> str:
-    """Of time and of power, a line each; once where they are one."""
+    """Grades of time and power, a line each; one line if they are equal."""
     return "\n".join(dict.fromkeys((grades["time"], grades["power"])))
 
 
@@ -40,13 +40,13 @@ def _three(entry: Entry, key: str, form: str) -> str:
 
 
 def gpu_blocks(summary: Entry) -> list[Block]:
-    """What `gpus show` prints."""
+    """Return the blocks that `gpus show` prints."""
     words = ", ".join(str(summary[word]) for word in _WORDS)
     corrections = summary["corrections"]
     served = ", ".join(corrections["levels"]) or "none (priors)"
     expected = corrections["expected"]
     errors = [
-        ("left-out rows", "kind"),
+        ("held-out rows", "kind"),
         ("grade", lambda x: _grades(x["grades"])),
         ("mean %", lambda x: _three(x, "mape_pct", "{:.1f}")),
         ("5-95 %", lambda x: _three(x, "interval_pct", "{:.0f}")),
@@ -65,7 +65,7 @@ def gpu_blocks(summary: Entry) -> list[Block]:
     return [
         f"{summary['name']}: {words}",
         f"also called: {', '.join(summary['aliases']) or '-'}",
-        f"corrections that serve it: {served}; grade: {corrections['grade']}",
+        f"applied corrections: {served}; grade: {corrections['grade']}",
         *([_ERRORS, Table(errors, expected, fold=["rows of"])] if expected else []),
         Table(values, summary["values"].items(), fold=["unit", "quality"]),
         Table(("source", of), sources.items(), fold=["source", "of"], left=2),
@@ -81,7 +81,8 @@ def _quality(value: tuple[str, Entry]) -> str:
 
 
 def model_list_blocks(entries: Entries, types: Iterable[str]) -> list[Block]:
-    """What `models` prints; `types`: words of `model_type` that are known."""
+    """Return the blocks that `models` prints; `types`: supported values of
+    `model_type`."""
     columns = (
         ("model", "name"),
         ("family", "family"),
@@ -97,7 +98,7 @@ def model_list_blocks(entries: Entries, types: Iterable[str]) -> list[Block]:
 
 
 def model_blocks(summary: Entry) -> list[Block]:
-    """What `models show` prints."""
+    """Return the blocks that `models show` prints."""
     cache = summary["kv_bytes_per_token"] or {}
     windowed = summary["kv_bytes_per_token_windowed"] or {}
     both = {dtype: cache[dtype] + windowed[dtype] for dtype in cache}

@@ -1,5 +1,5 @@
-"""Lines that views, charts and pages share: what was estimated, assumed, and how far
-it can be trusted."""
+"""Lines that views, charts and pages share: titles, assumptions, grades and
+warnings."""
 
 from collections.abc import Iterable
 from typing import Any, Final
@@ -20,21 +20,22 @@ _UNITS: Final = {
 }
 
 
-def framed(summary: Entry, parts: Iterable[Block]) -> list[Block]:
-    """`parts` between what was assumed and estimated, and how far it can be trusted."""
+def frame(summary: Entry, parts: Iterable[Block]) -> list[Block]:
+    """Return `parts` between the header (assumptions, title) and the footer (grade,
+    warnings, scope)."""
     head = [assumed_line(summary), title_line(summary)]
     scope = WALL if has_node(summary) else BOARD_ONLY
     return [*head, *parts, grade_line(summary), *warning_lines(summary), scope]
 
 
 def has_node(summary: Entry) -> bool:
-    """Whether an answer, or one of its points, has keys of the wall."""
+    """Return whether a summary, or one of its points, includes power at the wall."""
     return any("node" in x for x in (summary, *summary.get("points", ())))
 
 
 def wall_lines(summary: Entry) -> list[str]:
-    """Power and energy at the wall and of the site, and where they go; nothing without
-    a node."""
+    """Return lines on power and energy at the wall and of the site; none without a
+    node."""
     node = summary.get("node")
     if node is None:
         return []
@@ -59,12 +60,12 @@ def wall_lines(summary: Entry) -> list[str]:
 
 
 def warning_lines(summary: Entry) -> list[str]:
-    """What a person should know beside the figures, a line each."""
+    """Return the warnings, a line each."""
     return [f"warning: {warning}" for warning in summary.get("warnings", ())]
 
 
 def power_lines(summary: Entry) -> list[str]:
-    """Power over time and what smoothing it costs, where they were asked for."""
+    """Return lines on power over time and the cost of smoothing it, if requested."""
     lines, profile = list[str](), summary.get("power_profile")
     if profile is not None:
         line, shares = profile["strongest"], profile["rms_share"]
@@ -88,8 +89,7 @@ def power_lines(summary: Entry) -> list[str]:
 
 
 def memory_lines(summary: Entry) -> list[str]:
-    """What stays in the GPU's memory, largest part first; nothing where it is not
-    known."""
+    """Return a line on memory use, largest part first; none if it is unknown."""
     memory = summary.get("memory")
     if memory is None or memory["total"] is None:
         return []
@@ -107,14 +107,15 @@ def memory_lines(summary: Entry) -> list[str]:
 
 
 def assumed_line(summary: Entry) -> str:
-    """Every value that was taken because no flag gave it."""
+    """Return a line with every default value that was used."""
     words = [_assumption(key, value) for key, value in summary["assumed"].items()]
     return f"assumed: {'; '.join(words) or 'nothing'}"
 
 
 def _assumption(key: str, value: Any) -> str:
-    """
-    >>> _taken("sm_clock_mhz", 1410.0)
+    """Assumed value as `name value unit`.
+
+    >>> _assumption("sm_clock_mhz", 1410.0)
     'sm-clock 1410 MHz'
     """
     unit = _UNITS.get(key, "")
@@ -123,7 +124,7 @@ def _assumption(key: str, value: Any) -> str:
 
 
 def title_line(summary: Entry) -> str:
-    """What was estimated, in one line."""
+    """Return a line with the model, GPU and workload."""
     times, step = summary.get("accumulation") or 1, is_training_step(summary)
     tokens, frozen = summary.get("image_tokens"), summary.get("frozen_layers")
     where = " on attention" if summary.get("lora_layers") == "attention" else ""
@@ -149,7 +150,7 @@ def title_line(summary: Entry) -> str:
 
 
 def grade_words(summary: Entry) -> str:
-    """The grade, or that of time and of power where they differ."""
+    """Return the grade, or those of time and power if they differ."""
     grades = summary["grades"]
     if grades["time"] == grades["power"]:
         return summary["grade"]
@@ -157,7 +158,8 @@ def grade_words(summary: Entry) -> str:
 
 
 def grade_line(summary: Entry) -> str:
-    """How far the figures can be trusted."""
+    """Return a line with the grade and, if known, the 5 to 95 % intervals of time and
+    energy."""
     time, energy = (summary.get(f"{name}_p5_p95") for name in ("time_s", "energy_j"))
     grade = grade_words(summary)
     if time is None or energy is None:  # settings in a table have their own

@@ -9,10 +9,10 @@ BASELINES: Final = {
     "phase": "one pair a stage",
     "power_limit": "power limit alone",
 }
-"""Names of the baselines in words."""
+"""Display names of the baselines."""
 FREE: Final = "if changes were free"
 
 
 def free_case(summary: Entry) -> Entry | None:
-    """What free changes of clocks would save, where changes cost something."""
+    """Return the savings if clock changes were free, if they cost something."""
     return summary["free"] if summary.get("switch_kind") else None

@@ -18,13 +18,13 @@ _AXES: Final = {
     "ep": "experts (ep)",
     "cp": "keys, values (cp)",
 }
-"""What is exchanged, by axis."""
+"""Display names of the exchanges by axis."""
 _ALIKE: Final = ("layers", "forward_s", "backward_s", "busy", "power_w", "sm_clock_mhz")
-"""What stages that are shown as one have in common."""
+"""Keys whose values must be equal for consecutive stages to be shown as one."""
 
 
 def plan_text(plan: Mapping[str, Any]) -> str:
-    """A plan in an answer as `--plan` takes it; what follows from the rest is left out.
+    """Return a plan of a summary in the syntax of `--plan`, without implied values.
 
     >>> plan_text({"tp": 4, "pp": 1, "ep": 1, "dp": 2})
     'tp=4,dp=2'
@@ -38,7 +38,7 @@ def plan_text(plan: Mapping[str, Any]) -> str:
 
 
 def step_blocks(summary: Entry) -> Iterator[Block]:
-    """Passes, rates, power, exchanges, stages."""
+    """Yield tables and lines on passes, rates, power, exchanges and stages."""
     yield _passes(summary)
     yield from _lines(summary)
     if exchanges(summary):
@@ -53,8 +53,8 @@ def step_blocks(summary: Entry) -> Iterator[Block]:
 
 
 def step_kernels(summary: Entry, kernels: Entries, detail: bool) -> Iterator[Block]:
-    """Kernels by their share of the time of all of the mean GPU; with `detail` those of
-    every kind of virtual stages."""
+    """Yield a table of the mean GPU's kernels by share of time; with `detail` the
+    kernels of every kind of virtual stage."""
     if not kernels:
         return
     shown, most = mean_gpu_kernels(kernels, summary), MOST
@@ -67,7 +67,7 @@ def step_kernels(summary: Entry, kernels: Entries, detail: bool) -> Iterator[Blo
 
 
 def _passes(summary: Entry) -> Table:
-    """Time, power and energy of each pass, and of the step."""
+    """Table of time, power and energy of each pass and of the step."""
     passes = {**summary["phases"], "step": {**summary, "limited_by": ""}}
     entries = [{**x, "name": name} for name, x in passes.items()]
     columns = (
@@ -85,7 +85,7 @@ def _passes(summary: Entry) -> Table:
 
 
 def _lines(summary: Entry) -> Iterator[str]:
-    """Rates, power, what is lost."""
+    """Lines on rates, power, bubble and exposed communication."""
     mfu = summary["mfu"]
     lines = [
         f"{digits(summary['tokens_per_s'])} tokens/s",
@@ -106,25 +106,25 @@ def _lines(summary: Entry) -> Iterator[str]:
 
 
 def exchanges(summary: Entry) -> Entries:
-    """Those of the step, by axis."""
+    """Return the step's exchanges by axis, with display names."""
     axes = summary["communication"].items()
     return [{**x, "name": _AXES[axis]} for axis, x in axes if x["total_s"]]
 
 
-def runs(
+def equal_runs(
     stages: Entries, alike: Callable[[Entry], Any]
 ) -> Iterator[tuple[str, Entries]]:
-    """Stages in a row of which `alike` says the same, named "0", or "1 to 6"."""
+    """Yield runs of consecutive stages with equal `alike`, named "0" or "1 to 6"."""
     for _, run in itertools.groupby(enumerate(stages), lambda x: alike(x[1])):
         numbers, rows = zip(*run, strict=True)
         yield " to ".join(map(str, dict.fromkeys((numbers[0], numbers[-1])))), rows
 
 
-def folded(stages: Entries) -> list[dict[str, Any]]:
-    """Stages with `name`, several in a row that are alike but for their memory as one,
-    and `memory_bytes` from the least to the most of them."""
+def merge_equal_stages(stages: Entries) -> list[dict[str, Any]]:
+    """Return the stages with `name`; consecutive stages that differ only in memory are
+    merged, with the range of their `memory_bytes`."""
     lines = []
-    for name, rows in runs(stages, lambda stage: [stage[key] for key in _ALIKE]):
+    for name, rows in equal_runs(stages, lambda stage: [stage[key] for key in _ALIKE]):
         memory = [x["memory_bytes"] for x in rows]
         ends = {"memory_bytes": min(memory), "most_bytes": max(memory)}
         lines.append({**rows[0], **ends, "name": name})
@@ -132,8 +132,8 @@ def folded(stages: Entries) -> list[dict[str, Any]]:
 
 
 def stage_rows(summary: Entry, power: str) -> tuple[Columns, Entries]:
-    """Every stage, several in a row that are alike as one: columns, rows. `power`: the
-    heading of a GPU's."""
+    """Return columns and rows of the stages, merged where equal. `power`: heading of
+    the column with a GPU's power."""
     columns = (
         ("stage", "name"),
         ("layers", "layers", "{:d}"),
@@ -144,11 +144,11 @@ def stage_rows(summary: Entry, power: str) -> tuple[Columns, Entries]:
         ("SM clock", "sm_clock_mhz", "{:.0f} MHz"),
         ("memory", _memory_words),
     )
-    return columns, folded(summary["stages"])
+    return columns, merge_equal_stages(summary["stages"])
 
 
 def _memory_words(stage: Entry) -> str:
-    """Bytes of a stage, or of the emptiest and the fullest of several."""
+    """Memory of a stage, or the range over merged stages."""
     low, high = (si(stage[key], "B") for key in ("memory_bytes", "most_bytes"))
     if low == high:
         return high

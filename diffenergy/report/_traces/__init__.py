@@ -1,1 +1,1 @@
-"""Answers as timelines, launch by launch."""
+"""Results as timelines, launch by launch."""

@@ -8,11 +8,11 @@ import numpy as np
 from ...plans import EXCHANGE_AXES, SLICE_KINDS, Timeline
 from .._format import Entry
 from .steps import slice_name
-from .trace import counter, microseconds, named, slice_event, trace_json
+from .trace import counter, microseconds, name_tracks, slice_event, trace_json
 
 _COMPUTE: Final = 1
 _COMMUNICATION: Final = 2
-"""Threads of a stage."""
+"""Thread ids of a stage."""
 _LEAST: Final = 1e-9
 """Share of the step below which a gap or an exchange is left out."""
 _NOTE: Final = (
@@ -23,7 +23,7 @@ _NOTE: Final = (
 
 
 def step_trace_text(summary: Entry, timeline: Timeline) -> str:
-    """Trace-event JSON of a training step, times in us.
+    """Return trace-event JSON of a training step, times in us.
 
     A process a stage, with two tracks: `compute`, a slice for each micro-batch, pass
     and virtual stage, for what replicas exchange late, the optimizer and what a step
@@ -46,12 +46,12 @@ def _names(summary: Entry, timeline: Timeline) -> Iterator[dict[str, Any]]:
         layers = summary["stages"][stage]["layers"]
         words = f"stage {stage}: {layers} layers on {timeline.abreast} GPUs"
         tracks = {_COMPUTE: "compute", _COMMUNICATION: "communication"}
-        yield from named(stage + 1, words, tracks)
-    yield from named(timeline.stages + 1, f"all {summary['num_gpus']} GPUs", {})
+        yield from name_tracks(stage + 1, words, tracks)
+    yield from name_tracks(timeline.stages + 1, f"all {summary['num_gpus']} GPUs", {})
 
 
 def _computed(timeline: Timeline, i: int) -> Iterator[dict[str, Any]]:
-    """What a slice computes; all of one without exchanges."""
+    """Slice of the computation; the whole slice if it has no exposed exchanges."""
     start, end = float(timeline.start[i]), float(timeline.end[i])
     until = start + float(timeline.work[i])
     if not timeline.exposed[i].any():
@@ -67,7 +67,8 @@ def _computed(timeline: Timeline, i: int) -> Iterator[dict[str, Any]]:
 
 
 def _exchanged(timeline: Timeline, i: int) -> Iterator[dict[str, Any]]:
-    """Exchanges of a slice: hidden ones beside its computation, the others behind."""
+    """Slices of exchanges: hidden ones beside the computation, exposed ones after
+    it."""
     start, work = float(timeline.start[i]), float(timeline.work[i])
     hidden = timeline.hidden[i]
     room = min(1.0, work / hidden.sum()) if hidden.any() else 1.0
@@ -89,7 +90,7 @@ def _exchanged(timeline: Timeline, i: int) -> Iterator[dict[str, Any]]:
 def _bubbles(
     timeline: Timeline, stage: int, slices: np.ndarray
 ) -> Iterator[dict[str, Any]]:
-    """Where a stage waits for others."""
+    """Slices in which a stage waits for others."""
     begins = np.append(0.0, timeline.end[slices])
     ends = np.append(timeline.start[slices], timeline.time)
     args = {"power_w": round(float(timeline.waiting[stage]), 3)}
@@ -99,7 +100,7 @@ def _bubbles(
 
 
 def _counters(timeline: Timeline) -> Iterator[dict[str, Any]]:
-    """Power of a GPU of each stage, and of all GPUs."""
+    """Counters of the power of a GPU of each stage, and of all GPUs (W)."""
     for stage in (*range(timeline.stages), None):
         pid = timeline.stages + 1 if stage is None else stage + 1
         name = "power of all" if stage is None else "power of a GPU"

@@ -1,4 +1,4 @@
-"""A training step on many GPUs as pictures, pages and traces tell of it."""
+"""Names of a training step's slices, for charts, pages and traces."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -9,11 +9,11 @@ WORDS: Final[Mapping[str, str]] = {
     "weights": "gradients of weights",
     "exchange": "late exchange",
 } | {x: x for x in ("forward", "backward", "optimizer")}
-"""Kinds of slices (`SLICE_KINDS`) in words."""
+"""Display names of `SLICE_KINDS`."""
 
 
 def slice_name(timeline: Timeline, i: int) -> str:
-    """What a slice is, its micro-batch (from 1) and virtual stage."""
+    """Return a slice's name with its micro-batch (from 1) and virtual stage."""
     name = WORDS[SLICE_KINDS[timeline.kind[i]]]
     if timeline.batch[i] < 0:
         return name
@@ -23,8 +23,8 @@ def slice_name(timeline: Timeline, i: int) -> str:
     return f"{name} {timeline.batch[i] + 1}{several}"
 
 
-def drawable(timeline: Timeline | None) -> Timeline:
-    """The timeline; raises `ValueError` where there is none."""
+def require_timeline(timeline: Timeline | None) -> Timeline:
+    """Return the timeline; raises `ValueError` if there is none."""
     if timeline is None:
         raise ValueError(
             "the step has more than 32,768 micro-batches of virtual stages, which are "

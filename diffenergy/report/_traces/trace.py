@@ -10,14 +10,14 @@ from jaxtyping import Float
 from ...estimator import kernel_module, one_gpu_phases
 from ...workload import Listing, kernel_name
 from .._format import Entries, Entry
-from .unrolled import Unrolled, slice_power, unrolled, wait_power
+from .unrolled import Unrolled, slice_power, unroll, wait_power
 
 _GPU: Final = 1
 _HOST: Final = 2
-"""Processes of the trace."""
+"""Process ids of the trace."""
 _STREAM: Final = 1
 _LINKS: Final = 2
-"""Threads: kernels and launches; collectives."""
+"""Thread ids: kernels and launches; collectives."""
 _ORDER: Final = (
     "Kernels run one after another, in an order taken from how often each is launched, "
     "waits for the host lie spread over a phase; all figures are the model's."
@@ -27,7 +27,7 @@ _ORDER: Final = (
 def trace_text(
     summary: Entry, kernels: Entries, listings: Sequence[Listing], dram_bandwidth: float
 ) -> str:
-    """Trace-event JSON of one estimate, times in us.
+    """Return trace-event JSON of one estimate, times in us.
 
     Process 1 is the GPU: on its stream (collectives of a plan on a track of their own)
     a slice a phase, in it a slice a pass, in it a slice a launch; and counters of
@@ -41,7 +41,7 @@ def trace_text(
     - `dram_bandwidth`: B/s at the memory clock of the estimate.
     """
     phases = one_gpu_phases(summary)
-    slices = unrolled(listings, kernels, list(phases.values()))
+    slices = unroll(listings, kernels, list(phases.values()))
     events = [
         *_names(summary, kernels),
         *_phases(slices, phases, listings),
@@ -49,7 +49,7 @@ def trace_text(
         *_host(slices, kernels, listings),
         *_counters(slices, kernels, list(phases.values()), dram_bandwidth),
     ]
-    hidden = float(slices.folded.sum())
+    hidden = float(slices.folded_launches.sum())
     return trace_json(
         summary, (), events, launches_not_shown_one_by_one=hidden, note=_ORDER
     )
@@ -58,7 +58,8 @@ def trace_text(
 def trace_json(
     summary: Entry, keys: Sequence[str], events: Sequence[Any], **about: Any
 ) -> str:
-    """The file: what it is of, also by `keys` of the summary, and its events."""
+    """Return the text of a trace file: its metadata, also `keys` of the summary, and
+    events."""
     names = ("model", "gpu", "phase", "dtype", "grade", *keys)
     totals = ("time_s", "energy_j", "avg_power_w")
     about = {key: summary[key] for key in (*names, *totals)} | about
@@ -68,16 +69,18 @@ def trace_json(
 
 
 def _names(summary: Entry, kernels: Entries) -> Iterator[dict[str, Any]]:
-    """What the tracks are called, the GPU above its host."""
+    """Events that name the tracks, the GPU above its host."""
     tracks = {_STREAM: "stream 1"}
     if any(_track(kernel) == _LINKS for kernel in kernels):
         tracks |= {_LINKS: "communication"}
-    yield from named(_GPU, f"GPU {summary['gpu']}", tracks)
-    yield from named(_HOST, "host", {_STREAM: "launches"})
+    yield from name_tracks(_GPU, f"GPU {summary['gpu']}", tracks)
+    yield from name_tracks(_HOST, "host", {_STREAM: "launches"})
 
 
-def named(pid: int, process: str, tracks: dict[int, str]) -> Iterator[dict[str, Any]]:
-    """Names of a process and of its threads, `pid` being its place too."""
+def name_tracks(
+    pid: int, process: str, tracks: dict[int, str]
+) -> Iterator[dict[str, Any]]:
+    """Yield events that name a process and its threads; `pid` is also its position."""
     common = {"ph": "M", "pid": pid, "tid": 1}
     yield {**common, "name": "process_name", "args": {"name": process}}
     for tid, thread in tracks.items():
@@ -89,7 +92,7 @@ def named(pid: int, process: str, tracks: dict[int, str]) -> Iterator[dict[str, 
 def _phases(
     slices: Unrolled, phases: Entry, listings: Sequence[Listing]
 ) -> Iterator[dict[str, Any]]:
-    """Phases, and in those of several passes each pass."""
+    """Slices of the phases and, in phases of several passes, of each pass."""
     for number, (name, phase) in enumerate(phases.items()):
         start, end = slices.phases[number]
         args = {key: phase[key] for key in ("energy_j", "avg_power_w", "limited_by")}
@@ -107,7 +110,7 @@ def _phases(
 
 
 def _kernels(slices: Unrolled, kernels: Entries) -> Iterator[dict[str, Any]]:
-    """Launches on the stream."""
+    """Slices of the launches on the stream."""
     labels = [(kernel_name(k), kernel_module(k["op"]), _args(k)) for k in kernels]
     columns = (slices.row, slices.launches, slices.start, slices.time)
     for row, launches, start, time in zip(*(x.tolist() for x in columns), strict=True):
@@ -123,7 +126,7 @@ def _track(kernel: Entry) -> int:
 
 
 def _args(kernel: Entry) -> dict[str, Any]:
-    """What a slice says of its kernel, of one launch."""
+    """Details of a kernel's slice, of one launch."""
     if kernel["time_s"] is None:
         return {}
     return {
@@ -136,7 +139,7 @@ def _args(kernel: Entry) -> dict[str, Any]:
 def _host(
     slices: Unrolled, kernels: Entries, listings: Sequence[Listing]
 ) -> Iterator[dict[str, Any]]:
-    """What the host dispatches; a graph is one launch a pass, of unknown cost."""
+    """Slices of host launches; a graph is one launch per pass, of unknown cost."""
     names = [kernel_name(kernel) for kernel in kernels]
     issued = np.flatnonzero(slices.host_time > 0)
     ends = slices.host_start + slices.host_time
@@ -156,7 +159,7 @@ def _host(
 def _counters(
     slices: Unrolled, kernels: Entries, phases: Entries, dram_bandwidth: float
 ) -> Iterator[dict[str, Any]]:
-    """Power, SM clock and DRAM bandwidth wherever they change."""
+    """Counters of power, SM clock and DRAM bandwidth at every change."""
     use = [(k["utilization"] or {}).get("dram", 0.0) for k in kernels]
     bandwidth = np.array(use)[slices.row] * dram_bandwidth / 1e9
     clock = np.array([phase["sm_clock_mhz"] for phase in phases])[slices.phase]
@@ -181,7 +184,7 @@ def _counters(
 
 
 def counter(pid: int, name: str, unit: str, at: float, value: float) -> dict[str, Any]:
-    """The value of a counter from `at` (us) on."""
+    """Return an event that sets a counter's value from `at` (us) on."""
     place = {"ph": "C", "pid": pid, "name": f"{name} ({unit})", "ts": at}
     return {**place, "args": {unit: value}}
 
@@ -191,7 +194,7 @@ _PICOSECOND: Final = 1e-12
 
 
 def microseconds(time: float | Float[np.ndarray, ""]) -> float:
-    """s -> us, in whole picoseconds."""
+    """Convert s to us, rounded to whole picoseconds."""
     return round(float(time) * 1e6, 6)
 
 
@@ -204,7 +207,7 @@ def slice_event(
     args: dict[str, Any],
     tid: int = _STREAM,
 ) -> dict[str, Any]:
-    """A slice from `start` to `end`, s."""
+    """Return a slice from `start` to `end` (s)."""
     begin = microseconds(start)
     event = {
         "ph": "X", "pid": pid, "tid": tid, "name": name, "cat": kind,

@@ -1,4 +1,4 @@
-"""`unrolled`: the launches behind an estimate, one after another on the GPU's stream.
+"""`unroll`: the launches behind an estimate, one after another on the GPU's stream.
 
 A listing says how often a kernel is launched, not when. Its launches are put in the
 order of `dvfs.order` (the layers one after another), pass by pass.
@@ -16,14 +16,14 @@ from ...workload import Kernel, Listing, Number
 from .._format import Entries
 
 MOST: Final = 20_000
-"""Launches of a phase that are shown one by one."""
+"""Maximum number of launches of a phase shown one by one."""
 _GROWING: Final = ("count", "kv_len")
-"""Rows that differ in nothing else are one place of a layer, taken one after another as
-a generation goes on."""
+"""Rows that differ only in these keys are one place of a layer, launched in turn as the
+context grows."""
 
 
 class Unrolled(NamedTuple):
-    """Slices in the order of their start. A slice is a launch, or all launches of a
+    """Slices in the order of their start. A slice is one launch, or all launches of a
     kernel that are not shown one by one; the host issues it before it starts."""
 
     row: Int[np.ndarray, " slice"]  # number of the kernel, through all listings
@@ -37,16 +37,17 @@ class Unrolled(NamedTuple):
     phases: Float[np.ndarray, "phase 2"]  # s, start and end
 
     @property
-    def folded(self) -> Float[np.ndarray, " phase"]:
-        """Launches of each phase that are not shown one by one."""
+    def folded_launches(self) -> Float[np.ndarray, " phase"]:
+        """Number of launches of each phase that are not shown one by one."""
         hidden = np.where(self.launches != 1, self.launches, 0.0)
         return np.bincount(self.phase, hidden, len(self.phases))
 
 
-def unrolled(
+def unroll(
     listings: Sequence[Listing], kernels: Entries, phases: Entries, most: int = MOST
 ) -> Unrolled:
-    """Slices of the whole estimate, in which the GPU is busy or waits for its host.
+    """Return slices of the whole estimate, in which the GPU is busy or waits for its
+    host.
 
     `kernels` are those of `summary.kernel_entries`, `phases` those of a summary in the
     order of `listings`. A phase ends when its last slice does, after the time that the
@@ -60,7 +61,7 @@ def unrolled(
         once = np.array([kernels[i]["time_s"] for i in row], dtype=float)
         busy, end = once * launches, begin + phase["time_s"]
         host = phase["host_time_s"] * launches / launches.sum()
-        start = begin + starts(busy, host, phase["time_s"])
+        start = begin + start_times(busy, host, phase["time_s"])
         owner = np.full(len(row), number)
         parts.append((row, launches, owner, turn, start, busy, host))
         spans.append((begin, end))
@@ -68,7 +69,7 @@ def unrolled(
     row, launches, owner, turn, start, busy, host = map(
         np.concatenate, zip(*parts, strict=True)
     )
-    issued = issue(start, host)
+    issued = issue_times(start, host)
     ahead = max(0.0, -float(issued[0]))
     return Unrolled(
         row, launches, owner, turn, start + ahead, busy,
@@ -81,8 +82,8 @@ def launch_order(
 ) -> tuple[
     Int[np.ndarray, " slice"], Float[np.ndarray, " slice"], Int[np.ndarray, " slice"]
 ]:
-    """(row, launches, pass) of every slice of a phase; rows that are never launched
-    have none.
+    """Return (row, launches, pass) of every slice of a phase; rows that are never
+    launched have none.
 
     >>> from diffenergy.workload._listing import normalise_kernel
     >>> norm = dict(op="rmsnorm", rows=1, cols=8, dtype="bf16")
@@ -120,7 +121,7 @@ def _in_turn(
     counts: Float[np.ndarray, " row"],
     lengths: Float[np.ndarray, " place"],
 ) -> Int[np.ndarray, " launch"]:
-    """Rows of the first `taken` launches of every place, place after place."""
+    """Rows of the first `lengths` launches of every place, place after place."""
     rows = np.concatenate(places)
     owner = np.repeat(np.arange(len(places)), [len(place) for place in places])
     repeats = np.minimum(counts[rows], lengths[owner]).astype(np.int64)
@@ -129,10 +130,11 @@ def _in_turn(
     return turns[np.arange(len(turns)) - first[owner] < lengths[owner]]
 
 
-def starts(
+def start_times(
     busy: Float[np.ndarray, " slice"], host: Float[np.ndarray, " slice"], time: float
 ) -> Float[np.ndarray, " slice"]:
-    """When slices start that run one after another and end after `time` s in all.
+    """Return the start times (s) of slices that run one after another and end after
+    `time` (s).
 
     A slice waits until the host, which issues one after another, has come to it. These
     waits are scaled to the ones that the estimate knows: `time` less the busy time.
@@ -148,18 +150,19 @@ def starts(
     return begins * (1 + spare / ends[-1]) + busy * (spare / ends[-1])
 
 
-def issue(
+def issue_times(
     start: Float[np.ndarray, " slice"], host: Float[np.ndarray, " slice"]
 ) -> Float[np.ndarray, " slice"]:
-    """When the host begins to issue each slice: as late as it can, one at a time, and
-    done before the slice starts; below 0 where it has to be ahead of the GPU."""
+    """Return when the host begins to issue each slice (s): as late as possible, one at
+    a time, and done before the slice starts; below 0 where the host must be ahead of
+    the GPU."""
     done = np.cumsum(host)
     latest = np.minimum.accumulate((start - done)[::-1])[::-1]
     return latest + done - host
 
 
 def slice_power(slices: Unrolled, kernels: Entries) -> Float[np.ndarray, " slice"]:
-    """Mean power of each slice, W, idle and leakage included."""
+    """Return the mean power of each slice (W), idle and leakage included."""
     power = [
         math.nan if k["time_s"] is None else k["energy_j"] / k["time_s"]
         for k in kernels
@@ -170,8 +173,8 @@ def slice_power(slices: Unrolled, kernels: Entries) -> Float[np.ndarray, " slice
 def wait_power(
     slices: Unrolled, kernels: Entries, phases: Entries
 ) -> Float[np.ndarray, " phase"]:
-    """Power while the GPU waits for its host, W; NaN in a phase in which it never
-    does."""
+    """Return the power while the GPU waits for its host (W); NaN in a phase in which it
+    never does."""
     num = len(phases)
     energy = np.bincount(slices.phase, slice_power(slices, kernels) * slices.time, num)
     busy = np.bincount(slices.phase, slices.time, num)
@@ -184,7 +187,7 @@ def wait_power(
 
 
 def _places(kernels: Sequence[Kernel]) -> list[Int[np.ndarray, "..."]]:
-    """Rows that stand at one place of a layer, in turn."""
+    """Rows that belong to one place of a layer, in turn."""
     places: dict[Any, list[int]] = {}
     for i, kernel in enumerate(kernels):
         same = tuple((k, str(v)) for k, v in kernel.items() if k not in _GROWING)

@@ -1,4 +1,3 @@
-"""How answers read and look: for every kind a module with `line` (of `repr`), `blocks`
-(of the command, of notebooks and pages) and, where there is something to draw,
-`charts`; `SCOPE` says what the watts of a page are of, where that is more than GPU
-boards alone."""
+"""Views of results: for every kind of result a module with `line` (of `repr`), `blocks`
+(of the command, notebooks and pages) and, if there is something to draw, `charts`.
+`SCOPE` names what a page's power includes, where that is more than GPU boards."""

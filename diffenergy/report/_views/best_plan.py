@@ -1,4 +1,4 @@
-"""How the best plan for training reads and looks."""
+"""View of the best training plan."""
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from ...parallel import PlanResult
 
 _SHOWN: Final = 12
-"""Rows of the frontier in a table for people."""
+"""Maximum number of rows of the frontier in a printed table."""
 _WORDS: Final = {"time": "fastest", "energy": "of least energy"}
 
 
 def line(result: "PlanResult") -> str:
-    """The plan and what a step of it costs."""
+    """Return a line with the plan and the time and energy of a step."""
     s = result.summary
     best = s["best"]
     return (
@@ -27,7 +27,7 @@ def line(result: "PlanResult") -> str:
 
 
 def title(s: Entry) -> str:
-    """What is trained on what."""
+    """Return a line with the model, GPUs and global batch."""
     return (
         f"{s['model']} on {s['num_gpus']:,} x {s['gpu']}, {s['global_batch']:,} "
         "sequences a step"
@@ -35,7 +35,7 @@ def title(s: Entry) -> str:
 
 
 def blocks(result: "PlanResult") -> Iterator[Block]:
-    """The best plan, where its time goes, the next one, and the frontier."""
+    """Yield the best plan, its time and energy, the runner-up, and the frontier."""
     s = result.summary
     best = s["best"]
     yield assumed_line(best)
@@ -49,7 +49,7 @@ def blocks(result: "PlanResult") -> Iterator[Block]:
         ("energy of a step", si(best["energy_j"], "J")),
         ("energy of a token", si(best["energy_j_per_token"], "J")),
         ("power of all GPUs", si(best["power_total_w"], "W")),
-        ("useful FLOP of the peak", percent(best["mfu"])),
+        ("MFU (useful FLOP / peak)", percent(best["mfu"])),
         ("bubble", percent(best["bubble"])),
         ("exposed communication", percent(best["exposed_communication"])),
     ]
@@ -59,7 +59,7 @@ def blocks(result: "PlanResult") -> Iterator[Block]:
     yield _ranking(s)
     if s["sensitivities"]:
         yield _sensitivities(s["sensitivities"])
-    yield "plans that no other beats in time, energy and memory at once, as ranked:"
+    yield "Pareto front of time, energy and memory, in ranked order:"
     yield _frontier(s)
     yield f"grade: {best['grade']}"
     yield from (f"warning: {warning}" for warning in best["warnings"])
@@ -67,7 +67,7 @@ def blocks(result: "PlanResult") -> Iterator[Block]:
 
 
 def charts(result: "PlanResult") -> "dict[str, Chart]":
-    """Time and energy of a step of every plan, and the frontier."""
+    """Return a chart of step time and energy of every plan, with the frontier."""
     from .._charts.plans import plans_chart
 
     return {"plans": plans_chart(result, title(result.summary))}
@@ -85,7 +85,7 @@ def _others(s: Entry) -> str:
 
 
 def _ranking(s: Entry) -> str:
-    """How far the order of the plans can be wrong."""
+    """Line on how far the ranking of plans can be wrong."""
     if s["next_behind"] is None:
         return "all of them are priced as `estimate` prices them"
     return (
@@ -105,7 +105,7 @@ def _sensitivities(slopes: dict[str, dict[str, Entry]]) -> Any:
 
 
 def _frontier(s: Entry) -> Any:
-    """Those plans; what all have alike is left out."""
+    """Table of the frontier's plans; columns with equal values are left out."""
     size, unit = (1e6, "MJ") if s["best"]["energy_j"] >= 1e6 else (1e3, "kJ")
     columns = [
         ("plan", "plan"),

@@ -1,4 +1,4 @@
-"""How a search for designs reads and looks."""
+"""View of a design search."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
@@ -12,10 +12,10 @@ from .._tables.design_words import (
     active_lines,
     design_words,
     effort_line,
+    field_text,
     first_goal,
     in_unit,
     short,
-    shown,
     span,
 )
 from .._tables.lines import BOARD_ONLY, assumed_line, grade_line, title_line
@@ -33,19 +33,20 @@ _SHOWN_FIELDS: Final = 4
 
 
 def line(result: "SearchResult") -> str:
-    """What was searched for, by how much it fell, and the fields."""
+    """Return a line with the objective before and after, and the best design's
+    fields."""
     summary, best = result.summary, result.best
     goal, words = first_goal(summary), summary["best"].get("words", {})
     start, end = (in_unit(goal, summary[x]["objective"]) for x in ("start", "best"))
     return (
-        f"{summary['model']} on what grows out of {result.card.name}: "
+        f"{summary['model']} on a design based on {result.card.name}: "
         f"{goal} {start} -> {end}, {design_words(words | best.fields)}, "
         f"{summary['grade']}"
     )
 
 
 def blocks(result: "SearchResult") -> list[Block]:
-    """Assumptions, totals, limits, fields, tiles, what holds the design back."""
+    """Return assumptions, totals, limits, fields, tiles and active constraints."""
     summary = result.summary
     parts = []
     for member in summary.get("workloads", [summary]):
@@ -67,14 +68,15 @@ def blocks(result: "SearchResult") -> list[Block]:
 
 
 def charts(result: "SearchResult") -> "dict[str, Chart]":
-    """The front, or base against best and the path of the search."""
+    """Return charts of the front, or of base against best and the search path."""
     from .._charts.design import design_charts
 
     return design_charts(result.summary, result.path)
 
 
 def refusal(result: "SearchResult") -> str:
-    """Which limits the best design passes, worst first, and what it reaches."""
+    """Return which limits the best design violates, worst first, and what it
+    reaches."""
     problem, metrics = result.problem, result.best.metrics
     passed = {
         metric: metrics[metric] / limit
@@ -106,7 +108,7 @@ def _passed(result: "SearchResult", metric: str) -> str:
 
 
 def _totals(summary: Entry) -> Table:
-    """Base and best design: time, energy, power, area, and the objective."""
+    """Table of time, energy, power, area and objective of base and best design."""
     goal, gained = first_goal(summary), summary["improvement_pct"]
     objective = (short(goal), "objective", lambda value: in_unit(goal, value))
     columns = [
@@ -125,7 +127,7 @@ def _totals(summary: Entry) -> Table:
 
 
 def _choices(summary: Entry) -> Table:
-    """The best design of each process and memory."""
+    """Table of the best design of each process and memory."""
     names = [*summary["choices"][0]["words"]]
     columns = [
         *((name, lambda x, name=name: x["words"][name]) for name in names),
@@ -138,7 +140,7 @@ def _choices(summary: Entry) -> Table:
 
 
 def _limits(summary: Entry) -> Table:
-    """Every limit with what base and best design need of it."""
+    """Table of every limit with the values of base and best design."""
 
     def of(key: str) -> Callable[[Entry], str]:
         return lambda limit: in_unit(limit["metric"], limit[key])
@@ -149,15 +151,15 @@ def _limits(summary: Entry) -> Table:
 
 
 def _fields(summary: Entry, names: Sequence[str]) -> Table:
-    """Varied numbers, base and best, with their bounds."""
+    """Table of the varied numbers: base, best and bounds."""
     fields = summary["best"]["fields"]
     entries = [
         {**summary["vary"][name], "name": name, "best": fields[name]} for name in names
     ]
     columns = (
         ("field", "name"),
-        ("base", lambda x: shown(x["name"], x["base"])),
-        ("best", lambda x: shown(x["name"], x["best"])),
+        ("base", lambda x: field_text(x["name"], x["base"])),
+        ("best", lambda x: field_text(x["name"], x["best"])),
         ("change", lambda x: change(100 * (x["best"] / x["base"] - 1))),
         ("bounds", lambda x: span(x["name"], x["low"], x["high"])),
         ("at", _bound),
@@ -166,14 +168,14 @@ def _fields(summary: Entry, names: Sequence[str]) -> Table:
 
 
 def _bound(field: Entry) -> str:
-    """Which bound a number is at."""
+    """Name of the bound that a number is at, or ""."""
     if field["best"] <= field["low"] * (1 + _EDGE):
         return "lower"
     return "upper" if field["best"] >= field["high"] * (1 - _EDGE) else ""
 
 
 def _tiles(summary: Entry) -> list[Block]:
-    """Tiles of the matrix products, those launched most first."""
+    """Table of the matrix products' tiles, by falling count."""
     tiles = summary["best"]["fields"].get(TILES)
     if not tiles:
         return []
@@ -192,7 +194,7 @@ def _tiles(summary: Entry) -> list[Block]:
 
 
 def _elasticities(summary: Entry) -> Table:
-    """The numbers of the GPU that the objective depends on most."""
+    """Table of the GPU numbers that the objective is most sensitive to."""
     goal = short(first_goal(summary))
     columns = (
         ("1 % more of", "field"),
@@ -203,14 +205,14 @@ def _elasticities(summary: Entry) -> Table:
 
 
 def _front(summary: Entry, names: Sequence[str]) -> Table:
-    """The front, by rising first objective."""
+    """Table of the front, by rising first objective."""
     columns = [
         *(
             (short(goal), METRIC_KEYS[goal], lambda x, goal=goal: in_unit(goal, x))
             for goal in summary["objective"].split(",")
         ),
         *(
-            (name, lambda x, name=name: shown(name, x["fields"][name]))
+            (name, lambda x, name=name: field_text(name, x["fields"][name]))
             for name in names
         ),
     ]

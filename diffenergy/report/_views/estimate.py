@@ -1,4 +1,4 @@
-"""How an estimate by name reads and looks."""
+"""View of an estimate."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -10,7 +10,7 @@ from .._tables.effects import effect_table
 from .._tables.kernels import MOST, kernel_table
 from .._tables.lines import (
     MODELLED,
-    framed,
+    frame,
     grade_words,
     has_node,
     memory_lines,
@@ -19,7 +19,7 @@ from .._tables.lines import (
     wall_lines,
 )
 from .._tables.steps import step_blocks, step_kernels
-from .._traces.steps import drawable
+from .._traces.steps import require_timeline
 
 if TYPE_CHECKING:
     from ...charts import Chart
@@ -41,7 +41,7 @@ SCOPE = MODELLED
 
 
 def line(result: "EstimateResult") -> str:
-    """What, how long, how many joules."""
+    """Return a line with the workload, time, energy and power."""
     summary = result.summary
     if "points" in summary:
         return f"{title_line(summary)}: {len(summary['points'])} points"
@@ -54,12 +54,13 @@ def line(result: "EstimateResult") -> str:
 
 
 def blocks(result: "EstimateResult") -> list[Block]:
-    """Assumptions, phases, tokens, energy by unit, kernels."""
+    """Return assumptions, phases, tokens, energy by unit and kernels."""
     return estimate_blocks(result.summary, result.kernels, result.detail)
 
 
 def charts(result: "EstimateResult") -> "dict[str, Chart]":
-    """Of one estimate its energy and kernels, of several points their curves."""
+    """Return charts of one estimate's energy and kernels, or curves over several
+    points."""
     from .._charts import estimate, steps
 
     summary = result.summary
@@ -67,7 +68,7 @@ def charts(result: "EstimateResult") -> "dict[str, Chart]":
         return {"points": estimate.settings_chart(summary)}
     if result.step is None:
         return {"estimate": estimate.estimate_chart(summary, result.kernels)}
-    timeline = drawable(result.step.timeline)
+    timeline = require_timeline(result.step.timeline)
     return {
         "step": steps.step_chart(summary, timeline),
         **steps.step_charts(summary, timeline),
@@ -77,8 +78,8 @@ def charts(result: "EstimateResult") -> "dict[str, Chart]":
 def estimate_blocks(
     summary: Entry, kernels: Entries | None, detail: bool = False
 ) -> list[Block]:
-    """Phases, tokens, energy by unit and kernels of one setting; a row for each of
-    several.
+    """Return phases, tokens, energy by unit and kernels of one setting; a table with a
+    row for each of several.
 
     `kernels` are those of `kernel_entries`; all of them with `detail`, else those that
     take most time.
@@ -86,7 +87,7 @@ def estimate_blocks(
     if "points" in summary:
         energy, edp = (UNKNOWN if i is None else i for i in _best(summary).values())
         best = f"best for energy: row {energy}; for energy-delay product: row {edp}"
-        return framed(summary, [_points(summary), *memory_lines(summary), best])
+        return frame(summary, [_points(summary), *memory_lines(summary), best])
     run = [*_run_lines(summary), *memory_lines(summary)]
     if is_training_step(summary):
         parts = [*step_blocks(summary), *run, _energy(summary)]
@@ -101,11 +102,11 @@ def estimate_blocks(
     if "sensitivity" in summary:
         parts.append(effect_table(summary["sensitivity"]))
     wall = [*wall_lines(summary), *power_lines(summary)]
-    return framed(summary, [*totals(summary), *parts, *wall, host_line(summary)])
+    return frame(summary, [*totals(summary), *parts, *wall, host_line(summary)])
 
 
 def totals(summary: Entry) -> list[Tiles]:
-    """Totals with their ranges, and what a token takes."""
+    """Return tiles of totals with their intervals, and of figures per token."""
     large = [
         Tile(name, summary[key], unit, summary.get(f"{key}_p5_p95"))
         for name, key, unit in _LARGE
@@ -115,7 +116,7 @@ def totals(summary: Entry) -> list[Tiles]:
 
 
 def _run_lines(summary: Entry) -> list[str]:
-    """What a whole training run takes, if that was asked for."""
+    """Line on a whole training run, if requested."""
     run = summary.get("run")
     if not run:
         return []
@@ -128,7 +129,7 @@ def _run_lines(summary: Entry) -> list[str]:
 
 
 def _plan_lines(summary: Entry) -> list[str]:
-    """What each of several GPUs does, and how long they exchange values."""
+    """Line on each GPU's power and rate and the time of collectives."""
     if not summary.get("plan"):
         return []
     spent = {k: x["total_s"] for k, x in summary["communication"].items()}
@@ -143,7 +144,7 @@ def _plan_lines(summary: Entry) -> list[str]:
 
 
 def phase_table(summary: Entry) -> Table:
-    """Time, power, energy and clock of each phase and of all of them."""
+    """Return a table of time, power, energy and clock of each phase and of all."""
     phases = summary["phases"]
     entries = [{**phase, "name": name} for name, phase in phases.items()]
     if len(phases) > 1:
@@ -162,7 +163,7 @@ def phase_table(summary: Entry) -> Table:
 
 
 def _token_lines(summary: Entry) -> list[str]:
-    """Latencies and rates per token, of a language model only."""
+    """Line on latencies and rates per token, for language models only."""
     if summary.get("tokens_per_s") is None:
         return []
     latencies = ""
@@ -177,7 +178,7 @@ def _token_lines(summary: Entry) -> list[str]:
 
 
 def _energy(summary: Entry) -> Table:
-    """Energy by unit, largest first; units that take none are left out."""
+    """Table of energy by unit, largest first; units of zero are left out."""
     columns = (
         ("energy by unit", lambda part: part[0].replace("_", " ")),
         ("energy", 1, "J"),
@@ -188,7 +189,8 @@ def _energy(summary: Entry) -> Table:
 
 
 def host_line(summary: Entry) -> str:
-    """Share of the time in which no kernel runs because the host is not ready."""
+    """Return a line on the share of time in which no kernel runs because the host is
+    not ready."""
     phases = summary["phases"].values()
     with_times = [phase for phase in phases if phase["gpu_time_s"] is not None]
     waiting = sum(phase["time_s"] - phase["gpu_time_s"] for phase in with_times)
@@ -197,7 +199,7 @@ def host_line(summary: Entry) -> str:
 
 
 def _points(summary: Entry) -> Table:
-    """One row a setting; the best are marked."""
+    """Table with a row for each setting; the best are marked."""
     several, limits = (
         len({point[key] for point in summary["points"]}) > 1
         for key in ("mem_clock_mhz", "power_limit_w")
@@ -223,20 +225,20 @@ def _points(summary: Entry) -> Table:
         ("energy", "energy_j", "J"),
         *([("at the wall", "wall_energy_j", "J")] if has_node(summary) else []),
         *([("J/token", "energy_j_per_token", digits)] if tokens else []),
-        *([] if several and limits else [("held MHz", "sm_clock_mhz", "{:.0f}")]),
+        *([] if several and limits else [("mean MHz", "sm_clock_mhz", "{:.0f}")]),
         ("best", lambda point: marks.get(point["row"], "")),
     ]
-    spare = ([] if limits else ["limit W"]) + ["held MHz", "J/token", "power"]
+    spare = ([] if limits else ["limit W"]) + ["mean MHz", "J/token", "power"]
     return Table(columns, entries, spare=spare)
 
 
 def _best(summary: Entry) -> dict[str, int | None]:
-    """Rows of least energy and of least energy-delay product."""
+    """Row numbers of least energy and of least energy-delay product."""
     return {word: summary[f"best_{word}"] for word in ("energy", "edp")}
 
 
 def _power(point: Entry) -> str:
-    """Mean power; what the lowest clock needs where the limit cannot be kept."""
+    """Mean power; where the limit is infeasible, the power at the lowest clock."""
     if not point["feasible"]:
         return f">={point['least_power_w']:.0f} W"
     return f"{point['avg_power_w']:.0f} W"

@@ -1,4 +1,4 @@
-"""How a planned fleet reads and looks."""
+"""View of a planned fleet."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from ...fleet import FleetResult
 
 _SHOWN: Final = 24
-"""Rows of the plan in a table for people."""
+"""Maximum number of rows of the plan in a printed table."""
 SCOPE: Final = "GPU boards times PUE: no hosts. Modelled: nothing was run on a GPU."
 WHAT: Final = {"energy": "energy", "cost": "cost", "carbon": "emissions"}
-"""What each objective is the least of."""
+"""The quantity that each objective minimizes."""
 _OPTIONAL: Final = ("sm_clock_mhz", "power_limit_w", "max_batch")
 
 
 def line(result: "FleetResult") -> str:
-    """What was planned, its value and how far the bound is."""
+    """Return a line with the slots, objective value, bound and gap."""
     summary = result.summary
     slots = summary["slots"]
     return (
@@ -35,7 +35,7 @@ def line(result: "FleetResult") -> str:
 
 
 def blocks(result: "FleetResult") -> list[Block]:
-    """Totals, the plan of the hardest slot, sites, prices and headroom."""
+    """Return totals, the plan of the busiest slot, sites, prices and headroom."""
     summary = result.summary
     slot = busiest(summary)
     return [
@@ -53,11 +53,11 @@ def blocks(result: "FleetResult") -> list[Block]:
 
 
 def _tiles(summary: Entry) -> list[Tiles]:
-    """The value with its bound, and the other totals."""
+    """Tiles of the objective value, its bound, and totals."""
     of_goal = partial(amount, summary)
     large = [
         Tile(f"Least {summary['objective']}", summary["value"], of_goal),
-        Tile("No plan is below", summary["bound"], of_goal),
+        Tile("Lower bound", summary["bound"], of_goal),
         Tile("Gap", summary["gap"], partial(percent, places=3)),
     ]
     small = [
@@ -69,7 +69,7 @@ def _tiles(summary: Entry) -> list[Tiles]:
 
 
 def amount(summary: Entry, value: float | None) -> str:
-    """A value of the objective with its unit."""
+    """Return a value of the objective with its unit."""
     if summary["objective"] == "energy":
         return si(value, "J")
     if summary["objective"] == "carbon":
@@ -78,14 +78,15 @@ def amount(summary: Entry, value: float | None) -> str:
 
 
 def cost(summary: Entry, value: float | None) -> str:
-    """Money with its currency."""
+    """Return an amount of money with its currency."""
     if value is None:
         return digits(value)
     return f"{digits(value)} {summary['currency'] or 'currency units'}"
 
 
 def busiest(summary: Entry) -> int:
-    """The slot nearest to a budget; without budgets that of most power."""
+    """Return the slot nearest to a power budget; without budgets the one of most
+    power."""
     sites = site_power(summary).values()
     close = np.nan_to_num([site.power / site.budget for site in sites]).max(axis=0)
     ranked = close if close.any() else sum(site.power for site in sites)
@@ -93,7 +94,8 @@ def busiest(summary: Entry) -> int:
 
 
 def totals(summary: Entry) -> str:
-    """Joules, cost and carbon, and what prices alone prove."""
+    """Return a line with energy, cost, carbon, and the bound that prices alone
+    prove."""
     value, alone = summary["value"], summary["bound_by_prices"]
     proven = 100 * (value - alone) / abs(value) if value else 0.0
     return (
@@ -104,7 +106,7 @@ def totals(summary: Entry) -> str:
 
 
 def plan_rows(summary: Entry, slot: int) -> tuple[Columns, Entries]:
-    """The plan of a slot: columns and rows."""
+    """Return columns and rows of a slot's plan."""
     rows = [entry for entry in summary["plan"] if entry["slot"] == slot]
     columns = [
         ("model", "model"),
@@ -122,22 +124,24 @@ def plan_rows(summary: Entry, slot: int) -> tuple[Columns, Entries]:
 
 
 def _latencies(entry: Entry) -> str:
-    """95th percentiles of TTFT and TPOT, ms."""
+    """95th percentiles of TTFT and TPOT (ms) as text."""
     return f"{1e3 * entry['ttft_p95_s']:.3g} / {1e3 * entry['tpot_p95_s']:.3g}"
 
 
 def site_rows(summary: Entry) -> tuple[Columns, list[Any]]:
-    """Mean and largest power of every site, and its tightest budget."""
+    """Return columns and rows of mean and peak power of every site, and its tightest
+    budget (W)."""
     rows = []
     for name, (power, budget) in site_power(summary).items():
         least = None if np.isnan(budget).all() else np.nanmin(budget)
         rows.append((name, power.mean(), power.max(), least))
-    columns = ("site", ("mean power", 1, "W"), ("most", 2, "W"), ("budget", 3, "W"))
+    columns = ("site", ("mean power", 1, "W"), ("peak", 2, "W"), ("budget", 3, "W"))
     return columns, rows
 
 
 def price_rows(summary: Entry, slot: int) -> tuple[Columns, list[Any]]:
-    """By how much one more W, GPU or request/s changes the objective of a slot."""
+    """Return columns and rows of how one more W, GPU or request/s changes a slot's
+    objective."""
     rows = [entry for entry in summary["shadow_prices"] if entry["slot"] == slot]
     words = {
         "watt": "one more W at",
@@ -156,7 +160,7 @@ def price_rows(summary: Entry, slot: int) -> tuple[Columns, list[Any]]:
 
 
 def change(summary: Entry, price: Entry) -> str:
-    """What one more of something adds to the objective, with its sign."""
+    """Return the objective's change per unit of a resource or demand, with its sign."""
     fall = price.get("net", price["value"])
     value = fall if price["kind"] == "request" else -fall
     if abs(value) <= 1e-9 * abs(summary["value"] or 1.0):
@@ -165,7 +169,7 @@ def change(summary: Entry, price: Entry) -> str:
 
 
 def headroom(summary: Entry) -> Sequence[str]:
-    """How far demand can grow, as lines."""
+    """Return a line on how far demand can grow."""
     room = summary["headroom"]
     if room is None:
         return []
@@ -178,7 +182,8 @@ def headroom(summary: Entry) -> Sequence[str]:
 
 
 def charts(result: "FleetResult") -> "dict[str, Chart]":
-    """GPUs of each pool by model, and power of every site against its budget."""
+    """Return charts of each pool's GPUs by model, and of every site's power and
+    budget."""
     from .._charts.fleet import fleet_charts
 
     return fleet_charts(result, line(result))

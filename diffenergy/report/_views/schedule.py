@@ -1,4 +1,4 @@
-"""How a frequency schedule reads and looks."""
+"""View of a frequency schedule."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from .._blocks import Block, Table
 from .._format import UNKNOWN, Entries, Entry, change, digits, plain, si
-from .._tables.lines import framed, title_line
+from .._tables.lines import frame, title_line
 from .._tables.schedule_words import BASELINES, FREE, free_case
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ...dvfs import PlanResult
 
 _MOST_ROWS: Final = 60
-"""Rows of a schedule that people still read; above it only the longest are shown."""
+"""Maximum number of rows printed in full; above it only the longest are shown."""
 _SHOWN: Final = 40
 _CURVE: Final = 12
 _COSTS: Final = (
@@ -26,7 +26,7 @@ _COSTS: Final = (
 
 
 def line(result: "PlanResult") -> str:
-    """What, and what it costs against default clocks."""
+    """Return a line with time and energy and their changes against default clocks."""
     summary = result.summary
     return (
         f"{_title(summary)}: {si(summary['time_s'], 's')} "
@@ -37,14 +37,14 @@ def line(result: "PlanResult") -> str:
 
 
 def blocks(result: "PlanResult") -> list[Block]:
-    """Assumptions, totals beside the baselines, bound, clocks of the kernels."""
+    """Return assumptions, totals beside the baselines, bound, and kernel clocks."""
     summary = result.summary
     parts = schedule_blocks(summary, result.rows())
-    return [_title(summary), *parts] if "table" in summary else framed(summary, parts)
+    return [_title(summary), *parts] if "table" in summary else frame(summary, parts)
 
 
 def charts(result: "PlanResult") -> "dict[str, Chart]":
-    """The schedule in time and energy, and its clocks over time."""
+    """Return charts of the schedule in time and energy, and of its clocks over time."""
     from .._charts.schedule import schedule_charts
 
     summary = result.summary
@@ -55,7 +55,7 @@ def charts(result: "PlanResult") -> "dict[str, Chart]":
 
 
 def schedule_blocks(summary: Entry, rows: Entries) -> list[Block]:
-    """Totals beside the baselines, bound, clocks; of many rows those of most time.
+    """Return totals beside the baselines, bound and clocks; of many rows the longest.
 
     `summary` is that of `schedule_summary`, `rows` those of `schedule_rows`.
     """
@@ -82,7 +82,8 @@ def _title(summary: Entry) -> str:
 
 
 def _totals(summary: Entry) -> Table:
-    """Time and energy of an iteration: default clocks, baselines, the schedule."""
+    """Table of time and energy of an iteration: default clocks, baselines, the
+    schedule."""
     default = {**summary["default"], "time_change_pct": 0.0, "energy_change_pct": 0.0}
     named: dict[str, Entry | None] = {"default clocks": default}
     for name, figures in summary["baselines"].items():
@@ -101,7 +102,7 @@ def _totals(summary: Entry) -> Table:
 
 
 def _bound_line(summary: Entry) -> str:
-    """How near the optimum the schedule is, and who found it."""
+    """Line with the bound, the gap to the optimum, and the solver."""
     gap = summary["gap_pct"]
     words = UNKNOWN if gap is None else f"{gap:.3f} %"
     return (
@@ -111,7 +112,7 @@ def _bound_line(summary: Entry) -> str:
 
 
 def _switching_lines(summary: Entry) -> list[str]:
-    """What a change of clocks takes, and what would do."""
+    """Lines on the cost of clock changes and advice."""
     lines = []
     if free := free_case(summary):
         least = change(free["bound_energy_change_pct"])
@@ -122,7 +123,7 @@ def _switching_lines(summary: Entry) -> list[str]:
 
 
 def _cost(summary: Entry) -> str:
-    """What a change of clocks takes, and who says so."""
+    """Line with the latency and energy of a clock change, and their source."""
     latency, energy = summary["switch_latency_s"], summary["switch_energy_j"]
     if latency is None or energy is None:
         return "clocks cannot change"
@@ -135,7 +136,7 @@ def _cost(summary: Entry) -> str:
 
 
 def _promise_lines(summary: Entry) -> list[str]:
-    """What a schedule of a smoothed table keeps in 19 of 20 cases."""
+    """Line on the 95 % bound of a re-measured schedule and the noise of readings."""
     if "noise_time_pct" not in summary:
         return []
     late = change(summary["time_change_pct_p95"])
@@ -147,7 +148,7 @@ def _promise_lines(summary: Entry) -> list[str]:
 
 
 def _power_curve(curve: Entries) -> Table:
-    """Time, energy and tokens per second by power limit; a dozen rows of them."""
+    """Table of time, energy and tokens per second by power limit, at most 12 rows."""
     picked = np.unique(np.linspace(0, len(curve) - 1, _CURVE).round().astype(int))
     columns = (
         ("power limit", "power_limit_w", "{:.6g} W"),
@@ -160,7 +161,7 @@ def _power_curve(curve: Entries) -> Table:
 
 
 def _stages(rows: Entries) -> list[Table]:
-    """Clocks and cost of one launch of every kernel: a table for each stage."""
+    """Tables of clocks and cost of one launch of every kernel, one for each stage."""
     stages = list(dict.fromkeys(row["stage"] for row in rows))
     memory = any(row["mem_clock_mhz"] is not None for row in rows)
     columns = [
@@ -182,7 +183,7 @@ def _stages(rows: Entries) -> list[Table]:
 
 
 def _setting(row: Entry) -> str:
-    """Clocks or power limit of a baseline, as far as it says."""
+    """Clocks or power limit of a baseline, if it has them."""
     if "power_limit_w" in row:
         return f"{plain(row['power_limit_w'])} W"
     if "stages" in row:
@@ -191,12 +192,12 @@ def _setting(row: Entry) -> str:
 
 
 def _pair(row: Entry) -> str:
-    """SM clock, and behind it the memory clock if it is locked."""
+    """SM clock, with the memory clock if it is locked."""
     pair = _clocks(row, row["mem_clock_mhz"] is not None)
     return pair if pair == "auto" else f"{pair} MHz"
 
 
 def _clocks(row: Entry, memory: bool) -> str:
-    """SM clock in MHz, and with `memory` its clock; "auto" if it is left alone."""
+    """SM clock (MHz) and, with `memory`, the memory clock; "auto" if not set."""
     clocks = [row["sm_clock_mhz"], row["mem_clock_mhz"]][: 1 + memory]
     return "/".join("auto" if mhz is None else plain(mhz) for mhz in clocks)

@@ -1,4 +1,4 @@
-"""How a server under a load reads and looks."""
+"""View of a server under load."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ SCOPE = MODELLED
 
 
 def line(result: "ServingResult") -> str:
-    """What is served, and what a token costs."""
+    """Return a line with the server and time and energy per output token."""
     s = result.summary
     return (
         f"{title(s)}: {si(s['tpot_s']['mean'], 's')} and "
@@ -38,7 +38,7 @@ def line(result: "ServingResult") -> str:
 
 
 def title(s: Entry) -> str:
-    """The server and how requests come."""
+    """Return a line with the model, GPUs, engine and load."""
     gpus = f"{s['num_gpus']} x {s['gpu']}" if s["num_gpus"] > 1 else s["gpu"]
     split = f" (tp {s['tp']})" if s["num_gpus"] > 1 else ""
     return f"{s['model']} on {gpus}{split}, {s['engine']}, {_way(s)}"
@@ -56,7 +56,7 @@ def _way(s: Entry) -> str:
 
 
 def blocks(result: "ServingResult") -> Iterator[Block]:
-    """Assumptions, latencies, rates, the step, power."""
+    """Yield assumptions, latencies, rates, step time and energy."""
     s = result.summary
     yield assumed_line(s)
     yield title(s)
@@ -84,14 +84,14 @@ def _tile(s: Entry, name: str, key: str, unit: str) -> Tile:
 
 
 def latencies(s: Entry, heading: str = "") -> tuple[Columns, list[Entry]]:
-    """Means and quantiles of the latencies that there are: columns and rows."""
+    """Return columns and rows of means and quantiles of the available latencies (s)."""
     columns = ((heading, "name"), *((q, q, "s") for q in _QUANTILES))
     rows = [(name, s[key]) for name, key in _LATENCIES if s[key] is not None]
     return columns, [{**values, "name": name} for name, values in rows]
 
 
 def rates(s: Entry) -> list[tuple[str, str]]:
-    """What comes, runs and waits, in words."""
+    """Return rows on throughput, running and waiting requests, and memory."""
     unseen = s["waiting_requests"] is not None and s["waiting_requests"] < 1e-3
     rows = [
         ("requests/s", digits(s["request_throughput_per_s"])),
@@ -139,8 +139,9 @@ def _sensitivities(slopes: Entry) -> Any:
 
 
 def charts(result: "ServingResult") -> "dict[str, Chart]":
-    """Latencies against the rate up to saturation, and J a token of the saturated
-    server against its batch, by clock; all, then each by itself."""
+    """Return charts of latencies against request rate up to saturation, and of the
+    saturated server's energy per token (J) against its batch by clock: all together,
+    then each alone."""
     from ...charts import stacked
     from ...serving import server_curves
     from .._charts.served import served_charts

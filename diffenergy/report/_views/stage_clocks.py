@@ -1,11 +1,11 @@
-"""How clocks for the stages of a pipeline read and look."""
+"""View of clocks for pipeline stages."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from .._blocks import Block, Table
 from .._format import Entry, percent, si
-from .._tables.steps import plan_text, runs
+from .._tables.steps import equal_runs, plan_text
 
 if TYPE_CHECKING:
     from ...charts import Chart
@@ -19,7 +19,7 @@ _CLOCKS: Final = {
 
 
 def line(result: "StageClocks") -> str:
-    """What is saved, in what time, and what the bound would."""
+    """Return a line with the saving of energy, its bound, and the slowdown."""
     content = result.summary
     saved = f"{content['saving_pct']:.1f} % less energy"
     if interval := content["saving_pct_p5_p95"]:
@@ -32,7 +32,7 @@ def line(result: "StageClocks") -> str:
 
 
 def blocks(result: "StageClocks") -> Iterator[Block]:
-    """Totals, stages, host power."""
+    """Yield totals, stages and host power."""
     content = result.summary
     yield title_line(content)
     yield f"{line(result)}: {_CLOCKS[content['granularity']]}"
@@ -47,7 +47,7 @@ def blocks(result: "StageClocks") -> Iterator[Block]:
 
 
 def title_line(content: Entry) -> str:
-    """What is trained on what, and how its layers are split."""
+    """Return a line with the model, GPUs, plan and split of layers."""
     layers = ", ".join(map(str, content["split"]))
     return (
         f"{content['model']} on {content['num_gpus']} ({plan_text(content['plan'])}) x "
@@ -58,7 +58,7 @@ def title_line(content: Entry) -> str:
 
 def _totals(content: Entry) -> Any:
     first = f"all at {content['usual_sm_clock_mhz']:g} MHz"
-    rows = [(first, content["baseline"]), ("own clocks", content["best"])]
+    rows = [(first, content["baseline"]), ("optimized clocks", content["best"])]
     usual = content["baseline"]["energy_j"]
     limited = content["node_power"]
     if limited and limited["one_clock"]:
@@ -67,7 +67,7 @@ def _totals(content: Entry) -> Any:
     joules = content["lower_bound_j"]
     step = content["best"]["step_time_s"]
     bound = {"step_time_s": step, "energy_j": joules, "power_total_w": joules / step}
-    rows.append(("bound of any clocks", bound))
+    rows.append(("bound over all clocks", bound))
     columns = (
         ("clocks", lambda row: row[0]),
         ("step", lambda row: row[1]["step_time_s"], "s"),
@@ -79,7 +79,7 @@ def _totals(content: Entry) -> Any:
 
 
 def _stages(content: Entry) -> Any:
-    """A row for stages that are alike."""
+    """Table of stages; consecutive equal stages share a row."""
     kinds = [x["instruction"] for x in content["stages"][0]["instructions"]]
     columns = [
         ("stage", "stage"),
@@ -92,12 +92,12 @@ def _stages(content: Entry) -> Any:
         ("a GPU", "power_w", "{:.0f} W"),
         ("changes", "switches"),
     ]
-    grouped = runs(content["stages"], _cells)
+    grouped = equal_runs(content["stages"], _cells)
     return Table(columns, [{**rows[0], "stage": name} for name, rows in grouped])
 
 
 def _cells(stage: Entry) -> Any:
-    """What the row of a stage shows."""
+    """Values by which the rows of two stages are compared."""
     clocks = [(_clocks(x), f"{x['time_s']:.4g}") for x in stage["instructions"]]
     return stage["layers"], clocks, f"{stage['power_w']:.0f}", stage["switches"]
 
@@ -122,7 +122,8 @@ def _power(content: Entry) -> Iterator[str]:
 
 
 def charts(result: "StageClocks") -> "dict[str, Chart]":
-    """What each stage runs when and at which clock, before and after; power."""
+    """Return charts of every stage's passes and clocks, before and after, and of
+    power."""
     from .._charts.stage_clocks import stage_clock_charts
 
     return stage_clock_charts(result, f"{title_line(result.summary)}: {line(result)}")

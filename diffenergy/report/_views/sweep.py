@@ -1,4 +1,4 @@
-"""How a sweep reads and looks: a row for each combination."""
+"""View of a sweep: a row for each combination."""
 
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ HEADINGS = {
     "mem_clock_mhz": ("mem MHz", "{:.6g}"),
     "power_limit_w": ("limit W", "{:.6g}"),
 }
-"""Columns of what can be varied."""
+"""Heading and format of each axis that can be varied."""
 _TEXTS = ("gpu", "dtype")
 _BEST = {
     "best_energy_per_token": "least energy per token",
@@ -38,14 +38,14 @@ SCOPE = MODELLED
 
 
 def line(result: "SweepResult") -> str:
-    """What was crossed, and how often."""
+    """Return a line with the number of points and the axes."""
     summary = result.summary
     words = [HEADINGS[axis][0] for axis in summary["axes"]]
     return f"{summary['model']}: {len(summary['points'])} of {' x '.join(words)}"
 
 
 def blocks(result: "SweepResult") -> list[Block]:
-    """Assumptions, the table, the best of it, and what has no answer."""
+    """Return assumptions, the table, the best points, and failed combinations."""
     summary = result.summary
     points = summary["points"]
     best = [
@@ -64,24 +64,24 @@ def blocks(result: "SweepResult") -> list[Block]:
 
 
 def combination(summary: Entry, point: Entry) -> str:
-    """The values that a point stands for, in words."""
+    """Return the axis values of a point as text."""
     return ", ".join(
         str(point[axis])
         if axis in _TEXTS
         else f"{HEADINGS[axis][0]} {plain(point[axis])}"
-        for axis in ordered(summary)
+        for axis in ordered_axes(summary)
         if axis in point
     )
 
 
 def sweep_title(summary: Entry) -> str:
-    """What all points share."""
+    """Return a title line with what all points share."""
     names = ("phase", "batch", "input_len", "output_len", "dtype")
     return title_line({"gpu": "several GPUs", **dict.fromkeys(names), **summary})
 
 
-def ordered(summary: Entry) -> list[str]:
-    """What was varied, words before numbers, as columns stand."""
+def ordered_axes(summary: Entry) -> list[str]:
+    """Return the varied axes, words before numbers, in column order."""
     return [axis for axis in HEADINGS if axis in summary["axes"]]
 
 
@@ -98,7 +98,7 @@ def _table(summary: Entry) -> Table:
     )
     hidden = {"time_s", "energy_j"} if "tpot_s" in present else set()
     shown = [(word, key, how) for word, key, how in figures if key in present - hidden]
-    axes = [(HEADINGS[x][0], x, HEADINGS[x][1]) for x in ordered(summary)]
+    axes = [(HEADINGS[x][0], x, HEADINGS[x][1]) for x in ordered_axes(summary)]
     columns = [
         (word, lambda point, key=key: point.get(key), how)
         for word, key, how in (*axes, *shown, ("grade", "grade", "{}"))
@@ -107,7 +107,8 @@ def _table(summary: Entry) -> Table:
 
 
 def charts(result: "SweepResult") -> "dict[str, Chart]":
-    """Energy over time, a line for each combination of what else was varied."""
+    """Return a chart of energy over time, a line for each combination of the other
+    axes."""
     from .._charts.plans import crossed_chart
 
     summary = result.summary
@@ -121,9 +122,9 @@ def charts(result: "SweepResult") -> "dict[str, Chart]":
 def _crossed_lines(
     summary: Entry, points: list[Entry]
 ) -> tuple[str | None, dict[str, list[Entry]]]:
-    """The number that was varied most, None of words alone; points by all others, in
-    its rising order."""
-    axes = ordered(summary)
+    """The numeric axis with most values (None if all are words), and the points of each
+    combination of the other axes in rising order of it."""
+    axes = ordered_axes(summary)
     numbers = [axis for axis in axes if axis not in ("gpu", "dtype")]
     across = max(numbers, key=lambda a: len({p[a] for p in points}), default=None)
     lines: dict[str, list[Entry]] = {}

@@ -1,11 +1,11 @@
-"""How tuned tiles read and look."""
+"""View of tuned tiles."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from .._blocks import Block, Table
 from .._format import Entry, change, product, si
-from .._tables.lines import framed, title_line
+from .._tables.lines import frame, title_line
 
 if TYPE_CHECKING:
     from ...charts import Chart
@@ -16,11 +16,11 @@ TILE: Final = (
     ("tile x stages", lambda tile: "x".join(str(tile[size]) for size in _SIZES)),
     ("split", "split_k"),
 )
-"""Columns that say what a tile is."""
+"""Columns that describe a tile."""
 
 
 def line(result: "TuneResult") -> str:
-    """What was tuned, and what the whole costs by the library's choice and with it."""
+    """Return a line with the number of tiles, and time and energy before and after."""
     summary = result.summary
     costs = [
         f"{si(summary[f'default_{key}'], unit)} -> {si(summary[key], unit)}"
@@ -34,19 +34,20 @@ def line(result: "TuneResult") -> str:
 
 
 def blocks(result: "TuneResult") -> list[Block]:
-    """Assumptions, the tiles, the whole workload."""
-    return framed(result.summary, tiles_blocks(result.summary))
+    """Return assumptions, the tiles, and the whole workload."""
+    return frame(result.summary, tiles_blocks(result.summary))
 
 
 def charts(result: "TuneResult") -> "dict[str, Chart]":
-    """Change of time and energy by product."""
+    """Return a chart of the change of time and energy of each product."""
     from .._charts.tiles import tiles_chart
 
     return {"tiles": tiles_chart(result.summary)}
 
 
 def tiles_blocks(summary: Entry) -> list[Block]:
-    """The tiles and the whole workload, from the summary of `tiles_json`."""
+    """Return tables of the tiles and the whole workload; `summary` is that of
+    `tiles_json`."""
     default = {key: summary[f"default_{key}"] for key in ("time_s", "energy_j")}
     time, energy = ("time", "time_s", "s"), ("energy", "energy_j", "J")
 
@@ -73,7 +74,7 @@ def tiles_blocks(summary: Entry) -> list[Block]:
     )
     totals = [
         {"name": "library's choice", **default},
-        {"name": "these tiles", **summary},
+        {"name": "tuned tiles", **summary},
     ]
     spare = ("count", "split", "default", "energy")
     products = Table(tiles, summary["gemms"], spare=spare, fold=["GEMM"])

@@ -222,6 +222,7 @@ def _covering(deployments: Sequence[Deployment]) -> Deployment:
     nodes = tuple(np.linspace(min(lengths), max(lengths), 16))
     middle = float(np.mean(nodes))
     cached = float(np.median([x.load.cached for x in deployments]))
+    # inverse of `Deployment.context` for outputs of one length (spread 1)
     output = max(2 * (context - middle - cached), 2.0)
     load = Load(
         max_batch=float(_MOST),
@@ -304,6 +305,7 @@ def fitted(
     priors = constants()
     names = tuple(priors)
     centre = np.array([centres[name] for name in names])
+    # fixed constants keep a tiny sd, so that bounds over sd stay finite
     sd = np.array([priors[name].sd * (name not in fixed) + 1e-12 for name in names])
     rows = jax.tree.map(lambda x: x[np.flatnonzero(use)], served_rows.columns)
     valid = np.isfinite(served_rows.read[use])
@@ -327,6 +329,7 @@ def fitted(
         max_nfev=60,
     )
     values = np.maximum(centre + sd * answer.x, 0.0)
+    # what the data did not move stays with the prior and is not written
     free = (np.abs(answer.x) > 1e-3) & ~np.isin(names, fixed)
     return {
         name: float(f"{value:.3g}") if value > _NOTHING * width else 0.0

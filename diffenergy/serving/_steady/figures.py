@@ -118,6 +118,7 @@ def steady(server: Server, load: LoadArrays, mode: Mode, states: int = 0) -> Ste
 def _full(server: Server, load: LoadArrays, closed: bool) -> Steady:
     """As many run as may; a replica with less than one client waits in between."""
     slots = jnp.minimum(load.slots, load.clients) if closed else load.slots
+    # Four clients on eight replicas keep half of them busy, not all eight.
     busy = jnp.where(slots < 1, slots, 1.0)
     slots = jnp.where(slots < 1, 1.0, slots)
     # of a first wave a request sees after its first token what is read later: half of
@@ -165,6 +166,8 @@ def _first(server: Server, at: Running, phi: Array | float = 0.0) -> Atoms:
     alone = 1 - server.first
     reading = alone * at.decode + at.mixing + at.added + (at.pieces - 1) * at.decode
     mean = jnp.mean(at.added)
+    # The rest of a step is uniform; 7 is prime to 16, so that it does not rise with the
+    # prompts' lengths.
     rest = at.step * jnp.asarray((np.arange(len(reading)) * 7 % 16 + 0.5) / 16)
     before = jnp.maximum(at.entering - 1, 0.0) * mean / 2 + at.queued * (
         server.traffic.output
@@ -188,6 +191,7 @@ def _open(server: Server, load: LoadArrays, states: int) -> Steady:
     each = jax.vmap(lambda r: running(server, r))(slots)
     balance = birth_death(load.rate, each.flow, output, load.slots)
     p = balance.weights
+    # the tail behind the last listed state: there all slots run
     busy, after = p[1:], jnp.maximum(1 - jnp.sum(p), 0.0)
     busy = busy.at[-1].add(after)
 

@@ -49,7 +49,9 @@ def birth_death(rate: Array, flows: Array, length: Array, limit: Array) -> Balan
     served = flows / length
     logs = jnp.concatenate([jnp.zeros(1), jnp.cumsum(jnp.log(rate / served))])
     load = rate / served[-1]
+    # At load 1 the geometric sum diverges: numbers mean nothing there, but stay finite.
     ratio = jnp.minimum(load, 1 - 1e-9)
+    # Products over thousands of states would overflow; only their ratios matter.
     logs = logs - jnp.max(logs)
     weights = jnp.exp(logs)
     tail = weights[-1] * ratio / (1 - ratio)  # all behind the last state
@@ -58,6 +60,8 @@ def birth_death(rate: Array, flows: Array, length: Array, limit: Array) -> Balan
     beyond = jnp.maximum(number - limit, 0.0)
     running = jnp.sum(weights[1:] * slots) + after * slots[-1]
     flow = jnp.sum(weights[1:] * flows) + after * flows[-1]
+    # `limit` may be fractional (memory over the mean request): a state across it counts
+    # in part.
     full = jnp.clip(number - limit + 1, 0.0, 1.0)
     taken = jnp.sum(weights[1:] * full) + after
     # geometric: the mean number behind the last state is 1 / (1 - ratio)

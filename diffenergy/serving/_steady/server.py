@@ -162,6 +162,8 @@ def running(server: Server, slots: Array, share: Array | float = 1.0) -> Running
     """
     traffic, engine, costs = server.traffic, server.engine, server.costs
     read = traffic.prompt / traffic.output  # prompt tokens for each that is made
+    # In balance every output token brings `read` prompt tokens, which share the budget
+    # of a step with it unless prompts have steps of their own.
     bound = server.chunk / (1 + read * (1 - server.first))
     b = jnp.minimum(slots, bound)
     d = cost.decode(costs, engine, b, traffic.context, server.vocab)
@@ -172,6 +174,7 @@ def running(server: Server, slots: Array, share: Array | float = 1.0) -> Running
     entries = entering * jnp.mean(pieces)
     some = -jnp.expm1(-entries)
     beside = 1 - server.first  # decoding beside prompts
+    # `/ some`: means over the steps that have a prompt, not over all
     read_time = entering / some * jnp.mean(each.time, -1) + engine.prompt
     read_energy = entering / some * jnp.mean(each.energy, -1) + (
         engine.prompt * costs.idle

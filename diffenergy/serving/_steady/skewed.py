@@ -40,10 +40,12 @@ class Skewed(NamedTuple):
     @property
     def edges(self) -> Array:
         """Quantiles of the time at the edges of `TAIL`, and its end."""
+        # A fixed time has no variance: its skewness would be 0 / 0.
         variance = jnp.maximum(self.own.variance, (1e-6 * self.own.mean) ** 2)
         sd = jnp.sqrt(variance)
         skew = jnp.clip(self.own.third / (variance * sd), _LEAST_SKEW, _MOST_SKEW)
         place = (skew - _LEAST_SKEW) / _STEP
+        # The row is piecewise constant; derivatives go through `share`.
         row = jnp.clip(lax.stop_gradient(place).astype(int), 0, len(_table()) - 2)
         table, share = jnp.asarray(_table()), place - row
         edges = (1 - share) * table[row] + share * table[row + 1]

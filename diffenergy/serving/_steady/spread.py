@@ -27,6 +27,7 @@ _TRIED: Final = 256
 def _orders() -> np.ndarray:
     """Which node each of the prompts of a step has, in 16 sums: each node once, and
     those of a prompt as little like the sums before it as can be found."""
+    # a fixed seed: equal requests have equal answers
     random = np.random.default_rng(0)
     nodes = -np.log1p(-(np.arange(NODES) + 0.5) / NODES)  # of an exponential one
     rows, sums = [np.arange(NODES)], nodes
@@ -61,6 +62,7 @@ class Atoms(NamedTuple):
         """The least values that so many are at most."""
         order = _rising(self.values)
         reached = jnp.cumsum(self.weights[order])
+        # Rounding must not move a level that a value reaches exactly to the next value.
         targets = jnp.asarray(levels) * reached[-1] * (1 - 1e-12)
         place = jnp.searchsorted(reached, targets)
         return self.values[order][jnp.minimum(place, len(reached) - 1)]
@@ -109,11 +111,13 @@ def gaps(
     """
     number = jnp.arange(1.0, _TOGETHER + 1.0)
     sums = jnp.cumsum(added[jnp.asarray(_ORDERS)], axis=0)
+    # Without prompts the logarithm would be -inf and its gradient NaN.
     mean = jnp.maximum(entering, 1e-300)
     start = mean * (1 - crowding)
     each = start + number * crowding
     logs = jnp.log(start) + (number - 1) * jnp.log(each) - each - gammaln(number + 1)
     chance = jnp.exp(logs)
+    # Steps with more than `_TOGETHER` prompts count as that many: chances sum to 1.
     chance = chance.at[-1].add(jnp.maximum(-jnp.expm1(-start) - jnp.sum(chance), 0.0))
     values = decode + mixing + sums
     weights = jnp.broadcast_to(chance[:, None] / NODES, values.shape)

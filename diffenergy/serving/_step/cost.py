@@ -57,6 +57,7 @@ def decode(
         energy @ spent
         + at(costs.static) * jnp.sum(parts, -1)
         + sampling * sampled
+        # no kernel runs while the host prepares a step
         + costs.idle * host
     )
     return Decode(parts, sampled, host, total)

@@ -41,6 +41,8 @@ def governed(
     # the last interval in which power rises above the cap
     low = jnp.max(jnp.where(log_power[:-1] <= log_cap, jnp.arange(len(x) - 1), 0))
     rise = jnp.where(over, log_power[low + 1] - log_power[low], 1.0)
+    # The branch that `where` discards is differentiated, too: a divisor of 0 there
+    # would make the gradient NaN.
     rise = jnp.where(rise == 0, 1.0, rise)
     root = x[low] + (log_cap - log_power[low]) / rise * (x[low + 1] - x[low])
     root = jnp.where(root > top, top, root)

@@ -54,6 +54,7 @@ def _batches(numbers: Sequence[float]) -> list[int]:
     many of the former as there are, whether or not they are among the latter."""
     batches = {x for x in _HALVES if x <= 1.5 * max([*numbers, _ENOUGH])}
     more = (*map(round, numbers), 5, 7, 9, 10)
+    # As many as `numbers`, whatever the load: equal shapes share a compiled program.
     new = [x for x in dict.fromkeys(more) if x not in batches]
     return sorted({*batches, *new[: len(numbers)]})
 
@@ -205,6 +206,7 @@ def step_costs(
     lowest, requested = (x[0] for x in model.clocks())
     lowest = jnp.minimum(lowest, _BELOW * requested)
     clocks = clock_knots(knots.places, lowest, requested, model.gpu.vf_knee_clock)
+    # The board's highest clock is only the reference of `products`; its row is cut off.
     highest = gpu.sm_clock_applied_max
     sums = lax.map(at, jnp.append(clocks, highest))
     linear = PARTS.index("linear")
@@ -237,6 +239,7 @@ def clock_knots(places: Array, lowest: Array, highest: Array, knee: Array) -> Ar
     on either side of the knee of V(f), where power bends; `places` from 0 to 1, at 0.5
     the beginning of the bend."""
     low, high = jnp.log(lowest), jnp.log(highest)
+    # Both sides keep knots where the knee lies near an end or beyond.
     middle = jnp.clip((jnp.log(_BEND * knee) - low) / (high - low), 0.2, 0.8)
     share = jnp.interp(places, jnp.array([0.0, 0.5, 1.0]), jnp.stack([0, middle, 1]))
     return jnp.exp(low + share * (high - low)).at[-1].set(highest)

@@ -104,6 +104,8 @@ def dropped(state: State, requests: Requests, server: Server) -> tuple[State, Ar
     here, one = state.who >= 0, jnp.maximum(state.who, 0)
 
     def youngest(_: Array) -> Array:
+        # Requests are numbered by arrival: the largest is the youngest, free slots come
+        # last.
         order = jnp.argsort(jnp.where(here, state.who, rows))
         fits = jnp.cumsum(bytes_[order]) <= server.memory.pool
         fits = fits.at[0].set(True)  # never stuck
@@ -317,6 +319,7 @@ def _read(
     rank = jnp.argsort(order)
     waiting = jnp.where(reading, state.unread, 0.0)[rank]
     before = jnp.cumsum(waiting) - waiting
+    # One token at least: a prompt ends beside a full batch, too.
     budget = jnp.maximum(server.chunk - batch, 1.0)
     shares = jnp.clip(budget - before, 0.0, waiting)
     read = jnp.zeros_like(state.unread).at[rank].set(shares)
@@ -384,8 +387,10 @@ def run_through(
         left = state.next < requests.number
         coming = jnp.where(left, requests.arrival[here], jnp.inf)
         idle = jnp.maximum(coming - state.now, 0.0)
+        # an empty server waits for the next request
         state = state._replace(now=state.now + jnp.where(empty & left, idle, 0.0))
         state, gone = dropped(state, requests, server)
+        # Who was just dropped does not enter again at once: memory is what is missing.
         state = admitted(state, requests, jnp.where(gone > 0, 0, limit), server)
         return stepped(state, requests, server, gone)
 

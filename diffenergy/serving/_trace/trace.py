@@ -83,6 +83,7 @@ def read_trace(path: str | Path) -> Trace:
     try:
         raw = Path(path).read_bytes()
         raw = gzip.decompress(raw) if str(path).endswith(".gz") else raw
+        # spreadsheets write a byte order mark
         text = raw.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError, EOFError) as error:
         raise ValueError(f"`trace` '{path}' cannot be read ({error}).") from None
@@ -170,6 +171,7 @@ def _time(cell: Any, row: int) -> datetime:
             f"`trace` has `TIMESTAMP` '{cell}' in row {row}; allowed are dates with "
             "times, such as 2023-11-16 18:15:46.68."
         ) from None
+    # times with and without a zone cannot be subtracted
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 

@@ -14,9 +14,9 @@ from diffenergy.report._charts.estimate import (
     energy_units,
     estimate_chart,
     kernel_classes,
+    lines_by_setting,
     parts_chart,
     settings_chart,
-    varied,
 )
 from diffenergy.report._views.sweep import charts as crossed_charts
 
@@ -149,7 +149,7 @@ def sweep(limits: list[float], clocks: Sequence[float] = CLOCKS) -> dict:
 
 
 def test_lines_of_a_sweep():
-    across, lines = varied(sweep([200.0, 300.0])["points"])
+    across, lines = lines_by_setting(sweep([200.0, 300.0])["points"])
     assert across == "sm_clock_set_mhz"
     assert list(lines) == ["power limit 200 W", "power limit 300 W"]
     clocks = [row["sm_clock_set_mhz"] for row in lines["power limit 200 W"]]

@@ -8,7 +8,7 @@ from diffenergy.charts import Chart, Label, Line, Points
 from diffenergy.dvfs import Objective, Plan, Problem, Rules, launches
 from diffenergy.dvfs._problem import Loop, default_total
 from diffenergy.dvfs._result import outcome, schedule_summary
-from diffenergy.report._charts.schedule import drawn, schedule_charts
+from diffenergy.report._charts.schedule import schedule_charts, visible_launches
 
 LAYERS, BODY = 24, 4
 
@@ -114,7 +114,7 @@ def test_without_memory_clocks():
 def test_what_is_drawn():
     """Loops once where there is much to see, all of it else."""
     whole = problem()
-    shown = drawn(whole, launches(whole, plan(whole, MIXED)))
+    shown = visible_launches(whole, launches(whole, plan(whole, MIXED)))
     assert shown.setting.tolist() == MIXED
     np.testing.assert_allclose(
         np.diff(shown.edges), 1e-3 * np.array([1.0, 1.3, 1.0, 1.1, 1.15, 1.0])
@@ -122,7 +122,7 @@ def test_what_is_drawn():
     ((start, end, turns),) = shown.loops
     np.testing.assert_allclose([start, end], [1e-3, 5.55e-3])
     assert turns == LAYERS and shown.stage.tolist() == [0, 0, 0, 0, 0, 1]
-    few = drawn(whole, launches(whole, plan(whole, [0, 1, 1, 1, 1, 0])))
+    few = visible_launches(whole, launches(whole, plan(whole, [0, 1, 1, 1, 1, 0])))
     assert len(few.setting) == 2 + BODY * LAYERS and few.loops == ()
 
 
@@ -134,5 +134,5 @@ def test_turns_that_differ_are_drawn_in_full():
         "setting": np.array([0, 1, 2, 2, 3, 4, 0]),
         "count": np.array([1.0, 12.0, 12.0, 24.0, 24.0, 24.0, 1.0]),
     }
-    shown = drawn(whole, launches(whole, Plan(**{**vars(found), **rows})))
+    shown = visible_launches(whole, launches(whole, Plan(**{**vars(found), **rows})))
     assert len(shown.setting) == 2 + BODY * LAYERS and shown.loops == ()

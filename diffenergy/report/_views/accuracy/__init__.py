@@ -1,1 +1,1 @@
-"""How far predictions are from what was measured, and what a fit has learnt."""
+"""Views of accuracy: errors against measurements, and results of fits."""

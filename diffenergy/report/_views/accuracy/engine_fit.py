@@ -1,4 +1,4 @@
-"""How a fit of engines reads."""
+"""View of a fit of serving engines."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -16,13 +16,13 @@ _WORDS = {
 
 
 def line(result: "EngineFit") -> str:
-    """Rows and hosts."""
+    """Return a line with the number of rows and the hosts."""
     hosts = [f"{x['engine']} on {x['gpu']}" for x in result.summary["groups"]]
     return f"{result.summary['rows']} servers: {', '.join(hosts)}"
 
 
 def blocks(result: "EngineFit") -> Iterator[Block]:
-    """Errors before and after, and the constants that moved."""
+    """Yield errors before and after, and the changed constants."""
     yield line(result)
     for group in result.summary["groups"]:
         title = f"{group['engine']} on {group['gpu']}, {group['rows']} rows"

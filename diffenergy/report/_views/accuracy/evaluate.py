@@ -1,4 +1,4 @@
-"""How errors against measured runs read and look."""
+"""View of errors against measured runs."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -16,19 +16,19 @@ _LEGEND: Final = (
 
 
 def line(result: "EvaluateResult") -> str:
-    """Rows and mean absolute errors."""
+    """Return a line with the number of rows and mean absolute errors."""
     return errors_line(result.summary)
 
 
 def errors_line(summary: Entry) -> str:
-    """Rows and mean absolute errors of them."""
+    """Return a line with the number of rows and mean absolute errors of a summary."""
     errors = {word: summary[f"{word}_mape_pct"] for word in QUANTITIES}
     words = (f"{w} {UNKNOWN if x is None else f'{x:.1f} %'}" for w, x in errors.items())
     return f"{summary['rows']} rows, mean errors {', '.join(words)}"
 
 
 def blocks(result: "EvaluateResult") -> list[Block]:
-    """Errors of all rows, then by group."""
+    """Return errors of all rows, then by group."""
     summary = result.summary
     lines = [f"{summary['rows']} rows, {summary['skipped']} skipped", _errors(summary)]
     if summary["groups"]:
@@ -37,14 +37,15 @@ def blocks(result: "EvaluateResult") -> list[Block]:
 
 
 def charts(result: "EvaluateResult") -> "dict[str, Chart]":
-    """Predicted against measured, and the errors' distribution."""
+    """Return charts of predicted against measured values, and of the errors'
+    distribution."""
     from ..._charts.accuracy import accuracy_charts
 
     return accuracy_charts(result.table, result.predictions)
 
 
 def _errors(summary: Entry) -> Table:
-    """Error figures of time, power and energy."""
+    """Table of error figures of time, power and energy."""
 
     def of(figure: str) -> Callable[[str], Any]:
         return lambda word: summary[f"{word}_{figure}"]
@@ -61,7 +62,7 @@ def _errors(summary: Entry) -> Table:
 
 
 def _by_group(groups: Entries, by: Sequence[str]) -> Table:
-    """Mean absolute error and, in brackets, bias of each group."""
+    """Table of mean absolute error and (in parentheses) bias of each group."""
     name = ", ".join(by)
     columns = [
         (name, lambda group: ", ".join(str(group[x]) or UNKNOWN for x in by)),

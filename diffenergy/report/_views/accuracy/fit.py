@@ -1,4 +1,4 @@
-"""How a fit reads: errors of fitted and held-out rows, what was learnt."""
+"""View of a fit: errors of fitted and held-out rows, and identified constants."""
 
 from collections import Counter
 from pathlib import Path
@@ -20,7 +20,7 @@ _LABELS: Final = ("file", "gpu", "op", "part")
 
 
 def line(result: "FitResult") -> str:
-    """Rows, errors, constants."""
+    """Return a line with rows, errors and number of constants."""
     summary = result.summary
     if result.learnt is None:
         return f"interrupted at evaluation {summary['steps']}"
@@ -28,7 +28,7 @@ def line(result: "FitResult") -> str:
 
 
 def blocks(result: "FitResult") -> list[Block]:
-    """Counts, errors of fitted and held-out rows, what was learnt."""
+    """Return counts, errors of fitted and held-out rows, and identified constants."""
     if result.learnt is None:
         return [line(result)]
     summary = result.summary
@@ -61,7 +61,8 @@ def _labels(group: Entry) -> dict[str, str]:
 
 
 def _learnt(learnt: "Identifiability") -> list[str]:
-    """Counts of constants, those that left their prior and open combinations."""
+    """Lines on the constants by status, those that left their prior, and open
+    combinations."""
     counts = Counter(constant.status for constant in learnt.constants)
     left = sum(constant.left_prior for constant in learnt.constants)
     statuses = [

@@ -1,4 +1,4 @@
-"""How predictions against the kernels of a trace read."""
+"""View of predictions against the kernels of a trace."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from ....measurements import TraceScores
 
 _MOST_ROWS: Final = 20
-"""Kernels that are shown, those that take longest."""
+"""Maximum number of kernels shown, the longest first."""
 
 
 def line(result: "TraceScores") -> str:
-    """Launches, errors, and the sums."""
+    """Return a line with the launches, errors and ratio of the sums."""
     x = result.summary
     if x["whole_ratio"] is None:
         return f"{x['source']} on {x['gpu']}: no kernel has a shape to predict"
@@ -29,7 +29,7 @@ def line(result: "TraceScores") -> str:
 
 
 def blocks(result: "TraceScores") -> Iterator[Block]:
-    """The line, groups, and the kernels that take longest."""
+    """Yield the summary line, groups, and the longest kernels."""
     yield line(result)
     by = result.by or ("op",)
     groups = result.summary["groups"] or _by_op(result.kernels)

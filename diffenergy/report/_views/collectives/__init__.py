@@ -1,1 +1,1 @@
-"""How answers about collectives read and look."""
+"""Views of collective results."""

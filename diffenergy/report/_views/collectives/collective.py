@@ -1,4 +1,4 @@
-"""How a planned collective reads and looks."""
+"""View of a planned collective."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from ....collectives import CollectiveResult
 
 _SHOWN: Final = 12
-"""Links in a table for people."""
+"""Maximum number of links in a printed table."""
 
 
 def line(result: "CollectiveResult") -> str:
-    """What, when it ends, how far from the bound, and its joules."""
+    """Return a line with the collective, finish (s), bound (s) and energy (J)."""
     summary = result.summary
     return (
         f"{title_line(summary)}: {si(result.finish, 's')} (bound "
@@ -24,7 +24,8 @@ def line(result: "CollectiveResult") -> str:
 
 
 def blocks(result: "CollectiveResult") -> Iterator[Block]:
-    """The schedule, standard algorithms, energy; the front and links if asked for."""
+    """Yield the schedule, standard algorithms and energy; front and links if
+    requested."""
     summary = result.summary
     yield title_line(summary)
     yield from _result(summary)
@@ -37,7 +38,8 @@ def blocks(result: "CollectiveResult") -> Iterator[Block]:
 
 
 def charts(result: "CollectiveResult") -> "dict[str, Chart]":
-    """Links over time, and the finish beside the bound and standard algorithms."""
+    """Return charts of links over time, and of the finish beside bound and
+    algorithms."""
     from ..._charts.collective import collective_charts
 
     others = {name: x.finish for name, x in result.baselines.found.items()}
@@ -46,7 +48,7 @@ def charts(result: "CollectiveResult") -> "dict[str, Chart]":
 
 
 def title_line(summary: Entry) -> str:
-    """What was planned."""
+    """Return a line with the collective, topology and size."""
     size = si(summary["output_buffer_bytes"], "B")
     chunks = summary["chunks"]
     many = f", {chunks} chunks a GPU" if chunks and chunks > 1 else ""
@@ -54,7 +56,7 @@ def title_line(summary: Entry) -> str:
 
 
 def _result(summary: Entry) -> list[str]:
-    """Finish, bound and bandwidth, a line each."""
+    """Lines on finish, bound, epochs, bandwidth and method."""
     where = {
         "time": "no schedule is shorter",
         "epochs": "no schedule takes fewer epochs",
@@ -82,7 +84,7 @@ def _result(summary: Entry) -> list[str]:
 
 
 def _other(summary: Entry) -> str:
-    """Whether the fewest epochs are those of another schedule."""
+    """Remark if the fewest epochs belong to another schedule."""
     mine = summary["sends_epochs"]
     if mine == summary["epochs"]:
         return ""
@@ -91,7 +93,7 @@ def _other(summary: Entry) -> str:
 
 
 def _algorithms(summary: Entry) -> Table:
-    """The finish of this schedule and of the standard algorithms."""
+    """Table of the finish of this schedule and of the standard algorithms."""
     above = "{:+.1f} %".format
     rows = [("this schedule", summary["finish_s"], "", "")]
     rows += [
@@ -104,7 +106,7 @@ def _algorithms(summary: Entry) -> Table:
 
 
 def _energy(summary: Entry) -> Table:
-    """Joules by what takes them, and what a lower clock of waiting GPUs saves."""
+    """Table of energy (J) by consumer, and what a lower clock of waiting GPUs saves."""
     energy, best = summary["energy"], summary.get("wait_clock")
     idle, total = energy["idle_j"], energy["total_j"]
     each = "" if idle is None else f"{si(energy['idle_power_w'], 'W')} each"
@@ -140,7 +142,8 @@ def _front(front: Entries) -> list[Block]:
 
 
 def _links(links: Entry) -> list[Block]:
-    """What rates, latencies and failures of links do, most critical first."""
+    """Tables of sensitivity to links' rates and latencies and of failures, most
+    critical first."""
     slopes = (
         ("if faster", "rate_sensitivity_if_faster", "{:+.3f}"),
         ("if slower", "rate_sensitivity_if_slower", "{:+.3f}"),

@@ -1,4 +1,4 @@
-"""How a collective of several sizes reads and looks."""
+"""View of a collective planned for several sizes."""
 
 import math
 from typing import TYPE_CHECKING
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 def line(result: "SizesResult") -> str:
-    """What, and of which sizes."""
+    """Return a line with the collective, topology and sizes."""
     sizes = [si(s["output_buffer_bytes"], "B") for s in result.summary]
     first = result.summary[0]
     return f"{first['collective']} on {first['topology']}, {', '.join(sizes)} a GPU"
 
 
 def blocks(result: "SizesResult") -> list[Block]:
-    """One line for each size."""
+    """Return a table with a row for each size."""
     if len(result.results) == 1:
         return list(collective.blocks(result.results[0]))
     columns = (
@@ -43,7 +43,7 @@ def blocks(result: "SizesResult") -> list[Block]:
 
 
 def charts(result: "SizesResult") -> "dict[str, Chart]":
-    """Bandwidth by size."""
+    """Return a chart of algorithm bandwidth by size."""
     if len(result.results) == 1:
         return collective.charts(result.results[0])
     from ..._charts.collective import bandwidth_chart
@@ -62,8 +62,8 @@ def _best(summary: Entry) -> tuple[str | None, float | None]:
 
 
 def _bandwidths(summaries: Entries) -> dict[str, list[float]]:
-    """Algorithm bandwidth by size, B/s: ours, the bound and the algorithms; NaN where
-    one has no schedule."""
+    """Algorithm bandwidth (B/s) by size: of the schedule, the bound and the algorithms;
+    NaN without a schedule."""
     finish = {
         "this schedule": [s["finish_s"] for s in summaries],
         "bound": [s["lower_bound_s"] for s in summaries],

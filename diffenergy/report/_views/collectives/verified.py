@@ -1,4 +1,4 @@
-"""How a verified schedule reads and looks."""
+"""View of a verified schedule."""
 
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def line(result: "VerifyResult") -> str:
-    """That it is right."""
+    """Return a line that confirms the schedule, with its number of sends."""
     summary = result.summary
     epochs = summary["epochs"]
     length = "" if epochs is None else f"; {epochs} epochs"
@@ -22,7 +22,7 @@ def line(result: "VerifyResult") -> str:
 
 
 def blocks(result: "VerifyResult") -> list[Block]:
-    """That it is right, and when it ends."""
+    """Return the confirmation and the finish (s)."""
     summary = result.summary
     return [
         line(result),
@@ -33,7 +33,7 @@ def blocks(result: "VerifyResult") -> list[Block]:
 
 
 def charts(result: "VerifyResult") -> "dict[str, Chart]":
-    """Links over time."""
+    """Return charts of links over time."""
     from ..._charts.collective import collective_charts
 
     return collective_charts(result.schedule)

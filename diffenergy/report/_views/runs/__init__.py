@@ -1,1 +1,1 @@
-"""How programs that ran, or were brought, read."""
+"""Views of measured and imported programs."""

@@ -1,4 +1,4 @@
-"""How an imported program reads: what it holds, by class and by kernel."""
+"""View of an imported program: its kernels and time by class."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from ....imports import ImportResult
 
 _MOST_ROWS: Final = 25
-"""Rows of the listing that are shown, those that take longest."""
+"""Maximum number of rows shown, the longest first."""
 
 
 def line(result: "ImportResult") -> str:
-    """What was read, and how much of it became rows."""
+    """Return a line with the source and the number of kernels and rows."""
     summary = result.summary
     where = f" on {summary['gpu']}" if summary["gpu"] else ""
     parts = (
@@ -31,7 +31,7 @@ def line(result: "ImportResult") -> str:
 
 
 def blocks(result: "ImportResult") -> Iterator[Block]:
-    """The line, classes, the rows that take longest, unknown kernels."""
+    """Yield the summary line, classes, the longest rows, and unknown kernels."""
     summary = result.summary
     yield line(result)
     total = summary["sum_us"]
@@ -54,7 +54,7 @@ def blocks(result: "ImportResult") -> Iterator[Block]:
         ]
     yield Table(columns, shown, fold=["kernel"])
     if len(rows) > len(shown):
-        yield f"and {len(rows) - len(shown):,} rows more; --out listing.jsonl has all"
+        yield f"and {len(rows) - len(shown):,} more rows; --out listing.jsonl has all"
     if summary["unknown"]:
         names = ", ".join(x["name"][:40] for x in summary["unknown"][:5])
         yield f"kernels of no known class: {names}"

@@ -1,4 +1,4 @@
-"""How a log of a power meter reads: its rows as runs."""
+"""View of a power meter's log: its rows as runs."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
@@ -14,11 +14,11 @@ _SHOWN: Final = (
     ("J", "energy_j", "{:.5g}"), ("W", "avg_power_w", "{:.1f}"),
     ("SM MHz", "sm_clock_mhz_avg", "{:.0f}"),
 )  # fmt: skip
-"""Columns that are shown where a log has them."""
+"""Columns shown if the log has them."""
 
 
 def line(result: "LogResult") -> str:
-    """Which log, on which GPUs, how many rows."""
+    """Return a line with the log, GPUs and number of rows."""
     x = result.summary
     plural = "" if x["rows"] == 1 else "s"
     gpus = ", ".join(x["gpus"])
@@ -26,9 +26,9 @@ def line(result: "LogResult") -> str:
 
 
 def blocks(result: "LogResult") -> Iterator[Block]:
-    """The line and the first rows."""
+    """Yield the summary line and the first rows."""
     yield line(result)
     rows = result.table.to_dict("records")
     yield Table([x for x in _SHOWN if x[1] in result.table], rows[:_MOST_ROWS])
     if len(rows) > _MOST_ROWS:
-        yield f"and {len(rows) - _MOST_ROWS:,} rows more; --out runs.csv has all"
+        yield f"and {len(rows) - _MOST_ROWS:,} more rows; --out runs.csv has all"

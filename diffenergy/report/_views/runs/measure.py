@@ -1,4 +1,4 @@
-"""How measurements read."""
+"""View of measurements."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def line(result: "MeasureResult") -> str:
-    """How much was measured."""
+    """Return a line with the number of measured points and rows."""
     summary = result.summary
     stopped = f" ({summary['stopped']})" if summary["stopped"] else ""
     return (
@@ -21,7 +21,7 @@ def line(result: "MeasureResult") -> str:
 
 
 def blocks(result: "MeasureResult") -> Iterator[Block]:
-    """Counts, and what every class spans."""
+    """Yield counts, and the range of every class."""
     yield line(result)
     columns = (
         ("class", 0),
@@ -34,7 +34,7 @@ def blocks(result: "MeasureResult") -> Iterator[Block]:
 
 
 def _span(rows: Sequence[Mapping[str, str]], kind: str, column: str) -> str | None:
-    """Least and greatest value of a class."""
+    """Smallest and largest value of a class, as text."""
     values = [row[column] for row in rows if row["class"] == kind and row.get(column)]
     if not values:
         return None

@@ -1,4 +1,4 @@
-"""How a plan of measurements reads."""
+"""View of a measurement plan."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def line(result: "MeasurePlan") -> str:
-    """How much is planned."""
+    """Return a line with the number of points and the expected time."""
     content = result.summary
     minutes = content["seconds"] / 60
     kinds = (("done", "done before"), ("later", "left for another call"))
@@ -21,7 +21,7 @@ def line(result: "MeasurePlan") -> str:
 
 
 def blocks(result: "MeasurePlan") -> Iterator[Block]:
-    """Every point."""
+    """Yield a table of all points."""
     yield line(result)
     columns = (
         ("", "number"),
@@ -34,7 +34,7 @@ def blocks(result: "MeasurePlan") -> Iterator[Block]:
     )
     points = [{**p, "number": i} for i, p in enumerate(result.summary["points"], 1)]
     yield Table(columns, points, left=4, fold=("kernel",))
-    yield "-: left to the GPU; sets: of tensors that launches take turns with"
+    yield "-: set by the GPU; sets: copies of tensors that launches alternate between"
 
 
 def _kernel_words(point: Entry) -> str:

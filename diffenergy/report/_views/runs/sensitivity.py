@@ -1,4 +1,4 @@
-"""How the sensitivity of a workload to the numbers of a GPU reads."""
+"""View of a workload's sensitivity to a GPU's numbers."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def line(result: "SensitivityResult") -> str:
-    """The three numbers that matter most."""
+    """Return a line with the three largest effects."""
     words = [
         f"{x['field']} {x['step']:+g} {x['unit']}: "
         + ", ".join(
@@ -26,6 +26,6 @@ def line(result: "SensitivityResult") -> str:
 
 
 def blocks(result: "SensitivityResult") -> Iterator[Block]:
-    """The table, with warnings."""
+    """Yield the table of effects and warnings."""
     yield effect_table(result.rows)
     yield from (f"warning: {x}" for x in result.summary.get("warnings", ()))
