@@ -11,3 +11,4 @@ from ._request import WallRequest as WallRequest
 from ._wall import Energies as Energies
 from ._wall import Site as Site
 from ._wall import site_of as site_of
+from ._wall import spread_interval as spread_interval

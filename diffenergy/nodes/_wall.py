@@ -24,6 +24,9 @@ percentile."""
 YEAR: Final = 365.25 * 24 * 3600.0
 
 
+_OF_BOARDS: Final = ("time_s", "avg_power_w", "energy_j")
+
+
 class Energies(NamedTuple):
     """Energy of spans of time (J): `dc` of the nodes in use behind their supplies; at
     the wall of boards and hosts, both with their share of the supplies' losses, and of
@@ -92,18 +95,16 @@ class Site:
         time, wall = float(spans.sum()), float(energies.wall)
         site = self.pue * wall
         mean = float(spans @ np.asarray(powers, float)) / time
-        power_sd, energy_sd = self._spreads(mean, gpus, idle / time, summary)
+        intervals = (summary[f"{x}_p5_p95"] for x in _OF_BOARDS)
+        power_sd, energy_sd = self.spreads(
+            mean, gpus, idle / time, *map(_sd, intervals)
+        )
         power, joules = wall / time, summary["energy_j"]
         each = summary.get("energy_j_per_token")
         per_token = None if each is None else wall * each / joules
         makes = summary.get("phase") == "generate"
         return {
-            "node": {
-                "name": node.name,
-                "gpus": node.gpus,
-                "nodes": node.count(gpus, self.whole),
-                "grade": least_grade((node.grade, summary["grade"])),
-            },
+            "node": self.about(gpus, summary["grade"]),
             "node_power_w": dc / time,
             "wall_power_w": power,
             "wall_energy_j": wall,
@@ -117,11 +118,21 @@ class Site:
             },
             "wall_energy_j_per_token": per_token,
             "wall_energy_j_per_output_token": per_token if makes else None,
-            "wall_power_w_p5_p95": _interval(power, power_sd),
-            "wall_energy_j_p5_p95": _interval(wall, energy_sd),
+            "wall_power_w_p5_p95": spread_interval(power, power_sd),
+            "wall_energy_j_p5_p95": spread_interval(wall, energy_sd),
             "carbon_g": None if self.carbon is None else self.carbon * site / kWh,
             "cost": None if self.price is None else self.price * site / (1e3 * kWh),
-            "sci_g": self._sci(site, node.count(gpus, self.whole) * time),
+            "sci_g": self.sci(site, node.count(gpus, self.whole) * time),
+        }
+
+    def about(self, gpus: int, grade: str) -> dict[str, Any]:
+        """`node` of an answer about `gpus` boards whose figures have a `grade`."""
+        node = self.node
+        return {
+            "name": node.name,
+            "gpus": node.gpus,
+            "nodes": node.count(gpus, self.whole),
+            "grade": least_grade((node.grade, grade)),
         }
 
     def curves(self, curve: PowerCurve, gpus: int) -> dict[str, PowerCurve]:
@@ -141,7 +152,7 @@ class Site:
             )
         }
 
-    def _sci(self, site: float, time: float) -> float | None:
+    def sci(self, site: float, time: float) -> float | None:
         """Software carbon intensity of the whole (ISO/IEC 21031), g CO2e: E I + M, M
         the share of making the nodes in `time` (node s); None if either is unknown."""
         node = self.node
@@ -150,11 +161,18 @@ class Site:
         share = time / (node.life_years * YEAR)
         return self.carbon * site / kWh + 1e3 * node.embodied * share
 
-    def _spreads(
-        self, mean: float, gpus: int, idle: float, summary: Mapping[str, Any]
+    def spreads(
+        self,
+        mean: float,
+        gpus: int,
+        idle: float,
+        time: float,
+        power: float,
+        energy: float,
     ) -> tuple[float, float]:
         """Standard deviations of ln of power and energy at the wall, at the boards'
-        `mean` power (W); `idle`: W of spare nodes."""
+        `mean` power (W), from those of the boards' time, power and energy; `idle`: W of
+        spare nodes."""
         node = self.node
         base, slope = node.line(mean, self.idle, gpus, self.whole)
         at = node.power(mean, self.idle, gpus, self.whole)
@@ -162,9 +180,6 @@ class Site:
         share = slope * at.boards / whole
         rest = (base + idle) / whole
         own = node.spread(mean, self.idle, gpus, self.whole) / at.wall
-        time, power, energy = (
-            _sd(summary[f"{x}_p5_p95"]) for x in ("time_s", "avg_power_w", "energy_j")
-        )
         together = (energy**2 + time**2 - power**2) / 2  # E = P T
         varied = (
             (share * energy) ** 2 + (rest * time) ** 2 + 2 * share * rest * together
@@ -181,7 +196,8 @@ def _sd(interval: Sequence[float]) -> float:
     return math.log(high / low) / (2 * _FIVE_TO_95)
 
 
-def _interval(value: float, sd: float) -> list[float]:
+def spread_interval(value: float, sd: float) -> list[float]:
+    """5th and 95th percentile of a quantity whose ln has this standard deviation."""
     factor = math.exp(_FIVE_TO_95 * sd)
     return [value / factor, value * factor]
 

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 from ..corrections import prior_file, read_corrections
 from ..estimator import settings
 from ..hardware import GpuCard, read_gpu, with_fields
+from ..nodes import site_of
 from ..plans import Plan, host_of
 from ..requests import accepts
 from ..results import Infeasible
@@ -59,12 +60,24 @@ def deploy(server: DeployRequest) -> Deployment:
     assumed = {"gpu": read.name} if gpu is None or read.is_assumed else {}
     assumed |= assumed_model(model)
     assumed |= _assumed(server, load, plan, request, engine) | defaults
+    site, site_defaults = site_of(server, card)
+    assumed |= site_defaults
     none = server.corrections == "none"
     file = prior_file() if none else read_corrections(server.corrections)
     placed = whole.placed(ModelShare(ModelSplit(plan.tp, plan.ep)))
     changed = bool(server.changes) or read.values != card.values
     deployment = Deployment(
-        placed, request, card, file, points[0], plan, *engine, load, assumed, changed
+        placed,
+        request,
+        card,
+        file,
+        points[0],
+        plan,
+        *engine,
+        load,
+        assumed,
+        changed,
+        site=site,
     )
     _check_memory(deployment, whole, server.memory_fraction)
     return deployment

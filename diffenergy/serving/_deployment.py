@@ -15,6 +15,7 @@ from ..compiling import kept
 from ..corrections import CorrectionsFile
 from ..estimator import Setting, operating_points
 from ..hardware import GpuCard, GpuSpec, OperatingPoint
+from ..nodes import Site
 from ..plans import Plan
 from ..workload import LanguageModel
 from ..workload.models import Request
@@ -58,6 +59,8 @@ class Deployment:
     changed: bool
     covering: bool = False
     """Whether the grid goes up to the batch limit, whatever the memory holds."""
+    site: Site | None = None
+    """Where the boards stand; None where they alone count."""
 
     @property
     def replicas(self) -> int:

@@ -81,11 +81,11 @@ def best(
     limits = _limits(deployment)
     server = deployment.server(costs)
     grid = _grid(deployment, server, spread_clocks(clocks, _CLOCKS), limits)
-    scores = _scores(deployment.load, objective, grid)
+    scores = _scores(deployment, objective, grid)
     around = _around(clocks, grid.clocks, int(scores.min(axis=1).argmin()))
     if len(around):
         grid = _joined(grid, _grid(deployment, server, around, limits))
-        scores = _scores(deployment.load, objective, grid)
+        scores = _scores(deployment, objective, grid)
     while True:
         # of equals the higher clock
         row = len(grid.clocks) - 1 - int(scores.min(axis=1)[::-1].argmin())
@@ -98,7 +98,7 @@ def best(
         for values, value in zip(grid.figures, _figures(figures), strict=True):
             values[row, column] = value  # as it is answered
         grid.feasible[row, column] = figures.feasible
-        scores[row, column] = _scores(deployment.load, objective, grid)[row, column]
+        scores[row, column] = _scores(deployment, objective, grid)[row, column]
         if scores[row, column] < _FAR:
             break
     summary = {"objective": objective, "sm_clock_mhz": clock / 1e6, "max_batch": limit}
@@ -186,11 +186,17 @@ def _joined(a: _Grid, b: _Grid) -> _Grid:
     return jax.tree.map(lambda x, y: np.concatenate([x, y])[order], a, b)
 
 
-def _scores(load: Load, objective: str, grid: _Grid) -> Float[np.ndarray, "c l"]:
-    """What is to be least: of points that keep the limits the objective, of others
-    how far they are from them, beyond `_FAR`."""
-    x = grid.figures
+def _scores(
+    deployment: Deployment, objective: str, grid: _Grid
+) -> Float[np.ndarray, "c l"]:
+    """What is to be least: of points that keep the limits the objective (energy with a
+    node: at the wall), of others how far they are from them, beyond `_FAR`."""
+    x, load, site = grid.figures, deployment.load, deployment.site
     value = -x.flow if objective == "throughput" else x.energy
+    if objective == "energy" and site is not None:
+        power = (x.energy * x.flow)[..., None]  # W of a GPU
+        second = site.energies(np.ones_like(power), power, deployment.plan.gpus)
+        value = second.wall / (deployment.replicas * x.flow)
     over = np.ones_like(value)
     for figure, limit in ((x.ttft, load.slo_ttft), (x.tpot, load.slo_tpot)):
         if limit is not None:

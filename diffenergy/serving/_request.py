@@ -9,6 +9,7 @@ from msgspec import Meta
 from .. import reading
 from ..estimator import PointRequest
 from ..hardware import GpuName
+from ..nodes import WallRequest
 from ..requests import Argument, Dtype, Flag, Note, Text, Whole
 from ..workload import ModelName
 from ._load import Load
@@ -33,7 +34,7 @@ ENGINE: Final = Flag(
 )
 
 
-class ServerRequest(PointRequest):
+class ServerRequest(PointRequest, WallRequest):
     """How a model is served; None: as usual, what stands in brackets."""
 
     num_gpus: Annotated[Whole | None, "Number of GPUs, a multiple of --tp [--tp]."] = (

@@ -14,6 +14,7 @@ from ._engine import spread_of
 from ._steady.figures import Steady
 from ._step.rows import PARTS
 from ._step.table import StepCosts
+from ._wall import Idle, wall_figures
 
 _LATENCIES: Final = ("ttft_s", "tpot_s", "itl_s", "e2e_latency_s")
 _LEVELS: Final = ("mean", "p50", "p90", "p95", "p99")
@@ -127,7 +128,7 @@ def to_json(deployment: Deployment, figures: Steady) -> dict[str, Any]:
         "sm_clock_mhz": float(figures.clock) / MHz,
         "avg_power_w": deployment.plan.gpus * float(figures.power),
         "goodput_per_s": good if limited else None,
-    })  # fmt: skip
+    }, Idle(float(figures.empty), float(figures.rest)))  # fmt: skip
 
 
 def _count(requests: float) -> float:
@@ -136,10 +137,13 @@ def _count(requests: float) -> float:
 
 
 def completed(
-    deployment: Deployment, slots: float, summary: dict[str, Any]
+    deployment: Deployment,
+    slots: float,
+    summary: dict[str, Any],
+    idle: Idle | None = None,
 ) -> dict[str, Any]:
     """The JSON of a server with so many `slots` a replica: figures `summary`, what was
-    asked for, and what follows from both."""
+    asked for, and what follows from both; `idle`: times without a request."""
     requests, power = summary["request_throughput_per_s"], summary["avg_power_w"]
     energy = power / summary["output_token_throughput_per_s"]
     spread, grade = _trusted(deployment)
@@ -178,7 +182,8 @@ def completed(
         "assumed": dict(deployment.assumed),
         "sensitivities": None,
     }
-    return about | summary | derived
+    complete = about | summary | derived
+    return complete | wall_figures(deployment, complete, idle, spread)
 
 
 def by_level(mean: Any, quantiles: Iterable[Any]) -> dict[str, float]:

@@ -64,6 +64,33 @@ def warning_lines(summary: Entry) -> list[str]:
     return [f"warning: {warning}" for warning in summary.get("warnings", ())]
 
 
+def served_wall_lines(summary: Entry) -> list[str]:
+    """Power of a server's nodes, and energy of a token and a request at the wall;
+    nothing without a node."""
+    node = summary.get("node")
+    if node is None:
+        return []
+    low, high = summary["wall_energy_j_per_output_token_p5_p95"]
+    token = summary["wall_energy_j_per_output_token"]
+    parts = summary["wall_energy_j_by_part"]
+    whole = sum(parts.values())
+    shares = ", ".join(f"{x} {percent(y / whole)}" for x, y in parts.items() if y)
+    lines = [
+        f"wall ({plain(node['nodes'])} x {node['name']}, {node['grade']}): "
+        f"{si(summary['wall_power_w'], 'W')}, {si(token, 'J')} per output token "
+        f"({si(low, 'J')} to {si(high, 'J')})",
+        f"site: {si(summary['site_power_w'], 'W')}, {si(whole, 'J')} a request "
+        f"({shares})",
+    ]
+    if summary["carbon_g_per_request"] is not None:
+        lines[-1] += f", {si(summary['carbon_g_per_request'], 'g')} CO2"
+    if summary["cost_per_request"] is not None:
+        lines[-1] += f", costs {digits(summary['cost_per_request'])}"
+    if summary["sci_g"] is not None:
+        lines[-1] += f", SCI {si(summary['sci_g'], 'g')} CO2e"
+    return lines
+
+
 def power_lines(summary: Entry) -> list[str]:
     """Return lines on power over time and the cost of smoothing it, if requested."""
     lines, profile = list[str](), summary.get("power_profile")

@@ -5,7 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 from .._blocks import Block, Columns, Table, Tile, Tiles
 from .._format import Entry, digits, percent, plain, si
-from .._tables.lines import BOARD_ONLY, MODELLED, assumed_line
+from .._tables.lines import (
+    BOARD_ONLY,
+    MODELLED,
+    WALL,
+    assumed_line,
+    has_node,
+    served_wall_lines,
+)
 
 if TYPE_CHECKING:
     from ...charts import Chart
@@ -71,11 +78,12 @@ def blocks(result: "ServingResult") -> Iterator[Block]:
     yield Table(("", ""), rates(s))
     yield _step(s)
     yield _energy(s)
+    yield from served_wall_lines(s)
     if s["sensitivities"]:
         yield _sensitivities(s["sensitivities"])
     yield f"grade: {s['grade']}"
     yield from (f"note: {text}" for text in result.warnings)
-    yield BOARD_ONLY
+    yield WALL if has_node(s) else BOARD_ONLY
 
 
 def _tile(s: Entry, name: str, key: str, unit: str) -> Tile:

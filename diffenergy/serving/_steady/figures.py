@@ -45,10 +45,11 @@ class Steady(NamedTuple):
     """Figures of one replica; powers and energies of one GPU of it.
 
     `flow`: tokens made a second; `running`, `waiting`: requests; `saturation`: tokens a
-    second that all slots make; `power`: W; `energy`: J a token made; `step`: the mean
-    one, s; `decode`, `parts`, `sampling`, `host`, `prefill`: of it, s; `entering`:
-    prompts a step; `mixed`: share of steps with a prompt; `load`: of an open loop, rate
-    over what can be served. `clock`: of the mean step, Hz; `lowest`: highest power of a
+    second that all slots make; `empty`: share of the time in which no request runs, and
+    `rest`: W meanwhile; `power`: W; `energy`: J a token made; `step`: the mean one, s;
+    `decode`, `parts`, `sampling`, `host`, `prefill`: of it, s; `entering`: prompts a
+    step; `mixed`: share of steps with a prompt; `load`: of an open loop, rate over what
+    can be served. `clock`: of the mean step, Hz; `lowest`: highest power of a
     step at the lowest clock, W; `feasible`: whether the power limit is kept.
     """
 
@@ -57,6 +58,8 @@ class Steady(NamedTuple):
     waiting: Array
     saturation: Array
     load: Array
+    empty: Array
+    rest: Array
     power: Array
     energy: Array
     step: Array
@@ -144,6 +147,7 @@ def _full(server: Server, load: LoadArrays, closed: bool) -> Steady:
         running=busy * at.decoding,
         waiting=waiting,
         load=jnp.ones_like(at.flow),
+        empty=1 - busy,
         power=power,
         lowest=at.lowest,
         feasible=at.feasible,
@@ -229,6 +233,7 @@ def _open(server: Server, load: LoadArrays, states: int) -> Steady:
         running=decoding,
         waiting=_waiting(server) * balance.waiting,
         load=balance.load,
+        empty=p[0],
         power=power,
         lowest=jnp.max(each.lowest),
         feasible=jnp.all(each.feasible),
@@ -272,6 +277,7 @@ def _figures(
     """Figures with the mean step `at`, times to the first token and of the others."""
     return Steady(
         saturation=running(server, arrays.slots).flow,
+        rest=server.idle,
         energy=more["power"] / more["flow"],
         e2e=_end_to_end(server, first, tokens),
         **{name: getattr(at, name) for name in _STEP},
