@@ -27,7 +27,10 @@ from diffenergy.charts import (
 )
 
 LEAST_POINTS = 9.0
-COUNTS = ("rows of", "model evaluations", "multiple of", "requests", "GPUs", "slot of")
+COUNTS = (
+    "rows of", "model evaluations", "multiple of", "requests", "running requests",
+    "GPUs", "slot of",
+)  # fmt: skip
 """Axes without a unit begin so."""
 
 
