@@ -37,10 +37,10 @@ def fit_node(file: NodeFile, card: GpuCard, readings: Sequence[Reading]) -> Node
     """
     idle = float(idle_power(card.spec, card.spec.sm_clock_min))
     prior = build_node(file, card)
-    held = card.values["cap_fraction"]
+    reached = card.values["cap_fraction"]
     board = np.array(
         [
-            idle if x.board is None else x.board * (held if x.at_limit else 1.0)
+            idle if x.board is None else x.board * (reached if x.at_limit else 1.0)
             for x in readings
         ]
     )

@@ -77,33 +77,20 @@ class PowerCurve:
         count = int(round(number) if abs(number - round(number)) < 1e-9 else number)
         return self.means(self.edges[0] + step * np.arange(max(1, count)), step)
 
-    def repeated(self, times: int) -> "PowerCurve":
-        """`times` periods after each other, not periodic."""
-        starts = self.time * np.arange(times)[:, None]
-        edges = (self.edges[:-1] + starts).ravel()
-        last = self.edges[0] + times * self.time
-        return PowerCurve(np.append(edges, last), np.tile(self.watts, times))
-
-    def stretched(self, time: float) -> "PowerCurve":
-        """The same joules in the same order, slower: within `time` s."""
-        slower = time / self.time
-        edges = self.edges[0] + (self.edges - self.edges[0]) * slower
-        return PowerCurve(edges, self.watts / slower, self.periodic)
-
     def filtered(self, lag: float) -> "Filtered":
         """The curve behind a first-order filter of `lag` s, such as a power supply;
         periodic ones are in their steady state, others begin in it."""
-        kept = np.exp(-np.diff(self.edges) / lag)
-        # y' = (w - y) / lag: y_{i+1} = w_i + (y_i - w_i) kept_i
+        decay = np.exp(-np.diff(self.edges) / lag)
+        # y' = (w - y) / lag: y_{i+1} = w_i + (y_i - w_i) decay_i
         if self.periodic:
             added, whole = 0.0, 1.0
-            for share, power in zip(kept, self.watts, strict=True):
+            for share, power in zip(decay, self.watts, strict=True):
                 added, whole = power * (1 - share) + added * share, whole * share
             start = added / (1 - whole)
         else:
             start = self.watts[0]
         values = [float(start)]
-        for share, power in zip(kept, self.watts, strict=True):
+        for share, power in zip(decay, self.watts, strict=True):
             values.append(float(power + (values[-1] - power) * share))
         return Filtered(self, np.array(values), lag)
 

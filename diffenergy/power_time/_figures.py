@@ -21,9 +21,9 @@ BANDS: Final[Mapping[str, tuple[float, float]]] = {
 _MOST_HARMONICS: Final = 20_000
 
 
-def power_profile(curve: PowerCurve, of: str, paused: float = 0.0) -> dict[str, Any]:
+def power_profile(curve: PowerCurve, of: str) -> dict[str, Any]:
     """`power_profile` of an answer about a curve of `of` (boards, wall or site), behind
-    power supplies. `paused`: share of the time in which nothing runs.
+    power supplies.
 
     `rms_share` of a periodic curve is exact; of others that of bins of a step.
     """
@@ -56,7 +56,6 @@ def power_profile(curve: PowerCurve, of: str, paused: float = 0.0) -> dict[str, 
             "share": float(np.sqrt(power[strongest])) / curve.mean,
         },
         "period_s": curve.time if curve.periodic else None,
-        "paused_share": paused,
     }
 
 

@@ -8,39 +8,31 @@ from .. import reading
 from ..requests import Request, Text
 from ..schema import MOST
 
-KNOBS: Final = {"floor": "", "up": "W", "down": "W", "hysteresis": "s", "storage": "J"}
-"""Knobs, and units of bare numbers; `up` and `down` are per second."""
+KNOBS: Final = {"floor": "", "storage": "J"}
+"""Knobs, and units of bare numbers."""
 
 
 class Smoothing(NamedTuple):
     """Knobs of the hardware, of one GPU. `floor`: share of its TDP that a board draws
-    at least (dummy work); `up`, `down`: W/s by which it changes at most; `hysteresis`:
-    s for which power stays before it falls; `storage`: J in the rack. None: there is no
-    such knob.
+    at least (dummy work); `storage`: J in the rack. None: there is no such knob.
     """
 
     floor: float | None = None
-    up: float | None = None
-    down: float | None = None
-    hysteresis: float = 0.0
     storage: float | None = None
 
 
-_SMOOTH: Final = (
-    "give floor=SHARE of TDP, up=W/s, down=W/s and hysteresis=S of a board, or "
-    "storage=J of a GPU"
-)
+_SMOOTH: Final = "give floor=SHARE of TDP, storage=J of a GPU, or both"
 
 
 def _smooth(flag: str, text: str) -> Smoothing:
-    """Knobs of a text such as `floor=0.6,down=100`."""
-    given: dict[str, float] = {}
+    """Knobs of a text such as `floor=0.6,storage=65`."""
+    knobs: dict[str, float] = {}
     for part in text.split(","):
         name, equals, value = (x.strip() for x in part.partition("="))
-        if not equals or name not in KNOBS or name in given:
+        if not equals or name not in KNOBS or name in knobs:
             raise ValueError(f"`{flag}` is '{text}'; {_SMOOTH}.")
-        given[name] = reading.positive(f"{flag} {name}", value, KNOBS[name])
-    return Smoothing(**given)
+        knobs[name] = reading.positive(f"{flag} {name}", value, KNOBS[name])
+    return Smoothing(**knobs)
 
 
 def _taken(name: str, value: Any) -> Any:
@@ -64,6 +56,5 @@ class PowerRequest(Request):
     ] = None
     smooth: Annotated[
         _Smooth | None,
-        "What smoothing costs: floor=0.6 (of TDP), up=500, down=100 (W/s a board), "
-        "hysteresis=0.5 (s), or storage=65 (J a GPU).",
+        "What smoothing costs: floor=0.6 (of TDP), storage=65 (J a GPU).",
     ] = None

@@ -1,4 +1,4 @@
-"""What smoothing costs: a floor, ramps, and storage, in closed form on a curve."""
+"""What smoothing costs: a floor and a store, in closed form on a curve."""
 
 from typing import Any, Final, NamedTuple
 
@@ -12,12 +12,11 @@ EFFICIENCY: Final = 0.95
 
 
 class Smoothed(NamedTuple):
-    """A curve behind a smoothing: `burn` J of dummy work, `late` s by which work is put
-    off, `storage` J that the store has to hold."""
+    """A curve behind a smoothing: `burn` J of dummy work and lost in a store; `storage`
+    J of a GPU would make the curve flat."""
 
     curve: PowerCurve
     burn: float
-    late: float
     storage: float
 
     def to_json(self) -> dict[str, Any]:
@@ -25,7 +24,6 @@ class Smoothed(NamedTuple):
         low, high = float(self.curve.watts.min()), float(self.curve.watts.max())
         return {
             "burn_j": self.burn,
-            "time_s": self.late,
             "swing_w": high - low,
             "peak_w": high,
             "storage_j": self.storage,
@@ -33,35 +31,17 @@ class Smoothed(NamedTuple):
 
 
 def smoothed(curve: PowerCurve, how: Smoothing, gpus: int, tdp: float) -> Smoothed:
-    """What a curve of `gpus` boards of `tdp` W becomes.
-
-    A fall by dP at `down` burns dP^2 / (2 down) J a board (and dP hysteresis), a rise
-    at `up` puts off dP^2 / (2 up) J of work, which the higher power works off:
-    dP / (2 up) s. A floor burns the joules below it.
-    """
-    watts, burn, late = curve.watts, 0.0, 0.0
-    width = np.diff(curve.edges)
+    """What a curve of `gpus` boards of `tdp` W becomes: a floor burns the joules below
+    it; a store then narrows what is left."""
+    watts, burn = curve.watts, 0.0
     if how.floor is not None:
-        raised = np.maximum(watts, how.floor * tdp * gpus)
-        burn += float(((raised - watts) * width).sum())
-        watts = raised
-    before = np.roll(watts, 1) if curve.periodic else np.append(watts[0], watts[:-1])
-    change = (watts - before) / gpus
-    fall, rise = np.maximum(-change, 0.0), np.maximum(change, 0.0)
-    if how.down is not None:
-        room = np.minimum(width, fall / how.down + how.hysteresis)
-        slope = np.maximum(0.0, room - how.hysteresis)
-        flat = np.minimum(room, how.hysteresis)
-        burn += gpus * float(
-            (fall * flat + fall * slope - how.down * slope**2 / 2).sum()
-        )
-    if how.up is not None:
-        late += float((rise / (2 * how.up)).sum())
+        watts = np.maximum(watts, how.floor * tdp * gpus)
+        burn += float((watts - curve.watts) @ np.diff(curve.edges))
     result = PowerCurve(curve.edges, watts, curve.periodic)
     if how.storage is not None:
         result, lost = _stored(result, how.storage * gpus)
         burn += lost
-    return Smoothed(result, burn, late, stored_joules(curve) / gpus)
+    return Smoothed(result, burn, stored_joules(curve) / gpus)
 
 
 def stored_joules(curve: PowerCurve, drawn: PowerCurve | None = None) -> float:

@@ -55,7 +55,7 @@ SETTINGS = [
     row("`kv_dtype` is given, but bert-base has no KV cache", de.estimate, "bert-base",
         kv_dtype="fp8"),
     row("`tokens` is 1e+09, but the phase generate", gpt2, tokens=1e9),
-    row("`power_step` is given, but power over time is known of training", gpt2,
+    row("power over time (`power_step`, `smooth`) is known of training", gpt2,
         power_step=0.1),
     row("`smooth` is 'ceiling=1'; give floor=SHARE", gpt2, smooth="ceiling=1"),
     row("`power_step` is 10, but the step takes", gpt2, phase="train", plan="dp=2",

@@ -37,9 +37,6 @@ def test_by_hand():
         900.0, 2100.0, 2550.0, -300.0,
     ]  # fmt: skip
     assert STEP.bins(1.5).tolist() == [900.0, 500.0]
-    assert STEP.repeated(3).energy == 3 * STEP.energy
-    slow = STEP.stretched(4.0)
-    assert (slow.time, slow.energy) == (4.0, pytest.approx(STEP.energy))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -125,27 +122,15 @@ def test_the_profile_of_a_square_wave():
 def test_the_same_wave_once_and_periodic():
     """Bins of a long piece have the lines of the periodic curve."""
     curve = drawn(2)
-    once = power_profile(curve.repeated(40), "boards")
+    starts = curve.time * np.arange(40)[:, None]
+    edges = np.append((curve.edges[:-1] + starts).ravel(), 40 * curve.time)
+    once = power_profile(PowerCurve(edges, np.tile(curve.watts, 40)), "boards")
     periodic = power_profile(curve, "boards")
     assert once["rms_share"]["0.1-2hz"] == pytest.approx(
         periodic["rms_share"]["0.1-2hz"], rel=0.02
     )
     assert once["strongest"]["hz"] == pytest.approx(
         periodic["strongest"]["hz"], rel=0.01
-    )
-
-
-def test_a_fall_at_a_slope():
-    """800 W at 100 W/s: 3.2 kJ a board; with half a second before it 400 J more. A rise
-    at 400 W/s is a second late, half of the time it takes."""
-    curve = PowerCurve(np.array([0.0, 100.0, 200.0]), np.array([8000.0, 1600.0]))
-    down = smoothed(curve, Smoothing(down=100.0), gpus=8, tdp=1000.0)
-    assert down.burn == pytest.approx(8 * 3200.0)
-    late = smoothed(curve, Smoothing(down=100.0, hysteresis=0.5), gpus=8, tdp=1000.0)
-    assert late.burn == pytest.approx(8 * 3600.0)
-    up = PowerCurve(np.array([0.0, 100.0, 200.0]), np.array([1600.0, 8000.0]))
-    assert smoothed(up, Smoothing(up=400.0), gpus=8, tdp=1000.0).late == pytest.approx(
-        1.0
     )
 
 

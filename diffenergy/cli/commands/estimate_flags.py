@@ -69,10 +69,10 @@ class Flags(SweepRequest):
     def single(self) -> EstimateRequest:
         """Request with the single value of each list."""
         lists = {name: values[0] for name, values in self.lists.items()}
-        given = {**part(EstimateRequest, self), **lists}
-        if self.power_trace is not None and given["power_step"] is None:
-            given["power_step"] = POWER_STEP
-        return EstimateRequest(**given)
+        fields = {**part(EstimateRequest, self), **lists}
+        if self.power_trace is not None and fields["power_step"] is None:
+            fields["power_step"] = POWER_STEP
+        return EstimateRequest(**fields)
 
 
 def estimate_flags(text: str, command: str) -> EstimateRequest:

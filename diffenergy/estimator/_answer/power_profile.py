@@ -1,13 +1,11 @@
 """Power of a training step over time: its profile and rows, what smoothing costs."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from ...power_time import PowerCurve, Smoothed, power_profile, smoothed
 from .._asking.checked import Checked
 from .steps import Step
-
-_WHAT: Final = {"power_step": "power over time", "smooth": "smoothing"}
 
 
 def power_figures(
@@ -46,9 +44,8 @@ def power_rows(curves: Mapping[str, PowerCurve], step: float) -> list[dict[str, 
 def _drawn(task: Checked, step: Step | None) -> Smoothed:
     """What the boards draw over a step, and what smoothing it costs."""
     if step is None or task.plan is None:
-        name = "power_step" if task.smooth is None else "smooth"
         raise ValueError(
-            f"`{name}` is given, but {_WHAT[name]} is known of training on several "
+            "power over time (`power_step`, `smooth`) is known of training on several "
             "GPUs alone; give `--phase train` and a plan."
         )
     if step.timeline is None:
@@ -59,5 +56,5 @@ def _drawn(task: Checked, step: Step | None) -> Smoothed:
     edges, watts = step.timeline.curve()
     curve = PowerCurve(edges, watts[:-1], periodic=True)
     if task.smooth is None:
-        return Smoothed(curve, 0.0, 0.0, 0.0)
+        return Smoothed(curve, 0.0, 0.0)
     return smoothed(curve, task.smooth, task.plan.gpus, task.card.values["tdp"])

@@ -108,8 +108,8 @@ def power_lines(summary: Entry) -> list[str]:
         lines.append(
             f"smoothed boards: swing {si(smoothing['swing_w'], 'W')}, "
             f"{si(smoothing['burn_j'], 'J')} more a step "
-            f"({percent(smoothing['burn_j'] / summary['energy_j'])}), "
-            f"{si(smoothing['time_s'], 's')} later; a flat step takes a store of "
+            f"({percent(smoothing['burn_j'] / summary['energy_j'])}); "
+            f"a flat step takes a store of "
             f"{si(smoothing['storage_j'], 'J')} a GPU"
         )
     return lines
