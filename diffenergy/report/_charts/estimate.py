@@ -22,7 +22,7 @@ from ...charts import (
 from ...estimator import kernel_totals
 from .._format import Entries, Entry, percent, plain, unit_words
 from .._page.markup import si
-from .._tables.lines import title_line
+from .._tables.lines import has_node, title_line
 
 KINDS: Final[Mapping[str, tuple[Colour, Sequence[str]]]] = {
     "compute": (0, ("tensor", "fma", "sfu", "issue")),
@@ -199,6 +199,8 @@ def settings_chart(summary: Entry) -> Chart:
     word, unit = SETTINGS[across]
     panels = []
     for key, what, si_unit in _PANELS:
+        if key == "energy_j" and has_node(summary):
+            key, what = "wall_energy_j", "energy at the wall"
         marks: list[Mark] = []
         looks = zip(colours(len(lines)), lines.items(), strict=True)
         for i, (colour, (name, rows)) in enumerate(looks):
@@ -241,13 +243,16 @@ def _band(points: Entries, across: str, key: str) -> list[Mark]:
 def _best(summary: Entry, across: str, key: str) -> list[Mark]:
     """Marks at the points of least energy and of least energy-delay product."""
     marks: list[Mark] = []
-    for best, words, shape, colour in (
-        ("best_edp", "least energy x time", 3, 2),
-        ("best_energy", "least energy", _STAR, 1),
+    least = ("energy_j", "least energy")
+    if has_node(summary):
+        least = ("wall_energy_j", "least energy at the wall")
+    for best, (energy, words), shape, colour in (
+        ("best_edp", ("energy_j", "least energy x time"), 3, 2),
+        ("best_energy", least, _STAR, 1),
     ):
         if summary[best] is not None:
             point = summary["points"][summary[best]]
-            costs = f"{si(point['energy_j'], 'J')} in {si(point['time_s'], 's')}"
+            costs = f"{si(point[energy], 'J')} in {si(point['time_s'], 's')}"
             name = f"{words}: {costs}"
             marks.append(
                 Points([point[across]], [point[key]], name, colour, shape, 6.5)
