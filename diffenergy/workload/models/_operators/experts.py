@@ -17,7 +17,8 @@ class Experts(Stored, Trainable):
 
     `module`: the name of one of its matrices in a checkpoint. `gated`: gate and up,
     then down; else up and down. `bias`: of the router and of every product. `latent`:
-    width on which experts act (0: `hidden`). `split`: how GPUs divide them. Backward
+    width on which experts act (0: `hidden`). `groups`: groups of experts, and from how
+    many of them a token's experts are. `split`: how GPUs divide them. Backward
     every product of the forward pass has two, batched over the experts, each with its
     share of the rows (balanced routing).
     """
@@ -29,6 +30,7 @@ class Experts(Stored, Trainable):
     gated: bool = True
     bias: bool = False
     latent: int = 0
+    groups: tuple[int, int] = (1, 1)
     split: ModelSplit = ModelSplit()
 
     def shard(self, split: ModelSplit) -> "Experts":
