@@ -52,6 +52,8 @@ ENDS: Final = 3
 """Where kinds of layers begin."""
 ROUTES: Final = ("dispatch", "hosts")
 """Keys of a plan that decide how rows reach their experts: the same of all plans."""
+STORED: Final = ("moments", "store")
+"""Keys of a plan that decide what its GPUs keep: the same of all plans."""
 TIMES: Final = 64
 """Micro-batches of a priced piece, so that gradients are summed as in most steps."""
 
@@ -106,8 +108,9 @@ class Maker:
             space, sequences = self.space, key.microbatch * TIMES
             alone = Plan(
                 microbatch=key.microbatch,
-                recompute=key.recompute,  # pyright: ignore[reportArgumentType]
+                recompute=key.recompute,
                 software=self.software,
+                **{x: space.held[x] for x in STORED if x in space.held},
             )
             training = Training(space.model, alone, space.host, sequences)
             self._requests[same] = training.request(

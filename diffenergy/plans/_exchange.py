@@ -26,7 +26,7 @@ _TWICE: Final = ("all_reduce", "custom_all_reduce")
 _SENDS: Final = "send_recv"
 
 
-def reached_groups(experts: float, groups: float, chosen: int) -> float:
+def reached_groups(experts: Number, groups: Number, chosen: int) -> float:
     """Mean number of equal `groups` of experts that hold at least one of those `chosen`
     at random:
 

@@ -47,7 +47,9 @@ def training_memory(
     Raises `ValueError` if the plan cannot divide the model."""
     times = request.accumulation or 1
     if request.recompute is None and not request.checkpointing:
-        request = dataclasses.replace(request, recompute=plan.recompute)
+        request = dataclasses.replace(
+            request, recompute=plan.recompute, storage=plan.storage
+        )
     if not isinstance(model, TrainedModel):
         raise ValueError(f"`phase` is 'train', but {model.name} does not train.")
     frozen, further = request.frozen_layers or 0, model.further_layers
@@ -133,7 +135,7 @@ def state_bytes(
     summed = e if plan.gpus == 1 else element_bytes(plan.sums)
     # fp32 weights are their own master copy
     master = _WIDE if e < _WIDE else 0.0
-    trained = weights.trained
+    trained, moments = weights.trained, 2 * element_bytes(plan.moments)
     gradients = moving if zero > 1 and plan.pp == 1 else trained
     running = gradients + weights.trained_layer * (gradients < trained)
     whole = trained * e + weights.frozen
@@ -142,6 +144,6 @@ def state_bytes(
     return {
         "weights": moving * _WIDE + still if full else whole,
         "gradients": summed * min(running, trained),
-        "optimizer": (moving if zero else trained) * (2 * _WIDE + (not full) * master),
+        "optimizer": (moving if zero else trained) * (moments + (not full) * master),
         "gathered": min(gathered, whole) if full else 0.0,
     }

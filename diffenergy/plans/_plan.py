@@ -5,25 +5,28 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final, Literal, get_args
 
+from ..workload import RECOMPUTED, TrainingStorage, is_recompute
+
 Schedule = Literal["gpipe", "1f1b", "interleaved", "zb-h1", "dualpipe"]
-Recompute = Literal["none", "selective", "selective-op", "full"]
 Overlap = Literal["none", "dp", "tp+dp", "ep+dp", "tp+ep+dp"]
 Dispatch = Literal["plain", "bf16", "fp8"]
 Graphs = Literal["none", "part", "all"]
 Sums = Literal["fp32", "bf16"]
+Store = Literal["bf16", "fp8"]
 
 SERVING: Final = ("tp", "pp", "ep", "dp")
 """Sizes that every phase knows."""
 _SIZES: Final = (*SERVING, "cp", "vp", "etp", "microbatch")
 _WORDS: Final = {
     "schedule": get_args(Schedule),
-    "recompute": get_args(Recompute),
     "overlap": get_args(Overlap),
     "dispatch": get_args(Dispatch),
     "graphs": get_args(Graphs),
     "sums": get_args(Sums),
+    "moments": get_args(Sums),
+    "store": get_args(Store),
 }
-KEYS: Final = (*_SIZES, "hosts", "zero", *_WORDS, "software")
+KEYS: Final = (*_SIZES, "hosts", "zero", *_WORDS, "recompute", "software")
 _ZERO: Final = 3
 _MOST: Final = 100_000
 NETWORK_FIELD: Final = "network"
@@ -32,6 +35,9 @@ NOW: Final = 2026.5
 """Year of the newest training software that the constants were fitted to."""
 _YEARS: Final = (2019.0, 2030.0)
 _SIXTEEN_BITS: Final = 2.0
+_WEIGHTED: Final = 2025.0
+"""Year from which programs weight what experts make before their last product, whose
+result they then need not keep (Megatron-LM)."""
 _DISPATCHERS: Final = 2026.0
 """Year from which training programs send a row once to each host and GPU."""
 _WHOLE_GRAPHS: Final = 2026.4
@@ -55,7 +61,9 @@ class Plan:
     software); `hosts`: at most so many of them for a token
     (0: any; None: as the model's groups of experts say); `graphs`: what of
     a step is captured (None: as usual for year and type);
-    `sums`: type in which the gradients of several GPUs are added up;
+    `sums`: type in which the gradients of several GPUs are added up, `moments`: of
+    AdamW's, `store`: of what gated activations and experts' rows keep for the backward
+    pass;
     `software`: year of the training program, which decides its attention kernels.
     """
 
@@ -69,12 +77,14 @@ class Plan:
     microbatch: int = 1
     zero: int = 1
     schedule: Schedule | None = None
-    recompute: Recompute = "none"
+    recompute: str = "none"
     overlap: Overlap = "tp+dp"
     dispatch: Dispatch | None = None
     hosts: int | None = None
     graphs: Graphs | None = None
     sums: Sums = "fp32"
+    moments: Sums = "fp32"
+    store: Store = "bf16"
     software: float = NOW
 
     @property
@@ -86,6 +96,11 @@ class Plan:
     def order(self) -> Schedule:
         """The schedule, the usual one where none is said."""
         return self.schedule or ("interleaved" if self.vp > 1 else "1f1b")
+
+    @property
+    def storage(self) -> TrainingStorage:
+        """How its program keeps what a backward pass reads."""
+        return TrainingStorage(self.store, self.moments, self.software < _WEIGHTED)
 
     @property
     def hides_experts(self) -> bool:
@@ -217,6 +232,10 @@ def _value(key: str, value: Any) -> Any:
             raise ValueError(
                 f"`plan` has {key}={value}; allowed are {', '.join(_WORDS[key])}."
             )
+        return value
+    if key == "recompute":
+        if not is_recompute(value):
+            raise ValueError(f"`plan` has recompute={value}; allowed are {RECOMPUTED}.")
         return value
     if key == "zero":
         if isinstance(value, bool) or value not in range(_ZERO + 1):

@@ -142,7 +142,8 @@ class Training(Placed):
                 f"`input_len` is {request.input_len}, which cp={plan.cp} cannot divide "
                 f"into pairs of equal parts; give a multiple of {2 * plan.cp}."
             )
-        return dataclasses.replace(request, recompute=plan.recompute)
+        again, storage = plan.recompute, plan.storage
+        return dataclasses.replace(request, recompute=again, storage=storage)
 
     def placed(self, chunk: int) -> TrainedModel:
         """The model as a GPU of a kind of virtual stages has it."""

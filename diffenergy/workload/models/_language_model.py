@@ -133,6 +133,7 @@ class LanguageModel(LayeredModel):
             request.recomputed,
             request.routing or "balanced",
             verify,
+            storage=request.storage,
         )
 
     def default_routing(self) -> str | None:

@@ -174,12 +174,17 @@ class Experts(Stored, Trainable):
         ]
 
     def saved_bytes(self, run: ForwardPass) -> float:
-        """The input of router and dispatch; of every choice the dispatched row and its
-        result, gate, up and their product."""
+        """The input of router and dispatch; of every choice the dispatched row, gate,
+        up and their product, and the result where it is weighted afterwards."""
         e, inner = element_bytes(run.precision.linear), self.inner // self.split.inner
-        wide = 2 * run.element_bytes * (self.hidden + inner)
-        read = run.tokens / self.split.parts * self.hidden * e
-        return read + self._tokens(run) * self.chosen * (wide + inner * e)
+        wide = run.kept_bytes * (self.hidden + 2 * inner)
+        wide += run.element_bytes * self.hidden * run.storage.results
+        rows = self._tokens(run) * self.chosen
+        return self.input_bytes(run) + rows * (wide + inner * e)
+
+    def input_bytes(self, run: ForwardPass) -> float:
+        e = element_bytes(run.precision.linear)
+        return run.tokens / self.split.parts * self.hidden * e
 
     def selective_bytes(self, run: ForwardPass) -> float:
         features = 2 * self.inner // self.split.inner + self.hidden
