@@ -42,7 +42,8 @@ _FUSED: Final = 2023.0
 def step_fields(plan: Plan, host: Host, width: float) -> dict[str, int | float]:
     """Fields of `Steps` that follow from a plan alone, whose products have operands of
     `width` bytes."""
-    hidden = 1.0 if plan.captured(width) == "all" else _HIDDEN_EAGERLY
+    whole = plan.captured(width) == "all" or plan.order == "dualpipe"
+    hidden = 1.0 if whole else _HIDDEN_EAGERLY
     gathers, reduces = gathers_of(plan)
     return {
         "virtual": plan.vp,

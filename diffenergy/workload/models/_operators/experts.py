@@ -155,6 +155,8 @@ class Experts(Stored, Trainable):
         split, h, values = self.split, self.hidden, run.values
         inner, t = self.inner // split.inner, self._tokens(run)
         rows, routed = t * self.chosen, run.tokens // split.parts
+        sums = {"reads": 1, "writes": 1 / rows}  # of biases, which products do not make
+        biases = [stream("bias_grad", rows * (h + 2 * inner), values, 1, **sums)]
         before, behind = self._around(run)
         spread = {"reads": 1 + 1 / self.chosen, "writes": 1}  # dy and expert outputs
         routing = stream(
@@ -166,6 +168,7 @@ class Experts(Stored, Trainable):
             *self._products(run, h, inner),
             gated_backward(rows * inner, values),
             *self._products(run, 2 * inner, h),
+            *(biases if self.bias else []),
             stream("dispatch_backward", t * h, values, 1, reads=self.chosen, writes=1),
             *behind,
             routing,
