@@ -58,6 +58,10 @@ def built(shape: Any, positions: int) -> TrainedModel:
     return model
 
 
+_YEAR: Final = 2024.5
+"""Of the programs, which keep what experts make until it is weighted."""
+
+
 def plan_of(row: Any) -> dict[str, Any]:
     """Parallel plan of a row."""
     sizes = {key: int(row[key]) for key in ("tp", "pp", "vp", "cp", "ep", "dp")}
@@ -70,7 +74,7 @@ def plan_of(row: Any) -> dict[str, Any]:
 
 def predicted(row: Any, model: TrainedModel, fullest: bool) -> dict[str, float]:
     """Bytes by part of the GPU that a row measures, as its source counts them."""
-    plan = read_plan(plan_of(row), training=True)
+    plan = read_plan({**plan_of(row), "software": _YEAR}, training=True)
     assert plan is not None
     titan = row.group == "torchtitan"
     eager = row.framework == "torchtitan-eager"
