@@ -111,6 +111,8 @@ def search(request: DesignRequest) -> SearchResult:
 def _shared(request: DesignRequest | TuneRequest) -> dict[str, Any]:
     """Options that a request gives to every member of its mix."""
     names = {*(x.name for x in dataclasses.fields(MixRequest)), "workload"}
+    if isinstance(request, DesignRequest):
+        names -= {"price"}  # of silicon, not of energy
     return {x: getattr(request, x) for x in explicit_fields(request) if x in names}
 
 
