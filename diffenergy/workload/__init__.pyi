@@ -45,6 +45,9 @@ from .models._operators.sharding import ModelShare as ModelShare
 from .models._operators.sharding import ModelSplit as ModelSplit
 from .models._request import EAGER_DTYPES as EAGER_DTYPES
 from .models._request import MODEL_INPUTS as MODEL_INPUTS
+from .models._request import RECOMPUTED as RECOMPUTED
+from .models._request import TrainingStorage as TrainingStorage
+from .models._request import is_recompute as is_recompute
 from .models._speculation import speculation_of as speculation_of
 from .models._speculation import without_mtp as without_mtp
 from .models._trained import SavedActivations as SavedActivations
