@@ -2,9 +2,9 @@
 
     wall = B sum P + A / n of each GPU
 
-of the boards' mean power P, n boards of a node. The curve of a node bends by 0.1 to 0.6
-%; the line joins idle boards and boards at their rated power, so that it is exact there and
-nowhere below the curve: a budget that it keeps is kept.
+of the boards' mean power P, n boards of a node. The line joins idle boards and boards
+at their rated power: exact there, and above the curve between (by 0.1 to 0.6 % at
+most), so that a budget that it keeps is kept.
 """
 
 import dataclasses
