@@ -10,7 +10,8 @@ from .._format import Entry, digits, percent, plain, si
 from .steps import plan_text
 
 BOARD_ONLY: Final = "GPU board only: no host, no cooling."
-MODELLED: Final = f"{BOARD_ONLY} Modelled: nothing was run on a GPU."
+_MODELLED: Final = "Modelled: nothing was run on a GPU."
+MODELLED: Final = f"{BOARD_ONLY} {_MODELLED}"
 WALL: Final = "Boards, and at the wall their servers: no switches of the network."
 _UNITS: Final = {
     "sm_clock_mhz": "MHz",
@@ -30,7 +31,14 @@ def frame(summary: Entry, parts: Iterable[Block]) -> list[Block]:
 
 def has_node(summary: Entry) -> bool:
     """Return whether a summary, or one of its points, includes power at the wall."""
-    return any("node" in x for x in (summary, *summary.get("points", ())))
+    points = summary.get("points", ())
+    return "nodes" in summary or any("node" in x for x in (summary, *points))
+
+
+def modelled(summary: Entry, boards: str = BOARD_ONLY) -> str:
+    """Return what the watts of a page include, and that they are modelled; `boards`:
+    without a node."""
+    return f"{WALL if has_node(summary) else boards} {_MODELLED}"
 
 
 def wall_lines(summary: Entry) -> list[str]:

@@ -7,10 +7,10 @@ from .._blocks import Block, Columns, Table, Tile, Tiles
 from .._format import Entry, digits, percent, plain, si
 from .._tables.lines import (
     BOARD_ONLY,
-    MODELLED,
     WALL,
     assumed_line,
     has_node,
+    modelled,
     served_wall_lines,
 )
 
@@ -32,7 +32,10 @@ _LARGE = (
 )
 _QUANTILES = ("mean", "p50", "p90", "p95", "p99")
 
-SCOPE = MODELLED
+
+def scope(result: "ServingResult") -> str:
+    """Return what the power on the page includes."""
+    return modelled(result.summary)
 
 
 def line(result: "ServingResult") -> str:
