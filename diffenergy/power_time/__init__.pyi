@@ -12,7 +12,11 @@ from ._figures import power_profile as power_profile
 from ._figures import power_rows as power_rows
 from ._figures import ramps as ramps
 from ._request import POWER as POWER
+from ._request import SMOOTH_HELP as SMOOTH_HELP
+from ._request import STEP_HELP as STEP_HELP
 from ._request import PowerRequest as PowerRequest
+from ._request import PowerStep as PowerStep
+from ._request import Smooth as Smooth
 from ._request import Smoothing as Smoothing
 from ._smoothing import Boards as Boards
 from ._smoothing import Smoothed as Smoothed

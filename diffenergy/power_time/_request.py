@@ -50,26 +50,23 @@ def _taken(name: str, value: Any) -> Any:
     return _smooth(name, value) if isinstance(value, str) else value
 
 
-_Step = Annotated[
+PowerStep = Annotated[
     float,
     Meta(gt=0, le=MOST, description="allowed is a number above 0 (s)"),
     Text("S", reading.seconds, unit="s"),
 ]
-_Smooth = Annotated[Smoothing, Text("KEY=X[,...]", _smooth, take=_taken)]
-
-
+Smooth = Annotated[Smoothing, Text("KEY=X[,...]", _smooth, take=_taken)]
 POWER: Final = ("power_step", "smooth", "events")
 """Fields that ask for power over time."""
+STEP_HELP: Final = "Power over time in steps of so long [with --power-trace 0.1]."
+SMOOTH_HELP: Final = (
+    "What smoothing costs: floor=0.6 (of TDP), up=500,down=100 (W/s a board), "
+    "hysteresis=0.5 (s), storage=65 (J a GPU)."
+)
 
 
 class PowerRequest(Request):
     """Power over time."""
 
-    power_step: Annotated[
-        _Step | None, "Power over time in steps of so long [with --power-trace 0.1]."
-    ] = None
-    smooth: Annotated[
-        _Smooth | None,
-        "What smoothing costs: floor=0.6 (of TDP), up=500,down=100 (W/s a board), "
-        "hysteresis=0.5 (s), storage=65 (J a GPU).",
-    ] = None
+    power_step: Annotated[PowerStep | None, STEP_HELP] = None
+    smooth: Annotated[Smooth | None, SMOOTH_HELP] = None

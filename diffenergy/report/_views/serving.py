@@ -11,6 +11,7 @@ from .._tables.lines import (
     WALL,
     assumed_line,
     has_node,
+    power_lines,
     served_wall_lines,
 )
 
@@ -79,6 +80,7 @@ def blocks(result: "ServingResult") -> Iterator[Block]:
     yield _step(s)
     yield _energy(s)
     yield from served_wall_lines(s)
+    yield from power_lines(s)
     if s["sensitivities"]:
         yield _sensitivities(s["sensitivities"])
     yield f"grade: {s['grade']}"
