@@ -10,6 +10,7 @@ from .. import reading
 from ..estimator import PointRequest
 from ..hardware import GpuName
 from ..nodes import WallRequest
+from ..power_time import PowerRequest
 from ..requests import Argument, Dtype, Flag, Note, Text, Whole
 from ..workload import ModelName
 from ._load import Load
@@ -126,7 +127,7 @@ SKIP: Final = Flag(
 )
 
 
-class TraceRequest(ServerRequest):
+class TraceRequest(ServerRequest, PowerRequest):
     """A trace of requests through a server."""
 
     trace: Annotated[Any, TRACE] = dataclasses.field(kw_only=False)

@@ -2,11 +2,12 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Final
 
 from ..corrections import Trust, least_grade
 from ..hardware import read_gpu
+from ..power_time import PowerCurve
 from ..results import Infeasible, Result, finite
 from ..units import MHz
 from ._deployment import Deployment
@@ -41,6 +42,9 @@ class ServingResult(Result):
     deployment: Deployment
     costs: StepCosts | None = None
     warnings: tuple[str, ...] = ()
+    curves: Mapping[str, PowerCurve] = dataclasses.field(default_factory=dict)
+    """Of a trace with `power_step` or `smooth`: power over time of `boards`, with a
+    node also of `node`, `wall` and `site`."""
 
     @property
     def tpot(self) -> float:

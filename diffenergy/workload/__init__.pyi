@@ -17,6 +17,9 @@ from ._model_request import ModelRequest as ModelRequest
 from ._model_request import Phase as Phase
 from ._model_request import Stack as Stack
 from ._model_request import model_names as model_names
+from ._order import Loop as Loop
+from ._order import listing_order as listing_order
+from ._order import loops_of as loops_of
 from ._workload import LaunchGroup as LaunchGroup
 from ._workload import OpRows as OpRows
 from ._workload import PhaseColumns as PhaseColumns

@@ -2,9 +2,10 @@
 
 from typing import Annotated
 
+from ...power_time import SMOOTH_HELP, STEP_HELP, PowerStep, Smooth
 from ...requests import Excludes, Needs
 from ...serving import SKIP, TRACE, LoadRequest, ServeRequest
-from ..flags import Json, out_file, plot_file
+from ..flags import Json, out_file, plot_file, power_file
 
 
 class Flags(LoadRequest, ServeRequest):
@@ -27,6 +28,9 @@ class Flags(LoadRequest, ServeRequest):
         Excludes(("optimize", "sensitivity"), "it is simulated; give a `rate`"),
     ] = None
     skip_too_long: Annotated[bool, SKIP, Needs("trace")] = False
+    power_trace: Annotated[str | None, power_file(), Needs("trace")] = None
+    power_step: Annotated[PowerStep | None, STEP_HELP, Needs("trace")] = None
+    smooth: Annotated[Smooth | None, SMOOTH_HELP, Needs("trace")] = None
     plot: Annotated[str | None, plot_file()] = None
     as_json: Json = False
     out: Annotated[str | None, out_file("Also write .json.", ".json")] = None

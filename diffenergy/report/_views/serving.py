@@ -11,6 +11,7 @@ from .._tables.lines import (
     assumed_line,
     has_node,
     modelled,
+    power_lines,
     served_wall_lines,
 )
 
@@ -82,6 +83,7 @@ def blocks(result: "ServingResult") -> Iterator[Block]:
     yield _step(s)
     yield _energy(s)
     yield from served_wall_lines(s)
+    yield from power_lines(s)
     if s["sensitivities"]:
         yield _sensitivities(s["sensitivities"])
     yield f"grade: {s['grade']}"
