@@ -18,6 +18,7 @@ from .._deploy import deploy
 from .._deployment import Deployment
 from .._load import Load
 from .._request import DeployRequest
+from .._step.table import Program
 from .rank import MOST_BATCH
 from .request import SearchRequest
 
@@ -59,7 +60,13 @@ class Candidate:
         """The deployment of one point, by itself."""
         load = dataclasses.replace(load, max_batch=limit)
         more = {"sm_clock": (clock,), "num_gpus": replicas * self.tp, "load": load}
-        return deploy(**{**self.options, **more})
+        one = deploy(**{**self.options, **more})
+        return dataclasses.replace(one, like=self.deployment.like)
+
+    def sharing(self, program: Program) -> "Candidate":
+        """The candidate with a compiled program that others share."""
+        deployment = dataclasses.replace(self.deployment, like=program)
+        return dataclasses.replace(self, deployment=deployment)
 
 
 def candidates(request: SearchRequest, load: Load) -> tuple[list[Candidate], list[str]]:
@@ -93,7 +100,9 @@ def candidates(request: SearchRequest, load: Load) -> tuple[list[Candidate], lis
         raise next((x for x in reasons if isinstance(x, Infeasible)), None) or (
             reasons or [ValueError(skipped[0])]
         )[0]
-    return chosen, skipped
+    # the one that exchanges data has every kind of launch
+    widest = max(chosen, key=lambda x: x.tp).deployment.program
+    return [x.sharing(widest) for x in chosen], skipped
 
 
 def _candidate(
