@@ -16,6 +16,8 @@ from ._request import ServerRequest as ServerRequest
 from ._request import TraceRequest as TraceRequest
 from ._result import ServingResult as ServingResult
 from ._search.ask import search as search
+from ._search.listed import ServersResult as ServersResult
+from ._search.listed import sweep as sweep
 from ._search.request import NOT_SEARCHED as NOT_SEARCHED
 from ._search.request import SEARCH as SEARCH
 from ._search.request import ListedRequest as ListedRequest

@@ -68,9 +68,7 @@ def _check_optimize(optimize: str | None, load: Load):
         )
 
 
-def warnings_of(
-    deployment: Deployment, summary: Mapping[str, Any]
-) -> tuple[str, ...]:
+def warnings_of(deployment: Deployment, summary: Mapping[str, Any]) -> tuple[str, ...]:
     """What a person should know beside the figures of a server."""
     linked = deployment.plan.gpus > 1
     notes = [

@@ -10,7 +10,7 @@ from .. import reading
 from ..estimator import PointRequest
 from ..hardware import GpuName
 from ..nodes import WallRequest
-from ..requests import Argument, Dtype, Flag, Note, Text, Whole
+from ..requests import Argument, Dtype, Flag, Note, Request, Text, Whole
 from ..workload import ModelName
 from ._load import Load
 
@@ -97,8 +97,8 @@ class DeployRequest(ServerRequest):
     """A `Load`, or its fields as a dict [one request at a time]."""
 
 
-class ServeRequest(DeployRequest):
-    """A server in steady state."""
+class FiguresRequest(Request):
+    """What is computed of a server in steady state."""
 
     optimize: Annotated[
         Literal["energy", "throughput"] | None,
@@ -113,6 +113,10 @@ class ServeRequest(DeployRequest):
             reading.names,
         ),
     ] = ()
+
+
+class ServeRequest(FiguresRequest, DeployRequest):
+    """A server in steady state."""
 
 
 TRACE: Final = Flag(

@@ -86,9 +86,7 @@ class Table:
         return dataclasses.replace(self, over=self.over | over)
 
 
-jax.tree_util.register_dataclass(
-    Table, [x.name for x in dataclasses.fields(Table)], []
-)
+jax.tree_util.register_dataclass(Table, [x.name for x in dataclasses.fields(Table)], [])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,12 +129,17 @@ class Priced:
 @dataclasses.dataclass(frozen=True)
 class Choice:
     """What a search gives: deployments `priced` exactly, the best first; the ranked
-    `table`; relative change of the objective when a limit is loosened, over that of the
-    limit, by its name."""
+    `table` of the `candidates`; relative change of the objective when a limit is
+    loosened, over that of the limit, by its name."""
 
     priced: list[Priced]
     table: Table
     elasticities: dict[str, float]
+    candidates: Sequence[Candidate]
+
+    def best_rows(self) -> np.ndarray:
+        """Rows of the table with the point of least energy of each deployment."""
+        return _best_rows(self.table, self.table.energy)
 
 
 class Search:
@@ -153,7 +156,11 @@ class Search:
             "power_budget": request.power_budget,
         }
         self.limits = {name: x for name, x in limits.items() if x is not None}
-        self.costs = [x.deployment.costs() for x in candidates]
+        self.costs = []
+        for done, x in enumerate(candidates):
+            if request.progress:
+                request.progress(done, len(candidates))
+            self.costs.append(x.deployment.costs())
 
     def run(self) -> Choice:
         """The best deployments.
@@ -178,7 +185,7 @@ class Search:
         )
         if not priced:
             self.refuse(table)
-        return Choice(priced, table, self.elasticities(table, rows))
+        return Choice(priced, table, self.elasticities(table, rows), self.candidates)
 
     @property
     def numbered(self) -> list[tuple[int, Candidate]]:
@@ -338,9 +345,7 @@ class Search:
         if not math.isfinite(base):
             return {}
         names = [x for x in table.over if x != "num_gpus" or np.any(table.over[x] > 0)]
-        least = {
-            name: table.least(self.objective, {name: BEYOND}) for name in names
-        }
+        least = {name: table.least(self.objective, {name: BEYOND}) for name in names}
         if self.load.rate is not None:
             numbers = dict.fromkeys(table.candidate[rows[: self.request.top]].tolist())
             slower = self._joined(

@@ -1,7 +1,7 @@
 """Requests of several servers: `ListedRequest` (lists, crossed), `SearchRequest`."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta
@@ -23,7 +23,7 @@ from ...requests import (
 from ...schema import MOST
 from ...workload import ModelName
 from .._load import Load
-from .._request import EngineName, ServeRequest, ServerRequest
+from .._request import EngineName, FiguresRequest, ServerRequest
 
 Objective = Literal["energy", "cost", "gpus"]
 _EngineNames = Annotated[
@@ -45,35 +45,39 @@ class ServersRequest(ServerRequest):
     load: Annotated[
         Load | Mapping[str, Any] | None, Note("A `Load`, or its fields as a dict.")
     ] = dataclasses.field(default=None, kw_only=False)
-    num_gpus: Annotated[
+    num_gpus: Annotated[  # pyright: ignore[reportIncompatibleVariableOverride]
         Wholes | None,
         "Number of GPUs, a multiple of --tp, or a list [--tp]; with --search the "
         "maximum.",
-    ] = None  # pyright: ignore[reportIncompatibleVariableOverride]
-    tp: Annotated[
+    ] = None
+    tp: Annotated[  # pyright: ignore[reportIncompatibleVariableOverride]
         Wholes | None,
         Flag(
             "GPUs of a replica, or a list; N/T replicas share the load [all; with "
             "--search powers of two up to the host].",
             "T[,T...]",
         ),
-    ] = None  # pyright: ignore[reportIncompatibleVariableOverride]
-    ep: Annotated[
+    ] = None
+    ep: Annotated[  # pyright: ignore[reportIncompatibleVariableOverride]
         Wholes | None,
         "GPUs of a replica that share its experts, or a list [1; with --search 1 and "
         "--tp].",
-    ] = None  # pyright: ignore[reportIncompatibleVariableOverride]
-    dtype: Annotated[
+    ] = None
+    dtype: Annotated[  # pyright: ignore[reportIncompatibleVariableOverride]
         Dtypes | None,
         "Type of the linear layers, as in `estimate`, or a list [the checkpoint's].",
-    ] = None  # pyright: ignore[reportIncompatibleVariableOverride]
-    engine: Annotated[
+    ] = None
+    engine: Annotated[  # pyright: ignore[reportIncompatibleVariableOverride]
         _EngineNames | None,
         "Serving engine: vllm, sglang, trtllm, vllm-v0 (2024), or a list [vllm].",
-    ] = None  # pyright: ignore[reportIncompatibleVariableOverride]
+    ] = None
+    progress: Annotated[
+        Callable[[int, int], None] | None,
+        Note("Called with how many tables of how many are done."),
+    ] = None
 
 
-class ListedRequest(ServersRequest, ServeRequest):
+class ListedRequest(FiguresRequest, ServersRequest):
     """Servers in steady state whose lists are crossed."""
 
 

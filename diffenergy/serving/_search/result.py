@@ -76,9 +76,7 @@ def search_json(
     powers = np.array([[x.gpus, x.power] for x in priced]).T
     front = [priced[i] for i in pareto_front(*powers)]
     per_gpu = {x.candidate.gpu: x for x in reversed(priced)}
-    assumed = {
-        k: v for k, v in best.deployment.assumed.items() if k not in _SEARCHED
-    }
+    assumed = {k: v for k, v in best.deployment.assumed.items() if k not in _SEARCHED}
     if request.gpu is None:
         assumed["gpu"] = ", ".join(DEFAULT_GPUS)
     binding = min(choice.elasticities.items(), key=lambda x: x[1], default=("", 0.0))
@@ -163,7 +161,8 @@ def compare(best: Priced, second: Priced, request: SearchRequest) -> str:
         parts = [_more(second.score, best.score, "cost"), *parts]
     gpus = second.gpus - best.gpus
     fewer = "fewer" if gpus < 0 else "more"
-    parts.append(f"{abs(gpus)} {fewer} GPUs" if gpus else "as many GPUs")
+    unit = "GPU" if abs(gpus) == 1 else "GPUs"
+    parts.append(f"{abs(gpus)} {fewer} {unit}" if gpus else "as many GPUs")
     listed = ", ".join(parts[:-1]) + f" and {parts[-1]}"
     return f"the next best, {words(second)}, takes {listed}"
 

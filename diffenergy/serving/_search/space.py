@@ -80,12 +80,12 @@ def candidates(request: SearchRequest, load: Load) -> tuple[list[Candidate], lis
         raise ValueError(f"`model` is {model.name}, which makes no tokens to serve.")
     gpus = _gpus(request)
     _check_prices(request, [card.name for card, _ in gpus])
+    clocks = values_of(request.sm_clock)
     skipped, reasons, chosen = [], [], []
     shared = part(DeployRequest, request, load=_table_load(load), sm_clock=None)
     for card, number in gpus:
         for ways in _ways(request, model, card, number, skipped):
             options = {**shared, "gpu": card, **ways}
-            clocks = request.sm_clock
             try:
                 deployment = deploy(
                     **{**options, "sm_clock": clocks and (max(clocks),)}
@@ -97,9 +97,10 @@ def candidates(request: SearchRequest, load: Load) -> tuple[list[Candidate], lis
             chosen.append(_candidate(options, deployment, load, number, clocks))
     if not chosen:
         # a memory that is too small rather than a size that divides nothing
-        raise next((x for x in reasons if isinstance(x, Infeasible)), None) or (
-            reasons or [ValueError(skipped[0])]
-        )[0]
+        raise (
+            next((x for x in reasons if isinstance(x, Infeasible)), None)
+            or (reasons or [ValueError(skipped[0])])[0]
+        )
     # the one that exchanges data has every kind of launch
     widest = max(chosen, key=lambda x: x.tp).deployment.program
     return [x.sharing(widest) for x in chosen], skipped
@@ -119,7 +120,11 @@ def _candidate(
         limits = [min(load.max_batch, fits)]
     else:
         # the last one is beyond the memory, unless that is larger than all limits
-        limits = [*(x for x in _LIMITS if x < fits), fits, min(BEYOND * fits, MOST_BATCH)]
+        limits = [
+            *(x for x in _LIMITS if x < fits),
+            fits,
+            min(BEYOND * fits, MOST_BATCH),
+        ]
     # repeats fill up to one shape, so that candidates share a compiled program
     padded = np.resize(np.floor(np.maximum(limits, 1.0)), len(_LIMITS) + 1)
     return Candidate(options, deployment, number, tried, padded)
@@ -132,7 +137,7 @@ def _table_load(load: Load) -> Load:
 
 def _gpus(request: SearchRequest) -> list[tuple[GpuCard, float]]:
     """GPUs on offer, and how many there are of each."""
-    numbers = values_of(request.num_gpus) or (math.inf,)
+    numbers: Sequence[float] = values_of(request.num_gpus) or [math.inf]
     if len(numbers) > 1:
         raise BadRequest(
             "`num_gpus` is a list; a search takes one number, the maximum.", "num_gpus"
