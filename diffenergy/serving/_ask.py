@@ -55,7 +55,7 @@ def steady_state(request: ServeRequest) -> ServingResult:
     summary = _answer.to_json(deployment, figures) | more
     if sensitivity:
         summary["sensitivities"] = sensitivities(deployment, sensitivity)
-    return ServingResult(summary, deployment, costs, _warnings(deployment, summary))
+    return ServingResult(summary, deployment, costs, warnings_of(deployment, summary))
 
 
 def _check_optimize(optimize: str | None, load: Load):
@@ -68,7 +68,8 @@ def _check_optimize(optimize: str | None, load: Load):
         )
 
 
-def _warnings(deployment: Deployment, summary: Mapping[str, Any]) -> tuple[str, ...]:
+def warnings_of(deployment: Deployment, summary: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a person should know beside the figures of a server."""
     linked = deployment.plan.gpus > 1
     notes = [
         *deployment.model.notes,

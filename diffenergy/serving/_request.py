@@ -11,7 +11,7 @@ from ..estimator import PointRequest
 from ..hardware import GpuName
 from ..nodes import WallRequest
 from ..power_time import PowerRequest
-from ..requests import Argument, Dtype, Flag, Note, Text, Whole
+from ..requests import Argument, Dtype, Flag, Note, Request, Text, Whole
 from ..workload import ModelName
 from ._load import Load
 
@@ -98,8 +98,8 @@ class DeployRequest(ServerRequest):
     """A `Load`, or its fields as a dict [one request at a time]."""
 
 
-class ServeRequest(DeployRequest):
-    """A server in steady state."""
+class FiguresRequest(Request):
+    """What is computed of a server in steady state."""
 
     optimize: Annotated[
         Literal["energy", "throughput"] | None,
@@ -114,6 +114,10 @@ class ServeRequest(DeployRequest):
             reading.names,
         ),
     ] = ()
+
+
+class ServeRequest(FiguresRequest, DeployRequest):
+    """A server in steady state."""
 
 
 TRACE: Final = Flag(

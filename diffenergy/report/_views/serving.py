@@ -52,10 +52,11 @@ def title(s: Entry) -> str:
     """Return a line with the model, GPUs, engine and load."""
     gpus = f"{s['num_gpus']} x {s['gpu']}" if s["num_gpus"] > 1 else s["gpu"]
     split = f" (tp {s['tp']})" if s["num_gpus"] > 1 else ""
-    return f"{s['model']} on {gpus}{split}, {s['engine']}, {_way(s)}"
+    return f"{s['model']} on {gpus}{split}, {s['engine']}, {load_text(s)}"
 
 
-def _way(s: Entry) -> str:
+def load_text(s: Entry) -> str:
+    """Return how requests come, in a few words."""
     match s["mode"]:
         case "open":
             return f"{plain(s['request_rate_per_s'])} requests/s at random"
