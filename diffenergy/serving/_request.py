@@ -11,7 +11,7 @@ from ..estimator import PointRequest
 from ..hardware import GpuName
 from ..nodes import WallRequest
 from ..requests import Argument, Dtype, Flag, Note, Text, Whole
-from ..workload import ModelName
+from ..workload import ModelName, SpeculationRequest
 from ._load import Load
 
 EngineName = Literal["vllm", "sglang", "trtllm", "vllm-v0"]
@@ -34,7 +34,7 @@ ENGINE: Final = Flag(
 )
 
 
-class ServerRequest(PointRequest, WallRequest):
+class ServerRequest(SpeculationRequest, PointRequest, WallRequest):
     """How a model is served; None: as usual, what stands in brackets."""
 
     num_gpus: Annotated[Whole | None, "Number of GPUs, a multiple of --tp [--tp]."] = (
