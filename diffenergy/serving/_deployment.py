@@ -14,6 +14,7 @@ from jax.core import Tracer
 
 from ..compiling import kept
 from ..corrections import CorrectionsFile
+from ..dtypes import BYTES, code
 from ..estimator import Setting, operating_points
 from ..hardware import GpuCard, GpuSpec, OperatingPoint
 from ..nodes import Site
@@ -97,7 +98,8 @@ class Deployment:
     def traffic(self) -> Traffic:
         """Lengths of the load as numbers."""
         with jax.ensure_compile_time_eval():
-            return traffic_of(self.load.input, self.load.output, self.load.cached)
+            load, accept = self.load, self.request.accept or 0.0
+            return traffic_of(load.input, load.output, load.cached, accept)
 
     @functools.cached_property
     def program(self) -> Program:
@@ -143,16 +145,17 @@ class Deployment:
     def memory(self, gpu: GpuSpec) -> Memory:
         """What requests may keep on one GPU."""
         model, request = self.model, self.request
-        size = model.kv_bytes_per_token  # by the cache's type
-        element = size(request.kv_dtype) + size(request.kv_dtype, True)
-        cached = [(cache, n) for cache, n in model.all_cached() if cache.elements]
-        total = sum(cache.elements * n for cache, n in cached) or 1.0
-        bytes_ = [cache.elements * n * element / total for cache, n in cached]
+        drafting, drafted = model.drafting(request)
+        element = BYTES[code(request.kv_dtype)]
+        cached = [
+            (cache, n) for cache, n in [*model.all_cached(), *drafted] if cache.elements
+        ]
+        bytes_ = [cache.elements * n * element for cache, n in cached]
         windows = [cache.window or math.inf for cache, _ in cached]
         return Memory(
             gpu.dram_capacity,
             jnp.asarray(self.fraction),
-            jnp.asarray(model.weight_bytes(request.dtype)),
+            jnp.asarray(model.weight_bytes(request.dtype) + drafting),
             jnp.asarray(ASIDE),
             # an entry of no bytes: a model without a KV cache has one, too
             jnp.asarray([*bytes_, 0.0]),
@@ -307,11 +310,13 @@ def _at_most(clock: Any, highest: Array) -> Array:
     return jnp.where(jnp.asarray(clock) > highest, highest, clock)
 
 
-def traffic_of(prompt: Lengths, output: Lengths, cached: float) -> Traffic:
-    """Distributions as numbers."""
+def traffic_of(
+    prompt: Lengths, output: Lengths, cached: float, accept: float = 0.0
+) -> Traffic:
+    """Distributions as numbers; `accept` as in `Traffic`."""
     numbers = (
         prompt.mean, prompt.nodes, prompt.tail, cached,
-        output.mean, output.spread, output.tail,
+        output.mean, output.spread, output.tail, accept,
     )  # fmt: skip
     # by numpy: jax converts a sequence number by number
     return Traffic(*(jnp.asarray(np.asarray(x, float)) for x in numbers))

@@ -12,7 +12,7 @@ from ..hardware import GpuName
 from ..nodes import WallRequest
 from ..power_time import PowerRequest
 from ..requests import Argument, Dtype, Flag, Note, Request, Text, Whole
-from ..workload import ModelName
+from ..workload import ModelName, SpeculationRequest
 from ._load import Load
 
 EngineName = Literal["vllm", "sglang", "trtllm", "vllm-v0"]
@@ -35,7 +35,7 @@ ENGINE: Final = Flag(
 )
 
 
-class ServerRequest(PointRequest, WallRequest):
+class ServerRequest(SpeculationRequest, PointRequest, WallRequest):
     """How a model is served; None: as usual, what stands in brackets."""
 
     num_gpus: Annotated[Whole | None, "Number of GPUs, a multiple of --tp [--tp]."] = (

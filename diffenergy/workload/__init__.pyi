@@ -15,6 +15,7 @@ from ._model_request import Dispatch as Dispatch
 from ._model_request import ModelName as ModelName
 from ._model_request import ModelRequest as ModelRequest
 from ._model_request import Phase as Phase
+from ._model_request import SpeculationRequest as SpeculationRequest
 from ._model_request import Stack as Stack
 from ._model_request import model_names as model_names
 from ._order import Loop as Loop
@@ -51,6 +52,7 @@ from .models._request import MODEL_INPUTS as MODEL_INPUTS
 from .models._request import RECOMPUTED as RECOMPUTED
 from .models._request import TrainingStorage as TrainingStorage
 from .models._request import is_recompute as is_recompute
+from .models._speculation import MOST_DRAFTED as MOST_DRAFTED
 from .models._speculation import speculation_of as speculation_of
 from .models._speculation import without_mtp as without_mtp
 from .models._trained import SavedActivations as SavedActivations

@@ -1,6 +1,7 @@
 """The step simulator: by hand on a few requests, and beside the closed form."""
 
 import gzip
+from typing import Any
 
 import json_keys
 import numpy as np
@@ -13,6 +14,7 @@ from diffenergy.serving._lengths import of_values
 from diffenergy.serving._trace.trace import checked, read_trace
 
 MODEL = "qwen3-0.6b"
+EAGLE: dict[str, Any] = dict(speculative="eagle", accept=0.7, sampling="random")
 
 
 def lengths(random, number, mean, cv):
@@ -155,8 +157,8 @@ def test_gaps_add_up_to_the_time_between_tokens(schedule):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("share", [0.3, 0.75])
-def test_the_closed_form_beside_the_simulator(share):
+@pytest.mark.parametrize("share, more", [(0.3, {}), (0.75, {}), (0.6, EAGLE)])
+def test_the_closed_form_beside_the_simulator(share, more):
     """The issue's bounds: TPOT 8, running 10, median TTFT 35 %."""
     random, number = np.random.default_rng(3), 4000
     rate = share * 18.9
@@ -165,17 +167,18 @@ def test_the_closed_form_beside_the_simulator(share):
         "input_len": lengths(random, number, 512, 1),
         "output_len": lengths(random, number, 256, 0.8),
     }
-    many = simulate(trace, "qwen3-8b", "h100-sxm", Load(max_batch=128)).summary
+    many = simulate(trace, "qwen3-8b", "h100-sxm", Load(max_batch=128), **more).summary
     load = Load(
         rate=rate, max_batch=128, input_len="lognormal:512:1",
         output_len="lognormal:256:0.8",
     )  # fmt: skip
-    form = steady_state("qwen3-8b", "h100-sxm", load).summary
+    form = steady_state("qwen3-8b", "h100-sxm", load, **more).summary
     assert form["tpot_s"]["mean"] == pytest.approx(many["tpot_s"]["mean"], rel=0.08)
     assert form["running_requests"] == pytest.approx(many["running_requests"], rel=0.1)
     assert form["ttft_s"]["p50"] == pytest.approx(many["ttft_s"]["p50"], rel=0.35)
     each = "energy_j_per_output_token"
     assert form[each] == pytest.approx(many[each], rel=0.08)
+    assert form["itl_s"]["p95"] == pytest.approx(many["itl_s"]["p95"], rel=0.2)
 
 
 @pytest.mark.slow

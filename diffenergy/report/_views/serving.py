@@ -83,6 +83,7 @@ def blocks(result: "ServingResult") -> Iterator[Block]:
     yield Table(("", ""), rates(s))
     yield _step(s)
     yield _energy(s)
+    yield from _speculation(s)
     yield from served_wall_lines(s)
     yield from power_lines(s)
     if s["sensitivities"]:
@@ -144,6 +145,27 @@ def _energy(s: Entry) -> Any:
     if clock < 0.999 * requested:  # the power limit binds
         rows.insert(1, ("SM clock, mean", f"{clock:.0f} of {requested:.0f} MHz"))
     return Table(("", ""), rows)
+
+
+def _speculation(s: Entry) -> Iterator[str]:
+    if "speculative" not in s:
+        return
+    yield (
+        f"speculation: {s['speculative']} drafts {s['draft_tokens']} tokens, of which "
+        f"{percent(s['accept'])} are right: {plain(s['tokens_per_step'])} tokens a "
+        "step, which come at once (gaps of 0 between them)"
+    )
+    turns = s["break_even_batch"]
+    yield "it pays up to " + ", ".join(
+        f"{'any batch' if x is None else f'{x:.0f} running a replica'} in {name}"
+        for name, x in turns.items()
+    )
+    if plain_figures := s["without_speculation"]:
+        energy, time = "energy_j_per_output_token", "tpot_s"
+        yield (
+            f"without it: {si(plain_figures[energy], 'J')} and "
+            f"{si(plain_figures[time], 's')} per output token"
+        )
 
 
 def _sensitivities(slopes: Entry) -> Any:

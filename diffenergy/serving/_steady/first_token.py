@@ -79,7 +79,8 @@ def _busy(
     prompts of such `lengths` [state, length]."""
     own = 1 - server.first
     shared = states.mixing + own * states.decode
-    room = server.chunk - own * states.decoding  # tokens of prompts in a step
+    # tokens of prompts in a step
+    room = server.chunk - own * states.decoding * server.costs.rows
     steps = lengths / room[:, None]
     # how many of those behind fit the step, from the tokens of a generation over room
     d1, d2, *_ = _moments(beside)

@@ -79,7 +79,8 @@ class StepCosts(eqx.Module):
     power meanwhile, W; `products[k, b]`: dynamic power of the linear layers over that
     at the highest clock of the board. For a prompt of so many tokens beside so many
     decoding sequences: `added_time[k, m, q]`, `added_energy` (beyond idle), which its
-    `pieces[q]` steps take longer. `idle[k]`: power of a board that waits, W.
+    `pieces[q]` steps take longer. `idle[k]`: power of a board that waits, W. `rows`:
+    tokens of a sequence in a decoding step, one and those that it verifies.
     """
 
     clocks: Float[Array, " k"]
@@ -97,12 +98,13 @@ class StepCosts(eqx.Module):
     added_time: Float[Array, "k m q"]
     added_energy: Float[Array, "k m q"]
     idle: Float[Array, " k"]
+    rows: Float[Array, ""] = eqx.field(default=1.0, converter=jnp.asarray)
 
 
 class Knots(eqx.Module):
     """Where steps are priced: clocks (`clock_knots`), decoding sequences, cached tokens
-    of each, sequences beside a prompt, tokens of it and the steps that it takes; and
-    the part of each row of the workload (`PARTS`)."""
+    of each, sequences beside a prompt, tokens of it and the steps that it takes; the
+    part of each row of the workload (`PARTS`), and `rows` as in `StepCosts`."""
 
     places: Float[Array, " k"]
     batches: Float[Array, " b"]
@@ -113,6 +115,7 @@ class Knots(eqx.Module):
     prompts: Float[Array, " q"]
     pieces: Float[Array, " q"]
     parts: Int[Array, " row"]
+    rows: Float[Array, ""]
 
 
 class Program(NamedTuple):
@@ -145,12 +148,13 @@ def program(
     contexts = lower, 2 * lower
     # a share of the last piece counts as such
     pieces = np.maximum(np.array(prompts) / chunk, 1.0)
-    steps = [Step(b, c) for b in batches for c in contexts]
+    drafted = request.draft_tokens or 0
+    steps = [Step(b, c, drafted=drafted) for b in batches for c in contexts]
     for beside in _BESIDE:
         for prompt, number in zip(prompts, pieces, strict=True):
             tokens = round(prompt / number)
             behind = round(cached) + round((prompt - tokens) / 2)
-            steps.append(Step(beside, lower, tokens, behind))
+            steps.append(Step(beside, lower, tokens, behind, drafted))
     listed = [listing(model, request, step) for step in steps]
     names = [part for _, parts in listed for part in parts]
     base = [0 if m == 0 else batches.index(m) for m in _BESIDE]
@@ -163,6 +167,7 @@ def program(
         jnp.asarray(prompts, float),
         jnp.asarray(pieces),
         jnp.asarray([PARTS.index(name) for name in names]),
+        jnp.asarray(1.0 + drafted),
     )
     return Program(assemble([x for x, _ in listed], like and like.workload), knots)
 
@@ -219,7 +224,7 @@ def step_costs(
     return StepCosts(
         clocks, knots.batches, knots.contexts[0], time, slope, energy, energy_slope,
         static, power[:-1] / power[-1], knots.beside, knots.prompts, knots.pieces,
-        added_time, added_energy, idle,
+        added_time, added_energy, idle, knots.rows,
     )  # fmt: skip
 
 
