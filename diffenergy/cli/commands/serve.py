@@ -11,6 +11,9 @@ def run(flags: Flags) -> Outcome:
     """Computes a server in steady state, or simulates a trace."""
     start_jax()
     load = part(serving.LoadRequest, flags)
+    if flags.apart:
+        request = part(serving.ApartRequest, flags, load=serving.Load(**load))
+        return outcome(serving.apart(**request))
     if flags.trace is None:
         request = part(serving.ServeRequest, flags, load=serving.Load(**load))
         return outcome(serving.steady_state(**request))
