@@ -11,6 +11,7 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Float
 
+from .._engine import SORTED_AT_ONCE
 from .._steady.queue import birth_death
 from .._steady.server import Server, running
 from .pools import (
@@ -99,6 +100,15 @@ def prefill_grid(q: PrefillQuestion) -> PrefillGrid:
     return jax.vmap(at)(q.clocks)
 
 
+def _knots(states: int) -> np.ndarray:
+    """Requests between which steps are linear: those of the table, and where sampling
+    changes its kind."""
+    halves = [x for i in range(24) for x in (2**i, 3 * 2**i)]
+    return np.unique(
+        [*(x for x in halves if x < states), SORTED_AT_ONCE - 1.0, float(states)]
+    )
+
+
 def decode_grid(q: DecodeQuestion) -> DecodeGrid:
     """Decode pools at each clock, batch limit and number of workers."""
     server = without_prompts(q.server)
@@ -107,15 +117,15 @@ def decode_grid(q: DecodeQuestion) -> DecodeGrid:
 
     def at(clock: Array) -> DecodeGrid:
         here = _at(server, clock)
-        each = jax.vmap(lambda r: running(here, r))(number)
-        watts = each.energy / each.step
+        knots = jnp.asarray(_knots(q.states))
+        each = jax.vmap(lambda r: running(here, r))(knots)
 
         def one(limit: Array, n: Array) -> DecodeGrid:
-            # the state across a fractional limit has the steps of the limit
-            place = jnp.minimum(number, jnp.maximum(limit, 1.0)) - 1
-            step, flow, power = (
-                jnp.interp(place, number - 1, x) for x in (each.step, each.flow, watts)
+            slots = jnp.minimum(number, limit)
+            step, watts = (
+                jnp.interp(slots, knots, x) for x in (each.step, each.energy)
             )
+            flow, power = slots / step, watts / step
             balance = birth_death(q.rate / n, flow, output, limit)
             p = balance.weights
             share = p[1:].at[-1].add(jnp.maximum(1 - jnp.sum(p), 0.0))
@@ -126,7 +136,7 @@ def decode_grid(q: DecodeQuestion) -> DecodeGrid:
             first = p[0] * step[0] + 1.5 * (share @ step) + late
             return DecodeGrid(
                 share @ power + p[0] * here.idle, high, first, balance.load,
-                jnp.all(each.feasible | (number > limit + 1)),
+                jnp.all(each.feasible | (knots > limit + 1)),
             )  # fmt: skip
 
         by_workers = jax.vmap(one, (None, 0))

@@ -43,7 +43,7 @@ _LINK_ENERGY: Final = 20e-12
 """J/bit of network cards, switches and optics: a guess that does not matter, 0.4 J for
 8,192 tokens of Llama-3.1-70B beside 700 J to read them."""
 _P95: Final = QUANTILES.index(0.95)
-_MOST: Final = 16
+MOST: Final = 16
 """Numbers of workers that are priced at once."""
 
 
@@ -174,7 +174,7 @@ def _least_decode(side: Side, load: Load) -> int:
         return jax.tree.map(lambda x: x[0, 0], grid)
 
     # a load far above 1 still is the rate over what workers serve
-    start = math.ceil(float(at(np.ones(_MOST)).load[0]) / MAKES)
+    start = math.ceil(float(at(np.ones(MOST)).load[0]) / MAKES)
     limit = math.inf if load.slo_tpot is None else load.slo_tpot
 
     def keeps(workers: np.ndarray) -> np.ndarray:
@@ -200,7 +200,7 @@ def _least_prefill(prefill: Side, decode: Side, transfer: Transfer) -> int:
     start = math.ceil(load.rate * float(one.mean) / READS)  # pyright: ignore
     limit = math.inf if load.slo_ttft is None else load.slo_ttft
     after = price(_with(prefill, start), decode, transfer).steady.ttft.mean
-    grid = prefill_pools(prefill, _clock(prefill), np.full(_MOST, start))
+    grid = prefill_pools(prefill, _clock(prefill), np.full(MOST, start))
     more = float(after) - float(grid.mean[0, 0])  # behind the prefill pool
 
     def keeps(workers: np.ndarray) -> np.ndarray:
@@ -230,7 +230,7 @@ _TRIED: Final = 16
 
 def _least(keeps: Callable[[np.ndarray], np.ndarray], start: int) -> int | None:
     """The least number from `start` on that keeps something which all above it keep,
-    `_MOST` of them at a time; None where 192 more do not."""
+    `MOST` of them at a time; None where 192 more do not."""
     low, steps = max(start, 1), _STEPS
     while True:
         kept = keeps(low + steps)
@@ -241,4 +241,4 @@ def _least(keeps: Callable[[np.ndarray], np.ndarray], start: int) -> int | None:
             return int(low + steps[first])
         span = steps[first] - steps[first - 1] - 1
         low = low + steps[first - 1] + 1
-        steps = np.round(np.linspace(0, span, _MOST)).astype(int)
+        steps = np.round(np.linspace(0, span, MOST)).astype(int)
