@@ -1,3 +1,6 @@
+from ._apart.ask import apart as apart
+from ._apart.request import ApartRequest as ApartRequest
+from ._apart.request import PoolsRequest as PoolsRequest
 from ._ask import steady_state as steady_state
 from ._deploy import deploy as deploy
 from ._deployment import Deployment as Deployment

@@ -179,9 +179,9 @@ def completed(
         "energy_j_per_output_token": energy,
         "energy_j_per_token": power / summary["total_token_throughput_per_s"],
         "energy_j_per_request": power / requests,
-        "energy_j_per_output_token_p5_p95": _interval(energy, spread["energy"]),
-        "tpot_s_p5_p95": tpot and _interval(tpot["mean"], spread["tpot"]),
-        "ttft_s_p5_p95": _interval(summary["ttft_s"]["mean"], spread["ttft"]),
+        "energy_j_per_output_token_p5_p95": interval(energy, spread["energy"]),
+        "tpot_s_p5_p95": tpot and interval(tpot["mean"], spread["tpot"]),
+        "ttft_s_p5_p95": interval(summary["ttft_s"]["mean"], spread["ttft"]),
         "grade": grade,
         "assumed": dict(deployment.assumed),
         "sensitivities": None,
@@ -217,7 +217,7 @@ def _limit(deployment: Deployment, slots: float) -> str:
     return "max_batch" if limit is not None and limit <= slots else "memory"
 
 
-def _interval(value: float, sd: float) -> list[float]:
+def interval(value: float, sd: float) -> list[float]:
     """Central 90 % of a quantity whose logarithm has this standard deviation."""
     factor = math.exp(_NORMAL * sd)
     return [value / factor, value * factor]

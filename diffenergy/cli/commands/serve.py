@@ -19,6 +19,9 @@ def run(flags: Flags) -> Outcome:
     load = part(serving.LoadRequest, flags)
     if flags.search is not None:
         return _searched(flags, load)
+    if flags.apart:
+        load = serving.Load(**load)
+        return outcome(serving.apart(**flags.single(serving.ApartRequest, load)))
     if flags.trace is not None:
         for name, values in flags.lists.items():
             if name in LISTED and len(values) > 1:

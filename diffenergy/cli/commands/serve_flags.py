@@ -3,7 +3,7 @@
 from typing import Annotated, Any, Final
 
 from ...power_time import SMOOTH_HELP, STEP_HELP, PowerStep, Smooth
-from ...requests import Excludes, Needs, part
+from ...requests import Excludes, Flag, Needs, part
 from ...serving import (
     NOT_SEARCHED,
     SEARCH,
@@ -12,6 +12,7 @@ from ...serving import (
     ListedRequest,
     LoadRequest,
     Objective,
+    PoolsRequest,
     SearchRequest,
 )
 from ..flags import Json, out_file, plot_file, power_file
@@ -20,7 +21,7 @@ LISTED: Final = ("gpu", "num_gpus", "tp", "ep", "dtype", "engine")
 """Fields of `ListedRequest` that are lists, beside clocks and limits."""
 
 
-class Flags(LoadRequest, ListedRequest, SearchRequest):
+class Flags(LoadRequest, PoolsRequest, ListedRequest, SearchRequest):
     """Estimate latencies, power and energy per token of a served model under load.
 
     The load is one of --max-batch (saturated), --concurrency (closed loop), --rate
@@ -33,6 +34,7 @@ class Flags(LoadRequest, ListedRequest, SearchRequest):
       diffenergy serve qwen3-8b --rate 8 --input-len lognormal:512:1
       diffenergy serve llama-3.1-70b --tp 2,4 --concurrency 64 --json
       diffenergy serve qwen3-8b --rate 40 --slo-tpot 30ms --search energy
+      diffenergy serve qwen3-8b --rate 8 --apart --decode max_batch=128
     """
 
     search: Annotated[Objective | None, SEARCH, NOT_SEARCHED] = None
@@ -41,6 +43,14 @@ class Flags(LoadRequest, ListedRequest, SearchRequest):
         TRACE,
         Excludes(("optimize", "sensitivity"), "it is simulated; give a `rate`"),
     ] = None
+    apart: Annotated[
+        bool,
+        Flag("Read prompts on GPUs of their own, and decode on others."),
+        Excludes(
+            ("trace", "optimize", "sensitivity", "schedule", "waves", "num_gpus"),
+            "pools apart have a `rate` or a `concurrency`, and `workers` each",
+        ),
+    ] = False
     skip_too_long: Annotated[bool, SKIP, Needs("trace")] = False
     power_trace: Annotated[str | None, power_file(), Needs("trace")] = None
     power_step: Annotated[PowerStep | None, STEP_HELP, Needs("trace")] = None

@@ -52,6 +52,12 @@ def title(s: Entry) -> str:
     """Return a line with the model, GPUs, engine and load."""
     gpus = f"{s['num_gpus']} x {s['gpu']}" if s["num_gpus"] > 1 else s["gpu"]
     split = f" (tp {s['tp']})" if s["num_gpus"] > 1 else ""
+    if pools := s.get("pools"):
+        words = [
+            f"{p['workers']} x tp {p['tp']} {p['gpu']} for {work}"
+            for work, p in zip(("prompts", "tokens"), pools.values(), strict=True)
+        ]
+        gpus, split = f"{s['num_gpus']} GPUs", f" ({', '.join(words)})"
     return f"{s['model']} on {gpus}{split}, {s['engine']}, {load_text(s)}"
 
 
@@ -81,6 +87,10 @@ def blocks(result: "ServingResult") -> Iterator[Block]:
     yield Tiles([_tile(s, *x) for x in _LARGE])
     yield Table(*latencies(s))
     yield Table(("", ""), rates(s))
+    if "pools" in s:
+        yield _pools(s["pools"])
+        time, energy = si(s["kv_transfer_s"], "s"), si(s["kv_transfer_j"], "J")
+        yield f"KV cache of a prompt to the decode pool: {time}, {energy}"
     yield _step(s)
     yield _energy(s)
     yield from _speculation(s)
@@ -124,6 +134,20 @@ def rates(s: Entry) -> list[tuple[str, str]]:
     if s["goodput_per_s"] is not None:
         rows.append(("within the limits, requests/s", digits(s["goodput_per_s"])))
     return rows
+
+
+def _pools(pools: Entry) -> Any:
+    columns: Columns = (
+        ("pool", lambda x: x, "{}"),
+        ("GPUs", lambda x: pools[x]["num_gpus"], "{}"),
+        ("", lambda x: pools[x]["gpu"], "{}"),
+        ("workers", lambda x: pools[x]["workers"], "{}"),
+        ("tp", lambda x: pools[x]["tp"], "{}"),
+        ("SM clock", lambda x: pools[x]["sm_clock_mhz"], "{:.0f} MHz"),
+        ("used", lambda x: 100 * pools[x]["utilization"], "{:.1f} %"),
+        ("power", lambda x: pools[x]["avg_power_w"], "{:.0f} W"),
+    )
+    return Table(columns, list(pools))
 
 
 def _step(s: Entry) -> Any:
