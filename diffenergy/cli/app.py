@@ -150,10 +150,18 @@ class Grouped(TyperGroup):
 
 class Once(TyperCommand):
     """A command that takes each flag with a value once, unless it is repeatable: the
-    parser alone would keep the last."""
+    parser alone would keep the last. `bare`: by flag its value where none of the words
+    that it allows follows, and these."""
+
+    bare: Mapping[str, tuple[str, tuple[str, ...]]] = {}
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Reads `args`; raises `ValueError` for a flag that is given twice."""
+        args = [
+            word
+            for i, flag in enumerate(args)
+            for word in (flag, *self._value(flag, args[i + 1 : i + 2]))
+        ]
         if not ctx.resilient_parsing:
             _, _, order = self.make_parser(ctx).parse_args(args=list(args))
             for number, param in enumerate(order):
@@ -161,6 +169,11 @@ class Once(TyperCommand):
                 if single and param in order[:number]:
                     raise ValueError(f"`{param.opts[0]}` is given twice; give it once.")
         return super().parse_args(ctx, args)
+
+    def _value(self, flag: str, after: list[str]) -> tuple[str, ...]:
+        """The value of a flag that is given without one."""
+        value, words = self.bare.get(flag, ("", ()))
+        return (value,) if value and not {*after} & {*words} else ()
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """MODEL for an argument that is needed, [NAME] for one that may be left out, in
@@ -188,12 +201,13 @@ def parse_words(name: str, words: Sequence[str]) -> Mapping[str, Any]:
 
 def _command(name: str) -> Any:
     """Builds the parser of one command."""
-    from .run import command
+    from .run import bare_flags, command
 
     app = typer.Typer(rich_markup_mode=None, add_completion=False)
     help_names = {"help_option_names": ["-h", "--help"]}
     app.command(name, cls=Once, context_settings=help_names)(command(name))
     parser: Any = typer.main.get_command(app)
+    parser.bare = bare_flags(name)
     for param in parser.params:
         if param.param_type_name == "argument":  # all are texts: no type in the help
             param.display_type_rich = lambda ctx: None

@@ -21,12 +21,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from ..requests import choices, declared
 from ..results import Result, pick
 from . import output
 from .flags import (
     PAGE,
     command_line,
     file_endings,
+    flag_name,
     flag_names,
     inputs,
     naming_flags,
@@ -118,6 +120,17 @@ def listing(line: str, content: Any, blocks: "Sequence[Block]", **more: Any) -> 
         return build_page(line, blocks, content, command)
 
     return Outcome(content=content, blocks=lambda: blocks, page=page, **more)
+
+
+def bare_flags(name: str) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Flags of a command that may be given without a value: this, and the words that
+    may follow instead."""
+    kind = importlib.import_module(f"{_COMMANDS}.{name}_flags").Flags
+    return {
+        flag_name(field, flag): (flag.bare, choices(field.type))
+        for field, flag in declared(kind)
+        if flag.bare
+    }
 
 
 def command(name: str) -> Callable[..., None]:

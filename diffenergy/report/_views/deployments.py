@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from .._blocks import Block, Table, Tile, Tiles
-from .._format import Entry, percent, plain
+from .._format import Entry, percent, plain, si
 from .._tables.lines import BOARD_ONLY, MODELLED, WALL, assumed_line
 from .serving import load_text
 
@@ -44,7 +44,17 @@ def title(s: Entry) -> str:
 def words(x: Entry) -> str:
     """Return a deployment in a few words."""
     ep = f", ep {x['ep']}" if x["ep"] > 1 else ""
+    if x["apart"]:
+        return f"{x['num_gpus']} x {x['gpu']} ({pools_text(x)}, {x['dtype']})"
     return f"{x['num_gpus']} x {x['gpu']} (tp {x['tp']}{ep}, {x['dtype']})"
+
+
+def pools_text(x: Entry) -> str:
+    """Return both pools of a deployment in a few words."""
+    return "apart: " + " + ".join(
+        f"{y['workers']} x tp {y['tp']} at {y['sm_clock_mhz']:.0f} MHz"
+        for y in x["apart"].values()
+    )
 
 
 def blocks(result: "SearchResult") -> Iterator[Block]:
@@ -68,6 +78,13 @@ def blocks(result: "SearchResult") -> Iterator[Block]:
     )
     if s["comparison"]:
         yield s["comparison"]
+    if (other := s.get("aggregated")) and best["apart"]:
+        share = energy_of(best) / energy_of(other) - 1
+        yield (
+            f"servers that do both: {words(other)}, {si(energy_of(other), 'J')} per "
+            f"output token; apart it is {100 * share:+.1f} %, and "
+            f"{best['num_gpus']} instead of {other['num_gpus']} GPUs"
+        )
     yield _binding(s)
     yield _table(s["deployments"], s)
     if len(s["frontier"]) > 1:
@@ -117,6 +134,8 @@ def _table(rows: list[Entry], s: Entry) -> Table:
     varied = [x for x in ("dtype", "engine", "ep") if len({y[x] for y in every}) > 1]
 
     def name(x: Entry) -> str:
+        if x["apart"]:
+            return f"{x['num_gpus']} x {x['gpu']}, {pools_text(x)}"
         more = [f"ep {x['ep']}"] if "ep" in varied and x["ep"] > 1 else []
         more += [x[key] for key in ("dtype", "engine") if key in varied]
         return ", ".join([f"{x['num_gpus']} x {x['gpu']}", f"tp {x['tp']}", *more])

@@ -1,11 +1,13 @@
 """The public `search`: the deployment for a load."""
 
 from ...requests import BadRequest, accepts
+from .._apart.answer import NOTE
 from .._ask import warnings_of
 from .._deploy import load_of
 from .._load import Load
 from .._result import ServingResult
 from .choose import Search
+from .pools import run_with_pools
 from .request import SearchRequest
 from .result import SearchResult, search_json
 from .space import candidates
@@ -38,9 +40,11 @@ def search(request: SearchRequest) -> SearchResult:
     """
     load = _load(request)
     chosen, skipped = candidates(request, load)
-    choice = Search(request, load, chosen).run()
+    engine = Search(request, load, chosen)
+    choice = engine.run() if request.apart == "no" else run_with_pools(engine)
     first = choice.priced[0]
     notes = warnings_of(first.deployment, first.summary)
+    notes += (NOTE,) if first.pools else ()
     best = ServingResult(first.summary, first.deployment, first.costs, notes)
     summary, warnings = search_json(request, load, chosen, skipped, choice)
     return SearchResult(summary, choice, best, (*notes, *warnings))
@@ -62,6 +66,14 @@ def _load(request: SearchRequest) -> Load:
             "latency.",
             "slo_tpot",
             "slo_ttft",
+        )
+    if request.apart != "no" and load.rate is None:
+        raise BadRequest(
+            f"`apart` is '{request.apart}' beside `concurrency`; a search of pools "
+            "takes a `rate`.",
+            "apart",
+            "concurrency",
+            "rate",
         )
     if load.waves is not None:
         raise BadRequest(

@@ -96,7 +96,7 @@ class Priced:
 
     candidate: Candidate
     deployment: Deployment
-    costs: StepCosts
+    costs: StepCosts | None
     figures: Steady
     summary: dict[str, Any]
     limit: float
@@ -117,8 +117,13 @@ class Priced:
 
     @property
     def gpus(self) -> int:
-        """GPUs in all."""
-        return self.deployment.plan.gpus
+        """GPUs in all, of both pools where these are apart."""
+        return self.summary["num_gpus"]
+
+    @property
+    def pools(self) -> dict[str, Any] | None:
+        """Both pools where prefill and decode are apart."""
+        return self.summary.get("pools")
 
     @property
     def feasible(self) -> bool:
@@ -168,6 +173,7 @@ class Search:
         Raises `Infeasible` if none keeps the limits, with what can be had.
         """
         table = self._joined([self.tabulate(i, x.clocks) for i, x in self.numbered])
+        self.table = table
         if not table.keeps(_LOOSE).any():
             self.refuse(table)
         if self.request.sm_clock is None:
@@ -211,7 +217,7 @@ class Search:
     def _table(self, number: int, clocks: np.ndarray, x: Ranked) -> Table:
         one = self.candidates[number]
         gpus, flow = x.replicas * one.tp, x.replicas * x.flow
-        power, site = _at_wall(one.deployment, gpus, x.power)
+        power, site = at_wall(one.deployment, gpus, x.power)
         hourly = self.cost_per_hour(one, gpus, site)
         cost = np.full(gpus.shape, np.nan) if hourly is None else hourly / _HOUR / flow
         limit = np.broadcast_to(one.limits[:, None], gpus.shape)
@@ -314,12 +320,7 @@ class Search:
         )
         figures = jax.device_get(run_cached(answered, (question,)))
         summary = to_json(deployment, figures)
-        over = {
-            "slo_ttft": summary["ttft_s"]["p95"],
-            "slo_tpot": summary["tpot_s"]["p95"],
-            "power_budget": summary.get("wall_power_w", summary["avg_power_w"]),
-        }
-        over = {name: over[name] / value for name, value in self.limits.items()}
+        over = self.over(summary)
         stable = bool(figures.feasible) and (
             self.load.rate is None or float(figures.load) <= FULLEST * 1.01
         )
@@ -327,16 +328,19 @@ class Search:
         hourly = self.cost_per_hour(
             one, deployment.plan.gpus, summary.get("site_power_w", 0.0)
         )
-        flow = summary["output_token_throughput_per_s"]
         priced = Priced(
             one, deployment, costs, figures, summary, limit, 0.0, hourly, over
         )
-        score = {
-            "energy": priced.energy,
-            "cost": math.nan if hourly is None else hourly / _HOUR / flow,
-            "gpus": priced.gpus + priced.energy / (1 + priced.energy),
+        return dataclasses.replace(priced, score=score_of(priced, self.objective))
+
+    def over(self, summary: Mapping[str, Any]) -> dict[str, float]:
+        """Figures of a priced deployment over their limits."""
+        over = {
+            "slo_ttft": summary["ttft_s"]["p95"],
+            "slo_tpot": summary["tpot_s"]["p95"],
+            "power_budget": summary.get("wall_power_w", summary["avg_power_w"]),
         }
-        return dataclasses.replace(priced, score=score[self.objective])
+        return {name: over[name] / value for name, value in self.limits.items()}
 
     def elasticities(self, table: Table, rows: np.ndarray) -> dict[str, float]:
         """Relative change of the best score when a limit is loosened by 10 %, over
@@ -406,6 +410,17 @@ class Search:
         raise Infeasible(sentence, **{nearest: float(reached)})
 
 
+def score_of(priced: Priced, objective: Objective) -> float:
+    """The score of a priced deployment (`Table.score`)."""
+    hourly, flow = priced.cost_per_hour, priced.summary["output_token_throughput_per_s"]
+    score = {
+        "energy": priced.energy,
+        "cost": math.nan if hourly is None else hourly / _HOUR / flow,
+        "gpus": priced.gpus + priced.energy / (1 + priced.energy),
+    }
+    return score[objective]
+
+
 def _best_rows(table: Table, scores: np.ndarray) -> np.ndarray:
     """The row of least score of each deployment (`group`) that keeps the limits as the
     ranking has them; of equals the one of highest clock."""
@@ -414,7 +429,7 @@ def _best_rows(table: Table, scores: np.ndarray) -> np.ndarray:
     return order[np.unique(table.group[order], return_index=True)[1]]
 
 
-def _at_wall(
+def at_wall(
     deployment: Deployment, gpus: np.ndarray, power: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """W of all GPUs that draw `power` W each, with a node at the wall, and of their

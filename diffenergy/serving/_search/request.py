@@ -22,9 +22,11 @@ from ...requests import (
 )
 from ...schema import MOST
 from ...workload import ModelName
+from .._apart.request import LINK, Link
 from .._load import Load
 from .._request import EngineName, FiguresRequest, ServerRequest
 
+Apart = Literal["auto", "no", "only"]
 Objective = Literal["energy", "cost", "gpus"]
 _EngineNames = Annotated[
     Sequence[EngineName] | EngineName, Text("NAME[,...]", reading.names, take=each)
@@ -129,6 +131,11 @@ class SearchRequest(ServersRequest):
         "Maximum mean power of all GPUs, with --node at the wall.",
         _SEARCH,
     ] = None
+    apart: Annotated[
+        Apart | None,
+        Note("Whether prefill and decode may be apart (auto), must be (only), or not."),
+    ] = "no"
+    kv_link: Annotated[Link | None, LINK] = None
     top: Annotated[Whole, "Number of deployments in the table.", _SEARCH] = 8
 
 
@@ -137,5 +144,6 @@ SEARCH: Final = Flag(
     "limits of latency."
 )
 NOT_SEARCHED: Final = Excludes(
-    ("optimize", "sensitivity", "trace", "waves"), "a search chooses for a steady load"
+    ("optimize", "sensitivity", "trace", "waves", "prefill", "decode"),
+    "a search chooses for a steady load",
 )
