@@ -50,7 +50,7 @@ def deployments_chart(result: "SearchResult", title: str) -> Chart:
     )  # fmt: skip
     caption = (
         "Each point is a way to serve a replica with a number of replicas, at the "
-        "clock and batch limit of least energy within the limits of latency. Lines join "
-        "the points of a GPU than which none has fewer GPUs and less power."
+        "clock and batch limit of least energy within the limits of latency. Lines "
+        "join the points of a GPU than which none has fewer GPUs and less power."
     )
     return Chart(title, [panel], caption)
