@@ -54,16 +54,16 @@ def measured(folder: Path, name: str, case: str) -> float:
     import pandas as pd
 
     if name in (H200, B200) and not case.endswith(" "):
-        rows = pd.read_csv(folder / "mlperf_inference_wall_power.csv")
+        rows: Any = pd.read_csv(folder / "mlperf_inference_wall_power.csv")
         rows = rows[(rows["system"] == name) & (rows["model"] == case)]
         served = case == "llama3.1-405b"
         rows = rows[rows["scenario"] == ("server" if served else "offline")]
         return float(rows["wall_w" if served else "wall_w_p50"].iloc[0])
     if name == B200:
-        traces = pd.read_csv(folder / "mlperf_node_power_traces.csv.gz")
+        traces: Any = pd.read_csv(folder / "mlperf_node_power_traces.csv.gz")
         watts = traces[traces["trace"].str.startswith(f"{case}mlperf-train")]["wall_w"]
         return float(watts[watts > 0.9 * watts.quantile(0.9)].median())
-    rows = pd.read_csv(folder / "mlperf_training_wall_power.csv")
+    rows: Any = pd.read_csv(folder / "mlperf_training_wall_power.csv")
     own = (rows["system"] == name) & (rows["measured"] == "AC")
     return float(rows[own & (rows["benchmark"] == case)]["node_w_mean"].mean())
 
