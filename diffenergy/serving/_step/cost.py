@@ -62,8 +62,9 @@ def decode(
     parts = _factors(engine) * (at(costs.time) + more * at(costs.slope))
     parts = parts.at[:, _EXPERTS].add(engine.untuned * jnp.sqrt(batch))
     energy = at(costs.energy) + more * at(costs.energy_slope)
-    sampled, host = engine.sampled(batch, vocab), engine.host_time(batch)
-    above = engine.sampling_power(batch) - costs.idle
+    rows = batch * costs.rows
+    sampled, host = engine.sampled(rows, vocab), engine.host_time(batch)
+    above = engine.sampling_power(rows) - costs.idle
     sampling = costs.idle + above * at(costs.products)
     total = (
         energy @ spent
