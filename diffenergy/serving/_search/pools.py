@@ -15,7 +15,7 @@ from .._apart.answer import to_json
 from .._apart.rank import Points
 from .._apart.search import Pair, price_pair, rank_pairs
 from .._apart.sizes import LINK, Side
-from .choose import Choice, Priced, Search, at_wall, score_of
+from .choose import Choice, Priced, Search, at_wall, between, score_of
 from .space import CLOCKS
 
 _PRICED: Final = 2
@@ -130,11 +130,8 @@ def _ranked(
 def _near(search: Search, number: int, clock: float) -> np.ndarray:
     """Clocks of the board between the neighbours of one that was tried."""
     one = search.candidates[number]
-    tried = np.unique(one.clocks)
-    place = int(np.abs(tried - clock).argmin())
-    low, high = (tried[min(max(place + i, 0), len(tried) - 1)] for i in (-1, 1))
     board = sm_clocks(one.deployment.card)[::-1]
-    return spread_clocks(board[(board >= low) & (board <= high)], CLOCKS)
+    return spread_clocks(between(one.clocks, clock, board), CLOCKS)
 
 
 def _price(search: Search, pair: Pair, numbers: Sequence[int]) -> Priced:
