@@ -6,8 +6,9 @@ import pytest
 
 from diffenergy.dvfs import loops_of
 from diffenergy.dvfs._order import listing_order
-from diffenergy.dvfs._problem import Loop
 from diffenergy.workload import load_model
+
+from .builders import Loop
 
 
 def launched(loops: list[Loop]) -> Counter[int]:
