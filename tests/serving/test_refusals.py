@@ -105,6 +105,10 @@ POOLS = [
         decode={"workers": 1, "max_batch": 8}, kind=Infeasible),
     row("`slo_ttft` is 200 ms, which no number of prefill workers keeps", pools,
         Load(rate=1, slo_ttft=0.2), kind=Infeasible),
+    row("`apart` is 'auto' beside `concurrency`; a search of pools takes a `rate`",
+        search, MODEL, "h100-sxm", Load(concurrency=4, slo_tpot=1), apart="auto"),
+    row("`apart` is 'yes'; allowed are auto, no, only", search, MODEL, "h100-sxm",
+        Load(rate=1, slo_tpot=1), apart="yes"),
     row("`slo_tpot` is 1 ms, less than one step", pools,
         Load(rate=1, slo_tpot=1e-3), kind=Infeasible),
 ]  # fmt: skip

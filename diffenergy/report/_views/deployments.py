@@ -85,7 +85,7 @@ def blocks(result: "SearchResult") -> Iterator[Block]:
             f"output token; apart it is {100 * share:+.1f} %, and "
             f"{best['num_gpus']} instead of {other['num_gpus']} GPUs"
         )
-    yield _binding(s)
+    yield ("servers that do both, " if best["apart"] else "") + _binding(s)
     yield _table(s["deployments"], s)
     if len(s["frontier"]) > 1:
         yield "fewest GPUs for the power:"
@@ -135,7 +135,10 @@ def _table(rows: list[Entry], s: Entry) -> Table:
 
     def name(x: Entry) -> str:
         if x["apart"]:
-            return f"{x['num_gpus']} x {x['gpu']}, {pools_text(x)}"
+            pools = " + ".join(
+                f"{y['workers']} x tp {y['tp']}" for y in x["apart"].values()
+            )
+            return f"{x['num_gpus']} x {x['gpu']}, apart: {pools}"
         more = [f"ep {x['ep']}"] if "ep" in varied and x["ep"] > 1 else []
         more += [x[key] for key in ("dtype", "engine") if key in varied]
         return ", ".join([f"{x['num_gpus']} x {x['gpu']}", f"tp {x['tp']}", *more])
