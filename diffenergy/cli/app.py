@@ -5,6 +5,7 @@ A command's flags load when it is asked for, so that one command does not pay fo
 others.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -150,18 +151,18 @@ class Grouped(TyperGroup):
 
 class Once(TyperCommand):
     """A command that takes each flag with a value once, unless it is repeatable: the
-    parser alone would keep the last. `bare`: by flag its value where none of the words
-    that it allows follows, and these."""
+    parser alone would keep the last. `bare`: values of flags that none follows."""
 
-    bare: Mapping[str, tuple[str, tuple[str, ...]]] = {}
+    bare: Mapping[str, str] = {}
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Reads `args`; raises `ValueError` for a flag that is given twice."""
-        args = [
-            word
-            for i, flag in enumerate(args)
-            for word in (flag, *self._value(flag, args[i + 1 : i + 2]))
-        ]
+        words = list[str]()
+        for flag, after in itertools.zip_longest(args, args[1:], fillvalue="-"):
+            words.append(flag)
+            if flag in self.bare and after.startswith("-"):
+                words.append(self.bare[flag])
+        args = words
         if not ctx.resilient_parsing:
             _, _, order = self.make_parser(ctx).parse_args(args=list(args))
             for number, param in enumerate(order):
@@ -169,11 +170,6 @@ class Once(TyperCommand):
                 if single and param in order[:number]:
                     raise ValueError(f"`{param.opts[0]}` is given twice; give it once.")
         return super().parse_args(ctx, args)
-
-    def _value(self, flag: str, after: list[str]) -> tuple[str, ...]:
-        """The value of a flag that is given without one."""
-        value, words = self.bare.get(flag, ("", ()))
-        return (value,) if value and not {*after} & {*words} else ()
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """MODEL for an argument that is needed, [NAME] for one that may be left out, in

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from ..requests import choices, declared
+from ..requests import declared
 from ..results import Result, pick
 from . import output
 from .flags import (
@@ -122,15 +122,10 @@ def listing(line: str, content: Any, blocks: "Sequence[Block]", **more: Any) -> 
     return Outcome(content=content, blocks=lambda: blocks, page=page, **more)
 
 
-def bare_flags(name: str) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """Flags of a command that may be given without a value: this, and the words that
-    may follow instead."""
+def bare_flags(name: str) -> dict[str, str]:
+    """Values of the flags of a command that may be given without one."""
     kind = importlib.import_module(f"{_COMMANDS}.{name}_flags").Flags
-    return {
-        flag_name(field, flag): (flag.bare, choices(field.type))
-        for field, flag in declared(kind)
-        if flag.bare
-    }
+    return {flag_name(x, flag): flag.bare for x, flag in declared(kind) if flag.bare}
 
 
 def command(name: str) -> Callable[..., None]:

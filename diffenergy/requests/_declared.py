@@ -55,8 +55,7 @@ class Flag:
     `help`: one thought; the default stands in brackets at its end. `name`: where it is
     not that of the field. `many`: it may be repeated, `read` takes all texts.
     `endings`: of a file to write. `files(text)`: files that are read because of it.
-    `completed()`: what the shell offers. `bare`: value of the flag without one, where
-    none of the words that the field allows follows.
+    `completed()`: what the shell offers. `bare`: value of the flag where none follows.
     """
 
     help: str
@@ -287,7 +286,7 @@ def _text(hint: Any) -> Text | None:
 def _whole(flag: Flag, field: dataclasses.Field[Any]) -> Flag:
     """A flag completed from the type and the default of its field."""
     text = _text(field.type) or Text("")
-    words = choices(field.type)
+    words = _choices(field.type)
     default = field.default
     shown = flag.help
     plain = isinstance(default, str | int | float) and not isinstance(default, bool)
@@ -319,7 +318,7 @@ def is_switch(field: dataclasses.Field[Any]) -> bool:
     return field.default is False
 
 
-def choices(hint: Any) -> tuple[Any, ...]:
+def _choices(hint: Any) -> tuple[Any, ...]:
     """Words of a `Literal`."""
     bare = _arms(hint)
     return tuple(x for arm in bare if get_origin(arm) is Literal for x in get_args(arm))
@@ -385,7 +384,7 @@ def _refusal(name: str, value: Any, hint: Any, arms: tuple[Any, ...]) -> Excepti
         for x in _remarks(hint)
         if isinstance(x, msgspec.Meta) and x.description
     ]
-    words = choices(hint)
+    words = _choices(hint)
     if not remarks and words:
         remarks = [f"allowed are {', '.join(words)}"]
     if not remarks and bool in arms:
