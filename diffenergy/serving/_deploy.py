@@ -187,14 +187,15 @@ def _check_lengths(model: LanguageModel, load: Load):
     """Raises `ValueError` where requests are longer than the model's positions: the
     longest ones, or of a distribution without an end one in 16."""
     most, where = model.max_positions, f"{model.name} has {model.max_positions}"
-    total = sum(x.longest or x.mean for x in (load.input, load.output)) + load.cached
+    cached = load.cached_len or 0.0
+    total = sum(x.longest or x.mean for x in (load.sent, load.output)) + cached
     if total > most:
         raise ValueError(
             f"`input_len` + `cached_len` + `output_len` come to {total:g} tokens, but "
             f"{where} positions; shorten one of them."
         )
     for name, x, more in (
-        ("input_len", load.input, load.cached),
+        ("input_len", load.sent, cached),
         ("output_len", load.output, 0.0),
     ):
         if (longest := x.mean * x.nodes[-1] + more) > most:

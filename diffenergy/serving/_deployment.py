@@ -24,11 +24,13 @@ from ._engine import Engine, engine_of
 from ._lengths import Lengths
 from ._load import Load
 from ._steady.figures import LoadArrays, Mode, Steady, load_arrays, steady
-from ._steady.server import Memory, Server, Traffic
+from ._steady.server import Memory, Pause, Server, Traffic
 from ._step.table import Program, StepCosts, program, step_costs
 
 ASIDE: Final = 2e9
 """B of activations, graphs and context that engines keep aside."""
+HOST_RATE: Final = 25e9
+"""B/s at which a replica brings KV caches back from its host, by one link (PCIe)."""
 _MOST: Final = 8192
 """Requests at once that are told apart."""
 _STATES: Final = 64
@@ -98,15 +100,29 @@ class Deployment:
             load, accept = self.load, self.request.accept or 0.0
             return traffic_of(load.input, load.output, load.cached, accept)
 
+    @property
+    def pause(self) -> Pause | None:
+        """How long requests keep their cache, and where."""
+        load, tp = self.load, self.plan.tp
+        if load.pause is None:
+            return None
+        bytes_ = (load.kv_offload or 0.0) / tp
+        numbers = (load.pause, bytes_, tp / HOST_RATE)
+        return Pause(*(jnp.asarray(float(x)) for x in numbers))
+
     @functools.cached_property
     def program(self) -> Program:
         """Steps that are priced."""
+        return self.program_behind(self.load.cached)
+
+    def program_behind(self, cached: float) -> Program:
+        """Steps whose prompts stand behind so many cached tokens."""
         load = self.load
         lengths = [load.input.mean * x for x in load.input.nodes]
         numbers = [self.most]
         if load.concurrency is not None and not self.covering:
             numbers.append(self.slots)  # the saturation is that of any other load
-        of = numbers, self.context, lengths, load.cached, self.chunk
+        of = numbers, self.context, lengths, cached, self.chunk
         with jax.ensure_compile_time_eval():
             return program(self.model, self.request, *of)
 
@@ -183,6 +199,12 @@ class Deployment:
             return step_costs(*arguments)
         return kept(step_costs, arguments)
 
+    def costs_behind(self, cached: float) -> StepCosts:
+        """The table with prompts behind so many cached tokens."""
+        program = self.program_behind(cached)
+        arguments = jax.tree.map(jnp.asarray, (*program, self.gpu, self.point))
+        return kept(step_costs, arguments)
+
     def server(
         self,
         costs: StepCosts,
@@ -205,6 +227,7 @@ class Deployment:
             jnp.asarray(float(self.schedule == "prefill-first")),
             _at_most(clock, gpu.sm_clock_applied_max),
             jnp.asarray(limit * gpu.cap_fraction),
+            self.pause,
         )
 
     def steady(

@@ -60,6 +60,22 @@ LOADS = [
     row("`ratte` is no .. (did you mean `rate`?)", steady, {"ratte": 3}),
     row("`zzz` is no .. allowed are .. cached_len", Load, rate=3, zzz=1),
     row("`slo_ttft` is 'x'; allowed is a number above 0", Load, slo_ttft="x"),
+    row("`prefix_hit` is 1; allowed is a share from 0 to below", Load, prefix_hit=1.0),
+    row(
+        "`prefix_hit` is 0.9, but the last token .. give at most 0.8",
+        Load,
+        rate=1,
+        input_len=5,
+        prefix_hit=0.9,
+    ),
+    row(
+        "`prefix_hit` is given beside `cached_len`",
+        Load,
+        rate=1,
+        cached_len=5,
+        prefix_hit=0.5,
+    ),
+    row("`kv_offload` is given without `pause`", Load, rate=1, kv_offload=1e9),
     row("`waves` is 0; allowed is a number from 1 on", Load, waves=0),
     row("`rate` is missing", Load, slo_ttft=1),
     *(
@@ -69,6 +85,7 @@ LOADS = [
     *(row("`output_len` is", Load, output_len=text) for text in ("nan", "")),
 ]
 TRACES = [
+    row("`pause` is given beside `trace`", simulate, TRACE, MODEL, load={"pause": 1}),
     columns("goes back in time in row 1", arrival_s=[2, 1]),
     columns("`output_len` 0 in row 1", output_len=[1, 0]),
     columns("`output_len` 1.5 in row 1; allowed are who", output_len=[1, 1.5]),

@@ -70,11 +70,20 @@ class Traffic(eqx.Module):
         return self.prompt + self.cached + self.spread * self.output / 2
 
 
+class Pause(eqx.Module):
+    """How long requests keep their cache after their last token: `time` s, of which
+    `offload` bytes of one GPU may be on the host; `fetch`: s to bring a byte back."""
+
+    time: Float[Array, ""]
+    offload: Float[Array, ""]
+    fetch: Float[Array, ""]
+
+
 class Server(eqx.Module):
     """One replica: its costs, engine, memory and traffic. `vocab`: words; `chunk`: most
     tokens of a step; `first`: 1 where prompts run in steps of their own, before
     decoding, else 0; `sm_clock`: requested clock, Hz; `cap`: power that the limiter of
-    one GPU holds, W."""
+    one GPU holds, W; `pause`: of its requests, if they do."""
 
     costs: StepCosts
     engine: Engine
@@ -85,6 +94,7 @@ class Server(eqx.Module):
     first: Float[Array, ""]
     sm_clock: Float[Array, ""]
     cap: Float[Array, ""]
+    pause: Pause | None = None
 
     @property
     def fits(self) -> Array:
