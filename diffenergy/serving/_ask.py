@@ -58,7 +58,7 @@ def steady_state(request: ServeRequest) -> ServingResult:
     summary |= cache_figures(deployment, costs, figures)
     if sensitivity:
         summary["sensitivities"] = sensitivities(deployment, sensitivity)
-    return ServingResult(summary, deployment, costs, _warnings(deployment, summary))
+    return ServingResult(summary, deployment, costs, warnings_of(deployment, summary))
 
 
 def _check_optimize(optimize: str | None, load: Load):
@@ -71,7 +71,8 @@ def _check_optimize(optimize: str | None, load: Load):
         )
 
 
-def _warnings(deployment: Deployment, summary: dict[str, Any]) -> tuple[str, ...]:
+def warnings_of(deployment: Deployment, summary: dict[str, Any]) -> tuple[str, ...]:
+    """What a person should know beside the figures of a server."""
     linked = deployment.plan.gpus > 1
     notes = [
         *deployment.model.notes,

@@ -8,6 +8,7 @@ from typing import Any, Final, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.core import Tracer
 
@@ -25,7 +26,7 @@ from ._lengths import Lengths
 from ._load import Load
 from ._steady.figures import LoadArrays, Mode, Steady, load_arrays, steady
 from ._steady.server import Memory, Pause, Server, Traffic
-from ._step.table import Program, StepCosts, program, step_costs
+from ._step.table import Program, StepCosts, batch_knots, program, step_costs
 
 ASIDE: Final = 2e9
 """B of activations, graphs and context that engines keep aside."""
@@ -64,6 +65,8 @@ class Deployment:
     """Whether the grid goes up to the batch limit, whatever the memory holds."""
     site: Site | None = None
     """Where the boards stand; None where they alone count."""
+    like: Program | None = dataclasses.field(default=None, compare=False)
+    """Steps whose compiled program these share, with launches that they lack."""
 
     @property
     def replicas(self) -> int:
@@ -118,13 +121,12 @@ class Deployment:
     def program_behind(self, cached: float) -> Program:
         """Steps whose prompts stand behind so many cached tokens."""
         load = self.load
-        lengths = [load.input.mean * x for x in load.input.nodes]
+        lengths = tuple(load.input.mean * x for x in load.input.nodes)
         numbers = [self.most]
         if load.concurrency is not None and not self.covering:
             numbers.append(self.slots)  # the saturation is that of any other load
-        of = numbers, self.context, lengths, cached, self.chunk
-        with jax.ensure_compile_time_eval():
-            return program(self.model, self.request, *of)
+        of = batch_knots(numbers), self.context, lengths, cached, self.chunk
+        return _program(_Steps(self.model, self.request, *of, self.like))
 
     @functools.cached_property
     def fits(self) -> float:
@@ -299,6 +301,33 @@ class Deployment:
         return _STATES << max(math.ceil(math.log2((self.most + 1) / _STATES)), 0)
 
 
+@dataclasses.dataclass(frozen=True)
+class _Steps:
+    """Arguments of `program`; equal ones share it."""
+
+    model: LanguageModel
+    request: Request
+    batches: tuple[int, ...]
+    context: float
+    lengths: tuple[float, ...]
+    cached: float
+    chunk: int
+    like: Program | None = dataclasses.field(compare=False)
+
+    def __hash__(self) -> int:  # a model has no hash
+        return hash((self.model.name, self.request.dtype, self.batches, self.lengths))
+
+
+@functools.lru_cache(maxsize=32)
+def _program(steps: _Steps) -> Program:
+    """The program of steps: listing them takes longer than pricing them."""
+    with jax.ensure_compile_time_eval():
+        return program(**{x.name: getattr(steps, x.name) for x in _FIELDS})
+
+
+_FIELDS: Final = dataclasses.fields(_Steps)
+
+
 def _at_most(clock: Any, highest: Array) -> Array:
     """The clock, or the highest one; at a tie with the slope of the clock."""
     return jnp.where(jnp.asarray(clock) > highest, highest, clock)
@@ -308,13 +337,9 @@ def traffic_of(
     prompt: Lengths, output: Lengths, cached: float, accept: float = 0.0
 ) -> Traffic:
     """Distributions as numbers; `accept` as in `Traffic`."""
-    return Traffic(
-        jnp.asarray(prompt.mean),
-        jnp.asarray(prompt.nodes),
-        jnp.asarray(prompt.tail),
-        jnp.asarray(cached),
-        jnp.asarray(output.mean),
-        jnp.asarray(output.spread),
-        jnp.asarray(output.tail),
-        jnp.asarray(float(accept)),
-    )
+    numbers = (
+        prompt.mean, prompt.nodes, prompt.tail, cached,
+        output.mean, output.spread, output.tail, accept,
+    )  # fmt: skip
+    # by numpy: jax converts a sequence number by number
+    return Traffic(*(jnp.asarray(np.asarray(x, float)) for x in numbers))

@@ -8,7 +8,8 @@ import pytest
 
 from diffenergy.dvfs import Objective, Plan, Problem, Rules, Switching, frontier, solve
 from diffenergy.dvfs._positions import Positions, positions
-from diffenergy.dvfs._problem import Loop, default_total, total, within_caps
+from diffenergy.dvfs._problem import default_total, total, within_caps
+from diffenergy.workload import Loop
 
 from .builders import (
     KINDS,

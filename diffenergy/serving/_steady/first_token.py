@@ -47,8 +47,8 @@ def first_token(
     Args:
         server: one replica.
         rate: requests a second, Poisson.
-        states: steps with 1, 2, ... requests that run.
-        seen: probability that an arriving request finds 0, 1, 2, ... of them.
+        states: steps with 1, 2, ... requests that run, or with some of these numbers.
+        arriving: probability that an arriving request finds none, and each of them.
     """
     lengths = server.traffic.prompt * server.traffic.prompt_tail
 

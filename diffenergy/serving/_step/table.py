@@ -49,14 +49,14 @@ _LADDERS: Final = (
 )
 
 
-def _batches(numbers: Sequence[float]) -> list[int]:
+def batch_knots(numbers: Sequence[float]) -> tuple[int, ...]:
     """Numbers of sequences: those in `numbers`, and others up to these and beyond; as
     many of the former as there are, whether or not they are among the latter."""
     batches = {x for x in _HALVES if x <= 1.5 * max([*numbers, _ENOUGH])}
     more = (*map(round, numbers), 5, 7, 9, 10)
     # As many as `numbers`, whatever the load: equal shapes share a compiled program.
     new = [x for x in dict.fromkeys(more) if x not in batches]
-    return sorted({*batches, *new[: len(numbers)]})
+    return tuple(sorted({*batches, *new[: len(numbers)]}))
 
 
 def _prompts(shortest: float, longest: float) -> tuple[int, ...]:
@@ -128,20 +128,22 @@ class Program(NamedTuple):
 def program(
     model: LanguageModel,
     request: Request,
-    numbers: Sequence[float],
+    batches: Sequence[int],
     context: float,
     lengths: Sequence[float],
     cached: float,
     chunk: int,
+    like: Program | None = None,
 ) -> Program:
     """Steps of a model, one GPU's share of it, with knots at fixed places.
 
-    Decoding ones of any of `numbers` of sequences, and others around them, with two
-    numbers of cached tokens around `context`, attention being linear in them. Then
+    Decoding ones of `batches` of sequences (`batch_knots`) with two numbers of cached
+    tokens around `context`, attention being linear in them. Then
     those with a prompt beside: as long as any of `lengths` (tokens to compute, behind
     `cached` ones), or the mean piece of what takes several steps of `chunk` tokens.
+    `like`: steps of which one compiled program serves, too, as far as possible.
     """
-    batches, prompts = _batches(numbers), _prompts(min(lengths), max(lengths))
+    prompts = _prompts(min(lengths), max(lengths))
     lower = max(x for x in _LADDERS[1] if x <= max(context, 2.0))
     contexts = lower, 2 * lower
     # a share of the last piece counts as such
@@ -167,7 +169,7 @@ def program(
         jnp.asarray([PARTS.index(name) for name in names]),
         jnp.asarray(1.0 + drafted),
     )
-    return Program(assemble([x for x, _ in listed]), knots)
+    return Program(assemble([x for x, _ in listed], like and like.workload), knots)
 
 
 def step_costs(

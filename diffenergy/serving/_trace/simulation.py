@@ -31,13 +31,14 @@ class Sizes(eqx.Module):
 
 
 class Turn(NamedTuple):
-    """One turn of the loop: `steps` alike of `time` s each, with `running` requests
-    that decode (and got tokens), `prompt` tokens in the first of them, `energy` J
-    of one GPU in all, `waiting` requests meanwhile; `dropped` ones
+    """One turn of the loop: from `start` (s) on `steps` alike of `time` s each, with
+    `running` requests that decode (and got tokens), `prompt` tokens in the first of
+    them, `energy` J of one GPU in all, `waiting` requests meanwhile; `dropped` ones
     lost their memory before it, `resumed` ones went on after `away` s without a token,
     all together; `held` ones that decode waited for prompts (prompts first); `clock`,
     Hz; power at the `lowest` clock, W."""
 
+    start: Array
     steps: Array
     time: Array
     running: Array
@@ -206,6 +207,7 @@ def stepped(
     here, who = state.who >= 0, jnp.maximum(state.who, 0)
     running = jnp.sum(jnp.where(step.decoding, generated, 0.0)) / each
     turn = Turn(
+        state.now,
         steps,
         time,
         running / jnp.maximum(steps, 1),

@@ -12,6 +12,7 @@ from .._listing import Listing
 from ._checkpoint.formats import Precision
 from ._layer import Layer
 from ._layered import LayeredModel
+from ._operators.experts import Experts
 from ._operators.memory import bytes_of, logit_bytes, memory_by_part, working_bytes
 from ._operators.operator import Cached, ForwardPass
 from ._operators.passes import repeat_rows, rows_of
@@ -135,12 +136,20 @@ class LanguageModel(LayeredModel):
             request.recomputed,
             request.routing or "balanced",
             verify,
+            storage=request.storage,
         )
 
     def default_routing(self) -> str | None:
         """Default routing of tokens to experts; None without experts."""
         routed = any(w.used < 1 for w, _ in self.all_weights())
         return "random" if routed else None
+
+    @property
+    def expert_groups(self) -> tuple[int, int]:
+        """Groups of experts, and from how many of them the experts of a token are."""
+        operators = (x for layer in self.stack() for x in layer.operators)
+        mixed = next((x for x in operators if isinstance(x, Experts)), None)
+        return mixed.groups if mixed else (1, 1)
 
     def _check(self, values: dict[str, Any]):
         images = (values.get("images") or 0) * (values.get("image_tokens") or 0)
