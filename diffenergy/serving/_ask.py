@@ -55,6 +55,8 @@ def steady_state(request: ServeRequest) -> ServingResult:
     _answer.check(deployment, figures)
     summary = _answer.to_json(deployment, figures) | more
     summary |= speculation_figures(deployment, costs)
+    if deployment.attention_dp > 1:
+        summary["attention_dp"] = deployment.attention_dp
     summary |= cache_figures(deployment, costs, figures)
     if sensitivity:
         summary["sensitivities"] = sensitivities(deployment, sensitivity)

@@ -9,7 +9,7 @@ from ..estimator import settings
 from ..hardware import GpuCard, read_gpu, with_fields
 from ..nodes import site_of
 from ..plans import Plan, host_of
-from ..requests import accepts
+from ..requests import BadRequest, accepts
 from ..results import Infeasible
 from ..workload import LanguageModel, ModelShare, ModelSplit
 from ..workload.models import Request, assumed_model, load_model
@@ -49,7 +49,9 @@ def deploy(server: DeployRequest) -> Deployment:
     load = load_of(server.load) or Load(max_batch=1)
     read = read_gpu(DEFAULT_GPU) if gpu is None else gpu
     read = read if isinstance(read, GpuCard) else read_gpu(read)
-    plan = _plan(server.tp, server.num_gpus, server.ep)
+    groups = server.attention_dp or 1
+    experts = server.ep if groups == 1 else server.ep or server.tp or server.num_gpus
+    plan = _plan(server.tp, server.num_gpus, experts)
     card = _connected(with_fields(read, server.changes or {}), plan, server)
     point = {name: _one(name, getattr(server, name)) for name in _POINT}
     points, defaults = settings(card, **point, temperature=server.temperature)
@@ -64,7 +66,8 @@ def deploy(server: DeployRequest) -> Deployment:
     assumed |= site_defaults
     none = server.corrections == "none"
     file = prior_file() if none else read_corrections(server.corrections)
-    placed = whole.placed(ModelShare(ModelSplit(plan.tp, plan.ep)))
+    _check_groups(whole, plan, groups)
+    placed = whole.placed(ModelShare(ModelSplit(plan.tp // groups, plan.ep)))
     changed = bool(server.changes) or read.values != card.values
     deployment = Deployment(
         placed,
@@ -161,6 +164,33 @@ def _plan(tp: int | None, num_gpus: int | None, ep: int | None) -> Plan:
     return Plan(one, 1, experts, number // one)
 
 
+def _check_groups(model: LanguageModel, plan: Plan, groups: int):
+    """Raises `ValueError` for groups of GPUs that a replica does not have."""
+    if groups == 1:
+        return
+    if all(w.used == 1 for w, _ in model.all_weights()):
+        raise BadRequest(
+            f"`attention_dp` is {groups}, but {model.name} has no experts that its "
+            "groups would share; replicas (`num_gpus`) do the same.",
+            "attention_dp",
+            "num_gpus",
+        )
+    if plan.tp % groups:
+        raise BadRequest(
+            f"`attention_dp` is {groups}, which does not divide `tp` {plan.tp}; its "
+            "groups are equal parts of the GPUs of a replica.",
+            "attention_dp",
+            "tp",
+        )
+    if plan.ep != plan.tp:
+        raise BadRequest(
+            f"`ep` is {plan.ep} beside `attention_dp` {groups}, whose groups share the "
+            f"experts of all {plan.tp} GPUs of a replica; leave it out.",
+            "ep",
+            "attention_dp",
+        )
+
+
 def _request(
     name: str, load: Load, server: ServerRequest
 ) -> tuple[LanguageModel, Request]:
@@ -213,6 +243,7 @@ def _check_memory(
     memory, load = deployment.memory(deployment.gpu), deployment.load
     tokens = load.input.mean + load.cached + load.output.mean
     need, pool = memory.on_host(tokens)
+    need *= deployment.attention_dp  # a request is in one group
     if pool >= need and deployment.fits >= 1:
         return
     gb = (float(memory.weights) / 1e9, ASIDE / 1e9, need / 1e9)

@@ -25,7 +25,8 @@ from ._engine import Engine, engine_of
 from ._lengths import Lengths
 from ._load import Load
 from ._steady.figures import LoadArrays, Mode, Steady, load_arrays, steady
-from ._steady.server import Memory, Pause, Server, Traffic
+from ._steady.server import Groups, Memory, Pause, Server, Traffic
+from ._step.groups import grouping
 from ._step.table import Program, StepCosts, batch_knots, program, step_costs
 
 ASIDE: Final = 2e9
@@ -104,6 +105,20 @@ class Deployment:
             return traffic_of(load.input, load.output, load.cached, accept)
 
     @property
+    def attention_dp(self) -> int:
+        """Groups of GPUs of a replica with sequences of their own."""
+        return self.model.share.split.replicas
+
+    @property
+    def groups(self) -> Groups | None:
+        """How sequences spread over the groups of GPUs."""
+        found = grouping(self.model, self.attention_dp)
+        if found is None:
+            return None
+        numbers = (found.number, found.fullest, found.prompts)
+        return Groups(*(jnp.asarray(float(x)) for x in numbers))
+
+    @property
     def pause(self) -> Pause | None:
         """How long requests keep their cache, and where."""
         load, tp = self.load, self.plan.tp
@@ -162,7 +177,9 @@ class Deployment:
         """What requests may keep on one GPU."""
         model, request = self.model, self.request
         drafting, drafted = model.drafting(request)
-        element = BYTES[code(request.kv_dtype)]
+        # a GPU has the sequences of its group, which are a share of those of all
+        share = 1 / self.attention_dp
+        element = share * BYTES[code(request.kv_dtype)]
         cached = [
             (cache, n) for cache, n in [*model.all_cached(), *drafted] if cache.elements
         ]
@@ -176,7 +193,7 @@ class Deployment:
             # an entry of no bytes: a model without a KV cache has one, too
             jnp.asarray([*bytes_, 0.0]),
             jnp.asarray([*windows, 1.0]),
-            jnp.asarray(model.state_bytes()),
+            jnp.asarray(share * model.state_bytes()),
         )
 
     def costs(
@@ -230,6 +247,7 @@ class Deployment:
             _at_most(clock, gpu.sm_clock_applied_max),
             jnp.asarray(limit * gpu.cap_fraction),
             self.pause,
+            self.groups,
         )
 
     def steady(

@@ -46,6 +46,11 @@ OPTIONS = [
         steady, Load(rate=1), optimise=1),
     row("`optimise` is no .. allowed are .. changes",
         qwen, Load(rate=1), optimise=1),
+    row("`attention_dp` is 2, but qwen3-0.6b has no experts", qwen, attention_dp=2),
+    row("`attention_dp` is 3, which does not divide `tp` 8",
+        deploy, "deepseek-v3", "b200-sxm", tp=8, attention_dp=3),
+    row("`ep` is 4 beside `attention_dp` 8",
+        deploy, "deepseek-v3", "b200-sxm", tp=8, ep=4, attention_dp=8),
     row("`accept` is missing", qwen, speculative="eagle"),
     row("`draft_tokens` is given, but nothing drafts", steady, draft_tokens=2),
     row("`speculative` is 'mtp', but qwen3-0.6b states no layer",
@@ -119,6 +124,7 @@ POOLS = [
         Load(rate=1, slo_tpot=1e-3), kind=Infeasible),
 ]  # fmt: skip
 TRACES = [
+    row("`attention_dp` is 2 beside `trace`", simulate, TRACE, MODEL, attention_dp=2),
     row("`pause` is given beside `trace`", simulate, TRACE, MODEL, load={"pause": 1}),
     columns("goes back in time in row 1", arrival_s=[2, 1]),
     columns("`output_len` 0 in row 1", output_len=[1, 0]),

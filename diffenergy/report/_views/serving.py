@@ -51,7 +51,8 @@ def line(result: "ServingResult") -> str:
 def title(s: Entry) -> str:
     """Return a line with the model, GPUs, engine and load."""
     gpus = f"{s['num_gpus']} x {s['gpu']}" if s["num_gpus"] > 1 else s["gpu"]
-    split = f" (tp {s['tp']})" if s["num_gpus"] > 1 else ""
+    groups = f", attention dp {s['attention_dp']}" if "attention_dp" in s else ""
+    split = f" (tp {s['tp']}{groups})" if s["num_gpus"] > 1 else ""
     if pools := s.get("pools"):
         words = [
             f"{p['workers']} x tp {p['tp']} {p['gpu']} for {work}"

@@ -70,6 +70,7 @@ _NO: Final = {
     "schedule": "each pool has one kind of steps; leave it out",
     "waves": "pools are in steady state; leave it out",
     "pause": "what pauses in a pool is not known; leave it out",
+    "attention_dp": "a pool's GPUs share all sequences; leave it out",
     "speculative": "pools decode a token a step; leave it out",
 }
 """What two pools do not have, and the remedy."""

@@ -74,10 +74,11 @@ def _load(request: SearchRequest) -> Load:
             "out, and price the best deployment with it.",
             "pause",
         )
-    if request.speculative is not None:
-        raise BadRequest(
-            f"`speculative` is '{request.speculative}'; a search is for plain "
-            "decoding; leave it out, and price the best deployment with it.",
-            "speculative",
-        )
+    for name in ("speculative", "attention_dp"):
+        if (value := getattr(request, name)) is not None:
+            raise BadRequest(
+                f"`{name}` is {value}; a search is for plain decoding; leave it out, "
+                "and price the best deployment with it.",
+                name,
+            )
     return load

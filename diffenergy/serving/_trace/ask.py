@@ -45,6 +45,13 @@ def simulate(request: TraceRequest) -> ServingResult:
         ValueError: for what cannot be, in one sentence.
         Infeasible: if a request does not fit the memory.
     """
+    if request.attention_dp is not None:
+        raise BadRequest(
+            f"`attention_dp` is {request.attention_dp} beside `trace`, whose simulator "
+            "has one queue for all GPUs of a replica; leave it out.",
+            "attention_dp",
+            "trace",
+        )
     trace, fields = _trace(request.trace), _load_fields(request.load)
     whole = load_model(request.model)
     if isinstance(whole, LanguageModel):  # else `deploy` says so
