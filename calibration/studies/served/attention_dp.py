@@ -10,6 +10,7 @@ rows say `tp` and as many groups: these are the groups of as many GPUs.
 """
 
 import argparse
+import dataclasses
 import sys
 from pathlib import Path
 from typing import Any, Final
@@ -18,13 +19,18 @@ import numpy as np
 import pandas as pd
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
-from diffenergy.serving import Load, steady_state  # noqa: E402
+from diffenergy.serving import Load, deploy  # noqa: E402
+from diffenergy.serving._solve import solved  # noqa: E402
 
 _MODELS: Final = {
     "deepseek-ai/DeepSeek-R1": "deepseek-v3", "MiniMaxAI/MiniMax-M2.5": "minimax-m2",
 }  # fmt: skip
 _GPUS: Final = {"b200_sxm": "b200-sxm", "h100_sxm": "h100-sxm", "h200_sxm": "h200-sxm"}
 _DTYPES: Final = {"fp4": "nvfp4", "fp8": "fp8_block"}
+_SERVER: Final = [
+    "model", "gpu", "backend", "precision", "tp", "attention_dp_size", "input_tokens",
+    "output_tokens",
+]  # fmt: skip
 _WAVES: Final = 6.0
 _HEAD: Final = (
     "| model | GPU | rows | as tp, ep: bias | median (p90) | attention dp: bias | "
@@ -41,20 +47,31 @@ def rows(path: Path) -> pd.DataFrame:
     return found[found["concurrency"] <= 256]
 
 
-def tpot(row: Any, grouped: bool) -> float:
-    """Predicted time of a token (ms)."""
-    groups = int(row.attention_dp_size)
-    gpus = int(max(row.tp, groups))
+def errors(group: Any, grouped: bool) -> Any:
+    """ln of predicted over measured time of a token, for rows of one server."""
+    first = group.iloc[0]
+    groups = int(first["attention_dp_size"])
+    gpus = int(max(first["tp"], groups))
     load = Load(
-        concurrency=row.concurrency, input_len=row.input_tokens,
-        output_len=row.output_tokens, waves=_WAVES,
+        concurrency=float(group["concurrency"].max()), waves=_WAVES,
+        input_len=float(first["input_tokens"]),
+        output_len=float(first["output_tokens"]),
     )  # fmt: skip
-    more = {"attention_dp": groups} if grouped else {"ep": gpus}
-    result = steady_state(
-        _MODELS[row.model], _GPUS[row.gpu], load, tp=gpus, engine=row.backend,
-        dtype=_DTYPES[row.precision], kv_dtype="fp8", sampling="random", **more,
+    more: Any = {"attention_dp": groups} if grouped else {"ep": gpus}
+    server = deploy(
+        _MODELS[first["model"]], _GPUS[first["gpu"]], load, tp=gpus, kv_dtype="fp8",
+        engine=first["backend"], dtype=_DTYPES[first["precision"]], sampling="random",
+        **more,
     )  # fmt: skip
-    return 1e3 * result.tpot
+    costs = server.costs()
+
+    def tpot(clients: float) -> float:
+        of = dataclasses.replace(load, concurrency=clients)
+        one = dataclasses.replace(server, load=of)
+        return float(solved(one, costs).tpot.mean)
+
+    predicted = group["concurrency"].map(tpot)
+    return np.log(1e3 * predicted / group["tpot_ms"])
 
 
 def main():
@@ -63,20 +80,18 @@ def main():
     parser.add_argument("data", type=Path)
     parser.add_argument("--rows", action="store_true", help="Print every row, too.")
     choices = parser.parse_args()
-    table = rows(choices.data)
+    table: Any = rows(choices.data)
     for name, grouped in (("plain", False), ("dp", True)):
-        table[name] = [
-            np.log(tpot(row, grouped) / row.tpot_ms) for row in table.itertuples()
-        ]
+        each = [errors(group, grouped) for _, group in table.groupby(_SERVER)]
+        table[name] = pd.concat(each)
     if choices.rows:
-        shown = ["model", "gpu", "precision", "tp", "attention_dp_size", "input_tokens"]
-        shown += ["output_tokens", "concurrency", "tpot_ms", "plain", "dp"]
+        shown = [*_SERVER, "concurrency", "tpot_ms", "plain", "dp"]
         print(table[shown].round(2).to_string())
     print(*_HEAD, sep="\n")
     for (model, gpu), group in table.groupby(["model", "gpu"]):
-        cells = [model.rpartition("/")[2], _GPUS[str(gpu)], str(len(group))]
+        cells = [str(model).rpartition("/")[2], _GPUS[str(gpu)], str(len(group))]
         for name in ("plain", "dp"):
-            miss = 100 * np.expm1(group[name])
+            miss: Any = 100 * np.expm1(group[name])
             size = miss.abs()
             cells += [
                 f"{miss.median():+.0f} %",
