@@ -3,11 +3,12 @@ worth, requests that pause, and caches on the host."""
 
 from typing import Any
 
-import numpy as np
+import jax.numpy as jnp
 
 from ._deployment import Deployment
 from ._solve import hit_slopes
 from ._steady.figures import Steady
+from ._step.cost import prompt_weights, prompts
 from ._step.table import StepCosts
 
 _POINT = 0.01
@@ -39,17 +40,16 @@ def _offload(
     assert pause is not None
     one, _ = memory.on_host(load.input.mean + load.cached + load.output.mean)
     fetch = float(pause.fetch) * memory.on_host(load.cached)[0]
-    added, prompts = np.asarray(costs.added_time)[-1, 0], np.asarray(costs.prompts)
-    rate = added[-1] / prompts[-1]  # beyond the table as its longest prompt
-    known = float(np.interp(load.cached, prompts, added))
-    anew = max(known, load.cached * rate) if load.cached > prompts[-1] else known
+    of = costs, deployment.engine, jnp.zeros(())
+    weights = prompt_weights(costs, jnp.asarray(load.cached))
+    anew = float(prompts(*of, weights, jnp.zeros(())).time[-1])
     share = float(figures.fetch) / fetch if fetch else 0.0
     return {
         "bytes": load.kv_offload,
         "requests": deployment.replicas * (load.kv_offload or 0.0) / (tp * one),
         "fetched_share": share,
         "fetch_s": fetch,
-        "compute_s": anew * float(deployment.engine.linear),
+        "compute_s": anew,
     }
 
 
