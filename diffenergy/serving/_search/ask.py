@@ -68,4 +68,17 @@ def _load(request: SearchRequest) -> Load:
             f"`waves` is {load.waves:g}; a search is for a steady load; leave it out.",
             "waves",
         )
+    if load.pause is not None:
+        raise BadRequest(
+            f"`pause` is {load.pause:g}; a search has no requests that pause; leave it "
+            "out, and price the best deployment with it.",
+            "pause",
+        )
+    for name in ("speculative", "attention_dp"):
+        if (value := getattr(request, name)) is not None:
+            raise BadRequest(
+                f"`{name}` is {value}; a search is for plain decoding; leave it out, "
+                "and price the best deployment with it.",
+                name,
+            )
     return load
