@@ -26,6 +26,8 @@ DEFAULT_GPUS: Final = ("h100-sxm", "h200-sxm", "b200-sxm")
 CLOCKS: Final = 9
 """Clocks of a candidate, and of a round around the best of them."""
 _LIMITS: Final = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+MOST_LIMITS: Final = len(_LIMITS) + 1
+"""Batch limits of a candidate: those, and that of the memory."""
 BEYOND: Final = 1.1
 """Factor by which limits are loosened, to see which of them binds."""
 _RATES: Final = {"fp8": "fp8", "fp8_block": "fp8", "mxfp8": "fp8"} | dict.fromkeys(
@@ -128,7 +130,7 @@ def _candidate(
             min(BEYOND * fits, MOST_BATCH),
         ]
     # repeats fill up to one shape, so that candidates share a compiled program
-    padded = np.resize(np.floor(np.maximum(limits, 1.0)), len(_LIMITS) + 1)
+    padded = np.resize(np.floor(np.maximum(limits, 1.0)), MOST_LIMITS)
     return Candidate(options, deployment, number, tried, padded)
 
 
