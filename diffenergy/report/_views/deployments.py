@@ -49,7 +49,8 @@ def words(x: Entry) -> str:
             for name, y in x["pools"].items()
         )
     ep = f", ep {x['ep']}" if x["ep"] > 1 else ""
-    return f"{x['num_gpus']} x {x['gpu']} (tp {x['tp']}{ep}, {x['dtype']})"
+    more = f", {x['speculative']}" if x["speculative"] else ""
+    return f"{x['num_gpus']} x {x['gpu']} (tp {x['tp']}{ep}, {x['dtype']}{more})"
 
 
 def blocks(result: "SearchResult") -> Iterator[Block]:
@@ -126,6 +127,7 @@ def _table(rows: list[Entry], s: Entry) -> Table:
             return words(x)
         more = [f"ep {x['ep']}"] if "ep" in varied and x["ep"] > 1 else []
         more += [x[key] for key in ("dtype", "engine") if key in varied]
+        more += [x["speculative"]] if x["speculative"] else []
         return ", ".join([f"{x['num_gpus']} x {x['gpu']}", f"tp {x['tp']}", *more])
 
     columns: list[Any] = [

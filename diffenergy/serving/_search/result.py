@@ -129,6 +129,7 @@ def entry(x: Priced) -> dict[str, Any]:
         "ep": x.deployment.plan.ep,
         "dtype": s["dtype"],
         "engine": s["engine"],
+        "speculative": x.deployment.request.speculative,
         "sm_clock_mhz": x.deployment.setting.sm_clock / MHz,
         "max_batch": s["max_batch"],
         "avg_power_w": s["avg_power_w"],
@@ -158,7 +159,9 @@ def words(x: Priced) -> str:
         )
         return " and ".join(parts)
     ep = f", ep {x.deployment.plan.ep}" if x.deployment.plan.ep > 1 else ""
-    return f"{s['num_gpus']} x {s['gpu']} (tp {s['tp']}{ep}, {s['dtype']})"
+    drafts = x.deployment.request.speculative
+    more = f", {drafts}" if drafts else ""
+    return f"{s['num_gpus']} x {s['gpu']} (tp {s['tp']}{ep}, {s['dtype']}{more})"
 
 
 def compare(best: Priced, second: Priced, request: SearchRequest) -> str:

@@ -35,6 +35,9 @@ _RATES: Final = {"fp8": "fp8", "fp8_block": "fp8", "mxfp8": "fp8"} | dict.fromke
 )
 """Rate of tensor cores that a type needs; other types run on every GPU."""
 
+_PLAIN: Final = dict.fromkeys(("speculative", "accept", "draft_tokens"))
+"""Options of a server without speculation."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
@@ -209,14 +212,15 @@ def _ways(
     types = [x for x in named if x is None or _has(card, x)]
     for name in set(named) - set(types):
         skipped.append(f"{card.name}: its tensor cores have no {name}")
-    for dtype, tp, engine in itertools.product(
-        types, sizes, values_of(request.engine) or (None,)
+    drafts = [{}] if request.speculative is None else [{}, _PLAIN]
+    for dtype, tp, engine, more in itertools.product(
+        types, sizes, values_of(request.engine) or (None,), drafts
     ):
         if tp > number:
             continue
         shares = values_of(request.ep) or ((1, tp) if mixture else (1,))
         for ep in dict.fromkeys(x for x in shares if tp % x == 0):
-            yield {"dtype": dtype, "tp": tp, "ep": ep, "engine": engine}
+            yield {"dtype": dtype, "tp": tp, "ep": ep, "engine": engine, **more}
 
 
 def _has(card: GpuCard, dtype: str) -> bool:
