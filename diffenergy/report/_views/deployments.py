@@ -43,8 +43,14 @@ def title(s: Entry) -> str:
 
 def words(x: Entry) -> str:
     """Return a deployment in a few words."""
+    if x["pools"]:
+        return " and ".join(
+            f"{y['num_gpus']} x {y['gpu']} (tp {y['tp']}) for {name}"
+            for name, y in x["pools"].items()
+        )
     ep = f", ep {x['ep']}" if x["ep"] > 1 else ""
-    return f"{x['num_gpus']} x {x['gpu']} (tp {x['tp']}{ep}, {x['dtype']})"
+    more = f", {x['speculative']}" if x["speculative"] else ""
+    return f"{x['num_gpus']} x {x['gpu']} (tp {x['tp']}{ep}, {x['dtype']}{more})"
 
 
 def blocks(result: "SearchResult") -> Iterator[Block]:
@@ -117,8 +123,11 @@ def _table(rows: list[Entry], s: Entry) -> Table:
     varied = [x for x in ("dtype", "engine", "ep") if len({y[x] for y in every}) > 1]
 
     def name(x: Entry) -> str:
+        if x["pools"]:
+            return words(x)
         more = [f"ep {x['ep']}"] if "ep" in varied and x["ep"] > 1 else []
         more += [x[key] for key in ("dtype", "engine") if key in varied]
+        more += [x["speculative"]] if x["speculative"] else []
         return ", ".join([f"{x['num_gpus']} x {x['gpu']}", f"tp {x['tp']}", *more])
 
     columns: list[Any] = [

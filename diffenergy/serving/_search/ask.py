@@ -1,6 +1,7 @@
 """The public `search`: the deployment for a load."""
 
 from ...requests import BadRequest, accepts
+from .._apart.answer import NOTE
 from .._ask import warnings_of
 from .._deploy import load_of
 from .._load import Load
@@ -37,10 +38,19 @@ def search(request: SearchRequest) -> SearchResult:
         1
     """
     load = _load(request)
+    if request.pools != "no" and load.rate is None:
+        raise BadRequest(
+            f"`pools` is {request.pools}, but the load has no `rate`; pools apart are "
+            "searched at a rate.",
+            "pools",
+            "rate",
+        )
     chosen, skipped = candidates(request, load)
     choice = Search(request, load, chosen).run()
     first = choice.priced[0]
     notes = warnings_of(first.deployment, first.summary)
+    if any(x.apart for x in choice.priced):
+        notes = (*notes, NOTE)
     best = ServingResult(first.summary, first.deployment, first.costs, notes)
     summary, warnings = search_json(request, load, chosen, skipped, choice)
     return SearchResult(summary, choice, best, (*notes, *warnings))

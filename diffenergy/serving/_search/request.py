@@ -129,6 +129,12 @@ class SearchRequest(ServersRequest):
         "Maximum mean power of all GPUs, with --node at the wall.",
         _SEARCH,
     ] = None
+    pools: Annotated[
+        Literal["auto", "no", "only"],
+        "Prefill and decode apart in a search at a --rate: auto (beside servers that "
+        "do both), no or only.",
+        _SEARCH,
+    ] = "no"
     top: Annotated[Whole, "Number of deployments in the table.", _SEARCH] = 8
 
 
@@ -137,5 +143,6 @@ SEARCH: Final = Flag(
     "limits of latency."
 )
 NOT_SEARCHED: Final = Excludes(
-    ("optimize", "sensitivity", "trace", "waves"), "a search chooses for a steady load"
+    ("optimize", "sensitivity", "trace", "waves", "apart"),
+    "a search chooses for a steady load (with `pools` apart, too)",
 )

@@ -43,7 +43,7 @@ class SearchResult(Result):
         """The priced deployments as serving points that `fleet` reads: a row is one
         replica."""
         rows = []
-        for x in self.choice.priced:
+        for x in (x for x in self.choice.priced if not x.apart):
             s, n = x.summary, x.deployment.replicas
             rows.append(
                 {
@@ -129,6 +129,7 @@ def entry(x: Priced) -> dict[str, Any]:
         "ep": x.deployment.plan.ep,
         "dtype": s["dtype"],
         "engine": s["engine"],
+        "speculative": x.deployment.request.speculative,
         "sm_clock_mhz": x.deployment.setting.sm_clock / MHz,
         "max_batch": s["max_batch"],
         "avg_power_w": s["avg_power_w"],
@@ -143,6 +144,7 @@ def entry(x: Priced) -> dict[str, Any]:
         "ttft_s": s["ttft_s"],
         "tpot_s": s["tpot_s"],
         "utilization": s["utilization"],
+        "pools": s.get("pools"),
         "grade": s["grade"],
     }
 
@@ -150,8 +152,16 @@ def entry(x: Priced) -> dict[str, Any]:
 def words(x: Priced) -> str:
     """A deployment in a few words."""
     s = x.summary
+    if x.apart:
+        parts = (
+            f"{y['num_gpus']} x {y['gpu']} (tp {y['tp']}) for {name}"
+            for name, y in s["pools"].items()
+        )
+        return " and ".join(parts)
     ep = f", ep {x.deployment.plan.ep}" if x.deployment.plan.ep > 1 else ""
-    return f"{s['num_gpus']} x {s['gpu']} (tp {s['tp']}{ep}, {s['dtype']})"
+    drafts = x.deployment.request.speculative
+    more = f", {drafts}" if drafts else ""
+    return f"{s['num_gpus']} x {s['gpu']} (tp {s['tp']}{ep}, {s['dtype']}{more})"
 
 
 def compare(best: Priced, second: Priced, request: SearchRequest) -> str:
@@ -169,6 +179,8 @@ def compare(best: Priced, second: Priced, request: SearchRequest) -> str:
 
 def _more(value: float, base: float, what: str) -> str:
     change = 100 * (value / base - 1)
+    if abs(change) < 0.05:
+        return f"the same {what}"
     return f"{abs(change):.2g} % {'less' if change < 0 else 'more'} {what}"
 
 
