@@ -170,7 +170,7 @@ def _wall(
             "nodes": pool.count / site[0].gpus,
             "grade": site[0].grade,
             "host_power_w_per_gpu": float(hosts.each[at]),
-            "wall_power_w_per_board_watt": float(hosts.slope[at]),
+            "wall_per_board_power": float(hosts.slope[at]),
             "parked_power_w": float(hosts.parked[at]),
         }
         for at, (pool, site) in enumerate(zip(fleet.pools, hosts.sites, strict=True))
