@@ -129,6 +129,7 @@ def _assumed(
         "dtype": request.dtype,
         "kv_dtype": request.kv_dtype,
         "routing": request.routing,
+        "draft_tokens": request.draft_tokens,
     }
     loads = {
         "input_len": DEFAULT_INPUT,
@@ -176,6 +177,8 @@ def _request(
     request = model.request(
         batch=1, input_len=1, phase="decode", dtype=server.dtype,
         kv_dtype=server.kv_dtype, routing=server.routing,
+        speculative=server.speculative, accept=server.accept,
+        draft_tokens=server.draft_tokens,
     )  # fmt: skip
     return model, dataclasses.replace(request, base=False)
 

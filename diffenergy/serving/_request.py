@@ -10,8 +10,9 @@ from .. import reading
 from ..estimator import PointRequest
 from ..hardware import GpuName
 from ..nodes import WallRequest
-from ..requests import Argument, Dtype, Flag, Note, Text, Whole
-from ..workload import ModelName
+from ..power_time import PowerRequest
+from ..requests import Argument, Dtype, Flag, Note, Request, Text, Whole
+from ..workload import ModelName, SpeculationRequest
 from ._load import Load
 
 EngineName = Literal["vllm", "sglang", "trtllm", "vllm-v0"]
@@ -34,7 +35,7 @@ ENGINE: Final = Flag(
 )
 
 
-class ServerRequest(PointRequest, WallRequest):
+class ServerRequest(SpeculationRequest, PointRequest, WallRequest):
     """How a model is served; None: as usual, what stands in brackets."""
 
     num_gpus: Annotated[Whole | None, "Number of GPUs, a multiple of --tp [--tp]."] = (
@@ -97,8 +98,8 @@ class DeployRequest(ServerRequest):
     """A `Load`, or its fields as a dict [one request at a time]."""
 
 
-class ServeRequest(DeployRequest):
-    """A server in steady state."""
+class FiguresRequest(Request):
+    """What is computed of a server in steady state."""
 
     optimize: Annotated[
         Literal["energy", "throughput"] | None,
@@ -115,6 +116,10 @@ class ServeRequest(DeployRequest):
     ] = ()
 
 
+class ServeRequest(FiguresRequest, DeployRequest):
+    """A server in steady state."""
+
+
 TRACE: Final = Flag(
     "Requests one by one, simulated: a table arrival_s, input_len, output_len, or a "
     "public trace of Azure (.csv) or Mooncake (.jsonl).",
@@ -126,7 +131,7 @@ SKIP: Final = Flag(
 )
 
 
-class TraceRequest(ServerRequest):
+class TraceRequest(ServerRequest, PowerRequest):
     """A trace of requests through a server."""
 
     trace: Annotated[Any, TRACE] = dataclasses.field(kw_only=False)

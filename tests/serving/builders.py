@@ -36,7 +36,7 @@ CLOCKS = np.array([1e9, 1.5e9, 2e9])
 class Given(NamedTuple):
     """A server: `prompt` and `output` tokens, `chunk` of a step, `first`: 1 where
     prompts have steps of their own; `core`: power of the clock by which kernels are
-    shorter; `cap`: W."""
+    shorter; `cap`: W; `drafted` tokens a step, of which the share `accept` is right."""
 
     prompt: float = 400.0
     output: Any = 100
@@ -44,6 +44,13 @@ class Given(NamedTuple):
     first: float = 0.0
     core: float = 0.0
     cap: float = 1e6
+    drafted: int = 0
+    accept: float = 0.0
+
+    @property
+    def tokens(self) -> float:
+        """Tokens of a sequence that a step makes, the mean."""
+        return sum(self.accept**j for j in range(self.drafted + 1))
 
     @property
     def context(self) -> float:
@@ -76,12 +83,14 @@ def server(given: Given) -> Server:
                 flat, np.ones((3, 2)), beside, prompts,
                 np.maximum(prompts / given.chunk, 1.0), added,
                 READING * added * draws[:, None, None], np.full(3, IDLE),
+                1.0 + given.drafted,
             ),
         )
     )  # fmt: skip
     memory = Memory(*map(jnp.asarray, (1e12, 1.0, 0.0, 0.0, [1.0], [np.inf], 0.0)))
     output = read_lengths("output_len", given.output)
-    traffic = traffic_of(read_lengths("input_len", given.prompt), output, 0.0)
+    prompt = read_lengths("input_len", given.prompt)
+    traffic = traffic_of(prompt, output, 0.0, given.accept)
     engine = Engine(**{name: jnp.asarray(x) for name, x in ENGINE.items()})
     numbers = 151_936.0, given.chunk, given.first, CLOCKS[-1], given.cap
     return Server(costs, engine, memory, traffic, *map(jnp.asarray, numbers))
@@ -116,12 +125,14 @@ class Step(NamedTuple):
 def by_hand(given: Given, slots: float, share: float = 1.0) -> Step:
     """The mean step at the highest clock, without a limit of power."""
     e, mean = ENGINE, read_lengths("output_len", given.output).mean
-    b = min(slots, given.chunk / (1 + given.prompt / mean * (1 - given.first)))
+    rows, mean = 1 + given.drafted, mean / given.tokens  # steps of a request
+    b = min(slots, given.chunk / (rows + given.prompt / mean * (1 - given.first)))
     linear, head = LINEAR[0] + LINEAR[1] * b, HEAD[0]
     attention = ATTENTION[1] * b + GROWTH * b * (given.context - CONTEXT)
     kernels = 1.1 * linear + 0.9 * attention + head
-    sampling = e["few"] * b if b < 128 else e["start"] + e["many"] * b
-    watts = 150.0 if b < 128 else 250.0
+    sorted_ = rows * b
+    few, many = e["few"] * sorted_, e["start"] + e["many"] * sorted_
+    sampling, watts = (few, 150.0) if sorted_ < 128 else (many, 250.0)
     host = e["step"] + e["sequence"] * b
     decode = kernels + sampling + host
     energy = DYNAMIC * (1.2 * (linear + head) + 1.3 * attention) + STATIC * kernels

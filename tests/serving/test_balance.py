@@ -14,6 +14,8 @@ SERVERS = {
     "many prompts": (Given(prompt=60.0, output=8), 100.0),
     "sorted at once": (Given(), 200.0),
     "chunks end before prompts": (Given(prompt=1024.0, chunk=512.0), 100.0),
+    "tokens are drafted": (Given(drafted=3, accept=0.7), 20.0),
+    "drafted in chunks": (Given(drafted=1, accept=0.9, chunk=64.0), 200.0),
     "prompts first": (Given(first=1.0, output="lognormal:100:1"), 64.0),
 }
 
@@ -37,21 +39,23 @@ def to_first(given: Given, slots: float, wait: float = 0.0, phi: float = 0.0) ->
 def test_a_saturated_server(name: str):
     given, slots = SERVERS[name]
     found, x = balance(given, "saturated", slots=slots), by_hand(given, slots)
-    flow = x.decoding / x.time
+    tokens = x.decoding * given.tokens
+    flow, rows = tokens / x.time, x.decoding * (1 + given.drafted)
     expected = {
         "step": x.time, "decode": x.decode, "flow": flow, "saturation": flow,
-        "power": x.energy / x.time, "energy": x.energy / x.decoding,
+        "power": x.energy / x.time, "energy": x.energy / tokens,
         "running": x.decoding, "entering": x.entering, "mixed": x.mixed,
-        "clock": CLOCKS[-1], "sampling": 1e-5 * x.decoding, "load": 1.0,
+        "clock": CLOCKS[-1], "sampling": 1e-5 * rows, "load": 1.0,
         "prefill": x.time - x.decode,
     }  # fmt: skip
-    if x.decoding >= 128:
-        expected["sampling"] = 3e-4 + 2e-5 * x.decoding
+    if rows >= 128:
+        expected["sampling"] = 3e-4 + 2e-5 * rows
     for key, value in expected.items():
         assert getattr(found, key) == pytest.approx(value, rel=1e-9), key
     assert found.parts.sum() + found.sampling + found.host == pytest.approx(x.decode)
-    assert found.tpot.mean == pytest.approx(x.time)
-    assert found.itl.mean == pytest.approx(x.time, rel=0.01)
+    assert found.tpot.mean == pytest.approx(x.time / given.tokens)
+    assert found.itl.mean == pytest.approx(x.time / given.tokens, rel=0.01)
+    assert (found.itl.quantiles[0] == 0) == (given.tokens > 2)  # tokens at once
     assert found.ttft.mean == pytest.approx(to_first(given, slots), rel=1e-9)
     assert found.feasible and math.isnan(found.waiting)
 

@@ -33,10 +33,10 @@ from .._tables.comparison import comparison_table
 from .._tables.kernels import limit_words
 from .._tables.lines import (
     BOARD_ONLY,
-    MODELLED,
     assumed_line,
     grade_words,
     memory_lines,
+    modelled,
     title_line,
     warning_lines,
 )
@@ -105,7 +105,7 @@ def estimate_page(
     server under load."""
     summary = every[0].result.summary
     blocks = [*_result_blocks(every[0]), *_sections(every, served)]
-    return build_page(title_line(summary), blocks, summary, command, MODELLED)
+    return build_page(title_line(summary), blocks, summary, command, modelled(summary))
 
 
 # --- the result

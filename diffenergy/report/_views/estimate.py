@@ -9,11 +9,11 @@ from .._format import UNKNOWN, Entries, Entry, digits, percent, plain, si
 from .._tables.effects import effect_table
 from .._tables.kernels import MOST, kernel_table
 from .._tables.lines import (
-    MODELLED,
     frame,
     grade_words,
     has_node,
     memory_lines,
+    modelled,
     power_lines,
     title_line,
     wall_lines,
@@ -37,7 +37,10 @@ _SMALL: Final = (
     ("Time per output token", "tpot_s", "s"),
 )
 
-SCOPE = MODELLED
+
+def scope(result: "EstimateResult") -> str:
+    """Return what the power on the page includes."""
+    return modelled(result.summary)
 
 
 def line(result: "EstimateResult") -> str:

@@ -50,8 +50,9 @@ def decode(
     spent = (scale * engine.linear_energy).at[_ATTENTION].set(engine.attention_energy)
     parts = faster * (at(costs.time) + more * at(costs.slope))
     energy = at(costs.energy) + more * at(costs.energy_slope)
-    sampled, host = engine.sampled(batch, vocab), engine.host_time(batch)
-    above = engine.sampling_power(batch) - costs.idle
+    rows = batch * costs.rows
+    sampled, host = engine.sampled(rows, vocab), engine.host_time(batch)
+    above = engine.sampling_power(rows) - costs.idle
     sampling = costs.idle + above * at(costs.products)
     total = (
         energy @ spent

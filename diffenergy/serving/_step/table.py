@@ -49,14 +49,14 @@ _LADDERS: Final = (
 )
 
 
-def _batches(numbers: Sequence[float]) -> list[int]:
+def batch_knots(numbers: Sequence[float]) -> tuple[int, ...]:
     """Numbers of sequences: those in `numbers`, and others up to these and beyond; as
     many of the former as there are, whether or not they are among the latter."""
     batches = {x for x in _HALVES if x <= 1.5 * max([*numbers, _ENOUGH])}
     more = (*map(round, numbers), 5, 7, 9, 10)
     # As many as `numbers`, whatever the load: equal shapes share a compiled program.
     new = [x for x in dict.fromkeys(more) if x not in batches]
-    return sorted({*batches, *new[: len(numbers)]})
+    return tuple(sorted({*batches, *new[: len(numbers)]}))
 
 
 def _prompts(shortest: float, longest: float) -> tuple[int, ...]:
@@ -79,7 +79,8 @@ class StepCosts(eqx.Module):
     power meanwhile, W; `products[k, b]`: dynamic power of the linear layers over that
     at the highest clock of the board. For a prompt of so many tokens beside so many
     decoding sequences: `added_time[k, m, q]`, `added_energy` (beyond idle), which its
-    `pieces[q]` steps take longer. `idle[k]`: power of a board that waits, W.
+    `pieces[q]` steps take longer. `idle[k]`: power of a board that waits, W. `rows`:
+    tokens of a sequence in a decoding step, one and those that it verifies.
     """
 
     clocks: Float[Array, " k"]
@@ -97,12 +98,13 @@ class StepCosts(eqx.Module):
     added_time: Float[Array, "k m q"]
     added_energy: Float[Array, "k m q"]
     idle: Float[Array, " k"]
+    rows: Float[Array, ""] = eqx.field(default=1.0, converter=jnp.asarray)
 
 
 class Knots(eqx.Module):
     """Where steps are priced: clocks (`clock_knots`), decoding sequences, cached tokens
-    of each, sequences beside a prompt, tokens of it and the steps that it takes; and
-    the part of each row of the workload (`PARTS`)."""
+    of each, sequences beside a prompt, tokens of it and the steps that it takes; the
+    part of each row of the workload (`PARTS`), and `rows` as in `StepCosts`."""
 
     places: Float[Array, " k"]
     batches: Float[Array, " b"]
@@ -113,6 +115,7 @@ class Knots(eqx.Module):
     prompts: Float[Array, " q"]
     pieces: Float[Array, " q"]
     parts: Int[Array, " row"]
+    rows: Float[Array, ""]
 
 
 class Program(NamedTuple):
@@ -125,30 +128,33 @@ class Program(NamedTuple):
 def program(
     model: LanguageModel,
     request: Request,
-    numbers: Sequence[float],
+    batches: Sequence[int],
     context: float,
     lengths: Sequence[float],
     cached: float,
     chunk: int,
+    like: Program | None = None,
 ) -> Program:
     """Steps of a model, one GPU's share of it, with knots at fixed places.
 
-    Decoding ones of any of `numbers` of sequences, and others around them, with two
-    numbers of cached tokens around `context`, attention being linear in them. Then
+    Decoding ones of `batches` of sequences (`batch_knots`) with two numbers of cached
+    tokens around `context`, attention being linear in them. Then
     those with a prompt beside: as long as any of `lengths` (tokens to compute, behind
     `cached` ones), or the mean piece of what takes several steps of `chunk` tokens.
+    `like`: steps of which one compiled program serves, too, as far as possible.
     """
-    batches, prompts = _batches(numbers), _prompts(min(lengths), max(lengths))
+    prompts = _prompts(min(lengths), max(lengths))
     lower = max(x for x in _LADDERS[1] if x <= max(context, 2.0))
     contexts = lower, 2 * lower
     # a share of the last piece counts as such
     pieces = np.maximum(np.array(prompts) / chunk, 1.0)
-    steps = [Step(b, c) for b in batches for c in contexts]
+    drafted = request.draft_tokens or 0
+    steps = [Step(b, c, drafted=drafted) for b in batches for c in contexts]
     for beside in _BESIDE:
         for prompt, number in zip(prompts, pieces, strict=True):
             tokens = round(prompt / number)
             behind = round(cached) + round((prompt - tokens) / 2)
-            steps.append(Step(beside, lower, tokens, behind))
+            steps.append(Step(beside, lower, tokens, behind, drafted))
     listed = [listing(model, request, step) for step in steps]
     names = [part for _, parts in listed for part in parts]
     base = [0 if m == 0 else batches.index(m) for m in _BESIDE]
@@ -161,8 +167,9 @@ def program(
         jnp.asarray(prompts, float),
         jnp.asarray(pieces),
         jnp.asarray([PARTS.index(name) for name in names]),
+        jnp.asarray(1.0 + drafted),
     )
-    return Program(assemble([x for x, _ in listed]), knots)
+    return Program(assemble([x for x, _ in listed], like and like.workload), knots)
 
 
 def step_costs(
@@ -217,7 +224,7 @@ def step_costs(
     return StepCosts(
         clocks, knots.batches, knots.contexts[0], time, slope, energy, energy_slope,
         static, power[:-1] / power[-1], knots.beside, knots.prompts, knots.pieces,
-        added_time, added_energy, idle,
+        added_time, added_energy, idle, knots.rows,
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from ...dtypes import STORED
 from .._model_request import Attend, Dispatch, Phase, Stack
+from ._operators.passes import TrainingStorage
 
 _TYPES: Final = {"dtype": STORED, "kv_dtype": ("fp32", "bf16", "fp16", "fp8")}
 """Allowed types of weights and of the KV cache."""
@@ -16,10 +17,14 @@ EAGER_DTYPES: Final = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp8_block")
 SCALED: Final = ("mxfp8", "nvfp4")
 """Types of fused training passes beside them (Transformer Engine)."""
 
+MODULES: Final = ("core", "norm", "act", "up", "mlp", "experts")
+"""Parts of a layer that a backward pass may run again by themselves (`_recompute`)."""
 RECOMPUTE: Final = ("none", "selective", "selective-op", "full")
 """What of a layer runs again before its gradients: nothing; attention that is not fused
 (arXiv 2205.05198); half of the products and all else but fused attention (torchtitan's
 policy by operator); everything."""
+RECOMPUTED: Final = f"{', '.join(RECOMPUTE)}, or {'+'.join(MODULES)} in part"
+"""Words that `recompute` may have."""
 
 _TRAINING: Final = (
     "accumulation", "lora", "frozen_layers", "lora_layers", "checkpointing",
@@ -55,9 +60,10 @@ class Request:
     gradients, `recompute`: what of them does, where that is less (`RECOMPUTE`); `lora`:
     rank of the adapters that alone are trained, `lora_layers`: which linear layers have
     them (`Adapted`), `frozen_layers`: first layers that are not trained; None in other
-    phases than train. `images` of a sequence, each of `image_tokens` beside the
-    `input_len` tokens of text; denoising `steps`, `guidance`: whether each runs with
-    and without the prompt; None where a model has none.
+    phases than train; `storage`: how a training program keeps activations. `images` of
+    a sequence, each of `image_tokens` beside the `input_len` tokens of text; denoising
+    `steps`, `guidance`: whether each runs with and without the prompt; None where a
+    model has none.
     """
 
     batch: int
@@ -84,6 +90,7 @@ class Request:
     lora: int | None = None
     lora_layers: str | None = None
     frozen_layers: int | None = None
+    storage: TrainingStorage = TrainingStorage()
 
     @property
     def recomputed(self) -> str:
@@ -179,6 +186,23 @@ def check_routing(routing: Any, default: str | None, name: str):
         )
 
 
+def is_recompute(text: Any) -> bool:
+    """Whether a text says what a backward pass runs again."""
+    return text in RECOMPUTE or bool(modules_of(str(text)))
+
+
+def modules_of(recompute: str) -> tuple[str, ...]:
+    """Modules of words joined by +; none of a word for whole layers, or of a text that
+    says nothing.
+
+    >>> modules_of("norm+up")
+    ('norm', 'up')
+    """
+    words = tuple(recompute.split("+"))
+    known = set(words) <= set(MODULES) and len(set(words)) == len(words)
+    return words if known else ()
+
+
 def check_training(choices: dict[str, Any]):
     """Raises `ValueError` for choices that training lacks, or that it alone has."""
     train = choices.get("phase") == "train"
@@ -194,10 +218,8 @@ def check_training(choices: dict[str, Any]):
                 "or take `--phase train`."
             )
     again = choices.get("recompute", "none")
-    if again not in RECOMPUTE:
-        raise ValueError(
-            f"`recompute` is {again!r}; allowed are {', '.join(RECOMPUTE)}."
-        )
+    if not is_recompute(again):
+        raise ValueError(f"`recompute` is {again!r}; allowed are {RECOMPUTED}.")
     if choices.get("checkpointing") and again not in ("none", "full"):
         raise ValueError(
             f"`checkpointing` is given beside `recompute` '{again}'; give one."

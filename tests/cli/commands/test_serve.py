@@ -80,6 +80,23 @@ def test_a_public_trace_with_requests_that_are_too_long(run: Run, tmp_path: Path
 
 
 @pytest.mark.slow
+def test_pools_at_the_wall(run: Run):
+    words = "--rate 20 --apart --prefill sm_clock=1200 --decode max_batch=32,workers=2"
+    words += " --kv-link 25 --node dgx-h100"
+    found = run("serve", "qwen3-0.6b", *words.split(), "--json").json
+    prefill, decode = (found["pools"][x] for x in ("prefill", "decode"))
+    assert (prefill["sm_clock_mhz"], found["max_batch"]) == (1200, 32)
+    assert found["assumed"].get("prefill_workers") == prefill["workers"] == 1
+    assert found["kv_transfer_s"] == pytest.approx(20e-6 + 512 * 114_688 / 25e9)
+    assert found["node"]["nodes"] == pytest.approx(3 / 8)
+    parts = found["wall_energy_j_by_part"].values()
+    assert 20 * sum(parts) == pytest.approx(found["site_power_w"], rel=1e-6)
+    assert found["wall_power_w"] > found["avg_power_w"]
+    table = " ".join(run("serve", "qwen3-0.6b", *words.split()).out.split())
+    assert "prefill 1 h100-sxm 1 1 1200 MHz" in table
+
+
+@pytest.mark.slow
 def test_a_picture(run: Run, tmp_path: Path):
     path = tmp_path / "serve.png"
     done = run(*OPEN, "--rate", "20", "--plot", path)
@@ -100,6 +117,14 @@ def test_a_picture(run: Run, tmp_path: Path):
         (("--rate", "8", "--waves", "3"), "`--waves` is 3"),
         (("--rate", "8", "--optimize", "energy"), "no limit is given"),
         (("--rate", "8", "--sensitivity", "concurrency"), "the load has none"),
+        (
+            ("--rate", "8", "--prefill", "tp=2"),
+            "`--prefill` is given without `--apart`",
+        ),
+        (("--rate", "8", "--apart", "--num-gpus", "1"), "beside `--num-gpus`; pools"),
+        (("--rate", "8", "--apart", "--trace", "x"), "`--apart` is given beside"),
+        (("--rate", "8", "--apart", "--decode", "tp=x"), "`--decode tp` is 'x'"),
+        (("--max-batch", "8", "--apart"), "`--rate` is missing, and so is"),
     ],
 )
 def test_bad_input_is_one_line(run: Run, words: tuple[str, ...], said: str):

@@ -3,7 +3,7 @@ pass; rows of products, reductions and gathers."""
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..._eager_rows import HALF
 from ..._kernel import Kernel, Number
@@ -52,6 +52,17 @@ def _gemm(dtype: str, m: Number, n: Number, k: Number) -> Kernel:
     return dict(op="gemm", batch=1, m=m, n=n, k=k, dtype=dtype, count=1)
 
 
+class TrainingStorage(NamedTuple):
+    """How a training program keeps what its backward pass reads. `activations`: type of
+    gate and up, and of rows that reach experts; `moments`: of AdamW's; `results`:
+    whether those of experts are kept, which are weighted behind their last product
+    (programs before 2025)."""
+
+    activations: str = "bf16"
+    moments: str = "fp32"
+    results: bool = False
+
+
 # --- `ForwardPass`
 
 
@@ -68,8 +79,8 @@ class ForwardPass:
     equal share of the tokens of each sequence, in balanced halves, so that each query
     sees half of all keys in the mean, which `kv_len` then is. `dropout`: behind
     attention and MLP, and of the probabilities, with masks of a byte a value.
-    `restores`: fused stacks make an activation's output again in the backward pass
-    (llm.c), else keep it (Megatron).
+    `storage`: types of what a backward pass reads. `restores`: fused stacks make an
+    activation's output again in the backward pass (llm.c), else keep it (Megatron).
     """
 
     sequences: int
@@ -85,6 +96,7 @@ class ForwardPass:
     cp: int = 1
     dropout: bool = False
     restores: bool = True
+    storage: TrainingStorage = TrainingStorage()
 
     @property
     def tokens(self) -> int:
@@ -106,6 +118,13 @@ class ForwardPass:
     def element_bytes(self) -> float:
         """Bytes of a value of that type."""
         return element_bytes(self.values)
+
+    @property
+    def kept_bytes(self) -> float:
+        """Bytes of a value of gate and up, and of experts' rows, until the backward
+        pass."""
+        narrow = self.storage.activations == "fp8"
+        return element_bytes("fp8") if narrow else self.element_bytes
 
     @property
     def is_decode(self) -> bool:
