@@ -26,13 +26,14 @@ class Boards(NamedTuple):
 class Smoothed(NamedTuple):
     """A curve of all boards behind a smoothing: `burn` J of dummy work, drawn while
     work waits and lost in a store; `time` s that ramps up delay the work; `storage` J
-    of a GPU would make the curve flat."""
+    of a GPU would make the curve flat; `floor`: W of all boards."""
 
     curve: PowerCurve
     gpus: int
     burn: float
     time: float
     storage: float
+    floor: float | None
 
     def to_json(self) -> dict[str, Any]:
         """`smoothing` of an answer."""
@@ -43,6 +44,7 @@ class Smoothed(NamedTuple):
             "swing_w": high - low,
             "peak_w": high,
             "storage_j": self.storage,
+            "floor_w": self.floor,
         }
 
 
@@ -70,8 +72,9 @@ def smoothed(
     if how.storage is not None:
         result, lost = _stored(result, how.storage * gpus)
     burn = max(0.0, result.energy - demand.energy) + lost
-    later = max(0.0, result.time - demand.time)
-    return Smoothed(result, gpus, burn, later, stored_joules(demand) / gpus)
+    later = 0.0 if how.up is None else max(0.0, result.time - demand.time)
+    floor = None if how.floor is None else how.floor * tdp * gpus
+    return Smoothed(result, gpus, burn, later, stored_joules(demand) / gpus, floor)
 
 
 def _lifted(curve: PowerCurve, how: Smoothing, tdp: float) -> PowerCurve:

@@ -92,6 +92,7 @@ class Deployment:
                 self.card,
                 len(self.model.stack()),
                 self.file.engines,
+                self.request.routing is not None,
             )
 
     @functools.cached_property

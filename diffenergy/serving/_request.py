@@ -30,6 +30,21 @@ _Chunk = Annotated[
 ]
 
 
+def _constants(flag: str, texts: list[str]) -> dict[str, float]:
+    """`NAME=VALUE` of constants of an engine, each once."""
+    values: dict[str, float] = {}
+    for text in texts:
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not equals or not name:
+            raise ValueError(
+                f"`{flag}` is '{text}'; give NAME=VALUE, such as untuned=6.3e-6."
+            )
+        if name in values:
+            raise ValueError(f"`{flag} {name}` is given twice; give it once.")
+        values[name] = reading.number(f"{flag} {name}", value)
+    return values
+
+
 ENGINE: Final = Flag(
     "Serving engine: vllm, sglang, trtllm or vllm-v0 (2024) [vllm].", "NAME"
 )
@@ -59,6 +74,16 @@ class ServerRequest(SpeculationRequest, PointRequest, WallRequest):
         ),
     ] = None
     engine: Annotated[EngineName | None, ENGINE] = None
+    engine_changes: Annotated[
+        Mapping[str, float] | None,
+        Flag(
+            "Replace a constant of the engine, in SI (untuned=6.3e-6); repeatable.",
+            "NAME=VALUE",
+            _constants,
+            many=True,
+            name="--set-engine",
+        ),
+    ] = None
     sampling: Annotated[
         Sampling | None,
         Flag(

@@ -20,7 +20,9 @@ from ._wall import Idle, wall_figures
 _LATENCIES: Final = ("ttft_s", "tpot_s", "itl_s", "e2e_latency_s")
 _LEVELS: Final = ("mean", "p50", "p90", "p95", "p99")
 """Keys of a latency."""
-_STEP: Final = (*PARTS[:3], "sampling", *PARTS[3:], "host", "prefill")
+_STEP: Final = (
+    "linear", "attention", "head", "sampling", "communication", "host", "prefill",
+)  # fmt: skip
 """Parts of a step in the order of the JSON."""
 _NORMAL: Final = 1.645
 """Standard deviations between the median and the 95th percentile."""
@@ -198,10 +200,11 @@ def by_level(mean: Any, quantiles: Iterable[Any]) -> dict[str, float]:
 def step_json(
     mean: Any, decode: Any, parts: Iterable[Any], prefill: Any
 ) -> dict[str, Any]:
-    """The mean step (s), without prompts, by part (`PARTS`, sampling, host), and what
-    prompts add."""
+    """The mean step (s), without prompts, by part (`PARTS`, sampling, host; experts and
+    small kernels are linear), and what prompts add."""
     names = (*PARTS, "sampling", "host", "prefill")
     times: dict[str, Any] = dict(zip(names, (*parts, prefill), strict=True))
+    times["linear"] += times["experts"] + times["small"]
     sums = {name: float(times[name]) for name in _STEP}
     return {"mean": float(mean), "decode_only": float(decode), "parts": sums}
 

@@ -1,3 +1,6 @@
+from ._activations import RECOMPUTED as RECOMPUTED
+from ._activations import TrainingStorage as TrainingStorage
+from ._activations import is_recompute as is_recompute
 from ._kernel import Kernel as Kernel
 from ._kernel import Number as Number
 from ._kernel import kernel_name as kernel_name
@@ -49,9 +52,6 @@ from .models._operators.sharding import ModelShare as ModelShare
 from .models._operators.sharding import ModelSplit as ModelSplit
 from .models._request import EAGER_DTYPES as EAGER_DTYPES
 from .models._request import MODEL_INPUTS as MODEL_INPUTS
-from .models._request import RECOMPUTED as RECOMPUTED
-from .models._request import TrainingStorage as TrainingStorage
-from .models._request import is_recompute as is_recompute
 from .models._speculation import MOST_DRAFTED as MOST_DRAFTED
 from .models._speculation import speculation_of as speculation_of
 from .models._speculation import without_mtp as without_mtp

@@ -7,7 +7,7 @@ import pytest
 
 from diffenergy.serving import QUANTILES
 
-from .builders import CLOCKS, ENGINE, IDLE, Given, balance, by_hand
+from .builders import ADDED, CLOCKS, ENGINE, IDLE, Given, balance, by_hand
 
 SERVERS = {
     "few prompts": (Given(), 40.0),
@@ -123,7 +123,7 @@ def test_an_open_loop_is_a_chain(rate: float, slots: int):
 def test_a_request_alone_reads_and_begins():
     given = Given()
     found = balance(given, "open", slots=32.0, rate=1e-6)
-    read = 1.1 * 2e-5 * 400 + ENGINE["prompt"] + ENGINE["request"]
+    read = ADDED * 400 + ENGINE["prompt"] + ENGINE["request"]
     assert found.ttft.mean == pytest.approx(read, rel=1e-4)
     assert found.tpot.mean == pytest.approx(by_hand(given, 1.0).time, rel=1e-2)
 
@@ -134,7 +134,7 @@ def served(given: Given, rate: float, requests: int) -> tuple[np.ndarray, np.nda
     random = np.random.default_rng(5)
     arrival = np.cumsum(random.exponential(1 / rate, requests))
     decode = [0.0, *(by_hand(given, float(n)).decode for n in range(1, 200))]
-    read = 1.1 * 2e-5 * given.prompt
+    read = ADDED * given.prompt
     first, last = np.zeros(requests), np.zeros(requests)
     now, next_, running = 0.0, 0, dict[int, int]()
     while next_ < requests or running:

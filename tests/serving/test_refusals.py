@@ -8,7 +8,16 @@ import pytest
 from refusals import File, Refusal, row
 
 from diffenergy.results import Infeasible
-from diffenergy.serving import Load, apart, deploy, fit, simulate, steady_state
+from diffenergy.serving import (
+    Load,
+    apart,
+    deploy,
+    fit,
+    search,
+    simulate,
+    steady_state,
+    sweep,
+)
 
 from .test_rows import TABLE
 from .test_trace import AZURE, MOONCAKE
@@ -99,6 +108,37 @@ POOLS = [
     row("`slo_tpot` is 1 ms, less than one step", pools,
         Load(rate=1, slo_tpot=1e-3), kind=Infeasible),
 ]  # fmt: skip
+found = partial(search, MODEL, ["h100-sxm"])
+LIMITED = {"rate": 5, "slo_tpot": 0.02}
+SEARCHES = [
+    row("`rate` is missing, and so is `concurrency`", found, {"max_batch": 8}),
+    row("`slo_tpot` is missing, and so is `slo_ttft`", found, {"rate": 5}),
+    row("`waves` is 2", found, {"concurrency": 5, "slo_tpot": 1, "waves": 2}),
+    row("`tp` is 3; a search takes powers of two up to the 8 GPUs", found, LIMITED,
+        tp=3),
+    row("`gpu` is 'h100-sxm@0'; give NAME or NAME@COUNT", search, MODEL,
+        ["h100-sxm@0"], LIMITED),
+    row("`num_gpus` is a list", found, LIMITED, num_gpus=[1, 2]),
+    row("`gpu_price` has 'b200-sxm', which is not on offer; `gpu` has h100", found,
+        LIMITED, gpu_price={"b200-sxm": 4}),
+    row("`gpu_price` has no h100-sxm; the search for least cost", found, LIMITED,
+        objective="cost"),
+    row("`objective` is 'price'; allowed are energy, cost, gpus", found, LIMITED,
+        objective="price"),
+    row("`optimize` is no argument of `search`", found, LIMITED, optimize="energy"),
+    row("`sensitivity` is given with several servers", sweep, MODEL, None,
+        {"rate": 5}, tp=[1, 2], sensitivity=["rate"]),
+    row("not one request of llama-3.1-70b fits h100-sxm", search, BIG, ["h100-sxm"],
+        LIMITED, tp=1, kind=Infeasible),
+]  # fmt: skip
+SLOW_SEARCHES = [
+    row("`slo_tpot` is 0.1 ms, which no deployment on offer keeps; the least 95th",
+        found, {"rate": 5, "slo_tpot": 1e-4}, tp=1, kind=Infeasible),
+    row("`num_gpus` is 1, with which no deployment keeps the limits; the least is",
+        found, {"rate": 500, "slo_tpot": 0.02}, tp=1, num_gpus=1, kind=Infeasible),
+    row("`power_budget` is 50 W, which no deployment on offer keeps; the least is",
+        found, LIMITED, tp=1, power_budget=50.0, kind=Infeasible),
+]  # fmt: skip
 TRACES = [
     columns("goes back in time in row 1", arrival_s=[2, 1]),
     columns("`output_len` 0 in row 1", output_len=[1, 0]),
@@ -126,6 +166,15 @@ TABLES = [
 ]
 
 
-@pytest.mark.parametrize("refusal", OPTIONS + LOADS + POOLS + TRACES + TABLES)
+PLAIN = OPTIONS + LOADS + POOLS + SEARCHES + TRACES + TABLES
+
+
+@pytest.mark.parametrize("refusal", PLAIN)
 def test_refused(refusal: Refusal, tmp_path: Path):
+    refusal.check(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("refusal", SLOW_SEARCHES)
+def test_what_no_deployment_keeps(refusal: Refusal, tmp_path: Path):
     refusal.check(tmp_path)

@@ -20,12 +20,11 @@ def run(flags: Flags) -> Outcome:
     if flags.search is not None:
         return _searched(flags, load)
     if flags.apart:
+        _check_single(flags, "a pool")
         load = serving.Load(**load)
         return outcome(serving.apart(**flags.single(serving.ApartRequest, load)))
     if flags.trace is not None:
-        for name, values in flags.lists.items():
-            if name in LISTED and len(values) > 1:
-                raise ValueError(f"`{name}` is a list; a trace has one server.")
+        _check_single(flags, "a trace")
         return _simulated(flags, load)
     load = serving.Load(**load)
     if not flags.several:
@@ -40,6 +39,12 @@ def run(flags: Flags) -> Outcome:
     ]
     result = dataclasses.replace(result, summary=result.summary | {"points": entries})
     return outcome(result, texts={".csv": lambda: csv_text(result.rows())})
+
+
+def _check_single(flags: Flags, what: str):
+    for name, values in flags.lists.items():
+        if name in LISTED and len(values) > 1:
+            raise ValueError(f"`{name}` is a list; {what} takes one value.")
 
 
 def _searched(flags: Flags, load: dict[str, Any]) -> Outcome:

@@ -32,7 +32,6 @@ class Flags(LoadRequest, PoolsRequest, ListedRequest, SearchRequest):
     \b
     Examples:
       diffenergy serve qwen3-8b --rate 8 --input-len lognormal:512:1
-      diffenergy serve llama-3.1-70b --tp 2,4 --concurrency 64 --json
       diffenergy serve qwen3-8b --rate 40 --slo-tpot 30ms --search energy
       diffenergy serve qwen3-8b --rate 8 --apart --decode max_batch=128
     """

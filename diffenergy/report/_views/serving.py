@@ -204,6 +204,7 @@ def charts(result: "ServingResult") -> "dict[str, Chart]":
     then each alone."""
     from ...charts import stacked
     from ...serving import server_curves
+    from .._charts.power import power_charts
     from .._charts.served import served_charts
 
     if result.costs is None:
@@ -211,4 +212,4 @@ def charts(result: "ServingResult") -> "dict[str, Chart]":
     curves = server_curves(result.deployment, result.costs)
     charts = served_charts(result.summary, curves)
     whole = stacked(title(result.summary), list(charts.values()), columns=2)
-    return {"serving": whole, **charts}
+    return {"serving": whole, **charts, **power_charts(result.summary, result.curves)}

@@ -25,7 +25,14 @@ from .._steady.figures import (
 )
 from .._steady.queue import birth_death
 from .._steady.server import Running, Server, running
-from .._steady.spread import QUANTILES, Atoms, coarse, exponential_tail, together
+from .._steady.spread import (
+    QUANTILES,
+    Atoms,
+    bursts,
+    coarse,
+    exponential_tail,
+    together,
+)
 from .._step import cost
 
 _RESTS: Final = (0.125, 0.375, 0.625, 0.875)
@@ -201,7 +208,7 @@ def pools(q: Question) -> Pools:
         x = _closed(q, server, prompts, each)
     flow = x.share @ each.flow
     tokens = x.share * each.flow / flow
-    tpot = Atoms(each.step, tokens)
+    tpot = Atoms(each.token, tokens)
     steps = x.share / each.step
     typical = jax.tree.map(lambda y: jnp.tensordot(steps / jnp.sum(steps), y, 1), each)
     typical = typical._replace(entering=0 * flow, entries=0 * flow)
@@ -227,7 +234,7 @@ def pools(q: Question) -> Pools:
         mixed=0 * flow,
         tokens=tpot,
         tpot=latency,
-        itl=latency,
+        itl=_latency(bursts(Atoms(each.step, tokens), server.burst[0]), jnp.inf),
     )  # fmt: skip
     workers = q.prefill_workers
     most = jnp.stack(
@@ -297,7 +304,7 @@ def _closed(q: Question, server: Server, prompts: Prompts, each: Running) -> _De
     j = jnp.arange(float(q.states))
     most = workers * each.flow / output
     # with j/workers requests a worker or less all of them run, but for those on the way
-    ends = jnp.minimum(j / (away + output * each.step), most)
+    ends = jnp.minimum(j / (away + output * each.token), most)
     reads = lambda i: jnp.clip(i, 0.0, q.prefill_workers) / prompts.mean  # noqa: E731
 
     def chances(number: Array) -> Array:
@@ -308,7 +315,7 @@ def _closed(q: Question, server: Server, prompts: Prompts, each: Running) -> _De
 
     p, seen = chances(clients), chances(clients - 1)
     rate = p @ ends
-    decoding = ends * output * each.step  # requests that run
+    decoding = ends * output * each.token  # requests that run
     waits = jnp.maximum(j - decoding - ends * away, 0.0)
     ahead = jnp.maximum(clients - 1 - j - q.prefill_workers + 1, 0.0)
     before = Atoms(ahead * prompts.mean / q.prefill_workers, seen)

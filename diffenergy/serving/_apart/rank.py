@@ -122,15 +122,16 @@ def decode_grid(q: DecodeQuestion) -> DecodeGrid:
 
         def one(limit: Array, n: Array) -> DecodeGrid:
             slots = jnp.minimum(number, limit)
-            step, watts = (
-                jnp.interp(slots, knots, x) for x in (each.step, each.energy)
+            step, token, joules = (
+                jnp.interp(slots, knots, x)
+                for x in (each.step, each.token, each.energy)
             )
-            flow, power = slots / step, watts / step
+            flow, power = slots / token, joules / step
             balance = birth_death(q.rate / n, flow, output, limit)
             p = balance.weights
             share = p[1:].at[-1].add(jnp.maximum(1 - jnp.sum(p), 0.0))
             tokens = jnp.cumsum(share * flow)
-            high = step[jnp.searchsorted(tokens, _HIGH * tokens[-1])]
+            high = token[jnp.searchsorted(tokens, _HIGH * tokens[-1])]
             wait = slot_wait(here, balance)
             late = jnp.log(jnp.maximum(wait.taken / (1 - _HIGH), 1.0)) * wait.mean
             first = p[0] * step[0] + 1.5 * (share @ step) + late

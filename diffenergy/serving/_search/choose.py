@@ -192,29 +192,40 @@ class Search:
         """Candidates with their numbers."""
         return list(enumerate(self.candidates))
 
-    def tabulate(self, number: int, clocks: np.ndarray, slower: float = 1.0) -> Table:
-        """Points of a candidate at clocks (Hz); `slower`: factor on the load."""
+    def tabulate(
+        self,
+        number: int,
+        clocks: np.ndarray,
+        limits: np.ndarray | None = None,
+        slower: float = 1.0,
+    ) -> Table:
+        """Points of a candidate at clocks (Hz) with batch limits [its own]; `slower`:
+        factor on the load."""
         one = self.candidates[number]
+        limits = one.limits if limits is None else limits
         rate, clients = self.load.rate, self.load.concurrency
         points = Points(
             one.deployment.server(self.costs[number]),
             load_arrays(1.0, clients and clients * slower, rate and rate * slower),
             # repeats fill up to one shape, so that candidates share a program
             jnp.asarray(np.resize(clocks, CLOCKS * math.ceil(len(clocks) / CLOCKS))),
-            jnp.asarray(one.limits),
+            jnp.asarray(limits),
             jnp.asarray(replica_numbers(clients, one.most_gpus / one.tp)),
             rate is not None,
         )
-        ranked = jax.tree.map(np.asarray, run_cached(rank, (points,)))
-        return self._table(number, np.asarray(points.clocks), ranked)
+        ranked = run_cached(rank, (points,))
+        return self._table(number, np.asarray(points.clocks), limits, ranked)
 
-    def _table(self, number: int, clocks: np.ndarray, x: Ranked) -> Table:
+    def _table(
+        self, number: int, clocks: np.ndarray, limits: np.ndarray, ranked: Ranked
+    ) -> Table:
+        x: Any = jax.tree.map(np.asarray, ranked)
         one = self.candidates[number]
         gpus, flow = x.replicas * one.tp, x.replicas * x.flow
         power, site = _at_wall(one.deployment, gpus, x.power)
         hourly = self.cost_per_hour(one, gpus, site)
         cost = np.full(gpus.shape, np.nan) if hourly is None else hourly / _HOUR / flow
-        limit = np.broadcast_to(one.limits[:, None], gpus.shape)
+        limit = np.broadcast_to(limits[:, None], gpus.shape)
         fits = max(math.floor(one.deployment.fits), 1)
         over = {"slo_ttft": x.ttft, "slo_tpot": x.tpot, "power_budget": power}
         over = {name: over[name] / value for name, value in self.limits.items()}
@@ -250,26 +261,29 @@ class Search:
         return jax.tree.map(lambda *x: np.concatenate(x), *tables)
 
     def _refined(self, table: Table) -> Table:
-        """The table with clocks between the neighbours of the best one, of candidates
-        at the top."""
-        rows = _best_rows(table, table.score(self.objective))
+        """The table with clocks and batch limits between the neighbours of the best
+        ones, of deployments at the top."""
+        rows = _best_rows(table, table.energy)
         scores = table.score(self.objective)[rows]
         more = []
         for row in rows[np.argsort(scores)[: self.request.top]].tolist():
             number = int(table.candidate[row])
             one = self.candidates[number]
-            place = int(np.abs(one.clocks - table.clock[row]).argmin())
-            low, high = (
-                one.clocks[min(max(place + i, 0), len(one.clocks) - 1)] for i in (-1, 1)
-            )
             board = sm_clocks(one.deployment.card)[::-1]
-            near = board[(board > low) & (board < high)]
-            near = tuple(np.setdiff1d(near, one.clocks).tolist())
-            if near and (number, near) not in more:
-                more.append((number, near))
+            near = _between(one.clocks, table.clock[row], board)
+            limits = one.limits
+            if self.load.max_batch is None:
+                every = np.arange(1.0, MOST_BATCH + 1)
+                limits = _between(limits, table.limit[row], every)
+                limits = np.resize(
+                    spread_clocks(limits, len(one.limits)), one.limits.shape
+                )
+            key = number, tuple(near), tuple(limits)
+            if key not in more:
+                more.append(key)
         tables = [
-            self.tabulate(number, spread_clocks(np.array(near), CLOCKS))
-            for number, near in more
+            self.tabulate(i, spread_clocks(np.array(near), CLOCKS), np.array(limits))
+            for i, near, limits in more
         ]
         return self._joined([table, *tables])
 
@@ -350,7 +364,7 @@ class Search:
             numbers = dict.fromkeys(table.candidate[rows[: self.request.top]].tolist())
             slower = self._joined(
                 [
-                    self.tabulate(i, self.candidates[i].clocks, 1 / BEYOND)
+                    self.tabulate(i, self.candidates[i].clocks, slower=1 / BEYOND)
                     for i in numbers
                 ]
             )
@@ -404,6 +418,15 @@ class Search:
                 f"{clock}."
             )
         raise Infeasible(sentence, **{nearest: float(reached)})
+
+
+def _between(values: np.ndarray, value: float, every: np.ndarray) -> np.ndarray:
+    """Those of `every` from the neighbour of `value` below to the one above, among
+    `values`."""
+    rising = np.unique(values)
+    place = int(np.searchsorted(rising, value))
+    low, high = (rising[min(max(place + i, 0), len(rising) - 1)] for i in (-1, 1))
+    return every[(every >= low) & (every <= high)]
 
 
 def _best_rows(table: Table, scores: np.ndarray) -> np.ndarray:

@@ -82,7 +82,9 @@ def candidates(request: SearchRequest, load: Load) -> tuple[list[Candidate], lis
     _check_prices(request, [card.name for card, _ in gpus])
     clocks = values_of(request.sm_clock)
     skipped, reasons, chosen = [], [], []
-    shared = part(DeployRequest, request, load=_table_load(load), sm_clock=None)
+    shared = part(
+        DeployRequest, request, load=_table_load(load), sm_clock=None, num_gpus=None
+    )
     for card, number in gpus:
         for ways in _ways(request, model, card, number, skipped):
             options = {**shared, "gpu": card, **ways}
@@ -137,7 +139,7 @@ def _table_load(load: Load) -> Load:
 
 def _gpus(request: SearchRequest) -> list[tuple[GpuCard, float]]:
     """GPUs on offer, and how many there are of each."""
-    numbers: Sequence[float] = values_of(request.num_gpus) or [math.inf]
+    numbers = [float(x) for x in values_of(request.num_gpus) or (math.inf,)]
     if len(numbers) > 1:
         raise BadRequest(
             "`num_gpus` is a list; a search takes one number, the maximum.", "num_gpus"
@@ -154,7 +156,7 @@ def _gpus(request: SearchRequest) -> list[tuple[GpuCard, float]]:
                 "1 on, such as h100-sxm@16.",
                 "gpu",
             )
-        most = min(int(count), numbers[0]) if at else numbers[0]
+        most = min(float(count), numbers[0]) if at else numbers[0]
         gpus.append((read_gpu(text), most))
     return gpus
 

@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Final
 
+from ...dtypes import canonical, stored_bytes
 from ...kernels import ops
 from ...workload import (
     ForwardPass,
@@ -20,10 +21,17 @@ from ...workload import (
 )
 from ...workload.models import Request
 
-PARTS: Final = ("linear", "attention", "head", "communication")
+PARTS: Final = (
+    "linear", "attention", "head", "communication", "experts", "small",
+)  # fmt: skip
 """Parts of a step that are kernels: that which the op of a row says (`Op.part`), the
-head apart. Experts, norms and all else of a layer count as `linear`; what sees one
-sequence at a time, so that both kinds launch their own, as `attention`."""
+head apart. `experts`: those with weights below 16 bits, which engines run by libraries
+of their own (FlashInfer, DeepGEMM, Marlin) while 16 bits are the Triton kernels that
+tables have; `small`: norms, quantisation, softmax, rotary, adds; what sees one sequence
+at a time, so that both kinds launch their own, is `attention`; all else of a layer is
+`linear`."""
+LINEAR: Final = tuple(PARTS.index(name) for name in ("linear", "experts", "small"))
+"""Places of the parts that see all tokens at once."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +139,15 @@ def _key(row: Kernel) -> tuple[object, ...]:
 
 def _part(row: Kernel, heads: set[tuple[object, ...]]) -> str:
     part = ops()[row["op"]][0].part
+    if part == "experts" and _wide(row):
+        return "linear"
     return "head" if part == "linear" and _key(row) in heads else part
+
+
+def _wide(row: Kernel) -> bool:
+    """Whether weights have 16 bits or more."""
+    name = row.get("weight_dtype") or row["dtype"]
+    return stored_bytes(canonical(name), row.get("weight_group", 0)) >= 2
 
 
 def _per_sequence(row: Kernel) -> bool:

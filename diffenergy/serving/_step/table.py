@@ -22,7 +22,7 @@ from ...hardware import GpuSpec, OperatingPoint
 from ...physics import waiting_power
 from ...workload import LanguageModel, Workload, assemble
 from ...workload.models import Request
-from .rows import PARTS, Step, listing
+from .rows import LINEAR, PARTS, Step, listing
 
 _BESIDE: Final = (0, 1, 16, 64, 256, 1024)
 """Batches beside which prompts are priced; 0: a prompt alone."""
@@ -78,9 +78,10 @@ class StepCosts(eqx.Module):
     `energy_slope`: the same beyond idle and leakage; `static[k, b]`: idle and leakage
     power meanwhile, W; `products[k, b]`: dynamic power of the linear layers over that
     at the highest clock of the board. For a prompt of so many tokens beside so many
-    decoding sequences: `added_time[k, m, q]`, `added_energy` (beyond idle), which its
-    `pieces[q]` steps take longer. `idle[k]`: power of a board that waits, W. `rows`:
-    tokens of a sequence in a decoding step, one and those that it verifies.
+    decoding sequences: `added_time[k, m, q, part]`, `added_energy[k, m, q]` (beyond
+    idle), which its `pieces[q]` steps take longer. `idle[k]`: power of a board that
+    waits, W. `rows`: tokens of a sequence in a decoding step, one and those that it
+    verifies.
     """
 
     clocks: Float[Array, " k"]
@@ -95,7 +96,7 @@ class StepCosts(eqx.Module):
     beside: Float[Array, " m"]
     prompts: Float[Array, " q"]
     pieces: Float[Array, " q"]
-    added_time: Float[Array, "k m q"]
+    added_time: Float[Array, "k m q part"]
     added_energy: Float[Array, "k m q"]
     idle: Float[Array, " k"]
     rows: Float[Array, ""] = eqx.field(default=1.0, converter=jnp.asarray)
@@ -193,8 +194,9 @@ def step_costs(
 
         def added(mixed: Array, plain: Array) -> Array:
             """What a prompt adds to the step without it."""
-            alone = jnp.where(knots.beside > 0, jnp.sum(plain, -1)[knots.base], 0.0)
-            return knots.pieces * (jnp.sum(mixed, -1) - alone[:, None])
+            some = (knots.beside > 0)[:, None]
+            alone = jnp.where(some, plain[knots.base], 0.0)
+            return knots.pieces[:, None] * (mixed - alone[:, None])
 
         plain, mixed = summed(s.kernel_time)
         spent, mixed_spent = summed(s.kernel_energy)
@@ -206,7 +208,7 @@ def step_costs(
             (spent[:, 1] - spent[:, 0]) / far,
             jnp.mean(static, axis=1),
             added(mixed, plain[:, 0]),
-            added(mixed_spent, spent[:, 0]),
+            jnp.sum(added(mixed_spent, spent[:, 0]), -1),
             waiting_power(model.gpu, model.c, clock, point),
         )
 
@@ -216,8 +218,7 @@ def step_costs(
     # The board's highest clock is only the reference of `products`; its row is cut off.
     highest = gpu.sm_clock_applied_max
     sums = lax.map(at, jnp.append(clocks, highest))
-    linear = PARTS.index("linear")
-    power = sums.energy[..., linear] / sums.time[..., linear]
+    power = sums.energy[..., LINEAR].sum(-1) / sums.time[..., LINEAR].sum(-1)
     time, slope, energy, energy_slope, static, added_time, added_energy, idle = (
         x[:-1] for x in sums
     )

@@ -4,13 +4,13 @@ and the bytes that the layer then keeps no more (Megatron-LM's `recompute_module
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from .._activations import modules_of
 from ._operators.attention import Attention
 from ._operators.experts import Experts
 from ._operators.latent import Expanded
 from ._operators.linear import Gated, Linear
 from ._operators.operator import Norm, Residual, Trainable
 from ._operators.passes import ForwardPass
-from ._request import modules_of
 
 
 def rerun(

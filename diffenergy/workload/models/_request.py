@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from ...dtypes import STORED
+from .._activations import RECOMPUTED, TrainingStorage, is_recompute
 from .._model_request import Attend, Dispatch, Phase, Stack
-from ._operators.passes import TrainingStorage
 
 _TYPES: Final = {"dtype": STORED, "kv_dtype": ("fp32", "bf16", "fp16", "fp8")}
 """Allowed types of weights and of the KV cache."""
@@ -16,15 +16,6 @@ EAGER_DTYPES: Final = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp8_block")
 """Types that eager and training passes have, too."""
 SCALED: Final = ("mxfp8", "nvfp4")
 """Types of fused training passes beside them (Transformer Engine)."""
-
-MODULES: Final = ("core", "norm", "act", "up", "mlp", "experts")
-"""Parts of a layer that a backward pass may run again by themselves (`_recompute`)."""
-RECOMPUTE: Final = ("none", "selective", "selective-op", "full")
-"""What of a layer runs again before its gradients: nothing; attention that is not fused
-(arXiv 2205.05198); half of the products and all else but fused attention (torchtitan's
-policy by operator); everything."""
-RECOMPUTED: Final = f"{', '.join(RECOMPUTE)}, or {'+'.join(MODULES)} in part"
-"""Words that `recompute` may have."""
 
 _TRAINING: Final = (
     "accumulation", "lora", "frozen_layers", "lora_layers", "checkpointing",
@@ -184,23 +175,6 @@ def check_routing(routing: Any, default: str | None, name: str):
             f"`routing` is {routing!r}; allowed are random, balanced and power_law_X "
             "with a number X."
         )
-
-
-def is_recompute(text: Any) -> bool:
-    """Whether a text says what a backward pass runs again."""
-    return text in RECOMPUTE or bool(modules_of(str(text)))
-
-
-def modules_of(recompute: str) -> tuple[str, ...]:
-    """Modules of words joined by +; none of a word for whole layers, or of a text that
-    says nothing.
-
-    >>> modules_of("norm+up")
-    ('norm', 'up')
-    """
-    words = tuple(recompute.split("+"))
-    known = set(words) <= set(MODULES) and len(set(words)) == len(words)
-    return words if known else ()
 
 
 def check_training(choices: dict[str, Any]):

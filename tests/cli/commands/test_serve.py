@@ -146,3 +146,39 @@ def test_a_model_that_does_not_fit(run: Run):
     done = run("serve", "llama-3.1-70b", "--gpu", "h100-sxm", "--rate", "1")
     assert (done.code, done.out) == (3, "")
     assert "it fits with tp=2" in done.err and done.err.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_a_search_and_its_points_for_a_fleet(run: Run, tmp_path: Path):
+    points, fleet = tmp_path / "points.csv", tmp_path / "fleet.toml"
+    search = ("serve", "qwen3-0.6b", "--rate", "60", "--slo-tpot", "6ms")
+    search += ("--gpu", "h100-sxm@2,l40s", "--search", "cost", "--tp", "1")
+    search += ("--gpu-price", "h100-sxm=3,l40s=1", "--node", "default", "--price", "90")
+    found = run(*search, "--json", "--out", points).json
+    best = found["best"]
+    wall = best["wall_power_w"] * 90 / 1e6  # W x price of a MWh
+    price = {"h100-sxm": 3, "l40s": 1}[best["gpu"]] * best["num_gpus"]
+    assert best["cost_per_hour"] == pytest.approx(price + wall)
+    per_token = best["cost_per_hour"] / best["output_token_throughput_per_s"] / 3600
+    assert best["cost_per_million_output_tokens"] == pytest.approx(1e6 * per_token)
+    table = " ".join(run(*search).out.split())
+    assert "least cost" in table and "best of each GPU" in table
+    fleet.write_text(
+        'slot_s = 3600\npoints = "points.csv"\ndemand = "demand.csv"\n'
+        '[[sites]]\nname = "one"\n'
+        f'[[pools]]\nname = "all"\nsite = "one"\ngpu = "{best["gpu"]}"\ncount = 2\n'
+        '[[models]]\nname = "qwen3-0.6b"\n'
+    )
+    (tmp_path / "demand.csv").write_text("slot,model,requests_per_s\n0,qwen3-0.6b,50\n")
+    assert run("fleet", fleet, "--json").code == 0
+
+
+def test_lists_are_a_table(run: Run):
+    lists = (*SERVER, "--tp", "1,3", "--sm-clock", "1200,1755")
+    found = run(*lists, "--json").json
+    assert found["axes"] == ["tp", "sm_clock_set_mhz"]
+    assert ["error" in x for x in found["points"]] == [False, False, True, True]
+    assert "`--tp` is 3" in found["points"][2]["error"]
+    assert found["best_tpot"] == 1
+    table = run(*lists).out
+    assert "least energy per output token: tp 1, SM MHz 1200" in table

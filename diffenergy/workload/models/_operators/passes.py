@@ -3,8 +3,9 @@ pass; rows of products, reductions and gathers."""
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+from ..._activations import TrainingStorage
 from ..._eager_rows import HALF
 from ..._kernel import Kernel, Number
 from .._checkpoint.formats import Precision
@@ -50,17 +51,6 @@ def repeat_rows(rows: Sequence[Kernel], times: Number) -> list[Kernel]:
 
 def _gemm(dtype: str, m: Number, n: Number, k: Number) -> Kernel:
     return dict(op="gemm", batch=1, m=m, n=n, k=k, dtype=dtype, count=1)
-
-
-class TrainingStorage(NamedTuple):
-    """How a training program keeps what its backward pass reads. `activations`: type of
-    gate and up, and of rows that reach experts; `moments`: of AdamW's; `results`:
-    whether those of experts are kept, which are weighted behind their last product
-    (programs before 2025)."""
-
-    activations: str = "bf16"
-    moments: str = "fp32"
-    results: bool = False
 
 
 # --- `ForwardPass`
