@@ -13,6 +13,7 @@ from diffenergy.dvfs._smoothing import promise, smoothed
 from diffenergy.fitting import Readings, fit_table, law_table
 from diffenergy.hardware import read_gpu
 from diffenergy.results import Infeasible
+from diffenergy.workload import Loop
 
 from .builders import default_total, listed, total
 
