@@ -104,7 +104,9 @@ class Result:
         given, whole or not at all."""
         from .report import build_page
 
-        scope = getattr(self._views(), "SCOPE", "")
+        views = self._views()
+        scope = views.scope(self) if hasattr(views, "scope") else ""
+        scope = getattr(views, "SCOPE", scope)
         blocks = [*self.blocks(), *(f"note: {x}" for x in getattr(self, "notes", ()))]
         page = build_page(self.line(), blocks, self.summary, command, scope)
         return written(page, path)

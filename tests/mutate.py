@@ -7,9 +7,9 @@ dropped, a condition negated, an index off by one, a guard removed, a default ch
 room, then kind, then place by the seed, applies each to a copy of the working tree and
 runs there the test files closest to the broken file: those in the same folder of tests/
 that name its module, and the wide ones of the room (`WIDE`). What these let pass meets
-all tests of the room and those of its commands (`COMMANDS`), the slow ones apart. Room
-`a/b` is every file whose path under diffenergy/ begins so. The unbroken copy has to
-pass first.
+all tests of the room and those of its commands and pages (`ALSO`), the slow ones
+apart. Room `a/b` is every file whose path under diffenergy/ begins so. The unbroken
+copy has to pass first.
 
 Each fault is one JSON line of `--log`; a run that was cut off goes on there. At the end
 the survivors are listed, with place and change. A survivor is a hole in the tests,
@@ -47,16 +47,24 @@ WIDE: Final = {
     ),
 }
 """Test files that look at all of a room."""
-COMMANDS: Final = {
-    "codesign": ("test_codesign.py",),
-    "collectives": ("test_collective.py",),
-    "dvfs": ("test_dvfs.py",),
-    "fleet": ("test_fleet.py",),
-    "fitting": ("test_fit.py", "test_evaluate.py"),
-    "kernels": ("test_estimate.py",),
-    "workload": ("test_estimate.py", "test_known.py"),
+ALSO: Final = {
+    "codesign": ("cli/commands/test_codesign.py",),
+    "collectives": ("cli/commands/test_collective.py",),
+    "dvfs": ("cli/commands/test_dvfs.py",),
+    "estimator": (
+        "test_estimator.py",
+        "test_sensitivity.py",
+        "cli/commands/test_estimate.py",
+        "report",
+    ),
+    "fleet": ("cli/commands/test_fleet.py",),
+    "fitting": ("cli/commands/test_fit.py", "cli/commands/test_evaluate.py"),
+    "kernels": ("cli/commands/test_estimate.py",),
+    "parallel": ("plans",),
+    "serving": ("cli/commands/test_serve.py",),
+    "workload": ("cli/commands/test_estimate.py", "cli/commands/test_known.py"),
 }
-"""Tests in tests/cli/commands of the commands whose answers come from a room."""
+"""Tests of other folders that ask a room for its answers: commands, pages."""
 PRELOADED: Final = (
     "jax", "equinox", "numpy", "pandas", "scipy.optimize", "optax", "typer",
     "rich.console", "pytest", "hypothesis", "beartype", "jaxtyping",
@@ -83,10 +91,9 @@ def tests_of(file: str) -> tuple[str, ...]:
 
 
 def _wider(file: str) -> tuple[str, ...]:
-    """All tests of the room of a file, and those of its commands."""
+    """All tests of the room of a file, and those that ask it for its answers."""
     room = Path(file).parts[1]
-    commands = [f"tests/cli/commands/{x}" for x in COMMANDS.get(room, ())]
-    return f"tests/{room}", *commands
+    return f"tests/{room}", *(f"tests/{x}" for x in ALSO.get(room, ()))
 
 
 class _First:

@@ -22,6 +22,8 @@ _OVERLAPS: Final = {
     "fsdp-prefetch+async-tp": "tp+dp",
 }
 """Our words for those of `overlap`; an unstated one is what programs do today."""
+_DISPATCH: Final = {"plain": "plain", "fused": "bf16"}
+"""Our words for a `dispatcher`."""
 _KERNELS: Final = {"composer": "fa1", "torchtitan": "sdpa"}
 """`family` of the attention of a `framework`; of others its year decides."""
 _YEARS: Final = {"composer": 2023.6, "torchtitan": 2025.0, "nemo": 2024.5}
@@ -36,8 +38,9 @@ _UNSCORED: Final = "memory and plan only"
 
 
 def read(path: Path) -> dict[str, pd.DataFrame]:
-    """Tables `training` and `models`; rows keep their order."""
-    files = files_in(path, ("training.csv", "models.csv"))
+    """Tables `training` and `models`; rows keep their order. `recipes.csv` beside them
+    says what mixtures ran: overlap of experts' exchange, graphs, dispatcher."""
+    files = files_in(path, ("training.csv", "models.csv", "recipes.csv"))
     text = {
         x: pd.read_csv(f, dtype=str, keep_default_na=False) for x, f in files.items()
     }
@@ -45,8 +48,15 @@ def read(path: Path) -> dict[str, pd.DataFrame]:
     program, note = table["framework"], table["note"]
     years = [_year(*x) for x in zip(table["source"], program, strict=True)]
     timeless = note.str.contains(_UNSCORED, regex=False)
+    recipes = text.get("recipes.csv")
+    recipe = {} if recipes is None else recipes.set_index("row").to_dict("index")
+    ran = [recipe.get(row, {}) for row in table["row"]]
+    hidden = [x.get("experts_overlap") == "1" for x in ran]
+    words = (_OVERLAPS.get(word, "") for word in table["overlap"])
     steps = table.assign(
-        overlap=[_OVERLAPS.get(word, "") for word in table["overlap"]],
+        overlap=["tp+ep+dp" if x else w for x, w in zip(hidden, words, strict=True)],
+        dispatch=[_DISPATCH.get(x.get("dispatcher", ""), "") for x in ran],
+        graphs=[x.get("graphs", "") for x in ran],
         stack=["eager" if any(x in p for x in _EAGER) else "serving" for p in program],
         kernels=[_kernels(word) for word in program],
         sums=["bf16" if word.endswith("pure") else "fp32" for word in program],

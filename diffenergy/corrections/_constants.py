@@ -361,6 +361,9 @@ class Corrections(Record):
     plan_contention: Number = plan(0.25, 0.6, "-",
         "slow-down of kernels beside an exchange: s a second of it",
         closes="the same plan with ZeRO-1 and ZeRO-3")
+    plan_experts_contention: Number = plan(0.25, 0.4, "-",
+        "slow-down of kernels beside the exchange of experts' rows: s a second of it",
+        closes="the same plan of a mixture with and without overlap of its experts")
     plan_network: Number = plan(0.75, 0.2, "-",
         "rate that exchanges between hosts reach / that of the network card",
         closes="the same plan on one and on many hosts", share=True)

@@ -3,6 +3,9 @@ from ._clock_fit import fit_table as fit_table
 from ._clock_law import law_table as law_table
 from ._clock_model import Readings as Readings
 from ._identifiability import Identifiability as Identifiability
+from ._node_table import NodeFit as NodeFit
+from ._node_table import fit_node_table as fit_node_table
+from ._node_table import is_node_table as is_node_table
 from ._predict import EvaluateResult as EvaluateResult
 from ._predict import evaluate as evaluate
 from ._predict import predict as predict

@@ -156,7 +156,8 @@ def _trusts(
     above the `lengths` that were fitted apart."""
     if batch.kind != "workload":
         count = int((batch.rows >= 0).sum())
-        yield np.ones(count, bool), corrections.trust(batch.card, known_as(batch.kind))
+        kind = batch.kind if batch.kind == "plan" else known_as(batch.kind)
+        yield np.ones(count, bool), corrections.trust(batch.card, kind)
         return
     clocks = np.asarray(batch.point.sm_clock)[batch.rows >= 0]
     on, gpu = corrections.fitted_on, batch.card.served_as

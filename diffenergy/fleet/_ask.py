@@ -13,6 +13,7 @@ from ..requests import accepts
 from ..results import Infeasible
 from ._build_problem import NEEDS, problem_of, rows_between, rows_of, series_of
 from ._horizon import Progress
+from ._hosts import Hosts, hosts_of
 from ._problem import Problem, Rows, joined
 from ._refusal import NoPlan, quick_enough, short
 from ._request import FleetRequest
@@ -87,8 +88,11 @@ def plan(request: FleetRequest) -> FleetResult:
             f"`objective` is {objective}, but not every site has a `{need}`; give "
             f"`{need}` at each of the [[sites]], or for all."
         )
-    solved, notes, took = _solved(spec, read, series, objective, budget, progress)
-    summary = fleet_summary(spec, solved, series, objective) | took
+    hosts = hosts_of(spec)
+    solved, notes, took = _solved(
+        spec, hosts, read, series, objective, budget, progress
+    )
+    summary = fleet_summary(spec, hosts, solved, series, objective) | took
     summary["seconds"] = time.monotonic() - begun
     return FleetResult(
         summary, solved, series, [*notes, *_fleet_notes(spec, solved, objective)]
@@ -97,6 +101,7 @@ def plan(request: FleetRequest) -> FleetResult:
 
 def _solved(
     fleet: Fleet,
+    hosts: Hosts,
     demand: Demand,
     series: Series,
     objective: str,
@@ -108,11 +113,11 @@ def _solved(
     `Infeasible`."""
 
     def problem_with(rows: Rows) -> Problem:
-        problem = problem_of(fleet, demand, series, objective, rows)
+        problem = problem_of(fleet, demand, series, objective, rows, hosts)
         return problem.take(quick_enough(fleet, problem))
 
     whole, late = effort.begin(), effort.pricing_ends()
-    rows, notes, priced = rows_of(fleet, progress, late)
+    rows, notes, priced = rows_of(fleet, hosts, progress, late)
     curves, left_out = (priced.curves, priced.left_out) if priced else ([], [])
     _check_priced(fleet, demand, rows, left_out)
     problem = problem_with(rows)

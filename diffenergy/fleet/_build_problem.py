@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ._horizon import Progress
+from ._hosts import Hosts
 from ._problem import Problem, Rows, groups
 from ._solve import Solved
 from ._spec import Fleet, Price, is_file, one_currency, read_header, read_price
@@ -73,7 +74,7 @@ def series_of(fleet: Fleet, demand: Demand) -> Series:
 
 
 def rows_of(
-    fleet: Fleet, progress: Progress, late: Callable[[], bool]
+    fleet: Fleet, hosts: Hosts, progress: Progress, late: Callable[[], bool]
 ) -> tuple[Rows, list[str], "Priced | None"]:
     """All rows, and remarks; where the product prices them (until it is `late`) what
     was priced."""
@@ -86,6 +87,7 @@ def rows_of(
         fleet.points,
         [(x.name, *([x.model] if x.model else [])) for x in fleet.models],
         [(x.gpu,) for x in fleet.pools],
+        hosts,
     )
     return rows, notes, None
 
@@ -117,7 +119,12 @@ def rows_between(
 
 
 def problem_of(
-    fleet: Fleet, demand: Demand, series: Series, objective: str, rows: Rows
+    fleet: Fleet,
+    demand: Demand,
+    series: Series,
+    objective: str,
+    rows: Rows,
+    hosts: Hosts,
 ) -> Problem:
     """The problem with all rows."""
     site_names = [site.name for site in fleet.sites]
@@ -125,16 +132,18 @@ def problem_of(
         rows,
         demand.values * (1 + fleet.headroom),
         np.array([pool.count for pool in fleet.pools], float),
-        np.array([_parked(pool.name, pool.gpu, pool.parked_w) for pool in fleet.pools]),
+        hosts.parked,
         np.array([site_names.index(pool.site) for pool in fleet.pools]),
         np.array([site.pue for site in fleet.sites]),
         series.budget,
         _weights(series, objective),
-        _starts(fleet, rows),
+        hosts.slope[rows.pool] * _starts(fleet, rows),
         fleet.slot_s,
         tuple(model.name for model in fleet.models),
         tuple(pool.name for pool in fleet.pools),
         tuple(site_names),
+        hosts.slope,
+        hosts.each,
     )
     low = np.flatnonzero(problem.extra < 0)
     if len(low):
@@ -142,7 +151,7 @@ def problem_of(
         raise ValueError(
             f"{fleet.points}, row {rows.source[low[0]]}: `power_w` is {power:g}, less "
             f"than its GPUs of pool `{problem.pools[pool]}` draw parked (parked_w "
-            f"{problem.parked[pool]:g} each); correct one of them."
+            f"{hosts.boards[pool]:g} each); correct one of them."
         )
     return problem
 
@@ -156,25 +165,6 @@ def _weights(series: Series, objective: str) -> Float[np.ndarray, "slot site"]:
     weight = np.maximum(values, 0.0) * _PER_JOULE[objective]
     top = float(weight.max(initial=0.0)) or 1.0
     return np.maximum(weight, _FLOOR * top)
-
-
-def _parked(name: str, gpu: str, parked: float | None) -> float:
-    """W of a GPU that serves nobody: as given, else idle at its least clock."""
-    if parked is not None:
-        return parked
-    import jax.numpy as jnp
-
-    from ..hardware import idle_power, read_gpu
-
-    try:
-        card = read_gpu(gpu)
-    except ValueError:
-        raise ValueError(
-            f"pool `{name}` has no `parked_w`, and its `gpu` '{gpu}' is no GPU that is "
-            "known; give parked_w (0: switched off)."
-        ) from None
-    clock = jnp.asarray(card.values["sm_clock_min"])
-    return float(idle_power(card.spec, clock))
 
 
 def _starts(fleet: Fleet, rows: Rows) -> Float[np.ndarray, " row"]:

@@ -11,7 +11,8 @@ x whole replicas on a row in a slot:
     least   sum_t weight (slot_s watts + pue sum start u)
 
 All powers below are above what the boards would draw parked, `extra` = p - n parked: a
-used GPU saves its parked watts.
+used GPU saves its parked watts. Where a pool has a node, p and parked are W at the wall
+(`Hosts`), so that budgets, bounds and prices are, too.
 """
 
 import dataclasses
@@ -83,8 +84,9 @@ class Problem:
 
     `demand`: requests/s, headroom included; `count`, `parked` (W a GPU) and `site` of
     pools; `pue` and `budget` (W at the meter, infinite where there is none) of sites;
-    `weight`: objective per joule at the meter, at least 0; `start`: J of boards to load
-    a replica of a row; `slot`: s.
+    `weight`: objective per joule at the meter, at least 0; `start`: J to load
+    a replica of a row; `slot`: s. `slope` and `each` of pools: W at the wall = slope x
+    W of boards + each x GPUs; `parked` and `start` are at the wall already.
     """
 
     rows: Rows
@@ -100,6 +102,8 @@ class Problem:
     models: tuple[str, ...]
     pools: tuple[str, ...]
     sites: tuple[str, ...]
+    slope: Float[np.ndarray, " pool"] | float = 1.0
+    each: Float[np.ndarray, " pool"] | float = 0.0
 
     @property
     def slots(self) -> int:
@@ -112,9 +116,18 @@ class Problem:
         return self.site[self.rows.pool]
 
     @property
+    def power(self) -> Float[np.ndarray, " row"]:
+        """W of a replica: of its boards, at the wall where its pool has a node."""
+        pools = self.count.shape
+        slope, each = (
+            np.broadcast_to(x, pools)[self.rows.pool] for x in (self.slope, self.each)
+        )
+        return slope * self.rows.power + each * self.rows.gpus
+
+    @property
     def extra(self) -> Float[np.ndarray, " row"]:
         """W that a replica draws beyond its boards parked."""
-        return self.rows.power - self.rows.gpus * self.parked[self.rows.pool]
+        return self.power - self.rows.gpus * self.parked[self.rows.pool]
 
     @property
     def base(self) -> Float[np.ndarray, " site"]:

@@ -11,6 +11,7 @@ from jaxtyping import Float
 
 from ..results import Result, finite, written
 from ..units import MHz
+from ._hosts import OFF, Hosts
 from ._problem import Problem, site_power, starts_of, summed
 from ._refusal import headroom
 from ._solve import OPTIMAL, Solved
@@ -22,7 +23,8 @@ PLAN: Final = (
     "power_limit_w", "max_batch", "requests_per_s", "ttft_p95_s", "tpot_p95_s",
     "power_w",
 )  # fmt: skip
-"""Keys of an entry of `plan`; the last four are of one replica."""
+"""Keys of an entry of `plan`; the last four are of one replica. With nodes
+`wall_power_w` follows."""
 _TOTAL: Final = {"energy": "energy_j", "cost": "cost", "carbon": "carbon_g"}
 
 
@@ -60,14 +62,16 @@ class FleetResult(Result):
         """The plan as a table, a row for each entry of `plan` in the summary; also
         written to `path`, if given."""
         text = io.StringIO()
-        lines = csv.DictWriter(text, PLAN, lineterminator="\n")
+        entries = self.summary["plan"]
+        columns = dict.fromkeys((*PLAN, *(entries[0] if entries else ())))
+        lines = csv.DictWriter(text, list(columns), lineterminator="\n")
         lines.writeheader()
-        lines.writerows(self.summary["plan"])
+        lines.writerows(entries)
         return written(text.getvalue(), path)
 
 
 def fleet_summary(
-    fleet: Fleet, solved: Solved, series: Series, objective: str
+    fleet: Fleet, hosts: Hosts, solved: Solved, series: Series, objective: str
 ) -> dict[str, Any]:
     """Value and bound in the objective's unit, the plan, prices, headroom.
 
@@ -81,20 +85,24 @@ def fleet_summary(
     moved = value - solved.value
     bound = min(value, solved.bound + moved)
     gap = (value - bound) / max(abs(value), 1e-300)
+    assumed = dict(series.assumed)
+    if any(pool.hosts == "off" for pool in fleet.pools):
+        assumed["hosts"] = OFF
     return {
         "status": "optimal" if gap <= OPTIMAL else "feasible",
         "objective": objective,
         "unit": {"energy": "J", "carbon": "g", "cost": series.currency}[objective],
         "currency": series.currency,
-        "assumed": dict(series.assumed),
+        "assumed": assumed,
         "value": value,
         "bound": bound,
         "gap": gap,
         "bound_by_prices": min(value, solved.price_bound + moved),
         **totals,
+        **(_wall(fleet, hosts, problem, counts) if hosts else {}),
         "slots": problem.slots,
         "slot_s": problem.slot,
-        "plan": _plan(problem, counts),
+        "plan": _plan(problem, counts, bool(hosts)),
         "starts": _starts(problem, counts),
         "site_power": _site_power(problem, counts),
         "shadow_prices": _prices(fleet, solved),
@@ -127,8 +135,57 @@ def _totals(
     return {"energy_j": float(energy.sum()), "cost": cost, "carbon_g": carbon}
 
 
-def _plan(problem: Problem, counts: np.ndarray) -> list[dict[str, Any]]:
+def _wall(
+    fleet: Fleet, hosts: Hosts, problem: Problem, counts: np.ndarray
+) -> dict[str, Any]:
+    """Keys of a fleet with nodes: what each pool's are, and energy by part (J), which
+    add up to that at the meters. Idle: parked GPUs with their hosts, and spare
+    servers; loading counts for accelerators and hosts as its boards and `gain` do."""
+    rows, pools = problem.rows, range(len(problem.pools))
+    of = rows.pool
+    board = rows.power / rows.gpus
+    boards = np.array([hosts.shares(p, board) for p in pools])[of, np.arange(len(of))]
+    spare = rows.gpus * hosts.idle[of]
+    running = problem.power - spare
+    first = problem.firsts
+    gain = np.array([x[0].gain if x else 0.0 for x in hosts.sites])[of]
+    starts = starts_of(problem, counts).sum(axis=0) * problem.start[first]
+    total = problem.slot * counts.sum(axis=0)
+    used = np.bincount(of, total * rows.gpus, len(pools))
+    idle = hosts.parked * (problem.slot * problem.slots * problem.count - used)
+    by_pool = {
+        "accelerator": np.bincount(of, total * running * boards, len(pools))
+        + np.bincount(of[first], starts / (1 + gain[first]), len(pools)),
+        "host": np.bincount(of, total * running * (1 - boards), len(pools))
+        + np.bincount(of[first], starts * (1 - 1 / (1 + gain[first])), len(pools)),
+        "idle": np.bincount(of, total * spare, len(pools)) + idle,
+    }
+    pue = problem.pue[problem.site]
+    overhead = (pue - 1) @ sum(by_pool.values())
+    nodes = [
+        {
+            "pool": pool.name,
+            "name": site[0].name,
+            "gpus": site[0].gpus,
+            "nodes": pool.count / site[0].gpus,
+            "grade": site[0].grade,
+            "host_power_w_per_gpu": float(hosts.each[at]),
+            "wall_power_w_per_board_watt": float(hosts.slope[at]),
+            "parked_power_w": float(hosts.parked[at]),
+        }
+        for at, (pool, site) in enumerate(zip(fleet.pools, hosts.sites, strict=True))
+        if site
+    ]
+    parts = {name: float(x.sum()) for name, x in by_pool.items()}
+    parts["overhead"] = float(overhead)
+    return {"nodes": nodes, "wall_energy_j_by_part": parts}
+
+
+def _plan(
+    problem: Problem, counts: np.ndarray, with_nodes: bool
+) -> list[dict[str, Any]]:
     rows = problem.rows
+    wall = problem.power
     slots, used = np.nonzero(counts)
     order = np.lexsort((used, rows.pool[used], rows.model[used], slots))
     entries = []
@@ -146,7 +203,10 @@ def _plan(problem: Problem, counts: np.ndarray) -> list[dict[str, Any]]:
             finite(float(rows.ttft[row])), finite(float(rows.tpot[row])),
             float(rows.power[row]),
         )  # fmt: skip
-        entries.append(dict(zip(PLAN, values, strict=True)))
+        entry: dict[str, Any] = dict(zip(PLAN, values, strict=True))
+        if with_nodes:
+            entry["wall_power_w"] = float(wall[row])
+        entries.append(entry)
     return entries
 
 

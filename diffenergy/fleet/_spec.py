@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from msgspec import Meta
 from msgspec.structs import replace
@@ -121,6 +121,9 @@ _Price = Annotated[
     Meta(description=f"give {PRICES}, or the name of a .csv file"),
 ]
 _Pue = Annotated[float, Meta(ge=1, le=MOST, description="give a number of at least 1")]
+_Spare = Annotated[
+    float, Meta(ge=0, lt=1, description="give a number from 0 to below 1")
+]
 _Number = Annotated[
     int,
     Meta(
@@ -145,13 +148,18 @@ class Site(Table, frozen=True):
 
 
 class Pool(Table, frozen=True):
-    """GPUs of one kind at one site."""
+    """GPUs of one kind at one site. `node`: their server, by name or file; `spare`:
+    share of the servers that idle beside those of its GPUs; `hosts`: whether servers
+    without work stay on."""
 
     name: Text
     gpu: Text
     count: _Number
     site: Text
     parked_w: NotNegative | None = None
+    node: Text | None = None
+    spare: _Spare | None = None
+    hosts: Literal["on", "off"] | None = None
 
 
 class Model(Table, frozen=True):
@@ -184,7 +192,8 @@ class Fleet(Table, frozen=True):
         """Files that it names."""
         series = [getattr(x, key) for x in self.sites for key in _SERIES]
         named = [self.demand, self.points, *series]
-        return [x for x in named if is_file(x)]
+        nodes = [x.node for x in self.pools if x.node and _is_toml(x.node)]
+        return [*(x for x in named if is_file(x)), *nodes]
 
 
 def is_file(value: Any) -> bool:
@@ -200,8 +209,14 @@ def read_fleet(path: str) -> Fleet:
     content = _tidy(read_toml(Path(path), "fleet", ""))
     fleet: Fleet = fitted(content, Fleet, f"{path}: ")
     _check(fleet, path)
-    sites = [_beside(path, site, _SERIES) for site in fleet.sites]
-    return replace(_beside(path, fleet, ("demand", "points")), sites=tuple(sites))
+    sites = tuple(_beside(path, site, _SERIES) for site in fleet.sites)
+    pools = tuple(_beside(path, pool, ("node",)) for pool in fleet.pools)
+    tables = _beside(path, fleet, ("demand", "points"))
+    return replace(tables, sites=sites, pools=pools)
+
+
+def _is_toml(value: Any) -> bool:
+    return isinstance(value, str) and value.lower().endswith(".toml")
 
 
 def _tidy(raw: Any) -> Any:
@@ -218,7 +233,11 @@ def _tidy(raw: Any) -> Any:
 def _beside(path: str, table: Any, keys: Sequence[str]) -> Any:
     """A table with the files that it names beside that at `path`."""
     named = {key: getattr(table, key) for key in keys}
-    files = {x: str(Path(path).parent / y) for x, y in named.items() if is_file(y)}
+    files = {
+        x: str(Path(path).parent / y)
+        for x, y in named.items()
+        if is_file(y) or _is_toml(y)
+    }
     return replace(table, **files)
 
 

@@ -22,6 +22,7 @@ from ..measurements import (
     require_column,
 )
 from ..units import MHz
+from ._hosts import Hosts
 from ._problem import Rows
 
 _OTHERS: Final = {
@@ -232,6 +233,8 @@ _NUMBERS: Final = {
     "power_w": POSITIVE,
 }
 _OPTIONAL: Final = ("sm_clock_mhz", "power_limit_w", "max_batch")
+_WALL: Final = "wall_power_w"
+"""Column of W at the wall, which stands for `power_w`."""
 COLUMNS: Final = ("model", "gpu", *_NUMBERS, *_OPTIONAL)
 """Columns of a table of points, the optional ones last."""
 
@@ -240,19 +243,23 @@ def read_points(
     file: str,
     models: Sequence[Sequence[str]],
     pools: Sequence[Sequence[str]],
+    hosts: Hosts,
 ) -> tuple[Rows, list[str]]:
     """The points of models and pools, each of which goes by any of its names, and
-    remarks about what was left out. Without objectives of latency: see `ask`.
+    remarks about what was left out; W at the wall become those of boards. Without
+    objectives of latency: see `ask`.
 
     Raises `ValueError` in one sentence for a column that is missing or has another
     unit, a cell that cannot be, and a model without a point on any pool.
     """
     sheet = read_sheet(file)
-    check_units(sheet, [*_NUMBERS, *_OPTIONAL])
-    for column in ("model", "gpu", *_NUMBERS):
+    wall = _WALL in sheet.columns
+    needed = {_WALL if wall and x == "power_w" else x: y for x, y in _NUMBERS.items()}
+    check_units(sheet, [*needed, *_OPTIONAL])
+    for column in ("model", "gpu", *needed):
         require_column(sheet, column, f"add `{column}`")
     row = np.arange(sheet.num_rows)
-    numbers = {x: read_numbers(sheet, x, row, y, True) for x, y in _NUMBERS.items()}
+    numbers = {x: read_numbers(sheet, x, row, y, True) for x, y in needed.items()}
     n = numbers["gpus_per_replica"]
     if (n != np.round(n)).any():
         wrong = int((n != np.round(n)).argmax())
@@ -280,17 +287,46 @@ def read_points(
                 "or leave out the pool."
             )
     used = {x: column[point] for x, column in numbers.items()}
+    if wall:
+        gpus = used["gpus_per_replica"]
+        used["power_w"] = _boards(sheet, hosts, pools, pool, point, gpus, used[_WALL])
     rows = Rows(
         model, pool, used["gpus_per_replica"], used["requests_per_s"], used["power_w"],
         used["ttft_p95_s"], used["tpot_p95_s"], used["sm_clock_mhz"] * MHz,
         used["power_limit_w"], used["max_batch"], point,
     )  # fmt: skip
     left = sheet.num_rows - len(np.unique(point))
-    ignored = [x for x in sheet.columns if x not in COLUMNS]
+    ignored = [x for x in sheet.columns if x not in (*COLUMNS, _WALL)]
     notes = [f"{file}: columns not used: {name_list(ignored)}."] if ignored else []
     if left:
         notes.append(f"{file}: {left} rows are of no model or no pool of the fleet.")
     return rows, notes
+
+
+def _boards(
+    sheet: Sheet,
+    hosts: Hosts,
+    pools: Sequence[Sequence[str]],
+    pool: np.ndarray,
+    point: np.ndarray,
+    gpus: np.ndarray,
+    wall: np.ndarray,
+) -> Float[np.ndarray, " row"]:
+    """W of the boards of points from those at the `wall`, which have their share of
+    the host and no spare servers."""
+    for number, site in enumerate(hosts.sites):
+        if site is None and (pool == number).any():
+            raise ValueError(
+                f"{sheet.file}: `{_WALL}` is given, but a pool of `gpu` "
+                f"'{pools[number][0]}' has no `node`; give its node, or `power_w`."
+            )
+    share = gpus * (hosts.each - hosts.idle)[pool]
+    boards = (wall - share) / hosts.slope[pool]
+    if (low := boards <= 0).any():
+        first = int(low.argmax())
+        least = f"more than its share of the host ({share[first]:.0f} W)"
+        raise bad_cell(sheet, int(point[first]), _WALL, least)
+    return boards
 
 
 def _matches(

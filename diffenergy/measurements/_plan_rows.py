@@ -30,12 +30,14 @@ from ._shapes import DTYPE_WORDS
 COLUMNS: Final = (
     "model", "precision", "num_gpus", "tp", "pp", "vp", "cp", "ep", "etp", "dp", "zero",
     "microbatch", "global_batch", "seq_len", "recompute", "schedule", "overlap",
-    "sums", "software", "stack", "kernels", "mtp", "network_gb_per_s_per_gpu",
+    "dispatch", "graphs", "sums", "software", "stack", "kernels", "mtp",
+    "network_gb_per_s_per_gpu",
 )  # fmt: skip
 """Columns of such rows beside the measured ones. `sums`: type in which gradients are
-summed [fp32]; `software`: year; `stack`: eager or serving; `kernels`: `family` of the
-attention [by the year]; `mtp`: false where layers that predict further tokens were
-off; an `overlap` that is not stated is what programs do today."""
+summed [fp32]; `dispatch`, `graphs`: as in a plan; `software`: year; `stack`: eager or
+serving; `kernels`: `family` of the attention [by the year]; `mtp`: false where layers
+that predict further tokens were off; an `overlap` that is not stated is what programs
+do today."""
 _NEEDED: Final = ("model", "precision", "tp", "pp", "dp", "global_batch", "seq_len")
 _SIZES: Final = ("tp", "pp", "vp", "cp", "ep", "etp", "dp", "zero", "microbatch")
 MAX_POSITIONS: Final = 1 << 20
@@ -132,6 +134,8 @@ def _row(texts: Mapping[str, str], sizes: Mapping[str, float]) -> PlanRow:
         "schedule": None if schedule == "none" else schedule,
         "recompute": "none" if recompute in ("", "unstated") else recompute,
         "overlap": texts.get("overlap") or "tp+dp",
+        "dispatch": texts.get("dispatch") or None,
+        "graphs": texts.get("graphs") or None,
         "sums": texts.get("sums") or "fp32",
         "software": float(texts["software"]) if texts.get("software") else None,
     }

@@ -35,6 +35,7 @@ from ..workload import (
     Number,
     TrainedModel,
     Workload,
+    element_bytes,
 )
 from ..workload.models import Request
 from ._space import Space, divisors
@@ -49,6 +50,10 @@ BOTH: Final = 2
 table."""
 ENDS: Final = 3
 """Where kinds of layers begin."""
+ROUTES: Final = ("dispatch", "hosts")
+"""Keys of a plan that decide how rows reach their experts: the same of all plans."""
+STORED: Final = ("moments", "store")
+"""Keys of a plan that decide what its GPUs keep: the same of all plans."""
 TIMES: Final = 64
 """Micro-batches of a priced piece, so that gradients are summed as in most steps."""
 
@@ -103,8 +108,9 @@ class Maker:
             space, sequences = self.space, key.microbatch * TIMES
             alone = Plan(
                 microbatch=key.microbatch,
-                recompute=key.recompute,  # pyright: ignore[reportArgumentType]
+                recompute=key.recompute,
                 software=self.software,
+                **{x: space.held[x] for x in STORED if x in space.held},
             )
             training = Training(space.model, alone, space.host, sequences)
             self._requests[same] = training.request(
@@ -117,6 +123,12 @@ class Maker:
         """Type of values that are no product's operands."""
         request = self.request(Key(1, 1, 1, 1, 1, "none"))
         return self.space.model.precision(request).values
+
+    @functools.cached_property
+    def width(self) -> float:
+        """Bytes of an operand of the products."""
+        request = self.request(Key(1, 1, 1, 1, 1, "none"))
+        return element_bytes(self.space.model.precision(request).linear)
 
     def pieces(self, key: Key) -> list[Piece]:
         """Pieces of a key, one that several keys have the same for all of them; raises
@@ -173,9 +185,14 @@ class Maker:
 
     def _piece(self, place: int, key: Key) -> Piece:
         model, request = self._placed(key)[place], self.request(key)
-        plan = Plan(key.tp, 1, key.ep, key.ep, key.cp, etp=key.etp)
+        plan = Plan(
+            *(key.tp, 1, key.ep, key.ep, key.cp),
+            etp=key.etp,
+            software=self.software,
+            **{x: self.space.held[x] for x in ROUTES if x in self.space.held},
+        )
         shares = exchange_groups(plan, self.space.host)
-        parts = passes_of(model, request, shares, self.software)
+        parts = passes_of(model, request, shares, plan)
         left = model.saved_activations(request)
         return Piece(
             tuple(parts),

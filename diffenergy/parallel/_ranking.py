@@ -21,6 +21,7 @@ from ..plans import (
     STEP_PARTS,
     ExchangeGroup,
     Plan,
+    Schedule,
     Steps,
     StepTime,
     compose_step,
@@ -88,8 +89,11 @@ class _Stages:
 
 
 @functools.lru_cache(maxsize=512)
-def _stages(kinds: tuple[int, ...], further: int, pp: int, vp: int) -> _Stages:
-    plan = Plan(pp=pp, vp=vp, schedule="interleaved" if vp > 1 else None)
+def _stages(
+    kinds: tuple[int, ...], further: int, pp: int, vp: int, both_ways: bool
+) -> _Stages:
+    usual: Schedule | None = "interleaved" if vp > 1 else None
+    plan = Plan(pp=pp, vp=vp, schedule="dualpipe" if both_ways else usual)
     layout = pipeline_layout(kinds, plan, "the model", further)
     width = ENDS + max(kinds) + 1
 
@@ -106,8 +110,11 @@ def _stages(kinds: tuple[int, ...], further: int, pp: int, vp: int) -> _Stages:
     stages = [
         tuple(sorted(kinds_made.index(x) for x in each[s::pp])) for s in range(pp)
     ]
+    if both_ways:
+        pairs = zip(stages, stages[::-1], strict=True)
+        stages = [tuple(sorted(a + b)) for a, b in pairs]
     alike = list(dict.fromkeys(stages))
-    members = np.array(
+    members = layout.share * np.array(
         [[x.count(k) for k in range(len(kinds_made))] for x in alike], float
     )
     count = np.array([stages.count(x) for x in alike], float)
@@ -115,6 +122,11 @@ def _stages(kinds: tuple[int, ...], further: int, pp: int, vp: int) -> _Stages:
         (stages.index(x), np.sum([kinds_made[k] for k in x], axis=0)) for x in alike
     )
     return _Stages(np.array(kinds_made), members, count, fullest)
+
+
+def _pipeline(plan: Plan) -> tuple[int, int, bool]:
+    """What of a plan decides which layers a GPU has."""
+    return plan.pp, plan.vp, plan.order == "dualpipe"
 
 
 def ranked(
@@ -125,7 +137,7 @@ def ranked(
     at = {key: i for i, key in enumerate(pieces.keys)}
     keys = np.array([at[key_of(plan)] for plan in plans])
     further = space.model.further_layers
-    stages = [_stages(pieces.kinds, further, plan.pp, plan.vp) for plan in plans]
+    stages = [_stages(pieces.kinds, further, *_pipeline(plan)) for plan in plans]
     memory = np.array(
         [
             _memory(maker, pieces, key, plan, x)
@@ -140,6 +152,7 @@ def ranked(
         [plans[i] for i in padded],
         keys[padded],
         [stages[i] for i in padded],
+        maker.width,
     )
     time, energy = batch.figures(c)
     n = len(plans)
@@ -169,12 +182,12 @@ def state_bytes_of(maker: Maker, plan: Plan) -> list[float]:
     """Bytes of weights, gradients and optimizer of a GPU of each of the fullest stages
     of a plan. Plans that differ by micro-batches alone share them."""
     space, key = maker.space, key_of(plan)
-    same = *key[:4], plan.pp, plan.vp, plan.dp, plan.zero
+    same = *key[:4], *_pipeline(plan), plan.dp, plan.zero
     if same not in maker.states:
         sizes, values = maker.sizes(key), maker.values
         layer = float(sizes[ENDS:].sum(axis=1).max())
         table = space.model.vocab * space.model.hidden / plan.tp
-        stages = _stages(maker.kinds, space.model.further_layers, plan.pp, plan.vp)
+        stages = _stages(maker.kinds, space.model.further_layers, *_pipeline(plan))
 
         def state(dense: float, routed: float) -> float:
             numbers = dense + routed, routed, layer, layer * element_bytes(values)
@@ -216,6 +229,8 @@ class _Batch:
     plans: list[Plan]
     keys: np.ndarray
     stages: list[_Stages]
+    width: float
+    """Bytes of an operand of the products."""
 
     @functools.cached_property
     def made(self) -> np.ndarray:
@@ -310,7 +325,8 @@ class _Batch:
         columns["hops"][..., at] += hops * (size > 0)
 
     def _steps(self, columns: dict[str, Any], m: np.ndarray) -> Steps:
-        each = [step_fields(plan, self.space.host) for plan in self.plans]
+        host = self.space.host
+        each = [step_fields(plan, host, self.width) for plan in self.plans]
         return Steps(
             phase=np.zeros(columns["time"].shape),
             far=columns["far"],

@@ -1,13 +1,14 @@
 """Which training plans there are of a number of GPUs."""
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from ..hardware import GpuCard
 from ..nodes import Site
-from ..plans import Host, Plan, read_plan
+from ..plans import NOW, Host, Plan, read_plan
 from ..workload import TrainedModel
 
 _MICROBATCHES: Final = (1, 2, 4, 8)
@@ -82,10 +83,20 @@ class Space:
                 self._sizes("recompute", _RECOMPUTE),
             ):
                 named = {"schedule": schedule} if schedule == "zb-h1" else {}
+                if ep > 1 and recompute != "full" and (vp > 1 or pp == 1 < batches):
+                    named |= self._hidden_experts
                 chosen = dict(vp=vp, ep=ep, zero=zero, recompute=recompute, **named)
                 yield from _readable(
                     {**self.held, **sizes, "microbatch": microbatch, **chosen}
                 )
+
+    @functools.cached_property
+    def _hidden_experts(self) -> dict[str, str]:
+        """Keys by which experts' exchange runs beside another micro-batch, which is
+        never slower, as far as software can and nothing else is given."""
+        hidden = {"overlap": "tp+ep+dp", "graphs": "all"}
+        able = Plan(software=self.held.get("software", NOW)).dispatcher != "plain"
+        return {x: y for x, y in hidden.items() if able and x not in self.held}
 
     def _sizes(self, key: str, usual: Any) -> tuple[Any, ...]:
         """What a key may be: as given, or what is usual."""

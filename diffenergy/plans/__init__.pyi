@@ -24,7 +24,9 @@ from ._pipeline import makespan as makespan
 from ._placed import Inference as Inference
 from ._placed import Placed as Placed
 from ._plan import NETWORK_FIELD as NETWORK_FIELD
+from ._plan import NOW as NOW
 from ._plan import Plan as Plan
+from ._plan import Schedule as Schedule
 from ._plan import plan_values as plan_values
 from ._plan import read_plan as read_plan
 from ._steps import EXCHANGE_AXES as EXCHANGE_AXES

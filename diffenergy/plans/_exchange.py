@@ -26,15 +26,58 @@ _TWICE: Final = ("all_reduce", "custom_all_reduce")
 _SENDS: Final = "send_recv"
 
 
+def reached_groups(experts: Number, groups: Number, chosen: int) -> float:
+    """Mean number of equal `groups` of experts that hold at least one of those `chosen`
+    at random:
+
+        n (1 - C(E - E/n, k) / C(E, k))
+
+    >>> round(reached_groups(256, 8, 8), 2)
+    5.3
+    """
+    none = 1.0
+    for i in range(chosen):
+        none *= max(experts - experts / groups - i, 0.0) / (experts - i)
+    return groups * (1 - none)
+
+
+@dataclasses.dataclass(frozen=True)
+class Dispatch:
+    """How a token's rows reach `chosen` of `experts`: once to each host that has one
+    of them, at most `limit` hosts (0: any), then once to each such GPU there; values
+    have `width` bytes, mean of the way there and back."""
+
+    experts: int
+    chosen: int
+    limit: int
+    width: float
+
+    def shares(self, ranks: int, hosts: int) -> tuple[float, float]:
+        """Bytes within a host and between hosts over those of an all-to-all of 16-bit
+        rows to each expert, whose share within a host is 1 / `hosts`."""
+        allowed = min(self.limit, hosts) if self.limit else hosts
+        part = allowed / hosts
+        near = reached_groups(self.experts * part, ranks * part, self.chosen)
+        far = reached_groups(self.experts * part, allowed, self.chosen)
+        each = self.width / _WIDTH / self.chosen
+        return near * each * hosts, far * each
+
+
+_WIDTH: Final = 2.0
+"""Bytes of a value of the rows that a plain all-to-all sends to each expert."""
+
+
 @dataclasses.dataclass(frozen=True)
 class ExchangeGroup:
     """`ranks` GPUs that meet, `local` of them in one host; in a `machine` without one
-    switch all `teams` at the same time."""
+    switch all `teams` at the same time. `dispatch`: of an all-to-all that sends no row
+    twice to a host or GPU."""
 
     ranks: int
     local: int
     machine: str = ""
     teams: Teams = ()
+    dispatch: Dispatch | None = None
 
     @property
     def hosts(self) -> int:
@@ -46,11 +89,23 @@ class ExchangeGroup:
         if self.hosts == 1:
             return 0.0
         if kind == "all_to_all":
-            return size * (self.ranks - self.local) / self.ranks
+            return size * (self.ranks - self.local) / self.ranks * self._shares[1]
         if kind == _SENDS:
             return size
         once = size * (self.hosts - 1) / self.hosts / self.local
         return 2 * once if kind in _TWICE else once
+
+    @property
+    def _shares(self) -> tuple[float, float]:
+        """Bytes of an all-to-all within a host and between hosts, over plain ones."""
+        if self.dispatch is None:
+            return 1.0, 1.0
+        return self.dispatch.shares(self.ranks, self.hosts)
+
+    @property
+    def near(self) -> float:
+        """Bytes of an all-to-all within a host, over those of all."""
+        return self.local / self.ranks * self._shares[0]
 
     @property
     def hops(self) -> float:
@@ -115,12 +170,13 @@ def _within(row: Kernel, group: ExchangeGroup) -> Kernel:
     """What is different of the part within a host."""
     if group.machine:
         kind, size = row["collective"], row["bytes"]
+        size *= group.near if kind == "all_to_all" else 1.0
         latency, each = line(group.machine, kind, group.teams)
         once = 1.0 if kind == _SENDS else 1 - 1 / group.ranks
         sent = size * once * (2 if kind in _TWICE else 1)
         rate = sent / (latency + each * size)
         return {"collective": _SENDS, "bytes": sent, "num_gpus": 2, "link_rate": rate}
-    share = group.local / group.ranks if row["collective"] == "all_to_all" else 1.0
+    share = group.near if row["collective"] == "all_to_all" else 1.0
     return {"num_gpus": group.local, "bytes": row["bytes"] * share}
 
 

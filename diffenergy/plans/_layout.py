@@ -25,12 +25,19 @@ class Chunk:
 class Layout:
     """Virtual stages of a model. `spans`: (start, stop) of the layers of each place;
     `each`: its kind; `chunks`: the kinds among them; `stages`: what each GPU of the
-    pipeline has, as places in `chunks`."""
+    pipeline has, as places in `chunks`, and `share` of the micro-batches of each (with
+    DualPipe half of those of two)."""
 
     spans: tuple[tuple[int, int], ...]
     each: tuple[Chunk, ...]
     chunks: tuple[Chunk, ...]
     stages: tuple[tuple[int, ...], ...]
+    share: float = 1.0
+
+    def spans_of(self, stage: int) -> tuple[tuple[int, int], ...]:
+        """(start, stop) of the layers of each virtual stage of a GPU."""
+        spans = self.spans[stage :: len(self.stages)]
+        return spans if self.share == 1 else (*spans, self.spans[-1 - stage])
 
     @property
     def kinds(self) -> dict[tuple[int, ...], int]:
@@ -97,7 +104,10 @@ def pipeline_layout(
     stages = tuple(
         tuple(chunks.index(x) for x in found[s :: plan.pp]) for s in range(plan.pp)
     )
-    return Layout(spans, found, chunks, stages)
+    if plan.order != "dualpipe":
+        return Layout(spans, found, chunks, stages)
+    both = tuple(a + b for a, b in zip(stages, stages[::-1], strict=True))
+    return Layout(spans, found, chunks, both, share=0.5)
 
 
 def _check_split(split: tuple[int, ...], layers: int, places: int, name: str) -> None:

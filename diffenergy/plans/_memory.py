@@ -47,7 +47,9 @@ def training_memory(
     Raises `ValueError` if the plan cannot divide the model."""
     times = request.accumulation or 1
     if request.recompute is None and not request.checkpointing:
-        request = dataclasses.replace(request, recompute=plan.recompute)
+        request = dataclasses.replace(
+            request, recompute=plan.recompute, storage=plan.storage
+        )
     if not isinstance(model, TrainedModel):
         raise ValueError(f"`phase` is 'train', but {model.name} does not train.")
     frozen, further = request.frozen_layers or 0, model.further_layers
@@ -59,7 +61,10 @@ def training_memory(
     for stage in range(plan.pp):
         kind = tuple(sorted(laid.stages[stage]))
         if kind not in kinds:
-            one, spans = stage if plan.pp > 1 else None, laid.spans[stage :: plan.pp]
+            # one GPU of DualPipe has the first and the last stage
+            whole = plan.order == "dualpipe" and stage in (0, plan.pp - 1)
+            one = stage if plan.pp > 1 and not whole else None
+            spans = laid.spans_of(stage)
             placed = model.placed(ModelShare(split, plan.pp, one, spans=spans))
             assert isinstance(placed, TrainedModel)
             table = placed.vocab * placed.hidden / plan.tp
@@ -88,7 +93,8 @@ def micro_batches_in_flight(plan: Plan, stage: int, micro_batches: int) -> float
     1F1B: one for each stage behind it and its own. Interleaved (arXiv 2104.04473):
     2 (p - s - 1) + (v - 1) p chunks run before the first backward one, which takes
     another. ZB-H1 (arXiv 2401.10241): as many as the first stage everywhere, since
-    gradients of weights wait.
+    gradients of weights wait. DualPipe (arXiv 2412.19437): p + 1 of one of a GPU's two
+    stages.
 
     >>> in_flight(Plan(pp=4, vp=8), 0, 64)
     4.375
@@ -101,6 +107,7 @@ def micro_batches_in_flight(plan: Plan, stage: int, micro_batches: int) -> float
         "1f1b": behind + 1,
         "interleaved": (2 * behind + (v - 1) * p + 1) / v,
         "zb-h1": p,
+        "dualpipe": (p + 1) / 2,
     }
     return float(min(most[plan.order], micro_batches))
 
@@ -128,7 +135,7 @@ def state_bytes(
     summed = e if plan.gpus == 1 else element_bytes(plan.sums)
     # fp32 weights are their own master copy
     master = _WIDE if e < _WIDE else 0.0
-    trained = weights.trained
+    trained, moments = weights.trained, 2 * element_bytes(plan.moments)
     gradients = moving if zero > 1 and plan.pp == 1 else trained
     running = gradients + weights.trained_layer * (gradients < trained)
     whole = trained * e + weights.frozen
@@ -137,6 +144,6 @@ def state_bytes(
     return {
         "weights": moving * _WIDE + still if full else whole,
         "gradients": summed * min(running, trained),
-        "optimizer": (moving if zero else trained) * (2 * _WIDE + (not full) * master),
+        "optimizer": (moving if zero else trained) * (moments + (not full) * master),
         "gathered": min(gathered, whole) if full else 0.0,
     }

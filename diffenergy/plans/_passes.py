@@ -2,12 +2,12 @@
 others, and the FLOP that the model asks for."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ..workload import LanguageModel, Listing, TrainedModel
 from ..workload.models import Request
-from ._exchange import Exchanged, ExchangeGroup, collective_row, exchanged
+from ._exchange import Dispatch, Exchanged, ExchangeGroup, collective_row, exchanged
 from ._plan import NOW, Plan
 
 GATHERED_WEIGHT_BYTES: Final = 2.0
@@ -19,6 +19,11 @@ STAGE_VALUE_BYTES: Final = 2.0
 _AXES: Final = ("tp", "cp", "ep")
 """Axes whose exchanges stand in the listings of a stage."""
 _ATTENDS: Final = ("context_attention", "attention_backward")
+_DISPATCHED_BYTES: Final = {"bf16": 2.0, "fp8": 1 + 4 / 128}
+"""Bytes of a value that a row has on its way to experts; fp8 with a 4-byte scale for
+every 128 values. Back it has 16 bits."""
+_GROUPED: Final = 2024.9
+"""Year from which programs route tokens to some groups of experts (DeepSeek-V3)."""
 _FLASH2: Final = 2024.0
 """Year before which training programs had FlashAttention 1."""
 
@@ -44,14 +49,17 @@ def passes_of(
     model: LanguageModel,
     request: Request,
     shares: Mapping[str, ExchangeGroup],
-    software: float,
+    plan: Plan,
 ) -> list[StepPart]:
     """Computation and exchanges of a step on a GPU that has `model` as it is placed,
-    among the groups of its axes, with the kernels of a `software` year."""
-    early = {"family": "fa1"} if software < _FLASH2 else {}
+    among the groups of its axes, with the kernels of the year of the plan's
+    software."""
+    early = {"family": "fa1"} if plan.software < _FLASH2 else {}
     parts: list[StepPart] = []
-    for made in model.listings_of(request):
-        listing = dataclasses.replace(made, age=NOW - software)
+    listings = model.listings_of(request)
+    shares = {**shares, "ep": _dispatched(model, listings, shares["ep"], plan)}
+    for each in listings:
+        listing = dataclasses.replace(each, age=NOW - plan.software)
         rows = [
             row | (early if row["op"] in _ATTENDS else {}) for row in listing.kernels
         ]
@@ -65,6 +73,44 @@ def passes_of(
                 passed = exchanged(moved, shares[axis])
                 parts.append(_moved(f"{mode}_{axis}", listing, passed))
     return parts
+
+
+def _dispatched(
+    model: LanguageModel, listings: Sequence[Listing], group: ExchangeGroup, plan: Plan
+) -> ExchangeGroup:
+    """The GPUs that share the experts of `listings`, as the plan's program sends rows
+    to them."""
+    rows = (row for listing in listings for row in listing.kernels)
+    mixed = next((row for row in rows if row["op"] == "moe"), None)
+    if plan.dispatcher == "plain" or group.ranks == 1 or mixed is None:
+        return group
+    there = _DISPATCHED_BYTES[plan.dispatcher]
+    return dataclasses.replace(
+        group,
+        dispatch=Dispatch(
+            int(mixed["num_experts"]),
+            int(mixed["topk"]),
+            _hosts(model, group, plan),
+            (there + _DISPATCHED_BYTES["bf16"]) / 2,
+        ),
+    )
+
+
+def _hosts(model: LanguageModel, group: ExchangeGroup, plan: Plan) -> int:
+    """Hosts that the experts of a token are in at most; 0: any."""
+    if plan.hosts is not None:
+        if plan.hosts > group.hosts or (plan.hosts and group.hosts % plan.hosts):
+            raise ValueError(
+                f"`plan` has hosts={plan.hosts}, but the ep={plan.ep} GPUs that share "
+                f"experts are in {group.hosts} hosts; give a number that divides them, "
+                "or 0 for any."
+            )
+        return plan.hosts
+    groups, chosen = model.expert_groups
+    # Only where no host has several groups is their number one of hosts.
+    if plan.software < _GROUPED or group.hosts < groups or group.hosts % groups:
+        return 0
+    return chosen * group.hosts // groups
 
 
 def between(

@@ -237,6 +237,31 @@ def closed_form_makespan(
     return batches * slowest + rest / virtual - (number - 1 + shown) * filled
 
 
+def both_ways_makespan(
+    stage: Float[Array, "*r s"],
+    backward: Float[Array, "*r s"],
+    count: Float[Array, "*r s"],
+    batches: Float[Array, "*r"],
+) -> Float[Array, "*r"]:
+    """Time of all micro-batches that enter the pipeline at both ends (DualPipe):
+
+        T = m x + (p/2 - 1) (x + b - 3 w),  w = b/2
+
+    (arXiv 2412.19437, table 2), x of the slowest GPU, b of the mean one.
+
+    Args:
+        stage: s of one micro-batch, forward and backward, in each kind of GPU.
+        backward: the backward part of it.
+        count: GPUs of each kind.
+        batches: micro-batches m.
+    """
+    present = count > 0
+    slowest = jnp.max(jnp.where(present, stage, 0.0), axis=-1)
+    number = jnp.sum(count, axis=-1)
+    mean = jnp.sum(jnp.where(present, count * backward, 0.0), axis=-1) / number
+    return batches * slowest + (number / 2 - 1) * (slowest - mean / 2)
+
+
 @dataclasses.dataclass(frozen=True)
 class Pipeline:
     """Order of one step: kind of virtual stage at every place (row c, column s)."""

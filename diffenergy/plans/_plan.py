@@ -5,21 +5,28 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final, Literal, get_args
 
-Schedule = Literal["gpipe", "1f1b", "interleaved", "zb-h1"]
-Recompute = Literal["none", "selective", "selective-op", "full"]
-Overlap = Literal["none", "dp", "tp+dp"]
+from ..workload import RECOMPUTED, TrainingStorage, is_recompute
+
+Schedule = Literal["gpipe", "1f1b", "interleaved", "zb-h1", "dualpipe"]
+Overlap = Literal["none", "dp", "tp+dp", "ep+dp", "tp+ep+dp"]
+Dispatch = Literal["plain", "bf16", "fp8"]
+Graphs = Literal["none", "part", "all"]
 Sums = Literal["fp32", "bf16"]
+Store = Literal["bf16", "fp8"]
 
 SERVING: Final = ("tp", "pp", "ep", "dp")
 """Sizes that every phase knows."""
 _SIZES: Final = (*SERVING, "cp", "vp", "etp", "microbatch")
 _WORDS: Final = {
     "schedule": get_args(Schedule),
-    "recompute": get_args(Recompute),
     "overlap": get_args(Overlap),
+    "dispatch": get_args(Dispatch),
+    "graphs": get_args(Graphs),
     "sums": get_args(Sums),
+    "moments": get_args(Sums),
+    "store": get_args(Store),
 }
-KEYS: Final = (*_SIZES, "zero", *_WORDS, "software")
+KEYS: Final = (*_SIZES, "hosts", "zero", *_WORDS, "recompute", "software")
 _ZERO: Final = 3
 _MOST: Final = 100_000
 NETWORK_FIELD: Final = "network"
@@ -27,6 +34,15 @@ NETWORK_FIELD: Final = "network"
 NOW: Final = 2026.5
 """Year of the newest training software that the constants were fitted to."""
 _YEARS: Final = (2019.0, 2030.0)
+_SIXTEEN_BITS: Final = 2.0
+_WEIGHTED: Final = 2025.0
+"""Year from which programs weight what experts make before their last product, whose
+result they then need not keep (Megatron-LM)."""
+_DISPATCHERS: Final = 2026.0
+"""Year from which training programs send a row once to each host and GPU."""
+_WHOLE_GRAPHS: Final = 2026.4
+"""Year from which graphs of a whole step are usual for 8-bit types (Megatron-Bridge
+26.06)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +56,14 @@ class Plan:
     divide (1 optimizer state, 2 also gradients, 3 also weights: FSDP); `schedule` of
     the pipeline (None: 1f1b, interleaved where `vp` > 1); what a backward pass
     computes again (`recompute`); which exchanges run beside computation (`overlap`);
-    `sums`: type in which the gradients of several GPUs are added up;
+    `dispatch`: how rows reach their experts, `plain` once to each of them, else once
+    to each host and GPU, there in this type (None: as usual in the year of the
+    software); `hosts`: at most so many of them for a token
+    (0: any; None: as the model's groups of experts say); `graphs`: what of
+    a step is captured (None: as usual for year and type);
+    `sums`: type in which the gradients of several GPUs are added up, `moments`: of
+    AdamW's, `store`: of what gated activations and experts' rows keep for the backward
+    pass;
     `software`: year of the training program, which decides its attention kernels.
     """
 
@@ -54,9 +77,14 @@ class Plan:
     microbatch: int = 1
     zero: int = 1
     schedule: Schedule | None = None
-    recompute: Recompute = "none"
+    recompute: str = "none"
     overlap: Overlap = "tp+dp"
+    dispatch: Dispatch | None = None
+    hosts: int | None = None
+    graphs: Graphs | None = None
     sums: Sums = "fp32"
+    moments: Sums = "fp32"
+    store: Store = "bf16"
     software: float = NOW
 
     @property
@@ -68,6 +96,30 @@ class Plan:
     def order(self) -> Schedule:
         """The schedule, the usual one where none is said."""
         return self.schedule or ("interleaved" if self.vp > 1 else "1f1b")
+
+    @property
+    def storage(self) -> TrainingStorage:
+        """How its program keeps what a backward pass reads."""
+        return TrainingStorage(self.store, self.moments, self.software < _WEIGHTED)
+
+    @property
+    def hides_experts(self) -> bool:
+        """Whether experts' exchange runs beside another micro-batch."""
+        return "ep" in self.overlap.split("+")
+
+    @property
+    def dispatcher(self) -> Dispatch:
+        """How rows reach their experts."""
+        if self.dispatch is not None:
+            return self.dispatch
+        return "bf16" if self.hosts or self.software >= _DISPATCHERS else "plain"
+
+    def captured(self, width: float) -> Graphs:
+        """What of a step graphs capture whose operands have so many bytes (`width`)."""
+        if self.graphs is not None:
+            return self.graphs
+        whole = width < _SIXTEEN_BITS and self.software >= _WHOLE_GRAPHS
+        return "all" if whole else "part"
 
     @property
     def expert_parts(self) -> int:
@@ -181,12 +233,18 @@ def _value(key: str, value: Any) -> Any:
                 f"`plan` has {key}={value}; allowed are {', '.join(_WORDS[key])}."
             )
         return value
+    if key == "recompute":
+        if not is_recompute(value):
+            raise ValueError(f"`plan` has recompute={value}; allowed are {RECOMPUTED}.")
+        return value
     if key == "zero":
         if isinstance(value, bool) or value not in range(_ZERO + 1):
             raise ValueError(f"`plan` has zero={value}; allowed are 0 to {_ZERO}.")
         return value
     if key == "software":
         return _year(value)
+    if key == "hosts" and value == 0 and not isinstance(value, bool):
+        return 0
     return _size(key, value, "plan")
 
 
@@ -254,4 +312,27 @@ def _check_training(plan: Plan):
         raise ValueError(
             f"`plan` has vp={plan.vp}, but pp=1; virtual stages need a pipeline: leave "
             "vp out."
+        )
+    if plan.order == "dualpipe" and plan.pp % 2:
+        raise ValueError(
+            f"`plan` has pp={plan.pp} and schedule=dualpipe, in which a GPU has two "
+            "stages, one from either end; give an even pp."
+        )
+    if plan.hides_experts:
+        _check_hidden(plan)
+
+
+def _check_hidden(plan: Plan):
+    """Experts' exchange needs another micro-batch on the same GPU to hide behind."""
+    why = ""
+    if plan.ep == 1:
+        why = "ep=1, so that there is none; leave ep out of overlap"
+    elif plan.recompute == "full":
+        why = "recompute=full, which runs whole layers again beside; take another"
+    elif plan.pp > 1 and plan.vp == 1 and plan.order != "dualpipe":
+        why = f"pp={plan.pp} and vp=1; give virtual stages (vp=2), or schedule=dualpipe"
+    if why:
+        raise ValueError(
+            f"`plan` has overlap={plan.overlap}, experts' exchange beside another "
+            f"micro-batch, and {why}."
         )

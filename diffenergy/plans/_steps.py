@@ -18,7 +18,7 @@ from .. import smooth
 from ..corrections import Corrections
 from ..records import Record, as_float, as_index
 from ..workload import Listing
-from ._pipeline import Pipeline, closed_form_makespan
+from ._pipeline import Pipeline, both_ways_makespan, closed_form_makespan
 
 STEP_PARTS: Final = (
     "forward", "backward", "optimizer", "forward_tp", "backward_tp", "forward_cp",
@@ -61,8 +61,13 @@ class Steps(Record):
     """1 where tensor-parallel exchanges run beside computation."""
     dp_overlap: Float[Array, "*r"] = eqx.field(converter=as_float)
     """1 where exchanges of weights and gradients run beside computation."""
+    ep_overlap: Float[Array, "*r"] = eqx.field(converter=as_float)
+    """1 where experts' exchange runs beside the pass of another micro-batch; below 1
+    the share of it that is hidden there."""
     zero_bubble: Float[Array, "*r"] = eqx.field(converter=as_float)
     """1 where gradients of weights fill the bubble (ZB-H1)."""
+    both_ways: Float[Array, "*r"] = eqx.field(converter=as_float)
+    """1 where micro-batches enter the pipeline at both ends (DualPipe)."""
 
     @property
     def gpus(self) -> Float[Array, "*r"]:
@@ -197,7 +202,7 @@ def compose_step(
     """
     m = steps.batches[..., None]
     part = _parts(times, steps, c)
-    micro, whole = _micro_batch(part, steps, c)
+    micro, whole, shown = _micro_batch(part, steps, c)
     forward, backward = (x / m for x in whole)
     gathered, reduced = _once(part, steps)
     late = _late(gathered, forward, steps, c) + _late(reduced, backward, steps, c)
@@ -206,13 +211,16 @@ def compose_step(
     stage = ways[0] + ways[1] + of_gpus(jnp.sum(sent, axis=-1), steps)
     if order is None:
         early = steps.zero_bubble[..., None] * ways[1] / 2
-        pipeline = closed_form_makespan(
+        one_way = closed_form_makespan(
             stage, steps.count, steps.batches, steps.virtual, early
         )
+        two_way = both_ways_makespan(stage, ways[1], steps.count, steps.batches)
+        pipeline = jnp.where(steps.both_ways > 0, two_way, one_way)
     elif isinstance(order, Pipeline):
         pipeline = order.span(forward + sent[..., 0], backward + sent[..., 1])
     else:
         pipeline = order
+    pipeline = pipeline + _begun_and_ended(shown, steps)
     optimizer, late_of_gpus = of_gpus(part["optimizer"], steps), of_gpus(late, steps)
     after = _most(late_of_gpus, steps) + _most(optimizer, steps)
     time = (pipeline + after) * (1 + _rest(steps, c))
@@ -262,11 +270,22 @@ def _of_mean_gpu(
     return jnp.sum(share[..., None] * of_each, axis=-2)
 
 
+def _begun_and_ended(hidden: Float[Array, "*r k"], steps: Steps) -> Float[Array, "*r"]:
+    """s of experts' exchange that nothing hides while a pipeline fills and drains, of
+    `hidden` s of a micro-batch: (p - 1)/v of the mean GPU's; of one stage that of one
+    micro-batch. DualPipe fills from both ends with other micro-batches."""
+    number = jnp.sum(steps.count, axis=-1)
+    mean = jnp.sum(steps.count * of_gpus(hidden, steps), axis=-1) / number
+    filling = jnp.where(number > 1, (number - 1) / steps.virtual, 1.0)
+    return jnp.where(steps.both_ways > 0, 0.0, filling) * mean
+
+
 def _micro_batch(
     part: dict[str, Array], steps: Steps, c: Corrections
-) -> tuple[MicroBatch, list[Array]]:
+) -> tuple[MicroBatch, list[Array], Float[Array, "*r k"]]:
     """Where the time of a micro-batch goes; s of all of them forward and backward, with
-    all that runs beside computation."""
+    all that runs beside computation; s of a micro-batch that another one hides of its
+    experts' exchange."""
     m = steps.batches[..., None]
     tp = jnp.where(steps.tp_overlap > 0, c.plan_tp_overlapped, c.plan_tp_exposed)
     tp, pp = tp[..., None], c.plan_pp_exposed[..., None]
@@ -276,9 +295,11 @@ def _micro_batch(
     behind = behind + m * reduces * part["reduce"]
     sent = _sends(part["send"], steps)
     whole, work, moved, exposed = [], [], [], []
+    shown, hidden = _experts_exposed(part, tp, steps, c)
     for i, (name, weights) in enumerate((("forward", ahead), ("backward", behind))):
-        alone = part[name] + tp * part[f"{name}_tp"] + part[f"{name}_ep"]
-        whole.append(beside(alone, weights + part[f"{name}_cp"], c))
+        sent_to_experts = shown * part[f"{name}_ep"]
+        alone = part[name] + tp * part[f"{name}_tp"] + sent_to_experts
+        whole.append(beside(alone, weights + part[f"{name}_cp"], c.plan_contention))
         within, among = part[f"{name}_tp"] / m, part[f"{name}_ep"] / m
         cp, dp = part[f"{name}_cp"] / m, weights / m
         both = jnp.where(cp + dp > 0, cp + dp, 1.0)
@@ -286,10 +307,36 @@ def _micro_batch(
         work.append(part[name] / m)
         moved.append((within, sent[..., i], dp, among, cp))
         exposed.append(
-            (tp * within, pp * sent[..., i], over * dp / both, among, over * cp / both)
+            (
+                tp * within,
+                pp * sent[..., i],
+                over * dp / both,
+                sent_to_experts / m,
+                over * cp / both,
+            )
         )
     stacks = (jnp.stack([jnp.stack(x, -1) for x in y], -2) for y in (moved, exposed))
-    return MicroBatch(jnp.stack(work, -1), *stacks), whole
+    return MicroBatch(jnp.stack(work, -1), *stacks), whole, hidden / m
+
+
+def _experts_exposed(
+    part: dict[str, Array], tp: Array, steps: Steps, c: Corrections
+) -> tuple[Float[Array, "*r k"], Float[Array, "*r k"]]:
+    """Share of experts' exchange that a step takes beyond its computation, and s of all
+    micro-batches that it does not.
+
+    One micro-batch's exchange runs beside another one's computation, forward beside
+    backward (DualPipe, Megatron-LM): `beside` of both together. Programs that launch
+    their kernels one by one hide a share of it.
+    """
+    sent = part["forward_ep"] + part["backward_ep"]
+    within = part["forward_tp"] + part["backward_tp"]
+    work = part["forward"] + part["backward"] + tp * within
+    there = jnp.where(sent > 0, sent, 1.0)
+    overlap = steps.ep_overlap[..., None]
+    over = beside(work, sent, c.plan_experts_contention) - work
+    shown = jnp.where(overlap == 1, over / there, 1 - overlap)
+    return shown, jnp.where(sent > 0, (1 - shown) * sent, 0.0)
 
 
 def _parts(times: Array, steps: Steps, c: Corrections) -> dict[str, Array]:
@@ -302,13 +349,13 @@ def _parts(times: Array, steps: Steps, c: Corrections) -> dict[str, Array]:
     return {name: total[..., i] for i, name in enumerate(STEP_PARTS)}
 
 
-def beside(work: Array, moved: Array, c: Corrections) -> Array:
+def beside(work: Array, moved: Array, contention: Array) -> Array:
     """Time of computation (`work`, s) beside an exchange (`moved`, s) that takes SMs
     and memory from it:
 
         max_8(work + contention min(moved, work), moved)
     """
-    slowed = work + c.plan_contention * jnp.minimum(moved, work)
+    slowed = work + contention[..., None] * jnp.minimum(moved, work)
     return jnp.where(moved > 0, smooth.pnorm((slowed, moved), _SHARP), work)
 
 
@@ -317,7 +364,7 @@ def _late(
 ) -> Float[Array, "*r k"]:
     """What a step waits for what it exchanges once: gradients beside the last
     micro-batch backward, weights beside the next one forward (`work`)."""
-    over = beside(work, moved, c) - work
+    over = beside(work, moved, c.plan_contention) - work
     return jnp.where(steps.dp_overlap[..., None] > 0, over, moved)
 
 

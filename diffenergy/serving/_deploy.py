@@ -1,10 +1,11 @@
 """`deploy`: a model behind an engine on GPUs, checked."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from ..corrections import prior_file, read_corrections
+from ..corrections import CorrectionsFile, prior_file, read_corrections
 from ..estimator import settings
 from ..hardware import GpuCard, read_gpu, with_fields
 from ..nodes import site_of
@@ -14,7 +15,7 @@ from ..results import Infeasible
 from ..workload import LanguageModel, ModelShare, ModelSplit
 from ..workload.models import Request, assumed_model, load_model
 from ._deployment import ASIDE, Deployment
-from ._engine import usual_sampling
+from ._engine import constants, usual_sampling
 from ._load import DEFAULT_INPUT, DEFAULT_OUTPUT, Load
 from ._request import DeployRequest, ServerRequest
 
@@ -64,6 +65,7 @@ def deploy(server: DeployRequest) -> Deployment:
     assumed |= site_defaults
     none = server.corrections == "none"
     file = prior_file() if none else read_corrections(server.corrections)
+    file = _with_engine(file, server)
     placed = whole.placed(ModelShare(ModelSplit(plan.tp, plan.ep)))
     changed = bool(server.changes) or read.values != card.values
     deployment = Deployment(
@@ -110,6 +112,24 @@ def _connected(card: GpuCard, plan: Plan, server: ServerRequest) -> GpuCard:
     return card
 
 
+def _with_engine(file: CorrectionsFile, server: ServerRequest) -> CorrectionsFile:
+    """The file with the constants of the engine that the user sets."""
+    if not server.engine_changes:
+        return file
+    for name, value in server.engine_changes.items():
+        if name not in constants():
+            raise ValueError(
+                f"`engine_changes` has '{name}'; allowed are the constants of engines: "
+                f"{', '.join(constants())}."
+            )
+        if not 0 <= value < math.inf:
+            raise ValueError(
+                f"`engine_changes` has {name}={value:g}; allowed is a number from 0 on."
+            )
+    engines = {**file.engines, "set": dict(server.engine_changes)}
+    return dataclasses.replace(file, engines=engines)
+
+
 def _engine(server: ServerRequest) -> _Engine:
     """The engine asked for, with its usual choices."""
     name = server.engine or "vllm"
@@ -129,6 +149,7 @@ def _assumed(
         "dtype": request.dtype,
         "kv_dtype": request.kv_dtype,
         "routing": request.routing,
+        "draft_tokens": request.draft_tokens,
     }
     loads = {
         "input_len": DEFAULT_INPUT,
@@ -176,6 +197,8 @@ def _request(
     request = model.request(
         batch=1, input_len=1, phase="decode", dtype=server.dtype,
         kv_dtype=server.kv_dtype, routing=server.routing,
+        speculative=server.speculative, accept=server.accept,
+        draft_tokens=server.draft_tokens,
     )  # fmt: skip
     return model, dataclasses.replace(request, base=False)
 

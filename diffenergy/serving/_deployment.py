@@ -8,11 +8,13 @@ from typing import Any, Final, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.core import Tracer
 
 from ..compiling import kept
 from ..corrections import CorrectionsFile
+from ..dtypes import BYTES, code
 from ..estimator import Setting, operating_points
 from ..hardware import GpuCard, GpuSpec, OperatingPoint
 from ..nodes import Site
@@ -24,7 +26,7 @@ from ._lengths import Lengths
 from ._load import Load
 from ._steady.figures import LoadArrays, Mode, Steady, load_arrays, steady
 from ._steady.server import Memory, Server, Traffic
-from ._step.table import Program, StepCosts, program, step_costs
+from ._step.table import Program, StepCosts, batch_knots, program, step_costs
 
 ASIDE: Final = 2e9
 """B of activations, graphs and context that engines keep aside."""
@@ -61,6 +63,8 @@ class Deployment:
     """Whether the grid goes up to the batch limit, whatever the memory holds."""
     site: Site | None = None
     """Where the boards stand; None where they alone count."""
+    like: Program | None = dataclasses.field(default=None, compare=False)
+    """Steps whose compiled program these share, with launches that they lack."""
 
     @property
     def replicas(self) -> int:
@@ -88,25 +92,26 @@ class Deployment:
                 self.card,
                 len(self.model.stack()),
                 self.file.engines,
+                self.request.routing is not None,
             )
 
     @functools.cached_property
     def traffic(self) -> Traffic:
         """Lengths of the load as numbers."""
         with jax.ensure_compile_time_eval():
-            return traffic_of(self.load.input, self.load.output, self.load.cached)
+            load, accept = self.load, self.request.accept or 0.0
+            return traffic_of(load.input, load.output, load.cached, accept)
 
     @functools.cached_property
     def program(self) -> Program:
         """Steps that are priced."""
         load = self.load
-        lengths = [load.input.mean * x for x in load.input.nodes]
+        lengths = tuple(load.input.mean * x for x in load.input.nodes)
         numbers = [self.most]
         if load.concurrency is not None and not self.covering:
             numbers.append(self.slots)  # the saturation is that of any other load
-        of = numbers, self.context, lengths, load.cached, self.chunk
-        with jax.ensure_compile_time_eval():
-            return program(self.model, self.request, *of)
+        of = batch_knots(numbers), self.context, lengths, load.cached, self.chunk
+        return _program(_Steps(self.model, self.request, *of, self.like))
 
     @functools.cached_property
     def fits(self) -> float:
@@ -141,16 +146,17 @@ class Deployment:
     def memory(self, gpu: GpuSpec) -> Memory:
         """What requests may keep on one GPU."""
         model, request = self.model, self.request
-        size = model.kv_bytes_per_token  # by the cache's type
-        element = size(request.kv_dtype) + size(request.kv_dtype, True)
-        cached = [(cache, n) for cache, n in model.all_cached() if cache.elements]
-        total = sum(cache.elements * n for cache, n in cached) or 1.0
-        bytes_ = [cache.elements * n * element / total for cache, n in cached]
+        drafting, drafted = model.drafting(request)
+        element = BYTES[code(request.kv_dtype)]
+        cached = [
+            (cache, n) for cache, n in [*model.all_cached(), *drafted] if cache.elements
+        ]
+        bytes_ = [cache.elements * n * element for cache, n in cached]
         windows = [cache.window or math.inf for cache, _ in cached]
         return Memory(
             gpu.dram_capacity,
             jnp.asarray(self.fraction),
-            jnp.asarray(model.weight_bytes(request.dtype)),
+            jnp.asarray(model.weight_bytes(request.dtype) + drafting),
             jnp.asarray(ASIDE),
             # an entry of no bytes: a model without a KV cache has one, too
             jnp.asarray([*bytes_, 0.0]),
@@ -273,19 +279,45 @@ class Deployment:
         return _STATES << max(math.ceil(math.log2((self.most + 1) / _STATES)), 0)
 
 
+@dataclasses.dataclass(frozen=True)
+class _Steps:
+    """Arguments of `program`; equal ones share it."""
+
+    model: LanguageModel
+    request: Request
+    batches: tuple[int, ...]
+    context: float
+    lengths: tuple[float, ...]
+    cached: float
+    chunk: int
+    like: Program | None = dataclasses.field(compare=False)
+
+    def __hash__(self) -> int:  # a model has no hash
+        return hash((self.model.name, self.request.dtype, self.batches, self.lengths))
+
+
+@functools.lru_cache(maxsize=32)
+def _program(steps: _Steps) -> Program:
+    """The program of steps: listing them takes longer than pricing them."""
+    with jax.ensure_compile_time_eval():
+        return program(**{x.name: getattr(steps, x.name) for x in _FIELDS})
+
+
+_FIELDS: Final = dataclasses.fields(_Steps)
+
+
 def _at_most(clock: Any, highest: Array) -> Array:
     """The clock, or the highest one; at a tie with the slope of the clock."""
     return jnp.where(jnp.asarray(clock) > highest, highest, clock)
 
 
-def traffic_of(prompt: Lengths, output: Lengths, cached: float) -> Traffic:
-    """Distributions as numbers."""
-    return Traffic(
-        jnp.asarray(prompt.mean),
-        jnp.asarray(prompt.nodes),
-        jnp.asarray(prompt.tail),
-        jnp.asarray(cached),
-        jnp.asarray(output.mean),
-        jnp.asarray(output.spread),
-        jnp.asarray(output.tail),
-    )
+def traffic_of(
+    prompt: Lengths, output: Lengths, cached: float, accept: float = 0.0
+) -> Traffic:
+    """Distributions as numbers; `accept` as in `Traffic`."""
+    numbers = (
+        prompt.mean, prompt.nodes, prompt.tail, cached,
+        output.mean, output.spread, output.tail, accept,
+    )  # fmt: skip
+    # by numpy: jax converts a sequence number by number
+    return Traffic(*(jnp.asarray(np.asarray(x, float)) for x in numbers))

@@ -2,11 +2,12 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Final
 
 from ..corrections import Trust, least_grade
 from ..hardware import read_gpu
+from ..power_time import PowerCurve
 from ..results import Infeasible, Result, finite
 from ..units import MHz
 from ._deployment import Deployment
@@ -19,7 +20,9 @@ from ._wall import Idle, wall_figures
 _LATENCIES: Final = ("ttft_s", "tpot_s", "itl_s", "e2e_latency_s")
 _LEVELS: Final = ("mean", "p50", "p90", "p95", "p99")
 """Keys of a latency."""
-_STEP: Final = (*PARTS[:3], "sampling", *PARTS[3:], "host", "prefill")
+_STEP: Final = (
+    "linear", "attention", "head", "sampling", "communication", "host", "prefill",
+)  # fmt: skip
 """Parts of a step in the order of the JSON."""
 _NORMAL: Final = 1.645
 """Standard deviations between the median and the 95th percentile."""
@@ -41,6 +44,9 @@ class ServingResult(Result):
     deployment: Deployment
     costs: StepCosts | None = None
     warnings: tuple[str, ...] = ()
+    curves: Mapping[str, PowerCurve] = dataclasses.field(default_factory=dict)
+    """Of a trace with `power_step` or `smooth`: power over time of `boards`, with a
+    node also of `node`, `wall` and `site`."""
 
     @property
     def tpot(self) -> float:
@@ -175,9 +181,9 @@ def completed(
         "energy_j_per_output_token": energy,
         "energy_j_per_token": power / summary["total_token_throughput_per_s"],
         "energy_j_per_request": power / requests,
-        "energy_j_per_output_token_p5_p95": _interval(energy, spread["energy"]),
-        "tpot_s_p5_p95": tpot and _interval(tpot["mean"], spread["tpot"]),
-        "ttft_s_p5_p95": _interval(summary["ttft_s"]["mean"], spread["ttft"]),
+        "energy_j_per_output_token_p5_p95": interval(energy, spread["energy"]),
+        "tpot_s_p5_p95": tpot and interval(tpot["mean"], spread["tpot"]),
+        "ttft_s_p5_p95": interval(summary["ttft_s"]["mean"], spread["ttft"]),
         "grade": grade,
         "assumed": dict(deployment.assumed),
         "sensitivities": None,
@@ -194,10 +200,11 @@ def by_level(mean: Any, quantiles: Iterable[Any]) -> dict[str, float]:
 def step_json(
     mean: Any, decode: Any, parts: Iterable[Any], prefill: Any
 ) -> dict[str, Any]:
-    """The mean step (s), without prompts, by part (`PARTS`, sampling, host), and what
-    prompts add."""
+    """The mean step (s), without prompts, by part (`PARTS`, sampling, host; experts and
+    small kernels are linear), and what prompts add."""
     names = (*PARTS, "sampling", "host", "prefill")
     times: dict[str, Any] = dict(zip(names, (*parts, prefill), strict=True))
+    times["linear"] += times["experts"] + times["small"]
     sums = {name: float(times[name]) for name in _STEP}
     return {"mean": float(mean), "decode_only": float(decode), "parts": sums}
 
@@ -213,7 +220,7 @@ def _limit(deployment: Deployment, slots: float) -> str:
     return "max_batch" if limit is not None and limit <= slots else "memory"
 
 
-def _interval(value: float, sd: float) -> list[float]:
+def interval(value: float, sd: float) -> list[float]:
     """Central 90 % of a quantity whose logarithm has this standard deviation."""
     factor = math.exp(_NORMAL * sd)
     return [value / factor, value * factor]

@@ -137,6 +137,7 @@ _PLACES: Final = FIELD_PLACES | {
     "concurrency": ("load", "concurrency"),
     "input_len": ("traffic", "prompt"),
     "output_len": ("traffic", "output"),
+    "accept": ("traffic", "accept"),
 }
 """What of a deployment each field is, and its name there."""
 

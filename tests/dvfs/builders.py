@@ -6,13 +6,17 @@ import numpy as np
 import pytest
 
 from diffenergy.dvfs import Objective, Problem
+from diffenergy.dvfs._export import apply_script
+from diffenergy.dvfs._modelled import Modelled, clock_pairs, modelled
 from diffenergy.dvfs._paths import lasting
-from diffenergy.dvfs._positions import Positions
+from diffenergy.dvfs._positions import Positions, positions
 from diffenergy.dvfs._problem import (
     Loop,
     Spent,
+    Total,
     chosen,
     default_total,
+    listed,
     total,
     within_caps,
 )

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from diffenergy.corrections import Corrections
+from diffenergy.corrections import Corrections, Forecast
 from diffenergy.estimator._answer.guesses import guessed_widths
 from diffenergy.hardware import GpuCard, read_gpu
 from diffenergy.physics import COMPONENTS
@@ -92,3 +92,15 @@ def test_a_number_of_unknown_origin_is_a_guess():
     bare = dataclasses.replace(read, provenance={})
     every = guessed_widths(card(**dict.fromkeys(FIELDS, "guess")), C, RUN, False)
     assert guessed_widths(bare, C, RUN, False) == every
+
+
+def test_a_law_of_the_core_bounds_the_voltage_from_below():
+    """Of an unknown process: a fifth of what the core draws, where the curve itself
+    brings less, beside the law's own."""
+    law = Forecast("process:x", "core_energy", 1.0, 0.4, "")
+    guess = guessed_widths(card(vf_slope="guess"), C, RUN, False, [law])
+    expected = 1.645 * math.hypot(max(0.3 * CORE, 0.2 * 0.5), 0.4 * 0.5)
+    assert guess["power"] == pytest.approx(expected) and 0.2 * 0.5 > 0.3 * CORE
+    derived = guessed_widths(card(vf_slope="derived"), C, RUN, False, [law])
+    expected = 1.645 * math.hypot(0.1 * CORE, 0.4 * 0.5)
+    assert derived["power"] == pytest.approx(expected)

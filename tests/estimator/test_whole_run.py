@@ -67,6 +67,17 @@ def test_of_several_settings_each_has_its_own(answer):
         assert point["run"]["energy_j"] == pytest.approx(steps * point["energy_j"])
 
 
+def test_a_setting_out_of_reach_has_no_run():
+    """12 W are less than an L4 needs: null beside the others where tokens are given,
+    else no such key."""
+    low: dict[str, Any] = dict(power_limit=[72.0, 12.0])
+    low["changes"] = {"power_limit_min": 10.0}
+    points = prepare("gpt2", "l4", tokens=1e9, **GPT2, **low).run().summary["points"]
+    assert points[0]["run"] and points[1]["run"] is None
+    points = prepare("gpt2", "l4", **GPT2, **low).run().summary["points"]
+    assert not points[1]["feasible"] and not any("run" in x for x in points)
+
+
 @pytest.mark.slow
 def test_a_plan_counts_the_tokens_and_hours_of_all_gpus():
     given: dict[str, Any] = dict(phase="train", input_len=64, global_batch=8)

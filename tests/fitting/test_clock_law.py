@@ -13,8 +13,10 @@ from diffenergy.compiling import compiler_options
 from diffenergy.fitting import Readings, fit_table, law_table
 from diffenergy.fitting._clock_fit import ClockFit, LawProblem, fit_law
 from diffenergy.fitting._clock_law import (
+    Cells,
     ClockLaw,
     cells,
+    compiled_cells,
     governed,
     kernel_demand,
     law_corrections,
@@ -42,8 +44,6 @@ ENERGY = np.array([1.2, 0.5, 0.6])  # J at V0
 SM = (420.0, 840.0, 1260.0, 1470.0, 1680.0, 1800.0, np.nan)
 MEM = (5001.0, 9501.0, np.nan)
 SETTINGS = np.array([(sm, mem) for mem in MEM for sm in SM]) * MHz
-ONCE = compiler_options(once=True)
-RUN = jax.jit(cells, compiler_options=ONCE)
 TOP = 1.8606e9
 """Highest applied clock of the file, Hz."""
 
@@ -57,6 +57,15 @@ def law(cap: float = 350.0) -> ClockLaw:
     arrays = (as_float(x) for x in (CYCLES, BYTES, ENERGY, flow, p))
     kernels = kernel_demand(GPU, *arrays)
     return ClockLaw(GPU, c, kernels, as_float(1.0), as_float(cap))
+
+
+def cells_at(law: ClockLaw, settings: np.ndarray, limit: float = np.inf) -> Cells:
+    """Cells at up to as many settings as `SETTINGS` has, whose program serves all;
+    `limit`: of the core clock at the first of them (Hz)."""
+    rows = np.resize(settings, SETTINGS.shape)
+    limits = np.where(np.arange(len(rows)) > 0, np.inf, limit)
+    every = compiled_cells()(law, points(GPU, rows, limits))
+    return jax.tree.map(lambda x: np.asarray(x)[:, : len(settings)], every)
 
 
 @pytest.mark.slow
@@ -73,39 +82,37 @@ def test_core_work_follows_the_clock_and_bytes_the_memory():
     half = at[(1680.0, 5001.0)]
     assert time[1, half] == pytest.approx(BYTES[1] / rate * 9501 / 5001, rel=1e-2)
     high = np.array([(1890.0, 9501.0), (2100.0, 9501.0), (np.nan, 9501.0)]) * MHz
-    found = RUN(free, points(GPU, high))
-    assert np.asarray(found.clock) == pytest.approx(TOP, rel=1e-3)
+    found = cells_at(free, high)
+    assert found.clock == pytest.approx(TOP, rel=1e-3)
     np.testing.assert_allclose(found.energy[:, 1:], found.energy[:, :1].repeat(2, 1))
     low = np.array([(1260.0, 405.0), (420.0, 405.0)]) * MHz
-    time, _ = law_table(law(), low, np.array([420e6, np.inf]))
+    time = cells_at(law(), low, limit=420e6).time
     np.testing.assert_allclose(time[:, 0], time[:, 1])
 
 
 @pytest.mark.slow
 def test_core_energy_is_dearer_while_the_memory_clock_is_left_alone():
-    found = RUN(
-        law(cap=1e4), points(GPU, np.array([(1.8, 9.501), (1.8, np.nan)]) * GHz)
-    )
+    found = cells_at(law(cap=1e4), np.array([(1.8, 9.501), (1.8, np.nan)]) * GHz)
     assert (found.time[:, 0] == found.time[:, 1]).all()
     knee, slope, curve = 1.555, 0.74, 0.15  # of the file
     h = 1.8 - knee
     locked, free = (1 + s * h + curve * h**2 for s in (slope, slope + 0.22))
-    more = np.asarray(found.energy[:, 1] - found.energy[:, 0])
+    more = found.energy[:, 1] - found.energy[:, 0]
     core = ENERGY * (free**2 - locked**2)
-    clock_tree = 7.4 * 1.8 * (free**2 - locked**2) * np.asarray(found.time[:, 0])
-    leakage = 18 * (free**4 - locked**4) * np.asarray(found.time[:, 0])
+    clock_tree = 7.4 * 1.8 * (free**2 - locked**2) * found.time[:, 0]
+    leakage = 18 * (free**4 - locked**4) * found.time[:, 0]
     np.testing.assert_allclose(more, core + clock_tree + leakage, rtol=2e-3)
 
 
 @pytest.mark.slow
 def test_the_limiter_holds_the_mean_power_and_has_a_gradient():
     point, limited = points(GPU, SETTINGS[-1:]), law(cap=250.0)
-    found = RUN(limited, point)
-    power = np.asarray(found.energy / found.time)[:, 0]
+    found = cells_at(limited, SETTINGS[-1:])
+    power = (found.energy / found.time)[:, 0]
     assert power[0] == pytest.approx(250 * 0.967, rel=1e-3)
     assert (power <= 250 * 0.967 * 1.001).all()
 
-    @functools.partial(jax.jit, compiler_options=ONCE)
+    @functools.partial(jax.jit, compiler_options=compiler_options(once=True))
     def run(cap: jax.Array) -> tuple[jax.Array, jax.Array]:
         def time(cap: jax.Array) -> jax.Array:
             return cells(dataclasses.replace(limited, power_cap=cap), point).time[0, 0]

@@ -2,10 +2,12 @@
 guessed numbers of the GPU leave open."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
 
+import diffenergy as de
 from diffenergy import measurements
 from diffenergy.corrections import CorrectionsFile, prior_file, read_corrections
 from diffenergy.fitting import predict
@@ -111,3 +113,16 @@ def test_guessed_numbers_widen_what_is_evaluated(tmp_path, monkeypatch):
         assert more[1][below] == pytest.approx(3 * more[0][below])
     assert guessed[0][below] == pytest.approx(none[0][below])
     assert guessed[0][2] > none[0][2]
+
+
+def test_a_measured_training_step_is_predicted_as_its_plan(tmp_path):
+    path = tmp_path / "steps.csv"
+    path.write_text(
+        "gpu,model,precision,tp,pp,dp,global_batch,seq_len,overlap,time_s\n"
+        "h100-sxm,llama-3.1-8b,bf16,1,1,8,8,4096,dp,1.0\n"
+    )
+    made = predict(measurements.read([str(path)]), read_corrections(None))
+    plan: Any = dict(plan="dp=8,overlap=dp", global_batch=8, input_len=4096)
+    step = de.estimate("llama-3.1-8b", "h100-sxm", phase="train", **plan).summary
+    assert made.time_s[0] == pytest.approx(step["step_time_s"], rel=1e-6)
+    assert made.time_s_p95 is not None and made.time_s_p95[0] > 1.1 * made.time_s[0]

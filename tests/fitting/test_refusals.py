@@ -8,9 +8,10 @@ import pytest
 from refusals import File, Refusal, row
 
 from diffenergy import measurements
-from diffenergy.fitting import Readings, fit, fit_table
-from diffenergy.fitting._predict import corrections_file
+from diffenergy.fitting import Readings, fit, fit_node_table, fit_table
 from diffenergy.hardware import load_gpu
+
+from .builders import corrections_file
 
 GPU = load_gpu("a100-pcie-40gb")
 SETTINGS = np.array([(np.nan, np.nan), (9e8, np.nan), (6e8, np.nan)])
@@ -37,7 +38,28 @@ def law(sentence: str, time: Any) -> Any:
                Readings(np.array(time), np.array(time)), 250.0)  # fmt: skip
 
 
+def meter(sentence: str, *rows: str, node: str | None = None) -> Any:
+    """Readings of a server: the first is right."""
+    head = "gpu,gpus,board_w,cap,wall_w,idle\nh100-sxm,8,500,,6200,\n"
+    text = File(head + "".join(f"{x}\n" for x in rows), "meter.csv")
+    return row(sentence, lambda path: fit_node_table([path], node), text)
+
+
 FITS = [
+    meter("meter.csv, row 1: `wall_w` is 3000, not more than its 8 boards draw (4000 W"
+          "); give", "h100-sxm,8,500,,3000,"),
+    meter("meter.csv, row 1: `board_w`, `power_limit_w` and `idle` are empty; say",
+          "h100-sxm,8,,,3000,no"),
+    meter("meter.csv, row 2: `idle` is 'maybe'; allowed is 1, 0",
+          "h100-sxm,8,,700,8200,", "h100-sxm,8,,,2500,maybe"),
+    meter("meter.csv, row 1: `wall_w` is '-3'; allowed is a number above 0",
+          "h100-sxm,8,500,,-3,"),
+    meter("meter.csv, row 1: `gpus` is '1.5'; allowed is a whole", "h100-sxm,1.5,,,3,"),
+    meter("meter.csv, row 1: 4 `gpus` of `gpu` 'h100-sxm', in the first row 8 of "
+          "'h100-sxm'; give rows of one", "h100-sxm,4,500,,3000,"),
+    meter("`gpus` is 8, but `node` 'xe8545' has 4; give a node of 8", node="xe8545"),
+    row("column `gpus` is missing", lambda path: fit_node_table([path]),
+        File("gpu,wall_w\nh100-sxm,500\n")),
     *(
         row(f"`freeze` is '{group}'; allowed are the levels .. global, gpu, .. "
             "gpu:a10, gpu:h100-sxm, link: .. energy, ",

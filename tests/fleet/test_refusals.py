@@ -37,6 +37,13 @@ FLEETS = [
         ('demand = "demand.csv"', "", "`demand` is missing"),
         ('gpu = "l40s"', 'gpu = "l41"', "is on `gpu` 'l41'"),
         ("start_j = 24000", "start_j = 1\nstart_s = 1", "one of both"),
+        ("parked_w = 30", 'node = "dgxh100"', "`node` is 'dgxh100' .. `dgx-h100`"),
+        ("parked_w = 30", 'node = "no.toml"', "no.toml', but there is no such file"),
+        ("parked_w = 30", "spare = 0.2", "`south-l40s` has `spare` and no `node`"),
+        ("parked_w = 30", 'node = "pcie8"\nspare = 1.0', "`spare` is 1"),
+        ("parked_w = 30", 'node = "pcie8"\nhosts = "of"', "allowed are on, off"),
+        ("parked_w = 30", 'parked_w = 30\nnode = "pcie8"\nhosts = "off"',
+         "has `hosts` off and `parked_w` 30; a GPU draws nothing"),
     )
 ] + [spoilt("not every site has a `carbon`", "fleet.toml", "carbon = 320\n", "",
             objective="carbon")]  # fmt: skip
@@ -59,6 +66,7 @@ TABLES = [
         ("points.csv", "chat,l40s,1,", "chat,l40s,1.5,", "gpus_per_replica"),
         ("points.csv", "0.0213,262", "0.0213,20", "parked"),
         ("points.csv", "0.0213,262", "0.0213,", "`power_w` is empty"),
+        ("points.csv", "power_w", "wall_power_w", "has no `node`; give its node"),
     )
 ] + [
     row("no data row", beside, File("model,gpu,gpus_per_replica,requests_per_s,"

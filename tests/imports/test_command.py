@@ -164,12 +164,12 @@ def test_many_unknown_kernels(tmp_path, capsys):
     path = tmp_path / "many.json"
     with path.open("w") as file:
         file.write('{"traceEvents": [')
-        for i in range(200_000):
+        for i in range(40_000):
             comma = "," if i else ""
             event = builders.kernel(f"zz{i}", i, float(i), 1.0)
             file.write(comma + json.dumps(event))
         file.write("]}")
     summary = json.loads(run_command(capsys, "import", str(path), "--json"))
-    assert summary["kernels"] == 200_000 and len(summary["unknown"]) == 20
-    assert math.isclose(summary["sum_us"], 2e5) and summary["class_share"] == 0.0
-    assert any("200,000 names" in note for note in summary["notes"])
+    assert summary["kernels"] == 40_000 and len(summary["unknown"]) == 20
+    assert math.isclose(summary["sum_us"], 4e4) and summary["class_share"] == 0.0
+    assert any("40,000 names" in note for note in summary["notes"])

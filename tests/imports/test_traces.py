@@ -256,12 +256,13 @@ def test_a_serving_step_needs_the_models_sizes():
 
 @pytest.mark.slow
 def test_a_long_trace_streams(tmp_path):
-    """200 MB within 30 s and 2 GB: the reader holds what it needs alone."""
+    """60 MB in 250 MB: the reader holds what it needs alone (`json.load` takes 370 MB
+    without a reader)."""
     import subprocess
     import sys
 
     text = json.dumps(builders.EVENTS)[1:-1]
-    copies = 200_000_000 // len(text)
+    copies = 60_000_000 // len(text)
     path = tmp_path / "long.json"
     with path.open("w") as file:
         file.write('{"deviceProperties": [], "traceEvents": [' + text)
@@ -269,13 +270,13 @@ def test_a_long_trace_streams(tmp_path):
             file.write("," + text)
         file.write("]}")
     script = (
-        "import time; from diffenergy import imports; t = time.time();"
-        f"found = imports.read({str(path)!r}).summary; spent = time.time() - t;"
+        "import time; from diffenergy import imports; t = time.process_time();"
+        f"found = imports.read({str(path)!r}).summary; t = time.process_time() - t;"
         # of this program alone: `ru_maxrss` begins with what started it
         "peak = open('/proc/self/status').read().split('VmHWM:')[1].split()[0];"
-        "print(found['kernels'], spent, int(peak) * 1024)"
+        "print(found['kernels'], t, int(peak) * 1024)"
     )
     out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     kernels, spent, peak = map(float, out.stdout.split())
     assert kernels == 5 * (copies + 1)
-    assert spent < 60 and peak < 2e9  # 30 s on 2 idle cores
+    assert spent < 18 and peak < 3.3e8  # 6 s of CPU time

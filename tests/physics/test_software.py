@@ -1,10 +1,12 @@
 """Older training programs: what streams takes longer, products do not."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
 
+import diffenergy as de
 from diffenergy.estimator import operating_points, packed_alike, prepare, run
 from diffenergy.workload import listing_lines, read_listings
 
@@ -47,3 +49,18 @@ def test_the_age_of_a_listing_is_written_and_read(task, tmp_path, age):
     file.write_text(listing_lines([old]))
     (read,) = read_listings(str(file))
     assert read.age == age and read.training == old.training
+
+
+def test_a_streaming_kernel_of_a_training_step_ages(tmp_path):
+    """A softmax of a listing, 20 years older: the same factor of its time."""
+    row = {"op": "softmax", "rows": 200_000, "cols": 4096, "dtype": "bf16"}
+
+    def time(**fields) -> float:
+        line = {"mode": "forward", "training": True, "kernels": [row], **fields}
+        (path := tmp_path / "one.jsonl").write_text(json.dumps(line))
+        return de.estimate(str(path), "a100-sxm-80gb").time
+
+    progress = float(de.load_gpu("a100-sxm-80gb").corrections.training_progress)
+    older = time(age=20) / time()
+    assert older == pytest.approx(np.exp(20 * progress), rel=0.01) and older > 1.2
+    assert time(age=20, training=False) == pytest.approx(time(training=False))

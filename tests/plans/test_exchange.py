@@ -1,11 +1,13 @@
 """Who meets in a host, and what passes between hosts, by hand."""
 
+import dataclasses
 import math
 
+import numpy as np
 import pytest
 
 from diffenergy.plans import ExchangeGroup, Host, Plan, collective_row, exchange_groups
-from diffenergy.plans._exchange import group
+from diffenergy.plans._exchange import Dispatch, group, reached_groups
 
 
 @pytest.mark.parametrize(
@@ -50,6 +52,35 @@ def test_bytes_between_hosts(kind: str, bytes_: float):
     assert row["num_gpus"] == 4
     share = 4 / 16 if kind == "all_to_all" else 1
     assert row["bytes"] == pytest.approx(share * 1e9)
+
+
+@pytest.mark.parametrize(
+    ("experts", "groups", "chosen", "wanted"),
+    [(256, 8, 8, 5.29), (256, 64, 8, 7.68), (128, 8, 8, 5.34), (128, 2, 8, 1.99),
+     (128, 64, 4, 3.95), (128, 4, 8, 3.63)],
+)  # fmt: skip
+def test_groups_that_a_token_reaches(experts, groups, chosen, wanted: float):
+    """As drawn at random, too."""
+    assert reached_groups(experts, groups, chosen) == pytest.approx(wanted, abs=0.005)
+    draw = np.random.default_rng(1).random((20_000, experts)).argsort(1)[:, :chosen]
+    drawn = np.mean([len(set(x)) for x in (draw * groups // experts).tolist()])
+    assert reached_groups(experts, groups, chosen) == pytest.approx(drawn, rel=0.01)
+
+
+def test_rows_go_once_to_a_host_and_a_gpu():
+    """DeepSeek-V3 on 2,048 H800: 4,096 tokens of 7,168 values, 64 GPUs in 8 hosts, at
+    most 4 of them: 96 MB out in 8 bits and 186 back in 16 over the network card, where
+    a row to each expert in 16 bits takes 411."""
+    size = 4096 * 7168 * 8 * 2.0
+    plain = ExchangeGroup(64, 8)
+    assert plain.far("all_to_all", size) / 1e6 == pytest.approx(411, abs=0.5)
+    for width, wanted in ((1 + 4 / 128, 96), (2.0, 186)):
+        found = dataclasses.replace(plain, dispatch=Dispatch(256, 8, 4, width))
+        assert found.far("all_to_all", size) / 1e6 == pytest.approx(wanted, abs=0.5)
+    # within a host: to D(32) GPUs of 4 hosts with 128 experts, 7 of 8 others
+    reached = 32 * (1 - math.comb(124, 8) / math.comb(128, 8))
+    row = collective_row("all_to_all", size, found, "bf16").rows[0]
+    assert row["bytes"] == pytest.approx(4096 * 7168 * 2 * reached)
 
 
 def test_one_host_and_one_gpu():

@@ -51,6 +51,14 @@ PLANS = [
     training("virtual stages need a pipeline", "vp=2"),
     training("schedule=1f1b", "pp=2,vp=2,schedule=1f1b"),
     training("ep=3 and etp=1, but", "dp=4,ep=3"),
+    training("recompute=norms; allowed are none,", "recompute=norms"),
+    training("recompute=norm+norm; allowed", "recompute=norm+norm"),
+    training("hosts=-1; allowed is a whole number", {"hosts": -1}),
+    training("dispatch=int4; allowed are plain, bf16, fp8", "dispatch=int4"),
+    training("schedule=dualpipe .. give an even pp", "pp=3,schedule=dualpipe"),
+    training("ep=1, so that there is none", "overlap=ep+dp"),
+    training("pp=2 and vp=1; give", "pp=2,dp=2,ep=2,overlap=ep+dp"),
+    training("recompute=full, which runs", "dp=2,ep=2,overlap=ep+dp,recompute=full"),
 ]
 HOSTS = [
     row("`topology` is 'dgx9', which is neither", host_of, H100, "dgx9"),
@@ -66,6 +74,13 @@ HOSTS = [
         "v100-sxm-32gb", plan="tp=4,dp=4", batch=4, topology="dgx1"),
 ]  # fmt: skip
 SHARES = [
+    row("a replica has one; give a larger", de.estimate, "mixtral-8x7b", "h100-sxm",
+        phase="train", plan="dp=8,ep=8,overlap=ep+dp", global_batch=8),
+    row("a replica has 3 micro-batches, of which half", de.estimate, "gpt2",
+        "h100-sxm", phase="train", plan="pp=2,schedule=dualpipe", global_batch=3),
+    row("`plan` has hosts=3 .. in 2 hosts; give a number that divides", de.estimate,
+        "mixtral-8x7b", "h100-sxm", phase="train", plan="tp=2,dp=8,ep=8,etp=2,hosts=3",
+        topology="dgx-h100-2", global_batch=16),
     row("`plan` has pp=33, but .. 32 layers", Inference, language_model("llama-3.1-8b"),
         Plan(pp=33)),
     row("does not divide the 128 experts", Inference, language_model("qwen3-30b-a3b"),

@@ -14,6 +14,7 @@ from diffenergy.plans._steps import HOP, stacked
 GIVEN: dict[str, Any] = dict(
     plan_contention=0.3, plan_network=0.5, plan_tp_exposed=0.8, plan_tp_overlapped=0.4,
     plan_pp_exposed=0.6, plan_fixed=0.02, plan_straggle=0.01,
+    plan_experts_contention=0.2,
 )  # fmt: skip
 PLAIN = Corrections(**GIVEN)
 
@@ -29,7 +30,7 @@ def steps(parts: dict[str, float], **changed: Any) -> tuple[jnp.ndarray, Steps]:
     given: dict[str, Any] = dict(
         phase=phase, far=zeros, hops=zeros, members=[[1.0]], count=[1.0], batches=4.0,
         virtual=1.0, abreast=8.0, network=np.inf, gathers=0.0, reduces=0.0,
-        tp_overlap=0.0, dp_overlap=1.0, zero_bubble=0.0,
+        tp_overlap=0.0, dp_overlap=1.0, zero_bubble=0.0, ep_overlap=0.0, both_ways=0.0,
     )  # fmt: skip
     columns = {name: np.asarray(x) for name, x in (given | changed).items()}
     return jnp.array(times), Steps(**columns)
@@ -92,6 +93,39 @@ def test_between_hosts():
     found = compose_step(times, one, PLAIN)
     assert float(found.time) == pytest.approx((3 + wanted) * 1.02)
     assert float(found.moved[3]) == pytest.approx(wanted)
+
+
+MIXED = {"forward": 1.0, "backward": 2.0, "forward_ep": 0.4, "backward_ep": 0.6}
+BESIDE = ((0.75 + 0.2 * 0.25) ** 8 + 0.25**8) ** (1 / 8)
+"""s of a micro-batch (of 4) whose 0.25 s of exchange run beside 0.75 s of work."""
+
+
+@pytest.mark.parametrize(
+    ("changed", "micro", "pipeline"),
+    [
+        ({}, 1.0, 4.0),
+        # one GPU's first forward and last backward pass have nothing beside them
+        ({"ep_overlap": 1.0}, BESIDE, 4 * BESIDE + (1 - BESIDE)),
+        ({"ep_overlap": 0.37}, 0.75 + 0.63 * 0.25, 4 * 0.9075 + 0.37 * 0.25),
+        # four stages with two virtual ones each: (p - 1)/v of a micro-batch more
+        (
+            {"ep_overlap": 1.0, "count": [4.0], "virtual": 2.0},
+            BESIDE,
+            4 * BESIDE + 3 / 2,
+        ),
+        # arXiv 2412.19437, table 2: m x + (p/2 - 1) (x + b - 3 w)
+        ({"both_ways": 1.0, "count": [4.0]}, 1.0, 4 + (1 + 0.65 - 3 * 0.325)),
+    ],
+)
+def test_experts_exchange_beside_another_micro_batch(
+    changed: dict[str, Any], micro: float, pipeline: float
+):
+    times, one = steps(MIXED, **changed)
+    found = compose_step(times, one, PLAIN)
+    work = found.micro.work.sum() + found.micro.exposed.sum()
+    assert float(work) == pytest.approx(micro)
+    assert float(found.pipeline) == pytest.approx(pipeline)
+    assert float(found.moved[3]) == pytest.approx(1.0)  # hidden or not
 
 
 def test_stages_and_sends():

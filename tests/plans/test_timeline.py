@@ -57,6 +57,8 @@ def made(
         tp_overlap=0,
         dp_overlap=overlap,
         zero_bubble=float(schedule == "zb-h1"),
+        ep_overlap=0,
+        both_ways=0,
     )
     order = Pipeline(schedule, M, ((0,) * P,) * virtual)  # pyright: ignore[reportArgumentType]
     constants = dataclasses.replace(

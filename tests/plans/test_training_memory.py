@@ -139,15 +139,17 @@ def test_activations_without_dropout(dtype: str, stored: int, t: int, cp: int):
     """A layer of Llama 3.1 8B, T tokens of a GPU: inputs of the norms and of QKV and
     gate and up, what flash attention reads and its sums, its output, gate, up and their
     product, all over t. Of Mixtral the rows of two experts among t GPUs, with those
-    that are sent and come back."""
+    that are sent, and before 2025 those that come back."""
     h, q, kv, i, tokens = 4096, 4096, 1024, 14336, 2 * 512 // cp
     around = 4 * h + 2 * stored * h + 2 * (q + 2 * kv) + stored * q + 4 * 32
     gated = 2 * (3 * i - i) + stored * i
-    for name, inside in (
-        ("llama-3.1-8b", gated),
-        ("mixtral-8x7b", 2 * gated + 2 * 2 * 2 * h),
+    mixed = dict(ep=t, etp=1)
+    for name, more, inside in (
+        ("llama-3.1-8b", {}, gated),
+        ("mixtral-8x7b", mixed, 2 * gated + 2 * 2 * h),
+        ("mixtral-8x7b", mixed | {"software": 2024.5}, 2 * gated + 2 * 2 * 2 * h),
     ):
-        moe: Any = dict(ep=t, etp=1) if name == "mixtral-8x7b" else {}
+        moe: Any = more
         plan = Plan(tp=t, cp=cp, pp=4, **moe)
         one = stages(name, plan, dtype=dtype, accumulation=1)[1]
         expected = 8 * tokens * (around + inside) / t

@@ -204,6 +204,8 @@ def closed_at(name: str, value: float) -> dict[str, Any]:
         return {"load": load | {name: f"lognormal:{value}:{cv}"}}
     if name in ("sm_clock", "power_limit"):
         return {"load": load, name: [value]}
+    if name == "accept":
+        return {"load": load, "speculative": "eagle", name: value}
     return {"load": load, "changes": {name: value}}
 
 
@@ -219,6 +221,7 @@ def closed_at(name: str, value: float) -> dict[str, Any]:
         ("sm_clock", 1980e6, 0.98, 1.0),  # the top of the board
         ("power_limit", 700.0, 0.98, 1.0),
         ("dram_capacity", 85.0e9, 0.98, 1.02),
+        ("accept", 0.7, 0.98, 1.02),
     ],
 )
 def test_derivatives_of_a_closed_loop(name: str, value: float, low: float, high: float):

@@ -226,10 +226,10 @@ def test_words_of_the_gpu_are_axes(tmp_path: Path):
 HAS_RAY = importlib.util.find_spec("ray") is not None
 needs_ray = pytest.mark.skipif(not HAS_RAY, reason="Ray is not installed (sweep).")
 LONG = """
-block = 16
+block = 4
 [axes]
-batch = "1:60:1"
-sm_clock = "600:1200:40"
+batch = "1:16:1"
+sm_clock = "600:1200:200"
 [fixed]
 model = "gpt2"
 gpu = "l4"
@@ -274,9 +274,7 @@ def test_a_killed_worker_loses_nothing(tmp_path: Path):
         frame: Any = pd.concat(
             map(pd.read_parquet, sorted((tmp_path / "parts").glob("part-*")))
         )
-        assert (
-            len(frame) == 60 * 16 == len(frame.drop_duplicates(["batch", "sm_clock"]))
-        )
+        assert len(frame) == 16 * 4 == len(frame.drop_duplicates(["batch", "sm_clock"]))
         assert frame["error"].isna().all()
         assert cluster.poll() is None  # what was not started by the sweep goes on
     finally:

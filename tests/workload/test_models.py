@@ -5,6 +5,7 @@ import pytest
 from calibration.listings import complete_listing
 from diffenergy.workload import (
     Config,
+    TrainingStorage,
     listing_lines,
     load_model,
     read_listings,
@@ -292,7 +293,9 @@ def test_eager_stack_reproduces_traces(traces, traced):
 
 def test_choices_that_are_not_given_are_made():
     request = load_model("gpt2").request(batch=4, stack="eager")
-    assert {key: x for key, x in vars(request).items() if x is not None} == dict(
+    stated = {key: x for key, x in vars(request).items() if x is not None}
+    assert stated.pop("storage") == TrainingStorage("bf16", "fp32", results=False)
+    assert stated == dict(
         batch=4, input_len=512, output_len=128, phase="generate", dtype="bf16",
         kv_dtype="bf16", attention="eager", stack="eager", base=False,
     )  # fmt: skip

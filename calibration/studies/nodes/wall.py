@@ -3,12 +3,15 @@
     python calibration/studies/nodes/wall.py node_power
 
 Systems of MLPerf Inference under a power limit that their submissions state: boards are
-taken at 0.99 of it. Each system is predicted from the others: `scale` of the parts and
-the gain of its form factor are means of the other systems' fits. Three rows: the parts
-alone; with its idle reading; with the idle reading and one under load, the first of the
-table.
+taken at 0.99 of it. Each system is predicted from the others: `scale` of the parts is
+the sum of their hosts over that of their parts, as the shipped one is; the gain of the
+form factor is the mean of their fits. Rows of the table: the
+parts alone; with its idle reading; with that and one reading under load, each in turn;
+with all of its readings but the one that is predicted. A line below has the parts with
+the constants as they are shipped, which rest on these systems among others.
 """
 
+import dataclasses
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -33,8 +36,29 @@ IDLE: Final = {
     "XE8545_A100_SXM_80GBx4_TRT_MaxQ": "xe8545",
 }
 """Systems of which no limit is known: their idle readings alone count."""
+IMMERSED: Final = "1xSMC-H100-SXM-80GB"
+"""System of MLPerf Training: no row has a limit, but its bundled fit counts."""
+BUNDLED: Final = ("hgx-h100-immersion", "hgx-b200-water")
+"""Nodes whose boards run below their limits, which would bias `gain`: others learn from
+their bundled fits, with boards by this model."""
 GPUS: Final = {"H100-PCIe-80GBx8_TRT_MaxQ": "h100-pcie"}
 AT_LIMIT: Final = 0.99
+
+
+@dataclasses.dataclass(frozen=True)
+class System:
+    """A system: keys of its node without readings, GPU, the node of its parts, W of an
+    idle board, W of boards and at the wall of its rows, readings, and its fit."""
+
+    file: Any
+    card: Any
+    node: Any
+    idle: float
+    board: np.ndarray
+    wall: np.ndarray
+    rest: Any
+    loaded: list[Any]
+    fitted: Any
 
 
 def bare(file: Any) -> Any:
@@ -44,88 +68,125 @@ def bare(file: Any) -> Any:
     )
 
 
-def wall(folder: Annotated[Path, typer.Argument(help="node_power")]) -> None:
-    """Print a Markdown table of errors by what is known of the node."""
+def systems_of(folder: Path) -> dict[str, System]:
+    """All systems by name, those with idle readings alone without rows."""
     import pandas as pd
 
-    from diffenergy.files import facts
     from diffenergy.hardware import idle_power
     from diffenergy.nodes import Reading, build_node, fit_node, read_node
 
-    rows: Any = pd.read_csv(folder / "mlperf_inference_wall_power.csv")
-    limits = pd.read_csv(folder / "power_limits.csv")
-    resting = rows[rows["system"].isin(IDLE)].groupby("system")["before_min_w"].median()
-    rows = rows.merge(limits, on=["round", "system", "model", "scenario"])
-    rows = rows[rows["gpu_cap_w"].notna() & rows["system"].isin(NODES)]
-
-    systems: dict[str, Any] = {}
-    for system, own in rows.groupby("system"):
-        file, card, _ = read_node(NODES[str(system)], GPUS.get(str(system)))
-        node = build_node(bare(file), card)
+    def system(
+        name: str, gpu: str | None, rest: Any, board: np.ndarray, wall: np.ndarray
+    ) -> System:
+        known, card, _ = read_node(name, gpu)
+        file = bare(known)
         idle = float(idle_power(card.spec, card.spec.sm_clock_min))
-        board = AT_LIMIT * own["gpu_cap_w"].to_numpy(float)
-        read = own["wall_w"].to_numpy(float)
-        rest = Reading(float(own["before_min_w"].median()))
         loaded = [
-            Reading(w, b / AT_LIMIT, True) for w, b in zip(read, board, strict=True)
+            Reading(w, b / AT_LIMIT, True) for w, b in zip(wall, board, strict=True)
         ]
-        fitted = fit_node(bare(file), card, [rest, *loaded])
-        systems[str(system)] = (file, card, node, idle, board, read, rest, fitted)
+        if name in BUNDLED:
+            fitted = build_node(known, card)
+        else:
+            fitted = fit_node(file, card, [rest, *loaded])
+        node = build_node(file, card)
+        return System(file, card, node, idle, board, wall, rest, loaded, fitted)
 
-    idles: dict[str, float] = {}
-    for system, name in IDLE.items():
-        file, card, _ = read_node(name)
-        node = build_node(bare(file), card)
-        idles[system] = fit_node(bare(file), card, [Reading(resting[system])]).host_idle
-        idles[system] /= node.host_idle
+    rows: Any = pd.read_csv(folder / "mlperf_inference_wall_power.csv")
+    resting = rows.groupby("system")["before_min_w"].median()
+    rows = rows.merge(
+        pd.read_csv(folder / "power_limits.csv"),
+        on=["round", "system", "model", "scenario"],
+    )
+    rows = rows[rows["gpu_cap_w"].notna()]
+    none = np.zeros(0)
+    systems = {IMMERSED: system("hgx-h100-immersion", None, None, none, none)}
+    for name, node in (NODES | IDLE).items():
+        mine = rows[rows["system"] == name]
+        if name in IDLE:
+            mine = mine[:0]
+        rest = Reading(float(resting[name]))
+        board = AT_LIMIT * mine["gpu_cap_w"].to_numpy(float)
+        wall = mine["wall_w"].to_numpy(float)
+        systems[name] = system(node, GPUS.get(name), rest, board, wall)
+    return systems
 
+
+def left_out(systems: dict[str, System], name: str) -> tuple[Any, Any]:
+    """Keys and GPU of a system's node: its parts, with scale and gain of the others."""
+    from diffenergy.files import facts
+
+    own = systems[name]
+    others = [x for k, x in systems.items() if k != name]
+    module = own.node.gain == facts("hosts")["gain"]["sxm"][0]
+    read = [x for x in others if x.node.gain == own.node.gain]
+    gains = [x.fitted.gain for x in read if x.loaded or x.rest is None]
+    hosts = sum(x.fitted.host_idle for x in others)
+    scale = hosts / sum(x.node.host_idle for x in others)  # as the shipped one, of W
+    start = msgspec.structs.replace(
+        own.file,
+        host_idle_w=float(own.node.host_idle * scale),
+        host_idle_sd=facts("hosts")["scale_sd"],
+        gain=float(np.mean(gains)),
+        gain_sd=facts("hosts")["gain"]["sxm" if module else "slot"][1],
+    )
+    return start, own.card
+
+
+def wall(folder: Annotated[Path, typer.Argument(help="node_power")]) -> None:
+    """Print a Markdown table of errors by what is known of the node."""
+    from diffenergy.nodes import build_node, fit_node
+
+    systems = systems_of(folder)
     results: dict[str, list[np.ndarray]] = {}
     inside: dict[str, list[np.ndarray]] = {}
-    for system, (file, card, node, idle, board, read, rest, _) in systems.items():
-        others = {k: x for k, x in systems.items() if k != system}
-        ratios = [x[-1].host_idle / x[2].host_idle for x in others.values()]
-        scale = np.log([*ratios, *idles.values()]).mean()
-        module = node.gain == facts("hosts")["gain"]["sxm"][0]
-        same = [x[-1].gain for x in others.values() if (x[2].gain == node.gain)]
-        start = msgspec.structs.replace(
-            bare(file),
-            host_idle_w=float(node.host_idle * np.exp(scale)),
-            host_idle_sd=facts("hosts")["scale_sd"],
-            gain=float(np.mean(same)),
-            gain_sd=facts("hosts")["gain"]["sxm" if module else "slot"][1],
-        )
+    shipped: list[np.ndarray] = []
+    worst: dict[str, float] = {}
+    for name, own in systems.items():
+        number = len(own.wall)
+        if not number:
+            continue
+        start, card = left_out(systems, name)
+        every = np.arange(number)
         cases = [
-            ("its parts", [build_node(start, card)]),
-            ("and one idle reading", [fit_node(start, card, [rest])]),
-            (
-                "and one reading under load",
-                [
-                    fit_node(start, card, [rest, Reading(w, b / AT_LIMIT, True)])
-                    for w, b in zip(read, board, strict=True)
-                ],
-            ),
+            ("its parts", build_node(start, card), every),
+            ("and one idle reading", fit_node(start, card, [own.rest]), every),
         ]
-        for name, nodes in cases:
-            for number, one in enumerate(nodes):
-                others_rows = np.arange(len(read)) != number
-                chosen = others_rows if len(nodes) > 1 else np.full(len(read), True)
-                at = np.asarray(one.power(board, idle).wall)
-                error = np.log(at / read)
-                sd = np.asarray(one.spread(board, idle)) / at
-                results.setdefault(name, []).append(np.expm1(error)[chosen])
-                near = np.abs(error) < 1.645 * sd
-                inside.setdefault(name, []).append(near[chosen])
+        for row in every:
+            one = [own.rest, own.loaded[row]]
+            rest = [own.rest, *(x for i, x in enumerate(own.loaded) if i != row)]
+            load = fit_node(start, card, one), every[every != row]
+            cases.append(("and one reading under load", *load))
+            all_others = fit_node(start, card, rest), every[row : row + 1]
+            cases.append(("all of its other readings", *all_others))
+        for case, node, chosen in cases:
+            at = np.asarray(node.power(own.board, own.idle).wall)
+            error = np.log(at / own.wall)[chosen]
+            sd = (np.asarray(node.spread(own.board, own.idle)) / at)[chosen]
+            results.setdefault(case, []).append(np.expm1(error))
+            inside.setdefault(case, []).append(np.abs(error) < 1.645 * sd)
+        worst[name] = float(np.median(results["its parts"][-1]))
+        at = np.asarray(own.node.power(own.board, own.idle).wall)
+        shipped.append(at / own.wall - 1)
     typer.echo("| known of the node | median | 90 % | at most | inside 5 to 95 % |")
     typer.echo("|---|---|---|---|---|")
-    for name, found in results.items():
-        error = 100 * np.abs(np.concatenate(found))
-        share = 100 * np.concatenate(inside[name]).mean()
-        typer.echo(
-            f"| {name} | {np.median(error):.1f} % | {np.quantile(error, 0.9):.1f} % | "
-            f"{error.max():.0f} % | {share:.0f} % |"
-        )
+    for case, errors in results.items():
+        share = 100 * np.concatenate(inside[case]).mean()
+        typer.echo(f"| {case} | {_figures(errors)} | {share:.0f} % |")
+    rows = sum(map(len, results["its parts"]))
+    typer.echo(f"\n{rows} rows of {len(worst)} systems, {len(systems)} idle hosts")
+    typer.echo(f"its parts with the shipped constants: {_figures(shipped)}")
+    name = max(worst, key=lambda x: abs(worst[x]))
+    rest = [x for x, k in zip(results["its parts"], worst, strict=True) if k != name]
     typer.echo(
-        f"\n{sum(map(len, results['its parts']))} rows of {len(systems)} systems"
+        f"its parts without {name} ({100 * worst[name]:.1f} %): {_figures(rest)}"
+    )
+
+
+def _figures(errors: list[np.ndarray]) -> str:
+    """Median, 90 % and largest error."""
+    each = 100 * np.abs(np.concatenate(errors))
+    return (
+        f"{np.median(each):.1f} % | {np.quantile(each, 0.9):.1f} % | {each.max():.0f} %"
     )
 
 

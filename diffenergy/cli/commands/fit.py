@@ -5,7 +5,7 @@ from pathlib import Path
 from ... import imports, measurements, serving
 from ...corrections import read_corrections, write_corrections
 from ...estimator import start_jax
-from ...fitting import FitRequest, fit
+from ...fitting import FitRequest, fit, fit_node_table
 from ...requests import explicit_fields, part
 from ..interruption import keeping
 from ..progress import points, progress
@@ -15,6 +15,13 @@ from .fit_flags import Flags
 
 def run(flags: Flags) -> Outcome:
     """Reads the files and fits; an interrupted fit is kept to go on with."""
+    if flags.metered:
+        return _node(flags)
+    if flags.node is not None:
+        raise ValueError(
+            f"`node` is '{flags.node}', but no file has readings of a meter (column "
+            "`wall_w`); leave it out."
+        )
     if any(serving.is_serving(file) for file in flags.data):
         return _servers(flags)
     _check_partial(flags.partial)
@@ -39,6 +46,18 @@ def run(flags: Flags) -> Outcome:
         texts={".json": lambda: write_corrections(result.corrections)},
         stale=[flags.partial] if flags.partial.exists() else [],
     )
+
+
+def _node(flags: Flags) -> Outcome:
+    """A node file, from readings of a server's meter."""
+    for name in explicit_fields(flags):
+        if name not in ("data", "out", "as_json", "node"):
+            raise ValueError(
+                f"`{name}` is given, but readings of a meter are fitted all together; "
+                "leave it out."
+            )
+    result = fit_node_table(flags.data, flags.node)
+    return outcome(result, texts={".toml": lambda: result.to_toml(flags.out)})
 
 
 def _servers(flags: Flags) -> Outcome:

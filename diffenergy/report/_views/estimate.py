@@ -9,11 +9,11 @@ from .._format import UNKNOWN, Entries, Entry, digits, percent, plain, si
 from .._tables.effects import effect_table
 from .._tables.kernels import MOST, kernel_table
 from .._tables.lines import (
-    MODELLED,
     frame,
     grade_words,
     has_node,
     memory_lines,
+    modelled,
     power_lines,
     title_line,
     wall_lines,
@@ -37,7 +37,10 @@ _SMALL: Final = (
     ("Time per output token", "tpot_s", "s"),
 )
 
-SCOPE = MODELLED
+
+def scope(result: "EstimateResult") -> str:
+    """Return what the power on the page includes."""
+    return modelled(result.summary)
 
 
 def line(result: "EstimateResult") -> str:
@@ -62,16 +65,19 @@ def charts(result: "EstimateResult") -> "dict[str, Chart]":
     """Return charts of one estimate's energy and kernels, or curves over several
     points."""
     from .._charts import estimate, steps
+    from .._charts.power import power_charts
 
     summary = result.summary
     if result.kernels is None:
         return {"points": estimate.settings_chart(summary)}
+    power = power_charts(summary, result.curves)
     if result.step is None:
-        return {"estimate": estimate.estimate_chart(summary, result.kernels)}
+        return {"estimate": estimate.estimate_chart(summary, result.kernels), **power}
     timeline = require_timeline(result.step.timeline)
     return {
         "step": steps.step_chart(summary, timeline),
         **steps.step_charts(summary, timeline),
+        **power,
     }
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from .._blocks import Block, Columns, Table, Tile, Tiles
 from .._charts.fleet import site_power
 from .._format import Entries, Entry, digits, percent, si
-from .._tables.lines import assumed_line
+from .._tables.lines import assumed_line, modelled
 
 if TYPE_CHECKING:
     from ...charts import Chart
@@ -17,10 +17,15 @@ if TYPE_CHECKING:
 
 _SHOWN: Final = 24
 """Maximum number of rows of the plan in a printed table."""
-SCOPE: Final = "GPU boards times PUE: no hosts. Modelled: nothing was run on a GPU."
+_BOARDS: Final = "GPU boards times PUE: no hosts."
 WHAT: Final = {"energy": "energy", "cost": "cost", "carbon": "emissions"}
 """The quantity that each objective minimizes."""
 _OPTIONAL: Final = ("sm_clock_mhz", "power_limit_w", "max_batch")
+
+
+def scope(result: "FleetResult") -> str:
+    """Return what the power on the page includes."""
+    return modelled(result.summary, _BOARDS)
 
 
 def line(result: "FleetResult") -> str:
@@ -43,6 +48,7 @@ def blocks(result: "FleetResult") -> list[Block]:
         line(result),
         *_tiles(summary),
         totals(summary),
+        *wall(summary),
         f"plan of slot {slot}, the nearest to a budget (replicas x GPUs each; "
         f"{len(summary['plan'])} rows in all: --out FILE.csv):",
         Table(*plan_rows(summary, slot), left=2, most=_SHOWN),
@@ -50,6 +56,24 @@ def blocks(result: "FleetResult") -> list[Block]:
         Table(*price_rows(summary, slot), most=_SHOWN),
         *headroom(summary),
     ]
+
+
+def wall(summary: Entry) -> list[Block]:
+    """Return a line with the energy by part and a table of the pools' servers; nothing
+    without nodes."""
+    if "nodes" not in summary:
+        return []
+    parts, whole = summary["wall_energy_j_by_part"], summary["energy_j"]
+    shares = ", ".join(f"{x} {percent(y / whole)}" for x, y in parts.items() if y)
+    columns = [
+        ("pool", "pool"),
+        ("node", lambda x: f"{x['nodes']:g} x {x['name']}"),
+        ("parked", "parked_power_w", "{:.0f} W"),
+        ("host a GPU", "host_power_w_per_gpu", "{:.0f} W"),
+        ("x boards", "wall_power_w_per_board_watt", "{:.3f}"),
+        ("grade", "grade"),
+    ]
+    return [f"energy at the meters: {shares}", Table(columns, summary["nodes"], left=2)]
 
 
 def _tiles(summary: Entry) -> list[Tiles]:
@@ -117,7 +141,9 @@ def plan_rows(summary: Entry, slot: int) -> tuple[Columns, Entries]:
         ("batch", "max_batch"),
         ("req/s", "requests_per_s", "{:.3g}"),
         ("p95 in ms", _latencies),
-        ("power", "power_w", "{:.0f} W"),
+        ("wall", "wall_power_w", "{:.0f} W")
+        if "nodes" in summary
+        else ("power", "power_w", "{:.0f} W"),
     ]
     empty = [x for x in _OPTIONAL if all(row[x] is None for row in rows)]
     return [column for column in columns if column[1] not in empty], rows
@@ -175,9 +201,11 @@ def headroom(summary: Entry) -> Sequence[str]:
         return []
     watts = [f"1 kW at {x} adds {1e5 * y:.3g} %" for x, y in room["per_watt"].items()]
     gpus = [f"1 GPU in {x} {100 * y:.3g} %" for x, y in room["per_gpu"].items()]
+    hosts = " (a GPU more brings its host)" if "nodes" in summary else ""
     return [
         f"headroom: demand can grow to {room['demand_scale']:.3f} times (slot "
-        f"{room['slot']}, shares of replicas allowed); {', '.join([*watts, *gpus])}"
+        f"{room['slot']}, shares of replicas allowed); "
+        f"{', '.join([*watts, *gpus])}{hosts}"
     ]
 
 

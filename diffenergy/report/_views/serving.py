@@ -7,10 +7,11 @@ from .._blocks import Block, Columns, Table, Tile, Tiles
 from .._format import Entry, digits, percent, plain, si
 from .._tables.lines import (
     BOARD_ONLY,
-    MODELLED,
     WALL,
     assumed_line,
     has_node,
+    modelled,
+    power_lines,
     served_wall_lines,
 )
 
@@ -32,7 +33,10 @@ _LARGE = (
 )
 _QUANTILES = ("mean", "p50", "p90", "p95", "p99")
 
-SCOPE = MODELLED
+
+def scope(result: "ServingResult") -> str:
+    """Return what the power on the page includes."""
+    return modelled(result.summary)
 
 
 def line(result: "ServingResult") -> str:
@@ -48,10 +52,17 @@ def title(s: Entry) -> str:
     """Return a line with the model, GPUs, engine and load."""
     gpus = f"{s['num_gpus']} x {s['gpu']}" if s["num_gpus"] > 1 else s["gpu"]
     split = f" (tp {s['tp']})" if s["num_gpus"] > 1 else ""
-    return f"{s['model']} on {gpus}{split}, {s['engine']}, {_way(s)}"
+    if pools := s.get("pools"):
+        words = [
+            f"{p['workers']} x tp {p['tp']} {p['gpu']} for {work}"
+            for work, p in zip(("prompts", "tokens"), pools.values(), strict=True)
+        ]
+        gpus, split = f"{s['num_gpus']} GPUs", f" ({', '.join(words)})"
+    return f"{s['model']} on {gpus}{split}, {s['engine']}, {load_text(s)}"
 
 
-def _way(s: Entry) -> str:
+def load_text(s: Entry) -> str:
+    """Return how requests come, in a few words."""
     match s["mode"]:
         case "open":
             return f"{plain(s['request_rate_per_s'])} requests/s at random"
@@ -76,9 +87,15 @@ def blocks(result: "ServingResult") -> Iterator[Block]:
     yield Tiles([_tile(s, *x) for x in _LARGE])
     yield Table(*latencies(s))
     yield Table(("", ""), rates(s))
+    if "pools" in s:
+        yield _pools(s["pools"])
+        time, energy = si(s["kv_transfer_s"], "s"), si(s["kv_transfer_j"], "J")
+        yield f"KV cache of a prompt to the decode pool: {time}, {energy}"
     yield _step(s)
     yield _energy(s)
+    yield from _speculation(s)
     yield from served_wall_lines(s)
+    yield from power_lines(s)
     if s["sensitivities"]:
         yield _sensitivities(s["sensitivities"])
     yield f"grade: {s['grade']}"
@@ -119,6 +136,20 @@ def rates(s: Entry) -> list[tuple[str, str]]:
     return rows
 
 
+def _pools(pools: Entry) -> Any:
+    columns: Columns = (
+        ("pool", lambda x: x, "{}"),
+        ("GPUs", lambda x: pools[x]["num_gpus"], "{}"),
+        ("", lambda x: pools[x]["gpu"], "{}"),
+        ("workers", lambda x: pools[x]["workers"], "{}"),
+        ("tp", lambda x: pools[x]["tp"], "{}"),
+        ("SM clock", lambda x: pools[x]["sm_clock_mhz"], "{:.0f} MHz"),
+        ("used", lambda x: 100 * pools[x]["utilization"], "{:.1f} %"),
+        ("power", lambda x: pools[x]["avg_power_w"], "{:.0f} W"),
+    )
+    return Table(columns, list(pools))
+
+
 def _step(s: Entry) -> Any:
     mean, parts = s["step_s"]["mean"], s["step_s"]["parts"].items()
     rows = [(name, si(x, "s"), percent(x / mean)) for name, x in parts]
@@ -140,6 +171,27 @@ def _energy(s: Entry) -> Any:
     return Table(("", ""), rows)
 
 
+def _speculation(s: Entry) -> Iterator[str]:
+    if "speculative" not in s:
+        return
+    yield (
+        f"speculation: {s['speculative']} drafts {s['draft_tokens']} tokens, of which "
+        f"{percent(s['accept'])} are right: {plain(s['tokens_per_step'])} tokens a "
+        "step, which come at once (gaps of 0 between them)"
+    )
+    turns = s["break_even_batch"]
+    yield "it pays up to " + ", ".join(
+        f"{'any batch' if x is None else f'{x:.0f} running a replica'} in {name}"
+        for name, x in turns.items()
+    )
+    if plain_figures := s["without_speculation"]:
+        energy, time = "energy_j_per_output_token", "tpot_s"
+        yield (
+            f"without it: {si(plain_figures[energy], 'J')} and "
+            f"{si(plain_figures[time], 's')} per output token"
+        )
+
+
 def _sensitivities(slopes: Entry) -> Any:
     columns = ((m, lambda x, m=m: slopes[m][x], "{:.4g}") for m in slopes)
     fields = next(iter(slopes.values()))
@@ -152,6 +204,7 @@ def charts(result: "ServingResult") -> "dict[str, Chart]":
     then each alone."""
     from ...charts import stacked
     from ...serving import server_curves
+    from .._charts.power import power_charts
     from .._charts.served import served_charts
 
     if result.costs is None:
@@ -159,4 +212,4 @@ def charts(result: "ServingResult") -> "dict[str, Chart]":
     curves = server_curves(result.deployment, result.costs)
     charts = served_charts(result.summary, curves)
     whole = stacked(title(result.summary), list(charts.values()), columns=2)
-    return {"serving": whole, **charts}
+    return {"serving": whole, **charts, **power_charts(result.summary, result.curves)}

@@ -20,6 +20,7 @@ from .skewed import Skewed
 from .spread import (
     QUANTILES,
     Atoms,
+    bursts,
     coarse,
     gaps,
     normal_tail,
@@ -130,8 +131,11 @@ def _full(server: Server, load: LoadArrays, closed: bool) -> Steady:
     at = running(server, slots, 1 - load.phi * (1 + fit / slots) / 2)
     waiting = load.clients - slots * busy if closed else jnp.nan * slots
     itl = _gaps(at)
-    sd = jnp.sqrt(itl.variance / server.traffic.output)
-    tpot = Atoms(_about(at.step, normal_tail(at.step, sd)), jnp.asarray(TAIL))
+    # a request waits for as many steps as its tokens take (renewals)
+    tokens, spread = server.burst
+    each = itl.variance / tokens + at.step**2 * spread / tokens**3
+    sd = jnp.sqrt(each / server.traffic.output)
+    tpot = Atoms(_about(at.token, normal_tail(at.token, sd)), jnp.asarray(TAIL))
     first = _first(server, at, load.phi)
     if closed:
         # departures are close to regular: as many stages as are before it
@@ -153,13 +157,13 @@ def _full(server: Server, load: LoadArrays, closed: bool) -> Steady:
         feasible=at.feasible,
         mixed=-jnp.expm1(-at.entries),
         tokens=tpot,
-        tpot=_latency(tpot, load.tpot_limit, at.step),
-        itl=_latency(itl, jnp.inf),
+        tpot=_latency(tpot, load.tpot_limit, at.token),
+        itl=_latency(bursts(itl, tokens), jnp.inf),
     )  # fmt: skip
 
 
 def _gaps(at: Running, crowding: Array | float = 0.0) -> Atoms:
-    """Gaps between two tokens with so many requests."""
+    """Gaps between two steps with so many requests."""
     return gaps(at.decode, at.added / at.pieces, at.entries, at.mixing, crowding)
 
 
@@ -207,7 +211,7 @@ def _open(server: Server, load: LoadArrays, states: int) -> Steady:
     flow = jnp.sum(busy * each.flow)
     power = jnp.sum(busy * each.energy / each.step) + p[0] * server.idle
     tokens = busy * each.flow / flow
-    tpot = Atoms(each.step, tokens)
+    tpot = Atoms(each.token, tokens)
     typical = jax.tree.map(over, each)
     finds = p.at[-1].add(after)  # an arriving request finds those of any time
     wait = _waiting(server) / (
@@ -225,6 +229,7 @@ def _open(server: Server, load: LoadArrays, states: int) -> Steady:
     itl = jax.vmap(lambda *at: stepped(_gaps(*at)))(each, crowding)
     itl = jax.tree.map(lambda x: x[jnp.minimum(places, states - 1)], itl)
     itl = Atoms(itl.values.ravel(), itl.weights.ravel() / _STATES)
+    itl = bursts(itl, server.burst[0])
     mean = decoding / flow
     return _figures(
         server, load, typical, first.atoms,

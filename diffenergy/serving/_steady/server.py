@@ -8,6 +8,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
+from ...workload import MOST_DRAFTED
 from .._engine import Engine
 from .._step import cost
 from .._step.power import Governed, governed, power_at
@@ -50,7 +51,8 @@ class Traffic(eqx.Module):
     """Lengths of requests in tokens: prompts to compute (mean `prompt`, 16 equally
     likely `nodes` over it, strata `TAIL` over it `prompt_tail`) behind `cached` ones,
     outputs (mean `output`, second moment over its square `spread`, strata `TAIL` over
-    the mean `tail`)."""
+    the mean `tail`); `accept`: chance that a drafted token is right where all before it
+    are."""
 
     prompt: Float[Array, ""]
     nodes: Float[Array, " n"]
@@ -59,6 +61,7 @@ class Traffic(eqx.Module):
     output: Float[Array, ""]
     spread: Float[Array, ""]
     tail: Float[Array, " t"]
+    accept: Float[Array, ""] = eqx.field(default=0.0, converter=jnp.asarray)
 
     @property
     def context(self) -> Array:
@@ -93,6 +96,16 @@ class Server(eqx.Module):
         """Power of one GPU that waits, W."""
         return power_at(self.costs.clocks, self.costs.idle, self.sm_clock)
 
+    @property
+    def burst(self) -> tuple[Array, Array]:
+        """Mean and variance of the tokens that a step makes of a sequence: N is at
+        least j with the chance accept^(j - 1), for j up to all that it verifies (arXiv
+        2211.17192, equation 1)."""
+        more = jnp.arange(MOST_DRAFTED + 1.0)
+        reached = jnp.where(more < self.costs.rows, self.traffic.accept**more, 0.0)
+        mean = jnp.sum(reached)
+        return mean, jnp.sum((2 * more + 1) * reached) - mean**2
+
     def governed(self, time: Array, energy: Array) -> Governed:
         """A step of `time` (s) and `energy` (J) at the clocks of the table, held to the
         power limit."""
@@ -109,11 +122,12 @@ class Running(NamedTuple):
     they take, each with `mixing` s more and `added[n]` s for each prompt; `reading`:
     weights of the table's clocks for times of such steps. `clock`: mean
     over time, Hz; `lowest`: power at the lowest clock, W; `feasible`: whether the limit
-    is kept. `flow`: tokens a second.
+    is kept. `tokens` of a sequence that a step makes. `flow`: tokens a second.
     """
 
     slots: Array
     decoding: Array
+    tokens: Array
     step: Array
     decode: Array
     parts: Array
@@ -134,7 +148,12 @@ class Running(NamedTuple):
     @property
     def flow(self) -> Array:
         """Output tokens a second."""
-        return self.decoding / self.step
+        return self.decoding * self.tokens / self.step
+
+    @property
+    def token(self) -> Array:
+        """Mean time of a token of one sequence, s."""
+        return self.step / self.tokens
 
     @property
     def queued(self) -> Array:
@@ -151,26 +170,29 @@ def running(server: Server, slots: Array, share: Array | float = 1.0) -> Running
     limiter is as fast as they are long; each kind is composed of all its work at every
     clock of the table, and then governed:
 
-        nu    = b / output                     prompts that enter a step in balance
+        nu    = b g / output                   prompts that enter a step in balance
         p     = 1 - exp(-nu)                   share of steps with a prompt
         plain = decode(b)
         mixed = decode(b) + mixing + nu E[added] / p
         step  = (1 - p) plain + p mixed
 
-    (`first`: prompts have steps of their own, beside which nothing decodes). Where the
-    tokens of prompts exceed the chunk, fewer decode and others wait for their prompt.
+    with g tokens of a sequence a step (`burst`). `first`: prompts have steps of their
+    own, beside which nothing decodes. Where the tokens of prompts exceed the chunk,
+    fewer decode and others wait for their prompt.
     """
     traffic, engine, costs = server.traffic, server.engine, server.costs
-    read = traffic.prompt / traffic.output  # prompt tokens for each that is made
-    # In balance every output token brings `read` prompt tokens, which share the budget
-    # of a step with it unless prompts have steps of their own.
-    bound = server.chunk / (1 + read * (1 - server.first))
+    tokens, _ = server.burst
+    # prompt tokens of a step for each sequence that decodes in it
+    read = tokens * traffic.prompt / traffic.output
+    # In balance these share the budget of a step with the sequence's own tokens, unless
+    # prompts have steps of their own.
+    bound = server.chunk / (costs.rows + read * (1 - server.first))
     b = jnp.minimum(slots, bound)
     d = cost.decode(costs, engine, b, traffic.context, server.vocab)
     weights = cost.prompt_weights(costs, traffic.prompt * traffic.nodes)
     each = cost.prompts(costs, engine, b, weights, server.first)
     pieces = weights @ costs.pieces
-    entering = b / traffic.output
+    entering = b * tokens / traffic.output
     entries = entering * jnp.mean(pieces)
     some = -jnp.expm1(-entries)
     beside = 1 - server.first  # decoding beside prompts
@@ -192,8 +214,8 @@ def running(server: Server, slots: Array, share: Array | float = 1.0) -> Running
     clock = alone * decode_time * plain.clock + p * mixed_time * mixed.clock
     parts = alone * (w @ d.parts) + with_prompt * (m @ d.parts)
     return Running(
-        slots, b, step, decode_time, parts, d.sampling, d.host, p * (m @ read_time),
-        energy, entering, entries, m @ each.time, pieces,
+        slots, b, tokens, step, decode_time, parts, d.sampling, d.host,
+        p * (m @ read_time), energy, entering, entries, m @ each.time, pieces,
         engine.prompt + beside * (m @ d.time - decode_time), m, clock / step,
         jnp.maximum(plain.lowest, mixed.lowest), plain.feasible & mixed.feasible,
     )  # fmt: skip

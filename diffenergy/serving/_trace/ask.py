@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...compiling import kept
+from ...estimator import profile_at
+from ...power_time import PowerCurve
 from ...requests import accepts, part
 from ...results import Infeasible
 from ...workload import LanguageModel
@@ -23,6 +25,7 @@ from .._optimize import check_limits
 from .._request import DeployRequest, TraceRequest
 from .._result import ServingResult
 from .answer import to_json
+from .power import drawn_power
 from .simulation import SLOTS, Outcome, Requests, Sizes, most_turns, run_through
 from .trace import COLUMNS, Trace, checked, read_trace
 
@@ -64,7 +67,15 @@ def simulate(request: TraceRequest) -> ServingResult:
     check_limits(place, costs)
     runs = [_run(place, costs, trace, i) for i in range(place.replicas)]
     summary = to_json(place, shown, min(place.slots, SLOTS), costs, trace, runs)
-    return ServingResult(summary, place, costs, (*place.model.notes, *trace.notes))
+    curves = dict[str, PowerCurve]()
+    if request.power_step is not None or request.smooth is not None:
+        drawn = drawn_power(place, costs, trace, runs, request.smooth)
+        profile, curves = profile_at(drawn, place.site, request.power_step)
+        summary |= profile
+    if request.smooth is not None:
+        summary["smoothing"] = drawn.to_json()
+    notes = (*place.model.notes, *trace.notes)
+    return ServingResult(summary, place, costs, notes, curves)
 
 
 def _trace(trace: str | Path | Mapping[str, Any]) -> Trace:

@@ -29,13 +29,14 @@ class Sizes(eqx.Module):
 
 
 class Turn(NamedTuple):
-    """One turn of the loop: `steps` alike of `time` s each, with `running` requests
-    that decode (and got a token each), `prompt` tokens in the first of them, `energy` J
-    of one GPU in all, `waiting` requests meanwhile; `dropped` ones
+    """One turn of the loop: from `start` (s) on `steps` alike of `time` s each, with
+    `running` requests that decode (and got tokens), `prompt` tokens in the first of
+    them, `energy` J of one GPU in all, `waiting` requests meanwhile; `dropped` ones
     lost their memory before it, `resumed` ones went on after `away` s without a token,
     all together; `held` ones that decode waited for prompts (prompts first); `clock`,
     Hz; power at the `lowest` clock, W."""
 
+    start: Array
     steps: Array
     time: Array
     running: Array
@@ -89,7 +90,9 @@ _BLOCK = 16
 def needed(state: State, server: Server, steps: Array | int) -> Array:
     """Bytes of blocks of every slot after so many steps."""
     decoding = state.unread <= 0
-    tokens = state.context + state.unread + jnp.where(decoding, steps, 0)
+    tokens = (
+        state.context + state.unread + jnp.where(decoding, steps * server.burst[0], 0)
+    )
     return jnp.where(state.who >= 0, _blocks(server, tokens), 0.0)
 
 
@@ -188,22 +191,24 @@ def stepped(
     step = _step(state, server)
     any_reading, none = jnp.any(step.reading), step.number < 1
     steps = _alike(state, requests, server, step)
-    # the context grows by one a step and sequence: mean over the steps
-    growth = step.growth * (steps - 1) / 2
+    # the context grows by so many tokens a step and sequence: mean over the steps
+    each, _ = server.burst
+    growth = step.growth * each * (steps - 1) / 2
     alone = step.plain + step.prompts
     time = alone + jnp.where(none | any_reading, 0.0, growth)
     longer = 1 + (time - alone) / jnp.maximum(step.plain, 1e-9)
     now = state.now + steps * time
-    generated = jnp.where(step.decoding & (step.held < 1), steps, 0.0)
+    generated = jnp.where(step.decoding & (step.held < 1), steps * each, 0.0)
     out, again = _after(state, step, now, generated, len(requests.arrival))
     come = jnp.searchsorted(requests.arrival, state.now, side="right")
     come = jnp.minimum(come, requests.number)
     here, who = state.who >= 0, jnp.maximum(state.who, 0)
-    tokens = jnp.sum(jnp.where(step.decoding, generated, 0.0)) / jnp.maximum(steps, 1)
+    running = jnp.sum(jnp.where(step.decoding, generated, 0.0)) / each
     turn = Turn(
+        state.now,
         steps,
         time,
-        tokens,
+        running / jnp.maximum(steps, 1),
         jnp.sum(step.read),
         steps * step.energy * longer,
         come - state.finished - jnp.sum(here) + 0.0,
@@ -250,6 +255,7 @@ def _alike(state: State, requests: Requests, server: Server, step: _Step) -> Arr
     """How many steps are alike: until a request ends, one comes, memory ends, or the
     grain; one that reads prompts is alone."""
     least = jnp.min(jnp.where(step.decoding, state.left, jnp.inf))
+    least = jnp.ceil(least / server.burst[0])
     pending = jnp.minimum(state.next, requests.number - 1)
     left = state.next < requests.number
     coming = jnp.where(left, requests.arrival[pending], jnp.inf)
@@ -320,7 +326,7 @@ def _read(
     waiting = jnp.where(reading, state.unread, 0.0)[rank]
     before = jnp.cumsum(waiting) - waiting
     # One token at least: a prompt ends beside a full batch, too.
-    budget = jnp.maximum(server.chunk - batch, 1.0)
+    budget = jnp.maximum(server.chunk - batch * server.costs.rows, 1.0)
     shares = jnp.clip(budget - before, 0.0, waiting)
     read = jnp.zeros_like(state.unread).at[rank].set(shares)
     # as the whole prompt costs, share by share

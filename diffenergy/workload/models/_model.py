@@ -25,7 +25,7 @@ from ._request import (
 if TYPE_CHECKING:
     from .._workload import Workload
 
-_FURTHER: Final = ("base", "recompute")
+_FURTHER: Final = ("base", "recompute", "storage")
 """Choices of a `Request` that callers make and users do not."""
 _STORED: Final = ("fp32", "bf16", "fp8")
 """Types whose bytes stand in a summary."""

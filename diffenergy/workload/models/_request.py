@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from ...dtypes import STORED
+from .._activations import RECOMPUTED, TrainingStorage, is_recompute
 from .._model_request import Attend, Dispatch, Phase, Stack
 
 _TYPES: Final = {"dtype": STORED, "kv_dtype": ("fp32", "bf16", "fp16", "fp8")}
@@ -15,11 +16,6 @@ EAGER_DTYPES: Final = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp8_block")
 """Types that eager and training passes have, too."""
 SCALED: Final = ("mxfp8", "nvfp4")
 """Types of fused training passes beside them (Transformer Engine)."""
-
-RECOMPUTE: Final = ("none", "selective", "selective-op", "full")
-"""What of a layer runs again before its gradients: nothing; attention that is not fused
-(arXiv 2205.05198); half of the products and all else but fused attention (torchtitan's
-policy by operator); everything."""
 
 _TRAINING: Final = (
     "accumulation", "lora", "frozen_layers", "lora_layers", "checkpointing",
@@ -55,9 +51,10 @@ class Request:
     gradients, `recompute`: what of them does, where that is less (`RECOMPUTE`); `lora`:
     rank of the adapters that alone are trained, `lora_layers`: which linear layers have
     them (`Adapted`), `frozen_layers`: first layers that are not trained; None in other
-    phases than train. `images` of a sequence, each of `image_tokens` beside the
-    `input_len` tokens of text; denoising `steps`, `guidance`: whether each runs with
-    and without the prompt; None where a model has none.
+    phases than train; `storage`: how a training program keeps activations. `images` of
+    a sequence, each of `image_tokens` beside the `input_len` tokens of text; denoising
+    `steps`, `guidance`: whether each runs with and without the prompt; None where a
+    model has none.
     """
 
     batch: int
@@ -84,6 +81,7 @@ class Request:
     lora: int | None = None
     lora_layers: str | None = None
     frozen_layers: int | None = None
+    storage: TrainingStorage = TrainingStorage()
 
     @property
     def recomputed(self) -> str:
@@ -194,10 +192,8 @@ def check_training(choices: dict[str, Any]):
                 "or take `--phase train`."
             )
     again = choices.get("recompute", "none")
-    if again not in RECOMPUTE:
-        raise ValueError(
-            f"`recompute` is {again!r}; allowed are {', '.join(RECOMPUTE)}."
-        )
+    if not is_recompute(again):
+        raise ValueError(f"`recompute` is {again!r}; allowed are {RECOMPUTED}.")
     if choices.get("checkpointing") and again not in ("none", "full"):
         raise ValueError(
             f"`checkpointing` is given beside `recompute` '{again}'; give one."

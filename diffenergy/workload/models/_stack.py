@@ -15,6 +15,7 @@ from ._operators.partial import (
     trained_weights,
 )
 from ._operators.passes import ForwardPass, repeat_rows
+from ._recompute import rerun
 
 _SUMS = ("reduce_scatter", "all_reduce")
 """Exchanges whose results torchtitan's policy saves."""
@@ -141,8 +142,12 @@ class Stack:
                 left = run.tokens // shared * block.inputs * run.element_bytes
             if block.inputs and run.recompute == "selective-op":
                 left += sum(x.selective_bytes(run) for x in block.operators)
+            again = layer if left < layer else 0.0
+            if block.inputs:
+                modules = rerun(block.operators, run)[1]
+                left, again = left - modules, again + modules
             every += trained * left
-            most = max(most, layer if left < layer and trained else 0.0)
+            most = max(most, again if trained else 0.0)
         return every, most
 
     def logits(self, run: ForwardPass) -> float:
@@ -216,7 +221,9 @@ class Stack:
 def _again(operators: Sequence[Trainable], run: ForwardPass) -> list[Kernel]:
     """Forward kernels of a layer that run once more before its gradients."""
     if run.recompute not in ("selective-op", "full"):
-        return []
+        modules, _ = rerun(operators, run)
+        alone = (_alone(x) if isinstance(x, Norm) else x for x in modules)
+        return forward_rows(alone, run)
     first = (_alone(x) if isinstance(x, Norm) else x for x in operators[:1])
     rows = forward_rows((*first, *operators[1:]), run)
     if run.recompute == "full":

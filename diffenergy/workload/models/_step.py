@@ -88,12 +88,14 @@ def training_listings(
     times, (there, back) = request.accumulation or 1, passes
     gradients = repeat_rows(back, times) + accumulation_rows(trained, run, times - 1)
     optimized = trained if optimized is None else optimized
+    moments = run.storage.moments
+    updates = optimizer_rows(optimized, run.values, run.fused, moments)
     again = run.recompute == "full"  # modules call operators forward alone
     listings = []
     for mode, rows, number, called in (
         ("forward", repeat_rows(there, times), times, True),
         ("backward", gradients, times, again),
-        ("optimizer", optimizer_rows(optimized, run.values, run.fused), 1, False),
+        ("optimizer", updates, 1, False),
     ):
         listing = model.listing(request, rows, mode, number, f"/{mode}", merged=False)
         calls = listing.module_calls * called
@@ -130,19 +132,22 @@ def accumulation_rows(parameters: Number, run: ForwardPass, times: int) -> list[
     return [stream("accumulate", parameters, run.values, times, **traffic)]
 
 
-def optimizer_rows(parameters: Number, dtype: str, fused: bool) -> list[Kernel]:
+def optimizer_rows(
+    parameters: Number, dtype: str, fused: bool, moments: str = "fp32"
+) -> list[Kernel]:
     """Rows of the norm of all gradients and of AdamW.
 
     AdamW reads gradient, master weight and two moments, and writes the latter three
     and the weight: 14 + 14 bytes a parameter in 16 bit. In fp32 the weight is its own
-    master: 16 + 12 bytes. Fused stacks scale the clipped gradients within it, torch
-    before it.
+    master: 16 + 12 bytes. `moments` in 16 bit: 10 + 10. Fused stacks scale the clipped
+    gradients within it, torch before it.
     """
     if not parameters:
         return []
     e = dtypes.BYTES[dtypes.code(dtype)]
     copy = e if e < _WIDE else 0.0
-    read, written = e + 3 * _WIDE, 3 * _WIDE + copy
+    state = _WIDE + 2 * dtypes.stored_bytes(moments)
+    read, written = e + state, state + copy
     per_element = {"reads": read / _WIDE, "writes": written / _WIDE}
     norm = stream("gradient_norm", parameters, dtype, 1, reads=1, writes=0)
     scale = stream("scalar_mul", parameters, dtype, 1)

@@ -248,7 +248,7 @@ class Attention(Trainable):
             row = self._fused(site, run) | {"op": "attention_backward"}
             after = [*([] if run.fused else groups), *self._keys("reduce_scatter", run)]
             return [*self._keys("all_gather", run), row, *after]
-        again = self._inside(run) if run.recompute == "selective" else []
+        again = self._inside(run) if _scores_again(run) else []
         return [*again, *self._operators_backward(site, groups, run)]
 
     def _fused(self, site: Site, run: ForwardPass) -> Kernel:
@@ -314,12 +314,10 @@ class Attention(Trainable):
         a score. The output is the input of the next layer.
         """
         site, e = self.layout.site(run), run.element_bytes
-        keys = site.new_keys if run.fused or run.cp > 1 else site.keys
-        depth, values = self.layout.head_dim, self.layout.values
-        operands = (site.queries + keys + keys // depth * values) * e
+        operands = self.operand_bytes(run)
         if run.flash:
             return operands + self._sums(site)
-        if run.recompute == "selective":
+        if _scores_again(run):
             return operands
         dropped = run.dropout * site.scores * (1.0 + e)  # the mask, what it leaves
         if run.fused:
@@ -327,6 +325,14 @@ class Attention(Trainable):
         cast = 4.0 if self.scores.cast and e < 4.0 else 0.0
         mask = 1.0 if self.scores.mask == "where" else 0.0
         return operands + site.scores * (e + cast + mask) + dropped
+
+    def operand_bytes(self, run: ForwardPass) -> float:
+        """Bytes of queries, keys and values of a pass."""
+        site = self.layout.site(run)
+        keys = site.new_keys if run.fused or run.cp > 1 else site.keys
+        depth, values = self.layout.head_dim, self.layout.values
+        numbers = site.queries + keys + keys // depth * values
+        return numbers * run.element_bytes
 
     def selective_bytes(self, run: ForwardPass) -> float:
         if not run.flash:
@@ -379,3 +385,8 @@ def cache_write(
     size = element_bytes(p.cache) / element_bytes(p.values)
     reads, writes = (queries + cached) / elements, (queries + cached * size) / elements
     return stream(fn, run.tokens * elements, p.values, 1, reads=reads, writes=writes)
+
+
+def _scores_again(run: ForwardPass) -> bool:
+    """Whether the backward pass makes the scores again that separate operators made."""
+    return run.recompute == "selective" or "core" in run.recompute.split("+")

@@ -17,7 +17,8 @@ class Experts(Stored, Trainable):
 
     `module`: the name of one of its matrices in a checkpoint. `gated`: gate and up,
     then down; else up and down. `bias`: of the router and of every product. `latent`:
-    width on which experts act (0: `hidden`). `split`: how GPUs divide them. Backward
+    width on which experts act (0: `hidden`). `groups`: groups of experts, and from how
+    many of them a token's experts are. `split`: how GPUs divide them. Backward
     every product of the forward pass has two, batched over the experts, each with its
     share of the rows (balanced routing).
     """
@@ -29,6 +30,7 @@ class Experts(Stored, Trainable):
     gated: bool = True
     bias: bool = False
     latent: int = 0
+    groups: tuple[int, int] = (1, 1)
     split: ModelSplit = ModelSplit()
 
     def shard(self, split: ModelSplit) -> "Experts":
@@ -153,6 +155,8 @@ class Experts(Stored, Trainable):
         split, h, values = self.split, self.hidden, run.values
         inner, t = self.inner // split.inner, self._tokens(run)
         rows, routed = t * self.chosen, run.tokens // split.parts
+        sums = {"reads": 1, "writes": 1 / rows}  # of biases, which products do not make
+        biases = [stream("bias_grad", rows * (h + 2 * inner), values, 1, **sums)]
         before, behind = self._around(run)
         spread = {"reads": 1 + 1 / self.chosen, "writes": 1}  # dy and expert outputs
         routing = stream(
@@ -164,6 +168,7 @@ class Experts(Stored, Trainable):
             *self._products(run, h, inner),
             gated_backward(rows * inner, values),
             *self._products(run, 2 * inner, h),
+            *(biases if self.bias else []),
             stream("dispatch_backward", t * h, values, 1, reads=self.chosen, writes=1),
             *behind,
             routing,
@@ -172,12 +177,17 @@ class Experts(Stored, Trainable):
         ]
 
     def saved_bytes(self, run: ForwardPass) -> float:
-        """The input of router and dispatch; of every choice the dispatched row and its
-        result, gate, up and their product."""
+        """The input of router and dispatch; of every choice the dispatched row, gate,
+        up and their product, and the result where it is weighted afterwards."""
         e, inner = element_bytes(run.precision.linear), self.inner // self.split.inner
-        wide = 2 * run.element_bytes * (self.hidden + inner)
-        read = run.tokens / self.split.parts * self.hidden * e
-        return read + self._tokens(run) * self.chosen * (wide + inner * e)
+        wide = run.kept_bytes * (self.hidden + 2 * inner)
+        wide += run.element_bytes * self.hidden * run.storage.results
+        rows = self._tokens(run) * self.chosen
+        return self.input_bytes(run) + rows * (wide + inner * e)
+
+    def input_bytes(self, run: ForwardPass) -> float:
+        e = element_bytes(run.precision.linear)
+        return run.tokens / self.split.parts * self.hidden * e
 
     def selective_bytes(self, run: ForwardPass) -> float:
         features = 2 * self.inner // self.split.inner + self.hidden

@@ -206,8 +206,8 @@ class Gated(Trainable):
 
     def saved_bytes(self, run: ForwardPass) -> float:
         """Bytes of gate and up; in operators also of the activated gate."""
-        tensors = 2 if run.fused else 3
-        return tensors * run.tokens * self.width * run.element_bytes
+        each = 2 * run.kept_bytes if run.fused else 3 * run.element_bytes
+        return each * run.tokens * self.width
 
 
 def gated_backward(elements: Number, dtype: str, fn: str = "silu") -> Kernel:
@@ -349,12 +349,16 @@ class Linear(Stored, Trainable):
         """Bytes of its input, unless another layer has it, it is restored or no
         gradient needs it; and those of its activation and adapters."""
         behind = self.activation
+        total = self.input_bytes(run)
+        total += self.adapters.saved_bytes(run) if self.adapters else 0.0
+        return total + (behind.saved_bytes(run) if behind else 0.0)
+
+    def input_bytes(self, run: ForwardPass) -> float:
+        behind = self.activation
         t = self._tokens(run) / (self.among.parts if self._spreads else 1)
         read = t * self.inputs * element_bytes(self._precision(run).linear)
         restored = self.joins or bool(behind and behind.again(run))
-        total = 0.0 if restored or not self._reads_input else read
-        total += self.adapters.saved_bytes(run) if self.adapters else 0.0
-        return total + (behind.saved_bytes(run) if behind else 0.0)
+        return 0.0 if restored or not self._reads_input else read
 
     @property
     def _reads_input(self) -> bool:
@@ -403,7 +407,9 @@ def narrow(run: ForwardPass, elements: Number, dtype: str) -> list[Kernel]:
     product and transposed for the gradient of the weights."""
     if not run.train or element_bytes(dtype) >= run.element_bytes:
         return []
-    twice = {"reads": 1, "writes": 2, "out_dtype": dtype}
+    # Blocks of 1 x 128 differ in both directions: the values are read for each.
+    reads = 2 if dtype == "fp8_block" else 1
+    twice = {"reads": reads, "writes": 2, "out_dtype": dtype}
     return [stream("quantize", elements, run.values, 1, **twice)]
 
 

@@ -94,6 +94,10 @@ class Trainable(Operator):
         operators read counts with the first of them."""
         return 0.0
 
+    def input_bytes(self, run: ForwardPass) -> float:
+        """Bytes of `saved_bytes` that are those of its input."""
+        return 0.0
+
     def selective_bytes(self, run: ForwardPass) -> float:
         """Bytes saved under recomputation by operator ("selective-op"): half of the
         outputs of products, and those of fused attention."""

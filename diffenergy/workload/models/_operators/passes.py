@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+from ..._activations import TrainingStorage
 from ..._eager_rows import HALF
 from ..._kernel import Kernel, Number
 from .._checkpoint.formats import Precision
@@ -68,8 +69,8 @@ class ForwardPass:
     equal share of the tokens of each sequence, in balanced halves, so that each query
     sees half of all keys in the mean, which `kv_len` then is. `dropout`: behind
     attention and MLP, and of the probabilities, with masks of a byte a value.
-    `restores`: fused stacks make an activation's output again in the backward pass
-    (llm.c), else keep it (Megatron).
+    `storage`: types of what a backward pass reads. `restores`: fused stacks make an
+    activation's output again in the backward pass (llm.c), else keep it (Megatron).
     """
 
     sequences: int
@@ -85,6 +86,7 @@ class ForwardPass:
     cp: int = 1
     dropout: bool = False
     restores: bool = True
+    storage: TrainingStorage = TrainingStorage()
 
     @property
     def tokens(self) -> int:
@@ -106,6 +108,13 @@ class ForwardPass:
     def element_bytes(self) -> float:
         """Bytes of a value of that type."""
         return element_bytes(self.values)
+
+    @property
+    def kept_bytes(self) -> float:
+        """Bytes of a value of gate and up, and of experts' rows, until the backward
+        pass."""
+        narrow = self.storage.activations == "fp8"
+        return element_bytes("fp8") if narrow else self.element_bytes
 
     @property
     def is_decode(self) -> bool:

@@ -60,7 +60,8 @@ def shared_mixture(config: Config) -> Part:
     inner, shared = config.size("moe_intermediate_size"), "mlp.shared_experts"
     width = config.whole("n_shared_experts", 0) * inner
     beside = shared_expert(config.size("hidden_size"), width, shared)
-    return (mixture(config, "n_routed_experts"), *beside)
+    groups = config.whole("n_group", 1) or 1, config.whole("topk_group", 1) or 1
+    return (mixture(config, "n_routed_experts", groups=groups), *beside)
 
 
 def feed_forwards(config: Config, sparse: Part | None = None) -> list[Part]:

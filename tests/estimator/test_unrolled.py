@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from diffenergy.report._traces.unrolled import (
+from diffenergy.estimator._answer.unrolled import (
     issue_times,
     launch_order,
     slice_power,
