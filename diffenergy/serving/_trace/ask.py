@@ -79,8 +79,8 @@ def simulate(request: TraceRequest) -> ServingResult:
         drawn = drawn_power(place, costs, trace, runs, request.smooth)
         profile, curves = profile_at(drawn, place.site, request.power_step)
         summary |= profile
-    if request.smooth is not None:
-        summary["smoothing"] = drawn.to_json()
+        if request.smooth is not None:
+            summary["smoothing"] = drawn.to_json()
     notes = (*place.model.notes, *trace.notes)
     return ServingResult(summary, place, costs, notes, curves)
 
