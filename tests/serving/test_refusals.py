@@ -68,6 +68,10 @@ OPTIONS = [
         simulate, TRACE, MODEL, dtyp=1),
     row("not one request of llama-3.1-70b fits h100 .. it fits with tp=2",
         deploy, BIG, "h100-sxm", Load(rate=1), kind=Infeasible),
+    row("`engine_changes` has 'untund'; allowed are .. untuned",
+        qwen, Load(rate=1), engine_changes={"untund": 1.0}),
+    row("`engine_changes` has untuned=-1; allowed is a number from 0 on",
+        qwen, Load(rate=1), engine_changes={"untuned": -1.0}),
     row("`memory_fraction` is 0.5: not one request",
         deploy, BIG, "h100-sxm", Load(rate=1), memory_fraction=0.5, kind=Infeasible),
 ]  # fmt: skip

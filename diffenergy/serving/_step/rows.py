@@ -98,6 +98,9 @@ class _Runs:
     """The passes that share a step."""
 
     def __init__(self, model: LanguageModel, request: Request, step: Step):
+        if step.prompt == 1 and not step.drafted:  # as a sequence that decodes
+            step = dataclasses.replace(step, sequences=step.sequences + 1, prompt=0)
+
         def run(batch: int, q_len: int, kv_len: int, verify: int = 0) -> ForwardPass:
             one = dataclasses.replace(request, batch=batch)
             return model.run(one, q_len, kv_len, verify > 0)
