@@ -5,7 +5,6 @@ A command's flags load when it is asked for, so that one command does not pay fo
 others.
 """
 
-import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -151,18 +150,10 @@ class Grouped(TyperGroup):
 
 class Once(TyperCommand):
     """A command that takes each flag with a value once, unless it is repeatable: the
-    parser alone would keep the last. `bare`: values of flags that none follows."""
-
-    bare: Mapping[str, str] = {}
+    parser alone would keep the last."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Reads `args`; raises `ValueError` for a flag that is given twice."""
-        words = list[str]()
-        for flag, after in itertools.zip_longest(args, args[1:], fillvalue="-"):
-            words.append(flag)
-            if flag in self.bare and after.startswith("-"):
-                words.append(self.bare[flag])
-        args = words
         if not ctx.resilient_parsing:
             _, _, order = self.make_parser(ctx).parse_args(args=list(args))
             for number, param in enumerate(order):
@@ -197,13 +188,12 @@ def parse_words(name: str, words: Sequence[str]) -> Mapping[str, Any]:
 
 def _command(name: str) -> Any:
     """Builds the parser of one command."""
-    from .run import bare_flags, command
+    from .run import command
 
     app = typer.Typer(rich_markup_mode=None, add_completion=False)
     help_names = {"help_option_names": ["-h", "--help"]}
     app.command(name, cls=Once, context_settings=help_names)(command(name))
     parser: Any = typer.main.get_command(app)
-    parser.bare = bare_flags(name)
     for param in parser.params:
         if param.param_type_name == "argument":  # all are texts: no type in the help
             param.display_type_rich = lambda ctx: None

@@ -21,14 +21,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from ..requests import declared
 from ..results import Result, pick
 from . import output
 from .flags import (
     PAGE,
     command_line,
     file_endings,
-    flag_name,
     flag_names,
     inputs,
     naming_flags,
@@ -120,12 +118,6 @@ def listing(line: str, content: Any, blocks: "Sequence[Block]", **more: Any) -> 
         return build_page(line, blocks, content, command)
 
     return Outcome(content=content, blocks=lambda: blocks, page=page, **more)
-
-
-def bare_flags(name: str) -> dict[str, str]:
-    """Values of the flags of a command that may be given without one."""
-    kind = importlib.import_module(f"{_COMMANDS}.{name}_flags").Flags
-    return {flag_name(x, flag): flag.bare for x, flag in declared(kind) if flag.bare}
 
 
 def command(name: str) -> Callable[..., None]:

@@ -2,9 +2,9 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -13,19 +13,32 @@ from ..estimator import Task
 from ..fitting import Readings, fit_table
 from ..fitting import law_table as of_law
 from ..hardware import GpuCard, lockable, unsupported
+from ..nodes import Site
 from ..results import Infeasible, finite
 from ..workload import kernel_name
 from ._advice import advice
 from ._frontier import frontier
+from ._meter import Meter, at_wall, tangent, wall_energy, wall_figures
 from ._modelled import Modelled, clock_pairs, modelled
 from ._plan import Objective, Plan, Rules
-from ._problem import Problem, default_total
-from ._result import PlanResult, compared, curve_rows, limited, schedule_summary
+from ._problem import Problem, Total, default_total
+from ._result import (
+    PlanResult,
+    change_pct,
+    compared,
+    curve_rows,
+    limited,
+    schedule_summary,
+)
 from ._schedule import Descent, baselines, schedule, schedule_frontier
 from ._smoothing import DRAWS, promise, smoothed
 from ._solve import solve
 from ._table import Table
 
+_TANGENTS: Final = 2
+"""Most tangents beyond the first."""
+_TANGENT: Final = 3e-4
+"""Share by which the tangent may be below the energy at the wall."""
 Progress = Callable[[str, int], AbstractContextManager[Callable[[int, float], None]]]
 """`progress(word, steps)`: a context whose value hears of the steps done."""
 
@@ -39,45 +52,154 @@ def of_model(
     notes: list[str],
 ) -> PlanResult:
     """Schedule of a workload on a GPU, at one power limit."""
-    costs = _modelled(task)
-    problem, plan = schedule(costs, objective, rules, descent)
-    limits = costs.uniform.limits
-    free = _free(lambda x: schedule(costs, objective, x)[1], plan, rules)
-    limit = limited(limits, objective, default_total(problem))
-    edge = schedule_frontier(costs, problem, rules)
-    stages, interval = costs.stage_problem(), task.trust.interval
+    costs, site = _modelled(task), task.site
+    start = default_total(costs.stage_problem())
+
+    def metered(meter: Meter) -> "_Answered":
+        at, inner = dataclasses.replace(costs, meter=meter), meter.rules(rules)
+        problem, plan = schedule(at, objective, inner, descent)
+        free = _free(lambda x: schedule(at, objective, x)[1], plan, inner)
+        edge = schedule_frontier(at, problem, inner)
+        return _Answered(meter, problem, plan, free, at.stage_problem(), edge)
+
+    answer = _at_the_mean_power(metered, site, start)
+    limits, interval = costs.uniform.limits, task.trust.interval
+    problem, plan = answer.board
+    limit = limited(limits, at_wall(site, limits), objective, default_total(problem))
+    time, energy = plan.time, plan.energy
     summary = {
         **task.about,
         **task.trust.to_json(),
         "memory": task.memory,
         "warnings": task.warnings,
-        **_summary(problem, plan, free, stages, limit, edge, objective, rules),
-        "time_s_p5_p95": list(map(float, interval("time", plan.time, plan.time))),
-        "energy_j_p5_p95": list(map(float, interval("energy", plan.energy, plan.time))),
+        **_summary(answer, limit, objective, rules, site),
+        "time_s_p5_p95": list(map(float, interval("time", time, time))),
+        "energy_j_p5_p95": list(map(float, interval("energy", energy, time))),
     }
+    if site is not None:
+        power = list(map(float, interval("power", energy / time, time)))
+        about = {**summary, "avg_power_w_p5_p95": power}
+        summary |= wall_figures(site, problem, plan, about)
     if power_curve:
         summary["power_curve"] = curve_rows(limits, task.about)
     notes = [*task.warnings, *notes]
     return PlanResult(summary, problem, plan, objective, rules, notes)
 
 
+class _Answered(NamedTuple):
+    """A schedule in what its meter counts, with what it is compared to: the schedule if
+    changes of clocks were free, stages at one setting each, and changes (%) of time and
+    energy of several plans."""
+
+    meter: Meter
+    problem: Problem
+    plan: Plan
+    free: Plan | None
+    stages: Problem
+    edge: Float[np.ndarray, "point 2"]
+
+    @property
+    def board(self) -> tuple[Problem, Plan]:
+        """Problem and plan in energies of the board."""
+        boards = ~self.meter
+        return boards.problem(self.problem), boards.plan(self.plan)
+
+    @property
+    def default(self) -> Total:
+        """The iteration at default clocks, as it counts."""
+        return default_total(self.problem)
+
+
+def _at_the_mean_power(
+    metered: Callable[[Meter], _Answered], site: Site | None, start: Total
+) -> _Answered:
+    """The answer of the tangent at its own mean power, as far as that matters: first
+    that of `start`, default clocks."""
+    answer = metered(tangent(site, start))
+    if site is None:
+        return answer
+    for _ in range(_TANGENTS):
+        board = answer.board[1]
+        exact = board.time * site.power(board.energy / board.time, 1)
+        if exact <= answer.plan.energy * (1 + _TANGENT):
+            break
+        answer = metered(tangent(site, board.total))
+    return answer
+
+
 def _summary(
-    problem: Problem,
-    plan: Plan,
-    free: Plan | None,
-    stages: Problem,
+    answer: _Answered,
     limit: dict[str, Any] | None,
-    edge: Float[np.ndarray, "point 2"],
     objective: Objective,
     rules: Rules,
+    site: Site | None,
 ) -> dict[str, Any]:
     """What is said of a schedule beside the best single setting and the best by stage
     (`stages`: at one setting each) and the best power `limit`."""
-    plans, default = baselines(stages, objective, rules), default_total(problem)
-    coarse = {**compared(stages, plans), "power_limit": limit}
-    recommendation = advice(objective, rules, default, plan, plans, len(stages.stages))
-    summary = schedule_summary(problem, plan, free, coarse, edge, objective, rules)
+    meter, stages = answer.meter, answer.stages
+    boards, inner = ~meter, meter.rules(rules)
+    counted = meter.objective(objective)
+    plans = baselines(stages, counted, inner)
+    recommendation = advice(
+        objective, rules, answer.default, answer.plan, plans, len(stages.stages)
+    )
+    (problem, plan), free = answer.board, answer.free
+    stage_costs = boards.problem(stages)
+    plans = {x: y and boards.plan(y) for x, y in plans.items()}
+    coarse = compared(stage_costs, plans)
+    edge = answer.edge
+    if site is not None:
+        plan = _exactly(site, problem, plan, objective)
+        edge = _of_boards(boards, edge, default_total(stages))
+    summary = schedule_summary(
+        problem,
+        plan,
+        free and boards.plan(free),
+        {**coarse, "power_limit": limit},
+        edge,
+        objective,
+        rules,
+    )
+    if site is not None:
+        default = wall_energy(site, problem, None)
+        summary["default"]["wall_energy_j"] = default
+        summary["wall_frontier"] = answer.edge.tolist()
+        below = answer.plan.bound_energy
+        summary["bound_wall_energy_change_pct"] = change_pct(below, default)
+        entries = [(summary, problem, plan)]
+        for name, x in plans.items():
+            if x is not None and (entry := coarse[name]) is not None:
+                entries.append((entry, stage_costs, x))
+        for entry, of, x in entries:
+            wall = wall_energy(site, of, x)
+            change = change_pct(wall, default)
+            entry |= {"wall_energy_j": wall, "wall_energy_change_pct": change}
+        if free is not None:
+            own = boards.plan(free)
+            wall = own.time * site.power(own.energy / own.time, 1)
+            summary["free"]["wall_energy_j"] = float(wall)
+        for entry in (limit, summary["free"]):
+            if entry is not None:
+                change = change_pct(entry["wall_energy_j"], default)
+                entry["wall_energy_change_pct"] = change
     return {**summary, "advice": recommendation}
+
+
+def _exactly(site: Site, problem: Problem, plan: Plan, objective: Objective) -> Plan:
+    """The plan with its value at the wall instead of at the tangent."""
+    wall = Total(np.asarray(plan.time), np.asarray(wall_energy(site, problem, plan)))
+    value = float(objective.value(wall))
+    return dataclasses.replace(plan, value=value, bound=min(plan.bound, value))
+
+
+def _of_boards(
+    boards: Meter, edge: Float[np.ndarray, "point 2"], default: Total
+) -> Float[np.ndarray, "point 2"]:
+    """Changes (%) of time and energy of the board of points in what counts."""
+    time, energy = (1 + edge.T / 100) * np.array([[default.time], [default.energy]])
+    own = boards.energy(time, energy)
+    base = float(boards.energy(default.time, default.energy))
+    return np.stack([edge[:, 0], 100 * (own / base - 1)], axis=1)
 
 
 def _free(solver: Callable[[Rules], Plan], plan: Plan, rules: Rules) -> Plan | None:
@@ -133,16 +255,28 @@ def of_table(
     card: GpuCard | None,
     smooth: bool,
     progress: Progress | None,
+    site: Site | None = None,
+    assumed: Mapping[str, Any] | None = None,
 ) -> PlanResult:
     """Schedule of a measured table, taken as exact unless it is to be smoothed."""
     problem, promised = table.problem, {}
     if smooth:
         problem, promised = _smoothed(problem, objective, rules, card, progress)
-    plan = solve(problem, objective, rules)
-    free = _free(lambda x: solve(problem, objective, x), plan, rules)
-    edge = frontier(problem, rules=rules).points(default_total(problem))
+
+    def metered(meter: Meter) -> _Answered:
+        costs, inner = meter.problem(problem), meter.rules(rules)
+        counted = meter.objective(objective)
+        plan = solve(costs, counted, inner)
+        free = _free(lambda x: solve(costs, counted, x), plan, inner)
+        edge = frontier(costs, rules=inner).points(default_total(costs))
+        return _Answered(meter, costs, plan, free, costs, edge)
+
+    answer = _at_the_mean_power(metered, site, default_total(problem))
     # a table does not say what the limiter does
-    summary = _summary(problem, plan, free, problem, None, edge, objective, rules)
+    summary = _summary(answer, None, objective, rules, site)
+    problem, plan = answer.board
+    if site is not None:
+        summary |= wall_figures(site, problem, plan, summary) | {"assumed": assumed}
     about = {"table": table.path, "gpu": card.name if card else None}
     return PlanResult(
         about | promised | summary,

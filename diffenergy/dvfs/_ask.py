@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 from ..estimator import Task, WorkRequest, prepare
 from ..hardware import GpuCard, read_gpu, switch_latency
+from ..nodes import site_of
 from ..requests import BadRequest, accepts, check_type, explicit_fields, values_of
 from ..workload import Workload
 from ._answers import of_model, of_table
@@ -50,11 +51,17 @@ def plan(request: DvfsRequest) -> PlanResult:
             rules = dataclasses.replace(rules, switching=costs)
         return of_model(task, aim, rules, how, request.power_curve, notes)
     limit, gpu = request.power_limit, request.gpu
+    if gpu is None and request.node not in (None, "none"):
+        raise BadRequest(
+            "`node` is given with a table whose GPU is unknown; give `gpu`.", "node"
+        )
     if limit is not None:
         aim = aim._replace(power_cap=_one_limit(values_of(limit) or ()))
     card = read_gpu(gpu) if isinstance(gpu, str) else gpu
     table = _read(request.table, request.default_clock, card)
-    return of_table(table, aim, rules, notes, card, request.smooth, request.progress)
+    site, taken = (None, {}) if card is None else site_of(request, card)
+    smooth, progress = request.smooth, request.progress
+    return of_table(table, aim, rules, notes, card, smooth, progress, site, taken)
 
 
 def _switching(switching: Any) -> tuple[Switching | None, list[str]]:

@@ -49,6 +49,7 @@ class _Task(NamedTuple):
     member: Float[Array, "kernel stage"]
     host_time: Float[Array, " stage"]
     wait_power: Float[Array, " stage"]
+    meter: Float[Array, "2"]  # W, and share of the board's energy, that count
     # limits, as 1 / limit: 0 where there is none
     stage_power: Float[Array, " stage"]  # 1/W
     own_time: Float[Array, " kernel"]  # 1/s
@@ -119,7 +120,9 @@ def _score(clocks: Float[Array, "kernel 2"], task: _Task) -> tuple[Array, Array]
     ones = jnp.ones_like(sm)
     point = OperatingPoint(sm, mem, ones, ones, task.locked * ones)
     costs = row_costs(task.workload, task.gpu, point, task.corrections)
-    spent = costs.work + (costs.idle + costs.leakage * task.growth) * costs.time
+    base, slope = task.meter
+    static = costs.idle + costs.leakage * task.growth
+    spent = slope * (costs.work + static * costs.time) + base * costs.time
     busy = jnp.asarray(costs.time) @ task.member
     spent = spent @ task.member
     time = phase_time(busy, task.host_time)
@@ -155,6 +158,7 @@ def _task(
         np.eye(len(problem.stages))[problem.stage],
         problem.host_time,
         problem.wait_power,
+        np.array(modelled.meter),
         1 / problem.power_cap,
         local / own,
         (not local) / objective.most_time(default),

@@ -14,6 +14,7 @@ from ..hardware import GpuCard, OperatingPoint, sm_clocks
 from ..physics import chip_temperature, leakage_growth
 from ..workload import Listing, Loop, Workload, assemble, listing_order
 from ._costs import Costs, Uniform, applied, row_costs, uniform
+from ._meter import BOARD, Meter
 from ._problem import LEFT_ALONE, Problem
 
 
@@ -22,7 +23,8 @@ class Modelled:
     """A workload at every pair of clocks, as far as no schedule changes it.
 
     Leakage follows the temperature of a whole stage, hence its mean power, hence the
-    schedule: `problem` takes how far it has grown.
+    schedule: `problem` takes how far it has grown. Energies and powers of problems are
+    those that `meter` counts.
     """
 
     labels: tuple[str, ...]
@@ -38,6 +40,7 @@ class Modelled:
     corrections: Corrections
     temperature: float | None  # C, if it is given
     power_cap: float  # W
+    meter: Meter = BOARD
 
     @property
     def default_growth(self) -> Float[np.ndarray, " stage"]:
@@ -48,7 +51,8 @@ class Modelled:
         return np.asarray(leaked / np.bincount(self.stage, (c.leakage * c.time)[-1]))
 
     def growth(self, power: Float[np.ndarray, " stage"]) -> Float[np.ndarray, " stage"]:
-        """Growth of leakage in stages that draw `power` W on average."""
+        """Growth of leakage in stages that draw `power` W on average, as it counts."""
+        power = (~self.meter).power(power)
         temperature = np.asarray(chip_temperature(self.card.spec, jnp.asarray(power)))
         if self.temperature is not None:
             temperature = np.full_like(temperature, self.temperature)
@@ -61,7 +65,7 @@ class Modelled:
         energy = self._energy(growth) / self.count
         time = np.asarray(self.costs.time) / self.count
         cap = self.power_cap * self.card.values["cap_fraction"]
-        return Problem(
+        problem = Problem(
             kernels=self.labels,
             stages=self.stages,
             stage=self.stage,
@@ -76,13 +80,14 @@ class Modelled:
             host_time=np.asarray(default.host_time),
             wait_power=np.asarray(default.static_power),
         )
+        return self.meter.problem(problem)
 
     def stage_problem(self) -> Problem:
         """Stages with one pair of clocks each, as the power limiter leaves them."""
         clocks, default = self.uniform.clocks, self.uniform.default
         num = len(self.stages)
         allowed = self.uniform.feasible[:, None]
-        return Problem(
+        problem = Problem(
             kernels=self.stages,
             stages=self.stages,
             stage=np.arange(num),
@@ -97,6 +102,7 @@ class Modelled:
             host_time=np.zeros(num),
             wait_power=np.zeros(num),
         )
+        return self.meter.problem(problem)
 
     def _energy(
         self, growth: Float[np.ndarray, " stage"]

@@ -11,6 +11,7 @@ from msgspec import Meta
 from .. import reading
 from ..estimator import MODEL_WORDS, PointRequest
 from ..hardware import GpuName
+from ..nodes import WallRequest
 from ..requests import (
     Argument,
     Clocks,
@@ -61,7 +62,7 @@ _DECIDED = (
 _DESCENT = Needs("solver", "leave it out", "descent")
 
 
-class DvfsRequest(ModelRequest, PointRequest):
+class DvfsRequest(ModelRequest, PointRequest, WallRequest):
     """Clocks for the kernels of a model, or of a measured table."""
 
     model: Annotated[
@@ -96,9 +97,10 @@ class DvfsRequest(ModelRequest, PointRequest):
         "slowdown; needs --gpu.",
         Needs("table", "a model has no noise to smooth"),
     ] = False
-    objective: Annotated[Goal, "Quantity to minimize: energy, edp, ed2p or time"] = (
-        "energy"
-    )
+    objective: Annotated[
+        Goal,
+        "Quantity to minimize: energy (with --node at the wall), edp, ed2p or time",
+    ] = "energy"
     max_slowdown: Annotated[
         _Slowdown | None,
         Flag(

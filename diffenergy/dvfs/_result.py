@@ -187,15 +187,18 @@ def compared(
 
 
 def limited(
-    curve: PowerCurve, objective: Objective, default: Total
+    curve: PowerCurve, counted: PowerCurve, objective: Objective, default: Total
 ) -> dict[str, Any] | None:
-    """The power limit that serves the objective best; None if none keeps it."""
-    total = Total(curve.time, curve.energy)
+    """The power limit that serves the objective best; None if none keeps it. `counted`:
+    the curve in the energies that count."""
+    total = Total(counted.time, counted.energy)
     allowed = curve.feasible & objective.keeps(total, default)
     if not allowed.any():
         return None
     best = int(np.where(allowed, objective.value(total), np.inf).argmin())
     limit = {"power_limit_w": float(curve.limit[best])}
+    if counted is not curve:
+        limit["wall_energy_j"] = float(counted.energy[best])
     return outcome(Total(curve.time[best], curve.energy[best]), default, **limit)
 
 

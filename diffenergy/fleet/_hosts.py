@@ -62,7 +62,7 @@ def hosts_of(fleet: Fleet) -> Hosts:
 
 def _line(pool: Pool) -> tuple[tuple[float, ...], tuple[Any, float] | None]:
     """B, A / n, parked at the wall and of the board, spare servers (W a GPU); node."""
-    if pool.node is None:
+    if pool.node in (None, "none"):
         for key in ("spare", "hosts"):
             if getattr(pool, key) is not None:
                 raise ValueError(

@@ -15,7 +15,7 @@ from ..power_time import PowerCurve
 from ..requests import BadRequest
 from ..units import kWh
 from ._file import load_node
-from ._node import Node
+from ._node import Node, Watts
 from ._request import METER, WallRequest
 
 _FIVE_TO_95: Final = 1.645
@@ -56,6 +56,19 @@ class Site:
     price: float | None = None
     whole: bool = False
     spare: float = 0.0
+
+    def power(self, board: Watts, gpus: float) -> Watts:
+        """Power at the wall (W) of the nodes that hold `gpus` boards of `board` W each,
+        and of spare ones."""
+        rest = self.node.power(self.idle, self.idle, gpus, self.whole).wall
+        spare = rest * self.spare / (1 - self.spare)
+        return self.node.power(board, self.idle, gpus, self.whole).wall + spare
+
+    def line(self, board: float, gpus: float) -> tuple[float, float]:
+        """(A, B) of the tangent of `power` at `board` W: power at the wall = A + B x
+        power of all boards (W); see `Node.line`."""
+        _, slope = self.node.line(board, self.idle, gpus, self.whole)
+        return self.power(board, gpus) - slope * gpus * board, slope
 
     def energies(
         self,

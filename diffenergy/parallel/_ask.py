@@ -17,6 +17,7 @@ from ..estimator import (
     slopes,
 )
 from ..hardware import GpuCard, GpuSpec, OperatingPoint, read_gpu
+from ..nodes import Site
 from ..plans import (
     NETWORK_FIELD,
     Plan,
@@ -111,9 +112,12 @@ def plan(request: PlanRequest) -> PlanResult:
     check_whole(request)
     check_fields(request.sensitivity)
     task, space = _space(request)
-    memory, power = request.max_memory, request.max_power
-    most = task.card.values["dram_capacity"] if memory is None else memory
-    limits = Limits(most, math.inf if power is None else power)
+    most, capacity = request.max_memory, task.card.values["dram_capacity"]
+    over = (request.max_power, request.max_swing, request.max_ramp)
+    limits = Limits(
+        capacity if most is None else most,
+        *(math.inf if x is None else x for x in over),
+    )
     objective = request.objective or "time"
     setting = task.settings[0]
     outcome = search(space, task.gpu, setting, limits, objective, request.told)
@@ -152,7 +156,9 @@ def _space(request: PlanRequest) -> tuple[Task, Space]:
         )
     about = task.about
     length, choices = about["input_len"], {name: about.get(name) for name in _CHOICES}
-    space = Space(loaded, task.card, host, numbers, global_batch, length, held, choices)
+    space = Space(
+        loaded, task.card, host, numbers, global_batch, length, held, choices, task.site
+    )
     return task, space
 
 
@@ -179,10 +185,14 @@ def _answered(
     batch = space.global_batch
     whole = {"plan": best.plan, "global_batch": batch}
     chosen = prepare(**fields | whole)
+    if limits.over_time:
+        chosen = dataclasses.replace(chosen, power_step=best.time / 2)
     one, slopes = chosen.run(outcome.like), {}
     if sensitivity:
         point = point_at(setting, best.sm_clock)
-        slopes = step_slopes(step_of(chosen), task.gpu, point, sensitivity)
+        slopes = step_slopes(
+            step_of(chosen), task.gpu, point, sensitivity, task.site, best.plan.gpus
+        )
     highest = setting.sm_clock
     summary = plan_summary(outcome, one.summary, objective, limits, highest, slopes)
     return PlanResult(summary, outcome, one, chosen)
@@ -202,7 +212,7 @@ def check_whole(request: TrainedRequest):
 
 # --- Derivatives of a training step's time and energy by clocks, links and hardware.
 
-_METRICS: Final = ("step_time_s", "energy_j")
+_METRICS: Final = ("step_time_s", "energy_j", "wall_energy_j")
 _PLACES: Final = FIELD_PLACES | {NETWORK_FIELD: ("steps", "network")}
 
 
@@ -218,16 +228,25 @@ def check_fields(fields: Sequence[str]):
 
 
 def step_slopes(
-    step: TrainingStep, gpu: GpuSpec, point: OperatingPoint, fields: Sequence[str]
+    step: TrainingStep,
+    gpu: GpuSpec,
+    point: OperatingPoint,
+    fields: Sequence[str],
+    site: Site | None = None,
+    gpus: int = 1,
 ) -> dict[str, dict[str, dict[str, float | None]]]:
-    """Derivatives of `_METRICS` by each field: its `value`, `per_unit` (metric's unit
-    per SI unit), `per_percent` (% of the metric by one more % of the field); a
-    rate that is not there has none."""
+    """Derivatives of `_METRICS` (at the wall: with a `site`) by each field: its
+    `value`, `per_unit` (metric's unit per SI unit), `per_percent` (% of the metric by
+    one more % of the field); a rate that is not there has none."""
 
     def metrics(moved: dict[str, Any]) -> Array:
         work = TrainingStep(step.workload, moved["steps"], step.order)
         totals = estimate(work, moved["gpu"], moved["point"])
-        return jnp.stack([totals.time, totals.energy])
+        figures = [totals.time, totals.energy]
+        if site is not None:
+            power = totals.energy / totals.time / gpus
+            figures.append(totals.time * site.power(power, gpus))
+        return jnp.stack(figures)
 
     parts = {"steps": step.steps, "gpu": gpu, "point": point}
     places = {name: _PLACES[name] for name in fields}
@@ -246,6 +265,6 @@ def step_slopes(
             for name, value, slope in zip(fields, values, row, strict=True)
         }
         for metric, total, row in zip(
-            _METRICS, at.tolist(), table.tolist(), strict=True
+            _METRICS, at.tolist(), table.tolist(), strict=False
         )
     }

@@ -12,6 +12,7 @@ from jaxtyping import Float
 
 from ..compiling import kept
 from ..corrections import Corrections
+from ..nodes import Site
 from ..physics import stage_time
 from ..plans import (
     GATHERED_WEIGHT_BYTES,
@@ -22,6 +23,7 @@ from ..plans import (
     Plan,
     Schedule,
     Steps,
+    StepTime,
     compose_step,
     exchange_groups,
     micro_batches_in_flight,
@@ -51,13 +53,21 @@ _MOVES: Final = {
 class Ranked:
     """Figures of plans, about: time (s), energy (J of all GPUs), bytes of the fullest
     GPU. `shape`: plans, kinds of virtual stages and of GPUs that the program which
-    composed them has room for."""
+    composed them has room for; `site`: where the boards stand."""
 
     plans: list[Plan]
     time: Float[np.ndarray, " n"]
     energy: Float[np.ndarray, " n"]
     memory: Float[np.ndarray, " n"]
     shape: tuple[int, int, int]
+    site: Site | None = None
+
+    def values(self, objective: str) -> Float[np.ndarray, " n"]:
+        """What an objective makes small: s, or J, at the wall where that is known."""
+        if objective == "time":
+            return self.time
+        wall = wall_energy(self.site, self.plans, self.time, self.energy)
+        return self.energy if wall is None else wall
 
     def take(self, rows: np.ndarray) -> "Ranked":
         """The plans of some rows, with their figures."""
@@ -147,7 +157,25 @@ def ranked(
     time, energy = batch.figures(c)
     n = len(plans)
     shape = (len(padded), batch.made.shape[1], batch.members.shape[1])
-    return Ranked([*plans], time[:n], energy[:n], memory, shape)
+    return Ranked([*plans], time[:n], energy[:n], memory, shape, space.site)
+
+
+def wall_energy(
+    site: Site | None,
+    plans: Sequence[Plan],
+    time: Float[np.ndarray, " n"],
+    energy: Float[np.ndarray, " n"],
+) -> Float[np.ndarray, " n"] | None:
+    """Energy of a step at the wall (J) of plans whose boards take `energy`, each at the
+    mean power of its boards; None without a site."""
+    if site is None:
+        return None
+    gpus, wall = np.array([x.gpus for x in plans], int), np.empty(len(plans))
+    for number in np.unique(gpus).tolist():
+        rows = gpus == number
+        power = energy[rows] / time[rows] / number
+        wall[rows] = time[rows] * site.power(power, number)
+    return wall
 
 
 def state_bytes_of(maker: Maker, plan: Plan) -> list[float]:
@@ -323,6 +351,17 @@ def compose_plans(
     )
     energy = step_energy(time, work, static, composed, steps).energy
     return composed.time, energy, alone.micro.work + alone.micro.exposed.sum(axis=-1)
+
+
+def compose_powers(
+    columns: dict[str, Any], steps: Steps, c: Corrections, span: Float[Any, " r"]
+) -> tuple[StepTime, Float[Array, "r s"]]:
+    """Time of steps and mean power of a GPU of each kind (W); see `compose_plans`."""
+    steps, time, work, static = _flat(columns, steps)
+    closed = compose_step(time, steps, c).pipeline
+    span = jnp.where(jnp.isnan(span), closed, span)
+    composed = compose_step(time, steps, c, span)
+    return composed, step_energy(time, work, static, composed, steps).stage_power
 
 
 def _flat(

@@ -9,6 +9,7 @@ from msgspec import Meta
 from .. import reading
 from ..estimator import MachineRequest, PointRequest
 from ..hardware import GpuName
+from ..nodes import WallRequest
 from ..plans import Plan
 from ..requests import (
     Argument,
@@ -61,6 +62,7 @@ def _above_0(unit: str, metavar: str, read: Any) -> Any:
 
 _Bytes = Annotated[float, *_above_0("bytes", "GB", _gigabytes)]
 _Watts = Annotated[float, *_above_0("W", "W", reading.watt)]
+_Ramp = Annotated[float, *_above_0("W/s", "W/S", reading.number)]
 _Seconds = Annotated[float, *_above_0("s", "SECONDS", reading.seconds)]
 _Share = Annotated[
     float,
@@ -109,7 +111,7 @@ class TrainedRequest(MachineRequest, PointRequest):
     ] = None
 
 
-class SearchRequest(TrainedRequest):
+class SearchRequest(TrainedRequest, WallRequest):
     """Options of a search for the best plan."""
 
     plan: Annotated[
@@ -124,7 +126,8 @@ class SearchRequest(TrainedRequest):
     ] = None
     objective: Annotated[
         Literal["time", "energy"] | None,
-        "Quantity to minimize: time or energy of a step [time].",
+        "Quantity to minimize: time or energy of a step, with --node at the wall "
+        "[time].",
     ] = None
     max_memory: Annotated[_Bytes | None, "Maximum memory of a GPU [its capacity]."] = (
         None
@@ -132,6 +135,15 @@ class SearchRequest(TrainedRequest):
     max_power: Annotated[
         _Watts | None,
         "Maximum power of all GPUs; the SM clock is lowered where needed.",
+    ] = None
+    max_swing: Annotated[
+        _Watts | None,
+        "Maximum power less minimum power of all GPUs within a step, with --node at "
+        "the wall.",
+    ] = None
+    max_ramp: Annotated[
+        _Ramp | None,
+        "Maximum change of that power per second, of means of 1 s.",
     ] = None
     sensitivity: Annotated[
         Sequence[str],

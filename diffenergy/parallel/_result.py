@@ -69,6 +69,7 @@ def plan_summary(
         "next_behind": found.behind,
         "max_memory_bytes": limits.memory,
         "max_power_w": finite(limits.power),
+        **_over_time(limits.swing, limits.ramp, "max_"),
         "sensitivities": sensitivities,
         "frontier": [entry(x) for x in found.frontier],
     }
@@ -85,4 +86,19 @@ def entry(x: Priced) -> dict[str, Any]:
         "power_total_w": x.power,
         "sm_clock_mhz": x.sm_clock / MHz,
         "exact": x.exact,
+        **_over_time(x.swing, x.ramp),
+        **({} if x.wall is None else _at_wall(x.wall, x.time)),
     }
+
+
+def _at_wall(energy: float, time: float) -> dict[str, float]:
+    """Keys of a step at the wall."""
+    return {"wall_energy_j": energy, "wall_power_w": energy / time}
+
+
+def _over_time(
+    swing: float | None, ramp: float | None, prefix: str = ""
+) -> dict[str, float | None]:
+    """Keys of swing (W) and ramp (W/s), or of their limits, where they are known."""
+    keys = {"swing_w": swing, "ramp_w_per_s": ramp}
+    return {f"{prefix}{x}": y for x, y in keys.items() if finite(y) is not None}

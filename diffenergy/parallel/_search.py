@@ -16,7 +16,7 @@ from ..search import pareto_front
 from ..workload import Workload
 from ._pieces import Key, Maker, key_of, price
 from ._pricing import Pricing, price_plans
-from ._ranking import Ranked, ranked, state_bytes_of
+from ._ranking import Ranked, ranked, state_bytes_of, wall_energy
 from ._space import Space
 
 _PRICED: Final = 12
@@ -30,21 +30,38 @@ _CLOCKS: Final = 8
 """Clocks at which all plans are ranked where a limit of power may lower them."""
 _STEPS: Final = 3
 """Steps of a board's clock, on both sides of the ranked one, that are priced."""
+_WALKED: Final = 100
+"""Times `_PRICED` plans of the ranking, at most, that are priced until one keeps the
+limits of power over time, of which the ranking says nothing."""
 _TIE: Final = 1e-9
 
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """Bytes of a GPU, W of all (infinity: none)."""
+    """Bytes of a GPU, W of all boards; over a step W between peak and trough, W/s
+    (infinity: none)."""
 
     memory: float
     power: float = np.inf
+    swing: float = np.inf
+    ramp: float = np.inf
+
+    @property
+    def over_time(self) -> bool:
+        """Whether power over time is limited."""
+        return bool(np.isfinite(self.swing) or np.isfinite(self.ramp))
+
+    def excess(self, figures: Pricing) -> Float[np.ndarray, "plan clock"]:
+        """Largest ratio of power over time to its limit."""
+        assert figures.swing is not None and figures.ramp is not None
+        return np.maximum(figures.swing / self.swing, figures.ramp / self.ramp)
 
 
 @dataclasses.dataclass(frozen=True)
 class Priced:
     """A plan at an SM clock (Hz): time (s) and energy (J of all GPUs) of a step, bytes
-    of the fullest GPU; `exact`: as `estimate` has them, else as the ranking has."""
+    of the fullest GPU; `exact`: as `estimate` has them, else as the ranking has. Where
+    they are known: `wall`, J at the wall; `swing` (W), `ramp` (W/s) of its power."""
 
     plan: Plan
     sm_clock: float
@@ -52,11 +69,20 @@ class Priced:
     energy: float
     memory: float
     exact: bool
+    wall: float | None = None
+    swing: float | None = None
+    ramp: float | None = None
 
     @property
     def power(self) -> float:
         """W of all GPUs."""
         return self.energy / self.time
+
+    def value(self, objective: str) -> float:
+        """What an objective makes small: s, or J, at the wall where that is known."""
+        if objective == "time":
+            return self.time
+        return self.energy if self.wall is None else self.wall
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,9 +120,30 @@ class _First:
     limits: Limits
 
     @property
-    def keeps(self) -> Bool[np.ndarray, "plan clock"]:
-        """Where the limits of power are kept."""
+    def cool(self) -> Bool[np.ndarray, "plan clock"]:
+        """Where the limits of mean power are kept."""
         return self.figures.feasible & (self.figures.power <= self.limits.power)
+
+    @property
+    def keeps(self) -> Bool[np.ndarray, "plan clock"]:
+        """Where all limits of power are kept."""
+        if not self.limits.over_time:
+            return self.cool
+        return self.cool & (self.limits.excess(self.figures) <= 1)
+
+    def joined(self, other: "_First") -> "_First":
+        """These plans, then those of another one."""
+        plans = [*self.about.plans, *other.about.plans]
+        columns = {
+            x: np.append(getattr(self.about, x), getattr(other.about, x))
+            for x in ("time", "energy", "memory")
+        }
+        return _First(
+            dataclasses.replace(self.about, plans=plans, **columns),
+            np.concatenate([self.clocks, other.clocks]),
+            self.figures.joined(other.figures),
+            self.limits,
+        )
 
     def plans(self) -> list[Priced]:
         """Those that keep the limits, each at its highest clock."""
@@ -105,21 +152,39 @@ class _First:
         ranked_plans = self.about.take(rows)
         time, energy = self.figures.time[at], self.figures.energy[at]
         ranked_plans = dataclasses.replace(ranked_plans, time=time, energy=energy)
-        return _entries(ranked_plans, self.clocks[at], exact=True)
+        plans = _entries(ranked_plans, self.clocks[at], exact=True)
+        swing, ramp = self.figures.swing, self.figures.ramp
+        if swing is None or ramp is None:
+            return plans
+        return [
+            dataclasses.replace(x, swing=float(s), ramp=float(r))
+            for x, s, r in zip(plans, swing[at], ramp[at], strict=True)
+        ]
+
+    def middle(self) -> Ranked:
+        """Figures at the clocks of the ranking."""
+        middle, x = self.clocks.shape[1] // 2, self.figures
+        return dataclasses.replace(
+            self.about, time=x.time[:, middle], energy=x.energy[:, middle]
+        )
 
     def ratio(self, name: str) -> Float[np.ndarray, " plan"]:
-        """Figures over what the ranking says."""
-        middle = self.clocks.shape[1] // 2
-        return getattr(self.figures, name)[:, middle] / getattr(self.about, name)
+        """Figures over what the ranking says: "boards" (energy), or of an objective."""
+        exact = self.middle()
+        if name == "boards":
+            return exact.energy / self.about.energy
+        return exact.values(name) / self.about.values(name)
 
 
 def _entries(
     about: Ranked, clocks: Float[np.ndarray, " n"], exact: bool
 ) -> list[Priced]:
-    columns = zip(clocks, about.time, about.energy, about.memory, strict=True)
+    wall = wall_energy(about.site, about.plans, about.time, about.energy)
+    at_wall = [None] * len(about.plans) if wall is None else wall.tolist()
+    columns = zip(clocks, about.time, about.energy, about.memory, at_wall, strict=True)
     return [
-        Priced(plan, float(f), float(t), float(e), float(m), exact)
-        for plan, (f, t, e, m) in zip(about.plans, columns, strict=True)
+        Priced(plan, float(f), float(t), float(e), float(m), exact, w)
+        for plan, (f, t, e, m, w) in zip(about.plans, columns, strict=True)
     ]
 
 
@@ -152,44 +217,61 @@ def search(
     def priced(about: Ranked, rungs: Int[np.ndarray, "plan clock"]) -> _First:
         progress(len(every), len(every), f"the best {len(rungs)} exactly")
         at, shape = ladder[rungs], about.shape
-        pricing = price_plans(space, about.plans, at, gpu, points[0], like, shape)
+        parts = space, about.plans, at, gpu, points[0], like, shape
+        pricing = price_plans(*parts, limits.over_time)
         return _First(about, at, pricing, limits)
 
     within, rung = _under(ladder, clocks, series, limits.power)
     size = np.array([len(plan.text) for plan in within.plans])
     # of plans with equal figures the shortest text: what sets least
-    order = np.lexsort((size, getattr(within, objective).round(9)))
+    order = np.lexsort((size, within.values(objective).round(9)))
     top, rest = order[:_PRICED], order[_PRICED:]
     steps = np.arange(-_STEPS, _STEPS + 1) if np.isfinite(limits.power) else [0]
-    near = (rung[top, None] + steps).clip(0, len(ladder) - 1)
-    first = priced(within.take(top), near) if top.size else None
+
+    def near(rows: Int[np.ndarray, " plan"]) -> _First:
+        around = (rung[rows, None] + steps).clip(0, len(ladder) - 1)
+        return priced(within.take(rows), around)
+
+    first = near(top) if top.size else None
+    for _ in range(_WALKED - 1 if limits.over_time else 0):
+        if first is None or first.keeps.any() or not rest.size:
+            break
+        top, rest = rest[:_PRICED], rest[_PRICED:]
+        first = first.joined(near(top))
+    if first is not None and first.cool.any() and not first.keeps.any():
+        raise _too_wild(space, first, rest.size)
     if first is None or not first.keeps.any():  # those that draw least
         last, rest = series[-1], order[:0]
         least = np.argsort(last.energy / last.time)[:_PRICED]
         first = priced(last.take(least), np.full((len(least), 1), len(ladder) - 1))
-    if not first.keeps.any():
+    if not first.cool.any():
         raise _too_weak(space, first)
+    if not first.keeps.any():
+        raise _too_wild(space, first, rest.size)
     exact = first.plans()
-    exact.sort(key=lambda x: (getattr(x, objective), len(x.plan.text)))
+    exact.sort(key=lambda x: (x.value(objective), len(x.plan.text)))
     row = first.about.plans.index(exact[0].plan)
-    time, energy = (first.ratio(x)[row] for x in ("time", "energy"))
+    time, energy = (first.ratio(x)[row] for x in ("time", "boards"))
     # Beyond the priced ones the ranking's figures, scaled by its error on the best
     # plan.
     others = within.take(rest)
     others = dataclasses.replace(
         others, time=others.time * time, energy=others.energy * energy
     )
-    lowest, ratio = getattr(exact[0], objective), first.ratio(objective)
-    different = (x for x in exact if getattr(x, objective) > (1 + _TIE) * lowest)
+    lowest, ratio = exact[0].value(objective), first.ratio(objective)
+    different = (x for x in exact if x.value(objective) > (1 + _TIE) * lowest)
+    frontier = exact  # of power over time the ranking says nothing
+    if not limits.over_time:
+        frontier = [*exact, *_entries(others, ladder[rung[rest]], False)]
     return SearchOutcome(
         best=exact[0],
         second=next(different, None),
-        frontier=_frontier([*exact, *_entries(others, ladder[rung[rest]], False)]),
+        frontier=_frontier(frontier),
         considered=len(every),
         fitting=len(fits),
         priced=len(first.about.plans),
         error=float(abs(ratio / ratio[row] - 1).max()),
-        behind=float(getattr(others, objective)[0] / lowest - 1) if rest.size else None,
+        behind=float(others.values(objective)[0] / lowest - 1) if rest.size else None,
         about=series[0],
         like=like,
     )
@@ -305,8 +387,8 @@ def _undominated(
 
 
 def _frontier(plans: Sequence[Priced]) -> list[Priced]:
-    columns = [
-        np.array([getattr(x, n) for x in plans]) for n in ("time", "energy", "memory")
+    columns = [np.array([x.value(n) for x in plans]) for n in ("time", "energy")] + [
+        np.array([x.memory for x in plans])
     ]
     size = np.array([len(x.plan.text) for x in plans], float)
     edge = [plans[i] for i in np.flatnonzero(_undominated(size, *columns)).tolist()]
@@ -337,4 +419,29 @@ def _too_weak(space: Space, first: _First) -> Infeasible:
         f"keeps; the least is {np.ceil(least):g} W, with {first.about.plans[i].text} "
         f"at {first.clocks[i, j] / 1e6:g} MHz.",
         max_power=least,
+    )
+
+
+def _too_wild(space: Space, first: _First, rest: int) -> Infeasible:
+    """That power varies too much in all plans that were priced, with the one that comes
+    nearest to the limits; `rest`: plans that were not."""
+    limits, figures = first.limits, first.figures
+    assert figures.swing is not None and figures.ramp is not None
+    excess = np.where(first.cool, limits.excess(figures), np.inf)
+    i, j = np.unravel_index(excess.argmin(), excess.shape)
+    names = {
+        "max_swing": (limits.swing, float(figures.swing[i, j]), "W"),
+        "max_ramp": (limits.ramp, float(figures.ramp[i, j]), "W/s"),
+    }
+    passed = {x: y for x, y in names.items() if y[1] > y[0]}
+    words = " and ".join(f"`{x}` is {y[0]:g} {y[2]}" for x, y in passed.items())
+    least = " and ".join(f"{np.ceil(y[1]):g} {y[2]}" for y in passed.values())
+    number = f"{len(first.about.plans)} plans"
+    if rest:
+        number = f"the first {number} of the ranking"
+    where = "boards" if space.site is None else "wall"
+    return Infeasible(
+        f"{words} ({where}), which none of {number} keeps; the nearest is {least}, "
+        f"with {first.about.plans[i].text}: give that or more.",
+        **{x: y[1] for x, y in passed.items()},
     )

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from ..hardware import GpuCard
+from ..nodes import Site
 from ..plans import NOW, Host, Plan, read_plan
 from ..workload import TrainedModel
 
@@ -26,7 +27,8 @@ _VIRTUAL: Final = "interleaved"
 class Space:
     """What is searched: plans of `model` on `num_gpus` boards in hosts like `host` for
     steps of `global_batch` sequences of `input_len` tokens; `held`: keys of a plan that
-    are given; `request`: how it trains (dtype, stack, ...)."""
+    are given; `request`: how it trains (dtype, stack, ...); `site`: where the boards
+    stand, None: nobody said."""
 
     model: TrainedModel
     card: GpuCard
@@ -36,6 +38,7 @@ class Space:
     input_len: int
     held: Mapping[str, Any]
     request: Mapping[str, Any]
+    site: Site | None = None
 
     def plans(self) -> Iterator[Plan]:
         """All plans whose sizes divide what they share; whether the model can be

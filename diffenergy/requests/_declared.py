@@ -55,7 +55,7 @@ class Flag:
     `help`: one thought; the default stands in brackets at its end. `name`: where it is
     not that of the field. `many`: it may be repeated, `read` takes all texts.
     `endings`: of a file to write. `files(text)`: files that are read because of it.
-    `completed()`: what the shell offers. `bare`: value of the flag where none follows.
+    `completed()`: what the shell offers.
     """
 
     help: str
@@ -66,7 +66,6 @@ class Flag:
     endings: tuple[str, ...] = ()
     files: Files | None = None
     completed: Callable[[], Iterable[str]] | None = None
-    bare: str = ""
 
 
 class Argument(Flag):

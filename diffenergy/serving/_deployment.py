@@ -25,11 +25,14 @@ from ._engine import Engine, engine_of
 from ._lengths import Lengths
 from ._load import Load
 from ._steady.figures import LoadArrays, Mode, Steady, load_arrays, steady
-from ._steady.server import Memory, Server, Traffic
+from ._steady.server import Groups, Memory, Pause, Server, Traffic
+from ._step.groups import grouping
 from ._step.table import Program, StepCosts, batch_knots, program, step_costs
 
 ASIDE: Final = 2e9
 """B of activations, graphs and context that engines keep aside."""
+HOST_RATE: Final = 25e9
+"""B/s at which a replica brings KV caches back from its host, by one link (PCIe)."""
 _MOST: Final = 8192
 """Requests at once that are told apart."""
 _STATES: Final = 64
@@ -102,15 +105,43 @@ class Deployment:
             load, accept = self.load, self.request.accept or 0.0
             return traffic_of(load.input, load.output, load.cached, accept)
 
+    @property
+    def attention_dp(self) -> int:
+        """Groups of GPUs of a replica with sequences of their own."""
+        return self.model.share.split.replicas
+
+    @property
+    def groups(self) -> Groups | None:
+        """How sequences spread over the groups of GPUs."""
+        found = grouping(self.model, self.attention_dp)
+        if found is None:
+            return None
+        numbers = (found.number, found.fullest, found.prompts)
+        return Groups(*(jnp.asarray(float(x)) for x in numbers))
+
+    @property
+    def pause(self) -> Pause | None:
+        """How long requests keep their cache, and where."""
+        load, tp = self.load, self.plan.tp
+        if load.pause is None:
+            return None
+        bytes_ = (load.kv_offload or 0.0) / tp
+        numbers = (load.pause, bytes_, tp / HOST_RATE)
+        return Pause(*(jnp.asarray(float(x)) for x in numbers))
+
     @functools.cached_property
     def program(self) -> Program:
         """Steps that are priced."""
+        return self.program_behind(self.load.cached)
+
+    def program_behind(self, cached: float) -> Program:
+        """Steps whose prompts stand behind so many cached tokens."""
         load = self.load
         lengths = tuple(load.input.mean * x for x in load.input.nodes)
         numbers = [self.most]
         if load.concurrency is not None and not self.covering:
             numbers.append(self.slots)  # the saturation is that of any other load
-        of = batch_knots(numbers), self.context, lengths, load.cached, self.chunk
+        of = batch_knots(numbers), self.context, lengths, cached, self.chunk
         return _program(_Steps(self.model, self.request, *of, self.like))
 
     @functools.cached_property
@@ -147,7 +178,9 @@ class Deployment:
         """What requests may keep on one GPU."""
         model, request = self.model, self.request
         drafting, drafted = model.drafting(request)
-        element = BYTES[code(request.kv_dtype)]
+        # a GPU has the sequences of its group, which are a share of those of all
+        share = 1 / self.attention_dp
+        element = share * BYTES[code(request.kv_dtype)]
         cached = [
             (cache, n) for cache, n in [*model.all_cached(), *drafted] if cache.elements
         ]
@@ -161,7 +194,7 @@ class Deployment:
             # an entry of no bytes: a model without a KV cache has one, too
             jnp.asarray([*bytes_, 0.0]),
             jnp.asarray([*windows, 1.0]),
-            jnp.asarray(model.state_bytes()),
+            jnp.asarray(share * model.state_bytes()),
         )
 
     def costs(
@@ -186,6 +219,12 @@ class Deployment:
             return step_costs(*arguments)
         return kept(step_costs, arguments)
 
+    def costs_behind(self, cached: float) -> StepCosts:
+        """The table with prompts behind so many cached tokens."""
+        program = self.program_behind(cached)
+        arguments = jax.tree.map(jnp.asarray, (*program, self.gpu, self.point))
+        return kept(step_costs, arguments)
+
     def server(
         self,
         costs: StepCosts,
@@ -208,6 +247,8 @@ class Deployment:
             jnp.asarray(float(self.schedule == "prefill-first")),
             _at_most(clock, gpu.sm_clock_applied_max),
             jnp.asarray(limit * gpu.cap_fraction),
+            self.pause,
+            self.groups,
         )
 
     def steady(

@@ -61,6 +61,14 @@ class ServerRequest(SpeculationRequest, PointRequest, WallRequest):
         Flag("GPUs of a replica; N/T replicas share the load [all].", "T"),
     ] = None
     ep: Annotated[Whole | None, "GPUs of a replica that share its experts [1]."] = None
+    attention_dp: Annotated[
+        Whole | None,
+        Flag(
+            "Groups of the GPUs of a replica with attention and KV caches of their "
+            "own, which share its experts [1].",
+            "D",
+        ),
+    ] = None
     dtype: Annotated[
         Dtype | None, "Type of the linear layers, as in `estimate` [the checkpoint's]."
     ] = None

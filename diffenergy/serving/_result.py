@@ -107,13 +107,19 @@ def to_json(deployment: Deployment, figures: Steady) -> dict[str, Any]:
     tokens_per_s = n * float(figures.flow)
     requests = tokens_per_s / load.output.mean
     of_request, pool = deployment.memory(deployment.gpu).on_host(deployment.context)
+    running, paused = float(figures.running) * of_request, 0.0
+    slots = deployment.slots
+    if load.pause is not None:  # others pause in the memory
+        slots, memory = float(figures.slots), deployment.memory(deployment.gpu)
+        whole = load.input.mean + load.cached + load.output.mean
+        paused = float(figures.pausing) * memory.on_host(whole)[0]
     limited = load.slo_ttft is not None or load.slo_tpot is not None
     good = requests * float(figures.ttft.kept) * float(figures.tpot.kept)
     parts = (*figures.parts, figures.sampling, figures.host)
     latencies = (figures.ttft, figures.tpot, figures.itl, figures.e2e)
     each = (by_level(x.mean, x.quantiles) for x in latencies)
     tokens = load.output.mean + load.input.mean + load.cached
-    return completed(deployment, deployment.slots, {
+    return completed(deployment, slots, {
         "mode": deployment.mode,
         "skipped_requests": None,
         "request_rate_per_s": load.rate,
@@ -121,10 +127,10 @@ def to_json(deployment: Deployment, figures: Steady) -> dict[str, Any]:
         "output_token_throughput_per_s": tokens_per_s,
         "total_token_throughput_per_s": requests * tokens,
         "saturation_request_rate_per_s": saturation(deployment, figures),
-        "limited_by": _limit(deployment, deployment.slots),
+        "limited_by": _limit(deployment, slots, float(figures.pausing)),
         "running_requests": n * float(figures.running),
         "waiting_requests": finite(_count(n * float(figures.waiting))),
-        "kv_cache_usage": float(figures.running) * of_request / pool,
+        "kv_cache_usage": (running + min(paused, pool - running)) / pool,
         **dict(zip(_LATENCIES, each, strict=True)),
         "step_s": step_json(figures.step, figures.decode, parts, figures.prefill),
         "preemptions": None,
@@ -169,7 +175,7 @@ def completed(
         "power_limit_w": deployment.setting.power_limit,
         "max_batch": deployment.load.max_batch,
         "concurrency": deployment.load.concurrency,
-        "input_len": deployment.load.input.text,
+        "input_len": deployment.load.sent.text,
         "output_len": deployment.load.output.text,
         "cached_len": deployment.load.cached,
     }
@@ -209,12 +215,13 @@ def step_json(
     return {"mean": float(mean), "decode_only": float(decode), "parts": sums}
 
 
-def _limit(deployment: Deployment, slots: float) -> str:
-    """What bounds the requests that run."""
+def _limit(deployment: Deployment, slots: float, pausing: float) -> str:
+    """What bounds the requests that run, beside those of a replica that pause."""
     load = deployment.load
     if load.rate is not None:
         return "rate"
-    if load.concurrency is not None and load.concurrency / deployment.replicas <= slots:
+    clients = (load.concurrency or math.inf) / deployment.replicas - pausing
+    if clients <= slots * (1 + 1e-9 * (load.pause is not None)):
         return "concurrency"
     limit = load.max_batch
     return "max_batch" if limit is not None and limit <= slots else "memory"

@@ -91,7 +91,8 @@ def test_boards_fit_on_their_die(gpu: str):
 
 def test_unsettled_gpus_have_no_die():
     assert [die.name for die in published_dies()] == list(PUBLISHED)
-    without = set(gpu_names()) - set(CARRIED)
+    # the H800 states the area of the H100, whose doubles and links it has not
+    without = set(gpu_names()) - set(CARRIED) - {"h800-sxm"}
     assert without >= {"b200-sxm", "b300", "gb200", "gb300", "mi50", "mi100", "mi300x"}
     assert not any(silicon_of(read_gpu(gpu)).settled for gpu in sorted(without))
 

@@ -11,7 +11,6 @@ from diffenergy.dvfs._modelled import Modelled, clock_pairs, modelled
 from diffenergy.dvfs._paths import lasting
 from diffenergy.dvfs._positions import Positions, positions
 from diffenergy.dvfs._problem import (
-    Loop,
     Spent,
     Total,
     chosen,
@@ -20,6 +19,7 @@ from diffenergy.dvfs._problem import (
     total,
     within_caps,
 )
+from diffenergy.workload import Loop
 
 KINDS = ("table", "host", "caps", "both")
 """Which of host time and stage caps a problem has."""

@@ -8,9 +8,9 @@ import pytest
 
 from diffenergy.dvfs import Objective, Problem, Switching
 from diffenergy.physics import gpu_time, stage_slope, stage_time, tangent_offset
+from diffenergy.workload import Loop
 
 from .builders import (
-    Loop,
     Spent,
     Total,
     chosen,

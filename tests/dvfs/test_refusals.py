@@ -126,6 +126,8 @@ REQUESTS = [
     row("`solver` .. model", plan, table=File(PLAIN), solver="descent"),
     row("`power_curve` is given .. table", plan, table=File(PLAIN), power_curve=True),
     row("is given beside", gpt2, table=File(PLAIN)),
+    row("`node` .. whose GPU is unknown; give `gpu`", plan, table=File(PLAIN),
+        node="dgx-h100"),
     row("`table` is given beside `sm_clock`", plan, table=File(PLAIN), sm_clock=[9e8]),
     row("is given beside", plan, table=File(PLAIN), batch=8),
     row("`batch` is", plan, table=File(PLAIN), batch=0),

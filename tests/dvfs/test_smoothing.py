@@ -13,8 +13,9 @@ from diffenergy.dvfs._smoothing import promise, smoothed
 from diffenergy.fitting import Readings, fit_table, law_table
 from diffenergy.hardware import read_gpu
 from diffenergy.results import Infeasible
+from diffenergy.workload import Loop
 
-from .builders import Loop, default_total, listed, total
+from .builders import default_total, listed, total
 
 NOISE = (0.01, 0.02)
 GPU = read_gpu("a100-pcie-40gb")

@@ -12,10 +12,10 @@ from diffenergy.dvfs._groups import by_stage
 from diffenergy.dvfs._problem import TIE
 from diffenergy.physics import stage_time
 from diffenergy.results import Infeasible
+from diffenergy.workload import Loop
 
 from .builders import (
     KINDS,
-    Loop,
     Total,
     between,
     chosen,

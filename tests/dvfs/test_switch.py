@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from diffenergy.dvfs import Objective, Plan, Problem, Rules, Switching, frontier, solve
+from diffenergy.workload import Loop
 
 from .builders import (
     KINDS,
-    Loop,
     Positions,
     all_choices,
     all_plans,

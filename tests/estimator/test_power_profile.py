@@ -2,8 +2,10 @@
 
 import csv
 import io
+import json
 
 import json_keys
+import numpy as np
 import pytest
 
 import diffenergy as de
@@ -29,6 +31,21 @@ def test_the_curve_has_the_joules_of_the_answer(result):
     assert profile["of"] == "wall"
     assert profile["trough_w"] <= profile["mean_w"] <= profile["peak_w"]
     json_keys.check("estimate", json_text(result.summary))
+
+
+def test_the_trace_counts_node_and_wall(tmp_path, result):
+    """Their means over the step are those of the curves."""
+    path = tmp_path / "trace.json"
+    words = (
+        "estimate gpt2 --gpu h100-sxm --phase train --plan pp=2,dp=2 --node dgx-h100"
+    )
+    assert main(f"{words} --global-batch 8 --input-len 256 --trace {path}".split()) == 0
+    events = json.loads(path.read_text())["traceEvents"]
+    for name in ("node", "wall"):
+        own = [x for x in events if x["name"] == f"{name} (W)"]
+        ends = np.append([x["ts"] for x in own], 1e6 * result.time)
+        mean = np.diff(ends) @ [x["args"]["W"] for x in own] / ends[-1]
+        assert mean == pytest.approx(result.curves[name].mean, rel=1e-4)
 
 
 def test_rows_add_up(result):

@@ -37,6 +37,7 @@ LOOSE = {
     ("gb300", "fp64"): 0.10,
     ("b300", "bandwidth"): 0.015,  # the driver reports 7680 bits
     ("h100-pcie", "bandwidth"): 0.025,  # published as "2 TB/s"
+    ("h800-sxm", "fp64"): 0.035,  # published as "1 TFLOPS"
 }
 
 

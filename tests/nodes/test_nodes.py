@@ -212,6 +212,22 @@ def test_a_training_at_the_wall():
         summary["wall_energy_j"] / summary["time_s"]
     )
     assert whole["flop"] == pytest.approx(steps * summary["model_flops"])
+    interval = [1.1 * steps * x / 3.6e6 for x in summary["wall_energy_j_p5_p95"]]
+    assert whole["site_energy_kwh_p5_p95"] == pytest.approx(interval)
+
+
+def test_a_training_says_what_is_asked_of_it(tmp_path: Path):
+    """Energy with interval and grade, compute, emissions: one line of the page."""
+    path = tmp_path / "mine.toml"
+    path.write_text('name="mine"\ngpu=["h200-sxm"]\ngpus=8\nembodied_kg=1300\n')
+    more: Any = {"phase": "train", "plan": "dp=8", "tokens": 1e9, "carbon": 300.0}
+    for node, sci in (("dgx-h200", "SCI unknown without"), (str(path), "SCI ")):
+        result = de.estimate("gpt2", "h200-sxm", node=node, **more)
+        run = result.summary["run"]
+        (line,) = (x for x in result.blocks() if "training at the site" in str(x))
+        for words in (" kWh, estimated, ", "accelerator ", " FLOP, ", "g CO2, ", sci):
+            assert words in str(line)
+        assert (run["sci_g"] is None) == ("unknown" in str(line))
 
 
 def test_the_least_energy_is_that_of_the_wall():

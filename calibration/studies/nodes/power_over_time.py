@@ -112,7 +112,7 @@ def power_over_time(
     table = {"arrival_s": arrival, "input_len": reads, "output_len": makes}
     result = simulate(
         table, "llama-3.1-405b", "b200", num_gpus=8, tp=4, dtype="nvfp4",
-        engine="trtllm", node="hgx-b200-water", power_step=1.0,
+        kv_dtype="fp8", engine="trtllm", node="hgx-b200-water", power_step=1.0,
     )  # pyright: ignore  # fmt: skip
     said = served(result.curves["wall"])
     seconds, watts = trace(SERVED)

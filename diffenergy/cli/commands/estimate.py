@@ -98,7 +98,8 @@ def _crossed(flags: Flags) -> Outcome:
 def _trace(task: Task, result: EstimateResult) -> str:
     """Chrome trace of the launches, or of the pipeline stages of a training step."""
     if result.step is not None:
-        return step_trace_text(result.summary, require_timeline(result.step.timeline))
+        timeline = require_timeline(result.step.timeline)
+        return step_trace_text(result.summary, timeline, task.site)
     setting = task.settings[0]
     rates = task.card.rates(setting.sm_clock, setting.mem_clock)
     kernels = result.kernels or []

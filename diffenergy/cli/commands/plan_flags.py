@@ -31,7 +31,17 @@ class Flags(SearchRequest, ClocksRequest):
     stage_clocks: Annotated[
         bool,
         "Clocks for the stages of --plan.",
-        Excludes(("objective", "max_memory", "max_power", "sensitivity")),
+        Excludes(
+            (
+                "objective",
+                "max_memory",
+                "max_power",
+                "max_swing",
+                "max_ramp",
+                "node",
+                "sensitivity",
+            )  # fmt: skip
+        ),
     ] = False
     plot: Annotated[
         str | None, plot_file("Also draw all plans, or the step with its clocks.")

@@ -6,7 +6,7 @@ from typing import Any
 from ... import serving
 from ...estimator import start_jax
 from ...files import csv_text
-from ...requests import BadRequest, part
+from ...requests import part
 from ..flags import POWER_STEP, as_flags
 from ..progress import points
 from ..run import Outcome, outcome, power_table
@@ -19,12 +19,6 @@ def run(flags: Flags) -> Outcome:
     load = part(serving.LoadRequest, flags)
     if flags.search is not None:
         return _searched(flags, load)
-    if flags.apart not in (None, "only"):
-        raise BadRequest(
-            f"`apart` is '{flags.apart}' without `search`; give it without a value.",
-            "apart",
-            "search",
-        )
     if flags.apart:
         _check_single(flags, "a pool")
         load = serving.Load(**load)

@@ -9,7 +9,6 @@ from ...serving import (
     SEARCH,
     SKIP,
     TRACE,
-    Apart,
     ListedRequest,
     LoadRequest,
     Objective,
@@ -44,17 +43,13 @@ class Flags(LoadRequest, PoolsRequest, ListedRequest, SearchRequest):
         Excludes(("optimize", "sensitivity"), "it is simulated; give a `rate`"),
     ] = None
     apart: Annotated[
-        Apart | None,
-        Flag(
-            "Prefill and decode on GPUs of their own (a value is of --search: auto, no "
-            "or only).",
-            bare="only",
-        ),
+        bool,
+        Flag("Read prompts on GPUs of their own, and decode on others."),
         Excludes(
-            ("trace", "optimize", "sensitivity"),
-            "pools apart have a `rate` or a `concurrency`",
+            ("trace", "optimize", "sensitivity", "schedule", "waves", "num_gpus"),
+            "pools apart have a `rate` or a `concurrency`, and `workers` each",
         ),
-    ] = None
+    ] = False
     skip_too_long: Annotated[bool, SKIP, Needs("trace")] = False
     power_trace: Annotated[str | None, power_file(), Needs("trace")] = None
     power_step: Annotated[PowerStep | None, STEP_HELP, Needs("trace")] = None

@@ -46,10 +46,13 @@ def _of_site(summary: Mapping[str, Any], steps: float) -> dict[str, Any]:
         return {}
     known = {x: summary[x] for x in _SUMS}
     parts = summary["wall_energy_j_by_part"]
+    pue = summary["site_energy_j"] / summary["wall_energy_j"]
+    interval = summary["wall_energy_j_p5_p95"]
     return {
         **{x: None if value is None else steps * value for x, value in known.items()},
         "wall_energy_j_by_part": {x: steps * value for x, value in parts.items()},
         "site_energy_kwh": steps * summary["site_energy_j"] / kWh,
+        "site_energy_kwh_p5_p95": [steps * pue * x / kWh for x in interval],
         "grade": summary["node"]["grade"],
         "flop": steps * summary["model_flops"] if "model_flops" in summary else None,
     }

@@ -5,7 +5,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .._blocks import Block, Table
 from .._format import Entry, percent, si
-from .._tables.lines import BOARD_ONLY, assumed_line, memory_lines
+from .._tables.lines import (
+    BOARD_ONLY,
+    WALL,
+    assumed_line,
+    has_node,
+    memory_lines,
+    power_lines,
+    wall_lines,
+)
 
 if TYPE_CHECKING:
     from ...charts import Chart
@@ -54,6 +62,7 @@ def blocks(result: "PlanResult") -> Iterator[Block]:
         ("exposed communication", percent(best["exposed_communication"])),
     ]
     yield Table(("a step", ""), rows)
+    yield from (*wall_lines(best), *power_lines(best))
     yield from memory_lines(best)
     yield _others(s)
     yield _ranking(s)
@@ -63,7 +72,7 @@ def blocks(result: "PlanResult") -> Iterator[Block]:
     yield _frontier(s)
     yield f"grade: {best['grade']}"
     yield from (f"warning: {warning}" for warning in best["warnings"])
-    yield BOARD_ONLY
+    yield WALL if has_node(best) else BOARD_ONLY
 
 
 def charts(result: "PlanResult") -> "dict[str, Chart]":
@@ -78,7 +87,8 @@ def _others(s: Entry) -> str:
     second = s["second"]
     if second is None:
         return words
-    keys = {"time": ("step_time_s", "time_s"), "energy": ("energy_j", "energy_j")}
+    meter = "wall_energy_j" if has_node(s["best"]) else "energy_j"
+    keys = {"time": ("step_time_s", "time_s"), "energy": (meter, meter)}
     key, best = keys[s["objective"]]
     more = second[key] / s["best"][best] - 1
     return f"{words}; next: {second['plan']}, {percent(more)} more {s['objective']}"
@@ -100,7 +110,9 @@ def _sensitivities(slopes: dict[str, dict[str, Entry]]) -> Any:
         slope = {name: x["per_percent"] for name, x in slopes[key].items()}
         return lambda x: "none" if slope[x] is None else f"{slope[x]:+.3f} %"
 
-    pairs = (("time", of("step_time_s")), ("energy", of("energy_j")))
+    pairs = [("time", of("step_time_s")), ("energy", of("energy_j"))]
+    if "wall_energy_j" in slopes:
+        pairs.append(("energy at the wall", of("wall_energy_j")))
     return Table((("1 % more of", str), *pairs), slopes["step_time_s"])
 
 
@@ -116,6 +128,11 @@ def _frontier(s: Entry) -> Any:
         ("GB", lambda x: f"{x['memory_per_gpu_bytes'] / 1e9:.1f}"),
         ("kW", lambda x: f"{x['power_total_w'] / 1e3:.4g}"),
     ]
+    if has_node(s["best"]):
+        wall = (f"{unit} wall", lambda x: f"{x['wall_energy_j'] / size:.4g}")
+        columns.insert(5, wall)
+    if "swing_w" in s["frontier"][0]:
+        columns.append(("kW swing", lambda x: f"{x['swing_w'] / 1e3:.4g}"))
     for key in ("num_gpus", "sm_clock_mhz"):
         if len({x[key] for x in s["frontier"]}) == 1:
             columns = [x for x in columns if x[1] != key]

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from .._blocks import Block, Table, Tile, Tiles
-from .._format import Entry, percent, plain, si
+from .._format import Entry, percent, plain
 from .._tables.lines import BOARD_ONLY, MODELLED, WALL, assumed_line
 from .serving import load_text
 
@@ -43,18 +43,14 @@ def title(s: Entry) -> str:
 
 def words(x: Entry) -> str:
     """Return a deployment in a few words."""
+    if x["pools"]:
+        return " and ".join(
+            f"{y['num_gpus']} x {y['gpu']} (tp {y['tp']}) for {name}"
+            for name, y in x["pools"].items()
+        )
     ep = f", ep {x['ep']}" if x["ep"] > 1 else ""
-    if x["apart"]:
-        return f"{x['num_gpus']} x {x['gpu']} ({pools_text(x)}, {x['dtype']})"
-    return f"{x['num_gpus']} x {x['gpu']} (tp {x['tp']}{ep}, {x['dtype']})"
-
-
-def pools_text(x: Entry) -> str:
-    """Return both pools of a deployment in a few words."""
-    return "apart: " + " + ".join(
-        f"{y['workers']} x tp {y['tp']} at {y['sm_clock_mhz']:.0f} MHz"
-        for y in x["apart"].values()
-    )
+    more = f", {x['speculative']}" if x["speculative"] else ""
+    return f"{x['num_gpus']} x {x['gpu']} (tp {x['tp']}{ep}, {x['dtype']}{more})"
 
 
 def blocks(result: "SearchResult") -> Iterator[Block]:
@@ -78,14 +74,7 @@ def blocks(result: "SearchResult") -> Iterator[Block]:
     )
     if s["comparison"]:
         yield s["comparison"]
-    if (other := s.get("aggregated")) and best["apart"]:
-        share = energy_of(best) / energy_of(other) - 1
-        yield (
-            f"servers that do both: {words(other)}, {si(energy_of(other), 'J')} per "
-            f"output token; apart it is {100 * share:+.1f} %, and "
-            f"{best['num_gpus']} instead of {other['num_gpus']} GPUs"
-        )
-    yield ("servers that do both, " if best["apart"] else "") + _binding(s)
+    yield _binding(s)
     yield _table(s["deployments"], s)
     if len(s["frontier"]) > 1:
         yield "fewest GPUs for the power:"
@@ -134,13 +123,11 @@ def _table(rows: list[Entry], s: Entry) -> Table:
     varied = [x for x in ("dtype", "engine", "ep") if len({y[x] for y in every}) > 1]
 
     def name(x: Entry) -> str:
-        if x["apart"]:
-            pools = " + ".join(
-                f"{y['workers']} x tp {y['tp']}" for y in x["apart"].values()
-            )
-            return f"{x['num_gpus']} x {x['gpu']}, apart: {pools}"
+        if x["pools"]:
+            return words(x)
         more = [f"ep {x['ep']}"] if "ep" in varied and x["ep"] > 1 else []
         more += [x[key] for key in ("dtype", "engine") if key in varied]
+        more += [x["speculative"]] if x["speculative"] else []
         return ", ".join([f"{x['num_gpus']} x {x['gpu']}", f"tp {x['tp']}", *more])
 
     columns: list[Any] = [

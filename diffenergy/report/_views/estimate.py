@@ -122,16 +122,35 @@ def totals(summary: Entry) -> list[Tiles]:
 
 
 def _run_lines(summary: Entry) -> list[str]:
-    """Line on a whole training run, if requested."""
+    """Lines on a whole training run, if requested; with a node what EU AI Act, Annex
+    XI, asks of a training, and the SCI."""
     run = summary.get("run")
     if not run:
         return []
     low, high = (x / kWh for x in run["energy_j_p5_p95"])
-    return [
+    lines = [
         f"run of {plain(run['tokens'])} tokens: {digits(run['steps'])} steps, "
         f"{digits(run['time_s'] / hour)} h, {digits(run['gpu_hours'])} GPU-hours, "
         f"{digits(run['energy_kwh'])} kWh ({digits(low)} to {digits(high)} kWh)"
     ]
+    if "site_energy_kwh" not in run:
+        return lines
+    parts, grade = run["wall_energy_j_by_part"], run["grade"]
+    shares = ", ".join(f"{x} {digits(y / kWh)}" for x, y in parts.items() if y)
+    low, high = run["site_energy_kwh_p5_p95"]
+    compute = "" if run["flop"] is None else f", {digits(run['flop'])} FLOP"
+    lines.append(
+        f"training at the site: {digits(run['site_energy_kwh'])} kWh "
+        f"({digits(low)} to {digits(high)} kWh, estimated, {grade}: {shares}){compute}"
+    )
+    if run["carbon_g"] is not None:
+        sci = run["sci_g"]
+        lines[-1] += f", {si(run['carbon_g'], 'g')} CO2, SCI " + (
+            "unknown without `embodied_kg` of the node"
+            if sci is None
+            else f"{si(sci, 'g')} CO2e"
+        )
+    return lines
 
 
 def _plan_lines(summary: Entry) -> list[str]:

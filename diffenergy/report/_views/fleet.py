@@ -70,7 +70,7 @@ def wall(summary: Entry) -> list[Block]:
         ("node", lambda x: f"{x['nodes']:g} x {x['name']}"),
         ("parked", "parked_power_w", "{:.0f} W"),
         ("host a GPU", "host_power_w_per_gpu", "{:.0f} W"),
-        ("x boards", "wall_power_w_per_board_watt", "{:.3f}"),
+        ("x boards", "wall_per_board_power", "{:.3f}"),
         ("grade", "grade"),
     ]
     return [f"energy at the meters: {shares}", Table(columns, summary["nodes"], left=2)]

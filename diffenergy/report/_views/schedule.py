@@ -6,7 +6,7 @@ import numpy as np
 
 from .._blocks import Block, Table
 from .._format import UNKNOWN, Entries, Entry, change, digits, plain, si
-from .._tables.lines import frame, title_line
+from .._tables.lines import frame, has_node, title_line, wall_lines
 from .._tables.schedule_words import BASELINES, FREE, free_case
 
 if TYPE_CHECKING:
@@ -22,6 +22,10 @@ _COSTS: Final = (
     ("change", "time_change_pct", change),
     ("energy", "energy_j", "J"),
     ("change", "energy_change_pct", change),
+)
+_AT_WALL: Final = (
+    ("at the wall", "wall_energy_j", "J"),
+    ("change", "wall_energy_change_pct", change),
 )
 
 
@@ -63,7 +67,7 @@ def schedule_blocks(summary: Entry, rows: Entries) -> list[Block]:
     if len(rows) > _MOST_ROWS:
         order = np.argsort([-row["count"] * row["time_s"] for row in rows])
         shown = [rows[i] for i in np.sort(order[:_SHOWN])]
-    parts: list[Block] = [_totals(summary), _bound_line(summary)]
+    parts: list[Block] = [_totals(summary), *wall_lines(summary), _bound_line(summary)]
     parts += [*_switching_lines(summary), *_promise_lines(summary), *_stages(shown)]
     if len(shown) < len(rows):
         parts.append(
@@ -91,13 +95,15 @@ def _totals(summary: Entry) -> Table:
     named["this schedule"] = summary
     if free := free_case(summary):
         named[FREE] = free
-    unknown = dict.fromkeys(key for _, key, _ in _COSTS)
+    costs = (*_COSTS, *_AT_WALL) if has_node(summary) else _COSTS
+    default["wall_energy_change_pct"] = 0.0
+    unknown = dict.fromkeys(key for _, key, _ in costs)
     entries = [
         {"name": name, **(figures or unknown), "by": _setting(figures or {})}
         for name, figures in named.items()
     ]
     by = [("by", "by")] if any(entry["by"] for entry in entries) else []
-    columns = [("", "name"), *_COSTS, *by]
+    columns = [("", "name"), *costs, *by]
     return Table(columns, entries, spare=("by", "change"), fold=["", "by"])
 
 
@@ -105,8 +111,12 @@ def _bound_line(summary: Entry) -> str:
     """Line with the bound, the gap to the optimum, and the solver."""
     gap = summary["gap_pct"]
     words = UNKNOWN if gap is None else f"{gap:.3f} %"
+    if has_node(summary):
+        bound = f"{change(summary['bound_wall_energy_change_pct'])} at the wall"
+    else:
+        bound = f"{change(summary['bound_energy_change_pct'])} of energy"
     return (
-        f"bound: {change(summary['bound_energy_change_pct'])} of energy; gap to the "
+        f"bound: {bound}; gap to the "
         f"optimum at most {words}; solver: {summary['solver']}"
     )
 

@@ -41,8 +41,10 @@ def blocks(result: "ServersResult") -> list[Block]:
         f"{words}: {combination(s, points[s[key]])}" for key, words in _BEST.items()
     ]
     failed = [f"{combination(s, x)}: {x['error']}" for x in points if "error" in x]
+    grades = dict.fromkeys(x["grade"] for x in points if "grade" in x)
+    known = f"grade: {', '.join(grades)}"
     scope = WALL if any(has_node(x) for x in points) else BOARD_ONLY
-    return [assumed_line(s), title(s), _table(s), *best, *failed, scope]
+    return [assumed_line(s), title(s), _table(s), *best, *failed, known, scope]
 
 
 def _table(s: Entry) -> Table:
@@ -57,9 +59,8 @@ def _table(s: Entry) -> Table:
         ("TTFT p95", of("ttft_s", "p95"), "s"),
         ("TPOT p95", of("tpot_s", "p95"), "s"),
         ("most req/s", of("saturation_request_rate_per_s"), "{:.4g}"),
-        ("power", of("avg_power_w"), "{:.0f} W"),
+        ("W", of("avg_power_w"), "{:.0f}"),
         ("J/token", of("energy_j_per_output_token"), "J"),
-        ("grade", of("grade"), "{}"),
     )
     axes = [(HEADINGS[x][0], of(x), HEADINGS[x][1]) for x in ordered_axes(s)]
     texts = sum(HEADINGS[x][1] == "{}" for x in s["axes"])

@@ -51,7 +51,8 @@ def line(result: "ServingResult") -> str:
 def title(s: Entry) -> str:
     """Return a line with the model, GPUs, engine and load."""
     gpus = f"{s['num_gpus']} x {s['gpu']}" if s["num_gpus"] > 1 else s["gpu"]
-    split = f" (tp {s['tp']})" if s["num_gpus"] > 1 else ""
+    groups = f", attention dp {s['attention_dp']}" if "attention_dp" in s else ""
+    split = f" (tp {s['tp']}{groups})" if s["num_gpus"] > 1 else ""
     if pools := s.get("pools"):
         words = [
             f"{p['workers']} x tp {p['tp']} {p['gpu']} for {work}"
@@ -94,6 +95,7 @@ def blocks(result: "ServingResult") -> Iterator[Block]:
     yield _step(s)
     yield _energy(s)
     yield from _speculation(s)
+    yield from _caches(s)
     yield from served_wall_lines(s)
     yield from power_lines(s)
     if s["sensitivities"]:
@@ -127,6 +129,8 @@ def rates(s: Entry) -> list[tuple[str, str]]:
         ("limited by", s["limited_by"]),
         ("KV cache used", percent(s["kv_cache_usage"])),
     ]
+    if "paused_requests" in s:
+        rows.append(("pausing", digits(s["paused_requests"])))
     if s["skipped_requests"]:
         rows.append(("left out, too long", f"{s['skipped_requests']:,}"))
     if s["preemptions"]:
@@ -189,6 +193,22 @@ def _speculation(s: Entry) -> Iterator[str]:
         yield (
             f"without it: {si(plain_figures[energy], 'J')} and "
             f"{si(plain_figures[time], 's')} per output token"
+        )
+
+
+def _caches(s: Entry) -> Iterator[str]:
+    if x := s.get("prefix_hit_point"):
+        energy = "energy_j_per_output_token"
+        yield (
+            f"10 points more of prefix hits change {10 * x['avg_power_w']:+.4g} W, "
+            f"{1e4 * x[energy]:+.4g} mJ per output token, "
+            f"{1e4 * x['ttft_s']:+.4g} ms to the first token"
+        )
+    if x := s.get("kv_offload"):
+        yield (
+            f"KV caches of {x['requests']:.0f} requests fit the host; cached "
+            f"tokens of a prompt come back in {si(x['fetch_s'], 's')} (computed anew: "
+            f"{si(x['compute_s'], 's')}), for {percent(x['fetched_share'])} of requests"
         )
 
 

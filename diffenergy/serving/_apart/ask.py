@@ -69,6 +69,9 @@ _NO: Final = {
     "num_gpus": "give `workers` and `tp` of each pool, at least a GPU of both",
     "schedule": "each pool has one kind of steps; leave it out",
     "waves": "pools are in steady state; leave it out",
+    "pause": "what pauses in a pool is not known; leave it out",
+    "attention_dp": "a pool's GPUs share all sequences; leave it out",
+    "speculative": "pools decode a token a step; leave it out",
 }
 """What two pools do not have, and the remedy."""
 
@@ -83,7 +86,7 @@ def _load(request: ApartRequest) -> Load:
             "concurrency",
         )
     for name, remedy in _NO.items():
-        value = getattr(load if name == "waves" else request, name)
+        value = getattr(request if hasattr(request, name) else load, name)
         if value is not None:
             text = f"{value:g}" if isinstance(value, int | float) else f"'{value}'"
             raise BadRequest(

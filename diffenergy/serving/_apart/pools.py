@@ -219,11 +219,14 @@ def pools(q: Question) -> Pools:
     mean = decoding / flow
     latency = _latency(tpot, q.load.tpot_limit, mean)
     figures = _figures(
-        server, q.load, typical, first,
+        server, q.load.slots, typical, first,
         ttft=Latency(
             first.mean, first.between(QUANTILES), first.below(q.load.ttft_limit)
         ),
         flow=flow,
+        slots=slots,
+        pausing=0 * flow,
+        fetch=0 * flow,
         running=decoding,
         waiting=x.waiting,
         load=x.load,

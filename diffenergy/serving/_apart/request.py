@@ -97,9 +97,7 @@ LINK: Final = Flag(
     "GB/S",
     functools.partial(reading.positive, unit="GB/s"),
 )
-Link = Annotated[
-    float, Meta(gt=0, description="allowed is a number above 0"), Text("", unit="B/s")
-]
+Link = Annotated[float, Meta(gt=0, description="allowed is a number above 0")]
 
 
 class PoolsRequest(Request):
@@ -111,7 +109,9 @@ class PoolsRequest(Request):
     decode: Annotated[
         Annotated[Any, Text("", take=_decode)], DECODE, Needs("apart")
     ] = None
-    kv_link: Annotated[Link | None, LINK, Needs("apart")] = None
+    kv_link: Annotated[
+        Annotated[Link, Text("", unit="B/s")] | None, LINK, Needs("apart")
+    ] = None
 
 
 class ApartRequest(PoolsRequest, DeployRequest):

@@ -7,7 +7,6 @@ from .._deploy import load_of
 from .._load import Load
 from .._result import ServingResult
 from .choose import Search
-from .pools import run_with_pools
 from .request import SearchRequest
 from .result import SearchResult, search_json
 from .space import candidates
@@ -39,12 +38,19 @@ def search(request: SearchRequest) -> SearchResult:
         1
     """
     load = _load(request)
+    if request.pools != "no" and load.rate is None:
+        raise BadRequest(
+            f"`pools` is {request.pools}, but the load has no `rate`; pools apart are "
+            "searched at a rate.",
+            "pools",
+            "rate",
+        )
     chosen, skipped = candidates(request, load)
-    engine = Search(request, load, chosen)
-    choice = engine.run() if request.apart == "no" else run_with_pools(engine)
+    choice = Search(request, load, chosen).run()
     first = choice.priced[0]
     notes = warnings_of(first.deployment, first.summary)
-    notes += (NOTE,) if first.pools else ()
+    if any(x.apart for x in choice.priced):
+        notes = (*notes, NOTE)
     best = ServingResult(first.summary, first.deployment, first.costs, notes)
     summary, warnings = search_json(request, load, chosen, skipped, choice)
     return SearchResult(summary, choice, best, (*notes, *warnings))
@@ -67,17 +73,22 @@ def _load(request: SearchRequest) -> Load:
             "slo_tpot",
             "slo_ttft",
         )
-    if request.apart != "no" and load.rate is None:
-        raise BadRequest(
-            f"`apart` is '{request.apart}' beside `concurrency`; a search of pools "
-            "takes a `rate`.",
-            "apart",
-            "concurrency",
-            "rate",
-        )
     if load.waves is not None:
         raise BadRequest(
             f"`waves` is {load.waves:g}; a search is for a steady load; leave it out.",
             "waves",
         )
+    if load.pause is not None:
+        raise BadRequest(
+            f"`pause` is {load.pause:g}; a search has no requests that pause; leave it "
+            "out, and price the best deployment with it.",
+            "pause",
+        )
+    for name in ("speculative", "attention_dp"):
+        if (value := getattr(request, name)) is not None:
+            raise BadRequest(
+                f"`{name}` is {value}; a search is for plain decoding; leave it out, "
+                "and price the best deployment with it.",
+                name,
+            )
     return load

@@ -17,8 +17,9 @@ from .._deployment import Deployment
 from .._load import Load
 from .._result import to_json
 from .._solve import Question, answered, run_cached
-from .._steady.figures import Steady, load_arrays
+from .._steady.figures import load_arrays
 from .._step.table import StepCosts
+from .pools import best_pools
 from .rank import FULLEST, MOST_BATCH, Points, Ranked, rank, replica_numbers
 from .request import Objective, SearchRequest
 from .space import BEYOND, CLOCKS, Candidate
@@ -97,7 +98,6 @@ class Priced:
     candidate: Candidate
     deployment: Deployment
     costs: StepCosts | None
-    figures: Steady
     summary: dict[str, Any]
     limit: float
     score: float
@@ -117,13 +117,13 @@ class Priced:
 
     @property
     def gpus(self) -> int:
-        """GPUs in all, of both pools where these are apart."""
+        """GPUs in all."""
         return self.summary["num_gpus"]
 
     @property
-    def pools(self) -> dict[str, Any] | None:
-        """Both pools where prefill and decode are apart."""
-        return self.summary.get("pools")
+    def apart(self) -> bool:
+        """Whether prefill and decode are apart; then `deployment` is that of decode."""
+        return "pools" in self.summary
 
     @property
     def feasible(self) -> bool:
@@ -173,25 +173,34 @@ class Search:
         Raises `Infeasible` if none keeps the limits, with what can be had.
         """
         table = self._joined([self.tabulate(i, x.clocks) for i, x in self.numbered])
-        self.table = table
         if not table.keeps(_LOOSE).any():
             self.refuse(table)
         if self.request.sm_clock is None:
             table = self._refined(table)
-        rows, order = _best_rows(table, table.energy), table.score(self.objective)
-        rows = rows[np.argsort(order[rows], kind="stable")]
-        chosen = dict.fromkeys(rows[: self.request.top].tolist())
-        chosen |= dict.fromkeys(self._front(table, rows))
-        names = np.array([x.gpu for x in self.candidates])[table.candidate[rows]]
-        first = np.unique(names, return_index=True)[1]
-        chosen |= dict.fromkeys(rows[first].tolist())
+        rows, chosen = self._chosen(table)
         exact = [self.settle(table, row) for row in chosen]
-        priced = sorted(
-            (x for x in exact if x is not None), key=lambda x: (x.score, x.gpus)
-        )
+        priced = [x for x in exact if x is not None]
         if not priced:
             self.refuse(table)
+        priced += self._apart()
+        # of equals the one of least energy; `only`: pools before all others
+        first = self.request.pools == "only"
+        priced.sort(key=lambda x: (first and not x.apart, x.score, x.energy))
         return Choice(priced, table, self.elasticities(table, rows), self.candidates)
+
+    def _chosen(self, table: Table) -> tuple[np.ndarray, list[int]]:
+        """Rows with the best point of each deployment, the best first, and those of
+        them that matter: the first, the front of GPUs and power, the best of each
+        GPU."""
+        rows = _best_rows(table, table.energy)
+        order = np.argsort(table.score(self.objective)[rows], kind="stable")
+        rows = rows[order]
+        names = np.array([x.gpu for x in self.candidates])[table.candidate[rows]]
+        first = np.unique(names, return_index=True)[1]
+        front = rows[pareto_front(table.gpus[rows], table.power[rows])]
+        front = front[np.argsort(table.gpus[front])][:_MOST_FRONT]
+        chosen = [*rows[: self.request.top], *front, *rows[first]]
+        return rows, list(dict.fromkeys(map(int, chosen)))
 
     @property
     def numbered(self) -> list[tuple[int, Candidate]]:
@@ -228,8 +237,8 @@ class Search:
         x: Any = jax.tree.map(np.asarray, ranked)
         one = self.candidates[number]
         gpus, flow = x.replicas * one.tp, x.replicas * x.flow
-        power, site = at_wall(one.deployment, gpus, x.power)
-        hourly = self.cost_per_hour(one, gpus, site)
+        power, site = _at_wall(one.deployment, gpus, x.power)
+        hourly = self.cost_per_hour(one.deployment, gpus, site)
         cost = np.full(gpus.shape, np.nan) if hourly is None else hourly / _HOUR / flow
         limit = np.broadcast_to(limits[:, None], gpus.shape)
         fits = max(math.floor(one.deployment.fits), 1)
@@ -251,16 +260,16 @@ class Search:
         )
         return jax.tree.map(np.ravel, table)
 
-    def cost_per_hour(self, one: Candidate, gpus: Any, site_power: Any) -> Any:
+    def cost_per_hour(self, one: Deployment, gpus: Any, site_power: Any) -> Any:
         """Price of GPUs, and of the energy of a site (W), an hour; None where no price
         of the GPU is given."""
-        prices, site = self.request.gpu_price or {}, one.deployment.site
-        if one.gpu not in prices:
+        prices, site = self.request.gpu_price or {}, one.site
+        if one.card.name not in prices:
             return None
         energy = 0.0
         if site is not None and site.price is not None:
             energy = site.price * site_power * _HOUR / (1e3 * kWh)
-        return prices[one.gpu] * gpus + energy
+        return prices[one.card.name] * gpus + energy
 
     @staticmethod
     def _joined(tables: Sequence[Table]) -> Table:
@@ -268,19 +277,17 @@ class Search:
 
     def _refined(self, table: Table) -> Table:
         """The table with clocks and batch limits between the neighbours of the best
-        ones, of deployments at the top."""
-        rows = _best_rows(table, table.energy)
-        scores = table.score(self.objective)[rows]
+        ones, of deployments that matter."""
         more = []
-        for row in rows[np.argsort(scores)[: self.request.top]].tolist():
+        for row in self._chosen(table)[1]:
             number = int(table.candidate[row])
             one = self.candidates[number]
             board = sm_clocks(one.deployment.card)[::-1]
-            near = between(one.clocks, table.clock[row], board)
+            near = _between(one.clocks, table.clock[row], board)
             limits = one.limits
             if self.load.max_batch is None:
                 every = np.arange(1.0, MOST_BATCH + 1)
-                limits = between(limits, table.limit[row], every)
+                limits = _between(limits, table.limit[row], every)
                 limits = np.resize(
                     spread_clocks(limits, len(one.limits)), one.limits.shape
                 )
@@ -292,12 +299,6 @@ class Search:
             for i, near, limits in more
         ]
         return self._joined([table, *tables])
-
-    @staticmethod
-    def _front(table: Table, rows: np.ndarray) -> list[int]:
-        """Rows that none of `rows` beats in GPUs and power."""
-        front = rows[pareto_front(table.gpus[rows], table.power[rows])]
-        return front[np.argsort(table.gpus[front])][:_MOST_FRONT].tolist()
 
     def settle(self, table: Table, row: int) -> Priced | None:
         """The best point of the deployment of `row` that keeps the limits exactly; None
@@ -334,27 +335,63 @@ class Search:
         )
         figures = jax.device_get(run_cached(answered, (question,)))
         summary = to_json(deployment, figures)
-        over = self.over(summary)
-        stable = bool(figures.feasible) and (
-            self.load.rate is None or float(figures.load) <= FULLEST * 1.01
-        )
-        over["stable"] = 0.0 if stable else math.inf
-        hourly = self.cost_per_hour(
-            one, deployment.plan.gpus, summary.get("site_power_w", 0.0)
-        )
-        priced = Priced(
-            one, deployment, costs, figures, summary, limit, 0.0, hourly, over
-        )
-        return dataclasses.replace(priced, score=score_of(priced, self.objective))
-
-    def over(self, summary: Mapping[str, Any]) -> dict[str, float]:
-        """Figures of a priced deployment over their limits."""
         over = {
             "slo_ttft": summary["ttft_s"]["p95"],
             "slo_tpot": summary["tpot_s"]["p95"],
             "power_budget": summary.get("wall_power_w", summary["avg_power_w"]),
         }
-        return {name: over[name] / value for name, value in self.limits.items()}
+        over = {name: over[name] / value for name, value in self.limits.items()}
+        stable = bool(figures.feasible) and (
+            self.load.rate is None or float(figures.load) <= FULLEST * 1.01
+        )
+        over["stable"] = 0.0 if stable else math.inf
+        hourly = self.cost_per_hour(
+            deployment, deployment.plan.gpus, summary.get("site_power_w", 0.0)
+        )
+        priced = Priced(one, deployment, costs, summary, limit, 0.0, hourly, over)
+        return self._scored(priced)
+
+    def _scored(self, priced: Priced) -> Priced:
+        """A priced point with its score."""
+        flow, hourly = (
+            priced.summary["output_token_throughput_per_s"], priced.cost_per_hour
+        )  # fmt: skip
+        score = {
+            "energy": priced.energy,
+            "cost": math.nan if hourly is None else hourly / _HOUR / flow,
+            "gpus": priced.gpus + priced.energy / (1 + priced.energy),
+        }
+        return dataclasses.replace(priced, score=score[self.objective])
+
+    def _apart(self) -> list[Priced]:
+        """The best pools of prefill and decode apart, if they are searched.
+
+        Raises `Infeasible` where nothing else is and none keeps the limits."""
+        if self.request.pools == "no":
+            return []
+        best = best_pools(self.request, self.load, self.candidates, self.costs)
+        if best is None:
+            if self.request.pools == "only":
+                raise Infeasible(
+                    "`pools` is only, but no prefill and decode pools apart keep the "
+                    "limits; give auto."
+                )
+            return []
+        summary, sides = best.summary, best.exact[:2]
+        parts = [
+            self.cost_per_hour(x.deployment, x.deployment.plan.gpus, 0.0) for x in sides
+        ]
+        hourly = None if None in parts else sum(parts)
+        site = sides[1].deployment.site
+        if hourly is not None and site is not None and site.price is not None:
+            hourly += site.price * summary["site_power_w"] * _HOUR / (1e3 * kWh)
+        decode = sides[1].deployment
+        one = next(x for x in self.candidates if x.gpu == decode.card.name)
+        return [
+            self._scored(
+                Priced(one, decode, None, summary, decode.slots, 0.0, hourly, {})
+            )
+        ]
 
     def elasticities(self, table: Table, rows: np.ndarray) -> dict[str, float]:
         """Relative change of the best score when a limit is loosened by 10 %, over
@@ -424,18 +461,7 @@ class Search:
         raise Infeasible(sentence, **{nearest: float(reached)})
 
 
-def score_of(priced: Priced, objective: Objective) -> float:
-    """The score of a priced deployment (`Table.score`)."""
-    hourly, flow = priced.cost_per_hour, priced.summary["output_token_throughput_per_s"]
-    score = {
-        "energy": priced.energy,
-        "cost": math.nan if hourly is None else hourly / _HOUR / flow,
-        "gpus": priced.gpus + priced.energy / (1 + priced.energy),
-    }
-    return score[objective]
-
-
-def between(values: np.ndarray, value: Any, every: np.ndarray) -> np.ndarray:
+def _between(values: np.ndarray, value: float, every: np.ndarray) -> np.ndarray:
     """Those of `every` from the neighbour of `value` below to the one above, among
     `values`."""
     rising = np.unique(values)
@@ -452,7 +478,7 @@ def _best_rows(table: Table, scores: np.ndarray) -> np.ndarray:
     return order[np.unique(table.group[order], return_index=True)[1]]
 
 
-def at_wall(
+def _at_wall(
     deployment: Deployment, gpus: np.ndarray, power: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """W of all GPUs that draw `power` W each, with a node at the wall, and of their

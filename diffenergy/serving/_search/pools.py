@@ -1,152 +1,114 @@
-"""Pools apart in a search: pairs of candidates that differ in `tp` and `ep` alone, by
-the tables that all servers have."""
+"""Prefill and decode apart in a search: the best pair of pools, priced as `apart`."""
 
 import dataclasses
-import itertools
+import functools
 import math
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from ...hardware import sm_clocks, spread_clocks
-from ...results import Infeasible
 from .._apart.answer import to_json
 from .._apart.rank import Points
-from .._apart.search import Pair, price_pair, rank_pairs
+from .._apart.search import Pair, PricedPair, price_pair, rank_pairs
 from .._apart.sizes import LINK, Side
-from .choose import Choice, Priced, Search, at_wall, between, score_of
-from .space import CLOCKS
+from .._deployment import Deployment
+from .._load import Load
+from .._step.table import StepCosts
+from .request import SearchRequest
+from .space import MOST_LIMITS, Candidate
 
-_PRICED: Final = 2
-"""Pairs that are priced exactly."""
-_TRIES: Final = 6
-"""Pairs that are tried until as many keep the limits."""
+_TRIED: Final = 6
+"""Pairs that are priced until one keeps the limits."""
 
 
-def run_with_pools(search: Search) -> Choice:
-    """The best deployments, pools apart among them; first ones if the request is for
-    these only.
+class PricedPools(NamedTuple):
+    """A pair of pools, its JSON as `apart` has it, and the number of each pool's
+    candidate."""
 
-    Raises `Infeasible` if none keeps the limits.
-    """
-    pairs, only = priced_pairs(search), search.request.apart == "only"
-    if only and not pairs:
-        raise Infeasible(
-            "`apart` is 'only', but no pools apart keep the limits; give 'auto', "
-            "looser limits or more GPUs."
+    pair: Pair
+    exact: PricedPair
+    summary: dict[str, Any]
+
+
+def best_pools(
+    request: SearchRequest,
+    load: Load,
+    candidates: Sequence[Candidate],
+    costs: Sequence[StepCosts],
+) -> PricedPools | None:
+    """The best pair of pools of one type that keeps the limits; None if none does."""
+    best: PricedPools | None = None
+    for one in dict.fromkeys(_type(x.deployment) for x in candidates):
+        chosen = [i for i, x in enumerate(candidates) if _type(x.deployment) == one]
+        pools = _of_type(request, load, candidates, costs, chosen)
+        if pools and (best is None or pools.pair.score < best.pair.score):
+            best = pools
+    return best
+
+
+def _type(of: Deployment) -> tuple[Any, ...]:
+    """What both pools share."""
+    return of.request.dtype, of.request.kv_dtype, of.engine_name
+
+
+def _of_type(
+    request: SearchRequest,
+    load: Load,
+    candidates: Sequence[Candidate],
+    costs: Sequence[StepCosts],
+    chosen: Sequence[int],
+) -> PricedPools | None:
+    sides, clocks, limits = [], [], []
+    for i in chosen:
+        one = candidates[i]
+        own = dataclasses.replace(load, max_batch=one.limits.max())
+        sides.append(Side(dataclasses.replace(one.deployment, load=own), costs[i]))
+        clocks.append(one.clocks)
+        fits = max(math.floor(one.deployment.fits), 1)
+        limits.append(np.resize(one.limits[one.limits <= fits], MOST_LIMITS))
+    score = functools.partial(_score, request, [candidates[i] for i in chosen])
+    most = sum({candidates[i].gpu: candidates[i].most_gpus for i in chosen}.values())
+    pairs = rank_pairs(sides, clocks, limits, LINK, score, most)
+    for pair in pairs[:_TRIED]:
+        exact = price_pair(sides, pair, LINK)
+        summary = to_json(
+            exact.prefill, exact.decode, exact.figures, exact.transfer, {}
         )
-    try:
-        choice = search.run()
-    except Infeasible:
-        if not pairs:
-            raise
-        return Choice(pairs, search.table, {}, search.candidates)
-    together = [*pairs, *choice.priced]
-    if not only:
-        together.sort(key=lambda x: (x.score, x.gpus))
-    return dataclasses.replace(choice, priced=together)
+        numbers = {x.gpu: x.most_gpus for x in candidates}
+        if _keeps(request, load, summary, numbers):
+            return PricedPools(pair, exact, summary)
+    return None
 
 
-def priced_pairs(search: Search) -> list[Priced]:
-    """The best pools apart that keep the limits, priced exactly; best first."""
-    ranked: list[tuple[Pair, list[int]]] = []
-    for numbers in _groups(search):
-        clocks = [search.candidates[i].clocks for i in numbers]
-        pairs = _ranked(search, numbers, clocks)
-        if pairs and search.request.sm_clock is None:  # clocks around the best ones
-            best = pairs[0]
-            two = [numbers[x.candidate] for x in (best.prefill, best.decode)]
-            near = [
-                _near(search, i, x.clock)
-                for i, x in zip(two, (best.prefill, best.decode), strict=True)
-            ]
-            ranked += [(x, two) for x in _ranked(search, two, near)]
-        ranked += [(x, numbers) for x in pairs]
-    ranked.sort(key=lambda x: x[0].score)
-    priced, tried = list[Priced](), set[Any]()
-    for pair, numbers in ranked:
-        kind = tuple(
-            (numbers[x.candidate], x.workers) for x in (pair.prefill, pair.decode)
-        )
-        if kind in tried:
-            continue
-        tried.add(kind)
-        one = _price(search, pair, numbers)
-        priced += [one] if one.feasible else []
-        if len(priced) == _PRICED or len(tried) == _TRIES:
-            break
-    return sorted(priced, key=lambda x: x.score)
+def _score(
+    request: SearchRequest, candidates: Sequence[Candidate], points: Points
+) -> np.ndarray:
+    """What adds up over pools: W, GPUs, or the price of both an hour."""
+    if request.objective == "gpus":
+        return points.gpus + 1e-9 * points.power
+    if request.objective == "cost":
+        prices = np.array([(request.gpu_price or {}).get(x.gpu, 0) for x in candidates])
+        return prices[points.of] * points.gpus
+    return points.power
 
 
-def _groups(search: Search) -> list[list[int]]:
-    """Numbers of candidates of one GPU, type and engine."""
-
-    def kind(i: int) -> tuple[str, ...]:
-        of = search.candidates[i].deployment
-        return of.card.name, of.request.dtype, of.engine_name
-
-    numbers = sorted(range(len(search.candidates)), key=kind)
-    return [list(x) for _, x in itertools.groupby(numbers, kind)]
-
-
-def _sides(search: Search, numbers: Sequence[int]) -> list[Side]:
-    return [Side(search.candidates[i].deployment, search.costs[i]) for i in numbers]
-
-
-def _link(search: Search) -> float:
-    return search.request.kv_link or LINK
-
-
-def _ranked(
-    search: Search, numbers: Sequence[int], clocks: Sequence[np.ndarray]
-) -> list[Pair]:
-    """Pairs of some candidates, best first."""
-    chosen = [search.candidates[i] for i in numbers]
-    limits = [
-        np.minimum(x.limits, max(math.floor(x.deployment.fits), 1)) for x in chosen
-    ]
-
-    def score(points: Points) -> np.ndarray:
-        total = np.empty(len(points.of))
-        for i, one in enumerate(chosen):
-            here = points.of == i
-            gpus, power = points.gpus[here], points.power[here]
-            wall, site = at_wall(one.deployment, gpus, power / gpus)
-            if search.objective == "cost":
-                total[here] = search.cost_per_hour(one, gpus, site)
-            else:
-                more = gpus * 1e7 if search.objective == "gpus" else 0.0
-                total[here] = wall + more  # of equal numbers the least power
-        return total
-
-    padded = [np.resize(x, CLOCKS) for x in clocks]
-    most = chosen[0].most_gpus
-    return rank_pairs(
-        _sides(search, numbers), padded, limits, _link(search), score, most
+def _keeps(
+    request: SearchRequest,
+    load: Load,
+    summary: dict[str, Any],
+    numbers: dict[str, float],
+) -> bool:
+    """Whether a pair keeps all limits exactly; `numbers`: GPUs on offer, by name."""
+    taken = dict.fromkeys(numbers, 0)
+    for pool in summary["pools"].values():
+        taken[pool["gpu"]] += pool["num_gpus"]
+    if any(taken[name] > most for name, most in numbers.items()):
+        return False
+    power = summary.get("wall_power_w", summary["avg_power_w"])
+    pairs = (
+        (summary["ttft_s"]["p95"], load.slo_ttft),
+        (summary["tpot_s"]["p95"], load.slo_tpot),
+        (power, request.power_budget),
     )
-
-
-def _near(search: Search, number: int, clock: float) -> np.ndarray:
-    """Clocks of the board between the neighbours of one that was tried."""
-    one = search.candidates[number]
-    board = sm_clocks(one.deployment.card)[::-1]
-    return spread_clocks(between(one.clocks, clock, board), CLOCKS)
-
-
-def _price(search: Search, pair: Pair, numbers: Sequence[int]) -> Priced:
-    """A pair as `apart` prices it."""
-    x = price_pair(_sides(search, numbers), pair, _link(search))
-    of, one = x.decode.deployment, search.candidates[numbers[pair.decode.candidate]]
-    summary = to_json(x.prefill, x.decode, x.figures, x.transfer, of.assumed)
-    over = search.over(summary)
-    steady = x.figures.steady
-    keeps = bool(x.figures.feasible) and bool(steady.feasible)
-    gpus = summary["num_gpus"]
-    keeps &= gpus <= one.most_gpus and summary["utilization"] < 1
-    over["stable"] = 0.0 if keeps else math.inf
-    hourly = search.cost_per_hour(one, gpus, summary.get("site_power_w", 0.0))
-    priced = Priced(
-        one, of, None, steady, summary, pair.decode.limit, 0.0, hourly, over
-    )
-    return dataclasses.replace(priced, score=score_of(priced, search.objective))
+    return all(limit is None or x <= limit for x, limit in pairs)

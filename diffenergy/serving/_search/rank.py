@@ -97,11 +97,11 @@ def _open(server: Server, points: Points) -> Ranked:
     knots, at = jnp.asarray(_KNOTS, float), jnp.asarray(_KNOTS_AT)
     each = jax.vmap(lambda b: running(server, b))(knots)
     number = jnp.arange(1.0, MOST_BATCH + 1)
-    step = at @ each.step
-    flow = (at @ each.decoding) / step
+    token = at @ each.token
+    flow = (at @ each.decoding) / token
     power = at @ (each.energy / each.step)
     served = flow / output
-    logs, order = jnp.cumsum(jnp.log(served)), jnp.argsort(step)
+    logs, order = jnp.cumsum(jnp.log(served)), jnp.argsort(token)
 
     def one(limit: Array, more: Array) -> Ranked:
         last = limit.astype(int) - 1
@@ -131,7 +131,7 @@ def _open(server: Server, points: Points) -> Ranked:
             weights @ power + none * server.idle,
             weights @ flow,
             Skewed(first, weights[last], wait).quantiles()[_P95],
-            step[order[jnp.minimum(place, MOST_BATCH - 1)]],
+            token[order[jnp.minimum(place, MOST_BATCH - 1)]],
             load,
             _keeps(each, knots, limit),
         )

@@ -22,11 +22,9 @@ from ...requests import (
 )
 from ...schema import MOST
 from ...workload import ModelName
-from .._apart.request import LINK, Link
 from .._load import Load
 from .._request import EngineName, FiguresRequest, ServerRequest
 
-Apart = Literal["auto", "no", "only"]
 Objective = Literal["energy", "cost", "gpus"]
 _EngineNames = Annotated[
     Sequence[EngineName] | EngineName, Text("NAME[,...]", reading.names, take=each)
@@ -131,11 +129,12 @@ class SearchRequest(ServersRequest):
         "Maximum mean power of all GPUs, with --node at the wall.",
         _SEARCH,
     ] = None
-    apart: Annotated[
-        Apart | None,
-        Note("Whether prefill and decode may be apart (auto), must be (only), or not."),
+    pools: Annotated[
+        Literal["auto", "no", "only"],
+        "Prefill and decode apart in a search at a --rate: auto (beside servers that "
+        "do both), no or only.",
+        _SEARCH,
     ] = "no"
-    kv_link: Annotated[Link | None, LINK] = None
     top: Annotated[Whole, "Number of deployments in the table.", _SEARCH] = 8
 
 
@@ -144,6 +143,6 @@ SEARCH: Final = Flag(
     "limits of latency."
 )
 NOT_SEARCHED: Final = Excludes(
-    ("optimize", "sensitivity", "trace", "waves", "prefill", "decode"),
-    "a search chooses for a steady load",
+    ("optimize", "sensitivity", "trace", "waves", "apart"),
+    "a search chooses for a steady load (with `pools` apart, too)",
 )

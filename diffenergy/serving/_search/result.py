@@ -43,13 +43,13 @@ class SearchResult(Result):
         """The priced deployments as serving points that `fleet` reads: a row is one
         replica."""
         rows = []
-        for x in self.choice.priced:
-            s, n = x.summary, 1 if x.pools else x.deployment.replicas
+        for x in (x for x in self.choice.priced if not x.apart):
+            s, n = x.summary, x.deployment.replicas
             rows.append(
                 {
                     "model": s["model"],
                     "gpu": s["gpu"],
-                    "gpus_per_replica": s["num_gpus"] // n,
+                    "gpus_per_replica": s["tp"],
                     "sm_clock_mhz": s["sm_clock_set_mhz"],
                     "power_limit_w": s["power_limit_w"],
                     "max_batch": s["max_batch"],
@@ -98,7 +98,6 @@ def search_json(
         "comparison": None if second is None else compare(best, second, request),
         "binding": {"limit": binding[0], "elasticity": binding[1]} if binds else None,
         "elasticities": choice.elasticities,
-        **_aggregated(request, priced),
         "deployments": [entry(x) for x in priced[: request.top]],
         "frontier": [entry(x) for x in sorted(front, key=lambda x: x.gpus)],
         "per_gpu": [entry(x) for x in sorted(per_gpu.values(), key=lambda x: x.score)],
@@ -110,14 +109,6 @@ def search_json(
         "assumed": assumed,
     }
     return summary, _warnings(best, second)
-
-
-def _aggregated(request: SearchRequest, priced: Sequence[Priced]) -> dict[str, Any]:
-    """The best deployment without pools apart, where these are searched, too."""
-    if request.apart == "no":
-        return {}
-    servers = [entry(x) for x in priced if not x.pools]
-    return {"aggregated": servers[0] if servers else None}
 
 
 def entry(x: Priced) -> dict[str, Any]:
@@ -138,9 +129,9 @@ def entry(x: Priced) -> dict[str, Any]:
         "ep": x.deployment.plan.ep,
         "dtype": s["dtype"],
         "engine": s["engine"],
+        "speculative": x.deployment.request.speculative,
         "sm_clock_mhz": x.deployment.setting.sm_clock / MHz,
         "max_batch": s["max_batch"],
-        "apart": x.pools,
         "avg_power_w": s["avg_power_w"],
         "energy_j_per_output_token": s["energy_j_per_output_token"],
         "energy_j_per_output_token_p5_p95": s["energy_j_per_output_token_p5_p95"],
@@ -153,6 +144,7 @@ def entry(x: Priced) -> dict[str, Any]:
         "ttft_s": s["ttft_s"],
         "tpot_s": s["tpot_s"],
         "utilization": s["utilization"],
+        "pools": s.get("pools"),
         "grade": s["grade"],
     }
 
@@ -160,11 +152,16 @@ def entry(x: Priced) -> dict[str, Any]:
 def words(x: Priced) -> str:
     """A deployment in a few words."""
     s = x.summary
-    if x.pools:
-        tp = " + ".join(f"{y['workers']} x tp {y['tp']}" for y in x.pools.values())
-        return f"{s['num_gpus']} x {s['gpu']} (apart: {tp}, {s['dtype']})"
+    if x.apart:
+        parts = (
+            f"{y['num_gpus']} x {y['gpu']} (tp {y['tp']}) for {name}"
+            for name, y in s["pools"].items()
+        )
+        return " and ".join(parts)
     ep = f", ep {x.deployment.plan.ep}" if x.deployment.plan.ep > 1 else ""
-    return f"{s['num_gpus']} x {s['gpu']} (tp {s['tp']}{ep}, {s['dtype']})"
+    drafts = x.deployment.request.speculative
+    more = f", {drafts}" if drafts else ""
+    return f"{s['num_gpus']} x {s['gpu']} (tp {s['tp']}{ep}, {s['dtype']}{more})"
 
 
 def compare(best: Priced, second: Priced, request: SearchRequest) -> str:
@@ -182,6 +179,8 @@ def compare(best: Priced, second: Priced, request: SearchRequest) -> str:
 
 def _more(value: float, base: float, what: str) -> str:
     change = 100 * (value / base - 1)
+    if abs(change) < 0.05:
+        return f"the same {what}"
     return f"{abs(change):.2g} % {'less' if change < 0 else 'more'} {what}"
 
 
@@ -190,8 +189,7 @@ def _warnings(best: Priced, second: Priced | None) -> list[str]:
     if second is None:
         return []
     different = any(
-        best.summary[name] != second.summary[name]
-        for name in ("gpu", "dtype", "schedule")
+        best.summary[name] != second.summary[name] for name in ("gpu", "dtype")
     )
     key = "energy_j_per_output_token_p5_p95"
     if not different or best.summary[key][1] < second.summary[key][0]:

@@ -26,12 +26,17 @@ DEFAULT_GPUS: Final = ("h100-sxm", "h200-sxm", "b200-sxm")
 CLOCKS: Final = 9
 """Clocks of a candidate, and of a round around the best of them."""
 _LIMITS: Final = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+MOST_LIMITS: Final = len(_LIMITS) + 1
+"""Batch limits of a candidate: those, and that of the memory."""
 BEYOND: Final = 1.1
 """Factor by which limits are loosened, to see which of them binds."""
 _RATES: Final = {"fp8": "fp8", "fp8_block": "fp8", "mxfp8": "fp8"} | dict.fromkeys(
     ("nvfp4", "mxfp4"), "fp4"
 )
 """Rate of tensor cores that a type needs; other types run on every GPU."""
+
+_PLAIN: Final = dict.fromkeys(("speculative", "accept", "draft_tokens"))
+"""Options of a server without speculation."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,7 +133,7 @@ def _candidate(
             min(BEYOND * fits, MOST_BATCH),
         ]
     # repeats fill up to one shape, so that candidates share a compiled program
-    padded = np.resize(np.floor(np.maximum(limits, 1.0)), len(_LIMITS) + 1)
+    padded = np.resize(np.floor(np.maximum(limits, 1.0)), MOST_LIMITS)
     return Candidate(options, deployment, number, tried, padded)
 
 
@@ -207,14 +212,15 @@ def _ways(
     types = [x for x in named if x is None or _has(card, x)]
     for name in set(named) - set(types):
         skipped.append(f"{card.name}: its tensor cores have no {name}")
-    for dtype, tp, engine in itertools.product(
-        types, sizes, values_of(request.engine) or (None,)
+    drafts = [{}] if request.speculative is None else [{}, _PLAIN]
+    for dtype, tp, engine, more in itertools.product(
+        types, sizes, values_of(request.engine) or (None,), drafts
     ):
         if tp > number:
             continue
         shares = values_of(request.ep) or ((1, tp) if mixture else (1,))
         for ep in dict.fromkeys(x for x in shares if tp % x == 0):
-            yield {"dtype": dtype, "tp": tp, "ep": ep, "engine": engine}
+            yield {"dtype": dtype, "tp": tp, "ep": ep, "engine": engine, **more}
 
 
 def _has(card: GpuCard, dtype: str) -> bool:

@@ -58,7 +58,8 @@ def first_token(
     def prompts(batch: Array) -> cost.Prompts:
         return cost.prompts(costs, engine, batch, weights, server.first)
 
-    beside = jax.vmap(lambda b, w: w @ prompts(b).time)(states.decoding, states.reading)
+    batches = server.group(states.decoding)
+    beside = jax.vmap(lambda b, w: w @ prompts(b).time)(batches, states.reading)
     busy = _busy(server, rate, states, beside, lengths)  # of [state, length]
     x, mixing = prompts(jnp.zeros_like(rate)), engine.prompt
     mean = jnp.asarray(TAIL)
@@ -80,7 +81,7 @@ def _busy(
     own = 1 - server.first
     shared = states.mixing + own * states.decode
     # tokens of prompts in a step
-    room = server.chunk - own * states.decoding * server.costs.rows
+    room = server.chunk - own * server.group(states.decoding) * server.costs.rows
     steps = lengths / room[:, None]
     # how many of those behind fit the step, from the tokens of a generation over room
     d1, d2, *_ = _moments(beside)

@@ -70,11 +70,31 @@ class Traffic(eqx.Module):
         return self.prompt + self.cached + self.spread * self.output / 2
 
 
+class Pause(eqx.Module):
+    """How long requests keep their cache after their last token: `time` s, of which
+    `offload` bytes of one GPU may be on the host; `fetch`: s to bring a byte back."""
+
+    time: Float[Array, ""]
+    offload: Float[Array, ""]
+    fetch: Float[Array, ""]
+
+
+class Groups(eqx.Module):
+    """Groups of GPUs with sequences of their own: their `number`, `fullest` as z of
+    `Server.group`, work of a prompt on the mean GPU over that on those of its group
+    (`prompts`)."""
+
+    number: Float[Array, ""]
+    fullest: Float[Array, ""]
+    prompts: Float[Array, ""]
+
+
 class Server(eqx.Module):
     """One replica: its costs, engine, memory and traffic. `vocab`: words; `chunk`: most
     tokens of a step; `first`: 1 where prompts run in steps of their own, before
     decoding, else 0; `sm_clock`: requested clock, Hz; `cap`: power that the limiter of
-    one GPU holds, W."""
+    one GPU holds, W; `pause`: of its requests, if they do; `groups`: of its
+    GPUs, if attention is not shared by all."""
 
     costs: StepCosts
     engine: Engine
@@ -85,6 +105,8 @@ class Server(eqx.Module):
     first: Float[Array, ""]
     sm_clock: Float[Array, ""]
     cap: Float[Array, ""]
+    pause: Pause | None = None
+    groups: Groups | None = None
 
     @property
     def fits(self) -> Array:
@@ -95,6 +117,28 @@ class Server(eqx.Module):
     def idle(self) -> Array:
         """Power of one GPU that waits, W."""
         return power_at(self.costs.clocks, self.costs.idle, self.sm_clock)
+
+    def group(self, number: Array) -> Array:
+        """Of a number of sequences or prompts those of the fullest group."""
+        groups = self.groups
+        if groups is None:
+            return number
+        mean = number / groups.number
+        # the square root has no derivative at 0
+        spread = groups.fullest * jnp.sqrt(jnp.maximum(mean, 1e-12))
+        return jnp.minimum(number, mean + spread)
+
+    def decode(self, batch: Array) -> cost.Decode:
+        """Decoding steps of `batch` sequences: as long as those of the fullest group,
+        with the energy of the mean one and waiting for the other."""
+        of = self.costs, self.engine
+        full = cost.decode(*of, self.group(batch), self.traffic.context, self.vocab)
+        if self.groups is None:
+            return full
+        mean = batch / self.groups.number
+        even = cost.decode(*of, mean, self.traffic.context, self.vocab)
+        waiting = (full.time - even.time) * self.costs.idle
+        return full._replace(energy=even.energy + waiting)
 
     @property
     def burst(self) -> tuple[Array, Array]:
@@ -186,21 +230,23 @@ def running(server: Server, slots: Array, share: Array | float = 1.0) -> Running
     read = tokens * traffic.prompt / traffic.output
     # In balance these share the budget of a step with the sequence's own tokens, unless
     # prompts have steps of their own.
-    bound = server.chunk / (costs.rows + read * (1 - server.first))
+    groups = 1.0 if server.groups is None else server.groups.number
+    bound = groups * server.chunk / (costs.rows + read * (1 - server.first))
     b = jnp.minimum(slots, bound)
-    d = cost.decode(costs, engine, b, traffic.context, server.vocab)
+    d = server.decode(b)
     weights = cost.prompt_weights(costs, traffic.prompt * traffic.nodes)
-    each = cost.prompts(costs, engine, b, weights, server.first)
+    each = cost.prompts(costs, engine, server.group(b), weights, server.first)
     pieces = weights @ costs.pieces
     entering = b * tokens / traffic.output
     entries = entering * jnp.mean(pieces)
     some = -jnp.expm1(-entries)
     beside = 1 - server.first  # decoding beside prompts
     # `/ some`: means over the steps that have a prompt, not over all
-    read_time = entering / some * jnp.mean(each.time, -1) + engine.prompt
-    read_energy = entering / some * jnp.mean(each.energy, -1) + (
-        engine.prompt * costs.idle
-    )
+    one_after_other, work = server.group(entering), entering
+    if server.groups is not None:
+        work = entering * server.groups.prompts
+    read_time = one_after_other / some * jnp.mean(each.time, -1) + engine.prompt
+    read_energy = work / some * jnp.mean(each.energy, -1) + (engine.prompt * costs.idle)
     plain = server.governed(d.time, d.energy)
     mixed = server.governed(
         beside * d.time + read_time, beside * d.energy + read_energy

@@ -20,6 +20,7 @@ from ...workload import (
     speculation_of,
 )
 from ...workload.models import Request
+from .groups import grouped_rows
 
 PARTS: Final = (
     "linear", "attention", "head", "communication", "experts", "small",
@@ -60,6 +61,8 @@ def listing(
     Launched as a graph: what an engine adds is among its constants.
     """
     rows = [row for part in _rows(model, request, step) for row in part]
+    groups, tokens = model.share.split.replicas, step.tokens - step.prompt
+    rows = grouped_rows(rows, groups, step.sequences, tokens, step.prompt)
     merged = model.listing(request, rows, "decode", merged=True)
     heads = {_key(row) for row in _head(model, request, step)}
     return merged, [_part(row, heads) for row in merged.kernels]
@@ -95,6 +98,9 @@ class _Runs:
     """The passes that share a step."""
 
     def __init__(self, model: LanguageModel, request: Request, step: Step):
+        if step.prompt == 1 and not step.drafted:  # as a sequence that decodes
+            step = dataclasses.replace(step, sequences=step.sequences + 1, prompt=0)
+
         def run(batch: int, q_len: int, kv_len: int, verify: int = 0) -> ForwardPass:
             one = dataclasses.replace(request, batch=batch)
             return model.run(one, q_len, kv_len, verify > 0)

@@ -155,7 +155,9 @@ def program(
         for prompt, number in zip(prompts, pieces, strict=True):
             tokens = round(prompt / number)
             behind = round(cached) + round((prompt - tokens) / 2)
-            steps.append(Step(beside, lower, tokens, behind, drafted))
+            # the request that is read has one of the places of those beside it
+            others = max(beside - (drafted == 0), 0)
+            steps.append(Step(others, lower, tokens, behind, drafted))
     listed = [listing(model, request, step) for step in steps]
     names = [part for _, parts in listed for part in parts]
     base = [0 if m == 0 else batches.index(m) for m in _BESIDE]

@@ -50,7 +50,7 @@ def to_json(
     t = _times(deployment, trace, runs)
     lasted = max(float(trace.arrival[-1] - trace.arrival[0]), 1e-9)
     made = float(trace.output.sum())
-    tokens = float(trace.prompt.sum()) + made + count * shown.cached
+    tokens = float(trace.prompt.sum()) + made + count * (shown.cached_len or 0.0)
     most = n * float(saturated(place, costs).saturation) / shown.output.mean
     _, pool = place.memory(place.gpu).on_host(place.context)
     cap = float(place.point.power_cap * place.gpu.cap_fraction)
@@ -80,6 +80,8 @@ def to_json(
     })  # fmt: skip
     if not shown.max_batch:
         summary["assumed"]["max_batch"] = SLOTS
+    hit = shown.prefix_hit
+    summary |= {} if hit is None else {"prefix_hit": hit}
     return summary | speculation_figures(place, costs, compared=False)
 
 

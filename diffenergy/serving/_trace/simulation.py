@@ -13,12 +13,14 @@ from .._step import cost
 
 class Requests(NamedTuple):
     """A trace: arrival (s, rising), prompt tokens to compute and tokens to make; of the
-    rows only the first `number` are requests."""
+    rows only the first `number` are requests; tokens of each prompt that are `cached`
+    before."""
 
     arrival: Array
     prompt: Array
     output: Array
     number: Array
+    cached: Array
 
 
 class Sizes(eqx.Module):
@@ -136,7 +138,7 @@ def admitted(state: State, requests: Requests, limit: Array, server: Server) -> 
     over = ~jnp.isnan(state.last[ahead])  # younger than one dropped, and done
     occupied = state.who >= 0
     unread = requests.prompt[ahead] + state.made[ahead]
-    asked = _blocks(server, unread + server.traffic.cached)
+    asked = _blocks(server, unread + requests.cached[ahead])
     room = server.memory.pool - jnp.sum(needed(state, server, 1))
     cumulative = jnp.cumsum(jnp.where(over, 0.0, asked))
     rank = jnp.cumsum(~over) - 1  # among those that may be admitted
@@ -156,7 +158,7 @@ def admitted(state: State, requests: Requests, limit: Array, server: Server) -> 
         who=jnp.where(new, who, state.who),
         unread=jnp.where(new, requests.prompt[one] + generated, state.unread),
         left=jnp.where(new, requests.output[one] - generated, state.left),
-        context=jnp.where(new, server.traffic.cached, state.context),
+        context=jnp.where(new, requests.cached[one], state.context),
     )
 
 
@@ -188,7 +190,7 @@ def stepped(
 ) -> tuple[State, Turn]:
     """The state after a turn, and what the turn was; `dropped` requests lost their
     memory before it."""
-    step = _step(state, server)
+    step = _step(state, requests, server)
     any_reading, none = jnp.any(step.reading), step.number < 1
     steps = _alike(state, requests, server, step)
     # the context grows by so many tokens a step and sequence: mean over the steps
@@ -224,7 +226,7 @@ def stepped(
     return out, turn
 
 
-def _step(state: State, server: Server) -> _Step:
+def _step(state: State, requests: Requests, server: Server) -> _Step:
     """The next step: who reads and who decodes in it, and what that takes."""
     here = state.who >= 0
     reading, decoding = here & (state.unread > 0), here & (state.unread <= 0)
@@ -233,7 +235,7 @@ def _step(state: State, server: Server) -> _Step:
     waiting = jnp.where(first, number, 0)
     number = number - waiting
     read, prompts, spent = lax.cond(
-        any_reading, _read, _nothing, server, state, reading, number
+        any_reading, _read, _nothing, server, state, requests, reading, number
     )
     context = jnp.sum(jnp.where(decoding, state.context, 0.0)) / jnp.maximum(number, 1)
     least = jnp.maximum(number, 1.0)
@@ -317,7 +319,7 @@ def _within(state: State, server: Server, steps: Array) -> Array:
 
 
 def _read(
-    server: Server, state: State, reading: Array, batch: Array
+    server: Server, state: State, requests: Requests, reading: Array, batch: Array
 ) -> tuple[Array, Array, Array]:
     """Prompt tokens of each slot that a step reads, in the order of requests under the
     budget of tokens; the time (s) and energy (J) that they add at each clock."""
@@ -330,7 +332,8 @@ def _read(
     shares = jnp.clip(budget - before, 0.0, waiting)
     read = jnp.zeros_like(state.unread).at[rank].set(shares)
     # as the whole prompt costs, share by share
-    whole = jnp.maximum(read + state.context - server.traffic.cached, 1.0)
+    cached = requests.cached[jnp.maximum(state.who, 0)]
+    whole = jnp.maximum(read + state.context - cached, 1.0)
     whole = jnp.maximum(whole, state.unread)
     costs, engine = server.costs, server.engine
     weights = (read / whole) @ cost.prompt_weights(costs, whole)
@@ -340,7 +343,7 @@ def _read(
 
 
 def _nothing(
-    server: Server, state: State, reading: Array, batch: Array
+    server: Server, state: State, requests: Requests, reading: Array, batch: Array
 ) -> tuple[Array, Array, Array]:
     none = jnp.zeros_like(server.costs.clocks)
     return jnp.zeros_like(state.unread), none, none

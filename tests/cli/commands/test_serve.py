@@ -121,15 +121,10 @@ def test_a_picture(run: Run, tmp_path: Path):
             ("--rate", "8", "--prefill", "tp=2"),
             "`--prefill` is given without `--apart`",
         ),
-        (
-            ("--rate", "8", "--apart", "--num-gpus", "1"),
-            "`--num-gpus` is 1 beside `--apart`",
-        ),
+        (("--rate", "8", "--apart", "--num-gpus", "1"), "beside `--num-gpus`; pools"),
         (("--rate", "8", "--apart", "--trace", "x"), "`--apart` is given beside"),
         (("--rate", "8", "--apart", "--decode", "tp=x"), "`--decode tp` is 'x'"),
         (("--max-batch", "8", "--apart"), "`--rate` is missing, and so is"),
-        (("--apart", "auto", "--rate", "8"), "`--apart` is 'auto' without `--search`"),
-        (("--apart", "--rate", "8", "--tp", "1,2"), "`--tp` is a list; a pool takes"),
     ],
 )
 def test_bad_input_is_one_line(run: Run, words: tuple[str, ...], said: str):

@@ -15,8 +15,8 @@ def line(result: "NodeFit") -> str:
     s = result.summary
     errors = [digits(s[x]["wall_mape_pct"], 3) for x in ("before", "after")]
     return (
-        f"{s['gpus']} x {s['gpu']}, {s['rows']} readings ({s['grade']}): mean error at "
-        f"the wall {errors[1]} %, with {s['node']} as it was {errors[0]} %"
+        f"{s['gpus']} x {s['gpu']}, readings: {s['rows']} ({s['grade']}): mean error "
+        f"at the wall {errors[1]} %, with {s['node']} as it was {errors[0]} %"
     )
 
 

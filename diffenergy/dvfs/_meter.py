@@ -1,0 +1,140 @@
+"""`Meter`: what counts as energy, that of the board or that at the wall; and the keys
+of a schedule at the wall.
+
+Wall power is convex in that of the board, and nearly a line: with the tangent A + B P
+at a mean power P energy at the wall is A T + B E. Every kernel, wait and change of
+clocks then costs B E + A T, and a limit of P watts is one of A + B P: the same problem
+in other numbers. The tangent lies below the curve, so that a bound by it is one of the
+exact energy at the wall, which answers state.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from ..nodes import Site
+from ._costs import PowerCurve
+from ._plan import Objective, Plan, Rules
+from ._problem import Problem, Total, default_spent, stage_totals
+
+_INTERVALS = ("time_s", "avg_power_w", "energy_j")
+
+
+class Meter(NamedTuple):
+    """Energy that counts: `base` (W) x time + `slope` x energy. The usual one counts
+    the energy itself."""
+
+    base: float = 0.0
+    slope: float = 1.0
+
+    def __invert__(self) -> "Meter":
+        """The meter that gives energy back."""
+        return Meter(-self.base / self.slope, 1 / self.slope)
+
+    def power(self, power: Any) -> Any:
+        """W that count."""
+        return self.slope * power + self.base
+
+    def energy(self, time: Any, energy: Any) -> Any:
+        """J that count; infinite where a time is."""
+        finite = np.isfinite(time)
+        return np.where(
+            finite, self.slope * energy + self.base * np.where(finite, time, 0), np.inf
+        )
+
+    def problem(self, problem: Problem) -> Problem:
+        """The problem in energies and powers that count."""
+        if self == Meter():
+            return problem
+        default = self.energy(problem.default_time, problem.default_energy)
+        return dataclasses.replace(
+            problem,
+            energy=self.energy(problem.time, problem.energy),
+            default_energy=default,
+            power_cap=self.power(problem.power_cap),
+            wait_power=self.power(problem.wait_power),
+        )
+
+    def rules(self, rules: Rules) -> Rules:
+        """Rules whose changes of clocks cost what counts."""
+        if self == Meter() or rules.switching is None:
+            return rules
+        changes, stall = rules.switching, rules.stall_power
+        return dataclasses.replace(
+            rules,
+            switching=changes._replace(energy=self.slope * changes.energy),
+            stall_power=None if stall is None else self.power(stall),
+        )
+
+    def objective(self, objective: Objective) -> Objective:
+        """The objective under a limit of the power that counts."""
+        return objective._replace(power_cap=self.power(objective.power_cap))
+
+    def plan(self, plan: Plan) -> Plan:
+        """A plan with the energies that count; value and bound stay."""
+        if self == Meter():
+            return plan
+        return dataclasses.replace(
+            plan,
+            energy=float(self.energy(plan.time, plan.energy)),
+            bound_energy=float(self.energy(plan.time, plan.bound_energy)),
+        )
+
+
+BOARD = Meter()
+
+
+def tangent(site: Site | None, total: Total) -> Meter:
+    """The meter at the wall of one board whose mean power is that of a total; that of
+    the board without a site."""
+    if site is None:
+        return BOARD
+    return Meter(*site.line(float(total.energy / total.time), 1))
+
+
+def spans(problem: Problem, plan: Plan | None) -> Float[np.ndarray, "2 span"]:
+    """s and mean W of the stages of a plan (None: at default clocks) and of changes of
+    clocks; energies are the board's."""
+    spent = default_spent(problem) if plan is None else plan.spent(problem)
+    time, energy = stage_totals(problem, spent)
+    if plan is not None:
+        time = np.append(time, plan.time - time.sum())
+        energy = np.append(energy, plan.energy - energy.sum())
+    there = time > 1e-9 * time.sum()
+    return np.stack([time[there], energy[there] / time[there]])
+
+
+def wall_energy(site: Site, problem: Problem, plan: Plan | None) -> float:
+    """Energy at the wall (J) of a plan (None: at default clocks), each stage at its own
+    mean power; energies are the board's."""
+    time, power = spans(problem, plan)
+    return float(np.sum(time * site.power(power, 1)))
+
+
+def at_wall(site: Site | None, curve: PowerCurve) -> PowerCurve:
+    """Energies at the wall of a workload under power limits, each at its mean power."""
+    if site is None:
+        return curve
+    wall = curve.time * site.power(curve.energy / curve.time, 1)
+    return dataclasses.replace(curve, energy=wall)
+
+
+def wall_figures(
+    site: Site, problem: Problem, plan: Plan, summary: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Keys of a schedule at the wall beside those of its board in `summary`; a measured
+    table is exact."""
+    exact = {
+        f"{name}_p5_p95": [value, value]
+        for name, value in zip(
+            _INTERVALS, (plan.time, plan.energy / plan.time, plan.energy), strict=True
+        )
+    }
+    about = {"grade": "calibrated", **exact, **summary}
+    time, power = spans(problem, plan)
+    figures = site.figures(time.tolist(), power.tolist(), 1, about)
+    unknown = ("wall_energy_j_per_token", "wall_energy_j_per_output_token")
+    return {name: x for name, x in figures.items() if name not in unknown}
