@@ -21,7 +21,7 @@ MOST: Final = 3
 class Case(NamedTuple):
     """A search whose space is small: everything that it may choose is listed."""
 
-    objective: str
+    objective: Any
     load: dict[str, Any]
     gpu: tuple[str, ...] = ("h100-sxm",)
     tp: tuple[int, ...] = (1, 2)
