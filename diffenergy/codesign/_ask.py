@@ -211,8 +211,18 @@ def tune(request: TuneRequest) -> TuneResult:
     temperature = float("nan") if setting.temperature is None else setting.temperature
     point = OperatingPoint(*setting[:3], temperature, float(setting.mem_locked))
     tuned = tuning.tune(
-        task.listings, task.card, task.corrections.serve(task.card), point, goal
+        task.listings,
+        task.card,
+        task.corrections.serve(task.card),
+        point,
+        goal,
+        task.site,
     )
     about = {"memory": task.memory, "warnings": task.warnings}
     summary = {**task.about, **task.trust.to_json(), **about, **tiles_json(tuned)}
+    if task.site is not None:
+        for name in ("", "default_"):
+            time, energy = summary[f"{name}time_s"], summary[f"{name}energy_j"]
+            wall = time * task.site.power(energy / time, 1)
+            summary[f"{name}wall_energy_j"] = float(wall)
     return TuneResult(summary, tuned, list(task.warnings))

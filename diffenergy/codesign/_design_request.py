@@ -9,6 +9,7 @@ from msgspec import Meta
 from .. import reading
 from ..estimator import PointRequest, SharingRequest
 from ..hardware import CHOSEN, FIELDS, GpuName
+from ..nodes import WallRequest
 from ..requests import Clocks, Flag, Limits, Note, Request, Seed, Text
 from ..workload import ModelRequest
 from ._space.ranges import Range, Vary, rule_of
@@ -79,7 +80,7 @@ class Effort(Request, kw_only=False):
     seed: Annotated[Seed, "Seed of all draws"] = 0
 
 
-class MixRequest(ModelRequest, SharingRequest, PointRequest):
+class MixRequest(ModelRequest, SharingRequest, PointRequest, WallRequest):
     """Options of every member of a mix, and the operating point of designs."""
 
     sm_clock: Annotated[
@@ -115,9 +116,9 @@ class ChoiceRequest(MixRequest):
     goals: Annotated[
         Sequence[str] | str | Callable[..., Any] | None,
         Flag(
-            "Quantity to minimize: energy, time, edp, ed2p, energy_per_token, "
-            "area or cost; several: their Pareto front [energy; --tune-tiles:"
-            " time].",
+            "Quantity to minimize: energy, time, edp, ed2p, energy_per_token (with "
+            "--node at the wall), area or cost; several: their Pareto front [energy; "
+            "--tune-tiles: time].",
             "WHAT[,WHAT]",
             _names,
             name="--objective",

@@ -272,7 +272,14 @@ def _listed(task: Task, weight: float) -> Listed:
     training = task.step
     step = (None, None) if training is None else (training.steps, training.placed.order)
     return Listed(
-        task.listings, weight, need, float(tokens), about["model"], task.plan, *step
+        task.listings,
+        weight,
+        need,
+        float(tokens),
+        about["model"],
+        task.plan,
+        *step,
+        site=task.site,
     )
 
 

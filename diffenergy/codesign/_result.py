@@ -141,6 +141,16 @@ def design_summary(problem: Problem, outcome: Found) -> dict[str, Any]:
 def score_json(problem: Problem, score: Score) -> dict[str, Any]:
     """A design: its objective, what the model says of it, and its fields (SI)."""
     priced = "cost" in problem.limits or "cost" in problem.goals
+    counted, token = score.metrics["energy"], score.metrics.get("energy_per_token")
+    boards, wall = {}, {}
+    if problem.at_wall:
+        wall = {
+            "wall_energy_j": finite(counted),
+            "wall_power_w": finite(counted / score.time),
+            "wall_energy_j_per_token": finite(token),
+        }
+        each = None if token is None else token * score.energy / counted
+        boards = {"energy_j_per_token": finite(each)}
     return {
         "objective": finite(score.objective),
         "time_s": finite(score.time),
@@ -148,6 +158,8 @@ def score_json(problem: Problem, score: Score) -> dict[str, Any]:
         "avg_power_w": finite(score.power),
         "area_mm2": finite(score.area),
         **{key: finite(score.metrics.get(x)) for key, x in _METRICS.items()},
+        **boards,
+        **wall,
         "cost": finite(score.metrics.get("cost")) if priced else None,
         "violation_pct": finite(100 * score.violation),
         "fields": fields_json(score.fields),

@@ -135,6 +135,4 @@ def wall_figures(
     }
     about = {"grade": "calibrated", **exact, **summary}
     time, power = spans(problem, plan)
-    figures = site.figures(time.tolist(), power.tolist(), 1, about)
-    unknown = ("wall_energy_j_per_token", "wall_energy_j_per_output_token")
-    return {name: x for name, x in figures.items() if name not in unknown}
+    return site.figures(time.tolist(), power.tolist(), 1, about)

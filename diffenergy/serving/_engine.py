@@ -208,7 +208,7 @@ def spread_of(
     served = gpu.served_as
     if hard:
         return "forecast", spread["forecast"]
-    if f"{engine}:{served}" in hosts:
+    if f"{engine}:{served}" in hosts.difference(spread["mixtures_alone"]):
         return "calibrated", spread.get(served, spread["calibrated"])
     if any(name.partition(":")[0] == engine for name in hosts):
         return "transferred", spread["transferred"]

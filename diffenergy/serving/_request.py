@@ -142,6 +142,7 @@ class FiguresRequest(Request):
         Sequence[str],
         Flag(
             "Derivatives of the means by rate, concurrency, input_len, output_len, "
+            "accept, prefix_hit, "
             "sm_clock, power_limit or fields of the GPU.",
             "FIELD[,...]",
             reading.names,

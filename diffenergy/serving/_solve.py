@@ -150,11 +150,13 @@ def check_fields(deployment: Deployment, fields: Sequence[str]):
         if name not in _PLACES:
             raise ValueError(
                 f"`sensitivity` has '{name}'; allowed are rate, concurrency, "
-                "input_len, output_len, sm_clock, power_limit and fields of the GPU "
+                "input_len, output_len, accept, prefix_hit (where given), sm_clock, "
+                "power_limit and fields of the GPU "
                 "such as dram_bandwidth (`diffenergy gpus show`)."
             )
         of, field = _PLACES[name]
-        if of == "load" and getattr(deployment.load, field) is None:
+        missing = of == "load" and getattr(deployment.load, field) is None
+        if missing or (name == "accept" and not deployment.request.speculative):
             raise ValueError(
                 f"`sensitivity` has '{name}', but the load has none; leave it out."
             )

@@ -51,7 +51,7 @@ DEFAULT = Total(np.asarray(2.0), np.asarray(450.0))
 )  # fmt: skip
 def test_the_power_limit_that_serves_best(objective: Objective, limit: float | None):
     """Of those that can be kept; 400 J x 2.2 s is the least product."""
-    found = limited(CURVE, objective, DEFAULT)
+    found = limited(CURVE, CURVE, objective, DEFAULT)
     if limit is None:
         assert found is None
         return

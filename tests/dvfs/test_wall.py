@@ -92,6 +92,8 @@ def both():
     results = [dvfs.plan("gpt2", "a100-sxm-80gb", **asked, **x) for x in (node, {})]
     for x in results:
         json_keys.check("dvfs", x.to_json())
+        words = " ".join(b for b in x.blocks() if isinstance(b, str))
+        assert ("at the wall" in words) == ("node" in x.summary)
     return results
 
 

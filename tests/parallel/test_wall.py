@@ -82,3 +82,16 @@ def test_limits_of_power_over_time(node: str | None):
     assert np.isclose(best.swing or 0, least, rtol=1e-3)
     with pytest.raises(Infeasible, match=r"`max_ramp` is 1e-06 W/s"):
         parallel.plan("gpt2-medium", "h100-sxm", max_ramp=1e-6, **CASE)
+
+
+@pytest.mark.slow
+def test_the_best_limit_of_lora_moves():
+    """LoRA on 8 H100: the boards take least energy at 300 W, the wall at 400 W."""
+    points = estimate(
+        "llama-3.1-70b", "h100-sxm", phase="train", lora=16, plan="tp=4,dp=2",
+        dtype="fp8", global_batch=8, input_len=8192, node="dgx-h100",
+        power_limit=[300, 400, 700],
+    ).summary["points"]  # fmt: skip
+    boards, wall = ([x[y] for x in points] for y in ("energy_j", "wall_energy_j"))
+    assert boards == sorted(boards)
+    assert wall[1] < min(wall[0], wall[2])

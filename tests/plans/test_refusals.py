@@ -21,7 +21,7 @@ def read(sentence: str, plan: Any = None, **options: Any) -> Any:
     return row(sentence, read_plan, plan, **options)
 
 
-def training(sentence: str, plan: str) -> Any:
+def training(sentence: str, plan: Any) -> Any:
     return read(sentence, plan, training=True)
 
 

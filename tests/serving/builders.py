@@ -98,8 +98,9 @@ def server(given: Given) -> Server:
     prompt = read_lengths("input_len", given.prompt)
     traffic = traffic_of(prompt, output, 0.0, given.accept)
     engine = Engine(**{name: jnp.asarray(x) for name, x in ENGINE.items()})
-    numbers = 151_936.0, given.chunk, given.first, CLOCKS[-1], given.cap
-    return Server(costs, engine, memory, traffic, *map(jnp.asarray, numbers))
+    numbers: Any = 151_936.0, given.chunk, given.first, CLOCKS[-1], given.cap
+    vocab, chunk, first, clock, cap = map(jnp.asarray, numbers)
+    return Server(costs, engine, memory, traffic, vocab, chunk, first, clock, cap)
 
 
 @functools.cache

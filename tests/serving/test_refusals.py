@@ -60,6 +60,8 @@ OPTIONS = [
         deploy, "deepseek-v3", "b200-sxm", tp=8, attention_dp=3),
     row("`ep` is 4 beside `attention_dp` 8",
         deploy, "deepseek-v3", "b200-sxm", tp=8, ep=4, attention_dp=8),
+    row("`sensitivity` has 'accept', but the load has none",
+        steady, Load(rate=1), sensitivity=["accept"]),
     row("`accept` is missing", qwen, speculative="eagle"),
     row("`draft_tokens` is given, but nothing drafts", steady, draft_tokens=2),
     row("`speculative` is 'mtp', but qwen3-0.6b states no layer",

@@ -1,6 +1,7 @@
 """The search for a deployment against enumeration with `serve` itself."""
 
 import csv
+import dataclasses
 import io
 import itertools
 from typing import Any, Final, NamedTuple
@@ -20,7 +21,7 @@ MOST: Final = 3
 class Case(NamedTuple):
     """A search whose space is small: everything that it may choose is listed."""
 
-    objective: str
+    objective: Any
     load: dict[str, Any]
     gpu: tuple[str, ...] = ("h100-sxm",)
     tp: tuple[int, ...] = (1, 2)
@@ -170,3 +171,41 @@ def test_lists_are_the_servers_that_they_name():
     one = serving.steady_state(MODEL, "l40s", load).summary
     same = {k: v for k, v in points[2].items() if k != "assumed"}
     assert same == {k: v for k, v in one.items() if k != "assumed"}
+
+
+@pytest.mark.slow
+def test_pools_are_those_of_apart_and_drafts_those_of_the_server():
+    load = serving.Load(
+        rate=30, input_len=2048, output_len=128, slo_ttft=0.5, slo_tpot=0.02
+    )
+    s = serving.search("qwen3-8b", ["h100-sxm"], load, tp=1, pools="only").summary
+    best, beside = s["best"], s["second"]
+    assert beside["pools"] is None and beside == s["deployments"][1]
+    own = {
+        name: {"tp": 1, "workers": x["workers"], "sm_clock": 1e6 * x["sm_clock_mhz"]}
+        for name, x in best["pools"].items()
+    }
+    own["decode"]["max_batch"] = best["max_batch"]
+    again = serving.apart("qwen3-8b", "h100-sxm", load, **own)
+    assert again.energy == pytest.approx(best["energy_j_per_output_token"], rel=3e-3)
+    assert best["num_gpus"] == sum(x["num_gpus"] for x in best["pools"].values())
+    assert best["tpot_s"]["p95"] <= 0.02 and best["ttft_s"]["p95"] <= 0.5
+    drafts = {"speculative": "eagle", "accept": 0.9, "draft_tokens": 2}
+    few = serving.Load(rate=2, slo_tpot=0.02)
+    one = {"tp": 1, "sm_clock": 1.2e9, "num_gpus": 1}
+    s = serving.search("qwen3-8b", ["h100-sxm"], few, **one, **drafts).summary
+    tried = {x["speculative"]: x for x in s["per_gpu"] + s["deployments"]}
+    best = s["best"]
+    for more, kind in (({}, None), (drafts, "eagle")):
+        if kind in tried:
+            energy = serving.steady_state(
+                "qwen3-8b", "h100-sxm", dataclasses.replace(
+                    few, max_batch=tried[kind]["max_batch"]
+                ), **one, **more,
+            ).energy  # fmt: skip
+            own_energy = tried[kind]["energy_j_per_output_token"]
+            assert own_energy == pytest.approx(energy, rel=1e-6)
+    assert set(tried) == {None, "eagle"}
+    assert best["energy_j_per_output_token"] == min(
+        x["energy_j_per_output_token"] for x in tried.values()
+    )

@@ -164,7 +164,7 @@ class Region(NamedTuple):
 def regions(found: Served, frame: pd.DataFrame) -> dict[tuple[str, str], Region]:
     """Rows by engine and generation of GPUs."""
     frame = frame.loc[[row.number for row in found.given]].reset_index(drop=True)
-    most = frame["gpu"].map(_MOST).fillna(np.inf)
+    most = frame["gpu"].map(_MOST.get).fillna(np.inf)
     own = frame["campaign"] != "ml-energy"
     alone = (frame["num_gpus"] == 1) & (frame["running_requests"] <= most)
     use = (own | alone).to_numpy()
@@ -223,11 +223,8 @@ def study(places: Mapping[tuple[str, str], Region]) -> Iterator[str]:
         big = several & np.array(["235B" in x for x in place.group])
         fp8 = (place.frame["dtype"] == "fp8_block").to_numpy()
         for what, rows in (("bf16", big & ~fp8), ("fp8", big & fp8)):
-            factor = 1.0 + 0.5 * (what == "fp8")
-            tiles = values | {
-                "untuned": _UNTUNED,
-                "experts": factor * values["experts"],
-            }
+            tiles = values | {"untuned": _UNTUNED}
+            tiles |= {"experts": 1.5} if what == "fp8" else {}
             yield line(f"235B {what}", shipped, rows)
             yield line(f"235B {what}, untuned", place.predict(tiles), rows)
     for engine in ("vllm", "sglang", "trtllm"):
@@ -259,7 +256,8 @@ def shipped(places: Mapping[tuple[str, str], Region]) -> dict[str, Any]:
     values = {place: region.values() for place, region in places.items()}
     for engine in dict.fromkeys(engine for engine, _ in places):
         both = [values[engine, kind] for kind in ("Hopper", "Blackwell")]
-        free = [x for x in both[0] if x not in places[engine, "Hopper"].held]
+        start = prior("Hopper") | dict.fromkeys(_OWN)
+        free = [x for x in start if any(y[x] != start[x] for y in both)]
         for kind, own in zip(("h100-sxm", "b200-sxm"), both, strict=True):
             names = free if engine == "vllm" else _OWN
             found["host"][f"{engine}:{kind}"] = {x: own[x] for x in names}

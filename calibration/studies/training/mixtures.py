@@ -11,7 +11,7 @@ gpt-oss-120b were in no fit.
 import argparse
 import dataclasses
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import jax
 import numpy as np
@@ -32,19 +32,20 @@ def main():
     folder = parser.parse_args().folder
     jax.config.update("jax_enable_x64", True)
     table = rows_of(folder)
-    frame = table.frame[["model", "graphs", "row"]]
-    judged = (frame["graphs"] != "") & ~frame["row"].isin(_BROKEN)
+    frame = pd.DataFrame(table.frame[["model", "graphs", "row"]])
+    broken = np.isin(frame["row"].to_numpy(), _BROKEN)
+    judged = (frame["graphs"] != "").to_numpy() & ~broken
     skipped = np.where(judged, table.skipped, "no mixture with a recipe")
     table = dataclasses.replace(table, skipped=skipped)
     error = 100 * (predict(table, read_corrections(None)).time_s / table.time_s - 1)
-    rows = frame.assign(error=error, size=np.abs(error))[table.skipped == ""]
+    rows = frame.assign(error=error, size=np.abs(error)).loc[table.skipped == ""]
     for by in (["model", "graphs"], ["model"], ["graphs"], []):
         groups = rows.groupby(by) if by else [("all", rows)]
         for name, group in groups:
             _say(name, group)
 
 
-def _say(name: object, group: pd.DataFrame):
+def _say(name: object, group: Any):
     words = " ".join(name) if isinstance(name, tuple) else str(name)
     print(
         f"{words:20s} {len(group):3d} rows {group['size'].mean():6.1f} % "

@@ -11,6 +11,7 @@ from jax import Array
 
 from ...corrections import Corrections
 from ...hardware import OperatingPoint
+from ...nodes import Site
 from ...plans import Pipeline, Plan, Steps
 from ...records import as_float, as_index
 from ...workload import Listing, assemble
@@ -44,7 +45,7 @@ class Listed:
     `listings`: of its phases, complete (`workload.unlisted.complete`); `weight`: how
     often it runs; `memory`: bytes of weights and KV cache (0: not known); `tokens`:
     that one run puts out (0: none); `plan`: GPUs that share it, `steps` and `order`:
-    how its phases make a step of training on them.
+    how its phases make a step of training on them; `site`: where the boards stand.
     """
 
     listings: Sequence[Listing]
@@ -55,6 +56,7 @@ class Listed:
     plan: Plan | None = None
     steps: Steps | None = None
     order: Pipeline | None = None
+    site: Site | None = None
 
     @property
     def network(self) -> float:
@@ -161,7 +163,19 @@ def _member(
         part.steps,
         part.order,
         part.plan,
+        None if part.site is None else _wall(part.site, part.plan),
     )
+
+
+def _wall(site: Site, plan: Plan | None) -> Array:
+    """Coefficients of power at the wall in that of all boards (`Member`), which it is a
+    polynomial of: by three of its values."""
+    gpus = 1 if plan is None else plan.gpus
+    at = float(site.idle)
+    zero, one, two = (site.power(x * at, gpus) for x in (0.0, 1.0, 2.0))
+    square = (zero - 2 * one + two) / (2 * (gpus * at) ** 2)
+    linear = (one - zero) / (gpus * at) - square * gpus * at
+    return as_float([zero, linear, square])
 
 
 def _bounds(varied: Sequence[Axis]) -> dict[str, Array]:
@@ -187,7 +201,7 @@ def _known_metrics(parts: Sequence[Listed], task: Task) -> set[str]:
         "energy_per_token": any(part.weight * part.tokens > 0 for part in parts),
         "memory": any(part.memory > 0 for part in parts),
     }
-    always = {"time", "energy", "power", "area", "cost"}
+    always = {"time", "energy", "power", "area", "cost", "board_energy"}
     return always | {metric for metric, there in some.items() if there}
 
 

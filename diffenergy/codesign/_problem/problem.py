@@ -126,6 +126,11 @@ class Problem:
     """The task without tiles, where they are varied: the library chooses."""
 
     @property
+    def at_wall(self) -> bool:
+        """Whether energy counts at the wall."""
+        return any(member.wall is not None for member in self.task.members)
+
+    @property
     def targets(self) -> list[Target]:
         """Target of each goal, all under the limits."""
         return [target(goal, self.limits) for goal in self.goals]
@@ -182,7 +187,7 @@ class Problem:
         return Score(
             float(judged.objective(goal)[row]),
             metrics["time"],
-            metrics["energy"],
+            metrics["board_energy"],
             metrics["power"],
             metrics["area"],
             float(judged.violation(goal)[row]),

@@ -36,9 +36,12 @@ METRICS: Final = (
     "tpot",
     "energy_per_token",
     "memory",
+    "board_energy",
 )
-"""Numbers of a design that goals and limits are made of: s, J, W (mean), mm2, the price
-of the silicon, s, s, J, bytes needed / DRAM capacity. 1 where a design has none."""
+"""Numbers of a design that goals and limits are made of: s, J (of `energy` and
+`energy_per_token` at the wall, where a node is given), W (mean), mm2, the price of the
+silicon, s, s, J, bytes needed / DRAM capacity, J of the boards. 1 where a design has
+none."""
 
 _STATIC: Final = ("idle_constant", "idle_clock", "idle_leakage")
 
@@ -68,7 +71,8 @@ class Member(eqx.Module):
     `owner`: for every listing row the number of its product among the mix's, -1 for
     rows whose tile is not free. `memory`: bytes that it keeps in DRAM (0: not known);
     `tokens`: that it puts out; `plan`: GPUs that share it; `steps`, `order`: how its
-    phases make a step of training on them.
+    phases make a step of training on them; `wall`: coefficients of 1, P and P^2 of the
+    power at the wall (W) where all boards draw P.
     """
 
     workload: Workload
@@ -81,6 +85,17 @@ class Member(eqx.Module):
     steps: Steps | None = None
     order: Pipeline | None = eqx.field(static=True, default=None)
     plan: Plan | None = eqx.field(static=True, default=None)
+    wall: Float[Array, "3"] | None = None
+
+    def counted(self, time: Array, energy: Array) -> Array:
+        """Energy that counts (J), from time and energy of the boards by phase, each at
+        its own power."""
+        if self.wall is None:
+            return jnp.sum(energy)
+        spent = jnp.where(time > 0, time, 1.0)
+        constant, linear, square = self.wall
+        wall = constant * time + linear * energy + square * energy**2 / spent
+        return jnp.sum(jnp.where(time > 0, wall, 0.0))
 
     def connected(self, network: Array) -> "Member":
         """The member with network cards of `network` B/s, where it has any."""
@@ -201,20 +216,22 @@ def measured(
     results = [_run(task, member, gpu, point, tiles, exact) for member in members]
     pairs = list(zip(members, results, strict=True))
     time = sum(m.weight * jnp.sum(r.time) for m, r in pairs)
-    energy = sum(m.weight * jnp.sum(r.energy) for m, r in pairs)
+    board = sum(m.weight * jnp.sum(r.energy) for m, r in pairs)
+    energy = sum(m.weight * m.counted(r.time, r.energy) for m, r in pairs)
     tokens = sum(m.weight * m.tokens for m in task.members)
     area = task.silicon.area(gpu)
     need = jnp.max(jnp.stack([m.memory for m in task.members]))
     metrics = (
         time,
         energy,
-        energy / time,
+        board / time,
         area,
         task.price * area,
         jnp.max(jnp.stack([m.prefill @ r.time for m, r in pairs])),
         jnp.max(jnp.stack([m.decode @ r.time for m, r in pairs])),
         jnp.where(tokens > 0, energy / jnp.where(tokens > 0, tokens, 1.0), 0.0),
         need / gpu.dram_capacity,
+        board,
     )
     metrics = jnp.stack([jnp.asarray(x) for x in metrics])
     rules = jnp.zeros(0)

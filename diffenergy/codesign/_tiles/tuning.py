@@ -17,6 +17,7 @@ from ...estimator import Estimate, estimate_once
 from ...hardware import GpuCard, GpuSpec, OperatingPoint, default_point
 from ...kernels import CUDA_BATCHED, CUDA_LINEAR, LEGAL_TILES, TILE_MENU
 from ...kernels.gemm import Gemm, SimtGemm
+from ...nodes import Site
 from ...workload import LaunchGroup, Listing, Workload, assemble
 from .grid import legal_tiles
 from .tiles import (
@@ -81,6 +82,7 @@ def tune(
     corrections: Corrections,
     point: OperatingPoint | None = None,
     goal: Goal = "time",
+    site: Site | None = None,
 ) -> Tuning:
     """The legal tile of least time or energy for every matrix product of `listings`.
 
@@ -88,7 +90,8 @@ def tune(
     choice. At a power limit, energy saved is clock gained: the tiles of least
     energy + price x time are found for several prices of time, the whole workload is
     estimated with each, limiter included, and the best is returned. `point` defaults to
-    the highest clocks. Rows with a tile keep it.
+    the highest clocks. Rows with a tile keep it. On a `site` energy is that at the
+    wall.
 
     The library's choice is the mixture of `estimate`; on CUDA cores the fastest tile of
     the library's menu, since products with and without a tile are different classes
@@ -118,7 +121,10 @@ def tune(
     stacked = jax.tree.map(lambda *x: jnp.stack(x), *tiles)
     arguments = (workload, owner, stacked, card.spec, point, corrections)
     wholes = [np.asarray(x) for x in kept(whole_costs, arguments)]
-    winner = int(np.argmin(wholes[("time", "energy").index(goal)]))
+    time, energy = wholes
+    if site is not None:
+        energy = time * site.power(energy / time, 1)
+    winner = int(np.argmin(time if goal == "time" else energy))
     on_cuda = np.flatnonzero([_on_cuda(product) for product in products])
     if on_cuda.size:
         library = jax.tree.map(lambda x: x[on_cuda], costs.tiles_at(costs.library))

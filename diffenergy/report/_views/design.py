@@ -18,7 +18,7 @@ from .._tables.design_words import (
     short,
     span,
 )
-from .._tables.lines import BOARD_ONLY, assumed_line, grade_line, title_line
+from .._tables.lines import BOARD_ONLY, WALL, assumed_line, grade_line, title_line
 from .tiles import TILE
 
 if TYPE_CHECKING:
@@ -64,7 +64,8 @@ def blocks(result: "SearchResult") -> list[Block]:
     parts += [_elasticities(summary)] if summary["sensitivities"] else []
     if summary["pareto"]:
         parts.append(_front(summary, numbers[:_SHOWN_FIELDS]))
-    return [*parts, effort_line(summary), grade_line(summary), BOARD_ONLY]
+    scope = WALL if "wall_energy_j" in summary["best"] else BOARD_ONLY
+    return [*parts, effort_line(summary), grade_line(summary), scope]
 
 
 def charts(result: "SearchResult") -> "dict[str, Chart]":
@@ -110,11 +111,13 @@ def _passed(result: "SearchResult", metric: str) -> str:
 def _totals(summary: Entry) -> Table:
     """Table of time, energy, power, area and objective of base and best design."""
     goal, gained = first_goal(summary), summary["improvement_pct"]
+    wall = "wall_energy_j" in summary["best"]
     objective = (short(goal), "objective", lambda value: in_unit(goal, value))
     columns = [
         ("", "name"),
         ("time", "time_s", "s"),
         ("energy", "energy_j", "J"),
+        *([("at the wall", "wall_energy_j", "J")] if wall else []),
         ("power", "avg_power_w", "{:.1f} W"),
         ("area", "area_mm2", "{:.0f} mm2"),
         *([] if goal in ("time", "energy", "area") else [objective]),

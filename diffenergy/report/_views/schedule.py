@@ -104,7 +104,8 @@ def _totals(summary: Entry) -> Table:
     ]
     by = [("by", "by")] if any(entry["by"] for entry in entries) else []
     columns = [("", "name"), *costs, *by]
-    return Table(columns, entries, spare=("by", "change"), fold=["", "by"])
+    spare = ("change", "by") if has_node(summary) else ("by", "change")
+    return Table(columns, entries, spare=spare, fold=["", "by"])
 
 
 def _bound_line(summary: Entry) -> str:

@@ -170,5 +170,5 @@ def price_pair(sides: Sequence[Side], pair: Pair, link: float) -> PricedPair:
     """The pair as `apart` prices it; whether it keeps the limits is for the caller."""
     two = [at(sides[x.candidate].deployment, x) for x in (pair.prefill, pair.decode)]
     prefill, decode = (Side(x, x.costs()) for x in two)
-    transfer = transfer_of(*two, link)
+    transfer = transfer_of(two[0], two[1], link)
     return PricedPair(prefill, decode, transfer, price(prefill, decode, transfer))
