@@ -15,7 +15,7 @@ from diffenergy.serving import Load, apart, load_arrays, steady_state
 from diffenergy.serving._apart.pools import Question, pools, queue_wait
 from diffenergy.serving._apart.rank import Points, best_pairs
 
-from .builders import ENGINE, IDLE, READ, READING, STATIC, Given, balance, server
+from .builders import ADDED, ENGINE, IDLE, READ, READING, STATIC, Given, balance, server
 
 MODEL = "qwen3-0.6b"
 DELAY = 0.02
@@ -32,7 +32,7 @@ def two(mode: Any, prefill: int = 1, decode: int = 1, **load: Any) -> Any:
     return jax.device_get(_program(question))
 
 
-READS = 1.1 * READ * 400 + ENGINE["prompt"] + ENGINE["step"] + ENGINE["sequence"]
+READS = ADDED * 400 + ENGINE["prompt"] + ENGINE["step"] + ENGINE["sequence"]
 """s of a prompt of 400 tokens on a worker that does nothing else."""
 GAPS = ENGINE["prompt"] + ENGINE["step"] + ENGINE["sequence"]
 
@@ -52,7 +52,7 @@ def test_a_request_alone(mode: str, load: dict[str, Any]):
 def test_energy_of_both_pools():
     """W of a GPU of each pool by hand, at 20 requests/s with 2 and 1 workers."""
     x = two("open", prefill=2, slots=32.0, rate=20.0)
-    each = READING * READ * 400 * 1.4 + STATIC * 1.1 * READ * 400 + IDLE * GAPS
+    each = READING * READ * 400 * 1.4 + STATIC * ADDED * 400 + IDLE * GAPS
     watts = 10 * each + (1 - 10 * READS) * IDLE
     assert float(x.power) == pytest.approx(watts, rel=1e-6)
     assert float(x.load) == pytest.approx(10 * READS, rel=1e-6)

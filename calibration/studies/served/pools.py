@@ -45,6 +45,8 @@ def _row(row: Any) -> dict[str, float]:
             ("decode", row.decode_tp, row.decode_ep, row.decode_gpus),
         )
     }
+    # SGLang divides attention by requests where it spreads experts
+    sides["decode"]["attention_dp"] = int(row.decode_ep)
     load = Load(concurrency=int(row.concurrency), **lengths)
     answer = apart("deepseek-v3", "mi355x", load, engine="sglang", **sides).summary
     gpus = row.prefill_gpus + row.decode_gpus

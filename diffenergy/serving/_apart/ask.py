@@ -104,6 +104,8 @@ def _deployed(
     limit = own.pop("max_batch", load.max_batch)
     load = dataclasses.replace(load, max_batch=1.0 if prompts else limit)
     chosen: dict[str, Any] = part(DeployRequest, request) | own | {"load": load}
+    if prompts:  # one prompt at a time, which all GPUs of a worker share
+        chosen["attention_dp"] = None
     name = "prefill" if prompts else "decode"
     try:
         tp = chosen["tp"] or 1

@@ -32,6 +32,8 @@ class PoolRequest(Request):
 class DecodeRequest(PoolRequest):
     """Servers of the decode pool."""
 
+    attention_dp: Annotated[Whole | None, "Groups of a worker's attention."] = None
+
     max_batch: Annotated[
         Annotated[float, Meta(ge=1, description="allowed is a number from 1 on")]
         | None,
@@ -90,7 +92,9 @@ PREFILL: Final = Flag(
     _prefill,
 )
 DECODE: Final = Flag(
-    "Decode pool: the same keys and max_batch.", "KEY=VALUE[,...]", _decode
+    "Decode pool: the same keys, attention_dp and max_batch.",
+    "KEY=VALUE[,...]",
+    _decode,
 )
 LINK: Final = Flag(
     "Rate at which a GPU sends KV cache to the other pool [50 GB/s].",
