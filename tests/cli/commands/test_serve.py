@@ -174,7 +174,10 @@ def test_a_search_and_its_points_for_a_fleet(run: Run, tmp_path: Path):
 
 
 def test_lists_are_a_table(run: Run):
-    lists = (*SERVER, "--tp", "1,3", "--sm-clock", "1200,1755")
+    # every key of a combination without a result is printed
+    lists = (*SERVER, "--tp", "1,3", "--sm-clock", "1200,1755", "--num-gpus", "3")
+    lists += ("--dtype", "bf16", "--engine", "vllm", "--ep", "1")
+    lists += ("--mem-clock", "2619", "--power-limit", "700")
     found = run(*lists, "--json").json
     assert found["axes"] == ["tp", "sm_clock_set_mhz"]
     assert ["error" in x for x in found["points"]] == [False, False, True, True]
