@@ -164,7 +164,7 @@ class Region(NamedTuple):
 def regions(found: Served, frame: pd.DataFrame) -> dict[tuple[str, str], Region]:
     """Rows by engine and generation of GPUs."""
     frame = frame.loc[[row.number for row in found.given]].reset_index(drop=True)
-    most = frame["gpu"].map(_MOST.get).fillna(np.inf)
+    most = pd.Series([_MOST.get(x, np.inf) for x in frame["gpu"]])
     own = frame["campaign"] != "ml-energy"
     alone = (frame["num_gpus"] == 1) & (frame["running_requests"] <= most)
     use = (own | alone).to_numpy()

@@ -171,9 +171,10 @@ MIXTURES: Final = {
 def mixtures(path: Path) -> pd.DataFrame:
     """Closed loops of mixtures in AIConfigurator's table, on at most 8 GPUs.
 
-    They are InferenceX's: its client sends ten requests of each client, all at once,
-    with temperature 0 (no row pays for sorts: gpt-oss-120b, 8 H200, 64 clients take
-    7.05 ms, kernels 7.1). Up to 256 clients whose first token comes within 5 s,
+    They are InferenceX's, whose client sends ten requests of each client, all at once
+    (its README). No row pays for sorts (gpt-oss-120b, 8 H200, 64 clients: 7.05 ms, 7.3
+    without, 10.5 with them), so that sampling is taken as greedy; which the client asks
+    for was not read. Up to 256 clients whose first token comes within 5 s,
     attention by tensor parallelism. Without TensorRT-LLM on Hopper, whose rows are of
     two kinds of builds. Times to the first token are left out: what waited is unknown.
     """
