@@ -181,7 +181,7 @@ def test_pools_are_those_of_apart_and_drafts_those_of_the_server():
     s = serving.search("qwen3-8b", ["h100-sxm"], load, tp=1, pools="only").summary
     best, beside = s["best"], s["second"]
     assert beside["pools"] is None and beside == s["deployments"][1]
-    own = {
+    own: dict[str, Any] = {
         name: {"tp": 1, "workers": x["workers"], "sm_clock": 1e6 * x["sm_clock_mhz"]}
         for name, x in best["pools"].items()
     }
