@@ -6,6 +6,7 @@ from diffenergy.corrections import CONSTANTS, constant_rows, read_corrections
 from diffenergy.hardware import read_gpu
 
 PLANS = {x for x in CONSTANTS if x.startswith(("training_", "plan_"))}
+PLANS -= {"plan_experts_contention"}  # a prior: one published pair has it alone
 """Fitted to training steps by `calibration/studies/training/left_out.py`."""
 
 

@@ -95,7 +95,7 @@ def test_every_layer_runs_forward_and_backward(name: str):
 
 def test_activations_of_a_token_by_hand():
     """Bytes in 16 bit: inputs of norms and of linear layers, queries, keys and values,
-    sums of rows; dense: gate, up, product; experts: rows sent and returned, too."""
+    sums of rows; dense: gate, up, product; experts: rows sent, too."""
     model = model_of("deepseek-v3")
     tokens = 2 * 512
     queries, values = HEADS * 192, HEADS * 128
@@ -103,7 +103,7 @@ def test_activations_of_a_token_by_hand():
     mixer = 2 * (2 * HIDDEN + latent + 2 * queries + values + values) + 4 * HEADS
     dense = 2 * (2 * HIDDEN + 3 * 18432)
     shared = 2 * (HIDDEN + 3 * 2048)
-    sparse = 2 * HIDDEN + shared + 8 * 2 * (2 * HIDDEN + 3 * 2048)
+    sparse = 2 * HIDDEN + shared + 8 * 2 * (HIDDEN + 3 * 2048)
     sparse += 2 * HIDDEN  # of the router and of what is sent
     ends = 2 * 2 * HIDDEN  # the final norm and the head
     behind = 2 * (2 * HIDDEN + 2 * HIDDEN) + mixer + sparse + ends

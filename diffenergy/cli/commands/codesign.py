@@ -8,6 +8,7 @@ from typing import Any, Final
 from ...codesign import LIMITS, Effort, Part, SearchResult, search, tune
 from ...estimator import PointRequest, SharingRequest, start_jax
 from ...keys import json_text
+from ...nodes import WallRequest
 from ...requests import Request, explicit_fields, part
 from ...workload import SPLIT_PHASES, ModelRequest, listing_lines, read_listings
 from ..flags import as_flags, flag_names, naming_flags
@@ -23,7 +24,7 @@ class _MemberRequest(ModelRequest, SharingRequest):
     """Fields that each workload of a mix has for itself."""
 
 
-class _Shared(PointRequest):
+class _Shared(PointRequest, WallRequest):
     """Fields that all workloads of a mix share."""
 
 
@@ -69,7 +70,7 @@ def _design(flags: Flags) -> Outcome:
             price=request.price,
             effort=effort,
             progress=lambda done, _, best: tell(done, float(best)),
-            **part(_Shared, flags),
+            **_shared(flags),
         )
     if result.best.violation > 0:
         line = f"interrupted before any design kept the limits; so far {result.refusal}"
@@ -110,9 +111,14 @@ def _tiles(flags: Flags) -> Outcome:
             "`--tune-tiles` tunes one workload; leave the others of `--workload` out."
         )
     one = parts[0]
-    request = {**part(_Shared, flags), **one.request}
+    request = {**_shared(flags), **one.request}
     result = tune(one.work, flags.gpu, goal=goal, **request)
     return outcome(result, texts={".jsonl": lambda: listing_lines(result.listings)})
+
+
+def _shared(flags: Flags) -> dict[str, Any]:
+    """Fields that all workloads share; the price here is that of silicon."""
+    return {name: x for name, x in part(_Shared, flags).items() if name != "price"}
 
 
 def _mix(flags: Flags) -> list[Part]:
