@@ -116,6 +116,41 @@ plt.show()
 # Fewer, fuller boards need a higher clock; more boards can run slower, until their idle
 # power costs more than that saves.
 #
+# ## All of it at once
+#
+# `search` chooses the sharing, the replicas, the batch limit and the clock together,
+# here with prefill and decode apart, too. Lines in the picture join the deployments
+# than which none has fewer GPUs and less power.
+
+
+# %%
+def search(limit, **more):
+    load = de.serving.Load(rate=TRAFFIC, slo_tpot=limit, slo_ttft=1.0, **lengths)
+    return de.serving.search(MODEL, [GPU], load, top=4, **more)
+
+
+result = search(0.030, tp=(1, 2), pools="auto")
+display(result)
+
+# %% [markdown]
+# ## The price of a latency limit
+
+# %%
+limits = (0.015, 0.020, 0.030, 0.050)
+found = [search(limit, tp=1).summary["best"] for limit in limits]
+joules = [1e3 * x["energy_j_per_output_token"] for x in found]
+figure, axes = plt.subplots(figsize=(style.WIDTH, 2.6))
+axes.plot([1e3 * x for x in limits], joules, marker="o")
+for limit, x, y in zip(limits, found, joules, strict=True):
+    axes.annotate(
+        f"{x['num_gpus']} x {x['sm_clock_mhz']:.0f} MHz", (1e3 * limit, y),
+        textcoords="offset points", xytext=(4, 6),
+    )  # fmt: skip
+axes.set(xlabel="limit of a token (95th percentile), ms", ylabel="mJ a token")
+axes.margins(x=0.15, y=0.2)
+plt.show()
+
+# %% [markdown]
 # ## What would change it?
 #
 # Derivatives of the mean figures, by whatever is continuous:

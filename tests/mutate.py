@@ -55,6 +55,7 @@ ALSO: Final = {
         "test_estimator.py",
         "test_sensitivity.py",
         "cli/commands/test_estimate.py",
+        "physics/test_software.py",
         "report",
     ),
     "fleet": ("cli/commands/test_fleet.py",),

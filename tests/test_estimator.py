@@ -12,7 +12,7 @@ from jax import Array
 from diffenergy.compiling import compiler_options
 from diffenergy.corrections import Corrections
 from diffenergy.estimator import _estimate as estimator
-from diffenergy.estimator._estimate import estimate_once, estimate_workload
+from diffenergy.estimator import estimate_once, estimate_workload
 from diffenergy.hardware import GpuSpec, OperatingPoint, load_gpu
 from diffenergy.records import as_float
 from diffenergy.units import GHz

@@ -24,11 +24,8 @@ from diffenergy.hardware import GpuSpec, OperatingPoint, load_gpu
 from diffenergy.kernels import REQUIRED
 from diffenergy.kernels.activity import Activity
 from diffenergy.kernels.traced import Traced
-from diffenergy.physics._links import LINK_KINDS
-from diffenergy.physics._power import COMPONENTS
-from diffenergy.physics._timeline import timing
-from diffenergy.workload import Listing, Workload, assemble
-from diffenergy.workload._listing import normalise_kernel
+from diffenergy.physics import COMPONENTS, LINK_KINDS, timing
+from diffenergy.workload import Listing, Workload, assemble, normalise_kernel
 
 
 def constants(**values: Any) -> Corrections:

@@ -13,8 +13,7 @@ import pytest
 import diffenergy as de
 from diffenergy import parallel
 from diffenergy.corrections import CONSTANTS
-from diffenergy.hardware import read_gpu
-from diffenergy.hardware._fields import FIELDS
+from diffenergy.hardware import FIELDS, read_gpu
 
 GPU = "h100-sxm"
 PRODUCTS = [

@@ -2,7 +2,7 @@
 
 import pytest
 
-from diffenergy.hardware._fields import FIELDS
+from diffenergy.hardware import FIELDS
 from diffenergy.units import quantity, units_like
 
 

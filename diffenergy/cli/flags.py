@@ -38,6 +38,16 @@ def plot_file(
     return Flag(text, "FILE", endings=(".png", ".svg"))
 
 
+POWER_STEP: Final = 0.1
+"""s of the steps of `--power-trace`."""
+
+
+def power_file() -> Flag:
+    """Flag `--power-trace`: power over time."""
+    text = "Write power over time, .csv or .parquet."
+    return Flag(text, "FILE", endings=(".csv", ".parquet"))
+
+
 Json = Annotated[bool, Flag("Print JSON only.", name="--json")]
 """`--json`."""
 

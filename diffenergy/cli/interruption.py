@@ -25,7 +25,7 @@ _JSON_LINE = (
 )
 """What `refusal` makes of it; a signal handler loads nothing."""
 _line = _LINE
-_keeping = 0
+_activations = 0
 _raised = False
 
 
@@ -51,12 +51,12 @@ def install(as_json: bool = False):
 @contextlib.contextmanager
 def keeping() -> Iterator[None]:
     """Context of work that can be kept: Ctrl-C raises `KeyboardInterrupt`."""
-    global _keeping
-    _keeping += 1
+    global _activations
+    _activations += 1
     try:
         yield
     finally:
-        _keeping -= 1
+        _activations -= 1
 
 
 def raised() -> bool:
@@ -66,7 +66,7 @@ def raised() -> bool:
 
 def _stop(number: int, frame: FrameType | None):
     global _raised
-    if not _keeping:
+    if not _activations:
         _cut()
     elif hasattr(signal, "setitimer") and _importing(frame):
         signal.setitimer(signal.ITIMER_REAL, _PAUSE)

@@ -10,6 +10,7 @@ input.
 import dataclasses
 import functools
 import importlib
+import importlib.util
 import inspect
 import json
 import keyword
@@ -36,6 +37,7 @@ from .interruption import Interrupted
 
 if TYPE_CHECKING:
     from ..charts import Chart
+    from ..power_time import PowerCurve
     from ..report import Block
 
 
@@ -58,7 +60,9 @@ class Outcome:
         default_factory=dict
     )
     page: Callable[[str], str] | None = None
-    beside: Mapping[str, Callable[[], str]] = dataclasses.field(default_factory=dict)
+    beside: Mapping[str, Callable[[], str | bytes]] = dataclasses.field(
+        default_factory=dict
+    )
     charts: "Callable[[], Mapping[str, Chart]] | None" = None
     notes: Sequence[str] = ()
     warnings: Sequence[str] = ()
@@ -78,6 +82,32 @@ def outcome(result: Result, **more: Any) -> Outcome:
         "warnings": getattr(result, "warnings", ()),
     }
     return Outcome(**(fields | more))
+
+
+def need_pyarrow(key: str):
+    """Raises `ValueError` if the file of `key` cannot be written as .parquet."""
+    if importlib.util.find_spec("pyarrow") is None:
+        raise ValueError(
+            f"`{key}` is a .parquet file, which needs pyarrow; install it by `pip "
+            "install 'diffenergy[datasets]'`, or write .csv."
+        )
+
+
+def power_table(
+    path: str | None, curves: "Mapping[str, PowerCurve]", step: float | None
+) -> dict[str, Callable[[], str | bytes]]:
+    """The file of `--power-trace`, if there is one: rows of `step` s."""
+    from ..files import csv_text
+    from ..power_time import power_rows
+
+    if path is None or step is None:
+        return {}
+    rows = power_rows(curves, step)
+    if path.lower().endswith(".csv"):
+        return {path: lambda: csv_text(rows)}
+    import pandas as pd
+
+    return {path: lambda: pd.DataFrame(rows).to_parquet()}
 
 
 def listing(line: str, content: Any, blocks: "Sequence[Block]", **more: Any) -> Outcome:
@@ -200,7 +230,7 @@ def _plot_target(typed: str) -> tuple[str, str]:
 
 def _write(flags: Any, outcome: Outcome, read: Sequence[str]):
     """Writes every file; those beside `--out` first."""
-    from ..files import write_bytes_atomic, write_text_atomic
+    from ..files import write_bytes_atomic
     from ..keys import json_text
 
     out, plot = getattr(flags, "out", None), getattr(flags, "plot", None)
@@ -209,7 +239,9 @@ def _write(flags: Any, outcome: Outcome, read: Sequence[str]):
         name, path = _plot_target(plot)
         chart = pick(outcome.charts(), name, "plot")  # before anything is written
     for file, text in outcome.beside.items():
-        write_text_atomic(file, text(), inputs=read)
+        written = text()
+        content = written if isinstance(written, bytes) else written.encode()
+        write_bytes_atomic(file, content, inputs=read)
     if out is not None and (outcome.content is not None or outcome.texts):
         texts = {".json": lambda: json_text(outcome.content), **outcome.texts}
         if outcome.page is not None:

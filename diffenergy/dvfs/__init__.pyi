@@ -5,7 +5,6 @@ from ._export import Launches as Launches
 from ._export import launches as launches
 from ._frontier import Frontier as Frontier
 from ._frontier import frontier as frontier
-from ._order import loops_of as loops_of
 from ._plan import Objective as Objective
 from ._plan import Plan as Plan
 from ._plan import Rules as Rules

@@ -6,7 +6,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from ._problem import Loop, Problem
+from ..workload import Loop
+from ._problem import Problem
 
 _MOST_APART: Final = 200
 """Launches that are parts of their own."""

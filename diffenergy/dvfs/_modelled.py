@@ -12,11 +12,10 @@ from ..corrections import Corrections
 from ..estimator import at_points, stacked, unstacked
 from ..hardware import GpuCard, OperatingPoint, sm_clocks
 from ..physics import chip_temperature, leakage_growth
-from ..workload import Listing, Workload, assemble
+from ..workload import Listing, Loop, Workload, assemble, listing_order
 from ._costs import Costs, Uniform, applied, row_costs, uniform
 from ._meter import BOARD, Meter
-from ._order import listing_order
-from ._problem import LEFT_ALONE, Loop, Problem
+from ._problem import LEFT_ALONE, Problem
 
 
 @dataclasses.dataclass(frozen=True)

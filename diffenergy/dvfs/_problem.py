@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 
 from ..physics import stage_time
 from ..units import MHz
+from ..workload import Loop
 
 LEFT_ALONE: Final = np.nan
 """A clock in `Problem.settings` that is left at its default ("auto")."""
@@ -24,13 +25,6 @@ TIE: Final = 1e-9
 _BY_KERNEL: Final = (
     "stage", "count", "time", "energy", "default_time", "default_energy",
 )  # fmt: skip
-
-
-class Loop(NamedTuple):
-    """A run of launches: the kernels of one turn in order, and the number of turns."""
-
-    kernels: tuple[int, ...]
-    turns: int
 
 
 @dataclasses.dataclass(frozen=True)

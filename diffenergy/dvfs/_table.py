@@ -22,7 +22,8 @@ from ..measurements import (
     require_column,
 )
 from ..units import MHz, quantity
-from ._problem import AUTO, LEFT_ALONE, Loop, Problem, pair_text
+from ..workload import Loop
+from ._problem import AUTO, LEFT_ALONE, Problem, pair_text
 
 if TYPE_CHECKING:
     from ..hardware import GpuCard

@@ -3,7 +3,7 @@ from ._answer.guesses import phase_widths as phase_widths
 from ._answer.guesses import sd_of as sd_of
 from ._answer.kernels import phase_names as phase_names
 from ._answer.plans import of_all as of_all
-from ._answer.power_profile import power_rows as power_rows
+from ._answer.power_profile import profile_at as profile_at
 from ._answer.records import Estimate as Estimate
 from ._answer.records import PhaseEstimate as PhaseEstimate
 from ._answer.step_estimate import StepEstimate as StepEstimate
@@ -13,6 +13,10 @@ from ._answer.steps import Step as Step
 from ._answer.steps import step_of as step_of
 from ._answer.summary import EstimateResult as EstimateResult
 from ._answer.summary import least_power as least_power
+from ._answer.unrolled import Unrolled as Unrolled
+from ._answer.unrolled import slice_power as slice_power
+from ._answer.unrolled import unroll as unroll
+from ._answer.unrolled import wait_power as wait_power
 from ._ask import estimate as estimate
 from ._asking.estimate_request import MODEL_WORDS as MODEL_WORDS
 from ._asking.estimate_request import EstimateRequest as EstimateRequest

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from ..hardware import GpuCard, read_gpu
+from ..power_time import POWER
 from ..requests import accepts, part
 from ..results import Infeasible, Result
 from ..units import MHz
@@ -71,7 +72,7 @@ def crossed(request: SweepRequest) -> SweepResult:
     A combination that has no answer says why in its `error`. Raises `ValueError` if
     none has one for a reason of its own, `Infeasible` if no limit can be kept.
     """
-    for name in ("detail", "sensitivity", "power_step", "smooth"):
+    for name in ("detail", "sensitivity", *POWER):
         if getattr(request, name):
             raise ValueError(f"`{name}` is given to a sweep; give it to one estimate.")
     choices = part(EstimateRequest, request)

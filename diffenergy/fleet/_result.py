@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from jaxtyping import Float
 
+from ..power_time import PowerCurve
 from ..results import Result, finite, written
 from ..units import MHz
 from ._hosts import OFF, Hosts
@@ -57,6 +58,22 @@ class FleetResult(Result):
     def gap(self) -> float:
         """(value - bound) / |value|."""
         return self.summary["gap"]
+
+    @property
+    def curves(self) -> dict[str, PowerCurve]:
+        """Power over the slots: of `boards` that run, at the meters of all sites
+        (`site`), and of each (`site_NAME`)."""
+        s = self.summary
+        slots = s["slots"]
+        watts = {name: np.zeros(slots) for name in ("boards", "site")}
+        for x in s["plan"]:
+            watts["boards"][x["slot"]] += x["replicas"] * x["power_w"]
+        for x in s["site_power"]:
+            own = watts.setdefault(f"site_{x['site']}", np.zeros(slots))
+            own[x["slot"]] = x["power_w"]
+            watts["site"][x["slot"]] += x["power_w"]
+        edges = s["slot_s"] * np.arange(slots + 1.0)
+        return {name: PowerCurve(edges, x) for name, x in watts.items()}
 
     def to_csv(self, path: str | os.PathLike[str] | None = None) -> str:
         """The plan as a table, a row for each entry of `plan` in the summary; also

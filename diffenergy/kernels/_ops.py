@@ -77,9 +77,10 @@ class Field:
 
 Row = Mapping[str, Any]
 """A row of a listing: the fields of its op by name."""
-Part = Literal["linear", "attention", "communication"]
+Part = Literal["linear", "attention", "communication", "experts", "small"]
 """Part of a served step: kernels that see all tokens at once, those that see one
-sequence at a time, exchanges."""
+sequence at a time, exchanges; of the first, experts and small kernels (norms,
+quantisation, softmax, rotary, adds) apart."""
 
 
 @dataclasses.dataclass(frozen=True)

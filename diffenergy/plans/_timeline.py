@@ -17,6 +17,9 @@ SLICE_KINDS: Final = ("forward", "backward", "weights", "exchange", "optimizer")
 """Words for the kinds of slices, in their order."""
 _REPLICAS: Final = np.arange(len(EXCHANGE_AXES)) == EXCHANGE_AXES.index("dp")
 """The axis of what replicas exchange."""
+_GOVERNED: Final = 0.1
+"""s over which power limiters hold the mean, at most."""
+_HALVINGS: Final = 20
 _NOTHING: Final = 1e-9
 """Share of a step below which a slice is rounding."""
 
@@ -51,7 +54,8 @@ class Timeline(NamedTuple):
     time: float
     """s of the step."""
     slower: float
-    """Time of the step over that of its parts; slices are so much longer."""
+    """Time of the step over that of its parts; slices are so much longer (those at
+    their power limit first)."""
 
     @property
     def stages(self) -> int:
@@ -105,6 +109,7 @@ def build_timeline(
     times: StepTime,
     dynamic: Float[np.ndarray, " n"],
     power: Float[np.ndarray, " s"],
+    limit: float = np.inf,
 ) -> Timeline:
     """A step over time.
 
@@ -113,7 +118,9 @@ def build_timeline(
     exchange once is drawn in the first micro-batch forward, in the last one backward
     (beside which they run) and in what of it is late, by their time. What a step takes
     beyond its parts (`plan_fixed`, `plan_straggle`) slows all of them alike: at its end
-    GPUs would seem to idle, a fall in power that no meter shows.
+    GPUs would seem to idle, a fall in power that no meter shows. Work beside which
+    replicas exchange would draw more than the `limit` that it has alone: what the
+    governor then takes it slows, of the same time, before all parts alike.
 
     Args:
         order: of the pipeline.
@@ -122,6 +129,7 @@ def build_timeline(
         times: its time.
         dynamic: J of every phase beyond idle and leakage.
         power: mean W of a GPU of each kind (`StepEnergy.stage_power`).
+        limit: W that a GPU may draw over `_GOVERNED` s.
     """
     rows, members = np.asarray(kinds), np.asarray(steps.members)
     at = np.asarray(steps.phase)
@@ -130,9 +138,17 @@ def build_timeline(
     exchange, update = ((members @ x)[rows] for x in once)
     pipeline = _pipeline(order, times, each)
     pipeline, rate = _with_exchange(pipeline, times, rows, exchange)
-    tail = _tail(times, rows, rate, update)
-    columns = {name: np.concatenate([x, tail[name]]) for name, x in pipeline.items()}
     time = float(times.time)
+    drawn = np.bincount(pipeline["stage"], pipeline["joules"], len(rows))
+    drawn += rate * np.asarray(times.late)[rows] + update
+    room = limit - np.asarray(power)[rows] + drawn / time
+    behind = sum(
+        float(np.asarray(x)[rows].max()) for x in (times.late, times.optimizer)
+    )
+    pipeline = _within_limit(order, pipeline, room, time, behind)
+    end = float((pipeline["start"] + pipeline["length"]).max())
+    tail = _tail(times, rows, rate, update, end)
+    columns = {name: np.concatenate([x, tail[name]]) for name, x in pipeline.items()}
     slower = time / float((columns["start"] + columns["length"]).max())
     for name in ("start", "length", "work", "exposed", "hidden"):
         columns[name] = columns[name] * slower
@@ -148,7 +164,7 @@ def build_timeline(
         power=joules / length + waiting[columns["stage"]],
         waiting=waiting,
         abreast=round(float(np.asarray(steps.abreast))),
-        pipeline=float(times.pipeline) * slower,
+        pipeline=end * slower,
         time=time,
         slower=slower,
         **columns,
@@ -201,16 +217,60 @@ def _with_exchange(
     return slices | {"hidden": hidden, "joules": drawn}, rate
 
 
+def _within_limit(
+    order: Pipeline,
+    slices: _Slices,
+    room: Float[np.ndarray, " s"],
+    time: float,
+    tail: float,
+) -> _Slices:
+    """The pipeline with slices that draw more than `room` W of each stage beyond what
+    waiting takes, and last for longer than the governor averages, so much longer that
+    they do not once all slices and the `tail` (s) behind them take `time` s; or as far
+    as that allows."""
+    length = slices["length"]
+    governed, needed = length > _GOVERNED, slices["joules"] / room[slices["stage"]]
+
+    def lengths(slower: float) -> np.ndarray:
+        """Of slices before all become `slower`."""
+        return np.where(governed, np.maximum(length, needed / slower), length)
+
+    def end(lasting: np.ndarray) -> float:
+        return float(instruction_ends(order.program, lasting).max())
+
+    low, high = 1.0, time / (end(length) + tail)
+    if (lengths(high) <= length).all():
+        return slices
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        if middle * (end(lengths(middle)) + tail) > time:
+            high = middle
+        else:
+            low = middle
+    lasting = lengths(low)
+    if (after := end(lasting)) + tail > time:
+        # too little time: the end is convex in the share, so it lies below the line
+        before = end(length)
+        share = max(0.0, time - tail - before) / (after - before)
+        lasting = length + share * (lasting - length)
+    return slices | {
+        "length": lasting,
+        "work": slices["work"] + lasting - length,
+        "start": instruction_ends(order.program, lasting) - lasting,
+    }
+
+
 def _tail(
     times: StepTime,
     rows: Int[np.ndarray, " s"],
     rate: Float[np.ndarray, " s"],
     update: Float[np.ndarray, " s"],
+    end: float,
 ) -> _Slices:
-    """What follows the pipeline: what replicas exchange late (at `rate` W), and the
-    optimizer (`update` J)."""
+    """What follows the pipeline at its `end` (s): what replicas exchange late (at
+    `rate` W), and the optimizer (`update` J)."""
     late, updating = (np.asarray(x)[rows] for x in (times.late, times.optimizer))
-    then = float(times.pipeline) + late.max()
+    then = end + late.max()
     stages = len(rows)
     kind = np.repeat([EXCHANGE, OPTIMIZER], stages)
     length = np.concatenate([late, updating])
@@ -220,7 +280,7 @@ def _tail(
         kind=kind,
         chunk=np.zeros(2 * stages, int),
         batch=np.full(2 * stages, -1),
-        start=np.repeat([float(times.pipeline), then], stages),
+        start=np.repeat([end, then], stages),
         length=length,
         work=np.where(kind == OPTIMIZER, length, 0.0),
         exposed=waited,

@@ -2,6 +2,7 @@
 series and what a first-order filter leaves of it, all in closed form."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import jax.numpy as jnp
 import numpy as np
@@ -77,21 +78,37 @@ class PowerCurve:
         count = int(round(number) if abs(number - round(number)) < 1e-9 else number)
         return self.means(self.edges[0] + step * np.arange(max(1, count)), step)
 
+    def merged(self, step: float) -> "PowerCurve":
+        """The curve in slices of `step` s at least, with the same joules."""
+        number = max(1, int(self.time / step))
+        edges = np.linspace(self.edges[0], self.edges[-1], number + 1)
+        watts = np.diff(self.joules(edges[:-1]), append=self.energy) / np.diff(edges)
+        return PowerCurve(edges, watts, self.periodic)
+
+    def repeated(self, start: float, end: float) -> "PowerCurve":
+        """What a periodic curve is from `start` to `end` (s from its first edge)."""
+        first, last = (int(x // self.time) for x in (start, end))
+        shifts = self.time * np.arange(first, last + 1)[:, None]
+        edges = ((self.edges[:-1] - self.edges[0]) + shifts).ravel()
+        edges = np.clip(np.append(edges, end), start, end)
+        return PowerCurve(edges, np.tile(self.watts, last - first + 1))
+
     def filtered(self, lag: float) -> "Filtered":
         """The curve behind a first-order filter of `lag` s, such as a power supply;
         periodic ones are in their steady state, others begin in it."""
-        decay = np.exp(-np.diff(self.edges) / lag)
+        decay = np.exp(-np.diff(self.edges) / lag).tolist()
+        watts = self.watts.tolist()
         # y' = (w - y) / lag: y_{i+1} = w_i + (y_i - w_i) decay_i
         if self.periodic:
             added, whole = 0.0, 1.0
-            for share, power in zip(decay, self.watts, strict=True):
+            for share, power in zip(decay, watts, strict=True):
                 added, whole = power * (1 - share) + added * share, whole * share
             start = added / (1 - whole)
         else:
-            start = self.watts[0]
-        values = [float(start)]
-        for share, power in zip(decay, self.watts, strict=True):
-            values.append(float(power + (values[-1] - power) * share))
+            start = watts[0]
+        values = [start]
+        for share, power in zip(decay, watts, strict=True):
+            values.append(power + (values[-1] - power) * share)
         return Filtered(self, np.array(values), lag)
 
 
@@ -120,6 +137,19 @@ class Filtered:
         twice = self.lag / 2 * -np.expm1(-2 * width / self.lag)
         total = power**2 * width + 2 * power * over * once + over**2 * twice
         return float(total.sum() / self.curve.time)
+
+
+def total(parts: Sequence[tuple[PowerCurve, float]]) -> PowerCurve:
+    """The sum of curves over the same time, each as many times as its number says."""
+    first, number = parts[0]
+    if len(parts) == 1:
+        return PowerCurve(first.edges, number * first.watts, first.periodic)
+    at = np.concatenate([x.edges[:-1] for x, _ in parts])
+    change = np.concatenate([n * np.diff(x.watts, prepend=0.0) for x, n in parts])
+    edges, which = np.unique(at, return_inverse=True)
+    watts = np.cumsum(np.bincount(which, change, len(edges)))
+    last = max(x.edges[-1] for x, _ in parts)
+    return PowerCurve(np.append(edges, last), watts, first.periodic)
 
 
 def series(

@@ -18,19 +18,25 @@ BANDS: Final[Mapping[str, tuple[float, float]]] = {
     "3-30hz": (3.0, 30.0),
 }
 """Bands (Hz) in which generators and grids resonate; supplies filter what is faster."""
-_MOST_HARMONICS: Final = 20_000
+_MOST_TERMS: Final = 5_000_000
+"""Harmonics times slices of a series; above, lines are those of bins."""
+_BIN: Final = 1 / 240
+"""s of these bins: short enough that their means hide little of the fastest band."""
+_MOST_BINS: Final = 1 << 22
 
 
-def power_profile(curve: PowerCurve, of: str) -> dict[str, Any]:
+def power_profile(
+    curve: PowerCurve, of: str, paused: float | None = None
+) -> dict[str, Any]:
     """`power_profile` of an answer about a curve of `of` (boards, wall or site), behind
-    power supplies.
+    power supplies; `paused`: share of the time in which its boards pause.
 
     `rms_share` of a periodic curve is exact; of others that of bins of a step.
     """
     behind = curve.filtered(SUPPLY_LAG)
     peak, trough = float(behind.values.max()), float(behind.values.min())
     up, down = ramps(curve)
-    frequency, power = _lines(curve)
+    frequency, power = lines(curve)
     power = power / (1 + (2 * np.pi * frequency * SUPPLY_LAG) ** 2)
     shares = {
         name: float(np.sqrt(power[(low <= frequency) & (frequency < high)].sum()))
@@ -56,7 +62,18 @@ def power_profile(curve: PowerCurve, of: str) -> dict[str, Any]:
             "share": float(np.sqrt(power[strongest])) / curve.mean,
         },
         "period_s": curve.time if curve.periodic else None,
+        **({} if paused is None else {"paused_share": paused}),
     }
+
+
+def power_rows(curves: Mapping[str, PowerCurve], step: float) -> list[dict[str, float]]:
+    """Rows of `--power-trace`: mean power of every `step` s, of a period where it
+    repeats."""
+    columns = {f"{name}_w": curve.bins(step).tolist() for name, curve in curves.items()}
+    return [
+        {"t_s": i * step, **{name: column[i] for name, column in columns.items()}}
+        for i in range(len(columns["boards_w"]))
+    ]
 
 
 def ramps(curve: PowerCurve, window: float = RAMP_WINDOW) -> tuple[float, float]:
@@ -78,19 +95,22 @@ def ramps(curve: PowerCurve, window: float = RAMP_WINDOW) -> tuple[float, float]
     return max(0.0, float(change.max())), max(0.0, float(-change.min()))
 
 
-def _lines(curve: PowerCurve) -> tuple[np.ndarray, np.ndarray]:
-    """Frequencies (Hz) and mean squares (W^2) of what a curve consists of."""
+def lines(curve: PowerCurve) -> tuple[np.ndarray, np.ndarray]:
+    """Frequencies (Hz) and mean squares (W^2) of what a curve consists of: its Fourier
+    series, or where it has too many terms, that of bins."""
     highest = BANDS["3-30hz"][1]
-    if curve.periodic:
-        count = int(np.clip(np.ceil(highest * curve.time), 1, _MOST_HARMONICS))
+    count = max(1, int(np.ceil(highest * curve.time)))
+    if curve.periodic and count * len(curve.watts) <= _MOST_TERMS:
         numbers = np.arange(1.0, count + 1)
         c = np.asarray(series(curve.edges, curve.watts, numbers))
         return numbers / curve.time, 2 * np.abs(c) ** 2
-    step = max(1 / (2 * highest), curve.time / (2 * _MOST_HARMONICS))
-    watts = curve.bins(step)
+    number = int(np.clip(curve.time / _BIN, 1, _MOST_BINS))
+    step = curve.time / number
+    watts = curve.means(curve.edges[0] + step * np.arange(number), step)
     c = np.fft.rfft(watts - watts.mean())[1:] / len(watts)
     frequency = np.fft.rfftfreq(len(watts), step)[1:]
-    square = 2 * np.abs(c) ** 2
+    # means of bins are the curve behind a filter sinc(f step)
+    square = 2 * np.abs(c / np.sinc(frequency * step)) ** 2
     if len(watts) % 2 == 0 and len(square):
         square[-1] /= 2  # the last line of an even number stands once
     return frequency, square

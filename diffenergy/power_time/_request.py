@@ -8,20 +8,28 @@ from .. import reading
 from ..requests import Request, Text
 from ..schema import MOST
 
-KNOBS: Final = {"floor": "", "storage": "J"}
-"""Knobs, and units of bare numbers."""
+KNOBS: Final = {"floor": "", "up": "", "down": "", "hysteresis": "s", "storage": "J"}
+"""Knobs, and units of bare numbers (ramps: W/s)."""
 
 
 class Smoothing(NamedTuple):
     """Knobs of the hardware, of one GPU. `floor`: share of its TDP that a board draws
-    at least (dummy work); `storage`: J in the rack. None: there is no such knob.
+    at least (dummy work); `up`, `down`: W/s by which its power rises and falls at most;
+    `hysteresis`: s that it waits before it falls; `storage`: J in the rack. None: there
+    is no such knob.
     """
 
     floor: float | None = None
+    up: float | None = None
+    down: float | None = None
+    hysteresis: float | None = None
     storage: float | None = None
 
 
-_SMOOTH: Final = "give floor=SHARE of TDP, storage=J of a GPU, or both"
+_SMOOTH: Final = (
+    "give floor=SHARE of TDP, up=W/s, down=W/s, hysteresis=S (with down), storage=J of "
+    "a GPU, or several of these"
+)
 
 
 def _smooth(flag: str, text: str) -> Smoothing:
@@ -32,6 +40,8 @@ def _smooth(flag: str, text: str) -> Smoothing:
         if not equals or name not in KNOBS or name in knobs:
             raise ValueError(f"`{flag}` is '{text}'; {_SMOOTH}.")
         knobs[name] = reading.positive(f"{flag} {name}", value, KNOBS[name])
+    if "hysteresis" in knobs and "down" not in knobs:
+        raise ValueError(f"`{flag}` has hysteresis without down; give both or neither.")
     return Smoothing(**knobs)
 
 
@@ -40,21 +50,23 @@ def _taken(name: str, value: Any) -> Any:
     return _smooth(name, value) if isinstance(value, str) else value
 
 
-_Step = Annotated[
+PowerStep = Annotated[
     float,
     Meta(gt=0, le=MOST, description="allowed is a number above 0 (s)"),
     Text("S", reading.seconds, unit="s"),
 ]
-_Smooth = Annotated[Smoothing, Text("KEY=X[,...]", _smooth, take=_taken)]
+Smooth = Annotated[Smoothing, Text("KEY=X[,...]", _smooth, take=_taken)]
+POWER: Final = ("power_step", "smooth", "events")
+"""Fields that ask for power over time."""
+STEP_HELP: Final = "Power over time in steps of so long [with --power-trace 0.1]."
+SMOOTH_HELP: Final = (
+    "What smoothing costs: floor=0.6 (of TDP), up=500,down=100 (W/s a board), "
+    "hysteresis=0.5 (s), storage=65 (J a GPU)."
+)
 
 
 class PowerRequest(Request):
     """Power over time."""
 
-    power_step: Annotated[
-        _Step | None, "Power over time in steps of so long [with --power-trace 0.1]."
-    ] = None
-    smooth: Annotated[
-        _Smooth | None,
-        "What smoothing costs: floor=0.6 (of TDP), storage=65 (J a GPU).",
-    ] = None
+    power_step: Annotated[PowerStep | None, STEP_HELP] = None
+    smooth: Annotated[Smooth | None, SMOOTH_HELP] = None

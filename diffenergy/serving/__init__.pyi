@@ -1,3 +1,6 @@
+from ._apart.ask import apart as apart
+from ._apart.request import ApartRequest as ApartRequest
+from ._apart.request import PoolsRequest as PoolsRequest
 from ._ask import steady_state as steady_state
 from ._deploy import deploy as deploy
 from ._deployment import Deployment as Deployment
@@ -15,6 +18,15 @@ from ._request import ServeRequest as ServeRequest
 from ._request import ServerRequest as ServerRequest
 from ._request import TraceRequest as TraceRequest
 from ._result import ServingResult as ServingResult
+from ._search.ask import search as search
+from ._search.listed import ServersResult as ServersResult
+from ._search.listed import sweep as sweep
+from ._search.request import NOT_SEARCHED as NOT_SEARCHED
+from ._search.request import SEARCH as SEARCH
+from ._search.request import ListedRequest as ListedRequest
+from ._search.request import Objective as Objective
+from ._search.request import SearchRequest as SearchRequest
+from ._search.result import SearchResult as SearchResult
 from ._solve import Curves as Curves
 from ._solve import server_curves as server_curves
 from ._steady.figures import Steady as Steady

@@ -1,13 +1,14 @@
 """The public `steady_state`: a server in balance, by name."""
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 from ..estimator import of_hardware
 from ..requests import accepts, part
 from . import _result as _answer
+from ._caches import cache_figures, cache_notes
 from ._deploy import deploy
 from ._deployment import Deployment
+from ._drafts import speculation_figures
 from ._load import Load
 from ._optimize import best, check_limits
 from ._request import DeployRequest, ServeRequest
@@ -53,9 +54,13 @@ def steady_state(request: ServeRequest) -> ServingResult:
     figures = solved(deployment, costs)
     _answer.check(deployment, figures)
     summary = _answer.to_json(deployment, figures) | more
+    summary |= speculation_figures(deployment, costs)
+    if deployment.attention_dp > 1:
+        summary["attention_dp"] = deployment.attention_dp
+    summary |= cache_figures(deployment, costs, figures)
     if sensitivity:
         summary["sensitivities"] = sensitivities(deployment, sensitivity)
-    return ServingResult(summary, deployment, costs, _warnings(deployment, summary))
+    return ServingResult(summary, deployment, costs, warnings_of(deployment, summary))
 
 
 def _check_optimize(optimize: str | None, load: Load):
@@ -68,11 +73,13 @@ def _check_optimize(optimize: str | None, load: Load):
         )
 
 
-def _warnings(deployment: Deployment, summary: Mapping[str, Any]) -> tuple[str, ...]:
+def warnings_of(deployment: Deployment, summary: dict[str, Any]) -> tuple[str, ...]:
+    """What a person should know beside the figures of a server."""
     linked = deployment.plan.gpus > 1
     notes = [
         *deployment.model.notes,
         *of_hardware(deployment.file, deployment.card, linked),
+        *cache_notes(summary),
     ]
     used = summary["utilization"]
     if deployment.mode == "open" and used > _CHECKED:

@@ -1,20 +1,21 @@
 """`deploy`: a model behind an engine on GPUs, checked."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from ..corrections import prior_file, read_corrections
+from ..corrections import CorrectionsFile, prior_file, read_corrections
 from ..estimator import settings
 from ..hardware import GpuCard, read_gpu, with_fields
 from ..nodes import site_of
 from ..plans import Plan, host_of
-from ..requests import accepts
+from ..requests import BadRequest, accepts
 from ..results import Infeasible
 from ..workload import LanguageModel, ModelShare, ModelSplit
 from ..workload.models import Request, assumed_model, load_model
 from ._deployment import ASIDE, Deployment
-from ._engine import usual_sampling
+from ._engine import constants, usual_sampling
 from ._load import DEFAULT_INPUT, DEFAULT_OUTPUT, Load
 from ._request import DeployRequest, ServerRequest
 
@@ -49,7 +50,9 @@ def deploy(server: DeployRequest) -> Deployment:
     load = load_of(server.load) or Load(max_batch=1)
     read = read_gpu(DEFAULT_GPU) if gpu is None else gpu
     read = read if isinstance(read, GpuCard) else read_gpu(read)
-    plan = _plan(server.tp, server.num_gpus, server.ep)
+    groups = server.attention_dp or 1
+    experts = server.ep if groups == 1 else server.ep or server.tp or server.num_gpus
+    plan = _plan(server.tp, server.num_gpus, experts)
     card = _connected(with_fields(read, server.changes or {}), plan, server)
     point = {name: _one(name, getattr(server, name)) for name in _POINT}
     points, defaults = settings(card, **point, temperature=server.temperature)
@@ -64,7 +67,9 @@ def deploy(server: DeployRequest) -> Deployment:
     assumed |= site_defaults
     none = server.corrections == "none"
     file = prior_file() if none else read_corrections(server.corrections)
-    placed = whole.placed(ModelShare(ModelSplit(plan.tp, plan.ep)))
+    file = _with_engine(file, server)
+    _check_groups(whole, plan, groups)
+    placed = whole.placed(ModelShare(ModelSplit(plan.tp // groups, plan.ep)))
     changed = bool(server.changes) or read.values != card.values
     deployment = Deployment(
         placed,
@@ -110,6 +115,24 @@ def _connected(card: GpuCard, plan: Plan, server: ServerRequest) -> GpuCard:
     return card
 
 
+def _with_engine(file: CorrectionsFile, server: ServerRequest) -> CorrectionsFile:
+    """The file with the constants of the engine that the user sets."""
+    if not server.engine_changes:
+        return file
+    for name, value in server.engine_changes.items():
+        if name not in constants():
+            raise ValueError(
+                f"`engine_changes` has '{name}'; allowed are the constants of engines: "
+                f"{', '.join(constants())}."
+            )
+        if not 0 <= value < math.inf:
+            raise ValueError(
+                f"`engine_changes` has {name}={value:g}; allowed is a number from 0 on."
+            )
+    engines = {**file.engines, "set": dict(server.engine_changes)}
+    return dataclasses.replace(file, engines=engines)
+
+
 def _engine(server: ServerRequest) -> _Engine:
     """The engine asked for, with its usual choices."""
     name = server.engine or "vllm"
@@ -129,6 +152,7 @@ def _assumed(
         "dtype": request.dtype,
         "kv_dtype": request.kv_dtype,
         "routing": request.routing,
+        "draft_tokens": request.draft_tokens,
     }
     loads = {
         "input_len": DEFAULT_INPUT,
@@ -160,6 +184,33 @@ def _plan(tp: int | None, num_gpus: int | None, ep: int | None) -> Plan:
     return Plan(one, 1, experts, number // one)
 
 
+def _check_groups(model: LanguageModel, plan: Plan, groups: int):
+    """Raises `ValueError` for groups of GPUs that a replica does not have."""
+    if groups == 1:
+        return
+    if all(w.used == 1 for w, _ in model.all_weights()):
+        raise BadRequest(
+            f"`attention_dp` is {groups}, but {model.name} has no experts that its "
+            "groups would share; replicas (`num_gpus`) do the same.",
+            "attention_dp",
+            "num_gpus",
+        )
+    if plan.tp % groups:
+        raise BadRequest(
+            f"`attention_dp` is {groups}, which does not divide `tp` {plan.tp}; its "
+            "groups are equal parts of the GPUs of a replica.",
+            "attention_dp",
+            "tp",
+        )
+    if plan.ep != plan.tp:
+        raise BadRequest(
+            f"`ep` is {plan.ep} beside `attention_dp` {groups}, whose groups share the "
+            f"experts of all {plan.tp} GPUs of a replica; leave it out.",
+            "ep",
+            "attention_dp",
+        )
+
+
 def _request(
     name: str, load: Load, server: ServerRequest
 ) -> tuple[LanguageModel, Request]:
@@ -176,6 +227,8 @@ def _request(
     request = model.request(
         batch=1, input_len=1, phase="decode", dtype=server.dtype,
         kv_dtype=server.kv_dtype, routing=server.routing,
+        speculative=server.speculative, accept=server.accept,
+        draft_tokens=server.draft_tokens,
     )  # fmt: skip
     return model, dataclasses.replace(request, base=False)
 
@@ -184,14 +237,15 @@ def _check_lengths(model: LanguageModel, load: Load):
     """Raises `ValueError` where requests are longer than the model's positions: the
     longest ones, or of a distribution without an end one in 16."""
     most, where = model.max_positions, f"{model.name} has {model.max_positions}"
-    total = sum(x.longest or x.mean for x in (load.input, load.output)) + load.cached
+    cached = load.cached_len or 0.0
+    total = sum(x.longest or x.mean for x in (load.sent, load.output)) + cached
     if total > most:
         raise ValueError(
             f"`input_len` + `cached_len` + `output_len` come to {total:g} tokens, but "
             f"{where} positions; shorten one of them."
         )
     for name, x, more in (
-        ("input_len", load.input, load.cached),
+        ("input_len", load.sent, cached),
         ("output_len", load.output, 0.0),
     ):
         if (longest := x.mean * x.nodes[-1] + more) > most:
@@ -209,6 +263,7 @@ def _check_memory(
     memory, load = deployment.memory(deployment.gpu), deployment.load
     tokens = load.input.mean + load.cached + load.output.mean
     need, pool = memory.on_host(tokens)
+    need *= deployment.attention_dp  # a request is in one group
     if pool >= need and deployment.fits >= 1:
         return
     gb = (float(memory.weights) / 1e9, ASIDE / 1e9, need / 1e9)

@@ -8,11 +8,13 @@ from typing import Any, Final, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.core import Tracer
 
 from ..compiling import kept
 from ..corrections import CorrectionsFile
+from ..dtypes import BYTES, code
 from ..estimator import Setting, operating_points
 from ..hardware import GpuCard, GpuSpec, OperatingPoint
 from ..nodes import Site
@@ -23,11 +25,14 @@ from ._engine import Engine, engine_of
 from ._lengths import Lengths
 from ._load import Load
 from ._steady.figures import LoadArrays, Mode, Steady, load_arrays, steady
-from ._steady.server import Memory, Server, Traffic
-from ._step.table import Program, StepCosts, program, step_costs
+from ._steady.server import Groups, Memory, Pause, Server, Traffic
+from ._step.groups import grouping
+from ._step.table import Program, StepCosts, batch_knots, program, step_costs
 
 ASIDE: Final = 2e9
 """B of activations, graphs and context that engines keep aside."""
+HOST_RATE: Final = 25e9
+"""B/s at which a replica brings KV caches back from its host, by one link (PCIe)."""
 _MOST: Final = 8192
 """Requests at once that are told apart."""
 _STATES: Final = 64
@@ -61,6 +66,8 @@ class Deployment:
     """Whether the grid goes up to the batch limit, whatever the memory holds."""
     site: Site | None = None
     """Where the boards stand; None where they alone count."""
+    like: Program | None = dataclasses.field(default=None, compare=False)
+    """Steps whose compiled program these share, with launches that they lack."""
 
     @property
     def replicas(self) -> int:
@@ -88,25 +95,54 @@ class Deployment:
                 self.card,
                 len(self.model.stack()),
                 self.file.engines,
+                self.request.routing is not None,
             )
 
     @functools.cached_property
     def traffic(self) -> Traffic:
         """Lengths of the load as numbers."""
         with jax.ensure_compile_time_eval():
-            return traffic_of(self.load.input, self.load.output, self.load.cached)
+            load, accept = self.load, self.request.accept or 0.0
+            return traffic_of(load.input, load.output, load.cached, accept)
+
+    @property
+    def attention_dp(self) -> int:
+        """Groups of GPUs of a replica with sequences of their own."""
+        return self.model.share.split.replicas
+
+    @property
+    def groups(self) -> Groups | None:
+        """How sequences spread over the groups of GPUs."""
+        found = grouping(self.model, self.attention_dp)
+        if found is None:
+            return None
+        numbers = (found.number, found.fullest, found.prompts)
+        return Groups(*(jnp.asarray(float(x)) for x in numbers))
+
+    @property
+    def pause(self) -> Pause | None:
+        """How long requests keep their cache, and where."""
+        load, tp = self.load, self.plan.tp
+        if load.pause is None:
+            return None
+        bytes_ = (load.kv_offload or 0.0) / tp
+        numbers = (load.pause, bytes_, tp / HOST_RATE)
+        return Pause(*(jnp.asarray(float(x)) for x in numbers))
 
     @functools.cached_property
     def program(self) -> Program:
         """Steps that are priced."""
+        return self.program_behind(self.load.cached)
+
+    def program_behind(self, cached: float) -> Program:
+        """Steps whose prompts stand behind so many cached tokens."""
         load = self.load
-        lengths = [load.input.mean * x for x in load.input.nodes]
+        lengths = tuple(load.input.mean * x for x in load.input.nodes)
         numbers = [self.most]
         if load.concurrency is not None and not self.covering:
             numbers.append(self.slots)  # the saturation is that of any other load
-        of = numbers, self.context, lengths, load.cached, self.chunk
-        with jax.ensure_compile_time_eval():
-            return program(self.model, self.request, *of)
+        of = batch_knots(numbers), self.context, lengths, cached, self.chunk
+        return _program(_Steps(self.model, self.request, *of, self.like))
 
     @functools.cached_property
     def fits(self) -> float:
@@ -141,21 +177,24 @@ class Deployment:
     def memory(self, gpu: GpuSpec) -> Memory:
         """What requests may keep on one GPU."""
         model, request = self.model, self.request
-        size = model.kv_bytes_per_token  # by the cache's type
-        element = size(request.kv_dtype) + size(request.kv_dtype, True)
-        cached = [(cache, n) for cache, n in model.all_cached() if cache.elements]
-        total = sum(cache.elements * n for cache, n in cached) or 1.0
-        bytes_ = [cache.elements * n * element / total for cache, n in cached]
+        drafting, drafted = model.drafting(request)
+        # a GPU has the sequences of its group, which are a share of those of all
+        share = 1 / self.attention_dp
+        element = share * BYTES[code(request.kv_dtype)]
+        cached = [
+            (cache, n) for cache, n in [*model.all_cached(), *drafted] if cache.elements
+        ]
+        bytes_ = [cache.elements * n * element for cache, n in cached]
         windows = [cache.window or math.inf for cache, _ in cached]
         return Memory(
             gpu.dram_capacity,
             jnp.asarray(self.fraction),
-            jnp.asarray(model.weight_bytes(request.dtype)),
+            jnp.asarray(model.weight_bytes(request.dtype) + drafting),
             jnp.asarray(ASIDE),
             # an entry of no bytes: a model without a KV cache has one, too
             jnp.asarray([*bytes_, 0.0]),
             jnp.asarray([*windows, 1.0]),
-            jnp.asarray(model.state_bytes()),
+            jnp.asarray(share * model.state_bytes()),
         )
 
     def costs(
@@ -180,6 +219,12 @@ class Deployment:
             return step_costs(*arguments)
         return kept(step_costs, arguments)
 
+    def costs_behind(self, cached: float) -> StepCosts:
+        """The table with prompts behind so many cached tokens."""
+        program = self.program_behind(cached)
+        arguments = jax.tree.map(jnp.asarray, (*program, self.gpu, self.point))
+        return kept(step_costs, arguments)
+
     def server(
         self,
         costs: StepCosts,
@@ -202,6 +247,8 @@ class Deployment:
             jnp.asarray(float(self.schedule == "prefill-first")),
             _at_most(clock, gpu.sm_clock_applied_max),
             jnp.asarray(limit * gpu.cap_fraction),
+            self.pause,
+            self.groups,
         )
 
     def steady(
@@ -273,19 +320,45 @@ class Deployment:
         return _STATES << max(math.ceil(math.log2((self.most + 1) / _STATES)), 0)
 
 
+@dataclasses.dataclass(frozen=True)
+class _Steps:
+    """Arguments of `program`; equal ones share it."""
+
+    model: LanguageModel
+    request: Request
+    batches: tuple[int, ...]
+    context: float
+    lengths: tuple[float, ...]
+    cached: float
+    chunk: int
+    like: Program | None = dataclasses.field(compare=False)
+
+    def __hash__(self) -> int:  # a model has no hash
+        return hash((self.model.name, self.request.dtype, self.batches, self.lengths))
+
+
+@functools.lru_cache(maxsize=32)
+def _program(steps: _Steps) -> Program:
+    """The program of steps: listing them takes longer than pricing them."""
+    with jax.ensure_compile_time_eval():
+        return program(**{x.name: getattr(steps, x.name) for x in _FIELDS})
+
+
+_FIELDS: Final = dataclasses.fields(_Steps)
+
+
 def _at_most(clock: Any, highest: Array) -> Array:
     """The clock, or the highest one; at a tie with the slope of the clock."""
     return jnp.where(jnp.asarray(clock) > highest, highest, clock)
 
 
-def traffic_of(prompt: Lengths, output: Lengths, cached: float) -> Traffic:
-    """Distributions as numbers."""
-    return Traffic(
-        jnp.asarray(prompt.mean),
-        jnp.asarray(prompt.nodes),
-        jnp.asarray(prompt.tail),
-        jnp.asarray(cached),
-        jnp.asarray(output.mean),
-        jnp.asarray(output.spread),
-        jnp.asarray(output.tail),
-    )
+def traffic_of(
+    prompt: Lengths, output: Lengths, cached: float, accept: float = 0.0
+) -> Traffic:
+    """Distributions as numbers; `accept` as in `Traffic`."""
+    numbers = (
+        prompt.mean, prompt.nodes, prompt.tail, cached,
+        output.mean, output.spread, output.tail, accept,
+    )  # fmt: skip
+    # by numpy: jax converts a sequence number by number
+    return Traffic(*(jnp.asarray(np.asarray(x, float)) for x in numbers))

@@ -32,9 +32,12 @@ class Engine(eqx.Module):
 
     Times in s: `step` and `sequence` of the host, `prompt` of a step with a prompt (all
     layers), `few` of sampling a sequence in fewer than 128, `start` and `many` of
-    sampling more, `request` of HTTP and tokeniser. Factors on predicted time: `linear`,
-    `attention`; on predicted energy beyond idle: `linear_energy`, `attention_energy`,
-    `prefill_energy`. Power while sampling, W: `few_power`, `many_power`.
+    sampling more, `request` of HTTP and tokeniser, `untuned` of expert kernels (all
+    layers) at one sequence, growing with the root of their number. Factors on
+    predicted time: `linear`, `experts`, `small` (norms, quantisation, softmax, rotary,
+    adds), `attention`; on predicted energy beyond idle: `linear_energy`,
+    `attention_energy`, `prefill_energy`. Power while sampling, W: `few_power`,
+    `many_power`.
     """
 
     step: Number
@@ -44,6 +47,8 @@ class Engine(eqx.Module):
     start: Number
     many: Number
     linear: Number
+    experts: Number
+    small: Number
     attention: Number
     linear_energy: Number
     attention_energy: Number
@@ -51,6 +56,7 @@ class Engine(eqx.Module):
     few_power: Number
     many_power: Number
     request: Number
+    untuned: Number
 
     def sampled(self, batch: Array, vocab: Array) -> Array:
         """Time to sample a token for `batch` sequences, s.
@@ -74,7 +80,7 @@ class Engine(eqx.Module):
 
 _FILE: Final = Path(__file__).parents[1] / "data" / "corrections" / "engines.toml"
 _SAME: Final = (
-    "step", "sequence", "linear", "attention", "linear_energy",
+    "step", "sequence", "linear", "experts", "small", "attention", "linear_energy",
     "attention_energy", "prefill_energy", "request",
 )  # fmt: skip
 """Fields of `Engine` that are constants as they stand."""
@@ -106,18 +112,21 @@ def levels(
     engine: str, gpu: GpuCard, fitted: Mapping[str, Any] | None = None
 ) -> dict[str, float]:
     """Every constant of an engine on a GPU's host; `fitted`: levels of a corrections
-    file (`engine` and `host`), which go before the shipped ones. A host without rows of
-    its own has the constants of one with a GPU of the same architecture."""
-    # Later levels replace earlier ones: prior, engine, hosts of the same architecture,
-    # this host. So GB200 serves with the constants of a B200's host.
+    file (`engine`, `host`; `set`: by the user), which go before the shipped ones. A
+    host without rows of its own has the constants of one with a GPU of the same
+    architecture."""
+    # Later levels replace earlier ones: prior, that of the architecture, engine, hosts
+    # of the same architecture, this host. So GB200 serves with the constants of a
+    # B200's host.
     values = {name: prior.centre for name, prior in constants().items()}
     for table in (_table(), fitted or {}):
+        values |= table.get("architecture", {}).get(gpu.architecture, {})
         values |= table.get("engine", {}).get(engine, {})
         hosts = table.get("host", {})
         near = [host for host in hosts if _alike(host, engine, gpu)]
         for host in (*near, f"{engine}:{gpu.served_as}"):
             values |= hosts.get(host, {})
-    return values
+    return values | (fitted or {}).get("set", {})
 
 
 def _alike(host: str, engine: str, gpu: GpuCard) -> bool:
@@ -141,12 +150,14 @@ def engine_of(
     gpu: GpuCard,
     layers: int,
     fitted: Mapping[str, Any] | None = None,
+    mixture: bool = False,
 ) -> Engine:
-    """Constants of an engine on a GPU's host for a model of so many `layers`."""
+    """Constants of an engine on a GPU's host for a model of so many `layers`;
+    `mixture`: whether these have experts."""
     kinds = np.array([float(sampling == x) for x in SAMPLING])
     values: Mapping[str, Any] = levels(engine, gpu, fitted)
     board = (gpu.values["tdp"], gpu.values["dram_bandwidth"])
-    return engine_from(values, kinds, float(layers), *board)
+    return engine_from(values, kinds, float(layers), *board, float(mixture))
 
 
 def engine_from(
@@ -155,9 +166,11 @@ def engine_from(
     layers: Any,
     tdp: Any,
     bandwidth: Any,
+    mixture: Any,
 ) -> Engine:
     """An engine from `values` by name; `kinds`: 1 for the kind of sampling, else 0;
-    `tdp` in W, DRAM `bandwidth` in B/s, which sorts of many rows follow."""
+    `tdp` in W, DRAM `bandwidth` in B/s, which sorts of many rows follow; `mixture`: 1
+    for a model with experts, else 0."""
     # zero of the same type as the others, which may be traced
     zero, slower = 0.0 * values["plain"], _FITTED_BANDWIDTH / bandwidth
     many = values["sort_many"] * slower
@@ -166,6 +179,7 @@ def engine_from(
     each = (zero, values["plain"], many, many)
     numbers = {name: values[name] for name in _SAME} | {
         "prompt": layers * values["prompt_layer"],
+        "untuned": mixture * layers * values["untuned"],
         "few": _picked(kinds, few),
         "start": _picked(kinds, start),
         "many": _picked(kinds, each),
@@ -194,7 +208,7 @@ def spread_of(
     served = gpu.served_as
     if hard:
         return "forecast", spread["forecast"]
-    if f"{engine}:{served}" in hosts:
+    if f"{engine}:{served}" in hosts.difference(spread["mixtures_alone"]):
         return "calibrated", spread.get(served, spread["calibrated"])
     if any(name.partition(":")[0] == engine for name in hosts):
         return "transferred", spread["transferred"]

@@ -36,6 +36,13 @@ class Lengths:
     tail: tuple[float, ...]
     longest: float | None = None
 
+    def times(self, share: float) -> "Lengths":
+        """The distribution of such a share of each length."""
+        if share == 1:
+            return self
+        longest = None if self.longest is None else share * self.longest
+        return dataclasses.replace(self, mean=share * self.mean, longest=longest)
+
 
 def read_lengths(name: str, value: Any) -> Lengths:
     """A distribution from its text, or a number.

@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from msgspec import Meta
 
 from .. import reading
-from ..requests import Flag, Request, Text
+from ..requests import Excludes, Flag, Needs, Request, Text
 from ..schema import MOST
 
 if TYPE_CHECKING:
     from ._lengths import Lengths
 
 _WORDS: Final = ("max_batch", "concurrency", "rate")
-_NUMBERS: Final = (*_WORDS, "cached_len", "waves", "slo_ttft", "slo_tpot")
+_NUMBERS: Final = (
+    *_WORDS, "cached_len", "prefix_hit", "pause", "kv_offload", "waves", "slo_ttft",
+    "slo_tpot",
+)  # fmt: skip
 DEFAULT_INPUT, DEFAULT_OUTPUT = 512, 128
 """Tokens."""
 
@@ -42,6 +45,15 @@ _Clients = Annotated[float, *_number("from 1 on", "N", _clients, ge=1)]
 _Rate = Annotated[float, *_number("above 0", "R", reading.positive, gt=0)]
 _Limit = Annotated[float, *_number("above 0", "MS", _milliseconds, "s", gt=0)]
 _Tokens = Annotated[float, *_number("from 0 on", "N", _tokens, ge=0)]
+_Hits = Annotated[
+    float,
+    Meta(ge=0, lt=1, description="allowed is a share from 0 to below 1"),
+    Text("SHARE", reading.number),
+]
+_seconds: Final = functools.partial(reading.positive, unit="s")
+_gigabytes: Final = functools.partial(reading.positive, unit="GB")
+_Seconds = Annotated[float, *_number("above 0", "S", _seconds, "s", gt=0)]
+_Bytes = Annotated[float, *_number("above 0", "GB", _gigabytes, "B", gt=0)]
 
 
 class WayRequest(Request):
@@ -70,7 +82,8 @@ class LoadRequest(WayRequest):
     input_len: Annotated[
         Any,
         Flag(
-            "Prompt tokens to compute: 512, lognormal:MEAN:CV, uniform:LOW:HIGH or "
+            "Prompt tokens to compute (with --prefix-hit: that users send): 512, "
+            "lognormal:MEAN:CV, uniform:LOW:HIGH or "
             f"exponential:MEAN [{DEFAULT_INPUT}].",
             "DIST",
         ),
@@ -80,6 +93,22 @@ class LoadRequest(WayRequest):
     ] = None
     cached_len: Annotated[
         _Tokens | None, "Prompt tokens found in the prefix cache [0]."
+    ] = None
+    prefix_hit: Annotated[
+        _Hits | None,
+        "Share of the prompt tokens found in the prefix cache [0].",
+        Excludes(("cached_len",), "both are tokens of the prefix cache; give one"),
+    ] = None
+    pause: Annotated[
+        _Seconds | None,
+        "Time that a request keeps its KV cache after its last token, such as for the "
+        "tools of an agent [0].",
+        Excludes(("waves",), "a benchmark has no pauses; leave one of them out"),
+    ] = None
+    kv_offload: Annotated[
+        _Bytes | None,
+        "Host memory of a replica for the KV cache of requests that pause [none].",
+        Needs("pause", "give the seconds that requests pause"),
     ] = None
     waves: Annotated[
         _Clients | None,
@@ -102,9 +131,11 @@ class Load(LoadRequest):
 
     `input_len`, `output_len`: tokens of prompts to compute and of outputs [512, 128],
     numbers or "lognormal:MEAN:CV", "uniform:LOW:HIGH", "exponential:MEAN";
-    `cached_len`: prompt tokens found in the prefix cache. `waves`: requests that each
-    client of a benchmark sends, all clients starting at once. `slo_ttft`, `slo_tpot`:
-    s that the first token, and each further one, may take.
+    `cached_len`: prompt tokens found in the prefix cache, or `prefix_hit`: their share
+    of the `input_len` that users send. `pause`: s that a request keeps its KV cache
+    after its last token, of which `kv_offload` bytes may be on the host. `waves`:
+    requests that each client of a benchmark sends, all clients starting at once.
+    `slo_ttft`, `slo_tpot`: s that the first token, and each further one, may take.
 
     Raises `ValueError` in one sentence for what cannot be.
     """
@@ -121,6 +152,13 @@ class Load(LoadRequest):
             raise ValueError(
                 "`rate` is missing, and so are `concurrency` and `max_batch`; give one "
                 "of them, such as `rate` 8 requests a second."
+            )
+        least = 1 - (self.prefix_hit or 0.0)
+        if least * self.sent.mean < 1:
+            raise ValueError(
+                f"`prefix_hit` is {self.prefix_hit:g}, but the last token of a prompt "
+                f"is always computed; of {self.sent.mean:g} tokens give at most "
+                f"{1 - 1 / self.sent.mean:.4g}."
             )
         if self.waves is not None and self.rate is not None:
             raise ValueError(
@@ -141,6 +179,11 @@ class Load(LoadRequest):
     @property
     def input(self) -> "Lengths":
         """Prompt tokens to compute."""
+        return self.sent.times(1 - (self.prefix_hit or 0.0))
+
+    @property
+    def sent(self) -> "Lengths":
+        """`input_len`: prompt tokens to compute, with `prefix_hit` all of them."""
         from ._lengths import read_lengths
 
         length = DEFAULT_INPUT if self.input_len is None else self.input_len
@@ -157,4 +200,6 @@ class Load(LoadRequest):
     @property
     def cached(self) -> float:
         """Prompt tokens found in the prefix cache."""
+        if self.prefix_hit is not None:
+            return self.prefix_hit * self.sent.mean
         return self.cached_len or 0.0

@@ -245,11 +245,15 @@ def check_limits(deployment: Deployment, costs: StepCosts) -> None:
     limits = {name: limit for name, limit in limits.items() if limit is not None}
     if not limits:
         return
-    step = float(alone(deployment, costs).decode)
+    single = alone(deployment, costs)
     for name, limit in limits.items():
+        step, what = float(single.decode), "one step of the server"
+        if name == "slo_tpot" and deployment.request.speculative:
+            step *= float(single.tpot.mean / single.step)
+            what = "a token's share of one step of the server"
         if math.isfinite(step) and limit < step:
             raise Infeasible(
-                f"`{name}` is {1e3 * limit:g} ms, less than one step of the server "
+                f"`{name}` is {1e3 * limit:g} ms, less than {what} "
                 f"with a single request, {1e3 * step:.4g} ms; raise it (on the command "
                 f"line a bare number is in ms: `{1e3 * limit:g}s` is seconds).",
                 **{name: step},

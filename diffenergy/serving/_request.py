@@ -10,8 +10,9 @@ from .. import reading
 from ..estimator import PointRequest
 from ..hardware import GpuName
 from ..nodes import WallRequest
-from ..requests import Argument, Dtype, Flag, Note, Text, Whole
-from ..workload import ModelName
+from ..power_time import PowerRequest
+from ..requests import Argument, Dtype, Flag, Note, Request, Text, Whole
+from ..workload import ModelName, SpeculationRequest
 from ._load import Load
 
 EngineName = Literal["vllm", "sglang", "trtllm", "vllm-v0"]
@@ -29,12 +30,27 @@ _Chunk = Annotated[
 ]
 
 
+def _constants(flag: str, texts: list[str]) -> dict[str, float]:
+    """`NAME=VALUE` of constants of an engine, each once."""
+    values: dict[str, float] = {}
+    for text in texts:
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not equals or not name:
+            raise ValueError(
+                f"`{flag}` is '{text}'; give NAME=VALUE, such as untuned=6.3e-6."
+            )
+        if name in values:
+            raise ValueError(f"`{flag} {name}` is given twice; give it once.")
+        values[name] = reading.number(f"{flag} {name}", value)
+    return values
+
+
 ENGINE: Final = Flag(
     "Serving engine: vllm, sglang, trtllm or vllm-v0 (2024) [vllm].", "NAME"
 )
 
 
-class ServerRequest(PointRequest, WallRequest):
+class ServerRequest(SpeculationRequest, PointRequest, WallRequest):
     """How a model is served; None: as usual, what stands in brackets."""
 
     num_gpus: Annotated[Whole | None, "Number of GPUs, a multiple of --tp [--tp]."] = (
@@ -45,6 +61,14 @@ class ServerRequest(PointRequest, WallRequest):
         Flag("GPUs of a replica; N/T replicas share the load [all].", "T"),
     ] = None
     ep: Annotated[Whole | None, "GPUs of a replica that share its experts [1]."] = None
+    attention_dp: Annotated[
+        Whole | None,
+        Flag(
+            "Groups of the GPUs of a replica with attention and KV caches of their "
+            "own, which share its experts [1].",
+            "D",
+        ),
+    ] = None
     dtype: Annotated[
         Dtype | None, "Type of the linear layers, as in `estimate` [the checkpoint's]."
     ] = None
@@ -58,6 +82,16 @@ class ServerRequest(PointRequest, WallRequest):
         ),
     ] = None
     engine: Annotated[EngineName | None, ENGINE] = None
+    engine_changes: Annotated[
+        Mapping[str, float] | None,
+        Flag(
+            "Replace a constant of the engine, in SI (untuned=6.3e-6); repeatable.",
+            "NAME=VALUE",
+            _constants,
+            many=True,
+            name="--set-engine",
+        ),
+    ] = None
     sampling: Annotated[
         Sampling | None,
         Flag(
@@ -97,8 +131,8 @@ class DeployRequest(ServerRequest):
     """A `Load`, or its fields as a dict [one request at a time]."""
 
 
-class ServeRequest(DeployRequest):
-    """A server in steady state."""
+class FiguresRequest(Request):
+    """What is computed of a server in steady state."""
 
     optimize: Annotated[
         Literal["energy", "throughput"] | None,
@@ -108,11 +142,16 @@ class ServeRequest(DeployRequest):
         Sequence[str],
         Flag(
             "Derivatives of the means by rate, concurrency, input_len, output_len, "
+            "accept, prefix_hit, "
             "sm_clock, power_limit or fields of the GPU.",
             "FIELD[,...]",
             reading.names,
         ),
     ] = ()
+
+
+class ServeRequest(FiguresRequest, DeployRequest):
+    """A server in steady state."""
 
 
 TRACE: Final = Flag(
@@ -126,7 +165,7 @@ SKIP: Final = Flag(
 )
 
 
-class TraceRequest(ServerRequest):
+class TraceRequest(ServerRequest, PowerRequest):
     """A trace of requests through a server."""
 
     trace: Annotated[Any, TRACE] = dataclasses.field(kw_only=False)

@@ -2,11 +2,12 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Final
 
 from ..corrections import Trust, least_grade
 from ..hardware import read_gpu
+from ..power_time import PowerCurve
 from ..results import Infeasible, Result, finite
 from ..units import MHz
 from ._deployment import Deployment
@@ -19,7 +20,9 @@ from ._wall import Idle, wall_figures
 _LATENCIES: Final = ("ttft_s", "tpot_s", "itl_s", "e2e_latency_s")
 _LEVELS: Final = ("mean", "p50", "p90", "p95", "p99")
 """Keys of a latency."""
-_STEP: Final = (*PARTS[:3], "sampling", *PARTS[3:], "host", "prefill")
+_STEP: Final = (
+    "linear", "attention", "head", "sampling", "communication", "host", "prefill",
+)  # fmt: skip
 """Parts of a step in the order of the JSON."""
 _NORMAL: Final = 1.645
 """Standard deviations between the median and the 95th percentile."""
@@ -41,6 +44,9 @@ class ServingResult(Result):
     deployment: Deployment
     costs: StepCosts | None = None
     warnings: tuple[str, ...] = ()
+    curves: Mapping[str, PowerCurve] = dataclasses.field(default_factory=dict)
+    """Of a trace with `power_step` or `smooth`: power over time of `boards`, with a
+    node also of `node`, `wall` and `site`."""
 
     @property
     def tpot(self) -> float:
@@ -101,13 +107,19 @@ def to_json(deployment: Deployment, figures: Steady) -> dict[str, Any]:
     tokens_per_s = n * float(figures.flow)
     requests = tokens_per_s / load.output.mean
     of_request, pool = deployment.memory(deployment.gpu).on_host(deployment.context)
+    running, paused = float(figures.running) * of_request, 0.0
+    slots = deployment.slots
+    if load.pause is not None:  # others pause in the memory
+        slots, memory = float(figures.slots), deployment.memory(deployment.gpu)
+        whole = load.input.mean + load.cached + load.output.mean
+        paused = float(figures.pausing) * memory.on_host(whole)[0]
     limited = load.slo_ttft is not None or load.slo_tpot is not None
     good = requests * float(figures.ttft.kept) * float(figures.tpot.kept)
     parts = (*figures.parts, figures.sampling, figures.host)
     latencies = (figures.ttft, figures.tpot, figures.itl, figures.e2e)
     each = (by_level(x.mean, x.quantiles) for x in latencies)
     tokens = load.output.mean + load.input.mean + load.cached
-    return completed(deployment, deployment.slots, {
+    return completed(deployment, slots, {
         "mode": deployment.mode,
         "skipped_requests": None,
         "request_rate_per_s": load.rate,
@@ -115,10 +127,10 @@ def to_json(deployment: Deployment, figures: Steady) -> dict[str, Any]:
         "output_token_throughput_per_s": tokens_per_s,
         "total_token_throughput_per_s": requests * tokens,
         "saturation_request_rate_per_s": saturation(deployment, figures),
-        "limited_by": _limit(deployment, deployment.slots),
+        "limited_by": _limit(deployment, slots, float(figures.pausing)),
         "running_requests": n * float(figures.running),
         "waiting_requests": finite(_count(n * float(figures.waiting))),
-        "kv_cache_usage": float(figures.running) * of_request / pool,
+        "kv_cache_usage": (running + min(paused, pool - running)) / pool,
         **dict(zip(_LATENCIES, each, strict=True)),
         "step_s": step_json(figures.step, figures.decode, parts, figures.prefill),
         "preemptions": None,
@@ -163,7 +175,7 @@ def completed(
         "power_limit_w": deployment.setting.power_limit,
         "max_batch": deployment.load.max_batch,
         "concurrency": deployment.load.concurrency,
-        "input_len": deployment.load.input.text,
+        "input_len": deployment.load.sent.text,
         "output_len": deployment.load.output.text,
         "cached_len": deployment.load.cached,
     }
@@ -175,9 +187,9 @@ def completed(
         "energy_j_per_output_token": energy,
         "energy_j_per_token": power / summary["total_token_throughput_per_s"],
         "energy_j_per_request": power / requests,
-        "energy_j_per_output_token_p5_p95": _interval(energy, spread["energy"]),
-        "tpot_s_p5_p95": tpot and _interval(tpot["mean"], spread["tpot"]),
-        "ttft_s_p5_p95": _interval(summary["ttft_s"]["mean"], spread["ttft"]),
+        "energy_j_per_output_token_p5_p95": interval(energy, spread["energy"]),
+        "tpot_s_p5_p95": tpot and interval(tpot["mean"], spread["tpot"]),
+        "ttft_s_p5_p95": interval(summary["ttft_s"]["mean"], spread["ttft"]),
         "grade": grade,
         "assumed": dict(deployment.assumed),
         "sensitivities": None,
@@ -194,26 +206,28 @@ def by_level(mean: Any, quantiles: Iterable[Any]) -> dict[str, float]:
 def step_json(
     mean: Any, decode: Any, parts: Iterable[Any], prefill: Any
 ) -> dict[str, Any]:
-    """The mean step (s), without prompts, by part (`PARTS`, sampling, host), and what
-    prompts add."""
+    """The mean step (s), without prompts, by part (`PARTS`, sampling, host; experts and
+    small kernels are linear), and what prompts add."""
     names = (*PARTS, "sampling", "host", "prefill")
     times: dict[str, Any] = dict(zip(names, (*parts, prefill), strict=True))
+    times["linear"] += times["experts"] + times["small"]
     sums = {name: float(times[name]) for name in _STEP}
     return {"mean": float(mean), "decode_only": float(decode), "parts": sums}
 
 
-def _limit(deployment: Deployment, slots: float) -> str:
-    """What bounds the requests that run."""
+def _limit(deployment: Deployment, slots: float, pausing: float) -> str:
+    """What bounds the requests that run, beside those of a replica that pause."""
     load = deployment.load
     if load.rate is not None:
         return "rate"
-    if load.concurrency is not None and load.concurrency / deployment.replicas <= slots:
+    clients = (load.concurrency or math.inf) / deployment.replicas - pausing
+    if clients <= slots * (1 + 1e-9 * (load.pause is not None)):
         return "concurrency"
     limit = load.max_batch
     return "max_batch" if limit is not None and limit <= slots else "memory"
 
 
-def _interval(value: float, sd: float) -> list[float]:
+def interval(value: float, sd: float) -> list[float]:
     """Central 90 % of a quantity whose logarithm has this standard deviation."""
     factor = math.exp(_NORMAL * sd)
     return [value / factor, value * factor]

@@ -137,6 +137,7 @@ _PLACES: Final = FIELD_PLACES | {
     "concurrency": ("load", "concurrency"),
     "input_len": ("traffic", "prompt"),
     "output_len": ("traffic", "output"),
+    "accept": ("traffic", "accept"),
 }
 """What of a deployment each field is, and its name there."""
 
@@ -144,17 +145,75 @@ _PLACES: Final = FIELD_PLACES | {
 def check_fields(deployment: Deployment, fields: Sequence[str]):
     """Raises `ValueError` for what cannot be differentiated by."""
     for name in fields:
+        if name == "prefix_hit" and deployment.load.prefix_hit is not None:
+            continue
         if name not in _PLACES:
             raise ValueError(
                 f"`sensitivity` has '{name}'; allowed are rate, concurrency, "
-                "input_len, output_len, sm_clock, power_limit and fields of the GPU "
+                "input_len, output_len, accept, prefix_hit (where given), sm_clock, "
+                "power_limit and fields of the GPU "
                 "such as dram_bandwidth (`diffenergy gpus show`)."
             )
         of, field = _PLACES[name]
-        if of == "load" and getattr(deployment.load, field) is None:
+        missing = of == "load" and getattr(deployment.load, field) is None
+        if missing or (name == "accept" and not deployment.request.speculative):
             raise ValueError(
                 f"`sensitivity` has '{name}', but the load has none; leave it out."
             )
+
+
+_NEARBY: Final = 0.05
+"""Hits beside which prompts are priced for a derivative by hits."""
+
+
+class _Hits(eqx.Module):
+    """One replica and its load; `slope` of its costs by hits, `sent` tokens of a
+    prompt."""
+
+    question: Question
+    slope: StepCosts
+    sent: Array
+
+
+def hit_derivatives(hits: _Hits) -> Array:
+    """d / d hit of power (W) and energy (J) of one GPU, and of mean latencies (s)."""
+
+    server = hits.question.server
+
+    def figures(more: Array) -> Array:
+        of = (server.costs, server.traffic.prompt, server.traffic.cached)
+        slopes = (hits.slope, -hits.sent, hits.sent)
+        moved = jax.tree.map(lambda x, y: x + more * y, of, slopes)
+        places = lambda q: (  # noqa: E731
+            q.server.costs, q.server.traffic.prompt, q.server.traffic.cached,
+        )  # fmt: skip
+        x = answered(eqx.tree_at(places, hits.question, moved))
+        return jnp.stack([x.power, x.energy, x.tpot.mean, x.ttft.mean])
+
+    return jax.jacfwd(figures)(jnp.zeros(()))
+
+
+def hit_slopes(deployment: Deployment, costs: StepCosts) -> dict[str, float]:
+    """Derivatives by the share of prompt tokens that are cached, the others being sent
+    as they are: power of all GPUs (W), energy of an output token (J), and both mean
+    latencies (s).
+
+    A prompt has less to compute, behind more cached tokens. What these cost is known of
+    the table alone, so that prompts are priced beside others with slightly more hits.
+    """
+    load, n = deployment.load, deployment.replicas
+    sent = load.sent.mean
+    near = deployment.costs_behind(load.cached + _NEARBY * sent)
+    slope = jax.tree.map(lambda x, y: (y - x) / _NEARBY, costs, near)
+    of = (deployment.load_arrays(), deployment.mode, deployment.states)
+    hits = _Hits(Question(deployment.server(costs), *of), slope, jnp.asarray(sent))
+    power, energy, tpot, ttft = jax.device_get(run_cached(hit_derivatives, (hits,)))
+    return {
+        "avg_power_w": deployment.plan.tp * n * float(power),
+        "energy_j_per_output_token": deployment.plan.tp * float(energy),
+        "tpot_s": float(tpot),
+        "ttft_s": float(ttft),
+    }
 
 
 class _Flow(NamedTuple):
@@ -185,6 +244,17 @@ def sensitivities(
         energy = deployment.plan.tp * figures.energy
         return jnp.stack([energy, figures.tpot.mean, figures.ttft.mean])
 
+    if "prefix_hit" in fields:
+        hits = hit_slopes(deployment, deployment.costs())
+        others = [x for x in fields if x != "prefix_hit"]
+        slopes_ = sensitivities(deployment, others) if others else {}
+        return {
+            metric: {
+                x: hits[metric] if x == "prefix_hit" else slopes_[metric][x]
+                for x in fields
+            }
+            for metric in METRICS
+        }
     load = _Flow(deployment.load.rate, deployment.load.concurrency)
     parts = {x: getattr(deployment, x) for x in ("gpu", "point", "traffic")} | {
         "load": load

@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from ..estimator import EstimateRequest, combinations
 from ..files import read_toml
+from ..power_time import POWER
 from ..requests import Celsius, Clocks, Limits, Whole, accepts_type, declared
 from ..schema import Finite, Positive, fitted
 from ..units import MHz, quantity
@@ -39,7 +40,7 @@ _UNITS: Final = {_MHz: "MHz", _Watts: "W"}
 _LEFT: Final = ("plan", "num_gpus", "global_batch", "tokens", "changes", "workload")
 """Flags of an estimate that are none of a sweep's: training on many GPUs, and listings;
 so are its switches that say how an answer is shown."""
-_SHOWN: Final = ("detail", "sensitivity", "require_fit", "power_step", "smooth")
+_SHOWN: Final = ("detail", "sensitivity", "require_fit", *POWER)
 
 
 def _kind(hint: Any) -> Any:

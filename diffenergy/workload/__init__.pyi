@@ -18,8 +18,12 @@ from ._model_request import Dispatch as Dispatch
 from ._model_request import ModelName as ModelName
 from ._model_request import ModelRequest as ModelRequest
 from ._model_request import Phase as Phase
+from ._model_request import SpeculationRequest as SpeculationRequest
 from ._model_request import Stack as Stack
 from ._model_request import model_names as model_names
+from ._order import Loop as Loop
+from ._order import listing_order as listing_order
+from ._order import loops_of as loops_of
 from ._workload import LaunchGroup as LaunchGroup
 from ._workload import OpRows as OpRows
 from ._workload import PhaseColumns as PhaseColumns
@@ -48,6 +52,7 @@ from .models._operators.sharding import ModelShare as ModelShare
 from .models._operators.sharding import ModelSplit as ModelSplit
 from .models._request import EAGER_DTYPES as EAGER_DTYPES
 from .models._request import MODEL_INPUTS as MODEL_INPUTS
+from .models._speculation import MOST_DRAFTED as MOST_DRAFTED
 from .models._speculation import speculation_of as speculation_of
 from .models._speculation import without_mtp as without_mtp
 from .models._trained import SavedActivations as SavedActivations

@@ -40,7 +40,27 @@ DTYPE: Final = (
 )
 
 
-class ModelRequest(Request):
+class SpeculationRequest(Request):
+    """Speculative decoding: what drafts tokens, and how many of them are right."""
+
+    speculative: Annotated[
+        str | None,
+        Flag(
+            "Speculative decoding: mtp (the model's own layer), eagle or draft=MODEL; "
+            "needs --accept.",
+            "KIND",
+        ),
+    ] = None
+    accept: Annotated[
+        float | None,
+        Flag("Acceptance rate of draft tokens, 0 to 1.", "RATE", reading.number),
+    ] = None
+    draft_tokens: Annotated[
+        Whole | None, "Draft tokens per step [mtp 1, eagle 3, draft 4]."
+    ] = None
+
+
+class ModelRequest(SpeculationRequest):
     """Choices of a pass; None takes the default of the model."""
 
     batch: Annotated[
@@ -88,21 +108,6 @@ class ModelRequest(Request):
             "power_law_X [random; training: balanced].",
             "KIND",
         ),
-    ] = None
-    speculative: Annotated[
-        str | None,
-        Flag(
-            "Speculative decoding: mtp (the model's own layer), eagle or draft=MODEL; "
-            "needs --accept.",
-            "KIND",
-        ),
-    ] = None
-    accept: Annotated[
-        float | None,
-        Flag("Acceptance rate of draft tokens, 0 to 1.", "RATE", reading.number),
-    ] = None
-    draft_tokens: Annotated[
-        Whole | None, "Draft tokens per step [mtp 1, eagle 3, draft 4]."
     ] = None
     accumulation: Annotated[
         Whole | None, "Micro-batches per optimizer step [1]; train only."

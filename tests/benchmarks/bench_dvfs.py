@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from diffenergy.dvfs import Objective, Problem, Rules, Switching, frontier, solve
-from diffenergy.dvfs._problem import Loop
+from diffenergy.workload import Loop
 
 LIMITS = 0.1 * np.arange(-20, 851)  # %
 

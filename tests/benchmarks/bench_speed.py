@@ -27,8 +27,8 @@ from diffenergy.workload import (
     Workload,
     assemble,
     build_workload,
+    normalise_kernel,
 )
-from diffenergy.workload._listing import normalise_kernel
 
 GIVEN, CHOSEN, POINTS = 2**20, 2**17, 10_000
 OPTIONS = estimator.compiler_options()

@@ -6,8 +6,7 @@ from calibration.studies.tile_choice import costs_with
 from diffenergy.codesign._tiles.tiles import Tiles
 from diffenergy.codesign._tiles.tuning import tune
 from diffenergy.hardware import read_gpu
-from diffenergy.workload import Listing
-from diffenergy.workload._listing import normalise_kernel
+from diffenergy.workload import Listing, normalise_kernel
 
 
 @pytest.mark.slow

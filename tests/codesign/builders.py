@@ -11,8 +11,7 @@ from diffenergy.codesign._problem.exact import Judge, Judged
 from diffenergy.codesign._problem.mixing import Listed, build
 from diffenergy.codesign._problem.problem import Problem
 from diffenergy.hardware import read_gpu
-from diffenergy.workload import Listing
-from diffenergy.workload._listing import normalise_kernel
+from diffenergy.workload import Listing, normalise_kernel
 
 KERNELS: Final[dict[str, list[dict[str, Any]]]] = {
     "products": [

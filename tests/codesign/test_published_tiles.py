@@ -14,9 +14,8 @@ from diffenergy.compiling import compiler_options
 from diffenergy.corrections import read_corrections
 from diffenergy.hardware import read_gpu
 from diffenergy.kernels.gemm import clblast, simt
-from diffenergy.physics._timeline import timing
-from diffenergy.workload import Listing, assemble
-from diffenergy.workload._listing import normalise_kernel
+from diffenergy.physics import timing
+from diffenergy.workload import Listing, assemble, normalise_kernel
 
 pytestmark = pytest.mark.shared_data
 NAMES = (

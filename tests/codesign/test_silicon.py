@@ -24,15 +24,17 @@ from diffenergy.codesign._space.silicon import (
     idle_model,
     silicon_of,
 )
-from diffenergy.hardware import GpuCard, GpuSpec, gpu_names, read_gpu
-from diffenergy.hardware._dies import (
-    NUMBERS,
+from diffenergy.hardware import (
     Die,
+    GpuCard,
+    GpuSpec,
     die_of,
-    idle_readings,
+    gpu_names,
     process_rules,
     published_dies,
+    read_gpu,
 )
+from diffenergy.hardware._dies import NUMBERS, idle_readings
 
 ROOT = Path(__file__).parents[2]
 PUBLISHED = {

@@ -24,12 +24,11 @@ from diffenergy.codesign._tiles.tiles import (
 from diffenergy.codesign._tiles.tuning import tune
 from diffenergy.compiling import compiler_options, kept
 from diffenergy.dtypes import code
-from diffenergy.estimator._estimate import estimate_once
+from diffenergy.estimator import estimate_once
 from diffenergy.hardware import default_point, load_gpu, read_gpu
 from diffenergy.kernels import gemm as kernels_gemm
 from diffenergy.report._views.tiles import tiles_blocks
-from diffenergy.workload import Listing, assemble
-from diffenergy.workload._listing import normalise_kernel
+from diffenergy.workload import Listing, assemble, normalise_kernel
 
 ONCE = compiler_options(once=True)
 H100 = read_gpu("h100-sxm")

@@ -17,12 +17,30 @@ import pytest
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from diffenergy.collectives import Demand, Schedule, Topology, demand, load_topology
-from diffenergy.collectives._demand import Collective
+from diffenergy.collectives._bounds import epoch_bound, second_bound
+from diffenergy.collectives._demand import COLLECTIVES, Collective
+from diffenergy.collectives._demands import read_demand_file
+from diffenergy.collectives._duals import flow_bound
+from diffenergy.collectives._energy import (
+    MemoryPrice,
+    byte_prices,
+    memory_price,
+    schedule_price,
+)
 from diffenergy.collectives._epoch_schedule import SolverResult
-from diffenergy.collectives._greedy import Effort
+from diffenergy.collectives._greedy import Effort, greedy
+from diffenergy.collectives._lp import lp
+from diffenergy.collectives._milp import least_finish, rounds
+from diffenergy.collectives._order import finish_time
+from diffenergy.collectives._plan import Plan
+from diffenergy.collectives._published import read_published, run_published
 from diffenergy.collectives._routes import EpochModel, epoch_length, epoch_model
 from diffenergy.collectives._schedule import Sends
+from diffenergy.collectives._simulate import order_of, retime, run_epochs
+from diffenergy.collectives._time_reversal import spread_of
 from diffenergy.collectives._topology import Energy, Kind, Link, Node
+from diffenergy.collectives._verify import verify
+from diffenergy.collectives._what_if import disable
 from diffenergy.search import LinearModel
 
 GB = 1e9

@@ -8,18 +8,18 @@ import pytest
 from diffenergy.collectives import Topology, demand, load_topology
 from diffenergy.collectives._algorithms import ring_order
 from diffenergy.collectives._baselines import Baselines, baselines
-from diffenergy.collectives._bounds import second_bound
-from diffenergy.collectives._demand import COLLECTIVES
 from diffenergy.collectives._trees import (
     binomial,
     both_ways,
     double_binary,
     doubling,
 )
-from diffenergy.collectives._verify import verify
 
 from .builders import (
+    COLLECTIVES,
+    second_bound,
     star,
+    verify,
 )
 
 OPEN = ("dgx1", "mi250x-1", "mi250x-2", "mesh-3", "mesh-4", "ring-5", "ring-8")

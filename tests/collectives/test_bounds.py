@@ -9,36 +9,40 @@ from scipy.optimize import linprog
 
 from diffenergy.collectives import Demand, Topology, demand
 from diffenergy.collectives import _duals as duals
-from diffenergy.collectives._bounds import cut_bound, epoch_bound, second_bound
-from diffenergy.collectives._duals import flow_bound
-from diffenergy.collectives._greedy import Effort, greedy
-from diffenergy.collectives._lp import lp
-from diffenergy.collectives._milp import least_finish
-from diffenergy.collectives._routes import epoch_length, epoch_model
-from diffenergy.collectives._simulate import run_epochs
-from diffenergy.collectives._verify import verify
+from diffenergy.collectives._bounds import cut_bound
 
 from .builders import (
     CHUNK,
     GB,
     MB,
     US,
+    Effort,
     all_gather,
     all_to_all,
     blocks,
     both,
     dgx1,
+    epoch_bound,
+    epoch_length,
+    epoch_model,
     epochs_of,
+    flow_bound,
     gather_chunks,
     gpu_nodes,
+    greedy,
+    least_finish,
+    lp,
     machine,
     ndv2_2,
     ndv2_4,
     published,
     ring,
+    run_epochs,
+    second_bound,
     star,
     sums,
     torus,
+    verify,
 )
 
 

@@ -6,13 +6,9 @@ import numpy as np
 import pytest
 
 from diffenergy.collectives import Demand, Topology, demand, load_topology
-from diffenergy.collectives._demand import COLLECTIVES
-from diffenergy.collectives._demands import (
-    collective_name,
-    read_demand_file,
-    read_matrix_file,
-    together,
-)
+from diffenergy.collectives._demands import collective_name, read_matrix_file, together
+
+from .builders import COLLECTIVES, read_demand_file
 
 DGX1 = load_topology("dgx1")
 PUBLISHED = load_topology("ndv2-2-published")

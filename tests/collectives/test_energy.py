@@ -8,26 +8,29 @@ import pytest
 
 from diffenergy.collectives import Schedule, Topology, demand, load_topology
 from diffenergy.collectives._energy import (
-    MemoryPrice,
     best_wait_clock,
-    byte_prices,
     energy_rows,
     feeding_clock,
     idle_power,
-    memory_price,
     schedule_energy,
-    schedule_price,
     schedule_wait_clock,
     supported_clocks,
     waiting_gpus,
 )
-from diffenergy.collectives._greedy import Effort, greedy
-from diffenergy.collectives._schedule import Sends
-from diffenergy.collectives._topology import Energy, Link, Node
 from diffenergy.hardware import load_gpu, read_gpu
 
 from .builders import (
+    Effort,
+    Energy,
+    Link,
+    MemoryPrice,
+    Node,
+    Sends,
     blocks,
+    byte_prices,
+    greedy,
+    memory_price,
+    schedule_price,
 )
 
 GB = 1e9

@@ -3,23 +3,24 @@
 import pytest
 
 from diffenergy.collectives import Demand, Topology, demand, load_topology
-from diffenergy.collectives._bounds import epoch_bound
 from diffenergy.collectives._epoch_counts import whole_epochs
-from diffenergy.collectives._greedy import greedy
 from diffenergy.collectives._plan import in_epochs
-from diffenergy.collectives._routes import epoch_length, epoch_model
-from diffenergy.collectives._time_reversal import spread_of
-from diffenergy.collectives._verify import verify
 
 from .builders import (
     QUICK,
     Row,
     blocks,
+    epoch_bound,
+    epoch_length,
+    epoch_model,
+    greedy,
     reducing_rows,
     schedule,
+    spread_of,
     unit_demand,
     unit_machine,
     unit_ring,
+    verify,
 )
 
 

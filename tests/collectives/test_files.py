@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from diffenergy.collectives import Schedule, demand, load_topology
+from diffenergy.collectives import Schedule, Violation, demand, load_topology
 from diffenergy.collectives import verify as verify_file
 from diffenergy.collectives._export import (
     demand_json,
@@ -18,13 +18,13 @@ from diffenergy.collectives._export import (
     sends_csv,
     sends_json,
 )
-from diffenergy.collectives._verify import Violation, verify
 
 from .builders import (
     reducing_rows,
     ring_rows,
     schedule,
     take,
+    verify,
     write_json,
 )
 

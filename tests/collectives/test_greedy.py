@@ -4,30 +4,33 @@ import numpy as np
 import pytest
 
 from diffenergy.collectives import Search, Topology, plan
-from diffenergy.collectives._bounds import epoch_bound, second_bound
-from diffenergy.collectives._duals import flow_bound
-from diffenergy.collectives._greedy import Effort, greedy
 from diffenergy.collectives._queues import Requests, balanced_paths
-from diffenergy.collectives._routes import epoch_length, epoch_model
-from diffenergy.collectives._verify import verify
 
 from .builders import (
     GB,
+    Effort,
     all_gather,
     all_to_all,
     blocks,
     both,
     dgx1,
     dgx2_2,
+    epoch_bound,
+    epoch_length,
+    epoch_model,
+    flow_bound,
     gpu_nodes,
+    greedy,
     machine,
     ndv2_2,
     ndv2_4,
     one_to_all,
     ring,
+    second_bound,
     star,
     sums,
     torus,
+    verify,
 )
 
 MACHINES = [

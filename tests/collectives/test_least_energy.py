@@ -14,14 +14,7 @@ from diffenergy.collectives import (
     load_topology,
 )
 from diffenergy.collectives import _least_energy as energy_search
-from diffenergy.collectives._energy import (
-    MemoryPrice,
-    byte_prices,
-    memory_price,
-    schedule_price,
-)
 from diffenergy.collectives._find_schedule import second_stage, silent
-from diffenergy.collectives._greedy import Effort, greedy
 from diffenergy.collectives._least_energy import (
     energy_floor,
     front_rows,
@@ -30,17 +23,25 @@ from diffenergy.collectives._least_energy import (
     pick,
     priced,
 )
-from diffenergy.collectives._plan import Plan
-from diffenergy.collectives._routes import epoch_model
-from diffenergy.collectives._schedule import Sends
-from diffenergy.collectives._topology import Energy, Link, Node
-from diffenergy.collectives._verify import verify
 from diffenergy.hardware import load_gpu
 from diffenergy.search import Solving
 
 from .builders import (
     MB,
+    Effort,
+    Energy,
+    Link,
+    MemoryPrice,
+    Node,
+    Plan,
+    Sends,
     blocks,
+    byte_prices,
+    epoch_model,
+    greedy,
+    memory_price,
+    schedule_price,
+    verify,
 )
 
 QUICK = Effort(batches=1, restarts=4)

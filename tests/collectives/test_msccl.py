@@ -7,20 +7,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diffenergy.collectives import Schedule, Search, load_topology, plan
-from diffenergy.collectives._demand import Collective
+from diffenergy.collectives import Schedule, Search, Violation, load_topology, plan
 from diffenergy.collectives._msccl import msccl_xml
-from diffenergy.collectives._published import read_published, run_published
-from diffenergy.collectives._verify import Violation, verify
 
 from .builders import (
+    Collective,
     Row,
+    read_published,
     reducing_rows,
     ring_rows,
+    run_published,
     schedule,
     unit_demand,
     unit_ring,
     unit_star,
+    verify,
     without,
 )
 from .msccl_interpreter import run

@@ -17,21 +17,22 @@ from diffenergy.collectives import (
     plan,
 )
 from diffenergy.collectives import verify as verify_file
-from diffenergy.collectives._bounds import second_bound
 from diffenergy.collectives._find_schedule import find_schedule
-from diffenergy.collectives._greedy import Effort, greedy
-from diffenergy.collectives._plan import Plan
 from diffenergy.collectives._result import bandwidths
-from diffenergy.collectives._routes import epoch_length
-from diffenergy.collectives._verify import verify
 from diffenergy.hardware import read_gpu
 from diffenergy.results import Infeasible
 
 from .builders import (
     US,
+    Effort,
+    Plan,
     blocks,
+    epoch_length,
+    greedy,
     published,
+    second_bound,
     unit_machine,
+    verify,
 )
 
 

@@ -8,14 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from diffenergy.collectives import load_topology
-from diffenergy.collectives._published import (
-    read_json,
-    read_published,
-    replay_epochs,
-    run_published,
-)
-from diffenergy.collectives._verify import Violation
+from diffenergy.collectives import Violation, load_topology
+from diffenergy.collectives._published import read_json, replay_epochs
+
+from .builders import read_published, run_published
 
 _PREFIX = "ndv2-2-published_"
 _LONGEST = 4.1e-6

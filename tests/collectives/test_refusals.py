@@ -18,10 +18,9 @@ from diffenergy.collectives import (
     plan,
     verify,
 )
-from diffenergy.collectives._demands import read_demand_file
-from diffenergy.collectives._published import read_published
 from diffenergy.results import Infeasible
 
+from .builders import read_demand_file, read_published
 from .test_files import _ring, _table
 from .test_nvidia_smi import DGX1 as PRINT
 from .test_nvidia_smi import PCIE

@@ -7,38 +7,40 @@ import numpy as np
 import pytest
 
 from diffenergy.collectives import Demand, Schedule, Topology, demand, load_topology
-from diffenergy.collectives._epoch_schedule import SolverResult
-from diffenergy.collectives._greedy import Effort, greedy
-from diffenergy.collectives._lp import lp
-from diffenergy.collectives._milp import least_finish, rounds
-from diffenergy.collectives._order import finish_time
-from diffenergy.collectives._routes import epoch_length, epoch_model
-from diffenergy.collectives._schedule import Sends
-from diffenergy.collectives._simulate import (
-    order_of,
-    prune,
-    retime,
-    run_epochs,
-)
-from diffenergy.collectives._time_reversal import reduction, spread_of
-from diffenergy.collectives._topology import Node
-from diffenergy.collectives._verify import verify
+from diffenergy.collectives._simulate import prune
+from diffenergy.collectives._time_reversal import reduction
 
 from .builders import (
     US,
+    Effort,
+    Node,
+    Sends,
+    SolverResult,
     all_gather,
     blocks,
     both,
+    epoch_length,
+    epoch_model,
+    finish_time,
     gpu_nodes,
+    greedy,
     jittered,
+    least_finish,
+    lp,
     machine,
     ndv2_2,
     one_to_all,
+    order_of,
     reached,
+    retime,
     ring,
+    rounds,
+    run_epochs,
     seeds,
+    spread_of,
     star,
     sums,
+    verify,
 )
 
 QUICK = Effort(1, 2)

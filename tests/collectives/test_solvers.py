@@ -12,10 +12,8 @@ from diffenergy.collectives._epoch_schedule import (
     epoch_schedule,
     least_horizon,
 )
-from diffenergy.collectives._lp import flow_model, lp, static_bound
-from diffenergy.collectives._milp import integer_model, least_finish, milp, rounds
-from diffenergy.collectives._simulate import run_epochs
-from diffenergy.collectives._verify import verify
+from diffenergy.collectives._lp import flow_model, static_bound
+from diffenergy.collectives._milp import integer_model, milp
 from diffenergy.search import LinearModel, Solving, solve
 
 from .builders import (
@@ -25,17 +23,22 @@ from .builders import (
     epochs_of,
     exchange_chunks,
     gather_chunks,
+    least_finish,
+    lp,
     ndv2_2,
     one_to_all,
     random_ring,
     replay_epochs,
     replay_parts,
     ring,
+    rounds,
+    run_epochs,
     schedule_of,
     scipy_least,
     seeds,
     star,
     torus,
+    verify,
 )
 
 

@@ -13,10 +13,11 @@ from diffenergy.collectives import (
     topology_names,
 )
 from diffenergy.collectives._build_topology import FILE, media
-from diffenergy.collectives._what_if import disable, scale
+from diffenergy.collectives._what_if import scale
 from diffenergy.hardware import gpu_names
 
 from .builders import (
+    disable,
     into,
     link,
     out_of,

@@ -5,16 +5,15 @@ import dataclasses
 import numpy as np
 import pytest
 
-from diffenergy.collectives import Schedule
-from diffenergy.collectives._schedule import Sends
-from diffenergy.collectives._simulate import retime
-from diffenergy.collectives._verify import Violation, verify
+from diffenergy.collectives import Schedule, Violation
 
 from .builders import (
     Row,
+    Sends,
     blocks,
     only,
     reducing_rows,
+    retime,
     ring_rows,
     schedule,
     unit_both,
@@ -22,6 +21,7 @@ from .builders import (
     unit_machine,
     unit_ring,
     unit_star,
+    verify,
     without,
 )
 

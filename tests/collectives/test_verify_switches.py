@@ -5,8 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from diffenergy.collectives import Schedule
-from diffenergy.collectives._verify import Violation, verify
+from diffenergy.collectives import Schedule, Violation
 
 from .builders import (
     changed,
@@ -18,6 +17,7 @@ from .builders import (
     unit_machine,
     unit_ring,
     unit_star,
+    verify,
     without,
 )
 

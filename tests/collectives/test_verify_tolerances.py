@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from diffenergy.collectives import Schedule
-from diffenergy.collectives._verify import Violation, verify
+from diffenergy.collectives import Schedule, Violation
 
 from .builders import (
     changed,
@@ -18,6 +17,7 @@ from .builders import (
     unit_demand,
     unit_ring,
     unit_star,
+    verify,
 )
 
 INSIDE, OUTSIDE = 0.95, 1.05

@@ -10,16 +10,11 @@ from json_keys import check_part
 from diffenergy.collectives import Demand, Schedule, Topology, demand, load_topology
 from diffenergy.collectives import _what_if as room
 from diffenergy.collectives import _what_if as sensitivity
-from diffenergy.collectives._greedy import Effort, greedy
-from diffenergy.collectives._order import finish_time
-from diffenergy.collectives._schedule import Sends
-from diffenergy.collectives._simulate import order_of, retime
 from diffenergy.collectives._what_if import (
     Change,
     criticality,
     criticality_rows,
     cut_off,
-    disable,
     gathered,
     linked_pairs,
     pair_orbits,
@@ -29,11 +24,18 @@ from diffenergy.collectives._what_if import (
 
 from .builders import (
     MB,
+    Effort,
+    Sends,
     all_gather,
     all_to_all,
     blocks,
+    disable,
+    finish_time,
     gpu_nodes,
+    greedy,
     machine,
+    order_of,
+    retime,
     ring,
     star,
     sums,

@@ -6,16 +6,20 @@ import numpy as np
 import pytest
 
 from diffenergy.dvfs import Objective, Problem
+from diffenergy.dvfs._export import apply_script
+from diffenergy.dvfs._modelled import Modelled, clock_pairs, modelled
 from diffenergy.dvfs._paths import lasting
-from diffenergy.dvfs._positions import Positions
+from diffenergy.dvfs._positions import Positions, positions
 from diffenergy.dvfs._problem import (
-    Loop,
     Spent,
+    Total,
     chosen,
     default_total,
+    listed,
     total,
     within_caps,
 )
+from diffenergy.workload import Loop
 
 KINDS = ("table", "host", "caps", "both")
 """Which of host time and stage caps a problem has."""

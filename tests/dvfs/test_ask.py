@@ -9,8 +9,9 @@ import pytest
 from diffenergy.dvfs import Objective, Plan, Rules, Switching
 from diffenergy.dvfs._advice import advice
 from diffenergy.dvfs._costs import PowerCurve
-from diffenergy.dvfs._problem import Total
 from diffenergy.dvfs._result import _tokens, curve_rows, limited
+
+from .builders import Total
 
 # --- parts of the summary
 

@@ -8,8 +8,7 @@ from diffenergy.corrections import read_corrections
 from diffenergy.dvfs import _costs as costs
 from diffenergy.dvfs import _modelled as modelled
 from diffenergy.hardware import OperatingPoint, read_gpu
-from diffenergy.workload import Listing, assemble
-from diffenergy.workload._listing import normalise_kernel
+from diffenergy.workload import Listing, assemble, normalise_kernel
 
 A100 = read_gpu("a100-pcie-40gb")  # 150 to 250 W, 1410 and 1215 MHz
 GEFORCE = read_gpu("rtx-3080-ti")  # from 100 W, 2100 and 9501 MHz

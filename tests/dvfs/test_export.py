@@ -9,9 +9,10 @@ import pytest
 
 from diffenergy.dvfs import Objective, Plan, Problem, Rules, read_table
 from diffenergy.dvfs._export import schedule_csv, schedule_rows
-from diffenergy.dvfs._problem import Total
 from diffenergy.dvfs._result import SCHEDULE_KEYS, outcome, schedule_summary
 from diffenergy.dvfs._table import problem_from_columns
+
+from .builders import Total
 
 TABLE = """stage,instruction,frequency,memory_frequency,count,time,energy
 forward,gemm,auto,auto,3,0.010,3.0

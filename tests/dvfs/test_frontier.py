@@ -6,11 +6,15 @@ import numpy as np
 import pytest
 
 from diffenergy.dvfs import Objective, Rules, frontier, solve
-from diffenergy.dvfs._frontier import _steps
-from diffenergy.dvfs._problem import Total, default_total
 from diffenergy.results import Infeasible
 
-from .builders import KINDS, RICHEST_KIND, exhaustive, random_problem
+from .builders import (
+    KINDS,
+    RICHEST_KIND,
+    default_total,
+    exhaustive,
+    random_problem,
+)
 
 SLOWDOWNS = np.arange(-30.0, 60.0, 2.5)
 
@@ -86,20 +90,3 @@ def test_default_steps():
     points = found.points(default_total(problem))
     assert np.all(np.diff(points[:, 0]) > 0)
     assert np.all(np.diff(points[:, 1]) < 0)
-
-
-@pytest.mark.parametrize(
-    ("fastest", "leanest", "first", "last"),
-    [(0.95, 1.0296, -5.0, 3.0), (0.9504, 1.0304, -4.9, 3.1), (1.02, 1.0396, 0.0, 4.0)],
-)
-def test_steps_reach_the_leanest_plan(
-    fastest: float, leanest: float, first: float, last: float
-):
-    """From the first limit that is reachable, the default being a plan too."""
-    plans = Total(np.array([fastest, leanest, 1.5]), np.array([9.0, 5.0, 6.0]))
-    found = _steps(plans, Total(np.asarray(1.0), np.asarray(7.0)))
-    assert found == pytest.approx(
-        np.arange(round(10 * first), round(10 * last) + 1) / 10
-    )
-    lean = _steps(plans, Total(np.asarray(1.0), np.asarray(4.0)))
-    assert lean[-1] == pytest.approx(0) and lean[0] == pytest.approx(min(first, 0.0))

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from diffenergy.dvfs import Objective, Rules, Switching, plan, solve
-from diffenergy.dvfs._positions import positions
 
-from .builders import all_choices, all_plans, best_value, random_problem
+from .builders import all_choices, all_plans, best_value, positions, random_problem
 
 CLOCKS = ("auto", "1500", "1200", "900")
 STALL = 0.04

@@ -10,10 +10,10 @@ import pytest
 from diffenergy import OperatingPoint, estimate, load_model
 from diffenergy.corrections import read_corrections
 from diffenergy.dvfs import row_costs
-from diffenergy.dvfs._modelled import Modelled, clock_pairs, modelled
-from diffenergy.dvfs._problem import chosen, default_total, total
 from diffenergy.hardware import read_gpu
 from diffenergy.workload import assemble
+
+from .builders import Modelled, chosen, clock_pairs, default_total, modelled, total
 
 GPU = read_gpu("a100-pcie-40gb")
 CLOCKS = [600e6, 960e6, 1200e6, 1410e6]

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from diffenergy.dvfs import Objective, Problem, Switching
-from diffenergy.dvfs._problem import (
-    Loop,
+from diffenergy.physics import gpu_time, stage_slope, stage_time, tangent_offset
+from diffenergy.workload import Loop
+
+from .builders import (
     Spent,
     Total,
     chosen,
@@ -17,7 +19,6 @@ from diffenergy.dvfs._problem import (
     total,
     within_caps,
 )
-from diffenergy.physics import gpu_time, stage_slope, stage_time, tangent_offset
 
 INSIDE, OUTSIDE = 1 + 0.95e-9, 1 + 1.05e-9
 

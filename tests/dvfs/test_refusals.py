@@ -12,12 +12,11 @@ from refusals import File, Refusal, row
 
 import diffenergy as de
 from diffenergy.dvfs import Objective, Rules, Switching, plan, read_table, solve
-from diffenergy.dvfs._export import apply_script
 from diffenergy.estimator import prepare
 from diffenergy.hardware import read_gpu
 from diffenergy.results import Infeasible
 
-from .builders import random_problem
+from .builders import apply_script, random_problem
 from .test_script import AUTO, BOTH, LOW, problem
 from .test_script import plan as schedule
 from .test_table import PAIRS, PERSEUS, PLAIN, swapped

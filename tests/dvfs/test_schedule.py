@@ -13,13 +13,18 @@ from diffenergy.compiling import compiler_options
 from diffenergy.corrections import read_corrections
 from diffenergy.dvfs import Objective, Plan, Rules, row_costs
 from diffenergy.dvfs import _descent as descent
-from diffenergy.dvfs._modelled import Modelled, clock_pairs, modelled
-from diffenergy.dvfs._problem import default_total, total
 from diffenergy.dvfs._schedule import Descent, schedule, stage_power
 from diffenergy.hardware import read_gpu
 from diffenergy.physics import stage_time
 
-from .builders import random_problem
+from .builders import (
+    Modelled,
+    clock_pairs,
+    default_total,
+    modelled,
+    random_problem,
+    total,
+)
 
 CASES = [("gpt2", "decode", "a100-pcie-40gb"), ("gpt2", "prefill", "rtx-3080-ti")]
 SLOW = [

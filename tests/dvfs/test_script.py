@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from diffenergy.dvfs import Plan, Problem, launches
-from diffenergy.dvfs._export import apply_script
-from diffenergy.dvfs._problem import Loop
+from diffenergy.workload import Loop
+
+from .builders import apply_script
 
 AUTO, LOW, BOTH, MEMORY = range(4)
 SETTINGS = np.array([[np.nan, np.nan], [9e8, np.nan], [1.5e9, 5.001e9], [np.nan, 4e8]])

@@ -9,13 +9,13 @@ import pytest
 from diffenergy.corrections import read_corrections
 from diffenergy.dvfs import Objective, Plan, Problem, solve
 from diffenergy.dvfs import _smoothing as smoothing
-from diffenergy.dvfs._problem import Loop, default_total, listed, total
 from diffenergy.dvfs._smoothing import promise, smoothed
-from diffenergy.fitting._clock_fit import fit_table
-from diffenergy.fitting._clock_law import law_table
-from diffenergy.fitting._clock_model import Readings
+from diffenergy.fitting import Readings, fit_table, law_table
 from diffenergy.hardware import read_gpu
 from diffenergy.results import Infeasible
+from diffenergy.workload import Loop
+
+from .builders import default_total, listed, total
 
 NOISE = (0.01, 0.02)
 GPU = read_gpu("a100-pcie-40gb")

@@ -9,19 +9,22 @@ from scipy.optimize import LinearConstraint, milp
 
 from diffenergy.dvfs import Objective, Plan, Problem, Rules, launches, solve
 from diffenergy.dvfs._groups import by_stage
-from diffenergy.dvfs._problem import (
-    TIE,
-    Loop,
+from diffenergy.dvfs._problem import TIE
+from diffenergy.physics import stage_time
+from diffenergy.results import Infeasible
+from diffenergy.workload import Loop
+
+from .builders import (
+    KINDS,
     Total,
+    between,
     chosen,
     default_total,
+    exhaustive,
+    random_problem,
     total,
     within_caps,
 )
-from diffenergy.physics import stage_time
-from diffenergy.results import Infeasible
-
-from .builders import KINDS, between, exhaustive, random_problem
 
 OBJECTIVES = (
     Objective(max_slowdown=0.0),

@@ -7,16 +7,20 @@ import numpy as np
 import pytest
 
 from diffenergy.dvfs import Objective, Plan, Problem, Rules, Switching, frontier, solve
-from diffenergy.dvfs._positions import Positions, positions
-from diffenergy.dvfs._problem import Loop, default_total, total, within_caps
+from diffenergy.workload import Loop
 
 from .builders import (
     KINDS,
+    Positions,
     all_choices,
     all_plans,
     best_value,
     between,
+    default_total,
+    positions,
     random_problem,
+    total,
+    within_caps,
 )
 
 OBJECTIVES = (

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from diffenergy.dvfs import read_table
-from diffenergy.dvfs._problem import Loop
+from diffenergy.workload import Loop
 
 PLAIN = """stage,instruction,frequency,time,energy
 forward,gemm,auto,0.010,3.0

@@ -33,6 +33,10 @@ def too_large(sentence: str, model: str, gpu: str, **options: Any) -> Any:
                kind=Infeasible, **options)  # fmt: skip
 
 
+def events(text: str) -> File:
+    return File(f"[[events]]\n{text}", "events.toml")
+
+
 SETTINGS = [
     row("`sm_clock` is 5000 MHz; l4 allows 210 to 2040 MHz.", gpt2, sm_clock=5e9),
     row("`sm_clock` is 200 MHz; l4 allows", gpt2, sm_clock=[9e8, 2e8]),
@@ -55,11 +59,23 @@ SETTINGS = [
     row("`kv_dtype` is given, but bert-base has no KV cache", de.estimate, "bert-base",
         kv_dtype="fp8"),
     row("`tokens` is 1e+09, but the phase generate", gpt2, tokens=1e9),
-    row("power over time (`power_step`, `smooth`) is known of training", gpt2,
+    row("power over time of stages is known in training alone", gpt2, plan="pp=2",
         power_step=0.1),
     row("`smooth` is 'ceiling=1'; give floor=SHARE", gpt2, smooth="ceiling=1"),
-    row("`power_step` is 10, but the step takes", gpt2, phase="train", plan="dp=2",
-        input_len=64, power_step=10.0),
+    row("`smooth` has hysteresis without down", gpt2, smooth="up=1,hysteresis=1"),
+    row("`smooth` has floor=0.8, 58 W of a board, above its power limit of 50 W; give "
+        "at most 0.69.", gpt2, output_len=2, smooth="floor=0.8", power_limit=50),
+    row("`power_step` is 10, but power over time is of", gpt2, phase="train",
+        plan="dp=2", input_len=64, power_step=10.0),
+    row("`events` interrupt the steps of a training, but the phase is generate", gpt2,
+        events=events("every_s = 9\nlasts_s = 1")),
+    row("`events` is 'none.toml', but there is no such file", gpt2, events="none.toml"),
+    row("events.toml: `events[0]`: `kind` is 'rest'; allowed are pause, work.", gpt2,
+        events=events("every_s = 9\nlasts_s = 1\nkind = 'rest'")),
+    row("`events` take 111 % of the time; make `every_s` longer", gpt2,
+        events=events("every_s = 9\nlasts_s = 10")),
+    row("`events` is empty; give one [[events]]", gpt2,
+        events=File("events = []", "events.toml")),
     row("`tokens` is '15T'; allowed is a number above 0", gpt2, tokens="15T",
         phase="train"),
     *(

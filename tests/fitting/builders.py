@@ -17,9 +17,12 @@ from diffenergy.corrections import (
 )
 from diffenergy.fitting import predict
 from diffenergy.fitting._batches import batches
-from diffenergy.fitting._fit import target
+from diffenergy.fitting._calibrate import Calibration, Settings, calibrate
+from diffenergy.fitting._fit import Fit, target
+from diffenergy.fitting._flags import Flag
 from diffenergy.fitting._free_parameters import free_parameters
 from diffenergy.fitting._parameters import Parameter, Parameters
+from diffenergy.fitting._predict import corrections_file
 from diffenergy.measurements import MeasurementTable, Meter, Reading
 from diffenergy.physics import TimeEnergy
 from diffenergy.records import Record

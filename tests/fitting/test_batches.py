@@ -9,12 +9,12 @@ import pytest
 from diffenergy import measurements
 from diffenergy.corrections import CONSTANTS, Corrections, prior_file
 from diffenergy.fitting import _batches
-from diffenergy.fitting._batches import Batch, batches
-from diffenergy.fitting._fit import _movers, acting_constants, target
-from diffenergy.fitting._free_parameters import free_parameters
-from diffenergy.fitting._parameters import Parameter, Parameters
+from diffenergy.fitting._batches import Batch
+from diffenergy.fitting._fit import _movers, acting_constants
 from diffenergy.fitting._predict import compiled_reading
 from diffenergy.measurements import MeasurementTable, NoConstants
+
+from .builders import Parameter, Parameters, batches, free_parameters, target
 
 KERNELS = "gpu,op,m,n,k,dtype,campaign,time_us,avg_power_w,sm_clock_mhz_avg"
 

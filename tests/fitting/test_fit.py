@@ -10,14 +10,28 @@ from diffenergy import measurements
 from diffenergy.corrections import CorrectionsFile, prior_file, read_corrections
 from diffenergy.fitting import _calibrate, _fit, predict
 from diffenergy.fitting import fit as fit_tables
-from diffenergy.fitting._batches import batches
-from diffenergy.fitting._calibrate import Settings, blanked, calibrate
-from diffenergy.fitting._fit import fit, target
-from diffenergy.fitting._free_parameters import free_parameters
-from diffenergy.fitting._parameters import Parameter, Parameters
+from diffenergy.fitting._calibrate import blanked
+from diffenergy.fitting._fit import fit
 from diffenergy.measurements import MeasurementTable
 
-from .builders import ON, SEEN, TRUE, UNSEEN, free, noisy, read, shape, truth
+from .builders import (
+    ON,
+    SEEN,
+    TRUE,
+    UNSEEN,
+    Parameter,
+    Parameters,
+    Settings,
+    batches,
+    calibrate,
+    free,
+    free_parameters,
+    noisy,
+    read,
+    shape,
+    target,
+    truth,
+)
 
 
 @pytest.mark.slow

@@ -18,9 +18,11 @@ from calibration.listings import completed_listings
 from diffenergy import measurements
 from diffenergy.corrections import prior_file
 from diffenergy.fitting import predict
-from diffenergy.fitting._flags import Flag, flagged
+from diffenergy.fitting._flags import flagged
 from diffenergy.hardware import idle_power, load_gpu
 from diffenergy.measurements import MeasurementTable, Predictions
+
+from .builders import Flag
 
 BAD, TIME, POWER = 5, 0.25, 150.0
 ROW = dict(gpu="a100-sxm-80gb", op="gemm", m=64, n=64, k=64, dtype="bf16")

@@ -7,13 +7,24 @@ import pytest
 
 from diffenergy.corrections import ACTIVITY_CONSTANTS, prior_file
 from diffenergy.fitting import _fit, _free_parameters
-from diffenergy.fitting._batches import batches
-from diffenergy.fitting._calibrate import Settings, calibrate
-from diffenergy.fitting._fit import target
-from diffenergy.fitting._free_parameters import free_parameters
-from diffenergy.fitting._parameters import Parameter, Parameters
 
-from .builders import METER, NUMBERS, ON, SEEN, UNSEEN, freed, meter, shape
+from .builders import (
+    METER,
+    NUMBERS,
+    ON,
+    SEEN,
+    UNSEEN,
+    Parameter,
+    Parameters,
+    Settings,
+    batches,
+    calibrate,
+    free_parameters,
+    freed,
+    meter,
+    shape,
+    target,
+)
 
 
 def test_from_nothing_every_level_is_free(table):

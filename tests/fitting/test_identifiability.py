@@ -9,9 +9,8 @@ from json_keys import check_part
 from diffenergy.corrections import CONSTANTS, prior_file
 from diffenergy.fitting import _identifiability as identifiability
 from diffenergy.fitting._identifiability import report
-from diffenergy.fitting._parameters import Parameter, Parameters
 
-from .builders import NUMBERS
+from .builders import NUMBERS, Parameter, Parameters
 
 L2, DRAM, ISSUE = "energy_l2", "energy_dram", "energy_issue"
 CLOCK, LEAKAGE, FMA = "sm_clock_energy", "leakage", "energy_fma"

@@ -17,10 +17,10 @@ from diffenergy.corrections import (
     resolve,
 )
 from diffenergy.fitting._holdout import Rule, held_out, read_rule
-from diffenergy.fitting._parameters import FACTOR_SD, Parameter, Parameters
+from diffenergy.fitting._parameters import FACTOR_SD
 from diffenergy.hardware import read_gpu
 
-from .builders import NUMBERS, Numbers
+from .builders import NUMBERS, Numbers, Parameter, Parameters
 
 TAGS = read_gpu("a100-sxm-80gb").tags
 METER = "sensor:ours/1:gemm@a100-sxm-80gb"

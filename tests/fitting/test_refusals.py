@@ -9,8 +9,9 @@ from refusals import File, Refusal, row
 
 from diffenergy import measurements
 from diffenergy.fitting import Readings, fit, fit_node_table, fit_table
-from diffenergy.fitting._predict import corrections_file
 from diffenergy.hardware import load_gpu
+
+from .builders import corrections_file
 
 GPU = load_gpu("a100-pcie-40gb")
 SETTINGS = np.array([(np.nan, np.nan), (9e8, np.nan), (6e8, np.nan)])

@@ -10,13 +10,10 @@ import pytest
 from diffenergy import measurements
 from diffenergy.corrections import prior_file
 from diffenergy.fitting import FitResult, Identifiability, _ask
-from diffenergy.fitting._calibrate import Calibration
-from diffenergy.fitting._fit import Fit
-from diffenergy.fitting._flags import Flag
-from diffenergy.fitting._parameters import Parameter, Parameters
-from diffenergy.fitting._predict import corrections_file
 from diffenergy.fitting._result import Rows, _groups, fit_summary
 from diffenergy.measurements import MeasurementTable, Predictions
+
+from .builders import Calibration, Fit, Flag, Parameter, Parameters, corrections_file
 
 FREE = (Parameter("global", "energy_dram"), Parameter("gpu:a10", "energy_l2"))
 HEAD = "gpu,op,fn,elements,m,n,k,dtype,time_s,avg_power_w"

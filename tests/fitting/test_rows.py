@@ -12,15 +12,24 @@ from diffenergy.corrections import (
     write_corrections,
 )
 from diffenergy.fitting import _calibrate
-from diffenergy.fitting._batches import batches
-from diffenergy.fitting._calibrate import Calibration, Settings, calibrate
-from diffenergy.fitting._fit import Fit, target
-from diffenergy.fitting._parameters import Parameters
 from diffenergy.hardware import read_gpu
 from diffenergy.measurements import MeasurementTable
 from diffenergy.workload import Listing
 
-from .builders import METER, SEEN, UNSEEN, meter, shape
+from .builders import (
+    METER,
+    SEEN,
+    UNSEEN,
+    Calibration,
+    Fit,
+    Parameters,
+    Settings,
+    batches,
+    calibrate,
+    meter,
+    shape,
+    target,
+)
 
 
 @pytest.mark.parametrize(("timed", "share"), [(16, 1.0), (100, 1.0), (512, 2.0)])

@@ -1,7 +1,9 @@
 """Fleets at the wall: lines of servers by hand, plans against fleets without nodes
 whose watts are those at the wall, and against all counts listed."""
 
+import csv
 import itertools
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import json_keys
 import pytest
 
 import diffenergy as de
+from diffenergy.cli import main
 from diffenergy.nodes import load_node
 
 from .builders import write_fleet
@@ -150,3 +153,26 @@ def test_the_example_at_the_wall(tmp_path: Path):
     assert 11.4e3 < found["value"] < 13.3e3
     assert found["headroom"]["demand_scale"] == pytest.approx(1.65, abs=0.03)
     assert found["headroom"]["per_gpu"]["north-h100"] < 0
+
+
+def test_power_over_the_day(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Two slots of an hour, of 30 and 50 requests a second: three and five replicas of
+    600 W; the profile of the meters, and rows by slot."""
+    pools = [{"name": "g", "gpu": "h200-sxm", "count": 8, "site": "main"} | NODE]
+    demand = [{"m": 30.0}, {"m": 50.0}]
+    path = write_fleet(tmp_path, [FULL], demand, pools, [{"name": "main"}])
+    rows = tmp_path / "day.csv"
+    assert main(["fleet", str(path), "--power-trace", str(rows), "--json"]) == 0
+    text = capsys.readouterr().out
+    json_keys.check("fleet", text)
+    with rows.open() as file:
+        first, second = csv.DictReader(file)
+    day = [n * wall(600) + (8 - n) * wall(IDLE) for n in (3, 5)]
+    for row, n, watts in ((first, 3, day[0]), (second, 5, day[1])):
+        assert float(row["boards_w"]) == 600 * n
+        assert row["site_w"] == row["site_main_w"]
+        assert float(row["site_w"]) == pytest.approx(watts, rel=1e-4)
+    profile = json.loads(text)["power_profile"]
+    assert profile["of"] == "site"
+    assert profile["mean_w"] == pytest.approx(sum(day) / 2, rel=1e-4)
+    assert profile["swing_w"] == pytest.approx(day[1] - day[0], rel=1e-3)

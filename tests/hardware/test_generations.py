@@ -8,7 +8,7 @@ from chips import rubin
 
 import diffenergy as de
 from diffenergy.collectives import load_topology
-from diffenergy.corrections._generations import generation, generations
+from diffenergy.corrections import generation, generations
 from diffenergy.files import facts
 from diffenergy.hardware import gpu_names, gpu_toml, load_gpu, read_gpu
 from diffenergy.plans import host_of

@@ -9,7 +9,8 @@ import pytest
 from diffenergy.corrections import Corrections, prior_file
 from diffenergy.hardware import GpuSpec, read_gpu, with_fields
 from diffenergy.kernels.gemm import clblast
-from diffenergy.physics._timeline import cta_cycles, sm_cycles, timing
+from diffenergy.physics import timing
+from diffenergy.physics._timeline import cta_cycles, sm_cycles
 
 NAMES = (
     "tile_m", "tile_n", "mdimc", "ndimc", "mdima", "ndimb", "vwm", "vwn", "sa", "sb",

@@ -10,8 +10,8 @@ from diffenergy import estimator
 from diffenergy.corrections import Corrections
 from diffenergy.dtypes import BYTES, code
 from diffenergy.files import facts
-from diffenergy.hardware import OperatingPoint, load_gpu, read_gpu
-from diffenergy.hardware._link_costs import COSTED_COLLECTIVES, FIELDS
+from diffenergy.hardware import COSTED_COLLECTIVES, OperatingPoint, load_gpu, read_gpu
+from diffenergy.hardware._link_costs import FIELDS
 from diffenergy.physics import LAUNCH_COMPONENTS, link_kind
 from diffenergy.physics import _links as links
 from diffenergy.records import as_float, as_index

@@ -185,6 +185,19 @@ def test_few_rows_are_not_sorted(sample, phases, tokens: int, ranks: int, sorts:
     assert float(jnp.sum(rows.sorts)) == sorts
 
 
+@pytest.mark.parametrize(
+    ("dtype", "weights", "inner"),
+    [("mxfp8", "mxfp4", 384), ("nvfp4", "", 368), ("bf16", "", 360)],
+)
+def test_narrow_experts_have_whole_blocks(sample, phases, dtype, weights, inner):
+    # 2880 / 8 = 360 features; a trace of gpt-oss-120b on eight B200 has 384
+    shape = dict(hidden_size=2880, inter_size=2880, num_experts=128, topk=4)
+    shape |= dict(moe_tp_size=8, dtype=dtype, weight_dtype=weights)
+    experts, _ = launches(sample, phases, num_tokens=16, **shape)
+    sides = np.stack([experts.n, experts.k], 1).tolist()
+    assert sorted(sides) == sorted([[2 * inner, 2880], [2880, inner]])
+
+
 def test_idle_tiles_of_the_grid(sample, phases):
     # 64 tokens x 2 over 8 experts on 4 ranks: 32 rows and 2 tiles of 16 on each of 8
     # experts; the grid has min(128, (128 + 8 x 15)/16 = 15.5) tiles of rows

@@ -11,7 +11,7 @@ import pytest
 
 from diffenergy import estimate, parallel
 from diffenergy.corrections import read_corrections
-from diffenergy.estimator import settings
+from diffenergy.estimator import prepare, settings
 from diffenergy.hardware import read_gpu
 from diffenergy.parallel._pieces import Maker, key_of, price
 from diffenergy.parallel._pricing import Pricing, price_plans
@@ -119,7 +119,14 @@ def compared(case: tuple[str, str, int, int, int], objective: Any):
     )  # fmt: skip
     space = space_of(*case)
     capacity = space.card.values["dram_capacity"]
-    about, each = figures(space, legal(space))
+    plans = legal(space)
+    about, each = figures(space, plans)
+    for i in range(0, len(plans), max(1, len(plans) // 4)):  # exactly that of a plan
+        said = prepare(
+            model, gpu, phase="train", plan=plans[i], global_batch=batch,
+            input_len=length,
+        ).memory  # fmt: skip
+        assert about.memory[i] == pytest.approx(said["total"], rel=1e-9), plans[i]
     fits = about.memory <= capacity
     time, energy = each.time[fits, 0], each.energy[fits, 0]
     memory = about.memory[fits]

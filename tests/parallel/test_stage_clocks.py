@@ -14,8 +14,14 @@ from diffenergy.parallel._stage_clocks.problem import Problem, hosts, latest
 from diffenergy.parallel._stage_clocks.relaxed import Caps
 from diffenergy.parallel._stage_clocks.result import peak_power
 from diffenergy.parallel._stage_clocks.solve import solved, uniform
-from diffenergy.plans import Plan, fastest_split, instruction_ends, pipeline_layout
-from diffenergy.plans._pipeline import Schedule, ends, instructions
+from diffenergy.plans import (
+    Plan,
+    Schedule,
+    fastest_split,
+    instruction_ends,
+    pipeline_layout,
+)
+from diffenergy.plans._pipeline import ends, instructions
 from diffenergy.results import Infeasible
 
 WAIT = 10.0

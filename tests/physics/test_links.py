@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from diffenergy.hardware import GpuSpec, load_gpu
-from diffenergy.hardware._link_costs import LinkCosts
+from diffenergy.hardware import GpuSpec, LinkCosts, load_gpu
 from diffenergy.physics import _links as links
 from diffenergy.records import as_float, as_index
 

@@ -33,14 +33,15 @@ def made(
 ) -> tuple[Timeline, float, float]:
     """(timeline, s, J) of 8 micro-batches on 4 equal stages of 3 GPUs: 1 s forward, 2 s
     backward, whose kernels draw 100 and 300 W beyond 50 W of idling; `changes`: s of
-    other parts, which draw nothing more, `dp_overlap`, and `beyond`, the share of the
-    step that no part explains."""
+    other parts, which draw nothing more but `reduce_w` W of gradients, `dp_overlap`,
+    `beyond`, the share of the step that no part explains, and `limit` (W)."""
+    gradients, limit = changes.pop("reduce_w", 0.0), changes.pop("limit", np.inf)
     overlap, beyond = changes.pop("dp_overlap", 1.0), changes.pop("beyond", 0.0)
     parts = {"forward": M / virtual, "backward": M * backward / virtual, **changes}
     phase = np.full((1, len(STEP_PARTS)), -1)
     phase[0, [STEP_PARTS.index(name) for name in parts]] = np.arange(len(parts))
     times = jnp.array(list(parts.values()))
-    watts = {"forward": 100.0, "backward": 300.0}
+    watts = {"forward": 100.0, "backward": 300.0, "reduce": gradients}
     dynamic = times * jnp.array([watts.get(name, 0.0) for name in parts])
     steps = Steps(
         phase=phase,
@@ -70,7 +71,8 @@ def made(
     still = jnp.full(len(times), STATIC)
     drawn = jax.jit(step_energy)(times, dynamic, still, found, steps)
     power = np.asarray(drawn.stage_power)
-    line = build_timeline(order, [0] * P, steps, found, np.asarray(dynamic), power)
+    joules = np.asarray(dynamic)
+    line = build_timeline(order, [0] * P, steps, found, joules, power, limit)
     return line, float(found.time), float(drawn.energy)
 
 
@@ -156,6 +158,23 @@ def test_what_no_part_explains_slows_all_of_them():
     assert more - energy == pytest.approx(12 * STATIC * 0.04 * time, rel=1e-4)
     assert slow.energy == pytest.approx(more, rel=1e-6)
     assert slow.end.max() == pytest.approx(longer)
+
+
+def test_exchanges_beside_work_do_not_pass_the_limit():
+    """0.5 s of gradients at 240 W lie beside 3 s of work, but for their last part: up
+    to 50 + 340 / 1.1 W in the last backward pass. The governor slows it, of the time
+    that no part explains."""
+    parts = {"reduce": 0.5, "reduce_w": 240.0, "beyond": 0.1}
+    free, time, energy = made(**parts)
+    assert 50 + 330 / 1.1 < free.power.max() < 50 + 340 / 1.1
+    line, *same = made(**parts, limit=345.0)
+    assert same == [time, energy]
+    assert 340 < line.power.max() <= 345.0
+    assert line.energy == pytest.approx(energy, rel=1e-6)
+    assert line.end.max() == pytest.approx(time)
+    for stage in range(P):
+        own = line.of_stage(stage)
+        assert (line.start[own][1:] >= line.end[own][:-1] - 1e-9).all()
 
 
 @pytest.mark.slow

@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 
 from diffenergy.power_time import (
+    Boards,
+    Event,
+    Job,
     PowerCurve,
     Smoothing,
     power_profile,
@@ -134,9 +137,101 @@ def test_the_same_wave_once_and_periodic():
     )
 
 
+def behind(curve: PowerCurve, boards: int = 1, **knobs: float):
+    """`curve` of `boards` boards of 500 W behind a smoothing; at 300 W they wait."""
+    each = PowerCurve(curve.edges, curve.watts / boards, curve.periodic)
+    return smoothed([Boards(each, boards)], Smoothing(**knobs), 500.0, 500.0, 300.0)
+
+
+@pytest.mark.parametrize("periodic", [True, False])
+@pytest.mark.parametrize(
+    "knobs, burn, time, peak",
+    [
+        # 100 W/s down: 800^2 / (2 100); a hold of half a second: 800 / 2 more
+        (dict(down=100.0), 3200.0, 0.0, 1100.0),
+        (dict(down=100.0, hysteresis=0.5), 3600.0, 0.0, 1100.0),
+        # too slow for the 20 s of the pause: 20 s of 800 W less 20 W/s
+        (dict(down=20.0), 800 * 20 - 20 * 20**2 / 2, 0.0, 1100.0),
+        # up: 800^2 / (2 200) J put off are done behind it, in 800 / (2 200) s
+        (dict(up=200.0), 300.0 * 2.0, 2.0, 1100.0),
+        # both: the fall leaves nothing to climb
+        (dict(up=1e9, down=100.0), 3200.0, 0.0, 1100.0),
+    ],
+)
+def test_ramps_cost_their_closed_form(periodic, knobs, burn, time, peak):
+    """A fall by 800 W from 1,100 W for 20 s, and back."""
+    edges, watts = np.array([0.0, 10.0, 30.0, 90.0]), np.array([1100.0, 300.0, 1100.0])
+    result = behind(PowerCurve(edges, watts, periodic), **knobs)
+    assert result.burn == pytest.approx(burn, rel=1e-5, abs=1e-2)
+    assert result.time == pytest.approx(time, rel=1e-6, abs=1e-4)
+    assert float(result.curve.watts.max()) == pytest.approx(peak)
+    down, up = knobs.get("down", 1e9), knobs.get("up", 1e9)
+    change = np.diff(result.curve.bins(0.5)) / 0.5
+    assert (-change).max() <= down * 1.001 and change.max() <= up * 1.001
+
+
+def test_ramps_of_short_slices_follow_small_steps():
+    """Falls slower than the slices: a simulation in steps of 20 us that carries the
+    power from slice to slice."""
+    curve, step = drawn(3), 2e-5
+    watts, power, left, burn = sampled(curve, step), 0.0, 0.0, 0.0
+    for _ in range(2):
+        burn = 0.0
+        for demand in watts.tolist():
+            if demand >= power:
+                power, left = demand, 0.05
+            elif left > 0:
+                left -= step
+            else:
+                power = max(demand, power - 300 * step)
+                left = 0.05 if power == demand else 0.0
+            burn += (power - demand) * step
+    result = behind(curve, down=300.0, hysteresis=0.05)
+    assert result.burn == pytest.approx(burn, rel=2e-3)
+
+
+def test_a_floor_is_each_boards():
+    """Two boards that take turns need the floor all the time, though their sum never
+    falls below it."""
+    one = PowerCurve(np.array([0.0, 1.0, 2.0]), np.array([500.0, 100.0]), True)
+    two = PowerCurve(np.array([0.0, 1.0, 2.0]), np.array([100.0, 500.0]), True)
+    result = smoothed(
+        [Boards(one, 1), Boards(two, 1)], Smoothing(floor=0.5), 500.0, 500.0, 0.0
+    )
+    assert result.burn == pytest.approx(2 * 150.0)
+
+
+def test_a_job_with_events():
+    """Every 60 s a pause of 6 s, every 20 s one board of four works on for 2 s: a fifth
+    of the time; over a minute the mean of 700 W, 300 W and of both."""
+    job = Job((Event(60.0, 6.0), Event(20.0, 2.0, "work", 0.25)))
+    (boards,) = job.curves([Boards(STEP, 4)], 300.0)
+    assert (boards.curve.time, boards.number) == (60.0, 4)
+    paused = 0.1 + 0.1 * 0.75
+    assert (job.share, job.paused) == (pytest.approx(0.2), pytest.approx(paused))
+    mean = 0.8 * 700 + 0.1 * 300 + 0.1 * (0.25 * 700 + 0.75 * 300)
+    assert boards.curve.mean == pytest.approx(mean)
+    # between a pause of 6 s at the end and one of 2 s before it: as many waits
+    assert boards.curve.means(np.array([54.0]), 6.0)[0] == pytest.approx(300.0)
+    assert boards.curve.means(np.array([52.0]), 2.0)[0] == pytest.approx(
+        0.25 * 700 + 0.75 * 300
+    )
+    # a step of 3 s: 0.375 s of each event come with it
+    assert job.added(3.0) == [pytest.approx((0.375, 1.0)), pytest.approx((0.375, 0.75))]
+
+
+def test_a_long_job_is_drawn_coarsely():
+    """A day of steps of 30 ms: neighbours are merged, joules and pauses stay."""
+    edges, watts = np.array([0.0, 0.02, 0.03]), np.array([900.0, 300.0])
+    job = Job((Event(86400.0, 600.0),))
+    (boards,) = job.curves([Boards(PowerCurve(edges, watts, True), 1)], 100.0)
+    assert len(boards.curve.watts) <= 1_000_000
+    assert boards.curve.mean == pytest.approx(700 - 600 * 600 / 86400)
+
+
 def test_a_floor():
     """dE / dF is the time below it times the boards."""
-    low, high = (smoothed(STEP, Smoothing(floor=x), 2, 500.0) for x in (0.5, 0.502))
+    low, high = (behind(STEP, 2, floor=x) for x in (0.5, 0.502))
     assert low.burn == pytest.approx(200.0)  # 1 s of 500 - 300 W
     assert high.burn - low.burn == pytest.approx(2.0)
     assert low.to_json()["swing_w"] == 400.0
@@ -146,7 +241,7 @@ def test_storage():
     """A flat curve needs 2 s x 200 W; half of that leaves half of the swing, and what
     is given back (1 s of 200 W above the mean less the band) costs 10.8 %."""
     assert stored_joules(STEP) == pytest.approx(400.0)
-    half = smoothed(STEP, Smoothing(storage=100.0), 2, 500.0)
+    half = behind(STEP, 2, storage=100.0)
     assert half.curve.watts.min() == pytest.approx(500.0, abs=0.1)
     assert half.curve.watts.max() == pytest.approx(800.0, abs=0.1)
     assert half.burn == pytest.approx(200 * (1 / 0.95**2 - 1), rel=1e-3)

@@ -18,10 +18,9 @@ from diffenergy.estimator import (
     totals_by_class,
 )
 from diffenergy.plans import Timeline
-from diffenergy.report import step_trace_text
+from diffenergy.report import require_timeline, step_trace_text
 from diffenergy.report._charts.steps import step_chart, step_charts
 from diffenergy.report._tables.steps import merge_equal_stages, plan_text
-from diffenergy.report._traces.steps import require_timeline
 from diffenergy.workload import listing_lines, read_listings
 
 GPUS = 8

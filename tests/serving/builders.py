@@ -19,15 +19,20 @@ ENGINE = dict(
     step=1e-3, sequence=1e-5, prompt=2e-3, few=1e-5, start=3e-4, many=2e-5,
     linear=1.1, attention=0.9, linear_energy=1.2, attention_energy=1.3,
     prefill_energy=1.4, few_power=150.0, many_power=250.0, request=5e-3,
+    experts=0.5, small=0.3, untuned=1e-4,
 )  # fmt: skip
 IDLE, STATIC = 80.0, 100.0
 """W of a board that waits, and below the kernels of one that works."""
 LINEAR, ATTENTION, HEAD = (6e-3, 2e-6), (0.0, 1e-6), (1e-3, 0.0)
+EXPERTS, SMALL = (2e-3, 1e-6), (5e-4, 0.0)
 """s of a decoding step, and for each sequence, at `CONTEXT` cached tokens."""
 CONTEXT, GROWTH = 100.0, 1e-8
 """s of attention for each token more of a sequence."""
 READ = 2e-5
-"""s for a token of a prompt."""
+"""s for a token of a prompt, of which a quarter is of experts, a quarter of small
+kernels."""
+ADDED = (0.5 * 1.1 + 0.25 * 0.5 + 0.25 * 0.3) * READ
+"""s that the engine takes for it."""
 DYNAMIC, READING = 200.0, 300.0
 """W of kernels of decoding and of prompts beyond static power."""
 CLOCKS = np.array([1e9, 1.5e9, 2e9])
@@ -36,7 +41,7 @@ CLOCKS = np.array([1e9, 1.5e9, 2e9])
 class Given(NamedTuple):
     """A server: `prompt` and `output` tokens, `chunk` of a step, `first`: 1 where
     prompts have steps of their own; `core`: power of the clock by which kernels are
-    shorter; `cap`: W."""
+    shorter; `cap`: W; `drafted` tokens a step, of which the share `accept` is right."""
 
     prompt: float = 400.0
     output: Any = 100
@@ -44,6 +49,13 @@ class Given(NamedTuple):
     first: float = 0.0
     core: float = 0.0
     cap: float = 1e6
+    drafted: int = 0
+    accept: float = 0.0
+
+    @property
+    def tokens(self) -> float:
+        """Tokens of a sequence that a step makes, the mean."""
+        return sum(self.accept**j for j in range(self.drafted + 1))
 
     @property
     def context(self) -> float:
@@ -62,9 +74,9 @@ def server(given: Given) -> Server:
     def at(*axes: Any) -> np.ndarray:
         return functools.reduce(np.multiply.outer, axes)
 
-    linear, attention, head = (x + y * batches for x, y in (LINEAR, ATTENTION, HEAD))
-    parts = np.stack([linear, attention, head, 0 * head], axis=1)
-    growth = np.stack([0 * batches, GROWTH * batches, 0 * batches, 0 * batches], axis=1)
+    kinds = LINEAR, ATTENTION, HEAD, (0.0, 0.0), EXPERTS, SMALL  # as in `PARTS`
+    parts = np.stack([x + y * batches for x, y in kinds], axis=1)
+    growth = at(GROWTH * batches, np.array([0.0, 1.0, 0.0, 0.0, 0.0, 0.0]))
     added = at(slow, np.ones(3), READ * prompts)
     flat = np.full((3, 2), STATIC)
     costs = StepCosts(
@@ -74,17 +86,21 @@ def server(given: Given) -> Server:
                 CLOCKS, batches, CONTEXT, at(slow, parts), at(slow, growth),
                 DYNAMIC * at(slow * draws, parts), DYNAMIC * at(slow * draws, growth),
                 flat, np.ones((3, 2)), beside, prompts,
-                np.maximum(prompts / given.chunk, 1.0), added,
+                np.maximum(prompts / given.chunk, 1.0),
+                at(added, np.array([0.4, 0.1, 0.0, 0.0, 0.25, 0.25])),
                 READING * added * draws[:, None, None], np.full(3, IDLE),
+                1.0 + given.drafted,
             ),
         )
     )  # fmt: skip
     memory = Memory(*map(jnp.asarray, (1e12, 1.0, 0.0, 0.0, [1.0], [np.inf], 0.0)))
     output = read_lengths("output_len", given.output)
-    traffic = traffic_of(read_lengths("input_len", given.prompt), output, 0.0)
+    prompt = read_lengths("input_len", given.prompt)
+    traffic = traffic_of(prompt, output, 0.0, given.accept)
     engine = Engine(**{name: jnp.asarray(x) for name, x in ENGINE.items()})
-    numbers = 151_936.0, given.chunk, given.first, CLOCKS[-1], given.cap
-    return Server(costs, engine, memory, traffic, *map(jnp.asarray, numbers))
+    numbers: Any = 151_936.0, given.chunk, given.first, CLOCKS[-1], given.cap
+    vocab, chunk, first, clock, cap = map(jnp.asarray, numbers)
+    return Server(costs, engine, memory, traffic, vocab, chunk, first, clock, cap)
 
 
 @functools.cache
@@ -116,17 +132,22 @@ class Step(NamedTuple):
 def by_hand(given: Given, slots: float, share: float = 1.0) -> Step:
     """The mean step at the highest clock, without a limit of power."""
     e, mean = ENGINE, read_lengths("output_len", given.output).mean
-    b = min(slots, given.chunk / (1 + given.prompt / mean * (1 - given.first)))
+    rows, mean = 1 + given.drafted, mean / given.tokens  # steps of a request
+    b = min(slots, given.chunk / (rows + given.prompt / mean * (1 - given.first)))
     linear, head = LINEAR[0] + LINEAR[1] * b, HEAD[0]
     attention = ATTENTION[1] * b + GROWTH * b * (given.context - CONTEXT)
-    kernels = 1.1 * linear + 0.9 * attention + head
-    sampling = e["few"] * b if b < 128 else e["start"] + e["many"] * b
-    watts = 150.0 if b < 128 else 250.0
+    experts, small = EXPERTS[0] + EXPERTS[1] * b, SMALL[0]
+    kernels = 1.1 * linear + 0.9 * attention + head + 0.5 * experts + 0.3 * small
+    kernels += e["untuned"] * math.sqrt(b)
+    sorted_ = rows * b
+    few, many = e["few"] * sorted_, e["start"] + e["many"] * sorted_
+    sampling, watts = (few, 150.0) if sorted_ < 128 else (many, 250.0)
     host = e["step"] + e["sequence"] * b
     decode = kernels + sampling + host
-    energy = DYNAMIC * (1.2 * (linear + head) + 1.3 * attention) + STATIC * kernels
+    products = linear + head + experts + small
+    energy = DYNAMIC * (1.2 * products + 1.3 * attention) + STATIC * kernels
     energy += watts * sampling + IDLE * host
-    added = 1.1 * READ * given.prompt
+    added = ADDED * given.prompt
     pieces = max(given.prompt / given.chunk, 1.0)
     entering = b / mean
     some = -math.expm1(-entering * pieces)

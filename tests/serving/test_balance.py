@@ -7,13 +7,15 @@ import pytest
 
 from diffenergy.serving import QUANTILES
 
-from .builders import CLOCKS, ENGINE, IDLE, Given, balance, by_hand
+from .builders import ADDED, CLOCKS, ENGINE, IDLE, Given, balance, by_hand
 
 SERVERS = {
     "few prompts": (Given(), 40.0),
     "many prompts": (Given(prompt=60.0, output=8), 100.0),
     "sorted at once": (Given(), 200.0),
     "chunks end before prompts": (Given(prompt=1024.0, chunk=512.0), 100.0),
+    "tokens are drafted": (Given(drafted=3, accept=0.7), 20.0),
+    "drafted in chunks": (Given(drafted=1, accept=0.9, chunk=64.0), 200.0),
     "prompts first": (Given(first=1.0, output="lognormal:100:1"), 64.0),
 }
 
@@ -37,21 +39,23 @@ def to_first(given: Given, slots: float, wait: float = 0.0, phi: float = 0.0) ->
 def test_a_saturated_server(name: str):
     given, slots = SERVERS[name]
     found, x = balance(given, "saturated", slots=slots), by_hand(given, slots)
-    flow = x.decoding / x.time
+    tokens = x.decoding * given.tokens
+    flow, rows = tokens / x.time, x.decoding * (1 + given.drafted)
     expected = {
         "step": x.time, "decode": x.decode, "flow": flow, "saturation": flow,
-        "power": x.energy / x.time, "energy": x.energy / x.decoding,
+        "power": x.energy / x.time, "energy": x.energy / tokens,
         "running": x.decoding, "entering": x.entering, "mixed": x.mixed,
-        "clock": CLOCKS[-1], "sampling": 1e-5 * x.decoding, "load": 1.0,
+        "clock": CLOCKS[-1], "sampling": 1e-5 * rows, "load": 1.0,
         "prefill": x.time - x.decode,
     }  # fmt: skip
-    if x.decoding >= 128:
-        expected["sampling"] = 3e-4 + 2e-5 * x.decoding
+    if rows >= 128:
+        expected["sampling"] = 3e-4 + 2e-5 * rows
     for key, value in expected.items():
         assert getattr(found, key) == pytest.approx(value, rel=1e-9), key
     assert found.parts.sum() + found.sampling + found.host == pytest.approx(x.decode)
-    assert found.tpot.mean == pytest.approx(x.time)
-    assert found.itl.mean == pytest.approx(x.time, rel=0.01)
+    assert found.tpot.mean == pytest.approx(x.time / given.tokens)
+    assert found.itl.mean == pytest.approx(x.time / given.tokens, rel=0.01)
+    assert (found.itl.quantiles[0] == 0) == (given.tokens > 2)  # tokens at once
     assert found.ttft.mean == pytest.approx(to_first(given, slots), rel=1e-9)
     assert found.feasible and math.isnan(found.waiting)
 
@@ -119,7 +123,7 @@ def test_an_open_loop_is_a_chain(rate: float, slots: int):
 def test_a_request_alone_reads_and_begins():
     given = Given()
     found = balance(given, "open", slots=32.0, rate=1e-6)
-    read = 1.1 * 2e-5 * 400 + ENGINE["prompt"] + ENGINE["request"]
+    read = ADDED * 400 + ENGINE["prompt"] + ENGINE["request"]
     assert found.ttft.mean == pytest.approx(read, rel=1e-4)
     assert found.tpot.mean == pytest.approx(by_hand(given, 1.0).time, rel=1e-2)
 
@@ -130,7 +134,7 @@ def served(given: Given, rate: float, requests: int) -> tuple[np.ndarray, np.nda
     random = np.random.default_rng(5)
     arrival = np.cumsum(random.exponential(1 / rate, requests))
     decode = [0.0, *(by_hand(given, float(n)).decode for n in range(1, 200))]
-    read = 1.1 * 2e-5 * given.prompt
+    read = ADDED * given.prompt
     first, last = np.zeros(requests), np.zeros(requests)
     now, next_, running = 0.0, 0, dict[int, int]()
     while next_ < requests or running:

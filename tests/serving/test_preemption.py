@@ -127,7 +127,9 @@ def plain(server: Any, requests: list[One], tokens: int, limit: int) -> dict[str
 
 def simulated(server: Any, arrival: Any, prompt: Any, output: Any) -> Any:
     columns = (np.asarray(x, float) for x in (arrival, prompt, output))
-    requests = Requests(*map(jnp.asarray, (*columns, len(arrival))))
+    requests = Requests(
+        *map(jnp.asarray, (*columns, len(arrival), np.zeros(len(arrival))))
+    )
     return jax.device_get(
         jax.jit(run)(server, requests, jnp.asarray(SLOTS), Sizes(SLOTS, TURNS))
     )

@@ -10,7 +10,7 @@ from json_keys import check
 from diffenergy.hardware import read_gpu
 from diffenergy.results import Infeasible
 from diffenergy.serving import deploy, fit, is_serving
-from diffenergy.serving._engine import constants, levels
+from diffenergy.serving._engine import constants, engine_of, levels
 from diffenergy.serving._fitting.fit import ENERGY_FACTORS, read_serving
 from diffenergy.serving._step.rows import PARTS, Step, listing
 from diffenergy.workload import ModelShare, ModelSplit, load_model
@@ -53,6 +53,43 @@ def test_a_step_without_prompts_is_a_decode_step():
     ours, _ = listing(model, request, Step(32, 700))
     theirs = model.listings(phase="decode", batch=32, input_len=700)[0]
     assert sorted(map(str, ours.kernels)) == sorted(map(str, theirs.kernels))
+
+
+def test_a_prompt_of_one_token_is_a_sequence_that_decodes():
+    model: Any = load_model("qwen3-8b")
+    request = model.request(phase="decode", batch=1, input_len=1)
+    ours, theirs = (
+        listing(model, request, step)[0].kernels
+        for step in (Step(255, 900, 1, 700), Step(256, 900))
+    )
+    assert sorted(map(str, ours)) == sorted(map(str, theirs))
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "part"),
+    [
+        ("deepseek-v3", None, "experts"),
+        ("deepseek-v3", "nvfp4", "experts"),
+        ("gpt-oss-20b", "bf16", "linear"),
+        ("qwen3-30b-a3b", None, "linear"),
+    ],
+)
+def test_parts_of_a_mixture(name: str, dtype: str | None, part: str):
+    """Experts below 16 bits run by libraries of their own."""
+    model: Any = load_model(name)
+    request = model.request(phase="decode", batch=1, input_len=1, dtype=dtype)
+    found, parts = listing(model, request, Step(24, 900))
+    of = {row["op"]: x for row, x in zip(found.kernels, parts, strict=True)}
+    assert of["moe"] == part and of["rmsnorm"] == of["softmax"] == "small"
+
+
+def test_untuned_experts_are_of_mixtures_alone():
+    """6.3 us a layer of 48; a dense model has none, and by default nobody has."""
+    study = {"set": {"untuned": 6.3e-6}}
+    of = "vllm", "greedy", read_gpu("h100-sxm"), 48
+    times = [float(engine_of(*of, study, mixture).untuned) for mixture in (True, False)]
+    assert times == pytest.approx([302.4e-6, 0.0])
+    assert float(engine_of(*of, None, True).untuned) == 0
 
 
 def test_shared_layers_send():

@@ -1,15 +1,20 @@
 """The step simulator: by hand on a few requests, and beside the closed form."""
 
 import gzip
+from typing import Any
 
+import json_keys
 import numpy as np
 import pytest
 
+from diffenergy.keys import json_text
+from diffenergy.power_time import power_rows
 from diffenergy.serving import Load, deploy, simulate, steady_state
 from diffenergy.serving._lengths import of_values
 from diffenergy.serving._trace.trace import checked, read_trace
 
 MODEL = "qwen3-0.6b"
+EAGLE: dict[str, Any] = dict(speculative="eagle", accept=0.7, sampling="random")
 
 
 def lengths(random, number, mean, cv):
@@ -152,8 +157,8 @@ def test_gaps_add_up_to_the_time_between_tokens(schedule):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("share", [0.3, 0.75])
-def test_the_closed_form_beside_the_simulator(share):
+@pytest.mark.parametrize("share, more", [(0.3, {}), (0.75, {}), (0.6, EAGLE)])
+def test_the_closed_form_beside_the_simulator(share, more):
     """The issue's bounds: TPOT 8, running 10, median TTFT 35 %."""
     random, number = np.random.default_rng(3), 4000
     rate = share * 18.9
@@ -162,14 +167,50 @@ def test_the_closed_form_beside_the_simulator(share):
         "input_len": lengths(random, number, 512, 1),
         "output_len": lengths(random, number, 256, 0.8),
     }
-    many = simulate(trace, "qwen3-8b", "h100-sxm", Load(max_batch=128)).summary
+    many = simulate(trace, "qwen3-8b", "h100-sxm", Load(max_batch=128), **more).summary
     load = Load(
         rate=rate, max_batch=128, input_len="lognormal:512:1",
         output_len="lognormal:256:0.8",
     )  # fmt: skip
-    form = steady_state("qwen3-8b", "h100-sxm", load).summary
+    form = steady_state("qwen3-8b", "h100-sxm", load, **more).summary
     assert form["tpot_s"]["mean"] == pytest.approx(many["tpot_s"]["mean"], rel=0.08)
     assert form["running_requests"] == pytest.approx(many["running_requests"], rel=0.1)
     assert form["ttft_s"]["p50"] == pytest.approx(many["ttft_s"]["p50"], rel=0.35)
     each = "energy_j_per_output_token"
     assert form[each] == pytest.approx(many[each], rel=0.08)
+    assert form["itl_s"]["p95"] == pytest.approx(many["itl_s"]["p95"], rel=0.2)
+
+
+@pytest.mark.slow
+def test_power_over_time():
+    """Two replicas of which one at a time is busy: the joules of the answer; between
+    requests both wait, at 121 W as an H100 with a context was read; the power of a step
+    while one runs. A fall at 100 W/s burns dP^2 / 200 at least on the board that
+    falls."""
+    trace = {
+        "arrival_s": [0.0, 20.0, 40.0],
+        "input_len": [256.0, 256.0, 256.0],
+        "output_len": [101.0, 101.0, 101.0],
+    }
+    setting = dict(num_gpus=2, tp=1, power_step=0.5)
+    ask = (trace, MODEL, "h100-sxm", Load(max_batch=8))
+    result = simulate(*ask, **setting, node="dgx-h100")  # pyright: ignore
+    s, curve = result.summary, result.curves["boards"]
+    assert curve.mean == pytest.approx(s["avg_power_w"], rel=1e-6)
+    assert curve.time == pytest.approx(3 / s["request_throughput_per_s"], rel=1e-9)
+    waits = curve.means(np.array([15.0, 35.0]), 4.0)
+    assert waits == pytest.approx(2 * 121, rel=0.08)
+    peak = float(curve.watts.max())
+    assert peak == pytest.approx(s["peak_step_power_w"] + waits[0] / 2, rel=1e-6)
+    profile = s["power_profile"]
+    # fans of an air-cooled node follow after 100 s
+    assert profile["mean_w"] == pytest.approx(s["wall_power_w"], rel=0.02)
+    assert (profile["of"], profile["period_s"]) == ("wall", None)
+    json_keys.check("serve", json_text(s))
+    smooth = simulate(*ask, **setting, smooth="down=100").summary  # pyright: ignore
+    falls = -np.diff(curve.watts)[curve.watts[1:] < waits[0] + 1]
+    assert len(falls) == 2  # the last one ends with the trace
+    assert smooth["smoothing"]["burn_j"] >= 0.99 * (falls**2 / 200).sum()
+    assert smooth["smoothing"]["peak_w"] == pytest.approx(peak)
+    rows = power_rows(result.curves, 0.5)
+    assert rows[30]["boards_w"] == pytest.approx(waits[0])

@@ -7,13 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from diffenergy.dvfs import Problem, Rules, frontier, loops_of, solve
+from diffenergy.dvfs import Problem, Rules, frontier, solve
 from diffenergy.dvfs._problem import default_total
 from diffenergy.dvfs._solve import STRICT
 from diffenergy.fitting._clock_law import ClockLaw
 from diffenergy.fitting._clock_law import law_table as costs_of
 from diffenergy.hardware import read_gpu
 from diffenergy.units import GHz, MHz
+from diffenergy.workload import loops_of
 
 from .campaigns import SETTINGS, SM_CLOCKS, Study, clocks, core_limit
 from .joined import with_gpu

@@ -5,25 +5,30 @@
 
 DATA holds `serving/mlenergy_v3_serving.csv` and
 `aiconfigurator/e2e_serving_agg.csv.gz`.
-Fitted are the rows of one GPU (ML.ENERGY: dense Qwen3, gemma-3 and Qwen3-30B-A3B under
-vLLM 0.11; H100 chat, code and reasoning, B200 chat and code, at most 600 running) and
-Qwen3-32B on H100 by TP degree (AIConfigurator's table, closed loops). Left out in turn:
-a model, a GPU, a TP degree. Rows of several GPUs of ML.ENERGY are never fitted.
+Fitted are, by engine and generation of GPUs together: servers of one GPU (ML.ENERGY:
+dense Qwen3, gemma-3 and Qwen3-30B-A3B under vLLM 0.11; H100 chat, code and reasoning,
+B200 chat and code, at most 600 running), Qwen3-32B on H100 by TP degree and mixtures on
+H100, H200 and B200 (AIConfigurator's table, closed loops). Left out in turn: a model, a
+GPU, a TP degree. Rows of several GPUs of ML.ENERGY are never fitted.
 Linear layers, host and sampling all grow with the batch, and a fit that moves all three
 shares time among them that no row tells apart. For vLLM linear layers stay as they are
 predicted, sequences cost the host nothing (its scheduler runs beside the GPU) and sorts
-take what medians of gaps leave beside the kernels (Qwen3-8B on H100): `_HELD`. Factors
-on predicted energy (`ENERGY_FACTORS`) stay 1, too: models left out are predicted better
-without them.
+take what medians of gaps leave beside the kernels (Qwen3-8B on H100): `_FROZEN`.
+SGLang and TensorRT-LLM have only mixtures on B200, which move `experts` and `small`
+alone. Factors on predicted energy (`ENERGY_FACTORS`) stay 1, too: models left out are
+predicted better without them.
+`untuned` is off; the table shows it on servers of ML.ENERGY whose experts vLLM 0.11 has
+no tuned tiles for (Qwen3-235B-A22B), fitted to the other numbers of GPUs.
 `--write` puts what all rows give into `diffenergy/data/corrections/engines.toml`.
 """
 
 import argparse
+import dataclasses
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import jax
 import numpy as np
@@ -31,7 +36,12 @@ import pandas as pd
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 import diffenergy  # noqa: E402
-from calibration.studies.served.tables import aiconfigurator, ml_energy  # noqa: E402
+from calibration.studies.served.tables import (  # noqa: E402
+    aiconfigurator,
+    mixtures,
+    ml_energy,
+)
+from diffenergy.hardware import read_gpu  # noqa: E402
 from diffenergy.serving._engine import constants  # noqa: E402
 from diffenergy.serving._fitting.fit import (
     ENERGY_FACTORS,
@@ -49,6 +59,12 @@ _FROZEN: Final = (
     *ENERGY_FACTORS, "linear", "sequence", "penalties_few", "sort_start", "sort_many",
 )  # fmt: skip
 """Constants of vLLM that stay at their priors: the docstring says why."""
+_UNREAD: Final = (*ENERGY_FACTORS, "few_power", "many_power")
+"""Constants of SGLang and TensorRT-LLM that stay: no row has a power."""
+_OWN: Final = ("experts", "small")
+"""Constants that follow the libraries of a GPU."""
+_UNTUNED: Final = 6.3e-6
+"""s a layer: experts of Qwen3-235B-A22B under vLLM 0.11 (the deployment study)."""
 _HEAD: Final = (
     "| left out | rows | TPOT | W | J per token | TTFT |",
     "|---|---:|---:|---:|---:|---:|",
@@ -56,7 +72,16 @@ _HEAD: Final = (
 _FILE: Final = Path(diffenergy.__file__).parent / "data/corrections/engines.toml"
 
 
-def load(frame: pd.DataFrame, name: str) -> Served:
+def tables(data: Path) -> pd.DataFrame:
+    """All measured servers."""
+    closed = data / "aiconfigurator/e2e_serving_agg.csv.gz"
+    energy = ml_energy(data / "serving/mlenergy_v3_serving.csv")
+    return pd.concat(
+        [energy, aiconfigurator(closed), mixtures(closed)], ignore_index=True
+    )
+
+
+def load(frame: pd.DataFrame) -> Served:
     """Rows of a table with predicted steps."""
     from tempfile import mkdtemp
 
@@ -64,16 +89,17 @@ def load(frame: pd.DataFrame, name: str) -> Served:
     frame.to_csv(path, index=False)
 
     def tell(done: int, total: int):
-        print(f"\r{name}: {done} of {total} tables", end="", file=sys.stderr)
+        print(f"\r{done} of {total} tables", end="", file=sys.stderr)
 
     found = served(read_serving(path), tell)
     print(file=sys.stderr)
     return found
 
 
-def prior() -> dict[str, float]:
-    """Prior centres of the constants."""
-    return {name: x.centre for name, x in constants().items()}
+def prior(generation: str) -> dict[str, float]:
+    """Prior centres of the constants on GPUs of a generation."""
+    centre = {"Hopper": 0.8, "Blackwell": 0.6}[generation]
+    return {n: centre if n in _OWN else x.centre for n, x in constants().items()}
 
 
 def none() -> dict[str, float]:
@@ -96,98 +122,156 @@ def errors(found: Served, predicted: np.ndarray, rows: np.ndarray) -> str:
     return f"{rows.sum()} | {' | '.join(cells)}"
 
 
-def folds(
-    found: Served,
-    mine: np.ndarray,
-    groups: np.ndarray,
-    centres: Mapping[str, float],
-    held: Sequence[str] = (),
-) -> np.ndarray:
-    """Predictions of the rows `mine`, each group by constants of the others."""
-    out = np.full_like(found.read, np.nan)
-    for group in np.unique(groups[mine]):
-        left = mine & (groups == group)
-        values = dict(centres) | fitted(found, mine & ~left, centres, held)
-        out[left] = found.predict(as_arrays(values))[left]
+class Region(NamedTuple):
+    """Rows of one engine on GPUs of one generation: `found`, their columns `frame`,
+    which of them are fitted (`use`), from `centres`, with constants `held`."""
+
+    found: Served
+    frame: pd.DataFrame
+    use: np.ndarray
+    centres: dict[str, float]
+    held: tuple[str, ...]
+
+    @property
+    def group(self) -> np.ndarray:
+        """Model of each row."""
+        return np.array([_family(x) for x in self.frame["name"]])
+
+    def values(self, left: np.ndarray | None = None) -> dict[str, float]:
+        """Constants of the fitted rows without those `left` out."""
+        rows = self.use if left is None else self.use & ~left
+        if not rows.any():
+            return self.centres
+        return self.centres | fitted(self.found, rows, self.centres, self.held)
+
+    def predict(self, values: Mapping[str, float]) -> np.ndarray:
+        """ln of all figures with constants `values`."""
+        return self.found.predict(as_arrays(values))
+
+    def folds(self, groups: np.ndarray, mine: np.ndarray) -> np.ndarray:
+        """Predictions, each group among the rows `mine` by constants of all others."""
+        out = np.full_like(self.found.read, np.nan)
+        for group in np.unique(groups[mine]):
+            left = groups == group
+            out[left] = self.predict(self.values(left))[left]
+        return out
+
+    def of(self, campaign: str) -> np.ndarray:
+        """Rows of a campaign that are fitted."""
+        return self.use & (self.frame["campaign"] == campaign).to_numpy()
+
+
+def regions(found: Served, frame: pd.DataFrame) -> dict[tuple[str, str], Region]:
+    """Rows by engine and generation of GPUs."""
+    frame = frame.loc[[row.number for row in found.given]].reset_index(drop=True)
+    most = pd.Series([_MOST.get(x, np.inf) for x in frame["gpu"]])
+    own = frame["campaign"] != "ml-energy"
+    alone = (frame["num_gpus"] == 1) & (frame["running_requests"] <= most)
+    use = (own | alone).to_numpy()
+    generation = np.array([read_gpu(x).architecture for x in frame["gpu"]])
+    places = np.array(frame["engine"] + " " + generation)
+    out = {}
+    for place in np.unique(places):
+        engine, _, kind = place.partition(" ")
+        rows = np.flatnonzero(places == place)
+        held = ("untuned", *(_FROZEN if engine == "vllm" else _UNREAD))
+        if kind == "Blackwell" and engine != "vllm":
+            held = tuple(x for x in constants() if x not in ("experts", "small"))
+        cut = dataclasses.replace(
+            found,
+            columns=jax.tree.map(lambda x, rows=rows: x[rows], found.columns),
+            read=found.read[rows],
+            hosts=[found.hosts[i] for i in rows],
+            given=[found.given[i] for i in rows],
+        )
+        place = frame.iloc[rows].reset_index(drop=True)
+        out[engine, kind] = Region(cut, place, use[rows], prior(kind), held)
+    for engine in ("sglang", "trtllm"):
+        # other constants of B200's hosts are those of the engine
+        known = {
+            k: v for k, v in out[engine, "Hopper"].values().items() if k not in _OWN
+        }
+        mine = out[engine, "Blackwell"]
+        out[engine, "Blackwell"] = mine._replace(centres=mine.centres | known)
     return out
 
 
-def study(
-    energy: Served, frame: pd.DataFrame, closed: Served, table: pd.DataFrame
-) -> Iterator[str]:
+def study(places: Mapping[tuple[str, str], Region]) -> Iterator[str]:
     """Lines of the table of errors."""
-    gpu = np.array([host.partition(":")[2] for host in energy.hosts])
-    names = np.array([_family(row) for row in _names(energy, frame)])
-    alone = _columns(energy, frame, "num_gpus") == 1
-    running = _columns(energy, frame, "running_requests")
-    use = alone & (running <= np.array([_MOST[x] for x in gpu]))
-    start = prior()
-    by_gpu = {}
-    for name in _MOST:
-        mine = use & (gpu == name)
-        kernels = energy.predict(as_arrays(none()))
-        yield f"| {name}, no engine | {errors(energy, kernels, mine)} |"
-        found = folds(energy, mine, names, start, _FROZEN)
-        yield f"| {name}, a model | {errors(energy, found, mine)} |"
-        by_gpu[name] = start | fitted(energy, mine, start, _FROZEN)
-    for name, other in (("h100-sxm", "b200-sxm"), ("b200-sxm", "h100-sxm")):
-        mine = use & (gpu == name)
-        found = energy.predict(as_arrays(by_gpu[other]))
-        yield f"| {name}, the GPU | {errors(energy, found, mine)} |"
-    for name in _MOST:
-        for kind in ("dense", "mixture"):
-            mixture = np.array(["A3B" in x or "A22B" in x for x in names])
-            mine = ~alone & (gpu == name) & (mixture == (kind == "mixture"))
-            found = energy.predict(as_arrays(by_gpu[name]))
-            yield f"| {name}, {kind} on several | {errors(energy, found, mine)} |"
-    engines = np.array([host.partition(":")[0] for host in closed.hosts])
-    degrees = _columns(closed, table, "tp")
+    for name, kind, other in (
+        ("h100-sxm", "Hopper", "Blackwell"), ("b200-sxm", "Blackwell", "Hopper")
+    ):  # fmt: skip
+        place = places["vllm", kind]
+        mine, values = place.of("ml-energy"), place.values()
+
+        def line(
+            what: str, predicted: np.ndarray, rows: np.ndarray, place: Region = place,
+            name: str = name,
+        ) -> str:  # fmt: skip
+            return f"| {name}, {what} | {errors(place.found, predicted, rows)} |"
+
+        yield line("no engine", place.predict(none()), mine)
+        yield line("a model", place.folds(place.group, mine), mine)
+        theirs = places["vllm", other].values()
+        yield line("the GPU", place.predict(theirs), mine)
+        several = (place.frame["campaign"] == "ml-energy").to_numpy() & ~place.use
+        several &= (place.frame["num_gpus"] > 1).to_numpy()
+        mixture = np.array(["A3B" in x or "A22B" in x for x in place.group])
+        shipped = place.predict(values)
+        yield line("dense on several", shipped, several & ~mixture)
+        yield line("mixture on several", shipped, several & mixture)
+        big = several & np.array(["235B" in x for x in place.group])
+        fp8 = (place.frame["dtype"] == "fp8_block").to_numpy()
+        for what, rows in (("bf16", big & ~fp8), ("fp8", big & fp8)):
+            tiles = values | {"untuned": _UNTUNED}
+            tiles |= {"experts": 1.5} if what == "fp8" else {}
+            yield line(f"235B {what}", shipped, rows)
+            yield line(f"235B {what}, untuned", place.predict(tiles), rows)
     for engine in ("vllm", "sglang", "trtllm"):
-        mine = engines == engine
-        kernels = closed.predict(as_arrays(none()))
-        yield f"| {engine}, no engine | {errors(closed, kernels, mine)} |"
-        found = folds(closed, mine, degrees, start, _FROZEN if engine == "vllm" else ())
-        yield f"| {engine}, a TP degree | {errors(closed, found, mine)} |"
+        place = places[engine, "Hopper"]
+        mine = place.of("aiconfigurator")
+        kernels = place.predict(none())
+        yield f"| {engine}, no engine | {errors(place.found, kernels, mine)} |"
+        degrees = np.where(mine, place.frame["tp"], 0)
+        found = place.folds(degrees, mine)
+        yield f"| {engine}, a TP degree | {errors(place.found, found, mine)} |"
+    for (engine, kind), place in places.items():
+        mine = place.of("inferencex")
+        if not mine.any():
+            continue
+        for what, predicted in (
+            ("no engine", place.predict(none())),
+            ("fitted", place.predict(place.values())),
+            ("a model", place.folds(place.group, mine)),
+        ):
+            cells = errors(place.found, predicted, mine)
+            yield f"| {engine}, mixtures on {kind}, {what} | {cells} |"
 
 
-def shipped(energy: Served, frame: pd.DataFrame, closed: Served) -> dict[str, Any]:
-    """Levels of all rows: an engine's from all of its rows, a host's from its own."""
-    start = prior()
-    gpu = np.array([host.partition(":")[2] for host in energy.hosts])
-    running = _columns(energy, frame, "running_requests")
-    use = (_columns(energy, frame, "num_gpus") == 1) & (
-        running <= np.array([_MOST[x] for x in gpu])
-    )
-    engines = np.array([host.partition(":")[0] for host in closed.hosts])
-    own = fitted(closed, engines == "vllm", start, _FROZEN)
-    centres = start | {k: own[k] for k in ("sort_few", "request") if k in own}
-    found = {"engine": {"vllm": dict(own)}, "host": {}}
-    vllm = fitted(energy, use, centres, _FROZEN)
-    found["engine"]["vllm"] = _some(own, ("sort_few", "request")) | vllm
-    for name in _MOST:
-        own = fitted(energy, use & (gpu == name), centres, _FROZEN)
-        level = {x: own.get(x, centres[x]) for x in constants() if x in own | vllm}
-        found["host"][f"vllm:{name}"] = level
-    for engine in ("sglang", "trtllm"):
-        found["engine"][engine] = fitted(closed, engines == engine, start)
-        found["host"][f"{engine}:h100-sxm"] = {}
+def shipped(places: Mapping[tuple[str, str], Region]) -> dict[str, Any]:
+    """Levels of all rows by engine and host. An engine elsewhere has the mean of its
+    hosts (vLLM) or the constants of Hopper, without the factors of experts and small
+    kernels, which the libraries of a GPU set."""
+    found: dict[str, Any] = {"engine": {}, "host": {}}
+    values = {place: region.values() for place, region in places.items()}
+    for engine in dict.fromkeys(engine for engine, _ in places):
+        both = [values[engine, kind] for kind in ("Hopper", "Blackwell")]
+        start = prior("Hopper") | dict.fromkeys(_OWN)
+        free = [x for x in start if any(y[x] != start[x] for y in both)]
+        for kind, own in zip(("h100-sxm", "b200-sxm"), both, strict=True):
+            names = free if engine == "vllm" else _OWN
+            found["host"][f"{engine}:{kind}"] = {x: own[x] for x in names}
+        own = [both[0]] if engine != "vllm" else both
+        found["engine"][engine] = {
+            x: float(f"{np.mean([y[x] for y in own]):.3g}")
+            for x in free
+            if x not in _OWN
+        }
     return found
-
-
-def _some(values: Mapping[str, float], names: tuple[str, ...]) -> dict[str, float]:
-    return {name: values[name] for name in names if name in values}
 
 
 def _family(name: str) -> str:
     return re.sub(r"Qwen/Qwen3-(Coder-)?30B-A3B.*", "Qwen3-30B-A3B", name)
-
-
-def _names(found: Served, frame: pd.DataFrame) -> list[str]:
-    return [str(frame["name"][row.number]) for row in found.given]
-
-
-def _columns(found: Served, frame: pd.DataFrame, name: str) -> np.ndarray:
-    return np.array([frame[name][row.number] for row in found.given])
 
 
 def written(levels: Mapping[str, Any]) -> str:
@@ -214,15 +298,14 @@ def main():
     parser.add_argument("--write", action="store_true", help="ship the constants")
     arguments = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    frame = ml_energy(arguments.data / "serving/mlenergy_v3_serving.csv")
-    table = aiconfigurator(arguments.data / "aiconfigurator/e2e_serving_agg.csv.gz")
-    energy, closed = load(frame, "ML.ENERGY"), load(table, "AIConfigurator")
+    frame = tables(arguments.data)
+    places = regions(load(frame), frame)
     if arguments.write:
-        levels = shipped(energy, frame, closed)
+        levels = shipped(places)
         _FILE.write_text(written(levels))
         print(f"wrote {_FILE.name}", file=sys.stderr)
     print(*_HEAD, sep="\n")
-    for line in study(energy, frame, closed, table):
+    for line in study(places):
         print(line)
 
 

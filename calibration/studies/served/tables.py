@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, Final
 
+import numpy as np
 import pandas as pd
 
 import diffenergy
@@ -47,7 +48,7 @@ OTHERS: Final = {
 """Published sizes of models that are not bundled."""
 GPUS: Final = {
     "NVIDIA H100 80GB HBM3": "h100-sxm", "NVIDIA B200": "b200-sxm",
-    "h100_sxm": "h100-sxm",
+    "h100_sxm": "h100-sxm", "h200_sxm": "h200-sxm", "b200_sxm": "b200-sxm",
 }  # fmt: skip
 PROMPTS: Final = {
     "lm-arena-chat": ("lognormal:270:1.2", 80),
@@ -130,18 +131,24 @@ def aiconfigurator(path: Path) -> pd.DataFrame:
     rows: Any = pd.read_csv(path)
     rows = rows[(rows["gpu"] == "h100_sxm") & (rows["model"] == "Qwen/Qwen3-32B")]
     rows = rows[(rows["pp"] == 1) & rows["concurrency"].notna()]
+    return _closed(rows, "qwen3-32b").assign(
+        dtype=rows["gemm_quant_mode"].fillna("bf16").to_numpy()
+    )
+
+
+def _closed(rows: Any, model: Any) -> pd.DataFrame:
+    """Closed loops of AIConfigurator's table, without types of weights."""
     engine = rows["backend"]
     return pd.DataFrame(
         {
             "campaign": "aiconfigurator",
             "name": rows["model"],
             "task": rows["backend_version"],
-            "gpu": "h100-sxm",
-            "model": "qwen3-32b",
+            "gpu": rows["gpu"].map(GPUS),
+            "model": model,
             "engine": engine,
             "num_gpus": rows["tp"].astype(int),
             "tp": rows["tp"].astype(int),
-            "dtype": rows["gemm_quant_mode"].fillna("bf16"),
             "concurrency": rows["concurrency"],
             "input_len": rows["input_tokens"],
             "output_len": rows["output_tokens"],
@@ -151,3 +158,41 @@ def aiconfigurator(path: Path) -> pd.DataFrame:
             "ttft_s": rows["ttft_ms"] / 1e3,
         }
     ).reset_index(drop=True)
+
+
+MIXTURES: Final = {
+    "deepseek-ai/DeepSeek-R1": "deepseek-v3",
+    "openai/gpt-oss-120b": "gpt-oss-120b",
+    "MiniMaxAI/MiniMax-M2.5": "minimax-m2",
+}
+"""Bundled models of the same shape as the mixtures of AIConfigurator's table."""
+
+
+def mixtures(path: Path) -> pd.DataFrame:
+    """Closed loops of mixtures in AIConfigurator's table, on at most 8 GPUs.
+
+    They are InferenceX's, whose client sends ten requests of each client, all at once
+    (its README). No row pays for sorts (gpt-oss-120b, 8 H200, 64 clients: 7.05 ms, 7.3
+    without, 10.5 with them), so that sampling is taken as greedy; which the client asks
+    for was not read. Up to 256 clients whose first token comes within 5 s,
+    attention by tensor parallelism. Without TensorRT-LLM on Hopper, whose rows are of
+    two kinds of builds. Times to the first token are left out: what waited is unknown.
+    """
+    rows: Any = pd.read_csv(path)
+    rows = rows[rows["model"].isin(MIXTURES) & rows["gpu"].isin(GPUS)]
+    ranks = rows["moe_tp_size"] * rows["moe_ep_size"]
+    rows = rows[(rows["pp"] == 1) & (rows["tp"] <= 8) & (ranks == rows["tp"])]
+    rows = rows[(rows["concurrency"] <= 256) & (rows["ttft_ms"] < 5000)]
+    hopper = rows["gpu"] != "b200_sxm"
+    rows = rows[~(hopper & (rows["backend"] == "trtllm"))]
+    # 4 bits of gpt-oss are the checkpoint's own
+    fp4 = (rows["gemm_quant_mode"] == "nvfp4") & ~rows["model"].str.contains("gpt-oss")
+    frame = _closed(rows, rows["model"].map(MIXTURES))
+    return frame.assign(
+        campaign="inferencex",
+        ep=rows["moe_ep_size"].astype(int).to_numpy(),
+        sampling="greedy",
+        waves=10.0,
+        ttft_s=np.nan,
+        dtype=np.where(fp4, "nvfp4", ""),
+    )

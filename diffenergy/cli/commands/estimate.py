@@ -1,7 +1,6 @@
 """`diffenergy estimate`: time, power and energy of a model or a kernel listing."""
 
 import dataclasses
-import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +12,6 @@ from ...estimator import (
     Task,
     WorkRequest,
     crossed,
-    power_rows,
     prepare,
     start_jax,
 )
@@ -24,7 +22,7 @@ from ...workload import listing_lines
 from ..flags import as_flags, naming_flags
 from ..interruption import keeping
 from ..progress import megabytes, points
-from ..run import Outcome, outcome
+from ..run import Outcome, need_pyarrow, outcome, power_table
 from .estimate_flags import Flags
 
 
@@ -58,10 +56,9 @@ def run(flags: Flags) -> Outcome:
     if flags.trace is not None and len(task.settings) > 1:
         raise ValueError("`trace` is given with several settings; give one of each.")
     result = task.run()
-    beside = {} if flags.trace is None else {flags.trace: lambda: _trace(task, result)}
-    if flags.power_trace is not None:
-        rows = power_rows(result.curves, task.power_step or 0.0)
-        beside[flags.power_trace] = lambda: csv_text(rows)
+    beside = power_table(flags.power_trace, result.curves, task.power_step)
+    if flags.trace is not None:
+        beside[flags.trace] = lambda: _trace(task, result)
     return outcome(
         result,
         texts={
@@ -78,7 +75,7 @@ def _crossed(flags: Flags) -> Outcome:
         if getattr(flags, name):
             raise ValueError(f"`{name}` is given with several settings; give one each.")
     if flags.out is not None and flags.out.lower().endswith(".parquet"):
-        _need_pyarrow()
+        need_pyarrow("out")
     start_jax()
     with keeping(), points("estimates") as show:
         more = {"progress": lambda done, total: show(done, total, "")}
@@ -98,18 +95,11 @@ def _crossed(flags: Flags) -> Outcome:
     )
 
 
-def _need_pyarrow():
-    if importlib.util.find_spec("pyarrow") is None:
-        raise ValueError(
-            "`out` is a .parquet file, which needs pyarrow; install it by `pip install "
-            "'diffenergy[datasets]'`, or write .csv."
-        )
-
-
 def _trace(task: Task, result: EstimateResult) -> str:
     """Chrome trace of the launches, or of the pipeline stages of a training step."""
     if result.step is not None:
-        return step_trace_text(result.summary, require_timeline(result.step.timeline))
+        timeline = require_timeline(result.step.timeline)
+        return step_trace_text(result.summary, timeline, task.site)
     setting = task.settings[0]
     rates = task.card.rates(setting.sm_clock, setting.mem_clock)
     kernels = result.kernels or []

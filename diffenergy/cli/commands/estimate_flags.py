@@ -5,16 +5,21 @@ import shlex
 from typing import Annotated, Any, Final
 
 from ...estimator import EstimateRequest, SweepRequest
+from ...power_time import POWER
 from ...requests import Flag, part, values_of
 from ..app import parse_words
-from ..flags import Json, flag_names, out_file, plot_file, read_flags
+from ..flags import (
+    POWER_STEP,
+    Json,
+    flag_names,
+    out_file,
+    plot_file,
+    power_file,
+    read_flags,
+)
 
 LISTED: Final = ("gpu", "batch", "input_len", "output_len", "dtype")
 """Fields of `SweepRequest` that are lists."""
-
-
-POWER_STEP: Final = 0.1
-"""s of the steps of `--power-trace`."""
 
 
 class Flags(SweepRequest):
@@ -37,9 +42,7 @@ class Flags(SweepRequest):
     ] = None
     power_trace: Annotated[
         str | None,
-        Flag(
-            "Write power over time of a training step, .csv.", "FILE", endings=(".csv",)
-        ),
+        power_file(),
     ] = None
     plot: Annotated[str | None, plot_file()] = None
     as_json: Json = False
@@ -94,8 +97,7 @@ def estimate_flags(text: str, command: str) -> EstimateRequest:
         "trace",
         "sensitivity",
         "power_trace",
-        "power_step",
-        "smooth",
+        *POWER,
     ):
         if not getattr(flags, name):
             continue

@@ -1,6 +1,7 @@
 """`diffenergy fleet`: which model on which GPUs, at which clock, under my watts."""
 
 import contextlib
+import dataclasses
 import sys
 from collections.abc import Iterator
 
@@ -8,10 +9,11 @@ from ... import fleet
 from ...estimator import start_jax
 from ...fleet import FleetRequest
 from ...keys import json_text
+from ...power_time import power_profile
 from ...requests import part
 from ..interruption import keeping
 from ..progress import phases
-from ..run import Outcome, outcome
+from ..run import Outcome, outcome, power_table
 from .fleet_flags import Flags
 
 
@@ -22,8 +24,14 @@ def run(flags: Flags) -> Outcome:
         result = fleet.plan(**part(FleetRequest, flags, progress=report))
     written = f" and written to '{flags.out}'" if flags.out else ""
     cut = f"interrupted; the best plan so far is shown{written}."
+    curves = {} if flags.power_trace is None else result.curves
+    if curves:
+        profile = power_profile(curves["site"], "site")
+        summary = {**result.summary, "power_profile": profile}
+        result = dataclasses.replace(result, summary=summary)
     return outcome(
         result,
+        beside=power_table(flags.power_trace, curves, result.summary["slot_s"]),
         texts={".csv": result.to_csv},
         interrupted=cut if result.solved.interrupted else "",
     )

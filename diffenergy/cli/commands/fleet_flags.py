@@ -3,6 +3,7 @@
 from typing import Annotated
 
 from ...fleet import FleetRequest
+from ...requests import Flag
 from ..flags import Json, out_file, plot_file
 
 
@@ -23,6 +24,14 @@ class Flags(FleetRequest):
 
     plot: Annotated[
         str | None, plot_file("Also draw who runs where and the power, .png or .svg.")
+    ] = None
+    power_trace: Annotated[
+        str | None,
+        Flag(
+            "Write power of boards and sites by slot, .csv or .parquet.",
+            "FILE",
+            endings=(".csv", ".parquet"),
+        ),
     ] = None
     as_json: Json = False
     out: Annotated[

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from ...estimator import WorkRequest
 from ...hardware import GpuName
+from ...power_time import PowerRequest
 from ...serving import ENGINE, EngineName, WayRequest
 from ..flags import out_file, plot_file
 
@@ -14,7 +15,7 @@ class ServedFlags(WayRequest):
     engine: Annotated[EngineName | None, ENGINE] = None
 
 
-class Flags(WorkRequest, ServedFlags):
+class Flags(WorkRequest, ServedFlags, PowerRequest):
     """Write one HTML page about MODEL on one GPU or many; it needs no network.
 
     The page shows totals with intervals, energy by unit and kernel class, the roofline,

@@ -17,6 +17,7 @@ from . import steps as _steps
 from .guesses import guessed_widths
 from .kernels import phase_names
 from .limits import LIMITS
+from .power_profile import interrupted
 from .records import Estimate
 from .whole_run import whole_run
 
@@ -70,7 +71,9 @@ def figures_at(
         summary |= _of_site(task.site, task, whole, summary)
     if task.tokens is None:
         return summary
-    return summary | {"run": whole_run(summary | task.about, task.tokens)}
+    return summary | {
+        "run": whole_run(interrupted(task, summary | task.about), task.tokens)
+    }
 
 
 def _of_site(

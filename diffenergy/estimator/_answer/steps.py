@@ -66,6 +66,8 @@ class Step:
     """Of the pipeline, where it can be followed one instruction by one."""
     rows: Sequence[int]
     """Kind of each stage's GPUs."""
+    limit: float
+    """Power limit of a GPU (W)."""
 
     @property
     def gpus(self) -> float:
@@ -86,6 +88,7 @@ class Step:
             self.result.times,
             np.asarray(p.energy) - static,
             np.asarray(self.result.stages.stage_power),
+            self.limit,
         )
 
     def passes(self, column: np.ndarray) -> dict[str, float]:
@@ -111,7 +114,8 @@ def step_of(task: Checked, estimate: Estimate) -> Step:
     weight = np.zeros(len(np.asarray(estimate.phases.time)))
     rows = np.asarray(steps.phase)
     weight[rows[rows >= 0]] = calls[rows >= 0]
-    return Step(result, steps, weight, each, placed.program, placed.kinds)
+    limit = float(task.settings[0].power_limit)
+    return Step(result, steps, weight, each, placed.program, placed.kinds, limit)
 
 
 def components(step: Step, estimate: Estimate) -> np.ndarray:

@@ -8,7 +8,7 @@ from ...corrections import CorrectionsFile, Trust
 from ...hardware import GpuCard, GpuSpec
 from ...nodes import Site
 from ...plans import Plan
-from ...power_time import Smoothing
+from ...power_time import Job, Smoothing
 from ...workload import Listing
 from .settings import Setting
 from .work import TrainingWork
@@ -40,6 +40,8 @@ class Checked:
     power_step: float | None = None
     """s of the steps of power over time, where it is asked for."""
     smooth: Smoothing | None = None
+    events: Job | None = None
+    """What interrupts the steps of a training."""
     sensitivity: tuple[str, ...] = ()
     """What is to be known of one more of each number of the GPU ("time", "energy")."""
 

@@ -137,6 +137,15 @@ class EstimateRequest(WorkRequest, PowerRequest):
     sensitivity: Annotated[
         bool, "Show how each number of the GPU changes time and energy."
     ] = False
+    events: Annotated[
+        str | None,
+        Flag(
+            "TOML file of what interrupts the steps of a training: [[events]] with "
+            "every_s, lasts_s, kind (pause or work) and share.",
+            "FILE",
+            files=lambda name: (name,),
+        ),
+    ] = None
     tokens: Annotated[
         _Positive | None,
         Flag(

@@ -9,6 +9,7 @@ from ...imports import ImportResult
 from ...kernels import known_as
 from ...nodes import site_of
 from ...plans import Host, Plan, host_of, read_plan
+from ...power_time import POWER, read_events
 from ...requests import accepts, check_type, part, values_of
 from ...workload import (
     Listing,
@@ -58,7 +59,7 @@ def prepare(request: EstimateRequest) -> Task:
         values_of(request.power_limit),
         request.temperature,
     )
-    for name in ("detail", "sensitivity", "power_step", "smooth"):
+    for name in ("detail", "sensitivity", *POWER):
         if getattr(request, name) and len(points) > 1:
             raise ValueError(
                 f"`{name}` is given with several settings; give one of each."
@@ -96,6 +97,7 @@ def prepare(request: EstimateRequest) -> Task:
         card, file, points, listings, about, trust, warnings, work.memory,
         request.detail, plan, work.stages, work.step, request.tokens, site,
         request.power_step, request.smooth,
+        None if request.events is None else read_events(request.events),
         QUANTITIES if request.sensitivity else (),
     )  # fmt: skip
 

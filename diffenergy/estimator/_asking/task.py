@@ -69,7 +69,7 @@ class Task(Checked):
             summary["kernels"] = kernels
         if self.sensitivity:
             summary["sensitivity"] = self.effects()
-        profile, curves = power_figures(self, step)
+        profile, curves = power_figures(self, step, summary, kernels)
         return EstimateResult(
             summary | profile, self.listings, kernels, self.detail, step, curves
         )

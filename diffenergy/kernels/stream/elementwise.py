@@ -72,6 +72,7 @@ OPS: Final = (
             Field("writes", default=1.0, minimum=0.0, whole=False),
         ),
         remark=_remark,
+        part="small",
         activation_bytes=_activation_bytes,
     ),
 )

@@ -19,10 +19,11 @@ OPS: Final = (
     Op(
         "softmax",
         _fields(Field("cols", whole=False)),  # causal rows: their mean
+        part="small",
         activation_bytes=lambda k: 2 * k["rows"] * k["cols"] * stored_bytes(k["dtype"]),
     ),
-    Op("layernorm", _fields(Field("cols"))),
-    Op("rmsnorm", _fields(Field("cols"))),
+    Op("layernorm", _fields(Field("cols")), part="small"),
+    Op("rmsnorm", _fields(Field("cols")), part="small"),
 )
 TRACE: Final = TraceClass(
     "norm",

@@ -7,11 +7,10 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from ...charts import Axis, Boxes, Chart, Colour, Mark, Panel, Reading, Rule
-from ...estimator import one_gpu_phases
+from ...estimator import Unrolled, one_gpu_phases, slice_power, unroll, wait_power
 from ...workload import Listing, kernel_name
 from .._format import Entries, Entry
 from .._page.markup import si
-from .._traces.unrolled import Unrolled, slice_power, unroll, wait_power
 
 _DRAWN: Final = 4000
 """Maximum number of launches of a pass drawn one by one."""

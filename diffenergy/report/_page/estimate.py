@@ -14,6 +14,7 @@ from ...workload import kernel_name
 from .._blocks import Block, Section, Table
 from .._charts.curves import Side, curve_charts
 from .._charts.estimate import parts_chart
+from .._charts.power import power_charts
 from .._charts.roofline import roofline
 from .._charts.steps import step_charts
 from .._charts.timeline import timelines
@@ -186,7 +187,7 @@ def _sections(
     energy = charts_named("energy-by-unit", "energy-by-class", "time-by-class")
     yield Section("Where the energy goes", energy, "Energy")
     if step is None:
-        yield Section("One pass over time", charts_named("timeline-"), "Time")
+        yield Section("One pass over time", charts_named("timeline-", "power"), "Time")
     else:
         over = [*charts_named("stages", "power"), *step_blocks(summary)]
         yield Section("The step over time", over, "Time")
@@ -220,9 +221,10 @@ def page_charts(
     }
     if step is None:
         args = (result.listings, kernels, summary, looks, details.power_limit)
-        charts |= timelines(*args)
+        charts |= timelines(*args) | power_charts(summary, result.curves)
     else:
         charts |= step_charts(summary, step.timeline)
+        charts |= power_charts(summary, result.curves)
     charts["energy-by-unit"] = _units([x.result.summary for x in every])
     for key, title, unit, i in _BY_CLASS:
         parts = {name: both[i] for name, both in classes.items()}

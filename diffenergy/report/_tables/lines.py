@@ -115,12 +115,31 @@ def power_lines(summary: Entry) -> list[str]:
     if (smoothing := summary.get("smoothing")) is not None:
         lines.append(
             f"smoothed boards: swing {si(smoothing['swing_w'], 'W')}, "
-            f"{si(smoothing['burn_j'], 'J')} more a step "
-            f"({percent(smoothing['burn_j'] / summary['energy_j'])}); "
-            f"a flat step takes a store of "
+            f"{si(smoothing['burn_j'], 'J')} more{_of_joules(summary)}"
+            f"{_later(smoothing['time_s'])}; flat power takes a store of "
             f"{si(smoothing['storage_j'], 'J')} a GPU"
         )
+    if (events := summary.get("events")) is not None:
+        lines.append(
+            f"events: {si(events['time_s'], 's')} and {si(events['energy_j'], 'J')} of "
+            f"the boards more a step, which take "
+            f"{percent(events['time_s'] / (events['time_s'] + summary['time_s']))} of "
+            "the time of the job"
+        )
     return lines
+
+
+def _of_joules(summary: Entry) -> str:
+    """Share that smoothing adds to the energy of the boards, where it is of it."""
+    joules = summary.get("energy_j")
+    if joules is None or summary.get("events") is not None:
+        return ""
+    return f" ({percent(summary['smoothing']['burn_j'] / joules)})"
+
+
+def _later(time: float) -> str:
+    """By how much smoothing delays the work."""
+    return f", {si(time, 's')} later" if time > 0 else ""
 
 
 def memory_lines(summary: Entry) -> list[str]:

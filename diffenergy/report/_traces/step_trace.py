@@ -5,7 +5,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from ...nodes import Site
 from ...plans import EXCHANGE_AXES, SLICE_KINDS, Timeline
+from ...power_time import PowerCurve
 from .._format import Entry
 from .steps import slice_name
 from .trace import counter, microseconds, name_tracks, slice_event, trace_json
@@ -22,16 +24,19 @@ _NOTE: Final = (
 )
 
 
-def step_trace_text(summary: Entry, timeline: Timeline) -> str:
+def step_trace_text(
+    summary: Entry, timeline: Timeline, site: Site | None = None
+) -> str:
     """Return trace-event JSON of a training step, times in us.
 
     A process a stage, with two tracks: `compute`, a slice for each micro-batch, pass
     and virtual stage, for what replicas exchange late, the optimizer and what a step
     takes beyond them, and between them `bubble`s; `communication`, exchanges by axis,
     of category `hidden` or `exposed`; and a counter of a GPU's power. One more process
-    has the power of all GPUs.
+    has the power of all GPUs and, of a `site`, of their nodes (DC) and at the wall.
     """
-    events = [*_names(summary, timeline), *_counters(timeline)]
+    gpus = summary["num_gpus"]
+    events = [*_names(summary, timeline), *_counters(timeline, site, gpus)]
     for stage in range(timeline.stages):
         slices = timeline.of_stage(stage)
         for i in slices.tolist():
@@ -99,8 +104,19 @@ def _bubbles(
             yield slice_event(stage + 1, "bubble", "bubble", start, end, args)
 
 
-def _counters(timeline: Timeline) -> Iterator[dict[str, Any]]:
-    """Counters of the power of a GPU of each stage, and of all GPUs (W)."""
+def _counters(
+    timeline: Timeline, site: Site | None, gpus: int
+) -> Iterator[dict[str, Any]]:
+    """Counters of the power of a GPU of each stage, of all GPUs, and beyond them
+    (W)."""
+    if site is not None:
+        edges, watts = timeline.curve()
+        beyond = site.curves(PowerCurve(edges, watts[:-1], periodic=True), gpus)
+        for name in ("node", "wall"):
+            curve = beyond[name]
+            for at, value in zip(curve.edges[:-1], curve.watts, strict=True):
+                pid, rounded = timeline.stages + 1, round(float(value), 3)
+                yield counter(pid, name, "W", microseconds(at), rounded)
     for stage in (*range(timeline.stages), None):
         pid = timeline.stages + 1 if stage is None else stage + 1
         name = "power of all" if stage is None else "power of a GPU"

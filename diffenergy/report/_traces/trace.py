@@ -7,10 +7,16 @@ from typing import Any, Final
 import numpy as np
 from jaxtyping import Float
 
-from ...estimator import kernel_module, one_gpu_phases
+from ...estimator import (
+    Unrolled,
+    kernel_module,
+    one_gpu_phases,
+    slice_power,
+    unroll,
+    wait_power,
+)
 from ...workload import Listing, kernel_name
 from .._format import Entries, Entry
-from .unrolled import Unrolled, slice_power, unroll, wait_power
 
 _GPU: Final = 1
 _HOST: Final = 2

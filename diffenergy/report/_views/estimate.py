@@ -65,16 +65,19 @@ def charts(result: "EstimateResult") -> "dict[str, Chart]":
     """Return charts of one estimate's energy and kernels, or curves over several
     points."""
     from .._charts import estimate, steps
+    from .._charts.power import power_charts
 
     summary = result.summary
     if result.kernels is None:
         return {"points": estimate.settings_chart(summary)}
+    power = power_charts(summary, result.curves)
     if result.step is None:
-        return {"estimate": estimate.estimate_chart(summary, result.kernels)}
+        return {"estimate": estimate.estimate_chart(summary, result.kernels), **power}
     timeline = require_timeline(result.step.timeline)
     return {
         "step": steps.step_chart(summary, timeline),
         **steps.step_charts(summary, timeline),
+        **power,
     }
 
 

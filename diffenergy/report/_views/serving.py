@@ -11,6 +11,7 @@ from .._tables.lines import (
     assumed_line,
     has_node,
     modelled,
+    power_lines,
     served_wall_lines,
 )
 
@@ -50,11 +51,19 @@ def line(result: "ServingResult") -> str:
 def title(s: Entry) -> str:
     """Return a line with the model, GPUs, engine and load."""
     gpus = f"{s['num_gpus']} x {s['gpu']}" if s["num_gpus"] > 1 else s["gpu"]
-    split = f" (tp {s['tp']})" if s["num_gpus"] > 1 else ""
-    return f"{s['model']} on {gpus}{split}, {s['engine']}, {_way(s)}"
+    groups = f", attention dp {s['attention_dp']}" if "attention_dp" in s else ""
+    split = f" (tp {s['tp']}{groups})" if s["num_gpus"] > 1 else ""
+    if pools := s.get("pools"):
+        words = [
+            f"{p['workers']} x tp {p['tp']} {p['gpu']} for {work}"
+            for work, p in zip(("prompts", "tokens"), pools.values(), strict=True)
+        ]
+        gpus, split = f"{s['num_gpus']} GPUs", f" ({', '.join(words)})"
+    return f"{s['model']} on {gpus}{split}, {s['engine']}, {load_text(s)}"
 
 
-def _way(s: Entry) -> str:
+def load_text(s: Entry) -> str:
+    """Return how requests come, in a few words."""
     match s["mode"]:
         case "open":
             return f"{plain(s['request_rate_per_s'])} requests/s at random"
@@ -79,9 +88,16 @@ def blocks(result: "ServingResult") -> Iterator[Block]:
     yield Tiles([_tile(s, *x) for x in _LARGE])
     yield Table(*latencies(s))
     yield Table(("", ""), rates(s))
+    if "pools" in s:
+        yield _pools(s["pools"])
+        time, energy = si(s["kv_transfer_s"], "s"), si(s["kv_transfer_j"], "J")
+        yield f"KV cache of a prompt to the decode pool: {time}, {energy}"
     yield _step(s)
     yield _energy(s)
+    yield from _speculation(s)
+    yield from _caches(s)
     yield from served_wall_lines(s)
+    yield from power_lines(s)
     if s["sensitivities"]:
         yield _sensitivities(s["sensitivities"])
     yield f"grade: {s['grade']}"
@@ -113,6 +129,8 @@ def rates(s: Entry) -> list[tuple[str, str]]:
         ("limited by", s["limited_by"]),
         ("KV cache used", percent(s["kv_cache_usage"])),
     ]
+    if "paused_requests" in s:
+        rows.append(("pausing", digits(s["paused_requests"])))
     if s["skipped_requests"]:
         rows.append(("left out, too long", f"{s['skipped_requests']:,}"))
     if s["preemptions"]:
@@ -120,6 +138,20 @@ def rates(s: Entry) -> list[tuple[str, str]]:
     if s["goodput_per_s"] is not None:
         rows.append(("within the limits, requests/s", digits(s["goodput_per_s"])))
     return rows
+
+
+def _pools(pools: Entry) -> Any:
+    columns: Columns = (
+        ("pool", lambda x: x, "{}"),
+        ("GPUs", lambda x: pools[x]["num_gpus"], "{}"),
+        ("", lambda x: pools[x]["gpu"], "{}"),
+        ("workers", lambda x: pools[x]["workers"], "{}"),
+        ("tp", lambda x: pools[x]["tp"], "{}"),
+        ("SM clock", lambda x: pools[x]["sm_clock_mhz"], "{:.0f} MHz"),
+        ("used", lambda x: 100 * pools[x]["utilization"], "{:.1f} %"),
+        ("power", lambda x: pools[x]["avg_power_w"], "{:.0f} W"),
+    )
+    return Table(columns, list(pools))
 
 
 def _step(s: Entry) -> Any:
@@ -143,6 +175,43 @@ def _energy(s: Entry) -> Any:
     return Table(("", ""), rows)
 
 
+def _speculation(s: Entry) -> Iterator[str]:
+    if "speculative" not in s:
+        return
+    yield (
+        f"speculation: {s['speculative']} drafts {s['draft_tokens']} tokens, of which "
+        f"{percent(s['accept'])} are right: {plain(s['tokens_per_step'])} tokens a "
+        "step, which come at once (gaps of 0 between them)"
+    )
+    turns = s["break_even_batch"]
+    yield "it pays up to " + ", ".join(
+        f"{'any batch' if x is None else f'{x:.0f} running a replica'} in {name}"
+        for name, x in turns.items()
+    )
+    if plain_figures := s["without_speculation"]:
+        energy, time = "energy_j_per_output_token", "tpot_s"
+        yield (
+            f"without it: {si(plain_figures[energy], 'J')} and "
+            f"{si(plain_figures[time], 's')} per output token"
+        )
+
+
+def _caches(s: Entry) -> Iterator[str]:
+    if x := s.get("prefix_hit_point"):
+        energy = "energy_j_per_output_token"
+        yield (
+            f"10 points more of prefix hits change {10 * x['avg_power_w']:+.4g} W, "
+            f"{1e4 * x[energy]:+.4g} mJ per output token, "
+            f"{1e4 * x['ttft_s']:+.4g} ms to the first token"
+        )
+    if x := s.get("kv_offload"):
+        yield (
+            f"KV caches of {x['requests']:.0f} requests fit the host; cached "
+            f"tokens of a prompt come back in {si(x['fetch_s'], 's')} (computed anew: "
+            f"{si(x['compute_s'], 's')}), for {percent(x['fetched_share'])} of requests"
+        )
+
+
 def _sensitivities(slopes: Entry) -> Any:
     columns = ((m, lambda x, m=m: slopes[m][x], "{:.4g}") for m in slopes)
     fields = next(iter(slopes.values()))
@@ -155,6 +224,7 @@ def charts(result: "ServingResult") -> "dict[str, Chart]":
     then each alone."""
     from ...charts import stacked
     from ...serving import server_curves
+    from .._charts.power import power_charts
     from .._charts.served import served_charts
 
     if result.costs is None:
@@ -162,4 +232,4 @@ def charts(result: "ServingResult") -> "dict[str, Chart]":
     curves = server_curves(result.deployment, result.costs)
     charts = served_charts(result.summary, curves)
     whole = stacked(title(result.summary), list(charts.values()), columns=2)
-    return {"serving": whole, **charts}
+    return {"serving": whole, **charts, **power_charts(result.summary, result.curves)}

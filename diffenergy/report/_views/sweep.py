@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 HEADINGS = {
     "gpu": ("GPU", "{}"),
+    "engine": ("engine", "{}"),
     "dtype": ("dtype", "{}"),
+    "tp": ("tp", "{}"),
+    "ep": ("ep", "{}"),
+    "num_gpus": ("GPUs", "{}"),
     "batch": ("batch", "{}"),
     "input_len": ("in", "{}"),
     "output_len": ("out", "{}"),
@@ -27,7 +31,7 @@ HEADINGS = {
     "power_limit_w": ("limit W", "{:.6g}"),
 }
 """Heading and format of each axis that can be varied."""
-_TEXTS = ("gpu", "dtype")
+_TEXTS = ("gpu", "engine", "dtype")
 _BEST = {
     "best_energy_per_token": "least energy per token",
     "best_energy": "least energy",
@@ -113,19 +117,19 @@ def charts(result: "SweepResult") -> "dict[str, Chart]":
 
     summary = result.summary
     points = [point for point in summary["points"] if "error" not in point]
-    across, lines = _crossed_lines(summary, points)
+    across, lines = crossed_lines(summary, points)
     word = HEADINGS[across][0] if across else ""
     chart = crossed_chart(points, across, word, lines, sweep_title(summary))
     return {"sweep": chart}
 
 
-def _crossed_lines(
+def crossed_lines(
     summary: Entry, points: list[Entry]
 ) -> tuple[str | None, dict[str, list[Entry]]]:
     """The numeric axis with most values (None if all are words), and the points of each
     combination of the other axes in rising order of it."""
     axes = ordered_axes(summary)
-    numbers = [axis for axis in axes if axis not in ("gpu", "dtype")]
+    numbers = [axis for axis in axes if axis not in _TEXTS]
     across = max(numbers, key=lambda a: len({p[a] for p in points}), default=None)
     lines: dict[str, list[Entry]] = {}
     if across is not None:

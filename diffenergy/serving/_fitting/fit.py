@@ -6,6 +6,7 @@ table and a fit takes seconds.
 
 import csv
 import dataclasses
+import functools
 import gzip
 import io
 import math
@@ -148,6 +149,8 @@ _ROBUST: Final = 3.0
 """Scatters beyond which a row counts less."""
 _MOST: Final = 1100
 """Batches of a table."""
+_FLAT: Final = 1e-6
+"""Size of a robust miss, over `_ROBUST`, below which it is the miss itself."""
 _NOTHING: Final = 1e-3
 """Share of its sd below which a constant is 0."""
 ENERGY_FACTORS: Final = ("linear_energy", "attention_energy", "prefill_energy")
@@ -256,6 +259,7 @@ def _columns(row: ServedRow, deployment: Deployment, table: int) -> dict[str, An
         "chunk": float(deployment.chunk),
         "first": float(deployment.schedule == "prefill-first"),
         "layers": float(len(deployment.model.stack())),
+        "mixture": float(deployment.request.routing is not None),
         "tdp": values["tdp"],
         "bandwidth": values["dram_bandwidth"],
         "kinds": jnp.asarray([float(deployment.sampling == x) for x in SAMPLING]),
@@ -277,7 +281,7 @@ def _predicted(
 
     def one(row: Mapping[str, Any]) -> Array:
         costs = jax.tree.map(lambda x: x[row["table"]], tables)
-        board = (row["layers"], row["tdp"], row["bandwidth"])
+        board = (row["layers"], row["tdp"], row["bandwidth"], row["mixture"])
         engine = engine_from(values, row["kinds"], *board)
         place = (row["memory"], row["traffic"], row["vocab"], row["chunk"])
         where = (row["first"], row["sm_clock"], row["cap"])
@@ -290,6 +294,22 @@ def _predicted(
         return jnp.log(jnp.stack(figures))
 
     return jax.vmap(one)(columns)
+
+
+@functools.partial(jax.jit, static_argnames="names")
+def _slopes(
+    tables: StepCosts,
+    columns: Mapping[str, Any],
+    values: Mapping[str, Array],
+    names: tuple[str, ...],
+) -> Array:
+    """Derivatives of `_predicted` by the constants `names`, on the last axis."""
+
+    def at(x: Array) -> Array:
+        changed = dict(zip(names, x, strict=True))
+        return _predicted(tables, columns, {**values, **changed})
+
+    return jax.jacfwd(at)(jnp.stack([values[name] for name in names]))
 
 
 def fitted(
@@ -307,32 +327,49 @@ def fitted(
     centre = np.array([centres[name] for name in names])
     # fixed constants keep a tiny sd, so that bounds over sd stay finite
     sd = np.array([priors[name].sd * (name not in fixed) + 1e-12 for name in names])
-    rows = jax.tree.map(lambda x: x[np.flatnonzero(use)], served_rows.columns)
-    valid = np.isfinite(served_rows.read[use])
-    target = np.where(valid, served_rows.read[use], 0.0)
+    free = np.flatnonzero(~np.isin(names, fixed))
+    valid = np.isfinite(served_rows.read) & use[:, None]
+    target = np.where(valid, served_rows.read, 0.0)
     weight = valid / np.array(_SD)
+    # All rows go through one program, whichever of them count: folds share it.
+    given = served_rows.costs, served_rows.columns
 
-    def residual(z: Array) -> Array:
-        values = dict(zip(names, jnp.maximum(centre + sd * z, 0.0), strict=True))
-        miss = ((_predicted(served_rows.costs, rows, values) - target) * weight).ravel()
-        size = jnp.sqrt(1 + (miss / _ROBUST) ** 2)  # soft l1
-        robust = _ROBUST * jnp.sign(miss) * jnp.sqrt(2 * (size - 1) + 1e-30)
-        return jnp.concatenate([robust, z])
+    def values_at(z: np.ndarray) -> dict[str, Array]:
+        values = np.maximum(centre + sd * z, 0.0)
+        return as_arrays(dict(zip(names, values.tolist(), strict=True)))
 
-    slope = jax.jit(jax.jacfwd(residual))
+    def robust(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(soft l1 of the misses, its derivative by them)"""
+        miss = (np.asarray(_predicted(*given, values_at(z))) - target) * weight
+        size = np.sqrt(1 + (miss / _ROBUST) ** 2)
+        half = np.sqrt(2 * (size - 1) + 1e-30)
+        slope = np.abs(miss) / (_ROBUST * size * half)
+        near = half < _FLAT
+        return _ROBUST * np.sign(miss) * half, np.where(near, 1.0, slope)
+
+    def residual(z: np.ndarray) -> np.ndarray:
+        return np.concatenate([robust(z)[0].ravel(), z])
+
+    def jacobian(z: np.ndarray) -> np.ndarray:
+        slopes = _slopes(*given, values_at(z), tuple(names[i] for i in free))
+        scale = (robust(z)[1] * weight)[..., None]
+        out = np.zeros((valid.size, len(names)))
+        out[:, free] = (scale * np.asarray(slopes)).reshape(valid.size, -1) * sd[free]
+        return np.concatenate([out, np.eye(len(names))])
+
     low = np.minimum(-centre / sd, -1e-9)  # constants are not negative
     answer = least_squares(
-        lambda z: np.asarray(residual(jnp.asarray(z))),
+        residual,
         np.zeros(len(names)),
-        lambda z: np.asarray(slope(jnp.asarray(z))),  # pyright: ignore[reportArgumentType]
+        jacobian,  # pyright: ignore[reportArgumentType]
         bounds=(low, np.full(len(names), np.inf)),
         max_nfev=60,
     )
     values = np.maximum(centre + sd * answer.x, 0.0)
     # what the data did not move stays with the prior and is not written
-    free = (np.abs(answer.x) > 1e-3) & ~np.isin(names, fixed)
+    moves = (np.abs(answer.x) > 1e-3) & ~np.isin(names, fixed)
     return {
         name: float(f"{value:.3g}") if value > _NOTHING * width else 0.0
-        for name, value, width, moved in zip(names, values, sd, free, strict=True)
+        for name, value, width, moved in zip(names, values, sd, moves, strict=True)
         if moved
     }

@@ -14,12 +14,14 @@ from jax import Array
 
 from .._lengths import TAIL
 from .first_token import first_token
+from .pause import balanced_slots, fetch_time, slots_beside
 from .queue import birth_death
 from .server import Running, Server, running
 from .skewed import Skewed
 from .spread import (
     QUANTILES,
     Atoms,
+    bursts,
     coarse,
     gaps,
     normal_tail,
@@ -50,7 +52,9 @@ class Steady(NamedTuple):
     `decode`, `parts`, `sampling`, `host`, `prefill`: of it, s; `entering`: prompts a
     step; `mixed`: share of steps with a prompt; `load`: of an open loop, rate over what
     can be served. `clock`: of the mean step, Hz; `lowest`: highest power of a
-    step at the lowest clock, W; `feasible`: whether the power limit is kept.
+    step at the lowest clock, W; `feasible`: whether the power limit is kept. `slots`:
+    most requests that run; `pausing`: mean number of those that pause; `fetch`: mean
+    time until their cache is back from the host, s.
     """
 
     flow: Array
@@ -73,6 +77,9 @@ class Steady(NamedTuple):
     clock: Array
     lowest: Array
     feasible: Array
+    slots: Array
+    pausing: Array
+    fetch: Array
     ttft: Latency
     tpot: Latency
     itl: Latency
@@ -120,7 +127,9 @@ def steady(server: Server, load: LoadArrays, mode: Mode, states: int = 0) -> Ste
 
 def _full(server: Server, load: LoadArrays, closed: bool) -> Steady:
     """As many run as may; a replica with less than one client waits in between."""
-    slots = jnp.minimum(load.slots, load.clients) if closed else load.slots
+    most, slots = balanced_slots(
+        server, load.slots, load.clients if closed else jnp.inf * load.slots
+    )
     # Four clients on eight replicas keep half of them busy, not all eight.
     busy = jnp.where(slots < 1, slots, 1.0)
     slots = jnp.where(slots < 1, 1.0, slots)
@@ -128,11 +137,18 @@ def _full(server: Server, load: LoadArrays, closed: bool) -> Steady:
     # all prompts but those in its own step
     fit = jnp.minimum(slots, server.chunk / server.traffic.prompt)
     at = running(server, slots, 1 - load.phi * (1 + fit / slots) / 2)
-    waiting = load.clients - slots * busy if closed else jnp.nan * slots
+    ending = busy * at.flow / server.traffic.output
+    fetch = fetch_time(server, busy * at.decoding, ending)
+    waiting = jnp.nan * slots
+    if closed:
+        waiting = load.clients - slots * busy - _pausing(server, ending)
     itl = _gaps(at)
-    sd = jnp.sqrt(itl.variance / server.traffic.output)
-    tpot = Atoms(_about(at.step, normal_tail(at.step, sd)), jnp.asarray(TAIL))
-    first = _first(server, at, load.phi)
+    # a request waits for as many steps as its tokens take (renewals)
+    tokens, spread = server.burst
+    each = itl.variance / tokens + at.step**2 * spread / tokens**3
+    sd = jnp.sqrt(each / server.traffic.output)
+    tpot = Atoms(_about(at.token, normal_tail(at.token, sd)), jnp.asarray(TAIL))
+    first = _later(_first(server, at, load.phi), fetch)
     if closed:
         # departures are close to regular: as many stages as are before it
         mean = waiting / at.flow * server.traffic.output
@@ -141,8 +157,11 @@ def _full(server: Server, load: LoadArrays, closed: bool) -> Steady:
         first = together(coarse(first), Atoms(wait, jnp.asarray(TAIL)))
     power = busy * at.energy / at.step + (1 - busy) * server.idle
     return _figures(
-        server, load, at, first,
+        server, most, at, first,
         ttft=_latency(first, load.ttft_limit),
+        slots=most,
+        pausing=_pausing(server, ending),
+        fetch=fetch,
         flow=busy * at.flow,
         running=busy * at.decoding,
         waiting=waiting,
@@ -153,13 +172,22 @@ def _full(server: Server, load: LoadArrays, closed: bool) -> Steady:
         feasible=at.feasible,
         mixed=-jnp.expm1(-at.entries),
         tokens=tpot,
-        tpot=_latency(tpot, load.tpot_limit, at.step),
-        itl=_latency(itl, jnp.inf),
+        tpot=_latency(tpot, load.tpot_limit, at.token),
+        itl=_latency(bursts(itl, tokens), jnp.inf),
     )  # fmt: skip
 
 
+def _later(atoms: Atoms, time: Array) -> Atoms:
+    return Atoms(atoms.values + time, atoms.weights)
+
+
+def _pausing(server: Server, ending: Array) -> Array:
+    """Requests that pause where so many end a second."""
+    return 0.0 * ending if server.pause is None else ending * server.pause.time
+
+
 def _gaps(at: Running, crowding: Array | float = 0.0) -> Atoms:
-    """Gaps between two tokens with so many requests."""
+    """Gaps between two steps with so many requests."""
     return gaps(at.decode, at.added / at.pieces, at.entries, at.mixing, crowding)
 
 
@@ -191,9 +219,11 @@ def _first(server: Server, at: Running, phi: Array | float = 0.0) -> Atoms:
 def _open(server: Server, load: LoadArrays, states: int) -> Steady:
     """Poisson arrivals."""
     output = server.traffic.output
-    slots = jnp.minimum(jnp.arange(1.0, states + 1.0), load.slots)
+    (limit,) = balanced_slots(server, load.slots)
+    most = jnp.maximum(slots_beside(server, load.slots, load.rate), 1.0)
+    slots = jnp.minimum(jnp.arange(1.0, states + 1.0), most)
     each = jax.vmap(lambda r: running(server, r))(slots)
-    balance = birth_death(load.rate, each.flow, output, load.slots)
+    balance = birth_death(load.rate, each.flow, output, most)
     p = balance.weights
     # the tail behind the last listed state: there all slots run
     busy, after = p[1:], jnp.maximum(1 - jnp.sum(p), 0.0)
@@ -207,14 +237,15 @@ def _open(server: Server, load: LoadArrays, states: int) -> Steady:
     flow = jnp.sum(busy * each.flow)
     power = jnp.sum(busy * each.energy / each.step) + p[0] * server.idle
     tokens = busy * each.flow / flow
-    tpot = Atoms(each.step, tokens)
+    tpot = Atoms(each.token, tokens)
     typical = jax.tree.map(over, each)
     finds = p.at[-1].add(after)  # an arriving request finds those of any time
     wait = _waiting(server) / (
         balance.drain * (1 - jnp.minimum(balance.load, 1 - 1e-9))
     )
     reading = first_token(server, load.rate, each, finds)
-    reading = reading._replace(mean=reading.mean + server.engine.request)
+    fetch = fetch_time(server, decoding, load.rate)
+    reading = reading._replace(mean=reading.mean + server.engine.request + fetch)
     # who has to wait for a slot does so for a time that is exponential (a geometric
     # number ahead)
     first = Skewed(reading, balance.taken, wait)
@@ -225,14 +256,18 @@ def _open(server: Server, load: LoadArrays, states: int) -> Steady:
     itl = jax.vmap(lambda *at: stepped(_gaps(*at)))(each, crowding)
     itl = jax.tree.map(lambda x: x[jnp.minimum(places, states - 1)], itl)
     itl = Atoms(itl.values.ravel(), itl.weights.ravel() / _STATES)
+    itl = bursts(itl, server.burst[0])
     mean = decoding / flow
     return _figures(
-        server, load, typical, first.atoms,
+        server, limit, typical, first.atoms,
         ttft=Latency(first.mean, first.quantiles(), first.below(load.ttft_limit)),
+        slots=most,
+        pausing=_pausing(server, load.rate),
+        fetch=fetch,
         flow=flow,
         running=decoding,
         waiting=_waiting(server) * balance.waiting,
-        load=balance.load,
+        load=_used(server, load, limit, balance.load),
         empty=p[0],
         power=power,
         lowest=jnp.max(each.lowest),
@@ -242,6 +277,14 @@ def _open(server: Server, load: LoadArrays, states: int) -> Steady:
         tpot=_latency(tpot, load.tpot_limit, mean),
         itl=_latency(itl, jnp.inf, mean),
     )  # fmt: skip
+
+
+def _used(server: Server, load: LoadArrays, limit: Array, used: Array) -> Array:
+    """Rate over what can be served: with pauses beside those that pause at most."""
+    if server.pause is None:
+        return used
+    most = _saturation(server, limit) / server.traffic.output
+    return jnp.maximum(used, load.rate / most)
 
 
 def _crowding(server: Server, at: Running) -> Array:
@@ -261,6 +304,13 @@ def _waiting(server: Server) -> Array:
 
 # --- both
 
+
+def _saturation(server: Server, slots: Array) -> Array:
+    """Tokens a second with every slot taken."""
+    busy = jnp.minimum(slots, 1.0)
+    return busy * running(server, jnp.maximum(slots, 1.0)).flow
+
+
 _STEP: Final = (
     "step", "decode", "parts", "sampling", "host", "prefill", "entering", "clock",
 )  # fmt: skip
@@ -268,15 +318,16 @@ _STEP: Final = (
 
 def _figures(
     server: Server,
-    arrays: LoadArrays,
+    limit: Array,
     at: Running,
     first: Atoms,
     tokens: Atoms,
     **more: Any,
 ) -> Steady:
-    """Figures with the mean step `at`, times to the first token and of the others."""
+    """Figures with at most `limit` requests that run, the mean step `at`, times to the
+    first token and of the others."""
     return Steady(
-        saturation=running(server, arrays.slots).flow,
+        saturation=_saturation(server, limit),
         rest=server.idle,
         energy=more["power"] / more["flow"],
         e2e=_end_to_end(server, first, tokens),

@@ -47,8 +47,8 @@ def first_token(
     Args:
         server: one replica.
         rate: requests a second, Poisson.
-        states: steps with 1, 2, ... requests that run.
-        seen: probability that an arriving request finds 0, 1, 2, ... of them.
+        states: steps with 1, 2, ... requests that run, or with some of these numbers.
+        arriving: probability that an arriving request finds none, and each of them.
     """
     lengths = server.traffic.prompt * server.traffic.prompt_tail
 
@@ -58,7 +58,8 @@ def first_token(
     def prompts(batch: Array) -> cost.Prompts:
         return cost.prompts(costs, engine, batch, weights, server.first)
 
-    beside = jax.vmap(lambda b, w: w @ prompts(b).time)(states.decoding, states.reading)
+    batches = server.group(states.decoding)
+    beside = jax.vmap(lambda b, w: w @ prompts(b).time)(batches, states.reading)
     busy = _busy(server, rate, states, beside, lengths)  # of [state, length]
     x, mixing = prompts(jnp.zeros_like(rate)), engine.prompt
     mean = jnp.asarray(TAIL)
@@ -79,7 +80,8 @@ def _busy(
     prompts of such `lengths` [state, length]."""
     own = 1 - server.first
     shared = states.mixing + own * states.decode
-    room = server.chunk - own * states.decoding  # tokens of prompts in a step
+    # tokens of prompts in a step
+    room = server.chunk - own * server.group(states.decoding) * server.costs.rows
     steps = lengths / room[:, None]
     # how many of those behind fit the step, from the tokens of a generation over room
     d1, d2, *_ = _moments(beside)

@@ -8,6 +8,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
+from ...workload import MOST_DRAFTED
 from .._engine import Engine
 from .._step import cost
 from .._step.power import Governed, governed, power_at
@@ -50,7 +51,8 @@ class Traffic(eqx.Module):
     """Lengths of requests in tokens: prompts to compute (mean `prompt`, 16 equally
     likely `nodes` over it, strata `TAIL` over it `prompt_tail`) behind `cached` ones,
     outputs (mean `output`, second moment over its square `spread`, strata `TAIL` over
-    the mean `tail`)."""
+    the mean `tail`); `accept`: chance that a drafted token is right where all before it
+    are."""
 
     prompt: Float[Array, ""]
     nodes: Float[Array, " n"]
@@ -59,6 +61,7 @@ class Traffic(eqx.Module):
     output: Float[Array, ""]
     spread: Float[Array, ""]
     tail: Float[Array, " t"]
+    accept: Float[Array, ""] = eqx.field(default=0.0, converter=jnp.asarray)
 
     @property
     def context(self) -> Array:
@@ -67,11 +70,31 @@ class Traffic(eqx.Module):
         return self.prompt + self.cached + self.spread * self.output / 2
 
 
+class Pause(eqx.Module):
+    """How long requests keep their cache after their last token: `time` s, of which
+    `offload` bytes of one GPU may be on the host; `fetch`: s to bring a byte back."""
+
+    time: Float[Array, ""]
+    offload: Float[Array, ""]
+    fetch: Float[Array, ""]
+
+
+class Groups(eqx.Module):
+    """Groups of GPUs with sequences of their own: their `number`, `fullest` as z of
+    `Server.group`, work of a prompt on the mean GPU over that on those of its group
+    (`prompts`)."""
+
+    number: Float[Array, ""]
+    fullest: Float[Array, ""]
+    prompts: Float[Array, ""]
+
+
 class Server(eqx.Module):
     """One replica: its costs, engine, memory and traffic. `vocab`: words; `chunk`: most
     tokens of a step; `first`: 1 where prompts run in steps of their own, before
     decoding, else 0; `sm_clock`: requested clock, Hz; `cap`: power that the limiter of
-    one GPU holds, W."""
+    one GPU holds, W; `pause`: of its requests, if they do; `groups`: of its
+    GPUs, if attention is not shared by all."""
 
     costs: StepCosts
     engine: Engine
@@ -82,6 +105,8 @@ class Server(eqx.Module):
     first: Float[Array, ""]
     sm_clock: Float[Array, ""]
     cap: Float[Array, ""]
+    pause: Pause | None = None
+    groups: Groups | None = None
 
     @property
     def fits(self) -> Array:
@@ -92,6 +117,38 @@ class Server(eqx.Module):
     def idle(self) -> Array:
         """Power of one GPU that waits, W."""
         return power_at(self.costs.clocks, self.costs.idle, self.sm_clock)
+
+    def group(self, number: Array) -> Array:
+        """Of a number of sequences or prompts those of the fullest group."""
+        groups = self.groups
+        if groups is None:
+            return number
+        mean = number / groups.number
+        # the square root has no derivative at 0
+        spread = groups.fullest * jnp.sqrt(jnp.maximum(mean, 1e-12))
+        return jnp.minimum(number, mean + spread)
+
+    def decode(self, batch: Array) -> cost.Decode:
+        """Decoding steps of `batch` sequences: as long as those of the fullest group,
+        with the energy of the mean one and waiting for the other."""
+        of = self.costs, self.engine
+        full = cost.decode(*of, self.group(batch), self.traffic.context, self.vocab)
+        if self.groups is None:
+            return full
+        mean = batch / self.groups.number
+        even = cost.decode(*of, mean, self.traffic.context, self.vocab)
+        waiting = (full.time - even.time) * self.costs.idle
+        return full._replace(energy=even.energy + waiting)
+
+    @property
+    def burst(self) -> tuple[Array, Array]:
+        """Mean and variance of the tokens that a step makes of a sequence: N is at
+        least j with the chance accept^(j - 1), for j up to all that it verifies (arXiv
+        2211.17192, equation 1)."""
+        more = jnp.arange(MOST_DRAFTED + 1.0)
+        reached = jnp.where(more < self.costs.rows, self.traffic.accept**more, 0.0)
+        mean = jnp.sum(reached)
+        return mean, jnp.sum((2 * more + 1) * reached) - mean**2
 
     def governed(self, time: Array, energy: Array) -> Governed:
         """A step of `time` (s) and `energy` (J) at the clocks of the table, held to the
@@ -109,11 +166,12 @@ class Running(NamedTuple):
     they take, each with `mixing` s more and `added[n]` s for each prompt; `reading`:
     weights of the table's clocks for times of such steps. `clock`: mean
     over time, Hz; `lowest`: power at the lowest clock, W; `feasible`: whether the limit
-    is kept. `flow`: tokens a second.
+    is kept. `tokens` of a sequence that a step makes. `flow`: tokens a second.
     """
 
     slots: Array
     decoding: Array
+    tokens: Array
     step: Array
     decode: Array
     parts: Array
@@ -134,7 +192,12 @@ class Running(NamedTuple):
     @property
     def flow(self) -> Array:
         """Output tokens a second."""
-        return self.decoding / self.step
+        return self.decoding * self.tokens / self.step
+
+    @property
+    def token(self) -> Array:
+        """Mean time of a token of one sequence, s."""
+        return self.step / self.tokens
 
     @property
     def queued(self) -> Array:
@@ -151,34 +214,39 @@ def running(server: Server, slots: Array, share: Array | float = 1.0) -> Running
     limiter is as fast as they are long; each kind is composed of all its work at every
     clock of the table, and then governed:
 
-        nu    = b / output                     prompts that enter a step in balance
+        nu    = b g / output                   prompts that enter a step in balance
         p     = 1 - exp(-nu)                   share of steps with a prompt
         plain = decode(b)
         mixed = decode(b) + mixing + nu E[added] / p
         step  = (1 - p) plain + p mixed
 
-    (`first`: prompts have steps of their own, beside which nothing decodes). Where the
-    tokens of prompts exceed the chunk, fewer decode and others wait for their prompt.
+    with g tokens of a sequence a step (`burst`). `first`: prompts have steps of their
+    own, beside which nothing decodes. Where the tokens of prompts exceed the chunk,
+    fewer decode and others wait for their prompt.
     """
     traffic, engine, costs = server.traffic, server.engine, server.costs
-    read = traffic.prompt / traffic.output  # prompt tokens for each that is made
-    # In balance every output token brings `read` prompt tokens, which share the budget
-    # of a step with it unless prompts have steps of their own.
-    bound = server.chunk / (1 + read * (1 - server.first))
+    tokens, _ = server.burst
+    # prompt tokens of a step for each sequence that decodes in it
+    read = tokens * traffic.prompt / traffic.output
+    # In balance these share the budget of a step with the sequence's own tokens, unless
+    # prompts have steps of their own.
+    groups = 1.0 if server.groups is None else server.groups.number
+    bound = groups * server.chunk / (costs.rows + read * (1 - server.first))
     b = jnp.minimum(slots, bound)
-    d = cost.decode(costs, engine, b, traffic.context, server.vocab)
+    d = server.decode(b)
     weights = cost.prompt_weights(costs, traffic.prompt * traffic.nodes)
-    each = cost.prompts(costs, engine, b, weights, server.first)
+    each = cost.prompts(costs, engine, server.group(b), weights, server.first)
     pieces = weights @ costs.pieces
-    entering = b / traffic.output
+    entering = b * tokens / traffic.output
     entries = entering * jnp.mean(pieces)
     some = -jnp.expm1(-entries)
     beside = 1 - server.first  # decoding beside prompts
     # `/ some`: means over the steps that have a prompt, not over all
-    read_time = entering / some * jnp.mean(each.time, -1) + engine.prompt
-    read_energy = entering / some * jnp.mean(each.energy, -1) + (
-        engine.prompt * costs.idle
-    )
+    one_after_other, work = server.group(entering), entering
+    if server.groups is not None:
+        work = entering * server.groups.prompts
+    read_time = one_after_other / some * jnp.mean(each.time, -1) + engine.prompt
+    read_energy = work / some * jnp.mean(each.energy, -1) + (engine.prompt * costs.idle)
     plain = server.governed(d.time, d.energy)
     mixed = server.governed(
         beside * d.time + read_time, beside * d.energy + read_energy
@@ -192,8 +260,8 @@ def running(server: Server, slots: Array, share: Array | float = 1.0) -> Running
     clock = alone * decode_time * plain.clock + p * mixed_time * mixed.clock
     parts = alone * (w @ d.parts) + with_prompt * (m @ d.parts)
     return Running(
-        slots, b, step, decode_time, parts, d.sampling, d.host, p * (m @ read_time),
-        energy, entering, entries, m @ each.time, pieces,
+        slots, b, tokens, step, decode_time, parts, d.sampling, d.host,
+        p * (m @ read_time), energy, entering, entries, m @ each.time, pieces,
         engine.prompt + beside * (m @ d.time - decode_time), m, clock / step,
         jnp.maximum(plain.lowest, mixed.lowest), plain.feasible & mixed.feasible,
     )  # fmt: skip

@@ -125,6 +125,18 @@ def gaps(
     return Atoms(jnp.append(values.ravel(), decode), jnp.append(weights.ravel(), none))
 
 
+def bursts(steps: Atoms, tokens: Array) -> Atoms:
+    """Gaps between tokens that come `tokens` at once in the mean, once in each of
+    `steps`: those of one step have no gap.
+
+    >>> step = Atoms(jnp.asarray([0.02]), jnp.asarray([1.0]))
+    >>> [float(x) for x in bursts(step, jnp.asarray(2.5)).quantiles((0.5, 0.9))]
+    [0.0, 0.02]
+    """
+    values, weights = jnp.append(steps.values, 0.0), steps.weights / tokens
+    return Atoms(values, jnp.append(weights, 1 - 1 / tokens))
+
+
 def exponential_tail(mean: Array) -> Array:
     """Means of the strata `TAIL` of an exponential distribution."""
     edges = -np.log1p(-EDGES)

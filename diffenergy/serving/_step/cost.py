@@ -1,16 +1,28 @@
 """Costs of any step, from the table of `StepCosts` and the constants of an engine."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
 from .._engine import Engine
-from .rows import PARTS
+from .rows import LINEAR, PARTS
 from .table import StepCosts
 
-_LINEAR, _ATTENTION = PARTS.index("linear"), PARTS.index("attention")
+_ATTENTION, _EXPERTS = PARTS.index("attention"), PARTS.index("experts")
+
+
+def _factors(engine: Engine) -> Float[Array, " part"]:
+    """Time of decoding kernels over the predicted one, by part."""
+    linear = jnp.stack([engine.linear, engine.experts, engine.small])
+    return (
+        jnp.ones(len(PARTS))
+        .at[jnp.array(LINEAR)]
+        .set(linear)
+        .at[_ATTENTION]
+        .set(engine.attention)
+    )
 
 
 class Decode(NamedTuple):
@@ -45,13 +57,14 @@ def decode(
         return jnp.tensordot(here, x, (0, 1))
 
     more = context - costs.context
-    scale = jnp.ones(len(PARTS))
-    faster = scale.at[_LINEAR].set(engine.linear).at[_ATTENTION].set(engine.attention)
-    spent = (scale * engine.linear_energy).at[_ATTENTION].set(engine.attention_energy)
-    parts = faster * (at(costs.time) + more * at(costs.slope))
+    spent = jnp.full(len(PARTS), engine.linear_energy)
+    spent = spent.at[_ATTENTION].set(engine.attention_energy)
+    parts = _factors(engine) * (at(costs.time) + more * at(costs.slope))
+    parts = parts.at[:, _EXPERTS].add(engine.untuned * jnp.sqrt(batch))
     energy = at(costs.energy) + more * at(costs.energy_slope)
-    sampled, host = engine.sampled(batch, vocab), engine.host_time(batch)
-    above = engine.sampling_power(batch) - costs.idle
+    rows = batch * costs.rows
+    sampled, host = engine.sampled(rows, vocab), engine.host_time(batch)
+    above = engine.sampling_power(rows) - costs.idle
     sampling = costs.idle + above * at(costs.products)
     total = (
         energy @ spent
@@ -67,6 +80,9 @@ def growth(costs: StepCosts, engine: Engine, batch: Array) -> Float[Array, " k"]
     """Increase of a decoding step for one token more of context (s) at each clock."""
     slope = jnp.tensordot(_weights(costs.batches, batch), costs.slope, (0, 1))
     return jnp.sum(slope.at[:, _ATTENTION].multiply(engine.attention), -1)
+
+
+_WITH_LINEAR: Final = tuple(i for i in range(len(PARTS)) if i not in LINEAR)
 
 
 class Prompts(NamedTuple):
@@ -92,7 +108,10 @@ def prompts(
     def at(x: Array) -> Array:
         return jnp.tensordot(jnp.tensordot(row, x, (0, 1)), weights, (-1, -1))
 
-    time = at(costs.added_time) * engine.linear
+    # attention of prompts and exchanges follow the linear layers
+    factors = _factors(engine).at[jnp.array(_WITH_LINEAR)].set(engine.linear)
+    # Larger products of a mixed step may have faster tiles than the few rows alone.
+    time = jnp.maximum(at(costs.added_time @ factors), 0.0)
     static = jnp.tensordot(_weights(costs.batches, beside), costs.static, (0, 1))
     static = jnp.expand_dims(static, range(1, time.ndim))
     return Prompts(time, at(costs.added_energy) * engine.prefill_energy + static * time)

@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Final
 
+from ...dtypes import canonical, stored_bytes
 from ...kernels import ops
 from ...workload import (
     ForwardPass,
@@ -16,29 +17,40 @@ from ...workload import (
     Listing,
     Operator,
     repeat_rows,
+    speculation_of,
 )
 from ...workload.models import Request
+from .groups import grouped_rows
 
-PARTS: Final = ("linear", "attention", "head", "communication")
+PARTS: Final = (
+    "linear", "attention", "head", "communication", "experts", "small",
+)  # fmt: skip
 """Parts of a step that are kernels: that which the op of a row says (`Op.part`), the
-head apart. Experts, norms and all else of a layer count as `linear`; what sees one
-sequence at a time, so that both kinds launch their own, as `attention`."""
+head apart. `experts`: those with weights below 16 bits, which engines run by libraries
+of their own (FlashInfer, DeepGEMM, Marlin) while 16 bits are the Triton kernels that
+tables have; `small`: norms, quantisation, softmax, rotary, adds; what sees one sequence
+at a time, so that both kinds launch their own, is `attention`; all else of a layer is
+`linear`."""
+LINEAR: Final = tuple(PARTS.index(name) for name in ("linear", "experts", "small"))
+"""Places of the parts that see all tokens at once."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Step:
     """`sequences` that decode with `context` tokens cached in the mean, and one prompt
-    of which `prompt` tokens are read against `behind` tokens of it that are cached."""
+    of which `prompt` tokens are read against `behind` tokens of it that are cached.
+    `drafted`: tokens of each sequence that the step verifies beside the next one."""
 
     sequences: int
     context: int
     prompt: int = 0
     behind: int = 0
+    drafted: int = 0
 
     @property
     def tokens(self) -> int:
         """Rows of the products."""
-        return self.sequences + self.prompt
+        return self.sequences * (1 + self.drafted) + self.prompt
 
 
 def listing(
@@ -49,6 +61,8 @@ def listing(
     Launched as a graph: what an engine adds is among its constants.
     """
     rows = [row for part in _rows(model, request, step) for row in part]
+    groups, tokens = model.share.split.replicas, step.tokens - step.prompt
+    rows = grouped_rows(rows, groups, step.sequences, tokens, step.prompt)
     merged = model.listing(request, rows, "decode", merged=True)
     heads = {_key(row) for row in _head(model, request, step)}
     return merged, [_part(row, heads) for row in merged.kernels]
@@ -65,11 +79,17 @@ def _rows(model: LanguageModel, request: Request, step: Step) -> Iterator[list[K
     ]
     yield model._around(runs.both, inside, norms)
     yield _head(model, request, step)
+    speculation = speculation_of(request)
+    if speculation and step.drafted and step.sequences:
+        one = dataclasses.replace(request, batch=step.sequences)
+        drafts = model._drafts(speculation, one, max(step.context, 2))
+        yield repeat_rows(drafts, step.drafted)
 
 
 def _head(model: LanguageModel, request: Request, step: Step) -> list[Kernel]:
-    """Logits of every sequence and of the prompt's last token."""
-    number = step.sequences + bool(step.prompt)
+    """Logits of every token that is verified or next, and of the prompt's last
+    one."""
+    number = step.sequences * (1 + step.drafted) + bool(step.prompt)
     one = dataclasses.replace(request, batch=number)
     return model._serving_head(model.run(one, 1, max(step.context, 2)))
 
@@ -78,15 +98,19 @@ class _Runs:
     """The passes that share a step."""
 
     def __init__(self, model: LanguageModel, request: Request, step: Step):
-        def run(batch: int, q_len: int, kv_len: int) -> ForwardPass:
+        if step.prompt == 1 and not step.drafted:  # as a sequence that decodes
+            step = dataclasses.replace(step, sequences=step.sequences + 1, prompt=0)
+
+        def run(batch: int, q_len: int, kv_len: int, verify: int = 0) -> ForwardPass:
             one = dataclasses.replace(request, batch=batch)
-            return model.run(one, q_len, kv_len)
+            return model.run(one, q_len, kv_len, verify > 0)
 
         context = max(step.context, 2)
         self.both = run(step.tokens, 1, context)
         apart = []
         if step.sequences:
-            apart.append(run(step.sequences, 1, context))
+            each = 1 + step.drafted
+            apart.append(run(step.sequences, each, context, step.drafted))
         if step.prompt:
             apart.append(run(1, step.prompt, step.prompt + step.behind))
         self.apart = apart
@@ -121,7 +145,15 @@ def _key(row: Kernel) -> tuple[object, ...]:
 
 def _part(row: Kernel, heads: set[tuple[object, ...]]) -> str:
     part = ops()[row["op"]][0].part
+    if part == "experts" and _wide(row):
+        return "linear"
     return "head" if part == "linear" and _key(row) in heads else part
+
+
+def _wide(row: Kernel) -> bool:
+    """Whether weights have 16 bits or more."""
+    name = row.get("weight_dtype") or row["dtype"]
+    return stored_bytes(canonical(name), row.get("weight_group", 0)) >= 2
 
 
 def _per_sequence(row: Kernel) -> bool:

@@ -22,7 +22,7 @@ from ...hardware import GpuSpec, OperatingPoint
 from ...physics import waiting_power
 from ...workload import LanguageModel, Workload, assemble
 from ...workload.models import Request
-from .rows import PARTS, Step, listing
+from .rows import LINEAR, PARTS, Step, listing
 
 _BESIDE: Final = (0, 1, 16, 64, 256, 1024)
 """Batches beside which prompts are priced; 0: a prompt alone."""
@@ -49,14 +49,14 @@ _LADDERS: Final = (
 )
 
 
-def _batches(numbers: Sequence[float]) -> list[int]:
+def batch_knots(numbers: Sequence[float]) -> tuple[int, ...]:
     """Numbers of sequences: those in `numbers`, and others up to these and beyond; as
     many of the former as there are, whether or not they are among the latter."""
     batches = {x for x in _HALVES if x <= 1.5 * max([*numbers, _ENOUGH])}
     more = (*map(round, numbers), 5, 7, 9, 10)
     # As many as `numbers`, whatever the load: equal shapes share a compiled program.
     new = [x for x in dict.fromkeys(more) if x not in batches]
-    return sorted({*batches, *new[: len(numbers)]})
+    return tuple(sorted({*batches, *new[: len(numbers)]}))
 
 
 def _prompts(shortest: float, longest: float) -> tuple[int, ...]:
@@ -78,8 +78,10 @@ class StepCosts(eqx.Module):
     `energy_slope`: the same beyond idle and leakage; `static[k, b]`: idle and leakage
     power meanwhile, W; `products[k, b]`: dynamic power of the linear layers over that
     at the highest clock of the board. For a prompt of so many tokens beside so many
-    decoding sequences: `added_time[k, m, q]`, `added_energy` (beyond idle), which its
-    `pieces[q]` steps take longer. `idle[k]`: power of a board that waits, W.
+    decoding sequences: `added_time[k, m, q, part]`, `added_energy[k, m, q]` (beyond
+    idle), which its `pieces[q]` steps take longer. `idle[k]`: power of a board that
+    waits, W. `rows`: tokens of a sequence in a decoding step, one and those that it
+    verifies.
     """
 
     clocks: Float[Array, " k"]
@@ -94,15 +96,16 @@ class StepCosts(eqx.Module):
     beside: Float[Array, " m"]
     prompts: Float[Array, " q"]
     pieces: Float[Array, " q"]
-    added_time: Float[Array, "k m q"]
+    added_time: Float[Array, "k m q part"]
     added_energy: Float[Array, "k m q"]
     idle: Float[Array, " k"]
+    rows: Float[Array, ""] = eqx.field(default=1.0, converter=jnp.asarray)
 
 
 class Knots(eqx.Module):
     """Where steps are priced: clocks (`clock_knots`), decoding sequences, cached tokens
-    of each, sequences beside a prompt, tokens of it and the steps that it takes; and
-    the part of each row of the workload (`PARTS`)."""
+    of each, sequences beside a prompt, tokens of it and the steps that it takes; the
+    part of each row of the workload (`PARTS`), and `rows` as in `StepCosts`."""
 
     places: Float[Array, " k"]
     batches: Float[Array, " b"]
@@ -113,6 +116,7 @@ class Knots(eqx.Module):
     prompts: Float[Array, " q"]
     pieces: Float[Array, " q"]
     parts: Int[Array, " row"]
+    rows: Float[Array, ""]
 
 
 class Program(NamedTuple):
@@ -125,30 +129,35 @@ class Program(NamedTuple):
 def program(
     model: LanguageModel,
     request: Request,
-    numbers: Sequence[float],
+    batches: Sequence[int],
     context: float,
     lengths: Sequence[float],
     cached: float,
     chunk: int,
+    like: Program | None = None,
 ) -> Program:
     """Steps of a model, one GPU's share of it, with knots at fixed places.
 
-    Decoding ones of any of `numbers` of sequences, and others around them, with two
-    numbers of cached tokens around `context`, attention being linear in them. Then
+    Decoding ones of `batches` of sequences (`batch_knots`) with two numbers of cached
+    tokens around `context`, attention being linear in them. Then
     those with a prompt beside: as long as any of `lengths` (tokens to compute, behind
     `cached` ones), or the mean piece of what takes several steps of `chunk` tokens.
+    `like`: steps of which one compiled program serves, too, as far as possible.
     """
-    batches, prompts = _batches(numbers), _prompts(min(lengths), max(lengths))
+    prompts = _prompts(min(lengths), max(lengths))
     lower = max(x for x in _LADDERS[1] if x <= max(context, 2.0))
     contexts = lower, 2 * lower
     # a share of the last piece counts as such
     pieces = np.maximum(np.array(prompts) / chunk, 1.0)
-    steps = [Step(b, c) for b in batches for c in contexts]
+    drafted = request.draft_tokens or 0
+    steps = [Step(b, c, drafted=drafted) for b in batches for c in contexts]
     for beside in _BESIDE:
         for prompt, number in zip(prompts, pieces, strict=True):
             tokens = round(prompt / number)
             behind = round(cached) + round((prompt - tokens) / 2)
-            steps.append(Step(beside, lower, tokens, behind))
+            # the request that is read has one of the places of those beside it
+            others = max(beside - (drafted == 0), 0)
+            steps.append(Step(others, lower, tokens, behind, drafted))
     listed = [listing(model, request, step) for step in steps]
     names = [part for _, parts in listed for part in parts]
     base = [0 if m == 0 else batches.index(m) for m in _BESIDE]
@@ -161,8 +170,9 @@ def program(
         jnp.asarray(prompts, float),
         jnp.asarray(pieces),
         jnp.asarray([PARTS.index(name) for name in names]),
+        jnp.asarray(1.0 + drafted),
     )
-    return Program(assemble([x for x, _ in listed]), knots)
+    return Program(assemble([x for x, _ in listed], like and like.workload), knots)
 
 
 def step_costs(
@@ -186,8 +196,9 @@ def step_costs(
 
         def added(mixed: Array, plain: Array) -> Array:
             """What a prompt adds to the step without it."""
-            alone = jnp.where(knots.beside > 0, jnp.sum(plain, -1)[knots.base], 0.0)
-            return knots.pieces * (jnp.sum(mixed, -1) - alone[:, None])
+            some = (knots.beside > 0)[:, None]
+            alone = jnp.where(some, plain[knots.base], 0.0)
+            return knots.pieces[:, None] * (mixed - alone[:, None])
 
         plain, mixed = summed(s.kernel_time)
         spent, mixed_spent = summed(s.kernel_energy)
@@ -199,7 +210,7 @@ def step_costs(
             (spent[:, 1] - spent[:, 0]) / far,
             jnp.mean(static, axis=1),
             added(mixed, plain[:, 0]),
-            added(mixed_spent, spent[:, 0]),
+            jnp.sum(added(mixed_spent, spent[:, 0]), -1),
             waiting_power(model.gpu, model.c, clock, point),
         )
 
@@ -209,15 +220,14 @@ def step_costs(
     # The board's highest clock is only the reference of `products`; its row is cut off.
     highest = gpu.sm_clock_applied_max
     sums = lax.map(at, jnp.append(clocks, highest))
-    linear = PARTS.index("linear")
-    power = sums.energy[..., linear] / sums.time[..., linear]
+    power = sums.energy[..., LINEAR].sum(-1) / sums.time[..., LINEAR].sum(-1)
     time, slope, energy, energy_slope, static, added_time, added_energy, idle = (
         x[:-1] for x in sums
     )
     return StepCosts(
         clocks, knots.batches, knots.contexts[0], time, slope, energy, energy_slope,
         static, power[:-1] / power[-1], knots.beside, knots.prompts, knots.pieces,
-        added_time, added_energy, idle,
+        added_time, added_energy, idle, knots.rows,
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...units import MHz
 from .._deployment import Deployment
+from .._drafts import speculation_figures
 from .._load import Load
 from .._result import by_level, check_power, completed, step_json
 from .._solve import saturated
@@ -49,7 +50,7 @@ def to_json(
     t = _times(deployment, trace, runs)
     lasted = max(float(trace.arrival[-1] - trace.arrival[0]), 1e-9)
     made = float(trace.output.sum())
-    tokens = float(trace.prompt.sum()) + made + count * shown.cached
+    tokens = float(trace.prompt.sum()) + made + count * (shown.cached_len or 0.0)
     most = n * float(saturated(place, costs).saturation) / shown.output.mean
     _, pool = place.memory(place.gpu).on_host(place.context)
     cap = float(place.point.power_cap * place.gpu.cap_fraction)
@@ -71,7 +72,7 @@ def to_json(
         "kv_cache_usage": _average(runs, "kept", t.span) / (n * pool),
         "ttft_s": _shown(t.ttft),
         "tpot_s": _shown(t.tpot, t.mean_tpot) if len(t.tpot) else None,
-        "itl_s": _weighted(*_gaps(runs)),
+        "itl_s": _weighted(*_gaps(runs, float(place.server(costs).burst[0]))),
         "e2e_latency_s": _shown(t.e2e),
         **_steps(runs),
         "avg_power_w": _energy(deployment, costs, runs, t.span) / t.span,
@@ -79,7 +80,9 @@ def to_json(
     })  # fmt: skip
     if not shown.max_batch:
         summary["assumed"]["max_batch"] = SLOTS
-    return summary
+    hit = shown.prefix_hit
+    summary |= {} if hit is None else {"prefix_hit": hit}
+    return summary | speculation_figures(place, costs, compared=False)
 
 
 def _times(deployment: Deployment, trace: Trace, runs: list[Outcome]) -> _Times:
@@ -159,10 +162,12 @@ def _turn(run: Outcome, *names: str) -> np.ndarray:
     return functools.reduce(np.multiply, columns)
 
 
-def _gaps(runs: list[Outcome]) -> tuple[np.ndarray, np.ndarray]:
-    """Times between tokens and how many there are of each."""
-    values, weights = zip(*map(_gaps_of, runs), strict=True)
-    return np.concatenate(values), np.concatenate(weights)
+def _gaps(runs: list[Outcome], burst: float) -> tuple[np.ndarray, np.ndarray]:
+    """Times between tokens and how many there are of each; of the `burst` tokens that a
+    step makes of a sequence all but one follow at once."""
+    values, weights = map(np.concatenate, zip(*map(_gaps_of, runs), strict=True))
+    at_once = (burst - 1) * sum(_turn(run, "running", "steps").sum() for run in runs)
+    return np.append(values, 0.0), np.append(weights, at_once)
 
 
 def _gaps_of(run: Outcome) -> tuple[np.ndarray, np.ndarray]:

@@ -11,7 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...compiling import kept
-from ...requests import accepts, part
+from ...estimator import profile_at
+from ...power_time import PowerCurve
+from ...requests import BadRequest, accepts, part
 from ...results import Infeasible
 from ...workload import LanguageModel
 from ...workload.models import load_model
@@ -23,6 +25,7 @@ from .._optimize import check_limits
 from .._request import DeployRequest, TraceRequest
 from .._result import ServingResult
 from .answer import to_json
+from .power import drawn_power
 from .simulation import SLOTS, Outcome, Requests, Sizes, most_turns, run_through
 from .trace import COLUMNS, Trace, checked, read_trace
 
@@ -31,8 +34,8 @@ from .trace import COLUMNS, Trace, checked, read_trace
 def simulate(request: TraceRequest) -> ServingResult:
     """A trace of requests through a server, step by step.
 
-    `trace` may be a table by column, too; `load` has `max_batch`, `cached_len` and
-    limits of latencies.
+    `trace` may be a table by column, too; `load` has `max_batch`, `cached_len` or
+    `prefix_hit`, and limits of latencies.
 
     Returns:
         A `ServingResult`; `saturation_request_rate_per_s` is the closed form's for the
@@ -42,6 +45,13 @@ def simulate(request: TraceRequest) -> ServingResult:
         ValueError: for what cannot be, in one sentence.
         Infeasible: if a request does not fit the memory.
     """
+    if request.attention_dp is not None:
+        raise BadRequest(
+            f"`attention_dp` is {request.attention_dp} beside `trace`, whose simulator "
+            "has one queue for all GPUs of a replica; leave it out.",
+            "attention_dp",
+            "trace",
+        )
     trace, fields = _trace(request.trace), _load_fields(request.load)
     whole = load_model(request.model)
     if isinstance(whole, LanguageModel):  # else `deploy` says so
@@ -64,7 +74,15 @@ def simulate(request: TraceRequest) -> ServingResult:
     check_limits(place, costs)
     runs = [_run(place, costs, trace, i) for i in range(place.replicas)]
     summary = to_json(place, shown, min(place.slots, SLOTS), costs, trace, runs)
-    return ServingResult(summary, place, costs, (*place.model.notes, *trace.notes))
+    curves = dict[str, PowerCurve]()
+    if request.power_step is not None or request.smooth is not None:
+        drawn = drawn_power(place, costs, trace, runs, request.smooth)
+        profile, curves = profile_at(drawn, place.site, request.power_step)
+        summary |= profile
+        if request.smooth is not None:
+            summary["smoothing"] = drawn.to_json()
+    notes = (*place.model.notes, *trace.notes)
+    return ServingResult(summary, place, costs, notes, curves)
 
 
 def _trace(trace: str | Path | Mapping[str, Any]) -> Trace:
@@ -81,6 +99,14 @@ def _trace(trace: str | Path | Mapping[str, Any]) -> Trace:
 def _load_fields(load: Load | Mapping[str, Any] | None) -> dict[str, Any]:
     """What a load states, beside what the trace decides."""
     fields = dataclasses.asdict(load) if isinstance(load, Load) else load or {}
+    for name in ("pause", "kv_offload"):
+        if fields.get(name) is not None:
+            raise BadRequest(
+                f"`{name}` is given beside `trace`, whose requests do not say which of "
+                "them go on after a pause; leave it out.",
+                name,
+                "trace",
+            )
     for name in ("rate", "concurrency", "waves", "input_len", "output_len"):
         if fields.get(name) is not None:
             raise ValueError(
@@ -105,7 +131,7 @@ def _within(model: LanguageModel, trace: Trace, cached: float, skip: bool) -> Tr
 
 
 def _check_memory(deployment: Deployment, trace: Trace):
-    total = trace.prompt + trace.output + deployment.load.cached
+    total = trace.prompt + trace.output + (deployment.load.cached_len or 0.0)
     worst = int(total.argmax())
     need, pool = deployment.memory(deployment.gpu).on_host(float(total[worst]))
     if need > pool:
@@ -118,11 +144,15 @@ def _check_memory(deployment: Deployment, trace: Trace):
 def _run(deployment: Deployment, costs: Any, trace: Trace, replica: int) -> Outcome:
     """One replica's share: every n-th request."""
     n = deployment.replicas
-    columns = [x[replica::n] for x in trace.columns]
-    rows = 1 << max(len(columns[0]) - 1, 1).bit_length()
+    arrival, sent, output = (x[replica::n] for x in trace.columns)
+    load = deployment.load
+    prompt = np.maximum(sent * (1 - (load.prefix_hit or 0.0)), 1.0)
+    cached = np.where(load.prefix_hit is None, load.cached, sent - prompt)
+    columns = [arrival, prompt, output, cached]
+    rows = 1 << max(len(arrival) - 1, 1).bit_length()
     padded = [np.pad(x, (0, rows - len(x)), mode="edge") for x in columns]
-    arrival, prompt, output = map(jnp.asarray, padded)
-    requests = Requests(arrival, prompt, output, jnp.asarray(len(columns[0])))
+    a, p, o, c = map(jnp.asarray, padded)
+    requests = Requests(a, p, o, jnp.asarray(len(arrival)), c)
     limit = min(deployment.slots, SLOTS)
     slots = 1 << max(math.ceil(math.log2(max(limit, 2))), 3)
     pieces = float(np.maximum(columns[1] / deployment.chunk, 1).mean())

@@ -13,12 +13,14 @@ from .._step import cost
 
 class Requests(NamedTuple):
     """A trace: arrival (s, rising), prompt tokens to compute and tokens to make; of the
-    rows only the first `number` are requests."""
+    rows only the first `number` are requests; tokens of each prompt that are `cached`
+    before."""
 
     arrival: Array
     prompt: Array
     output: Array
     number: Array
+    cached: Array
 
 
 class Sizes(eqx.Module):
@@ -29,13 +31,14 @@ class Sizes(eqx.Module):
 
 
 class Turn(NamedTuple):
-    """One turn of the loop: `steps` alike of `time` s each, with `running` requests
-    that decode (and got a token each), `prompt` tokens in the first of them, `energy` J
-    of one GPU in all, `waiting` requests meanwhile; `dropped` ones
+    """One turn of the loop: from `start` (s) on `steps` alike of `time` s each, with
+    `running` requests that decode (and got tokens), `prompt` tokens in the first of
+    them, `energy` J of one GPU in all, `waiting` requests meanwhile; `dropped` ones
     lost their memory before it, `resumed` ones went on after `away` s without a token,
     all together; `held` ones that decode waited for prompts (prompts first); `clock`,
     Hz; power at the `lowest` clock, W."""
 
+    start: Array
     steps: Array
     time: Array
     running: Array
@@ -89,7 +92,9 @@ _BLOCK = 16
 def needed(state: State, server: Server, steps: Array | int) -> Array:
     """Bytes of blocks of every slot after so many steps."""
     decoding = state.unread <= 0
-    tokens = state.context + state.unread + jnp.where(decoding, steps, 0)
+    tokens = (
+        state.context + state.unread + jnp.where(decoding, steps * server.burst[0], 0)
+    )
     return jnp.where(state.who >= 0, _blocks(server, tokens), 0.0)
 
 
@@ -133,7 +138,7 @@ def admitted(state: State, requests: Requests, limit: Array, server: Server) -> 
     over = ~jnp.isnan(state.last[ahead])  # younger than one dropped, and done
     occupied = state.who >= 0
     unread = requests.prompt[ahead] + state.made[ahead]
-    asked = _blocks(server, unread + server.traffic.cached)
+    asked = _blocks(server, unread + requests.cached[ahead])
     room = server.memory.pool - jnp.sum(needed(state, server, 1))
     cumulative = jnp.cumsum(jnp.where(over, 0.0, asked))
     rank = jnp.cumsum(~over) - 1  # among those that may be admitted
@@ -153,7 +158,7 @@ def admitted(state: State, requests: Requests, limit: Array, server: Server) -> 
         who=jnp.where(new, who, state.who),
         unread=jnp.where(new, requests.prompt[one] + generated, state.unread),
         left=jnp.where(new, requests.output[one] - generated, state.left),
-        context=jnp.where(new, server.traffic.cached, state.context),
+        context=jnp.where(new, requests.cached[one], state.context),
     )
 
 
@@ -185,25 +190,27 @@ def stepped(
 ) -> tuple[State, Turn]:
     """The state after a turn, and what the turn was; `dropped` requests lost their
     memory before it."""
-    step = _step(state, server)
+    step = _step(state, requests, server)
     any_reading, none = jnp.any(step.reading), step.number < 1
     steps = _alike(state, requests, server, step)
-    # the context grows by one a step and sequence: mean over the steps
-    growth = step.growth * (steps - 1) / 2
+    # the context grows by so many tokens a step and sequence: mean over the steps
+    each, _ = server.burst
+    growth = step.growth * each * (steps - 1) / 2
     alone = step.plain + step.prompts
     time = alone + jnp.where(none | any_reading, 0.0, growth)
     longer = 1 + (time - alone) / jnp.maximum(step.plain, 1e-9)
     now = state.now + steps * time
-    generated = jnp.where(step.decoding & (step.held < 1), steps, 0.0)
+    generated = jnp.where(step.decoding & (step.held < 1), steps * each, 0.0)
     out, again = _after(state, step, now, generated, len(requests.arrival))
     come = jnp.searchsorted(requests.arrival, state.now, side="right")
     come = jnp.minimum(come, requests.number)
     here, who = state.who >= 0, jnp.maximum(state.who, 0)
-    tokens = jnp.sum(jnp.where(step.decoding, generated, 0.0)) / jnp.maximum(steps, 1)
+    running = jnp.sum(jnp.where(step.decoding, generated, 0.0)) / each
     turn = Turn(
+        state.now,
         steps,
         time,
-        tokens,
+        running / jnp.maximum(steps, 1),
         jnp.sum(step.read),
         steps * step.energy * longer,
         come - state.finished - jnp.sum(here) + 0.0,
@@ -219,7 +226,7 @@ def stepped(
     return out, turn
 
 
-def _step(state: State, server: Server) -> _Step:
+def _step(state: State, requests: Requests, server: Server) -> _Step:
     """The next step: who reads and who decodes in it, and what that takes."""
     here = state.who >= 0
     reading, decoding = here & (state.unread > 0), here & (state.unread <= 0)
@@ -228,7 +235,7 @@ def _step(state: State, server: Server) -> _Step:
     waiting = jnp.where(first, number, 0)
     number = number - waiting
     read, prompts, spent = lax.cond(
-        any_reading, _read, _nothing, server, state, reading, number
+        any_reading, _read, _nothing, server, state, requests, reading, number
     )
     context = jnp.sum(jnp.where(decoding, state.context, 0.0)) / jnp.maximum(number, 1)
     least = jnp.maximum(number, 1.0)
@@ -250,6 +257,7 @@ def _alike(state: State, requests: Requests, server: Server, step: _Step) -> Arr
     """How many steps are alike: until a request ends, one comes, memory ends, or the
     grain; one that reads prompts is alone."""
     least = jnp.min(jnp.where(step.decoding, state.left, jnp.inf))
+    least = jnp.ceil(least / server.burst[0])
     pending = jnp.minimum(state.next, requests.number - 1)
     left = state.next < requests.number
     coming = jnp.where(left, requests.arrival[pending], jnp.inf)
@@ -311,7 +319,7 @@ def _within(state: State, server: Server, steps: Array) -> Array:
 
 
 def _read(
-    server: Server, state: State, reading: Array, batch: Array
+    server: Server, state: State, requests: Requests, reading: Array, batch: Array
 ) -> tuple[Array, Array, Array]:
     """Prompt tokens of each slot that a step reads, in the order of requests under the
     budget of tokens; the time (s) and energy (J) that they add at each clock."""
@@ -320,11 +328,12 @@ def _read(
     waiting = jnp.where(reading, state.unread, 0.0)[rank]
     before = jnp.cumsum(waiting) - waiting
     # One token at least: a prompt ends beside a full batch, too.
-    budget = jnp.maximum(server.chunk - batch, 1.0)
+    budget = jnp.maximum(server.chunk - batch * server.costs.rows, 1.0)
     shares = jnp.clip(budget - before, 0.0, waiting)
     read = jnp.zeros_like(state.unread).at[rank].set(shares)
     # as the whole prompt costs, share by share
-    whole = jnp.maximum(read + state.context - server.traffic.cached, 1.0)
+    cached = requests.cached[jnp.maximum(state.who, 0)]
+    whole = jnp.maximum(read + state.context - cached, 1.0)
     whole = jnp.maximum(whole, state.unread)
     costs, engine = server.costs, server.engine
     weights = (read / whole) @ cost.prompt_weights(costs, whole)
@@ -334,7 +343,7 @@ def _read(
 
 
 def _nothing(
-    server: Server, state: State, reading: Array, batch: Array
+    server: Server, state: State, requests: Requests, reading: Array, batch: Array
 ) -> tuple[Array, Array, Array]:
     none = jnp.zeros_like(server.costs.clocks)
     return jnp.zeros_like(state.unread), none, none

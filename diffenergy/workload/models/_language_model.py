@@ -14,7 +14,7 @@ from ._layer import Layer
 from ._layered import LayeredModel
 from ._operators.experts import Experts
 from ._operators.memory import bytes_of, logit_bytes, memory_by_part, working_bytes
-from ._operators.operator import ForwardPass
+from ._operators.operator import Cached, ForwardPass
 from ._operators.passes import repeat_rows, rows_of
 from ._operators.sharding import ModelShare, collective
 from ._request import Request, decode_segments, length_of
@@ -85,19 +85,11 @@ class LanguageModel(LayeredModel):
         body = self._pass(dataclasses.replace(request, base=True), read, length)
         scored = run.tokens if request.stack == "eager" else run.sequences
         tokens = length + (request.output_len or 0)
-        speculation = speculation_of(request)
-        drafter = (
-            self.drafter(speculation) if speculation and self.share.is_last else None
-        )
-        cached = [*self.all_cached(), *(drafter.all_cached() if drafter else ())]
+        drafting, drafted = self.drafting(request)
         elements = sum(
-            x.elements * n * min(tokens, x.window or tokens) for x, n in cached
+            x.elements * n * min(tokens, x.window or tokens)
+            for x, n in [*self.all_cached(), *drafted]
         )
-        drafting = 0.0
-        if isinstance(drafter, LanguageModel):  # in the types that it is stored in
-            drafting = drafter.weight_bytes(drafter.stored_dtype)
-        elif drafter:
-            drafting = bytes_of(drafter.all_weights(), self.precision(request))
         e = dtypes.BYTES[dtypes.code(request.kv_dtype)]
         return memory_by_part(
             weights=self.weight_bytes(request.dtype) + drafting,
@@ -110,6 +102,17 @@ class LanguageModel(LayeredModel):
             if request.base or not self.share.is_last
             else scored * self.vocab * logit_bytes(run.values),
         )
+
+    def drafting(self, request: Request) -> tuple[float, list[tuple[Cached, int]]]:
+        """Weights (bytes) and caches of the network that drafts tokens, if any."""
+        speculation = speculation_of(request)
+        if speculation is None or not self.share.is_last:
+            return 0.0, []
+        drafter = self.drafter(speculation)
+        cached = list(drafter.all_cached())
+        if isinstance(drafter, LanguageModel):  # in the types that it is stored in
+            return drafter.weight_bytes(drafter.stored_dtype), cached
+        return bytes_of(drafter.all_weights(), self.precision(request)), cached
 
     def placed(self, share: ModelShare) -> "LanguageModel":
         """The part of the model on one of several GPUs. Raises `ValueError` for a model

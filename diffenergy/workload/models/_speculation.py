@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 _DRAFTED: Final = {"mtp": 1, "eagle": 3, "draft": 4}
 """Tokens drafted a step where nothing is said, by kind."""
 _KINDS: Final = "mtp, eagle and draft=MODEL"
-_MOST: Final = 32
+MOST_DRAFTED: Final = 32
+"""Tokens that a step drafts at most."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,10 +90,10 @@ def resolve(values: dict[str, Any]) -> dict[str, Any]:
     drafted = values.get("draft_tokens")
     if drafted is None:
         return values | {"draft_tokens": _DRAFTED[kind]}
-    if not isinstance(drafted, int) or not 1 <= drafted <= _MOST:
+    if not isinstance(drafted, int) or not 1 <= drafted <= MOST_DRAFTED:
         raise ValueError(
             f"`draft_tokens` is {drafted!r}; allowed is a whole number from 1 to "
-            f"{_MOST}."
+            f"{MOST_DRAFTED}."
         )
     return values
 

@@ -80,6 +80,23 @@ def test_a_public_trace_with_requests_that_are_too_long(run: Run, tmp_path: Path
 
 
 @pytest.mark.slow
+def test_pools_at_the_wall(run: Run):
+    words = "--rate 20 --apart --prefill sm_clock=1200 --decode max_batch=32,workers=2"
+    words += " --kv-link 25 --node dgx-h100"
+    found = run("serve", "qwen3-0.6b", *words.split(), "--json").json
+    prefill, decode = (found["pools"][x] for x in ("prefill", "decode"))
+    assert (prefill["sm_clock_mhz"], found["max_batch"]) == (1200, 32)
+    assert found["assumed"].get("prefill_workers") == prefill["workers"] == 1
+    assert found["kv_transfer_s"] == pytest.approx(20e-6 + 512 * 114_688 / 25e9)
+    assert found["node"]["nodes"] == pytest.approx(3 / 8)
+    parts = found["wall_energy_j_by_part"].values()
+    assert 20 * sum(parts) == pytest.approx(found["site_power_w"], rel=1e-6)
+    assert found["wall_power_w"] > found["avg_power_w"]
+    table = " ".join(run("serve", "qwen3-0.6b", *words.split()).out.split())
+    assert "prefill 1 h100-sxm 1 1 1200 MHz" in table
+
+
+@pytest.mark.slow
 def test_a_picture(run: Run, tmp_path: Path):
     path = tmp_path / "serve.png"
     done = run(*OPEN, "--rate", "20", "--plot", path)
@@ -100,6 +117,14 @@ def test_a_picture(run: Run, tmp_path: Path):
         (("--rate", "8", "--waves", "3"), "`--waves` is 3"),
         (("--rate", "8", "--optimize", "energy"), "no limit is given"),
         (("--rate", "8", "--sensitivity", "concurrency"), "the load has none"),
+        (
+            ("--rate", "8", "--prefill", "tp=2"),
+            "`--prefill` is given without `--apart`",
+        ),
+        (("--rate", "8", "--apart", "--num-gpus", "1"), "beside `--num-gpus`; pools"),
+        (("--rate", "8", "--apart", "--trace", "x"), "`--apart` is given beside"),
+        (("--rate", "8", "--apart", "--decode", "tp=x"), "`--decode tp` is 'x'"),
+        (("--max-batch", "8", "--apart"), "`--rate` is missing, and so is"),
     ],
 )
 def test_bad_input_is_one_line(run: Run, words: tuple[str, ...], said: str):
@@ -121,3 +146,42 @@ def test_a_model_that_does_not_fit(run: Run):
     done = run("serve", "llama-3.1-70b", "--gpu", "h100-sxm", "--rate", "1")
     assert (done.code, done.out) == (3, "")
     assert "it fits with tp=2" in done.err and done.err.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_a_search_and_its_points_for_a_fleet(run: Run, tmp_path: Path):
+    points, fleet = tmp_path / "points.csv", tmp_path / "fleet.toml"
+    search = ("serve", "qwen3-0.6b", "--rate", "60", "--slo-tpot", "6ms")
+    search += ("--gpu", "h100-sxm@2,l40s", "--search", "cost", "--tp", "1")
+    search += ("--gpu-price", "h100-sxm=3,l40s=1", "--node", "default", "--price", "90")
+    found = run(*search, "--json", "--out", points).json
+    best = found["best"]
+    wall = best["wall_power_w"] * 90 / 1e6  # W x price of a MWh
+    price = {"h100-sxm": 3, "l40s": 1}[best["gpu"]] * best["num_gpus"]
+    assert best["cost_per_hour"] == pytest.approx(price + wall)
+    per_token = best["cost_per_hour"] / best["output_token_throughput_per_s"] / 3600
+    assert best["cost_per_million_output_tokens"] == pytest.approx(1e6 * per_token)
+    table = " ".join(run(*search).out.split())
+    assert "least cost" in table and "best of each GPU" in table
+    fleet.write_text(
+        'slot_s = 3600\npoints = "points.csv"\ndemand = "demand.csv"\n'
+        '[[sites]]\nname = "one"\n'
+        f'[[pools]]\nname = "all"\nsite = "one"\ngpu = "{best["gpu"]}"\ncount = 2\n'
+        '[[models]]\nname = "qwen3-0.6b"\n'
+    )
+    (tmp_path / "demand.csv").write_text("slot,model,requests_per_s\n0,qwen3-0.6b,50\n")
+    assert run("fleet", fleet, "--json").code == 0
+
+
+def test_lists_are_a_table(run: Run):
+    # every key of a combination without a result is printed
+    lists = (*SERVER, "--tp", "1,3", "--sm-clock", "1200,1755", "--num-gpus", "3")
+    lists += ("--dtype", "bf16", "--engine", "vllm", "--ep", "1")
+    lists += ("--mem-clock", "2619", "--power-limit", "700")
+    found = run(*lists, "--json").json
+    assert found["axes"] == ["tp", "sm_clock_set_mhz"]
+    assert ["error" in x for x in found["points"]] == [False, False, True, True]
+    assert "`--tp` is 3" in found["points"][2]["error"]
+    assert found["best_tpot"] == 1
+    table = run(*lists).out
+    assert "least energy per output token: tp 1, SM MHz 1200" in table

@@ -15,9 +15,10 @@ from jaxtyping import Float
 
 from diffenergy.corrections import Corrections
 from diffenergy.hardware import GpuSpec
+from diffenergy.kernels import Context, Field, Op
 from diffenergy.kernels import _rates as rates
-from diffenergy.kernels._launch import Context, Fields, Launches, with_candidates
-from diffenergy.kernels._ops import Field, Op, Row, TraceClass
+from diffenergy.kernels._launch import Fields, Launches, with_candidates
+from diffenergy.kernels._ops import Row, TraceClass
 from diffenergy.physics import Demand, make_demand
 from diffenergy.records import Record, as_float
 

@@ -10,8 +10,8 @@ import pytest
 from diffenergy import estimator
 from diffenergy.corrections import Corrections
 from diffenergy.hardware import OperatingPoint, load_gpu
-from diffenergy.kernels import gemm
-from diffenergy.kernels._launch import Context, with_candidates
+from diffenergy.kernels import Context, gemm
+from diffenergy.kernels._launch import with_candidates
 from diffenergy.kernels.gemm._menu import candidates
 from diffenergy.kernels.gemm._operands import fragments
 from diffenergy.workload import op_rows

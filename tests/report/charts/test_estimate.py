@@ -8,9 +8,9 @@ import pytest
 from chart_checks import bars, check, drawn, words
 
 from diffenergy.charts import Band, Label, Line, Points, to_figure
-from diffenergy.physics._power import COMPONENTS
+from diffenergy.physics import COMPONENTS
+from diffenergy.report import KINDS
 from diffenergy.report._charts.estimate import (
-    KINDS,
     energy_units,
     estimate_chart,
     kernel_classes,

@@ -6,9 +6,10 @@ from chart_checks import check, only, words
 
 from diffenergy.charts import Chart, Label, Line, Points
 from diffenergy.dvfs import Objective, Plan, Problem, Rules, launches
-from diffenergy.dvfs._problem import Loop, default_total
+from diffenergy.dvfs._problem import default_total
 from diffenergy.dvfs._result import outcome, schedule_summary
 from diffenergy.report._charts.schedule import schedule_charts, visible_launches
+from diffenergy.workload import Loop
 
 LAYERS, BODY = 24, 4
 

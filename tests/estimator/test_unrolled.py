@@ -5,14 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from diffenergy.report._traces.unrolled import (
-    issue_times,
-    launch_order,
-    slice_power,
-    start_times,
-    unroll,
-    wait_power,
-)
+from diffenergy.estimator import slice_power, unroll, wait_power
+from diffenergy.estimator._answer.unrolled import issue_times, launch_order, start_times
 from diffenergy.workload import Listing
 
 

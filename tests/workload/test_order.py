@@ -4,10 +4,7 @@ from collections import Counter
 
 import pytest
 
-from diffenergy.dvfs import loops_of
-from diffenergy.dvfs._order import listing_order
-from diffenergy.dvfs._problem import Loop
-from diffenergy.workload import load_model
+from diffenergy.workload import Loop, listing_order, load_model, loops_of
 
 
 def launched(loops: list[Loop]) -> Counter[int]:

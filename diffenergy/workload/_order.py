@@ -2,13 +2,18 @@
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from typing import Final
-
-from ._problem import Loop
+from typing import Final, NamedTuple
 
 Slot = list[int]
 """A place in the launch order: the row that stands there, launch by launch."""
 _VARYING: Final = ("count", "kv_len")
+
+
+class Loop(NamedTuple):
+    """A run of launches: the kernels of one turn in order, and the number of turns."""
+
+    kernels: tuple[int, ...]
+    turns: int
 
 
 def listing_order(kernels: Sequence[dict], first: int = 0) -> list[Loop]:

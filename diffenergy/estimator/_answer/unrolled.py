@@ -1,19 +1,19 @@
 """`unroll`: the launches behind an estimate, one after another on the GPU's stream.
 
 A listing says how often a kernel is launched, not when. Its launches are put in the
-order of `dvfs.order` (the layers one after another), pass by pass.
+order of `workload.loops_of` (the layers one after another), pass by pass.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from ...dvfs import loops_of
-from ...workload import Kernel, Listing, Number
-from .._format import Entries
+from ...workload import Kernel, Listing, Number, loops_of
+
+Entries = Sequence[Mapping[str, Any]]
 
 MOST: Final = 20_000
 """Maximum number of launches of a phase shown one by one."""

@@ -1,0 +1,87 @@
+"""View of servers of crossed lists: a row for each combination."""
+
+from typing import TYPE_CHECKING
+
+from .._blocks import Block, Table
+from .._format import Entry
+from .._tables.lines import BOARD_ONLY, MODELLED, WALL, assumed_line, has_node
+from .serving import load_text
+from .sweep import HEADINGS, combination, crossed_lines, ordered_axes
+
+if TYPE_CHECKING:
+    from ...charts import Chart
+    from ...serving import ServersResult
+
+_BEST = {
+    "best_energy_per_token": "least energy per output token",
+    "best_tpot": "least time per output token",
+}
+
+SCOPE = MODELLED
+
+
+def line(result: "ServersResult") -> str:
+    """Return a line with the number of points and the axes."""
+    s = result.summary
+    words = [HEADINGS[axis][0] for axis in s["axes"]]
+    return f"{s['model']}: {len(s['points'])} of {' x '.join(words)}"
+
+
+def title(s: Entry) -> str:
+    """Return a line with what all servers share."""
+    lengths = f"{s['input_len']} in, {s['output_len']} out"
+    return f"{s['model']}, {lengths}, {load_text(s)}"
+
+
+def blocks(result: "ServersResult") -> list[Block]:
+    """Return assumptions, the table, the best servers, and failed combinations."""
+    s = result.summary
+    points = s["points"]
+    best = [
+        f"{words}: {combination(s, points[s[key]])}" for key, words in _BEST.items()
+    ]
+    failed = [f"{combination(s, x)}: {x['error']}" for x in points if "error" in x]
+    grades = dict.fromkeys(x["grade"] for x in points if "grade" in x)
+    known = f"grade: {', '.join(grades)}"
+    scope = WALL if any(has_node(x) for x in points) else BOARD_ONLY
+    return [assumed_line(s), title(s), _table(s), *best, *failed, known, scope]
+
+
+def _table(s: Entry) -> Table:
+    def of(key: str, level: str = "") -> object:
+        def value(point: Entry) -> float | None:
+            found = point.get(key)
+            return found[level] if level and found else found
+
+        return value
+
+    figures = (
+        ("TTFT p95", of("ttft_s", "p95"), "s"),
+        ("TPOT p95", of("tpot_s", "p95"), "s"),
+        ("most req/s", of("saturation_request_rate_per_s"), "{:.4g}"),
+        ("W", of("avg_power_w"), "{:.0f}"),
+        ("J/token", of("energy_j_per_output_token"), "J"),
+    )
+    axes = [(HEADINGS[x][0], of(x), HEADINGS[x][1]) for x in ordered_axes(s)]
+    texts = sum(HEADINGS[x][1] == "{}" for x in s["axes"])
+    return Table([*axes, *figures], s["points"], left=texts)
+
+
+def charts(result: "ServersResult") -> "dict[str, Chart]":
+    """Return a chart of energy over time per output token, a line for each combination
+    of the other axes."""
+    from .._charts.plans import crossed_chart
+
+    s = result.summary
+    points = [
+        x
+        | {
+            "tpot_s": x["tpot_s"]["mean"],
+            "energy_j_per_token": x["energy_j_per_output_token"],
+        }
+        for x in s["points"]
+        if "error" not in x
+    ]
+    across, lines = crossed_lines(s, points)
+    word = HEADINGS[across][0] if across else ""
+    return {"servers": crossed_chart(points, across, word, lines, title(s))}

@@ -1,0 +1,1 @@
+"""Prefill and decode apart: two pools of servers and the link between them."""

@@ -1,0 +1,1 @@
+"""The search for a deployment: GPUs, types, sharing, replicas, batch limit, clock."""

@@ -1,0 +1,94 @@
+"""The public `search`: the deployment for a load."""
+
+from ...requests import BadRequest, accepts
+from .._apart.answer import NOTE
+from .._ask import warnings_of
+from .._deploy import load_of
+from .._load import Load
+from .._result import ServingResult
+from .choose import Search
+from .request import SearchRequest
+from .result import SearchResult, search_json
+from .space import candidates
+
+
+@accepts(SearchRequest)
+def search(request: SearchRequest) -> SearchResult:
+    """The deployment that serves a load within limits of latency at least energy, cost
+    or number of GPUs.
+
+    `load`: a `Load` with a `rate` or a `concurrency`, lengths and limits of latencies
+    (95th percentiles). All GPUs, types, degrees of `tp` and `ep`, engines, numbers of
+    replicas, batch limits and clocks are ranked by one table of steps for each way to
+    serve a replica; the first ones are priced as `steady_state` does.
+
+    Returns:
+        A `SearchResult`; `best` is the `ServingResult` of the best deployment.
+
+    Raises:
+        ValueError: for what cannot be, in one sentence.
+        Infeasible: no deployment keeps the limits; the message has what can be had.
+
+    Example:
+
+        >>> from diffenergy import serving
+        >>> load = serving.Load(rate=4, slo_tpot=0.03, input_len=256, output_len=64)
+        >>> result = serving.search("qwen3-0.6b", ["a100-sxm-80gb"], load, tp=1)
+        >>> result.summary["best"]["num_gpus"]
+        1
+    """
+    load = _load(request)
+    if request.pools != "no" and load.rate is None:
+        raise BadRequest(
+            f"`pools` is {request.pools}, but the load has no `rate`; pools apart are "
+            "searched at a rate.",
+            "pools",
+            "rate",
+        )
+    chosen, skipped = candidates(request, load)
+    choice = Search(request, load, chosen).run()
+    first = choice.priced[0]
+    notes = warnings_of(first.deployment, first.summary)
+    if any(x.apart for x in choice.priced):
+        notes = (*notes, NOTE)
+    best = ServingResult(first.summary, first.deployment, first.costs, notes)
+    summary, warnings = search_json(request, load, chosen, skipped, choice)
+    return SearchResult(summary, choice, best, (*notes, *warnings))
+
+
+def _load(request: SearchRequest) -> Load:
+    """The load of a search, which comes at a rate or from clients."""
+    load = load_of(request.load)
+    if load is None or load.mode == "saturated":
+        raise BadRequest(
+            "`rate` is missing, and so is `concurrency`; a search needs one of them: "
+            "the load that is to be served.",
+            "rate",
+            "concurrency",
+        )
+    if load.slo_ttft is None and load.slo_tpot is None:
+        raise BadRequest(
+            "`slo_tpot` is missing, and so is `slo_ttft`; a search needs a limit of "
+            "latency.",
+            "slo_tpot",
+            "slo_ttft",
+        )
+    if load.waves is not None:
+        raise BadRequest(
+            f"`waves` is {load.waves:g}; a search is for a steady load; leave it out.",
+            "waves",
+        )
+    if load.pause is not None:
+        raise BadRequest(
+            f"`pause` is {load.pause:g}; a search has no requests that pause; leave it "
+            "out, and price the best deployment with it.",
+            "pause",
+        )
+    for name in ("speculative", "attention_dp"):
+        if (value := getattr(request, name)) is not None:
+            raise BadRequest(
+                f"`{name}` is {value}; a search is for plain decoding; leave it out, "
+                "and price the best deployment with it.",
+                name,
+            )
+    return load

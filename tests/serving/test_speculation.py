@@ -1,0 +1,94 @@
+"""Speculative decoding of a server: against `estimate`, and token by token."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from json_keys import check
+
+import diffenergy as de
+from diffenergy.results import json_text
+from diffenergy.serving import Load, deploy, steady_state
+
+from .builders import Given, balance
+
+MODEL, GPU = "qwen3-32b", "h100-sxm"
+TWO: dict[str, Any] = dict(tp=2, dtype="fp8", kv_dtype="fp8")
+estimate: Any = de.estimate
+EAGLE: dict[str, Any] = dict(speculative="eagle", accept=0.7, draft_tokens=3)
+
+
+@pytest.mark.slow
+def test_break_even_of_a_decode_step():
+    """ms a step without and with it and J a token of one over the other, 1,024 tokens
+    cached: 10.60, 11.44, 0.434 for one sequence, 15.86, 33.20, 0.995 for 128, 23.75,
+    62.91, 1.109 for 256."""
+    found = []
+    for batch in (1, 128, 256):
+        step: dict[str, Any] = dict(phase="decode", input_len=1024, batch=batch)
+        one, other = (
+            estimate(MODEL, GPU, **TWO, **step, **more).summary for more in ({}, EAGLE)
+        )
+        joules = other["energy_j_per_token"] / one["energy_j_per_token"]
+        found.append([1e3 * one["time_s"], 1e3 * other["time_s"], joules])
+    expected = [[10.60, 11.44, 0.434], [15.86, 33.20, 0.995], [23.75, 62.91, 1.109]]
+    np.testing.assert_allclose(found, expected, rtol=2e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["eagle", "draft=qwen3-0.6b"])
+def test_a_verifying_step_is_that_of_an_estimate(kind: str):
+    """Kernels of a step of the table, at 1,024 cached tokens and full clock; joules of
+    the same, and memory of the drafting network."""
+    draft: dict[str, Any] = EAGLE | dict(speculative=kind)
+    load = Load(max_batch=32, input_len=960, output_len=128)
+    found = deploy(MODEL, GPU, load, **TWO, **draft)
+    costs = found.costs()
+    for batch in (1, 8, 32):
+        step: dict[str, Any] = dict(phase="decode", input_len=1024, batch=batch)
+        theirs = estimate(MODEL, GPU, **TWO, **step, **draft).summary
+        row = int(np.flatnonzero(np.asarray(costs.batches) == batch)[0])
+        time = float(costs.time[-1, row].sum())
+        energy = float(costs.energy[-1, row].sum() + costs.static[-1, row] * time)
+        assert time == pytest.approx(theirs["time_s"], rel=1e-3)
+        assert 2 * energy == pytest.approx(theirs["energy_j"], rel=0.01)
+        memory = found.memory(found.gpu)
+        parts = theirs["memory"]
+        assert float(memory.weights) == pytest.approx(parts["weights"])
+        cached = batch * memory.on_host(1024.0)[0]
+        assert cached == pytest.approx(parts["kv_cache"], rel=1e-6)
+
+
+@pytest.mark.slow
+def test_a_server_says_where_speculation_turns():
+    """About 128 running in joules and 200 in time by decode steps alone; prompts and
+    sampling change that, the other side of it is the server without speculation."""
+    load: dict[str, Any] = dict(max_batch=64, input_len=16, output_len=2000)
+    common: dict[str, Any] = dict(TWO, sampling="greedy")
+    found = steady_state(MODEL, GPU, load, **common, **EAGLE).summary
+    plain = steady_state(MODEL, GPU, load, **common).summary
+    check("serve", json_text(found))
+    turns = found["break_even_batch"]
+    assert turns["energy"] == pytest.approx(128, rel=0.1)
+    assert turns["time"] == pytest.approx(200, rel=0.1)
+    other = found["without_speculation"]
+    assert other["tpot_s"] == pytest.approx(plain["tpot_s"]["mean"], rel=1e-9)
+    key = "energy_j_per_output_token"
+    assert other[key] == pytest.approx(plain[key], rel=1e-9) and found[key] < plain[key]
+    more = steady_state(MODEL, GPU, load | {"max_batch": 192}, **common, **EAGLE)
+    assert more.energy > more.summary["without_speculation"][key]
+
+
+def test_time_of_a_token_varies_with_the_tokens_of_steps():
+    """4,000 requests of 400 tokens, whose steps make 1 to 4 tokens and take equally
+    long: the 95th percentile of the mean time of a token."""
+    given = Given(prompt=1.0, output=400, drafted=3, accept=0.7)
+    found = balance(given, "saturated", slots=20.0)
+    random = np.random.default_rng(3)
+    right = random.random((4_000, 400, 3)) < given.accept
+    made = np.cumsum(1 + np.cumprod(right, axis=2).sum(2), axis=1)
+    steps = (made < given.output).sum(1) + 1
+    times = steps * found.step / given.output
+    assert found.tpot.mean == pytest.approx(times.mean(), rel=0.01)
+    spread = found.tpot.quantiles[2] / found.tpot.mean
+    assert spread == pytest.approx(np.quantile(times, 0.95) / times.mean(), rel=0.01)
