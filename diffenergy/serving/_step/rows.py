@@ -28,9 +28,9 @@ PARTS: Final = (
 """Parts of a step that are kernels: that which the op of a row says (`Op.part`), the
 head apart. `experts`: those with weights below 16 bits, which engines run by libraries
 of their own (FlashInfer, DeepGEMM, Marlin) while 16 bits are the Triton kernels that
-tables have; `small`: norms, quantisation, softmax, rotary, adds; what sees one sequence
-at a time, so that both kinds launch their own, is `attention`; all else of a layer is
-`linear`."""
+tables have; `small`: norms, quantisation, softmax, rotary, adds of models with such
+experts; what sees one sequence at a time, so that both kinds launch their own, is
+`attention`; all else of a layer is `linear`."""
 LINEAR: Final = tuple(PARTS.index(name) for name in ("linear", "experts", "small"))
 """Places of the parts that see all tokens at once."""
 
@@ -65,7 +65,10 @@ def listing(
     rows = grouped_rows(rows, groups, step.sequences, tokens, step.prompt)
     merged = model.listing(request, rows, "decode", merged=True)
     heads = {_key(row) for row in _head(model, request, step)}
-    return merged, [_part(row, heads) for row in merged.kernels]
+    parts = [_part(row, heads) for row in merged.kernels]
+    if "experts" not in parts:
+        parts = ["linear" if part == "small" else part for part in parts]
+    return merged, parts
 
 
 def _rows(model: LanguageModel, request: Request, step: Step) -> Iterator[list[Kernel]]:
