@@ -86,9 +86,10 @@ def first_stage(name: str, mode: str) -> dict[str, float]:
         phase="train", batch=batch, attention="eager", accumulation=4 * p
     )
     request = dataclasses.replace(request, input_len=2048)
-    plan = Plan(tp=t, pp=p, vp=v, zero=0, recompute=recompute)
+    along: Any = "on" if sequence else "off"
+    plan = Plan(tp=t, pp=p, vp=v, zero=0, recompute=recompute, sequence=along)
     more: dict[str, Any] = dict(dropout=True, restores=False)
-    found, *_ = training_memory(model, plan, request, sequence=sequence, **more)
+    found, *_ = training_memory(model, plan, request, **more)
     if p == 1:  # inputs of final norm and head
         found["activations"] -= 4 * batch * 2048 * hidden / (t if sequence else 1)
     state = found["weights"] + found["gradients"] + found["optimizer"]
