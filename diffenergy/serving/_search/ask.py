@@ -84,11 +84,10 @@ def _load(request: SearchRequest) -> Load:
             "out, and price the best deployment with it.",
             "pause",
         )
-    for name in ("speculative", "attention_dp"):
-        if (value := getattr(request, name)) is not None:
-            raise BadRequest(
-                f"`{name}` is {value}; a search is for plain decoding; leave it out, "
-                "and price the best deployment with it.",
-                name,
-            )
+    if request.attention_dp is not None:
+        raise BadRequest(
+            f"`attention_dp` is {request.attention_dp}; a search is for attention by "
+            "tensor parallelism; leave it out, and price the best deployment with it.",
+            "attention_dp",
+        )
     return load
