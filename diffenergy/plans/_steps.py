@@ -60,7 +60,8 @@ class Steps(Record):
     tp_overlap: Float[Array, "*r"] = eqx.field(converter=as_float)
     """1 where tensor-parallel exchanges run beside computation."""
     dp_overlap: Float[Array, "*r"] = eqx.field(converter=as_float)
-    """1 where exchanges of weights and gradients run beside computation."""
+    """1 where exchanges of weights and gradients, and of keys and values, run beside
+    computation."""
     ep_overlap: Float[Array, "*r"] = eqx.field(converter=as_float)
     """1 where experts' exchange runs beside the pass of another micro-batch; below 1
     the share of it that is hidden there."""
@@ -299,7 +300,10 @@ def _micro_batch(
     for i, (name, weights) in enumerate((("forward", ahead), ("backward", behind))):
         sent_to_experts = shown * part[f"{name}_ep"]
         alone = part[name] + tp * part[f"{name}_tp"] + sent_to_experts
-        whole.append(beside(alone, weights + part[f"{name}_cp"], c.plan_contention))
+        others = weights + part[f"{name}_cp"]
+        hidden_others = beside(alone, others, c.plan_contention)
+        hides = steps.dp_overlap[..., None] > 0
+        whole.append(jnp.where(hides, hidden_others, alone + others))
         within, among = part[f"{name}_tp"] / m, part[f"{name}_ep"] / m
         cp, dp = part[f"{name}_cp"] / m, weights / m
         both = jnp.where(cp + dp > 0, cp + dp, 1.0)

@@ -60,6 +60,9 @@ def test_gradients_hide_behind_the_last_micro_batch():
     assert float(compose_step(times, bare, PLAIN).time) == pytest.approx(3.6 * 1.02)
 
 
+SHARED = {"forward": 1.0, "backward": 2.0, "forward_cp": 0.3, "backward_cp": 0.4}
+
+
 def test_fsdp_gathers_twice_a_micro_batch():
     """4 micro-batches: 4 x 0.1 s beside 1 s forward, 4 x (0.1 + 0.2) s beside 2 s."""
     parts = {"forward": 1.0, "backward": 2.0, "gather": 0.1, "reduce": 0.2}
@@ -69,6 +72,10 @@ def test_fsdp_gathers_twice_a_micro_batch():
     backward = ((2 + 0.3 * 1.2) ** 8 + 1.2**8) ** (1 / 8)
     assert float(found.time) == pytest.approx((forward + backward) * 1.02)
     assert float(found.moved[2]) == pytest.approx(1.6)
+    bare = dataclasses.replace(one, dp_overlap=jnp.array(0.0))
+    assert float(compose_step(times, bare, PLAIN).time) == pytest.approx(4.6 * 1.02)
+    times, one = steps(SHARED, dp_overlap=0.0)  # `none` hides keys and values neither
+    assert float(compose_step(times, one, PLAIN).time) == pytest.approx(3.7 * 1.02)
 
 
 @pytest.mark.parametrize(("overlap", "share"), [(0.0, 0.8), (1.0, 0.4)])
