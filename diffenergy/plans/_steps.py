@@ -255,8 +255,15 @@ def _once(
 ) -> tuple[Float[Array, "*r k"], Float[Array, "*r k"]]:
     """s of weights and of gradients that replicas exchange once a step."""
     gathers, reduces = steps.gathers[..., None], steps.reduces[..., None]
+    both = _stages_of_a_gpu(steps)[..., None]
     gathered = (1 - jnp.minimum(gathers, 1.0)) * part["gather"]
-    return gathered, (1 - reduces) * part["reduce"]
+    return both * gathered, both * (1 - reduces) * part["reduce"]
+
+
+def _stages_of_a_gpu(steps: Steps) -> Float[Array, "*r"]:
+    """2 where a GPU has two stages, each with half of the micro-batches (DualPipe), so
+    that `members` counts halves; what happens once a step happens to both."""
+    return jnp.where(steps.both_ways > 0, 2.0, 1.0)
 
 
 def _of_mean_gpu(
@@ -437,6 +444,8 @@ def _calls(steps: Steps) -> Float[Array, "*r k p"]:
     m = steps.batches[..., None]
     gathers = jnp.maximum(steps.gathers[..., None] * m, 1.0)
     reduces = jnp.where(steps.reduces[..., None] > 0, m, 1.0)
+    both = _stages_of_a_gpu(steps)[..., None]
+    gathers, reduces = both * gathers, both * reduces
     ones = ones.at[..., AT["gather"]].multiply(gathers)
     ones = ones.at[..., AT["reduce"]].multiply(reduces)
     return ones.at[..., AT["send"]].multiply(m * jnp.sum(steps.ways, axis=-1))
