@@ -4,7 +4,8 @@
 
 DATA holds `aiconfigurator/e2e_serving_agg.csv.gz`: closed loops of DeepSeek-R1
 (TensorRT-LLM, 4 or 8 groups of a GPU) and of MiniMax-M2.5 (vLLM), of at most 256
-clients and a time to the first token below 5 s. No constant is fitted to these rows.
+clients and a time to the first token below 5 s. No constant is fitted to these rows,
+but the rule for prompts (`_step/groups.py prompt_share`) came after they were seen.
 Rows of 16 or 64 groups on 8 GPUs are errors of their converter, and left out. MiniMax
 rows say `tp` and as many groups: these are the groups of as many GPUs.
 """
