@@ -1,6 +1,7 @@
 """Candidates of a search: deployments that differ in more than load and clock."""
 
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +19,6 @@ from .._deploy import deploy
 from .._deployment import Deployment
 from .._load import Load
 from .._request import DeployRequest
-from .._step.table import Program
 from .rank import MOST_BATCH
 from .request import SearchRequest
 
@@ -68,10 +68,33 @@ class Candidate:
         one = deploy(**{**self.options, **more})
         return dataclasses.replace(one, like=self.deployment.like)
 
-    def sharing(self, program: Program) -> "Candidate":
-        """The candidate with a compiled program that others share."""
-        deployment = dataclasses.replace(self.deployment, like=program)
-        return dataclasses.replace(self, deployment=deployment)
+    def worker(self, load: Load, clock: float, limit: float, number: int) -> Deployment:
+        """A pool of so many workers under a load."""
+        of = self.deployment
+        return dataclasses.replace(
+            of,
+            setting=of.setting._replace(sm_clock=clock),
+            plan=dataclasses.replace(of.plan, dp=number),
+            load=dataclasses.replace(load, max_batch=limit),
+            covering=False,
+        )
+
+    @functools.cached_property
+    def fits(self) -> int:
+        """Requests of a replica that fit the memory."""
+        return max(math.floor(self.deployment.fits), 1)
+
+    @property
+    def pool_type(self) -> tuple[Any, ...]:
+        """What pools apart have in common."""
+        of = self.deployment
+        return of.request.dtype, of.request.kv_dtype, of.engine_name
+
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        """What decides which kernels a step launches."""
+        of = self.deployment
+        return of.request.dtype, of.request.speculative, self.tp > 1, of.plan.ep > 1
 
 
 def candidates(request: SearchRequest, load: Load) -> tuple[list[Candidate], list[str]]:
@@ -108,9 +131,15 @@ def candidates(request: SearchRequest, load: Load) -> tuple[list[Candidate], lis
             next((x for x in reasons if isinstance(x, Infeasible)), None)
             or (reasons or [ValueError(skipped[0])])[0]
         )
-    # the one that exchanges data has every kind of launch
-    widest = max(chosen, key=lambda x: x.tp).deployment.program
-    return [x.sharing(widest) for x in chosen], skipped
+    # one program for all: it has the launches of each kind of candidate
+    kinds = {x.kind: x.deployment for x in sorted(chosen, key=lambda x: x.tp)}
+    like = None
+    for deployment in kinds.values():
+        like = dataclasses.replace(deployment, like=like).program
+    return [
+        dataclasses.replace(x, deployment=dataclasses.replace(x.deployment, like=like))
+        for x in chosen
+    ], skipped
 
 
 def _candidate(
@@ -134,6 +163,8 @@ def _candidate(
         ]
     # repeats fill up to one shape, so that candidates share a compiled program
     padded = np.resize(np.floor(np.maximum(limits, 1.0)), MOST_LIMITS)
+    # knots up to all batch limits: GPUs share the list of steps
+    deployment = dataclasses.replace(deployment, covering=True)
     return Candidate(options, deployment, number, tried, padded)
 
 

@@ -7,6 +7,7 @@ composed first, at every clock of the grid, and then governed (`power.governed`)
 is why the table is no list of estimates (`at_points`): those are governed alone.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -120,10 +121,15 @@ class Knots(eqx.Module):
 
 
 class Program(NamedTuple):
-    """The steps of a server as one workload: a phase each."""
+    """The steps of a server as one workload: a phase each. Equal to itself alone."""
 
     workload: Workload
     knots: Knots
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    __hash__ = object.__hash__
 
 
 def program(
@@ -161,6 +167,10 @@ def program(
     listed = [listing(model, request, step) for step in steps]
     names = [part for _, parts in listed for part in parts]
     base = [0 if m == 0 else batches.index(m) for m in _BESIDE]
+    workload = assemble([x for x, _ in listed], like and like.workload)
+    if like is not None:  # as many rows: those beyond are nobody's
+        names += [PARTS[0]] * (like.workload.num_rows - len(names))
+        workload = dataclasses.replace(workload, num_rows=len(names))
     knots = Knots(
         jnp.linspace(0.0, 1.0, _CLOCKS),
         jnp.asarray(batches, float),
@@ -172,7 +182,7 @@ def program(
         jnp.asarray([PARTS.index(name) for name in names]),
         jnp.asarray(1.0 + drafted),
     )
-    return Program(assemble([x for x, _ in listed], like and like.workload), knots)
+    return Program(workload, knots)
 
 
 def step_costs(
