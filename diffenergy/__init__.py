@@ -18,15 +18,15 @@ def _attach() -> dict:
     import lazy_loader
 
     get, listed, public = lazy_loader.attach_stub(__name__, __file__)
-    found = {"__getattr__": get, "__dir__": listed, "__all__": public}
-    globals().update(found)
-    return found
+    lazy = {"__getattr__": get, "__dir__": listed, "__all__": public}
+    globals().update(lazy)
+    return lazy
 
 
 def __getattr__(name: str):
     """Loads names on first use."""
-    found = _attach()
-    return found[name] if name in found else found["__getattr__"](name)
+    lazy = _attach()
+    return lazy[name] if name in lazy else lazy["__getattr__"](name)
 
 
 def __dir__() -> list[str]:

@@ -22,7 +22,7 @@ from jax.interpreters import ad, batching, mlir
 
 from ._options import compiler_options
 
-_KEPT: Final = 256
+_MAX_PROGRAMS: Final = 256
 """Functions whose programs are kept; those used longest ago make room."""
 
 
@@ -44,7 +44,7 @@ class _Function:
     results: tuple[ShapedArray, ...]
 
 
-@functools.lru_cache(_KEPT)
+@functools.lru_cache(_MAX_PROGRAMS)
 def _traced(
     function: Callable[..., Any],
     tree: Any,
@@ -53,14 +53,14 @@ def _traced(
 ) -> tuple[_Function, Any]:
     """What `function` does with arguments of these `shapes`, traced once, and the tree
     that it gives."""
-    given = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in shapes]
+    abstract = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in shapes]
     trace = jax.make_jaxpr(function, return_shape=True)
-    jaxpr, result = trace(*jax.tree.unflatten(tree, given))
+    jaxpr, result = trace(*jax.tree.unflatten(tree, abstract))
     results = tuple(ShapedArray(x.shape, x.dtype) for x in jaxpr.out_avals)
     return _Function(jaxpr_as_fun(jaxpr), results), jax.tree.structure(result)
 
 
-@functools.lru_cache(_KEPT)
+@functools.lru_cache(_MAX_PROGRAMS)
 def _tangent(function: _Function, moved: tuple[bool, ...]) -> _Function:
     """Tangents of a function's real results. Takes all arguments, then the tangents of
     those that `moved`."""
@@ -69,15 +69,15 @@ def _tangent(function: _Function, moved: tuple[bool, ...]) -> _Function:
         values, slopes = arguments[: len(moved)], arguments[len(moved) :]
 
         def of_moved(*some: Array) -> list[Array]:
-            found = function.call(*_replaced(values, moved, some))
-            return [x for x in found if _is_real(x)]
+            outputs = function.call(*_replaced(values, moved, some))
+            return [x for x in outputs if _is_real(x)]
 
         return jax.jvp(of_moved, tuple(_at(moved, values)), slopes)[1]
 
     return _Function(call, tuple(x for x in function.results if _is_real(x)))
 
 
-@functools.lru_cache(_KEPT)
+@functools.lru_cache(_MAX_PROGRAMS)
 def _transposed(
     function: _Function,
     linear: tuple[ShapedArray | None, ...],
@@ -92,8 +92,8 @@ def _transposed(
         values = _replaced(linear, known, arguments[: sum(known)])
 
         def of_linear(*some: Array) -> list[Array]:
-            found = function.call(*_replaced(values, [not x for x in known], some))
-            return _at(live, found)
+            outputs = function.call(*_replaced(values, [not x for x in known], some))
+            return _at(live, outputs)
 
         shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in results]
         pull = jax.linear_transpose(of_linear, *shapes)
@@ -102,7 +102,7 @@ def _transposed(
     return _Function(call, results)
 
 
-@functools.lru_cache(_KEPT)
+@functools.lru_cache(_MAX_PROGRAMS)
 def _mapped(function: _Function, axes: tuple[int | None, ...], size: int) -> _Function:
     """A function at `size` points, which stand on the `axes` of its arguments."""
     call = jax.vmap(function.call, in_axes=axes, axis_size=size)
@@ -138,7 +138,7 @@ def _bind(function: _Function, arguments: Sequence[Any]) -> list[Any]:
     return _estimate.bind(*arguments, function=function)
 
 
-@functools.lru_cache(_KEPT)
+@functools.lru_cache(_MAX_PROGRAMS)
 def _program(function: _Function) -> Any:
     """The compiled function."""
     return jax.jit(function.call, compiler_options=compiler_options(once=True))
@@ -157,13 +157,13 @@ def _shapes(*_: Any, function: _Function) -> list[ShapedArray]:
 def _jvp(
     values: Sequence[Any], slopes: Sequence[Any], *, function: _Function
 ) -> tuple[list[Any], list[Any]]:
-    found = _bind(function, values)
+    outputs = _bind(function, values)
     moved = tuple(not isinstance(x, ad.Zero) for x in slopes)
     tangents = iter(_bind(_tangent(function, moved), [*values, *_at(moved, slopes)]))
-    none = (ad.Zero(ShapedArray(x.shape, jax.dtypes.float0)) for x in found)
-    return found, [
+    none = (ad.Zero(ShapedArray(x.shape, jax.dtypes.float0)) for x in outputs)
+    return outputs, [
         next(tangents) if _is_real(x) else zero
-        for x, zero in zip(found, none, strict=True)
+        for x, zero in zip(outputs, none, strict=True)
     ]
 
 
@@ -177,8 +177,8 @@ def _transpose(
     live = tuple(not isinstance(x, ad.Zero) for x in cotangents)
     known = _at([x is None for x in linear], arguments)
     transposed = _transposed(function, linear, live)
-    found = iter(_bind(transposed, [*known, *_at(live, cotangents)]))
-    return [None if x is None else next(found) for x in linear]
+    outputs = iter(_bind(transposed, [*known, *_at(live, cotangents)]))
+    return [None if x is None else next(outputs) for x in linear]
 
 
 def _map(
@@ -189,8 +189,8 @@ def _map(
         for x, axis in zip(arguments, axes, strict=True)
         if axis is not None
     )
-    found = _bind(_mapped(function, tuple(axes), next(sizes)), arguments)
-    return found, [0] * len(found)
+    outputs = _bind(_mapped(function, tuple(axes), next(sizes)), arguments)
+    return outputs, [0] * len(outputs)
 
 
 ad.primitive_jvps[_estimate] = _jvp

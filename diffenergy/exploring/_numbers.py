@@ -53,7 +53,7 @@ class Shown:
     tokens: int
     ttft: float | None  # s to the first token; None unless tokens are made
     tpot: float | None  # s for each token after
-    asked_clock: float  # Hz
+    requested_clock: float  # Hz
     sm_clock: float  # Hz, held in the mean
     feasible: bool  # the power limit can be kept
     memory: float  # B that the request needs
@@ -133,7 +133,7 @@ class Numbers:
             tokens=values.batch * (values.output_len or values.input_len or 1),
             ttft=ttft,
             tpot=tpot,
-            asked_clock=float(values.sm_clock),
+            requested_clock=float(values.sm_clock),
             sm_clock=float(totals.sm_clock[0]),
             feasible=bool(totals.feasible[0]),
             memory=memory,

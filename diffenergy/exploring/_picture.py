@@ -74,7 +74,7 @@ def _totals(shown: Shown, begin: Shown | None) -> str:
 def _clock(shown: Shown) -> str:
     """What becomes of the clock that is asked for, and what is amiss."""
     requested, actual = (
-        f"{x / 1e6:.0f} MHz" for x in (shown.asked_clock, shown.sm_clock)
+        f"{x / 1e6:.0f} MHz" for x in (shown.requested_clock, shown.sm_clock)
     )
     words = [
         f"SM clock {requested}" + ("" if actual == requested else f", held at {actual}")
@@ -103,7 +103,7 @@ def _curve(
             x = (begin.clocks / 1e6).tolist()
             marks.append(Line(x, before.tolist(), "", "soft", 1.5, dashed=True))
     marks.append(Line(mega, now.tolist(), "", colour, 2.2))
-    at = shown.asked_clock / 1e6
+    at = shown.requested_clock / 1e6
     marks.append(Points([at], [point], "", colour, size=5.5, outlined=True))
     x = Axis("SM clock that is asked for", "MHz")
     return Panel(x, Axis(what, unit), marks, height=110.0)

@@ -65,8 +65,8 @@ class Explorer:
 
     def _moved(self, change: Any) -> None:
         """Follows a slider; where the model refuses, says why and stays."""
-        given = {name: slider.value for name, slider in self.sliders.items()}
-        values = self.values._replace(**given)
+        moved = {name: slider.value for name, slider in self.sliders.items()}
+        values = self.values._replace(**moved)
         try:
             self.shown = self._numbers.at(values)
         except ValueError as error:
@@ -76,8 +76,8 @@ class Explorer:
         self._picture.value = self.picture()
 
     def _repr_mimebundle_(self, **more: Any) -> Any:
-        found = self._box._repr_mimebundle_(**more)
-        bundle = dict(found[0] if isinstance(found, tuple) else found)
+        drawn = self._box._repr_mimebundle_(**more)
+        bundle = dict(drawn[0] if isinstance(drawn, tuple) else drawn)
         text = "Sliders for a GPU and a request; they need a running kernel."
         return bundle | {"text/plain": text, "image/svg+xml": self.picture()}
 

@@ -161,12 +161,14 @@ def _cell(text: str) -> float | str:
 
 def _column(table: MeasurementTable, quantity: str) -> np.ndarray:
     """File column that each row reads a quantity from; "" where none does."""
-    found = np.full(table.num_rows, "", dtype=object)
+    spellings = np.full(table.num_rows, "", dtype=object)
     for spelling in READ_COLUMNS[quantity].spellings:
         if spelling in table.frame:
             cells = table.frame[spelling].astype(str).str.strip().str.lower()
-            found[(found == "") & ~cells.isin(("", "nan")).to_numpy()] = spelling
-    return found
+            spellings[(spellings == "") & ~cells.isin(("", "nan")).to_numpy()] = (
+                spelling
+            )
+    return spellings
 
 
 # --- limits of clocks, meters and the board

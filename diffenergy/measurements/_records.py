@@ -100,9 +100,9 @@ class Reading(eqx.Module):
         """The work as it was run, such as with what was left in its buffers."""
         return workload
 
-    def read(self, constants: Any, free: TimeEnergy, held: TimeEnergy) -> TimeEnergy:
-        """Reading of runs that are `free` of the power limit, or `held` by it."""
-        return held
+    def read(self, constants: Any, free: TimeEnergy, limited: TimeEnergy) -> TimeEnergy:
+        """Reading of runs that are `free` of the power limit, or `limited` by it."""
+        return limited
 
     @property
     def random(self) -> bool | Bool[np.ndarray, " r"]:

@@ -120,7 +120,7 @@ def plan(request: PlanRequest) -> PlanResult:
     )
     objective = request.objective or "time"
     setting = task.settings[0]
-    outcome = search(space, task.gpu, setting, limits, objective, request.told)
+    outcome = search(space, task.gpu, setting, limits, objective, request.progress)
     return _answered(request, task, space, outcome, limits)
 
 
@@ -129,7 +129,7 @@ def _space(request: PlanRequest) -> tuple[Task, Space]:
 
     Raises `ValueError` for a model or a machine of which no plans are searched.
     """
-    model, held = request.model, request.plan
+    model = request.model
     global_batch = request.global_batch or 1
     numbers = values_of(request.num_gpus) or ()
     one = {"plan": Plan(), "global_batch": 1}
@@ -147,17 +147,25 @@ def _space(request: PlanRequest) -> tuple[Task, Space]:
             "plans are searched on dgx-a100, dgx-h100, dgx-b200 and gb200-nvl72: give "
             "`estimate` a plan."
         )
-    given: Any = held
-    held = {} if held is None else plan_values(given)
-    if held.get("ep", 1) > 1 and loaded.default_routing() is None:
+    requested: Any = request.plan
+    fixed = {} if requested is None else plan_values(requested)
+    if fixed.get("ep", 1) > 1 and loaded.default_routing() is None:
         raise ValueError(
-            f"`plan` has ep={held['ep']}, but {loaded.name} has no experts; leave ep "
+            f"`plan` has ep={fixed['ep']}, but {loaded.name} has no experts; leave ep "
             "out."
         )
     about = task.about
     length, choices = about["input_len"], {name: about.get(name) for name in _CHOICES}
     space = Space(
-        loaded, task.card, host, numbers, global_batch, length, held, choices, task.site
+        loaded,
+        task.card,
+        host,
+        numbers,
+        global_batch,
+        length,
+        fixed,
+        choices,
+        task.site,
     )
     return task, space
 

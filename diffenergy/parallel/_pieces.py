@@ -92,7 +92,7 @@ class Maker:
     def __init__(self, space: Space):
         self.space = space
         self.places = sorted(set(space.model.kinds))
-        self.software = float(space.held.get("software", Plan().software))
+        self.software = float(space.fixed.get("software", Plan().software))
         self.kinds = tuple(self.places.index(x) for x in space.model.kinds)
         self._sizes: dict[tuple[int, ...], np.ndarray | ValueError] = {}
         self._pieces: dict[tuple[int, Key], Piece] = {}
@@ -110,7 +110,7 @@ class Maker:
                 microbatch=key.microbatch,
                 recompute=key.recompute,
                 software=self.software,
-                **{x: space.held[x] for x in STORED if x in space.held},
+                **{x: space.fixed[x] for x in STORED if x in space.fixed},
             )
             training = Training(space.model, alone, space.host, sequences)
             self._requests[same] = training.request(
@@ -189,7 +189,7 @@ class Maker:
             *(key.tp, 1, key.ep, key.ep, key.cp),
             etp=key.etp,
             software=self.software,
-            **{x: self.space.held[x] for x in ROUTES if x in self.space.held},
+            **{x: self.space.fixed[x] for x in ROUTES if x in self.space.fixed},
         )
         shares = exchange_groups(plan, self.space.host)
         parts = passes_of(model, request, shares, plan)

@@ -106,22 +106,22 @@ def _stages(
         return tuple(row)
 
     each = [pieces(i) for i in range(len(layout.spans))]
-    kinds_made = list(dict.fromkeys(each))
+    kinds_priced = list(dict.fromkeys(each))
     stages = [
-        tuple(sorted(kinds_made.index(x) for x in each[s::pp])) for s in range(pp)
+        tuple(sorted(kinds_priced.index(x) for x in each[s::pp])) for s in range(pp)
     ]
     if both_ways:
         pairs = zip(stages, stages[::-1], strict=True)
         stages = [tuple(sorted(a + b)) for a, b in pairs]
     alike = list(dict.fromkeys(stages))
     members = layout.share * np.array(
-        [[x.count(k) for k in range(len(kinds_made))] for x in alike], float
+        [[x.count(k) for k in range(len(kinds_priced))] for x in alike], float
     )
     count = np.array([stages.count(x) for x in alike], float)
     fullest = tuple(  # of stages that are alike the first has most in flight
-        (stages.index(x), np.sum([kinds_made[k] for k in x], axis=0)) for x in alike
+        (stages.index(x), np.sum([kinds_priced[k] for k in x], axis=0)) for x in alike
     )
-    return _Stages(np.array(kinds_made), members, count, fullest)
+    return _Stages(np.array(kinds_priced), members, count, fullest)
 
 
 def _pipeline(plan: Plan) -> tuple[int, int, bool]:

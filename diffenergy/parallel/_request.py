@@ -212,7 +212,7 @@ class PlanRequest(SearchRequest):
     gpu: Annotated[GpuName | None, _GPU] = dataclasses.field(
         default=None, kw_only=False
     )
-    told: Annotated[
+    progress: Annotated[
         Callable[[int, int, str], None],
         Note("Called with the plans ranked, their number, and what is next."),
     ] = lambda *_: None

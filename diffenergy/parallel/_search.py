@@ -310,7 +310,7 @@ def _legal(space: Space, maker: Maker) -> list[Plan]:
             legal.append(plan)
     if not legal:
         numbers = ", ".join(map(str, space.num_gpus))
-        fixed = Plan(**space.held).text if space.held else ""
+        fixed = Plan(**space.fixed).text if space.fixed else ""
         raise ValueError(
             reason
             or f"`num_gpus` is {numbers} and `global_batch` {space.global_batch}"

@@ -26,9 +26,9 @@ _VIRTUAL: Final = "interleaved"
 @dataclasses.dataclass(frozen=True)
 class Space:
     """What is searched: plans of `model` on `num_gpus` boards in hosts like `host` for
-    steps of `global_batch` sequences of `input_len` tokens; `held`: keys of a plan that
-    are given; `request`: how it trains (dtype, stack, ...); `site`: where the boards
-    stand, None: nobody said."""
+    steps of `global_batch` sequences of `input_len` tokens; `fixed`: keys of a plan
+    that are given; `request`: how it trains (dtype, stack, ...); `site`: where the
+    boards stand, None: nobody said."""
 
     model: TrainedModel
     card: GpuCard
@@ -36,7 +36,7 @@ class Space:
     num_gpus: tuple[int, ...]
     global_batch: int
     input_len: int
-    held: Mapping[str, Any]
+    fixed: Mapping[str, Any]
     request: Mapping[str, Any]
     site: Site | None = None
 
@@ -72,7 +72,7 @@ class Space:
             orders = self._sizes("schedule", _ALL if pp > 1 else _ALL[:1])
             ways = [(1, x) for x in orders if x != _VIRTUAL]
             # an interleaved schedule needs a multiple of pp micro-batches
-            if batches % pp == 0 and self.held.get("schedule", _VIRTUAL) == _VIRTUAL:
+            if batches % pp == 0 and self.fixed.get("schedule", _VIRTUAL) == _VIRTUAL:
                 every = layers + self.model.further_layers
                 ways += [(v, _VIRTUAL) for v in _virtual(every, pp)]
             ways = [(v, x) for v, x in ways if v in self._sizes("vp", (v,))]
@@ -87,7 +87,7 @@ class Space:
                     named |= self._hidden_experts
                 chosen = dict(vp=vp, ep=ep, zero=zero, recompute=recompute, **named)
                 yield from _readable(
-                    {**self.held, **sizes, "microbatch": microbatch, **chosen}
+                    {**self.fixed, **sizes, "microbatch": microbatch, **chosen}
                 )
 
     @functools.cached_property
@@ -95,12 +95,12 @@ class Space:
         """Keys by which experts' exchange runs beside another micro-batch, which is
         never slower, as far as software can and nothing else is given."""
         hidden = {"overlap": "tp+ep+dp", "graphs": "all"}
-        able = Plan(software=self.held.get("software", NOW)).dispatcher != "plain"
-        return {x: y for x, y in hidden.items() if able and x not in self.held}
+        able = Plan(software=self.fixed.get("software", NOW)).dispatcher != "plain"
+        return {x: y for x, y in hidden.items() if able and x not in self.fixed}
 
     def _sizes(self, key: str, usual: Any) -> tuple[Any, ...]:
         """What a key may be: as given, or what is usual."""
-        return (self.held[key],) if key in self.held else tuple(usual)
+        return (self.fixed[key],) if key in self.fixed else tuple(usual)
 
     def _shares(self, rest: int) -> tuple[int, ...]:
         """GPUs that may share a sequence: powers of two."""

@@ -95,7 +95,7 @@ class PowerCurve:
 
     def filtered(self, lag: float) -> "Filtered":
         """The curve behind a first-order filter of `lag` s, such as a power supply;
-        periodic ones are in their steady state, others begin in it."""
+        periodic ones are in their steady state, others begin in that of their mean."""
         decay = np.exp(-np.diff(self.edges) / lag).tolist()
         watts = self.watts.tolist()
         # y' = (w - y) / lag: y_{i+1} = w_i + (y_i - w_i) decay_i
@@ -105,7 +105,7 @@ class PowerCurve:
                 added, whole = power * (1 - share) + added * share, whole * share
             start = added / (1 - whole)
         else:
-            start = watts[0]
+            start = self.mean
         values = [start]
         for share, power in zip(decay, watts, strict=True):
             values.append(power + (values[-1] - power) * share)

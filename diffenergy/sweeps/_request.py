@@ -5,7 +5,7 @@ from typing import Annotated
 
 from ..requests import Flag, Note, Request
 
-Told = Callable[[int, int], None]
+Progress = Callable[[int, int], None]
 
 
 class RunRequest(Request):
@@ -16,4 +16,6 @@ class RunRequest(Request):
         Flag("Ray cluster to work on, or N workers here [none].", "ADDRESS|local[:N]"),
     ] = None
     resume: Annotated[bool, "Compute only what an earlier run did not."] = False
-    told: Annotated[Told | None, Note("Called with rows done and their number.")] = None
+    progress: Annotated[
+        Progress | None, Note("Called with rows done and their number.")
+    ] = None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..requests import accepts
-from ._request import RunRequest, Told
+from ._request import Progress, RunRequest
 from ._spec import Block, Spec, read_spec
 
 ENDINGS: Final = (".parquet", ".csv")
@@ -49,17 +49,17 @@ def run(request: _Run) -> dict[str, Any]:
     if resume:
         _same_sweep((path, folder), sweep)
         if path.exists() and is_file:
-            return _told(out, sweep, 0, 0, 0, begun)
+            return _reported(out, sweep, 0, 0, 0, begun)
         folder = path if path.exists() else folder
     else:
         shutil.rmtree(folder, ignore_errors=True)
-    blocks, rows, errors = _filled(folder, sweep, address, request.told)
+    blocks, rows, errors = _filled(folder, sweep, address, request.progress)
     if is_file:
         join_parts(folder, sweep, path)
         shutil.rmtree(folder, ignore_errors=True)
     elif folder != path:
         _swap(folder, path)
-    return _told(out, sweep, errors, blocks, rows, begun)
+    return _reported(out, sweep, errors, blocks, rows, begun)
 
 
 def _same_sweep(paths: Sequence[Path], sweep: Spec) -> None:
@@ -75,7 +75,7 @@ def _same_sweep(paths: Sequence[Path], sweep: Spec) -> None:
 
 
 def _filled(
-    folder: Path, sweep: Spec, address: int | str | None, told: Told | None
+    folder: Path, sweep: Spec, address: int | str | None, progress: Progress | None
 ) -> tuple[int, int, int]:
     """Computes the parts that `folder` lacks: their number, their rows and errors."""
     from ._parts import missing, write_spec
@@ -87,12 +87,12 @@ def _filled(
     sizes = {block.number: len(block.shapes) * sweep.points for block in blocks}
     before = sweep.rows - sum(sizes.values())
     errors = computed = 0
-    if told:
-        told(before, sweep.rows)
+    if progress:
+        progress(before, sweep.rows)
     for number, wrong in _finished(address, sweep, blocks, folder):
         computed, errors = computed + sizes[number], errors + wrong
-        if told:
-            told(before + computed, sweep.rows)
+        if progress:
+            progress(before + computed, sweep.rows)
     return len(blocks), computed, errors
 
 
@@ -168,7 +168,7 @@ def _swap(new: Path, path: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _told(
+def _reported(
     out: str, spec: Spec, errors: int, blocks: int, rows: int, begun: float
 ) -> dict[str, Any]:
     seconds = time.monotonic() - begun

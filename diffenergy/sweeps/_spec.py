@@ -148,17 +148,17 @@ def read_spec(path: str) -> Spec:
         if key not in ("axes", "fixed", "block"):
             raise _wrong(path, f"`{key}` is no key", "[axes], [fixed], block")
     block: int = fitted(content.get("block", 10_000), _Block, f"{path}: ", "block")
-    given, fixed = (
+    listed, fixed = (
         fitted(content.get(key, {}), dict[str, Any], f"{path}: ", key)
         for key in ("axes", "fixed")
     )
     axes: dict[str, tuple[Any, ...]] = {}
-    for key in given:
+    for key in listed:
         if key not in AXES:
             raise _wrong(path, f"[axes] `{key}` is no axis", ", ".join(AXES))
     for key in AXES:
-        if key in given:
-            axes[key] = _values(path, key, given[key])
+        if key in listed:
+            axes[key] = _values(path, key, listed[key])
     if not axes:
         raise _wrong(path, "[axes] has no axis", ", ".join(AXES))
     settings: dict[str, Any] = {}

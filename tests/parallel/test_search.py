@@ -75,7 +75,7 @@ def figures(space: Space, plans: list[Plan]) -> tuple[Ranked, Pricing]:
 
 def legal(space: Space) -> list[Plan]:
     """Plans that the model can be divided into, with GPipe beside what is searched."""
-    pipes = dataclasses.replace(space, held={**space.held, "schedule": "gpipe"})
+    pipes = dataclasses.replace(space, fixed={**space.fixed, "schedule": "gpipe"})
     found, maker, known = [], Maker(space), {}
     for plan in [*space.plans(), *pipes.plans()]:
         key = key_of(plan)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from diffenergy.hardware._clocks import sm_clocks
+from diffenergy.results import Infeasible
 from diffenergy.serving import Load, steady_state
 
 
@@ -22,7 +23,10 @@ def test_it_is_the_best_of_all_clocks():
     for clock in clocks:
         for batch in (0.8 * limit, limit, 1.25 * limit):
             own = dataclasses.replace(load, max_batch=max(batch, 1.0))
-            x = steady_state("qwen3-0.6b", "a100-sxm-80gb", own, sm_clock=[clock])
+            try:
+                x = steady_state("qwen3-0.6b", "a100-sxm-80gb", own, sm_clock=[clock])
+            except Infeasible:  # slower than requests come
+                continue
             if x.summary["tpot_s"]["p95"] <= 0.03 and x.summary["ttft_s"]["p95"] <= 0.1:
                 tried.append(x.energy)
     assert best.energy <= 1.001 * min(tried)

@@ -190,14 +190,14 @@ def test_an_old_file_stays_until_the_new_one_is_whole(
     out.write_text("old")
     calls = []
 
-    def told(done: int, total: int):
+    def progress(done: int, total: int):
         calls.append(done)
         assert out.read_text() == "old"
         if done >= 16:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        de.sweeps.run(spec, str(out), told=told)
+        de.sweeps.run(spec, str(out), progress=progress)
     assert calls == [0, 8, 16]
     found = de.sweeps.run(spec, str(out), resume=False)
     assert found["computed"] == 6

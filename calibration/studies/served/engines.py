@@ -5,28 +5,29 @@
 
 DATA holds `serving/mlenergy_v3_serving.csv` and
 `aiconfigurator/e2e_serving_agg.csv.gz`.
-Fitted are, by engine and generation of GPUs together: servers of one GPU (ML.ENERGY:
-dense Qwen3, gemma-3 and Qwen3-30B-A3B under vLLM 0.11; H100 chat, code and reasoning,
-B200 chat and code, at most 600 running), Qwen3-32B on H100 by TP degree and mixtures on
-H100, H200 and B200 (AIConfigurator's table, closed loops). Left out in turn: a model, a
-GPU, a TP degree. Rows of several GPUs of ML.ENERGY are never fitted.
+Fitted are first the rows of one GPU (ML.ENERGY: dense Qwen3, gemma-3 and Qwen3-30B-A3B
+under vLLM 0.11; H100 chat, code and reasoning, B200 chat and code, at most 600 running)
+and Qwen3-32B on H100 by TP degree (AIConfigurator's table, closed loops). Left out in
+turn: a model, a GPU, a TP degree. Rows of several GPUs of ML.ENERGY are never fitted.
 Linear layers, host and sampling all grow with the batch, and a fit that moves all three
 shares time among them that no row tells apart. For vLLM linear layers stay as they are
 predicted, sequences cost the host nothing (its scheduler runs beside the GPU) and sorts
-take what medians of gaps leave beside the kernels (Qwen3-8B on H100): `_FROZEN`.
-SGLang and TensorRT-LLM have only mixtures on B200, which move `experts` and `small`
-alone. Factors on predicted energy (`ENERGY_FACTORS`) stay 1, too: models left out are
-predicted better without them.
+take what medians of gaps leave beside the kernels (Qwen3-8B on H100): `_HELD`. Factors
+on predicted energy (`ENERGY_FACTORS`) stay 1, too: models left out are predicted better
+without them.
+Then, with all these as they are, `experts` and `small` of mixtures with experts below
+16 bits (DeepSeek-R1, gpt-oss-120b, MiniMax-M2.5 on H100, H200 and B200, the same
+table), by engine and generation of GPUs; left out in turn: a model. vLLM on Hopper has
+neither: without them its rows are off by 8.0 %, by factors of the other models 11.5 %.
 `untuned` is off; the table shows it on servers of ML.ENERGY whose experts vLLM 0.11 has
-no tuned tiles for (Qwen3-235B-A22B), fitted to the other numbers of GPUs.
+no tuned tiles for (Qwen3-235B-A22B).
 `--write` puts what all rows give into `diffenergy/data/corrections/engines.toml`.
 """
 
 import argparse
-import dataclasses
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -63,6 +64,12 @@ _UNREAD: Final = (*ENERGY_FACTORS, "few_power", "many_power")
 """Constants of SGLang and TensorRT-LLM that stay: no row has a power."""
 _OWN: Final = ("experts", "small")
 """Constants that follow the libraries of a GPU."""
+_HOSTS: Final = {"Hopper": "h100-sxm", "Blackwell": "b200-sxm"}
+"""Host whose constants GPUs of a generation have."""
+_PRIOR: Final = {"Hopper": 0.8, "Blackwell": 0.6}
+"""Prior centre of `_OWN` by generation of GPUs (the deployment study)."""
+_UNFITTED: Final = "vllm:h100-sxm"
+"""Host without `_OWN`: the docstring says why."""
 _UNTUNED: Final = 6.3e-6
 """s a layer: experts of Qwen3-235B-A22B under vLLM 0.11 (the deployment study)."""
 _HEAD: Final = (
@@ -72,16 +79,7 @@ _HEAD: Final = (
 _FILE: Final = Path(diffenergy.__file__).parent / "data/corrections/engines.toml"
 
 
-def tables(data: Path) -> pd.DataFrame:
-    """All measured servers."""
-    closed = data / "aiconfigurator/e2e_serving_agg.csv.gz"
-    energy = ml_energy(data / "serving/mlenergy_v3_serving.csv")
-    return pd.concat(
-        [energy, aiconfigurator(closed), mixtures(closed)], ignore_index=True
-    )
-
-
-def load(frame: pd.DataFrame) -> Served:
+def load(frame: pd.DataFrame, name: str) -> Served:
     """Rows of a table with predicted steps."""
     from tempfile import mkdtemp
 
@@ -89,17 +87,16 @@ def load(frame: pd.DataFrame) -> Served:
     frame.to_csv(path, index=False)
 
     def tell(done: int, total: int):
-        print(f"\r{done} of {total} tables", end="", file=sys.stderr)
+        print(f"\r{name}: {done} of {total} tables", end="", file=sys.stderr)
 
     found = served(read_serving(path), tell)
     print(file=sys.stderr)
     return found
 
 
-def prior(generation: str) -> dict[str, float]:
-    """Prior centres of the constants on GPUs of a generation."""
-    centre = {"Hopper": 0.8, "Blackwell": 0.6}[generation]
-    return {n: centre if n in _OWN else x.centre for n, x in constants().items()}
+def prior() -> dict[str, float]:
+    """Prior centres of the constants."""
+    return {name: x.centre for name, x in constants().items()}
 
 
 def none() -> dict[str, float]:
@@ -122,156 +119,178 @@ def errors(found: Served, predicted: np.ndarray, rows: np.ndarray) -> str:
     return f"{rows.sum()} | {' | '.join(cells)}"
 
 
-class Region(NamedTuple):
-    """Rows of one engine on GPUs of one generation: `found`, their columns `frame`,
-    which of them are fitted (`use`), from `centres`, with constants `held`."""
-
-    found: Served
-    frame: pd.DataFrame
-    use: np.ndarray
-    centres: dict[str, float]
-    held: tuple[str, ...]
-
-    @property
-    def group(self) -> np.ndarray:
-        """Model of each row."""
-        return np.array([_family(x) for x in self.frame["name"]])
-
-    def values(self, left: np.ndarray | None = None) -> dict[str, float]:
-        """Constants of the fitted rows without those `left` out."""
-        rows = self.use if left is None else self.use & ~left
-        if not rows.any():
-            return self.centres
-        return self.centres | fitted(self.found, rows, self.centres, self.held)
-
-    def predict(self, values: Mapping[str, float]) -> np.ndarray:
-        """ln of all figures with constants `values`."""
-        return self.found.predict(as_arrays(values))
-
-    def folds(self, groups: np.ndarray, mine: np.ndarray) -> np.ndarray:
-        """Predictions, each group among the rows `mine` by constants of all others."""
-        out = np.full_like(self.found.read, np.nan)
-        for group in np.unique(groups[mine]):
-            left = groups == group
-            out[left] = self.predict(self.values(left))[left]
-        return out
-
-    def of(self, campaign: str) -> np.ndarray:
-        """Rows of a campaign that are fitted."""
-        return self.use & (self.frame["campaign"] == campaign).to_numpy()
-
-
-def regions(found: Served, frame: pd.DataFrame) -> dict[tuple[str, str], Region]:
-    """Rows by engine and generation of GPUs."""
-    frame = frame.loc[[row.number for row in found.given]].reset_index(drop=True)
-    most = pd.Series([_MOST.get(x, np.inf) for x in frame["gpu"]])
-    own = frame["campaign"] != "ml-energy"
-    alone = (frame["num_gpus"] == 1) & (frame["running_requests"] <= most)
-    use = (own | alone).to_numpy()
-    generation = np.array([read_gpu(x).architecture for x in frame["gpu"]])
-    places = np.array(frame["engine"] + " " + generation)
-    out = {}
-    for place in np.unique(places):
-        engine, _, kind = place.partition(" ")
-        rows = np.flatnonzero(places == place)
-        held = ("untuned", *(_FROZEN if engine == "vllm" else _UNREAD))
-        if kind == "Blackwell" and engine != "vllm":
-            held = tuple(x for x in constants() if x not in ("experts", "small"))
-        cut = dataclasses.replace(
-            found,
-            columns=jax.tree.map(lambda x, rows=rows: x[rows], found.columns),
-            read=found.read[rows],
-            hosts=[found.hosts[i] for i in rows],
-            given=[found.given[i] for i in rows],
-        )
-        place = frame.iloc[rows].reset_index(drop=True)
-        out[engine, kind] = Region(cut, place, use[rows], prior(kind), held)
-    for engine in ("sglang", "trtllm"):
-        # other constants of B200's hosts are those of the engine
-        known = {
-            k: v for k, v in out[engine, "Hopper"].values().items() if k not in _OWN
-        }
-        mine = out[engine, "Blackwell"]
-        out[engine, "Blackwell"] = mine._replace(centres=mine.centres | known)
+def folds(
+    found: Served,
+    mine: np.ndarray,
+    groups: np.ndarray,
+    centres: Mapping[str, float],
+    held: Sequence[str] = (),
+) -> np.ndarray:
+    """Predictions of the rows `mine`, each group by constants of the others."""
+    out = np.full_like(found.read, np.nan)
+    for group in np.unique(groups[mine]):
+        left = mine & (groups == group)
+        values = dict(centres) | fitted(found, mine & ~left, centres, held)
+        out[left] = found.predict(as_arrays(values))[left]
     return out
 
 
-def study(places: Mapping[tuple[str, str], Region]) -> Iterator[str]:
+class Mixture(NamedTuple):
+    """Servers of mixtures at a `host`, one engine on one generation of GPUs: which of
+    the rows of `served` are `mine`, the `model` of each, all constants but `_OWN`
+    (`base`)."""
+
+    host: str
+    served: Served
+    mine: np.ndarray
+    model: np.ndarray
+    base: dict[str, float]
+
+    @property
+    def centres(self) -> dict[str, float]:
+        """Constants before the fit."""
+        kind = _generation(self.host.partition(":")[2])
+        return self.base | dict.fromkeys(_OWN, _PRIOR[kind])
+
+    def fitted(self) -> dict[str, float]:
+        """`experts` and `small` of all rows."""
+        if self.host == _UNFITTED:
+            return dict.fromkeys(_OWN, 1.0)
+        values = self.centres | fitted(self.served, self.mine, self.centres, self.held)
+        return {x: values[x] for x in _OWN}
+
+    @property
+    def held(self) -> tuple[str, ...]:
+        """Constants that stay as they are."""
+        return tuple(x for x in constants() if x not in _OWN)
+
+    def left_out(self) -> np.ndarray:
+        """Predictions of each model by constants of the others."""
+        return folds(self.served, self.mine, self.model, self.centres, self.held)
+
+
+def mixture_servers(
+    mixed: Served, frame: pd.DataFrame, levels: Mapping[str, Any]
+) -> dict[str, Mixture]:
+    """Mixtures by host, with constants of the dense `levels`."""
+    engines = np.array([host.partition(":")[0] for host in mixed.hosts])
+    kinds = np.array([_generation(host.partition(":")[2]) for host in mixed.hosts])
+    models = np.array(_names(mixed, frame))
+    out = {}
+    for engine, kind in sorted(set(zip(engines.tolist(), kinds.tolist(), strict=True))):
+        host = f"{engine}:{_HOSTS[kind]}"
+        own = levels["engine"][engine] | levels["host"].get(host, {})
+        mine = (engines == engine) & (kinds == kind)
+        out[host] = Mixture(host, mixed, mine, models, prior() | own)
+    return out
+
+
+def study(
+    energy: Served,
+    frame: pd.DataFrame,
+    closed: Served,
+    table: pd.DataFrame,
+    servers: Mapping[str, Mixture],
+) -> Iterator[str]:
     """Lines of the table of errors."""
-    for name, kind, other in (
-        ("h100-sxm", "Hopper", "Blackwell"), ("b200-sxm", "Blackwell", "Hopper")
-    ):  # fmt: skip
-        place = places["vllm", kind]
-        mine, values = place.of("ml-energy"), place.values()
-
-        def line(
-            what: str, predicted: np.ndarray, rows: np.ndarray, place: Region = place,
-            name: str = name,
-        ) -> str:  # fmt: skip
-            return f"| {name}, {what} | {errors(place.found, predicted, rows)} |"
-
-        yield line("no engine", place.predict(none()), mine)
-        yield line("a model", place.folds(place.group, mine), mine)
-        theirs = places["vllm", other].values()
-        yield line("the GPU", place.predict(theirs), mine)
-        several = (place.frame["campaign"] == "ml-energy").to_numpy() & ~place.use
-        several &= (place.frame["num_gpus"] > 1).to_numpy()
-        mixture = np.array(["A3B" in x or "A22B" in x for x in place.group])
-        shipped = place.predict(values)
-        yield line("dense on several", shipped, several & ~mixture)
-        yield line("mixture on several", shipped, several & mixture)
-        big = several & np.array(["235B" in x for x in place.group])
-        fp8 = (place.frame["dtype"] == "fp8_block").to_numpy()
-        for what, rows in (("bf16", big & ~fp8), ("fp8", big & fp8)):
-            tiles = values | {"untuned": _UNTUNED}
-            tiles |= {"experts": 1.5} if what == "fp8" else {}
-            yield line(f"235B {what}", shipped, rows)
-            yield line(f"235B {what}, untuned", place.predict(tiles), rows)
+    gpu = np.array([host.partition(":")[2] for host in energy.hosts])
+    names = np.array([_family(row) for row in _names(energy, frame)])
+    alone = _columns(energy, frame, "num_gpus") == 1
+    running = _columns(energy, frame, "running_requests")
+    use = alone & (running <= np.array([_MOST[x] for x in gpu]))
+    start = prior()
+    by_gpu = {}
+    for name in _MOST:
+        mine = use & (gpu == name)
+        kernels = energy.predict(as_arrays(none()))
+        yield f"| {name}, no engine | {errors(energy, kernels, mine)} |"
+        found = folds(energy, mine, names, start, _FROZEN)
+        yield f"| {name}, a model | {errors(energy, found, mine)} |"
+        by_gpu[name] = start | fitted(energy, mine, start, _FROZEN)
+    for name, other in (("h100-sxm", "b200-sxm"), ("b200-sxm", "h100-sxm")):
+        mine = use & (gpu == name)
+        found = energy.predict(as_arrays(by_gpu[other]))
+        yield f"| {name}, the GPU | {errors(energy, found, mine)} |"
+    for name in _MOST:
+        for kind in ("dense", "mixture"):
+            mixture = np.array(["A3B" in x or "A22B" in x for x in names])
+            mine = ~alone & (gpu == name) & (mixture == (kind == "mixture"))
+            found = energy.predict(as_arrays(by_gpu[name]))
+            yield f"| {name}, {kind} on several | {errors(energy, found, mine)} |"
+    engines = np.array([host.partition(":")[0] for host in closed.hosts])
+    degrees = _columns(closed, table, "tp")
     for engine in ("vllm", "sglang", "trtllm"):
-        place = places[engine, "Hopper"]
-        mine = place.of("aiconfigurator")
-        kernels = place.predict(none())
-        yield f"| {engine}, no engine | {errors(place.found, kernels, mine)} |"
-        degrees = np.where(mine, place.frame["tp"], 0)
-        found = place.folds(degrees, mine)
-        yield f"| {engine}, a TP degree | {errors(place.found, found, mine)} |"
-    for (engine, kind), place in places.items():
-        mine = place.of("inferencex")
-        if not mine.any():
-            continue
+        mine = engines == engine
+        kernels = closed.predict(as_arrays(none()))
+        yield f"| {engine}, no engine | {errors(closed, kernels, mine)} |"
+        found = folds(closed, mine, degrees, start, _fixed(engine))
+        yield f"| {engine}, a TP degree | {errors(closed, found, mine)} |"
+    for host, x in servers.items():
+        own, kernels = x.fitted(), x.base | dict.fromkeys(_OWN, 1.0)
         for what, predicted in (
-            ("no engine", place.predict(none())),
-            ("fitted", place.predict(place.values())),
-            ("a model", place.folds(place.group, mine)),
+            ("as predicted", x.served.predict(as_arrays(kernels))),
+            (f"fitted {own}", x.served.predict(as_arrays(x.base | own))),
+            ("a model", x.left_out()),
         ):
-            cells = errors(place.found, predicted, mine)
-            yield f"| {engine}, mixtures on {kind}, {what} | {cells} |"
+            cells = errors(x.served, predicted, x.mine)
+            yield f"| mixtures, {host}, {what} | {cells} |"
+    big = np.array(["235B" in x for x in names])
+    for dtype, experts in (("bf16", 1.0), ("fp8_block", 1.5)):
+        for name in _MOST:
+            mine = big & (gpu == name) & (_columns(energy, frame, "dtype") == dtype)
+            tiles = by_gpu[name] | {"untuned": _UNTUNED, "experts": experts}
+            for what, values in (("", by_gpu[name]), (", untuned", tiles)):
+                found = energy.predict(as_arrays(values))
+                cells = errors(energy, found, mine)
+                yield f"| {name}, 235B {dtype}{what} | {cells} |"
 
 
-def shipped(places: Mapping[tuple[str, str], Region]) -> dict[str, Any]:
-    """Levels of all rows by engine and host. An engine elsewhere has the mean of its
-    hosts (vLLM) or the constants of Hopper, without the factors of experts and small
-    kernels, which the libraries of a GPU set."""
-    found: dict[str, Any] = {"engine": {}, "host": {}}
-    values = {place: region.values() for place, region in places.items()}
-    for engine in dict.fromkeys(engine for engine, _ in places):
-        both = [values[engine, kind] for kind in ("Hopper", "Blackwell")]
-        start = prior("Hopper") | dict.fromkeys(_OWN)
-        free = [x for x in start if any(y[x] != start[x] for y in both)]
-        for kind, own in zip(("h100-sxm", "b200-sxm"), both, strict=True):
-            names = free if engine == "vllm" else _OWN
-            found["host"][f"{engine}:{kind}"] = {x: own[x] for x in names}
-        own = [both[0]] if engine != "vllm" else both
-        found["engine"][engine] = {
-            x: float(f"{np.mean([y[x] for y in own]):.3g}")
-            for x in free
-            if x not in _OWN
-        }
+def shipped(energy: Served, frame: pd.DataFrame, closed: Served) -> dict[str, Any]:
+    """Levels of all rows: an engine's from all of its rows, a host's from its own."""
+    start = prior()
+    gpu = np.array([host.partition(":")[2] for host in energy.hosts])
+    running = _columns(energy, frame, "running_requests")
+    use = (_columns(energy, frame, "num_gpus") == 1) & (
+        running <= np.array([_MOST[x] for x in gpu])
+    )
+    engines = np.array([host.partition(":")[0] for host in closed.hosts])
+    own = fitted(closed, engines == "vllm", start, _FROZEN)
+    centres = start | {k: own[k] for k in ("sort_few", "request") if k in own}
+    found = {"engine": {"vllm": dict(own)}, "host": {}}
+    vllm = fitted(energy, use, centres, _FROZEN)
+    found["engine"]["vllm"] = _some(own, ("sort_few", "request")) | vllm
+    for name in _MOST:
+        own = fitted(energy, use & (gpu == name), centres, _FROZEN)
+        level = {x: own.get(x, centres[x]) for x in constants() if x in own | vllm}
+        found["host"][f"vllm:{name}"] = level
+    for engine in ("sglang", "trtllm"):
+        found["engine"][engine] = fitted(closed, engines == engine, start, _UNREAD)
+        found["host"][f"{engine}:h100-sxm"] = {}
     return found
+
+
+def _fixed(engine: str) -> tuple[str, ...]:
+    return _FROZEN if engine == "vllm" else _UNREAD
+
+
+def _generation(gpu: str) -> str:
+    return read_gpu(gpu).architecture
+
+
+def _some(values: Mapping[str, float], names: tuple[str, ...]) -> dict[str, float]:
+    return {name: values[name] for name in names if name in values}
 
 
 def _family(name: str) -> str:
     return re.sub(r"Qwen/Qwen3-(Coder-)?30B-A3B.*", "Qwen3-30B-A3B", name)
+
+
+def _names(found: Served, frame: pd.DataFrame) -> list[str]:
+    return [str(frame["name"][row.number]) for row in found.given]
+
+
+def _columns(found: Served, frame: pd.DataFrame, name: str) -> np.ndarray:
+    return np.array([frame[name][row.number] for row in found.given])
 
 
 def written(levels: Mapping[str, Any]) -> str:
@@ -298,14 +317,19 @@ def main():
     parser.add_argument("--write", action="store_true", help="ship the constants")
     arguments = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    frame = tables(arguments.data)
-    places = regions(load(frame), frame)
+    path = arguments.data / "aiconfigurator/e2e_serving_agg.csv.gz"
+    frame = ml_energy(arguments.data / "serving/mlenergy_v3_serving.csv")
+    table, mixes = aiconfigurator(path), mixtures(path)
+    energy, closed = load(frame, "ML.ENERGY"), load(table, "AIConfigurator")
+    levels = shipped(energy, frame, closed)
+    servers = mixture_servers(load(mixes, "mixtures"), mixes, levels)
     if arguments.write:
-        levels = shipped(places)
+        for host, server in servers.items():
+            levels["host"][host] = levels["host"].get(host, {}) | server.fitted()
         _FILE.write_text(written(levels))
         print(f"wrote {_FILE.name}", file=sys.stderr)
     print(*_HEAD, sep="\n")
-    for line in study(places):
+    for line in study(energy, frame, closed, table, servers):
         print(line)
 
 

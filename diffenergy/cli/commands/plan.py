@@ -16,7 +16,7 @@ def run(flags: Flags) -> Outcome:
     start_jax()
     if not flags.stage_clocks:
         with points("plans") as show:
-            return outcome(parallel.plan(**part(PlanRequest, flags, told=show)))
+            return outcome(parallel.plan(**part(PlanRequest, flags, progress=show)))
     numbers: Any = values_of(flags.num_gpus) or (None,)
     if len(numbers) > 1:
         raise ValueError("`num_gpus` is a list; clocks are those of one plan.")

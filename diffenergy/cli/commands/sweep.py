@@ -21,7 +21,7 @@ def run(flags: Flags) -> Outcome:
     try:
         with keeping(), naming_flags(Flags, _as_typed), rows() as show:
             summary = sweeps.run(
-                flags.spec, flags.target, **part(RunRequest, flags, told=show)
+                flags.spec, flags.target, **part(RunRequest, flags, progress=show)
             )
     except KeyboardInterrupt:
         return Outcome(

@@ -303,7 +303,7 @@ def whole_costs(
 
     # not `at_points`, which would fill six workloads up to 64
     def one(tile: Tiles) -> tuple[Array, Array]:
-        found = estimate_once(place(workload, owner, tile), gpu, point, corrections)
-        return found.time, found.energy
+        priced = estimate_once(place(workload, owner, tile), gpu, point, corrections)
+        return priced.time, priced.energy
 
     return jax.vmap(one)(tiles)

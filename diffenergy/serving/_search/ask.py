@@ -118,8 +118,8 @@ def _load(request: SearchRequest) -> Load:
         )
     if request.attention_dp is not None:
         raise BadRequest(
-            f"`attention_dp` is {request.attention_dp}; a search has no groups of "
-            "attention; leave it out, and price the best deployment with it.",
+            f"`attention_dp` is {request.attention_dp}; a search is for attention by "
+            "tensor parallelism; leave it out, and price the best deployment with it.",
             "attention_dp",
         )
     return load

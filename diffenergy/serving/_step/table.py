@@ -161,8 +161,9 @@ def program(
         for prompt, number in zip(prompts, pieces, strict=True):
             tokens = round(prompt / number)
             behind = round(cached) + round((prompt - tokens) / 2)
-            # the request that is read has one of the places of those beside it
-            others = max(beside - (drafted == 0), 0)
+            # The request that is read has one of the places of those beside it; one
+            # that decodes alone keeps its attention.
+            others = beside - (beside > 1 and not drafted)
             steps.append(Step(others, lower, tokens, behind, drafted))
     listed = [listing(model, request, step) for step in steps]
     names = [part for _, parts in listed for part in parts]
