@@ -32,6 +32,8 @@ _TRIES: Final = 6
 """Points of a deployment that are priced until one keeps the limits."""
 _LOOSE: Final = {"slo_ttft": 1.05, "slo_tpot": 1.01, "power_budget": 1.02}
 """Factors on limits in the ranking, by how far that is from the exact figures."""
+_ROUNDS: Final = 2
+"""Rounds around the best points: every clock of a board between its nine."""
 _MOST_FRONT: Final = 8
 _HOUR: Final = 3600.0
 _Tried = tuple[int, np.ndarray, np.ndarray]
@@ -126,8 +128,9 @@ class Search:
         table = self._points([(i, x.clocks, x.limits) for i, x in self.numbered])
         if not table.keeps(_LOOSE).any():
             self.refuse(table)
-        if self.request.sm_clock is None and (more := self._between(table)):
-            table = joined([table, self._points(more, pools=False)])
+        for _ in range(_ROUNDS if self.request.sm_clock is None else 0):
+            if more := self._between(table):
+                table = joined([table, self._points(more, pools=False)])
         rows, chosen = self._chosen(table)
         # all start before the first is read
         started = [self.price(table, row) for row in chosen]
@@ -291,13 +294,13 @@ class Search:
         more = dict[Any, _Tried]()
         for row in self._chosen(own)[1]:
             number = int(own.candidate[row])
-            one = self.candidates[number]
+            one, tried = self.candidates[number], own.candidate == number
             board = sm_clocks(one.deployment.card)[::-1]
-            near = _neighbours(one.clocks, own.clock[row], board)
+            near = _neighbours(own.clock[tried], own.clock[row], board)
             limits = one.limits
             if self.load.max_batch is None:
                 every = np.arange(1.0, MOST_BATCH + 1)
-                limits = _neighbours(limits, own.limit[row], every)
+                limits = _neighbours(own.limit[tried], own.limit[row], every)
                 limits = np.resize(
                     spread_clocks(limits, len(one.limits)), one.limits.shape
                 )
