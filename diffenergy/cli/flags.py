@@ -96,7 +96,7 @@ def with_bare_values(kind: type[Request], words: Sequence[str]) -> list[str]:
         if flag.bare
     }
     filled = list[str]()
-    for word, after in zip(words, [*words[1:], ""], strict=True):
+    for word, after in zip(words, [*words[1:], ""], strict=False):
         value, allowed = bare.get(word, ("", ()))
         filled += [word, value] if value and after not in allowed else [word]
     return filled

@@ -286,8 +286,9 @@ class Search:
         }
 
     def _between(self, table: Table) -> list[_Tried]:
-        """Clocks and batch limits between the neighbours of the best ones, of servers
-        that matter."""
+        """Clocks between the neighbours of the best ones, of servers that matter. Batch
+        limits stay those between which steps are linear: just above one a tile more
+        would be ranked too short."""
         own = table.take(~table.apart)
         if not own.keeps(_LOOSE).any():
             return []
@@ -297,15 +298,8 @@ class Search:
             one, tried = self.candidates[number], own.candidate == number
             board = sm_clocks(one.deployment.card)[::-1]
             near = _neighbours(own.clock[tried], own.clock[row], board)
-            limits = one.limits
-            if self.load.max_batch is None:
-                every = np.arange(1.0, MOST_BATCH + 1)
-                limits = _neighbours(own.limit[tried], own.limit[row], every)
-                limits = np.resize(
-                    spread_clocks(limits, len(one.limits)), one.limits.shape
-                )
-            key = number, tuple(near), tuple(limits)
-            more[key] = number, spread_clocks(near, CLOCKS), limits
+            key = number, tuple(near)
+            more[key] = number, spread_clocks(near, CLOCKS), one.limits
         return list(more.values())
 
     # --- Exact prices
@@ -339,11 +333,11 @@ class Search:
         one, replicas = self.candidates[number], int(table.replicas[row])
         clock, reader = float(table.clock[row]), int(table.prefill[row])
         if reader >= 0:
-            prefill = self.candidates[reader].worker(
+            prefill = self.candidates[reader].at(
                 self.load, float(table.prefill_clock[row]), 1.0,
                 int(table.prefill_workers[row]),
             )  # fmt: skip
-            decode = one.worker(self.load, clock, limit, replicas)
+            decode = one.at(self.load, clock, limit, replicas)
             sides = Side(prefill, prefill.costs()), Side(decode, decode.costs())
 
             def pools() -> Priced:

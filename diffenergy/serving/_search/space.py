@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ...estimator import settings
 from ...hardware import GpuCard, read_gpu, sm_clocks, spread_clocks
 from ...plans import host_of
 from ...requests import BadRequest, part, values_of
@@ -62,20 +63,14 @@ class Candidate:
         return self.deployment.plan.tp
 
     def at(self, load: Load, clock: float, limit: float, replicas: int) -> Deployment:
-        """The deployment of one point, by itself."""
-        load = dataclasses.replace(load, max_batch=limit)
-        more = {"sm_clock": (clock,), "num_gpus": replicas * self.tp, "load": load}
-        one = deploy(**{**self.options, **more})
-        return dataclasses.replace(one, like=self.deployment.like)
-
-    def worker(self, load: Load, clock: float, limit: float, number: int) -> Deployment:
-        """A pool of so many workers under a load."""
-        of = self.deployment
+        """The deployment of one point, or a pool of it, by itself."""
+        of, chosen = self.deployment, ("sm_clock_mhz", "num_gpus", "max_batch")
         return dataclasses.replace(
             of,
             setting=of.setting._replace(sm_clock=clock),
-            plan=dataclasses.replace(of.plan, dp=number),
+            plan=dataclasses.replace(of.plan, dp=replicas),
             load=dataclasses.replace(load, max_batch=limit),
+            assumed={k: v for k, v in of.assumed.items() if k not in chosen},
             covering=False,
         )
 
@@ -117,6 +112,7 @@ def candidates(request: SearchRequest, load: Load) -> tuple[list[Candidate], lis
         for ways in _ways(request, model, card, number, skipped):
             options = {**shared, "gpu": card, **ways}
             try:
+                settings(card, sm_clock=clocks)
                 deployment = deploy(
                     **{**options, "sm_clock": clocks and (max(clocks),)}
                 )
