@@ -31,7 +31,6 @@ from ..plans import (
 from ..workload import (
     Listing,
     ModelShare,
-    ModelSplit,
     Number,
     TrainedModel,
     Workload,
@@ -50,8 +49,9 @@ BOTH: Final = 2
 table."""
 ENDS: Final = 3
 """Where kinds of layers begin."""
-ROUTES: Final = ("dispatch", "hosts")
-"""Keys of a plan that decide how rows reach their experts: the same of all plans."""
+ROUTES: Final = ("dispatch", "hosts", "sequence")
+"""Keys of a plan that decide how rows reach their experts, and which tokens a GPU of a
+layer has: the same of all plans."""
 STORED: Final = ("moments", "store")
 """Keys of a plan that decide what its GPUs keep: the same of all plans."""
 TIMES: Final = 64
@@ -175,7 +175,7 @@ class Maker:
             # both on one
             ends = [(3, 0, (0, 0)), (3, 2, (last, last)), (1, None, (0, 0))]
             layers = [(3, 1, (place, place + 1)) for place in self.places]
-            split = ModelSplit(key.tp, key.ep, key.cp, key.etp, sequence=key.tp > 1)
+            split = self._plan(key).model_split
             models = [
                 self.space.model.placed(ModelShare(split, stages, stage, spans=(own,)))
                 for stages, stage, own in (*ends, *layers)
@@ -183,13 +183,20 @@ class Maker:
             self._models[same] = [x for x in models if isinstance(x, TrainedModel)]
         return self._models[same]
 
-    def _piece(self, place: int, key: Key) -> Piece:
-        model, request = self._placed(key)[place], self.request(key)
-        plan = Plan(
+    def _plan(self, key: Key) -> Plan:
+        """A plan of one stage that has the pieces of a key."""
+        return Plan(
             *(key.tp, 1, key.ep, key.ep, key.cp),
             etp=key.etp,
             software=self.software,
             **{x: self.space.fixed[x] for x in ROUTES if x in self.space.fixed},
+        )
+
+    def _piece(self, place: int, key: Key) -> Piece:
+        model, request, plan = (
+            self._placed(key)[place],
+            self.request(key),
+            self._plan(key),
         )
         shares = exchange_groups(plan, self.space.host)
         parts = passes_of(model, request, shares, plan)

@@ -302,7 +302,8 @@ class _Batch:
             for name, each in (("gather", GATHERED_WEIGHT_BYTES), ("reduce", sums)):
                 self._move(columns, name, number * each, axis)
         tokens = self.space.input_len * self.column("microbatch") / self.column("cp")
-        size = tokens * self.space.model.hidden * STAGE_VALUE_BYTES / self.column("tp")
+        parts = np.array([plan.model_split.parts for plan in self.plans])
+        size = tokens * self.space.model.hidden * STAGE_VALUE_BYTES / parts
         size = np.where(self.column("pp") > 1, size, 0.0)[:, None]
         self._move(columns, "send", size * self.made.any(axis=-1), "pp")
 

@@ -10,7 +10,6 @@ from typing import Any, Final
 from ..workload import (
     LanguageModel,
     ModelShare,
-    ModelSplit,
     Number,
     SavedActivations,
     TrainedModel,
@@ -34,16 +33,14 @@ def training_memory(
     plan: Plan,
     request: Request,
     *,
-    sequence: bool | None = None,
     layers: tuple[int, ...] | None = None,
     **changed: Any,
 ) -> list[dict[str, float]]:
     """Bytes by `PARTS` of a GPU of each stage while an optimizer step runs.
 
     `request`: a training request of one replica: `batch` sequences in a micro-batch,
-    `accumulation` micro-batches. `sequence`: whether `tp` divides the tokens between
-    pairs of linear layers (by default, as Megatron does); `layers`: of each virtual
-    stage (`pipeline_layout`); `changed`: fields of `Pass` (`dropout`, `restores`).
+    `accumulation` micro-batches. `layers`: of each virtual stage (`pipeline_layout`);
+    `changed`: fields of `Pass` (`dropout`, `restores`).
     Raises `ValueError` if the plan cannot divide the model."""
     times = request.accumulation or 1
     if request.recompute is None and not request.checkpointing:
@@ -54,8 +51,7 @@ def training_memory(
         raise ValueError(f"`phase` is 'train', but {model.name} does not train.")
     frozen, further = request.frozen_layers or 0, model.further_layers
     laid = pipeline_layout(model.kinds, plan, model.name, further, layers, frozen)
-    sequence = plan.tp > 1 if sequence is None else sequence
-    split = ModelSplit(plan.tp, plan.ep, plan.cp, plan.expert_parts, sequence)
+    split = plan.model_split
     stages: list[dict[str, float]] = []
     kinds: dict[tuple[int, ...], tuple[SavedActivations, dict[str, float]]] = {}
     for stage in range(plan.pp):

@@ -141,7 +141,7 @@ def between(
         parts.append(_moved(name, blank, *passed))
     if plan.pp > 1:
         tokens = request.batch * (request.input_len or 0) / plan.cp
-        size = tokens * model.hidden * STAGE_VALUE_BYTES / plan.tp
+        size = tokens * model.hidden * STAGE_VALUE_BYTES / plan.model_split.parts
         sent = collective_row("send_recv", size, shares["pp"], "bf16")
         parts.append(_moved("send", blank, sent))
     return parts

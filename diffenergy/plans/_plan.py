@@ -3,9 +3,12 @@
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from ..workload import RECOMPUTED, TrainingStorage, is_recompute
+
+if TYPE_CHECKING:  # its module loads NumPy
+    from ..workload import ModelSplit
 
 Schedule = Literal["gpipe", "1f1b", "interleaved", "zb-h1", "dualpipe"]
 Overlap = Literal["none", "dp", "tp+dp", "ep+dp", "tp+ep+dp"]
@@ -13,6 +16,7 @@ Dispatch = Literal["plain", "bf16", "fp8"]
 Graphs = Literal["none", "part", "all"]
 Sums = Literal["fp32", "bf16"]
 Store = Literal["bf16", "fp8"]
+Sequence = Literal["on", "off"]
 
 SERVING: Final = ("tp", "pp", "ep", "dp")
 """Sizes that every phase knows."""
@@ -25,6 +29,7 @@ _WORDS: Final = {
     "sums": get_args(Sums),
     "moments": get_args(Sums),
     "store": get_args(Store),
+    "sequence": get_args(Sequence),
 }
 KEYS: Final = (*_SIZES, "hosts", "zero", *_WORDS, "recompute", "software")
 _ZERO: Final = 3
@@ -63,7 +68,8 @@ class Plan:
     a step is captured (None: as usual for year and type);
     `sums`: type in which the gradients of several GPUs are added up, `moments`: of
     AdamW's, `store`: of what gated activations and experts' rows keep for the backward
-    pass;
+    pass; `sequence`: whether `tp` GPUs divide the tokens between pairs of layers, too
+    (Megatron's sequence parallelism), or all of them have all;
     `software`: year of the training program, which decides its attention kernels.
     """
 
@@ -85,6 +91,7 @@ class Plan:
     sums: Sums = "fp32"
     moments: Sums = "fp32"
     store: Store = "bf16"
+    sequence: Sequence = "on"
     software: float = NOW
 
     @property
@@ -101,6 +108,14 @@ class Plan:
     def storage(self) -> TrainingStorage:
         """How its program keeps what a backward pass reads."""
         return TrainingStorage(self.store, self.moments, self.software < _WEIGHTED)
+
+    @property
+    def model_split(self) -> "ModelSplit":
+        """How its GPUs divide a layer in training."""
+        from ..workload import ModelSplit
+
+        divided = self.tp > 1 and self.sequence == "on"
+        return ModelSplit(self.tp, self.ep, self.cp, self.expert_parts, divided)
 
     @property
     def hides_experts(self) -> bool:
@@ -142,7 +157,9 @@ class Plan:
         """All sizes; with those and the words of `training`."""
         if training:
             words = {"etp": self.expert_parts, "schedule": self.order}
-            return dataclasses.asdict(self) | words
+            every = dataclasses.asdict(self) | words
+            usual = self.sequence == Plan.sequence
+            return {x: y for x, y in every.items() if x != "sequence" or not usual}
         return {key: getattr(self, key) for key in SERVING}
 
     def check_serving(self):

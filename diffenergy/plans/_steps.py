@@ -60,7 +60,8 @@ class Steps(Record):
     tp_overlap: Float[Array, "*r"] = eqx.field(converter=as_float)
     """1 where tensor-parallel exchanges run beside computation."""
     dp_overlap: Float[Array, "*r"] = eqx.field(converter=as_float)
-    """1 where exchanges of weights and gradients run beside computation."""
+    """1 where exchanges of weights and gradients, and of keys and values, run beside
+    computation."""
     ep_overlap: Float[Array, "*r"] = eqx.field(converter=as_float)
     """1 where experts' exchange runs beside the pass of another micro-batch; below 1
     the share of it that is hidden there."""
@@ -254,8 +255,15 @@ def _once(
 ) -> tuple[Float[Array, "*r k"], Float[Array, "*r k"]]:
     """s of weights and of gradients that replicas exchange once a step."""
     gathers, reduces = steps.gathers[..., None], steps.reduces[..., None]
+    both = _stages_of_a_gpu(steps)[..., None]
     gathered = (1 - jnp.minimum(gathers, 1.0)) * part["gather"]
-    return gathered, (1 - reduces) * part["reduce"]
+    return both * gathered, both * (1 - reduces) * part["reduce"]
+
+
+def _stages_of_a_gpu(steps: Steps) -> Float[Array, "*r"]:
+    """2 where a GPU has two stages, each with half of the micro-batches (DualPipe), so
+    that `members` counts halves; what happens once a step happens to both."""
+    return jnp.where(steps.both_ways > 0, 2.0, 1.0)
 
 
 def _of_mean_gpu(
@@ -299,7 +307,10 @@ def _micro_batch(
     for i, (name, weights) in enumerate((("forward", ahead), ("backward", behind))):
         sent_to_experts = shown * part[f"{name}_ep"]
         alone = part[name] + tp * part[f"{name}_tp"] + sent_to_experts
-        whole.append(beside(alone, weights + part[f"{name}_cp"], c.plan_contention))
+        others = weights + part[f"{name}_cp"]
+        hidden_others = beside(alone, others, c.plan_contention)
+        hides = steps.dp_overlap[..., None] > 0
+        whole.append(jnp.where(hides, hidden_others, alone + others))
         within, among = part[f"{name}_tp"] / m, part[f"{name}_ep"] / m
         cp, dp = part[f"{name}_cp"] / m, weights / m
         both = jnp.where(cp + dp > 0, cp + dp, 1.0)
@@ -433,6 +444,8 @@ def _calls(steps: Steps) -> Float[Array, "*r k p"]:
     m = steps.batches[..., None]
     gathers = jnp.maximum(steps.gathers[..., None] * m, 1.0)
     reduces = jnp.where(steps.reduces[..., None] > 0, m, 1.0)
+    both = _stages_of_a_gpu(steps)[..., None]
+    gathers, reduces = both * gathers, both * reduces
     ones = ones.at[..., AT["gather"]].multiply(gathers)
     ones = ones.at[..., AT["reduce"]].multiply(reduces)
     return ones.at[..., AT["send"]].multiply(m * jnp.sum(steps.ways, axis=-1))

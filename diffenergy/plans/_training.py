@@ -13,7 +13,6 @@ from ..workload import (
     LanguageModel,
     Listing,
     ModelShare,
-    ModelSplit,
     TrainedModel,
     Workload,
     element_bytes,
@@ -150,10 +149,9 @@ class Training(Placed):
         """The model as a GPU of a kind of virtual stages has it."""
         plan, layout = self.plan, self.layout
         place = layout.place(chunk)
-        split = ModelSplit(plan.tp, plan.ep, plan.cp, plan.expert_parts, plan.tp > 1)
         shares = exchange_groups(plan, self.host)
         share = ModelShare(
-            split,
+            plan.model_split,
             stages=plan.pp * plan.vp,
             stage=place,
             spans=(layout.spans[place],),

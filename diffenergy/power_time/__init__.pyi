@@ -11,6 +11,8 @@ from ._figures import lines as lines
 from ._figures import power_profile as power_profile
 from ._figures import power_rows as power_rows
 from ._figures import ramps as ramps
+from ._goodput import Goodput as Goodput
+from ._goodput import goodput_of as goodput_of
 from ._request import POWER as POWER
 from ._request import SMOOTH_HELP as SMOOTH_HELP
 from ._request import STEP_HELP as STEP_HELP

@@ -37,6 +37,7 @@ def events(text: str) -> File:
     return File(f"[[events]]\n{text}", "events.toml")
 
 
+FAILING: dict[str, Any] = dict(mtbf=0.1, restart=600.0, checkpoint_time=5.0)
 SETTINGS = [
     row("`sm_clock` is 5000 MHz; l4 allows 210 to 2040 MHz.", gpt2, sm_clock=5e9),
     row("`sm_clock` is 200 MHz; l4 allows", gpt2, sm_clock=[9e8, 2e8]),
@@ -84,6 +85,15 @@ SETTINGS = [
         for x in (0, -1, float("inf"))
     ),
     row("`tokens` is", gpt2, phase="train", tokens=True, kind=(TypeError, ValueError)),
+    row("`goodput` is given without `tokens`", gpt2, phase="train", goodput=0.9),
+    row("`goodput` is 1.1; allowed is a share above 0 up to 1", gpt2, phase="train",
+        tokens=1e9, goodput=1.1),
+    row("`goodput` is given beside `mtbf`", gpt2, phase="train", tokens=1e9,
+        goodput=0.9, **FAILING),
+    row("`mtbf` is given without `restart`", gpt2, phase="train", tokens=1e9, mtbf=9.0),
+    row("`restart` is given without `mtbf`", gpt2, phase="train", restart=9.0),
+    row("fails every M = 360 s, .. `restart` takes 600 s: the run would never finish",
+        gpt2, phase="train", tokens=1e9, kind=de.Infeasible, **FAILING),
     row("a step of resnet-50 reads no", de.estimate, "resnet-50", tokens=1e9,
         phase="train"),
 ]  # fmt: skip

@@ -9,6 +9,10 @@ import pytest
 import diffenergy as de
 from diffenergy.estimator import prepare
 from diffenergy.estimator._answer.whole_run import whole_run
+from diffenergy.hardware import default_point, idle_power, read_gpu
+from diffenergy.nodes import load_node
+from diffenergy.physics import waiting_power
+from diffenergy.power_time import goodput_of
 
 STEP = {
     "time_s": 2.0,
@@ -30,6 +34,10 @@ def test_by_hand():
         "energy_j": 9e7,
         "gpu_hours": pytest.approx(8 * 2e4 / 3600),
         "energy_kwh": pytest.approx(25.0),
+        "goodput": 1.0,
+        "useful_s": 2e4,
+        "lost_s": 0.0,
+        "waiting_s": 0.0,
         "time_s_p5_p95": [1.5e4, 3e4],
         "energy_j_p5_p95": [7e7, 1.2e8],
     }
@@ -52,7 +60,77 @@ def test_an_answer_has_its_step_as_often(answer):
     assert run["gpu_hours"] == pytest.approx(run["time_s"] / 3600)
     assert run["energy_kwh"] == pytest.approx(run["energy_j"] / 3.6e6)
     same = de.estimate("gpt2", "a100-sxm-80gb", **GPT2).summary
-    assert {**same, "run": run} == answer
+    same["assumed"]["goodput"] = 1.0
+    (warning,) = (x for x in answer["warnings"] if x not in same["warnings"])
+    assert "`--mtbf`" in warning
+    assert {**same, "run": run, "warnings": answer["warnings"]} == answer
+
+
+@pytest.mark.parametrize(
+    ("gpus", "mtbf", "every", "share", "tau"),
+    [
+        (16_384, 50_700, None, 0.911, 472),  # Llama 3 405B: 419 stops in 54 days
+        (16_384, 50_700, 1800, 0.876, 1800),
+        (2_048, 50_700, None, 0.979, None),
+        (100_000, 50_700, None, 0.69, None),
+        (16_384, 29_500, None, 0.868, None),  # RSC-1 (arXiv 2410.21680)
+    ],
+)
+def test_goodput_by_hand(gpus, mtbf, every, share, tau):
+    """600 s to restart, 10 s a checkpoint. Counted out: in s of useful steps, as many
+    checkpoints as fit, as many failures as their time has, half an interval lost at
+    each."""
+    found = goodput_of(gpus, None, mtbf, 600.0, 10.0, every)
+    assert (
+        found
+        and found.every
+        and found.share == pytest.approx(share, abs=5e-3 if gpus > 2e4 else 6e-4)
+    )
+    assert tau is None or found.every == pytest.approx(tau, abs=0.5)
+    between, steps = mtbf * 3600 / gpus, 1e6
+    written = steps * (1 + 10 / found.every)
+    failures = written / between
+    whole = written + failures * (600 + found.every / 2)
+    assert found.share == pytest.approx(steps / whole)
+    assert found.restarts and found.restarts * steps == pytest.approx(failures)
+
+
+@pytest.mark.parametrize("node", [None, "dgx-a100"])
+@pytest.mark.parametrize("stated", ["mtbf", "goodput"])
+def test_a_run_counts_what_failures_cost(stated: str, node: str | None):
+    """Its seconds add up; energy is that of the steps and of work done again, and that
+    of boards which wait (at the wall of their node, which stays on)."""
+    failing = dict(mtbf=1.0, restart=300.0, checkpoint_time=20.0)
+    options: dict[str, Any] = failing if stated == "mtbf" else {"goodput": 0.8}
+    own = de.estimate("gpt2", "a100-sxm-80gb", tokens=1e9, node=node, **options, **GPT2)
+    run, time = own.summary["run"], own.summary["time_s"]
+    parts = [run[x] for x in ("useful_s", "lost_s", "waiting_s")]
+    assert sum(parts) == pytest.approx(run["time_s"])
+    assert parts[0] == pytest.approx(run["steps"] * time)
+    assert run["goodput"] == pytest.approx(parts[0] / run["time_s"])
+    if stated == "mtbf":  # M 3,600 s, tau sqrt(2 x 20 x 3,600) s
+        tau = 144_000**0.5
+        assert run["goodput"] == pytest.approx(
+            tau / (tau + 20) * 3600 / (3600 + 300 + tau / 2)
+        )
+        assert run["lost_s"] == pytest.approx(parts[0] * tau / 7200)
+        waits = run["checkpoints"] * 20 + run["restarts"] * 300
+        assert run["waiting_s"] == pytest.approx(waits)
+    else:
+        assert parts == pytest.approx([parts[0], 0.0, parts[0] / 4])
+    gpu = de.load_gpu("a100-sxm-80gb")
+    clock = gpu.sm_clock_applied_max
+    idle = float(waiting_power(gpu, gpu.corrections, clock, default_point(gpu)))
+    key, waiting = "energy_j", idle
+    if node:
+        key, site = "wall_energy_j", load_node(node, read_gpu("a100-sxm-80gb"))
+        low = float(idle_power(gpu, gpu.sm_clock_min))
+        waiting = float(site.power(idle, low, 1, False).wall)
+    expected = own.summary[key] * (parts[0] + parts[1]) / time + waiting * parts[2]
+    # lost work is at the mean power of a step, of which a node's is no linear function
+    assert run[key] == pytest.approx(expected, rel=1e-4 if node else 1e-6)
+    ends = [x * run[key] / own.summary[key] for x in own.summary[f"{key}_p5_p95"]]
+    assert run[f"{key}_p5_p95"] == pytest.approx(ends)
 
 
 @pytest.mark.slow

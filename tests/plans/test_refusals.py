@@ -54,6 +54,7 @@ PLANS = [
     training("recompute=norms; allowed are none,", "recompute=norms"),
     training("recompute=norm+norm; allowed", "recompute=norm+norm"),
     training("hosts=-1; allowed is a whole number", {"hosts": -1}),
+    training("sequence=yes; allowed are on, off", "tp=2,sequence=yes"),
     training("dispatch=int4; allowed are plain, bf16, fp8", "dispatch=int4"),
     training("schedule=dualpipe .. give an even pp", "pp=3,schedule=dualpipe"),
     training("ep=1, so that there is none", "overlap=ep+dp"),

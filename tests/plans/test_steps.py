@@ -19,14 +19,16 @@ GIVEN: dict[str, Any] = dict(
 PLAIN = Corrections(**GIVEN)
 
 
-def steps(parts: dict[str, float], **changed: Any) -> tuple[jnp.ndarray, Steps]:
-    """One kind of virtual stage whose parts take the given s."""
-    phase = np.full((1, len(STEP_PARTS)), -1)
+def steps(
+    parts: dict[str, float], kinds: int = 1, **changed: Any
+) -> tuple[jnp.ndarray, Steps]:
+    """Alike kinds of virtual stages whose parts take the given s."""
+    phase = np.full((kinds, len(STEP_PARTS)), -1)
     times = []
     for name, time in parts.items():
-        phase[0, STEP_PARTS.index(name)] = len(times)
+        phase[:, STEP_PARTS.index(name)] = len(times)
         times.append(time)
-    zeros = np.zeros((1, len(STEP_PARTS)))
+    zeros = np.zeros((kinds, len(STEP_PARTS)))
     given: dict[str, Any] = dict(
         phase=phase, far=zeros, hops=zeros, members=[[1.0]], count=[1.0], batches=4.0,
         virtual=1.0, abreast=8.0, network=np.inf, gathers=0.0, reduces=0.0,
@@ -60,6 +62,22 @@ def test_gradients_hide_behind_the_last_micro_batch():
     assert float(compose_step(times, bare, PLAIN).time) == pytest.approx(3.6 * 1.02)
 
 
+SHARED = {"forward": 1.0, "backward": 2.0, "forward_cp": 0.3, "backward_cp": 0.4}
+
+
+def test_dualpipe_reduces_the_gradients_of_both_stages():
+    """Two stages of a GPU, each with half of the micro-batches: exposed, 0.3 and 0.2 s
+    of each; energy of both."""
+    parts = {"forward": 1.0, "backward": 2.0, "gather": 0.2, "reduce": 0.3}
+    two: Any = dict(count=[2.0], members=[[0.5, 0.5]], dp_overlap=0.0, both_ways=1.0)
+    times, one = steps(parts, **two, kinds=2)
+    found = compose_step(times, one, PLAIN)
+    assert float(found.late[0]) == pytest.approx(2 * (0.2 + 0.3))
+    dynamic = jnp.array([0.0, 0.0, 5.0, 7.0])
+    drawn = step_energy(times, dynamic, 0 * dynamic, found, one)
+    assert float(drawn.energy) == pytest.approx(8 * 2 * 2 * (5.0 + 7.0))
+
+
 def test_fsdp_gathers_twice_a_micro_batch():
     """4 micro-batches: 4 x 0.1 s beside 1 s forward, 4 x (0.1 + 0.2) s beside 2 s."""
     parts = {"forward": 1.0, "backward": 2.0, "gather": 0.1, "reduce": 0.2}
@@ -69,6 +87,10 @@ def test_fsdp_gathers_twice_a_micro_batch():
     backward = ((2 + 0.3 * 1.2) ** 8 + 1.2**8) ** (1 / 8)
     assert float(found.time) == pytest.approx((forward + backward) * 1.02)
     assert float(found.moved[2]) == pytest.approx(1.6)
+    bare = dataclasses.replace(one, dp_overlap=jnp.array(0.0))
+    assert float(compose_step(times, bare, PLAIN).time) == pytest.approx(4.6 * 1.02)
+    times, one = steps(SHARED, dp_overlap=0.0)  # `none` hides keys and values neither
+    assert float(compose_step(times, one, PLAIN).time) == pytest.approx(3.7 * 1.02)
 
 
 @pytest.mark.parametrize(("overlap", "share"), [(0.0, 0.8), (1.0, 0.4)])

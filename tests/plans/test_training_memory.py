@@ -11,6 +11,7 @@ from diffenergy.plans import (
     FORWARD_PASS,
     Plan,
     micro_batches_in_flight,
+    read_plan,
     training_memory,
 )
 from diffenergy.plans._pipeline import BACKWARD, order
@@ -29,8 +30,16 @@ def decoder(name: str) -> TrainedModel:
     return model
 
 
+def llama_2_70b() -> TrainedModel:
+    """Llama-3.1-70B with the vocabulary of its predecessor."""
+    values = {**decoder("llama-3.1-70b").config.values, "vocab_size": 32_000}
+    model = model_from_config(Config("llama-2-70b", "llama-2-70b", values))
+    assert isinstance(model, TrainedModel)
+    return model
+
+
 def stages(name: str, plan: Plan, **asked: Any) -> list[dict[str, float]]:
-    model = decoder(name)
+    model = llama_2_70b() if name == "llama-2-70b" else decoder(name)
     asked = dict(batch=2, input_len=512, accumulation=8) | asked
     return training_memory(model, plan, model.request(phase="train", **asked))
 
@@ -86,9 +95,10 @@ def first_stage(name: str, mode: str) -> dict[str, float]:
         phase="train", batch=batch, attention="eager", accumulation=4 * p
     )
     request = dataclasses.replace(request, input_len=2048)
-    plan = Plan(tp=t, pp=p, vp=v, zero=0, recompute=recompute)
+    along: Any = "on" if sequence else "off"
+    plan = Plan(tp=t, pp=p, vp=v, zero=0, recompute=recompute, sequence=along)
     more: dict[str, Any] = dict(dropout=True, restores=False)
-    found, *_ = training_memory(model, plan, request, sequence=sequence, **more)
+    found, *_ = training_memory(model, plan, request, **more)
     if p == 1:  # inputs of final norm and head
         found["activations"] -= 4 * batch * 2048 * hidden / (t if sequence else 1)
     state = found["weights"] + found["gradients"] + found["optimizer"]
@@ -154,6 +164,98 @@ def test_activations_without_dropout(dtype: str, stored: int, t: int, cp: int):
         one = stages(name, plan, dtype=dtype, accumulation=1)[1]
         expected = 8 * tokens * (around + inside) / t
         assert one["activations"] == pytest.approx(expected, rel=1e-12), name
+
+
+# Recomputation by module --------------------------------------------------------------
+
+WIDE, INNER = 4096, 14336  # Llama 3.1 8B, Mixtral 8x7B
+BLOCK = 1 + 4 / 128  # bytes of an operand in 8 bits with its scales, DeepSeek-V3
+
+
+@pytest.mark.parametrize(
+    ("name", "recompute", "dropped"),
+    [
+        ("llama-3.1-8b", "norm", 2 * 2 * WIDE),  # inputs of QKV, and of gate and up
+        ("llama-3.1-8b", "act", 2 * INNER),
+        ("llama-3.1-8b", "norm+act", 2 * (2 * WIDE + INNER)),
+        ("llama-3.1-8b", "mlp", 2 * (WIDE + 3 * INNER)),
+        ("llama-3.1-8b", "norm+mlp", 2 * (2 * WIDE + 3 * INNER)),  # its norm once
+        ("mixtral-8x7b", "norm", 2 * 2 * WIDE),
+        ("mixtral-8x7b", "act", 2 * 2 * INNER),
+        ("mixtral-8x7b", "experts", 2 * 2 * (WIDE + 3 * INNER)),
+        ("mixtral-8x7b", "act+experts", 2 * 2 * (WIDE + 3 * INNER)),
+        # the second norm is read by routed and shared experts, each with its own cast
+        ("deepseek-v3", "norm", 3 * 7168 * BLOCK),
+        ("deepseek-v3", "up", 2 * 128 * (2 * 192 + 128)),
+        ("deepseek-v3", "act", (8 + 1) * 2048 * BLOCK),
+    ],
+)
+def test_modules_that_run_again_are_not_kept(name: str, recompute: str, dropped: float):
+    """Bytes a token and layer by hand; those of the layer that runs again are there
+    once."""
+    every, left = (
+        stages(name, Plan(pp=4, recompute=x), accumulation=1)[1]["activations"]
+        for x in ("none", recompute)
+    )
+    layers = 16 if name == "deepseek-v3" else 8
+    expected = (layers - 1) * 2 * 512 * dropped
+    assert every - left == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("word", ["act", "experts"])
+def test_products_of_experts_run_again(word: str):
+    """Of Mixtral: gate times up of the rows of both choices, or all of the experts."""
+    model = decoder("mixtral-8x7b")
+    request = dict(phase="train", batch=2, input_len=512, attention="flash")
+    before, after = (
+        model.listings_of(model.request(**request, recompute=x))[1]  # pyright: ignore
+        for x in ("none", word)
+    )
+    rows = [x for x in after.kernels if x not in before.kernels]
+    assert [x["op"] for x in rows if x["op"] != "gemm"][-1:] == (
+        ["elementwise"] if word == "act" else ["moe"]
+    )
+    if word == "act":
+        (row,) = rows
+        assert (row["elements"], row["count"]) == (2 * 1024 * INNER, 32)
+
+
+# Published runs: GB by hand, or of what fits ------------------------------------------
+
+LORA: dict[str, Any] = dict(
+    batch=1, input_len=8192, accumulation=1, lora=16, dtype="fp8"
+)
+ATTENTION = LORA | {"lora_layers": "attention"}
+LLAMA_405B = "tp=8,pp=16,vp=8,dp=64,recompute="
+DEEPSEEK = (
+    "pp=16,dp=128,ep=64,schedule=dualpipe,overlap=ep+dp,dispatch=fp8,software=2025,"
+    "moments=bf16,store=fp8,recompute=norm+up"
+)
+LONG: dict[str, Any] = dict(batch=1, input_len=8192, accumulation=64)
+TRACE: dict[str, Any] = dict(batch=1, input_len=4096, accumulation=120)
+BY_HAND = ("weights", "gradients", "optimizer", "activations")
+
+
+@pytest.mark.parametrize(
+    ("name", "plan", "request_", "parts", "expected"),
+    [
+        ("llama-3.1-70b", "dp=8", ATTENTION, None, 201.0),
+        ("llama-3.1-70b", "dp=8,store=fp8", ATTENTION, None, 163.4),  # fits 180 GB
+        ("llama-2-70b", "dp=8", ATTENTION, BY_HAND, 195.3),
+        ("llama-2-70b", "dp=8,store=fp8", ATTENTION, BY_HAND, 157.7),
+        ("llama-3.1-405b", LLAMA_405B + "none", LONG, None, 96.7),
+        ("llama-3.1-405b", LLAMA_405B + "norm+act", LONG, None, 71.9),  # fits 80 GB
+        ("deepseek-v3", DEEPSEEK, TRACE, BY_HAND, 71.4),
+    ],
+)
+def test_published_runs_fit(
+    name: str, plan: str, request_: dict[str, Any], parts: Any, expected: float
+):
+    parsed = read_plan(plan, training=True)
+    assert parsed
+    found = stages(name, parsed, **request_)
+    totals = [sum(x[part] for part in parts or x) for x in found]
+    assert max(totals) / 1e9 == pytest.approx(expected, rel=0.03)
 
 
 # State --------------------------------------------------------------------------------

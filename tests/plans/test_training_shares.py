@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from diffenergy.plans import Plan
 from diffenergy.workload import (
     Listing,
     ModelShare,
@@ -114,18 +115,18 @@ def test_exchanges_of_a_dense_model_by_hand():
     """Llama 3.1 8B, 4,096 wide, 32 layers; 2 x 512 tokens in 16 bit. Two pairs of
     products a layer, the look-up and the head."""
     size, loss = 2 * 2 * 512 * 4096, ("tp", "all_reduce", 4 * 3 * 1024, 4)
-    forward, backward, optimizer = step("llama-3.1-8b", ModelShare(ModelSplit(4)))
+    off, on = (ModelShare(Plan(tp=4, sequence=x).model_split) for x in ("off", "on"))
+    forward, backward, optimizer = step("llama-3.1-8b", off)
     summed = ("tp", "all_reduce", size, 4)
     assert exchanges(forward) == {summed: 2 * 32 + 1, loss: 1}
     assert exchanges(backward) == {summed: 2 * 32 + 1}
     assert exchanges(optimizer) == {}
-    share = ModelShare(ModelSplit(4, sequence=True))
-    forward, backward, _ = step("llama-3.1-8b", share)
+    forward, backward, _ = step("llama-3.1-8b", on)
     whole, parts = (("tp", x, size, 4) for x in ("all_gather", "reduce_scatter"))
     both = {whole: 2 * 32 + 1, parts: 2 * 32 + 1}
     assert exchanges(forward) == both | {loss: 1}
     assert exchanges(backward) == both
-    again = exchanges(step("llama-3.1-8b", share, recompute="full")[1])
+    again = exchanges(step("llama-3.1-8b", on, recompute="full")[1])
     assert again == {whole: 4 * 32 + 1, parts: 4 * 32 + 1}
 
 

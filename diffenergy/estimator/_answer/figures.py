@@ -71,9 +71,8 @@ def figures_at(
         summary |= _of_site(task.site, task, whole, summary)
     if task.tokens is None:
         return summary
-    return summary | {
-        "run": whole_run(interrupted(task, summary | task.about), task.tokens)
-    }
+    step_of_run = interrupted(task, summary | task.about)
+    return summary | {"run": whole_run(step_of_run, task.tokens, task.goodput)}
 
 
 def _of_site(

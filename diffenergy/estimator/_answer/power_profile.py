@@ -57,7 +57,7 @@ def power_figures(
     if task.smooth is not None:
         figures["smoothing"] = drawn.to_json()
     if task.events is not None:
-        grown = interrupted(task, summary)
+        grown = _grown(task, summary, task.events.added(summary["time_s"]))
         figures["events"] = {
             key: grown[key] - summary[key]
             for key in ("time_s", "energy_j", "wall_energy_j")
@@ -84,13 +84,22 @@ def profile_at(
 
 
 def interrupted(task: Checked, summary: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A summary of a step that has its share of the events, if there are any: its time,
-    joules, and rates of tokens."""
-    if task.events is None or summary["phase"] != "train":
-        return summary
+    """A summary of a step that has its share of the events, and of failures and
+    checkpoints, if there are any: its time, joules, and rates of tokens."""
+    for each in (task.events, task.goodput):
+        if each is not None:
+            summary = _grown(task, summary, each.added(summary["time_s"]))
+    return summary
+
+
+def _grown(
+    task: Checked, summary: Mapping[str, Any], added: Sequence[tuple[float, float]]
+) -> Mapping[str, Any]:
+    """A summary of a step with what is `added` to it: s, and the share of the boards
+    that wait meanwhile, while the others draw the mean of the step."""
     gpus, idle = summary.get("num_gpus", 1), _idle(task)
     mean = summary["energy_j"] / summary["time_s"] / gpus
-    times, waits = np.array(task.events.added(summary["time_s"])).T
+    times, waits = np.array(added).T
     powers = waits * idle + (1 - waits) * mean
     longer = 1 + float(times.sum()) / summary["time_s"]
     more = 1 + gpus * float(times @ powers) / summary["energy_j"]
@@ -103,12 +112,16 @@ def interrupted(task: Checked, summary: Mapping[str, Any]) -> Mapping[str, Any]:
     }
     if task.site is None:
         return {**summary, **grown}
-    added, site = task.site.energies(times, powers, gpus), task.site
-    wall = summary["wall_energy_j"] + float(added.wall)
+    waited, site = task.site.energies(times, powers, gpus), task.site
+    wall = summary["wall_energy_j"] + float(waited.wall)
     more = wall / summary["wall_energy_j"]
-    names = {"accelerator": added.boards, "host": added.host, "idle": added.idle}
+    names = {
+        "accelerator": waited.boards,
+        "host": waited.host,
+        "idle": waited.idle,
+    }
     parts = {
-        key: x + float(names.get(key, (site.pue - 1) * added.wall))
+        key: x + float(names.get(key, (site.pue - 1) * waited.wall))
         for key, x in summary["wall_energy_j_by_part"].items()
     }
     time = grown["time_s"] * site.node.count(gpus, site.whole)

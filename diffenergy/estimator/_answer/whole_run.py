@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
+from ...power_time import Goodput
 from ...units import hour, kWh
 from ...workload import Number
 
@@ -12,10 +13,12 @@ _SUMS: Final = ("wall_energy_j", "carbon_g", "cost", "sci_g")
 """Keys of the wall that grow with the steps."""
 
 
-def whole_run(summary: Mapping[str, Any], tokens: Number) -> dict[str, Any]:
-    """`run` of an answer: the step in `summary` (its JSON) tokens / (tokens a step)
-    times, on all its GPUs; the intervals grow as much, being of constants that every
-    step shares.
+def whole_run(
+    summary: Mapping[str, Any], tokens: Number, goodput: Goodput | None = None
+) -> dict[str, Any]:
+    """`run` of an answer: the step in `summary` (its JSON), which has its share of what
+    `goodput` costs, tokens / (tokens a step) times, on all its GPUs; the intervals grow
+    as much, being of constants that every step shares.
 
     >>> step = {"time_s": 2.0, "energy_j": 9e3, "tokens_per_s": 5e4, "num_gpus": 8}
     >>> found = whole_run(step, 1e9)
@@ -31,12 +34,32 @@ def whole_run(summary: Mapping[str, Any], tokens: Number) -> dict[str, Any]:
         "energy_j": energy,
         "gpu_hours": summary.get("num_gpus", 1) * time / hour,
         "energy_kwh": energy / kWh,
+        **_shares(goodput or Goodput(), time),
         **{
             name: [steps * x for x in summary[name]]
             for name in _INTERVALS
             if name in summary
         },
         **_of_site(summary, steps),
+    }
+
+
+def _shares(goodput: Goodput, time: float) -> dict[str, Any]:
+    """Where the `time` of a run (s) goes; of failures that are known also how many."""
+    useful = time * goodput.share
+    found = {
+        "goodput": goodput.share,
+        "useful_s": useful,
+        "lost_s": goodput.lost * useful,
+        "waiting_s": goodput.waiting * useful,
+    }
+    if goodput.restarts is None or goodput.checkpoints is None:
+        return found
+    return found | {
+        "mtbf_gpu_hours": goodput.mtbf,
+        "checkpoint_every_s": goodput.every,
+        "restarts": goodput.restarts * useful,
+        "checkpoints": goodput.checkpoints * useful,
     }
 
 

@@ -8,7 +8,7 @@ from ...corrections import CorrectionsFile, Trust
 from ...hardware import GpuCard, GpuSpec
 from ...nodes import Site
 from ...plans import Plan
-from ...power_time import Job, Smoothing
+from ...power_time import Goodput, Job, Smoothing
 from ...workload import Listing
 from .settings import Setting
 from .work import TrainingWork
@@ -42,6 +42,8 @@ class Checked:
     smooth: Smoothing | None = None
     events: Job | None = None
     """What interrupts the steps of a training."""
+    goodput: Goodput | None = None
+    """What failures and checkpoints cost a whole run, if it is said."""
     sensitivity: tuple[str, ...] = ()
     """What is to be known of one more of each number of the GPU ("time", "energy")."""
 

@@ -16,9 +16,11 @@ from ...requests import (
     Celsius,
     Clocks,
     Dtypes,
+    Excludes,
     File,
     Flag,
     Limits,
+    Needs,
     Note,
     Request,
     Whole,
@@ -107,6 +109,10 @@ _Positive = Annotated[
     float, Meta(gt=0, le=MOST, description="allowed is a number above 0")
 ]
 
+_Share = Annotated[
+    float, Meta(gt=0, le=1, description="allowed is a share above 0 up to 1")
+]
+
 
 class WorkRequest(ModelRequest, SharingRequest, PointRequest, WallRequest):
     """A model or listing, and the GPU that runs it."""
@@ -154,6 +160,47 @@ class EstimateRequest(WorkRequest, PowerRequest):
             "N",
             reading.positive,
         ),
+    ] = None
+    goodput: Annotated[
+        _Share | None,
+        Flag(
+            "Share of the run's time in which steps go on for good [1].",
+            "SHARE",
+            reading.number,
+        ),
+        Needs("tokens"),
+        Excludes(("mtbf",), "it follows from that; give one of them"),
+    ] = None
+    mtbf: Annotated[
+        _Positive | None,
+        Flag(
+            "GPU-hours between failures, from which goodput follows.",
+            "HOURS",
+            reading.positive,
+        ),
+        Needs("tokens"),
+        Needs("restart"),
+        Needs("checkpoint_time"),
+    ] = None
+    restart: Annotated[
+        _Positive | None,
+        Flag("Seconds from a failure to the next step.", "S", reading.positive),
+        Needs("mtbf"),
+    ] = None
+    checkpoint_time: Annotated[
+        _Positive | None,
+        Flag("Seconds that a checkpoint stops the steps.", "S", reading.positive),
+        Needs("mtbf"),
+    ] = None
+    checkpoint_every: Annotated[
+        _Positive | None,
+        Flag(
+            "Seconds of steps between checkpoints [Young: the square root of twice "
+            "the product of checkpoint time and time between failures].",
+            "S",
+            reading.positive,
+        ),
+        Needs("mtbf"),
     ] = None
 
 

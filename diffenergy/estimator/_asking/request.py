@@ -9,7 +9,7 @@ from ...imports import ImportResult
 from ...kernels import known_as
 from ...nodes import site_of
 from ...plans import Host, Plan, host_of, read_plan
-from ...power_time import POWER, read_events
+from ...power_time import POWER, goodput_of, read_events
 from ...requests import accepts, check_type, part, values_of
 from ...workload import (
     Listing,
@@ -24,7 +24,7 @@ from .estimate_request import EstimateRequest
 from .modelled import Sharing, modelled_work
 from .settings import Setting, settings, unusual
 from .task import Task
-from .warnings import check_kernels, missing_units, of_hardware
+from .warnings import WITHOUT_FAILURES, check_kernels, missing_units, of_hardware
 from .work import ANSWERED, REQUEST, Work, brought_work, listed_work
 
 DEFAULT_GPU: Final = "h100-sxm"
@@ -50,7 +50,9 @@ def prepare(request: EstimateRequest) -> Task:
     named = DEFAULT_GPU if gpu is None else gpu
     plain = named if isinstance(named, GpuCard) else read_gpu(named)
     card, host = _connected(plain, plan, request, trains)
-    assumed = {"gpu": plain.name} if gpu is None or plain.is_assumed else {}
+    assumed: dict[str, Any] = {}
+    if gpu is None or plain.is_assumed:
+        assumed["gpu"] = plain.name
     assumed |= {"topology": host.name} if host and not request.topology else {}
     points, defaults = settings(
         card,
@@ -78,6 +80,15 @@ def prepare(request: EstimateRequest) -> Task:
         sizes = {"plan": plan.to_json(trains), "num_gpus": plan.gpus}
         sizes["topology"] = host.name
     site, site_defaults = site_of(request, card)
+    goodput = goodput_of(
+        1 if plan is None else plan.gpus, request.goodput, request.mtbf,
+        request.restart or 0.0, request.checkpoint_time or 0.0,
+        request.checkpoint_every,
+    )  # fmt: skip
+    if goodput and goodput.mtbf and not request.checkpoint_every:
+        assumed["checkpoint_every"] = f"{goodput.every:.4g} s"
+    if request.tokens and goodput is None:
+        assumed["goodput"] = 1.0
     about = {
         "model": work.about["model"],
         "gpu": card.name,
@@ -92,13 +103,15 @@ def prepare(request: EstimateRequest) -> Task:
     check_kernels(listings, card)
     warnings = [*work.warnings, *missing_units(listings, card), *unusual(points, card)]
     warnings += of_hardware(file, card, plan is not None)
+    if "goodput" in assumed:
+        warnings.append(WITHOUT_FAILURES)
     trust = _trust(file, card, points, work, listings, request, plan)
     return Task(
         card, file, points, listings, about, trust, warnings, work.memory,
         request.detail, plan, work.stages, work.step, request.tokens, site,
         request.power_step, request.smooth,
         None if request.events is None else read_events(request.events),
-        QUANTITIES if request.sensitivity else (),
+        goodput, QUANTITIES if request.sensitivity else (),
     )  # fmt: skip
 
 

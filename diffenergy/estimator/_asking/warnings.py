@@ -61,6 +61,11 @@ def check_kernels(listings: Iterable[Listing], card: GpuCard):
             )
 
 
+WITHOUT_FAILURES: Final = (
+    "Failures, restarts and checkpoints are not in `run`: goodput 1 is assumed; state "
+    "them by `--mtbf`, or by `--goodput`."
+)
+
 _DECISIVE: Final = {
     "tdp": "`tdp`",
     "vf_slope": "the voltage curve (`vf_slope`)",

@@ -133,6 +133,12 @@ def _run_lines(summary: Entry) -> list[str]:
         f"{digits(run['time_s'] / hour)} h, {digits(run['gpu_hours'])} GPU-hours, "
         f"{digits(run['energy_kwh'])} kWh ({digits(low)} to {digits(high)} kWh)"
     ]
+    if run["goodput"] < 1:
+        redone = f", {digits(run['lost_s'] / hour)} h of work done again"
+        lines[0] += (
+            f"; goodput {percent(run['goodput'])}: {digits(run['waiting_s'] / hour)} h "
+            f"wait for checkpoints and restarts{redone if run['lost_s'] else ''}"
+        )
     if "site_energy_kwh" not in run:
         return lines
     parts, grade = run["wall_energy_j_by_part"], run["grade"]

@@ -1,7 +1,7 @@
 """Which operators of a layer run forward again in the backward pass, module by module,
 and the bytes that the layer then keeps no more (Megatron-LM's `recompute_modules`)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from .._activations import modules_of
@@ -11,6 +11,7 @@ from ._operators.latent import Expanded
 from ._operators.linear import Gated, Linear
 from ._operators.operator import Norm, Residual, Trainable
 from ._operators.passes import ForwardPass
+from ._operators.sharding import Rows
 
 
 def rerun(
@@ -22,7 +23,7 @@ def rerun(
     for word in set(modules_of(run.recompute)) & set(_MODULES):
         for first, part in _parts(operators):
             rows, bytes_of = _MODULES[word](part, run)
-            again |= {first + i: part[i] for i in rows}
+            again |= {first + i: x for i, x in rows.items()}
             # two words may drop the same tensor
             dropped |= {(first + i, name): x for (i, name), x in bytes_of.items()}
     return [again[i] for i in sorted(again)], sum(dropped.values())
@@ -39,8 +40,12 @@ def _parts(
             first = i + 1
 
 
-_Module = tuple[list[int], dict[tuple[int, str], float]]
-"""Places of what runs again; bytes by place and tensor."""
+_Module = tuple[dict[int, Trainable], dict[tuple[int, str], float]]
+"""What runs again by its place; bytes by place and tensor."""
+
+
+def _at(part: Sequence[Trainable], places: Iterable[int]) -> dict[int, Trainable]:
+    return {i: part[i] for i in places}
 
 
 def _norm(part: Sequence[Trainable], run: ForwardPass) -> _Module:
@@ -50,10 +55,12 @@ def _norm(part: Sequence[Trainable], run: ForwardPass) -> _Module:
     readers = [
         i
         for i, x in enumerate(part)
-        if (isinstance(x, Linear) and x.inputs == width) or isinstance(x, Experts)
+        if isinstance(x, Experts)
+        # what mixes behind it may be as wide (heads, features of an MLP)
+        or (isinstance(x, Linear) and x.inputs == width and type(x.split) is not Rows)
     ]
     readers = [i for i in readers if not any(_norms(part[1:i]))]
-    return [0], {(i, "input"): part[i].input_bytes(run) for i in readers}
+    return _at(part, [0]), {(i, "input"): part[i].input_bytes(run) for i in readers}
 
 
 def _norms(part: Sequence[Trainable]) -> list[bool]:
@@ -61,35 +68,49 @@ def _norms(part: Sequence[Trainable]) -> list[bool]:
 
 
 def _act(part: Sequence[Trainable], run: ForwardPass) -> _Module:
-    """The gated product, input of the linear layer behind it."""
+    """The gated product, input of the linear layer behind it, and that of experts, if
+    these do not run again as a whole."""
     places = [i for i, x in enumerate(part) if isinstance(x, Gated)]
-    return places, {(i + 1, "input"): part[i + 1].input_bytes(run) for i in places}
+    again = _at(part, places)
+    dropped = {(i + 1, "input"): part[i + 1].input_bytes(run) for i in places}
+    for i, x in enumerate(part):
+        if (
+            isinstance(x, Experts)
+            and x.gated
+            and "experts" not in modules_of(run.recompute)
+        ):
+            again[i] = x.gated_product(run)
+            dropped[i, "product"] = x.product_bytes(run)
+    return again, dropped
 
 
 def _mlp(part: Sequence[Trainable], run: ForwardPass) -> _Module:
     """All of a gated MLP but its last product."""
-    places, dropped = _act(part, run)
+    places = [i for i, x in enumerate(part) if isinstance(x, Gated)]
     if not places:
-        return [], {}
-    norm, of_norm = _norm(part, run)
-    dropped |= of_norm | {(i, "saved"): part[i].saved_bytes(run) for i in places}
-    return [*norm, *(i - 1 for i in places), *places], dropped
+        return {}, {}
+    norm, dropped = _norm(part, run)
+    dropped |= {(i + 1, "input"): part[i + 1].input_bytes(run) for i in places}
+    dropped |= {(i, "saved"): part[i].saved_bytes(run) for i in places}
+    return norm | _at(part, [i + j for i in places for j in (-1, 0)]), dropped
 
 
 def _up(part: Sequence[Trainable], run: ForwardPass) -> _Module:
     """Queries, keys and values made from their latents."""
     at = next((i for i, x in enumerate(part) if isinstance(x, Expanded)), None)
     if at is None:
-        return [], {}
+        return {}, {}
     attention = part[at + 1]
     assert isinstance(attention, Attention)
-    return [at - 2, at - 1, at], {(at + 1, "operands"): attention.operand_bytes(run)}
+    return _at(part, [at - 2, at - 1, at]), {
+        (at + 1, "operands"): attention.operand_bytes(run)
+    }
 
 
 def _experts(part: Sequence[Trainable], run: ForwardPass) -> _Module:
     """The routed experts; their input is kept."""
     places = [i for i, x in enumerate(part) if isinstance(x, Experts)]
-    return places, {
+    return _at(part, places), {
         (i, "saved"): part[i].saved_bytes(run) - part[i].input_bytes(run)
         for i in places
     }

@@ -4,7 +4,7 @@ import dataclasses
 
 from ..._eager_rows import stream
 from ..._kernel import Kernel
-from .linear import gated_backward, narrow, storage_fields
+from .linear import Gated, gated_backward, narrow, storage_fields
 from .memory import Weights, element_bytes
 from .operator import Stored, Trainable
 from .passes import ForwardPass, dense, product, rows_of
@@ -179,11 +179,21 @@ class Experts(Stored, Trainable):
     def saved_bytes(self, run: ForwardPass) -> float:
         """The input of router and dispatch; of every choice the dispatched row, gate,
         up and their product, and the result where it is weighted afterwards."""
-        e, inner = element_bytes(run.precision.linear), self.inner // self.split.inner
+        inner = self.inner // self.split.inner
         wide = run.kept_bytes * (self.hidden + 2 * inner)
         wide += run.element_bytes * self.hidden * run.storage.results
         rows = self._tokens(run) * self.chosen
-        return self.input_bytes(run) + rows * (wide + inner * e)
+        return self.input_bytes(run) + rows * wide + self.product_bytes(run)
+
+    def product_bytes(self, run: ForwardPass) -> float:
+        """Bytes of the product of gate and up of every choice."""
+        rows, inner = self._tokens(run) * self.chosen, self.inner // self.split.inner
+        return rows * inner * element_bytes(run.precision.linear)
+
+    def gated_product(self, run: ForwardPass) -> Gated:
+        """The product of gate and up of all choices, as one of the tokens of `run`."""
+        rows, inner = self._tokens(run) * self.chosen, self.inner // self.split.inner
+        return Gated(max(rows * inner // run.tokens, 1))
 
     def input_bytes(self, run: ForwardPass) -> float:
         e = element_bytes(run.precision.linear)
