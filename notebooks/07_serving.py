@@ -129,7 +129,7 @@ def search(limit, **more):
     return de.serving.search(MODEL, [GPU], load, top=4, **more)
 
 
-result = search(0.030, tp=(1, 2), pools="auto")
+result = search(0.030, tp=(1, 2), apart="auto")
 display(result)
 
 # %% [markdown]

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from .flags import with_bare_values
 from .refusal import parser_sentence
 
 _FLAGS: Final = "_flags"
@@ -152,8 +153,12 @@ class Once(TyperCommand):
     """A command that takes each flag with a value once, unless it is repeatable: the
     parser alone would keep the last."""
 
+    flags: Any = None
+    """The request whose flags it takes."""
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Reads `args`; raises `ValueError` for a flag that is given twice."""
+        args = with_bare_values(self.flags, args)
         if not ctx.resilient_parsing:
             _, _, order = self.make_parser(ctx).parse_args(args=list(args))
             for number, param in enumerate(order):
@@ -188,12 +193,13 @@ def parse_words(name: str, words: Sequence[str]) -> Mapping[str, Any]:
 
 def _command(name: str) -> Any:
     """Builds the parser of one command."""
-    from .run import command
+    from .run import command, flags_of
 
     app = typer.Typer(rich_markup_mode=None, add_completion=False)
     help_names = {"help_option_names": ["-h", "--help"]}
     app.command(name, cls=Once, context_settings=help_names)(command(name))
     parser: Any = typer.main.get_command(app)
+    parser.flags = flags_of(name)
     for param in parser.params:
         if param.param_type_name == "argument":  # all are texts: no type in the help
             param.display_type_rich = lambda ctx: None

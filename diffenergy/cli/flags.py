@@ -14,7 +14,15 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from ..requests import Argument, BadRequest, Flag, Request, declared, is_switch
+from ..requests import (
+    Argument,
+    BadRequest,
+    Flag,
+    Request,
+    choices,
+    declared,
+    is_switch,
+)
 from ..results import Infeasible
 from .completing import starting
 
@@ -78,6 +86,20 @@ def parameters(kind: type[Request]) -> Iterator[inspect.Parameter]:
             default=inspect.Parameter.empty if needed else default,
             annotation=Annotated[typed, info],
         )  # fmt: skip
+
+
+def with_bare_values(kind: type[Request], words: Sequence[str]) -> list[str]:
+    """The words typed, with the value of each flag that may stand without one."""
+    bare = {
+        flag_name(field, flag): (flag.bare, choices(field.type))
+        for field, flag in declared(kind)
+        if flag.bare
+    }
+    filled = list[str]()
+    for word, after in zip(words, [*words[1:], ""], strict=False):
+        value, allowed = bare.get(word, ("", ()))
+        filled += [word, value] if value and after not in allowed else [word]
+    return filled
 
 
 def read_flags(kind: type[Request], typed: Mapping[str, Any]) -> Any:

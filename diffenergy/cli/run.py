@@ -120,9 +120,14 @@ def listing(line: str, content: Any, blocks: "Sequence[Block]", **more: Any) -> 
     return Outcome(content=content, blocks=lambda: blocks, page=page, **more)
 
 
+def flags_of(name: str) -> Any:
+    """The request of `diffenergy NAME`."""
+    return importlib.import_module(f"{_COMMANDS}.{name}_flags").Flags
+
+
 def command(name: str) -> Callable[..., None]:
     """The function behind `diffenergy NAME`, with its flags as signature."""
-    kind = importlib.import_module(f"{_COMMANDS}.{name}_flags").Flags
+    kind = flags_of(name)
 
     def entry(**typed: Any):
         typed.pop(_SCHEMA.name, None)

@@ -114,7 +114,20 @@ class GpuCard:
     def served(
         self, file: "diffenergy.corrections.CorrectionsFile"
     ) -> "diffenergy.hardware._spec.GpuSpec":
-        """The numbers as a traced record, with the constants of a corrections file."""
+        """The numbers as a traced record, with the constants of a corrections file;
+        the same record for the same file."""
+        if self._served.get("file") is not file:
+            self._served.update(file=file, spec=self._spec_of(file))
+        return self._served["spec"]
+
+    @functools.cached_property
+    def _served(self) -> dict[str, Any]:
+        """The last file of `served`, and its record."""
+        return {}
+
+    def _spec_of(
+        self, file: "diffenergy.corrections.CorrectionsFile"
+    ) -> "diffenergy.hardware._spec.GpuSpec":
         import jax
 
         from ._link_costs import link_costs

@@ -23,6 +23,8 @@ _MOST_TERMS: Final = 5_000_000
 _BIN: Final = 1 / 240
 """s of these bins: short enough that their means hide little of the fastest band."""
 _MOST_BINS: Final = 1 << 22
+_FLAT: Final = 1e-9
+"""Share of the mean below which what changes is rounding."""
 
 
 def power_profile(
@@ -35,7 +37,7 @@ def power_profile(
     """
     behind = curve.filtered(SUPPLY_LAG)
     peak, trough = float(behind.values.max()), float(behind.values.min())
-    up, down = ramps(curve)
+    up, down = (x if x > _FLAT * curve.mean else 0.0 for x in ramps(curve))
     frequency, power = lines(curve)
     power = power / (1 + (2 * np.pi * frequency * SUPPLY_LAG) ** 2)
     shares = {
@@ -56,7 +58,7 @@ def power_profile(
         "window_s": SUPPLY_LAG,
         "rms_share": {"total": behind.variance**0.5 / curve.mean, **shares},
         "strongest": None
-        if strongest is None or power[strongest] <= 0
+        if strongest is None or power[strongest] <= (_FLAT * curve.mean) ** 2
         else {
             "hz": float(frequency[strongest]),
             "share": float(np.sqrt(power[strongest])) / curve.mean,

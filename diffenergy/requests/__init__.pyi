@@ -10,6 +10,7 @@ from ._declared import accepts as accepts
 from ._declared import accepts_type as accepts_type
 from ._declared import arguments as arguments
 from ._declared import check_type as check_type
+from ._declared import choices as choices
 from ._declared import declared as declared
 from ._declared import explicit_fields as explicit_fields
 from ._declared import is_switch as is_switch

@@ -55,7 +55,8 @@ class Flag:
     `help`: one thought; the default stands in brackets at its end. `name`: where it is
     not that of the field. `many`: it may be repeated, `read` takes all texts.
     `endings`: of a file to write. `files(text)`: files that are read because of it.
-    `completed()`: what the shell offers.
+    `completed()`: what the shell offers. `bare`: its value where no word of the type
+    follows it.
     """
 
     help: str
@@ -66,6 +67,7 @@ class Flag:
     endings: tuple[str, ...] = ()
     files: Files | None = None
     completed: Callable[[], Iterable[str]] | None = None
+    bare: str = ""
 
 
 class Argument(Flag):
@@ -285,7 +287,7 @@ def _text(hint: Any) -> Text | None:
 def _whole(flag: Flag, field: dataclasses.Field[Any]) -> Flag:
     """A flag completed from the type and the default of its field."""
     text = _text(field.type) or Text("")
-    words = _choices(field.type)
+    words = choices(field.type)
     default = field.default
     shown = flag.help
     plain = isinstance(default, str | int | float) and not isinstance(default, bool)
@@ -317,7 +319,7 @@ def is_switch(field: dataclasses.Field[Any]) -> bool:
     return field.default is False
 
 
-def _choices(hint: Any) -> tuple[Any, ...]:
+def choices(hint: Any) -> tuple[Any, ...]:
     """Words of a `Literal`."""
     bare = _arms(hint)
     return tuple(x for arm in bare if get_origin(arm) is Literal for x in get_args(arm))
@@ -383,7 +385,7 @@ def _refusal(name: str, value: Any, hint: Any, arms: tuple[Any, ...]) -> Excepti
         for x in _remarks(hint)
         if isinstance(x, msgspec.Meta) and x.description
     ]
-    words = _choices(hint)
+    words = choices(hint)
     if not remarks and words:
         remarks = [f"allowed are {', '.join(words)}"]
     if not remarks and bool in arms:

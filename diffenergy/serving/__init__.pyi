@@ -21,8 +21,10 @@ from ._result import ServingResult as ServingResult
 from ._search.ask import search as search
 from ._search.listed import ServersResult as ServersResult
 from ._search.listed import sweep as sweep
+from ._search.request import APART as APART
 from ._search.request import NOT_SEARCHED as NOT_SEARCHED
 from ._search.request import SEARCH as SEARCH
+from ._search.request import Apart as Apart
 from ._search.request import ListedRequest as ListedRequest
 from ._search.request import Objective as Objective
 from ._search.request import SearchRequest as SearchRequest

@@ -66,7 +66,7 @@ class Deployment:
     """Whether the grid goes up to the batch limit, whatever the memory holds."""
     site: Site | None = None
     """Where the boards stand; None where they alone count."""
-    like: Program | None = dataclasses.field(default=None, compare=False)
+    like: Program | None = None
     """Steps whose compiled program these share, with launches that they lack."""
 
     @property
@@ -217,7 +217,8 @@ class Deployment:
         # inside a caller's `jit` or `grad` a kept program cannot run
         if any(isinstance(x, Tracer) for x in jax.tree.leaves(arguments)):
             return step_costs(*arguments)
-        return kept(step_costs, arguments)
+        # what many share is run often enough to be optimised
+        return kept(step_costs, arguments, once=self.like is None)
 
     def costs_behind(self, cached: float) -> StepCosts:
         """The table with prompts behind so many cached tokens."""
@@ -331,7 +332,7 @@ class _Steps:
     lengths: tuple[float, ...]
     cached: float
     chunk: int
-    like: Program | None = dataclasses.field(compare=False)
+    like: Program | None
 
     def __hash__(self) -> int:  # a model has no hash
         return hash((self.model.name, self.request.dtype, self.batches, self.lengths))

@@ -50,9 +50,10 @@ def saturated(deployment: Deployment, costs: StepCosts) -> Steady:
     return jax.device_get(run_cached(answered, (question,)))
 
 
-def run_cached(function: Any, arguments: tuple[Any, ...]) -> Any:
-    """`function(*arguments)`, pytrees of numbers, by a program that is kept."""
-    return kept(function, jax.tree.map(jnp.asarray, arguments))
+def run_cached(function: Any, arguments: tuple[Any, ...], once: bool = True) -> Any:
+    """`function(*arguments)`, pytrees of numbers, by a program that is kept; `once`: as
+    in `compiler_options`."""
+    return kept(function, jax.tree.map(jnp.asarray, arguments), once)
 
 
 def alone(deployment: Deployment, costs: StepCosts) -> Steady:

@@ -258,3 +258,11 @@ def test_storage():
 def test_refusals(edges, watts, sentence):
     with pytest.raises(ValueError, match=sentence):
         PowerCurve(np.array(edges), np.array(watts))
+
+
+def test_flat_power_has_no_ramp_and_no_line():
+    """Slices whose powers differ by rounding alone."""
+    watts = 8326.1 * (1 + 1e-15 * np.arange(-3, 4))
+    profile = power_profile(PowerCurve(np.arange(8.0), watts, periodic=True), "boards")
+    assert profile["ramp_up_w_per_s"] == profile["ramp_down_w_per_s"] == 0.0
+    assert profile["strongest"] is None

@@ -174,11 +174,47 @@ def test_lists_are_the_servers_that_they_name():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("node", [None, "default"])
+def test_best_pools_are_those_of_enumeration(node: str | None):
+    """At the wall a GPU less at a higher clock than what the boards alone prefer."""
+    load = serving.Load(
+        rate=150, input_len=1024, output_len=64, slo_ttft=0.4, slo_tpot=0.02,
+        max_batch=64,
+    )  # fmt: skip
+    clocks, energies = (0.9e9, 1.755e9), {}
+    numbers = itertools.product(clocks, (1, 2), clocks, (2, 3))
+    for clock, workers, other, more in numbers:
+        own: dict[str, Any] = {"prefill": {"sm_clock": clock, "workers": workers}}
+        own["decode"] = {"sm_clock": other, "workers": more}
+        try:
+            s = serving.apart(MODEL, "h100-sxm", load, tp=1, node=node, **own).summary
+        except Infeasible:
+            continue
+        used = [x["utilization"] for x in s["pools"].values()]
+        if (
+            s["ttft_s"]["p95"] <= 0.4 and s["tpot_s"]["p95"] <= 0.02
+            and used[0] <= 0.85 and used[1] <= 0.95
+        ):  # fmt: skip
+            power = s.get("wall_power_w", s["avg_power_w"])
+            energies[power / 150 / 64] = (clock, workers, other, more)
+    least = min(energies)
+    best = serving.search(
+        MODEL, ["h100-sxm"], load, tp=1, sm_clock=clocks, node=node, apart="only"
+    ).summary["best"]
+    pools = best["pools"].values()
+    chosen = [(1e6 * x["sm_clock_mhz"], x["workers"]) for x in pools]
+    assert np.ravel(chosen) == pytest.approx(energies[least])
+    assert best["num_gpus"] == (3 if node else 4)
+    key = "wall_energy_j_per_output_token" if node else "energy_j_per_output_token"
+    assert best[key] == pytest.approx(least, rel=1e-6)
+
+
+@pytest.mark.slow
 def test_pools_are_those_of_apart_and_drafts_those_of_the_server():
     load = serving.Load(
         rate=30, input_len=2048, output_len=128, slo_ttft=0.5, slo_tpot=0.02
     )
-    s = serving.search("qwen3-8b", ["h100-sxm"], load, tp=1, pools="only").summary
+    s = serving.search("qwen3-8b", ["h100-sxm"], load, tp=1, apart="only").summary
     best, beside = s["best"], s["second"]
     assert beside["pools"] is None and beside == s["deployments"][1]
     own: dict[str, Any] = {
@@ -197,14 +233,12 @@ def test_pools_are_those_of_apart_and_drafts_those_of_the_server():
     tried = {x["speculative"]: x for x in s["per_gpu"] + s["deployments"]}
     best = s["best"]
     for more, kind in (({}, None), (drafts, "eagle")):
-        if kind in tried:
-            energy = serving.steady_state(
-                "qwen3-8b", "h100-sxm", dataclasses.replace(
-                    few, max_batch=tried[kind]["max_batch"]
-                ), **one, **more,
-            ).energy  # fmt: skip
-            own_energy = tried[kind]["energy_j_per_output_token"]
-            assert own_energy == pytest.approx(energy, rel=1e-6)
+        at = dataclasses.replace(few, max_batch=tried[kind]["max_batch"])
+        x = serving.steady_state("qwen3-8b", "h100-sxm", at, **one, **more)
+        own_energy = tried[kind]["energy_j_per_output_token"]
+        assert own_energy == pytest.approx(x.energy, rel=1e-6)
+    turn = s["speculation"]["break_even_batch"]
+    assert turn == pytest.approx(x.summary["break_even_batch"])
     assert set(tried) == {None, "eagle"}
     assert best["energy_j_per_output_token"] == min(
         x["energy_j_per_output_token"] for x in tried.values()

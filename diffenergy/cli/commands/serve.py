@@ -6,7 +6,7 @@ from typing import Any
 from ... import serving
 from ...estimator import start_jax
 from ...files import csv_text
-from ...requests import part
+from ...requests import BadRequest, part
 from ..flags import POWER_STEP, as_flags
 from ..progress import points
 from ..run import Outcome, outcome, power_table
@@ -19,7 +19,11 @@ def run(flags: Flags) -> Outcome:
     load = part(serving.LoadRequest, flags)
     if flags.search is not None:
         return _searched(flags, load)
-    if flags.apart:
+    if flags.apart == "auto":
+        raise BadRequest(
+            "`apart` is auto without `search`; give both.", "apart", "search"
+        )
+    if flags.apart == "only":
         _check_single(flags, "a pool")
         load = serving.Load(**load)
         return outcome(serving.apart(**flags.single(serving.ApartRequest, load)))

@@ -3,12 +3,14 @@
 from typing import Annotated, Any, Final
 
 from ...power_time import SMOOTH_HELP, STEP_HELP, PowerStep, Smooth
-from ...requests import Excludes, Flag, Needs, part
+from ...requests import Excludes, Needs, part
 from ...serving import (
+    APART,
     NOT_SEARCHED,
     SEARCH,
     SKIP,
     TRACE,
+    Apart,
     ListedRequest,
     LoadRequest,
     Objective,
@@ -43,13 +45,10 @@ class Flags(LoadRequest, PoolsRequest, ListedRequest, SearchRequest):
         Excludes(("optimize", "sensitivity"), "it is simulated; give a `rate`"),
     ] = None
     apart: Annotated[
-        bool,
-        Flag("Read prompts on GPUs of their own, and decode on others."),
-        Excludes(
-            ("trace", "optimize", "sensitivity", "schedule", "waves", "num_gpus"),
-            "pools apart have a `rate` or a `concurrency`, and `workers` each",
-        ),
-    ] = False
+        Apart,
+        APART,
+        Excludes(("trace", "optimize", "sensitivity"), "pools are in steady state"),
+    ] = "no"
     skip_too_long: Annotated[bool, SKIP, Needs("trace")] = False
     power_trace: Annotated[str | None, power_file(), Needs("trace")] = None
     power_step: Annotated[PowerStep | None, STEP_HELP, Needs("trace")] = None

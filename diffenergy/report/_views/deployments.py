@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from .._blocks import Block, Table, Tile, Tiles
 from .._format import Entry, percent, plain
 from .._tables.lines import BOARD_ONLY, MODELLED, WALL, assumed_line
-from .serving import load_text
+from .serving import load_text, speculation
 
 if TYPE_CHECKING:
     from ...charts import Chart
@@ -75,6 +75,7 @@ def blocks(result: "SearchResult") -> Iterator[Block]:
     if s["comparison"]:
         yield s["comparison"]
     yield _binding(s)
+    yield from speculation(s.get("speculation", {}))
     yield _table(s["deployments"], s)
     if len(s["frontier"]) > 1:
         yield "fewest GPUs for the power:"

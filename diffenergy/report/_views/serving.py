@@ -94,7 +94,7 @@ def blocks(result: "ServingResult") -> Iterator[Block]:
         yield f"KV cache of a prompt to the decode pool: {time}, {energy}"
     yield _step(s)
     yield _energy(s)
-    yield from _speculation(s)
+    yield from speculation(s)
     yield from _caches(s)
     yield from served_wall_lines(s)
     yield from power_lines(s)
@@ -175,7 +175,8 @@ def _energy(s: Entry) -> Any:
     return Table(("", ""), rows)
 
 
-def _speculation(s: Entry) -> Iterator[str]:
+def speculation(s: Entry) -> Iterator[str]:
+    """Yield how many tokens a step makes, and up to which batch drafts pay."""
     if "speculative" not in s:
         return
     yield (
@@ -188,7 +189,7 @@ def _speculation(s: Entry) -> Iterator[str]:
         f"{'any batch' if x is None else f'{x:.0f} running a replica'} in {name}"
         for name, x in turns.items()
     )
-    if plain_figures := s["without_speculation"]:
+    if plain_figures := s.get("without_speculation"):
         energy, time = "energy_j_per_output_token", "tpot_s"
         yield (
             f"without it: {si(plain_figures[energy], 'J')} and "

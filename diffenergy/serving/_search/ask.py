@@ -1,12 +1,15 @@
 """The public `search`: the deployment for a load."""
 
+from typing import Any, Final
+
 from ...requests import BadRequest, accepts
 from .._apart.answer import NOTE
 from .._ask import warnings_of
 from .._deploy import load_of
+from .._drafts import speculation_figures
 from .._load import Load
 from .._result import ServingResult
-from .choose import Search
+from .choose import Choice, Search
 from .request import SearchRequest
 from .result import SearchResult, search_json
 from .space import candidates
@@ -38,11 +41,11 @@ def search(request: SearchRequest) -> SearchResult:
         1
     """
     load = _load(request)
-    if request.pools != "no" and load.rate is None:
+    if request.apart != "no" and load.rate is None:
         raise BadRequest(
-            f"`pools` is {request.pools}, but the load has no `rate`; pools apart are "
+            f"`apart` is {request.apart}, but the load has no `rate`; pools apart are "
             "searched at a rate.",
-            "pools",
+            "apart",
             "rate",
         )
     chosen, skipped = candidates(request, load)
@@ -51,9 +54,38 @@ def search(request: SearchRequest) -> SearchResult:
     notes = warnings_of(first.deployment, first.summary)
     if any(x.apart for x in choice.priced):
         notes = (*notes, NOTE)
-    best = ServingResult(first.summary, first.deployment, first.costs, notes)
+    drafts = speculation_figures(first.deployment, first.costs)
+    best = ServingResult(first.summary | drafts, first.deployment, first.costs, notes)
     summary, warnings = search_json(request, load, chosen, skipped, choice)
+    summary |= _speculation(request, load, choice, drafts)
     return SearchResult(summary, choice, best, (*notes, *warnings))
+
+
+_TURNS: Final = (
+    "speculative", "accept", "draft_tokens", "tokens_per_step", "break_even_batch",
+)  # fmt: skip
+
+
+def _speculation(
+    request: SearchRequest, load: Load, choice: Choice, drafts: dict[str, Any]
+) -> dict[str, Any]:
+    """Where speculation turns on the GPUs of the best deployment, at its clock, whether
+    or not it has drafts; nothing without `speculative`."""
+    if request.speculative is None:
+        return {}
+    if not drafts:
+        best = choice.priced[0]
+        alike = {**best.candidate.options, "speculative": request.speculative}
+        names = ("gpu", "dtype", "tp", "ep", "engine", "speculative")
+        one = next(
+            x
+            for x in choice.candidates
+            if all(x.options.get(k) == alike.get(k) for k in names)
+        )
+        clock = best.deployment.setting.sm_clock
+        of = one.at(load, clock, best.limit, best.deployment.replicas)
+        drafts = speculation_figures(of, of.costs(), compared=False)
+    return {"speculation": {name: drafts[name] for name in _TURNS}}
 
 
 def _load(request: SearchRequest) -> Load:

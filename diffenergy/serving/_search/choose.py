@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import jax
@@ -13,91 +13,41 @@ from ...hardware import sm_clocks, spread_clocks
 from ...results import Infeasible
 from ...search import pareto_front
 from ...units import MHz, kWh
+from .._apart.answer import to_json as pools_json
+from .._apart.sizes import LINK, Side, transfer_of
+from .._apart.sizes import price as pools_figures
 from .._deployment import Deployment
 from .._load import Load
 from .._result import to_json
 from .._solve import Question, answered, run_cached
 from .._steady.figures import load_arrays
 from .._step.table import StepCosts
-from .pools import best_pools
+from .pairs import pairs_that_matter, pool_points
+from .points import Table, joined, score, wall_power
 from .rank import FULLEST, MOST_BATCH, Points, Ranked, rank, replica_numbers
 from .request import Objective, SearchRequest
 from .space import BEYOND, CLOCKS, Candidate
 
-_TRIES: Final = 4
+_TRIES: Final = 6
 """Points of a deployment that are priced until one keeps the limits."""
 _LOOSE: Final = {"slo_ttft": 1.05, "slo_tpot": 1.01, "power_budget": 1.02}
 """Factors on limits in the ranking, by how far that is from the exact figures."""
+_ROUNDS: Final = 2
+"""Rounds around the best points: every clock of a board between its nine."""
 _MOST_FRONT: Final = 8
 _HOUR: Final = 3600.0
-
-
-@dataclasses.dataclass(frozen=True)
-class Table:
-    """Points of all candidates, flat. `candidate`: its number; `clock` (Hz), batch
-    `limit` and `replicas` of the point; `gpus` in all; `power`: W of all of them, with
-    a node at the wall; `energy` (J) and `cost` of an output token; `stable`: whether
-    the power limit is kept with room to the saturation; `over`: figures over their
-    limits, by name."""
-
-    candidate: np.ndarray
-    clock: np.ndarray
-    limit: np.ndarray
-    replicas: np.ndarray
-    gpus: np.ndarray
-    power: np.ndarray
-    energy: np.ndarray
-    cost: np.ndarray
-    stable: np.ndarray
-    over: dict[str, np.ndarray]
-
-    @property
-    def group(self) -> np.ndarray:
-        """Number of the deployment that points share: candidate and replicas."""
-        return self.candidate * 1e9 + self.replicas
-
-    def score(self, objective: Objective) -> np.ndarray:
-        """What is to be least; of equal numbers of GPUs the one of least energy."""
-        if objective == "gpus":
-            return self.gpus + self.energy / (1 + self.energy)
-        return self.cost if objective == "cost" else self.energy
-
-    def keeps(self, factors: Mapping[str, float], but: str = "") -> np.ndarray:
-        """Where limits times `factors` (1 where none is given) are kept, all `but`
-        one."""
-        keeps = self.stable.copy()
-        for name, over in self.over.items():
-            if name != but:
-                keeps &= over <= factors.get(name, 1.0)
-        return keeps
-
-    def least(
-        self, objective: Objective, factors: Mapping[str, float], but: str = ""
-    ) -> float:
-        """The least score of points that keep the limits; infinite if none does."""
-        scores = self.score(objective)[self.keeps(factors, but)]
-        return float(scores.min(initial=np.inf))
-
-    def scaled(self, rows: np.ndarray, factors: Mapping[str, float]) -> "Table":
-        """The table with figures over limits of some rows times factors."""
-        over = {
-            name: np.where(rows, self.over[name] * x, self.over[name])
-            for name, x in factors.items()
-        }
-        return dataclasses.replace(self, over=self.over | over)
-
-
-jax.tree_util.register_dataclass(Table, [x.name for x in dataclasses.fields(Table)], [])
+_Tried = tuple[int, np.ndarray, np.ndarray]
+"""Number of a candidate, clocks (Hz) and batch limits."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Priced:
     """A point priced exactly: the JSON of `serve`, its figures over the limits, and its
-    score (`Table.score`)."""
+    score (`points.score`)."""
 
     candidate: Candidate
     deployment: Deployment
-    costs: StepCosts | None
+    costs: StepCosts
     summary: dict[str, Any]
     limit: float
     score: float
@@ -135,20 +85,23 @@ class Priced:
 class Choice:
     """What a search gives: deployments `priced` exactly, the best first; the ranked
     `table` of the `candidates`; relative change of the objective when a limit is
-    loosened, over that of the limit, by its name."""
+    loosened, over that of the limit, by its name; `costs`: tables of the candidates."""
 
     priced: list[Priced]
     table: Table
     elasticities: dict[str, float]
     candidates: Sequence[Candidate]
+    costs: Sequence[StepCosts]
 
     def best_rows(self) -> np.ndarray:
-        """Rows of the table with the point of least energy of each deployment."""
-        return _best_rows(self.table, self.table.energy)
+        """Rows of the table with the point of least energy of each deployment of
+        servers that do both."""
+        rows = self.table.best_rows("energy", _LOOSE)
+        return rows[~self.table.apart[rows]]
 
 
 class Search:
-    """One search: its request, load and candidates; `price` remembers points."""
+    """One search: its request, load and candidates."""
 
     def __init__(
         self, request: SearchRequest, load: Load, candidates: Sequence[Candidate]
@@ -172,34 +125,45 @@ class Search:
 
         Raises `Infeasible` if none keeps the limits, with what can be had.
         """
-        table = self._joined([self.tabulate(i, x.clocks) for i, x in self.numbered])
+        table = self._points([(i, x.clocks, x.limits) for i, x in self.numbered])
         if not table.keeps(_LOOSE).any():
             self.refuse(table)
-        if self.request.sm_clock is None:
-            table = self._refined(table)
+        for _ in range(_ROUNDS if self.request.sm_clock is None else 0):
+            if more := self._between(table):
+                table = joined([table, self._points(more, pools=False)])
         rows, chosen = self._chosen(table)
-        exact = [self.settle(table, row) for row in chosen]
+        # all start before the first is read
+        started = [self.price(table, row) for row in chosen]
+        exact = [
+            self.settle(table, row, first)
+            for row, first in zip(chosen, started, strict=True)
+        ]
         priced = [x for x in exact if x is not None]
+        only = self.request.apart == "only"
+        if only and not any(x.apart for x in priced):
+            raise Infeasible(
+                "`apart` is only, but no prefill and decode pools apart keep the "
+                "limits; give auto."
+            )
         if not priced:
             self.refuse(table)
-        priced += self._apart()
         # of equals the one of least energy; `only`: pools before all others
-        first = self.request.pools == "only"
-        priced.sort(key=lambda x: (first and not x.apart, x.score, x.energy))
-        return Choice(priced, table, self.elasticities(table, rows), self.candidates)
+        priced.sort(key=lambda x: (only and not x.apart, x.score, x.energy))
+        slopes = self.elasticities(table, rows)
+        return Choice(priced, table, slopes, self.candidates, self.costs)
 
     def _chosen(self, table: Table) -> tuple[np.ndarray, list[int]]:
         """Rows with the best point of each deployment, the best first, and those of
         them that matter: the first, the front of GPUs and power, the best of each
-        GPU."""
-        rows = _best_rows(table, table.energy)
+        GPU and of either kind."""
+        rows = table.best_rows(self.objective, _LOOSE)
         order = np.argsort(table.score(self.objective)[rows], kind="stable")
         rows = rows[order]
         names = np.array([x.gpu for x in self.candidates])[table.candidate[rows]]
-        first = np.unique(names, return_index=True)[1]
+        first = [np.unique(x, return_index=True)[1] for x in (names, table.apart[rows])]
         front = rows[pareto_front(table.gpus[rows], table.power[rows])]
         front = front[np.argsort(table.gpus[front])][:_MOST_FRONT]
-        chosen = [*rows[: self.request.top], *front, *rows[first]]
+        chosen = [*rows[: self.request.top], *front, *rows[np.concatenate(first)]]
         return rows, list(dict.fromkeys(map(int, chosen)))
 
     @property
@@ -207,18 +171,26 @@ class Search:
         """Candidates with their numbers."""
         return list(enumerate(self.candidates))
 
-    def tabulate(
-        self,
-        number: int,
-        clocks: np.ndarray,
-        limits: np.ndarray | None = None,
-        slower: float = 1.0,
+    # --- Points
+
+    def _points(
+        self, tried: Sequence[_Tried], pools: bool = True, slower: float = 1.0
     ) -> Table:
-        """Points of a candidate at clocks (Hz) with batch limits [its own]; `slower`:
-        factor on the load."""
-        one = self.candidates[number]
-        limits = one.limits if limits is None else limits
-        rate, clients = self.load.rate, self.load.concurrency
+        """Points of servers that do both, and of pools apart if they are searched;
+        `slower`: factor on the load."""
+        # all run before the first is read
+        ranked = [(*x, *self._ranked(*x, slower)) for x in tried]
+        tables = [self._table(*x) for x in ranked]
+        if pools and self.request.apart != "no":
+            tables += self._pairs(slower)
+        return joined(tables)
+
+    def _ranked(
+        self, number: int, clocks: np.ndarray, limits: np.ndarray, slower: float
+    ) -> tuple[Points, Ranked]:
+        one, clients, rate = (
+            self.candidates[number], self.load.concurrency, self.load.rate
+        )  # fmt: skip
         points = Points(
             one.deployment.server(self.costs[number]),
             load_arrays(1.0, clients and clients * slower, rate and rate * slower),
@@ -228,89 +200,118 @@ class Search:
             jnp.asarray(replica_numbers(clients, one.most_gpus / one.tp)),
             rate is not None,
         )
-        ranked = run_cached(rank, (points,))
-        return self._table(number, np.asarray(points.clocks), limits, ranked)
+        return points, run_cached(rank, (points,), once=False)
 
     def _table(
-        self, number: int, clocks: np.ndarray, limits: np.ndarray, ranked: Ranked
+        self, number: int, _: Any, limits: np.ndarray, points: Points, ranked: Ranked
     ) -> Table:
         x: Any = jax.tree.map(np.asarray, ranked)
         one = self.candidates[number]
         gpus, flow = x.replicas * one.tp, x.replicas * x.flow
-        power, site = _at_wall(one.deployment, gpus, x.power)
-        hourly = self.cost_per_hour(one.deployment, gpus, site)
-        cost = np.full(gpus.shape, np.nan) if hourly is None else hourly / _HOUR / flow
+        power = wall_power(one.deployment, gpus, x.power)
         limit = np.broadcast_to(limits[:, None], gpus.shape)
-        fits = max(math.floor(one.deployment.fits), 1)
-        over = {"slo_ttft": x.ttft, "slo_tpot": x.tpot, "power_budget": power}
-        over = {name: over[name] / value for name, value in self.limits.items()}
-        over |= {"num_gpus": gpus / one.most_gpus, "memory": limit / fits}
+        over = {"num_gpus": gpus / one.most_gpus, "memory": limit / one.fits}
         table = Table(
             np.full(gpus.shape, number),
-            np.broadcast_to(clocks[:, None, None], gpus.shape),
+            np.broadcast_to(np.asarray(points.clocks)[:, None, None], gpus.shape),
             limit,
             x.replicas,
+            np.full(gpus.shape, -1),
+            np.zeros(gpus.shape),
+            np.zeros(gpus.shape),
+            number * 1e9 + x.replicas,
             gpus,
             power,
             power / flow,
-            cost,
+            self._cost(number, gpus, power) / flow,
             # a figure without a value (no balance) keeps no limit
             x.feasible & (x.load <= FULLEST + 1e-9) & np.isfinite(power / flow),
-            {name: np.where(np.isnan(v), np.inf, v) for name, v in over.items()},
+            self._over(x.ttft, x.tpot, power) | over,
         )
         return jax.tree.map(np.ravel, table)
 
-    def cost_per_hour(self, one: Deployment, gpus: Any, site_power: Any) -> Any:
-        """Price of GPUs, and of the energy of a site (W), an hour; None where no price
-        of the GPU is given."""
-        prices, site = self.request.gpu_price or {}, one.site
-        if one.card.name not in prices:
-            return None
-        energy = 0.0
-        if site is not None and site.price is not None:
-            energy = site.price * site_power * _HOUR / (1e3 * kWh)
-        return prices[one.card.name] * gpus + energy
-
-    @staticmethod
-    def _joined(tables: Sequence[Table]) -> Table:
-        return jax.tree.map(lambda *x: np.concatenate(x), *tables)
-
-    def _refined(self, table: Table) -> Table:
-        """The table with clocks and batch limits between the neighbours of the best
-        ones, of deployments that matter."""
-        more = []
-        for row in self._chosen(table)[1]:
-            number = int(table.candidate[row])
-            one = self.candidates[number]
-            board = sm_clocks(one.deployment.card)[::-1]
-            near = _between(one.clocks, table.clock[row], board)
-            limits = one.limits
-            if self.load.max_batch is None:
-                every = np.arange(1.0, MOST_BATCH + 1)
-                limits = _between(limits, table.limit[row], every)
-                limits = np.resize(
-                    spread_clocks(limits, len(one.limits)), one.limits.shape
-                )
-            key = number, tuple(near), tuple(limits)
-            if key not in more:
-                more.append(key)
-        tables = [
-            self.tabulate(i, spread_clocks(np.array(near), CLOCKS), np.array(limits))
-            for i, near, limits in more
+    def _pairs(self, slower: float) -> list[Table]:
+        """Points of pools apart, for each type that both pools have in common."""
+        load = dataclasses.replace(self.load, rate=(self.load.rate or 0.0) * slower)
+        flow = (load.rate or 0.0) * load.output.mean
+        most = np.array([x.most_gpus for x in self.candidates])
+        names = np.array([x.gpu for x in self.candidates])
+        plain = [
+            x for x in self.numbered if x[1].deployment.request.speculative is None
         ]
-        return self._joined([table, *tables])
+        tables = []
+        for group, kind in enumerate(dict.fromkeys(x.pool_type for _, x in plain)):
+            sides = [(i, x, self.costs[i]) for i, x in plain if x.pool_type == kind]
+            pools = pool_points(load, sides)
+            scores = [lambda x: x.gpus, lambda x: x.power]
+            if self.objective == "cost":
+                scores.append(lambda x: self._cost(x.of, x.gpus, x.power))
+            factors = (_LOOSE["slo_ttft"], BEYOND)
+            rows, others = pairs_that_matter(pools, load, factors, scores)
+            p, d = pools[0].take(rows), pools[1].take(others)
+            gpus, power = p.gpus + d.gpus, p.power + d.power
+            costs = (self._cost(x.of, x.gpus, x.power) for x in (p, d))
+            same = names[p.of] == names[d.of]
+            taken = ((x.gpus + same * y.gpus) / most[x.of] for x, y in ((p, d), (d, p)))
+            fits = np.array([x.fits for x in self.candidates])[d.of]
+            over = {"num_gpus": np.maximum(*taken), "memory": d.limit / fits}
+            tables.append(
+                Table(
+                    d.of, d.clock, d.limit, d.workers, p.of, p.clock, p.workers,
+                    np.full(gpus.shape, -1.0 - group), gpus, power, power / flow,
+                    np.add(*costs) / flow, np.full(gpus.shape, True),
+                    self._over(p.ttft + d.ttft + pools[2], d.tpot, power) | over,
+                )
+            )  # fmt: skip
+        return tables
 
-    def settle(self, table: Table, row: int) -> Priced | None:
+    def _cost(self, numbers: Any, gpus: Any, power: Any) -> Any:
+        """Price of GPUs of candidates, and of the energy of their site where it has
+        one, a second; without a value where no price of the GPU is given. `power`: W
+        at the wall."""
+        prices, energies = self.request.gpu_price or {}, []
+        for x in self.candidates:
+            site = x.deployment.site
+            price = 0.0 if site is None else site.pue * (site.price or 0.0)
+            energies.append(price / (1e3 * kWh))
+        each = np.array([prices.get(x.gpu, math.nan) for x in self.candidates])
+        return each[numbers] / _HOUR * gpus + np.array(energies)[numbers] * power
+
+    def _over(self, ttft: Any, tpot: Any, power: Any) -> dict[str, Any]:
+        """Figures over their limits; infinite where there is no figure."""
+        over = {"slo_ttft": ttft, "slo_tpot": tpot, "power_budget": power}
+        return {
+            name: np.where(np.isnan(over[name]), np.inf, over[name] / limit)
+            for name, limit in self.limits.items()
+        }
+
+    def _between(self, table: Table) -> list[_Tried]:
+        """Clocks between the neighbours of the best ones, of servers that matter. Batch
+        limits stay those between which steps are linear: just above one a tile more
+        would be ranked too short."""
+        own = table.take(~table.apart)
+        if not own.keeps(_LOOSE).any():
+            return []
+        more = dict[Any, _Tried]()
+        for row in self._chosen(own)[1]:
+            number = int(own.candidate[row])
+            one, tried = self.candidates[number], own.candidate == number
+            board = sm_clocks(one.deployment.card)[::-1]
+            near = _neighbours(own.clock[tried], own.clock[row], board)
+            key = number, tuple(near)
+            more[key] = number, spread_clocks(near, CLOCKS), one.limits
+        return list(more.values())
+
+    # --- Exact prices
+
+    def settle(
+        self, table: Table, row: int, first: Callable[[], Priced]
+    ) -> Priced | None:
         """The best point of the deployment of `row` that keeps the limits exactly; None
         if there is none near. Where a point does not keep them, the ranking of the
-        deployment is corrected by its exact figures."""
-        group = table.group == table.group[row]
+        deployment is corrected by its exact figures. `first`: the price of `row`."""
+        group, priced = table.group == table.group[row], first()
         for _ in range(_TRIES):
-            scores = np.where(group & table.keeps(_LOOSE), table.energy, np.inf)
-            row = int(scores.argmin())
-            if not np.isfinite(scores[row]):
-                return None
-            priced = self.price(table, row)
             if priced.feasible:
                 return priced
             factors = {
@@ -318,97 +319,101 @@ class Search:
                 for name in self.limits
             }
             table = table.scaled(group, factors)
+            scores = table.score(self.objective)
+            scores = np.where(group & table.keeps(_LOOSE), scores, np.inf)
+            row = int(scores.argmin())
+            if not np.isfinite(scores[row]):
+                return None
+            priced = self.price(table, row)()
         return None
 
-    def price(self, table: Table, row: int) -> Priced:
-        """A point as `serve` prices it."""
-        one = self.candidates[int(table.candidate[row])]
-        limit, replicas = float(table.limit[row]), int(table.replicas[row])
-        deployment = one.at(self.load, float(table.clock[row]), limit, replicas)
-        costs = deployment.costs()
+    def price(self, table: Table, row: int) -> Callable[[], Priced]:
+        """Starts to price a point as `serve` does, and returns what waits for it."""
+        number, limit = int(table.candidate[row]), float(table.limit[row])
+        one, replicas = self.candidates[number], int(table.replicas[row])
+        clock, reader = float(table.clock[row]), int(table.prefill[row])
+        if reader >= 0:
+            prefill = self.candidates[reader].at(
+                self.load, float(table.prefill_clock[row]), 1.0,
+                int(table.prefill_workers[row]),
+            )  # fmt: skip
+            decode = one.at(self.load, clock, limit, replicas)
+            sides = Side(prefill, prefill.costs()), Side(decode, decode.costs())
+
+            def pools() -> Priced:
+                transfer = transfer_of(prefill, decode, LINK)
+                figures = pools_figures(*sides, transfer)
+                summary = pools_json(*sides, figures, transfer, {})
+                stable = bool(figures.feasible) and bool(figures.steady.feasible)
+                numbers = (reader, number), (prefill.plan.gpus, decode.plan.gpus)
+                return self._priced(number, sides[1], summary, limit, stable, *numbers)
+
+            return pools
+        deployment = one.at(self.load, clock, limit, replicas)
+        side = Side(deployment, deployment.costs())
         question = Question(
-            deployment.server(costs),
+            side.server,
             deployment.load_arrays(),
             deployment.mode,
             # as many for all limits: one program
             MOST_BATCH if deployment.mode == "open" else 0,
         )
-        figures = jax.device_get(run_cached(answered, (question,)))
-        summary = to_json(deployment, figures)
-        over = {
-            "slo_ttft": summary["ttft_s"]["p95"],
-            "slo_tpot": summary["tpot_s"]["p95"],
-            "power_budget": summary.get("wall_power_w", summary["avg_power_w"]),
-        }
-        over = {name: over[name] / value for name, value in self.limits.items()}
-        stable = bool(figures.feasible) and (
-            self.load.rate is None or float(figures.load) <= FULLEST * 1.01
-        )
-        over["stable"] = 0.0 if stable else math.inf
-        hourly = self.cost_per_hour(
-            deployment, deployment.plan.gpus, summary.get("site_power_w", 0.0)
-        )
-        priced = Priced(one, deployment, costs, summary, limit, 0.0, hourly, over)
-        return self._scored(priced)
+        figures = run_cached(answered, (question,))
 
-    def _scored(self, priced: Priced) -> Priced:
-        """A priced point with its score."""
-        flow, hourly = (
-            priced.summary["output_token_throughput_per_s"], priced.cost_per_hour
-        )  # fmt: skip
-        score = {
-            "energy": priced.energy,
-            "cost": math.nan if hourly is None else hourly / _HOUR / flow,
-            "gpus": priced.gpus + priced.energy / (1 + priced.energy),
-        }
-        return dataclasses.replace(priced, score=score[self.objective])
-
-    def _apart(self) -> list[Priced]:
-        """The best pools of prefill and decode apart, if they are searched.
-
-        Raises `Infeasible` where nothing else is and none keeps the limits."""
-        if self.request.pools == "no":
-            return []
-        best = best_pools(self.request, self.load, self.candidates, self.costs)
-        if best is None:
-            if self.request.pools == "only":
-                raise Infeasible(
-                    "`pools` is only, but no prefill and decode pools apart keep the "
-                    "limits; give auto."
-                )
-            return []
-        summary, sides = best.summary, best.exact[:2]
-        parts = [
-            self.cost_per_hour(x.deployment, x.deployment.plan.gpus, 0.0) for x in sides
-        ]
-        hourly = None if None in parts else sum(parts)
-        site = sides[1].deployment.site
-        if hourly is not None and site is not None and site.price is not None:
-            hourly += site.price * summary["site_power_w"] * _HOUR / (1e3 * kWh)
-        decode = sides[1].deployment
-        one = next(x for x in self.candidates if x.gpu == decode.card.name)
-        return [
-            self._scored(
-                Priced(one, decode, None, summary, decode.slots, 0.0, hourly, {})
+        def servers() -> Priced:
+            x = jax.device_get(figures)
+            stable = bool(x.feasible) and (
+                self.load.rate is None or float(x.load) <= FULLEST * 1.01
             )
-        ]
+            numbers = (number,), (deployment.plan.gpus,)
+            summary = to_json(deployment, x)
+            return self._priced(number, side, summary, limit, stable, *numbers)
+
+        return servers
+
+    def _priced(
+        self,
+        number: int,
+        side: Side,
+        summary: dict[str, Any],
+        limit: float,
+        stable: bool,
+        numbers: Sequence[int],
+        gpus: Sequence[int],
+    ) -> Priced:
+        """A priced point with its score; `gpus` of each of the candidates `numbers`."""
+        power = summary.get("wall_power_w", summary["avg_power_w"])
+        over = self._over(summary["ttft_s"]["p95"], summary["tpot_s"]["p95"], power)
+        over = {name: float(x) for name, x in over.items()}
+        over["stable"] = 0.0 if stable else math.inf
+        flow = summary["output_token_throughput_per_s"]
+        watts = [power, *(0.0 for _ in gpus[1:])]
+        cost = sum(map(self._cost, numbers, gpus, watts))
+        energy = summary.get(
+            "wall_energy_j_per_output_token", summary["energy_j_per_output_token"]
+        )
+        value = score(self.objective, sum(gpus), energy, cost / flow)
+        hourly = None if math.isnan(cost) else float(_HOUR * cost)
+        one = self.candidates[number]
+        return Priced(one, *side, summary, limit, float(value), hourly, over)
+
+    # --- What binds
 
     def elasticities(self, table: Table, rows: np.ndarray) -> dict[str, float]:
         """Relative change of the best score when a limit is loosened by 10 %, over
         that; `rate`: with a lower rate, of candidates at the top."""
+        numbers = set(table.candidate[rows[: self.request.top]].tolist())
+        own = self.request.apart == "only"  # of pools apart alone
+        table = table.take(table.apart | (not own))
         base = table.least(self.objective, {})
         if not math.isfinite(base):
             return {}
         names = [x for x in table.over if x != "num_gpus" or np.any(table.over[x] > 0)]
         least = {name: table.least(self.objective, {name: BEYOND}) for name in names}
         if self.load.rate is not None:
-            numbers = dict.fromkeys(table.candidate[rows[: self.request.top]].tolist())
-            slower = self._joined(
-                [
-                    self.tabulate(i, self.candidates[i].clocks, slower=1 / BEYOND)
-                    for i in numbers
-                ]
-            )
+            tried = [(i, x.clocks, x.limits) for i, x in self.numbered if i in numbers]
+            slower = self._points(tried, slower=1 / BEYOND)
+            slower = slower.take(slower.apart | (not own))
             least["rate"] = slower.least(self.objective, {})
         return {
             name: math.log(x / base) / math.log(BEYOND) for name, x in least.items()
@@ -416,6 +421,7 @@ class Search:
 
     def refuse(self, table: Table):
         """Raises `Infeasible` with the nearest limit and what can be had."""
+        table = table.take(~table.apart)
         if not table.stable.any():
             raise Infeasible(
                 "`power_limit` cannot be kept by any deployment, not even at the "
@@ -461,34 +467,10 @@ class Search:
         raise Infeasible(sentence, **{nearest: float(reached)})
 
 
-def _between(values: np.ndarray, value: float, every: np.ndarray) -> np.ndarray:
+def _neighbours(values: np.ndarray, value: float, every: np.ndarray) -> np.ndarray:
     """Those of `every` from the neighbour of `value` below to the one above, among
     `values`."""
     rising = np.unique(values)
     place = int(np.searchsorted(rising, value))
     low, high = (rising[min(max(place + i, 0), len(rising) - 1)] for i in (-1, 1))
     return every[(every >= low) & (every <= high)]
-
-
-def _best_rows(table: Table, scores: np.ndarray) -> np.ndarray:
-    """The row of least score of each deployment (`group`) that keeps the limits as the
-    ranking has them; of equals the one of highest clock."""
-    rows = np.flatnonzero(table.keeps(_LOOSE))
-    order = rows[np.lexsort((-table.clock[rows], scores[rows].round(12)))]
-    return order[np.unique(table.group[order], return_index=True)[1]]
-
-
-def _at_wall(
-    deployment: Deployment, gpus: np.ndarray, power: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """W of all GPUs that draw `power` W each, with a node at the wall, and of their
-    site."""
-    site = deployment.site
-    if site is None:
-        return gpus * power, np.zeros_like(power)
-    wall = np.empty_like(power)
-    for number in np.unique(gpus):
-        here = gpus == number
-        watts = power[here][:, None]
-        wall[here] = site.energies(np.ones_like(watts), watts, int(number)).wall
-    return wall, site.pue * wall

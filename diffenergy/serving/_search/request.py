@@ -26,6 +26,7 @@ from .._load import Load
 from .._request import EngineName, FiguresRequest, ServerRequest
 
 Objective = Literal["energy", "cost", "gpus"]
+Apart = Literal["no", "auto", "only"]
 _EngineNames = Annotated[
     Sequence[EngineName] | EngineName, Text("NAME[,...]", reading.names, take=each)
 ]
@@ -92,6 +93,14 @@ _Watts = Annotated[
 ]
 
 
+APART: Final = Flag(
+    "Read prompts on GPUs of their own, and decode on others. In a search at a --rate: "
+    "auto (beside servers that do both) or only.",
+    "[auto|only|no]",
+    bare="only",
+)
+
+
 def _prices(flag: str, text: str) -> dict[str, float]:
     """NAME=PRICE[,...]."""
     prices = {}
@@ -129,12 +138,7 @@ class SearchRequest(ServersRequest):
         "Maximum mean power of all GPUs, with --node at the wall.",
         _SEARCH,
     ] = None
-    pools: Annotated[
-        Literal["auto", "no", "only"],
-        "Prefill and decode apart in a search at a --rate: auto (beside servers that "
-        "do both), no or only.",
-        _SEARCH,
-    ] = "no"
+    apart: Annotated[Apart, APART] = "no"
     top: Annotated[Whole, "Number of deployments in the table.", _SEARCH] = 8
 
 
@@ -143,6 +147,6 @@ SEARCH: Final = Flag(
     "limits of latency."
 )
 NOT_SEARCHED: Final = Excludes(
-    ("optimize", "sensitivity", "trace", "waves", "apart"),
-    "a search chooses for a steady load (with `pools` apart, too)",
+    ("optimize", "sensitivity", "trace", "waves", "prefill", "decode", "kv_link"),
+    "a search chooses servers and pools for a steady load",
 )

@@ -72,7 +72,9 @@ def search_json(
     """The JSON of a search, and what a reader should know beside it."""
     priced, table = choice.priced, choice.table
     best = priced[0]
-    second = priced[1] if len(priced) > 1 else None
+    # beside pools apart the best servers that do both
+    others = [x for x in priced[1:] if not (best.apart and x.apart)] or priced[1:]
+    second = others[0] if others else None
     powers = np.array([[x.gpus, x.power] for x in priced]).T
     front = [priced[i] for i in pareto_front(*powers)]
     per_gpu = {x.candidate.gpu: x for x in reversed(priced)}

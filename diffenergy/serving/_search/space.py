@@ -1,6 +1,7 @@
 """Candidates of a search: deployments that differ in more than load and clock."""
 
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ...estimator import settings
 from ...hardware import GpuCard, read_gpu, sm_clocks, spread_clocks
 from ...plans import host_of
 from ...requests import BadRequest, part, values_of
@@ -18,7 +20,6 @@ from .._deploy import deploy
 from .._deployment import Deployment
 from .._load import Load
 from .._request import DeployRequest
-from .._step.table import Program
 from .rank import MOST_BATCH
 from .request import SearchRequest
 
@@ -62,16 +63,33 @@ class Candidate:
         return self.deployment.plan.tp
 
     def at(self, load: Load, clock: float, limit: float, replicas: int) -> Deployment:
-        """The deployment of one point, by itself."""
-        load = dataclasses.replace(load, max_batch=limit)
-        more = {"sm_clock": (clock,), "num_gpus": replicas * self.tp, "load": load}
-        one = deploy(**{**self.options, **more})
-        return dataclasses.replace(one, like=self.deployment.like)
+        """The deployment of one point, or a pool of it, by itself."""
+        of, chosen = self.deployment, ("sm_clock_mhz", "num_gpus", "max_batch")
+        return dataclasses.replace(
+            of,
+            setting=of.setting._replace(sm_clock=clock),
+            plan=dataclasses.replace(of.plan, dp=replicas),
+            load=dataclasses.replace(load, max_batch=limit),
+            assumed={k: v for k, v in of.assumed.items() if k not in chosen},
+            covering=False,
+        )
 
-    def sharing(self, program: Program) -> "Candidate":
-        """The candidate with a compiled program that others share."""
-        deployment = dataclasses.replace(self.deployment, like=program)
-        return dataclasses.replace(self, deployment=deployment)
+    @functools.cached_property
+    def fits(self) -> int:
+        """Requests of a replica that fit the memory."""
+        return max(math.floor(self.deployment.fits), 1)
+
+    @property
+    def pool_type(self) -> tuple[Any, ...]:
+        """What pools apart have in common."""
+        of = self.deployment
+        return of.request.dtype, of.request.kv_dtype, of.engine_name
+
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        """What decides which kernels a step launches."""
+        of = self.deployment
+        return of.request.dtype, of.request.speculative, self.tp > 1, of.plan.ep > 1
 
 
 def candidates(request: SearchRequest, load: Load) -> tuple[list[Candidate], list[str]]:
@@ -94,6 +112,7 @@ def candidates(request: SearchRequest, load: Load) -> tuple[list[Candidate], lis
         for ways in _ways(request, model, card, number, skipped):
             options = {**shared, "gpu": card, **ways}
             try:
+                settings(card, sm_clock=clocks)
                 deployment = deploy(
                     **{**options, "sm_clock": clocks and (max(clocks),)}
                 )
@@ -108,9 +127,15 @@ def candidates(request: SearchRequest, load: Load) -> tuple[list[Candidate], lis
             next((x for x in reasons if isinstance(x, Infeasible)), None)
             or (reasons or [ValueError(skipped[0])])[0]
         )
-    # the one that exchanges data has every kind of launch
-    widest = max(chosen, key=lambda x: x.tp).deployment.program
-    return [x.sharing(widest) for x in chosen], skipped
+    # one program for all: it has the launches of each kind of candidate
+    kinds = {x.kind: x.deployment for x in sorted(chosen, key=lambda x: x.tp)}
+    like = None
+    for deployment in kinds.values():
+        like = dataclasses.replace(deployment, like=like).program
+    return [
+        dataclasses.replace(x, deployment=dataclasses.replace(x.deployment, like=like))
+        for x in chosen
+    ], skipped
 
 
 def _candidate(
@@ -134,6 +159,8 @@ def _candidate(
         ]
     # repeats fill up to one shape, so that candidates share a compiled program
     padded = np.resize(np.floor(np.maximum(limits, 1.0)), MOST_LIMITS)
+    # knots up to all batch limits: GPUs share the list of steps
+    deployment = dataclasses.replace(deployment, covering=True)
     return Candidate(options, deployment, number, tried, padded)
 
 

@@ -7,6 +7,8 @@ composed first, at every clock of the grid, and then governed (`power.governed`)
 is why the table is no list of estimates (`at_points`): those are governed alone.
 """
 
+import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -20,7 +22,7 @@ from jaxtyping import Float, Int
 from ...estimator import running
 from ...hardware import GpuSpec, OperatingPoint
 from ...physics import waiting_power
-from ...workload import LanguageModel, Workload, assemble
+from ...workload import LanguageModel, Listing, Workload, assemble
 from ...workload.models import Request
 from .rows import LINEAR, PARTS, Step, listing
 
@@ -120,10 +122,15 @@ class Knots(eqx.Module):
 
 
 class Program(NamedTuple):
-    """The steps of a server as one workload: a phase each."""
+    """The steps of a server as one workload: a phase each. Equal to itself alone."""
 
     workload: Workload
     knots: Knots
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    __hash__ = object.__hash__
 
 
 def program(
@@ -159,9 +166,14 @@ def program(
             # that decodes alone keeps its attention.
             others = beside - (beside > 1 and not drafted)
             steps.append(Step(others, lower, tokens, behind, drafted))
-    listed = [listing(model, request, step) for step in steps]
+    of = _Of(model, request, id(model))
+    listed = [_listing(of, step) for step in steps]
     names = [part for _, parts in listed for part in parts]
     base = [0 if m == 0 else batches.index(m) for m in _BESIDE]
+    workload = assemble([x for x, _ in listed], like and like.workload)
+    if like is not None:  # as many rows: those beyond are nobody's
+        names += [PARTS[0]] * (like.workload.num_rows - len(names))
+        workload = dataclasses.replace(workload, num_rows=len(names))
     knots = Knots(
         jnp.linspace(0.0, 1.0, _CLOCKS),
         jnp.asarray(batches, float),
@@ -173,7 +185,23 @@ def program(
         jnp.asarray([PARTS.index(name) for name in names]),
         jnp.asarray(1.0 + drafted),
     )
-    return Program(assemble([x for x, _ in listed], like and like.workload), knots)
+    return Program(workload, knots)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Of:
+    """A model, equal to itself alone, and how its steps run."""
+
+    model: LanguageModel = dataclasses.field(compare=False)
+    request: Request
+    number: int
+    """`id` of the model, which stays alive here."""
+
+
+@functools.lru_cache(maxsize=4096)
+def _listing(of: _Of, step: Step) -> tuple[Listing, list[str]]:
+    """The kernels of a step: programs differ in few of their steps."""
+    return listing(of.model, of.request, step)
 
 
 def step_costs(
