@@ -13,7 +13,7 @@ from ..units import MHz
 from ._deployment import Deployment
 from ._engine import spread_of
 from ._steady.figures import Steady
-from ._step.rows import PARTS
+from ._step.rows import PARTS, Step, listing
 from ._step.table import StepCosts
 from ._wall import Idle, wall_figures
 
@@ -233,6 +233,11 @@ def interval(value: float, sd: float) -> list[float]:
     return [value / factor, value * factor]
 
 
+def _narrow(deployment: Deployment) -> bool:
+    """Whether its experts are below 16 bits."""
+    return "experts" in listing(deployment.model, deployment.request, Step(1, 2))[1]
+
+
 def _trusted(deployment: Deployment) -> tuple[dict[str, float], str]:
     """Standard deviations of the logarithm by quantity, and the grade: the least of
     that of the kernels and that of the engine's host."""
@@ -242,7 +247,8 @@ def _trusted(deployment: Deployment) -> tuple[dict[str, float], str]:
     )
     ops = ("gemm", "generation_attention", "context_attention")
     kernels: Trust = deployment.file.trust(deployment.card, new=new, holds=ops)
-    hard = deployment.plan.tp > 1 and deployment.request.routing is not None
+    mixture = deployment.request.routing is not None
+    hard = mixture and (deployment.plan.tp > 1 or _narrow(deployment))
     name = deployment.engine_name
     grade, spread = spread_of(name, deployment.card, deployment.file.engines, hard)
     return spread, least_grade([kernels.grade, grade])
