@@ -37,7 +37,10 @@ _Celsius = Annotated[Finite, Meta(description="give a number, in C")]
 _Number = Annotated[Finite, Meta(description="give a number")]
 _Flag = Annotated[bool, Meta(description="give true or false")]
 _UNITS: Final = {_MHz: "MHz", _Watts: "W"}
-_LEFT: Final = ("plan", "num_gpus", "global_batch", "tokens", "changes", "workload")
+_LEFT: Final = (
+    *("plan", "num_gpus", "global_batch", "changes", "workload", "tokens"),
+    *("goodput", "mtbf", "restart", "checkpoint_time", "checkpoint_every"),
+)
 """Flags of an estimate that are none of a sweep's: training on many GPUs, and listings;
 so are its switches that say how an answer is shown."""
 _SHOWN: Final = ("detail", "sensitivity", "require_fit", *POWER)

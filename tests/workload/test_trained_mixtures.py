@@ -158,6 +158,28 @@ def test_measured_rows_say_whether_it_was_trained(write, mtp: str, with_mtp: boo
     assert table.kind[0] == "plan" and table.plan[0].mtp is with_mtp
 
 
+def test_experts_with_biases_are_not_fused():
+    """gpt-oss-20b, 2,880 wide and inside, 4 of 32 experts, 1,024 tokens in 16 bit:
+    gate and up clamped (2 reads, 2 writes) and joined (2, 2); the last bias times the
+    weight of its choice (1 write), added (2, 1), joined (1, 1). Backward the clamps
+    (4, 2) and what joins their gradients (2, 2); of bias and weight (1, 1) and sums
+    (1) each, of which `bias_grad` is one. 24 layers."""
+    rows = 4 * 1024 * 2880
+    forward, backward, _ = step("gpt-oss-20b", batch=2, input_len=512)
+    expected = [
+        (forward, {"clamp": (4, 4), "bias_add": (3, 3)}),
+        (backward, {"clamp_backward": (6, 4), "bias_add_backward": (3, 2)}),
+    ]
+    for listing, kernels in expected:
+        for fn, moved in kernels.items():
+            found = [x for x in listing.kernels if x.get("fn") == fn]
+            assert {(x["reads"], x["writes"]) for x in found} == {moved}
+            assert {x["elements"] for x in found} == {rows}
+            assert sum(x["count"] for x in found) == 24
+    plain = step("qwen3-30b-a3b", batch=2, input_len=512)
+    assert not {"clamp", "bias_add"} & {x.get("fn") for x in plain[0].kernels}
+
+
 def test_products_are_in_the_type_asked_for():
     """Not as the checkpoint is stored: fp8 in blocks by default, 16 bit if asked."""
     for dtype, product in ((None, "fp8_block"), ("fp8", "fp8"), ("bf16", "bf16")):

@@ -165,7 +165,7 @@ class TrainedModel(LanguageModel):
 
     def training_weights(self, request: Request) -> TrainingWeights:
         """Weights of this GPU in a training step, trained and frozen."""
-        p, layer = self.precision(request), self._largest_layer()
+        p, layer = self.precision(request), self._largest_layer
         e = element_bytes(p.values)
         if not (request.lora or request.frozen_layers):
             whole, largest = self.step_parameters(), number_of(layer)
@@ -248,6 +248,7 @@ class TrainedModel(LanguageModel):
         """Weights of a training step and how often they occur, without towers."""
         return [*self.all_weights(), *self.further_weights()]
 
+    @functools.cached_property
     def _largest_layer(self) -> list[tuple[Weights, int]]:
         """Weights of the largest layer on this GPU."""
         norm = [(w, 1) for w in self._norm.weights()]

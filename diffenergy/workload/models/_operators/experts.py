@@ -66,7 +66,7 @@ class Experts(Stored, Trainable):
         *router, experts = self._chosen(run)
         if run.train:
             before, behind = self._around(run)
-            return [*router, *before, experts, *behind]
+            return [*router, *before, experts, *self._biased(run)[0], *behind]
         if split.replicas == 1:
             joined = all_reduce(t, self._width, split.tp, run.values)
             return [*router, experts, *joined]
@@ -169,11 +169,34 @@ class Experts(Stored, Trainable):
             gated_backward(rows * inner, values),
             *self._products(run, 2 * inner, h),
             *(biases if self.bias else []),
+            *self._biased(run)[1],
             stream("dispatch_backward", t * h, values, 1, reads=self.chosen, writes=1),
             *behind,
             routing,
             dense(values, routed, h, self.experts),
             product(values, 1, self.experts, h, routed),
+        ]
+
+    def _biased(self, run: ForwardPass) -> tuple[list[Kernel], list[Kernel]]:
+        """Kernels forward and backward of what training programs do not fuse of experts
+        with biases, those of gpt-oss, in 16 bit.
+
+        Megatron-LM (`fused_bias_geglu`, `TEGroupedMLP._apply_bias`): gate and up are
+        clamped each and joined again; the last bias is weighted, added expert by
+        expert, and the results are joined.
+        """
+        if not self.bias:
+            return [], []
+        rows, inner = self._tokens(run) * self.chosen, self.inner // self.split.inner
+        gates, results = rows * inner, rows * self.hidden
+
+        def moved(fn: str, elements: int, reads: int, writes: int) -> Kernel:
+            return stream(fn, elements, run.values, 1, reads=reads, writes=writes)
+
+        return [moved("clamp", gates, 4, 4), moved("bias_add", results, 3, 3)], [
+            # gradients of both clamps, joined; of weight and bias beside `bias_grad`
+            moved("clamp_backward", gates, 6, 4),
+            moved("bias_add_backward", results, 3, 2),
         ]
 
     def saved_bytes(self, run: ForwardPass) -> float:
