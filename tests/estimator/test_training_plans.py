@@ -173,7 +173,10 @@ def test_every_constant_of_plans_moves_a_step():
         training_step("gpt2", "b200-sxm", plan, input_len=1024, **given)
         for plan, given in plans.items()
     ]
-    works.append(training_step("mixtral-8x7b", "b200-sxm", "dp=8", input_len=512))
+    plan = "ep=8,dp=8,overlap=ep+dp,graphs=all"
+    works.append(
+        training_step("mixtral-8x7b", "b200-sxm", plan, input_len=512, global_batch=16)
+    )
 
     def total(c: de.Corrections) -> jax.Array:
         return sum(jnp.log(de.estimate(x, gpu, None, c).time) for x in works)  # pyright: ignore[reportReturnType]
