@@ -53,8 +53,10 @@ jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 _BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome", "chrome")
 _LONG: Final = ("test_notebooks", "test_docs")
 _MOST_MEMORY: Final = 1.4e9
-"""B of a worker beyond which it lets go of its compiled programs after a file of tests;
-a file takes up to 1 GB."""
+"""B of a worker beyond which it lets go of its compiled programs after a test."""
+_GROWN: Final = 0.4e9
+"""B more than after the last time, so that what a file holds is not looked at again."""
+_left = [0.0]
 
 
 def pytest_configure(config: pytest.Config):
@@ -79,11 +81,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]):
     items.sort(key=lambda item: item.path.stem not in _LONG)
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(autouse=True)
 def bounded_memory() -> Iterator[None]:
-    """Compiled programs are forgotten where they take too much memory."""
+    """Compiled programs are forgotten where they take too much memory: a process that
+    holds thousands of them may crash where it loads another."""
     yield
-    if _memory() > _MOST_MEMORY:
+    if _memory() > max(_MOST_MEMORY, _left[0] + _GROWN):
         from diffenergy.compiling import _programs
 
         _programs._LOADED.clear()
@@ -92,6 +95,7 @@ def bounded_memory() -> Iterator[None]:
         libc = ctypes.CDLL(None)
         if hasattr(libc, "malloc_trim"):  # glibc keeps what was freed
             libc.malloc_trim(0)
+        _left[0] = _memory()
 
 
 def _memory() -> float:
