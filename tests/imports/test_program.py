@@ -269,16 +269,78 @@ def test_it_composes_with_gradients():
     assert float(slope) == pytest.approx(float(expected), rel=0.02)
 
 
+MESH = jax.sharding.AbstractMesh((4, 2), ("x", "y"))
+ROWS, WHOLE = jax.sharding.PartitionSpec("x"), jax.sharding.PartitionSpec()
+
+
 def test_one_gpu_of_a_sharded_program():
     """4 GPUs with a quarter of the rows each: a product of 16 rows, then a gather of
     the bytes of the whole."""
-    mesh = jax.sharding.AbstractMesh((4,), ("x",))
-    part, whole = jax.sharding.PartitionSpec("x"), jax.sharding.PartitionSpec(None)
     product = jax.shard_map(
         lambda x, w: jax.lax.all_gather(x @ w, "x", tiled=True),
-        mesh=mesh, in_specs=(part, whole), out_specs=whole, check_vma=False,
+        mesh=MESH, in_specs=(ROWS, WHOLE), out_specs=WHOLE, check_vma=False,
     )  # fmt: skip
     gemm, gather = de.trace_listing(product, array(64, 32), array(32, 8)).kernels
     assert (gemm["m"], gemm["n"], gemm["k"]) == (16, 8, 32)
     assert (gather["collective"], gather["num_gpus"]) == ("all_gather", 4)
     assert gather["bytes"] == 64 * 8 * 2
+
+
+@pytest.mark.parametrize("checked", [True, False])
+@pytest.mark.parametrize(
+    "send, kind, gpus",
+    [
+        (lambda x: jax.lax.psum(x, "x"), "all_reduce", 4),
+        (lambda x: jax.lax.psum(x, ("x", "y")), "all_reduce", 8),
+        (lambda x: jax.lax.pmean(x, "x"), "all_reduce", 4),
+        (lambda x: jax.lax.pmax(x, "x"), "all_reduce", 4),
+        (lambda x: jax.lax.psum_scatter(x, "x", tiled=True), "reduce_scatter", 4),
+        (lambda x: jax.lax.all_to_all(x, "x", 0, 0, tiled=True), "all_to_all", 4),
+        (lambda x: jax.lax.ppermute(x, "x", [(0, 1), (1, 0)]), "send_recv", 4),
+        (lambda x: jax.lax.pbroadcast(x, "x", 0), "broadcast", 4),
+    ],
+)
+def test_collectives_of_a_mesh(send, kind, gpus, checked):
+    """Each GPU sends its quarter, 16 x 32 elements of 2 B."""
+    both = jax.sharding.PartitionSpec(("x", "y")) if gpus == 8 else ROWS
+    fun = jax.shard_map(
+        send, mesh=MESH, in_specs=both, check_vma=checked,
+        out_specs=WHOLE if kind == "all_reduce" else ROWS,
+    )  # fmt: skip
+    listing = de.trace_listing(fun, array(16 * gpus, 32))
+    [row] = of(listing.kernels, "collective")
+    assert (row["collective"], row["num_gpus"], row["bytes"]) == (kind, gpus, 1024)
+    assert not listing.notes
+
+
+def test_a_gradient_is_summed_over_the_gpus_that_share_a_weight():
+    fun = jax.shard_map(jnp.matmul, mesh=MESH, in_specs=(ROWS, WHOLE), out_specs=ROWS)
+    step = jax.grad(lambda w, x: fun(x, w).astype(jnp.float32).sum())
+    kernels = de.trace_listing(step, array(32, 8), array(64, 32)).kernels
+    [row] = of(kernels, "collective")
+    assert (row["collective"], row["bytes"]) == ("all_reduce", 32 * 8 * 2)
+
+
+def test_a_scan_by_doubling():
+    """Of n = 1024: n - 1 sums of pairs, n - 1 less one a level of those and what stands
+    between, and 2 (n - 1) to interleave both; a pair is two reads."""
+    kernels = de.trace_listing(
+        lambda x: jax.lax.associative_scan(jnp.add, x), array(1024)
+    ).kernels
+    sums = of(kernels, "elementwise")
+    assert (sums[0]["elements"], sums[0]["reads"]) == (512, 2)
+    made = sum(x["elements"] * x["count"] for x in sums)
+    assert made == pytest.approx(1023 + 1013 + 2046, abs=4)  # single numbers are free
+
+
+@pytest.mark.parametrize("rows", [1024, 1001])
+def test_products_of_groups_of_rows(rows):
+    """Every row meets the weights of one group, whatever the groups' sizes; both
+    gradients have as many FLOP."""
+    operands = array(rows, 64), array(8, 64, 128), array(8, dtype=jnp.int32)
+    once = 2 * rows * 64 * 128 / 1e9
+    assert gflop(de.trace_listing(jax.lax.ragged_dot, *operands).kernels) == once
+    slopes = jax.grad(
+        lambda *x: jax.lax.ragged_dot(*x).astype(jnp.float32).sum(), (0, 1)
+    )
+    assert gflop(de.trace_listing(slopes, *operands).kernels) == pytest.approx(2 * once)

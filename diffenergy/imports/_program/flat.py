@@ -13,7 +13,7 @@ INLINED: Final = (
     "jit", "pjit", "closed_call", "core_call", "named_call", "remat", "remat2",
     "checkpoint", "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr",
     "shard_map", "custom_lin", "xla_call", "custom_transpose", "run_state",
-    "custom_partitioning",
+    "custom_partitioning", "composite", "custom_vmap_call", "call",
 )  # fmt: skip
 """Primitives that call a jaxpr once."""
 _BODIES: Final = ("jaxpr", "call_jaxpr", "fun_jaxpr", "call")
@@ -35,13 +35,15 @@ class Value:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Step:
-    """One operation, run `count` times."""
+    """One operation, run `count` times; `mesh`: GPUs along each axis of the `shard_map`
+    around it, empty outside of one."""
 
     name: str
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
     params: Mapping[str, Any]
     count: float
+    mesh: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass
@@ -79,6 +81,7 @@ class _Flattener:
     ):
         self.flop = flop
         self.program = Program([], set(), {})
+        self.mesh: Mapping[str, int] = {}
         several = isinstance(trips, Sequence)
         self.trips: Iterator[int | None] = (
             itertools.chain(trips, itertools.repeat(None))  # pyright: ignore[reportArgumentType]
@@ -119,7 +122,9 @@ class _Flattener:
                 inner, consts = _jaxpr_and_constants(body)
                 if name == "shard_map":  # inside are the parts of one GPU
                     parts = [_value(x.aval) for x in inner.invars]
+                    around, self.mesh = self.mesh, dict(params["mesh"].shape)
                     results = self.walk(inner, consts, parts, count)
+                    self.mesh = around
                     self.program.results |= {*results, *operands}
                     return [_value(x.aval) for x in eqn.outvars]
                 if len(inner.invars) == len(operands):
@@ -128,7 +133,7 @@ class _Flattener:
         if name in loops:
             return loops[name](params, operands, count)
         outputs = tuple(_value(x.aval) for x in eqn.outvars)
-        step = Step(name, tuple(operands), outputs, params, count)
+        step = Step(name, tuple(operands), outputs, params, count, self.mesh)
         self.program.steps.append(step)
         return list(outputs)
 

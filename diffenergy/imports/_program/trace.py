@@ -18,7 +18,7 @@ from ...workload import (
 from .flat import Program, Step, flatten
 from .moving import FREE, Regions, moving_row
 from .opaque import opaque_row
-from .products import CONV, DOT, attentions, matrix_flop, matrix_row
+from .products import MATRIX, attentions, matrix_flop, matrix_row
 
 
 def trace(
@@ -158,7 +158,7 @@ def _row(
         return moving_row(dataclasses.replace(step, name="concatenate"))
     if step.name in FREE:
         return None
-    if step.name in (DOT, CONV):
+    if step.name in MATRIX:
         sizes = [x.size for x in (*step.inputs[:2], *step.outputs)]
         return matrix_row(step, notes) if min(sizes) else None
     return moving_row(step) or opaque_row(step, notes)
@@ -167,7 +167,7 @@ def _row(
 def _moved_transposes(program: Program, regions: Regions) -> frozenset[Step]:
     """Transposes that move data: those that leave the program. Fused kernels and
     products read their operands where they lie, and products write in either order."""
-    products = {x for s in program.steps if s.name in (DOT, CONV) for x in s.outputs}
+    products = {x for s in program.steps if s.name in MATRIX for x in s.outputs}
     return frozenset(
         step
         for step in program.steps
