@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 import pytest
+from jax.experimental import pallas
 
 import diffenergy as de
 
@@ -344,3 +345,46 @@ def test_products_of_groups_of_rows(rows):
         lambda *x: jax.lax.ragged_dot(*x).astype(jnp.float32).sum(), (0, 1)
     )
     assert gflop(de.trace_listing(slopes, *operands).kernels) == pytest.approx(2 * once)
+
+
+def test_kernels_of_pallas_are_their_body_times_their_grid():
+    """A product in blocks of 128 x 128, then its tanh: 2 m n k and a FLOP an element;
+    each operand is in memory once."""
+
+    def kernel(x, w, out):
+        out[...] = jnp.tanh(x[...] @ w[...])
+
+    def product(x, w):
+        return pallas.pallas_call(
+            kernel,
+            out_shape=jax.ShapeDtypeStruct((512, 256), jnp.bfloat16),
+            grid=(4, 2),
+            in_specs=[
+                pallas.BlockSpec((128, 1024), lambda i, j: (i, 0)),
+                pallas.BlockSpec((1024, 128), lambda i, j: (0, j)),
+            ],
+            out_specs=pallas.BlockSpec((128, 128), lambda i, j: (i, j)),
+        )(x, w)
+
+    listing = de.trace_listing(product, array(512, 1024), array(1024, 256))
+    [row] = listing.kernels
+    assert row["flop"] == 2 * 512 * 1024 * 256 + 512 * 256
+    assert row["bytes"] == 2 * (512 * 1024 + 1024 * 256 + 512 * 256)
+    assert row["dtype"] == "bf16" and "body times its grid" in listing.notes[0]
+
+
+def test_attention_of_cudnn_needs_no_cudnn():
+    q, k = array(2, 1024, 8, 128), array(2, 1024, 2, 128)
+    attend = functools.partial(
+        jax.nn.dot_product_attention, implementation="cudnn", is_causal=True
+    )
+    [row] = de.trace_listing(attend, q, k, k).kernels
+    assert (row["op"], row["causal"], row["head_dim"]) == (
+        "context_attention",
+        True,
+        128,
+    )
+    assert (row["num_heads"], row["num_kv_heads"], row["kv_len"]) == (8, 2, 1024)
+    slopes = jax.grad(lambda *x: attend(*x).astype(jnp.float32).sum(), (0, 1, 2))
+    ops = [x["op"] for x in de.trace_listing(slopes, q, k, k).kernels]
+    assert ops.count("attention_backward") == 1

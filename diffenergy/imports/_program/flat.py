@@ -73,6 +73,13 @@ def flatten(
     return _without_dead_steps(flat.program)
 
 
+def walk(body: Any, count: int, flop: Callable[["Step"], float]) -> Program:
+    """All steps of a kernel's body, run `count` times; it writes to its operands."""
+    flat = _Flattener(None, flop)
+    flat.walk(body, (), [_value(x.aval) for x in body.invars], float(count))
+    return flat.program
+
+
 class _Flattener:
     def __init__(
         self,

@@ -6,8 +6,9 @@ from typing import Final
 
 from .._rows.operators import Row
 from .._rows.types import carrier
-from .flat import Step
-from .moving import bytes_of
+from .flat import Step, walk
+from .moving import bytes_of, is_elementwise, is_reduction
+from .products import MATRIX, matrix_flop, product_type
 
 _COLLECTIVES: Final = {
     "psum": "all_reduce",
@@ -72,16 +73,80 @@ def opaque_row(step: Step, notes: dict[str, None]) -> Row | None:
         flop = _ALGEBRA[name] * many * rows * cols * min(rows, cols)
         notes[f"`{name}` is priced by its FLOP and bytes alone"] = None
         return _custom(name, flop, moved, "fp32")
+    if name.startswith("dot_product_attention"):
+        return _cudnn_attention(step, notes)
     cost = step.params.get("cost_estimate")
     if cost is not None:
         flop, size = float(cost.flops), float(cost.bytes_accessed)
         notes[f"`{name}` is priced by the FLOP and bytes that it states"] = None
         return _custom(name, flop, size or moved, dtype)
+    if name == "pallas_call":
+        row = _pallas(step, moved, notes)
+        if row is not None:
+            return row
     runs = f" ({step.count:g} runs)" if step.count > 1 else ""
     notes[
         f"`{name}`{runs} is opaque: priced by the bytes of its arguments and results"
     ] = None
     return _custom(name, 0.0, moved, dtype)
+
+
+def _pallas(step: Step, moved: float, notes: dict[str, None]) -> Row | None:
+    """A kernel in Pallas: its body on every point of its grid; bytes are those of its
+    blocks, or of the whole arrays where that is less (blocks met again come from L2).
+    None where the grid is not known before it runs."""
+    grid = step.params["grid_mapping"]
+    if not all(isinstance(x, int) for x in grid.grid):
+        return None
+    body = step.params["jaxpr"]
+    points = math.prod(grid.grid)
+    program = walk(body, points, matrix_flop)
+    notes |= dict.fromkeys(program.notes)
+    flop = sum(matrix_flop(x) + _mapped_flop(x) for x in program.steps)
+    refs = body.invars[grid.num_index_operands :]
+    blocks = [
+        (math.prod(ref.aval.shape) * points, math.prod(block.array_aval.shape), ref)
+        for block, ref in zip(grid.block_mappings, refs, strict=False)
+    ]
+    size = sum(min(x, y) * ref.aval.dtype.itemsize for x, y, ref in blocks)
+    products = [x for x in program.steps if x.name in MATRIX]
+    kinds = {product_type(x, notes) for x in products}
+    notes[
+        f"`{step.name}` states no cost: priced by its body times its grid, every block "
+        "in memory once"
+    ] = None
+    return _custom(step.name, flop, size or moved, min(kinds, default="fp32"))
+
+
+def _mapped_flop(step: Step) -> float:
+    """FLOP of a map or reduction: one an element."""
+    size = 0
+    if is_elementwise(step) or is_reduction(step):
+        size = max(x.size for x in (*step.inputs, *step.outputs))
+    return float(size) * step.count
+
+
+def _cudnn_attention(step: Step, notes: dict[str, None]) -> Row | None:
+    """Attention by cuDNN, forward or backward."""
+    q, k, v = (x.shape for x in step.inputs[:3])
+    length, heads = (2, 1) if step.params["layout"] else (1, 2)
+    backward = "_bwd" in step.name
+    decoding = not backward and q[length] == 1 and k[length] > 1
+    forward = "generation_attention" if decoding else "context_attention"
+    masked = str(step.params.get("mask_type", ""))
+    return {
+        "op": "attention_backward" if backward else forward,
+        "batch": q[0],
+        "q_len": q[length],
+        "kv_len": k[length],
+        "num_heads": q[heads],
+        "num_kv_heads": k[heads],
+        "head_dim": q[3],
+        "v_head_dim": v[3],
+        "window_size": step.params.get("sliding_window_length") or 0,
+        "causal": "CAUSAL" in masked or bool(step.params.get("use_causal_mask")),
+        "dtype": product_type(step, notes),
+    }
 
 
 def _custom(name: str, flop: float, size: float, dtype: str) -> Row | None:

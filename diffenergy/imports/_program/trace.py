@@ -1,8 +1,9 @@
 """`trace`, `trace_listing`: the kernels of a JAX function, from its jaxpr."""
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
 
 import jax
 import numpy as np
@@ -19,6 +20,9 @@ from .flat import Program, Step, flatten
 from .moving import FREE, Regions, moving_row
 from .opaque import opaque_row
 from .products import MATRIX, attentions, matrix_flop, matrix_row
+
+_CUDNN: Final = 91300
+"""Version of cuDNN (9.13) where the machine has none."""
 
 
 def trace(
@@ -112,7 +116,33 @@ def _jaxpr(fun: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         results = jax.tree.leaves(fun(*positional, **named))
         return [x for x in results if isinstance(x, jax.Array | np.ndarray)]
 
-    return jax.make_jaxpr(of_arrays)(*(_shape(leaves[i]) for i in dynamic))
+    with _as_if_with_cudnn():
+        return jax.make_jaxpr(of_arrays)(*(_shape(leaves[i]) for i in dynamic))
+
+
+@contextlib.contextmanager
+def _as_if_with_cudnn() -> Iterator[None]:
+    """JAX asks for cuDNN's version before it traces an attention of cuDNN, which a
+    machine without a GPU does not have; nothing runs here."""
+    try:
+        from jax._src.cudnn import fused_attention_stablehlo as attention
+
+        stated = attention.check_cudnn_version
+    except (ImportError, AttributeError):  # of a JAX that asks elsewhere
+        yield
+        return
+
+    def version() -> int:
+        try:
+            return stated()
+        except RuntimeError:
+            return _CUDNN
+
+    attention.check_cudnn_version = version
+    try:
+        yield
+    finally:
+        attention.check_cudnn_version = stated
 
 
 def _is_array(x: Any) -> bool:
