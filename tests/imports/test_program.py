@@ -1,15 +1,26 @@
 """JAX functions: FLOP by hand, loops, branches, attention, fusion, gradients."""
 
 import functools
+import gc
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
 import pytest
+from jax._src.lax import parallel
 from jax.experimental import pallas
 
 import diffenergy as de
+from diffenergy.imports._program import flat
+from diffenergy.imports._program.moving import (
+    FREE,
+    is_elementwise,
+    is_reduction,
+    moving_row,
+)
+from diffenergy.imports._program.opaque import SILENT
+from diffenergy.imports._program.trace import _rows as rows_of
 
 from .builders import gflop
 
@@ -71,7 +82,7 @@ def by_hand() -> float:
 
 
 def test_flop_of_a_transformer():
-    kernels = de.trace_listing(forward, *transformer()).kernels
+    kernels = de.trace_listing(forward, *transformer(), fuse="attention").kernels
     assert gflop(kernels) == pytest.approx(by_hand(), rel=1e-4)
     assert by_hand() == pytest.approx(213.138, abs=1e-3)
     assert sum(x["count"] for x in of(kernels, "gemm")) == 29
@@ -161,12 +172,31 @@ def test_recomputation_counts():
 def test_attention_by_name(heads, q_len, op, causal):
     q, k = array(2, q_len, 8, 128), array(2, 1024, heads, 128)
     fun = functools.partial(jax.nn.dot_product_attention, is_causal=causal)
-    [row] = [
-        x for x in de.trace_listing(fun, q, k, k).kernels if x["op"] != "elementwise"
-    ]
+    kernels = de.trace_listing(fun, q, k, k, fuse="attention").kernels
+    [row] = [x for x in kernels if x["op"] != "elementwise"]
     assert (row["op"], row["q_len"], row["kv_len"]) == (op, q_len, 1024)
     assert (row["num_heads"], row["num_kv_heads"]) == (8, heads)
     assert row["causal"] is causal
+
+
+def test_attention_writes_its_scores_as_xla_does():
+    """Two products of 2 n^2 d FLOP, 16 heads of them; the scores are written in fp32
+    and read by at least the maximum, the sum and the quotient; a note says so."""
+
+    def attend(q, k, v):
+        weights = jax.nn.softmax(jnp.einsum("bqd,bkd->bqk", q, k), -1)
+        return jnp.einsum("bqk,bkd->bqd", weights, v)
+
+    heads = array(16, 512, 64, dtype=jnp.float32)
+    listing = de.trace_listing(attend, *[heads] * 3)
+    products, maps = of(listing.kernels, "gemm"), of(listing.kernels, "elementwise")
+    assert gflop(products) == pytest.approx(2 * 2 * 16 * 512**2 * 64 / 1e9)
+    read = sum(x["elements"] * x["reads"] * x["count"] for x in maps)
+    assert 3 * 16 * 512**2 <= read <= 3.1 * 16 * 512**2
+    assert any("fuse='attention'" in note for note in listing.notes)
+    fused = de.trace_listing(attend, *[heads] * 3, fuse="attention")
+    assert [x["op"] for x in fused.kernels] == ["context_attention"]
+    assert any("as `fuse` says" in note for note in fused.notes)
 
 
 def test_maps_fuse_and_reductions_end_a_kernel():
@@ -388,3 +418,67 @@ def test_attention_of_cudnn_needs_no_cudnn():
     slopes = jax.grad(lambda *x: attend(*x).astype(jnp.float32).sum(), (0, 1, 2))
     ops = [x["op"] for x in de.trace_listing(slopes, q, k, k).kernels]
     assert ops.count("attention_backward") == 1
+
+
+SPLIT = jax.sharding.NamedSharding(MESH, jax.sharding.PartitionSpec("x"))
+
+
+@pytest.mark.parametrize(
+    "fun, sharding",
+    [
+        (jnp.matmul, SPLIT),
+        (jax.jit(jnp.matmul, in_shardings=(SPLIT, None)), None),
+        (lambda x, w: jax.lax.with_sharding_constraint(x, SPLIT) @ w, None),
+    ],
+)
+def test_what_xla_would_split_is_refused(fun, sharding):
+    x = jax.ShapeDtypeStruct((64, 32), jnp.bfloat16, sharding=sharding)
+    with pytest.raises(
+        ValueError, match=r"`fun` .* 4 GPUs \(axis x\).*`jax.shard_map`"
+    ):
+        de.trace_listing(fun, x, array(32, 8))
+    inside = jax.shard_map(jnp.dot, mesh=MESH, in_specs=(ROWS, WHOLE), out_specs=ROWS)
+    [row] = de.trace_listing(inside, x, array(32, 8)).kernels
+    assert row["m"] == 16
+
+
+def test_axes_left_to_xla_are_noted():
+    fun = jax.shard_map(
+        jnp.dot, mesh=MESH, in_specs=(ROWS, WHOLE), out_specs=ROWS, axis_names={"x"}
+    )
+    [note] = de.trace_listing(fun, array(64, 32), array(32, 8)).notes
+    assert "axis y" in note
+
+
+PRICED = set(
+    """
+    add_any argmax argmin conv_general_dilated cumlogsumexp cummax cummin cumprod cumsum
+    dot_general dynamic_update_slice fft transpose ragged_dot_general reduce pallas_call
+    select_and_gather_add
+    select_and_scatter_add sort stack top_k gather concatenate pad approx_top_k
+    """.split()
+)
+CALLS = "jit closed_call scan while cond shard_map remat2 custom_jvp_call".split()
+
+
+def test_every_primitive_is_priced_free_or_noted():
+    """Of JAX's own register: a step of each, outside of a function, is a kernel, free
+    for a reason, or noted by its name; all that moves between GPUs is priced."""
+    names = {
+        x.name for x in gc.get_objects() if isinstance(x, jax.extend.core.Primitive)
+    }
+    assert len(names) > 250
+    moving = {x.name for x in vars(parallel).values() if hasattr(x, "bind")}
+    x, y = (flat.Value((8, 8, 8, 8), "float32") for _ in range(2))
+    for name in sorted(names - set(CALLS) - PRICED):
+        params = {"axis_name": "x", "axes": ("x",), "layout": 0}
+        step = flat.Step(name, (x, x, x), (y,), params, 1.0, {"x": 4})
+        program, notes = flat.Program([step], {y}, {}), {}
+        rows = rows_of(program, True, notes)
+        reason = FREE.get(name) or SILENT.get(name)
+        assert bool(rows) != bool(reason), name
+        known = moving_row(step) or is_elementwise(step) or is_reduction(step)
+        if name in moving and not reason:
+            assert [x["op"] for x in rows] == ["collective"], name
+        elif not reason and not known and not name.startswith("dot_product_attention"):
+            assert any(name in note for note in notes), name

@@ -2,8 +2,9 @@
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import jax
 import numpy as np
@@ -16,7 +17,7 @@ from ...workload import (
     merge_kernels,
     normalise_kernel,
 )
-from .flat import Program, Step, flatten
+from .flat import Program, Step, flatten, split_axes
 from .moving import FREE, Regions, moving_row
 from .opaque import opaque_row
 from .products import MATRIX, attentions, matrix_flop, matrix_row
@@ -30,14 +31,14 @@ def trace(
     *args: Any,
     name: str | None = None,
     trips: int | Sequence[int] | None = None,
-    fuse: bool = True,
+    fuse: bool | Literal["attention"] = True,
     **kwargs: Any,
 ) -> Workload:
     """Kernels of a JAX function as a workload that `estimate` takes.
 
     Nothing runs: the function is traced as `jax.jit` does, through `scan`, `cond`,
-    `vmap`, `grad`, `jit`, `checkpoint`. Products, convolutions and attention are rows
-    of their own, maps fuse as XLA fuses them.
+    `vmap`, `grad`, `jit`, `checkpoint`. Products and convolutions are rows of their
+    own, maps fuse as XLA fuses them. Inside of `shard_map` it is the program of one GPU.
 
     Args:
         fun: function of arrays, as it would be jitted; one step of training too.
@@ -46,7 +47,8 @@ def trace(
         name: of the workload [that of the function].
         trips: how often `while` loops run: of each, in order, or one number for all
             [once, with a note].
-        fuse: maps join their neighbours in one kernel; without, each is a kernel.
+        fuse: maps join their neighbours in one kernel, as XLA does; False: each is a
+            kernel; "attention": attention written in JAX is one kernel, too.
         **kwargs: more arguments of `fun`.
 
     Returns:
@@ -69,7 +71,7 @@ def trace_listing(
     *args: Any,
     name: str | None = None,
     trips: int | Sequence[int] | None = None,
-    fuse: bool = True,
+    fuse: bool | Literal["attention"] = True,
     **kwargs: Any,
 ) -> Listing:
     """Kernels of a JAX function as a listing, in order of their first run.
@@ -79,20 +81,27 @@ def trace_listing(
         *args: its arguments (see `trace`).
         name: of the workload [that of the function].
         trips: how often `while` loops run.
-        fuse: maps join their neighbours in one kernel.
+        fuse: what joins in one kernel (see `trace`).
         **kwargs: more arguments of `fun`.
 
     Returns:
         The listing; `kernels` are plain dicts, `notes` say what was assumed.
 
     Raises:
-        ValueError: for a function that launches no kernel.
+        ValueError: for a function that launches no kernel, and for one whose arrays
+            XLA would have to split over GPUs.
     """
+    if fuse not in (True, False, "attention"):
+        raise ValueError(
+            f"`fuse` is {fuse!r}; allowed are True, False and 'attention'; choose one "
+            "of them."
+        )
     closed = _jaxpr(fun, args, kwargs)
     program = flatten(closed, trips, matrix_flop)
+    label = name or getattr(fun, "__name__", None) or type(fun).__name__
+    _refuse_split(program, label, jax.tree.leaves((args, kwargs)))
     notes = dict(program.notes)
     kernels = _rows(program, fuse, notes)
-    label = name or getattr(fun, "__name__", None) or type(fun).__name__
     if not kernels:
         raise ValueError(
             f"`fun` is {label}, which launches no kernel; give a function of arrays."
@@ -101,6 +110,24 @@ def trace_listing(
         label, mode="forward", kernels=merge_kernels(kernels), dispatch="graph",
         notes=tuple(notes),
     )  # fmt: skip
+
+
+def _refuse_split(program: Program, label: str, arguments: Sequence[Any]):
+    """Refuses a program that XLA splits over GPUs by itself: JAX can lower it without
+    these GPUs, but only a compilation for them chooses parts and collectives."""
+    split = dict(program.split)
+    for x in arguments:
+        split |= split_axes(getattr(x, "sharding", None))
+    outside = [x for x in program.steps if not x.mesh and x.name not in FREE]
+    if split and outside:
+        raise ValueError(
+            f"`fun` is {label}, whose arrays are split over "
+            f"{math.prod(split.values())} GPUs (axis {', '.join(split)}) and whose "
+            f"`{outside[0].name}` stands outside of `shard_map`; which parts and "
+            "collectives XLA chooses is not known without compiling for these "
+            "GPUs; write it with `jax.shard_map`, or give shapes of one GPU's part "
+            "without a sharding."
+        )
 
 
 def _jaxpr(fun: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -154,13 +181,27 @@ def _shape(x: Any) -> Any:
     return jax.ShapeDtypeStruct(np.shape(x), x.dtype)
 
 
-def _rows(program: Program, fuse: bool, notes: dict[str, None]) -> list[Kernel]:
+def _rows(
+    program: Program, fuse: bool | Literal["attention"], notes: dict[str, None]
+) -> list[Kernel]:
     """Rows of all steps; a fused kernel stands where its last step does."""
     calls = attentions(program, notes)
+    if calls and fuse == "attention":
+        notes[
+            "attention written in JAX is priced as one kernel, as `fuse` says; XLA "
+            "alone writes its scores to memory"
+        ] = None
+    elif calls:
+        calls = []
+        notes[
+            "attention written in JAX is priced as XLA runs it: its scores are written "
+            "to memory, the softmax is kernels of its own; with fuse='attention' as "
+            "one kernel"
+        ] = None
     carriers = {x.carrier: x.row for x in calls}
     inside = frozenset(step for x in calls for step in x.inside)
     claimed = inside | frozenset(carriers)
-    regions = Regions(program, claimed, fuse)
+    regions = Regions(program, claimed, bool(fuse))
     last = {number: steps[-1] for number, steps in regions.steps.items()}
     transposed = _moved_transposes(program, regions)
     kernels = []
