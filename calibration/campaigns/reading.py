@@ -42,9 +42,11 @@ class CampaignReading(Reading):
         )
         return dataclasses.replace(workload, phases=phases)
 
-    def read(self, constants: Sensor, free: TimeEnergy, held: TimeEnergy) -> TimeEnergy:
+    def read(
+        self, constants: Sensor, free: TimeEnergy, limited: TimeEnergy
+    ) -> TimeEnergy:
         """`formulas.reading` of runs."""
-        return reading(self.instrument, constants, self.sampling, free, held)
+        return reading(self.instrument, constants, self.sampling, free, limited)
 
     @property
     def random(self) -> np.ndarray:

@@ -96,9 +96,10 @@ def with_bare_values(kind: type[Request], words: Sequence[str]) -> list[str]:
         if flag.bare
     }
     filled = list[str]()
-    for word, after in zip(words, [*words[1:], ""], strict=False):
+    for word, after in zip(words, [*words[1:], None], strict=False):
         value, allowed = bare.get(word, ("", ()))
-        filled += [word, value] if value and after not in allowed else [word]
+        stands_alone = value and after not in ("", *allowed)
+        filled += [word, value] if stands_alone else [word]
     return filled
 
 

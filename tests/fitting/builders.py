@@ -57,12 +57,12 @@ class OwnReading(Reading):
     left_over: np.ndarray
 
     def read(
-        self, constants: Numbers, free: TimeEnergy, held: TimeEnergy
+        self, constants: Numbers, free: TimeEnergy, limited: TimeEnergy
     ) -> TimeEnergy:
         """Mean of the run and what was before."""
         share, before = constants.hot_share, constants.background
-        rest = (1 - share) * before * held.time
-        return TimeEnergy(held.time, share * held.energy + rest)
+        rest = (1 - share) * before * limited.time
+        return TimeEnergy(limited.time, share * limited.energy + rest)
 
     @property
     def random(self) -> np.ndarray:
