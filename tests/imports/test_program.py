@@ -10,6 +10,7 @@ import optax
 import pytest
 from jax._src.lax import parallel
 from jax.experimental import pallas
+from jax.extend.core import Primitive
 
 import diffenergy as de
 from diffenergy.imports._program import flat
@@ -464,9 +465,7 @@ CALLS = "jit closed_call scan while cond shard_map remat2 custom_jvp_call".split
 def test_every_primitive_is_priced_free_or_noted():
     """Of JAX's own register: a step of each, outside of a function, is a kernel, free
     for a reason, or noted by its name; all that moves between GPUs is priced."""
-    names = {
-        x.name for x in gc.get_objects() if isinstance(x, jax.extend.core.Primitive)
-    }
+    names = {x.name for x in gc.get_objects() if isinstance(x, Primitive)}
     assert len(names) > 250
     moving = {x.name for x in vars(parallel).values() if hasattr(x, "bind")}
     x, y = (flat.Value((8, 8, 8, 8), "float32") for _ in range(2))
