@@ -44,7 +44,33 @@ class Listing:
     age: Number = 0
     notes: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        said = ((self.model, "{}"), (self.mode, "{}"), (self.batch, "batch {:,}"),
+                (self.seq_len, "{:,} tokens"), (self.passes, "{} passes"),
+                (self.dispatch, "dispatch {}"))  # fmt: skip
+        about = [text.format(x) for x, text in said if x not in (None, 1)]
+        launches: dict[str, float] = {}
+        for row in self.kernels:
+            launches[row["op"]] = launches.get(row["op"], 0) + row.get("count", 1)
+        return summary(f"Listing '{self.name}'", ", ".join(about), launches)
 
+
+def summary(title: str, about: str, launches: Mapping[str, float]) -> str:
+    """At most ten lines: a title, what else is said, launches by class, most first."""
+    ordered = sorted(launches.items(), key=lambda x: -x[1])
+    if len(ordered) > _SHOWN:
+        rest = ordered[_SHOWN - 1 :]
+        more = f"{len(rest)} more", sum(n for _, n in rest)
+        ordered = [*ordered[: _SHOWN - 1], more]
+    lines = [f"  {name}: {n:,.6g}" for name, n in ordered]
+    total = f"{sum(launches.values()):,.6g} launches"
+    return (
+        "\n".join([f"<{title}: {total}", *([f"  {about}"] * bool(about)), *lines]) + ">"
+    )
+
+
+_SHOWN: Final = 8
+"""Classes of a summary."""
 _HEADER: Final = (
     *(Field(key, "text", None) for key in ("name", "model", "config")),
     *(Field(key, "text", None) for key in ("precision", "mode")),

@@ -13,8 +13,14 @@ from jaxtyping import Float, Int
 
 from .. import dtypes, kernels
 from ..kernels import COMMON_FIELDS, REQUIRED, Context, Field, as_floats, take_rows
-from ..records import Record, as_float, as_index
-from ._listing import Listing, read_listings, select_listing, with_dispatch
+from ..records import Record, as_float, as_index, is_concrete
+from ._listing import (
+    Listing,
+    read_listings,
+    select_listing,
+    summary,
+    with_dispatch,
+)
 
 
 class Phases(Record):
@@ -60,6 +66,16 @@ class Workload(eqx.Module):
     num_rows: int = eqx.field(static=True)
     names: tuple[str, ...] = eqx.field(static=True)
     """Phase names; empty strings where nobody reads them."""
+
+    def __repr__(self) -> str:
+        if not is_concrete(self):
+            return super().__repr__()
+        launches: dict[str, float] = {}
+        for shape, group in zip(self.shapes, self.groups, strict=True):
+            name = type(shape).__name__
+            launches[name] = launches.get(name, 0.0) + float(np.sum(group.count))
+        phases = ", ".join(x for x in self.names if x)
+        return summary("Workload", f"{self.num_rows} rows; {phases}", launches)
 
 
 @dataclasses.dataclass(frozen=True)

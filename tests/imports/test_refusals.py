@@ -85,6 +85,8 @@ OPTIONS = [
     trace("no language model", model="resnet-50"),
     row("launches no kernel", de.trace_listing, lambda x: x.reshape(-1),
         jnp.ones((4, 4))),
+    row("`fuse` is 'all'; allowed are True, False and 'attention'", de.trace_listing,
+        jnp.tanh, jnp.ones(4), fuse="all"),
 ]  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from diffenergy.workload import (
     read_listings,
     select_listing,
 )
+from diffenergy.workload.models import load_model
 
 GEMM = dict(op="gemm", m=64, n=32, k=16, dtype="bf16")
 
@@ -158,3 +159,22 @@ def test_a_class_says_itself_what_its_fields_allow(monkeypatch):
     ):
         with pytest.raises(ValueError, match=re.escape(words)):
             normalise_kernel(row | change, "here")
+
+
+@pytest.mark.parametrize(
+    "name, published",
+    [
+        ("llama-3.1-8b", "8.030 G parameters, 16.06 GB in bf16"),
+        ("nemotron-3-nano", "G parameters"),
+        ("resnet-50", "25.56 M parameters"),
+    ],
+)
+def test_what_a_notebook_shows_fits_ten_lines(name, published):
+    """Of a model, its listings and its workload, with units."""
+    model = load_model(name)
+    listings = model.listings()
+    count = sum(row["count"] for row in listings[-1].kernels)
+    shown = [repr(model), repr(model.workload()), *map(repr, listings)]
+    lines = [text.splitlines() for text in shown]
+    assert max(map(len, lines)) <= 10 and max(map(len, sum(lines, []))) <= 100
+    assert published in shown[0] and f"{count:,.6g} launches" in shown[-1]

@@ -8,12 +8,13 @@ from typing import Any, Final
 
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal
+from jax.sharding import NamedSharding
 
 INLINED: Final = (
     "jit", "pjit", "closed_call", "core_call", "named_call", "remat", "remat2",
     "checkpoint", "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr",
     "shard_map", "custom_lin", "xla_call", "custom_transpose", "run_state",
-    "custom_partitioning",
+    "custom_partitioning", "composite", "custom_vmap_call", "call",
 )  # fmt: skip
 """Primitives that call a jaxpr once."""
 _BODIES: Final = ("jaxpr", "call_jaxpr", "fun_jaxpr", "call")
@@ -35,22 +36,26 @@ class Value:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Step:
-    """One operation, run `count` times."""
+    """One operation, run `count` times; `mesh`: GPUs along each axis of the `shard_map`
+    around it, empty outside of one."""
 
     name: str
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
     params: Mapping[str, Any]
     count: float
+    mesh: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass
 class Program:
-    """Steps in order; `results`: values that leave it, or a loop's iteration."""
+    """Steps in order; `results`: values that leave it, or a loop's iteration; `split`:
+    axes over which shardings split values outside of `shard_map` -> GPUs."""
 
     steps: list[Step]
     results: set[Value]
     notes: dict[str, None]
+    split: dict[str, int] = dataclasses.field(default_factory=dict)
 
 
 def flatten(
@@ -71,6 +76,13 @@ def flatten(
     return _without_dead_steps(flat.program)
 
 
+def walk(body: Any, count: int, flop: Callable[["Step"], float]) -> Program:
+    """All steps of a kernel's body, run `count` times; it writes to its operands."""
+    flat = _Flattener(None, flop)
+    flat.walk(body, (), [_value(x.aval) for x in body.invars], float(count))
+    return flat.program
+
+
 class _Flattener:
     def __init__(
         self,
@@ -79,6 +91,7 @@ class _Flattener:
     ):
         self.flop = flop
         self.program = Program([], set(), {})
+        self.mesh: Mapping[str, int] = {}
         several = isinstance(trips, Sequence)
         self.trips: Iterator[int | None] = (
             itertools.chain(trips, itertools.repeat(None))  # pyright: ignore[reportArgumentType]
@@ -113,13 +126,22 @@ class _Flattener:
 
     def _step(self, eqn: Any, operands: list[Value], count: float) -> list[Value]:
         name, params = eqn.primitive.name, eqn.params
+        stated = [params.get(x) for x in ("sharding", "dst_sharding")]
+        for several in ("in_shardings", "out_shardings"):
+            stated += params.get(several, ())
+        stated += [getattr(x.aval, "sharding", None) for x in eqn.outvars]
+        for sharding in stated:
+            self.program.split |= split_axes(sharding)
         if name in INLINED:
             body = next((params[x] for x in _BODIES if x in params), None)
             if body is not None:
                 inner, consts = _jaxpr_and_constants(body)
                 if name == "shard_map":  # inside are the parts of one GPU
                     parts = [_value(x.aval) for x in inner.invars]
+                    around, self.mesh = self.mesh, dict(params["mesh"].shape)
+                    self._note_other_axes(params)
                     results = self.walk(inner, consts, parts, count)
+                    self.mesh = around
                     self.program.results |= {*results, *operands}
                     return [_value(x.aval) for x in eqn.outvars]
                 if len(inner.invars) == len(operands):
@@ -128,9 +150,19 @@ class _Flattener:
         if name in loops:
             return loops[name](params, operands, count)
         outputs = tuple(_value(x.aval) for x in eqn.outvars)
-        step = Step(name, tuple(operands), outputs, params, count)
+        step = Step(name, tuple(operands), outputs, params, count, self.mesh)
         self.program.steps.append(step)
         return list(outputs)
+
+    def _note_other_axes(self, params: Mapping[str, Any]):
+        """Says which axes of a mesh XLA would split values over by itself."""
+        manual = params.get("manual_axes") or params.get("newly_manual_axes") or ()
+        others = [x for x, n in self.mesh.items() if n > 1 and x not in manual]
+        if manual and others:
+            self.program.notes[
+                f"`shard_map` leaves axis {', '.join(map(str, others))} of its mesh to "
+                "XLA: each GPU along it counts as doing all of the work"
+            ] = None
 
     def _scan(
         self, params: Mapping[str, Any], operands: list[Value], count: float
@@ -178,7 +210,7 @@ class _Flattener:
         branches: list[tuple[float, int, Program, list[Value]]] = []
         whole = self.program
         for branch in params["branches"]:
-            self.program = Program([], set(), whole.notes)
+            self.program = Program([], set(), whole.notes, whole.split)
             inner, consts = _jaxpr_and_constants(branch)
             results = self.walk(inner, consts, operands[1:], count)
             work = sum(self.flop(step) for step in self.program.steps)
@@ -200,6 +232,15 @@ def _value(aval: Any, constant: Any = None) -> Value:
     return Value(shape, str(getattr(aval, "dtype", "float32")), constant)
 
 
+def split_axes(sharding: Any) -> dict[str, int]:
+    """Axes (of more than one GPU) over which a sharding splits an array -> GPUs."""
+    if not isinstance(sharding, NamedSharding):
+        return {}
+    sizes, spec = sharding.mesh.shape, sharding.spec
+    names = [x for part in spec for x in (part if isinstance(part, tuple) else (part,))]
+    return {x: sizes[x] for x in names if isinstance(x, str) and sizes[x] > 1}
+
+
 def _like(x: Value) -> Value:
     return Value(x.shape, x.dtype)
 
@@ -211,4 +252,4 @@ def _without_dead_steps(program: Program) -> Program:
         if live.intersection(step.outputs) or not step.outputs:
             live.update(step.inputs)
             steps.append(step)
-    return Program(steps[::-1], program.results, program.notes)
+    return dataclasses.replace(program, steps=steps[::-1])

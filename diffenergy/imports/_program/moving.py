@@ -10,16 +10,31 @@ from .._rows.operators import Row
 from .._rows.types import element_bytes, elementwise_row, gather_row
 from .flat import Program, Step, Value
 
-FREE: Final = (
-    "reshape", "squeeze", "expand_dims", "broadcast_in_dim", "iota", "slice", "rev",
-    "copy_p", "stop_gradient", "sharding_constraint", "transpose", "pvary",
-    "optimization_barrier", "dynamic_slice", "split", "layout_constraint",
-    "mesh_cast", "random_wrap", "random_unwrap", "device_put", "psum_invariant",
+_VIEWS: Final = (
+    "reshape", "squeeze", "expand_dims", "broadcast_in_dim", "slice", "rev", "tile",
+    "transpose", "dynamic_slice", "split", "unstack", "to_edtype", "from_edtype",
 )  # fmt: skip
-"""No kernel of their own: consumers read through them."""
+_NAMES: Final = (
+    "stop_gradient", "optimization_barrier", "name", "pvary", "preduced", "reshard",
+    "vary_unreduced_cast_p", "reduced_vary_cast_p", "mesh_cast", "sharding_constraint",
+    "layout_constraint", "with_memory_space_constraint", "device_put", "random_wrap",
+    "random_unwrap", "random_clone", "copy_p", "tie", "pin", "unpin",
+)  # fmt: skip
+_ENDS: Final = ("psum", "all_gather", "reduce_scatter", "all_to_all", "pbroadcast",
+                "ppermute")  # fmt: skip
+FREE: Final[Mapping[str, str]] = {
+    **dict.fromkeys(_VIEWS, "consumers read through it"),
+    **dict.fromkeys(_NAMES, "says something about a value, of which it is the same"),
+    **dict.fromkeys(("iota", "axis_index"), "made where it is used"),
+    **{f"{name}_done": "its start is priced" for name in _ENDS},
+    "precv": "the sending is priced",
+}
+"""Primitives with no kernel of their own -> why. (Values split over GPUs outside of
+`shard_map`, which `reshard` would move, are refused.)"""
 _REDUCTIONS: Final = (
     "argmax", "argmin", "cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp",
-    "reduce_precision_sum", "reduce",
+    "reduce", "reduce_and", "reduce_max", "reduce_min", "reduce_or", "reduce_prod",
+    "reduce_sum", "reduce_xor",
 )  # fmt: skip
 _ELEMENTWISE: Final = frozenset(
     """
@@ -34,7 +49,7 @@ _ELEMENTWISE: Final = frozenset(
     """.split()
 )
 _MOVED_OUT: Final = (
-    "gather", "concatenate", "pad", "dynamic_gather", "take", "sort", "top_k",
+    "gather", "concatenate", "stack", "pad", "dynamic_gather", "take", "sort", "top_k",
     "select_and_gather_add", "approx_top_k",
 )  # fmt: skip
 """What moves is the output."""
@@ -54,9 +69,7 @@ def is_elementwise(step: Step) -> bool:
 
 def is_reduction(step: Step) -> bool:
     """Whether it is a reduction over some axes."""
-    return step.name.startswith("reduce_") and step.name not in (
-        "reduce_precision", *_WINDOWS,
-    ) or step.name in _REDUCTIONS  # fmt: skip
+    return step.name in _REDUCTIONS
 
 
 class Regions:
@@ -152,7 +165,7 @@ class Regions:
         steps = self.steps[number]
         outputs = [x for step in steps for x in step.outputs]
         inside = set(outputs)
-        reads: dict[Value, float] = {}
+        parts: dict[Value, dict[Value, int]] = {}  # of what lies in memory
         for step in steps:
             for value in step.inputs:
                 root = self.root(value)
@@ -160,8 +173,8 @@ class Regions:
                     continue
                 if root in self.counters:
                     continue
-                moved_size = min(value.size, root.size)
-                reads[root] = max(reads.get(root, 0), moved_size)
+                parts.setdefault(root, {})[value] = value.size
+        reads = {x: min(sum(part.values()), x.size) for x, part in parts.items()}
         writes = [x for x in outputs if self.users[x] - {number}]
         leaves = any(x in self.program.results for x in writes)
         if not writes or not (reads or leaves):  # a mask by positions costs nothing
@@ -170,7 +183,7 @@ class Regions:
         names = [step.name for step in steps]
         slow = next((_SLOW[x] for x in names if x in _SLOW), None)
         fn = slow or ("fused" if len(names) > 1 else names[0])
-        if size == 1:
+        if size <= 1:
             return None
         return elementwise_row(
             fn, size, [(n, x.dtype) for x, n in reads.items()],

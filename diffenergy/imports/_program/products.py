@@ -11,10 +11,12 @@ import numpy as np
 from .._rows.operators import Row, convolution_product, output_hw, padded_convolution
 from .._rows.types import listing_type
 from .flat import Program, Step, Value
-from .moving import FREE, is_elementwise, is_reduction
+from .moving import FREE, bytes_of, is_elementwise, is_reduction
 
 DOT: Final = "dot_general"
+RAGGED: Final = "ragged_dot_general"
 CONV: Final = "conv_general_dilated"
+MATRIX: Final = (DOT, RAGGED, CONV)
 _TF32: Final = ("tensorfloat32", "tf32", "high", "fastest")
 
 
@@ -31,7 +33,7 @@ def dot_sizes(step: Step) -> tuple[int, int, int, int]:
 
 def matrix_flop(step: Step) -> float:
     """FLOP of a product or convolution, over all its runs; 0 of other steps."""
-    row = matrix_row(step, {}) if step.name in (DOT, CONV) else None
+    row = matrix_row(step, {}) if step.name in MATRIX else None
     return 0.0 if row is None else row_flop(row) * step.count
 
 
@@ -55,12 +57,40 @@ def matrix_row(step: Step, notes: dict[str, None]) -> Row | None:
     dtype = product_type(step, notes)
     if step.name == CONV:
         return _convolution(step, dtype)
-    batch, m, n, k = dot_sizes(step)
-    row: Row = {"op": "gemm", "batch": batch, "m": m, "n": n, "k": k, "dtype": dtype}
+    if step.name == RAGGED:
+        row = _ragged(step, dtype)
+    else:
+        sizes = zip(("batch", "m", "n", "k"), dot_sizes(step), strict=True)
+        row = {"op": "gemm", **dict(sizes), "dtype": dtype}
+    if row["op"] == "custom":
+        return row
     out = listing_type(step.outputs[0].dtype)
     if out is not None and out != dtype and dtype != "tf32":
         row["out_dtype"] = out
     return row
+
+
+def _ragged(step: Step, dtype: str) -> Row:
+    """A product whose rows (or sums, or batches) fall into groups of any sizes: one
+    product a group of equal sizes, which has the FLOP of all; where the groups do not
+    divide evenly the FLOP and bytes themselves."""
+    numbers = step.params["ragged_dot_dimension_numbers"]
+    (left, _), (batched, _) = numbers.dot_dimension_numbers
+    a, b, sizes = (x.shape for x in step.inputs[:3])
+    ragged = numbers.lhs_ragged_dimensions[0]
+    batch, k = (math.prod(a[i] for i in axes) for axes in (batched, left))
+    groups = sizes[-1]
+    stacked = math.prod(b[i] for i in numbers.rhs_group_dimensions)
+    row = {"batch": batch, "m": math.prod(a) // (batch * k), "k": k,
+           "n": math.prod(b) // (batch * k * stacked)}  # fmt: skip
+    flop = 2.0 * math.prod(row.values())
+    along = "k" if ragged in left else "m"
+    if ragged not in batched:
+        if row[along] % groups:
+            return {"op": "custom", "fn": step.name, "flop": flop, "dtype": dtype,
+                    "bytes": bytes_of([*step.inputs, *step.outputs])}  # fmt: skip
+        row |= {"batch": batch * groups, along: row[along] // groups}
+    return {"op": "gemm", **row, "dtype": dtype}
 
 
 def product_type(step: Step, notes: dict[str, None]) -> str:

@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from ... import dtypes
+from ... import dtypes, units
 from .._kernel import Kernel, Number, normalise_rows
 from .._listing import Listing
 from .._model_request import ModelRequest
@@ -36,6 +36,25 @@ class Model(abc.ABC):
     """A network of known shape; subclasses are model families."""
 
     config: Config
+
+    def __init_subclass__(cls):
+        cls.__repr__ = Model.__repr__  # not that of a dataclass, thousands of lines
+
+    def __repr__(self) -> str:
+        lines = [
+            f"<{type(self).__name__} '{self.name}'",
+            f"{units.si(self.parameters(), '')} parameters, "
+            f"{units.si(self.weight_bytes('bf16'), 'B')} in bf16",
+        ]
+        if self.max_positions:
+            lines.append(f"up to {self.max_positions:,} tokens")
+        for size, what in (
+            (self.kv_bytes_per_token("bf16"), "of cache a token in bf16"),
+            (self.state_bytes(), "of state a request"),
+        ):
+            if size:
+                lines.append(f"{units.si(size, 'B')} {what}")
+        return "\n  ".join(lines) + ">"
 
     @property
     def name(self) -> str:
