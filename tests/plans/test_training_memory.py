@@ -260,8 +260,8 @@ def test_published_runs_fit(
 
 @pytest.mark.parametrize(("exchange", "parts"), [("gather", 1), ("ring", 16)])
 def test_context_has_one_layers_keys_and_values(exchange: Any, parts: int):
-    """Llama 3.1 8B, 8 heads of 128 wide, 131,072 tokens in bf16: 537 MB, beside what a GPU
-    with a sixteenth of the tokens for itself has."""
+    """Llama 3.1 8B, 8 heads of 128 wide, 131,072 tokens in bf16: 537 MB, beside what a
+    GPU with a sixteenth of the tokens for itself has."""
     plan, tokens = Plan(cp=16, pp=8, cp_exchange=exchange), 2**17
     asked = dict(batch=1, accumulation=8)
     found = stages("llama-3.1-8b", plan, input_len=tokens, **asked)
