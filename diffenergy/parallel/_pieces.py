@@ -25,6 +25,7 @@ from ..plans import (
     StepPart,
     Training,
     collective_row,
+    context_bytes,
     exchange_groups,
     passes_of,
 )
@@ -49,9 +50,9 @@ BOTH: Final = 2
 table."""
 ENDS: Final = 3
 """Where kinds of layers begin."""
-ROUTES: Final = ("dispatch", "hosts", "sequence")
-"""Keys of a plan that decide how rows reach their experts, and which tokens a GPU of a
-layer has: the same of all plans."""
+ROUTES: Final = ("dispatch", "hosts", "sequence", "cp_exchange")
+"""Keys of a plan that decide how rows reach their experts, and which tokens, keys and
+values a GPU of a layer has: the same of all plans."""
 STORED: Final = ("moments", "store")
 """Keys of a plan that decide what its GPUs keep: the same of all plans."""
 TIMES: Final = 64
@@ -201,10 +202,11 @@ class Maker:
         shares = exchange_groups(plan, self.space.host)
         parts = passes_of(model, request, shares, plan)
         left = model.saved_activations(request)
+        workspace = left.workspace + context_bytes(model, plan, request)
         return Piece(
             tuple(parts),
             _parameters(model),
-            (left.each, left.once, left.logits, left.workspace),
+            (left.each, left.once, left.logits, workspace),
         )
 
 

@@ -7,6 +7,7 @@ from ._layout import fastest_split as fastest_split
 from ._layout import pipeline_layout as pipeline_layout
 from ._least import least_plan as least_plan
 from ._least import least_training as least_training
+from ._memory import context_bytes as context_bytes
 from ._memory import micro_batches_in_flight as micro_batches_in_flight
 from ._memory import state_bytes as state_bytes
 from ._memory import training_memory as training_memory

@@ -66,7 +66,10 @@ def training_memory(
             table = placed.vocab * placed.hidden / plan.tp
             dtype = placed.precision(request).values
             state = state_bytes(plan, dtype, placed.training_weights(request), table)
-            kinds[kind] = placed.saved_activations(request, **changed), state
+            saved = placed.saved_activations(request, **changed)
+            keys = context_bytes(placed, plan, request)
+            saved = dataclasses.replace(saved, workspace=saved.workspace + keys)
+            kinds[kind] = saved, state
         left, state = kinds[kind]
         flying = micro_batches_in_flight(plan, stage, times)
         # The last stage runs backward right after forward: it has the logits of one
@@ -81,6 +84,22 @@ def training_memory(
             )
         )
     return stages
+
+
+def context_bytes(model: TrainedModel, plan: Plan, request: Request) -> float:
+    """Bytes of the keys and values of one layer that the `cp` GPUs of a sequence
+    exchange: those of all tokens, or of a GPU's part (arXiv 2310.01889)."""
+    if plan.cp == 1:
+        return 0.0
+    rows = (row for each in model.listings_of(request) for row in each.kernels)
+    gathers = ("cp", "all_gather")
+    whole = (
+        float(x["bytes"])
+        for x in rows
+        if (x.get("axis"), x.get("collective")) == gathers
+    )
+    parts = plan.cp if plan.cp_exchange == "ring" else 1
+    return max(whole, default=0.0) / parts
 
 
 def micro_batches_in_flight(plan: Plan, stage: int, micro_batches: int) -> float:

@@ -17,6 +17,7 @@ Graphs = Literal["none", "part", "all"]
 Sums = Literal["fp32", "bf16"]
 Store = Literal["bf16", "fp8"]
 Sequence = Literal["on", "off"]
+ContextExchange = Literal["gather", "ring"]
 
 SERVING: Final = ("tp", "pp", "ep", "dp")
 """Sizes that every phase knows."""
@@ -30,6 +31,7 @@ _WORDS: Final = {
     "moments": get_args(Sums),
     "store": get_args(Store),
     "sequence": get_args(Sequence),
+    "cp_exchange": get_args(ContextExchange),
 }
 KEYS: Final = (*_SIZES, "hosts", "zero", *_WORDS, "recompute", "software")
 _ZERO: Final = 3
@@ -70,6 +72,8 @@ class Plan:
     AdamW's, `store`: of what gated activations and experts' rows keep for the backward
     pass; `sequence`: whether `tp` GPUs divide the tokens between pairs of layers, too
     (Megatron's sequence parallelism), or all of them have all;
+    `cp_exchange`: whether a GPU gathers a layer's keys and values of all tokens, or has
+    one part of them after the other (memory alone);
     `software`: year of the training program, which decides its attention kernels.
     """
 
@@ -92,6 +96,7 @@ class Plan:
     moments: Sums = "fp32"
     store: Store = "bf16"
     sequence: Sequence = "on"
+    cp_exchange: ContextExchange = "gather"
     software: float = NOW
 
     @property
@@ -158,8 +163,8 @@ class Plan:
         if training:
             words = {"etp": self.expert_parts, "schedule": self.order}
             every = dataclasses.asdict(self) | words
-            usual = self.sequence == Plan.sequence
-            return {x: y for x, y in every.items() if x != "sequence" or not usual}
+            rare = {x: getattr(Plan, x) for x in ("sequence", "cp_exchange")}
+            return {x: y for x, y in every.items() if x not in rare or y != rare[x]}
         return {key: getattr(self, key) for key in SERVING}
 
     def check_serving(self):
@@ -334,6 +339,11 @@ def _check_training(plan: Plan):
         raise ValueError(
             f"`plan` has pp={plan.pp} and schedule=dualpipe, in which a GPU has two "
             "stages, one from either end; give an even pp."
+        )
+    if plan.cp_exchange == "ring" and plan.cp == 1:
+        raise ValueError(
+            "`plan` has cp_exchange=ring and cp=1, with which nothing is exchanged; "
+            "give cp=2 or more, or leave cp_exchange out."
         )
     if plan.hides_experts:
         _check_hidden(plan)

@@ -24,6 +24,14 @@ def step(model: str, plan: str | None = None, **given: Any) -> dict[str, Any]:
 
 
 @pytest.mark.slow
+def test_a_published_step_of_long_sequences():
+    """arXiv 2407.21783, table 4: 380 TFLOP/s a GPU on 16,384 H100; 989.4 are dense."""
+    plan = "tp=8,cp=16,pp=16,dp=8,vp=8,software=2024.5"
+    found = step("llama-3.1-405b", plan, global_batch=128, input_len=131_072)
+    assert found["mfu"] * 989.4 == pytest.approx(380, rel=0.05)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("part", [{}, {"lora": 8}, {"frozen_layers": 5}])
 def test_a_plan_of_one_gpu_is_a_training_step(part: dict[str, Any]):
     plan = step("gpt2", "tp=1", global_batch=4, **part)

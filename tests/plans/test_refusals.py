@@ -38,6 +38,7 @@ PLANS = [
     read("`plan` has tp=1.5", "tp=1.5"),
     read("`plan` has tp=True", {"tp": True}),
     read("zero=3, which belongs to training", "tp=2,zero=3"),
+    training("cp_exchange=ring and cp=1", "dp=2,cp_exchange=ring"),
     read("cp=2, which belongs to training", "tp=2,cp=2"),
     read("beside `plan`", "tp=2", tp=2),
     read("tp x pp x cp x dp = 2 GPUs", "tp=2", num_gpus=3),
