@@ -89,9 +89,9 @@ def load(frame: pd.DataFrame, name: str) -> Served:
     def tell(done: int, total: int):
         print(f"\r{name}: {done} of {total} tables", end="", file=sys.stderr)
 
-    found = served(read_serving(path), tell)
+    measured = served(read_serving(path), tell)
     print(file=sys.stderr)
-    return found
+    return measured
 
 
 def prior() -> dict[str, float]:
@@ -106,9 +106,9 @@ def none() -> dict[str, float]:
     return {n: float(n in ones) * (0.5 if n in powers else 1.0) for n in constants()}
 
 
-def errors(found: Served, predicted: np.ndarray, rows: np.ndarray) -> str:
+def errors(measured: Served, predicted: np.ndarray, rows: np.ndarray) -> str:
     """Median (90th percentile) of absolute errors, %, by quantity, as cells."""
-    miss = 100 * np.abs(np.expm1(predicted - found.read))[rows]
+    miss = 100 * np.abs(np.expm1(predicted - measured.read))[rows]
     cells = []
     for name in ("tpot", "power", "energy", "ttft"):
         x = miss[:, QUANTITIES.index(name)]
@@ -120,18 +120,18 @@ def errors(found: Served, predicted: np.ndarray, rows: np.ndarray) -> str:
 
 
 def folds(
-    found: Served,
+    measured: Served,
     mine: np.ndarray,
     groups: np.ndarray,
     centres: Mapping[str, float],
-    held: Sequence[str] = (),
+    fixed: Sequence[str] = (),
 ) -> np.ndarray:
     """Predictions of the rows `mine`, each group by constants of the others."""
-    out = np.full_like(found.read, np.nan)
+    out = np.full_like(measured.read, np.nan)
     for group in np.unique(groups[mine]):
         left = mine & (groups == group)
-        values = dict(centres) | fitted(found, mine & ~left, centres, held)
-        out[left] = found.predict(as_arrays(values))[left]
+        values = dict(centres) | fitted(measured, mine & ~left, centres, fixed)
+        out[left] = measured.predict(as_arrays(values))[left]
     return out
 
 
@@ -156,17 +156,17 @@ class Mixture(NamedTuple):
         """`experts` and `small` of all rows."""
         if self.host == _UNFITTED:
             return dict.fromkeys(_OWN, 1.0)
-        values = self.centres | fitted(self.served, self.mine, self.centres, self.held)
+        values = self.centres | fitted(self.served, self.mine, self.centres, self.fixed)
         return {x: values[x] for x in _OWN}
 
     @property
-    def held(self) -> tuple[str, ...]:
+    def fixed(self) -> tuple[str, ...]:
         """Constants that stay as they are."""
         return tuple(x for x in constants() if x not in _OWN)
 
     def left_out(self) -> np.ndarray:
         """Predictions of each model by constants of the others."""
-        return folds(self.served, self.mine, self.model, self.centres, self.held)
+        return folds(self.served, self.mine, self.model, self.centres, self.fixed)
 
 
 def mixture_servers(
@@ -204,27 +204,27 @@ def study(
         mine = use & (gpu == name)
         kernels = energy.predict(as_arrays(none()))
         yield f"| {name}, no engine | {errors(energy, kernels, mine)} |"
-        found = folds(energy, mine, names, start, _FROZEN)
-        yield f"| {name}, a model | {errors(energy, found, mine)} |"
+        predicted = folds(energy, mine, names, start, _FROZEN)
+        yield f"| {name}, a model | {errors(energy, predicted, mine)} |"
         by_gpu[name] = start | fitted(energy, mine, start, _FROZEN)
     for name, other in (("h100-sxm", "b200-sxm"), ("b200-sxm", "h100-sxm")):
         mine = use & (gpu == name)
-        found = energy.predict(as_arrays(by_gpu[other]))
-        yield f"| {name}, the GPU | {errors(energy, found, mine)} |"
+        predicted = energy.predict(as_arrays(by_gpu[other]))
+        yield f"| {name}, the GPU | {errors(energy, predicted, mine)} |"
     for name in _MOST:
         for kind in ("dense", "mixture"):
             mixture = np.array(["A3B" in x or "A22B" in x for x in names])
             mine = ~alone & (gpu == name) & (mixture == (kind == "mixture"))
-            found = energy.predict(as_arrays(by_gpu[name]))
-            yield f"| {name}, {kind} on several | {errors(energy, found, mine)} |"
+            predicted = energy.predict(as_arrays(by_gpu[name]))
+            yield f"| {name}, {kind} on several | {errors(energy, predicted, mine)} |"
     engines = np.array([host.partition(":")[0] for host in closed.hosts])
     degrees = _columns(closed, table, "tp")
     for engine in ("vllm", "sglang", "trtllm"):
         mine = engines == engine
         kernels = closed.predict(as_arrays(none()))
         yield f"| {engine}, no engine | {errors(closed, kernels, mine)} |"
-        found = folds(closed, mine, degrees, start, _fixed(engine))
-        yield f"| {engine}, a TP degree | {errors(closed, found, mine)} |"
+        predicted = folds(closed, mine, degrees, start, _fixed(engine))
+        yield f"| {engine}, a TP degree | {errors(closed, predicted, mine)} |"
     for host, x in servers.items():
         own, kernels = x.fitted(), x.base | dict.fromkeys(_OWN, 1.0)
         for what, predicted in (
@@ -240,8 +240,8 @@ def study(
             mine = big & (gpu == name) & (_columns(energy, frame, "dtype") == dtype)
             tiles = by_gpu[name] | {"untuned": _UNTUNED, "experts": experts}
             for what, values in (("", by_gpu[name]), (", untuned", tiles)):
-                found = energy.predict(as_arrays(values))
-                cells = errors(energy, found, mine)
+                predicted = energy.predict(as_arrays(values))
+                cells = errors(energy, predicted, mine)
                 yield f"| {name}, 235B {dtype}{what} | {cells} |"
 
 
@@ -256,17 +256,17 @@ def shipped(energy: Served, frame: pd.DataFrame, closed: Served) -> dict[str, An
     engines = np.array([host.partition(":")[0] for host in closed.hosts])
     own = fitted(closed, engines == "vllm", start, _FROZEN)
     centres = start | {k: own[k] for k in ("sort_few", "request") if k in own}
-    found = {"engine": {"vllm": dict(own)}, "host": {}}
+    levels = {"engine": {"vllm": dict(own)}, "host": {}}
     vllm = fitted(energy, use, centres, _FROZEN)
-    found["engine"]["vllm"] = _some(own, ("sort_few", "request")) | vllm
+    levels["engine"]["vllm"] = _some(own, ("sort_few", "request")) | vllm
     for name in _MOST:
         own = fitted(energy, use & (gpu == name), centres, _FROZEN)
         level = {x: own.get(x, centres[x]) for x in constants() if x in own | vllm}
-        found["host"][f"vllm:{name}"] = level
+        levels["host"][f"vllm:{name}"] = level
     for engine in ("sglang", "trtllm"):
-        found["engine"][engine] = fitted(closed, engines == engine, start, _UNREAD)
-        found["host"][f"{engine}:h100-sxm"] = {}
-    return found
+        levels["engine"][engine] = fitted(closed, engines == engine, start, _UNREAD)
+        levels["host"][f"{engine}:h100-sxm"] = {}
+    return levels
 
 
 def _fixed(engine: str) -> tuple[str, ...]:
@@ -285,24 +285,24 @@ def _family(name: str) -> str:
     return re.sub(r"Qwen/Qwen3-(Coder-)?30B-A3B.*", "Qwen3-30B-A3B", name)
 
 
-def _names(found: Served, frame: pd.DataFrame) -> list[str]:
-    return [str(frame["name"][row.number]) for row in found.given]
+def _names(measured: Served, frame: pd.DataFrame) -> list[str]:
+    return [str(frame["name"][row.number]) for row in measured.given]
 
 
-def _columns(found: Served, frame: pd.DataFrame, name: str) -> np.ndarray:
-    return np.array([frame[name][row.number] for row in found.given])
+def _columns(measured: Served, frame: pd.DataFrame, name: str) -> np.ndarray:
+    return np.array([frame[name][row.number] for row in measured.given])
 
 
 def written(levels: Mapping[str, Any]) -> str:
     """The file with the levels in place of those that it has."""
     text = _FILE.read_text()
-    kept = ("vllm-v0",)
+    unfitted = ("vllm-v0",)
     for kind, tables in levels.items():
         for name, values in tables.items():
             head = f"[{kind}.{name}]" if kind == "engine" else f'[{kind}."{name}"]'
             body = "".join(f"{k} = {v}\n" for k, v in values.items())
             pattern = re.compile(rf"^{re.escape(head)}\n(?:[^\[\n].*\n)*", re.M)
-            if pattern.search(text) and name not in kept:
+            if pattern.search(text) and name not in unfitted:
                 text = pattern.sub(f"{head}\n{body}", text, count=1)
             else:
                 place = text.index("\n# Standard deviation")

@@ -54,12 +54,12 @@ def main(folder: Annotated[Path, typer.Argument(help="parallel")]) -> None:
         time, energy = priced(dict(zip(_PLAN, plan, strict=True)))
         own = own.sort_values("time_s")
         at = own.iloc[0]
-        said = time[-1], energy[-1] / time[-1], energy[-1]
+        predicted = time[-1], energy[-1] / time[-1], energy[-1]
         read = at["time_s"], at["power_per_gpu_w"], at["energy_j"] / 2
-        errors.append(np.divide(said, read) - 1)
+        errors.append(np.divide(predicted, read) - 1)
         cells = " | ".join(
             f"{x:{n}} | {y:{n}}"
-            for x, y, n in zip(said, read, (".2f", ".0f", ".0f"), strict=True)
+            for x, y, n in zip(predicted, read, (".2f", ".0f", ".0f"), strict=True)
         )
         typer.echo(f"| {' '.join(map(str, plan))} | {cells} |")
         joules = (
@@ -70,7 +70,7 @@ def main(folder: Annotated[Path, typer.Argument(help="parallel")]) -> None:
     for name, column in zip(
         ("time", "power", "energy"), np.transpose(errors), strict=True
     ):
-        typer.echo(f"{name}: {_said(column)}")
+        typer.echo(f"{name}: {_cells(column)}")
     typer.echo("\n| step | energy | measured |\n|---|---|---|")
     for slower, (ours, theirs) in zip(
         _SLOWER, np.mean(savings, axis=0).T - 1, strict=True
@@ -89,7 +89,7 @@ def _rising(time: Any, energy: Any) -> tuple[Any, Any]:
     return np.asarray(time)[order], np.asarray(energy)[order]
 
 
-def _said(errors: Any) -> str:
+def _cells(errors: Any) -> str:
     """Mean of the absolute errors, and of the errors, in %."""
     import numpy as np
 
