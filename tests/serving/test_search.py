@@ -6,10 +6,12 @@ import io
 import itertools
 from typing import Any, Final, NamedTuple
 
+import json_keys
 import numpy as np
 import pytest
 
 from diffenergy import serving
+from diffenergy.keys import json_text
 from diffenergy.results import Infeasible
 
 MODEL: Final = "qwen3-0.6b"
@@ -230,6 +232,7 @@ def test_pools_are_those_of_apart_and_drafts_those_of_the_server():
     few = serving.Load(rate=2, slo_tpot=0.02)
     one = {"tp": 1, "sm_clock": 1.2e9, "num_gpus": 1}
     s = serving.search("qwen3-8b", ["h100-sxm"], few, **one, **drafts).summary
+    json_keys.check("serve", json_text(s))
     tried = {x["speculative"]: x for x in s["per_gpu"] + s["deployments"]}
     best = s["best"]
     for more, kind in (({}, None), (drafts, "eagle")):

@@ -208,6 +208,7 @@ def test_power_over_time():
     assert (profile["of"], profile["period_s"]) == ("wall", None)
     json_keys.check("serve", json_text(s))
     smooth = simulate(*ask, **setting, smooth="down=100").summary  # pyright: ignore
+    json_keys.check("serve", json_text(smooth))
     falls = -np.diff(curve.watts)[curve.watts[1:] < waits[0] + 1]
     assert len(falls) == 2  # the last one ends with the trace
     assert smooth["smoothing"]["burn_j"] >= 0.99 * (falls**2 / 200).sum()
