@@ -1,5 +1,6 @@
 """`diffenergy import`, and the same files given to `estimate` and `evaluate`."""
 
+import csv
 import json
 import math
 from pathlib import Path
@@ -80,7 +81,12 @@ def test_a_trace_is_evaluated_by_kernel_time(tmp_path, capsys):
         "gemm", "softmax", "elementwise", "traced",
     ]  # fmt: skip
     assert scores["groups"][-1]["whole_ratio"] is None
-    assert out.read_text().count("\n") == 5
+    table = list(csv.DictReader(out.read_text().splitlines()))
+    missed = [
+        abs(float(x["ratio"]) - 1) * float(x["traced_total_us"]) if x["ratio"] else 0.0
+        for x in table
+    ]
+    assert len(table) == 4 and missed == sorted(missed, reverse=True)
 
 
 @pytest.mark.slow

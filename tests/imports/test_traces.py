@@ -120,6 +120,71 @@ def test_attention_says_whether_it_is_causal(tmp_path):
     assert (row["batch"], row["q_len"], row["num_heads"]) == (2, 128, 8)
 
 
+MUL = (
+    "void at::native::vectorized_elementwise_kernel<4, at::native::AUnaryFunctor<float>,"
+    " at::detail::Array<char*, 2> >"
+)
+STRIDED = "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl<x> >"
+CAT = "void at::native::CatArrayBatchedCopy<float, unsigned int, 2, 128, 1>"
+
+
+@pytest.mark.parametrize(
+    "name, dims, kernel, grid, elements, reads",
+    [
+        ("aten::mul", [[4096], [], [4096]], MUL, 8, 4096, 1),
+        ("aten::mul", [[64, 64], [64, 64], [64, 64]], STRIDED, 8, 4096, 2),
+        ("aten::add", [[4096], [4096], [], [0]], STRIDED, 8, 4096, 2),
+        ("aten::tanh", [[4096], [4096]], STRIDED, 8, 4096, 1),
+        ("aten::cat", [[[64], [32]], [], [96]], CAT, 1, 96, 1),
+        ("aten::add_", [[4096], [4096], []], builders.ADD, 8, 4096, 2),
+    ],
+)
+def test_out_is_no_input(tmp_path, name, dims, kernel, grid, elements, reads):
+    events = [
+        builders.operator(name, 0, 50, dims, kind="float"),
+        builders.launch(1, 5),
+        builders.kernel(kernel, 1, 100, 10.0, (grid, 1, 1)),
+    ]
+    [row] = rows(builders.trace(tmp_path, events))
+    assert (row["elements"], row["reads"], row["writes"]) == (elements, reads, 1)
+
+
+@pytest.mark.parametrize(
+    "node",
+    ["CompiledFunction", "torch::autograd::CppNode<Lookup>", "MyFunctionBackward",
+     "autograd::engine::evaluate_function: X", "fbgemm::lookup"],
+)  # fmt: skip
+def test_kernels_of_a_region_do_not_have_its_tensors(tmp_path, node):
+    """A fill of 2 us in a node with 506 MB of tensors; the operator within the node
+    has sizes of its own."""
+    fill = builders.ADD.replace("CUDAFunctor_add", "FillFunctor")
+    events = [
+        builders.operator(node, 0, 90, [[8192, 15444]], kind="float"),
+        builders.operator("aten::mm", 40, 20, [[32, 64], [64, 16]]),
+        *(builders.launch(i, 5 + 20 * i) for i in range(3)),
+        builders.kernel(fill, 0, 100, 2.0, (4, 1, 1)),
+        builders.kernel("triton_per_fused_sum_3", 1, 110, 7.0),
+        builders.kernel(builders.GEMM, 2, 120, 9.0),
+    ]
+    fill_row, unknown, gemm = rows(builders.trace(tmp_path, events))
+    assert (fill_row["elements"], fill_row["reads"]) == (4 * 512, 0)
+    assert (fill_row["how"], gemm["how"]) == ("launch", "operator")
+    assert (unknown["op"], unknown["class"]) == ("traced", "norm")
+    assert (gemm["m"], gemm["n"], gemm["k"]) == (32, 16, 64)
+
+
+def test_a_triton_kernel_has_the_tensors_of_its_own_call(tmp_path):
+    name = "triton_poi_fused_add_0"
+    events = [
+        builders.operator("CompiledFunction", 0, 90, [[8192, 8192]]),
+        builders.operator(name, 10, 20, [[1024], [1024], [1024], []]),
+        builders.launch(1, 15),
+        builders.kernel(name, 1, 100, 2.0),
+    ]
+    [row] = rows(builders.trace(tmp_path, events))
+    assert (row["elements"], row["reads"], row["writes"]) == (1024, 2, 1)
+
+
 def test_gathers_count_indices_never_the_table(tmp_path):
     events = [
         builders.operator("aten::embedding", 0, 50, [[150_000, 1024], [16, 100], []]),

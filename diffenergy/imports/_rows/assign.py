@@ -92,7 +92,7 @@ def _of_call(
         ]
     matches = []
     for i, (launch, kind) in enumerate(zip(group, kinds, strict=True)):
-        row = valid(_row(operator, launch, kind, world))
+        row = valid(_row(operator, launch, kind, world, len(group)))
         match = Match(_kind(kind, row), row, "operator", i)
         matches.append(_by_launch(launch, kind, i) if row is None else match)
     return _reduced_once(matches)
@@ -121,7 +121,10 @@ def _matrix_rows(
     base = operators.base_name(operator.name)
     places = [i for i, kind in enumerate(kinds) if _carries_matrix(kind)]
     rule = operators.RULES.get(base)
-    order = sorted(places or range(len(group)), key=lambda i: -group[i].duration)
+    is_sum = lambda i: "splitKreduce" in group[i].name  # noqa: E731
+    order = sorted(
+        places or range(len(group)), key=lambda i: (is_sum(i), -group[i].duration)
+    )
     longest = order[0]
     name = group[longest].name
     if rule is not None:
@@ -156,10 +159,16 @@ def _gradients(
     return dict(sorted(gradients.items()))
 
 
-def _row(operator: Operator, launch: Launch, kind: str, world: int) -> Row | None:
-    """Row of a kernel that no matrix operator launched."""
+def _row(
+    operator: Operator, launch: Launch, kind: str, world: int, kernels: int
+) -> Row | None:
+    """Row of a kernel that no matrix operator launched, one of `kernels` of a call."""
     if kind == "collective":
         return sharing.collective_row(launch, world)
+    if streams.is_region(operator, launch.name):
+        return None
+    if kernels > 1 and streams.is_foreign(operator):
+        return None
     listed = operators.base_name(operator.name) in streams.RULES
     if _carries_matrix(kind) and not listed:
         return None
