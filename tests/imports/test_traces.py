@@ -91,6 +91,75 @@ def test_gradients_of_a_convolution_are_two_rows(tmp_path):
     assert {(x["stride"], x["padding"]) for x in kernels} == {(2, 1)}
 
 
+def bare(name: str, start: float, duration: float, *dims: list[int]):
+    """A call with sizes and neither types nor values, as profilers of 2021 wrote."""
+    event = builders.operator(name, start, duration, list(dims))
+    event["args"] = {"Input Dims": event["args"]["Input Dims"]}
+    return event
+
+
+@pytest.mark.parametrize(
+    "size, taps, out, stride, padding",
+    [
+        (56, 1, 56, 1, 0), (56, 1, 28, 2, 0), (56, 3, 56, 1, 1), (56, 3, 28, 2, 1),
+        (224, 7, 112, 2, 3), (224, 16, 14, 16, 0), (32, 5, 28, 1, 0),
+        (227, 11, 55, 4, 0), (224, 11, 55, 4, 2),
+    ],
+)  # fmt: skip
+def test_strides_follow_from_what_reads_the_output(
+    tmp_path, size, taps, out, stride, padding
+):
+    x, w = [8, 64, size, size], [128, 64, taps, taps]
+    result = [8, 128, out, out]
+    events = [
+        bare("aten::convolution", 0, 20, x, w),
+        bare("aten::cudnn_convolution", 5, 10, x, w),
+        bare("aten::add_", 22, 3, [1]),
+        bare("aten::cudnn_batch_norm", 30, 5, result, [128]),
+        bare("aten::cudnn_convolution_backward", 40, 30, x, result, w),
+        bare("aten::cudnn_convolution_backward_input", 45, 9, [], result, w),
+        bare("aten::cudnn_convolution_backward_weight", 55, 9, [], result, x),
+        bare("aten::convolution_backward", 80, 9, result, x, w),
+        *(builders.launch(i, when) for i, when in enumerate((8, 47, 57, 82, 84))),
+        builders.kernel("implicit_convolve_sgemm", 0, 100, 9.0),
+        builders.kernel("cudnn::detail::dgrad_engine<float>", 1, 110, 8.0),
+        builders.kernel("volta_scudnn_128x64_stridedB_splitK", 2, 120, 7.0),
+        builders.kernel("sm80_xmma_dgrad_implicit_gemm", 3, 130, 6.0),
+        builders.kernel("sm80_xmma_wgrad_implicit_gemm", 4, 140, 5.0),
+    ]
+    kernels = rows(builders.trace(tmp_path, events))
+    gradients = ["conv2d_input_grad", "conv2d_weight_grad"]
+    assert [x["op"] for x in kernels] == ["conv2d", *gradients * 2]
+    assert [x["traced_us"] for x in kernels] == [9.0, 8.0, 7.0, 6.0, 5.0]
+    for row in kernels:
+        assert (row["images"], row["in_channels"], row["out_channels"]) == (8, 64, 128)
+        assert (row["stride"], row["padding"]) == (stride, padding)
+
+
+def test_gradients_pair_with_their_forward_pass(tmp_path):
+    """No call around both gradients; a second convolution, which nothing reads, is as
+    the first one of equal sizes; a third one has no pair."""
+    x, w, out = [8, 64, 56, 56], [128, 64, 3, 3], [8, 128, 28, 28]
+    alone = [16, 3, 3, 3]
+    events = [
+        bare("aten::cudnn_convolution", 0, 10, x, w),
+        bare("aten::relu_", 20, 5, out),
+        bare("aten::cudnn_convolution_backward_input", 30, 9, [], out, w),
+        bare("aten::cudnn_convolution_backward_weight", 40, 9, [], out, x),
+        bare("aten::cudnn_convolution", 50, 10, x, w),
+        bare("aten::cudnn_convolution", 70, 10, [8, 3, 9, 9], alone),
+        *(builders.launch(i, when) for i, when in enumerate((5, 35, 45, 55, 75))),
+        *(builders.kernel("volta_scudnn_128x64", i, 100 + 20.0 * i, 9.0 + i)
+          for i in range(5)),
+    ]  # fmt: skip
+    kernels = rows(builders.trace(tmp_path, events))
+    assert [(x["op"], x["count"]) for x in kernels] == [
+        ("conv2d", 2), ("conv2d_input_grad", 1), ("conv2d_weight_grad", 1),
+        ("traced", 1),
+    ]  # fmt: skip
+    assert {(x["stride"], x["padding"]) for x in kernels[:3]} == {(2, 1)}
+
+
 def test_a_convolution_along_one_axis_is_a_product(tmp_path):
     """2 x 10 places, two groups of 16 outputs, 4 channels x 3 taps each."""
     dims = [[2, 8, 10], [32, 4, 3], [], [], [], [], []]
@@ -121,8 +190,8 @@ def test_attention_says_whether_it_is_causal(tmp_path):
 
 
 MUL = (
-    "void at::native::vectorized_elementwise_kernel<4, at::native::AUnaryFunctor<float>,"
-    " at::detail::Array<char*, 2> >"
+    "void at::native::vectorized_elementwise_kernel<4, at::native::AUnaryFunctor<x>, "
+    "at::detail::Array<char*, 2> >"
 )
 STRIDED = "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl<x> >"
 CAT = "void at::native::CatArrayBatchedCopy<float, unsigned int, 2, 128, 1>"
@@ -305,6 +374,19 @@ def test_published_traces(name, kernels, total, shape):
     assert summary["kernels"] == kernels
     assert summary["sum_us"] == pytest.approx(total, abs=0.1)
     assert summary["class_share"] >= 0.95 and summary["shape_share"] >= shape
+
+
+@pytest.mark.shared_data
+def test_a_training_has_the_flop_of_its_network():
+    """ResNet-50, 8.18 GFLOP an image forward; 319 convolutions of 6 steps of 53."""
+    path = SHARED / "unnamed_resnet50_train_2021.json.gz"
+    if not path.exists():
+        pytest.skip("the shared traces are not here")
+    result = imports.read(str(path))
+    assert result.summary["shape_share"] > 0.99
+    forward = [x for x in result.listings[0].kernels if x["op"] == "conv2d"]
+    images = 32 * sum(x["count"] for x in forward) / 53
+    assert builders.gflop(forward) / images == pytest.approx(8.18, rel=0.01)
 
 
 @pytest.mark.shared_data
