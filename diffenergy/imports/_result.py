@@ -88,6 +88,7 @@ def of_graph(path: str, graph: Graph, gpu: str | None) -> ImportResult:
         "rows": len(kernels),
         "busy_us": None,
         "sum_us": None,
+        "wait_us": None,
         "classes": {},
         "class_share": None,
         "shape_share": None,
@@ -121,22 +122,30 @@ def of_trace(
     longest = sorted(unknown.items(), key=lambda x: -x[1])[:_MOST_UNKNOWN]
     copies = sum(trace.copies.values(), 0.0)
     named = trace.gpu
+    rows = [kernel for listing in listings for kernel in listing.kernels]
+    waited = sum((kernel.get("wait_us", 0.0) for kernel in rows), 0.0)
     share = 1 - classes[names.UNKNOWN_CLASS] / total if total else 0.0
     summary = {
         "source": Path(path).name,
         "kind": trace.kind,
         "gpu": gpu or bundled_gpu(named),
         "kernels": sum(launch.times for launch in launches),
-        "rows": sum(len(listing.kernels) for listing in listings),
+        "rows": len(rows),
         "busy_us": round(busy_us(launches), 3) if trace.timed else None,
         "sum_us": round(total, 3),
+        "wait_us": round(waited, 3),
         "classes": {k: round(v, 3) for k, v in ranked if v}
         | ({"copy": round(copies, 3)} if copies else {}),
         "class_share": share,
         "shape_share": shaped / total if total else 0.0,
         "unknown": [{"name": name, "us": round(us, 3)} for name, us in longest],
-        "notes": [*trace.notes, *_remarks(named, total, shaped, copies, unknown)],
+        "notes": [*trace.notes, *_remarks(named, total, shaped, copies, waited)],
     }
+    if len(unknown) > _MOST_UNKNOWN:
+        summary["notes"].append(
+            f"{len(unknown):,} names of kernels are of no known class; the "
+            f"{_MOST_UNKNOWN} that take longest are named."
+        )
     return ImportResult(summary, listings, trace.activities)
 
 
@@ -145,9 +154,9 @@ def _remarks(
     total: float,
     shaped: float,
     copies: float,
-    unknown: Mapping[str, float],
+    waited: float,
 ) -> list[str]:
-    """Notes on a trace: GPU, kernels without a shape, copies, unknown kernels."""
+    """Notes on a trace: GPU, kernels without a shape, copies, collectives that wait."""
     notes = []
     if named is not None and bundled_gpu(named) is None:
         notes.append(
@@ -164,9 +173,9 @@ def _remarks(
             f"memory copies and sets take {copies:.0f} us beside the kernels and are "
             "left out of the listing."
         )
-    if len(unknown) > _MOST_UNKNOWN:
+    if waited >= 1.0:
         notes.append(
-            f"{len(unknown):,} names of kernels are of no known class; the "
-            f"{_MOST_UNKNOWN} that take longest are named."
+            f"collectives wait {waited:.0f} us for other ranks: their time beyond the "
+            "least of equal ones (wait_us); the least counts as the transfer."
         )
     return notes

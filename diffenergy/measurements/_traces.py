@@ -100,6 +100,7 @@ def evaluate_trace(
         "grade": task.trust.grade,
         "class_share": summary["class_share"],
         "shape_share": summary["shape_share"],
+        "wait_us": summary["wait_us"],
         **_figures(kernels),
         "groups": groups,
         "notes": list(summary["notes"]),

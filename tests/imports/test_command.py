@@ -33,7 +33,7 @@ def test_the_json(tmp_path, capsys):
     )
     assert set(summary) == {
         "schema", "source", "kind", "gpu", "kernels", "rows", "busy_us", "sum_us",
-        "classes", "class_share", "shape_share", "unknown", "notes",
+        "wait_us", "classes", "class_share", "shape_share", "unknown", "notes",
     }  # fmt: skip
     assert summary["source"] == "t.json" and summary["kernels"] == 5
 

@@ -278,6 +278,66 @@ def test_collectives_say_their_size(tmp_path):
     )
 
 
+REDUCED = {
+    "Collective name": "allreduce", "In msg nelems": 1000, "Out msg nelems": 1000,
+    "dtype": "Float", "Group size": 2,
+}  # fmt: skip
+REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
+
+
+def test_collectives_wait_for_other_ranks(tmp_path):
+    """Equal ones over repetitions and GPUs: the least time is the transfer. Those of
+    another size, and those whose size is not stated, are no measure of them."""
+    bigger = REDUCED | {"In msg nelems": 9000, "Out msg nelems": 9000}
+    events = [
+        builders.kernel(REDUCE, 1, 100, 10.0, **REDUCED),
+        builders.kernel(REDUCE, 2, 200, 25.0, **REDUCED),
+        builders.kernel(REDUCE, 3, 100, 8.0, device=1, **REDUCED),
+        builders.kernel(REDUCE, 4, 300, 90.0, **bigger),
+        builders.kernel(REDUCE, 5, 400, 3.0),
+    ]
+    result = imports.read(builders.trace(tmp_path, events))
+    first, second = (x.kernels for x in result.listings)
+    times = [(x["count"], x["traced_us"], x.get("wait_us")) for x in (*first, *second)]
+    assert times == [(2, 8.0, 19.0), (1, 90.0, 0.0), (1, 3.0, None), (1, 8.0, 0.0)]
+    assert [x["op"] for x in first] == ["collective", "collective", "traced"]
+    assert first[0]["traced_total_us"] == 16.0
+    assert (result.summary["wait_us"], result.summary["sum_us"]) == (19.0, 136.0)
+    assert any("wait 19 us for other ranks" in x for x in result.notes)
+
+
+def test_sizes_of_a_call_around_are_those_of_what_it_passes_on(tmp_path):
+    """An exchange and a join of which only the node around states the tensors; no
+    collective within another node, no copy within an exchange, and no join of another
+    number of parts has them."""
+    cat = "void at::native::CatArrayBatchedCopy<float, unsigned int, 2, 128, 1>"
+    exchange = "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t"
+    silent = [
+        builders.operator("record_param_comms", 5 + 100 * i, 80, []) for i in (0, 1)
+    ]
+    events = [
+        builders.operator("All2All_Pooled_Req", 0, 90, [[64, 32]], kind="float"),
+        builders.operator("AccumulateGrad", 100, 90, [[96]], kind="float"),
+        *silent,
+        builders.operator("SplitBackward0", 200, 90, [[8, 4], [8, 6]], kind="float"),
+        builders.operator("aten::cat", 210, 50, [[], []]),
+        *(builders.launch(i, when) for i, when in enumerate((10, 20, 110, 215, 216))),
+        builders.kernel(exchange, 0, 1000, 9.0),
+        builders.kernel("my_own_kernel", 1, 1010, 8.0),
+        builders.kernel(exchange, 2, 1020, 7.0),
+        builders.kernel(cat, 3, 1030, 6.0, (16, 2, 1)),
+        builders.kernel(cat, 4, 1040, 5.0, (16, 3, 1)),
+    ]
+    job = {"world_size": 8}
+    kernels = rows(builders.trace(tmp_path, events, distributedInfo=job))
+    assert [x["op"] for x in kernels] == [
+        "collective", "traced", "traced", "elementwise", "traced",
+    ]  # fmt: skip
+    first = kernels[0]
+    assert (first["collective"], first["bytes"]) == ("all_to_all", 64 * 32 * 4)
+    assert kernels[3]["elements"] == 8 * 10
+
+
 def test_a_trace_without_any_shape_imports(tmp_path):
     events = [builders.kernel(builders.GEMM, i, 10.0 * i, 5.0) for i in range(4)]
     result = imports.read(builders.trace(tmp_path, events))

@@ -92,7 +92,8 @@ def _of_call(
         ]
     matches = []
     for i, (launch, kind) in enumerate(zip(group, kinds, strict=True)):
-        row = valid(_row(operator, launch, kind, world, len(group)))
+        stated = launch.operator or operator  # a kernel's own sizes, where it has some
+        row = valid(_row(stated, launch, kind, world, len(group)))
         match = Match(_kind(kind, row), row, "operator", i)
         matches.append(_by_launch(launch, kind, i) if row is None else match)
     return _reduced_once(matches)
@@ -187,6 +188,8 @@ def _twins(launches: Sequence[Launch], matches: Sequence[Match | None]) -> _Twin
     rows: dict[str, Match] = {}
     for launch, x in zip(launches, matches, strict=True):
         if x is not None and x.row is not None and launch.grid:
+            if x.kind == "collective":  # equal launches move messages of any size
+                continue
             key = repr(x.row)
             rows.setdefault(key, x._replace(how="twin"))
             times[_geometry(launch)][key].append(launch.duration)
@@ -259,6 +262,7 @@ def listing_of(
     totals: dict[int, float] = defaultdict(float)  # us with what is attached
     for launch, x in zip(trace.launches, matches, strict=True):
         totals[x.carrier] += launch.duration
+    least = _least_times(trace.launches, matches)
     rows: dict[Any, _Rows] = {}
     kernels: dict[int, Kernel] = {}
     equal: dict[str, Kernel] = {}
@@ -274,12 +278,26 @@ def listing_of(
         row = rows.setdefault(key, _Rows(kernel, launch, x.how))
         row.how = min(row.how, x.how, key=_HOW.index)
         row.times.append((totals[index], launch.times))
-    merged = [_listed_row(row) for row in rows.values()]
+    merged = [_listed_row(x, least.get(repr(x.kernel))) for x in rows.values()]
     return Listing(name, mode=mode, kernels=tuple(merged))
 
 
-def _listed_row(row: _Rows) -> Kernel:
-    """The row with its count and its times in the trace."""
+def _least_times(
+    launches: Sequence[Launch], matches: Sequence[Match]
+) -> dict[str, float]:
+    """Least time of equal collectives over ranks and repetitions (us), by their row:
+    the rest of the others' time is waiting for the last rank to come."""
+    least: dict[str, float] = {}
+    for launch, x in zip(launches, matches, strict=True):
+        if x.row is not None and x.kind == "collective":
+            key = repr(x.row)
+            least[key] = min(least.get(key, launch.duration), launch.duration)
+    return least
+
+
+def _listed_row(row: _Rows, transfer: float | None) -> Kernel:
+    """The row with its count and its times in the trace; `transfer`: time of a
+    collective without waiting (us)."""
     count = sum(n for _, n in row.times)
     total = sum(time * n for time, n in row.times)
     median = statistics.median(time for time, _ in row.times)
@@ -288,11 +306,16 @@ def _listed_row(row: _Rows) -> Kernel:
         raw = kernel | {"traced_us": total / count, "count": count}
         kernel = normalise_kernel(raw, "a traced kernel")
         median = kernel["traced_us"]
+    wait = {}
+    if transfer is not None:
+        wait = {"wait_us": round(max(total - transfer * count, 0.0), 4)}
+        median, total = transfer, transfer * count
     return {
         **kernel,
         "count": count,
         "traced_us": round(float(median), 4),  # to a tenth of a nanosecond
         "traced_total_us": round(float(total), 4),
+        **wait,
         "stream": row.launch.stream,
         "kernel": names.short_name(row.launch.name),
         "how": row.how,

@@ -17,18 +17,24 @@ _KINDS: Final = (
     ("all_reduce", r"all_?reduce"),
     ("reduce_scatter", r"reduce_?scatter"),
     ("all_gather", r"all_?gather"),
-    ("all_to_all", r"all_?to_?all"),
+    ("all_to_all", r"all_?(?:to|2)_?all"),
     ("broadcast", r"broadcast"),
     ("send_recv", r"send|recv"),
     ("reduce", r"reduce"),
 )
 
 
+def is_collective(operator: Operator) -> bool:
+    """Whether the name of an operator is that of a collective."""
+    return any(re.search(x, operator.name, re.IGNORECASE) for _, x in _KINDS[:5])
+
+
 def collective_row(launch: Launch, world: int) -> Row | None:
     """Row of a collective: from what the kernel says (`Collective name`, elements,
     type, group), else from its operator's input and the `world` of the job."""
     stated, operator = launch.collective or {}, launch.operator
-    word = f"{stated.get('name', '')} {launch.name}"
+    called = operator.name if operator else ""
+    word = f"{stated.get('name', '')} {called} {launch.name}"
     kinds = (k for k, pattern in _KINDS if re.search(pattern, word, re.IGNORECASE))
     kind, ranks = next(kinds, None), int(stated.get("ranks") or world or 0)
     if kind is None or ranks < 2:
