@@ -85,10 +85,7 @@ def evaluate_trace(
         )
     named = gpu or read.gpu
     if named is None:
-        raise ValueError(
-            f"`gpu` is missing: {summary['source']} names none that is known; give the "
-            "GPU that it was recorded on."
-        )
+        raise ValueError(f"{read.missing_gpu()}.")
     task = prepare(read, named, corrections=corrections, detail=True, every=True)
     kernels = [_with_prediction(kernel) for kernel in task.run().kernels or []]
     _check_columns(columns, kernels)

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -265,7 +266,7 @@ def test_gathers_count_indices_never_the_table(tmp_path):
 
 
 def test_collectives_say_their_size(tmp_path):
-    details = {
+    details: dict[str, Any] = {
         "Collective name": "all_gather", "In msg nelems": 1000,
         "Out msg nelems": 8000, "dtype": "BFloat16", "Group size": 8,
     }  # fmt: skip
@@ -278,7 +279,7 @@ def test_collectives_say_their_size(tmp_path):
     )
 
 
-REDUCED = {
+REDUCED: dict[str, Any] = {
     "Collective name": "allreduce", "In msg nelems": 1000, "Out msg nelems": 1000,
     "dtype": "Float", "Group size": 2,
 }  # fmt: skip
@@ -389,6 +390,14 @@ def test_old_traces_have_other_words(tmp_path):
         ("triton_red_fused_add_mean_mul_pow_rsqrt_0", "norm", None),
         ("void at::native::CatArrayBatchedCopy<c10::Half>", "gather", "fp16"),
         ("bmm_MxE4m3_MxE2m1MxE4m3_Fp32_t128x16x256", "moe", "mxfp4"),
+        ("void fbgemm_gpu::permute_2D_lengths_kernel<int>", "gather", None),
+        ("void permute_pooled_embs_kernel<float>", "gather", "fp32"),
+        ("void at::native::unrolled_elementwise_kernel<norm>", "elementwise", None),
+        ("void at::native::index_elementwise_kernel<128, 4>", "gather", None),
+        ("SubTensorOpWithScalar1d", "elementwise", None),
+        ("void at::native::cunn_SoftMaxForward<8>", "norm", None),
+        ("volta_h884gemm_256x128", "gemm", "fp16"),
+        ("normal_kernel", "unknown", None),
         ("zzz", "unknown", None),
     ],
 )

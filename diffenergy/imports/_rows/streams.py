@@ -258,7 +258,7 @@ def mapped(operator: Operator, launch: Launch) -> Row | None:
     if base in ("fill_", "zero_"):
         return elementwise_row("fill", elements, [], [(elements, kind)])
     if names.kernel_class(launch.name) == "norm":
-        return elementwise_row(base, largest, inputs, [])
+        return elementwise_row(base or "map", largest, inputs, [])
     out = "bool" if _TO_BOOL.match(base) else kind
     return elementwise_row(_fn(base, launch), elements, inputs, [(elements, out)])
 
