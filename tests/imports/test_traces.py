@@ -1,5 +1,6 @@
 """Profiler traces: joined with operators, by twins, by launches; sums and shares."""
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -289,7 +290,7 @@ REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
 def test_collectives_wait_for_other_ranks(tmp_path):
     """Equal ones over repetitions and GPUs: the least time is the transfer. Those of
     another size, and those whose size is not stated, are no measure of them."""
-    bigger = REDUCED | {"In msg nelems": 9000, "Out msg nelems": 9000}
+    bigger: dict[str, Any] = REDUCED | {"In msg nelems": 9000, "Out msg nelems": 9000}
     events = [
         builders.kernel(REDUCE, 1, 100, 10.0, **REDUCED),
         builders.kernel(REDUCE, 2, 200, 25.0, **REDUCED),
@@ -496,3 +497,119 @@ def test_a_long_trace_streams(tmp_path):
     kernels, spent, peak = map(float, out.stdout.split())
     assert kernels == 5 * (copies + 1)
     assert spent < 18 and peak < 3.3e8  # 6 s of CPU time
+
+
+# --- Graph replay
+
+
+def replayed(folder: Path, tp: int = 1, tile: str = "", passes: int = 2, **more: Any):
+    """Decode steps of 8 sequences of Qwen3-0.6B, 28 layers each, without operators;
+    every role has a kernel of its own, an unlisted product runs once."""
+    from diffenergy.workload import LanguageModel, ModelShare, ModelSplit, load_model
+
+    model = load_model("qwen3-0.6b")
+    assert isinstance(model, LanguageModel)
+    part = model.placed(ModelShare(ModelSplit(tp=tp)))
+    rows = part.sequence(phase="decode", batch=8, input_len=100)
+    layer = [x for x in rows if x["count"] == 28]
+    tail = [x for x in rows if x["op"] == "gemm" and x["count"] == 1]
+    events = []
+    for _ in range(passes):
+        for x in [*(x for _ in range(28) for x in layer), *tail]:
+            if x["op"] not in ("gemm", "generation_attention", "collective"):
+                continue
+            grid = (1, 1, 1)
+            name = {"collective": "cross_device_all_reduce"}.get(x["op"], "flash_fwd")
+            if x["op"] == "gemm":
+                grid = (-(-x["n"] // 64) * -(-x["m"] // 64), 1, 1)
+                name = f"cutlass_gemm{tile}_{x['n'] * tp}_{x['k']}"
+            time = 100.0 * len(events)
+            events.append(builders.kernel(name, len(events), time, 10.0, grid))
+            if x["op"] == "gemm" and x is layer[0]:
+                events.append(builders.kernel("splitKreduce", 0, time + 20, 1.0))
+            events.append(builders.kernel("rms_norm_kernel", 0, time + 40, 2.0, (8, 1)))
+    events.insert(40, builders.kernel("lora_gemm", 0, events[40]["ts"], 9.0, (3, 1)))
+    return builders.trace(folder, events, **more), [*layer, *tail]
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+def test_a_replay_follows_the_listing_of_its_model(tmp_path, tp):
+    path, steps = replayed(tmp_path, tp, "_64x64_32x4")
+    result = imports.read(path, model="qwen3-0.6b", dims={"context": 100})
+    kernels = result.listings[0].kernels
+    gemms = {x["kernel"]: (x["n"], x["k"]) for x in kernels if x["op"] == "gemm"}
+    assert gemms == {
+        f"cutlass_gemm_64x64_32x4_{x['n'] * tp}_{x['k']}": (x["n"], x["k"])
+        for x in steps
+        if x["op"] == "gemm"
+    }
+    [attention] = [x for x in kernels if x["op"] == "generation_attention"]
+    assert (attention["count"], attention["batch"], attention["kv_len"]) == (56, 8, 100)
+    assert attention["num_heads"] == 16 // tp
+    counts = {x["n"] * x["k"]: x["count"] for x in kernels if x["op"] == "gemm"}
+    assert sorted(counts.values()) == [2, *[56] * (len(gemms) - 1)]
+    assert {x["rows"] for x in kernels if x["op"] == "rmsnorm"} == {8}
+    assert sum(x["count"] for x in kernels if x["op"] == "collective") == 2 * 56 * (
+        tp > 1
+    )
+    assert [x["kernel"] for x in kernels if x["op"] == "traced"] == ["lora_gemm"]
+    assert any("no place for 1 x lora_gemm" in x for x in result.notes)
+    assert result.summary["shape_share"] > 0.98
+
+
+def test_a_replay_does_not_guess(tmp_path):
+    """Without a tile nobody says how many GPUs share the model, without a length what
+    attention reads; a file of sums has no order."""
+    path, _ = replayed(tmp_path, 2)
+    result = imports.read(path, model="qwen3-0.6b")
+    assert any("give --dim tp=N" in x for x in result.notes)
+    assert all(x["op"] != "gemm" for x in result.listings[0].kernels)
+    stated: list[tuple[dict[str, int] | None, int]] = [({"tp": 2}, 0), (None, 2)]
+    for dims, world in stated:
+        path, _ = replayed(tmp_path, 2, distributedInfo={"world_size": world})
+        result = imports.read(path, model="qwen3-0.6b", dims=dims)
+        ops = {x["op"] for x in result.listings[0].kernels}
+        assert "gemm" in ops and "generation_attention" not in ops
+        assert any("--dim context=N" in x for x in result.notes)
+    sums = tmp_path / "sums.csv"
+    sums.write_text(builders.SUMS)
+    assert any("no order" in x for x in imports.read(str(sums), model="gpt2").notes)
+
+
+@pytest.mark.shared_data
+def test_a_serving_step_without_operators_has_the_same_shapes(tmp_path):
+    path = SHARED / "b200_gpt-oss-120b_tp8_vllm_eager.json.gz"
+    if not path.exists():
+        pytest.skip("the shared traces are not here")
+    whole = json.loads(gzip.decompress(path.read_bytes()))
+    events = [x for x in whole["traceEvents"] if x.get("cat") == "kernel"]
+    for x in events:
+        x["args"] = {k: x["args"][k] for k in ("device", "stream", "grid", "block")}
+    bare = builders.trace(tmp_path, events)
+    result = imports.read(bare, model="gpt-oss-120b")
+    assert result.summary["shape_share"] > 0.9
+    sizes = ("op", "m", "n", "k", "num_tokens", "moe_tp_size", "num_heads", "count",
+             "window_size")  # fmt: skip
+    matrix = ("gemm", "moe", "context_attention")
+
+    def shapes(kernels):
+        return {
+            tuple(x.get(size) for size in sizes) for x in kernels if x["op"] in matrix
+        }
+
+    called = imports.read(str(path), model="gpt-oss-120b")
+    expected = shapes(called.listings[0].kernels)
+    assert shapes(result.listings[0].kernels) == expected and len(expected) == 7
+
+
+@pytest.mark.shared_data
+def test_a_report_of_nsight_has_the_shapes_of_its_model():
+    path = SHARED / "made/h100_vit-base.sqlite"
+    if not path.exists():
+        pytest.skip("the shared traces are not here")
+    result = imports.read(str(path), model="vit-base")
+    assert result.summary["shape_share"] > 0.99
+    kernels = result.listings[0].kernels
+    twice = [x for x in kernels if x["op"] == "gemm"]
+    assert [x["count"] for x in twice] == [48, 12, 12, 1]
+    assert any("86 of 86 matrix kernels" in x for x in result.notes)

@@ -1,7 +1,8 @@
 """Rows of a listing from the launches of a trace, kernel by kernel.
 
 How a row was found: `operator` (the sizes of the call that launched it), `attached`
-(its time belongs to the row of another kernel of that call), `twin` (name and launch of
+(its time belongs to the row of another kernel of that call), `model` (its place in the
+listing of the model, where no operator launched it), `twin` (name and launch of
 a kernel that has an operator), `launch` (elements from grid and block), `name` (class
 alone, at its traced time).
 """
@@ -15,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from ...workload import Kernel, Listing, normalise_kernel
 from .._launches import Launch, Operator, Trace
-from . import names, operators, sharing, streams
+from . import names, operators, replay, sharing, streams
 from .operators import Row, valid
 
 _LAYOUT: Final = re.compile(r"[Nn][Cc][Hh][Ww][Tt]o|[Nn][Hh][Ww][Cc][Tt]o|[Oo]ffsets")
@@ -32,10 +33,13 @@ class Match(NamedTuple):
     carrier: int
 
 
-def match_rows(trace: Trace, model: str | None = None) -> list[Match]:
+def match_rows(
+    trace: Trace, model: str | None = None, listed: replay.Replay | None = None
+) -> list[Match]:
     """Match of each launch of a trace.
 
-    `model`: config with the sizes that a serving engine's operators lack.
+    `model`: config with the sizes that a serving engine's operators lack; `listed`:
+    rows by the listing of the model.
     """
     launches, world = trace.launches, trace.world
     heads = max(
@@ -55,6 +59,12 @@ def match_rows(trace: Trace, model: str | None = None) -> list[Match]:
             by_call[key] = _of_call(group, model, heads, world)
         for i, x in zip(indices, by_call[key], strict=True):
             matches[i] = x._replace(carrier=indices[x.carrier])
+    for i, carrier in listed.carriers.items() if listed else ():
+        if i != carrier:
+            kind = names.kernel_class(launches[i].name)
+            matches[i] = Match(kind, None, "attached", carrier)
+    for i, row in listed.rows.items() if listed else ():
+        matches[i] = Match(names.kernel_class(launches[i].name), row, "model", i)
     twins = _twins(launches, matches)
     alone: dict[Any, Match] = {}
     for index, launch in enumerate(launches):
@@ -237,7 +247,7 @@ def _carries_matrix(kind: str) -> bool:
 # --- Launches with their rows -> a listing of one GPU: equal rows are one, each with
 # what the trace says of its time.
 
-_HOW: Final = ("operator", "twin", "launch", "name")
+_HOW: Final = ("operator", "model", "twin", "launch", "name")
 """How rows are matched, the surest first; a row has the surest of its launches."""
 
 
