@@ -20,7 +20,7 @@ from . import names
 from .operators import Row, valid
 from .sharing import collective_kind, expert_types
 
-_MOST_ITEMS: Final = 20_000
+_MOST_ITEMS: Final = 400_000
 """Kernels that are aligned; later ones are twins of these."""
 _FIRST_ITEMS: Final = 2_000
 """Kernels by which the number of GPUs that share the model is found."""
@@ -113,9 +113,10 @@ def align(
             carriers |= dict.fromkeys(item.launches, first)
     rows |= _norms(launches, listing, tokens)
     shared = f" on {tp} GPUs" if tp > 1 else ""
+    follow, listed = len(items) - missed.total(), f"{model}, {tokens:,} tokens a pass"
     notes.append(
-        f"{model}, {tokens:,} tokens a pass{shared}: "
-        f"{len(items) - missed.total():,} of {len(items):,} matrix kernels and collectives follow its listing."
+        f"{listed}{shared}: {follow:,} of {len(items):,} matrix kernels and "
+        "collectives follow its listing."
     )
     if missed:
         several = ", ".join(f"{n} x {name[:40]}" for name, n in missed.most_common(3))
@@ -222,7 +223,7 @@ def _aligned(
     kinds = [_kind(row) for row in steps]
     scores: dict[Any, np.ndarray] = {}
     best = np.zeros(len(steps))
-    back = np.full((len(items), len(steps)), -1, int)
+    back = np.full((len(items), len(steps)), -1, np.int16)
     for i, item in enumerate(items):
         launch = launches[max(item.launches, key=lambda k: launches[k].duration)]
         key = (launch.name, launch.grid)

@@ -85,7 +85,7 @@ def _output(calls: Sequence[Call], number: int, x: Sizes, w: Sizes) -> Sizes | N
     """Sizes of the output: of the first tensor that a later call reads and that the
     convolution may have written, up to the next convolution."""
     end = calls[number][1]
-    for start, _, operator in itertools.islice(calls, number + 1, number + 1 + _NEAR):
+    for start, _, operator in calls[number + 1 : number + 1 + _NEAR]:
         if start < end:  # within the convolution
             continue
         for index in range(min(len(operator.dims or ()), 3)):
