@@ -51,7 +51,7 @@ class Outcome:
     path. `charts`: of `--plot`. `stale`: files that are done with when all is written.
     `text`: to print as it is, instead of blocks. `warnings`: remarks that `blocks` and
     `content` have already; beside JSON they are told too, as `notes` always are.
-    `interrupted`: says what was kept when Ctrl-C ended the work.
+    `interrupted`: says what was kept when Ctrl-C ended the work. `status`: exit status.
     """
 
     content: Any = None
@@ -69,6 +69,11 @@ class Outcome:
     stale: Sequence[Path] = ()
     text: str = ""
     interrupted: str = ""
+    status: int = 0
+
+
+OUTSIDE: Final = 4
+"""Exit status of `--strict` where a measurement lies outside its interval."""
 
 
 def outcome(result: Result, **more: Any) -> Outcome:
@@ -190,6 +195,8 @@ def _run(name: str, flags: Any):
         output.notes(outcome.warnings)
     if outcome.interrupted:
         raise Interrupted(outcome.interrupted)
+    if outcome.status:
+        raise typer.Exit(outcome.status)
 
 
 def _check_files(flags: Any, read: Sequence[str]):

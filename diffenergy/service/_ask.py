@@ -23,6 +23,8 @@ from ._windows import SERVING, Window, build_windows, stamp
 _NORMAL: Final = 1.645
 """Standard deviations between the median and the 95th percentile."""
 _MILLION: Final = 1e6
+_NAMED: Final = 5
+"""Windows outside that a sentence names."""
 COMPARED: Final = (
     "avg_power_w", "energy_j_per_million_output_tokens", "tpot_s", "ttft_s",
 )  # fmt: skip
@@ -44,13 +46,31 @@ class ServiceResult(Result):
 
     @property
     def notes(self) -> list[str]:
-        """Notes on the logs, and the windows outside their interval."""
+        """Notes on the logs: what is unavailable, and why."""
         return self.summary["notes"]
 
     @property
     def outside(self) -> list[int]:
         """Numbers of the windows with a figure outside its interval of 5 to 95 %."""
         return self.summary["outside"]
+
+    @property
+    def warning(self) -> str:
+        """Sentence that names the windows outside their interval, empty without one."""
+        windows = self.summary["windows"]
+        names = [
+            f"{windows[n]['start'] or f'window {n}'} "
+            f"({', '.join(windows[n]['outside'])})"
+            for n in self.outside[:_NAMED]
+        ]
+        more = len(self.outside) - len(names)
+        rest = f" and {more} more" if more else ""
+        return (
+            f"{len(self.outside)} of {self.summary['compared']} windows lie outside "
+            f"the interval of 5 to 95 %: {'; '.join(names)}{rest}."
+            if names
+            else ""
+        )
 
     def to_csv(self) -> str:
         """A row for each window: measured and predicted figures in SI."""

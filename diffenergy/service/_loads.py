@@ -50,9 +50,19 @@ def loads_of(window: Window, arrivals: Arrivals = "auto") -> list[Load]:
         **lengths,
     )
     if arrivals == "auto":
-        quiet = x.rate is not None or (x.clients is None and there < _OPEN)
-        arrivals = "open" if quiet else "closed"
+        arrivals = "closed" if x.rate is None else "open"
     return [flow, closed] if arrivals == "open" else [closed, flow]
+
+
+def _usual(windows: Sequence[Window], arrivals: Arrivals) -> Arrivals:
+    """How requests of a service arrive, all of its windows alike: at random where few
+    run at once in the mean."""
+    pairs = [(x.running, x.seconds or 0.0) for x in windows if x.running is not None]
+    time = sum(seconds for _, seconds in pairs)
+    if arrivals != "auto" or not time:
+        return arrivals
+    mean = sum(running * seconds for running, seconds in pairs) / time
+    return "open" if mean < _OPEN else "closed"
 
 
 def priced(
@@ -62,7 +72,7 @@ def priced(
 
     Loads that the model cannot sustain are tried the other way: the service did.
     """
-    options = [loads_of(x, arrivals) for x in windows]
+    options = [loads_of(x, _usual(windows, arrivals)) for x in windows]
     results: list[ServingResult | str | None] = [None] * len(windows)
     for turn in range(2):
         todo = [

@@ -63,8 +63,8 @@ class ServedRequest(WindowsRequest, WallRequest):
     arrivals: Annotated[
         Arrivals,
         Flag(
-            "Load of a window: its rate (open), its running requests (closed) or auto, "
-            "open below 8 running requests.",
+            "Load of a window: its rate (open), its running requests (closed) or auto: "
+            "open if fewer than 8 run in the mean.",
             "WHAT",
         ),
     ] = "auto"

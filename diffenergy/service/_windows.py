@@ -156,10 +156,9 @@ def _states(logs: Logs, tokens: Total, grid: np.ndarray) -> list[Span]:
     """Stretches of one state, from the first reading of tokens or power to the last."""
     a, b = grid[:-1], grid[1:]
     made, covered = tokens.over(a, b)
-    running = total(logs.server, "running")
-    busy = made > 0
-    if running is not None:
-        busy |= running.over(a, b)[0] > 0
+    running = [x for x in logs.server if x.quantity == "running"]
+    at = sum((np.interp(grid, x.times, x.values) for x in running), np.zeros(len(grid)))
+    busy = (made > 0) | (np.minimum(at[:-1], at[1:]) > 0)  # requests without tokens too
     state = np.where(covered <= 0, UNKNOWN, np.where(busy, SERVING, IDLE))
     breaks = np.flatnonzero(state[1:] != state[:-1]) + 1
     first, last = np.append(0, breaks), np.append(breaks, len(state)) - 1

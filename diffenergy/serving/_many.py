@@ -66,7 +66,7 @@ def steady_states(
     return [answers[load] for load in loads]
 
 
-def covering(deployments: Sequence[Deployment], most: float) -> Deployment:
+def covering(deployments: Sequence[Deployment], most: int | float) -> Deployment:
     """One deployment whose table of steps covers the loads of all, up to `most`
     requests of a replica."""
     context = float(np.median([x.context for x in deployments]))

@@ -1,8 +1,8 @@
 """Logs of a server whose figures are known by hand.
 
 From `T0` on: 120 s of loading (100 W, memory grows), 120 s idle (100 W), 600 s that
-serve (400 W): every 10 s the server reads 2000 tokens in 20 requests and makes 1000,
-with 8 running requests, 0.05 s to the first token and 0.01 s a token.
+serve (400 W): every second 16 requests with 100 tokens that make 46 each, with 0.05 s
+to the first token and 0.01 s for each of the others: 0.5 s, so that 8 requests run.
 """
 
 import json
@@ -15,13 +15,13 @@ UP, BUSY, END = 120.0, 240.0, 840.0
 """s after `T0` at which the server answers, serves, and the logs end."""
 LABELS = {"model_name": "secret/model-7b", "instance": "10.1.2.3:8000"}
 RATES = {
-    "prompt_tokens_total": 200.0,
-    "generation_tokens_total": 100.0,
-    "request_success_total": 2.0,
-    "time_to_first_token_seconds_count": 2.0,
-    "time_to_first_token_seconds_sum": 0.1,
-    "inter_token_latency_seconds_count": 98.0,
-    "inter_token_latency_seconds_sum": 0.98,
+    "prompt_tokens_total": 1600.0,
+    "generation_tokens_total": 736.0,
+    "request_success_total": 16.0,
+    "time_to_first_token_seconds_count": 16.0,
+    "time_to_first_token_seconds_sum": 0.8,
+    "inter_token_latency_seconds_count": 720.0,
+    "inter_token_latency_seconds_sum": 7.2,
 }
 """Counters of vLLM, a second."""
 
@@ -107,10 +107,10 @@ def bench(**changes: Any) -> dict[str, Any]:
     """A result of vLLM's benchmark: the 600 s that serve."""
     return {
         "date": "20260101-001400", "backend": "vllm", "model_id": "secret/model-7b",
-        "num_prompts": 1200, "request_rate": "inf", "max_concurrency": 8,
-        "duration": 600.0, "completed": 1200, "total_input_tokens": 120_000,
-        "total_output_tokens": 60_000, "request_throughput": 2.0,
-        "output_throughput": 100.0, "mean_ttft_ms": 50.0, "mean_tpot_ms": 10.0,
+        "num_prompts": 9600, "request_rate": "inf", "max_concurrency": 8,
+        "duration": 600.0, "completed": 9600, "total_input_tokens": 960_000,
+        "total_output_tokens": 441_600, "request_throughput": 16.0,
+        "output_throughput": 736.0, "mean_ttft_ms": 50.0, "mean_tpot_ms": 10.0,
         **changes,
     }  # fmt: skip
 
@@ -118,14 +118,14 @@ def bench(**changes: Any) -> dict[str, Any]:
 def genai(**changes: Any) -> dict[str, Any]:
     """A result of genai-perf."""
     return {
-        "request_throughput": {"unit": "requests/sec", "avg": 2.0},
-        "request_latency": {"unit": "ms", "avg": 540.0},
+        "request_throughput": {"unit": "requests/sec", "avg": 16.0},
+        "request_latency": {"unit": "ms", "avg": 500.0},
         "time_to_first_token": {"unit": "ms", "avg": 50.0},
         "inter_token_latency": {"unit": "ns", "avg": 1e7},
-        "output_token_throughput": {"unit": "tokens/sec", "avg": 100.0},
-        "output_sequence_length": {"unit": "tokens", "avg": 50.0},
+        "output_token_throughput": {"unit": "tokens/sec", "avg": 736.0},
+        "output_sequence_length": {"unit": "tokens", "avg": 46.0},
         "input_sequence_length": {"unit": "tokens", "avg": 100.0},
-        "request_count": {"unit": "requests", "avg": 1200.0},
+        "request_count": {"unit": "requests", "avg": 9600.0},
         "input_config": {"model": ["secret/model-7b"],
                          "perf_analyzer": {"stimulus": {"concurrency": 8}}},
         **changes,

@@ -15,8 +15,8 @@ from .builders import BUSY, END, T0, UP, bench, dcgm, genai, matrix, metrics, sm
 
 Log = Callable[[str, str], str]
 FIGURES = {
-    "tokens": 60_000, "requests": 1200, "flow": 2.0, "input_len": 100.0,
-    "output_len": 50.0, "ttft": 0.05, "tpot": 0.01, "power": 400.0,
+    "tokens": 441_600, "requests": 9600, "flow": 16.0, "input_len": 100.0,
+    "output_len": 46.0, "ttft": 0.05, "tpot": 0.01, "power": 400.0,
 }  # fmt: skip
 """Those of the 600 s that serve."""
 
@@ -46,7 +46,7 @@ def test_power_and_tokens_are_joined(log: Log):
     check(found[2], running=pytest.approx(8.0, rel=0.01))
     assert found[1].power == pytest.approx(100.0, rel=0.02) and not found[1].flow
     assert found[2].energy == pytest.approx(240_000)
-    assert found[2].energy_per_token == pytest.approx(4.0)
+    assert found[2].energy_per_token == pytest.approx(400 / 736)
 
 
 @pytest.mark.parametrize("counter", [False, True])
@@ -89,7 +89,7 @@ def test_a_gap_of_power_is_no_power(log: Log):
     served = [x for x in found if x.state == "serving"]
     assert [x.power is None for x in served] == [True, True, True, False, False]
     assert "gaps" in served[0].why["power"]
-    assert sum(x.tokens or 0 for x in served) == pytest.approx(60_000)
+    assert sum(x.tokens or 0 for x in served) == pytest.approx(441_600)
 
 
 def test_short_pauses_belong_to_the_load(log: Log):
@@ -157,7 +157,7 @@ def test_benchmarks(log: Log, tool: str, value: dict[str, Any], changes: Any):
     assert service_format(path) == tool
     (found,) = windows(path, log("p.csv", smi()))
     check(found, **changes)
-    assert found.clients == 8 and found.waves == 150
+    assert found.clients == 8 and found.waves == 1200
     if changes:
         assert found.why["power"] == "the result has no time"
 
@@ -165,7 +165,7 @@ def test_benchmarks(log: Log, tool: str, value: dict[str, Any], changes: Any):
 def test_all_requests_at_once_and_an_open_loop(log: Log):
     lines = [bench(max_concurrency=None), bench(max_concurrency=None, request_rate=2)]
     once, flow = windows(log("b.jsonl", "\n".join(map(json.dumps, lines))))
-    assert (once.clients, once.waves, once.rate) == (1200, 1.0, None)
+    assert (once.clients, once.waves, once.rate) == (9600, 1.0, None)
     assert (flow.clients, flow.waves, flow.rate) == (None, None, 2.0)
 
 
