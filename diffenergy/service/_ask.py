@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ..hardware import read_gpu
+from ..imports import bundled_gpu
 from ..measurements import LogResult
 from ..nodes import Site
 from ..requests import accepts, part
@@ -100,6 +101,10 @@ def _read(request: Any) -> tuple[Logs, list[Window], str]:
             f"`gpu` is '{gpu}', but the logs are of {', '.join(logs.gpus)}; leave it "
             "out, or give the logs of that GPU."
         )
+    # another GPU of the host does not serve, whatever it draws
+    ours = (None, card.name, card.corrections)
+    power = [x for x in logs.power if bundled_gpu(x.name) in ours]
+    logs = logs._replace(power=power)
     return logs, build_windows(logs, request.gpus, request.every), gpu
 
 

@@ -1,5 +1,6 @@
 """Logs of a service as windows: every figure of a server that is known by hand."""
 
+import dataclasses
 import json
 from collections.abc import Callable
 from typing import Any
@@ -7,9 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from diffenergy.service import Window, service_format
+from diffenergy.results import Infeasible
+from diffenergy.service import Window, read, service_format
+from diffenergy.service._loads import loads_of
 from diffenergy.service._logs import read_logs
 from diffenergy.service._windows import build_windows
+from diffenergy.serving import (
+    Load,
+    ServerRequest,
+    ServingResult,
+    steady_state,
+    steady_states,
+)
 
 from .builders import BUSY, END, T0, UP, bench, dcgm, genai, matrix, metrics, smi, times
 
@@ -193,3 +203,59 @@ def test_only_figures_names_of_gpus_and_times_leave_a_reader(log: Log):
     shown += repr(windows(log("b.json", json.dumps(bench()))))
     for word in ("secret", "10.1.2.3", "h7", "GPU-0"):
         assert word not in shown
+
+
+@pytest.mark.slow
+def test_many_loads_are_those_of_each():
+    loads = [
+        Load(concurrency=8, input_len=500, output_len=100),
+        Load(concurrency=20, input_len=600, output_len=120),
+        Load(rate=3, input_len=600, output_len=120),
+        Load(rate=1e4, input_len=600, output_len=120),
+    ]
+    server = ServerRequest(tp=1)
+    *each, none = steady_states(loads, server, model="qwen3-8b", gpu="h100-sxm")
+    assert isinstance(none, Infeasible)
+    for load, result in zip(loads, each, strict=False):
+        assert isinstance(result, ServingResult)
+        alone = steady_state("qwen3-8b", "h100-sxm", load)
+        for name in ("energy", "tpot", "ttft"):
+            assert getattr(result, name) == pytest.approx(
+                getattr(alone, name), rel=0.015
+            )
+
+
+@pytest.mark.parametrize(
+    ("changes", "arrivals", "modes"),
+    [
+        ({}, "auto", ["closed", "open"]),
+        ({}, "open", ["open", "closed"]),
+        ({"running": 0.5}, "closed", ["open"]),
+        ({"running": None}, "auto", ["open"]),
+        ({"input_len": None}, "auto", []),
+        ({"state": "idle"}, "auto", []),
+        ({"running": None, "rate": 2.0}, "auto", ["open"]),
+    ],
+)
+def test_the_load_of_a_window(changes: Any, arrivals: Any, modes: list[str]):
+    window = Window("serving", 0.0, 60.0, 60.0, flow=16.0, input_len=100.0,
+                    output_len=46.0, running=8.0)  # fmt: skip
+    loads = loads_of(dataclasses.replace(window, **changes), arrivals)
+    assert [x.mode for x in loads] == modes
+
+
+def test_a_queue_and_a_prefix_cache_are_part_of_the_load():
+    window = Window("serving", 0.0, 60.0, 60.0, flow=16.0, input_len=100.0,
+                    output_len=46.0, running=8.0, waiting=4.0, hits=0.25)  # fmt: skip
+    (load, _) = loads_of(window)
+    assert (load.concurrency, load.max_batch, load.prefix_hit) == (12, 8, 0.25)
+    assert load.input.mean == 75
+
+
+def test_another_gpu_of_the_host_does_not_count(log: Log):
+    """It draws more, but is none of the service's kind."""
+    other = dcgm("1", name="NVIDIA A10")
+    other["values"] = [[t, "900"] for t, _ in other["values"]]
+    path = log("m.json", matrix([*metrics(), dcgm(), other]))
+    table = read(path, model="gpt2", gpu="h100-sxm", every=600.0).table
+    assert table["avg_power_w"].tolist() == [pytest.approx(400, rel=0.01)]

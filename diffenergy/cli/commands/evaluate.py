@@ -5,7 +5,7 @@ from ...estimator import start_jax
 from ...fitting import evaluate
 from ...requests import BadRequest, explicit_fields, part
 from ..progress import megabytes
-from ..run import OUTSIDE, Outcome, outcome
+from ..run import Outcome, outcome
 from .evaluate_flags import Flags
 
 
@@ -48,10 +48,10 @@ def _service(flags: Flags, names: set[str]) -> Outcome:
     start_jax(keep_compilations=True)
     request = part(service.ServiceRequest, flags, logs=flags.measurements)
     result = service.evaluate(**request)
-    notes = [*result.notes, *([result.warning] if result.warning else [])]
-    status = OUTSIDE if flags.strict and result.outside else 0
-    texts = {".csv": result.to_csv}
-    return outcome(result, texts=texts, notes=notes, status=status)
+    outside, notes = result.warning, result.notes
+    if outside and not flags.strict:
+        outside, notes = "", [*notes, outside]
+    return outcome(result, texts={".csv": result.to_csv}, notes=notes, outside=outside)
 
 
 def _trace(flags: Flags, traces: list[str]) -> Outcome:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import json_keys
 import pytest
 
 from tests.service.builders import bench, matrix, metrics, smi
@@ -86,6 +87,9 @@ def test_a_service_against_its_prediction(run: Run, logs: Any, tmp_path: Path):
     strict = run("evaluate", *words, "--strict")
     assert strict.code == 4 and "2026-01-01T00:04:00Z (" in strict.err
     assert "10.00 ms" in strict.out and run("evaluate", *words).code == 0
+    as_json = run("evaluate", *words, "--strict", "--json")
+    json_keys.check_refusal(as_json.err.splitlines()[-1], 4)
+    assert json.loads(as_json.out)["outside"] == [2]
 
 
 @pytest.mark.slow
