@@ -19,8 +19,8 @@ ROOMS = (
     "smooth", "search", "keys", "charts", "results", "power_time",
     "corrections", "hardware", "nodes", "physics", "collectives", "kernels", "workload",
     "imports", "plans", "estimator", "sweeps", "parallel", "serving", "measurements",
-    "fitting", "measure", "dvfs", "codesign", "fleet", "report", "exploring", "cli",
-    "__main__",
+    "service", "fitting", "measure", "dvfs", "codesign", "fleet", "report", "exploring",
+    "cli", "__main__",
 )  # fmt: skip
 """In the order of the flow; a room is a package or a single file."""
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -266,6 +266,7 @@ PUBLIC = tuple(
         "fitting",
         "fleet",
         "measurements",
+        "service",
         "sweeps",
     )
 )

@@ -17,14 +17,15 @@ from typing import Any, Final
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 from jax import Array
 
 from ...hardware import read_gpu
 from .._deploy import deploy
 from .._deployment import Deployment
 from .._engine import ENGINES, SAMPLING, constants, engine_from
-from .._lengths import fixed
 from .._load import Load
+from .._many import covering
 from .._steady.figures import load_arrays, steady
 from .._steady.server import Server
 from .._step.table import StepCosts
@@ -63,7 +64,7 @@ def is_serving(path: str | Path) -> bool:
     return {"engine", "model", "output_len"} <= columns
 
 
-def read_serving(path: str | Path) -> list[ServedRow]:
+def read_serving(path: str | Path | pd.DataFrame) -> list[ServedRow]:
     """Rows of a table of measured servers.
 
     Columns: `gpu, model, engine`, one of `max_batch, concurrency, rate`, `input_len,
@@ -72,6 +73,9 @@ def read_serving(path: str | Path) -> list[ServedRow]:
     measured `tpot_s, ttft_s, avg_power_w, energy_j_per_output_token`, any of them.
     Raises `ValueError` that names row and column for what cannot be read.
     """
+    if isinstance(path, pd.DataFrame):
+        cells = path.map(lambda x: "" if pd.isna(x) else str(x)).to_dict("records")
+        return [_row(number, x, "the logs") for number, x in enumerate(cells)]
     try:
         records = list(csv.DictReader(io.StringIO(_text(Path(path)))))
     except (OSError, UnicodeDecodeError, EOFError) as error:
@@ -205,7 +209,8 @@ def served(rows: Sequence[ServedRow], progress: Any = None) -> Served:
     for number, members in enumerate(groups.values()):
         if progress is not None:
             progress(number + 1, len(groups))
-        tables.append(_covering([deployment for _, deployment in members]).costs())
+        covered = covering([deployment for _, deployment in members], _MOST)
+        tables.append(covered.costs())
         for row, deployment in members:
             columns.append(_columns(row, deployment, number))
             order.append(row)
@@ -216,26 +221,6 @@ def served(rows: Sequence[ServedRow], progress: Any = None) -> Served:
     read = np.log([[x.measured.get(name, np.nan) for name in _READ] for x in order])
     hosts = [f"{row.engine}:{read_gpu(row.gpu).name}" for row in order]
     return Served(costs, stacked, read, hosts, order)
-
-
-def _covering(deployments: Sequence[Deployment]) -> Deployment:
-    """One deployment whose grid covers the loads of all."""
-    context = float(np.median([x.context for x in deployments]))
-    lengths = [x.load.input.mean * y for x in deployments for y in x.load.input.nodes]
-    nodes = tuple(np.linspace(min(lengths), max(lengths), 16))
-    middle = float(np.mean(nodes))
-    cached = float(np.median([x.load.cached for x in deployments]))
-    # inverse of `Deployment.context` for outputs of one length (spread 1)
-    output = max(2 * (context - middle - cached), 2.0)
-    load = Load(
-        max_batch=float(_MOST),
-        input_len=dataclasses.replace(
-            fixed(middle), nodes=tuple(x / middle for x in nodes)
-        ),
-        output_len=fixed(output),
-        cached_len=cached,
-    )
-    return dataclasses.replace(deployments[0], load=load, covering=True)
 
 
 def _columns(row: ServedRow, deployment: Deployment, table: int) -> dict[str, Any]:
