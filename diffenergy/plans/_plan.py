@@ -33,7 +33,11 @@ _WORDS: Final = {
     "sequence": get_args(Sequence),
     "cp_exchange": get_args(ContextExchange),
 }
-KEYS: Final = (*_SIZES, "hosts", "zero", *_WORDS, "recompute", "software")
+KEYS: Final = (
+    *_SIZES, "hosts", "zero", *_WORDS, "recompute", "bf16_layers", "software",
+)  # fmt: skip
+_RARE: Final = ("sequence", "cp_exchange", "bf16_layers")
+"""Keys that an answer names only where they are not the usual."""
 _ZERO: Final = 3
 _MOST: Final = 100_000
 NETWORK_FIELD: Final = "network"
@@ -73,7 +77,8 @@ class Plan:
     pass; `sequence`: whether `tp` GPUs divide the tokens between pairs of layers, too
     (Megatron's sequence parallelism), or all of them have all;
     `cp_exchange`: whether a GPU gathers a layer's keys and values of all tokens, or has
-    one part of them after the other (memory alone);
+    one part of them after the other (memory alone); `bf16_layers`: of a step below 16
+    bit the first and the last layers whose products stay in 16 bit;
     `software`: year of the training program, which decides its attention kernels.
     """
 
@@ -97,6 +102,7 @@ class Plan:
     store: Store = "bf16"
     sequence: Sequence = "on"
     cp_exchange: ContextExchange = "gather"
+    bf16_layers: int = 0
     software: float = NOW
 
     @property
@@ -163,7 +169,7 @@ class Plan:
         if training:
             words = {"etp": self.expert_parts, "schedule": self.order}
             every = dataclasses.asdict(self) | words
-            rare = {x: getattr(Plan, x) for x in ("sequence", "cp_exchange")}
+            rare = {x: getattr(Plan, x) for x in _RARE}
             return {x: y for x, y in every.items() if x not in rare or y != rare[x]}
         return {key: getattr(self, key) for key in SERVING}
 
@@ -236,10 +242,11 @@ def plan_values(plan: str | Mapping[str, Any] | None) -> dict[str, Any]:
     else:
         pairs = [_pair(plan, part) for part in plan.split(",")]
     values: dict[str, Any] = {}
-    for key, value in pairs:
+    for name, value in pairs:
+        key = name.replace("-", "_")
         if key not in KEYS:
             raise ValueError(
-                f"`plan` has the unknown key '{key}'; allowed are {', '.join(KEYS)}."
+                f"`plan` has the unknown key '{name}'; allowed are {', '.join(KEYS)}."
             )
         if key in values:
             raise ValueError(f"`plan` has `{key}` twice; give it once.")
@@ -265,7 +272,7 @@ def _value(key: str, value: Any) -> Any:
         return value
     if key == "software":
         return _year(value)
-    if key == "hosts" and value == 0 and not isinstance(value, bool):
+    if key in ("hosts", "bf16_layers") and value == 0 and not isinstance(value, bool):
         return 0
     return _size(key, value, "plan")
 

@@ -142,8 +142,31 @@ class Training(Placed):
                 f"`input_len` is {request.input_len}, which cp={plan.cp} cannot divide "
                 f"into pairs of equal parts; give a multiple of {2 * plan.cp}."
             )
-        again, storage = plan.recompute, plan.storage
-        return dataclasses.replace(request, recompute=again, storage=storage)
+        self._check_wide(request)
+        own = {"recompute": plan.recompute, "storage": plan.storage}
+        return dataclasses.replace(request, **own, bf16_layers=plan.bf16_layers)
+
+    def _check_wide(self, request: Request):
+        """Raises `ValueError` for layers in 16 bit beside none that are narrower."""
+        number, most = self.plan.bf16_layers, (len(self.model.stack()) - 1) // 2
+        if not number:
+            return
+        has = f"`plan` has bf16_layers={number}"
+        if self.model.precision(request).requested is None:
+            raise ValueError(
+                f"{has}, but `dtype` is {request.dtype}; give a type below 16 bit, or "
+                "leave it out."
+            )
+        if number > most:
+            raise ValueError(
+                f"{has}, first and last, but {self.name} has "
+                f"{len(self.model.stack())} layers; give at most {most}."
+            )
+        if request.lora:
+            raise ValueError(
+                f"{has} beside `lora`, whose frozen layers are all in the type of the "
+                "step; leave one out."
+            )
 
     def placed(self, chunk: int) -> TrainedModel:
         """The model as a GPU of a kind of virtual stages has it."""

@@ -293,3 +293,31 @@ def test_blackwell_types_train(dtype: str):
     for listing in (forward, backward):
         kinds = {k["dtype"] for k in listing.kernels if k["op"] == "gemm"}
         assert kinds == {dtype, "bf16"}
+
+
+@pytest.mark.parametrize(("number", "stage", "wide"), [(1, 0, 1), (6, 0, 6), (9, 1, 1)])
+def test_first_and_last_layers_stay_in_16_bit(number: int, stage: int, wide: int):
+    """Of 32 layers in four stages of eight, those of the first or last `number` are
+    products of bf16, experts too, forward and backward, as in a step of bf16."""
+    model = decoder("mixtral-8x7b")
+    placed = model.placed(ModelShare(stages=4, stage=stage))
+    assert isinstance(placed, TrainedModel)
+    request = model.request(batch=1, input_len=512, phase="train", dtype="fp8")
+    ends = dataclasses.replace(request, bf16_layers=number)
+    for mode in (0, 1):
+        narrow, mixed, whole = (
+            placed.listings_of(x)[mode]
+            for x in (request, ends, dataclasses.replace(request, dtype="bf16"))
+        )
+        for op in ("gemm", "moe"):
+            count = _counts(narrow, op, "fp8")
+            assert _counts(mixed, op, "fp8") == pytest.approx(count * (8 - wide) / 8)
+            more = _counts(mixed, op, "bf16") - _counts(narrow, op, "bf16")
+            of_bf16 = _counts(whole, op, "bf16") - _counts(narrow, op, "bf16")
+            assert more == pytest.approx(of_bf16 * wide / 8) and count > 0
+
+
+def _counts(listing: Listing, op: str, dtype: str) -> float:
+    """Launches of an operator in a type."""
+    rows = (k for k in listing.kernels if k["op"] == op and k["dtype"] == dtype)
+    return sum(k["count"] for k in rows)

@@ -51,7 +51,8 @@ class Request:
     gradients, `recompute`: what of them does, where that is less (`RECOMPUTE`); `lora`:
     rank of the adapters that alone are trained, `lora_layers`: which linear layers have
     them (`Adapted`), `frozen_layers`: first layers that are not trained; None in other
-    phases than train; `storage`: how a training program keeps activations. `images` of
+    phases than train; `storage`: how a training program keeps activations;
+    `bf16_layers`: first and last layers whose products stay in 16 bit. `images` of
     a sequence, each of `image_tokens` beside the `input_len` tokens of text; denoising
     `steps`, `guidance`: whether each runs with and without the prompt; None where a
     model has none.
@@ -82,6 +83,7 @@ class Request:
     lora_layers: str | None = None
     frozen_layers: int | None = None
     storage: TrainingStorage = TrainingStorage()
+    bf16_layers: int = 0
 
     @property
     def recomputed(self) -> str:

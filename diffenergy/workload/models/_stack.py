@@ -28,7 +28,7 @@ class Block:
     Of layers `inputs`: values a token (of vision models an image) that one reads, 0
     where it is none; `places`: those of the layers in the model, or the number of
     layers before, where they do not follow from the blocks before. `frozen`: they run
-    forward alone.
+    forward alone. `wide`: their products are in 16 bit in a step of a narrower type.
     """
 
     operators: tuple[Trainable, ...]
@@ -36,10 +36,19 @@ class Block:
     inputs: int = 0
     places: tuple[int, ...] = ()
     frozen: bool = False
+    wide: bool = False
+
+    def run(self, run: ForwardPass) -> ForwardPass:
+        """A pass as these operators have it, in their own type."""
+        p = run.precision
+        if not self.wide or p.requested is None:
+            return run
+        own = dataclasses.replace(p, linear=p.values, requested=None)
+        return dataclasses.replace(run, precision=own)
 
     def forward(self, run: ForwardPass) -> list[Kernel]:
         """Forward kernels of all repetitions, those of a layer together."""
-        return repeat_rows(forward_rows(self.operators, run), self.count)
+        return repeat_rows(forward_rows(self.operators, self.run(run)), self.count)
 
     @property
     def parameters(self) -> int:
@@ -119,8 +128,9 @@ class Stack:
     def _backward(self, run: ForwardPass) -> list[Kernel]:
         rows = backward_rows((self.loss,), run) if self.loss else []
         for block, trained in reversed(list(self._trained())):
-            again = _again(block.operators, run) if block.inputs else []
-            back = backward_rows(block.operators, run)
+            own = block.run(run)
+            again = _again(block.operators, own) if block.inputs else []
+            back = backward_rows(block.operators, own)
             rows += repeat_rows([*again, *back], trained) if trained else []
         return rows
 
@@ -135,8 +145,9 @@ class Stack:
 
     def _saved_bytes(self, run: ForwardPass) -> tuple[float, float]:
         every = most = 0.0
-        shared = self.skip.parts if self.skip else 1
+        shared, step = self.skip.parts if self.skip else 1, run
         for block, trained in self._trained():
+            run = block.run(step)
             left = layer = sum(x.saved_bytes(run) for x in block.operators)
             if block.inputs and run.recompute in ("selective-op", "full"):
                 left = run.tokens // shared * block.inputs * run.element_bytes
@@ -200,6 +211,23 @@ class Stack:
             ),
             default=0,
         )
+
+    def with_wide_ends(self, number: int, layers: int) -> "Stack":
+        """With products in 16 bit in the first and the last `number` of all `layers`
+        of the model."""
+        blocks: list[Block] = []
+        for x, places in self._placed():
+            ends = [i for i in places if min(i, layers - 1 - i) < number]
+            if not x.inputs or not ends:
+                blocks.append(x)
+                continue
+            inside = [i for i in places if i not in set(ends)]
+            for own, wide in ((inside, False), (ends, True)):
+                if own:
+                    count, of = len(own), tuple(own)
+                    part = dataclasses.replace(x, count=count, places=of, wide=wide)
+                    blocks.append(part)
+        return dataclasses.replace(self, blocks=tuple(blocks))
 
     def with_adapters(self, rank: int, layers: str | None, head: bool) -> "Stack":
         """With adapters of `rank` on linear layers of its layers (`adapted`); what is

@@ -151,6 +151,8 @@ class TrainedModel(LanguageModel):
         """Operators of a training step: some without gradients of their weights, or
         with adapters. A head that is the embedding's table is frozen with it."""
         network, stopped = self.network, request.frozen_layers or 0
+        if request.bf16_layers:
+            network = network.with_wide_ends(request.bf16_layers, self.layers)
         if request.lora:
             network = network.with_adapters(
                 request.lora, request.lora_layers, head=False
