@@ -10,6 +10,7 @@ from . import measure as measure
 from . import measurements as measurements
 from . import parallel as parallel
 from . import report as report
+from . import service as service
 from . import serving as serving
 from . import sweeps as sweeps
 from . import units as units

@@ -13,14 +13,15 @@ DONE = 0
 FAULT = 1
 BAD_INPUT = 2
 INFEASIBLE = 3
+OUTSIDE = 4
 _JSON = "--json"
 
 
 def main(args: Sequence[str] | None = None) -> int:
     """Runs `args` (those of the process by default) and returns the exit status.
 
-    0 done, 2 bad input, 3 infeasible, 130 interrupted; what went wrong is one line on
-    stderr. 1 is a fault of this program.
+    0 done, 2 bad input, 3 infeasible, 4 outside an interval, 130 interrupted; what went
+    wrong is one line on stderr. 1 is a fault of this program.
     """
     words = list(sys.argv[1:] if args is None else args) or ["--help"]
     if args is not None:
@@ -89,6 +90,7 @@ def _reason(error: Exception, words: Sequence[str]) -> tuple[str, int]:
     from ..results import Infeasible
     from .app import names
     from .refusal import parser_sentence
+    from .run import Outside
 
     path = " ".join(["diffenergy", *(x for x in words[:1] if x in names())])
     if sentence := parser_sentence(error, path):
@@ -96,6 +98,8 @@ def _reason(error: Exception, words: Sequence[str]) -> tuple[str, int]:
     match error:
         case Infeasible():
             return str(error), INFEASIBLE
+        case Outside():
+            return str(error), OUTSIDE
         case ValueError():
             return str(error), BAD_INPUT
         case OSError():

@@ -13,6 +13,7 @@ KINDS: Final[Mapping[int, str]] = {
     1: "fault",
     2: "bad_input",
     3: "infeasible",
+    4: "outside",
     130: "interrupted",
 }
 """Kind of refusal by exit status."""

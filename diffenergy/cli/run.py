@@ -41,6 +41,10 @@ if TYPE_CHECKING:
     from ..report import Block
 
 
+class Outside(Exception):
+    """Measurements lie outside their interval; the message names them."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Outcome:
     """Result of a command: what it prints and writes.
@@ -51,7 +55,8 @@ class Outcome:
     path. `charts`: of `--plot`. `stale`: files that are done with when all is written.
     `text`: to print as it is, instead of blocks. `warnings`: remarks that `blocks` and
     `content` have already; beside JSON they are told too, as `notes` always are.
-    `interrupted`: says what was kept when Ctrl-C ended the work.
+    `interrupted`: says what was kept when Ctrl-C ended the work. `outside`: names
+    what lies outside its interval, where that ends a command with status `OUTSIDE`.
     """
 
     content: Any = None
@@ -69,6 +74,7 @@ class Outcome:
     stale: Sequence[Path] = ()
     text: str = ""
     interrupted: str = ""
+    outside: str = ""
 
 
 def outcome(result: Result, **more: Any) -> Outcome:
@@ -190,6 +196,8 @@ def _run(name: str, flags: Any):
         output.notes(outcome.warnings)
     if outcome.interrupted:
         raise Interrupted(outcome.interrupted)
+    if outcome.outside:
+        raise Outside(outcome.outside)
 
 
 def _check_files(flags: Any, read: Sequence[str]):

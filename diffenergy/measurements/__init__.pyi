@@ -9,6 +9,7 @@ from ._cells import name_list as name_list
 from ._cells import read_names as read_names
 from ._cells import read_numbers as read_numbers
 from ._cells import read_sheet as read_sheet
+from ._cells import read_text as read_text
 from ._cells import read_texts as read_texts
 from ._cells import require_column as require_column
 from ._columns import READ_COLUMNS as READ_COLUMNS
@@ -34,6 +35,8 @@ from ._records import Meter as Meter
 from ._records import NoConstants as NoConstants
 from ._records import Reading as Reading
 from ._request import TableRequest as TableRequest
+from ._series import Series as Series
+from ._series import read_times as read_times
 from ._table import read as read
 from ._traces import TraceScores as TraceScores
 from ._traces import evaluate_trace as evaluate_trace

@@ -87,6 +87,7 @@ def sheet_of(file: str, header: Sequence[str], rows: Sequence[Sequence[str]]) ->
 
 
 def read_text(file: str) -> str:
+    """Text of `file` (UTF-8, plain or gzip). Raises `ValueError` in one sentence."""
     path = Path(file)
     try:
         content = path.read_bytes()

@@ -10,10 +10,12 @@ from ._fitting.fit import is_serving as is_serving
 from ._load import Load as Load
 from ._load import LoadRequest as LoadRequest
 from ._load import WayRequest as WayRequest
+from ._many import steady_states as steady_states
 from ._request import ENGINE as ENGINE
 from ._request import SKIP as SKIP
 from ._request import TRACE as TRACE
 from ._request import EngineName as EngineName
+from ._request import Sampling as Sampling
 from ._request import ServeRequest as ServeRequest
 from ._request import ServerRequest as ServerRequest
 from ._request import TraceRequest as TraceRequest

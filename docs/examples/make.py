@@ -12,6 +12,7 @@ import io
 import json
 import tempfile
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -148,11 +149,73 @@ def log() -> None:
     (HERE / "log.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
+SERVED = ((0, 120, 0.0), (120, 720, 4.0), (720, 1320, 12.0), (1320, 1500, 0.0))
+"""Begin and end (s) and requests a second of a server that starts at 0."""
+BEGIN = 1_767_600_000
+
+
+def service() -> None:
+    """`power.csv`, `metrics.json` and `bench.json`: 25 minutes of a server that loads
+    for a minute before them, idles, and serves at two rates."""
+    size = ("--input-len", 512, "--output-len", 128, "--json")
+    rates = [rate for *_, rate in SERVED if rate]
+    found = {x: json.loads(run("serve", "qwen3-8b", "--rate", x, *size)) for x in rates}
+    counters = dict.fromkeys(
+        ("prompt_tokens_total", "generation_tokens_total", "request_success_total",
+         "time_to_first_token_seconds_sum", "time_to_first_token_seconds_count",
+         "inter_token_latency_seconds_sum", "inter_token_latency_seconds_count"), 0.0,
+    )  # fmt: skip
+    series: dict[str, list[list[Any]]] = {x: [] for x in counters}
+    series["num_requests_running"] = []
+    step = 15
+    for second in range(0, 1501, step):
+        rate = next((r for a, b, r in SERVED if a < second <= b), 0.0)
+        running = 0.0
+        if rate:
+            answer = found[rate]
+            running = answer["running_requests"]
+            ttft, tpot = (float(read(answer[x]["mean"])) for x in ("ttft_s", "tpot_s"))
+            n = rate * step
+            gains = (512 * n, 128 * n, n, ttft * n, n, tpot * 127 * n, 127 * n)
+            for name, gain in zip(counters, gains, strict=True):
+                counters[name] += gain
+        for name, value in {**counters, "num_requests_running": running}.items():
+            series[name].append([BEGIN + second, f"{value:.8g}"])
+    result = [
+        {"metric": {"__name__": f"vllm:{name}", "model_name": "m"}, "values": values}
+        for name, values in series.items()
+    ]
+    answer = {"status": "success", "data": {"resultType": "matrix", "result": result}}
+    (HERE / "metrics.json").write_text(json.dumps(answer) + "\n", encoding="utf-8")
+    lines = ["timestamp, name, uuid, power.draw [W], memory.used [MiB]"]
+    for second in range(-60, 1501, 5):
+        rate = next((r for a, b, r in SERVED if a < second <= b), 0.0)
+        watts = float(read(found[rate]["avg_power_w"] if rate else 115.0, 0.02))
+        stamp = datetime.fromtimestamp(BEGIN + second, UTC)
+        lines.append(
+            f"{stamp:%Y/%m/%d %H:%M:%S}.000, NVIDIA H100 80GB HBM3, GPU-1, "
+            f"{watts:.2f} W, {min(72_000, 4 + 1500 * (second + 60))} MiB"
+        )
+    (HERE / "power.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    answer, n = found[4.0], 2400
+    end = datetime.fromtimestamp(BEGIN + 720, UTC)
+    bench = {
+        "date": f"{end:%Y%m%d-%H%M%S}", "backend": "vllm", "model_id": "m",
+        "num_prompts": n, "request_rate": 4.0, "max_concurrency": None,
+        "duration": 600.0, "completed": n, "total_input_tokens": 512 * n,
+        "total_output_tokens": 128 * n, "request_throughput": 4.0,
+        "mean_ttft_ms": float(read(1e3 * answer["ttft_s"]["mean"])),
+        "mean_tpot_ms": float(read(1e3 * answer["tpot_s"]["mean"])),
+    }  # fmt: skip
+    (HERE / "bench.json").write_text(json.dumps(bench, indent=1) + "\n")
+
+
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as name:
         passes(Path(name))
         products(Path(name))
     clocks()
     log()
+    service()
     (HERE / "my-model" / "config.json").write_text(json.dumps(CONFIG, indent=2) + "\n")
     run("estimate", "gpt2", "--gpu", "a10", "--out", HERE / "before.json")

@@ -33,6 +33,7 @@ ROOMS: Final = (
     ("Co-design", "codesign"),
     ("Collectives", "collectives"),
     ("Measured tables", "measurements"),
+    ("A running service", "service"),
     ("Fits", "fitting"),
 )
 """Rooms that callers use by `de.room`, in the order of the page."""

@@ -4,21 +4,24 @@ from typing import Annotated
 
 from ... import reading
 from ...measurements import TableRequest
-from ...requests import File, Flag
+from ...requests import File, Flag, Needs
+from ...service import ServedRequest
 from ..arguments import MEASURED
 from ..flags import Json, out_file, plot_file
 
 
-class Flags(TableRequest):
+class Flags(TableRequest, ServedRequest):
     """Errors of time, power and energy against measured runs, or against a trace.
 
-    A profiler's trace is compared kernel by kernel, without launch latency.
+    A profiler's trace is compared kernel by kernel, without launch latency. --service
+    compares logs of a running service (power, metrics, benchmarks) window by window;
+    with --strict the exit status is 4 where one lies outside its interval.
 
     \b
     Examples:
       diffenergy evaluate runs.csv --workloads listings.jsonl --by gpu,workload
       diffenergy evaluate gemm=gemm.csv --gpu a10 --out rows.csv
-      diffenergy evaluate trace.json --by op
+      diffenergy evaluate --service power.csv metrics.json --model qwen3-8b
     """
 
     measurements: Annotated[tuple[str, ...], MEASURED]
@@ -29,6 +32,12 @@ class Flags(TableRequest):
         tuple[str, ...],
         Flag("Columns to group errors by.", "COL[,COL...]", reading.columns),
     ] = ()
+    service: Annotated[bool, Flag("Compare logs of a running service.")] = False
+    strict: Annotated[
+        bool,
+        Flag("Exit with status 4 if a window lies outside its interval."),
+        Needs("service"),
+    ] = False
     plot: Annotated[str | None, plot_file()] = None
     as_json: Json = False
     out: Annotated[

@@ -1,8 +1,10 @@
 """`diffenergy fit`: constants from measured runs."""
 
+from collections.abc import Set
 from pathlib import Path
+from typing import Any
 
-from ... import imports, measurements, serving
+from ... import imports, measurements, service, serving
 from ...corrections import read_corrections, write_corrections
 from ...estimator import start_jax
 from ...fitting import FitRequest, fit, fit_node_table
@@ -22,8 +24,17 @@ def run(flags: Flags) -> Outcome:
             f"`node` is '{flags.node}', but no file has readings of a meter (column "
             "`wall_w`); leave it out."
         )
+    if any(service.service_format(file) for file in flags.data):
+        served = part(service.WindowsRequest, flags)
+        result = service.read(logs=flags.data, **served)
+        return _servers(flags, result.table, {*served})
+    for name in part(service.WindowsRequest, flags).keys() - {"gpu"}:
+        if getattr(flags, name) is not None:
+            raise ValueError(
+                f"`{name}` is given, but no file is a log of a service; leave it out."
+            )
     if any(serving.is_serving(file) for file in flags.data):
-        return _servers(flags)
+        return _servers(flags, _tables(flags))
     _check_partial(flags.partial)
     start_jax(keep_compilations=True)
     for file in flags.data:
@@ -60,16 +71,22 @@ def _node(flags: Flags) -> Outcome:
     return outcome(result, texts={".toml": lambda: result.to_toml(flags.out)})
 
 
-def _servers(flags: Flags) -> Outcome:
-    """Constants of serving engines, from tables of servers."""
+def _tables(flags: Flags) -> tuple[str, ...]:
+    """Files that are all tables of servers."""
     for file in flags.data:
         if not serving.is_serving(file):
             raise ValueError(
                 f"'{file}' has no servers, but another file has; fit them apart."
             )
+    return flags.data
+
+
+def _servers(flags: Flags, tables: Any, own: Set[str] = frozenset()) -> Outcome:
+    """Constants of serving engines, from tables of servers; `own`: fields that say what
+    they are."""
     request = part(FitRequest, flags)
     for name in explicit_fields(flags):
-        if name in request and name not in ("start", "seed"):
+        if name in request and name not in ("start", "seed", *own):
             raise ValueError(
                 f"`{name}` is given, but rows of servers are fitted all together; "
                 "leave it out."
@@ -77,7 +94,7 @@ def _servers(flags: Flags) -> Outcome:
     start_jax(keep_compilations=True)
     with points("steps priced") as show:
         result = serving.fit(
-            flags.data,
+            tables,
             start=flags.start,
             progress=lambda done, total: show(done, total, ""),
         )

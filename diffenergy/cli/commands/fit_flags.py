@@ -8,16 +8,18 @@ from ...fitting import FitRequest
 from ...measurements import TableRequest
 from ...nodes import node_names
 from ...requests import Flag
+from ...service import WindowsRequest
 from ..arguments import MEASURED, file
 from ..flags import Json
 
 
-class Flags(FitRequest, TableRequest):
+class Flags(FitRequest, TableRequest, WindowsRequest):
     """Fit the model's constants to measured runs.
 
     Rows that cannot be true are left out and named. The values in the start file are
     the prior. Ctrl-C writes FILE.partial.json, which --start continues. A table of
-    servers (columns engine, output_len, ...) fits the constants of their engines.
+    servers (columns engine, output_len, ...) fits the constants of their engines, and
+    so do logs of a service (--model).
     Readings of a server's meter (column wall_w) fit a node file.
 
     \b

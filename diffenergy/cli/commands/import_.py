@@ -1,9 +1,8 @@
 """`diffenergy import`: a file of a user as a kernel listing, or as measured runs."""
 
 from collections.abc import Callable
-from typing import Any
 
-from ... import imports, measurements
+from ... import imports, measurements, service
 from ...estimator import start_jax
 from ...requests import explicit_fields, part
 from ...workload import listing_lines
@@ -13,22 +12,35 @@ from .import_flags import Flags
 
 
 def run(flags: Flags) -> Outcome:
-    """Reads a trace, graph, report or power log."""
-    log_fields = part(measurements.LogRequest, flags)
+    """Reads a trace, graph, report or power log, or the logs of a service."""
     names = set(explicit_fields(flags))
-    if flags.format or measurements.log_format(flags.file):
-        traced = {*part(imports.ImportRequest, flags)} - {"gpu"}
-        _refuse(names & traced, flags.file, "a log of a power meter")
-        return _log(flags, log_fields)
-    _refuse(names & {*log_fields}, flags.file, "no log of a power meter")
+    traced = {*part(imports.ImportRequest, flags)} - {"gpu"}
+    log_fields = part(measurements.LogRequest, flags)
+    served = part(service.WindowsRequest, flags)
+    if any(service.service_format(x) for x in flags.files):
+        others = {*log_fields, *traced} - {"model"}
+        _refuse(names & others, f"{flags.files[0]} is a log of a service")
+        return _table(flags, service.read(logs=flags.files, **served))
+    if len(flags.files) > 1:
+        raise ValueError(
+            f"{len(flags.files)} files are given, and none is a benchmark or export of "
+            "Prometheus of a service; import each alone."
+        )
+    file = next(iter(flags.files))
+    if flags.format or measurements.log_format(file):
+        others = traced | {*served} - {"gpu"}
+        _refuse(names & others, f"{file} is a log of a power meter")
+        return _table(flags, measurements.read_log(file, gpu=flags.gpu, **log_fields))
+    others = {*log_fields} | {*served} - {"gpu", "model"}
+    _refuse(names & others, f"{file} is no log of a power meter")
     start_jax()
     csv = (flags.out or "").lower().endswith(".csv")
     with megabytes("reading") as show:
         request = part(imports.ImportRequest, flags, progress=show)
-        result = imports.read(flags.file, **request)
+        result = imports.read(file, **request)
     if csv and not result.activities:
         raise ValueError(
-            f"`out` is '{flags.out}', but {flags.file} has no counters of units; a "
+            f"`out` is '{flags.out}', but {file} has no counters of units; a "
             "listing is a .jsonl file."
         )
     texts: dict[str, Callable[[], str | bytes]] = {
@@ -39,19 +51,18 @@ def run(flags: Flags) -> Outcome:
     return outcome(result, texts=texts, notes=() if flags.as_json else result.notes)
 
 
-def _log(flags: Flags, log_fields: dict[str, Any]) -> Outcome:
-    """A log as a table of measured runs."""
+def _table(flags: Flags, result: measurements.LogResult) -> Outcome:
+    """Logs as a table of measured runs or servers."""
     if (flags.out or "").lower().endswith(".jsonl"):
         raise ValueError(
-            f"`out` is '{flags.out}', but {flags.file} is a log of a power meter; "
+            f"`out` is '{flags.out}', but {flags.files[0]} is a log of a power meter; "
             "allowed is a .csv file."
         )
-    result = measurements.read_log(flags.file, gpu=flags.gpu, **log_fields)
     notes = () if flags.as_json else result.notes
     return outcome(result, texts={".csv": result.to_csv}, notes=notes)
 
 
-def _refuse(names: set[str], file: str, what: str):
+def _refuse(names: set[str], what: str):
     """Raises `ValueError` for a flag that a file of this kind does not take."""
     for name in sorted(names):
-        raise ValueError(f"`{name}` is given, but {file} is {what}; leave it out.")
+        raise ValueError(f"`{name}` is given, but {what}; leave it out.")

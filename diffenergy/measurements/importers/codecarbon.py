@@ -12,7 +12,9 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from .base import drop, files_in, finish, name_gpus, note, number, read_columns, text
+from .._cells import read_sheet
+from .._series import Series, read_times
+from .base import drop, files_in, finish, name_gpus, note, number, pick, text
 
 NAME = "codecarbon"
 ABOUT = "CodeCarbon's emissions.csv: GPU energy of whole runs"
@@ -45,7 +47,7 @@ def read(path: Path) -> dict[str, pd.DataFrame]:
     file = path
     if not path.is_file():
         file = files_in(path, ("emissions.csv",))["emissions.csv"]
-    table = _last_of_runs(read_columns(file, _COLUMNS))
+    table = _last_of_runs(pick(read_sheet(str(file)), _COLUMNS))
     none = table["gpu_energy"].isna() | (table["gpu_energy"] == 0)
     table = drop(table, none, "`gpu_energy` is 0 or empty: no GPU was measured")
     table = _per_board(table)
@@ -53,6 +55,33 @@ def read(path: Path) -> dict[str, pd.DataFrame]:
     table["window_s"] = table["time_s"]
     table["campaign"] = "codecarbon"
     return {"codecarbon": finish(name_gpus(table))}
+
+
+def series(path: Path) -> list[Series]:
+    """Energy (J) of one GPU from each row of a run to the next one: the mean of those
+    that the run used."""
+    sheet = read_sheet(str(path))
+    stamps = read_times(sheet, "timestamp") if "timestamp" in sheet.columns else None
+    if stamps is None:
+        raise ValueError(
+            f"{path}: there is no column `timestamp`, so that no time is known; give "
+            "CodeCarbon's own file."
+        )
+    ends, local = stamps
+    table = pick(sheet, _COLUMNS)
+    table["end"], table["start"] = ends, ends - table["time_s"].to_numpy(float)
+    table = _per_board(table).sort_values("end", kind="stable")
+    keys = [c for c in ("run_id", "task") if c in table]
+    runs = table.groupby(keys, sort=False)
+    joules = runs["energy_j"].diff().fillna(table["energy_j"])
+    begin = runs["end"].shift().fillna(table["start"]).to_numpy(float)
+    valid = ((joules > 0) & (table["end"] > begin)).to_numpy()
+    times, ends = begin[valid], table["end"].to_numpy(float)[valid]
+    values = joules.to_numpy(float)[valid]
+    gpu = str(table["gpu"].iloc[0]) if len(table) else ""
+    boards = int(np.max(table["gpu_count"].to_numpy(), initial=0))
+    each = (times, values, ends, local)
+    return [Series("energy", str(x), gpu, *each) for x in range(boards)]
 
 
 def _last_of_runs(table: pd.DataFrame) -> pd.DataFrame:

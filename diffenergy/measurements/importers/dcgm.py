@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from .._cells import read_text
+from .._series import Series
 from .base import drop, finish, name_gpus, note
 
 NAME = "dcgm"
@@ -21,6 +22,7 @@ ABOUT = "scrapes of dcgm-exporter (Prometheus text): activities, power, clocks"
 _METRICS: Final = {
     "DCGM_FI_DEV_POWER_USAGE": "power",
     "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": "counter",
+    "DCGM_FI_DEV_FB_USED": "memory",
     "DCGM_FI_DEV_SM_CLOCK": "sm_clock_mhz",
     "DCGM_FI_DEV_MEM_CLOCK": "mem_clock_mhz",
     "DCGM_FI_DEV_GPU_TEMP": "temperature_c",
@@ -57,15 +59,10 @@ def read(path: Path) -> dict[str, pd.DataFrame]:
     """Table `dcgm`: one row of the op `activity` for every GPU and scrape."""
     if not path.exists():
         raise ValueError(f"{path}: no such file or folder; check the path.")
-    files = [path]
-    if path.is_dir():
-        inside = (x for x in path.iterdir() if x.is_file())
-        files = sorted(x for x in inside if not x.name.startswith("."))
     rows: list[Board] = []
     instances = 0
     last: dict[str, Board] = {}
-    scrapes = (scrape for file in files for scrape in _scrapes(file))
-    for index, scrape in enumerate(scrapes):
+    for index, scrape in enumerate(_all_scrapes(path)):
         boards, parts = _boards(scrape)
         instances += parts
         for key, board in boards.items():
@@ -78,6 +75,43 @@ def read(path: Path) -> dict[str, pd.DataFrame]:
             + "; give scrapes of dcgm-exporter."
         )
     return {"dcgm": _table(rows, path, instances)}
+
+
+def _all_scrapes(path: Path) -> Iterator[list[Sample]]:
+    """Scrapes of a file, or of those in a folder in the order of their names."""
+    files = [path]
+    if path.is_dir():
+        inside = (x for x in path.iterdir() if x.is_file())
+        files = sorted(x for x in inside if not x.name.startswith("."))
+    return (scrape for file in files for scrape in _scrapes(file))
+
+
+SERIES: Final = {"power": ("power", 1.0), "counter": ("energy", 1e-3),
+                 "memory": ("memory", 2.0**20)}  # fmt: skip
+"""Quantity and SI unit of readings over time; the counter is in mJ, memory in MiB."""
+
+
+def series(path: Path) -> list[Series]:
+    """Power (W), energy counter (J) and memory in use (B) of every whole GPU over time;
+    scrapes need time stamps."""
+    boards: dict[str, list[Board]] = {}
+    for scrape in _all_scrapes(path):
+        for key, board in _boards(scrape)[0].items():
+            boards.setdefault(key, []).append(board)
+    found = []
+    for key, readings in boards.items():
+        for name, (quantity, scale) in SERIES.items():
+            pairs = np.array([(x["stamp"], x.get(name, np.nan)) for x in readings])
+            times, values = pairs[np.isfinite(pairs).all(axis=1)].T
+            if len(times):
+                gpu = readings[0]["gpu"]
+                found.append(Series(quantity, key, gpu, times, scale * values))
+    if not found:
+        raise ValueError(
+            f"{path} has no reading of a GPU with a time stamp; export a range of them "
+            "by Prometheus (`query_range`)."
+        )
+    return found
 
 
 def _table(rows: list[Board], path: Path, instances: int) -> pd.DataFrame:
@@ -110,7 +144,9 @@ def _table(rows: list[Board], path: Path, instances: int) -> pd.DataFrame:
     table["op"] = "activity"
     table["campaign"] = "dcgm"
     table[list(_SHARES)] = table[list(_SHARES)].clip(upper=1.0)
-    return finish(name_gpus(table).drop(columns=["power", "counter", "stamp"]))
+    return finish(
+        name_gpus(table).drop(columns=["power", "counter", "memory", "stamp"])
+    )
 
 
 # --- scrapes

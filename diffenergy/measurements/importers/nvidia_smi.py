@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from .._cells import Sheet, bad_cell, read_sheet, read_text, sheet_of
+from .._series import Series, read_times
 from .base import (
     blank_missing,
     drop,
@@ -58,6 +59,7 @@ _UNITS: Final = {
     "clocks": "MHz",
     "utilization": "%",
     "temperature": "",
+    "memory": "MiB",
 }
 """Unit by the first part of a column's name."""
 
@@ -80,7 +82,7 @@ def read(path: Path) -> dict[str, pd.DataFrame]:
     """Table of the file's name: one row for every busy window of every GPU."""
     sheet = _units_off(_sheet(path))
     samples = pick(sheet, _COLUMNS)
-    samples["time"] = _seconds(sheet)
+    samples["time"] = read_times(sheet, "timestamp")[0]
     if "gpu_index" not in samples:
         samples["gpu_index"] = samples["gpu"]
         samples = note(samples, "no `index` was logged: one GPU of each name is taken.")
@@ -91,6 +93,25 @@ def read(path: Path) -> dict[str, pd.DataFrame]:
     table["campaign"] = "nvidia-smi"
     words = "a row is a window: divide time and energy by the number of passes in it."
     return {f"nvidia_smi_{stem}": finish(name_gpus(note(table, words)))}
+
+
+def series(path: Path) -> list[Series]:
+    """Power (W) and memory in use (B) of every GPU over time."""
+    sheet = _units_off(_sheet(path))
+    times, local = read_times(sheet, "timestamp")
+    memory = number("memory.used", needed=False)
+    which = text("uuid", "gpu_uuid", "pci.bus_id", "index", "name", needed=False)
+    samples = pick(sheet, _COLUMNS | {"memory": memory, "gpu_index": which})
+    found = []
+    for key, board in samples.groupby("gpu_index", sort=True):
+        at, gpu = times[board.index.to_numpy()], str(board["gpu"].iloc[0])
+        for name, scale in (("power", 1.0), ("memory", 2.0**20)):
+            if name in board:
+                values = scale * np.asarray(board[name], float)
+                read = np.isfinite(values)
+                each = at[read], values[read], None, local
+                found += [Series(name, str(key), gpu, *each)] if read.any() else []
+    return found
 
 
 # --- cells
@@ -134,17 +155,6 @@ def _units_off(sheet: Sheet) -> Sheet:
     return Sheet(sheet.file, columns, sheet.num_rows)
 
 
-def _seconds(sheet: Sheet) -> np.ndarray:
-    """Time stamps as seconds after the first; their fraction may be missing."""
-    stamps = pd.Series([str(c).strip() for c in sheet.columns["timestamp"]])
-    stamps = stamps.str.replace("/", "-").str.replace("T", " ")
-    times = pd.to_datetime(stamps, format="ISO8601", errors="coerce")
-    if times.isna().any():
-        row = int(times.isna().to_numpy().argmax())
-        raise bad_cell(sheet, row, "timestamp", "a time such as 2024/05/01 10:00:00.5")
-    return (times - times.iloc[0]).dt.total_seconds().to_numpy()
-
-
 # --- windows
 
 
@@ -153,7 +163,8 @@ def _all_windows(samples: pd.DataFrame) -> pd.DataFrame:
     file, notes = samples.attrs["file"], samples.attrs["notes"]
     parts = []
     for _, board in samples.groupby("gpu_index", sort=True):
-        board.attrs = {"file": file, "notes": []}
+        begin = float(samples["time"].iloc[0])
+        board.attrs = {"file": file, "notes": [], "begin": begin}
         parts.append(_windows(board))
     table = join(parts) if parts else samples
     if not parts or not len(table):
@@ -184,7 +195,8 @@ def _windows(board: pd.DataFrame) -> pd.DataFrame:
     spans = [
         slice(a, b) for a, b in zip(ends, ends[1:], strict=False) if busy[a:b].any()
     ]
-    rows = [_window(board.iloc[span]) for span in spans]
+    begin = board.attrs["begin"]
+    rows = [_window(board.iloc[span], begin) for span in spans]
     table = pd.DataFrame(rows)
     table.attrs = {"file": board.attrs["file"], "notes": []}
     if rows:
@@ -206,8 +218,9 @@ def _busy(board: pd.DataFrame) -> tuple[np.ndarray, str]:
     return (power > bound).astype(int), f"no utilisation: busy is above {bound:.0f} W."
 
 
-def _window(samples: pd.DataFrame) -> dict[str, object]:
-    """One row: power integrated by the trapezoid rule, the rest averaged."""
+def _window(samples: pd.DataFrame, begin: float) -> dict[str, object]:
+    """One row: power integrated by the trapezoid rule, the rest averaged; the log
+    begins at `begin`."""
     time, power = samples["time"].to_numpy(), samples["power"].to_numpy()
     length = float(time[-1] - time[0])
     energy = float(np.trapezoid(power, time))
@@ -215,7 +228,7 @@ def _window(samples: pd.DataFrame) -> dict[str, object]:
     return {
         "gpu": samples["gpu"].iloc[0],
         "gpu_index": samples["gpu_index"].iloc[0],
-        "start_s": float(time[0]),
+        "start_s": float(time[0]) - begin,
         "time_s": length,
         "window_s": length,
         "energy_j": energy,

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from .._cells import read_sheet
+from .._series import Series
 from .base import drop, finish, join, note, number, pick, text
 
 NAME = "zeus"
@@ -38,6 +39,26 @@ def read(path: Path) -> dict[str, pd.DataFrame]:
             "...), and has none; give the file itself."
         )
     return {f"zeus_{file.stem}": _windows(file) for file in logs}
+
+
+def series(path: Path) -> list[Series]:
+    """Energy (J) of every GPU in the outermost windows, whose energy holds those of the
+    others."""
+    sheet = read_sheet(str(path))
+    begin, length = number("start_time"), number("elapsed_time")
+    windows = pick(sheet, {"start": begin, "length": length})
+    start = np.asarray(windows["start"], float)
+    end = start + np.asarray(windows["length"], float)
+    order = np.lexsort((-end, start))
+    latest = np.maximum.accumulate(np.append(-np.inf, end[order][:-1]))
+    outer = order[start[order] >= latest]
+    found = []
+    for column in (x for c in sheet.columns if (x := _ENERGY.fullmatch(c))):
+        joules = np.asarray(pick(sheet, {"j": number(column.group())})["j"], float)
+        rows = outer[joules[outer] > 0]
+        each = start[rows], joules[rows], end[rows]
+        found.append(Series("energy", column.group(1), "", *each))
+    return found
 
 
 def _windows(file: Path) -> pd.DataFrame:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 
 from ...corrections import CorrectionsFile, prior_file, read_corrections
 from ...corrections import write_corrections as _text
@@ -33,7 +34,7 @@ class EngineFit(Result):
 
 
 def fit(
-    tables: str | Path | Sequence[str | Path],
+    tables: str | Path | pd.DataFrame | Sequence[str | Path],
     start: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> EngineFit:
@@ -43,7 +44,7 @@ def fit(
     are the centres, the shipped widths their sd.
 
     Args:
-        tables: files of servers (`docs/reference/formats.md`), or one.
+        tables: files of servers (`docs/reference/formats.md`), one, or such a table.
         start: corrections to which the constants are added [the shipped ones].
         progress: called with the tables of steps priced so far, and all of them.
 
@@ -53,7 +54,8 @@ def fit(
     Raises:
         ValueError: for what cannot be read, in one sentence.
     """
-    each = [tables] if isinstance(tables, str | Path) else list(tables)
+    single = isinstance(tables, str | Path | pd.DataFrame)
+    each: list[Any] = [tables] if single else list(tables)
     rows = [row for path in each for row in read_serving(path)]
     unread = [row.number for row in rows if not row.measured]
     if unread:

@@ -17,14 +17,15 @@ from typing import Any, Final
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 from jax import Array
 
 from ...hardware import read_gpu
 from .._deploy import deploy
 from .._deployment import Deployment
 from .._engine import ENGINES, SAMPLING, constants, engine_from
-from .._lengths import fixed
 from .._load import Load
+from .._many import covering
 from .._steady.figures import load_arrays, steady
 from .._steady.server import Server
 from .._step.table import StepCosts
@@ -63,7 +64,7 @@ def is_serving(path: str | Path) -> bool:
     return {"engine", "model", "output_len"} <= columns
 
 
-def read_serving(path: str | Path) -> list[ServedRow]:
+def read_serving(path: str | Path | pd.DataFrame) -> list[ServedRow]:
     """Rows of a table of measured servers.
 
     Columns: `gpu, model, engine`, one of `max_batch, concurrency, rate`, `input_len,
@@ -72,6 +73,9 @@ def read_serving(path: str | Path) -> list[ServedRow]:
     measured `tpot_s, ttft_s, avg_power_w, energy_j_per_output_token`, any of them.
     Raises `ValueError` that names row and column for what cannot be read.
     """
+    if isinstance(path, pd.DataFrame):
+        cells = path.map(lambda x: "" if pd.isna(x) else str(x)).to_dict("records")
+        return [_row(number, x, "the logs") for number, x in enumerate(cells)]
     try:
         records = list(csv.DictReader(io.StringIO(_text(Path(path)))))
     except (OSError, UnicodeDecodeError, EOFError) as error:
@@ -120,7 +124,7 @@ def _row(number: int, cells: Mapping[str, str], path: str) -> ServedRow:
         raise ValueError(
             f"`engine` is '{engine}' in {where}; allowed are {', '.join(ENGINES)}."
         )
-    given: dict[str, Any] = {
+    load_values: dict[str, Any] = {
         name: value(name) for name in (*_LOADS, "cached_len", "waves")
     } | {name: text(name) for name in ("input_len", "output_len")}
     whole = {name: value(name) for name in _WHOLE}
@@ -128,7 +132,7 @@ def _row(number: int, cells: Mapping[str, str], path: str) -> ServedRow:
     words = {name: text(name) for name in ("dtype", "kv_dtype", "sampling")}
     server |= {name: x for name, x in words.items() if x is not None}
     try:
-        load = Load(**given)
+        load = Load(**load_values)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
     measured = {x: y for x in MEASURED if (y := value(x)) is not None and y > 0}
@@ -169,7 +173,7 @@ class Served:
     columns: Mapping[str, Any]
     read: np.ndarray
     hosts: list[str]
-    given: list[ServedRow]
+    rows: list[ServedRow]
 
     def predict(self, values: Mapping[str, Array]) -> np.ndarray:
         """ln of `QUANTITIES` of every row with constants `values`."""
@@ -205,7 +209,8 @@ def served(rows: Sequence[ServedRow], progress: Any = None) -> Served:
     for number, members in enumerate(groups.values()):
         if progress is not None:
             progress(number + 1, len(groups))
-        tables.append(_covering([deployment for _, deployment in members]).costs())
+        covered = covering([deployment for _, deployment in members], _MOST)
+        tables.append(covered.costs())
         for row, deployment in members:
             columns.append(_columns(row, deployment, number))
             order.append(row)
@@ -216,26 +221,6 @@ def served(rows: Sequence[ServedRow], progress: Any = None) -> Served:
     read = np.log([[x.measured.get(name, np.nan) for name in _READ] for x in order])
     hosts = [f"{row.engine}:{read_gpu(row.gpu).name}" for row in order]
     return Served(costs, stacked, read, hosts, order)
-
-
-def _covering(deployments: Sequence[Deployment]) -> Deployment:
-    """One deployment whose grid covers the loads of all."""
-    context = float(np.median([x.context for x in deployments]))
-    lengths = [x.load.input.mean * y for x in deployments for y in x.load.input.nodes]
-    nodes = tuple(np.linspace(min(lengths), max(lengths), 16))
-    middle = float(np.mean(nodes))
-    cached = float(np.median([x.load.cached for x in deployments]))
-    # inverse of `Deployment.context` for outputs of one length (spread 1)
-    output = max(2 * (context - middle - cached), 2.0)
-    load = Load(
-        max_batch=float(_MOST),
-        input_len=dataclasses.replace(
-            fixed(middle), nodes=tuple(x / middle for x in nodes)
-        ),
-        output_len=fixed(output),
-        cached_len=cached,
-    )
-    return dataclasses.replace(deployments[0], load=load, covering=True)
 
 
 def _columns(row: ServedRow, deployment: Deployment, table: int) -> dict[str, Any]:
@@ -287,10 +272,10 @@ def _predicted(
         where = (row["first"], row["sm_clock"], row["cap"])
         server = Server(costs, engine, *place, *where)
         load = load_arrays(row["slots"], row["clients"], phi=row["phi"])
-        found = steady(server, load, "closed")
-        power = found.power * row["gpus"]
-        energy = found.energy * (row["gpus"] / row["replicas"])
-        figures = (found.tpot.mean, found.ttft.mean, power, energy)
+        state = steady(server, load, "closed")
+        power = state.power * row["gpus"]
+        energy = state.energy * (row["gpus"] / row["replicas"])
+        figures = (state.tpot.mean, state.ttft.mean, power, energy)
         return jnp.log(jnp.stack(figures))
 
     return jax.vmap(one)(columns)
@@ -332,7 +317,7 @@ def fitted(
     target = np.where(valid, served_rows.read, 0.0)
     weight = valid / np.array(_SD)
     # All rows go through one program, whichever of them count: folds share it.
-    given = served_rows.costs, served_rows.columns
+    tables = served_rows.costs, served_rows.columns
 
     def values_at(z: np.ndarray) -> dict[str, Array]:
         values = np.maximum(centre + sd * z, 0.0)
@@ -340,7 +325,7 @@ def fitted(
 
     def robust(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(soft l1 of the misses, its derivative by them)"""
-        miss = (np.asarray(_predicted(*given, values_at(z))) - target) * weight
+        miss = (np.asarray(_predicted(*tables, values_at(z))) - target) * weight
         size = np.sqrt(1 + (miss / _ROBUST) ** 2)
         half = np.sqrt(2 * (size - 1) + 1e-30)
         slope = np.abs(miss) / (_ROBUST * size * half)
@@ -351,7 +336,7 @@ def fitted(
         return np.concatenate([robust(z)[0].ravel(), z])
 
     def jacobian(z: np.ndarray) -> np.ndarray:
-        slopes = _slopes(*given, values_at(z), tuple(names[i] for i in free))
+        slopes = _slopes(*tables, values_at(z), tuple(names[i] for i in free))
         scale = (robust(z)[1] * weight)[..., None]
         out = np.zeros((valid.size, len(names)))
         out[:, free] = (scale * np.asarray(slopes)).reshape(valid.size, -1) * sd[free]

@@ -1,0 +1,9 @@
+from ._ask import COMPARED as COMPARED
+from ._ask import ServiceResult as ServiceResult
+from ._ask import evaluate as evaluate
+from ._ask import read as read
+from ._logs import service_format as service_format
+from ._request import ServedRequest as ServedRequest
+from ._request import ServiceRequest as ServiceRequest
+from ._request import WindowsRequest as WindowsRequest
+from ._windows import Window as Window
