@@ -244,6 +244,30 @@ def test_kernels_of_a_region_do_not_have_its_tensors(tmp_path, node):
     assert (gemm["m"], gemm["n"], gemm["k"]) == (32, 16, 64)
 
 
+@pytest.mark.parametrize(
+    "name, lists, reads, writes",
+    [("aten::_foreach_add_", 2, 2, 1), ("aten::_fused_adamw_", 6, 4, 3),
+     ("aten::_foreach_mul_", 1, 1, 1)],
+)  # fmt: skip
+def test_kernels_over_lists_share_them_by_their_blocks(
+    tmp_path, name, lists, reads, writes
+):
+    """3,000 elements in three tensors; two kernels of 1 and 3 blocks."""
+    dims = [[[1000], [10, 150], [500]]] * lists
+    apply = "void at::native::multi_tensor_apply_kernel<TensorListMetadata<2>, X>"
+    event = builders.operator(name, 0, 50, [*dims, []])
+    event["args"]["Input type"] = ["TensorList"] * lists + ["Scalar"]
+    events = [
+        event,
+        *(builders.launch(i, 5 + i) for i in (0, 1)),
+        builders.kernel(apply, 0, 100, 2.0, (1, 1, 1)),
+        builders.kernel(apply, 1, 110, 6.0, (3, 1, 1)),
+    ]
+    kernels = rows(builders.trace(tmp_path, events))
+    assert [x["elements"] for x in kernels] == [750, 2250]
+    assert {(x["reads"], x["writes"]) for x in kernels} == {(reads, writes)}
+
+
 def test_a_triton_kernel_has_the_tensors_of_its_own_call(tmp_path):
     name = "triton_poi_fused_add_0"
     events = [

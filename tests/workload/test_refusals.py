@@ -113,6 +113,7 @@ CONFIGS = [
     config("`mlp_ratio` is true; allowed is a finite", "mobilevit", mlp_ratio=True),
     config("`expand_ratio` is Infinity", "mobilevit", expand_ratio=INF),
     config("near are gpt2", "gpt2", model_type="gpt5"),
+    config("lists them) none is near", "gpt2", model_type="step3p7"),
     of("config.json has no `model_type` .. tokenizer", {"hidden_size": 64}),
     of("`moe_latent_size` is 16, which is not known",
        GPT_OSS | {"moe_latent_size": 16}),
@@ -140,6 +141,7 @@ CONFIGS = [
             "wav2vec2": "a speech encoder other than Whisper's is not",
             "bark": "speech that is made token by token or wave by wave",
             "siglip": "an image encoder that stands alone, other than V",
+            "nemotron-nas": "a stack whose layers have attention and MLPs of their own",
             "mllama": "attention to an image between the layers of text",
         }.items()
     ),

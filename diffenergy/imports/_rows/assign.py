@@ -103,10 +103,23 @@ def _of_call(
     matches = []
     for i, (launch, kind) in enumerate(zip(group, kinds, strict=True)):
         stated = launch.operator or operator  # a kernel's own sizes, where it has some
-        row = valid(_row(stated, launch, kind, world, len(group)))
+        row = _row(stated, launch, kind, world, len(group))
+        if row and "elements" in row and "multi_tensor" in launch.name:
+            row = _part(row, launch, group)
+        row = valid(row)
         match = Match(_kind(kind, row), row, "operator", i)
         matches.append(_by_launch(launch, kind, i) if row is None else match)
     return _reduced_once(matches)
+
+
+def _part(row: Row, launch: Launch, group: Sequence[Launch]) -> Row:
+    """The part of lists of tensors that one of several kernels passes over: its share
+    of the blocks."""
+    blocks = [x.grid[0] for x in group if x.grid and "multi_tensor" in x.name]
+    if not launch.grid or not sum(blocks):
+        return row
+    part = row["elements"] * launch.grid[0] / sum(blocks)
+    return row | {"elements": max(round(part), 1)}
 
 
 def _reduced_once(matches: Sequence[Match]) -> list[Match]:

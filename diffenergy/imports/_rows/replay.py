@@ -294,13 +294,13 @@ def _fit(launch: Launch, row: Row) -> float:
 def _typed(row: Row, kernel: str) -> Row | None:
     """The row with the types that the kernel's name states."""
     stated = names.kernel_dtype(kernel)
-    kept = {key: x for key, x in row.items() if key != "count"}
+    typed = {key: x for key, x in row.items() if key != "count"}
     if row["op"] == "gemm" and stated is not None:
         layout = names.product_layout(kernel)
-        kept |= {"dtype": stated} | ({"layout": layout} if layout else {})
+        typed |= {"dtype": stated} | ({"layout": layout} if layout else {})
     if row["op"] == "moe":
-        kept |= expert_types(kernel)
-    return valid(kept) or valid({k: x for k, x in row.items() if k != "count"})
+        typed |= expert_types(kernel)
+    return valid(typed) or valid({k: x for k, x in row.items() if k != "count"})
 
 
 def _norms(

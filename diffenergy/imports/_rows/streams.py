@@ -175,6 +175,32 @@ def _rotated(operator: Operator, launch: Launch) -> Row | None:
     return elementwise_row("rotary", n, [(n, kind)], [(n, kind)])
 
 
+_OPTIMIZER: Final = re.compile(r"^_fused_(adam|sgd|adagrad)")
+_STATES: Final = {"adam": 2, "sgd": 0, "adagrad": 1}
+"""Lists beside the parameters that a fused optimizer reads and writes."""
+
+
+def _lists(operator: Operator) -> Row | None:
+    """Maps over lists of tensors (`_foreach_*`, fused optimizers): all elements of the
+    first list; every list is read, the first and an optimizer's states written."""
+    dims: Sequence[Any] = operator.dims or ()
+    lists = [
+        (sum(map(numel, sizes)), operator.type(i))
+        for i, sizes in enumerate(dims)
+        if sizes and all(isinstance(x, (list, tuple)) for x in sizes)
+    ]
+    base = base_name(operator.name)
+    optimizer = _OPTIMIZER.match(base)
+    number = 2 + _STATES[optimizer[1]] if optimizer else len(lists)
+    if not lists or lists[0][0] == 0:
+        return None
+    kind = "float" if element_bytes(lists[0][1]) is None else lists[0][1]
+    reads = [(n, kind) for n, _ in lists[:number]]
+    writes = reads[: number - 1] if optimizer else reads[:1]
+    fn = base.removeprefix("_foreach_").strip("_")
+    return elementwise_row(fn, lists[0][0], reads, writes)
+
+
 def _passes(fn: str, reads: int) -> Rule:
     """A map that reads its first input several times."""
 
@@ -229,6 +255,8 @@ def stream_row(operator: Operator, launch: Launch) -> Row | None:
         return RULES[base](_inputs(operator, launch), launch)
     if _NO_SIZES.search(base):
         return None
+    if base.startswith(("_foreach_", "_fused_")) and "multi_tensor" in launch.name:
+        return _lists(operator)
     return mapped(operator, launch)
 
 

@@ -40,6 +40,8 @@ _KINDS: Final = {
     "an image encoder that stands alone, other than ViT,": "clip clip_vision_model "
     "siglip siglip_vision_model siglip2 siglip2_vision_model dinov2 dinov3_vit swin "
     "swinv2 convnext convnextv2 beit deit",
+    "a stack whose layers have attention and MLPs of their own sizes, or none "
+    "(`block_configs`),": "nemotron-nas deci",
     "attention to an image between the layers of text": "mllama idefics flamingo",
 }
 """Networks that are not built, and the values of `model_type` that name them."""
@@ -147,10 +149,11 @@ def model_from_config(config: Config) -> Model:
         )
     if kind not in _families():
         types = model_types()
-        near = difflib.get_close_matches(kind, types, 3, 0.4)
+        near = difflib.get_close_matches(kind, types, 3, 0.6)
+        nearest = f"near are {', '.join(near)}" if near else "none is near"
         raise ValueError(
             f"{config.where}: `model_type` is '{kind}'; of {len(types)} supported ones "
-            f"(`diffenergy models` lists them) near are {', '.join(near) or 'none'}; "
+            f"(`diffenergy models` lists them) {nearest}; "
             "other models can be given as a kernel listing (`.jsonl`)."
         )
     return _families()[kind].build(config)

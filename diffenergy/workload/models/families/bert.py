@@ -1,5 +1,6 @@
 """BERT: bidirectional encoder with learned positions, LayerNorm and a pooler; in
-training with the head that its config names."""
+training with the head that its config names. RoBERTa is one whose table of positions
+begins with rows that no token takes."""
 
 import dataclasses
 from typing import ClassVar, Final
@@ -19,7 +20,8 @@ from .._request import Request
 from .._stack import Block, Stack
 from .._step import Loss
 
-MODEL_TYPES: Final = ("bert",)
+_ROBERTA: Final = ("roberta", "xlm-roberta", "camembert")
+MODEL_TYPES: Final = ("bert", *_ROBERTA)
 _HEADS: Final = (
     "ForMaskedLM", "ForPreTraining", "ForSequenceClassification",
     "ForTokenClassification",
@@ -42,6 +44,7 @@ class Bert(Encoder):
     types: int
     activation: str
     head: str
+    unused: int = 0  # positions that no token takes
 
     adapts: ClassVar[bool] = True
     scores: ClassVar[Scores] = Scores("unspecified_scalar", cast=False)
@@ -73,7 +76,7 @@ class Bert(Encoder):
     def network(self, whole: bool = True) -> Stack:
         h, norm = self.hidden, Norm("layernorm", self.hidden)
         inputs = (
-            Embedding(self.vocab, h, self.positions),
+            Embedding(self.vocab, h, self.positions + self.unused),
             Embedding(self.types, h),
             forward_only("pointwise_add", h),
             norm,
@@ -128,6 +131,8 @@ def build(config: Config) -> Bert:
     """BERT of a config."""
     hidden, heads = config.size("hidden_size"), config.size("num_attention_heads")
     config.divides("num_attention_heads", "hidden_size")
+    is_roberta = config.text("model_type") in _ROBERTA
+    unused = config.size("pad_token_id", default=1) + 1 if is_roberta else 0
     return Bert(
         config=config,
         layers=config.size("num_hidden_layers"),
@@ -135,8 +140,9 @@ def build(config: Config) -> Bert:
         heads=heads,
         inner=config.size("intermediate_size"),
         vocab=config.size("vocab_size"),
-        positions=config.size("max_position_embeddings"),
+        positions=config.size("max_position_embeddings") - unused,
         types=config.size("type_vocab_size", default=2),
+        unused=unused,
         activation=config.text("hidden_act", "gelu"),
         head=_head_of(config),
     )
