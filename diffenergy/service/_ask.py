@@ -14,7 +14,7 @@ from ..imports import bundled_gpu
 from ..measurements import LogResult
 from ..nodes import Site
 from ..requests import accepts, part
-from ..results import Result
+from ..results import Infeasible, Result
 from ..serving import ServerRequest, ServingResult
 from ._loads import FEW, loads_of, priced
 from ._logs import Logs, read_logs
@@ -57,8 +57,11 @@ class ServiceResult(Result):
 
     @property
     def warning(self) -> str:
-        """Sentence that names the windows outside their interval, empty without one."""
+        """Sentence that names the windows outside their interval, or says that none is
+        compared; empty if all are inside."""
         windows = self.summary["windows"]
+        if not self.summary["compared"]:
+            return "no window is compared with its prediction; see what is unavailable."
         names = [
             f"{windows[n]['start'] or f'window {n}'} "
             f"({', '.join(windows[n]['outside'])})"
@@ -180,6 +183,13 @@ def evaluate(request: ServiceRequest) -> ServiceResult:
 
     Raises:
         ValueError: for logs that cannot be read or joined, in one sentence.
+        Infeasible: if the model cannot serve any of the windows so.
+
+    Example:
+
+        >>> logs = ["docs/examples/bench.json", "docs/examples/power.csv"]
+        >>> evaluate(logs, model="qwen3-8b").outside
+        []
     """
     logs, windows, gpu = _read(request)
     if request.model is None:
@@ -187,6 +197,9 @@ def evaluate(request: ServiceRequest) -> ServiceResult:
     engine = request.engine or next((x.engine for x in windows if x.engine), None)
     server = ServerRequest(**part(ServerRequest, request, engine=engine))
     priced_ = priced(windows, server, request.arrivals, model=request.model, gpu=gpu)
+    refused = [x for x in priced_ if isinstance(x, str)]
+    if refused and not any(isinstance(x, ServingResult) for x in priced_):
+        raise Infeasible(refused[0])
     predictions = [x if isinstance(x, ServingResult) else None for x in priced_]
     known = next((x for x in predictions if x is not None), None)
     site = None if known is None else known.deployment.site

@@ -277,7 +277,7 @@ def _figures(logs: Logs, tokens: Total, spans: Sequence[Span]) -> list[Window]:
             "waiting": waiting,
             **latency,
         }
-    windows = []
+    windows, engine = [], logs.server[0].key.partition(" ")[0]
     for n, (state, begin, end) in enumerate(spans):
         values: dict[str, Any] = {x: _finite(y[n]) for x, y in columns.items()}
         if state != SERVING:
@@ -292,7 +292,8 @@ def _figures(logs: Logs, tokens: Total, spans: Sequence[Span]) -> list[Window]:
                 "lengths of requests are unknown: export prompt_tokens_total and "
                 "request_success_total or time_to_first_token_seconds_count"
             )
-        windows.append(Window(state, begin, end, end - begin, why=why, **values))
+        values |= {"engine": engine, "why": why}
+        windows.append(Window(state, begin, end, end - begin, **values))
     return windows
 
 
