@@ -55,11 +55,11 @@ def at_limits(
     limits: Numbers,
     times: Numbers,
     powers: Numbers,
-    asked: Numbers,
+    targets: Numbers,
 ) -> AtLimits:
-    """Time and mean power at power limits `asked` (W) of a program that took `times` at
-    mean `powers` (W) under `limits` (W); mean over all programs of the grid that agree
-    with the readings.
+    """Time and mean power at power limits `targets` (W) of a program that took
+    `times` at mean `powers` (W) under `limits` (W); mean over all programs of
+    the grid that agree with the readings.
 
     One reading does not tell a busy program from a waiting one: read two limits, far
     apart. Raises `ValueError` for readings that are no positive numbers.
@@ -71,7 +71,7 @@ def at_limits(
             "`limits`, `times` and `powers` must be positive numbers, one of each for "
             f"every reading; they are {limits}, {times}, {powers}."
         )
-    time, power = responses(card, corrections, [*limits, *asked])
+    time, power = responses(card, corrections, [*limits, *targets])
     possible = np.all((time > 0) & (power > 0), axis=-1)  # not below idle power
     time, power = np.log(time[possible]), np.log(power[possible])
     known, (_, log_times, log_powers) = len(limits), np.log(read)
@@ -111,10 +111,10 @@ def responses(
 def _compiled():
     """Runs under a cap, jitted."""
 
-    def held(workload, spec, point, corrections):
+    def respond(workload, spec, point, corrections):
         return runs(workload, spec, point, corrections, capped=True, bursts=False)
 
-    return jax.jit(held, compiler_options=compiler_options(True))
+    return jax.jit(respond, compiler_options=compiler_options(True))
 
 
 @functools.lru_cache(maxsize=16)

@@ -195,7 +195,7 @@ plt.show()
 
 # %%
 largest = found[BUDGETS[-1]]
-for active in largest.found.active:
+for active in largest.outcome.active:
     print(f"{active.name}: {active.multiplier:.4g} {active.unit}")
 
 # %% [markdown]
@@ -206,7 +206,7 @@ more = {
     words: largest.best.fields[name] / base.fields[name]
     for name, words in zip(VARIED, NAMES, strict=True)
 }
-there = dict(largest.found.sensitivities)  # of energy x delay, at the largest design
+there = dict(largest.outcome.sensitivities)  # of energy x delay, at the largest design
 counts = {
     words: abs(there.get(name) or 0) > 0.05
     for name, words in zip(VARIED, NAMES, strict=True)

@@ -55,7 +55,7 @@ rows = [
         "bound, us": 1e6 * plan.bound,
         "above the bound, %": 100 * plan.gap,
         "found by": plan.method,
-        "ring, us": 1e6 * plan.baselines.found["ring"].finish,
+        "ring, us": 1e6 * plan.baselines.algorithms["ring"].finish,
         "sends": len(plan.schedule.sends),
     }
     for (machine, collective), plan in plans.items()

@@ -96,8 +96,8 @@ class Figure(NamedTuple):
 def numbers(text: str) -> Iterator[Figure]:
     """All numbers of a text; both ends of a range have its unit."""
     flat = _RANGE.sub(r"\1 \3 to \2 \3", " ".join(text.split()))
-    for found in _READ.finditer(flat):
-        yield Figure(found[1].rstrip(","), found[2])
+    for figures in _READ.finditer(flat):
+        yield Figure(figures[1].rstrip(","), figures[2])
 
 
 def figures(text: str) -> list[Figure]:
@@ -109,12 +109,12 @@ def below(text: str, line: int, length: int) -> str:
     """What a page says of a fenced block of `length` lines that opens at `line` (from
     1): the block and all up to the next command or heading."""
     lines = text.splitlines()
-    kept = lines[line : line + length]
+    block = lines[line : line + length]
     for said in lines[line + length + 1 :]:
         if said.startswith("#") or _RUNS.match(said) or _REST.search(said):
             break
-        kept.append(said)
-    return "\n".join(kept)
+        block.append(said)
+    return "\n".join(block)
 
 
 def also(said: str) -> list[str]:
@@ -179,33 +179,33 @@ def mentioned(said: str) -> list[Figure]:
 
 def quoted(said: str) -> list[Figure]:
     """The figures that the answers are to have; raises if an exception is none."""
-    found = mentioned(said)
+    figures = mentioned(said)
     from_elsewhere = [x for text in _EXCEPT.findall(said) for x in numbers(text)]
-    for figure in [*from_elsewhere, *_worked_out(said, found)]:
-        if figure not in found:
+    for figure in [*from_elsewhere, *_worked_out(said, figures)]:
+        if figure not in figures:
             raise ValueError(f"`{figure}` of a comment is not in the text: {said}")
-        found = [x for x in found if x != figure]
-    return found
+        figures = [x for x in figures if x != figure]
+    return figures
 
 
-def _worked_out(said: str, found: list[Figure]) -> Iterator[Figure]:
+def _worked_out(said: str, figures: list[Figure]) -> Iterator[Figure]:
     """The figures that follow from others; raises where one does not."""
     for text, rule in _FOLLOWS.findall(said):
-        figure, given = Figure(text, "%"), {x.value for x in found}
+        figure, answers_numbers = Figure(text, "%"), {x.value for x in figures}
         used = {x.value for x in numbers(rule)} - {1.0}
         value = Figure(repr(100 * eval(rule)), "%")  # of digits and operators alone
-        if not (used <= given and figure.agrees(value)):
+        if not (used <= answers_numbers and figure.agrees(value)):
             raise ValueError(f"`{figure}` is not {rule}: {said}")
         yield figure
 
 
 def unsaid(said: str, answers: Iterable[str]) -> list[str]:
     """The quoted figures that none of the answers has."""
-    given = [x for text in answers for x in numbers(text)]
+    answers_numbers = [x for text in answers for x in numbers(text)]
     return [
         str(figure)
         for figure in quoted(said)
-        if not any(figure.agrees(answer) for answer in given)
+        if not any(figure.agrees(answer) for answer in answers_numbers)
     ]
 
 
@@ -215,11 +215,11 @@ def corrected(wrong: Iterable[str], answers: Iterable[str]) -> str:
     >>> corrected(["-16.50 %"], ["12 J, -17.436 %"])
     '-16.50 % (nearest: -17.436 %)'
     """
-    given = [x for text in answers for x in numbers(text)]
-    return "; ".join(f"{text}{_nearest(text, given)}" for text in wrong)
+    answers_numbers = [x for text in answers for x in numbers(text)]
+    return "; ".join(f"{text}{_nearest(text, answers_numbers)}" for text in wrong)
 
 
-def _nearest(text: str, given: Iterable[Figure]) -> str:
+def _nearest(text: str, answers_numbers: Iterable[Figure]) -> str:
     (stale,) = numbers(text)
     size = 1.0 if stale.unit is None else _UNITS[stale.unit][1]
 
@@ -230,7 +230,7 @@ def _nearest(text: str, given: Iterable[Figure]) -> str:
 
     alike = [
         x
-        for x in given
+        for x in answers_numbers
         if (stale.unit and _UNITS[stale.unit][0]) == (x.unit and _UNITS[x.unit][0])
     ]
     return f" (nearest: {min(alike, key=distance)})" if alike else ""
@@ -251,15 +251,15 @@ def renewed(said: str, answers: Iterable[str]) -> tuple[str, list[str]]:
     >>> renewed("4.0 s at 25 W", ["4.23 s"])
     ('4.2 s at 25 W', ['25 W'])
     """
-    given = [x for text in answers for x in numbers(text)]
+    answers_numbers = [x for text in answers for x in numbers(text)]
     exempt = {Figure(text, "%") for text, _ in _FOLLOWS.findall(said)}
     exempt |= {x for text in _EXCEPT.findall(said) for x in numbers(text)}
     stale = {
         figure
         for figure in set(mentioned(said)) - exempt
-        if not any(map(figure.agrees, given))
+        if not any(map(figure.agrees, answers_numbers))
     }
-    nearest = {figure: _become(figure, given) for figure in stale}
+    nearest = {figure: _become(figure, answers_numbers) for figure in stale}
     into = [new for new in nearest.values() if new is not None]
     new = {x: y for x, y in nearest.items() if y is not None and into.count(y) == 1}
     lost = sorted(str(figure) for figure in stale - set(new))
@@ -271,13 +271,13 @@ def renewed(said: str, answers: Iterable[str]) -> tuple[str, list[str]]:
     return _replaced(text, worked_out), lost
 
 
-def _become(stale: Figure, given: Iterable[Figure]) -> Figure | None:
+def _become(stale: Figure, answers_numbers: Iterable[Figure]) -> Figure | None:
     """The figure as the answers give it now."""
     if not stale.value:
         return None
     name, size = _UNITS[stale.unit] if stale.unit else (None, 1.0)
     away: dict[Figure, float] = {}
-    for x in given:
+    for x in answers_numbers:
         other, of_other = _UNITS[x.unit] if x.unit else (None, 1.0)
         if x.value and (name is None or other == name):
             value = abs(x.value) * (of_other / size if name else 1.0)

@@ -134,16 +134,16 @@ def drawn(figure: Figure) -> Figure:
 
 def words(chart: Chart) -> str:
     """Every text that both drawers write."""
-    found = [chart.title]
+    result = [chart.title]
     for panel in chart.panels:
         names = [
             mark.text if isinstance(mark, Label) else mark.name for mark in panel.marks
         ]
         axes = [panel.x.title, panel.y.title, *panel.y.names]
-        found += [panel.title, *axes, *names, *(x.text for x in readings_of(panel))]
+        result += [panel.title, *axes, *names, *(x.text for x in readings_of(panel))]
         if panel.scale is not None:
-            found += [panel.scale.title, *panel.scale.labels.values()]
-    return " | ".join(filter(None, found))
+            result += [panel.scale.title, *panel.scale.labels.values()]
+    return " | ".join(filter(None, result))
 
 
 def bars(panel: Panel) -> list[float]:
@@ -158,5 +158,5 @@ def bars(panel: Panel) -> list[float]:
 
 def only(panel: Panel, name: str) -> Line | Points | Boxes | Band | Rule:
     """The mark of that name."""
-    (found,) = (x for x in panel.marks if not isinstance(x, Label) and x.name == name)
-    return found
+    (result,) = (x for x in panel.marks if not isinstance(x, Label) and x.name == name)
+    return result

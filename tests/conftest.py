@@ -211,7 +211,7 @@ def sample() -> Callable[..., dict[str, Any]]:
 
     anything = {"size": 640, "dtype": "bf16", "text": "gelu"}
 
-    def row(op: str, **given: Any) -> dict[str, Any]:
+    def row(op: str, **words: Any) -> dict[str, Any]:
         fields: dict[str, Any] = {"op": op}
         for field in kernels.ops()[op][0].fields:
             if field.name in _SHARES:
@@ -219,7 +219,7 @@ def sample() -> Callable[..., dict[str, Any]]:
             elif field.default is REQUIRED or field.name == "num_kv_heads":
                 usual = field.words[0] if field.words else anything[field.kind]
                 fields[field.name] = (_SIZES | _TEXTS).get(field.name, usual)
-        return normalise_kernel(fields | _FITTING.get(op, {}) | given, op)
+        return normalise_kernel(fields | _FITTING.get(op, {}) | words, op)
 
     return row
 
@@ -265,15 +265,15 @@ def read_back(tmp_path: Path) -> Callable[..., dict[str, MeasurementTable]]:
     def read_back(
         tables: Mapping[str, pd.DataFrame], gpu: str | None = None
     ) -> dict[str, MeasurementTable]:
-        found = {}
+        result = {}
         for stem, table in tables.items():
             path = tmp_path / f"{stem}.csv"
             table.to_csv(path, index=False, float_format="%.10g")
             named: dict[str, Any] = {}
             if "workload" in table:
                 named = dict.fromkeys(table["workload"], [])
-            found[stem] = measurements.read([str(path)], workloads=named, gpu=gpu)
-        return found
+            result[stem] = measurements.read([str(path)], workloads=named, gpu=gpu)
+        return result
 
     return read_back
 

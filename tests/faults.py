@@ -100,8 +100,8 @@ def _numbers(node: ast.AST, inside: ast.AST) -> Iterator[Change]:
     defaults: list[Any] = []
     match node:
         case ast.Subscript(slice=index):
-            found = index.elts if isinstance(index, ast.Tuple) else [index]
-            places = [x for x in found if _number(x) or isinstance(x, ast.UnaryOp)]
+            result = index.elts if isinstance(index, ast.Tuple) else [index]
+            places = [x for x in result if _number(x) or isinstance(x, ast.UnaryOp)]
         case ast.Slice(lower, upper):
             places = [x for x in (lower, upper) if x]
         case ast.arguments(defaults=some, kw_defaults=others):

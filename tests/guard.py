@@ -182,9 +182,9 @@ def compare(before: Path, after: Path) -> int:
             for x in (before, after)
         )
         for name in dict.fromkeys([*old, *new]):
-            found = list(differences(old.get(name), new.get(name)))
-            count += bool(found)
-            for line in found[:5]:
+            result = list(differences(old.get(name), new.get(name)))
+            count += bool(result)
+            for line in result[:5]:
                 print(f"{file.stem}: {name}{line}")
         print(f"{file.stem}: {len(old)} answers before, {len(new)} after")
     return count

@@ -70,17 +70,19 @@ def check_refusal(line: str, status: int):
     SEEN.update(("refusals", key) for key in content["error"])
 
 
-Found = tuple[list[str], set[tuple[str, str]]]
+Comparison = tuple[list[str], set[tuple[str, str]]]
 """Faults, and the keys of records that there are."""
 
 
 def compare(
     value: Any, kind: dict[str, Any], records: dict[str, Any], where: str = ""
-) -> Found:
+) -> Comparison:
     """What in `value` is not of `kind`, with its place, and the keys that it has."""
     if "anyOf" in kind:
         options = [compare(value, x, records, where) for x in kind["anyOf"]]
-        return min(options, key=lambda found: (len(found[0]), -len(found[1])))
+        return min(
+            options, key=lambda unmatched: (len(unmatched[0]), -len(unmatched[1]))
+        )
     wrong, seen = [], set()
     if "$ref" in kind:
         name = kind["$ref"].rpartition("/")[2]
@@ -147,8 +149,8 @@ def unit_of(key: str) -> str | None:
 def rows(section: str) -> dict[str, Any]:
     """The keys that a section of the page itself declares."""
     text = keys._sections()[section]
-    found = map(keys._ROW.match, text.splitlines())
-    return {row["key"]: row for row in found if row and row["key"]}
+    unmatched = map(keys._ROW.match, text.splitlines())
+    return {row["key"]: row for row in unmatched if row and row["key"]}
 
 
 @functools.cache

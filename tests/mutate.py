@@ -193,11 +193,11 @@ def judged(faults: list[Fault], log: Path, tree: Path, slack: float) -> list[dic
         known[fault] = fault._asdict() | line
         with log.open("a") as out:
             out.write(json.dumps(known[fault]) + "\n")
-        print(f"{number}/{len(faults)} {_told(known[fault])}", flush=True)
+        print(f"{number}/{len(faults)} {_shown(known[fault])}", flush=True)
     return [known[fault] for fault in faults]
 
 
-def _told(line: dict[str, Any]) -> str:
+def _shown(line: dict[str, Any]) -> str:
     change = " ".join(f"{line['was']} -> {line['now']}".split())
     return f"{line['result']:8} {line['file']}:{line['line']} {line['kind']}: {change}"
 
@@ -213,24 +213,26 @@ def main() -> None:
     parser.add_argument(
         "--log", type=Path, help="JSON lines; default in the temp folder"
     )
-    given = parser.parse_args()
-    log = given.log or temporary / f"diffenergy-faults-{given.seed}.jsonl"
+    arguments = parser.parse_args()
+    log = arguments.log or temporary / f"diffenergy-faults-{arguments.seed}.jsonl"
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(temporary / "mutate-jax"))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     for module in PRELOADED:
         importlib.import_module(module)
-    faults = draw(given.rooms.split(","), given.draw, given.seed)
+    faults = draw(arguments.rooms.split(","), arguments.draw, arguments.seed)
     with tempfile.TemporaryDirectory(prefix="faults-") as folder:
         os.environ["PYTHONPATH"] = str(Path(folder) / "tree")
-        found = judged(faults, log, scratch(Path(folder)), given.limit)
-    late = sum(x["result"] == "time" for x in found)
-    alive = [x for x in found if x["result"] not in ("noticed", "time")]
-    print(f"\n{len(found) - len(alive)} of {len(found)} noticed, {late} by time; {log}")
-    drawn = Counter(x["room"] for x in found)
+        result = judged(faults, log, scratch(Path(folder)), arguments.limit)
+    late = sum(x["result"] == "time" for x in result)
+    alive = [x for x in result if x["result"] not in ("noticed", "time")]
+    print(
+        f"\n{len(result) - len(alive)} of {len(result)} noticed, {late} by time; {log}"
+    )
+    drawn = Counter(x["room"] for x in result)
     lost = Counter(x["room"] for x in alive)
     for room in drawn:
         print(f"  {room}: {drawn[room] - lost[room]} of {drawn[room]}")
-    print("\n".join(map(_told, alive)))
+    print("\n".join(map(_shown, alive)))
 
 
 if __name__ == "__main__":

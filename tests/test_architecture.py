@@ -111,15 +111,15 @@ def _dotted(path: Path) -> str:
 
 def _targets(path: Path, names: dict[str, Path]) -> set[str]:
     """Files that a file imports names of: of a room's lists, where these come from."""
-    found = set()
+    result = set()
     for name in modules(path):
         if name in names:
-            found |= {name} if names[name].name != "__init__.py" else set()
+            result |= {name} if names[name].name != "__init__.py" else set()
             continue
         package, _, last = name.rpartition(".")
         if package in names:
-            found.add(_listed(names[package]).get(last, package))
-    return found
+            result.add(_listed(names[package]).get(last, package))
+    return result
 
 
 @functools.cache

@@ -74,14 +74,14 @@ def every() -> list[Any]:
     """Test parameters of all blocks; commands that another block has run once, unless
     the page says what they answer."""
     blocks_of_pages = [block for page in PAGES for block in blocks(page)]
-    found: list[Block] = []
+    result: list[Block] = []
     # the longest first, and those that say nothing behind those that do
     for block in sorted([*examples(), *blocks_of_pages], key=_rank):
-        if _says(block) or not any(_repeats(block, other) for other in found):
-            found.append(block)
+        if _says(block) or not any(_repeats(block, other) for other in result):
+            result.append(block)
     return [
         pytest.param(block, id=f"{block.page}:{block.line}", marks=marks(block))
-        for block in found
+        for block in result
     ]
 
 
@@ -239,9 +239,9 @@ def test_the_map_names_ten_records_and_eight_functions_where_they_live():
 
 @pytest.mark.parametrize("script", ["models.py", "physics.py"])
 def test_parts_of_pages_are_what_their_scripts_write(script: str):
-    made = runpy.run_path(str(ROOT / "docs" / script))
-    page = made["PAGE"].read_text(encoding="utf-8")
-    assert made["written"](page) == page, f"run `python docs/{script}`"
+    names = runpy.run_path(str(ROOT / "docs" / script))
+    page = names["PAGE"].read_text(encoding="utf-8")
+    assert names["written"](page) == page, f"run `python docs/{script}`"
 
 
 def examples_in_python() -> list[Any]:
@@ -316,6 +316,6 @@ def test_copy_buttons_of_the_site_lie_beside_the_code(site: Path, browser: Any):
     for name in ("index", "dvfs/index", "how-to/my-gpu/index"):
         page.goto((site / f"{name}.html").as_uri())
         page.wait_for_selector(".md-code__nav, .md-clipboard", state="attached")
-        found = page.evaluate(OVERLAPS)
-        assert found and max(found) <= 0, name
+        result = page.evaluate(OVERLAPS)
+        assert result and max(result) <= 0, name
         assert page.evaluate("document.documentElement.scrollWidth") == 390, name

@@ -202,12 +202,16 @@ def test_the_callers_tile_wins(sample, phases):
     other = sample("gemm", **sizes, tile_m=128, tile_n=256)
     square = sample("gemm", **sizes, tile_m=128, tile_n=128)
     each = phases([thin], [wide], [other], [square])
-    given = estimate_once(each, A100, point(), C).phases.time
+    given_time = estimate_once(each, A100, point(), C).phases.time
     chosen = estimate_once(phases([sample("gemm", **sizes)]), A100, point(), C).time
-    assert given[0] > 1.5 * given[1]
-    assert given[1] == pytest.approx(float(given[2]))  # a square product, turned
-    assert given[3] != pytest.approx(float(given[1]), rel=0.01)
-    assert given.min() * (1 - 1e-6) <= chosen < given[3]  # between the best two
+    assert given_time[0] > 1.5 * given_time[1]
+    assert given_time[1] == pytest.approx(
+        float(given_time[2])
+    )  # a square product, turned
+    assert given_time[3] != pytest.approx(float(given_time[1]), rel=0.01)
+    assert (
+        given_time.min() * (1 - 1e-6) <= chosen < given_time[3]
+    )  # between the best two
 
 
 # derivatives --------------------------------------------------------------------

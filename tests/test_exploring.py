@@ -31,7 +31,7 @@ def numbers() -> Numbers:
     return Numbers(load_model(MODEL), CARD, task.gpu)
 
 
-def asked(values: Values) -> dict[str, Any]:
+def request(values: Values) -> dict[str, Any]:
     """The summary of the estimate at `values`."""
     changes = {
         name: getattr(values, name)
@@ -59,7 +59,7 @@ MOVED = START._replace(
 @pytest.mark.slow
 @pytest.mark.parametrize("values", [START, MOVED], ids=["start", "moved"])
 def test_what_is_shown_is_the_estimate(numbers: Numbers, values: Values):
-    shown, summary = numbers.at(values), asked(values)
+    shown, summary = numbers.at(values), request(values)
     assert shown.time == pytest.approx(summary["time_s"], rel=1e-9)
     assert shown.energy == pytest.approx(summary["energy_j"], rel=1e-9)
     assert shown.energy_per_token == pytest.approx(
@@ -81,7 +81,7 @@ def test_the_curve_is_of_estimates_too(numbers: Numbers):
     assert shown.clocks[-1] == CARD.values["sm_clock_max"]
     assert shown.times[-1] == pytest.approx(shown.time, rel=1e-12)
     clock = float(shown.clocks[3])
-    summary = asked(START._replace(sm_clock=clock))
+    summary = request(START._replace(sm_clock=clock))
     assert shown.times[3] == pytest.approx(summary["time_s"], rel=1e-9)
     assert shown.energies[3] == pytest.approx(summary["energy_j"], rel=1e-9)
     assert np.all(np.diff(shown.times) < 0)  # no limit binds
@@ -188,9 +188,9 @@ def test_a_notebook_shows_it(explorer):
 
 def test_explore_begins_at_the_request():
     pytest.importorskip("ipywidgets", reason="the extra `explore` is not installed")
-    found = de.explore("gpt2", "a10", batch=4, output_len=64, sm_clock=1.2e9)
+    result = de.explore("gpt2", "a10", batch=4, output_len=64, sm_clock=1.2e9)
     card = read_gpu("a10").values
-    assert found.values == Values(
+    assert result.values == Values(
         1.2e9, card["tdp"], 4, 512, 64, card["num_sms"], card["l2_capacity"],
         card["dram_bandwidth"],
     )  # fmt: skip

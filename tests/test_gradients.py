@@ -147,7 +147,7 @@ def listings(sample) -> list[Listing]:
     others: dict[str, list[dict[str, Any]]] = {
         op: [{}] for op in kernels.ops() if op not in named
     }
-    found = [
+    result = [
         Listing(
             name, dispatch="graph",
             kernels=tuple(sample(name.split()[0], **row) for row in rows),
@@ -164,10 +164,10 @@ def listings(sample) -> list[Listing]:
     ):
         dispatch: Dispatch = "eager" if "eager" in name else "graph"
         rows = tuple(model(sample, tokens, attention))
-        found.append(
+        result.append(
             Listing(name, kernels=rows, dispatch=dispatch, passes=3, module_calls=80)
         )
-    return found
+    return result
 
 
 class Slopes(NamedTuple):
@@ -237,8 +237,8 @@ def slopes(everything: list[Listing], relaxed: bool) -> Slopes:
 
     def outputs(u: Array) -> tuple[Array, Array]:
         values, c = unravel(flat * (1 + u[: flat.size]))
-        given = dict(zip(numbers, values, strict=True))
-        g = dataclasses.replace(gpu, **given, corrections=c)
+        case = dict(zip(numbers, values, strict=True))
+        g = dataclasses.replace(gpu, **case, corrections=c)
         clock, mem, cap, tile_m, tile_n = 1 + u[flat.size :]
         where = OperatingPoint(
             jnp.full(len(names), point["sm_clock"] * clock),

@@ -40,7 +40,7 @@ BUILD = _builder()
 NAMES = BUILD.names()
 
 
-def kept(name: str) -> Any:
+def stored(name: str) -> Any:
     """The notebook as it is kept."""
     return nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
 
@@ -52,13 +52,13 @@ def outputs(notebook: Any) -> list[Any]:
 
 def texts(notebook: Any) -> list[str]:
     """What the outputs say in words."""
-    found = []
+    result = []
     for output in outputs(notebook):
         data = output.get("data", {})
         text = data.get("text/markdown", data.get("text/plain", output.get("text", "")))
         if "image/png" not in data:
-            found.append(text)
-    return found
+            result.append(text)
+    return result
 
 
 def agree(a: str, b: str) -> bool:
@@ -83,7 +83,7 @@ def test_agreement_is_noticed():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_source_and_notebook_agree(name: str):
-    ours, theirs = BUILD.source(name), kept(name)
+    ours, theirs = BUILD.source(name), stored(name)
     pairs = [
         [(cell.cell_type, cell.source) for cell in notebook.cells]
         for notebook in (ours, theirs)
@@ -94,7 +94,7 @@ def test_source_and_notebook_agree(name: str):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_one_question_and_one_answer(name: str):
-    notebook = kept(name)
+    notebook = stored(name)
     title = notebook.cells[0].source.splitlines()[0]
     assert title.startswith("# ") and title.endswith("?")
     heading, answer = notebook.cells[-2:]
@@ -109,7 +109,7 @@ def test_one_question_and_one_answer(name: str):
 @pytest.mark.parametrize("name", NAMES)
 def test_kept_notebook_is_small_and_whole(name: str):
     assert (FOLDER / f"{name}.ipynb").stat().st_size < LARGEST
-    notebook = kept(name)
+    notebook = stored(name)
     nbformat.validate(notebook)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
@@ -135,7 +135,7 @@ def test_compilations_are_kept_from_the_start(name: str):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_sliders_keep_a_picture_for_readers_without_a_kernel(name: str):
-    cells = [cell for cell in kept(name).cells if "de.explore(" in cell.source]
+    cells = [cell for cell in stored(name).cells if "de.explore(" in cell.source]
     assert len(cells) == (name in SLIDERS)
     for cell in cells:
         (data,) = (x["data"] for x in cell["outputs"])
@@ -188,11 +188,11 @@ def test_runs_without_error_or_warning(
     (tmp_path / "docs").symlink_to(FOLDER.parent / "docs")
     folder = tmp_path / "notebooks"  # as a checkout has it: examples are `../docs`
     folder.mkdir()
-    found = BUILD.executed(name, folder)
-    errors = [x.text for x in outputs(found) if x.get("name") == "stderr"]
+    result = BUILD.executed(name, folder)
+    errors = [x.text for x in outputs(result) if x.get("name") == "stderr"]
     assert not errors
     assert not list(folder.iterdir())  # nothing is left where it ran
-    before, now = texts(kept(name)), texts(found)
+    before, now = texts(stored(name)), texts(result)
     assert len(before) == len(now)
     if name not in SEARCHED:
         stale = [(a, b) for a, b in zip(before, now, strict=True) if not agree(a, b)]

@@ -313,8 +313,8 @@ def check(c: Case):
             assert flop * kernel["count"] <= peak * cycles * (1 + 1e-9), kernel
 
     cap = np.asarray(c.where.power_cap * c.gpu.cap_fraction)
-    kept = np.asarray(phases.feasible)
-    assert np.all(np.asarray(phases.power)[kept] <= cap[kept] * (1 + 1e-6))
+    feasible = np.asarray(phases.feasible)
+    assert np.all(np.asarray(phases.power)[feasible] <= cap[feasible] * (1 + 1e-6))
     assert np.all(
         np.asarray(phases.sm_clock) <= np.asarray(c.where.sm_clock) * (1 + 1e-12)
     )
@@ -361,18 +361,18 @@ def cases(total: int, per_op: int) -> Iterator[Case]:
     done = 0
     while done < total:
         scales = rng.uniform(-0.7, 0.7, len(VARIED)).tolist()
-        found = case(
+        result = case(
             GPUS[rng.integers(len(GPUS))], scales, int(rng.integers(2**32)), per_op
         )
-        done += len(found.rows)
-        yield found
+        done += len(result.rows)
+        yield result
 
 
 @pytest.mark.long
 @pytest.mark.slow
 def test_a_hundred_thousand_kernels():
-    for found in cases(10**5, per_op=256):
-        check(found)
+    for result in cases(10**5, per_op=256):
+        check(result)
 
 
 @pytest.mark.slow

@@ -49,7 +49,7 @@ class Brew(Common):
     lumps: Annotated[Whole | None, "Sugar.", Needs("kind", "leave it out", "large")] = (
         None
     )
-    told: Annotated[Any, Note("Called when it is done.")] = None
+    printed: Annotated[Any, Note("Called when it is done.")] = None
 
 
 @accepts(Brew)
@@ -83,7 +83,7 @@ def test_a_function_takes_the_fields_of_its_request():
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    ("text", "sentence"),
     [
         (
             {"szie": 3},
@@ -111,9 +111,9 @@ def test_a_function_takes_the_fields_of_its_request():
         ),
     ],
 )
-def test_one_sentence_refuses(given: dict[str, Any], sentence: str):
+def test_one_sentence_refuses(text: dict[str, Any], sentence: str):
     with pytest.raises(ValueError) as error:
-        brew("tea", **given)
+        brew("tea", **text)
     assert str(error.value).startswith(sentence)
 
 

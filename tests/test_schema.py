@@ -23,9 +23,9 @@ class Machine(Table, frozen=True):
 
 
 def test_what_fits_is_read():
-    found = fitted({"gpus": 2, "links": [{"name": "a", "rate": 3}]}, Machine)
-    assert found == Machine(2, [Link("a", 3.0)])
-    assert type(found.links[0].rate) is float
+    result = fitted({"gpus": 2, "links": [{"name": "a", "rate": 3}]}, Machine)
+    assert result == Machine(2, [Link("a", 3.0)])
+    assert type(result.links[0].rate) is float
 
 
 LINK = "`links[0]` (a): "

@@ -56,9 +56,9 @@ def test_steps_at_the_power_limit(listing: str):
         "num_sms": (0.02, 0.02),
         "tdp": (-0.39, 1.03),
     }
-    found = effects(listing, GPU)
+    result = effects(listing, GPU)
     for field, percent in expected.items():
-        assert found[field] == pytest.approx(percent, abs=0.006), field
+        assert result[field] == pytest.approx(percent, abs=0.006), field
 
 
 def test_largest_effects_come_first_and_counted_numbers_by_difference(listing: str):
@@ -77,7 +77,7 @@ def test_prices_below_the_limit_are_shares_of_the_energy(listing: str):
     """E is a sum of prices x work: 1 % off a price takes off 1 % of its part."""
     summary = de.estimate(listing, GPU, **BELOW).summary
     joules, total = summary["energy_j_by_unit"], summary["energy_j"]
-    found = effects(listing, GPU, **BELOW)
+    result = effects(listing, GPU, **BELOW)
     units = {
         "energy_tensor": "tensor",
         "energy_dram": "dram",
@@ -86,12 +86,12 @@ def test_prices_below_the_limit_are_shares_of_the_energy(listing: str):
         "sm_clock_energy": "clock_tree",
     }
     for field, unit in units.items():
-        assert found[field] == pytest.approx((0.0, -joules[unit] / total)), field
+        assert result[field] == pytest.approx((0.0, -joules[unit] / total)), field
     core = sum(joules[x] for x in ("tensor", "l2", "smem", "clock_tree", "launch"))
     share = -core / total
-    assert found["core_energy"] == pytest.approx((0.0, share), rel=1e-4)
+    assert result["core_energy"] == pytest.approx((0.0, share), rel=1e-4)
     node = 100 * 0.55 * 0.27 * share  # GPUs take 55 % of a claim, in ln
-    assert found["process_node"] == pytest.approx((0.0, node), rel=1e-4)
+    assert result["process_node"] == pytest.approx((0.0, node), rel=1e-4)
 
 
 @pytest.mark.parametrize("point", [{}, BELOW], ids=["at the limit", "below"])
@@ -104,13 +104,13 @@ def test_slopes_are_those_of_changed_gpus(listing: str, point: Any, field: str):
 
     def at(share: float) -> tuple[float, float]:
         changed = {field: value + share * step, "power_limit_max": 800.0}
-        found = de.estimate(listing, GPU, changes=changed, **point).summary
-        return found["time_s"], found["energy_j"]
+        result = de.estimate(listing, GPU, changes=changed, **point).summary
+        return result["time_s"], result["energy_j"]
 
     below, above = at(-0.01), at(0.01)
     slopes = [100 * math.log(b / a) / 0.02 for a, b in zip(below, above, strict=True)]
-    found = effects(listing, GPU, **point).get(field, (0.0, 0.0))
-    assert found == pytest.approx(slopes, rel=2e-3, abs=5e-3)
+    result = effects(listing, GPU, **point).get(field, (0.0, 0.0))
+    assert result == pytest.approx(slopes, rel=2e-3, abs=5e-3)
 
 
 @pytest.mark.parametrize("field, more", [("num_sms", 2), ("smem_per_sm", 16 * 1024)])
@@ -126,14 +126,14 @@ def test_counted_numbers_are_those_of_a_changed_gpu(
 
 def test_changes_clocks_and_limits_are_followed(listing: str):
     """What was given is a row of its own; what was not follows the GPU."""
-    given = effects(listing, GPU, sm_clock=1.2e9, power_limit=650)
-    assert {"sm_clock"} <= set(given) and not {"sm_clock_max", "tdp"} & set(given)
+    there = effects(listing, GPU, sm_clock=1.2e9, power_limit=650)
+    assert {"sm_clock"} <= set(there) and not {"sm_clock_max", "tdp"} & set(there)
     faster = [
         de.estimate(listing, GPU, sm_clock=x, power_limit=650).energy
         for x in (1.199e9, 1.201e9)
     ]
     slope = 100 * math.log(faster[1] / faster[0]) * 100 / 2  # a step is 100 MHz
-    assert given["sm_clock"][1] == pytest.approx(slope, rel=1e-3)
+    assert there["sm_clock"][1] == pytest.approx(slope, rel=1e-3)
     wide = effects(listing, GPU, changes={"dram_bandwidth": 6.7e12})["dram_bandwidth"]
     assert -0.5 < wide[0] < 0  # of twice the rate; -1.43 % of the board's own
 
@@ -179,23 +179,23 @@ def test_llama_generates():
         "num_sms": (-0.04, 0.11),
         "sm_clock_max": (-0.66, 3.60),
     }
-    found = effects("llama-3.1-8b", GPU, batch=8)
+    result = effects("llama-3.1-8b", GPU, batch=8)
     for field, percent in expected.items():
-        assert found[field] == pytest.approx(percent, abs=0.01), field
+        assert result[field] == pytest.approx(percent, abs=0.01), field
 
 
 @pytest.mark.slow
 def test_training_on_many_gpus():
     """Two hosts: the network is a number, too; by name and as a record."""
     plan = {"tp": 2, "dp": 8}
-    given = dict(input_len=512, global_batch=16, phase="train", plan=plan)
-    found = effects("qwen3-0.6b", GPU, **given)
+    there = dict(input_len=512, global_batch=16, phase="train", plan=plan)
+    result = effects("qwen3-0.6b", GPU, **there)
     step = parallel.training_step(
         "qwen3-0.6b", GPU, plan, global_batch=16, input_len=512
     )
     of_record = effects(step, GPU)
-    assert set(of_record) == set(found)
-    assert all(of_record[x] == pytest.approx(y, abs=1e-6) for x, y in found.items())
+    assert set(of_record) == set(result)
+    assert all(of_record[x] == pytest.approx(y, abs=1e-6) for x, y in result.items())
 
     def at(share: float) -> float:
         network = step.steps.network + share * 10e9
@@ -203,7 +203,7 @@ def test_training_on_many_gpus():
         return math.log(float(de.estimate(moved, GPU).time))
 
     slope = 100 * (at(0.01) - at(-0.01)) / 0.02
-    assert found["network"][0] == pytest.approx(slope, rel=1e-3) and slope < -0.05
+    assert result["network"][0] == pytest.approx(slope, rel=1e-3) and slope < -0.05
 
 
 # --- gradients as text

@@ -64,8 +64,8 @@ def test_second_derivatives_of_pnorm_are_finite(width: type, p: float):
     pairs = jnp.asarray(
         [(a, b) for a in few for b in few if a + b == 0 or a + b > 1e-24]
     )
-    found = jax.jit(jax.vmap(second))(pairs.astype(width))
-    assert np.isfinite(found).all()
+    result = jax.jit(jax.vmap(second))(pairs.astype(width))
+    assert np.isfinite(result).all()
 
 
 @pytest.mark.parametrize("p", [1.7, 3.0, 8.0])
@@ -81,8 +81,8 @@ def test_second_derivatives_of_pnorm(p: float):
         [-both * (x * y) ** (p - 1), both * y ** (p - 2) * x**p],
     ]
     for way in (jax.hessian, lambda f: jax.jacrev(jax.jacrev(f))):
-        found = way(lambda v: smooth.pnorm((v[0], v[1]), p))(jnp.asarray([x, y]))
-        assert np.asarray(found) == pytest.approx(np.asarray(expected), rel=1e-10)
+        result = way(lambda v: smooth.pnorm((v[0], v[1]), p))(jnp.asarray([x, y]))
+        assert np.asarray(result) == pytest.approx(np.asarray(expected), rel=1e-10)
 
 
 def test_pnorm_gradient():

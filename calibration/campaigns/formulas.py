@@ -105,12 +105,14 @@ def data_activity(
     return moved, (1 - i.unfilled * s.math_saving) * pages / moved
 
 
-def governed(instrument: Instrument, free: TimeEnergy, held: TimeEnergy) -> TimeEnergy:
+def governed(
+    instrument: Instrument, free: TimeEnergy, limited: TimeEnergy
+) -> TimeEnergy:
     """Runs of bursts: of a length L, L/(L + `GOVERNOR_TIME`) is under the limiter."""
     length = jnp.minimum(instrument.burst, 1e9) * free.time / GOVERNOR_TIME
     share = length / (1 + length)
-    time = free.time + share * (held.time - free.time)
-    return TimeEnergy(time, free.energy + share * (held.energy - free.energy))
+    time = free.time + share * (limited.time - free.time)
+    return TimeEnergy(time, free.energy + share * (limited.energy - free.energy))
 
 
 def reading(
@@ -118,10 +120,10 @@ def reading(
     sensor: Sensor | None,
     sampling: str,
     free: TimeEnergy,
-    held: TimeEnergy,
+    limited: TimeEnergy,
 ) -> TimeEnergy:
     """Reading of a campaign, per iteration, of runs that would be `free` of the power
-    limit or `held` by it.
+    limit or `limited` by it.
 
     `sampling` ("", "series" or "gap") says how power was sampled. In this order, with
     n iterations and s0 = startup_seconds:
@@ -136,7 +138,7 @@ def reading(
         start-up  t_read + s0/n         E_read + startup_power s0/n
     """
     i = instrument
-    run = governed(i, free, held)
+    run = governed(i, free, limited)
     power = run.energy / run.time
     if sensor is not None and sampling:
         by = {"series": _series_power, "gap": _gap_power}[sampling]

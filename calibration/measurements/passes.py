@@ -174,16 +174,16 @@ def main(folder: Path, seconds: float):
     deadline = time.monotonic() + seconds
     sensor = Sensor(0)
     gpu = identify(sensor.about, None).name
-    model, held = None, ("", "")
+    model, current = None, ("", "")
     with (folder / "passes.csv").open("w", newline="") as file:
         writer = None
         for one in PASSES:
             if time.monotonic() + LEAST > deadline:
                 break
-            if held != (one.model, one.attention):
+            if current != (one.model, one.attention):
                 model = None  # its memory is free before the next one comes
                 model = loaded(one.model, one.attention)
-                held = one.model, one.attention
+                current = one.model, one.attention
             step = stepped(model, one)
             named = {"gpu": gpu, **one._asdict(), "mode": "prefill"}
             row = {**named, "precision": "bf16", **read(step, sensor)}

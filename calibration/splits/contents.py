@@ -156,8 +156,8 @@ def _of(campaign: str, least: float = 0, most: float = np.inf) -> Mask:
     def rows(table: MeasurementTable, *_: object) -> np.ndarray:
         (columns,) = table.fields.values()
         m = columns.values["m"].astype(float)
-        kept = (table.campaign == campaign) & (table.skipped == "")
-        return kept & (m > least) & (m <= most)
+        members = (table.campaign == campaign) & (table.skipped == "")
+        return members & (m > least) & (m <= most)
 
     return rows
 

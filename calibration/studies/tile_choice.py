@@ -38,7 +38,7 @@ from diffenergy.codesign._tiles.tiles import (
     with_tiles,
 )
 from diffenergy.codesign._tiles.tuning import Tuning, limited_clocks, products_of, tune
-from diffenergy.compiling import compiler_options, kept
+from diffenergy.compiling import call_compiled, compiler_options
 from diffenergy.corrections import Corrections, read_corrections
 from diffenergy.dtypes import code
 from diffenergy.dvfs import Costs, row_costs
@@ -154,9 +154,11 @@ def costs_with(
     gpu, products = card.spec, gemm_rows(listings)
     point = default_point(gpu)
     whole = (assemble(listings), gpu, point, corrections)
-    clocks, static = limited_clocks(kept(estimate_once, whole), point, products)
+    clocks, static = limited_clocks(
+        call_compiled(estimate_once, whole), point, products
+    )
     workload = products_of(assemble(with_tiles(listings, tiles)), products)
-    costs = Costs(*kept(row_costs, (workload, gpu, clocks, corrections)))
+    costs = Costs(*call_compiled(row_costs, (workload, gpu, clocks, corrections)))
     time = np.asarray(costs.time)
     return time, np.asarray(costs.work) + static * time
 
@@ -182,9 +184,9 @@ def library(folder: Path, gpu: str, seconds: float) -> list[Any]:
     def least(tiles: Sequence[dict[str, float]]) -> Float[np.ndarray, " row"]:
         best = own
         for tile in tiles:
-            found = np.asarray(timed(_with(ran, tile), card.spec, served))
+            times = np.asarray(timed(_with(ran, tile), card.spec, served))
             split = batched & (tile["split_k"] > 1)  # cuBLAS splits linear layers only
-            best = np.minimum(best, np.where(split, np.inf, found))
+            best = np.minimum(best, np.where(split, np.inf, times))
         return best
 
     own = np.asarray(timed(ran, card.spec, served))
@@ -244,10 +246,10 @@ def _table(folder: Path) -> MeasurementTable:
 
 def _simt_time(shape: Any, gpu: Any, corrections: Any) -> Any:
     """Time of a launch of each product at the highest clocks, s."""
-    asked = demand(shape, gpu, corrections)
-    ones = jnp.ones_like(asked.ctas)
+    work = demand(shape, gpu, corrections)
+    ones = jnp.ones_like(work.ctas)
     clock = gpu.sm_clock_max * gpu.sm_clock_applied_share * ones
-    return timing(asked, gpu, corrections, clock, gpu.mem_clock * ones).time[:, 0]
+    return timing(work, gpu, corrections, clock, gpu.mem_clock * ones).time[:, 0]
 
 
 def _ratios(x: Float[np.ndarray, " row"]) -> list[str]:

@@ -14,7 +14,7 @@ from ..search import pareto_front
 from . import _request
 from ._design_request import DesignRequest, Effort, MixRequest, TuneRequest
 from ._problem.card import area_words, design_card
-from ._problem.problem import Found, Problem, Score, Share, check_goals
+from ._problem.problem import DesignOutcome, Problem, Score, Share, check_goals
 from ._request import Part
 from ._result import SearchResult, TuneResult, design_summary, score_json, tiles_json
 from ._search import searching
@@ -123,25 +123,28 @@ def _chosen(results: Sequence[SearchResult], start: Score) -> SearchResult:
     front = [
         ([score.metrics[goal] for goal in best.problem.goals], design)
         for x in results
-        for score, design in zip(x.found.pareto, x.summary["pareto"], strict=True)
+        for score, design in zip(x.outcome.pareto, x.summary["pareto"], strict=True)
     ]
     columns = np.array([column for column, _ in front])
     front = [front[i] for i in pareto_front(*columns.T)] if front else []
-    outcome = dataclasses.replace(best.found, start=start)
+    outcome = dataclasses.replace(best.outcome, start=start)
     summary = {
         **best.summary,
         "start": score_json(best.problem, start),
         "improvement_pct": finite(100 * outcome.improvement),
         "choices": [x.summary["best"] for x in results],
         "pareto": [design for _, design in front],
-        "evaluations": sum(x.found.evaluations for x in results),
-        "wall_s": sum(x.found.wall for x in results),
+        "evaluations": sum(x.outcome.evaluations for x in results),
+        "wall_s": sum(x.outcome.wall for x in results),
     }
-    return dataclasses.replace(best, summary=summary, found=outcome)
+    return dataclasses.replace(best, summary=summary, outcome=outcome)
 
 
 def _result(
-    tasks: Sequence[Task], weights: Sequence[float], problem: Problem, outcome: Found
+    tasks: Sequence[Task],
+    weights: Sequence[float],
+    problem: Problem,
+    outcome: DesignOutcome,
 ) -> SearchResult:
     """Result of a search, with its trust, intervals and notes."""
     card, best = tasks[0].card, outcome.best

@@ -11,7 +11,7 @@ from ..results import Result, finite, written
 from ..workload import Listing
 from ._problem.card import design_card
 from ._problem.exact import UNITS
-from ._problem.problem import LIMITS, Found, Problem, Score
+from ._problem.problem import LIMITS, DesignOutcome, Problem, Score
 from ._space.ranges import TILES
 from ._tiles.tiles import FIELDS as TILE_FIELDS
 from ._tiles.tuning import Tuned, Tuning
@@ -29,14 +29,14 @@ _SHAPE: Final = ("op", "batch", "m", "n", "k", "dtype")
 class SearchResult(Result):
     """The best legal design that a search found, with what holds it back.
 
-    `summary`: the JSON of `diffenergy codesign --json`; `found`: the same as records,
+    `summary`: the JSON of `diffenergy codesign --json`; `outcome`: the same as records,
     with active limits, sensitivities and front; `problem`: the space, goals and limits;
     `card`: the GPU that designs start from; `notes`: what a person should know beside.
     """
 
     view: ClassVar[str] = "design"
     summary: dict[str, Any]
-    found: Found
+    outcome: DesignOutcome
     problem: Problem
     card: GpuCard
     notes: list[str]
@@ -44,22 +44,22 @@ class SearchResult(Result):
     @property
     def best(self) -> Score:
         """The best design: `fields` by name, time, energy and more, SI."""
-        return self.found.best
+        return self.outcome.best
 
     @property
     def start(self) -> Score:
         """The GPU as it is, on the same workload."""
-        return self.found.start
+        return self.outcome.start
 
     @property
     def interrupted(self) -> bool:
         """Whether the search was cut short; the best may then pass a limit."""
-        return self.found.interrupted
+        return self.outcome.interrupted
 
     @property
     def path(self) -> list[dict[str, Any]]:
         """The best legal design near the descent after every round."""
-        return path_json(self.found)
+        return path_json(self.outcome)
 
     @property
     def refusal(self) -> str:
@@ -97,7 +97,7 @@ class TuneResult(Result):
 # --- JSON
 
 
-def design_summary(problem: Problem, outcome: Found) -> dict[str, Any]:
+def design_summary(problem: Problem, outcome: DesignOutcome) -> dict[str, Any]:
     """The fixed keys, with what was varied and limited.
 
     A number that is not known is None. `vary` gives bounds and base of every field;
@@ -177,7 +177,7 @@ def fields_json(fields: Mapping[str, Any]) -> dict[str, Any]:
     return entries
 
 
-def path_json(outcome: Found) -> list[dict[str, Any]]:
+def path_json(outcome: DesignOutcome) -> list[dict[str, Any]]:
     """The best legal design near the descent after every round."""
     return [
         {

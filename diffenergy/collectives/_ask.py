@@ -90,7 +90,7 @@ def plan(request: CollectiveRequest) -> CollectiveResult | SizesResult:
 
         >>> from diffenergy.collectives import plan
         >>> found = plan("dgx1", "all_gather", "200KB")
-        >>> found.finish < found.baselines.found["ring"].finish, found.certified
+        >>> found.finish < found.baselines.algorithms["ring"].finish, found.certified
         (True, True)
     """
     search, watch = request.search or Search(), request.watch or silent

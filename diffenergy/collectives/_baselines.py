@@ -55,7 +55,7 @@ class Baseline:
 class Baselines:
     """Algorithms by name: those that meet the demand, and why others do not."""
 
-    found: dict[str, Baseline]
+    algorithms: dict[str, Baseline]
     unfit: dict[str, str]
 
 

@@ -115,7 +115,7 @@ def _standard_algorithms(task: Task, watch: Watch) -> Iterator[Plan]:
     most_sends = _MOST_SENDS if certain else MOST_SENDS
     task.standard = baselines(task.topology, task.demand, most_sends)
     best: Plan | None = None
-    for name, baseline in task.standard.found.items():
+    for name, baseline in task.standard.algorithms.items():
         plan = task.plan(in_epochs(baseline.schedule, task.model), name)
         worse = best is not None and not better(plan, best, task.in_time)
         best = best if worse else plan

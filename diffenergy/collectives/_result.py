@@ -37,15 +37,15 @@ _LATE: Final = (
 class CollectiveResult(Result):
     """A verified schedule and all that is said about it.
 
-    `summary`: the JSON of `diffenergy collective --json`; `found`: the schedule with
+    `summary`: the JSON of `diffenergy collective --json`; `plan`: the schedule with
     its bounds, in seconds and epochs; `energy`: J of links, memory and waiting GPUs;
-    `baselines`: the standard algorithms on the same links (`found` by name, `unfit`
-    says why); `gpu`: whose power counts, None where the machine names none.
+    `baselines`: the standard algorithms on the same links (`algorithms` by name,
+    `unfit` says why); `gpu`: whose power counts, None where the machine names none.
     """
 
     view: ClassVar[str] = "collectives.collective"
     summary: dict[str, Any]
-    found: Plan
+    plan: Plan
     energy: CollectiveEnergy
     baselines: Baselines
     gpu: GpuSpec | None = None
@@ -53,47 +53,47 @@ class CollectiveResult(Result):
     @property
     def schedule(self) -> Schedule:
         """Every send with its link, start and end."""
-        return self.found.schedule
+        return self.plan.schedule
 
     @property
     def finish(self) -> float:
         """Time until the last wanted block has arrived (s)."""
-        return self.found.finish
+        return self.plan.finish
 
     @property
     def bound(self) -> float:
         """Time that no schedule beats (s)."""
-        return self.found.bound
+        return self.plan.bound
 
     @property
     def gap(self) -> float:
         """finish / bound - 1."""
-        return self.found.gap
+        return self.plan.gap
 
     @property
     def certified(self) -> bool:
         """Whether no schedule is shorter, in epochs or in continuous time."""
-        return self.found.certified
+        return self.plan.certified
 
     @property
     def method(self) -> str:
         """Method that found the schedule."""
-        return self.found.method
+        return self.plan.method
 
     @property
     def notes(self) -> list[str]:
         """Remarks for a reader."""
-        return [_LATE] if self.found.out_of_time else []
+        return [_LATE] if self.plan.out_of_time else []
 
     @property
     def interrupted(self) -> bool:
         """Whether Ctrl-C ended the search, so that this is the best so far."""
-        return self.found.interrupted
+        return self.plan.interrupted
 
     def baseline_energy(self, name: str) -> CollectiveEnergy:
         """J of one of the standard algorithms. Raises `ValueError` for one that is not
         there."""
-        baselines = self.baselines.found
+        baselines = self.baselines.algorithms
         if name not in baselines:
             raise ValueError(f"`name` is {name!r}; allowed are {', '.join(baselines)}.")
         return schedule_energy(baselines[name].schedule, self.gpu)
@@ -199,7 +199,7 @@ def _beside(plan: Plan, baselines: Baselines) -> dict[str, Any]:
             "slower_pct": 100 * (baseline.finish / plan.finish - 1),
             "variant": baseline.variant,
         }
-        for name, baseline in baselines.found.items()
+        for name, baseline in baselines.algorithms.items()
     }
 
 

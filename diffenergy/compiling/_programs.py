@@ -37,7 +37,7 @@ _LOADED: dict[Any, _Program] = {}
 """Programs of this process: nothing else remembers those that were read."""
 
 
-def kept(
+def call_compiled(
     function: Callable[..., Any],
     arguments: tuple[Any, ...],
     once: bool = True,

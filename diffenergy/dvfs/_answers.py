@@ -18,7 +18,7 @@ from ..results import Infeasible, finite
 from ..workload import kernel_name
 from ._advice import advice
 from ._frontier import frontier
-from ._meter import Meter, at_wall, tangent, wall_energy, wall_figures
+from ._meter import Boards, Meter, at_wall, tangent, wall_energy, wall_figures
 from ._modelled import Modelled, clock_pairs, modelled
 from ._plan import Objective, Plan, Rules
 from ._problem import Problem, Total, default_total
@@ -30,7 +30,8 @@ from ._result import (
     limited,
     schedule_summary,
 )
-from ._schedule import Descent, baselines, schedule, schedule_frontier
+from ._schedule import Descent, Kept, baselines, schedule, schedule_frontier
+from ._shared import Shared, check_task, slow_exchanges
 from ._smoothing import DRAWS, promise, smoothed
 from ._solve import solve
 from ._table import Table
@@ -52,18 +53,26 @@ def of_model(
     notes: list[str],
 ) -> PlanResult:
     """Schedule of a workload on a GPU, at one power limit."""
-    costs, site = _modelled(task), task.site
+    check_task(task, rules, descent is None)
+    costs = _modelled(task)
+    gpus = 1 if costs.shared is None else costs.shared.gpus
+    site = None if task.site is None else Boards(task.site, gpus)
+    rules = _of_all(rules, gpus)
     start = default_total(costs.stage_problem())
 
     def metered(meter: Meter) -> "_Answered":
         at, inner = dataclasses.replace(costs, meter=meter), meter.rules(rules)
-        problem, plan = schedule(at, objective, inner, descent)
-        free = _free(lambda x: schedule(at, objective, x)[1], plan, inner)
+        kept = _kept(costs.shared, meter)
+        problem, plan = kept(lambda x: schedule(at, x, inner, descent), objective)
+        free = _free(
+            lambda x: kept(lambda y: schedule(at, y, x), objective)[1], plan, inner
+        )
         edge = schedule_frontier(at, problem, inner)
-        return _Answered(meter, problem, plan, free, at.stage_problem(), edge)
+        stages = at.stage_problem()
+        return _Answered(meter, problem, plan, free, stages, edge, kept)
 
     answer = _at_the_mean_power(metered, site, start)
-    limits, interval = costs.uniform.limits, task.trust.interval
+    limits, interval = costs.limits, task.trust.interval
     problem, plan = answer.board
     limit = limited(limits, at_wall(site, limits), objective, default_total(problem))
     time, energy = plan.time, plan.energy
@@ -82,8 +91,27 @@ def of_model(
         summary |= wall_figures(site, problem, plan, about)
     if power_curve:
         summary["power_curve"] = curve_rows(limits, task.about)
+    if costs.shared is not None:
+        notes += slow_exchanges(problem, plan, task.card.values["sm_clock_max"])
     notes = [*task.warnings, *notes]
     return PlanResult(summary, problem, plan, objective, rules, notes)
+
+
+def _of_all(rules: Rules, gpus: int) -> Rules:
+    """Rules whose changes of clocks take the energy of all GPUs."""
+    changes = rules.switching
+    if changes is None or gpus == 1:
+        return rules
+    changes = changes._replace(energy=gpus * changes.energy)
+    return dataclasses.replace(rules, switching=changes)
+
+
+def _kept(shared: Shared | None, meter: Meter) -> Kept:
+    """What solves a problem so that its exact time keeps the limit."""
+    if shared is None:
+        return lambda solver, objective: solver(objective)
+    wait = float(meter.power(shared.gpus * shared.static))
+    return lambda solver, objective: shared.kept(solver, objective, wait)
 
 
 class _Answered(NamedTuple):
@@ -97,6 +125,7 @@ class _Answered(NamedTuple):
     free: Plan | None
     stages: Problem
     edge: Float[np.ndarray, "point 2"]
+    kept: Kept
 
     @property
     def board(self) -> tuple[Problem, Plan]:
@@ -111,7 +140,7 @@ class _Answered(NamedTuple):
 
 
 def _at_the_mean_power(
-    metered: Callable[[Meter], _Answered], site: Site | None, start: Total
+    metered: Callable[[Meter], _Answered], site: Boards | None, start: Total
 ) -> _Answered:
     """The answer of the tangent at its own mean power, as far as that matters: first
     that of `start`, default clocks."""
@@ -120,7 +149,7 @@ def _at_the_mean_power(
         return answer
     for _ in range(_TANGENTS):
         board = answer.board[1]
-        exact = board.time * site.power(board.energy / board.time, 1)
+        exact = board.time * site.power(board.energy / board.time)
         if exact <= answer.plan.energy * (1 + _TANGENT):
             break
         answer = metered(tangent(site, board.total))
@@ -132,14 +161,14 @@ def _summary(
     limit: dict[str, Any] | None,
     objective: Objective,
     rules: Rules,
-    site: Site | None,
+    site: Boards | None,
 ) -> dict[str, Any]:
     """What is said of a schedule beside the best single setting and the best by stage
     (`stages`: at one setting each) and the best power `limit`."""
     meter, stages = answer.meter, answer.stages
     boards, inner = ~meter, meter.rules(rules)
     counted = meter.objective(objective)
-    plans = baselines(stages, counted, inner)
+    plans = baselines(stages, counted, inner, answer.kept)
     recommendation = advice(
         objective, rules, answer.default, answer.plan, plans, len(stages.stages)
     )
@@ -176,7 +205,7 @@ def _summary(
             entry |= {"wall_energy_j": wall, "wall_energy_change_pct": change}
         if free is not None:
             own = boards.plan(free)
-            wall = own.time * site.power(own.energy / own.time, 1)
+            wall = own.time * site.power(own.energy / own.time)
             summary["free"]["wall_energy_j"] = float(wall)
         for entry in (limit, summary["free"]):
             if entry is not None:
@@ -185,7 +214,7 @@ def _summary(
     return {**summary, "advice": recommendation}
 
 
-def _exactly(site: Site, problem: Problem, plan: Plan, objective: Objective) -> Plan:
+def _exactly(site: Boards, problem: Problem, plan: Plan, objective: Objective) -> Plan:
     """The plan with its value at the wall instead of at the tangent."""
     wall = Total(np.asarray(plan.time), np.asarray(wall_energy(site, problem, plan)))
     value = float(objective.value(wall))
@@ -223,7 +252,7 @@ def _modelled(task: Task) -> Modelled:
     )
     _check_clocks(sm, mem, task.card)
     kernels = [kernel for listing in task.listings for kernel in listing.kernels]
-    return modelled(
+    costs = modelled(
         task.listings,
         [kernel_name(kernel) for kernel in kernels],
         task.card,
@@ -232,6 +261,7 @@ def _modelled(task: Task) -> Modelled:
         clock_pairs(task.card, sm, mem),
         settings[0].temperature,
     )
+    return costs if task.step is None else costs.of_step(task)
 
 
 def _check_clocks(
@@ -269,14 +299,16 @@ def of_table(
         plan = solve(costs, counted, inner)
         free = _free(lambda x: solve(costs, counted, x), plan, inner)
         edge = frontier(costs, rules=inner).points(default_total(costs))
-        return _Answered(meter, costs, plan, free, costs, edge)
+        kept = _kept(None, meter)
+        return _Answered(meter, costs, plan, free, costs, edge, kept)
 
-    answer = _at_the_mean_power(metered, site, default_total(problem))
+    boards = None if site is None else Boards(site)
+    answer = _at_the_mean_power(metered, boards, default_total(problem))
     # a table does not say what the limiter does
-    summary = _summary(answer, None, objective, rules, site)
+    summary = _summary(answer, None, objective, rules, boards)
     problem, plan = answer.board
-    if site is not None:
-        summary |= wall_figures(site, problem, plan, summary) | {"assumed": assumed}
+    if boards is not None:
+        summary |= wall_figures(boards, problem, plan, summary) | {"assumed": assumed}
     about = {"table": table.path, "gpu": card.name if card else None}
     return PlanResult(
         about | promised | summary,

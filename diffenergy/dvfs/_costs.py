@@ -92,8 +92,10 @@ class Uniform:
 
     default: PhaseEstimate
     clocks: Spent  # [setting, stage], waiting included
+    static: Float[np.ndarray, "setting stage"]  # W of idling and leakage
     feasible: Bool[np.ndarray, " setting"]  # the power limit can be kept
     limits: PowerCurve
+    limited: PhaseEstimate  # [limit, stage]
 
 
 def uniform(
@@ -124,6 +126,7 @@ def uniform(
     return Uniform(
         default=jax.tree.map(lambda x: x[0], phases),
         clocks=Spent(time[1:last], energy[1:last]),
+        static=np.asarray(phases.static_power)[1:last],
         feasible=keeps[1:last],
         limits=PowerCurve(
             limits,
@@ -132,6 +135,7 @@ def uniform(
             (clock * time)[last:].sum(axis=1) / whole,
             keeps[last:],
         ),
+        limited=jax.tree.map(lambda x: x[last:], phases),
     )
 
 

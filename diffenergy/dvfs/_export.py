@@ -75,17 +75,12 @@ def _row_of_launch(
     """
     bodies = np.concatenate([loop.kernels for loop in problem.loops])
     widths = [len(loop.kernels) for loop in problem.loops]
-    turns = np.repeat([float(loop.turns) for loop in problem.loops], widths)
+    turns = np.repeat(np.array(problem.turns, float), widths)
     if np.array_equal(bodies, plan.kernel):
         repeats = problem.count / np.bincount(kernel, minlength=len(problem.count))
         if np.allclose(turns * repeats[bodies], plan.count):
             parts = np.split(np.arange(len(bodies)), np.cumsum(widths)[:-1])
-            return np.concatenate(
-                [
-                    np.tile(part, loop.turns)
-                    for part, loop in zip(parts, problem.loops, strict=True)
-                ]
-            )
+            return problem.in_order(parts)
     row = np.empty(len(kernel), dtype=np.int64)
     for number in range(len(problem.kernels)):
         mine, rows = (np.flatnonzero(x == number) for x in (kernel, plan.kernel))

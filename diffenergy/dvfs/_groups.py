@@ -30,10 +30,11 @@ def by_stage(problem: Problem) -> Grouped:
     A stage is launched as often as its turn comes in the launch order.
     """
     member = np.equal.outer(np.arange(len(problem.stages)), problem.stage)
-    loops = tuple(_collapsed(loop, problem.stage) for loop in problem.loops)
+    loops = tuple(collapsed(loop, problem.stage) for loop in problem.loops)
     turns = np.zeros(len(problem.stages))
-    for loop in loops:
-        np.add.at(turns, list(loop.kernels), float(loop.turns))
+    passes = dataclasses.replace(problem, loops=loops).turns
+    for loop, times in zip(loops, passes, strict=True):
+        np.add.at(turns, list(loop.kernels), float(times))
     # a problem without a launch order has each stage once
     turns = np.maximum(turns, 1.0)
     weight = member * problem.count / turns[:, None]
@@ -56,7 +57,7 @@ def by_stage(problem: Problem) -> Grouped:
     return Grouped(stages, problem.stage)
 
 
-def _collapsed(loop: Loop, stage: Int[np.ndarray, " kernel"]) -> Loop:
+def collapsed(loop: Loop, stage: Int[np.ndarray, " kernel"]) -> Loop:
     """Stages of one turn in order; neighbours in one stage are one launch."""
     body = stage[list(loop.kernels)]
     starts = np.flatnonzero(np.diff(body, prepend=-1))

@@ -18,7 +18,7 @@ from jaxtyping import Float
 from ..nodes import Site
 from ._costs import PowerCurve
 from ._plan import Objective, Plan, Rules
-from ._problem import Problem, Total, default_spent, stage_totals
+from ._problem import Problem, Total, default_spent, default_total, stage_totals
 
 _INTERVALS = ("time_s", "avg_power_w", "energy_j")
 
@@ -87,17 +87,39 @@ class Meter(NamedTuple):
 BOARD = Meter()
 
 
-def tangent(site: Site | None, total: Total) -> Meter:
-    """The meter at the wall of one board whose mean power is that of a total; that of
-    the board without a site."""
-    if site is None:
+class Boards(NamedTuple):
+    """Boards that run a schedule alike, and where they stand."""
+
+    site: Site
+    number: int = 1
+
+    def power(self, power: Any) -> Any:
+        """W at the wall of all boards, which draw `power` W together."""
+        return self.site.power(power / self.number, self.number)
+
+    def figures(
+        self, time: np.ndarray, power: np.ndarray, about: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Keys of the wall: spans (s) and what all boards draw in them (W)."""
+        each = (power / self.number).tolist()
+        return self.site.figures(time.tolist(), each, self.number, about)
+
+
+def tangent(boards: Boards | None, total: Total) -> Meter:
+    """The meter at the wall of boards whose mean power is that of a total; that of the
+    boards without a site."""
+    if boards is None:
         return BOARD
-    return Meter(*site.line(float(total.energy / total.time), 1))
+    power = float(total.energy / total.time)
+    return Meter(*boards.site.line(power / boards.number, boards.number))
 
 
 def spans(problem: Problem, plan: Plan | None) -> Float[np.ndarray, "2 span"]:
     """s and mean W of the stages of a plan (None: at default clocks) and of changes of
-    clocks; energies are the board's."""
+    clocks, of a step of many GPUs as a whole; energies are the boards'."""
+    if problem.rounds[0]:  # whose parts run beside each other
+        whole = default_total(problem) if plan is None else plan.total
+        return np.array([[whole.time], [whole.energy / whole.time]], float)
     spent = default_spent(problem) if plan is None else plan.spent(problem)
     time, energy = stage_totals(problem, spent)
     if plan is not None:
@@ -107,23 +129,23 @@ def spans(problem: Problem, plan: Plan | None) -> Float[np.ndarray, "2 span"]:
     return np.stack([time[there], energy[there] / time[there]])
 
 
-def wall_energy(site: Site, problem: Problem, plan: Plan | None) -> float:
+def wall_energy(boards: Boards, problem: Problem, plan: Plan | None) -> float:
     """Energy at the wall (J) of a plan (None: at default clocks), each stage at its own
     mean power; energies are the board's."""
     time, power = spans(problem, plan)
-    return float(np.sum(time * site.power(power, 1)))
+    return float(np.sum(time * boards.power(power)))
 
 
-def at_wall(site: Site | None, curve: PowerCurve) -> PowerCurve:
+def at_wall(boards: Boards | None, curve: PowerCurve) -> PowerCurve:
     """Energies at the wall of a workload under power limits, each at its mean power."""
-    if site is None:
+    if boards is None:
         return curve
-    wall = curve.time * site.power(curve.energy / curve.time, 1)
+    wall = curve.time * boards.power(curve.energy / curve.time)
     return dataclasses.replace(curve, energy=wall)
 
 
 def wall_figures(
-    site: Site, problem: Problem, plan: Plan, summary: Mapping[str, Any]
+    boards: Boards, problem: Problem, plan: Plan, summary: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Keys of a schedule at the wall beside those of its board in `summary`; a measured
     table is exact."""
@@ -135,4 +157,4 @@ def wall_figures(
     }
     about = {"grade": "calibrated", **exact, **summary}
     time, power = spans(problem, plan)
-    return site.figures(time.tolist(), power.tolist(), 1, about)
+    return boards.figures(time, power, about)

@@ -9,13 +9,15 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ..corrections import Corrections
-from ..estimator import at_points, stacked, unstacked
+from ..estimator import Task, at_points, stacked, unstacked
 from ..hardware import GpuCard, OperatingPoint, sm_clocks
 from ..physics import chip_temperature, leakage_growth
 from ..workload import Listing, Loop, Workload, assemble, listing_order
-from ._costs import Costs, Uniform, applied, row_costs, uniform
+from ._costs import Costs, PowerCurve, Uniform, applied, row_costs, uniform
+from ._groups import collapsed
 from ._meter import BOARD, Meter
 from ._problem import LEFT_ALONE, Problem
+from ._shared import NETWORK, Shared, shared_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +43,31 @@ class Modelled:
     temperature: float | None  # C, if it is given
     power_cap: float  # W
     meter: Meter = BOARD
+    shared: Shared | None = None
+    """The step of a plan of many GPUs, whose energies and powers are of all."""
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """Names of the kernels of `problem`."""
+        rest = self.shared is not None and self.shared.rest > 0
+        return (*self.labels, NETWORK) if rest else self.labels
+
+    def of_step(self, task: Task) -> "Modelled":
+        """The parts of a training step of a plan, of all its GPUs."""
+        default = self.uniform.default
+        shared, parts = shared_of(task, default, self.stage, self.count)
+        return dataclasses.replace(
+            self, stages=parts, loops=shared.loops, shared=shared
+        )
+
+    @property
+    def limits(self) -> PowerCurve:
+        """The workload under lower power limits."""
+        curve = self.uniform.limits
+        if self.shared is None:
+            return curve
+        total = self.shared.totals(self.uniform.limited)
+        return dataclasses.replace(curve, time=total.time, energy=total.energy)
 
     @property
     def default_growth(self) -> Float[np.ndarray, " stage"]:
@@ -53,6 +80,8 @@ class Modelled:
     def growth(self, power: Float[np.ndarray, " stage"]) -> Float[np.ndarray, " stage"]:
         """Growth of leakage in stages that draw `power` W on average, as it counts."""
         power = (~self.meter).power(power)
+        if self.shared is not None:
+            power = self.shared.board_power(power, self.uniform.default)
         temperature = np.asarray(chip_temperature(self.card.spec, jnp.asarray(power)))
         if self.temperature is not None:
             temperature = np.full_like(temperature, self.temperature)
@@ -80,6 +109,9 @@ class Modelled:
             host_time=np.asarray(default.host_time),
             wait_power=np.asarray(default.static_power),
         )
+        if self.shared is not None:
+            static = self._static(growth)[:-1].T, self._static(self.default_growth)[-1]
+            problem = self.shared.problem(problem, *static, self.loops)
         return self.meter.problem(problem)
 
     def stage_problem(self) -> Problem:
@@ -102,14 +134,23 @@ class Modelled:
             host_time=np.zeros(num),
             wait_power=np.zeros(num),
         )
+        if self.shared is not None:
+            static = self.uniform.static.T, np.asarray(default.static_power)
+            loops = tuple(collapsed(loop, self.stage) for loop in self.loops)
+            problem = self.shared.problem(problem, *static, loops, stages=True)
         return self.meter.problem(problem)
 
     def _energy(
         self, growth: Float[np.ndarray, " stage"]
     ) -> Float[np.ndarray, "setting kernel"]:
         c = self.costs
-        static = c.idle + c.leakage * growth[self.stage]
-        return np.asarray(c.work + static * c.time)
+        return np.asarray(c.work + self._static(growth) * c.time)
+
+    def _static(
+        self, growth: Float[np.ndarray, " stage"]
+    ) -> Float[np.ndarray, "setting kernel"]:
+        """W of idling and leakage."""
+        return np.asarray(self.costs.idle + self.costs.leakage * growth[self.stage])
 
 
 def clock_pairs(

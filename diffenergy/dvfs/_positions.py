@@ -25,6 +25,7 @@ class Positions:
     entered: Float[np.ndarray, " position"]  # times it follows the position before
     first: Int[np.ndarray, " position"]  # first position of its loop
     again: Float[np.ndarray, " position"]  # at a loop's end: turns - 1, else 0
+    back: tuple[int, float]  # last position before the first comes again, how often
     stall: float  # s that each change of setting takes
     change_energy: float  # J of each change, the stall included
 
@@ -53,6 +54,8 @@ class Positions:
         starts = self.first[ends]
         wraps = settings[..., ends] != settings[..., starts]
         changed[..., starts] += self.again[ends] * wraps
+        last, times = self.back
+        changed[..., 0] += times * (settings[..., last] != settings[..., 0])
         return changed
 
     def spent(self, settings: Int[np.ndarray, "*plan position"]) -> Spent:
@@ -77,9 +80,11 @@ def positions(
     """
     need_order(problem)
     bodies = [np.array(loop.kernels) for loop in problem.loops]
-    turns = [loop.turns for loop in problem.loops]
+    inner, turns = [loop.turns for loop in problem.loops], problem.turns
+    number, rounds = problem.rounds
     if per_launch:
-        bodies, turns = [problem.sequence()], [1]
+        bodies, inner, turns = [problem.sequence()], [1], [1]
+        number, rounds = 0, 1
     sizes = np.array([len(body) for body in bodies])
     kernel = np.concatenate(bodies).astype(np.int64)
     each = np.repeat(turns, sizes).astype(float)
@@ -87,11 +92,13 @@ def positions(
     ends = np.cumsum(sizes) - 1
     starts = ends - sizes + 1
     entered = each.copy()
-    entered[starts] = 1.0
+    entered[starts] = np.array(turns) / inner
     # the change from the iteration before is not counted (docs/dvfs.md)
     entered[0] = 0.0
     again = np.zeros(len(kernel))
-    again[ends] = np.array(turns) - 1.0
+    again[ends] = np.array(turns) - entered[starts]
+    again[ends[0]] = turns[0] - turns[0] / inner[0]
+    back = (int(ends[number - 1]), rounds - 1.0) if number else (0, 0.0)
     return Positions(
         problem,
         kernel,
@@ -99,6 +106,7 @@ def positions(
         entered,
         np.repeat(starts, sizes),
         again,
+        back,
         stall,
         change_energy,
     )

@@ -56,6 +56,18 @@ class Problem:
     power_cap: Float[np.ndarray, " stage"]  # W
     host_time: Float[np.ndarray, " stage"]  # s that the host needs to issue a stage
     wait_power: Float[np.ndarray, " stage"]  # W while the GPU waits for the host
+    rounds: tuple[int, int] = (0, 1)
+    """How many of the first loops follow each other again and again (a micro-batch of
+    a training step), and how often."""
+
+    @property
+    def turns(self) -> list[int]:
+        """How often an iteration passes the kernels of each loop."""
+        number, rounds = self.rounds
+        return [
+            loop.turns * (rounds if i < number else 1)
+            for i, loop in enumerate(self.loops)
+        ]
 
     @property
     def usable(self) -> Bool[np.ndarray, "kernel setting"]:
@@ -74,13 +86,24 @@ class Problem:
         `changes` are made besides."""
         columns = {name: getattr(self, name)[rows] for name in _BY_KERNEL}
         names = tuple(self.kernels[i] for i in rows)
-        changes = {"kernels": names, "loops": (), **columns, **changes}
+        changes = {
+            "kernels": names, "loops": (), "rounds": (0, 1), **columns, **changes
+        }  # fmt: skip
         return dataclasses.replace(self, **changes)
 
     def sequence(self) -> Int[np.ndarray, " launch"]:
         """Kernel of every launch of one iteration, in order."""
-        turns = [np.tile(loop.kernels, loop.turns) for loop in self.loops]
-        return np.concatenate(turns).astype(np.int64)
+        kernels = [np.array(loop.kernels, np.int64) for loop in self.loops]
+        return self.in_order(kernels)
+
+    def in_order(
+        self, values: Sequence[Int[np.ndarray, " _"]]
+    ) -> Int[np.ndarray, " launch"]:
+        """What the places of each loop's body hold, launch by launch."""
+        number, rounds = self.rounds
+        runs = [np.tile(x, y.turns) for x, y in zip(values, self.loops, strict=True)]
+        first = np.tile(np.concatenate([np.zeros(0, int), *runs[:number]]), rounds)
+        return np.concatenate([first, *runs[number:]]).astype(np.int64)
 
 
 class Total(NamedTuple):

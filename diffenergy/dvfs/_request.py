@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 from msgspec import Meta
 
 from .. import reading
-from ..estimator import MODEL_WORDS, PointRequest
+from ..estimator import MODEL_WORDS, PointRequest, SharingRequest
 from ..hardware import GpuName
 from ..nodes import WallRequest
 from ..requests import (
@@ -56,13 +56,14 @@ _Slowdown = Annotated[
 
 _DECIDED = (
     *(x.name for x in dataclasses.fields(ModelRequest)), "sm_clock", "mem_clock",
-    "temperature", "changes", "corrections",
+    "temperature", "changes", "corrections", "plan", "tp", "num_gpus",
+    "global_batch", "topology",
 )  # fmt: skip
 """Fields that a measured table decides."""
 _DESCENT = Needs("solver", "leave it out", "descent")
 
 
-class DvfsRequest(ModelRequest, PointRequest, WallRequest):
+class DvfsRequest(ModelRequest, SharingRequest, PointRequest, WallRequest):
     """Clocks for the kernels of a model, or of a measured table."""
 
     model: Annotated[

@@ -1,6 +1,7 @@
 """`schedule`: a plan with what it is measured against."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -33,6 +34,11 @@ _HEAT: Final = 1e-4
 """Share of a cap that a plan may pass by what its own temperature adds."""
 _SETTLED: Final = 1e-6
 """Share of the power that leakage may be off by at an answer's own temperature."""
+
+
+Solver = Callable[[Objective], tuple[Problem, Plan]]
+Kept = Callable[[Solver, Objective], tuple[Problem, Plan]]
+"""The plan of a solver that keeps the limits of an objective exactly."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,7 +151,10 @@ def _or_by_stage(
 
 
 def baselines(
-    problem: Problem, objective: Objective = STRICT, rules: Rules = ANY
+    problem: Problem,
+    objective: Objective = STRICT,
+    rules: Rules = ANY,
+    kept: Kept = lambda solver, objective: solver(objective),
 ) -> dict[str, Plan | None]:
     """Best single setting ("iteration") and best per stage ("phase").
 
@@ -158,7 +167,9 @@ def baselines(
             rules, granularity=granularity, aggregation="global", per_launch=False
         )
         try:
-            plans[granularity] = solve(problem, objective, coarse)
+            _, plans[granularity] = kept(
+                lambda x, rules=coarse: (problem, solve(problem, x, rules)), objective
+            )
         except Infeasible:
             plans[granularity] = None
     return plans
@@ -172,7 +183,7 @@ def schedule_frontier(
     stages = modelled.stage_problem()
     frontiers = [frontier(stages, rules=dataclasses.replace(rules, per_launch=False))]
     if rules.granularity == "kernel":
-        by_kernel = problem.kernels == modelled.labels
+        by_kernel = problem.kernels == modelled.kernels
         kernels = problem if by_kernel else modelled.problem(modelled.default_growth)
         frontiers.append(frontier(kernels, rules=rules))
     default = default_total(stages)

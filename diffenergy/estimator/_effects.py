@@ -18,7 +18,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
-from ..compiling import kept
+from ..compiling import call_compiled
 from ..corrections import CLAIM_SHARE, CONSTANTS
 from ..hardware import FIELDS, GpuSpec, OperatingPoint
 from ..plans import NETWORK_FIELD, Steps
@@ -71,7 +71,7 @@ def effects(
     `chosen`: which of `POINT` a caller chose; the others follow the GPU. Raises
     `ValueError` if time and energy have no slope.
     """
-    gpu, point, network = jax.device_get(kept(_slopes, (question,)))
+    gpu, point, network = jax.device_get(call_compiled(_slopes, (question,)))
     steps = question.steps
     slopes = {name: np.array(getattr(gpu, name)) for name in FIELDS}
     stepped = (x for x, rule in FIELDS.items() if rule.step and not rule.counted)
@@ -177,7 +177,7 @@ def _differences(question: Question) -> list[Row]:
 def _totals(question: Question) -> Float[np.ndarray, "2"]:
     """Time (s) and energy (J), rounded as hardware does."""
     q = question
-    result: Any = kept(estimate_once, (q.workload, q.gpu, q.point))
+    result: Any = call_compiled(estimate_once, (q.workload, q.gpu, q.point))
     if q.steps is not None:
-        result = kept(composed, (result, q.steps, q.gpu.corrections, q.order))
+        result = call_compiled(composed, (result, q.steps, q.gpu.corrections, q.order))
     return np.array([float(result.time), float(result.energy)])

@@ -10,8 +10,8 @@ from ..compiling import cache_folder
 def start_jax(keep_compilations: bool = False):
     """Imports JAX and sets it up; the parser has done its work by then.
 
-    `keep_compilations`: use JAX's own compilation cache (`compiling.kept` keeps whole
-    programs instead).
+    `keep_compilations`: use JAX's own compilation cache (`compiling.call_compiled`
+    keeps whole programs instead).
     """
     import jax
 

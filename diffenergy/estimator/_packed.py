@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jax import Array
 
-from ..compiling import kept
+from ..compiling import call_compiled
 from ..hardware import GpuSpec, OperatingPoint
 from ..workload import Listing, Workload, assemble, pad_size
 from ._answer.records import Estimate
@@ -70,7 +70,7 @@ def run(
         return np.concatenate([each, each[:1].repeat(more - len(each))])
 
     wide = jax.tree.map(widened, point)
-    result = jax.device_get(kept(estimate_once, (workload, gpu, wide)))
+    result = jax.device_get(call_compiled(estimate_once, (workload, gpu, wide)))
     p: Any = jax.tree.map(lambda x: x[:number], result.phases)
     time, energy = p.time.sum(), p.energy.sum()
     clock = (p.sm_clock * p.time).sum() / time

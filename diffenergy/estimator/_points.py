@@ -12,7 +12,7 @@ from typing import Any, Final
 import jax
 import numpy as np
 
-from ..compiling import kept
+from ..compiling import call_compiled
 from ..workload import pad_size
 from ._estimate import estimate_once
 
@@ -100,7 +100,7 @@ def _priced(
         columns = zip(*(questions[i] for i in group), strict=True)
         axes = tuple(None if _is_one(column) else 0 for column in columns)
         if not any(axis == 0 for axis in axes):  # one question, or the same again
-            results = kept(function, questions[group[0]], once)
+            results = call_compiled(function, questions[group[0]], once)
             yield group, [jax.device_get(results)] * len(group)
             continue
         program = _mapped(function, axes)
@@ -114,7 +114,7 @@ def _priced(
                 column[0] if axis is None else stacked(column)
                 for axis, column in zip(axes, columns, strict=True)
             )
-            results = jax.device_get(kept(program, arguments, once))
+            results = jax.device_get(call_compiled(program, arguments, once))
             yield rows, unstacked(results)[: len(rows)]
 
 
@@ -145,7 +145,7 @@ def _is_one(column: Sequence[Any]) -> bool:
 def _mapped(
     function: Callable[..., Any], axes: tuple[int | None, ...]
 ) -> Callable[..., Any]:
-    """`function` over rows, by a name that finds its program again (`kept`)."""
+    """`function` over rows, by a name that finds its program (`call_compiled`)."""
 
     def each(*arguments: Any) -> Any:
         return jax.vmap(function, in_axes=axes)(*arguments)

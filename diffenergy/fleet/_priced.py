@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ..compiling import kept
+from ..compiling import call_compiled
 from ..hardware import GpuCard, read_gpu, sm_clocks, spread_clocks
 from ..results import Infeasible
 from ..serving import QUANTILES, Load, Server, deploy, load_arrays, steady
@@ -101,7 +101,7 @@ def figures(
 
 
 def _run(function: Any, *arguments: Any) -> np.ndarray:
-    values = kept(function, jax.tree.map(jnp.asarray, arguments))
+    values = call_compiled(function, jax.tree.map(jnp.asarray, arguments))
     return np.asarray(jax.device_get(values))
 
 

@@ -7,11 +7,12 @@ from typing import Any, Final
 
 from ..hardware import read_gpu
 from ..requests import accepts
-from ..workload import Dispatch, Listing
+from ..workload import Dispatch, Listing, load_model
 from ._kind import kind_of, not_readable
 from ._launches import Graph, Trace
 from ._request import ImportRequest
 from ._result import ImportResult, of_graph, of_trace
+from ._rows import replay, sharing
 from ._rows.assign import listing_of, match_rows
 
 _READERS: Final = {
@@ -106,7 +107,19 @@ def import_listing(path: str, **options: Any) -> list[Listing]:
 
 def _result_of_trace(path: str, trace: Trace, request: ImportRequest) -> ImportResult:
     """Result of a trace: launches with their times."""
-    matches = match_rows(trace, request.model)
+    listed = None
+    if request.model is not None and replay.is_replay(trace.launches):
+        dims = request.dims or {}
+        listed = replay.align(trace.launches, request.model, dims, trace.world)
+        trace = dataclasses.replace(trace, notes=(*trace.notes, *listed.notes))
+    elif request.model is not None:
+        sharing.sizes_of(request.model)
+        if request.dims:
+            raise ValueError(
+                f"`dim` is given, but the operators of {path} state its sizes; leave "
+                "it out."
+            )
+    matches = match_rows(trace, request.model, listed)
     name = Path(path).name
     for ending in _ENDINGS:
         name = name.removesuffix(ending)
@@ -135,7 +148,10 @@ def _check(request: ImportRequest, kind: str, path: str):
             f"`window` is given, but {path} has no times to choose from; leave it out."
         )
     for name in ("dims", "stack"):
-        if getattr(request, name) and kind != "onnx":
+        named = set(getattr(request, name) or ())
+        if name == "dims" and request.model and named <= {*replay.DIMS}:
+            continue  # of a replayed graph
+        if named and kind != "onnx":
             word = "dim" if name == "dims" else name
             raise ValueError(
                 f"`{word}` is given, but {path} is no graph; leave it out."
@@ -145,9 +161,7 @@ def _check(request: ImportRequest, kind: str, path: str):
             raise ValueError(
                 "`model` is given, but a graph has its own sizes; leave it out."
             )
-        from ._rows.sharing import sizes_of
-
-        sizes_of(request.model)
+        load_model(request.model)
 
 
 def _not_imported(path: str, kind: str | None) -> ValueError:

@@ -30,6 +30,10 @@ class Operator(NamedTuple):
         whole = sizes and all(isinstance(x, int) for x in sizes)
         return tuple(sizes) if whole else None
 
+    def has_sizes(self) -> bool:
+        """Whether the sizes of any input are known."""
+        return any(self.dims or ())
+
     def type(self, index: int) -> str:
         """Type of an input, "" where it is not known."""
         return str(self.types[index]) if self.types and index < len(self.types) else ""

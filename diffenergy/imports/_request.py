@@ -54,7 +54,7 @@ class ImportRequest(Request):
     model: Annotated[
         ModelName | None,
         Flag(
-            "Model with the sizes that a serving engine's trace lacks.",
+            "Model with the sizes that a serving engine's trace or graph replay lacks.",
             "NAME|FILE",
         ),
     ] = None
@@ -71,7 +71,8 @@ class ImportRequest(Request):
     dims: Annotated[
         Mapping[str, int] | None,
         Flag(
-            "Size of a symbolic dimension of a graph [1]; repeatable.",
+            "Size of a symbolic dimension of a graph [1], or of a replayed pass with "
+            "--model (tokens, context, tp); repeatable.",
             "NAME=N",
             _dims,
             name="--dim",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from ..files import csv_text
-from ..hardware import read_gpu
+from ..hardware import gpu_names, read_gpu
 from ..results import Result
 from ..workload import Listing
 from ._launches import Graph, Trace
@@ -18,6 +18,8 @@ from ._rows.assign import Match, busy_us
 
 _MOST_UNKNOWN: Final = 20
 """Number of unknown kernels that are named, those that take longest."""
+_MOST_UNSHAPED: Final = 0.1
+"""Maximum share of time without a shape for an estimate on another GPU."""
 _VENDOR: Final = re.compile(r"^(nvidia|amd|tesla|geforce|radeon|instinct)[\s_-]+", re.I)
 
 
@@ -27,18 +29,48 @@ class ImportResult(Result):
 
     `summary`: the JSON of `diffenergy import --json`; `listings`: one a GPU of the
     file, rows with what the trace says of their time (`traced_us`, `how`, ...);
-    `activities`: rows of counters, as measurements for `fit`.
+    `activities`: rows of counters, as measurements for `fit`; `board`: GPU as the file
+    names it.
     """
 
     view: ClassVar[str] = "runs.imported"
     summary: dict[str, Any]
     listings: list[Listing]
     activities: Sequence[Mapping[str, Any]] = ()
+    board: str | None = None
 
     @property
     def notes(self) -> list[str]:
         """Notes on the file."""
         return self.summary["notes"]
+
+    def missing_gpu(self) -> str:
+        """Sentence that says what GPU a command needs, with the known ones nearest to
+        the file's."""
+        source, near = self.summary["source"], similar_gpus(self.board)
+        names = "names none" if self.board is None else f"names '{self.board}', which"
+        known = " that is known" if self.board is None else " is not known"
+        nearest = f" (nearest: {', '.join(near[:2])})" if near else ""
+        return (
+            f"`gpu` is missing: {source} {names}{known}; give the GPU that it was "
+            f"recorded on{nearest}"
+        )
+
+    def refuse_other_gpu(self, gpu: str) -> None:
+        """Raise `ValueError` where `gpu` is not the one that the file was recorded on
+        and more than a tenth of its time has no shape: that time says nothing of
+        another GPU."""
+        share = self.summary["shape_share"]
+        own = (self.gpu,) if self.gpu else similar_gpus(self.board)
+        if not own or gpu in own or share is None or share >= 1 - _MOST_UNSHAPED:
+            return
+        raise ValueError(
+            f"`gpu` is {gpu}, but {self.summary['source']} was recorded on "
+            f"{self.gpu or self.board} and {100 * (1 - share):.1f} % of its time has "
+            f"no shape, which says nothing of another GPU (allowed: "
+            f"{100 * _MOST_UNSHAPED:.0f} %); record shapes (record_shapes=True), or "
+            "give the model of a serving engine's trace to `import`."
+        )
 
     @property
     def gpu(self) -> str | None:
@@ -74,6 +106,27 @@ def bundled_gpu(name: str | None) -> str | None:
     return None
 
 
+def similar_gpus(name: str | None) -> list[str]:
+    """Bundled GPUs of the same chip as a board that is not bundled, those of its form
+    and memory first.
+
+    >>> similar_gpus("Tesla V100-SXM2-16GB")[0], similar_gpus("NVIDIA Q1")
+    ('v100-sxm-32gb', [])
+    """
+    words = set(re.findall(r"[a-z]+\d*|\d\w*", (name or "").lower()))
+    form = {"sxm" if x.startswith("sxm") else x for x in words}
+    ranked = []
+    for known in gpu_names():
+        parts = set(known.split("-"))
+        chip = {x for x in parts if x not in ("sxm", "pcie") and not x.endswith("gb")}
+        if chip <= words:
+            same_form, same_memory = parts & form - chip, parts & words - chip
+            order = (not same_form & {"sxm", "pcie"}, not same_memory, "pcie" in parts)
+            ranked.append((-len(chip), *order, known))
+    longest = min((x[0] for x in ranked), default=0)
+    return [x[-1] for x in sorted(ranked) if x[0] == longest]
+
+
 def of_graph(path: str, graph: Graph, gpu: str | None) -> ImportResult:
     """Result of a file without times."""
     kernels = graph.listing.kernels
@@ -88,6 +141,7 @@ def of_graph(path: str, graph: Graph, gpu: str | None) -> ImportResult:
         "rows": len(kernels),
         "busy_us": None,
         "sum_us": None,
+        "wait_us": None,
         "classes": {},
         "class_share": None,
         "shape_share": None,
@@ -121,23 +175,31 @@ def of_trace(
     longest = sorted(unknown.items(), key=lambda x: -x[1])[:_MOST_UNKNOWN]
     copies = sum(trace.copies.values(), 0.0)
     named = trace.gpu
+    rows = [kernel for listing in listings for kernel in listing.kernels]
+    waited = sum((kernel.get("wait_us", 0.0) for kernel in rows), 0.0)
     share = 1 - classes[names.UNKNOWN_CLASS] / total if total else 0.0
     summary = {
         "source": Path(path).name,
         "kind": trace.kind,
         "gpu": gpu or bundled_gpu(named),
         "kernels": sum(launch.times for launch in launches),
-        "rows": sum(len(listing.kernels) for listing in listings),
+        "rows": len(rows),
         "busy_us": round(busy_us(launches), 3) if trace.timed else None,
         "sum_us": round(total, 3),
+        "wait_us": round(waited, 3),
         "classes": {k: round(v, 3) for k, v in ranked if v}
         | ({"copy": round(copies, 3)} if copies else {}),
         "class_share": share,
         "shape_share": shaped / total if total else 0.0,
         "unknown": [{"name": name, "us": round(us, 3)} for name, us in longest],
-        "notes": [*trace.notes, *_remarks(named, total, shaped, copies, unknown)],
+        "notes": [*trace.notes, *_remarks(named, total, shaped, copies, waited)],
     }
-    return ImportResult(summary, listings, trace.activities)
+    if len(unknown) > _MOST_UNKNOWN:
+        summary["notes"].append(
+            f"{len(unknown):,} names of kernels are of no known class; the "
+            f"{_MOST_UNKNOWN} that take longest are named."
+        )
+    return ImportResult(summary, listings, trace.activities, named)
 
 
 def _remarks(
@@ -145,13 +207,15 @@ def _remarks(
     total: float,
     shaped: float,
     copies: float,
-    unknown: Mapping[str, float],
+    waited: float,
 ) -> list[str]:
-    """Notes on a trace: GPU, kernels without a shape, copies, unknown kernels."""
+    """Notes on a trace: GPU, kernels without a shape, copies, collectives that wait."""
     notes = []
     if named is not None and bundled_gpu(named) is None:
+        near = similar_gpus(named)
         notes.append(
-            f"the file's GPU, '{named}', is not among those known; give --gpu."
+            f"the file's GPU, '{named}', is not among those known; give --gpu"
+            + (f" (nearest: {', '.join(near[:2])})." if near else ".")
         )
     if total and shaped < (1 - 5e-4) * total:
         share = 100 * (1 - shaped / total)
@@ -164,9 +228,9 @@ def _remarks(
             f"memory copies and sets take {copies:.0f} us beside the kernels and are "
             "left out of the listing."
         )
-    if len(unknown) > _MOST_UNKNOWN:
+    if waited >= 1.0:
         notes.append(
-            f"{len(unknown):,} names of kernels are of no known class; the "
-            f"{_MOST_UNKNOWN} that take longest are named."
+            f"collectives wait {waited:.0f} us for other ranks: their time beyond the "
+            "least of equal ones (wait_us); the least counts as the transfer."
         )
     return notes

@@ -139,7 +139,8 @@ class TraceClass:
     """How traces show the kernels of a class (`TRACE` of its module).
 
     `patterns`: regular expressions by rank; of all classes' the first, by rank, that
-    hits a kernel's name says its class, whatever its case. The order matters:
+    hits a kernel's name at the start of a word, whatever its case, says its class. The
+    order matters:
     `flash_fwd_combine` is attention though it reduces, `wgrad_gemm` a convolution
     though it is a product. `shares`: of the peaks of tensor pipes, instruction slots,
     L2 and DRAM that its kernels keep busy, for the power of those whose shape no trace

@@ -89,7 +89,7 @@ OPS: Final = (
 TRACE: Final = TraceClass(
     "conv",
     {
-        60: r"conv(?!ert)|implicit|wgrad|dgrad|fprop|nchwtonhwc|nhwctonchw"
+        60: r"(?:de)?conv(?!ert)|implicit|wgrad|dgrad|fprop|nchwtonhwc|nhwctonchw"
         r"|winograd|scudnn|fft2d|gcgemm|cudnn::.*?(?:im2col|transform)"
         r"|igemm_(?:fwd|bwd|wrw)|im2col|col2im|computeb?offsets|batched_transpose_"
         r"|miopensp3"

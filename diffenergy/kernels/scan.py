@@ -108,7 +108,7 @@ OPS: Final = (
 TRACE: Final = TraceClass(
     "scan",
     {
-        50: r"selective_scan|causal_conv1d|delta_rule|chunk_scan|ssd_|_ssm|rnn"
+        50: r"selective_scan|causal_conv1d|delta_rule|chunk_scan|ssd_|ssm(?![a-z])|rnn"
         r"|lstm|gru_|mamba"
     },
     shares=(0.1, 0.3, 0.3, 0.4),

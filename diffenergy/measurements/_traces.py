@@ -25,7 +25,8 @@ class TraceScores(Result):
     """Errors of the model against the kernels of a trace.
 
     `summary`: the JSON of `diffenergy evaluate TRACE --json`; `kernels`: every row of
-    the listing with `traced_us`, `predicted_us` and their ratio.
+    the listing with `traced_us`, `predicted_us` and their ratio, those first whose
+    error times time is greatest.
     """
 
     view: ClassVar[str] = "accuracy.trace_scores"
@@ -84,21 +85,21 @@ def evaluate_trace(
         )
     named = gpu or read.gpu
     if named is None:
-        raise ValueError(
-            f"`gpu` is missing: {summary['source']} names none that is known; give the "
-            "GPU that it was recorded on."
-        )
+        raise ValueError(f"{read.missing_gpu()}.")
     task = prepare(read, named, corrections=corrections, detail=True, every=True)
     kernels = [_with_prediction(kernel) for kernel in task.run().kernels or []]
     _check_columns(columns, kernels)
+    groups = _groups(kernels, columns)
+    kernels.sort(key=lambda x: (-_missed_us(x), -x["traced_total_us"]))
     whole = {
         "source": summary["source"],
         "gpu": task.card.name,
         "grade": task.trust.grade,
         "class_share": summary["class_share"],
         "shape_share": summary["shape_share"],
+        "wait_us": summary["wait_us"],
         **_figures(kernels),
-        "groups": _groups(kernels, columns),
+        "groups": groups,
         "notes": list(summary["notes"]),
     }
     return TraceScores(whole, kernels, columns)
@@ -116,6 +117,12 @@ def _with_prediction(kernel: Mapping[str, Any]) -> dict[str, Any]:
     if predicted is not None and kernel["traced_us"] > 0:
         ratio = predicted / kernel["traced_us"]
     return row | {"predicted_us": predicted, "ratio": ratio}
+
+
+def _missed_us(kernel: Mapping[str, Any]) -> float:
+    """Error times traced time of all launches of a row (us); 0 without a prediction."""
+    ratio = kernel["ratio"]
+    return 0.0 if ratio is None else abs(ratio - 1) * kernel["traced_total_us"]
 
 
 def _figures(kernels: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

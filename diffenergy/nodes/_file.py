@@ -248,8 +248,8 @@ def _parts(file: NodeFile, card: GpuCard, gpus: int, module: bool) -> dict[str, 
             raise ValueError(f"`{key}` is '{word}'; allowed are {words}.")
         return float(known[table][name])
 
-    def number(given: float | None, usual: float) -> float:
-        return usual if given is None else given
+    def number(value: float | None, usual: float) -> float:
+        return usual if value is None else value
 
     year = "2022" if recent else "2020"
     switch = {"Ampere": "nvswitch2", "Hopper": "nvswitch3", "Blackwell": "nvswitch4"}

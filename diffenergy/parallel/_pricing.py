@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ..compiling import kept
+from ..compiling import call_compiled
 from ..estimator import packed, packed_alike
 from ..hardware import GpuSpec, OperatingPoint
 from ..plans import (
@@ -164,14 +164,16 @@ def _compose(
     columns = _columns(phases, steps)
     span = np.full(len(np.asarray(steps.phase)), np.nan)
     # First by the closed form, for the times of a micro-batch; then by the recursion.
-    *_, ways = kept(compose_plans, (columns, steps, gpu.corrections, span))
+    *_, ways = call_compiled(compose_plans, (columns, steps, gpu.corrections, span))
     ways = jax.device_get(ways)
     for i, one in enumerate(placed):
         if (order := one.order) is not None:  # all micro-batches, by the recursion
             kind, way, share = order.passes
             durations = ways[i][kind, way] * share
             span[i] = instruction_ends(order.program, durations).max()
-    time, energy, _ = kept(compose_plans, (columns, steps, gpu.corrections, span))
+    time, energy, _ = call_compiled(
+        compose_plans, (columns, steps, gpu.corrections, span)
+    )
     number = len(placed)
     return np.asarray(time)[:number], np.asarray(energy)[:number], span
 
@@ -195,7 +197,9 @@ def _curves(
     """Power of all boards over a step of each plan; None where it has too many
     micro-batches."""
     columns, c = _columns(phases, steps), gpu.corrections
-    times, powers = jax.device_get(kept(compose_powers, (columns, steps, c, span)))
+    times, powers = jax.device_get(
+        call_compiled(compose_powers, (columns, steps, c, span))
+    )
     curves: list[PowerCurve | None] = []
     for i, one in enumerate(placed):
         program = one.program

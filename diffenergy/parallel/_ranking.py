@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
-from ..compiling import kept
+from ..compiling import call_compiled
 from ..corrections import Corrections
 from ..nodes import Site
 from ..physics import stage_time
@@ -78,11 +78,11 @@ class Ranked:
 
 @dataclasses.dataclass(frozen=True)
 class _Stages:
-    """How a pipeline divides a model, in pieces: `made` of kinds of virtual stages,
+    """How a pipeline divides a model, in pieces: `counts` of kinds of virtual stages,
     `members` of them in kinds of GPUs, `count` of these; `fullest`: stages of which
     one has most to keep, and the pieces of each."""
 
-    made: Float[np.ndarray, "k q"]
+    counts: Float[np.ndarray, "k q"]
     members: Float[np.ndarray, "s k"]
     count: Float[np.ndarray, " s"]
     fullest: tuple[tuple[int, Float[np.ndarray, " q"]], ...]
@@ -156,7 +156,7 @@ def ranked(
     )
     time, energy = batch.figures(c)
     n = len(plans)
-    shape = (len(padded), batch.made.shape[1], batch.members.shape[1])
+    shape = (len(padded), batch.counts.shape[1], batch.members.shape[1])
     return Ranked([*plans], time[:n], energy[:n], memory, shape, space.site)
 
 
@@ -233,14 +233,14 @@ class _Batch:
     """Bytes of an operand of the products."""
 
     @functools.cached_property
-    def made(self) -> np.ndarray:
+    def counts(self) -> np.ndarray:
         """How many of each piece kinds of virtual stages have."""
-        return _filled([x.made for x in self.stages], KINDS)
+        return _filled([x.counts for x in self.stages], KINDS)
 
     @functools.cached_property
     def members(self) -> np.ndarray:
         """How many of each kind of virtual stages kinds of GPUs have."""
-        return _filled([x.members for x in self.stages], STAGES, self.made.shape[1])
+        return _filled([x.members for x in self.stages], STAGES, self.counts.shape[1])
 
     @functools.cached_property
     def groups(self) -> list[dict[str, ExchangeGroup]]:
@@ -253,7 +253,7 @@ class _Batch:
 
     def parameters(self, of: np.ndarray) -> np.ndarray:
         """A number of each piece, summed over kinds of virtual stages."""
-        return np.einsum("nkq,nq->nk", self.made, of[self.keys])
+        return np.einsum("nkq,nq->nk", self.counts, of[self.keys])
 
     def figures(self, c: Corrections) -> tuple[np.ndarray, np.ndarray]:
         """(s, J) of every plan."""
@@ -261,7 +261,7 @@ class _Batch:
         columns = {}
         for name in ("time", "host", "energy", "still", "far", "hops"):
             one = getattr(self.pieces, name)[self.keys]
-            columns[name] = np.einsum("nkq,nqp->nkp", self.made, one)
+            columns[name] = np.einsum("nkq,nqp->nkp", self.counts, one)
         self._dispatched(columns, c)
         for part in range(len(STEP_PARTS)):
             if STEP_PARTS[part] not in _ONCE:
@@ -271,13 +271,13 @@ class _Batch:
         self._between(columns)
         numbers = {x: columns[x] for x in ("time", "energy", "still")}
         steps, closed = self._steps(columns, m), np.full(len(m), np.nan)
-        time, energy, _ = kept(compose_plans, (numbers, steps, c, closed))
+        time, energy, _ = call_compiled(compose_plans, (numbers, steps, c, closed))
         return np.asarray(time), np.asarray(energy)
 
     def _dispatched(self, columns: dict[str, Any], c: Corrections) -> None:
         """The host beside the GPU, as in `estimate`, with what a pass costs it once."""
         gpu, host = columns["time"], columns.pop("host")
-        there = np.any(self.made, axis=-1, keepdims=True) & (gpu > 0)
+        there = np.any(self.counts, axis=-1, keepdims=True) & (gpu > 0)
         host = host + float(c.dispatch_pass) * self.pieces.eager * there
         whole = stage_time(gpu, np.maximum(host, 0.0))
         ratio = np.where(gpu > 0, whole / np.where(gpu > 0, gpu, 1.0), 1.0)
@@ -305,7 +305,7 @@ class _Batch:
         parts = np.array([plan.model_split.parts for plan in self.plans])
         size = tokens * self.space.model.hidden * STAGE_VALUE_BYTES / parts
         size = np.where(self.column("pp") > 1, size, 0.0)[:, None]
-        self._move(columns, "send", size * self.made.any(axis=-1), "pp")
+        self._move(columns, "send", size * self.counts.any(axis=-1), "pp")
 
     def _move(
         self, columns: dict[str, Any], name: str, size: np.ndarray, axis: str

@@ -19,7 +19,7 @@ class PlanResult(Result):
     view: ClassVar[str] = "best_plan"
     summary: dict[str, Any]
     """The JSON of the command."""
-    found: SearchOutcome
+    outcome: SearchOutcome
     """Plans as they were priced, and all that were ranked."""
     best: EstimateResult
     """The best one as `estimate` answers it."""
@@ -42,7 +42,7 @@ def step_of(task: Task) -> TrainingStep:
 
 
 def plan_summary(
-    found: SearchOutcome,
+    outcome: SearchOutcome,
     best: dict[str, Any],
     objective: str,
     limits: Limits,
@@ -57,21 +57,21 @@ def plan_summary(
         "num_gpus": best["num_gpus"],
         "global_batch": best["global_batch"],
         "objective": objective,
-        "plan": found.best.plan.text,
-        "sm_clock_mhz": found.best.sm_clock / MHz,
+        "plan": outcome.best.plan.text,
+        "sm_clock_mhz": outcome.best.sm_clock / MHz,
         "highest_sm_clock_mhz": highest / MHz,
         "best": best,
-        "second": None if found.second is None else entry(found.second),
-        "considered": found.considered,
-        "fitting": found.fitting,
-        "priced": found.priced,
-        "ranking_error": found.error,
-        "next_behind": found.behind,
+        "second": None if outcome.second is None else entry(outcome.second),
+        "considered": outcome.considered,
+        "fitting": outcome.fitting,
+        "priced": outcome.priced,
+        "ranking_error": outcome.error,
+        "next_behind": outcome.behind,
         "max_memory_bytes": limits.memory,
         "max_power_w": finite(limits.power),
         **_over_time(limits.swing, limits.ramp, "max_"),
         "sensitivities": sensitivities,
-        "frontier": [entry(x) for x in found.frontier],
+        "frontier": [entry(x) for x in outcome.frontier],
     }
 
 

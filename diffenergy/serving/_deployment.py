@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array
 from jax.core import Tracer
 
-from ..compiling import kept
+from ..compiling import call_compiled
 from ..corrections import CorrectionsFile
 from ..dtypes import BYTES, code
 from ..estimator import Setting, operating_points
@@ -113,10 +113,10 @@ class Deployment:
     @property
     def groups(self) -> Groups | None:
         """How sequences spread over the groups of GPUs."""
-        found = grouping(self.model, self.attention_dp)
-        if found is None:
+        groups = grouping(self.model, self.attention_dp)
+        if groups is None:
             return None
-        numbers = (found.number, found.fullest, found.prompts)
+        numbers = (groups.number, groups.fullest, groups.prompts)
         return Groups(*(jnp.asarray(float(x)) for x in numbers))
 
     @property
@@ -218,13 +218,13 @@ class Deployment:
         if any(isinstance(x, Tracer) for x in jax.tree.leaves(arguments)):
             return step_costs(*arguments)
         # what many share is run often enough to be optimised
-        return kept(step_costs, arguments, once=self.like is None)
+        return call_compiled(step_costs, arguments, once=self.like is None)
 
     def costs_behind(self, cached: float) -> StepCosts:
         """The table with prompts behind so many cached tokens."""
         program = self.program_behind(cached)
         arguments = jax.tree.map(jnp.asarray, (*program, self.gpu, self.point))
-        return kept(step_costs, arguments)
+        return call_compiled(step_costs, arguments)
 
     def server(
         self,

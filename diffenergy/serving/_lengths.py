@@ -75,14 +75,14 @@ def read_lengths(name: str, value: Any) -> Lengths:
     raise ValueError(f"`{name}` is '{value}'; allowed is {_FORMS}, tokens from 1 on.")
 
 
-def _number(name: str, given: Any, text: str, least: float = 1.0) -> float:
+def _number(name: str, whole: Any, text: str, least: float = 1.0) -> float:
     try:
         value = float(text)
     except ValueError:
         value = math.nan
     if not least <= value <= _MOST:
         raise ValueError(
-            f"`{name}` is '{given}'; allowed is {_FORMS}, tokens from 1 on."
+            f"`{name}` is '{whole}'; allowed is {_FORMS}, tokens from 1 on."
         )
     return value
 

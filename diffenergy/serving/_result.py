@@ -114,7 +114,9 @@ def to_json(deployment: Deployment, figures: Steady) -> dict[str, Any]:
         whole = load.input.mean + load.cached + load.output.mean
         paused = float(figures.pausing) * memory.on_host(whole)[0]
     limited = load.slo_ttft is not None or load.slo_tpot is not None
-    good = requests * float(figures.ttft.kept) * float(figures.tpot.kept)
+    good = (
+        requests * float(figures.ttft.within_limit) * float(figures.tpot.within_limit)
+    )
     parts = (*figures.parts, figures.sampling, figures.host)
     latencies = (figures.ttft, figures.tpot, figures.itl, figures.e2e)
     each = (by_level(x.mean, x.quantiles) for x in latencies)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from ..compiling import compiler_options, kept
+from ..compiling import call_compiled, compiler_options
 from ..estimator import FIELD_PLACES, slopes
 from ..hardware import sm_clocks, spread_clocks
 from ._deployment import Deployment
@@ -53,7 +53,7 @@ def saturated(deployment: Deployment, costs: StepCosts) -> Steady:
 def run_cached(function: Any, arguments: tuple[Any, ...], once: bool = True) -> Any:
     """`function(*arguments)`, pytrees of numbers, by a program that is kept; `once`: as
     in `compiler_options`."""
-    return kept(function, jax.tree.map(jnp.asarray, arguments), once)
+    return call_compiled(function, jax.tree.map(jnp.asarray, arguments), once)
 
 
 def alone(deployment: Deployment, costs: StepCosts) -> Steady:

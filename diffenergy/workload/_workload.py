@@ -197,7 +197,7 @@ def _packed(
         rows = _pad(rows, extra)
         if extra:
             rows["count"][-extra:] = 0.0
-        static = {"given": True} if flag else {}
+        static = {"fixed_tile": True} if flag else {}
         shapes.append(shape(**_pad(columns, extra), **static))
         groups.append(LaunchGroup(**rows))
     return tuple(shapes), tuple(groups)
@@ -208,10 +208,10 @@ def _sizes(like: Workload, grouped: dict[tuple, list]) -> dict[tuple, int]:
     added to it with count 0."""
     sizes = {}
     for shape, group in zip(like.shapes, like.groups, strict=True):
-        key = (type(shape), getattr(shape, "given", False))
+        key = (type(shape), getattr(shape, "fixed_tile", False))
         sizes[key] = len(group.row)
         if key not in grouped:
-            fields = {x: y for x, y in vars(shape).items() if x != "given"}
+            fields = {x: y for x, y in vars(shape).items() if x != "fixed_tile"}
             columns = {x: np.asarray(y)[:1] for x, y in fields.items()}
             zero = np.zeros(1, int)
             grouped[key].append(

@@ -54,8 +54,8 @@ class Course:
         """Adds the designs that were just judged."""
         best = self.marks[-1].best
         if judged is not None:
-            kept = judged.violation(self.goal) == 0
-            best = min([best, *judged.objective(self.goal)[kept]])
+            legal = judged.violation(self.goal) == 0
+            best = min([best, *judged.objective(self.goal)[legal]])
         seconds = time.monotonic() - self._began
         self.marks.append(Mark(evaluations, seconds, float(best)))
 

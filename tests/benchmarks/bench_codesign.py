@@ -73,8 +73,7 @@ def problem(tiles: bool) -> Problem:
     card, model = read_gpu("h100-sxm"), load_model("llama-3.1-8b")
     parts = []
     for phase, batch, weight in (("prefill", 1, 1.0), ("decode", 32, 10.0)):
-        made = model.listings(batch=batch, input_len=2048, phase=phase)
-        listings = [*made]
+        listings = [*model.listings(batch=batch, input_len=2048, phase=phase)]
         if not tiles:
             usual = usual_tiles(card.spec, shapes_of(gemm_rows(listings)))
             listings = with_tiles(listings, usual)
@@ -90,12 +89,12 @@ def courses(space: Problem, seed: int) -> dict[str, Course]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(exact, "run", ours)
         patch.setattr(engine, "run", ours)
-        found = search(space, Effort(STARTS, ROUNDS, seed))
-    assert not found.best.violation
+        actual = search(space, Effort(STARTS, ROUNDS, seed))
+    assert not actual.best.violation
     result: dict[str, Course] = {"gradient": ours}
     for name, method in METHODS.items():
         longest = LONGEST if name == "TPE" else math.inf
-        arena = Arena(space, found.evaluations, found.wall, longest)
+        arena = Arena(space, actual.evaluations, actual.wall, longest)
         method(arena, seed)
         result[name] = arena
     return result

@@ -34,9 +34,9 @@ def test_operating_points(benchmark, mode: str):
     costs = server.costs()
     each = jax.vmap(lambda x: server.steady(costs, **{name: x}))
     many = jax.jit(each, compiler_options=compiler_options())
-    asked = jnp.linspace(1.0, most, POINTS)
+    rates = jnp.linspace(1.0, most, POINTS)
     benchmark.pedantic(
-        lambda: jax.block_until_ready(many(asked)), rounds=3, warmup_rounds=1
+        lambda: jax.block_until_ready(many(rates)), rounds=3, warmup_rounds=1
     )
 
 

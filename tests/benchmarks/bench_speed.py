@@ -30,7 +30,7 @@ from diffenergy.workload import (
     normalise_kernel,
 )
 
-GIVEN, CHOSEN, POINTS = 2**20, 2**17, 10_000
+TILED, CHOSEN, POINTS = 2**20, 2**17, 10_000
 OPTIONS = estimator.compiler_options()
 
 
@@ -116,7 +116,7 @@ def run(benchmark: Any, function: Callable, *arguments: Any) -> None:
     )
 
 
-CASES = [(GIVEN, 128.0), (CHOSEN, 0.0)]
+CASES = [(TILED, 128.0), (CHOSEN, 0.0)]
 IDS = ["tiles given", "tiles chosen"]
 
 

@@ -60,13 +60,15 @@ def main() -> None:
     parser.add_argument("folder", nargs="?", type=Path)
     parser.add_argument("--part", choices=[*COLUMNS, "all_gather"], default=None)
     parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     lines = []
-    for part in COLUMNS if given.part is None else [given.part]:
+    for part in COLUMNS if arguments.part is None else [arguments.part]:
         columns = COLUMNS["machines" if part == "machines" else "published"]
         rows = {
-            "published": lambda: published(given.folder, ("all_gather", "all_to_all")),
-            "all_gather": lambda: published(given.folder, ("all_gather",)),
+            "published": lambda: published(
+                arguments.folder, ("all_gather", "all_to_all")
+            ),
+            "all_gather": lambda: published(arguments.folder, ("all_gather",)),
             "machines": machines,
         }[part]
         began = time.perf_counter()
@@ -75,8 +77,8 @@ def main() -> None:
             print(lines[-1], flush=True)
         lines += ["", f"{time.perf_counter() - began:.1f} s in all.", ""]
         print(lines[-2], "\n", flush=True)
-    if given.out is not None:
-        given.out.write_text("\n".join(lines))
+    if arguments.out is not None:
+        arguments.out.write_text("\n".join(lines))
     sys.exit()
 
 

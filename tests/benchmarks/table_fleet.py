@@ -45,31 +45,31 @@ def tightened(problem: Problem) -> Problem:
     pools = len(problem.count)
     matrix = sparse.vstack([-cover(small), limits(small)[:pools]])
     upper = np.r_[-small.demand[slot], small.count]
-    found = linprog(small.cost(slot), matrix, upper, method="highs")
-    used = (limits(small)[:pools] @ found.x).sum() / small.count.sum()
+    result = linprog(small.cost(slot), matrix, upper, method="highs")
+    used = (limits(small)[:pools] @ result.x).sum() / small.count.sum()
     print(f"{100 * used:.0f} % of the GPUs used without a budget;", end=" ")
-    free = site_power(small.at(slice(slot, slot + 1)), found.x[None])[0, 0]
+    free = site_power(small.at(slice(slot, slot + 1)), result.x[None])[0, 0]
     budget = problem.budget.copy()
     budget[:, 0] = 0.8 * free
     return dataclasses.replace(problem, budget=budget)
 
 
-def main(names: list[str], seeds: list[int], given: float | None) -> None:
+def main(names: list[str], seeds: list[int], arguments: float | None) -> None:
     for name in names or list(SIZES):
         size, seconds = SIZES[name]
         used = 0.7 if "slots" not in size else 0.5
         for seed in seeds:
             problem = tightened(random_fleet(seed, used=used, tight=None, **size))
             begun, computed = time.perf_counter(), time.process_time()
-            found = solve(problem, 1e-3, Work(given or seconds), quiet)
+            result = solve(problem, 1e-3, Work(arguments or seconds), quiet)
             took = time.perf_counter() - begun
             computed = time.process_time() - computed
-            assert isinstance(found, Solved), (found.slots, found.proven)
-            alone = 100 * (1 - found.price_bound / found.value)
+            assert isinstance(result, Solved), (result.slots, result.proven)
+            alone = 100 * (1 - result.price_bound / result.value)
             print(
                 f"{name}, seed {seed}: {len(problem.rows):,} rows, {problem.slots} "
                 f"slots, {took:.1f} s ({computed:.1f} s of CPU): gap "
-                f"{100 * found.gap:.2f} %, {alone:.2f} % above what the prices alone "
+                f"{100 * result.gap:.2f} %, {alone:.2f} % above what the prices alone "
                 "prove",
                 flush=True,
             )
@@ -80,5 +80,7 @@ if __name__ == "__main__":
     words.add_argument("sizes", nargs="*", metavar="SIZE")
     words.add_argument("--seeds", default="1")
     words.add_argument("--seconds", type=float)
-    given = words.parse_args()
-    main(given.sizes, [int(x) for x in given.seeds.split(",")], given.seconds)
+    arguments = words.parse_args()
+    main(
+        arguments.sizes, [int(x) for x in arguments.seeds.split(",")], arguments.seconds
+    )

@@ -19,7 +19,7 @@ WAYS: Final = (
 )  # fmt: skip
 
 
-def asked(way: str, function: Any) -> Any:
+def timed_rows(way: str, function: Any) -> Any:
     """The gradient of `function` as one of the `WAYS` asks for it."""
     import jax
 
@@ -43,7 +43,7 @@ def measure(way: str) -> None:
     request = {"batch": 8, "input_len": 512, "output_len": 128}
     workload = de.load_model("llama-3.1-8b").workload(**request)
     gpu = de.load_gpu("h100-sxm")
-    slope = asked(way, lambda g: de.estimate(workload, g).energy)
+    slope = timed_rows(way, lambda g: de.estimate(workload, g).energy)
     began, spent = time.perf_counter(), time.process_time()
     jax.block_until_ready(slope(gpu))
     first, spent = time.perf_counter() - began, time.process_time() - spent

@@ -31,7 +31,7 @@ def main(requests: list[str], first: int) -> None:
         model, *numbers = text.split("@")
         gpus, sequences, tokens = map(int, numbers)
         for objective in ("time", "energy"):
-            began, found = time.process_time(), []
+            began, actual = time.process_time(), []
             for _search._PRICED in (12, first):  # pyright: ignore[reportPrivateUsage]
                 result = parallel.plan(
                     model,
@@ -41,9 +41,9 @@ def main(requests: list[str], first: int) -> None:
                     input_len=tokens,
                     objective=objective,
                 )
-                found.append(result.summary)
-            few, many = (100 * x["ranking_error"] for x in found)
-            best = [x["best"]["plan"] for x in found]
+                actual.append(result.summary)
+            few, many = (100 * x["ranking_error"] for x in actual)
+            best = [x["best"]["plan"] for x in actual]
             said = "the same plan" if best[0] == best[1] else f"{best[0]} for {best[1]}"
             seconds = time.process_time() - began
             print(
@@ -58,5 +58,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("requests", nargs="*", default=list(USUAL))
     parser.add_argument("--first", type=int, default=120)
-    given = parser.parse_args()
-    main(given.requests, given.first)
+    arguments = parser.parse_args()
+    main(arguments.requests, arguments.first)

@@ -23,8 +23,8 @@ SWEEPS = {
 
 
 def spec(clocks: str | None, batches: str, limits: str | None) -> str:
-    given = {"batch": batches, "sm_clock": clocks, "power_limit": limits}
-    axes = [f'{name} = "{values}"' for name, values in given.items() if values]
+    values = {"batch": batches, "sm_clock": clocks, "power_limit": limits}
+    axes = [f'{name} = "{words}"' for name, words in values.items() if words]
     fixed = ['model = "llama-3.1-8b"', 'gpu = "h100-sxm"', 'phase = "decode"']
     return "\n".join(["[axes]", *axes, "[fixed]", *fixed, "input_len = 1024\n"])
 
@@ -39,9 +39,9 @@ def main() -> None:
             wall, computed = [], []
             for _ in range(3):
                 begun, before = time.perf_counter(), time.process_time()
-                found = de.sweeps.run(str(path), out)
-                wall.append(found["rows"] / (time.perf_counter() - begun))
-                computed.append(found["rows"] / (time.process_time() - before))
+                result = de.sweeps.run(str(path), out)
+                wall.append(result["rows"] / (time.perf_counter() - begun))
+                computed.append(result["rows"] / (time.process_time() - before))
             print(
                 f"{name}: {max(wall):,.0f} rows a second, {max(computed):,.0f} for "
                 "each second of CPU",

@@ -14,8 +14,8 @@ def test_errors_by_gpu_are_of_what_was_read():
     predicted = np.array([1.1, 0.9, 1.3, 0.5, 2.0])
     read = np.array([1.0, 1.0, 1.0, np.nan, np.nan])
     gpu = np.array(["a10", "a10", "l4", "l4", "t4"], object)
-    found = accuracy._by_gpu(np.log(read / predicted), gpu)
-    assert found == {"all": 16.7, "a10": 10.0, "l4": 30.0}
+    result = accuracy._by_gpu(np.log(read / predicted), gpu)
+    assert result == {"all": 16.7, "a10": 10.0, "l4": 30.0}
     assert accuracy._by_gpu(np.full(5, np.nan), gpu) == {}
 
 
@@ -42,7 +42,7 @@ def test_rows_of_one_kind_go_together():
     names = {x.name: x.spread for x in SPLITS}
     assert names["clocks"] == "workload:clock"
     assert names["a10-from-a100"] == names["a100-from-a10"] == "workload:transferred"
-    found = accuracy.spreads(
+    result = accuracy.spreads(
         [
             done("a10-from-a100", "a10", 0.1),
             done("a100-from-a10", "a100-pcie-40gb", 0.2),
@@ -50,8 +50,8 @@ def test_rows_of_one_kind_go_together():
             done("clocks", "a100-pcie-40gb", 0.05),
         ]
     )
-    assert set(found) == {"workload:transferred", "workload:clock"}
-    moved = found["workload:transferred"]
+    assert set(result) == {"workload:transferred", "workload:clock"}
+    moved = result["workload:transferred"]
     assert moved["mape_pct"] == {
         "time": {"all": 15.0, "a10": 10.0, "a100-pcie-40gb": 20.0},
         "power": {"all": 0.0, "a10": 0.0, "a100-pcie-40gb": 0.0},
@@ -63,7 +63,7 @@ def test_rows_of_one_kind_go_together():
     assert moved["time"][-1] == pytest.approx(wider * np.log(1.2), abs=1e-4)
     assert moved["time"][0] == pytest.approx(wider * np.log(1.3), abs=1e-4)
     assert moved["power"] == [0.0] * 4 and "energy" not in moved
-    assert found["workload:clock"]["time"] == pytest.approx(
+    assert result["workload:clock"]["time"] == pytest.approx(
         [one * np.log(1.05)] * 4, abs=1e-4
     )
 

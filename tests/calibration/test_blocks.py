@@ -60,12 +60,12 @@ def readings(blank):
     """`readings(blocks)`: the campaign with 5 % errors of time and 3 % of power."""
 
     def readings(blocks: list[Block]) -> MeasurementTable:
-        made = predict(blank, campaign(blocks))
+        predictions = predict(blank, campaign(blocks))
         noise = np.random.default_rng(0).normal(size=(2, blank.num_rows))
         return dataclasses.replace(
             blank,
-            time_s=made.time_s * np.exp(0.05 * noise[0]),
-            avg_power_w=made.avg_power_w * np.exp(0.03 * noise[1]),
+            time_s=predictions.time_s * np.exp(0.05 * noise[0]),
+            avg_power_w=predictions.avg_power_w * np.exp(0.03 * noise[1]),
         )
 
     return readings
@@ -87,9 +87,9 @@ def test_rows_without_a_reading_say_nothing(readings, blank):
     few = dataclasses.replace(
         table, avg_power_w=np.where(half, table.avg_power_w, np.nan)
     )
-    found = cold_blocks(few, np.arange(blank.num_rows), H200)
-    assert found == cold_blocks(table, np.flatnonzero(half), H200)
-    assert np.array(found) == pytest.approx(np.array(BLOCKS), abs=512)
+    result = cold_blocks(few, np.arange(blank.num_rows), H200)
+    assert result == cold_blocks(table, np.flatnonzero(half), H200)
+    assert np.array(result) == pytest.approx(np.array(BLOCKS), abs=512)
     none = dataclasses.replace(table, avg_power_w=np.full(blank.num_rows, np.nan))
     assert cold_blocks(none, np.arange(blank.num_rows), H200) == []
 
@@ -154,9 +154,9 @@ def test_evidence_by_hand(blank, dtype: str, m: float):
         times, powers = blank.time_s.copy(), blank.avg_power_w.copy()
         times[row], powers[row] = time, power
         table = dataclasses.replace(blank, time_s=times, avg_power_w=powers)
-        *shape, found = _evidence(table, np.array([row]), H200)
+        *shape, result = _evidence(table, np.array([row]), H200)
         assert [float(x[0]) for x in shape] == [m, n]
-        return float(found[0])
+        return float(result[0])
 
     time = work / 0.9
     loop = (1.0, 70e-6) if narrow else (6.0, 270e-6)
@@ -170,8 +170,8 @@ def test_evidence_by_hand(blank, dtype: str, m: float):
     assert 0.02 < warm - colder
     for seen in (colder, 0.5 * (colder + warm) + 0.02, warm - 0.01, warm, 0.2):
         ratio = ((seen - warm) ** 2 - (seen - colder) ** 2) / 0.02
-        found = read(time, 140 + 0.9 * (0.985 * 700 - 140) * seen)
-        assert found == pytest.approx(np.clip(ratio, -4, 4), abs=1e-6)
+        result = read(time, 140 + 0.9 * (0.985 * 700 - 140) * seen)
+        assert result == pytest.approx(np.clip(ratio, -4, 4), abs=1e-6)
     least = 0.85 if narrow else 0.7
     assert np.isnan(read(work / (least - 0.01), 300.0))
     assert np.isfinite(read(work / (least + 0.01), 300.0))
@@ -183,13 +183,13 @@ def test_short_narrow_products_are_told_by_their_power(blank):
     shapes = blank.fields["gemm"].values
     want = dict(m=1024.0, n=8192.0, k=4096.0, dtype="fp8_block")
     (row,) = np.flatnonzero(np.all([shapes[x] == y for x, y in want.items()], axis=0))
-    found = []
+    result = []
     for time, power in ((51, 329), (51, 331), (99, 329), (49, 329)):
         times, powers = blank.time_s.copy(), blank.avg_power_w.copy()
         times[row], powers[row] = 1e-6 * time, power
         table = dataclasses.replace(blank, time_s=times, avg_power_w=powers)
-        found.append(float(_evidence(table, np.array([row]), H200)[2][0]))
-    assert found[:3] == [3, -3, 3] and np.isnan(found[3])
+        result.append(float(_evidence(table, np.array([row]), H200)[2][0]))
+    assert result[:3] == [3, -3, 3] and np.isnan(result[3])
 
 
 def test_shapes_in_blocks():

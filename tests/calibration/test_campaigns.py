@@ -99,8 +99,8 @@ def facts(op: str, model: dict[str, Any], **cells: object) -> dict[str, list[flo
     """Facts of the rows 2 and 0 of three."""
     pick = [2, 0]
     values = {name: np.array(column, object)[pick] for name, column in cells.items()}
-    found = facts_of(model, op, values, len(pick))
-    return {name: x.tolist() for name, x in found.items()}
+    result = facts_of(model, op, values, len(pick))
+    return {name: x.tolist() for name, x in result.items()}
 
 
 LOOP = {"loop_seconds": [0, 0], "call_seconds": [0, 0], "loop": [1, 1],
@@ -115,10 +115,10 @@ def test_facts_of_products():
     cells = sizes | {"dtype": ["bf16", "bf16", "fp8_block"]}
     model: dict[str, Any] = {"warm_share": 1.0, "loop_fp8_block": 3.0, "loop": 6.0}
     model["cold_blocks"] = [(64.0, 8192.0, 9000.0)]
-    held = {
+    sets = {
         "rows": [32768, 64], "operand_bytes": [12 * 1024 * 2048, 12 * 8192 * 65536],
     }  # fmt: skip
-    assert facts("gemm", model, **cells) == LOOP | held | {
+    assert facts("gemm", model, **cells) == LOOP | sets | {
         "loop": [3, 6],
         "narrow": [1, 0],
         "fresh": [1, 1],
@@ -126,9 +126,9 @@ def test_facts_of_products():
     }
     del model["cold_blocks"]
     assert facts("gemm", model, **cells)["cold"] == [0, 0]
-    assert facts("gemm", {"loop": 2.0}, **cells) == LOOP | held | {"loop": [2, 2]}
+    assert facts("gemm", {"loop": 2.0}, **cells) == LOOP | sets | {"loop": [2, 2]}
     left = {"unfilled": 1.0, "unfilled_fp8_block": 0.0}  # blocks have random weights
-    assert facts("gemm", left, **cells) == LOOP | held | {"unfilled": [0, 1]}
+    assert facts("gemm", left, **cells) == LOOP | sets | {"unfilled": [0, 1]}
     assert facts("linear", model, **cells) == LOOP | {"loop": [3, 6]}
 
 
@@ -143,11 +143,11 @@ def test_facts_of_attention():
         2 * 2 * (100 * 8 + 2 * 200 * 2) * 64,
         2 * 3 * (99 * 16 + 2 * 50 * 4) * 128,
     )
-    told = LOOP | {"sequences": [3, 2], "operand_bytes": [short, long]}
+    both = LOOP | {"sequences": [3, 2], "operand_bytes": [short, long]}
     gap = {"gap": 0.3}
-    assert facts("context_attention", gap, **cells) == told
+    assert facts("context_attention", gap, **cells) == both
     first = gap | {"first_q_len": 100, "first_length": 3.0}
-    assert facts("context_attention", first, **cells) == told | {"fresh": [0, 3]}
+    assert facts("context_attention", first, **cells) == both | {"fresh": [0, 3]}
     assert facts("context_attention", {}, **cells) == LOOP
 
 

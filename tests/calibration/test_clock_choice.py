@@ -16,10 +16,10 @@ def test_energy_at_our_clock_is_close_to_the_best(shared: Path):
     """Bound by the GPU: at most 3 % above the best clock, 1.5 % on average."""
     card = read_gpu("a100-pcie-40gb")
     served = read_corrections(None).serve(card)
-    found = [
+    result = [
         clock_choice._line(series, listings, card, served)
         for series, listings in clock_choice._measured(shared / "data")
     ]
-    excess = [line["excess"] for line in found if not line["host"]]
-    assert len(found) == 17 and len(excess) == 13
+    excess = [line["excess"] for line in result if not line["host"]]
+    assert len(result) == 17 and len(excess) == 13
     assert max(excess) <= 3 and np.mean(excess) <= 1.5

@@ -29,9 +29,9 @@ def synthetic(sizes: np.ndarray) -> cost_fit.Points:
 @pytest.mark.slow
 def test_fit_finds_a_machine_again():
     seen, unseen = 2.0 ** np.arange(10, 30, 2), 2.0 ** np.arange(11, 29, 2)
-    found = cost_fit.fit(cost_fit.stack([synthetic(seen)]), 300, 2)
+    result = cost_fit.fit(cost_fit.stack([synthetic(seen)]), 300, 2)
     points = synthetic(unseen)
-    got = cost_fit.predicted({name: x[0] for name, x in found.items()}, points)
+    got = cost_fit.predicted({name: x[0] for name, x in result.items()}, points)
     error = np.abs(np.asarray(got / points.time) - 1)
     assert error.mean() < 0.04 and error.max() < 0.25  # at the change of regime
 

@@ -193,12 +193,12 @@ def test_a_gap_between_two_runs():
     near = shown(instrument(**kind), "gap", 333e-6, 500)
     # 0.8 of the second is hot at eight samples, 0.804 and 0.9045 at the last two
     assert near == pytest.approx(138 + 0.81085 * (500 - 138), rel=1e-3)
-    made = shown(instrument(**kind, sequences=8000.0), "gap", 333e-6, 500)
+    shorter = shown(instrument(**kind, sequences=8000.0), "gap", 333e-6, 500)
     large = shown(instrument(**kind, operand_bytes=3e10), "gap", 333e-6, 500)
-    assert made < near and large < near
+    assert shorter < near and large < near
     # the first of a series is planned by slow calls: a quarter of the length
     first = shown(instrument(**kind, fresh=3.0, sequences=8000.0), "gap", 333e-6, 500)
-    assert first < made
+    assert first < shorter
     whole = shown(instrument(**kind, sequences=1e9), "gap", 333e-6, 500)  # gap of 1 s
     assert whole == pytest.approx(138 + (500 - 138) * share_by_hand(1.0, 0.0), rel=1e-3)
 
@@ -251,15 +251,15 @@ def test_sensor_gradients_are_differences():
     flat, unravel = ravel_pytree(Sensor())
 
     def powers(x: Array) -> Array:
-        sensor, found = unravel(flat * jnp.exp(x)), []
-        for sampling, given, time in CASES:
-            facts = instrument(**given)
+        sensor, result = unravel(flat * jnp.exp(x)), []
+        for sampling, sequences, time in CASES:
+            facts = instrument(**sequences)
             moved, beyond = data_activity(facts, sensor)
             watts = 150 * moved + 250 * moved * beyond
             at = TimeEnergy(jnp.asarray(time), watts * time)
             got = reading(facts, sensor, sampling, at, at)
-            found.append(jnp.log(got.energy / got.time))
-        return jnp.stack(found)
+            result.append(jnp.log(got.energy / got.time))
+        return jnp.stack(result)
 
     step, options = 1e-5, estimator.compiler_options(once=True)
     moves = step * jnp.concatenate([jnp.eye(flat.size), -jnp.eye(flat.size)])

@@ -78,22 +78,22 @@ def test_extremes_as_rows():
     """Behind the readings at settings, with errors of their own; by one draw of no
     error a kernel's extremes are those of its cells."""
     nan = np.nan
-    made = joined.Extremes(
+    extremes = joined.Extremes(
         np.array([[1.0, nan]]), np.array([[2.0, 4.0]]), 0.03, 0.05,
         least=np.array([[5.0, 6.0]]), greatest=np.array([[7.0, 8.0]]),
         least_sd=np.array([[0.1, 0.2]]), greatest_sd=np.array([[0.3, 0.4]]),
     )  # fmt: skip
-    values, sd = made.rows()
+    values, sd = extremes.rows()
     assert values[0, [0, *range(2, 8)]] == pytest.approx(np.log([1, 2, *range(4, 9)]))
-    assert np.isnan(values[0, 1]) and made.energy_noise == 0
+    assert np.isnan(values[0, 1]) and extremes.energy_noise == 0
     assert sd.tolist() == [[0.03, 0.03, 0.05, 0.05, 0.1, 0.2, 0.3, 0.4]]
     cells = Cells(*map(jnp.asarray, ([1.0, 2.0], [4.0, 3.0], [1.0, 1.0])))
-    found = joined.log_extremes(cells, jnp.zeros((1, 2)))
-    assert np.asarray(found) == pytest.approx(np.log([1, 2, 4, 3, 1, 3, 2, 4]))
+    result = joined.log_extremes(cells, jnp.zeros((1, 2)))
+    assert np.asarray(result) == pytest.approx(np.log([1, 2, 4, 3, 1, 3, 2, 4]))
     noise = jnp.asarray([[0.5, 0.0], [0.0, 0.5]])
-    found = np.asarray(joined.log_extremes(cells, noise))
-    assert found[5] == pytest.approx((np.log(3) + np.log(4)) / 2)
-    assert found[7] == pytest.approx((np.log(4) + 0.5 + np.log(3) + 0.5) / 2)
+    result = np.asarray(joined.log_extremes(cells, noise))
+    assert result[5] == pytest.approx((np.log(3) + np.log(4)) / 2)
+    assert result[7] == pytest.approx((np.log(4) + 0.5 + np.log(3) + 0.5) / 2)
 
 
 @pytest.mark.slow
@@ -109,20 +109,20 @@ def test_a_pass_of_one_kernel_is_its_launches(plain_law: Any, cap: float):
     )
     at = points(law.gpu, campaigns.SETTINGS[-6:])
     alone, whole = jax.jit(cells)(law, at), jax.jit(joined.together)
-    found = whole(law, jnp.asarray([0.0, 0.0, 5.0]), at)
-    np.testing.assert_allclose(found.time, 5 * alone.time[2], rtol=1e-6)
-    np.testing.assert_allclose(found.energy, 5 * alone.energy[2], rtol=1e-6)
-    np.testing.assert_allclose(found.clock, alone.clock[2], rtol=1e-6)
+    result = whole(law, jnp.asarray([0.0, 0.0, 5.0]), at)
+    np.testing.assert_allclose(result.time, 5 * alone.time[2], rtol=1e-6)
+    np.testing.assert_allclose(result.energy, 5 * alone.energy[2], rtol=1e-6)
+    np.testing.assert_allclose(result.clock, alone.clock[2], rtol=1e-6)
     counts = np.array([1.0, 2.0, 3.0])
-    found = whole(law, jnp.asarray(counts), at)
+    result = whole(law, jnp.asarray(counts), at)
     if cap == 1e4:
-        np.testing.assert_allclose(found.time, counts @ alone.time, rtol=1e-6)
-        np.testing.assert_allclose(found.energy, counts @ alone.energy, rtol=1e-6)
+        np.testing.assert_allclose(result.time, counts @ alone.time, rtol=1e-6)
+        np.testing.assert_allclose(result.energy, counts @ alone.energy, rtol=1e-6)
     else:
-        held = cap * float(law.gpu.cap_fraction)
-        assert float((found.energy / found.time)[-1]) <= held * 1.001
+        limit = cap * float(law.gpu.cap_fraction)
+        assert float((result.energy / result.time)[-1]) <= limit * 1.001
         each = np.asarray(alone.clock)[:, -1]
-        assert each.min() <= float(found.clock[-1]) <= each.max()
+        assert each.min() <= float(result.clock[-1]) <= each.max()
 
 
 def rows_at(*shape: Any) -> list[dict[str, Any]]:
@@ -161,9 +161,9 @@ def test_norms_and_embeddings_are_whole():
 @pytest.mark.slow
 def test_the_shape_of_the_fit_changes_nothing(plain_law: Any):
     expected = scores.law_table(plain_law, campaigns.SETTINGS)
-    found = transfer.table_at(plain_law, shapes.REFERENCE)
-    np.testing.assert_allclose(found.time, expected.time, rtol=1e-12)
-    np.testing.assert_allclose(found.energy, expected.energy, rtol=1e-12)
+    result = transfer.table_at(plain_law, shapes.REFERENCE)
+    np.testing.assert_allclose(result.time, expected.time, rtol=1e-12)
+    np.testing.assert_allclose(result.energy, expected.energy, rtol=1e-12)
 
 
 @pytest.mark.slow
@@ -189,9 +189,9 @@ def test_weight_gradients_of_few_tokens_wait_for_their_stores(
 @pytest.mark.slow
 def test_the_columns_of_table_1_are_its_clocks(study: Any, plain_law: Any):
     t = scores.law_table(plain_law, campaigns.SETTINGS)
-    asked = t.settings[transfer._chosen(study, t)]
-    np.testing.assert_array_equal(asked[:, 0], campaigns.clocks(study.best.core_mhz))
-    np.testing.assert_array_equal(asked[:, 1], campaigns.clocks(study.best.mem_mhz))
+    setting = t.settings[transfer._chosen(study, t)]
+    np.testing.assert_array_equal(setting[:, 0], campaigns.clocks(study.best.core_mhz))
+    np.testing.assert_array_equal(setting[:, 1], campaigns.clocks(study.best.mem_mhz))
     np.testing.assert_array_equal(t.settings[0], [np.nan, np.nan])
 
 
@@ -213,12 +213,12 @@ def test_transfer(study: Any, law: Any, shared: Path):
         for name in ("published", "law", "read", "again", "replanned")
     )
     batch = np.array([row.shape.degree == 1 for row in rows[:-5]] + [False] * 5)
-    for found in (by_law, again):
-        assert (found[:, 1] < -10).all()
-        assert (np.diff(found[batch, 0][:4]) < 0).all()  # batch 1 to 8
-        assert (np.diff(found[~batch, 0]) > 0).all()  # degree 1 to 16
-        assert np.abs(found[:-1, 0] - known[:-1, 0]).max() < 1.25
-        assert found[-1, 0] == found[:, 0].max()
+    for result in (by_law, again):
+        assert (result[:, 1] < -10).all()
+        assert (np.diff(result[batch, 0][:4]) < 0).all()  # batch 1 to 8
+        assert (np.diff(result[~batch, 0]) > 0).all()  # degree 1 to 16
+        assert np.abs(result[:-1, 0] - known[:-1, 0]).max() < 1.25
+        assert result[-1, 0] == result[:, 0].max()
     assert (by_law[:, 0] > 0).all()
     assert np.abs(by_law - known)[:, 1].max() < 3.3
     assert np.abs(read - known)[:, 1].max() < 2.6
@@ -226,9 +226,9 @@ def test_transfer(study: Any, law: Any, shared: Path):
     assert anew[:, 0].max() < 0.01
     assert (anew[:, 1] < -10).all()
     whole, parallel, sharded = transfer.printed_sums(study, law)
-    for found in (whole, parallel):
-        assert found.time == pytest.approx(found.printed_time, rel=0.04)
-        assert found.energy == pytest.approx(found.printed_energy, rel=0.03)
+    for result in (whole, parallel):
+        assert result.time == pytest.approx(result.printed_time, rel=0.04)
+        assert result.energy == pytest.approx(result.printed_energy, rel=0.03)
     assert sharded.energy < 0.9 * sharded.printed_energy
 
 
@@ -237,11 +237,11 @@ def test_reproduction(study: Any, law: Any):
     """Guards what is reached. Wanted: frontier and local strict within 2 points, 40
     kinds of clock; the default start, at the priors, reaches the frontier, not the
     kinds. Optima of 3-6 less cost (of 219) exist that miss it by 2.5-3.7 points."""
-    found = scores.score(study, law)
+    result = scores.score(study, law)
     known = scores.published_frontier(study)
-    assert np.abs(found.frontier_measured - known).max() < 2.1
-    assert np.abs(found.frontier - known).max() < 3.1
-    assert found.local_measured == pytest.approx(-11.54, abs=3.3)
-    assert (found.kinds == found.printed_kinds).sum() >= 34
-    assert found.a4000 == pytest.approx(-9.56, abs=4.0)
-    assert found.largest == pytest.approx(-36.9, abs=1.0)
+    assert np.abs(result.frontier_measured - known).max() < 2.1
+    assert np.abs(result.frontier - known).max() < 3.1
+    assert result.local_measured == pytest.approx(-11.54, abs=3.3)
+    assert (result.kinds == result.printed_kinds).sum() >= 34
+    assert result.a4000 == pytest.approx(-9.56, abs=4.0)
+    assert result.largest == pytest.approx(-36.9, abs=1.0)

@@ -42,8 +42,8 @@ def test_a_lower_limit_takes_longer_and_draws_less(grid):
 
 def test_mean_power_is_at_most_the_limit(grid, card):
     _, power = grid
-    held = np.array(LIMITS) * card.values["cap_fraction"]
-    assert np.nanmax(power / held) <= 1.005
+    drawn = np.array(LIMITS) * card.values["cap_fraction"]
+    assert np.nanmax(power / drawn) <= 1.005
 
 
 def test_waiting_programs_read_below_their_limit(grid):
@@ -65,10 +65,13 @@ def error(grid, card, constants, read: list[int]) -> tuple[float, float]:
         )
         time, power = (x[at] for x in grid)
         limits = [LIMITS[i] for i in read]
-        found = at_limits(
+        result = at_limits(
             card, constants, limits, 360 * time[read], power[read], LIMITS[1:4]
         )
-        ratio = np.log(found.time / (360 * time[1:4])), np.log(found.power / power[1:4])
+        ratio = (
+            np.log(result.time / (360 * time[1:4])),
+            np.log(result.power / power[1:4]),
+        )
         misses.append(np.abs(ratio).mean(-1))
     return tuple(np.mean(misses, axis=0))
 

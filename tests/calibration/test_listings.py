@@ -59,10 +59,10 @@ def traced(shared):
 def test_launches_of_whole_passes(traced, name, calls, counts):
     """Launches by class; in all 532, 302, 551 and 266."""
     listing = complete_listing(traced[name])
-    found = collections.Counter()
+    result = collections.Counter()
     for kernel in listing.kernels:
-        found[kind(kernel)] += kernel["count"]
-    assert dict(found) == counts
+        result[kind(kernel)] += kernel["count"]
+    assert dict(result) == counts
     assert listing.module_calls == calls
 
 
@@ -106,8 +106,8 @@ def test_grouped_queries_repeat_keys_and_rotate():
     """12 heads on 2 KV heads: k has 2 x 128 x 128 elements, q and scores six times."""
     rest = [k for k in complete_listing(qwen()).kernels if not k["listed"]]
     q, k = 12 * 128 * 128, 2 * 128 * 128
-    found = [(x["fn"], x["elements"], x["count"]) for x in rest]
-    assert found == [
+    result = [(x["fn"], x["elements"], x["count"]) for x in rest]
+    assert result == [
         ("copy", q, 1),
         ("repeat_kv", q, 2),
         ("negate", q / 2, 1),

@@ -51,34 +51,36 @@ def predicted() -> pd.DataFrame:
 @pytest.mark.slow
 def test_shipped_constants_on_kernels_of_another_board_and_library(predicted):
     """Mean errors in %."""
-    found = predicted
-    found = found[(found.contents == "random") & (found.time_s > 5e-6)]
+    result = predicted
+    result = result[(result.contents == "random") & (result.time_s > 5e-6)]
     error = {
-        name: 100 * np.abs(found[f"{name}_pred"] / found[name] - 1)
+        name: 100 * np.abs(result[f"{name}_pred"] / result[name] - 1)
         for name in ("time_s", "avg_power_w", "energy_j")
     }
-    kind = found["class"]
+    kind = result["class"]
     assert error["avg_power_w"][kind == "decode"].mean() < 5
     assert error["energy_j"][kind == "dram"].mean() < 6
     assert error["energy_j"][kind == "prefill"].mean() < 15
     assert error["time_s"][kind == "decode"].mean() < 19
-    half = found[(found["class"] == "gemm") & found["dtype"].isin(["bf16", "fp16"])]
+    half = result[(result["class"] == "gemm") & result["dtype"].isin(["bf16", "fp16"])]
     assert np.abs(half.energy_j_pred / half.energy_j - 1).mean() < 0.1
 
 
 @pytest.mark.slow
 def test_zeros_of_16_bits_save_what_was_read(predicted):
     """Power within 10 %; with random operands it would be 80 % more."""
-    found = predicted
-    zeros = found[(found.contents == "zeros") & found["dtype"].isin(["bf16", "fp16"])]
+    result = predicted
+    zeros = result[
+        (result.contents == "zeros") & result["dtype"].isin(["bf16", "fp16"])
+    ]
     assert len(zeros) == 6
     assert np.abs(zeros.avg_power_w_pred / zeros.avg_power_w - 1).max() < 0.1
 
 
 @pytest.mark.slow
 def test_busy_passes():
-    found = fitting.evaluate(measurements.read([str(PASSES)])).rows()
-    busy = found[found.avg_power_w > 500]
+    result = fitting.evaluate(measurements.read([str(PASSES)])).rows()
+    busy = result[result.avg_power_w > 500]
     assert len(busy) == 13
     time, energy = (
         np.abs(busy[f"{x}_pred"] / busy[x] - 1) for x in ("time_s", "energy_j")
@@ -98,9 +100,9 @@ def test_busy_passes():
 )
 def test_traces(trace: str, whole: float):
     """Kernel time as a whole, and of products."""
-    found = measurements.evaluate_trace(str(FOLDER / f"h100_{trace}.trace.json.gz"))
-    assert found.summary["whole_ratio"] == pytest.approx(1, abs=whole)
-    products = [x for x in found.kernels if x["op"] == "gemm"]
+    result = measurements.evaluate_trace(str(FOLDER / f"h100_{trace}.trace.json.gz"))
+    assert result.summary["whole_ratio"] == pytest.approx(1, abs=whole)
+    products = [x for x in result.kernels if x["op"] == "gemm"]
     traced = sum(x["traced_total_us"] for x in products)
     ours = sum(x["predicted_us"] * x["count"] for x in products)
     assert ours == pytest.approx(traced, rel=0.12)

@@ -26,11 +26,11 @@ def test_errors_of_the_shipped_corrections(passes):
     11.0 % time, 8.0 % power; A10 8.8, 8.2 %)."""
     table, listings = passes
     predicted = predict(table, read_corrections())
-    found = {
+    result = {
         group["gpu"]: (group["time_mape_pct"], group["power_mape_pct"])
         for group in errors_by_group(table, predicted, ["gpu"])
     }
-    assert found["A100-PCIE-40GB"][0] < 1.02 * 4.00
-    assert found["A100-PCIE-40GB"][1] < 1.02 * 2.64
-    assert found["A10"][0] < 1.02 * 4.99
-    assert found["A10"][1] < 1.02 * 3.70
+    assert result["A100-PCIE-40GB"][0] < 1.02 * 4.00
+    assert result["A100-PCIE-40GB"][1] < 1.02 * 2.64
+    assert result["A10"][0] < 1.02 * 4.99
+    assert result["A10"][1] < 1.02 * 3.70

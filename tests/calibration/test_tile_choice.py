@@ -20,6 +20,6 @@ def test_cuda_cores_default_is_the_best_of_the_menu():
     menu = [(128, 64, 1), (128, 32, 1), (32, 128, 1), (64, 32, 1), (128, 32, 3)]
     tiles = [Tiles([m], [n], [8], [2], [split]) for m, n, split in menu]
     times = [costs_with(rows, tile, card, c)[0][0] for tile in tiles]
-    found = tune(rows, card, c)
-    assert found.products[0].default_time == pytest.approx(min(times), rel=1e-9)
-    assert found.products[0].time <= min(times)
+    result = tune(rows, card, c)
+    assert result.products[0].default_time == pytest.approx(min(times), rel=1e-9)
+    assert result.products[0].time <= min(times)

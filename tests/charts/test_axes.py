@@ -38,11 +38,11 @@ def test_linear_axes_hold_their_values(low: float, span: float, zero: bool):
 )
 def test_ticks_say_what_they_are(axis, values, title: str, labels: str):
     """One prefix for all ticks stands in the title, else each tick has its own."""
-    found = resolve(axis, values, 5)
-    assert found.title == title
+    result = resolve(axis, values, 5)
+    assert result.title == title
     split = labels.split(",") if "," in labels else labels.split()
-    assert [label for _, label in found.ticks] == split
-    assert all(found.low <= value <= found.high for value, _ in found.ticks)
+    assert [label for _, label in result.ticks] == split
+    assert all(result.low <= value <= result.high for value, _ in result.ticks)
 
 
 @pytest.mark.parametrize(

@@ -176,8 +176,8 @@ def test_both_themes_have_every_colour():
 
 def test_colours_differ():
     for count in (1, 8, 9, 16, 128):
-        found = colours(count)
-        assert len(set(found)) == len(found) == count
+        result = colours(count)
+        assert len(set(result)) == len(result) == count
 
 
 def test_what_is_put_in_stands_for_itself():

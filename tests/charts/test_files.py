@@ -53,15 +53,15 @@ def test_nothing_of_the_user_s_settings(tmp_path: Path):
 )
 def test_what_cannot_be_written_is_found_first(tmp_path: Path, name: str, words: str):
     (tmp_path / "folder.png").mkdir()
-    given = tmp_path / "given.png"
-    given.write_text("measured")
+    path = tmp_path / "given.png"
+    path.write_text("measured")
 
     def never():
         raise AssertionError("drawn")
 
     with pytest.raises(ValueError, match=words):
-        save_figure(str(tmp_path / name), never, [given])
-    assert given.read_text() == "measured"
+        save_figure(str(tmp_path / name), never, [path])
+    assert path.read_text() == "measured"
     assert sorted(x.name for x in tmp_path.iterdir()) == ["folder.png", "given.png"]
 
 

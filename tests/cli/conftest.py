@@ -55,12 +55,12 @@ def run(surroundings: None) -> Callable[..., Outcome]:
             if made_up:
                 patch.setattr(json_keys, "check", lambda command, text: None)
             code = main([str(arg) for arg in args])
-        found = Outcome(code, out.getvalue(), err.getvalue())
-        if "--json" in args and found.out and not made_up:
-            json_keys.check(str(args[0]), found.out)
+        result = Outcome(code, out.getvalue(), err.getvalue())
+        if "--json" in args and result.out and not made_up:
+            json_keys.check(str(args[0]), result.out)
         if "--json" in args and code:
-            json_keys.check_refusal(found.err.splitlines()[-1], code)
-        return found
+            json_keys.check_refusal(result.err.splitlines()[-1], code)
+        return result
 
     return run
 

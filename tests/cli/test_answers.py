@@ -145,8 +145,8 @@ def at(run: Callable[..., Outcome], tmp_path_factory: pytest.TempPathFactory):
 
 
 def test_every_command_that_answers_is_here():
-    asked = {words.split()[0] for words in LISTS | QUICK | SLOW}
-    assert asked == {*keys.commands()} - NONE
+    listed = {words.split()[0] for words in LISTS | QUICK | SLOW}
+    assert listed == {*keys.commands()} - NONE
 
 
 @pytest.mark.parametrize(("words", "python"), CASES)
@@ -159,7 +159,7 @@ def test_an_answer(run, at, tmp_path, monkeypatch, words: str, python):
     picture = tmp_path / "chart.svg"
     plotted = words.split()[0] in PLOTTED and words != BARE
     more = ("--plot", picture) if plotted else ()
-    found = run(*shlex.split(line), "--json", "--out", file, *more).json
+    actual = run(*shlex.split(line), "--json", "--out", file, *more).json
     (outcome,) = outcomes
     _check_files(outcome, tmp_path)
     if more and outcome.charts is not None:
@@ -170,22 +170,22 @@ def test_an_answer(run, at, tmp_path, monkeypatch, words: str, python):
     for width in (40, 60, 80):
         _check_terminal(tables, width)
     page = Page(file.read_text())
-    assert json.loads(page.text(OURS)) == found
+    assert json.loads(page.text(OURS)) == actual
     _check_page(page, tables, line)
     if python is not None:
         result = python(at)
-        assert _unclocked(json.loads(result.to_json())) == _unclocked(found)
+        assert _unclocked(json.loads(result.to_json())) == _unclocked(actual)
         notebook = Page(result._repr_html_())
         assert sorted(notebook.headings) == sorted(_headings(tables))
         again = json.loads(Page(result.to_html()).text(OURS))
-        assert _unclocked(again) == _unclocked(found)
+        assert _unclocked(again) == _unclocked(actual)
 
 
 def _listening(blocks: list[Any], show: Callable[..., None]) -> Callable[..., None]:
     """`show` that keeps what it shows."""
 
-    def shown(content: Any, as_json: bool, given: Callable[[], Any]):
-        blocks.extend(given())
+    def shown(content: Any, as_json: bool, words: Callable[[], Any]):
+        blocks.extend(words())
         show(content, as_json, lambda: blocks)
 
     return shown

@@ -100,12 +100,12 @@ def beyond(limits: Meta | None) -> Iterator[str]:
 
 def bad_values(command: str, flag: str, hint: Any) -> list[str]:
     """Values that the declared type of a flag does not have."""
-    found = [*arms(hint)]
-    kinds = [x for x in found if x[0] in (int, float)]
+    result = [*arms(hint)]
+    kinds = [x for x in result if x[0] in (int, float)]
     texts = ["", "no such"]
     if kinds:
         texts += NUMBERS
-    elif any(bare is Any for bare, _ in found):  # a room's own type, with a unit
+    elif any(bare is Any for bare, _ in result):  # a room's own type, with a unit
         texts += ("x", "-1", "0", "nan", "inf")
     texts += [text for _, limits in kinds for text in beyond(limits)]
     meant = MEANT.get(f"{command} {flag}", set())

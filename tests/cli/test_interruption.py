@@ -85,7 +85,7 @@ def test_ctrl_c_at_any_moment(tmp_path: Path, name: str, delay: float):
     check(tmp_path, COMMANDS[name], delay)
 
 
-KEPT = """
+SAVING = """
 import signal, sys, time
 from diffenergy.cli import interruption
 
@@ -122,7 +122,7 @@ def test_where_there_is_something_to_keep(
 ):
     module = "import signal\nsignal.raise_signal(signal.SIGINT)\nprint('loaded')\n"
     (tmp_path / "stopped.py").write_text(module)
-    script = KEPT.format(lost=lost, after=after).replace("sleep(10)", "sleep(0.2)")
+    script = SAVING.format(lost=lost, after=after).replace("sleep(10)", "sleep(0.2)")
     script = script if said else script.replace("time.sleep(0.2)", "pass")
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
@@ -132,8 +132,8 @@ def test_where_there_is_something_to_keep(
         env={**os.environ, "PYTHONPATH": path},
     )
     assert done.stdout == said
-    told = (0, "") if said else (130, "diffenergy: interrupted\n")
-    assert (done.returncode, done.stderr) == told
+    expected = (0, "") if said else (130, "diffenergy: interrupted\n")
+    assert (done.returncode, done.stderr) == expected
 
 
 def test_a_file_is_written_before_ctrl_c_counts(tmp_path: Path, monkeypatch):

@@ -89,9 +89,9 @@ PART = {"size_bytes": 1}
 )
 def test_the_reader_notices_what_the_page_does_not_have(page, value, wrong):
     schema = json_keys.schema("wait")
-    found, _ = json_keys.compare(value, schema, schema["$defs"])
-    assert len(found) == bool(wrong)
-    assert not wrong or found[0].startswith(wrong)
+    result, _ = json_keys.compare(value, schema, schema["$defs"])
+    assert len(result) == bool(wrong)
+    assert not wrong or result[0].startswith(wrong)
     assert jsonschema.Draft202012Validator(schema).is_valid(value) == (not wrong)
 
 
@@ -150,8 +150,8 @@ def test_every_table_is_reached_and_every_row_is_read():
 
 
 def _bases(section):
-    found = keys._BASES.search(keys._sections()[section])
-    return keys._LINK.findall(found[1]) if found else []
+    result = keys._BASES.search(keys._sections()[section])
+    return keys._LINK.findall(result[1]) if result else []
 
 
 @pytest.mark.parametrize("command", keys.commands())

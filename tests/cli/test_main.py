@@ -54,19 +54,19 @@ def shell(*args, **kwargs):
 
 
 @pytest.mark.parametrize(
-    ("command", "given", "level"),
+    ("command", "environment", "level"),
     [
         ("estimate", {}, "3"),
         ("dvfs", {"TF_CPP_MIN_LOG_LEVEL": "0"}, "0"),
         ("report", {"DIFFENERGY_DEBUG": "1"}, "None"),
     ],
 )
-def test_the_log_of_xla_is_silent_before_jax_loads(command, given, level):
+def test_the_log_of_xla_is_silent_before_jax_loads(command, environment, level):
     """ "Very slow compile?" is at the level of errors, 2. In a caller's process, where
     `main` has its words from the caller, nothing is set."""
     done = subprocess.run(
         [sys.executable, "-c", LEVELS, command, "gpt2", "--gpu", "none"],
-        capture_output=True, text=True, env={**_plain(), **given},
+        capture_output=True, text=True, env={**_plain(), **environment},
     )  # fmt: skip
     assert done.stdout == f"level {level}\n"
 
@@ -110,10 +110,10 @@ def test_help_lists_every_command_once_under_its_question(run):
             names.append(line.split()[0])
         elif line:
             names = listed.setdefault(line, [])
-    names = [name for found in listed.values() for name in found]
+    names = [name for result in listed.values() for name in result]
     assert sorted(names) == app.names()
     listed.pop("More", None)  # commands that no question names
-    assert {question: list(found) for question, found in QUESTIONS.items()} == listed
+    assert {question: list(result) for question, result in QUESTIONS.items()} == listed
 
 
 def test_a_command_that_no_question_names_is_listed_too(monkeypatch):
@@ -161,9 +161,9 @@ def test_bash_completes(tmp_path):
     script = shell("--show-completion", "bash", env=env)
     assert (script.returncode, script.stderr) == (0, "")
     words = f"COMP_WORDS=({program} estimate gpt2 --gpu b20) COMP_CWORD=4"
-    asked = f"{script.stdout}\n{words}\n_diffenergy_completion {program}\n"
-    asked += 'echo "${COMPREPLY[@]}"'
-    done = subprocess.run(["bash", "-c", asked], capture_output=True, text=True)
+    script_text = f"{script.stdout}\n{words}\n_diffenergy_completion {program}\n"
+    script_text += 'echo "${COMPREPLY[@]}"'
+    done = subprocess.run(["bash", "-c", script_text], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("b200-sxm\n", "")
 
 
@@ -178,7 +178,7 @@ def test_completion_is_installed_into_the_home_folder(name, tmp_path):
 
 
 def test_interrupt(run, monkeypatch):
-    def interrupted(*given, **more):
+    def interrupted(*environment, **more):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(estimate, "task_of", interrupted)
@@ -188,7 +188,7 @@ def test_interrupt(run, monkeypatch):
 
 
 def test_a_fault_of_the_program_is_one_line_too(run, monkeypatch):
-    def broken(*given, **more):
+    def broken(*environment, **more):
         raise KeyError("two\nlines")
 
     monkeypatch.delenv("DIFFENERGY_DEBUG", raising=False)
@@ -221,14 +221,14 @@ def test_a_process_of_its_own_keeps_its_compilations(tmp_path):
 @pytest.mark.slow
 def test_a_program_that_jax_kept_too_is_compiled_again(tmp_path):
     """One from JAX's own cache lacks a part once it is written again."""
-    kept = tmp_path / "diffenergy"
+    installed = tmp_path / "diffenergy"
     env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
     env |= {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "jax")}
     env |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     env |= {"JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
     args = ("estimate", "gpt2", "--phase", "decode", "--json")
     first = shell(*args, env=env)
-    shutil.rmtree(kept)
+    shutil.rmtree(installed)
     for _ in range(2):  # written from what JAX kept, then read
         done = shell(*args, env=env)
         assert (done.returncode, done.stdout) == (0, first.stdout), done.stderr

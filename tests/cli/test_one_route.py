@@ -33,14 +33,14 @@ def listing(tmp_path_factory: pytest.TempPathFactory) -> str:
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Every bundled file, and a copy of each that names no GPU whose corrections serve
     it, as `gpus show NAME --toml` prints it otherwise."""
-    folder, found = tmp_path_factory.mktemp("gpus"), {}
+    folder, result = tmp_path_factory.mktemp("gpus"), {}
     for name in gpu_names():
         card = read_gpu(name)
         copy = dataclasses.replace(card, name="mine", aliases=(), corrections=None)
         path = folder / f"{name}.toml"
         path.write_text(gpu_toml(copy), encoding="utf-8")
-        found |= {name: str(card.path), f"copy of {name}": str(path)}
-    return found
+        result |= {name: str(card.path), f"copy of {name}": str(path)}
+    return result
 
 
 @pytest.mark.slow
@@ -57,8 +57,8 @@ def test_every_file_has_the_constants_that_the_command_serves(
     )
     each = jax.vmap(lambda gpu: de.estimate(workload, gpu))
     each = jax.jit(each, compiler_options=de.compiler_options(once=True))
-    ours, told = each(gpus), each(dataclasses.replace(gpus, corrections=constants))
-    for got, wanted in ((ours.time, told.time), (ours.energy, told.energy)):
+    ours, printed = each(gpus), each(dataclasses.replace(gpus, corrections=constants))
+    for got, wanted in ((ours.time, printed.time), (ours.energy, printed.energy)):
         apart = np.abs(np.asarray(got / wanted) - 1)
         assert not [x for x, y in zip(files, apart, strict=True) if not y < 1e-12]
 
@@ -68,10 +68,10 @@ def test_every_file_has_the_constants_that_the_command_serves(
 def test_python_and_command_agree(
     name: str, listing: str, files: dict[str, str], run: Callable[..., Outcome]
 ):
-    told = run("estimate", listing, "--gpu", files[name], "--json").json
-    found = de.estimate(de.load_workload(listing), de.load_gpu(files[name]))
-    wanted = (told["time_s"], told["energy_j"])
-    assert (float(found.time), float(found.energy)) == pytest.approx(
+    printed = run("estimate", listing, "--gpu", files[name], "--json").json
+    result = de.estimate(de.load_workload(listing), de.load_gpu(files[name]))
+    wanted = (printed["time_s"], printed["energy_j"])
+    assert (float(result.time), float(result.energy)) == pytest.approx(
         wanted, rel=1e-12, abs=0
     )
 

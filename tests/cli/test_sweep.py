@@ -37,9 +37,9 @@ def test_a_sweep_is_a_file_and_a_line(run: Run, spec: Path):
     """What does not fit the memory is a row with a text; the run ends well, and resumed
     has nothing to do."""
     out = spec.parent / "out.csv"
-    told = run("sweep", spec, "--out", out)
-    assert told.code == 0
-    assert "2 rows, 1 of them without an answer; 1 of 1 blocks" in told.out
+    printed = run("sweep", spec, "--out", out)
+    assert printed.code == 0
+    assert "2 rows, 1 of them without an answer; 1 of 1 blocks" in printed.out
     with out.open() as lines:
         good, large = csv.DictReader(lines)
     assert float(good["time_s"]) > 0 and good["error"] == ""

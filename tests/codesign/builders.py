@@ -51,13 +51,16 @@ def part(name: str, **about: Any) -> Listed:
 
 
 def problem(
-    names: Sequence[str], ranges: Sequence[Range], gpu: str = "h100-sxm", **given: Any
+    names: Sequence[str],
+    ranges: Sequence[Range],
+    gpu: str = "h100-sxm",
+    **designs: Any,
 ) -> Problem:
     """Problem over workloads of `KERNELS`."""
-    return build([part(name) for name in names], read_gpu(gpu), ranges, **given)
+    return build([part(name) for name in names], read_gpu(gpu), ranges, **designs)
 
 
-def everything(given: Problem) -> Judged:
+def everything(designs: Problem) -> Judged:
     """Exact scores of all designs of a space without continuous axes."""
-    grid = itertools.product(*(axis.legal or () for axis in given.axes))
-    return Judge(given.task)(np.array(list(grid)))
+    grid = itertools.product(*(axis.legal or () for axis in designs.axes))
+    return Judge(designs.task)(np.array(list(grid)))

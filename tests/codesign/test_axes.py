@@ -55,15 +55,15 @@ def test_what_depends_on_a_number_follows_it():
 
 
 def test_rounding_goes_both_ways_and_steps_go_to_the_next_legal_value():
-    made = axes(H100, [Range("num_sms"), Range("sm_clock"), Range("l2_capacity")])
+    table = axes(H100, [Range("num_sms"), Range("sm_clock"), Range("l2_capacity")])
     point = np.array([140.0, 1.001e9, 4e7])
-    found = roundings(made, point, np.random.default_rng(0))
-    assert {tuple(row[:2]) for row in found} == {
+    result = roundings(table, point, np.random.default_rng(0))
+    assert {tuple(row[:2]) for row in result} == {
         (sms, clock) for sms in (132.0, 150.0) for clock in (9.9e8, 1.005e9)
     }
-    legal = nearest(made, point[None])[0]
+    legal = nearest(table, point[None])[0]
     assert tuple(legal) == (132.0, 1.005e9, 4e7)
-    steps = moves(made, legal)
+    steps = moves(table, legal)
     assert [step for step in steps if step[0] < 2] == [
         (0, 114.0),
         (0, 150.0),

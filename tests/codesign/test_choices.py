@@ -11,7 +11,7 @@ import diffenergy as de
 from diffenergy import codesign
 from diffenergy.hardware import read_gpu
 
-ASKED: dict[str, Any] = {"batch": 8, "input_len": 512, "output_len": 128}
+REQUEST: dict[str, Any] = {"batch": 8, "input_len": 512, "output_len": 128}
 WORDS: dict[str, Any] = {
     "process_node": ("4NP", "N3P", "N2"),
     "memory": ("HBM3e", "HBM4"),
@@ -28,40 +28,42 @@ def energies(result: codesign.SearchResult) -> dict[tuple[str, str], float]:
 def test_what_n2_and_hbm4_buy():
     """Of a Rubin-like chip at the same clocks and rates: HBM4 saves 22 of 332 J, a step
     of the process 11; decode is memory and idle power."""
-    found = codesign.search("llama-3.1-8b", rubin(), vary=WORDS, **ASKED)
-    by = energies(found)
+    result = codesign.search("llama-3.1-8b", rubin(), vary=WORDS, **REQUEST)
+    by = energies(result)
     assert len(by) == 6
     assert by["4NP", "HBM3e"] == pytest.approx(332, rel=0.02)
     assert by["4NP", "HBM3e"] - by["4NP", "HBM4"] == pytest.approx(22, abs=2)
     assert by["4NP", "HBM4"] - by["N3P", "HBM4"] == pytest.approx(11, abs=2)
     assert by["N3P", "HBM4"] - by["N2", "HBM4"] == pytest.approx(10.5, abs=2.5)
-    best = found.summary["choices"][0]
+    best = result.summary["choices"][0]
     assert best["words"] == {"process_node": "N2", "memory": "HBM4"}
-    assert (found.card.process_node, found.card.memory) == ("N2", "HBM4")
-    assert found.start.energy == pytest.approx(by["N3P", "HBM4"], rel=1e-6)  # as it is
+    assert (result.card.process_node, result.card.memory) == ("N2", "HBM4")
+    assert result.start.energy == pytest.approx(by["N3P", "HBM4"], rel=1e-6)  # as it is
     alone = de.estimate(
         "llama-3.1-8b",
         gpu=rubin(),
         changes={"process_node": "N2", "memory": "HBM4"},
-        **ASKED,
+        **REQUEST,
     )
     assert alone.energy == pytest.approx(best["energy_j"], rel=1e-6)
     for interval in ("energy_j_p5_p95", "time_s_p5_p95"):  # as wide as laws leave it
-        assert found.summary[interval] == pytest.approx(
+        assert result.summary[interval] == pytest.approx(
             alone.summary[interval], rel=1e-6
         )
-    assert "process_node N2, memory HBM4" in repr(found)
+    assert "process_node N2, memory HBM4" in repr(result)
 
 
 def test_a_process_decides_area(tmp_path: Path):
     """Logic of an H100 in N2 shrinks by the pitches: 48 x 20 over 51 x 28."""
     vary = {"process_node": ("4N", "N2")}
-    found = codesign.search("gpt2", "h100-sxm", vary=vary, phase="decode")
-    area = {x["words"]["process_node"]: x["area_mm2"] for x in found.summary["choices"]}
+    result = codesign.search("gpt2", "h100-sxm", vary=vary, phase="decode")
+    area = {
+        x["words"]["process_node"]: x["area_mm2"] for x in result.summary["choices"]
+    }
     assert area["4N"] == pytest.approx(814, abs=1)
     assert 48 * 20 / (51 * 28) < area["N2"] / area["4N"] < 1
     path = tmp_path / "smaller.toml"
-    found.to_toml("smaller", path)
+    result.to_toml("smaller", path)
     assert read_gpu(str(path)).process_node == "N2"
 
 

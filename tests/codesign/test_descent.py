@@ -45,8 +45,8 @@ def task(monkeypatch) -> Task:
         return Measured(metrics, jnp.ones(()), jnp.zeros(0), jnp.array(True))
 
     monkeypatch.setattr(descent, "measured", measured)
-    given = problem(["streams"], [Range("l2_capacity")]).task
-    return dataclasses.replace(given, low=jnp.full(1, LOW), high=jnp.full(1, HIGH))
+    base = problem(["streams"], [Range("l2_capacity")]).task
+    return dataclasses.replace(base, low=jnp.full(1, LOW), high=jnp.full(1, HIGH))
 
 
 def argument(x: float) -> np.ndarray:

@@ -22,29 +22,29 @@ def problem(request: Mapping[str, Any], *vary: str, **limits: float) -> Problem:
     """The space that `search` has of GPT-2."""
     ranges, _ = _request.ranges_of(vary)
     tasks = _request.tasks_of([codesign.Part("gpt2")], "h100-sxm", request)
-    given = (ranges, False), ("energy",), limits, 1.0
-    return _request.problem_of(tasks, [1.0], *given)
+    aims = (ranges, False), ("energy",), limits, 1.0
+    return _request.problem_of(tasks, [1.0], *aims)
 
 
-def scores(asked: Problem, *designs: Mapping[str, float]) -> list[tuple[float, float]]:
+def scores(space: Problem, *designs: Mapping[str, float]) -> list[tuple[float, float]]:
     """Exact (time, energy) of designs that differ from the base by name."""
-    names, base = asked.task.names, asked.base
+    names, base = space.task.names, space.base
     rows = np.array(
         [[d.get(n, x) for n, x in zip(names, base, strict=True)] for d in designs]
     )
-    found = Judge(asked.task)(rows)
-    return [(float(row[0]), float(row[1])) for row in found.metrics]
+    result = Judge(space.task)(rows)
+    return [(float(row[0]), float(row[1])) for row in result.metrics]
 
 
 @pytest.mark.slow
 def test_a_step_is_that_of_estimate_whatever_its_links():
     """Time and energy of all 16 GPUs, as they are and with links and network cards of
     twice the rate."""
-    asked = problem(TRAINED, "link_bandwidth", "network")
-    faster = {n: 2 * x for n, x in zip(asked.task.names, asked.base, strict=True)}
+    designs = problem(TRAINED, "link_bandwidth", "network")
+    faster = {n: 2 * x for n, x in zip(designs.task.names, designs.base, strict=True)}
     assert faster["network"] == 2 * 50e9  # 400 Gbit/s a GPU of a DGX H100
     plain, linked, both = scores(
-        asked, {}, {"link_bandwidth": faster["link_bandwidth"]}, faster
+        designs, {}, {"link_bandwidth": faster["link_bandwidth"]}, faster
     )
     said = estimate("gpt2", gpu="h100-sxm", **TRAINED)
     assert plain == pytest.approx((said.time, said.energy), rel=1e-6)
@@ -74,7 +74,7 @@ def test_a_limit_of_power_holds_for_all_gpus():
     """The fastest step under the watts of the cluster: faster links make room for a
     lower clock, and time is the least where both bind."""
     base = estimate("gpt2", gpu="h100-sxm", **TRAINED)
-    found = codesign.search(
+    result = codesign.search(
         "gpt2",
         "h100-sxm",
         vary={"network": (25e9, 100e9), "sm_clock": None},
@@ -83,7 +83,7 @@ def test_a_limit_of_power_holds_for_all_gpus():
         effort=codesign.Effort(starts=2, rounds=3),
         **TRAINED,
     )
-    assert found.best.power <= 0.8 * base.power * (1 + 1e-6)
-    assert found.best.fields["network"] == pytest.approx(100e9, rel=1e-3)
-    named = {entry["name"] for entry in found.summary["active_constraints"]}
+    assert result.best.power <= 0.8 * base.power * (1 + 1e-6)
+    assert result.best.fields["network"] == pytest.approx(100e9, rel=1e-3)
+    named = {entry["name"] for entry in result.summary["active_constraints"]}
     assert "network (high)" in named

@@ -42,10 +42,10 @@ def timed(module: Any) -> Callable[..., np.ndarray]:
         work = assemble([Listing("tiles", kernels=tuple(kernels), dispatch="graph")])
         (group,) = work.groups
         card = read_gpu(gpu)
-        found = run(work.shapes[0], card.spec, read_corrections(None).serve(card))
+        actual = run(work.shapes[0], card.spec, read_corrections(None).serve(card))
         result = np.full(len(rows), np.nan)
         real = np.asarray(group.count) > 0
-        result[np.asarray(group.row)[real]] = np.asarray(found)[real]
+        result[np.asarray(group.row)[real]] = np.asarray(actual)[real]
         return result
 
     return of
@@ -86,8 +86,8 @@ def test_best_measured_tile(shared, tmp_path, best_of, label, gpu, above: float)
 
 @pytest.fixture(scope="module")
 def best_of() -> Callable[[Any], Any]:
-    kept: dict[Any, Any] = {}
-    return lambda module: kept.setdefault(module, timed(module))
+    rest: dict[Any, Any] = {}
+    return lambda module: rest.setdefault(module, timed(module))
 
 
 @pytest.mark.parametrize(
@@ -105,8 +105,8 @@ def test_tile_that_cublas_chose(shared, tmp_path, best_of, m: int, n: int, k: in
     both = pd.concat([same[:1], often.drop_duplicates(["tile_m", "tile_n"])])
     table = read_part(both, neusight, tmp_path, "gemm_fp32.csv.gz")
     tiles = table[["tile_m", "tile_n"]].astype(float).assign(m=m, n=n, k=k)
-    given = tiles.assign(dtype="fp32", split_k=1, threads=256)
-    own, *others = best_of(simt)(given, "h100-sxm")
+    whole = tiles.assign(dtype="fp32", split_k=1, threads=256)
+    own, *others = best_of(simt)(whole, "h100-sxm")
     assert len(others) >= 4 and len(set(others)) >= 4
     assert own < 1.02 * min(others)
     assert own * 1e6 == pytest.approx(table.time_us[0], rel=0.05)

@@ -21,31 +21,31 @@ SPACE = (Range("num_sms", 90, 200), Range("dram_bandwidth", 1.3e12, 6e12), CLOCK
 EFFORT = Effort(starts=6, rounds=10)
 
 
-def row_of(found, given):
+def row_of(result, designs):
     """Values of the best design, in the order of the axes."""
-    return np.array([found.best.fields[name] for name in given.task.names])
+    return np.array([result.best.fields[name] for name in designs.task.names])
 
 
 def test_the_best_of_a_small_space():
     """Of 600 designs, under a limit that binds and without; what holds the design back
     is told, no single step is better, and the same seed finds it again."""
     clocks = Range("sm_clock", 0.9e9, 1.2e9)
-    given = problem(
+    designs = problem(
         ["streams"], (SPACE[0], Range("dram_bandwidth", 2e12, 5e12), clocks)
     )
-    judged = everything(given)
+    judged = everything(designs)
     few = Effort(starts=2, rounds=3)
     middle = float(np.median(judged.metrics[:, 3]))
     for goal, limits in (("energy", {}), ("edp", {"area": middle})):
-        wanted = dataclasses.replace(given, goals=(goal,), limits=limits)
+        wanted = dataclasses.replace(designs, goals=(goal,), limits=limits)
         (target,) = wanted.targets
-        found = search(wanted, few)
+        result = search(wanted, few)
         best = judged.objective(target)[judged.order(target)[0]]
-        assert found.best.violation == 0
-        assert found.best.objective == pytest.approx(best, rel=1e-9)
-        assert ("max_area" in {x.name for x in found.active}) == bool(limits)
-    assert search(wanted, few).best == found.best
-    none = dataclasses.replace(given, limits={"area": 100.0})
+        assert result.best.violation == 0
+        assert result.best.objective == pytest.approx(best, rel=1e-9)
+        assert ("max_area" in {x.name for x in result.active}) == bool(limits)
+    assert search(wanted, few).best == result.best
+    none = dataclasses.replace(designs, limits={"area": 100.0})
     least = judged.metrics[:, 3].min()
     assert search(none, few).best.violation == pytest.approx(least / 100 - 1)
 
@@ -54,8 +54,8 @@ def test_the_best_of_a_small_space():
 @pytest.mark.parametrize("name", ["products", "attention", "cuda_cores"])
 def test_equals_brute_force(name: str):
     """4,000 designs each; several goals and limits on one compiled task."""
-    given = problem([name], SPACE)
-    judged = everything(given)
+    designs = problem([name], SPACE)
+    judged = everything(designs)
     assert len(judged.values) > 2000
     middle = float(np.median(judged.metrics[:, 3]))
     slow = 1.1 * judged.metrics[:, 0].min()
@@ -65,13 +65,13 @@ def test_equals_brute_force(name: str):
         ("energy", {"time": slow, "area": 1.2 * middle}),
         ("time", {"power": 400.0}),
     ):
-        asked = dataclasses.replace(given, goals=(goal,), limits=limits)
-        (target,) = asked.targets
-        found = search(asked, EFFORT)
+        single = dataclasses.replace(designs, goals=(goal,), limits=limits)
+        (target,) = single.targets
+        result = search(single, EFFORT)
         best = judged.objective(target)[judged.order(target)[0]]
-        assert found.best.violation == 0
-        assert found.best.objective == pytest.approx(best, rel=1e-9)
-        assert found.evaluations < 4000
+        assert result.best.violation == 0
+        assert result.best.objective == pytest.approx(best, rel=1e-9)
+        assert result.evaluations < 4000
 
 
 @pytest.mark.long
@@ -81,31 +81,31 @@ def test_mix_equals_brute_force_and_is_the_weighted_sum():
     from diffenergy.codesign._problem.mixing import build
     from diffenergy.hardware import read_gpu
 
-    given = build(parts, read_gpu("h100-sxm"), SPACE, goals=("edp",))
-    judged = everything(given)
-    found = search(given, EFFORT)
-    (target,) = given.targets
-    assert found.best.objective == pytest.approx(judged.objective(target).min())
+    designs = build(parts, read_gpu("h100-sxm"), SPACE, goals=("edp",))
+    judged = everything(designs)
+    result = search(designs, EFFORT)
+    (target,) = designs.targets
+    assert result.best.objective == pytest.approx(judged.objective(target).min())
     alone = [problem([name], SPACE) for name in ("products", "streams")]
-    values = row_of(found, given)[None]
+    values = row_of(result, designs)[None]
     both = [Judge(one.task)(values).metrics[0, :2] for one in alone]
     time, energy = 2 * both[0] + 30 * both[1]
-    assert (found.best.time, found.best.energy) == pytest.approx((time, energy))
+    assert (result.best.time, result.best.energy) == pytest.approx((time, energy))
 
 
 @pytest.mark.slow
 def test_same_seed_same_answer_and_no_single_step_is_better():
     space = (*SPACE, Range("l2_capacity"), Range("tensor_flop_per_cycle_bf16"))
-    given = problem(["products"], space, goals=("edp",), limits={"area": 700.0})
-    one, two = (search(given, EFFORT) for _ in range(2))
+    designs = problem(["products"], space, goals=("edp",), limits={"area": 700.0})
+    one, two = (search(designs, EFFORT) for _ in range(2))
     assert one.best == two.best and one.path == two.path
-    other = search(given, dataclasses.replace(EFFORT, seed=1))
+    other = search(designs, dataclasses.replace(EFFORT, seed=1))
     assert other.best.objective == pytest.approx(one.best.objective, rel=0.01)
-    point = row_of(one, given)
-    (target,) = given.targets
-    steps = moves(given.axes, point)
+    point = row_of(one, designs)
+    (target,) = designs.targets
+    steps = moves(designs.axes, point)
     tried = np.stack([point, *(moved(point, [step]) for step in steps)])
-    judged = Judge(given.task)(tried)
+    judged = Judge(designs.task)(tried)
     assert not any(better(judged, target, n, 0) for n in range(1, len(tried)))
 
 
@@ -116,8 +116,8 @@ def test_multiplier_is_what_a_looser_limit_gains():
     space = (Range("l2_capacity"), Range("tensor_flop_per_cycle_bf16"), Range("tdp"))
     best = {}
     for area in (760.0, 770.0, 780.0):
-        given = problem(["products"], space, goals=("edp",), limits={"area": area})
-        best[area] = search(given, Effort(starts=6, rounds=20))
+        designs = problem(["products"], space, goals=("edp",), limits={"area": area})
+        best[area] = search(designs, Effort(starts=6, rounds=20))
     active = {x.name: x.multiplier for x in best[770.0].active}
     slope = (best[760.0].best.objective - best[780.0].best.objective) / 20
     assert active["max_area"] == pytest.approx(slope, rel=0.1)
@@ -126,32 +126,32 @@ def test_multiplier_is_what_a_looser_limit_gains():
 @pytest.mark.slow
 def test_elasticity_is_the_slope_of_the_estimate():
     """Of a number that no rounding touches: by estimates at 1 % more and less."""
-    given = problem(["streams"], SPACE)
-    found = search(given, EFFORT)
-    elasticity = dict(found.sensitivities)["idle_constant"]
-    values = jnp.asarray(row_of(found, given))
-    gpu, point, _ = hardware(given.task, values, jnp.zeros(len(FIELDS)))
-    workload, energies = given.task.members[0].workload, []
+    designs = problem(["streams"], SPACE)
+    result = search(designs, EFFORT)
+    elasticity = dict(result.sensitivities)["idle_constant"]
+    values = jnp.asarray(row_of(result, designs))
+    gpu, point, _ = hardware(designs.task, values, jnp.zeros(len(FIELDS)))
+    workload, energies = designs.task.members[0].workload, []
     for factor in (0.99, 1.01):
         changed = dataclasses.replace(gpu, idle_constant=gpu.idle_constant * factor)
         energies.append(float(estimate(workload, changed, point).energy))
     slope = math.log(energies[1] / energies[0]) / math.log(1.01 / 0.99)
     assert elasticity == pytest.approx(slope, rel=0.02)
-    assert dict(found.sensitivities)["tensor_flop_per_cycle_fp4"] is None
+    assert dict(result.sensitivities)["tensor_flop_per_cycle_fp4"] is None
 
 
 @pytest.mark.slow
 def test_front_of_two_goals_is_near_that_of_all_designs():
     """Ends exact; no design beats a point by half a per cent in both."""
-    given = problem(["streams"], SPACE, goals=("energy", "time"))
-    found = search(given, EFFORT)
-    judged = everything(given)
+    designs = problem(["streams"], SPACE, goals=("energy", "time"))
+    result = search(designs, EFFORT)
+    judged = everything(designs)
     points = judged.metrics[:, [1, 0]]
-    for score in found.pareto:
+    for score in result.pareto:
         mine = np.array([score.energy, score.time])
         assert not (points < 0.995 * mine).all(1).any()
-    assert len(found.pareto) > 5
-    ends = [found.pareto[0].energy, found.pareto[-1].time]
+    assert len(result.pareto) > 5
+    ends = [result.pareto[0].energy, result.pareto[-1].time]
     assert ends == pytest.approx(points.min(axis=0))
 
 
@@ -161,10 +161,10 @@ def test_own_objective_and_where_it_is_nan():
     def hot(estimate):
         return estimate.energy * estimate.time**0.5
 
-    given = problem(["streams"], SPACE, goals=hot)
-    found = search(given, EFFORT)
-    judged = everything(given)
-    assert found.best.objective == pytest.approx(judged.custom.min())
+    designs = problem(["streams"], SPACE, goals=hot)
+    result = search(designs, EFFORT)
+    judged = everything(designs)
+    assert result.best.objective == pytest.approx(judged.custom.min())
 
     def broken(estimate):
         return (1e-3 - estimate.time) ** 0.5

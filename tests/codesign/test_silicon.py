@@ -190,20 +190,20 @@ def _by_hand(
     matrix, target = terms / measured[:, None], 1 - known / measured
     for i, owner in enumerate(owners):
         rest = np.array([other != owner for other in owners])
-        found = np.linalg.lstsq(matrix[rest], target[rest], rcond=None)[0]
-        assert (found > 0).all()
-        left_out[i] = matrix[i] @ found - target[i]
-    found = np.linalg.lstsq(matrix, target, rcond=None)[0]
-    return matrix @ found - target, left_out
+        result = np.linalg.lstsq(matrix[rest], target[rest], rcond=None)[0]
+        assert (result > 0).all()
+        left_out[i] = matrix[i] @ result - target[i]
+    result = np.linalg.lstsq(matrix, target, rcond=None)[0]
+    return matrix @ result - target, left_out
 
 
 def test_stored_numbers_are_those_of_the_fit():
     file = ROOT / "diffenergy" / "data" / "facts" / "silicon.toml"
-    kept = tomllib.loads(file.read_text(encoding="utf-8"))
+    written = tomllib.loads(file.read_text(encoding="utf-8"))
     fitted = tomllib.loads(stored())
-    assert set(kept) == {"area", "idle"} == set(fitted)
+    assert set(written) == {"area", "idle"} == set(fitted)
     for name, numbers in fitted.items():
-        assert kept[name] == pytest.approx(numbers, rel=1e-9, abs=0)
+        assert written[name] == pytest.approx(numbers, rel=1e-9, abs=0)
     assert area_model() == pytest.approx(area_fit().coefficients, rel=1e-9)
     assert idle_model() == pytest.approx(idle_fit().coefficients, rel=1e-9)
     errors = np.abs(area_fit().left_out_errors)

@@ -22,7 +22,7 @@ from diffenergy.codesign._tiles.tiles import (
     with_tiles,
 )
 from diffenergy.codesign._tiles.tuning import tune
-from diffenergy.compiling import compiler_options, kept
+from diffenergy.compiling import call_compiled, compiler_options
 from diffenergy.dtypes import code
 from diffenergy.estimator import estimate_once
 from diffenergy.hardware import default_point, load_gpu, read_gpu
@@ -57,11 +57,11 @@ LISTINGS = (
 
 
 def test_products_are_rows_whose_tile_is_free():
-    found = gemm_rows(LISTINGS)
-    assert [x.rows for x in found] == [(0,), (2,), (4, 6)]  # 3 has a tile
-    assert [x.listing for x in found] == [0, 0, 1]
-    assert [x.count for x in found] == [3, 1, 41]
-    assert owners(found, 7).tolist() == [0, -1, 1, -1, 2, -1, 2]
+    result = gemm_rows(LISTINGS)
+    assert [x.rows for x in result] == [(0,), (2,), (4, 6)]  # 3 has a tile
+    assert [x.listing for x in result] == [0, 0, 1]
+    assert [x.count for x in result] == [3, 1, 41]
+    assert owners(result, 7).tolist() == [0, -1, 1, -1, 2, -1, 2]
 
 
 # tile_m, tile_n, tile_k, stages, split_k; GPU, type; legal, by hand from shared memory
@@ -115,8 +115,8 @@ def test_usual_tiles_are_legal(gpu: str, dtype: str):
 
 def total(listings: Any, card: Any = H100) -> tuple[float, float]:
     """Time and energy of a workload, through the front door."""
-    found = estimate_once(assemble(listings), card.spec, default_point(card.spec), C)
-    return float(found.time), float(found.energy)
+    result = estimate_once(assemble(listings), card.spec, default_point(card.spec), C)
+    return float(result.time), float(result.energy)
 
 
 @pytest.mark.slow
@@ -131,9 +131,9 @@ def test_place_is_what_the_listing_says():
     # six choices: the program that `tune` runs
     stacked = jax.tree.map(lambda x, y: jnp.stack([x, y] * 3), other, usual)
     arguments = (workload, owner, stacked, spec, default_point(spec), C)
-    found = np.array(kept(tuning.whole_costs, arguments))
+    result = np.array(call_compiled(tuning.whole_costs, arguments))
     expected = [total(with_tiles(LISTINGS, x)) for x in (other, usual)] * 3
-    np.testing.assert_allclose(found.T, expected, rtol=1e-12)
+    np.testing.assert_allclose(result.T, expected, rtol=1e-12)
     assert expected[0][0] != pytest.approx(expected[1][0], rel=1e-3)
 
 
@@ -158,36 +158,38 @@ def small(monkeypatch: pytest.MonkeyPatch) -> list[Tiles]:
 def test_tune_is_brute_force(small: list[Tiles], goal: tuning.Goal):
     """One product alone: every tile estimated as a listing of its own."""
     rows = [listing(gemm(16, 4096, 8192))]
-    found = tune(rows, H100, C, goal=goal)
+    result = tune(rows, H100, C, goal=goal)
     shapes = shapes_of(gemm_rows(rows))
     allowed = [x for x in small if bool(legal(H100.spec, shapes, x)[0])]
     costs = [total(with_tiles(rows, tile)) for tile in allowed]
     best = min(range(len(costs)), key=lambda i: costs[i][goal == "energy"])
-    assert found.tried == len(allowed)
-    assert (found.time, found.energy) == pytest.approx(costs[best], rel=1e-9)
-    (tuned,) = found.products
+    assert result.tried == len(allowed)
+    assert (result.time, result.energy) == pytest.approx(costs[best], rel=1e-9)
+    (tuned,) = result.products
     assert tuned.tile == {x: float(getattr(allowed[best], x)[0]) for x in FIELDS}
     assert tuned.time == pytest.approx(costs[best][0], rel=1e-9)
     # nothing else runs and no limiter binds, but leakage follows the power
     assert tuned.energy == pytest.approx(costs[best][1], rel=5e-3)
-    assert (found.default_time, found.default_energy) == pytest.approx(total(rows))
-    assert total(found.listings) == pytest.approx((found.time, found.energy), rel=1e-9)
+    assert (result.default_time, result.default_energy) == pytest.approx(total(rows))
+    assert total(result.listings) == pytest.approx(
+        (result.time, result.energy), rel=1e-9
+    )
 
 
 @pytest.mark.slow
 def test_default_costs_at_least_the_best():
     """The mixture of library tiles never undercuts the best legal tile."""
-    found = tune(LISTINGS, H100, C)
-    for tuned in found.products:
+    result = tune(LISTINGS, H100, C)
+    for tuned in result.products:
         assert tuned.default_time >= tuned.time * (1 - 1e-9)
-    assert found.time < found.default_time
+    assert result.time < result.default_time
     cheap = tune(LISTINGS, H100, C, goal="energy")
-    assert cheap.energy <= found.energy
-    for least, fast in zip(cheap.products, found.products, strict=True):
+    assert cheap.energy <= result.energy
+    for least, fast in zip(cheap.products, result.products, strict=True):
         assert fast.time <= least.time * (1 + 1e-9)
-    summary = tiles_json(found)
+    summary = tiles_json(result)
     assert [x["count"] for x in summary["gemms"]] == [3, 1, 41]
-    first, tuned = summary["gemms"][0], found.products[0]
+    first, tuned = summary["gemms"][0], result.products[0]
     more = 100 * (tuned.default_time - tuned.time) / tuned.time
     assert first["default_costs_more_pct"] == pytest.approx(more)
     assert (first["m"], first["n"], first["k"]) == (500, 4096, 1024)
@@ -207,17 +209,17 @@ DEPTHS = [
 ]
 
 
-@pytest.mark.parametrize(("given", "latencies", "share"), DEPTHS)
-def test_stages_hide_latency(given, latencies, share):
+@pytest.mark.parametrize(("options", "latencies", "share"), DEPTHS)
+def test_stages_hide_latency(options, latencies, share):
     demand = jax.jit(kernels_gemm.demand, compiler_options=ONCE)
 
     def lowered(**tile: Any) -> Any:
         row = gemm(128, 1024, 8192, tile_m=128, tile_n=128, **tile)
         return demand(assemble([listing(row)]).shapes[0], H100.spec, C)
 
-    usual, found = lowered(), lowered(**given)
+    usual, result = lowered(), lowered(**options)
     more = latencies * H100.values["l2_latency"] * 8192 / 64
     path = float(usual.path_cycles[0, 0]) + more
-    assert float(found.path_cycles[0, 0]) == pytest.approx(path, rel=1e-12)
+    assert float(result.path_cycles[0, 0]) == pytest.approx(path, rel=1e-12)
     flow = share * float(usual.flow[0, 0])
-    assert float(found.flow[0, 0]) == pytest.approx(flow, rel=1e-12)
+    assert float(result.flow[0, 0]) == pytest.approx(flow, rel=1e-12)

@@ -11,22 +11,22 @@ from diffenergy.codesign import Effort
 
 def test_the_clock_of_least_energy_at_the_wall():
     """Of all clocks, by `estimate`; by the board a lower one is best."""
-    asked: dict[str, Any] = dict(phase="decode", batch=8)
+    request: dict[str, Any] = dict(phase="decode", batch=8)
     few = Effort(starts=2, rounds=3)
     walls: dict[str | None, Any] = {}
     for node in (None, "dgx-a100"):
-        found = codesign.search(
+        result = codesign.search(
             "gpt2", "a100-sxm-80gb", vary={"sm_clock": None}, effort=few, node=node,
-            **asked,
+            **request,
         )  # fmt: skip
-        json_keys.check("codesign", found.to_json())
-        walls[node] = found
+        json_keys.check("codesign", result.to_json())
+        walls[node] = result
     best = walls["dgx-a100"].summary["best"]
     clock, alone = (walls[x].best.fields["sm_clock"] for x in ("dgx-a100", None))
     assert clock > alone
     points = estimate(
         "gpt2", "a100-sxm-80gb", node="dgx-a100",
-        sm_clock=[clock + 15e6 * x for x in (-1, 0, 1)], **asked,
+        sm_clock=[clock + 15e6 * x for x in (-1, 0, 1)], **request,
     ).summary["points"]  # fmt: skip
     at_wall = [x["wall_energy_j"] for x in points]
     assert best["wall_energy_j"] == pytest.approx(at_wall[1], rel=1e-5)
@@ -36,9 +36,9 @@ def test_the_clock_of_least_energy_at_the_wall():
 
 
 def test_tiles_at_the_wall():
-    found = codesign.tune(
+    result = codesign.tune(
         "gpt2", "l40s", phase="decode", batch=8, goal="energy", node="default"
     )
-    json_keys.check("codesign", found.to_json())
-    s = found.summary
+    json_keys.check("codesign", result.to_json())
+    s = result.summary
     assert s["energy_j"] < s["wall_energy_j"] <= s["default_wall_energy_j"]

@@ -182,8 +182,8 @@ def out_of(topology: Topology) -> np.ndarray:
 def link(topology: Topology, source: str, target: str) -> Link | None:
     """The link from one named node to another, if there is one."""
     ends = topology.index[source], topology.index[target]
-    found = [x for x in topology.links if (x.source, x.target) == ends]
-    return found[0] if found else None
+    result = [x for x in topology.links if (x.source, x.target) == ends]
+    return result[0] if result else None
 
 
 def reached(topology: Topology, start: int) -> set[int]:
@@ -312,11 +312,11 @@ def unit_demand(
 def only(whole: Demand, block: int, takers: Any = None, parts: Any = None) -> Demand:
     """One block alone; nodes that want it and that add to it, if they are others."""
     columns = dataclasses.astuple(whole)[1:]
-    found = Demand(whole.collective, *(column[[block]] for column in columns))
-    for mask, nodes in ((found.wanted, takers), (found.parts, parts)):
+    result = Demand(whole.collective, *(column[[block]] for column in columns))
+    for mask, nodes in ((result.wanted, takers), (result.parts, parts)):
         if nodes is not None:
             mask[:] = np.isin(np.arange(mask.shape[1]), nodes)
-    return found
+    return result
 
 
 Row = tuple[int, str, str, float, float]
@@ -344,24 +344,25 @@ def schedule(
     return Schedule(topology, wanted, sends)
 
 
-def without(given: Schedule, send: int) -> Schedule:
+def without(schedule_: Schedule, send: int) -> Schedule:
     """One send less."""
-    return take(given, np.delete(np.arange(len(given.sends)), send))
+    return take(schedule_, np.delete(np.arange(len(schedule_.sends)), send))
 
 
-def take(given: Schedule, chosen: np.ndarray) -> Schedule:
+def take(schedule_: Schedule, chosen: np.ndarray) -> Schedule:
     """Only the chosen sends."""
-    return given.with_sends(given.sends.take(chosen))
+    return schedule_.with_sends(schedule_.sends.take(chosen))
 
 
-def changed(given: Schedule, send: int, **values: float) -> Schedule:
+def changed(schedule_: Schedule, send: int, **values: float) -> Schedule:
     """One send with other values."""
     columns = {
-        f.name: getattr(given.sends, f.name).copy() for f in dataclasses.fields(Sends)
+        f.name: getattr(schedule_.sends, f.name).copy()
+        for f in dataclasses.fields(Sends)
     }
     for name, value in values.items():
         columns[name][send] = value
-    return given.with_sends(Sends(**columns))
+    return schedule_.with_sends(Sends(**columns))
 
 
 def ring_rows(count: int, latency: float = 0.0) -> list[Row]:
@@ -387,10 +388,10 @@ def reducing_rows(count: int) -> list[Row]:
 # --- plain checks
 
 
-def schedule_of(found: SolverResult) -> Schedule:
+def schedule_of(result: SolverResult) -> Schedule:
     """The schedule of a solver's result."""
-    assert found.schedule is not None
-    return found.schedule
+    assert result.schedule is not None
+    return result.schedule
 
 
 def scipy_least(model: LinearModel) -> float | None:
@@ -462,7 +463,7 @@ def replay_parts(schedule: Schedule, model: EpochModel, horizon: int | None) -> 
                 assert went <= came + tiny, "sent on before it came"
                 if not place.stores:
                     assert abs(went - came) <= tiny, "a switch does not store"
-            kept = size[to == node].sum() - size[frm == node].sum()
+            flow = size[to == node].sum() - size[frm == node].sum()
             wish = demand.size[block] * demand.wanted[block, node]
-            assert abs(kept - wish) <= tiny
+            assert abs(flow - wish) <= tiny
         assert arrive.max() <= horizon

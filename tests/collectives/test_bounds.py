@@ -218,10 +218,10 @@ def test_never_above_the_least_finish(seed: int, kind: str) -> None:
         keep[0] = True
         demand = Demand("custom", *(c[keep] for c in dataclasses.astuple(demand)[1:]))
     model = epoch_model(topology, GB, 0.5)
-    found = least_finish(topology, demand, model, high=40)
-    assert found.schedule is not None and found.schedule.epochs is not None
-    finish = verify(run_epochs(found.schedule, model))
-    least = found.schedule.epochs
+    result = least_finish(topology, demand, model, high=40)
+    assert result.schedule is not None and result.schedule.epochs is not None
+    finish = verify(run_epochs(result.schedule, model))
+    least = result.schedule.epochs
     assert epoch_bound(demand, topology, model) <= least
     assert epoch_bound(demand, topology, model, whole=False) <= least
     for whole in (True, False):
@@ -249,7 +249,7 @@ def plain_flow(topology: Topology, demand: Demand) -> float:
     links, blocks, nodes = len(topology.links), len(demand.size), len(topology.nodes)
     cost = np.zeros(blocks * links + 1)
     cost[-1] = 1
-    balance, given, load = [], [], []
+    balance, limits, load = [], [], []
     for block in range(blocks):
         for node in range(nodes):
             row = np.zeros(len(cost))
@@ -258,13 +258,13 @@ def plain_flow(topology: Topology, demand: Demand) -> float:
                 row[block * links + n] -= link.target == node
             here = float(demand.source[block] == node) - demand.wanted[block, node]
             balance.append(row)
-            given.append(here * demand.size[block] / GB)
+            limits.append(here * demand.size[block] / GB)
     for n, link in enumerate(topology.links):
         row = np.zeros(len(cost))
         row[n : blocks * links : links] = 1
         row[-1] = -link.rate / GB
         load.append(row)
-    answer = linprog(cost, np.array(load), np.zeros(links), np.array(balance), given)
+    answer = linprog(cost, np.array(load), np.zeros(links), np.array(balance), limits)
     assert answer.status == 0
     return float(answer.fun)
 
@@ -272,8 +272,8 @@ def plain_flow(topology: Topology, demand: Demand) -> float:
 @pytest.mark.parametrize("seed", range(6))
 def test_equals_a_plain_program(seed: int) -> None:
     topology, demand = random_case(seed)
-    found = flow_bound(demand, topology, whole=False)
-    assert found == pytest.approx(plain_flow(topology, demand), rel=1e-6)
+    result = flow_bound(demand, topology, whole=False)
+    assert result == pytest.approx(plain_flow(topology, demand), rel=1e-6)
 
 
 def test_mesh_by_its_middle_cut() -> None:
@@ -308,9 +308,9 @@ def test_links_are_of_use_from_first_to_last_block() -> None:
 def test_parts_of_blocks_do_not_beat_it(topology: Topology) -> None:
     demand = all_to_all(topology, 8e6)
     model = epoch_model(topology, 1e6, epoch_length(topology, 1e6))
-    found = lp(topology, demand, model)
-    assert found.schedule is not None
-    finish = verify(run_epochs(found.schedule, model, parts=True))
+    result = lp(topology, demand, model)
+    assert result.schedule is not None
+    finish = verify(run_epochs(result.schedule, model, parts=True))
     bound = flow_bound(demand, topology, whole=False)
     assert 0.8 * finish <= bound <= finish * (1 + 1e-9)
 

@@ -22,7 +22,7 @@ def wishes(demand: Demand) -> set[tuple[int, int, int]]:
 
 
 @pytest.mark.parametrize(
-    "given, name",
+    "options, name",
     [
         ("all-gather", "all_gather"),
         ("AllGather", "all_gather"),
@@ -35,20 +35,20 @@ def wishes(demand: Demand) -> set[tuple[int, int, int]]:
         *((name, name) for name in COLLECTIVES),
     ],
 )
-def test_spellings(given: str, name: str):
-    assert collective_name(given) == name
+def test_spellings(options: str, name: str):
+    assert collective_name(options) == name
 
 
 @pytest.mark.parametrize("name", [c for c in COLLECTIVES if c != "custom"])
 @pytest.mark.parametrize("chunks", [1, 3])
 @pytest.mark.parametrize("topology", [DGX1, PUBLISHED], ids=lambda t: t.name)
 def test_blocks_are_named_once_and_add_up(name: str, chunks: int, topology: Topology):
-    found = demand(name, topology, 48e3, chunks, root=2)
+    result = demand(name, topology, 48e3, chunks, root=2)
     gpus = topology.gpus
-    names = set(zip(found.source.tolist(), found.chunk.tolist(), strict=True))
-    assert len(names) == len(found.source)
+    names = set(zip(result.source.tolist(), result.chunk.tolist(), strict=True))
+    assert len(names) == len(result.source)
     block = 48e3 / topology.buffer_gpus / chunks
-    np.testing.assert_allclose(found.size, block)
+    np.testing.assert_allclose(result.size, block)
     shares = {
         "all_gather": len(gpus) - 1,
         "all_to_all": len(gpus) - 1,
@@ -56,7 +56,7 @@ def test_blocks_are_named_once_and_add_up(name: str, chunks: int, topology: Topo
         "all_reduce": len(gpus),
         "broadcast": topology.buffer_gpus,
     }
-    into = (found.wanted * found.size[:, None]).sum(0)
+    into = (result.wanted * result.size[:, None]).sum(0)
     root = int(gpus[2])
     for gpu in gpus:
         share = shares.get(name, 1)
@@ -67,22 +67,22 @@ def test_blocks_are_named_once_and_add_up(name: str, chunks: int, topology: Topo
             share = whole if gpu == root else 0
         np.testing.assert_allclose(into[gpu], share * chunks * block)
     others = np.setdiff1d(np.arange(len(topology.nodes)), gpus)
-    assert not found.wanted[:, others].any() and not found.parts[:, others].any()
-    assert set(found.source.tolist()) <= set(gpus.tolist())
+    assert not result.wanted[:, others].any() and not result.parts[:, others].any()
+    assert set(result.source.tolist()) <= set(gpus.tolist())
 
 
 @pytest.mark.parametrize("name", ["reduce_scatter", "all_reduce", "reduce"])
 def test_sums_have_a_part_from_everyone(name: str):
-    found = demand(name, DGX1, "8KB")
-    assert found.reduces and found.parts.all()
-    assert found.wanted[np.arange(8), found.source].all()
-    assert found.wanted.all() == (name == "all_reduce")
+    result = demand(name, DGX1, "8KB")
+    assert result.reduces and result.parts.all()
+    assert result.wanted[np.arange(8), result.source].all()
+    assert result.wanted.all() == (name == "all_reduce")
     assert not demand("all_gather", DGX1, "8KB").reduces
 
 
 def test_all_to_all_numbers_part_and_destination():
-    found = demand("all_to_all", DGX1, "1GB", chunks=2)
-    assert wishes(found) == {
+    result = demand("all_to_all", DGX1, "1GB", chunks=2)
+    assert wishes(result) == {
         (s, p * 8 + d, d)
         for s in range(8)
         for p in range(2)
@@ -106,17 +106,17 @@ def test_roots():
 def test_uneven_all_to_all():
     matrix = np.zeros((8, 8))
     matrix[0, 3], matrix[5, 1], matrix[2, 2] = 300.0, 20.0, 7.0
-    found = demand("alltoall", DGX1, chunks=2, matrix=matrix)
-    assert wishes(found) == {(0, 3, 3), (0, 11, 3), (5, 1, 1), (5, 9, 1)}
-    by_source = np.bincount(found.source, found.size)
+    result = demand("alltoall", DGX1, chunks=2, matrix=matrix)
+    assert wishes(result) == {(0, 3, 3), (0, 11, 3), (5, 1, 1), (5, 9, 1)}
+    by_source = np.bincount(result.source, result.size)
     np.testing.assert_allclose(by_source[[0, 5]], [300.0, 20.0])
 
 
 def test_tenants_at_once():
-    found = demand("all_gather", DGX1, "1KB", groups=[[0, 1, 2, 3], ["gpu6", 7]])
+    result = demand("all_gather", DGX1, "1KB", groups=[[0, 1, 2, 3], ["gpu6", 7]])
     expected = {(s, 0, d) for s in range(4) for d in range(4) if s != d}
-    assert wishes(found) == expected | {(6, 0, 7), (7, 0, 6)}
-    np.testing.assert_allclose(found.size, [250.0] * 4 + [500.0] * 2)
+    assert wishes(result) == expected | {(6, 0, 7), (7, 0, 6)}
+    np.testing.assert_allclose(result.size, [250.0] * 4 + [500.0] * 2)
     pairs = demand("all_to_all", DGX1, "1KB", groups=[[4, 6]])
     assert wishes(pairs) == {(4, 1, 6), (6, 0, 4)}
 
@@ -158,17 +158,17 @@ def test_matrix_file(tmp_path: Path):
     read = read_matrix_file(write(tmp_path, "0,1e3, 2\n\n4,0,5\n6,7,0\n"))
     np.testing.assert_array_equal(read, [[0, 1000, 2], [4, 0, 5], [6, 7, 0]])
     ring = load_topology("ring-3")
-    found = demand("all_to_all", ring, matrix=read)
-    assert found.size.sum() == 1024 and len(found.source) == 6
+    result = demand("all_to_all", ring, matrix=read)
+    assert result.size.sum() == 1024 and len(result.source) == 6
 
 
 def test_demand_file(tmp_path: Path):
     text = "source,chunk,bytes,wanted\ngpu0,0,1000,gpu1 3\n2,5,25,all\n0,1,8,4\n"
-    found = read_demand_file(write(tmp_path, text), DGX1)
-    assert wishes(found) == {(0, 0, 1), (0, 0, 3), (0, 1, 4)} | {
+    result = read_demand_file(write(tmp_path, text), DGX1)
+    assert wishes(result) == {(0, 0, 1), (0, 0, 3), (0, 1, 4)} | {
         (2, 5, d) for d in range(8) if d != 2
     }
-    assert found.size.tolist() == [1000.0, 25.0, 8.0] and not found.reduces
+    assert result.size.tolist() == [1000.0, 25.0, 8.0] and not result.reduces
 
 
 @pytest.mark.shared_data
@@ -177,6 +177,6 @@ def test_chunks_of_the_published_runs(shared: Path):
 
     rows = pd.read_csv(shared / "data" / "teccl" / "goldens_ndv2_2chassis.csv")
     for row in rows.to_dict("records"):
-        found = demand(str(row["collective"]), PUBLISHED, str(row["size_label"]))
-        np.testing.assert_allclose(found.size, row["chunk_bytes"])
-        assert found.wanted.sum() == row["n_demands"]
+        result = demand(str(row["collective"]), PUBLISHED, str(row["size_label"]))
+        np.testing.assert_allclose(result.size, row["chunk_bytes"])
+        assert result.wanted.sum() == row["n_demands"]

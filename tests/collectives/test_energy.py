@@ -94,21 +94,21 @@ def test_two_gpus_and_one_link():
     gpu = load_gpu(name)
     c, clock = gpu.corrections, float(gpu.sm_clock_applied_max)
     schedule = played(PAIR, [1], [0])
-    found = schedule_energy(schedule, gpu)
+    result = schedule_energy(schedule, gpu)
     finish = GB / (50 * GB) + 1e-6
-    assert found.finish == pytest.approx(finish)
-    wire = found.links["wire"]
+    assert result.finish == pytest.approx(finish)
+    wire = result.links["wire"]
     joules = [wire.typical, wire.low, wire.high]
     assert joules == pytest.approx([0.064, 0.040, 0.096])  # 8e9 bits x 8, 5, 12 pJ
     dram = 2 * GB * float(c.energy_dram) * float(c.dynamic_energy)
-    assert found.dram == pytest.approx(dram)
+    assert result.dram == pytest.approx(dram)
     assert dram == pytest.approx(0.1376, rel=0.01)  # 2 GB at 68.8 pJ/B
     l2 = 2 * GB * memory_price(gpu).l2
-    assert found.l2 == pytest.approx(l2)
+    assert result.l2 == pytest.approx(l2)
     waiting = by_hand_idle(name, clock, (dram + l2) / (2 * finish))
-    assert found.idle_power == pytest.approx(waiting, rel=1e-6)
-    assert found.idle == pytest.approx(2 * waiting * finish, rel=1e-6)
-    total = found.total
+    assert result.idle_power == pytest.approx(waiting, rel=1e-6)
+    assert result.idle == pytest.approx(2 * waiting * finish, rel=1e-6)
+    total = result.total
     assert total is not None
     rest = dram + l2 + 2 * waiting * finish
     assert total.typical == pytest.approx(0.064 + rest, rel=1e-6)
@@ -148,18 +148,18 @@ def test_a_copy_in_a_switch_is_read_once_and_written_by_all():
     links = (link(0, 4, "in", wire), *(link(4, n, "out", wire) for n in (1, 2, 3)))
     star = Topology("star", nodes, links, 4)
     gpu = load_gpu("h100-sxm")
-    found = schedule_energy(played(star, [1, 2, 3], [0, 1, 2, 3]), gpu)
-    assert found.dram == pytest.approx(4 * GB * memory_price(gpu).dram)
-    assert found.links["out"].typical == pytest.approx(3 * found.links["in"].typical)
+    result = schedule_energy(played(star, [1, 2, 3], [0, 1, 2, 3]), gpu)
+    assert result.dram == pytest.approx(4 * GB * memory_price(gpu).dram)
+    assert result.links["out"].typical == pytest.approx(3 * result.links["in"].typical)
     prices = byte_prices(star, MemoryPrice(10 * PJ, 2 * PJ))
     assert prices == pytest.approx([20 * PJ] * 4)  # 8 pJ and one end that stores
 
 
 def test_an_unknown_gpu_leaves_memory_and_idle_open():
-    found = schedule_energy(played(PAIR, [1], [0]), None)
-    assert (found.dram, found.l2, found.idle, found.total) == (None,) * 4
-    assert found.active == found.moved.typical == pytest.approx(0.064)
-    rows = energy_rows(found)
+    result = schedule_energy(played(PAIR, [1], [0]), None)
+    assert (result.dram, result.l2, result.idle, result.total) == (None,) * 4
+    assert result.active == result.moved.typical == pytest.approx(0.064)
+    rows = energy_rows(result)
     assert rows["total_j"] is None and rows["idle_j"] is None
     assert "--gpu" in rows["covers"]
     known = energy_rows(schedule_energy(played(PAIR, [1], [0]), load_gpu("h100-sxm")))
@@ -200,23 +200,23 @@ def test_relays_wait_too():
 
 def test_best_wait_clock_is_the_best_of_all():
     gpu = load_gpu("h100-sxm")
-    found = best_wait_clock(gpu, 2.0, 8, latency=0.5)
+    result = best_wait_clock(gpu, 2.0, 8, latency=0.5)
     clocks = supported_clocks(gpu)
     power = idle_power(gpu, clocks)
-    assert found.power == pytest.approx(power.min())
-    assert found.clock == clocks[power.argmin()]
-    assert found.saved_power == pytest.approx(8 * (power[-1] - power.min()))
-    assert found.saved_energy == pytest.approx(1.5 * found.saved_power)
-    assert found.saved_power > 8 * 20  # an idle H100 draws 57 W less at its lowest
+    assert result.power == pytest.approx(power.min())
+    assert result.clock == clocks[power.argmin()]
+    assert result.saved_power == pytest.approx(8 * (power[-1] - power.min()))
+    assert result.saved_energy == pytest.approx(1.5 * result.saved_power)
+    assert result.saved_power > 8 * 20  # an idle H100 draws 57 W less at its lowest
 
 
 def test_the_clock_to_wait_at_feeds_the_links():
     gpu = load_gpu("h100-sxm")
     slow = feeding_clock(gpu, 450 * GB)
     assert feeding_clock(gpu, 1800 * GB) == pytest.approx(4 * slow)
-    found = best_wait_clock(gpu, 1.0, 8, rate=1800 * GB)
-    assert found.clock >= found.floor == pytest.approx(4 * slow)
-    assert found.clock - found.floor < float(gpu.sm_clock_step)
+    result = best_wait_clock(gpu, 1.0, 8, rate=1800 * GB)
+    assert result.clock >= result.floor == pytest.approx(4 * slow)
+    assert result.clock - result.floor < float(gpu.sm_clock_step)
     hard = best_wait_clock(gpu, 1.0, 8, rate=1e6 * GB)
     assert hard.clock == supported_clocks(gpu)[-1] and hard.saved_energy == 0
 
@@ -226,12 +226,12 @@ def test_the_wait_clock_of_a_schedule():
     wanted = demand("all_gather", machine, "80GB")
     schedule = greedy(machine, wanted, effort=Effort(batches=1, restarts=1))
     gpu = load_gpu("h100-sxm")
-    found = schedule_wait_clock(schedule, gpu, latency=0.006)
-    assert found.floor == pytest.approx(feeding_clock(gpu, 450 * GB))
+    result = schedule_wait_clock(schedule, gpu, latency=0.006)
+    assert result.floor == pytest.approx(feeding_clock(gpu, 450 * GB))
     at_top = schedule_energy(schedule, gpu)
     assert at_top.idle is not None and at_top.dram is not None
     time = 8 * at_top.finish
     load = (at_top.dram + (at_top.l2 or 0.0)) / time
-    saved = at_top.idle - time * idle_power(gpu, np.array([found.clock]), load)[0]
+    saved = at_top.idle - time * idle_power(gpu, np.array([result.clock]), load)[0]
     share = (at_top.finish - 0.006) / at_top.finish
-    assert found.saved_energy == pytest.approx(saved * share, rel=0.02)
+    assert result.saved_energy == pytest.approx(saved * share, rel=0.02)

@@ -52,8 +52,8 @@ def line(rate: float, latency: float) -> Topology:
 def test_a_line(rate: float, latency: float, chunks: int, epochs: int) -> None:
     topology = line(rate, latency)
     wanted = wishes(topology, ["gpu2"], chunks)
-    found = greedy(topology, wanted, effort=QUICK)
-    assert whole_epochs(found, epoch_model(topology, 1.0, 1.0)) == epochs
+    result = greedy(topology, wanted, effort=QUICK)
+    assert whole_epochs(result, epoch_model(topology, 1.0, 1.0)) == epochs
 
 
 def test_the_order_of_a_link_is_kept() -> None:
@@ -88,9 +88,9 @@ def test_switches(copy: bool, free_exit: bool) -> None:
     """In in an epoch and out in the next, at no cost where the exit is free; once for
     both takers only if the switch copies."""
     topology = hub(copy, free_exit)
-    found = greedy(topology, wishes(topology, ["gpu1", "gpu2"]), effort=QUICK)
-    assert len(found.sends) == 4 - copy
-    epochs = whole_epochs(found, epoch_model(topology, 1.0, 1.0))
+    result = greedy(topology, wishes(topology, ["gpu1", "gpu2"]), effort=QUICK)
+    assert len(result.sends) == 4 - copy
+    epochs = whole_epochs(result, epoch_model(topology, 1.0, 1.0))
     assert epochs == (1 if copy else 2) + (not free_exit)
 
 
@@ -98,9 +98,9 @@ def test_sums_by_hand() -> None:
     """Around a ring of four one way: three steps, as the spread on its reverse."""
     topology = unit_ring(4)
     wanted = unit_demand(topology, "reduce_scatter")
-    found = schedule(topology, wanted, reducing_rows(4))
+    result = schedule(topology, wanted, reducing_rows(4))
     reverse, _ = spread_of(topology, wanted)
-    assert whole_epochs(found, epoch_model(reverse, 1.0, 1.0)) == 3
+    assert whole_epochs(result, epoch_model(reverse, 1.0, 1.0)) == 3
     both = unit_demand(topology, "all_reduce")
     assert whole_epochs(greedy(topology, both), epoch_model(reverse, 1.0, 1.0)) is None
 
@@ -128,8 +128,10 @@ def test_epochs_of_list_scheduling(
     machine = spread_of(topology, wanted)[0] if wanted.reduces else topology
     model = epoch_model(machine, chunk, tau)
     least = epoch_bound(wanted, topology, model, whole=True)
-    found = greedy(topology, wanted, tau, least)
-    assert found.epochs == whole_epochs(found, model) == in_epochs(found, model).epochs
-    assert found.epochs is not None and found.epochs >= least
+    result = greedy(topology, wanted, tau, least)
+    assert (
+        result.epochs == whole_epochs(result, model) == in_epochs(result, model).epochs
+    )
+    assert result.epochs is not None and result.epochs >= least
     # An epoch model leaves out no more than latencies below a tenth of an epoch.
-    assert verify(found) <= 1.1 * found.epochs * tau
+    assert verify(result) <= 1.1 * result.epochs * tau

@@ -47,7 +47,7 @@ def _ring(kind: str) -> Schedule:
     return schedule(topology, demand(kind, topology, 4e6), timed, phase=phase)
 
 
-def _table(given: Schedule, kind: str) -> dict[str, Any]:
+def _table(original: Schedule, kind: str) -> dict[str, Any]:
     return {
         "topology": "ring-4",
         "collective": kind,
@@ -55,29 +55,34 @@ def _table(given: Schedule, kind: str) -> dict[str, Any]:
         "chunks": 1,
         "epoch_s": None,
         "epochs": None,
-        "sends": sends_json(given),
+        "sends": sends_json(original),
     }
 
 
 @pytest.mark.parametrize("kind", ["all_gather", "reduce_scatter", "all_reduce"])
 def test_json_there_and_back(tmp_path: Path, kind: str):
-    given = _ring(kind)
-    read = read_schedule_json(write_json(tmp_path / "a.json", _table(given, kind)))
+    original = _ring(kind)
+    read = read_schedule_json(write_json(tmp_path / "a.json", _table(original, kind)))
     steps = 6 if kind == "all_reduce" else 3
     assert verify(read) == pytest.approx(steps * _STEP)
     order = np.lexsort(
-        (given.sends.block, given.sends.link, given.sends.end, given.sends.start)
+        (
+            original.sends.block,
+            original.sends.link,
+            original.sends.end,
+            original.sends.start,
+        )
     )
-    for field in dataclasses.fields(given.sends):
-        was, now = getattr(given.sends, field.name), getattr(read.sends, field.name)
+    for field in dataclasses.fields(original.sends):
+        was, now = getattr(original.sends, field.name), getattr(read.sends, field.name)
         assert now == pytest.approx(was[order])
 
 
 def test_csv_has_a_row_a_send():
-    given = _ring("all_gather")
-    rows = list(csv.DictReader(io.StringIO(sends_csv(given))))
-    assert len(rows) == len(given.sends) == 12
-    for row, send in zip(rows, sends_json(given), strict=True):
+    original = _ring("all_gather")
+    rows = list(csv.DictReader(io.StringIO(sends_csv(original))))
+    assert len(rows) == len(original.sends) == 12
+    for row, send in zip(rows, sends_json(original), strict=True):
         assert [row["from"], row["to"]] == send["link"]
         assert float(row["end_s"]) == send["end_s"] and float(row["bytes"]) == 1e6
 
@@ -98,8 +103,8 @@ def test_a_demand_of_its_own(tmp_path: Path):
         parts=np.zeros_like(wanted),
     )
     two = (whole.sends.block == 0) & (whole.sends.start < 1.5 * _STEP)
-    given = dataclasses.replace(take(whole, two), demand=only)
-    table = _table(given, "custom") | {"demand": demand_json(given)}
+    original = dataclasses.replace(take(whole, two), demand=only)
+    table = _table(original, "custom") | {"demand": demand_json(original)}
     read = read_schedule_json(write_json(tmp_path / "a.json", table))
     assert verify(read) == pytest.approx(2 * _STEP)
     table["demand"][0]["wanted"] = ["gpu3"]
@@ -116,21 +121,23 @@ def test_roots_are_read_from_the_sends(tmp_path: Path):
         (2, "gpu3", "gpu2", 0.0, _STEP),
         (2, "gpu2", "gpu1", _STEP, 2 * _STEP),
     ]
-    given = schedule(topology, demand("gather", topology, 4 * chunk, root="gpu1"), rows)
-    table = _table(given, "gather")
+    original = schedule(
+        topology, demand("gather", topology, 4 * chunk, root="gpu1"), rows
+    )
+    table = _table(original, "gather")
     read = read_schedule_json(write_json(tmp_path / "a.json", table))
     assert verify(read) == pytest.approx(2 * _STEP)
 
 
 def test_what_was_changed_about_the_machine(tmp_path: Path):
-    given = _ring("all_gather")
-    table = _table(given, "all_gather") | {"latency_s": 1e-3}
+    original = _ring("all_gather")
+    table = _table(original, "all_gather") | {"latency_s": 1e-3}
     with pytest.raises(Violation, match="latency"):
         verify(read_schedule_json(write_json(tmp_path / "a.json", table)))
-    table = _table(given, "all_gather") | {"scale": ["gpu0-gpu1=0.5"]}
+    table = _table(original, "all_gather") | {"scale": ["gpu0-gpu1=0.5"]}
     with pytest.raises(Violation, match="ends before its bytes"):
         verify(read_schedule_json(write_json(tmp_path / "b.json", table)))
-    table = _table(given, "all_gather") | {"disable": ["gpu0-gpu1"]}
+    table = _table(original, "all_gather") | {"disable": ["gpu0-gpu1"]}
     with pytest.raises(Violation, match="no link"):
         read_schedule_json(write_json(tmp_path / "c.json", table))
 
@@ -145,10 +152,10 @@ def test_our_own(tmp_path: Path):
     rows = [
         (*row[:3], (row[3] + 1) * _STEP, (row[4] + 1) * _STEP) for row in ring_rows(4)
     ]
-    given = schedule(topology, demand("all_gather", topology, 4e6), rows)
+    original = schedule(topology, demand("all_gather", topology, 4e6), rows)
     path = tmp_path / "a.json"
     table = {"topology": "ring-4", "collective": "all_gather", "size_bytes": 4e6}
-    path.write_text(json.dumps(table | {"chunks": 1, "sends": sends_json(given)}))
+    path.write_text(json.dumps(table | {"chunks": 1, "sends": sends_json(original)}))
     ours = verify_file(path)
     assert ours.summary["format"] == "diffenergy"
     assert ours.finish == pytest.approx(4 * _STEP)
@@ -159,10 +166,10 @@ def test_our_own(tmp_path: Path):
 def test_published(shared: Path):
     folder = shared / "data/teccl/schedules"
     path = folder / "ndv2-2-published_all_gather_slow_1GB.json.gz"
-    found = verify_file(path, load_topology("ndv2-2-published"))
-    assert found.summary["format"] == "te-ccl"
-    assert found.schedule.epochs == 10
-    assert found.finish <= 50e-3
+    result = verify_file(path, load_topology("ndv2-2-published"))
+    assert result.summary["format"] == "te-ccl"
+    assert result.schedule.epochs == 10
+    assert result.finish <= 50e-3
     with pytest.raises(ValueError, match="names no topology"):
         verify_file(path)
     with pytest.raises(Violation):

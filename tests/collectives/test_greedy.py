@@ -133,12 +133,12 @@ def test_only_takers_and_the_ways_to_them_are_served() -> None:
 def test_sums_of_teams_pass_gpus_that_are_in_none(kind: str, chunks: int) -> None:
     """Opposite GPUs of a ring: copies that no relay passes on are no summands. The
     least is the all-gather of the same teams backwards."""
-    asked = {"groups": [[0, 2], [1, 3]], "chunks": chunks}
+    options = {"groups": [[0, 2], [1, 3]], "chunks": chunks}
     search = Search(method="greedy")
-    found = plan("ring-4", kind, 1e6, search=search, **asked)  # verified inside
-    gather = plan("ring-4", "all_gather", 1e6, search=search, **asked)
+    result = plan("ring-4", kind, 1e6, search=search, **options)  # verified inside
+    gather = plan("ring-4", "all_gather", 1e6, search=search, **options)
     times = 1 if kind == "reduce_scatter" else 2
-    assert times * gather.finish * 0.999 < found.finish < 1.1 * times * gather.finish
+    assert times * gather.finish * 0.999 < result.finish < 1.1 * times * gather.finish
 
 
 def requests(topology: Topology, size: float) -> Requests:

@@ -97,13 +97,13 @@ SLOTS = epoch_model(DETOUR, MB, MB / 100e9)
 
 def test_what_nobody_needs_is_left_out():
     start = played(DETOUR, one_block(DETOUR, [2]), [(0, 0), (1, 0)])
-    found = cheapest(start, byte_prices(DETOUR, None))
-    assert used(found.schedule) == [0]
+    result = cheapest(start, byte_prices(DETOUR, None))
+    assert used(result.schedule) == [0]
     assert schedule_price(start, byte_prices(DETOUR, None)) == pytest.approx(
         MB * 8 * 51e-12
     )
-    assert found.joules == pytest.approx(MB * 8 * 50e-12)
-    assert found.finish == pytest.approx(MB / 100e9)
+    assert result.joules == pytest.approx(MB * 8 * 50e-12)
+    assert result.finish == pytest.approx(MB / 100e9)
 
 
 def test_a_detour_is_taken_only_if_there_is_time():
@@ -130,16 +130,16 @@ def test_unicasts_become_one_multicast():
     start = played(hub, wanted, trips)
     prices = byte_prices(hub, None)
     slots = epoch_model(hub, MB, MB / 100e9)
-    found = cheapest(start, prices, model=slots, horizon=3)
-    assert used(found.schedule) == [0, 5, 6, 7]
-    assert found.joules == pytest.approx(4 * MB * 8e-12)
+    result = cheapest(start, prices, model=slots, horizon=3)
+    assert used(result.schedule) == [0, 5, 6, 7]
+    assert result.joules == pytest.approx(4 * MB * 8e-12)
     plain = priced_star(4, copy=False)
     start = played(plain, wanted, trips)
-    kept = cheapest(start, byte_prices(plain, None))
+    unchanged = cheapest(start, byte_prices(plain, None))
     assert (
-        kept.meets_floor and kept.schedule is start
+        unchanged.meets_floor and unchanged.schedule is start
     )  # every taker needs a send of its own
-    assert kept.joules == pytest.approx(6 * MB * 8e-12)
+    assert unchanged.joules == pytest.approx(6 * MB * 8e-12)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -152,15 +152,15 @@ def test_floor_is_below_the_cheapest_tree(seed: int):
     prices = byte_prices(net, None)
     cheapest = np.inf
     for links in itertools.product((False, True), repeat=10):
-        kept = np.flatnonzero(links)
+        unchanged = np.flatnonzero(links)
         reached, front = {0}, [0]
         while front:
             node = front.pop()
-            ahead = {int(net.targets[n]) for n in kept if net.sources[n] == node}
+            ahead = {int(net.targets[n]) for n in unchanged if net.sources[n] == node}
             front += list(ahead - reached)
             reached |= ahead
         if set(takers) <= reached:
-            cheapest = min(cheapest, float(prices[kept].sum()) * MB)
+            cheapest = min(cheapest, float(prices[unchanged].sum()) * MB)
     floor = energy_floor(net, one_block(net, takers), prices)
     assert floor == np.inf if cheapest == np.inf else floor <= cheapest * (1 + 1e-9)
     if len(takers) == 1 and cheapest < np.inf:
@@ -199,12 +199,12 @@ def test_never_dearer_and_never_later(name: str, collective: str):
     start = greedy(topology, wanted, effort=QUICK)
     prices = byte_prices(topology, MEMORY)
     before = verify(start)
-    found = cheapest(start, prices)
-    after = verify(found.schedule)
-    assert found.finish == after <= before * (1 + 1e-9)
-    assert found.joules == pytest.approx(schedule_price(found.schedule, prices))
-    assert found.joules <= schedule_price(start, prices) * (1 + 1e-9)
-    assert found.joules >= found.floor * (1 - 1e-9)
+    result = cheapest(start, prices)
+    after = verify(result.schedule)
+    assert result.finish == after <= before * (1 + 1e-9)
+    assert result.joules == pytest.approx(schedule_price(result.schedule, prices))
+    assert result.joules <= schedule_price(start, prices) * (1 + 1e-9)
+    assert result.joules >= result.floor * (1 - 1e-9)
 
 
 SLOT = MB / 100e9
@@ -304,7 +304,7 @@ def test_ctrl_c_keeps_the_best(monkeypatch: pytest.MonkeyPatch):
     prices = byte_prices(topology, None)
     monkeypatch.setattr(energy_search, "lp", stopped)
     model = epoch_model(topology, MB, MB / 25e9)
-    found = cheapest(start, prices, model=model, horizon=5)
-    assert found.interrupted
-    assert found.joules <= schedule_price(start, prices)
-    assert verify(found.schedule) == found.finish
+    result = cheapest(start, prices, model=model, horizon=5)
+    assert result.interrupted
+    assert result.joules <= schedule_price(start, prices)
+    assert verify(result.schedule) == result.finish

@@ -128,9 +128,9 @@ def check_program(text: str, kind: Collective, ranks: int, chunks: int) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("chunks", [1, 2])
 def test_programs_fill_the_output_buffers(kind: Collective, chunks: int):
-    given = on_ring(kind, chunks=chunks)
-    verify(given)
-    check_program(msccl_xml(given), kind, 4, chunks)
+    original = on_ring(kind, chunks=chunks)
+    verify(original)
+    check_program(msccl_xml(original), kind, 4, chunks)
 
 
 @pytest.mark.parametrize("kind", ["all_gather", "reduce_scatter", "all_reduce"])
@@ -160,9 +160,9 @@ def both_ways() -> Schedule:
 
 
 def test_parts_become_chunks():
-    given = both_ways()
-    assert verify(given) == 2.0
-    check_program(msccl_xml(given), "all_to_all", 4, 2)
+    original = both_ways()
+    assert verify(original) == 2.0
+    check_program(msccl_xml(original), "all_to_all", 4, 2)
 
 
 def test_two_roots_are_refused():
@@ -176,20 +176,20 @@ def test_two_roots_are_refused():
 
 
 def test_what_msccl_cannot_say():
-    given = on_ring("all_gather")
-    odd = dataclasses.replace(given.demand, collective="gather")
+    original = on_ring("all_gather")
+    odd = dataclasses.replace(original.demand, collective="gather")
     with pytest.raises(ValueError, match="`collective` is gather"):
-        msccl_xml(dataclasses.replace(given, demand=odd))
-    size = given.demand.size.copy()
+        msccl_xml(dataclasses.replace(original, demand=odd))
+    size = original.demand.size.copy()
     size[0] = 0.5
     sends = dataclasses.replace(
-        given.sends, bytes=np.where(given.sends.block == 0, 0.5, 1.0)
+        original.sends, bytes=np.where(original.sends.block == 0, 0.5, 1.0)
     )
-    odd = dataclasses.replace(given.demand, size=size)
+    odd = dataclasses.replace(original.demand, size=size)
     with pytest.raises(ValueError, match="`size` differs"):
-        msccl_xml(dataclasses.replace(given, demand=odd, sends=sends))
+        msccl_xml(dataclasses.replace(original, demand=odd, sends=sends))
     with pytest.raises(Violation):
-        msccl_xml(without(given, 3))
+        msccl_xml(without(original, 3))
     parts = both_ways()
     ragged = np.where(parts.sends.bytes < 1, 0.5, 1.0)
     for b in range(len(parts.demand.size)):
@@ -209,8 +209,8 @@ def test_what_msccl_cannot_say():
 @pytest.mark.parametrize("kind", [*KINDS, "broadcast", "reduce"])
 def test_planned_collectives(machine: str, kind: Collective):
     """What the search plans, around rings and through a switch, root gpu0."""
-    found = plan(machine, kind, "1MB", search=Search(method="greedy"))
-    check_program(found.to_xml(), kind, len(found.schedule.topology.gpus), 1)
+    result = plan(machine, kind, "1MB", search=Search(method="greedy"))
+    check_program(result.to_xml(), kind, len(result.schedule.topology.gpus), 1)
 
 
 @pytest.mark.slow
@@ -227,6 +227,6 @@ def test_planned_collectives(machine: str, kind: Collective):
 def test_published_schedules_as_programs(shared: Path, name: str, pieces: int):
     """15 GPUs around the switch gpu0; the fast all-to-all moves quarters."""
     path = shared / f"data/teccl/schedules/ndv2-2-published_{name}.json.gz"
-    given, _ = run_published(read_published(path, load_topology("ndv2-2-published")))
-    text = msccl_xml(given)
-    check_program(text, given.demand.collective, 15, pieces)
+    original, _ = run_published(read_published(path, load_topology("ndv2-2-published")))
+    text = msccl_xml(original)
+    check_program(text, original.demand.collective, 15, pieces)

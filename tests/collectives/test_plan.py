@@ -39,10 +39,10 @@ from .builders import (
 def planned(machine: str, collective: str, size: str, chunks: int = 1, **how) -> Plan:
     topology = load_topology(machine)
     wanted = demand(collective, topology, size, chunks)
-    found = find_schedule(topology, wanted, Search(**how))
-    assert verify(found.schedule) == pytest.approx(found.finish, rel=1e-12)
-    assert found.bound <= found.finish * (1 + 1e-9)
-    return found
+    result = find_schedule(topology, wanted, Search(**how))
+    assert verify(result.schedule) == pytest.approx(result.finish, rel=1e-12)
+    assert result.bound <= result.finish * (1 + 1e-9)
+    return result
 
 
 @pytest.mark.parametrize(
@@ -72,35 +72,35 @@ def planned(machine: str, collective: str, size: str, chunks: int = 1, **how) ->
     ],
 )
 def test_least_epochs(machine, collective, size, chunks, epoch, least):
-    found = planned(machine, collective, size, chunks, epoch=epoch)
-    assert found.schedule.epochs == found.epoch_bound == least
-    assert found.certified
+    result = planned(machine, collective, size, chunks, epoch=epoch)
+    assert result.schedule.epochs == result.epoch_bound == least
+    assert result.certified
 
 
 def test_all_to_all_between_chassis_is_at_its_bound():
-    found = planned("ndv2-2", "all_to_all", "1GB")
+    result = planned("ndv2-2", "all_to_all", "1GB")
     # 64 chunks of 62.5 MB at 12.5 GB/s, and the latency of the link
-    assert found.finish == pytest.approx(0.32 + 1.3 * US, rel=1e-9)
-    assert found.gap <= 1e-9
+    assert result.finish == pytest.approx(0.32 + 1.3 * US, rel=1e-9)
+    assert result.gap <= 1e-9
 
 
 @pytest.mark.slow
 def test_an_all_reduce_of_two_halves_at_their_bounds():
     """Shares of 125 MB take 2.5 ms at 50 GB/s: three epochs to add up, three to spread,
     where list scheduling takes eight and the best standard algorithm as long."""
-    found = planned("dgx1", "all_reduce", "1GB")
-    assert found.schedule.epochs == found.epoch_bound == 6 and found.certified
-    assert 0.015 < found.finish < 0.015 + 6 * US
-    assert found.method == "reduce_scatter (milp) + all_gather (milp)"
-    assert found.solver == "highs" and found.standard is not None
-    assert min(x.finish for x in found.standard.found.values()) > 0.02
+    result = planned("dgx1", "all_reduce", "1GB")
+    assert result.schedule.epochs == result.epoch_bound == 6 and result.certified
+    assert 0.015 < result.finish < 0.015 + 6 * US
+    assert result.method == "reduce_scatter (milp) + all_gather (milp)"
+    assert result.solver == "highs" and result.standard is not None
+    assert min(x.finish for x in result.standard.algorithms.values()) > 0.02
 
 
 def test_integer_search_of_a_reduction_is_turned_round():
     # Reversed, ndv2-2 has the same shape, so that 10 slow epochs are least again.
-    found = planned("ndv2-2", "reduce_scatter", "1GB", method="milp", epoch="slowest")
-    assert (found.method, found.solver) == ("milp", "highs")
-    assert found.schedule.epochs == found.epoch_bound == 10
+    result = planned("ndv2-2", "reduce_scatter", "1GB", method="milp", epoch="slowest")
+    assert (result.method, result.solver) == ("milp", "highs")
+    assert result.schedule.epochs == result.epoch_bound == 10
 
 
 @pytest.mark.parametrize(
@@ -118,8 +118,8 @@ def test_the_bound_knows_that_blocks_may_be_cut():
     wanted = blocks(line, [(0, 3)], 1e9)
     parts = find_schedule(line, wanted, Search("lp", epoch=0.25))
     assert parts.finish == pytest.approx(1.5, rel=1e-3)
-    found = find_schedule(line, wanted, Search())
-    assert found.bound == pytest.approx(1.0, rel=1e-3)
+    result = find_schedule(line, wanted, Search())
+    assert result.bound == pytest.approx(1.0, rel=1e-3)
 
 
 def test_a_cut_inside_raises_the_bound():
@@ -132,8 +132,8 @@ def test_a_cut_inside_raises_the_bound():
     topology = unit_machine(" ".join(f"gpu{n}" for n in range(8)), links)
     wanted = demand("all_gather", topology, "8MB")
     assert second_bound(wanted, topology) < 3.1e-3
-    found = find_schedule(topology, wanted, Search(time_limit=5.0))
-    assert found.bound == pytest.approx(4e-3)
+    result = find_schedule(topology, wanted, Search(time_limit=5.0))
+    assert result.bound == pytest.approx(4e-3)
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +160,7 @@ def test_what_is_in_it(board: CollectiveResult):
     into = 6 * 25e9  # B/s
     assert 7 * 25e3 / into <= board.bound <= board.finish
     assert board.gap == pytest.approx(board.finish / board.bound - 1, abs=1e-9)
-    ring = board.baselines.found["ring"]
+    ring = board.baselines.algorithms["ring"]
     assert ring.finish > board.finish
     energy = board.baseline_energy("ring")
     assert energy.idle_power is not None and energy.total and board.energy.total
@@ -185,10 +185,10 @@ def test_files(board: CollectiveResult, tmp_path: Path):
 
 
 def test_several_sizes():
-    found = plan("ring-4", "all_gather", ["8KB", 8e6])
-    assert [x["size_bytes"] for x in found.summary] == [8e3, 8e6]
-    assert "8.000 kB, 8.000 MB a GPU" in repr(found)
-    assert found.results[0].finish < found.results[1].finish
+    result = plan("ring-4", "all_gather", ["8KB", 8e6])
+    assert [x["size_bytes"] for x in result.summary] == [8e3, 8e6]
+    assert "8.000 kB, 8.000 MB a GPU" in repr(result)
+    assert result.results[0].finish < result.results[1].finish
 
 
 CASES = (
@@ -221,8 +221,8 @@ def busy(monkeypatch: pytest.MonkeyPatch):
 
 def answer(name: str, collective: str, size: str, how: Search) -> dict:
     """What the machine's load must not change."""
-    found = plan(name, collective, size, search=how).summary
-    return {key: x for key, x in found.items() if key != "solver_s"}
+    result = plan(name, collective, size, search=how).summary
+    return {key: x for key, x in result.items() if key != "solver_s"}
 
 
 @pytest.mark.parametrize(("name", "collective", "size", "how"), CASES)
@@ -238,9 +238,9 @@ def test_wall_time_is_the_last_resort_and_is_reported(busy):
     assert Search(time_limit=2.0).wall_limit == 60.0
     assert Search("milp").wall_limit == 3000.0
     busy(1e6)
-    found = plan("ndv2-2", "all_gather", "64KB", search=Search(epoch="fastest"))
-    assert found.summary["out_of_time"] is True
-    assert "--time-limit" in found.notes[0] and "wall time" in found.notes[0]
+    result = plan("ndv2-2", "all_gather", "64KB", search=Search(epoch="fastest"))
+    assert result.summary["out_of_time"] is True
+    assert "--time-limit" in result.notes[0] and "wall time" in result.notes[0]
 
 
 def test_list_scheduling_counts_what_it_sends(busy):
@@ -275,21 +275,21 @@ def test_no_published_row_is_better(shared: Path, name: str, kind: str):
     epoch = {"Fast": "fastest", "Slow": "slowest"}[kind]
     for row in rows:
         size = row["size_label"]
-        found = planned("ndv2-2-published", collective, size, epoch=epoch)
-        epochs = found.schedule.epochs
+        result = planned("ndv2-2-published", collective, size, epoch=epoch)
+        epochs = result.schedule.epochs
         assert epochs is not None and epochs <= int(row["epochs"]), size
-        assert found.schedule.epoch == pytest.approx(float(row["epoch_s"]), rel=1e-9)
+        assert result.schedule.epoch == pytest.approx(float(row["epoch_s"]), rel=1e-9)
         # published runs dropped latencies, at most 4.1 us on the longest path
-        assert found.finish <= float(row["finish_s"]) + 4.1 * US, size
+        assert result.finish <= float(row["finish_s"]) + 4.1 * US, size
         if collective == "all_gather":
-            assert found.certified and epochs == int(row["epochs"]), size
+            assert result.certified and epochs == int(row["epochs"]), size
 
 
 @pytest.mark.parametrize("method", ["auto", "greedy", "milp", "rounds"])
 def test_methods_come_to_the_same_epochs(method: str):
     """Four are least; rounds of a few epochs each need at most six."""
-    found = planned("dgx1", "all_gather", "200KB", method=method, epoch="slowest")
-    epochs = found.schedule.epochs
+    result = planned("dgx1", "all_gather", "200KB", method=method, epoch="slowest")
+    epochs = result.schedule.epochs
     assert epochs == 4 or (method == "rounds" and epochs in (5, 6))
     with pytest.raises(Infeasible, match="3 epochs.*at least 4 are needed"):
         planned("dgx1", "all_gather", "200KB", method=method, epoch="slowest",
@@ -306,13 +306,13 @@ def test_ctrl_c_keeps_the_best_so_far(stage: str):
         if at.startswith(stage):
             raise KeyboardInterrupt
 
-    found = find_schedule(load_topology("dgx1"), wanted, watch=stop)
-    assert found.interrupted and 0 < found.bound <= found.finish
-    assert verify(found.schedule) == found.finish
+    result = find_schedule(load_topology("dgx1"), wanted, watch=stop)
+    assert result.interrupted and 0 < result.bound <= result.finish
+    assert verify(result.schedule) == result.finish
     if stage == "integer search":
-        assert found.finish == pytest.approx(0.02, rel=1e-3)
+        assert result.finish == pytest.approx(0.02, rel=1e-3)
     else:
-        assert found.method == "greedy" and found.standard is None
+        assert result.method == "greedy" and result.standard is None
     stage = "list scheduling"
     with pytest.raises(KeyboardInterrupt):  # nothing to keep
         find_schedule(load_topology("dgx1"), wanted, watch=stop)
@@ -342,9 +342,9 @@ def test_bandwidths_by_hand(collective, size, sharing, buffer, share) -> None:
     wanted = demand("broadcast" if custom else collective, topology, "1GB")
     if custom:
         wanted = dataclasses.replace(wanted, collective="custom")
-    found = bandwidths(wanted, topology, 0.5, size, sharing)
+    result = bandwidths(wanted, topology, 0.5, size, sharing)
     bus = None if share is None else pytest.approx(2 * buffer * share)
-    assert found == (pytest.approx(buffer), pytest.approx(2 * buffer), bus)
+    assert result == (pytest.approx(buffer), pytest.approx(2 * buffer), bus)
     pair = load_topology("ndv2-2-published")
     *_, bus = bandwidths(demand("all_gather", pair, "1GB"), pair, 0.5, 1e9)
     assert bus == pytest.approx(2e9 * 15 / 16)

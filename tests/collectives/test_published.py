@@ -46,7 +46,7 @@ def test_all_files_end_in_their_epochs_and_run_in_continuous_time(shared: Path):
     files = _names(shared)
     assert len(files) == 25
     for path in files:
-        given = read_published(path, load_topology("ndv2-2-published"))
+        published = read_published(path, load_topology("ndv2-2-published"))
         words = path.name.removesuffix(".json.gz").removeprefix(_PREFIX)
         name, epoch, size = words.rsplit("_", 2)
         row = rows[
@@ -54,12 +54,12 @@ def test_all_files_end_in_their_epochs_and_run_in_continuous_time(shared: Path):
             epoch.capitalize(),
             size,
         ]
-        assert replay_epochs(given) == int(row["epochs"])
-        assert given.demand.size == pytest.approx(float(row["chunk_bytes"]))
-        _, found = run_published(given)
-        assert given.epoch is not None
-        late = found - float(row["finish_s"])
-        free = given.epoch + _LONGEST if name == "all_gather" else 0.0
+        assert replay_epochs(published) == int(row["epochs"])
+        assert published.demand.size == pytest.approx(float(row["chunk_bytes"]))
+        _, result = run_published(published)
+        assert published.epoch is not None
+        late = result - float(row["finish_s"])
+        free = published.epoch + _LONGEST if name == "all_gather" else 0.0
         assert late <= free + _LONGEST
 
 
@@ -78,18 +78,18 @@ def test_flows_become_sends(tmp_path: Path):
     """gpu4 over the switch gpu0 to gpu2 and gpu9, sharing the hop into gpu0: two
     lanes (1 epoch), so that gpu0 sends on in epoch 1."""
     shared_hop = "Chunk 0 from 4 traveled over 4->{} in epoch 0 via switches 0"
-    given = _read(tmp_path / "a.json", shared_hop.format(2), shared_hop.format(9))
-    names = [node.name for node in given.topology.nodes]
-    links = [given.topology.links[n] for n in given.sends.link]
+    published = _read(tmp_path / "a.json", shared_hop.format(2), shared_hop.format(9))
+    names = [node.name for node in published.topology.nodes]
+    links = [published.topology.links[n] for n in published.sends.link]
     assert [(names[k.source], names[k.target]) for k in links] == [
         ("gpu4", "gpu0"),
         ("gpu0", "gpu2"),
         ("gpu0", "gpu9"),
     ]
-    assert given.sends.start == pytest.approx([0.0, 1.25e-3, 1.25e-3])
-    assert given.sends.bytes == pytest.approx(62.5e6)
-    assert given.sends.end[0] == pytest.approx(1.25e-3 + 0.7e-6)
-    assert given.demand.wanted.sum() == 15 * 15
+    assert published.sends.start == pytest.approx([0.0, 1.25e-3, 1.25e-3])
+    assert published.sends.bytes == pytest.approx(62.5e6)
+    assert published.sends.end[0] == pytest.approx(1.25e-3 + 0.7e-6)
+    assert published.demand.wanted.sum() == 15 * 15
 
 
 def _broken(shared: Path, tmp_path: Path, which: str, edit: Callable[[dict], object]):

@@ -112,7 +112,7 @@ def event_by_event(schedule: Schedule) -> np.ndarray:
         for link in set(sends.link.tolist())
     }
     free = dict.fromkeys(queue, 0.0)
-    held = {(b, int(n)): 0.0 for b, n in enumerate(wanted.source)}
+    arrival = {(b, int(n)): 0.0 for b, n in enumerate(wanted.source)}
     start = np.full(len(sends), np.nan)
     while any(queue.values()):
         for link, row in queue.items():
@@ -120,14 +120,14 @@ def event_by_event(schedule: Schedule) -> np.ndarray:
                 int(sends.block[row[0]]) if row else -1,
                 int(topology.sources[link]),
             )
-            if row and here in held:
+            if row and here in arrival:
                 send = row.pop(0)
-                start[send] = max(free[link], held[here])
+                start[send] = max(free[link], arrival[here])
                 took = sends.bytes[send] / topology.rates[link]
                 free[link] = float(start[send] + took)
                 there = here[0], int(topology.targets[link])
                 when = free[link] + float(topology.latencies[link])
-                held[there] = min(held.get(there, np.inf), when)
+                arrival[there] = min(arrival.get(there, np.inf), when)
     return start
 
 
@@ -140,16 +140,16 @@ def test_least_starts_by_plain_search(seed: int) -> None:
         whole, nodes=whole.nodes[: len(gpus)], links=tuple(links)
     )
     schedule = greedy(topology, all_gather(topology, 60e6), effort=QUICK)
-    found = retime(stretched(schedule)).sends.start
-    np.testing.assert_allclose(found, event_by_event(schedule), rtol=1e-12, atol=1e-18)
+    result = retime(stretched(schedule)).sends.start
+    np.testing.assert_allclose(result, event_by_event(schedule), rtol=1e-12, atol=1e-18)
 
 
-def agrees(schedule: Schedule, given: Any = None) -> float:
+def agrees(schedule: Schedule, original: Any = None) -> float:
     """Share by which the finish of the order differs from that of `retime`."""
     topology = schedule.topology
-    order = order_of(schedule, given)
-    found = finish_time(order, topology.rates, topology.latencies)
-    return abs(found.time / retime(schedule, given).last_end - 1)
+    order = order_of(schedule, original)
+    result = finish_time(order, topology.rates, topology.latencies)
+    return abs(result.time / retime(schedule, original).last_end - 1)
 
 
 def searched(method: str, topology: Topology, wanted: Demand) -> Schedule:
@@ -160,9 +160,9 @@ def searched(method: str, topology: Topology, wanted: Demand) -> Schedule:
     size = float(wanted.size.max())
     model = epoch_model(topology, size, epoch_length(topology, size, "slowest"))
     solve = {"lp": lp, "milp": least_finish, "rounds": rounds}[method]
-    found: SolverResult = solve(topology, wanted, model)
-    assert found.schedule is not None
-    return run_epochs(found.schedule, model, parts=method == "lp")
+    result: SolverResult = solve(topology, wanted, model)
+    assert result.schedule is not None
+    return run_epochs(result.schedule, model, parts=method == "lp")
 
 
 @pytest.mark.parametrize(
@@ -204,9 +204,9 @@ def test_overlapping_sends_go_one_after_the_other() -> None:
     sends = Sends(
         np.arange(2), np.full(2, first), start, end, wanted.size, np.zeros(2, int)
     )
-    given = Schedule(topology, wanted, sends)
-    assert verify(given) == pytest.approx(500e-6)
-    early = retime(given)
+    original = Schedule(topology, wanted, sends)
+    assert verify(original) == pytest.approx(500e-6)
+    early = retime(original)
     np.testing.assert_allclose(early.sends.end, [100e-6, 200e-6])
     assert verify(early) == pytest.approx(200e-6)
 
@@ -262,10 +262,10 @@ def test_gradient_against_finite_differences(kind: str) -> None:
     schedule = greedy(topology, demand, effort=Effort(1, 2))
     order = order_of(schedule)
     rates, latencies = topology.rates, topology.latencies
-    found = finish_time(order, rates, latencies)
-    gradient = found.by_rate / rates, found.by_latency
+    result = finish_time(order, rates, latencies)
+    gradient = result.by_rate / rates, result.by_latency
     timed = retime(schedule)
-    assert found.time == pytest.approx(float(timed.sends.end.max()), rel=1e-12)
+    assert result.time == pytest.approx(float(timed.sends.end.max()), rel=1e-12)
     used = np.unique(schedule.sends.link)
     for which, base in enumerate((rates, latencies)):
         for link in used[:: max(1, len(used) // 12)]:
@@ -277,7 +277,7 @@ def test_gradient_against_finite_differences(kind: str) -> None:
                 for s in (1, -1)
             )  # fmt: skip
             slope = (up - down) / (2 * step[link])
-            assert abs(gradient[which][link] - slope) <= 1e-6 * found.time / base[link]
+            assert abs(gradient[which][link] - slope) <= 1e-6 * result.time / base[link]
 
 
 def test_rates_and_latencies_scale_the_finish() -> None:
@@ -288,8 +288,8 @@ def test_rates_and_latencies_scale_the_finish() -> None:
     finish = retime(schedule).sends.end.max()
     for factor in (0.5, 1.0, 4.0):
         rates, latencies = topology.rates * factor, topology.latencies / factor
-        found = finish_time(order, rates, latencies)
-        assert found.time == pytest.approx(finish / factor, rel=1e-9)
+        result = finish_time(order, rates, latencies)
+        assert result.time == pytest.approx(finish / factor, rel=1e-9)
 
 
 def test_prune_leaves_out_what_nobody_needs() -> None:

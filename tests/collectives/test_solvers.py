@@ -82,12 +82,12 @@ def test_dgx1_all_gather_has_its_least_epochs(latency, kind, chunks, least):
     # 7 chunks for each of ours must come in over 6 lanes.
     lanes = 6 if kind == "slowest" else 3
     low = int(np.ceil(7 * chunks / lanes)) + int(model.delay.min())
-    found = least_finish(machine, demand, model, low=low, how=Solving(time_limit=60.0))
-    assert found.status == "optimal"
-    assert schedule_of(found).epochs == least
+    result = least_finish(machine, demand, model, low=low, how=Solving(time_limit=60.0))
+    assert result.status == "optimal"
+    assert schedule_of(result).epochs == least
     below = max(low, least_horizon(machine, demand, model.hop)) - 1
-    assert max(found.infeasible_at, below) == least - 1
-    replay_epochs(schedule_of(found), model, least)
+    assert max(result.infeasible_at, below) == least - 1
+    replay_epochs(schedule_of(result), model, least)
 
 
 @pytest.mark.parametrize(
@@ -100,11 +100,11 @@ def test_ndv2_slow_epochs(machine):
     model = epochs_of(machine, chunk=chunk)
     demand = gather_chunks(machine, chunk)
     # 8 chunks pass the link into chassis 0, then two hops.
-    found = milp(machine, demand, model, 10, how=Solving(time_limit=60.0))
-    assert schedule_of(found).epochs == 10
-    replay_epochs(schedule_of(found), model, 10)
+    result = milp(machine, demand, model, 10, how=Solving(time_limit=60.0))
+    assert schedule_of(result).epochs == 10
+    replay_epochs(schedule_of(result), model, 10)
     # The latencies that epochs drop add at most 4.1 us.
-    assert verify(run_epochs(schedule_of(found), model)) <= 10 * 5e-3 + 4.1e-6
+    assert verify(run_epochs(schedule_of(result), model)) <= 10 * 5e-3 + 4.1e-6
     assert (
         milp(machine, demand, model, 9, how=Solving(time_limit=60.0)).status
         == "infeasible"
@@ -118,8 +118,10 @@ def test_ndv2_fast_epochs():
     chunk = 1e9 / 16
     model = epochs_of(machine, "fastest", chunk)
     demand = gather_chunks(machine, chunk)
-    found = milp(machine, demand, model, 35, how=Solving(time_limit=900.0))  # 8 x 4 + 3
-    replay_epochs(schedule_of(found), model, 35)
+    result = milp(
+        machine, demand, model, 35, how=Solving(time_limit=900.0)
+    )  # 8 x 4 + 3
+    replay_epochs(schedule_of(result), model, 35)
     assert (
         milp(machine, demand, model, 34, how=Solving(time_limit=900.0)).status
         == "infeasible"
@@ -159,12 +161,12 @@ def naive_least(topology, demand, model, parts: bool, most: int = 14) -> int | N
             out = [one for one in links if topology.sources[one] == n and k < horizon]
             before = [(("have", c, n, k - 1), -1)] if k else []
             own = float(n == demand.source[c]) * (demand.size[c] / model.chunk)
-            held = [(("have", c, n, k), 1), *before, *come]
+            terms = [(("have", c, n, k), 1), *before, *come]
             if parts:  # what leaves is gone
                 gone = [(("send", c, one, k), 1) for one in out]
-                row([*held, *gone], own * (k == 0), own * (k == 0))
+                row([*terms, *gone], own * (k == 0), own * (k == 0))
             else:
-                row(held, -np.inf, own)
+                row(terms, -np.inf, own)
                 for one in out:
                     row([(("send", c, one, k), 1), (("have", c, n, k), -1)], -np.inf, 0)
             if k == horizon:
@@ -196,13 +198,13 @@ def test_least_epochs_are_those_of_a_naive_program(seed: int, parts: bool):
         chance = np.random.default_rng(seed)
         size = demand.size * chance.choice([0.5, 1.0, 1.7], len(demand.size))
         demand = dataclasses.replace(demand, size=size)
-        found = schedule_of(lp(topology, demand, model))
-        replay_parts(found, model, found.epochs)
+        result = schedule_of(lp(topology, demand, model))
+        replay_parts(result, model, result.epochs)
     else:
         demand = gather_chunks(topology, CHUNK)
-        found = schedule_of(least_finish(topology, demand, model))
-        replay_epochs(found, model, found.epochs)
-    assert found.epochs == naive_least(topology, demand, model, parts)
+        result = schedule_of(least_finish(topology, demand, model))
+        replay_epochs(result, model, result.epochs)
+    assert result.epochs == naive_least(topology, demand, model, parts)
 
 
 def star_of(copy: bool, free_exit: bool = False) -> Topology:
@@ -237,16 +239,16 @@ def star_of(copy: bool, free_exit: bool = False) -> Topology:
 def test_small_machines_by_hand(topology, kind, least, volume):
     model = epochs_of(topology)
     if kind == "all_to_all":
-        found = lp(topology, exchange_chunks(topology, CHUNK), model)
-        assert found.objective == pytest.approx(volume)
-        replay_parts(schedule_of(found), model, least)
+        result = lp(topology, exchange_chunks(topology, CHUNK), model)
+        assert result.objective == pytest.approx(volume)
+        replay_parts(schedule_of(result), model, least)
     else:
         whole = demand(kind, topology, CHUNK * len(topology.gpus))
         if kind == "broadcast":
             whole = one_to_all(topology, CHUNK * len(topology.gpus), 1)
-        found = least_finish(topology, whole, model, how=Solving(time_limit=60.0))
-        replay_epochs(schedule_of(found), model, schedule_of(found).epochs)
-    assert least is None or schedule_of(found).epochs == least
+        result = least_finish(topology, whole, model, how=Solving(time_limit=60.0))
+        replay_epochs(schedule_of(result), model, schedule_of(result).epochs)
+    assert least is None or schedule_of(result).epochs == least
 
 
 def test_what_has_no_model_is_refused():
@@ -264,18 +266,18 @@ def test_early_delivery_is_as_good_as_scipy_finds():
     model = epochs_of(machine)
     demand = gather_chunks(machine, CHUNK)
     built, rows = early(machine, demand, model, 3)
-    found = solve(built, Solving(time_limit=60.0))
-    assert found.status == "optimal"
-    assert found.incumbent == pytest.approx(scipy_least(built), rel=1e-6)
-    assert found.values is not None
-    schedule_of = epoch_schedule(machine, demand, model, rows.chosen(found.values))
+    result = solve(built, Solving(time_limit=60.0))
+    assert result.status == "optimal"
+    assert result.incumbent == pytest.approx(scipy_least(built), rel=1e-6)
+    assert result.values is not None
+    schedule_of = epoch_schedule(machine, demand, model, rows.chosen(result.values))
     replay_epochs(schedule_of, model, 3)
 
 
 def test_least_cost_sends_every_wish_once():
     machine = dgx1()
     model = epochs_of(machine)
-    found = milp(
+    result = milp(
         machine,
         gather_chunks(machine, CHUNK),
         model,
@@ -283,9 +285,9 @@ def test_least_cost_sends_every_wish_once():
         link_cost=np.ones(32),
         how=Solving(time_limit=60.0),
     )
-    assert found.status == "optimal"
-    assert found.objective == 56  # 8 blocks, 7 takers
-    assert len(schedule_of(found).sends) == 56
+    assert result.status == "optimal"
+    assert result.objective == 56  # 8 blocks, 7 takers
+    assert len(schedule_of(result).sends) == 56
 
 
 @pytest.mark.slow
@@ -296,21 +298,21 @@ def test_machines_with_switches_that_copy_nothing(free_exit):
     machine, chunk = dgx2_2(free_exit), 1e9 / 32
     model = epochs_of(machine, chunk=chunk)
     demand = gather_chunks(machine, chunk)
-    found = least_finish(machine, demand, model, how=Solving(time_limit=120.0))
-    assert schedule_of(found).epochs == (4 if free_exit else 5)
-    replay_epochs(schedule_of(found), model, schedule_of(found).epochs)
-    verify(run_epochs(schedule_of(found), model))
+    result = least_finish(machine, demand, model, how=Solving(time_limit=120.0))
+    assert schedule_of(result).epochs == (4 if free_exit else 5)
+    replay_epochs(schedule_of(result), model, schedule_of(result).epochs)
+    verify(run_epochs(schedule_of(result), model))
 
 
 def test_dgx1_all_to_all_needs_four_epochs_and_eighty_hops():
     machine = dgx1()
     model = epochs_of(machine)
-    found = lp(machine, exchange_chunks(machine, CHUNK), model)
-    assert found.status == "optimal"
-    assert schedule_of(found).epochs == 4
-    assert found.objective == pytest.approx(80)
-    assert schedule_of(found).sends.bytes.sum() == pytest.approx(80 * CHUNK)
-    replay_parts(schedule_of(found), model, 4)
+    result = lp(machine, exchange_chunks(machine, CHUNK), model)
+    assert result.status == "optimal"
+    assert schedule_of(result).epochs == 4
+    assert result.objective == pytest.approx(80)
+    assert schedule_of(result).sends.bytes.sum() == pytest.approx(80 * CHUNK)
+    replay_parts(schedule_of(result), model, 4)
     short = lp(machine, exchange_chunks(machine, CHUNK), model, high=3)
     assert short.status == "infeasible"
     assert short.schedule is None
@@ -331,10 +333,10 @@ def test_ndv2_flows_in_slow_epochs(machine, least):
     model = epochs_of(machine, chunk=chunk)
     demand = exchange_chunks(machine, chunk)
     assert static_bound(machine, demand, model) == least
-    found = lp(machine, demand, model, how=Solving(time_limit=300.0))
-    assert schedule_of(found).epochs == least
-    replay_parts(schedule_of(found), model, least)
-    timed = run_epochs(schedule_of(found), model, parts=True)
+    result = lp(machine, demand, model, how=Solving(time_limit=300.0))
+    assert schedule_of(result).epochs == least
+    replay_parts(schedule_of(result), model, least)
+    timed = run_epochs(schedule_of(result), model, parts=True)
     assert verify(timed) <= least * 5e-3 + 4.1e-6
 
 
@@ -343,12 +345,12 @@ def test_ndv2_flows_in_fast_epochs():
     machine = ndv2_2(published=True)
     chunk = 1e9 / 16
     model = epochs_of(machine, "fastest", chunk)
-    found = lp(
+    result = lp(
         machine, exchange_chunks(machine, chunk), model, how=Solving(time_limit=400.0)
     )
-    assert schedule_of(found).epochs == 225  # 1 + 56 x 4
-    assert found.objective == pytest.approx(544)
-    replay_parts(schedule_of(found), model, 225)
+    assert schedule_of(result).epochs == 225  # 1 + 56 x 4
+    assert result.objective == pytest.approx(544)
+    replay_parts(schedule_of(result), model, 225)
 
 
 def test_least_volume_is_as_small_as_scipy_finds():
@@ -356,8 +358,8 @@ def test_least_volume_is_as_small_as_scipy_finds():
     model = epochs_of(machine, "fastest")
     demand = exchange_chunks(machine, CHUNK)
     linear = flow_model(machine, demand, model, 9).linear
-    found = lp(machine, demand, model, low=9)
-    assert found.objective == pytest.approx(scipy_least(linear))
+    result = lp(machine, demand, model, low=9)
+    assert result.objective == pytest.approx(scipy_least(linear))
 
 
 @pytest.mark.parametrize(
@@ -373,10 +375,10 @@ def test_least_volume_is_as_small_as_scipy_finds():
 def test_rounds_make_true_schedules(machine, chunk, length, most):
     model = epochs_of(machine, chunk=chunk)
     demand = gather_chunks(machine, chunk)
-    found = rounds(machine, demand, model, length=length, how=Solving(time_limit=60.0))
-    assert found.status == "feasible"
-    assert schedule_of(found).epochs <= most
-    replay_epochs(schedule_of(found), model, schedule_of(found).epochs)
+    result = rounds(machine, demand, model, length=length, how=Solving(time_limit=60.0))
+    assert result.status == "feasible"
+    assert schedule_of(result).epochs <= most
+    replay_epochs(schedule_of(result), model, schedule_of(result).epochs)
 
 
 def test_rounds_carry_what_is_in_flight():
@@ -384,5 +386,5 @@ def test_rounds_carry_what_is_in_flight():
     machine = ring(5, 0.5, 25.0)
     model = epochs_of(machine)
     assert set(model.hop.tolist()) == {2}
-    found = rounds(machine, gather_chunks(machine, CHUNK), model, length=1)
-    assert schedule_of(found).epochs == 4  # two hops, two chunks a link
+    result = rounds(machine, gather_chunks(machine, CHUNK), model, length=1)
+    assert schedule_of(result).epochs == 4  # two hops, two chunks a link

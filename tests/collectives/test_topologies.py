@@ -170,8 +170,8 @@ def test_mi250x():
     np.testing.assert_allclose(into(one)[:2], [350e9, 350e9])
     assert one.rates.sum() == 2 * (8 * 200e9 + 4 * 100e9 + 16 * 50e9)
     for die, switch in ((0, "sw1"), (15, "sw8"), (16, "sw9"), (31, "sw16")):
-        found = link(two, f"gpu{die}", switch)
-        assert found and found.rate == 25e9
+        result = link(two, f"gpu{die}", switch)
+        assert result and result.rate == 25e9
     assert into(two)[two.index["sw0"]] == 16 * 25e9
     assert two.nodes[two.index["sw9"]].chassis == 1
 

@@ -40,10 +40,10 @@ def scatter() -> Schedule:
     return schedule(topology, unit_demand(topology, "reduce_scatter"), reducing_rows(4))
 
 
-def _plus(given: Schedule, *rows: Row) -> Schedule:
+def _plus(original: Schedule, *rows: Row) -> Schedule:
     """With sends added."""
-    more = schedule(given.topology, given.demand, rows)
-    return given.with_sends(Sends.joined([given.sends, more.sends]))
+    more = schedule(original.topology, original.demand, rows)
+    return original.with_sends(Sends.joined([original.sends, more.sends]))
 
 
 def test_sends_after_the_last_wanted_arrival_do_not_count(gather: Schedule):
@@ -70,7 +70,7 @@ def test_capacity_in_every_window():
         end = start + size + rng.integers(0, 4, 4)
         wanted = blocks(topology, [(0, 1)] * 4, size)
         rows = [(b, "gpu0", "gpu1", start[b], end[b]) for b in range(4)]
-        given = schedule(topology, wanted, rows)
+        original = schedule(topology, wanted, rows)
         fits = all(
             size[(start >= low) & (end <= high)].sum() <= high - low
             for low in start
@@ -79,10 +79,10 @@ def test_capacity_in_every_window():
         )
         right += fits
         if fits:
-            assert verify(given) == end.max()
+            assert verify(original) == end.max()
         else:
             with pytest.raises(Violation, match="capacity"):
-                verify(given)
+                verify(original)
     assert 20 < right < 180
 
 
@@ -133,9 +133,9 @@ def test_two_sums_leave_a_switch_at_once():
         (0, "gpu3", "sw0", 1.0, 2.0),
         (0, "sw0", "gpu2", 1.0, 2.0),
     ]
-    given = schedule(topology, wanted, rows)
-    assert verify(given) == 2.0
-    assert verify(retime(given)) == 2.0
+    original = schedule(topology, wanted, rows)
+    assert verify(original) == 2.0
+    assert verify(retime(original)) == 2.0
 
 
 def _all_reduce() -> Schedule:

@@ -24,9 +24,9 @@ from .builders import (
 LATENCY = 0.25
 
 
-def _right(given: Schedule) -> bool:
+def _right(original: Schedule) -> bool:
     try:
-        verify(given)
+        verify(original)
     except Violation:
         return False
     return True
@@ -113,12 +113,12 @@ def test_a_sum_through_two_switches():
     wanted = _block(topology, "reduce_scatter", [0], range(4))
     hops = [("sw1", "gpu0"), ("sw0", "sw1"), ("gpu1", "sw1"), ("gpu2", "sw0")]
     hops += [("gpu3", "sw0")]
-    given = schedule(topology, wanted, [(0, *hop, 0.0, 1.0) for hop in hops])
-    assert verify(given) == 1.0
+    original = schedule(topology, wanted, [(0, *hop, 0.0, 1.0) for hop in hops])
+    assert verify(original) == 1.0
     for send, says in [(4, "summand of gpu3 never reaches the sum in chunk 0 of gpu0"),
                        (1, "cannot pass it on"), (0, "cannot pass it on")]:  # fmt: skip
         with pytest.raises(Violation, match=says):
-            verify(without(given, send))
+            verify(without(original, send))
     twice = [(0, *hop, 0.0, 1.0) for hop in hops] + [(0, "gpu3", "sw0", 0.0, 2.0)]
     with pytest.raises(Violation):
         verify(schedule(topology, wanted, twice))
@@ -136,18 +136,18 @@ def test_parts_of_several_sends_in_one():
     whole = [*into, (0, "sw0", "gpu1", 0.5, 1.5)]
     assert verify(_parts(whole, [0.5, 0.5, 1.0])) == 1.5
     quarters = [(0, "sw0", "gpu1", 0.25 * n, 0.25 * n + 0.25) for n in range(4)]
-    given = _parts([*into, *quarters], [0.5] * 2 + [0.25] * 4)
-    assert verify(given) == 1.0
+    original = _parts([*into, *quarters], [0.5] * 2 + [0.25] * 4)
+    assert verify(original) == 1.0
     fast = _parts([*into, *quarters], [0.5] * 2 + [0.25] * 4, rate=2.0)
     with pytest.raises(Violation, match="send 3 .*carries again"):  # not there yet
         verify(changed(fast, 3, start=0.2))
     # what the last quarter takes is all there at 1 s, and gone then
     with pytest.raises(Violation, match="send 5 .*before its last byte|send 5 .*again"):
-        verify(changed(given, 5, start=0.7, end=0.95))
+        verify(changed(original, 5, start=0.7, end=0.95))
     with pytest.raises(Violation, match="send 5 .*waits in sw0"):
-        verify(changed(given, 5, start=1.05, end=1.3))
+        verify(changed(original, 5, start=1.05, end=1.3))
     with pytest.raises(Violation, match="send [2-5] .*sw0"):
-        verify(changed(given, 3, bytes=0.35, end=0.6))
+        verify(changed(original, 3, bytes=0.35, end=0.6))
 
 
 @pytest.mark.parametrize(("crumbs", "right"), [(0.9, True), (1.5, False)])
@@ -158,8 +158,8 @@ def test_crumbs_that_are_left_do_not_add_up(crumbs: float, right: bool):
     into = [(0, "gpu0", "sw0", 0.0, 0.5), (0, "gpu0", "sw0", 0.5, 1.0)]
     out = [(0, "sw0", "gpu1", a, b) for a, b in ((0, 0.5), (0.5, 1), (1, 1.0001))]
     sizes = [0.5, 0.5, 0.5 - 0.8e-6, 0.5 - 0.8e-6, crumbs * 1e-6]
-    given = _parts([*into, *out], sizes)
-    assert _right(given) == right
+    original = _parts([*into, *out], sizes)
+    assert _right(original) == right
 
 
 @pytest.mark.parametrize(
@@ -182,11 +182,11 @@ def test_sends_that_cannot_be_read(values: dict, says: str):
     topology = unit_ring(2)
     wanted = unit_demand(topology, "all_gather")
     rows = [(0, "gpu0", "gpu1", 0.0, 1.0), (1, "gpu1", "gpu0", 0.0, 1.0)]
-    given = schedule(topology, wanted, rows)
-    assert verify(given) == 1.0
-    with pytest.raises(Violation) as found:
-        verify(changed(given, 1, **values))
-    assert str(found.value).startswith(says)
+    original = schedule(topology, wanted, rows)
+    assert verify(original) == 1.0
+    with pytest.raises(Violation) as result:
+        verify(changed(original, 1, **values))
+    assert str(result.value).startswith(says)
 
 
 def test_sums_where_no_summand_is():
@@ -195,11 +195,11 @@ def test_sums_where_no_summand_is():
     wanted = _block(topology, "reduce_scatter", [0], [1, 2])
     rows = [(0, "gpu1", "gpu0", 0.0, 1.0), (0, "gpu2", "gpu3", 0.0, 1.0)]
     rows.append((0, "gpu3", "gpu0", 1.0, 2.0))
-    given = schedule(topology, wanted, rows)
-    assert verify(given) == 2.0
+    original = schedule(topology, wanted, rows)
+    assert verify(original) == 2.0
     for send, says in enumerate(("of gpu1 never", "no summand", "of gpu2 never")):
         with pytest.raises(Violation, match=says):
-            verify(without(given, send))
+            verify(without(original, send))
 
 
 def test_nothing_to_send():
@@ -217,8 +217,8 @@ def test_the_earliest_of_several_wrong_sends():
     """Both hops of two blocks start before the block is there; the later send in the
     list is the earlier in time."""
     topology = unit_ring(4)
-    given = schedule(topology, unit_demand(topology, "all_gather"), ring_rows(4))
-    broken = changed(given, 5, start=0.9)
+    original = schedule(topology, unit_demand(topology, "all_gather"), ring_rows(4))
+    broken = changed(original, 5, start=0.9)
     broken = changed(broken, 6, start=0.8)
     with pytest.raises(Violation, match=r"send 6 \(chunk 0 of gpu1 over gpu2->gpu3"):
         verify(broken)

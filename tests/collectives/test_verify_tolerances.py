@@ -65,10 +65,10 @@ def _shared_link() -> Schedule:
 
 def _in_the_middle() -> Schedule:
     """The second block passes while the first is under way."""
-    given = _shared_link()
+    original = _shared_link()
     for send, (start, end) in enumerate([(0.0, 2.0), (0.5, 1.5)] * 2):
-        given = changed(given, send, start=start, end=end)
-    return given
+        original = changed(original, send, start=start, end=end)
+    return original
 
 
 def _line(*takers: int) -> Schedule:
@@ -137,11 +137,11 @@ TIMES: list[tuple[Callable[[], Schedule], int, Change, str]] = [
 @pytest.mark.parametrize(("make", "send", "change", "says"), TIMES)
 def test_times(make, send: int, change: Change, says: str):
     """Shifted by a share of 1e-9 of the last end."""
-    given = make()
-    last = max(given.sends.end.max(), change(0.0).get("end", 0.0))
-    verify(changed(given, send, **change(INSIDE * 1e-9 * last)))
+    original = make()
+    last = max(original.sends.end.max(), change(0.0).get("end", 0.0))
+    verify(changed(original, send, **change(INSIDE * 1e-9 * last)))
     with pytest.raises(Violation, match=says):
-        verify(changed(given, send, **change(OUTSIDE * 1e-9 * last)))
+        verify(changed(original, send, **change(OUTSIDE * 1e-9 * last)))
 
 
 def _moved(share: float, sign: int, **more: float) -> Change:
@@ -166,7 +166,7 @@ BYTES: list[tuple[Callable[[], Schedule], int, Change, str]] = [
 @pytest.mark.parametrize(("make", "send", "change", "says"), BYTES)
 def test_bytes(make, send: int, change: Change, says: str):
     """More or less by a share of 1e-6 of the block."""
-    given = make()
-    verify(changed(given, send, **change(INSIDE * 1e-6)))
+    original = make()
+    verify(changed(original, send, **change(INSIDE * 1e-6)))
     with pytest.raises(Violation, match=says):
-        verify(changed(given, send, **change(OUTSIDE * 1e-6)))
+        verify(changed(original, send, **change(OUTSIDE * 1e-6)))

@@ -59,13 +59,13 @@ def test_way_round_and_links_of_no_use() -> None:
     """gpu0 - gpu1 fails: two steps by gpu2; gpu1 - gpu2 and gpu0 - gpu2 do not matter,
     whose plan is the base's."""
     topology = ring(3)
-    found = by_pair(list(criticality(topology, to_next(topology), QUICK)))
-    failed = found["gpu0", "gpu1"]
+    result = by_pair(list(criticality(topology, to_next(topology), QUICK)))
+    failed = result["gpu0", "gpu1"]
     assert failed.finish == pytest.approx(2 * STEP * 1e-6)
     for pair in (("gpu0", "gpu2"), ("gpu1", "gpu2")):
-        assert not found[pair].used
-        assert found[pair].finish == found[pair].base == pytest.approx(STEP * 1e-6)
-    rows = criticality_rows(found.values())
+        assert not result[pair].used
+        assert result[pair].finish == result[pair].base == pytest.approx(STEP * 1e-6)
+    rows = criticality_rows(result.values())
     assert rows[0]["link"] == ["gpu0", "gpu1"]
     assert [row["slowdown_pct"] for row in rows] == pytest.approx([100.0, 0.0, 0.0])
 
@@ -75,9 +75,9 @@ def test_chassis_that_is_cut_off_is_named() -> None:
     """Each chassis of an NDv2 pair has one way out: 8 x 8 wishes without it."""
     topology = load_topology("ndv2-2")
     wish = demand("all_to_all", topology, "1GB")
-    found = list(criticality(topology, wish, QUICK))
-    assert len(found) == len(linked_pairs(topology)) == 34
-    lost = [change for change in found if change.cut_off is not None]
+    result = list(criticality(topology, wish, QUICK))
+    assert len(result) == len(linked_pairs(topology)) == 34
+    lost = [change for change in result if change.cut_off is not None]
     assert {change.pair for change in lost} == {("gpu0", "gpu9"), ("gpu1", "gpu8")}
     for pair, side in ((("gpu0", "gpu9"), "gpu0"), (("gpu1", "gpu8"), "gpu8")):
         cut = by_pair(lost)[pair].cut_off
@@ -85,7 +85,7 @@ def test_chassis_that_is_cut_off_is_named() -> None:
         assert cut["demands"] == 64
         assert side in cut["from"]
         assert side not in cut["to"]
-    rows = criticality_rows(found)
+    rows = criticality_rows(result)
     check_part("failure", rows)
     assert all(row["finish_s"] is None for row in rows[:2])
     assert all(row["slowdown_pct"] is None for row in rows[:2])
@@ -112,12 +112,12 @@ def test_alike_links_are_planned_once(
         return greedy(topology, *rest, **named)  # pyright: ignore[reportArgumentType]
 
     monkeypatch.setattr(room, "greedy", counted)
-    found = by_pair(list(criticality(topology, wish, QUICK)))
+    result = by_pair(list(criticality(topology, wish, QUICK)))
     assert len(planned) <= 1 + orbits
     pairs = linked_pairs(topology)
     for number in range(orbits):
         names = [[f"gpu{n}" for n in pair] for pair in pairs[orbit == number].tolist()]
-        alike = [found[a, b] for a, b in names]
+        alike = [result[a, b] for a, b in names]
         assert len({change.finish for change in alike}) == 1
         assert {change.alike for change in alike} == {len(alike)}
 
@@ -179,18 +179,18 @@ def one_way_ring(latency: float) -> Schedule:
 
 
 def test_two_links_in_series() -> None:
-    found = sensitivities(chain(), "link")
+    result = sensitivities(chain(), "link")
     total = 258.0
-    assert found.finish == pytest.approx(total * 1e-6, rel=1e-12)
-    np.testing.assert_allclose(found.rate, [-200 / total, -50 / total], rtol=1e-12)
-    np.testing.assert_allclose(found.latency, [3 / total, 5 / total], rtol=1e-12)
-    np.testing.assert_allclose(found.rise, [1.0, 1.0])
-    assert found.exact is not None
-    for one in (found.exact.faster, found.exact.slower):
-        np.testing.assert_allclose(one, found.rate, rtol=1e-9)
-    for one in (found.exact.longer, found.exact.shorter):
-        np.testing.assert_allclose(one, found.rise, rtol=1e-9)
-    rows = sensitivity_rows(found)
+    assert result.finish == pytest.approx(total * 1e-6, rel=1e-12)
+    np.testing.assert_allclose(result.rate, [-200 / total, -50 / total], rtol=1e-12)
+    np.testing.assert_allclose(result.latency, [3 / total, 5 / total], rtol=1e-12)
+    np.testing.assert_allclose(result.rise, [1.0, 1.0])
+    assert result.exact is not None
+    for one in (result.exact.faster, result.exact.slower):
+        np.testing.assert_allclose(one, result.rate, rtol=1e-9)
+    for one in (result.exact.longer, result.exact.shorter):
+        np.testing.assert_allclose(one, result.rise, rtol=1e-9)
+    rows = sensitivity_rows(result)
     assert json.loads(json.dumps(rows, allow_nan=False)) == rows
     assert [row["link"] for row in rows] == [["gpu0", "gpu1"], ["gpu1", "gpu2"]]
     assert rows[0]["rate_bytes_per_s"] == 10e9
@@ -201,13 +201,13 @@ def test_two_links_in_series() -> None:
 def test_a_tie_helps_only_if_both_are_faster() -> None:
     """Each link alone: nothing to gain, all of its share to lose."""
     schedule = fork()
-    found = sensitivities(schedule, "link")
-    assert found.rate.sum() == pytest.approx(-200 / 202)  # one of the two paths
-    assert found.exact is not None
-    np.testing.assert_array_equal(found.exact.faster, [0.0, 0.0])
-    np.testing.assert_allclose(found.exact.slower, [-200 / 202] * 2, rtol=1e-6)
-    np.testing.assert_array_equal(found.exact.shorter, [0.0, 0.0])
-    np.testing.assert_allclose(found.exact.longer, [1.0, 1.0])
+    result = sensitivities(schedule, "link")
+    assert result.rate.sum() == pytest.approx(-200 / 202)  # one of the two paths
+    assert result.exact is not None
+    np.testing.assert_array_equal(result.exact.faster, [0.0, 0.0])
+    np.testing.assert_allclose(result.exact.slower, [-200 / 202] * 2, rtol=1e-6)
+    np.testing.assert_array_equal(result.exact.shorter, [0.0, 0.0])
+    np.testing.assert_allclose(result.exact.longer, [1.0, 1.0])
     both = sensitivities(schedule, "medium").exact
     assert both is not None
     np.testing.assert_allclose(both.faster, [-200 / 202], rtol=1e-6)
@@ -225,9 +225,9 @@ def finish_if(schedule: Schedule, factor: float) -> np.ndarray:
 def test_links_with_time_to_spare_do_not_matter() -> None:
     """At 20 GB/s the second link is done after 102 us of 202 us."""
     schedule = fork(second=20.0)
-    found = sensitivities(schedule, "link")
-    assert found.exact is not None
-    for values in (found.rate, found.rise, found.exact.slower, found.exact.longer):
+    result = sensitivities(schedule, "link")
+    assert result.exact is not None
+    for values in (result.rate, result.rise, result.exact.slower, result.exact.longer):
         assert values[1] == 0.0
     np.testing.assert_allclose(finish_if(schedule, 0.25) * 1e6, [802.0, 402.0])
     np.testing.assert_allclose(finish_if(schedule, 4.0) * 1e6, [102.0, 202.0])
@@ -238,16 +238,16 @@ def test_ring_by_symmetry(latency: float, passes: int) -> None:
     """Blocks pass three of the four links once, so some longest path leaves any link
     out; a slower link costs its 100 us once, or thrice if a link's three blocks in a
     row take no less time than a block's three links."""
-    found = sensitivities(one_way_ring(latency), "link")
+    result = sensitivities(one_way_ring(latency), "link")
     total = 3 * (100 + latency)
-    assert found.finish == pytest.approx(total * 1e-6)
-    assert found.exact is not None
-    np.testing.assert_array_equal(found.exact.faster, np.zeros(4))
+    assert result.finish == pytest.approx(total * 1e-6)
+    assert result.exact is not None
+    np.testing.assert_array_equal(result.exact.faster, np.zeros(4))
     np.testing.assert_allclose(
-        found.exact.slower, [-passes * 100 / total] * 4, rtol=1e-6
+        result.exact.slower, [-passes * 100 / total] * 4, rtol=1e-6
     )
-    np.testing.assert_allclose(found.exact.longer, np.ones(4))
-    assert found.rate.sum() == pytest.approx(-300 / total)  # of any one path
+    np.testing.assert_allclose(result.exact.longer, np.ones(4))
+    assert result.rate.sum() == pytest.approx(-300 / total)  # of any one path
 
 
 def test_link_between_chassis_is_the_finish() -> None:
@@ -296,14 +296,14 @@ def test_shares_add_up_and_halves_agree(kind: str) -> None:
     """sum(latency) - sum(rate) = 1; without ties both sides are the gradient; and it is
     what a small change of rates makes."""
     schedule = without_ties(kind)
-    found = sensitivities(schedule, "link")
-    assert found.latency.sum() - found.rate.sum() == pytest.approx(1.0, abs=1e-9)
-    assert found.exact is not None
-    np.testing.assert_allclose(found.exact.faster, found.rate, atol=1e-6)
-    np.testing.assert_allclose(found.exact.slower, found.rate, atol=1e-6)
+    result = sensitivities(schedule, "link")
+    assert result.latency.sum() - result.rate.sum() == pytest.approx(1.0, abs=1e-9)
+    assert result.exact is not None
+    np.testing.assert_allclose(result.exact.faster, result.rate, atol=1e-6)
+    np.testing.assert_allclose(result.exact.slower, result.rate, atol=1e-6)
     step = 1e-5
-    change = finish_if(schedule, 1 + step) / found.finish - 1
-    np.testing.assert_allclose(change / step, found.rate, atol=1e-3)
+    change = finish_if(schedule, 1 + step) / result.finish - 1
+    np.testing.assert_allclose(change / step, result.rate, atol=1e-3)
 
 
 def test_a_medium_is_the_sum_of_its_links(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,11 +313,11 @@ def test_a_medium_is_the_sum_of_its_links(monkeypatch: pytest.MonkeyPatch) -> No
     rows = [(0, 0, 0.0), (1, 0, 100.0), (2, 1, 0.0), (3, 2, 0.0)]
     schedule = whole(topology, blocks(topology, [(0, 1), (0, 1), (1, 0), (1, 2)]), rows)
     monkeypatch.setattr(sensitivity, "_MOST", 0)
-    found = sensitivities(schedule, "medium")
-    assert found.names == ((topology.links[0].medium,),)
-    np.testing.assert_allclose(found.rate, [-200 / 202])
-    assert found.exact is None
-    row = sensitivity_rows(found)[0]
+    result = sensitivities(schedule, "medium")
+    assert result.names == ((topology.links[0].medium,),)
+    np.testing.assert_allclose(result.rate, [-200 / 202])
+    assert result.exact is None
+    row = sensitivity_rows(result)[0]
     assert row["links"] == 3
     assert row["rate_bytes_per_s"] is None  # one way faster than the other
     assert row["rate_sensitivity_if_faster"] is None
@@ -353,11 +353,11 @@ def test_what_came_before_the_stop_is_kept() -> None:
         if done >= 6:
             raise KeyboardInterrupt
 
-    found, complete = gathered(criticality(topology, wish, QUICK, progress=stop))
+    result, complete = gathered(criticality(topology, wish, QUICK, progress=stop))
     assert not complete
-    assert len(found) == seen[-1][0] == 6
+    assert len(result) == seen[-1][0] == 6
     assert seen[-1][1] == 34
-    assert len(criticality_rows(found)) == 6
+    assert len(criticality_rows(result)) == 6
     whole, complete = gathered(criticality(ring(3), to_next(ring(3)), QUICK))
     assert complete
     assert len(whole) == 3

@@ -86,8 +86,8 @@ WAYS: dict[str, tuple[Callable[[], Any], Any]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 def test_every_way_gives_the_derivative(way: str):
-    found, expected = WAYS[way]
-    got = jax.tree.leaves(found())
+    result, expected = WAYS[way]
+    got = jax.tree.leaves(result())
     for a, b in zip(got, jax.tree.leaves(expected), strict=True):
         assert np.asarray(a) == pytest.approx(np.asarray(b), rel=1e-12)
 
@@ -149,21 +149,21 @@ def test_the_gradient_is_that_of_a_jit(energy):
 @pytest.mark.slow
 def test_a_gradient_compiles_with_options_of_ours(energy, monkeypatch):
     """No program of its own is compiled as XLA would."""
-    asked: list[Any] = []
+    request: list[Any] = []
     real = jax.jit
 
     def jit(function: Any, **more: Any) -> Any:
         if "compiler_options" in more:
-            asked.append(more["compiler_options"])
+            request.append(more["compiler_options"])
         return real(function, **more)
 
     _derivatives._program.cache_clear()
     monkeypatch.setattr(_derivatives.jax, "jit", jit)
     jax.grad(energy)(de.load_gpu("h100-sxm"))
-    assert asked == [ONCE, ONCE]  # value and pullback
+    assert request == [ONCE, ONCE]  # value and pullback
     gpu = de.load_gpu("a100-sxm-80gb")
     slope = jax.grad(energy)(gpu).dram_bandwidth * gpu.dram_bandwidth
-    assert len(asked) == 2
+    assert len(request) == 2
     around = [
         energy(dataclasses.replace(gpu, dram_bandwidth=gpu.dram_bandwidth * x))
         for x in (1 - 1e-4, 1 + 1e-4)
@@ -216,11 +216,11 @@ def test_second_derivatives_by_all_numbers_of_a_gpu_are_finite(
         columns = jax.jit(
             jax.vmap(lambda e: jax.jvp(slope, (at,), (e,))[1]), compiler_options=ONCE
         )
-        found = np.asarray(columns(jnp.eye(len(names))))
-        assert found.dtype == (np.float64 if wide else np.float32)
-        assert np.isfinite(found).all()
+        result = np.asarray(columns(jnp.eye(len(names))))
+        assert result.dtype == (np.float64 if wide else np.float32)
+        assert np.isfinite(result).all()
         sms = names.index("num_sms")
-        assert found[sms, sms] != 0
+        assert result[sms, sms] != 0
 
 
 def test_a_clock_by_name_is_no_argument_to_differentiate():

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffenergy.compiling import _programs, kept
+from diffenergy.compiling import _programs, call_compiled
 
 
 class Pair(NamedTuple):
@@ -47,16 +47,16 @@ def anew(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def run(function: Any = pair, start: float = 0.0) -> Any:
         monkeypatch.setattr(_programs, "_LOADED", {})
-        return kept(function, (start + jnp.arange(3.0),))
+        return call_compiled(function, (start + jnp.arange(3.0),))
 
     return run
 
 
-def is_right(found: Any, start: float = 0.0) -> bool:
-    """Whether `found` is the pair of three numbers from `start`."""
+def is_right(result: Any, start: float = 0.0) -> bool:
+    """Whether `result` is the pair of three numbers from `start`."""
     x = start + np.arange(3.0)
-    same = np.array_equal(found.twice, 2 * x) and np.array_equal(found.both[1], x)
-    return isinstance(found, Pair) and same and float(found.both[0]) == x.sum()
+    same = np.array_equal(result.twice, 2 * x) and np.array_equal(result.both[1], x)
+    return isinstance(result, Pair) and same and float(result.both[0]) == x.sum()
 
 
 def test_a_kept_program_answers_like_a_fresh_one(anew, folder):
@@ -91,18 +91,20 @@ def test_a_broken_file_is_replaced(anew, folder):
 def test_without_a_folder_nothing_is_kept(anew, folder, monkeypatch):
     folder.parent.parent.joinpath("file").write_text("no folder")
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder.parent.parent / "file"))
-    assert is_right(anew()) and is_right(kept(pair, (1 + jnp.arange(3.0),)), 1.0)
+    assert is_right(anew()) and is_right(
+        call_compiled(pair, (1 + jnp.arange(3.0),)), 1.0
+    )
     assert not folder.exists()
 
 
 def test_trees_come_back_whole(anew, folder):
     for _ in range(2):  # compiled, then loaded
-        found = anew(added)
-        assert float(found["sums"][0].sum) == 3.0 and found["sums"][0].word == "three"
-        assert found["sums"][1] is None and is_right(found["pair"])
+        result = anew(added)
+        assert float(result["sums"][0].sum) == 3.0 and result["sums"][0].word == "three"
+        assert result["sums"][1] is None and is_right(result["pair"])
 
 
 def test_programs_are_read_once_a_process(folder, monkeypatch):
-    kept(pair, (jnp.arange(4.0),))
+    call_compiled(pair, (jnp.arange(4.0),))
     monkeypatch.setattr(_programs, "_answer", None)  # nothing is read or compiled again
-    assert float(kept(pair, (jnp.arange(4.0),)).both[0]) == 6.0
+    assert float(call_compiled(pair, (jnp.arange(4.0),)).both[0]) == 6.0

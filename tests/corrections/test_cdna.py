@@ -35,6 +35,6 @@ def test_a_relative_shares_the_rates():
     """A chip of the same architecture has them without rows of its own."""
     levels = read_corrections().levels
     for architecture in ("CDNA3", "CDNA4"):
-        found = levels[f"architecture:{architecture}"]
-        assert found["fp8_block_efficiency"] < 0.8 and found["gemm_cycles"] > 3
+        result = levels[f"architecture:{architecture}"]
+        assert result["fp8_block_efficiency"] < 0.8 and result["gemm_cycles"] > 3
     assert not {"gpu:mi300x", "gpu:mi355x"} & {*levels}

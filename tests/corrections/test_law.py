@@ -61,8 +61,8 @@ def test_processes(
     assert (factor, start) == (pytest.approx(core, abs=0.0055), anchor)
     for end, sign in ((low, -1), (high, 1)):
         if end is not None:
-            found = factor * math.exp(sign * 1.645 * sd)
-            assert found == pytest.approx(end, abs=0.0055)
+            result = factor * math.exp(sign * 1.645 * sd)
+            assert result == pytest.approx(end, abs=0.0055)
 
 
 def test_a_fitted_board_in_another_process_takes_the_bare_ratio():
@@ -80,9 +80,9 @@ def test_a_fitted_board_in_another_process_takes_the_bare_ratio():
 )
 def test_memories(name: str, factor: float, sd: float, anchor: str):
     """Path 42.6 pJ/B and device: 0.8196 (42.6 + 22)/(42.6 + 31.2) of HBM4."""
-    found = memory_factor(name, LEVELS)
-    assert found[0] == pytest.approx(factor, abs=0.0005)
-    assert found[1:] == (pytest.approx(sd, abs=0.005), anchor)
+    result = memory_factor(name, LEVELS)
+    assert result[0] == pytest.approx(factor, abs=0.0005)
+    assert result[1:] == (pytest.approx(sd, abs=0.005), anchor)
 
 
 def test_links():
@@ -222,10 +222,10 @@ def test_a_fit_starts_from_the_law():
     assert law and parameters.centre()[0] == pytest.approx(math.log(law.factor))
     assert parameters.sd()[0] == law.sd
     card = rubin()
-    made = parameters.serving(card.tags, card)(jnp.asarray(parameters.centre()))
+    factors = parameters.serving(card.tags, card)(jnp.asarray(parameters.centre()))
     for name in ("core_energy", "energy_dram", "dram_efficiency"):
         served = getattr(prior_file().serve(card), name)
-        assert float(getattr(made, name)) == pytest.approx(float(served)), name
+        assert float(getattr(factors, name)) == pytest.approx(float(served)), name
 
 
 def test_times_of_a_new_architecture_are_those_of_the_one_it_is_like():

@@ -54,8 +54,8 @@ def test_half_of_the_rows_give_intervals_for_the_other_half(kind: str, seed: int
     ratio = scale * NOISE[kind](rng, len(time))
     half = rng.permutation(len(time)) % 2 == 0
     many = np.arange(int(half.sum())) % 100
-    found = Trust({}, widths(time[half], {"time": ratio[half]}, many))
-    inside = np.abs(ratio) <= found.half_width("time", time)
+    result = Trust({}, widths(time[half], {"time": ratio[half]}, many))
+    inside = np.abs(ratio) <= result.half_width("time", time)
     for each in TIMES:
         assert 0.85 < inside[~half & (time == each)].mean() < 0.95
     assert 0.87 < inside[~half].mean() < 0.93
@@ -65,29 +65,29 @@ def test_widths_by_hand():
     """|ratio| of 0.01 to 1: 90 % lie below 0.901 (linear between rows)."""
     ratio = np.linspace(0.01, 1.0, 100) * np.where(np.arange(100) % 2, 1, -1)
     ratios = {"time": ratio, "power": ratio[::-1] / 2}
-    found = widths(np.full(100, 1e-3), ratios, np.zeros(100))
-    assert found["time"] == pytest.approx(
+    result = widths(np.full(100, 1e-3), ratios, np.zeros(100))
+    assert result["time"] == pytest.approx(
         [0.901 * ONE] * 4, abs=1e-4
     )  # no class has rows of its own
-    assert found["power"] == pytest.approx([0.4505 * ONE] * 4, abs=2e-4)
+    assert result["power"] == pytest.approx([0.4505 * ONE] * 4, abs=2e-4)
 
 
 def test_few_rows_of_a_class_take_the_width_of_all():
     time = np.concatenate([np.full(100, 1e-3), np.full(29, 10e-6), np.full(30, 50e-6)])
     ratio = np.concatenate([np.full(100, 0.1), np.full(29, 0.9), np.full(30, 0.5)])
-    (found,) = widths(time, {"time": ratio}, np.zeros(159)).values()
+    (result,) = widths(time, {"time": ratio}, np.zeros(159)).values()
     whole = np.quantile(ratio, 0.9)
     wider = np.array([whole, 0.5, whole, 0.1]) * ONE
-    assert found == pytest.approx(wider.tolist(), abs=1e-4)
+    assert result == pytest.approx(wider.tolist(), abs=1e-4)
 
 
 def test_too_few_rows_have_no_width():
     """A quantity that was hardly read; NaN rows do not count."""
     time, one = np.full(100, 1e-3), np.zeros(100)
     rare = np.where(np.arange(100) < 29, 0.1, np.nan)
-    found = widths(time, {"time": np.full(100, 0.2), "power": rare}, one)
-    assert found.keys() == {"time"}
-    assert found["time"] == pytest.approx([0.2 * ONE] * 4, abs=1e-4)
+    result = widths(time, {"time": np.full(100, 0.2), "power": rare}, one)
+    assert result.keys() == {"time"}
+    assert result["time"] == pytest.approx([0.2 * ONE] * 4, abs=1e-4)
     thirty = np.where(np.arange(100) < 30, 0.1, np.nan)
     assert widths(time, {"power": thirty}, one).keys() == {"power"}
 
@@ -113,8 +113,8 @@ def test_a_group_that_nobody_saw_is_covered(seed: int):
         ratio = (bias[:, None] + 0.05 * rng.normal(size=(8, 40))).ravel()
         groups, time = np.repeat(np.arange(8), 40), np.full(320, 1e-3)
         seen = groups < 7
-        found = widths(time[seen], {"time": ratio[seen]}, groups[seen])["time"][-1]
-        inside.append(np.mean(np.abs(ratio[~seen]) <= found))
+        result = widths(time[seen], {"time": ratio[seen]}, groups[seen])["time"][-1]
+        inside.append(np.mean(np.abs(ratio[~seen]) <= result))
     assert 0.85 < np.mean(inside) < 0.97
 
 
@@ -169,11 +169,11 @@ def test_each_quantity_has_the_width_of_its_grade():
         f"gemm:{x}": same(0.1 * i, 0.2 * i, 0.3 * i) for i, x in enumerate(GRADES, 1)
     }
     grades = {"time": "calibrated", "power": "datasheet", "energy": "forecast"}
-    found = trust(spread, "gemm", grades, "a10")
+    result = trust(spread, "gemm", grades, "a10")
     for quantity, size in (("time", 0.1), ("power", 0.8), ("energy", 0.9)):
-        assert found.widths[quantity] == pytest.approx([size] * 4)
-    assert found.grade == "datasheet"
-    assert found.to_json() == {"grade": "datasheet", "grades": grades}
+        assert result.widths[quantity] == pytest.approx([size] * 4)
+    assert result.grade == "datasheet"
+    assert result.to_json() == {"grade": "datasheet", "grades": grades}
 
 
 def test_forecasts_are_never_narrow():
@@ -240,31 +240,33 @@ def test_errors_are_those_of_the_gpu_or_of_all():
 
 def test_independent_errors_add_as_squares():
     """3 and 4 are 5."""
-    found = alike({"gemm:calibrated": same(0.3, 0.3, 0.3)}, "gemm", "calibrated")
-    more = found.widened({"time": 0.4, "power": 0.0})
+    result = alike({"gemm:calibrated": same(0.3, 0.3, 0.3)}, "gemm", "calibrated")
+    more = result.widened({"time": 0.4, "power": 0.0})
     for quantity, size in (("time", 0.5), ("power", 0.3), ("energy", 0.3)):
         assert more.widths[quantity] == pytest.approx([size] * 4)
-    assert more.grades == found.grades
+    assert more.grades == result.grades
 
 
 def test_durations_choose_the_width():
-    found = Trust({}, {"time": (0.4, 0.3, 0.2, 0.1)})
+    result = Trust({}, {"time": (0.4, 0.3, 0.2, 0.1)})
     just = [x * s for x in DURATIONS for s in (1 - 1e-9, 1 + 1e-9)]
-    sizes = found.half_width("time", just).tolist()
+    sizes = result.half_width("time", just).tolist()
     assert sizes == [0.4, 0.3, 0.3, 0.2, 0.2, 0.1]
-    assert found.half_width("time", 0.0) == 0.4 and found.half_width("time", 9.0) == 0.1
+    assert (
+        result.half_width("time", 0.0) == 0.4 and result.half_width("time", 9.0) == 0.1
+    )
 
 
 @pytest.mark.parametrize("grade", GRADES)
 def test_intervals_bracket_the_value(grade: str):
-    found = alike({}, "workload", grade)
+    result = alike({}, "workload", grade)
     values, times = np.array([1e-6, 2.0, 3e5]), np.array([1e-6, 1e-4, 1.0])
     for quantity in QUANTITIES:
-        low, high = found.interval(quantity, values, times)
+        low, high = result.interval(quantity, values, times)
         assert np.all((0 < low) & (low < values) & (values < high))
         assert np.sqrt(low * high) == pytest.approx(values)  # in the logarithm
-    one = found.interval("energy", 5.0, 1e-3)
-    ratio = np.exp(found.half_width("energy", 1e-3))
+    one = result.interval("energy", 5.0, 1e-3)
+    ratio = np.exp(result.half_width("energy", 1e-3))
     assert one == pytest.approx((5 / ratio, 5 * ratio))
 
 
@@ -318,9 +320,9 @@ FORECAST, TRANSFERRED, CALIBRATED = "forecast", "transferred", "calibrated"
 def test_grades_by_what_was_fitted(file, gpu: str, kind: str, time: str, power: str):
     card = read_gpu(gpu)
     assert [file.grade(card, kind, x) for x in ("time", "power")] == [time, power]
-    found = file.trust(card, kind)
-    assert dict(found.grades) == {"time": time, "power": power, "energy": power}
-    assert found.grade == power
+    result = file.trust(card, kind)
+    assert dict(result.grades) == {"time": time, "power": power, "energy": power}
+    assert result.grade == power
 
 
 def test_a_copy_of_a_fitted_gpu_is_that_gpu(file):
@@ -342,8 +344,8 @@ def test_a_copy_of_a_fitted_gpu_is_that_gpu(file):
     ],
 )
 def test_widths_by_grade(file, gpu: str, kind: str, new: bool, width: float):
-    found = file.trust(read_gpu(gpu), kind, new)
-    assert found.half_width("time", 1e-3) == pytest.approx(width)
+    result = file.trust(read_gpu(gpu), kind, new)
+    assert result.half_width("time", 1e-3) == pytest.approx(width)
 
 
 def test_the_least_known_op_inside_decides(file):
@@ -371,9 +373,9 @@ def test_files_that_count_rows_alone_tell_of_times(file):
 
 def test_nothing_fitted_is_a_data_sheet():
     for new in (False, True):
-        found = prior_file().trust(read_gpu("h200-sxm"), "gemm", new)
-        assert found.grade == "datasheet" and found.half_width("time", 1.0) == 0.6
-        assert {*found.grades.values()} == {"datasheet"}
+        result = prior_file().trust(read_gpu("h200-sxm"), "gemm", new)
+        assert result.grade == "datasheet" and result.half_width("time", 1.0) == 0.6
+        assert {*result.grades.values()} == {"datasheet"}
 
 
 def test_widths_survive_writing(file, tmp_path):

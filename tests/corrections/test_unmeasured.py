@@ -10,11 +10,11 @@ from chips import rubin
 import diffenergy as de
 from diffenergy.hardware import GpuCard, read_gpu
 
-ASKED: dict[str, Any] = {"batch": 8, "input_len": 512, "output_len": 128}
+REQUEST: dict[str, Any] = {"batch": 8, "input_len": 512, "output_len": 128}
 
 
 def estimated(gpu: GpuCard | str, **more: Any) -> de.EstimateResult:
-    return de.estimate("llama-3.1-8b", gpu=gpu, **{**ASKED, **more})
+    return de.estimate("llama-3.1-8b", gpu=gpu, **{**REQUEST, **more})
 
 
 def test_a_newer_process_and_memory_cost_less():

@@ -121,6 +121,16 @@ REQUESTS = [
             gpt2, switching=Switching("stall", latency, energy))
         for latency, energy in ((-1.0, 0.0), (0.0, -1.0), (math.nan, 0.0))
     ),
+    row("`plan` has pp=2 .. known of pp=1, those of stages by `plan --stage-clocks`",
+        gpt2, phase="train", plan="tp=2,pp=2", global_batch=4),
+    row("`plan` is tp=2 with phase decode .. give `phase` train",
+        gpt2, phase="decode", tp=2),
+    row("`solver` is 'descent' .. leave it out",
+        gpt2, phase="train", plan="tp=2", solver="descent"),
+    row("`per_launch` is given", gpt2, phase="train", plan="tp=2", per_launch=True),
+    row("`switching` is of kind 'lookahead'", gpt2, phase="train", plan="tp=2",
+        switching=Switching("lookahead", 0.01)),
+    row("`table` is given beside `plan`", plan, table=File(PLAIN), plan="tp=2"),
     row("`smooth` is given without", gpt2, smooth=True),
     row("`default_clock` is given without", gpt2, default_clock="1410"),
     row("`solver` .. model", plan, table=File(PLAIN), solver="descent"),

@@ -11,7 +11,7 @@ import pytest
 
 from diffenergy import dvfs, estimate
 from diffenergy.dvfs import Objective, Rules, solve
-from diffenergy.dvfs._meter import Meter, tangent, wall_energy
+from diffenergy.dvfs._meter import Boards, Meter, tangent, wall_energy
 from diffenergy.dvfs._problem import default_total
 from diffenergy.hardware import idle_power, read_gpu
 from diffenergy.nodes import Site, load_node
@@ -20,7 +20,7 @@ from diffenergy.physics import stage_time
 from .builders import KINDS, all_choices, random_problem
 
 NODE = load_node("dgx-h100")
-SITE = Site(NODE, 71.0, whole=False)
+SITE = Boards(Site(NODE, 71.0, whole=False))
 
 
 @pytest.mark.parametrize("goal", ["energy", "edp"])

@@ -42,9 +42,9 @@ def listing(tmp_path: Path):
 
 @pytest.mark.slow
 def test_a_given_temperature_is_told(listing):
-    found = prepare(listing(PRODUCT), GPU, temperature=61.5).run().summary
-    assert found["temperature_c"] == 61.5
-    assert [x["temperature_c"] for x in found["phases"].values()] == [61.5]
+    result = prepare(listing(PRODUCT), GPU, temperature=61.5).run().summary
+    assert result["temperature_c"] == 61.5
+    assert [x["temperature_c"] for x in result["phases"].values()] == [61.5]
 
 
 @pytest.mark.parametrize("limit", [None, 150.0])
@@ -52,19 +52,19 @@ def test_a_given_temperature_is_told(listing):
 def test_the_temperature_that_is_reached_is_a_fixed_point(listing, limit):
     """Ambient air and what the power lifts it by, also at a power limit."""
     limits = None if limit is None else [limit]
-    found = prepare(listing(PRODUCT), GPU, power_limit=limits).run().summary
+    result = prepare(listing(PRODUCT), GPU, power_limit=limits).run().summary
     card = read_gpu(GPU).values
-    lifted = card["thermal_resistance"] * found["avg_power_w"]
+    lifted = card["thermal_resistance"] * result["avg_power_w"]
     reached = card["ambient_temperature"] + lifted
-    assert found["temperature_c"] == pytest.approx(reached, abs=0.2)
-    assert found["temperature_c"] > 45
+    assert result["temperature_c"] == pytest.approx(reached, abs=0.2)
+    assert result["temperature_c"] > 45
 
 
 @pytest.mark.slow
 def test_the_hottest_phase_is_told():
-    found = prepare("gpt2", GPU, batch=8, input_len=512, output_len=4).run().summary
-    prefill, decode = (x["temperature_c"] for x in found["phases"].values())
-    assert found["temperature_c"] == prefill > decode > 30
+    result = prepare("gpt2", GPU, batch=8, input_len=512, output_len=4).run().summary
+    prefill, decode = (x["temperature_c"] for x in result["phases"].values())
+    assert result["temperature_c"] == prefill > decode > 30
 
 
 @pytest.mark.slow
@@ -74,10 +74,10 @@ def test_a_board_that_is_too_hot_says_so(listing):
     (note,) = throttling(95.6)
     assert note.startswith("the chip would reach 96 C, above the 95 C at which")
     hot, work = {"thermal_resistance": 0.15}, listing(PRODUCT)
-    found = prepare(work, "h100-sxm", changes=hot).run()
-    assert found.summary["temperature_c"] > 110
-    said = f"the chip would reach {found.summary['temperature_c']:.0f} C"
-    assert [x for x in found.warnings if x.startswith(said)]
+    result = prepare(work, "h100-sxm", changes=hot).run()
+    assert result.summary["temperature_c"] > 110
+    said = f"the chip would reach {result.summary['temperature_c']:.0f} C"
+    assert [x for x in result.warnings if x.startswith(said)]
     cool = prepare(work, "h100-sxm").run()
     assert not [x for x in cool.warnings if "the chip would reach" in x]
     swept = prepare(work, "h100-sxm", changes=hot, sm_clock=[6e8, 1.98e9]).run()
@@ -94,13 +94,13 @@ def test_leakage_at_30_c_is_above_zero(listing, name: str):
     work = listing(PRODUCT | {"m": 256, "dtype": "fp32"})
     watts = []
     for temperature in (30.0, 60.0):
-        found = (
+        result = (
             prepare(work, name, temperature=temperature, sm_clock=[9e8]).run().summary
         )
-        assert found["limited_by"] != "power"
-        parts = found["energy_j_by_unit"]
+        assert result["limited_by"] != "power"
+        parts = result["energy_j_by_unit"]
         assert parts["idle"] > 0
-        watts.append(parts["leakage"] / found["time_s"])
+        watts.append(parts["leakage"] / result["time_s"])
     efold = float(read_corrections().serve(read_gpu(name)).leakage_efold)
     assert watts[0] > 0.1
     assert watts[1] / watts[0] == pytest.approx(math.exp(30 / efold))
@@ -132,11 +132,11 @@ def ask(tmp_path: Path, listing):
         "gather": dict(op="gather", rows=4096, cols=4096, dtype="fp16"),
     }
 
-    def ask(file: CorrectionsFile, gpu: str, *ops: str, **asked: Any) -> Any:
+    def ask(file: CorrectionsFile, gpu: str, *ops: str, **questions: Any) -> Any:
         path = tmp_path / "c.json"
         path.write_text(write_corrections(file))
         work = listing(*(kernels[op] for op in ops))
-        return prepare(work, gpu, corrections=str(path), **asked).run().summary
+        return prepare(work, gpu, corrections=str(path), **questions).run().summary
 
     return ask
 
@@ -157,37 +157,37 @@ PASSES = {"time": 50, "power": 50, "ops": ["gemm", "softmax"]}
 def test_grades_of_an_answer(ask, gpu: str, ops, power: int, grades):
     """Rows of the GPU, the kernels and the quantity; the least is the grade."""
     file = fitted({f"{GPU}:workload": PASSES | {"power": power}})
-    found = ask(file, gpu, *ops)
+    result = ask(file, gpu, *ops)
     time, drawn = grades
-    assert found["grades"] == {"time": time, "power": drawn, "energy": drawn}
-    assert found["grade"] == drawn
+    assert result["grades"] == {"time": time, "power": drawn, "energy": drawn}
+    assert result["grade"] == drawn
 
 
 def test_intervals_are_those_of_each_quantity(ask):
     """Power that was never read is known as that of GPUs that were left out, and all
     are wider by what the file of the GPU guesses."""
-    found = ask(fitted({f"{GPU}:workload": PASSES | {"power": 0}}), GPU, "softmax")
+    result = ask(fitted({f"{GPU}:workload": PASSES | {"power": 0}}), GPU, "softmax")
     for quantity, least in (("time", 0.11), ("power", 0.33), ("energy", 0.45)):
         name = QUANTITIES[quantity]
-        low, high = found[f"{name}_p5_p95"]
-        assert low * high == pytest.approx(found[name] ** 2)
+        low, high = result[f"{name}_p5_p95"]
+        assert low * high == pytest.approx(result[name] ** 2)
         assert least <= math.log(high / low) / 2 + 1e-9 < least + 0.1
 
 
 @pytest.mark.parametrize(
-    ("asked", "size"),
+    ("options", "size"),
     [
         ({"sm_clock": [9e8]}, 0.11),
         ({"sm_clock": [0.98 * 9e8]}, 0.11),  # as near as measured clocks are
         ({"sm_clock": [6e8]}, 0.44),
     ],
 )
-def test_clocks_below_the_fitted_ones_are_known_less(ask, asked, size: float):
+def test_clocks_below_the_fitted_ones_are_known_less(ask, options, size: float):
     file = fitted({f"{GPU}:workload": PASSES}, sm_clock_min={GPU: 9e8})
-    found = ask(file, GPU, "softmax", **asked)
-    low, high = found["time_s_p5_p95"]
+    result = ask(file, GPU, "softmax", **options)
+    low, high = result["time_s_p5_p95"]
     assert math.log(high / low) / 2 == pytest.approx(size)
-    assert found["grades"]["time"] == "calibrated"
+    assert result["grades"]["time"] == "calibrated"
 
 
 # --- clocks and limits that a board has not
@@ -195,10 +195,10 @@ def test_clocks_below_the_fitted_ones_are_known_less(ask, asked, size: float):
 
 def test_clocks_between_the_steps_are_a_warning():
     """Steps of 15 MHz down from 2040; memory locks 405 or 6251 MHz."""
-    asked: dict = dict(phase="prefill", input_len=64)
+    questions: dict = dict(phase="prefill", input_len=64)
 
     def said(**point) -> list[str]:
-        return prepare("gpt2", "l4", **asked, **point).warnings
+        return prepare("gpt2", "l4", **questions, **point).warnings
 
     assert said(sm_clock=[2.04e9, 9.9e8], mem_clock=[4.05e8]) == []
     assert said(sm_clock=[9.9e8, 1e9, 1.001e9]) == [

@@ -21,7 +21,7 @@ def work(sample, phases):
 
 
 @pytest.mark.parametrize(
-    ("given", "feasible"),
+    ("options", "feasible"),
     [
         ({}, True),
         ({"sm_clock": 345e6}, True),
@@ -31,13 +31,13 @@ def work(sample, phases):
         ({"power_cap": 400.0}, True),
     ],
 )
-def test_an_estimate_says_whether_the_board_can(work, given, feasible):
-    point = dataclasses.replace(default_point(H100), **given)
-    found = de.estimate(work, H100, point)
-    assert found.phases.feasible.tolist() == [feasible]
-    assert bool(found.feasible) is feasible
-    assert f"feasible={feasible}" in repr(found)
-    assert f"power={found.power:.4g} W" in repr(found)
+def test_an_estimate_says_whether_the_board_can(work, options, feasible):
+    point = dataclasses.replace(default_point(H100), **options)
+    result = de.estimate(work, H100, point)
+    assert result.phases.feasible.tolist() == [feasible]
+    assert bool(result.feasible) is feasible
+    assert f"feasible={feasible}" in repr(result)
+    assert f"power={result.power:.4g} W" in repr(result)
 
 
 def test_the_flag_changes_no_number_and_compiles_nothing(work):
@@ -66,8 +66,8 @@ def test_the_flag_changes_no_number_and_compiles_nothing(work):
 def test_many_estimates_at_once_have_a_flag_each(work):
     clocks = jnp.array([210e6, 345e6, 1980e6, 2500e6])
     point = default_point(H100)
-    found = jax.vmap(
+    result = jax.vmap(
         lambda x: de.estimate(work, H100, dataclasses.replace(point, sm_clock=x))
     )(clocks)
-    assert found.feasible.tolist() == [False, True, True, False]
-    assert repr(found).startswith("Estimate(\n")
+    assert result.feasible.tolist() == [False, True, True, False]
+    assert repr(result).startswith("Estimate(\n")

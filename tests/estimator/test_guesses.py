@@ -19,8 +19,8 @@ FIELDS = ("vf_slope", "idle_constant", "thermal_resistance")
 def card(**quality: str) -> GpuCard:
     """An A100 with these qualities of three numbers, else measured."""
     read = read_gpu("a100-pcie-40gb")
-    told = {x: {"quality": quality.get(x, "measured")} for x in FIELDS}
-    return dataclasses.replace(read, provenance={**read.provenance, **told})
+    fields = {x: {"quality": quality.get(x, "measured")} for x in FIELDS}
+    return dataclasses.replace(read, provenance={**read.provenance, **fields})
 
 
 FLOOR = float(card().values["vf_floor_voltage"])
@@ -72,8 +72,10 @@ def test_power_is_known_no_better_than_the_numbers(quality: dict[str, str], sd: 
     free = guessed_widths(card(**quality), C, RUN, capped=False)
     half = 1.645 * sd
     assert free == pytest.approx({"time": 0, "power": half, "energy": half})
-    held = guessed_widths(card(**quality), C, RUN, capped=True)
-    assert held == pytest.approx({"time": half / 2.5, "power": 0, "energy": half / 2.5})
+    limited = guessed_widths(card(**quality), C, RUN, capped=True)
+    assert limited == pytest.approx(
+        {"time": half / 2.5, "power": 0, "energy": half / 2.5}
+    )
 
 
 def test_phases_count_by_their_energy():
@@ -81,8 +83,8 @@ def test_phases_count_by_their_energy():
     together."""
     rest = phase(FLOOR, 0.0, tensor=300, dram=240, idle=60)
     both = {x: np.concatenate([RUN[x], rest[x]]) for x in RUN}
-    made = guessed_widths(card(vf_slope="guess"), C, both, capped=False)
-    assert made["power"] == pytest.approx(1.645 * 0.3 * 0.25 * CORE)
+    guessed = guessed_widths(card(vf_slope="guess"), C, both, capped=False)
+    assert guessed["power"] == pytest.approx(1.645 * 0.3 * 0.25 * CORE)
     idle = guessed_widths(card(idle_constant="guess"), C, both, capped=False)
     assert idle["power"] == pytest.approx(1.645 * 0.3 * 0.1)
 

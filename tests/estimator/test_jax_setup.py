@@ -9,7 +9,7 @@ import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
 import diffenergy as de
-from diffenergy.compiling import _programs, kept
+from diffenergy.compiling import _programs, call_compiled
 
 NAMES = (
     "jax_compilation_cache_dir",
@@ -41,21 +41,21 @@ def test_what_is_compiled_later_is_kept(home: Path):
     assert de.enable_compilation_cache() == home
     assert list(home.iterdir()) == []
     compile_anew(2.5)
-    kept = sorted(home.iterdir())
-    assert kept
+    call_compiled = sorted(home.iterdir())
+    assert call_compiled
     assert de.enable_compilation_cache() == home  # again changes nothing
-    assert sorted(home.iterdir()) == kept
+    assert sorted(home.iterdir()) == call_compiled
 
 
 def test_it_is_undone_as_its_docstring_says(home: Path):
     de.enable_compilation_cache()
     compile_anew(3.5)
-    kept = sorted(home.iterdir())
+    call_compiled = sorted(home.iterdir())
     lines = (de.enable_compilation_cache.__doc__ or "").split("old one:")[1]
     for line in lines.strip().splitlines()[:2]:
         exec(line.strip(), {"jax": jax})
     compile_anew(4.5)
-    assert sorted(home.iterdir()) == kept
+    assert sorted(home.iterdir()) == call_compiled
 
 
 def test_a_folder_of_the_callers_stays(home: Path, tmp_path: Path):
@@ -87,9 +87,9 @@ def test_kept_programs_do_not_come_out_of_it(home: Path, monkeypatch):
             file.unlink()
         jax.clear_caches()
         monkeypatch.setattr(_programs, "_LOADED", {})
-        kept(double, arguments)
+        call_compiled(double, arguments)
     (file,) = home.glob("*.bin")
     monkeypatch.setattr(_programs, "_LOADED", {})
     monkeypatch.setattr(_programs, "_save", None)  # it is not compiled once more
-    assert kept(double, arguments).tolist()[-1] == 12.0
+    assert call_compiled(double, arguments).tolist()[-1] == 12.0
     assert jax.config.jax_compilation_cache_dir == str(home)  # pyright: ignore

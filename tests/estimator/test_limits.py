@@ -24,12 +24,12 @@ L2, DRAM = UNITS.index("l2"), UNITS.index("dram")
     ],
 )
 def test_by_hand(used, reached, launch, filled, limit):
-    def share(found):
-        return jnp.array([found.get(n, 0.0) for n in range(len(UNITS))])
+    def share(result):
+        return jnp.array([result.get(n, 0.0) for n in range(len(UNITS))])
 
     scalars = jnp.array(launch), jnp.array(filled)
-    found = limiter(share(used), share(reached), *scalars)
-    assert LIMITS[int(found)] == limit
+    result = limiter(share(used), share(reached), *scalars)
+    assert LIMITS[int(result)] == limit
 
 
 @pytest.mark.slow

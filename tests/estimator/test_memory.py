@@ -24,8 +24,8 @@ TOKENS = 16 * 4096
 
 def memory(model: str, **request) -> dict[str, float]:
     """Bytes by part of a model's request."""
-    found = load_model(model)
-    return found.memory(found.request(**request))
+    result = load_model(model)
+    return result.memory(result.request(**request))
 
 
 def train(model: str = "llama-3.1-8b", **more) -> dict[str, float]:
@@ -42,15 +42,15 @@ def test_activations_of_an_8b_model_at_65536_tokens():
     attention = 2 * (m["q"] + 2 * m["kv"]) + 2 * m["q"] + 4 * m["heads"]
     layer = 4 * m["h"] + 4 * m["h"] + attention + 4 * m["i"] + 2 * m["i"]
     assert layer == 139_392
-    found = train()
+    result = train()
     expected = TOKENS * (m["layers"] * layer + 4 * m["h"])
-    assert found["activations"] == expected == pytest.approx(290e9, rel=0.02)
-    assert found["logits"] == TOKENS * m["vocab"] * 6  # bf16 and fp32 of a fused loss
-    assert found["weights"] == found["gradients"] == 2 * PARAMETERS
-    assert found["optimizer"] == 12 * PARAMETERS  # fp32 master and two moments
-    assert found["kv_cache"] == found["state"] == found["gathered"] == 0
+    assert result["activations"] == expected == pytest.approx(290e9, rel=0.02)
+    assert result["logits"] == TOKENS * m["vocab"] * 6  # bf16 and fp32 of a fused loss
+    assert result["weights"] == result["gradients"] == 2 * PARAMETERS
+    assert result["optimizer"] == 12 * PARAMETERS  # fp32 master and two moments
+    assert result["kv_cache"] == result["state"] == result["gathered"] == 0
     widest = 2 * TOKENS * (3 * m["i"] + m["h"])  # gate, up, product and the skip
-    assert found["workspace"] == CONTEXT + widest
+    assert result["workspace"] == CONTEXT + widest
 
 
 def test_checkpointing_keeps_inputs_of_layers_and_one_layer():
@@ -72,8 +72,8 @@ def test_a_layer_of_gpt3_keeps_what_megatron_counts():
     here unless layers are checkpointed); LSE rows of the fused kernel on top."""
     h, tokens, heads = 2048, 2 * 1024, 16
     choices: dict = dict(phase="train", batch=2, input_len=1024)
-    kept = memory("gpt3-xl", **choices)["activations"] - 4 * h * tokens
-    assert kept == 24 * tokens * ((34 - 2 - 8) * h + 4 * heads)
+    activations = memory("gpt3-xl", **choices)["activations"] - 4 * h * tokens
+    assert activations == 24 * tokens * ((34 - 2 - 8) * h + 4 * heads)
     again = memory("gpt3-xl", **choices, checkpointing=True)["activations"]
     one = (34 - 2) * h + 4 * heads
     assert again == tokens * (24 * 2 * h + one + 4 * h)
@@ -90,11 +90,11 @@ def test_probabilities_are_kept_without_a_fused_kernel():
 
 def test_routed_rows_of_a_mixture_are_kept():
     h, i, tokens, chosen, q, kv, heads = 4096, 14336, 1024, 2, 4096, 1024, 32
-    found = memory("mixtral-8x7b", phase="train", batch=1, input_len=tokens)
+    result = memory("mixtral-8x7b", phase="train", batch=1, input_len=tokens)
     attention = 2 * (q + 2 * kv) + 2 * q + 4 * heads
     experts = chosen * (2 * h + 4 * i + 2 * i)  # weighted before the last product
     layer = 4 * h + 4 * h + attention + experts
-    assert found["activations"] == tokens * (32 * layer + 4 * h)
+    assert result["activations"] == tokens * (32 * layer + 4 * h)
 
 
 def test_operators_keep_more_than_fused_kernels():
@@ -110,14 +110,14 @@ def test_operators_keep_more_than_fused_kernels():
 
 
 def test_a_generation_holds_weights_cache_and_a_layer():
-    found = memory("llama-3.1-8b", batch=8, input_len=512, output_len=128)
-    assert found["weights"] == 2 * PARAMETERS
-    assert found["kv_cache"] == 2 * 32 * 8 * 128 * 2 * (512 + 128) * 8
+    result = memory("llama-3.1-8b", batch=8, input_len=512, output_len=128)
+    assert result["weights"] == 2 * PARAMETERS
+    assert result["kv_cache"] == 2 * 32 * 8 * 128 * 2 * (512 + 128) * 8
     m, tokens = LLAMA, 8 * 512
-    assert found["activations"] == 2 * tokens * (3 * m["i"] + m["h"])
-    assert found["logits"] == 8 * m["vocab"] * 6  # of the last tokens alone
-    assert found["workspace"] == CONTEXT
-    assert found["gradients"] == found["optimizer"] == 0
+    assert result["activations"] == 2 * tokens * (3 * m["i"] + m["h"])
+    assert result["logits"] == 8 * m["vocab"] * 6  # of the last tokens alone
+    assert result["workspace"] == CONTEXT
+    assert result["gradients"] == result["optimizer"] == 0
 
 
 def test_a_window_bounds_the_cache():
@@ -125,19 +125,19 @@ def test_a_window_bounds_the_cache():
     values = {**config.values, "sliding_window": 1000}
     model = model_from_config(dataclasses.replace(config, values=values))
     per_token = 2 * 32 * 8 * 128 * 2
-    for length, held in ((256, 256 + 128), (4096, 1000)):
-        found = model.memory(model.request(input_len=length, output_len=128))
-        assert found["kv_cache"] == held * per_token
+    for length, cached in ((256, 256 + 128), (4096, 1000)):
+        result = model.memory(model.request(input_len=length, output_len=128))
+        assert result["kv_cache"] == cached * per_token
 
 
 def test_an_image_model_holds_its_largest_kernel():
     """ResNet-50: the first 1x1 of a 56 x 56 stage, 64 to 256 channels, in fp32 images
     of batch 4; elements of its sums (two read, one written) are more."""
-    found = memory("resnet-50", batch=4, dtype="fp32")
-    assert found["activations"] >= 4 * (64 + 256) * 56**2 * 4
-    assert found["kv_cache"] == found["logits"] == 0
+    result = memory("resnet-50", batch=4, dtype="fp32")
+    assert result["activations"] >= 4 * (64 + 256) * 56**2 * 4
+    assert result["kv_cache"] == result["logits"] == 0
     assert memory("resnet-50", batch=8, dtype="fp32")["activations"] == (
-        2 * found["activations"]
+        2 * result["activations"]
     )
 
 
@@ -171,12 +171,12 @@ def test_what_does_not_fit_is_a_warning_with_numbers():
 
 
 def test_the_largest_batch_and_length_that_fit_are_told():
-    asked: dict = dict(batch=64, input_len=4096, output_len=8)
+    options: dict = dict(batch=64, input_len=4096, output_len=8)
     with pytest.raises(de.Infeasible, match="`require_fit`") as raised:
-        prepare("llama-3.1-8b", "a100-pcie-40gb", require_fit=True, **asked)
+        prepare("llama-3.1-8b", "a100-pcie-40gb", require_fit=True, **options)
     assert raised.value.least.pop("tp") == 2
     for name, least in raised.value.least.items():
-        request: dict = {**asked, "require_fit": True, name: int(least)}
+        request: dict = {**options, "require_fit": True, name: int(least)}
         assert prepare("llama-3.1-8b", "a100-pcie-40gb", **request).memory["fits"]
         request[name] += 1
         with pytest.raises(de.Infeasible):
@@ -193,16 +193,16 @@ def test_a_type_narrower_than_that_of_a_checkpoint_is_offered():
     capacity = (total("int4") + total(None)) / 2
     assert total("int4") < capacity < total(None) < total("fp8")
     changes = {"dram_capacity": capacity}
-    asked: dict = dict(changes=changes, require_fit=True)
+    request: dict = dict(changes=changes, require_fit=True)
     with pytest.raises(de.Infeasible, match=r"it fits with dtype int4 or tp=2\.$"):
-        prepare("gpt-oss-20b", "h100-sxm", **asked)
-    assert prepare("gpt-oss-20b", "h100-sxm", dtype="int4", **asked).memory["fits"]
+        prepare("gpt-oss-20b", "h100-sxm", **request)
+    assert prepare("gpt-oss-20b", "h100-sxm", dtype="int4", **request).memory["fits"]
 
 
 def test_a_request_that_fits_is_answered_all_the_same():
-    asked: dict = dict(phase="prefill", input_len=64)
-    fits = prepare("gpt2", "l4", require_fit=True, **asked)
-    assert dataclasses.asdict(fits)["memory"] == prepare("gpt2", "l4", **asked).memory
+    request: dict = dict(phase="prefill", input_len=64)
+    fits = prepare("gpt2", "l4", require_fit=True, **request)
+    assert dataclasses.asdict(fits)["memory"] == prepare("gpt2", "l4", **request).memory
 
 
 # --- number formats
@@ -230,14 +230,14 @@ def test_a_gpu_without_fp8_units_says_what_runs_instead():
 )
 def test_block_scaled_types_of_a_listing(sample, gpu, dtype, words):
     listing = Listing("mine", kernels=(sample("moe", dtype=dtype),))
-    found = missing_units([listing], read_gpu(gpu))
-    assert bool(found) == bool(words)
-    for remark, word in itertools.product(found, words or []):
+    result = missing_units([listing], read_gpu(gpu))
+    assert bool(result) == bool(words)
+    for remark, word in itertools.product(result, words or []):
         assert word in remark
 
 
 @pytest.mark.parametrize(
-    "name, changed, given, words",
+    "name, changed, options, words",
     [
         ("mine", {}, None, "states no `torch_dtype`"),
         ("mine", {}, "bf16", None),
@@ -249,14 +249,14 @@ def test_block_scaled_types_of_a_listing(sample, gpu, dtype, words):
         ("mine-FP8", {"quantization_config": {"quant_method": "fp8"}}, None, None),
     ],
 )
-def test_types_of_weights_that_nobody_states(tmp_path, name, changed, given, words):
+def test_types_of_weights_that_nobody_states(tmp_path, name, changed, options, words):
     folder = tmp_path / name
     folder.mkdir()
     values = json.loads((MODELS / "qwen3-8b" / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(values | changed))
-    found = prepare(str(folder), "h100-sxm", dtype=given).warnings
-    assert len(found) == (words is not None)
-    assert all(words in said and "--dtype" in said for said in found)
+    result = prepare(str(folder), "h100-sxm", dtype=options).warnings
+    assert len(result) == (words is not None)
+    assert all(words in said and "--dtype" in said for said in result)
     shutil.rmtree(folder)
 
 
@@ -265,8 +265,8 @@ def test_the_type_of_weights_may_stand_outside_the_text_model(tmp_path):
     assert values["torch_dtype"] == values["text_config"].pop("torch_dtype")
     file = tmp_path / "config.json"
     file.write_text(json.dumps(values))
-    found = prepare(str(file), "b300", dtype=None).warnings
-    assert not any("torch_dtype" in said for said in found)
+    result = prepare(str(file), "b300", dtype=None).warnings
+    assert not any("torch_dtype" in said for said in result)
 
 
 # --- energy of a token
@@ -284,10 +284,10 @@ def test_the_type_of_weights_may_stand_outside_the_text_model(tmp_path):
     ],
 )
 def test_energy_is_shared_by_the_tokens_of_the_phase(model, request_, tokens):
-    found = prepare(model, "a100-sxm-80gb", **request_).run().summary
-    each, rate = found["energy_j_per_token"], found["tokens_per_s"]
+    result = prepare(model, "a100-sxm-80gb", **request_).run().summary
+    each, rate = result["energy_j_per_token"], result["tokens_per_s"]
     if tokens is None:
         assert each is rate is None
     else:
-        assert each == pytest.approx(found["energy_j"] / tokens)
-        assert rate == pytest.approx(tokens / found["time_s"])
+        assert each == pytest.approx(result["energy_j"] / tokens)
+        assert rate == pytest.approx(tokens / result["time_s"])

@@ -38,15 +38,15 @@ def floor(model: LanguageModel, gpu: str, phase: str) -> float:
 
 
 def check(gpu: str, models: Mapping[str, LanguageModel]):
-    given: dict[str, Any] = dict(batch=BATCH, input_len=LENGTH, output_len=2)
-    tasks = {name: prepare(name, gpu, **given) for name in models}
-    asked = [(name, x) for name, task in tasks.items() for x in task.listings]
-    assert [x.mode for _, x in asked] == ["prefill", "decode"] * len(models)
+    case: dict[str, Any] = dict(batch=BATCH, input_len=LENGTH, output_len=2)
+    tasks = {name: prepare(name, gpu, **case) for name in models}
+    pairs = [(name, x) for name, task in tasks.items() for x in task.listings]
+    assert [x.mode for _, x in pairs] == ["prefill", "decode"] * len(models)
     first = next(iter(tasks.values()))
-    whole = dataclasses.replace(first, listings=[x for _, x in asked])
-    found, values = whole.estimates().phases, read_gpu(gpu).values
-    for i, (name, listing) in enumerate(asked):
-        time, energy = float(found.time[i]), float(found.energy[i])
+    whole = dataclasses.replace(first, listings=[x for _, x in pairs])
+    result, values = whole.estimates().phases, read_gpu(gpu).values
+    for i, (name, listing) in enumerate(pairs):
+        time, energy = float(result.time[i]), float(result.energy[i])
         where = name, gpu, listing.mode
         assert math.isfinite(time) and math.isfinite(energy), where
         assert floor(models[name], gpu, str(listing.mode)) < time < 60, where

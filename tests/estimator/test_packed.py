@@ -12,11 +12,11 @@ from diffenergy.estimator import operating_points, packed, packed_alike, prepare
 @pytest.fixture(scope="module")
 def tasks():
     """Requests of different sizes."""
-    asked: list[dict[str, Any]] = [
+    request: list[dict[str, Any]] = [
         {"phase": "prefill"}, {"phase": "decode", "batch": 4},
         {"phase": "decode", "input_len": 96}, {"phase": "decode", "batch": 9},
     ]  # fmt: skip
-    return [prepare("gpt2", "a100-sxm-80gb", **x) for x in asked]
+    return [prepare("gpt2", "a100-sxm-80gb", **x) for x in request]
 
 
 @pytest.mark.slow
@@ -27,14 +27,14 @@ def test_listings_dealt_in_turn_have_the_figures_of_each(tasks):
     assert len(works) == 2 and shapes[0] == shapes[1]
     point = operating_points(tasks[0].settings)
     for start, work in enumerate(works):
-        found = run(work, tasks[0].gpu, point, 2)
+        result = run(work, tasks[0].gpu, point, 2)
         alone = [task.estimates() for task in tasks[start::2]]
         for name in ("time", "energy", "sm_clock", "feasible", "components"):
             each = np.concatenate([getattr(x.phases, name) for x in alone])
-            assert getattr(found.phases, name) == pytest.approx(each, rel=1e-9)
+            assert getattr(result.phases, name) == pytest.approx(each, rel=1e-9)
         total = sum(float(x.energy) for x in alone)
-        assert float(found.energy) == pytest.approx(total, rel=1e-9)
-        assert float(found.time) == pytest.approx(sum(float(x.time) for x in alone))
+        assert float(result.energy) == pytest.approx(total, rel=1e-9)
+        assert float(result.time) == pytest.approx(sum(float(x.time) for x in alone))
 
 
 def test_what_has_no_room_is_not_packed(tasks):

@@ -12,11 +12,11 @@ NEW = {
     "power_total_w", "memory_per_gpu_bytes", "exposed_communication", "communication",
     "stages",
 }  # fmt: skip
-ASKED: dict[str, Any] = dict(batch=8, input_len=64, phase="decode")
+REQUEST: dict[str, Any] = dict(batch=8, input_len=64, phase="decode")
 
 
 def summary(model: str = "llama-3.1-8b", **more: Any) -> dict[str, Any]:
-    return de.estimate(model, "h100-sxm", **ASKED | more).summary
+    return de.estimate(model, "h100-sxm", **REQUEST | more).summary
 
 
 @pytest.fixture(scope="module")
@@ -44,33 +44,33 @@ def test_replicas_take_as_long_and_twice_the_energy():
 
 @pytest.mark.slow
 def test_figures_of_many_gpus_fit_together():
-    found = summary(plan={"tp": 2, "dp": 2})
-    assert found["num_gpus"] == 4
-    assert found["power_total_w"] == found["avg_power_w"]
-    assert found["power_per_gpu_w"] == pytest.approx(found["avg_power_w"] / 4)
-    assert found["energy_j"] == pytest.approx(found["avg_power_w"] * found["time_s"])
-    assert sum(found["energy_j_by_unit"].values()) == pytest.approx(found["energy_j"])
-    phases = found["phases"].values()
-    assert sum(x["energy_j"] for x in phases) == pytest.approx(found["energy_j"])
-    assert found["tokens_per_s_per_gpu"] == pytest.approx(found["tokens_per_s"] / 4)
-    assert found["memory_per_gpu_bytes"] == found["memory"]["total"]
-    low, high = found["energy_j_p5_p95"]
-    assert low < found["energy_j"] < high
-    assert found["grade"] == "forecast"
+    result = summary(plan={"tp": 2, "dp": 2})
+    assert result["num_gpus"] == 4
+    assert result["power_total_w"] == result["avg_power_w"]
+    assert result["power_per_gpu_w"] == pytest.approx(result["avg_power_w"] / 4)
+    assert result["energy_j"] == pytest.approx(result["avg_power_w"] * result["time_s"])
+    assert sum(result["energy_j_by_unit"].values()) == pytest.approx(result["energy_j"])
+    phases = result["phases"].values()
+    assert sum(x["energy_j"] for x in phases) == pytest.approx(result["energy_j"])
+    assert result["tokens_per_s_per_gpu"] == pytest.approx(result["tokens_per_s"] / 4)
+    assert result["memory_per_gpu_bytes"] == result["memory"]["total"]
+    low, high = result["energy_j_p5_p95"]
+    assert low < result["energy_j"] < high
+    assert result["grade"] == "forecast"
 
 
 @pytest.mark.slow
 def test_communication_is_that_of_its_kernels():
     result = de.estimate("qwen3-30b-a3b", "h100-sxm", plan="tp=2,pp=2,dp=2,ep=4",
-                         **ASKED)  # fmt: skip
+                         **REQUEST)  # fmt: skip
     spent: dict[str, float] = {"tp": 0.0, "pp": 0.0, "ep": 0.0}
     kinds = {"send_recv": "pp", "all_to_all": "ep"}
     for kernel in result.kernels or []:
         if kernel["op"] == "collective":
             kind = kinds.get(kernel["collective"], "tp")
             spent[kind] += kernel["time_s"] * kernel["count"]
-    told = result.summary["communication"]
-    assert {k: told[k]["total_s"] for k in told} == pytest.approx(spent)
+    exchange = result.summary["communication"]
+    assert {k: exchange[k]["total_s"] for k in exchange} == pytest.approx(spent)
     assert min(spent.values()) > 0
     share = sum(spent.values()) / result.time
     assert result.summary["exposed_communication"] == pytest.approx(share)
@@ -104,8 +104,8 @@ def test_links_of_a_topology_hold():
         )  # fmt: skip
         for name in (None, "gb200-nvl72")
     )
-    told = [x.summary["communication"]["tp"]["total_s"] for x in (usual, faster)]
-    assert told[1] < told[0]
+    exchange = [x.summary["communication"]["tp"]["total_s"] for x in (usual, faster)]
+    assert exchange[1] < exchange[0]
     assert usual.summary["assumed"]["topology"] == "dgx-h100"
     assert "topology" not in faster.summary["assumed"]
 
@@ -113,9 +113,9 @@ def test_links_of_a_topology_hold():
 @pytest.mark.slow
 def test_a_network_is_slower_than_a_link():
     """Two stages, 8,192 tokens of 8,192 values: near the bytes over the NIC's rate."""
-    asked: dict[str, Any] = dict(phase="prefill", input_len=8192)
-    near = de.estimate("llama-3.1-70b", "h100-sxm", plan="tp=4,pp=2", **asked)
-    far = de.estimate("llama-3.1-70b", "h100-sxm", plan="tp=8,pp=2", **asked)
+    request: dict[str, Any] = dict(phase="prefill", input_len=8192)
+    near = de.estimate("llama-3.1-70b", "h100-sxm", plan="tp=4,pp=2", **request)
+    far = de.estimate("llama-3.1-70b", "h100-sxm", plan="tp=8,pp=2", **request)
     sent = [x.summary["communication"]["pp"]["total_s"] for x in (near, far)]
     assert sent[1] > 5 * sent[0]
     assert 1 < sent[1] / (8192 * 8192 * 2 / 50e9) < 2

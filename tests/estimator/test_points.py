@@ -41,16 +41,16 @@ def questions(seed: int, number: int, lengths: tuple[int, ...] = (2, 3)) -> list
 
 def test_answers_come_in_order_each_as_alone():
     """Two structures mixed with reasons; more of one than a call takes."""
-    asked = questions(0, 200)
+    points = questions(0, 200)
     reasons = {i: ValueError(f"no {i}") for i in (0, 17, 199)}
-    mixed: list[Any] = [reasons.get(i, x) for i, x in enumerate(asked)]
-    found = at_points(mixed, weighed)
-    for i, (values, weight) in enumerate(asked):
+    mixed: list[Any] = [reasons.get(i, x) for i, x in enumerate(points)]
+    result = at_points(mixed, weighed)
+    for i, (values, weight) in enumerate(points):
         if i in reasons:
-            assert found[i] is reasons[i]
+            assert result[i] is reasons[i]
         else:
-            assert found[i].parts == pytest.approx(values * weight, rel=1e-12)
-            assert found[i].whole == pytest.approx((values * weight).sum(), rel=1e-12)
+            assert result[i].parts == pytest.approx(values * weight, rel=1e-12)
+            assert result[i].whole == pytest.approx((values * weight).sum(), rel=1e-12)
     assert at_points([], weighed) == []
     alone = [ValueError("none")]
     assert at_points(alone, weighed) == alone
@@ -61,8 +61,8 @@ def test_answers_come_in_order_each_as_alone():
 def test_what_is_shared_is_given_once():
     values, more = np.arange(5.0), np.array([2.0])
     weights = [np.float64(x) for x in range(70)]
-    found = at_points([(values, weight, more) for weight in weights], weighed)
-    whole = stacked(found).whole
+    result = at_points([(values, weight, more) for weight in weights], weighed)
+    whole = stacked(result).whole
     assert whole == pytest.approx(10 * np.arange(70) + 2, rel=1e-12)
     same = at_points([(values, weights[3])] * 3, weighed)
     assert [float(x.whole) for x in same] == [30.0] * 3
@@ -86,7 +86,7 @@ def test_nothing_is_compiled_again():
 
 
 def test_ctrl_c_keeps_what_is_answered():
-    asked = questions(7, 150, (3,))
+    points = questions(7, 150, (3,))
     calls: list[tuple[int, int]] = []
 
     def progress(done: int, total: int):
@@ -94,13 +94,13 @@ def test_ctrl_c_keeps_what_is_answered():
         if len(calls) == 2:
             raise KeyboardInterrupt
 
-    found = at_points(asked, weighed, progress)
+    result = at_points(points, weighed, progress)
     assert calls == [(64, 150), (128, 150)]
-    for (values, weight), answer in zip(asked[:128], found, strict=False):
+    for (values, weight), answer in zip(points[:128], result, strict=False):
         assert answer.whole == pytest.approx((values * weight).sum(), rel=1e-12)
-    assert all(isinstance(x, Interrupted) for x in found[128:])
+    assert all(isinstance(x, Interrupted) for x in result[128:])
     with pytest.raises(KeyboardInterrupt):  # who needs all of them has none
-        stacked(found)
+        stacked(result)
 
 
 def test_ctrl_c_before_any_answer_is_one():

@@ -48,13 +48,13 @@ def test_each_row_is_the_estimate_of_it_alone(frame, row: int):
 def test_more_than_a_call_takes(monkeypatch):
     """Three clocks of two types, four in a call: cut, and filled up."""
     monkeypatch.setattr(_points, "_ROWS", 4)
-    told: list[tuple[int, int]] = []
-    found = crossed(
+    printed: list[tuple[int, int]] = []
+    result = crossed(
         "gpt2", ["l4"], dtype=["bf16", "fp32"], phase="prefill",
         input_len=64, sm_clock=[6e8, 9e8, 12e8],
-        progress=lambda done, total: told.append((done, total)),
+        progress=lambda done, total: printed.append((done, total)),
     )  # fmt: skip
-    points = found.summary["points"]
+    points = result.summary["points"]
     assert [point["dtype"] for point in points] == ["bf16"] * 3 + ["fp32"] * 3
     times = np.array([point["time_s"] for point in points])
     assert (np.diff(times[:3]) < 0).all() and (np.diff(times[3:]) < 0).all()
@@ -62,10 +62,10 @@ def test_more_than_a_call_takes(monkeypatch):
         "gpt2", "l4", dtype="fp32", phase="prefill", input_len=64, sm_clock=9e8
     )
     assert times[4] == pytest.approx(alone.time, rel=1e-9)
-    assert told == [(4, 6), (6, 6)]
-    assert found.summary["axes"] == ["dtype", "sm_clock_set_mhz"]
-    assert found.summary["best_time"] == int(times.argmin())
-    assert not found.interrupted
+    assert printed == [(4, 6), (6, 6)]
+    assert result.summary["axes"] == ["dtype", "sm_clock_set_mhz"]
+    assert result.summary["best_time"] == int(times.argmin())
+    assert not result.interrupted
 
 
 @pytest.mark.slow
@@ -75,31 +75,31 @@ def test_ctrl_c_keeps_the_points_so_far(monkeypatch):
     def stop(done: int, total: int):
         raise KeyboardInterrupt
 
-    found = crossed(
+    result = crossed(
         "gpt2", ["l4"], dtype=["bf16", "fp32"], phase="prefill", input_len=64,
         sm_clock=[6e8, 9e8, 12e8], progress=stop,
     )  # fmt: skip
-    points = found.summary["points"]
-    assert found.interrupted and len(points) == 6
+    points = result.summary["points"]
+    assert result.interrupted and len(points) == 6
     assert [("error" in point) for point in points] == [False] * 4 + [True] * 2
     assert points[5]["dtype"] == "fp32" and "interrupted" in points[5]["error"]
-    assert "2 of 6" in found.warnings[-1]
+    assert "2 of 6" in result.warnings[-1]
 
 
 @pytest.mark.slow
 def test_what_cannot_be_says_why_beside_what_can():
     """1,800 MHz is beyond an A10 (1,695); a limit of 20 W below what either needs."""
-    found = crossed(
+    result = crossed(
         "gpt2", GPUS, phase="prefill", input_len=64, sm_clock=[9e8, 18e8],
     ).summary  # fmt: skip
-    check("estimate", json_text(found))
-    assert [("error" in point) for point in found["points"]] == [
+    check("estimate", json_text(result))
+    assert [("error" in point) for point in result["points"]] == [
         False,
         True,
         False,
         False,
     ]
-    failed = found["points"][1]
+    failed = result["points"][1]
     assert failed["gpu"] == "a10" and failed["sm_clock_set_mhz"] == 1800
     assert "a10 allows 210 to 1695 MHz" in failed["error"]
     limits = crossed(
@@ -122,6 +122,6 @@ def test_nothing_that_can_be_is_an_error():
 
 @pytest.mark.slow
 def test_what_is_given_once_is_no_axis():
-    found = crossed("gpt2", ["l4"], batch=[2], phase="prefill").summary
-    assert found["axes"] == [] and found["gpu"] == "l4" and found["batch"] == 2
-    assert len(found["points"]) == 1
+    result = crossed("gpt2", ["l4"], batch=[2], phase="prefill").summary
+    assert result["axes"] == [] and result["gpu"] == "l4" and result["batch"] == 2
+    assert len(result["points"]) == 1

@@ -19,16 +19,16 @@ from diffenergy.plans import EXCHANGE_AXES
 SMALL: dict[str, Any] = dict(phase="train", input_len=1024)
 
 
-def step(model: str, plan: str | None = None, **given: Any) -> dict[str, Any]:
-    return de.estimate(model, "h100-sxm", plan=plan, **(SMALL | given)).summary
+def step(model: str, plan: str | None = None, **options: Any) -> dict[str, Any]:
+    return de.estimate(model, "h100-sxm", plan=plan, **(SMALL | options)).summary
 
 
 @pytest.mark.slow
 def test_a_published_step_of_long_sequences():
     """arXiv 2407.21783, table 4: 380 TFLOP/s a GPU on 16,384 H100; 989.4 are dense."""
     plan = "tp=8,cp=16,pp=16,dp=8,vp=8,software=2024.5"
-    found = step("llama-3.1-405b", plan, global_batch=128, input_len=131_072)
-    assert found["mfu"] * 989.4 == pytest.approx(380, rel=0.05)
+    result = step("llama-3.1-405b", plan, global_batch=128, input_len=131_072)
+    assert result["mfu"] * 989.4 == pytest.approx(380, rel=0.05)
 
 
 @pytest.mark.slow
@@ -56,30 +56,30 @@ def test_a_plan_of_one_gpu_is_a_training_step(part: dict[str, Any]):
     ],
 )
 def test_what_an_answer_says_adds_up(plan: str):
-    found = step("gpt2", plan, global_batch=32)
-    gpus, time = found["num_gpus"], found["time_s"]
-    assert found["step_time_s"] == time
+    result = step("gpt2", plan, global_batch=32)
+    gpus, time = result["num_gpus"], result["time_s"]
+    assert result["step_time_s"] == time
     tokens = 32 * 1024
-    assert found["tokens_per_s"] == pytest.approx(tokens / time)
-    assert found["tokens_per_s_per_gpu"] == pytest.approx(tokens / time / gpus)
-    assert found["power_total_w"] == pytest.approx(found["energy_j"] / time)
-    assert found["power_per_gpu_w"] == pytest.approx(found["power_total_w"] / gpus)
-    assert found["energy_j_per_token"] == pytest.approx(found["energy_j"] / tokens)
-    assert sum(found["energy_j_by_unit"].values()) == pytest.approx(found["energy_j"])
-    phases = found["phases"].values()
+    assert result["tokens_per_s"] == pytest.approx(tokens / time)
+    assert result["tokens_per_s_per_gpu"] == pytest.approx(tokens / time / gpus)
+    assert result["power_total_w"] == pytest.approx(result["energy_j"] / time)
+    assert result["power_per_gpu_w"] == pytest.approx(result["power_total_w"] / gpus)
+    assert result["energy_j_per_token"] == pytest.approx(result["energy_j"] / tokens)
+    assert sum(result["energy_j_by_unit"].values()) == pytest.approx(result["energy_j"])
+    phases = result["phases"].values()
     assert sum(x["time_s"] for x in phases) == pytest.approx(time)
-    assert sum(x["energy_j"] for x in phases) == pytest.approx(found["energy_j"])
-    flop = found["model_flops"] / (time * gpus * 9.894e14)
-    assert found["mfu"] == pytest.approx(flop)
-    assert len(found["stages"]) == found["plan"]["pp"]
-    assert sum(x["layers"] for x in found["stages"]) == 12
-    assert found["power_total_w"] < found["peak_power_w"] < 700 * gpus
-    power = sum(x["power_w"] for x in found["stages"]) * gpus / found["plan"]["pp"]
-    assert power == pytest.approx(found["power_total_w"])
-    assert found["communication"].keys() == {*EXCHANGE_AXES}
-    shown = sum(x["exposed_s"] for x in found["communication"].values())
-    assert found["exposed_communication"] == pytest.approx(shown / time)
-    assert found["memory_per_gpu_bytes"] == found["memory"]["total"]
+    assert sum(x["energy_j"] for x in phases) == pytest.approx(result["energy_j"])
+    flop = result["model_flops"] / (time * gpus * 9.894e14)
+    assert result["mfu"] == pytest.approx(flop)
+    assert len(result["stages"]) == result["plan"]["pp"]
+    assert sum(x["layers"] for x in result["stages"]) == 12
+    assert result["power_total_w"] < result["peak_power_w"] < 700 * gpus
+    power = sum(x["power_w"] for x in result["stages"]) * gpus / result["plan"]["pp"]
+    assert power == pytest.approx(result["power_total_w"])
+    assert result["communication"].keys() == {*EXCHANGE_AXES}
+    shown = sum(x["exposed_s"] for x in result["communication"].values())
+    assert result["exposed_communication"] == pytest.approx(shown / time)
+    assert result["memory_per_gpu_bytes"] == result["memory"]["total"]
 
 
 @pytest.mark.slow
@@ -89,22 +89,22 @@ def test_a_replica_is_one_gpu_and_what_it_exchanges(part: dict[str, Any]):
     parameters, and what a step of two GPUs takes beyond its parts; idle and leakage all
     along and what kernels draw beyond them are theirs twice."""
     plan = "dp=2,zero=0,overlap=none"
-    found = step("gpt2", plan, global_batch=8, detail=True, **part)
+    result = step("gpt2", plan, global_batch=8, detail=True, **part)
     alone = step("gpt2", batch=1, accumulation=4, detail=True, **part)
-    sent = [k for k in found["kernels"] if k["op"] == "collective"]
+    sent = [k for k in result["kernels"] if k["op"] == "collective"]
     layer, adapters = 12 * 768**2 + 13 * 768, 12 * 8 * 16 * 768
     number = adapters if "lora" in part else 7 * layer + 2 * 768
     assert [k["bytes"] for k in sent] == [2 * number, 4 * number]
     exchanged = sum(k["time_s"] for k in sent)
-    assert found["communication"]["dp"]["total_s"] == pytest.approx(exchanged)
+    assert result["communication"]["dp"]["total_s"] == pytest.approx(exchanged)
     c = de.load_gpu("h100-sxm").corrections
     rest = 1 + float(c.plan_fixed) + float(c.plan_straggle) * np.log2(2 / 8)
     wanted = (alone["time_s"] + exchanged) * rest
-    assert found["time_s"] == pytest.approx(wanted, rel=1e-12)
-    still = sum(found["energy_j_by_unit"][x] for x in ("idle", "leakage"))
-    drawn = sum(k["count"] * k["gpus"] * k["dynamic_j"] for k in found["kernels"])
-    check_part("kernel", found["kernels"])
-    assert found["energy_j"] == pytest.approx(still + drawn)
+    assert result["time_s"] == pytest.approx(wanted, rel=1e-12)
+    still = sum(result["energy_j_by_unit"][x] for x in ("idle", "leakage"))
+    drawn = sum(k["count"] * k["gpus"] * k["dynamic_j"] for k in result["kernels"])
+    check_part("kernel", result["kernels"])
+    assert result["energy_j"] == pytest.approx(still + drawn)
     own = sum(alone["energy_j_by_unit"][x] for x in ("idle", "leakage"))
     beyond = sum(k["count"] * 2 * k["dynamic_j"] for k in sent)
     assert drawn == pytest.approx(2 * (alone["energy_j"] - own) + beyond)
@@ -113,12 +113,12 @@ def test_a_replica_is_one_gpu_and_what_it_exchanges(part: dict[str, Any]):
 @pytest.mark.slow
 def test_flop_of_a_model():
     """6 a multiplied weight and token, and 6 h s a layer and token of attention."""
-    found = step("gpt2", "dp=2", global_batch=2)
+    result = step("gpt2", "dp=2", global_batch=2)
     h, layers, words = 768, 12, 50257
     weights = 12 * h * h * layers + words * h
     tokens = 2 * 1024
     wanted = (6 * weights + 6 * layers * h * 1025) * tokens
-    assert found["model_flops"] == pytest.approx(wanted)
+    assert result["model_flops"] == pytest.approx(wanted)
 
 
 @pytest.mark.slow
@@ -155,8 +155,8 @@ def test_gradients_of_a_step_agree_with_differences():
             dram_bandwidth=x[2] * gpu.dram_bandwidth,
         )
         at = dataclasses.replace(point, sm_clock=x[3] * 0.7 * point.sm_clock)
-        found = de.estimate(dataclasses.replace(work, steps=steps), board, at)
-        return jnp.log(jnp.stack([found.time, found.energy]))
+        result = de.estimate(dataclasses.replace(work, steps=steps), board, at)
+        return jnp.log(jnp.stack([result.time, result.energy]))
 
     x, e = jnp.ones(4), 1e-5
     slopes = np.asarray(jax.jit(jax.jacfwd(of))(x))
@@ -178,8 +178,8 @@ def test_every_constant_of_plans_moves_a_step():
         "dp=8": {"dtype": "nvfp4"},
     }
     works = [
-        training_step("gpt2", "b200-sxm", plan, input_len=1024, **given)
-        for plan, given in plans.items()
+        training_step("gpt2", "b200-sxm", plan, input_len=1024, **options)
+        for plan, options in plans.items()
     ]
     plan = "ep=8,dp=8,overlap=ep+dp,graphs=all"
     works.append(

@@ -67,19 +67,19 @@ def test_passes_that_do_not_divide_are_one():
 
 
 def test_a_gpu_that_never_waits():
-    found = start_times(np.array([1.0, 2.0, 1.0]), np.full(3, 0.5), 4.0)
-    assert found.tolist() == [0, 1, 3]
+    result = start_times(np.array([1.0, 2.0, 1.0]), np.full(3, 0.5), 4.0)
+    assert result.tolist() == [0, 1, 3]
 
 
 def test_a_gpu_that_waits_for_its_host():
     # issued at 2 and 4 if the host starts with the GPU; 1 s each, 4 s in all
-    found = start_times(np.array([1.0, 1.0]), np.array([2.0, 2.0]), 4.0)
-    assert found.tolist() == [0, 3]
+    result = start_times(np.array([1.0, 1.0]), np.array([2.0, 2.0]), 4.0)
+    assert result.tolist() == [0, 3]
 
 
 def test_time_that_no_launch_explains_lies_between_all():
-    found = start_times(np.array([1.0, 1.0]), np.zeros(2), 4.0)
-    assert found.tolist() == [1, 3]
+    result = start_times(np.array([1.0, 1.0]), np.zeros(2), 4.0)
+    assert result.tolist() == [1, 3]
 
 
 def test_the_host_is_just_in_time():
@@ -107,21 +107,21 @@ def test_slices_never_overlap_and_end_with_their_phase(seed: int):
         energy = sum(k["count"] * k["energy_j"] for k in own) + 90.0 * (time - busy)
         listings.append(Listing(f"part {number}", kernels=tuple(rows)))
         phases.append({"time_s": time, "host_time_s": host, "energy_j": energy})
-    found = unroll(listings, kernels, phases)
-    end = found.start + found.time
-    assert (found.start[1:] >= end[:-1] - 1e-12).all()
-    spans = found.phases[found.phase]
-    assert (found.start >= spans[:, 0] - 1e-12).all()
+    result = unroll(listings, kernels, phases)
+    end = result.start + result.time
+    assert (result.start[1:] >= end[:-1] - 1e-12).all()
+    spans = result.phases[result.phase]
+    assert (result.start >= spans[:, 0] - 1e-12).all()
     assert (end <= spans[:, 1] + 1e-12).all()
-    times = np.diff(found.phases).ravel()
+    times = np.diff(result.phases).ravel()
     assert times == pytest.approx([phase["time_s"] for phase in phases], rel=1e-12)
-    issued = found.host_start + found.host_time
-    assert (issued <= found.start + 1e-12).all()
-    assert (found.host_start[1:] >= issued[:-1] - 1e-12).all()
-    assert found.host_start.min() >= 0
-    waited = wait_power(found, kernels, phases)
-    gpu = slice_power(found, kernels) * found.time
-    left = times - np.bincount(found.phase, found.time)
-    whole = np.bincount(found.phase, gpu) + left * np.nan_to_num(waited)
+    issued = result.host_start + result.host_time
+    assert (issued <= result.start + 1e-12).all()
+    assert (result.host_start[1:] >= issued[:-1] - 1e-12).all()
+    assert result.host_start.min() >= 0
+    waited = wait_power(result, kernels, phases)
+    gpu = slice_power(result, kernels) * result.time
+    left = times - np.bincount(result.phase, result.time)
+    whole = np.bincount(result.phase, gpu) + left * np.nan_to_num(waited)
     assert whole == pytest.approx([phase["energy_j"] for phase in phases], rel=1e-6)
     assert waited[np.isfinite(waited)] == pytest.approx(90.0, rel=1e-3)

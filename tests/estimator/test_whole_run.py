@@ -26,8 +26,8 @@ GPT2: dict[str, Any] = dict(phase="train", batch=2, input_len=64, accumulation=3
 
 def test_by_hand():
     """1e9 tokens in steps of 1e5: 1e4 steps of 2 s and 9 kJ on eight GPUs."""
-    found = whole_run(STEP | {"num_gpus": 8}, 1e9)
-    assert found == {
+    result = whole_run(STEP | {"num_gpus": 8}, 1e9)
+    assert result == {
         "tokens": 1e9,
         "steps": 1e4,
         "time_s": 2e4,
@@ -80,19 +80,19 @@ def test_goodput_by_hand(gpus, mtbf, every, share, tau):
     """600 s to restart, 10 s a checkpoint. Counted out: in s of useful steps, as many
     checkpoints as fit, as many failures as their time has, half an interval lost at
     each."""
-    found = goodput_of(gpus, None, mtbf, 600.0, 10.0, every)
+    result = goodput_of(gpus, None, mtbf, 600.0, 10.0, every)
     assert (
-        found
-        and found.every
-        and found.share == pytest.approx(share, abs=5e-3 if gpus > 2e4 else 6e-4)
+        result
+        and result.every
+        and result.share == pytest.approx(share, abs=5e-3 if gpus > 2e4 else 6e-4)
     )
-    assert tau is None or found.every == pytest.approx(tau, abs=0.5)
+    assert tau is None or result.every == pytest.approx(tau, abs=0.5)
     between, steps = mtbf * 3600 / gpus, 1e6
-    written = steps * (1 + 10 / found.every)
+    written = steps * (1 + 10 / result.every)
     failures = written / between
-    whole = written + failures * (600 + found.every / 2)
-    assert found.share == pytest.approx(steps / whole)
-    assert found.restarts and found.restarts * steps == pytest.approx(failures)
+    whole = written + failures * (600 + result.every / 2)
+    assert result.share == pytest.approx(steps / whole)
+    assert result.restarts and result.restarts * steps == pytest.approx(failures)
 
 
 @pytest.mark.parametrize("node", [None, "dgx-a100"])
@@ -158,12 +158,12 @@ def test_a_setting_out_of_reach_has_no_run():
 
 @pytest.mark.slow
 def test_a_plan_counts_the_tokens_and_hours_of_all_gpus():
-    given: dict[str, Any] = dict(phase="train", input_len=64, global_batch=8)
-    given["plan"] = "dp=2,microbatch=2"
-    found = de.estimate("gpt2", "a100-sxm-80gb", tokens=1e9, **given).summary
-    run = found["run"]
+    case: dict[str, Any] = dict(phase="train", input_len=64, global_batch=8)
+    case["plan"] = "dp=2,microbatch=2"
+    result = de.estimate("gpt2", "a100-sxm-80gb", tokens=1e9, **case).summary
+    run = result["run"]
     assert run["steps"] == pytest.approx(1e9 / (8 * 64))
-    assert run["energy_j"] == pytest.approx(run["steps"] * found["energy_j"])
+    assert run["energy_j"] == pytest.approx(run["steps"] * result["energy_j"])
     assert run["gpu_hours"] == pytest.approx(2 * run["time_s"] / 3600)
 
 
@@ -172,8 +172,8 @@ def test_a_listing_of_a_step_knows_its_tokens(tmp_path, answer):
 
     path = tmp_path / "step.jsonl"
     path.write_text(listing_lines(load_model("gpt2").listings(**GPT2)))
-    found = de.estimate(str(path), "a100-sxm-80gb", tokens=3e11).summary
-    assert found["run"]["steps"] == pytest.approx(answer["run"]["steps"])
+    result = de.estimate(str(path), "a100-sxm-80gb", tokens=3e11).summary
+    assert result["run"]["steps"] == pytest.approx(answer["run"]["steps"])
 
 
 def test_parts_of_a_model_stand_in_the_answer():

@@ -114,8 +114,10 @@ def truth(factors: dict[str, dict[str, float]] | None = None) -> CorrectionsFile
 
 def read(table: MeasurementTable, file: CorrectionsFile) -> MeasurementTable:
     """The table with the readings of known constants."""
-    made = predict(table, file)
-    return dataclasses.replace(table, time_s=made.time_s, avg_power_w=made.avg_power_w)
+    predictions = predict(table, file)
+    return dataclasses.replace(
+        table, time_s=predictions.time_s, avg_power_w=predictions.avg_power_w
+    )
 
 
 def noisy(table: MeasurementTable, time: float, power: float) -> MeasurementTable:

@@ -32,9 +32,9 @@ def passes(folder: Path, number: int) -> MeasurementTable:
     return measurements.read([str(folder / "passes.csv")])
 
 
-def shares(found: list[Batch]) -> list[list[int]]:
+def shares(result: list[Batch]) -> list[list[int]]:
     """Table rows of each batch, without those that fill up the shape."""
-    return [x.rows[x.rows >= 0].tolist() for x in found]
+    return [x.rows[x.rows >= 0].tolist() for x in result]
 
 
 def test_rows_by_gpu_campaign_and_number(tmp_path: Path, monkeypatch):
@@ -45,11 +45,11 @@ def test_rows_by_gpu_campaign_and_number(tmp_path: Path, monkeypatch):
             for i, x in enumerate(names)]  # fmt: skip
     table = kernels(tmp_path, *rows, "t4,gemm,64,64,64,bf16,x,9,,")
     table.skipped[2] = "not read"
-    found = list(batches(table, prior_file()))
-    assert shares(found) == [[0, 1, 3, 4], [5, 6, 7, 8], [9], [10]]
-    assert [x.campaign for x in found] == ["x", "x", "y", "x"]
-    assert [x.card.name for x in found] == ["a10", "a10", "a10", "t4"]
-    assert {x.kind for x in found} == {"gemm"}
+    result = list(batches(table, prior_file()))
+    assert shares(result) == [[0, 1, 3, 4], [5, 6, 7, 8], [9], [10]]
+    assert [x.campaign for x in result] == ["x", "x", "y", "x"]
+    assert [x.card.name for x in result] == ["a10", "a10", "a10", "t4"]
+    assert {x.kind for x in result} == {"gemm"}
     whole = passes(tmp_path, 5)
     assert shares(list(batches(whole, prior_file()))) == [
         [0, 0, 1, 1, 2, 2, 3, 3], [4, 4],
@@ -173,13 +173,13 @@ def test_a_target_holds_what_was_read(tmp_path: Path, timed: bool):
     if not timed:
         table.time_s[1] = np.nan
     (batch,) = batches(table, prior_file())
-    found = target(table, batch, 0.1, 0.2)
+    result = target(table, batch, 0.1, 0.2)
     nan = np.nan
     rest = [nan] * (len(batch.rows) - 3)
     expected = np.array([9e-6, 9e-6 if timed else nan, 9e-6, *rest])
-    assert found.time == pytest.approx(expected, nan_ok=True)
-    assert found.power == pytest.approx(np.array([90.0] * 3 + rest), nan_ok=True)
-    assert (found.time_sd, found.power_sd) == (0.1, 0.2)
+    assert result.time == pytest.approx(expected, nan_ok=True)
+    assert result.power == pytest.approx(np.array([90.0] * 3 + rest), nan_ok=True)
+    assert (result.time_sd, result.power_sd) == (0.1, 0.2)
 
 
 def test_constants_of_hand_made_tiles_move_those_rows_alone(tmp_path: Path):

@@ -82,9 +82,9 @@ def test_core_work_follows_the_clock_and_bytes_the_memory():
     half = at[(1680.0, 5001.0)]
     assert time[1, half] == pytest.approx(BYTES[1] / rate * 9501 / 5001, rel=1e-2)
     high = np.array([(1890.0, 9501.0), (2100.0, 9501.0), (np.nan, 9501.0)]) * MHz
-    found = cells_at(free, high)
-    assert found.clock == pytest.approx(TOP, rel=1e-3)
-    np.testing.assert_allclose(found.energy[:, 1:], found.energy[:, :1].repeat(2, 1))
+    result = cells_at(free, high)
+    assert result.clock == pytest.approx(TOP, rel=1e-3)
+    np.testing.assert_allclose(result.energy[:, 1:], result.energy[:, :1].repeat(2, 1))
     low = np.array([(1260.0, 405.0), (420.0, 405.0)]) * MHz
     time = cells_at(law(), low, limit=420e6).time
     np.testing.assert_allclose(time[:, 0], time[:, 1])
@@ -92,23 +92,23 @@ def test_core_work_follows_the_clock_and_bytes_the_memory():
 
 @pytest.mark.slow
 def test_core_energy_is_dearer_while_the_memory_clock_is_left_alone():
-    found = cells_at(law(cap=1e4), np.array([(1.8, 9.501), (1.8, np.nan)]) * GHz)
-    assert (found.time[:, 0] == found.time[:, 1]).all()
+    result = cells_at(law(cap=1e4), np.array([(1.8, 9.501), (1.8, np.nan)]) * GHz)
+    assert (result.time[:, 0] == result.time[:, 1]).all()
     knee, slope, curve = 1.555, 0.74, 0.15  # of the file
     h = 1.8 - knee
     locked, free = (1 + s * h + curve * h**2 for s in (slope, slope + 0.22))
-    more = found.energy[:, 1] - found.energy[:, 0]
+    more = result.energy[:, 1] - result.energy[:, 0]
     core = ENERGY * (free**2 - locked**2)
-    clock_tree = 7.4 * 1.8 * (free**2 - locked**2) * found.time[:, 0]
-    leakage = 18 * (free**4 - locked**4) * found.time[:, 0]
+    clock_tree = 7.4 * 1.8 * (free**2 - locked**2) * result.time[:, 0]
+    leakage = 18 * (free**4 - locked**4) * result.time[:, 0]
     np.testing.assert_allclose(more, core + clock_tree + leakage, rtol=2e-3)
 
 
 @pytest.mark.slow
 def test_the_limiter_holds_the_mean_power_and_has_a_gradient():
     point, limited = points(GPU, SETTINGS[-1:]), law(cap=250.0)
-    found = cells_at(limited, SETTINGS[-1:])
-    power = (found.energy / found.time)[:, 0]
+    result = cells_at(limited, SETTINGS[-1:])
+    power = (result.energy / result.time)[:, 0]
     assert power[0] == pytest.approx(250 * 0.967, rel=1e-3)
     assert (power <= 250 * 0.967 * 1.001).all()
 
@@ -164,21 +164,21 @@ def test_idle_states_of_the_memory_keep_a_share_of_its_rate():
 
 def test_what_a_law_does_not_price():
     """Core energy is in the kernels: factors are 1, energies of launches nothing."""
-    found, c = law_corrections(GPU.corrections), GPU.corrections
+    result, c = law_corrections(GPU.corrections), GPU.corrections
     for name in ("dynamic_energy", "core_energy", "idle_scale"):
-        assert float(getattr(found, name)) == 1
+        assert float(getattr(result, name)) == 1
     for name in ("sm_clock_energy", "energy_launch", "energy_tile", "leakage"):
-        assert float(getattr(found, name)) == 0
+        assert float(getattr(result, name)) == 0
     for name in ("energy_dram", "dram_efficiency", "launch_seconds", "memory_idle"):
-        assert float(getattr(found, name)) == float(getattr(c, name))
+        assert float(getattr(result, name)) == float(getattr(c, name))
 
 
 def test_settings_as_a_gpu_applies_them():
     settings = np.array([(9e8, np.nan), (np.nan, 8e8), (9e8, 8e8)])
-    found = points(GPU, settings)
-    assert found.sm_clock.tolist() == [9e8, np.inf, 9e8]
-    assert found.mem_clock.tolist() == [float(GPU.mem_clock), 8e8, 8e8]
-    assert found.mem_locked.tolist() == [0, 1, 1]
+    result = points(GPU, settings)
+    assert result.sm_clock.tolist() == [9e8, np.inf, 9e8]
+    assert result.mem_clock.tolist() == [float(GPU.mem_clock), 8e8, 8e8]
+    assert result.mem_locked.tolist() == [0, 1, 1]
     limited = points(GPU, settings, np.array([np.inf, 5e8, 1e9]))
     assert limited.sm_clock.tolist() == [9e8, 5e8, 9e8]
 
@@ -187,9 +187,9 @@ def test_far_residuals_count_linearly():
     """r^2 near 0; 2 x 2 x r far out: the root of 2 h^2 (sqrt(1 + (r/h)^2) - 1)."""
     r = np.array([-50.0, -3.0, 0.0, 0.01, 2.0, 50.0])
     squared = 2 * 4 * (np.sqrt(1 + (r / 2) ** 2) - 1)
-    found = np.asarray(robust(jnp.asarray(r)))
-    assert found**2 == pytest.approx(squared, rel=1e-6)
-    assert (np.sign(found) == np.sign(r)).all()
+    result = np.asarray(robust(jnp.asarray(r)))
+    assert result**2 == pytest.approx(squared, rel=1e-6)
+    assert (np.sign(result) == np.sign(r)).all()
 
 
 # what a fit knows and makes small: two kernels of an A100
@@ -210,13 +210,13 @@ READ = Readings(
 def test_priors_of_kernels_known_by_a_time_alone():
     """0.8 of it core work, 0.4 bytes, at three tenths of the board's power."""
     time = np.array([0.01, 0.03])
-    found = plain_priors(A100, time)
-    assert found.cycles == pytest.approx(0.8 * time * HIGHEST)
-    assert found.dram == pytest.approx(0.4 * time * float(A100.dram_bandwidth))
+    result = plain_priors(A100, time)
+    assert result.cycles == pytest.approx(0.8 * time * HIGHEST)
+    assert result.dram == pytest.approx(0.4 * time * float(A100.dram_bandwidth))
     power = 0.3 * float(A100.tdp)
-    assert found.energy_cycle == pytest.approx(power / HIGHEST * np.ones(2))
-    assert found.kind.tolist() == [0, 0] and found.energy_byte.tolist() == [0, 0]
-    assert found.kinds == (PLAIN,)
+    assert result.energy_cycle == pytest.approx(power / HIGHEST * np.ones(2))
+    assert result.kind.tolist() == [0, 0] and result.energy_byte.tolist() == [0, 0]
+    assert result.kinds == (PLAIN,)
     assert PLAIN == Kind((1.0, 1.0, 0.7), (0.3, 0.3, 0.3), 4.0, 0.4)
 
 
@@ -252,14 +252,15 @@ def test_a_law_of_its_unknowns(problem: LawProblem):
     cycles, moved = np.asarray(base.cycles) * own[0], np.asarray(base.dram) * own[1]
     joules = np.asarray(base.energy_cycle) * cycles
     joules = (joules + np.asarray(base.energy_byte) * moved) * own[2]
-    found = law.kernels
+    result = law.kernels
     for got, expected in [
-        (found.path_cycles, cycles), (found.dram, moved), (found.other_energy, joules),
-        (found.flow, 50 * flow * np.ones(2)),
-        (found.sharpness_memory, np.array([6.0, 4.0]) * np.exp(kind[:, 3])),
+        (result.path_cycles, cycles), (result.dram, moved),
+        (result.other_energy, joules),
+        (result.flow, 50 * flow * np.ones(2)),
+        (result.sharpness_memory, np.array([6.0, 4.0]) * np.exp(kind[:, 3])),
     ]:  # fmt: skip
         assert np.asarray(got) == pytest.approx(expected, rel=1e-9)
-    assert (np.asarray(found.ctas) == float(A100.num_sms)).all()
+    assert (np.asarray(result.ctas) == float(A100.num_sms)).all()
 
 
 @pytest.mark.slow
@@ -271,16 +272,16 @@ def test_residuals_are_those_of_readings_then_of_priors(problem: LawProblem):
     widths += [0.5, 0.6, 0.7, 1.0, 1.0, 0.7]
     assert problem.width.tolist() == widths
     z = np.random.default_rng(0).normal(0, 0.1, len(widths))
-    found = problem.residuals(z)
-    assert len(found) == 10 + len(z)
-    assert found[10:] == pytest.approx(z / widths)
+    result = problem.residuals(z)
+    assert len(result) == 10 + len(z)
+    assert result[10:] == pytest.approx(z / widths)
     law = ClockFit(problem.base, problem.flat, z, 0.0).law
     time, energy = law_table(law, THREE)
     miss = np.concatenate(
         [np.log(time / READ.time) / 0.03, np.log(energy / READ.energy) / 0.05], 1
     )
     expected = np.asarray(robust(jnp.asarray(miss[np.isfinite(miss)])))
-    assert found[:10] == pytest.approx(expected, rel=1e-6)
+    assert result[:10] == pytest.approx(expected, rel=1e-6)
     slopes, step = problem.jacobian(z), 1e-6
     for i, slope in enumerate(slopes.T):
         ahead, behind = (
@@ -306,10 +307,10 @@ def test_a_fit_smooths_a_noisy_table():
     for x in read:
         x[:, 1::2] = np.nan
     fit = fit_table(GPU, law().corrections, SETTINGS, Readings(read[0], read[1]), 350.0)
-    for found, true, most in zip(
+    for result, true, most in zip(
         law_table(fit.law, SETTINGS), (time, energy), (0.01, 0.02), strict=True
     ):
-        assert np.sqrt(np.mean(np.log(found / true) ** 2)) < most
+        assert np.sqrt(np.mean(np.log(result / true) ** 2)) < most
 
 
 @pytest.mark.slow
@@ -329,9 +330,9 @@ def test_a_fit_finds_the_law_of_exact_readings():
     time, energy = law_table(true, settings)
     timed, drawn = (np.where(np.arange(7) < 6, x, np.nan) for x in (time, energy))
     fit = fit_table(A100, c, settings, Readings(timed, drawn), 250.0)
-    found = law_table(fit.law, settings)
-    assert np.log(found[0] / time) == pytest.approx(np.zeros((2, 7)), abs=0.01)
-    assert np.log(found[1] / energy) == pytest.approx(np.zeros((2, 7)), abs=0.01)
+    result = law_table(fit.law, settings)
+    assert np.log(result[0] / time) == pytest.approx(np.zeros((2, 7)), abs=0.01)
+    assert np.log(result[1] / energy) == pytest.approx(np.zeros((2, 7)), abs=0.01)
     fitted, known = (jax.device_get(x.kernels) for x in (fit.law, true))
     assert fitted.path_cycles[0] == pytest.approx(known.path_cycles[0], rel=0.02)
     assert fitted.dram[1] == pytest.approx(known.dram[1], rel=0.05)

@@ -75,12 +75,12 @@ def test_a_constant_that_no_row_moves_stays_at_its_prior(table):
 
 @pytest.mark.slow
 def test_blanked_rows_are_predicted_but_not_fitted(table):
-    held = np.arange(table.num_rows) % 2 == 0
-    wrong = dataclasses.replace(table, time_s=np.where(held, 1e3, table.time_s))
+    use = np.arange(table.num_rows) % 2 == 0
+    wrong = dataclasses.replace(table, time_s=np.where(use, 1e3, table.time_s))
     settings = Settings(max_steps=3)
-    result = calibrate([blanked(wrong, held)], prior_file(), settings)
-    made = predict(table, result.corrections)
-    assert np.all(np.abs(np.log(made.time_s / table.time_s)) < 0.5)
+    result = calibrate([blanked(wrong, use)], prior_file(), settings)
+    modelled = predict(table, result.corrections)
+    assert np.all(np.abs(np.log(modelled.time_s / table.time_s)) < 0.5)
     half = table.num_rows // 2
     assert result.rows == {f"{SEEN}:elementwise": {"time": half, "power": half}}
     assert result.count == half
@@ -96,15 +96,15 @@ def test_nothing_to_fit_is_an_error(table):
 def test_activities_tell_the_factor_on_their_gpus_dynamic_energy(programs):
     """Powers of three programs, made with it, that no reference power explains; the
     factor of another GPU and the global number stay."""
-    tag, made, factor = f"gpu:{UNSEEN}", truth(), 1.3
+    tag, modelled, factor = f"gpu:{UNSEEN}", truth(), 1.3
     skipped = np.where(programs.gpu == SEEN, "not read", "").astype(object)
     blank = dataclasses.replace(programs, skipped=skipped)
     table = read(blank, truth({tag: {"dynamic_energy": factor}}))
     names = ("global", f"gpu:{SEEN}", tag)
     parameters = Parameters(
-        tuple(Parameter(name, "dynamic_energy") for name in names), made.levels
+        tuple(Parameter(name, "dynamic_energy") for name in names), modelled.levels
     )
-    targets = [target(table, b, 0.005, 0.005) for b in batches(table, made)]
+    targets = [target(table, b, 0.005, 0.005) for b in batches(table, modelled)]
     result = fit(parameters, targets)
     fitted = parameters.fitted(result.z)
     assert fitted[tag]["dynamic_energy"] == pytest.approx(factor, rel=0.05)
@@ -113,15 +113,15 @@ def test_activities_tell_the_factor_on_their_gpus_dynamic_energy(programs):
 
 def test_intervals_are_the_half_widths_of_their_kind(exact):
     """p5 and p95 lie as far below as above in ln, by what the corrections trust."""
-    file, made = truth(), predict(exact, truth())
+    file, modelled = truth(), predict(exact, truth())
     (batch, *_) = batches(exact, file)
-    width = file.trust(batch.card, batch.kind).half_width("time", made.time_s)
-    for bound, side in ((made.time_s_p95, 1), (made.time_s_p5, -1)):
+    width = file.trust(batch.card, batch.kind).half_width("time", modelled.time_s)
+    for bound, side in ((modelled.time_s_p95, 1), (modelled.time_s_p5, -1)):
         assert bound is not None
-        np.testing.assert_allclose(bound, made.time_s * np.exp(side * width))
+        np.testing.assert_allclose(bound, modelled.time_s * np.exp(side * width))
     for name in ("energy_j", "avg_power_w"):
-        low, high = (getattr(made, f"{name}_{x}") for x in ("p5", "p95"))
-        np.testing.assert_allclose(low * high, getattr(made, name) ** 2)
+        low, high = (getattr(modelled, f"{name}_{x}") for x in ("p5", "p95"))
+        np.testing.assert_allclose(low * high, getattr(modelled, name) ** 2)
         assert np.all(high > 1.01 * low)
 
 
@@ -147,8 +147,8 @@ def test_five_power_readings_of_an_unseen_gpu(tmp_path, fitted_start):
     assert set(fitted_on["architectures"]) == {SEEN, UNSEEN}
 
     def misses(x: float) -> np.ndarray:
-        made = read(blank, truth({tag: {"dynamic_energy": np.exp(x)}})).avg_power_w
-        return np.log(made / table.avg_power_w)
+        modelled = read(blank, truth({tag: {"dynamic_energy": np.exp(x)}})).avg_power_w
+        return np.log(modelled / table.avg_power_w)
 
     tried = np.linspace(-0.3, 0.3, 25)
     miss = np.array([misses(x)[five] for x in tried])
@@ -156,10 +156,10 @@ def test_five_power_readings_of_an_unseen_gpu(tmp_path, fitted_start):
     least = np.polynomial.Polynomial.fit(tried, cost, 6)
     fine = np.linspace(-0.3, 0.3, 6001)
     expected = np.exp(fine[least(fine).argmin()])
-    found = result.corrections.levels[tag]["dynamic_energy"]
-    assert found == pytest.approx(expected, rel=0.002)
-    assert found == pytest.approx(factor, rel=0.005)
-    before, after = (np.abs(misses(x))[~five].mean() for x in (0.0, np.log(found)))
+    actual = result.corrections.levels[tag]["dynamic_energy"]
+    assert actual == pytest.approx(expected, rel=0.002)
+    assert actual == pytest.approx(factor, rel=0.005)
+    before, after = (np.abs(misses(x))[~five].mean() for x in (0.0, np.log(actual)))
     assert after < 0.2 * before
 
 
@@ -178,8 +178,8 @@ def test_one_constant_far_off_comes_back(tmp_path):
     levels["global"]["tensor_efficiency"] *= 0.74
     true = read(blank, dataclasses.replace(shipped, levels=levels))
 
-    def errors(found) -> list[float]:
-        pairs = ((found.time_s, true.time_s), (found.avg_power_w, true.avg_power_w))
+    def errors(result) -> list[float]:
+        pairs = ((result.time_s, true.time_s), (result.avg_power_w, true.avg_power_w))
         return [float(np.mean(np.abs(x / y - 1))) for x, y in pairs]
 
     assert errors(predict(blank, shipped))[0] > 0.05
@@ -200,20 +200,20 @@ def problem(table: MeasurementTable, start: CorrectionsFile) -> _fit._Problem:
 def test_slopes_are_those_of_differences(table):
     """Along every free number, at a point off the priors: what the Jacobian leaves out
     moves nothing."""
-    made = problem(table, prior_file())
-    z = made.centre + 0.2 * made.width * np.random.default_rng(0).normal(
-        size=len(made.centre)
+    modelled = problem(table, prior_file())
+    z = modelled.centre + 0.2 * modelled.width * np.random.default_rng(0).normal(
+        size=len(modelled.centre)
     )
-    found, rows = made.jacobian(z), 2 * table.num_rows
-    assert found.shape == (rows + len(z), len(z))
-    assert np.array_equal(found[rows:], np.diag(1 / made.width))
-    here = made.residuals(z)
-    for i, width in enumerate(made.width):
+    result, rows = modelled.jacobian(z), 2 * table.num_rows
+    assert result.shape == (rows + len(z), len(z))
+    assert np.array_equal(result[rows:], np.diag(1 / modelled.width))
+    here = modelled.residuals(z)
+    for i, width in enumerate(modelled.width):
         step = 1e-5 * width
-        expected = (made.residuals(z + step * np.eye(len(z))[i]) - here) / step
+        expected = (modelled.residuals(z + step * np.eye(len(z))[i]) - here) / step
         scale = np.abs(expected).max()
-        assert found[:, i] == pytest.approx(expected, abs=1e-3 * scale), i
-    assert (np.abs(found[:rows]).max(0) > 0).sum() > 10
+        assert result[:, i] == pytest.approx(expected, abs=1e-3 * scale), i
+    assert (np.abs(result[:rows]).max(0) > 0).sum() > 10
 
 
 def test_residuals_by_hand(exact):
@@ -225,20 +225,20 @@ def test_residuals_by_hand(exact):
     doubled.time_s[0] = np.nan
     doubled.avg_power_w[1] = 0.0
     file = truth()
-    made = problem(doubled, file)
-    found = made.residuals(made.centre)
+    modelled = problem(doubled, file)
+    result = modelled.residuals(modelled.centre)
     rows = exact.num_rows
 
     def robust(r: float) -> float:
         return np.sqrt(2 * 4 * (np.sqrt(1 + (r / 2) ** 2) - 1))
 
     late, hot = robust(np.log(2) / 0.1), -robust(np.log(2) / 0.05)
-    assert found[1:rows] == pytest.approx(np.full(rows - 1, late))
-    assert found[[0, rows + 1]].tolist() == [0, 0]
-    powers = np.delete(found[rows : 2 * rows], 1)
+    assert result[1:rows] == pytest.approx(np.full(rows - 1, late))
+    assert result[[0, rows + 1]].tolist() == [0, 0]
+    powers = np.delete(result[rows : 2 * rows], 1)
     assert powers == pytest.approx(np.full(rows - 1, hot))
-    assert not found[2 * rows :].any()
-    away = made.residuals(made.centre + 2 * made.width)[2 * rows :]
+    assert not result[2 * rows :].any()
+    away = modelled.residuals(modelled.centre + 2 * modelled.width)[2 * rows :]
     assert away == pytest.approx(np.full(len(away), 2.0))
 
 
@@ -258,14 +258,14 @@ def test_an_interrupt_keeps_the_best_point_and_the_priors_width(table):
                 raise KeyboardInterrupt
 
         begin = parameters.centre() + 0.5 * parameters.sd()
-        found = fit(parameters, targets, begin=begin, progress=stop)
-        assert found.interrupted and found.evaluations == last
-        assert found.cost == min(costs)
-        assert found.covariance == pytest.approx(np.diag(parameters.sd() ** 2))
+        result = fit(parameters, targets, begin=begin, progress=stop)
+        assert result.interrupted and result.evaluations == last
+        assert result.cost == min(costs)
+        assert result.covariance == pytest.approx(np.diag(parameters.sd() ** 2))
         if last == 1:
-            assert found.z == pytest.approx(begin)
+            assert result.z == pytest.approx(begin)
         else:
-            assert costs[-1] < costs[0] and not np.allclose(found.z, begin)
+            assert costs[-1] < costs[0] and not np.allclose(result.z, begin)
 
 
 def test_errors_that_are_left_by_hand(exact):
@@ -284,9 +284,9 @@ def test_errors_that_are_left_by_hand(exact):
 
     def left(time_sd: float, power_sd: float) -> tuple[float, float]:
         item = target(off, batch, time_sd, power_sd)
-        found = _fit.sharpened(parameters, item, parameters.centre())
-        assert found.batch is item.batch and found.time is item.time
-        return found.time_sd, found.power_sd
+        result = _fit.sharpened(parameters, item, parameters.centre())
+        assert result.batch is item.batch and result.time is item.time
+        return result.time_sd, result.power_sd
 
     robust = np.sqrt(2 * 4 * (np.sqrt(1 + (0.04 / 0.1 / 2) ** 2) - 1))
     assert left(0.1, 0.08) == pytest.approx((0.1 * robust / 0.6745, 0.01), rel=1e-4)
@@ -327,5 +327,5 @@ def test_an_interrupt_ends_all_fits(table, fitted_start, monkeypatch, fits: int)
             if len(begun) == fits:
                 raise KeyboardInterrupt
 
-    made = calibrate([table], fitted_start, Settings(max_steps=2), progress=stop)
-    assert made.fit.interrupted and len(begun) == fits
+    modelled = calibrate([table], fitted_start, Settings(max_steps=2), progress=stop)
+    assert modelled.fit.interrupted and len(begun) == fits

@@ -31,9 +31,9 @@ ROW = dict(gpu="a100-sxm-80gb", op="gemm", m=64, n=64, k=64, dtype="bf16")
 def predictions(rows: int, **values: Any) -> Predictions:
     """The same prediction of every row: `TIME` and `POWER` unless `values` say
     otherwise."""
-    made = dict(time_s=TIME, avg_power_w=POWER) | values
-    made.setdefault("energy_j", made["time_s"] * made["avg_power_w"])
-    wide = {name: np.full(rows, float(x)) for name, x in made.items()}
+    columns = dict(time_s=TIME, avg_power_w=POWER) | values
+    columns.setdefault("energy_j", columns["time_s"] * columns["avg_power_w"])
+    wide = {name: np.full(rows, float(x)) for name, x in columns.items()}
     words = dict.fromkeys(("grade", "skipped"), np.full(rows, "", object))
     return Predictions(**wide, **words)
 
@@ -61,9 +61,9 @@ def reason(flags) -> Callable[..., str]:
         for name, value in changes.items():
             column = cells[name] if name in cells else np.nan
             cells[name] = np.where(np.arange(12) == BAD, value, column)
-        found = flags(cells, **values)
-        assert {flag.index for flag in found} <= {BAD}
-        return found[0].reason if found else ""
+        result = flags(cells, **values)
+        assert {flag.index for flag in result} <= {BAD}
+        return result[0].reason if result else ""
 
     return reason
 
@@ -152,12 +152,12 @@ def test_a_busy_board_draws_three_tenths_of_what_is_predicted_above_idle(reason)
                                (334e-6, 0.99, "during this work")):  # fmt: skip
         every = {"avg_power_w": 350.0, "time_s": time}
         low = {"avg_power_w": share * least}
-        found = reason(low, every, avg_power_w=350, time_s=time)
-        assert words in found and ("during" in found) == bool(words)
+        result = reason(low, every, avg_power_w=350, time_s=time)
+        assert words in result and ("during" in result) == bool(words)
     for share, busy in ((2.02, True), (1.98, False)):
         level = {"avg_power_w": share * rest}
-        found = reason({"avg_power_w": rest * 0.9}, level, **level)
-        assert ("during" in found) == busy
+        result = reason({"avg_power_w": rest * 0.9}, level, **level)
+        assert ("during" in result) == busy
 
 
 SQUARE = dict(m=8192, n=8192, k=8192)
@@ -203,8 +203,8 @@ def test_products_take_as_long_as_the_peak_rates_allow(
 )
 def test_boards_of_partners_draw_a_quarter_more(reason, limit: float, says: str):
     every = {"gpu": "rtx-3080-ti", "avg_power_w": 400.0}
-    found = reason({"avg_power_w": limit}, every, avg_power_w=400.0)
-    assert says in found and bool(found) == bool(says)
+    result = reason({"avg_power_w": limit}, every, avg_power_w=400.0)
+    assert says in result and bool(result) == bool(says)
 
 
 @pytest.mark.parametrize(
@@ -235,8 +235,8 @@ def test_launch_loops_are_no_outliers(reason):
     """Below 20 us the loop is timed; 100 us read are too long for it."""
     for predicted, read, odd in ((19, 99, False), (19, 101, True), (21, 99, True)):
         every = {"time_s": predicted * 1e-6}
-        found = reason({"time_s": read * 1e-6}, every, time_s=predicted * 1e-6)
-        assert ("unlike in similar rows" in found) == odd == bool(found)
+        result = reason({"time_s": read * 1e-6}, every, time_s=predicted * 1e-6)
+        assert ("unlike in similar rows" in result) == odd == bool(result)
 
 
 @pytest.mark.parametrize(("spread", "says"), [(0.195, "similar"), (0.199, "")])
@@ -246,9 +246,9 @@ def test_six_sigmas_of_the_group(flags, spread: float, says: str):
     sign = np.where(np.arange(12) % 2 == 0, 1.0, -1.0)
     time = TIME * np.exp(spread * sign)
     time[BAD] = TIME * np.exp(1.95)
-    found = flags(pd.DataFrame([ROW] * 12).assign(time_s=time))
-    assert [flag.index for flag in found] == ([BAD] if says else [])
-    assert all(says in flag.reason for flag in found)
+    result = flags(pd.DataFrame([ROW] * 12).assign(time_s=time))
+    assert [flag.index for flag in result] == ([BAD] if says else [])
+    assert all(says in flag.reason for flag in result)
 
 
 @pytest.mark.parametrize(
@@ -266,9 +266,9 @@ def test_a_quarter_of_the_time_is_too_fast_in_any_group(
     spread too wide for six sigmas (2.67)."""
     ratio = np.array([own] + [near] * 8 + [near - 0.3, near + 0.3] * 5)
     cells = pd.DataFrame([ROW] * 9 + [ROW | {"m": 4096, "n": 4096}] * 10)
-    found = flags(cells.assign(time_s=TIME * np.exp(ratio)))
-    assert [flag.index for flag in found] == ([0] if odd else [])
-    assert all("quarter" in flag.reason for flag in found)
+    result = flags(cells.assign(time_s=TIME * np.exp(ratio)))
+    assert [flag.index for flag in result] == ([0] if odd else [])
+    assert all("quarter" in flag.reason for flag in result)
 
 
 def test_a_model_that_is_wrong_for_some_sizes_is_no_outlier(flags):
@@ -277,8 +277,8 @@ def test_a_model_that_is_wrong_for_some_sizes_is_no_outlier(flags):
     small = ROW | {"time_s": 3 * TIME}
     large = ROW | {"m": 4096, "n": 4096, "time_s": TIME}
     for number in (9, 1):
-        found = flags(pd.DataFrame([small] * number + [large] * 12))
-        assert [flag.index for flag in found] == ([0] if number == 1 else [])
+        result = flags(pd.DataFrame([small] * number + [large] * 12))
+        assert [flag.index for flag in result] == ([0] if number == 1 else [])
 
 
 @pytest.mark.parametrize("other", [{"dtype": "fp16"}, {"gpu": "a100-sxm-40gb"}])
@@ -291,17 +291,17 @@ def test_rows_around_are_the_eight_nearest_of_one_group(flags, other: dict):
         slow = [TIME * np.exp(1.2 if i <= alike else 0.0) for i in range(12)]
         cells = [ROW | {"m": m, "time_s": t} for m, t in zip(sizes, slow, strict=True)]
         cells += [ROW | other | {"m": m, "time_s": TIME} for m in sizes * 2]
-        found = {flag.index for flag in flags(pd.DataFrame(cells))}
-        assert (0 in found) == odd
+        result = {flag.index for flag in flags(pd.DataFrame(cells))}
+        assert (0 in result) == odd
 
 
 @pytest.mark.parametrize(("factor", "rows"), [(98.0, 0), (102.0, 12)])
 def test_a_group_in_another_unit(flags, factor: float, rows: int):
     """No model is wrong by a hundred in most rows."""
     cells = pd.DataFrame([ROW | {"time_s": TIME * factor, "avg_power_w": POWER}] * 12)
-    found = flags(cells)
-    assert len(found) == rows
-    assert all("as in most rows of this GPU and op" in flag.reason for flag in found)
+    result = flags(cells)
+    assert len(result) == rows
+    assert all("as in most rows of this GPU and op" in flag.reason for flag in result)
 
 
 def test_a_flag_names_the_file_and_the_cell(flags):
@@ -374,16 +374,16 @@ def test_dead_runs_are_found(shared):
     both = measurements.read([good, dead], workloads=listings, meter=meter)
     alone = measurements.read([dead], workloads=listings, meter=meter)
     predicted = predict(both, prior_file())
-    found = flagged(both, predicted)
-    assert [flag.index for flag in found] == list(range(364, 377))
-    assert [flag.row for flag in found] == list(range(13))
-    assert {flag.column for flag in found} == {"window_s"}
-    assert found[0].value == 1.514
+    result = flagged(both, predicted)
+    assert [flag.index for flag in result] == list(range(364, 377))
+    assert [flag.row for flag in result] == list(range(13))
+    assert {flag.column for flag in result} == {"window_s"}
+    assert result[0].value == 1.514
     names = ("time_s", "energy_j", "avg_power_w", "grade", "skipped")
     part = Predictions(**{name: getattr(predicted, name)[364:] for name in names})
-    found = flagged(alone, part)
-    assert [flag.row for flag in found] == list(range(13))
-    assert all("the run died" in flag.reason for flag in found)
+    result = flagged(alone, part)
+    assert [flag.row for flag in result] == list(range(13))
+    assert all("the run died" in flag.reason for flag in result)
 
 
 @pytest.mark.slow
@@ -392,8 +392,8 @@ def test_busy_layers_that_read_little_power(shared):
     """21 of 3,253 MoE rows longer than 333 us read below 200 W; few others are off."""
     folder = shared / "data" / "aiconfigurator"
     table = measurements.read([f"moe={folder}/h200_sxm_moe_power.csv.gz"], meter=meter)
-    found = flagged(table, predict(table, prior_file()))
+    result = flagged(table, predict(table, prior_file()))
     dark = np.flatnonzero((table.avg_power_w < 200) & (table.time_s >= 333e-6))
     assert len(dark) == 21
-    assert {flag.index for flag in found}.issuperset(dark.tolist())
-    assert len(found) <= 0.01 * table.num_rows
+    assert {flag.index for flag in result}.issuperset(dark.tolist())
+    assert len(result) <= 0.01 * table.num_rows

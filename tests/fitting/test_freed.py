@@ -42,11 +42,11 @@ def test_activities_free_the_factors_of_their_gpus_alone(programs):
     start = prior_file()
     assert freed(programs, start) == own
     fitted = dataclasses.replace(start, fitted_on=ON)
-    found = freed(programs, fitted)
-    assert {x for x in found if UNSEEN in x} == {f"gpu:{UNSEEN}/dynamic_energy"}
+    result = freed(programs, fitted)
+    assert {x for x in result if UNSEEN in x} == {f"gpu:{UNSEEN}/dynamic_energy"}
     expected = {x for x in own if SEEN in x}
-    assert expected <= found
-    assert {x for x in found - expected if SEEN in x} == set()
+    assert expected <= result
+    assert {x for x in result - expected if SEEN in x} == set()
 
 
 @pytest.mark.slow
@@ -124,9 +124,9 @@ def test_a_fit_with_all_frozen_is_an_error(table, fitted_start):
 
 def sensed(names: set[str]) -> set[str]:
     """Constants of the campaign's sensor on that GPU among the names."""
-    found = {x for x in names if x.startswith("sensor:")}
-    assert all(x.startswith(f"sensor:{METER}:gemm@{UNSEEN}/") for x in found)
-    constants = {x.partition("/")[2].partition("/")[2] for x in found}
+    result = {x for x in names if x.startswith("sensor:")}
+    assert all(x.startswith(f"sensor:{METER}:gemm@{UNSEEN}/") for x in result)
+    constants = {x.partition("/")[2].partition("/")[2] for x in result}
     return constants
 
 
@@ -136,9 +136,9 @@ def test_how_readings_were_taken_is_free_where_there_are_many(tmp_path, fitted_s
     known = {*NUMBERS}
     many = meter(tmp_path, 21)
     many.avg_power_w[3] = np.nan
-    found = freed(many, fitted_start)
-    assert sensed(found) == known
-    assert f"gpu:{UNSEEN}/dynamic_energy" not in found
+    result = freed(many, fitted_start)
+    assert sensed(result) == known
+    assert f"gpu:{UNSEEN}/dynamic_energy" not in result
     few = freed(meter(tmp_path, 5), fitted_start)
     assert few == {f"gpu:{UNSEEN}/dynamic_energy"}
     assert sensed(freed(meter(tmp_path, 5), prior_file())) == known
@@ -152,14 +152,14 @@ def test_contents_and_sensor_are_those_of_a_campaign_on_a_gpu(tmp_path, fitted_s
         (tmp_path / gpu).mkdir()
         tables.append(meter(tmp_path / gpu, 24, gpu))
     targets = [target(t, b, 0.1, 0.1) for t in tables for b in batches(t, fitted_start)]
-    made = free_parameters(fitted_start, targets)
+    freed_set = free_parameters(fitted_start, targets)
     known = {*NUMBERS}
     whole = f"sensor:{METER}:gemm"
-    found = {str(p) for p in made.free if p.tag.startswith("sensor:")}
+    result = {str(p) for p in freed_set.free if p.tag.startswith("sensor:")}
     boards = (UNSEEN, "h200-sxm")
-    assert found == {f"{whole}@{gpu}/{x}" for gpu in boards for x in known}
-    moved = [_fit._movers(made, item) for item in targets]
-    own = [{str(made.free[i]) for i in mine} & found for mine in moved]
+    assert result == {f"{whole}@{gpu}/{x}" for gpu in boards for x in known}
+    moved = [_fit._movers(freed_set, item) for item in targets]
+    own = [{str(freed_set.free[i]) for i in mine} & result for mine in moved]
     assert not own[0] & own[1]
     assert _fit.sensor_tag(targets[1].batch) == f"{whole}@h200-sxm"
 
@@ -179,8 +179,8 @@ def test_twenty_times_with_few_powers_are_many_readings(tmp_path, fitted_start):
     that has been fitted few are."""
     table = meter(tmp_path, 20)
     table.avg_power_w[4:] = np.nan
-    found = freed(table, fitted_start)
-    assert f"gpu:{UNSEEN}/tensor_efficiency" in found
+    result = freed(table, fitted_start)
+    assert f"gpu:{UNSEEN}/tensor_efficiency" in result
     seen = freed(meter(tmp_path, 3, SEEN), fitted_start)
     assert f"gpu:{SEEN}/tensor_efficiency" in seen
     assert f"gpu:{SEEN}/dynamic_energy" not in seen

@@ -51,9 +51,9 @@ def fitted(**rows: object) -> CorrectionsFile:
     return dataclasses.replace(prior_file(), fitted_on=on, spread=spread)
 
 
-def widths(made, name: str) -> np.ndarray:
+def widths(predictions, name: str) -> np.ndarray:
     """Half widths in ln of the intervals of a quantity."""
-    low, high = (getattr(made, f"{name}_{x}") for x in ("p5", "p95"))
+    low, high = (getattr(predictions, f"{name}_{x}") for x in ("p5", "p95"))
     return np.log(high / low) / 2
 
 
@@ -63,28 +63,28 @@ OPS = ["elementwise", "gather", "gemm", "layernorm", "rmsnorm", "softmax"]
 @pytest.mark.slow
 @pytest.mark.usefixtures("measured")
 def test_passes_below_the_fitted_clocks_are_known_less(passes):
-    made = predict(passes, fitted(time=9, power=9, ops=OPS))
-    assert made.grade.tolist() == ["calibrated"] * 4
+    predictions = predict(passes, fitted(time=9, power=9, ops=OPS))
+    assert predictions.grade.tolist() == ["calibrated"] * 4
     for name in ("time_s", "avg_power_w", "energy_j"):
-        assert widths(made, name) == pytest.approx([0.4, 0.1, 0.1, 0.1])
+        assert widths(predictions, name) == pytest.approx([0.4, 0.1, 0.1, 0.1])
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("measured")
 def test_the_grade_of_a_row_is_the_least_of_its_quantities(passes):
     """Its intervals are those of each."""
-    made = predict(passes, fitted(time=9, power=0, ops=OPS))
-    assert made.grade.tolist() == ["forecast"] * 4
-    assert widths(made, "time_s") == pytest.approx([0.4, 0.1, 0.1, 0.1])
-    assert widths(made, "avg_power_w") == pytest.approx([0.4, 0.3, 0.3, 0.3])
+    predictions = predict(passes, fitted(time=9, power=0, ops=OPS))
+    assert predictions.grade.tolist() == ["forecast"] * 4
+    assert widths(predictions, "time_s") == pytest.approx([0.4, 0.1, 0.1, 0.1])
+    assert widths(predictions, "avg_power_w") == pytest.approx([0.4, 0.3, 0.3, 0.3])
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("measured")
 def test_passes_with_kernels_that_nobody_fitted_are_forecast(passes):
-    made = predict(passes, fitted(time=9, power=9, ops=["gemm"]))
-    assert made.grade.tolist() == ["forecast"] * 4
-    assert widths(made, "time_s") == pytest.approx([0.4] * 4)
+    predictions = predict(passes, fitted(time=9, power=9, ops=["gemm"]))
+    assert predictions.grade.tolist() == ["forecast"] * 4
+    assert widths(predictions, "time_s") == pytest.approx([0.4] * 4)
 
 
 @pytest.mark.slow
@@ -102,8 +102,8 @@ def test_guessed_numbers_widen_what_is_evaluated(tmp_path, monkeypatch):
         own = {**card.provenance, **guessed}
         changed = dataclasses.replace(card, provenance=own)
         monkeypatch.setattr("diffenergy.fitting._batches.read_gpu", lambda _: changed)
-        made = predict(table, read_corrections())
-        return [widths(made, x) for x in ("time_s", "avg_power_w", "energy_j")]
+        predictions = predict(table, read_corrections())
+        return [widths(predictions, x) for x in ("time_s", "avg_power_w", "energy_j")]
 
     none, derived, guessed = map(half_widths, ("measured", "derived", "guess"))
     below = guessed[1] > none[1]  # the last is at its limit
@@ -121,8 +121,11 @@ def test_a_measured_training_step_is_predicted_as_its_plan(tmp_path):
         "gpu,model,precision,tp,pp,dp,global_batch,seq_len,overlap,time_s\n"
         "h100-sxm,llama-3.1-8b,bf16,1,1,8,8,4096,dp,1.0\n"
     )
-    made = predict(measurements.read([str(path)]), read_corrections(None))
+    predictions = predict(measurements.read([str(path)]), read_corrections(None))
     plan: Any = dict(plan="dp=8,overlap=dp", global_batch=8, input_len=4096)
     step = de.estimate("llama-3.1-8b", "h100-sxm", phase="train", **plan).summary
-    assert made.time_s[0] == pytest.approx(step["step_time_s"], rel=1e-6)
-    assert made.time_s_p95 is not None and made.time_s_p95[0] > 1.1 * made.time_s[0]
+    assert predictions.time_s[0] == pytest.approx(step["step_time_s"], rel=1e-6)
+    assert (
+        predictions.time_s_p95 is not None
+        and predictions.time_s_p95[0] > 1.1 * predictions.time_s[0]
+    )

@@ -175,14 +175,14 @@ def test_a_combination_is_open_from_half_of_its_prior_variance():
 def test_constants_of_a_meter_say_how_was_read():
     tag = "sensor:ours/1:moe"
     result = learnt([], names=(FMA,), factors={tag: ("hot_share",), "gpu:a10": (FMA,)})
-    found = {c.parameter.tag: c for c in result.constants}
-    own = found[tag]
+    actual = {c.parameter.tag: c for c in result.constants}
+    own = actual[tag]
     assert own.measurement.endswith(", as ours/1:moe was read")
     assert own.measurement.startswith(own.parameter.row.closes)
     assert own.unit == own.parameter.row.unit != "x"
-    assert found["gpu:a10"].unit == "x"
-    assert found["gpu:a10"].measurement.endswith(", on a GPU of gpu:a10")
-    assert found["global"].measurement == CONSTANTS[FMA].closes
+    assert actual["gpu:a10"].unit == "x"
+    assert actual["gpu:a10"].measurement.endswith(", on a GPU of gpu:a10")
+    assert actual["global"].measurement == CONSTANTS[FMA].closes
     (line,) = (x for x in result.lines() if "(hot_share, as ours/1:moe was read)" in x)
     assert line.startswith("left at the prior: ") and line.endswith("close it")
     what, _, _ = CONSTANTS[FMA].what.partition(";")
@@ -209,10 +209,10 @@ def test_status_follows_what_the_data_add(ratio: float, status: str):
     """A reading of slope s leaves 1 / sqrt(1 + s^2) of the prior sd, here of 0.3; a
     constant that is open and in no combination is named with what would close it."""
     result = learnt([{FMA: (ratio**-2 - 1) ** 0.5}])
-    found = constant(result, FMA)
-    assert found.status == status
-    assert found.ratio == pytest.approx(ratio)
-    assert found.posterior_sd == pytest.approx(ratio * 0.3)
+    actual = constant(result, FMA)
+    assert actual.status == status
+    assert actual.ratio == pytest.approx(ratio)
+    assert actual.posterior_sd == pytest.approx(ratio * 0.3)
     closes = CONSTANTS[FMA].closes
     named = any(FMA in line and closes in line for line in result.lines())
     assert named == (status == "open")

@@ -23,12 +23,12 @@ class Line(LeastSquares):
 
 def test_normal_equations():
     """(A'A + 1/sd^2) z = A' y, and half of the squares there."""
-    found = Line().minimise(np.zeros(2), 50, 1e-12, 1e-12)
+    result = Line().minimise(np.zeros(2), 50, 1e-12, 1e-12)
     left = SLOPES.T @ SLOPES + np.diag(Line.width**-2.0)
     z = np.linalg.solve(left, SLOPES.T @ READ)
-    assert found.z == pytest.approx(z, rel=1e-6) and not found.interrupted
-    assert found.cost == pytest.approx(0.5 * (Line().residuals(z) ** 2).sum())
-    assert found.information == pytest.approx(left)
+    assert result.z == pytest.approx(z, rel=1e-6) and not result.interrupted
+    assert result.cost == pytest.approx(0.5 * (Line().residuals(z) ** 2).sum())
+    assert result.information == pytest.approx(left)
 
 
 @pytest.mark.parametrize("last", [1, 2])
@@ -40,8 +40,8 @@ def test_an_interrupt_keeps_the_best_point(last: int):
         if steps == last:
             raise KeyboardInterrupt
 
-    found = Line().minimise(np.full(2, 5.0), 50, 1e-12, 1e-12, stop)
-    assert found.interrupted and found.evaluations == last
-    assert found.cost == min(seen)
-    assert found.cost == pytest.approx(0.5 * (Line().residuals(found.z) ** 2).sum())
-    assert found.information == pytest.approx(np.diag([0.25, 4.0]))
+    result = Line().minimise(np.full(2, 5.0), 50, 1e-12, 1e-12, stop)
+    assert result.interrupted and result.evaluations == last
+    assert result.cost == min(seen)
+    assert result.cost == pytest.approx(0.5 * (Line().residuals(result.z) ** 2).sum())
+    assert result.information == pytest.approx(np.diag([0.25, 4.0]))

@@ -49,12 +49,12 @@ def test_constants_of_a_gpu_are_those_of_its_levels(parameters: Parameters):
         parameters.sensing("sensor:nobody:gemm@a10", Numbers),
     )
     options = compiler_options(once=True)
-    made = jax.jit(lambda z: [make(z) for make in makers], compiler_options=options)
+    records = jax.jit(lambda z: [make(z) for make in makers], compiler_options=options)
     for z in (parameters.centre(), parameters.centre() + rng.normal(0, 0.3, len(FREE))):
         levels = parameters.fitted(z)
-        served, sensor, other = jax.device_get(made(jnp.asarray(z)))
-        found = {name: float(getattr(served, name)) for name in CONSTANTS}
-        assert found == pytest.approx(resolve(levels, TAGS), rel=1e-9)
+        served, sensor, other = jax.device_get(records(jnp.asarray(z)))
+        result = {name: float(getattr(served, name)) for name in CONSTANTS}
+        assert result == pytest.approx(resolve(levels, TAGS), rel=1e-9)
         for name, constant in NUMBERS.items():
             expected = levels[METER].get(name, constant.centre)
             assert float(getattr(sensor, name)) == pytest.approx(expected), name
@@ -100,14 +100,14 @@ def test_levels_whose_power_nobody_read_stay_close(parameters: Parameters):
         ("gpu:h100-sxm", "core_energy"), ("gpu:h100-sxm", "dram_efficiency"),
         ("architecture:Hopper", "energy_dram"), ("global", "energy_dram"),
     )  # fmt: skip
-    made = Parameters(
+    records = Parameters(
         tuple(Parameter(*x) for x in free), parameters.start, ("gpu:h100-sxm",)
     )
-    every = dataclasses.replace(made, unread=())
+    every = dataclasses.replace(records, unread=())
     assert CONSTANTS["energy_dram"].power and not CONSTANTS["dram_efficiency"].power
     assert all(x >= 0.05 for x in every.sd())
     close = [0.1, 0.1, 0.05, every.sd()[3], every.sd()[4], every.sd()[5]]
-    assert made.sd().tolist() == pytest.approx(close)
+    assert records.sd().tolist() == pytest.approx(close)
     assert every.sd()[0] > 0.1 and every.sd()[4] > 0.1  # the tag alone decides
 
 
@@ -143,14 +143,14 @@ def test_values_that_are_held_out(tables):
 )
 def test_shares_take_whole_groups(tables, share: float, count: int):
     """Of eleven sizes (that of a skipped row is none): rounded up, never all."""
-    held = held_out(tables, [read_rule(f"m:{share!r}")], 3)
+    excluded = held_out(tables, [read_rule(f"m:{share!r}")], 3)
     sizes = [x.fields["gemm"].values["m"] for x in tables]
-    drawn = {m for mine, of in zip(held, sizes, strict=True) for m in of[mine]}
+    drawn = {m for mine, of in zip(excluded, sizes, strict=True) for m in of[mine]}
     assert len(drawn) == count and 10 not in drawn
-    for mine, of in zip(held, sizes, strict=True):
+    for mine, of in zip(excluded, sizes, strict=True):
         assert mine.tolist() == np.isin(of, sorted(drawn)).tolist()
     again = held_out(tables, [read_rule(f"m:{share!r}")], 3)
-    assert all((x == y).all() for x, y in zip(held, again, strict=True))
+    assert all((x == y).all() for x, y in zip(excluded, again, strict=True))
 
 
 def test_a_colon_may_stand_in_a_value():

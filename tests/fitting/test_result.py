@@ -17,7 +17,7 @@ from .builders import Calibration, Fit, Flag, Parameter, Parameters, corrections
 
 FREE = (Parameter("global", "energy_dram"), Parameter("gpu:a10", "energy_l2"))
 HEAD = "gpu,op,fn,elements,m,n,k,dtype,time_s,avg_power_w"
-MADE = (1.1, 1.2, 0.7, 1.0, 2.0, 1.5)
+MODELLED = (1.1, 1.2, 0.7, 1.0, 2.0, 1.5)
 """Predicted over measured times; powers are right."""
 
 
@@ -32,38 +32,38 @@ def table(tmp_path: Path) -> MeasurementTable:
 
 def rows(
     table: MeasurementTable,
-    held: tuple[int, ...] = (),
+    held_rows: tuple[int, ...] = (),
     flagged: tuple[int, ...] = (),
     skipped: tuple[int, ...] = (),
 ) -> Rows:
-    """Predictions of `MADE`, some rows left out."""
-    time, power = np.array(MADE), np.full(6, 100.0)
+    """Predictions of `MODELLED`, some rows left out."""
+    time, power = np.array(MODELLED), np.full(6, 100.0)
     every = np.arange(6)
     why = np.where(np.isin(every, skipped), "no shape", "").astype(object)
-    made = Predictions(time, time * power, power, np.full(6, "", object), why)
+    predictions = Predictions(time, time * power, power, np.full(6, "", object), why)
     flags = [Flag("runs.csv", i, "time_s", 1.0, "odd", i) for i in flagged]
-    return Rows(table, made, np.isin(every, held), flags)
+    return Rows(table, predictions, np.isin(every, held_rows), flags)
 
 
 def test_rows_that_count(table: MeasurementTable):
-    found = rows(table, held=(0,), flagged=(1, 4), skipped=(2,))
-    assert found.live.tolist() == [True, False, False, True, False, True]
-    assert found.predictions.skipped[1] == ""
+    result = rows(table, held_rows=(0,), flagged=(1, 4), skipped=(2,))
+    assert result.live.tolist() == [True, False, False, True, False, True]
+    assert result.predictions.skipped[1] == ""
 
 
 def test_groups_follow_the_file_fitted_before_held_out(table: MeasurementTable):
     """By GPU and op in the order of their first rows; empty parts are left out."""
-    found = list(_groups(rows(table, held=(2, 4), flagged=(5,))))
-    keys = [(x["gpu"], x["op"], x["held_out"], x["rows"]) for x in found]
+    result = list(_groups(rows(table, held_rows=(2, 4), flagged=(5,))))
+    keys = [(x["gpu"], x["op"], x["held_out"], x["rows"]) for x in result]
     assert keys == [
         ("t4", "gemm", False, 1), ("t4", "gemm", True, 1),
         ("a10", "gemm", False, 2), ("t4", "elementwise", True, 1),
     ]  # fmt: skip
-    errors = [x["time_mape_pct"] for x in found]
+    errors = [x["time_mape_pct"] for x in result]
     assert errors == pytest.approx([10, 30, 10, 100])
-    assert [x["energy_mape_pct"] for x in found] == pytest.approx([10, 30, 10, 100])
-    assert [x["power_mape_pct"] for x in found] == pytest.approx([0] * 4)
-    assert {Path(x["file"]).name for x in found} == {"runs.csv"}
+    assert [x["energy_mape_pct"] for x in result] == pytest.approx([10, 30, 10, 100])
+    assert [x["power_mape_pct"] for x in result] == pytest.approx([0] * 4)
+    assert {Path(x["file"]).name for x in result} == {"runs.csv"}
 
 
 def posterior(covariance: Sequence[Sequence[float]]) -> Calibration:
@@ -75,21 +75,21 @@ def posterior(covariance: Sequence[Sequence[float]]) -> Calibration:
 
 def test_a_summary_of_two_tables(table: MeasurementTable):
     """Errors of rows that were not held out, drawn or not; those held out apart."""
-    parts = [rows(table, held=(0,), flagged=(4,)), rows(table, flagged=(5,))]
+    parts = [rows(table, held_rows=(0,), flagged=(4,)), rows(table, flagged=(5,))]
     fitted, learnt = posterior(np.eye(2).tolist()), Identifiability((), ())
-    found = fit_summary(parts, fitted, learnt)
-    assert (found["rows"], found["parameters"], found["steps"]) == (12, 2, 7)
-    assert found["cost"] == 2.5 and found["fitted_rows"] == 0
+    result = fit_summary(parts, fitted, learnt)
+    assert (result["rows"], result["parameters"], result["steps"]) == (12, 2, 7)
+    assert result["cost"] == 2.5 and result["fitted_rows"] == 0
     one, two = [20, 30, 0, 50], [10, 20, 30, 0, 100]
-    assert found["time_mape_pct"] == pytest.approx(np.mean(one + two))
-    assert found["held_out"]["rows"] == 1
-    assert found["held_out"]["time_mape_pct"] == pytest.approx(10)
-    assert [(x["row"], x["reason"]) for x in found["flagged"]] == [
+    assert result["time_mape_pct"] == pytest.approx(np.mean(one + two))
+    assert result["held_out"]["rows"] == 1
+    assert result["held_out"]["time_mape_pct"] == pytest.approx(10)
+    assert [(x["row"], x["reason"]) for x in result["flagged"]] == [
         (4, "odd"),
         (5, "odd"),
     ]
-    assert set(found["flagged"][0]) == {"file", "row", "column", "value", "reason"}
-    assert len(found["groups"]) == 4 + 3
+    assert set(result["flagged"][0]) == {"file", "row", "column", "value", "reason"}
+    assert len(result["groups"]) == 4 + 3
     none = fit_summary([rows(table)], fitted, learnt)
     assert none["held_out"] is None
     assert none["time_mape_pct"] == pytest.approx(np.mean([10, 20, 30, 0, 100, 50]))
@@ -111,9 +111,9 @@ def runs(tmp_path: Path) -> MeasurementTable:
 def test_the_posterior_of_a_file():
     """Four digits of each sd, two decimals of the lower triangle of correlations, no
     minus before a nought."""
-    found = _ask._posterior(posterior([[4e-6, -1e-6], [-1e-6, 1.5239e-6]]))
+    result = _ask._posterior(posterior([[4e-6, -1e-6], [-1e-6, 1.5239e-6]]))
     correlation = -1e-6 / (4e-6 * 1.5239e-6) ** 0.5
-    assert found == {
+    assert result == {
         "parameters": ["global/energy_dram", "gpu:a10/energy_l2"],
         "sd": [0.002, 0.001234],
         "correlation": [1.0, round(correlation, 2), 1.0],

@@ -39,15 +39,15 @@ def test_expected_errors_of_a_table(tmp_path, timed: int, share: float):
     table = meter(tmp_path, 512)
     table.time_s[timed:] = np.nan
     (batch,) = batches(table, prior_file())
-    found = _calibrate._target(table, batch, Settings().table_weight)
-    assert found.time_sd == pytest.approx(0.1 * share)
-    assert found.power_sd == pytest.approx(0.08 * share)
+    result = _calibrate._target(table, batch, Settings().table_weight)
+    assert result.time_sd == pytest.approx(0.1 * share)
+    assert result.power_sd == pytest.approx(0.08 * share)
 
 
 def test_expected_errors_of_programs(programs):
     for batch in batches(programs, prior_file()):
-        found = _calibrate._target(programs, batch, 128.0)
-        assert (found.time_sd, found.power_sd) == (0.05, 0.03)
+        result = _calibrate._target(programs, batch, 128.0)
+        assert (result.time_sd, result.power_sd) == (0.05, 0.03)
 
 
 @pytest.mark.parametrize(
@@ -68,8 +68,8 @@ def test_tables_of_one_op_gpu_and_campaign(tmp_path):
     table = meter(tmp_path, 6)
     table.skipped[4] = "not read"
     table.campaign[[0, 2]] = "other"
-    found = {key: x.tolist() for key, x in table.kernel_groups().items()}
-    assert found == {
+    result = {key: x.tolist() for key, x in table.kernel_groups().items()}
+    assert result == {
         (UNSEEN, "gemm", "other"): [0, 2], (UNSEEN, "gemm", METER): [1, 3, 5],
     }  # fmt: skip
     whole = dataclasses.replace(table, kind=np.full(6, "workload", object))
@@ -85,13 +85,13 @@ def test_draws_keep_to_strata_of_time(tmp_path):
     rng = np.random.default_rng(1)
     for _ in range(5):
         skipped = _calibrate._sampled(table, rng, 4)
-        kept = np.flatnonzero(skipped == "")
+        used = np.flatnonzero(skipped == "")
         assert set(skipped) == {"", "not sampled"}
-        assert sorted(time[kept] // 4) == pytest.approx([1, 2, 3, 4])
+        assert sorted(time[used] // 4) == pytest.approx([1, 2, 3, 4])
     nothing = dataclasses.replace(table, time_s=np.full(18, np.nan))
     nothing.avg_power_w[5:] = np.nan
-    kept = np.flatnonzero(_calibrate._sampled(nothing, rng, 8) == "")
-    assert kept.tolist() == [0, 1, 2, 3, 4]
+    used = np.flatnonzero(_calibrate._sampled(nothing, rng, 8) == "")
+    assert used.tolist() == [0, 1, 2, 3, 4]
 
 
 def rests_on(table: MeasurementTable, start: CorrectionsFile) -> Calibration:
@@ -105,9 +105,9 @@ def test_powers_of_left_over_weights_teach_no_power(tmp_path, fitted_start):
     """They tell what weights hold; a GPU whose power was read so alone is not known."""
     left, filled = meter(tmp_path, 5), meter(tmp_path, 6, dtype="fp8_block")
     for table, power in ((left, 0), (filled, 6)):
-        made = rests_on(table, fitted_start)
+        answers = rests_on(table, fitted_start)
         rows = {f"{UNSEEN}:gemm": {"time": table.num_rows, "power": power}}
-        assert made.rows == rows and made.count == table.num_rows
+        assert answers.rows == rows and answers.count == table.num_rows
         file = dataclasses.replace(fitted_start, fitted_on={"rows": rows})
         grades = [file.grade(read_gpu(UNSEEN), "gemm", x) for x in ("time", "power")]
         assert grades == ["calibrated", "calibrated" if power else "forecast"]
@@ -127,14 +127,14 @@ def test_passes_tell_their_ops_clocks_and_lengths(tmp_path, sample, fitted_start
     table = measurements.read([str(tmp_path / "passes.csv")], workloads=work)
     table.avg_power_w[2] = np.nan
     table.time_s[3] = np.nan
-    made = rests_on(table, fitted_start)
+    answers = rests_on(table, fitted_start)
     ops = ["elementwise", "gather", "gemm", "layernorm", "rmsnorm", "softmax"]
-    assert made.rows == {f"{SEEN}:workload": {"time": 3, "power": 3, "ops": ops}}
-    assert made.count == 4
-    assert _calibrate._lowest(made.targets, {}) == {SEEN: 900e6}
+    assert answers.rows == {f"{SEEN}:workload": {"time": 3, "power": 3, "ops": ops}}
+    assert answers.count == 4
+    assert _calibrate._lowest(answers.targets, {}) == {SEEN: 900e6}
     assert _calibrate._longest([table], {}) == {SEEN: 1024.0}
     lower = {SEEN: 800e6, "a10": 900e6}
-    assert _calibrate._lowest(made.targets, lower) == lower
+    assert _calibrate._lowest(answers.targets, lower) == lower
     longer = _calibrate._longest([table], {SEEN: 512.0, "a10": 64.0})
     assert longer == {SEEN: 1024.0, "a10": 64.0}
 
@@ -142,14 +142,14 @@ def test_passes_tell_their_ops_clocks_and_lengths(tmp_path, sample, fitted_start
 @pytest.mark.slow
 def test_the_same_seed_gives_the_same_bytes(table):
     """Of eight rows drawn from 32: another seed draws others."""
-    made = [
+    answers = [
         calibrate([table], prior_file(), Settings(seed, max_rows=8, max_steps=2))
         for seed in (3, 3, 4)
     ]
-    texts = [write_corrections(x.corrections) for x in made]
+    texts = [write_corrections(x.corrections) for x in answers]
     assert texts[0] == texts[1] != texts[2]
-    assert np.array_equal(made[0].fit.covariance, made[1].fit.covariance)
+    assert np.array_equal(answers[0].fit.covariance, answers[1].fit.covariance)
     rows = {f"{SEEN}:elementwise": {"time": 8, "power": 8}}
-    assert [x.rows for x in made] == [rows] * 3
-    drawn = [np.sort(x.targets[0].batch.rows) for x in made]
+    assert [x.rows for x in answers] == [rows] * 3
+    drawn = [np.sort(x.targets[0].batch.rows) for x in answers]
     assert not np.array_equal(drawn[0], drawn[2])

@@ -34,11 +34,11 @@ def write_fleet(
     lines += [f"{t},{m},{r!r}" for t, row in enumerate(demand) for m, r in row.items()]
     (folder / "demand.csv").write_text("\n".join(lines) + "\n")
     names = dict.fromkeys(name for row in demand for name in row)
-    given = models or {}
+    of_models = models or {}
     tables = {
         "sites": sites,
         "pools": pools,
-        "models": [{"name": name, **given.get(name, {})} for name in names],
+        "models": [{"name": name, **of_models.get(name, {})} for name in names],
     }
     text = ['demand = "demand.csv"', 'points = "points.csv"']
     text += [f"{x} = {json.dumps(y)}" for x, y in ({"slot_s": 1.0} | top).items()]
@@ -254,7 +254,7 @@ def _model_states(problem: Problem, slot: int, model: int) -> list[tuple[tuple, 
                 for x in itertools.combinations_with_replacement(mine, n)
             ]
         )
-    found: dict[tuple[int, int], list[np.ndarray]] = {}
+    result: dict[tuple[int, int], list[np.ndarray]] = {}
     for first, second in itertools.product(*options):
         used = np.array(first + second, int)
         if rows.rate[used].sum() < wanted * (1 - 1e-9):
@@ -262,9 +262,9 @@ def _model_states(problem: Problem, slot: int, model: int) -> list[tuple[tuple, 
         site = problem.site[rows.pool[used]]
         extra = rows.power[used] - problem.parked[rows.pool[used]]
         watts = problem.pue * np.bincount(site, extra, minlength=len(problem.pue))
-        found.setdefault((len(first), len(second)), []).append(watts)
+        result.setdefault((len(first), len(second)), []).append(watts)
     states = []
-    for key, all_ in found.items():
+    for key, all_ in result.items():
         watts = np.unique(np.array(all_), axis=0)
         less = (watts[:, None] <= watts[None]).all(2) & (
             watts[:, None] < watts[None]

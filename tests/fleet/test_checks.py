@@ -23,9 +23,9 @@ def planned(folder: Path, *arguments: Any, objective: Any = "energy", **more: An
     return de.fleet.plan(path, objective=objective)
 
 
-def replicas(found: Any) -> dict[tuple[int, int], int]:
+def replicas(result: Any) -> dict[tuple[int, int], int]:
     """By slot and row of the points."""
-    return {(x["slot"], x["row"]): x["replicas"] for x in found.summary["plan"]}
+    return {(x["slot"], x["row"]): x["replicas"] for x in result.summary["plan"]}
 
 
 # --- A and trap 6: whether capping or switching off wins turns on `parked_w` alone
@@ -36,10 +36,10 @@ def replicas(found: Any) -> dict[tuple[int, int], int]:
     [(20, 1840.0, {(0, 0): 3}), (120, 1950.0, {(0, 1): 5})],
 )
 def test_parked_watts_decide(tmp_path: Path, parked: int, watts: float, plan: Any):
-    found = planned(tmp_path, [FULL, CAPPED], [{"m": 30.0}], one_pool(5, parked))
-    assert found.value == pytest.approx(watts)
-    assert replicas(found) == plan
-    assert found.summary["status"] == "optimal"
+    result = planned(tmp_path, [FULL, CAPPED], [{"m": 30.0}], one_pool(5, parked))
+    assert result.value == pytest.approx(watts)
+    assert replicas(result) == plan
+    assert result.summary["status"] == "optimal"
 
 
 # --- B: what is told where nothing fits
@@ -55,34 +55,34 @@ def refused(folder: Path, *arguments: Any, **more: Any) -> dict[str, Any]:
 def test_too_little_power(tmp_path: Path):
     site = {"name": "main", "power_budget_w": 1800}
     more: Any = {"sites": [site]}
-    asked: tuple[Any, ...] = ([FULL, CAPPED], [{"m": 30.0}], one_pool(5, 20))
-    reason = refused(tmp_path, *asked, **more)
+    question: tuple[Any, ...] = ([FULL, CAPPED], [{"m": 30.0}], one_pool(5, 20))
+    reason = refused(tmp_path, *question, **more)
     assert (reason["limit"], reason["slot"], reason["site"]) == ("power", 0, "main")
     assert reason["needed_w"] == pytest.approx(1840)
     assert reason["budget_w"] == 1800
     site["power_budget_w"] = 1840
-    assert planned(tmp_path, *asked, **more).value == pytest.approx(1840)
+    assert planned(tmp_path, *question, **more).value == pytest.approx(1840)
 
 
 def test_too_few_gpus(tmp_path: Path):
-    asked = [FULL, CAPPED], [{"m": 30.0}, {"m": 52.0}]
-    reason = refused(tmp_path, *asked, one_pool(5, 20))
+    question = [FULL, CAPPED], [{"m": 30.0}, {"m": 52.0}]
+    reason = refused(tmp_path, *question, one_pool(5, 20))
     check_part("reason", reason)
     assert (reason["limit"], reason["slot"]) == ("gpus", 1)
     assert reason["add_gpus"] == {"g": 1}
-    assert planned(tmp_path, *asked, one_pool(6, 20)).value > 0
+    assert planned(tmp_path, *question, one_pool(6, 20)).value > 0
 
 
 def test_gpus_come_before_power(tmp_path: Path):
     site = {"name": "main", "power_budget_w": 1000}
-    asked = [FULL, CAPPED], [{"m": 52.0}], one_pool(5, 20)
-    assert refused(tmp_path, *asked, sites=[site])["limit"] == "gpus"
+    question = [FULL, CAPPED], [{"m": 52.0}], one_pool(5, 20)
+    assert refused(tmp_path, *question, sites=[site])["limit"] == "gpus"
 
 
 def test_too_slow(tmp_path: Path):
-    asked: tuple[Any, ...] = ([FULL, CAPPED], [{"m": 30.0}], one_pool(5, 20))
+    question: tuple[Any, ...] = ([FULL, CAPPED], [{"m": 30.0}], one_pool(5, 20))
     limits = {"m": {"slo_ttft_p95_s": 0.05, "slo_tpot_p95_s": 0.02}}
-    reason = refused(tmp_path, *asked, models=limits)
+    reason = refused(tmp_path, *question, models=limits)
     check_part("reason", reason)
     assert (reason["limit"], reason["model"]) == ("slo", "m")
     assert reason["ttft_p95_s"] == 0.1
@@ -107,18 +107,18 @@ def test_time_may_be_what_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_the_linear_bound(
     tmp_path: Path, wanted: float, watts: float, bound: float, gap: float
 ):
-    found = planned(tmp_path, TIGHT, [{"m": wanted}], one_pool(20, 10))
-    assert found.value == pytest.approx(watts)
-    assert found.summary["bound_by_prices"] == pytest.approx(bound)
-    assert 1 - found.summary["bound_by_prices"] / found.value == pytest.approx(
+    result = planned(tmp_path, TIGHT, [{"m": wanted}], one_pool(20, 10))
+    assert result.value == pytest.approx(watts)
+    assert result.summary["bound_by_prices"] == pytest.approx(bound)
+    assert 1 - result.summary["bound_by_prices"] / result.value == pytest.approx(
         gap, abs=1e-3
     )
-    assert found.bound == pytest.approx(watts)  # the integer program proves the plan
+    assert result.bound == pytest.approx(watts)  # the integer program proves the plan
 
 
 def test_prices_of_one_model(tmp_path: Path):
-    found = planned(tmp_path, TIGHT, [{"m": 24.0}], one_pool(3, 10))
-    prices = {x["kind"]: x for x in found.summary["shadow_prices"]}
+    result = planned(tmp_path, TIGHT, [{"m": 24.0}], one_pool(3, 10))
+    prices = {x["kind"]: x for x in result.summary["shadow_prices"]}
     assert prices["gpu"]["value"] == pytest.approx(0)
     assert prices["gpu"]["net"] == pytest.approx(-10)  # it draws 10 W parked
     assert prices["request"]["value"] == pytest.approx(370 / 9)
@@ -152,9 +152,12 @@ def test_a_watt_at_the_clean_site(tmp_path: Path):
     free = two_sites(tmp_path, None).summary
     assert {x["pool"] for x in free["plan"]} == {"clean"}
     assert free["value"] == pytest.approx(6 * 400 * 3600 * 90 / 3.6e6)
-    held = two_sites(tmp_path, 1600.0).summary
-    assert {x["pool"]: x["replicas"] for x in held["plan"]} == {"clean": 4, "dirty": 2}
-    watt = next(x for x in held["shadow_prices"] if x["kind"] == "watt")
+    limited = two_sites(tmp_path, 1600.0).summary
+    assert {x["pool"]: x["replicas"] for x in limited["plan"]} == {
+        "clean": 4,
+        "dirty": 2,
+    }
+    watt = next(x for x in limited["shadow_prices"] if x["kind"] == "watt")
     assert watt["value"] == pytest.approx((380 - 90) / 3.6e6 * 3600)  # 0.29 g
 
 
@@ -163,17 +166,19 @@ def test_a_watt_at_the_clean_site(tmp_path: Path):
 
 def test_one_site_has_one_plan(tmp_path: Path):
     site = {"name": "main", "power_budget_w": 1840, "carbon": 200, "price": 50}
-    asked = [FULL, CAPPED], [{"m": 30.0}, {"m": 17.0}], one_pool(5, 20)
-    found = {
-        goal: planned(tmp_path, *asked, sites=[site], objective=goal)
+    question = [FULL, CAPPED], [{"m": 30.0}, {"m": 17.0}], one_pool(5, 20)
+    result = {
+        goal: planned(tmp_path, *question, sites=[site], objective=goal)
         for goal in ("energy", "cost", "carbon")
     }
-    plans = [x.summary["plan"] for x in found.values()]
+    plans = [x.summary["plan"] for x in result.values()]
     assert plans[0] == plans[1] == plans[2]
-    watts = [x for x in found["energy"].summary["shadow_prices"] if x["kind"] == "watt"]
+    watts = [
+        x for x in result["energy"].summary["shadow_prices"] if x["kind"] == "watt"
+    ]
     assert [x["value"] for x in watts] == [0, 0]
-    assert any("same plan" in note for note in found["energy"].notes)
-    room = found["energy"].summary["headroom"]
+    assert any("same plan" in note for note in result["energy"].notes)
+    room = result["energy"].summary["headroom"]
     assert room["slot"] == 0
     assert room["per_watt"]["main"] > 0  # 1 W carries 10 / 580 requests/s more
     assert room["per_watt"]["main"] == pytest.approx(10 / 580 / 30)
@@ -184,11 +189,11 @@ def test_one_site_has_one_plan(tmp_path: Path):
 
 def test_negative_prices_burn_nothing(tmp_path: Path):
     site = {"name": "main", "price": -100.0, "power_budget_w": 5000}
-    asked: tuple[Any, ...] = ([FULL, CAPPED], [{"m": 30.0}], one_pool(5, 20))
-    found = planned(tmp_path, *asked, sites=[site], objective="cost")
-    assert replicas(found) == {(0, 0): 3}  # as little as under `energy`
-    assert found.value == pytest.approx(-100 * 1840 / 3.6e9)
-    assert 0 <= found.gap < 1e-9
+    question: tuple[Any, ...] = ([FULL, CAPPED], [{"m": 30.0}], one_pool(5, 20))
+    result = planned(tmp_path, *question, sites=[site], objective="cost")
+    assert replicas(result) == {(0, 0): 3}  # as little as under `energy`
+    assert result.value == pytest.approx(-100 * 1840 / 3.6e9)
+    assert 0 <= result.gap < 1e-9
 
 
 # --- trap 4: prices prove the bound
@@ -196,8 +201,8 @@ def test_negative_prices_burn_nothing(tmp_path: Path):
 
 def test_told_prices_prove_the_bound(tmp_path: Path):
     """By arithmetic on the JSON alone, as the guide says."""
-    found = de.fleet.plan("docs/examples/fleet/fleet.toml", objective="carbon")
-    summary, problem = found.summary, found.solved.problem
+    result = de.fleet.plan("docs/examples/fleet/fleet.toml", objective="carbon")
+    summary, problem = result.summary, result.solved.problem
     parked = dict(zip(problem.sites, problem.base, strict=True))
     total = 0.0
     for slot in range(4):
@@ -205,14 +210,14 @@ def test_told_prices_prove_the_bound(tmp_path: Path):
         for x in prices:
             if x["kind"] == "request":
                 place = problem.models.index(x["model"])
-                total += x["value"] * found.series.demand[slot, place]
+                total += x["value"] * result.series.demand[slot, place]
             elif x["kind"] == "gpu":
                 total -= x["value"] * problem.count[problem.pools.index(x["pool"])]
             else:
-                budgets: Any = found.series.budget
+                budgets: Any = result.series.budget
                 budget = budgets[slot, problem.sites.index(x["site"])]
                 total -= x["value"] * (budget - parked[x["site"]])
-        carbon: Any = found.series.carbon
+        carbon: Any = result.series.carbon
         grams = carbon[slot] / 3.6e6
         total += 3600 * float(grams @ problem.base)
     assert total == pytest.approx(summary["bound_by_prices"], rel=1e-9)
@@ -244,11 +249,11 @@ def test_a_clock_changes_for_nothing(tmp_path: Path):
     """Rows of one (model, pool, n) share their replicas: no start between them."""
     points = [("m", "x", 1, 10.0, 600.0), ("m", "x", 1, 5.0, 250.0)]
     demand = [{"m": 10.0}, {"m": 5.0}, {"m": 10.0}]
-    found = planned(
+    result = planned(
         tmp_path, points, demand, one_pool(1, 50), models={"m": {"start_j": 1e6}}
     ).summary
-    assert found["starts"] == []
-    assert found["value"] == pytest.approx(600 + 250 + 600)
+    assert result["starts"] == []
+    assert result["value"] == pytest.approx(600 + 250 + 600)
 
 
 # --- the example adds up, and times are slots

@@ -28,9 +28,9 @@ from .builders import one_pool, write_fleet
     ],
 )
 def test_prices_are_read(text: Any, value: float, currency: Any, has_unit: bool):
-    found = read_price("price", text)
-    assert found.value == pytest.approx(value, rel=1e-12)
-    assert (found.currency, found.has_unit) == (currency, has_unit)
+    result = read_price("price", text)
+    assert result.value == pytest.approx(value, rel=1e-12)
+    assert (result.currency, result.has_unit) == (currency, has_unit)
 
 
 @pytest.mark.parametrize(
@@ -61,24 +61,24 @@ def planned(folder: Path, of_site: Any, **more: Any) -> Any:
 @pytest.mark.parametrize("price", ["0.12 USD/kWh", "120 USD/MWh"])
 def test_a_unit_is_a_factor_of_a_thousand(tmp_path: Path, price: str):
     """3 x 600 + 2 x 20 W for 1 s."""
-    for found in (planned(tmp_path, price), planned(tmp_path, None, price=price)):
-        summary = found.summary
+    for result in (planned(tmp_path, price), planned(tmp_path, None, price=price)):
+        summary = result.summary
         assert summary["cost"] == pytest.approx(1840 / 3.6e6 * 0.12)
         assert (summary["currency"], summary["unit"]) == ("USD", "USD")
         assert summary["assumed"] == {}
-        assert any(" USD" in x for x in found.blocks() if isinstance(x, str))
+        assert any(" USD" in x for x in result.blocks() if isinstance(x, str))
 
 
 def test_a_bare_number_is_said_to_be_assumed(tmp_path: Path):
-    found = planned(tmp_path, 120)
-    assert found.value == pytest.approx(1840 / 3.6e9 * 120)
-    assert found.summary["assumed"] == {"price": "per MWh"}
-    assert found.summary["currency"] is None and found.summary["unit"] is None
-    assert any(x == "assumed: price per MWh" for x in found.blocks())
+    result = planned(tmp_path, 120)
+    assert result.value == pytest.approx(1840 / 3.6e9 * 120)
+    assert result.summary["assumed"] == {"price": "per MWh"}
+    assert result.summary["currency"] is None and result.summary["unit"] is None
+    assert any(x == "assumed: price per MWh" for x in result.blocks())
 
 
 def test_a_series_has_its_unit_in_its_column(tmp_path: Path):
     (tmp_path / "prices.csv").write_text("slot,eur_per_kwh\n0,0.12\n")
-    found = planned(tmp_path, "prices.csv")
-    assert found.value == pytest.approx(1840 / 3.6e6 * 0.12)
-    assert found.summary["currency"] == "EUR" and not found.summary["assumed"]
+    result = planned(tmp_path, "prices.csv")
+    assert result.value == pytest.approx(1840 / 3.6e6 * 0.12)
+    assert result.summary["currency"] == "EUR" and not result.summary["assumed"]

@@ -35,9 +35,9 @@ def planned(
     pools = [{"name": "g", "gpu": "h200-sxm", "count": 8, "site": "main"} | pool]
     sites = [{"name": "main"} | site]
     path = write_fleet(folder, points, demand, pools, sites, models)
-    found = de.fleet.plan(path, objective=objective)
-    json_keys.check("fleet", found.to_json())
-    return found
+    result = de.fleet.plan(path, objective=objective)
+    json_keys.check("fleet", result.to_json())
+    return result
 
 
 NODE = {"node": "dgx-h200"}
@@ -55,9 +55,9 @@ NODE = {"node": "dgx-h200"}
     ],
 )
 def test_one_pool_by_hand(tmp_path: Path, pool: Any, watts: float):
-    found = planned(tmp_path, [FULL], [{"m": 30.0}], pool, pue=1.2)
-    assert found.value == pytest.approx(1.2 * watts, rel=1e-4)
-    s = found.summary
+    result = planned(tmp_path, [FULL], [{"m": 30.0}], pool, pue=1.2)
+    assert result.value == pytest.approx(1.2 * watts, rel=1e-4)
+    s = result.summary
     parts = s["wall_energy_j_by_part"]
     assert sum(parts.values()) == pytest.approx(s["energy_j"])
     assert parts["overhead"] == pytest.approx(s["energy_j"] / 6)
@@ -90,9 +90,9 @@ def test_least_of_all_counts(tmp_path: Path):
             watts.append(1.2 * (drawn + (8 - used) * wall(IDLE)))
     least = min(watts)
     site: Any = {"pue": 1.2, "power_budget_w": 1.001 * least}
-    found = planned(tmp_path, points, demand, NODE, **site)
-    assert found.value == pytest.approx(least, rel=1e-4)
-    assert found.summary["status"] == "optimal"
+    result = planned(tmp_path, points, demand, NODE, **site)
+    assert result.value == pytest.approx(least, rel=1e-4)
+    assert result.summary["status"] == "optimal"
     with pytest.raises(de.fleet.NoPlan, match="at site `main`"):
         site["power_budget_w"] = 0.999 * least
         planned(tmp_path, points, demand, NODE, **site)
@@ -105,34 +105,34 @@ def test_it_is_the_fleet_of_wall_watts(tmp_path: Path):
     points = [FULL, CAPPED, WIDE]
     site: Any = {"pue": 1.3, "power_budget_w": 7700, "carbon": 300}
     starts = {"m": {"start_j": 500.0}}
-    found = planned(tmp_path, points, demand, NODE, "carbon", starts, **site)
+    result = planned(tmp_path, points, demand, NODE, "carbon", starts, **site)
     walls = [(*x[:4], wall(x[4], x[2])) for x in points]
     parked = {"parked_w": wall(IDLE)}
     scaled = {"m": {"start_j": 500.0 * SLOPE}}
     plain = planned(tmp_path, walls, demand, parked, "carbon", scaled, **site)
     for key in ("value", "bound", "bound_by_prices"):
-        assert found.summary[key] == pytest.approx(plain.summary[key], rel=1e-4)
+        assert result.summary[key] == pytest.approx(plain.summary[key], rel=1e-4)
     pairs = zip(
-        found.summary["shadow_prices"], plain.summary["shadow_prices"], strict=True
+        result.summary["shadow_prices"], plain.summary["shadow_prices"], strict=True
     )
     for one, other in pairs:
         assert one["value"] == pytest.approx(other["value"], rel=1e-3, abs=1e-9)
-    scale = [x.summary["headroom"]["demand_scale"] for x in (found, plain)]
+    scale = [x.summary["headroom"]["demand_scale"] for x in (result, plain)]
     assert scale[0] == pytest.approx(scale[1], rel=1e-4)
 
 
 def test_points_read_at_the_wall(tmp_path: Path):
     """`wall_power_w` in the table: boards follow, and the plan is the same."""
-    found = planned(tmp_path, [FULL, WIDE], [{"m": 30.0, "k": 8.0}], NODE)
+    result = planned(tmp_path, [FULL, WIDE], [{"m": 30.0, "k": 8.0}], NODE)
     table = tmp_path / "points.csv"
     text = table.read_text().replace("power_w", "wall_power_w")
     for watts, gpus in ((600.0, 1), (1000.0, 2)):
         text = text.replace(repr(watts), repr(wall(watts, gpus)))
     table.write_text(text)
     again = de.fleet.plan(str(tmp_path / "fleet.toml"))
-    assert again.value == pytest.approx(found.value, rel=1e-4)
+    assert again.value == pytest.approx(result.value, rel=1e-4)
     assert [x["power_w"] for x in again.summary["plan"]] == pytest.approx(
-        [x["power_w"] for x in found.summary["plan"]], rel=1e-3
+        [x["power_w"] for x in result.summary["plan"]], rel=1e-3
     )
 
 
@@ -145,14 +145,14 @@ def test_the_example_at_the_wall(tmp_path: Path):
     (tmp_path / "fleet.toml").write_text(
         text.replace("parked_w = 70", 'node="dgx-h100"')
     )
-    found = de.fleet.plan(str(tmp_path / "fleet.toml"), objective="carbon").summary
-    assert found["status"] == "optimal"
-    assert all(x["power_w"] <= (x["budget_w"] or 1e9) for x in found["site_power"])
-    hosts = 1.2 * 12 * found["nodes"][0]["host_power_w_per_gpu"]
+    result = de.fleet.plan(str(tmp_path / "fleet.toml"), objective="carbon").summary
+    assert result["status"] == "optimal"
+    assert all(x["power_w"] <= (x["budget_w"] or 1e9) for x in result["site_power"])
+    hosts = 1.2 * 12 * result["nodes"][0]["host_power_w_per_gpu"]
     assert hosts == pytest.approx(3140, rel=0.01)
-    assert 11.4e3 < found["value"] < 13.3e3
-    assert found["headroom"]["demand_scale"] == pytest.approx(1.65, abs=0.03)
-    assert found["headroom"]["per_gpu"]["north-h100"] < 0
+    assert 11.4e3 < result["value"] < 13.3e3
+    assert result["headroom"]["demand_scale"] == pytest.approx(1.65, abs=0.03)
+    assert result["headroom"]["per_gpu"]["north-h100"] < 0
 
 
 def test_power_over_the_day(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -15,24 +15,27 @@ def test_points_are_those_of_the_server_in_balance():
     clock, model = 1095e6, "qwen3-0.6b"
     clocks, batches = np.array([600e6, clock]), np.array([8.0, 32.0])
     card = read_gpu("h100-sxm")
-    found = replica_points(model, card, 1, clocks, batches, 512, 64)
+    result = replica_points(model, card, 1, clocks, batches, 512, 64)
     for place in (0, 1):
         load = serving.Load(
-            rate=float(found.rate[1, place]), max_batch=64, input_len=512, output_len=64
+            rate=float(result.rate[1, place]),
+            max_batch=64,
+            input_len=512,
+            output_len=64,
         )
         server = serving.deploy(model, "h100-sxm", load)
         own = server.steady(server.costs(), sm_clock=clock)
-        asked = serving.steady_state(model, "h100-sxm", load, sm_clock=[clock]).summary
+        served = serving.steady_state(model, "h100-sxm", load, sm_clock=[clock]).summary
         for mine, same, theirs in (
-            (found.ttft, own.ttft.quantiles[2], asked["ttft_s"]["p95"]),
-            (found.tpot, own.tpot.quantiles[2], asked["tpot_s"]["p95"]),
-            (found.power, own.power, asked["avg_power_w"]),
+            (result.ttft, own.ttft.quantiles[2], served["ttft_s"]["p95"]),
+            (result.tpot, own.tpot.quantiles[2], served["tpot_s"]["p95"]),
+            (result.power, own.power, served["avg_power_w"]),
         ):
             assert mine[1, place] == pytest.approx(float(same), rel=1e-5)
             # priced at this very clock, not between those of a table
             assert mine[1, place] == pytest.approx(theirs, rel=0.01)
-        assert found.max_batch[1, place] == 64
-    assert (np.diff(found.rate, axis=0) > 0).all()  # a higher clock carries more
+        assert result.max_batch[1, place] == 64
+    assert (np.diff(result.rate, axis=0) > 0).all()  # a higher clock carries more
 
 
 FLEET = """
@@ -62,29 +65,29 @@ def test_clocks_between_those_priced_first_are_never_worse(tmp_path, monkeypatch
     (tmp_path / "fleet.toml").write_text(FLEET)
     (tmp_path / "demand.csv").write_text("slot,model,requests_per_s\n0,small,61\n")
     path = str(tmp_path / "fleet.toml")
-    found = fleet.plan(path)
+    result = fleet.plan(path)
     monkeypatch.setattr(_ask, "rows_between", lambda *_: [])
     fixed = fleet.plan(path)
-    assert found.value < fixed.value and found.gap < 0.05
-    assert any("clocks between" in x for x in found.notes)
+    assert result.value < fixed.value and result.gap < 0.05
+    assert any("clocks between" in x for x in result.notes)
     assert not any("clocks between" in x for x in fixed.notes)
     steps = np.asarray(sm_clocks(read_gpu("h100-sxm"))) / 1e6
-    for row in found.summary["plan"]:
+    for row in result.summary["plan"]:
         assert np.abs(steps - row["sm_clock_mhz"]).min() < 1e-6
-    row = found.summary["plan"][0]
+    row = result.summary["plan"][0]
     load = serving.Load(
         rate=row["requests_per_s"], max_batch=row["max_batch"], input_len=512,
         output_len=64,
     )  # fmt: skip
-    asked = serving.steady_state(
+    served = serving.steady_state(
         "qwen3-0.6b", "h100-sxm", load, sm_clock=[row["sm_clock_mhz"] * 1e6]
     ).summary
-    assert row["power_w"] == pytest.approx(asked["avg_power_w"], rel=0.01)
+    assert row["power_w"] == pytest.approx(served["avg_power_w"], rel=0.01)
     # a budget that only those clocks keep, and one that none does
     monkeypatch.undo()
-    drawn = [x.summary["site_power"][0]["power_w"] for x in (found, fixed)]
-    kept = fleet.plan(path, power_budget=sum(drawn) / 2)
-    assert kept.summary["site_power"][0]["power_w"] <= sum(drawn) / 2
+    drawn = [x.summary["site_power"][0]["power_w"] for x in (result, fixed)]
+    cheaper = fleet.plan(path, power_budget=sum(drawn) / 2)
+    assert cheaper.summary["site_power"][0]["power_w"] <= sum(drawn) / 2
     with pytest.raises(fleet.NoPlan) as refusal:
         fleet.plan(path, power_budget=0.9 * drawn[0])
     assert refusal.value.reason["needed_w"] <= drawn[0] * (1 + 1e-9)

@@ -39,7 +39,7 @@ FLEET = "\n".join(
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    def curve(model: int, asked: Any, card: Any, pools: list[int], tp: int) -> Any:
+    def curve(model: int, wanted: Any, card: Any, pools: list[int], tp: int) -> Any:
         """10 requests/s a GPU for 500 W."""
         figures = (10.0 * tp, 0.1, 0.01, 500.0 * tp, 1.0)
         points = Points(*(np.array([[x]]) for x in figures))
@@ -70,10 +70,10 @@ def ends_after(number: int) -> Callable[[Any], Callable[[], bool]]:
 
 def test_all_is_priced_in_time(path: str):
     seen: list[tuple[str, int, int]] = []
-    found = fleet.plan(path, progress=lambda *x: seen.append(x))
-    check("fleet", found.to_json())
-    assert found.summary["pricing"] == {"plans": 8, "left_out": []}
-    assert not found.summary["search"]["ended_by_time"]
+    result = fleet.plan(path, progress=lambda *x: seen.append(x))
+    check("fleet", result.to_json())
+    assert result.summary["pricing"] == {"plans": 8, "left_out": []}
+    assert not result.summary["search"]["ended_by_time"]
     priced = [x for x in seen if x[0].startswith("pricing")]
     assert priced[0] == ("pricing chat on h100-sxm, tp 1", 0, 4)
     assert priced[-1] == ("pricing code on l40s, tp 2", 3, 4)
@@ -82,11 +82,11 @@ def test_all_is_priced_in_time(path: str):
 def test_what_is_left_out_is_told(path: str, monkeypatch: pytest.MonkeyPatch):
     """Every model has its first GPU type before the second one's turn."""
     monkeypatch.setattr(_ask.Effort, "pricing_ends", ends_after(4))
-    found = fleet.plan(path)
+    result = fleet.plan(path)
     left = ["chat on l40s, tp 1", "code on l40s, tp 1"]
-    assert found.summary["pricing"] == {"plans": 4, "left_out": left}
-    assert {x["pool"] for x in found.summary["plan"]} == {"h100-sxm"}
-    assert any("without chat on l40s, tp 1" in note for note in found.notes)
+    assert result.summary["pricing"] == {"plans": 4, "left_out": left}
+    assert {x["pool"] for x in result.summary["plan"]} == {"h100-sxm"}
+    assert any("without chat on l40s, tp 1" in note for note in result.notes)
 
 
 def test_a_model_without_a_row_is_no_plan(path: str, monkeypatch: pytest.MonkeyPatch):

@@ -16,9 +16,9 @@ from .builders import quiet, random_fleet
 
 def planned(work: Work) -> Solved:
     problem = random_fleet(21, models=4, pools=6, gpus=60, clocks=12, used=0.5)
-    found = solve(problem, 0.0, work, quiet)
-    assert isinstance(found, Solved)
-    return found
+    result = solve(problem, 0.0, work, quiet)
+    assert isinstance(result, Solved)
+    return result
 
 
 def slowed(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
@@ -58,8 +58,8 @@ def test_a_busy_machine_gives_the_same_plan(monkeypatch: pytest.MonkeyPatch):
 
 def test_the_end_of_wall_time_is_told(monkeypatch: pytest.MonkeyPatch):
     slowed(monkeypatch, 1e6)
-    found = planned(Work(0.5, 10.0))
-    assert found.late and found.gap > 1e-6
+    result = planned(Work(0.5, 10.0))
+    assert result.late and result.gap > 1e-6
 
 
 def test_ctrl_c_keeps_the_best_plan():
@@ -71,12 +71,12 @@ def test_ctrl_c_keeps_the_best_plan():
             if what == at:
                 raise KeyboardInterrupt
 
-        found = solve(problem, 0.0, Work(2.0), progress)
-        assert isinstance(found, Solved)
-        return found
+        result = solve(problem, 0.0, Work(2.0), progress)
+        assert isinstance(result, Solved)
+        return result
 
-    found = press("improving")
-    assert found.interrupted and keeps_limits(found.problem, found.counts).all()
-    assert found.bound < found.value
+    result = press("improving")
+    assert result.interrupted and keeps_limits(result.problem, result.counts).all()
+    assert result.bound < result.value
     with pytest.raises(KeyboardInterrupt):
         press("bounding slots")

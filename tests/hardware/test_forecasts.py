@@ -133,18 +133,20 @@ def test_a_rubin_within_its_limit(tmp_path: Path):
     """8192^3 by hand: 99 % of 1,800 W; at 0.62 pJ/FLOP 2,870 TFLOP/s. A B200 reaches
     half of that."""
     work = one(tmp_path, 8192)
-    found = {x: de.estimate(work, read_gpu(x).spec) for x in ("r100", "b200-sxm")}
-    assert float(found["r100"].power) == pytest.approx(0.99 * 1800, rel=1e-3)
-    rate = 2 * 8192**3 / float(found["r100"].time)
+    result = {x: de.estimate(work, read_gpu(x).spec) for x in ("r100", "b200-sxm")}
+    assert float(result["r100"].power) == pytest.approx(0.99 * 1800, rel=1e-3)
+    rate = 2 * 8192**3 / float(result["r100"].time)
     assert rate == pytest.approx(2868e12, rel=0.02)
-    assert float(found["b200-sxm"].time / found["r100"].time) == pytest.approx(2, 0.05)
+    assert float(result["b200-sxm"].time / result["r100"].time) == pytest.approx(
+        2, 0.05
+    )
 
 
 @pytest.mark.slow
 def test_a_rubin_generates_with_less_than_a_b200():
-    asked: dict[str, Any] = dict(batch=8, input_len=512, output_len=128)
+    request: dict[str, Any] = dict(batch=8, input_len=512, output_len=128)
     joules, other = (
-        de.estimate("llama-3.1-8b", gpu, **asked).summary["energy_j"]
+        de.estimate("llama-3.1-8b", gpu, **request).summary["energy_j"]
         for gpu in ("r100", "b200-sxm")
     )
     assert joules == pytest.approx(299, rel=0.03)

@@ -19,9 +19,9 @@ DISPATCH = [f"dispatch_{x}" for x in ("stream", "matrix", "module", "pass")]
 def test_what_is_known_of_generations():
     """Rates and media as NVIDIA publishes them; PCIe: transfers x 16 x 128/130 / 8."""
     known = {
-        name: (made.link, made.lane / 1e9, made.bus, made.reduces, made.host)
+        name: (card.link, card.lane / 1e9, card.bus, card.reduces, card.host)
         for name in generations()
-        if (made := generation(name)).bus
+        if (card := generation(name)).bus
     }
     assert known == {
         "Pascal": ("nvlink1", 20, "pcie3", False, 2020),
@@ -42,9 +42,9 @@ def test_what_is_known_of_generations():
 
 @pytest.mark.parametrize("name", gpu_names())
 def test_bundled_gpus_have_a_generation_and_known_media(name: str):
-    made = read_gpu(name).generation
-    assert not made.taken_for
-    assert {made.link, made.bus} - {""} <= {*facts("memories")["medium"]}
+    card = read_gpu(name).generation
+    assert not card.taken_for
+    assert {card.link, card.bus} - {""} <= {*facts("memories")["medium"]}
     for gpu in {read_gpu(name).links} - {""}:
         assert gpu in gpu_names()
 
@@ -91,15 +91,15 @@ def test_an_energy_of_its_link():
 
 
 def test_an_unknown_architecture_is_taken_for_the_newest_with_its_instruction():
-    made = rubin(architecture="Feynman")
-    assert made.generation.taken_for == "Rubin"
-    assert made.spec.links.switch[0] == 1
-    own, known = made.spec.corrections, rubin().spec.corrections
+    card = rubin(architecture="Feynman")
+    assert card.generation.taken_for == "Rubin"
+    assert card.spec.links.switch[0] == 1
+    own, known = card.spec.corrections, rubin().spec.corrections
     assert float(own.dispatch_matrix) == float(known.dispatch_matrix)
-    assert host_of(made).size == 72
+    assert host_of(card).size == 72
     (said,) = [
         x
-        for x in de.estimate("gpt2", gpu=made, phase="decode").warnings
+        for x in de.estimate("gpt2", gpu=card, phase="decode").warnings
         if "architecture" in x
     ]
     assert "Feynman" in said and "those of Rubin" in said
@@ -108,7 +108,7 @@ def test_an_unknown_architecture_is_taken_for_the_newest_with_its_instruction():
 def test_fast_links_of_an_unknown_generation_reduce():
     """NVLink 4 and later have 450 GB/s and more."""
     for rate, reduces in ((1.8e12, 1.0), (3e11, 0.0)):
-        made = rubin(architecture="Feynman", mma="mma.sync")
-        values = {**made.values, "link_bandwidth": rate}
-        made = dataclasses.replace(made, values=values)
-        assert made.spec.links.switch[0] == reduces
+        card = rubin(architecture="Feynman", mma="mma.sync")
+        values = {**card.values, "link_bandwidth": rate}
+        card = dataclasses.replace(card, values=values)
+        assert card.spec.links.switch[0] == reduces

@@ -148,20 +148,37 @@ def field(number: int, value: int | bytes) -> bytes:
 
 
 def chakra(folder: Path) -> str:
-    """A Chakra trace: an operator, its kernel of 10 us, an all-reduce of 20 us."""
+    """A Chakra trace: an operator, its kernel of 10 us, an all-reduce of 20 us, a copy
+    of 4 us, a convolution in two kernels of 3 and 30 us that points to the addition."""
     cpu = field(10, field(1, b"is_cpu_op") + field(27, 1))
     gpu = field(10, field(1, b"is_cpu_op") + field(27, 0))
     shapes = field(2, b"[[128], [128, 64], [64, 128], [], []]")
     types = field(3, b"['Tensor(float)', 'Tensor(float)', 'Tensor(float)', 'Int']")
+    lists = b"'GenericList[Int,Int]', " * 3
+    images = (
+        field(1, b"[(1, 2), (3, 4), [1, 1], [2, 2], [1, 1], 1, True, False, True]")
+        + field(2, b"[[8, 64, 56, 56], [128, 64, 3, 3], [[], []], [[], []], [[], []], "
+                b"[], [], [], []]")
+        + field(3, b"['Tensor(float)', 'Tensor(float)', " + lists
+                + b"'Int', 'Bool', 'Bool', 'Bool']")
+    )  # fmt: skip
     size = field(10, field(1, b"comm_size") + field(9, 4096))
     kind = field(10, field(1, b"comm_type") + field(9, 0))
     nodes = [
         field(2, field(1, b"schema") + field(29, b"1.0.1")),
-        field(1, 1) + field(2, b"aten::addmm(0)") + field(3, 4) + cpu,
+        field(1, 1) + field(2, b"aten::addmm(0)") + field(3, 4) + cpu
+        + field(8, shapes + types),
         field(1, 2) + field(2, b"ampere_sgemm_128x64_tn") + field(3, 4)
         + field(4, varint(1)) + field(7, 10) + field(8, shapes + types) + gpu,
         field(1, 3) + field(2, b"ncclKernel_AllReduce_RING_LL_Sum_float") + field(3, 7)
         + field(7, 20) + gpu + size + kind,
+        field(1, 4) + field(2, b"Memcpy DtoD (Device -> Device)") + field(7, 4) + gpu,
+        *(
+            field(1, number) + field(2, name) + field(4, varint(1)) + field(7, time)
+            + field(8, images) + gpu
+            for number, name, time in ((5, b"winogradForwardData4x4", 3),
+                                       (6, b"volta_sgemm_128x64_nn", 30))
+        ),
     ]  # fmt: skip
     path = folder / "rank.et"
     path.write_bytes(b"".join(varint(len(x)) + x for x in nodes))

@@ -1,5 +1,6 @@
 """`diffenergy import`, and the same files given to `estimate` and `evaluate`."""
 
+import csv
 import json
 import math
 from pathlib import Path
@@ -32,7 +33,7 @@ def test_the_json(tmp_path, capsys):
     )
     assert set(summary) == {
         "schema", "source", "kind", "gpu", "kernels", "rows", "busy_us", "sum_us",
-        "classes", "class_share", "shape_share", "unknown", "notes",
+        "wait_us", "classes", "class_share", "shape_share", "unknown", "notes",
     }  # fmt: skip
     assert summary["source"] == "t.json" and summary["kernels"] == 5
 
@@ -46,8 +47,8 @@ def test_the_listing_is_what_estimate_takes(tmp_path, capsys):
     assert direct["gpu"] == "h100-sxm" and "gpu" not in direct["assumed"]
     assert direct["time_s"] == pytest.approx(again["time_s"], rel=1e-9)
     assert direct["grade"] == "forecast"  # a kernel that only the trace knows
-    other = json.loads(run_command(capsys, "estimate", path, "--gpu", "l4", "--json"))
-    assert other["gpu"] == "l4"
+    own = json.loads(run_command(capsys, "estimate", path, "--gpu", "h100", "--json"))
+    assert own["gpu"] == "h100-sxm"
 
 
 def test_kernels_without_shape_keep_their_time(tmp_path, capsys):
@@ -80,7 +81,12 @@ def test_a_trace_is_evaluated_by_kernel_time(tmp_path, capsys):
         "gemm", "softmax", "elementwise", "traced",
     ]  # fmt: skip
     assert scores["groups"][-1]["whole_ratio"] is None
-    assert out.read_text().count("\n") == 5
+    table = list(csv.DictReader(out.read_text().splitlines()))
+    missed = [
+        abs(float(x["ratio"]) - 1) * float(x["traced_total_us"]) if x["ratio"] else 0.0
+        for x in table
+    ]
+    assert len(table) == 4 and missed == sorted(missed, reverse=True)
 
 
 @pytest.mark.slow
@@ -113,6 +119,33 @@ def test_flags_that_do_not_fit(tmp_path, capsys, words, message, monkeypatch):
     path = builders.trace(tmp_path)
     monkeypatch.chdir(tmp_path)
     assert message in refused(capsys, "import", path, *words)
+
+
+@pytest.mark.parametrize("unshaped, is_refused", [(1.7, False), (3.0, True)])
+def test_another_gpu_needs_shapes(tmp_path, capsys, unshaped, is_refused):
+    """21 us with shapes beside 1.7 us (7 %) or 3 us (12.5 %) without."""
+    last = builders.EVENTS[-1] | {"dur": unshaped}
+    path = builders.trace(tmp_path, [*builders.EVENTS[:-1], last])
+    words = ("estimate", path, "--gpu", "l4", "--json")
+    if not is_refused:
+        assert json.loads(run_command(capsys, *words))["gpu"] == "l4"
+        return
+    error = refused(capsys, *words)
+    assert "12.5 % of its time has no shape" in error and "on h100-sxm" in error
+    summary = json.loads(run_command(capsys, "evaluate", path, "--gpu", "l4", "--json"))
+    assert summary["gpu"] == "l4"  # who names the GPU of the trace is believed
+
+
+def test_a_board_that_is_not_known_has_a_sibling(tmp_path, capsys):
+    about = [{"id": 0, "name": "Tesla V100-SXM2-16GB"}]
+    path = builders.trace(tmp_path, deviceProperties=about)
+    assert "nearest: v100-sxm-32gb" in refused(capsys, "estimate", path)
+    assert "nearest: v100-sxm-32gb" in refused(capsys, "evaluate", path)
+    notes = json.loads(run_command(capsys, "import", path, "--json"))["notes"]
+    assert any("nearest: v100-sxm-32gb" in x for x in notes)
+    words = ("estimate", path, "--json", "--gpu")
+    run_command(capsys, *words, "v100-sxm-32gb")  # 12.5 % without a shape, but its own
+    assert "recorded on Tesla V100" in refused(capsys, *words, "h100-sxm")
 
 
 @pytest.mark.parametrize("command", ["estimate", "evaluate"])

@@ -81,6 +81,8 @@ OPTIONS = [
     trace("is no step of the trace", window="step 3"),
     trace("`gpu` is 'h1000'", gpu="h1000"),
     trace("is no graph", dims={"batch": 8}),
+    trace("operators of", dims={"tokens": 8}, model="gpt2"),
+    trace("is no graph", dims={"colour": 8}, model="gpt2"),
     trace("There is no model or file 'nothing'", model="nothing"),
     trace("no language model", model="resnet-50"),
     row("launches no kernel", de.trace_listing, lambda x: x.reshape(-1),

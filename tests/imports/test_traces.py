@@ -1,7 +1,9 @@
 """Profiler traces: joined with operators, by twins, by launches; sums and shares."""
 
+import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -91,6 +93,75 @@ def test_gradients_of_a_convolution_are_two_rows(tmp_path):
     assert {(x["stride"], x["padding"]) for x in kernels} == {(2, 1)}
 
 
+def bare(name: str, start: float, duration: float, *dims: list[int]):
+    """A call with sizes and neither types nor values, as profilers of 2021 wrote."""
+    event = builders.operator(name, start, duration, list(dims))
+    event["args"] = {"Input Dims": event["args"]["Input Dims"]}
+    return event
+
+
+@pytest.mark.parametrize(
+    "size, taps, out, stride, padding",
+    [
+        (56, 1, 56, 1, 0), (56, 1, 28, 2, 0), (56, 3, 56, 1, 1), (56, 3, 28, 2, 1),
+        (224, 7, 112, 2, 3), (224, 16, 14, 16, 0), (32, 5, 28, 1, 0),
+        (227, 11, 55, 4, 0), (224, 11, 55, 4, 2),
+    ],
+)  # fmt: skip
+def test_strides_follow_from_what_reads_the_output(
+    tmp_path, size, taps, out, stride, padding
+):
+    x, w = [8, 64, size, size], [128, 64, taps, taps]
+    result = [8, 128, out, out]
+    events = [
+        bare("aten::convolution", 0, 20, x, w),
+        bare("aten::cudnn_convolution", 5, 10, x, w),
+        bare("aten::add_", 22, 3, [1]),
+        bare("aten::cudnn_batch_norm", 30, 5, result, [128]),
+        bare("aten::cudnn_convolution_backward", 40, 30, x, result, w),
+        bare("aten::cudnn_convolution_backward_input", 45, 9, [], result, w),
+        bare("aten::cudnn_convolution_backward_weight", 55, 9, [], result, x),
+        bare("aten::convolution_backward", 80, 9, result, x, w),
+        *(builders.launch(i, when) for i, when in enumerate((8, 47, 57, 82, 84))),
+        builders.kernel("implicit_convolve_sgemm", 0, 100, 9.0),
+        builders.kernel("cudnn::detail::dgrad_engine<float>", 1, 110, 8.0),
+        builders.kernel("volta_scudnn_128x64_stridedB_splitK", 2, 120, 7.0),
+        builders.kernel("sm80_xmma_dgrad_implicit_gemm", 3, 130, 6.0),
+        builders.kernel("sm80_xmma_wgrad_implicit_gemm", 4, 140, 5.0),
+    ]
+    kernels = rows(builders.trace(tmp_path, events))
+    gradients = ["conv2d_input_grad", "conv2d_weight_grad"]
+    assert [x["op"] for x in kernels] == ["conv2d", *gradients * 2]
+    assert [x["traced_us"] for x in kernels] == [9.0, 8.0, 7.0, 6.0, 5.0]
+    for row in kernels:
+        assert (row["images"], row["in_channels"], row["out_channels"]) == (8, 64, 128)
+        assert (row["stride"], row["padding"]) == (stride, padding)
+
+
+def test_gradients_pair_with_their_forward_pass(tmp_path):
+    """No call around both gradients; a second convolution, which nothing reads, is as
+    the first one of equal sizes; a third one has no pair."""
+    x, w, out = [8, 64, 56, 56], [128, 64, 3, 3], [8, 128, 28, 28]
+    alone = [16, 3, 3, 3]
+    events = [
+        bare("aten::cudnn_convolution", 0, 10, x, w),
+        bare("aten::relu_", 20, 5, out),
+        bare("aten::cudnn_convolution_backward_input", 30, 9, [], out, w),
+        bare("aten::cudnn_convolution_backward_weight", 40, 9, [], out, x),
+        bare("aten::cudnn_convolution", 50, 10, x, w),
+        bare("aten::cudnn_convolution", 70, 10, [8, 3, 9, 9], alone),
+        *(builders.launch(i, when) for i, when in enumerate((5, 35, 45, 55, 75))),
+        *(builders.kernel("volta_scudnn_128x64", i, 100 + 20.0 * i, 9.0 + i)
+          for i in range(5)),
+    ]  # fmt: skip
+    kernels = rows(builders.trace(tmp_path, events))
+    assert [(x["op"], x["count"]) for x in kernels] == [
+        ("conv2d", 2), ("conv2d_input_grad", 1), ("conv2d_weight_grad", 1),
+        ("traced", 1),
+    ]  # fmt: skip
+    assert {(x["stride"], x["padding"]) for x in kernels[:3]} == {(2, 1)}
+
+
 def test_a_convolution_along_one_axis_is_a_product(tmp_path):
     """2 x 10 places, two groups of 16 outputs, 4 channels x 3 taps each."""
     dims = [[2, 8, 10], [32, 4, 3], [], [], [], [], []]
@@ -120,6 +191,71 @@ def test_attention_says_whether_it_is_causal(tmp_path):
     assert (row["batch"], row["q_len"], row["num_heads"]) == (2, 128, 8)
 
 
+MUL = (
+    "void at::native::vectorized_elementwise_kernel<4, at::native::AUnaryFunctor<x>, "
+    "at::detail::Array<char*, 2> >"
+)
+STRIDED = "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl<x> >"
+CAT = "void at::native::CatArrayBatchedCopy<float, unsigned int, 2, 128, 1>"
+
+
+@pytest.mark.parametrize(
+    "name, dims, kernel, grid, elements, reads",
+    [
+        ("aten::mul", [[4096], [], [4096]], MUL, 8, 4096, 1),
+        ("aten::mul", [[64, 64], [64, 64], [64, 64]], STRIDED, 8, 4096, 2),
+        ("aten::add", [[4096], [4096], [], [0]], STRIDED, 8, 4096, 2),
+        ("aten::tanh", [[4096], [4096]], STRIDED, 8, 4096, 1),
+        ("aten::cat", [[[64], [32]], [], [96]], CAT, 1, 96, 1),
+        ("aten::add_", [[4096], [4096], []], builders.ADD, 8, 4096, 2),
+    ],
+)
+def test_out_is_no_input(tmp_path, name, dims, kernel, grid, elements, reads):
+    events = [
+        builders.operator(name, 0, 50, dims, kind="float"),
+        builders.launch(1, 5),
+        builders.kernel(kernel, 1, 100, 10.0, (grid, 1, 1)),
+    ]
+    [row] = rows(builders.trace(tmp_path, events))
+    assert (row["elements"], row["reads"], row["writes"]) == (elements, reads, 1)
+
+
+@pytest.mark.parametrize(
+    "node",
+    ["CompiledFunction", "torch::autograd::CppNode<Lookup>", "MyFunctionBackward",
+     "autograd::engine::evaluate_function: X", "fbgemm::lookup"],
+)  # fmt: skip
+def test_kernels_of_a_region_do_not_have_its_tensors(tmp_path, node):
+    """A fill of 2 us in a node with 506 MB of tensors; the operator within the node
+    has sizes of its own."""
+    fill = builders.ADD.replace("CUDAFunctor_add", "FillFunctor")
+    events = [
+        builders.operator(node, 0, 90, [[8192, 15444]], kind="float"),
+        builders.operator("aten::mm", 40, 20, [[32, 64], [64, 16]]),
+        *(builders.launch(i, 5 + 20 * i) for i in range(3)),
+        builders.kernel(fill, 0, 100, 2.0, (4, 1, 1)),
+        builders.kernel("triton_per_fused_sum_3", 1, 110, 7.0),
+        builders.kernel(builders.GEMM, 2, 120, 9.0),
+    ]
+    fill_row, unknown, gemm = rows(builders.trace(tmp_path, events))
+    assert (fill_row["elements"], fill_row["reads"]) == (4 * 512, 0)
+    assert (fill_row["how"], gemm["how"]) == ("launch", "operator")
+    assert (unknown["op"], unknown["class"]) == ("traced", "norm")
+    assert (gemm["m"], gemm["n"], gemm["k"]) == (32, 16, 64)
+
+
+def test_a_triton_kernel_has_the_tensors_of_its_own_call(tmp_path):
+    name = "triton_poi_fused_add_0"
+    events = [
+        builders.operator("CompiledFunction", 0, 90, [[8192, 8192]]),
+        builders.operator(name, 10, 20, [[1024], [1024], [1024], []]),
+        builders.launch(1, 15),
+        builders.kernel(name, 1, 100, 2.0),
+    ]
+    [row] = rows(builders.trace(tmp_path, events))
+    assert (row["elements"], row["reads"], row["writes"]) == (1024, 2, 1)
+
+
 def test_gathers_count_indices_never_the_table(tmp_path):
     events = [
         builders.operator("aten::embedding", 0, 50, [[150_000, 1024], [16, 100], []]),
@@ -131,7 +267,7 @@ def test_gathers_count_indices_never_the_table(tmp_path):
 
 
 def test_collectives_say_their_size(tmp_path):
-    details = {
+    details: dict[str, Any] = {
         "Collective name": "all_gather", "In msg nelems": 1000,
         "Out msg nelems": 8000, "dtype": "BFloat16", "Group size": 8,
     }  # fmt: skip
@@ -142,6 +278,66 @@ def test_collectives_say_their_size(tmp_path):
         16000,
         8,
     )
+
+
+REDUCED: dict[str, Any] = {
+    "Collective name": "allreduce", "In msg nelems": 1000, "Out msg nelems": 1000,
+    "dtype": "Float", "Group size": 2,
+}  # fmt: skip
+REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
+
+
+def test_collectives_wait_for_other_ranks(tmp_path):
+    """Equal ones over repetitions and GPUs: the least time is the transfer. Those of
+    another size, and those whose size is not stated, are no measure of them."""
+    bigger: dict[str, Any] = REDUCED | {"In msg nelems": 9000, "Out msg nelems": 9000}
+    events = [
+        builders.kernel(REDUCE, 1, 100, 10.0, **REDUCED),
+        builders.kernel(REDUCE, 2, 200, 25.0, **REDUCED),
+        builders.kernel(REDUCE, 3, 100, 8.0, device=1, **REDUCED),
+        builders.kernel(REDUCE, 4, 300, 90.0, **bigger),
+        builders.kernel(REDUCE, 5, 400, 3.0),
+    ]
+    result = imports.read(builders.trace(tmp_path, events))
+    first, second = (x.kernels for x in result.listings)
+    times = [(x["count"], x["traced_us"], x.get("wait_us")) for x in (*first, *second)]
+    assert times == [(2, 8.0, 19.0), (1, 90.0, 0.0), (1, 3.0, None), (1, 8.0, 0.0)]
+    assert [x["op"] for x in first] == ["collective", "collective", "traced"]
+    assert first[0]["traced_total_us"] == 16.0
+    assert (result.summary["wait_us"], result.summary["sum_us"]) == (19.0, 136.0)
+    assert any("wait 19 us for other ranks" in x for x in result.notes)
+
+
+def test_sizes_of_a_call_around_are_those_of_what_it_passes_on(tmp_path):
+    """An exchange and a join of which only the node around states the tensors; no
+    collective within another node, no copy within an exchange, and no join of another
+    number of parts has them."""
+    cat = "void at::native::CatArrayBatchedCopy<float, unsigned int, 2, 128, 1>"
+    exchange = "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t"
+    silent = [
+        builders.operator("record_param_comms", 5 + 100 * i, 80, []) for i in (0, 1)
+    ]
+    events = [
+        builders.operator("All2All_Pooled_Req", 0, 90, [[64, 32]], kind="float"),
+        builders.operator("AccumulateGrad", 100, 90, [[96]], kind="float"),
+        *silent,
+        builders.operator("SplitBackward0", 200, 90, [[8, 4], [8, 6]], kind="float"),
+        builders.operator("aten::cat", 210, 50, [[], []]),
+        *(builders.launch(i, when) for i, when in enumerate((10, 20, 110, 215, 216))),
+        builders.kernel(exchange, 0, 1000, 9.0),
+        builders.kernel("my_own_kernel", 1, 1010, 8.0),
+        builders.kernel(exchange, 2, 1020, 7.0),
+        builders.kernel(cat, 3, 1030, 6.0, (16, 2, 1)),
+        builders.kernel(cat, 4, 1040, 5.0, (16, 3, 1)),
+    ]
+    job = {"world_size": 8}
+    kernels = rows(builders.trace(tmp_path, events, distributedInfo=job))
+    assert [x["op"] for x in kernels] == [
+        "collective", "traced", "traced", "elementwise", "traced",
+    ]  # fmt: skip
+    first = kernels[0]
+    assert (first["collective"], first["bytes"]) == ("all_to_all", 64 * 32 * 4)
+    assert kernels[3]["elements"] == 8 * 10
 
 
 def test_a_trace_without_any_shape_imports(tmp_path):
@@ -195,6 +391,14 @@ def test_old_traces_have_other_words(tmp_path):
         ("triton_red_fused_add_mean_mul_pow_rsqrt_0", "norm", None),
         ("void at::native::CatArrayBatchedCopy<c10::Half>", "gather", "fp16"),
         ("bmm_MxE4m3_MxE2m1MxE4m3_Fp32_t128x16x256", "moe", "mxfp4"),
+        ("void fbgemm_gpu::permute_2D_lengths_kernel<int>", "gather", None),
+        ("void permute_pooled_embs_kernel<float>", "gather", "fp32"),
+        ("void at::native::unrolled_elementwise_kernel<norm>", "elementwise", None),
+        ("void at::native::index_elementwise_kernel<128, 4>", "gather", None),
+        ("SubTensorOpWithScalar1d", "elementwise", None),
+        ("void at::native::cunn_SoftMaxForward<8>", "norm", None),
+        ("volta_h884gemm_256x128", "gemm", "fp16"),
+        ("normal_kernel", "unknown", None),
         ("zzz", "unknown", None),
     ],
 )
@@ -243,6 +447,19 @@ def test_published_traces(name, kernels, total, shape):
 
 
 @pytest.mark.shared_data
+def test_a_training_has_the_flop_of_its_network():
+    """ResNet-50, 8.18 GFLOP an image forward; 319 convolutions of 6 steps of 53."""
+    path = SHARED / "unnamed_resnet50_train_2021.json.gz"
+    if not path.exists():
+        pytest.skip("the shared traces are not here")
+    result = imports.read(str(path))
+    assert result.summary["shape_share"] > 0.99
+    forward = [x for x in result.listings[0].kernels if x["op"] == "conv2d"]
+    images = 32 * sum(x["count"] for x in forward) / 53
+    assert builders.gflop(forward) / images == pytest.approx(8.18, rel=0.01)
+
+
+@pytest.mark.shared_data
 def test_a_serving_step_needs_the_models_sizes():
     path = SHARED / "b200_gpt-oss-120b_tp8_vllm_eager.json.gz"
     if not path.exists():
@@ -280,3 +497,119 @@ def test_a_long_trace_streams(tmp_path):
     kernels, spent, peak = map(float, out.stdout.split())
     assert kernels == 5 * (copies + 1)
     assert spent < 18 and peak < 3.3e8  # 6 s of CPU time
+
+
+# --- Graph replay
+
+
+def replayed(folder: Path, tp: int = 1, tile: str = "", passes: int = 2, **more: Any):
+    """Decode steps of 8 sequences of Qwen3-0.6B, 28 layers each, without operators;
+    every role has a kernel of its own, an unlisted product runs once."""
+    from diffenergy.workload import LanguageModel, ModelShare, ModelSplit, load_model
+
+    model = load_model("qwen3-0.6b")
+    assert isinstance(model, LanguageModel)
+    part = model.placed(ModelShare(ModelSplit(tp=tp)))
+    rows = part.sequence(phase="decode", batch=8, input_len=100)
+    layer = [x for x in rows if x["count"] == 28]
+    tail = [x for x in rows if x["op"] == "gemm" and x["count"] == 1]
+    events = []
+    for _ in range(passes):
+        for x in [*(x for _ in range(28) for x in layer), *tail]:
+            if x["op"] not in ("gemm", "generation_attention", "collective"):
+                continue
+            grid = (1, 1, 1)
+            name = {"collective": "cross_device_all_reduce"}.get(x["op"], "flash_fwd")
+            if x["op"] == "gemm":
+                grid = (-(-x["n"] // 64) * -(-x["m"] // 64), 1, 1)
+                name = f"cutlass_gemm{tile}_{x['n'] * tp}_{x['k']}"
+            time = 100.0 * len(events)
+            events.append(builders.kernel(name, len(events), time, 10.0, grid))
+            if x["op"] == "gemm" and x is layer[0]:
+                events.append(builders.kernel("splitKreduce", 0, time + 20, 1.0))
+            events.append(builders.kernel("rms_norm_kernel", 0, time + 40, 2.0, (8, 1)))
+    events.insert(40, builders.kernel("lora_gemm", 0, events[40]["ts"], 9.0, (3, 1)))
+    return builders.trace(folder, events, **more), [*layer, *tail]
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+def test_a_replay_follows_the_listing_of_its_model(tmp_path, tp):
+    path, steps = replayed(tmp_path, tp, "_64x64_32x4")
+    result = imports.read(path, model="qwen3-0.6b", dims={"context": 100})
+    kernels = result.listings[0].kernels
+    gemms = {x["kernel"]: (x["n"], x["k"]) for x in kernels if x["op"] == "gemm"}
+    assert gemms == {
+        f"cutlass_gemm_64x64_32x4_{x['n'] * tp}_{x['k']}": (x["n"], x["k"])
+        for x in steps
+        if x["op"] == "gemm"
+    }
+    [attention] = [x for x in kernels if x["op"] == "generation_attention"]
+    assert (attention["count"], attention["batch"], attention["kv_len"]) == (56, 8, 100)
+    assert attention["num_heads"] == 16 // tp
+    counts = {x["n"] * x["k"]: x["count"] for x in kernels if x["op"] == "gemm"}
+    assert sorted(counts.values()) == [2, *[56] * (len(gemms) - 1)]
+    assert {x["rows"] for x in kernels if x["op"] == "rmsnorm"} == {8}
+    assert sum(x["count"] for x in kernels if x["op"] == "collective") == 2 * 56 * (
+        tp > 1
+    )
+    assert [x["kernel"] for x in kernels if x["op"] == "traced"] == ["lora_gemm"]
+    assert any("no place for 1 x lora_gemm" in x for x in result.notes)
+    assert result.summary["shape_share"] > 0.98
+
+
+def test_a_replay_does_not_guess(tmp_path):
+    """Without a tile nobody says how many GPUs share the model, without a length what
+    attention reads; a file of sums has no order."""
+    path, _ = replayed(tmp_path, 2)
+    result = imports.read(path, model="qwen3-0.6b")
+    assert any("give --dim tp=N" in x for x in result.notes)
+    assert all(x["op"] != "gemm" for x in result.listings[0].kernels)
+    stated: list[tuple[dict[str, int] | None, int]] = [({"tp": 2}, 0), (None, 2)]
+    for dims, world in stated:
+        path, _ = replayed(tmp_path, 2, distributedInfo={"world_size": world})
+        result = imports.read(path, model="qwen3-0.6b", dims=dims)
+        ops = {x["op"] for x in result.listings[0].kernels}
+        assert "gemm" in ops and "generation_attention" not in ops
+        assert any("--dim context=N" in x for x in result.notes)
+    sums = tmp_path / "sums.csv"
+    sums.write_text(builders.SUMS)
+    assert any("no order" in x for x in imports.read(str(sums), model="gpt2").notes)
+
+
+@pytest.mark.shared_data
+def test_a_serving_step_without_operators_has_the_same_shapes(tmp_path):
+    path = SHARED / "b200_gpt-oss-120b_tp8_vllm_eager.json.gz"
+    if not path.exists():
+        pytest.skip("the shared traces are not here")
+    whole = json.loads(gzip.decompress(path.read_bytes()))
+    events = [x for x in whole["traceEvents"] if x.get("cat") == "kernel"]
+    for x in events:
+        x["args"] = {k: x["args"][k] for k in ("device", "stream", "grid", "block")}
+    bare = builders.trace(tmp_path, events)
+    result = imports.read(bare, model="gpt-oss-120b")
+    assert result.summary["shape_share"] > 0.9
+    sizes = ("op", "m", "n", "k", "num_tokens", "moe_tp_size", "num_heads", "count",
+             "window_size")  # fmt: skip
+    matrix = ("gemm", "moe", "context_attention")
+
+    def shapes(kernels):
+        return {
+            tuple(x.get(size) for size in sizes) for x in kernels if x["op"] in matrix
+        }
+
+    called = imports.read(str(path), model="gpt-oss-120b")
+    expected = shapes(called.listings[0].kernels)
+    assert shapes(result.listings[0].kernels) == expected and len(expected) == 7
+
+
+@pytest.mark.shared_data
+def test_a_report_of_nsight_has_the_shapes_of_its_model():
+    path = SHARED / "made/h100_vit-base.sqlite"
+    if not path.exists():
+        pytest.skip("the shared traces are not here")
+    result = imports.read(str(path), model="vit-base")
+    assert result.summary["shape_share"] > 0.99
+    kernels = result.listings[0].kernels
+    twice = [x for x in kernels if x["op"] == "gemm"]
+    assert [x["count"] for x in twice] == [48, 12, 12, 1]
+    assert any("86 of 86 matrix kernels" in x for x in result.notes)

@@ -52,12 +52,12 @@ def listing(tmp_path: Path) -> Path:
 def test_a_listing_is_estimated(listing: Path):
     """By hand: 65,536 transforms of 4,096 numbers read and write 4.3 GB; no GPU is
     faster than its DRAM, and 60 FLOP a number hide behind that."""
-    [made] = read_listings(listing)
-    assert made.kernels == ({"op": "fft", "batch": BATCH, "n": N, "count": 1},)
+    [entry] = read_listings(listing)
+    assert entry.kernels == ({"op": "fft", "batch": BATCH, "n": N, "count": 1},)
     answer = de.estimate(str(listing), "h100-sxm", detail=True)
     least = 2 * 8 * BATCH * N / read_gpu("h100-sxm").values["dram_bandwidth"]
     assert least < answer.time < 1.3 * least
-    assert kernels.ops()["fft"][0].model_flop(made.kernels[0]) == 60 * BATCH * N
+    assert kernels.ops()["fft"][0].model_flop(entry.kernels[0]) == 60 * BATCH * N
 
 
 def test_a_misspelt_field_names_it(listing: Path):
@@ -71,10 +71,10 @@ def test_a_trace_knows_its_kernels(tmp_path: Path):
     event["args"] = {"device": 0, "stream": 7, "grid": [64, 1, 1], "block": [64, 1, 1]}
     path = tmp_path / "trace.jsonl"
     path.write_text(json.dumps({"traceEvents": [event]}))
-    [made] = imports.read(str(path)).listings
-    [row] = made.kernels
+    [entry] = imports.read(str(path)).listings
+    [row] = entry.kernels
     assert (row["op"], row["class"], row["traced_us"]) == ("traced", "fft", 9)
-    path.write_text(listing_lines([made]))
+    path.write_text(listing_lines([entry]))
     assert de.estimate(str(path), "h100-sxm").time == pytest.approx(9e-6, rel=1e-4)
 
 

@@ -95,14 +95,14 @@ def test_closed_form_is_the_backward_rule():
     assert slope == pytest.approx(by_hand) == float(relaxed_slope)
 
 
-def decode(**given: Any) -> attention.Decode:
+def decode(**options: Any) -> attention.Decode:
     """One decode shape: batch 16, 8,192 positions, 32 heads on 8 KV heads, bf16."""
     fields: dict[str, Any] = dict.fromkeys(attention.Decode.__dataclass_fields__, 0) | {
         "batch": 16, "q_len": 1, "kv_len": 8192, "num_heads": 32, "num_kv_heads": 8,
         "head_dim": 128, "v_head_dim": 128, "causal": 1, "dtype": 2,
         "kv_cache_dtype": 2,
     }  # fmt: skip
-    return attention.Decode(**{name: [x] for name, x in (fields | given).items()})
+    return attention.Decode(**{name: [x] for name, x in (fields | options).items()})
 
 
 def test_decode_never_splits_finer_than_blocks():
@@ -116,9 +116,9 @@ def test_a_given_split_of_prefill_wins():
     is told to, and never finer than blocks."""
     few = {"batch": 1, "q_len": 512, "kv_len": 8192, "num_heads": 4, "num_kv_heads": 4}
 
-    def ctas(**given: Any) -> tuple[float, float]:
+    def ctas(**options: Any) -> tuple[float, float]:
         shape = attention.Prefill(
-            **vars(decode(**few, tile_m=128, tile_n=128, **given))
+            **vars(decode(**few, tile_m=128, tile_n=128, **options))
         )
         demand = lowered(shape, load_gpu("h200-sxm"), Corrections())
         return float(demand.ctas[0, 0]), float(demand.launches[0, 0])
@@ -154,8 +154,8 @@ def test_splits_give_every_sm_as_many_blocks(batch: int, positions: int, expecte
 def test_unpacked_heads_have_tiles_of_their_own():
     gpu, c = load_gpu("l40s"), Corrections()
 
-    def ctas(**given: Any) -> float:
-        return float(lowered(decode(batch=64, **given), gpu, c).ctas[0, 0])
+    def ctas(**options: Any) -> float:
+        return float(lowered(decode(batch=64, **options), gpu, c).ctas[0, 0])
 
     assert ctas() == ctas(unpacked=1) == 64 * 8  # single queries, no window: packed
     assert ctas(unpacked=1, window_size=512) == 64 * 32

@@ -94,10 +94,10 @@ def test_time_is_that_of_the_cost_model(got, gpu):
     for phase, (name, size, ranks, dtype, family) in enumerate(CASES):
         kind = as_index([list(links.LINK_KINDS).index(link_kind(name, family))])
         narrow = as_float([BYTES[code(dtype)] < 2])
-        given = kind, as_float([size]), as_float([ranks]), narrow
+        arguments = kind, as_float([size]), as_float([ranks]), narrow
         costs = links.link_costs(gpu, kind)
-        found = links.link_candidates(*given, gpu.link_bandwidth, costs)
-        hand = float(links.expected_time(found)[0])
+        result = links.link_candidates(*arguments, gpu.link_bandwidth, costs)
+        hand = float(links.expected_time(result)[0])
         assert got.phases.time[phase] == pytest.approx(hand, rel=1e-3), name
 
 

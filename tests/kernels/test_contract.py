@@ -21,21 +21,21 @@ DTYPES = ("bf16", "fp32", "fp8")
 @pytest.fixture(scope="module")
 def rows(sample) -> list[dict[str, Any]]:
     """Rows of every op: its dtypes, a given tile, its smallest shape."""
-    found = []
+    result = []
     for name, (op, _) in kernels.ops().items():
         fields = {field.name: field for field in op.fields}
         # CUDA cores' tiles are of their default type alone
         of_any_type = "dtype" in fields and fields["dtype"].default != "fp32"
         types = [{"dtype": dtype} for dtype in DTYPES] if of_any_type else [{}]
-        found += [sample(name, **given) for given in types]
-        found.append(sample(name, tile_m=64, tile_n=64, zero_share=0.3))
+        result += [sample(name, **kind) for kind in types]
+        result.append(sample(name, tile_m=64, tile_n=64, zero_share=0.3))
         sizes = {
             field.name: max(1, field.minimum)
             for field in op.fields
             if field.kind == "size" and field.default is REQUIRED
         }
-        found.append(sample(name, **sizes | {"num_kv_heads": 1, "head_dim": 64}))
-    return found
+        result.append(sample(name, **sizes | {"num_kv_heads": 1, "head_dim": 64}))
+    return result
 
 
 def workload(rows: list[dict[str, Any]], repeat: int = 1) -> Workload:
@@ -65,11 +65,11 @@ def results(rows) -> estimator.Estimate:
 
 
 def test_classes_are_modules_with_ops():
-    found = kernels.classes()
-    assert {"gemm", "conv", "attention", "reduction", "elementwise"} <= set(found)
-    for name, module in found.items():
+    result = kernels.classes()
+    assert {"gemm", "conv", "attention", "reduction", "elementwise"} <= set(result)
+    for name, module in result.items():
         assert module.OPS and callable(module.lower), name
-    assert len(kernels.ops()) == sum(len(module.OPS) for module in found.values())
+    assert len(kernels.ops()) == sum(len(module.OPS) for module in result.values())
 
 
 def test_every_row_is_lowered(rows):

@@ -24,8 +24,8 @@ X, Y, W = 4 * 64 * 56**2, 4 * 128 * 56**2, 64 * 128 * 9
 
 
 def shape_of(phases, row, kind: type[Any] = gemm.Gemm):
-    (found,) = [x for x in phases([row]).shapes if type(x) is kind]
-    return found
+    (result,) = [x for x in phases([row]).shapes if type(x) is kind]
+    return result
 
 
 def test_defaults():
@@ -68,7 +68,7 @@ def test_all_three_have_the_flop_of_the_forward_product(sample, phases, sizes):
     """2 P K C T, with the pixels of what JAX makes of the same sizes."""
     groups, kernel = sizes.get("groups", 1), sizes["kernel_size"]
     inputs, hw = sizes["in_channels"], sizes["input_hw"]
-    made = jax.eval_shape(
+    lowered = jax.eval_shape(
         lambda x, w: jax.lax.conv_general_dilated(
             x, w, 2 * (sizes.get("stride", 1),), 2 * [2 * (sizes.get("padding", 0),)],
             feature_group_count=groups,
@@ -78,11 +78,11 @@ def test_all_three_have_the_flop_of_the_forward_product(sample, phases, sizes):
             (sizes["out_channels"], inputs // groups, kernel, kernel), jnp.float32
         ),
     )  # fmt: skip
-    flop = 2 * np.prod(made.shape) * inputs // groups * kernel**2
+    flop = 2 * np.prod(lowered.shape) * inputs // groups * kernel**2
     for op in ("conv2d", INPUT, WEIGHT):
         s = shape_of(phases, sample(op, **sizes))
-        found = 2 * s.batch[0] * s.m[0] * s.n[0] * s.k[0]
-        assert float(found) == pytest.approx(flop, rel=1e-6), op
+        result = 2 * s.batch[0] * s.m[0] * s.n[0] * s.k[0]
+        assert float(result) == pytest.approx(flop, rel=1e-6), op
 
 
 def test_what_they_move(sample, phases):
@@ -137,8 +137,8 @@ def test_a_depthwise_layer_may_widen(sample, phases):
     sizes = dict(images=4, in_channels=96, out_channels=192, groups=96, padding=1)
     shape = shape_of(phases, sample("conv2d", **sizes), Stream)
     pixels = 4 * 96 * 56**2
-    found = [float(x[0]) for x in (shape.fma, shape.read, shape.write)]
-    assert found == [2 * 9 * pixels * 2, 2 * pixels, 4 * pixels]
+    result = [float(x[0]) for x in (shape.fma, shape.read, shape.write)]
+    assert result == [2 * 9 * pixels * 2, 2 * pixels, 4 * pixels]
 
 
 def test_a_mean_depth_is_not_aligned_by_chance(sample, phases):
@@ -146,7 +146,7 @@ def test_a_mean_depth_is_not_aligned_by_chance(sample, phases):
     channels are k = 2, and loaded like 6, not like 2 of a plain product."""
     sizes = SIZES | dict(input_hw=60, kernel_size=1, stride=3, padding=0)
     rows = [sample(INPUT, **sizes | {"out_channels": n}) for n in (6, 18)]
-    made = [shape_of(phases, row) for row in rows]
-    assert [float(x.k[0]) for x in made] == [pytest.approx(6 / 9), 2.0]
-    ways = [float(_operands.misalignment(x, x.dtype)[0]) for x in made]
+    lowered = [shape_of(phases, row) for row in rows]
+    assert [float(x.k[0]) for x in lowered] == [pytest.approx(6 / 9), 2.0]
+    ways = [float(_operands.misalignment(x, x.dtype)[0]) for x in lowered]
     assert ways == [pytest.approx(1 - 1 / 3)] * 2

@@ -41,8 +41,8 @@ def test_one_row_of_tiles_reads_its_weights_once(sample, phases):
 
 
 def test_a_given_tile_leaves_one_candidate(sample, phases):
-    def demand(**given: int) -> Demand:
-        row = sample("gemm", m=4096, n=4096, k=4096, **given)
+    def demand(**options: int) -> Demand:
+        row = sample("gemm", m=4096, n=4096, k=4096, **options)
         return lowered(shape_of(phases([row])), A100, C)
 
     assert demand(tile_m=64, tile_n=32).ctas.tolist() == [[64 * 128]]

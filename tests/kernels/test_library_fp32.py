@@ -133,9 +133,9 @@ def lowered(sample, phases):
             tile_n=tile_n, threads=threads, split_k=split,
             weights="b" if check.linear else "none",
         )  # fmt: skip
-        (found,) = phases([row]).shapes
-        assert isinstance(found, SimtGemm)
-        return found
+        (result,) = phases([row]).shapes
+        assert isinstance(result, SimtGemm)
+        return result
 
     return shape
 

@@ -69,9 +69,9 @@ def dealt_one_by_one(
 )  # fmt: skip
 def test_power_law_by_the_rule(experts: int, topk: int, tokens: int, ranks: int):
     u = np.random.default_rng(1).random(experts)
-    given = (tokens, topk, ranks, 1.2, u)
-    counts, dealt = dealt_one_by_one(*given)
-    assert _routing.power_law_counts(*given).tolist() == counts.tolist()
+    arguments = (tokens, topk, ranks, 1.2, u)
+    counts, dealt = dealt_one_by_one(*arguments)
+    assert _routing.power_law_counts(*arguments).tolist() == counts.tolist()
     assert np.abs(_routing._rounded(tokens, topk, 1.2, u)[1:]).sum() == dealt
 
 
@@ -165,9 +165,9 @@ def test_random_routing_of_many_tokens():
     assert _routing.units_dealt(4096, 128, 8, "random") == 0
 
 
-def launches(sample, phases, **given):
+def launches(sample, phases, **arguments):
     """Shape records of a listing row: (experts, kernels over the rows)."""
-    workload = phases([sample("moe", **given)])
+    workload = phases([sample("moe", **arguments)])
     by_type = {
         type(shape): jax.tree.map(lambda x, real=group.count > 0: x[real], shape)
         for shape, group in zip(workload.shapes, workload.groups, strict=True)

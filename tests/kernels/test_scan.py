@@ -22,37 +22,37 @@ NANO = dict(
 AREA = 128 * 128
 
 
-def launches(phases, sample, **given: Any) -> list[Any]:
+def launches(phases, sample, **options: Any) -> list[Any]:
     """Shape records of a row, each launch a record of one row."""
-    work = phases([sample("scan", **given)])
-    found = []
+    work = phases([sample("scan", **options)])
+    result = []
     for shape, group in zip(work.shapes, work.groups, strict=True):
         for i in jnp.flatnonzero(group.count > 0):
-            found.append(jax.tree.map(lambda x, i=i: x[i : i + 1], shape))
-    return found
+            result.append(jax.tree.map(lambda x, i=i: x[i : i + 1], shape))
+    return result
 
 
-def chunks(phases, sample, **given: Any) -> tuple[Any, Any]:
+def chunks(phases, sample, **options: Any) -> tuple[Any, Any]:
     """(kernels of all chunks at once, the one that takes them in turn)."""
-    first, second = launches(phases, sample, **given)
+    first, second = launches(phases, sample, **options)
     turns = first if float(first.launches[0]) == 1 else second
     return (second if turns is first else first), turns
 
 
 @pytest.mark.parametrize(
-    ("given", "flop"),
+    ("options", "flop"),
     [
         (DELTA, 32 * (6 * AREA + 64 * (6 * 128 + 4 * 128) + 2 / 3 * 64**2)),
         (DELTA | dict(kind="kda"), 32 * 182_954.6666666),
         (NANO, 64 * 53_248),
     ],
 )
-def test_flop_of_a_position(sample, phases, given, flop):
+def test_flop_of_a_position(sample, phases, options, flop):
     """182,955 a head of a delta rule at 128/128, 53,248 of Nemotron-3-Nano; a last
     chunk that is not full is computed in full."""
-    chunk = given["chunk"]
+    chunk = options["chunk"]
     for q_len, executed in ((5 * chunk, 5 * chunk), (5 * chunk - 9, 5 * chunk)):
-        parts = chunks(phases, sample, batch=3, q_len=q_len, **given)
+        parts = chunks(phases, sample, batch=3, q_len=q_len, **options)
         total = sum(float(x.flop[0]) for x in parts)
         assert total == pytest.approx(3 * executed * flop)
 
@@ -121,7 +121,7 @@ def test_chunks_in_turn(sample, phases):
 
 
 @pytest.mark.parametrize(
-    ("given", "flop", "state"),
+    ("options", "flop", "state"),
     [
         (DELTA, 7 * 32 * AREA, 32 * AREA * 4),  # 2.10 MB
         (DELTA | dict(kind="kda", state_dtype="bf16"), 7 * 32 * AREA, 32 * AREA * 2),
@@ -129,19 +129,19 @@ def test_chunks_in_turn(sample, phases):
     ],
 )
 @pytest.mark.parametrize("q_len", [1, 4])
-def test_decode(sample, phases, given, flop, state, q_len):
+def test_decode(sample, phases, options, flop, state, q_len):
     """States of 5 requests read and written once, however many positions."""
-    (shape,) = launches(phases, sample, batch=5, q_len=q_len, **given)
+    (shape,) = launches(phases, sample, batch=5, q_len=q_len, **options)
     got = demand_of(scan, shape, H200, **COLD)
     moved = float(shape.moved[0])
-    more = given["num_heads"] - given["groups"]  # q and k by every head
+    more = options["num_heads"] - options["groups"]  # q and k by every head
     check(
         got,
         fma=5 * q_len * flop,
         tensor=0,
         l2=moved + 5 * q_len * more * 2 * 128 * 2 + 10 * state,
         dram=moved + 10 * state,
-        ctas=5 * given["num_heads"] * given.get("v_head_dim", 128) / 8,
+        ctas=5 * options["num_heads"] * options.get("v_head_dim", 128) / 8,
         path_cycles=q_len * float(H200.l2_latency),
     )
     # in a large L2 the state is there unless the pass has pushed it out

@@ -129,7 +129,7 @@ class World(Clock, Sensor):
         if self.calls == self.fail_at:
             raise self.error("the board no longer answers")
 
-    def _told(self, name: str, value: float) -> float:
+    def _reading(self, name: str, value: float) -> float:
         self._call()
         if name in self.zero:
             return 0.0
@@ -137,29 +137,29 @@ class World(Clock, Sensor):
 
     def energy(self) -> float:
         step = math.floor(self.t / self.update) * self.update
-        return self._told("energy", self.energy_at(step))
+        return self._reading("energy", self.energy_at(step))
 
     def power(self) -> float:
         mean = self.energy_at(self.t) - self.energy_at(self.t - 1.0)
-        return self._told("power", mean * (1 + self.noise * self.rng.gauss(0, 1)))
+        return self._reading("power", mean * (1 + self.noise * self.rng.gauss(0, 1)))
 
     def sm_clock(self) -> float:
         if self.stubborn and self.sets:
-            return self._told("sm_clock", self.sets[-1])
-        return self._told("sm_clock", self.clock_now())
+            return self._reading("sm_clock", self.sets[-1])
+        return self._reading("sm_clock", self.clock_now())
 
     def mem_clock(self) -> float:
-        return self._told("mem_clock", 2.619e9)
+        return self._reading("mem_clock", 2.619e9)
 
     def temperature(self) -> float:
-        return self._told("temperature", float(round(self.heat)))
+        return self._reading("temperature", float(round(self.heat)))
 
     def reasons(self) -> int:
         self._call()
         return 4 if self.clock_now() < (self.locked or CLOCKS[-1]) else 1
 
     def power_limit(self) -> float:
-        return self._told("power_limit", self.limit)
+        return self._reading("power_limit", self.limit)
 
     def power_limits(self) -> tuple[float, float] | None:
         return None if "power_limits" in self.silent else LIMITS

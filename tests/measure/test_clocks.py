@@ -31,8 +31,8 @@ def test_put_back_however_it_ends(state, error):
         with Control(world, world, state, said.append) as control:
             control.apply(9e8, 300.0)
             assert (world.locked, world.limit) == (9e8, 300.0)
-            kept = json.loads(state.read_text())
-            assert kept["power_limit_w"] == LIMIT and kept["pid"] == os.getpid()
+            saved = json.loads(state.read_text())
+            assert saved["power_limit_w"] == LIMIT and saved["pid"] == os.getpid()
             if error is not None:
                 raise error
     except (ValueError, KeyboardInterrupt, SystemExit):
@@ -105,16 +105,16 @@ def test_a_killed_run_leaves_the_command(state):
     world = World(index=2)
     control = Control(world, world, state, print).__enter__()
     control.apply(9e8, 300.0)  # and no more: kill -9
-    kept = json.loads(state.read_text())
+    saved = json.loads(state.read_text())
     command = "nvidia-smi -i 2 -rgc && nvidia-smi -i 2 -pl 700"
-    assert restore_command(kept) == command
+    assert restore_command(saved) == command
     gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"],
                           capture_output=True, text=True, check=True)  # fmt: skip
-    state.write_text(json.dumps(kept | {"pid": int(gone.stdout)}))
+    state.write_text(json.dumps(saved | {"pid": int(gone.stdout)}))
     with pytest.raises(ValueError, match="was killed") as error:
         check_state(state)
     assert command in str(error.value) and str(state) in str(error.value)
-    state.write_text(json.dumps(kept | {"pid": os.getppid()}))
+    state.write_text(json.dumps(saved | {"pid": os.getppid()}))
     with pytest.raises(ValueError, match="is measuring into the same file"):
         check_state(state)
     state.write_text("{")

@@ -59,8 +59,8 @@ def test_jax_launches_as_often_as_it_says(kernel, monkeypatch):
     shapes = []
     function = runner_jax._function(kernel)
 
-    def counted(*given):
-        result = function(*given)
+    def counted(*options):
+        result = function(*options)
         shapes.append(result.shape)
         return result
 
@@ -115,8 +115,8 @@ def test_graphs_hold_whole_rounds(copies, wanted, monkeypatch):
     nodes = len(torch.captured)
     assert nodes % copies == 0 and nodes <= max(64, copies)
     torch.launched.clear()
-    made = running.run(wanted)
-    assert made == len(torch.launched) and wanted <= made < wanted + nodes
+    runner = running.run(wanted)
+    assert runner == len(torch.launched) and wanted <= runner < wanted + nodes
     assert torch.launched[: copies + 1] == [*range(copies), 0]
 
 
@@ -164,8 +164,8 @@ def test_without_a_gpu_the_packages_are_named(monkeypatch):
 
 def test_the_board_is_chosen_by_its_name(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    found = cpu("jax")
+    result = cpu("jax")
     monkeypatch.setattr(runner_torch, "torch_on_gpu", lambda: None)
-    monkeypatch.setattr(runner_jax, "jax_on_gpu", lambda: found)
-    assert find_runner("GPU-1") is found and math.isnan(found.l2)
+    monkeypatch.setattr(runner_jax, "jax_on_gpu", lambda: result)
+    assert find_runner("GPU-1") is result and math.isnan(result.l2)
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "GPU-1"

@@ -48,11 +48,11 @@ def nvml(monkeypatch):
         "nvmlDeviceResetGpuLockedClocks": None,
         "nvmlDeviceSetPowerManagementLimit": None,
     }
-    asked = []
+    calls = []
 
     def call(name):
         def answer(*args):
-            asked.append((name, *args))
+            calls.append((name, *args))
             if isinstance(answers[name], Exception):
                 raise answers[name]
             return answers[name]
@@ -65,7 +65,7 @@ def nvml(monkeypatch):
         setattr(module, f"NVML_{name}", value)
     module.__dict__["NVMLError"] = NVMLError
     monkeypatch.setitem(sys.modules, "pynvml", module)
-    return thing(answers=answers, asked=asked)
+    return thing(answers=answers, calls=calls)
 
 
 def test_readings_in_si(nvml):
@@ -80,7 +80,7 @@ def test_readings_in_si(nvml):
     assert board.power_limits() == (200.0, 700.0)
     assert board.clocks() == (3.45e8, 1.965e9, 1.98e9)
     assert board.processes() == {7}
-    assert ("nvmlDeviceGetSupportedGraphicsClocks", "handle", 3201) in nvml.asked
+    assert ("nvmlDeviceGetSupportedGraphicsClocks", "handle", 3201) in nvml.calls
 
 
 @pytest.mark.parametrize("answer", [0, NVMLError(3), NVMLError(13), NVMLError(21)])
@@ -89,8 +89,8 @@ def test_what_is_not_told_is_nan(nvml, answer):
     for name in ("TotalEnergyConsumption", "PowerUsage", "ClockInfo", "Temperature"):
         nvml.answers[f"nvmlDeviceGet{name}"] = answer
     nvml.answers["nvmlDeviceGetPowerManagementLimit"] = answer
-    readings = (board.energy, board.power, board.sm_clock, board.mem_clock)
-    for reading in (*readings, board.temperature, board.power_limit):
+    calls = (board.energy, board.power, board.sm_clock, board.mem_clock)
+    for reading in (*calls, board.temperature, board.power_limit):
         assert math.isnan(reading())
 
 
@@ -116,7 +116,7 @@ def test_setting(nvml):
     board.lock_clock(1.41e9)
     board.set_power_limit(300.5)
     board.unlock_clock()
-    assert nvml.asked[-3:] == [
+    assert nvml.calls[-3:] == [
         ("nvmlDeviceSetGpuLockedClocks", "handle", 1410, 1410),
         ("nvmlDeviceSetPowerManagementLimit", "handle", 300500),
         ("nvmlDeviceResetGpuLockedClocks", "handle"),

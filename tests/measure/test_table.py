@@ -45,12 +45,12 @@ def test_any_cut_loses_one_row_at_most(file, tmp_path):
     for size in sorted(end for end in ends if 0 <= end <= len(whole)):
         part.write_bytes(whole[:size])
         series_path(part).write_bytes(series)
-        kept = sum(size >= sum(map(len, lines[: i + 1])) for i in range(1, 4))
+        complete = sum(size >= sum(map(len, lines[: i + 1])) for i in range(1, 4))
         table = Table(part)
-        assert len(table.rows) == kept
-        assert len(series_path(part).read_bytes().splitlines()) == kept
+        assert len(table.rows) == complete
+        assert len(series_path(part).read_bytes().splitlines()) == complete
         table.append({"m": "new"}, {"t_s": []})
-        assert finished(part)[-1]["m"] == "new" and len(finished(part)) == kept + 1
+        assert finished(part)[-1]["m"] == "new" and len(finished(part)) == complete + 1
 
 
 def test_reading_repairs_nothing(file):

@@ -134,8 +134,8 @@ def test_carbon_of_making_the_node():
     """SCI = E I + M: 1,300 kg over four years, of which 10 s pass."""
     node = dataclasses.replace(load_node("dgx-h200"), embodied=1300.0)
     figures = Site(node, 71.0, carbon=400).figures([10.0], [495.0], 8, BOARDS)
-    made = 1.3e6 * 10 / (4 * 365.25 * 86400)
-    assert figures["sci_g"] == pytest.approx(figures["carbon_g"] + made)
+    per_second = 1.3e6 * 10 / (4 * 365.25 * 86400)
+    assert figures["sci_g"] == pytest.approx(figures["carbon_g"] + per_second)
 
 
 def test_intervals_are_those_of_draws():

@@ -52,11 +52,11 @@ def test_the_frontier_is_that_of_all_pairs():
 
 
 def space_of(
-    model: str, gpu: str, number: int, batch: int, length: int, **held: Any
+    model: str, gpu: str, number: int, batch: int, length: int, **fixed: Any
 ) -> Space:
     card = read_gpu(gpu)
     loaded: Any = load_model(model)
-    return Space(loaded, card, host_of(card), (number,), batch, length, held, {})
+    return Space(loaded, card, host_of(card), (number,), batch, length, fixed, {})
 
 
 def figures(space: Space, plans: list[Plan]) -> tuple[Ranked, Pricing]:
@@ -66,8 +66,8 @@ def figures(space: Space, plans: list[Plan]) -> tuple[Ranked, Pricing]:
     gpu = space.card.served(read_corrections(None))
     point = point_at(setting, setting.sm_clock)
     maker = Maker(space)
-    made = {key: maker.pieces(key) for key in dict.fromkeys(map(key_of, plans))}
-    (pieces,), like = price(maker, made, gpu, [point])
+    built = {key: maker.pieces(key) for key in dict.fromkeys(map(key_of, plans))}
+    (pieces,), like = price(maker, built, gpu, [point])
     about = ranked(maker, pieces, plans, gpu.corrections)
     clocks = np.full((len(plans), 1), setting.sm_clock)
     return about, price_plans(space, plans, clocks, gpu, point, like, about.shape)
@@ -76,7 +76,7 @@ def figures(space: Space, plans: list[Plan]) -> tuple[Ranked, Pricing]:
 def legal(space: Space) -> list[Plan]:
     """Plans that the model can be divided into, with GPipe beside what is searched."""
     pipes = dataclasses.replace(space, fixed={**space.fixed, "schedule": "gpipe"})
-    found, maker, known = [], Maker(space), {}
+    result, maker, known = [], Maker(space), {}
     for plan in [*space.plans(), *pipes.plans()]:
         key = key_of(plan)
         if key not in known:
@@ -85,8 +85,8 @@ def legal(space: Space) -> list[Plan]:
             except ValueError:
                 known[key] = False
         if known[key]:
-            found.append(plan)
-    return found
+            result.append(plan)
+    return result
 
 
 @pytest.mark.slow
@@ -113,7 +113,7 @@ def test_figures_are_those_of_estimates():
 def compared(case: tuple[str, str, int, int, int], objective: Any):
     """The plan found, and the least of all plans priced one by one."""
     model, gpu, number, batch, length = case
-    found = parallel.plan(
+    result = parallel.plan(
         model, gpu, num_gpus=number, global_batch=batch, input_len=length,
         objective=objective,
     )  # fmt: skip
@@ -131,8 +131,8 @@ def compared(case: tuple[str, str, int, int, int], objective: Any):
     time, energy = each.time[fits, 0], each.energy[fits, 0]
     memory = about.memory[fits]
     least = {"time": time, "energy": energy}[objective].min()
-    assert getattr(found.found.best, objective) == pytest.approx(least, rel=1e-6)
-    for x in found.found.frontier:  # nothing beats it by more than ranks are wrong
+    assert getattr(result.outcome.best, objective) == pytest.approx(least, rel=1e-6)
+    for x in result.outcome.frontier:  # nothing beats it by more than ranks are wrong
         better = (time < 0.92 * x.time) & (energy < 0.92 * x.energy)
         assert not (better & (memory < 0.92 * x.memory)).any(), x.plan.text
 
@@ -152,17 +152,17 @@ def test_nothing_is_better(case: tuple[str, str, int, int, int]):
     compared(case, "energy" if case[2] == 2 else "time")
 
 
-ASKED: dict[str, Any] = dict(num_gpus=8, global_batch=16, input_len=256)
+REQUEST: dict[str, Any] = dict(num_gpus=8, global_batch=16, input_len=256)
 
 
 @pytest.fixture(scope="module")
-def found():
-    return parallel.plan("gpt2-medium", "h100-sxm", **ASKED)
+def result():
+    return parallel.plan("gpt2-medium", "h100-sxm", **REQUEST)
 
 
 @pytest.mark.slow
-def test_the_answer_is_the_estimate_of_its_plan(found):
-    s = found.summary
+def test_the_answer_is_the_estimate_of_its_plan(result):
+    s = result.summary
     said = estimate(
         "gpt2-medium", "h100-sxm", phase="train", plan=s["plan"], global_batch=16,
         input_len=256,
@@ -177,10 +177,10 @@ def test_the_answer_is_the_estimate_of_its_plan(found):
 
 
 @pytest.mark.slow
-def test_the_order_is_as_wrong_as_the_answer_says(found):
+def test_the_order_is_as_wrong_as_the_answer_says(result):
     """Of plans that it did not price, by their own estimates: none is better than the
     best by more than the error of the ranking leaves."""
-    s = found.summary
+    s = result.summary
     assert s["priced"] == 12 < s["fitting"]
     others = [x for x in s["frontier"] if not x["exact"]][:2]
     assert others
@@ -196,27 +196,29 @@ def test_the_order_is_as_wrong_as_the_answer_says(found):
 
 
 @pytest.mark.slow
-def test_what_is_held_stays(found):
+def test_what_is_held_stays(result):
     fixed = "tp=2,zero=3,sequence=off"
-    held = parallel.plan("gpt2-medium", "h100-sxm", plan=fixed, **ASKED)
-    own = held.summary["best"]["plan"]
+    fixed_plan = parallel.plan("gpt2-medium", "h100-sxm", plan=fixed, **REQUEST)
+    own = fixed_plan.summary["best"]["plan"]
     assert (own["tp"], own["zero"], own["sequence"]) == (2, 3, "off")
     # pieces are priced with whole streams, too
-    assert held.summary["ranking_error"] < 0.03
-    assert held.found.best.time >= found.found.best.time
-    assert held.summary["considered"] < found.summary["considered"]
+    assert fixed_plan.summary["ranking_error"] < 0.03
+    assert fixed_plan.outcome.best.time >= result.outcome.best.time
+    assert fixed_plan.summary["considered"] < result.summary["considered"]
 
 
 @pytest.mark.slow
-def test_a_limit_of_power_lowers_the_clock(found):
+def test_a_limit_of_power_lowers_the_clock(result):
     """Kept, as near as a step of the clock allows, by the figures of `estimate`."""
-    limit = 0.8 * found.summary["best"]["power_total_w"]
-    own = found.summary["plan"]
-    slow = parallel.plan("gpt2-medium", "h100-sxm", plan=own, max_power=limit, **ASKED)
+    limit = 0.8 * result.summary["best"]["power_total_w"]
+    own = result.summary["plan"]
+    slow = parallel.plan(
+        "gpt2-medium", "h100-sxm", plan=own, max_power=limit, **REQUEST
+    )
     s = slow.summary
     assert s["sm_clock_mhz"] < s["highest_sm_clock_mhz"]
     assert 0.9 * limit < s["best"]["power_total_w"] <= limit
-    assert s["best"]["time_s"] > found.summary["best"]["time_s"]
+    assert s["best"]["time_s"] > result.summary["best"]["time_s"]
     again = estimate(
         "gpt2-medium", "h100-sxm", phase="train", plan=s["plan"], global_batch=16,
         input_len=256, sm_clock=s["sm_clock_mhz"] * 1e6,
@@ -228,12 +230,12 @@ def test_a_limit_of_power_lowers_the_clock(found):
 def test_the_least_that_keeps_a_limit_is_said():
     """Of memory and of power; a little more than it suffices."""
     for name, size in {"max_memory": 1e8, "max_power": 10.0}.items():
-        asked: dict[str, Any] = ASKED | {name: size}
+        request: dict[str, Any] = REQUEST | {name: size}
         with pytest.raises(Infeasible, match=rf"`{name}`.*least is") as refused:
-            parallel.plan("gpt2-medium", "h100-sxm", **asked)
+            parallel.plan("gpt2-medium", "h100-sxm", **request)
         least = refused.value.least[name]
-        asked[name] = least * (1 + 1e-3)
-        best = parallel.plan("gpt2-medium", "h100-sxm", **asked).found.best
+        request[name] = least * (1 + 1e-3)
+        best = parallel.plan("gpt2-medium", "h100-sxm", **request).outcome.best
         own = {"max_memory": best.memory, "max_power": best.power}[name]
         assert own <= least * (1 + 1e-3)
 
@@ -242,11 +244,11 @@ def test_the_least_that_keeps_a_limit_is_said():
 def test_slopes_are_those_of_differences():
     """By the network card, links, DRAM and clock, of time and energy, to 1e-4."""
     fields = ("network", "link_bandwidth", "dram_bandwidth", "sm_clock")
-    found = parallel.plan(
+    result = parallel.plan(
         "gpt2-medium", "h100-sxm", num_gpus=16, global_batch=32, input_len=512,
         sm_clock=1.2e9, plan="tp=2,pp=2", sensitivity=fields,
     )  # fmt: skip
-    table = found.summary["sensitivities"]
+    table = result.summary["sensitivities"]
     card = read_gpu("h100-sxm")
     gpu = dataclasses.replace(
         card.served(read_corrections(None)), link_bandwidth=host_of(card).rate
@@ -254,7 +256,7 @@ def test_slopes_are_those_of_differences():
     point = point_at(settings(card, [1.2e9])[0][0], 1.2e9)
 
     def at(name: str, factor: float) -> np.ndarray:
-        step, board, where = found.step, gpu, point
+        step, board, where = result.step, gpu, point
         if name == "network":
             moved = step.steps.network * factor
             step = eqx.tree_at(lambda s: s.steps.network, step, moved)

@@ -38,7 +38,7 @@ def problem(
     program = instructions(schedule, stages, batches)
     static = np.full((len(time), stages), WAIT)
     stage = np.repeat(np.arange(stages), ways)
-    given: dict[str, Any] = dict(
+    case: dict[str, Any] = dict(
         program=program,
         type=ways * program.place + program.kind,
         stage=stage,
@@ -53,7 +53,7 @@ def problem(
         stretch=1.0,
         abreast=1.0,
     )
-    return Problem(**(given | changed))
+    return Problem(**(case | changed))
 
 
 def curves(
@@ -70,10 +70,10 @@ def curves(
 
 def test_one_micro_batch_leaves_nothing():
     """Every pass waits for the one before: no slack, and the bound says so."""
-    found = solved([(problem(*curves(0, 8, 6), batches=1), 1.0)], "instruction", 0.0)
-    assert found.saving == 0
-    assert found.bound == pytest.approx(found.usual[1], rel=1e-8)
-    assert (found.replicas[0].choice == 0).all()
+    result = solved([(problem(*curves(0, 8, 6), batches=1), 1.0)], "instruction", 0.0)
+    assert result.saving == 0
+    assert result.bound == pytest.approx(result.usual[1], rel=1e-8)
+    assert (result.replicas[0].choice == 0).all()
 
 
 HAND_TIME = [[1, 1, 2, 2], [2, 2, 4, 4], [4, 4, 8, 8], [8, 8, 16, 16]]
@@ -85,19 +85,19 @@ def test_a_short_stage_takes_its_time():
     and its first backward one behind it at 9 s at the latest: 4 s each. Beyond waiting,
     1 s costs 70 J, 2 s 40 J, 4 s 30 J."""
     one = problem(HAND_TIME, HAND_ENERGY, batches=2)
-    found = solved([(one, 1.0)], "instruction", 0.0)
-    assert found.usual[0] == found.best[0] == 10
+    result = solved([(one, 1.0)], "instruction", 0.0)
+    assert result.usual[0] == result.best[0] == 10
     rows = {
         (one.stage_of[i], one.program.kind[i], one.program.batch[i]): choice
-        for i, choice in enumerate(found.replicas[0].choice)
+        for i, choice in enumerate(result.replicas[0].choice)
     }
     slow = {key for key, choice in rows.items() if choice}
     assert slow == {(0, 0, 1), (0, 1, 0)}
     assert {rows[key] for key in slow} == {2}
     # four passes of 80 J, four of 200 J, and 2 x 10 - 12 s of waiting
-    assert found.usual[1] == pytest.approx(4 * 80 + 4 * 200 + 10 * (20 - 12))
-    assert found.best[1] == pytest.approx(found.usual[1] - 2 * (70 - 30))
-    assert found.bound == pytest.approx(found.best[1], rel=1e-8)
+    assert result.usual[1] == pytest.approx(4 * 80 + 4 * 200 + 10 * (20 - 12))
+    assert result.best[1] == pytest.approx(result.usual[1] - 2 * (70 - 30))
+    assert result.bound == pytest.approx(result.best[1], rel=1e-8)
 
 
 def test_the_bound_goes_between_clocks():
@@ -105,10 +105,10 @@ def test_the_bound_goes_between_clocks():
     time = [[1, 1, 2, 2], [3, 3, 6, 6], [6, 6, 12, 12]]
     energy = [[80, 80, 200, 200], [70, 70, 500, 500], [70, 70, 500, 500]]
     one = problem(time, energy, batches=2)
-    found = solved([(one, 1.0)], "instruction", 0.0)
+    result = solved([(one, 1.0)], "instruction", 0.0)
     between = 40 - (40 - 10) / 3  # J beyond waiting; 70 at 1 s
-    assert found.bound == pytest.approx(found.usual[1] - 2 * (70 - between), rel=1e-8)
-    assert found.best[1] == pytest.approx(found.usual[1] - 2 * (70 - 40))
+    assert result.bound == pytest.approx(result.usual[1] - 2 * (70 - between), rel=1e-8)
+    assert result.best[1] == pytest.approx(result.usual[1] - 2 * (70 - 40))
 
 
 def every(one: Problem, units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -129,11 +129,11 @@ def every(one: Problem, units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def test_against_all_choices(stages: int, clocks: int, seed: int):
     one = problem(*curves(seed, clocks, 2 * stages), batches=2)
     _, energy = every(one, np.arange(len(one.type)))
-    found = solved([(one, 1.0)], "instruction", 0.0)
+    result = solved([(one, 1.0)], "instruction", 0.0)
     least = energy.min()
-    assert found.bound <= least * (1 + 1e-9)
-    assert least * (1 - 1e-9) <= found.best[1] <= 1.02 * least
-    assert found.best[0] <= found.usual[0] * (1 + 1e-9)
+    assert result.bound <= least * (1 + 1e-9)
+    assert least * (1 - 1e-9) <= result.best[1] <= 1.02 * least
+    assert result.best[0] <= result.usual[0] * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -155,11 +155,11 @@ def test_shared_clocks_against_all_choices(granularity: Granularity, seed: int):
 @pytest.mark.parametrize("granularity", ["instruction", "kind", "stage"])
 def test_more_time_never_costs_energy(granularity: Granularity):
     one = problem(*curves(3, 24, 8), batches=6)
-    found = [solved([(one, 1.0)], granularity, x) for x in (0.0, 0.01, 0.05, 0.2, 3.0)]
-    for before, after in itertools.pairwise(found):
+    result = [solved([(one, 1.0)], granularity, x) for x in (0.0, 0.01, 0.05, 0.2, 3.0)]
+    for before, after in itertools.pairwise(result):
         assert after.bound <= before.bound * (1 + 1e-9)
         assert after.best[1] <= before.best[1] * (1 + 2e-3)
-    assert all(x.bound <= x.best[1] * (1 + 1e-9) for x in found)
+    assert all(x.bound <= x.best[1] * (1 + 1e-9) for x in result)
 
 
 def test_finer_choices_save_more():
@@ -187,12 +187,12 @@ def test_ends_of_many_at_once(schedule: Schedule):
     one = problem(*curves(2, 5, 4 * ways), batches=6, schedule=schedule)
     choice = np.random.default_rng(0).integers(0, 5, (3, len(one.type)))
     durations = one.durations(choice)
-    found = instruction_ends(one.program, durations)
-    for row, each in zip(found, durations, strict=True):
+    result = instruction_ends(one.program, durations)
+    for row, each in zip(result, durations, strict=True):
         np.testing.assert_allclose(row, ends(one.program, jnp.asarray(each)), 1e-12)
-    late = latest(one.program, durations[0], found[0].max())
-    assert (late >= found[0] - 1e-9).all()
-    assert np.isclose(late, found[0]).any()  # the critical path has no slack
+    late = latest(one.program, durations[0], result[0].max())
+    assert (late >= result[0] - 1e-9).all()
+    assert np.isclose(late, result[0]).any()  # the critical path has no slack
     saved = solved([(one, 1.0)], "instruction", 0.0)
     assert saved.bound <= saved.best[1] < saved.usual[1]
 
@@ -223,13 +223,13 @@ def test_a_slow_replica_and_the_others():
     """A stage of one of three replicas is slower: the others are slowed to its step."""
     one = problem(*curves(7, 24, 4), batches=4)
     slow = one.slowed(1, 0.5)
-    found = solved([(slow, 1.0), (one, 2.0)], "instruction", 0.0)
+    result = solved([(slow, 1.0), (one, 2.0)], "instruction", 0.0)
     step = float(slow.pipeline(slow.usual))
     usual = [x.step_energy(x.usual, step) for x in (slow, one)]
-    assert found.usual == pytest.approx((step, usual[0] + 2 * usual[1]))
-    assert found.best[0] == pytest.approx(step)
+    assert result.usual == pytest.approx((step, usual[0] + 2 * usual[1]))
+    assert result.best[0] == pytest.approx(step)
     alone = solved([(one, 1.0)], "instruction", 0.0, least=step)
-    assert found.replicas[1].energy(step) == pytest.approx(2 * alone.best[1], rel=1e-6)
+    assert result.replicas[1].energy(step) == pytest.approx(2 * alone.best[1], rel=1e-6)
 
 
 def test_slow_gpus_do_the_same_work():
@@ -253,15 +253,15 @@ def test_caps_are_kept_and_cost_time(granularity: Granularity):
     steps, power = [], free.best[1] / free.best[0]
     for share in (1.05, 0.9, 0.75):
         caps = Caps(np.ones((1, 4)), share * power)
-        found = solved([(one, 1.0)], granularity, None, 0.0, caps)
-        drawn = found.best[1] / found.best[0]
+        result = solved([(one, 1.0)], granularity, None, 0.0, caps)
+        drawn = result.best[1] / result.best[0]
         assert drawn <= caps.limit * (1 + 1e-9)
-        assert found.bound <= found.best[1]
-        steps.append(found.best[0])
+        assert result.bound <= result.best[1]
+        steps.append(result.best[0])
         same = uniform(one, caps)
         assert same is not None
         assert same[2] / same[1] <= caps.limit
-        assert found.best[0] <= same[1] * (1 + 2e-3)  # no worse than one clock for all
+        assert result.best[0] <= same[1] * (1 + 2e-3)  # no worse than one clock for all
     assert steps[0] == free.best[0] < steps[1] < steps[2]
 
 
@@ -271,10 +271,10 @@ def test_each_of_several_hosts_keeps_its_cap():
     free = solved([(one, 1.0)], "instruction", 0.0)
     drawn = Caps(members, 1.0).power(one, free.replicas[0].choice, free.best[0])
     caps = Caps(members, 0.85 * drawn.max())
-    found = solved([(one, 1.0)], "instruction", None, 0.0, caps)
-    kept = caps.power(one, found.replicas[0].choice, found.best[0])
-    assert (kept <= caps.limit * (1 + 1e-9)).all()
-    assert found.best[0] > free.best[0]
+    result = solved([(one, 1.0)], "instruction", None, 0.0, caps)
+    limited = caps.power(one, result.replicas[0].choice, result.best[0])
+    assert (limited <= caps.limit * (1 + 1e-9)).all()
+    assert result.best[0] > free.best[0]
 
 
 def test_what_nothing_keeps_is_refused_with_the_least():
@@ -283,8 +283,8 @@ def test_what_nothing_keeps_is_refused_with_the_least():
     with pytest.raises(Infeasible, match="`node_power` is 50 W") as refused:
         solved([(one, 1.0)], "instruction", None, 0.0, Caps(members, 50.0))
     least = refused.value.least["node_power"]
-    found = solved([(one, 1.0)], "instruction", None, 0.0, Caps(members, least))
-    assert found.best[1] / found.best[0] <= least * (1 + 1e-9)
+    result = solved([(one, 1.0)], "instruction", None, 0.0, Caps(members, least))
+    assert result.best[1] / result.best[0] <= least * (1 + 1e-9)
 
 
 def test_a_cap_that_takes_longer_than_allowed_says_how_long():
@@ -294,8 +294,8 @@ def test_a_cap_that_takes_longer_than_allowed_says_how_long():
     with pytest.raises(Infeasible, match="`max_slowdown` of 1 %") as refused:
         solved([(one, 1.0)], "instruction", 0.01, 0.0, caps)
     needed = refused.value.least["max_slowdown"] / 100
-    found = solved([(one, 1.0)], "instruction", needed, 0.0, caps)
-    assert found.best[1] / found.best[0] <= caps.limit * (1 + 1e-9)
+    result = solved([(one, 1.0)], "instruction", needed, 0.0, caps)
+    assert result.best[1] / result.best[0] <= caps.limit * (1 + 1e-9)
 
 
 def test_peak_power_by_hand():
@@ -320,15 +320,15 @@ def test_hosts_hold_gpus_stage_by_stage():
 @pytest.mark.parametrize("head", [0.0, 0.7, 1.6, 5.0])
 @pytest.mark.parametrize(("layers", "places"), [(7, 3), (9, 4), (5, 2)])
 def test_the_slowest_stage_is_as_fast_as_can_be(layers: int, places: int, head: float):
-    found = fastest_split(1.0, (0.2, head), layers, places)
+    result = fastest_split(1.0, (0.2, head), layers, places)
     beside = np.r_[0.2, np.zeros(places - 2), head]
-    assert sum(found) == layers
+    assert sum(result) == layers
     least = min(
         (np.array(x) + beside).max()
         for x in itertools.product(range(layers + 1), repeat=places)
         if sum(x) == layers and all(x[1:-1])
     )
-    assert (np.array(found) + beside).max() == pytest.approx(least)
+    assert (np.array(result) + beside).max() == pytest.approx(least)
 
 
 def test_a_split_is_taken_as_it_is():

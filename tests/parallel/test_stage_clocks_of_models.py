@@ -23,29 +23,31 @@ def test_the_baseline_is_the_estimate(answer: StageClocks):
     from diffenergy.estimator import prepare
 
     content = answer.summary
-    asked = prepare(
+    uniform = prepare(
         "gpt2", "a40", plan="pp=2,dp=2", global_batch=12, phase="train",
         split=tuple(content["split"]),
     ).run().summary  # fmt: skip
-    assert content["baseline"]["step_time_s"] == pytest.approx(asked["step_time_s"])
-    assert content["baseline"]["energy_j"] == pytest.approx(asked["energy_j"], rel=1e-9)
-    assert content["grade"] == asked["grade"]
+    assert content["baseline"]["step_time_s"] == pytest.approx(uniform["step_time_s"])
+    assert content["baseline"]["energy_j"] == pytest.approx(
+        uniform["energy_j"], rel=1e-9
+    )
+    assert content["grade"] == uniform["grade"]
 
 
 @pytest.mark.slow
 def test_rows_and_waiting_add_up(answer: StageClocks):
     """GPUs x (passes + waiting) and what is beside the pipeline."""
-    content, (found,) = answer.summary, answer.replicas
+    content, (result,) = answer.summary, answer.replicas
     rows, step = answer.rows(), content["best"]["step_time_s"]
     assert len(rows) == content["instructions"] == 2 * 2 * 6
-    total = sum(float(x) for x in found.problem.fixed)
+    total = sum(float(x) for x in result.problem.fixed)
     for number, stage in enumerate(content["stages"]):
         mine = [x for x in rows if x["stage"] == number]
         busy = sum(x["time_s"] for x in mine)
         drawn = sum(x["energy_j"] for x in mine) + stage["wait_power_w"] * (step - busy)
         total += drawn
         assert stage["power_w"] * step == pytest.approx(
-            drawn + found.problem.fixed[number]
+            drawn + result.problem.fixed[number]
         )
         for before, after in itertools.pairwise(mine):
             assert after["start_s"] >= before["start_s"] + before["time_s"] - 1e-12
@@ -79,23 +81,23 @@ def test_files_read_back(answer: StageClocks):
 def test_a_power_limit_that_lowers_clocks_is_the_baseline():
     """Clocks above the one that 150 W allow are all the same, and none is named that
     the limit would not let run."""
-    found = stage_clocks(
+    result = stage_clocks(
         "gpt2", "a40", "pp=2,microbatch=8", global_batch=16, power_limit=[150.0],
         sm_clock=[1.74e9, 1.725e9, 1.2e9],
     )  # fmt: skip
-    one = found.replicas[0].problem
+    one = result.replicas[0].problem
     assert (one.time[0] == one.time[1]).all()
     assert (one.time[2] > one.time[0]).any()
-    assert 0 not in found.replicas[0].choice
+    assert 0 not in result.replicas[0].choice
 
 
 @pytest.mark.slow
 def test_512_instructions_take_a_second():
     """8 stages x 32 micro-batches, both ways, over all clocks; 5 s for a busy host."""
-    found = stage_clocks(
+    result = stage_clocks(
         "gpt3-xl", "a40", "pp=8,microbatch=4", global_batch=128, input_len=1024
     )
-    content = found.summary
+    content = result.summary
     assert content["instructions"] == 512
     assert content["solve_s"] < 5
     assert content["gap_pct"] < 0.2

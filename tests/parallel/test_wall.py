@@ -20,7 +20,7 @@ CASE: dict[str, Any] = dict(num_gpus=8, global_batch=16, input_len=256)
 def test_the_plan_of_least_energy_at_the_wall():
     """Of all plans of one and two GPUs, with the whole host, priced one by one."""
     model, gpu, _, batch, length = SMALL[3]
-    found = parallel.plan(
+    result = parallel.plan(
         model, gpu, num_gpus=(1, 2), global_batch=batch, input_len=length,
         objective="energy", node="dgx-h100", node_share="whole", pue=1.2,
         sensitivity=["sm_clock"],
@@ -34,19 +34,19 @@ def test_the_plan_of_least_energy_at_the_wall():
     power, node = each.power / gpus, load_node("dgx-h100")
     rows = zip(each.time, power, gpus.ravel(), strict=True)
     wall = np.array([t * node.power(p, idle, n, True).wall for t, p, n in rows])
-    json_keys.check("plan", found.to_json())
-    best = found.summary["best"]
+    json_keys.check("plan", result.to_json())
+    best = result.summary["best"]
     assert best["wall_energy_j"] == pytest.approx(wall.min(), rel=1e-6)
     assert best["site_energy_j"] == pytest.approx(1.2 * wall.min(), rel=1e-6)
     # by the boards another plan is best: the host pays for time
     assert each.time[wall.argmin()] < each.time[each.energy.argmin()]
     # E_wall = A T + B E_boards, by the tangent at the mean power
-    slopes = found.summary["sensitivities"]
+    slopes = result.summary["sensitivities"]
     time, boards, at_wall = (
         slopes[x]["sm_clock"]["per_unit"]
         for x in ("step_time_s", "energy_j", "wall_energy_j")
     )
-    number = found.summary["num_gpus"]
+    number = result.summary["num_gpus"]
     a, b = node.line(best["avg_power_w"] / number, idle, number, True)
     assert at_wall == pytest.approx(a * time + b * boards, rel=1e-5)
 
@@ -64,10 +64,10 @@ def test_limits_of_power_over_time(node: str | None):
         ).summary["power_profile"]  # fmt: skip
 
     limit = 0.9 * profile(free.summary["plan"])["swing_w"]
-    asked: dict[str, Any] = CASE | {"max_swing": limit, "max_ramp": 1e6}
-    found = parallel.plan("gpt2-medium", "h100-sxm", node=node, **asked)
-    json_keys.check("plan", found.to_json())
-    calm = found.summary
+    request: dict[str, Any] = CASE | {"max_swing": limit, "max_ramp": 1e6}
+    result = parallel.plan("gpt2-medium", "h100-sxm", node=node, **request)
+    json_keys.check("plan", result.to_json())
+    calm = result.summary
     own = profile(calm["plan"])
     assert calm["best"]["power_profile"]["peak_w"] == pytest.approx(own["peak_w"])
     assert own["swing_w"] == pytest.approx(calm["frontier"][0]["swing_w"])
@@ -77,8 +77,8 @@ def test_limits_of_power_over_time(node: str | None):
         parallel.plan("gpt2-medium", "h100-sxm", node=node, max_swing=0.1, **CASE)
     least = refused.value.least["max_swing"]
     assert all(x["swing_w"] >= least * 0.999 for x in calm["frontier"])
-    asked |= {"max_swing": 1.001 * least}
-    best = parallel.plan("gpt2-medium", "h100-sxm", node=node, **asked).found.best
+    request |= {"max_swing": 1.001 * least}
+    best = parallel.plan("gpt2-medium", "h100-sxm", node=node, **request).outcome.best
     assert np.isclose(best.swing or 0, least, rtol=1e-3)
     with pytest.raises(Infeasible, match=r"`max_ramp` is 1e-06 W/s"):
         parallel.plan("gpt2-medium", "h100-sxm", max_ramp=1e-6, **CASE)

@@ -192,14 +192,14 @@ def test_secant_steps_find_the_root(capped):
     caps, searched, forward = capped
     at = jnp.zeros(len(MOVED))
     free, *_ = searched(at, 0 * caps + 1e6)
-    held, clock, feasible = searched(at, caps)
+    kept_power, clock, feasible = searched(at, caps)
     (got_free, got_held), _ = forward(at, at)
     assert jnp.all(feasible)
-    slow = np.asarray(held[0] / free[0])
+    slow = np.asarray(kept_power[0] / free[0])
     assert (slow > 1.1).any() and (slow == 1).any()  # both kinds of phase are here
     assert np.asarray(got_free) == pytest.approx(np.asarray(free), rel=1e-9)
     assert np.asarray(got_held[0] / got_free[0]) == pytest.approx(slow, rel=0.01)
-    power = np.asarray(held[1] / held[0])
+    power = np.asarray(kept_power[1] / kept_power[0])
     assert np.asarray(got_held[1] / got_held[0]) == pytest.approx(power, rel=0.01)
     bound = np.asarray(clock) < 0.999 * float(clock.max())
     limit = np.asarray(caps) * float(load_gpu("h200-sxm").cap_fraction)

@@ -71,9 +71,9 @@ def test_family():
 def constants(**fields: list[float] | float) -> LinkCosts:
     """One collective; only what is given differs from "free"."""
     slots = {n: [0.0] * 4 for n in ("floor", "step", "fill", "bias", "bias_ranks")}
-    given = {**slots, "relative": [1.0] * 4, "share": [1.0] * 3, "narrow": 0.0}
-    given |= {"switch": 0.0, **fields}
-    return LinkCosts(**{n: jnp.asarray(v)[None] for n, v in given.items()})  # pyright: ignore[reportArgumentType]
+    values = {**slots, "relative": [1.0] * 4, "share": [1.0] * 3, "narrow": 0.0}
+    values |= {"switch": 0.0, **fields}
+    return LinkCosts(**{n: jnp.asarray(v)[None] for n, v in values.items()})  # pyright: ignore[reportArgumentType]
 
 
 def ways(kind: str, ranks: float, c: LinkCosts, narrow: float = 0.0):
@@ -93,19 +93,19 @@ def test_time_of_a_candidate():
         share=[0.4, 0.8, 1.0],
         narrow=0.25,
     )
-    found = ways("all_gather", 4.0, c, narrow=1.0)
+    result = ways("all_gather", 4.0, c, narrow=1.0)
     sent = 1.25 * 0.75 * SIZE / (RATE * 0.8 * 0.5)  # 18.75 ms
     hand = 5e-6 + 3e-6 + sent + 1e-3 * np.sqrt(sent)
-    assert float(found.time[0, 0]) == pytest.approx(hand, rel=1e-6)
-    assert found.traffic[0, 0] == pytest.approx(0.75 * SIZE)
+    assert float(result.time[0, 0]) == pytest.approx(hand, rel=1e-6)
+    assert result.traffic[0, 0] == pytest.approx(0.75 * SIZE)
 
 
 @pytest.mark.parametrize(
     ("ranks", "share"), [(2, 0.4), (2.0 * 2**0.5, 0.6), (8, 1.0), (64, 1.0)]
 )
 def test_share_between_measured_numbers_of_gpus(ranks: float, share: float):
-    found = ways("broadcast", ranks, constants(share=[0.4, 0.8, 1.0]))
-    assert found.time[0, 2] == pytest.approx(SIZE / RATE / share, rel=1e-6)
+    result = ways("broadcast", ranks, constants(share=[0.4, 0.8, 1.0]))
+    assert result.time[0, 2] == pytest.approx(SIZE / RATE / share, rel=1e-6)
 
 
 def test_two_take_part_in_a_message():
@@ -118,18 +118,18 @@ def test_two_take_part_in_a_message():
 
 def test_switches_reduce_where_they_can():
     for switch, narrow, illegal in ((1, 0, 0), (0, 0, 1), (1, 1, 1)):
-        found = ways("all_reduce", 8.0, constants(switch=float(switch)), float(narrow))
-        assert found.illegal[0].tolist() == [0, 0, 0, illegal]
+        result = ways("all_reduce", 8.0, constants(switch=float(switch)), float(narrow))
+        assert result.illegal[0].tolist() == [0, 0, 0, illegal]
     # its time is never taken: 9/8 S against 14/8 S
-    assert links.expected_time(found)[0] == pytest.approx(14e-3, rel=1e-3)
+    assert links.expected_time(result)[0] == pytest.approx(14e-3, rel=1e-3)
 
 
 def test_choice_follows_belief():
     same = ways("all_gather", 8.0, constants())
     assert links.weights(same)[0].tolist() == pytest.approx([1 / 3] * 3 + [0], abs=1e-9)
     slow = constants(floor=[1e-3, 0.0, 0.0, 0.0], bias=[0.5, 0.0, 0.0, 0.0])
-    found = ways("all_gather", 8.0, slow)  # 8 ms believed to be 0.6 x as long
-    assert links.expected_time(found)[0] == pytest.approx(8e-3, rel=1e-2)
+    result = ways("all_gather", 8.0, slow)  # 8 ms believed to be 0.6 x as long
+    assert links.expected_time(result)[0] == pytest.approx(8e-3, rel=1e-2)
 
 
 def test_belief_beyond_what_was_measured():
@@ -141,9 +141,9 @@ def test_belief_beyond_what_was_measured():
 
 
 def test_one_gpu_sends_nothing():
-    found = ways("all_reduce", 1.0, constants(floor=[2e-6] * 4, step=[1.0] * 4))
-    assert found.time[0].tolist() == pytest.approx([2e-6] * 4)
-    assert not found.traffic.any()
+    result = ways("all_reduce", 1.0, constants(floor=[2e-6] * 4, step=[1.0] * 4))
+    assert result.time[0].tolist() == pytest.approx([2e-6] * 4)
+    assert not result.traffic.any()
 
 
 # data -------------------------------------------------------------------
@@ -152,8 +152,8 @@ def test_one_gpu_sends_nothing():
 @eqx.filter_jit
 def modelled(gpu: GpuSpec, kind, size, ranks, narrow):
     costs = links.link_costs(gpu, kind)
-    found = links.link_candidates(kind, size, ranks, narrow, gpu.link_bandwidth, costs)
-    return links.expected_time(found)
+    result = links.link_candidates(kind, size, ranks, narrow, gpu.link_bandwidth, costs)
+    return links.expected_time(result)
 
 
 @pytest.mark.shared_data

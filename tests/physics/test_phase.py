@@ -24,9 +24,9 @@ HOST = np.array([1.0, 1.0, 0.1, 3.0, 1.1e-6])
 
 
 def test_both_forms_of_a_phase_agree():
-    found = np.asarray(phase_time(jnp.asarray(GPU), jnp.asarray(HOST)))
-    assert found == pytest.approx(stage_time(GPU, HOST), rel=1e-12)
-    assert found[0] == pytest.approx(2 ** (1 / 20))
+    result = np.asarray(phase_time(jnp.asarray(GPU), jnp.asarray(HOST)))
+    assert result == pytest.approx(stage_time(GPU, HOST), rel=1e-12)
+    assert result[0] == pytest.approx(2 ** (1 / 20))
     slope = jax.grad(lambda x: phase_time(x, jnp.asarray(1.0)))(0.9)
     assert float(slope) == pytest.approx(float(stage_slope(0.9, 1.0)), rel=1e-9)
 
@@ -41,9 +41,9 @@ def test_a_board_that_waits_draws_idle_and_leakage_at_its_own_temperature():
     clock = jnp.asarray([0.9e9, 1.41e9])
     point = OperatingPoint(clock, gpu.mem_clock + 0 * clock, gpu.tdp + 0 * clock)
     idle, leakage, reached = static_power(gpu, gpu.corrections, clock, 0 * clock, point)
-    found = waiting_power(gpu, gpu.corrections, clock, point)
-    assert np.asarray(found) == pytest.approx(np.asarray(idle + leakage), rel=1e-12)
-    warm = np.asarray(chip_temperature(gpu, found))
+    result = waiting_power(gpu, gpu.corrections, clock, point)
+    assert np.asarray(result) == pytest.approx(np.asarray(idle + leakage), rel=1e-12)
+    warm = np.asarray(chip_temperature(gpu, result))
     assert warm == pytest.approx(np.asarray(reached), rel=1e-6)
 
 

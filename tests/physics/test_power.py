@@ -41,10 +41,10 @@ LOW, TOP = 0.6 * GHz, 1.41 * GHz
 TOP_RATIO = 0.89434 / 0.69375  # V/V0 at 1.41 GHz
 
 
-def point(temperature: float = math.nan, **given: Any) -> OperatingPoint:
+def point(temperature: float = math.nan, **options: Any) -> OperatingPoint:
     """Where the A100 runs."""
     fields = {"sm_clock": TOP, "mem_clock": A100.mem_clock, "power_cap": 250.0}
-    return OperatingPoint(**(fields | given), temperature=temperature)
+    return OperatingPoint(**(fields | options), temperature=temperature)
 
 
 def core_factor(c: Corrections, clock: float) -> Array:
@@ -125,11 +125,11 @@ def clock_of(volts: float) -> float:
 )
 def test_leakage_check_values(celsius: float, volts: float, watts: float):
     clock = LOW if volts == 0.69375 else clock_of(volts)
-    _, leakage, told = static_power(
+    _, leakage, temperature = static_power(
         A100, LEAKAGE, jnp.asarray(clock), jnp.asarray(0.0), point(celsius)
     )
     assert leakage == pytest.approx(watts, rel=2e-3)
-    assert told == celsius
+    assert temperature == celsius
 
 
 @pytest.mark.parametrize("factor", [0.25, 1.0, 1.5])
@@ -253,5 +253,5 @@ def test_the_hottest_board_stays_finite():
     most = 2.33 * TOP_RATIO**4 * math.exp((95 - 40) / 12.8)
     assert leakage == pytest.approx(most, rel=1e-4)  # that of 95 C
     table = 67.471 - 2.33 * TOP_RATIO**4
-    told = float(hot.ambient_temperature) + 3.0 * (400 + table + most)
-    assert reached == pytest.approx(told, rel=1e-4)  # what it would reach
+    temperature = float(hot.ambient_temperature) + 3.0 * (400 + table + most)
+    assert reached == pytest.approx(temperature, rel=1e-4)  # what it would reach

@@ -23,12 +23,12 @@ IDLE = float(A100.idle_constant)  # W of the board and its memory
 FULL, HALF = A100.mem_clock, A100.mem_clock / 2  # Hz
 CLOCK = 1.0 * GHz
 SETTINGS = ((A100, FULL), (A100, HALF), (HALF_L2, FULL))
-GIVEN: dict[str, Any] = {
+COSTS: dict[str, Any] = {
     "l2_efficiency": 1.0, "dram_efficiency": 1.0, "launch_seconds": 0.0,
     "launch_cycles": 0.0, "activity_dram": 1.0, "memory_knee": 1e-6,
     "memory_idle": 0.4, "idle_scale": 1.0,
 }  # fmt: skip
-IDEAL = Corrections(**GIVEN)
+IDEAL = Corrections(**COSTS)
 
 
 def test_rates_are_those_of_the_clocks():
@@ -41,9 +41,9 @@ def test_rates_are_those_of_the_clocks():
     assert unit_rates(board, 2.0, 4.0) == (20, 20, 80, 320, 200, 500, 7, 0.5)
 
 
-def relative(found: list[float]) -> list[float]:
+def relative(result: list[float]) -> list[float]:
     """Of `SETTINGS` to the first."""
-    return [x / found[0] for x in found]
+    return [x / result[0] for x in result]
 
 
 def work(**bytes_moved: float) -> Demand:
@@ -99,10 +99,10 @@ def test_activity_is_a_share_of_the_rates():
 def test_traced_rows_are_a_share_of_the_rates():
     columns = dict.fromkeys(("tensor", "issue"), [0.0]) | {"l2": [0.3], "dram": [0.2]}
     row = traced.Traced(**columns, time=[1e-3])
-    found = [traced.demand(row, gpu, IDEAL) for gpu in (A100, HALF_L2)]
-    assert [float(x.dram[0, 0]) for x in found] == pytest.approx([0.2 * 1.5552e9] * 2)
+    result = [traced.demand(row, gpu, IDEAL) for gpu in (A100, HALF_L2)]
+    assert [float(x.dram[0, 0]) for x in result] == pytest.approx([0.2 * 1.5552e9] * 2)
     top = float(A100.l2_bytes_per_cycle * A100.sm_clock_max)
-    shares = [float(x.l2[0, 0]) / top / 1e-3 for x in found]
+    shares = [float(x.l2[0, 0]) / top / 1e-3 for x in result]
     assert shares == pytest.approx([0.3, 0.15])
 
 

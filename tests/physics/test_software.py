@@ -24,9 +24,9 @@ def test_only_kernels_that_stream_are_slower_in_older_software(task):
     point = operating_points(task.settings)
     times = []
     for listing in (new, old):
-        found = run(packed_alike([listing], 1)[0], task.gpu, point, 1).kernels
-        live = np.asarray(found.count) > 0
-        row, alone = np.asarray(found.row), np.asarray(found.time - found.launch)
+        result = run(packed_alike([listing], 1)[0], task.gpu, point, 1).kernels
+        live = np.asarray(result.count) > 0
+        row, alone = np.asarray(result.row), np.asarray(result.time - result.launch)
         times.append(dict(zip(row[live].tolist(), alone[live].tolist(), strict=True)))
     ops = [kernel["op"] for kernel in new.kernels]
     slower = np.exp(20 * float(task.gpu.corrections.training_progress))

@@ -60,7 +60,7 @@ def seconds(demand: Demand, c: Corrections, clock: float = CLOCK) -> np.ndarray:
     return np.asarray(timing(demand, A100, c, full, mem_clock).time)
 
 
-def product(**given: Any) -> gemm.Gemm:
+def product(**options: Any) -> gemm.Gemm:
     """One bf16 matrix product with a given tile."""
     fields: dict[str, Any] = dict.fromkeys(gemm.Gemm.__dataclass_fields__, [0.0]) | {
         "batch": [1.0],
@@ -68,15 +68,15 @@ def product(**given: Any) -> gemm.Gemm:
         "out_dtype": [2],
         "tensor_core": [1.0],
     }
-    columns = fields | {name: [x] for name, x in given.items()}
-    return gemm.Gemm(**{**columns, "given": True})
+    columns = fields | {name: [x] for name, x in options.items()}
+    return gemm.Gemm(**{**columns, "fixed_tile": True})
 
 
-def copies(size: float, **given: float) -> stream.Stream:
+def copies(size: float, **options: float) -> stream.Stream:
     """A copy of `size` bytes: read and written once."""
     fields: dict[str, Any] = dict.fromkeys(stream.Stream.__dataclass_fields__, 0.0)
     fields["makes"] = 2  # bf16
-    fields |= {"read": size, "write": size, "threads": 256.0} | given
+    fields |= {"read": size, "write": size, "threads": 256.0} | options
     return stream.Stream(**{name: [x] for name, x in fields.items()})
 
 
@@ -237,8 +237,8 @@ def test_a_copy_without_losses_runs_at_bandwidth():
 
 
 def test_a_small_copy_stays_in_l2():
-    def dram(size: float, **given: float) -> Array:
-        return stream_demand(copies(size, **given), A100, IDEAL).dram[0, 0]
+    def dram(size: float, **options: float) -> Array:
+        return stream_demand(copies(size, **options), A100, IDEAL).dram[0, 0]
 
     # the usable share of 41.9 MB: half of a producer's output is left at that size
     c = constants(l2_producer_share=0.4, l2_sharpness=2.5)

@@ -15,7 +15,7 @@ FLAGS = ("gpt2", "--gpu", "a100-sxm-80gb", "--input-len", "64", "--output-len", 
 VERSUS = "h100-pcie"
 
 
-class Made(NamedTuple):
+class BuiltPage(NamedTuple):
     """A page and the estimates that it shows."""
 
     html: str
@@ -25,7 +25,7 @@ class Made(NamedTuple):
 
 
 @functools.cache
-def made() -> Made:
+def built() -> BuiltPage:
     """The page of `FLAGS`, beside `VERSUS`."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "report.html"
@@ -34,7 +34,7 @@ def made() -> Made:
     others = [VERSUS if x == "a100-sxm-80gb" else x for x in FLAGS]
     first = json.loads(run("estimate", *FLAGS, "--json", "--detail"))
     second = json.loads(run("estimate", *others, "--json"))
-    return Made(html, printed, first, second)
+    return BuiltPage(html, printed, first, second)
 
 
 def run(*words: str) -> str:

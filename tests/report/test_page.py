@@ -18,7 +18,7 @@ from diffenergy.hardware import read_gpu
 from diffenergy.report import Table, build_fragment, build_page, estimate_page
 from diffenergy.report._format import digits, longest, si
 
-from .pages import VERSUS, made, run
+from .pages import VERSUS, built, run
 
 HOSTILE = "</script><b>&\"'"
 LISTING = """\
@@ -31,23 +31,23 @@ LISTING = """\
 
 @pytest.fixture(scope="module")
 def page() -> Page:
-    return Page(made().html)
+    return Page(built().html)
 
 
 def test_it_loads_nothing(page):
-    assert made().html.startswith("<!doctype html>")
+    assert built().html.startswith("<!doctype html>")
     loaded = page.values("src") + page.values("href") + page.values("data")
     assert all(x == "data:," or x[1:] in page.ids for x in loaded)
-    style = re.search(r"<style>(.*?)</style>", made().html, re.DOTALL)
+    style = re.search(r"<style>(.*?)</style>", built().html, re.DOTALL)
     assert style and "@import" not in style[1] and "url(" not in style[1]
-    scripts = re.findall(r"<script>(.*?)</script>", made().html, re.DOTALL)
+    scripts = re.findall(r"<script>(.*?)</script>", built().html, re.DOTALL)
     assert len(scripts) == 1
     for word in ("fetch(", "XMLHttpRequest", "import(", "eval(", "WebSocket"):
         assert word not in scripts[0]
 
 
 def test_the_estimate_is_in_it(page):
-    estimate = {k: v for k, v in made().estimate.items() if k != "kernels"}
+    estimate = {k: v for k, v in built().estimate.items() if k != "kernels"}
     assert json.loads(page.text(OURS)) == estimate
 
 
@@ -59,14 +59,14 @@ def test_the_estimate_is_in_it(page):
     ],
 )  # fmt: skip
 def test_totals_stand_in_the_text(page, key: str, unit: str):
-    value = made().estimate[key]
+    value = built().estimate[key]
     text = si(value, unit).replace(f" u{unit}", f" µ{unit}")
     assert text in page.text("answer")
-    assert f'<data value="{value!r}">{text}</data>' in made().html
+    assert f'<data value="{value!r}">{text}</data>' in built().html
 
 
 def test_intervals_grade_and_tokens_stand_in_the_text(page):
-    estimate, answer = made().estimate, page.text("answer")
+    estimate, answer = built().estimate, page.text("answer")
     for key, unit in (("time_s_p5_p95", "s"), ("energy_j_p5_p95", "J")):
         low, high = (si(x, unit) for x in estimate[key])
         assert f"{low} to {high}" in answer
@@ -85,7 +85,7 @@ def texts(page: Page, chart: str) -> list[str]:
 
 
 def test_every_kernel_is_in_the_table_and_on_the_roofline(page):
-    live = [k for k in made().estimate["kernels"] if k["time_s"]]
+    live = [k for k in built().estimate["kernels"] if k["time_s"]]
     assert f"{len(live)} kernels" in page.text("kernels")
     assert len(texts(page, "roofline")) == len(live)
 
@@ -98,13 +98,13 @@ def test_every_kernel_is_in_the_table_and_on_the_roofline(page):
     ],
 )
 def test_every_launch_is_on_the_timeline(page, phase: str, passes: int, chart: str):
-    kernels = [k for k in made().estimate["kernels"] if k["phase"] == phase]
+    kernels = [k for k in built().estimate["kernels"] if k["phase"] == phase]
     said = [x for x in texts(page, chart) if not x.startswith("waiting")]
     assert passes * len(said) == sum(k["count"] for k in kernels)
 
 
 def test_curves_pass_through_the_estimate(page):
-    top = made().estimate
+    top = built().estimate
     text = f"{si(top['time_s'], 's')}, {si(top['energy_j'], 'J')}, "
     said = texts(page, "time-and-energy-over-sm-clocks")
     clocks = [x for x in said if "a100" in x]
@@ -115,7 +115,7 @@ def test_curves_pass_through_the_estimate(page):
 
 def test_energy_by_unit_is_that_of_both_estimates(page):
     said = texts(page, "by-hardware-unit")
-    for side in (made().estimate, made().versus):
+    for side in (built().estimate, built().versus):
         value, share = side["energy_j_by_unit"]["dram"], side["energy_j"]
         text = f"DRAM, {side['gpu']}: {si(value, 'J')}, {100 * value / share:.1f} %"
         assert text in said
@@ -124,7 +124,7 @@ def test_energy_by_unit_is_that_of_both_estimates(page):
 def test_the_second_gpu_is_compared(page):
     text = page.text(f"against-{VERSUS}")
     for key, unit in (("energy_j", "J"), ("time_s", "s")):
-        a, b = made().estimate[key], made().versus[key]
+        a, b = built().estimate[key], built().versus[key]
         assert all(x in text for x in (si(a, unit), si(b, unit), digits(b / a)))
 
 
@@ -139,7 +139,7 @@ def test_every_number_and_constant_has_its_source(page):
 
 
 def test_what_the_page_was_made_of_is_said(page):
-    assert made().printed.startswith("wrote ")
+    assert built().printed.startswith("wrote ")
     said = "".join(page.words)
     flags = "gpt2 --gpu a100-sxm-80gb --batch 2 --input-len 64 --output-len 5"
     assert f"diffenergy estimate {flags} --json" in said
@@ -162,19 +162,21 @@ def test_what_is_put_in_stands_for_itself():
     )
     assert "</script><b>" not in embedded("x", {"a": HOSTILE})
     table = Table(((HOSTILE, HOSTILE),), [{HOSTILE: HOSTILE}], title=HOSTILE)
-    found = Page(build_page(HOSTILE, [HOSTILE, table], {"a": HOSTILE}, HOSTILE))
-    assert found.headings == [HOSTILE] and json.loads(found.text(OURS))["a"] == HOSTILE
+    result = Page(build_page(HOSTILE, [HOSTILE, table], {"a": HOSTILE}, HOSTILE))
+    assert (
+        result.headings == [HOSTILE] and json.loads(result.text(OURS))["a"] == HOSTILE
+    )
 
 
 def test_long_tables_sort_and_say_their_order():
     rows = [("b", 2.0), ("a", None), *[("c", 1e-6)] * 5]
     columns = ("name", ("energy", 1, "J"))
-    made = build_fragment([Table(columns, rows, sorted_by="energy")])
-    assert made.count("<button") == 2
-    assert 'aria-sort="none"' in made and 'aria-sort="descending"' in made
-    assert 'data-value="2.0"' in made and "unavailable" in made
-    assert "1.000 µJ" in made  # the number's column alone stands right
-    assert made.count('class="num"') == 1 + len(rows)
+    fragment = build_fragment([Table(columns, rows, sorted_by="energy")])
+    assert fragment.count("<button") == 2
+    assert 'aria-sort="none"' in fragment and 'aria-sort="descending"' in fragment
+    assert 'data-value="2.0"' in fragment and "unavailable" in fragment
+    assert "1.000 µJ" in fragment  # the number's column alone stands right
+    assert fragment.count('class="num"') == 1 + len(rows)
     assert "<button" not in build_fragment([Table(columns, rows[:6])])
 
 
@@ -209,12 +211,12 @@ def test_a_served_model_has_a_section(tmp_path: Path):
     path = tmp_path / "page.html"
     run("report", *flags, *served, "--out", str(path))
     html = path.read_text(encoding="utf-8")
-    page, found = Page(html), json.loads(run("serve", *flags, *served, "--json"))
+    page, result = Page(html), json.loads(run("serve", *flags, *served, "--json"))
     section = page.text("serving")
     for key in ("energy_j_per_output_token", "energy_j_per_request"):
-        assert si(found[key], "J") in section
+        assert si(result[key], "J") in section
     for key in ("ttft_s", "tpot_s"):
-        assert si(found[key]["mean"], "s").replace(" us", " µs") in section
+        assert si(result[key]["mean"], "s").replace(" us", " µs") in section
     # both curves pass the answer: the nearest rate's mean is close to it
     for key, chart in (("ttft_s", "first-token"), ("tpot_s", "output-token")):
         word = "to" if key == "ttft_s" else "per"
@@ -226,6 +228,6 @@ def test_a_served_model_has_a_section(tmp_path: Path):
         near = min(said, key=lambda x: abs(float(x.split()[3]) - 20))
         value, prefix = near.split()[-2:]
         scale = {"s": 1.0, "ms": 1e-3, "µs": 1e-6}[prefix]
-        assert float(value) * scale == pytest.approx(found[key]["mean"], rel=0.02)
+        assert float(value) * scale == pytest.approx(result[key]["mean"], rel=0.02)
     # the estimate's command has no flag of the server
     assert "--rate" not in html[html.index("<pre") :]

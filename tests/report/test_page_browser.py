@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from .pages import made
+from .pages import built
 
 pytestmark = pytest.mark.slow
 _PHONE: Final = {"width": 390, "height": 844}
@@ -17,7 +17,7 @@ _DESK: Final = {"width": 1280, "height": 900}
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(made().html, encoding="utf-8")
+    path.write_text(built().html, encoding="utf-8")
     return path
 
 
@@ -69,7 +69,7 @@ def test_it_renders_without_a_word_or_a_request(desk, file):
 def test_numbers_on_the_screen_are_those_of_the_estimate(desk, key: str):
     figures = desk.page.locator("#answer dd.figure data:visible")
     values = [float(x.get_attribute("value")) for x in figures.all()]
-    assert made().estimate[key] in values
+    assert built().estimate[key] in values
 
 
 @pytest.mark.parametrize("width", [320, 390])
@@ -113,8 +113,8 @@ def test_tables_sort_by_keyboard(desk):
     place = next(i for i, name in enumerate(column) if name.startswith("power"))
 
     def values() -> list[float]:
-        found = table.locator(f"tbody td:nth-child({place + 1})").all()
-        return [float(x.get_attribute("data-value")) for x in found]
+        result = table.locator(f"tbody td:nth-child({place + 1})").all()
+        return [float(x.get_attribute("data-value")) for x in result]
 
     assert head.get_attribute("aria-sort") == "descending"
     assert values() == sorted(values(), reverse=True)

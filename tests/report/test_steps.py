@@ -109,9 +109,9 @@ def test_equal_stages_are_one_line():
         }
         for layers, bytes_ in ((0, 9.0), (1, 5.0), (1, 4.0), (1, 3.0), (0, 2.0))
     ]  # fmt: skip
-    found = merge_equal_stages(stages)
-    assert [x["name"] for x in found] == ["0", "1 to 3", "4"]
-    assert (found[1]["memory_bytes"], found[1]["most_bytes"]) == (3.0, 5.0)
+    result = merge_equal_stages(stages)
+    assert [x["name"] for x in result] == ["0", "1 to 3", "4"]
+    assert (result[1]["memory_bytes"], result[1]["most_bytes"]) == (3.0, 5.0)
 
 
 def test_a_plan_reads_as_it_was_given():
@@ -184,9 +184,9 @@ def test_the_trace_tells_hidden_from_exposed():
 
 def test_the_charts_have_stages_and_power():
     result = answer()
-    found = result.charts()
-    check(found)
-    stages, whole, one = found["step"].panels
+    actual = result.charts()
+    check(actual)
+    stages, whole, one = actual["step"].panels
     assert result.step is not None
     line = require_timeline(result.step.timeline)
     slices = [x for x in stages.marks if isinstance(x, Boxes) and x.edged]

@@ -27,8 +27,8 @@ def traced(
     """(what `--json --detail` prints, the trace)."""
     path = tmp_path_factory.mktemp("trace") / "trace.json"
     command = ("estimate", *CASES[request.param], "--json", "--detail")
-    found = json.loads(run(*command, "--trace", str(path)))
-    return found, json.loads(path.read_text())
+    result = json.loads(run(*command, "--trace", str(path)))
+    return result, json.loads(path.read_text())
 
 
 def slices(trace: dict[str, Any]) -> dict[tuple[int, int], list[dict[str, Any]]]:
@@ -67,32 +67,32 @@ def test_kernels_of_a_stream_never_overlap(traced):
 
 
 def test_durations_and_gaps_add_up_to_the_time(traced):
-    found, trace = traced
+    result, trace = traced
     events = [x for x in slices(trace)[1, 1] if x["cat"] == "phase"]
-    assert [x["name"] for x in events] == list(found["phases"])
-    times = [phase["time_s"] for phase in found["phases"].values()]
+    assert [x["name"] for x in events] == list(result["phases"])
+    times = [phase["time_s"] for phase in result["phases"].values()]
     assert [x["dur"] * 1e-6 for x in events] == pytest.approx(times, rel=1e-9)
     kernels = sum(x["dur"] for x in kernel_slices(trace)) * 1e-6
-    busy = sum(phase["gpu_time_s"] for phase in found["phases"].values())
+    busy = sum(phase["gpu_time_s"] for phase in result["phases"].values())
     assert kernels == pytest.approx(busy, rel=1e-6)
     last = max(x["ts"] + x["dur"] for x in kernel_slices(trace))
     first = events[0]["ts"]
-    assert (last - first) * 1e-6 == pytest.approx(found["time_s"], rel=1e-9)
+    assert (last - first) * 1e-6 == pytest.approx(result["time_s"], rel=1e-9)
 
 
 def test_every_launch_is_a_slice(traced):
-    found, trace = traced
+    result, trace = traced
     assert trace["otherData"]["launches_not_shown_one_by_one"] == 0
-    launches = sum(kernel["count"] for kernel in found["kernels"])
+    launches = sum(kernel["count"] for kernel in result["kernels"])
     assert len(kernel_slices(trace)) == launches
 
 
 def test_the_host_launches_before_the_kernel_starts(traced):
-    found, trace = traced
+    result, trace = traced
     hosts = slices(trace).get((2, 1), [])
-    needed = sum(phase["host_time_s"] for phase in found["phases"].values())
+    needed = sum(phase["host_time_s"] for phase in result["phases"].values())
     assert sum(x["dur"] for x in hosts) * 1e-6 == pytest.approx(needed, rel=1e-6)
-    eager = [name for name, x in found["phases"].items() if x["host_time_s"] > 0]
+    eager = [name for name, x in result["phases"].items() if x["host_time_s"] > 0]
     spans = {x["name"]: x for x in slices(trace)[1, 1] if x["cat"] == "phase"}
     kernels = [
         x
@@ -108,7 +108,7 @@ def test_the_host_launches_before_the_kernel_starts(traced):
 
 
 def test_counters_integrate_to_the_energy_and_the_traffic(traced):
-    found, trace = traced
+    result, trace = traced
     end = max(x["ts"] + x["dur"] for x in slices(trace)[1, 1])
     counters = defaultdict(list)
     for event in trace["traceEvents"]:
@@ -123,11 +123,11 @@ def test_counters_integrate_to_the_energy_and_the_traffic(traced):
         pairs = zip(times, times[1:], counters[name], strict=False)
         return sum((b - a) * 1e-6 * value for a, b, (_, value) in pairs)
 
-    assert integral("power (W)") == pytest.approx(found["energy_j"], rel=1e-4)
-    clock = integral("SM clock (MHz)") / found["time_s"]
-    assert clock == pytest.approx(found["sm_clock_mhz"], rel=1e-4)
+    assert integral("power (W)") == pytest.approx(result["energy_j"], rel=1e-4)
+    clock = integral("SM clock (MHz)") / result["time_s"]
+    assert clock == pytest.approx(result["sm_clock_mhz"], rel=1e-4)
     moved = sum(
-        k["count"] * k["time_s"] * k["utilization"]["dram"] for k in found["kernels"]
+        k["count"] * k["time_s"] * k["utilization"]["dram"] for k in result["kernels"]
     )
     assert integral("DRAM bandwidth (GB/s)") == pytest.approx(moved * 2039.0, rel=0.01)
 

@@ -31,23 +31,23 @@ def test_front_is_that_of_all_pairs(seed: int):
         better = same & (table < table[:, [i]]).any(axis=0)
         if not better.any() and i == np.flatnonzero(same)[0]:
             wanted.append((group[i], *table[:, i], i))
-    found = pareto_front(*table, group=group)
-    assert found.tolist() == [key[-1] for key in sorted(wanted)]
+    result = pareto_front(*table, group=group)
+    assert result.tolist() == [key[-1] for key in sorted(wanted)]
     for each in range(3):  # a group alone is its part of the whole
         own = np.flatnonzero(group == each)
         alone = own[pareto_front(*table[:, own])]
-        assert alone.tolist() == found[group[found] == each].tolist()
+        assert alone.tolist() == result[group[result] == each].tolist()
 
 
 @pytest.mark.parametrize("seed", range(90))
 def test_hull_is_convex_below_all_and_of_points_alone(seed: int):
     (x, y), group = random_columns(seed, 2)
     usable = np.isfinite(x + y)
-    found = lower_hull(x, y, group)
-    assert (np.diff(group[found]) >= 0).all()
+    result = lower_hull(x, y, group)
+    assert (np.diff(group[result]) >= 0).all()
     for each in range(3):
         own = np.flatnonzero(usable & (group == each))
-        hull = found[group[found] == each]
+        hull = result[group[result] == each]
         assert set(hull) <= set(own) and bool(len(hull)) == bool(len(own))
         if not len(own):
             continue
@@ -65,10 +65,10 @@ def test_hull_is_convex_below_all_and_of_points_alone(seed: int):
 def test_best_within_is_that_of_all(seed: int):
     (x, y), _ = random_columns(seed, 2)
     limits = np.append(np.linspace(0.5, 20, 40), x[np.isfinite(x)])
-    for limit, found in zip(limits, best_within(x, y, limits), strict=True):
+    for limit, result in zip(limits, best_within(x, y, limits), strict=True):
         inside = np.flatnonzero(np.isfinite(x + y) & (x <= limit))
         wanted = min(((y[i], x[i], i) for i in inside), default=(0, 0, -1))
-        assert found == wanted[-1]
+        assert result == wanted[-1]
 
 
 def test_fronts_by_hand():

@@ -29,7 +29,7 @@ def inside(x):
     return (x[0] - 3) ** 2 + x[1] ** 2, (x[0] - 4)[None]
 
 
-def found(score, limits, starts, stiffness=STIFFNESS):
+def result(score, limits, starts, stiffness=STIFFNESS):
     """Where every start ends, and its multipliers, after 100 rounds of 40 steps."""
 
     def one(x):
@@ -58,13 +58,13 @@ def test_all_starts_come_to_the_least_point_and_its_multipliers(
     score, least, multipliers
 ):
     starts = np.random.default_rng(0).normal(0, 2, (8, 2))
-    x, m = found(score, len(multipliers), starts)
+    x, m = result(score, len(multipliers), starts)
     np.testing.assert_allclose(x, np.broadcast_to(least, x.shape), atol=2e-3)
     np.testing.assert_allclose(m, np.broadcast_to(multipliers, m.shape), atol=2e-2)
 
 
 def test_without_stiffness_limits_are_left_out():
-    x, m = found(nearest, 2, np.array([[0.0, 0.0]]), stiffness=0.0)
+    x, m = result(nearest, 2, np.array([[0.0, 0.0]]), stiffness=0.0)
     np.testing.assert_allclose(x[0], [2.0, 1.0], atol=1e-3)
     np.testing.assert_array_equal(m, 0.0)
 

@@ -39,10 +39,10 @@ def model(cost, rows, low, high, most, whole: Any = False) -> LinearModel:
     )
 
 
-def close(found: np.ndarray | None, wanted: Any, rtol: float = 1e-7) -> None:
+def close(result: np.ndarray | None, wanted: Any, rtol: float = 1e-7) -> None:
     """Checks numbers that an answer has to have."""
-    assert found is not None
-    np.testing.assert_allclose(found, wanted, rtol, atol=1e-6)
+    assert result is not None
+    np.testing.assert_allclose(result, wanted, rtol, atol=1e-6)
 
 
 REAL = model([1, 2], [[1, 1]], [3], [INF], [2, INF])
@@ -100,14 +100,14 @@ def test_duals_are_what_a_unit_more_costs(method):
     """Least x + 3 y + z with x + y >= 4, x <= 3, y + z = 2, z <= 5: x = 3, y = z = 1,
     in all 7. A unit more of the first right side: y + 1, z - 1, so 2; of the second:
     x + 1, y - 1, z + 1, so -1; of the third: z + 1, so 1; the last does not bind."""
-    given = model(
+    program = model(
         [1, 3, 1],
         [[1, 1, 0], [1, 0, 0], [0, 1, 1], [0, 0, 1]],
         [4, -INF, 2, -INF],
         [INF, 3, 2, 5],
         [INF, INF, INF],
     )
-    answer = highs(given, method=method)
+    answer = highs(program, method=method)
     assert answer.incumbent == pytest.approx(7.0)
     close(answer.values, [3, 1, 1])
     close(answer.duals, [2, -1, 1, 0])

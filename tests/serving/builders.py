@@ -38,7 +38,7 @@ DYNAMIC, READING = 200.0, 300.0
 CLOCKS = np.array([1e9, 1.5e9, 2e9])
 
 
-class Given(NamedTuple):
+class Case(NamedTuple):
     """A server: `prompt` and `output` tokens, `chunk` of a step, `first`: 1 where
     prompts have steps of their own; `core`: power of the clock by which kernels are
     shorter; `cap`: W; `drafted` tokens a step, of which the share `accept` is right."""
@@ -64,12 +64,12 @@ class Given(NamedTuple):
         return self.prompt + lengths.spread * lengths.mean / 2
 
 
-def server(given: Given) -> Server:
+def server(case: Case) -> Server:
     """The server as records."""
     batches, beside = np.array([1.0, 1001.0]), np.array([0.0, 1.0, 1001.0])
-    prompts = np.array([1.0, given.chunk, 16 * given.chunk])
-    slow = (CLOCKS[-1] / CLOCKS) ** given.core
-    draws = (CLOCKS / CLOCKS[-1]) ** (2 * given.core)  # P ~ f^2
+    prompts = np.array([1.0, case.chunk, 16 * case.chunk])
+    slow = (CLOCKS[-1] / CLOCKS) ** case.core
+    draws = (CLOCKS / CLOCKS[-1]) ** (2 * case.core)  # P ~ f^2
 
     def at(*axes: Any) -> np.ndarray:
         return functools.reduce(np.multiply.outer, axes)
@@ -86,19 +86,19 @@ def server(given: Given) -> Server:
                 CLOCKS, batches, CONTEXT, at(slow, parts), at(slow, growth),
                 DYNAMIC * at(slow * draws, parts), DYNAMIC * at(slow * draws, growth),
                 flat, np.ones((3, 2)), beside, prompts,
-                np.maximum(prompts / given.chunk, 1.0),
+                np.maximum(prompts / case.chunk, 1.0),
                 at(added, np.array([0.4, 0.1, 0.0, 0.0, 0.25, 0.25])),
                 READING * added * draws[:, None, None], np.full(3, IDLE),
-                1.0 + given.drafted,
+                1.0 + case.drafted,
             ),
         )
     )  # fmt: skip
     memory = Memory(*map(jnp.asarray, (1e12, 1.0, 0.0, 0.0, [1.0], [np.inf], 0.0)))
-    output = read_lengths("output_len", given.output)
-    prompt = read_lengths("input_len", given.prompt)
-    traffic = traffic_of(prompt, output, 0.0, given.accept)
+    output = read_lengths("output_len", case.output)
+    prompt = read_lengths("input_len", case.prompt)
+    traffic = traffic_of(prompt, output, 0.0, case.accept)
     engine = Engine(**{name: jnp.asarray(x) for name, x in ENGINE.items()})
-    numbers: Any = 151_936.0, given.chunk, given.first, CLOCKS[-1], given.cap
+    numbers: Any = 151_936.0, case.chunk, case.first, CLOCKS[-1], case.cap
     vocab, chunk, first, clock, cap = map(jnp.asarray, numbers)
     return Server(costs, engine, memory, traffic, vocab, chunk, first, clock, cap)
 
@@ -108,11 +108,11 @@ def _program(mode: Any, states: int) -> Any:
     return jax.jit(lambda server, load: steady(server, load, mode, states))
 
 
-def balance(given: Given, mode: str, **load: Any) -> Steady:
+def balance(case: Case, mode: str, **load: Any) -> Steady:
     """The program's figures of a server under a load (`load_arrays`)."""
     states = 64 if mode == "open" else 0
-    found = _program(mode, states)(server(given), load_arrays(**load))
-    return jax.device_get(found)
+    result = _program(mode, states)(server(case), load_arrays(**load))
+    return jax.device_get(result)
 
 
 class Step(NamedTuple):
@@ -129,13 +129,13 @@ class Step(NamedTuple):
     pieces: float
 
 
-def by_hand(given: Given, slots: float, share: float = 1.0) -> Step:
+def by_hand(case: Case, slots: float, share: float = 1.0) -> Step:
     """The mean step at the highest clock, without a limit of power."""
-    e, mean = ENGINE, read_lengths("output_len", given.output).mean
-    rows, mean = 1 + given.drafted, mean / given.tokens  # steps of a request
-    b = min(slots, given.chunk / (rows + given.prompt / mean * (1 - given.first)))
+    e, mean = ENGINE, read_lengths("output_len", case.output).mean
+    rows, mean = 1 + case.drafted, mean / case.tokens  # steps of a request
+    b = min(slots, case.chunk / (rows + case.prompt / mean * (1 - case.first)))
     linear, head = LINEAR[0] + LINEAR[1] * b, HEAD[0]
-    attention = ATTENTION[1] * b + GROWTH * b * (given.context - CONTEXT)
+    attention = ATTENTION[1] * b + GROWTH * b * (case.context - CONTEXT)
     experts, small = EXPERTS[0] + EXPERTS[1] * b, SMALL[0]
     kernels = 1.1 * linear + 0.9 * attention + head + 0.5 * experts + 0.3 * small
     kernels += e["untuned"] * math.sqrt(b)
@@ -147,12 +147,12 @@ def by_hand(given: Given, slots: float, share: float = 1.0) -> Step:
     products = linear + head + experts + small
     energy = DYNAMIC * (1.2 * products + 1.3 * attention) + STATIC * kernels
     energy += watts * sampling + IDLE * host
-    added = ADDED * given.prompt
-    pieces = max(given.prompt / given.chunk, 1.0)
+    added = ADDED * case.prompt
+    pieces = max(case.prompt / case.chunk, 1.0)
     entering = b / mean
     some = -math.expm1(-entering * pieces)
     # what is read does not depend on the steps in which it is
     time = decode + share * (entering * added + some * e["prompt"])
-    each = READING * READ * given.prompt * 1.4 + STATIC * added
+    each = READING * READ * case.prompt * 1.4 + STATIC * added
     energy += share * (entering * each + some * e["prompt"] * IDLE)
     return Step(b, time, energy, decode, entering, some, added, pieces)

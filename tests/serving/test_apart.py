@@ -15,7 +15,7 @@ from diffenergy.serving import Load, apart, load_arrays, steady_state
 from diffenergy.serving._apart.pools import Question, pools, queue_wait
 from diffenergy.serving._apart.rank import Points, best_pairs
 
-from .builders import ADDED, ENGINE, IDLE, READ, READING, STATIC, Given, balance, server
+from .builders import ADDED, ENGINE, IDLE, READ, READING, STATIC, Case, balance, server
 
 MODEL = "qwen3-0.6b"
 DELAY = 0.02
@@ -24,7 +24,7 @@ _program = jax.jit(pools)
 
 def two(mode: Any, prefill: int = 1, decode: int = 1, **load: Any) -> Any:
     """Figures of pools of made-up servers."""
-    of = server(Given())
+    of = server(Case())
     numbers = [jnp.asarray(float(x)) for x in (prefill, decode, DELAY)]
     question = Question(
         of, of, *numbers, load=load_arrays(**load), mode=mode, states=64
@@ -41,7 +41,7 @@ GAPS = ENGINE["prompt"] + ENGINE["step"] + ENGINE["sequence"]
     "mode, load", [("open", {"rate": 1e-6}), ("closed", {"clients": 1.0})]
 )
 def test_a_request_alone(mode: str, load: dict[str, Any]):
-    x, step = two(mode, slots=8.0, **load), balance(Given(), "saturated", slots=1.0)
+    x, step = two(mode, slots=8.0, **load), balance(Case(), "saturated", slots=1.0)
     first = READS + DELAY + ENGINE["request"] + step.decode
     assert float(x.steady.ttft.mean) == pytest.approx(first, rel=1e-4)
     # steps of the decode pool are those of `serve` without prompts
@@ -59,7 +59,7 @@ def test_energy_of_both_pools():
     assert float(x.steady.flow) == pytest.approx(20 * 100, rel=1e-6)
     most = (
         2 / READS,
-        32 / (100 * float(balance(Given(), "saturated", slots=32.0).decode)),
+        32 / (100 * float(balance(Case(), "saturated", slots=32.0).decode)),
     )
     assert x.most == pytest.approx(most, rel=1e-5)
 
@@ -91,7 +91,7 @@ def test_a_closed_loop_is_the_exact_chain():
     x = two("closed", prefill=workers, slots=slots, clients=float(clients))
     away = DELAY + ENGINE["request"]
     step = {
-        b: float(balance(Given(), "saturated", slots=float(b)).decode)
+        b: float(balance(Case(), "saturated", slots=float(b)).decode)
         for b in range(1, 5)
     }
     rates = np.zeros((clients + 1, clients + 1))
@@ -213,9 +213,9 @@ def test_a_grid_agrees_with_exact_prices():
             MODEL, "a100-sxm-80gb", load, sm_clock=(clock,),
             prefill={"workers": workers + 2}, decode={"workers": workers},
         ).summary  # fmt: skip
-        made, read = x["pools"]["decode"], x["pools"]["prefill"]
+        decoded, read = x["pools"]["decode"], x["pools"]["prefill"]
         assert decode.power[i, 1, n] * workers == pytest.approx(
-            made["avg_power_w"], rel=0.02
+            decoded["avg_power_w"], rel=0.02
         )
         assert decode.high[i, 1, n] == pytest.approx(x["tpot_s"]["p95"], rel=0.01)
         assert prefill.power[i, n] * (workers + 2) == pytest.approx(

@@ -7,26 +7,26 @@ import pytest
 
 from diffenergy.serving import QUANTILES
 
-from .builders import ADDED, CLOCKS, ENGINE, IDLE, Given, balance, by_hand
+from .builders import ADDED, CLOCKS, ENGINE, IDLE, Case, balance, by_hand
 
 SERVERS = {
-    "few prompts": (Given(), 40.0),
-    "many prompts": (Given(prompt=60.0, output=8), 100.0),
-    "sorted at once": (Given(), 200.0),
-    "chunks end before prompts": (Given(prompt=1024.0, chunk=512.0), 100.0),
-    "tokens are drafted": (Given(drafted=3, accept=0.7), 20.0),
-    "drafted in chunks": (Given(drafted=1, accept=0.9, chunk=64.0), 200.0),
-    "prompts first": (Given(first=1.0, output="lognormal:100:1"), 64.0),
+    "few prompts": (Case(), 40.0),
+    "many prompts": (Case(prompt=60.0, output=8), 100.0),
+    "sorted at once": (Case(), 200.0),
+    "chunks end before prompts": (Case(prompt=1024.0, chunk=512.0), 100.0),
+    "tokens are drafted": (Case(drafted=3, accept=0.7), 20.0),
+    "drafted in chunks": (Case(drafted=1, accept=0.9, chunk=64.0), 200.0),
+    "prompts first": (Case(first=1.0, output="lognormal:100:1"), 64.0),
 }
 
 
-def to_first(given: Given, slots: float, wait: float = 0.0, phi: float = 0.0) -> float:
+def to_first(case: Case, slots: float, wait: float = 0.0, phi: float = 0.0) -> float:
     """Mean time to the first token (s): half a step until the next one, the steps that
     read the prompt, half of the others that enter with it, and a slot's wait for its
     turn to read; of a first wave all prompts are read one after the other."""
-    fit = min(slots, given.chunk / given.prompt)
-    x = by_hand(given, slots, 1 - phi * (1 + fit / slots) / 2)
-    own = (1 - given.first) * x.decode + ENGINE["prompt"] + x.added
+    fit = min(slots, case.chunk / case.prompt)
+    x = by_hand(case, slots, 1 - phi * (1 + fit / slots) / 2)
+    own = (1 - case.first) * x.decode + ENGINE["prompt"] + x.added
     own += (x.pieces - 1) * x.decode
     queued = (slots - x.decoding) * x.time / x.entering
     before = max(x.entering - 1, 0.0) * x.added / 2 + queued
@@ -37,10 +37,10 @@ def to_first(given: Given, slots: float, wait: float = 0.0, phi: float = 0.0) ->
 
 @pytest.mark.parametrize("name", SERVERS)
 def test_a_saturated_server(name: str):
-    given, slots = SERVERS[name]
-    found, x = balance(given, "saturated", slots=slots), by_hand(given, slots)
-    tokens = x.decoding * given.tokens
-    flow, rows = tokens / x.time, x.decoding * (1 + given.drafted)
+    case, slots = SERVERS[name]
+    result, x = balance(case, "saturated", slots=slots), by_hand(case, slots)
+    tokens = x.decoding * case.tokens
+    flow, rows = tokens / x.time, x.decoding * (1 + case.drafted)
     expected = {
         "step": x.time, "decode": x.decode, "flow": flow, "saturation": flow,
         "power": x.energy / x.time, "energy": x.energy / tokens,
@@ -51,90 +51,90 @@ def test_a_saturated_server(name: str):
     if rows >= 128:
         expected["sampling"] = 3e-4 + 2e-5 * rows
     for key, value in expected.items():
-        assert getattr(found, key) == pytest.approx(value, rel=1e-9), key
-    assert found.parts.sum() + found.sampling + found.host == pytest.approx(x.decode)
-    assert found.tpot.mean == pytest.approx(x.time / given.tokens)
-    assert found.itl.mean == pytest.approx(x.time / given.tokens, rel=0.01)
-    assert (found.itl.quantiles[0] == 0) == (given.tokens > 2)  # tokens at once
-    assert found.ttft.mean == pytest.approx(to_first(given, slots), rel=1e-9)
-    assert found.feasible and math.isnan(found.waiting)
+        assert getattr(result, key) == pytest.approx(value, rel=1e-9), key
+    assert result.parts.sum() + result.sampling + result.host == pytest.approx(x.decode)
+    assert result.tpot.mean == pytest.approx(x.time / case.tokens)
+    assert result.itl.mean == pytest.approx(x.time / case.tokens, rel=0.01)
+    assert (result.itl.quantiles[0] == 0) == (case.tokens > 2)  # tokens at once
+    assert result.ttft.mean == pytest.approx(to_first(case, slots), rel=1e-9)
+    assert result.feasible and math.isnan(result.waiting)
 
 
 @pytest.mark.parametrize("clients", [0.25, 1.0, 10.0, 24.0, 60.0])
 def test_a_closed_loop(clients: float):
     """16 slots: more clients wait, less than one leave the board idle."""
-    given, slots = Given(), min(max(clients, 1.0), 16.0)
-    found = balance(given, "closed", slots=16.0, clients=clients)
-    x, busy = by_hand(given, slots), min(clients, 1.0)
+    case, slots = Case(), min(max(clients, 1.0), 16.0)
+    result = balance(case, "closed", slots=16.0, clients=clients)
+    x, busy = by_hand(case, slots), min(clients, 1.0)
     waiting = clients - slots * busy
-    assert found.waiting == pytest.approx(waiting, abs=1e-12)
-    assert found.running == pytest.approx(busy * slots)
+    assert result.waiting == pytest.approx(waiting, abs=1e-12)
+    assert result.running == pytest.approx(busy * slots)
     power = busy * x.energy / x.time + (1 - busy) * IDLE
-    assert found.power == pytest.approx(power)
-    assert found.flow == pytest.approx(busy * slots / x.time)
-    assert found.energy == pytest.approx(power / (busy * slots / x.time))
+    assert result.power == pytest.approx(power)
+    assert result.flow == pytest.approx(busy * slots / x.time)
+    assert result.energy == pytest.approx(power / (busy * slots / x.time))
     wait = waiting * x.time / slots * 100  # Little: waiting over requests a second
-    assert found.ttft.mean == pytest.approx(to_first(given, slots, wait), rel=1e-9)
-    whole = found.ttft.mean + 99 * x.time
-    assert found.e2e.mean == pytest.approx(whole, rel=1e-6)
+    assert result.ttft.mean == pytest.approx(to_first(case, slots, wait), rel=1e-9)
+    whole = result.ttft.mean + 99 * x.time
+    assert result.e2e.mean == pytest.approx(whole, rel=1e-6)
 
 
 @pytest.mark.parametrize("phi", [1.0, 0.25])
 def test_the_first_wave_of_a_benchmark_reads_all_prompts_at_once(phi: float):
-    given = Given()
-    found = balance(given, "closed", slots=16.0, clients=24.0, phi=phi)
-    x = by_hand(given, 16.0, 1 - phi)  # all 16 prompts fit a chunk
-    assert found.step == pytest.approx(x.time)
+    case = Case()
+    result = balance(case, "closed", slots=16.0, clients=24.0, phi=phi)
+    x = by_hand(case, 16.0, 1 - phi)  # all 16 prompts fit a chunk
+    assert result.step == pytest.approx(x.time)
     wait = 8 * x.time / 16 * 100
-    assert found.ttft.mean == pytest.approx(to_first(given, 16.0, wait, phi), rel=1e-9)
+    assert result.ttft.mean == pytest.approx(to_first(case, 16.0, wait, phi), rel=1e-9)
 
 
-def chain(given: Given, rate: float, slots: int) -> dict[str, float]:
+def chain(case: Case, rate: float, slots: int) -> dict[str, float]:
     """Birth and death of requests, 4,000 states one by one."""
-    steps = [by_hand(given, min(n, slots)) for n in range(1, 4001)]
+    steps = [by_hand(case, min(n, slots)) for n in range(1, 4001)]
     flow = np.array([x.decoding / x.time for x in steps])
     logs = np.cumsum(np.log(rate * 100 / flow))
     p = np.exp(np.append(0.0, logs) - max(logs.max(), 0.0))
     p /= p.sum()
     numbers = np.arange(1, 4001)
     power = np.array([x.energy / x.time for x in steps])
-    running, made = p[1:] @ np.minimum(numbers, slots), p[1:] @ flow
+    running, generated = p[1:] @ np.minimum(numbers, slots), p[1:] @ flow
     return {
         "running": running,
         "waiting": p[1:] @ np.maximum(numbers - slots, 0) / 2,  # of equal outputs
-        "flow": made,
+        "flow": generated,
         "power": p[1:] @ power + p[0] * IDLE,
-        "energy": (p[1:] @ power + p[0] * IDLE) / made,
+        "energy": (p[1:] @ power + p[0] * IDLE) / generated,
         "load": rate * 100 / flow[slots - 1],
     }
 
 
 @pytest.mark.parametrize("rate, slots", [(0.5, 32), (8.0, 32), (20.0, 32), (7.0, 8)])
 def test_an_open_loop_is_a_chain(rate: float, slots: int):
-    given = Given()
-    found = balance(given, "open", slots=float(slots), rate=rate)
-    expected = chain(given, rate, slots)
+    case = Case()
+    result = balance(case, "open", slots=float(slots), rate=rate)
+    expected = chain(case, rate, slots)
     assert expected["flow"] == pytest.approx(100 * rate)
     for key, value in expected.items():
-        assert getattr(found, key) == pytest.approx(value, rel=1e-6, abs=1e-12), key
-    assert found.tpot.mean == pytest.approx(expected["running"] / (100 * rate))
+        assert getattr(result, key) == pytest.approx(value, rel=1e-6, abs=1e-12), key
+    assert result.tpot.mean == pytest.approx(expected["running"] / (100 * rate))
 
 
 def test_a_request_alone_reads_and_begins():
-    given = Given()
-    found = balance(given, "open", slots=32.0, rate=1e-6)
+    case = Case()
+    result = balance(case, "open", slots=32.0, rate=1e-6)
     read = ADDED * 400 + ENGINE["prompt"] + ENGINE["request"]
-    assert found.ttft.mean == pytest.approx(read, rel=1e-4)
-    assert found.tpot.mean == pytest.approx(by_hand(given, 1.0).time, rel=1e-2)
+    assert result.ttft.mean == pytest.approx(read, rel=1e-4)
+    assert result.tpot.mean == pytest.approx(by_hand(case, 1.0).time, rel=1e-2)
 
 
-def served(given: Given, rate: float, requests: int) -> tuple[np.ndarray, np.ndarray]:
+def served(case: Case, rate: float, requests: int) -> tuple[np.ndarray, np.ndarray]:
     """Times to the first token and of the others (s) of Poisson requests, step by
     step: all that have come are read beside those that run."""
     random = np.random.default_rng(5)
     arrival = np.cumsum(random.exponential(1 / rate, requests))
-    decode = [0.0, *(by_hand(given, float(n)).decode for n in range(1, 200))]
-    read = ADDED * given.prompt
+    decode = [0.0, *(by_hand(case, float(n)).decode for n in range(1, 200))]
+    read = ADDED * case.prompt
     first, last = np.zeros(requests), np.zeros(requests)
     now, next_, running = 0.0, 0, dict[int, int]()
     while next_ < requests or running:
@@ -152,35 +152,35 @@ def served(given: Given, rate: float, requests: int) -> tuple[np.ndarray, np.nda
                 last[i] = now
                 del running[i]
         for i in new:
-            first[i], running[i] = now, int(given.output) - 1
-    return first - arrival + ENGINE["request"], (last - first) / (given.output - 1)
+            first[i], running[i] = now, int(case.output) - 1
+    return first - arrival + ENGINE["request"], (last - first) / (case.output - 1)
 
 
 @pytest.mark.parametrize("rate", [6.0, 20.0])
 def test_an_open_loop_step_by_step(rate: float):
     """6,000 requests; a quarter and seven tenths of what can be served."""
-    given = Given()
-    found = balance(given, "open", slots=190.0, rate=rate)
-    ttft, tpot = served(given, rate, 6_000)
-    assert found.tpot.mean == pytest.approx(tpot.mean(), rel=0.03)
-    assert found.ttft.mean == pytest.approx(ttft.mean(), rel=0.06)
+    case = Case()
+    result = balance(case, "open", slots=190.0, rate=rate)
+    ttft, tpot = served(case, rate, 6_000)
+    assert result.tpot.mean == pytest.approx(tpot.mean(), rel=0.03)
+    assert result.ttft.mean == pytest.approx(ttft.mean(), rel=0.06)
     for i, level in enumerate(QUANTILES[:3]):
         expected = np.quantile(ttft, level)
-        assert found.ttft.quantiles[i] == pytest.approx(expected, rel=0.1), level
+        assert result.ttft.quantiles[i] == pytest.approx(expected, rel=0.1), level
 
 
 def test_a_limit_of_power_lowers_the_clock():
     """P of kernels falls as the clock squared, their time rises as it falls. Steps
     without a prompt draw less than others: below their power both kinds are held."""
-    given, plain = Given(core=1.0), by_hand(Given(), 40.0, share=0.0)
-    free = balance(given, "saturated", slots=40.0)
-    lowest = balance(given._replace(cap=1.0), "saturated", slots=40.0)
+    case, plain = Case(core=1.0), by_hand(Case(), 40.0, share=0.0)
+    free = balance(case, "saturated", slots=40.0)
+    lowest = balance(case._replace(cap=1.0), "saturated", slots=40.0)
     assert not lowest.feasible and lowest.clock == pytest.approx(1e9)
     assert free.lowest == lowest.lowest < free.power
     before = lowest.flow
     for cap in np.linspace(1.01 * lowest.lowest, plain.energy / plain.time, 4):
-        found = balance(given._replace(cap=cap), "saturated", slots=40.0)
-        assert found.power == pytest.approx(cap, rel=1e-9)
-        assert found.flow > before and 1e9 < found.clock < 2e9
-        before = found.flow
+        result = balance(case._replace(cap=cap), "saturated", slots=40.0)
+        assert result.power == pytest.approx(cap, rel=1e-9)
+        assert result.flow > before and 1e9 < result.clock < 2e9
+        before = result.flow
     assert free.flow > before

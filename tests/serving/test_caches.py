@@ -14,11 +14,11 @@ from diffenergy.results import Infeasible, json_text
 from diffenergy.serving import Load, deploy, load_arrays, simulate, steady, steady_state
 from diffenergy.serving._steady.server import Pause
 
-from .builders import Given, by_hand, server
+from .builders import Case, by_hand, server
 
 MODEL, GPU = "qwen3-8b", "h100-sxm"
 RUNS, PAUSES = 450.0, 500.0
-"""B of a request of `Given`, 400 + 100 tokens, that runs, and that pauses."""
+"""B of a request of `Case`, 400 + 100 tokens, that runs, and that pauses."""
 POOL = 18_000.0
 
 
@@ -26,38 +26,38 @@ def pausing(mode: Any, time: float, offload: float = 0.0, **load: Any) -> Any:
     """Figures of a server whose memory is `POOL` bytes, 1 B a token; 0.001 s to bring
     one back."""
     there = Pause(*map(jnp.asarray, (time, offload, 1e-3)))
-    held = dataclasses.replace(server(Given()), pause=there)
-    held = eqx.tree_at(lambda x: x.memory.capacity, held, jnp.asarray(POOL))
+    paused = dataclasses.replace(server(Case()), pause=there)
+    paused = eqx.tree_at(lambda x: x.memory.capacity, paused, jnp.asarray(POOL))
     states = 64 if mode == "open" else 0
     arrays = load_arrays(POOL / RUNS, **load)
-    return jax.device_get(jax.jit(lambda x: steady(x, arrays, mode, states))(held))
+    return jax.device_get(jax.jit(lambda x: steady(x, arrays, mode, states))(paused))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("offload", [0.0, 6000.0])
 def test_who_pauses_takes_room_from_who_runs(offload: float):
     """n kv(c) + X T kv(P + C + L) - offload = pool, X requests ending a second."""
-    found = pausing("saturated", 2.0, offload)
-    x = by_hand(Given(), found.slots)
+    result = pausing("saturated", 2.0, offload)
+    x = by_hand(Case(), result.slots)
     ending = x.decoding / x.time / 100
-    assert found.pausing == pytest.approx(2.0 * ending, rel=1e-3)
-    held = RUNS * found.slots + PAUSES * found.pausing - offload
-    assert held == pytest.approx(POOL, rel=1e-3)
-    assert found.running == found.slots < POOL / RUNS
-    assert found.saturation == pytest.approx(100 * ending)
+    assert result.pausing == pytest.approx(2.0 * ending, rel=1e-3)
+    paused = RUNS * result.slots + PAUSES * result.pausing - offload
+    assert paused == pytest.approx(POOL, rel=1e-3)
+    assert result.running == result.slots < POOL / RUNS
+    assert result.saturation == pytest.approx(100 * ending)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("clients, time", [(12.0, 2.0), (80.0, 2.0), (1.0, 30.0)])
 def test_all_clients_run_wait_or_pause(clients: float, time: float):
-    found = pausing("closed", time, clients=clients)
-    ending = found.flow / 100
-    assert found.pausing == pytest.approx(time * ending)
-    total = found.running + found.waiting + found.pausing
+    result = pausing("closed", time, clients=clients)
+    ending = result.flow / 100
+    assert result.pausing == pytest.approx(time * ending)
+    total = result.running + result.waiting + result.pausing
     assert total == pytest.approx(clients, rel=1e-3)
-    assert (found.waiting > 1) == (clients == 80)
+    assert (result.waiting > 1) == (clients == 80)
     if clients == 1:  # one after the other: a pause, then all steps of a request
-        step = by_hand(Given(), 1.0).time
+        step = by_hand(Case(), 1.0).time
         assert 1 / ending == pytest.approx(time + 100 * step, rel=1e-3)
 
 
@@ -65,12 +65,12 @@ def test_all_clients_run_wait_or_pause(clients: float, time: float):
 def test_an_open_loop_holds_those_that_pause():
     """Little: 3 a second x 4 s of them hold 6,000 B of 18,000; with as much on the host
     none. What does not fit the GPU beside those that run is brought back."""
-    found = pausing("open", 4.0, rate=3.0)
-    assert found.slots == pytest.approx((POOL - 6000) / RUNS)
-    assert found.pausing == pytest.approx(12) and found.fetch == 0
+    result = pausing("open", 4.0, rate=3.0)
+    assert result.slots == pytest.approx((POOL - 6000) / RUNS)
+    assert result.pausing == pytest.approx(12) and result.fetch == 0
     free = pausing("open", 4.0, 6000.0, rate=3.0)
     assert free.slots == pytest.approx(POOL / RUNS)
-    assert free.ttft.mean <= found.ttft.mean
+    assert free.ttft.mean <= result.ttft.mean
 
 
 def test_hits_are_cached_tokens():
@@ -88,8 +88,8 @@ def test_hits_are_cached_tokens():
 def test_a_point_of_hits_is_worth_its_difference():
     load: dict[str, Any] = dict(rate=3, input_len=8000, output_len=200, pause=2)
     load |= dict(prefix_hit=0.3, kv_offload=1e11)
-    found = steady_state(MODEL, GPU, load, sensitivity=["prefix_hit", "rate"]).summary
-    check("serve", json_text(found))
+    result = steady_state(MODEL, GPU, load, sensitivity=["prefix_hit", "rate"]).summary
+    check("serve", json_text(result))
 
     def at(hit: float) -> list[float]:
         x = steady_state(MODEL, GPU, load | {"prefix_hit": hit}).summary
@@ -97,14 +97,14 @@ def test_a_point_of_hits_is_worth_its_difference():
         return [x["avg_power_w"], *each]
 
     slopes = np.subtract(at(0.33), at(0.27)) / 6
-    point = found["prefix_hit_point"]
+    point = result["prefix_hit_point"]
     names = ("avg_power_w", "energy_j_per_output_token", "tpot_s", "ttft_s")
     np.testing.assert_allclose([point[x] for x in names], slopes, rtol=0.05)
-    for key, name in zip(found["sensitivities"], names[1:], strict=True):
-        given = found["sensitivities"][key]["prefix_hit"]
-        assert given == pytest.approx(100 * point[name], rel=1e-9)
+    for key, name in zip(result["sensitivities"], names[1:], strict=True):
+        case = result["sensitivities"][key]["prefix_hit"]
+        assert case == pytest.approx(100 * point[name], rel=1e-9)
     # 147 kB a token: 2,400 of them at 25 GB/s, and 8,200 a request
-    offload = found["kv_offload"]
+    offload = result["kv_offload"]
     assert offload["fetch_s"] == pytest.approx(2400 * 147_456 / 25e9)
     assert offload["requests"] == pytest.approx(1e11 / (8200 * 147_456))
     assert offload["fetch_s"] < offload["compute_s"]
@@ -128,5 +128,5 @@ def test_pauses_may_be_too_many():
     with pytest.raises(Infeasible, match="sustains less than"):
         steady_state("llama-3.1-70b", GPU, load, tp=2, dtype="fp8")
     load = dataclasses.replace(load, rate=None, concurrency=8)
-    found = steady_state("llama-3.1-70b", GPU, load, tp=2, dtype="fp8").summary
-    assert found["limited_by"] == "memory" and found["kv_cache_usage"] <= 1.001
+    result = steady_state("llama-3.1-70b", GPU, load, tp=2, dtype="fp8").summary
+    assert result["limited_by"] == "memory" and result["kv_cache_usage"] <= 1.001

@@ -16,7 +16,7 @@ from diffenergy.serving._step.groups import fullest
 from diffenergy.serving._step.rows import Step, listing
 from diffenergy.workload import ModelShare, ModelSplit, load_model
 
-from .builders import IDLE, Given, by_hand, server
+from .builders import IDLE, Case, by_hand, server
 
 DEEPSEEK: dict[str, Any] = dict(tp=8, dtype="nvfp4", kv_dtype="fp8", engine="trtllm")
 
@@ -24,16 +24,16 @@ DEEPSEEK: dict[str, Any] = dict(tp=8, dtype="nvfp4", kv_dtype="fp8", engine="trt
 def test_the_fullest_group_sets_the_step():
     """64 sequences at random over 4 groups: 16 + 1.03 x 4 in the fullest one. All GPUs
     wait for it; prompts cost the mean GPU a half of what they cost in their group."""
-    given, full = Given(prompt=1.0, output=10_000), 16 + 1.03 * 4
+    case, full = Case(prompt=1.0, output=10_000), 16 + 1.03 * 4
     there = Groups(*map(jnp.asarray, (4.0, 1.03, 0.5)))
-    at = dataclasses.replace(server(given), groups=there)
+    at = dataclasses.replace(server(case), groups=there)
     run = jax.jit(lambda x: steady(x, load_arrays(64.0), "saturated"))
-    found = jax.device_get(run(at))
-    most, mean = (by_hand(given, x, 0.0) for x in (full, 16.0))
-    assert found.decode == pytest.approx(most.decode)
-    assert found.flow == pytest.approx(64 / found.step)
+    result = jax.device_get(run(at))
+    most, mean = (by_hand(case, x, 0.0) for x in (full, 16.0))
+    assert result.decode == pytest.approx(most.decode)
+    assert result.flow == pytest.approx(64 / result.step)
     energy = mean.energy + IDLE * (most.decode - mean.decode)
-    assert found.power == pytest.approx(energy / most.decode, rel=1e-3)
+    assert result.power == pytest.approx(energy / most.decode, rel=1e-3)
 
 
 def test_sequences_fall_on_groups_at_random():
@@ -50,8 +50,8 @@ def test_rows_of_a_gpu_with_a_group():
     whole: Any = load_model("deepseek-v3")
     model = whole.placed(ModelShare(ModelSplit(1, 8)))
     request = model.request(phase="decode", batch=1, input_len=1)
-    found, parts = listing(model, request, Step(16, 900, 512))
-    rows = list(zip(found.kernels, parts, strict=True))
+    result, parts = listing(model, request, Step(16, 900, 512))
+    rows = list(zip(result.kernels, parts, strict=True))
     (moe,) = (row for row, _ in rows if row["op"] == "moe")
     tokens = 128 + 512
     more = 1 + 1.42 * np.sqrt(7 / (8 * tokens))
@@ -80,12 +80,12 @@ def test_groups_serve_latent_attention_faster():
     load: dict[str, Any] = dict(concurrency=192, input_len=1024, output_len=1024)
     field = "concurrency"
     more = dict(DEEPSEEK, attention_dp=8)
-    found = steady_state("deepseek-v3", "b200-sxm", load, **more, sensitivity=[field])
-    check("serve", json_text(found.summary))
+    result = steady_state("deepseek-v3", "b200-sxm", load, **more, sensitivity=[field])
+    check("serve", json_text(result.summary))
     plain = steady_state("deepseek-v3", "b200-sxm", load, **DEEPSEEK, ep=8)
-    parts, others = (x.summary["step_s"]["parts"] for x in (found, plain))
+    parts, others = (x.summary["step_s"]["parts"] for x in (result, plain))
     assert parts["attention"] < 0.5 * others["attention"]
-    assert found.tpot < plain.tpot
+    assert result.tpot < plain.tpot
     high, low = (
         steady_state("deepseek-v3", "b200-sxm", load | {field: 192 * x}, **more)
         for x in (1.02, 0.98)
@@ -94,5 +94,5 @@ def test_groups_serve_latent_attention_faster():
         ("tpot_s", high.tpot, low.tpot),
         ("energy_j_per_output_token", high.energy, low.energy),
     ):
-        slope = found.summary["sensitivities"][key][field]
+        slope = result.summary["sensitivities"][key][field]
         assert slope == pytest.approx((a - b) / (0.04 * 192), rel=0.05)

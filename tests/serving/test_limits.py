@@ -26,6 +26,6 @@ def test_less_than_a_step_is_refused(name: str):
         ask_alone = {"concurrency": 1, "input_len": 64, "output_len": 32}
         alone = serving.steady_state("qwen3-8b", "h100-sxm", ask_alone)
         assert step <= alone.tpot * (1 + 1e-6)
-    found = serving.steady_state("qwen3-8b", "h100-sxm", {**ask, name: 0.5})
-    assert found.tpot < 0.5
+    result = serving.steady_state("qwen3-8b", "h100-sxm", {**ask, name: 0.5})
+    assert result.tpot < 0.5
     assert load_model("qwen3-8b").weight_bytes("bf16") > 2 * 7.5e9

@@ -44,9 +44,9 @@ def test_moments_of_generations(shared: float, bounds: tuple[float, ...]):
     drawn = generations(rate, decode, shared, times)
     alone, step = jnp.asarray(decode), jnp.asarray(shared)
     d = _moments(jnp.asarray(times))
-    found = _generation(jnp.asarray(rate), alone, step, d)
+    result = _generation(jnp.asarray(rate), alone, step, d)
     expected = [np.mean(drawn**k) for k in (1, 2, 3, 4)]
-    for ours, theirs, bound in zip(found, expected, bounds, strict=True):
+    for ours, theirs, bound in zip(result, expected, bounds, strict=True):
         assert float(ours) == pytest.approx(theirs, rel=bound)
 
 
@@ -66,12 +66,12 @@ def test_a_skewed_time(skew: float):
     """Quantiles and shares of Pearson's type III at mean 3 and deviation 0.5."""
     numbers = (3.0, 0.25, skew * 0.125, 0.0, 1.0)
     mean, variance, third, none, one = (jnp.asarray(x) for x in numbers)
-    found = Skewed(Cumulants(mean, variance, third), none, one)
+    result = Skewed(Cumulants(mean, variance, third), none, one)
     exact = stats.pearson3(skew, 3.0, 0.5)
-    np.testing.assert_allclose(found.quantiles(), exact.ppf(QUANTILES), rtol=4e-3)
+    np.testing.assert_allclose(result.quantiles(), exact.ppf(QUANTILES), rtol=4e-3)
     shares = [0.4, 0.6, 0.95]
     limits = jnp.asarray(exact.ppf(shares))
-    np.testing.assert_allclose(found.below(limits), shares, atol=6e-3)
+    np.testing.assert_allclose(result.below(limits), shares, atol=6e-3)
 
 
 def test_a_wait_before_it():
@@ -79,11 +79,11 @@ def test_a_wait_before_it():
     beyond 1 + t is 0.3 exp(-t / 2)."""
     numbers = (1.0, 1e-14, 0.0, 0.3, 2.0)
     mean, variance, third, taken, wait = (jnp.asarray(x) for x in numbers)
-    found = Skewed(Cumulants(mean, variance, third), taken, wait)
+    result = Skewed(Cumulants(mean, variance, third), taken, wait)
     expected = [1.0, *(1 + 2 * np.log(0.3 / x) for x in (0.1, 0.05, 0.01))]
-    np.testing.assert_allclose(found.quantiles(), expected, rtol=1e-5)
-    assert float(found.mean) == pytest.approx(1.6)
-    assert float(found.atoms.mean) == pytest.approx(1.6)
+    np.testing.assert_allclose(result.quantiles(), expected, rtol=1e-5)
+    assert float(result.mean) == pytest.approx(1.6)
+    assert float(result.atoms.mean) == pytest.approx(1.6)
 
     def last(wait: Any) -> Any:
         return Skewed(Cumulants(mean, variance, third), taken, wait).quantiles()[3]
@@ -96,18 +96,20 @@ def test_crowded_gaps_keep_their_mean():
     spent on prompts of one length, Borel and Tanner's busy periods."""
     nu, c, time = 0.6, 0.4, 0.03
     numbers = (jnp.asarray(x) for x in (0.01, [time] * 16, nu, 0.0, c))
-    found = gaps(*numbers)
-    assert float(found.mean) == pytest.approx(0.01 + nu * time, rel=1e-4)
-    assert float(found.variance) == pytest.approx(nu / (1 - c) ** 2 * time**2, rel=1e-3)
-    none = float(found.below(jnp.asarray(0.011)))
+    result = gaps(*numbers)
+    assert float(result.mean) == pytest.approx(0.01 + nu * time, rel=1e-4)
+    assert float(result.variance) == pytest.approx(
+        nu / (1 - c) ** 2 * time**2, rel=1e-3
+    )
+    none = float(result.below(jnp.asarray(0.011)))
     assert none == pytest.approx(np.exp(-nu * (1 - c)))
 
 
 @pytest.fixture(scope="module")
 def served():
     load = Load(rate=1.0, max_batch=128, input_len="lognormal:512:1", slo_ttft=0.08)
-    found = deploy("qwen3-8b", "h100-sxm", load)
-    return found, found.costs()
+    result = deploy("qwen3-8b", "h100-sxm", load)
+    return result, result.costs()
 
 
 @pytest.mark.slow
@@ -120,21 +122,21 @@ def test_latencies_rise_with_the_rate(served, schedule: Any):
     costs = place.costs()
     top = steady_state("qwen3-8b", "h100-sxm", load, schedule=schedule).summary
     rates = jnp.linspace(0.05, 0.95 * top["saturation_request_rate_per_s"], 120)
-    found = jax.jit(jax.vmap(lambda rate: place.steady(costs, rate=rate)))(rates)
-    for latency in (found.ttft, found.e2e):
+    result = jax.jit(jax.vmap(lambda rate: place.steady(costs, rate=rate)))(rates)
+    for latency in (result.ttft, result.e2e):
         assert bool(jnp.all(jnp.diff(latency.mean) > 0))
         assert bool(jnp.all(jnp.diff(latency.quantiles[:, 1:], axis=0) > 0))
-    assert bool(jnp.all(jnp.diff(found.ttft.kept) < 1e-9))
+    assert bool(jnp.all(jnp.diff(result.ttft.within_limit) < 1e-9))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rate", [0.5, 8.0, 20.0])
 def test_derivatives_by_the_rate(served, rate: float):
     """Of the mean and of all percentiles, beside central differences."""
-    found, costs = served
+    result, costs = served
 
     def times(rate: Any) -> Any:
-        x = found.steady(costs, rate=rate).ttft
+        x = result.steady(costs, rate=rate).ttft
         return jnp.append(x.quantiles, x.mean)
 
     at = jnp.asarray(rate)
@@ -165,8 +167,8 @@ def test_beyond_three_quarters_the_answer_says_so():
     one = steady_state("qwen3-0.6b", "h100-sxm", {"rate": 1.0, **load}).summary
     most = one["saturation_request_rate_per_s"]
     for share, said in ((0.74, False), (0.76, True)):
-        given = {"rate": share * most, **load}
-        warnings = steady_state("qwen3-0.6b", "h100-sxm", given).warnings
+        options = {"rate": share * most, **load}
+        warnings = steady_state("qwen3-0.6b", "h100-sxm", options).warnings
         assert any("% used" in x for x in warnings) is said
 
 
@@ -176,10 +178,10 @@ def test_goodput_counts_those_that_wait_behind_prompts():
     simulator serves 64 % in time (20,000 requests, seed 7)."""
     server = SERVERS["70B fp8, 2 H100"]
     load = {"rate": 4, "input_len": 1000, "output_len": 250, "slo_ttft": 0.2}
-    found = steady_state(server.model, server.gpu, load, **server.options).summary
+    result = steady_state(server.model, server.gpu, load, **server.options).summary
     random = np.random.default_rng(7)
     trace = {"arrival_s": np.cumsum(random.exponential(0.25, 20_000))}
     trace |= {"input_len": np.full(20_000, 1e3), "output_len": np.full(20_000, 250.0)}
     limit = {"slo_ttft": 0.2}
     many = simulate(trace, server.model, server.gpu, limit, **server.options).summary
-    assert found["goodput_per_s"] == pytest.approx(many["goodput_per_s"], rel=0.1)
+    assert result["goodput_per_s"] == pytest.approx(many["goodput_per_s"], rel=0.1)

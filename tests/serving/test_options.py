@@ -11,19 +11,19 @@ from diffenergy.serving import Load, deploy, steady_state
 MODEL = "qwen3-0.6b"
 
 
-@pytest.mark.parametrize("given", [400, 400.0, [400], np.array(400.0)])
-def test_a_clock_and_a_limit_are_numbers(given: Any):
-    found = deploy(MODEL, power_limit=given, sm_clock=1.305e9, mem_clock=2.619e9)
+@pytest.mark.parametrize("case", [400, 400.0, [400], np.array(400.0)])
+def test_a_clock_and_a_limit_are_numbers(case: Any):
+    result = deploy(MODEL, power_limit=case, sm_clock=1.305e9, mem_clock=2.619e9)
     expected = (1.305e9, 2.619e9, 400.0, None, True)
-    assert found.setting == expected
+    assert result.setting == expected
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rate", [0.1, 10.0])
 def test_nobody_waits_at_a_server_with_room(rate: float):
     """A mean of 1e-200 requests that wait is nobody."""
-    found = steady_state(MODEL, "h100-sxm", Load(rate=rate)).summary
-    assert found["waiting_requests"] == 0.0
+    result = steady_state(MODEL, "h100-sxm", Load(rate=rate)).summary
+    assert result["waiting_requests"] == 0.0
 
 
 @pytest.mark.slow

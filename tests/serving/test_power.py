@@ -33,7 +33,7 @@ SHARES, BATCHES = (0.35, 0.5, 0.7, 1.0), (1.0, 17.0, 100.0, 256.0)
 """Limits over the board's power; batch limits."""
 
 
-def held(gpu: str, limit: float) -> float:
+def at_limit(gpu: str, limit: float) -> float:
     """Power that the limiter of a board holds, W."""
     return limit * read_gpu(gpu).values["cap_fraction"]
 
@@ -110,10 +110,10 @@ def on_grid(server: Server, caps: jax.Array, batches: jax.Array) -> Steady:
 def check_limits(gpu: str):
     """Mean power keeps the limit, or the limit is infeasible; a lower limit never makes
     more tokens; W = J a token x tokens a second."""
-    caps = np.array([held(gpu, x * read_gpu(gpu).values["tdp"]) for x in SHARES])
+    caps = np.array([at_limit(gpu, x * read_gpu(gpu).values["tdp"]) for x in SHARES])
     for mix in MIXES:
-        found = deploy("qwen3-0.6b", gpu, Load(max_batch=256, **mix))
-        server = found.server(found.costs())
+        result = deploy("qwen3-0.6b", gpu, Load(max_batch=256, **mix))
+        server = result.server(result.costs())
         x = jax.device_get(on_grid(server, jnp.asarray(caps), jnp.asarray(BATCHES)))
         cap = np.broadcast_to(caps[:, None], x.power.shape)
         assert (x.power <= cap * (1 + 1e-9))[x.feasible].all(), (gpu, mix)
@@ -183,11 +183,11 @@ def test_every_step_of_a_trace_keeps_the_limit(schedule: Any):
         "output_len": random.integers(2, 120, 60),
     }
     limit = 300.0
-    found = simulate(
+    result = simulate(
         trace, "qwen3-8b", "h100-sxm", Load(max_batch=48), power_limit=[limit],
         schedule=schedule,
     )  # fmt: skip
-    x, cap = found.summary, held("h100-sxm", limit)
+    x, cap = result.summary, at_limit("h100-sxm", limit)
     assert x["peak_step_power_w"] <= cap * (1 + 1e-9)
     assert x["peak_step_power_w"] == pytest.approx(cap)  # and it binds
     assert x["avg_power_w"] <= cap * (1 + 1e-9)

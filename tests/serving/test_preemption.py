@@ -23,8 +23,8 @@ SLOTS, TURNS = 8, 2048
 @pytest.fixture(scope="module")
 def server():
     """A replica with at most 8 slots, prompts beside decoding."""
-    found = deploy(MODEL, "h100-sxm", Load(max_batch=SLOTS, output_len=64), chunk=512)
-    return found.server(found.costs())
+    result = deploy(MODEL, "h100-sxm", Load(max_batch=SLOTS, output_len=64), chunk=512)
+    return result.server(result.costs())
 
 
 def with_memory(server: Any, tokens: float) -> Any:
@@ -43,7 +43,7 @@ class One:
     arrival: float
     prompt: int
     output: int
-    made: int = 0
+    generated: int = 0
     context: int = 0
     unread: int = 0
     first: float = math.nan
@@ -67,11 +67,11 @@ def plain(server: Any, requests: list[One], tokens: int, limit: int) -> dict[str
     blocks = tokens // BLOCK
     waiting, running, now, dropped = list(requests), [], 0.0, 0
 
-    def held(x: One, more: int) -> int:
+    def bytes_of(x: One, more: int) -> int:
         return -(-(x.context + x.unread + more) // BLOCK)
 
     def used() -> int:
-        return sum(held(x, x.unread == 0) for x in running)
+        return sum(bytes_of(x, x.unread == 0) for x in running)
 
     while waiting or running:
         if not running and waiting[0].arrival > now:
@@ -84,10 +84,10 @@ def plain(server: Any, requests: list[One], tokens: int, limit: int) -> dict[str
             dropped, preempted = dropped + 1, True
         while not preempted and waiting and len(running) < limit:
             new = waiting[0]
-            need = -(-(new.prompt + new.made) // BLOCK)
+            need = -(-(new.prompt + new.generated) // BLOCK)
             if new.arrival > now or (running and used() + need > blocks):
                 break
-            new.unread = new.prompt + new.made
+            new.unread = new.prompt + new.generated
             running.append(waiting.pop(0))
         decoding = [x for x in running if not x.unread]
         reading = [x for x in running if x.unread]
@@ -112,9 +112,9 @@ def plain(server: Any, requests: list[One], tokens: int, limit: int) -> dict[str
             x.context += 1
         now += time
         for x in ready:
-            x.made += 1
+            x.generated += 1
             x.first = now if math.isnan(x.first) else x.first
-            if x.made == x.output:
+            if x.generated == x.output:
                 x.last = now
                 running.remove(x)
     return {
@@ -146,7 +146,7 @@ def test_it_is_the_plain_loop(server, tokens: int, seed: int):
     prompt = random.integers(20, 400, number)
     output = random.integers(1, 500, number)
     small = with_memory(server, tokens)
-    found = simulated(small, arrival, prompt, output)
+    result = simulated(small, arrival, prompt, output)
     requests = [
         One(i, *x)
         for i, x in enumerate(
@@ -154,15 +154,15 @@ def test_it_is_the_plain_loop(server, tokens: int, seed: int):
         )
     ]
     hand = plain(small, requests, tokens, SLOTS)
-    dropped = int(found.turns.dropped[: found.taken].sum())
+    dropped = int(result.turns.dropped[: result.taken].sum())
     assert dropped == hand["dropped"] and (dropped > 0) == (tokens < 100_000)
-    assert found.first == pytest.approx(hand["first"], rel=1e-6)
-    assert found.last == pytest.approx(hand["last"], rel=1e-6)
-    assert float(found.end) == pytest.approx(hand["end"], rel=1e-6)
+    assert result.first == pytest.approx(hand["first"], rel=1e-6)
+    assert result.last == pytest.approx(hand["last"], rel=1e-6)
+    assert float(result.end) == pytest.approx(hand["end"], rel=1e-6)
     # every token is made in a decoding step, the first after a prompt, or after a drop
-    made = found.turns.running * found.turns.steps
-    entered = (~np.isnan(found.first)).sum() + found.turns.resumed.sum()
-    assert made.sum() + entered == pytest.approx(output.sum())
+    generated = result.turns.running * result.turns.steps
+    entered = (~np.isnan(result.first)).sum() + result.turns.resumed.sum()
+    assert generated.sum() + entered == pytest.approx(output.sum())
 
 
 @pytest.mark.slow
@@ -172,17 +172,17 @@ def test_two_that_do_not_fit_together(server):
     first finds none, the younger is dropped, comes back when the older is done, and
     reads its prompt and the tokens that it had."""
     small = with_memory(server, 20 * BLOCK)
-    found = simulated(small, [0.0, 0.0], [128, 128], [64, 64])
-    taken = found.turns
+    result = simulated(small, [0.0, 0.0], [128, 128], [64, 64])
+    taken = result.turns
     assert taken.dropped.sum() == 1 and taken.resumed.sum() == 1
-    assert found.first[0] == found.first[1]  # one step reads both prompts
+    assert result.first[0] == result.first[1]  # one step reads both prompts
     reads = taken.prompt[taken.prompt > 0]
     # 32 tokens after the first fill two blocks more each: 33 were made
     assert reads.tolist() == [256, 128 + 33]
-    assert found.last[1] > found.last[0]
+    assert result.last[1] > result.last[0]
     assert taken.away.sum() == pytest.approx(
-        found.turns.time[taken.resumed > 0].sum()
-        + (found.last[0] - found.first[0]) * 31 / 63,
+        result.turns.time[taken.resumed > 0].sum()
+        + (result.last[0] - result.first[0]) * 31 / 63,
         rel=0.02,
     )
 
@@ -196,16 +196,16 @@ def test_small_memories_serve_less():
         "input_len": random.integers(64, 1024, number).astype(float),
         "output_len": random.integers(16, 512, number).astype(float),
     }
-    found = [
+    result = [
         simulate(
             trace, MODEL, "h100-sxm", Load(max_batch=64), memory_fraction=x
         ).summary
         for x in (0.9, 0.055, 0.045)
     ]
-    assert [x["preemptions"] > 0 for x in found] == [False, True, True]
-    rates = [x["output_token_throughput_per_s"] for x in found]
+    assert [x["preemptions"] > 0 for x in result] == [False, True, True]
+    rates = [x["output_token_throughput_per_s"] for x in result]
     assert rates[0] > 1.02 * rates[1] > 1.02**2 * rates[2]
-    assert all(x["kv_cache_usage"] <= 1 for x in found)
-    for x in found:
+    assert all(x["kv_cache_usage"] <= 1 for x in result)
+    for x in result:
         spent = x["avg_power_w"] / x["output_token_throughput_per_s"]
         assert spent == pytest.approx(x["energy_j_per_output_token"], rel=1e-9)

@@ -30,11 +30,11 @@ def balance(rate, limit, states=256):
     ],
 )
 def test_birth_death(rate, limit, running, taken, wait):
-    found = balance(rate, limit)
-    assert float(found.running) == pytest.approx(running, abs=5e-4)
-    assert float(found.taken) == pytest.approx(taken, abs=5e-4)
-    assert float(found.wait) == pytest.approx(wait, abs=5e-4)
-    assert float(found.flow) == pytest.approx(rate * 200, rel=1e-9)
+    result = balance(rate, limit)
+    assert float(result.running) == pytest.approx(running, abs=5e-4)
+    assert float(result.taken) == pytest.approx(taken, abs=5e-4)
+    assert float(result.wait) == pytest.approx(wait, abs=5e-4)
+    assert float(result.flow) == pytest.approx(rate * 200, rel=1e-9)
 
 
 @pytest.mark.slow
@@ -44,8 +44,8 @@ def test_an_empty_server_and_its_slope():
     assert float(free.running / free.flow) == pytest.approx(11.222e-3, rel=1e-4)
 
     def tpot(rate):
-        found = balance(rate, 16)
-        return found.running / found.flow
+        result = balance(rate, 16)
+        return result.running / result.flow
 
     assert float(jax.grad(tpot)(5.0)) == pytest.approx(2.262e-4, rel=1e-3)
 
@@ -65,22 +65,22 @@ def test_saturation(limit, most):
 
 @pytest.mark.slow
 def test_gaps_between_tokens():
-    found = gaps(*(jnp.asarray(x) for x in (0.010, [8e-3] * 16, 0.2, 0.0)))
-    assert float(found.mean) == pytest.approx(0.0116, rel=1e-9)
+    result = gaps(*(jnp.asarray(x) for x in (0.010, [8e-3] * 16, 0.2, 0.0)))
+    assert float(result.mean) == pytest.approx(0.0116, rel=1e-9)
     expected = [0.010, 0.018, 0.018, 0.026]
-    np.testing.assert_allclose(found.quantiles(), expected)
+    np.testing.assert_allclose(result.quantiles(), expected)
     assert float(-jnp.expm1(-0.2)) == pytest.approx(0.181, abs=5e-4)
 
 
 def test_gaps_of_unequal_prompts_keep_their_moments():
     """Mean and variance of a compound Poisson sum: nu E[d], nu E[d^2]."""
     times = jnp.asarray(lognormal(5e3, 1.0).nodes) * 5e-3
-    found = gaps(jnp.asarray(0.01), times, jnp.asarray(0.7), jnp.asarray(0.0))
-    assert float(found.mean) == pytest.approx(0.01 + 0.7 * float(times.mean()))
-    assert float(found.variance) == pytest.approx(
+    result = gaps(jnp.asarray(0.01), times, jnp.asarray(0.7), jnp.asarray(0.0))
+    assert float(result.mean) == pytest.approx(0.01 + 0.7 * float(times.mean()))
+    assert float(result.variance) == pytest.approx(
         0.7 * float((times**2).mean()), rel=0.05
     )
-    assert float(found.below(jnp.asarray(0.01))) == pytest.approx(np.exp(-0.7))
+    assert float(result.below(jnp.asarray(0.01))) == pytest.approx(np.exp(-0.7))
 
 
 def test_lengths_have_their_moments():
@@ -90,9 +90,9 @@ def test_lengths_have_their_moments():
         ("exponential:128", 128, 2.0),
         ("lognormal:256:0.8", 256, 1.64),
     ):
-        found = read_lengths("output_len", text)
-        assert (found.mean, found.spread) == (mean, pytest.approx(spread))
-        assert np.mean(found.nodes) == pytest.approx(1.0)
+        result = read_lengths("output_len", text)
+        assert (result.mean, result.spread) == (mean, pytest.approx(spread))
+        assert np.mean(result.nodes) == pytest.approx(1.0)
     uniform = read_lengths("output_len", "uniform:100:300")
     assert uniform.nodes[0] * 200 == pytest.approx(100 + 200 / 32)
 
@@ -100,15 +100,15 @@ def test_lengths_have_their_moments():
 def test_who_is_seen_running_is_long():
     """Mean age of a running request: 758,587 / (2 x 641.4) tokens."""
     cv = np.sqrt(758_587 / 641.4**2 - 1)
-    found = lognormal(641.4, cv)
-    assert found.spread * found.mean / 2 == pytest.approx(591.3, abs=0.1)
+    result = lognormal(641.4, cv)
+    assert result.spread * result.mean / 2 == pytest.approx(591.3, abs=0.1)
 
 
 def test_lengths_of_a_trace():
     values = np.arange(1.0, 1601.0)
-    found = of_values(values)
-    assert found.mean == pytest.approx(800.5)
-    assert found.nodes[0] * found.mean == pytest.approx(50.5)
+    result = of_values(values)
+    assert result.mean == pytest.approx(800.5)
+    assert result.nodes[0] * result.mean == pytest.approx(50.5)
 
 
 def test_quantiles_of_weighted_values():
@@ -119,10 +119,10 @@ def test_quantiles_of_weighted_values():
 def test_strata_keep_jumps():
     """93 % at 10 ms, the rest at 30: strata have no value between them."""
     atoms = Atoms(jnp.asarray([0.03, 0.01]), jnp.asarray([0.07, 0.93]))
-    found = stepped(atoms)
-    assert set(np.asarray(found.values).tolist()) == {0.01, 0.03}
-    assert float(found.weights.sum()) == pytest.approx(1)
-    np.testing.assert_allclose(found.quantiles(), [0.01, 0.01, 0.03, 0.03])
+    result = stepped(atoms)
+    assert set(np.asarray(result.values).tolist()) == {0.01, 0.03}
+    assert float(result.weights.sum()) == pytest.approx(1)
+    np.testing.assert_allclose(result.quantiles(), [0.01, 0.01, 0.03, 0.03])
 
 
 def test_values_are_sorted_to_rounding():

@@ -138,24 +138,24 @@ POOLS = [
     row("`slo_tpot` is 1 ms, less than one step", pools,
         Load(rate=1, slo_tpot=1e-3), kind=Infeasible),
 ]  # fmt: skip
-found = partial(search, MODEL, ["h100-sxm"])
+result = partial(search, MODEL, ["h100-sxm"])
 LIMITED = {"rate": 5, "slo_tpot": 0.02}
 SEARCHES = [
-    row("`rate` is missing, and so is `concurrency`", found, {"max_batch": 8}),
-    row("`slo_tpot` is missing, and so is `slo_ttft`", found, {"rate": 5}),
-    row("`waves` is 2", found, {"concurrency": 5, "slo_tpot": 1, "waves": 2}),
-    row("`tp` is 3; a search takes powers of two up to the 8 GPUs", found, LIMITED,
+    row("`rate` is missing, and so is `concurrency`", result, {"max_batch": 8}),
+    row("`slo_tpot` is missing, and so is `slo_ttft`", result, {"rate": 5}),
+    row("`waves` is 2", result, {"concurrency": 5, "slo_tpot": 1, "waves": 2}),
+    row("`tp` is 3; a search takes powers of two up to the 8 GPUs", result, LIMITED,
         tp=3),
     row("`gpu` is 'h100-sxm@0'; give NAME or NAME@COUNT", search, MODEL,
         ["h100-sxm@0"], LIMITED),
-    row("`num_gpus` is a list", found, LIMITED, num_gpus=[1, 2]),
-    row("`gpu_price` has 'b200-sxm', which is not on offer; `gpu` has h100", found,
+    row("`num_gpus` is a list", result, LIMITED, num_gpus=[1, 2]),
+    row("`gpu_price` has 'b200-sxm', which is not on offer; `gpu` has h100", result,
         LIMITED, gpu_price={"b200-sxm": 4}),
-    row("`gpu_price` has no h100-sxm; the search for least cost", found, LIMITED,
+    row("`gpu_price` has no h100-sxm; the search for least cost", result, LIMITED,
         objective="cost"),
-    row("`objective` is 'price'; allowed are energy, cost, gpus", found, LIMITED,
+    row("`objective` is 'price'; allowed are energy, cost, gpus", result, LIMITED,
         objective="price"),
-    row("`optimize` is no argument of `search`", found, LIMITED, optimize="energy"),
+    row("`optimize` is no argument of `search`", result, LIMITED, optimize="energy"),
     row("`sensitivity` is given with several servers", sweep, MODEL, None,
         {"rate": 5}, tp=[1, 2], sensitivity=["rate"]),
     row("not one request of llama-3.1-70b fits h100-sxm", search, BIG, ["h100-sxm"],
@@ -163,11 +163,11 @@ SEARCHES = [
 ]  # fmt: skip
 SLOW_SEARCHES = [
     row("`slo_tpot` is 0.1 ms, which no deployment on offer keeps; the least 95th",
-        found, {"rate": 5, "slo_tpot": 1e-4}, tp=1, kind=Infeasible),
+        result, {"rate": 5, "slo_tpot": 1e-4}, tp=1, kind=Infeasible),
     row("`num_gpus` is 1, with which no deployment keeps the limits; the least is",
-        found, {"rate": 500, "slo_tpot": 0.02}, tp=1, num_gpus=1, kind=Infeasible),
+        result, {"rate": 500, "slo_tpot": 0.02}, tp=1, num_gpus=1, kind=Infeasible),
     row("`power_budget` is 50 W, which no deployment on offer keeps; the least is",
-        found, LIMITED, tp=1, power_budget=50.0, kind=Infeasible),
+        result, LIMITED, tp=1, power_budget=50.0, kind=Infeasible),
 ]  # fmt: skip
 TRACES = [
     row("`attention_dp` is 2 beside `trace`", simulate, TRACE, MODEL, attention_dp=2),

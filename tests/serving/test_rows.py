@@ -32,9 +32,9 @@ def test_a_mixed_step(name: str):
     recurrences their own."""
     model: Any = load_model(name)
     request = model.request(phase="decode", batch=1, input_len=1)
-    found, parts = listing(model, request, Step(24, 900, 512))
-    assert set(parts) <= set(PARTS) and len(parts) == len(found.kernels)
-    rows = list(zip(found.kernels, parts, strict=True))
+    result, parts = listing(model, request, Step(24, 900, 512))
+    assert set(parts) <= set(PARTS) and len(parts) == len(result.kernels)
+    rows = list(zip(result.kernels, parts, strict=True))
     heads = [row for row, part in rows if part == "head" and row["op"] == "gemm"]
     assert [min(row["m"], row["n"]) for row in heads] == [25]
     apart = {
@@ -79,8 +79,8 @@ def test_parts_of_a_mixture(name: str, dtype: str | None, parts_of: tuple[str, s
     around them."""
     model: Any = load_model(name)
     request = model.request(phase="decode", batch=1, input_len=1, dtype=dtype)
-    found, parts = listing(model, request, Step(24, 900))
-    of = {row["op"]: x for row, x in zip(found.kernels, parts, strict=True)}
+    result, parts = listing(model, request, Step(24, 900))
+    of = {row["op"]: x for row, x in zip(result.kernels, parts, strict=True)}
     experts, small = parts_of
     assert of["moe"] == experts and of["rmsnorm"] == of["softmax"] == small
 
@@ -98,9 +98,9 @@ def test_shared_layers_send():
     whole: Any = load_model("qwen3-8b")
     model = whole.placed(ModelShare(ModelSplit(4)))
     request = model.request(phase="decode", batch=1, input_len=1)
-    found, parts = listing(model, request, Step(8, 100, 64))
+    result, parts = listing(model, request, Step(8, 100, 64))
     sent = [
-        row for row, part in zip(found.kernels, parts, strict=True)
+        row for row, part in zip(result.kernels, parts, strict=True)
         if part == "communication"
     ]  # fmt: skip
     reduced = [row for row in sent if row["collective"] == "custom_all_reduce"]
@@ -139,20 +139,20 @@ def test_energy_of_kernels_needs_no_factor_of_servers(gpu: str):
 def test_a_fit_finds_what_rows_say(tmp_path: Path):
     path = tmp_path / "serving.csv"
     path.write_text(TABLE)
-    found = fit(path)
-    check("fit", found.to_json())  # what `fit --json` prints of it
-    group = found.summary["groups"][0]
+    result = fit(path)
+    check("fit", result.to_json())  # what `fit --json` prints of it
+    group = result.summary["groups"][0]
     assert group["rows"] == 3
     assert group["after"]["tpot_mape_pct"] < group["before"]["tpot_mape_pct"]
-    kept = found.corrections.engines["host"]["vllm:h100-sxm"]
-    assert kept == {k: x["value"] for k, x in group["constants"].items()}
+    written = result.corrections.engines["host"]["vllm:h100-sxm"]
+    assert written == {k: x["value"] for k, x in group["constants"].items()}
     out = tmp_path / "mine.json"
-    found.write(out)
+    result.write(out)
     served = deploy("qwen3-0.6b", "h100-sxm", corrections=str(out)).engine
     assert float(served.step) == pytest.approx(
-        kept.get("step", levels("vllm", read_gpu("h100-sxm"))["step"])
+        written.get("step", levels("vllm", read_gpu("h100-sxm"))["step"])
     )
-    assert np.isfinite(found.summary["groups"][0]["after"]["tpot_mape_pct"])
+    assert np.isfinite(result.summary["groups"][0]["after"]["tpot_mape_pct"])
     with pytest.raises(Infeasible):
         deploy("llama-3.1-405b", "h100-sxm")
 

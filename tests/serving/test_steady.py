@@ -55,20 +55,20 @@ def test_one_client_is_an_estimate():
 
 def test_memory_of_an_eight_billion_model():
     """131,072 B a token; 0.9 x 85.0e9 B less the weights and 2 GB: about 4.4e5."""
-    found = deploy("llama-3.1-8b", "h100-sxm", Load(rate=1))
-    memory = found.memory(found.gpu)
+    result = deploy("llama-3.1-8b", "h100-sxm", Load(rate=1))
+    memory = result.memory(result.gpu)
     assert float(memory.of_request(jnp.asarray(1.0))) == 131_072
     tokens = float(memory.pool) / 131_072
     assert tokens == pytest.approx(4.4e5, rel=0.03)
 
 
 def test_what_is_not_given_is_assumed():
-    found = deploy(MODEL, "h100-sxm", Load(rate=1), num_gpus=2).assumed
+    result = deploy(MODEL, "h100-sxm", Load(rate=1), num_gpus=2).assumed
     expected = dict(tp=2, max_batch="memory", input_len=512, output_len=128)
-    assert {name: found[name] for name in expected} == expected
-    assert "num_gpus" not in found
-    given = deploy(MODEL, "h100-sxm", Load(max_batch=4), tp=1).assumed
-    assert "max_batch" not in given and given["num_gpus"] == 1
+    assert {name: result[name] for name in expected} == expected
+    assert "num_gpus" not in result
+    case = deploy(MODEL, "h100-sxm", Load(max_batch=4), tp=1).assumed
+    assert "max_batch" not in case and case["num_gpus"] == 1
 
 
 @pytest.mark.slow
@@ -110,8 +110,8 @@ def test_sampling_takes_the_time_that_was_measured():
     at 255 rows (ML.ENERGY)."""
     engine = engine_of("vllm", "penalties", read_gpu("h100-sxm"), 36)
     batch = jnp.asarray([64.0, 128.0, 255.0])
-    found = 1e3 * np.asarray(engine.sampled(batch, jnp.asarray(151_936.0)))
-    np.testing.assert_allclose(found, [3.8, 8.1, 11.3], rtol=0.01)
+    result = 1e3 * np.asarray(engine.sampled(batch, jnp.asarray(151_936.0)))
+    np.testing.assert_allclose(result, [3.8, 8.1, 11.3], rtol=0.01)
 
 
 @pytest.mark.slow
@@ -120,11 +120,11 @@ def test_prompts_beside_a_batch():
     the kernels of an older product, at full clock."""
     load = Load(max_batch=128, input_len="uniform:200:4096", output_len=400)
     # as kernels were, without the engine's fused small ones
-    found = deploy("qwen3-8b", "h100-sxm", load, engine_changes={"small": 1.0})
-    costs = found.costs()
+    result = deploy("qwen3-8b", "h100-sxm", load, engine_changes={"small": 1.0})
+    costs = result.costs()
     weights = cost.prompt_weights(costs, jnp.array([270.0, 1024.0, 4096.0]))
     beside = (jnp.asarray(64.0), weights, jnp.asarray(0.0))
-    added = 1e3 * cost.prompts(costs, found.engine, *beside).time[-1]
+    added = 1e3 * cost.prompts(costs, result.engine, *beside).time[-1]
     assert np.asarray(added) == pytest.approx([3.4, 18.6, 91.8], rel=0.15)
 
 
@@ -140,10 +140,12 @@ def test_an_engine_that_is_fitted_keeps_large_steps_near_measured_ones():
     """Median gaps of Qwen3-8B on H100 (ML.ENERGY): 13.95 ms at 64 running with 955
     tokens each, 20.70 at 128 with 941, 31.35 at 255 with 972."""
     load = Load(max_batch=255, input_len=755, output_len=400)
-    found = deploy("qwen3-8b", "h100-sxm", load, sampling="penalties")
-    costs, words = found.costs(), jnp.asarray(float(found.model.vocab))
+    result = deploy("qwen3-8b", "h100-sxm", load, sampling="penalties")
+    costs, words = result.costs(), jnp.asarray(float(result.model.vocab))
     steps = [
-        cost.decode(costs, found.engine, jnp.asarray(b), jnp.asarray(c), words).time[-1]
+        cost.decode(costs, result.engine, jnp.asarray(b), jnp.asarray(c), words).time[
+            -1
+        ]
         for b, c in ((64.0, 955.0), (128.0, 941.0), (255.0, 972.0))
     ]
     ours = 1e3 * np.asarray(steps)
@@ -153,10 +155,10 @@ def test_an_engine_that_is_fitted_keeps_large_steps_near_measured_ones():
 @pytest.mark.slow
 def test_more_traffic_is_mapped_in_one_call():
     load = Load(rate=40.0, max_batch=64, **LENGTHS)
-    found = deploy(MODEL, "h100-sxm", load)
-    costs = found.costs()
+    result = deploy(MODEL, "h100-sxm", load)
+    costs = result.costs()
     rates = jnp.linspace(1.0, 60.0, 50)
-    each = jax.vmap(lambda rate: found.steady(costs, rate=rate).energy)
+    each = jax.vmap(lambda rate: result.steady(costs, rate=rate).energy)
     many = jax.jit(each, compiler_options=de.compiler_options(once=True))(rates)
     assert many.shape == (50,) and bool(jnp.all(jnp.diff(many) < 0))
 
@@ -166,7 +168,7 @@ def test_sensitivities_are_its_own_differences():
     base: dict[str, Any] = dict(rate=9.0, max_batch=128, input_len="lognormal:512:1")
     base["output_len"] = "lognormal:256:0.8"
     fields = ("rate", "dram_bandwidth", "output_len")
-    found = steady_state("qwen3-8b", "h100-sxm", base, sensitivity=fields).summary
+    result = steady_state("qwen3-8b", "h100-sxm", base, sensitivity=fields).summary
 
     def at(name, value):
         load, more = dict(base), dict[str, Any]()
@@ -190,7 +192,7 @@ def test_sensitivities_are_its_own_differences():
     ):
         high, low = at(name, 1.03 * value), at(name, 0.97 * value)
         slopes = [(a - b) / (0.06 * value) for a, b in zip(high, low, strict=True)]
-        ours = [found["sensitivities"][m][name] for m in found["sensitivities"]]
+        ours = [result["sensitivities"][m][name] for m in result["sensitivities"]]
         np.testing.assert_allclose(ours, slopes, rtol=0.05)
 
 
@@ -285,9 +287,9 @@ def test_the_best_point_keeps_a_limit_by_its_own_table():
 @pytest.mark.slow
 def test_boards_that_wait_have_the_fitted_voltage():
     """A steeper V(f) costs a waiting board the same, fitted or from the GPU's file."""
-    found = deploy(MODEL, "h100-sxm")
-    fitted = eqx.tree_at(lambda g: g.corrections.voltage_slope, found.gpu, 1.5)
-    stated = eqx.tree_at(lambda g: g.vf_slope, found.gpu, 1.5 * found.gpu.vf_slope)
-    idle = float(found.costs(fitted).idle[-1])
-    assert idle == pytest.approx(float(found.costs(stated).idle[-1]), rel=1e-9)
-    assert idle > 1.01 * float(found.costs().idle[-1])
+    result = deploy(MODEL, "h100-sxm")
+    fitted = eqx.tree_at(lambda g: g.corrections.voltage_slope, result.gpu, 1.5)
+    stated = eqx.tree_at(lambda g: g.vf_slope, result.gpu, 1.5 * result.gpu.vf_slope)
+    idle = float(result.costs(fitted).idle[-1])
+    assert idle == pytest.approx(float(result.costs(stated).idle[-1]), rel=1e-9)
+    assert idle > 1.01 * float(result.costs().idle[-1])

@@ -75,8 +75,8 @@ def test_the_longest_prompt_need_not_have_the_longest_output():
 def test_a_table_is_read(tmp_path):
     path = tmp_path / "trace.csv"
     path.write_text("arrival_s,input_len,output_len,note\n0,8,4,a\n0.5,9,1,b\n")
-    found = read_trace(path)
-    assert found.prompt.tolist() == [8, 9] and found.arrival.tolist() == [0, 0.5]
+    result = read_trace(path)
+    assert result.prompt.tolist() == [8, 9] and result.arrival.tolist() == [0, 0.5]
 
 
 AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens
@@ -98,26 +98,26 @@ def test_traces_of_azure_are_read(tmp_path):
     with one."""
     path = tmp_path / "azure.csv"
     path.write_text(AZURE)
-    found = read_trace(path)
-    np.testing.assert_allclose(found.arrival, [0, 4.314579, 4.31941], atol=2e-6)
-    assert found.prompt.tolist() == [374, 396, 879]
-    assert found.output.tolist() == [44, 1, 55]
-    assert found.notes == ("1 of 3 requests made no token; each counts with one.",)
+    result = read_trace(path)
+    np.testing.assert_allclose(result.arrival, [0, 4.314579, 4.31941], atol=2e-6)
+    assert result.prompt.tolist() == [374, 396, 879]
+    assert result.output.tolist() == [44, 1, 55]
+    assert result.notes == ("1 of 3 requests made no token; each counts with one.",)
     path = tmp_path / "azure.csv.gz"
     path.write_bytes(gzip.compress(AZURE_2024.encode()))
-    found = read_trace(path)
-    np.testing.assert_allclose(found.arrival, [0, 0.99007], atol=1e-9)
-    assert found.output.tolist() == [5, 6] and not found.notes
+    result = read_trace(path)
+    np.testing.assert_allclose(result.arrival, [0, 0.99007], atol=1e-9)
+    assert result.output.tolist() == [5, 6] and not result.notes
 
 
 def test_traces_of_mooncake_are_read(tmp_path):
     path = tmp_path / "conversation_trace.jsonl"
     path.write_text(MOONCAKE)
-    found = read_trace(path)
-    assert found.arrival.tolist() == [0, 3.052]
-    assert found.prompt.tolist() == [6758, 7234]
-    assert found.output.tolist() == [500, 794]
-    assert "`hash_ids` of the trace is not used" in found.notes[0]
+    result = read_trace(path)
+    assert result.arrival.tolist() == [0, 3.052]
+    assert result.prompt.tolist() == [6758, 7234]
+    assert result.output.tolist() == [500, 794]
+    assert "`hash_ids` of the trace is not used" in result.notes[0]
 
 
 def test_requests_that_are_too_long_are_left_out_and_counted():
@@ -144,15 +144,15 @@ def test_gaps_add_up_to_the_time_between_tokens(schedule):
         "output_len": lengths(random, number, 64, 0.8),
     }
     load = Load(max_batch=32)
-    found = simulate(trace, MODEL, "h100-sxm", load, schedule=schedule).summary
-    assert found["itl_s"]["mean"] == pytest.approx(found["tpot_s"]["mean"], rel=1e-6)
+    result = simulate(trace, MODEL, "h100-sxm", load, schedule=schedule).summary
+    assert result["itl_s"]["mean"] == pytest.approx(result["tpot_s"]["mean"], rel=1e-6)
     most = Load(
-        max_batch=32, rate=found["request_rate_per_s"], input_len="lognormal:1024:1",
+        max_batch=32, rate=result["request_rate_per_s"], input_len="lognormal:1024:1",
         output_len="lognormal:64:0.8",
     )  # fmt: skip
     form = steady_state(MODEL, "h100-sxm", most, schedule=schedule).summary
     for level in ("p50", "p95"):
-        expected = found["itl_s"][level]
+        expected = result["itl_s"][level]
         assert form["itl_s"][level] == pytest.approx(expected, rel=0.2)
 
 

@@ -50,8 +50,8 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pd.DataFrame]
     folder = tmp_path_factory.mktemp("sweep")
     (folder / "spec.toml").write_text(SPEC)
     out = folder / "out.parquet"
-    found = de.sweeps.run(str(folder / "spec.toml"), str(out))
-    assert (found["rows"], found["blocks"], found["computed"]) == (ROWS, 6, 6)
+    result = de.sweeps.run(str(folder / "spec.toml"), str(out))
+    assert (result["rows"], result["blocks"], result["computed"]) == (ROWS, 6, 6)
     assert not (folder / "out.parquet.parts").exists()
     return out, pd.read_parquet(out)
 
@@ -80,21 +80,21 @@ def test_rows_are_what_estimate_answers(tmp_path: Path, phase: Any):
     de.sweeps.run(str(tmp_path / "spec.toml"), str(out))
     frame: Any = pd.read_parquet(out)
     good = frame[frame["error"].isna()]
-    held = good[good["sm_clock_held_mhz"] < 0.999 * good["sm_clock"]]
+    limited = good[good["sm_clock_held_mhz"] < 0.999 * good["sm_clock"]]
     free = good[good["sm_clock_held_mhz"] > 0.999 * good["sm_clock"]]
-    assert len(held) > 1 and len(free) > 1  # the limit binds in some rows
-    rows = pd.concat([x.iloc[:: max(1, len(x) // 2)] for x in (held, free)])
+    assert len(limited) > 1 and len(free) > 1  # the limit binds in some rows
+    rows = pd.concat([x.iloc[:: max(1, len(x) // 2)] for x in (limited, free)])
     every: Any = rows.itertuples()
     for row in every:
-        found = de.estimate(
+        result = de.estimate(
             "gpt2", row.gpu, phase=phase, batch=int(row.batch), input_len=64,
             sm_clock=row.sm_clock * 1e6, power_limit=row.power_limit, **more,
         ).summary  # fmt: skip
         for mine, theirs in PAIRS.items():
-            if found[theirs] is None:
+            if result[theirs] is None:
                 assert pd.isna(getattr(row, mine))
             else:
-                assert getattr(row, mine) == pytest.approx(found[theirs], rel=1e-6)
+                assert getattr(row, mine) == pytest.approx(result[theirs], rel=1e-6)
 
 
 PAIRS = {x: x for x in FIGURES} | {"sm_clock_held_mhz": "sm_clock_mhz"}
@@ -163,11 +163,11 @@ def test_resume_does_what_is_missing(spec: str, swept: Any, tmp_path: Path):
     gone = part_path(folder, 2)
     content = pd.read_parquet(gone)
     gone.unlink()
-    kept = part_path(folder, 3).stat().st_mtime_ns
+    written = part_path(folder, 3).stat().st_mtime_ns
     again = de.sweeps.run(spec, str(folder), resume=True)
     assert (first["computed"], again["computed"]) == (6, 1)
     pd.testing.assert_frame_equal(pd.read_parquet(gone), content)
-    assert part_path(folder, 3).stat().st_mtime_ns == kept
+    assert part_path(folder, 3).stat().st_mtime_ns == written
     none = de.sweeps.run(spec, str(folder), resume=True)
     assert none["computed"] == 0 and none["rows_per_s"] is None
 
@@ -199,8 +199,8 @@ def test_an_old_file_stays_until_the_new_one_is_whole(
     with pytest.raises(KeyboardInterrupt):
         de.sweeps.run(spec, str(out), progress=progress)
     assert calls == [0, 8, 16]
-    found = de.sweeps.run(spec, str(out), resume=False)
-    assert found["computed"] == 6
+    result = de.sweeps.run(spec, str(out), resume=False)
+    assert result["computed"] == 6
     frame = pd.read_csv(out)
     assert len(frame) == ROWS
     assert (tmp_path / "out.csv.spec.json").exists()

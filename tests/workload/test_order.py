@@ -9,11 +9,11 @@ from diffenergy.workload import Loop, listing_order, load_model, loops_of
 
 def launched(loops: list[Loop]) -> Counter[int]:
     """Launches of every row."""
-    found: Counter[int] = Counter()
+    result: Counter[int] = Counter()
     for loop in loops:
         for kernel in loop.kernels:
-            found[kernel] += loop.turns
-    return found
+            result[kernel] += loop.turns
+    return result
 
 
 @pytest.mark.parametrize(

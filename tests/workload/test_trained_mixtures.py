@@ -172,10 +172,10 @@ def test_experts_with_biases_are_not_fused():
     ]
     for listing, kernels in expected:
         for fn, moved in kernels.items():
-            found = [x for x in listing.kernels if x.get("fn") == fn]
-            assert {(x["reads"], x["writes"]) for x in found} == {moved}
-            assert {x["elements"] for x in found} == {rows}
-            assert sum(x["count"] for x in found) == 24
+            result = [x for x in listing.kernels if x.get("fn") == fn]
+            assert {(x["reads"], x["writes"]) for x in result} == {moved}
+            assert {x["elements"] for x in result} == {rows}
+            assert sum(x["count"] for x in result) == 24
     plain = step("qwen3-30b-a3b", batch=2, input_len=512)
     assert not {"clamp", "bias_add"} & {x.get("fn") for x in plain[0].kernels}
 

@@ -132,6 +132,6 @@ def fit_errors(study: Study, time: np.ndarray, energy: np.ndarray) -> dict[str, 
         "energy_max": (energy.max(1), k.energy_max_j),
     }
     return {
-        name: 100 * float(np.sqrt(np.mean(np.log(made / read.to_numpy()) ** 2)))
-        for name, (made, read) in pairs.items()
+        name: 100 * float(np.sqrt(np.mean(np.log(modelled / read.to_numpy()) ** 2)))
+        for name, (modelled, read) in pairs.items()
     }

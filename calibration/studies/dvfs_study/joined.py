@@ -119,11 +119,11 @@ class JoinedProblem(LawProblem):
         """Residuals of readings, sums and priors."""
         own = super().residuals(z)
         joined = np.asarray(self._joined(self.base, as_float(z)))
-        found = np.concatenate([own[: -len(z)], joined, own[-len(z) :]])
+        residual = np.concatenate([own[: -len(z)], joined, own[-len(z) :]])
         self.count += 1
         if self.progress is not None:
-            self.progress(self.count, 0.5 * float(found @ found))
-        return found
+            self.progress(self.count, 0.5 * float(residual @ residual))
+        return residual
 
     def jacobian(self, z: np.ndarray) -> np.ndarray:
         """Jacobian of `residuals`."""

@@ -81,13 +81,13 @@ def shape_listings(shape: Shape) -> list[Listing]:
         attention="eager",
         dispatch="graph",
     )
-    found, first = [], 0
+    sharded_listings, first = [], 0
     for listing in listings[:2]:
         numbered = enumerate(listing.kernels, first)
         rows = tuple(_part(x, sharded.get(i), shape.degree) for i, x in numbered)
-        found.append(dataclasses.replace(listing, kernels=rows))
+        sharded_listings.append(dataclasses.replace(listing, kernels=rows))
         first += len(rows)
-    return found
+    return sharded_listings
 
 
 def _part(row: Kernel, field: str | None, degree: int) -> Kernel:
@@ -100,12 +100,12 @@ def shape_work(shape: Shape) -> Work:
     gpu = load_gpu(GPU)
     c = gpu.corrections
     workload = assemble(shape_listings(shape))
-    found = np.zeros((5, workload.num_rows))
+    figures = np.zeros((5, workload.num_rows))
     for demand, group in zip(demands(workload, gpu, c), workload.groups, strict=True):
         live = np.asarray(group.count) > 0
         of_group = np.asarray(_group_work(demand, gpu, c))
-        found[:, np.asarray(group.row)[live]] = of_group[:, live]
-    cycles, main, stored, exposed, energy = found
+        figures[:, np.asarray(group.row)[live]] = of_group[:, live]
+    cycles, main, stored, exposed, energy = figures
     twice = np.ones(workload.num_rows)
     twice[list(_ADDED)] = 2.0
     return Work(cycles, main + twice * stored, twice * exposed, energy)

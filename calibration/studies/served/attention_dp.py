@@ -42,10 +42,10 @@ _HEAD: Final = (
 
 def rows(path: Path) -> pd.DataFrame:
     """The rows of the study."""
-    found: Any = pd.read_csv(path / "aiconfigurator/e2e_serving_agg.csv.gz")
-    found = found[found["model"].isin(_MODELS) & found["concurrency"].notna()]
-    found = found[found["attention_dp_size"].between(2, 8) & (found["ttft_ms"] < 5000)]
-    return found[found["concurrency"] <= 256]
+    runs: Any = pd.read_csv(path / "aiconfigurator/e2e_serving_agg.csv.gz")
+    runs = runs[runs["model"].isin(_MODELS) & runs["concurrency"].notna()]
+    runs = runs[runs["attention_dp_size"].between(2, 8) & (runs["ttft_ms"] < 5000)]
+    return runs[runs["concurrency"] <= 256]
 
 
 def errors(group: Any, grouped: bool) -> Any:

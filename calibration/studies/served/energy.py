@@ -124,8 +124,8 @@ def served(table: Annotated[Path, typer.Argument(help="mlenergy_v3_serving.csv")
                 tasks = list(PROMPT) if gpu == "h100-sxm" else ["lm-arena-chat"]
                 for row in mine[mine["task"].isin(tasks)].itertuples():
                     steps.append(step(row, str(file), gpu))
-            found, sd = factors(steps, read_gpu(gpu).values["tdp"])
-            cells = [f"{a:.2f} +- {b:.2f}" for a, b in zip(found, sd, strict=True)]
+            estimates, sd = factors(steps, read_gpu(gpu).values["tdp"])
+            cells = [f"{a:.2f} +- {b:.2f}" for a, b in zip(estimates, sd, strict=True)]
             typer.echo(f"| {gpu} | {len(steps)} | {' | '.join(cells[:3])} |")
 
 

@@ -286,11 +286,11 @@ def _family(name: str) -> str:
 
 
 def _names(measured: Served, frame: pd.DataFrame) -> list[str]:
-    return [str(frame["name"][row.number]) for row in measured.given]
+    return [str(frame["name"][row.number]) for row in measured.rows]
 
 
 def _columns(measured: Served, frame: pd.DataFrame, name: str) -> np.ndarray:
-    return np.array([frame[name][row.number] for row in measured.given])
+    return np.array([frame[name][row.number] for row in measured.rows])
 
 
 def written(levels: Mapping[str, Any]) -> str:

@@ -69,17 +69,19 @@ def savings(
         paths = {name: config(Path(folder), name) for name in _MODELS}
         for gpu, number, names in _RUNS:
             for name in names:
-                asked = (paths[name], gpu, f"pp={number},microbatch={_BATCH}")
-                found = parallel.stage_clocks(*asked, interval=True, **_REQUEST)
+                arguments = (paths[name], gpu, f"pp={number},microbatch={_BATCH}")
+                result = parallel.stage_clocks(*arguments, interval=True, **_REQUEST)
                 slow = {"max_slowdown": 0.05, **_REQUEST}
-                later = parallel.stage_clocks(*asked, **slow)
-                one = parallel.stage_clocks(*asked, granularity="stage", **slow)
-                _row(f"{number} {gpu}", name, *(x.summary for x in (found, later, one)))
+                later = parallel.stage_clocks(*arguments, **slow)
+                one = parallel.stage_clocks(*arguments, granularity="stage", **slow)
+                _row(
+                    f"{number} {gpu}", name, *(x.summary for x in (result, later, one))
+                )
         if data is not None:
             clocks = [x * 1e6 for x in (1740, 1710, 690, 660)]
-            asked = (paths["GPT-3 1.3B"], "a40", f"pp=4,microbatch={_BATCH}")
-            found = parallel.stage_clocks(*asked, sm_clock=clocks, **_REQUEST)
-            _beside(found, data)
+            arguments = (paths["GPT-3 1.3B"], "a40", f"pp=4,microbatch={_BATCH}")
+            result = parallel.stage_clocks(*arguments, sm_clock=clocks, **_REQUEST)
+            _beside(result, data)
 
 
 def _row(gpus: str, name: str, free: Any, later: Any, one: Any) -> None:

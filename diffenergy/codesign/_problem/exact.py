@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ...compiling import compiler_options, kept
+from ...compiling import call_compiled, compiler_options
 from ...hardware import FIELDS
 from .._space.task import METRICS, Measured, Task, measured
 
@@ -124,7 +124,7 @@ def run(
     """
     arrays = jax.tree.map(jnp.asarray, (task, *arguments))
     if task.custom is None:
-        return kept(function, arrays, once)
+        return call_compiled(function, arrays, once)
     return _program(function, once)(*arrays)
 
 

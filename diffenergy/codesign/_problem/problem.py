@@ -1,4 +1,4 @@
-"""`Problem`: a design space and what is wanted of it; `Found`: what comes back."""
+"""`Problem`: a design space, goals and limits; `DesignOutcome`: the search's result."""
 
 import dataclasses
 import functools
@@ -61,7 +61,7 @@ class Active:
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
+class DesignOutcome:
     """Result of a search.
 
     `sensitivities`: d ln(objective) / d ln(field) of every hardware number at the best

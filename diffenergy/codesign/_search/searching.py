@@ -22,7 +22,7 @@ from ...hardware import FIELDS
 from .._design_request import Effort
 from .._problem.exact import UNITS, Judge, Judged, Target, nan_free
 from .._problem.legal import better, moved, next_moves
-from .._problem.problem import LIMITS, Active, Found, Problem, Score, Share
+from .._problem.problem import LIMITS, Active, DesignOutcome, Problem, Score, Share
 from .._space.ranges import rule_of
 from .._space.task import METRICS
 from .descent import STEPS, begin
@@ -36,7 +36,7 @@ _TIGHT: Final = 0.005
 
 def search(
     problem: Problem, effort: Effort | None = None, tell: Tell | None = None
-) -> Found:
+) -> DesignOutcome:
     """Best legal design of `problem`, with what holds it back.
 
     The same seed gives the same answer. Ctrl-C (`KeyboardInterrupt`) ends the search
@@ -87,14 +87,14 @@ def with_shares(problem: Problem, shares: Mapping[str, Share]) -> Problem:
 
 def _outcome(
     engine: Engine, start: Score, designs: tuple[Score, ...], began: float
-) -> Found:
+) -> DesignOutcome:
     """The best design so far, with what holds it back."""
     problem, goal = engine.problem, engine.problem.targets[0]
     everything = engine.judge.everything
     judged = everything.take(everything.order(goal)[:1])
     of_axes, of_fields = _slopes(engine, judged.values[0])
     sizes = [float(getattr(problem.task.gpu, name)) for name in FIELDS]
-    return Found(
+    return DesignOutcome(
         problem.goals[0] if len(problem.goals) == 1 else ",".join(problem.goals),
         UNITS.get(problem.goals[0], ""),
         start,
@@ -113,7 +113,7 @@ def _outcome(
     )
 
 
-def _as_it_is(engine: Engine, start: Score, began: float) -> Found:
+def _as_it_is(engine: Engine, start: Score, began: float) -> DesignOutcome:
     """Outcome where no number varies: the start."""
     problem, seconds = engine.problem, time.monotonic() - began
     goals, unit = ",".join(problem.goals), UNITS.get(problem.goals[0], "")
@@ -121,7 +121,9 @@ def _as_it_is(engine: Engine, start: Score, began: float) -> Found:
     path = ({**now, "violation": start.violation, "fields": {}},)
     front = (start,) if len(problem.goals) > 1 else ()
     seed = engine.effort.seed
-    return Found(goals, unit, start, start, (), (), 1, seconds, seed, front, path)
+    return DesignOutcome(
+        goals, unit, start, start, (), (), 1, seconds, seed, front, path
+    )
 
 
 def start_of(engine: Engine) -> Score:

@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Bool, Float, Int
 
-from ...compiling import kept
+from ...compiling import call_compiled
 from ...corrections import Corrections
 from ...dvfs import Costs, row_costs
 from ...estimator import Estimate, estimate_once
@@ -110,7 +110,7 @@ def tune(
 
     def total(listings: Sequence[Listing]) -> Estimate:
         arguments = (assemble(listings), card.spec, point, corrections)
-        return kept(estimate_once, arguments)
+        return call_compiled(estimate_once, arguments)
 
     default = total(listings)
     costs = _costs(listings, products, default, point, card.spec, corrections)
@@ -120,7 +120,7 @@ def tune(
     owner = owners(products, workload.num_rows)
     stacked = jax.tree.map(lambda *x: jnp.stack(x), *tiles)
     arguments = (workload, owner, stacked, card.spec, point, corrections)
-    wholes = [np.asarray(x) for x in kept(whole_costs, arguments)]
+    wholes = [np.asarray(x) for x in call_compiled(whole_costs, arguments)]
     time, energy = wholes
     if site is not None:
         energy = time * site.power(energy / time, 1)
@@ -195,9 +195,9 @@ def _costs(
     clocks, static = limited_clocks(default, point, products)
     tiles, real = legal_tiles(gpu, shapes)
     arguments = (gpu, clocks, corrections)
-    mixed = Costs(*map(np.asarray, kept(row_costs, (free, *arguments))))
+    mixed = Costs(*map(np.asarray, call_compiled(row_costs, (free, *arguments))))
     tile_launches = Costs(
-        *map(np.asarray, kept(tile_costs, (tiled, tiles, *arguments)))
+        *map(np.asarray, call_compiled(tile_costs, (tiled, tiles, *arguments)))
     )
     time = np.where(real, tile_launches.time, np.inf)
     energy = np.where(real, tile_launches.work + static * tile_launches.time, np.inf)

@@ -15,7 +15,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from ...compiling import kept
+from ...compiling import call_compiled
 from ...corrections import Corrections
 from ...hardware import GpuCard
 from ...physics import STATIC
@@ -107,7 +107,7 @@ def step_of(task: Checked, estimate: Estimate) -> Step:
     assert task.step is not None
     steps, placed = task.step.steps, task.step.placed
     order = Order(placed.order)
-    result = kept(composed, (estimate, steps, task.gpu.corrections, order))
+    result = call_compiled(composed, (estimate, steps, task.gpu.corrections, order))
     result = jax.device_get(result)
     each = np.asarray(steps.members).T @ np.asarray(steps.count)
     calls = np.asarray(result.stages.calls) * each[:, None] * float(steps.abreast)

@@ -47,15 +47,15 @@ def whole_run(
 def _shares(goodput: Goodput, time: float) -> dict[str, Any]:
     """Where the `time` of a run (s) goes; of failures that are known also how many."""
     useful = time * goodput.share
-    found = {
+    shares = {
         "goodput": goodput.share,
         "useful_s": useful,
         "lost_s": goodput.lost * useful,
         "waiting_s": goodput.waiting * useful,
     }
     if goodput.restarts is None or goodput.checkpoints is None:
-        return found
-    return found | {
+        return shares
+    return shares | {
         "mtbf_gpu_hours": goodput.mtbf,
         "checkpoint_every_s": goodput.every,
         "restarts": goodput.restarts * useful,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from ... import imports
-from ...hardware import GpuCard
+from ...hardware import GpuCard, read_gpu
 from ...imports import ImportResult
 from ...plans import Steps, Training
 from ...workload import MODEL_INPUTS as INPUTS
@@ -61,7 +61,7 @@ def brought_work(
     """Import a trace, graph or report; None for other files and for models.
 
     Raises `ValueError` for a trace of an unknown GPU where none is given: its times
-    mean nothing without.
+    mean nothing without; and for another GPU where much of the time has no shape.
     """
     if isinstance(path, str):
         if path.lower().endswith(".jsonl"):
@@ -72,10 +72,10 @@ def brought_work(
         path = imports.read(path)
     result = path
     if gpu is None and result.gpu is None and result.summary["sum_us"] is not None:
-        raise ValueError(
-            f"`gpu` is missing: {result.summary['source']} names none that is known; "
-            "give the GPU that it was recorded on, or another."
-        )
+        raise ValueError(f"{result.missing_gpu()}, or another.")
+    if gpu is not None:
+        card = gpu if isinstance(gpu, GpuCard) else read_gpu(gpu)
+        result.refuse_other_gpu(card.name)
     return result
 
 

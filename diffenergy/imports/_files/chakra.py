@@ -12,6 +12,8 @@ from typing import Any, Final
 
 from .._launches import Launch, Operator, Trace, to_tuples
 from .._request import ImportRequest
+from .._rows.names import kernel_class
+from .._rows.operators import CONVOLUTIONS, base_name
 
 _ID, _NAME, _TYPE, _CONTROL, _START, _DURATION, _INPUTS, _ATTRIBUTE = (
     1, 2, 3, 4, 6, 7, 8, 10,
@@ -30,6 +32,8 @@ _COLLECTIVES: Final = {
     7: "reduce_scatter",
 }
 """Names of `comm_type`."""
+_CUDNN: Final = "GenericList,GenericList,GenericList,Int,Bool,Bool,Bool"
+"""Types of the arguments of `cudnn_convolution` behind images and weights."""
 
 
 def read(path: str, request: ImportRequest) -> Trace:
@@ -38,16 +42,17 @@ def read(path: str, request: ImportRequest) -> Trace:
     Raises `ValueError` for a file that is cut off or has no GPU node.
     """
     raw = Path(path).read_bytes()
-    names: dict[int, str] = {}
-    nodes = []
+    hosts: dict[int, _Node] = {}
+    nodes, number = [], 0
     try:
         data = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
         for number, message in enumerate(_messages(data)):
             if number == 0:  # what the trace says of itself
                 continue
             node = _Node(message)
-            names[node.id] = node.name
-            if not node.on_cpu:
+            if node.on_cpu:
+                hosts[node.id] = node
+            else:
                 nodes.append(node)
     except (EOFError, OSError):
         raise ValueError(
@@ -55,7 +60,7 @@ def read(path: str, request: ImportRequest) -> Trace:
         ) from None
     if not nodes:
         raise ValueError(
-            f"{path}: none of the {len(names):,} nodes ran on a GPU; link the host's "
+            f"{path}: none of the {number:,} nodes ran on a GPU; link the host's "
             "trace with the profiler's (chakra_trace_link) before converting it."
         )
     copies: dict[int, float] = defaultdict(float)
@@ -64,10 +69,19 @@ def read(path: str, request: ImportRequest) -> Trace:
         if node.name.startswith(("Memcpy", "Memset")):
             copies[0] += node.duration
             continue
-        launches.append(_launch(node, call, names, operators))
+        launch = _launch(node, call, hosts, operators)
+        if launches and _of_one_call(launches[-1], launch):
+            launch = launch._replace(call=launches[-1].call)
+        launches.append(launch)
     if not launches:
         raise ValueError(f"{path}: the GPU nodes are copies alone, no kernel.")
-    return Trace("chakra", launches, copies=dict(copies), timed=False)
+    notes = ()
+    if len(launches) < len(nodes):
+        notes = (
+            f"{len(launches):,} of the {len(nodes):,} GPU nodes are kernels; the other "
+            f"{len(nodes) - len(launches):,} are memory copies and sets.",
+        )
+    return Trace("chakra", launches, copies=dict(copies), timed=False, notes=notes)
 
 
 class _Node:
@@ -105,12 +119,20 @@ def _attribute(message: bytes) -> tuple[str, Any]:
 
 
 def _launch(
-    node: _Node, call: int, names: dict[int, str], operators: dict[Any, Operator]
+    node: _Node, call: int, hosts: "dict[int, _Node]", operators: dict[Any, Operator]
 ) -> Launch:
-    """A GPU node with the operator that launched it."""
+    """A GPU node with the operator that launched it.
+
+    Converters renumber nodes, so that a dependence may point to another operator: one
+    with other arguments. A convolution is then known by those of cuDNN's function.
+    """
     dims, types, values = _arguments(node.inputs)
-    parent = next((names[x] for x in node.parents if x in names), "")
+    parents = (hosts[x] for x in node.parents if x in hosts)
+    parent = next((x.name for x in parents if x.inputs == node.inputs), "")
     parent = re.sub(r"\(\d+\)$", "", parent)  # a suffix of the converter
+    plain = ",".join(str(x).partition("[")[0] for x in types[2:])
+    if not parent and plain == _CUDNN and kernel_class(node.name) in ("conv", "gemm"):
+        parent = "aten::cudnn_convolution"
     key = (parent, dims, types, values)
     operator = operators.setdefault(key, Operator(parent, dims, types, values))
     collective = None
@@ -127,6 +149,14 @@ def _launch(
         node.name, node.duration, node.start, stream if isinstance(stream, int) else 0,
         operator=operator, call=call, collective=collective,
     )  # fmt: skip
+
+
+def _of_one_call(last: Launch, launch: Launch) -> bool:
+    """Whether two kernels in a row are of one convolution: its parts have equal
+    arguments, and other operators stand between two convolutions."""
+    operator = launch.operator
+    is_convolution = operator and base_name(operator.name) in CONVOLUTIONS
+    return bool(is_convolution) and last.operator is operator
 
 
 def _arguments(message: bytes) -> tuple[Any, Any, Any]:

@@ -8,11 +8,15 @@ what it needs: a trace of 200 MB takes a few hundred MB of memory.
 import bisect
 import contextlib
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from .._launches import Launch, Operator, Trace, one_gpu, to_tuples
 from .._request import ImportRequest
+from .._rows.names import kernel_class
+from .._rows.operators import base_name
+from .._rows.sharing import is_collective
+from .._rows.strides import Call, inferred
 from .chrome import Events
 
 _KERNELS: Final = ("kernel", "gpu_kernel")
@@ -40,8 +44,8 @@ class _Reader:
         self.kernels: list[_Kernel] = []
         self.copies: dict[int, float] = defaultdict(float)
         self.launched: dict[int, tuple[str, float]] = {}
-        self.calls: dict[str, list[tuple[float, float, Operator]]] = defaultdict(list)
-        self.by_id: dict[int, Operator] = {}
+        self.calls: dict[str, list[Call]] = defaultdict(list)
+        self.by_id: dict[int, Call] = {}
         self.steps: dict[str, tuple[float, float]] = {}
         self.operators: dict[str, Operator] = {}
         self.names: dict[str, str] = {}
@@ -120,10 +124,11 @@ class _Reader:
             self.operators[key] = operator
         start = self._number(event, "ts")
         end = start + self._number(event, "dur")
-        self.calls[str(event.get("tid"))].append((start, end, operator))
+        call = (start, end, operator)
+        self.calls[str(event.get("tid"))].append(call)
         identifier = _optional(args.get("External id", args.get("external id")))
         if identifier:
-            self.by_id[identifier] = operator
+            self.by_id[identifier] = call
 
 
 def read(path: str, request: ImportRequest) -> Trace:
@@ -158,26 +163,52 @@ def read(path: str, request: ImportRequest) -> Trace:
 def _join_operators(reader: _Reader, kernels: list[_Kernel]) -> list[Launch]:
     """Kernels with the operators that launched them."""
     threads = {thread: _Calls(calls) for thread, calls in sorted(reader.calls.items())}
+    strides = inferred([(x.calls, x.around) for x in threads.values()])
     numbers: dict[Any, int] = {}
     launches = []
     for launch, at, identifier in kernels:
-        operator, call = None, None
+        inner, call, outer = None, None, iter(())
         if at is not None and at in reader.launched:
             thread, when = reader.launched[at]
             call_around = threads[thread].innermost(when) if thread in threads else None
             if call_around is not None:
-                operator, call = call_around[1], (thread, call_around[0])
-        if operator is None and identifier and identifier in reader.by_id:
-            operator, call = reader.by_id[identifier], identifier
+                inner, call = call_around[1], (thread, call_around[0])
+                outer = threads[thread].outwards(call_around[0])
+        if inner is None and identifier and identifier in reader.by_id:
+            inner, call = reader.by_id[identifier], identifier
+        operator = inner and strides.get(id(inner), inner[2])
+        if operator and not operator.has_sizes():
+            operator = _with_sizes(operator, launch, outer)
         number = -1 if call is None else numbers.setdefault(call, len(numbers))
         launches.append(launch._replace(operator=operator, call=number))
     return launches
 
 
+def _with_sizes(
+    operator: Operator, launch: Launch, around: Iterator[Operator]
+) -> Operator:
+    """The operator with the sizes of a call around it, where it states none and that
+    call passes on its own tensors: a collective, or the parts that `cat` joins (the
+    kernel has a row of blocks for each)."""
+    joins = base_name(operator.name) == "cat" and "CatArray" in launch.name
+    if not joins and kernel_class(launch.name) != "collective":
+        return operator
+    for outer in around:
+        if joins:
+            parts = tuple(x for x in outer.dims or () if x)
+            blocks = launch.grid[1] if len(launch.grid) > 1 else 0
+            whole = all(isinstance(n, int) for x in parts for n in x)
+            if whole and len(parts) == blocks > 1:
+                return Operator(operator.name, (parts,), (outer.type(0),))
+        elif is_collective(outer) and outer.has_sizes():
+            return outer
+    return operator
+
+
 class _Calls:
     """Calls of one thread, which nest: the innermost one at a time."""
 
-    def __init__(self, calls: list[tuple[float, float, Operator]]):
+    def __init__(self, calls: list[Call]):
         self.calls = sorted(calls, key=lambda x: (x[0], -x[1]))
         self.starts = [x[0] for x in self.calls]
         self.around = self._parents()
@@ -193,12 +224,17 @@ class _Calls:
                 stack.append(number)
         return around
 
-    def innermost(self, when: float) -> tuple[int, Operator] | None:
-        """(number, operator) of the innermost call at a time."""
+    def outwards(self, number: int) -> Iterator[Operator]:
+        """Operators of the calls around one, the next first."""
+        while (number := self.around[number]) >= 0:
+            yield self.calls[number][2]
+
+    def innermost(self, when: float) -> tuple[int, Call] | None:
+        """(number, call) of the innermost call at a time."""
         number = bisect.bisect_right(self.starts, when) - 1
         while number >= 0 and self.calls[number][1] < when:
             number = self.around[number]
-        return (number, self.calls[number][2]) if number >= 0 else None
+        return (number, self.calls[number]) if number >= 0 else None
 
 
 def _window(

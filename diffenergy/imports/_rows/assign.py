@@ -1,7 +1,8 @@
 """Rows of a listing from the launches of a trace, kernel by kernel.
 
 How a row was found: `operator` (the sizes of the call that launched it), `attached`
-(its time belongs to the row of another kernel of that call), `twin` (name and launch of
+(its time belongs to the row of another kernel of that call), `model` (its place in the
+listing of the model, where no operator launched it), `twin` (name and launch of
 a kernel that has an operator), `launch` (elements from grid and block), `name` (class
 alone, at its traced time).
 """
@@ -15,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from ...workload import Kernel, Listing, normalise_kernel
 from .._launches import Launch, Operator, Trace
-from . import names, operators, sharing, streams
+from . import names, operators, replay, sharing, streams
 from .operators import Row, valid
 
 _LAYOUT: Final = re.compile(r"[Nn][Cc][Hh][Ww][Tt]o|[Nn][Hh][Ww][Cc][Tt]o|[Oo]ffsets")
@@ -32,10 +33,13 @@ class Match(NamedTuple):
     carrier: int
 
 
-def match_rows(trace: Trace, model: str | None = None) -> list[Match]:
+def match_rows(
+    trace: Trace, model: str | None = None, listed: replay.Replay | None = None
+) -> list[Match]:
     """Match of each launch of a trace.
 
-    `model`: config with the sizes that a serving engine's operators lack.
+    `model`: config with the sizes that a serving engine's operators lack; `listed`:
+    rows by the listing of the model.
     """
     launches, world = trace.launches, trace.world
     heads = max(
@@ -55,6 +59,12 @@ def match_rows(trace: Trace, model: str | None = None) -> list[Match]:
             by_call[key] = _of_call(group, model, heads, world)
         for i, x in zip(indices, by_call[key], strict=True):
             matches[i] = x._replace(carrier=indices[x.carrier])
+    for i, carrier in listed.carriers.items() if listed else ():
+        if i != carrier:
+            kind = names.kernel_class(launches[i].name)
+            matches[i] = Match(kind, None, "attached", carrier)
+    for i, row in listed.rows.items() if listed else ():
+        matches[i] = Match(names.kernel_class(launches[i].name), row, "model", i)
     twins = _twins(launches, matches)
     alone: dict[Any, Match] = {}
     for index, launch in enumerate(launches):
@@ -92,7 +102,8 @@ def _of_call(
         ]
     matches = []
     for i, (launch, kind) in enumerate(zip(group, kinds, strict=True)):
-        row = valid(_row(operator, launch, kind, world))
+        stated = launch.operator or operator  # a kernel's own sizes, where it has some
+        row = valid(_row(stated, launch, kind, world, len(group)))
         match = Match(_kind(kind, row), row, "operator", i)
         matches.append(_by_launch(launch, kind, i) if row is None else match)
     return _reduced_once(matches)
@@ -121,7 +132,10 @@ def _matrix_rows(
     base = operators.base_name(operator.name)
     places = [i for i, kind in enumerate(kinds) if _carries_matrix(kind)]
     rule = operators.RULES.get(base)
-    order = sorted(places or range(len(group)), key=lambda i: -group[i].duration)
+    is_sum = lambda i: "splitKreduce" in group[i].name  # noqa: E731
+    order = sorted(
+        places or range(len(group)), key=lambda i: (is_sum(i), -group[i].duration)
+    )
     longest = order[0]
     name = group[longest].name
     if rule is not None:
@@ -156,10 +170,16 @@ def _gradients(
     return dict(sorted(gradients.items()))
 
 
-def _row(operator: Operator, launch: Launch, kind: str, world: int) -> Row | None:
-    """Row of a kernel that no matrix operator launched."""
+def _row(
+    operator: Operator, launch: Launch, kind: str, world: int, kernels: int
+) -> Row | None:
+    """Row of a kernel that no matrix operator launched, one of `kernels` of a call."""
     if kind == "collective":
         return sharing.collective_row(launch, world)
+    if streams.is_region(operator, launch.name):
+        return None
+    if kernels > 1 and streams.is_foreign(operator):
+        return None
     listed = operators.base_name(operator.name) in streams.RULES
     if _carries_matrix(kind) and not listed:
         return None
@@ -178,6 +198,8 @@ def _twins(launches: Sequence[Launch], matches: Sequence[Match | None]) -> _Twin
     rows: dict[str, Match] = {}
     for launch, x in zip(launches, matches, strict=True):
         if x is not None and x.row is not None and launch.grid:
+            if x.kind == "collective":  # equal launches move messages of any size
+                continue
             key = repr(x.row)
             rows.setdefault(key, x._replace(how="twin"))
             times[_geometry(launch)][key].append(launch.duration)
@@ -225,7 +247,7 @@ def _carries_matrix(kind: str) -> bool:
 # --- Launches with their rows -> a listing of one GPU: equal rows are one, each with
 # what the trace says of its time.
 
-_HOW: Final = ("operator", "twin", "launch", "name")
+_HOW: Final = ("operator", "model", "twin", "launch", "name")
 """How rows are matched, the surest first; a row has the surest of its launches."""
 
 
@@ -250,6 +272,7 @@ def listing_of(
     totals: dict[int, float] = defaultdict(float)  # us with what is attached
     for launch, x in zip(trace.launches, matches, strict=True):
         totals[x.carrier] += launch.duration
+    least = _least_times(trace.launches, matches)
     rows: dict[Any, _Rows] = {}
     kernels: dict[int, Kernel] = {}
     equal: dict[str, Kernel] = {}
@@ -265,12 +288,26 @@ def listing_of(
         row = rows.setdefault(key, _Rows(kernel, launch, x.how))
         row.how = min(row.how, x.how, key=_HOW.index)
         row.times.append((totals[index], launch.times))
-    merged = [_listed_row(row) for row in rows.values()]
+    merged = [_listed_row(x, least.get(repr(x.kernel))) for x in rows.values()]
     return Listing(name, mode=mode, kernels=tuple(merged))
 
 
-def _listed_row(row: _Rows) -> Kernel:
-    """The row with its count and its times in the trace."""
+def _least_times(
+    launches: Sequence[Launch], matches: Sequence[Match]
+) -> dict[str, float]:
+    """Least time of equal collectives over ranks and repetitions (us), by their row:
+    the rest of the others' time is waiting for the last rank to come."""
+    least: dict[str, float] = {}
+    for launch, x in zip(launches, matches, strict=True):
+        if x.row is not None and x.kind == "collective":
+            key = repr(x.row)
+            least[key] = min(least.get(key, launch.duration), launch.duration)
+    return least
+
+
+def _listed_row(row: _Rows, transfer: float | None) -> Kernel:
+    """The row with its count and its times in the trace; `transfer`: time of a
+    collective without waiting (us)."""
     count = sum(n for _, n in row.times)
     total = sum(time * n for time, n in row.times)
     median = statistics.median(time for time, _ in row.times)
@@ -279,11 +316,16 @@ def _listed_row(row: _Rows) -> Kernel:
         raw = kernel | {"traced_us": total / count, "count": count}
         kernel = normalise_kernel(raw, "a traced kernel")
         median = kernel["traced_us"]
+    wait = {}
+    if transfer is not None:
+        wait = {"wait_us": round(max(total - transfer * count, 0.0), 4)}
+        median, total = transfer, transfer * count
     return {
         **kernel,
         "count": count,
         "traced_us": round(float(median), 4),  # to a tenth of a nanosecond
         "traced_total_us": round(float(total), 4),
+        **wait,
         "stream": row.launch.stream,
         "kernel": names.short_name(row.launch.name),
         "how": row.how,

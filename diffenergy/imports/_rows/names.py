@@ -36,13 +36,17 @@ _BINARY: Final = re.compile(
     r"BinaryFunctor|CUDAFunctor_add|AddFunctor|MulFunctor|DivFunctor|threshold|where"
     r"|_backward|compare"
 )
+_MAPPED: Final = re.compile(r"void at::native::\w*elementwise_kernel(?=<)")
+"""Kernels of PyTorch whose templates name the function that they map."""
+_CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 SHOWN: Final = 80
 """Characters of a kernel's name that are kept."""
 
 
 @functools.cache
 def _patterns() -> list[tuple[str, re.Pattern[str]]]:
-    """Class and pattern of names, of all kernel classes in the order of the ranks."""
+    """Class and pattern of names, of all kernel classes in the order of the ranks; a
+    pattern begins where a word does (`permute_fbgemm` is no gemm)."""
     from ...kernels import trace_classes  # the kernel classes load JAX
 
     ranked = sorted(
@@ -50,7 +54,7 @@ def _patterns() -> list[tuple[str, re.Pattern[str]]]:
         for name, trace in trace_classes().items()
         for rank, pattern in trace.patterns.items()
     )
-    return [(name, re.compile(x, re.IGNORECASE)) for _, name, x in ranked]
+    return [(name, re.compile(rf"(?<![a-z])(?:{x})")) for _, name, x in ranked]
 
 
 @functools.lru_cache(65536)
@@ -60,8 +64,10 @@ def kernel_class(name: str) -> str:
     >>> kernel_class("ncclDevKernel_AllReduce_Sum_bf16"), kernel_class("my_kernel")
     ('collective', 'unknown')
     """
-    plain = name.split("<")[0] if name.startswith("void at::native::elem") else name
-    return next((kind for kind, x in _patterns() if x.search(plain)), UNKNOWN_CLASS)
+    mapped = _MAPPED.match(name)
+    plain = mapped[0] if mapped else name
+    text = f"{plain} {_CAMEL.sub('_', plain)}".lower()  # as written, and word by word
+    return next((kind for kind, x in _patterns() if x.search(text)), UNKNOWN_CLASS)
 
 
 @functools.lru_cache(65536)

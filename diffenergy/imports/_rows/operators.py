@@ -6,7 +6,7 @@ gives the row without its count, None where the sizes do not decide it.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ...workload import normalise_kernel
 from .._launches import Operator
@@ -180,30 +180,60 @@ def output_hw(row: Mapping[str, Any]) -> int:
     return padded // row["stride"] + 1
 
 
-def _convolution(
-    stride: int,
-    padding: int,
-    dilation: int,
-    groups: int,
-    transposed: int | None = None,
-    first: int = 0,
-) -> Rule:
-    """Images and weights at `first` and after it, scalars at the places given; no row
-    where the trace does not say the stride."""
+class Places(NamedTuple):
+    """Numbers of a convolution's arguments: images at `first`, weights behind them."""
+
+    stride: int
+    padding: int
+    dilation: int
+    groups: int
+    transposed: int | None = None
+    first: int = 0
+
+
+_BOTH: Final = Places(4, 5, 6, 9, 7, 1)
+GRADIENTS: Final = {
+    f"{library}_convolution_backward_{of}": f"conv2d_{of}_grad"
+    for library in ("cudnn", "miopen")
+    for of in ("input", "weight")
+}
+"""Gradients of convolutions in older versions, which state neither the sizes of the
+other side nor strides; with `_rows.strides` they have the arguments of both."""
+CONVOLUTIONS: Final = {
+    "cudnn_convolution": Places(3, 2, 4, 5),
+    "miopen_convolution": Places(4, 3, 5, 6),
+    "_conv_depthwise2d": Places(4, 5, 6, 7),
+    **dict.fromkeys(
+        ("convolution", "_convolution", "convolution_overrideable"),
+        Places(3, 4, 5, 8, transposed=6),
+    ),
+    **dict.fromkeys(
+        ("cudnn_convolution_relu", "conv1d", "conv2d", "conv3d"), Places(3, 4, 5, 6)
+    ),
+    **dict.fromkeys(("convolution_backward", *GRADIENTS), _BOTH),
+}
+"""By the name without its namespace."""
+
+
+def _convolution(places: Places) -> Rule:
+    """No row where the trace does not say the stride."""
 
     def rule(operator: Operator, kernel: str) -> Row | None:
+        first = places.first
         images, weights = operator.sizes(first), operator.sizes(first + 1)
-        strides = operator.value(stride)
+        strides = operator.value(places.stride)
         if images is None or weights is None or not strides:
             return None
-        if transposed is not None and operator.value(transposed) == "True":
+        if base_name(operator.name) in GRADIENTS and operator.sizes(0) is None:
+            return None
+        if places.transposed and operator.value(places.transposed) == "True":
             return None
         dtype, tensor = product_type(operator, kernel, first)
-        each = _numbers(operator.value(groups)) or (1,)
+        each = _numbers(operator.value(places.groups)) or (1,)
         return convolution(
             images, weights, stride=_numbers(strides),
-            padding=_numbers(operator.value(padding)),
-            dilation=_numbers(operator.value(dilation)),
+            padding=_numbers(operator.value(places.padding)),
+            dilation=_numbers(operator.value(places.dilation)),
             groups=each[0], dtype=dtype, tensor_core=tensor,
         )  # fmt: skip
 
@@ -250,18 +280,7 @@ RULES: Final[dict[str, Rule]] = {
          "baddbmm_", "cutlass_scaled_mm"), _mm(1)
     ),
     "linear": _linear,
-    "cudnn_convolution": _convolution(3, 2, 4, 5),
-    "miopen_convolution": _convolution(4, 3, 5, 6),
-    "_conv_depthwise2d": _convolution(4, 5, 6, 7),
-    **dict.fromkeys(
-        ("convolution", "_convolution", "convolution_overrideable"),
-        _convolution(3, 4, 5, 8, transposed=6),
-    ),
-    **dict.fromkeys(
-        ("cudnn_convolution_relu", "conv1d", "conv2d", "conv3d"),
-        _convolution(3, 4, 5, 6),
-    ),
-    "convolution_backward": _convolution(4, 5, 6, 9, transposed=7, first=1),
+    **{name: _convolution(places) for name, places in CONVOLUTIONS.items()},
     "_flash_attention_forward": _attention(False, 8),
     "_efficient_attention_forward": _attention(False, 9),
     "_scaled_dot_product_flash_attention": _attention(True, 4),
@@ -280,6 +299,7 @@ BACKWARD_PARTS: Final = {
     "convolution_backward": {
         "conv2d_input_grad": r"dgrad|_bwd_",
         "conv2d_weight_grad": r"wgrad|_wrw_",
-    }
+    },
+    **{name: {op: ""} for name, op in GRADIENTS.items()},
 }
 """Operators with several matrix kernels: the op of each by its name."""

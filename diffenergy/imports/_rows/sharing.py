@@ -17,20 +17,35 @@ _KINDS: Final = (
     ("all_reduce", r"all_?reduce"),
     ("reduce_scatter", r"reduce_?scatter"),
     ("all_gather", r"all_?gather"),
-    ("all_to_all", r"all_?to_?all"),
+    ("all_to_all", r"all_?(?:to|2)_?all"),
     ("broadcast", r"broadcast"),
     ("send_recv", r"send|recv"),
     ("reduce", r"reduce"),
 )
 
 
+def collective_kind(words: str) -> str | None:
+    """Kind of a collective by its names, None where they do not say.
+
+    >>> collective_kind("ncclDevKernel_AllGather_RING_LL")
+    'all_gather'
+    """
+    kinds = (k for k, pattern in _KINDS if re.search(pattern, words, re.IGNORECASE))
+    return next(kinds, None)
+
+
+def is_collective(operator: Operator) -> bool:
+    """Whether the name of an operator is that of a collective."""
+    return any(re.search(x, operator.name, re.IGNORECASE) for _, x in _KINDS[:5])
+
+
 def collective_row(launch: Launch, world: int) -> Row | None:
     """Row of a collective: from what the kernel says (`Collective name`, elements,
     type, group), else from its operator's input and the `world` of the job."""
     stated, operator = launch.collective or {}, launch.operator
-    word = f"{stated.get('name', '')} {launch.name}"
-    kinds = (k for k, pattern in _KINDS if re.search(pattern, word, re.IGNORECASE))
-    kind, ranks = next(kinds, None), int(stated.get("ranks") or world or 0)
+    called = operator.name if operator else ""
+    kind = collective_kind(f"{stated.get('name', '')} {called} {launch.name}")
+    ranks = int(stated.get("ranks") or world or 0)
     if kind is None or ranks < 2:
         return None
     sent, got = stated.get("in"), stated.get("out")
@@ -110,10 +125,10 @@ def experts_row(
         shared = 1
     row = {k: v for k, v in sizes.experts.items() if k != "count"}
     row |= {"num_tokens": tokens[0], "moe_tp_size": shared}
-    return {**row, **_expert_types(kernel)}
+    return {**row, **expert_types(kernel)}
 
 
-def _expert_types(kernel: str) -> Mapping[str, Any]:
+def expert_types(kernel: str) -> Mapping[str, Any]:
     """Types in the name of a grouped product: activations x weights."""
     if "MxE4m3" in kernel and "MxE2m1" in kernel:
         return {"dtype": "mxfp8", "weight_dtype": "mxfp4"}

@@ -24,6 +24,57 @@ addresses the model knows."""
 _TO_BOOL: Final = re.compile(r"^(eq|ne|lt|le|gt|ge|isnan|isinf|logical_\w+)_?$")
 _OUT_FIRST: Final = re.compile(r"^(_C|vllm|_C_cache_ops|sgl_kernel)::")
 """Operators of serving engines: the output is the first argument."""
+_ARGUMENTS: Final = {
+    name: number
+    for number, names in (
+        (1, "abs neg exp log sqrt rsqrt sin cos erf floor ceil round reciprocal relu "
+            "sigmoid tanh silu sum mean amax amin prod norm argmax argmin any all"),
+        (2, "mul div eq ne lt le gt ge pow maximum minimum remainder fmod logical_and "
+            "logical_or bitwise_and bitwise_or clamp_min clamp_max gelu leaky_relu "
+            "sigmoid_backward tanh_backward silu_backward cat stack cumsum"),
+        (3, "add sub clamp lerp threshold softplus hardtanh threshold_backward "
+            "gelu_backward"),
+        (4, "addcmul addcdiv nan_to_num elu"),
+    )
+    for name in names.split()
+}  # fmt: skip
+"""Arguments before `out=`, whose tensor is written and not read."""
+_POINTERS: Final = re.compile(r"[Aa]rray<char ?\*, ?(\d+)")
+"""Tensors of an element-wise kernel of PyTorch, the output among them."""
+
+
+def is_region(operator: Operator, kernel: str) -> bool:
+    """Whether an operator is a node of autograd, a compiled region or a Python
+    function: its tensors are those of all its kernels, and say nothing of one.
+
+    >>> is_region(Operator("CompiledFunction"), "a_kernel")
+    True
+    """
+    name = operator.name
+    if name.startswith(("torch::autograd", "autograd::")):
+        return True
+    return bool(name) and "::" not in name and not kernel.startswith(name)
+
+
+def is_foreign(operator: Operator) -> bool:
+    """Whether an operator is an extension's without a rule of its own: which of its
+    tensors each of several kernels passes over is not known."""
+    own = operator.name.startswith("aten::") or not operator.name
+    return not own and base_name(operator.name) not in RULES
+
+
+def _inputs(operator: Operator, launch: Launch) -> Operator:
+    """The operator without the tensors that it writes alone (`out=`)."""
+    base = base_name(operator.name).removesuffix("_")
+    dims: Sequence[Any] = operator.dims or ()
+    number = _ARGUMENTS.get(base, len(dims))
+    pointers = _POINTERS.search(launch.name)
+    if pointers and not base.startswith("_foreach"):
+        places = [i for i in range(len(dims)) if operator.sizes(i) is not None]
+        inputs = int(pointers[1]) - 1
+        if 0 < inputs < len(places):
+            number = min(number, places[inputs])
+    return operator if number >= len(dims) else operator._replace(dims=dims[:number])
 
 
 def tensors(operator: Operator) -> list[Tensor]:
@@ -175,7 +226,7 @@ def stream_row(operator: Operator, launch: Launch) -> Row | None:
     """Row of a kernel that passes over memory; None where the sizes do not say it."""
     base = base_name(operator.name)
     if base in RULES:
-        return RULES[base](operator, launch)
+        return RULES[base](_inputs(operator, launch), launch)
     if _NO_SIZES.search(base):
         return None
     return mapped(operator, launch)
@@ -184,10 +235,12 @@ def stream_row(operator: Operator, launch: Launch) -> Row | None:
 def mapped(operator: Operator, launch: Launch) -> Row | None:
     """Element-wise row: elements from the launch where it tells them, to one block,
     else those of the largest input; every input counts its own size, once written."""
+    base = base_name(operator.name)
+    if base not in ("copy_", "fill_", "zero_"):  # the tensor they write decides
+        operator = _inputs(operator, launch)
     inputs = tensors(operator)
     if not inputs:
         return None
-    base = base_name(operator.name)
     if base.startswith("triton_") or _OUT_FIRST.match(operator.name):
         return _fused(base, inputs, bool(_OUT_FIRST.match(operator.name)))
     largest = max(n for n, _ in inputs)
@@ -205,7 +258,7 @@ def mapped(operator: Operator, launch: Launch) -> Row | None:
     if base in ("fill_", "zero_"):
         return elementwise_row("fill", elements, [], [(elements, kind)])
     if names.kernel_class(launch.name) == "norm":
-        return elementwise_row(base, largest, inputs, [])
+        return elementwise_row(base or "map", largest, inputs, [])
     out = "bool" if _TO_BOOL.match(base) else kind
     return elementwise_row(_fn(base, launch), elements, inputs, [(elements, out)])
 

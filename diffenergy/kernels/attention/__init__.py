@@ -73,7 +73,10 @@ OPS: Final = tuple(
 )
 TRACE: Final = TraceClass(
     "attention",
-    {30: r"flash|fmha|attn|attention|paged|mha_|_mha"},
+    {
+        30: r"flash(?!infer)|(?:prefill|decode)_?with|fmha|attn|attention|paged"
+        r"|mha(?![a-z])"
+    },
     shares=(0.35, 0.25, 0.3, 0.25),
     matrix=True,
 )

@@ -64,8 +64,9 @@ OPS: Final = (
 TRACE: Final = TraceClass(
     "gemm",
     {
-        70: r"gemm|cutlass|cublas|nvjet|xmma|cijk|gemv|splitkreduce|_matmul"
-        r"|mm_kern|dot_kernel|deep_gemm|s16816|tensorop|scaled_mm|marlin|dot_product"
+        70: r"(?:[a-z]|gc|tiny)?gemm|cutlass|cublas|nvjet|xmma|cijk|[a-z]?gemv"
+        r"|splitkreduce|matmul|b?mm(?![a-z])|dot_kernel|s16816|tensorop|marlin"
+        r"|dot_product"
     },
     shares=(0.42, 0.1, 0.35, 0.3),
     matrix=True,

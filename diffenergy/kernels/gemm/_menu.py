@@ -95,7 +95,7 @@ def candidates(
 ) -> tuple[Array, Array, Array, Array]:
     """`tile_m, tile_n, split_k, legal`, each of shape (kernels, candidates): as given,
     the one kernel that libraries have, or those of the menu."""
-    if s.given:
+    if s.fixed_tile:
         split = _rates.or_default(s.split_k, 1.0)
         return s.tile_m, s.tile_n, split, jnp.ones_like(split)
     kind = jnp.round(gpu.mma_kind).astype(jnp.int32)

@@ -36,7 +36,7 @@ class Gemm(Product):
     stages: Float[Array, "*k"] = eqx.field(converter=as_float)
     split_k: Float[Array, "*k"] = eqx.field(converter=as_float)
     threads: Float[Array, "*k"] = eqx.field(converter=as_float)
-    given: bool = eqx.field(static=True, default=False)
+    fixed_tile: bool = eqx.field(static=True, default=False)
     """Whether every row carries its tile: then there is one candidate."""
 
 

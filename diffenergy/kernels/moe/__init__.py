@@ -87,7 +87,7 @@ OPS: Final = (
 )
 TRACE: Final = TraceClass(
     "moe",
-    {40: r"moe|bmm_\w*e2m1|permute_(?:rows|tokens|copy)|topk_?gating|expert"},
+    {40: r"moe|mo_e|bmm_\w*e2m1|permute_(?:rows|tokens|copy)|topk_?gating|expert"},
     shares=(0.3, 0.1, 0.5, 0.5),
     matrix=True,
 )

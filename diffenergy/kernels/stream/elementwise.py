@@ -80,12 +80,12 @@ TRACE: Final = TraceClass(
     "elementwise",
     {
         90: r"rotary|rope",
-        110: r"elementwise|pointwise|copy|fill|quant|adam|foreach"
+        110: r"elementwise|pointwise|copy|fill|(?:de|re)?quant|adam|foreach"
         r"|multi_tensor|triton_poi|dropout|activation|act_and_mul|silu"
-        r"|gelu|subtensorop|op_?tensor|scalepackedtensor|where|cast"
-        r"|tanh|relu|add_|mul_|loop_|input_|fused_|fusion|memset|memcpy"
+        r"|gelu|subtensorop|op_?tensor|scalepackedtensor|where|(?:broad)?cast"
+        r"|tanh|[a-z]*relu|add_|mul_|loop_|input_|fused_|fusion|memset|memcpy"
         r"|threshold|distribution|arange|range|triu|tril|random|philox"
-        r"|bias|mask|lerp|pow|sqrt|clamp",
+        r"|bias|mask|lerp|pow(?![a-z])|r?sqrt|clamp",
     },
     shares=(0.0, 0.3, 0.55, 0.7),
 )

@@ -15,7 +15,8 @@ TRACE: Final = TraceClass(
     "gather",
     {
         20: r"reshape_and_cache|concat_and_cache",
-        100: r"index|gather|scatter|cat|cache|embedding|embeds?_|roll|sample"
+        100: r"index|gather|scatter|cat(?![a-z])|cache|embedding|embeds?_|embs?_"
+        r"|roll(?![a-z])|(?:down)?sample"
         r"|copy_page|permute|histogram|unique|transpose|recat|bounds_check"
         r"|nonzero|upsample|slice|write_?kv|concat",
     },

@@ -28,8 +28,9 @@ OPS: Final = (
 TRACE: Final = TraceClass(
     "norm",
     {
-        80: r"norm|softmax|reduce|triton_(?:red|per)|cub::|\bbn_|rms|cudnn_bn"
-        r"|batchnorm|gammabeta|_mean|welford|sort|radix|scan|cumsum|pool|argmax|topk"
+        80: r"[a-z]*norm(?!al(?!i))|soft_?max|reduce|triton_(?:red|per)|cub::|bn_|rms"
+        r"|gammabeta|mean|welford|(?:search)?sort|radix|scan|cumsum|[a-z]*pool(?!ed)"
+        r"|argmax|topk"
     },
     shares=(0.0, 0.3, 0.5, 0.65),
 )

@@ -31,7 +31,7 @@ _STAR: Final = 7
 def plans_chart(result: "PlanResult", title: str) -> Chart:
     """Return a scatter chart of step time and energy of every plan that fits, coloured
     by memory, with the front of time and energy and the best plan as a star."""
-    s, about = result.summary, result.found.about
+    s, about = result.summary, result.outcome.about
     shown = about.time <= _SLOWER * about.time.min()
     time, energy = about.time[shown].tolist(), about.energy[shown].tolist()
     memory = about.memory[shown] / 1e9

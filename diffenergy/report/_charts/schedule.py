@@ -165,14 +165,18 @@ class VisibleLaunches(NamedTuple):
 
 
 def visible_launches(problem: Problem, order: Launches) -> VisibleLaunches:
-    """Return all launches, or every loop once if there are too many clock changes.
+    """Return all launches, or every loop and micro-batch once if there are too many
+    clock changes.
 
     A loop whose turns differ is drawn in full.
     """
     visible, marks = np.ones(len(order.kernel), dtype=bool), []
     if len(order.changes()) > _MOST_CHANGES:
-        end = 0
-        for loop in problem.loops:
+        end, (number, rounds) = 0, problem.rounds
+        for i, loop in enumerate(problem.loops):
+            if i == number:  # the other rounds are like the first
+                end, first = end * rounds, end
+                visible[first:end] = False
             start, width = end, len(loop.kernels)
             end = start + width * loop.turns
             turns = order.setting[start:end].reshape(loop.turns, width)
@@ -226,7 +230,8 @@ def _clocks(shown: VisibleLaunches, problem: Problem, which: int) -> Chart:
         )
         text = f"from {si(edges[i], 's')} on: {word} {clock}"
         readings.append(Reading(edges[i], heights[i], text))
-    once = " (repeated layers drawn once)" if shown.loops else ""
+    what = "layers and micro-batches" if problem.rounds[1] > 1 else "layers"
+    once = f" (repeated {what} drawn once)" if shown.loops else ""
     panel = Panel(
         Axis(f"time in the iteration{once}", "s", zero=True, high=whole),
         Axis(f"{word} clock", "MHz", low=low, high=high, ticks=ticks),

@@ -50,8 +50,8 @@ def blocks(result: "ServersResult") -> list[Block]:
 def _table(s: Entry) -> Table:
     def of(key: str, level: str = "") -> object:
         def value(point: Entry) -> float | None:
-            found = point.get(key)
-            return found[level] if level and found else found
+            entry = point.get(key)
+            return entry[level] if level and entry else entry
 
         return value
 

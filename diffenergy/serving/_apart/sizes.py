@@ -233,10 +233,10 @@ def _least(keeps: Callable[[np.ndarray], np.ndarray], start: int) -> int | None:
     `MOST` of them at a time; None where 192 more do not."""
     low, steps = max(start, 1), _STEPS
     while True:
-        kept = keeps(low + steps)
-        if not kept.any():
+        enough = keeps(low + steps)
+        if not enough.any():
             return None
-        first = int(kept.argmax())
+        first = int(enough.argmax())
         if first == 0 or steps[first] - steps[first - 1] == 1:
             return int(low + steps[first])
         span = steps[first] - steps[first - 1] - 1

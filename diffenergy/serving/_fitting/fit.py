@@ -124,7 +124,7 @@ def _row(number: int, cells: Mapping[str, str], path: str) -> ServedRow:
         raise ValueError(
             f"`engine` is '{engine}' in {where}; allowed are {', '.join(ENGINES)}."
         )
-    given: dict[str, Any] = {
+    load_values: dict[str, Any] = {
         name: value(name) for name in (*_LOADS, "cached_len", "waves")
     } | {name: text(name) for name in ("input_len", "output_len")}
     whole = {name: value(name) for name in _WHOLE}
@@ -132,7 +132,7 @@ def _row(number: int, cells: Mapping[str, str], path: str) -> ServedRow:
     words = {name: text(name) for name in ("dtype", "kv_dtype", "sampling")}
     server |= {name: x for name, x in words.items() if x is not None}
     try:
-        load = Load(**given)
+        load = Load(**load_values)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
     measured = {x: y for x in MEASURED if (y := value(x)) is not None and y > 0}
@@ -173,7 +173,7 @@ class Served:
     columns: Mapping[str, Any]
     read: np.ndarray
     hosts: list[str]
-    given: list[ServedRow]
+    rows: list[ServedRow]
 
     def predict(self, values: Mapping[str, Array]) -> np.ndarray:
         """ln of `QUANTITIES` of every row with constants `values`."""
@@ -272,10 +272,10 @@ def _predicted(
         where = (row["first"], row["sm_clock"], row["cap"])
         server = Server(costs, engine, *place, *where)
         load = load_arrays(row["slots"], row["clients"], phi=row["phi"])
-        found = steady(server, load, "closed")
-        power = found.power * row["gpus"]
-        energy = found.energy * (row["gpus"] / row["replicas"])
-        figures = (found.tpot.mean, found.ttft.mean, power, energy)
+        state = steady(server, load, "closed")
+        power = state.power * row["gpus"]
+        energy = state.energy * (row["gpus"] / row["replicas"])
+        figures = (state.tpot.mean, state.ttft.mean, power, energy)
         return jnp.log(jnp.stack(figures))
 
     return jax.vmap(one)(columns)
@@ -317,7 +317,7 @@ def fitted(
     target = np.where(valid, served_rows.read, 0.0)
     weight = valid / np.array(_SD)
     # All rows go through one program, whichever of them count: folds share it.
-    given = served_rows.costs, served_rows.columns
+    tables = served_rows.costs, served_rows.columns
 
     def values_at(z: np.ndarray) -> dict[str, Array]:
         values = np.maximum(centre + sd * z, 0.0)
@@ -325,7 +325,7 @@ def fitted(
 
     def robust(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(soft l1 of the misses, its derivative by them)"""
-        miss = (np.asarray(_predicted(*given, values_at(z))) - target) * weight
+        miss = (np.asarray(_predicted(*tables, values_at(z))) - target) * weight
         size = np.sqrt(1 + (miss / _ROBUST) ** 2)
         half = np.sqrt(2 * (size - 1) + 1e-30)
         slope = np.abs(miss) / (_ROBUST * size * half)
@@ -336,7 +336,7 @@ def fitted(
         return np.concatenate([robust(z)[0].ravel(), z])
 
     def jacobian(z: np.ndarray) -> np.ndarray:
-        slopes = _slopes(*given, values_at(z), tuple(names[i] for i in free))
+        slopes = _slopes(*tables, values_at(z), tuple(names[i] for i in free))
         scale = (robust(z)[1] * weight)[..., None]
         out = np.zeros((valid.size, len(names)))
         out[:, free] = (scale * np.asarray(slopes)).reshape(valid.size, -1) * sd[free]

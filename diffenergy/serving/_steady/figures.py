@@ -35,12 +35,12 @@ _STATES: Final = 8
 
 
 class Latency(NamedTuple):
-    """`mean` and `quantiles` (`QUANTILES`), s; `kept`: share of requests that keep the
-    limit asked for."""
+    """`mean` and `quantiles` (`QUANTILES`), s; `within_limit`: share of requests
+    that keep the limit asked for."""
 
     mean: Array
     quantiles: Array
-    kept: Array
+    within_limit: Array
 
 
 class Steady(NamedTuple):

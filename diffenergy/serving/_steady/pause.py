@@ -36,8 +36,8 @@ def slots_beside(server: Server, slots: Array, ending: Array) -> Array:
     second (1/s)."""
     if server.pause is None:
         return slots
-    held = jnp.maximum(paused_bytes(server, ending) - server.pause.offload, 0.0)
-    room = server.memory.pool - held
+    paused = jnp.maximum(paused_bytes(server, ending) - server.pause.offload, 0.0)
+    room = server.memory.pool - paused
     one = server.memory.of_request(server.traffic.context)
     return jnp.minimum(slots, room / one)
 
@@ -60,8 +60,8 @@ def balanced_slots(server: Server, slots: Array, *clients: Array) -> tuple[Array
         least = jnp.maximum(slots, 1.0)
         ending = busy * least / jnp.interp(least, batches, token)
         ending = ending / server.traffic.output
-        held = paused_bytes(server, ending) - pause.offload
-        memory = (slots * one + jnp.maximum(held, 0.0)) / server.memory.pool
+        paused = paused_bytes(server, ending) - pause.offload
+        memory = (slots * one + jnp.maximum(paused, 0.0)) / server.memory.pool
         return jnp.maximum(memory, (slots + ending * pause.time) / number) - 1
 
     def halve(_: Array, ends: tuple[Array, Array]) -> tuple[Array, Array]:

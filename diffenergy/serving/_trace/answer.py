@@ -49,8 +49,8 @@ def to_json(
     )
     t = _times(deployment, trace, runs)
     lasted = max(float(trace.arrival[-1] - trace.arrival[0]), 1e-9)
-    made = float(trace.output.sum())
-    tokens = float(trace.prompt.sum()) + made + count * (shown.cached_len or 0.0)
+    generated = float(trace.output.sum())
+    tokens = float(trace.prompt.sum()) + generated + count * (shown.cached_len or 0.0)
     most = n * float(saturated(place, costs).saturation) / shown.output.mean
     _, pool = place.memory(place.gpu).on_host(place.context)
     cap = float(place.point.power_cap * place.gpu.cap_fraction)
@@ -63,13 +63,13 @@ def to_json(
         "skipped_requests": trace.skipped,
         "request_rate_per_s": count / lasted if count > 1 else None,
         "request_throughput_per_s": count / t.span,
-        "output_token_throughput_per_s": made / t.span,
+        "output_token_throughput_per_s": generated / t.span,
         "total_token_throughput_per_s": tokens / t.span,
         "saturation_request_rate_per_s": most,
         "limited_by": _limit(shown, slots, waiting),
         "running_requests": float((t.last - t.first).sum() / t.span),
         "waiting_requests": waiting,
-        "kv_cache_usage": _average(runs, "kept", t.span) / (n * pool),
+        "kv_cache_usage": _average(runs, "cached_bytes", t.span) / (n * pool),
         "ttft_s": _shown(t.ttft),
         "tpot_s": _shown(t.tpot, t.mean_tpot) if len(t.tpot) else None,
         "itl_s": _weighted(*_gaps(runs, float(place.server(costs).burst[0]))),
@@ -175,7 +175,7 @@ def _gaps_of(run: Outcome) -> tuple[np.ndarray, np.ndarray]:
     once); and where prompts go first their steps, with the next one that decodes."""
     time, tokens = _turn(run, "time"), _turn(run, "running", "steps")
     back, away = _turn(run, "resumed"), _turn(run, "away")
-    waiting = _turn(run, "held")
+    waiting = _turn(run, "blocked")
     some = back > 0
     waits = np.flatnonzero(waiting > 0)
     going = np.append(np.flatnonzero(waiting == 0), len(waiting) - 1)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...compiling import kept
+from ...compiling import call_compiled
 from ...estimator import profile_at
 from ...power_time import PowerCurve
 from ...requests import BadRequest, accepts, part
@@ -160,7 +160,7 @@ def _run(deployment: Deployment, costs: Any, trace: Trace, replica: int) -> Outc
     arguments = (deployment.server(costs), requests, jnp.asarray(limit))
     while True:  # who is dropped takes more turns
         sized = (*arguments, Sizes(slots, turns))
-        ran = jax.device_get(kept(run_through, sized, once=False))
+        ran = jax.device_get(call_compiled(run_through, sized, once=False))
         if not np.isnan(ran.last[: len(columns[0])]).any():
             return ran
         turns *= 2

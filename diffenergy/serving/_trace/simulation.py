@@ -35,8 +35,8 @@ class Turn(NamedTuple):
     `running` requests that decode (and got tokens), `prompt` tokens in the first of
     them, `energy` J of one GPU in all, `waiting` requests meanwhile; `dropped` ones
     lost their memory before it, `resumed` ones went on after `away` s without a token,
-    all together; `held` ones that decode waited for prompts (prompts first); `clock`,
-    Hz; power at the `lowest` clock, W."""
+    all together; `blocked` ones that decode waited for prompts (prompts first);
+    `clock`, Hz; power at the `lowest` clock, W."""
 
     start: Array
     steps: Array
@@ -45,12 +45,12 @@ class Turn(NamedTuple):
     prompt: Array
     energy: Array
     waiting: Array
-    kept: Array
+    cached_bytes: Array
     parts: Array
     dropped: Array
     resumed: Array
     away: Array
-    held: Array
+    blocked: Array
     clock: Array
     lowest: Array
 
@@ -77,7 +77,7 @@ class State(NamedTuple):
     context: Array
     first: Array  # s, by request
     last: Array  # s, by request
-    made: Array  # tokens that each request had when it was dropped
+    generated: Array  # tokens that each request had when it was dropped
     since: Array  # time of the last of them
     finished: Array  # number of requests
 
@@ -125,7 +125,9 @@ def dropped(state: State, requests: Requests, server: Server) -> tuple[State, Ar
         who=jnp.where(gone, -1, state.who),
         unread=jnp.where(gone, 0.0, state.unread),
         left=jnp.where(gone, 0.0, state.left),
-        made=state.made.at[jnp.where(gone, one, rows)].set(generated, mode="drop"),
+        generated=state.generated.at[jnp.where(gone, one, rows)].set(
+            generated, mode="drop"
+        ),
         since=state.since.at[jnp.where(lost, one, rows)].set(state.now, mode="drop"),
     ), jnp.sum(gone)
 
@@ -137,10 +139,10 @@ def admitted(state: State, requests: Requests, limit: Array, server: Server) -> 
     ahead = jnp.minimum(place, number - 1)
     over = ~jnp.isnan(state.last[ahead])  # younger than one dropped, and done
     occupied = state.who >= 0
-    unread = requests.prompt[ahead] + state.made[ahead]
-    asked = _blocks(server, unread + requests.cached[ahead])
+    unread = requests.prompt[ahead] + state.generated[ahead]
+    needed_bytes = _blocks(server, unread + requests.cached[ahead])
     room = server.memory.pool - jnp.sum(needed(state, server, 1))
-    cumulative = jnp.cumsum(jnp.where(over, 0.0, asked))
+    cumulative = jnp.cumsum(jnp.where(over, 0.0, needed_bytes))
     rank = jnp.cumsum(~over) - 1  # among those that may be admitted
     alone = (rank == 0) & ~jnp.any(occupied)  # never stuck
     ok = (requests.arrival[ahead] <= state.now) & ((cumulative <= room) | alone)
@@ -148,11 +150,13 @@ def admitted(state: State, requests: Requests, limit: Array, server: Server) -> 
     entered = jnp.cumprod((place < number) & (over | ok)) > 0
     # the n-th of them takes the n-th free slot
     mine = entered & ~over
-    found = jnp.full(slots + 1, -1).at[jnp.where(mine, rank, slots)].set(ahead)[:slots]
+    entering = (
+        jnp.full(slots + 1, -1).at[jnp.where(mine, rank, slots)].set(ahead)[:slots]
+    )
     free = jnp.cumsum(~occupied) - 1
-    who = jnp.where(occupied, -1, found[jnp.maximum(free, 0)])
+    who = jnp.where(occupied, -1, entering[jnp.maximum(free, 0)])
     new, one = who >= 0, jnp.maximum(who, 0)
-    generated = state.made[one]
+    generated = state.generated[one]
     return state._replace(
         next=state.next + jnp.sum(entered),
         who=jnp.where(new, who, state.who),
@@ -172,9 +176,11 @@ class _Step(NamedTuple):
     """The next step as it would run alone, at the clock that its power allows."""
 
     reading: Array  # slots whose prompts are read, or wait to be
-    decoding: Array  # slots with the whole prompt, which go on unless they are `held`
+    decoding: (
+        Array  # slots with the whole prompt, which go on unless they are `blocked`
+    )
     number: Array  # sequences that decode
-    held: Array  # those that wait for prompts (prompts first)
+    blocked: Array  # those that wait for prompts (prompts first)
     read: Array  # prompt tokens by slot
     plain: Array  # s of decoding
     prompts: Array  # s that prompts add
@@ -200,7 +206,7 @@ def stepped(
     time = alone + jnp.where(none | any_reading, 0.0, growth)
     longer = 1 + (time - alone) / jnp.maximum(step.plain, 1e-9)
     now = state.now + steps * time
-    generated = jnp.where(step.decoding & (step.held < 1), steps * each, 0.0)
+    generated = jnp.where(step.decoding & (step.blocked < 1), steps * each, 0.0)
     out, again = _after(state, step, now, generated, len(requests.arrival))
     come = jnp.searchsorted(requests.arrival, state.now, side="right")
     come = jnp.minimum(come, requests.number)
@@ -219,7 +225,7 @@ def stepped(
         dropped,
         jnp.sum(again),
         jnp.sum(jnp.where(again, now - state.since[who], 0.0)),
-        step.held,
+        step.blocked,
         step.clock,
         step.lowest,
     )
@@ -283,7 +289,7 @@ def _after(
     left = state.left - generated
     ended = (state.who >= 0) & (left <= 0) & (generated > 0)
     who = jnp.maximum(state.who, 0)
-    again = done & (state.made[who] > 0)
+    again = done & (state.generated[who] > 0)
     begun = jnp.where(done & ~again, who, rows)  # else nowhere
     over = jnp.where(ended, who, rows)
     out = state._replace(
@@ -386,7 +392,7 @@ def run_through(
     unknown, nothing = jnp.full(rows, jnp.nan), jnp.zeros(rows)
     start = State(
         now=jnp.zeros(()), next=none, who=jnp.full(slots, -1), unread=zeros, left=zeros,
-        context=zeros, first=unknown, last=unknown, made=nothing, since=nothing,
+        context=zeros, first=unknown, last=unknown, generated=nothing, since=nothing,
         finished=none,
     )  # fmt: skip
 
@@ -412,10 +418,12 @@ def run_through(
         return busy & (number < turns)
 
     def go(carried: tuple[Array, State, Turn]) -> tuple[Array, State, Turn]:
-        number, state, kept = carried
+        number, state, turns_so_far = carried
         state, one = turn(state)
-        kept = jax.tree.map(lambda x, y: x.at[number].set(y), kept, one)
-        return number + 1, state, kept
+        turns_so_far = jax.tree.map(lambda x, y: x.at[number].set(y), turns_so_far, one)
+        return number + 1, state, turns_so_far
 
-    taken, end, kept = lax.while_loop(more, go, (jnp.zeros((), int), start, empty))
-    return Outcome(end.first, end.last, kept, taken, end.now)
+    taken, end, turns_so_far = lax.while_loop(
+        more, go, (jnp.zeros((), int), start, empty)
+    )
+    return Outcome(end.first, end.last, turns_so_far, taken, end.now)

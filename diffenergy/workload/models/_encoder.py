@@ -47,6 +47,9 @@ class Encoder(Model):
     def _forward(self, request: Request) -> list[Kernel]:
         """Kernels that the published module launches."""
 
+    def _one_pass(self, request: Request) -> list[Kernel]:
+        return self._forward(request)
+
     @property
     def max_positions(self) -> int | None:
         return None

@@ -183,6 +183,12 @@ class LanguageModel(LayeredModel):
             )
         return listings
 
+    def _one_pass(self, request: Request) -> list[Kernel]:
+        length = length_of(request)
+        if request.phase == "decode":
+            return self._step(request, length)
+        return self._pass(request, length, length)
+
     def _encoded(self, request: Request) -> list[Kernel]:
         """Kernels of the tower over the images of all sequences; none in decode."""
         if not request.images or self.tower is None or request.phase == "decode":

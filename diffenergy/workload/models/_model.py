@@ -239,6 +239,19 @@ class Model(abc.ABC):
         """
         return self.listings_of(self.request(**choices))
 
+    def sequence(self, **choices: Any) -> tuple[Kernel, ...]:
+        """Kernels of one pass in the order of their launches: blocks of layers one
+        after the other, whose rows' `count` is how often the block repeats.
+
+        `choices` as of `listings`; phases "prefill", "decode" or "forward".
+        """
+        request = self.request(**choices)
+        return normalise_rows(self._one_pass(request), self.name, False)
+
+    def _one_pass(self, request: Request) -> list[Kernel]:
+        """Kernels of one pass, not merged."""
+        raise ValueError(f"{self.name} has no single pass whose order is known.")
+
     def workload(self, **choices: Any) -> "Workload":
         """`Workload` of the same choices as `listings`.
 

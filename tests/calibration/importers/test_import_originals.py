@@ -166,8 +166,8 @@ def test_energaizer_checkout(tmp_path: Path, read_back):
     assert back.campaign.tolist() == ["a10", "a100_dvfs", "a100_dvfs"]
     np.testing.assert_allclose(back.avg_power_w, [100.0, 200.0, 150.0])
     np.testing.assert_allclose(back.sm_clock_set, [np.nan, 1.41e9, np.nan])
-    asked = back.model_request.values
-    assert not len(asked) and back.workload.tolist()[2] == vision
+    wanted = back.model_request.values
+    assert not len(wanted) and back.workload.tolist()[2] == vision
     table = tables["measurements"]
     assert table["precision"].tolist() == ["bf16", "bf16", "fp32"]
     np.testing.assert_allclose(table["seq_len"], [128.0, 128.0, np.nan])

@@ -102,13 +102,13 @@ def test_script_bad_input_is_one_line(
     binary = write("", "run.bin")
     binary.write_bytes(b"\xff\xfe\x00")
     out = tmp_path / "out"
-    given = {
+    files = {
         "log": write(LOG, "run.csv"),
         "cut": write(LOG + "30.0,b", "cut.csv"),
         "binary": binary,
         "out": out,
     }
-    assert datasets.main(arguments.format(**given).split()) == 2
+    assert datasets.main(arguments.format(**files).split()) == 2
     said = capsys.readouterr()
     assert len(said.err.splitlines()) == 1 and words in said.err
     assert said.out == "" and not out.exists()

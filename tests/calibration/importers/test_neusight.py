@@ -25,8 +25,8 @@ def table(write) -> Callable[[str], tuple[MeasurementTable, list[str]]]:
     """`table(text)`: a file as measurements, and what was changed."""
 
     def table(text: str) -> tuple[MeasurementTable, list[str]]:
-        found = neusight.translated(write(text, "neusight.csv"))
-        return as_table(found), notes_of(found)
+        result = neusight.translated(write(text, "neusight.csv"))
+        return as_table(result), notes_of(result)
 
     return table
 
@@ -65,9 +65,9 @@ def test_a_grid_that_says_so_keeps_the_order_of_a_tile(table):
         "NVIDIA H100 80GB HBM3,bmm,float32,1,300,300,454,33.9,a_sliced1x4_nn,128,32,"
         "10,3,1,256,2.1.0,train\n"
     )
-    kept = row.replace(",300,300,454", ",384,320,454")  # 3 x 10, swapped 12 x 3
+    swapped = row.replace(",300,300,454", ",384,320,454")  # 3 x 10, swapped 12 x 3
     header = NEUSIGHT.partition("\n")[0] + "\n"
-    table, _ = table(header + row + kept)
+    table, _ = table(header + row + swapped)
     shape = table.fields["gemm"].values
     np.testing.assert_array_equal(shape["tile_m"], [32, 128])
     np.testing.assert_array_equal(shape["tile_n"], [128, 32])

@@ -55,8 +55,8 @@ def design(
 ) -> tuple[dict[str, Any], Path]:
     """The search with a limit on the area, and the GPU file that it writes."""
     out = tmp_path_factory.mktemp("out") / "small.toml"
-    found = run(*words, "--max-area", "700", "--out", out, "--json").json
-    return found, out
+    result = run(*words, "--max-area", "700", "--out", out, "--json").json
+    return result, out
 
 
 @pytest.mark.slow
@@ -64,8 +64,8 @@ def test_the_best_keeps_limits_and_legal_values(
     run: Run, listing: Path, design: tuple[dict[str, Any], Path]
 ):
     """And the start is what `estimate` answers."""
-    found, _ = design
-    best, start, fields = found["best"], found["start"], found["best"]["fields"]
+    result, _ = design
+    best, start, fields = result["best"], result["start"], result["best"]["fields"]
     assert best["objective"] == pytest.approx(best["energy_j"], rel=1e-12)
     assert best["energy_j"] < start["energy_j"]
     assert best["area_mm2"] <= 700 * (1 + 1e-9) and best["violation_pct"] == 0
@@ -73,7 +73,7 @@ def test_the_best_keeps_limits_and_legal_values(
     assert (fields["num_sms"] - 108) % 16 == 0  # GPCs of 16 SMs
     assert round((1410e6 - fields["sm_clock"]) / 15e6, 6).is_integer()
     assert round(fields["dram_bandwidth"] / (2.039e12 / 5), 6).is_integer()
-    sizes = [x["elasticity"] for x in found["sensitivities"]]
+    sizes = [x["elasticity"] for x in result["sensitivities"]]
     assert sizes[-1] is None  # no fp8 on an A100
     sizes = [abs(x) for x in sizes if x is not None]
     assert sizes == sorted(sizes, reverse=True)
@@ -94,17 +94,17 @@ def test_the_file_is_a_gpu_that_answers_like_the_best(
     design: tuple[dict[str, Any], Path],
 ):
     """To `estimate`, and as the base of the next search."""
-    found, out = design
-    clock = str(found["best"]["fields"]["sm_clock"] / 1e6)
+    result, out = design
+    clock = str(result["best"]["fields"]["sm_clock"] / 1e6)
     again = ("estimate", listing, "--workload", "x", "--gpu", out)
     estimate = run(*again, "--sm-clock", clock, "--json").json
     for key in ("time_s", "energy_j", "avg_power_w"):
-        assert estimate[key] == pytest.approx(found["best"][key], rel=1e-9)
+        assert estimate[key] == pytest.approx(result["best"][key], rel=1e-9)
     assert estimate["grade"] == "forecast" and estimate["gpu"] == "small"
     table = tomllib.loads(out.read_text())
     assert table["corrections"] == "a100-sxm-80gb" and table["aliases"] == []
-    assert table["num_sms"] == found["best"]["fields"]["num_sms"]
-    assert table["physical"]["die_area_mm2"] == found["best"]["area_mm2"]
+    assert table["num_sms"] == result["best"]["fields"]["num_sms"]
+    assert table["physical"]["die_area_mm2"] == result["best"]["area_mm2"]
     source = table["provenance"]["num_sms"]
     assert source["quality"] == "derived"
     assert source["source"] == "diffenergy codesign from a100-sxm-80gb"
@@ -112,11 +112,11 @@ def test_the_file_is_a_gpu_that_answers_like_the_best(
     text = out.with_suffix(".json").read_text()
     check("codesign", text)
     beside = json.loads(text)
-    assert {**beside, "path": None} == {**found, "path": None}
+    assert {**beside, "path": None} == {**result, "path": None}
     assert len(beside["path"]) >= 3 and beside["path"][0]["round"] == 1
     based = [out if word == "a100-sxm-80gb" else word for word in words]
     start = run(*based, "--json").json["start"]
-    assert start["area_mm2"] == pytest.approx(found["best"]["area_mm2"], rel=1e-9)
+    assert start["area_mm2"] == pytest.approx(result["best"]["area_mm2"], rel=1e-9)
 
 
 @pytest.mark.slow
@@ -130,14 +130,14 @@ def test_python_answers_as_the_command(
         "limits": {"area": 700},
         "effort": Effort(starts=6, rounds=3),
     }
-    found = search(listing, "a100-sxm-80gb", workload="x", **how)
-    assert {**found.summary, "schema": 1, "wall_s": 0} == {**summary, "wall_s": 0}
-    assert found.to_toml("small") == out.read_text()
-    assert found.path == json.loads(out.with_suffix(".json").read_text())["path"]
-    assert json.loads(found.to_json()) == {"schema": 1} | found.summary
-    assert "num_sms" in repr(found)
+    result = search(listing, "a100-sxm-80gb", workload="x", **how)
+    assert {**result.summary, "schema": 1, "wall_s": 0} == {**summary, "wall_s": 0}
+    assert result.to_toml("small") == out.read_text()
+    assert result.path == json.loads(out.with_suffix(".json").read_text())["path"]
+    assert json.loads(result.to_json()) == {"schema": 1} | result.summary
+    assert "num_sms" in repr(result)
     task = prepare(str(listing), read_gpu("a100-sxm-80gb"), workload="x")
-    assert search(task, **how).best == found.best
+    assert search(task, **how).best == result.best
 
 
 @pytest.mark.long
@@ -151,8 +151,8 @@ def test_mixes_and_tiles_are_those_of_python(run: Run, listing: Path):
     vary = [
         "num_sms", Range("dram_bandwidth", 1e12, 3e12), Range("sm_clock", 900e6, 1410e6)
     ]  # fmt: skip
-    found = search(mix, "a100-sxm-80gb", vary=vary, effort=Effort(starts=6, rounds=3))
-    assert {**found.summary, "schema": 1, "wall_s": 0} == {**summary, "wall_s": 0}
+    result = search(mix, "a100-sxm-80gb", vary=vary, effort=Effort(starts=6, rounds=3))
+    assert {**result.summary, "schema": 1, "wall_s": 0} == {**summary, "wall_s": 0}
     one, other = (
         run("estimate", listing, "--workload", name, *GPU, "--json").json
         for name in "yz"
@@ -172,30 +172,30 @@ def test_limits_of_tokens_costs_and_latency(
     limits = ("--max-ttft", "1", "--max-tpot", "1", "--max-power", "300")
     priced = ("--price", "0.5", "--max-cost", "350")
     goal = ("--objective", "energy_per_token")
-    found = run(*words, *limits, *priced, *goal, "--json").json
-    best = found["best"]
+    result = run(*words, *limits, *priced, *goal, "--json").json
+    best = result["best"]
     assert best["objective"] == pytest.approx(best["energy_j_per_token"])
     assert best["cost"] == pytest.approx(0.5 * best["area_mm2"]) and best["cost"] <= 350
-    most = {limit["name"]: limit["limit"] for limit in found["limits"]}
+    most = {limit["name"]: limit["limit"] for limit in result["limits"]}
     assert most == {"max_ttft": 1, "max_tpot": 1, "max_power": 300, "max_cost": 350}
     latency = 1.05 * design[0]["start"]["time_s"]
     limited = (*words, "--objective", "area", "--max-latency")
-    found = run(*limited, "105%", "--json").json
-    assert found["limits"][0]["limit"] == pytest.approx(latency, rel=1e-9)
-    assert found["best"]["time_s"] <= latency * (1 + 1e-9)
-    active = {x["name"]: x for x in found["active_constraints"]}["max_latency"]
+    result = run(*limited, "105%", "--json").json
+    assert result["limits"][0]["limit"] == pytest.approx(latency, rel=1e-9)
+    assert result["best"]["time_s"] <= latency * (1 + 1e-9)
+    active = {x["name"]: x for x in result["active_constraints"]}["max_latency"]
     assert active["multiplier"] >= 0 and active["unit"] == "mm2/(s)"
     assert "of latency saves" in run(*limited, f"{1e3 * latency}ms").out
 
 
 @pytest.mark.slow
 def test_a_front_is_undominated(run: Run, words: tuple[object, ...]):
-    found = run(*words, "--objective", "time,energy", "--json").json
-    front = [(x["time_s"], x["energy_j"]) for x in found["pareto"]]
+    result = run(*words, "--objective", "time,energy", "--json").json
+    front = [(x["time_s"], x["energy_j"]) for x in result["pareto"]]
     assert len(front) > 2 and front == sorted(front)
     energies = [energy for _, energy in front]
     assert energies == sorted(energies, reverse=True)
-    assert found["best"]["time_s"] == front[0][0]
+    assert result["best"]["time_s"] == front[0][0]
 
 
 @pytest.mark.slow
@@ -224,11 +224,11 @@ def test_exit_statuses_of_searches_without_an_end(
     monkeypatch.setattr(codesign, "progress", impatient)
     done = run(*words, "--out", out, "--json")
     assert done.code == 130 and "interrupted" in done.err
-    found = json.loads(done.out)
-    assert found["interrupted"] and found["best"]["violation_pct"] == 0
-    assert len(found["pareto"]) == 0
+    result = json.loads(done.out)
+    assert result["interrupted"] and result["best"]["violation_pct"] == 0
+    assert len(result["pareto"]) == 0
     table = tomllib.loads(out.read_text())
-    assert table["num_sms"] == found["best"]["fields"]["num_sms"]
+    assert table["num_sms"] == result["best"]["fields"]["num_sms"]
 
 
 @pytest.mark.slow
@@ -237,20 +237,20 @@ def test_tiles_of_designs_and_of_a_gpu(run: Run, listing: Path, tmp_path: Path):
     words = ("codesign", listing, "--workload", "y", *GPU)
     done = run(*words, "--vary", "tiles", *QUICK, "--out", out)
     assert done.code == 0, done.err
-    found = json.loads(out.read_text())
-    (tile,) = found["best"]["fields"]["tiles"]
+    result = json.loads(out.read_text())
+    (tile,) = result["best"]["fields"]["tiles"]
     assert (tile["m"], tile["n"], tile["k"], tile["count"]) == (1024, 4096, 2048, 8)
     text = "x".join(str(tile[x]) for x in ("tile_m", "tile_n", "tile_k", "stages"))
     assert text in done.out
-    assert found["start"]["fields"]["tiles"] == []  # the library chooses
+    assert result["start"]["fields"]["tiles"] == []  # the library chooses
     out = tmp_path / "tuned.jsonl"
-    found = run(*words, "--tune-tiles", "--out", out, "--json").json
-    (gemm,) = found["gemms"]
-    assert gemm["default_costs_more_pct"] >= 0 and found["goal"] == "time"
+    result = run(*words, "--tune-tiles", "--out", out, "--json").json
+    (gemm,) = result["gemms"]
+    assert gemm["default_costs_more_pct"] >= 0 and result["goal"] == "time"
     (line,) = map(json.loads, out.read_text().splitlines())
     assert line["kernels"][0]["tile_m"] == gemm["tile_m"]
     estimate = run("estimate", out, *GPU, "--json").json
-    assert estimate["time_s"] == pytest.approx(found["time_s"], rel=1e-6)
+    assert estimate["time_s"] == pytest.approx(result["time_s"], rel=1e-6)
 
 
 @pytest.mark.slow
@@ -260,8 +260,8 @@ def test_words_are_choices(run: Run, tmp_path: Path):
     words = ("codesign", "gpt2", "--gpu", "h100-sxm", "--phase", "decode")
     vary = ("--vary", "process_node=4N,N3P,memory=HBM3,HBM4", "--out", path)
     answer = run(*words, *vary, "--json").json
-    found = [x["words"]["process_node"] for x in answer["choices"]]
-    assert sorted(found) == ["4N", "4N", "N3P", "N3P"] and found[0] == "N3P"
+    result = [x["words"]["process_node"] for x in answer["choices"]]
+    assert sorted(result) == ["4N", "4N", "N3P", "N3P"] and result[0] == "N3P"
     energies = [x["energy_j"] for x in answer["choices"]]
     assert energies == sorted(energies) and answer["best"]["energy_j"] == energies[0]
     assert answer["start"]["energy_j"] == max(energies)  # an H100 as it is

@@ -11,38 +11,38 @@ from ..conftest import Outcome
 
 Run = Callable[..., Outcome]
 SMALL = ("collective", "ring-4", "--collective", "all_gather", "--size", "8MB")
-ASKED = {"--collective": "all_gather", "--size": "200KB"}
-BOARD = ("collective", "dgx1", *(word for flag in ASKED.items() for word in flag))
+REQUEST = {"--collective": "all_gather", "--size": "200KB"}
+BOARD = ("collective", "dgx1", *(word for flag in REQUEST.items() for word in flag))
 
 
 def board(*flags: str) -> tuple[str, ...]:
     """The words of `BOARD` with other or more flags, each once."""
-    rest = [flag for flag in ASKED.items() if flag[0] not in flags]
+    rest = [flag for flag in REQUEST.items() if flag[0] not in flags]
     return ("collective", "dgx1", *(word for flag in rest for word in flag), *flags)
 
 
 def test_json(run: Run):
-    found = run(*BOARD, "--epoch", "slowest", "--json").json
-    assert (found["epochs"], found["epoch_s"]) == (4, pytest.approx(1e-6))
-    assert found["epoch_finish_s"] == pytest.approx(4e-6)
-    assert found["certified"] and found["verified"]
-    assert found["algo_bw_bytes_per_s"] == pytest.approx(2e5 / found["finish_s"])
-    assert found["bus_bw_bytes_per_s"] == pytest.approx(
-        7 / 8 * found["algo_bw_bytes_per_s"]
+    result = run(*BOARD, "--epoch", "slowest", "--json").json
+    assert (result["epochs"], result["epoch_s"]) == (4, pytest.approx(1e-6))
+    assert result["epoch_finish_s"] == pytest.approx(4e-6)
+    assert result["certified"] and result["verified"]
+    assert result["algo_bw_bytes_per_s"] == pytest.approx(2e5 / result["finish_s"])
+    assert result["bus_bw_bytes_per_s"] == pytest.approx(
+        7 / 8 * result["algo_bw_bytes_per_s"]
     )
-    assert all(row["finish_s"] > 0 for row in found["baselines"].values())
-    send = found["sends"][0]
+    assert all(row["finish_s"] > 0 for row in result["baselines"].values())
+    send = result["sends"][0]
     assert set(send) == {"chunk", "source", "link", "start_s", "end_s"}
     # 56 blocks of 25 KB arrive: 7.5 pJ/bit of NVLink at least once each
-    assert found["energy"]["links_j"]["nvlink2"]["typical"] >= 56 * 2e5 * 7.5e-12
-    assert found["energy_j"] > found["energy"]["idle_j"] > 0
-    assert found["wait_clock"]["saved_w"] > 0
+    assert result["energy"]["links_j"]["nvlink2"]["typical"] >= 56 * 2e5 * 7.5e-12
+    assert result["energy_j"] > result["energy"]["idle_j"] > 0
+    assert result["wait_clock"]["saved_w"] > 0
 
 
 def test_keys_that_few_answers_have(run: Run):
     ring = ("ring-4", "--collective", "all_gather", "--gpu", "a100-sxm-40gb")
-    asked = (*ring, "--size", "1MB", "--objective", "energy", "--json")
-    front = run("collective", *asked).json["front"]
+    flags = (*ring, "--size", "1MB", "--objective", "energy", "--json")
+    front = run("collective", *flags).json["front"]
     assert all(x["moved_j"] < x["energy_j"] for x in front)
     groups = ("dgx1", "--collective", "reduce_scatter", "--tenants", "0-3;4-7")
     demand = run("collective", *groups, "--size", "1MB", "--json").json["demand"]
@@ -104,12 +104,12 @@ def test_one_finish_is_printed(run: Run):
 
 @pytest.mark.slow
 def test_what_to_buy(run: Run):
-    found = run(*BOARD, "--links", "--json", "--no-sends").json["links"]
-    assert found["complete"]
-    rates = [row["rate_sensitivity"] for row in found["sensitivity"]]
+    result = run(*BOARD, "--links", "--json", "--no-sends").json["links"]
+    assert result["complete"]
+    rates = [row["rate_sensitivity"] for row in result["sensitivity"]]
     assert len(rates) == 32 and min(rates) < 0
-    assert len(found["criticality"]) == 16
-    assert all(row["slowdown_pct"] >= 0 for row in found["criticality"])
+    assert len(result["criticality"]) == 16
+    assert all(row["slowdown_pct"] >= 0 for row in result["criticality"])
     assert "if it fails" in run(*BOARD, "--links").out
 
 
@@ -138,8 +138,8 @@ def test_published_schedules_are_right(run: Run, shared: Path):
     folder = shared / "data" / "teccl" / "schedules"
     path = folder / "ndv2-2-published_all_gather_slow_1GB.json.gz"
     machine = ("--topology", "ndv2-2-published")
-    found = run("collective", "verify", path, *machine, "--json").json
-    assert (found["format"], found["epochs"]) == ("te-ccl", 10)
+    result = run("collective", "verify", path, *machine, "--json").json
+    assert (result["format"], result["epochs"]) == ("te-ccl", 10)
     assert run("collective", "verify", path, "--topology", "ndv2-2").code == 2
 
 

@@ -14,25 +14,25 @@ def test_ratios_of_two_files_by_hand(run, tmp_path):
         (tmp_path / f"{name}.json").write_text(json.dumps(content))
     out = tmp_path / "both.json"
     args = ("compare", tmp_path / "a.json", tmp_path / "b.json", "--out", out)
-    found = run(*args, "--json").json
-    assert found["ratio"] == {"time_s": 0.5, "energy_j": 0.75, "avg_power_w": 1.5}
-    assert found["a"].items() >= a.items() and found["b"].items() >= b.items()
-    assert json.loads(out.read_text()) == found
+    result = run(*args, "--json").json
+    assert result["ratio"] == {"time_s": 0.5, "energy_j": 0.75, "avg_power_w": 1.5}
+    assert result["a"].items() >= a.items() and result["b"].items() >= b.items()
+    assert json.loads(out.read_text()) == result
     assert "0.7500" in run(*args).out
 
 
 def test_flags_against_the_file_that_they_write(run, gpt2, tmp_path):
     file = tmp_path / "a.json"
     file.write_text(json.dumps(gpt2))
-    found = run("compare", file, f"{FLAGS} --sm-clock 705", "--json").json
+    result = run("compare", file, f"{FLAGS} --sm-clock 705", "--json").json
     slower = run(*GPT2, "--sm-clock", 705, "--json").json
-    assert {"schema": 1, **found["b"]} == slower
+    assert {"schema": 1, **result["b"]} == slower
     older = {key: x for key, x in gpt2.items() if key != "schema"}
     file.write_text(json.dumps(older))
     again = run("compare", file, f"{FLAGS} --sm-clock 705", "--json").json
-    assert again == found and found["a"] == older
+    assert again == result and result["a"] == older
     expected = slower["time_s"] / gpt2["time_s"]
-    assert found["ratio"]["time_s"] == pytest.approx(expected, rel=1e-12)
+    assert result["ratio"]["time_s"] == pytest.approx(expected, rel=1e-12)
 
 
 def test_more_than_two_by_their_ratios_to_the_first(run, tmp_path):
@@ -42,10 +42,10 @@ def test_more_than_two_by_their_ratios_to_the_first(run, tmp_path):
         figures = {"time_s": time, "energy_j": 100 * time, "avg_power_w": 100.0}
         names.append(tmp_path / f"{i}.json")
         names[-1].write_text(json.dumps({"model": f"m{i}", **figures}))
-    found = run("compare", *names, "--json").json
-    assert {key for key in found if len(key) == 1} == {"a", "b", "c"}
-    assert found["c"]["model"] == "m2" and found["ratio"] == found["ratios"]["b"]
-    assert found["ratios"]["b"]["time_s"] == 0.5
-    assert found["ratios"]["c"] == {"time_s": 2, "energy_j": 2, "avg_power_w": 1}
+    result = run("compare", *names, "--json").json
+    assert {key for key in result if len(key) == 1} == {"a", "b", "c"}
+    assert result["c"]["model"] == "m2" and result["ratio"] == result["ratios"]["b"]
+    assert result["ratios"]["b"]["time_s"] == 0.5
+    assert result["ratios"]["c"] == {"time_s": 2, "energy_j": 2, "avg_power_w": 1}
     table = run("compare", *names).out
     assert "C: m2" in table and "C / A" in table and "2.000" in table

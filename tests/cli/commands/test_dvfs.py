@@ -34,27 +34,27 @@ def test_the_model_saves_within_the_limit(run: Run):
     there, and coarser plans save less."""
     model = ("gpt2", "--gpu", "a100-pcie-40gb", "--phase", "decode", "--batch", "8")
     clocks = ("--sm-clock", "600,900,1110,1260,1410", "--switch-latency", "0")
-    found = run(
+    result = run(
         "dvfs", *model, *clocks, "--max-slowdown", "3", "--power-curve", "--json"
     ).json
-    assert 0 < found["time_change_pct"] <= 3 + 1e-6
-    base = found["baselines"]
-    assert found["energy_change_pct"] < base["phase"]["energy_change_pct"] <= 0
+    assert 0 < result["time_change_pct"] <= 3 + 1e-6
+    base = result["baselines"]
+    assert result["energy_change_pct"] < base["phase"]["energy_change_pct"] <= 0
     assert base["iteration"]["time_change_pct"] <= 3 + 1e-6
-    assert found["bound_energy_change_pct"] <= found["energy_change_pct"] + 1e-9
+    assert result["bound_energy_change_pct"] <= result["energy_change_pct"] + 1e-9
     estimate = run("estimate", *model, "--json").json
     for key in ("time_s", "energy_j"):
-        rows = sum(x["count"] * x[key] for x in found["schedule"])
-        assert rows == pytest.approx(found[key], rel=1e-6)
-        assert found["default"][key] == pytest.approx(estimate[key], rel=1e-9)
-    low, high = found["energy_j_p5_p95"]
-    assert low < found["energy_j"] < high
-    clocks = {x["sm_clock_mhz"] for x in found["schedule"]}
+        rows = sum(x["count"] * x[key] for x in result["schedule"])
+        assert rows == pytest.approx(result[key], rel=1e-6)
+        assert result["default"][key] == pytest.approx(estimate[key], rel=1e-9)
+    low, high = result["energy_j_p5_p95"]
+    assert low < result["energy_j"] < high
+    clocks = {x["sm_clock_mhz"] for x in result["schedule"]}
     assert clocks <= {None, 600.0, 900.0, 1110.0, 1260.0}
-    assert {x["mem_clock_mhz"] for x in found["schedule"]} == {None}
-    curve = found["power_curve"]
+    assert {x["mem_clock_mhz"] for x in result["schedule"]} == {None}
+    curve = result["power_curve"]
     assert curve[0]["power_limit_w"] == 150 and curve[-1]["power_limit_w"] == 250
-    assert curve[-1]["time_s"] == pytest.approx(found["default"]["time_s"])
+    assert curve[-1]["time_s"] == pytest.approx(result["default"]["time_s"])
     for row in curve:
         assert row["tokens_per_s"] == pytest.approx(8 / row["time_s"])
         assert row["energy_j"] == pytest.approx(row["avg_power_w"] * row["time_s"])

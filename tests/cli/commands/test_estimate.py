@@ -32,8 +32,8 @@ def test_energies_and_times_add_up(gpt2):
 
 
 def test_what_was_asked_for_is_repeated_and_the_rest_is_assumed(gpt2):
-    asked = {k: gpt2[k] for k in ("model", "gpu", "batch", "input_len", "output_len")}
-    assert asked == {
+    request = {k: gpt2[k] for k in ("model", "gpu", "batch", "input_len", "output_len")}
+    assert request == {
         "model": "gpt2",
         "gpu": "a100-sxm-80gb",
         "batch": 2,
@@ -75,11 +75,11 @@ def test_quantities_take_their_units(run):
 def test_detail_has_every_listed_kernel_in_order(gpt2):
     listings = load_model("gpt2").listings(batch=2, input_len=64, output_len=5)
     listed = [row for x in listings for row in x.kernels]
-    found = gpt2["kernels"]
-    assert [{k: x[k] for k in row} for x, row in zip(found, listed, strict=True)] == (
-        json.loads(json.dumps(listed))
-    )
-    for kernel in found:
+    assumed_line = gpt2["kernels"]
+    assert [
+        {k: x[k] for k in row} for x, row in zip(assumed_line, listed, strict=True)
+    ] == (json.loads(json.dumps(listed)))
+    for kernel in assumed_line:
         assert tuple(kernel["utilization"]) == UNITS
         assert all(0 <= share <= 1 for share in kernel["utilization"].values())
 
@@ -162,21 +162,33 @@ def test_warnings_stand_in_the_answer_and_beside_json(run):
 @pytest.mark.slow
 def test_a_training_step_is_three_phases(run, tmp_path):
     file = tmp_path / "step.jsonl"
-    found = run(*TRAIN, "--out", file, "--json").json
-    assert list(found["phases"]) == ["forward", "backward", "optimizer"]
-    assert found["output_len"] is found["kv_dtype"] is found["ttft_s"] is None
-    assert found["assumed"]["checkpointing"] is False and found["accumulation"] == 3
-    assert found["grade"] == "forecast"  # no training step was fitted
-    times = [phase["time_s"] for phase in found["phases"].values()]
-    assert sum(times) == pytest.approx(found["time_s"], rel=1e-12)
+    assumed_line = run(*TRAIN, "--out", file, "--json").json
+    assert list(assumed_line["phases"]) == ["forward", "backward", "optimizer"]
+    assert (
+        assumed_line["output_len"]
+        is assumed_line["kv_dtype"]
+        is assumed_line["ttft_s"]
+        is None
+    )
+    assert (
+        assumed_line["assumed"]["checkpointing"] is False
+        and assumed_line["accumulation"] == 3
+    )
+    assert assumed_line["grade"] == "forecast"  # no training step was fitted
+    times = [phase["time_s"] for phase in assumed_line["phases"].values()]
+    assert sum(times) == pytest.approx(assumed_line["time_s"], rel=1e-12)
     tokens = 2 * 64 * 3
-    assert found["tokens_per_s"] == pytest.approx(tokens / found["time_s"])
-    assert found["energy_j_per_token"] == pytest.approx(found["energy_j"] / tokens)
+    assert assumed_line["tokens_per_s"] == pytest.approx(
+        tokens / assumed_line["time_s"]
+    )
+    assert assumed_line["energy_j_per_token"] == pytest.approx(
+        assumed_line["energy_j"] / tokens
+    )
     back = run("estimate", file, "--gpu", "a100-sxm-80gb", "--json").json
     for key in ("time_s", "energy_j", "tokens_per_s", "energy_j_per_token"):
-        assert back[key] == pytest.approx(found[key], rel=1e-9), key
+        assert back[key] == pytest.approx(assumed_line[key], rel=1e-9), key
     for key in ("model", "phase", "batch", "input_len", "accumulation", "grade"):
-        assert back[key] == found[key], key
+        assert back[key] == assumed_line[key], key
     assert back["checkpointing"] is None
     shown = run(*TRAIN, "--checkpointing").out.splitlines()
     assert "train, batch 2, 64 in, 3 micro-batches, checkpointing, bf16" in shown[1]
@@ -195,12 +207,12 @@ def test_steps_of_a_diffusion_transformer(run, tmp_path):
     file.write_text(json.dumps(values))
     flags = ("estimate", file, "--image-tokens", 300, "--input-len", 20)
     one = run(*flags, "--json").json
-    found = run(*flags, "--steps", 3, "--json").json
-    assert found["assumed"]["phase"] == "forward"
-    assert "steps" not in found["assumed"] and one["assumed"]["steps"] == 1
-    assert found["time_s"] == pytest.approx(3 * one["time_s"], rel=0.01)
-    assert found["tokens_per_s"] is found["kv_dtype"] is None
-    (said,) = found["warnings"]
+    assumed_line = run(*flags, "--steps", 3, "--json").json
+    assert assumed_line["assumed"]["phase"] == "forward"
+    assert "steps" not in assumed_line["assumed"] and one["assumed"]["steps"] == 1
+    assert assumed_line["time_s"] == pytest.approx(3 * one["time_s"], rel=0.01)
+    assert assumed_line["tokens_per_s"] is assumed_line["kv_dtype"] is None
+    (said,) = assumed_line["warnings"]
     assert said.startswith("tiny is the transformer alone: text encoders before")
     shown = run(*flags, "--steps", 3, "--guidance").out
     assert "20 in, 1 x 300 image tokens, 3 steps, guidance, bf16" in shown
@@ -212,24 +224,28 @@ def test_images_of_a_model_are_tokens_that_it_reads(run):
     refused = run(*flags, "--images", 1)
     assert refused.code == 2 and "qwen3-0.6b reads no images" in refused.err
     flags = ("estimate", "gemma-4-26b-a4b", *flags[2:], "--input-len", 100)
-    found = run(*flags, "--images", 2, "--json").json
-    assert (found["images"], found["image_tokens"], found["input_len"]) == (2, 280, 100)
-    assert found["assumed"]["image_tokens"] == 280
-    read = found["tokens_per_s"] * found["time_s"]
+    assumed_line = run(*flags, "--images", 2, "--json").json
+    assert (
+        assumed_line["images"],
+        assumed_line["image_tokens"],
+        assumed_line["input_len"],
+    ) == (2, 280, 100)
+    assert assumed_line["assumed"]["image_tokens"] == 280
+    read = assumed_line["tokens_per_s"] * assumed_line["time_s"]
     assert read == pytest.approx(100 + 2 * 280)
 
 
 @pytest.mark.slow
 def test_a_single_output_token_has_no_decode_phase(run):
     flags = ("--input-len", 64, "--output-len", 1)
-    found = run("estimate", "gpt2", *flags, "--json").json
-    assert list(found["phases"]) == ["prefill"]
-    assert found["tpot_s"] is None
-    assert found["time_s"] == found["ttft_s"]
-    assert found["gpu"] == found["assumed"]["gpu"] == "h100-sxm"
+    assumed_line = run("estimate", "gpt2", *flags, "--json").json
+    assert list(assumed_line["phases"]) == ["prefill"]
+    assert assumed_line["tpot_s"] is None
+    assert assumed_line["time_s"] == assumed_line["ttft_s"]
+    assert assumed_line["gpu"] == assumed_line["assumed"]["gpu"] == "h100-sxm"
     table = run("estimate", "gpt2", *flags).out
     first = table.splitlines()[0]
-    for value in found["assumed"].values():
+    for value in assumed_line["assumed"].values():
         assert (f"{value:g}" if isinstance(value, float) else str(value)) in first
     assert "GPU board only: no host, no cooling" in table
 
@@ -253,11 +269,13 @@ def test_what_if_flags_reach_the_model(run, gpt2, tmp_path):
         "--temperature": "80",
         "--corrections": file,
     }
-    found = {f: run(*GPT2, f, value, "--json").json for f, value in changed.items()}
-    for flag, summary in found.items():
+    assumed_line = {
+        f: run(*GPT2, f, value, "--json").json for f, value in changed.items()
+    }
+    for flag, summary in assumed_line.items():
         assert summary["energy_j"] != gpt2["energy_j"], flag
         assert math.isfinite(summary["energy_j"])
-    doubled = found["--corrections"]["energy_j_by_unit"]["dram"]
+    doubled = assumed_line["--corrections"]["energy_j_by_unit"]["dram"]
     assert doubled == pytest.approx(2 * gpt2["energy_j_by_unit"]["dram"])
     assert run(*GPT2, "--corrections", "none", "--json").json["grade"] == "datasheet"
 
@@ -266,9 +284,9 @@ def test_other_spellings_and_files_are_the_same_gpu(run, gpt2, tmp_path):
     file = tmp_path / "mine.toml"
     assert run("gpus", "show", "NVIDIA A100-SXM4-80GB", "--out", file).code == 0
     args = [file if arg == "a100-sxm-80gb" else arg for arg in GPT2]
-    found = run(*args, "--json", "--detail").json
-    assert found["gpu"] == "a100-sxm-80gb"
-    assert found["energy_j"] == pytest.approx(gpt2["energy_j"], rel=1e-12)
+    assumed_line = run(*args, "--json", "--detail").json
+    assert assumed_line["gpu"] == "a100-sxm-80gb"
+    assert assumed_line["energy_j"] == pytest.approx(gpt2["energy_j"], rel=1e-12)
 
 
 @pytest.mark.slow
@@ -278,8 +296,8 @@ def test_lists_are_one_table_that_equals_single_estimates(run, gpt2, tmp_path):
     flags = (*flags, "--set", "power_limit_min=50")
     outcome = run(*GPT2, *flags, "--json")
     points = outcome.json["points"]
-    asked = [(x["sm_clock_set_mhz"], x["power_limit_w"]) for x in points]
-    assert asked == [(705, 400), (705, 50), (1410, 400), (1410, 50)]
+    request = [(x["sm_clock_set_mhz"], x["power_limit_w"]) for x in points]
+    assert request == [(705, 400), (705, 50), (1410, 400), (1410, 50)]
     for key in ("time_s", "energy_j", "avg_power_w", "sm_clock_mhz"):
         assert points[2][key] == pytest.approx(gpt2[key], rel=1e-9)
     single = run(*GPT2, "--sm-clock", 705, "--json").json
@@ -298,32 +316,42 @@ def test_lists_are_one_table_that_equals_single_estimates(run, gpt2, tmp_path):
 @pytest.mark.slow
 def test_a_combination_without_an_answer_names_the_flag(run):
     """A batch that does not fit beside one that does."""
-    asked = ("estimate", "gpt2", "--gpu", "l4", "--dtype", "fp16", "--require-fit")
-    asked = (*asked, "--batch", "1,100000", "--input-len", "64", "--output-len", "2")
+    request = ("estimate", "gpt2", "--gpu", "l4", "--dtype", "fp16", "--require-fit")
+    request = (
+        *request,
+        "--batch",
+        "1,100000",
+        "--input-len",
+        "64",
+        "--output-len",
+        "2",
+    )
     point = ("--sm-clock", "900", "--mem-clock", "6251", "--power-limit", "72")
-    found = run(*asked, *point, "--json").json["points"]
-    assert set(found[1]) == set(json_keys.rows("unanswered"))
-    assert "error" not in found[0]
-    assert found[1]["error"].startswith("`--require-fit`: gpt2 does not fit l4: ")
-    assert "batch 100000: `--require-fit`: gpt2 does not fit l4" in run(*asked).out
+    assumed_line = run(*request, *point, "--json").json["points"]
+    assert set(assumed_line[1]) == set(json_keys.rows("unanswered"))
+    assert "error" not in assumed_line[0]
+    assert assumed_line[1]["error"].startswith(
+        "`--require-fit`: gpt2 does not fit l4: "
+    )
+    assert "batch 100000: `--require-fit`: gpt2 does not fit l4" in run(*request).out
 
 
 @pytest.mark.slow
 def test_family_hub_name_and_type_are_assumed(run, gpt2):
     """The same answer as by the bundled names, which stand under *assumed*."""
     line = ("estimate", "openai-community/GPT2", "--gpu", "A100", "--dtype", "BF16")
-    found = run(*line, *GPT2[4:], "--json").json
-    assert (found["model"], found["gpu"], found["dtype"]) == (
+    assumed_line = run(*line, *GPT2[4:], "--json").json
+    assert (assumed_line["model"], assumed_line["gpu"], assumed_line["dtype"]) == (
         "gpt2", "a100-sxm-80gb", "bf16",
     )  # fmt: skip
-    assert found["energy_j"] == gpt2["energy_j"]
-    taken = {name: found["assumed"][name] for name in ("gpu", "model")}
+    assert assumed_line["energy_j"] == gpt2["energy_j"]
+    taken = {name: assumed_line["assumed"][name] for name in ("gpu", "model")}
     assert taken == {"gpu": "a100-sxm-80gb", "model": "gpt2"}
     assert "gpu" not in gpt2["assumed"] and "model" not in gpt2["assumed"]
     assert "assumed: gpu a100-sxm-80gb; model gpt2; " in run(*line, *GPT2[4:]).out
     request = {"input_len": 64, "output_len": 5, "batch": 2, "dtype": "BF16"}
     python = de.estimate("openai-community/GPT2", "A100", **request).summary
-    assert python["assumed"] == found["assumed"]
+    assert python["assumed"] == assumed_line["assumed"]
 
 
 @pytest.mark.parametrize("command", ["estimate", "serve", "dvfs", "plan", "report"])
@@ -346,46 +374,46 @@ def listing_of_one(file, **more):
 
 def test_a_listing_of_one_kernel_by_hand(run, tmp_path):
     file = listing_of_one(tmp_path / "one.jsonl", dispatch="graph")
-    found = run("estimate", file, "--json", "--detail").json
-    first, second = found["kernels"]
+    assumed_line = run("estimate", file, "--json", "--detail").json
+    first, second = assumed_line["kernels"]
     assert first["op"] == "gemm" and first["dtype"] == "fp16"
-    assert 3 * first["time_s"] == pytest.approx(found["time_s"], rel=1e-9)
+    assert 3 * first["time_s"] == pytest.approx(assumed_line["time_s"], rel=1e-9)
     flops = 2 * 4096**3 / first["time_s"]
-    peak = 132 * 4096 * found["sm_clock_mhz"] * 1e6
+    peak = 132 * 4096 * assumed_line["sm_clock_mhz"] * 1e6
     assert first["utilization"]["tensor"] == pytest.approx(flops / peak, rel=0.01)
     assert second["time_s"] is None and second["limited_by"] is None
-    assert found["phase"] is None and list(found["phases"]) == ["forward"]
-    assert found["ttft_s"] is found["energy_j_per_token"] is None
+    assert assumed_line["phase"] is None and list(assumed_line["phases"]) == ["forward"]
+    assert assumed_line["ttft_s"] is assumed_line["energy_j_per_token"] is None
 
 
 @pytest.mark.slow
 def test_kernels_alone_wait_for_no_host(run, tmp_path):
     """Without module calls a graph, with them a pass; each may be said otherwise."""
 
-    def found(*flags, **more):
+    def assumed_line(*flags, **more):
         file = listing_of_one(tmp_path / "one.jsonl", **more)
         return run("estimate", file, *flags, "--json").json
 
-    alone = found()
+    alone = assumed_line()
     assert alone["assumed"]["dispatch"] == alone["dispatch"] == "graph"
     assert alone["phases"]["forward"]["host_time_s"] == 0
-    stepped = found(module_calls=2)
+    stepped = assumed_line(module_calls=2)
     assert stepped["assumed"]["dispatch"] == stepped["dispatch"] == "eager"
     assert stepped["phases"]["forward"]["host_time_s"] > 0
-    said = found(dispatch="eager")
+    said = assumed_line(dispatch="eager")
     assert "dispatch" not in said["assumed"] and said["dispatch"] == "eager"
     assert said["phases"]["forward"]["host_time_s"] > 0
-    asked = found("--dispatch", "graph", module_calls=2, dispatch="eager")
-    assert "dispatch" not in asked["assumed"]
-    assert asked["time_s"] == alone["time_s"]
+    request = assumed_line("--dispatch", "graph", module_calls=2, dispatch="eager")
+    assert "dispatch" not in request["assumed"]
+    assert request["time_s"] == alone["time_s"]
 
 
 def test_many_modules_wait_for_the_host(run, tmp_path):
     file = listing_of_one(tmp_path / "one.jsonl", module_calls=10_000)
-    found = run("estimate", file, "--json").json
-    assert found["limited_by"] == "host"
-    phase = found["phases"]["forward"]
-    assert found["time_s"] >= phase["host_time_s"] > phase["gpu_time_s"]
+    assumed_line = run("estimate", file, "--json").json
+    assert assumed_line["limited_by"] == "host"
+    phase = assumed_line["phases"]["forward"]
+    assert assumed_line["time_s"] >= phase["host_time_s"] > phase["gpu_time_s"]
 
 
 def test_an_activity_without_a_time_is_no_silent_second(tmp_path):

@@ -38,13 +38,13 @@ def predicted(monkeypatch):
 
 def test_errors_by_hand(run, predicted, table):
     outcome = run("evaluate", table, "--by", "gpu,colour", "--json")
-    found = outcome.json
-    assert found["rows"] == 3
-    assert found["time_mape_pct"] == pytest.approx(10)
-    assert found["time_bias_pct"] == pytest.approx(10)
-    assert found["power_mape_pct"] == pytest.approx(0)
-    assert found["energy_mape_pct"] == pytest.approx(10)
-    groups = [(x["gpu"], x["colour"], x["rows"]) for x in found["groups"]]
+    result = outcome.json
+    assert result["rows"] == 3
+    assert result["time_mape_pct"] == pytest.approx(10)
+    assert result["time_bias_pct"] == pytest.approx(10)
+    assert result["power_mape_pct"] == pytest.approx(0)
+    assert result["energy_mape_pct"] == pytest.approx(10)
+    groups = [(x["gpu"], x["colour"], x["rows"]) for x in result["groups"]]
     assert groups == [("a10", "red", 1), ("a10", "blue", 1), (groups[2][0], "blue", 1)]
     assert "ignored columns: colour" in outcome.err
     shown = run("evaluate", table, "--by", "gpu,colour").out
@@ -67,8 +67,8 @@ def test_the_two_listings_of_a_generation_are_one_workload(tmp_path):
     lines = [json.dumps({"name": name, "kernels": [row]}) for name in names]
     file = tmp_path / "listings.jsonl"
     file.write_text("\n".join(lines))
-    found = listings_by_name([str(file)])
-    assert {k: [x.name for x in v] for k, v in found.items()} == {
+    result = listings_by_name([str(file)])
+    assert {k: [x.name for x in v] for k, v in result.items()} == {
         "x/prefill": ["x/prefill"],
         "x/decode": ["x/decode"],
         "y": ["y"],
@@ -82,9 +82,9 @@ def test_the_two_listings_of_a_generation_are_one_workload(tmp_path):
 def test_rows_are_really_predicted(run, table):
     table.write_text("".join(TABLE.splitlines(keepends=True)[:3]))  # one GPU
     out = table.parent / "rows.csv"
-    found = run("evaluate", table, "--json", "--out", out).json
-    assert found["skipped"] == 0 and found["time_rows"] == 2
-    assert found["time_mape_pct"] < 100
+    result = run("evaluate", table, "--json", "--out", out).json
+    assert result["skipped"] == 0 and result["time_rows"] == 2
+    assert result["time_mape_pct"] < 100
     rows = list(csv.DictReader(out.read_text().splitlines()))
     for row in rows:
         for name in ("time_s_pred", "energy_j_pred", "avg_power_w_pred"):

@@ -52,8 +52,8 @@ def fit(run, table):
 
     def fit(out, *flags, data=table):
         usual = {"--start": "none", "--out": out}
-        kept = [x for flag in usual if flag not in flags for x in (flag, usual[flag])]
-        return run("fit", data, *kept, *flags)
+        saved = [x for flag in usual if flag not in flags for x in (flag, usual[flag])]
+        return run("fit", data, *saved, *flags)
 
     return fit
 
@@ -82,8 +82,8 @@ def test_a_fit_is_read_back_and_errors_shrink(run, first, table):
     assert after["time_mape_pct"] < 3 and after["power_mape_pct"] < 3
     (group,) = said["groups"]
     assert (group["file"], group["held_out"], group["rows"]) == (str(table), False, 16)
-    (kept,) = file.fitted_on["errors"]
-    assert kept["time_mape_pct"] == round(said["time_mape_pct"], 2)
+    (saved,) = file.fitted_on["errors"]
+    assert saved["time_mape_pct"] == round(said["time_mape_pct"], 2)
 
 
 @pytest.mark.slow
@@ -188,9 +188,9 @@ def test_an_interrupted_fit_goes_on(run, fit, first, table, tmp_path, monkeypatc
         assert (outcome.code, outcome.out) == (130, "")
         assert f"--start {partial}" in outcome.err.splitlines()[-1]
         assert [path.name for path in tmp_path.iterdir()] == [partial.name]
-        kept = read_corrections(partial)
-        assert kept.continues == prior_file()
-        assert kept.levels != prior_file().levels
+        saved = read_corrections(partial)
+        assert saved.continues == prior_file()
+        assert saved.levels != prior_file().levels
         again = run("fit", table, "--start", partial, "--out", out)
         assert again.code == 130
         assert read_corrections(partial).continues == prior_file()
@@ -209,8 +209,8 @@ def test_an_interrupt_behind_the_fit_keeps_it_too(fit, first, tmp_path, monkeypa
 
     monkeypatch.setattr("diffenergy.fitting._ask.report", interrupted)
     assert fit(tmp_path / "c.json").code == 130
-    kept = read_corrections(tmp_path / "c.partial.json")
-    assert kept.levels == read_corrections(first[0]).levels
+    saved = read_corrections(tmp_path / "c.partial.json")
+    assert saved.levels == read_corrections(first[0]).levels
 
 
 def test_a_bare_interrupt_leaves_nothing(fit, tmp_path, monkeypatch):
@@ -224,13 +224,13 @@ def test_a_bare_interrupt_leaves_nothing(fit, tmp_path, monkeypatch):
 
 
 def test_names_beside_the_output():
-    made = Flags(
+    flags = Flags(
         data=("gemm=a/b.csv.gz", "c.csv"),
         out="d/e.json",
         start="s.json",
     )
-    assert made.partial == Path("d/e.partial.json")
-    assert {"a/b.csv.gz", "c.csv", "s.json"} <= {*inputs(made)}
+    assert flags.partial == Path("d/e.partial.json")
+    assert {"a/b.csv.gz", "c.csv", "s.json"} <= {*inputs(flags)}
 
 
 def test_the_script_runs_from_anywhere(tmp_path):
@@ -247,13 +247,13 @@ def test_the_script_runs_from_anywhere(tmp_path):
 @pytest.mark.slow
 def test_from_python_it_is_the_same(first, table, tmp_path):
     out, said = first
-    found = de.fitting.fit(de.measurements.read(table), start="none")
-    assert {"schema": 1} | found.summary == said and not found.interrupted
-    found.write(tmp_path / "mine.json")
+    result = de.fitting.fit(de.measurements.read(table), start="none")
+    assert {"schema": 1} | result.summary == said and not result.interrupted
+    result.write(tmp_path / "mine.json")
     assert (tmp_path / "mine.json").read_bytes() == out.read_bytes()
-    assert f"{said['parameters']} constants" in repr(found)
-    assert "16 rows, 16 fitted, 0 flagged" in found._repr_html_()
-    after = de.fitting.evaluate(found.rows[0].table, found.corrections).summary
+    assert f"{said['parameters']} constants" in repr(result)
+    assert "16 rows, 16 fitted, 0 flagged" in result._repr_html_()
+    after = de.fitting.evaluate(result.rows[0].table, result.corrections).summary
     assert after["time_mape_pct"] == pytest.approx(said["time_mape_pct"])
 
 

@@ -114,24 +114,24 @@ def test_clocks_and_limits_are_swept_and_put_back(run, world, out):
 def test_an_interruption_keeps_rows_and_says_how_to_go_on(run, world, out):
     world.fail_at, world.error = 3000, KeyboardInterrupt
     outcome = run("measure", "--out", out, "--set-clocks", "--points", 20)
-    kept = len(rows(out))
-    assert (outcome.code, outcome.out) == (130, "") and kept > 0
+    saved = len(rows(out))
+    assert (outcome.code, outcome.out) == (130, "") and saved > 0
     assert outcome.err.splitlines()[-1].startswith("diffenergy: interrupted; ")
-    assert f"{kept} rows" in outcome.err and "same command" in outcome.err
+    assert f"{saved} rows" in outcome.err and "same command" in outcome.err
     assert world.locked is None
     again = run("measure", "--out", out, "--set-clocks", "--points", 20, "--json").json
-    assert (again["rows"], again["measured"]) == (20, 20 - kept)
+    assert (again["rows"], again["measured"]) == (20, 20 - saved)
 
 
 def test_a_failing_board_keeps_rows(run, world, out):
     world.fail_at = 3000
     refused(run("measure", "--out", out, "--points", 20), "no longer answers")
-    kept = rows(out)
-    assert 0 < len(kept) < 20
-    assert all(float(row["time_us"]) > 0 < float(row["avg_power_w"]) for row in kept)
+    saved = rows(out)
+    assert 0 < len(saved) < 20
+    assert all(float(row["time_us"]) > 0 < float(row["avg_power_w"]) for row in saved)
     again = run("measure", "--out", out, "--points", 20, "--json").json
-    assert (again["rows"], again["measured"]) == (20, 20 - len(kept))
-    assert rows(out)[: len(kept)] == kept
+    assert (again["rows"], again["measured"]) == (20, 20 - len(saved))
+    assert rows(out)[: len(saved)] == saved
 
 
 def test_remarks(run, world, out):
@@ -213,8 +213,8 @@ def test_a_divided_board_is_refused(run, world, out):
 
 def test_an_unfinished_restore_is_refused(run, world, out):
     state = out.with_name("mine.restore.json")
-    kept = {"gpu": 0, "pid": 0, "changed": ["clock"], "power_limit_w": None}
-    state.write_text(json.dumps(kept))
+    saved = {"gpu": 0, "pid": 0, "changed": ["clock"], "power_limit_w": None}
+    state.write_text(json.dumps(saved))
     refused(run("measure", "--out", out), "nvidia-smi -i 0 -rgc", str(state))
     assert world.calls == 0
 
@@ -259,20 +259,20 @@ def test_the_script_is_the_same():
 
 
 def test_from_python_it_is_the_same(run, world, out):
-    asked = {"points": 6, "only": ("dram", "l2"), "clocks": (9.9e8,)}
+    wanted = {"points": 6, "only": ("dram", "l2"), "clocks": (9.9e8,)}
     flags = ("--points", 6, "--only", "dram,l2", "--set-clocks", "--clocks", "990")
-    told: list[tuple[int, int, str]] = []
-    found = de.measure.measure(out, progress=lambda *x: told.append(x), **asked)
-    assert (found.summary["measured"], found.interrupted) == (6, False)
-    assert [x[:2] for x in told] == [(i, 6) for i in range(6)]
+    printed: list[tuple[int, int, str]] = []
+    result = de.measure.measure(out, progress=lambda *x: printed.append(x), **wanted)
+    assert (result.summary["measured"], result.interrupted) == (6, False)
+    assert [x[:2] for x in printed] == [(i, 6) for i in range(6)]
     assert world.locked is None and set(world.sets) == {9.9e8}
     again = run("measure", "--out", out, *flags, "--json").json
-    assert again == {"schema": 1} | found.summary | {"measured": 0}
-    assert "6 points measured, 0 left out" in repr(found)
-    assert "dram" in found._repr_html_()
-    planned = de.measure.plan("h100-sxm", **asked)
+    assert again == {"schema": 1} | result.summary | {"measured": 0}
+    assert "6 points measured, 0 left out" in repr(result)
+    assert "dram" in result._repr_html_()
+    planned = de.measure.plan("h100-sxm", **wanted)
     dry = run("measure", "--dry-run", "--gpu", "h100-sxm", *flags, "--json").json
     assert {"schema": 1} | planned.summary == dry and "6 points on h100-sxm" in repr(
         planned
     )
-    assert de.measure.plan("h100-sxm", file=out, **asked).summary["done"] == 6
+    assert de.measure.plan("h100-sxm", file=out, **wanted).summary["done"] == 6

@@ -20,19 +20,19 @@ def answer(run: Run) -> Outcome:
 
 
 def test_the_contract(answer: Outcome):
-    found = answer.json
+    result = answer.json
     for key in ("ttft_s", "tpot_s", "itl_s", "e2e_latency_s"):
-        assert set(found[key]) == {"mean", "p50", "p90", "p95", "p99"}
-    assert list(found["step_s"]["parts"]) == PARTS
-    assert found["sensitivities"] is None
+        assert set(result[key]) == {"mean", "p50", "p90", "p95", "p99"}
+    assert list(result["step_s"]["parts"]) == PARTS
+    assert result["sensitivities"] is None
     # no request comes near 30 ms a token
-    assert found["goodput_per_s"] == pytest.approx(found["request_throughput_per_s"])
-    assumed = found["assumed"]
+    assert result["goodput_per_s"] == pytest.approx(result["request_throughput_per_s"])
+    assumed = result["assumed"]
     assert (assumed["engine"], assumed["sampling"]) == ("vllm", "top-p")
     assert "input_len" not in assumed and "rate" not in assumed
     assert "max_batch" not in assumed and (assumed["num_gpus"], assumed["tp"]) == (1, 1)
-    low, high = found["energy_j_per_output_token_p5_p95"]
-    assert low < found["energy_j_per_output_token"] < high
+    low, high = result["energy_j_per_output_token_p5_p95"]
+    assert low < result["energy_j_per_output_token"] < high
 
 
 def test_a_rate_beyond_what_is_served(run: Run, answer: Outcome):
@@ -49,9 +49,9 @@ def test_a_trace(run: Run, tmp_path: Path):
     path = tmp_path / "trace.csv"
     rows = "".join(f"{0.1 * i:.1f},128,32\n" for i in range(20))
     path.write_text("arrival_s,input_len,output_len\n" + rows)
-    found = run(*SERVER, "--trace", path, "--json").json
-    assert found["mode"] == "trace"
-    assert found["request_rate_per_s"] == pytest.approx(20 / 1.9)
+    result = run(*SERVER, "--trace", path, "--json").json
+    assert result["mode"] == "trace"
+    assert result["request_rate_per_s"] == pytest.approx(20 / 1.9)
 
 
 @pytest.mark.slow
@@ -64,8 +64,8 @@ def test_a_public_trace_with_requests_that_are_too_long(run: Run, tmp_path: Path
     public.write_text(
         "".join(f"{json.dumps(dict(zip(names, x, strict=True)))}\n" for x in rows)
     )
-    kept = "".join(f"{x / 1e3},{y},{z}\n" for x, y, z in rows if y < 1e4)
-    own.write_text("arrival_s,input_len,output_len\n" + kept)
+    early = "".join(f"{x / 1e3},{y},{z}\n" for x, y, z in rows if y < 1e4)
+    own.write_text("arrival_s,input_len,output_len\n" + early)
     done = run(*SERVER, "--trace", public, "--skip-too-long", "--json")
     same = run(*SERVER, "--trace", own, "--json").json
     assert done.json == same | {"skipped_requests": 5}
@@ -83,15 +83,15 @@ def test_a_public_trace_with_requests_that_are_too_long(run: Run, tmp_path: Path
 def test_pools_at_the_wall(run: Run):
     words = "--rate 20 --apart --prefill sm_clock=1200 --decode max_batch=32,workers=2"
     words += " --kv-link 25 --node dgx-h100"
-    found = run("serve", "qwen3-0.6b", *words.split(), "--json").json
-    prefill, decode = (found["pools"][x] for x in ("prefill", "decode"))
-    assert (prefill["sm_clock_mhz"], found["max_batch"]) == (1200, 32)
-    assert found["assumed"].get("prefill_workers") == prefill["workers"] == 1
-    assert found["kv_transfer_s"] == pytest.approx(20e-6 + 512 * 114_688 / 25e9)
-    assert found["node"]["nodes"] == pytest.approx(3 / 8)
-    parts = found["wall_energy_j_by_part"].values()
-    assert 20 * sum(parts) == pytest.approx(found["site_power_w"], rel=1e-6)
-    assert found["wall_power_w"] > found["avg_power_w"]
+    result = run("serve", "qwen3-0.6b", *words.split(), "--json").json
+    prefill, decode = (result["pools"][x] for x in ("prefill", "decode"))
+    assert (prefill["sm_clock_mhz"], result["max_batch"]) == (1200, 32)
+    assert result["assumed"].get("prefill_workers") == prefill["workers"] == 1
+    assert result["kv_transfer_s"] == pytest.approx(20e-6 + 512 * 114_688 / 25e9)
+    assert result["node"]["nodes"] == pytest.approx(3 / 8)
+    parts = result["wall_energy_j_by_part"].values()
+    assert 20 * sum(parts) == pytest.approx(result["site_power_w"], rel=1e-6)
+    assert result["wall_power_w"] > result["avg_power_w"]
     table = " ".join(run("serve", "qwen3-0.6b", *words.split()).out.split())
     assert "prefill 1 h100-sxm 1 1 1200 MHz" in table
 
@@ -160,8 +160,8 @@ def test_a_search_and_its_points_for_a_fleet(run: Run, tmp_path: Path):
     search = ("serve", "qwen3-0.6b", "--rate", "60", "--slo-tpot", "6ms")
     search += ("--gpu", "h100-sxm@2,l40s", "--search", "cost", "--tp", "1")
     search += ("--gpu-price", "h100-sxm=3,l40s=1", "--node", "default", "--price", "90")
-    found = run(*search, "--json", "--out", points).json
-    best = found["best"]
+    result = run(*search, "--json", "--out", points).json
+    best = result["best"]
     wall = best["wall_power_w"] * 90 / 1e6  # W x price of a MWh
     price = {"h100-sxm": 3, "l40s": 1}[best["gpu"]] * best["num_gpus"]
     assert best["cost_per_hour"] == pytest.approx(price + wall)
@@ -184,10 +184,10 @@ def test_lists_are_a_table(run: Run):
     lists = (*SERVER, "--tp", "1,3", "--sm-clock", "1200,1755", "--num-gpus", "3")
     lists += ("--dtype", "bf16", "--engine", "vllm", "--ep", "1")
     lists += ("--mem-clock", "2619", "--power-limit", "700")
-    found = run(*lists, "--json").json
-    assert found["axes"] == ["tp", "sm_clock_set_mhz"]
-    assert ["error" in x for x in found["points"]] == [False, False, True, True]
-    assert "`--tp` is 3" in found["points"][2]["error"]
-    assert found["best_tpot"] == 1
+    result = run(*lists, "--json").json
+    assert result["axes"] == ["tp", "sm_clock_set_mhz"]
+    assert ["error" in x for x in result["points"]] == [False, False, True, True]
+    assert "`--tp` is 3" in result["points"][2]["error"]
+    assert result["best_tpot"] == 1
     table = run(*lists).out
     assert "least energy per output token: tp 1, SM MHz 1200" in table

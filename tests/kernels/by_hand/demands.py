@@ -33,7 +33,7 @@ def lowered(module: Any) -> Callable[..., Demand]:
     return jax.jit(module.demand, compiler_options=ONCE)
 
 
-def found(phases, kind: type, *rows: dict[str, Any]) -> Any:
+def shape_of(phases, kind: type, *rows: dict[str, Any]) -> Any:
     """The shape record of a class that rows of one phase lower to."""
     work = phases(list(rows))
     (group,) = [i for i, shape in enumerate(work.shapes) if type(shape) is kind]
@@ -65,8 +65,8 @@ ATTENTION = dict(
 HEADS = dict(num_heads=32, num_kv_heads=8, head_dim=128)
 
 
-def decode_row(sample, **given: Any) -> dict[str, Any]:
+def decode_row(sample, **options: Any) -> dict[str, Any]:
     """Attention of 16 sequences to their caches of 8,192 positions."""
     return sample(
-        "generation_attention", **({"batch": 16, "kv_len": 8192} | HEADS | given)
+        "generation_attention", **({"batch": 16, "kv_len": 8192} | HEADS | options)
     )

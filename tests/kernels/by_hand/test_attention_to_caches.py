@@ -18,7 +18,7 @@ from .demands import (
     check,
     decode_row,
     demand_of,
-    found,
+    shape_of,
 )
 
 
@@ -27,7 +27,7 @@ from .demands import (
 def test_decode(sample, phases, window: int, cache: str):
     """16 x 8 KV heads of 8,192 positions, one CTA each."""
     row = decode_row(sample, window_size=window, kv_cache_dtype=cache, split_k=1)
-    shape = found(phases, attention.Decode, row)
+    shape = shape_of(phases, attention.Decode, row)
     shape = dataclasses.replace(shape, distance=[0.0])
     fp8 = cache == "fp8"
     # FlashAttention 3: 128 x 128, fp8: one warp group alone, 64 x 96
@@ -71,7 +71,7 @@ LATENT = dict(
 def test_decode_of_a_latent_cache(sample, phases):
     """16 sequences of 8,192 latents of 576 x 2 B = 1,152 B, read by two tiles of 64
     query heads; 2 x 128 x (576 + 512) = 278,528 FLOP a pair."""
-    shape = found(phases, attention.Decode, decode_row(sample, split_k=1, **LATENT))
+    shape = shape_of(phases, attention.Decode, decode_row(sample, split_k=1, **LATENT))
     shape = dataclasses.replace(shape, distance=[0.0])
     latents, pages = 16 * 8192 * 1152, 4 * 16 * 128
     q, o = 16 * 128 * 576 * 2, 16 * 128 * 512 * 2
@@ -94,7 +94,7 @@ def test_prefill_of_a_latent_cache(sample, phases):
     """512 positions x 128 heads: 1,024 tiles of 64 rows, one key block of 64 for each
     half of 128 positions."""
     row = sample("context_attention", q_len=512, kv_len=512, causal=False, **LATENT)
-    shape = found(phases, attention.Prefill, row)
+    shape = shape_of(phases, attention.Prefill, row)
     q, o, latents = 65_536 * 576 * 2, 65_536 * 512 * 2, 512 * 1152
     check(
         demand_of(attention, shape, H200, **ATTENTION, **COLD),
@@ -117,7 +117,7 @@ def test_tiles_of_a_latent_cache_fit(sample, phases, gpu, tile_m, tile_n):
     """Queries and two stages of latents (one of 16 keys; a pair of CTAs of Blackwell
     shares both): 221,184 B on Hopper, 147,456 B on A100."""
     card = load_gpu(gpu)
-    shape = found(phases, attention.Decode, decode_row(sample, split_k=1, **LATENT))
+    shape = shape_of(phases, attention.Decode, decode_row(sample, split_k=1, **LATENT))
     got = demand_of(attention, shape, card, **ATTENTION)
     row_tiles = 128 / tile_m
     check(got, ctas=16 * row_tiles, sfu=16 * 128 * math.ceil(8192 / tile_n) * tile_n)
@@ -129,7 +129,7 @@ def test_tiles_of_a_latent_cache_fit(sample, phases, gpu, tile_m, tile_n):
 def test_decode_with_an_fp8_cache_without_fp8_products(sample, phases):
     """mma.sync widens the cache: bf16 rate and energy, nothing is turned."""
     row = decode_row(sample, kv_cache_dtype="fp8", split_k=1)
-    shape = found(phases, attention.Decode, row)
+    shape = shape_of(phases, attention.Decode, row)
     check(
         demand_of(attention, shape, A100, **ATTENTION),
         tensor_peak=2048,
@@ -141,7 +141,7 @@ def test_decode_with_an_fp8_cache_without_fp8_products(sample, phases):
 
 def test_decode_of_a_cache_that_partly_stays(sample, phases):
     """Misses z^3.8 / (1 + z^3.8) of the bytes touched between two steps / L2."""
-    shape = found(phases, attention.Decode, decode_row(sample, split_k=1))
+    shape = shape_of(phases, attention.Decode, decode_row(sample, split_k=1))
     kv, q, pages = 2 * 16 * 8 * 128 * 8192 * 2, 16 * 32 * 128, 4 * 16 * 128
     far = dataclasses.replace(shape, distance=[1e9])
     c = ATTENTION | dict(l2_share=1e9 / 1.5 / float(H200.l2_capacity))
@@ -153,11 +153,11 @@ def test_decode_of_a_cache_that_partly_stays(sample, phases):
     )
 
 
-@pytest.mark.parametrize(("given", "splits"), [(0, 15), (1, 1), (7, 7)])
-def test_a_given_split_wins(sample, phases, given: int, splits: int):
+@pytest.mark.parametrize(("options", "splits"), [(0, 15), (1, 1), (7, 7)])
+def test_a_given_split_wins(sample, phases, options: int, splits: int):
     """One sequence of 32,768 positions: the library takes 15 parts on 132 SMs."""
-    row = decode_row(sample, batch=1, kv_len=32768, split_k=given)
-    shape = found(phases, attention.Decode, row)
+    row = decode_row(sample, batch=1, kv_len=32768, split_k=options)
+    shape = shape_of(phases, attention.Decode, row)
     q = 32 * 128
     check(
         demand_of(attention, shape, H200, **ATTENTION),
@@ -176,7 +176,7 @@ def test_splits_are_planned_for_so_many_sequences(sample, phases, op, batch, pla
     row = sample(op, batch=batch, **sizes, **HEADS)
     prefill = op == "context_attention"
     kind = attention.Prefill if prefill else attention.Decode
-    got = demand_of(attention, found(phases, kind, row), H200, **ATTENTION)
+    got = demand_of(attention, shape_of(phases, kind, row), H200, **ATTENTION)
     check(got, fixed_seconds=planned * (1e-8 if prefill else 2e-8))
 
 
@@ -185,7 +185,7 @@ def test_a_server_writes_latents_once(sample, phases):
     row = sample(
         "context_attention", batch=3, q_len=7, framework="vllm/0.24.1", **LATENT
     )
-    shape = found(phases, stream.Stream, row)
+    shape = shape_of(phases, stream.Stream, row)
     check(
         demand_of(stream, shape, H200, **WARM),
         issue=55 * 21 * 576 + 5000 * 21,
@@ -209,7 +209,7 @@ def test_what_a_server_writes_to_its_cache(
         "context_attention", batch=3, q_len=7, kv_cache_dtype=cache, family=family,
         framework="vllm/0.24.1", num_heads=10, num_kv_heads=5, head_dim=16,
     )  # fmt: skip
-    shape = found(phases, stream.Stream, row)
+    shape = shape_of(phases, stream.Stream, row)
     new, rounded = 2 * 21 * 5 * 16, 21 * 10 * 16 * queries
     check(
         demand_of(stream, shape, H200, **WARM),

@@ -4,7 +4,7 @@ import pytest
 
 from diffenergy.kernels.gemm import clblast, simt
 
-from .demands import A100, A100_SMS, check, demand_of, found
+from .demands import A100, A100_SMS, check, demand_of, shape_of
 
 
 @pytest.mark.parametrize("split", [1, 4])
@@ -15,7 +15,7 @@ def test_a_product_on_cuda_cores(sample, phases, split: int, drift: float):
         "gemm", m=1000, n=1000, k=1000, dtype="fp32", tile_m=128, tile_n=128,
         split_k=split, threads=256,
     )  # fmt: skip
-    shape = found(phases, simt.SimtGemm, row)
+    shape = shape_of(phases, simt.SimtGemm, row)
     c = dict(
         simt_loop=10.0, simt_path=1.1, simt_start=2.0, simt_drift=drift,
         split_cycles=2000.0, simt_smem=2.0, simt_issue=0.8, zero_saving=0.0,
@@ -25,10 +25,10 @@ def test_a_product_on_cuda_cores(sample, phases, split: int, drift: float):
     # a wave: all CTAs, at most two an SM (120 registers); rows of A + columns of B
     wave = min(2 * A100_SMS, ctas)
     unique = (128 * 8 + 128 * wave / 8) / (wave * 256)
-    once, asked = 2 * 1000**2 * 4, ctas * 256 * 1000 / split * 4
+    once, repeated = 2 * 1000**2 * 4, ctas * 256 * 1000 / split * 4
     pressure = once / (once + float(A100.l2_capacity))
-    lost = asked - max(asked * unique, once) if drift else 0
-    again = max(asked * unique - once, 0) + 2 * lost  # both operands along k
+    lost = repeated - max(repeated * unique, once) if drift else 0
+    again = max(repeated * unique - once, 0) + 2 * lost  # both operands along k
     out = 4 * 1000**2 + 8 * (split - 1) * 1000**2
     check(
         demand_of(simt, shape, A100, **c),
@@ -41,7 +41,7 @@ def test_a_product_on_cuda_cores(sample, phases, split: int, drift: float):
         issue_efficiency=0.8,
         smem=ctas * 128 * depth * (8 * 8 + 256 / 32),
         smem_efficiency=0.5,
-        l2=asked,
+        l2=repeated,
         dram=once + pressure * again,
         store_l2=out,
         store_dram=out,
@@ -61,7 +61,7 @@ def test_a_hand_made_tile(sample, phases):
         tile_k=16, mdimc=16, ndimc=16, mdima=16, ndimb=16, vwm=4, vwn=4,
         sa=1, sb=1,
     )  # fmt: skip
-    shape = found(phases, clblast.Xgemm, row)
+    shape = shape_of(phases, clblast.Xgemm, row)
     c = dict(
         tiled_smem=1.5, tiled_l1=0.5, tiled_broadcast=0.5, tiled_loop=3.0,
         tiled_staging_address=4.0, tiled_staging_store=2.0, tiled_staging_load=1.0,
@@ -113,7 +113,7 @@ def test_a_hand_made_tile_that_is_taller_than_the_product(sample, phases):
         "clblast_gemm", m=32, n=1024, k=1024, dtype="fp32", tile_m=128, tile_n=128,
         tile_k=16, mdimc=16, ndimc=16, mdima=16, ndimb=16, vwm=4, vwn=4, sa=1, sb=1,
     )  # fmt: skip
-    shape = found(phases, clblast.Xgemm, row)
+    shape = shape_of(phases, clblast.Xgemm, row)
     check(
         demand_of(clblast, shape, A100),
         ctas=8,

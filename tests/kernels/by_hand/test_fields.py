@@ -83,10 +83,10 @@ def test_every_op_is_here_or_has_tests_of_its_own():
 @pytest.mark.parametrize("op", ROWS)
 def test_defaults(op: str):
     required, rest = ROWS[op]
-    found = normalise_kernel({"op": op} | required, "row")
+    result = normalise_kernel({"op": op} | required, "row")
     if op == "activity":  # no unit is busy, nothing was read
-        found = {name: value for name, value in found.items() if value != 0}
-    assert found == {"op": op, "count": 1} | required | rest
+        result = {name: value for name, value in result.items() if value != 0}
+    assert result == {"op": op, "count": 1} | required | rest
 
 
 @pytest.mark.parametrize("op", ROWS)
@@ -120,15 +120,15 @@ def test_the_least_of_every_size(op: str):
                 normalise_kernel({"op": op} | required | {name: 1.1}, "row")
 
 
-def lowered(**given: Any) -> list[Any]:
-    """Launches of mixtures, one for each value of the lists in `given`."""
+def lowered(**options: Any) -> list[Any]:
+    """Launches of mixtures, one for each value of the lists in `options`."""
     fields = dict(num_tokens=4, hidden_size=3, inter_size=10, topk=2, num_experts=6,
                   moe_tp_size=1, moe_ep_size=1, distribution="balanced", dtype=CODE,
                   zero_share=0.0, tile_m=0.0, tile_n=0.0, gated=1.0, weight_dtype="",
                   weight_group=0.0, dispatched=0.0)  # fmt: skip
-    rows = max(len(x) for x in given.values())
+    rows = max(len(x) for x in options.values())
     columns = {
-        name: np.array(given.get(name, [value] * rows))
+        name: np.array(options.get(name, [value] * rows))
         for name, value in fields.items()
     }
     none = np.zeros(rows)
@@ -220,8 +220,8 @@ def test_what_a_row_says_only_where_it_is_not_usual():
 
 def test_stored_types_of_a_listing():
     row = {"op": "gemm"} | ROWS["gemm"][0]
-    found = normalise_kernel(row | dict(weight_dtype="int4", weight_group=32), "row")
-    assert (found["weight_dtype"], found["weight_group"]) == ("int4", 32)
+    result = normalise_kernel(row | dict(weight_dtype="int4", weight_group=32), "row")
+    assert (result["weight_dtype"], result["weight_group"]) == ("int4", 32)
 
 
 def test_as_many_choices_as_experts():

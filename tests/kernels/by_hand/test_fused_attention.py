@@ -19,7 +19,7 @@ from .demands import (
     check,
     decode_row,
     demand_of,
-    found,
+    shape_of,
 )
 
 
@@ -52,9 +52,9 @@ def test_where_softmax_and_products_take_turns(
 ):
     heads = HEADS | {"head_dim": head, "kv_cache_dtype": cache}
     row = sample("context_attention", q_len=512, **heads)
-    shape = found(phases, attention.Prefill, row)
+    shape = shape_of(phases, attention.Prefill, row)
     check(demand_of(attention, shape, H200, **ATTENTION), sharpness=prefill)
-    shape = found(phases, attention.Decode, decode_row(sample, **heads))
+    shape = shape_of(phases, attention.Decode, decode_row(sample, **heads))
     check(demand_of(attention, shape, H200, **ATTENTION), sharpness=decode)
 
 
@@ -62,7 +62,7 @@ def test_prefill(sample, phases):
     """512 positions, 4 query heads a KV head: 16 tiles of 128 x 128 visit 40 blocks a
     KV head, 16 of them on the diagonal."""
     row = sample("context_attention", q_len=512, kv_len=512, **HEADS)
-    shape = found(phases, attention.Prefill, row)
+    shape = shape_of(phases, attention.Prefill, row)
     q, kv, blocks = 32 * 512 * 128, 2 * 8 * 512 * 128, 8 * 40
     loads = blocks * 2 * 128 * 128 * 2
     products = 4 * 128**3 / (4096 * 0.5)
@@ -103,7 +103,7 @@ def test_query_loads_are_fast_in_some_groups(sample, phases, group: int, cost: f
         "context_attention", q_len=512, num_heads=32, num_kv_heads=32 / group,
         head_dim=128,
     )  # fmt: skip
-    shape = found(phases, attention.Prefill, row)
+    shape = shape_of(phases, attention.Prefill, row)
     c = ATTENTION | dict(prefill_own=0.0, prefill_fill=0.0, prefill_mask=0.0)
     got = demand_of(attention, shape, H200, **c)
     check(got, own_cycles=128 * 128 * 4 / 64 * cost)
@@ -112,7 +112,7 @@ def test_query_loads_are_fast_in_some_groups(sample, phases, group: int, cost: f
 def test_prefill_with_an_fp8_cache(sample, phases):
     """wgmma: tiles of 128 x 160, V turned in shared memory; mma.sync widens instead."""
     row = sample("context_attention", q_len=512, kv_cache_dtype="fp8", **HEADS)
-    shape = found(phases, attention.Prefill, row)
+    shape = shape_of(phases, attention.Prefill, row)
     blocks = sum(math.ceil((i + 1) * 32 / 160) for i in range(16)) * 8
     turned, loads = 160 * 128 / 32, blocks * 2 * 160 * 128
     products = 4 * 128 * 160 * 128 / (8192 * 0.5 * 0.8)
@@ -147,11 +147,11 @@ def test_prefill_with_an_fp8_cache(sample, phases):
 def test_prefill_with_a_window_reads_what_it_sees(sample, phases):
     sizes = dict(q_len=512, kv_len=4096, **HEADS)
     row = sample("context_attention", window_size=1024, **sizes)
-    shape = found(phases, attention.Prefill, row)
+    shape = shape_of(phases, attention.Prefill, row)
     q = 2 * 32 * 512 * 128
     got = demand_of(attention, shape, H200, **ATTENTION, **COLD)
     check(got, dram=q + 2 * 2 * 8 * (512 + 1024) * 128)
-    whole = found(phases, attention.Prefill, sample("context_attention", **sizes))
+    whole = shape_of(phases, attention.Prefill, sample("context_attention", **sizes))
     got = demand_of(attention, whole, H200, **ATTENTION, **COLD)
     check(got, dram=q + 2 * 2 * 8 * 4096 * 128)
 
@@ -163,7 +163,7 @@ def test_prefill_with_values_narrower_than_keys(sample, phases):
         "context_attention", q_len=768, kv_len=768, causal=False, num_heads=128,
         num_kv_heads=128, head_dim=192, v_head_dim=128,
     )  # fmt: skip
-    shape = found(phases, attention.Prefill, row)
+    shape = shape_of(phases, attention.Prefill, row)
     q, kv, o = 128 * 768 * 192 * 2, 128 * 768 * (192 + 128) * 2, 128 * 768 * 128 * 2
     products = 2 * 128 * 96 * (192 + 128) / (4096 * 0.5)
     softmax, feed = 128 * 96 / 16 * 2, 96 * (192 + 128) * 2 / 64
@@ -181,7 +181,7 @@ def test_prefill_with_values_narrower_than_keys(sample, phases):
 
 def test_sinks_cost_nothing(sample, phases):
     with_sinks, without = (
-        found(phases, attention.Decode, decode_row(sample, sinks=x))
+        shape_of(phases, attention.Decode, decode_row(sample, sinks=x))
         for x in (True, False)
     )
     assert jax.tree.all(jax.tree.map(lambda a, b: a == b, with_sinks, without))
@@ -189,7 +189,7 @@ def test_sinks_cost_nothing(sample, phases):
 
 def test_backward_kernel(sample, phases):
     row = sample("attention_backward", q_len=512, kv_len=512, **HEADS)
-    shape = found(phases, attention_backward.Backward, row)
+    shape = shape_of(phases, attention_backward.Backward, row)
     forward = demand_of(attention, shape, H200, **ATTENTION)
     there = {
         name: float(getattr(forward, name)[0, 0])
@@ -214,7 +214,7 @@ def test_backward_kernel_of_narrower_values(sample, phases):
     """Keys of 192, values of 128: three products of the former, two of the latter."""
     size = dict(q_len=512, num_heads=16, num_kv_heads=16, head_dim=192, v_head_dim=128)
     row = sample("attention_backward", kv_len=512, **size)
-    shape = found(phases, attention_backward.Backward, row)
+    shape = shape_of(phases, attention_backward.Backward, row)
     forward = demand_of(attention, shape, H200, **ATTENTION)
     q, o = 16 * 512 * 192, 16 * 512 * 128
     tensor = float(forward.tensor[0, 0]) * (3 * 192 + 2 * 128) / (192 + 128)
@@ -226,7 +226,7 @@ def test_backward_kernel_of_narrower_values(sample, phases):
         store_dram=4 * q + 2 * (q + o),
         launches=1,
     )
-    around = found(phases, stream.Stream, row)
+    around = shape_of(phases, stream.Stream, row)
     assert float(around.read[0]) == 2 * 2 * o + 4 * q  # O and dO; dQ in fp32
     assert float(around.write[0]) == (4 + 2) * q
 
@@ -234,7 +234,7 @@ def test_backward_kernel_of_narrower_values(sample, phases):
 def test_no_server_writes_a_cache_of_gradients(sample, phases):
     """O and dO read, a row's sum; zeros of dQ written, dQ read and rounded."""
     row = sample("attention_backward", q_len=512, framework="vllm/0.24.0", **HEADS)
-    around = found(phases, stream.Stream, row)
+    around = shape_of(phases, stream.Stream, row)
     queries = 32 * 512 * 128
     assert around.read.tolist() == [queries * (2 + 2 + 4)]
     assert around.write.tolist() == [queries * (4 + 2)]
@@ -246,13 +246,13 @@ def test_tiles_of_systolic_arrays(sample, phases, cache: str):
     the 128 of an array. fp8 is widened, and no library pages."""
     heads = HEADS | {"kv_cache_dtype": cache}
     row = sample("context_attention", q_len=512, **heads)
-    shape = found(phases, attention.Prefill, row)
+    shape = shape_of(phases, attention.Prefill, row)
     flop = 2 * 512 * 512 * 2 * 128
     check(
         demand_of(attention, shape, V5E, **ATTENTION),
         tensor=flop * 8 * sum([1] * 4), ctas=8 * 4, tensor_peak=131072,
     )  # fmt: skip
-    shape = found(phases, attention.Decode, decode_row(sample, **heads))
+    shape = shape_of(phases, attention.Decode, decode_row(sample, **heads))
     check(
         demand_of(attention, shape, V5E, **ATTENTION),
         tensor=2 * 128 * 512 * 256 * 16 * 8 * 16,

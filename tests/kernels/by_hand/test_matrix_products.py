@@ -26,7 +26,7 @@ from .demands import (
     WARM,
     check,
     demand_of,
-    found,
+    shape_of,
 )
 
 GEMM = dict(
@@ -44,7 +44,7 @@ def test_a_product_on_tensor_cores(sample, phases):
         "gemm", batch=2, m=1000, n=1000, k=1000, tile_m=128, tile_n=128, split_k=2,
         zero_share=0.25,
     )  # fmt: skip
-    shape = found(phases, gemm.Gemm, row)
+    shape = shape_of(phases, gemm.Gemm, row)
     flop = 256 * 2 * 128 * 128 * 64 * 8
     loads = 256 * 8 * (128 + 128) * 64 * 2
     check(
@@ -89,7 +89,7 @@ def test_operand_feed(sample, phases, dtype, gpu, half, dtype_efficiency, peak):
     row = sample("gemm", m=512, n=512, k=512, tile_m=96, tile_n=64, dtype=dtype)
     fed = 96 / (96 + half) * 64 / (64 + half)
     check(
-        demand_of(gemm, found(phases, gemm.Gemm, row), gpu, **GEMM),
+        demand_of(gemm, shape_of(phases, gemm.Gemm, row), gpu, **GEMM),
         tensor_efficiency=0.9 * dtype_efficiency * fed,
         tensor_peak=peak,
         tensor_energy=1e-12 * (0.6 if dtype == "fp8" else 1) * (0.3 + 0.7 * 512 / 576),
@@ -98,9 +98,9 @@ def test_operand_feed(sample, phases, dtype, gpu, half, dtype_efficiency, peak):
 
 def test_a_slow_product_whose_sizes_are_odd(sample, phases):
     row = sample("gemm", m=64, n=63, k=64, tile_m=64, tile_n=64)
-    given = GEMM | dict(misalignment=0.5, operand_half_tile=0.0)
+    options = GEMM | dict(misalignment=0.5, operand_half_tile=0.0)
     check(
-        demand_of(gemm, found(phases, gemm.Gemm, row), H200, **given),
+        demand_of(gemm, shape_of(phases, gemm.Gemm, row), H200, **options),
         tensor_efficiency=0.9 / 1.5,
         feed=60 / 1.5,
     )
@@ -117,7 +117,7 @@ def test_dram_of_a_product(sample, phases, weights: str, batch, m, n, k):
     )
     # with another kernel of the pass, over 10^20 B
     others = sample("elementwise", elements=1e20)
-    shape = found(phases, gemm.Gemm, row, others)
+    shape = shape_of(phases, gemm.Gemm, row, others)
     a, b, out = 2 * batch * m * k, 2 * batch * n * k, 2 * batch * m * n
     cold = demand_of(gemm, shape, A100, **COLD, **NO_WAVES)
     check(cold, dram=a + b, store_dram=out, store_l2=out)
@@ -130,7 +130,7 @@ def test_dram_of_a_product(sample, phases, weights: str, batch, m, n, k):
 def test_waves_read_operands_again(sample, phases):
     """16 x 16 tiles, one an SM: a wave is a square of sqrt(108) tiles a side."""
     row = sample("gemm", m=2048, n=2048, k=512, tile_m=128, tile_n=128, threads=1024)
-    shape = found(phases, gemm.Gemm, row)
+    shape = shape_of(phases, gemm.Gemm, row)
     once = 2 * 2048 * 512 * 2
     side = math.sqrt(A100_SMS) * 128
     waves = 256 / A100_SMS * 2 * side * 512 * 2
@@ -158,7 +158,7 @@ def test_loads_that_run_ahead(sample, phases, stages, resident, waits, flow):
     )
     latency = float(A100.l2_latency)
     check(
-        demand_of(gemm, found(phases, gemm.Gemm, row), A100, **GEMM),
+        demand_of(gemm, shape_of(phases, gemm.Gemm, row), A100, **GEMM),
         resident=resident,  # of 164 KiB, and 65,536 registers: 120 x 128 a CTA
         path_cycles=32 * (100 * 32 * 2 / 128 + waits * latency),
         flow=40 * 164 / 228 * flow,
@@ -169,7 +169,7 @@ def test_a_product_smaller_than_its_tile(sample, phases):
     """Loads end where the operands do; k of one step cannot be split."""
     row = sample("gemm", m=8, n=64, k=16, tile_m=64, tile_n=64, split_k=8)
     check(
-        demand_of(gemm, found(phases, gemm.Gemm, row), H200, **GEMM),
+        demand_of(gemm, shape_of(phases, gemm.Gemm, row), H200, **GEMM),
         ctas=1,
         launches=1,
         tensor=2 * 64**3,
@@ -189,7 +189,7 @@ def test_registers_of_a_tile(sample, phases, tile_m, tile_n, registers, threads)
     """Accumulators, fragments and addresses of a thread; two groups of warps above
     128 x 128. Steps of one element leave shared memory out of it."""
     row = sample("gemm", m=512, n=512, k=64, tile_m=tile_m, tile_n=tile_n, tile_k=1)
-    got = demand_of(gemm, found(phases, gemm.Gemm, row), A100, **GEMM)
+    got = demand_of(gemm, shape_of(phases, gemm.Gemm, row), A100, **GEMM)
     by_threads = math.floor(65536 / (registers * threads))
     check(got, resident=max(1, min(by_threads, 2048 / threads)))
 
@@ -198,15 +198,17 @@ def test_registers_of_a_tile(sample, phases, tile_m, tile_n, registers, threads)
 def test_threads_on_cuda_cores(sample, phases):
     """256 for any tile: four CTAs have the 1024 of a Turing SM; of 128 x 64, with 79
     registers a thread, three have its registers."""
-    shape = found(phases, gemm.Gemm, sample("gemm", m=512, n=512, k=512, dtype="fp32"))
+    shape = shape_of(
+        phases, gemm.Gemm, sample("gemm", m=512, n=512, k=512, dtype="fp32")
+    )
     turing = load_gpu("rtx-2070-super")
     menu = with_candidates(shape)
     rows, columns, _, _ = candidates(menu, turing, menu.tensor_core * 0)
     resident = demand_of(gemm, shape, turing, **GEMM).resident
     tiles = zip(rows[0].tolist(), columns[0].tolist(), strict=True)
-    held = dict(zip(tiles, resident[0].tolist(), strict=True))
-    assert held[128, 64] == 3
-    assert held[128, 32] == held[32, 128] == held[64, 32] == 4
+    at_once = dict(zip(tiles, resident[0].tolist(), strict=True))
+    assert at_once[128, 64] == 3
+    assert at_once[128, 32] == at_once[32, 128] == at_once[64, 32] == 4
 
 
 def test_a_product_on_cuda_cores_without_a_tile(sample, phases):
@@ -215,7 +217,7 @@ def test_a_product_on_cuda_cores_without_a_tile(sample, phases):
     c = dict(fma_step_cycles=90.0, choice_tau_fma=0.07, fma_efficiency=0.8)
     loads = 32 * 64 * (128 + 64) * 8 * 4
     check(
-        demand_of(gemm, found(phases, gemm.Gemm, row), A100, **c),
+        demand_of(gemm, shape_of(phases, gemm.Gemm, row), A100, **c),
         ctas=4 * 8,
         fma=2 * 512**3,
         tensor=0,
@@ -267,7 +269,7 @@ def check_rates(sample, phases, gpu, dtype, peak, efficiency, energy):
         energy_tf32=3.0, energy_fp8=0.6, misalignment=0.0,
     )  # fmt: skip
     check(
-        demand_of(gemm, found(phases, gemm.Gemm, row), gpu, **c),
+        demand_of(gemm, shape_of(phases, gemm.Gemm, row), gpu, **c),
         tensor_peak=peak,
         tensor_efficiency=0.9 * efficiency,
         tensor_energy=energy * 1e-12,
@@ -275,7 +277,7 @@ def check_rates(sample, phases, gpu, dtype, peak, efficiency, energy):
 
 
 @pytest.mark.parametrize(
-    ("weights", "given", "size"),
+    ("weights", "options", "size"),
     [
         ("b", dict(weight_dtype="int4"), 0.5 + 2 / 128),
         ("b", dict(weight_dtype="int4", weight_group=32), 0.5 + 2 / 32),
@@ -285,12 +287,12 @@ def check_rates(sample, phases, gpu, dtype, peak, efficiency, energy):
         ("a", dict(weight_dtype="int4"), 0.5 + 2 / 128),
     ],
 )
-def test_weights_that_are_expanded(sample, phases, weights, given, size):
+def test_weights_that_are_expanded(sample, phases, weights, options, size):
     """Tiles of 64 x 64 over 32 of k (64 B of bf16) on an A100; products in bf16."""
     row = sample(
-        "gemm", m=64, n=512, k=512, tile_m=64, tile_n=64, weights=weights, **given
+        "gemm", m=64, n=512, k=512, tile_m=64, tile_n=64, weights=weights, **options
     )
-    shape = found(phases, gemm.Gemm, row)
+    shape = shape_of(phases, gemm.Gemm, row)
     a, b = (size, 2) if weights == "a" else (2, size)
     flop, loads = 2 * 64 * 512 * 512, 8 * 512 * 64 * (a + b)
     check(
@@ -305,7 +307,7 @@ def test_weights_that_are_expanded(sample, phases, weights, given, size):
         issue=2 * 8 * 512 * 64,  # every CTA expands what it loads
         path_cycles=16 * 50,
     )
-    far = found(phases, gemm.Gemm, row, sample("elementwise", elements=1e20))
+    far = shape_of(phases, gemm.Gemm, row, sample("elementwise", elements=1e20))
     warm = demand_of(gemm, far, A100, **WARM, **NO_WAVES)
     check(warm, dram=64 * 512 * a if weights == "a" else 512 * 512 * b)
 
@@ -317,7 +319,7 @@ def test_weights_that_are_expanded(sample, phases, weights, given, size):
 def test_weights_that_matrix_pipes_take_as_they_are(sample, phases, dtype, stored):
     row = sample("gemm", m=64, n=512, k=512, dtype=dtype, weight_dtype=stored)
     gpu = load_gpu("b200-sxm")
-    check(demand_of(gemm, found(phases, gemm.Gemm, row), gpu, **GEMM), issue=0)
+    check(demand_of(gemm, shape_of(phases, gemm.Gemm, row), gpu, **GEMM), issue=0)
 
 
 @pytest.mark.parametrize(
@@ -379,7 +381,7 @@ _BATCHED = "128x128 256x128 128x256 128x64 64x128 128x128/3"
 
 
 @pytest.mark.parametrize(
-    ("gpu", "given", "menu"),
+    ("gpu", "options", "menu"),
     [
         (A100, {}, _AMPERE),
         (H200, {}, _HOPPER),
@@ -389,11 +391,11 @@ _BATCHED = "128x128 256x128 128x256 128x64 64x128 128x128/3"
         (A100, {"dtype": "fp32", "batch": 4, "layout": "tn"}, _LINEAR),
     ],
 )
-def test_menus(sample, phases, gpu, given, menu):
+def test_menus(sample, phases, gpu, options, menu):
     """Tiles that a library chooses among: rows x columns / parts of k."""
-    shape = found(phases, gemm.Gemm, sample("gemm", m=512, n=512, k=512, **given))
+    shape = shape_of(phases, gemm.Gemm, sample("gemm", m=512, n=512, k=512, **options))
     shape = with_candidates(shape)
-    tensor = shape.tensor_core * (given.get("dtype") != "fp32")
+    tensor = shape.tensor_core * (options.get("dtype") != "fp32")
     rows, columns, split, legal = candidates(shape, gpu, tensor)
     names = [
         f"{m:.0f}x{n:.0f}" + (f"/{s:.0f}" if s > 1 else "")
@@ -425,14 +427,14 @@ def test_fragments(kind: int, expected: float):
 def test_steps_of_a_systolic_array(sample, phases, tile_k: int, gpu, steps: int):
     """A tile is a step of the core's grid, of a given `tile_k` k/tile_k of them."""
     tile = {"tile_m": 512, "tile_n": 512, "tile_k": tile_k}
-    shape = found(phases, gemm.Gemm, sample("gemm", m=512, n=512, k=2048, **tile))
+    shape = shape_of(phases, gemm.Gemm, sample("gemm", m=512, n=512, k=2048, **tile))
     check(demand_of(gemm, shape, gpu, **GEMM), own_cycles=700 * steps)
 
 
 def test_an_array_fills_up_its_rows(sample, phases):
     """16 rows run as 128, and k = 100 as 128; nothing is split or loaded in parts."""
     row = sample("gemm", m=16, n=512, k=100, tile_m=128, tile_n=512)
-    shape = found(phases, gemm.Gemm, row)
+    shape = shape_of(phases, gemm.Gemm, row)
     check(
         demand_of(gemm, shape, V5E, **GEMM),
         tensor=2 * 128 * 512 * 128,

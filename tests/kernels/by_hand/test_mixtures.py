@@ -7,7 +7,7 @@ import pytest
 
 from diffenergy.kernels import moe
 
-from .demands import COLD, H200, H200_SMS, WARM, check, demand_of, found
+from .demands import COLD, H200, H200_SMS, WARM, check, demand_of, shape_of
 
 EXPERTS = dict(
     num_tokens=1024, hidden_size=1024, inter_size=2048, topk=2, num_experts=8
@@ -22,10 +22,10 @@ MOE = dict(
 )  # fmt: skip
 
 
-def moe_shapes(sample, phases, **given: Any) -> tuple[Any, Any]:
+def moe_shapes(sample, phases, **options: Any) -> tuple[Any, Any]:
     """(gate and up, sorting) of a layer, as first rows of their classes."""
-    row = sample("moe", **(EXPERTS | given))
-    return found(phases, moe.Experts, row), found(phases, moe.Rows, row)
+    row = sample("moe", **(EXPERTS | options))
+    return shape_of(phases, moe.Experts, row), shape_of(phases, moe.Rows, row)
 
 
 @pytest.mark.parametrize(

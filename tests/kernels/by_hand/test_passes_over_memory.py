@@ -8,7 +8,7 @@ import pytest
 from diffenergy.hardware import load_gpu
 from diffenergy.kernels import activity, collective, stream
 
-from .demands import A100, A100_SMS, COLD, WARM, check, demand_of, found
+from .demands import A100, A100_SMS, COLD, WARM, check, demand_of, shape_of
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from .demands import A100, A100_SMS, COLD, WARM, check, demand_of, found
 )
 def test_reductions(sample, phases, op, cols, issue, sfu, ctas, resident):
     row = sample(op, rows=300, cols=cols, dtype="bf16")
-    shape = found(phases, stream.Stream, row)
+    shape = shape_of(phases, stream.Stream, row)
     c = dict(reduction_reads=0.5, reduction_latency=3.0, stream_feed=70.0)
     size = 300 * cols * 2
     check(
@@ -41,7 +41,7 @@ def test_reductions(sample, phases, op, cols, issue, sfu, ctas, resident):
 
 def test_an_elementwise_kernel(sample, phases):
     row = sample("elementwise", fn="gelu", elements=1e6, dtype="bf16", zero_share=0.5)
-    shape = found(phases, stream.Stream, row)
+    shape = shape_of(phases, stream.Stream, row)
     z = 2.0  # 4 MB over half of that
     c = dict(l2_producer_share=2e6 / float(A100.l2_capacity), l2_sharpness=3.0)
     check(
@@ -60,7 +60,7 @@ def test_an_elementwise_kernel(sample, phases):
 def test_activations_of_8_bit_products_are_quantised(sample, phases):
     """Reads 2 B and writes 1 B an element, one CTA a token, which looks twice."""
     row = sample("gemm", m=300, n=512, k=2048, dtype="fp8")
-    shape = found(phases, stream.Stream, row)
+    shape = shape_of(phases, stream.Stream, row)
     elements = 300 * 2048
     check(
         demand_of(stream, shape, load_gpu("h200-sxm"), reduction_reads=0.5),
@@ -71,13 +71,13 @@ def test_activations_of_8_bit_products_are_quantised(sample, phases):
 
 
 def test_a_gather_and_a_depthwise_layer(sample, phases):
-    shape = found(phases, stream.Stream, sample("gather", rows=8, cols=512))
+    shape = shape_of(phases, stream.Stream, sample("gather", rows=8, cols=512))
     check(demand_of(stream, shape, A100, **WARM), issue=4 * 8 * 512, dram=4 * 8 * 512)
     row = sample(
         "conv2d", images=4, in_channels=96, out_channels=96, groups=96, input_hw=56,
         kernel_size=3, padding=1, zero_share=0.5,
     )  # fmt: skip
-    shape = found(phases, stream.Stream, row)
+    shape = shape_of(phases, stream.Stream, row)
     c = dict(depthwise_efficiency=0.3, zero_saving=0.4)
     check(
         demand_of(stream, shape, A100, **c),
@@ -89,7 +89,7 @@ def test_a_gather_and_a_depthwise_layer(sample, phases):
 def test_a_collective(sample, phases):
     """A ring of 8 sends 7/8 of what is gathered; memory reads and writes as much."""
     row = sample("collective", collective="all_gather", bytes=1e9, num_gpus=8)
-    shape = found(phases, collective.Collective, row)
+    shape = shape_of(phases, collective.Collective, row)
     got = demand_of(collective, shape, load_gpu("a100-sxm-80gb"))
     best = int((got.path_seconds + 1e9 * got.illegal)[0].argmin())
     sent = 7 / 8 * 1e9
@@ -180,7 +180,7 @@ def test_an_activity(clocks):
 def test_bytes_and_instructions_of_160_elements(
     sample, phases, op, fields, issue, sfu, read, written
 ):
-    shape = found(phases, stream.Stream, sample(op, **fields))
+    shape = shape_of(phases, stream.Stream, sample(op, **fields))
     got = {name: float(getattr(shape, name)[0]) for name in ("read", "write", "issue")}
     assert got == {"read": 160 * read, "write": 160 * written, "issue": 160 * issue}
     assert float(shape.sfu[0]) == 160 * sfu

@@ -41,8 +41,8 @@ def test_custom_is_a_roofline(sample, phases):
         for flop, moved in ((1e12, 1e6), (1e6, 1e10), (1e12, 6e9), (0, 6e9))
     ]
     rows.append(sample("elementwise", fn="copy", elements=2.5e9, dtype="bf16"))
-    found = estimated(phases(*([row] for row in rows)))
-    math, moved, both, part, copy = np.asarray(found.phases.time)
+    result = estimated(phases(*([row] for row in rows)))
+    math, moved, both, part, copy = np.asarray(result.phases.time)
     gpu = load_gpu("h100-sxm")
     peak = float(gpu.tensor_flop_per_cycle_fp16 * gpu.num_sms * gpu.sm_clock_max)
     assert math == pytest.approx(1e12 / (0.5 * peak), rel=0.05)

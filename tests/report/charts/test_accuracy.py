@@ -25,16 +25,16 @@ def table(tmp_path, ops: list[str], power: bool = True) -> MeasurementTable:
     return measurements.read([str(file)])
 
 
-def predictions(table: MeasurementTable, factor: float, **given: Any) -> Predictions:
+def predictions(table: MeasurementTable, factor: float, **runs_: Any) -> Predictions:
     time, power = factor * table.time_s, table.avg_power_w
     grade = np.full(table.num_rows, "calibrated", dtype=object)
-    return Predictions(time, time * power, power, grade, table.skipped, **given)
+    return Predictions(time, time * power, power, grade, table.skipped, **runs_)
 
 
 def panels(table: MeasurementTable, predictions: Predictions) -> Sequence[Panel]:
-    found = accuracy_charts(table, predictions)
-    check(found)
-    return found["accuracy"].panels
+    result = accuracy_charts(table, predictions)
+    check(result)
+    return result["accuracy"].panels
 
 
 def heights(panel: Panel) -> list[float]:
@@ -43,10 +43,10 @@ def heights(panel: Panel) -> list[float]:
 
 def test_every_quantity_has_a_row(tmp_path):
     runs = table(tmp_path, ["softmax", "softmax", "layernorm"])
-    made = predictions(runs, 1.25)
-    ends = {"time_s_p5": 0.5 * made.time_s, "time_s_p95": 2.0 * made.time_s}
-    found = panels(runs, predictions(runs, 1.25, **ends))
-    parity, errors, _, power, energy, _ = found
+    modelled = predictions(runs, 1.25)
+    ends = {"time_s_p5": 0.5 * modelled.time_s, "time_s_p95": 2.0 * modelled.time_s}
+    result = panels(runs, predictions(runs, 1.25, **ends))
+    parity, errors, _, power, energy, _ = result
     titles = [(panel.x.title, panel.y.title) for panel in (parity, energy)]
     assert titles == [
         ("measured time", "predicted time"), ("measured energy", "predicted energy"),

@@ -40,30 +40,30 @@ def one_send(schedule: Schedule) -> Schedule:
 
 def test_busy_links(ring: Schedule):
     """Bytes over rate; every link of a ring that is used shows up."""
-    found = busy_time(ring)
+    result = busy_time(ring)
     expected = np.zeros(len(ring.topology.links))
     for link, size in zip(ring.sends.link, ring.sends.bytes, strict=True):
         expected[link] += size / ring.topology.rates[link]
-    np.testing.assert_allclose(found, expected)
+    np.testing.assert_allclose(result, expected)
     assert len(rows_of(ring).links) == len(set(ring.sends.link))
     few = rows_of(ring, 3)
     assert few.hidden == len(set(ring.sends.link)) - 3
-    assert found[few.links].min() >= np.sort(found)[-3]
+    assert result[few.links].min() >= np.sort(result)[-3]
 
 
 def test_bars_are_sends(ring: Schedule):
     """One bar from the start to the end without latency, one tail of the latency."""
     one = one_send(ring)
-    found = collective_charts(one)
-    check(found)
-    panel = found["collective"].panels[0]
+    result = collective_charts(one)
+    check(result)
+    panel = result["collective"].panels[0]
     tails, bar = (x for x in panel.marks if isinstance(x, Boxes) and len(x.left))
     start, end = one.sends.start[0], one.sends.end[0]
     latency = one.topology.latencies[0]
     assert (bar.left[0], bar.right[0]) == pytest.approx((start, end - latency))
     assert (tails.left[0], tails.right[0]) == pytest.approx((end - latency, end))
     # 1 MB in one third of the time that its link has
-    use = found["links"].panels[0].readings[-1]
+    use = result["links"].panels[0].readings[-1]
     work = 1e6 / float(one.topology.rates[0])
     assert use.x == pytest.approx(100 * work / (2 * work + latency))
     assert use.text.startswith("gpu0 → gpu1: ")
@@ -73,9 +73,9 @@ def test_a_schedule(ring: Schedule):
     finish = float(ring.sends.end.max())
     third = float(one_send(ring).sends.end[0])
     others = {"ring": 2 * finish, "recursive_doubling": third}
-    found = collective_charts(ring, 0.8 * finish, others)
-    check(found)
-    chart = found["collective"]
+    result = collective_charts(ring, 0.8 * finish, others)
+    check(result)
+    chart = result["collective"]
     assert chart.title == "all-gather on ring-8"
     assert "gpu0 → gpu1" in words(chart) and "(+100 %)" in words(chart)
     sends, _, times = chart.panels
@@ -93,9 +93,9 @@ def test_links_that_are_left_out_are_counted():
     """64 links of a torus: 48 are shown."""
     topology = load_topology("torus-4x4")
     wanted = demand("all_gather", topology, "16MB")
-    found = greedy(topology, wanted, effort=Effort(batches=1, restarts=1))
-    used = len(set(found.sends.link))
-    chart = collective_charts(found)["sends"]
+    result = greedy(topology, wanted, effort=Effort(batches=1, restarts=1))
+    used = len(set(result.sends.link))
+    chart = collective_charts(result)["sends"]
     assert f"{used - 48} less busy links are not shown" in chart.title
     scale = chart.panels[0].scale
     assert scale is not None and scale.labels[15] == "gpu15"  # its last colour
@@ -104,11 +104,11 @@ def test_links_that_are_left_out_are_counted():
 def test_several_media():
     topology = load_topology("ndv2-2")
     wanted = demand("all_gather", topology, "1GB")
-    found = greedy(topology, wanted, effort=Effort(batches=1, restarts=1))
-    said = words(collective_charts(found)["collective"])
+    result = greedy(topology, wanted, effort=Effort(batches=1, restarts=1))
+    said = words(collective_charts(result)["collective"])
     for link in topology.links:
         assert link.medium in said
-    media = [topology.links[link].medium for link in rows_of(found, 5).links]
+    media = [topology.links[link].medium for link in rows_of(result, 5).links]
     assert media.count("nvlink2") == 3 and media.count("network-edr") == 2
     assert "25.00 to 50.00 GB/s" in said
 

@@ -17,7 +17,7 @@ def score(time: float, energy: float, area: float | None, sms: float) -> dict:
     }  # fmt: skip
 
 
-def summary(goals: str = "energy", area: float | None = 800.0, **given) -> dict:
+def summary(goals: str = "energy", area: float | None = 800.0, **more) -> dict:
     front = [score(1.0 + i, 9.0 - i, 400.0 + i, 40.0 + 9 * i) for i in range(5)]
     return {
         **ABOUT,
@@ -28,7 +28,7 @@ def summary(goals: str = "energy", area: float | None = 800.0, **given) -> dict:
         "time_s_p5_p95": [1.5, 2.6],
         "energy_j_p5_p95": [4.0, 7.0],
         "pareto": front if "," in goals else [],
-        **given,
+        **more,
     }
 
 
@@ -41,9 +41,9 @@ def path() -> list[dict]:
 
 
 def test_base_against_best():
-    found = design_charts(summary(), path())
-    check(found)
-    fields, metrics, search = found["design"].panels
+    result = design_charts(summary(), path())
+    check(result)
+    fields, metrics, search = result["design"].panels
     assert fields.y.names == ["num_sms\n80 → 40"]
     (bounds,) = (mark for mark in fields.marks if isinstance(mark, Boxes))
     assert (list(bounds.left), list(bounds.right)) == ([0.25], [2.0])
@@ -62,9 +62,9 @@ def test_base_against_best():
 
 def test_without_area_and_with_tiles_alone():
     without = summary(area=None, vary={"tiles": {"products": 3}})
-    found = design_charts(without, path())
-    check(found)
-    assert "fields" not in found and "area" not in words(found["design"])
+    result = design_charts(without, path())
+    check(result)
+    assert "fields" not in result and "area" not in words(result["design"])
 
 
 def test_a_mix_has_no_single_request():
@@ -75,9 +75,9 @@ def test_a_mix_has_no_single_request():
 
 @pytest.mark.parametrize("goals", ["energy,time", "energy,time,area"])
 def test_a_front(goals: str):
-    found = design_charts(summary(goals), path())
-    check(found)
-    front, fields = found["design"].panels
+    result = design_charts(summary(goals), path())
+    check(result)
+    front, fields = result["design"].panels
     best = only(front, "best for energy")
     assert isinstance(best, Points) and (list(best.x), list(best.y)) == ([5.0], [2.0])
     scale = front.scale
@@ -99,8 +99,8 @@ def test_tiles():
     """The product of most time is first; time -20 % and energy +100 %."""
     gemms = [gemm(1.0, 1e-3, 1e-3), gemm(10.0, 0.8e-3, 1e-3)]
     whole = {"time_s": 9e-3, "default_time_s": 11e-3, "energy_j": 4.0}
-    found = {**ABOUT, **whole, "default_energy_j": 2.0, "goal": "time", "gemms": gemms}
-    chart = tiles_chart(found)
+    result = {**ABOUT, **whole, "default_energy_j": 2.0, "goal": "time", "gemms": gemms}
+    chart = tiles_chart(result)
     check({"tiles": chart})
     (panel,) = chart.panels
     assert bars(panel) == pytest.approx(
@@ -112,5 +112,5 @@ def test_tiles():
 def test_many_tiles_are_counted():
     gemms = [gemm(float(i), 1e-3, 2e-3) for i in range(1, 21)]
     whole = {"time_s": 1.0, "default_time_s": 2.0, "energy_j": 4.0}
-    found = {**ABOUT, **whole, "default_energy_j": 2.0, "goal": "time", "gemms": gemms}
-    assert "(4 more products are not shown)" in words(tiles_chart(found))
+    result = {**ABOUT, **whole, "default_energy_j": 2.0, "goal": "time", "gemms": gemms}
+    assert "(4 more products are not shown)" in words(tiles_chart(result))

@@ -58,17 +58,17 @@ KERNELS = [
 
 def test_classes_add_up():
     """6 ms and 1.4 J of gemm, 2 ms and 0.2 J of softmax; the rest nobody runs."""
-    found = kernel_classes(summary(), KERNELS)
-    assert list(found) == ["gemm", "softmax", "no kernel runs"]
-    assert found["gemm"] == pytest.approx((6e-3, 1.4))
-    assert found["softmax"] == pytest.approx((2e-3, 0.2))
-    assert found["no kernel runs"] == pytest.approx((2e-3, 0.4))
+    result = kernel_classes(summary(), KERNELS)
+    assert list(result) == ["gemm", "softmax", "no kernel runs"]
+    assert result["gemm"] == pytest.approx((6e-3, 1.4))
+    assert result["softmax"] == pytest.approx((2e-3, 0.2))
+    assert result["no kernel runs"] == pytest.approx((2e-3, 0.4))
 
 
 def test_many_classes_are_summed_up():
     kernels = [kernel(f"op{i}", 1.0, 1e-3, 0.2) for i in range(10)]
-    found = kernel_classes(summary(), kernels)
-    assert len(found) == 8 and found["3 others"] == pytest.approx((3e-3, 0.6))
+    result = kernel_classes(summary(), kernels)
+    assert len(result) == 8 and result["3 others"] == pytest.approx((3e-3, 0.6))
 
 
 def test_every_unit_has_a_kind():
@@ -190,9 +190,9 @@ def test_a_crossed_sweep():
     ]  # fmt: skip
     axes = ["gpu", "batch", "dtype"]
     result: Any = SimpleNamespace(summary={**ABOUT, "axes": axes, "points": points})
-    found = crossed_charts(result)
-    check(found)
-    (panel,) = found["sweep"].panels
+    actual = crossed_charts(result)
+    check(actual)
+    (panel,) = actual["sweep"].panels
     lines = [mark for mark in panel.marks if isinstance(mark, Line)]
     assert len(lines) == 8 and lines[0].name == "gpu-0, bf16"
     assert lines[0].y == pytest.approx([1.0, 1 / 8, 1 / 32])  # in rising batch
@@ -203,7 +203,7 @@ def test_a_crossed_sweep():
 def test_classes_have_the_energy_of_all_gpus_of_a_plan():
     """Kernels launch at once on the 2 x 3 GPUs of a stage: 6 x 1.4 J and 6 x 0.2 J."""
     plan = {"tp": 2, "pp": 4, "ep": 2, "dp": 3}
-    found = kernel_classes(summary() | {"plan": plan, "energy_j": 12.0}, KERNELS)
-    assert found["gemm"] == pytest.approx((6e-3, 8.4))
-    assert found["softmax"] == pytest.approx((2e-3, 1.2))
-    assert found["no kernel runs"] == pytest.approx((2e-3, 2.4))
+    result = kernel_classes(summary() | {"plan": plan, "energy_j": 12.0}, KERNELS)
+    assert result["gemm"] == pytest.approx((6e-3, 8.4))
+    assert result["softmax"] == pytest.approx((2e-3, 1.2))
+    assert result["no kernel runs"] == pytest.approx((2e-3, 2.4))

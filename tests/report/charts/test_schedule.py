@@ -54,7 +54,7 @@ MIXED = [0, 1, 2, 3, 4, 0]
 
 
 def charts(problem: Problem, setting: list[int], **more) -> dict[str, Chart]:
-    found = plan(problem, setting)
+    result = plan(problem, setting)
     default = default_total(problem)
     baselines = {
         "iteration": outcome(plan(problem, [1] * len(setting)).total, default),
@@ -63,15 +63,15 @@ def charts(problem: Problem, setting: list[int], **more) -> dict[str, Chart]:
     }
     frontier = np.array([[-1.0, 5.0], [0.0, -3.0], [20.0, -16.0], [80.0, -30.0]])
     summary = schedule_summary(
-        problem, found, None, baselines, frontier, Objective(), Rules()
+        problem, result, None, baselines, frontier, Objective(), Rules()
     )
-    return schedule_charts(problem, found, {**summary, **more}, "gpt on a gpu")
+    return schedule_charts(problem, result, {**summary, **more}, "gpt on a gpu")
 
 
 def test_a_schedule():
-    found = charts(problem(), MIXED, time_change_pct_p95=20.0)
-    check(found)
-    plane, sm, memory = found["schedule"].panels
+    result = charts(problem(), MIXED, time_change_pct_p95=20.0)
+    check(result)
+    plane, sm, memory = result["schedule"].panels
     for name, points in (
         ("default clocks: 98.00 ms, 29.40 J", [(0.0, 0.0)]),
         ("one pair of clocks: time +30.00 %, energy -33.33 %", [(30.0, -100 / 3)]),
@@ -87,7 +87,7 @@ def test_a_schedule():
         ]
     late = only(plane, "95 % of its re-measured times: at most +20.00 %")
     assert isinstance(late, Line) and max(late.x) == 20.0
-    assert "one pair a stage" not in words(found["plane"])  # there is none
+    assert "one pair a stage" not in words(result["plane"])  # there is none
     assert (
         dict(sm.y.ticks or ())[1400.0] == "1400"
         and "auto" in dict(sm.y.ticks or ()).values()
@@ -107,9 +107,9 @@ def test_schedules_of_all_kinds(setting, layers):
 
 
 def test_without_memory_clocks():
-    found = charts(problem(2), [1, 4, 1, 4, 1, 4])
-    assert list(found) == ["schedule", "plane", "sm-clock"]
-    assert found["sm-clock"].panels[0].x.title == "time in the iteration"  # all drawn
+    result = charts(problem(2), [1, 4, 1, 4, 1, 4])
+    assert list(result) == ["schedule", "plane", "sm-clock"]
+    assert result["sm-clock"].panels[0].x.title == "time in the iteration"  # all drawn
 
 
 def test_what_is_drawn():
@@ -129,11 +129,11 @@ def test_what_is_drawn():
 
 def test_turns_that_differ_are_drawn_in_full():
     whole = problem()
-    found = plan(whole, MIXED)
+    result = plan(whole, MIXED)
     rows = {
         "kernel": np.array([0, 1, 1, 2, 3, 4, 5]),
         "setting": np.array([0, 1, 2, 2, 3, 4, 0]),
         "count": np.array([1.0, 12.0, 12.0, 24.0, 24.0, 24.0, 1.0]),
     }
-    shown = visible_launches(whole, launches(whole, Plan(**{**vars(found), **rows})))
+    shown = visible_launches(whole, launches(whole, Plan(**{**vars(result), **rows})))
     assert len(shown.setting) == 2 + BODY * LAYERS and shown.loops == ()

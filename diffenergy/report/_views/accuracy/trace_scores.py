@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ....measurements import TraceScores
 
 _MOST_ROWS: Final = 20
-"""Maximum number of kernels shown, the longest first."""
+"""Maximum number of kernels shown, the greatest error times time first."""
 
 
 def line(result: "TraceScores") -> str:
@@ -29,7 +29,7 @@ def line(result: "TraceScores") -> str:
 
 
 def blocks(result: "TraceScores") -> Iterator[Block]:
-    """Yield the summary line, groups, and the longest kernels."""
+    """Yield the summary line, groups, and the kernels with most error."""
     yield line(result)
     by = result.by or ("op",)
     groups = result.summary["groups"] or _by_op(result.kernels)
@@ -40,7 +40,7 @@ def blocks(result: "TraceScores") -> Iterator[Block]:
         ("predicted / traced", "whole_ratio", "{:.2f}"),
     )
     yield Table(columns, groups, fold=[columns[0][0]])
-    ranked = sorted(result.kernels, key=lambda x: -x["traced_total_us"])[:_MOST_ROWS]
+    ranked = result.kernels[:_MOST_ROWS]
     columns = (
         ("kernel", traced_name),
         ("count", "count", "{:.6g}"),

@@ -42,7 +42,7 @@ def charts(result: "CollectiveResult") -> "dict[str, Chart]":
     algorithms."""
     from ..._charts.collective import collective_charts
 
-    others = {name: x.finish for name, x in result.baselines.found.items()}
+    others = {name: x.finish for name, x in result.baselines.algorithms.items()}
     title = title_line(result.summary)
     return collective_charts(result.schedule, result.bound, others, title)
 
