@@ -70,8 +70,8 @@ def read(path: str) -> list[Series]:
     """Series of an export. Raises `ValueError` for what cannot be read, in one
     sentence."""
     text = read_text(path)
-    found = _json(path, text) if text.lstrip()[:1] in "{[" else _csv(path)
-    series = [x for samples in found if (x := _series(*samples))]
+    every = _json(path, text) if text.lstrip()[:1] in "{[" else _csv(path)
+    series = [x for samples in every if (x := _series(*samples))]
     if not series:
         raise ValueError(f"{path} has no metric of a server or GPU; {_EXPORT}.")
     return series

@@ -155,10 +155,12 @@ Span = tuple[str, float, float]
 def _states(logs: Logs, tokens: Total, grid: np.ndarray) -> list[Span]:
     """Stretches of one state, from the first reading of tokens or power to the last."""
     a, b = grid[:-1], grid[1:]
-    made, covered = tokens.over(a, b)
+    gained, covered = tokens.over(a, b)
     running = [x for x in logs.server if x.quantity == "running"]
     at = sum((np.interp(grid, x.times, x.values) for x in running), np.zeros(len(grid)))
-    busy = (made > 0) | (np.minimum(at[:-1], at[1:]) > 0)  # requests without tokens too
+    busy = (gained > 0) | (
+        np.minimum(at[:-1], at[1:]) > 0
+    )  # requests without tokens too
     state = np.where(covered <= 0, UNKNOWN, np.where(busy, SERVING, IDLE))
     breaks = np.flatnonzero(state[1:] != state[:-1]) + 1
     first, last = np.append(0, breaks), np.append(breaks, len(state)) - 1
@@ -183,8 +185,8 @@ def _states(logs: Logs, tokens: Total, grid: np.ndarray) -> list[Span]:
             named += _loading(logs.power, begin, end)
         else:
             named.append((state, begin, end))
-    known = [x for x in named if x[0] != UNKNOWN or x[2] - x[1] >= _PAUSE]
-    return _without_pauses(known)
+    long = [x for x in named if x[0] != UNKNOWN or x[2] - x[1] >= _PAUSE]
+    return _without_pauses(long)
 
 
 def _resets(series: Sequence[Series]) -> np.ndarray:
@@ -344,13 +346,13 @@ def _with_power(windows: list[Window], logs: Logs, gpus: int) -> list[Window]:
     ]
     busiest = np.argsort(drawn)[::-1][:gpus]
     energy = [_known(amount, s, b - a) for n in busiest for amount, s in [each[n]]]
-    found = iter((np.sum(energy, axis=0) / (b - a)).tolist())
+    powers = iter((np.sum(energy, axis=0) / (b - a)).tolist())
     why = "the log of power has gaps here"
     return [
         _without(x, "the result has no time")
         if x.start is None or x.end is None
         else dataclasses.replace(x, power=power)
-        if np.isfinite(power := next(found))
+        if np.isfinite(power := next(powers))
         else _without(x, why)
         for x in windows
     ]
