@@ -70,7 +70,10 @@ def read_logs(paths: Sequence[str], zone: str | None = None) -> Logs:
             raise ValueError(f"{path} is no log of a known tool; give {READABLE}.")
         formats[name] = None
         if name in importers():
-            series: list[Series] = importers()[name].series(Path(path))
+            series_of = getattr(importers()[name], "series", None)
+            if series_of is None:
+                raise ValueError(f"{path}: logs of {name} have no times; leave it out.")
+            series: list[Series] = series_of(Path(path))
         elif name == "prometheus":
             series = _prometheus.read(path)
         else:
