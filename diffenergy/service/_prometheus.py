@@ -100,7 +100,8 @@ def _series(
         name = labels.get("modelName", "")
     else:
         quantity, scale = _SERVER.get(metric["server"].removesuffix("_total"), ""), 1.0
-        if not quantity or labels.get("tp_rank", "0") != "0":  # each rank counts all
+        ranks = (labels.get(x, "0") for x in ("tp_rank", "pp_rank"))
+        if not quantity or any(x != "0" for x in ranks):  # each rank counts all
             return None
         key = f"{metric['engine']} {sorted(labels.items())}"
         name = labels.get("model_name", "")
