@@ -97,7 +97,8 @@ def build_windows(logs: Logs, gpus: int, length: float | None = None) -> list[Wi
             "no log has tokens; give the metrics of the server (a range export of "
             "Prometheus) or the result of a benchmark beside the power."
         )
-    windows = [*map(_of_run, logs.runs)] or _of_server(logs, length)
+    runs = sorted(logs.runs, key=lambda x: np.inf if x.start is None else x.start)
+    windows = [*map(_of_run, runs)] or _of_server(logs, length)
     return _with_power(windows, logs, gpus)
 
 

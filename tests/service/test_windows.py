@@ -182,6 +182,12 @@ def test_all_requests_at_once_and_an_open_loop(log: Log):
     assert (flow.clients, flow.waves, flow.rate) == (None, None, 2.0)
 
 
+def test_runs_are_in_order_of_time(log: Log):
+    lines = [bench(), bench(date="20260101-000400", mean_tpot_ms=20.0)]
+    result = windows(log("b.jsonl", "\n".join(map(json.dumps, lines))))
+    assert [x.tpot for x in result] == [0.02, 0.01]
+
+
 def test_energy_of_zeus_and_codecarbon(log: Log):
     zeus = (
         "start_time,window_name,elapsed_time,gpu0_energy,gpu1_energy\n"
