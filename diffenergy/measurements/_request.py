@@ -48,7 +48,8 @@ class TableRequest(Request):
         ),
     ] = ()
     gpu: Annotated[
-        str | None, Flag("Replaces the column gpu.", "NAME", files=_file)
+        str | None,
+        Flag("Replaces the column gpu; GPU of a service.", "NAME", files=_file),
     ] = None
     op: Annotated[str | None, Flag("Replaces the column op.", "OP")] = None
     meter: Annotated[

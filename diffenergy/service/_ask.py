@@ -14,7 +14,7 @@ from ..imports import bundled_gpu
 from ..measurements import LogResult
 from ..nodes import Site
 from ..requests import accepts, part
-from ..results import Result
+from ..results import Infeasible, Result
 from ..serving import ServerRequest, ServingResult
 from ._loads import FEW, loads_of, priced
 from ._logs import Logs, read_logs
@@ -57,8 +57,11 @@ class ServiceResult(Result):
 
     @property
     def warning(self) -> str:
-        """Sentence that names the windows outside their interval, empty without one."""
+        """Sentence that names the windows outside their interval, or says that none is
+        compared; empty if all are inside."""
         windows = self.summary["windows"]
+        if not self.summary["compared"]:
+            return "no window is compared with its prediction; see what is unavailable."
         names = [
             f"{windows[n]['start'] or f'window {n}'} "
             f"({', '.join(windows[n]['outside'])})"
@@ -102,8 +105,8 @@ def _read(request: Any) -> tuple[Logs, list[Window], str]:
             "out, or give the logs of that GPU."
         )
     # another GPU of the host does not serve, whatever it draws
-    ours = (None, card.name, card.corrections)
-    power = [x for x in logs.power if bundled_gpu(x.name) in ours]
+    same = (None, card.name, card.corrections)
+    power = [x for x in logs.power if bundled_gpu(x.name) in same]
     logs = logs._replace(power=power)
     return logs, build_windows(logs, request.gpus, request.every), gpu
 
@@ -180,21 +183,31 @@ def evaluate(request: ServiceRequest) -> ServiceResult:
 
     Raises:
         ValueError: for logs that cannot be read or joined, in one sentence.
+        Infeasible: if the model cannot serve any of the windows so.
+
+    Example:
+
+        >>> logs = ["docs/examples/bench.json", "docs/examples/power.csv"]
+        >>> evaluate(logs, model="qwen3-8b").outside
+        []
     """
     logs, windows, gpu = _read(request)
     if request.model is None:
         raise ValueError("`model` is missing, and no log says what it is; give it.")
     engine = request.engine or next((x.engine for x in windows if x.engine), None)
     server = ServerRequest(**part(ServerRequest, request, engine=engine))
-    priced_ = priced(windows, server, request.arrivals, model=request.model, gpu=gpu)
-    predictions = [x if isinstance(x, ServingResult) else None for x in priced_]
-    known = next((x for x in predictions if x is not None), None)
-    site = None if known is None else known.deployment.site
+    answers = priced(windows, server, request.arrivals, model=request.model, gpu=gpu)
+    refused = [x for x in answers if isinstance(x, str)]
+    if refused and not any(isinstance(x, ServingResult) for x in answers):
+        raise Infeasible(refused[0])
+    predictions = [x if isinstance(x, ServingResult) else None for x in answers]
+    first = next((x for x in predictions if x is not None), None)
+    site = None if first is None else first.deployment.site
     entries = [
-        _window(x, y, site, request.gpus) for x, y in zip(windows, priced_, strict=True)
+        _window(x, y, site, request.gpus) for x, y in zip(windows, answers, strict=True)
     ]
     outside = [n for n, x in enumerate(entries) if x["outside"]]
-    about = None if known is None else known.summary
+    about = None if first is None else first.summary
     keys = ("tp", "engine", "dtype", "grade")
     timed = [x for x in windows if x.start is not None and x.end is not None]
     local = [x.local for x in (*logs.power, *logs.server, *logs.runs)]
@@ -226,8 +239,8 @@ def evaluate(request: ServiceRequest) -> ServiceResult:
 
 def _sum(values: Any) -> float | None:
     """Sum of what is known, None where nothing is."""
-    known = [x for x in values if x is not None]
-    return float(sum(known)) if known else None
+    numbers = [x for x in values if x is not None]
+    return float(sum(numbers)) if numbers else None
 
 
 def _all_energy(windows: Sequence[Window]) -> float | None:
@@ -244,12 +257,12 @@ def _states(windows: Sequence[Window]) -> dict[str, dict[str, Any]]:
     """Windows, time and energy by state."""
     return {
         state: {
-            "windows": len(mine),
-            "duration_s": _sum(x.seconds for x in mine),
-            "energy_j": _sum(x.energy for x in mine),
+            "windows": len(members),
+            "duration_s": _sum(x.seconds for x in members),
+            "energy_j": _sum(x.energy for x in members),
         }
         for state in dict.fromkeys(x.state for x in windows)
-        for mine in [[x for x in windows if x.state == state]]
+        for members in [[x for x in windows if x.state == state]]
     }
 
 
@@ -316,7 +329,6 @@ def _measured(window: Window, site: Site | None, gpus: int) -> dict[str, Any]:
     if site is not None and window.power is not None:
         one = np.ones(1)
         wall = float(site.energies(one, window.power / gpus * one, gpus).wall)
-    known = window.power and each is not None and wall is not None
     return {
         "avg_power_w": window.power,
         "energy_j": window.energy,
@@ -325,7 +337,7 @@ def _measured(window: Window, site: Site | None, gpus: int) -> dict[str, Any]:
         "ttft_s": window.ttft,
         "wall_power_w": wall,
         "wall_energy_j_per_million_output_tokens": _MILLION * each * wall / window.power
-        if known and each and wall and window.power
+        if each and wall and window.power
         else None,
     }
 

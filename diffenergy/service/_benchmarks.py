@@ -150,16 +150,16 @@ def _genai(path: str, values: Mapping[str, Any], name: str) -> Run:
         pd.to_datetime(str(values.get(x, "")), errors="coerce", format="ISO8601")
         for x in ("start_time", "end_time")
     )
-    known = begin is not pd.NaT and end is not pd.NaT
-    if known and begin.tz is None:
+    timed = begin is not pd.NaT and end is not pd.NaT
+    if timed and begin.tz is None:
         start = begin.tz_localize("UTC").timestamp()
     else:
-        start = begin.timestamp() if known else None
+        start = begin.timestamp() if timed else None
     clients = _inside(values.get("input_config"), "concurrency")
     rate = _inside(values.get("input_config"), "request_rate")
     return Run(
         start,
-        known and begin.tz is None,
+        timed and begin.tz is None,
         seconds or (requests / flow if requests else None),
         requests,
         flow,

@@ -79,8 +79,8 @@ def priced(
             n for n, x in enumerate(options)
             if len(x) > turn and not isinstance(results[n], ServingResult)
         ]  # fmt: skip
-        found = steady_states([options[n][turn] for n in todo], server, **fields)
-        for n, result in zip(todo, found, strict=True):
+        answers = steady_states([options[n][turn] for n in todo], server, **fields)
+        for n, result in zip(todo, answers, strict=True):
             failed = isinstance(result, Infeasible)
             results[n] = (results[n] or str(result)) if failed else result
     return results

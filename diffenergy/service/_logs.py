@@ -70,18 +70,21 @@ def read_logs(paths: Sequence[str], zone: str | None = None) -> Logs:
             raise ValueError(f"{path} is no log of a known tool; give {READABLE}.")
         formats[name] = None
         if name in importers():
-            found: list[Series] = importers()[name].series(Path(path))
+            series_of = getattr(importers()[name], "series", None)
+            if series_of is None:
+                raise ValueError(f"{path}: logs of {name} have no times; leave it out.")
+            series: list[Series] = series_of(Path(path))
         elif name == "prometheus":
-            found = _prometheus.read(path)
+            series = _prometheus.read(path)
         else:
             runs += [_moved(x, shift) for x in _benchmarks.read(path, name)]
             continue
-        found = [_shifted(x, shift) for x in found]
-        mine = [x for x in found if x.quantity in _POWER]
-        if mine:
+        series = [_shifted(x, shift) for x in series]
+        meter = [x for x in series if x.quantity in _POWER]
+        if meter:
             meters.setdefault(name, path)
-        power += mine
-        server += [x for x in found if x.quantity not in _POWER]
+        power += meter
+        server += [x for x in series if x.quantity not in _POWER]
     if len(meters) > 1:
         raise ValueError(
             f"power is in logs of {' and '.join(meters)}; give those of one tool, so "

@@ -8,11 +8,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..measurements import ANY_NUMBER as NUMBER
 from ..measurements import (
+    CellRange,
     Series,
     Sheet,
-    bad_cell,
     read_numbers,
     read_sheet,
     read_text,
@@ -46,10 +45,15 @@ _GPU: Final = {
     "DCGM_FI_DEV_FB_USED": ("memory", 2.0**20),
 }
 """Quantity and its unit by metric of the DCGM exporter (mJ, MiB)."""
-_NAME: Final = re.compile(r"(?:vllm|sglang)[:_](?P<server>\w+)|(?P<gpu>DCGM_FI_\w+)")
+_NAME: Final = re.compile(
+    r"(?P<engine>vllm|sglang)[:_](?P<server>\w+)|(?P<gpu>DCGM_FI_\w+)"
+)
 _LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _BLANK: Final = 2147483632.0
 """DCGM's "no value" and, of gauges, all above it."""
+_EMPTY: Final = ("null", "undefined")
+"""Words of Grafana for no value."""
+_NUMBER: Final = CellRange("a number without unit")
 _EXPORT: Final = "export a range (`query_range`) of vllm:, sglang: or DCGM_FI_ metrics"
 
 
@@ -66,8 +70,8 @@ def read(path: str) -> list[Series]:
     """Series of an export. Raises `ValueError` for what cannot be read, in one
     sentence."""
     text = read_text(path)
-    found = _json(path, text) if text.lstrip()[:1] in "{[" else _csv(path)
-    series = [x for samples in found if (x := _series(*samples))]
+    every = _json(path, text) if text.lstrip()[:1] in "{[" else _csv(path)
+    series = [x for samples in every if (x := _series(*samples))]
     if not series:
         raise ValueError(f"{path} has no metric of a server or GPU; {_EXPORT}.")
     return series
@@ -96,9 +100,10 @@ def _series(
         name = labels.get("modelName", "")
     else:
         quantity, scale = _SERVER.get(metric["server"].removesuffix("_total"), ""), 1.0
-        if not quantity or labels.get("tp_rank", "0") != "0":  # each rank counts all
+        ranks = (labels.get(x, "0") for x in ("tp_rank", "pp_rank"))
+        if not quantity or any(x != "0" for x in ranks):  # each rank counts all
             return None
-        key = repr(sorted(labels.items()))
+        key = f"{metric['engine']} {sorted(labels.items())}"
         name = labels.get("model_name", "")
     order = np.argsort(times[valid], kind="stable")
     each = times[valid][order], scale * values[valid][order]
@@ -151,7 +156,7 @@ def _csv(path: str) -> Iterator[Samples]:
         if "value" not in lower:
             raise ValueError(f"{path}: there is no column `Value`; {_EXPORT}.")
         names = [x for x in sheet.columns if x not in (column, lower["value"])]
-        values = read_numbers(sheet, lower["value"], every, NUMBER)
+        values = read_numbers(sheet, lower["value"], every, _NUMBER)
         rows: dict[tuple[str, ...], list[int]] = {}
         for row in every.tolist():
             rows.setdefault(tuple(sheet.columns[x][row] for x in names), []).append(row)
@@ -167,30 +172,13 @@ def _csv(path: str) -> Iterator[Samples]:
                 "export the metric itself."
             )
         labels = dict(_LABEL.findall(header)) | {"__name__": name.group()}
-        yield labels, times, _values(sheet, header), local
+        yield labels, times, _values(sheet, header, name.group()), local
 
 
-def _values(sheet: Sheet, column: str) -> np.ndarray:
-    """Numbers of a column of Grafana, which may write none for no value."""
-    try:
-        return read_numbers(sheet, column, np.arange(sheet.num_rows), NUMBER)
-    except ValueError:
-        cells = [str(x).strip() for x in sheet.columns[column]]
-        empty = [x.lower() in ("", "nan", "null", "undefined") for x in cells]
-        for row, cell in enumerate(cells):
-            if not empty[row] and not _is_number(cell):
-                name = _NAME.search(column)
-                shown = name.group() if name else column
-                plain = Sheet(sheet.file, {shown: sheet.columns[column]}, len(cells))
-                raise bad_cell(plain, row, shown, "a number without unit") from None
-        return np.array(
-            [np.nan if x else float(y) for x, y in zip(empty, cells, strict=True)]
-        )
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
+def _values(sheet: Sheet, column: str, name: str) -> np.ndarray:
+    """Numbers of a column; `name`: of its metric, as errors call it."""
+    cells = sheet.columns[column]
+    empty = [str(x).strip().lower() in _EMPTY for x in cells]
+    plain = {name: np.where(empty, "", cells)}
+    one = Sheet(sheet.file, plain, sheet.num_rows)
+    return read_numbers(one, name, np.arange(sheet.num_rows), _NUMBER)

@@ -97,7 +97,8 @@ def build_windows(logs: Logs, gpus: int, length: float | None = None) -> list[Wi
             "no log has tokens; give the metrics of the server (a range export of "
             "Prometheus) or the result of a benchmark beside the power."
         )
-    windows = [*map(_of_run, logs.runs)] or _of_server(logs, length)
+    runs = sorted(logs.runs, key=lambda x: np.inf if x.start is None else x.start)
+    windows = [*map(_of_run, runs)] or _of_server(logs, length)
     return _with_power(windows, logs, gpus)
 
 
@@ -155,10 +156,12 @@ Span = tuple[str, float, float]
 def _states(logs: Logs, tokens: Total, grid: np.ndarray) -> list[Span]:
     """Stretches of one state, from the first reading of tokens or power to the last."""
     a, b = grid[:-1], grid[1:]
-    made, covered = tokens.over(a, b)
+    gained, covered = tokens.over(a, b)
     running = [x for x in logs.server if x.quantity == "running"]
     at = sum((np.interp(grid, x.times, x.values) for x in running), np.zeros(len(grid)))
-    busy = (made > 0) | (np.minimum(at[:-1], at[1:]) > 0)  # requests without tokens too
+    busy = (gained > 0) | (
+        np.minimum(at[:-1], at[1:]) > 0
+    )  # requests without tokens too
     state = np.where(covered <= 0, UNKNOWN, np.where(busy, SERVING, IDLE))
     breaks = np.flatnonzero(state[1:] != state[:-1]) + 1
     first, last = np.append(0, breaks), np.append(breaks, len(state)) - 1
@@ -183,8 +186,8 @@ def _states(logs: Logs, tokens: Total, grid: np.ndarray) -> list[Span]:
             named += _loading(logs.power, begin, end)
         else:
             named.append((state, begin, end))
-    known = [x for x in named if x[0] != UNKNOWN or x[2] - x[1] >= _PAUSE]
-    return _without_pauses(known)
+    long = [x for x in named if x[0] != UNKNOWN or x[2] - x[1] >= _PAUSE]
+    return _without_pauses(long)
 
 
 def _resets(series: Sequence[Series]) -> np.ndarray:
@@ -277,7 +280,7 @@ def _figures(logs: Logs, tokens: Total, spans: Sequence[Span]) -> list[Window]:
             "waiting": waiting,
             **latency,
         }
-    windows = []
+    windows, engine = [], logs.server[0].key.partition(" ")[0]
     for n, (state, begin, end) in enumerate(spans):
         values: dict[str, Any] = {x: _finite(y[n]) for x, y in columns.items()}
         if state != SERVING:
@@ -292,7 +295,8 @@ def _figures(logs: Logs, tokens: Total, spans: Sequence[Span]) -> list[Window]:
                 "lengths of requests are unknown: export prompt_tokens_total and "
                 "request_success_total or time_to_first_token_seconds_count"
             )
-        windows.append(Window(state, begin, end, end - begin, why=why, **values))
+        values |= {"engine": engine, "why": why}
+        windows.append(Window(state, begin, end, end - begin, **values))
     return windows
 
 
@@ -343,13 +347,13 @@ def _with_power(windows: list[Window], logs: Logs, gpus: int) -> list[Window]:
     ]
     busiest = np.argsort(drawn)[::-1][:gpus]
     energy = [_known(amount, s, b - a) for n in busiest for amount, s in [each[n]]]
-    found = iter((np.sum(energy, axis=0) / (b - a)).tolist())
+    powers = iter((np.sum(energy, axis=0) / (b - a)).tolist())
     why = "the log of power has gaps here"
     return [
         _without(x, "the result has no time")
         if x.start is None or x.end is None
         else dataclasses.replace(x, power=power)
-        if np.isfinite(power := next(found))
+        if np.isfinite(power := next(powers))
         else _without(x, why)
         for x in windows
     ]

@@ -159,7 +159,9 @@ def service() -> None:
     for a minute before them, idles, and serves at two rates."""
     size = ("--input-len", 512, "--output-len", 128, "--json")
     rates = [rate for *_, rate in SERVED if rate]
-    found = {x: json.loads(run("serve", "qwen3-8b", "--rate", x, *size)) for x in rates}
+    servers = {
+        x: json.loads(run("serve", "qwen3-8b", "--rate", x, *size)) for x in rates
+    }
     counters = dict.fromkeys(
         ("prompt_tokens_total", "generation_tokens_total", "request_success_total",
          "time_to_first_token_seconds_sum", "time_to_first_token_seconds_count",
@@ -172,7 +174,7 @@ def service() -> None:
         rate = next((r for a, b, r in SERVED if a < second <= b), 0.0)
         running = 0.0
         if rate:
-            answer = found[rate]
+            answer = servers[rate]
             running = answer["running_requests"]
             ttft, tpot = (float(read(answer[x]["mean"])) for x in ("ttft_s", "tpot_s"))
             n = rate * step
@@ -190,14 +192,14 @@ def service() -> None:
     lines = ["timestamp, name, uuid, power.draw [W], memory.used [MiB]"]
     for second in range(-60, 1501, 5):
         rate = next((r for a, b, r in SERVED if a < second <= b), 0.0)
-        watts = float(read(found[rate]["avg_power_w"] if rate else 115.0, 0.02))
+        watts = float(read(servers[rate]["avg_power_w"] if rate else 115.0, 0.02))
         stamp = datetime.fromtimestamp(BEGIN + second, UTC)
         lines.append(
             f"{stamp:%Y/%m/%d %H:%M:%S}.000, NVIDIA H100 80GB HBM3, GPU-1, "
             f"{watts:.2f} W, {min(72_000, 4 + 1500 * (second + 60))} MiB"
         )
     (HERE / "power.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    answer, n = found[4.0], 2400
+    answer, n = servers[4.0], 2400
     end = datetime.fromtimestamp(BEGIN + 720, UTC)
     bench = {
         "date": f"{end:%Y%m%d-%H%M%S}", "backend": "vllm", "model_id": "m",

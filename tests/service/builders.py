@@ -46,20 +46,20 @@ def metrics(
     """Series of a server that does a `share` of all; counters begin anew at
     `reset`."""
     at = times() if at is None else at
-    found = []
+    series = []
     for name, rate in RATES.items():
         before, values = 0.0, []
         for t in at:
             if t > reset:
                 before = served(reset)
             values.append((T0 + t, share * rate * (served(t) - before)))
-        found.append((name, values))
+        series.append((name, values))
     running = [(T0 + t, share * 8.0 * (t > BUSY)) for t in at]
-    found.append(("num_requests_running", running))
+    series.append(("num_requests_running", running))
     return [
         {"metric": {"__name__": prefix + name, **labels},
          "values": [[t, f"{v:.10g}"] for t, v in values]}
-        for name, values in found
+        for name, values in series
         if name not in drop
     ]  # fmt: skip
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from refusals import File, Refusal, row
 
+from diffenergy.results import Infeasible
 from diffenergy.service import evaluate, read
 
 from .builders import bench, dcgm, genai, matrix, metrics, smi
@@ -78,6 +79,9 @@ REFUSED = [
     row("two logs have different readings of `power` at one time",
         lambda a, b: read([a, b], model="gpt2"),
         File(smi(), "a.csv"), File(smi(ahead=0.5).replace(".000,", ".500,"), "b.csv")),
+    row("not one request of llama-3.1-405b fits h100-sxm", evaluate,
+        File(result(), "b.json"), model="llama-3.1-405b", gpu="h100-sxm",
+        kind=Infeasible),
     row("`model` is missing", lambda path: evaluate(path, gpu="a10"), File(result())),
 ]  # fmt: skip
 

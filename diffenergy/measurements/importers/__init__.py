@@ -1,7 +1,8 @@
 """Readers of the logs of other people's tools: each file here is one format.
 
 A module with `NAME`, `ABOUT`, `wrote(lines)` and `read(path)` is an importer; adding a
-file adds it. `wrote` knows a log by its first lines; `read` returns tables by file
+file adds it. `wrote` knows a log by its first lines; `series(path)`, of a log of power,
+has its readings over time; `read` returns tables by file
 stem, in the columns of our measurement files. Readers of public data sets, which need
 no `wrote`, stand in `calibration/importers` of a checkout.
 """

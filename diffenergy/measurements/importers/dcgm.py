@@ -98,20 +98,20 @@ def series(path: Path) -> list[Series]:
     for scrape in _all_scrapes(path):
         for key, board in _boards(scrape)[0].items():
             boards.setdefault(key, []).append(board)
-    found = []
+    all_series = []
     for key, readings in boards.items():
         for name, (quantity, scale) in SERIES.items():
             pairs = np.array([(x["stamp"], x.get(name, np.nan)) for x in readings])
             times, values = pairs[np.isfinite(pairs).all(axis=1)].T
             if len(times):
                 gpu = readings[0]["gpu"]
-                found.append(Series(quantity, key, gpu, times, scale * values))
-    if not found:
+                all_series.append(Series(quantity, key, gpu, times, scale * values))
+    if not all_series:
         raise ValueError(
             f"{path} has no reading of a GPU with a time stamp; export a range of them "
             "by Prometheus (`query_range`)."
         )
-    return found
+    return all_series
 
 
 def _table(rows: list[Board], path: Path, instances: int) -> pd.DataFrame:

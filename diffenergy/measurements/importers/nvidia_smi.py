@@ -102,7 +102,7 @@ def series(path: Path) -> list[Series]:
     memory = number("memory.used", needed=False)
     which = text("uuid", "gpu_uuid", "pci.bus_id", "index", "name", needed=False)
     samples = pick(sheet, _COLUMNS | {"memory": memory, "gpu_index": which})
-    found = []
+    readings = []
     for key, board in samples.groupby("gpu_index", sort=True):
         at, gpu = times[board.index.to_numpy()], str(board["gpu"].iloc[0])
         for name, scale in (("power", 1.0), ("memory", 2.0**20)):
@@ -110,8 +110,8 @@ def series(path: Path) -> list[Series]:
                 values = scale * np.asarray(board[name], float)
                 read = np.isfinite(values)
                 each = at[read], values[read], None, local
-                found += [Series(name, str(key), gpu, *each)] if read.any() else []
-    return found
+                readings += [Series(name, str(key), gpu, *each)] if read.any() else []
+    return readings
 
 
 # --- cells

@@ -52,13 +52,13 @@ def series(path: Path) -> list[Series]:
     order = np.lexsort((-end, start))
     latest = np.maximum.accumulate(np.append(-np.inf, end[order][:-1]))
     outer = order[start[order] >= latest]
-    found = []
+    readings = []
     for column in (x for c in sheet.columns if (x := _ENERGY.fullmatch(c))):
         joules = np.asarray(pick(sheet, {"j": number(column.group())})["j"], float)
         rows = outer[joules[outer] > 0]
         each = start[rows], joules[rows], end[rows]
-        found.append(Series("energy", column.group(1), "", *each))
-    return found
+        readings.append(Series("energy", column.group(1), "", *each))
+    return readings
 
 
 def _windows(file: Path) -> pd.DataFrame:

@@ -101,12 +101,14 @@ def test_a_window_as_predicted_is_inside(run: Run, tmp_path: Path):
     path, picture = tmp_path / "bench.json", tmp_path / "x.svg"
     latencies = {f"mean_{x}_ms": 1e3 * s[f"{x}_s"]["mean"] for x in ("tpot", "ttft")}
     path.write_text(json.dumps(bench(duration=seconds, **latencies)))
-    words = ("--model", "qwen3-8b", "--gpu", "h100-sxm", "--strict", "--plot", picture)
+    page = tmp_path / "x.html"
+    words = ("--model", "qwen3-8b", "--gpu", "h100-sxm", "--strict", "--plot", picture,
+             "--out", page)  # fmt: skip
     answer = run("evaluate", "--service", path, *words, "--json").json
     assert answer["outside"] == [] and answer["compared"] == 1
     assert abs(answer["errors"]["tpot_s"]["bias_pct"]) < 1.5
     assert "power" in answer["windows"][0]["unavailable"]
-    assert picture.read_text().startswith("<svg") or "<svg" in picture.read_text()
+    assert "<svg" in picture.read_text() and "A service over time" in page.read_text()
 
 
 def test_logs_of_a_service_are_asked_for(run: Run, logs: Any):
