@@ -72,14 +72,14 @@ def test_a_function_takes_the_fields_of_its_request():
         "strong",
         "rate",
         "lumps",
-        "told",
+        "printed",
     ]
     assert sorted(inspect.signature(brew).parameters) == sorted(names)
     assert inspect.signature(brew).parameters["kind"].default == "small"
     lines = (brew.__doc__ or "").splitlines()
     assert "    size: Tokens [512]." in lines
     assert "    kind: Which kind [small]." in lines
-    assert "    told: Called when it is done." in lines
+    assert "    printed: Called when it is done." in lines
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ class Flags(Brew):
 
 def test_flags_follow_from_the_record():
     known = {x.name: x for x in parameters(Flags)}
-    assert "told" not in known  # no flag
+    assert "printed" not in known  # no flag
     typed = dict.fromkeys(known) | {
         "what": "tea", "size": "8", "clock": "900,1.41GHz", "strong": False,
         "where": ["here", "there"],

@@ -185,7 +185,7 @@ _HIGHEST = 100.0
 """Prices up to this, over the largest cost of a row by what it takes of the limit."""
 
 
-Cuts = Int[np.ndarray, "cut model"]
+Cuts = Int[np.ndarray, "_ model"]
 """Choices of a row for each model: each is a plane above the bound of any slot."""
 
 

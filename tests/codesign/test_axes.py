@@ -70,3 +70,15 @@ def test_rounding_goes_both_ways_and_steps_go_to_the_next_legal_value():
         (1, 9.9e8),
         (1, 1.02e9),
     ]
+
+
+def test_of_many_numbers_the_nearest_and_some_more_are_tried():
+    """Eight clocks have 256 roundings; those drawn lie as near as they are likely."""
+    table = axes(H100, [Range("sm_clock")]) * 8
+    point = np.linspace(1.001e9, 1.004e9, 8)  # between 990 and 1005 MHz
+    result = roundings(table, point, np.random.default_rng(0))
+    assert 8 < len(result) <= 64
+    near = nearest(table, point[None])[0]
+    assert (result == near).all(axis=1).any()
+    up = (result[:, [0, 7]] > 1e9).mean(axis=0)
+    assert up[0] > 0.5 and up[1] > 0.8

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,9 +12,11 @@ from diffenergy import estimate
 from diffenergy.codesign import Effort, Range
 from diffenergy.codesign._problem.exact import Judge
 from diffenergy.codesign._problem.legal import better, moved, moves
+from diffenergy.codesign._problem.mixing import build
 from diffenergy.codesign._search.searching import search
+from diffenergy.codesign._space import task
 from diffenergy.codesign._space.task import hardware
-from diffenergy.hardware import FIELDS
+from diffenergy.hardware import FIELDS, read_gpu
 from tests.codesign.builders import everything, part, problem
 
 CLOCKS = Range("sm_clock", 0.9e9, 1.98e9)
@@ -171,3 +174,29 @@ def test_own_objective_and_where_it_is_nan():
 
     with pytest.raises(ValueError, match="`broken` is nan at num_sms"):
         search(problem(["products"], SPACE, goals=broken), EFFORT)
+
+
+def test_metrics_of_a_mix_by_hand(monkeypatch: pytest.MonkeyPatch):
+    """Of 2 s and 300 J and of 5 s and 900 J: sums over what runs, weighted; memory of
+    the one that needs most."""
+    about: Any = (
+        dict(weight=3.0, memory=40e9, tokens=8.0), dict(weight=2.0, memory=8e9),
+    )  # fmt: skip
+    parts = [part(n, **x) for n, x in zip(("streams", "products"), about, strict=True)]
+    card = read_gpu("h100-sxm")
+    mix = build(parts, card, SPACE)
+    phases = iter([(2.0, 300.0), (5.0, 900.0)])
+
+    def run(*_: Any) -> Any:
+        time, energy = (jnp.array([x]) for x in next(phases))
+        return task._Phases(time, energy, jnp.ones(()), jnp.array(True))
+
+    monkeypatch.setattr(task, "_run", run)
+    values, nudge = jnp.asarray(mix.base), jnp.zeros(len(FIELDS))
+    metrics = task.measured(mix.task, values, nudge, True).metrics
+    result: dict[str, float] = dict(zip(task.METRICS, metrics.tolist(), strict=True))
+    expected = {
+        "time": 16.0, "energy": 2700.0, "power": 2700 / 16, "energy_per_token": 112.5,
+        "memory": 40e9 / card.values["dram_capacity"], "board_energy": 2700.0,
+    }  # fmt: skip
+    assert {name: result[name] for name in expected} == pytest.approx(expected)

@@ -1,5 +1,6 @@
 """Tiles of matrix products: what is legal, where they go, which is best."""
 
+import dataclasses
 import itertools
 from typing import Any
 
@@ -12,6 +13,7 @@ from diffenergy.codesign._result import tiles_json
 from diffenergy.codesign._tiles import grid, tuning
 from diffenergy.codesign._tiles.tiles import (
     FIELDS,
+    VALUES,
     Shapes,
     Tiles,
     gemm_rows,
@@ -100,6 +102,33 @@ def test_legal_by_hand(tile, gpu, dtype, expected):
     shape = Shapes(512, 512, 512, code(dtype), float(dtype != "fp32"))
     tiles = Tiles(*map(float, tile))
     assert bool(legal(load_gpu(gpu), shape, tiles)) == expected
+
+
+def test_the_nearest_tile_that_fits_an_sm():
+    """Of all combinations of values, in logarithms: on the SM as it is and on one of
+    half the shared memory and registers."""
+    spec = H100.spec
+    products = [gemm(512, 512, 512), gemm(512, 4096, 128, dtype="fp8")]
+    shapes = shapes_of(gemm_rows([listing(*products)]))
+    random = np.random.default_rng(0)
+    wanted = np.exp(random.uniform(0.5, 5.0, (2, len(FIELDS), len(products))))
+    sm, registers = float(spec.smem_per_sm), float(spec.registers_per_sm)
+    table = grid.TileTable(spec, shapes)
+    sizes = np.array([sm, sm / 2]), np.array([registers, registers / 2])
+    result = table(wanted, *sizes)
+    every = np.array(list(itertools.product(*VALUES.values())), float)
+    tiles = Tiles(*every.T[:, :, None])
+    for design, (smem, room) in enumerate(zip(*sizes, strict=True)):
+        small = dataclasses.replace(
+            spec, smem_per_sm=jnp.asarray(smem), registers_per_sm=jnp.asarray(room)
+        )
+        allowed = np.asarray(jax.jit(legal)(small, shapes, tiles))
+        for n in range(len(products)):
+            away = (np.log(every / wanted[design, :, n]) ** 2).sum(axis=1)
+            least = away[allowed[:, n]].min()
+            at = (np.log(result[design, :, n] / wanted[design, :, n]) ** 2).sum()
+            assert at == pytest.approx(least)
+            assert (every[allowed[:, n]] == result[design, :, n]).all(axis=1).any()
 
 
 @pytest.mark.parametrize("gpu", ["a100-sxm-80gb", "t4", "h100-sxm", "b200-sxm"])

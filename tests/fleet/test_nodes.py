@@ -69,6 +69,16 @@ def test_one_pool_by_hand(tmp_path: Path, pool: Any, watts: float):
     assert ("hosts" in s["assumed"]) == ("hosts" in pool)
 
 
+def test_servers_that_run_anyway_serve_before_those_that_are_off(tmp_path: Path):
+    same = {"gpu": "h200-sxm", "count": 8, "site": "main"} | NODE
+    pools = [same | {"name": "g", "hosts": "off"}, same | {"name": "h"}]
+    path = write_fleet(tmp_path, [FULL], [{"m": 30.0}], pools, [{"name": "main"}])
+    result = de.fleet.plan(path)
+    assert [x["pool"] for x in result.summary["plan"]] == ["h"]
+    assert result.value == pytest.approx(3 * wall(600) + 5 * wall(IDLE), rel=1e-4)
+    assert "hosts" in result.summary["assumed"]
+
+
 def test_the_line_is_never_below_the_server():
     """Exact where boards idle and at their rated power; 0.1 % above between."""
     node = load_node("dgx-h200")

@@ -100,3 +100,17 @@ def test_bounds_of_unproven_plans(
     assert best * 0.997 <= result.bound <= best * (1 + 1e-9)
     assert result.summary["bound_by_prices"] < result.bound
     assert result.gap > 1e-6 or not program
+
+
+@pytest.mark.parametrize("seed", [3, 4, 5, 7, 9])
+def test_cuts_bound_as_the_linear_program_does(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Prices of many rows come from cuts, which end 2e-5 below the linear program."""
+    path = write_problem(tmp_path, small_fleet(seed, clocks=5, starts=False))
+    bounds = []
+    for most in (_solve._LINEAR, 0):
+        monkeypatch.setattr(_solve, "_LINEAR", most)
+        result = fleet.plan(path, objective="carbon")
+        bounds.append(result.summary["bound_by_prices"])
+    assert bounds[1] == pytest.approx(bounds[0], rel=3e-5)

@@ -132,6 +132,19 @@ def compared(case: tuple[str, str, int, int, int], objective: Any):
     memory = about.memory[fits]
     least = {"time": time, "energy": energy}[objective].min()
     assert getattr(result.outcome.best, objective) == pytest.approx(least, rel=1e-6)
+    best = result.summary["best"]  # the estimate of the plan
+    assert best["time_s"] == pytest.approx(result.outcome.best.time, rel=1e-9)
+    assert best["energy_j"] == pytest.approx(result.outcome.best.energy, rel=1e-9)
+    searched = np.array([plan.schedule != "gpipe" for plan in plans])
+    assert result.summary["considered"] == searched.sum()
+    assert result.summary["fitting"] == (searched & fits).sum()
+    for name in ("time", "energy"):  # the ranking, of any plan
+        wrong = np.abs(getattr(about, name) / getattr(each, name)[:, 0] - 1)
+        assert wrong.max() < 0.1 and np.median(wrong) < 0.035
+    second = result.outcome.second
+    values = np.sort(getattr(each, objective)[searched & fits, 0])
+    following = values[values > (1 + 1e-9) * least][0]
+    assert getattr(second, objective) == pytest.approx(following, rel=1e-6)
     for x in result.outcome.frontier:  # nothing beats it by more than ranks are wrong
         better = (time < 0.92 * x.time) & (energy < 0.92 * x.energy)
         assert not (better & (memory < 0.92 * x.memory)).any(), x.plan.text

@@ -17,7 +17,6 @@ def answer() -> StageClocks:
     )
 
 
-@pytest.mark.slow
 def test_the_baseline_is_the_estimate(answer: StageClocks):
     """Of the same layers: the same step, joule by joule."""
     from diffenergy.estimator import prepare
@@ -34,7 +33,6 @@ def test_the_baseline_is_the_estimate(answer: StageClocks):
     assert content["grade"] == uniform["grade"]
 
 
-@pytest.mark.slow
 def test_rows_and_waiting_add_up(answer: StageClocks):
     """GPUs x (passes + waiting) and what is beside the pipeline."""
     content, (result,) = answer.summary, answer.replicas
@@ -57,7 +55,6 @@ def test_rows_and_waiting_add_up(answer: StageClocks):
     assert {x["sm_clock_mhz"] for x in rows} <= {1740, 1500, 1200}
 
 
-@pytest.mark.slow
 def test_files_read_back(answer: StageClocks):
     read = list(csv.DictReader(io.StringIO(answer.to_csv())))
     assert list(read[0]) == ["stage", "instruction", "frequency", "time", "energy"]

@@ -1,19 +1,22 @@
 """Kernels of a step of every kind of model, and tables of measured servers."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from json_keys import check
 
+import diffenergy as de
 from diffenergy.hardware import read_gpu
 from diffenergy.results import Infeasible
 from diffenergy.serving import Load, deploy, fit, is_serving, steady_state
 from diffenergy.serving._engine import constants, engine_of, levels
 from diffenergy.serving._fitting.fit import ENERGY_FACTORS, read_serving
 from diffenergy.serving._step.rows import PARTS, Step, listing
-from diffenergy.workload import ModelShare, ModelSplit, load_model
+from diffenergy.workload import ModelShare, ModelSplit, assemble, load_model
 
 KINDS = (
     "qwen3-8b", "deepseek-v3", "qwen3.5-9b", "gpt-oss-20b", "gpt2", "llama-4-scout",
@@ -53,6 +56,32 @@ def test_a_step_without_prompts_is_a_decode_step():
     ours, _ = listing(model, request, Step(32, 700))
     theirs = model.listings(phase="decode", batch=32, input_len=700)[0]
     assert sorted(map(str, ours.kernels)) == sorted(map(str, theirs.kernels))
+
+
+@pytest.mark.parametrize("clock", [0, -1])
+def test_a_table_has_the_estimates_of_its_steps(clock: int):
+    """Of 1, 8 and 16 sequences, at one and two times the context of the table, and of
+    512 tokens of a prompt beside 15; at the lowest and the highest clock."""
+    place = deploy(
+        "qwen3-0.6b", "h100-sxm", Load(max_batch=8, output_len=64), chunk=512
+    )
+    costs = place.costs()
+    near, far = (scale * int(costs.context) for scale in (1, 2))
+    steps = Step(1, near), Step(8, far), Step(16, near), Step(15, near, 512)
+    work = assemble([listing(place.model, place.request, step)[0] for step in steps])
+    point = dataclasses.replace(place.point, sm_clock=costs.clocks[clock])
+    phases = de.estimate(work, place.gpu, point).phases
+    at = jnp.searchsorted(costs.batches, jnp.array([1, 8, 16]))
+    more = jnp.array([0.0, far - near, 0.0])[:, None]
+    time = (costs.time[clock, at] + costs.slope[clock, at] * more).sum(-1)
+    energy = (costs.energy[clock, at] + costs.energy_slope[clock, at] * more).sum(-1)
+    static = costs.static[clock, at]
+    beside = clock, list(costs.beside).index(16), list(costs.prompts).index(512)
+    time = jnp.append(time, time[2] + costs.added_time[beside].sum())
+    energy = jnp.append(energy, energy[2] + costs.added_energy[beside])
+    energy += time * jnp.append(static, static[2])
+    np.testing.assert_allclose(phases.time, time, rtol=1e-6)
+    np.testing.assert_allclose(phases.energy, energy, rtol=0.03)
 
 
 def test_a_prompt_of_one_token_is_a_sequence_that_decodes():
