@@ -314,7 +314,8 @@ def test_first_and_last_layers_stay_in_16_bit(number: int, stage: int, wide: int
             assert _counts(mixed, op, "fp8") == pytest.approx(count * (8 - wide) / 8)
             more = _counts(mixed, op, "bf16") - _counts(narrow, op, "bf16")
             of_bf16 = _counts(whole, op, "bf16") - _counts(narrow, op, "bf16")
-            assert more == pytest.approx(of_bf16 * wide / 8) and count > 0
+            assert more == pytest.approx(of_bf16 * wide / 8)
+            assert count > 0 or (op, mode) == ("moe", 1)  # gradients are products
 
 
 def _counts(listing: Listing, op: str, dtype: str) -> float:

@@ -295,6 +295,7 @@ def test_choices_that_are_not_given_are_made():
     request = load_model("gpt2").request(batch=4, stack="eager")
     stated = {key: x for key, x in vars(request).items() if x is not None}
     assert stated.pop("storage") == TrainingStorage("bf16", "fp32", results=False)
+    assert stated.pop("bf16_layers") == 0
     assert stated == dict(
         batch=4, input_len=512, output_len=128, phase="generate", dtype="bf16",
         kv_dtype="bf16", attention="eager", stack="eager", base=False,
