@@ -218,6 +218,19 @@ ax.legend(loc="lower right")
 plt.show()
 
 # %% [markdown]
+# ## And once it runs: is the service as frugal as predicted?
+#
+# Logs of a server (made up: the model's answers with noise) against the prediction for
+# the same requests, window by window.
+
+# %%
+logs = [f"../docs/examples/{name}" for name in ("power.csv", "metrics.json")]
+service = de.service.evaluate(logs, model="qwen3-8b", every=120.0)
+errors = pd.DataFrame(service.summary["errors"]).T
+display(errors.round(1))
+display(service.plot())
+
+# %% [markdown]
 # ## Answer
 
 # %%
