@@ -4,10 +4,15 @@ import ast
 import csv
 import io
 import itertools
+from typing import Any
 
+import numpy as np
 import pytest
 
+from diffenergy.estimator import prepare
 from diffenergy.parallel import StageClocks, stage_clocks
+from diffenergy.parallel._stage_clocks.problem import problem_of
+from diffenergy.plans import STEP_PARTS
 
 
 @pytest.fixture(scope="module")
@@ -19,8 +24,6 @@ def answer() -> StageClocks:
 
 def test_the_baseline_is_the_estimate(answer: StageClocks):
     """Of the same layers: the same step, joule by joule."""
-    from diffenergy.estimator import prepare
-
     content = answer.summary
     uniform = prepare(
         "gpt2", "a40", plan="pp=2,dp=2", global_batch=12, phase="train",
@@ -99,3 +102,24 @@ def test_512_instructions_take_a_second():
     assert content["solve_s"] < 5
     assert content["gap_pct"] < 0.2
     assert content["best"]["step_time_s"] <= content["baseline"]["step_time_s"] + 1e-9
+
+
+def test_instructions_have_the_joules_of_their_phases():
+    """Dynamic energy of an instruction at each clock: that of its pass through all
+    micro-batches over their number, and of one send."""
+    clocks = [1.41e9, 1.2e9]
+    ask: dict[str, Any] = {"phase": "train", "plan": "pp=2", "global_batch": 4}
+    task = prepare("gpt2", "a100-sxm-80gb", **ask, sm_clock=clocks)
+    assert task.step is not None
+    problem, p = problem_of(task), task.estimates().phases
+    dynamic = np.asarray(p.energy - p.static_energy)
+    phase = np.asarray(task.step.steps.phase)[task.step.placed.kinds]
+    sends = dynamic[:, phase[:, STEP_PARTS.index("send")]]
+    for column, (stage, kind) in enumerate(
+        zip(problem.stage, problem.kind, strict=True)
+    ):
+        passes = dynamic[:, phase[stage, kind]] / 4
+        own = problem.dynamic[:, column]
+        np.testing.assert_allclose(own, passes + sends[:, stage], rtol=1e-9)
+        assert passes[0] > 20 * sends[0, stage]
+    assert len(set(problem.dynamic[0].round(6))) == 4
