@@ -113,7 +113,7 @@ CONFIGS = [
     config("`mlp_ratio` is true; allowed is a finite", "mobilevit", mlp_ratio=True),
     config("`expand_ratio` is Infinity", "mobilevit", expand_ratio=INF),
     config("near are gpt2", "gpt2", model_type="gpt5"),
-    config("lists them) none is near", "gpt2", model_type="step3p7"),
+    config("lists them) none is near", "gpt2", model_type="wxyz9"),
     of("config.json has no `model_type` .. tokenizer", {"hidden_size": 64}),
     of("`moe_latent_size` is 16, which is not known",
        GPT_OSS | {"moe_latent_size": 16}),
@@ -143,6 +143,8 @@ CONFIGS = [
             "siglip": "an image encoder that stands alone, other than V",
             "nemotron-nas": "a stack whose layers have attention and MLPs of their own",
             "mllama": "attention to an image between the layers of text",
+            "kimi_k3": "a stack whose layers attend to the blocks before them",
+            "step3p7": "a stack whose kinds of attention differ in heads",
         }.items()
     ),
     of("`_class_name` is 'AutoencoderKL', and such a network is not built; of dif",

@@ -43,6 +43,10 @@ _KINDS: Final = {
     "a stack whose layers have attention and MLPs of their own sizes, or none "
     "(`block_configs`),": "nemotron-nas deci",
     "attention to an image between the layers of text": "mllama idefics flamingo",
+    "a stack whose layers attend to the blocks before them, with experts of a latent "
+    "width,": "kimi_k3",
+    "a stack whose kinds of attention differ in heads and rotary positions, with a "
+    "gate for each head,": "step3p5 step3p7",
 }
 """Networks that are not built, and the values of `model_type` that name them."""
 _MISSING: Final = {
