@@ -30,7 +30,7 @@ from ._result import (
     limited,
     schedule_summary,
 )
-from ._schedule import Descent, Kept, baselines, schedule, schedule_frontier
+from ._schedule import Descent, Limiter, baselines, schedule, schedule_frontier
 from ._shared import Shared, check_task, slow_exchanges
 from ._smoothing import DRAWS, promise, smoothed
 from ._solve import solve
@@ -62,14 +62,14 @@ def of_model(
 
     def metered(meter: Meter) -> "_Answered":
         at, inner = dataclasses.replace(costs, meter=meter), meter.rules(rules)
-        kept = _kept(costs.shared, meter)
-        problem, plan = kept(lambda x: schedule(at, x, inner, descent), objective)
+        limiter = _limiter(costs.shared, meter)
+        problem, plan = limiter(lambda x: schedule(at, x, inner, descent), objective)
         free = _free(
-            lambda x: kept(lambda y: schedule(at, y, x), objective)[1], plan, inner
+            lambda x: limiter(lambda y: schedule(at, y, x), objective)[1], plan, inner
         )
         edge = schedule_frontier(at, problem, inner)
         stages = at.stage_problem()
-        return _Answered(meter, problem, plan, free, stages, edge, kept)
+        return _Answered(meter, problem, plan, free, stages, edge, limiter)
 
     answer = _at_the_mean_power(metered, site, start)
     limits, interval = costs.limits, task.trust.interval
@@ -106,12 +106,12 @@ def _of_all(rules: Rules, gpus: int) -> Rules:
     return dataclasses.replace(rules, switching=changes)
 
 
-def _kept(shared: Shared | None, meter: Meter) -> Kept:
+def _limiter(shared: Shared | None, meter: Meter) -> Limiter:
     """What solves a problem so that its exact time keeps the limit."""
     if shared is None:
         return lambda solver, objective: solver(objective)
     wait = float(meter.power(shared.gpus * shared.static))
-    return lambda solver, objective: shared.kept(solver, objective, wait)
+    return lambda solver, objective: shared.keep_limit(solver, objective, wait)
 
 
 class _Answered(NamedTuple):
@@ -125,7 +125,7 @@ class _Answered(NamedTuple):
     free: Plan | None
     stages: Problem
     edge: Float[np.ndarray, "point 2"]
-    kept: Kept
+    limiter: Limiter
 
     @property
     def board(self) -> tuple[Problem, Plan]:
@@ -168,7 +168,7 @@ def _summary(
     meter, stages = answer.meter, answer.stages
     boards, inner = ~meter, meter.rules(rules)
     counted = meter.objective(objective)
-    plans = baselines(stages, counted, inner, answer.kept)
+    plans = baselines(stages, counted, inner, answer.limiter)
     recommendation = advice(
         objective, rules, answer.default, answer.plan, plans, len(stages.stages)
     )
@@ -299,8 +299,8 @@ def of_table(
         plan = solve(costs, counted, inner)
         free = _free(lambda x: solve(costs, counted, x), plan, inner)
         edge = frontier(costs, rules=inner).points(default_total(costs))
-        kept = _kept(None, meter)
-        return _Answered(meter, costs, plan, free, costs, edge, kept)
+        limiter = _limiter(None, meter)
+        return _Answered(meter, costs, plan, free, costs, edge, limiter)
 
     boards = None if site is None else Boards(site)
     answer = _at_the_mean_power(metered, boards, default_total(problem))

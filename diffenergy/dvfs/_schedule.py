@@ -37,7 +37,7 @@ _SETTLED: Final = 1e-6
 
 
 Solver = Callable[[Objective], tuple[Problem, Plan]]
-Kept = Callable[[Solver, Objective], tuple[Problem, Plan]]
+Limiter = Callable[[Solver, Objective], tuple[Problem, Plan]]
 """The plan of a solver that keeps the limits of an objective exactly."""
 
 
@@ -154,7 +154,7 @@ def baselines(
     problem: Problem,
     objective: Objective = STRICT,
     rules: Rules = ANY,
-    kept: Kept = lambda solver, objective: solver(objective),
+    limiter: Limiter = lambda solver, objective: solver(objective),
 ) -> dict[str, Plan | None]:
     """Best single setting ("iteration") and best per stage ("phase").
 
@@ -167,7 +167,7 @@ def baselines(
             rules, granularity=granularity, aggregation="global", per_launch=False
         )
         try:
-            _, plans[granularity] = kept(
+            _, plans[granularity] = limiter(
                 lambda x, rules=coarse: (problem, solve(problem, x, rules)), objective
             )
         except Infeasible:

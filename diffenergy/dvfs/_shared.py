@@ -148,10 +148,10 @@ class Shared:
     def totals(self, phases: PhaseEstimate) -> Total:
         """s and J (of all GPUs) of the steps of phases with a leading axis."""
         static = jnp.asarray(phases.static_power)
-        found = _totals(
+        totals = _totals(
             phases.time, phases.energy, static, self.steps, self.corrections
         )
-        return Total(*map(np.asarray, found))
+        return Total(*map(np.asarray, totals))
 
     def exact(self, problem: Problem, plan: Plan, wait: float) -> Plan:
         """`plan` with time and energy of the step composed of the times that its parts
@@ -167,7 +167,7 @@ class Shared:
             plan, time=plan.time + longer, energy=plan.energy + wait * longer
         )
 
-    def kept(
+    def keep_limit(
         self,
         solve: Callable[[Objective], tuple[Problem, Plan]],
         objective: Objective,
