@@ -93,7 +93,7 @@ def _row(field: Any, flag: Flag) -> str:
     text = field.name.replace("_", " ")
     needed = field.default is dataclasses.MISSING
     common: dict[str, Any] = {
-        "id": identity, "name": field.name, "data_flag": flag_name(field, flag),
+        "id": identity, "name_": field.name, "data_flag": flag_name(field, flag),
         "aria_describedby": f"{identity}-help {identity}-error",
     }  # fmt: skip
     label = tag("label", escape(text), tag("b", " *") if needed else "", for_=identity)

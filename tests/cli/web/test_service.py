@@ -108,7 +108,7 @@ def test_what_is_infeasible_is_a_conflict(server: Server):
         ("estimate", {"model": "gpt2", "detail": 1}, {}, 400, "`--detail`"),
         ("estimate", {"model": "gpt2", "out": "x.json"}, {}, 400, "`out`"),
         ("estimate", b" " * 2_000_001, {}, 413, "2,000,000"),
-        ("estimate", {"model": "gpt2"}, {"Content-Type": "text/plain"}, 415, "text/plain"),
+        ("estimate", {"model": "gpt2"}, {"Content-Type": "text/css"}, 415, "text/css"),
         ("estimate", {"model": "gpt2"}, {"Host": "evil.example"}, 400, "`Host`"),
         ("measure", {}, {}, 404, "`measure`"),
         ("sweep", {"spec": "x.toml", "target": "y.csv"}, {}, 404, "`sweep`"),
