@@ -145,23 +145,6 @@ def test_windows(family, changes, window):
 
 
 @pytest.mark.parametrize(
-    "quantisation, dtype",
-    [
-        (dict(quant_method="fp8"), "fp8"),
-        (dict(quant_method="fp8", weight_block_size=[128, 128]), "fp8_block"),
-        (dict(quant_method="modelopt", quant_algo="FP8"), "fp8"),
-    ],
-)
-def test_a_quantised_checkpoint_sets_the_type_of_its_linear_layers(quantisation, dtype):
-    model = small_model("llama", quantization_config=quantisation)
-    (listing,) = model.listings(input_len=8, phase="prefill")
-    assert listing.precision == dtype
-    assert one(listing.kernels, op="gemm", n=200)["dtype"] == dtype
-    (wide,) = model.listings(input_len=8, phase="prefill", dtype="bf16")
-    assert wide.precision == "bf16"
-
-
-@pytest.mark.parametrize(
     ("architectures", "base"),
     [
         (None, True), (["GPT2Model"], True), (["GPT2LMHeadModel"], False),
@@ -183,13 +166,6 @@ def test_files_and_folders(tmp_path):
     (folder / "other.json").write_text(text)
     assert load_model(folder).name == "mine"
     assert load_model(str(folder / "other.json")).name == "other"
-
-
-def test_the_longest_request():
-    assert small_model("gpt2").listings(input_len=32, output_len=8)
-    assert small_model("gpt2").listings(input_len=40, phase="prefill")
-    assert small_model("bert").listings(input_len=40, phase="prefill")
-    assert small_model("gpt2").listings(input_len=40, phase="train", base=False)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from .builders import (
     INNER,
     A,
     B,
+    D,
     H,
     L,
     Q,
@@ -58,6 +59,44 @@ def test_eager_attention_of_the_serving_stack(q: int, kv: int):
         rows("rmsnorm", t, H, 2 * L, residual=True),
         gemm(B, V, H), rows("softmax", B, V, dtype="fp32"),
     ]  # fmt: skip
+    same(listing.kernels, expected)
+
+
+@pytest.mark.parametrize(("q", "kv"), [(S, S), (1, 9)])
+@pytest.mark.parametrize("family", ["llama", "mixtral", "gpt2", "opt"])
+def test_a_fused_pass(family: str, q: int, kv: int):
+    """Rotation and cache in one, norms with the sum before them; GPT-2 and OPT have
+    learned positions. Half of what ReLU leaves are zeros."""
+    wide = family in ("llama", "mixtral")
+    model = llama(family) if wide else {"gpt2": gpt2, "opt": opt}[family]()
+    phase = "prefill" if q > 1 else "decode"
+    (listing,) = model.listings(batch=B, input_len=kv, phase=phase, base=False)
+    t, norm = B * q, "rmsnorm" if wide else "layernorm"
+    op = "context_attention" if q > 1 else "generation_attention"
+    heads = (6, 2, 10) if wide else (A, A, D)
+    expected = [
+        rows("gather", t, H, 1 if wide else 2), rows(norm, t, H),
+        rows(norm, t, H, 2 * L, residual=True), ((op, B, q, kv, *heads, 0, True), L),
+        gemm(B, V, H), rows("softmax", B, V, dtype="fp32"),
+    ]  # fmt: skip
+    if wide:
+        written = stream("rope_kv_write", t * 100, t * 100, L)
+        expected += [gemm(t, 100, H, L), written, gemm(t, H, 60, L)]
+    else:
+        fn, zeros = ("gelu", 0.0) if family == "gpt2" else ("relu", HALF)
+        expected += [
+            add(t * H), gemm(t, 3 * H, H, L), gemm(t, H, H, L), gemm(t, INNER, H, L),
+            stream("kv_write", t * 2 * H, t * 2 * H, L),
+            stream(fn, t * INNER, t * INNER, L), gemm(t, H, INNER, L, zeros=zeros),
+        ]  # fmt: skip
+    if family == "llama":
+        expected += [
+            gemm(t, 2 * INNER, H, L), gemm(t, H, INNER, L),
+            stream("silu_mul", 2 * t * INNER, t * INNER, L),
+        ]  # fmt: skip
+    if family == "mixtral":
+        moe = ("moe", t, H, INNER, 5, 2, "random", True, "bf16")
+        expected += [gemm(t, 5, H, L), rows("softmax", t, 5, L, "fp32"), (moe, L)]
     same(listing.kernels, expected)
 
 

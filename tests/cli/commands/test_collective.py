@@ -141,10 +141,3 @@ def test_published_schedules_are_right(run: Run, shared: Path):
     result = run("collective", "verify", path, *machine, "--json").json
     assert (result["format"], result["epochs"]) == ("te-ccl", 10)
     assert run("collective", "verify", path, "--topology", "ndv2-2").code == 2
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "sizes"), [("a.png", "8MB"), ("a.svg", "8KB,8MB")])
-def test_pictures(run: Run, tmp_path: Path, name: str, sizes: str):
-    assert run(*SMALL[:-1], sizes, "--plot", tmp_path / name).code == 0
-    assert (tmp_path / name).stat().st_size > 1000

@@ -1,13 +1,11 @@
 """`diffenergy estimate`: what its flags and listings change in the answer."""
 
-import csv
 import json
 import math
 
 import json_keys
 import pytest
 
-import diffenergy as de
 from diffenergy.corrections import read_corrections, write_corrections
 from diffenergy.estimator import prepare
 from diffenergy.physics import UNITS
@@ -84,20 +82,6 @@ def test_detail_has_every_listed_kernel_in_order(gpt2):
         assert all(0 <= share <= 1 for share in kernel["utilization"].values())
 
 
-@pytest.mark.parametrize("phase", ["prefill", "decode"])
-def test_kernels_add_up_to_the_time_of_the_gpu(gpt2, phase):
-    kernels = [x for x in gpt2["kernels"] if x["phase"] == phase]
-    whole = gpt2["phases"][phase]
-    time = sum(x["count"] * x["time_s"] for x in kernels)
-    assert time == pytest.approx(whole["gpu_time_s"], rel=1e-9)
-
-
-def test_kernels_add_up_to_the_energy_where_the_host_never_waits(gpt2):
-    kernels = [x for x in gpt2["kernels"] if x["phase"] == "decode"]
-    energy = sum(x["count"] * x["energy_j"] for x in kernels)
-    assert energy == pytest.approx(gpt2["phases"]["decode"]["energy_j"], rel=1e-9)
-
-
 def test_a_written_listing_gives_the_same_answer(run, gpt2, tmp_path):
     file = tmp_path / "workload.jsonl"
     assert run(*GPT2, "--out", file).code == 0
@@ -106,40 +90,6 @@ def test_a_written_listing_gives_the_same_answer(run, gpt2, tmp_path):
         assert back[key] == pytest.approx(gpt2[key], rel=1e-9), key
     for key in ("model", "phase", "batch", "input_len", "output_len", "dispatch"):
         assert back[key] == gpt2[key], key
-
-
-def test_files_by_their_ending(run, gpt2, tmp_path):
-    written = tmp_path / "estimate.json"
-    assert run(*GPT2, "--detail", "--out", written).code == 0
-    assert json.loads(written.read_text()) == gpt2
-    table = tmp_path / "kernels.csv"
-    assert run(*GPT2, "--out", table).code == 0
-    rows = list(csv.DictReader(table.read_text().splitlines()))
-    assert [row["op"] for row in rows] == [x["op"] for x in gpt2["kernels"]]
-    assert float(rows[0]["time_s"]) == gpt2["kernels"][0]["time_s"]
-    assert "utilization_dram" in rows[0]
-
-
-@pytest.mark.slow
-def test_memory_and_energy_of_a_token_stand_in_every_form(run, gpt2, tmp_path):
-    need, each = gpt2["memory"]["total"], gpt2["energy_j_per_token"]
-    table = tmp_path / "kernels.csv"
-    shown = run(*GPT2, "--out", table).out
-    assert f"memory: {need / 1e9:.3f} GB of 85.90 GB (workspace 1.000 GB, " in shown
-    assert "KV cache" in shown and f"{1e3 * each:.2f} mJ per token" in shown
-    for row in csv.DictReader(table.read_text().splitlines()):
-        assert float(row["memory_total"]) == need and row["memory_fits"] == "True"
-        assert float(row["energy_j_per_token"]) == each
-    points = tmp_path / "points.csv"
-    swept = run(*GPT2, "--sm-clock", "705,1410", "--out", points, "--json").json
-    assert swept["memory"] == gpt2["memory"] and swept["warnings"] == []
-    rows = list(csv.DictReader(points.read_text().splitlines()))
-    assert [float(row["memory_total"]) for row in rows] == [need, need]
-    assert float(rows[1]["energy_j_per_token"]) == pytest.approx(each, rel=1e-9)
-    quoted = " ".join(GPT2[1:])
-    both = run("compare", quoted, quoted).out
-    (line,) = [line.split() for line in both.splitlines() if line.startswith("memory")]
-    assert line == ["memory", f"{need / 1e9:.3f}", "GB"] + line[1:3] + ["1.000"]
 
 
 @pytest.mark.slow
@@ -334,35 +284,6 @@ def test_a_combination_without_an_answer_names_the_flag(run):
         "`--require-fit`: gpt2 does not fit l4: "
     )
     assert "batch 100000: `--require-fit`: gpt2 does not fit l4" in run(*request).out
-
-
-@pytest.mark.slow
-def test_family_hub_name_and_type_are_assumed(run, gpt2):
-    """The same answer as by the bundled names, which stand under *assumed*."""
-    line = ("estimate", "openai-community/GPT2", "--gpu", "A100", "--dtype", "BF16")
-    assumed_line = run(*line, *GPT2[4:], "--json").json
-    assert (assumed_line["model"], assumed_line["gpu"], assumed_line["dtype"]) == (
-        "gpt2", "a100-sxm-80gb", "bf16",
-    )  # fmt: skip
-    assert assumed_line["energy_j"] == gpt2["energy_j"]
-    taken = {name: assumed_line["assumed"][name] for name in ("gpu", "model")}
-    assert taken == {"gpu": "a100-sxm-80gb", "model": "gpt2"}
-    assert "gpu" not in gpt2["assumed"] and "model" not in gpt2["assumed"]
-    assert "assumed: gpu a100-sxm-80gb; model gpt2; " in run(*line, *GPT2[4:]).out
-    request = {"input_len": 64, "output_len": 5, "batch": 2, "dtype": "BF16"}
-    python = de.estimate("openai-community/GPT2", "A100", **request).summary
-    assert python["assumed"] == assumed_line["assumed"]
-
-
-@pytest.mark.parametrize("command", ["estimate", "serve", "dvfs", "plan", "report"])
-def test_help_names_every_type_that_is_taken(run, command):
-    """The types are those of the refusal, and bf16 is not the default of a checkpoint
-    in fp8."""
-    refused = run("estimate", "gpt2", "--dtype", "fp7").err
-    allowed = refused.split("allowed are ")[1].rstrip(".\n").split(", ")
-    text = " ".join(run(command, "--help").out.split())
-    if "as in `estimate`" not in text:
-        assert f"{', '.join(allowed[:-1])} or {allowed[-1]} [as the check" in text
 
 
 def listing_of_one(file, **more):
