@@ -111,17 +111,6 @@ def test_a_replica_is_one_gpu_and_what_it_exchanges(part: dict[str, Any]):
 
 
 @pytest.mark.slow
-def test_flop_of_a_model():
-    """6 a multiplied weight and token, and 6 h s a layer and token of attention."""
-    result = step("gpt2", "dp=2", global_batch=2)
-    h, layers, words = 768, 12, 50257
-    weights = 12 * h * h * layers + words * h
-    tokens = 2 * 1024
-    wanted = (6 * weights + 6 * layers * h * 1025) * tokens
-    assert result["model_flops"] == pytest.approx(wanted)
-
-
-@pytest.mark.slow
 def test_gradients_of_a_step_agree_with_differences():
     """Time and energy by network, link, DRAM bandwidth and clock."""
     work = training_step(

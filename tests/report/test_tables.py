@@ -113,17 +113,6 @@ def test_an_estimate():
     assert "link" not in text  # it took no energy
 
 
-def test_intervals_of_an_estimate():
-    bounds = {"time_s_p5_p95": [0.4, 0.9], "energy_j_p5_p95": [90.0, 120.0]}
-    text = rendered(estimate_blocks({**SUMMARY, **bounds}, [KERNEL]))
-    said = "(5 to 95 %: time 400.0 ms to 900.0 ms, energy 90.00 J to 120.0 J)"
-    words = " ".join(text.split())
-    assert f"grade: time transferred, power forecast {said}" in words
-    alike = {"grades": dict.fromkeys(SUMMARY["grades"], "forecast")}
-    text = rendered(estimate_blocks({**SUMMARY, **bounds, **alike}, [KERNEL]))
-    assert f"grade: forecast {said}" in " ".join(text.split())
-
-
 def test_all_kernels_with_detail():
     text = rendered(estimate_blocks(SUMMARY, [KERNEL] * 12, detail=True))
     assert text.count("128x128256x131072x16384") == 12

@@ -19,9 +19,6 @@ from .test_towers import TINY as VISION
 from .test_whisper import TINY as WHISPER
 
 INF, NAN = float("inf"), float("nan")
-SCALED = "original_max_position_embeddings"
-
-
 def list_kernels(model: str, **options: Any):
     load_model(model).listings(**options)
 

@@ -166,16 +166,6 @@ def test_limits_of_tokens_costs_and_latency(
 
 
 @pytest.mark.slow
-def test_a_front_is_undominated(run: Run, words: tuple[object, ...]):
-    result = run(*words, "--objective", "time,energy", "--json").json
-    front = [(x["time_s"], x["energy_j"]) for x in result["pareto"]]
-    assert len(front) > 2 and front == sorted(front)
-    energies = [energy for _, energy in front]
-    assert energies == sorted(energies, reverse=True)
-    assert result["best"]["time_s"] == front[0][0]
-
-
-@pytest.mark.slow
 def test_exit_statuses_of_searches_without_an_end(
     run: Run,
     words: tuple[object, ...],

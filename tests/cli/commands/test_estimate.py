@@ -13,9 +13,6 @@ from diffenergy.workload import load_model
 
 from ..conftest import GPT2
 
-TRAIN = ("estimate", "gpt2", "--gpu", "a100-sxm-80gb", "--input-len", "64")
-TRAIN = (*TRAIN, "--batch", "2", "--phase", "train", "--accumulation", "3")
-
 
 def test_energies_and_times_add_up(gpt2):
     phases = gpt2["phases"].values()
@@ -110,42 +107,6 @@ def test_warnings_stand_in_the_answer_and_beside_json(run):
 
 
 @pytest.mark.slow
-def test_a_training_step_is_three_phases(run, tmp_path):
-    file = tmp_path / "step.jsonl"
-    assumed_line = run(*TRAIN, "--out", file, "--json").json
-    assert list(assumed_line["phases"]) == ["forward", "backward", "optimizer"]
-    assert (
-        assumed_line["output_len"]
-        is assumed_line["kv_dtype"]
-        is assumed_line["ttft_s"]
-        is None
-    )
-    assert (
-        assumed_line["assumed"]["checkpointing"] is False
-        and assumed_line["accumulation"] == 3
-    )
-    assert assumed_line["grade"] == "forecast"  # no training step was fitted
-    times = [phase["time_s"] for phase in assumed_line["phases"].values()]
-    assert sum(times) == pytest.approx(assumed_line["time_s"], rel=1e-12)
-    tokens = 2 * 64 * 3
-    assert assumed_line["tokens_per_s"] == pytest.approx(
-        tokens / assumed_line["time_s"]
-    )
-    assert assumed_line["energy_j_per_token"] == pytest.approx(
-        assumed_line["energy_j"] / tokens
-    )
-    back = run("estimate", file, "--gpu", "a100-sxm-80gb", "--json").json
-    for key in ("time_s", "energy_j", "tokens_per_s", "energy_j_per_token"):
-        assert back[key] == pytest.approx(assumed_line[key], rel=1e-9), key
-    for key in ("model", "phase", "batch", "input_len", "accumulation", "grade"):
-        assert back[key] == assumed_line[key], key
-    assert back["checkpointing"] is None
-    shown = run(*TRAIN, "--checkpointing").out.splitlines()
-    assert "train, batch 2, 64 in, 3 micro-batches, checkpointing, bf16" in shown[1]
-    assert any("tokens/s" in line and "TTFT" not in line for line in shown)
-
-
-@pytest.mark.slow
 def test_steps_of_a_diffusion_transformer(run, tmp_path):
     """Its config has a class in place of a `model_type`; steps take as long as each."""
     file = tmp_path / "tiny.json"
@@ -183,21 +144,6 @@ def test_images_of_a_model_are_tokens_that_it_reads(run):
     assert assumed_line["assumed"]["image_tokens"] == 280
     read = assumed_line["tokens_per_s"] * assumed_line["time_s"]
     assert read == pytest.approx(100 + 2 * 280)
-
-
-@pytest.mark.slow
-def test_a_single_output_token_has_no_decode_phase(run):
-    flags = ("--input-len", 64, "--output-len", 1)
-    assumed_line = run("estimate", "gpt2", *flags, "--json").json
-    assert list(assumed_line["phases"]) == ["prefill"]
-    assert assumed_line["tpot_s"] is None
-    assert assumed_line["time_s"] == assumed_line["ttft_s"]
-    assert assumed_line["gpu"] == assumed_line["assumed"]["gpu"] == "h100-sxm"
-    table = run("estimate", "gpt2", *flags).out
-    first = table.splitlines()[0]
-    for value in assumed_line["assumed"].values():
-        assert (f"{value:g}" if isinstance(value, float) else str(value)) in first
-    assert "GPU board only: no host, no cooling" in table
 
 
 def test_a_limit_that_cannot_be_kept_exits_3_with_the_least_power(run):

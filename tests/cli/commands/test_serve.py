@@ -45,16 +45,6 @@ def test_a_rate_beyond_what_is_served(run: Run, answer: Outcome):
 
 
 @pytest.mark.slow
-def test_a_trace(run: Run, tmp_path: Path):
-    path = tmp_path / "trace.csv"
-    rows = "".join(f"{0.1 * i:.1f},128,32\n" for i in range(20))
-    path.write_text("arrival_s,input_len,output_len\n" + rows)
-    result = run(*SERVER, "--trace", path, "--json").json
-    assert result["mode"] == "trace"
-    assert result["request_rate_per_s"] == pytest.approx(20 / 1.9)
-
-
-@pytest.mark.slow
 def test_a_public_trace_with_requests_that_are_too_long(run: Run, tmp_path: Path):
     """The answer is that of the trace without them; table, JSON and a warning say how
     many there were."""
