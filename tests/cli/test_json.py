@@ -70,21 +70,15 @@ PART = {"size_bytes": 1}
         ({"schema": 7, "time_s": True}, ".time_s is True, not number"),
         ({"schema": 7, "time_s": None}, ".time_s is None, not number"),
         ({"schema": 7, "time_s": 1, "parts": [PART]}, ".parts is [{'size_bytes': 1}]"),
-        (
-            {"schema": 7, "time_s": 1, "parts": {"a": [{}]}},
-            ".parts.a[0].size_bytes is m",
-        ),
-        (
-            {"schema": 7, "time_s": 1, "parts": {"a": [{"size_bytes": 0.5}]}},
-            ".parts.a[0].size_bytes is 0.5",
-        ),
-        (
-            {"schema": 7, "time_s": 1, "parts": {"a": [PART | {"b": 1}]}},
-            ".parts.a[0].b is 1, not string",
-        ),
+        ({"schema": 7, "time_s": 1, "parts": {"a": [{}]}},
+         ".parts.a[0].size_bytes is m"),
+        ({"schema": 7, "time_s": 1, "parts": {"a": [{"size_bytes": 0.5}]}},
+         ".parts.a[0].size_bytes is 0.5"),
+        ({"schema": 7, "time_s": 1, "parts": {"a": [PART | {"b": 1}]}},
+         ".parts.a[0].b is 1, not string"),
         ([{"schema": 7, "time_s": 1}, {"time_s": 1}], "[1].schema is missing"),
     ],
-)
+)  # fmt: skip
 def test_the_reader_notices_what_the_page_does_not_have(page, value, wrong):
     schema = json_keys.schema("wait")
     result, _ = json_keys.compare(value, schema, schema["$defs"])

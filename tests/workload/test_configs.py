@@ -171,33 +171,24 @@ def test_files_and_folders(tmp_path):
 @pytest.mark.parametrize(
     "scaling, longest",
     [
-        (
-            {"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 30},
-            120,
-        ),
+        ({"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 30},
+         120),
         ({"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 10}, 40),
         ({"rope_type": "yarn", "factor": 4.0}, 160),
         ({"type": "linear", "factor": 2.0}, 80),
         ({"type": "linear", "factor": 2, "original_max_position_embeddings": 20}, 40),
         ({"type": "dynamic", "factor": 3.0}, 120),
-        (
-            {"rope_type": "llama3", "factor": 8, "original_max_position_embeddings": 8},
-            40,
-        ),
+        ({"rope_type": "llama3", "factor": 8, "original_max_position_embeddings": 8},
+         40),
         ({"type": "longrope", "original_max_position_embeddings": 4}, 40),
         ({"type": "su", "factor": 8.0}, 40),
         ({"rope_type": "default", "rope_theta": 1e6}, 40),
         ({"mrope_section": [1, 2], "type": "mrope"}, 40),
-        (
-            {
-                "full_attention": {"rope_type": "linear", "factor": 8.0},
-                "sliding_attention": {"rope_type": "default"},
-            },
-            320,
-        ),
+        ({"full_attention": {"rope_type": "linear", "factor": 8.0},
+         "sliding_attention": {"rope_type": "default"}}, 320),
         (None, 40),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("key", ["rope_scaling", "rope_parameters"])
 def test_scaled_positions(key, scaling, longest):
     model = small_model("llama", **{key: scaling})

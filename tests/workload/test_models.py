@@ -105,14 +105,10 @@ def test_operand_types(dtype, gemm, values, head):
 
 
 TRACED = {
-    "bertmodel": "bert-large",
-    "gpt2model": "gpt2",
-    "optmodel": "opt-1.3b",
-    "qwen2model": "qwen2-1.5b",
-    "vitmodel": "vit-large",
-    "resnet101": "resnet-101",
+    "bertmodel": "bert-large", "gpt2model": "gpt2", "optmodel": "opt-1.3b",
+    "qwen2model": "qwen2-1.5b", "vitmodel": "vit-large", "resnet101": "resnet-101",
     "mobilevitmodel": "mobilevit-small",
-}
+}  # fmt: skip
 """Model of each traced module."""
 LOOKUPS = {
     "bertmodel": {"gather": 3, "pointwise_add": 1},

@@ -19,6 +19,8 @@ from .test_towers import TINY as VISION
 from .test_whisper import TINY as WHISPER
 
 INF, NAN = float("inf"), float("nan")
+
+
 def list_kernels(model: str, **options: Any):
     load_model(model).listings(**options)
 

@@ -95,19 +95,15 @@ def test_pools_at_the_wall(run: Run):
         (("--rate", "8", "--output-len", "exponential:39000"), "one in 16 has"),
         (("--rate", "8", "--tp", "2", "--num-gpus", "3"), "`--num-gpus` is 3"),
         (("--rate", "8", "--optimize", "energy"), "no limit is given"),
-        (
-            ("--rate", "8", "--prefill", "tp=2"),
-            "`--prefill` is given without `--apart`",
-        ),
+        (("--rate", "8", "--prefill", "tp=2"),
+         "`--prefill` is given without `--apart`"),
         (("--rate", "8", "--apart", "auto"), "`--apart` is auto without `--search`"),
         (("--rate", "8", "--apart=all"), "`--apart` is 'all'; allowed are no, auto"),
-        (
-            ("--rate", "8", "--search", "energy", "--apart", "--prefill", "tp=2"),
-            "`--search` is given beside `--prefill`",
-        ),
+        (("--rate", "8", "--search", "energy", "--apart", "--prefill", "tp=2"),
+         "`--search` is given beside `--prefill`"),
         (("--rate", "8", "--apart", "--trace", "x"), "`--apart` is given beside"),
     ],
-)
+)  # fmt: skip
 def test_bad_input_is_one_line(run: Run, words: tuple[str, ...], said: str):
     done = run("serve", "qwen3-0.6b", *words)
     assert (done.code, done.out) == (2, "")
