@@ -26,12 +26,14 @@ from .builders import (
     llama,
     mpt,
     nemotron,
+    one,
     opt,
     rotated,
     rows,
     same,
     small_model,
     stream,
+    train,
 )
 
 
@@ -296,6 +298,17 @@ def test_heads(family: str, head: list, pooler: list):
         for base in (False, True)
     )
     assert (whole - base, base - whole) == (dict(head), dict(pooler))
+
+
+def test_what_a_vision_model_adds():
+    """Positions to every feature; 9 classes of 88 features and a bias, which a base
+    model lacks."""
+    forward, backward, _ = train(small_model("vit"), batch=B)
+    for kernels, fn in ((forward, "scalar_add"), (backward, "position_grad")):
+        assert one(kernels, fn=fn)["elements"] == B * 26 * 48
+    whole = dict(architectures=["MobileViTForImageClassification"], num_labels=9)
+    base = small_model("mobilevit", num_labels=9).parameters()
+    assert small_model("mobilevit", **whole).parameters() - base == 89 * 9
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,10 @@ def test_an_index_picks_the_keys_that_are_read():
     assert picked["kv_len"] == 2048
     _, picked = rows(model, ATTENTION, phase="prefill", input_len=4096)
     assert (picked["num_kv_heads"], picked["window_size"]) == (1, 2048)
+    (softmax,) = rows(model, "softmax", phase="prefill", input_len=4096)
+    assert softmax["cols"] == 2048  # of the keys before each query, the mean
+    maps = rows(model, "elementwise", phase="decode", input_len=4096)
+    assert [k["count"] for k in maps if k["fn"] == "quantize"] == [1]
     (short,) = rows(language_model(**LATENT), ATTENTION, phase="decode", input_len=1000)
     _, all_of_them = rows(model, ATTENTION, phase="decode", input_len=1000)
     assert all_of_them == short
@@ -264,6 +268,16 @@ def test_a_step_of_drafted_tokens():
         if k["n"] == 100
     ]  # fmt: skip
     assert heads == [(2 * 4, 1), (2, 3)]
+
+
+def test_a_predicting_layer_is_like_the_last():
+    """The first of two layers is dense, the second has experts."""
+    model = language_model(
+        **LATENT | {"num_hidden_layers": 2}, num_nextn_predict_layers=1
+    )
+    choices = dict(phase="decode", input_len=8, speculative="mtp", accept=0.8)
+    experts = rows(model, "moe", **choices, draft_tokens=3)
+    assert [k["count"] for k in experts] == [1, 3]
 
 
 def test_a_drafting_model_has_weights_and_a_cache():

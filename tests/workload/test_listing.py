@@ -8,6 +8,7 @@ from diffenergy.kernels import Field, Op
 from diffenergy.workload import (
     kernel_name,
     listing_lines,
+    listings_by_name,
     merge_kernels,
     normalise_kernel,
     read_listings,
@@ -66,6 +67,32 @@ def test_a_workload_is_selected_by_name(tmp_path):
     assert selected(listings, "llama") == names[:2]
     assert selected(listings[:2], None) == names[:2]
     assert selected(listings[2:], None) == ["bert"]
+
+
+def test_the_two_listings_of_a_generation_are_one_workload(tmp_path):
+    row = dict(op="softmax", rows=8, cols=8, dtype="fp32")
+    names = ("x/prefill", "x/decode", "y")
+    lines = [json.dumps({"name": name, "kernels": [row]}) for name in names]
+    file = tmp_path / "listings.jsonl"
+    file.write_text("\n".join(lines))
+    result = listings_by_name([str(file)])
+    assert {k: [x.name for x in v] for k, v in result.items()} == {
+        "x/prefill": ["x/prefill"],
+        "x/decode": ["x/decode"],
+        "y": ["y"],
+        "x": ["x/prefill", "x/decode"],
+    }
+    with pytest.raises(ValueError, match="once"):
+        listings_by_name([str(file), str(file)])
+
+
+def test_other_launches_push_weights_out(sample, phases):
+    """Between two uses of a weight lie all bytes of a pass, of every launch."""
+    gemm = sample("gemm", m=8)
+    size = 2 * (640 * 640 + 2 * 8 * 640)
+    for count in (1, 3):
+        (shape,) = phases([gemm | {"count": count}]).shapes
+        assert shape.b_distance[0] == count * size
 
 
 def test_equal_rows_are_merged_in_order():
