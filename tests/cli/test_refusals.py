@@ -258,7 +258,7 @@ def test_a_fault_and_an_interruption_name_no_field():
         assert error["field"] is error["value"] is error["remedy"] is None
 
 
-def test_infeasible_is_told_as_json(run):
+def test_infeasible_as_json(run):
     words = ("estimate", "llama-3.1-70b", "--gpu", "l4", "--require-fit", "--json")
     outcome = run(*words)
     assert (outcome.code, outcome.out) == (3, "")

@@ -77,7 +77,7 @@ def test_a_layer_of_gpt3_keeps_what_megatron_counts():
     assert again == tokens * (24 * 2 * h + one + 4 * h)
 
 
-def test_probabilities_are_kept_without_a_fused_kernel():
+def test_probabilities_stay_without_a_fused_kernel():
     """5 a s / h of arXiv 2205.05198 less the dropout of the scores: 2 a s^2 b."""
     choices: dict = dict(phase="train", batch=2, input_len=1024)
     flash = memory("gpt3-xl", **choices)["activations"]
@@ -149,7 +149,7 @@ def test_what_does_not_fit_is_a_warning_with_numbers():
     assert task.memory["fits"] is False
 
 
-def test_the_largest_batch_and_length_that_fit_are_told():
+def test_the_largest_batch_and_length_that_fit():
     options: dict = dict(batch=64, input_len=4096, output_len=8)
     with pytest.raises(de.Infeasible, match="`require_fit`") as raised:
         prepare("llama-3.1-8b", "a100-pcie-40gb", require_fit=True, **options)

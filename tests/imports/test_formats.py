@@ -116,7 +116,7 @@ def test_an_onnx_graph(tmp_path):
     ]  # fmt: skip
 
 
-def test_unnamed_dimensions_are_told(tmp_path):
+def test_unnamed_dimensions_are_noted(tmp_path):
     [note] = imports.read(graph(tmp_path)).notes
     assert note == "symbolic dimensions taken as 1: batch"
     with pytest.raises(ValueError, match="`dim` names 'bathc'.*batch"):

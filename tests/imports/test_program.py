@@ -229,7 +229,7 @@ def test_types_of_products():
     assert listing.kernels[0]["dtype"] == "tf32" and not listing.notes
 
 
-def test_opaque_calls_are_told():
+def test_opaque_calls_are_noted():
     listing = de.trace_listing(jnp.linalg.cholesky, array(64, 64, dtype=jnp.float32))
     [row] = of(listing.kernels, "custom")
     assert row["flop"] == pytest.approx(64**3 / 3)

@@ -504,10 +504,10 @@ def test_a_long_trace_streams(tmp_path):
         file.write("]}")
     script = (
         "import time; from diffenergy import imports; t = time.process_time();"
-        f"found = imports.read({str(path)!r}).summary; t = time.process_time() - t;"
+        f"s = imports.read({str(path)!r}).summary; t = time.process_time() - t;"
         # of this program alone: `ru_maxrss` begins with what started it
         "peak = open('/proc/self/status').read().split('VmHWM:')[1].split()[0];"
-        "print(found['kernels'], t, int(peak) * 1024)"
+        "print(s['kernels'], t, int(peak) * 1024)"
     )
     out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     kernels, spent, peak = map(float, out.stdout.split())

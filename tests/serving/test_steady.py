@@ -52,7 +52,7 @@ def test_memory_of_an_eight_billion_model():
     assert tokens == pytest.approx(4.4e5, rel=0.03)
 
 
-def test_what_is_not_given_is_assumed():
+def test_what_is_left_out_is_assumed():
     result = deploy(MODEL, "h100-sxm", Load(rate=1), num_gpus=2).assumed
     expected = dict(tp=2, max_batch="memory", input_len=512, output_len=128)
     assert {name: result[name] for name in expected} == expected

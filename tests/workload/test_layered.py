@@ -238,7 +238,7 @@ def test_a_quantisation_that_is_not_read_takes_a_dtype():
     assert model.listings(dtype="int4", phase="decode")[0].precision == "int4"
 
 
-def test_routing_is_told_to_the_experts():
+def test_experts_have_the_routing_of_the_request():
     choices = dict(phase="decode", input_len=8)
     for requested, stated in ((None, "random"), ("balanced", "balanced")):
         (experts,) = rows(

@@ -166,7 +166,7 @@ def test_eager_stack_reproduces_traces(traces, traced):
 # Configs and requests that are refused ----------------------------------------------
 
 
-def test_choices_that_are_not_given_are_made():
+def test_choices_have_defaults():
     request = load_model("gpt2").request(batch=4, stack="eager")
     stated = {key: x for key, x in vars(request).items() if x is not None}
     assert stated.pop("storage") == TrainingStorage("bf16", "fp32", results=False)

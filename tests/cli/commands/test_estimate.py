@@ -26,7 +26,7 @@ def test_energies_and_times_add_up(gpt2):
     assert gpt2["energy_j_per_token"] == pytest.approx(gpt2["energy_j"] / 10)
 
 
-def test_what_was_asked_for_is_repeated_and_the_rest_is_assumed(gpt2):
+def test_the_request_is_repeated_and_the_rest_assumed(gpt2):
     request = {k: gpt2[k] for k in ("model", "gpu", "batch", "input_len", "output_len")}
     assert request == {
         "model": "gpt2",
@@ -70,11 +70,11 @@ def test_quantities_take_their_units(run):
 def test_detail_has_every_listed_kernel_in_order(gpt2):
     listings = load_model("gpt2").listings(batch=2, input_len=64, output_len=5)
     listed = [row for x in listings for row in x.kernels]
-    assumed_line = gpt2["kernels"]
-    assert [
-        {k: x[k] for k in row} for x, row in zip(assumed_line, listed, strict=True)
-    ] == (json.loads(json.dumps(listed)))
-    for kernel in assumed_line:
+    answer = gpt2["kernels"]
+    assert [{k: x[k] for k in row} for x, row in zip(answer, listed, strict=True)] == (
+        json.loads(json.dumps(listed))
+    )
+    for kernel in answer:
         assert tuple(kernel["utilization"]) == UNITS
         assert all(0 <= share <= 1 for share in kernel["utilization"].values())
 
@@ -118,12 +118,12 @@ def test_steps_of_a_diffusion_transformer(run, tmp_path):
     file.write_text(json.dumps(values))
     flags = ("estimate", file, "--image-tokens", 300, "--input-len", 20)
     one = run(*flags, "--json").json
-    assumed_line = run(*flags, "--steps", 3, "--json").json
-    assert assumed_line["assumed"]["phase"] == "forward"
-    assert "steps" not in assumed_line["assumed"] and one["assumed"]["steps"] == 1
-    assert assumed_line["time_s"] == pytest.approx(3 * one["time_s"], rel=0.01)
-    assert assumed_line["tokens_per_s"] is assumed_line["kv_dtype"] is None
-    (said,) = assumed_line["warnings"]
+    answer = run(*flags, "--steps", 3, "--json").json
+    assert answer["assumed"]["phase"] == "forward"
+    assert "steps" not in answer["assumed"] and one["assumed"]["steps"] == 1
+    assert answer["time_s"] == pytest.approx(3 * one["time_s"], rel=0.01)
+    assert answer["tokens_per_s"] is answer["kv_dtype"] is None
+    (said,) = answer["warnings"]
     assert said.startswith("tiny is the transformer alone: text encoders before")
     shown = run(*flags, "--steps", 3, "--guidance").out
     assert "20 in, 1 x 300 image tokens, 3 steps, guidance, bf16" in shown
@@ -135,14 +135,14 @@ def test_images_of_a_model_are_tokens_that_it_reads(run):
     refused = run(*flags, "--images", 1)
     assert refused.code == 2 and "qwen3-0.6b reads no images" in refused.err
     flags = ("estimate", "gemma-4-26b-a4b", *flags[2:], "--input-len", 100)
-    assumed_line = run(*flags, "--images", 2, "--json").json
+    answer = run(*flags, "--images", 2, "--json").json
     assert (
-        assumed_line["images"],
-        assumed_line["image_tokens"],
-        assumed_line["input_len"],
+        answer["images"],
+        answer["image_tokens"],
+        answer["input_len"],
     ) == (2, 280, 100)
-    assert assumed_line["assumed"]["image_tokens"] == 280
-    read = assumed_line["tokens_per_s"] * assumed_line["time_s"]
+    assert answer["assumed"]["image_tokens"] == 280
+    read = answer["tokens_per_s"] * answer["time_s"]
     assert read == pytest.approx(100 + 2 * 280)
 
 
@@ -165,13 +165,11 @@ def test_what_if_flags_reach_the_model(run, gpt2, tmp_path):
         "--temperature": "80",
         "--corrections": file,
     }
-    assumed_line = {
-        f: run(*GPT2, f, value, "--json").json for f, value in changed.items()
-    }
-    for flag, summary in assumed_line.items():
+    answer = {f: run(*GPT2, f, value, "--json").json for f, value in changed.items()}
+    for flag, summary in answer.items():
         assert summary["energy_j"] != gpt2["energy_j"], flag
         assert math.isfinite(summary["energy_j"])
-    doubled = assumed_line["--corrections"]["energy_j_by_unit"]["dram"]
+    doubled = answer["--corrections"]["energy_j_by_unit"]["dram"]
     assert doubled == pytest.approx(2 * gpt2["energy_j_by_unit"]["dram"])
     assert run(*GPT2, "--corrections", "none", "--json").json["grade"] == "datasheet"
 
@@ -180,9 +178,9 @@ def test_other_spellings_and_files_are_the_same_gpu(run, gpt2, tmp_path):
     file = tmp_path / "mine.toml"
     assert run("gpus", "show", "NVIDIA A100-SXM4-80GB", "--out", file).code == 0
     args = [file if arg == "a100-sxm-80gb" else arg for arg in GPT2]
-    assumed_line = run(*args, "--json", "--detail").json
-    assert assumed_line["gpu"] == "a100-sxm-80gb"
-    assert assumed_line["energy_j"] == pytest.approx(gpt2["energy_j"], rel=1e-12)
+    answer = run(*args, "--json", "--detail").json
+    assert answer["gpu"] == "a100-sxm-80gb"
+    assert answer["energy_j"] == pytest.approx(gpt2["energy_j"], rel=1e-12)
 
 
 @pytest.mark.slow
@@ -223,12 +221,10 @@ def test_a_combination_without_an_answer_names_the_flag(run):
         "2",
     )
     point = ("--sm-clock", "900", "--mem-clock", "6251", "--power-limit", "72")
-    assumed_line = run(*request, *point, "--json").json["points"]
-    assert set(assumed_line[1]) == set(json_keys.rows("unanswered"))
-    assert "error" not in assumed_line[0]
-    assert assumed_line[1]["error"].startswith(
-        "`--require-fit`: gpt2 does not fit l4: "
-    )
+    answer = run(*request, *point, "--json").json["points"]
+    assert set(answer[1]) == set(json_keys.rows("unanswered"))
+    assert "error" not in answer[0]
+    assert answer[1]["error"].startswith("`--require-fit`: gpt2 does not fit l4: ")
     assert "batch 100000: `--require-fit`: gpt2 does not fit l4" in run(*request).out
 
 
@@ -241,46 +237,46 @@ def listing_of_one(file, **more):
 
 def test_a_listing_of_one_kernel_by_hand(run, tmp_path):
     file = listing_of_one(tmp_path / "one.jsonl", dispatch="graph")
-    assumed_line = run("estimate", file, "--json", "--detail").json
-    first, second = assumed_line["kernels"]
+    answer = run("estimate", file, "--json", "--detail").json
+    first, second = answer["kernels"]
     assert first["op"] == "gemm" and first["dtype"] == "fp16"
-    assert 3 * first["time_s"] == pytest.approx(assumed_line["time_s"], rel=1e-9)
+    assert 3 * first["time_s"] == pytest.approx(answer["time_s"], rel=1e-9)
     flops = 2 * 4096**3 / first["time_s"]
-    peak = 132 * 4096 * assumed_line["sm_clock_mhz"] * 1e6
+    peak = 132 * 4096 * answer["sm_clock_mhz"] * 1e6
     assert first["utilization"]["tensor"] == pytest.approx(flops / peak, rel=0.01)
     assert second["time_s"] is None and second["limited_by"] is None
-    assert assumed_line["phase"] is None and list(assumed_line["phases"]) == ["forward"]
-    assert assumed_line["ttft_s"] is assumed_line["energy_j_per_token"] is None
+    assert answer["phase"] is None and list(answer["phases"]) == ["forward"]
+    assert answer["ttft_s"] is answer["energy_j_per_token"] is None
 
 
 @pytest.mark.slow
 def test_kernels_alone_wait_for_no_host(run, tmp_path):
     """Without module calls a graph, with them a pass; each may be said otherwise."""
 
-    def assumed_line(*flags, **more):
+    def answer(*flags, **more):
         file = listing_of_one(tmp_path / "one.jsonl", **more)
         return run("estimate", file, *flags, "--json").json
 
-    alone = assumed_line()
+    alone = answer()
     assert alone["assumed"]["dispatch"] == alone["dispatch"] == "graph"
     assert alone["phases"]["forward"]["host_time_s"] == 0
-    stepped = assumed_line(module_calls=2)
+    stepped = answer(module_calls=2)
     assert stepped["assumed"]["dispatch"] == stepped["dispatch"] == "eager"
     assert stepped["phases"]["forward"]["host_time_s"] > 0
-    said = assumed_line(dispatch="eager")
+    said = answer(dispatch="eager")
     assert "dispatch" not in said["assumed"] and said["dispatch"] == "eager"
     assert said["phases"]["forward"]["host_time_s"] > 0
-    request = assumed_line("--dispatch", "graph", module_calls=2, dispatch="eager")
+    request = answer("--dispatch", "graph", module_calls=2, dispatch="eager")
     assert "dispatch" not in request["assumed"]
     assert request["time_s"] == alone["time_s"]
 
 
 def test_many_modules_wait_for_the_host(run, tmp_path):
     file = listing_of_one(tmp_path / "one.jsonl", module_calls=10_000)
-    assumed_line = run("estimate", file, "--json").json
-    assert assumed_line["limited_by"] == "host"
-    phase = assumed_line["phases"]["forward"]
-    assert assumed_line["time_s"] >= phase["host_time_s"] > phase["gpu_time_s"]
+    answer = run("estimate", file, "--json").json
+    assert answer["limited_by"] == "host"
+    phase = answer["phases"]["forward"]
+    assert answer["time_s"] >= phase["host_time_s"] > phase["gpu_time_s"]
 
 
 def test_an_activity_without_a_time_is_no_silent_second(tmp_path):
