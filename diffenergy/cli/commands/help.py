@@ -21,4 +21,6 @@ def run(flags: Flags) -> Outcome:
         )
     command = root.get_command(None, flags.command)
     path = f"diffenergy {flags.command}"
-    return Outcome(text=command.get_help(command.context_class(command, info_name=path)))
+    return Outcome(
+        text=command.get_help(command.context_class(command, info_name=path))
+    )
