@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from jax import Array
 
-from diffenergy.compiling import compiler_options
+from diffenergy.compiling import _programs, compiler_options
 from diffenergy.corrections import Corrections
 from diffenergy.estimator import _estimate as estimator
 from diffenergy.estimator import estimate_once, estimate_workload
@@ -51,9 +51,8 @@ def workload(rows, phases) -> Workload:
 
 
 def test_numbers_never_recompile(rows, phases, workload):
-    run = estimator._compiled(True)
-    run(workload, A100, point(), C, False)
-    before = run._cache_size()  # pyright: ignore[reportAttributeAccessIssue]
+    estimate_workload(workload, A100, point(), C)
+    before = len(_programs._LOADED)
     wide = [{**row, "tile_m": 256} if "tile_m" in row else row for row in rows]
     hot = eqx.tree_at(lambda g: g.num_sms, A100, as_float(99.0))
     for arguments in (
@@ -70,9 +69,9 @@ def test_numbers_never_recompile(rows, phases, workload):
             point(),
         ),
     ):
-        run(*arguments, C, False)
-        run(*arguments, constants(tensor_efficiency=np.float64(0.7)), False)
-    assert run._cache_size() == before  # pyright: ignore[reportAttributeAccessIssue]
+        estimate_workload(*arguments, C)
+        estimate_workload(*arguments, constants(tensor_efficiency=np.float64(0.7)))
+    assert len(_programs._LOADED) == before
 
 
 def test_clocks_and_tiles_do_change_the_answer(rows, phases, workload):
@@ -132,28 +131,6 @@ def test_map_over_points(workload):
         for clock in clocks
     ]
     assert close(mapped(at, clocks), loop)
-
-
-@pytest.mark.slow
-def test_map_over_gpus(workload):
-    gpus = [A100, H100, load_gpu("a10")]
-    stacked = jax.tree.map(lambda *x: jnp.stack(x), *gpus)
-    got = mapped(
-        lambda gpu: totals(estimate_workload(workload, gpu, point(), C)), stacked
-    )
-    assert close(got, [totals(estimate_once(workload, g, point(), C)) for g in gpus])
-
-
-@pytest.mark.slow
-def test_map_over_corrections(workload):
-    many = [
-        constants(dram_efficiency=x, energy_dram=x * 1e-10) for x in (0.7, 0.8, 0.9)
-    ]
-    stacked = jax.tree.map(lambda *x: jnp.stack(x), *many)
-    got = mapped(
-        lambda c: totals(estimate_workload(workload, A100, point(), c)), stacked
-    )
-    assert close(got, [totals(estimate_once(workload, A100, point(), c)) for c in many])
 
 
 # phases -------------------------------------------------------------------------

@@ -21,17 +21,28 @@ from jax.extend.core import Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 
 from ._options import compiler_options
+from ._programs import call_compiled, result_shapes
 
 _MAX_PROGRAMS: Final = 256
 """Functions whose programs are kept; those used longest ago make room."""
 
 
-def compiled_whole(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+def compiled_whole(
+    function: Callable[..., Any], arguments: Sequence[Any], persistent: bool = False
+) -> Any:
     """`function(*arguments)`, trees of arrays in and out; `function` depends on nothing
-    else, and functions that are equal (and hash alike) share their programs."""
+    else, and functions that are equal (and hash alike) share their programs.
+
+    Args:
+        function: pure, differentiable.
+        arguments: trees of arrays.
+        persistent: whether programs are those of `call_compiled`, which later processes
+            load; `function` is then of a module, so that its name finds them.
+    """
     leaves, tree = jax.tree.flatten(tuple(arguments))
     shapes = tuple(ShapedArray(jnp.shape(x), jnp.result_type(x)) for x in leaves)
-    traced, result = _traced(function, tree, shapes, jnp.result_type(float))
+    width = jnp.result_type(float)
+    traced, result = _traced(function, tree, shapes, width, persistent)
     return jax.tree.unflatten(result, _bind(traced, leaves))
 
 
@@ -42,6 +53,19 @@ class _Function:
 
     call: Callable[..., list[Array]]
     results: tuple[ShapedArray, ...]
+    name: str | None = None
+    """Finds its programs in later processes; None: they are this process's alone."""
+    run: Callable[..., list[Array]] | None = None
+    """Evaluates it by a program that it shares with others."""
+
+    def derived(
+        self, call: Callable[..., list[Array]], results: Any, how: str
+    ) -> "_Function":
+        """What a transformation (`how`) turns this function into."""
+        name = self.name and f"{how} of {self.name}"
+        if name:
+            call.__module__, call.__qualname__ = __name__, name
+        return _Function(call, tuple(results), name)
 
 
 @functools.lru_cache(_MAX_PROGRAMS)
@@ -50,14 +74,35 @@ def _traced(
     tree: Any,
     shapes: tuple[ShapedArray, ...],
     _width: Any,
+    persistent: bool,
 ) -> tuple[_Function, Any]:
-    """What `function` does with arguments of these `shapes`, traced once, and the tree
-    that it gives."""
-    abstract = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in shapes]
-    trace = jax.make_jaxpr(function, return_shape=True)
-    jaxpr, result = trace(*jax.tree.unflatten(tree, abstract))
-    results = tuple(ShapedArray(x.shape, x.dtype) for x in jaxpr.out_avals)
-    return _Function(jaxpr_as_fun(jaxpr), results), jax.tree.structure(result)
+    """What `function` does with arguments of these `shapes`, traced at most once, and
+    the tree that it gives."""
+    leaves = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in shapes]
+    abstract = jax.tree.unflatten(tree, leaves)
+
+    @functools.cache
+    def trace() -> Any:
+        return jax.make_jaxpr(function, return_shape=True)(*abstract)
+
+    # tracing takes seconds, and a process that loads all programs needs none
+    result = result_shapes(function, abstract) if persistent else None
+    if result is None:
+        result = trace()[1]
+    forms, shape = jax.tree.flatten(result)
+    results = tuple(ShapedArray(x.shape, x.dtype) for x in forms)
+
+    def call(*values: Array) -> list[Array]:
+        return jaxpr_as_fun(trace()[0])(*values)
+
+    def run(*values: Array) -> list[Array]:
+        arguments = jax.tree.unflatten(tree, values)
+        return jax.tree.leaves(call_compiled(function, arguments))
+
+    if not persistent:
+        return _Function(call, results), shape
+    name = repr((function.__module__, function.__qualname__, str(tree), shapes))
+    return _Function(call, results, name, run), shape
 
 
 @functools.lru_cache(_MAX_PROGRAMS)
@@ -74,7 +119,8 @@ def _tangent(function: _Function, moved: tuple[bool, ...]) -> _Function:
 
         return jax.jvp(of_moved, tuple(_at(moved, values)), slopes)[1]
 
-    return _Function(call, tuple(x for x in function.results if _is_real(x)))
+    real = (x for x in function.results if _is_real(x))
+    return function.derived(call, real, f"tangent {moved}")
 
 
 @functools.lru_cache(_MAX_PROGRAMS)
@@ -99,7 +145,7 @@ def _transposed(
         pull = jax.linear_transpose(of_linear, *shapes)
         return list(pull(list(arguments[sum(known) :])))
 
-    return _Function(call, results)
+    return function.derived(call, results, f"transpose {linear, live}")
 
 
 @functools.lru_cache(_MAX_PROGRAMS)
@@ -107,7 +153,7 @@ def _mapped(function: _Function, axes: tuple[int | None, ...], size: int) -> _Fu
     """A function at `size` points, which stand on the `axes` of its arguments."""
     call = jax.vmap(function.call, in_axes=axes, axis_size=size)
     results = (ShapedArray((size, *x.shape), x.dtype) for x in function.results)
-    return _Function(call, tuple(results))
+    return function.derived(call, results, f"map {axes, size}")
 
 
 def _at(places: Sequence[bool], values: Sequence[Any]) -> list[Any]:
@@ -146,6 +192,10 @@ def _program(function: _Function) -> Any:
 
 @_estimate.def_impl
 def _evaluate(*arguments: Any, function: _Function) -> list[Array]:
+    if function.run is not None:
+        return function.run(*arguments)
+    if function.name is not None:
+        return call_compiled(function.call, arguments)
     return _program(function)(*arguments)
 
 

@@ -1,4 +1,4 @@
-"""Compiled programs kept between runs of the command line.
+"""Compiled programs kept between processes, of commands and of Python.
 
 JAX's own compilation cache still traces and lowers, which takes longer than loading the
 finished program. A program is found again by the sources of this package, the versions
@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
+from jax.core import Tracer
 from jax.experimental import serialize_executable
 from jax.experimental.compilation_cache import compilation_cache
 
@@ -30,7 +32,7 @@ class _Program(NamedTuple):
 
     run: Callable[[list[Any]], list[jax.Array]]
     result: Any
-    """A result with numbers in place of its leaves: how they belong together."""
+    """The result with `jax.ShapeDtypeStruct` in place of its arrays."""
 
 
 _LOADED: dict[Any, _Program] = {}
@@ -51,29 +53,67 @@ def call_compiled(
         arguments: whatever is no array in them makes a program of its own.
         once: as in `compiler_options`.
     """
-    folder = cache_folder()
     leaves, tree = jax.tree.flatten(arguments)
-    shapes = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
-    key = (function, tree, shapes, once, folder)
+    leaves = [x if hasattr(x, "dtype") else jnp.asarray(x) for x in leaves]
+    folder = cache_folder() if _is_usual(leaves) else None
+    signature = _signature(leaves, tree, once)
+    key = (function, *signature, _is_wide(), folder)
     if key in _LOADED:
         program = _LOADED[key]
         results = program.run(leaves)
     else:
-        name = (function.__module__, function.__qualname__, str(tree), shapes, once)
-        path = folder and folder / f"{_key(*name)}.bin"
-        program, results = _answer(function, arguments, path, once)
+        path = folder and folder / _file_name(function, signature)
+        program, results = _answer(function, leaves, tree, path, once)
         _LOADED[key] = program
     return jax.tree.unflatten(jax.tree.structure(program.result), results)
 
 
+def result_shapes(
+    function: Callable[..., Any], arguments: tuple[Any, ...], once: bool = True
+) -> Any:
+    """Result of `call_compiled` with `jax.ShapeDtypeStruct` in place of its arrays,
+    from the file of its program; None where there is none. `arguments` may be shapes.
+    """
+    folder = cache_folder()
+    leaves, tree = jax.tree.flatten(arguments)
+    if folder is None or not _is_usual(leaves):
+        return None
+    path = folder / _file_name(function, _signature(leaves, tree, once))
+    try:
+        return pickle.loads(path.read_bytes())[1]
+    except Exception:  # noqa: BLE001  a stale or broken file costs a trace
+        return None
+
+
+def _signature(leaves: list[Any], tree: Any, once: bool) -> tuple[Any, ...]:
+    """What tells programs of one function apart."""
+    return tree, tuple((x.shape, x.dtype) for x in leaves), once
+
+
+def _is_wide() -> bool:
+    """Whether JAX computes in 64 bit."""
+    return jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _is_usual(leaves: list[Any]) -> bool:
+    """Whether arrays are on the first device and JAX compiles as it does by default: a
+    loaded program runs there and cannot be debugged."""
+    c: Any = jax.config
+    if c.jax_disable_jit or c.jax_debug_nans or c.jax_default_device is not None:
+        return False
+    arrays = [x for x in leaves if isinstance(x, jax.Array)]
+    first = {jax.devices()[0]}
+    return all(isinstance(x, Tracer) or x.devices() == first for x in arrays)
+
+
 def _answer(
     function: Callable[..., Any],
-    arguments: tuple[Any, ...],
+    leaves: list[Any],
+    tree: Any,
     path: Path | None,
     once: bool,
 ) -> tuple[_Program, list[jax.Array]]:
-    """Program of `function`, and the leaves of what it gives at `arguments`."""
-    leaves, tree = jax.tree.flatten(arguments)
+    """Program of `function`, and the leaves of what it gives at those of `tree`."""
     old = path and _load(path)
     if old:
         try:
@@ -84,7 +124,10 @@ def _answer(
 
     def flat(leaves: list[Any]) -> list[Any]:
         outputs, shape = jax.tree.flatten(function(*jax.tree.unflatten(tree, leaves)))
-        results.append(jax.tree.unflatten(shape, range(len(outputs))))
+        forms = [
+            jax.ShapeDtypeStruct(jnp.shape(x), jnp.result_type(x)) for x in outputs
+        ]
+        results.append(jax.tree.unflatten(shape, forms))
         return outputs
 
     run = jax.jit(flat, compiler_options=compiler_options(once))
@@ -113,11 +156,19 @@ def _apart_from_jax(folder: Path) -> Iterator[None]:
         jax.config.update("jax_compilation_cache_dir", str(folder))
 
 
-def _key(*parts: Any) -> str:
+def _file_name(function: Callable[..., Any], signature: tuple[Any, ...]) -> str:
     """Name of a program's file."""
-    machine = (platform.node(), platform.processor(), platform.machine())
-    about = (_sources(), jax.__version__, jax.config.jax_enable_x64, machine, parts)  # pyright: ignore[reportAttributeAccessIssue]
-    return hashlib.sha256(repr(about).encode()).hexdigest()
+    tree, *rest = signature
+    parts = (function.__module__, function.__qualname__, str(tree), *rest)
+    about = (_sources(), jax.__version__, _is_wide(), _machine(), parts)
+    return f"{hashlib.sha256(repr(about).encode()).hexdigest()}.bin"
+
+
+@functools.cache
+def _machine() -> tuple[str, ...]:
+    """The host and the device that programs run on."""
+    host = (platform.node(), platform.processor(), platform.machine())
+    return *host, jax.default_backend(), jax.devices()[0].device_kind
 
 
 @functools.cache

@@ -9,7 +9,7 @@ from jax import Array, lax
 from jax.core import Tracer
 
 from .. import smooth
-from ..compiling import compiled_whole, compiler_options
+from ..compiling import call_compiled, compiled_whole, compiler_options
 from ..corrections import Corrections
 from ..hardware import GpuSpec, OperatingPoint, default_point, voltage
 from ..physics import LAUNCH_COMPONENTS, TimeEnergy, capped_clock, secant_clock
@@ -31,8 +31,8 @@ def estimate_workload(
     if _inside_jit():  # the outermost `jit` chooses the compiler options
         return _nested(relaxed)(*arguments)
     if _traced(arguments):
-        return compiled_whole(_nested(relaxed), arguments)
-    return _compiled(False)(*arguments, relaxed)
+        return compiled_whole(_nested(relaxed), arguments, persistent=True)
+    return call_compiled(_nested(relaxed), arguments)
 
 
 def estimate_once(
@@ -43,10 +43,10 @@ def estimate_once(
 ) -> Estimate:
     """`estimate` without a gradient, compiled for a single call: several times faster
     to compile, a few times slower to run."""
-    arguments = (workload, gpu, point, corrections, False)
+    arguments = (workload, gpu, point, corrections)
     if _inside_jit() or _traced(arguments):
-        return _estimate(*arguments, differentiable=False)
-    return _compiled(True)(*arguments)
+        return _estimate(*arguments, relaxed=False, differentiable=False)
+    return _single()(*arguments)
 
 
 def runs(
@@ -106,16 +106,22 @@ def _traced(arguments: Any) -> bool:
 
 
 @functools.cache
-def _compiled(once: bool):
-    """`_estimate`, jitted; `once`: for a single call, not differentiable."""
-    function = functools.partial(_estimate, differentiable=not once)
-    return jax.jit(function, static_argnums=4, compiler_options=compiler_options(once))
+def _nested(relaxed: bool):
+    """`_estimate`, jitted, by a name that finds its programs."""
+
+    def estimate(*arguments: Any) -> Estimate:
+        return _estimate(*arguments, relaxed=relaxed)
+
+    estimate.__module__ = __name__
+    estimate.__qualname__ = f"estimate, relaxed {relaxed}"
+    return jax.jit(estimate)
 
 
 @functools.cache
-def _nested(relaxed: bool):
-    """`_estimate`, jitted, inside somebody else's transformation."""
-    return jax.jit(functools.partial(_estimate, relaxed=relaxed))
+def _single():
+    """`_estimate` without a gradient, jitted for a single call."""
+    function = functools.partial(_estimate, relaxed=False, differentiable=False)
+    return jax.jit(function, compiler_options=compiler_options(once=True))
 
 
 # --- what is compiled

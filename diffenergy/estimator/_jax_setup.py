@@ -25,6 +25,9 @@ def start_jax(keep_compilations: bool = False):
 def enable_compilation_cache() -> Path | None:
     """Keeps what JAX compiles from here on for later processes, by JAX's own cache.
 
+    `estimate`, its gradients and its maps need none: their programs are in the user's
+    cache folder anyway. This is for programs of yours, such as a `jax.jit` around it.
+
     It writes to `diffenergy/jax` in the user's cache folder (`$XDG_CACHE_HOME`, else
     `~/.cache`), as the command line does: every program of this process, yours too,
     found again by what it computes, its options and the versions of JAX. Where JAX has

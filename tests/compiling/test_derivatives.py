@@ -1,7 +1,8 @@
 """Derivatives outside of a `jax.jit`: those inside, by whatever way they are taken."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -9,9 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import Array
+from jax.experimental.compilation_cache import compilation_cache
 
 import diffenergy as de
-from diffenergy.compiling import _derivatives, compiled_whole, compiler_options
+from diffenergy.compiling import (
+    _derivatives,
+    _programs,
+    compiled_whole,
+    compiler_options,
+)
 from diffenergy.hardware import GpuSpec
 
 ONCE = compiler_options(once=True)
@@ -115,6 +122,132 @@ def test_equal_functions_share_a_program():
     assert after == (before[0] + 1, before[1])
 
 
+# --- programs that later processes load
+
+
+def scaled_cubic(x: dict[str, Array], y: Array) -> Array:
+    """A function of a module, with a tree of arguments."""
+    return jnp.sum(x["x"] ** 3 * y)
+
+
+def persistent(x: Array) -> Array:
+    return compiled_whole(scaled_cubic, [{"x": x}, Y], persistent=True)
+
+
+@pytest.fixture
+def anew(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[Callable[[], Path]]:
+    """Goes on as a new process does, which has loaded nothing; returns the folder of
+    programs, empty at first. JAX's own cache is off: what comes out of it cannot be
+    written again."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    before = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
+    jax.config.update("jax_compilation_cache_dir", None)
+    compilation_cache.reset_cache()
+
+    def forget() -> Path:
+        monkeypatch.setattr(_programs, "_LOADED", {})
+        for function in ("_traced", "_tangent", "_transposed", "_mapped", "_program"):
+            getattr(_derivatives, function).cache_clear()
+        return tmp_path / "diffenergy" / "jax"
+
+    yield forget
+    jax.config.update("jax_compilation_cache_dir", before)
+    compilation_cache.reset_cache()
+
+
+@pytest.fixture
+def no_tracing(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Refuses from then on what only a compilation needs."""
+
+    def refuse() -> None:
+        monkeypatch.setattr(_derivatives.jax, "make_jaxpr", None)
+        monkeypatch.setattr(_programs, "compiler_options", None)
+
+    return refuse
+
+
+def derivatives(x: Array) -> list[Array]:
+    """Value, gradient, forward derivative, map of gradients, Hessian."""
+    return [
+        persistent(x),
+        jax.grad(persistent)(x),
+        jax.jvp(persistent, (x,), (jnp.ones(2),))[1],
+        jax.vmap(jax.grad(persistent))(jnp.stack([x, 2 * x])),
+        jax.hessian(persistent)(x),
+    ]
+
+
+def by_hand(x: Array) -> list[Array]:
+    """Those of sum(x^3 y)."""
+    slope = 3 * x**2 * Y
+    return [
+        jnp.sum(x**3 * Y), slope, jnp.sum(slope), jnp.stack([slope, 4 * slope]),
+        jnp.diag(6 * x * Y),
+    ]  # fmt: skip
+
+
+def test_derivatives_are_loaded_without_a_trace(anew, no_tracing):
+    anew()
+    close(derivatives(X), by_hand(X))
+    anew()
+    no_tracing()
+    close(derivatives(2 * X), by_hand(2 * X))
+
+
+def test_broken_files_of_derivatives_are_replaced(anew, no_tracing):
+    folder = anew()
+    derivatives(X)
+    for file in folder.iterdir():
+        file.write_bytes(b"broken")
+    anew()
+    close(derivatives(X), by_hand(X))
+    anew()
+    no_tracing()
+    close(derivatives(X), by_hand(X))
+
+
+def test_a_folder_that_cannot_be_written_changes_no_derivative(anew, monkeypatch):
+    folder = anew()
+
+    def refuse(*_: Any) -> None:
+        raise PermissionError("read-only file system")
+
+    monkeypatch.setattr(_programs, "write_bytes_atomic", refuse)
+    close(derivatives(X), by_hand(X))
+    assert list(folder.iterdir()) == []
+    monkeypatch.setattr("os.access", lambda *_: False)  # of the user's own folder
+    anew()
+    close(derivatives(X), by_hand(X))
+
+
+def test_debugged_numbers_are_compiled_by_jax(anew):
+    """A loaded program checks nothing."""
+    folder = anew()
+    with jax.debug_nans(True):
+        assert float(persistent(X)) == float(by_hand(X)[0])
+        with pytest.raises(FloatingPointError):
+            persistent(X * jnp.nan)
+    assert list(folder.iterdir()) == []
+    assert float(persistent(X)) == float(by_hand(X)[0])
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_the_width_of_numbers_is_part_of_a_program(anew):
+    anew()
+    arguments = [{"x": jnp.ones(2, "float32")}, jnp.ones(2, "float32")]
+    for wide in (True, False, True):
+        with jax.enable_x64(wide):
+            value = compiled_whole(widened, arguments, persistent=True)
+            assert value.dtype == ("float64" if wide else "float32")
+
+
+def widened(x: dict[str, Array], y: Array) -> Array:
+    """A sum in the width that JAX counts in."""
+    return jnp.sum(x["x"].astype(float) * y)
+
+
 # --- of estimates
 
 
@@ -147,7 +280,20 @@ def test_the_gradient_is_that_of_a_jit(energy):
 
 
 @pytest.mark.slow
-def test_a_gradient_compiles_with_options_of_ours(energy, monkeypatch):
+def test_an_estimate_and_its_gradient_are_those_of_compiled_ones(
+    energy, anew, no_tracing
+):
+    """As a process answers that loads them, also without the folder."""
+    anew()
+    gpu = de.load_gpu("h100-sxm")
+    compiled = energy(gpu), jax.grad(energy)(gpu)
+    anew()
+    no_tracing()
+    close((energy(gpu), jax.grad(energy)(gpu)), compiled)
+
+
+@pytest.mark.slow
+def test_a_gradient_compiles_with_options_of_ours(energy, anew, monkeypatch):
     """No program of its own is compiled as XLA would."""
     request: list[Any] = []
     real = jax.jit
@@ -157,7 +303,7 @@ def test_a_gradient_compiles_with_options_of_ours(energy, monkeypatch):
             request.append(more["compiler_options"])
         return real(function, **more)
 
-    _derivatives._program.cache_clear()
+    anew()
     monkeypatch.setattr(_derivatives.jax, "jit", jit)
     jax.grad(energy)(de.load_gpu("h100-sxm"))
     assert request == [ONCE, ONCE]  # value and pullback
