@@ -125,7 +125,7 @@ def _text(
     if needed:
         more["required"] = "required"
     limits = _limits(field.type)
-    if accepts_type(field.type, int) and limits:
+    if accepts_type(field.type, int) and limits and "[" not in unit:  # no list
         more |= {"type": "number", "step": "1", **limits}
     names = list(flag.completed())[:_LISTS] if flag.completed else []
     offered = ""
