@@ -49,8 +49,8 @@ class Outside(Exception):
 class Outcome:
     """Result of a command: what it prints and writes.
 
-    `content`: the JSON. `blocks`: what people read. `charts_too`: blocks with charts, for
-    a page in a browser [`blocks`]. `texts`: of `--out` (bytes where it
+    `content`: the JSON. `blocks`: what people read. `charts_too`: blocks with charts,
+    for a page in a browser [`blocks`]. `texts`: of `--out` (bytes where it
     is no text), by ending; `.json` is the content unless it stands here. `page`: the
     HTML of `--out`, of the line that gives the JSON. `beside`: texts of more files, by
     path. `charts`: of `--plot`. `stale`: files that are done with when all is written.

@@ -35,7 +35,7 @@ def skill_text() -> str:
         [
             "---",
             "name: diffenergy",
-            "description: Time, power and energy of AI workloads on GPUs, without a GPU. "
+            "description: Time, power and energy of AI workloads on GPUs, without one. "
             "Use it for questions about cost, clocks, power limits, plans and fleets.",
             "---",
             "",

@@ -1,9 +1,10 @@
-"""Latency of `diffenergy web` under load: 50 clients that together ask for 200 estimates
-a second of one model at changing clocks.
+"""Latency of `diffenergy web` under load: 50 clients that together ask for 200
+estimates a second of one model at changing clocks.
 
     python tests/benchmarks/load_web.py [SECONDS] [STEP_MHZ]
 
-The first line is of clocks that nobody has asked for, the second of the load.
+The first line is of clocks that nobody has asked for; then each clock of the load has
+been asked for once, and the server remembers its answer.
 """
 
 import http.client
@@ -34,7 +35,9 @@ def ask(connection: http.client.HTTPConnection, clock: float) -> float:
     return time.perf_counter() - begin
 
 
-def client(address: str, number: int, clocks: list[float], end: float, out: list[float]):
+def client(
+    address: str, number: int, clocks: list[float], end: float, out: list[float]
+):
     """Asks every CLIENTS / RATE seconds; a late answer counts from when it was due."""
     connection = http.client.HTTPConnection(address)
     due = time.perf_counter() + number / RATE
@@ -59,9 +62,9 @@ def main(seconds: float = 20.0, step: float = 15.0):
     with serving() as server:
         address = server.url.removeprefix("http://")
         first = http.client.HTTPConnection(address)
-        for clock in (1401.0, 1402.0, 1403.0, 1404.0):
+        for clock in (1401.0, 1402.0):
             ask(first, clock)
-        print(shown("first time", [ask(first, x + 1) for x in clocks[:20]]))
+        print(shown("first time", [ask(first, x) for x in clocks]))
         begin = time.perf_counter()
         times = list[float]()
         threads = [

@@ -12,7 +12,7 @@ from msgspec import Meta
 from ... import __version__
 from ...charts import embedded, escape, tag
 from ...report import page_script, page_style
-from ...requests import Argument, Flag, accepts_type, choices, declared, is_switch
+from ...requests import Argument, Flag, accepts_type, choices, is_switch
 from ..app import QUESTIONS
 from ..flags import flag_name
 from ..run import flags_of
@@ -125,7 +125,7 @@ def _text(
     if needed:
         more["required"] = "required"
     limits = _limits(field.type)
-    if accepts_type(field.type, int) and limits:
+    if accepts_type(field.type, int) and limits and "[" not in unit:  # no list
         more |= {"type": "number", "step": "1", **limits}
     names = list(flag.completed())[:_LISTS] if flag.completed else []
     offered = ""
@@ -141,6 +141,7 @@ def _text(
         )
     if flag.many:
         more["data_many"] = "many"
+        unit = f"{unit or 'several'}; ..."
     return _single("input", **common, **more) + offered, unit.removesuffix("[,...]")
 
 

@@ -29,7 +29,7 @@
       const value = query.get(input.name);
       if (!value) continue;
       if (input.type === "checkbox") result[input.name] = true;
-      else if ("many" in input.dataset) result[input.name] = value.split(/\s+/);
+      else if ("many" in input.dataset) result[input.name] = value.split(";").map((x) => x.trim()).filter(Boolean);
       else result[input.name] = value;
     }
     return result;

@@ -167,7 +167,7 @@ class Service:
         self._workers: Workers | None = None
         self._remembered = collections.OrderedDict[Any, Reply]()
         self._counts = collections.Counter[tuple[str, int]]()
-        self._seconds = collections.Counter[str]()
+        self._seconds = collections.defaultdict[str, float](float)
 
     @property
     def workers(self) -> Workers:

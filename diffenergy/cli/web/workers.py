@@ -61,7 +61,7 @@ def _serve(pipe: Any, folder: Path | None):
 
     compiled = [0]
 
-    def count(event: str, duration: float, **_: Any):
+    def count(event: str, duration_secs: float, **kwargs: str | int):
         compiled[0] += event.endswith("backend_compile_duration")
 
     jax.monitoring.register_event_duration_secs_listener(count)

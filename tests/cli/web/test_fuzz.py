@@ -14,11 +14,11 @@ from diffenergy.requests import choices, is_switch
 from .conftest import Server, serving
 
 _WRONG: Final[list[Any]] = [
-    "", " ", "x", "-1", -1, 0, 1e308, 10**400, "nan", "inf", "1e999", [], [[]], {}, {"": ""},
-    {"a": {"b": 1}}, [None], True, "\0", "\ud800", "/etc/passwd", "../x", "a" * 5000, "1:2:0",
-    "1:1e9:1e-9", "=", ",", "gpt2 --", '"', "lognormal:1:1", "🜂", "0x10", "show", "none",
+    "", " ", "x", "-1", -1, 0, 1e308, 10**400, "nan", "inf", "1e999", [], [[]], {},
+    {"": ""}, {"a": {"b": 1}}, [None], True, "\0", "\ud800", "/etc/passwd", "../x",
+    "a" * 5000, "1:2:0", "1:1e9:1e-9", "=", ",", "gpt2 --", '"', "lognormal:1:1", "🜂",
+    "0x10", "show", "none",
 ]  # fmt: skip
-_RIGHT: Final = {"model": "gpt2", "gpu": "a100-sxm-80gb", "action": "show", "name": "l4"}
 _LIGHT: Final = ("gpus", "models", "estimate")
 """Commands whose sound requests take little time."""
 

@@ -146,7 +146,7 @@ def test_a_phone_scrolls_one_way_and_everything_has_a_name(
     answered(page)
     assert page.evaluate("document.documentElement.scrollWidth") == _PHONE["width"]
     nameless = page.evaluate(
-        """() => [...document.querySelectorAll('input, select, button, a, [role=region]')]
+        """() => [...document.querySelectorAll('input, select, button, a')]
         .filter(x => !(x.labels?.length || x.textContent.trim() ||
         x.getAttribute('aria-label'))).map(x => x.outerHTML)"""
     )

@@ -1,0 +1,31 @@
+"""`diffenergy help`: the help of a command, and the skill file."""
+
+import re
+
+import pytest
+
+from diffenergy.cli import app
+
+from ..conftest import Outcome
+
+
+def test_help_is_that_of_the_command(run):
+    assert run("help", "estimate").out == run("estimate", "--help").out
+
+
+def test_the_skill_file_names_every_command_and_flag(run):
+    text: str = run("help", "--skill").out
+    assert text.startswith("---\nname: diffenergy\n")
+    assert re.findall(r"^- `diffenergy (\w+)", text, re.MULTILINE) == app.names()
+    for word in ("--sm-clock", "3 infeasible", "--schema", "## Units"):
+        assert word in text
+    assert text.count("```sh") == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [(["nothing"], "`COMMAND` is 'nothing'"), (["gpus", "--skill"], "`COMMAND`")],
+)
+def test_refusals(run, words: list[str], text: str):
+    outcome: Outcome = run("help", *words)
+    assert outcome.code == 2 and text in outcome.err
