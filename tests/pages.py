@@ -36,8 +36,9 @@ PAGES: Final = (
 EXAMPLES: Final = ROOT / "docs" / "examples"
 LINKED: Final = ("calibration", "docs", "notebooks", "tests")
 LANGUAGES: Final = ("sh", "bash", "console")
-SET_UP: Final = ("python -m venv", "python -m pip")
-"""How lines begin that make an environment; they are tried by hand and by CI."""
+SET_UP: Final = ("python -m venv", "python -m pip", "diffenergy web")
+"""How lines begin that make an environment or serve until they are stopped; they are
+tried by hand and by CI, `web` in `tests/cli/web`."""
 PROGRAMS: Final = ("diffenergy ", "python ")
 SLOW: Final = "<!-- slow -->"
 LONG: Final = "diffenergy codesign"

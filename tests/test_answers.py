@@ -4,7 +4,6 @@ import pytest
 from answers import (
     also,
     below,
-    corrected,
     figures,
     quoted,
     renewed,
@@ -106,23 +105,6 @@ def test_tables_of_figures_need_a_command_or_a_source(page: str, wrong: list[int
 
 def test_a_mark_ends_what_the_command_is_compared_with():
     assert quoted(below(f"{COMMAND}{MARK}{TABLE}", 1, 1)) == []
-
-
-def test_braces_stand_for_several_commands():
-    said = "<!-- also: diffenergy x --a {0,1e-6} --b\n{c,d} -->"
-    assert also(said) == [
-        "diffenergy x --a 0 --b c",
-        "diffenergy x --a 0 --b d",
-        "diffenergy x --a 1e-6 --b c",
-        "diffenergy x --a 1e-6 --b d",
-    ]
-
-
-def test_stale_figures_are_shown_beside_the_answer():
-    answers = ["12.1 J, -17.436 %, 3 %, 2.5 kJ", "0.4 s"]
-    assert corrected(["-16.50 %", "2.4 kJ", "13 W"], answers) == (
-        "-16.50 % (nearest: -17.436 %); 2.4 kJ (nearest: 2.5 kJ); 13 W"
-    )
 
 
 @pytest.mark.parametrize(

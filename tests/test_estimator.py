@@ -133,28 +133,6 @@ def test_map_over_points(workload):
     assert close(mapped(at, clocks), loop)
 
 
-@pytest.mark.slow
-def test_map_over_gpus(workload):
-    gpus = [A100, H100, load_gpu("a10")]
-    stacked = jax.tree.map(lambda *x: jnp.stack(x), *gpus)
-    got = mapped(
-        lambda gpu: totals(estimate_workload(workload, gpu, point(), C)), stacked
-    )
-    assert close(got, [totals(estimate_once(workload, g, point(), C)) for g in gpus])
-
-
-@pytest.mark.slow
-def test_map_over_corrections(workload):
-    many = [
-        constants(dram_efficiency=x, energy_dram=x * 1e-10) for x in (0.7, 0.8, 0.9)
-    ]
-    stacked = jax.tree.map(lambda *x: jnp.stack(x), *many)
-    got = mapped(
-        lambda c: totals(estimate_workload(workload, A100, point(), c)), stacked
-    )
-    assert close(got, [totals(estimate_once(workload, A100, point(), c)) for c in many])
-
-
 # phases -------------------------------------------------------------------------
 
 

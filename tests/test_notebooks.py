@@ -119,16 +119,12 @@ def test_kept_notebook_is_small_and_whole(name: str):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_only_public_names(name: str):
+def test_sources(name: str):
+    """Public names alone, nothing that a stranger lacks; compilations are kept from the
+    start."""
     source = (FOLDER / f"{name}.py").read_text()
     assert not re.search(r"import _|\._[a-z]|diffenergy\.cli", source)
-    # nothing that a stranger lacks
     assert not re.search(r"\.\./(?!docs/)|[\"']/", source)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_compilations_are_kept_from_the_start(name: str):
-    source = (FOLDER / f"{name}.py").read_text()
     switched = 'jax_enable_x64", True)\nde.enable_compilation_cache()\n' in source
     assert switched == ("import jax\n" in source)
 
@@ -140,34 +136,6 @@ def test_sliders_keep_a_picture_for_readers_without_a_kernel(name: str):
     for cell in cells:
         (data,) = (x["data"] for x in cell["outputs"])
         assert set(data) == {"image/svg+xml", "text/plain"}
-
-
-@pytest.mark.slow
-def test_what_the_legends_of_the_schedule_name_lies_within_the_axes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    """Of every line with a label some point is to be seen."""
-    import matplotlib.pyplot as plt
-
-    hidden, shown = [], []
-
-    def look():
-        for ax in plt.gcf().axes:
-            box = ax.get_window_extent()
-            for line in ax.get_lines():
-                if not str(line.get_label()).startswith("_"):
-                    shown.append(line.get_label())
-                    pixels = ax.transData.transform(line.get_xydata())
-                    if not any(box.contains(*pixel) for pixel in pixels):
-                        hidden.append(line.get_label())
-        plt.close("all")
-
-    plt.switch_backend("agg")
-    monkeypatch.setattr(plt, "show", look)
-    monkeypatch.chdir(tmp_path)
-    code = (FOLDER / "03_frequency_schedule.py").read_text()
-    exec(code, {"__name__": "notebook"})
-    assert "one pair of clocks" in shown and not hidden
 
 
 @pytest.mark.slow

@@ -43,7 +43,7 @@ from .passes import PASS_STEPS
 GPUS = ("a100_sxm", "h100_sxm", "h200_sxm", "b200_sxm", "l40s")
 
 
-def _longer(table: MeasurementTable, bf16: float, fp8_block: float) -> np.ndarray:
+def longer(table: MeasurementTable, bf16: float, fp8_block: float) -> np.ndarray:
     wide = column(table, "dtype") == "bf16"
     return table.time_s > np.where(wide, bf16, fp8_block)
 
@@ -59,7 +59,7 @@ def pairs(table: MeasurementTable, count: int) -> np.ndarray:
 
 def _gemm_power(data: Data, i: int, seed: int) -> Fold:
     table = data.kernels("h200_sxm", "gemm", "power")
-    scope, left_out = _longer(table, 20e-6, 100e-6), pairs(table, 4) == i
+    scope, left_out = longer(table, 20e-6, 100e-6), pairs(table, 4) == i
     return Fold(
         [only(blanked(table, left_out), scope & ~left_out)],
         only(table, left_out),
@@ -116,7 +116,7 @@ def _at_least(seconds: float) -> Mask:
 
 
 def _scored(table: MeasurementTable, *_: object) -> np.ndarray:
-    return _longer(table, 20e-6, 100e-6)
+    return longer(table, 20e-6, 100e-6)
 
 
 def _bf16_over_50(table: MeasurementTable, *_: object) -> np.ndarray:
@@ -139,12 +139,12 @@ def settled(
         share = np.where(np.asarray(idle_before(i)) > 0.02, cold, warm)
         narrow = (np.asarray(i.narrow) > 0) & (np.asarray(idle_before(i)) < 0.02)
         full[batch.rows[here]] = (np.where(narrow, 1.0, share) > 0.9)[here]
-    return full & (predicted.avg_power_w < 660) & _longer(table, 20e-6, 100e-6)
+    return full & (predicted.avg_power_w < 660) & longer(table, 20e-6, 100e-6)
 
 
 def _wide_on(name: str) -> Mask:
     """bf16 rows above 20 us of one GPU."""
-    return lambda table, *_: (table.gpu == name) & _longer(table, 20e-6, np.inf)
+    return lambda table, *_: (table.gpu == name) & longer(table, 20e-6, np.inf)
 
 
 def _hopper_from_ampere(data: Data, i: int, seed: int) -> Fold:

@@ -81,11 +81,11 @@ def _run(words: Sequence[str]) -> int:
             raise KeyboardInterrupt from None
         if os.environ.get("DIFFENERGY_DEBUG"):
             raise
-        return _fail(*_reason(error, words), words)
+        return _fail(*reason(error, words), words)
     return DONE
 
 
-def _reason(error: Exception, words: Sequence[str]) -> tuple[str, int]:
+def reason(error: Exception, words: Sequence[str]) -> tuple[str, int]:
     """What went wrong, in a sentence, and the exit status."""
     from ..results import Infeasible
     from .app import names

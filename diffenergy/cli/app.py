@@ -50,6 +50,10 @@ QUESTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "gpus": "GPUs, with the source of every number.",
         "models": "Models, with their sizes.",
     },
+    "How do others use it?": {
+        "web": "A page in the browser, and an HTTP service.",
+        "help": "Help of a command; a skill file for agents.",
+    },
 }
 """Commands by question, in the order of the help, each with its line there."""
 _MORE: Final = "More"

@@ -11,6 +11,13 @@ _PAUSE: Final = 10.0
 """s between two lines."""
 _MB: Final = 1e6
 """Bytes."""
+_listener: Callable[[str], None] | None = None
+
+
+def send_to(listener: Callable[[str], None] | None):
+    """Sends every line to `listener` from now on, instead of stderr."""
+    global _listener
+    _listener = listener
 
 
 @contextlib.contextmanager
@@ -100,8 +107,8 @@ def megabytes(word: str) -> Iterator[Callable[[int, int], None]]:
 def stages() -> Iterator[Callable[[str, Any], None]]:
     """Gives the function to call with what is being tried and where its solver stands
     (None, or a record with `incumbent`, `bound` and `gap`)."""
-    if not sys.stderr.isatty():
-        tell = _now_and_then()
+    if _listener or not sys.stderr.isatty():
+        tell = _listener or _now_and_then()
         yield lambda stage, standing: tell(_standing(stage, standing))
         return
     from rich.console import Console
@@ -121,8 +128,8 @@ def _standing(stage: str, standing: Any) -> str:
 @contextlib.contextmanager
 def _shown(word: str, total: int | None) -> Iterator[Callable[..., None]]:
     """Gives the function to call with a line, and what a bar shows instead."""
-    if not sys.stderr.isatty():
-        tell = _now_and_then()
+    if _listener or not sys.stderr.isatty():
+        tell = _listener or _now_and_then()
         yield lambda line, **_: tell(line)
         return
     from rich.console import Console

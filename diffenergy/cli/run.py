@@ -49,7 +49,8 @@ class Outside(Exception):
 class Outcome:
     """Result of a command: what it prints and writes.
 
-    `content`: the JSON. `blocks`: what people read. `texts`: of `--out` (bytes where it
+    `content`: the JSON. `blocks`: what people read. `charts_too`: blocks with charts, for
+    a page in a browser [`blocks`]. `texts`: of `--out` (bytes where it
     is no text), by ending; `.json` is the content unless it stands here. `page`: the
     HTML of `--out`, of the line that gives the JSON. `beside`: texts of more files, by
     path. `charts`: of `--plot`. `stale`: files that are done with when all is written.
@@ -61,6 +62,7 @@ class Outcome:
 
     content: Any = None
     blocks: "Callable[[], Iterable[Block]]" = tuple
+    charts_too: "Callable[[], Iterable[Block]] | None" = None
     texts: Mapping[str, Callable[[], str | bytes]] = dataclasses.field(
         default_factory=dict
     )
@@ -82,6 +84,7 @@ def outcome(result: Result, **more: Any) -> Outcome:
     fields = {
         "content": result.summary,
         "blocks": lambda: result.blocks(charts=False),
+        "charts_too": result.blocks,
         "page": lambda command: result.to_html(command=command),
         "charts": result.charts,
         "notes": getattr(result, "notes", ()),
@@ -180,13 +183,19 @@ _SCHEMA: Final = inspect.Parameter(
 """`--schema`, which every command with `--json` has."""
 
 
-def _run(name: str, flags: Any):
-    """Checks the files, runs the command, writes and prints its outcome."""
+def answer(name: str, flags: Any) -> Outcome:
+    """Checks the files, runs the command and writes; returns what there is to print."""
     read = inputs(flags)
     _check_files(flags, read)
     file = f"{name}_" if keyword.iskeyword(name) else name
     outcome = importlib.import_module(f"{_COMMANDS}.{file}").run(flags)
     _write(flags, outcome, read)
+    return outcome
+
+
+def _run(name: str, flags: Any):
+    """Runs the command and prints its outcome."""
+    outcome = answer(name, flags)
     if outcome.text:
         print(outcome.text)
     elif outcome.content is not None:

@@ -389,6 +389,9 @@ class Corrections(Record):
         "power of a tf32 and a bf16 GEMM below the power limit")
     energy_fp8: Number = energy(0.65, 0.2, "-", "fp8 / bf16",
         "power of an fp8 and a bf16 GEMM below the power limit")
+    energy_fp8_block: Number = energy(1.12, 0.06, "-",
+        "block-scaled fp8 / fp8: sums scaled on CUDA cores every 128 of K",
+        "power of a block-scaled and a plain fp8 GEMM below the power limit")
     energy_fma: Number = energy(5e-12, 0.3, "J/FLOP", "fp32 FLOP on CUDA cores",
         "power of an fp32 GEMM below the power limit")
     energy_sfu: Number = energy(3.5e-12, 0.6, "J", "special function",

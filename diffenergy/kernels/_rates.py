@@ -142,9 +142,21 @@ def training(c: Corrections, dtype: Int[Array, "*k"]) -> Float[Array, "*k"]:
 
 
 def tensor_energy(c: Corrections, dtype: Int[Array, "*k"]) -> Float[Array, "*k"]:
-    """J per tensor FLOP at V0 (fp4: half of fp8, by operand width)."""
+    """J per tensor FLOP at V0 (fp4: half of fp8, by operand width).
+
+    Block-scaled sums are scaled and added in fp32 every 128 of K, 2 of 256 FLOP; block
+    instructions (those of mxfp8) do without.
+    """
     fp8 = c.energy_fp8
-    factor = _by_type(dtype, tf32=c.energy_tf32, fp8=fp8, fp4=0.5 * fp8)
+    factor = _by_type(
+        dtype,
+        tf32=c.energy_tf32,
+        fp8=fp8,
+        fp8_block=fp8 * c.energy_fp8_block,
+        int8=fp8,
+        fp4=0.5 * fp8,
+        mxfp8=fp8,
+    )
     return c.energy_tensor * factor
 
 

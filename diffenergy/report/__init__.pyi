@@ -2,8 +2,11 @@ from ._blocks import Block as Block
 from ._blocks import Section as Section
 from ._blocks import Table as Table
 from ._charts.estimate import KINDS as KINDS
+from ._page.blocks import to_html as to_html
 from ._page.document import build_fragment as build_fragment
 from ._page.document import build_page as build_page
+from ._page.document import page_script as page_script
+from ._page.document import page_style as page_style
 from ._page.estimate import estimate_page as estimate_page
 from ._page.estimate import page_charts as page_charts
 from ._page.markup import si as si

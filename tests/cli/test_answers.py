@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import jsonschema
 import pytest
 from chart_checks import check
 from html_page import OURS, Page
@@ -160,6 +161,8 @@ def test_an_answer(run, at, tmp_path, monkeypatch, words: str, python):
     plotted = words.split()[0] in PLOTTED and words != BARE
     more = ("--plot", picture) if plotted else ()
     actual = run(*shlex.split(line), "--json", "--out", file, *more).json
+    schema = keys.schema(words.split()[0])  # read by another validator
+    jsonschema.validate(actual, schema, jsonschema.Draft202012Validator)
     (outcome,) = outcomes
     _check_files(outcome, tmp_path)
     if more and outcome.charts is not None:

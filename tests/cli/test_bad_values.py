@@ -24,22 +24,15 @@ from .conftest import Outcome
 Run = Callable[..., Outcome]
 LINES = {
     "codesign": "gpt2 --vary num_sms",
-    "collective": "ring-4 --collective all_gather --size 1MB",
-    "compare": "gpt2 gpt2",
-    "dvfs": "gpt2",
-    "estimate": "gpt2",
-    "evaluate": "runs.csv",
+    "collective": "ring-4 --collective all_gather --size 1MB", "compare": "gpt2 gpt2",
+    "dvfs": "gpt2", "estimate": "gpt2", "evaluate": "runs.csv",
     "fit": "runs.csv --out fitted.json",
-    "fleet": f"{Path('docs/examples/fleet/fleet.toml').resolve()}",
-    "gpus": "show t4",
-    "import": "t.json",
-    "measure": "--dry-run --out measured.csv",
-    "models": "show gpt2",
-    "plan": "gpt2 --num-gpus 2 --global-batch 4",
-    "report": "gpt2 --out page.html",
-    "serve": "gpt2 --rate 1",
+    "fleet": f"{Path('docs/examples/fleet/fleet.toml').resolve()}", "gpus": "show t4",
+    "import": "t.json", "measure": "--dry-run --out measured.csv",
+    "models": "show gpt2", "plan": "gpt2 --num-gpus 2 --global-batch 4",
+    "report": "gpt2 --out page.html", "serve": "gpt2 --rate 1",
     "sweep": "spec.toml --out out.csv",
-}
+}  # fmt: skip
 """What stands beside the flag, so that only its value is wrong."""
 NUMBERS = ("x", "-1", "0", "nan", "inf", "1.5", "1e30")
 """Texts for numbers. Those that the range of the declared type has are left out; a type

@@ -181,20 +181,8 @@ SENTENCES = {
     "`--batch` is '0'; allowed is a whole number from 1 to 9.": (
         "--batch", "0", "allowed is a whole number from 1 to 9."
     ),
-    "`--batch` is '1;2'; allowed is a whole number.": (
-        "--batch", "1;2", "allowed is a whole number."
-    ),
-    "`--power-limit` is 9999 W; l4 allows 40 to 72 W; if that is mW, give 10.": (
-        "--power-limit", "9999 W", "l4 allows 40 to 72 W; if that is mW, give 10."
-    ),
-    "`--temperature` is 333; allowed are 0 to 95 C, above which boards throttle.": (
-        "--temperature", "333", "allowed are 0 to 95 C, above which boards throttle."
-    ),
     "`--sm-clock` is 1.41e+09 MHz, not the clock of a GPU; if that is Hz, give 1410.": (
         "--sm-clock", "1.41e+09 MHz", "if that is Hz, give 1410."
-    ),
-    "`--output-len` is 4, but the phase prefill generates nothing; leave it out.": (
-        "--output-len", "4", "leave it out."
     ),
     "`--input-len` + `--output-len` is 1025, but gpt2 has 1024; shorten it.": (
         "--input-len", "1025", "shorten it."
@@ -202,14 +190,8 @@ SENTENCES = {
     "`--plan` has ep=2, but gpt2 has no experts; leave ep out.": (
         "--plan", "ep=2", "leave ep out."
     ),
-    "`--plan` has the unknown key 'np'; allowed are tp, pp.": (
-        "--plan", "np", "allowed are tp, pp."
-    ),
     "`--set num_sms` is given twice; give it once.": (
         "--set num_sms", None, "give it once."
-    ),
-    "`--size` is missing; give the output buffer of a GPU, such as 1GB.": (
-        "--size", None, "give the output buffer of a GPU, such as 1GB."
     ),
     "`accept` is missing: give the share of drafted tokens, 0 to 1.": (
         "accept", None, "give the share of drafted tokens, 0 to 1."
@@ -223,17 +205,12 @@ SENTENCES = {
     "A: 'gpt2 'open' cannot be split into flags (No closing quotation).": (
         None, "gpt2 'open", None
     ),
-    "A: `--batch` is '0'; give more.": ("--batch", "0", "give more."),
     "one.csv, row 3: `time_s` is -1 s; allowed are times above 0.": (
         "time_s", "-1 s", "allowed are times above 0."
     ),
-    "no-such-file.csv: no such file; check the path.": (None, None, "check the path."),
     # infeasible
     "`max_power` is 100 W, which no plan of 8 GPUs keeps; the least is 2133 W.": (
         "max_power", "100 W", "the least is 2133 W."
-    ),
-    "`max_slowdown`: no schedule keeps a slowdown of -9 %; the least is -2.1 %.": (
-        "max_slowdown", "-9 %", "the least is -2.1 %."
     ),
     "`rate` is 90 requests a second, but the server sustains less than 4; give a lower "
     "one.": ("rate", "90", "give a lower one."),
@@ -245,16 +222,9 @@ SENTENCES = {
         "(Possible options: --batch); `diffenergy estimate --help` shows what is "
         "allowed.",
     ),
-    "No such command 'estimates'. Did you mean 'estimate'?; `diffenergy --help` shows "
-    "what is allowed.": (
-        None,
-        "estimates",
-        "Did you mean 'estimate'?; `diffenergy --help` shows what is allowed.",
-    ),
     "Missing argument 'FLEET.toml'; see `--help`.": (
         "FLEET.toml", None, "see `--help`."
     ),
-    "Missing option '--out'; see `--help`.": ("--out", None, "see `--help`."),
     "Option '--batch' requires an argument; see `--help`.": (
         "--batch", None, "see `--help`."
     ),
@@ -288,7 +258,7 @@ def test_a_fault_and_an_interruption_name_no_field():
         assert error["field"] is error["value"] is error["remedy"] is None
 
 
-def test_infeasible_is_told_as_json(run):
+def test_infeasible_as_json(run):
     words = ("estimate", "llama-3.1-70b", "--gpu", "l4", "--require-fit", "--json")
     outcome = run(*words)
     assert (outcome.code, outcome.out) == (3, "")

@@ -41,7 +41,7 @@ def listing(tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_a_given_temperature_is_told(listing):
+def test_a_temperature_of_the_request_stays(listing):
     result = prepare(listing(PRODUCT), GPU, temperature=61.5).run().summary
     assert result["temperature_c"] == 61.5
     assert [x["temperature_c"] for x in result["phases"].values()] == [61.5]
@@ -61,7 +61,7 @@ def test_the_temperature_that_is_reached_is_a_fixed_point(listing, limit):
 
 
 @pytest.mark.slow
-def test_the_hottest_phase_is_told():
+def test_the_temperature_is_that_of_the_hottest_phase():
     result = prepare("gpt2", GPU, batch=8, input_len=512, output_len=4).run().summary
     prefill, decode = (x["temperature_c"] for x in result["phases"].values())
     assert result["temperature_c"] == prefill > decode > 30

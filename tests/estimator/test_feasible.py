@@ -22,14 +22,11 @@ def work(sample, phases):
 @pytest.mark.parametrize(
     ("options", "feasible"),
     [
-        ({}, True),
-        ({"sm_clock": 345e6}, True),
-        ({"sm_clock": 210e6}, False),
-        ({"sm_clock": 2.5e9}, False),
-        ({"power_cap": 50.0}, False),
+        ({}, True), ({"sm_clock": 345e6}, True), ({"sm_clock": 210e6}, False),
+        ({"sm_clock": 2.5e9}, False), ({"power_cap": 50.0}, False),
         ({"power_cap": 400.0}, True),
     ],
-)
+)  # fmt: skip
 def test_an_estimate_says_whether_the_board_can(work, options, feasible):
     point = dataclasses.replace(default_point(H100), **options)
     result = de.estimate(work, H100, point)

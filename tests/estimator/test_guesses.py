@@ -50,23 +50,15 @@ IDLE, GROWN = 0.1, 0.05 * 30 / 40
 @pytest.mark.parametrize(
     ("quality", "sd"),
     [
-        ({}, 0.0),
-        ({"vf_slope": "guess"}, 0.3 * CORE),
-        ({"vf_slope": "recall"}, 0.2 * CORE),
-        ({"vf_slope": "derived"}, 0.1 * CORE),
-        ({"vf_slope": "vendor_docs"}, 0.0),
-        ({"idle_constant": "guess"}, 0.3 * IDLE),
+        ({}, 0.0), ({"vf_slope": "guess"}, 0.3 * CORE),
+        ({"vf_slope": "recall"}, 0.2 * CORE), ({"vf_slope": "derived"}, 0.1 * CORE),
+        ({"vf_slope": "vendor_docs"}, 0.0), ({"idle_constant": "guess"}, 0.3 * IDLE),
         ({"thermal_resistance": "derived"}, 0.1 * GROWN),
-        (
-            {"vf_slope": "guess", "idle_constant": "derived"},
-            math.hypot(0.3 * CORE, 0.1 * IDLE),
-        ),
-        (
-            dict.fromkeys(FIELDS, "guess"),
-            0.3 * math.sqrt(CORE**2 + IDLE**2 + GROWN**2),
-        ),
+        ({"vf_slope": "guess", "idle_constant": "derived"}, math.hypot(0.3 * CORE,
+         0.1 * IDLE)),
+        (dict.fromkeys(FIELDS, "guess"), 0.3 * math.sqrt(CORE**2 + IDLE**2 + GROWN**2)),
     ],
-)
+)  # fmt: skip
 def test_power_is_known_no_better_than_the_numbers(quality: dict[str, str], sd: float):
     """Below a limit; at one the clock gives way, with the power 2.5 of it."""
     free = guessed_widths(card(**quality), C, RUN, capped=False)

@@ -22,7 +22,7 @@ def frame():
     )  # fmt: skip
 
 
-def test_rows_are_the_product_in_the_order_given(frame):
+def test_rows_are_the_product_in_the_order_of_the_axes(frame):
     names = ["gpu", "batch", "input_len", "sm_clock_set_mhz"]
     expected = itertools.product(GPUS, BATCHES, LENGTHS, (900.0, 1200.0))
     assert [tuple(row) for row in frame[names].to_numpy()] == [*expected]
@@ -121,7 +121,7 @@ def test_nothing_that_can_be_is_an_error():
 
 
 @pytest.mark.slow
-def test_what_is_given_once_is_no_axis():
+def test_a_single_value_is_no_axis():
     result = crossed("gpt2", ["l4"], batch=[2], phase="prefill").summary
     assert result["axes"] == [] and result["gpu"] == "l4" and result["batch"] == 2
     assert len(result["points"]) == 1

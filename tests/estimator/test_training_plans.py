@@ -111,34 +111,6 @@ def test_a_replica_is_one_gpu_and_what_it_exchanges(part: dict[str, Any]):
 
 
 @pytest.mark.slow
-def test_flop_of_a_model():
-    """6 a multiplied weight and token, and 6 h s a layer and token of attention."""
-    result = step("gpt2", "dp=2", global_batch=2)
-    h, layers, words = 768, 12, 50257
-    weights = 12 * h * h * layers + words * h
-    tokens = 2 * 1024
-    wanted = (6 * weights + 6 * layers * h * 1025) * tokens
-    assert result["model_flops"] == pytest.approx(wanted)
-
-
-@pytest.mark.slow
-def test_more_of_one_thing_moves_the_right_figures():
-    """More micro-batches make a smaller bubble, interleaving too; a slow network and
-    software of 2023 cost time; recomputation a third more of the products."""
-    few = step("gpt2", "pp=4,dp=2", global_batch=8)
-    many = step("gpt2", "pp=4,dp=2", global_batch=64)
-    finer = step("gpt2", "pp=4,vp=3,dp=2", global_batch=8)
-    assert many["bubble"] < few["bubble"] > finer["bubble"]
-    assert few["bubble"] == pytest.approx(3 / 7, abs=0.12)  # (p - 1)/(m + p - 1)
-    now = step("gpt2", "dp=8", global_batch=64)
-    older = step("gpt2", "dp=8,software=2023.5", global_batch=64)
-    again = step("gpt2", "dp=8,recompute=full", global_batch=64)
-    assert older["time_s"] > 1.05 * now["time_s"]
-    assert 1.1 < again["time_s"] / now["time_s"] < 1.45
-    assert again["memory"]["total"] < now["memory"]["total"]
-
-
-@pytest.mark.slow
 def test_gradients_of_a_step_agree_with_differences():
     """Time and energy by network, link, DRAM bandwidth and clock."""
     work = training_step(

@@ -21,25 +21,27 @@ def entry(time: float | None, energy: float, kernel: dict[str, Any]) -> dict[str
     return {**kernel, **figures, "limited_by": "dram"}
 
 
-def test_a_pass_repeats_its_layers():
-    order, launches, turn = launch_order([row(1), row(3), row(3), row(1)], 1, 100)
-    assert order.tolist() == [0, 1, 2, 1, 2, 1, 2, 3]
-    assert (launches == 1).all() and (turn == 0).all()
-
-
-def test_passes_follow_each_other_and_a_growing_cache_takes_its_rows_in_turn():
-    # two layers, three passes: the first pass and a half at length 8, the rest at 16
-    rows = [row(6), row(4, kv_len=8), row(2, kv_len=16)]
-    order, _, turn = launch_order(rows, 3, 100)
-    assert order.tolist() == [0, 1, 0, 1, 0, 1, 0, 1, 0, 2, 0, 2]
-    assert turn.tolist() == [0] * 4 + [1] * 4 + [2] * 4
-
-
-def test_passes_beyond_the_limit_are_a_slice_a_kernel():
-    order, launches, turn = launch_order([row(6), row(6)], 3, 9)
-    assert order.tolist() == [0, 1, 0, 1, 0, 1, 0, 1, 0, 1]
-    assert launches.tolist() == [1] * 8 + [2, 2]
-    assert turn.tolist() == [0] * 4 + [1] * 4 + [2, 2]
+@pytest.mark.parametrize(
+    ("rows", "passes", "most", "order", "launches", "turn"),
+    [
+        # a pass repeats its layers
+        ([row(1), row(3), row(3), row(1)], 1, 100, [0, *[1, 2] * 3, 3], [1] * 8,
+         [0] * 8),
+        # two layers, three passes: the first one and a half at length 8, the rest at 16
+        ([row(6), row(4, kv_len=8), row(2, kv_len=16)], 3, 100,
+         [*[0, 1] * 4, *[0, 2] * 2], [1] * 12, [0] * 4 + [1] * 4 + [2] * 4),
+        # passes beyond the limit are a slice a kernel
+        ([row(6), row(6)], 3, 9, [0, 1] * 5, [1] * 8 + [2, 2],
+         [0] * 4 + [1] * 4 + [2, 2]),
+        # passes without end are no work
+        ([row(2e9), row(1.5e9, kv_len=8), row(0.5e9, kv_len=16)], 1e9, 8,
+         [*[0, 1] * 4, 0, 1, 2], [1] * 8 + [2e9 - 4, 1.5e9 - 4, 0.5e9], None),
+    ],
+)  # fmt: skip
+def test_launches_in_order(rows, passes, most, order, launches, turn):
+    result = launch_order(rows, passes, most)
+    assert (result[0].tolist(), result[1].tolist()) == (order, launches)
+    assert turn is None or result[2].tolist() == turn
 
 
 @pytest.mark.parametrize(
@@ -53,33 +55,24 @@ def test_every_launch_is_in_a_slice(rows: list[dict[str, Any]], passes: float):
     assert sums.tolist() == [kernel["count"] for kernel in rows]
 
 
-def test_passes_without_end_are_no_work():
-    rows = [row(2e9), row(1.5e9, kv_len=8), row(0.5e9, kv_len=16)]
-    order, launches, _ = launch_order(rows, 1e9, 8)
-    assert order.tolist() == [0, 1, 0, 1] * 2 + [0, 1, 2]
-    assert launches.tolist() == [1] * 8 + [2e9 - 4, 1.5e9 - 4, 0.5e9]
-
-
 def test_passes_that_do_not_divide_are_one():
     order, _, turn = launch_order([row(3), row(2)], 2, 100)
     assert np.bincount(order).tolist() == [3, 2]
     assert (turn == 0).all()
 
 
-def test_a_gpu_that_never_waits():
-    result = start_times(np.array([1.0, 2.0, 1.0]), np.full(3, 0.5), 4.0)
-    assert result.tolist() == [0, 1, 3]
-
-
-def test_a_gpu_that_waits_for_its_host():
-    # issued at 2 and 4 if the host starts with the GPU; 1 s each, 4 s in all
-    result = start_times(np.array([1.0, 1.0]), np.array([2.0, 2.0]), 4.0)
-    assert result.tolist() == [0, 3]
-
-
-def test_time_that_no_launch_explains_lies_between_all():
-    result = start_times(np.array([1.0, 1.0]), np.zeros(2), 4.0)
-    assert result.tolist() == [1, 3]
+@pytest.mark.parametrize(
+    ("times", "hosts", "whole", "starts"),
+    [
+        ([1.0, 2.0, 1.0], [0.5] * 3, 4.0, [0, 1, 3]),  # never waits
+        # issued at 2 and 4 if the host starts with the GPU; 1 s each, 4 s in all
+        ([1.0, 1.0], [2.0, 2.0], 4.0, [0, 3]),
+        ([1.0, 1.0], [0.0, 0.0], 4.0, [1, 3]),  # what nothing explains lies between
+    ],
+)
+def test_starts_of_launches(times, hosts, whole: float, starts: list[float]):
+    result = start_times(np.array(times), np.array(hosts), whole)
+    assert result.tolist() == starts
 
 
 def test_the_host_is_just_in_time():

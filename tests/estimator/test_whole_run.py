@@ -15,12 +15,9 @@ from diffenergy.physics import waiting_power
 from diffenergy.power_time import goodput_of
 
 STEP = {
-    "time_s": 2.0,
-    "energy_j": 9e3,
-    "tokens_per_s": 50_000.0,
-    "time_s_p5_p95": [1.5, 3.0],
-    "energy_j_p5_p95": [7e3, 12e3],
-}
+    "time_s": 2.0, "energy_j": 9e3, "tokens_per_s": 50_000.0,
+    "time_s_p5_p95": [1.5, 3.0], "energy_j_p5_p95": [7e3, 12e3],
+}  # fmt: skip
 GPT2: dict[str, Any] = dict(phase="train", batch=2, input_len=64, accumulation=3)
 
 

@@ -110,28 +110,19 @@ def test_every_spelling_names_one_gpu():
     ("spelling", "name"),
     [
         ("A100-PCIE-40GB", "a100-pcie-40gb"),
-        ("NVIDIA A100-SXM4-80GB", "a100-sxm-80gb"),
-        ("a100_sxm", "a100-sxm-80gb"),
-        ("h200_sxm", "h200-sxm"),
-        ("NVIDIA H200", "h200-sxm"),
-        ("nvidia h100 80gb hbm3", "h100-sxm"),
-        ("A10", "a10"),
+        ("NVIDIA A100-SXM4-80GB", "a100-sxm-80gb"), ("a100_sxm", "a100-sxm-80gb"),
+        ("h200_sxm", "h200-sxm"), ("NVIDIA H200", "h200-sxm"),
+        ("nvidia h100 80gb hbm3", "h100-sxm"), ("A10", "a10"),
         ("Quadro RTX 8000", "quadro-rtx-8000"),
-        ("GeForce GTX TITAN X", "titan-x-maxwell"),
-        ("NVIDIA TITAN Xp", "titan-xp"),
-        ("Tesla K40c", "k40c"),
-        ("Tesla T4", "t4"),
-        ("Tesla K20m", "k20m"),
-        ("AMD Radeon Instinct MI50", "mi50"),
-        ("AMD Instinct MI100", "mi100"),
+        ("GeForce GTX TITAN X", "titan-x-maxwell"), ("NVIDIA TITAN Xp", "titan-xp"),
+        ("Tesla K40c", "k40c"), ("Tesla T4", "t4"), ("Tesla K20m", "k20m"),
+        ("AMD Radeon Instinct MI50", "mi50"), ("AMD Instinct MI100", "mi100"),
         ("Tesla V100-PCIE-32GB", "v100-pcie-32gb"),
-        ("Quadro RTX 6000", "quadro-rtx-6000"),
-        ("GeForce GTX 1080 Ti", "gtx-1080-ti"),
-        ("b300_sxm", "b300"),
-        ("rtx_pro_6000_server", "rtx-pro-6000"),
+        ("Quadro RTX 6000", "quadro-rtx-6000"), ("GeForce GTX 1080 Ti", "gtx-1080-ti"),
+        ("b300_sxm", "b300"), ("rtx_pro_6000_server", "rtx-pro-6000"),
         (" L40S ", "l40s"),
     ],
-)
+)  # fmt: skip
 def test_spellings(spelling: str, name: str):
     assert read_gpu(spelling).name == name
 

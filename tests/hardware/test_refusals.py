@@ -141,20 +141,11 @@ NAMES = [
     row("a folder", read_gpu, File(None, "folder.toml")),
     row("no such file", read_gpu, "none.toml"),
     row("not UTF-8", read_gpu, File(b"name = '\xff\xfe'", "binary.toml")),
-    *(
-        row(f"`gpu` is '{name}', .. not a known GPU .. `{near}", read_gpu, name)
-        for name, near in {
-            "h100-sxn": "h100-sxm",
-            "A100-": "a100-pcie-40gb",
-            "rtx 4080": "rtx-4090",
-            "": "t4",
-            "h10": "",
-            "rtx": "",
-            "100": "",
-        }.items()
-    ),
+    *(row(f"`gpu` is '{name}', .. not a known GPU .. `{near}", read_gpu,
+     name) for name, near in {"h100-sxn": "h100-sxm", "A100-": "a100-pcie-40gb",
+     "rtx 4080": "rtx-4090", "": "t4", "h10": "", "rtx": "", "100": ""}.items()),
     row("`gpu` is 'a100', a family of boards", read_gpu, "a100", exact=True),
-]
+]  # fmt: skip
 CHANGES = [
     row(sentence, with_fields, H100, change)
     for change, sentence in (

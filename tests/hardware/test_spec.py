@@ -27,12 +27,9 @@ from diffenergy.units import GHz, MHz
 # Clock (GHz), voltage (V) and idle power (W) of the A100-PCIe-40GB by hand from its
 # constants; the table reads 67.34 W at 1.41 GHz.
 A100 = [
-    (0.51, 0.69375, 45.49),
-    (0.96, 0.69477, 47.90),
-    (1.02, 0.69941, 48.48),
-    (1.20, 0.75991, 53.44),
-    (1.41, 0.89434, 67.47),
-]
+    (0.51, 0.69375, 45.49), (0.96, 0.69477, 47.90), (1.02, 0.69941, 48.48),
+    (1.20, 0.75991, 53.44), (1.41, 0.89434, 67.47),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("clock", "volts", "watts"), A100)
@@ -51,18 +48,13 @@ def test_hopper_reaches_the_assumed_top_voltage(name: str):
 @pytest.mark.parametrize(
     ("name", "clock", "ratio"),
     [
-        ("v100-pcie-16gb", 1.38, 1.22),
-        ("quadro-rtx-8000", 1.305, 1.19),
-        ("quadro-rtx-8000", 1.605, 1.39),
-        ("quadro-rtx-8000", 1.71, 1.48),
-        ("rtx-3080-ti", 1.86, 1.24),
-        ("titan-x-maxwell", 1.164, 1.14),
-        ("titan-xp", 1.911, 1.42),
-        ("a100-sxm-80gb", 1.41, 1.235),
-        ("b200-sxm", 1.965, 1.25),
-        ("rtx-4090", 3.105, 1.40),
+        ("v100-pcie-16gb", 1.38, 1.22), ("quadro-rtx-8000", 1.305, 1.19),
+        ("quadro-rtx-8000", 1.605, 1.39), ("quadro-rtx-8000", 1.71, 1.48),
+        ("rtx-3080-ti", 1.86, 1.24), ("titan-x-maxwell", 1.164, 1.14),
+        ("titan-xp", 1.911, 1.42), ("a100-sxm-80gb", 1.41, 1.235),
+        ("b200-sxm", 1.965, 1.25), ("rtx-4090", 3.105, 1.40),
     ],
-)
+)  # fmt: skip
 def test_relative_voltage(name: str, clock: float, ratio: float):
     got = relative_voltage(load_gpu(name), jnp.asarray(clock * GHz))
     assert got == pytest.approx(ratio, abs=0.015)

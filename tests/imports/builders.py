@@ -7,6 +7,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+
+def shared(name: str) -> str:
+    """Path of a shared trace; the test is skipped without it."""
+    path = Path(__file__).parents[2] / "../shared/data/traces" / name
+    if not path.exists():
+        pytest.skip("the shared traces are not here")
+    return str(path)
+
+
 H100 = "NVIDIA H100 80GB HBM3"
 GEMM = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_execute"
 SOFTMAX = "void (anonymous namespace)::softmax_warp_forward<c10::BFloat16>"
@@ -69,17 +80,13 @@ def kernel(
 EVENTS = [
     operator("aten::linear", 0, 40, [[4, 32, 64], [128, 64], [128]]),
     operator("aten::addmm", 5, 30, [[128], [128, 64], [64, 128], [], []]),
-    launch(1, 10),
-    kernel(GEMM, 1, 100, 10.0),
+    launch(1, 10), kernel(GEMM, 1, 100, 10.0),
     operator("aten::_softmax", 50, 10, [[4, 8, 32, 32], [], []], ["", "-1", "False"]),
-    launch(2, 55),
-    kernel(SOFTMAX, 2, 112, 5.0, (512, 1, 1)),
-    operator("aten::add", 70, 10, [[16384], [16384], []]),
-    launch(3, 75),
-    kernel(ADD, 3, 118, 2.0, (32, 1, 1)),
-    kernel(ADD, 99, 121, 4.0, (32, 1, 1)),
+    launch(2, 55), kernel(SOFTMAX, 2, 112, 5.0, (512, 1, 1)),
+    operator("aten::add", 70, 10, [[16384], [16384], []]), launch(3, 75),
+    kernel(ADD, 3, 118, 2.0, (32, 1, 1)), kernel(ADD, 99, 121, 4.0, (32, 1, 1)),
     kernel("my_own_kernel", 98, 124, 3.0, stream=9),
-]
+]  # fmt: skip
 """gemm 128 x 128 x 64, softmax of 1,024 rows of 32, add of 16,384; the fourth is a twin
 of the third, on the fifth's time for 1 us: 24 us together, 23 of them busy."""
 ABOUT = {"deviceProperties": [{"id": 0, "name": H100}]}

@@ -10,8 +10,6 @@ import pytest
 from diffenergy.cli import main
 from tests.imports import builders
 
-SHARED = Path(__file__).parents[2] / "../shared/data/traces"
-
 
 def run_command(capsys, *words: str) -> str:
     """What a command prints; it is done."""
@@ -97,9 +95,7 @@ def test_a_trace_is_evaluated_by_kernel_time(tmp_path, capsys):
 )
 def test_passes_of_an_h100_take_their_time(capsys, name: str, long_rows: int):
     """Whole passes and kernels of more than 20 us, as AMD-AGI/TraceLens traced them."""
-    path = SHARED / f"h100_{name}_bf16_eager.json.gz"
-    if not path.exists():
-        pytest.skip("the shared traces are not here")
+    path = builders.shared(f"h100_{name}_bf16_eager.json.gz")
     scores = json.loads(run_command(capsys, "evaluate", str(path), "--json"))
     assert scores["long_rows"] == long_rows
     assert scores["whole_ratio"] == pytest.approx(1, abs=0.15)

@@ -9,15 +9,6 @@ from json_keys import check
 from diffenergy import imports
 from tests.imports import builders
 
-SHARED = Path(__file__).parents[2] / "../shared/data/traces"
-
-
-def shared(name: str) -> str:
-    path = SHARED / name
-    if not path.exists():
-        pytest.skip("the shared traces are not here")
-    return str(path)
-
 
 def test_an_export_of_nsys(tmp_path):
     result = imports.read(builders.nsys(tmp_path))
@@ -125,7 +116,7 @@ def test_an_onnx_graph(tmp_path):
     ]  # fmt: skip
 
 
-def test_unnamed_dimensions_are_told(tmp_path):
+def test_unnamed_dimensions_are_noted(tmp_path):
     [note] = imports.read(graph(tmp_path)).notes
     assert note == "symbolic dimensions taken as 1: batch"
     with pytest.raises(ValueError, match="`dim` names 'bathc'.*batch"):
@@ -139,14 +130,14 @@ def test_unnamed_dimensions_are_told(tmp_path):
 )
 def test_published_graphs(name, gflop):
     pytest.importorskip("onnx")
-    [listing] = imports.import_listing(shared(f"onnx/light_{name}.onnx"))
+    [listing] = imports.import_listing(builders.shared(f"onnx/light_{name}.onnx"))
     assert builders.gflop(listing.kernels) == pytest.approx(gflop, abs=5e-5)
 
 
 @pytest.mark.shared_data
 @pytest.mark.parametrize("name", [".sqlite", "_cuda_gpu_kern_sum.csv"])
 def test_published_reports(name):
-    summary = imports.read(shared(f"made/h100_vit-base{name}")).summary
+    summary = imports.read(builders.shared(f"made/h100_vit-base{name}")).summary
     assert summary["kernels"] == 154
     assert summary["sum_us"] == pytest.approx(1220.926, abs=1e-3)
 
@@ -155,7 +146,7 @@ def test_published_reports(name):
 def test_a_published_chakra_trace():
     """A training step of ResNet-50, batch 32: 24.29 GFLOP an image in convolutions
     (3 x 8.174 - 0.236: the images need no gradient)."""
-    result = imports.read(shared("chakra/chakra.0.et.gz"))
+    result = imports.read(builders.shared("chakra/chakra.0.et.gz"))
     summary = result.summary
     assert "896 of the 1,216 GPU nodes are kernels" in summary["notes"][0]
     images = 32

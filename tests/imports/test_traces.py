@@ -11,8 +11,6 @@ from diffenergy import imports
 from diffenergy.imports._rows.names import kernel_class, kernel_dtype
 from tests.imports import builders
 
-SHARED = Path(__file__).parents[2] / "../shared/data/traces"
-
 
 def rows(path: str, **options):
     return imports.read(path, **options).listings[0].kernels
@@ -461,9 +459,7 @@ def test_a_listing_of_an_import_is_read_back(tmp_path):
     ],
 )
 def test_published_traces(name, kernels, total, shape):
-    path = SHARED / f"{name}.json.gz"
-    if not path.exists():
-        pytest.skip("the shared traces are not here")
+    path = builders.shared(f"{name}.json.gz")
     summary = imports.read(str(path)).summary
     assert summary["kernels"] == kernels
     assert summary["sum_us"] == pytest.approx(total, abs=0.1)
@@ -473,9 +469,7 @@ def test_published_traces(name, kernels, total, shape):
 @pytest.mark.shared_data
 def test_a_training_has_the_flop_of_its_network():
     """ResNet-50, 8.18 GFLOP an image forward; 319 convolutions of 6 steps of 53."""
-    path = SHARED / "unnamed_resnet50_train_2021.json.gz"
-    if not path.exists():
-        pytest.skip("the shared traces are not here")
+    path = builders.shared("unnamed_resnet50_train_2021.json.gz")
     result = imports.read(str(path))
     assert result.summary["shape_share"] > 0.99
     forward = [x for x in result.listings[0].kernels if x["op"] == "conv2d"]
@@ -485,9 +479,7 @@ def test_a_training_has_the_flop_of_its_network():
 
 @pytest.mark.shared_data
 def test_a_serving_step_needs_the_models_sizes():
-    path = SHARED / "b200_gpt-oss-120b_tp8_vllm_eager.json.gz"
-    if not path.exists():
-        pytest.skip("the shared traces are not here")
+    path = builders.shared("b200_gpt-oss-120b_tp8_vllm_eager.json.gz")
     result = imports.read(str(path), model="gpt-oss-120b")
     assert result.summary["busy_us"] == pytest.approx(10_793.6, abs=0.1)
     assert result.summary["shape_share"] > 0.9
@@ -512,10 +504,10 @@ def test_a_long_trace_streams(tmp_path):
         file.write("]}")
     script = (
         "import time; from diffenergy import imports; t = time.process_time();"
-        f"found = imports.read({str(path)!r}).summary; t = time.process_time() - t;"
+        f"s = imports.read({str(path)!r}).summary; t = time.process_time() - t;"
         # of this program alone: `ru_maxrss` begins with what started it
         "peak = open('/proc/self/status').read().split('VmHWM:')[1].split()[0];"
-        "print(found['kernels'], t, int(peak) * 1024)"
+        "print(s['kernels'], t, int(peak) * 1024)"
     )
     out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     kernels, spent, peak = map(float, out.stdout.split())
@@ -602,10 +594,8 @@ def test_a_replay_does_not_guess(tmp_path):
 
 @pytest.mark.shared_data
 def test_a_serving_step_without_operators_has_the_same_shapes(tmp_path):
-    path = SHARED / "b200_gpt-oss-120b_tp8_vllm_eager.json.gz"
-    if not path.exists():
-        pytest.skip("the shared traces are not here")
-    whole = json.loads(gzip.decompress(path.read_bytes()))
+    path = builders.shared("b200_gpt-oss-120b_tp8_vllm_eager.json.gz")
+    whole = json.loads(gzip.decompress(Path(path).read_bytes()))
     events = [x for x in whole["traceEvents"] if x.get("cat") == "kernel"]
     for x in events:
         x["args"] = {k: x["args"][k] for k in ("device", "stream", "grid", "block")}
@@ -628,9 +618,7 @@ def test_a_serving_step_without_operators_has_the_same_shapes(tmp_path):
 
 @pytest.mark.shared_data
 def test_a_report_of_nsight_has_the_shapes_of_its_model():
-    path = SHARED / "made/h100_vit-base.sqlite"
-    if not path.exists():
-        pytest.skip("the shared traces are not here")
+    path = builders.shared("made/h100_vit-base.sqlite")
     result = imports.read(str(path), model="vit-base")
     assert result.summary["shape_share"] > 0.99
     kernels = result.listings[0].kernels

@@ -111,7 +111,7 @@ def test_decode_never_splits_finer_than_blocks():
     assert jnp.all(demand.ctas == 16 * 8)
 
 
-def test_a_given_split_of_prefill_wins():
+def test_a_split_of_a_prefill_row_wins():
     """Of one sequence and few heads FlashAttention 3 splits the keys; as often as it
     is told to, and never finer than blocks."""
     few = {"batch": 1, "q_len": 512, "kv_len": 8192, "num_heads": 4, "num_kv_heads": 4}

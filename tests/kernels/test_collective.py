@@ -18,15 +18,12 @@ from diffenergy.records import as_float, as_index
 from diffenergy.workload import normalise_kernel
 
 CASES = (
-    ("all_gather", 1e9, 8, "bf16", ""),
-    ("all_reduce", 1e9, 8, "bf16", ""),
-    ("all_reduce", 1e9, 8, "int8", ""),
-    ("all_reduce", 65536.0, 8, "bf16", ""),
+    ("all_gather", 1e9, 8, "bf16", ""), ("all_reduce", 1e9, 8, "bf16", ""),
+    ("all_reduce", 1e9, 8, "int8", ""), ("all_reduce", 65536.0, 8, "bf16", ""),
     ("all_reduce", 65536.0, 8, "bf16", "vLLM_custom_graph"),
-    ("alltoall", 4e6, 4, "fp8", ""),
-    ("broadcast", 3e7, 2, "fp32", ""),
+    ("alltoall", 4e6, 4, "fp8", ""), ("broadcast", 3e7, 2, "fp32", ""),
     ("all_reduce", 1e6, 1, "bf16", ""),
-)
+)  # fmt: skip
 
 
 def row(collective: str, size: float, ranks: int, dtype: str, family: str):

@@ -116,15 +116,6 @@ def test_other_rows_do_not_matter(rows, results):
         assert got == pytest.approx(alone, rel=1e-9), name
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("op", ["gemm", "moe"])
-def test_a_row_alone(rows, results, op: str):
-    index = next(i for i, row in enumerate(rows) if row["op"] == op)
-    alone = run(workload([rows[index]]))
-    assert alone.time == pytest.approx(float(results.phases.time[index]), rel=1e-9)
-    assert alone.energy == pytest.approx(float(results.phases.energy[index]), rel=1e-9)
-
-
 def test_counts_scale_linearly(rows, results):
     three = run(workload(rows, repeat=3))
     for name in ("time", "energy"):

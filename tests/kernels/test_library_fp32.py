@@ -82,16 +82,10 @@ CHECKS = (
           8.43794e-4),
 )  # fmt: skip
 FITTED = {
-    "fma_efficiency": 0.980,
-    "simt_smem": 1.58,
-    "simt_loop": 6.37,
-    "simt_path": 1.03,
-    "simt_drift": 0.0199,
-    "l2_efficiency": 0.487,
-    "dram_efficiency": 0.824,
-    "launch_seconds": 1e-12,
-    "launch_cycles": 1e-12,
-}
+    "fma_efficiency": 0.980, "simt_smem": 1.58, "simt_loop": 6.37, "simt_path": 1.03,
+    "simt_drift": 0.0199, "l2_efficiency": 0.487, "dram_efficiency": 0.824,
+    "launch_seconds": 1e-12, "launch_cycles": 1e-12,
+}  # fmt: skip
 """Constants that the check values were made with."""
 
 

@@ -56,11 +56,8 @@ KERNELS = [
         distribution=["power_law_"]),
 ]  # fmt: skip
 TILES = [
-    kernel(
-        "`mdimc` is no field of the op 'gemm'; allowed is the op 'clblast_gemm'",
-        "gemm",
-        mdimc=16,
-    ),
+    kernel("`mdimc` is no field of the op 'gemm'; allowed is the op 'clblast_gemm'",
+     "gemm", mdimc=16),
     tile("`tile_m` .. 96; a multiple of `mdimc` x `vwm`", tile_m=96),
     tile("`tile_n` .. 80; a multiple of `ndimc` x `vwn`", tile_n=80),
     tile("`tile_m` .. 64; a multiple of `mdima` x `vwm`", mdima=32),
@@ -71,7 +68,7 @@ TILES = [
     tile("`sa` .. 2; allowed are 0 and 1", sa=2),
     tile("`ndimc` .. at most 1024", mdimc=256, tile_m=1024),
     tile("`dtype` .. bf16; fp32 only", dtype="bf16"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("refusal", KERNELS + TILES)

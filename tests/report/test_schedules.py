@@ -88,13 +88,6 @@ def test_a_schedule():
     assert "forward 1470" in joined and "auto/5001 MHz" in joined
 
 
-def test_one_stage_without_memory_clocks():
-    unknown = {**SUMMARY, "gap_pct": None, "bound_energy_change_pct": None}
-    text = rendered({**unknown, "baselines": {}}, [row(1)])
-    assert "SM MHz" in text and "mem" not in text and "forward" not in text
-    assert "bound: - of energy; gap to the optimum at most -" in text
-
-
 def test_many_rows():
     """The longest 40 in the order of the schedule, and how many there are."""
     rows = [row(number) for number in range(1, 101)]

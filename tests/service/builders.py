@@ -15,14 +15,11 @@ UP, BUSY, END = 120.0, 240.0, 840.0
 """s after `T0` at which the server answers, serves, and the logs end."""
 LABELS = {"model_name": "secret/model-7b", "instance": "10.1.2.3:8000"}
 RATES = {
-    "prompt_tokens_total": 1600.0,
-    "generation_tokens_total": 736.0,
-    "request_success_total": 16.0,
-    "time_to_first_token_seconds_count": 16.0,
-    "time_to_first_token_seconds_sum": 0.8,
-    "inter_token_latency_seconds_count": 720.0,
+    "prompt_tokens_total": 1600.0, "generation_tokens_total": 736.0,
+    "request_success_total": 16.0, "time_to_first_token_seconds_count": 16.0,
+    "time_to_first_token_seconds_sum": 0.8, "inter_token_latency_seconds_count": 720.0,
     "inter_token_latency_seconds_sum": 7.2,
-}
+}  # fmt: skip
 """Counters of vLLM, a second."""
 
 

@@ -237,15 +237,12 @@ def test_many_loads_are_those_of_each():
 @pytest.mark.parametrize(
     ("changes", "arrivals", "modes"),
     [
-        ({}, "auto", ["closed", "open"]),
-        ({}, "open", ["open", "closed"]),
-        ({"running": 0.5}, "closed", ["open"]),
-        ({"running": None}, "auto", ["open"]),
-        ({"input_len": None}, "auto", []),
-        ({"state": "idle"}, "auto", []),
+        ({}, "auto", ["closed", "open"]), ({}, "open", ["open", "closed"]),
+        ({"running": 0.5}, "closed", ["open"]), ({"running": None}, "auto", ["open"]),
+        ({"input_len": None}, "auto", []), ({"state": "idle"}, "auto", []),
         ({"running": None, "rate": 2.0}, "auto", ["open"]),
     ],
-)
+)  # fmt: skip
 def test_the_load_of_a_window(changes: Any, arrivals: Any, modes: list[str]):
     window = Window("serving", 0.0, 60.0, 60.0, flow=16.0, input_len=100.0,
                     output_len=46.0, running=8.0)  # fmt: skip

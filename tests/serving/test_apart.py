@@ -194,32 +194,3 @@ def test_pools_of_a_large_model():
     idle = pool["avg_power_w"] * pool["utilization"] / 1e-3  # while it reads a prompt
     assert more + idle == pytest.approx(prompt["energy_j"], rel=0.03)
     assert x["grade"] == "forecast" and x["pools"]["decode"]["gpu"] == "h200-sxm"
-
-
-@pytest.mark.slow
-def test_a_grid_agrees_with_exact_prices():
-    """Clocks and numbers of workers of a ranking against pools by themselves."""
-    from diffenergy.serving import deploy
-    from diffenergy.serving._apart.sizes import Side, decode_pools, prefill_pools
-
-    load = dataclasses.replace(LOAD, max_batch=96.0, rate=40.0)
-    of = deploy(MODEL, "a100-sxm-80gb", load)
-    side, clocks = Side(of, of.costs()), np.array([900e6, 1200e6])
-    prefill = prefill_pools(side, clocks, np.array([3.0, 4.0]))
-    decode = decode_pools(side, clocks, np.array([48.0, 96.0]), np.array([1.0, 2.0]))
-    for i, workers in enumerate((1, 2)):
-        clock, n = clocks[i], i
-        x = apart(
-            MODEL, "a100-sxm-80gb", load, sm_clock=(clock,),
-            prefill={"workers": workers + 2}, decode={"workers": workers},
-        ).summary  # fmt: skip
-        decoded, read = x["pools"]["decode"], x["pools"]["prefill"]
-        assert decode.power[i, 1, n] * workers == pytest.approx(
-            decoded["avg_power_w"], rel=0.02
-        )
-        assert decode.high[i, 1, n] == pytest.approx(x["tpot_s"]["p95"], rel=0.01)
-        assert prefill.power[i, n] * (workers + 2) == pytest.approx(
-            read["avg_power_w"], rel=0.02
-        )
-        more = decode.first[i, 1, n] + 0.2 + 0.0395 + x["kv_transfer_s"]
-        assert prefill.high[i, n] + more == pytest.approx(x["ttft_s"]["p95"], rel=0.05)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffenergy.serving import Load, deploy, simulate
+from diffenergy.serving import Load, deploy
 from diffenergy.serving._step import cost
 from diffenergy.serving._trace.simulation import Requests, Sizes
 from diffenergy.serving._trace.simulation import run_through as run
@@ -185,27 +185,3 @@ def test_two_that_do_not_fit_together(server):
         + (result.last[0] - result.first[0]) * 31 / 63,
         rel=0.02,
     )
-
-
-@pytest.mark.slow
-def test_small_memories_serve_less():
-    """More GPUs' worth of memory: no preemption; less: fewer tokens a second."""
-    random, number = np.random.default_rng(1), 200
-    trace = {
-        "arrival_s": np.cumsum(random.exponential(1 / 40, number)),
-        "input_len": random.integers(64, 1024, number).astype(float),
-        "output_len": random.integers(16, 512, number).astype(float),
-    }
-    result = [
-        simulate(
-            trace, MODEL, "h100-sxm", Load(max_batch=64), memory_fraction=x
-        ).summary
-        for x in (0.9, 0.055, 0.045)
-    ]
-    assert [x["preemptions"] > 0 for x in result] == [False, True, True]
-    rates = [x["output_token_throughput_per_s"] for x in result]
-    assert rates[0] > 1.02 * rates[1] > 1.02**2 * rates[2]
-    assert all(x["kv_cache_usage"] <= 1 for x in result)
-    for x in result:
-        spent = x["avg_power_w"] / x["output_token_throughput_per_s"]
-        assert spent == pytest.approx(x["energy_j_per_output_token"], rel=1e-9)

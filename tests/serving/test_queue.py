@@ -57,21 +57,6 @@ def test_states_beyond_the_limit_are_a_tail():
         assert float(getattr(few, name)) == pytest.approx(float(getattr(many, name)))
 
 
-@pytest.mark.parametrize("limit, most", [(16, 6.8966), (64, 19.512)])
-def test_saturation(limit, most):
-    assert limit / (200 * step(limit)) == pytest.approx(most, rel=1e-4)
-    assert float(balance(20.0, 64).load) > 1
-
-
-@pytest.mark.slow
-def test_gaps_between_tokens():
-    result = gaps(*(jnp.asarray(x) for x in (0.010, [8e-3] * 16, 0.2, 0.0)))
-    assert float(result.mean) == pytest.approx(0.0116, rel=1e-9)
-    expected = [0.010, 0.018, 0.018, 0.026]
-    np.testing.assert_allclose(result.quantiles(), expected)
-    assert float(-jnp.expm1(-0.2)) == pytest.approx(0.181, abs=5e-4)
-
-
 def test_gaps_of_unequal_prompts_keep_their_moments():
     """Mean and variance of a compound Poisson sum: nu E[d], nu E[d^2]."""
     times = jnp.asarray(lognormal(5e3, 1.0).nodes) * 5e-3

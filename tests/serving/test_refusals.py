@@ -85,29 +85,17 @@ LOADS = [
     row("`zzz` is no .. allowed are .. cached_len", Load, rate=3, zzz=1),
     row("`slo_ttft` is 'x'; allowed is a number above 0", Load, slo_ttft="x"),
     row("`prefix_hit` is 1; allowed is a share from 0 to below", Load, prefix_hit=1.0),
-    row(
-        "`prefix_hit` is 0.9, but the last token .. give at most 0.8",
-        Load,
-        rate=1,
-        input_len=5,
-        prefix_hit=0.9,
-    ),
-    row(
-        "`prefix_hit` is given beside `cached_len`",
-        Load,
-        rate=1,
-        cached_len=5,
-        prefix_hit=0.5,
-    ),
+    row("`prefix_hit` is 0.9, but the last token .. give at most 0.8", Load, rate=1,
+     input_len=5, prefix_hit=0.9),
+    row("`prefix_hit` is given beside `cached_len`", Load, rate=1, cached_len=5,
+     prefix_hit=0.5),
     row("`kv_offload` is given without `pause`", Load, rate=1, kv_offload=1e9),
     row("`waves` is 0; allowed is a number from 1 on", Load, waves=0),
     row("`rate` is missing", Load, slo_ttft=1),
-    *(
-        row(f"`output_len` is '{text}'", Load, output_len=text)
-        for text in ("x", "0", "-5", "lognormal:256", "normal:1:2", "uniform:9:3")
-    ),
+    *(row(f"`output_len` is '{text}'", Load, output_len=text) for text in ("x", "0",
+     "-5", "lognormal:256", "normal:1:2", "uniform:9:3")),
     *(row("`output_len` is", Load, output_len=text) for text in ("nan", "")),
-]
+]  # fmt: skip
 POOLS = [
     row("`num_gpus` is 1 beside `apart`; give `workers`", pools, RATE, num_gpus=1),
     row("`schedule` is 'chunked' beside `apart`", pools, RATE, schedule="chunked"),

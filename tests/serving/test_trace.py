@@ -52,17 +52,6 @@ def test_requests_that_never_meet(alone):
     assert alone["prefill_tokens_per_step"] == pytest.approx(3 * 256 / 303)
 
 
-@pytest.mark.slow
-def test_a_trace_alone_is_a_load():
-    """What is not limited by a batch is by memory; the figures are the same."""
-    rows = {"arrival_s": [0.0, 5.0], "input_len": [10, 20], "output_len": [8, 8]}
-    alone = simulate(rows, "qwen3-0.6b", "h100-sxm").summary
-    limited = simulate(rows, "qwen3-0.6b", "h100-sxm", {"max_batch": 1024}).summary
-    assert alone["max_batch"] is None and alone["mode"] == "trace"
-    for key in ("request_throughput_per_s", "energy_j_per_output_token"):
-        assert alone[key] == pytest.approx(limited[key], rel=1e-9)
-
-
 def test_the_longest_prompt_need_not_have_the_longest_output():
     """Each row fits the 40,960 positions, the longest of both columns would not."""
     prompts, outputs = np.array([20_000.0, 10.0]), np.array([4.0, 30_000.0])

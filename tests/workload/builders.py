@@ -166,6 +166,10 @@ def key(row: dict[str, Any]) -> tuple:
             names = ("op", "batch", "q_len", "kv_len", "num_heads", "num_kv_heads",
                      "head_dim", "window_size", "causal")  # fmt: skip
             return tuple(row[x] for x in names)
+        case "moe":
+            names = ("op", "num_tokens", "hidden_size", "inter_size", "num_experts",
+                     "topk", "distribution", "gated", "dtype")  # fmt: skip
+            return tuple(row[x] for x in names)
         case "conv2d":
             names = ("images", "in_channels", "out_channels", "input_hw", "kernel_size",
                      "stride", "padding", "groups", "dtype")  # fmt: skip

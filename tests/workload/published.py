@@ -20,35 +20,29 @@ class Published:
 
 BUNDLED = {
     "deepseek-v3": Published(671_026_404_352, 70_272, gflop=71.395836),
-    "gemma-4-26b-a4b": Published(
-        25_233_141_760, 20_480, 204_800, gflop=6.167265, tower=572_792_112
-    ),
+    "gemma-4-26b-a4b": Published(25_233_141_760, 20_480, 204_800, gflop=6.167265,
+     tower=572_792_112),
     "glm-4.5-air": Published(106_852_245_504, 188_416, gflop=24.363139),
     "gpt-oss-120b": Published(116_829_156_672, 36_864, 36_864, gflop=9.103933),
     "gpt-oss-20b": Published(20_914_757_184, 24_576, 24_576, gflop=6.056018),
     "kimi-k2": Published(1_026_408_209_408, 70_272, gflop=61.023322),
     "llama-3.1-405b": Published(405_853_388_800, 516_096),
-    "llama-4-scout": Published(
-        107_769_861_120, 49_152, 147_456, gflop=30.206853, tower=871_932_416
-    ),
+    "llama-4-scout": Published(107_769_861_120, 49_152, 147_456, gflop=30.206853,
+     tower=871_932_416),
     "minimax-m2": Published(228_689_748_992, 253_952),
-    "mistral-small": Published(
-        23_572_403_200, 163_840, gflop=44.459622, tower=438_958_080
-    ),
+    "mistral-small": Published(23_572_403_200, 163_840, gflop=44.459622,
+     tower=438_958_080),
     "nemotron-3-nano": Published(31_577_937_344, 6_144, 0, 49_082_368, 5.748965),
     "qwen3-0.6b": Published(596_049_920, 114_688, gflop=0.880804),
     "qwen3-235b-a22b": Published(235_093_634_560, 192_512),
     "qwen3-32b": Published(32_762_123_264, 262_144),
-    "qwen3.5-27b": Published(
-        26_895_998_464, 65_536, 0, 153_944_064, 48.701112, tower=460_730_096
-    ),
-    "qwen3.5-35b-a3b": Published(
-        34_660_610_688, 20_480, 0, 64_389_120, 4.873421, tower=446_571_248
-    ),
-    "qwen3.5-9b": Published(
-        8_953_803_264, 32_768, 0, 51_511_296, 13.837009, tower=456_010_480
-    ),
-}
+    "qwen3.5-27b": Published(26_895_998_464, 65_536, 0, 153_944_064, 48.701112,
+     tower=460_730_096),
+    "qwen3.5-35b-a3b": Published(34_660_610_688, 20_480, 0, 64_389_120, 4.873421,
+     tower=446_571_248),
+    "qwen3.5-9b": Published(8_953_803_264, 32_768, 0, 51_511_296, 13.837009,
+     tower=456_010_480),
+}  # fmt: skip
 """Counts of the reference implementations, without towers."""
 
 

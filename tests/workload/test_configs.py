@@ -145,23 +145,6 @@ def test_windows(family, changes, window):
 
 
 @pytest.mark.parametrize(
-    "quantisation, dtype",
-    [
-        (dict(quant_method="fp8"), "fp8"),
-        (dict(quant_method="fp8", weight_block_size=[128, 128]), "fp8_block"),
-        (dict(quant_method="modelopt", quant_algo="FP8"), "fp8"),
-    ],
-)
-def test_a_quantised_checkpoint_sets_the_type_of_its_linear_layers(quantisation, dtype):
-    model = small_model("llama", quantization_config=quantisation)
-    (listing,) = model.listings(input_len=8, phase="prefill")
-    assert listing.precision == dtype
-    assert one(listing.kernels, op="gemm", n=200)["dtype"] == dtype
-    (wide,) = model.listings(input_len=8, phase="prefill", dtype="bf16")
-    assert wide.precision == "bf16"
-
-
-@pytest.mark.parametrize(
     ("architectures", "base"),
     [
         (None, True), (["GPT2Model"], True), (["GPT2LMHeadModel"], False),
@@ -185,43 +168,27 @@ def test_files_and_folders(tmp_path):
     assert load_model(str(folder / "other.json")).name == "other"
 
 
-def test_the_longest_request():
-    assert small_model("gpt2").listings(input_len=32, output_len=8)
-    assert small_model("gpt2").listings(input_len=40, phase="prefill")
-    assert small_model("bert").listings(input_len=40, phase="prefill")
-    assert small_model("gpt2").listings(input_len=40, phase="train", base=False)
-
-
 @pytest.mark.parametrize(
     "scaling, longest",
     [
-        (
-            {"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 30},
-            120,
-        ),
+        ({"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 30},
+         120),
         ({"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 10}, 40),
         ({"rope_type": "yarn", "factor": 4.0}, 160),
         ({"type": "linear", "factor": 2.0}, 80),
         ({"type": "linear", "factor": 2, "original_max_position_embeddings": 20}, 40),
         ({"type": "dynamic", "factor": 3.0}, 120),
-        (
-            {"rope_type": "llama3", "factor": 8, "original_max_position_embeddings": 8},
-            40,
-        ),
+        ({"rope_type": "llama3", "factor": 8, "original_max_position_embeddings": 8},
+         40),
         ({"type": "longrope", "original_max_position_embeddings": 4}, 40),
         ({"type": "su", "factor": 8.0}, 40),
         ({"rope_type": "default", "rope_theta": 1e6}, 40),
         ({"mrope_section": [1, 2], "type": "mrope"}, 40),
-        (
-            {
-                "full_attention": {"rope_type": "linear", "factor": 8.0},
-                "sliding_attention": {"rope_type": "default"},
-            },
-            320,
-        ),
+        ({"full_attention": {"rope_type": "linear", "factor": 8.0},
+         "sliding_attention": {"rope_type": "default"}}, 320),
         (None, 40),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("key", ["rope_scaling", "rope_parameters"])
 def test_scaled_positions(key, scaling, longest):
     model = small_model("llama", **{key: scaling})

@@ -41,13 +41,10 @@ def built(values: dict, **more: Any) -> DiffusionTransformer:
 @pytest.mark.parametrize(
     "values, parameters",
     [
-        (FLUX, 11_891_178_560),
-        (FLUX | dict(guidance_embeds=True), 11_901_408_320),
-        (SD3, 8_056_627_520),
-        (SD3 | MEDIUM, 2_028_328_000),
-        (WAN, 14_288_491_584),
+        (FLUX, 11_891_178_560), (FLUX | dict(guidance_embeds=True), 11_901_408_320),
+        (SD3, 8_056_627_520), (SD3 | MEDIUM, 2_028_328_000), (WAN, 14_288_491_584),
     ],
-)
+)  # fmt: skip
 def test_parameters_are_the_published_ones(values: dict, parameters: int):
     model = built(values)
     assert model.parameters() == parameters

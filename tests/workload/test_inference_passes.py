@@ -11,6 +11,7 @@ from .builders import (
     INNER,
     A,
     B,
+    D,
     H,
     L,
     Q,
@@ -25,12 +26,14 @@ from .builders import (
     llama,
     mpt,
     nemotron,
+    one,
     opt,
     rotated,
     rows,
     same,
     small_model,
     stream,
+    train,
 )
 
 
@@ -58,6 +61,44 @@ def test_eager_attention_of_the_serving_stack(q: int, kv: int):
         rows("rmsnorm", t, H, 2 * L, residual=True),
         gemm(B, V, H), rows("softmax", B, V, dtype="fp32"),
     ]  # fmt: skip
+    same(listing.kernels, expected)
+
+
+@pytest.mark.parametrize(("q", "kv"), [(S, S), (1, 9)])
+@pytest.mark.parametrize("family", ["llama", "mixtral", "gpt2", "opt"])
+def test_a_fused_pass(family: str, q: int, kv: int):
+    """Rotation and cache in one, norms with the sum before them; GPT-2 and OPT have
+    learned positions. Half of what ReLU leaves are zeros."""
+    wide = family in ("llama", "mixtral")
+    model = llama(family) if wide else {"gpt2": gpt2, "opt": opt}[family]()
+    phase = "prefill" if q > 1 else "decode"
+    (listing,) = model.listings(batch=B, input_len=kv, phase=phase, base=False)
+    t, norm = B * q, "rmsnorm" if wide else "layernorm"
+    op = "context_attention" if q > 1 else "generation_attention"
+    heads = (6, 2, 10) if wide else (A, A, D)
+    expected = [
+        rows("gather", t, H, 1 if wide else 2), rows(norm, t, H),
+        rows(norm, t, H, 2 * L, residual=True), ((op, B, q, kv, *heads, 0, True), L),
+        gemm(B, V, H), rows("softmax", B, V, dtype="fp32"),
+    ]  # fmt: skip
+    if wide:
+        written = stream("rope_kv_write", t * 100, t * 100, L)
+        expected += [gemm(t, 100, H, L), written, gemm(t, H, 60, L)]
+    else:
+        fn, zeros = ("gelu", 0.0) if family == "gpt2" else ("relu", HALF)
+        expected += [
+            add(t * H), gemm(t, 3 * H, H, L), gemm(t, H, H, L), gemm(t, INNER, H, L),
+            stream("kv_write", t * 2 * H, t * 2 * H, L),
+            stream(fn, t * INNER, t * INNER, L), gemm(t, H, INNER, L, zeros=zeros),
+        ]  # fmt: skip
+    if family == "llama":
+        expected += [
+            gemm(t, 2 * INNER, H, L), gemm(t, H, INNER, L),
+            stream("silu_mul", 2 * t * INNER, t * INNER, L),
+        ]  # fmt: skip
+    if family == "mixtral":
+        moe = ("moe", t, H, INNER, 5, 2, "random", True, "bf16")
+        expected += [gemm(t, 5, H, L), rows("softmax", t, 5, L, "fp32"), (moe, L)]
     same(listing.kernels, expected)
 
 
@@ -259,6 +300,17 @@ def test_heads(family: str, head: list, pooler: list):
     assert (whole - base, base - whole) == (dict(head), dict(pooler))
 
 
+def test_what_a_vision_model_adds():
+    """Positions to every feature; 9 classes of 88 features and a bias, which a base
+    model lacks."""
+    forward, backward, _ = train(small_model("vit"), batch=B)
+    for kernels, fn in ((forward, "scalar_add"), (backward, "position_grad")):
+        assert one(kernels, fn=fn)["elements"] == B * 26 * 48
+    whole = dict(architectures=["MobileViTForImageClassification"], num_labels=9)
+    base = small_model("mobilevit", num_labels=9).parameters()
+    assert small_model("mobilevit", **whole).parameters() - base == 89 * 9
+
+
 @pytest.mark.parametrize(
     ("name", "calls", "with_head"),
     [
@@ -271,48 +323,3 @@ def test_module_calls(name: str, calls: int, with_head: int):
     """As counted on the published modules."""
     model = load_model(name)
     assert (model.module_calls(True), model.module_calls(False)) == (calls, with_head)
-
-
-def test_bytes_of_weights_and_cache():
-    model = llama()
-    projections = 2 * H * (60 + 20)
-    layers = L * (projections + 3 * H * INNER)
-    others = 2 * V * H + L * 2 * H + H  # stay in 16 bit
-    assert model.weight_bytes("bf16") == 2 * (layers + others)
-    assert model.weight_bytes("fp8") == layers + 2 * others
-    assert model.kv_bytes_per_token("fp16") == 2 * L * 2 * 10 * 2
-    assert model.kv_bytes_per_token("fp32") == 2 * L * 2 * 10 * 4
-    assert small_model("bert").kv_bytes_per_token("bf16") == 0
-
-
-@pytest.mark.parametrize(
-    ("family", "more"),
-    [
-        ("qwen2", L * (60 + 2 * 20)),
-        ("qwen3", L * 2 * 10),
-        ("llama", 0),
-    ],
-)
-@pytest.mark.parametrize(
-    ("changes", "biases"),
-    [
-        ({}, 0),
-        ({"mlp_bias": True}, L * (2 * INNER + H)),
-        ({"attention_bias": True}, L * (60 + 2 * 20 + H)),
-        ({"tie_word_embeddings": True}, -V * H),
-    ],
-)
-def test_parameters_of_the_relatives(family: str, more: int, changes, biases: int):
-    """Biases of queries, keys and values, norms of queries and keys."""
-    if family == "qwen2" and "attention_bias" in changes:
-        biases = 0  # has its own
-    least = llama().parameters()
-    assert llama(family, **changes).parameters() == least + more + biases
-
-
-def test_parameters_of_a_mixture():
-    sizes = dict(hidden_size=H, num_attention_heads=A, num_hidden_layers=L)
-    more = dict(vocab_size=V, intermediate_size=INNER, num_local_experts=5)
-    n = small_model("mixtral", **sizes, **more).parameters()
-    layer = 4 * H * H + 2 * H + 5 * (3 * H * INNER + H)
-    assert n == 2 * V * H + L * layer + H

@@ -8,6 +8,7 @@ from diffenergy.kernels import Field, Op
 from diffenergy.workload import (
     kernel_name,
     listing_lines,
+    listings_by_name,
     merge_kernels,
     normalise_kernel,
     read_listings,
@@ -31,44 +32,15 @@ def workload(name="one", **kernel):
 @pytest.mark.parametrize(
     "raw, expected",
     [
-        (GEMM, dict(batch=1, out_dtype="bf16", tensor_core=True, weights="b", count=1)),
         (GEMM | dict(batch=8), dict(weights="none")),
         (GEMM | dict(dtype="float32"), dict(dtype="fp32", tensor_core=False)),
-        (GEMM | dict(dtype="fp8"), dict(out_dtype="bf16")),
         (GEMM | dict(dtype="half", m=64.0), dict(dtype="fp16", m=64)),
         (GEMM | dict(kernel_source="cublas", gemm_m=9), dict(family="cublas")),
-        (
-            dict(op="elementwise", fn="pointwise_add", elements=4, dtype="bf16"),
-            dict(reads=2, writes=1, out_dtype="bf16"),
-        ),
-        (
-            dict(op="elementwise", fn="typecast_to_fp32", elements=4, dtype="bf16"),
-            dict(reads=1, out_dtype="fp32"),
-        ),
-        (
-            dict(
-                op="context_attention", q_len=8, num_heads=4, head_dim=64, dtype="bf16"
-            ),
-            dict(kv_len=8, num_kv_heads=4, causal=True, kv_cache_dtype="bf16"),
-        ),
     ],
 )
 def test_defaults_are_filled_and_synonyms_resolved(raw, expected):
     kernel = normalise_kernel(raw, "here")
     assert {key: kernel[key] for key in expected} == expected
-
-
-def test_fields_at_their_default_and_unknown_fields_are_left_out():
-    kernel = normalise_kernel(GEMM | dict(tile_m=0, zero_share=0, gemm_m=1), "here")
-    assert not {"tile_m", "zero_share", "layout", "gemm_m", "listed"} & kernel.keys()
-    assert normalise_kernel(GEMM | dict(tile_m=128), "here")["tile_m"] == 128
-    assert normalise_kernel(GEMM | dict(listed=True), "here")["listed"] is True
-
-
-def test_means_need_not_be_whole():
-    row = dict(op="elementwise", fn="add", elements=8.0, dtype="fp32")
-    kernel = normalise_kernel(row | dict(reads=1.5, count=2.5), "here")
-    assert (kernel["reads"], kernel["count"], kernel["elements"]) == (1.5, 2.5, 8)
 
 
 def test_written_listings_are_read_back_identically(tmp_path):
@@ -97,6 +69,32 @@ def test_a_workload_is_selected_by_name(tmp_path):
     assert selected(listings[2:], None) == ["bert"]
 
 
+def test_the_two_listings_of_a_generation_are_one_workload(tmp_path):
+    row = dict(op="softmax", rows=8, cols=8, dtype="fp32")
+    names = ("x/prefill", "x/decode", "y")
+    lines = [json.dumps({"name": name, "kernels": [row]}) for name in names]
+    file = tmp_path / "listings.jsonl"
+    file.write_text("\n".join(lines))
+    result = listings_by_name([str(file)])
+    assert {k: [x.name for x in v] for k, v in result.items()} == {
+        "x/prefill": ["x/prefill"],
+        "x/decode": ["x/decode"],
+        "y": ["y"],
+        "x": ["x/prefill", "x/decode"],
+    }
+    with pytest.raises(ValueError, match="once"):
+        listings_by_name([str(file), str(file)])
+
+
+def test_other_launches_push_weights_out(sample, phases):
+    """Between two uses of a weight lie all bytes of a pass, of every launch."""
+    gemm = sample("gemm", m=8)
+    size = 2 * (640 * 640 + 2 * 8 * 640)
+    for count in (1, 3):
+        (shape,) = phases([gemm | {"count": count}]).shapes
+        assert shape.b_distance[0] == count * size
+
+
 def test_equal_rows_are_merged_in_order():
     one = normalise_kernel(GEMM | dict(count=2), "here")
     other = normalise_kernel(GEMM | dict(m=8), "here")
@@ -107,24 +105,7 @@ def test_equal_rows_are_merged_in_order():
     ("op", "fields", "name"),
     [
         ("gemm", dict(batch=2, m=8, n=16, k=32), "gemm 2x8x16x32 bf16"),
-        ("softmax", dict(rows=8, cols=128), "softmax 8x128 bf16"),
         ("elementwise", dict(fn="gelu", elements=1e6), "gelu 1e+06 bf16"),
-        ("collective", dict(bytes=4096, num_gpus=8), "collective 4096x8 bf16"),
-        (
-            "conv2d",
-            dict(images=1, in_channels=3, out_channels=64, input_hw=224, kernel_size=7),
-            "conv2d 1x3x224x64x7 bf16",
-        ),
-        (
-            "moe",
-            dict(num_tokens=5, hidden_size=6, inter_size=7, topk=2, num_experts=8),
-            "moe 5x6x7x8x2 bf16",
-        ),
-        (
-            "attention_backward",
-            dict(batch=3, q_len=9, kv_len=9, num_heads=16, head_dim=64),
-            "attention_backward 3x9x9x16x64 bf16",
-        ),
         ("activity", {}, "activity"),
     ],
 )

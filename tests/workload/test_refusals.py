@@ -19,7 +19,6 @@ from .test_towers import TINY as VISION
 from .test_whisper import TINY as WHISPER
 
 INF, NAN = float("inf"), float("nan")
-SCALED = "original_max_position_embeddings"
 
 
 def list_kernels(model: str, **options: Any):
@@ -197,6 +196,8 @@ REQUESTS = [
     # not the type first, which the remedy there would not help
     model("`stack` is 'eager', but .. has only", GPT_OSS, stack="eager", dtype="mxfp4"),
     model("`routing` is 'even'; allowed are random, balanced", GPT_OSS, routing="even"),
+    *(model(f"`draft_tokens` is {x}; allowed is a whole number from 1 to", GPT_OSS,
+            speculative="eagle", accept=0.5, draft_tokens=x) for x in (0, 99)),
     model("states no layer that predicts", GPT_OSS, speculative="mtp", accept=0.5),
     model("`accept` is missing", GPT_OSS, speculative="mtp"),
     model("`speculative` is 'guess'; allowed", GPT_OSS, speculative="guess",

@@ -253,22 +253,6 @@ def test_what_is_left_out_is_said():
     assert whole("qwen3_vl", TINY, language_model_only=True).notes == ()
 
 
-def test_an_embedding_model_has_no_head():
-    """Qwen3-Embedding as `Qwen3Model`: every kernel but those of the logits."""
-    values = TEXT | dict(model_type="qwen3")
-    phases: list[dict[str, Any]] = [dict(phase="prefill"), dict(phase="forward")]
-    for phase in phases:
-        passes = []
-        for name in ("Qwen3ForCausalLM", "Qwen3Model"):
-            config = Config("tiny", "config.json", values | {"architectures": [name]})
-            (listing,) = model_from_config(config).listings(input_len=8, **phase)
-            passes.append([k for k in listing.kernels])
-        head = [k for k in passes[0] if k not in passes[1]]
-        assert [k["op"] for k in head] == ["gemm", "softmax"]
-        assert head[0]["n"] == head[1]["cols"] == 77
-        assert [k for k in passes[0] if k not in head] == passes[1]
-
-
 def test_a_multimodal_config_names_its_head_outside():
     named = ["Qwen3VLForConditionalGeneration"], ["Qwen3VLModel"], None
     models = [whole("qwen3_vl", TINY, architectures=x) for x in named]

@@ -180,7 +180,7 @@ def test_experts_with_biases_are_not_fused():
     assert not {"clamp", "bias_add"} & {x.get("fn") for x in plain[0].kernels}
 
 
-def test_products_are_in_the_type_asked_for():
+def test_products_are_in_the_type_of_the_request():
     """Not as the checkpoint is stored: fp8 in blocks by default, 16 bit if asked."""
     for dtype, product in ((None, "fp8_block"), ("fp8", "fp8"), ("bf16", "bf16")):
         forward, backward, _ = step(

@@ -131,17 +131,8 @@ def test_kernels_of_a_llama_layer():
         *two, "attention_backward", "rope", *two, "rmsnorm_backward",
     ]  # fmt: skip
     t = 2 * 64
-    shapes = [(k["m"], k["n"], k["k"]) for k in backward if k["op"] == "gemm"]
-    assert shapes[:4] == [
-        (t, 4096, 128256),
-        (128256, 4096, t),
-        (t, 14336, 4096),
-        (4096, 14336, t),
-    ]
     gated = one(backward, fn="silu_mul_backward")
     assert moved(gated) == 5 * 2 * t * 14336
-    attention = one(backward, op="attention_backward")
-    assert (attention["num_heads"], attention["num_kv_heads"]) == (32, 8)
     loss = one(forward, op="softmax")
     assert (loss["rows"], loss["cols"], loss["dtype"]) == (t, 128256, "bf16")
 

@@ -286,6 +286,9 @@ def test_optimizer_of_a_small_step():
     norm = stream("gradient_norm", n, 0)
     adamw = stream("adamw", 3.5 * n, 3.5 * n, dtype="fp32")  # 14 B of 4 B each
     same(fused, [norm, adamw])
+    assert isinstance(model, TrainedModel)
+    *_, rest = step(model.placed(ModelShare(shards=7)))
+    assert {k["elements"] for k in rest} == {-(-n // 7)} != {n // 7}
     same(eager, [norm, stream("scalar_mul", n, n), adamw])
 
 

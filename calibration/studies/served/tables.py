@@ -18,7 +18,6 @@ BUNDLED: Final = {
     "Qwen/Qwen3-8B": "qwen3-8b",
     "Qwen/Qwen3-32B": "qwen3-32b",
     "meta-llama/Llama-3.3-70B-Instruct": "llama-3.1-70b",
-    "meta-llama/Llama-3.1-405B-Instruct-FP8": "llama-3.1-405b",
     "Qwen/Qwen3-30B-A3B-Instruct-2507": "qwen3-30b-a3b",
     "Qwen/Qwen3-30B-A3B-Thinking-2507": "qwen3-30b-a3b",
     "Qwen/Qwen3-Coder-30B-A3B-Instruct": "qwen3-30b-a3b",
@@ -30,6 +29,7 @@ _QWEN14: Final = dict(
     hidden_size=5120, intermediate_size=17408, num_hidden_layers=40,
     num_attention_heads=40,
 )  # fmt: skip
+_LLAMA_FP8: Final = "meta-llama/Llama-3.1-405B-Instruct-FP8"
 _GEMMA: Final = dict(
     model_type="gemma3_text", architectures=["Gemma3ForCausalLM"], head_dim=256,
     sliding_window=1024, vocab_size=262208, max_position_embeddings=131072,
@@ -62,15 +62,37 @@ _WAVES: Final = {"vllm": 6.0, "trtllm": 6.0, "sglang": 1.0}
 
 def configs() -> dict[str, str]:
     """Files of the models that are not bundled, by name."""
-    folder = Path(mkdtemp())
-    bundled = Path(diffenergy.__file__).parent / "data/models/qwen3-8b/config.json"
-    qwen = json.loads(bundled.read_text())
-    paths = {}
-    for name, sizes in {"Qwen/Qwen3-14B": qwen | _QWEN14, **OTHERS}.items():
+    folder, paths = Path(mkdtemp()), {}
+    sizes_of = {
+        "Qwen/Qwen3-14B": _bundled("qwen3-8b") | _QWEN14,
+        _LLAMA_FP8: _llama_fp8(),
+        **OTHERS,
+    }
+    for name, sizes in sizes_of.items():
         path = folder / f"{name.rpartition('/')[2]}.json"
         path.write_text(json.dumps(sizes))
         paths[name] = str(path)
     return paths
+
+
+def _bundled(name: str) -> dict[str, Any]:
+    folder = Path(diffenergy.__file__).parent / "data/models"
+    return json.loads((folder / name / "config.json").read_text())
+
+
+def _llama_fp8() -> dict[str, Any]:
+    """Llama-3.1-405B whose attention, first and last layer stay in 16 bits, as its fp8
+    checkpoint has them (arXiv 2407.21783, section 6.2)."""
+    config = _bundled("llama-3.1-405b")
+    layers = range(config["num_hidden_layers"])
+    wide = [f"model.layers.{i}.self_attn.{x}_proj" for i in layers for x in "qkvo"]
+    wide += [
+        f"model.layers.{i}.mlp.{x}_proj"
+        for i in (layers[0], layers[-1])
+        for x in ("gate", "up", "down")
+    ]
+    quantised = dict(quant_method="fbgemm_fp8", modules_to_not_convert=wide)
+    return config | {"quantization_config": quantised}
 
 
 def ml_energy(path: Path) -> pd.DataFrame:
@@ -119,6 +141,8 @@ def ml_energy(path: Path) -> pd.DataFrame:
 def _dtype(row: Any) -> str:
     if "235B" in row.model and row.dtype == "fp8":
         return "fp8_block"
+    if row.model == _LLAMA_FP8:
+        return ""  # as the checkpoint says
     return "bf16" if row.dtype == "bfloat16" else str(row.dtype)
 
 

@@ -39,8 +39,8 @@ def build_page(
         title=escape(heading),
         heading=escape(heading),
         what=typeset(what),
-        style=_asset("blocks.css") + stylesheet() + _asset("page.css"),
-        script=_asset("page.js"),
+        style=page_style(),
+        script=page_script(),
         brand=escape("diffenergy " + command.partition("diffenergy ")[2].split(" ")[0]),
         links=tag("nav", *links, aria_label="Parts of the page") if links else "",
         answer=to_html(begin),
@@ -60,6 +60,17 @@ def build_fragment(blocks: Iterable[Block]) -> str:
     return tag("style", inside) + tag(
         "div", to_html(blocks, prefix), class_="diffenergy"
     )
+
+
+def page_style() -> str:
+    """CSS of pages: blocks, charts and the page around them."""
+    return _asset("blocks.css") + stylesheet() + _asset("page.css")
+
+
+def page_script() -> str:
+    """Script of pages: `diffenergy.enliven(element)` makes charts readable by pointer
+    and keyboard, and tables sortable; it does so for the whole document at once."""
+    return _asset("page.js")
 
 
 def _is_line(block: Block, line: str) -> bool:

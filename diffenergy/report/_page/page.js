@@ -99,7 +99,12 @@
     });
   }
 
-  document.querySelectorAll(".stage").forEach(chart);
-  document.querySelectorAll("table.sortable").forEach(sortable);
-  document.querySelectorAll("details").forEach(filtered);
+  function enliven(root) {
+    root.querySelectorAll(".stage").forEach(chart);
+    root.querySelectorAll("table.sortable").forEach(sortable);
+    root.querySelectorAll("details:has(input[type=search])").forEach(filtered);
+  }
+
+  enliven(document);
+  window.diffenergy = { enliven };
 })();

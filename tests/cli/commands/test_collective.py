@@ -102,17 +102,6 @@ def test_one_finish_is_printed(run: Run):
     assert "planned in 2 epochs, time slots of 40.00 us without latencies" in shown
 
 
-@pytest.mark.slow
-def test_what_to_buy(run: Run):
-    result = run(*BOARD, "--links", "--json", "--no-sends").json["links"]
-    assert result["complete"]
-    rates = [row["rate_sensitivity"] for row in result["sensitivity"]]
-    assert len(rates) == 32 and min(rates) < 0
-    assert len(result["criticality"]) == 16
-    assert all(row["slowdown_pct"] >= 0 for row in result["criticality"])
-    assert "if it fails" in run(*BOARD, "--links").out
-
-
 def test_the_horizon_has_its_own_exit_status(run: Run):
     short = run(*BOARD, "--epoch", "slowest", "--horizon", "3")
     assert short.code == 3 and "at least 4 are needed (proven)" in short.err
@@ -141,10 +130,3 @@ def test_published_schedules_are_right(run: Run, shared: Path):
     result = run("collective", "verify", path, *machine, "--json").json
     assert (result["format"], result["epochs"]) == ("te-ccl", 10)
     assert run("collective", "verify", path, "--topology", "ndv2-2").code == 2
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "sizes"), [("a.png", "8MB"), ("a.svg", "8KB,8MB")])
-def test_pictures(run: Run, tmp_path: Path, name: str, sizes: str):
-    assert run(*SMALL[:-1], sizes, "--plot", tmp_path / name).code == 0
-    assert (tmp_path / name).stat().st_size > 1000

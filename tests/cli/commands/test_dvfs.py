@@ -1,6 +1,5 @@
 """`diffenergy dvfs`: files, exit statuses, and figures that its parts add up to."""
 
-import csv
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -67,20 +66,6 @@ def test_published_needs_a_gpu_beside_a_table(run: Run, table: Path):
     named = ("--gpu", "h200-sxm", "--json")
     assert run(*words, *named).json["switch_latency_s"] == 0.006
     assert run(*words[:-2], *named).json["switch_latency_s"] == 0
-
-
-def test_files_by_ending(run: Run, table: Path, tmp_path: Path):
-    for ending in ("json", "csv", "py"):
-        out = tmp_path / f"plan.{ending}"
-        done = run("dvfs", "--table", table, "--out", out)
-        assert done.code == 0, done.err
-    with open(tmp_path / "plan.csv") as file:
-        rows = list(csv.DictReader(file))
-    assert [row["frequency"] for row in rows] == ["1500", "1200"]
-    script = (tmp_path / "plan.py").read_text()
-    compile(script, "plan.py", "exec")
-    assert run("dvfs", "--table", table, "--out", table).code == 2
-    assert table.read_text() == TWO_KERNELS
 
 
 def test_limits_that_cannot_be_kept_exit_with_3(run: Run, table: Path):

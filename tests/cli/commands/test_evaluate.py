@@ -1,5 +1,4 @@
 import csv
-import json
 
 import numpy as np
 import pytest
@@ -7,7 +6,6 @@ import pytest
 import diffenergy as de
 from diffenergy.fitting import _predict as predict_module
 from diffenergy.measurements import Predictions
-from diffenergy.workload import listings_by_name
 
 TABLE = """gpu,op,rows,cols,dtype,time_us,avg_power_w,colour
 a10,softmax,1024,1024,fp16,10,100,red
@@ -59,23 +57,6 @@ def test_every_row_is_written(run, predicted, table, tmp_path):
     assert [row["row"] for row in rows] == ["0", "1", "2"]
     assert float(rows[1]["time_s_pred"]) == pytest.approx(22e-6)
     assert rows[0]["colour"] == "red" and rows[0]["grade"] == "calibrated"
-
-
-def test_the_two_listings_of_a_generation_are_one_workload(tmp_path):
-    row = dict(op="softmax", rows=8, cols=8, dtype="fp32")
-    names = ("x/prefill", "x/decode", "y")
-    lines = [json.dumps({"name": name, "kernels": [row]}) for name in names]
-    file = tmp_path / "listings.jsonl"
-    file.write_text("\n".join(lines))
-    result = listings_by_name([str(file)])
-    assert {k: [x.name for x in v] for k, v in result.items()} == {
-        "x/prefill": ["x/prefill"],
-        "x/decode": ["x/decode"],
-        "y": ["y"],
-        "x": ["x/prefill", "x/decode"],
-    }
-    with pytest.raises(ValueError, match="once"):
-        listings_by_name([str(file), str(file)])
 
 
 @pytest.mark.slow

@@ -154,7 +154,7 @@ def test_decode_of_a_cache_that_partly_stays(sample, phases):
 
 
 @pytest.mark.parametrize(("options", "splits"), [(0, 15), (1, 1), (7, 7)])
-def test_a_given_split_wins(sample, phases, options: int, splits: int):
+def test_a_split_of_the_row_wins(sample, phases, options: int, splits: int):
     """One sequence of 32,768 positions: the library takes 15 parts on 132 SMs."""
     row = decode_row(sample, batch=1, kv_len=32768, split_k=options)
     shape = shape_of(phases, attention.Decode, row)

@@ -236,7 +236,7 @@ def test_a_product_on_cuda_cores_without_a_tile(sample, phases):
     ("dtype", "peak", "efficiency", "energy"),
     [
         ("fp32", 2048, 0.5, 3.0), ("tf32", 2048, 0.5, 3.0), ("bf16", 4096, 1, 1),
-        ("fp16", 4096, 1, 1), ("fp8", 8192, 0.8, 0.6), ("fp8_block", 8192, 0.7, 0.6),
+        ("fp16", 4096, 1, 1), ("fp8", 8192, 0.8, 0.6), ("fp8_block", 8192, 0.7, 0.66),
         ("int8", 8192, 0.8, 0.6), ("nvfp4", 4096, 1, 1), ("mxfp8", 4096, 1, 1),
     ],
 )  # fmt: skip
@@ -266,7 +266,7 @@ def check_rates(sample, phases, gpu, dtype, peak, efficiency, energy):
     c = dict(
         operand_half_tile=0.0, tensor_efficiency=0.9, tf32_efficiency=0.5,
         fp8_efficiency=0.8, fp8_block_efficiency=0.7, energy_tensor=1e-12,
-        energy_tf32=3.0, energy_fp8=0.6, misalignment=0.0,
+        energy_tf32=3.0, energy_fp8=0.6, energy_fp8_block=1.1, misalignment=0.0,
     )  # fmt: skip
     check(
         demand_of(gemm, shape_of(phases, gemm.Gemm, row), gpu, **c),

@@ -1,0 +1,142 @@
+"""Fit single energies to the tables that tell them apart, all other constants frozen.
+
+    python calibration/energies.py blackwell DATA [--write FILE.json]
+    python calibration/energies.py fp8 DATA [--write FILE.json]
+
+- `blackwell`: the same products with random weights and with left-over ones, both read
+  on a B200, tell the price of a byte of its two dies from the contents of weights and
+  from how each campaign sampled. Free from their priors: core energy of the
+  architecture and the board, the dies' factor on DRAM, the board's idle power.
+- `fp8`: products in block-scaled fp8 and expert layers in plain and block-scaled fp8,
+  read on an H200. Free from where they are: energy of an fp8 FLOP and what scaling
+  blocks adds. The joint fit has 173 rows with power of that GPU, half of them in 16
+  bits.
+
+The sensors of the rows' campaigns are free beside them. `--write` puts the constants
+(of `blackwell` the sensors, too) into a corrections file in place of its own; the
+widths of answers stay those of left-out rows (`calibration/accuracy.py`).
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from calibration.campaigns import instruments
+from calibration.splits.base import WHOLE, Data, only
+from calibration.splits.contents import contents
+from calibration.splits.kernels import longer
+from diffenergy.corrections import (
+    PRIOR_FACTORS,
+    CorrectionsFile,
+    read_corrections,
+    write_corrections,
+)
+from diffenergy.fitting._calibrate import Settings, calibrate
+from diffenergy.fitting._parameters import Parameter
+from diffenergy.measurements import MeasurementTable
+
+
+@dataclasses.dataclass(frozen=True)
+class Refit:
+    """Constants that are free, the tables that tell them, where the fit starts."""
+
+    free: tuple[Parameter, ...]
+    tables: Callable[[Data], list[MeasurementTable]]
+    settings: Settings
+    from_priors: str = ""
+    """Sensors that start at their priors with the constants; "": all as they are."""
+
+
+def _fp8_rows(data: Data) -> list[MeasurementTable]:
+    products = data.kernels("h200_sxm", "gemm", "power")
+    experts = data.kernels("h200_sxm", "moe", "power")
+    # short block-scaled products are bound by their launches
+    return [only(products, longer(products, 20e-6, 100e-6)), experts]
+
+
+REFITS: Final = {
+    "blackwell": Refit(
+        (
+            Parameter("dies:2", "energy_dram"),
+            Parameter("architecture:Blackwell", "core_energy"),
+            Parameter("gpu:b200-sxm", "core_energy"),
+            Parameter("gpu:b200-sxm", "idle_scale"),
+        ),
+        lambda data: [contents(data)],
+        Settings(max_rows=512),
+        from_priors=":gemm@b200-sxm",
+    ),
+    "fp8": Refit(
+        (
+            Parameter("global", "energy_fp8"),
+            Parameter("global", "energy_fp8_block"),
+        ),
+        _fp8_rows,
+        Settings(max_rows=1500, table_weight=WHOLE, max_steps=12),
+    ),
+}
+
+
+def started(refit: Refit, file: CorrectionsFile) -> CorrectionsFile:
+    """The file with the free constants where the fit starts."""
+    if not refit.from_priors:
+        return file
+    levels = {tag: dict(values) for tag, values in file.levels.items()}
+    for p in refit.free:
+        prior = PRIOR_FACTORS.get(p.tag, {}).get(p.constant, (1.0, 0.0))
+        levels.setdefault(p.tag, {})[p.constant] = prior[0]
+    constants = instruments()
+    sensors = {x: constants[x] for x in constants if x.endswith(refit.from_priors)}
+    return dataclasses.replace(
+        file, levels=levels, instruments=file.instruments | sensors
+    )
+
+
+def main(
+    what: Annotated[str, typer.Argument(help=" or ".join(REFITS))],
+    data: Annotated[Path, typer.Argument(help="folder of the measured tables")],
+    write: Annotated[Path | None, typer.Option(help="corrections to renew")] = None,
+):
+    """Fit, print the constants, and with --write change a corrections file."""
+    import jax
+
+    if what not in REFITS:
+        raise SystemExit(f"{what} is no fit; choose {' or '.join(REFITS)}.")
+    refit = REFITS[what]
+    jax.config.update("jax_enable_x64", True)
+    start = started(refit, read_corrections(write))
+    fitted = calibrate(
+        refit.tables(Data(data)), start, refit.settings, among=refit.free
+    )
+    free, z = fitted.fit.parameters, fitted.fit.z
+    for p, x, y, sd in zip(free.free, z, free.centre(), free.sd(), strict=True):
+        if p in refit.free or abs(x - y) > 0.1 * sd:
+            print(
+                f"{p}: {math.exp(y):.4g} -> {math.exp(x):.4g}, {(x - y) / sd:+.1f} sd"
+            )
+    if write is not None:
+        new = renewed(read_corrections(write), refit, fitted.corrections)
+        write.write_text(write_corrections(new), encoding="utf-8")
+
+
+def renewed(
+    file: CorrectionsFile, refit: Refit, fitted: CorrectionsFile
+) -> CorrectionsFile:
+    """The file with the constants of a fit; `fitted_on["apart"]` names those that the
+    joint fit did not have."""
+    levels = {tag: dict(values) for tag, values in file.levels.items()}
+    for p in refit.free:
+        levels[p.tag][p.constant] = fitted.levels[p.tag][p.constant]
+    joint = (file.posterior or {"parameters": ()})["parameters"]
+    new = {p.constant for p in refit.free if str(p) not in joint and p.tag == "global"}
+    on = file.fitted_on | {"apart": sorted({*file.fitted_on.get("apart", ()), *new})}
+    sensors = fitted.instruments if refit.from_priors else file.instruments
+    return dataclasses.replace(file, levels=levels, fitted_on=on, instruments=sensors)
+
+
+if __name__ == "__main__":
+    typer.run(main)

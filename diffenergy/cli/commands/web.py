@@ -1,0 +1,69 @@
+"""`diffenergy web`: a page in the browser, and an HTTP service."""
+
+import importlib.util
+import signal
+import socket
+from pathlib import Path
+
+from ..run import Outcome
+from .web_flags import Flags
+
+
+def run(flags: Flags) -> Outcome:
+    """Serves until a signal ends it."""
+    for package in ("starlette", "uvicorn"):
+        if importlib.util.find_spec(package) is None:
+            raise ValueError(
+                f"`diffenergy web` needs {package}; install it by `pip install "
+                "'diffenergy[web]'`."
+            )
+    import uvicorn
+
+    from ..web.service import Settings, build
+    from ..web.workers import Budget
+
+    folder = None if flags.files is None else Path(flags.files).resolve()
+    if folder is not None and not folder.is_dir():
+        raise ValueError(f"`files` is '{flags.files}', no folder; give one.")
+    listening = _listen(flags)
+    shown = f"[{flags.host}]" if ":" in flags.host else flags.host
+    settings = Settings(
+        hosts=(*Settings.hosts, shown.lower(), *(x.lower() for x in flags.allow_host)),
+        origins=flags.cors,
+        folder=folder,
+        workers=flags.workers,
+        queue=flags.queue,
+        budget=Budget(flags.timeout, flags.memory * 1e9),
+    )
+    config = uvicorn.Config(
+        build(settings),
+        log_level="warning",
+        server_header=False,
+        timeout_graceful_shutdown=round(flags.timeout) + 5,
+        lifespan="on",
+    )
+    port = listening.getsockname()[1]
+    print(f"diffenergy: http://{shown}:{port} (Ctrl-C ends it)", flush=True)
+    # uvicorn raises the signals that ended it once more when all is answered
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    uvicorn.Server(config).run(sockets=[listening])
+    return Outcome()
+
+
+def _listen(flags: Flags) -> socket.socket:
+    """The socket that the flags name."""
+    family = socket.AF_INET6 if ":" in flags.host else socket.AF_INET
+    listening = socket.socket(family)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((flags.host, flags.port))
+        listening.listen(2048)  # who comes before the server has started waits
+    except OSError as error:
+        name = "port" if error.strerror == "Address already in use" else "host"
+        value = getattr(flags, name)
+        raise ValueError(
+            f"`{name}` is '{value}', where nothing can listen ({error.strerror}); "
+            "give another one."
+        ) from None
+    return listening
