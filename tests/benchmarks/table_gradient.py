@@ -16,7 +16,8 @@ import time
 from typing import Any, Final
 
 WAYS: Final = (
-    "estimate", "grad", "jit", "jit, compiler_options()", "jit, compiler_options(once=True)"
+    "estimate", "grad", "jit", "jit, compiler_options()",
+    "jit, compiler_options(once=True)",
 )  # fmt: skip
 
 
