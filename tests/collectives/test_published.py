@@ -2,7 +2,6 @@
 
 import csv
 import gzip
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 from diffenergy.collectives import Violation, load_topology
 from diffenergy.collectives._published import read_json, replay_epochs
 
-from .builders import read_published, run_published
+from .builders import read_published, run_published, write_json
 
 _PREFIX = "ndv2-2-published_"
 _LONGEST = 4.1e-6
@@ -63,14 +62,9 @@ def test_all_files_end_in_their_epochs_and_run_in_continuous_time(shared: Path):
         assert late <= free + _LONGEST
 
 
-def _write(path: Path, table: dict) -> Path:
-    path.write_text(json.dumps(table))
-    return path
-
-
 def _read(path: Path, *flows: str):
     return read_published(
-        _write(path, SMALL | {"7-Flows": flows}), load_topology("ndv2-2-published")
+        write_json(path, SMALL | {"7-Flows": flows}), load_topology("ndv2-2-published")
     )
 
 
@@ -97,7 +91,7 @@ def _broken(shared: Path, tmp_path: Path, which: str, edit: Callable[[dict], obj
     table = read_json(path)
     edit(table)
     return read_published(
-        _write(tmp_path / "broken.json", table), load_topology("ndv2-2-published")
+        write_json(tmp_path / "broken.json", table), load_topology("ndv2-2-published")
     )
 
 

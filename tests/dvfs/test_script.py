@@ -175,57 +175,40 @@ def test_a_signal_while_clocks_are_set(bench):
     ]
 
 
-def test_an_unknown_stage_restores(bench):
-    process = bench.start(BY_STAGE)
-    _, errors = process.communicate("sideways\n")
-    assert process.returncode == 2 and "no stage 'sideways'" in errors
-    assert bench.lines()[-2:] == RESET
-
-
-def test_an_exception_restores(bench):
-    (bench.folder / "mine.py").write_text(
-        "from apply_clocks import Clocks\n"
-        "clocks = Clocks(gpu=3).__enter__()\n"
-        "clocks.apply('backward')\n"
-        "raise KeyError('mine')\n"
-    )
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ("clocks = Clocks(gpu=3).__enter__()\nclocks.apply('backward')\n"
+         "raise KeyError('mine')", "KeyError: 'mine'"),
+        ("with Clocks(gpu=3) as clocks:\n    clocks.apply('sideways')",
+         "ValueError: the schedule has no stage 'sideways' (there are "),
+        ("with Clocks(gpu=3) as clocks:\n    clocks.begin()",
+         "ValueError: the schedule has stages; mark them with apply(stage)"),
+    ],
+)  # fmt: skip
+def test_an_exception_restores(bench, words: str, error: str):
+    """With and without `with`; markers that the schedule does not have raise one."""
+    (bench.folder / "mine.py").write_text(f"from apply_clocks import Clocks\n{words}\n")
     (bench.folder / "apply_clocks.py").write_text(BY_STAGE)
     process = bench.python("mine.py")
     _, errors = process.communicate()
-    assert process.returncode == 1 and "KeyError: 'mine'" in errors
+    assert process.returncode == 1 and error in errors
     assert bench.lines()[-2:] == ["smi -i 3 -rmc", "smi -i 3 -rgc"]
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("stage", "fail_on", "error"),
     [
-        ("apply('sideways')", "the schedule has no stage 'sideways' (there are "),
-        ("begin()", "the schedule has stages; mark them with apply(stage)"),
+        ("sideways\n", "", "no stage 'sideways'"),
+        ("", "-lmc", "failed: no permission"),
+        ("", "-rmc", "the clocks are still locked"),
     ],
 )
-def test_markers_that_do_not_fit_are_told(bench, words: str, said: str):
-    (bench.folder / "mine.py").write_text(
-        "from apply_clocks import Clocks\n"
-        "with Clocks(gpu=3) as clocks:\n"
-        f"    clocks.{words}\n"
-    )
-    (bench.folder / "apply_clocks.py").write_text(BY_STAGE)
-    _, errors = bench.python("mine.py").communicate()
-    assert f"ValueError: {said}" in errors
-    assert bench.lines()[-2:] == ["smi -i 3 -rmc", "smi -i 3 -rgc"]
-
-
-def test_a_refusal_is_told(bench):
-    process = bench.start(BY_STAGE, FAIL_ON="-lmc")
-    _, errors = process.communicate("")
-    assert process.returncode == 2 and "failed: no permission" in errors
-    assert bench.lines()[-2:] == RESET  # the second in spite of whatever the first does
-
-
-def test_a_failing_reset_is_told(bench):
-    process = bench.start(BY_STAGE, FAIL_ON="-rmc")
-    _, errors = process.communicate("")
-    assert process.returncode == 2 and "the clocks are still locked" in errors
+def test_a_failure_restores(bench, stage: str, fail_on: str, error: str):
+    """The second clock in spite of whatever the first one does."""
+    process = bench.start(BY_STAGE, FAIL_ON=fail_on)
+    _, errors = process.communicate(stage)
+    assert process.returncode == 2 and error in errors
     assert bench.lines()[-2:] == RESET
 
 

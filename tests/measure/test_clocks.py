@@ -73,23 +73,21 @@ def test_limits_without_permission_put_the_clock_back(state):
     assert world.locked is None and not state.exists()
 
 
-def test_a_limit_that_stays_is_said(state):
-    world, said = World(), []
-    with Control(world, world, state, said.append) as control:
-        control.apply(None, 300.0)
+@pytest.mark.parametrize(
+    ("clock", "limit", "says"),
+    [
+        (None, 300.0, ("300 W and was 700 W", "`nvidia-smi -i 0 -pl 700`")),
+        (9e8, None, ("900 MHz", "`nvidia-smi -i 0 -rgc`")),
+    ],
+)
+def test_what_cannot_be_put_back_is_said(state, clock, limit, says):
+    world, lines = World(), []
+    world.stubborn = clock is not None
+    with Control(world, world, state, lines.append) as control:
+        control.apply(clock, limit)
         world.set_power_limit = lambda limit: None
-    (line,) = said
-    assert "300 W and was 700 W" in line and "`nvidia-smi -i 0 -pl 700`" in line
-    assert state.exists()
-
-
-def test_a_clock_that_stays_is_said(state):
-    world, said = World(), []
-    world.stubborn = True
-    with Control(world, world, state, said.append) as control:
-        control.apply(9e8, None)
-    (line,) = said
-    assert "900 MHz" in line and "`nvidia-smi -i 0 -rgc`" in line and state.exists()
+    (line,) = lines
+    assert all(words in line for words in says) and state.exists()
 
 
 def test_an_untold_limit_is_not_changed(state):

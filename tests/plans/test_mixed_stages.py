@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from diffenergy.plans import Plan, pipeline_layout, training_memory
-from diffenergy.workload import ModelShare, ModelSplit, TrainedModel, load_model
+from diffenergy.workload import ModelShare, ModelSplit, TrainedModel
+
+from .builders import decoder
 
 HIDDEN, EXPERT = 7168, 3 * 7168 * 2048
 TABLE = 129280 * HIDDEN
@@ -22,15 +24,9 @@ BEHIND = 2 * HIDDEN**2 + 3 * HIDDEN
 """The joint projection and norms of the module behind, without its layer."""
 
 
-def model_of(name: str = "deepseek-v3") -> TrainedModel:
-    model = load_model(name)
-    assert isinstance(model, TrainedModel)
-    return model
-
-
 def stages(plan: Plan, **asked: Any) -> list[dict[str, float]]:
     asked = dict(batch=1, input_len=512, accumulation=16, dtype="bf16") | asked
-    model = model_of()
+    model = decoder("deepseek-v3")
     return training_memory(model, plan, model.request(phase="train", **asked))
 
 
@@ -53,7 +49,7 @@ def test_weights_of_every_stage(experts: int):
 
 def test_weights_of_all_stages_are_those_of_the_model():
     """But for the look-up, which the last stage has, too."""
-    every = model_of().step_parameters()
+    every = decoder("deepseek-v3").step_parameters()
     for pp, vp in ((1, 1), (2, 1), (8, 2), (16, 1), (4, 4)):
         found = sum(parts["weights"] / 2 for parts in stages(Plan(pp=pp, vp=vp)))
         assert found == every + (TABLE if pp > 1 else 0)
@@ -62,7 +58,7 @@ def test_weights_of_all_stages_are_those_of_the_model():
 def test_dense_layers_keep_what_is_theirs():
     """1F1B on 4 stages: 4 micro-batches of 3 + 12 layers, then 3 of 16."""
     found = stages(Plan(pp=4))
-    one, layers = model_of(), {}
+    one, layers = decoder("deepseek-v3"), {}
     asked: Any = dict(phase="train", batch=1, input_len=512, dtype="bf16")
     for name, place in (("dense", 0), ("sparse", 3)):
         share = ModelShare(ModelSplit(), 3, 1, spans=((place, place + 1),))
@@ -89,7 +85,7 @@ def test_dense_layers_keep_what_is_theirs():
     ],
 )
 def test_layers_behind_count_in_the_last_stages(pp: int, vp: int, sizes: list[int]):
-    model = model_of()
+    model = decoder("deepseek-v3")
     plan = Plan(pp=pp, vp=vp)
     found = pipeline_layout(model.kinds, plan, model.name, 1)
     assert [stop - start for start, stop in found.spans] == sizes
@@ -99,7 +95,7 @@ def test_layers_behind_count_in_the_last_stages(pp: int, vp: int, sizes: list[in
 
 
 def test_stages_alike_share_their_kind():
-    found = pipeline_layout(model_of().kinds, Plan(pp=8), "x", 1)
+    found = pipeline_layout(decoder("deepseek-v3").kinds, Plan(pp=8), "x", 1)
     assert found.kinds == {(0,): 1, (1,): 6, (2,): 1}
     mixed = pipeline_layout((0, 0, 2, 2, 0, 2), Plan(pp=3), "x")
     assert [x.kinds for x in mixed.each] == [(0, 0), (2, 2), (0, 2)]

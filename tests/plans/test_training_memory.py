@@ -2,7 +2,6 @@
 
 import csv
 import dataclasses
-import functools
 from typing import Any
 
 import pytest
@@ -15,19 +14,14 @@ from diffenergy.plans import (
     training_memory,
 )
 from diffenergy.plans._pipeline import BACKWARD, order
-from diffenergy.workload import Config, TrainedModel, load_model
+from diffenergy.workload import Config, TrainedModel
 from diffenergy.workload.models import model_from_config
+
+from .builders import decoder
 
 GIB = 2**30
 LLAMA = 8_030_261_248
 """Parameters of Llama 3.1 8B."""
-
-
-@functools.cache
-def decoder(name: str) -> TrainedModel:
-    model = load_model(name)
-    assert isinstance(model, TrainedModel)
-    return model
 
 
 def llama_2_70b() -> TrainedModel:

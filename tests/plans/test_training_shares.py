@@ -1,7 +1,6 @@
 """What one of several GPUs launches in training, by hand and against the whole step."""
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,18 +12,12 @@ from diffenergy.workload import (
     ModelShare,
     ModelSplit,
     TrainedModel,
-    load_model,
 )
 from diffenergy.workload.models import model_from_config
 
+from .builders import decoder
+
 WHOLE = ModelShare()
-
-
-@functools.cache
-def decoder(name: str) -> TrainedModel:
-    model = load_model(name)
-    assert isinstance(model, TrainedModel)
-    return model
 
 
 def step(name: str, share: ModelShare = WHOLE, **asked: Any) -> list[Listing]:
