@@ -4,9 +4,9 @@
 
 Six cases of MLPerf; no node has seen a reading of its own: its host is that of its
 parts, with scale and gain of the other systems (`wall.py`). Llama-2-70B is priced as
-Llama-3.1-70B, MLPerf decodes greedily. The training of BERT is a GPU's share (96 packed sequences) with the
-kernels of the stack `eager` in bf16: its fp8 casts in kernels of their own, so that it
-is no faster there, and no fused one is modelled.
+Llama-3.1-70B; MLPerf decodes greedily. The training of BERT is a GPU's share (96 packed
+sequences) with the kernels of the stack `eager` in bf16: its fp8 casts in kernels of
+their own, so that it is no faster there, and no fused one is modelled.
 """
 
 from pathlib import Path
@@ -32,7 +32,8 @@ CASES: Final = {
     "llama2-70b offline, 8 H200 at 500 W": (
         H200, 1, "llama2-70b-99.9 = llama2-70b-99",
         "serve llama-3.1-70b --gpu h200-sxm --power-limit 500 --dtype fp8 "
-        "--max-batch 512 --input-len 294 --output-len 294 --engine trtllm --sampling greedy",
+        "--max-batch 512 --input-len 294 --output-len 294 --engine trtllm "
+        "--sampling greedy",
     ),
     "llama3.1-8b offline, 8 B200": (
         B200, 1, "llama3.1-8b",
