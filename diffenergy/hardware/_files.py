@@ -94,6 +94,8 @@ def with_fields(card: GpuCard, changes: Mapping[str, int | float | str]) -> GpuC
     >>> card.values["dram_bandwidth"]
     6700000000000.0
     """
+    if not changes:
+        return card  # the same object: it keeps its record (`GpuCard.served`)
     words: dict[str, Any] = {x: y for x, y in changes.items() if x in CHOSEN}
     numbers = {x: y for x, y in changes.items() if x not in CHOSEN}
     for field in numbers:
@@ -106,7 +108,7 @@ def with_fields(card: GpuCard, changes: Mapping[str, int | float | str]) -> GpuC
     return dataclasses.replace(
         card,
         values=values,
-        published={} if changes else card.published,
+        published={},
         provenance={**card.provenance, **sources},
         **words,
     )

@@ -210,12 +210,11 @@ def _as_name(flag: re.Match[str]) -> str:
     return f"`{flag[1].replace('-', '_')}`"
 
 
-def declared(kind: Any) -> Iterator[tuple[dataclasses.Field[Any], Flag]]:
+@functools.cache
+def declared(kind: Any) -> tuple[tuple[dataclasses.Field[Any], Flag], ...]:
     """Fields with their complete flags, in the order of the help (`_fields`)."""
-    for field in _fields(kind):
-        flag = _flag(kind, field.name)
-        if flag is not None:
-            yield field, _whole(flag, field)
+    flags = ((field, _flag(kind, field.name)) for field in _fields(kind))
+    return tuple((field, _whole(flag, field)) for field, flag in flags if flag)
 
 
 def _flag(kind: Any, name: str) -> Flag | None:
