@@ -54,8 +54,8 @@ def search(request: DesignRequest) -> SearchResult:
 
     >>> few = Effort(starts=2, rounds=2)
     >>> given = dict(vary={"sm_clock": None}, phase="decode", effort=few)
-    >>> found = search("gpt2", "a100-sxm-80gb", **given)
-    >>> found.best.energy < found.start.energy
+    >>> result = search("gpt2", "a100-sxm-80gb", **given)
+    >>> result.best.energy < result.start.energy
     True
     """
     shared, work = _shared(request), request.work
@@ -202,8 +202,8 @@ def tune(request: TuneRequest) -> TuneResult:
     Example:
 
         >>> from diffenergy import codesign
-        >>> found = codesign.tune("gpt2", "l40s", phase="decode", batch=8)
-        >>> found.tuning.time <= found.tuning.default_time
+        >>> result = codesign.tune("gpt2", "l40s", phase="decode", batch=8)
+        >>> result.tuning.time <= result.tuning.default_time
         True
     """
     shared, goal = _shared(request), request.goal

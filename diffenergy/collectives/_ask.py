@@ -89,8 +89,8 @@ def plan(request: CollectiveRequest) -> CollectiveResult | SizesResult:
     Example:
 
         >>> from diffenergy.collectives import plan
-        >>> found = plan("dgx1", "all_gather", "200KB")
-        >>> found.finish < found.baselines.algorithms["ring"].finish, found.certified
+        >>> result = plan("dgx1", "all_gather", "200KB")
+        >>> result.finish < result.baselines.algorithms["ring"].finish, result.certified
         (True, True)
     """
     search, watch = request.search or Search(), request.watch or silent

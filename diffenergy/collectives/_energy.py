@@ -220,8 +220,8 @@ def schedule_energy(
     >>> from diffenergy.collectives._greedy import greedy
     >>> from diffenergy.collectives._topology_files import load_topology
     >>> machine = load_topology("dgx1")
-    >>> found = greedy(machine, demand("all_gather", machine, "8MB"))
-    >>> round(schedule_energy(found, None).moved.typical, 5)  # 56 MB x 7.5 pJ/bit
+    >>> result = greedy(machine, demand("all_gather", machine, "8MB"))
+    >>> round(schedule_energy(result, None).moved.typical, 5)  # 56 MB x 7.5 pJ/bit
     0.00336
     """
     topology, sends = schedule.topology, schedule.sends

@@ -58,8 +58,8 @@ def verify(
     Example:
 
         >>> from diffenergy.collectives import plan, verify
-        >>> found = plan("ring-4", "all_gather", "8MB")
-        >>> verify(found.schedule).finish == found.finish
+        >>> result = plan("ring-4", "all_gather", "8MB")
+        >>> verify(result.schedule).finish == result.finish
         True
     """
     machine = None if topology is None else load_topology(topology, latency, gpu)

@@ -1,7 +1,7 @@
 """Frequency schedules: clocks for every kernel, phase or iteration.
 
-    found = diffenergy.dvfs.plan("gpt2", "a100-sxm-80gb", batch=8, max_slowdown=2)
-    found.to_script("plan.py")
+    result = diffenergy.dvfs.plan("gpt2", "a100-sxm-80gb", batch=8, max_slowdown=2)
+    result.to_script("plan.py")
 
 Names load on first use; `__init__.pyi` lists them.
 """

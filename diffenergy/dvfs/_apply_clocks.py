@@ -76,8 +76,8 @@ class Smi:
             command, capture_output=True, text=True, start_new_session=True
         )
         if done.returncode:
-            said = " ".join((done.stdout + done.stderr).split())
-            raise RuntimeError(f"`{' '.join(command)}` failed: {said}")
+            output = " ".join((done.stdout + done.stderr).split())
+            raise RuntimeError(f"`{' '.join(command)}` failed: {output}")
 
     def close(self) -> None:
         pass
@@ -324,19 +324,19 @@ def main() -> int:
     parser.add_argument("--gpu", type=int, default=0, help="number in nvidia-smi")
     parser.add_argument("--dry-run", action="store_true", help="only show what to do")
     parser.add_argument("command", nargs="*", help="program to run meanwhile")
-    given = parser.parse_args()
-    if given.dry_run:
-        dry_run(given.gpu)
+    arguments = parser.parse_args()
+    if arguments.dry_run:
+        dry_run(arguments.gpu)
         return 0
     # nohup and shells in the background hand it down ignored: it is to restore
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    if given.command and SCHEDULE["granularity"] != "iteration":
+    if arguments.command and SCHEDULE["granularity"] != "iteration":
         parser.error("a command cannot mark its stages or kernels; use stdin or import")
     status = 0
     try:
-        with Clocks(given.gpu) as clocks:
-            if given.command:
-                status = run(given.command)
+        with Clocks(arguments.gpu) as clocks:
+            if arguments.command:
+                status = run(arguments.command)
             else:
                 follow(clocks, sys.stdin)
     except KeyboardInterrupt:

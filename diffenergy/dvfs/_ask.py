@@ -32,8 +32,8 @@ def plan(request: DvfsRequest) -> PlanResult:
     Raises `Infeasible` if no schedule keeps the limits (`least`: what can be had), else
     `ValueError` or `TypeError`, in one sentence.
 
-    >>> found = plan("gpt2", "a100-sxm-80gb", phase="decode", sm_clock=[9e8, 1.41e9])
-    >>> found.bound <= found.energy < found.default.energy
+    >>> result = plan("gpt2", "a100-sxm-80gb", phase="decode", sm_clock=[9e8, 1.41e9])
+    >>> result.bound <= result.energy < result.default.energy
     True
     """
     slowdown = request.max_slowdown

@@ -73,8 +73,8 @@ def sensitivity(
     Example:
 
         >>> import diffenergy as de
-        >>> found = de.sensitivity("gpt2", "a100-sxm-80gb", phase="decode", of=["time"])
-        >>> found.rows[0]["field"], found.rows[0]["time_pct"] < 0
+        >>> table = de.sensitivity("gpt2", "a100-sxm-80gb", phase="decode", of=["time"])
+        >>> table.rows[0]["field"], table.rows[0]["time_pct"] < 0
         ('sm_clock_max', True)
     """
     of = _checked(of)

@@ -128,8 +128,8 @@ def sweep(request: SweepRequest) -> "pd.DataFrame":
     Example:
 
         >>> import diffenergy as de
-        >>> found = de.sweep("gpt2", ["a10", "l4"], batch=[1, 8])
-        >>> found[["gpu", "batch"]].values.tolist()
+        >>> result = de.sweep("gpt2", ["a10", "l4"], batch=[1, 8])
+        >>> result[["gpu", "batch"]].values.tolist()
         [['a10', 1], ['a10', 8], ['l4', 1], ['l4', 8]]
     """
     return crossed(**part(SweepRequest, request)).frame()

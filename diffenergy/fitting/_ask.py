@@ -59,8 +59,8 @@ def fit(request: _Fit) -> FitResult:
         >>> from diffenergy import measurements
         >>> jax.config.update("jax_enable_x64", True)
         >>> table = measurements.read("docs/examples/gemm.csv", op="gemm", gpu="a10")
-        >>> found = fit(table, holdout="n=4096", max_steps=2)
-        >>> found.summary["held_out"]["rows"]
+        >>> result = fit(table, holdout="n=4096", max_steps=2)
+        >>> result.summary["held_out"]["rows"]
         6
     """
     _check_bits()

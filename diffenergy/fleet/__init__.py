@@ -1,7 +1,7 @@
 """Fleets: which model on which GPUs, how many, at which clock, hour by hour.
 
-    found = diffenergy.fleet.plan("fleet.toml", objective="carbon")
-    found.plan, found.bound, found.gap
+    result = diffenergy.fleet.plan("fleet.toml", objective="carbon")
+    result.plan, result.bound, result.gap
 
 Names load on first use; `__init__.pyi` lists them.
 """

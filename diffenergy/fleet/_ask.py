@@ -67,8 +67,8 @@ def plan(request: FleetRequest) -> FleetResult:
     Example:
 
         >>> import diffenergy as de
-        >>> found = de.fleet.plan("docs/examples/fleet/fleet.toml")
-        >>> found.summary["status"]
+        >>> result = de.fleet.plan("docs/examples/fleet/fleet.toml")
+        >>> result.summary["status"]
         'optimal'
     """
     begun = time.monotonic()

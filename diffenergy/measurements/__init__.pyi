@@ -16,6 +16,7 @@ from ._columns import READ_COLUMNS as READ_COLUMNS
 from ._logs import LogRequest as LogRequest
 from ._logs import LogResult as LogResult
 from ._logs import log_format as log_format
+from ._logs import log_head as log_head
 from ._logs import read_log as read_log
 from ._metrics import QUANTITIES as QUANTITIES
 from ._metrics import READINGS as READINGS

@@ -114,22 +114,22 @@ def read_log(request: _Read) -> LogResult:
 
 def log_format(path: str) -> str | None:
     """Tool that wrote the log at `path`, by its content; None for any other file."""
-    if not Path(path).is_file():
-        return None
-    try:
-        with Path(path).open("rb") as file:
-            packed = file.read(2) == b"\x1f\x8b"
-            file.seek(0)
-            head = (gzip.GzipFile(fileobj=file) if packed else file).read(_HEAD)
-    except (OSError, EOFError, zlib.error):
-        return None
-    text = head.decode("utf-8-sig", errors="replace")
+    text = log_head(path, 1 << 16)
     lines = [line for line in text.splitlines() if line.strip()]
     return next((x for x, m in importers().items() if lines and m.wrote(lines)), None)
 
 
-_HEAD = 1 << 16
-"""Bytes looked at."""
+def log_head(path: str, size: int) -> str:
+    """Text of the first `size` bytes of a file, unpacked if it is gzip; "" where it
+    cannot be read."""
+    try:
+        with Path(path).open("rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"
+            file.seek(0)
+            head = (gzip.GzipFile(fileobj=file) if packed else file).read(size)
+    except (OSError, EOFError, zlib.error):
+        return ""
+    return head.decode("utf-8-sig", errors="replace")
 
 
 def log_sheet(path: str, gpu: str | None) -> Sheet | None:

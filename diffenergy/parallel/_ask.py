@@ -99,8 +99,8 @@ def plan(request: PlanRequest) -> PlanResult:
     Example:
 
         >>> from diffenergy import parallel
-        >>> found = parallel.plan("gpt2", num_gpus=8, global_batch=64, input_len=256)
-        >>> found.summary["num_gpus"]
+        >>> result = parallel.plan("gpt2", num_gpus=8, global_batch=64, input_len=256)
+        >>> result.summary["num_gpus"]
         8
     """
     for name in ("num_gpus", "global_batch"):

@@ -177,11 +177,11 @@ def _read(topology: str) -> Host:
         return read_toml(_TOPOLOGIES / f"{name}.toml", "topology", _EXAMPLE)
 
     names = [x.stem for x in _TOPOLOGIES.glob("*.toml")]
-    found = re.fullmatch(r"(.+?)-(\d+)", topology)
+    several = re.fullmatch(r"(.+?)-(\d+)", topology)
     if topology in names:
         table, hosts = read(topology), 1
-    elif found and found[1] in names:
-        table, hosts = read(found[1]), int(found[2])
+    elif several and several[1] in names:
+        table, hosts = read(several[1]), int(several[2])
     elif topology.endswith(".toml"):
         table, hosts = read_toml(Path(topology), "topology", _EXAMPLE), 1
     else:

@@ -91,7 +91,7 @@ def pipeline_layout(
         sizes[place], further = sizes[place] - behind, further - behind
     stops = itertools.accumulate(sizes)
     spans = tuple((stop - n, stop) for stop, n in zip(stops, sizes, strict=True))
-    found = tuple(
+    placed = tuple(
         Chunk(
             tuple(sorted(kinds[start:stop])),
             i == 0,
@@ -100,14 +100,14 @@ def pipeline_layout(
         )
         for i, (start, stop) in enumerate(spans)
     )
-    chunks = tuple(dict.fromkeys(found))
+    chunks = tuple(dict.fromkeys(placed))
     stages = tuple(
-        tuple(chunks.index(x) for x in found[s :: plan.pp]) for s in range(plan.pp)
+        tuple(chunks.index(x) for x in placed[s :: plan.pp]) for s in range(plan.pp)
     )
     if plan.order != "dualpipe":
-        return Layout(spans, found, chunks, stages)
+        return Layout(spans, placed, chunks, stages)
     both = tuple(a + b for a, b in zip(stages, stages[::-1], strict=True))
-    return Layout(spans, found, chunks, both, share=0.5)
+    return Layout(spans, placed, chunks, both, share=0.5)
 
 
 def _check_split(split: tuple[int, ...], layers: int, places: int, name: str) -> None:

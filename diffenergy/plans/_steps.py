@@ -409,7 +409,7 @@ def step_energy(
     times: Float[Array, " n"],
     dynamic: Float[Array, " n"],
     static: Float[Array, " n"],
-    found: StepTime,
+    step: StepTime,
     steps: Steps,
 ) -> StepEnergy:
     """Energy of steps: what kernels draw beyond static power, however long they wait,
@@ -421,7 +421,7 @@ def step_energy(
         times: s of the phases.
         dynamic: J of the phases beyond static power.
         static: W of idling and leakage in the phases.
-        found: time of the steps.
+        step: time of the steps.
         steps: the steps.
     """
     calls = _calls(steps)
@@ -431,10 +431,10 @@ def step_energy(
     drawn, total = of_gpus(own, steps), of_gpus(jnp.sum(spent, axis=-1), steps)
     there, still = steps.count > 0, of_gpus(still, steps)
     waiting = jnp.where(there, still / jnp.where(there, total, 1.0), 0.0)
-    power = drawn / found.time[..., None] + waiting
-    work = steps.batches[..., None] * (found.forward + found.backward)
-    busy = jnp.minimum((work + found.optimizer) / found.time[..., None], 1.0)
-    energy = steps.abreast * found.time * jnp.sum(steps.count * power, axis=-1)
+    power = drawn / step.time[..., None] + waiting
+    work = steps.batches[..., None] * (step.forward + step.backward)
+    busy = jnp.minimum((work + step.optimizer) / step.time[..., None], 1.0)
+    energy = steps.abreast * step.time * jnp.sum(steps.count * power, axis=-1)
     return StepEnergy(energy, power, busy, calls)
 
 

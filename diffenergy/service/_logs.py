@@ -1,8 +1,6 @@
 """Logs of a service by their content: series over time and runs of benchmarks."""
 
-import gzip
 import re
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -10,7 +8,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ..imports import bundled_gpu
-from ..measurements import Series, log_format
+from ..measurements import Series, log_format, log_head
 from ..measurements.importers import importers
 from . import _benchmarks, _prometheus
 from ._benchmarks import Run
@@ -39,16 +37,7 @@ class Logs(NamedTuple):
 def service_format(path: str) -> str | None:
     """Tool that wrote the log of a service at `path`: a benchmark or Prometheus, by its
     content; None for any other file, logs of power meters too."""
-    if not Path(path).is_file():
-        return None
-    try:
-        with Path(path).open("rb") as file:
-            packed = file.read(2) == b"\x1f\x8b"
-            file.seek(0)
-            head = (gzip.GzipFile(fileobj=file) if packed else file).read(_HEAD)
-    except (OSError, EOFError, zlib.error):
-        return None
-    text = head.decode("utf-8-sig", errors="replace")
+    text = log_head(path, _HEAD)
     if _prometheus.wrote(text):
         return "prometheus"
     return _benchmarks.wrote(text)

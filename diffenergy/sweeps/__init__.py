@@ -1,6 +1,6 @@
 """Sweeps past one call: blocks of one program, Parquet parts, resume, clusters.
 
-    found = diffenergy.sweeps.run("spec.toml", "results.parquet")
+    result = diffenergy.sweeps.run("spec.toml", "results.parquet")
 
 Names load on first use; `__init__.pyi` lists them.
 """

@@ -45,10 +45,10 @@ class Listing:
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        said = ((self.model, "{}"), (self.mode, "{}"), (self.batch, "batch {:,}"),
+        texts = ((self.model, "{}"), (self.mode, "{}"), (self.batch, "batch {:,}"),
                 (self.seq_len, "{:,} tokens"), (self.passes, "{} passes"),
                 (self.dispatch, "dispatch {}"))  # fmt: skip
-        about = [text.format(x) for x, text in said if x not in (None, 1)]
+        about = [text.format(x) for x, text in texts if x not in (None, 1)]
         launches: dict[str, float] = {}
         for row in self.kernels:
             launches[row["op"]] = launches.get(row["op"], 0) + row.get("count", 1)

@@ -21,8 +21,8 @@ def whole_run(
     as much, being of constants that every step shares.
 
     >>> step = {"time_s": 2.0, "energy_j": 9e3, "tokens_per_s": 5e4, "num_gpus": 8}
-    >>> found = whole_run(step, 1e9)
-    >>> found["steps"], found["time_s"], found["gpu_hours"], found["energy_kwh"]
+    >>> result = whole_run(step, 1e9)
+    >>> result["steps"], result["time_s"], result["gpu_hours"], result["energy_kwh"]
     (10000.0, 20000.0, 44.44444444444444, 25.0)
     """
     steps = tokens / (summary["tokens_per_s"] * summary["time_s"])

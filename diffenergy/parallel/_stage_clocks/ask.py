@@ -53,8 +53,8 @@ def stage_clocks(request: StageClocksRequest) -> StageClocks:
 
     Example:
 
-        >>> found = stage_clocks("gpt2", "a40", "pp=2", global_batch=4)
-        >>> found.bound <= found.energy <= found.summary["baseline"]["energy_j"]
+        >>> result = stage_clocks("gpt2", "a40", "pp=2", global_batch=4)
+        >>> result.bound <= result.energy <= result.summary["baseline"]["energy_j"]
         True
     """
     check_whole(request)

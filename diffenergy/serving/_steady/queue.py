@@ -40,8 +40,8 @@ def birth_death(rate: Array, flows: Array, length: Array, limit: Array) -> Balan
 
     >>> step = lambda r: 0.010 + 1e-4 * r
     >>> r = jnp.minimum(jnp.arange(1.0, 65.0), 16)
-    >>> found = birth_death(jnp.asarray(5.0), r / step(r), jnp.asarray(200.0), r[-1])
-    >>> round(float(found.running), 3), round(float(found.taken), 3)
+    >>> result = birth_death(jnp.asarray(5.0), r / step(r), jnp.asarray(200.0), r[-1])
+    >>> round(float(result.running), 3), round(float(result.taken), 3)
     (11.206, 0.146)
     """
     number = jnp.arange(1.0, flows.shape[-1] + 1.0)

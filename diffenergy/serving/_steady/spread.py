@@ -105,8 +105,8 @@ def gaps(
     mean `entering`, or with `crowding` c > 0 generalized Poisson (Consul, 1989) of that
     mean and of a variance 1 / (1 - c)^2 times it.
 
-    >>> found = gaps(*(jnp.asarray(x) for x in (0.01, [8e-3] * 16, 0.2, 0.0)))
-    >>> [round(1e3 * float(x), 1) for x in (found.mean, *found.quantiles())]
+    >>> result = gaps(*(jnp.asarray(x) for x in (0.01, [8e-3] * 16, 0.2, 0.0)))
+    >>> [round(1e3 * float(x), 1) for x in (result.mean, *result.quantiles())]
     [11.6, 10.0, 18.0, 18.0, 26.0]
     """
     number = jnp.arange(1.0, _TOGETHER + 1.0)
