@@ -23,6 +23,12 @@ from diffenergy.cli.web.jobs import offered
 from .conftest import Server, serving
 
 GPU = "a100-sxm-80gb"
+EXAMPLES = Path(__file__).parents[3] / "docs/examples"
+
+
+def posted(*names: str) -> dict[str, str]:
+    """Files of the examples, as a request has them."""
+    return {Path(name).name: (EXAMPLES / name).read_text() for name in names}
 
 
 def printed(words: list[str]) -> str:
@@ -60,6 +66,25 @@ ASKED: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"model": "gpt2", "gpu": GPU, "rate": 4},
         ["gpt2", "--gpu", GPU, "--rate", "4"],
     ),
+    "import": (
+        {"files": ["log.csv"], "posted": posted("log.csv")},
+        [str(EXAMPLES / "log.csv")],
+    ),
+    "evaluate": (
+        {"measurements": "gemm=gemm.csv", "gpu": "a10", "posted": posted("gemm.csv")},
+        [f"gemm={EXAMPLES / 'gemm.csv'}", "--gpu", "a10"],
+    ),
+    "fleet": (
+        {
+            "fleet": "fleet.toml",
+            "posted": posted(*(f"fleet/{x.name}" for x in EXAMPLES.glob("fleet/*"))),
+        },
+        [str(EXAMPLES / "fleet/fleet.toml")],
+    ),
+    "codesign": (
+        {"model": "gpt2", "gpu": GPU, "vary": "dram_bandwidth=2.0TB/s:2.1TB/s"},
+        ["gpt2", "--gpu", GPU, "--vary", "dram_bandwidth=2.0TB/s:2.1TB/s"],
+    ),
 }
 
 
@@ -76,7 +101,8 @@ def test_json_is_that_of_the_command(server: Server, command: str):
 def steady(content: Any) -> Any:
     """JSON without seconds that a solver took."""
     if isinstance(content, dict):
-        return {x: steady(y) for x, y in content.items() if "solve" not in x}
+        taken = [x for x in content if "solve" in x or x in ("seconds", "wall_s")]
+        return {x: steady(y) for x, y in content.items() if x not in taken}
     return [steady(x) for x in content] if isinstance(content, list) else content
 
 
