@@ -14,6 +14,7 @@ import pytest
 from msgspec import Meta
 
 from diffenergy.cli import app
+from diffenergy.cli.commands import web
 from diffenergy.cli.flags import flag_name
 from diffenergy.compiling import _programs
 from diffenergy.requests import Argument, declared, is_switch
@@ -31,7 +32,7 @@ LINES = {
     "import": "t.json", "measure": "--dry-run --out measured.csv",
     "models": "show gpt2", "plan": "gpt2 --num-gpus 2 --global-batch 4",
     "report": "gpt2 --out page.html", "serve": "gpt2 --rate 1",
-    "sweep": "spec.toml --out out.csv",
+    "sweep": "spec.toml --out out.csv", "web": "--port 0",
 }  # fmt: skip
 """What stands beside the flag, so that only its value is wrong."""
 NUMBERS = ("x", "-1", "0", "nan", "inf", "1.5", "1e30")
@@ -145,6 +146,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(_programs, "_answer", priced)
     monkeypatch.setattr(_programs, "_LOADED", {})
+    monkeypatch.setattr(web, "_listen", priced)
     monkeypatch.setattr(app, "build", functools.cache(app.build))
 
 

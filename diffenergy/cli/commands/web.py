@@ -1,9 +1,11 @@
 """`diffenergy web`: a page in the browser, and an HTTP service."""
 
 import importlib.util
+import re
 import signal
 import socket
 from pathlib import Path
+from typing import Final
 
 from ..run import Outcome
 from .web_flags import Flags
@@ -17,13 +19,14 @@ def run(flags: Flags) -> Outcome:
                 f"`diffenergy web` needs {package}; install it by `pip install "
                 "'diffenergy[web]'`."
             )
+    _check_names(flags)
     import uvicorn
 
     from ..web.service import Settings, build
     from ..web.workers import Budget
 
     folder = None if flags.files is None else Path(flags.files).resolve()
-    if folder is not None and not folder.is_dir():
+    if folder is not None and not (flags.files and folder.is_dir()):
         raise ValueError(f"`files` is '{flags.files}', no folder; give one.")
     listening = _listen(flags)
     shown = f"[{flags.host}]" if ":" in flags.host else flags.host
@@ -49,6 +52,23 @@ def run(flags: Flags) -> Outcome:
         signal.signal(number, lambda *_: None)
     uvicorn.Server(config).run(sockets=[listening])
     return Outcome()
+
+
+_NAMES: Final = {
+    "host": (r"[\w.:%-]+", "an address such as 127.0.0.1"),
+    "allow_host": (r"[\w.-]+|\[[\da-fA-F:.]+\]", "a name such as energy.example.com"),
+    "cors": (r"https?://[\w.\[\]:-]+", "an origin such as https://example.com"),
+}
+"""What an address, a name and an origin look like, with an example of each."""
+
+
+def _check_names(flags: Flags):
+    """An empty address would be every one of the machine."""
+    for field, (pattern, example) in _NAMES.items():
+        value = getattr(flags, field)
+        for text in [value] if isinstance(value, str) else value:
+            if not re.fullmatch(pattern, text):
+                raise ValueError(f"`{field}` is '{text}'; give {example}.")
 
 
 def _listen(flags: Flags) -> socket.socket:

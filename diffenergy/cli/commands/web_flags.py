@@ -15,8 +15,11 @@ _Port = Annotated[
 _Above = Annotated[float, Meta(gt=0, description="allowed is a number above 0")]
 
 
-def _seconds(flag: str, text: str) -> float:
-    return reading.seconds(flag, text)
+_Workers = Annotated[
+    int,
+    Meta(ge=1, le=256, description="allowed is a whole number from 1 to 256"),
+    Text("N", reading.whole),
+]
 
 
 class Flags(Request):
@@ -46,9 +49,10 @@ class Flags(Request):
     files: Annotated[
         str | None, Flag("Folder whose files may be read and written [none].", "DIR")
     ] = None
-    workers: Annotated[Whole, "Processes that answer"] = 2
+    workers: Annotated[_Workers, "Processes that answer"] = 2
     queue: Annotated[Whole, "Requests that may wait; more are refused"] = 100
     timeout: Annotated[
-        _Above, Flag("Time limit of a request, such as 5min [120s].", "TIME", _seconds)
+        _Above,
+        Flag("Time limit of a request, such as 5min [120s].", "TIME", reading.seconds),
     ] = 120.0
     memory: Annotated[Whole, Flag("Memory limit of a process in GB", "GB")] = 4
