@@ -120,8 +120,8 @@ def log_format(path: str) -> str | None:
 
 
 def log_head(path: str, size: int) -> str:
-    """Text of the first `size` bytes of a file, unpacked if it is gzip; "" where it
-    cannot be read."""
+    """Text of the first `size` bytes of the file at `path`, unpacked if it is gzip; ""
+    where it cannot be read."""
     try:
         with Path(path).open("rb") as file:
             packed = file.read(2) == b"\x1f\x8b"

@@ -119,7 +119,7 @@ def test_a_type_that_is_none_is_refused(text):
 
 
 def test_every_command_that_answers_is_on_the_page():
-    assert {*keys.commands(), "report"} == set(app.names())
+    assert {*keys.commands(), "report", "web"} == set(app.names())
 
 
 def test_each_heading_is_there_once_with_one_table():
