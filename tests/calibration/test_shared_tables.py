@@ -25,7 +25,7 @@ KINDS = [
     ("h200_sxm_gemm_power", "bfloat16", 6.07, 4.42),
     ("h200_sxm_gemm_power", "fp8_block", 9.09, 5.14),
     ("h200_sxm_context_attention_power", "bfloat16", 11.58, 26.35),
-    ("h200_sxm_context_attention_power", "fp8", 9.44, 17.10),
+    ("h200_sxm_context_attention_power", "fp8", 9.44, 17.78),
     ("h200_sxm_generation_attention_power", "bfloat16", 13.44, 27.06),
     ("h200_sxm_generation_attention_power", "fp8", 8.22, 25.93),
     ("h200_sxm_moe_power", "bfloat16", 8.25, 9.32),

@@ -38,7 +38,7 @@ def answered(page: Any):
     page.wait_for_selector(_ANSWER, timeout=_LONGEST)
 
 
-@pytest.mark.parametrize("command", ASKED)
+@pytest.mark.parametrize("command", [x for x in ASKED if "posted" not in ASKED[x][0]])
 def test_each_form_answers(page: Any, server: Server, command: str):
     fields, words = ASKED[command]
     page.goto(f"{server.url}/{command}")
