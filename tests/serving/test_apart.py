@@ -181,7 +181,7 @@ def test_pools_of_a_large_model():
     assert x["kv_transfer_j"] == pytest.approx(8 * size * 20e-12)
     first = prompt["time_s"] + x["kv_transfer_s"] + 0.2 + step["decode_only"] + 0.0395
     assert x["ttft_s"]["mean"] == pytest.approx(first, rel=0.05)
-    # 0.158 s of both GPUs in a prototype, and 83.4 J with the energy of block-scaled fp8
+    # 0.158 s of both GPUs in a prototype; 83.4 J when block-scaled fp8 stood for fp8
     pool = x["pools"]["prefill"]
     assert pool["utilization"] == pytest.approx(1e-3 * prompt["time_s"], rel=0.02)
     assert prompt["time_s"] == pytest.approx(0.158, rel=0.02)
