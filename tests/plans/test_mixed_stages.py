@@ -87,16 +87,16 @@ def test_dense_layers_keep_what_is_theirs():
 def test_layers_behind_count_in_the_last_stages(pp: int, vp: int, sizes: list[int]):
     model = decoder("deepseek-v3")
     plan = Plan(pp=pp, vp=vp)
-    found = pipeline_layout(model.kinds, plan, model.name, 1)
-    assert [stop - start for start, stop in found.spans] == sizes
-    assert [len(x.kinds) for x in found.each] == sizes
-    dense = [x.kinds.count(0) for x in found.each]
+    layout = pipeline_layout(model.kinds, plan, model.name, 1)
+    assert [stop - start for start, stop in layout.spans] == sizes
+    assert [len(x.kinds) for x in layout.each] == sizes
+    dense = [x.kinds.count(0) for x in layout.each]
     assert sum(dense) == 3 and dense[0] == min(3, sizes[0])
 
 
 def test_stages_alike_share_their_kind():
-    found = pipeline_layout(decoder("deepseek-v3").kinds, Plan(pp=8), "x", 1)
-    assert found.kinds == {(0,): 1, (1,): 6, (2,): 1}
+    layout = pipeline_layout(decoder("deepseek-v3").kinds, Plan(pp=8), "x", 1)
+    assert layout.kinds == {(0,): 1, (1,): 6, (2,): 1}
     mixed = pipeline_layout((0, 0, 2, 2, 0, 2), Plan(pp=3), "x")
     assert [x.kinds for x in mixed.each] == [(0, 0), (2, 2), (0, 2)]
     assert len(mixed.kinds) == 3

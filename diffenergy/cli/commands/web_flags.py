@@ -18,7 +18,7 @@ _Above = Annotated[float, Meta(gt=0, description="allowed is a number above 0")]
 _Workers = Annotated[
     int,
     Meta(ge=1, le=256, description="allowed is a whole number from 1 to 256"),
-    Text("N", reading.whole),
+    Text("N", reading.seed),
 ]
 
 

@@ -263,9 +263,9 @@ def test_kernels_alone_wait_for_no_host(run, tmp_path):
     stepped = answer(module_calls=2)
     assert stepped["assumed"]["dispatch"] == stepped["dispatch"] == "eager"
     assert stepped["phases"]["forward"]["host_time_s"] > 0
-    said = answer(dispatch="eager")
-    assert "dispatch" not in said["assumed"] and said["dispatch"] == "eager"
-    assert said["phases"]["forward"]["host_time_s"] > 0
+    listed = answer(dispatch="eager")
+    assert "dispatch" not in listed["assumed"] and listed["dispatch"] == "eager"
+    assert listed["phases"]["forward"]["host_time_s"] > 0
     request = answer("--dispatch", "graph", module_calls=2, dispatch="eager")
     assert "dispatch" not in request["assumed"]
     assert request["time_s"] == alone["time_s"]

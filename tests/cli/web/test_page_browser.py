@@ -15,18 +15,19 @@ _DESK: Final = {"width": 1440, "height": 900}
 _PHONE: Final = {"width": 390, "height": 844}
 _LONGEST: Final = 110_000
 """ms for an answer that compiles."""
-_ANSWER: Final = "#now .line, #now table"
+_ANSWER: Final = "#now:not(.stale) :is(.line, table)"
+"""The answer to what was asked last."""
 
 
 @pytest.fixture
 def page(browser: Any) -> Iterator[Any]:
     context = browser.new_context(viewport=_DESK)
     opened = context.new_page()
-    opened.said = []
-    opened.on("pageerror", lambda error: opened.said.append(str(error)))
-    opened.on("console", lambda message: opened.said.append(message.text))
+    opened.messages = []
+    opened.on("pageerror", lambda error: opened.messages.append(str(error)))
+    opened.on("console", lambda message: opened.messages.append(message.text))
     yield opened
-    assert opened.said == []
+    assert opened.messages == []
     context.close()
 
 
