@@ -246,7 +246,8 @@ def renewed(said: str, answers: Iterable[str]) -> tuple[str, list[str]]:
     stale figures of which no answer says what they have become.
 
     A stale figure becomes the nearest number with its unit if that is within a quarter,
-    at least twice as near as the next one, and nearest to no other stale figure.
+    at least twice as near as the next one, and nearest to no other stale figure; one
+    with a sign takes none of the other sign.
 
     >>> renewed("4.0 s at 25 W", ["4.23 s"])
     ('4.2 s at 25 W', ['25 W'])
@@ -279,7 +280,8 @@ def _become(stale: Figure, answers_numbers: Iterable[Figure]) -> Figure | None:
     away: dict[Figure, float] = {}
     for x in answers_numbers:
         other, of_other = _UNITS[x.unit] if x.unit else (None, 1.0)
-        if x.value and (name is None or other == name):
+        opposite = stale.text[0] in "+-" and x.value * stale.value < 0
+        if x.value and not opposite and (name is None or other == name):
             value = abs(x.value) * (of_other / size if name else 1.0)
             new = _rounded(stale, math.copysign(value, x.value))
             away[new] = min(

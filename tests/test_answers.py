@@ -141,6 +141,7 @@ def test_stale_figures_are_written_as_the_answer_has_them(
         ("4.0 s", "5.2 s"),  # too far
         ("4.0 s", "4.2 s 4.3 s"),  # which of the two?
         ("4.0 s", "4.2 s 3.8 s"),
+        ("-4.0 %", "4.1 %"),  # of the other sign
     ],
 )
 def test_figures_that_no_answer_has_are_reported_and_stay(said: str, answer: str):

@@ -250,7 +250,7 @@ def simulated(truth: Problem, seeds: int) -> tuple[np.ndarray, ...]:
 @pytest.mark.slow
 def test_smoothing_promises_less_and_keeps_it(truth: Problem):
     """Plans on raw readings are slower than they say, smoothed ones keep a bound."""
-    raw, smooth, bounds = simulated(truth, 4)
+    raw, smooth, bounds = simulated(truth, 2)
     late = raw[:, 0].mean()
     assert late > 0.15  # promised: 0
     assert abs(smooth[:, 0]).mean() < 0.5 * late
