@@ -43,6 +43,7 @@ def _move_cache() -> Path | None:
 
 
 _PROGRAMS: Final = _move_cache()
+os.environ["DIFFENERGY_CACHE_MB"] = "inf"  # more programs than a user ever has
 _UNUSED_DAYS: Final = 30
 """Programs that no run has read for so long are deleted: every change of the model
 makes others."""

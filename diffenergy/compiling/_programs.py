@@ -7,14 +7,18 @@ compiled anew. A program that came out of JAX's own cache does not survive being
 again: ours are compiled apart from it.
 """
 
+import collections
 import contextlib
 import functools
 import hashlib
+import os
 import pickle
 import platform
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -37,34 +41,53 @@ class _Program(NamedTuple):
 
 _LOADED: dict[Any, _Program] = {}
 """Programs of this process: nothing else remembers those that were read."""
+_LOCKS: collections.defaultdict[Any, threading.Lock] = collections.defaultdict(
+    threading.Lock
+)
+"""Of each program: threads that want the same one compile it once."""
+_CONFIGURED: Final = threading.RLock()
+"""Whether JAX caches is one switch for all threads."""
+
+UNUSED_DAYS: Final = 60
+"""Days without use after which the file of a program is deleted."""
+MOST_MB: Final = 500
+"""MB of all files, unless `DIFFENERGY_CACHE_MB` says otherwise; those used longest ago
+make room."""
 
 
 def call_compiled(
     function: Callable[..., Any],
     arguments: tuple[Any, ...],
     once: bool = True,
+    **static: Any,
 ) -> Any:
-    """`function(*arguments)`, by a program that is loaded or compiled once a process
-    and kept in the user's cache folder, if that can be had.
+    """`function(*arguments, **static)`, by a program that is loaded or compiled once a
+    process and kept in the user's cache folder, if that can be had.
 
     Args:
         function: of a module, so that its name finds its program again; what it takes
             and gives are pytrees of arrays.
         arguments: whatever is no array in them makes a program of its own.
         once: as in `compiler_options`.
+        static: options of the function, each of which makes a program of its own; they
+            are told apart by their `repr`.
     """
     leaves, tree = jax.tree.flatten(arguments)
     leaves = [x if hasattr(x, "dtype") else jnp.asarray(x) for x in leaves]
     folder = cache_folder() if _is_usual(leaves) else None
-    signature = _signature(leaves, tree, once)
+    signature = _signature(leaves, tree, once, static)
     key = (function, *signature, _is_wide(), folder)
-    if key in _LOADED:
-        program = _LOADED[key]
-        results = program.run(leaves)
-    else:
-        path = folder and folder / _file_name(function, signature)
-        program, results = _answer(function, leaves, tree, path, once)
-        _LOADED[key] = program
+    program = _LOADED.get(key)
+    if program is None:
+        with _LOCKS[key]:
+            program = _LOADED.get(key)
+            if program is None:
+                path = folder and folder / _file_name(function, signature)
+                whole = functools.partial(function, **static) if static else function
+                program, results = _answer(whole, leaves, tree, path, once)
+                _LOADED[key] = program
+                return jax.tree.unflatten(jax.tree.structure(program.result), results)
+    results = program.run(leaves)
     return jax.tree.unflatten(jax.tree.structure(program.result), results)
 
 
@@ -85,9 +108,12 @@ def result_shapes(
         return None
 
 
-def _signature(leaves: list[Any], tree: Any, once: bool) -> tuple[Any, ...]:
+def _signature(
+    leaves: list[Any], tree: Any, once: bool, static: dict[str, Any] | None = None
+) -> tuple[Any, ...]:
     """What tells programs of one function apart."""
-    return tree, tuple((x.shape, x.dtype) for x in leaves), once
+    shapes = tuple((x.shape, x.dtype) for x in leaves)
+    return tree, shapes, once, *([repr(sorted(static.items()))] if static else [])
 
 
 def _is_wide() -> bool:
@@ -145,15 +171,17 @@ def _apart_from_jax(folder: Path) -> Iterator[None]:
     """Compiles without JAX's own cache where that is in `folder` too; a cache that the
     caller keeps elsewhere is the caller's, and what cannot be loaded out of ours then
     costs a compilation."""
-    if jax.config.jax_compilation_cache_dir != str(folder):  # pyright: ignore[reportAttributeAccessIssue]
+    with _CONFIGURED:
+        shared = jax.config.jax_compilation_cache_dir == str(folder)  # pyright: ignore[reportAttributeAccessIssue]
+        if shared:
+            try:
+                jax.config.update("jax_compilation_cache_dir", None)
+                compilation_cache.reset_cache()
+                yield
+            finally:
+                jax.config.update("jax_compilation_cache_dir", str(folder))
+    if not shared:
         yield
-        return
-    try:
-        jax.config.update("jax_compilation_cache_dir", None)
-        compilation_cache.reset_cache()
-        yield
-    finally:
-        jax.config.update("jax_compilation_cache_dir", str(folder))
 
 
 def _file_name(function: Callable[..., Any], signature: tuple[Any, ...]) -> str:
@@ -186,6 +214,7 @@ def _load(path: Path) -> _Program | None:
     """The program at `path`; None if there is none that this JAX can load."""
     try:
         program, result = pickle.loads(path.read_bytes())
+        os.utime(path)  # when it was used last
         return _Program(serialize_executable.deserialize_and_load(*program), result)
     except Exception:  # noqa: BLE001  a stale or broken file costs a compilation
         return None
@@ -196,5 +225,20 @@ def _save(path: Path, program: Any, result: Any) -> None:
     try:
         content = serialize_executable.serialize(program)
         write_bytes_atomic(path, pickle.dumps((content, result)))
+        _make_room(path.parent)
     except Exception:  # noqa: BLE001
         return
+
+
+def _make_room(folder: Path) -> None:
+    """Deletes files of programs that nothing has used for `UNUSED_DAYS`, and those used
+    longest ago beyond the MB of all."""
+    left = 1e6 * float(os.environ.get("DIFFENERGY_CACHE_MB", MOST_MB))
+    oldest = time.time() - 86400 * UNUSED_DAYS
+    with os.scandir(folder) as entries:
+        files = [(x.stat(), x.path) for x in entries if x.name.endswith(".bin")]
+    for about, path in sorted(files, key=lambda x: -x[0].st_mtime):
+        left -= about.st_size
+        if left < 0 or about.st_mtime < oldest:
+            with contextlib.suppress(OSError):  # another process has deleted it
+                os.unlink(path)

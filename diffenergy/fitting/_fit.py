@@ -14,7 +14,7 @@ from jax import Array
 from jax.interpreters import partial_eval
 from jaxtyping import Float
 
-from ..compiling import compiler_options
+from ..compiling import call_compiled
 from ..corrections import (
     ACTIVITY_CONSTANTS,
     ANY_ROWS,
@@ -201,10 +201,10 @@ def _residuals(
 
 def _values(z: Float[Array, " p"], d: _Data) -> Float[Array, " r"]:
     """Residuals by the compiled program that `predict` also uses."""
-    return _residuals(z, d, compiled_reading())
+    return _residuals(z, d, compiled_reading)
 
 
-def _jacobian(
+def residual_slopes(
     z: Float[Array, " p"], data: _Data, basis: Float[Array, "b p"]
 ) -> Float[Array, "b r"]:
     """Rows of the transposed Jacobian along `basis`, by forward mode."""
@@ -215,10 +215,9 @@ def _jacobian(
     return jax.lax.map(column, basis)  # one by one: twice as fast as four at once
 
 
-@functools.cache
-def _slopes() -> Callable:
-    """Transposed Jacobian, jitted: compiling costs more than running."""
-    return jax.jit(_jacobian, compiler_options=compiler_options(True))
+def _slopes(*arguments: Any) -> Array:
+    """`residual_slopes` by a program that is kept: it takes longer than to run."""
+    return call_compiled(residual_slopes, arguments)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -267,7 +266,7 @@ class _Problem(LeastSquares):
             for d, bases in zip(self.data, self.bases, strict=True)
             for basis in bases
         ]
-        parts = iter(self._each(_slopes(), z, *zip(*calls, strict=True)))
+        parts = iter(self._each(_slopes, z, *zip(*calls, strict=True)))
         full = [sum(next(parts).T @ basis for basis in bases) for bases in self.bases]
         return np.concatenate([*full, np.diag(1 / self.width)])
 

@@ -2,7 +2,6 @@
 `evaluate`: how far that is from what was measured."""
 
 import dataclasses
-import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ import jax
 import numpy as np
 import pandas as pd
 
-from ..compiling import compiler_options
+from ..compiling import call_compiled
 from ..corrections import (
     NEAR,
     Corrections,
@@ -21,7 +20,7 @@ from ..corrections import (
     prior_file,
     read_corrections,
 )
-from ..estimator import estimate_workload, phase_widths, runs
+from ..estimator import PhaseEstimate, estimate_workload, phase_widths, runs
 from ..hardware import GpuSpec, OperatingPoint
 from ..kernels import known_as
 from ..measurements import (
@@ -58,16 +57,17 @@ def batch_reading(
     return reading.read(constants, free, governed)
 
 
-@functools.cache
-def compiled_reading():
-    """Compiled `batch_reading`."""
-    options = compiler_options(True)
-    return jax.jit(batch_reading, static_argnums=3, compiler_options=options)
+def compiled_reading(
+    inputs: Any, corrections: Corrections, constants: Record, capped: bool
+) -> TimeEnergy:
+    """`batch_reading` by a program that is kept."""
+    arguments = inputs, corrections, constants
+    return call_compiled(batch_reading, arguments, capped=capped)
 
 
 def read_batch(batch: Batch, corrections: CorrectionsFile) -> TimeEnergy:
     """Predicted readings of every phase of a batch with the constants of a file."""
-    return compiled_reading()(
+    return compiled_reading(
         batch.inputs,
         corrections.serve(batch.card),
         batch.meter(**batch.meter_constants),
@@ -75,13 +75,14 @@ def read_batch(batch: Batch, corrections: CorrectionsFile) -> TimeEnergy:
     )
 
 
-@functools.cache
-def _compiled_phases():
-    """Compiled phases of `estimate_workload`."""
-    options = compiler_options(True)
-    return jax.jit(
-        lambda *args: estimate_workload(*args).phases, compiler_options=options
-    )
+def batch_phases(
+    workload: Workload,
+    gpu: GpuSpec,
+    point: OperatingPoint,
+    corrections: Corrections,
+) -> PhaseEstimate:
+    """Phases of `estimate_workload`."""
+    return estimate_workload(workload, gpu, point, corrections).phases
 
 
 def _guessed(batch: Batch, corrections: CorrectionsFile) -> dict[str, np.ndarray]:
@@ -91,8 +92,8 @@ def _guessed(batch: Batch, corrections: CorrectionsFile) -> dict[str, np.ndarray
     if batch.steps is not None:
         return {q: np.zeros(rows) for q in QUANTITIES.values()}
     served = corrections.serve(batch.card)
-    p = _compiled_phases()(batch.workload, batch.card.spec, batch.point, served)
-    p = jax.device_get(p)
+    arguments = batch.workload, batch.card.spec, batch.point, served
+    p = jax.device_get(call_compiled(batch_phases, arguments))
     measured = np.isfinite(np.asarray(batch.point.temperature))
     warmer = p.temperature - batch.card.values["ambient_temperature"]
     phases = {

@@ -1,5 +1,8 @@
 """Kept programs answer like fresh ones, and broken files cost a compilation only."""
 
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -108,3 +111,51 @@ def test_programs_are_read_once_a_process(folder, monkeypatch):
     call_compiled(pair, (jnp.arange(4.0),))
     monkeypatch.setattr(_programs, "_answer", None)  # nothing is read or compiled again
     assert float(call_compiled(pair, (jnp.arange(4.0),)).both[0]) == 6.0
+
+
+def scaled(x, by=1):
+    return by * x
+
+
+def test_options_make_programs_of_their_own(folder, monkeypatch):
+    for _ in range(2):  # compiled, then loaded
+        monkeypatch.setattr(_programs, "_LOADED", {})
+        values = [call_compiled(scaled, (jnp.ones(2),), by=x)[0] for x in (2, 3)]
+        assert [float(x) for x in values] == [2.0, 3.0]
+    assert len(list(folder.glob("*.bin"))) == 2
+
+
+def test_threads_compile_a_program_once(folder, monkeypatch):
+    compiled, answer = [], _programs._answer
+    monkeypatch.setattr(_programs, "_LOADED", {})
+    monkeypatch.setattr(
+        _programs, "_answer", lambda *x: compiled.append(1) or answer(*x)
+    )
+    with ThreadPoolExecutor(4) as pool:
+        at = [(jnp.full(5, float(n)),) for n in range(8)]
+        results = list(pool.map(lambda x: call_compiled(pair, x), at))
+    assert [float(x.both[0]) for x in results] == [5.0 * n for n in range(8)]
+    assert len(compiled) == 1
+
+
+def test_a_new_program_makes_room(anew, folder, monkeypatch):
+    """Files that nothing has used for 60 days go, then those used longest ago beyond
+    the MB; what is loaded counts as used."""
+    anew()
+    (used,) = folder.glob("*.bin")
+    for name, days, size in (("old", 61, 1), ("recent", 59, 1), ("large", 3, 900_000)):
+        file = folder / f"{name}.bin"
+        file.write_bytes(b"x" * size)
+        os.utime(file, (0, time.time() - 86400 * days))
+    (folder / "else").write_bytes(b"x" * 5_000_000)  # none of ours
+    os.utime(used, (0, 0))
+    anew()  # loaded, so that it is used today
+    monkeypatch.setenv("DIFFENERGY_CACHE_MB", "2")
+    anew(added)
+    names = {x.stem for x in folder.iterdir()} - {used.stem}
+    assert used.exists() and names >= {"recent", "large", "else"}
+    assert "old" not in names and len(names) == 4
+    monkeypatch.setenv("DIFFENERGY_CACHE_MB", "0.5")
+    call_compiled(pair, (jnp.arange(6.0),))
+    assert used.exists() and not (folder / "large.bin").exists()
+    assert not (folder / "recent.bin").exists() and (folder / "else").exists()

@@ -141,7 +141,7 @@ def sensitive(batch: Batch) -> set[str]:
 
     def read(changed: dict[str, object]) -> np.ndarray:
         c = dataclasses.replace(start, **changed)  # pyright: ignore[reportArgumentType]
-        run = compiled_reading()(batch.inputs, c, NoConstants(), batch.capped)
+        run = compiled_reading(batch.inputs, c, NoConstants(), batch.capped)
         return np.stack([run.time, run.energy])
 
     base = read({})

@@ -103,7 +103,7 @@ class Refit:
         """Predicted times of all rows, s; NaN where there are none."""
         times = np.full(self.table.num_rows, np.nan)
         for data, rows in zip(self.problem.data, self._of_targets(), strict=True):
-            read = data.reading(_fit.compiled_reading(), as_float(z))
+            read = data.reading(_fit.compiled_reading, as_float(z))
             times[rows] = np.asarray(read.time)
         return times
 

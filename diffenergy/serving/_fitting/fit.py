@@ -6,7 +6,6 @@ table and a fit takes seconds.
 
 import csv
 import dataclasses
-import functools
 import gzip
 import io
 import math
@@ -20,6 +19,7 @@ import numpy as np
 import pandas as pd
 from jax import Array
 
+from ...compiling import call_compiled
 from ...hardware import read_gpu
 from .._deploy import deploy
 from .._deployment import Deployment
@@ -177,7 +177,8 @@ class Served:
 
     def predict(self, values: Mapping[str, Array]) -> np.ndarray:
         """ln of `QUANTITIES` of every row with constants `values`."""
-        return np.asarray(_predicted(self.costs, self.columns, dict(values)))
+        tables = self.costs, self.columns, dict(values)
+        return np.asarray(call_compiled(served_figures, tables))
 
 
 def as_arrays(values: Mapping[str, float]) -> dict[str, Array]:
@@ -215,7 +216,8 @@ def served(rows: Sequence[ServedRow], progress: Any = None) -> Served:
             columns.append(_columns(row, deployment, number))
             order.append(row)
     costs, stacked = (
-        jax.tree.map(lambda *x: jnp.stack([jnp.asarray(y) for y in x]), *each)
+        # by numpy: jax compiles a stack of every shape
+        jax.tree.map(lambda *x: jnp.asarray(np.stack(x)), *each)
         for each in (tables, columns)
     )
     read = np.log([[x.measured.get(name, np.nan) for name in _READ] for x in order])
@@ -224,7 +226,7 @@ def served(rows: Sequence[ServedRow], progress: Any = None) -> Served:
 
 
 def _columns(row: ServedRow, deployment: Deployment, table: int) -> dict[str, Any]:
-    """Numbers of a row as `_predicted` takes them; costs are those of group `table`."""
+    """Numbers of a row for `served_figures`; costs are those of group `table`."""
     load, n = deployment.load, deployment.replicas
     values = deployment.card.values
     running = row.running or (load.max_batch if load.concurrency is None else None)
@@ -258,8 +260,7 @@ def _columns(row: ServedRow, deployment: Deployment, table: int) -> dict[str, An
     }
 
 
-@jax.jit
-def _predicted(
+def served_figures(
     tables: StepCosts, columns: Mapping[str, Any], values: Mapping[str, Array]
 ) -> Array:
     """ln of `QUANTITIES` of every row, of all its GPUs."""
@@ -281,20 +282,18 @@ def _predicted(
     return jax.vmap(one)(columns)
 
 
-@functools.partial(jax.jit, static_argnames="names")
-def _slopes(
+def served_slopes(
     tables: StepCosts,
     columns: Mapping[str, Any],
     values: Mapping[str, Array],
-    names: tuple[str, ...],
-) -> Array:
-    """Derivatives of `_predicted` by the constants `names`, on the last axis."""
+    moving: Mapping[str, Array],
+) -> Mapping[str, Array]:
+    """Derivatives of `served_figures` by the constants `moving`."""
 
-    def at(x: Array) -> Array:
-        changed = dict(zip(names, x, strict=True))
-        return _predicted(tables, columns, {**values, **changed})
+    def at(x: Mapping[str, Array]) -> Array:
+        return served_figures(tables, columns, {**values, **x})
 
-    return jax.jacfwd(at)(jnp.stack([values[name] for name in names]))
+    return jax.jacfwd(at)(moving)
 
 
 def fitted(
@@ -325,7 +324,7 @@ def fitted(
 
     def robust(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(soft l1 of the misses, its derivative by them)"""
-        miss = (np.asarray(_predicted(*tables, values_at(z))) - target) * weight
+        miss = (served_rows.predict(values_at(z)) - target) * weight
         size = np.sqrt(1 + (miss / _ROBUST) ** 2)
         half = np.sqrt(2 * (size - 1) + 1e-30)
         slope = np.abs(miss) / (_ROBUST * size * half)
@@ -336,10 +335,13 @@ def fitted(
         return np.concatenate([robust(z)[0].ravel(), z])
 
     def jacobian(z: np.ndarray) -> np.ndarray:
-        slopes = _slopes(*tables, values_at(z), tuple(names[i] for i in free))
+        values = values_at(z)
+        moving = {names[i]: values[names[i]] for i in free}
+        by_name = call_compiled(served_slopes, (*tables, values, moving))
+        slopes = np.stack([by_name[name] for name in moving], -1)
         scale = (robust(z)[1] * weight)[..., None]
         out = np.zeros((valid.size, len(names)))
-        out[:, free] = (scale * np.asarray(slopes)).reshape(valid.size, -1) * sd[free]
+        out[:, free] = (scale * slopes).reshape(valid.size, -1) * sd[free]
         return np.concatenate([out, np.eye(len(names))])
 
     low = np.minimum(-centre / sd, -1e-9)  # constants are not negative
