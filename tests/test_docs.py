@@ -3,8 +3,8 @@ files that pages name exist; the site builds strictly.
 
 Blocks and rows run each in a folder of their own, which holds the files of
 docs/examples/ and links to the folders of the repository. What takes over 2 s runs
-among the slow tests alone, searches of designs among the `long` ones. A GPU is
-simulated. Figures below a block are those that its commands print, and a table of
+among the slow tests alone, what takes over half a minute among the `long` ones. A GPU
+is simulated. Figures below a block are those that its commands print, and a table of
 figures without a command names its source (`answers`).
 """
 
@@ -26,11 +26,9 @@ import pytest
 from answers import corrected, figures, unmarked, unsaid
 from pages import (
     LANGUAGES,
-    LONG,
     PAGES,
     ROOT,
     SHARED,
-    SLOW,
     Block,
     blocks,
     commands_of,
@@ -40,6 +38,7 @@ from pages import (
     outputs,
     python_blocks,
     simulated_board,
+    takes_long,
     unprinted,
 )  # fmt: skip
 
@@ -57,7 +56,7 @@ ALWAYS: Final = (
 def marks(block: Block) -> list[pytest.MarkDecorator]:
     """What is needed to run a block."""
     marks = [pytest.mark.shared_data] if block.shared else []
-    if any(command.startswith(LONG) for command in block.commands):
+    if takes_long(block):
         marks.append(pytest.mark.long)
     return [*marks, *([] if quick(block) else [pytest.mark.slow])]
 
@@ -65,9 +64,7 @@ def marks(block: Block) -> list[pytest.MarkDecorator]:
 def quick(block: Block) -> bool:
     """Whether every run of the tests tries it."""
     begins = tuple(f"diffenergy {words}" for words in QUICK)
-    return SLOW not in block.remark and all(
-        command.startswith((*begins, ALWAYS)) for command in block.commands
-    )
+    return all(command.startswith((*begins, ALWAYS)) for command in block.commands)
 
 
 def every() -> list[Any]:

@@ -22,7 +22,12 @@ FOLDER: Final = Path(__file__).parent.parent / "data" / "gpus"
 
 def gpu_names() -> list[str]:
     """Names of the bundled GPUs, sorted."""
-    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+    return [*_names()]
+
+
+@functools.cache
+def _names() -> tuple[str, ...]:
+    return tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
 
 
 @functools.cache
@@ -81,6 +86,10 @@ class GpuCard:
         """Levels of the corrections that apply, general ones first; their factors
         multiply. MMA kinds are a chain: each has the factors of those before it;
         systolic arrays stand apart. Chips of several compute dies share a level."""
+        return self._tags
+
+    @functools.cached_property
+    def _tags(self) -> tuple[str, ...]:
         medium = self.generation.medium(self.values["link_bandwidth"])
         chain = MMA_KINDS[1 : MMA_KINDS.index(self.mma) + 1]
         kinds = chain if chain and self.mma != "systolic" else (self.mma,)

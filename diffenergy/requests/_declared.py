@@ -268,6 +268,7 @@ def _fields(kind: Any) -> tuple[dataclasses.Field[Any], ...]:
     return tuple(fields[name] for name in names if name in fields)
 
 
+@functools.cache
 def _remarks(hint: Any) -> tuple[Any, ...]:
     """Annotations of a type, inner types first."""
     if get_origin(hint) is Annotated:
@@ -324,6 +325,7 @@ def choices(hint: Any) -> tuple[Any, ...]:
     return tuple(x for arm in bare if get_origin(arm) is Literal for x in get_args(arm))
 
 
+@functools.cache
 def _arms(hint: Any) -> tuple[Any, ...]:
     """The types that a value may have, `None` left out, each with its `Meta`."""
     if get_origin(hint) is Annotated:
@@ -428,6 +430,18 @@ def _check_missing(kind: Any, args: tuple[Any, ...], keywords: Mapping[str, Any]
             raise BadRequest(f"`{field.name}` is missing; give it.", field.name)
 
 
+@functools.cache
+def _combinations(kind: Any) -> tuple[tuple[str, Needs | Excludes], ...]:
+    """What fields need and exclude, by field."""
+    return tuple(
+        (field.name, remark)
+        for field in _fields(kind)
+        if not isinstance(field.type, str)
+        for remark in _remarks(field.type)
+        if isinstance(remark, Needs | Excludes)
+    )
+
+
 def _check_combinations(request: Any):
     fields = {x.name: x for x in _fields(type(request))}
 
@@ -439,17 +453,17 @@ def _check_combinations(request: Any):
             return getattr(request, need.field) == need.value
         return has(need.field)
 
-    for name, field in fields.items():
-        for remark in () if isinstance(field.type, str) else _remarks(field.type):
-            lacks = isinstance(remark, Needs) and remark.field in fields
-            if lacks and has(name) and not meets(remark):
-                other = f"`{remark.field}` {remark.value}".rstrip()
-                text = f"`{name}` is given without {other}; {remark.why}."
-                raise BadRequest(text, name, remark.field)
-            if isinstance(remark, Excludes) and has(name):
-                for other in filter(has, remark.fields):
-                    text = f"`{name}` is given beside `{other}`; {remark.why}."
-                    raise BadRequest(text, name, other)
+    for name, remark in _combinations(type(request)):
+        if not has(name):
+            continue
+        if isinstance(remark, Excludes):
+            for other in filter(has, remark.fields):
+                text = f"`{name}` is given beside `{other}`; {remark.why}."
+                raise BadRequest(text, name, other)
+        elif remark.field in fields and not meets(remark):
+            other = f"`{remark.field}` {remark.value}".rstrip()
+            text = f"`{name}` is given without {other}; {remark.why}."
+            raise BadRequest(text, name, remark.field)
 
 
 def check_type(name: str, value: Any, kinds: Any):

@@ -15,7 +15,7 @@ from jax.core import Tracer
 from ..compiling import call_compiled
 from ..corrections import CorrectionsFile
 from ..dtypes import BYTES, code
-from ..estimator import Setting, operating_points
+from ..estimator import Setting, point_of
 from ..hardware import GpuCard, GpuSpec, OperatingPoint
 from ..nodes import Site
 from ..plans import Plan
@@ -83,7 +83,7 @@ class Deployment:
     @property
     def point(self) -> OperatingPoint:
         """Where it runs."""
-        return jax.tree.map(lambda x: x[0], operating_points([self.setting]))
+        return jax.tree.map(jnp.asarray, point_of(self.setting))
 
     @functools.cached_property
     def engine(self) -> Engine:
@@ -191,9 +191,10 @@ class Deployment:
             jnp.asarray(self.fraction),
             jnp.asarray(model.weight_bytes(request.dtype) + drafting),
             jnp.asarray(ASIDE),
-            # an entry of no bytes: a model without a KV cache has one, too
-            jnp.asarray([*bytes_, 0.0]),
-            jnp.asarray([*windows, 1.0]),
+            # by numpy, as in `traffic_of`; an entry of no bytes: a model without a KV
+            # cache has one, too
+            jnp.asarray(np.asarray([*bytes_, 0.0])),
+            jnp.asarray(np.asarray([*windows, 1.0])),
             jnp.asarray(share * model.state_bytes()),
         )
 
@@ -211,14 +212,17 @@ class Deployment:
         Returns:
             The table that `steady` reads.
         """
+        once = self.like is None  # what many share is run often
+        if gpu is None and point is None:
+            free = self.setting._replace(power_limit=_UNLIMITED)
+            return _costs(self.program, _Gpu(id(self.gpu), self.gpu), free, once)
         gpu = self.gpu if gpu is None else gpu
         point = self.point if point is None else point
         arguments = jax.tree.map(jnp.asarray, (*self.program, gpu, point))
         # inside a caller's `jit` or `grad` a kept program cannot run
         if any(isinstance(x, Tracer) for x in jax.tree.leaves(arguments)):
             return step_costs(*arguments)
-        # what many share is run often enough to be optimised
-        return call_compiled(step_costs, arguments, once=self.like is None)
+        return call_compiled(step_costs, arguments, once)
 
     def costs_behind(self, cached: float) -> StepCosts:
         """The table with prompts behind so many cached tokens."""
@@ -346,6 +350,26 @@ def _program(steps: _Steps) -> Program:
 
 
 _FIELDS: Final = dataclasses.fields(_Steps)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Gpu:
+    """Numbers of a GPU, equal to themselves alone."""
+
+    number: int
+    """`id` of the numbers, which stay alive here."""
+    numbers: GpuSpec = dataclasses.field(compare=False)
+
+
+_UNLIMITED: Final = 1e6
+"""W of a limit that is none (`OperatingPoint`): a table holds at any."""
+
+
+@functools.lru_cache(maxsize=32)
+def _costs(program: Program, gpu: _Gpu, setting: Setting, once: bool) -> StepCosts:
+    """The table of `Deployment.costs`, which loads and limits share."""
+    arguments = (*program, gpu.numbers, point_of(setting))
+    return call_compiled(step_costs, jax.tree.map(jnp.asarray, arguments), once)
 
 
 def _at_most(clock: Any, highest: Array) -> Array:

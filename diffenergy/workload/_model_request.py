@@ -1,5 +1,6 @@
 """`ModelRequest`: the pass of a model that a user requests."""
 
+import functools
 import os
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -13,7 +14,12 @@ BUNDLED: Final = Path(__file__).parents[1] / "data" / "models"
 
 def model_names() -> list[str]:
     """Names of the bundled models, sorted."""
-    return sorted(path.parent.name for path in BUNDLED.glob("*/config.json"))
+    return [*_names()]
+
+
+@functools.cache
+def _names() -> tuple[str, ...]:
+    return tuple(sorted(path.parent.name for path in BUNDLED.glob("*/config.json")))
 
 
 def _files(name: str) -> tuple[str, ...]:

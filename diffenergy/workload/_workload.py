@@ -2,11 +2,13 @@
 whose rows of dicts become columns, one phase a listing."""
 
 import dataclasses
+import functools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import equinox as eqx
+import jax
 import numpy as np
 from jax import Array
 from jaxtyping import Float, Int
@@ -254,7 +256,48 @@ def from_listings(listings: Sequence[Listing]) -> Workload:
 
 
 def assemble(listings: Sequence[Listing], like: Workload | None = None) -> Workload:
-    """Workload of listings, one phase each; `like`: see `build_workload`."""
+    """Workload of listings, one phase each; `like`: see `build_workload`. Without it,
+    equal listings give the same record: what stays in memory costs nothing twice."""
+    rows = sum(len(x.kernels) for x in listings)
+    if like is not None or rows > _REMEMBERED_ROWS:
+        return _assembled(listings, like)
+    return _remembered(_Equal(_content(listings), tuple(listings)))
+
+
+_REMEMBERED_ROWS: Final = 2000
+"""Rows of listings whose workloads are remembered at most."""
+
+
+def _content(listings: Sequence[Listing]) -> Any:
+    """What tells the workloads of listings apart."""
+    config: Any = jax.config
+    return (
+        config.jax_enable_x64,
+        config.jax_default_device,
+        *(
+            (
+                *(x.mode, x.passes, x.dispatch, x.module_calls, x.training, x.age),
+                *(tuple(kernel.items()) for kernel in x.kernels),
+            )
+            for x in listings
+        ),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Equal:
+    """Listings that are equal where their content is."""
+
+    content: Any
+    listings: tuple[Listing, ...] = dataclasses.field(compare=False)
+
+
+@functools.lru_cache(maxsize=64)
+def _remembered(key: _Equal) -> Workload:
+    return _assembled(key.listings)
+
+
+def _assembled(listings: Sequence[Listing], like: Workload | None = None) -> Workload:
     phases = phase_columns(listings)
     rows = [(kernel, index) for index, x in enumerate(listings) for kernel in x.kernels]
     names = tuple(listing.mode or "" for listing in listings)

@@ -1,14 +1,16 @@
 """Latency of `diffenergy web` under load: 50 clients that together ask for 200
-estimates a second of one model at changing clocks.
+estimates a second of one model at changing clocks and power limits.
 
-    python tests/benchmarks/load_web.py [SECONDS] [STEP_MHZ]
+    python tests/benchmarks/load_web.py [SECONDS] [RATE]
 
-The first line is of clocks that nobody has asked for; then each clock of the load has
-been asked for once, and the server remembers its answer.
+First every setting is one that nobody has asked for; then those that come again
+within the 1000 that the server remembers. The clients are of the same machine.
 """
 
 import http.client
+import itertools
 import json
+import os
 import sys
 import threading
 import time
@@ -16,15 +18,18 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from cli.web.conftest import serving  # noqa: E402
+from cli.web.conftest import Server, serving  # noqa: E402
 
 CLIENTS = 50
-RATE = 200.0
+SETTINGS = [
+    {"sm_clock": clock, "power_limit": limit}
+    for limit, clock in itertools.product(range(400, 250, -1), range(210, 1411, 15))
+]
 
 
-def ask(connection: http.client.HTTPConnection, clock: float) -> float:
+def ask(connection: http.client.HTTPConnection, setting: dict[str, int]) -> float:
     """Seconds of one estimate."""
-    body = json.dumps({"model": "gpt2", "gpu": "a100-sxm-80gb", "sm_clock": clock})
+    body = json.dumps({"model": "gpt2", "gpu": "a100-sxm-80gb", **setting})
     begin = time.perf_counter()
     connection.request(
         "POST", "/api/v1/estimate", body, {"Content-Type": "application/json"}
@@ -35,50 +40,63 @@ def ask(connection: http.client.HTTPConnection, clock: float) -> float:
     return time.perf_counter() - begin
 
 
-def client(
-    address: str, number: int, clocks: list[float], end: float, out: list[float]
-):
-    """Asks every CLIENTS / RATE seconds; a late answer counts from when it was due."""
+def client(address: str, number: int, rate: float, end: float, out: list[float]):
+    """Asks every CLIENTS / rate seconds; a late answer counts from when it was due."""
     connection = http.client.HTTPConnection(address)
-    due = time.perf_counter() + number / RATE
-    at = number
+    due, at = time.perf_counter() + number / rate, number
     while due < end:
         time.sleep(max(0.0, due - time.perf_counter()))
         late = max(0.0, time.perf_counter() - due)
-        out.append(late + ask(connection, clocks[at % len(clocks)]))
-        due += CLIENTS / RATE
-        at += CLIENTS + 1
+        out.append(late + ask(connection, SETTINGS[at % len(SETTINGS)]))
+        due += CLIENTS / rate
+        at += CLIENTS
 
 
-def shown(what: str, times: list[float]) -> str:
-    """Percentiles in ms."""
-    rows = sorted(times)
-    p50, p99 = (1e3 * rows[int(share * (len(rows) - 1))] for share in (0.5, 0.99))
-    return f"{what}: {len(rows)} estimates, p50 {p50:.1f} ms, p99 {p99:.1f} ms"
+def cpu(processes: list[int]) -> float:
+    """CPU time of processes so far, s."""
+    stats = [Path(f"/proc/{x}/stat").read_text().split(")")[1] for x in processes]
+    ticks = sum(sum(map(int, x.split()[11:13])) for x in stats)
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def main(seconds: float = 20.0, step: float = 15.0):
-    clocks = [210 + step * i for i in range(int(1200 / step) + 1)]
+def load(server: Server, address: str, seconds: float, rate: float) -> str:
+    """Rate that was reached, percentiles of the latency, CPU time of a request."""
+    begin, times = time.perf_counter(), list[float]()
+    groups = {
+        "workers": server.children(),
+        "server": [server.process.pid],
+        "clients": [os.getpid()],
+    }
+    before = {name: cpu(x) for name, x in groups.items()}
+    threads = [
+        threading.Thread(target=client, args=(address, n, rate, begin + seconds, times))
+        for n in range(CLIENTS)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    reached = len(times) / (time.perf_counter() - begin)
+    times.sort()
+    p50, p99 = (1e3 * times[int(share * (len(times) - 1))] for share in (0.5, 0.99))
+    used = ", ".join(
+        f"{name} {1e3 * (cpu(x) - before[name]) / len(times):.1f}"
+        for name, x in groups.items()
+    )
+    return (
+        f"{reached:.0f} a second, p50 {p50:.1f} ms, p99 {p99:.1f} ms; "
+        f"ms of CPU a request: {used}"
+    )
+
+
+def main(seconds: float = 20.0, rate: float = 200.0):
     with serving() as server:
         address = server.url.removeprefix("http://")
         first = http.client.HTTPConnection(address)
-        for clock in (1401.0, 1402.0):
-            ask(first, clock)
-        print(shown("first time", [ask(first, x) for x in clocks]))
-        begin = time.perf_counter()
-        times = list[float]()
-        threads = [
-            threading.Thread(
-                target=client, args=(address, n, clocks, begin + seconds, times)
-            )
-            for n in range(CLIENTS)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        rate = len(times) / (time.perf_counter() - begin)
-        print(shown(f"{rate:.0f} a second from {CLIENTS} clients", times))
+        for limit in (401, 402):
+            ask(first, {"sm_clock": 1410, "power_limit": limit - 4})
+        print(f"new: {load(server, address, seconds, rate)}")
+        print(f"again: {load(server, address, min(seconds, 4.0), rate)}")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from diffenergy.corrections import (
 from diffenergy.estimator import prepare
 from diffenergy.estimator._asking.settings import throttling
 from diffenergy.hardware import read_gpu
+from diffenergy.workload import assemble
 
 GPU = "a100-pcie-40gb"
 PRODUCT = dict(op="gemm", m=8192, n=8192, k=8192, dtype="bf16")
@@ -35,6 +36,30 @@ def listing(tmp_path: Path):
         return str(path)
 
     return listing
+
+
+# --- what is remembered between answers
+
+
+def test_a_changed_answer_leaves_the_next_one_as_it_was():
+    first = prepare("gpt2", GPU, batch=2)
+    listings = json.dumps([x.kernels for x in first.listings])
+    summary = json.dumps(first.run().summary)
+    for kernel in first.listings[0].kernels:
+        kernel.clear()  # pyright: ignore[reportAttributeAccessIssue]
+    first.about["assumed"].clear()
+    again = prepare("gpt2", GPU, batch=2)
+    assert json.dumps([x.kernels for x in again.listings]) == listings
+    assert json.dumps(again.run().summary) == summary
+
+
+def test_equal_listings_are_one_workload_and_changed_ones_another(listing: Any):
+    def work(**changes: Any):
+        return assemble(prepare(listing(PRODUCT | changes), GPU).listings)
+
+    assert work() is work()
+    assert work(m=4096) is not work()
+    assert work(m=4096).shapes[0].m[0] == 4096  # pyright: ignore
 
 
 # --- temperature

@@ -32,6 +32,18 @@ def answers():
 
 
 @pytest.mark.slow
+def test_loads_and_limits_share_a_table_and_clocks_do_not():
+    def table(rate: float, **setting: Any):
+        return deploy("gpt2", "a100-sxm-80gb", Load(rate=rate), **setting).costs()
+
+    first = table(1.0)
+    assert table(2.0, power_limit=300.0) is first
+    slower = table(1.0, sm_clock=1.2e9)
+    assert float(slower.clocks[-1]) == pytest.approx(1.2e9)
+    assert float(slower.time[-1].sum()) > float(first.time[-1].sum())
+
+
+@pytest.mark.slow
 def test_an_open_loop_serves_what_comes(answers):
     x = answers["open"]
     assert x["request_throughput_per_s"] == pytest.approx(40.0, rel=1e-6)

@@ -24,6 +24,12 @@ _FIRST: Final = (
     *("global_batch", "size", "collective", "search", "action", "name", "vary"),
 )
 """Fields that are shown without unfolding the rest."""
+_SLOW_CHARTS: Final = ("serve",)
+"""Commands whose charts take many times the time of the answer: drawn on request."""
+_CHARTS: Final = (
+    '<div class="row"><label for="charts">charts (slow)</label><span class="in">'
+    '<input id="charts" type="checkbox"></span></div>'
+)
 _LISTS: Final = 400
 """Names that the browser offers for a field at most."""
 
@@ -52,6 +58,7 @@ def page(name: str, names: tuple[str, ...], folder: Path | None) -> str:
         lead=escape(_lead(name)),
         links="".join(links),
         fields="".join(_row(*x) for x in shown) + (folded if rest else ""),
+        charts=_CHARTS if name in _SLOW_CHARTS else "",
         data=embedded("request", data),
         version=escape(__version__),
     )

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import sys
+import tempfile
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
@@ -204,7 +205,7 @@ def _place(path: Path, content: Any):
         raise ValueError(f"`{path.name}` is {what}; give text or an object.")
     toml, tables, text = path.suffix == ".toml", content, content
     if isinstance(content, dict):
-        text = _toml(content) if toml else json.dumps(content)
+        text = "\n".join(_pairs(content)) if toml else json.dumps(content)
     elif toml:
         with contextlib.suppress(tomllib.TOMLDecodeError):  # told by who reads it
             tables = tomllib.loads(content)
@@ -226,44 +227,35 @@ def _strings(content: Any) -> Iterator[str]:
             yield from _strings(part)
 
 
-def _toml(tables: Mapping[str, Any], prefix: str = "") -> str:
-    """TOML text of an object: values, then tables."""
-    quoted = {
-        x: x if re.fullmatch(r"[\w-]+", x, re.ASCII) else json.dumps(x) for x in tables
-    }
-    values = {x: y for x, y in tables.items() if not isinstance(y, dict)}
-    lines = [f"{quoted[x]} = {_toml_value(x, y)}" for x, y in values.items()]
-    for name, table in tables.items():
-        if isinstance(table, dict):
-            path = f"{prefix}{quoted[name]}"
-            lines += [f"[{path}]", _toml(table, f"{path}.")]
-    return "\n".join(lines)
-
-
-def _toml_value(name: str, value: Any) -> str:
-    if isinstance(value, dict):
-        pairs = (f"{json.dumps(k)} = {_toml_value(k, x)}" for k, x in value.items())
-        return f"{{{', '.join(pairs)}}}"
-    if isinstance(value, list):
-        return f"[{', '.join(_toml_value(name, x) for x in value)}]"
+def _toml(name: str, value: Any) -> str:
+    """Value of the key `name` as TOML; objects are inline tables."""
     if value is None:
         raise ValueError(f"`{name}` is null; give a value or leave it out.")
-    return json.dumps(value)
+    if isinstance(value, list):
+        return f"[{', '.join(_toml(name, x) for x in value)}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(_pairs(value))}}}"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _pairs(table: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in table.items():
+        yield f"{json.dumps(key, ensure_ascii=False)} = {_toml(key, value)}"
 
 
 def reply_to(
-    job: Job, here: Path, folder: Path | None, progress: Callable[[str], None]
+    job: Job, scratch: Path, folder: Path | None, progress: Callable[[str], None]
 ) -> Reply:
-    """What the command answers. `here`: an empty folder for posted files, in which the
-    command runs unless a `folder` of files is open and none is posted."""
+    """What the command answers. It runs in a folder of its own in `scratch` where files
+    are posted, else in the open `folder` of files, else in an empty one."""
     try:
-        fields = place_files(job.fields, here)
-        inside = folder if folder and not any(here.iterdir()) else here
-        typed = typed_fields(job.command, fields, folder)
-        check_paths(typed, inside)
-        send_to(progress)
-        with contextlib.chdir(inside), _only_reading(inside):
-            return _answered(job, typed)
+        with _room(job.fields, scratch, folder) as inside:
+            fields = place_files(job.fields, inside)
+            typed = typed_fields(job.command, fields, folder)
+            check_paths(typed, inside)
+            send_to(progress)
+            with contextlib.chdir(inside), _only_reading(inside):
+                return _answered(job, typed)
     except Exception as error:
         message, status = reason(error, [job.command])
         if status == 1:  # what went wrong inside is for the log of the server
@@ -272,6 +264,20 @@ def reply_to(
         return Reply(status, error=to_json(message, status)["error"])
     finally:
         send_to(None)
+
+
+@contextlib.contextmanager
+def _room(
+    fields: Mapping[str, Any], scratch: Path, folder: Path | None
+) -> Iterator[Path]:
+    """Context of the folder in which a command runs."""
+    if fields.get(POSTED) or any(isinstance(fields.get(x), dict) for x in _DEFINED):
+        with tempfile.TemporaryDirectory(dir=scratch) as own:
+            yield Path(own)
+    else:
+        empty = scratch / "empty"
+        empty.mkdir(exist_ok=True)
+        yield folder or empty
 
 
 def _answered(job: Job, typed: Mapping[str, Any]) -> Reply:

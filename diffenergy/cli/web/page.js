@@ -19,7 +19,7 @@
       const value = input.type === "checkbox" ? (input.checked ? "yes" : "") : input.value.trim();
       if (value) query.append(input.name, value);
     }
-    if (charts.checked) query.append("charts", "yes");
+    if (charts?.checked) query.append("charts", "yes");
     return query;
   }
 
@@ -42,7 +42,7 @@
       else input.value = value;
       if (value) input.closest("details")?.setAttribute("open", "");
     }
-    charts.checked = query.has("charts");
+    if (charts) charts.checked = query.has("charts");
   }
 
   const pins = () => new URLSearchParams(location.search).getAll("pin");
@@ -54,7 +54,7 @@
   }
 
   async function ask(name, query, prefix, signal, tell) {
-    const body = { ...fields(query), prefix, charts: query.has("charts") };
+    const body = { ...fields(query), prefix, charts: !charts || query.has("charts") };
     if (Object.keys(posted).length) body.posted = posted;
     const response = await fetch(`/answer/${name}`, {
       method: "POST", signal, body: JSON.stringify(body),

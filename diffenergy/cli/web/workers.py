@@ -48,7 +48,7 @@ class Budget:
     memory: float
 
 
-def _serve(pipe: Any, folder: Path | None):
+def _serve(pipe: Any, scratch: Path, folder: Path | None):
     """Answers what comes through the pipe until it is closed."""
     if hasattr(os, "setsid"):
         os.setsid()  # Ctrl-C in a terminal is for the server, which lets work end
@@ -73,9 +73,9 @@ def _serve(pipe: Any, folder: Path | None):
             return
         begin = compiled[0]
         try:
-            with keeping(), tempfile.TemporaryDirectory() as here:
+            with keeping():
                 reply = reply_to(
-                    job, Path(here), folder, lambda line: pipe.send(("progress", line))
+                    job, scratch, folder, lambda line: pipe.send(("progress", line))
                 )
         except KeyboardInterrupt:
             reply = None
@@ -86,12 +86,12 @@ def _serve(pipe: Any, folder: Path | None):
 class Worker:
     """A process and the pipe to it."""
 
-    def __init__(self, folder: Path | None, budget: Budget):
+    def __init__(self, scratch: Path, folder: Path | None, budget: Budget):
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._budget = budget
         self.process = context.Process(
-            target=_serve, args=(theirs, folder), daemon=True
+            target=_serve, args=(theirs, scratch, folder), daemon=True
         )
         self.process.start()
         theirs.close()
@@ -178,7 +178,9 @@ class Workers:
     """`number` processes, and a queue of at most `queue` requests before them."""
 
     def __init__(self, number: int, queue: int, folder: Path | None, budget: Budget):
-        self._new = lambda: Worker(folder, budget)
+        self._scratch = tempfile.TemporaryDirectory()
+        scratch = Path(self._scratch.name)
+        self._new = lambda: Worker(scratch, folder, budget)
         self._queue = queue
         self._idle: asyncio.Queue[Worker] = asyncio.Queue()
         self._threads = ThreadPoolExecutor(number)
@@ -226,3 +228,4 @@ class Workers:
         for worker in self.all:
             worker.end()
         self._threads.shutdown(wait=False)
+        self._scratch.cleanup()

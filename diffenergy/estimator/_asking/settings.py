@@ -1,9 +1,12 @@
 """`Setting`: clocks, limit and temperature asked for; checks against the GPU."""
 
+import functools
 import itertools
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ...hardware import GpuCard, OperatingPoint, mem_clocks, sm_clocks, unsupported
@@ -30,8 +33,14 @@ def operating_points(settings: Sequence[Setting]) -> OperatingPoint:
 
 
 def point_of(setting: Setting) -> OperatingPoint:
-    """A setting as a record of single numbers."""
-    return OperatingPoint(*np.array(setting, dtype=float))
+    """A setting as a record of single numbers, which stay with NumPy: to put each on
+    the device takes longer than all other checks."""
+    return jax.tree.unflatten(_point(), np.array(setting, jnp.result_type(float)))
+
+
+@functools.cache
+def _point() -> Any:
+    return jax.tree.structure(OperatingPoint(1e9, 1e9, 1.0))
 
 
 def settings(

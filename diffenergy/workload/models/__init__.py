@@ -76,8 +76,7 @@ def load_model(name_or_path: str | Path) -> Model:
     """
     name = str(name_or_path)
     if bundled := _bundled_name(name):
-        file = BUNDLED / bundled / "config.json"
-        return model_from_config(read_config(file, bundled))
+        return _bundled(bundled)
     path = Path(name_or_path)
     if not path.exists():
         near = difflib.get_close_matches(
@@ -89,6 +88,11 @@ def load_model(name_or_path: str | Path) -> Model:
             "else give a Hugging Face `config.json`, its folder or a `.jsonl` listing."
         )
     return model_from_config(read_config(path))
+
+
+@functools.cache
+def _bundled(name: str) -> Model:
+    return model_from_config(read_config(BUNDLED / name / "config.json", name))
 
 
 def assumed_model(name: str) -> dict[str, str]:

@@ -111,7 +111,7 @@ def test_a_search_shows_progress_and_is_cancelled(page: Any, server: Server):
 
 def test_charts_are_read_with_arrow_keys(page: Any, server: Server):
     fields = {"model": "gpt2", "gpu": "a100-sxm-80gb", "sm_clock": "900:1410:60"}
-    open_page(page, server, "estimate", **fields, charts="yes")
+    open_page(page, server, "estimate", **fields)
     chart = page.locator("#now .stage").first
     chart.wait_for(timeout=_LONGEST)
     chart.focus()
