@@ -207,7 +207,7 @@ def spread_of(
     spread = _table()["spread"]
     served = gpu.served_as
     if hard:
-        return "forecast", spread.get(engine, spread["forecast"])
+        return "forecast", spread["forecast"]
     if f"{engine}:{served}" in hosts.difference(spread["mixtures_alone"]):
         return "calibrated", spread.get(served, spread["calibrated"])
     if any(name.partition(":")[0] == engine for name in hosts):

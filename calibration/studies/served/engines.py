@@ -115,23 +115,26 @@ def none() -> dict[str, float]:
 
 
 def errors(measured: Served, predicted: np.ndarray, rows: np.ndarray) -> str:
-    """Median (90th percentile) of absolute errors, %, by quantity, and the share of
-    TPOT inside the intervals of answers, %, as cells."""
-    miss = 100 * np.abs(np.expm1(predicted - measured.read))[rows]
-    cells = []
+    """Median (90th percentile) of absolute errors, %, by quantity, and the shares of
+    TPOT and of J per token inside the intervals of answers, %, as cells."""
+    miss = predicted - measured.read
+    size = 100 * np.abs(np.expm1(miss))[rows]
+    cells, inside = [], []
     for name in ("tpot", "power", "energy", "ttft"):
-        x = miss[:, QUANTITIES.index(name)]
+        x = size[:, QUANTITIES.index(name)]
         x = x[np.isfinite(x)]
         cells.append(
             f"{np.median(x):.1f} ({np.quantile(x, 0.9):.0f})" if len(x) else "-"
         )
-    at = QUANTITIES.index("tpot")
-    inside = np.abs(predicted - measured.read)[rows, at] <= _half_widths(measured)[rows]
-    return f"{rows.sum()} | {' | '.join(cells)} | {100 * inside.mean():.0f}"
+    for name in ("tpot", "energy"):
+        x = np.abs(miss[:, QUANTITIES.index(name)]) / _half_widths(measured, name)
+        x = x[rows & np.isfinite(x)]
+        inside.append(f"{100 * np.mean(x <= 1):.0f}" if len(x) else "-")
+    return f"{rows.sum()} | {' | '.join(cells)} | {' / '.join(inside)}"
 
 
-def _half_widths(measured: Served) -> np.ndarray:
-    """Half width of the 5 to 95 % interval of ln TPOT of every row."""
+def _half_widths(measured: Served, name: str) -> np.ndarray:
+    """Half width of the 5 to 95 % interval of ln of a quantity, for every row."""
     mixture = np.asarray(measured.columns["mixture"]) > 0
     several = np.asarray(measured.columns["gpus"]) > 1
     narrow = np.array([row.server.get("dtype") != "bf16" for row in measured.rows])
@@ -139,7 +142,7 @@ def _half_widths(measured: Served) -> np.ndarray:
         spread_of(row.engine, read_gpu(row.gpu), hard=bool(x))[1]
         for row, x in zip(measured.rows, mixture & (several | narrow), strict=True)
     ]
-    return np.array([_NORMAL * x["tpot"] for x in spreads])
+    return np.array([_NORMAL * x[name] for x in spreads])
 
 
 def folds(
