@@ -21,6 +21,7 @@ from .._steady.figures import (
     Steady,
     _figures,
     _latency,
+    _saturation,
     _waiting,
 )
 from .._steady.queue import birth_death
@@ -219,11 +220,12 @@ def pools(q: Question) -> Pools:
     mean = decoding / flow
     latency = _latency(tpot, q.load.tpot_limit, mean)
     figures = _figures(
-        server, q.load.slots, typical, first,
+        server, typical, first,
         ttft=Latency(
             first.mean, first.between(QUANTILES), first.below(q.load.ttft_limit)
         ),
         flow=flow,
+        saturation=_saturation(server, q.load.slots),
         slots=slots,
         pausing=0 * flow,
         fetch=0 * flow,
