@@ -11,7 +11,6 @@ decoding at 110 clocks, 10 limits and 8 batches this makes 54,000 rows for each 
 of CPU, `at_points` 600 (1,600 where the compiler optimises).
 """
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -19,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..compiling import compiler_options
+from ..compiling import call_compiled
 from ..estimator import (
     Setting,
     Task,
@@ -154,8 +153,10 @@ def _dispatched(
         part = tasks[start : start + _WORKLOADS]
         filled = [*part, *[part[-1]] * (pad_size(len(part)) - len(part))]
         listings = [listing for _, task in filled for listing in task.listings]
-        program = _program(max(1, _WIDE // len(listings)), long)
-        calls.append((part, program(assemble(listings), gpu, *settings)))
+        arguments = assemble(listings), gpu, *settings
+        together = max(1, _WIDE // len(listings))
+        result = call_compiled(figures_at, arguments, not long, together=together)
+        calls.append((part, result))
     return calls
 
 
@@ -172,26 +173,25 @@ def _operating_points(
     return operating_points(free), operating_points(limited)
 
 
-@functools.cache
-def _program(together: int, long: bool) -> Callable[..., Any]:
-    """Figures of phases [point, phase] without limits and with them."""
+def figures_at(
+    workload: Any, gpu: Any, free: Any, limited: Any, together: int
+) -> tuple[Any, Any]:
+    """Figures of phases [point, phase] without limits and with them, so many points
+    `together`."""
 
-    def every(workload: Any, gpu: Any, free: Any, limited: Any) -> Any:
-        def at(point: Any) -> Any:
-            run, _ = runs(workload, gpu, point, gpu.corrections, False, False)
-            clock = jnp.minimum(point.sm_clock, gpu.sm_clock_applied_max)
-            return run.time, run.energy, jnp.full_like(run.time, clock)
+    def at(point: Any) -> Any:
+        run, _ = runs(workload, gpu, point, gpu.corrections, False, False)
+        clock = jnp.minimum(point.sm_clock, gpu.sm_clock_applied_max)
+        return run.time, run.energy, jnp.full_like(run.time, clock)
 
-        def under(point: Any) -> Any:
-            phases = estimate_once(workload, gpu, point).phases
-            return phases.time, phases.energy, phases.sm_clock, phases.feasible
+    def under(point: Any) -> Any:
+        phases = estimate_once(workload, gpu, point).phases
+        return phases.time, phases.energy, phases.sm_clock, phases.feasible
 
-        return (
-            jax.lax.map(at, free, batch_size=together),
-            jax.lax.map(under, limited, batch_size=together),
-        )
-
-    return jax.jit(every, compiler_options=compiler_options(once=not long))
+    return (
+        jax.lax.map(at, free, batch_size=together),
+        jax.lax.map(under, limited, batch_size=together),
+    )
 
 
 def _crossed(free: Sequence[np.ndarray], limited: _Figures) -> _Figures:

@@ -1,5 +1,7 @@
 """Profiler traces: joined with operators, by twins, by launches; sums and shares."""
 
+import contextlib
+import gc
 import gzip
 import json
 from pathlib import Path
@@ -625,3 +627,13 @@ def test_a_report_of_nsight_has_the_shapes_of_its_model():
     twice = [x for x in kernels if x["op"] == "gemm"]
     assert [x["count"] for x in twice] == [48, 12, 12, 1]
     assert any("86 of 86 matrix kernels" in x for x in result.notes)
+
+
+@pytest.mark.parametrize("cut", [0, 200])
+def test_the_garbage_collector_goes_on(tmp_path, cut):
+    """Reading pauses it, also a file that is cut off."""
+    path = Path(builders.trace(tmp_path))
+    path.write_text(path.read_text()[: -cut or None])
+    with pytest.raises(ValueError) if cut else contextlib.nullcontext():
+        imports.read(str(path))
+    assert gc.isenabled()

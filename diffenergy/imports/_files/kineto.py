@@ -286,4 +286,6 @@ def _optional(value: Any) -> int | None:
 
 
 def _triple(value: Any) -> tuple[int, ...]:
-    return tuple(_whole(x) for x in value[:3]) if isinstance(value, list) else ()
+    if not isinstance(value, list):
+        return ()
+    return tuple([x if isinstance(x, int) else _whole(x) for x in value[:3]])
