@@ -21,6 +21,7 @@ from .._steady.figures import (
     Steady,
     _figures,
     _latency,
+    _saturation,
     _waiting,
 )
 from .._steady.queue import birth_death
@@ -219,7 +220,8 @@ def pools(q: Question) -> Pools:
     mean = decoding / flow
     latency = _latency(tpot, q.load.tpot_limit, mean)
     figures = _figures(
-        server, q.load.slots, typical, first,
+        server, typical, first,
+        saturation=_saturation(server, q.load.slots),
         ttft=Latency(
             first.mean, first.between(QUANTILES), first.below(q.load.ttft_limit)
         ),
