@@ -24,6 +24,9 @@ def main(args: Sequence[str] | None = None) -> int:
     wrong is one line on stderr. 1 is a fault of this program.
     """
     words = list(sys.argv[1:] if args is None else args) or ["--help"]
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the caller, as by `>&-`
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     if args is not None:
         return _guarded(words)
     interruption.install(_JSON in words)  # the process is ours

@@ -253,7 +253,8 @@ def problem_of(
         still,
     )
     for axis in problem.axes[: len(problem.task.names)]:
-        for end in (axis.low, axis.high) if axis.name in FIELDS else ():
+        ends = (axis.legal[0], axis.legal[-1]) if axis.legal else (axis.low, axis.high)
+        for end in ends if axis.name in FIELDS else ():
             try:
                 with_fields(task.card, {axis.name: end})
             except ValueError as error:

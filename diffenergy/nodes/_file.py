@@ -88,6 +88,12 @@ def load_node(name: str, gpu: str | GpuCard | None = None) -> Node:
         raise ValueError(f"{where}{error}") from None
 
 
+def foreign_gpu(name: str, card: GpuCard) -> str | None:
+    """The GPU that a node was built for, where it is not known to house this one."""
+    file, _ = _read(name, card)
+    return file.gpu[0] if _other(file, card) else None
+
+
 def read_node(
     name: str, gpu: str | GpuCard | None = None
 ) -> tuple[NodeFile, GpuCard, str]:
@@ -202,8 +208,12 @@ def _grade(file: NodeFile, card: GpuCard) -> str:
     """What a node rests on; readings with other GPUs are transferred."""
     measured = file.host_idle_w is not None or file.idle_wall_w is not None
     grade = file.grade or ("transferred" if measured else "datasheet")
-    other = file.gpu and card.name not in file.gpu and card.served_as not in file.gpu
-    return "transferred" if other and grade == "calibrated" else grade
+    return "transferred" if _other(file, card) and grade == "calibrated" else grade
+
+
+def _other(file: NodeFile, card: GpuCard) -> bool:
+    """Whether a node with this GPU is not one of those that the file is of."""
+    return bool(file.gpu) and not {card.name, card.served_as} & {*file.gpu}
 
 
 def _host(

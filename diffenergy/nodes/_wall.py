@@ -14,7 +14,7 @@ from ..hardware import GpuCard, idle_power
 from ..power_time import PowerCurve
 from ..requests import BadRequest
 from ..units import kWh
-from ._file import load_node
+from ._file import foreign_gpu, load_node
 from ._node import Node, Watts
 from ._request import METER, WallRequest
 
@@ -226,6 +226,8 @@ def site_of(request: WallRequest, card: GpuCard) -> tuple[Site | None, dict[str,
     taken: dict[str, Any] = {}
     if request.node == "default":
         taken["node"] = node.name
+    elif built_for := foreign_gpu(request.node, card):
+        taken["node"] = f"{node.name}, a server of {built_for}, with {card.name}"
     usual = {"pue": 1.0, "node_share": "used", "spare": 0.0}
     taken |= {name: x for name, x in usual.items() if getattr(request, name) is None}
     site = Site(

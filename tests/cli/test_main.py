@@ -234,3 +234,11 @@ def test_points_done_say_what_is_next_where_something_is(monkeypatch, capsys):
     said = capsys.readouterr().err.splitlines()
     assert said[0] == "diffenergy: 3 of 36 points"
     assert said[1] == "diffenergy: 4 of 36 points, now gemm"
+
+
+@pytest.mark.parametrize("stream", ["1>&-", "2>&-", "1>&- 2>&-"])
+def test_a_closed_stream(stream: str):
+    """Python has None in place of a stream that its caller closed."""
+    command = f"{sys.executable} -m diffenergy models {stream}"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

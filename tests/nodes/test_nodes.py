@@ -255,3 +255,17 @@ def test_a_sweep_at_the_wall(tmp_path: Path):
     spec.write_text(axes)
     assert main(["sweep", str(spec), "--out", str(tmp_path / "boards.csv")]) == 0
     assert "wall" not in (tmp_path / "boards.csv").read_text()
+
+
+def test_a_server_of_other_gpus_is_an_assumption():
+    """A DGX A100 never housed an H100; its own GPUs and the usual node say nothing."""
+    assumed = [
+        run(*GPT2[:2], "--gpu", gpu, "--node", node)["assumed"].get("node")
+        for gpu, node in (
+            ("h100-sxm", "dgx-a100"),
+            ("a100-sxm-40gb", "dgx-a100"),
+            ("h100-sxm", "default"),
+        )
+    ]
+    other = "dgx-a100, a server of a100-sxm-80gb, with h100-sxm"
+    assert assumed == [other, None, "dgx-h100"]

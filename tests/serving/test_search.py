@@ -12,6 +12,8 @@ import pytest
 
 from diffenergy import serving
 from diffenergy.keys import json_text
+from diffenergy.report import Table
+from diffenergy.report._views import servers
 from diffenergy.results import Infeasible
 
 MODEL: Final = "qwen3-0.6b"
@@ -173,6 +175,26 @@ def test_lists_are_the_servers_that_they_name():
     one = serving.steady_state(MODEL, "l40s", load).summary
     same = {k: v for k, v in points[2].items() if k != "assumed"}
     assert same == {k: v for k, v in one.items() if k != "assumed"}
+
+
+def test_the_best_of_lists_is_the_best_at_the_wall():
+    """A host draws power for as long as a token lasts: 1200 MHz instead of the 900 MHz
+    that are best for the boards."""
+    load = serving.Load(max_batch=32, input_len=256, output_len=64)
+    clocks = [0.9e9, 1.2e9]
+    boards, wall = (
+        serving.sweep(MODEL, ["h100-sxm"], load, sm_clock=clocks, node=node)
+        for node in (None, "dgx-h100")
+    )
+    best = [x.summary["best_energy_per_token"] for x in (boards, wall)]
+    assert best == [0, 1]
+    text = "\n".join(map(str, servers.blocks(wall)))
+    assert "least energy per output token at the wall: SM MHz 1200" in text
+    (table,) = (x for x in servers.blocks(wall) if isinstance(x, Table))
+    shown = {x.heading: x.of(wall.summary["points"][1]) for x in table.columns}
+    assert shown["wall W"] == wall.summary["points"][1]["wall_power_w"]
+    energy = wall.summary["points"][1]["wall_energy_j_per_output_token"]
+    assert shown["wall J/token"] == energy
 
 
 @pytest.mark.slow

@@ -129,10 +129,13 @@ def _as_it_is(engine: Engine, start: Score, began: float) -> DesignOutcome:
 def start_of(engine: Engine) -> Score:
     """The base design as it is: at its own values, with the library's tiles."""
     problem, goal = engine.problem, engine.problem.targets[0]
-    if problem.start is None:
+    lows, highs = problem.bounds
+    inside = np.all(problem.base >= lows * (1 - _EDGE))
+    inside &= np.all(problem.base <= highs * (1 + _EDGE))
+    if problem.start is None and inside:
         judged = engine.judge(problem.base[None])
-    else:
-        judge = Judge(problem.start)
+    else:  # a judge of its own: what is out of bounds must not become the best design
+        judge = Judge(problem.start or problem.task)
         judged = judge(problem.base[None, : len(problem.task.names)])
         engine.judge.evaluations += judge.evaluations
     nan_free(judged, problem.task)

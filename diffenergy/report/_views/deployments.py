@@ -131,18 +131,20 @@ def _table(rows: list[Entry], s: Entry) -> Table:
         more += [x["speculative"]] if x["speculative"] else []
         return ", ".join([f"{x['num_gpus']} x {x['gpu']}", f"tp {x['tp']}", *more])
 
+    wall = "wall " if "wall_power_w" in s["best"] else ""
     columns: list[Any] = [
         ("deployment", name),
         ("MHz", "sm_clock_mhz", "{:.0f}"),
         ("batch", "max_batch", "{:.0f}"),
-        ("W", power_of, "{:.0f}"),
-        ("J/token", energy_of, "{:.4g}"),
+        (f"{wall}W", power_of, "{:.0f}"),
+        (f"{wall}J/token", energy_of, "{:.4g}"),
         ("TTFT ms", lambda x: 1e3 * x["ttft_s"]["p95"], "{:.0f}"),
         ("TPOT ms", lambda x: 1e3 * x["tpot_s"]["p95"], "{:.1f}"),
     ]
     if any(x["cost_per_hour"] is not None for x in every):
         columns.insert(5, ("cost/h", "cost_per_hour", "{:.4g}"))
-    return Table(columns, rows, fold=("deployment",))
+    spare = ("batch", "MHz", "TTFT ms", f"{wall}W")
+    return Table(columns, rows, fold=("deployment",), spare=spare)
 
 
 def charts(result: "SearchResult") -> "dict[str, Chart]":

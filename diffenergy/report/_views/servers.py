@@ -5,17 +5,13 @@ from typing import TYPE_CHECKING
 from .._blocks import Block, Table
 from .._format import Entry
 from .._tables.lines import BOARD_ONLY, MODELLED, WALL, assumed_line, has_node
+from .deployments import energy_of
 from .serving import load_text
 from .sweep import HEADINGS, combination, crossed_lines, ordered_axes
 
 if TYPE_CHECKING:
     from ...charts import Chart
     from ...serving import ServersResult
-
-_BEST = {
-    "best_energy_per_token": "least energy per output token",
-    "best_tpot": "least time per output token",
-}
 
 SCOPE = MODELLED
 
@@ -37,9 +33,12 @@ def blocks(result: "ServersResult") -> list[Block]:
     """Return assumptions, the table, the best servers, and failed combinations."""
     s = result.summary
     points = s["points"]
-    best = [
-        f"{words}: {combination(s, points[s[key]])}" for key, words in _BEST.items()
-    ]
+    wall = " at the wall" if has_node(s) else ""
+    words = {
+        "best_energy_per_token": f"least energy per output token{wall}",
+        "best_tpot": "least time per output token",
+    }
+    best = [f"{text}: {combination(s, points[s[key]])}" for key, text in words.items()]
     failed = [f"{combination(s, x)}: {x['error']}" for x in points if "error" in x]
     grades = dict.fromkeys(x["grade"] for x in points if "grade" in x)
     known = f"grade: {', '.join(grades)}"
@@ -48,6 +47,8 @@ def blocks(result: "ServersResult") -> list[Block]:
 
 
 def _table(s: Entry) -> Table:
+    wall, key = ("wall ", "wall_") if has_node(s) else ("", "")
+
     def of(key: str, level: str = "") -> object:
         def value(point: Entry) -> float | None:
             entry = point.get(key)
@@ -59,12 +60,13 @@ def _table(s: Entry) -> Table:
         ("TTFT p95", of("ttft_s", "p95"), "s"),
         ("TPOT p95", of("tpot_s", "p95"), "s"),
         ("most req/s", of("saturation_request_rate_per_s"), "{:.4g}"),
-        ("W", of("avg_power_w"), "{:.0f}"),
-        ("J/token", of("energy_j_per_output_token"), "J"),
+        (f"{wall}W", of(f"{key}power_w"), "{:.0f}"),
+        (f"{wall}J/token", of(f"{key}energy_j_per_output_token"), "J"),
     )
     axes = [(HEADINGS[x][0], of(x), HEADINGS[x][1]) for x in ordered_axes(s)]
     texts = sum(HEADINGS[x][1] == "{}" for x in s["axes"])
-    return Table([*axes, *figures], s["points"], left=texts)
+    spare = ("most req/s", "TTFT p95", f"{wall}W")
+    return Table([*axes, *figures], s["points"], left=texts, spare=spare)
 
 
 def charts(result: "ServersResult") -> "dict[str, Chart]":
@@ -77,7 +79,7 @@ def charts(result: "ServersResult") -> "dict[str, Chart]":
         x
         | {
             "tpot_s": x["tpot_s"]["mean"],
-            "energy_j_per_token": x["energy_j_per_output_token"],
+            "energy_j_per_token": energy_of(x),
         }
         for x in s["points"]
         if "error" not in x

@@ -27,7 +27,6 @@ _SHARED: Final = (
     "model", "mode", "request_rate_per_s", "concurrency", "input_len", "output_len",
     "cached_len",
 )  # fmt: skip
-_BEST: Final = {"best_energy_per_token": "energy_j_per_output_token"}
 _MOST: Final = 1000
 
 
@@ -97,21 +96,14 @@ def sweep(request: ListedRequest) -> ServersResult:
         for key, x in good[0]["assumed"].items()
         if all(one["assumed"].get(key) == x for one in good)
     }
+    energy = f"{'wall_' if 'node' in good[0] else ''}energy_j_per_output_token"
+    answered = [i for i, x in enumerate(points) if "error" not in x]
     summary = {key: good[0][key] for key in _SHARED} | {
         "assumed": assumed,
         "axes": axes,
         "points": points,
-        **{
-            name: min(
-                (i for i, x in enumerate(points) if "error" not in x),
-                key=lambda i, key=key: points[i][key],
-            )
-            for name, key in _BEST.items()
-        },
-        "best_tpot": min(
-            (i for i, x in enumerate(points) if "error" not in x),
-            key=lambda i: points[i]["tpot_s"]["mean"],
-        ),
+        "best_energy_per_token": min(answered, key=lambda i: points[i][energy]),
+        "best_tpot": min(answered, key=lambda i: points[i]["tpot_s"]["mean"]),
     }
     return ServersResult(summary)
 
