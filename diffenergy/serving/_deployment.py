@@ -368,8 +368,9 @@ _UNLIMITED: Final = 1e6
 @functools.lru_cache(maxsize=32)
 def _costs(program: Program, gpu: _Gpu, setting: Setting, once: bool) -> StepCosts:
     """The table of `Deployment.costs`, which loads and limits share."""
-    arguments = (*program, gpu.numbers, point_of(setting))
-    return call_compiled(step_costs, jax.tree.map(jnp.asarray, arguments), once)
+    with jax.ensure_compile_time_eval():  # it is kept: no tracers of a first caller
+        arguments = (*program, gpu.numbers, point_of(setting))
+        return call_compiled(step_costs, jax.tree.map(jnp.asarray, arguments), once)
 
 
 def _at_most(clock: Any, highest: Array) -> Array:

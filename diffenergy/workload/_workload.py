@@ -294,7 +294,8 @@ class _Equal:
 
 @functools.lru_cache(maxsize=64)
 def _remembered(key: _Equal) -> Workload:
-    return _assembled(key.listings)
+    with jax.ensure_compile_time_eval():  # it is kept: no tracers of a first caller
+        return _assembled(key.listings)
 
 
 def _assembled(listings: Sequence[Listing], like: Workload | None = None) -> Workload:

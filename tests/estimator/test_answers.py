@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import jax
 import pytest
 
 from diffenergy.corrections import (
@@ -18,7 +19,7 @@ from diffenergy.corrections import (
 from diffenergy.estimator import prepare
 from diffenergy.estimator._asking.settings import throttling
 from diffenergy.hardware import read_gpu
-from diffenergy.workload import assemble
+from diffenergy.workload import assemble, load_model
 
 GPU = "a100-pcie-40gb"
 PRODUCT = dict(op="gemm", m=8192, n=8192, k=8192, dtype="bf16")
@@ -60,6 +61,19 @@ def test_equal_listings_are_one_workload_and_changed_ones_another(listing: Any):
     assert work() is work()
     assert work(m=4096) is not work()
     assert work(m=4096).shapes[0].m[0] == 4096  # pyright: ignore
+
+
+def test_a_workload_that_a_traced_function_listed_first_is_numbers():
+    model, choices = load_model("gpt2"), {"batch": 3, "input_len": 17}
+
+    @jax.jit
+    def first(x: jax.Array):
+        shapes = model.workload(**choices).shapes
+        return x + sum(leaf.sum() for leaf in jax.tree.leaves(shapes))
+
+    total = first(jax.numpy.zeros(()))
+    again = jax.tree.leaves(model.workload(**choices).shapes)
+    assert float(total) == pytest.approx(sum(float(x.sum()) for x in again))
 
 
 # --- temperature

@@ -30,8 +30,9 @@ def run(flags: Flags) -> Outcome:
         raise ValueError(f"`files` is '{flags.files}', no folder; give one.")
     listening = _listen(flags)
     shown = f"[{flags.host}]" if ":" in flags.host else flags.host
+    hosts = (*Settings.hosts, shown, *flags.allow_host)
     settings = Settings(
-        hosts=(*Settings.hosts, shown.lower(), *(x.lower() for x in flags.allow_host)),
+        hosts=tuple(dict.fromkeys(map(str.lower, hosts))),
         origins=flags.cors,
         folder=folder,
         workers=flags.workers,

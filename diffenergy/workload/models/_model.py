@@ -243,13 +243,14 @@ class Model(abc.ABC):
         request = self.request(**choices)
         if (request.speculative or "").startswith("draft"):  # its file may change
             return self.listings_of(request)
-        if request not in self._listings:
-            if len(self._listings) == _REMEMBERED:
+        listings = self._listings.get(request)
+        if listings is None:
+            if len(self._listings) >= _REMEMBERED:
                 self._listings.clear()
-            self._listings[request] = self.listings_of(request)
+            listings = self._listings[request] = self.listings_of(request)
         return [
             dataclasses.replace(x, kernels=tuple({**row} for row in x.kernels))
-            for x in self._listings[request]
+            for x in listings
         ]
 
     @functools.cached_property

@@ -118,6 +118,8 @@ def test_two_answers_are_pinned_and_the_address_has_them(page: Any, server: Serv
     assert [x.split("--gpu ")[1].split()[0] for x in lines] == ["l4", "l40s", "a10"]
     left, right = page.locator("#now"), page.locator("#pin-b")
     assert left.bounding_box()["y"] == right.bounding_box()["y"]
+    ids = page.evaluate("[...document.querySelectorAll('[id]')].map(x => x.id)")
+    assert len(ids) == len(set(ids))
     page.get_by_role("button", name="Unpin").first.click()
     page.locator("#pin-c").wait_for(state="hidden")
 
