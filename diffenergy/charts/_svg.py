@@ -96,7 +96,10 @@ def to_svg(chart: Chart, identity: str) -> str:
     for i, panel in enumerate(chart.panels):
         width = WIDE if _alone(chart, i) and not chart.half else HALF
         name = f"{identity}-{i}" if several else identity
-        parts.append(_panel(panel, name, width, several, shown[i]))
+        own = f"{name}-title" if several and panel.title else ""
+        drawn = _panel(panel, name, width, own or f"{identity}-title", shown[i])
+        heading = tag("h4", escape(panel.title), id=own) if own else ""
+        parts.append(tag("div", heading, drawn, class_="panel"))
     columns = "panels pair" if chart.columns > 1 else "panels"
     missing = tag("p", f"unavailable: {escape(chart.caption)}", class_="none")
     caption = tag("p", escape(chart.caption), class_="caption") if chart.caption else ""
@@ -153,9 +156,10 @@ def _alone(chart: Chart, i: int) -> bool:
 
 
 def _panel(
-    panel: Panel, identity: str, wide: float, several: bool, legend: Sequence[Named]
+    panel: Panel, identity: str, wide: float, title: str, legend: Sequence[Named]
 ) -> str:
-    """A panel: its title where there are several, legend, drawings, readout."""
+    """Content of a panel below its own title: legend, drawings, readout. `title`: id of
+    what names it."""
     of_points = [reading.text for reading in readings_of(panel)]
     texts = list(dict.fromkeys(of_points))
     place = {text: i for i, text in enumerate(texts)}
@@ -174,11 +178,8 @@ def _panel(
             tag("svg", drawn.content, viewBox=box, class_=f"plot {shown}",
                 aria_hidden="true", focusable="false")
         )  # fmt: skip
-    title = f"{identity}-title"
     keys = [tag("li", _key(mark), escape(" " + mark.name)) for mark in legend]
-    return tag(
-        "div",
-        tag("h4", escape(panel.title), id=title) if several else "",
+    parts = [
         tag("ul", *keys, class_="legend") if keys else "",
         "" if panel.scale is None else _scale(panel.scale),
         tag(
@@ -196,8 +197,8 @@ def _panel(
         ),
         tag("p", _READ, class_="readout"),
         embedded(f"{identity}-points", data),
-        class_="panel",
-    )
+    ]
+    return "".join(parts)
 
 
 def draw(panel: Panel, width: float) -> Drawn:

@@ -16,6 +16,7 @@ import pickle
 import platform
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -233,7 +234,14 @@ def _save(path: Path, program: Any, result: Any) -> None:
 def _make_room(folder: Path) -> None:
     """Deletes files of programs that nothing has used for `UNUSED_DAYS`, and those used
     longest ago beyond the MB of all."""
-    left = 1e6 * float(os.environ.get("DIFFENERGY_CACHE_MB", MOST_MB))
+    try:
+        left = 1e6 * float(os.environ.get("DIFFENERGY_CACHE_MB", MOST_MB))
+    except ValueError as error:
+        warnings.warn(
+            f"`DIFFENERGY_CACHE_MB`: {error}; give a number of MB, such as 500",
+            stacklevel=2,
+        )
+        left = 1e6 * MOST_MB
     oldest = time.time() - 86400 * UNUSED_DAYS
     with os.scandir(folder) as entries:
         files = [(x.stat(), x.path) for x in entries if x.name.endswith(".bin")]

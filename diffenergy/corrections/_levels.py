@@ -147,18 +147,9 @@ class CorrectionsFile:
         inside passes, `transferred` where those of a GPU of its architecture were,
         `forecast` where only others were, `datasheet` where nothing was. Of systolic
         arrays nothing was measured: `forecast` at best, whatever serves them."""
-        rows: dict[str, dict[str, Any]] = {
-            label: {"time": counts} if isinstance(counts, int) else counts
-            for label, counts in self.fitted_on.get("rows", {}).items()
-        }  # earlier files count rows alone
-        if not rows:
+        if not self.fitted_on.get("rows"):
             return "datasheet"
-        fitted = {
-            label.partition(":")[0]
-            for label, counts in rows.items()
-            if kind in (label.partition(":")[2], *counts.get("ops", ()))
-            and counts.get(quantity)
-        }
+        fitted = self._fitted.get((kind, quantity), set())
         if "mma:systolic" in card.tags:
             return "forecast"
         if card.served_as in fitted:
@@ -166,6 +157,19 @@ class CorrectionsFile:
         architectures = self.fitted_on.get("architectures", {})
         near = any(architectures.get(gpu) in card.tags for gpu in fitted)
         return "transferred" if near else "forecast"
+
+    @functools.cached_property
+    def _fitted(self) -> dict[tuple[str, str], set[str]]:
+        """GPUs of which rows were fitted, by kind of rows or op inside and quantity."""
+        gpus = dict[tuple[str, str], set[str]]()
+        for label, counts in self.fitted_on["rows"].items():
+            gpu, _, kind = label.partition(":")
+            # earlier files count rows alone
+            by: dict[str, Any] = {"time": counts} if isinstance(counts, int) else counts
+            for name in (kind, *by.get("ops", ())):
+                for quantity in filter(by.get, ("time", "power")):
+                    gpus.setdefault((name, quantity), set()).add(gpu)
+        return gpus
 
     def trust(
         self,

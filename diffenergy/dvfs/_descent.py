@@ -4,7 +4,6 @@ An augmented Lagrangian keeps the limits, and several starts descend together, i
 compiled loop. `solve` rounds what they find to legal clocks.
 """
 
-import functools
 from typing import Final, NamedTuple
 
 import jax
@@ -14,7 +13,7 @@ from jax import Array, lax
 from jaxtyping import Float
 
 from .. import search
-from ..compiling import compiler_options
+from ..compiling import call_compiled
 from ..corrections import Corrections
 from ..hardware import GpuSpec, OperatingPoint
 from ..physics import phase_time
@@ -79,13 +78,14 @@ def descend(
     key = jax.random.key(seed)
     start = _SPREAD * jax.random.normal(key, (starts, len(modelled.labels), 2))
     start = start.at[0].set(2.0)  # near the highest clocks
-    return np.asarray(_compiled()(start, task))
+    return np.asarray(call_compiled(_descents, (start, task)))
 
 
-@functools.cache
-def _compiled():
-    descents = jax.vmap(_descent, in_axes=(0, None))
-    return jax.jit(descents, compiler_options=compiler_options(once=True))
+def _descents(
+    starts: Float[Array, "start kernel 2"], task: _Task
+) -> Float[Array, "start kernel 2"]:
+    """Clocks that each start comes to."""
+    return jax.vmap(_descent, in_axes=(0, None))(starts, task)
 
 
 def _descent(start: Float[Array, "kernel 2"], task: _Task) -> Float[Array, "kernel 2"]:

@@ -3,11 +3,11 @@
 import dataclasses
 from collections.abc import Iterable, Sequence
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
+from ..compiling import call_compiled
 from ..corrections import Corrections
 from ..estimator import Task, at_points, stacked, unstacked
 from ..hardware import GpuCard, OperatingPoint, sm_clocks
@@ -85,7 +85,9 @@ class Modelled:
         temperature = np.asarray(chip_temperature(self.card.spec, jnp.asarray(power)))
         if self.temperature is not None:
             temperature = np.full_like(temperature, self.temperature)
-        return np.asarray(jax.jit(leakage_growth)(self.corrections, temperature))
+        return np.asarray(
+            call_compiled(leakage_growth, (self.corrections, temperature))
+        )
 
     def problem(self, growth: Float[np.ndarray, " stage"]) -> Problem:
         """Kernels of their own clocks, when leakage has grown by `growth` in each

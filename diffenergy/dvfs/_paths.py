@@ -10,7 +10,6 @@ a change costs no time, but a setting holds for at least the latency. A schedule
 row of segments; over their ends, with prefix sums for what a segment costs.
 """
 
-import functools
 from typing import Final, NamedTuple
 
 import jax
@@ -19,6 +18,7 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Float, Int
 
+from ..compiling import call_compiled
 from ._positions import Positions
 
 _BLOCKED: Final = 1e6
@@ -72,19 +72,16 @@ def cheapest(places: Positions, prices: Prices) -> Path:
     cost, change = priced(places, prices)
     again = places.again * change[places.first]
     starts = places.first == np.arange(len(places.first))  # of loops
+    again_before = np.concatenate([[0.0], again[:-1]])
     with jax.enable_x64(True):
-        steps = _Step(
-            jnp.asarray(cost),
-            jnp.asarray(places.entered * change),
-            jnp.asarray(np.concatenate([[0.0], again[:-1]])),
-            jnp.asarray(starts),
-        )
+        columns = cost, places.entered * change, again_before, starts
+        steps = _Step(*map(jnp.asarray, columns))
         looped = bool(places.again.any())
-        settings, value = _path(steps, jnp.asarray(again[-1]), looped)
+        arguments = steps, jnp.asarray(again[-1])
+        settings, value = call_compiled(_path, arguments, False, looped=looped)
         return Path(np.asarray(settings, np.int64), float(value))
 
 
-@functools.partial(jax.jit, static_argnames="looped")
 def _path(steps: _Step, last_again: Array, looped: bool) -> tuple[Array, Array]:
     """Best path and its cost; `looped`: the state knows the first setting."""
     num = steps.cost.shape[1]
@@ -183,7 +180,8 @@ def cheapest_ahead(
     cost[blocked] = _BLOCKED * np.abs(cost).max(1).sum()
     sums = np.concatenate([np.zeros((1, cost.shape[1])), np.cumsum(cost, axis=0)])
     with jax.enable_x64(True):
-        table = _table(jnp.asarray(sums), jnp.asarray(latest), jnp.append(change, 0.0))
+        arguments = sums, latest, np.append(change, 0.0)
+        table = call_compiled(_table, arguments, once=False)
         table = _Table(*(np.asarray(leaf) for leaf in table))
     alone = int(np.argmin(sums[-1]))
     if sums[-1, alone] <= table.least:
@@ -199,7 +197,6 @@ class _Table(NamedTuple):
     least: Array | Float[np.ndarray, ""]
 
 
-@jax.jit
 def _table(sums: Array, latest: Array, change: Array) -> _Table:
     """Least costs of all beginnings of the launches."""
     ends, settings = sums.shape

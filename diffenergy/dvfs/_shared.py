@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
+from ..compiling import call_compiled
 from ..corrections import Corrections
 from ..estimator import PhaseEstimate, Task
 from ..plans import STEP_PARTS, Steps, compose_step, step_energy
@@ -143,14 +144,13 @@ class Shared:
 
     def time(self, times: Float[np.ndarray, " stage"]) -> float:
         """s of the step from those of its parts."""
-        return float(_time(jnp.asarray(times), self.steps, self.corrections))
+        arguments = times, self.steps, self.corrections
+        return float(call_compiled(_time, arguments))
 
     def totals(self, phases: PhaseEstimate) -> Total:
         """s and J (of all GPUs) of the steps of phases with a leading axis."""
-        static = jnp.asarray(phases.static_power)
-        totals = _totals(
-            phases.time, phases.energy, static, self.steps, self.corrections
-        )
+        of_parts = phases.time, phases.energy, phases.static_power
+        totals = call_compiled(_totals, (*of_parts, self.steps, self.corrections))
         return Total(*map(np.asarray, totals))
 
     def exact(self, problem: Problem, plan: Plan, wait: float) -> Plan:
@@ -222,17 +222,14 @@ def _joined(plan: Plan) -> Plan:
     return dataclasses.replace(plan, kernel=kernels, setting=setting, count=count)
 
 
-@jax.jit
 def _time(times: jax.Array, steps: Steps, c: Corrections) -> jax.Array:
     return compose_step(times, steps, c).time
 
 
-@jax.jit
 def _slopes(times: jax.Array, steps: Steps, c: Corrections) -> jax.Array:
     return jax.grad(lambda t: compose_step(t, steps, c).time)(times)
 
 
-@jax.jit
 def _totals(
     times: jax.Array,
     energies: jax.Array,
@@ -301,7 +298,7 @@ def shared_of(
     times, static = jnp.asarray(default.time), jnp.asarray(default.static_power)
     step = compose_step(times, steps, c)
     drawn = step_energy(times, default.energy - static * times, static, step, steps)
-    slope = np.maximum(np.asarray(_slopes(times, steps, c)), _LEAST)
+    slope = np.maximum(np.asarray(call_compiled(_slopes, (times, steps, c))), _LEAST)
     calls = np.asarray(drawn.calls)[0, places]
     spent = calls * np.asarray(times)
     rest = float(step.time) - float(slope @ np.asarray(times))

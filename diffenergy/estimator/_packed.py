@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import jax
 import numpy as np
@@ -13,6 +13,10 @@ from ..hardware import GpuSpec, OperatingPoint
 from ..workload import Listing, Workload, assemble, pad_size
 from ._answer.records import Estimate
 from ._estimate import estimate_once
+
+_MANY: Final = 16384
+"""Rows of a workload from which its program is optimised: listings of that size are
+priced several times, 3 s each without and 1.5 s with it."""
 
 
 def packed(listings: Sequence[Listing], like: Workload) -> Workload | None:
@@ -70,7 +74,9 @@ def run(
         return np.concatenate([each, each[:1].repeat(more - len(each))])
 
     wide = jax.tree.map(widened, point)
-    result = jax.device_get(call_compiled(estimate_once, (workload, gpu, wide)))
+    once = workload.num_rows < _MANY
+    arguments = workload, gpu, wide
+    result = jax.device_get(call_compiled(estimate_once, arguments, once))
     p: Any = jax.tree.map(lambda x: x[:number], result.phases)
     time, energy = p.time.sum(), p.energy.sum()
     clock = (p.sm_clock * p.time).sum() / time

@@ -120,6 +120,8 @@ def _priced(
 
 def _alike(questions: Sequence[Any], valid: Sequence[int]) -> Iterable[list[int]]:
     """Places of questions of the same structure."""
+    if len(valid) == 1:
+        return [[*valid]]
     structures: dict[int, Any] = {}  # by identity: most arguments come many times
     groups: dict[Any, list[int]] = {}
     for i in valid:

@@ -24,7 +24,15 @@ from ..results import Infeasible
 from ._deployment import Deployment
 from ._load import Load
 from ._solve import alone, run_cached, solved
-from ._steady.figures import QUANTILES, LoadArrays, Mode, Steady, steady
+from ._steady.figures import (
+    QUANTILES,
+    LoadArrays,
+    Mode,
+    Steady,
+    listed,
+    open_slots,
+    steady,
+)
 from ._steady.server import Server
 from ._step.table import StepCosts
 
@@ -138,15 +146,26 @@ class _Question(eqx.Module):
 
 def figures_on_grid(question: _Question) -> tuple[_Figures, Array]:
     """Figures [clock, limit], and whether the power limit is kept."""
-    q = question
+    q, numbers = question, jnp.arange(1.0, question.states + 1.0)
+    slots = jnp.clip(jnp.minimum(q.limits, q.server.fits), 1.0)
+    most = open_slots(q.server, slots, q.load.rate)
 
-    def one(clock: Array, limit: Array) -> tuple[_Figures, Array]:
+    def at(clock: Array) -> tuple[_Figures, Array]:
         server = eqx.tree_at(lambda x: x.sm_clock, q.server, clock)
-        slots = jnp.clip(jnp.minimum(limit, server.fits), 1.0)
-        x = steady(server, q.load._replace(slots=slots), q.mode, q.states)
-        return _figures(x), x.feasible
+        # what all limits share is known once: fewer requests than each of them
+        every = jnp.concatenate([numbers, most])
+        states = listed(server, q.load.rate, every) if q.mode == "open" else None
 
-    return lax.map(lambda f: jax.vmap(lambda n: one(f, n))(q.limits), q.clocks)
+        def one(number: Array, slots: Array, most: Array) -> tuple[_Figures, Array]:
+            place = jnp.where(numbers < most, jnp.arange(q.states), number + q.states)
+            own = jax.tree.map(lambda x: x[place], states)
+            load = q.load._replace(slots=slots)
+            x = steady(server, load, q.mode, q.states, own)
+            return _figures(x), x.feasible
+
+        return jax.vmap(one)(jnp.arange(len(slots)), slots, most)
+
+    return lax.map(at, q.clocks)
 
 
 def _grid(

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from ..compiling import call_compiled, compiler_options
+from ..compiling import call_compiled
 from ..estimator import FIELD_PLACES, slopes
 from ..hardware import sm_clocks, spread_clocks
 from ._deployment import Deployment
@@ -88,6 +88,44 @@ class Curves:
     energy: np.ndarray
 
 
+class _Full(eqx.Module):
+    """A saturated replica (`at`), and its load at some rate (`flowing`); number of
+    `replicas`, and `requests` a second of all for a token a second of one."""
+
+    at: Question
+    flowing: LoadArrays
+    replicas: Array
+    requests: Array
+    mode: Mode = eqx.field(static=True)
+    states: int = eqx.field(static=True)
+
+
+def curves_by_rate(full: _Full, shares: Array) -> tuple[Array, ...]:
+    """Rates (requests/s of all replicas) at `shares` of the one that saturates, (mean,
+    95th percentile) of both latencies (s) there, and that one."""
+
+    def one(share: Array) -> tuple[Array, ...]:
+        top = answered(full.at).saturation * full.requests
+        load = full.flowing._replace(rate=share * top / full.replicas)
+        x = steady(full.at.server, load, full.mode, full.states)
+        pair = lambda y: jnp.stack([y.mean, y.quantiles[_P95]])  # noqa: E731
+        return share * top, pair(x.ttft), pair(x.tpot), top
+
+    return jax.vmap(one)(shares)
+
+
+def energies_by_clock(full: Question, clocks: Array, batches: Array) -> Array:
+    """Energy of a token (J of one GPU) by clock (Hz) and most requests at once."""
+
+    def one(clock: Array, batch: Array) -> Array:
+        server = eqx.tree_at(lambda x: x.sm_clock, full.server, clock)
+        slots = jnp.clip(jnp.minimum(batch, server.fits), 1.0)
+        return steady(server, full.load._replace(slots=slots), full.mode).energy
+
+    each = jax.vmap(one, in_axes=(None, 0))
+    return jax.lax.map(lambda clock: each(clock, batches), clocks)
+
+
 def server_curves(deployment: Deployment, costs: StepCosts) -> Curves:
     """Curves of a deployment around its load."""
     load = deployment.load
@@ -96,37 +134,27 @@ def server_curves(deployment: Deployment, costs: StepCosts) -> Curves:
     limit = dataclasses.replace(load, rate=None, max_batch=deployment.slots, **alone)
     flowing = dataclasses.replace(deployment, load=rate)
     full = dataclasses.replace(deployment, load=limit)
-    # run once a picture: skip the optimisations, which take longer than they save
-    options = compiler_options(once=True)
 
-    def by_rate(share: Any) -> Any:
-        top = full.steady(costs).saturation / load.output.mean * deployment.replicas
-        x = flowing.steady(costs, rate=share * top)
-        pair = lambda y: jnp.stack([y.mean, y.quantiles[_P95]])  # noqa: E731
-        return share * top, pair(x.ttft), pair(x.tpot), top
+    def question(costs: StepCosts) -> Question:
+        return Question(full.server(costs), full.load_arrays(), full.mode, 0)
 
+    number = float(deployment.replicas)
+    at = _Full(
+        question(costs), flowing.load_arrays(), jnp.asarray(number),
+        jnp.asarray(number / load.output.mean), flowing.mode, flowing.states,
+    )  # fmt: skip
     shares = jnp.linspace(0.02, _FULL, _RATES)
-    rates, ttft, tpot, most = jax.jit(jax.vmap(by_rate), compiler_options=options)(
-        shares
-    )
+    rates, ttft, tpot, most = run_cached(curves_by_rate, (at, shares))
     clocks = spread_clocks(sm_clocks(deployment.card)[::-1], _CLOCKS)
     batches = np.unique(np.round(np.geomspace(1, deployment.slots, _BATCHES)))
-
     top = jnp.asarray(clocks[-1])
     all_clocks = deployment.costs(
         point=eqx.tree_at(lambda x: x.sm_clock, deployment.point, top)
     )
-
-    def by_clock(clock: Any) -> Any:
-        def one(batch: Any) -> Any:
-            return full.steady(all_clocks, max_batch=batch, sm_clock=clock).energy
-
-        return deployment.plan.tp * jax.vmap(one)(jnp.asarray(batches))
-
-    energy = jax.jit(lambda x: jax.lax.map(by_clock, x), compiler_options=options)
+    energy = run_cached(energies_by_clock, (question(all_clocks), clocks, batches))
     return Curves(
         np.asarray(rates), np.asarray(ttft), np.asarray(tpot), float(most[0]), clocks,
-        batches, np.asarray(energy(jnp.asarray(clocks))),
+        batches, deployment.plan.tp * np.asarray(energy),
     )  # fmt: skip
 
 

@@ -159,3 +159,6 @@ def test_a_new_program_makes_room(anew, folder, monkeypatch):
     call_compiled(pair, (jnp.arange(6.0),))
     assert used.exists() and not (folder / "large.bin").exists()
     assert not (folder / "recent.bin").exists() and (folder / "else").exists()
+    monkeypatch.setenv("DIFFENERGY_CACHE_MB", "all")
+    with pytest.warns(UserWarning, match="'all'; give a number of MB"):
+        call_compiled(pair, (jnp.arange(7.0),))

@@ -8,17 +8,21 @@ DATA holds `serving/mlenergy_v3_serving.csv` and
 Fitted are first the rows of one GPU (ML.ENERGY: dense Qwen3, gemma-3 and Qwen3-30B-A3B
 under vLLM 0.11; H100 chat, code and reasoning, B200 chat and code, at most 600 running)
 and Qwen3-32B on H100 by TP degree (AIConfigurator's table, closed loops). Left out in
-turn: a model, a GPU, a TP degree. Rows of several GPUs of ML.ENERGY are never fitted.
+turn: a model, a GPU, a TP degree, an engine. Rows of several GPUs of ML.ENERGY are
+never fitted.
 Linear layers, host and sampling all grow with the batch, and a fit that moves all three
 shares time among them that no row tells apart. For vLLM linear layers stay as they are
 predicted, sequences cost the host nothing (its scheduler runs beside the GPU) and sorts
 take what medians of gaps leave beside the kernels (Qwen3-8B on H100): `_HELD`. Factors
 on predicted energy (`ENERGY_FACTORS`) stay 1, too: models left out are predicted better
-without them.
+without them. TensorRT-LLM's sequences cost its host nothing, either: with sampling at
+random both are one constant, and servers that sample greedily (InferenceX, MLPerf) pay
+for neither.
 Then, with all these as they are, `experts` and `small` of mixtures with experts below
 16 bits (DeepSeek-R1, gpt-oss-120b, MiniMax-M2.5 on H100, H200 and B200, the same
-table), by engine and generation of GPUs; left out in turn: a model. vLLM on Hopper has
-neither: without them its rows are off by 8.0 %, by factors of the other models 11.5 %.
+table), by engine and generation of GPUs; left out in turn: a model, an engine (by the
+mean constants of the others). vLLM on Hopper has neither: without them its rows are off
+by 8.0 %, by factors of the other models 11.5 %.
 `untuned` is off; the table shows it on servers of ML.ENERGY whose experts vLLM 0.11 has
 no tuned tiles for (Qwen3-235B-A22B).
 `--write` puts what all rows give into `diffenergy/data/corrections/engines.toml`.
@@ -43,7 +47,7 @@ from calibration.studies.served.tables import (  # noqa: E402
     ml_energy,
 )
 from diffenergy.hardware import read_gpu  # noqa: E402
-from diffenergy.serving._engine import constants  # noqa: E402
+from diffenergy.serving._engine import constants, spread_of  # noqa: E402
 from diffenergy.serving._fitting.fit import (
     ENERGY_FACTORS,
     QUANTITIES,
@@ -62,6 +66,8 @@ _FROZEN: Final = (
 """Constants of vLLM that stay at their priors: the docstring says why."""
 _UNREAD: Final = (*ENERGY_FACTORS, "few_power", "many_power")
 """Constants of SGLang and TensorRT-LLM that stay: no row has a power."""
+_BESIDE: Final = ("sequence",)
+"""Constants of TensorRT-LLM that stay, too: the docstring says why."""
 _OWN: Final = ("experts", "small")
 """Constants that follow the libraries of a GPU."""
 _HOSTS: Final = {"Hopper": "h100-sxm", "Blackwell": "b200-sxm"}
@@ -72,9 +78,11 @@ _UNFITTED: Final = "vllm:h100-sxm"
 """Host without `_OWN`: the docstring says why."""
 _UNTUNED: Final = 6.3e-6
 """s a layer: experts of Qwen3-235B-A22B under vLLM 0.11 (the deployment study)."""
+_NORMAL: Final = 1.645
+"""95th percentile of a normal distribution."""
 _HEAD: Final = (
-    "| left out | rows | TPOT | W | J per token | TTFT |",
-    "|---|---:|---:|---:|---:|---:|",
+    "| left out | rows | TPOT | W | J per token | TTFT | inside |",
+    "|---|---:|---:|---:|---:|---:|---:|",
 )
 _FILE: Final = Path(diffenergy.__file__).parent / "data/corrections/engines.toml"
 
@@ -107,7 +115,8 @@ def none() -> dict[str, float]:
 
 
 def errors(measured: Served, predicted: np.ndarray, rows: np.ndarray) -> str:
-    """Median (90th percentile) of absolute errors, %, by quantity, as cells."""
+    """Median (90th percentile) of absolute errors, %, by quantity, and the share of
+    TPOT inside the intervals of answers, %, as cells."""
     miss = 100 * np.abs(np.expm1(predicted - measured.read))[rows]
     cells = []
     for name in ("tpot", "power", "energy", "ttft"):
@@ -116,7 +125,21 @@ def errors(measured: Served, predicted: np.ndarray, rows: np.ndarray) -> str:
         cells.append(
             f"{np.median(x):.1f} ({np.quantile(x, 0.9):.0f})" if len(x) else "-"
         )
-    return f"{rows.sum()} | {' | '.join(cells)}"
+    at = QUANTITIES.index("tpot")
+    inside = np.abs(predicted - measured.read)[rows, at] <= _half_widths(measured)[rows]
+    return f"{rows.sum()} | {' | '.join(cells)} | {100 * inside.mean():.0f}"
+
+
+def _half_widths(measured: Served) -> np.ndarray:
+    """Half width of the 5 to 95 % interval of ln TPOT of every row."""
+    mixture = np.asarray(measured.columns["mixture"]) > 0
+    several = np.asarray(measured.columns["gpus"]) > 1
+    narrow = np.array([row.server.get("dtype") != "bf16" for row in measured.rows])
+    spreads = [
+        spread_of(row.engine, read_gpu(row.gpu), hard=bool(x))[1]
+        for row, x in zip(measured.rows, mixture & (several | narrow), strict=True)
+    ]
+    return np.array([_NORMAL * x["tpot"] for x in spreads])
 
 
 def folds(
@@ -167,6 +190,17 @@ class Mixture(NamedTuple):
     def left_out(self) -> np.ndarray:
         """Predictions of each model by constants of the others."""
         return folds(self.served, self.mine, self.model, self.centres, self.fixed)
+
+    def by_others(self, servers: Mapping[str, "Mixture"]) -> np.ndarray:
+        """Predictions by the mean constants of other engines on the same GPUs."""
+        end = self.host.partition(":")[2]
+        others = [
+            x.base | x.fitted()
+            for host, x in servers.items()
+            if host != self.host and host.endswith(end)
+        ]
+        mean = {x: float(np.mean([values[x] for values in others])) for x in self.base}
+        return self.served.predict(as_arrays(mean))
 
 
 def mixture_servers(
@@ -225,12 +259,16 @@ def study(
         yield f"| {engine}, no engine | {errors(closed, kernels, mine)} |"
         predicted = folds(closed, mine, degrees, start, _fixed(engine))
         yield f"| {engine}, a TP degree | {errors(closed, predicted, mine)} |"
+        others = start | fitted(closed, ~mine, start, _UNREAD)
+        predicted = closed.predict(as_arrays(others))
+        yield f"| {engine}, the engine | {errors(closed, predicted, mine)} |"
     for host, x in servers.items():
         own, kernels = x.fitted(), x.base | dict.fromkeys(_OWN, 1.0)
         for what, predicted in (
             ("as predicted", x.served.predict(as_arrays(kernels))),
             (f"fitted {own}", x.served.predict(as_arrays(x.base | own))),
             ("a model", x.left_out()),
+            ("the engine", x.by_others(servers)),
         ):
             cells = errors(x.served, predicted, x.mine)
             yield f"| mixtures, {host}, {what} | {cells} |"
@@ -264,13 +302,15 @@ def shipped(energy: Served, frame: pd.DataFrame, closed: Served) -> dict[str, An
         level = {x: own.get(x, centres[x]) for x in constants() if x in own | vllm}
         levels["host"][f"vllm:{name}"] = level
     for engine in ("sglang", "trtllm"):
-        levels["engine"][engine] = fitted(closed, engines == engine, start, _UNREAD)
+        levels["engine"][engine] = fitted(
+            closed, engines == engine, start, _fixed(engine)
+        )
         levels["host"][f"{engine}:h100-sxm"] = {}
     return levels
 
 
 def _fixed(engine: str) -> tuple[str, ...]:
-    return _FROZEN if engine == "vllm" else _UNREAD
+    return _FROZEN if engine == "vllm" else _UNREAD + _BESIDE * (engine == "trtllm")
 
 
 def _generation(gpu: str) -> str:

@@ -42,6 +42,7 @@ def run(flags: Flags) -> Outcome:
         build(settings),
         log_level="warning",
         server_header=False,
+        headers=_HEADERS,
         timeout_graceful_shutdown=round(flags.timeout) + 5,
         lifespan="on",
     )
@@ -54,6 +55,17 @@ def run(flags: Flags) -> Outcome:
     return Outcome()
 
 
+_HEADERS: Final = [
+    (
+        "Content-Security-Policy",
+        "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+        "frame-ancestors 'none'; base-uri 'none'",
+    ),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cache-Control", "no-store"),
+]
+"""Headers of every answer."""
 _NAMES: Final = {
     "host": (r"[\w.:%-]+", "an address such as 127.0.0.1"),
     "allow_host": (r"[\w.-]+|\[[\da-fA-F:.]+\]", "a name such as energy.example.com"),

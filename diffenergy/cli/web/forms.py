@@ -7,7 +7,7 @@ from pathlib import Path
 from string import Template
 from typing import Any, Final
 
-from msgspec import Meta
+import msgspec
 
 from ... import __version__
 from ...charts import embedded, escape, tag
@@ -131,9 +131,8 @@ def _text(
     unit = flag.metavar or ""
     if needed:
         more["required"] = "required"
-    limits = _limits(field.type)
-    if accepts_type(field.type, int) and limits and "[" not in unit:  # no list
-        more |= {"type": "number", "step": "1", **limits}
+    if accepts_type(field.type, int) and "[" not in unit:  # no list
+        more |= {"type": "number", **_limits(field.type)}
     names = list(flag.completed())[:_LISTS] if flag.completed else []
     offered = ""
     if names:
@@ -153,19 +152,11 @@ def _text(
 
 
 def _limits(hint: Any) -> dict[str, Any]:
-    """Least and greatest value of one number."""
-    for meta in _metas(hint):
-        if meta.ge is not None:
-            most = {} if meta.le is None else {"max": str(meta.le)}
-            return {"min": str(meta.ge), **most}
-    return {}
-
-
-def _metas(hint: Any) -> list[Meta]:
-    inner = [y for x in getattr(hint, "__args__", ()) for y in _metas(x)]
-    own = getattr(hint, "__metadata__", ())
-    base = _metas(hint.__origin__) if own else []
-    return [*base, *inner, *(x for x in own if isinstance(x, Meta))]
+    """Least and greatest value of one whole number, and its step."""
+    schema = msgspec.json.schema(hint)
+    one = next(x for x in schema.get("anyOf", [schema]) if x.get("type") == "integer")
+    ends = {"min": one.get("minimum"), "max": one.get("maximum"), "step": 1}
+    return {name: str(end) for name, end in ends.items() if end is not None}
 
 
 def _single(name: str, **attributes: Any) -> str:

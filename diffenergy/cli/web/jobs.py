@@ -28,6 +28,7 @@ PUT_OUT: Final = ("measure", "web", "help")
 """Commands that are no question: one runs on the server's GPU, two are of a shell."""
 HIDDEN: Final = ("as_json", "plot")
 """Flags without a meaning for a service: it answers with JSON and charts."""
+FAULT: Final = "this is a fault of diffenergy; the server's log says which."
 POSTED: Final = "posted"
 """Field of a request with files by name: text, or an object."""
 _POSTED_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,79}")
@@ -260,7 +261,7 @@ def reply_to(
         message, status = reason(error, [job.command])
         if status == 1:  # what went wrong inside is for the log of the server
             print(f"diffenergy: {message}", file=sys.stderr)
-            message = "this is a fault of diffenergy; the server's log says which."
+            message = FAULT
         return Reply(status, error=to_json(message, status)["error"])
     finally:
         send_to(None)

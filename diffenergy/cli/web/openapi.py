@@ -9,6 +9,7 @@ from ... import __version__
 from ...keys import schema
 from ...requests import Argument, choices, is_switch
 from ..app import QUESTIONS
+from ..refusal import to_json
 from .jobs import POSTED, fields_of
 
 _VALUE: Any = {"type": ["string", "number"]}
@@ -34,22 +35,15 @@ def document(names: list[str], folder: Path | None) -> dict[str, Any]:
     }
 
 
+_PARTS = {
+    x: {"type": "string" if x in ("kind", "message") else ["string", "null"]}
+    for x in to_json("", 2)["error"]
+}
 _ERROR: Any = {
     "type": "object",
     "required": ["error"],
     "properties": {
-        "error": {
-            "type": "object",
-            "required": ["kind", "field", "value", "message", "remedy"],
-            "properties": {
-                "kind": {"type": "string"},
-                "message": {"type": "string"},
-                **{
-                    x: {"type": ["string", "null"]}
-                    for x in ("field", "value", "remedy")
-                },
-            },
-        }
+        "error": {"type": "object", "required": [*_PARTS], "properties": _PARTS}
     },
 }
 
@@ -75,11 +69,8 @@ def _path(name: str, folder: Path | None, records: dict[str, Any]) -> dict[str, 
                     "content": {"application/json": {"schema": answer}},
                 },
                 **{
-                    status: {
-                        "description": text,
-                        "content": {"application/json": error},
-                    }
-                    for status, text in _REFUSALS.items()
+                    x: {"description": y, "content": {"application/json": error}}
+                    for x, y in _REFUSALS.items()
                 },
             },
         }

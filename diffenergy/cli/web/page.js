@@ -8,7 +8,7 @@
   const charts = document.getElementById("charts");
   const inputs = [...form.querySelectorAll("[name]")];
   const PAUSE = 250; // ms without a change until the answer is renewed
-  let posted = {};
+  let posted = Promise.resolve({});
   let running = null;
   let answered = null;
   let timer = 0;
@@ -55,7 +55,7 @@
 
   async function ask(name, query, prefix, signal, tell) {
     const body = { ...fields(query), prefix, charts: !charts || query.has("charts") };
-    if (Object.keys(posted).length) body.posted = posted;
+    body.posted = await posted;
     const response = await fetch(`/answer/${name}`, {
       method: "POST", signal, body: JSON.stringify(body),
       headers: { "Content-Type": "application/json" },
@@ -198,11 +198,12 @@
     clearTimeout(timer);
     if ((atOnce || answered) && form.checkValidity()) timer = setTimeout(answer, PAUSE);
   });
-  document.getElementById("posted").addEventListener("change", async (event) => {
-    const files = [...event.target.files];
-    posted = Object.fromEntries(await Promise.all(files.map(async (x) => [x.name, await x.text()])));
+  document.getElementById("posted").addEventListener("change", (event) => {
+    const files = [...event.target.files].map(async (x) => [x.name, await x.text()]);
+    posted = Promise.all(files).then(Object.fromEntries);
   });
 
+  document.querySelector("nav [aria-current]").scrollIntoView({ block: "nearest", inline: "center" });
   const begin = new URLSearchParams(location.search);
   fill(begin);
   if (form.checkValidity() && (begin.size || atOnce)) answer();

@@ -24,10 +24,9 @@ from starlette.responses import (
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ..refusal import to_json
 from . import forms, openapi
-from .jobs import Job, Reply, offered
-from .workers import Budget, Cancelled, Full, Unavailable, Workers
+from .jobs import FAULT, Job, Reply, offered
+from .workers import CANCELLED, Budget, Refused, Workers
 
 API: Final = "/api/v1"
 BODY: Final = 2_000_000
@@ -38,13 +37,6 @@ _REMEMBERED: Final = 1000
 """Answers that are kept for the same question."""
 _STATUS: Final = {0: 200, 1: 500, 2: 400, 3: 409, 4: 409}
 """HTTP status by exit status of the command."""
-_HEADERS: Final = {
-    "Content-Security-Policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; "
-    "img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-store",
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,20 +51,8 @@ class Settings:
     budget: Budget = Budget(120.0, 4e9)
 
 
-class Refused(Exception):
-    """A request that no command has seen; `status` is that of HTTP."""
-
-    def __init__(self, status: int, kind: str, message: str):
-        super().__init__(message)
-        self.status, self.kind = status, kind
-
-    def error(self) -> dict[str, Any]:
-        """As JSON, with the keys of a command's refusal."""
-        return to_json(str(self), 2)["error"] | {"kind": self.kind}
-
-
 class Checked:
-    """Refuses requests that name another host, and adds the headers of safety."""
+    """Refuses requests that name another host."""
 
     def __init__(self, app: ASGIApp, hosts: tuple[str, ...]):
         self._app, self._hosts = app, hosts
@@ -91,20 +71,7 @@ class Checked:
             )  # fmt: skip
             return await _refusal(refused)(scope, receive, send)
 
-        async def with_headers(message: Any):
-            if message["type"] == "http.response.start":
-                there = {key for key, _ in message["headers"]}
-                message["headers"] = [
-                    *message["headers"],
-                    *(
-                        (x.lower().encode(), y.encode())
-                        for x, y in _HEADERS.items()
-                        if x.lower().encode() not in there
-                    ),
-                ]
-            await send(message)
-
-        await self._app(scope, receive, with_headers)
+        await self._app(scope, receive, send)
 
 
 def _json(content: Any, status: int = 200) -> Response:
@@ -133,25 +100,22 @@ async def body_of(request: Request) -> dict[str, Any]:
             raise Refused(413, "too_large", f"`body` has over {BODY:,} B; send less.")
     try:
         content = json.loads(body.decode(), parse_constant=_no_constant)
+        if _depth(content) > _NESTED:
+            raise ValueError(f"over {_NESTED} levels of lists and objects")
     except (ValueError, RecursionError) as error:
-        text = f"`body` is no JSON ({str(error)[:100]}); send an object."
+        text = f"`body` cannot be read ({str(error)[:100]}); send a JSON object."
         raise Refused(400, "bad_input", text) from None
     if not isinstance(content, dict):
         raise Refused(400, "bad_input", "`body` is no object; send fields by name.")
-    if _depth(content) > _NESTED:
-        text = f"`body` has over {_NESTED} levels of lists and objects; send fewer."
-        raise Refused(400, "bad_input", text)
     return content
 
 
 def _depth(content: Any) -> int:
     """Levels of lists and objects."""
-    levels, layer = 0, [content]
-    while layer and levels <= _NESTED:
-        inner = [x.values() if isinstance(x, dict) else x for x in layer]
-        layer = [y for x in inner for y in x if isinstance(y, dict | list)]
-        levels += 1
-    return levels
+    inner = content.values() if isinstance(content, dict) else content
+    return (
+        1 + max(map(_depth, inner)) if inner and isinstance(content, dict | list) else 0
+    )
 
 
 def _no_constant(name: str):
@@ -201,15 +165,8 @@ class Service:
         try:
             await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
-                raise Refused(499, "cancelled", "the request was cancelled.")
+                raise Refused(*CANCELLED)
             reply = work.result()
-        except Full:
-            text = f"{self.settings.queue} requests wait already; ask again later."
-            raise Refused(429, "busy", text) from None
-        except Unavailable as error:
-            raise Refused(503, "unavailable", str(error)) from None
-        except Cancelled:
-            raise Refused(499, "cancelled", "the request was cancelled.") from None
         finally:
             cancelled.set()
             gone.cancel()
@@ -235,34 +192,30 @@ class Service:
         begin, status = time.monotonic(), [500]
         try:
             yield status
+        except Refused as refused:
+            status[0] = refused.status
+            raise
         finally:
             self._counts[name, status[0]] += 1
             self._seconds[name] += time.monotonic() - begin
 
     async def api(self, request: Request) -> Response:
         """The JSON of a command."""
-        with self.counted(request.path_params["name"] if request.path_params["name"]
-                          in self.names else "unknown") as status:  # fmt: skip
-            try:
-                job = Job(self.command_of(request), await body_of(request))
-                reply = await self.reply(job, lambda _: None, request)
-            except Refused as refused:
-                status[0] = refused.status
-                return _refusal(refused)
+        name = request.path_params["name"]
+        with self.counted(name if name in self.names else "unknown") as status:
+            job = Job(self.command_of(request), await body_of(request))
+            reply = await self.reply(job, lambda _: None, request)
             status[0] = _STATUS[reply.status]
-            if reply.error is not None:
-                return _json({"error": reply.error}, status[0])
-            return Response(reply.json, media_type="application/json")
+        if reply.error is not None:
+            return _json({"error": reply.error}, status[0])
+        return Response(reply.json, media_type="application/json")
 
     async def shown(self, request: Request) -> Response:
         """Lines of JSON for the page: progress, then the answer or an error."""
-        try:
-            name, body = self.command_of(request), await body_of(request)
-            prefix, charts = body.pop("prefix", "a"), body.pop("charts", False)
-            if prefix not in ("a", "b", "c") or not isinstance(charts, bool):
-                raise Refused(400, "bad_input", "`prefix` is a letter of the page.")
-        except Refused as refused:
-            return _refusal(refused)
+        name, body = self.command_of(request), await body_of(request)
+        prefix, charts = body.pop("prefix", "a"), body.pop("charts", False)
+        if prefix not in ("a", "b", "c") or not isinstance(charts, bool):
+            raise Refused(400, "bad_input", "`prefix` is a letter of the page.")
         job = Job(name, body, f"{prefix}-", charts)
         return StreamingResponse(
             self._lines(job, request), media_type="application/x-ndjson"
@@ -277,13 +230,12 @@ class Service:
             loop.call_soon_threadsafe(lines.put_nowait, text)
 
         async def answer() -> Mapping[str, Any]:
-            with self.counted(job.command) as status:
-                try:
+            try:
+                with self.counted(job.command) as status:
                     reply = await self.reply(job, tell, request)
-                except Refused as refused:
-                    status[0] = refused.status
-                    return {"error": refused.error()}
-                status[0] = _STATUS[reply.status]
+                    status[0] = _STATUS[reply.status]
+            except Refused as refused:
+                return {"error": refused.error()}
             if reply.error is not None:
                 return {"error": reply.error}
             return {"html": reply.html, "json": reply.json, "line": reply.line}
@@ -330,10 +282,7 @@ class Service:
 
     async def page(self, request: Request) -> Response:
         """The form of a command."""
-        try:
-            name = self.command_of(request)
-        except Refused as refused:
-            return _refusal(refused)
+        name = self.command_of(request)
         html = forms.page(name, tuple(self.names), self.settings.folder)
         return Response(html, media_type="text/html")
 
@@ -356,19 +305,15 @@ def build(settings: Settings) -> Starlette:
         return Response(text, media_type=kind) if kind else PlainTextResponse("", 404)
 
     async def failed(request: Request, error: Exception) -> Response:
-        text = "this is a fault of diffenergy; the server's log says which."
-        return _refusal(Refused(500, "fault", text))
+        if isinstance(error, Refused):
+            return _refusal(error)
+        return _refusal(Refused(500, "fault", FAULT))
 
-    middleware = [Middleware(Checked, settings.hosts)]
-    if settings.origins:
-        middleware.append(
-            Middleware(
-                CORSMiddleware,
-                allow_origins=settings.origins,
-                allow_methods=["GET", "POST"],
-                allow_headers=["Content-Type"],
-            )  # fmt: skip
-        )
+    methods, headers = ["GET", "POST"], ["Content-Type"]
+    middleware = [
+        Middleware(Checked, settings.hosts),
+        Middleware(CORSMiddleware, settings.origins, methods, headers),
+    ]
     routes = [
         Route("/", home),
         Route("/health", service.health),
@@ -381,5 +326,5 @@ def build(settings: Settings) -> Starlette:
     ]
     return Starlette(
         routes=routes, middleware=middleware, lifespan=service.lifespan,
-        exception_handlers={Exception: failed},
+        exception_handlers={Exception: failed, Refused: failed},
     )  # fmt: skip

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..interruption import install, keeping
+from ..refusal import to_json
 from .jobs import Job, Reply, guard_files, reply_to
 
 _LOOK: Final = 0.1
@@ -28,16 +29,23 @@ _GRACE: Final = 3.0
 """s in which a cancelled process may end its work by itself."""
 
 
-class Full(Exception):
-    """So many requests wait that no more are taken."""
+class Refused(Exception):
+    """A request that has no answer; `status` is that of HTTP, `kind` that of JSON."""
+
+    def __init__(self, status: int, kind: str, message: str):
+        super().__init__(message)
+        self.status, self.kind = status, kind
+
+    def error(self) -> dict[str, Any]:
+        """As JSON, with the keys of a command's refusal."""
+        return to_json(str(self), 2)["error"] | {"kind": self.kind}
 
 
-class Cancelled(Exception):
-    """Who asked has gone."""
+CANCELLED: Final = (499, "cancelled", "the request was cancelled.")
 
 
-class Unavailable(Exception):
-    """The process of a request ended before it answered; the message says why."""
+def _unavailable(text: str) -> Refused:
+    return Refused(503, "unavailable", text)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +66,9 @@ def _serve(pipe: Any, scratch: Path, folder: Path | None):
 
     start_jax()
     import jax
+
+    # a second thread for each program costs a fifth of a warm estimate
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
 
     compiled = [0]
 
@@ -100,17 +111,17 @@ class Worker:
     def ask(
         self, job: Job, tell: Callable[[str], None], cancelled: threading.Event
     ) -> Reply:
-        """Answer to `job`; `tell` takes lines of progress. Raises `Cancelled` or
-        `Unavailable`; the process may have ended then."""
+        """Answer to `job`; `tell` takes lines of progress. Raises `Refused`;
+        the process may have ended then."""
         if cancelled.is_set():
-            raise Cancelled
+            raise Refused(*CANCELLED)
         try:
             self._pipe.send(job)
             return self._reply(job, tell, cancelled)
         except (EOFError, OSError):
             self.end()
-            raise Unavailable(
-                f"the process that answered `{job.command}` ended; ask again."
+            raise _unavailable(
+                f"the process that answered `{job.command}` ended; ask again.",
             ) from None
 
     def _reply(
@@ -126,7 +137,7 @@ class Worker:
                     continue
                 self.compiled += message[2]
                 if message[1] is None or interrupted is not None:
-                    raise Cancelled
+                    raise Refused(*CANCELLED)
                 return message[1]
             now = time.monotonic()
             if cancelled.is_set() and interrupted is None:
@@ -136,18 +147,18 @@ class Worker:
                         os.kill(self.process.pid, signal.SIGINT)
             if interrupted is not None and now > interrupted + _GRACE:
                 self.end()
-                raise Cancelled
+                raise Refused(*CANCELLED)
             if now > begin + limit:
                 self.end()
-                raise Unavailable(
+                raise _unavailable(
                     f"`{job.command}` took longer than {limit:g} s; ask for less, or "
-                    "start the server with a longer `--timeout`."
+                    "start the server with a longer `--timeout`.",
                 )
             if self.is_fat():
                 self.end()
-                raise Unavailable(
+                raise _unavailable(
                     f"`{job.command}` took more than {self._budget.memory / 1e9:g} GB; "
-                    "ask for less, or start the server with more `--memory`."
+                    "ask for less, or start the server with more `--memory`.",
                 )
 
     def is_fat(self) -> bool:
@@ -197,9 +208,10 @@ class Workers:
     async def ask(
         self, job: Job, tell: Callable[[str], None], cancelled: threading.Event
     ) -> Reply:
-        """Answer of the first process that is free; raises `Full`, too."""
+        """Answer of the first process that is free. Raises `Refused`."""
         if self.waiting >= self._queue:
-            raise Full
+            text = f"{self.waiting} requests wait already; ask again later."
+            raise Refused(429, "busy", text)
         self.waiting += 1
         try:
             worker = await self._idle.get()

@@ -21,7 +21,7 @@ _LABEL: Final = re.compile(r"([a-z][a-zA-Z -]{2,28}): (?=\S)")
 
 
 def to_html(blocks: Iterable[Block], prefix: str = "") -> str:
-    """Return HTML of `blocks`; `prefix` starts the ids of their charts."""
+    """Return HTML of `blocks`; `prefix` starts the ids of their parts."""
     return _Writer(prefix).all(blocks)
 
 
@@ -71,7 +71,7 @@ class _Writer:
                 return self._section(block)
 
     def _section(self, block: Section) -> str:
-        identity = slug(block.link or block.title)
+        identity = self._prefix + slug(block.link or block.title)
         label = f"{identity}-heading"
         return tag(
             "section",

@@ -17,7 +17,7 @@ from jax import Array, lax
 from jaxtyping import Float
 
 from .._steady.figures import QUANTILES, LoadArrays, steady
-from .._steady.first_token import first_token
+from .._steady.first_token import beside_others, first_token
 from .._steady.server import Running, Server, running
 from .._steady.skewed import Skewed
 
@@ -123,7 +123,8 @@ def _open(server: Server, points: Points) -> Ranked:
         states = weights @ at
         tokens = jnp.cumsum((weights * flow)[order])
         place = jnp.searchsorted(tokens, QUANTILES[_P95] * tokens[-1])
-        first = first_token(server, arriving, each, jnp.append(none, states))
+        busy = beside_others(server, arriving, each)
+        first = first_token(server, arriving, busy, jnp.append(none, states))
         first = first._replace(mean=first.mean + server.engine.request)
         wait = server.traffic.spread / 2 / drain
         return Ranked(

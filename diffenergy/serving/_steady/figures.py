@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array
 
 from .._lengths import TAIL
-from .first_token import first_token
+from .first_token import Cumulants, beside_others, first_token
 from .pause import balanced_slots, fetch_time, slots_beside
 from .queue import birth_death
 from .server import Running, Server, running
@@ -114,11 +114,32 @@ def load_arrays(
     )
 
 
-def steady(server: Server, load: LoadArrays, mode: Mode, states: int = 0) -> Steady:
+class Listed(NamedTuple):
+    """Numbers of requests that run: the mean step with each, and the time from a free
+    slot to the first token beside them (s)."""
+
+    steps: Running
+    reading: Cumulants
+
+
+def listed(server: Server, rate: Array, slots: Array) -> Listed:
+    """`Listed` for each number of `slots`, where `rate` requests come a second."""
+    each = jax.vmap(lambda r: running(server, r))(slots)
+    return Listed(each, beside_others(server, rate, each))
+
+
+def steady(
+    server: Server,
+    load: LoadArrays,
+    mode: Mode,
+    states: int = 0,
+    busy_states: Listed | None = None,
+) -> Steady:
     """Figures of one replica. `states`: of an open loop, the most requests that are
-    told apart; at least as many as run."""
+    told apart; at least as many as run; `busy_states`: `listed` of these, where they
+    are known."""
     if mode == "open":
-        return _open(server, load, states)
+        return _open(server, load, states, busy_states)
     return _full(server, load, mode == "closed")
 
 
@@ -157,7 +178,8 @@ def _full(server: Server, load: LoadArrays, closed: bool) -> Steady:
         first = together(coarse(first), Atoms(wait, jnp.asarray(TAIL)))
     power = busy * at.energy / at.step + (1 - busy) * server.idle
     return _figures(
-        server, most, at, first,
+        server, at, first,
+        saturation=_saturation(server, most),
         ttft=_latency(first, load.ttft_limit),
         slots=most,
         pausing=_pausing(server, ending),
@@ -216,13 +238,22 @@ def _first(server: Server, at: Running, phi: Array | float = 0.0) -> Atoms:
 # --- open loop
 
 
-def _open(server: Server, load: LoadArrays, states: int) -> Steady:
+def open_slots(server: Server, slots: Array, rate: Array) -> Array:
+    """Most of `slots` requests that run where `rate` of them come a second."""
+    return jnp.maximum(slots_beside(server, slots, rate), 1.0)
+
+
+def _open(
+    server: Server, load: LoadArrays, states: int, busy_states: Listed | None
+) -> Steady:
     """Poisson arrivals."""
     output = server.traffic.output
     (limit,) = balanced_slots(server, load.slots)
-    most = jnp.maximum(slots_beside(server, load.slots, load.rate), 1.0)
-    slots = jnp.minimum(jnp.arange(1.0, states + 1.0), most)
-    each = jax.vmap(lambda r: running(server, r))(slots)
+    most = open_slots(server, load.slots, load.rate)
+    if busy_states is None:
+        slots = jnp.minimum(jnp.arange(1.0, states + 1.0), most)
+        busy_states = listed(server, load.rate, slots)
+    each, reading = busy_states
     balance = birth_death(load.rate, each.flow, output, most)
     p = balance.weights
     # the tail behind the last listed state: there all slots run
@@ -243,7 +274,7 @@ def _open(server: Server, load: LoadArrays, states: int) -> Steady:
     wait = _waiting(server) / (
         balance.drain * (1 - jnp.minimum(balance.load, 1 - 1e-9))
     )
-    reading = first_token(server, load.rate, each, finds)
+    reading = first_token(server, load.rate, reading, finds)
     fetch = fetch_time(server, decoding, load.rate)
     reading = reading._replace(mean=reading.mean + server.engine.request + fetch)
     # who has to wait for a slot does so for a time that is exponential (a geometric
@@ -258,8 +289,12 @@ def _open(server: Server, load: LoadArrays, states: int) -> Steady:
     itl = Atoms(itl.values.ravel(), itl.weights.ravel() / _STATES)
     itl = bursts(itl, server.burst[0])
     mean = decoding / flow
+    saturation = _busy(limit) * each.flow[-1]
+    if server.pause is not None:  # else the limit is `most`
+        saturation = _saturation(server, limit)
     return _figures(
-        server, limit, typical, first.atoms,
+        server, typical, first.atoms,
+        saturation=saturation,
         ttft=Latency(first.mean, first.quantiles(), first.below(load.ttft_limit)),
         slots=most,
         pausing=_pausing(server, load.rate),
@@ -305,10 +340,14 @@ def _waiting(server: Server) -> Array:
 # --- both
 
 
+def _busy(slots: Array) -> Array:
+    """Share of the time in which a server with so many slots, all taken, runs."""
+    return jnp.minimum(slots, 1.0)
+
+
 def _saturation(server: Server, slots: Array) -> Array:
     """Tokens a second with every slot taken."""
-    busy = jnp.minimum(slots, 1.0)
-    return busy * running(server, jnp.maximum(slots, 1.0)).flow
+    return _busy(slots) * running(server, jnp.maximum(slots, 1.0)).flow
 
 
 _STEP: Final = (
@@ -318,16 +357,13 @@ _STEP: Final = (
 
 def _figures(
     server: Server,
-    limit: Array,
     at: Running,
     first: Atoms,
     tokens: Atoms,
     **more: Any,
 ) -> Steady:
-    """Figures with at most `limit` requests that run, the mean step `at`, times to the
-    first token and of the others."""
+    """Figures with the mean step `at`, times to the first token and of the others."""
     return Steady(
-        saturation=_saturation(server, limit),
         rest=server.idle,
         energy=more["power"] / more["flow"],
         e2e=_end_to_end(server, first, tokens),

@@ -40,28 +40,19 @@ class Cumulants(NamedTuple):
 
 
 def first_token(
-    server: Server, rate: Array, states: Running, arriving: Array
+    server: Server, rate: Array, busy: Cumulants, arriving: Array
 ) -> Cumulants:
     """Time from a free slot to the first token, without HTTP.
 
     Args:
         server: one replica.
         rate: requests a second, Poisson.
-        states: steps with 1, 2, ... requests that run, or with some of these numbers.
+        busy: this time beside each number of requests (`beside_others`).
         arriving: probability that an arriving request finds none, and each of them.
     """
     lengths = server.traffic.prompt * server.traffic.prompt_tail
-
-    costs, engine = server.costs, server.engine
-    weights = cost.prompt_weights(costs, lengths)
-
-    def prompts(batch: Array) -> cost.Prompts:
-        return cost.prompts(costs, engine, batch, weights, server.first)
-
-    batches = server.group(states.decoding)
-    beside = jax.vmap(lambda b, w: w @ prompts(b).time)(batches, states.reading)
-    busy = _busy(server, rate, states, beside, lengths)  # of [state, length]
-    x, mixing = prompts(jnp.zeros_like(rate)), engine.prompt
+    costs, mixing = server.costs, server.engine.prompt
+    x = _prompts(server, jnp.zeros_like(rate))
     mean = jnp.asarray(TAIL)
     energy = x.energy @ mean + mixing * costs.idle
     alone = server.governed(x.time @ mean + mixing, energy).weights @ x.time
@@ -71,6 +62,25 @@ def first_token(
         Cumulants(*(jnp.append(x, y) for x, y in zip(idle, busy, strict=True))),
         arriving,
     )
+
+
+def beside_others(server: Server, rate: Array, states: Running) -> Cumulants:
+    """The same beside each number of requests that run (`states`: their steps), 1, 2,
+    ... or some of these numbers."""
+    lengths = server.traffic.prompt * server.traffic.prompt_tail
+
+    def time(batch: Array, weights: Array) -> Array:
+        return weights @ _prompts(server, batch).time
+
+    beside = jax.vmap(time)(server.group(states.decoding), states.reading)
+    return _busy(server, rate, states, beside, lengths)  # of [state, length]
+
+
+def _prompts(server: Server, batch: Array) -> cost.Prompts:
+    """Prompts of all lengths beside so many sequences."""
+    lengths = server.traffic.prompt * server.traffic.prompt_tail
+    weights = cost.prompt_weights(server.costs, lengths)
+    return cost.prompts(server.costs, server.engine, batch, weights, server.first)
 
 
 def _busy(

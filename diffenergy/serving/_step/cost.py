@@ -129,7 +129,8 @@ def _weights(knots: Array, x: Array, start: int = 0) -> Array:
     the one of number `start` those of the interval after it."""
 
     def within(side: str) -> Array:
-        lower = jnp.searchsorted(knots, x, side=side) - 1
+        # `compare_all`: for few knots, and compiled without a loop
+        lower = jnp.searchsorted(knots, x, side=side, method="compare_all") - 1
         first = jnp.where(x < knots[start], 0, start)
         lower = jnp.clip(lower, first, len(knots) - 2)
         share = (x - knots[lower]) / (knots[lower + 1] - knots[lower])

@@ -73,5 +73,6 @@ def power_at(
 
 def _interval(knots: Float[Array, " k"], x: Array) -> tuple[Array, Array]:
     """(index of the knot before `x`, share of the interval behind it)."""
-    before = jnp.clip(jnp.searchsorted(knots, x) - 1, 0, len(knots) - 2)
+    place = jnp.searchsorted(knots, x, method="compare_all")  # compiled without a loop
+    before = jnp.clip(place - 1, 0, len(knots) - 2)
     return before, (x - knots[before]) / (knots[before + 1] - knots[before])

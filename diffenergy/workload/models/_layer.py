@@ -2,6 +2,7 @@
 that most configs share."""
 
 import dataclasses
+import functools
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -154,11 +155,18 @@ class Layer:
 
     def shard(self, split: ModelSplit) -> "Layer":
         """The part of the layer on one of several GPUs."""
-        for operator in self.operators:  # whose errors name heads come first
-            if not isinstance(operator, Linear):
-                operator.shard(split)
-        operators = tuple(x.shard(split) for x in self.operators)
-        return dataclasses.replace(self, operators=operators)
+        if split not in self._shards:
+            for operator in self.operators:  # whose errors name heads come first
+                if not isinstance(operator, Linear):
+                    operator.shard(split)
+            operators = tuple(x.shard(split) for x in self.operators)
+            self._shards[split] = dataclasses.replace(self, operators=operators)
+        return self._shards[split]
+
+    @functools.cached_property
+    def _shards(self) -> dict[ModelSplit, "Layer"]:
+        """Parts by split: a search asks thousands of times for few of them."""
+        return {}
 
     def in_training(self) -> Trained | None:
         """Parts of the layer in a training step: one behind one norm, else mixer and

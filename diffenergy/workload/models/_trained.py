@@ -251,6 +251,12 @@ class TrainedModel(LanguageModel):
         return [*self.all_weights(), *self.further_weights()]
 
     @functools.cached_property
+    def _numbers(self) -> tuple[int, int]:
+        """Parameters of a training step without towers, and of them routed experts'."""
+        weights = self.trained_weights()
+        return number_of(weights), number_of(_of_experts(weights))
+
+    @functools.cached_property
     def _largest_layer(self) -> list[tuple[Weights, int]]:
         """Weights of the largest layer on this GPU."""
         norm = [(w, 1) for w in self._norm.weights()]
@@ -260,11 +266,11 @@ class TrainedModel(LanguageModel):
 
     def expert_parameters(self) -> int:
         """Number of parameters of routed experts in a training step."""
-        return number_of(_of_experts(self.trained_weights()))
+        return self._numbers[1]
 
     def text_step_parameters(self) -> int:
         """Number of parameters of a training step without a vision tower."""
-        return number_of(self.trained_weights())
+        return self._numbers[0]
 
     def step_parameters(self) -> int:
         """Number of parameters of a training step: published ones and those of the

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 import pytest
 
 from .conftest import Server
-from .test_service import ASKED
+from .test_service import ASKED, EXAMPLES
 
 pytestmark = pytest.mark.slow
 _DESK: Final = {"width": 1440, "height": 900}
@@ -39,11 +39,17 @@ def answered(page: Any):
     page.wait_for_selector(_ANSWER, timeout=_LONGEST)
 
 
-@pytest.mark.parametrize("command", [x for x in ASKED if "posted" not in ASKED[x][0]])
-def test_each_form_answers(page: Any, server: Server, command: str):
-    fields, words = ASKED[command]
+def fill(page: Any, server: Server, command: str):
+    """Opens the form of a command, fills it and asks."""
     page.goto(f"{server.url}/{command}")
-    for name, value in fields.items():
+    for name, value in ASKED[command][0].items():
+        if name == "posted":
+            files = [
+                {"name": x, "mimeType": "text/plain", "buffer": text.encode()}
+                for x, text in value.items()
+            ]
+            page.locator("#posted").set_input_files(files)
+            continue
         text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
         field = page.locator(f"#field-{name}")
         if field.evaluate("x => x.tagName") == "SELECT":
@@ -52,14 +58,34 @@ def test_each_form_answers(page: Any, server: Server, command: str):
             field.fill(text)
     page.get_by_role("button", name="Answer").click()
     answered(page)
+
+
+@pytest.mark.parametrize("command", ASKED)
+def test_each_form_answers(page: Any, server: Server, command: str):
+    fill(page, server, command)
+    fields, words = ASKED[command]
     line = page.locator("#now pre").first.inner_text()
     assert line.startswith(f"diffenergy {command} ") and line.endswith("--json")
-    assert [x for x in words if x not in line.replace("'", "")] == []
+    names = [x.replace(f"{EXAMPLES}/", "").removeprefix("fleet/") for x in words]
+    assert [x for x in names if x not in line.replace("'", "")] == []
     with page.expect_download() as download:
         page.get_by_role("link", name="Download JSON").click()
     assert download.value.suggested_filename == f"{command}.json"
     for name in fields:
-        assert f"{name}=" in page.url
+        assert name == "posted" or f"{name}=" in page.url
+
+
+@pytest.mark.parametrize("command", ASKED)
+def test_axe_finds_nothing_serious(page: Any, server: Server, command: str):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    fill(page, server, command)
+    page.evaluate("document.querySelectorAll('details').forEach(x => x.open = true)")
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        violations = axe.run(page).response["violations"]
+        serious = [x for x in violations if x["impact"] in ("serious", "critical")]
+        nodes = [(x["id"], y["html"]) for x in serious for y in x["nodes"]]
+        assert nodes == [], scheme
 
 
 def test_a_change_answers_at_once_and_a_refusal_stands_at_its_field(

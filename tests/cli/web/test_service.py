@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 import tomllib
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +182,9 @@ def test_health_metrics_and_headers(server: Server):
     for name in ("request_seconds_total", "compilations_total", "queue_length"):
         assert f"diffenergy_{name}" in text
     assert server.get("/health", Host="127.0.0.1.evil.example:80")[0] == 400
+    with urllib.request.urlopen(f"{server.url}/gpus") as answer:
+        assert "default-src 'self'" in answer.headers["Content-Security-Policy"]
+        assert answer.headers["Cache-Control"] == "no-store"
 
 
 def test_openapi_describes_every_command(server: Server):
