@@ -133,3 +133,16 @@ def test_digits_and_percent():
     shown = [digits(x) for x in (1234.56, 0.05, 9999.96, None)]
     assert shown == ["1235", "0.05000", "10000", "-"]
     assert percent(0.1234) == "12.3 %"
+
+
+@pytest.mark.parametrize("width", [24, 30, 44])
+def test_a_narrow_terminal_splits_what_does_not_fit(width):
+    """Every number is whole, below its heading, beside the name of its row."""
+    rows = [(f"server-{n}", *(f"{n}.{k}00 ms" for k in range(5))) for n in (1, 2)]
+    heads = ("server", *(f"latency {k}" for k in range(5)))
+    lines = rendered([Table(heads, rows)], width).splitlines()
+    assert all(len(line) <= width for line in lines)
+    shown = "\n".join(lines)
+    assert all(shown.count(text) == 1 for text in (*rows[0][1:], *rows[1][1:]))
+    assert all(text in shown for text in heads) and "\u2026" not in shown
+    assert all("server-" in line for line in lines if " ms" in line)
