@@ -122,7 +122,8 @@ def test_a_comparison():
     [
         (0.01973, "s", "19.73 ms"), (1234.5, "J", "1.234 kJ"), (0, "J", "0 J"),
         (None, "s", "-"), (2.5e-6, "s", "2.500 us"), (-0.5, "J", "-500.0 mJ"),
-        (1e-20, "J", "1.000e-08 pJ"),
+        (1e-20, "J", "1.000e-08 pJ"), (999.97e-6, "s", "1.000 ms"),
+        (0.99997, "J", "1.000 J"), (999.94, "W", "999.9 W"),
     ],
 )  # fmt: skip
 def test_si(value, unit, text):
@@ -130,8 +131,8 @@ def test_si(value, unit, text):
 
 
 def test_digits_and_percent():
-    shown = [digits(x) for x in (1234.56, 0.05, 9999.96, None)]
-    assert shown == ["1235", "0.05000", "10000", "-"]
+    shown = [digits(x) for x in (1234.56, 0.05, 9999.96, 0.99997, None)]
+    assert shown == ["1235", "0.05000", "10000", "1.000", "-"]
     assert percent(0.1234) == "12.3 %"
 
 
