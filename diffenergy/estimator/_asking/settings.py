@@ -103,6 +103,12 @@ def unavailable(
     return None
 
 
+def of_clocks(point: OperatingPoint, card: GpuCard) -> list[str]:
+    """Remarks on clocks of an operating point that the board cannot be locked to."""
+    values = point.sm_clock, point.mem_clock, point.power_cap
+    return unusual([Setting(*map(float, values))], card)
+
+
 def unusual(points: Sequence[Setting], card: GpuCard) -> list[str]:
     """Clocks between those that the board can be locked to, although the model can
     answer."""
