@@ -105,8 +105,8 @@ def unavailable(
 
 def of_clocks(point: OperatingPoint, card: GpuCard) -> list[str]:
     """Remarks on clocks of an operating point that the board cannot be locked to."""
-    values = point.sm_clock, point.mem_clock, point.power_cap
-    return unusual([Setting(*map(float, values))], card)
+    clocks = float(point.sm_clock), float(point.mem_clock)
+    return unusual([Setting(*clocks, power_limit=float(point.power_cap))], card)
 
 
 def unusual(points: Sequence[Setting], card: GpuCard) -> list[str]:
