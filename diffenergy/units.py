@@ -76,7 +76,7 @@ def digits(value: int | float | None, places: int = 4) -> str:
         return UNKNOWN
     if value == 0:
         return "0"
-    size = abs(value)
+    size = _rounded(value, places)
     if not 1e-4 <= size < 1e9:
         return f"{value:.{places - 1}e}"
     return f"{value:.{max(0, places - 1 - math.floor(math.log10(size)))}f}"
@@ -92,8 +92,13 @@ def si(value: int | float | None, unit: str) -> str:
         return UNKNOWN
     if value == 0:
         return f"0 {unit}"
-    scale, prefix = scaled(min(abs(value), _MOST))
+    scale, prefix = scaled(min(_rounded(value), _MOST))
     return f"{digits(value / scale)} {prefix}{unit}"
+
+
+def _rounded(value: int | float, places: int = 4) -> float:
+    """Size of a number as it is shown: 999.97 has the digits of 1000."""
+    return abs(float(f"{value:.{places - 1}e}"))
 
 
 def scaled(value: int | float) -> tuple[float, str]:

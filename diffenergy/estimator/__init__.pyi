@@ -28,6 +28,7 @@ from ._asking.estimate_request import WorkRequest as WorkRequest
 from ._asking.request import DEFAULT_GPU as DEFAULT_GPU
 from ._asking.request import prepare as prepare
 from ._asking.settings import Setting as Setting
+from ._asking.settings import of_clocks as of_clocks
 from ._asking.settings import operating_points as operating_points
 from ._asking.settings import point_of as point_of
 from ._asking.settings import settings as settings

@@ -165,7 +165,7 @@ class GpuNumbers(Record):
         step="256 B/cycle")]
     dram_capacity: Annotated[Value, NumberField("B", "DRAM", low=1e6, slip="GB")]
     dram_bandwidth: Annotated[Value, NumberField("B/s", "rate of DRAM at `mem_clock`",
-        low=1e9, slip="GB/s", step="100 GB/s")]
+        low=1e10, slip="GB/s", step="100 GB/s")]
     dram_latency: Annotated[Value, NumberField("s", "latency of DRAM", high=1e-3,
         slip="ns", step="-10 ns")]
     link_bandwidth: Annotated[Value, NumberField("B/s, one direction",

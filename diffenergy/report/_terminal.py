@@ -22,22 +22,40 @@ def to_rich(blocks: Iterable[Block]) -> Iterator["RenderableType"]:
 
 
 class _Fitted:
-    """A table that drops optional columns until it fits the terminal."""
+    """A table that drops optional columns until it fits the terminal, and then splits
+    into tables below each other that share the first column: no number is cut."""
 
     def __init__(self, table: Table):
         self._table = table
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions"):
-        """Yield the table; drop `spare` columns while it is too wide."""
+        """Yield the table; drop `spare` columns while it is too wide, then split it."""
         columns, spare = list(self._table.columns), list(self._table.spare)
         while spare and _width(self._table, columns) > options.max_width:
             gone = spare.pop(0)
             columns = [column for column in columns if column.heading != gone]
-        yield _plain(self._table, columns)
+        for number, part in enumerate(self._parts(columns, options.max_width)):
+            if number:
+                yield ""
+            fits = _width(self._table, part) <= options.max_width
+            yield _plain(self._table, part, wrapped=not fits)
+
+    def _parts(self, columns: list[Column], most: int) -> list[list[Column]]:
+        """Columns of each table: the first one, and as many others as fit `most`
+        characters."""
+        parts = [columns[:1]]
+        for column in columns[1:]:
+            if len(parts[-1]) > 1 and _width(self._table, [*parts[-1], column]) > most:
+                parts.append(columns[:1])
+            parts[-1].append(column)
+        return parts
 
 
-def _plain(table: Table, columns: Sequence[Column]) -> "RichTable":
-    """`rich` table of the given columns of `table`."""
+def _plain(
+    table: Table, columns: Sequence[Column], wrapped: bool = False
+) -> "RichTable":
+    """`rich` table of the given columns of `table`; `wrapped`: all of them may break
+    over lines."""
     from rich import box
     from rich.table import Table as RichTable
 
@@ -51,8 +69,8 @@ def _plain(table: Table, columns: Sequence[Column]) -> "RichTable":
         grid.add_column(
             column.heading,
             justify="left" if column in texts or folds else "right",
-            no_wrap=not folds,
-            overflow="fold" if folds else "ellipsis",
+            no_wrap=not (folds or wrapped),
+            overflow="fold" if folds or wrapped else "ellipsis",
         )
     for entry in _printed(table):
         grid.add_row(*(column.text(entry) for column in columns))

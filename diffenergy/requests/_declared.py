@@ -406,6 +406,8 @@ def shown(value: Any) -> str:
     """Text of a value in refusals."""
     if isinstance(value, float):
         return f"{value:g}"
+    if isinstance(value, tuple | list) and all(isinstance(x, str) for x in value):
+        value = ",".join(value)  # as it is typed
     return f"'{value}'" if isinstance(value, str) else repr(value)
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from ..estimator import of_hardware
+from ..estimator import of_clocks, of_hardware
 from ..requests import accepts, part
 from . import _result as _answer
 from ._caches import cache_figures, cache_notes
@@ -79,6 +79,7 @@ def warnings_of(deployment: Deployment, summary: dict[str, Any]) -> tuple[str, .
     notes = [
         *deployment.model.notes,
         *of_hardware(deployment.file, deployment.card, linked),
+        *of_clocks(deployment.point, deployment.card),
         *cache_notes(summary),
     ]
     used = summary["utilization"]

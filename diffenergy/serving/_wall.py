@@ -2,13 +2,15 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from ..nodes import spread_interval
 from ..units import kWh
 from ._deployment import Deployment
+
+_DAY: Final = 86400.0  # s
 
 
 class Idle(NamedTuple):
@@ -53,6 +55,7 @@ def wall_figures(
     token = wall / summary["output_token_throughput_per_s"]
     of_site = site.pue * wall / requests
     nodes = site.node.count(gpus, site.whole)
+    day = _DAY * site.pue * wall / kWh
     return {
         "node": site.about(gpus, summary["grade"]),
         "node_power_w": float(busy.dc + rest.dc),
@@ -73,5 +76,8 @@ def wall_figures(
         "cost_per_request": None
         if site.price is None
         else site.price * of_site / (1e3 * kWh),
+        "site_energy_kwh_per_day": day,
+        "carbon_g_per_day": None if site.carbon is None else site.carbon * day,
+        "cost_per_day": None if site.price is None else site.price * day / 1e3,
         "sci_g": site.sci(of_site, nodes / requests),
     }

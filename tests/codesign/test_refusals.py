@@ -43,6 +43,7 @@ def goal(sentence: str, **options: Any) -> Any:
 SPACES = [
     vary("`num_sm` cannot be varied; nearest: num_sms", "num_sm"),
     vary("`warp_size` cannot be varied", "warp_size"),
+    vary("`xyz` cannot be varied; allowed are num_sms, .. network", "xyz"),
     vary("no legal value; nearest: 132, 150", "num_sms", 140, 145),
     vary("give the lower bound first", "l2_capacity", 2e7, 1e7),
     vary("allowed are finite bounds above 0", "l2_capacity", -1.0, 1e7),

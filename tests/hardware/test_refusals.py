@@ -64,6 +64,8 @@ KEYS = [
     file("looks like MHz; .. in Hz", r"sm_clock_max = .*", "sm_clock_max = 1980"),
     file("`mem_clocks` .. looks like MHz", r"mem_clocks = .*", "mem_clocks = [2619]"),
     file("looks like GB/s; .. B/s", r"dram_bandwidth = .*", "dram_bandwidth = 3350"),
+    file("looks like TB/s; .. (3.35e+12)", r"dram_bandwidth = .*",
+           "dram_bandwidth = 3.35"),
     file("looks like MiB; .. in B", r"l2_capacity = .*", "l2_capacity = 50"),
     file("looks like ns; .. in s", r"dram_latency = .*", "dram_latency = 650"),
     file("looks like mV", r"vf_floor_voltage = .*", "vf_floor_voltage = 700"),

@@ -9,6 +9,8 @@ import pytest
 from diffenergy import serving
 from diffenergy.keys import json_text
 from diffenergy.nodes import load_node
+from diffenergy.report._format import digits
+from diffenergy.report._tables.lines import served_wall_lines
 from diffenergy.results import Infeasible
 
 NODE = load_node("dgx-h100")
@@ -38,6 +40,12 @@ def test_parts_of_a_request_add_up(open_loop):
     kwh = 1.2 * s["wall_energy_j_per_request"] / 3.6e6
     assert s["carbon_g_per_request"] == pytest.approx(300 * kwh)
     assert s["cost_per_request"] == pytest.approx(80 * kwh / 1000)
+    a_day = 2.0 * 86400  # requests
+    assert s["site_energy_kwh_per_day"] == pytest.approx(a_day * kwh)
+    assert s["carbon_g_per_day"] == pytest.approx(a_day * s["carbon_g_per_request"])
+    assert s["cost_per_day"] == pytest.approx(a_day * s["cost_per_request"])
+    (line,) = (x for x in served_wall_lines(s) if x.startswith("a day"))
+    assert f" {digits(a_day * kwh)} kWh, " in line and "CO2, costs " in line
     low, high = s["wall_energy_j_per_output_token_p5_p95"]
     assert low < s["wall_energy_j_per_output_token"] < high
 

@@ -122,7 +122,8 @@ def test_a_comparison():
     [
         (0.01973, "s", "19.73 ms"), (1234.5, "J", "1.234 kJ"), (0, "J", "0 J"),
         (None, "s", "-"), (2.5e-6, "s", "2.500 us"), (-0.5, "J", "-500.0 mJ"),
-        (1e-20, "J", "1.000e-08 pJ"),
+        (1e-20, "J", "1.000e-08 pJ"), (999.97e-6, "s", "1.000 ms"),
+        (0.99997, "J", "1.000 J"), (999.94, "W", "999.9 W"),
     ],
 )  # fmt: skip
 def test_si(value, unit, text):
@@ -130,6 +131,19 @@ def test_si(value, unit, text):
 
 
 def test_digits_and_percent():
-    shown = [digits(x) for x in (1234.56, 0.05, 9999.96, None)]
-    assert shown == ["1235", "0.05000", "10000", "-"]
+    shown = [digits(x) for x in (1234.56, 0.05, 9999.96, 0.99997, None)]
+    assert shown == ["1235", "0.05000", "10000", "1.000", "-"]
     assert percent(0.1234) == "12.3 %"
+
+
+@pytest.mark.parametrize("width", [24, 30, 44])
+def test_a_narrow_terminal_splits_what_does_not_fit(width):
+    """Every number is whole, below its heading, beside the name of its row."""
+    rows = [(f"server-{n}", *(f"{n}.{k}00 ms" for k in range(5))) for n in (1, 2)]
+    heads = ("server", *(f"latency {k}" for k in range(5)))
+    lines = rendered([Table(heads, rows)], width).splitlines()
+    assert all(len(line) <= width for line in lines)
+    shown = "\n".join(lines)
+    assert all(shown.count(text) == 1 for text in (*rows[0][1:], *rows[1][1:]))
+    assert all(text in shown for text in heads) and "\u2026" not in shown
+    assert all("server-" in line for line in lines if " ms" in line)

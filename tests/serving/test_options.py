@@ -39,3 +39,13 @@ def test_a_server_saturates_at_one_rate():
         for load in loads
     ]
     assert most == pytest.approx([most[0]] * 3, rel=1e-6)
+
+
+def test_a_clock_that_the_board_lacks_is_a_remark():
+    load = Load(max_batch=4, input_len=64, output_len=32)
+    odd, even = (
+        steady_state("qwen3-0.6b", "h100-sxm", load, sm_clock=clock).warnings
+        for clock in (1.234e9, 1.23e9)
+    )
+    assert [x for x in odd if "SM clock to 1234 MHz; nearest: 1230, 1245" in x]
+    assert not [x for x in even if "SM clock" in x]

@@ -72,6 +72,8 @@ OPTIONS = [
     row("not one request of llama-3.1-70b fits h100-sxm: weights 141.1 GB + 2 GB aside "
         "+ 0.2 GB for 640 tokens, 0.9 of the memory is 77.3 GB; it fits with tp=2",
         deploy, BIG, "h100-sxm", Load(rate=1), kind=Infeasible),
+    row("`engine` is 'vlm'; allowed are vllm", sweep, MODEL, None, Load(rate=1),
+        engine=["vlm"]),
     row("`engine_changes` has 'untund'; allowed are .. untuned",
         qwen, Load(rate=1), engine_changes={"untund": 1.0}),
     row("`engine_changes` has untuned=-1; allowed is a number from 0 on",

@@ -45,7 +45,8 @@ def rule_of(name: str) -> NumberField:
         return _RULES[name]
     near = difflib.get_close_matches(name, [*_RULES, TILES], n=3, cutoff=0.4)
     raise ValueError(
-        f"`{name}` cannot be varied; nearest: {', '.join(near or list(_RULES)[:3])}."
+        f"`{name}` cannot be varied; {'nearest:' if near else 'allowed are'} "
+        f"{', '.join(near or _RULES)}."
     )
 
 

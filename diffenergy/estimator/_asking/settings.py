@@ -103,6 +103,12 @@ def unavailable(
     return None
 
 
+def of_clocks(point: OperatingPoint, card: GpuCard) -> list[str]:
+    """Remarks on clocks of an operating point that the board cannot be locked to."""
+    clocks = float(point.sm_clock), float(point.mem_clock)
+    return unusual([Setting(*clocks, power_limit=float(point.power_cap))], card)
+
+
 def unusual(points: Sequence[Setting], card: GpuCard) -> list[str]:
     """Clocks between those that the board can be locked to, although the model can
     answer."""

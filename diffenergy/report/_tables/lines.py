@@ -96,7 +96,12 @@ def served_wall_lines(summary: Entry) -> list[str]:
         lines[-1] += f", costs {digits(summary['cost_per_request'])}"
     if summary["sci_g"] is not None:
         lines[-1] += f", SCI {si(summary['sci_g'], 'g')} CO2e"
-    return lines
+    day = f"a day under this load: {digits(summary['site_energy_kwh_per_day'])} kWh"
+    if summary["carbon_g_per_day"] is not None:
+        day += f", {si(summary['carbon_g_per_day'], 'g')} CO2"
+    if summary["cost_per_day"] is not None:
+        day += f", costs {digits(summary['cost_per_day'])} (currency of `--price`)"
+    return [*lines, day]
 
 
 def power_lines(summary: Entry) -> list[str]:

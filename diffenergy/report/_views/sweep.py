@@ -107,7 +107,8 @@ def _table(summary: Entry) -> Table:
         (word, lambda point, key=key: point.get(key), how)
         for word, key, how in (*axes, *shown, ("grade", "grade", "{}"))
     ]
-    return Table(columns, points, left=sum(x in _TEXTS for x in summary["axes"]))
+    texts = sum(x in _TEXTS for x in summary["axes"])
+    return Table(columns, points, left=texts, spare=("grade", "TTFT", "power"))
 
 
 def charts(result: "SweepResult") -> "dict[str, Chart]":

@@ -109,6 +109,7 @@ _NAMES: Final = ("node_power_w", "wall_power_w", "site_power_w")
 _TOKENS: Final = (
     "wall_energy_j_per_output_token", "wall_energy_j_per_token",
     "wall_energy_j_per_request", "carbon_g_per_request", "cost_per_request", "sci_g",
+    "site_energy_kwh_per_day", "carbon_g_per_day", "cost_per_day",
 )  # fmt: skip
 _INTERVALS: Final = (
     "wall_power_w_p5_p95",
