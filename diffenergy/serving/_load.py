@@ -165,6 +165,11 @@ class Load(LoadRequest):
                 f"`waves` is {self.waves:g}, but requests of an open loop come one by "
                 "one; leave it out."
             )
+        if self.slo_tpot is not None and self.output.mean <= 1:
+            raise ValueError(
+                f"`slo_tpot` is {1e3 * self.slo_tpot:g} ms, but requests of one output "
+                "token (`output_len`) have no second one; leave it out."
+            )
         for name in _NUMBERS:
             value = getattr(self, name)
             object.__setattr__(self, name, None if value is None else float(value))

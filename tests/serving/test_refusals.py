@@ -94,6 +94,8 @@ LOADS = [
     row("`kv_offload` is given without `pause`", Load, rate=1, kv_offload=1e9),
     row("`waves` is 0; allowed is a number from 1 on", Load, waves=0),
     row("`rate` is missing", Load, slo_ttft=1),
+    row("`slo_tpot` is 10 ms, but requests of one output token", Load, rate=5,
+        output_len=1, slo_tpot=0.01),
     *(row(f"`output_len` is '{text}'", Load, output_len=text) for text in ("x", "0",
      "-5", "lognormal:256", "normal:1:2", "uniform:9:3")),
     *(row("`output_len` is", Load, output_len=text) for text in ("nan", "")),
