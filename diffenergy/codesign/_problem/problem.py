@@ -166,7 +166,8 @@ class Problem:
     @property
     def bounds(self) -> Float[np.ndarray, "2 axis"]:
         """Lower and upper bounds of the axes."""
-        return np.array([(axis.low, axis.high) for axis in self.axes]).T
+        ends = [(axis.low, axis.high) for axis in self.axes]
+        return np.reshape(ends, (-1, 2)).T  # no axes: choices alone
 
     @property
     def base(self) -> Float[np.ndarray, " axis"]:
