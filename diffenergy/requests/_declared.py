@@ -155,13 +155,15 @@ are times.
     """Of a command: what was typed, by field."""
 
     def __post_init__(self):
-        for field in _fields(type(self)):
-            value, usual = getattr(self, field.name), field.default
+        values = vars(self)
+        for name, usual, hint in _declarations(type(self)):
+            value = values[name]
+            if value is usual:
+                continue
             if value is None and usual is not dataclasses.MISSING:
-                object.__setattr__(self, field.name, usual)
-            elif value is not usual:
-                checked = _checked(field.name, value, field.type)
-                object.__setattr__(self, field.name, checked)
+                object.__setattr__(self, name, usual)
+            else:
+                object.__setattr__(self, name, _checked(name, value, hint))
         _check_combinations(self)
 
 
@@ -229,7 +231,7 @@ def _flag(kind: Any, name: str) -> Flag | None:
 
 def part(kind: Any, request: Any, /, **changes: Any) -> dict[str, Any]:
     """The fields that `kind` declares, as far as `request` has them, with `changes`."""
-    names = (x.name for x in dataclasses.fields(kind))
+    names = _names(kind)
     fields = {name: getattr(request, name) for name in names if hasattr(request, name)}
     return fields | changes
 
@@ -266,6 +268,17 @@ def _fields(kind: Any) -> tuple[dataclasses.Field[Any], ...]:
     listed = (x for one in order for x in vars(one)["__annotations__"])
     names = dict.fromkeys([*_FIRST, *listed])
     return tuple(fields[name] for name in names if name in fields)
+
+
+@functools.cache
+def _by_name(kind: Any) -> dict[str, dataclasses.Field[Any]]:
+    return {x.name: x for x in _fields(kind)}
+
+
+@functools.cache
+def _declarations(kind: Any) -> tuple[tuple[str, Any, Any], ...]:
+    """(name, default, type) of each field."""
+    return tuple((x.name, x.default, x.type) for x in _fields(kind))
 
 
 @functools.cache
@@ -412,7 +425,7 @@ def shown(value: Any) -> str:
 
 
 def _check_names(kind: Any, keywords: Mapping[str, Any], called: str = ""):
-    allowed = [x.name for x in dataclasses.fields(kind)]
+    allowed = _names(kind)
     for name in keywords:
         if name in allowed:
             continue
@@ -424,12 +437,20 @@ def _check_names(kind: Any, keywords: Mapping[str, Any], called: str = ""):
         )
 
 
+@functools.cache
+def _names(kind: Any) -> dict[str, bool]:
+    """Whether each field needs a value, by name."""
+    return {x.name: x.default is dataclasses.MISSING for x in dataclasses.fields(kind)}
+
+
 def _check_missing(kind: Any, args: tuple[Any, ...], keywords: Mapping[str, Any]):
-    positional = [x.name for x in dataclasses.fields(kind) if not x.kw_only]
-    for field in dataclasses.fields(kind):
-        there = field.name in keywords or field.name in positional[: len(args)]
-        if field.default is dataclasses.MISSING and not there:
-            raise BadRequest(f"`{field.name}` is missing; give it.", field.name)
+    there = keywords
+    if args:
+        positional = [x.name for x in dataclasses.fields(kind) if not x.kw_only]
+        there = {*keywords, *positional[: len(args)]}
+    for name, needed in _names(kind).items():
+        if needed and name not in there:
+            raise BadRequest(f"`{name}` is missing; give it.", name)
 
 
 @functools.cache
@@ -445,7 +466,7 @@ def _combinations(kind: Any) -> tuple[tuple[str, Needs | Excludes], ...]:
 
 
 def _check_combinations(request: Any):
-    fields = {x.name: x for x in _fields(type(request))}
+    fields = _by_name(type(request))
 
     def has(name: str) -> bool:
         return name in fields and is_explicit(fields[name], getattr(request, name))
