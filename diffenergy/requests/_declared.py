@@ -14,6 +14,7 @@ from typing import (
     Final,
     ForwardRef,
     Literal,
+    NamedTuple,
     ParamSpec,
     TypeVar,
     Union,
@@ -156,14 +157,14 @@ are times.
 
     def __post_init__(self):
         values = vars(self)
-        for name, usual, hint in _declarations(type(self)):
+        for name, usual, rule in _declarations(type(self)):
             value = values[name]
             if value is usual:
                 continue
             if value is None and usual is not dataclasses.MISSING:
                 object.__setattr__(self, name, usual)
             else:
-                object.__setattr__(self, name, _checked(name, value, hint))
+                object.__setattr__(self, name, rule.checked(name, value))
         _check_combinations(self)
 
 
@@ -276,9 +277,9 @@ def _by_name(kind: Any) -> dict[str, dataclasses.Field[Any]]:
 
 
 @functools.cache
-def _declarations(kind: Any) -> tuple[tuple[str, Any, Any], ...]:
-    """(name, default, type) of each field."""
-    return tuple((x.name, x.default, x.type) for x in _fields(kind))
+def _declarations(kind: Any) -> tuple[tuple[str, Any, "_Rule"], ...]:
+    """(name, default, rule) of each field."""
+    return tuple((x.name, x.default, _rule(x.type)) for x in _fields(kind))
 
 
 @functools.cache
@@ -363,25 +364,44 @@ def _is_data(hint: Any) -> bool:
     return bare in _PLAIN or get_origin(bare) is not None
 
 
-def _checked(name: str, value: Any, hint: Any) -> Any:
-    """`value`, if a type allows it; refused with the remedy of its `Meta`."""
-    text = _text(hint)
-    if text is not None and text.take is not None:
-        value = text.take(name, value)
-    arms = () if isinstance(hint, str) else _arms(hint)
-    if not arms or any(x is Any or isinstance(x, ForwardRef) for x in arms):
-        return value  # of a type that loads late: its room checks it
-    if type(value).__module__ == "numpy" and getattr(value, "ndim", 1) == 0:
-        value = value.item()
-    if value is None and types.NoneType in (get_args(hint) or (hint,)):
-        return value
+class _Rule(NamedTuple):
+    """How values of a type are checked."""
+
+    hint: Any
+    take: Read | None
+    """What a value from Python becomes."""
+    allows_none: bool
+    objects: tuple[Any, ...]
+    """Classes; their values are not looked into."""
+    data: tuple[tuple[Any, bool], ...]
+    """Types that are checked by what values hold, and whether each is a float."""
+
+    def checked(self, name: str, value: Any) -> Any:
+        """`value`, if the type allows it; refused with the remedy of its `Meta`."""
+        if self.take is not None:
+            value = self.take(name, value)
+        if not (self.objects or self.data):
+            return value  # of a type that loads late: its room checks it
+        if type(value).__module__ == "numpy" and getattr(value, "ndim", 1) == 0:
+            value = value.item()
+        if value is None and self.allows_none:
+            return value
+        if self.objects and isinstance(value, self.objects):
+            return value
+        for kind, is_float in self.data:
+            if _fits(value, kind):
+                return float(value) if is_float else value  # pyright: ignore
+        raise _refusal(name, value, self.hint, _arms(self.hint))
+
+
+def _rule(hint: Any) -> _Rule:
+    text, arms = _text(hint), () if isinstance(hint, str) else _arms(hint)
+    if any(x is Any or isinstance(x, ForwardRef) for x in arms):
+        arms = ()
     objects = tuple(_bare(x) for x in arms if not _is_data(x))
-    if objects and isinstance(value, objects):
-        return value
-    for arm in arms:
-        if _is_data(arm) and _fits(value, arm):
-            return float(value) if _bare(arm) is float else value  # pyright: ignore
-    raise _refusal(name, value, hint, arms)
+    data = tuple((x, _bare(x) is float) for x in arms if _is_data(x))
+    allows_none = types.NoneType in (get_args(hint) or (hint,))
+    return _Rule(hint, text.take if text else None, allows_none, objects, data)
 
 
 def _fits(value: Any, kind: Any) -> bool:
