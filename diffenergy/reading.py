@@ -13,6 +13,8 @@ MOST: Final = 10**9
 """Largest batch or length; more is a slip of the keyboard."""
 _MOST_VALUES: Final = 4096
 """Values of a range."""
+_THOUSANDS: Final = re.compile(r"[1-9]\d{0,2}(,\d{3})*,0\d\d(,\d{3})*")
+"""Digits in groups of which one begins with 0, so that they are no list."""
 
 
 def number(flag: str, text: str, unit: str = "") -> float:
@@ -54,6 +56,10 @@ def several(flag: str, text: str, one: Callable[[str, str], Any]) -> tuple[Any, 
     (1, 8, 16, 24, 32)
     """
     values: list[Any] = []
+    if _THOUSANDS.fullmatch(text.strip()):
+        raise ValueError(
+            f"`{flag}` is '{text}'; write a thousand as 1000, a list as 1,10."
+        )
     for part in text.split(","):
         ends = part.split(":")
         if len(ends) == 1:

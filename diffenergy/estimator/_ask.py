@@ -4,6 +4,9 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ParamSpec, Protocol, overload, runtime_checkable
 
+import numpy as np
+from jax.core import Tracer
+
 from ..corrections import Corrections
 from ..hardware import GpuCard, GpuSpec, OperatingPoint, load_gpu
 from ..plans import TrainingStep
@@ -148,6 +151,12 @@ def check_records(
         )
     check_type("corrections", corrections, Corrections | None)
     check_type("point", point, OperatingPoint | None)
+    for name in () if point is None else ("sm_clock", "mem_clock"):
+        clock = getattr(point, name)
+        if not isinstance(clock, Tracer) and np.isnan(clock).any():
+            raise ValueError(
+                f"`point.{name}` is nan; give it in Hz, as `default_point` does."
+            )
     return _spec(gpu)
 
 

@@ -133,6 +133,8 @@ def check_together(values: Mapping[str, float]) -> None:
     for low, high in (
         ("sm_clock_min", "sm_clock_max"),
         ("power_limit_min", "power_limit_max"),
+        ("power_limit_min", "tdp"),
+        ("tdp", "power_limit_max"),
     ):
         if values[low] > values[high]:
             raise ValueError(

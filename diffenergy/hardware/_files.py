@@ -138,7 +138,7 @@ def field_rule(field: str) -> NumberField:
     """
     if field not in FIELDS:
         raise ValueError(
-            f"`{field}` is not a numeric field of a GPU; "
+            f"No numeric field of a GPU is called `{field}`; "
             f"{nearest(close(field, FIELDS))}."
         )
     return FIELDS[field]

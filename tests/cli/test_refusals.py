@@ -42,6 +42,8 @@ ROWS = {
     "estimate gpt2 --batch 1,": "`--batch` is ''",
     "estimate gpt2 --batch 8:1:2": "`--batch` is '8:1:2', a range of 0 values",
     "estimate gpt2 --batch 1:8": "give a list or FROM:TO:STEP",
+    "estimate gpt2 --batch 1,024": "write a thousand as 1000, a list as 1,10",
+    "estimate gpt2 --set temperature=40": "GPU is called `temperature`; nearest: ",
     "estimate gpt2 --sm-clock 900Mhz/s": "`--sm-clock` is '900Mhz/s'",
     "estimate gpt2 --sm-clock 5MHz": "`--sm-clock` is 5 MHz, not the clock of a GPU",
     "estimate gpt2 --sm-clock 900,": "`--sm-clock` is ''; allowed is a finite number",

@@ -1,6 +1,7 @@
 """What requests of estimates cannot ask for, and what no GPU has."""
 
 import json
+import math
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,8 +38,16 @@ def events(text: str) -> File:
     return File(f"[[events]]\n{text}", "events.toml")
 
 
+def estimate_at(sm_clock: float, mem_clock: float):
+    """gpt2 at clocks that are no board's."""
+    work = de.load_model("gpt2").workload(input_len=8, phase="prefill")
+    point = de.OperatingPoint(sm_clock, mem_clock, 72.0)
+    return de.estimate(work, de.load_gpu("l4"), point)
+
+
 FAILING: dict[str, Any] = dict(mtbf=0.1, restart=600.0, checkpoint_time=5.0)
 SETTINGS = [
+    row("`point.mem_clock` is nan; give it in Hz", estimate_at, 1.4e9, math.nan),
     row("`sm_clock` is 5000 MHz; l4 allows 210 to 2040 MHz.", gpt2, sm_clock=5e9),
     row("`sm_clock` is 200 MHz; l4 allows", gpt2, sm_clock=[9e8, 2e8]),
     row("`mem_clock` is 400 MHz; l4 allows 405 to 6251 MHz.", gpt2, mem_clock=4e8),

@@ -135,7 +135,8 @@ IMPOSSIBLE = [  # of an H100: 132 SMs, 5 stacks of HBM3, 3.35 TB/s, 700 W
     # 200e9 / 5 = 37.25 GiB of 24
     file("mine.toml: .. 37.25 G for each of 5 stacks",
            r"dram_capacity = 8.5\S+", "dram_capacity = 200e9"),
-    file("mine.toml: .. `tdp` is 7000, .. none draws it", "tdp = 700", "tdp = 7000"),
+    file("mine.toml: .. `tdp` is 7000, .. none draws it",
+         "tdp = 700((?s:.*?)power_limit_max = )700", r"tdp = 7000\g<1>7000"),
     # the chip's rate, not an SM's: 132 x 4096
     file("mine.toml: .. at most 32768: give the rate of one SM",
            "tensor_flop_per_cycle_bf16 = 4096", "tensor_flop_per_cycle_bf16 = 540672"),
@@ -163,10 +164,12 @@ CHANGES = [
     row(sentence, with_fields, H100, change)
     for change, sentence in (
         ({"dram_bandwith": 6e12}, "`dram_bandwith` .. `dram_bandwidth`"),
-        ({"mma_kind": 1.0}, "`mma_kind` is not a numeric field"),
-        ({"zzz": 1.0}, "`zzz` is not a numeric field .. gpus show"),
-        ({"segment": "geforce"}, "`segment` is not a numeric field"),
+        ({"mma_kind": 1.0}, "No numeric field of a GPU is called `mma_kind`"),
+        ({"zzz": 1.0}, "No numeric field of a GPU is called `zzz` .. gpus show"),
+        ({"segment": "geforce"}, "No numeric field of a GPU is called `segment`"),
         ({"tdp": -1.0}, "`tdp` is -1; allowed"),
+        ({"tdp": 70.0}, "`power_limit_min` is 200, above `tdp` 70"),
+        ({"tdp": 1000.0}, "`tdp` is 1000, above `power_limit_max` 700"),
         ({"tdp": math.nan}, "`tdp` is nan"),
         ({"sm_clock_max": 1980}, "looks like MHz"),
         ({"sm_clock_max": 1e8}, "`sm_clock_min` .. above `sm_clock_max`"),
