@@ -55,7 +55,7 @@ class SearchResult(Result):
                     "max_batch": s["max_batch"],
                     "requests_per_s": s["request_throughput_per_s"] / n,
                     "ttft_p95_s": s["ttft_s"]["p95"],
-                    "tpot_p95_s": s["tpot_s"]["p95"],
+                    "tpot_p95_s": s["tpot_s"]["p95"] if s["tpot_s"] else 0.0,
                     "power_w": s["avg_power_w"] / n,
                 }
             )
@@ -145,6 +145,7 @@ def entry(x: Priced) -> dict[str, Any]:
         "output_token_throughput_per_s": flow,
         "ttft_s": s["ttft_s"],
         "tpot_s": s["tpot_s"],
+        **{x: s[x] for x in ("unavailable",) if x in s},
         "utilization": s["utilization"],
         "pools": s.get("pools"),
         "grade": s["grade"],
