@@ -5,7 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 from .._blocks import Block, Table, Tile, Tiles
 from .._format import Entry, percent, plain
-from .._tables.lines import BOARD_ONLY, MODELLED, WALL, assumed_line
+from .._tables.lines import (
+    BOARD_ONLY,
+    MODELLED,
+    WALL,
+    assumed_line,
+    served_wall_lines,
+)
 from .serving import load_text, speculation, unavailable
 
 if TYPE_CHECKING:
@@ -78,6 +84,7 @@ def blocks(result: "SearchResult") -> Iterator[Block]:
     yield from speculation(s.get("speculation", {}))
     yield _table(s["deployments"], s)
     yield from unavailable(best)
+    yield from served_wall_lines(best)
     if len(s["frontier"]) > 1:
         yield "fewest GPUs for the power:"
         yield _table(s["frontier"], s)
