@@ -133,4 +133,4 @@ def _programs(tdp: float, clock: float) -> Workload:
     ]
     kernels = [normalise_kernel(x, "grid") for x in programs]
     rows = op_rows([(kernel, i) for i, kernel in enumerate(kernels)])
-    return build_workload(rows, PhaseColumns.single(len(kernels)), len(kernels))
+    return build_workload(rows, PhaseColumns.single(len(kernels)))

@@ -54,9 +54,11 @@ jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 _BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome", "chrome")
 _LONG: Final = ("test_notebooks", "test_docs")
 _MOST_MEMORY: Final = 1.4e9
-"""B of a worker beyond which it lets go of its compiled programs after a test."""
+"""B of a worker beyond which it lets go of its compiled programs after a file."""
 _GROWN: Final = 0.4e9
-"""B more than after the last time, so that what a file holds is not looked at again."""
+"""B more than after the last time, so that what is left is not looked at again."""
+_IN_A_FILE: Final = 0.8e9
+"""B more between tests of a file, which share their programs."""
 _left = [0.0]
 
 
@@ -82,21 +84,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]):
     items.sort(key=lambda item: item.path.stem not in _LONG)
 
 
-@pytest.fixture(autouse=True)
-def bounded_memory() -> Iterator[None]:
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None):
     """Compiled programs are forgotten where they take too much memory: a process that
     holds thousands of them may crash where it loads another."""
-    yield
-    if _memory() > max(_MOST_MEMORY, _left[0] + _GROWN):
-        from diffenergy.compiling import _programs
+    most = max(_MOST_MEMORY, _left[0] + _GROWN)
+    if nextitem is not None and nextitem.path == item.path:
+        most += _IN_A_FILE
+    if _memory() <= most:
+        return
+    from diffenergy.compiling import _programs
 
-        _programs._LOADED.clear()
-        jax.clear_caches()
-        gc.collect()
-        libc = ctypes.CDLL(None)
-        if hasattr(libc, "malloc_trim"):  # glibc keeps what was freed
-            libc.malloc_trim(0)
-        _left[0] = _memory()
+    _programs._LOADED.clear()
+    jax.clear_caches()
+    gc.collect()
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "malloc_trim"):  # glibc keeps what was freed
+        libc.malloc_trim(0)
+    _left[0] = _memory()
 
 
 def _memory() -> float:

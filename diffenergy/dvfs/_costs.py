@@ -50,16 +50,17 @@ def row_costs(
     point = dataclasses.replace(
         clocks, sm_clock=applied, power_cap=ones, temperature=LEAKAGE_REFERENCE * ones
     )
-    run, _ = runs(_by_row(workload), gpu, point, corrections, False, False)
+    run, _ = runs(_by_row(workload, len(ones)), gpu, point, corrections, False, False)
     board = with_corrections(gpu, corrections)
     idle, leakage, _ = static_power(board, corrections, applied, 0 * ones, point)
     work = run.energy - (idle + leakage) * run.time
     return Costs(run.time, work, idle, leakage)
 
 
-def _by_row(workload: Workload) -> Workload:
-    """The same launches with every listing row as a phase of its own, without host."""
-    zeros = jnp.zeros(workload.num_rows)
+def _by_row(workload: Workload, number: int) -> Workload:
+    """The same launches with each of the `number` listing rows as a phase of its own,
+    without host."""
+    zeros = jnp.zeros(number)
     owner = zeros.astype(jnp.int32)
     for group in workload.groups:
         owner = owner.at[group.row].set(group.phase)
@@ -68,8 +69,7 @@ def _by_row(workload: Workload) -> Workload:
     about = (p.data_activity, p.math_activity, p.training, p.age)
     contents = (x[owner] for x in about)
     phases = Phases(zeros, zeros, zeros, zeros, zeros, zeros, *contents)
-    names = ("",) * workload.num_rows
-    return Workload(workload.shapes, groups, phases, workload.num_rows, names)
+    return Workload(workload.shapes, groups, phases, ("",) * number)
 
 
 # --- one setting for all

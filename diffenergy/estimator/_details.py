@@ -180,8 +180,9 @@ def _step_totals(
 
 
 def _peaks(workload: Workload, gpu: GpuSpec) -> tuple[Array, Array]:
-    """FLOP/cycle/SM that every row is up against on tensor and on CUDA cores."""
-    tensor, fma = jnp.zeros(workload.num_rows), jnp.zeros(workload.num_rows)
+    """FLOP/cycle/SM that every row is up against on tensor and on CUDA cores; 0 beyond
+    the last one."""
+    tensor, fma = jnp.zeros((2, workload.num_launches))
     all_demands = demands(workload, gpu, gpu.corrections)
     for group, demand in zip(workload.groups, all_demands, strict=True):
         used = jnp.where(demand.tensor > 0, demand.tensor_peak, 0.0).max(axis=1)

@@ -15,7 +15,7 @@ from ._answer.records import Estimate
 from ._estimate import estimate_once
 
 _MANY: Final = 16384
-"""Rows of a workload from which its program is optimised: listings of that size are
+"""Launches of a workload from which its program is optimised: listings of that size are
 priced several times, 3 s each without and 1.5 s with it."""
 
 
@@ -52,8 +52,7 @@ def _filled(
         listings[0], kernels=(), dispatch="eager", passes=1, module_calls=0
     )
     workload = assemble([*listings, *[blank] * (number - len(listings))], like)
-    rows = workload.num_rows if like is None else like.num_rows
-    return dataclasses.replace(workload, names=("",) * number, num_rows=rows)
+    return dataclasses.replace(workload, names=("",) * number)
 
 
 def _sizes(workload: Workload) -> list[int]:
@@ -74,7 +73,7 @@ def run(
         return np.concatenate([each, each[:1].repeat(more - len(each))])
 
     wide = jax.tree.map(widened, point)
-    once = workload.num_rows < _MANY
+    once = workload.num_launches < _MANY
     arguments = workload, gpu, wide
     result = jax.device_get(call_compiled(estimate_once, arguments, once))
     p: Any = jax.tree.map(lambda x: x[:number], result.phases)

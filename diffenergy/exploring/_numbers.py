@@ -155,9 +155,7 @@ class Numbers:
         choices |= self._request | {"batch": batch}
         listings = self.model.listings(**choices)
         memory = sum(self.model.memory(self.model.request(**choices)).values())
-        workload = assemble(listings)
-        # `num_rows` is static, differs by request, and is not used
-        return dataclasses.replace(workload, num_rows=0), float(memory)
+        return assemble(listings), float(memory)
 
 
 def _totals(workload: Workload, gpu: GpuSpec, point: OperatingPoint) -> _Totals:

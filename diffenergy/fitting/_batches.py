@@ -186,7 +186,7 @@ def _batch(
     phases = PhaseColumns(
         **{f.name: padded(getattr(phases, f.name)) for f in dataclasses.fields(phases)}
     )
-    workload = build_workload(parts, phases, sum(len(part.row) for part in parts))
+    workload = build_workload(parts, phases)
     picked = padded(rows)
     point = _point(table, card, picked)
     campaign = "" if kind in ("workload", "plan") else str(table.campaign[rows[0]])

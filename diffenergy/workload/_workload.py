@@ -58,16 +58,25 @@ class LaunchGroup(Record):
 class Workload(eqx.Module):
     """Launches grouped by shape record, their counts, and the phases they belong to.
 
-    Every group is padded (`pad_size`) with copies of a real row and count 0, so that
+    Every group is padded (`_group_size`) with copies of a real row and count 0, so that
     workloads of similar size share one compilation.
     """
 
     shapes: tuple[Record, ...]
     groups: tuple[LaunchGroup, ...]
     phases: Phases
-    num_rows: int = eqx.field(static=True)
     names: tuple[str, ...] = eqx.field(static=True)
     """Phase names; empty strings where nobody reads them."""
+
+    @property
+    def num_rows(self) -> int:
+        """Number of listing rows; the workload is no tracer."""
+        return 1 + max(int(np.max(group.row)) for group in self.groups)
+
+    @property
+    def num_launches(self) -> int:
+        """Launches with those that fill groups up: at least as many as rows."""
+        return sum(len(group.row) for group in self.groups)
 
     def __repr__(self) -> str:
         if not is_concrete(self):
@@ -121,19 +130,24 @@ def pad_size(n: int) -> int:
     return whole * 3 // 4 if n <= whole * 3 // 4 and whole >= 16 else whole
 
 
+def _group_size(n: int, shape: type[Record]) -> int:
+    """Launches of a group of `n`, filled up: those of light shapes, which cost hardly
+    any time, to 16 or 48 first, so that most models of a kind share their programs."""
+    sizes = (16, 48) if getattr(shape, "is_light", False) else (2,)
+    return next((size for size in sizes if n <= size), pad_size(n))
+
+
 def build_workload(
     parts: Sequence[OpRows],
     phases: PhaseColumns,
-    num_rows: int,
     names: tuple[str, ...] | None = None,
     like: Workload | None = None,
 ) -> Workload:
     """Lower op rows to launches and pack them.
 
-    `num_rows` is the number of listing rows that `parts` refer to; `like`: a workload
-    whose groups this one fills up to, so that one program serves both where it has all
-    of these classes and as many launches. Raises `ValueError` if there is no kernel at
-    all.
+    `like`: a workload whose groups this one fills up to, so that one program serves
+    both where it has all of these classes and as many launches. Raises `ValueError` if
+    there is no kernel at all.
     """
     if not any(len(part.row) for part in parts):
         raise ValueError("the workload has no kernels; give at least one.")
@@ -152,7 +166,6 @@ def build_workload(
         shapes,
         groups,
         Phases(ops["stream"], ops["matrix"], **columns),
-        num_rows,
         names if names is not None else ("",) * num_phases,
     )
 
@@ -195,7 +208,7 @@ def _packed(
         columns = concatenate([columns for columns, _ in items])
         rows = concatenate([rows for _, rows in items])
         least = sizes.get((shape, flag), 0)
-        extra = max(pad_size(len(rows["row"])), least) - len(rows["row"])
+        extra = max(_group_size(len(rows["row"]), shape), least) - len(rows["row"])
         rows = _pad(rows, extra)
         if extra:
             rows["count"][-extra:] = 0.0
@@ -302,7 +315,7 @@ def _assembled(listings: Sequence[Listing], like: Workload | None = None) -> Wor
     phases = phase_columns(listings)
     rows = [(kernel, index) for index, x in enumerate(listings) for kernel in x.kernels]
     names = tuple(listing.mode or "" for listing in listings)
-    return build_workload(op_rows(rows), phases, len(rows), names, like)
+    return build_workload(op_rows(rows), phases, names, like)
 
 
 def phase_columns(listings: Sequence[Listing]) -> PhaseColumns:

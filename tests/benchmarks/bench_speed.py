@@ -73,7 +73,7 @@ def products(count: int, tile: float) -> Workload:
         fields[name] = np.full(count, text, dtype=object)
     rows = np.arange(count)
     part = OpRows("gemm", fields, rows, np.zeros(count, int))
-    return build_workload([part], PhaseColumns.single(1), count)
+    return build_workload([part], PhaseColumns.single(1))
 
 
 def model() -> Workload:

@@ -14,7 +14,7 @@ from diffenergy.results import Infeasible
 
 from .test_search import SMALL, figures, legal, space_of
 
-CASE: dict[str, Any] = dict(num_gpus=8, global_batch=16, input_len=256)
+CASE: dict[str, Any] = dict(num_gpus=2, global_batch=8, input_len=256)
 
 
 def test_the_plan_of_least_energy_at_the_wall():
@@ -59,7 +59,7 @@ def test_limits_of_power_over_time(node: str | None):
 
     def profile(plan: str) -> dict[str, Any]:
         return estimate(
-            "gpt2-medium", "h100-sxm", phase="train", plan=plan, global_batch=16,
+            "gpt2-medium", "h100-sxm", phase="train", plan=plan, global_batch=8,
             input_len=256, power_step=1e-3, node=node,
         ).summary["power_profile"]  # fmt: skip
 

@@ -1,5 +1,7 @@
 import collections
 
+import jax
+import numpy as np
 import pytest
 
 from calibration.listings import complete_listing
@@ -177,3 +179,18 @@ def test_choices_have_defaults():
     )  # fmt: skip
     request = load_model("vit-large").request()
     assert request.phase == "forward" and request.input_len is None
+
+
+def test_models_of_a_kind_share_their_program():
+    """Trees and shapes of arrays are alike, whatever the number of rows."""
+
+    def key(name: str):
+        work = load_model(name).workload(batch=8, input_len=512, output_len=128)
+        return work.num_rows, jax.tree.map(lambda x: (x.shape, x.dtype), work)
+
+    (few, llama), (more, qwen) = key("llama-3.1-8b"), key("qwen3-8b")
+    assert few < more and llama == qwen
+    work = load_model("gpt2").workload(input_len=8)
+    rows = np.concatenate([group.row for group in work.groups])
+    assert set(rows) == set(range(work.num_rows))
+    assert len(rows) == work.num_launches

@@ -151,7 +151,7 @@ def _member(
     names, passes = np.array(workload.names), np.asarray(workload.phases.passes)
     if part.steps is not None:
         names, passes = np.array(["train"]), np.ones(1)
-    owner = owners(products, workload.num_rows)
+    owner = owners(products, workload.num_launches)
     return Member(
         workload,
         as_index(np.where(owner >= 0, owner + first, -1)),

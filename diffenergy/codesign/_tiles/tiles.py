@@ -153,9 +153,10 @@ def with_tiles(
     ]
 
 
-def owners(products: Sequence[Product], num_rows: int) -> Int[np.ndarray, " row"]:
-    """Index of the product that each listing row belongs to; -1 for other rows."""
-    owner = np.full(num_rows, -1)
+def owners(products: Sequence[Product], room: int) -> Int[np.ndarray, " row"]:
+    """Index of the product that each of `room` listing rows belongs to; -1 for others
+    and for those that there are not."""
+    owner = np.full(room, -1)
     for i, product in enumerate(products):
         owner[list(product.rows)] = i
     return owner

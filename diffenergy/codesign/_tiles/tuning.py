@@ -117,7 +117,7 @@ def tune(
     picks = costs.picks(float(default.power))
     tiles = [costs.tiles_at(pick) for pick in picks]
     workload = assemble(with_tiles(listings, tiles[0]))
-    owner = owners(products, workload.num_rows)
+    owner = owners(products, workload.num_launches)
     stacked = jax.tree.map(lambda *x: jnp.stack(x), *tiles)
     arguments = (workload, owner, stacked, card.spec, point, corrections)
     wholes = [np.asarray(x) for x in call_compiled(whole_costs, arguments)]
@@ -263,9 +263,7 @@ def products_of(workload: Workload, products: Sequence[Product]) -> Workload:
             groups.append(
                 LaunchGroup(np.ones(len(at)), number, np.asarray(group.phase)[at])
             )
-    return Workload(
-        tuple(shapes), tuple(groups), workload.phases, len(products), workload.names
-    )
+    return Workload(tuple(shapes), tuple(groups), workload.phases, workload.names)
 
 
 def first_best(cost: Float[np.ndarray, "tile gemm"]) -> Int[np.ndarray, " gemm"]:
@@ -281,7 +279,7 @@ def tile_costs(
     corrections: Corrections,
 ) -> Costs:
     """`row_costs` of `products_of` with each of `tiles` (axes tile, gemm)."""
-    owner = jnp.arange(workload.num_rows)
+    owner = jnp.arange(len(clocks.sm_clock))
 
     # not `at_points`: thousands of tiles are one array here, not a workload each
     def one(tile: Tiles) -> Costs:

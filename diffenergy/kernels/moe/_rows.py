@@ -32,6 +32,8 @@ class Rows(Record):
     """A kernel over the rows of a layer (token x choice): all, on this rank or not, or
     those that were sent to it."""
 
+    is_light = True
+    """Whether more of them cost hardly any time: one candidate each."""
     read: Float[Array, "*k"] = eqx.field(converter=as_float)  # B
     write: Float[Array, "*k"] = eqx.field(converter=as_float)  # B
     quantised: Float[Array, "*k"] = eqx.field(converter=as_float)

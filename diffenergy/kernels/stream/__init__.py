@@ -46,6 +46,8 @@ from .._residency import missed_when_new
 class Stream(Record):
     """Bytes and operations of streaming kernels."""
 
+    is_light = True
+    """Whether more of them cost hardly any time: one candidate each."""
     read: Float[Array, "*k"] = eqx.field(converter=as_float)  # B, each datum once
     write: Float[Array, "*k"] = eqx.field(converter=as_float)  # B
     cold: Float[Array, "*k"] = eqx.field(converter=as_float)

@@ -172,8 +172,7 @@ def program(
     base = [0 if m == 0 else batches.index(m) for m in _BESIDE]
     workload = assemble([x for x, _ in listed], like and like.workload)
     if like is not None:  # as many rows: those beyond are nobody's
-        names += [PARTS[0]] * (like.workload.num_rows - len(names))
-        workload = dataclasses.replace(workload, num_rows=len(names))
+        names += [PARTS[0]] * (len(like.knots.parts) - len(names))
     knots = Knots(
         jnp.linspace(0.0, 1.0, _CLOCKS),
         jnp.asarray(batches, float),
