@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 _PACKAGE: Final = Path(__file__).parent
 _PLACES: Final = (
     _PACKAGE / "data" / "json.md",
@@ -63,7 +65,8 @@ def json_text(content: Any) -> str:
         named = [{"schema": version(), **entry} for entry in content]
     else:
         named = {"schema": version(), **content}
-    return json.dumps(named, indent=1, allow_nan=False) + "\n"
+    text = json.dumps(named, allow_nan=False)  # by C, which cannot indent
+    return msgspec.json.format(text, indent=1) + "\n"
 
 
 def schema(command: str) -> dict[str, Any]:

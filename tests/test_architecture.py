@@ -15,8 +15,8 @@ import diffenergy
 PACKAGE = Path(diffenergy.__file__).parent
 ROOT = PACKAGE.parent
 ROOMS = (
-    "units", "files", "schema", "dtypes", "reading", "requests", "compiling", "records",
-    "smooth", "search", "keys", "charts", "results", "power_time",
+    "units", "files", "schema", "dtypes", "reading", "prices", "requests", "compiling",
+    "records", "smooth", "search", "keys", "charts", "results", "power_time",
     "corrections", "hardware", "nodes", "physics", "collectives", "kernels", "workload",
     "imports", "plans", "estimator", "sweeps", "parallel", "serving", "measurements",
     "service", "fitting", "measure", "dvfs", "codesign", "fleet", "report", "exploring",

@@ -6,6 +6,7 @@ the request of what was typed. A flag that was not given keeps its default.
 
 import contextlib
 import dataclasses
+import functools
 import inspect
 import re
 import shlex
@@ -109,7 +110,7 @@ def read_flags(kind: type[Request], typed: Mapping[str, Any]) -> Any:
     values: dict[str, Any] = {}
     for field, flag in declared(kind):
         text = typed[field.name]
-        if text is None or text in ([], ()):  # left out
+        if text in (None, False, [], ()):  # left out
             continue
         if flag.many:
             text = list(text)
@@ -129,7 +130,8 @@ def flag_name(field: Any, flag: Flag) -> str:
     return flag.name or "--" + field.name.replace("_", "-")
 
 
-def flag_names(kind: type[Request]) -> dict[str, str]:
+@functools.cache
+def flag_names(kind: type[Request]) -> Mapping[str, str]:
     """Flags by field name, without positional arguments."""
     return {
         field.name: flag_name(field, flag)
@@ -145,7 +147,7 @@ def as_flags(error: Exception | str, kind: type[Request]) -> str:
     names, text = flag_names(kind), str(error)
     if isinstance(error, BadRequest):
         words = [x.name for x, _ in declared(kind) if x.name not in names]
-        return error.spelled(names | {name: name.upper() for name in words})
+        return error.spelled({**names, **{name: name.upper() for name in words}})
     return re.sub(
         r"(?:^|(?<=` \+ )|(?<=\())`(\w+)`",
         lambda match: f"`{names.get(match[1], match[1])}`",

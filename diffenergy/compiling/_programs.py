@@ -11,16 +11,19 @@ import collections
 import contextlib
 import functools
 import hashlib
+import operator
 import os
 import pickle
 import platform
 import threading
 import time
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.core import Tracer
@@ -38,8 +41,25 @@ class _Program(NamedTuple):
     run: Callable[[list[Any]], list[jax.Array]]
     result: Any
     """The result with `jax.ShapeDtypeStruct` in place of its arrays."""
+    tree: Any
+    """Structure of the result."""
 
 
+class _Argument(NamedTuple):
+    """The leaves of an argument, all of them arrays."""
+
+    leaves: list[Any]
+    structure: int
+    """Number of its tree with the shapes and types of its leaves (`_STRUCTURES`)."""
+    is_local: bool
+    """Whether its arrays are on the first device, where a loaded program runs."""
+
+
+_STRUCTURES: dict[Any, int] = {}
+"""Structures that arguments of this process have had."""
+_RECORDS: dict[int, tuple[weakref.ref[Any], _Argument]] = {}
+"""Leaves of the records that were arguments, by identity: a GPU has 200, and to look at
+each takes as long as to run the program."""
 _LOADED: dict[Any, _Program] = {}
 """Programs of this process: nothing else remembers those that were read."""
 _LOCKS: collections.defaultdict[Any, threading.Lock] = collections.defaultdict(
@@ -73,23 +93,27 @@ def call_compiled(
         static: options of the function, each of which makes a program of its own; they
             are told apart by their `repr`.
     """
-    leaves, tree = jax.tree.flatten(arguments)
-    leaves = [x if hasattr(x, "dtype") else jnp.asarray(x) for x in leaves]
-    folder = cache_folder() if _is_usual(leaves) else None
-    signature = _signature(leaves, tree, once, static)
-    key = (function, *signature, _is_wide(), folder)
+    parts = [_argument(x) for x in arguments]
+    leaves = [leaf for part in parts for leaf in part.leaves]
+    usual = _is_usual() and all(part.is_local for part in parts)
+    options = repr(sorted(static.items())) if static else ""
+    places = usual and tuple(map(os.environ.get, ("XDG_CACHE_HOME", "HOME")))
+    structures = tuple(part.structure for part in parts)
+    key = (function, structures, once, options, _is_wide(), places)
     program = _LOADED.get(key)
     if program is None:
         with _LOCKS[key]:
             program = _LOADED.get(key)
             if program is None:
+                tree = jax.tree.structure(arguments)
+                folder = cache_folder() if usual else None
+                signature = _signature(leaves, tree, once, static)
                 path = folder and folder / _file_name(function, signature)
                 whole = functools.partial(function, **static) if static else function
                 program, results = _answer(whole, leaves, tree, path, once)
                 _LOADED[key] = program
-                return jax.tree.unflatten(jax.tree.structure(program.result), results)
-    results = program.run(leaves)
-    return jax.tree.unflatten(jax.tree.structure(program.result), results)
+                return jax.tree.unflatten(program.tree, results)
+    return jax.tree.unflatten(program.tree, program.run(leaves))
 
 
 def result_shapes(
@@ -100,7 +124,7 @@ def result_shapes(
     """
     folder = cache_folder()
     leaves, tree = jax.tree.flatten(arguments)
-    if folder is None or not _is_usual(leaves):
+    if folder is None or not _is_usual() or not all(map(_is_local, leaves)):
         return None
     path = folder / _file_name(function, _signature(leaves, tree, once))
     try:
@@ -122,15 +146,39 @@ def _is_wide() -> bool:
     return jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def _is_usual(leaves: list[Any]) -> bool:
-    """Whether arrays are on the first device and JAX compiles as it does by default: a
-    loaded program runs there and cannot be debugged."""
+def _argument(x: Any) -> _Argument:
+    """An argument as leaves; a record, which does not change, is looked at once."""
+    number = id(x)
+    record, argument = _RECORDS.get(number, (None, None))
+    if argument is not None and record is not None and record() is x:
+        return argument
+    plain, tree = jax.tree.flatten(x)
+    leaves = [leaf if hasattr(leaf, "dtype") else jnp.asarray(leaf) for leaf in plain]
+    form = (tree, tuple((leaf.shape, leaf.dtype) for leaf in leaves))
+    structure = _STRUCTURES.setdefault(form, len(_STRUCTURES))
+    argument = _Argument(leaves, structure, all(map(_is_local, leaves)))
+    if isinstance(x, eqx.Module) and all(map(operator.is_, plain, leaves)):
+        forget = functools.partial(_RECORDS.pop, number)
+        _RECORDS[number] = (weakref.ref(x, lambda _: forget(None)), argument)
+    return argument
+
+
+def _is_usual() -> bool:
+    """Whether JAX compiles as it does by default: a loaded program cannot be
+    debugged."""
     c: Any = jax.config
-    if c.jax_disable_jit or c.jax_debug_nans or c.jax_default_device is not None:
-        return False
-    arrays = [x for x in leaves if isinstance(x, jax.Array)]
-    first = {jax.devices()[0]}
-    return all(isinstance(x, Tracer) or x.devices() == first for x in arrays)
+    debugged = c.jax_disable_jit or c.jax_debug_nans
+    return not debugged and c.jax_default_device is None
+
+
+def _is_local(x: Any) -> bool:
+    """Whether an array is on the first device."""
+    elsewhere = isinstance(x, jax.Array) and not isinstance(x, Tracer)
+    return not elsewhere or x.devices() == {jax.devices()[0]}
+
+
+def _program(run: Callable[[list[Any]], list[jax.Array]], result: Any) -> _Program:
+    return _Program(run, result, jax.tree.structure(result))
 
 
 def _answer(
@@ -160,11 +208,11 @@ def _answer(
     run = jax.jit(flat, compiler_options=compiler_options(once))
     if path is None:
         outputs = run(leaves)
-        return _Program(run, results[0]), outputs
+        return _program(run, results[0]), outputs
     with _apart_from_jax(path.parent):
         run = run.lower(leaves).compile()
     _save(path, run, results[0])
-    return _Program(run, results[0]), run(leaves)
+    return _program(run, results[0]), run(leaves)
 
 
 @contextlib.contextmanager
@@ -216,7 +264,7 @@ def _load(path: Path) -> _Program | None:
     try:
         program, result = pickle.loads(path.read_bytes())
         os.utime(path)  # when it was used last
-        return _Program(serialize_executable.deserialize_and_load(*program), result)
+        return _program(serialize_executable.deserialize_and_load(*program), result)
     except Exception:  # noqa: BLE001  a stale or broken file costs a compilation
         return None
 

@@ -183,6 +183,9 @@ class CorrectionsFile:
         GPU. `new`: nobody measured the like, the best grade is `forecast`; `holds`: ops
         inside, the least known of which decides; `beyond`: in what it lies beyond the
         fitted rows ("clock", "length")."""
+        key = (card.tags, card.served_as, kind, new, *holds, "", *beyond)
+        if key in self._trusts:
+            return self._trusts[key]
         grades = {}
         for q in ("time", "power"):
             grades_of_ops = [self.grade(card, op, q) for op in (kind, *holds)]
@@ -190,7 +193,13 @@ class CorrectionsFile:
                 [*grades_of_ops, "forecast"] if new else grades_of_ops
             )
         grades["energy"] = least_grade(grades.values())
-        return trust(self.spread, kind, grades, card.served_as, beyond)
+        result = trust(self.spread, kind, grades, card.served_as, beyond)
+        return self._trusts.setdefault(key, result)
+
+    @functools.cached_property
+    def _trusts(self) -> dict[Any, Trust]:
+        """What `trust` has answered."""
+        return {}
 
 
 def prior_file() -> CorrectionsFile:

@@ -1,3 +1,4 @@
+from ._answer.figures import ONE_TOKEN as ONE_TOKEN
 from ._answer.figures import tokens_of as tokens_of
 from ._answer.guesses import phase_widths as phase_widths
 from ._answer.guesses import sd_of as sd_of

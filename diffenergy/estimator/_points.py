@@ -101,7 +101,7 @@ def _priced(
         axes = tuple(None if _is_one(column) else 0 for column in columns)
         if not any(axis == 0 for axis in axes):  # one question, or the same again
             results = call_compiled(function, questions[group[0]], once)
-            yield group, [jax.device_get(results)] * len(group)
+            yield group, [jax.tree.map(np.asarray, results)] * len(group)
             continue
         program = _mapped(function, axes)
         full = axes[0] == 0 or len(group) > _ROWS
@@ -114,7 +114,7 @@ def _priced(
                 column[0] if axis is None else stacked(column)
                 for axis, column in zip(axes, columns, strict=True)
             )
-            results = jax.device_get(call_compiled(program, arguments, once))
+            results = call_compiled(program, arguments, once)
             yield rows, unstacked(results)[: len(rows)]
 
 

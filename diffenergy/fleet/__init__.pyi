@@ -7,4 +7,3 @@ from ._spec import Model as Model
 from ._spec import Pool as Pool
 from ._spec import Site as Site
 from ._spec import read_fleet as read_fleet
-from ._spec import read_price as read_price

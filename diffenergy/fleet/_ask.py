@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 from msgspec import structs
 
+from ..prices import read_price
 from ..requests import accepts
 from ..results import Infeasible
 from ._build_problem import NEEDS, problem_of, rows_between, rows_of, series_of
@@ -19,7 +20,7 @@ from ._refusal import NoPlan, quick_enough, short
 from ._request import FleetRequest
 from ._result import FleetResult, fleet_summary
 from ._solve import Solved, Unsolved, solve, useful
-from ._spec import Fleet, is_file, read_fleet, read_price
+from ._spec import Fleet, is_file, read_fleet
 from ._tables import ALLOWED, Demand, Series, read_demand
 from ._work import Work
 

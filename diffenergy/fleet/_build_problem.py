@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from jaxtyping import Float
 
+from ..prices import Price, one_currency, read_header, read_price
 from ._horizon import Progress
 from ._hosts import Hosts
 from ._problem import Problem, Rows, groups
 from ._solve import Solved
-from ._spec import Fleet, Price, is_file, one_currency, read_header, read_price
+from ._spec import Fleet, is_file
 from ._tables import Demand, Series, read_points, read_series
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from .. import reading
+from ..prices import read_price
 from ..requests import Argument, Flag, Note, Request, Text
-from ._spec import Fleet, is_file, read_fleet, read_price
+from ._spec import Fleet, is_file, read_fleet
 
 Objective = Literal["energy", "cost", "carbon"]
 _DAY = 86_400

@@ -5,6 +5,7 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta
 
 from .. import reading
+from ..prices import per_mwh
 from ..requests import Flag, Needs, Request, Text
 from ..schema import MOST
 from ._names import node_names
@@ -21,6 +22,7 @@ _Pue = Annotated[
     float, Meta(ge=1, le=10, description="allowed are numbers from 1 to 10")
 ]
 _Rate = Annotated[float, Meta(ge=0, le=MOST, description="give a number of at least 0")]
+_Price = Annotated[_Rate, Text("PRICE", per_mwh, take=per_mwh)]
 _Share = Annotated[
     float, Meta(ge=0, lt=1, description="allowed are numbers from 0 to below 1")
 ]
@@ -45,8 +47,8 @@ class WallRequest(Request):
         Needs("node", METER),
     ] = None
     price: Annotated[
-        _Rate | None,
-        Flag("Price of the site's energy per MWh.", "X", reading.number),
+        _Price | None,
+        "Price of the site's energy, such as 0.12EUR/kWh [per MWh].",
         Needs("node", METER),
     ] = None
     node_share: Annotated[

@@ -14,6 +14,7 @@ from typing import (
     Final,
     ForwardRef,
     Literal,
+    NamedTuple,
     ParamSpec,
     TypeVar,
     Union,
@@ -155,13 +156,15 @@ are times.
     """Of a command: what was typed, by field."""
 
     def __post_init__(self):
-        for field in _fields(type(self)):
-            value, usual = getattr(self, field.name), field.default
+        values = vars(self)
+        for name, usual, rule in _declarations(type(self)):
+            value = values[name]
+            if value is usual:
+                continue
             if value is None and usual is not dataclasses.MISSING:
-                object.__setattr__(self, field.name, usual)
-            elif value is not usual:
-                checked = _checked(field.name, value, field.type)
-                object.__setattr__(self, field.name, checked)
+                object.__setattr__(self, name, usual)
+            else:
+                object.__setattr__(self, name, rule.checked(name, value))
         _check_combinations(self)
 
 
@@ -229,7 +232,7 @@ def _flag(kind: Any, name: str) -> Flag | None:
 
 def part(kind: Any, request: Any, /, **changes: Any) -> dict[str, Any]:
     """The fields that `kind` declares, as far as `request` has them, with `changes`."""
-    names = (x.name for x in dataclasses.fields(kind))
+    names = _names(kind)
     fields = {name: getattr(request, name) for name in names if hasattr(request, name)}
     return fields | changes
 
@@ -266,6 +269,17 @@ def _fields(kind: Any) -> tuple[dataclasses.Field[Any], ...]:
     listed = (x for one in order for x in vars(one)["__annotations__"])
     names = dict.fromkeys([*_FIRST, *listed])
     return tuple(fields[name] for name in names if name in fields)
+
+
+@functools.cache
+def _by_name(kind: Any) -> dict[str, dataclasses.Field[Any]]:
+    return {x.name: x for x in _fields(kind)}
+
+
+@functools.cache
+def _declarations(kind: Any) -> tuple[tuple[str, Any, "_Rule"], ...]:
+    """(name, default, rule) of each field."""
+    return tuple((x.name, x.default, _rule(x.type)) for x in _fields(kind))
 
 
 @functools.cache
@@ -350,25 +364,44 @@ def _is_data(hint: Any) -> bool:
     return bare in _PLAIN or get_origin(bare) is not None
 
 
-def _checked(name: str, value: Any, hint: Any) -> Any:
-    """`value`, if a type allows it; refused with the remedy of its `Meta`."""
-    text = _text(hint)
-    if text is not None and text.take is not None:
-        value = text.take(name, value)
-    arms = () if isinstance(hint, str) else _arms(hint)
-    if not arms or any(x is Any or isinstance(x, ForwardRef) for x in arms):
-        return value  # of a type that loads late: its room checks it
-    if type(value).__module__ == "numpy" and getattr(value, "ndim", 1) == 0:
-        value = value.item()
-    if value is None and types.NoneType in (get_args(hint) or (hint,)):
-        return value
+class _Rule(NamedTuple):
+    """How values of a type are checked."""
+
+    hint: Any
+    take: Read | None
+    """What a value from Python becomes."""
+    allows_none: bool
+    objects: tuple[Any, ...]
+    """Classes; their values are not looked into."""
+    data: tuple[tuple[Any, bool], ...]
+    """Types that are checked by what values hold, and whether each is a float."""
+
+    def checked(self, name: str, value: Any) -> Any:
+        """`value`, if the type allows it; refused with the remedy of its `Meta`."""
+        if self.take is not None:
+            value = self.take(name, value)
+        if not (self.objects or self.data):
+            return value  # of a type that loads late: its room checks it
+        if type(value).__module__ == "numpy" and getattr(value, "ndim", 1) == 0:
+            value = value.item()
+        if value is None and self.allows_none:
+            return value
+        if self.objects and isinstance(value, self.objects):
+            return value
+        for kind, is_float in self.data:
+            if _fits(value, kind):
+                return float(value) if is_float else value  # pyright: ignore
+        raise _refusal(name, value, self.hint, _arms(self.hint))
+
+
+def _rule(hint: Any) -> _Rule:
+    text, arms = _text(hint), () if isinstance(hint, str) else _arms(hint)
+    if any(x is Any or isinstance(x, ForwardRef) for x in arms):
+        arms = ()
     objects = tuple(_bare(x) for x in arms if not _is_data(x))
-    if objects and isinstance(value, objects):
-        return value
-    for arm in arms:
-        if _is_data(arm) and _fits(value, arm):
-            return float(value) if _bare(arm) is float else value  # pyright: ignore
-    raise _refusal(name, value, hint, arms)
+    data = tuple((x, _bare(x) is float) for x in arms if _is_data(x))
+    allows_none = types.NoneType in (get_args(hint) or (hint,))
+    return _Rule(hint, text.take if text else None, allows_none, objects, data)
 
 
 def _fits(value: Any, kind: Any) -> bool:
@@ -412,7 +445,7 @@ def shown(value: Any) -> str:
 
 
 def _check_names(kind: Any, keywords: Mapping[str, Any], called: str = ""):
-    allowed = [x.name for x in dataclasses.fields(kind)]
+    allowed = _names(kind)
     for name in keywords:
         if name in allowed:
             continue
@@ -424,12 +457,20 @@ def _check_names(kind: Any, keywords: Mapping[str, Any], called: str = ""):
         )
 
 
+@functools.cache
+def _names(kind: Any) -> dict[str, bool]:
+    """Whether each field needs a value, by name."""
+    return {x.name: x.default is dataclasses.MISSING for x in dataclasses.fields(kind)}
+
+
 def _check_missing(kind: Any, args: tuple[Any, ...], keywords: Mapping[str, Any]):
-    positional = [x.name for x in dataclasses.fields(kind) if not x.kw_only]
-    for field in dataclasses.fields(kind):
-        there = field.name in keywords or field.name in positional[: len(args)]
-        if field.default is dataclasses.MISSING and not there:
-            raise BadRequest(f"`{field.name}` is missing; give it.", field.name)
+    there = keywords
+    if args:
+        positional = [x.name for x in dataclasses.fields(kind) if not x.kw_only]
+        there = {*keywords, *positional[: len(args)]}
+    for name, needed in _names(kind).items():
+        if needed and name not in there:
+            raise BadRequest(f"`{name}` is missing; give it.", name)
 
 
 @functools.cache
@@ -445,7 +486,7 @@ def _combinations(kind: Any) -> tuple[tuple[str, Needs | Excludes], ...]:
 
 
 def _check_combinations(request: Any):
-    fields = {x.name: x for x in _fields(type(request))}
+    fields = _by_name(type(request))
 
     def has(name: str) -> bool:
         return name in fields and is_explicit(fields[name], getattr(request, name))

@@ -296,9 +296,8 @@ def _window(
     outside = []
     if predicted is not None and compared:
         for name in COMPARED:
-            low, high = predicted[f"{name}_p5_p95"]
-            value = measured[name]
-            if value is not None and not low <= value <= high:
+            value, between = measured[name], predicted[f"{name}_p5_p95"]
+            if value and between and not between[0] <= value <= between[1]:
                 outside.append(name)
     x = window
     return {
@@ -349,7 +348,9 @@ def _predicted(result: ServingResult, seconds: float | None) -> dict[str, Any]:
     wall = s.get("wall_energy_j_per_output_token")
     energy = _sd(s["energy_j_per_output_token_p5_p95"])
     # of an open loop the load sets how long a token takes; else W = J / s of a step
-    time = 0.0 if s["mode"] == "open" else min(_sd(s["tpot_s_p5_p95"]), energy)
+    tpot, token_time = s["tpot_s"], s["tpot_s_p5_p95"]
+    is_open = s["mode"] == "open" or tpot is None
+    time = 0.0 if is_open else min(_sd(token_time), energy)
     factor = math.exp(_NORMAL * math.sqrt(energy**2 - time**2))
     return {
         "avg_power_w": power,
@@ -359,8 +360,8 @@ def _predicted(result: ServingResult, seconds: float | None) -> dict[str, Any]:
         "energy_j_per_million_output_tokens_p5_p95": [
             _MILLION * x for x in s["energy_j_per_output_token_p5_p95"]
         ],
-        "tpot_s": s["tpot_s"]["mean"],
-        "tpot_s_p5_p95": list(s["tpot_s_p5_p95"]),
+        "tpot_s": tpot and tpot["mean"],
+        "tpot_s_p5_p95": token_time and list(token_time),
         "ttft_s": s["ttft_s"]["mean"],
         "ttft_s_p5_p95": list(s["ttft_s_p5_p95"]),
         "wall_power_w": s.get("wall_power_w"),
@@ -381,7 +382,7 @@ def _errors(entries: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any]:
     pairs = [
         (x["measured"][name], x["predicted"][name])
         for x in entries
-        if x["compared"] and x["measured"][name]
+        if x["compared"] and x["measured"][name] and x["predicted"][name]
     ]
     errors = np.array([100 * (b / a - 1) for a, b in pairs])
     return {

@@ -20,7 +20,8 @@ def cache_figures(
     """Keys of prefix hits and pauses beside those of a server; none without them."""
     load, summary = deployment.load, dict[str, Any]()
     if load.prefix_hit is not None:
-        point = {x: _POINT * y for x, y in hit_slopes(deployment, costs).items()}
+        slopes = hit_slopes(deployment, costs)
+        point = {x: None if y is None else _POINT * y for x, y in slopes.items()}
         summary |= {"prefix_hit": load.prefix_hit, "prefix_hit_point": point}
     if load.pause is not None:
         paused = deployment.replicas * float(figures.pausing)

@@ -172,7 +172,7 @@ class Deployment:
         limits = [self.fits, self.load.max_batch or math.inf, _MOST]
         if self.load.concurrency is not None:
             limits.append(max(self.load.concurrency / self.replicas, 1.0))
-        return min(limits)
+        return float(min(limits))
 
     def memory(self, gpu: GpuSpec) -> Memory:
         """What requests may keep on one GPU."""

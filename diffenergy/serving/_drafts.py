@@ -68,7 +68,7 @@ def speculation_figures(
         "without_speculation": figures
         and {
             "energy_j_per_output_token": deployment.plan.tp * float(figures.energy),
-            "tpot_s": float(figures.tpot.mean),
+            "tpot_s": float(figures.tpot.mean) if deployment.load.decodes else None,
         },
     }
 

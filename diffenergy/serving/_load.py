@@ -165,7 +165,7 @@ class Load(LoadRequest):
                 f"`waves` is {self.waves:g}, but requests of an open loop come one by "
                 "one; leave it out."
             )
-        if self.slo_tpot is not None and self.output.mean <= 1:
+        if self.slo_tpot is not None and not self.decodes:
             raise ValueError(
                 f"`slo_tpot` is {1e3 * self.slo_tpot:g} ms, but requests of one output "
                 "token (`output_len`) have no second one; leave it out."
@@ -180,6 +180,11 @@ class Load(LoadRequest):
         if self.rate is not None:
             return "open"
         return "saturated" if self.concurrency is None else "closed"
+
+    @property
+    def decodes(self) -> bool:
+        """Whether tokens follow the first one of a request."""
+        return self.output.mean > 1
 
     @property
     def input(self) -> "Lengths":

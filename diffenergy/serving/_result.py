@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Final
 
 from ..corrections import Trust, least_grade
+from ..estimator import ONE_TOKEN
 from ..hardware import read_gpu
 from ..power_time import PowerCurve
 from ..results import Infeasible, Result, finite
@@ -18,6 +19,8 @@ from ._step.table import StepCosts
 from ._wall import Idle, wall_figures
 
 _LATENCIES: Final = ("ttft_s", "tpot_s", "itl_s", "e2e_latency_s")
+_BETWEEN: Final = ("tpot_s", "itl_s")
+"""Latencies from one token to the next."""
 _LEVELS: Final = ("mean", "p50", "p90", "p95", "p99")
 """Keys of a latency."""
 _STEP: Final = (
@@ -50,8 +53,9 @@ class ServingResult(Result):
 
     @property
     def tpot(self) -> float:
-        """Mean time of a token after the first, s."""
-        return self.summary["tpot_s"]["mean"]
+        """Mean time of a token after the first, s; NaN where none follows it."""
+        tpot = self.summary["tpot_s"]
+        return math.nan if tpot is None else tpot["mean"]
 
     @property
     def ttft(self) -> float:
@@ -134,6 +138,7 @@ def to_json(deployment: Deployment, figures: Steady) -> dict[str, Any]:
         "waiting_requests": finite(_count(n * float(figures.waiting))),
         "kv_cache_usage": (running + min(paused, pool - running)) / pool,
         **dict(zip(_LATENCIES, each, strict=True)),
+        **({} if load.decodes else dict.fromkeys(_BETWEEN)),
         "step_s": step_json(figures.step, figures.decode, parts, figures.prefill),
         "preemptions": None,
         "peak_step_power_w": None,
@@ -196,6 +201,8 @@ def completed(
         "assumed": dict(deployment.assumed),
         "sensitivities": None,
     }
+    if tpot is None:
+        derived["unavailable"] = dict.fromkeys(_BETWEEN, ONE_TOKEN)
     complete = about | summary | derived
     return complete | wall_figures(deployment, complete, idle, spread)
 

@@ -222,10 +222,10 @@ def hit_derivatives(hits: _Hits) -> Array:
     return jax.jacfwd(figures)(jnp.zeros(()))
 
 
-def hit_slopes(deployment: Deployment, costs: StepCosts) -> dict[str, float]:
+def hit_slopes(deployment: Deployment, costs: StepCosts) -> dict[str, Any]:
     """Derivatives by the share of prompt tokens that are cached, the others being sent
     as they are: power of all GPUs (W), energy of an output token (J), and both mean
-    latencies (s).
+    latencies (s; None where no token follows the first).
 
     A prompt has less to compute, behind more cached tokens. What these cost is known of
     the table alone, so that prompts are priced beside others with slightly more hits.
@@ -240,7 +240,7 @@ def hit_slopes(deployment: Deployment, costs: StepCosts) -> dict[str, float]:
     return {
         "avg_power_w": deployment.plan.tp * n * float(power),
         "energy_j_per_output_token": deployment.plan.tp * float(energy),
-        "tpot_s": float(tpot),
+        "tpot_s": float(tpot) if load.decodes else None,
         "ttft_s": float(ttft),
     }
 
@@ -255,9 +255,10 @@ class _Flow(NamedTuple):
 def sensitivities(
     deployment: Deployment, fields: Sequence[str]
 ) -> dict[str, dict[str, float]]:
-    """d metric / d field for each of `METRICS`, of all GPUs: the metric's unit per SI
-    unit (J a token by B/s, s by Hz, ...); at a batch limit of 128 rows or a power limit
-    that of the side on which the load is."""
+    """d metric / d field for each of `METRICS` that there is, of all GPUs: the metric's
+    unit per SI unit (J a token by B/s, s by Hz, ...); at a batch limit of 128 rows or a
+    power limit that of the side on which the load is."""
+    there = [x for x in METRICS if x != "tpot_s" or deployment.load.decodes]
 
     def metrics(moved: dict[str, Any]) -> Array:
         gpu, point, load = (moved[x] for x in ("gpu", "point", "load"))
@@ -282,7 +283,7 @@ def sensitivities(
                 x: hits[metric] if x == "prefix_hit" else slopes_[metric][x]
                 for x in fields
             }
-            for metric in METRICS
+            for metric in there
         }
     load = _Flow(deployment.load.rate, deployment.load.concurrency)
     parts = {x: getattr(deployment, x) for x in ("gpu", "point", "traffic")} | {
@@ -292,4 +293,5 @@ def sensitivities(
     return {
         metric: dict(zip(fields, row, strict=True))
         for metric, row in zip(METRICS, table.tolist(), strict=True)
+        if metric in there
     }

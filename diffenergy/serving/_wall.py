@@ -11,6 +11,14 @@ from ..units import kWh
 from ._deployment import Deployment
 
 _DAY: Final = 86400.0  # s
+WALL: Final = (
+    "node", "node_power_w", "wall_power_w", "wall_power_w_p5_p95", "site_power_w",
+    "wall_energy_j_per_output_token", "wall_energy_j_per_output_token_p5_p95",
+    "wall_energy_j_per_token", "wall_energy_j_per_request", "wall_energy_j_by_part",
+    "carbon_g_per_request", "cost_per_request", "site_energy_kwh_per_day",
+    "carbon_g_per_day", "cost_per_day", "sci_g",
+)  # fmt: skip
+"""Keys of `wall_figures`."""
 
 
 class Idle(NamedTuple):

@@ -168,3 +168,11 @@ def test_schema_is_printed_before_anything_is_missing(run, command):
 def test_ctrl_c_says_what_refusals_say():
     said = json.dumps(refusal.to_json("interrupted", 130)) + "\n"
     assert interruption._JSON_LINE.decode() == said
+
+
+def test_texts_are_indented_as_python_does_and_have_no_nan():
+    content = {"a": [], "b": {}, "c": [1, 2.5e-300, {"d": 'é\n"[{,: '}], "e": None}
+    text = json.dumps({"schema": keys.version(), **content}, indent=1) + "\n"
+    assert keys.json_text(content) == text
+    with pytest.raises(ValueError):
+        keys.json_text({"a": float("nan")})

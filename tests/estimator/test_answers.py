@@ -48,7 +48,8 @@ def test_a_changed_answer_leaves_the_next_one_as_it_was():
     summary = json.dumps(first.run().summary)
     for kernel in first.listings[0].kernels:
         kernel.clear()  # pyright: ignore[reportAttributeAccessIssue]
-    first.about["assumed"].clear()
+    for record in (first.about["assumed"], first.memory, first.warnings):
+        record.clear()
     again = prepare("gpt2", GPU, batch=2)
     assert json.dumps([x.kernels for x in again.listings]) == listings
     assert json.dumps(again.run().summary) == summary

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 import diffenergy as de
-from diffenergy.fleet import read_price
-from diffenergy.fleet._spec import read_header
+from diffenergy.prices import read_header, read_price
 
 from .builders import one_pool, write_fleet
 

@@ -25,7 +25,9 @@ def served(load, **more):
 @pytest.fixture(scope="module")
 def open_loop():
     load = serving.Load(rate=2.0, input_len=256, output_len=64)
-    return served(load, node="dgx-h100", pue=1.2, carbon=300.0, price=80.0, spare=0.2)
+    return served(
+        load, node="dgx-h100", pue=1.2, carbon=300.0, price="0.08 EUR/kWh", spare=0.2
+    )
 
 
 def test_parts_of_a_request_add_up(open_loop):

@@ -37,7 +37,7 @@ _LISTS: Final = 400
 @functools.lru_cache(maxsize=64)
 def page(name: str, names: tuple[str, ...], folder: Path | None) -> str:
     """HTML of the page of a command."""
-    fields = fields_of(name, folder)
+    fields = fields_of(name, folder).values()
     shown = [x for x in fields if _is_first(*x)]
     rest = [x for x in fields if not _is_first(*x)]
     current: dict[str, Any] = {"aria_current": "page"}

@@ -7,6 +7,7 @@ flag, a list of them, an object of `KEY=VALUE`, or true for a switch.
 import contextlib
 import dataclasses
 import difflib
+import functools
 import json
 import os
 import re
@@ -72,13 +73,14 @@ def offered(folder: Path | None) -> list[str]:
     ]
 
 
-def fields_of(name: str, folder: Path | None) -> list[tuple[Any, Flag]]:
-    """Fields of a command that a request may have, with their flags."""
-    return [
-        (field, flag)
+@functools.cache
+def fields_of(name: str, folder: Path | None) -> Mapping[str, tuple[Any, Flag]]:
+    """Fields of a command that a request may have, by name, with their flags."""
+    return {
+        field.name: (field, flag)
         for field, flag in declared(flags_of(name))
         if field.name not in HIDDEN and (folder or not writes(field, flag))
-    ]
+    }
 
 
 def writes(field: Any, flag: Flag) -> bool:
@@ -95,7 +97,7 @@ def typed_fields(
 ) -> dict[str, Any]:
     """What would be typed for the fields of a request, by field, as the parser gives
     it. Raises `ValueError` for fields that the command lacks and values of no use."""
-    known = dict((x.name, (x, flag)) for x, flag in fields_of(name, folder))
+    known = fields_of(name, folder)
     for field in fields:
         if field not in known:
             near = difflib.get_close_matches(field, known, n=1)
@@ -107,17 +109,18 @@ def typed_fields(
     typed: dict[str, Any] = {}
     for field, flag in declared(flags_of(name)):
         value = fields.get(field.name)
+        if value is None and field.default is not dataclasses.MISSING:
+            typed[field.name] = False if is_switch(field) else None
+            continue
         called = flag_name(field, flag)
         if is_switch(field):
-            if not (value is None or isinstance(value, bool)):
+            if not isinstance(value, bool):
                 raise ValueError(
                     f"`{called}` is {value!r}; allowed are true and false."
                 )
-            typed[field.name] = bool(value)
+            typed[field.name] = value
         elif value is None:
-            if field.default is dataclasses.MISSING:
-                raise ValueError(f"`{field.name}` is missing; give it.")
-            typed[field.name] = None
+            raise ValueError(f"`{field.name}` is missing; give it.")
         else:
             texts = _texts(called, value)
             typed[field.name] = texts if flag.many else ",".join(texts)
@@ -175,6 +178,8 @@ def _is_below(word: str, folder: Path | None) -> bool:
         return False
     if folder is None or "\0" in word:
         return True
+    if "/" not in word and not os.path.islink(f"{folder}/{word}"[:4000]):
+        return True  # as most words are: no path
     return (folder / word[:4000]).resolve().is_relative_to(folder.resolve())
 
 

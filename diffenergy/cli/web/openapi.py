@@ -79,7 +79,7 @@ def _path(name: str, folder: Path | None, records: dict[str, Any]) -> dict[str, 
 
 def request(name: str, folder: Path | None) -> dict[str, Any]:
     """JSON Schema of the request of a command."""
-    fields = fields_of(name, folder)
+    fields = fields_of(name, folder).values()
     properties = {x.name: _field(x, flag) for x, flag in fields}
     properties[POSTED] = {
         "type": "object",

@@ -5,7 +5,6 @@ import collections
 import contextlib
 import dataclasses
 import json
-import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
@@ -26,7 +25,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from . import forms, openapi
 from .jobs import FAULT, Job, Reply, offered
-from .workers import CANCELLED, Budget, Refused, Workers
+from .workers import CANCELLED, LOOK, Budget, Refused, Workers
 
 API: Final = "/api/v1"
 BODY: Final = 2_000_000
@@ -155,22 +154,18 @@ class Service:
     ) -> Reply:
         """Answer of a process, or the one remembered; ends the work where who asked has
         gone. Raises `Refused`."""
-        key = json.dumps([*dataclasses.astuple(job)])
+        key = json.dumps([*vars(job).values()])
         if key in self._remembered:
             self._remembered.move_to_end(key)
             return self._remembered[key]
-        cancelled = threading.Event()
-        work = asyncio.ensure_future(self.workers.ask(job, tell, cancelled))
-        gone = asyncio.ensure_future(_gone(request))
+        work = asyncio.ensure_future(self.workers.ask(job, tell))
         try:
-            await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if not work.done():
-                raise Refused(*CANCELLED)
+            while not (await asyncio.wait({work}, timeout=LOOK))[0]:
+                if await request.is_disconnected():
+                    raise Refused(*CANCELLED)
             reply = work.result()
         finally:
-            cancelled.set()
-            gone.cancel()
-            work.add_done_callback(lambda x: x.cancelled() or x.exception())
+            work.cancel()
         if reply.status in (0, 2, 3) and self.settings.folder is None:
             self._remembered[key] = reply
             if len(self._remembered) > _REMEMBERED:
@@ -223,11 +218,9 @@ class Service:
 
     async def _lines(self, job: Job, request: Request) -> AsyncIterator[str]:
         lines = asyncio.Queue[str | None]()
-        loop = asyncio.get_running_loop()
 
         def tell(line: str):
-            text = json.dumps({"progress": line})
-            loop.call_soon_threadsafe(lines.put_nowait, text)
+            lines.put_nowait(json.dumps({"progress": line}))
 
         async def answer() -> Mapping[str, Any]:
             try:
@@ -285,12 +278,6 @@ class Service:
         name = self.command_of(request)
         html = forms.page(name, tuple(self.names), self.settings.folder)
         return Response(html, media_type="text/html")
-
-
-async def _gone(request: Request):
-    """Returns when who asked has closed the connection."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 def build(settings: Settings) -> Starlette:

@@ -7,15 +7,14 @@ killed; another takes its place.
 import asyncio
 import contextlib
 import dataclasses
+import math
 import multiprocessing
 import os
 import signal
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,8 +22,8 @@ from ..interruption import install, keeping
 from ..refusal import to_json
 from .jobs import Job, Reply, guard_files, reply_to
 
-_LOOK: Final = 0.1
-"""s between two looks at a process that is working."""
+LOOK: Final = 0.1
+"""s between two looks at what is working, and at who waits for it."""
 _GRACE: Final = 3.0
 """s in which a cancelled process may end its work by itself."""
 
@@ -95,7 +94,7 @@ def _serve(pipe: Any, scratch: Path, folder: Path | None):
 
 
 class Worker:
-    """A process and the pipe to it."""
+    """A process and the pipe to it. Its requests come one at a time."""
 
     def __init__(self, scratch: Path, folder: Path | None, budget: Budget):
         context = multiprocessing.get_context("spawn")
@@ -106,74 +105,95 @@ class Worker:
         )
         self.process.start()
         theirs.close()
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._pipe.fileno(), self._read)
+        self._answer: asyncio.Future[Reply] | None = None
+        self._deadline, self._is_cancelled = math.inf, False
         self.compiled = 0
 
-    def ask(
-        self, job: Job, tell: Callable[[str], None], cancelled: threading.Event
-    ) -> Reply:
-        """Answer to `job`; `tell` takes lines of progress. Raises `Refused`;
-        the process may have ended then."""
-        if cancelled.is_set():
-            raise Refused(*CANCELLED)
+    def ask(self, job: Job, tell: Callable[[str], None]) -> asyncio.Future[Reply]:
+        """Answer to `job`, or `Refused`; `tell` takes lines of progress. The process
+        may have ended then."""
+        self._answer, self._job, self._tell = self._loop.create_future(), job, tell
+        self._deadline, self._is_cancelled = (
+            time.monotonic() + self._budget.seconds,
+            False,
+        )
+        answer = self._answer
         try:
             self._pipe.send(job)
-            return self._reply(job, tell, cancelled)
-        except (EOFError, OSError):
-            self.end()
-            raise _unavailable(
-                f"the process that answered `{job.command}` ended; ask again.",
-            ) from None
+        except OSError:
+            self._lose()
+        return answer
 
-    def _reply(
-        self, job: Job, tell: Callable[[str], None], cancelled: threading.Event
-    ) -> Reply:
-        begin, limit = time.monotonic(), self._budget.seconds
-        interrupted: float | None = None
-        while True:
-            if self._pipe.poll(_LOOK):
-                message = self._pipe.recv()
-                if message[0] == "progress":
-                    tell(message[1])
-                    continue
-                self.compiled += message[2]
-                if message[1] is None or interrupted is not None:
-                    raise Refused(*CANCELLED)
-                return message[1]
-            now = time.monotonic()
-            if cancelled.is_set() and interrupted is None:
-                interrupted = now
-                if self.process.pid is not None:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(self.process.pid, signal.SIGINT)
-            if interrupted is not None and now > interrupted + _GRACE:
-                self.end()
-                raise Refused(*CANCELLED)
-            if now > begin + limit:
-                self.end()
-                raise _unavailable(
-                    f"`{job.command}` took longer than {limit:g} s; ask for less, or "
-                    "start the server with a longer `--timeout`.",
-                )
-            if self.is_fat():
-                self.end()
-                raise _unavailable(
-                    f"`{job.command}` took more than {self._budget.memory / 1e9:g} GB; "
-                    "ask for less, or start the server with more `--memory`.",
-                )
+    def cancel(self):
+        """Interrupts the work; a process that does not stop is ended by `look`."""
+        self._deadline, self._is_cancelled = time.monotonic() + _GRACE, True
+        if self.process.pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.process.pid, signal.SIGINT)
+
+    def look(self):
+        """Ends a process that has taken more than its budget."""
+        if self._answer is None:
+            return
+        name, budget = self._job.command, self._budget
+        if time.monotonic() > self._deadline and self._is_cancelled:
+            self._refuse(Refused(*CANCELLED))
+        elif time.monotonic() > self._deadline:
+            text = (
+                f"`{name}` took longer than {budget.seconds:g} s; ask for less, or "
+                "start the server with a longer `--timeout`."
+            )
+            self._refuse(_unavailable(text))
+        elif self.is_fat():
+            text = (
+                f"`{name}` took more than {budget.memory / 1e9:g} GB; ask for less, or "
+                "start the server with more `--memory`."
+            )
+            self._refuse(_unavailable(text))
 
     def is_fat(self) -> bool:
         """Whether the process has more memory than its budget."""
         return resident(self.process.pid) > self._budget.memory
 
-    def is_fit(self) -> bool:
-        """Whether it can take another request."""
-        return self.process.is_alive() and not self.is_fat()
-
     def end(self):
         """Ends the process, whatever it does."""
+        if not self._pipe.closed:
+            self._loop.remove_reader(self._pipe.fileno())
+            self._pipe.close()
         self.process.kill()
         self.process.join()
-        self._pipe.close()
+
+    def _read(self):
+        """Takes a message of the process."""
+        try:
+            kind, content, *rest = self._pipe.recv()
+        except (EOFError, OSError):
+            return self._lose()
+        if kind == "progress":
+            return self._tell(content)
+        self.compiled += rest[0]
+        answer, self._answer = self._answer, None
+        if answer is None:
+            return
+        if content is None or self._is_cancelled:
+            answer.set_exception(Refused(*CANCELLED))
+        else:
+            answer.set_result(content)
+
+    def _lose(self):
+        """The process has ended by itself."""
+        command = self._job.command if self._answer else ""
+        text = f"the process that answered `{command}` ended; ask again."
+        self._refuse(_unavailable(text))
+
+    def _refuse(self, refused: Refused):
+        """Ends the process, and refuses what it was asked."""
+        self.end()
+        answer, self._answer = self._answer, None
+        if answer is not None:
+            answer.set_exception(refused)
 
 
 def resident(process: int | None) -> float:
@@ -194,20 +214,18 @@ class Workers:
         self._new = lambda: Worker(scratch, folder, budget)
         self._queue = queue
         self._idle: asyncio.Queue[Worker] = asyncio.Queue()
-        self._threads = ThreadPoolExecutor(number)
         self.all = [self._new() for _ in range(number)]
         for worker in self.all:
             self._idle.put_nowait(worker)
         self.waiting = self.replaced = self._compiled = 0
+        self._looking = asyncio.ensure_future(self._look())
 
     @property
     def compiled(self) -> int:
         """Programs that all processes have compiled so far."""
         return self._compiled + sum(x.compiled for x in self.all)
 
-    async def ask(
-        self, job: Job, tell: Callable[[str], None], cancelled: threading.Event
-    ) -> Reply:
+    async def ask(self, job: Job, tell: Callable[[str], None]) -> Reply:
         """Answer of the first process that is free. Raises `Refused`."""
         if self.waiting >= self._queue:
             text = f"{self.waiting} requests wait already; ask again later."
@@ -217,15 +235,27 @@ class Workers:
             worker = await self._idle.get()
         finally:
             self.waiting -= 1
-        if not worker.is_fit():
+        if not worker.process.is_alive():
             worker = self._replace(worker)
-        loop = asyncio.get_running_loop()
+        answer = worker.ask(job, tell)
+        answer.add_done_callback(lambda _: self._free(worker))
         try:
-            return await loop.run_in_executor(
-                self._threads, worker.ask, job, tell, cancelled
-            )
-        finally:
-            self._idle.put_nowait(worker if worker.is_fit() else self._replace(worker))
+            return await asyncio.shield(answer)
+        except asyncio.CancelledError:
+            worker.cancel()
+            raise
+
+    def _free(self, worker: Worker):
+        """Takes a process back that has answered, or another one for it."""
+        fit = worker.process.is_alive() and not worker.is_fat()
+        self._idle.put_nowait(worker if fit else self._replace(worker))
+
+    async def _look(self):
+        """Looks at processes that are working, now and then."""
+        while True:
+            await asyncio.sleep(LOOK)
+            for worker in self.all:
+                worker.look()
 
     def _replace(self, worker: Worker) -> Worker:
         worker.end()
@@ -237,7 +267,7 @@ class Workers:
 
     def close(self):
         """Ends all processes."""
+        self._looking.cancel()
         for worker in self.all:
             worker.end()
-        self._threads.shutdown(wait=False)
         self._scratch.cleanup()

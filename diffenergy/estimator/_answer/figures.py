@@ -21,6 +21,8 @@ from .power_profile import interrupted
 from .records import Estimate
 from .whole_run import whole_run
 
+ONE_TOKEN: Final = "no token follows the first one (`output_len` 1)"
+"""Why a request has no time per output token."""
 _LOWERED: Final = 1 - 1e-6
 """Clock after the governor / clock asked for, below which the power limit acted."""
 
@@ -55,6 +57,8 @@ def figures_at(
         tokens = _generation(task.about, whole)
         rate = tokens["tokens_per_s"]
         more = tokens | _plans.figures(task, estimate, whole.power, rate)
+        if tokens["ttft_s"] is not None and tokens["tpot_s"] is None:
+            more |= {"unavailable": {"tpot_s": ONE_TOKEN}}
     else:
         step = step or _steps.step_of(task, estimate)
         whole = _of_step(step, estimate, setting)

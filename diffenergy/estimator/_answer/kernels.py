@@ -43,14 +43,16 @@ def kernel_entries(
     limiter = np.zeros(len(rows), int)
     order = np.argsort(time, kind="stable")  # the longest is written last
     limiter[row[order]] = np.asarray(k.limiter)[live][order]
-    launched = np.isin(np.arange(len(rows)), row)
-    launched_figures: list[Mapping[str, Any]] = [
-        _launch(totals[i], LIMITS[limiter[i]]) if launched[i] else _NO_LAUNCH
-        for i in range(len(rows))
+    launched = np.zeros(len(rows), bool)
+    launched[row] = True
+    totals[launched, 3:] /= totals[launched, :1]
+    figures = [
+        _launch(sums, LIMITS[limit]) if there else _NO_LAUNCH
+        for there, sums, limit in zip(launched, totals.tolist(), limiter, strict=True)
     ]
     return [
-        {**kernel, **figures, "phase": phase}
-        for (kernel, phase), figures in zip(rows, launched_figures, strict=True)
+        {**kernel, **entry, "phase": phase}
+        for (kernel, phase), entry in zip(rows, figures, strict=True)
     ]
 
 
@@ -59,14 +61,14 @@ def phase_names(listings: Sequence[Listing]) -> list[str]:
     return [listing.mode or "forward" for listing in listings]
 
 
-def _launch(sums: np.ndarray, limiter: str) -> dict[str, Any]:
-    """What one launch takes; `sums`: time, that without latency, energy, time times
-    utilization by unit."""
-    use = zip(UNITS, sums[3:] / sums[0], strict=True)
+def _launch(sums: Sequence[float], limiter: str) -> dict[str, Any]:
+    """What one launch takes; `sums`: time, that without latency, energy, utilization
+    by unit."""
+    time, kernel, energy, *use = sums
     return {
-        "time_s": float(sums[0]),
-        "kernel_s": float(sums[1]),
-        "energy_j": float(sums[2]),
-        "utilization": {unit: float(share) for unit, share in use},
+        "time_s": time,
+        "kernel_s": kernel,
+        "energy_j": energy,
+        "utilization": dict(zip(UNITS, use, strict=True)),
         "limited_by": limiter,
     }

@@ -1,6 +1,7 @@
 """Work of a model: bundled, or of a config file; on one GPU, or those of a plan."""
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,7 +19,13 @@ from ...plans import (
 )
 from ...workload import MODEL_INPUTS as INPUTS
 from ...workload import Encoder, LanguageModel, Listing, TrainedModel, speculation_of
-from ...workload.models import Model, Request, assumed_model, load_model
+from ...workload.models import (
+    Model,
+    Request,
+    assumed_model,
+    load_model,
+    model_names,
+)
 from .._answer import memory as _memory
 from .warnings import weight_types
 from .work import (
@@ -102,8 +109,43 @@ def modelled_work(
     """Work of a model: bundled, or of a config file; on the GPUs of a plan.
 
     Raises `ValueError` for what such a model does not have, `Infeasible` where it has
-    to fit the memory and does not (`require_fit`).
+    to fit the memory and does not (`require_fit`). No clock changes the work of a
+    bundled model on one GPU: it is remembered, and copied where a caller may write.
     """
+    arguments = (name, workload, choices, card, require_fit, sharing)
+    if sharing.plan or choices["speculative"] or name not in model_names():
+        return _work(*arguments)  # a plan or a file may differ next time
+    content = (name, workload, *choices.items(), id(card), require_fit, sharing)
+    work = _remembered(_Arguments(content, arguments))
+    listings = [
+        dataclasses.replace(x, kernels=tuple({**row} for row in x.kernels))
+        for x in work.listings
+    ]
+    return dataclasses.replace(work, listings=listings, memory={**work.memory})
+
+
+@dataclasses.dataclass(frozen=True)
+class _Arguments:
+    """Arguments of `modelled_work`, equal where `content` is."""
+
+    content: Any
+    values: tuple[Any, ...] = dataclasses.field(compare=False)
+
+
+@functools.lru_cache(maxsize=64)
+def _remembered(arguments: _Arguments) -> Work:
+    return _work(*arguments.values)
+
+
+def _work(
+    name: str,
+    workload: str | None,
+    choices: dict[str, Any],
+    card: GpuCard,
+    require_fit: bool,
+    sharing: Sharing,
+) -> Work:
+    """`modelled_work`, each time anew."""
     if workload is not None:
         raise ValueError(
             f"`workload` is '{workload}', but '{name}' is a model; it picks one of "

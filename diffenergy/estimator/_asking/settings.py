@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ...hardware import GpuCard, OperatingPoint, mem_clocks, sm_clocks, unsupported
@@ -35,7 +34,8 @@ def operating_points(settings: Sequence[Setting]) -> OperatingPoint:
 def point_of(setting: Setting) -> OperatingPoint:
     """A setting as a record of single numbers, which stay with NumPy: to put each on
     the device takes longer than all other checks."""
-    return jax.tree.unflatten(_point(), np.array(setting, jnp.result_type(float)))
+    wide = jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
+    return jax.tree.unflatten(_point(), np.array(setting, "f8" if wide else "f4"))
 
 
 @functools.cache

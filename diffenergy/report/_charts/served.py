@@ -12,11 +12,13 @@ if TYPE_CHECKING:
 def served_charts(summary: Entry, curves: "Curves") -> dict[str, Chart]:
     """Return charts of time to first token, time per output token and energy per output
     token."""
-    return {
-        "ttft": _latency("ttft", "time to first token", summary, curves, log=True),
-        "tpot": _latency("tpot", "time per output token", summary, curves, log=False),
-        "energy": _energy(summary, curves),
+    charts = {
+        "ttft": _latency("ttft", "time to first token", summary, curves, log=True)
     }
+    if summary["tpot_s"] is not None:
+        what = "time per output token"
+        charts["tpot"] = _latency("tpot", what, summary, curves, log=False)
+    return {**charts, "energy": _energy(summary, curves)}
 
 
 def _latency(key: str, what: str, summary: Entry, curves: "Curves", log: bool) -> Chart:

@@ -5,8 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 from .._blocks import Block, Table, Tile, Tiles
 from .._format import Entry, percent, plain
-from .._tables.lines import BOARD_ONLY, MODELLED, WALL, assumed_line
-from .serving import load_text, speculation
+from .._tables.lines import (
+    BOARD_ONLY,
+    MODELLED,
+    WALL,
+    assumed_line,
+    served_wall_lines,
+)
+from .serving import load_text, speculation, unavailable
 
 if TYPE_CHECKING:
     from ...charts import Chart
@@ -68,7 +74,7 @@ def blocks(result: "SearchResult") -> Iterator[Block]:
         [
             Tile("Energy per output token", energy_of(best), "J", _interval(best)),
             Tile("Power", power_of(best), "W", None),
-            Tile("Time per output token, p95", best["tpot_s"]["p95"], "s", None),
+            Tile("Time per output token, p95", _tpot(best), "s", None),
             Tile("Time to first token, p95", best["ttft_s"]["p95"], "s", None),
         ]
     )
@@ -77,6 +83,8 @@ def blocks(result: "SearchResult") -> Iterator[Block]:
     yield _binding(s)
     yield from speculation(s.get("speculation", {}))
     yield _table(s["deployments"], s)
+    yield from unavailable(best)
+    yield from served_wall_lines(best)
     if len(s["frontier"]) > 1:
         yield "fewest GPUs for the power:"
         yield _table(s["frontier"], s)
@@ -118,6 +126,11 @@ def _binding(s: Entry) -> str:
     )
 
 
+def _tpot(x: Entry) -> float | None:
+    """95th percentile of the time per output token (s)."""
+    return x["tpot_s"] and x["tpot_s"]["p95"]
+
+
 def _table(rows: list[Entry], s: Entry) -> Table:
     """Table of deployments; words that all share are left out."""
     every = [*s["deployments"], *s["frontier"], *s["per_gpu"]]
@@ -139,7 +152,7 @@ def _table(rows: list[Entry], s: Entry) -> Table:
         (f"{wall}W", power_of, "{:.0f}"),
         (f"{wall}J/token", energy_of, "{:.4g}"),
         ("TTFT ms", lambda x: 1e3 * x["ttft_s"]["p95"], "{:.0f}"),
-        ("TPOT ms", lambda x: 1e3 * x["tpot_s"]["p95"], "{:.1f}"),
+        ("TPOT ms", lambda x: x["tpot_s"] and 1e3 * x["tpot_s"]["p95"], "{:.1f}"),
     ]
     if any(x["cost_per_hour"] is not None for x in every):
         columns.insert(5, ("cost/h", "cost_per_hour", "{:.4g}"))

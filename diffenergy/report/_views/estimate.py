@@ -200,6 +200,8 @@ def _token_lines(summary: Entry) -> list[str]:
     latencies = ""
     if summary["ttft_s"] is not None:
         ttft, tpot = si(summary["ttft_s"], "s"), si(summary["tpot_s"], "s")
+        if why := summary.get("unavailable"):
+            tpot = f"unavailable ({why['tpot_s']})"
         latencies = f"TTFT {ttft}, TPOT {tpot}, "
     return [
         f"{latencies}{digits(summary['tokens_per_s'])} tokens/s, "

@@ -118,8 +118,8 @@ def charts(result: "ServiceResult") -> "dict[str, Chart]":
         predicted = [(x["predicted"] or {}).get(key) for x in entries]
         marks: list[Any] = []
         for (a, b), x in zip(spans, entries, strict=True):
-            if x["predicted"]:
-                low, high = x["predicted"][f"{key}_p5_p95"]
+            if x["predicted"] and (ends := x["predicted"][f"{key}_p5_p95"]):
+                low, high = ends
                 words = "" if marks else "5 to 95 %"
                 marks.append(Band([a, b], [low, low], [high, high], words, 0))
         for values, words, colour in ((predicted, "predicted", 0),

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from .._blocks import Block, Columns, Table, Tile, Tiles
+from .._blocks import Block, Columns, Table, Tile, Tiles, as_text
 from .._format import Entry, digits, percent, plain, si
 from .._tables.lines import (
     BOARD_ONLY,
@@ -42,9 +42,9 @@ def scope(result: "ServingResult") -> str:
 def line(result: "ServingResult") -> str:
     """Return a line with the server and time and energy per output token."""
     s = result.summary
+    time = f"{si(s['tpot_s']['mean'], 's')} and " if s["tpot_s"] else ""
     return (
-        f"{title(s)}: {si(s['tpot_s']['mean'], 's')} and "
-        f"{si(s['energy_j_per_output_token'], 'J')} per output token"
+        f"{title(s)}: {time}{si(s['energy_j_per_output_token'], 'J')} per output token"
     )
 
 
@@ -87,6 +87,7 @@ def blocks(result: "ServingResult") -> Iterator[Block]:
         )
     yield Tiles([_tile(s, *x) for x in _LARGE])
     yield Table(*latencies(s))
+    yield from unavailable(s)
     yield Table(("", ""), rates(s))
     if "pools" in s:
         yield _pools(s["pools"])
@@ -115,6 +116,13 @@ def latencies(s: Entry, heading: str = "") -> tuple[Columns, list[Entry]]:
     columns = ((heading, "name"), *((q, q, "s") for q in _QUANTILES))
     rows = [(name, s[key]) for name, key in _LATENCIES if s[key] is not None]
     return columns, [{**values, "name": name} for name, values in rows]
+
+
+def unavailable(s: Entry) -> Iterator[str]:
+    """Yield a line with the latencies that there are not, and why."""
+    if why := s.get("unavailable"):
+        names = ", ".join(name for name, key in _LATENCIES if key in why)
+        yield f"{names}: unavailable; {next(iter(why.values()))}"
 
 
 def rates(s: Entry) -> list[tuple[str, str]]:
@@ -193,7 +201,7 @@ def speculation(s: Entry) -> Iterator[str]:
         energy, time = "energy_j_per_output_token", "tpot_s"
         yield (
             f"without it: {si(plain_figures[energy], 'J')} and "
-            f"{si(plain_figures[time], 's')} per output token"
+            f"{as_text(plain_figures[time], 's')} per output token"
         )
 
 

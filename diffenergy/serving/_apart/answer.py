@@ -58,7 +58,8 @@ def to_json(
         "energy_j_per_token": power / summary["total_token_throughput_per_s"],
         "energy_j_per_request": power / requests,
         "energy_j_per_output_token_p5_p95": result.interval(token, sd["energy"]),
-        "tpot_s_p5_p95": result.interval(summary["tpot_s"]["mean"], sd["tpot"]),
+        "tpot_s_p5_p95": summary["tpot_s"]
+        and result.interval(summary["tpot_s"]["mean"], sd["tpot"]),
         "ttft_s_p5_p95": result.interval(summary["ttft_s"]["mean"], sd["ttft"]),
         "grade": least_grade([summary["grade"], _GRADE]),
         "assumed": dict(assumed),

@@ -383,7 +383,8 @@ class Search:
     ) -> Priced:
         """A priced point with its score; `gpus` of each of the candidates `numbers`."""
         power = summary.get("wall_power_w", summary["avg_power_w"])
-        over = self._over(summary["ttft_s"]["p95"], summary["tpot_s"]["p95"], power)
+        tpot = summary["tpot_s"] or {"p95": 0.0}  # no token follows the first one
+        over = self._over(summary["ttft_s"]["p95"], tpot["p95"], power)
         over = {name: float(x) for name, x in over.items()}
         over["stable"] = 0.0 if stable else math.inf
         flow = summary["output_token_throughput_per_s"]

@@ -98,12 +98,15 @@ def sweep(request: ListedRequest) -> ServersResult:
     }
     energy = f"{'wall_' if 'node' in good[0] else ''}energy_j_per_output_token"
     answered = [i for i, x in enumerate(points) if "error" not in x]
+    paced = [i for i in answered if points[i]["tpot_s"]]
     summary = {key: good[0][key] for key in _SHARED} | {
         "assumed": assumed,
         "axes": axes,
         "points": points,
         "best_energy_per_token": min(answered, key=lambda i: points[i][energy]),
-        "best_tpot": min(answered, key=lambda i: points[i]["tpot_s"]["mean"]),
+        "best_tpot": min(
+            paced, key=lambda i: points[i]["tpot_s"]["mean"], default=None
+        ),
     }
     return ServersResult(summary)
 

@@ -12,6 +12,7 @@ from ...search import pareto_front
 from ...units import MHz
 from .._load import Load
 from .._result import ServingResult
+from .._wall import WALL
 from .choose import Choice, Priced
 from .request import SearchRequest
 from .space import DEFAULT_GPUS, Candidate
@@ -55,7 +56,7 @@ class SearchResult(Result):
                     "max_batch": s["max_batch"],
                     "requests_per_s": s["request_throughput_per_s"] / n,
                     "ttft_p95_s": s["ttft_s"]["p95"],
-                    "tpot_p95_s": s["tpot_s"]["p95"],
+                    "tpot_p95_s": s["tpot_s"]["p95"] if s["tpot_s"] else 0.0,
                     "power_w": s["avg_power_w"] / n,
                 }
             )
@@ -118,11 +119,6 @@ def entry(x: Priced) -> dict[str, Any]:
     s = x.summary
     flow = s["output_token_throughput_per_s"]
     hourly = x.cost_per_hour
-    wall = {
-        name: s[name]
-        for name in ("wall_power_w", "wall_energy_j_per_output_token")
-        if name in s
-    }
     return {
         "gpu": s["gpu"],
         "num_gpus": s["num_gpus"],
@@ -137,7 +133,7 @@ def entry(x: Priced) -> dict[str, Any]:
         "avg_power_w": s["avg_power_w"],
         "energy_j_per_output_token": s["energy_j_per_output_token"],
         "energy_j_per_output_token_p5_p95": s["energy_j_per_output_token_p5_p95"],
-        **wall,
+        **{x: s[x] for x in (*WALL, "unavailable") if x in s},
         "cost_per_hour": hourly,
         "cost_per_million_output_tokens": None
         if hourly is None

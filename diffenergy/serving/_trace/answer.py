@@ -72,7 +72,9 @@ def to_json(
         "kv_cache_usage": _average(runs, "cached_bytes", t.span) / (n * pool),
         "ttft_s": _shown(t.ttft),
         "tpot_s": _shown(t.tpot, t.mean_tpot) if len(t.tpot) else None,
-        "itl_s": _weighted(*_gaps(runs, float(place.server(costs).burst[0]))),
+        "itl_s": _weighted(*_gaps(runs, float(place.server(costs).burst[0])))
+        if len(t.tpot)
+        else None,
         "e2e_latency_s": _shown(t.e2e),
         **_steps(runs),
         "avg_power_w": _energy(deployment, costs, runs, t.span) / t.span,

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from diffenergy.report._format import digits
+
 from ..conftest import Outcome
 
 Run = Callable[..., Outcome]
@@ -134,6 +136,10 @@ def test_a_search_and_its_points_for_a_fleet(run: Run, tmp_path: Path):
     assert best["cost_per_million_output_tokens"] == pytest.approx(1e6 * per_token)
     table = " ".join(run(*search).out.split())
     assert "least cost" in table and "best of each GPU" in table
+    day = best["site_energy_kwh_per_day"]
+    assert day == pytest.approx(24 * best["site_power_w"] / 1e3)
+    assert best["cost_per_day"] == pytest.approx(24 * wall)
+    assert f"a day under this load: {digits(day)} kWh, costs " in table
     fleet.write_text(
         'slot_s = 3600\npoints = "points.csv"\ndemand = "demand.csv"\n'
         '[[sites]]\nname = "one"\n'

@@ -33,7 +33,7 @@ def request(dice: random.Random) -> tuple[str, Any]:
     if dice.random() < 0.5:
         return _sound(dice)
     command = dice.choice(offered(None))
-    fields = fields_of(command, None)
+    fields = [*fields_of(command, None).values()]
     some = dice.sample(fields, min(len(fields), dice.randint(1, 5)))
     body: Any = {x.name: _value(dice, x) for x, _ in some}
     # what is needed names nothing: it ends a search, but after the flags are read
