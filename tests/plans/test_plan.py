@@ -33,8 +33,8 @@ from diffenergy.plans import Plan, host_of, read_plan
         ),
     ],
 )
-def test_plans(arguments: dict[str, Any], wanted: Plan | None):
-    assert read_plan(**arguments) == wanted
+def test_plans(given: dict[str, Any], wanted: Plan | None):
+    assert read_plan(**given) == wanted
 
 
 @pytest.mark.parametrize(
