@@ -61,9 +61,11 @@ def _serve(pipe: Any, scratch: Path, folder: Path | None):
         os.setsid()  # Ctrl-C in a terminal is for the server, which lets work end
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     install()
+    from ...compiling import expect_many_calls
     from ...estimator import start_jax
 
     start_jax()
+    expect_many_calls()
     import jax
 
     # a second thread for each program costs a fifth of a warm estimate
