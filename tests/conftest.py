@@ -25,7 +25,7 @@ import pandas as pd
 import pytest
 
 from diffenergy import measurements
-from diffenergy.compiling import cache_folder
+from diffenergy.compiling import cache_folder, compiler_options
 from diffenergy.measurements import MeasurementTable
 
 sys.dont_write_bytecode = False
@@ -63,11 +63,14 @@ _left = [0.0]
 
 
 def pytest_configure(config: pytest.Config):
-    """`--cache-clear` forgets compiled programs, too."""
-    if getattr(config.option, "cacheclear", False) and not hasattr(
-        config, "workerinput"
-    ):
+    """`--cache-clear` forgets compiled programs, too. Programs of tests run few times:
+    workers and commands compile them without optimisation, in half the time."""
+    if hasattr(config, "workerinput"):
+        return
+    if getattr(config.option, "cacheclear", False):
         _delete_programs(unused_days=0)
+    flags = [f"--{x}={y}".lower() for x, y in compiler_options(once=True).items()]
+    os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *flags])
 
 
 def _delete_programs(unused_days: float):
