@@ -80,10 +80,11 @@ _MANY: Final = threading.Event()
 """Set where programs of this process are called many times."""
 
 
-def expect_many_calls():
-    """Compiles the programs of this process for many calls, whatever `once` says: twice
-    as long the first time on a machine, and two to four times as fast from then on."""
-    _MANY.set()
+def expect_many_calls(many: bool):
+    """Whether the programs of this process are compiled for many calls from here on,
+    whatever `once` says: twice as long the first time on a machine, and two to four
+    times as fast from then on."""
+    _MANY.set() if many else _MANY.clear()
 
 
 def call_compiled(

@@ -203,6 +203,6 @@ def test_a_process_that_expects_many_calls_has_one_program(
     call_compiled(pair, x, once=False)
     call_compiled(pair, x)
     assert len(loaded) == 2
-    _programs.expect_many_calls()
+    _programs.expect_many_calls(True)
     call_compiled(pair, x)
     assert len(loaded) == 2

@@ -24,6 +24,8 @@ from .jobs import Job, Reply, guard_files, reply_to
 
 LOOK: Final = 0.1
 """s between two looks at what is working, and at who waits for it."""
+_OFTEN: Final = ("estimate", "serve")
+"""Commands that answer the like many times, so that it pays to optimise programs."""
 _GRACE: Final = 3.0
 """s in which a cancelled process may end its work by itself."""
 
@@ -65,7 +67,6 @@ def _serve(pipe: Any, scratch: Path, folder: Path | None):
     from ...estimator import start_jax
 
     start_jax()
-    expect_many_calls()
     import jax
 
     # a second thread for each program costs a fifth of a warm estimate
@@ -83,6 +84,7 @@ def _serve(pipe: Any, scratch: Path, folder: Path | None):
             job = pipe.recv()
         except EOFError:
             return
+        expect_many_calls(job.command in _OFTEN)
         begin = compiled[0]
         try:
             with keeping():
