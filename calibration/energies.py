@@ -1,8 +1,12 @@
-"""Fit single energies to the tables that tell them apart, all other constants frozen.
+"""Fit few constants to the tables that tell them apart, all others frozen.
 
+    python calibration/energies.py attention DATA [--write FILE.json]
     python calibration/energies.py blackwell DATA [--write FILE.json]
     python calibration/energies.py fp8 DATA [--write FILE.json]
 
+- `attention`: times of fused attention on H100, H200 and B200, 512 rows of each table.
+  Free from where they are: the factors of both MMA kinds on the constants of prefill
+  and decode. In the joint fit these tables count as 128 rows each.
 - `blackwell`: the same products with random weights and with left-over ones, both read
   on a B200, tell the price of a byte of its two dies from the contents of weights and
   from how each campaign sampled. Free from their priors: core energy of the
@@ -13,8 +17,8 @@
   bits.
 
 The sensors of the rows' campaigns are free beside them. `--write` puts the constants
-(of `blackwell` the sensors, too) into a corrections file in place of its own; the
-widths of answers stay those of left-out rows (`calibration/accuracy.py`).
+(of `attention` and `blackwell` the sensors, too) into a corrections file in place of
+its own; the widths of answers stay those of left-out rows (`calibration/accuracy.py`).
 """
 
 import dataclasses
@@ -26,10 +30,11 @@ from typing import Annotated, Final
 import typer
 
 from calibration.campaigns import instruments
-from calibration.splits.base import WHOLE, Data, only
+from calibration.splits.base import WHOLE, Data, column, only
 from calibration.splits.contents import contents
 from calibration.splits.kernels import longer
 from diffenergy.corrections import (
+    CONSTANTS,
     PRIOR_FACTORS,
     CorrectionsFile,
     read_corrections,
@@ -49,6 +54,8 @@ class Refit:
     settings: Settings
     from_priors: str = ""
     """Sensors that start at their priors with the constants; "": all as they are."""
+    sensors: bool = False
+    """Whether the sensors are written, too."""
 
 
 def _fp8_rows(data: Data) -> list[MeasurementTable]:
@@ -58,7 +65,33 @@ def _fp8_rows(data: Data) -> list[MeasurementTable]:
     return [only(products, longer(products, 20e-6, 100e-6)), experts]
 
 
+def _attention_rows(data: Data) -> list[MeasurementTable]:
+    tables = [
+        data.kernels(gpu, op, what)
+        for op in ("context_attention", "generation_attention")
+        for gpu, what in (
+            ("h200_sxm", "power"), ("h200_sxm", "latency"), ("h100_sxm", "latency"),
+            ("b200_sxm", "latency"),
+        )
+    ]  # fmt: skip
+    # heads of 512 are another kernel
+    return [only(table, column(table, "head_dim") < 512) for table in tables]
+
+
+_ATTENTION: Final = tuple(
+    Parameter(f"mma:{kind}", name)
+    for kind in ("wgmma", "tcgen05")
+    for name in CONSTANTS
+    if name.startswith(("prefill_", "decode_"))
+)
+
 REFITS: Final = {
+    "attention": Refit(
+        _ATTENTION,
+        _attention_rows,
+        Settings(max_rows=8 * 512, table_weight=WHOLE, max_steps=15),
+        sensors=True,
+    ),
     "blackwell": Refit(
         (
             Parameter("dies:2", "energy_dram"),
@@ -69,6 +102,7 @@ REFITS: Final = {
         lambda data: [contents(data)],
         Settings(max_rows=512),
         from_priors=":gemm@b200-sxm",
+        sensors=True,
     ),
     "fp8": Refit(
         (
@@ -134,7 +168,7 @@ def renewed(
     joint = (file.posterior or {"parameters": ()})["parameters"]
     new = {p.constant for p in refit.free if str(p) not in joint and p.tag == "global"}
     on = file.fitted_on | {"apart": sorted({*file.fitted_on.get("apart", ()), *new})}
-    sensors = fitted.instruments if refit.from_priors else file.instruments
+    sensors = fitted.instruments if refit.sensors else file.instruments
     return dataclasses.replace(file, levels=levels, fitted_on=on, instruments=sensors)
 
 

@@ -161,10 +161,10 @@ cases = [
 rows = []
 for gpu, dtype in cases:
     result = de.estimate(MODEL, gpu, batch=8, output_len=OUT, dtype=dtype)
-    found, tokens = result.summary, 8 * OUT
-    both = [found["phases"][x]["energy_j"] / tokens for x in ("prefill", "decode")]
-    ends = [joule / tokens for joule in found["energy_j_p5_p95"]]
-    rows.append((f"{gpu}, {dtype}", found["grade"], *both, *ends, result.time))
+    answer, tokens = result.summary, 8 * OUT
+    both = [answer["phases"][x]["energy_j"] / tokens for x in ("prefill", "decode")]
+    ends = [joule / tokens for joule in answer["energy_j_p5_p95"]]
+    rows.append((f"{gpu}, {dtype}", answer["grade"], *both, *ends, result.time))
 columns = ["case", "grade", "prefill", "decode", "low", "high", "time, s"]
 table = pd.DataFrame(rows, columns=columns).sort_values("decode", ignore_index=True)
 

@@ -106,14 +106,14 @@ fitted = de.fitting.fit(table, holdout="part=left out", seed=SEED)
 before = de.fitting.evaluate(table, by="part")
 after = de.fitting.evaluate(table, fitted.corrections, by="part")
 
-held = (table.frame["part"] == "left out").to_numpy()
+fixed = (table.frame["part"] == "left out").to_numpy()
 errors = {}
-for name, found in (("before", before), ("after", after)):
-    group = next(x for x in found.summary["groups"] if x["part"] == "left out")
+for name, result in (("before", before), ("after", after)):
+    group = next(x for x in result.summary["groups"] if x["part"] == "left out")
     for word in ("time", "power"):
         errors[f"{word}, {name}"] = group[f"{word}_mape_pct"]
 print(f"free numbers: {fitted.summary['parameters']}", end=", ")
-print(f"rows fitted: {int((~held).sum())}; mean error of the {int(held.sum())} rows")
+print(f"rows fitted: {int((~fixed).sum())}; mean error of the {int(fixed.sum())} rows")
 print("left out:", ", ".join(f"{name} {x:.1f} %" for name, x in errors.items()))
 display(fitted)
 
@@ -144,8 +144,8 @@ for ax, column, unit in (
     )
     ax.plot(first, read, "s", color=style.VERMILION, markersize=4, label="before")
     known = {"color": style.BLUE, "markersize": 5, "linestyle": "none", "marker": "o"}
-    ax.plot(last[~held], read[~held], label="after, fitted", **known)
-    ax.plot(last[held], read[held], label="after, left out", mfc="white", **known)
+    ax.plot(last[~fixed], read[~fixed], label="after, fitted", **known)
+    ax.plot(last[fixed], read[fixed], label="after, left out", mfc="white", **known)
     ends = [min(read.min(), last.min()), max(read.max(), last.max())]
     ax.plot(ends, ends, color=style.BLACK, linewidth=1)
     ax.set_xscale("log")
@@ -164,11 +164,11 @@ plt.show()
 figure, axes = plt.subplots(1, 2, figsize=(9, 2.8), layout="constrained", sharey=True)
 bins = np.linspace(-40, 40, 41)
 for ax, column in zip(axes, ("time_s", "avg_power_w"), strict=True):
-    for found, colour, label in (
+    for result, colour, label in (
         (before, style.VERMILION, "before"),
         (after, style.BLUE, "after"),
     ):
-        off = 100 * np.log(getattr(found.predictions, column) / getattr(table, column))
+        off = 100 * np.log(getattr(result.predictions, column) / getattr(table, column))
         ax.hist(off, bins, color=colour, alpha=0.6, label=label)
     label = "90 % of the noise"
     ax.axvspan(-164.5 * NOISE, 164.5 * NOISE, color=style.LIGHT, zorder=0, label=label)
@@ -237,7 +237,7 @@ inside = [
 ]
 display(
     Markdown(
-        f"{int((~held).sum())} rows bring the error of rows that were left out **from "
+        f"{int((~fixed).sum())} rows bring the error of rows that were left out **from "
         f"{errors['time, before']:.1f} to {errors['time, after']:.1f} % in time and "
         f"from {errors['power, before']:.1f} to {errors['power, after']:.1f} % in "
         f"power** "

@@ -42,7 +42,7 @@ house.__enter__()  # the house style, through the whole notebook
 # of which leaves both alone.
 
 # %%
-found = de.dvfs.plan(
+result = de.dvfs.plan(
     "gpt3-xl",
     "rtx-3080-ti",
     phase="train",
@@ -54,12 +54,12 @@ found = de.dvfs.plan(
     switching=de.dvfs.Switching(),  # free, as in the paper
     power_curve=True,
 )
-problem, plan, default = found.problem, found.plan, found.default
+problem, plan, default = result.problem, result.plan, result.default
 names = problem.kernels
 print(f"default clocks: {default.time:.2f} s, {default.energy:.0f} J")
 print(f"own clocks:     {plan.time:.2f} s, {plan.energy:.0f} J", end=" ")
 print(f"({plan.energy / default.energy - 1:+.1%}); none can take less than ", end="")
-print(f"{found.bound:.0f} J")
+print(f"{result.bound:.0f} J")
 
 # %% [markdown]
 # ## Why kernels want different clocks
@@ -164,9 +164,9 @@ print(f"{few:.0%} of it in the ten that waste most")
 # limit reach.
 
 # %%
-front = found.frontier()
-coarse = found.summary["baselines"]
-limits = pd.DataFrame(found.summary["power_curve"])
+front = result.frontier()
+coarse = result.summary["baselines"]
+limits = pd.DataFrame(result.summary["power_curve"])
 slower = 100 * (limits["time_s"] / default.time - 1)
 cheaper = 100 * (limits["energy_j"] / default.energy - 1)
 
@@ -233,7 +233,7 @@ plt.show()
 saved = 1 - plan.energy / default.energy
 five = -float(np.interp(5, *front.T))
 single = -coarse["iteration"]["energy_change_pct"] / 100
-low, high = found.summary["energy_j_p5_p95"]
+low, high = result.summary["energy_j_p5_p95"]
 display(
     Markdown(
         f"All kernels at the same clocks **waste {saved:.1%} of the energy** of a "

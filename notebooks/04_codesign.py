@@ -130,9 +130,9 @@ def best(area):
     )
 
 
-found = {area: best(area) for area in BUDGETS}
-base = found[BUDGETS[0]].start
-rows = {"H100 as it is": base} | {f"{a:.0f} mm2": f.best for a, f in found.items()}
+result = {area: best(area) for area in BUDGETS}
+base = result[BUDGETS[0]].start
+rows = {"H100 as it is": base} | {f"{a:.0f} mm2": f.best for a, f in result.items()}
 table = pd.DataFrame(
     {
         name: {
@@ -157,7 +157,7 @@ NAMES = ("SMs", "tensor rate", "L2", "DRAM bandwidth", "SM clock")
 for name, words, colour, marker in zip(
     VARIED, NAMES, style.PALETTE, style.MARKERS, strict=False
 ):
-    ratio = [f.best.fields[name] / base.fields[name] for f in found.values()]
+    ratio = [f.best.fields[name] / base.fields[name] for f in result.values()]
     left.plot(BUDGETS, ratio, marker=marker, color=colour, label=words)
 left.axhline(1, color=style.GREY, linewidth=1, linestyle="--")
 left.set_ylabel("design / H100")
@@ -167,8 +167,8 @@ for what, key, colour, marker in (
     ("time", "time_s_p5_p95", style.BLUE, "o"),
     ("energy", "energy_j_p5_p95", style.VERMILION, "s"),
 ):
-    values = np.array([getattr(f.best, what) for f in found.values()])
-    ends = np.array([f.summary[key] for f in found.values()]).T
+    values = np.array([getattr(f.best, what) for f in result.values()])
+    ends = np.array([f.summary[key] for f in result.values()]).T
     start = getattr(base, what)
     errors = [(values - ends[0]) / start, (ends[1] - values) / start]
     right.errorbar(
@@ -194,7 +194,7 @@ plt.show()
 # Multipliers say what one unit more of a limit would be worth.
 
 # %%
-largest = found[BUDGETS[-1]]
+largest = result[BUDGETS[-1]]
 for active in largest.outcome.active:
     print(f"{active.name}: {active.multiplier:.4g} {active.unit}")
 
@@ -214,7 +214,7 @@ counts = {
 grown = sorted(
     ((x, w) for w, x in more.items() if x > 1.01 and counts[w]), reverse=True
 )
-equal = found[BUDGETS[0]].best
+equal = result[BUDGETS[0]].best
 display(
     Markdown(
         f"At equal power an inference chip should grow "

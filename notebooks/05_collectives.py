@@ -93,8 +93,8 @@ display(picture)
 # %%
 SIZES = (4 * 16.0 ** np.arange(3, 7)).tolist()  # B, 16 KiB to 64 MiB
 for machine in MACHINES:
-    found = de.collectives.plan(machine, "all_reduce", SIZES, search=SEARCH)
-    picture = found.plot()
+    result = de.collectives.plan(machine, "all_reduce", SIZES, search=SEARCH)
+    picture = result.plot()
     picture.set_dpi(80)
     display(picture)
 

@@ -58,8 +58,8 @@ rates = np.linspace(1.0, 0.97 * most, 60)
 
 
 def figures(rate):
-    found = server.steady(costs, rate=rate)
-    return found.tpot.mean, found.tpot.quantiles[2], found.energy
+    answer = server.steady(costs, rate=rate)
+    return answer.tpot.mean, answer.tpot.quantiles[2], answer.energy
 
 
 mean, high, energy = jax.jit(jax.vmap(figures))(rates)
@@ -84,10 +84,10 @@ plt.show()
 # %%
 rows = []
 for gpus in (2, 3, 4, 6):
-    asked = de.serving.Load(rate=TRAFFIC, slo_tpot=0.030, **lengths)
+    request = de.serving.Load(rate=TRAFFIC, slo_tpot=0.030, **lengths)
     try:
-        found = de.serving.steady_state(
-            MODEL, GPU, asked, num_gpus=gpus, tp=1, optimize="energy"
+        answer = de.serving.steady_state(
+            MODEL, GPU, request, num_gpus=gpus, tp=1, optimize="energy"
         ).summary
     except de.Infeasible:  # the message says what can be had
         rows.append({"GPUs": gpus})
@@ -95,10 +95,10 @@ for gpus in (2, 3, 4, 6):
     rows.append(
         {
             "GPUs": gpus,
-            "SM clock, MHz": found["optimized"]["sm_clock_mhz"],
-            "p95 of a token, ms": 1e3 * found["tpot_s"]["p95"],
-            "kW": found["avg_power_w"] / 1e3,
-            "J a token": found["energy_j_per_output_token"],
+            "SM clock, MHz": answer["optimized"]["sm_clock_mhz"],
+            "p95 of a token, ms": 1e3 * answer["tpot_s"]["p95"],
+            "kW": answer["avg_power_w"] / 1e3,
+            "J a token": answer["energy_j_per_output_token"],
         }
     )
 table = pd.DataFrame(rows).set_index("GPUs").round(3).astype(object)
@@ -137,11 +137,11 @@ display(result)
 
 # %%
 limits = (0.015, 0.020, 0.030, 0.050)
-found = [search(limit, tp=1).summary["best"] for limit in limits]
-joules = [1e3 * x["energy_j_per_output_token"] for x in found]
+answer = [search(limit, tp=1).summary["best"] for limit in limits]
+joules = [1e3 * x["energy_j_per_output_token"] for x in answer]
 figure, axes = plt.subplots(figsize=(style.WIDTH, 2.6))
 axes.plot([1e3 * x for x in limits], joules, marker="o")
-for limit, x, y in zip(limits, found, joules, strict=True):
+for limit, x, y in zip(limits, answer, joules, strict=True):
     axes.annotate(
         f"{x['num_gpus']} x {x['sm_clock_mhz']:.0f} MHz", (1e3 * limit, y),
         textcoords="offset points", xytext=(4, 6),
@@ -158,12 +158,12 @@ plt.show()
 # %%
 fields = ("rate", "sm_clock", "dram_bandwidth", "output_len")
 slopes = de.serving.steady_state(MODEL, GPU, load, sensitivity=fields).summary
-found = slopes["sensitivities"]
+answer = slopes["sensitivities"]
 steps = {"rate": 1.0, "sm_clock": 1e8, "dram_bandwidth": 1e11, "output_len": 10.0}
 words = ("1 request/s more", "100 MHz more", "100 GB/s more", "10 tokens more")
 table = pd.DataFrame(
     {
-        name: [1e3 * found[metric][field] * steps[field] for field in fields]
+        name: [1e3 * answer[metric][field] * steps[field] for field in fields]
         for name, metric in (
             ("mJ a token", "energy_j_per_output_token"),
             ("ms a token", "tpot_s"),

@@ -180,11 +180,13 @@ def mended(row):
 def kernel_time(rows, gpu="h100-sxm"):
     """us of all launches of each row."""
     work = from_listings([Listing("rows", kernels=tuple(rows), dispatch="eager")])
-    found = de.estimate(work, de.load_gpu(gpu)).kernels
+    result = de.estimate(work, de.load_gpu(gpu)).kernels
     time = np.zeros(len(rows))
-    live = np.asarray(found.count) > 0
-    each = (np.asarray(found.time) - np.asarray(found.launch)) * np.asarray(found.count)
-    np.add.at(time, np.asarray(found.row)[live], each[live])
+    live = np.asarray(result.count) > 0
+    each = (np.asarray(result.time) - np.asarray(result.launch)) * np.asarray(
+        result.count
+    )
+    np.add.at(time, np.asarray(result.row)[live], each[live])
     return 1e6 * time
 
 

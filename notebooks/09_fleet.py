@@ -105,8 +105,8 @@ pd.DataFrame({"slot": [0], "model": "chat", "requests_per_s": demand.max()}).to_
 )
 flat = structs.replace(sites[0], carbon=float(intensity.mean()))
 first = structs.replace(first, sites=(flat, sites[1]))
-found = de.fleet.plan(first, max_gap=0.01, effort=10)
-rows = found.solved.problem.rows
+result = de.fleet.plan(first, max_gap=0.01, effort=10)
+rows = result.solved.problem.rows
 points = pd.DataFrame(
     {
         "model": "chat",

@@ -45,7 +45,7 @@ house.__enter__()  # the house style, through the whole notebook
 # %%
 LLAMA, BOARD, INPUT_LEN, TOKENS = "llama-3.1-70b", "h100-sxm", 4096, 15e12
 FIELDS = ("link_bandwidth", "network", "dram_bandwidth", "sm_clock")
-asked = {
+request = {
     "Llama, 64 H100": (LLAMA, BOARD, 64, 256, None),
     "Llama, 256 H100": (LLAMA, BOARD, 256, 1024, None),
     "DeepSeek, 256 GB200": (
@@ -62,18 +62,18 @@ plans = {
         gpu,
         num_gpus=number,
         global_batch=sequences,
-        plan=held,
+        plan=fixed,
         input_len=INPUT_LEN,
         sensitivity=FIELDS,
     )
-    for name, (model, gpu, number, sequences, held) in asked.items()
+    for name, (model, gpu, number, sequences, fixed) in request.items()
 }
 rows = {}
-for name, found in plans.items():
-    best = found.best.summary
+for name, result in plans.items():
+    best = result.best.summary
     rows[name] = {
-        "plan": found.summary["plan"],
-        "of plans": found.summary["considered"],
+        "plan": result.summary["plan"],
+        "of plans": result.summary["considered"],
         "s a step": round(best["step_time_s"], 2),
         "kW": round(best["power_total_w"] / 1e3, 1),
         "MFU, %": round(100 * best["mfu"], 1),
@@ -101,9 +101,9 @@ first.plot()
 percents = {
     (name, words): {
         field: x["per_percent"]
-        for field, x in found.summary["sensitivities"][metric].items()
+        for field, x in result.summary["sensitivities"][metric].items()
     }
-    for name, found in plans.items()
+    for name, result in plans.items()
     for metric, words in (("step_time_s", "time"), ("energy_j", "energy"))
 }
 display(pd.DataFrame(percents).T.round(3) + 0.0)
@@ -120,7 +120,7 @@ for name, color in (
     ("Llama, 64 H100", style.BLUE),
     ("DeepSeek, 256 GB200", style.VERMILION),
 ):
-    step, gpu = plans[name].step, de.load_gpu(asked[name][1])
+    step, gpu = plans[name].step, de.load_gpu(request[name][1])
 
     def step_time(ratio, step=step, gpu=gpu):
         faster = dataclasses.replace(gpu, link_bandwidth=ratio * gpu.link_bandwidth)

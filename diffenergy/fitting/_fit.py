@@ -36,6 +36,9 @@ from ._predict import batch_reading, compiled_reading
 _COLUMNS: Final = 16
 """Columns of the Jacobian of one call: few, so that both workers have some, and always
 as many, so that they share a compilation."""
+_MANY_LAUNCHES: Final = 1000
+"""Launches of a batch from which its slopes take longer to run than to compile: passes,
+whose calls last 4.2 s without LLVM's optimisation and 1.9 s with it."""
 _LEAST_SD: Final = 0.01
 """Least expected error of a logarithm: readings repeat no better."""
 _WORKERS: Final = 2
@@ -215,9 +218,12 @@ def residual_slopes(
     return jax.lax.map(column, basis)  # one by one: twice as fast as four at once
 
 
-def _slopes(*arguments: Any) -> Array:
-    """`residual_slopes` by a program that is kept: it takes longer than to run."""
-    return call_compiled(residual_slopes, arguments)
+def _slopes(z: Float[Array, " p"], data: _Data, basis: Float[Array, "b p"]) -> Array:
+    """`residual_slopes` by a program that is kept: it takes longer than to run, but for
+    batches of many launches, where optimised ones pay."""
+    launches = max(len(x) for x in jax.tree.leaves(data.inputs) if x.ndim)
+    once = launches < _MANY_LAUNCHES
+    return call_compiled(residual_slopes, (z, data, basis), once=once)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -73,15 +73,15 @@ def passes(folder: Path) -> None:
         listing = json.loads((folder / "x.jsonl").read_text())
         lines.append(json.dumps(listing | {"name": model}))
         for clock in CLOCKS:
-            found = json.loads(run(*flags, "--sm-clock", clock, "--json"))
+            outcome = json.loads(run(*flags, "--sm-clock", clock, "--json"))
             rows.append(
                 {
                     "gpu": "a100-sxm-80gb",
                     "workload": model,
                     "model": model,
                     "sm_clock_mhz_avg": clock,
-                    "time_ms_per_iter": read(1e3 * found["time_s"]),
-                    "avg_power_w": read(found["avg_power_w"]),
+                    "time_ms_per_iter": read(1e3 * outcome["time_s"]),
+                    "avg_power_w": read(outcome["avg_power_w"]),
                 }
             )
     (HERE / "listings.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -101,9 +101,9 @@ def products(folder: Path) -> None:
     flags = ("evaluate", f"gemm={HERE / 'gemm.csv'}", "--gpu", "a10")
     run(*flags, "--out", folder / "rows.csv")
     with (folder / "rows.csv").open(newline="") as stream:
-        for row, found in zip(rows, csv.DictReader(stream), strict=True):
-            row["time_us"] = read(1e6 * float(found["time_s_pred"]))
-            row["avg_power_w"] = read(float(found["avg_power_w_pred"]))
+        for row, outcome in zip(rows, csv.DictReader(stream), strict=True):
+            row["time_us"] = read(1e6 * float(outcome["time_s_pred"]))
+            row["avg_power_w"] = read(float(outcome["avg_power_w_pred"]))
     write("gemm.csv", rows)
 
 

@@ -69,7 +69,7 @@ def layer() -> list[tuple[str, list[Any], list[str], str]]:
 
 def events(lasts: list[float]) -> list[dict[str, Any]]:
     """Events of the calls, each 20 us after the last on the host; `lasts`: us."""
-    found: list[dict[str, Any]] = []
+    result: list[dict[str, Any]] = []
     end = 1000.0
     for call, (name, dims, values, kernel) in enumerate(layer() * LAYERS):
         at = 20.0 * call
@@ -82,7 +82,7 @@ def events(lasts: list[float]) -> list[dict[str, Any]]:
         about = {"Input Dims": dims, "Input type": types, "Concrete Inputs": values}
         common = {"ph": "X", "pid": 1, "tid": 1}
         placed = {"device": 0, "stream": 7, "grid": grid, "block": [128, 1, 1]}
-        found += [
+        result += [
             {**common, "cat": "cpu_op", "name": name, "ts": at, "dur": 15,
              "args": about},
             {**common, "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": at + 8,
@@ -90,7 +90,7 @@ def events(lasts: list[float]) -> list[dict[str, Any]]:
             {**common, "cat": "kernel", "name": kernel, "ts": round(begin, 3),
              "dur": lasts[call], "args": {"correlation": call, **placed}},
         ]  # fmt: skip
-    return found
+    return result
 
 
 def main() -> None:

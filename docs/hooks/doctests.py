@@ -17,5 +17,5 @@ class Doctests(griffe.Extension):
             obj.docstring.value = _EXAMPLE.sub(_fenced, obj.docstring.value)
 
 
-def _fenced(found: re.Match[str]) -> str:
-    return f"\n```pycon\n{found[0].rstrip()}\n```\n"
+def _fenced(result: re.Match[str]) -> str:
+    return f"\n```pycon\n{result[0].rstrip()}\n```\n"

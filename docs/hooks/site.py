@@ -51,7 +51,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds the pages that are made."""
-    made: dict[str, str | bytes] = {
+    built: dict[str, str | bytes] = {
         "reference/commands.md": _commands(),
         "reference/kernels.md": _kernels(),
         "reference/gpu-fields.md": _gpu_fields(),
@@ -60,8 +60,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "tutorials/index.md": _tutorials(),
     }
     for path in NOTEBOOKS:
-        made |= _notebook(path)
-    for name, content in made.items():
+        built |= _notebook(path)
+    for name, content in built.items():
         files.append(File.generated(config, name, content=content))
     return files
 
@@ -82,13 +82,13 @@ def on_page_markdown(markdown: str, page: Page, **kwargs: Any) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _mathml(found: re.Match[str]) -> str:
+def _mathml(result: re.Match[str]) -> str:
     """An equation in the elements that browsers draw by themselves."""
     from latex2mathml.converter import convert  # pyright: ignore[reportMissingImports]
 
-    if found[1] is None:
-        return convert(found[2])
-    return f"<p>{convert(found[1].strip(), display='block')}</p>"
+    if result[1] is None:
+        return convert(result[2])
+    return f"<p>{convert(result[1].strip(), display='block')}</p>"
 
 
 # --- reference

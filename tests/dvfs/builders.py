@@ -87,9 +87,9 @@ def all_choices(num: int, num_settings: int) -> np.ndarray:
 def best_value(problem: Problem, spent: Spent, objective: Objective) -> float:
     """Least value among plans, and the default clocks, that keep limits and caps."""
     default = default_total(problem)
-    found = total(problem, spent)
-    kept = objective.keeps(found, default) & within_caps(problem, spent)
-    values = objective.value(found)[kept]
+    result = total(problem, spent)
+    remaining = objective.keeps(result, default) & within_caps(problem, spent)
+    values = objective.value(result)[remaining]
     if objective.keeps(default, default):
         values = np.append(values, objective.value(default))
     return float(values.min(initial=np.inf))
@@ -114,8 +114,8 @@ def all_plans(places: Positions, latency: float | None = None) -> Spent:
 
 def finite(spent: Spent) -> Spent:
     """Only the plans whose kernels can all run."""
-    kept = np.isfinite(spent.time).all(-1)
-    return Spent(spent.time[kept], spent.energy[kept])
+    remaining = np.isfinite(spent.time).all(-1)
+    return Spent(spent.time[remaining], spent.energy[remaining])
 
 
 def between(bound: float, optimum: float, value: float) -> bool:

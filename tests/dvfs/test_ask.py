@@ -51,14 +51,14 @@ DEFAULT = Total(np.asarray(2.0), np.asarray(450.0))
 )  # fmt: skip
 def test_the_power_limit_that_serves_best(objective: Objective, limit: float | None):
     """Of those that can be kept; 400 J x 2.2 s is the least product."""
-    found = limited(CURVE, CURVE, objective, DEFAULT)
+    result = limited(CURVE, CURVE, objective, DEFAULT)
     if limit is None:
-        assert found is None
+        assert result is None
         return
-    assert found is not None and found["power_limit_w"] == limit
+    assert result is not None and result["power_limit_w"] == limit
     i = CURVE.limit.tolist().index(limit)
-    assert (found["time_s"], found["energy_j"]) == (CURVE.time[i], CURVE.energy[i])
-    assert found["time_change_pct"] == pytest.approx(50 * CURVE.time[i] - 100)
+    assert (result["time_s"], result["energy_j"]) == (CURVE.time[i], CURVE.energy[i])
+    assert result["time_change_pct"] == pytest.approx(50 * CURVE.time[i] - 100)
 
 
 def test_rows_of_a_power_curve():
@@ -124,14 +124,14 @@ def test_what_would_do(
 ):
     coarse = {"iteration": one, "phase": phase}
     plans = {k: None if x is None else planned(x) for k, x in coarse.items()}
-    found = advice(Objective(), rules, DEFAULT, planned(own), plans, stages)
-    assert found == said
+    result = advice(Objective(), rules, DEFAULT, planned(own), plans, stages)
+    assert result == said
 
 
 def test_savings_are_of_what_is_to_be_small():
     """Half the energy at the same time is half of E T and of E T^2."""
-    found = dataclasses.replace(planned(50.0), value=225.0 * 2)
-    plans = {"iteration": found, "phase": None}
-    said = advice(Objective("edp"), KERNEL, DEFAULT, found, plans, 1)
+    result = dataclasses.replace(planned(50.0), value=225.0 * 2)
+    plans = {"iteration": result, "phase": None}
+    said = advice(Objective("edp"), KERNEL, DEFAULT, result, plans, 1)
     assert said is not None
     assert said.startswith("one clock saves 50.0 of the 50.0 % of energy x time:")

@@ -30,13 +30,13 @@ NAN = np.nan
 )
 def test_power_limits(card, highest: float, limits: list[float]):
     """From the least on by whole watts, in 64 steps at most, to the highest."""
-    found = costs._limits(card, highest)
-    assert found.tolist() == limits and len(found) <= 64
+    result = costs._limits(card, highest)
+    assert result.tolist() == limits and len(result) <= 64
 
 
 def test_clocks_that_are_left_alone_are_the_highest():
-    asked = np.array([[NAN, NAN], [1e9, NAN], [NAN, 5.001e9], [8e8, 9.501e9]])
-    sm, mem = costs.applied(GEFORCE, asked)
+    request = np.array([[NAN, NAN], [1e9, NAN], [NAN, 5.001e9], [8e8, 9.501e9]])
+    sm, mem = costs.applied(GEFORCE, request)
     assert sm.tolist() == [2.1e9, 1e9, 2.1e9, 8e8]
     assert mem.tolist() == [9.501e9, 9.501e9, 5.001e9, 9.501e9]
 
@@ -46,23 +46,23 @@ def test_points_of_one_setting_for_all(temperature: float | None):
     """The default, the settings, then the clocks left alone under each limit."""
     settings = np.array([[NAN, NAN], [1e9, 5.001e9]])
     limits = np.array([100.0, 200.0, 300.0])
-    found = costs._points(GEFORCE, settings, limits, 320.0, temperature)
-    assert found.sm_clock.tolist() == [2.1e9, 2.1e9, 1e9, 2.1e9, 2.1e9, 2.1e9]
-    assert found.mem_clock.tolist() == [9.501e9, 9.501e9, 5.001e9] + [9.501e9] * 3
-    assert found.power_cap.tolist() == [320, 320, 320, 100, 200, 300]
-    given = NAN if temperature is None else temperature
-    assert np.array_equal(found.temperature, [given] * 6, equal_nan=True)
-    assert found.mem_locked.tolist() == [0, 0, 1, 0, 0, 0]
+    result = costs._points(GEFORCE, settings, limits, 320.0, temperature)
+    assert result.sm_clock.tolist() == [2.1e9, 2.1e9, 1e9, 2.1e9, 2.1e9, 2.1e9]
+    assert result.mem_clock.tolist() == [9.501e9, 9.501e9, 5.001e9] + [9.501e9] * 3
+    assert result.power_cap.tolist() == [320, 320, 320, 100, 200, 300]
+    arguments = NAN if temperature is None else temperature
+    assert np.array_equal(result.temperature, [arguments] * 6, equal_nan=True)
+    assert result.mem_locked.tolist() == [0, 0, 1, 0, 0, 0]
 
 
 def test_points_of_every_kernel():
     """All kernels at each setting, then at the clocks that the limiter holds, where the
     memory clock is left alone."""
     settings = np.array([[NAN, NAN], [1e9, 5.001e9]])
-    found = modelled._points(GEFORCE, settings, np.array([1.8e9, 1.9e9]))
-    assert found.sm_clock.tolist() == [[2.1e9] * 2, [1e9] * 2, [1.8e9, 1.9e9]]
-    assert found.mem_clock.tolist() == [[9.501e9] * 2, [5.001e9] * 2, [9.501e9] * 2]
-    assert found.mem_locked.tolist() == [[0, 0], [1, 1], [0, 0]]
+    result = modelled._points(GEFORCE, settings, np.array([1.8e9, 1.9e9]))
+    assert result.sm_clock.tolist() == [[2.1e9] * 2, [1e9] * 2, [1.8e9, 1.9e9]]
+    assert result.mem_clock.tolist() == [[9.501e9] * 2, [5.001e9] * 2, [9.501e9] * 2]
+    assert result.mem_locked.tolist() == [[0, 0], [1, 1], [0, 0]]
 
 
 def test_energy_is_work_and_static_power():

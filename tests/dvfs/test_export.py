@@ -56,32 +56,32 @@ def test_json(problem):
         "iteration": outcome(default, default, sm_clock_mhz=None),
         "power_limit": None,
     }
-    made = plan(LOW, MEMORY, ALONE)
-    found = schedule_summary(
-        problem, made, made, baselines, frontier, Objective(), Rules()
+    built = plan(LOW, MEMORY, ALONE)
+    result = schedule_summary(
+        problem, built, built, baselines, frontier, Objective(), Rules()
     )
-    assert list(found) == [
+    assert list(result) == [
         "objective", "max_slowdown_pct", "granularity", "aggregation", "per_launch",
         "switch_kind", "switch_latency_s", "switch_energy_j", "switches",
         "time_s", "energy_j", "time_change_pct", "energy_change_pct",
         "bound_energy_change_pct", "gap_pct", "out_of_time", "solver", "default",
         "baselines", "frontier", "schedule", "switch_latency_source", "free",
     ]  # fmt: skip
-    assert json.loads(json.dumps(found, allow_nan=False)) == found
-    assert found["free"]["energy_change_pct"] == found["energy_change_pct"]
-    assert found["default"] == {
+    assert json.loads(json.dumps(result, allow_nan=False)) == result
+    assert result["free"]["energy_change_pct"] == result["energy_change_pct"]
+    assert result["default"] == {
         "time_s": pytest.approx(3 * 0.010 + 0.020 + 3 * 0.040),
         "energy_j": pytest.approx(3 * 3.0 + 5.0 + 3 * 9.0),
     }
-    assert found["time_change_pct"] == pytest.approx(100 * (0.171 / 0.17 - 1))
-    assert found["energy_change_pct"] == pytest.approx(100 * (38.2 / 41 - 1))
-    assert found["bound_energy_change_pct"] == pytest.approx(100 * (38 / 41 - 1))
-    assert found["gap_pct"] == pytest.approx(100 * 0.2 / 38.2)
-    assert found["baselines"]["power_limit"] is None
-    assert found["baselines"]["iteration"]["energy_change_pct"] == 0
-    assert found["frontier"] == [[0.0, -1.0], [6.0, -12.0]]
-    assert [tuple(entry) for entry in found["schedule"]] == [SCHEDULE_KEYS] * 3
-    assert [tuple(entry.values()) for entry in found["schedule"]] == [
+    assert result["time_change_pct"] == pytest.approx(100 * (0.171 / 0.17 - 1))
+    assert result["energy_change_pct"] == pytest.approx(100 * (38.2 / 41 - 1))
+    assert result["bound_energy_change_pct"] == pytest.approx(100 * (38 / 41 - 1))
+    assert result["gap_pct"] == pytest.approx(100 * 0.2 / 38.2)
+    assert result["baselines"]["power_limit"] is None
+    assert result["baselines"]["iteration"]["energy_change_pct"] == 0
+    assert result["frontier"] == [[0.0, -1.0], [6.0, -12.0]]
+    assert [tuple(entry) for entry in result["schedule"]] == [SCHEDULE_KEYS] * 3
+    assert [tuple(entry.values()) for entry in result["schedule"]] == [
         ("gemm", 3, 1087.5, None, 0.011, 2.4),
         ("a, b", 1, None, 5001.0, 0.018, 4.0),
         ("gemm", 3, None, None, 0.040, 9.0),
@@ -97,8 +97,8 @@ def test_rows(problem):
 
 def test_the_default_costs_what_the_gpu_does(problem):
     """In a model the limiter may hold the default below the first setting."""
-    held = Problem(**{**vars(problem), "default_time": 1.1 * problem.default_time})
-    rows = schedule_rows(held, plan(ALONE, ALONE, ALONE, solver="default"))
+    fixed = Problem(**{**vars(problem), "default_time": 1.1 * problem.default_time})
+    rows = schedule_rows(fixed, plan(ALONE, ALONE, ALONE, solver="default"))
     assert [row["time_s"] for row in rows] == pytest.approx([0.011, 0.022, 0.044])
     assert {row["time_change_pct"] for row in rows} == {0.0}
     assert {row["sm_clock_mhz"] for row in rows} == {None}

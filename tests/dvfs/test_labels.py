@@ -51,14 +51,14 @@ def test_tables_of_six_launches_are_planned_exactly(seed: int, tmp_path: Path):
     table = written(tmp_path, time, energy)
     for slowdown in (2.0, 6.0):
         best = enumerated(time, energy, slowdown)
-        found = plan(
+        result = plan(
             table=table, max_slowdown=slowdown, switching=Switching("stall", STALL)
         )
-        assert best * (1 - 1e-9) <= found.energy <= best * 1.0005
-        assert found.bound <= best * (1 + 1e-9)
-        assert found.summary["gap_pct"] <= 0.1
-        change = found.summary["bound_energy_change_pct"]
-        assert change == pytest.approx(100 * (found.bound / found.default.energy - 1))
+        assert best * (1 - 1e-9) <= result.energy <= best * 1.0005
+        assert result.bound <= best * (1 + 1e-9)
+        assert result.summary["gap_pct"] <= 0.1
+        change = result.summary["bound_energy_change_pct"]
+        assert change == pytest.approx(100 * (result.bound / result.default.energy - 1))
 
 
 @pytest.mark.parametrize("per_launch", [False, True])
@@ -74,6 +74,6 @@ def test_loops_and_products(seed: int, per_launch: bool):
     ):  # fmt: skip
         best = best_value(problem, every, objective)
         rules = Rules(per_launch=per_launch, switching=switching)
-        found = solve(problem, objective, rules)
-        assert best * (1 - 1e-9) <= found.value <= best * 1.0005
-        assert best * 0.999 <= found.bound <= best * (1 + 1e-9)
+        result = solve(problem, objective, rules)
+        assert best * (1 - 1e-9) <= result.value <= best * 1.0005
+        assert best * 0.999 <= result.bound <= best * (1 + 1e-9)

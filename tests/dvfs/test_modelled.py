@@ -35,10 +35,10 @@ def prefill() -> Modelled:
 @pytest.mark.slow
 def test_default_is_the_estimate(prefill: Modelled):
     problem = prefill.problem(prefill.default_growth)
-    found = estimate(prefill.workload, GPU.spec, None, prefill.corrections)
+    result = estimate(prefill.workload, GPU.spec, None, prefill.corrections)
     default = default_total(problem)
-    np.testing.assert_allclose(default.time, found.time, rtol=1e-9)
-    np.testing.assert_allclose(default.energy, found.energy, rtol=1e-9)
+    np.testing.assert_allclose(default.time, result.time, rtol=1e-9)
+    np.testing.assert_allclose(default.energy, result.energy, rtol=1e-9)
 
 
 @pytest.mark.slow
@@ -47,16 +47,16 @@ def test_one_clock_for_all_kernels_is_the_estimate_at_that_clock(
     prefill: Modelled, clock: float
 ):
     point = OperatingPoint(clock, GPU.values["mem_clock"], 250.0)
-    found = estimate(prefill.workload, GPU.spec, point, prefill.corrections)
-    growth = prefill.growth(np.array([float(found.power)]))
+    result = estimate(prefill.workload, GPU.spec, point, prefill.corrections)
+    growth = prefill.growth(np.array([float(result.power)]))
     problem = prefill.problem(growth)
     setting = int(np.flatnonzero(problem.settings[:, 0] == clock)[0])
     took = total(problem, chosen(problem, np.full(len(problem.kernels), setting)))
-    np.testing.assert_allclose(took.time, found.time, rtol=1e-6)
-    np.testing.assert_allclose(took.energy, found.energy, rtol=2e-4)
+    np.testing.assert_allclose(took.time, result.time, rtol=1e-6)
+    np.testing.assert_allclose(took.energy, result.energy, rtol=2e-4)
     whole = prefill.stage_problem()
-    np.testing.assert_allclose(whole.time[0, setting], found.time, rtol=1e-6)
-    np.testing.assert_allclose(whole.energy[0, setting], found.energy, rtol=1e-6)
+    np.testing.assert_allclose(whole.time[0, setting], result.time, rtol=1e-6)
+    np.testing.assert_allclose(whole.energy[0, setting], result.energy, rtol=1e-6)
 
 
 @pytest.mark.slow

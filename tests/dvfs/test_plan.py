@@ -54,16 +54,16 @@ def decode():
 def test_a_table_by_hand(table: Path):
     """(-2 + 1) / 2 % of time, (-20 - 35) / 2 % of energy; where each kernel keeps its
     own time, the first alone changes."""
-    found = plan(table=table)
-    assert found.time == pytest.approx(4 * 0.995)
-    assert found.energy == pytest.approx(400 * 0.725)
-    assert found.default == (4.0, 400.0)
-    assert found.bound <= found.energy
-    assert found.objective == Objective("energy", 0.0)
-    assert found.summary["baselines"]["power_limit"] is None
-    assert found.frontier()[-1].tolist() == pytest.approx([-0.5, -27.5])
-    again = frontier(read_table(str(table)).problem).points(found.default)
-    assert again.tolist() == found.frontier().tolist()
+    result = plan(table=table)
+    assert result.time == pytest.approx(4 * 0.995)
+    assert result.energy == pytest.approx(400 * 0.725)
+    assert result.default == (4.0, 400.0)
+    assert result.bound <= result.energy
+    assert result.objective == Objective("energy", 0.0)
+    assert result.summary["baselines"]["power_limit"] is None
+    assert result.frontier()[-1].tolist() == pytest.approx([-0.5, -27.5])
+    again = frontier(read_table(str(table)).problem).points(result.default)
+    assert again.tolist() == result.frontier().tolist()
     local = plan(table=table, aggregation="local")
     assert local.energy == pytest.approx(360)
     free = plan(table=table, max_slowdown=math.inf)
@@ -75,13 +75,13 @@ def test_free_changes_bound_those_that_cost(table: Path):
     """Launches a b a b change three times, each for 1 J and 0.01 s at the 65 J / 1.01 s
     of the coolest launch; at 1200 MHz all of them take 300 J."""
     stall = Switching("stall", 0.01, 1.0)
-    found = plan(table=table, max_slowdown=5.0, switching=stall)
+    result = plan(table=table, max_slowdown=5.0, switching=stall)
     spent = 290 + 3 * (1 + 0.01 * 65 / 1.01)
-    summary = found.summary
-    assert (found.energy, summary["switches"]) == (pytest.approx(spent), 3)
+    summary = result.summary
+    assert (result.energy, summary["switches"]) == (pytest.approx(spent), 3)
     assert summary["free"]["energy_j"] == pytest.approx(290)
     assert summary["free"]["bound_energy_change_pct"] == pytest.approx(-27.5)
-    text = "\n".join(x for x in found.blocks() if isinstance(x, str))
+    text = "\n".join(x for x in result.blocks() if isinstance(x, str))
     assert "a change of clocks takes 10.00 ms and 1.000 J, the GPU waits" in text
     assert "bound if changes were free: -27.50 % of energy" in text
     said = "one clock saves 25.0 of the 26.3 %: clocks per kernel are not worth it"
@@ -100,20 +100,20 @@ def test_smoothing_asks_for_a_gpu(table: Path, monkeypatch: pytest.MonkeyPatch):
 
     monkeypatch.setattr(answers, "fit_table", fitted)
     monkeypatch.setattr(answers, "of_law", lambda law, settings: law)
-    found = plan(table=table, gpu=card, smooth=True)
-    assert found.problem.time == pytest.approx(problem.time)
-    assert found.energy == pytest.approx(400 * 0.725)
-    assert found.summary["gpu"] == card.name
+    result = plan(table=table, gpu=card, smooth=True)
+    assert result.problem.time == pytest.approx(problem.time)
+    assert result.energy == pytest.approx(400 * 0.725)
+    assert result.summary["gpu"] == card.name
     for name in ("noise_time_pct", "noise_energy_pct"):
-        assert 0 < found.summary[name] < 0.05
+        assert 0 < result.summary[name] < 0.05
 
 
 def test_files_are_read_back(table: Path, tmp_path: Path):
-    found = plan(table=table)
+    result = plan(table=table)
     path = tmp_path / "plan.csv"
-    assert found.to_csv(path) == path.read_text()
-    assert [row["sm_clock_mhz"] for row in found.rows()] == [1500, 1200]
-    compile(found.to_script(tmp_path / "plan.py"), "plan.py", "exec")
+    assert result.to_csv(path) == path.read_text()
+    assert [row["sm_clock_mhz"] for row in result.rows()] == [1500, 1200]
+    compile(result.to_script(tmp_path / "plan.py"), "plan.py", "exec")
     assert "two.csv" in (tmp_path / "plan.py").read_text()
 
 
@@ -125,8 +125,8 @@ def test_a_table_that_is_read_or_named(table: Path):
 @pytest.mark.slow
 def test_a_request_is_planned_as_its_name(decode):
     card = read_gpu("a100-pcie-40gb")
-    asked = prepare("gpt2", card, phase="decode", sm_clock=CLOCKS)
-    again = plan(asked, max_slowdown=3.0, switching=Switching())
+    request = prepare("gpt2", card, phase="decode", sm_clock=CLOCKS)
+    again = plan(request, max_slowdown=3.0, switching=Switching())
     assert again.summary == decode.summary
 
 
@@ -164,23 +164,23 @@ def test_limits_that_cannot_be_kept(table: Path):
 
 
 def test_published_switching_says_whose(table: Path):
-    asked = Switching.published("h200-sxm", "lookahead")
-    found = plan(table=table, switching=asked)
-    assert found.summary["switch_latency_s"] == 0.006
-    assert any("switch latency 0.006 s of h200-sxm" in note for note in found.notes)
-    assert found.summary["free"]["energy_j"] == plan(table=table).energy
+    request = Switching.published("h200-sxm", "lookahead")
+    result = plan(table=table, switching=request)
+    assert result.summary["switch_latency_s"] == 0.006
+    assert any("switch latency 0.006 s of h200-sxm" in note for note in result.notes)
+    assert result.summary["free"]["energy_j"] == plan(table=table).energy
     single = plan(table=table, granularity="iteration")
-    held = plan(table=table, switching=Switching(latency=math.inf))
-    assert held.energy == single.energy
+    fixed = plan(table=table, switching=Switching(latency=math.inf))
+    assert fixed.energy == single.energy
 
 
 @pytest.mark.slow
 def test_what_a_model_takes_is_published(decode):
     """A step of 1 ms has no room for a change that takes 15 ms: one clock, and what
     free changes save as the bound."""
-    asked: Any = dict(phase="decode", max_slowdown=3.0, sm_clock=CLOCKS)
-    found = plan("gpt2", "a100-pcie-40gb", **asked)
-    said = found.summary
+    request: Any = dict(phase="decode", max_slowdown=3.0, sm_clock=CLOCKS)
+    result = plan("gpt2", "a100-pcie-40gb", **request)
+    said = result.summary
     assert said["switch_latency_s"] == said["assumed"]["switch_latency_s"] == 0.015
     assert said["switch_latency_source"].startswith("a100-pcie-40gb (recall")
     assert (said["switch_kind"], said["switches"]) == ("stall", 0.0)
@@ -195,24 +195,26 @@ def test_what_a_model_takes_is_published(decode):
     assert "switch_latency_s" not in free["assumed"]
     assert said["advice"] == "no clocks help within the limits: leave them alone"
     assert free["advice"].endswith("are worth it as long as changes take no time")
-    text = found._repr_html_()
+    text = result._repr_html_()
     assert "if changes were free" in text and "the GPU waits: a100" in text
 
 
 @pytest.mark.slow
 def test_a_descent_is_no_worse_than_one_clock():
     """Clocks that it finds by kernel are not paid for where no change has room."""
-    asked: Any = dict(phase="decode", max_slowdown=9.0, sm_clock=CLOCKS)
-    found = plan("gpt2", "a100-pcie-40gb", solver="descent", starts=1, **asked)
-    assert found.energy <= found.summary["baselines"]["iteration"]["energy_j"] * 1.0001
+    request: Any = dict(phase="decode", max_slowdown=9.0, sm_clock=CLOCKS)
+    result = plan("gpt2", "a100-pcie-40gb", solver="descent", starts=1, **request)
+    assert (
+        result.energy <= result.summary["baselines"]["iteration"]["energy_j"] * 1.0001
+    )
 
 
 def test_a_gpu_without_a_published_latency_has_that_of_others():
     task = prepare("gpt2", "a10", phase="decode")
-    told, costs = ask._published(task)
+    checked, costs = ask._published(task)
     assert (costs.kind, costs.latency) == ("stall", 0.03)
     said = "no latency of a change of clocks is published for a10; 0.03 s, that of GPUs"
-    assert any(said in warning for warning in told.warnings)
-    assert told.about["assumed"]["switch_latency_s"] == 0.03
+    assert any(said in warning for warning in checked.warnings)
+    assert checked.about["assumed"]["switch_latency_s"] == 0.03
     named, _ = ask._published(prepare("gpt2", "h100-sxm", phase="decode"))
     assert not named.warnings and not task.warnings

@@ -23,7 +23,7 @@ from .builders import (
 INSIDE, OUTSIDE = 1 + 0.95e-9, 1 + 1.05e-9
 
 
-def made(**changes) -> Problem:
+def built(**changes) -> Problem:
     """Kernels a and b in the first stage (3 and 2 launches), c in the second (5)."""
     time = np.array([[1.0, 2.0], [3.0, 5.0], [7.0, 11.0]])
     energy = np.array([[100.0, 90.0], [200.0, 150.0], [300.0, 400.0]])
@@ -41,25 +41,25 @@ def made(**changes) -> Problem:
 
 def test_sums_of_a_choice():
     """a and c at the second setting: (6 + 6, 55) s, (270 + 400, 2000) J."""
-    spent = chosen(made(), np.array([[1, 0, 1]]))
+    spent = chosen(built(), np.array([[1, 0, 1]]))
     assert spent.time.tolist() == [[12, 55]]
     assert spent.energy.tolist() == [[670, 2000]]
     rows = (np.array([2, 0, 0]), np.array([1, 0, 1]), np.array([4.0, 1.0, 2.0]))
-    spent = listed(made(), *rows)
+    spent = listed(built(), *rows)
     assert spent.time.tolist() == [5, 44] and spent.energy.tolist() == [280, 1600]
     assert np.isclose(
-        default_total(made()), [3 * 1.5 + 7 + 37.5, 330 + 420 + 1550]
+        default_total(built()), [3 * 1.5 + 7 + 37.5, 330 + 420 + 1550]
     ).all()
 
 
 def test_what_waits_for_the_host():
     """The 20-norm of GPU and host; the GPU draws the waiting power meanwhile."""
-    problem = made(host_time=np.array([12.0, 0.0]), wait_power=np.array([40.0, 60.0]))
+    problem = built(host_time=np.array([12.0, 0.0]), wait_power=np.array([40.0, 60.0]))
     spent = chosen(problem, np.array([1, 0, 1]))
     first = 12 * 2**0.05
-    found = total(problem, spent)
-    assert found.time == pytest.approx(first + 55, rel=1e-12)
-    assert found.energy == pytest.approx(670 + 40 * (first - 12) + 2000, rel=1e-12)
+    result = total(problem, spent)
+    assert result.time == pytest.approx(first + 55, rel=1e-12)
+    assert result.energy == pytest.approx(670 + 40 * (first - 12) + 2000, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -102,11 +102,11 @@ def test_stage_times_are_free_of_scale(scale: float):
 
 def test_caps_at_their_tolerance():
     """One stage at 100 W of the other free; both on a line of plans."""
-    problem = made(power_cap=np.array([100.0, np.inf]))
+    problem = built(power_cap=np.array([100.0, np.inf]))
     energy = 100 * 12 * np.array([[INSIDE, 99.0], [OUTSIDE, 99.0], [0.5, 1e9]])
     spent = Spent(np.full((3, 2), 12.0), energy)
     assert within_caps(problem, spent).tolist() == [True, False, True]
-    both = made(power_cap=np.array([100.0, 100.0]))
+    both = built(power_cap=np.array([100.0, 100.0]))
     assert within_caps(both, spent).tolist() == [False, False, False]
 
 
@@ -116,12 +116,12 @@ def test_limits_at_their_tolerance(slowdown: float):
     most = 10 * (1 + slowdown / 100)
     objective = Objective(max_slowdown=slowdown)
     assert objective.most_time(default) == pytest.approx(most)
-    for factor, kept in ((INSIDE, True), (OUTSIDE, False)):
+    for factor, remaining in ((INSIDE, True), (OUTSIDE, False)):
         plan = Total(np.asarray(most * factor), np.asarray(1e9))
-        assert bool(objective.keeps(plan, default)) == kept
+        assert bool(objective.keeps(plan, default)) == remaining
         capped = Objective("time", slowdown, 80.0)
         plan = Total(np.asarray(most), np.asarray(most * 80 * factor))
-        assert bool(capped.keeps(plan, default)) == kept
+        assert bool(capped.keeps(plan, default)) == remaining
         late = Total(2 * plan.time, plan.energy)
         assert not capped.keeps(late, default)
 
@@ -129,9 +129,9 @@ def test_limits_at_their_tolerance(slowdown: float):
 def test_what_switching_costs():
     assert Switching() == ("stall", 0.0, 0.0, "")
     for latency, energy in itertools.product((0.0, 1.0, np.inf), repeat=2):
-        found = Switching("stall", latency, energy)
-        assert found.free == (latency == 0 and energy == 0)
-        assert found.forbidden == (np.inf in (latency, energy))
+        result = Switching("stall", latency, energy)
+        assert result.free == (latency == 0 and energy == 0)
+        assert result.forbidden == (np.inf in (latency, energy))
     own = Switching.published("h200-sxm", "lookahead", 2.0)
     assert own[:3] == ("lookahead", 0.006, 2.0) and own.source.startswith("h200-sxm (")
     other = Switching.published("a gpu of nobody")

@@ -55,11 +55,11 @@ def cases() -> list[Modelled]:
     return [of(*case, step=6) for case in CASES]
 
 
-def descent_excess(found: Modelled, slowdown: float) -> float:
+def descent_excess(result: Modelled, slowdown: float) -> float:
     """Energy of the descent's schedule beyond the exact one, %."""
     objective = Objective(max_slowdown=slowdown)
-    problem, exact = schedule(found, objective)
-    _, rounded = schedule(found, objective, descent=Descent())
+    problem, exact = schedule(result, objective)
+    _, rounded = schedule(result, objective, descent=Descent())
     assert rounded.time <= (1 + slowdown / 100) * default_total(problem).time * (
         1 + 1e-9
     )
@@ -89,8 +89,8 @@ def test_a_descent_keeps_limits(monkeypatch):
             low=jnp.array([1.0, 0.0]), high=jnp.array([9.0, 8.0]),
             time=jnp.asarray(1 / most),
         )  # fmt: skip
-        found = np.asarray(run(jnp.asarray(starts), task))
-        assert found == pytest.approx(np.tile([clock, 7.0], (3, 2, 1)), abs=0.02)
+        result = np.asarray(run(jnp.asarray(starts), task))
+        assert result == pytest.approx(np.tile([clock, 7.0], (3, 2, 1)), abs=0.02)
 
 
 def test_power_of_stages_by_hand():
@@ -108,8 +108,8 @@ def test_power_of_stages_by_hand():
     rows = np.array([0, 1, 2]), np.array([1, 0, 1]), problem.count
     plan = Plan(*rows, 0.0, 0.0, 0.0, 0.0, 0.0, "exact", 0.0)
     late = float(stage_time(18.0, 30.0))
-    found = stage_power(problem, plan)
-    assert found == pytest.approx([500 / 7, (1500 + 60 * (late - 18)) / late])
+    result = stage_power(problem, plan)
+    assert result == pytest.approx([500 / 7, (1500 + 60 * (late - 18)) / late])
     alone = stage_power(problem, dataclasses.replace(plan, solver="default"))
     late = float(stage_time(12.0, 30.0))
     assert alone == pytest.approx([360 / 4, (1140 + 60 * (late - 12)) / late])
@@ -126,8 +126,8 @@ def test_gradient_descent_comes_within_half_a_percent(cases: list[Modelled], cas
 @pytest.mark.slow
 @pytest.mark.parametrize("case", SLOW, ids=lambda case: "-".join(case))
 def test_gradient_descent_on_larger_cases(case: tuple[str, str, str]):
-    found = of(*case)
-    assert -1e-3 <= descent_excess(found, 2.0) <= 0.6
+    result = of(*case)
+    assert -1e-3 <= descent_excess(result, 2.0) <= 0.6
 
 
 @pytest.mark.slow
@@ -143,17 +143,17 @@ def test_the_descent_is_reproducible(cases: list[Modelled]):
 @pytest.mark.slow
 def test_a_schedule_is_what_the_model_says_of_its_mixture(cases: list[Modelled]):
     """Kernels at clocks of their own in one call, at the temperature of the whole."""
-    found = cases[0]
-    problem, plan = schedule(found, Objective(max_slowdown=3.0))
+    result = cases[0]
+    problem, plan = schedule(result, Objective(max_slowdown=3.0))
     assert len(set(plan.setting.tolist())) > 2
-    values = found.card.values
+    values = result.card.values
     clocks = problem.settings[plan.setting, 0]
     clocks = np.where(np.isnan(clocks), values["sm_clock_max"], clocks)
     ones = jnp.ones(len(clocks))
     point = OperatingPoint(clocks, values["mem_clock"] * ones, ones)
     of_rows = jax.jit(row_costs)
-    costs = of_rows(found.workload, found.card.spec, point, found.corrections)
-    growth = found.growth(stage_power(problem, plan))[problem.stage]
+    costs = of_rows(result.workload, result.card.spec, point, result.corrections)
+    growth = result.growth(stage_power(problem, plan))[problem.stage]
     energy = costs.work + (costs.idle + costs.leakage * growth) * costs.time
     np.testing.assert_allclose(float(jnp.sum(costs.time)), plan.time, rtol=1e-6)
     np.testing.assert_allclose(float(jnp.sum(energy)), plan.energy, rtol=1e-3)
@@ -165,22 +165,22 @@ def test_energies_are_of_a_schedules_own_temperature(
     cases: list[Modelled], slowdown: float
 ):
     """Its power heats the GPU to where its energies were taken."""
-    for found in cases:
-        problem, plan = schedule(found, Objective(max_slowdown=slowdown))
-        if problem.kernels != found.labels or plan.solver == "default":
+    for result in cases:
+        problem, plan = schedule(result, Objective(max_slowdown=slowdown))
+        if problem.kernels != result.labels or plan.solver == "default":
             continue  # of phases, whose temperature the model settles
         power = stage_power(problem, plan)
-        again = found.problem(found.growth(power))
+        again = result.problem(result.growth(power))
         np.testing.assert_allclose(stage_power(again, plan), power, rtol=2e-6)
         assert plan.energy == pytest.approx(float(total(again, plan.spent(again))[1]))
 
 
 @pytest.mark.slow
 def test_finer_schedules_take_less(cases: list[Modelled]):
-    for found in cases:
+    for result in cases:
         energies = [
             schedule(
-                found, Objective(max_slowdown=5.0), Rules(granularity=granularity)
+                result, Objective(max_slowdown=5.0), Rules(granularity=granularity)
             )[1].energy
             for granularity in ("kernel", "phase", "iteration")
         ]
@@ -190,8 +190,8 @@ def test_finer_schedules_take_less(cases: list[Modelled]):
 @pytest.mark.slow
 def test_a_capped_stage_keeps_its_power():
     """Where the limiter acts by default, kernels of their own clocks are faster."""
-    found = of(*CASES[0], step=6, power=120.0)
-    problem, plan = schedule(found, Objective("time"))
-    cap = 120.0 * found.card.values["cap_fraction"]
+    result = of(*CASES[0], step=6, power=120.0)
+    problem, plan = schedule(result, Objective("time"))
+    cap = 120.0 * result.card.values["cap_fraction"]
     assert stage_power(problem, plan)[0] <= cap * (1 + 1e-3)
     assert plan.time < 0.995 * default_total(problem).time

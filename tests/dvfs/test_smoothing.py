@@ -83,9 +83,9 @@ def planner(problem: Problem) -> Plan:
 
 def changes(truth: Problem, plan: Plan) -> np.ndarray:
     """True change of time and energy under a plan, %."""
-    found = total(truth, listed(truth, plan.kernel, plan.setting, plan.count))
+    result = total(truth, listed(truth, plan.kernel, plan.setting, plan.count))
     default = default_total(truth)
-    return 100 * (np.array(found) / np.array(default) - 1)
+    return 100 * (np.array(result) / np.array(default) - 1)
 
 
 def law_of(read: Problem) -> tuple[np.ndarray, np.ndarray]:
@@ -130,14 +130,14 @@ def test_a_right_law_is_believed():
     there = exact.problem.usable
     assert there.tolist() == holed.usable.tolist() and not there[1, 3]
     for name in ("time", "energy"):
-        found, true = getattr(exact.problem, name), getattr(truth, name)
-        assert found[there] == pytest.approx(true[there], rel=1e-4)
+        result, true = getattr(exact.problem, name), getattr(truth, name)
+        assert result[there] == pytest.approx(true[there], rel=1e-4)
         assert (
-            getattr(exact.problem, f"default_{name}").tolist() == found[:, 0].tolist()
+            getattr(exact.problem, f"default_{name}").tolist() == result[:, 0].tolist()
         )
     read = noisy(truth, 1)
-    found = smoothed(read, law)
-    for smoother, sd in ((found.time, NOISE[0]), (found.energy, NOISE[1])):
+    result = smoothed(read, law)
+    for smoother, sd in ((result.time, NOISE[0]), (result.energy, NOISE[1])):
         assert smoother.noise == pytest.approx(sd, rel=0.35)
         # a mean of readings: the posterior covariance is noise x weights
         covariance = np.einsum("kst,kut->ksu", smoother.root, smoother.root)
@@ -146,7 +146,7 @@ def test_a_right_law_is_believed():
     for name in ("time", "energy"):
         raw, better = (
             np.log(getattr(x, name) / getattr(truth, name)).std()
-            for x in (read, found.problem)
+            for x in (read, result.problem)
         )
         assert better < 0.7 * raw
 
@@ -157,41 +157,43 @@ def test_what_plans_miss_is_promised():
     slowdown is added to what the means say; nothing if clocks are left alone."""
     truth = small()
     read = noisy(truth, 2)
-    found = smoothed(read, (truth.time, truth.energy))
-    told: list[int] = []
+    result = smoothed(read, (truth.time, truth.energy))
+    reported: list[int] = []
     kernels = np.arange(3)
     same = Plan(
         kernels, np.full(3, 4), np.ones(3), 0.0, 0.0, 0.0, 0.0, 0.0, "exact", 0.0
     )
-    slower = 100 * (found.problem.time[:, 4].sum() / found.problem.time[:, 0].sum() - 1)
-    bound = promise(found, same, lambda _: same, tell=lambda n, _: told.append(n))
-    assert told == list(range(1, 81))
+    slower = 100 * (
+        result.problem.time[:, 4].sum() / result.problem.time[:, 0].sum() - 1
+    )
+    bound = promise(result, same, lambda _: same, tell=lambda n, _: reported.append(n))
+    assert reported == list(range(1, 81))
     assert slower < bound < slower + 3
     default = dataclasses.replace(same, solver="default")
-    assert promise(found, default, lambda _: default) == 0
+    assert promise(result, default, lambda _: default) == 0
 
     def never(_: Problem) -> Plan:
         raise Infeasible("late.")
 
-    assert np.isnan(promise(found, same, never))
+    assert np.isnan(promise(result, same, never))
 
 
 def test_draws_are_as_noisy_as_readings(monkeypatch):
     """Smooth ones have the means for truth; rough ones depart by the posterior's root;
     the first setting is the default."""
     truth = small()
-    found = smoothed(noisy(truth, 3), (truth.time, truth.energy))
+    result = smoothed(noisy(truth, 3), (truth.time, truth.energy))
     random = np.random.default_rng(0)
     for rough in (False, True):
         off, miss = [], []
         for _ in range(40):
-            true, read = smoothing._drawn(found, random, rough)
-            off.append(np.log(true.time / found.problem.time))
+            true, read = smoothing._drawn(result, random, rough)
+            off.append(np.log(true.time / result.problem.time))
             miss.append(np.log(read.energy / true.energy))
             assert (read.default_time == read.time[:, 0]).all()
             assert (true.default_energy == true.energy[:, 0]).all()
-        assert np.std(miss) == pytest.approx(found.energy.noise, rel=0.1)
-        spread = np.sqrt((found.time.root**2).sum(2)) * rough
+        assert np.std(miss) == pytest.approx(result.energy.noise, rel=0.1)
+        spread = np.sqrt((result.time.root**2).sum(2)) * rough
         assert np.std(off, axis=0).mean() == pytest.approx(spread.mean(), rel=0.15)
 
 
@@ -240,10 +242,10 @@ def simulated(truth: Problem, seeds: int) -> tuple[np.ndarray, ...]:
     for seed in range(seeds):
         read = noisy(truth, seed)
         raw.append(changes(truth, planner(read)))
-        found = smoothed(read, law_of(read))
-        plan = planner(found.problem)
+        result = smoothed(read, law_of(read))
+        plan = planner(result.problem)
         smooth.append(changes(truth, plan))
-        bounds.append(promise(found, plan, planner, seed))
+        bounds.append(promise(result, plan, planner, seed))
     return np.array(raw), np.array(smooth), np.array(bounds)
 
 

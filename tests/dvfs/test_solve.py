@@ -72,8 +72,8 @@ def check(problem: Problem, objective: Objective, rules: Rules, optimum: float) 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_objective(seed: int, kind: str):
     problem = random_problem(seed, kind)
-    for asked in OBJECTIVES:
-        for objective in (asked, cooler(problem, asked, 0.9)):
+    for request in OBJECTIVES:
+        for objective in (request, cooler(problem, request, 0.9)):
             optimum = exhaustive(problem, objective)
             if np.isinf(optimum):
                 with pytest.raises(Infeasible):
@@ -82,7 +82,7 @@ def test_every_objective(seed: int, kind: str):
             plan = check(problem, objective, Rules(), optimum)
             assert plan.value == pytest.approx(optimum, rel=1e-6), objective
             assert plan.bound >= 0.9 * optimum
-            if kind == "table" and objective is asked and asked.goal == "energy":
+            if kind == "table" and objective is request and request.goal == "energy":
                 assert plan.gap < 1e-6  # a limit of time alone: to the optimum
 
 
@@ -95,8 +95,8 @@ def test_per_launch(seed: int, kind: str):
     count = problem.count.astype(int)
     single = np.repeat(np.arange(len(count)), count)
     unrolled = problem.take(single, count=np.ones(len(single)))
-    for asked in OBJECTIVES:
-        for objective in (asked, cooler(problem, asked, 0.93)):
+    for request in OBJECTIVES:
+        for objective in (request, cooler(problem, request, 0.93)):
             optimum = exhaustive(unrolled, objective)
             if np.isinf(optimum):
                 with pytest.raises(Infeasible):
@@ -129,8 +129,10 @@ def test_three_settings_share_the_launches_of_a_kernel(seed: int):
         energy = np.add.outer(energy, own[1]).ravel()
     objective = Objective(max_slowdown=9.0)
     default = default_total(problem)
-    kept = objective.keeps(Total(time, energy), default)
-    plan = check(problem, objective, Rules(per_launch=True), float(energy[kept].min()))
+    remaining = objective.keeps(Total(time, energy), default)
+    plan = check(
+        problem, objective, Rules(per_launch=True), float(energy[remaining].min())
+    )
     assert plan.gap < 1e-6
 
 
@@ -162,8 +164,8 @@ def knapsack(problem: Problem, objective: Objective) -> float:
     most = objective.most_time(default_total(problem))
     one = np.equal.outer(np.arange(len(usable)), kernel).astype(float)
     rows = [LinearConstraint(one, 1, 1), LinearConstraint(time[None], -np.inf, most)]
-    found = milp(energy, integrality=1, bounds=(0, 1), constraints=rows)
-    return float(min(found.fun, default_total(problem).energy))
+    result = milp(energy, integrality=1, bounds=(0, 1), constraints=rows)
+    return float(min(result.fun, default_total(problem).energy))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -189,8 +191,8 @@ def test_local(seed: int, kind: str):
         time, energy = (
             np.where(keeps, x, np.inf) for x in (problem.time, problem.energy)
         )
-        kept = dataclasses.replace(problem, time=time, energy=energy)
-        optimum = exhaustive(kept, objective)
+        remaining = dataclasses.replace(problem, time=time, energy=energy)
+        optimum = exhaustive(remaining, objective)
         if np.isinf(optimum):
             with pytest.raises(Infeasible):
                 solve(problem, objective, Rules("local"))
@@ -238,9 +240,9 @@ def test_a_stage_that_comes_twice_a_turn(objective: Objective):
 def test_iteration(kind: str):
     problem = random_problem(1, kind)
     same = np.repeat(np.arange(3)[:, None], len(problem.kernels), axis=1)
-    found, spent = default_total(problem), chosen(problem, same)
-    kept = within_caps(problem, spent)
-    energy = total(problem, spent).energy[kept].min(initial=float(found.energy))
+    result, spent = default_total(problem), chosen(problem, same)
+    remaining = within_caps(problem, spent)
+    energy = total(problem, spent).energy[remaining].min(initial=float(result.energy))
     plan = solve(problem, Objective(), Rules(granularity="iteration"))
     assert plan.energy == pytest.approx(energy)
     assert plan.gap == 0
@@ -252,14 +254,14 @@ def test_launches_follow_one_another_at_the_pace_of_host_and_gpu():
     in proportion to its own."""
     problem = random_problem(0, "host")
     plan = solve(problem, Objective(max_slowdown=5.0))
-    found = launches(problem, plan)
-    own = problem.time[found.kernel, found.setting]
-    np.testing.assert_allclose(found.start, np.cumsum(found.time) - found.time)
+    result = launches(problem, plan)
+    own = problem.time[result.kernel, result.setting]
+    np.testing.assert_allclose(result.start, np.cumsum(result.time) - result.time)
     for stage in range(2):
-        here = problem.stage[found.kernel] == stage
+        here = problem.stage[result.kernel] == stage
         took = stage_time(own[here].sum(), problem.host_time[stage])
         np.testing.assert_allclose(
-            found.time[here], own[here] * took / own[here].sum(), rtol=1e-9
+            result.time[here], own[here] * took / own[here].sum(), rtol=1e-9
         )
 
 

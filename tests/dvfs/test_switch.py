@@ -52,19 +52,19 @@ def check_totals(places: Positions, plan: Plan) -> None:
     """Rows that take what the plan says, in launch order if clocks change."""
     problem = places.problem
     if plan.solver == "default":
-        found = default_total(problem)
+        result = default_total(problem)
     elif len(plan.kernel) == len(places.kernel):
         np.testing.assert_array_equal(plan.kernel, places.kernel)
         spent = places.spent(plan.setting)
         assert within_caps(problem, spent)
         assert plan.switches == places.changes(plan.setting).sum()
-        found = total(problem, spent)
+        result = total(problem, spent)
     else:  # one setting for all launches of each kernel: no order to tell
         assert plan.switches == 0 and len(set(plan.setting)) == 1
         np.testing.assert_array_equal(plan.kernel, np.arange(len(problem.kernels)))
         np.testing.assert_array_equal(plan.count, problem.count)
-        found = total(problem, plan.spent(problem))
-    np.testing.assert_allclose([plan.time, plan.energy], found, rtol=1e-12)
+        result = total(problem, plan.spent(problem))
+    np.testing.assert_allclose([plan.time, plan.energy], result, rtol=1e-12)
 
 
 def changes_by_hand(problem: Problem, settings: np.ndarray) -> int:
@@ -173,14 +173,14 @@ def test_phases_switch_where_stages_meet():
 def test_frontier_with_changes():
     problem, rules = random_problem(1), Rules(switching=STALL)
     slowdowns = np.arange(0.0, 30.0)
-    found = frontier(problem, slowdowns, rules)
-    assert np.all(np.diff(found.energy) <= 1e-9)
-    assert np.all(found.bound <= found.energy)
+    result = frontier(problem, slowdowns, rules)
+    assert np.all(np.diff(result.energy) <= 1e-9)
+    assert np.all(result.bound <= result.energy)
     spent = all_plans(places_of(problem, STALL, False))
     for i in (0, 10, 25):
         objective = Objective(max_slowdown=float(slowdowns[i]))
         optimum = best_value(problem, spent, objective)
-        assert between(found.bound[i], optimum, found.energy[i])
+        assert between(result.bound[i], optimum, result.energy[i])
 
 
 def test_kernel_outside_the_loops_is_an_error():

@@ -179,8 +179,8 @@ CELLS = st.sampled_from(
 def test_whatever_is_in_a_table(file, rows, data):
     """A problem or `ValueError`; good rows first, so that some of it is read."""
     header, *good = PAIRS.splitlines()
-    kept = data.draw(st.integers(0, len(good)))
-    text = "\n".join([header, *good[:kept], *(",".join(row) for row in rows)])
+    remaining = data.draw(st.integers(0, len(good)))
+    text = "\n".join([header, *good[:remaining], *(",".join(row) for row in rows)])
     try:
         problem = read_table(file(text)).problem
     except ValueError:

@@ -86,10 +86,10 @@ def test_changes_of_clocks_cost_what_the_wall_takes():
 
 @pytest.fixture(scope="module")
 def both():
-    asked: dict[str, Any] = dict(phase="decode", batch=8, max_slowdown=math.inf)
-    asked |= dict(granularity="iteration")
+    request: dict[str, Any] = dict(phase="decode", batch=8, max_slowdown=math.inf)
+    request |= dict(granularity="iteration")
     node: dict[str, Any] = dict(node="dgx-a100", pue=1.1)
-    results = [dvfs.plan("gpt2", "a100-sxm-80gb", **asked, **x) for x in (node, {})]
+    results = [dvfs.plan("gpt2", "a100-sxm-80gb", **request, **x) for x in (node, {})]
     for x in results:
         json_keys.check("dvfs", x.to_json())
         words = " ".join(b for b in x.blocks() if isinstance(b, str))
@@ -126,11 +126,11 @@ def test_a_table_at_the_wall(tmp_path: Path):
     path = tmp_path / "table.csv"
     rows = "stage,instruction,frequency,time,energy\nf,k,auto,1.4,280\nf,k,900,2,200\n"
     path.write_text(f"{rows}f,k,1200,1.5,225\n")
-    asked: dict[str, Any] = dict(gpu="h100-sxm", max_slowdown=math.inf)
-    assert dvfs.plan(table=path, **asked).energy == pytest.approx(200)
-    found = dvfs.plan(table=path, node="dgx-h100", **asked)
-    json_keys.check("dvfs", found.to_json())
-    s = found.summary
+    request: dict[str, Any] = dict(gpu="h100-sxm", max_slowdown=math.inf)
+    assert dvfs.plan(table=path, **request).energy == pytest.approx(200)
+    result = dvfs.plan(table=path, node="dgx-h100", **request)
+    json_keys.check("dvfs", result.to_json())
+    s = result.summary
     assert s["energy_j"] == pytest.approx(225)
     spec = read_gpu("h100-sxm").spec
     idle = float(idle_power(spec, spec.sm_clock_min))

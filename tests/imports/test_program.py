@@ -347,8 +347,8 @@ def test_a_scan_by_doubling():
     ).kernels
     sums = of(kernels, "elementwise")
     assert (sums[0]["elements"], sums[0]["reads"]) == (512, 2)
-    made = sum(x["elements"] * x["count"] for x in sums)
-    assert made == pytest.approx(1023 + 1013 + 2046, abs=4)  # single numbers are free
+    built = sum(x["elements"] * x["count"] for x in sums)
+    assert built == pytest.approx(1023 + 1013 + 2046, abs=4)  # single numbers are free
 
 
 @pytest.mark.parametrize("rows", [1024, 1001])

@@ -15,18 +15,18 @@ from diffenergy.plans._exchange import Dispatch, group, reached_groups
     [(8, 1, 8, 1), (16, 1, 8, 2), (16, 2, 4, 4), (4, 8, 1, 4), (64, 4, 2, 32)],
 )
 def test_gpus_of_a_host_meet(ranks: int, stride: int, local: int, hosts: int):
-    found = group(ranks, stride, 8)
-    assert (found.local, found.hosts) == (local, hosts)
+    result = group(ranks, stride, 8)
+    assert (result.local, result.hosts) == (local, hosts)
 
 
 def test_groups_of_a_plan():
     """tp first, then cp, dp, pp: 4 x 2 x 16 x 2 GPUs in hosts of 8."""
     host = Host("x", 8)
-    found = exchange_groups(Plan(tp=4, cp=2, dp=16, pp=2), host)
-    assert found["tp"] == ExchangeGroup(4, 4)
-    assert found["cp"] == ExchangeGroup(2, 2)
-    assert found["dp"] == ExchangeGroup(32, 2)  # one every 4: two in a host
-    assert found["pp"] == ExchangeGroup(2, 1)
+    result = exchange_groups(Plan(tp=4, cp=2, dp=16, pp=2), host)
+    assert result["tp"] == ExchangeGroup(4, 4)
+    assert result["cp"] == ExchangeGroup(2, 2)
+    assert result["dp"] == ExchangeGroup(32, 2)  # one every 4: two in a host
+    assert result["pp"] == ExchangeGroup(2, 1)
     assert exchange_groups(Plan(tp=2, pp=4), host)["pp"] == ExchangeGroup(
         2, 2
     )  # all in one host
@@ -45,10 +45,10 @@ def test_groups_of_a_plan():
     ],
 )
 def test_bytes_between_hosts(kind: str, bytes_: float):
-    found = collective_row(kind, 1e9, ExchangeGroup(16, 4), "bf16")
-    assert found.far == pytest.approx(bytes_)
-    assert found.hops == pytest.approx(math.log2(5))
-    (row,) = found.rows
+    result = collective_row(kind, 1e9, ExchangeGroup(16, 4), "bf16")
+    assert result.far == pytest.approx(bytes_)
+    assert result.hops == pytest.approx(math.log2(5))
+    (row,) = result.rows
     assert row["num_gpus"] == 4
     share = 4 / 16 if kind == "all_to_all" else 1
     assert row["bytes"] == pytest.approx(share * 1e9)
@@ -75,11 +75,11 @@ def test_rows_go_once_to_a_host_and_a_gpu():
     plain = ExchangeGroup(64, 8)
     assert plain.far("all_to_all", size) / 1e6 == pytest.approx(411, abs=0.5)
     for width, wanted in ((1 + 4 / 128, 96), (2.0, 186)):
-        found = dataclasses.replace(plain, dispatch=Dispatch(256, 8, 4, width))
-        assert found.far("all_to_all", size) / 1e6 == pytest.approx(wanted, abs=0.5)
+        result = dataclasses.replace(plain, dispatch=Dispatch(256, 8, 4, width))
+        assert result.far("all_to_all", size) / 1e6 == pytest.approx(wanted, abs=0.5)
     # within a host: to D(32) GPUs of 4 hosts with 128 experts, 7 of 8 others
     reached = 32 * (1 - math.comb(124, 8) / math.comb(128, 8))
-    row = collective_row("all_to_all", size, found, "bf16").rows[0]
+    row = collective_row("all_to_all", size, result, "bf16").rows[0]
     assert row["bytes"] == pytest.approx(4096 * 7168 * 2 * reached)
 
 

@@ -24,10 +24,10 @@ BEHIND = 2 * HIDDEN**2 + 3 * HIDDEN
 """The joint projection and norms of the module behind, without its layer."""
 
 
-def stages(plan: Plan, **asked: Any) -> list[dict[str, float]]:
-    asked = dict(batch=1, input_len=512, accumulation=16, dtype="bf16") | asked
+def stages(plan: Plan, **options: Any) -> list[dict[str, float]]:
+    options = dict(batch=1, input_len=512, accumulation=16, dtype="bf16") | options
     model = decoder("deepseek-v3")
-    return training_memory(model, plan, model.request(phase="train", **asked))
+    return training_memory(model, plan, model.request(phase="train", **options))
 
 
 def weights(dense: int, sparse: int, experts: int) -> int:
@@ -38,8 +38,8 @@ def weights(dense: int, sparse: int, experts: int) -> int:
 def test_weights_of_every_stage(experts: int):
     """61 layers, one behind and two ends on four stages: 15, 16, 16 and 14 + 1."""
     plan = Plan(pp=4, dp=256 // experts, ep=256 // experts)
-    found = [parts["weights"] / 2 for parts in stages(plan)]
-    assert found == [
+    result = [parts["weights"] / 2 for parts in stages(plan)]
+    assert result == [
         weights(3, 12, experts) + TABLE,
         weights(0, 16, experts),
         weights(0, 16, experts),
@@ -51,24 +51,24 @@ def test_weights_of_all_stages_are_those_of_the_model():
     """But for the look-up, which the last stage has, too."""
     every = decoder("deepseek-v3").step_parameters()
     for pp, vp in ((1, 1), (2, 1), (8, 2), (16, 1), (4, 4)):
-        found = sum(parts["weights"] / 2 for parts in stages(Plan(pp=pp, vp=vp)))
-        assert found == every + (TABLE if pp > 1 else 0)
+        result = sum(parts["weights"] / 2 for parts in stages(Plan(pp=pp, vp=vp)))
+        assert result == every + (TABLE if pp > 1 else 0)
 
 
 def test_dense_layers_keep_what_is_theirs():
     """1F1B on 4 stages: 4 micro-batches of 3 + 12 layers, then 3 of 16."""
-    found = stages(Plan(pp=4))
+    result = stages(Plan(pp=4))
     one, layers = decoder("deepseek-v3"), {}
-    asked: Any = dict(phase="train", batch=1, input_len=512, dtype="bf16")
+    options: Any = dict(phase="train", batch=1, input_len=512, dtype="bf16")
     for name, place in (("dense", 0), ("sparse", 3)):
         share = ModelShare(ModelSplit(), 3, 1, spans=((place, place + 1),))
         placed = one.placed(share)
         assert isinstance(placed, TrainedModel)
-        layers[name] = placed.saved_activations(one.request(**asked)).each
+        layers[name] = placed.saved_activations(one.request(**options)).each
     dense, sparse = layers["dense"], layers["sparse"]
     assert dense < sparse
-    assert found[0]["activations"] == 4 * (3 * dense + 12 * sparse)
-    assert found[1]["activations"] == 3 * 16 * sparse
+    assert result[0]["activations"] == 4 * (3 * dense + 12 * sparse)
+    assert result[1]["activations"] == 3 * 16 * sparse
 
 
 @pytest.mark.parametrize(

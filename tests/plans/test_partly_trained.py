@@ -19,29 +19,29 @@ RANK = 8
 ADAPTERS = LAYERS * RANK * ((H + 3 * H) + 2 * H + 2 * (H + 4 * H))
 
 
-def trained(plan: Plan, sequences: int = 8, **asked: Any) -> tuple[Training, Request]:
+def trained(plan: Plan, sequences: int = 8, **options: Any) -> tuple[Training, Request]:
     host = host_of(read_gpu("h100-sxm"))
-    frozen = asked.get("frozen_layers") or 0
-    found = training_of(load_model("gpt2"), plan, host, sequences, frozen=frozen)
-    return found, found.request(phase="train", input_len=512, **asked)
+    frozen = options.get("frozen_layers") or 0
+    result = training_of(load_model("gpt2"), plan, host, sequences, frozen=frozen)
+    return result, result.request(phase="train", input_len=512, **options)
 
 
 @functools.cache
-def listings(plan: Plan, **asked: Any) -> dict[str, Listing]:
-    placed, request = trained(plan, **asked)
-    made, _ = placed.work(request)
-    return {str(x.mode): x for x in made}
+def listings(plan: Plan, **options: Any) -> dict[str, Listing]:
+    placed, request = trained(plan, **options)
+    built, _ = placed.work(request)
+    return {str(x.mode): x for x in built}
 
 
-def moved(plan: Plan, part: str, **asked: Any) -> list[float]:
-    found = listings(plan, **asked).get(part)
-    return [k["bytes"] for k in found.kernels] if found else []
+def moved(plan: Plan, part: str, **options: Any) -> list[float]:
+    result = listings(plan, **options).get(part)
+    return [k["bytes"] for k in result.kernels] if result else []
 
 
-def adamw(plan: Plan, **asked: Any) -> list[float]:
+def adamw(plan: Plan, **options: Any) -> list[float]:
     return [
         k["elements"]
-        for name, listing in listings(plan, **asked).items()
+        for name, listing in listings(plan, **options).items()
         if name.startswith("optimizer")
         for k in listing.kernels
         if k.get("fn") == "adamw"
@@ -53,10 +53,10 @@ def test_replicas_exchange_what_is_trained():
     of_all = LAYERS * LAYER + (WORDS + 1024) * H + 2 * H
     front = dict(frozen_layers=5)
     rest = 7 * LAYER + 2 * H  # the head is the embedding's table, and frozen
-    for asked, number in (({}, of_all), ({"lora": RANK}, ADAPTERS), (front, rest)):
-        assert moved(Plan(dp=2), "reduce@0", **asked) == [4 * number]
-        assert moved(Plan(dp=2), "gather@0", **asked) == [2 * number]
-        assert adamw(Plan(dp=2), **asked) == [number / 2]
+    for options, number in (({}, of_all), ({"lora": RANK}, ADAPTERS), (front, rest)):
+        assert moved(Plan(dp=2), "reduce@0", **options) == [4 * number]
+        assert moved(Plan(dp=2), "gather@0", **options) == [2 * number]
+        assert adamw(Plan(dp=2), **options) == [number / 2]
     with_fsdp = moved(Plan(dp=2, zero=3), "gather@0", lora=RANK)
     assert with_fsdp == [2 * (of_all + ADAPTERS)]
     assert moved(Plan(dp=2, zero=3), "reduce@0", lora=RANK) == [4 * ADAPTERS]
@@ -64,12 +64,12 @@ def test_replicas_exchange_what_is_trained():
 
 def test_fsdp_gathers_no_frozen_layer_backward():
     of_all = LAYERS * LAYER + (WORDS + 1024) * H + 2 * H
-    for asked, backward in (
+    for options, backward in (
         ({}, 1.0),
         ({"lora": RANK}, 1.0),
         ({"frozen_layers": 5}, 1 - 5 * LAYER / of_all),
     ):
-        placed, request = trained(Plan(dp=2, zero=3), **asked)
+        placed, request = trained(Plan(dp=2, zero=3), **options)
         _, steps = placed.work(request)
         assert float(steps.gathers) == pytest.approx(1 + backward)
         assert float(steps.reduces) == 1
@@ -82,10 +82,10 @@ def test_gpus_of_a_layer_share_its_adapters():
     columns = (H + 3 * H / 2) + (H + 4 * H / 2)
     rows = (H / 2 + H) + (4 * H / 2 + H)
     assert number == LAYERS * RANK * (columns + rows)
-    found = listings(Plan(tp=2), lora=RANK)["forward@0"]
+    result = listings(Plan(tp=2), lora=RANK)["forward@0"]
     narrow = [
         (k["n"], k["k"])
-        for k in found.kernels
+        for k in result.kernels
         if k["op"] == "gemm" and RANK in (k["n"], k["k"])
     ]
     assert narrow == [
@@ -103,21 +103,21 @@ def test_gpus_of_a_layer_share_its_adapters():
 def test_frozen_stages_run_forward_alone():
     """Seven of twelve layers on four stages: two stages without a gradient, one of
     three layers with two, the last."""
-    asked: Any = dict(frozen_layers=7)
+    options: Any = dict(frozen_layers=7)
     plan = Plan(pp=4)
-    found = listings(plan, **asked)
-    kinds = [sorted(x.partition("@")[0] for x in found if x[-1] == i) for i in "0123"]
+    result = listings(plan, **options)
+    kinds = [sorted(x.partition("@")[0] for x in result if x[-1] == i) for i in "0123"]
     assert kinds[:2] == 2 * [["forward", "send"]]
     assert kinds[2] == kinds[3] == ["backward", "forward", "optimizer", "send"]
-    assert {k["count"] for k in found["backward@2"].kernels if k["op"] == "gemm"} == {
+    assert {k["count"] for k in result["backward@2"].kernels if k["op"] == "gemm"} == {
         2 * 8
     }
-    assert adamw(plan, **asked) == [2 * LAYER, 3 * LAYER + 2 * H]
-    placed, request = trained(plan, **asked)
+    assert adamw(plan, **options) == [2 * LAYER, 3 * LAYER + 2 * H]
+    placed, request = trained(plan, **options)
     _, steps = placed.work(request)
     assert np.asarray(steps.ways).tolist() == [[1, 0], [1, 0], [1, 1], [1, 1]]
-    whole = [k for k in listings(Plan(), **asked)["backward@0"].kernels]
-    parts = [k for i in "23" for k in found[f"backward@{i}"].kernels]
+    whole = [k for k in listings(Plan(), **options)["backward@0"].kernels]
+    parts = [k for i in "23" for k in result[f"backward@{i}"].kernels]
     assert sum(map(_flop, parts)) == pytest.approx(sum(map(_flop, whole)), rel=1e-12)
 
 
@@ -143,22 +143,22 @@ def test_memory_of_adapters_by_hand(zero: int):
     """4 replicas: frozen weights 2 B, divided by FSDP alone; of adapters gradients 4 B
     and AdamW 12 B (FSDP: fp32 weights, 8 B)."""
     placed, request = trained(Plan(dp=4, zero=zero), lora=RANK)
-    (found,) = placed.stage_memories(request)
+    (result,) = placed.stage_memories(request)
     table = WORDS * H
     frozen = LAYERS * LAYER + table + 1024 * H + 2 * H
     layer = ADAPTERS / LAYERS
-    kept = ADAPTERS / 4 + layer if zero > 1 else ADAPTERS
+    remaining = ADAPTERS / 4 + layer if zero > 1 else ADAPTERS
     weights = 2 * (frozen + ADAPTERS)
     state = 12 * ADAPTERS / (4 if zero else 1)
     if zero == 3:
         weights = (2 * frozen + 4 * ADAPTERS) / 4
         state = 8 * ADAPTERS / 4
-        assert found["gathered"] == 2 * (2 * (LAYER + layer) + table)
-    assert found["weights"] == weights
-    assert found["gradients"] == 4 * kept
-    assert found["optimizer"] == state
+        assert result["gathered"] == 2 * (2 * (LAYER + layer) + table)
+    assert result["weights"] == weights
+    assert result["gradients"] == 4 * remaining
+    assert result["optimizer"] == state
     alone, request = trained(Plan(), 2, lora=RANK)
-    assert found["activations"] == alone.stage_memories(request)[0]["activations"]
+    assert result["activations"] == alone.stage_memories(request)[0]["activations"]
 
 
 def test_frozen_weights_in_fp8_by_hand():
@@ -167,16 +167,16 @@ def test_frozen_weights_in_fp8_by_hand():
     matrices, still = 12 * H * H, 2 * (13 * H)
     table, ends = WORDS * H, 2 * (1024 * H + 2 * H)
     frozen = LAYERS * (matrices + still) + 2 * table + ends
-    asked: dict[str, Any] = dict(dtype="fp8", lora=RANK)
-    placed, request = trained(Plan(dp=4), **asked)
+    options: dict[str, Any] = dict(dtype="fp8", lora=RANK)
+    placed, request = trained(Plan(dp=4), **options)
     assert placed.stage_memories(request)[0]["weights"] == frozen + 2 * ADAPTERS
     sharded = Plan(dp=4, zero=3)
-    placed, request = trained(sharded, **asked)
-    (found,) = placed.stage_memories(request)
-    assert found["weights"] == (frozen + 4 * ADAPTERS) / 4
+    placed, request = trained(sharded, **options)
+    (result,) = placed.stage_memories(request)
+    assert result["weights"] == (frozen + 4 * ADAPTERS) / 4
     layer = matrices + still + 2 * ADAPTERS / LAYERS
-    assert found["gathered"] == 2 * layer + 2 * table
-    assert moved(sharded, "gather@0", **asked) == [frozen + 2 * ADAPTERS]
+    assert result["gathered"] == 2 * layer + 2 * table
+    assert moved(sharded, "gather@0", **options) == [frozen + 2 * ADAPTERS]
 
 
 def test_frozen_layers_in_fp8_by_hand():
@@ -186,33 +186,33 @@ def test_frozen_layers_in_fp8_by_hand():
     tables = 2 * (WORDS + 1024) * H
     frozen = 5 * (matrices + 2 * small) + tables
     rest = 7 * LAYER + 2 * H
-    asked: dict[str, Any] = dict(dtype="fp8", frozen_layers=5)
-    placed, request = trained(Plan(dp=4, zero=3), **asked)
-    (found,) = placed.stage_memories(request)
-    assert found["weights"] == (frozen + 4 * rest) / 4
-    assert found["gathered"] == 2 * (2 * LAYER) + 2 * WORDS * H
+    options: dict[str, Any] = dict(dtype="fp8", frozen_layers=5)
+    placed, request = trained(Plan(dp=4, zero=3), **options)
+    (result,) = placed.stage_memories(request)
+    assert result["weights"] == (frozen + 4 * rest) / 4
+    assert result["gathered"] == 2 * (2 * LAYER) + 2 * WORDS * H
     _, steps = placed.work(request)
     again = 1 - 5 * (matrices + 2 * small) / (frozen + 2 * rest)
     assert float(steps.gathers) == pytest.approx(1 + again)
     model = load_model("gpt2")
-    alone = model.memory(model.request(phase="train", input_len=512, **asked))
+    alone = model.memory(model.request(phase="train", input_len=512, **options))
     assert alone["weights"] == frozen + 2 * rest
 
 
 def test_frozen_stages_keep_weights_alone():
     placed, request = trained(Plan(pp=4), frozen_layers=7)
-    found = placed.stage_memories(request)
+    result = placed.stage_memories(request)
     tables = (WORDS + 1024) * H
-    assert found[0]["weights"] == 2 * (3 * LAYER + tables)
+    assert result[0]["weights"] == 2 * (3 * LAYER + tables)
     for stage in (0, 1):
         for part in ("gradients", "optimizer", "activations", "logits"):
-            assert found[stage][part] == 0
+            assert result[stage][part] == 0
     third = trained(Plan(pp=4))
     whole = third[0].stage_memories(third[1])[2]
-    assert found[2]["gradients"] == 4 * 2 * LAYER
-    assert found[2]["optimizer"] == 12 * 2 * LAYER
-    assert found[2]["activations"] == pytest.approx(whole["activations"] * 2 / 3)
-    assert found[2]["weights"] == whole["weights"]
+    assert result[2]["gradients"] == 4 * 2 * LAYER
+    assert result[2]["optimizer"] == 12 * 2 * LAYER
+    assert result[2]["activations"] == pytest.approx(whole["activations"] * 2 / 3)
+    assert result[2]["weights"] == whole["weights"]
 
 
 def test_flop_of_a_partly_trained_model():
@@ -231,7 +231,7 @@ def test_flop_of_a_partly_trained_model():
 def test_one_gpu_keeps_what_it_did():
     model = load_model("gpt2")
     assert isinstance(model, TrainedModel)
-    for asked in ({"lora": RANK}, {"frozen_layers": 5}, {"frozen_layers": 12}):
-        placed, request = trained(Plan(zero=3), 3, **asked)
-        alone = model.request(phase="train", input_len=512, accumulation=3, **asked)
+    for options in ({"lora": RANK}, {"frozen_layers": 5}, {"frozen_layers": 12}):
+        placed, request = trained(Plan(zero=3), 3, **options)
+        alone = model.request(phase="train", input_len=512, accumulation=3, **options)
         assert placed.memory(request) == model.memory(alone)

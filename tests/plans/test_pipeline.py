@@ -77,11 +77,11 @@ def test_an_interleaved_pipeline_wants_whole_groups():
 @pytest.mark.parametrize("early", [0.0, 1.0])
 @pytest.mark.parametrize("virtual", [1, 2, 4])
 def test_the_closed_form_is_that_of_equal_stages(virtual: int, early: float):
-    found = closed_form_makespan(
+    result = closed_form_makespan(
         jnp.array([3.0]), jnp.array([8.0]), jnp.array(64.0), jnp.array(float(virtual)),
         early,
     )  # fmt: skip
-    assert float(found) == pytest.approx(64 * 3 + 7 * 3 / virtual - 7 * 2 * early)
+    assert float(result) == pytest.approx(64 * 3 + 7 * 3 / virtual - 7 * 2 * early)
 
 
 @pytest.mark.slow
@@ -94,8 +94,8 @@ def test_more_micro_batches_never_have_a_larger_share_of_bubbles():
 def test_kinds_of_stages_that_take_as_long_are_one():
     """First, middle and last stages are three kinds; 1F1B of equal ones is exact."""
     stage, count = jnp.array([3.0, 3.0, 3.0]), jnp.array([1.0, 6.0, 1.0])
-    found = closed_form_makespan(stage, count, jnp.array(64.0), jnp.array(1.0))
-    assert float(found) == pytest.approx((64 + 7) * 3)
+    result = closed_form_makespan(stage, count, jnp.array(64.0), jnp.array(1.0))
+    assert float(result) == pytest.approx((64 + 7) * 3)
 
 
 def test_the_closed_form_is_near_the_recursion_for_uneven_stages():

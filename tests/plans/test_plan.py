@@ -33,8 +33,8 @@ from diffenergy.plans import Plan, host_of, read_plan
         ),
     ],
 )
-def test_plans(given: dict[str, Any], wanted: Plan | None):
-    assert read_plan(**given) == wanted
+def test_plans(arguments: dict[str, Any], wanted: Plan | None):
+    assert read_plan(**arguments) == wanted
 
 
 @pytest.mark.parametrize(
@@ -53,8 +53,8 @@ def test_plans(given: dict[str, Any], wanted: Plan | None):
 def test_hosts(
     gpu: str, topology: str | None, size: int, rate: float | None, hosts: int | None
 ):
-    found = host_of(read_gpu(gpu), topology)
-    assert (found.size, found.rate, found.hosts) == (size, rate, hosts)
+    result = host_of(read_gpu(gpu), topology)
+    assert (result.size, result.rate, result.hosts) == (size, rate, hosts)
 
 
 def test_a_host_says_what_it_can_hold():

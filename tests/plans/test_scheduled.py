@@ -26,8 +26,8 @@ RING = 50e9
     ],
 )
 def test_a_ring(kind: str, each: float):
-    latency, found = line("ring-4", kind, ((0, 1, 2, 3),))
-    assert found == pytest.approx(each, rel=1e-3)
+    latency, result = line("ring-4", kind, ((0, 1, 2, 3),))
+    assert result == pytest.approx(each, rel=1e-3)
     assert 0.7e-6 < latency < 4 * 0.7e-6  # of one link to all of four
 
 
@@ -46,17 +46,17 @@ def test_who_meets():
     """tp first, then dp, last pp, on the 16 GPUs of a grid."""
     host = host_of(read_gpu("h100-sxm"), "mesh-4")
     assert (host.size, host.hosts, host.rate) == (16, 1, None)
-    found = exchange_groups(Plan(tp=2, dp=4, pp=2), host)
-    assert found["tp"].teams[:2] == ((0, 1), (2, 3)) and len(found["tp"].teams) == 8
-    assert found["dp"].teams[:2] == ((0, 2, 4, 6), (1, 3, 5, 7))
-    assert found["pp"].teams == tuple((i, i + 8) for i in range(8))
+    result = exchange_groups(Plan(tp=2, dp=4, pp=2), host)
+    assert result["tp"].teams[:2] == ((0, 1), (2, 3)) and len(result["tp"].teams) == 8
+    assert result["dp"].teams[:2] == ((0, 2, 4, 6), (1, 3, 5, 7))
+    assert result["pp"].teams == tuple((i, i + 8) for i in range(8))
 
 
 def test_an_exchange_is_a_send_at_the_rate_of_its_schedule():
-    found = exchange_groups(Plan(tp=8), Host("ring-8", 8, machine="ring-8"))["tp"]
+    result = exchange_groups(Plan(tp=8), Host("ring-8", 8, machine="ring-8"))["tp"]
     for kind, times in (("all_gather", 1), ("all_reduce", 2)):
-        (row,) = collective_row(kind, 1e9, found, "bf16").rows
-        latency, each = line("ring-8", kind, found.teams)
+        (row,) = collective_row(kind, 1e9, result, "bf16").rows
+        latency, each = line("ring-8", kind, result.teams)
         assert row["collective"] == "send_recv" and row["num_gpus"] == 2
         assert row["bytes"] == pytest.approx(times * 7 / 8 * 1e9)
         seconds = row["bytes"] / row["link_rate"]
@@ -66,15 +66,15 @@ def test_an_exchange_is_a_send_at_the_rate_of_its_schedule():
 @pytest.mark.slow
 def test_slow_links_make_long_steps():
     """Llama on a switch of 450 GB/s, and on a torus whose GPUs have 3 links of 50."""
-    asked: Any = dict(phase="prefill", input_len=2048, plan="tp=4,pp=2")
-    found = [
-        de.estimate("llama-3.1-8b", "h100-sxm", topology=name, **asked).summary
+    request: Any = dict(phase="prefill", input_len=2048, plan="tp=4,pp=2")
+    result = [
+        de.estimate("llama-3.1-8b", "h100-sxm", topology=name, **request).summary
         for name in ("dgx-h100", "torus-4x2")
     ]
-    switch, torus = (x["communication"] for x in found)
+    switch, torus = (x["communication"] for x in result)
     assert torus["tp"]["total_s"] > 2 * switch["tp"]["total_s"]
     assert torus["pp"]["total_s"] > 2 * switch["pp"]["total_s"]
-    assert found[1]["time_s"] > found[0]["time_s"]
+    assert result[1]["time_s"] > result[0]["time_s"]
     _, each = line("torus-4x2", "all_reduce", teams(8, 4, 1))
     sums = 2 * 32 + 1  # two a layer, and the look-up
     least = sums * each * 2048 * 4096 * 2

@@ -40,9 +40,9 @@ def placed(name: str, **sizes: Any) -> Inference:
     return Inference(language_model(name), Plan(**sizes))
 
 
-def rows(placed: Inference, op: str, **asked: Any) -> list[dict[str, Any]]:
+def rows(placed: Inference, op: str, **options: Any) -> list[dict[str, Any]]:
     """Kernels of an op in the one listing of a phase."""
-    (listing,) = placed.listings(**asked)
+    (listing,) = placed.listings(**options)
     return [kernel for kernel in listing.kernels if kernel["op"] == op]
 
 
@@ -54,8 +54,8 @@ def test_a_dense_decoder_by_hand():
     """Llama 3.1 8B: hidden 4096, 32 heads and 8 of keys of 128, inner 14336, 128256
     words, 32 layers, on four GPUs."""
     one = placed("llama-3.1-8b", tp=4)
-    asked = {"phase": "decode", "batch": 2, "input_len": 100}
-    assert shapes(rows(one, "gemm", **asked), "m", "n", "k", "count") == {
+    options = {"phase": "decode", "batch": 2, "input_len": 100}
+    assert shapes(rows(one, "gemm", **options), "m", "n", "k", "count") == {
         (2, (8 + 2 * 2) * 128, 4096, 32),
         (2, 4096, 8 * 128, 32),
         (2, 2 * 14336 // 4, 4096, 32),
@@ -63,27 +63,27 @@ def test_a_dense_decoder_by_hand():
         (2, 128256 // 4, 4096, 1),
     }
     heads = shapes(
-        rows(one, "generation_attention", **asked), "num_heads", "num_kv_heads"
+        rows(one, "generation_attention", **options), "num_heads", "num_kv_heads"
     )
     assert heads == {(8, 2)}
     names = ("collective", "bytes", "num_gpus", "count")
-    assert shapes(rows(one, "collective", **asked), *names) == {
+    assert shapes(rows(one, "collective", **options), *names) == {
         ("custom_all_reduce", 2 * 4096 * 2, 4, 2 * 32 + 1),  # and of the look-up
         ("all_gather", 2 * 128256 * 2, 4, 1),
     }
 
 
 def test_prefill_reduces_all_tokens():
-    found = rows(placed("llama-3.1-8b", tp=2), "collective", phase="prefill", batch=3,
+    result = rows(placed("llama-3.1-8b", tp=2), "collective", phase="prefill", batch=3,
                  input_len=50)  # fmt: skip
     assert ("custom_all_reduce", 3 * 50 * 4096 * 2) in shapes(
-        found, "collective", "bytes"
+        result, "collective", "bytes"
     )
 
 
 def test_stages_send_what_passes_between_them():
-    asked = {"phase": "decode", "batch": 4}
-    one = rows(placed("llama-3.1-8b", pp=4), "collective", **asked)
+    options = {"phase": "decode", "batch": 4}
+    one = rows(placed("llama-3.1-8b", pp=4), "collective", **options)
     names = ("collective", "bytes", "num_gpus", "count")
     assert shapes(one, *names) == {("send_recv", 4 * 4096 * 2, 2, 3)}
 
@@ -93,8 +93,8 @@ def test_stages_in_other_hosts_are_reached_by_their_nics():
     GB/s."""
     host = host_of(read_gpu("h100-sxm"))
     one = Inference(language_model("llama-3.1-8b"), Plan(tp=4, pp=4), host)
-    found = rows(one, "collective", phase="decode", batch=4)
-    sent = [x for x in found if x["collective"] == "send_recv"]
+    result = rows(one, "collective", phase="decode", batch=4)
+    sent = [x for x in result if x["collective"] == "send_recv"]
     assert shapes(sent, "bytes", "link_rate", "count") == {
         (4 * 4096 * 2, 0, 2), (4 * 4096 * 2, 50e9, 1)
     }  # fmt: skip
@@ -127,39 +127,39 @@ def test_experts_of_replicas_exchange_tokens():
     """Every replica has 8 of the 16 sequences; each of its two GPUs sends half of them
     to 8 experts among four GPUs, and has the results of all back."""
     one = placed("qwen3-30b-a3b", tp=2, dp=2, ep=4)
-    found = shapes(
+    result = shapes(
         rows(one, "collective", **EXPERTS), "collective", "bytes", "num_gpus", "count"
     )
-    assert ("all_to_all", 8 // 2 * 8 * 2048 * 2, 4, 2 * 48) in found
-    assert ("all_gather", 8 * 2048 * 2, 2, 48) in found
-    assert ("custom_all_reduce", 8 * 2048 * 2, 2, 48 + 1) in found  # attention
+    assert ("all_to_all", 8 // 2 * 8 * 2048 * 2, 4, 2 * 48) in result
+    assert ("all_gather", 8 * 2048 * 2, 2, 48) in result
+    assert ("custom_all_reduce", 8 * 2048 * 2, 2, 48 + 1) in result  # attention
 
 
 def test_a_shared_expert_is_reduced_with_the_routed_ones():
     """DeepSeek V3, 61 layers: attention and feed-forward layer of each, the look-up."""
-    found = rows(placed("deepseek-v3", tp=8), "collective", phase="decode", batch=1)
-    counts = {x["collective"]: x["count"] for x in found}
+    result = rows(placed("deepseek-v3", tp=8), "collective", phase="decode", batch=1)
+    counts = {x["collective"]: x["count"] for x in result}
     assert counts["custom_all_reduce"] == 2 * 61 + 1
 
 
 def test_the_latent_is_on_every_gpu():
     """The cache of DeepSeek V3 is the same whatever the plan; 128 heads are divided."""
-    one, asked = placed("deepseek-v3", tp=8), {"phase": "decode", "batch": 8}
-    request = language_model("deepseek-v3").request(**asked)
+    one, options = placed("deepseek-v3", tp=8), {"phase": "decode", "batch": 8}
+    request = language_model("deepseek-v3").request(**options)
     assert one.memory(request)["kv_cache"] == one.model.memory(request)["kv_cache"]
-    found = rows(one, "generation_attention", **asked)
-    assert shapes(found, "num_heads", "num_kv_heads") == {(16, 1)}
+    result = rows(one, "generation_attention", **options)
+    assert shapes(result, "num_heads", "num_kv_heads") == {(16, 1)}
 
 
 @pytest.mark.parametrize("name", LANGUAGE_MODELS)
 def test_one_gpu_is_the_model(name: str):
     model = language_model(name)
     for phase in ("prefill", "decode"):
-        asked = {"phase": phase, "batch": 2, "input_len": 64}
+        options = {"phase": phase, "batch": 2, "input_len": 64}
         one = placed(name)
-        assert one.listings(**asked) == model.listings(**asked)
-        assert one.memory(model.request(**asked)) == model.memory(
-            model.request(**asked)
+        assert one.listings(**options) == model.listings(**options)
+        assert one.memory(model.request(**options)) == model.memory(
+            model.request(**options)
         )
 
 
@@ -252,17 +252,17 @@ def test_a_quantised_model_keeps_its_formats():
 def test_rows_of_experts_are_divided():
     """Prefill of 4,096 tokens on eight GPUs: two copies of them, dispatched rows, gate
     and up of an eighth of the choices; the skip connection."""
-    asked = {"phase": "prefill", "batch": 1, "input_len": 4096}
+    options = {"phase": "prefill", "batch": 1, "input_len": 4096}
     one = placed("qwen3-30b-a3b", tp=8, ep=8)
     wanted = 4096 * (2 * 2048 + 8 / 8 * (2048 + 2 * 768)) * 2 + 4096 * 2048 * 2
-    request = one.model.request(**asked)
+    request = one.model.request(**options)
     assert one.memory(request)["activations"] == wanted
 
 
 def test_drafts_are_divided_too():
-    asked = dict(phase="decode", batch=2, speculative="eagle", accept=0.8)
-    one = rows(placed("llama-3.1-8b", tp=2), "gemm", **asked)
-    whole = rows(placed("llama-3.1-8b"), "gemm", **asked)
+    options = dict(phase="decode", batch=2, speculative="eagle", accept=0.8)
+    one = rows(placed("llama-3.1-8b", tp=2), "gemm", **options)
+    whole = rows(placed("llama-3.1-8b"), "gemm", **options)
     assert len(one) == len(whole)
     assert sum(x["n"] * x["k"] * x["count"] for x in one) < 0.6 * sum(
         x["n"] * x["k"] * x["count"] for x in whole
@@ -272,10 +272,10 @@ def test_drafts_are_divided_too():
 def test_an_all_reduce_over_two_hosts_is_two_rows():
     """16 GPUs: one among the 8 of a host, then 2 S (2 - 1)/2/8 bytes over each card."""
     host = host_of(read_gpu("h100-sxm"))
-    given: dict[str, Any] = dict(phase="decode", batch=4, input_len=64)
+    arguments: dict[str, Any] = dict(phase="decode", batch=4, input_len=64)
     model = load_model("llama-3.1-8b")
     assert isinstance(model, LanguageModel)
-    (listing,) = Inference(model, Plan(tp=16), host).listings(**given)
+    (listing,) = Inference(model, Plan(tp=16), host).listings(**arguments)
     rows = [row for row in listing.kernels if row["op"] == "collective"]
     inside = [x for x in rows if x["collective"] == "custom_all_reduce"]
     over = [x for x in rows if x["collective"] == "send_recv"]

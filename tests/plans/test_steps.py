@@ -29,21 +29,21 @@ def steps(
         phase[:, STEP_PARTS.index(name)] = len(times)
         times.append(time)
     zeros = np.zeros((kinds, len(STEP_PARTS)))
-    given: dict[str, Any] = dict(
+    arguments: dict[str, Any] = dict(
         phase=phase, far=zeros, hops=zeros, members=[[1.0]], count=[1.0], batches=4.0,
         virtual=1.0, abreast=8.0, network=np.inf, gathers=0.0, reduces=0.0,
         tp_overlap=0.0, dp_overlap=1.0, zero_bubble=0.0, ep_overlap=0.0, both_ways=0.0,
     )  # fmt: skip
-    columns = {name: np.asarray(x) for name, x in (given | changed).items()}
+    columns = {name: np.asarray(x) for name, x in (arguments | changed).items()}
     return jnp.array(times), Steps(**columns)
 
 
 @pytest.mark.slow
 def test_one_gpu_takes_what_its_parts_take():
     times, one = steps({"forward": 1.0, "backward": 2.0, "optimizer": 0.1}, abreast=1.0)
-    found = compose_step(times, one, PLAIN)
-    assert float(found.time) == pytest.approx(3.1, rel=1e-14)
-    assert float(found.bubble) == pytest.approx(0, abs=1e-14)
+    result = compose_step(times, one, PLAIN)
+    assert float(result.time) == pytest.approx(3.1, rel=1e-14)
+    assert float(result.bubble) == pytest.approx(0, abs=1e-14)
 
 
 @pytest.mark.slow
@@ -52,12 +52,12 @@ def test_gradients_hide_behind_the_last_micro_batch():
     0.2 s beside 0.25 s of forward; 8 GPUs: 2 % on all of it."""
     parts = {"forward": 1.0, "backward": 2.0, "optimizer": 0.1}
     times, one = steps(parts | {"gather": 0.2, "reduce": 0.3})
-    found = compose_step(times, one, PLAIN)
+    result = compose_step(times, one, PLAIN)
     hidden = (0.5 + 0.09) ** 8 + 0.3**8
     ahead = (0.25 + 0.06) ** 8 + 0.2**8
     late = hidden ** (1 / 8) - 0.5 + ahead ** (1 / 8) - 0.25
-    assert float(found.time) == pytest.approx((3.1 + late) * 1.02)
-    assert float(found.exposed[2]) == pytest.approx(late)
+    assert float(result.time) == pytest.approx((3.1 + late) * 1.02)
+    assert float(result.exposed[2]) == pytest.approx(late)
     bare = dataclasses.replace(one, dp_overlap=jnp.array(0.0))
     assert float(compose_step(times, bare, PLAIN).time) == pytest.approx(3.6 * 1.02)
 
@@ -71,10 +71,10 @@ def test_dualpipe_reduces_the_gradients_of_both_stages():
     parts = {"forward": 1.0, "backward": 2.0, "gather": 0.2, "reduce": 0.3}
     two: Any = dict(count=[2.0], members=[[0.5, 0.5]], dp_overlap=0.0, both_ways=1.0)
     times, one = steps(parts, **two, kinds=2)
-    found = compose_step(times, one, PLAIN)
-    assert float(found.late[0]) == pytest.approx(2 * (0.2 + 0.3))
+    result = compose_step(times, one, PLAIN)
+    assert float(result.late[0]) == pytest.approx(2 * (0.2 + 0.3))
     dynamic = jnp.array([0.0, 0.0, 5.0, 7.0])
-    drawn = step_energy(times, dynamic, 0 * dynamic, found, one)
+    drawn = step_energy(times, dynamic, 0 * dynamic, result, one)
     assert float(drawn.energy) == pytest.approx(8 * 2 * 2 * (5.0 + 7.0))
 
 
@@ -82,11 +82,11 @@ def test_fsdp_gathers_twice_a_micro_batch():
     """4 micro-batches: 4 x 0.1 s beside 1 s forward, 4 x (0.1 + 0.2) s beside 2 s."""
     parts = {"forward": 1.0, "backward": 2.0, "gather": 0.1, "reduce": 0.2}
     times, one = steps(parts, gathers=2.0, reduces=1.0)
-    found = compose_step(times, one, PLAIN)
+    result = compose_step(times, one, PLAIN)
     forward = ((1 + 0.3 * 0.4) ** 8 + 0.4**8) ** (1 / 8)
     backward = ((2 + 0.3 * 1.2) ** 8 + 1.2**8) ** (1 / 8)
-    assert float(found.time) == pytest.approx((forward + backward) * 1.02)
-    assert float(found.moved[2]) == pytest.approx(1.6)
+    assert float(result.time) == pytest.approx((forward + backward) * 1.02)
+    assert float(result.moved[2]) == pytest.approx(1.6)
     bare = dataclasses.replace(one, dp_overlap=jnp.array(0.0))
     assert float(compose_step(times, bare, PLAIN).time) == pytest.approx(4.6 * 1.02)
     times, one = steps(SHARED, dp_overlap=0.0)  # `none` hides keys and values neither
@@ -97,8 +97,8 @@ def test_fsdp_gathers_twice_a_micro_batch():
 def test_tensor_parallel_exchanges(overlap: float, share: float):
     parts = {"forward": 1.0, "backward": 2.0, "forward_tp": 0.5, "backward_tp": 0.5}
     times, one = steps(parts, tp_overlap=overlap)
-    found = compose_step(times, one, PLAIN)
-    assert float(found.time) == pytest.approx((3 + share) * 1.02)
+    result = compose_step(times, one, PLAIN)
+    assert float(result.time) == pytest.approx((3 + share) * 1.02)
 
 
 def test_between_hosts():
@@ -112,9 +112,9 @@ def test_between_hosts():
         network=50e9,
     )  # fmt: skip
     wanted = (0.03**8 + 0.04**8) ** (1 / 8) + 2 * HOP
-    found = compose_step(times, one, PLAIN)
-    assert float(found.time) == pytest.approx((3 + wanted) * 1.02)
-    assert float(found.moved[3]) == pytest.approx(wanted)
+    result = compose_step(times, one, PLAIN)
+    assert float(result.time) == pytest.approx((3 + wanted) * 1.02)
+    assert float(result.moved[3]) == pytest.approx(wanted)
 
 
 MIXED = {"forward": 1.0, "backward": 2.0, "forward_ep": 0.4, "backward_ep": 0.6}
@@ -143,11 +143,11 @@ def test_experts_exchange_beside_another_micro_batch(
     changed: dict[str, Any], micro: float, pipeline: float
 ):
     times, one = steps(MIXED, **changed)
-    found = compose_step(times, one, PLAIN)
-    work = found.micro.work.sum() + found.micro.exposed.sum()
+    result = compose_step(times, one, PLAIN)
+    work = result.micro.work.sum() + result.micro.exposed.sum()
     assert float(work) == pytest.approx(micro)
-    assert float(found.pipeline) == pytest.approx(pipeline)
-    assert float(found.moved[3]) == pytest.approx(1.0)  # hidden or not
+    assert float(result.pipeline) == pytest.approx(pipeline)
+    assert float(result.moved[3]) == pytest.approx(1.0)  # hidden or not
 
 
 def test_stages_and_sends():
@@ -156,18 +156,18 @@ def test_stages_and_sends():
     times, one = steps(
         {"forward": 1.0, "backward": 2.0, "send": 0.01}, count=[2.0], members=[[1.0]]
     )
-    found = compose_step(times, one, PLAIN)
-    assert float(found.pipeline) == pytest.approx(5 * (0.75 + 0.012), rel=2e-3)
-    assert float(found.bubble) == pytest.approx(1 / 5, abs=0.03)
-    assert float(found.time / found.pipeline) == pytest.approx(1.03)
+    result = compose_step(times, one, PLAIN)
+    assert float(result.pipeline) == pytest.approx(5 * (0.75 + 0.012), rel=2e-3)
+    assert float(result.bubble) == pytest.approx(1 / 5, abs=0.03)
+    assert float(result.time / result.pipeline) == pytest.approx(1.03)
 
 
 def test_energy_is_that_of_kernels_and_of_waiting():
     """8 GPUs: each draws 1,000 + 1,500 J beyond 100 W, for as long as the step is."""
     times, one = steps({"forward": 1.0, "backward": 2.0})
-    found = compose_step(times, one, PLAIN)
+    result = compose_step(times, one, PLAIN)
     dynamic, static = jnp.array([1000.0, 1500.0]), jnp.array([100.0, 100.0])
-    drawn = step_energy(times, dynamic, static, found, one)
+    drawn = step_energy(times, dynamic, static, result, one)
     assert float(drawn.energy) == pytest.approx(8 * (2500 + 100 * 3.06))
     assert float(drawn.stage_power[0]) == pytest.approx(2500 / 3.06 + 100)
 

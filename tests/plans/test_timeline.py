@@ -28,7 +28,7 @@ STATIC = 50.0
 
 
 @functools.cache
-def made(
+def built(
     schedule: str = "1f1b", virtual: int = 1, backward: float = 2.0, **changes: float
 ) -> tuple[Timeline, float, float]:
     """(timeline, s, J) of 8 micro-batches on 4 equal stages of 3 GPUs: 1 s forward, 2 s
@@ -67,13 +67,13 @@ def made(
         plan_fixed=jnp.array(beyond),
         plan_straggle=jnp.array(0.0),
     )
-    found = jax.jit(compose_step, static_argnums=3)(times, steps, constants, order)
+    result = jax.jit(compose_step, static_argnums=3)(times, steps, constants, order)
     still = jnp.full(len(times), STATIC)
-    drawn = jax.jit(step_energy)(times, dynamic, still, found, steps)
+    drawn = jax.jit(step_energy)(times, dynamic, still, result, steps)
     power = np.asarray(drawn.stage_power)
     joules = np.asarray(dynamic)
-    line = build_timeline(order, [0] * P, steps, found, joules, power, limit)
-    return line, float(found.time), float(drawn.energy)
+    line = build_timeline(order, [0] * P, steps, result, joules, power, limit)
+    return line, float(result.time), float(drawn.energy)
 
 
 def running(line: Timeline, stage: int) -> np.ndarray:
@@ -86,7 +86,7 @@ def running(line: Timeline, stage: int) -> np.ndarray:
 def test_slices_of_1f1b_begin_when_they_can():
     """Stage 0 runs 4 forward in a row and waits for stage 3, which begins at 3 s; its
     first backward comes back at 4 + 3 x 2 = 10 s; all end at (8 + 3) 3 = 33 s."""
-    line, time, _ = made()
+    line, time, _ = built()
     first, last = running(line, 0), running(line, P - 1)
     assert line.start[first[:5]] == pytest.approx([0, 1, 2, 3, 10])
     assert line.end[first[4]] == pytest.approx(12)
@@ -108,7 +108,7 @@ def test_slices_of_1f1b_begin_when_they_can():
 def test_bubbles_have_their_area(
     schedule: str, virtual: int, backward: float, end: float, idle: float
 ):
-    line, _, _ = made(schedule, virtual, backward)
+    line, _, _ = built(schedule, virtual, backward)
     assert line.pipeline == pytest.approx(end)
     for stage in range(P):
         own = running(line, stage)
@@ -119,7 +119,7 @@ def test_bubbles_have_their_area(
 
 def test_every_micro_batch_passes_the_stages_in_order():
     """Forward down the stages, backward up; none begins before it is sent."""
-    line, _, _ = made("interleaved", 2)
+    line, _, _ = built("interleaved", 2)
     place = line.chunk * P + line.stage
     for batch in range(M):
         for kind, sign in ((0, 1), (1, -1)):
@@ -131,7 +131,7 @@ def test_every_micro_batch_passes_the_stages_in_order():
 
 def test_late_exchange_and_optimizer_follow():
     """3 s of gradients that nothing hides, then 0.5 s of the optimizer."""
-    line, time, _ = made(reduce=3.0, optimizer=0.5, dp_overlap=0.0)
+    line, time, _ = built(reduce=3.0, optimizer=0.5, dp_overlap=0.0)
     spans = [
         (line.start[line.kind == kind], line.end[line.kind == kind])
         for kind in (EXCHANGE, OPTIMIZER)
@@ -142,15 +142,15 @@ def test_late_exchange_and_optimizer_follow():
     late = line.exposed[line.kind == EXCHANGE]
     assert late[:, EXCHANGE_AXES.index("dp")] == pytest.approx([3.0] * P)
     assert time == pytest.approx(36.5)
-    hidden, _, _ = made(reduce=0.5, optimizer=0.5)
+    hidden, _, _ = built(reduce=0.5, optimizer=0.5)
     behind = (hidden.batch == M - 1) & (hidden.kind == 1)
     assert (hidden.hidden[behind, EXCHANGE_AXES.index("dp")] > 0).all()
 
 
 def test_what_no_part_explains_slows_all_of_them():
     """A step 4 % longer: the same order and joules, idle nowhere where it was not."""
-    line, time, energy = made()
-    slow, longer, more = made(beyond=0.04)
+    line, time, energy = built()
+    slow, longer, more = built(beyond=0.04)
     assert longer == pytest.approx(1.04 * time)
     for name in ("start", "end", "work", "exposed", "hidden"):
         assert getattr(slow, name) == pytest.approx(1.04 * getattr(line, name))
@@ -165,9 +165,9 @@ def test_exchanges_beside_work_do_not_pass_the_limit():
     to 50 + 340 / 1.1 W in the last backward pass. The governor slows it, of the time
     that no part explains."""
     parts = {"reduce": 0.5, "reduce_w": 240.0, "beyond": 0.1}
-    free, time, energy = made(**parts)
+    free, time, energy = built(**parts)
     assert 50 + 330 / 1.1 < free.power.max() < 50 + 340 / 1.1
-    line, *same = made(**parts, limit=345.0)
+    line, *same = built(**parts, limit=345.0)
     assert same == [time, energy]
     assert 340 < line.power.max() <= 345.0
     assert line.energy == pytest.approx(energy, rel=1e-6)
@@ -181,7 +181,7 @@ def test_exchanges_beside_work_do_not_pass_the_limit():
 def test_exposed_exchanges_end_a_slice():
     """0.25 s of a micro-batch's forward are tensor-parallel: what of them is exposed
     stands behind 1 s of computation, the rest beside it."""
-    line, _, _ = made(forward_tp=M * 0.25)
+    line, _, _ = built(forward_tp=M * 0.25)
     exposed = float(de.load_gpu("h100-sxm").corrections.plan_tp_exposed) * 0.25
     own = np.flatnonzero(line.kind == 0)
     assert line.work[own] == pytest.approx(np.ones(len(own)))
@@ -195,7 +195,7 @@ def test_exposed_exchanges_end_a_slice():
 
 def test_joules_are_the_area_below_the_power():
     """12 GPUs of 50 W all along, 8 times 100 W for 1 s and 300 W for 2 s each."""
-    line, time, energy = made()
+    line, time, energy = built()
     by_hand = 12 * (STATIC * time + M * (100 + 600))
     assert energy == pytest.approx(by_hand, rel=1e-5)
     assert line.energy == pytest.approx(by_hand, rel=1e-5)
@@ -214,7 +214,7 @@ def test_joules_are_the_area_below_the_power():
 @pytest.mark.parametrize(("schedule", "backward"), [("gpipe", P), ("1f1b", 3)])
 def test_the_peak_is_that_of_most_stages_backward(schedule: str, backward: int):
     """GPipe: all four stages run backward at once."""
-    line, _, _ = made(schedule)
+    line, _, _ = built(schedule)
     forward = P - backward
     by_hand = 3 * (P * STATIC + 300 * backward + 100 * forward)
     assert line.peak == pytest.approx(by_hand, rel=1e-4)

@@ -32,14 +32,14 @@ def llama_2_70b() -> TrainedModel:
     return model
 
 
-def stages(name: str, plan: Plan, **asked: Any) -> list[dict[str, float]]:
+def stages(name: str, plan: Plan, **options: Any) -> list[dict[str, float]]:
     model = llama_2_70b() if name == "llama-2-70b" else decoder(name)
-    asked = dict(batch=2, input_len=512, accumulation=8) | asked
-    return training_memory(model, plan, model.request(phase="train", **asked))
+    options = dict(batch=2, input_len=512, accumulation=8) | options
+    return training_memory(model, plan, model.request(phase="train", **options))
 
 
-def fullest(name: str, plan: Plan, **asked: Any) -> float:
-    return max(sum(parts.values()) for parts in stages(name, plan, **asked))
+def fullest(name: str, plan: Plan, **options: Any) -> float:
+    return max(sum(parts.values()) for parts in stages(name, plan, **options))
 
 
 # One GPU ------------------------------------------------------------------------------
@@ -51,11 +51,13 @@ def fullest(name: str, plan: Plan, **asked: Any) -> float:
 def test_one_gpu_keeps_what_it_did(name: str, recompute: Any, zero: int):
     model = decoder(name)
     plan = Plan(zero=zero, recompute=recompute)
-    asked: dict[str, Any] = dict(batch=2, input_len=512, phase="train", accumulation=3)
-    (found,) = training_memory(model, plan, model.request(**asked))
-    assert found == model.memory(model.request(**asked, recompute=recompute))
+    options: dict[str, Any] = dict(
+        batch=2, input_len=512, phase="train", accumulation=3
+    )
+    (result,) = training_memory(model, plan, model.request(**options))
+    assert result == model.memory(model.request(**options, recompute=recompute))
     if recompute == "full":
-        assert found == model.memory(model.request(**asked, checkpointing=True))
+        assert result == model.memory(model.request(**options, checkpointing=True))
 
 
 # arXiv 2205.05198 ---------------------------------------------------------------------
@@ -92,13 +94,13 @@ def first_stage(name: str, mode: str) -> dict[str, float]:
     along: Any = "on" if sequence else "off"
     plan = Plan(tp=t, pp=p, vp=v, zero=0, recompute=recompute, sequence=along)
     more: dict[str, Any] = dict(dropout=True, restores=False)
-    found, *_ = training_memory(model, plan, request, **more)
+    result, *_ = training_memory(model, plan, request, **more)
     if p == 1:  # inputs of final norm and head
-        found["activations"] -= 4 * batch * 2048 * hidden / (t if sequence else 1)
-    state = found["weights"] + found["gradients"] + found["optimizer"]
+        result["activations"] -= 4 * batch * 2048 * hidden / (t if sequence else 1)
+    state = result["weights"] + result["gradients"] + result["optimizer"]
     norms = 2 * layers // p + (p == 1)
-    found["state"] = state - 18 * hidden * (51200 / t + norms)
-    return found
+    result["state"] = state - 18 * hidden * (51200 / t + norms)
+    return result
 
 
 @pytest.mark.parametrize("name", PAPER)
@@ -132,8 +134,8 @@ def test_the_twelve_figures_of_the_paper(shared):
     assert len(rows) == 12
     for row in rows:
         mode = "none" if row["mode"] == "any" else row["mode"]
-        found = first_stage(row["model"], mode)
-        part = found["activations" if row["part"] == "activations" else "state"]
+        result = first_stage(row["model"], mode)
+        part = result["activations" if row["part"] == "activations" else "state"]
         assert part / GIB == pytest.approx(float(row["gib"]), rel=5e-5), row
 
 
@@ -247,8 +249,8 @@ def test_published_runs_fit(
 ):
     parsed = read_plan(plan, training=True)
     assert parsed
-    found = stages(name, parsed, **request_)
-    totals = [sum(x[part] for part in parts or x) for x in found]
+    result = stages(name, parsed, **request_)
+    totals = [sum(x[part] for part in parts or x) for x in result]
     assert max(totals) / 1e9 == pytest.approx(expected, rel=0.03)
 
 
@@ -257,10 +259,10 @@ def test_context_has_one_layers_keys_and_values(exchange: Any, parts: int):
     """Llama 3.1 8B, 8 heads of 128 wide, 131,072 tokens in bf16: 537 MB, beside what a
     GPU with a sixteenth of the tokens for itself has."""
     plan, tokens = Plan(cp=16, pp=8, cp_exchange=exchange), 2**17
-    asked = dict(batch=1, accumulation=8)
-    found = stages("llama-3.1-8b", plan, input_len=tokens, **asked)
-    alone = stages("llama-3.1-8b", Plan(pp=8), input_len=tokens // 16, **asked)
-    more = found[1]["workspace"] - alone[1]["workspace"]
+    options = dict(batch=1, accumulation=8)
+    result = stages("llama-3.1-8b", plan, input_len=tokens, **options)
+    alone = stages("llama-3.1-8b", Plan(pp=8), input_len=tokens // 16, **options)
+    more = result[1]["workspace"] - alone[1]["workspace"]
     assert more == pytest.approx(2 * 1024 * 2 * tokens / parts, rel=1e-9)
 
 
@@ -280,8 +282,8 @@ def test_state_by_hand():
          2 * (2 * layer + 128256 * 4096)),
     ]  # fmt: skip
     for zero, wanted in enumerate(expected):
-        (found,) = stages("llama-3.1-8b", Plan(dp=8, zero=zero))
-        assert tuple(found[x] for x in names) == pytest.approx(wanted, rel=1e-12)
+        (result,) = stages("llama-3.1-8b", Plan(dp=8, zero=zero))
+        assert tuple(result[x] for x in names) == pytest.approx(wanted, rel=1e-12)
     (narrow,) = stages("llama-3.1-8b", Plan(dp=8, zero=0, sums="bf16"))
     assert narrow["gradients"] == 2 * LLAMA
 
@@ -321,9 +323,9 @@ PLANS = [
 @pytest.mark.parametrize("name", ["gpt2", "mixtral-8x7b"])
 @pytest.mark.parametrize("plan", PLANS)
 def test_zero_never_takes_more(name: str, plan: Plan):
-    found = [fullest(name, dataclasses.replace(plan, zero=x)) for x in range(4)]
-    assert found == sorted(found, reverse=True)
-    assert found[1] < found[0]
+    result = [fullest(name, dataclasses.replace(plan, zero=x)) for x in range(4)]
+    assert result == sorted(result, reverse=True)
+    assert result[1] < result[0]
 
 
 @pytest.mark.parametrize("name", ["gpt2-medium", "mixtral-8x7b"])
@@ -343,10 +345,11 @@ def test_twice_the_gpus_never_take_more(name: str, plan: Plan, key: str):
 @pytest.mark.parametrize("name", ["llama-3.1-8b", "opt-1.3b", "mixtral-8x7b"])
 @pytest.mark.parametrize("attention", ["flash", "eager"])
 def test_recomputation_keeps_less(name: str, attention: str):
-    asked = dict(batch=8, input_len=1024, attention=attention)
+    options = dict(batch=8, input_len=1024, attention=attention)
     kinds: list[Any] = ["none", "selective", "selective-op", "full"]
     none, selective, by_operator, full = (
-        stages(name, Plan(dp=2, recompute=x), **asked)[0]["activations"] for x in kinds
+        stages(name, Plan(dp=2, recompute=x), **options)[0]["activations"]
+        for x in kinds
     )
     assert full < by_operator < none
     assert selective < none if attention == "eager" else selective == none
@@ -354,10 +357,10 @@ def test_recomputation_keeps_less(name: str, attention: str):
 
 def test_more_micro_batches_stay_within_the_schedule():
     """At most as many in flight as there are; GPipe has all of them."""
-    asked: Any = dict(batch=1)
+    options: Any = dict(batch=1)
     activations = {
         (schedule, m): stages(
-            "llama-3.1-8b", Plan(pp=4, schedule=schedule), accumulation=m, **asked
+            "llama-3.1-8b", Plan(pp=4, schedule=schedule), accumulation=m, **options
         )[0]["activations"]
         for schedule in ("gpipe", "1f1b", "zb-h1")
         for m in (1, 4, 16)

@@ -20,17 +20,17 @@ from .builders import decoder
 WHOLE = ModelShare()
 
 
-def step(name: str, share: ModelShare = WHOLE, **asked: Any) -> list[Listing]:
+def step(name: str, share: ModelShare = WHOLE, **options: Any) -> list[Listing]:
     """Forward, backward, optimizer of a GPU: by default 2 x 512 tokens."""
-    asked = dict(batch=2, input_len=512, attention="flash") | asked
-    return decoder(name).placed(share).listings(phase="train", **asked)
+    options = dict(batch=2, input_len=512, attention="flash") | options
+    return decoder(name).placed(share).listings(phase="train", **options)
 
 
 def stages(
-    name: str, split: ModelSplit, number: int, **asked: Any
+    name: str, split: ModelSplit, number: int, **options: Any
 ) -> list[list[Listing]]:
     each = range(number) if number > 1 else [None]
-    return [step(name, ModelShare(split, number, x), **asked) for x in each]
+    return [step(name, ModelShare(split, number, x), **options) for x in each]
 
 
 def product_flop(listings: Sequence[Listing]) -> float:
@@ -56,12 +56,12 @@ def product_flop(listings: Sequence[Listing]) -> float:
 
 def exchanges(listing: Listing) -> dict[tuple[str, str, float, int], float]:
     """(axis, kind, bytes, GPUs) -> how often."""
-    found: dict[tuple[str, str, float, int], float] = {}
+    result: dict[tuple[str, str, float, int], float] = {}
     for k in listing.kernels:
         if k["op"] == "collective":
             key = (k["axis"], k["collective"], k["bytes"], k["num_gpus"])
-            found[key] = found.get(key, 0) + k["count"]
-    return found
+            result[key] = result.get(key, 0) + k["count"]
+    return result
 
 
 @pytest.mark.parametrize("recompute", ["none", "selective-op", "full"])
@@ -86,17 +86,17 @@ def exchanges(listing: Listing) -> dict[tuple[str, str, float, int], float]:
 def test_all_gpus_multiply_as_much_as_one(
     name: str, split: ModelSplit, number: int, recompute: str
 ):
-    asked: Any = dict(recompute=recompute, accumulation=2)
-    one = product_flop(step(name, **asked))
-    parts = stages(name, split, number, **asked)
+    options: Any = dict(recompute=recompute, accumulation=2)
+    one = product_flop(step(name, **options))
+    parts = stages(name, split, number, **options)
     all_gpus = split.tp * split.cp * sum(product_flop(part) for part in parts)
     assert all_gpus == pytest.approx(one, rel=1e-12)
 
 
 def test_unfused_stacks_are_divided_alike():
-    asked: Any = dict(stack="eager")
-    one = product_flop(step("llama-3.1-8b", **asked))
-    each = step("llama-3.1-8b", ModelShare(ModelSplit(4, sequence=True)), **asked)
+    options: Any = dict(stack="eager")
+    one = product_flop(step("llama-3.1-8b", **options))
+    each = step("llama-3.1-8b", ModelShare(ModelSplit(4, sequence=True)), **options)
     # tables of angles are made everywhere
     assert 4 * product_flop(each) == pytest.approx(one, rel=1e-8)
     fused = step("llama-3.1-8b", ModelShare(ModelSplit(4, sequence=True)))
@@ -193,13 +193,13 @@ def test_gpus_that_share_an_expert_gather_its_rows():
     """etp 2 of tp 2: each half of 14,336 features, rows of both GPUs."""
     split = ModelSplit(2, 4, etp=2, sequence=True)
     forward, _, _ = step("mixtral-8x7b", ModelShare(split))
-    found = exchanges(forward)
+    result = exchanges(forward)
     size = 2 * 512 * 2 * 4096 * 2
     for kind in ("all_gather", "reduce_scatter"):
-        assert found["tp", kind, size, 2] == 32
+        assert result["tp", kind, size, 2] == 32
     whole = ("tp", "all_reduce", 1024 * 4096 * 2, 2)
-    found = exchanges(step("mixtral-8x7b", ModelShare(ModelSplit(2)))[0])
-    assert found[whole] == 2 * 32 + 1  # experts like any pair of layers
+    result = exchanges(step("mixtral-8x7b", ModelShare(ModelSplit(2)))[0])
+    assert result[whole] == 2 * 32 + 1  # experts like any pair of layers
 
 
 def test_stages_begin_and_end_where_they_should():
@@ -244,9 +244,9 @@ def test_optimizers_divide_their_state(name: str):
 
 
 def test_selective_recomputation_runs_attention_again():
-    asked: Any = dict(attention="eager")
+    options: Any = dict(attention="eager")
     plain, again = (
-        step("gpt3-xl", recompute=x, **asked) for x in ("none", "selective")
+        step("gpt3-xl", recompute=x, **options) for x in ("none", "selective")
     )
     scores = 2 * 2 * 2 * 16 * 512**2 * 128 * 24  # two products, 2 x 16 heads, 24 layers
     assert product_flop(again) - product_flop(plain) == scores
@@ -270,12 +270,12 @@ def test_eight_bit_steps_cast_what_they_multiply():
     outputs, each written twice."""
     forward, backward, _ = step("llama-3.1-8b", dtype="fp8")
     widths = [[], []]
-    for listing, found in zip((forward, backward), widths, strict=True):
+    for listing, result in zip((forward, backward), widths, strict=True):
         for k in listing.kernels:
             if k.get("fn") == "quantize":
                 assert (k["reads"], k["writes"], k["out_dtype"]) == (1, 2, "fp8")
                 assert k["count"] == 32
-                found.append(k["elements"] / 1024)
+                result.append(k["elements"] / 1024)
     assert widths[0] == [4096, 4096, 4096, 14336]
     assert widths[1] == [4096, 2 * 14336, 4096, (32 + 2 * 8) * 128]
 

@@ -24,7 +24,7 @@ from ...hardware import GpuSpec
 from ...physics import Demand
 from .._launch import Context, Fields, Launches, as_floats, take_rows, with_candidates
 from .._ops import Field, Op, Row, TraceClass, same_as
-from ._cache_writes import cache_writes
+from ._cache_writes import CacheWrite, cache_writes, write
 from ._decode import decode
 from ._prefill import prefill
 from ._shape import Attention, Decode, Prefill, pair
@@ -127,7 +127,9 @@ def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
     return launches
 
 
-def demand(shape: Attention, gpu: GpuSpec, c: Corrections) -> Demand:
+def demand(shape: Attention | CacheWrite, gpu: GpuSpec, c: Corrections) -> Demand:
     """Work of the kernel that the shape runs; shape (kernels, 1)."""
     s = with_candidates(shape)
+    if isinstance(s, CacheWrite):
+        return write(s, gpu, c)
     return decode(s, gpu, c) if isinstance(shape, Decode) else prefill(s, gpu, c)
