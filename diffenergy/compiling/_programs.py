@@ -76,6 +76,17 @@ MOST_MB: Final = 500
 make room."""
 
 
+_MANY: Final = threading.Event()
+"""Set where programs of this process are called many times."""
+
+
+def expect_many_calls(many: bool):
+    """Whether the programs of this process are compiled for many calls from here on,
+    whatever `once` says: twice as long the first time on a machine, and two to four
+    times as fast from then on."""
+    _MANY.set() if many else _MANY.clear()
+
+
 def call_compiled(
     function: Callable[..., Any],
     arguments: tuple[Any, ...],
@@ -93,6 +104,7 @@ def call_compiled(
         static: options of the function, each of which makes a program of its own; they
             are told apart by their `repr`.
     """
+    once = once and not _MANY.is_set()
     parts = [_argument(x) for x in arguments]
     leaves = [leaf for part in parts for leaf in part.leaves]
     usual = _is_usual() and all(part.is_local for part in parts)

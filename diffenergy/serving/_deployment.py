@@ -370,7 +370,7 @@ def _costs(program: Program, gpu: _Gpu, setting: Setting, once: bool) -> StepCos
     """The table of `Deployment.costs`, which loads and limits share."""
     with jax.ensure_compile_time_eval():  # it is kept: no tracers of a first caller
         arguments = (*program, gpu.numbers, point_of(setting))
-        return call_compiled(step_costs, jax.tree.map(jnp.asarray, arguments), once)
+        return call_compiled(step_costs, arguments, once)
 
 
 def _at_most(clock: Any, highest: Array) -> Array:

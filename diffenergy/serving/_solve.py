@@ -53,7 +53,10 @@ def saturated(deployment: Deployment, costs: StepCosts) -> Steady:
 def run_cached(function: Any, arguments: tuple[Any, ...], once: bool = True) -> Any:
     """`function(*arguments)`, pytrees of numbers, by a program that is kept; `once`: as
     in `compiler_options`."""
-    return call_compiled(function, jax.tree.map(jnp.asarray, arguments), once)
+    arrays = jax.tree.map(
+        lambda x: x if isinstance(x, Array) else jnp.asarray(x), arguments
+    )
+    return call_compiled(function, arrays, once)
 
 
 def alone(deployment: Deployment, costs: StepCosts) -> Steady:

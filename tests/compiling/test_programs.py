@@ -1,6 +1,7 @@
 """Kept programs answer like fresh ones, and broken files cost a compilation only."""
 
 import os
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -162,3 +163,46 @@ def test_a_new_program_makes_room(anew, folder, monkeypatch):
     monkeypatch.setenv("DIFFENERGY_CACHE_MB", "all")
     with pytest.warns(UserWarning, match="'all'; give a number of MB"):
         call_compiled(pair, (jnp.arange(7.0),))
+
+
+class Line(eqx.Module):
+    """A record as an argument."""
+
+    slope: jax.Array
+    offset: jax.Array
+
+
+def line(record: Line, x: jax.Array) -> jax.Array:
+    """offset + slope x."""
+    return record.offset + record.slope * x
+
+
+def test_records_are_told_apart_where_one_takes_the_place_of_another():
+    """Their leaves are remembered by identity, which a new record may inherit."""
+    seen = set[int]()
+    for i in range(20):
+        record = Line(jnp.asarray(float(i)), jnp.asarray(1.0))
+        seen.add(id(record))
+        for x in (2.0, 3.0):  # the second time as it is remembered
+            result = call_compiled(line, (record, jnp.asarray(x)))
+            assert float(result) == 1 + i * x
+        del record
+    assert len(seen) < 20  # some did
+    wide = Line(jnp.arange(2.0), jnp.ones(2))  # another structure
+    assert call_compiled(line, (wide, jnp.ones(2))).tolist() == [1.0, 2.0]
+
+
+def test_a_process_that_expects_many_calls_has_one_program(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """That which is optimised, whatever a caller says."""
+    monkeypatch.setattr(_programs, "_MANY", threading.Event())
+    loaded = dict[Any, Any]()
+    monkeypatch.setattr(_programs, "_LOADED", loaded)
+    x = (jnp.arange(5.0),)
+    call_compiled(pair, x, once=False)
+    call_compiled(pair, x)
+    assert len(loaded) == 2
+    _programs.expect_many_calls(True)
+    call_compiled(pair, x)
+    assert len(loaded) == 2

@@ -187,8 +187,8 @@ class Service:
         begin, status = time.monotonic(), [500]
         try:
             yield status
-        except Refused as refused:
-            status[0] = refused.status
+        except (Refused, asyncio.CancelledError) as error:
+            status[0] = error.status if isinstance(error, Refused) else CANCELLED[0]
             raise
         finally:
             self._counts[name, status[0]] += 1

@@ -24,6 +24,8 @@ from .jobs import Job, Reply, guard_files, reply_to
 
 LOOK: Final = 0.1
 """s between two looks at what is working, and at who waits for it."""
+_OFTEN: Final = ("estimate", "serve")
+"""Commands that answer the like many times, so that it pays to optimise programs."""
 _GRACE: Final = 3.0
 """s in which a cancelled process may end its work by itself."""
 
@@ -61,6 +63,7 @@ def _serve(pipe: Any, scratch: Path, folder: Path | None):
         os.setsid()  # Ctrl-C in a terminal is for the server, which lets work end
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     install()
+    from ...compiling import expect_many_calls
     from ...estimator import start_jax
 
     start_jax()
@@ -81,6 +84,7 @@ def _serve(pipe: Any, scratch: Path, folder: Path | None):
             job = pipe.recv()
         except EOFError:
             return
+        expect_many_calls(job.command in _OFTEN)
         begin = compiled[0]
         try:
             with keeping():

@@ -83,8 +83,6 @@ def blocks(result: "SearchResult") -> Iterator[Block]:
     yield _binding(s)
     yield from speculation(s.get("speculation", {}))
     yield _table(s["deployments"], s)
-    yield from unavailable(best)
-    yield from served_wall_lines(best)
     if len(s["frontier"]) > 1:
         yield "fewest GPUs for the power:"
         yield _table(s["frontier"], s)
@@ -95,6 +93,8 @@ def blocks(result: "SearchResult") -> Iterator[Block]:
         f"{s['candidates']} ways to serve a replica, {s['considered']:,} points, of "
         f"which {s['feasible']:,} keep the limits; {s['priced']} priced as `serve` does"
     )
+    yield from unavailable(best)
+    yield from served_wall_lines(best)
     yield f"grade: {best['grade']}"
     yield from (f"note: {text}" for text in result.warnings)
     yield WALL if "wall_power_w" in best else BOARD_ONLY

@@ -100,7 +100,10 @@ def test_json_is_that_of_the_command(server: Server, command: str):
 
 
 def steady(content: Any) -> Any:
-    """JSON without seconds that a solver took."""
+    """JSON without seconds that a solver took, its numbers to 9 digits: the service
+    compiles programs for many calls, which round otherwise."""
+    if isinstance(content, float):
+        return float(f"{content:.9g}")
     if isinstance(content, dict):
         taken = [x for x in content if "solve" in x or x in ("seconds", "wall_s")]
         return {x: steady(y) for x, y in content.items() if x not in taken}
