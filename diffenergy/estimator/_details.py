@@ -61,15 +61,18 @@ def estimate_details(task: Task, result: EstimateResult) -> EstimateDetails:
     setting, values = task.settings[0], task.card.values
     rates = task.card.rates(setting.sm_clock, setting.mem_clock)
     bandwidth = float(rates.dram)
-    peaks = (np.asarray(totals.tensor_peak), np.asarray(totals.fma_peak))
+    number = sum(len(listing.kernels) for listing in task.listings)
+    tensor, fma = (
+        np.asarray(x)[:number] for x in (totals.tensor_peak, totals.fma_peak)
+    )
     rows, at = result.kernels or [], _phase_clocks(result)
-    kernels = with_work(rows, at, values, bandwidth, *peaks)
+    kernels = with_work(rows, at, values, bandwidth, tensor, fma)
     return EstimateDetails(
         result=result,
         clocks=clocks,
         limits=limits,
         kernels=mean_gpu_kernels(kernels, result.summary) if result.step else kernels,
-        roofs=roofs(rows, max(at.values()), values, *peaks),
+        roofs=roofs(rows, max(at.values()), values, tensor, fma),
         dram_bandwidth=bandwidth,
         power_limit=setting.power_limit * values["cap_fraction"],
         gpu=gpu_summary(task.card, task.corrections),
