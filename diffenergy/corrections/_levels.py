@@ -183,7 +183,8 @@ class CorrectionsFile:
         GPU. `new`: nobody measured the like, the best grade is `forecast`; `holds`: ops
         inside, the least known of which decides; `beyond`: in what it lies beyond the
         fitted rows ("clock", "length")."""
-        key = (card.tags, card.served_as, kind, new, *holds, "", *beyond)
+        holds, beyond = tuple(holds), tuple(beyond)
+        key = (card.tags, card.served_as, kind, new, holds, beyond)
         if key in self._trusts:
             return self._trusts[key]
         grades = {}

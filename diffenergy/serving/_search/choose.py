@@ -319,11 +319,10 @@ class Search:
                 for name in self.limits
             }
             table = table.scaled(group, factors)
-            scores = table.score(self.objective)
-            scores = np.where(group & table.keeps(_LOOSE), scores, np.inf)
-            row = int(scores.argmin())
-            if not np.isfinite(scores[row]):
+            left = np.flatnonzero(group & table.keeps(_LOOSE))
+            if not left.size:
                 return None
+            row = int(table.ranked(self.objective, left)[0])
             priced = self.price(table, row)()
         return None
 

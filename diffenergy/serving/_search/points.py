@@ -63,14 +63,18 @@ class Table:
         scores = self.score(objective)[self.keeps(factors)]
         return float(scores.min(initial=np.inf))
 
+    def ranked(self, objective: Objective, rows: np.ndarray) -> np.ndarray:
+        """`rows` by score; of equals (to 9 digits) the one of highest clock, then of the
+        least batch limit."""
+        scores = self.score(objective)[rows]
+        equal = (scores / scores.min(initial=np.inf)).round(9)
+        return rows[np.lexsort((self.limit[rows], -self.clock[rows], equal))]
+
     def best_rows(
         self, objective: Objective, factors: Mapping[str, float]
     ) -> np.ndarray:
-        """The row of least score of each group that keeps the limits times `factors`;
-        of equals the one of highest clock."""
-        rows = np.flatnonzero(self.keeps(factors))
-        scores = self.score(objective)[rows]
-        order = rows[np.lexsort((-self.clock[rows], scores.round(12)))]
+        """The first of `ranked` of each group that keeps the limits times `factors`."""
+        order = self.ranked(objective, np.flatnonzero(self.keeps(factors)))
         return order[np.unique(self.group[order], return_index=True)[1]]
 
     def scaled(self, rows: np.ndarray, factors: Mapping[str, float]) -> "Table":
