@@ -56,6 +56,15 @@ class Record(eqx.Module):
                     )
 
 
+@dataclasses.dataclass(frozen=True)
+class Keyed:
+    """An argument of a cache: equal to others where its `key` is. By `id` of the value,
+    which stays alive here, it is equal to itself alone."""
+
+    key: Any
+    value: Any = dataclasses.field(compare=False)
+
+
 _MOST: Final = 12
 """Entries of a gradient that its `repr` shows."""
 Step = tuple[float, str, float]

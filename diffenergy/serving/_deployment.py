@@ -19,6 +19,7 @@ from ..estimator import Setting, point_of
 from ..hardware import GpuCard, GpuSpec, OperatingPoint
 from ..nodes import Site
 from ..plans import Plan
+from ..records import Keyed
 from ..workload import LanguageModel
 from ..workload.models import Request
 from ._engine import Engine, engine_of
@@ -215,7 +216,7 @@ class Deployment:
         once = self.like is None  # what many share is run often
         if gpu is None and point is None:
             free = self.setting._replace(power_limit=_UNLIMITED)
-            return _costs(self.program, _Gpu(id(self.gpu), self.gpu), free, once)
+            return _costs(self.program, Keyed(id(self.gpu), self.gpu), free, once)
         gpu = self.gpu if gpu is None else gpu
         point = self.point if point is None else point
         arguments = jax.tree.map(jnp.asarray, (*self.program, gpu, point))
@@ -352,24 +353,15 @@ def _program(steps: _Steps) -> Program:
 _FIELDS: Final = dataclasses.fields(_Steps)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Gpu:
-    """Numbers of a GPU, equal to themselves alone."""
-
-    number: int
-    """`id` of the numbers, which stay alive here."""
-    numbers: GpuSpec = dataclasses.field(compare=False)
-
-
 _UNLIMITED: Final = 1e6
 """W of a limit that is none (`OperatingPoint`): a table holds at any."""
 
 
 @functools.lru_cache(maxsize=32)
-def _costs(program: Program, gpu: _Gpu, setting: Setting, once: bool) -> StepCosts:
+def _costs(program: Program, gpu: Keyed, setting: Setting, once: bool) -> StepCosts:
     """The table of `Deployment.costs`, which loads and limits share."""
     with jax.ensure_compile_time_eval():  # it is kept: no tracers of a first caller
-        arguments = (*program, gpu.numbers, point_of(setting))
+        arguments = (*program, gpu.value, point_of(setting))
         return call_compiled(step_costs, arguments, once)
 
 

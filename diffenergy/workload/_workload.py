@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 
 from .. import dtypes, kernels
 from ..kernels import COMMON_FIELDS, REQUIRED, Context, Field, as_floats, take_rows
-from ..records import Record, as_float, as_index, is_concrete
+from ..records import Keyed, Record, as_float, as_index, is_concrete
 from ._listing import (
     Listing,
     read_listings,
@@ -274,7 +274,7 @@ def assemble(listings: Sequence[Listing], like: Workload | None = None) -> Workl
     rows = sum(len(x.kernels) for x in listings)
     if like is not None or rows > _REMEMBERED_ROWS:
         return _assembled(listings, like)
-    return _remembered(_Equal(_content(listings), tuple(listings)))
+    return _remembered(Keyed(_content(listings), tuple(listings)))
 
 
 _REMEMBERED_ROWS: Final = 2000
@@ -297,18 +297,10 @@ def _content(listings: Sequence[Listing]) -> Any:
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Equal:
-    """Listings that are equal where their content is."""
-
-    content: Any
-    listings: tuple[Listing, ...] = dataclasses.field(compare=False)
-
-
 @functools.lru_cache(maxsize=64)
-def _remembered(key: _Equal) -> Workload:
+def _remembered(listings: Keyed) -> Workload:
     with jax.ensure_compile_time_eval():  # it is kept: no tracers of a first caller
-        return _assembled(key.listings)
+        return _assembled(listings.value)
 
 
 def _assembled(listings: Sequence[Listing], like: Workload | None = None) -> Workload:

@@ -132,6 +132,6 @@ def test_savings_are_of_what_is_to_be_small():
     """Half the energy at the same time is half of E T and of E T^2."""
     result = dataclasses.replace(planned(50.0), value=225.0 * 2)
     plans = {"iteration": result, "phase": None}
-    said = advice(Objective("edp"), KERNEL, DEFAULT, result, plans, 1)
-    assert said is not None
-    assert said.startswith("one clock saves 50.0 of the 50.0 % of energy x time:")
+    sentence = advice(Objective("edp"), KERNEL, DEFAULT, result, plans, 1)
+    assert sentence is not None
+    assert sentence.startswith("one clock saves 50.0 of the 50.0 % of energy x time:")

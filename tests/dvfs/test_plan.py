@@ -180,20 +180,21 @@ def test_what_a_model_takes_is_published(decode):
     free changes save as the bound."""
     request: Any = dict(phase="decode", max_slowdown=3.0, sm_clock=CLOCKS)
     result = plan("gpt2", "a100-pcie-40gb", **request)
-    said = result.summary
-    assert said["switch_latency_s"] == said["assumed"]["switch_latency_s"] == 0.015
-    assert said["switch_latency_source"].startswith("a100-pcie-40gb (recall")
-    assert (said["switch_kind"], said["switches"]) == ("stall", 0.0)
-    assert len({row["sm_clock_mhz"] for row in said["schedule"]}) == 1
-    single = said["baselines"]["iteration"]
-    assert said["energy_j"] == pytest.approx(single["energy_j"], rel=1e-9)
+    summary = result.summary
+    assumed = summary["assumed"]
+    assert summary["switch_latency_s"] == assumed["switch_latency_s"] == 0.015
+    assert summary["switch_latency_source"].startswith("a100-pcie-40gb (recall")
+    assert (summary["switch_kind"], summary["switches"]) == ("stall", 0.0)
+    assert len({row["sm_clock_mhz"] for row in summary["schedule"]}) == 1
+    single = summary["baselines"]["iteration"]
+    assert summary["energy_j"] == pytest.approx(single["energy_j"], rel=1e-9)
     free = decode.summary
     for key in ("time_s", "energy_j", "bound_energy_change_pct"):
-        assert said["free"][key] == pytest.approx(free[key], rel=1e-9)
-    assert free["free"]["energy_j"] == free["energy_j"] < said["energy_j"]
+        assert summary["free"][key] == pytest.approx(free[key], rel=1e-9)
+    assert free["free"]["energy_j"] == free["energy_j"] < summary["energy_j"]
     assert free["switch_latency_source"] is None
     assert "switch_latency_s" not in free["assumed"]
-    assert said["advice"] == "no clocks help within the limits: leave them alone"
+    assert summary["advice"] == "no clocks help within the limits: leave them alone"
     assert free["advice"].endswith("are worth it as long as changes take no time")
     text = result._repr_html_()
     assert "if changes were free" in text and "the GPU waits: a100" in text

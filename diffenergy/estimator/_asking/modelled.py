@@ -17,6 +17,7 @@ from ...plans import (
     least_training,
     training_of,
 )
+from ...records import Keyed
 from ...workload import MODEL_INPUTS as INPUTS
 from ...workload import Encoder, LanguageModel, Listing, TrainedModel, speculation_of
 from ...workload.models import (
@@ -116,7 +117,7 @@ def modelled_work(
     if sharing.plan or choices["speculative"] or name not in model_names():
         return _work(*arguments)  # a plan or a file may differ next time
     content = (name, workload, *choices.items(), id(card), require_fit, sharing)
-    work = _remembered(_Arguments(content, arguments))
+    work = _remembered(Keyed(content, arguments))
     listings = [
         dataclasses.replace(x, kernels=tuple({**row} for row in x.kernels))
         for x in work.listings
@@ -124,17 +125,9 @@ def modelled_work(
     return dataclasses.replace(work, listings=listings, memory={**work.memory})
 
 
-@dataclasses.dataclass(frozen=True)
-class _Arguments:
-    """Arguments of `modelled_work`, equal where `content` is."""
-
-    content: Any
-    values: tuple[Any, ...] = dataclasses.field(compare=False)
-
-
 @functools.lru_cache(maxsize=64)
-def _remembered(arguments: _Arguments) -> Work:
-    return _work(*arguments.values)
+def _remembered(arguments: Keyed) -> Work:
+    return _work(*arguments.value)
 
 
 def _work(

@@ -64,8 +64,8 @@ class Table:
         return float(scores.min(initial=np.inf))
 
     def ranked(self, objective: Objective, rows: np.ndarray) -> np.ndarray:
-        """`rows` by score; of equals (to 9 digits) the one of highest clock, then of the
-        least batch limit."""
+        """`rows` by score; of equals (to 9 digits) the one of highest clock, then that
+        of the least batch limit."""
         scores = self.score(objective)[rows]
         equal = (scores / scores.min(initial=np.inf)).round(9)
         return rows[np.lexsort((self.limit[rows], -self.clock[rows], equal))]

@@ -7,7 +7,6 @@ composed first, at every clock of the grid, and then governed (`power.governed`)
 is why the table is no list of estimates (`at_points`): those are governed alone.
 """
 
-import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -22,6 +21,7 @@ from jaxtyping import Float, Int
 from ...estimator import running
 from ...hardware import GpuSpec, OperatingPoint
 from ...physics import waiting_power
+from ...records import Keyed
 from ...workload import LanguageModel, Listing, Workload, assemble
 from ...workload.models import Request
 from .rows import LINEAR, PARTS, Step, listing
@@ -166,8 +166,8 @@ def program(
             # that decodes alone keeps its attention.
             others = beside - (beside > 1 and not drafted)
             steps.append(Step(others, lower, tokens, behind, drafted))
-    of = _Of(model, request, id(model))
-    listed = [_listing(of, step) for step in steps]
+    own = Keyed(id(model), model)
+    listed = [_listing(own, request, step) for step in steps]
     names = [part for _, parts in listed for part in parts]
     base = [0 if m == 0 else batches.index(m) for m in _BESIDE]
     workload = assemble([x for x, _ in listed], like and like.workload)
@@ -187,20 +187,10 @@ def program(
     return Program(workload, knots)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Of:
-    """A model, equal to itself alone, and how its steps run."""
-
-    model: LanguageModel = dataclasses.field(compare=False)
-    request: Request
-    number: int
-    """`id` of the model, which stays alive here."""
-
-
 @functools.lru_cache(maxsize=4096)
-def _listing(of: _Of, step: Step) -> tuple[Listing, list[str]]:
+def _listing(model: Keyed, request: Request, step: Step) -> tuple[Listing, list[str]]:
     """The kernels of a step: programs differ in few of their steps."""
-    return listing(of.model, of.request, step)
+    return listing(model.value, request, step)
 
 
 def step_costs(
