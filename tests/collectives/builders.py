@@ -51,6 +51,7 @@ CHUNK = 25e3
 QUICK = Effort(batches=1, restarts=4)
 _NONE = Energy(0.0, 0.0, 0.0, "none")
 Edge = tuple[int, int, float, float]
+Edge3 = tuple[int, int, float]
 
 
 def seeds(count: int, quick: int) -> list[Any]:
@@ -165,6 +166,30 @@ def random_ring(seed: int, rates: list[float], latencies: list[float]) -> Topolo
         for a, b, _, _ in (e for n in range(4) for e in both(n, (n + 1) % 4, 1.0, 0.0))
     ]
     return machine("random-ring", gpu_nodes(4, 1), edges, 4)
+
+
+def priced_machine(
+    ends: Iterable[Edge3], gpus: int, switches: int = 0, copy: bool = True
+) -> Topology:
+    """Links (source, target, pJ/bit) of 100 GB/s without latency."""
+    nodes = gpu_nodes(gpus, gpus)
+    nodes += [Node(f"sw{n}", "switch", copy) for n in range(switches)]
+    links = tuple(
+        Link(a, b, 100 * GB, 0.0, "wire", Energy(e, e / 2, 2 * e, "by hand"))
+        for a, b, e in ((a, b, pj * 1e-12) for a, b, pj in ends)
+    )
+    return Topology("by hand", tuple(nodes), links, gpus)
+
+
+def played(
+    topology: Topology, wanted: Demand, trips: Sequence[tuple[int, int]]
+) -> Schedule:
+    """Sends (link, slot) of a block of 1 MB, a slot as long as a send at 100 GB/s."""
+    link, slot = (np.array(column) for column in zip(*trips, strict=True))
+    took, zeros = MB / (100 * GB), np.zeros(len(link), int)
+    sizes = np.full(len(link), MB)
+    sends = Sends(zeros, link, slot * took, (slot + 1) * took, sizes, zeros)
+    return Schedule(topology, wanted, sends)
 
 
 # --- what a topology is, read off its links

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from diffenergy.collectives import Demand, Topology, demand
+from diffenergy.collectives import Demand, Topology, demand, load_topology
 from diffenergy.collectives import _duals as duals
 from diffenergy.collectives._bounds import cut_bound
 
@@ -25,7 +25,6 @@ from .builders import (
     epoch_bound,
     epoch_length,
     epoch_model,
-    epochs_of,
     flow_bound,
     gather_chunks,
     gpu_nodes,
@@ -60,26 +59,6 @@ def test_epochs_beside_the_published_runs(shared: Path, collective: str) -> None
         model = epoch_model(topology, demand.size[0], float(row["epoch_s"]))
         bound = epoch_bound(demand, topology, model, whole)
         assert (epochs if whole else 0.88 * epochs - 64) <= bound <= epochs, row
-
-
-PAIR = ndv2_2(published=True)
-
-
-@pytest.mark.parametrize(
-    "topology, kind, whole, epochs",
-    [
-        # 8 chunks pass gpu8 -> gpu1, then two hops: 34 and 9 epochs are infeasible.
-        *((ndv2_2(x), "fastest", True, 35) for x in (True, False)),
-        *((ndv2_2(x), "slowest", True, 10) for x in (True, False)),
-        # 56 chunks pass gpu0 -> gpu9 and the first is at gpu0 after an epoch.
-        (PAIR, "fastest", False, 225),
-        (PAIR, "slowest", False, 57),
-    ],
-)
-def test_two_chassis_at_1_gb(topology, kind, whole, epochs) -> None:
-    demand = (all_gather if whole else all_to_all)(topology, GB)
-    model = epochs_of(topology, kind, demand.size[0])
-    assert epoch_bound(demand, topology, model, whole) == epochs
 
 
 @pytest.mark.parametrize(
@@ -124,7 +103,6 @@ SECONDS = {
     # Blocks times links that they pass, shared out among all links, and one latency.
     "ring of 8": (ring(8, 0.0), "all_to_all", 8 * MB, True, 8 * MB / 50e9),
     "torus": (torus(3, 3), "all_to_all", 9 * MB, True, 3 * MB / 50e9 + 0.5 * US),
-    "torus of 16": (torus(4, 4), "all_to_all", 16 * MB, True, 8 * MB / 50e9 + 0.5 * US),
 }  # fmt: skip
 
 
@@ -136,63 +114,44 @@ def test_seconds_by_hand(case: str) -> None:
     assert second_bound(wanted, topology, whole) == pytest.approx(least, rel=near)
 
 
-def test_a_large_torus() -> None:
-    """127 chunks over 4 links into each of 128 GPUs: 32 rounds."""
-    topology, chunk = torus(8, 16), GB / 128
-    bound = second_bound(all_gather(topology, GB), topology)
-    assert 127 * chunk / 200e9 <= bound <= 32 * chunk / 50e9 + 16 * 0.5 * US
-
-
-def line_of_pairs() -> Topology:
-    """Two pairs of GPUs at 100 GB/s, joined by one link of 10 GB/s."""
-    edges = [e for n, rate in enumerate((100.0, 10.0, 100.0)) for e in
-             both(n, n + 1, rate, 0.0)]  # fmt: skip
-    return machine("line", gpu_nodes(4, 4), edges, 4)
-
-
 def test_cuts() -> None:
     """Max-flow finds the neck that no GPU's own links show: gpu2 and gpu3 want two
     chunks of 1 GB over 10 GB/s; into a GPU of a ring three chunks over two links."""
-    line, circle = line_of_pairs(), ring(4)
+    rates = enumerate((100.0, 10.0, 100.0))
+    edges = [e for n, rate in rates for e in both(n, n + 1, rate, 0.0)]
+    line, circle = machine("line", gpu_nodes(4, 4), edges, 4), ring(4)
     assert cut_bound(all_gather(line, 4 * GB), line) == pytest.approx(0.2, rel=1e-5)
     into_one = cut_bound(all_gather(circle, 250 * MB), circle)
     assert into_one == pytest.approx(3 * 62.5e6 / 100e9)
 
 
-@pytest.mark.parametrize("topology", [ring(4, 0.0), ring(8, 0.0), *(f"random-{n}" for n
-                                      in range(6))], ids=str)  # fmt: skip
-def test_all_reduce_never_above_a_schedule(topology) -> None:
-    if isinstance(topology, str):
-        topology = small_machine(int(topology[-1]))
+@pytest.mark.parametrize("seed", [None, 0, 1, 2])
+def test_all_reduce_never_above_a_schedule(seed: int | None) -> None:
+    topology = ring(8, 0.0) if seed is None else small_machine(seed)
     demand = sums(topology, 8 * MB, True)
     bound = second_bound(demand, topology)
     finish = verify(greedy(topology, demand, bound=bound, effort=Effort(4, 8)))
     assert bound <= finish * (1 + 1e-9)
     assert second_bound(demand, topology, whole=False) <= finish * (1 + 1e-9)
-    if topology.name == "ring-8":  # each GPU receives 2 x 7 blocks over two links
+    if seed is None:  # each GPU receives 2 x 7 blocks over two links
         assert finish == pytest.approx(bound)
 
 
 def test_reductions_are_bounded_on_the_reversed_machine() -> None:
     """NDv2's one-way links: what leaves chassis 1 of the reversed machine enters it."""
     topology = ndv2_2()
-    scatter = sums(topology, GB, everywhere=False)
     reverse = topology.reversed()
-    assert second_bound(scatter, topology) == pytest.approx(
-        second_bound(all_gather(reverse, GB), reverse)
-    )
+    bound = second_bound(sums(topology, GB, everywhere=False), topology)
+    assert bound == pytest.approx(second_bound(all_gather(reverse, GB), reverse))
 
 
 def test_what_leaves_one_gpu_counts() -> None:
     """24 of 32 blocks of a scatter leave chassis 0 over one link of 12.5 GB/s."""
     topology = ndv2_4()
-    whole = all_to_all(topology, GB)
-    keep = whole.source == 0
-    columns = [column[keep] for column in dataclasses.astuple(whole)[1:]]
-    demand = Demand("scatter", *columns)
-    bound = second_bound(demand, topology)
+    wanted = demand("scatter", topology, GB)
+    bound = second_bound(wanted, topology)
     assert bound == pytest.approx(24 * GB / 32 / 12.5e9 + 2.6e-6)
-    assert verify(greedy(topology, demand, bound=bound)) >= bound * (1 - 1e-9)
+    assert verify(greedy(topology, wanted, bound=bound)) >= bound * (1 - 1e-9)
 
 
 def small_machine(seed: int) -> Topology:
@@ -204,9 +163,7 @@ def small_machine(seed: int) -> Topology:
     return machine(f"small-{seed}", gpu_nodes(4, 2), edges, 4)
 
 
-@pytest.mark.parametrize(
-    "seed, kind", [(0, "gather"), (1, "to_all"), (2, "some"), (3, "some")]
-)
+@pytest.mark.parametrize("seed, kind", [(0, "gather"), (1, "to_all"), (2, "some")])
 def test_never_above_the_least_finish(seed: int, kind: str) -> None:
     """Least epochs by integer programming, as seconds of a verified schedule."""
     topology = small_machine(seed)
@@ -269,7 +226,7 @@ def plain_flow(topology: Topology, demand: Demand) -> float:
     return float(answer.fun)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_equals_a_plain_program(seed: int) -> None:
     topology, demand = random_case(seed)
     result = flow_bound(demand, topology, whole=False)
@@ -277,17 +234,9 @@ def test_equals_a_plain_program(seed: int) -> None:
 
 
 def test_mesh_by_its_middle_cut() -> None:
-    """4 x 4: 64 blocks pass the 4 links from the left half to the right."""
-    places = [(x, y) for x in range(4) for y in range(4)]
-    edges = []
-    for n, (x, y) in enumerate(places):
-        if y < 3:
-            edges += both(n, n + 1, 100.0, 0.7)
-        if x < 3:
-            edges += both(n, n + 4, 100.0, 0.7)
-    mesh = machine("mesh-4", gpu_nodes(16, 16), edges, 16)
+    """4 x 4: 64 blocks of 1 GB pass the 4 links of 100 GB/s between the halves."""
+    mesh = load_topology("mesh-4", 0.7 * US)
     demand = all_to_all(mesh, 16 * GB)
-    # 64 GB over 400 GB/s
     assert flow_bound(demand, mesh) == pytest.approx(0.16 + 0.7e-6)
     assert second_bound(demand, mesh) < 0.14
 

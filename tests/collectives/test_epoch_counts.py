@@ -39,11 +39,9 @@ def line(rate: float, latency: float) -> Topology:
 @pytest.mark.parametrize(
     ("rate", "latency", "chunks", "epochs"),
     [
-        (1.0, 0.0, 1, 2),  # one an epoch, two links
-        (1.0, 0.0, 3, 4),  # the third enters in epoch 2
+        (1.0, 0.0, 3, 4),  # one an epoch, two links: the third enters in epoch 2
         (1.0, 0.1, 1, 2),  # a tenth of an epoch counts as none
         (1.0, 0.11, 1, 4),  # more is a whole epoch on each link
-        (0.5, 0.0, 1, 3),  # an epoch, then two
         (0.5, 0.0, 3, 7),  # three of two epochs after the first
         (0.75, 0.0, 2, 5),  # one in any two epochs, so that 4/3 s become 2
         (2.0, 0.0, 2, 3),  # no sooner than they come
@@ -57,29 +55,19 @@ def test_a_line(rate: float, latency: float, chunks: int, epochs: int) -> None:
 
 
 def test_the_order_of_a_link_is_kept() -> None:
-    """Block 1 leaves first and is wanted next door, block 0 has to go on."""
+    """Block 1 leaves first and is wanted next door, block 0 has to go on; or the other
+    way round."""
     topology = line(1.0, 0.0)
     wanted = wishes(topology, ["gpu1"], 2)
     wanted.wanted[0] = [False, False, True]
-    late: list[Row] = [
-        (1, "gpu0", "gpu1", 0.0, 1.0),
-        (0, "gpu0", "gpu1", 1.0, 2.0),
-        (0, "gpu1", "gpu2", 2.0, 3.0),
-    ]
     model = epoch_model(topology, 1.0, 1.0)
-    assert whole_epochs(schedule(topology, wanted, late), model) == 3
-    soon: list[Row] = [
-        (0, "gpu0", "gpu1", 0.0, 1.0),
-        (1, "gpu0", "gpu1", 1.0, 2.0),
-        (0, "gpu1", "gpu2", 1.0, 2.0),
-    ]
-    assert whole_epochs(schedule(topology, wanted, soon), model) == 2
-
-
-def hub(copy: bool, free_exit: bool) -> Topology:
-    links = [("gpu0", "sw0", 1.0, 0.0), ("sw0", "gpu1", 1.0, 0.0)]
-    links.append(("sw0", "gpu2", 1.0, 0.0))
-    return unit_machine("gpu0 gpu1 gpu2 sw0", links, copy=copy, free_exit=free_exit)
+    for first in (1, 0):
+        rows: list[Row] = [
+            (first, "gpu0", "gpu1", 0.0, 1.0),
+            (1 - first, "gpu0", "gpu1", 1.0, 2.0),
+            (0, "gpu1", "gpu2", 1.0 + first, 2.0 + first),
+        ]
+        assert whole_epochs(schedule(topology, wanted, rows), model) == 2 + first
 
 
 @pytest.mark.parametrize("free_exit", [False, True])
@@ -87,7 +75,10 @@ def hub(copy: bool, free_exit: bool) -> Topology:
 def test_switches(copy: bool, free_exit: bool) -> None:
     """In in an epoch and out in the next, at no cost where the exit is free; once for
     both takers only if the switch copies."""
-    topology = hub(copy, free_exit)
+    ends = [("gpu0", "sw0"), ("sw0", "gpu1"), ("sw0", "gpu2")]
+    topology = unit_machine(
+        "gpu0 gpu1 gpu2 sw0", [(*x, 1.0, 0.0) for x in ends], copy, free_exit=free_exit
+    )
     result = greedy(topology, wishes(topology, ["gpu1", "gpu2"]), effort=QUICK)
     assert len(result.sends) == 4 - copy
     epochs = whole_epochs(result, epoch_model(topology, 1.0, 1.0))
@@ -110,9 +101,7 @@ def test_sums_by_hand() -> None:
     ("name", "collective", "size", "chunks"),
     [
         ("ndv2-2-published", "all_gather", "1KB", 1),
-        ("ndv2-2-published", "all_gather", "1MB", 1),
         ("ndv2-2-published", "all_gather", "1GB", 1),
-        ("dgx1", "all_gather", "200KB", 1),
         ("dgx1", "all_gather", "600KB", 3),
         ("ndv2-2", "reduce_scatter", "1GB", 1),
     ],
