@@ -8,6 +8,7 @@ from diffenergy.collectives._queues import Requests, balanced_paths
 
 from .builders import (
     GB,
+    QUICK,
     Effort,
     all_gather,
     all_to_all,
@@ -43,7 +44,6 @@ MACHINES = [
     ring(5),
     torus(3, 4),
 ]
-QUICK = Effort(batches=1, restarts=4)
 
 
 @pytest.mark.parametrize(
@@ -70,13 +70,6 @@ def test_every_schedule_replays(topology: Topology, kind: str, epochs: bool) -> 
     finish = verify(schedule)
     assert finish >= second_bound(demand, topology) * (1 - 1e-9)
     assert schedule.epoch == (tau if kind != "to_all" else None)
-
-
-def test_sixteen_gpus_all_to_all_meets_its_bound() -> None:
-    topology = ndv2_2()
-    demand = all_to_all(topology, GB)
-    bound = second_bound(demand, topology)
-    assert verify(greedy(topology, demand, bound=bound)) == pytest.approx(0.3200013)
 
 
 def test_four_chassis_within_one_per_cent() -> None:
@@ -109,14 +102,15 @@ def test_tori_within_ten_per_cent(sides: tuple[int, ...]) -> None:
     assert len(schedule.sends) == gpus * (gpus - 1)  # each chunk comes once
 
 
-@pytest.mark.parametrize("latency, tau", [(0.0, 1e-6), (0.7, 1e-6)])
-def test_dgx1_least_epochs(latency: float, tau: float) -> None:
+@pytest.mark.parametrize(
+    "latency, least", [(0.0, [2, 3, 4, 5, 6, 7]), (0.7, [4, 5, 6, 6, 7, 8])]
+)
+def test_dgx1_least_epochs(latency: float, least: list[int]) -> None:
     """Slow epochs of 25 KB chunks: figures known to be least."""
     topology = dgx1(latency)
-    least = [2, 3, 4, 5, 6, 7] if latency == 0 else [4, 5, 6, 6, 7, 8]
     for chunks, epochs in enumerate(least, 1):
         demand = all_gather(topology, 8 * 25e3 * chunks, chunks)
-        assert greedy(topology, demand, tau, bound=epochs).epochs == epochs
+        assert greedy(topology, demand, 1e-6, bound=epochs).epochs == epochs
 
 
 def test_only_takers_and_the_ways_to_them_are_served() -> None:
@@ -129,7 +123,7 @@ def test_only_takers_and_the_ways_to_them_are_served() -> None:
 
 
 @pytest.mark.parametrize("kind", ["reduce_scatter", "all_reduce"])
-@pytest.mark.parametrize("chunks", [1, 2, 4])
+@pytest.mark.parametrize("chunks", [1, 4])
 def test_sums_of_teams_pass_gpus_that_are_in_none(kind: str, chunks: int) -> None:
     """Opposite GPUs of a ring: copies that no relay passes on are no summands. The
     least is the all-gather of the same teams backwards."""
@@ -141,34 +135,25 @@ def test_sums_of_teams_pass_gpus_that_are_in_none(kind: str, chunks: int) -> Non
     assert times * gather.finish * 0.999 < result.finish < 1.1 * times * gather.finish
 
 
-def requests(topology: Topology, size: float) -> Requests:
-    demand = all_to_all(topology, size)
-    return Requests(demand.source, demand.wanted.argmax(1), demand.size)
+def path_loads(topology: Topology) -> np.ndarray:
+    """Blocks of an all-to-all over each link."""
+    demand = all_to_all(topology, 1e6)
+    job = Requests(demand.source, demand.wanted.argmax(1), demand.size)
+    paths = balanced_paths(topology, job, np.random.default_rng(0), 0.0)
+    return np.bincount(np.concatenate(paths), minlength=len(topology.links))
 
 
-def ways_of(topology: Topology, seed: int = 0, wobble: float = 0.0) -> list[list[int]]:
-    job = requests(topology, 1e6)
-    rng = np.random.default_rng(seed)
-    return balanced_paths(topology, job, rng, wobble)
-
-
-def most_used(topology: Topology, ways: list[list[int]]) -> int:
-    return int(np.bincount(np.concatenate(ways), minlength=len(topology.links)).max())
-
-
-def test_ways_are_near_the_least_work() -> None:
+def test_paths_are_near_the_least_work() -> None:
     """Torus 3 x 4: 12 x 3 x 4 hops of blocks along the rings of four, whose 24 links
     carry 6 each; between two chassis 256 blocks over eight links, 32 each."""
-    small = torus(3, 4)
-    assert most_used(small, ways_of(small)) == 6
+    assert path_loads(torus(3, 4)).max() == 6
     large = dgx2_2()
-    used = np.bincount(np.concatenate(ways_of(large)), minlength=len(large.links))
-    assert used[large.rates < 20e9].max() == 32
+    assert path_loads(large)[large.rates < 20e9].max() == 32
 
 
 @pytest.mark.parametrize(
     "topology",
-    [ring(8), torus(3, 4), pytest.param(dgx2_2(), marks=pytest.mark.slow)],
+    [ring(8), torus(3, 4), dgx2_2()],
     ids=lambda t: t.name,
 )
 @pytest.mark.slow
@@ -179,25 +164,16 @@ def test_all_to_all_within_two_per_cent(topology: Topology) -> None:
     assert bound * (1 - 1e-9) <= verify(schedule) <= 1.02 * bound
 
 
-def two_level() -> Topology:
-    """Pairs at 100 GB/s, chassis of two pairs at 40 GB/s, 10 GB/s between chassis."""
-    edges = []
-    for first in (0, 4):
-        edges += both(first, first + 1, 100.0, 0.5)
-        edges += both(first + 2, first + 3, 100.0, 0.5)
-        edges += both(first + 1, first + 2, 40.0, 0.5)
-        edges += both(first, first + 3, 40.0, 0.5)
-    for i in range(4):
-        edges += both(i, i + 4, 10.0, 0.5)
-    return machine("two-level", gpu_nodes(8, 4), edges, 8)
-
-
 def test_chassis_are_entered_once_on_two_levels() -> None:
-    """4 blocks over 4 links between chassis, then at most two hops of 40 GB/s."""
-    topology = two_level()
+    """Pairs at 100 GB/s, chassis of two pairs at 40 GB/s, 10 GB/s between chassis: 4
+    blocks over 4 links between chassis, then at most two hops of 40 GB/s."""
+    edges = [e for i in range(4) for e in both(i, i + 4, 10.0, 0.5)]
+    for a in (0, 4):
+        edges += both(a, a + 1, 100.0, 0.5) + both(a + 2, a + 3, 100.0, 0.5)
+        edges += both(a + 1, a + 2, 40.0, 0.5) + both(a, a + 3, 40.0, 0.5)
+    topology = machine("two-level", gpu_nodes(8, 4), edges, 8)
     demand = all_gather(topology, 8e9)
     bound = second_bound(demand, topology)
     schedule = greedy(topology, demand, bound=bound, effort=Effort(6, 8))
     assert verify(schedule) <= 1.25 * bound
-    between = topology.rates[schedule.sends.link] < 20e9
-    assert between.sum() == 8
+    assert (topology.rates[schedule.sends.link] < 20e9).sum() == 8

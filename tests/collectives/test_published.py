@@ -1,13 +1,12 @@
 """The 25 published schedules, and the same broken on purpose."""
 
 import csv
-import gzip
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from diffenergy.collectives import Violation, load_topology
+from diffenergy.collectives import Violation, load_topology, verify
 from diffenergy.collectives._published import read_json, replay_epochs
 
 from .builders import read_published, run_published, write_json
@@ -27,10 +26,6 @@ SMALL = {
 on a single lane."""
 
 
-def _names(shared: Path) -> list[Path]:
-    return sorted((shared / "data/teccl/schedules").glob(_PREFIX + "*.json.gz"))
-
-
 @pytest.mark.shared_data
 @pytest.mark.slow
 def test_all_files_end_in_their_epochs_and_run_in_continuous_time(shared: Path):
@@ -38,21 +33,16 @@ def test_all_files_end_in_their_epochs_and_run_in_continuous_time(shared: Path):
     an all-to-all is at most the latencies longer; an all-gather also the epoch that
     hops out of gpu0 did not count, and latencies that sends before it on a link had."""
     with (shared / "data/teccl/goldens_ndv2_2chassis.csv").open() as file:
-        rows = {
-            (r["collective"], r["epoch_type"], r["size_label"]): r
-            for r in csv.DictReader(file)
-        }
-    files = _names(shared)
+        columns = "collective", "epoch_type", "size_label"
+        rows = {tuple(r[x] for x in columns): r for r in csv.DictReader(file)}
+    files = sorted((shared / "data/teccl/schedules").glob(_PREFIX + "*.json.gz"))
     assert len(files) == 25
+    names = {"all_gather": "AllGather", "all_to_all": "AlltoAll"}
     for path in files:
         published = read_published(path, load_topology("ndv2-2-published"))
         words = path.name.removesuffix(".json.gz").removeprefix(_PREFIX)
         name, epoch, size = words.rsplit("_", 2)
-        row = rows[
-            {"all_gather": "AllGather", "all_to_all": "AlltoAll"}[name],
-            epoch.capitalize(),
-            size,
-        ]
+        row = rows[names[name], epoch.capitalize(), size]
         assert replay_epochs(published) == int(row["epochs"])
         assert published.demand.size == pytest.approx(float(row["chunk_bytes"]))
         _, result = run_published(published)
@@ -62,17 +52,13 @@ def test_all_files_end_in_their_epochs_and_run_in_continuous_time(shared: Path):
         assert late <= free + _LONGEST
 
 
-def _read(path: Path, *flows: str):
-    return read_published(
-        write_json(path, SMALL | {"7-Flows": flows}), load_topology("ndv2-2-published")
-    )
-
-
 def test_flows_become_sends(tmp_path: Path):
     """gpu4 over the switch gpu0 to gpu2 and gpu9, sharing the hop into gpu0: two
     lanes (1 epoch), so that gpu0 sends on in epoch 1."""
-    shared_hop = "Chunk 0 from 4 traveled over 4->{} in epoch 0 via switches 0"
-    published = _read(tmp_path / "a.json", shared_hop.format(2), shared_hop.format(9))
+    hop = "Chunk 0 from 4 traveled over 4->{} in epoch 0 via switches 0"
+    table = SMALL | {"7-Flows": [hop.format(2), hop.format(9)]}
+    path = write_json(tmp_path / "a.json", table)
+    published = read_published(path, load_topology("ndv2-2-published"))
     names = [node.name for node in published.topology.nodes]
     links = [published.topology.links[n] for n in published.sends.link]
     assert [(names[k.source], names[k.target]) for k in links] == [
@@ -86,59 +72,39 @@ def test_flows_become_sends(tmp_path: Path):
     assert published.demand.wanted.sum() == 15 * 15
 
 
-def _broken(shared: Path, tmp_path: Path, which: str, edit: Callable[[dict], object]):
-    path = shared / f"data/teccl/schedules/{_PREFIX}{which}.json.gz"
-    table = read_json(path)
-    edit(table)
-    return read_published(
-        write_json(tmp_path / "broken.json", table), load_topology("ndv2-2-published")
-    )
+def without_a_chunk(table: dict) -> None:
+    name, ways = table["7-chunk paths"].popitem()
+    chunk = name.split("for chunk ")[1].split(" met")[0]
+    lost = {f"Chunk {chunk} traveled over {hop}" for way in ways for _, hop in way}
+    table["6-Flows"] = [flow for flow in table["6-Flows"] if flow not in lost]
+
+
+BROKEN: list[tuple[str, Callable[[dict], object], str]] = [
+    ("all_gather", lambda table: table.update({"3-Epochs_Required": 9}),
+     "after 10 epochs, not after the 9"),
+    ("all_to_all", lambda table: table["6-Flows"].pop(5), "a path but not listed"),
+    ("all_gather", lambda table: table["6-Demand_Met"]["GPU 3"].pop("GPU 5"),
+     "does not have the demand of GPU 5"),
+    ("all_to_all", without_a_chunk, "never comes whole"),
+]  # fmt: skip
 
 
 @pytest.mark.shared_data
-def test_claims_and_paths_are_checked(shared: Path, tmp_path: Path):
-    def less(table: dict) -> None:
-        table["3-Epochs_Required"] = 9
+def test_files_are_verified(shared: Path, tmp_path: Path):
+    def path(name: str) -> Path:
+        return shared / f"data/teccl/schedules/{_PREFIX}{name}_slow_1GB.json.gz"
 
-    with pytest.raises(Violation, match="after 10 epochs, not after the 9"):
-        run_published(_broken(shared, tmp_path, "all_gather_slow_1GB", less))
-    with pytest.raises(Violation, match="a path but not listed"):
-        _broken(
-            shared,
-            tmp_path,
-            "all_to_all_slow_1GB",
-            lambda table: table["6-Flows"].pop(5),
-        )
-
-    with pytest.raises(Violation, match="does not have the demand of GPU 5"):
-        _broken(
-            shared,
-            tmp_path,
-            "all_gather_slow_1GB",
-            lambda table: table["6-Demand_Met"]["GPU 3"].pop("GPU 5"),
-        )
-
-    def lost(table: dict) -> None:
-        path = table["7-chunk paths"].popitem()
-        hops = {hop for way in path[1] for _, hop in way}
-        chunk = path[0].split("for chunk ")[1].split(" met")[0]
-        others = {f"Chunk {chunk} traveled over {hop}" for hop in hops}
-        table["6-Flows"] = [f for f in table["6-Flows"] if f not in others]
-
-    with pytest.raises(Violation, match="never comes whole"):
-        replay_epochs(_broken(shared, tmp_path, "all_to_all_slow_1GB", lost))
-
-
-@pytest.mark.shared_data
-def test_truncated_files(shared: Path, tmp_path: Path):
-    data = (
-        shared / f"data/teccl/schedules/{_PREFIX}all_gather_slow_1GB.json.gz"
-    ).read_bytes()
-    for name, content in {
-        "cut.json.gz": data[:900],
-        "cut.json": gzip.decompress(data)[:900],
-        "empty.json": b"",
-    }.items():
-        (tmp_path / name).write_bytes(content)
-        with pytest.raises(ValueError, match="not whole JSON"):
-            read_published(tmp_path / name, load_topology("ndv2-2-published"))
+    machine = load_topology("ndv2-2-published")
+    result = verify(path("all_gather"), machine)
+    assert result.summary["format"] == "te-ccl"
+    assert result.schedule.epochs == 10 and result.finish <= 50e-3
+    with pytest.raises(ValueError, match="names no topology"):
+        verify(path("all_gather"))
+    with pytest.raises(Violation):
+        verify(path("all_gather"), load_topology("dgx1"))
+    for name, edit, says in BROKEN:
+        table = read_json(path(name))
+        edit(table)
+        broken = write_json(tmp_path / "broken.json", table)
+        with pytest.raises(Violation, match=says):
+            run_published(read_published(broken, machine))

@@ -1,5 +1,6 @@
 """What machines, demands, plans and schedule files refuse; schedules: `verify`."""
 
+import gzip
 import json
 from collections.abc import Callable
 from functools import partial
@@ -21,7 +22,7 @@ from diffenergy.collectives import (
 from diffenergy.results import Infeasible
 
 from .builders import read_demand_file, read_published
-from .test_files import _ring, _table
+from .test_files import ring_schedule, table_of
 from .test_nvidia_smi import DGX1 as PRINT
 from .test_nvidia_smi import PCIE
 from .test_published import SMALL
@@ -47,15 +48,11 @@ MACHINES = [
     machine("`rate` is missing for the links '0..1-sw0'", "rate = 10e9\n", ""),
     machine("looks like GB/s", "rate = 10e9", "rate = 10"),
     machine("`rate` is -1; allowed", "rate = 10e9", "rate = -1"),
-    machine("`rate` is 'x'; give a finite number", "rate = 10e9", "rate = 'x'"),
     machine("`rate` is nan; give a finite number", "rate = 10e9", "rate = nan"),
     machine("`latency` is -1e-06", "latency = 1e-6", "latency = -1e-6"),
-    machine("looks like us", "latency = 1e-6", "latency = 0.7"),
     machine("`latency` is True", "latency = 2e-6", "latency = true"),
     machine("nearest: laser", 'medium = "laser"', 'medium = "lasr"'),
-    machine("`medium` is missing; nearest: nvlink1", 'medium = "laser"\n', ""),
     machine("low, typical, high", "typical = 2e-12", "typical = 2"),
-    machine("number them from sw0", 'names = "sw0"', 'names = "sw1"'),
     machine("counted by `gpus`", 'names = "sw0"', 'names = "gpu7"'),
     machine("allowed are names such as", 'names = "sw0"', 'names = "switch"'),
     machine("allowed are true and false", "copy = true", "copy = 1"),
@@ -66,7 +63,6 @@ MACHINES = [
     machine("makes 10000000000 links", "0..1-sw0", "0..99999-0..99999"),
     machine("a range rises", "0..1-sw0", "1..0-sw0"),
     machine("allowed are two nodes", "0..1-sw0", "0..1"),
-    machine("`gpus` is 0", "gpus = 2", "gpus = 0"),
     machine("`gpus` is 150000 in 2 chassis", "gpus = 2", "gpus = 150000"),
     machine("`gpu_count` is not a key", "gpus = 2", "gpu_count = 2"),
     machine("`buffer_gpus` is 1", "chassis = 2", "chassis = 2\nbuffer_gpus = 1"),
@@ -81,17 +77,14 @@ MACHINES = [
         for name, sentence in {
             "dgx-1": "neither a known topology nor a file; nearest: `dgx1`",
             "none.toml": "no such file",
-            "mesh-1": "of 1 GPUs",
             "torus-0x4": "of 0 GPUs",
             "torus-900x900": "of 810000 GPUs",
             "dgx-h100-1": "one is `dgx-h100`",
-            "": "neither a known topology",
             "media": "neither a known topology",
         }.items()
     ),
     row("`latency` is -1e-06; allowed is any number of s from 0",
         load_topology, "dgx1", -1e-6),
-    row("`latency` is nan", load_topology, "dgx1", NAN),
     row("looks like us", load_topology, "dgx1", 0.7),
     row("states the latency of every link", load_topology, "ndv2-2", 1e-6),
     print_of("no print of", "nothing of it", "h100-sxm"),
@@ -109,12 +102,11 @@ MACHINES = [
     print_of("'QPI'", PCIE.replace("PIX", "QPI"), "l4"),
     row("no link of `dgx1` joins .. gpu0 is linked with gpu1", on_dgx1,
         disable=["gpu0-gpu7"]),
-    row("`disable` names gpu8", on_dgx1, disable=["gpu0-gpu8"]),
     row("allowed are two nodes", on_dgx1, disable=["gpu0"]),
     row("a pair and a factor", on_dgx1, scale=["0-1"]),
     *(
         row("a factor above 0", on_dgx1, scale=[f"0-1={x}"])
-        for x in ("0", "-1", "fast", "nan")
+        for x in ("0", "fast", "nan")
     ),
 ]  # fmt: skip
 
@@ -138,21 +130,17 @@ APART = "ring-4", ["gpu1-gpu2", "gpu2-gpu3"]
 DEMANDS = [
     *(
         demand_of(f"`size` is '{text}'", size=text)
-        for text in ("", "GB", "-1GB", "1 giga", "0", "0KB", "1,5GB", "nan", "1e400",
-                     "1GBs")
+        for text in ("", "GB", "-1GB", "0KB", "1,5GB", "nan", "1e400", "1GBs")
     ),
     demand_of("nearest: .. all_gather", "al_gather"),
-    demand_of("nearest: all_gather, all_to_all", "zzz"),
     demand_of("which 7 chunks do not divide; 1001 B", size=1000, chunks=7),
     demand_of("whole bytes", size=0.5),
     demand_of("`size` is -8", size=-8),
-    demand_of("`size` is nan", size=NAN),
     demand_of("`size` is missing", size=None),
     demand_of("`chunks` is 0", chunks=0),
     demand_of("take fewer chunks", size=10**9, chunks=10**9),
     demand_of("`root` is 8; allowed are 0 to 7", "reduce", root=8),
     demand_of("or gpu0 to gpu7", "reduce", root="sw0"),
-    demand_of("`root` is -1", "reduce", root=-1),
     demand_of("a demand file", "custom"),
     demand_of("names gpu8, which is not a GPU", groups=[[0, 8]]),
     demand_of("each once", groups=[[0, 0]]),
@@ -162,7 +150,6 @@ DEMANDS = [
     matrix("is 4 x 4; allowed is one row and column for each of the 8",
            np.ones((4, 4))),
     matrix("below 0", -np.ones((8, 8))),
-    matrix("not finite", np.full((8, 8), NAN)),
     matrix("no transfer", np.eye(8)),
     *(
         row(sentence, plan, *APART[:1], collective, "4KB", disable=APART[1])
@@ -216,7 +203,7 @@ PLANS = [
     plan_of("`objective` is 'energy', which needs the power", objective="energy"),
     *(
         plan_of(f"`objective` is '{text}'; allowed are time", objective=text)
-        for text in ("", "joules", "-3", "nan", "inf")
+        for text in ("joules", "-3", "nan")
     ),
     row("`method` is 'best'; allowed are auto", Search, "best"),
     plan_of("beside a Topology", topology=RING, latency=1e-6),
@@ -226,7 +213,7 @@ PLANS = [
     row("at least 4 are needed (proven)", on_dgx1, kind=Infeasible,
         search=Search(epoch="slowest", horizon=3)),
 ]  # fmt: skip
-WHOLE = json.dumps(_table(_ring("all_gather"), "all_gather"))
+WHOLE = json.dumps(table_of(ring_schedule("all_gather")))
 
 
 def schedule(
@@ -264,20 +251,25 @@ FILES = [
     row("cannot be read", verify, File(None, "folder")),
     row("no list `sends`", verify, File("[1]", "list.json")),
     row("written only; give the JSON", verify, "none.xml"),
+    *(
+        row("not whole JSON", read_published, File(content, name), RING)
+        for name, content in {
+            "cut.json.gz": gzip.compress(WHOLE.encode())[:-90],
+            "empty.json": b"",
+        }.items()
+    ),
     row("cannot be read", read_published, "none.json", RING),
     row("neither", read_published, File('{"sends": []}', "b.json"), RING),
     schedule("no list `sends`", lambda t: t.pop("sends")),
     schedule("names no `topology`", lambda t: t.pop("topology")),
     schedule("`collective` is", lambda t: t.pop("collective")),
     schedule("invalid literal", lambda t: t.update(chunks="x")),
-    schedule("`latency_s`", lambda t: t.update(latency_s="x")),
     schedule("`root`", lambda t: t.update(root=[1])),
     schedule("lacks 'source'", lambda t: t.update(demand=[{"chunk": 0}])),
     schedule("lacks 'size_bytes'", lambda t: t.pop("size_bytes")),
     schedule("`sends[3]`", lambda t: t["sends"][3].pop("link")),
     schedule("`sends[3]`", lambda t: t["sends"].__setitem__(3, 7)),
     send("`sends[3]`", chunk=0.5),
-    send("`sends[3]`", start_s="now"),
     send("send 3 uses gpu0->gpu2", link=["gpu0", "gpu2"], kind=Violation),
     send("send 3 carries chunk 4", chunk=4, kind=Violation),
     schedule("never comes whole", lambda t: t["sends"].pop(), Violation),
