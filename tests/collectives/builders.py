@@ -49,6 +49,14 @@ US = 1e-6
 CHUNK = 25e3
 """B."""
 QUICK = Effort(batches=1, restarts=4)
+DGX1_LEAST = {
+    (0.0, "slowest"): [2, 3, 4, 5, 6, 7],
+    (0.7, "slowest"): [4, 5, 6, 6, 7, 8],
+    (0.0, "fastest"): [3, 5, 8],
+    (0.7, "fastest"): [7, 9, 10],
+}
+"""Least epochs of all-gathers of 1, 2, ... chunks of `CHUNK` on a DGX-1 by latency
+(us) and kind of epoch, proven by another solver."""
 _NONE = Energy(0.0, 0.0, 0.0, "none")
 Edge = tuple[int, int, float, float]
 Edge3 = tuple[int, int, float]

@@ -13,6 +13,7 @@ from diffenergy.collectives._bounds import cut_bound
 
 from .builders import (
     CHUNK,
+    DGX1_LEAST,
     GB,
     MB,
     US,
@@ -25,6 +26,7 @@ from .builders import (
     epoch_bound,
     epoch_length,
     epoch_model,
+    epochs_of,
     flow_bound,
     gather_chunks,
     gpu_nodes,
@@ -61,22 +63,14 @@ def test_epochs_beside_the_published_runs(shared: Path, collective: str) -> None
         assert (epochs if whole else 0.88 * epochs - 64) <= bound <= epochs, row
 
 
-@pytest.mark.parametrize(
-    "tau, latency, least",
-    [
-        (1.0, 0.0, [2, 3, 4, 5, 6, 7]),
-        (1.0, 0.7, [4, 5, 6, 6, 7, 8]),
-        (0.5, 0.0, [3, 5, 8]),
-        (0.5, 0.7, [7, 9, 10]),
-    ],
-)
-def test_dgx1_bounds_and_least_epochs(tau, latency, least) -> None:
+@pytest.mark.parametrize(("latency", "kind"), DGX1_LEAST)
+def test_dgx1_bounds_and_least_epochs(latency: float, kind: str) -> None:
     """Never above the proven figures, at most one below, and equal with latency 0."""
     topology = dgx1(latency)
-    model = epoch_model(topology, CHUNK, tau * US)
+    model = epochs_of(topology, kind)
     gap = [
         known - epoch_bound(gather_chunks(topology, CHUNK, chunks), topology, model)
-        for chunks, known in enumerate(least, 1)
+        for chunks, known in enumerate(DGX1_LEAST[latency, kind], 1)
     ]
     assert min(gap) >= 0 and max(gap) <= (1 if latency else 0)
 

@@ -8,16 +8,14 @@ import pytest
 from scipy import sparse
 
 from diffenergy.collectives import Topology, demand
-from diffenergy.collectives._epoch_schedule import (
-    epoch_schedule,
-    least_horizon,
-)
-from diffenergy.collectives._lp import flow_model, static_bound
-from diffenergy.collectives._milp import integer_model, milp
-from diffenergy.search import LinearModel, Solving, solve
+from diffenergy.collectives._epoch_schedule import least_horizon
+from diffenergy.collectives._lp import static_bound
+from diffenergy.collectives._milp import milp
+from diffenergy.search import LinearModel, Solving
 
 from .builders import (
     CHUNK,
+    DGX1_LEAST,
     dgx1,
     dgx2_2,
     epochs_of,
@@ -41,41 +39,24 @@ from .builders import (
     verify,
 )
 
-
-def early(machine, demand, model, horizon):
-    """The published objective: a wish that is met from epoch k on is worth 1e6 / k."""
-    built, rows = integer_model(machine, demand, model, horizon)
-    wished = (rows.hold >= 0) & demand.wanted[:, :, None]
-    cost = np.zeros(rows.count)
-    worth = np.round(1e6 / np.maximum(np.nonzero(wished)[2], 1))
-    np.add.at(cost, rows.hold[wished], -worth)
-    return dataclasses.replace(built, cost=cost), rows
+QUICK_CASES = [(0.0, "slowest", 2), (0.7, "slowest", 1), (0.7, "slowest", 4)]
+QUICK_CASES += [(0.0, "fastest", 2), (0.7, "fastest", 3)]
 
 
 @pytest.mark.parametrize(
     ("latency", "kind", "chunks", "least"),
     [
-        (0.0, "slowest", 2, 3),
-        (0.7, "slowest", 1, 4),
-        (0.7, "slowest", 4, 6),
-        (0.0, "fastest", 2, 5),
-        (0.7, "fastest", 3, 10),
-        pytest.param(0.0, "slowest", 1, 2, marks=pytest.mark.slow),
-        pytest.param(0.0, "slowest", 6, 7, marks=pytest.mark.slow),
-        pytest.param(0.7, "slowest", 2, 5, marks=pytest.mark.slow),
-        pytest.param(0.7, "slowest", 3, 6, marks=pytest.mark.slow),
-        pytest.param(0.0, "fastest", 1, 3, marks=pytest.mark.slow),
-        pytest.param(0.7, "fastest", 1, 7, marks=pytest.mark.slow),
-        pytest.param(0.7, "fastest", 2, 9, marks=pytest.mark.slow),
-        pytest.param(0.0, "slowest", 3, 4, marks=pytest.mark.slow),
-        pytest.param(0.0, "slowest", 4, 5, marks=pytest.mark.slow),
-        pytest.param(0.0, "slowest", 5, 6, marks=pytest.mark.slow),
-        pytest.param(0.7, "slowest", 5, 7, marks=pytest.mark.slow),
-        pytest.param(0.7, "slowest", 6, 8, marks=pytest.mark.slow),
+        pytest.param(
+            *key,
+            chunks,
+            least,
+            marks=[] if (*key, chunks) in QUICK_CASES else pytest.mark.slow,
+        )
+        for key, row in DGX1_LEAST.items()
+        for chunks, least in enumerate(row, 1)
     ],
 )
 def test_dgx1_all_gather_has_its_least_epochs(latency, kind, chunks, least):
-    # Proven figures of another solver run for this machine.
     machine = dgx1(latency)
     model = epochs_of(machine, kind)
     demand = gather_chunks(machine, CHUNK, chunks)
@@ -91,41 +72,27 @@ def test_dgx1_all_gather_has_its_least_epochs(latency, kind, chunks, least):
 
 
 @pytest.mark.parametrize(
-    "machine",
-    [ndv2_2(published=True), pytest.param(ndv2_2(), marks=pytest.mark.slow)],
-    ids=lambda m: m.name,
+    ("machine", "kind", "least"),
+    [
+        # 8 chunks pass the link into chassis 0, then two hops: 8 + 2 and 8 x 4 + 3.
+        (ndv2_2(published=True), "slowest", 10),
+        pytest.param(
+            *(ndv2_2(published=True), "fastest", 35),
+            marks=[pytest.mark.slow, pytest.mark.long],
+        ),
+    ],
+    ids=str,
 )
-def test_ndv2_slow_epochs(machine):
-    chunk = 1e9 / 16
-    model = epochs_of(machine, chunk=chunk)
+def test_ndv2_epochs(machine, kind, least):
+    chunk, how = 1e9 / 16, Solving(time_limit=900.0)
+    model = epochs_of(machine, kind, chunk)
     demand = gather_chunks(machine, chunk)
-    # 8 chunks pass the link into chassis 0, then two hops.
-    result = milp(machine, demand, model, 10, how=Solving(time_limit=60.0))
-    assert schedule_of(result).epochs == 10
-    replay_epochs(schedule_of(result), model, 10)
+    result = milp(machine, demand, model, least, how=how)
+    replay_epochs(schedule_of(result), model, least)
     # The latencies that epochs drop add at most 4.1 us.
-    assert verify(run_epochs(schedule_of(result), model)) <= 10 * 5e-3 + 4.1e-6
-    assert (
-        milp(machine, demand, model, 9, how=Solving(time_limit=60.0)).status
-        == "infeasible"
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.long
-def test_ndv2_fast_epochs():
-    machine = ndv2_2(published=True)
-    chunk = 1e9 / 16
-    model = epochs_of(machine, "fastest", chunk)
-    demand = gather_chunks(machine, chunk)
-    result = milp(
-        machine, demand, model, 35, how=Solving(time_limit=900.0)
-    )  # 8 x 4 + 3
-    replay_epochs(schedule_of(result), model, 35)
-    assert (
-        milp(machine, demand, model, 34, how=Solving(time_limit=900.0)).status
-        == "infeasible"
-    )
+    finish = verify(run_epochs(schedule_of(result), model))
+    assert finish <= least * model.tau + 4.1e-6 or kind == "fastest"
+    assert milp(machine, demand, model, least - 1, how=how).status == "infeasible"
 
 
 def naive_least(topology, demand, model, parts: bool, most: int = 14) -> int | None:
@@ -261,33 +228,14 @@ def test_what_has_no_model_is_refused():
         lp(topology, gather, model)
 
 
-def test_early_delivery_is_as_good_as_scipy_finds():
-    machine = dgx1(0.0)
-    model = epochs_of(machine)
-    demand = gather_chunks(machine, CHUNK)
-    built, rows = early(machine, demand, model, 3)
-    result = solve(built, Solving(time_limit=60.0))
-    assert result.status == "optimal"
-    assert result.incumbent == pytest.approx(scipy_least(built), rel=1e-6)
-    assert result.values is not None
-    schedule_of = epoch_schedule(machine, demand, model, rows.chosen(result.values))
-    replay_epochs(schedule_of, model, 3)
-
-
 def test_least_cost_sends_every_wish_once():
     machine = dgx1()
     model = epochs_of(machine)
-    result = milp(
-        machine,
-        gather_chunks(machine, CHUNK),
-        model,
-        6,
-        link_cost=np.ones(32),
-        how=Solving(time_limit=60.0),
-    )
+    demand = gather_chunks(machine, CHUNK)
+    how = Solving(time_limit=60.0)
+    result = milp(machine, demand, model, 6, link_cost=np.ones(32), how=how)
     assert result.status == "optimal"
-    assert result.objective == 56  # 8 blocks, 7 takers
-    assert len(schedule_of(result).sends) == 56
+    assert result.objective == 56 == len(schedule_of(result).sends)  # 8 x 7 takers
 
 
 @pytest.mark.slow
@@ -320,52 +268,32 @@ def test_dgx1_all_to_all_needs_four_epochs_and_eighty_hops():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("machine", "least"),
+    ("machine", "kind", "least"),
     [
-        (ndv2_2(published=True), 57),  # 7 x 8 chunks through gpu0, from epoch 1 on
-        # 8 x 8 through each of the two links
-        (ndv2_2(), 64),
+        (ndv2_2(published=True), "slowest", 57),  # 7 x 8 through gpu0, from epoch 1 on
+        (ndv2_2(), "slowest", 64),  # 8 x 8 through each of the two links
+        (ndv2_2(published=True), "fastest", 225),  # 1 + 56 x 4
     ],
-    ids=lambda value: getattr(value, "name", value),
+    ids=str,
 )
-def test_ndv2_flows_in_slow_epochs(machine, least):
+def test_ndv2_flows(machine, kind, least):
     chunk = 1e9 / 16
-    model = epochs_of(machine, chunk=chunk)
+    model = epochs_of(machine, kind, chunk)
     demand = exchange_chunks(machine, chunk)
-    assert static_bound(machine, demand, model) == least
-    result = lp(machine, demand, model, how=Solving(time_limit=300.0))
+    result = lp(machine, demand, model, how=Solving(time_limit=400.0))
     assert schedule_of(result).epochs == least
     replay_parts(schedule_of(result), model, least)
+    if kind == "fastest":
+        assert result.objective == pytest.approx(544)
+        return
+    assert static_bound(machine, demand, model) == least
     timed = run_epochs(schedule_of(result), model, parts=True)
     assert verify(timed) <= least * 5e-3 + 4.1e-6
-
-
-@pytest.mark.slow
-def test_ndv2_flows_in_fast_epochs():
-    machine = ndv2_2(published=True)
-    chunk = 1e9 / 16
-    model = epochs_of(machine, "fastest", chunk)
-    result = lp(
-        machine, exchange_chunks(machine, chunk), model, how=Solving(time_limit=400.0)
-    )
-    assert schedule_of(result).epochs == 225  # 1 + 56 x 4
-    assert result.objective == pytest.approx(544)
-    replay_parts(schedule_of(result), model, 225)
-
-
-def test_least_volume_is_as_small_as_scipy_finds():
-    machine = dgx1(0.0)
-    model = epochs_of(machine, "fastest")
-    demand = exchange_chunks(machine, CHUNK)
-    linear = flow_model(machine, demand, model, 9).linear
-    result = lp(machine, demand, model, low=9)
-    assert result.objective == pytest.approx(scipy_least(linear))
 
 
 @pytest.mark.parametrize(
     ("machine", "chunk", "length", "most"),
     [
-        (dgx1(0.0), CHUNK, 1, 4),
         (dgx1(), CHUNK, None, 6),
         (star(4, False, latency=0.0), CHUNK, 1, 6),
         (ndv2_2(published=True), 1e9 / 16, 3, 12),

@@ -42,9 +42,8 @@ def closure(makers, count):
 @pytest.mark.parametrize(
     ("machine", "order"),
     [
-        (ring(5, 0.0), 10),  # the dihedral group
-        (ring(8, 0.0), 16),
-        (torus(3, 5), 6 * 10),  # product of two dihedral groups
+        (ring(8, 0.0), 16),  # the dihedral group
+        (torus(3, 5), 6 * 10),  # product of two
         (torus(3, 3), 6 * 6 * 2),  # and the swap of the dimensions
         (torus(4, 4), 384),  # the 4-cube: 2^4 4!
         (star(5, latency=0.0), math.factorial(5)),
@@ -58,23 +57,7 @@ def test_generators_make_the_whole_group(machine, order):
     assert closure(makers, len(machine.nodes)) == order
 
 
-def test_order_by_brute_force_over_all_renumberings_of_a_small_machine():
-    import itertools
-
-    machine = ring(4, 0.0)
-    links = (machine.links[0], *machine.links[2:])  # one direction of one pair gone
-    machine = dataclasses.replace(machine, links=links)
-    pairs = {(link.source, link.target) for link in links}
-    order = sum(
-        {(p[a], p[b]) for a, b in pairs} == pairs
-        for p in itertools.permutations(range(4))
-    )
-    assert closure(automorphisms(machine, gather_chunks(machine, 1.0)), 4) == order
-
-
-@pytest.mark.parametrize(
-    "machine", [dgx1(), dgx2_2(), torus(3, 4)], ids=lambda m: m.name
-)
+@pytest.mark.parametrize("machine", [dgx1(), dgx2_2()], ids=lambda m: m.name)
 @pytest.mark.parametrize("collective", [gather_chunks, exchange_chunks])
 def test_maps_keep_links_and_demand(machine, collective):
     demand = collective(machine, 1.0)
