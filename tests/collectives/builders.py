@@ -1,8 +1,7 @@
 """Machines, demands and schedules for the tests of collectives, and plain checks.
 
-Two kinds of machines: nodes by number with links in GB/s and us (`machine`, `ring`,
-`star`), and unit machines, nodes by name with links in B/s and s, whose schedules are
-written down as rows (`unit_machine`, `unit_ring`, `unit_star`, `schedule`).
+Machines have links in GB/s and us; those called `unit_` in B/s and s, and schedules on
+them are written down as rows (`schedule`).
 """
 
 import csv
@@ -92,11 +91,16 @@ def epochs_of(topology: Topology, kind: str = "slowest", chunk: float = CHUNK):
 
 
 def machine(
-    name: str, nodes: list[Node], edges: list[Edge], gpus: int, free_exit: bool = False
+    name: str,
+    nodes: list[Node],
+    edges: list[Edge],
+    gpus: int,
+    free_exit: bool = False,
+    units: tuple[float, float] = (GB, US),
 ) -> Topology:
-    """Topology of nodes and (source, target, rate in GB/s, latency in us)."""
+    """Topology of nodes and (source, target, rate, latency) in `units`."""
     links = tuple(
-        Link(a, b, rate * GB, latency * US, "nvlink", _NONE)
+        Link(a, b, rate * units[0], latency * units[1], "nvlink", _NONE)
         for a, b, rate, latency in edges
     )
     return Topology(name, tuple(nodes), links, gpus, free_exit=free_exit)
@@ -130,11 +134,9 @@ def torus(*sides: int) -> Topology:
     return load_topology("torus-" + "x".join(map(str, sides)))
 
 
-def ring(count: int, latency: float = 0.7, rate: float = 50.0) -> Topology:
-    edges = []
-    for i in range(count):
-        edges += both(i, (i + 1) % count, rate, latency)
-    return machine(f"ring-{count}", gpu_nodes(count, 1), edges, count)
+def ring(count: int, latency: float = 0.7, rate: float = 50.0, **how: Any) -> Topology:
+    edges = [e for i in range(count) for e in both(i, (i + 1) % count, rate, latency)]
+    return machine(f"ring-{count}", gpu_nodes(count, 1), edges, count, **how)
 
 
 def star(
@@ -142,14 +144,25 @@ def star(
     copy: bool = True,
     reduces: bool = False,
     latency: float = 0.35,
-    free_exit: bool = False,
+    rate: float = 100.0,
+    **how: Any,
 ) -> Topology:
-    """GPUs on one switch, 100 GB/s each way."""
+    """GPUs on one switch."""
     nodes = [*gpu_nodes(count, count), Node("sw0", "switch", copy, reduces)]
-    edges = []
-    for i in range(count):
-        edges += both(i, count, 100.0, latency)
-    return machine(f"star-{count}", nodes, edges, count, free_exit)
+    edges = [e for i in range(count) for e in both(i, count, rate, latency)]
+    return machine(f"star-{count}", nodes, edges, count, **how)
+
+
+def unit_ring(count: int, rate: float = 1.0, latency: float = 0.0) -> Topology:
+    """In B/s and s."""
+    return ring(count, latency, rate, units=(1.0, 1.0))
+
+
+def unit_star(
+    count: int, rate: float = 1.0, latency: float = 0.0, **switch: bool
+) -> Topology:
+    """In B/s and s."""
+    return star(count, latency=latency, rate=rate, units=(1.0, 1.0), **switch)
 
 
 def jittered(topology: Topology, seed: int = 3) -> Topology:
@@ -304,34 +317,6 @@ def unit_machine(
 
 def unit_both(a: str, b: str, rate: float, latency: float) -> list:
     return [(a, b, rate, latency), (b, a, rate, latency)]
-
-
-def unit_ring(count: int, rate: float = 1.0, latency: float = 0.0) -> Topology:
-    """`count` GPUs, links to both neighbours."""
-    links = [
-        link
-        for n in range(count)
-        for link in unit_both(f"gpu{n}", f"gpu{(n + 1) % count}", rate, latency)
-    ]
-    return unit_machine(" ".join(f"gpu{n}" for n in range(count)), links)
-
-
-def unit_star(
-    count: int,
-    rate: float = 1.0,
-    latency: float = 0.0,
-    copy: bool = True,
-    reduces: bool = False,
-) -> Topology:
-    """`count` GPUs around one switch."""
-    links = [
-        link
-        for n in range(count)
-        for link in unit_both(f"gpu{n}", "sw0", rate, latency)
-    ]
-    return unit_machine(
-        " ".join(f"gpu{n}" for n in range(count)) + " sw0", links, copy, reduces
-    )
 
 
 def unit_demand(

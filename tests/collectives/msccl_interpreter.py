@@ -43,19 +43,14 @@ def run(
             steps = list(tb)
             assert [int(s.attrib["s"]) for s in steps] == list(range(len(steps)))
             blocks[rank, int(a["id"])] = (a, [s.attrib for s in steps])
-    _check_waited(blocks)
-    _play(blocks, buffers, random.Random(seed), slots)
-    return [b["o"] for b in buffers]
-
-
-def _check_waited(blocks: dict) -> None:
-    """Steps that others wait for say so."""
     for (rank, _), (_, steps) in blocks.items():
         for step in steps:
             assert step["type"] in KINDS
-            if step["depid"] != "-1":
+            if step["depid"] != "-1":  # steps that others wait for say so
                 other = blocks[rank, int(step["depid"])][1][int(step["deps"])]
                 assert other["hasdep"] == "1"
+    _play(blocks, buffers, random.Random(seed), slots)
+    return [b["o"] for b in buffers]
 
 
 def _play(blocks: dict, buffers: list, chance: random.Random, slots: int) -> None:
@@ -68,9 +63,8 @@ def _play(blocks: dict, buffers: list, chance: random.Random, slots: int) -> Non
         moved = 0
         for key in order:
             attributes, steps = blocks[key]
-            moved += _step(
-                key, attributes, steps[done[key]], buffers, fifo, done, slots
-            )
+            step = steps[done[key]]
+            moved += _step(key, attributes, step, buffers, fifo, done, slots)
         if not moved:
             raise Deadlock
         left -= moved
@@ -80,21 +74,17 @@ def _step(key, attributes, step, buffers, fifo, done, slots) -> int:
     rank, mine = key[0], buffers[key[0]]
     if step["depid"] != "-1" and done[rank, int(step["depid"])] <= int(step["deps"]):
         return 0
-    source, target = int(step["srcoff"]), int(step["dstoff"])
-    count = int(step["cnt"])
-    taken = slice(source, source + count)
-    put = slice(target, target + count)
+    count, source, target = (int(step[x]) for x in ("cnt", "srcoff", "dstoff"))
+    taken, put = slice(source, source + count), slice(target, target + count)
     if step["type"] == "s":
-        line = fifo.setdefault(
-            (rank, int(attributes["send"]), attributes["chan"]), deque()
-        )
+        ends = rank, int(attributes["send"]), attributes["chan"]
+        line = fifo.setdefault(ends, deque())
         if len(line) >= slots:
             return 0
         line.append(mine[step["srcbuf"]][taken].copy())
     elif step["type"] in ("r", "rrc"):
-        line = fifo.setdefault(
-            (int(attributes["recv"]), rank, attributes["chan"]), deque()
-        )
+        ends = int(attributes["recv"]), rank, attributes["chan"]
+        line = fifo.setdefault(ends, deque())
         if not line:
             return 0
         value = line.popleft()

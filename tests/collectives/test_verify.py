@@ -282,8 +282,8 @@ def test_nothing_to_send():
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        ({"link": -1}, "send 1 uses an unknown link; by-hand has 4."),
-        ({"link": 4}, "send 1 uses an unknown link; by-hand has 4."),
+        ({"link": -1}, "send 1 uses an unknown link; ring-2 has 4."),
+        ({"link": 4}, "send 1 uses an unknown link; ring-2 has 4."),
         ({"block": -1}, "send 1 carries an unknown block; the demand has 2."),
         ({"block": 2}, "send 1 carries an unknown block; the demand has 2."),
         ({"start": np.inf}, "send 1 has no proper times"),
