@@ -13,12 +13,7 @@ import pytest
 
 from diffenergy.codesign import Range
 from diffenergy.codesign._search import descent
-from diffenergy.codesign._search.descent import (
-    STIFFNESS,
-    Aim,
-    advance,
-    begin,
-)
+from diffenergy.codesign._search.descent import STIFFNESS, Aim, advance, begin
 from diffenergy.codesign._space.task import METRICS, Measured, Task
 from tests.codesign.builders import problem
 
@@ -65,8 +60,7 @@ def multipliers(m: float) -> np.ndarray:
     return np.where(np.arange(NUM) == METRICS.index("area"), m, 0.0)[None]
 
 
-@pytest.mark.parametrize("x", [2.0, 4.0, 6.0, 14.0])
-@pytest.mark.parametrize("m", [0.0, 0.7])
+@pytest.mark.parametrize(("x", "m"), [(2.0, 0.0), (6.0, 0.0), (2.0, 0.7), (14.0, 0.7)])
 def test_one_update_by_hand(task: Task, x: float, m: float):
     """Rates of zero stay: the slope is -1 + pushed x / 4 per ln x, wherever x lies
     between its bounds, pushed x / 4 per ln of the GPU's number; the multiplier becomes

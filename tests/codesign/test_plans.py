@@ -43,9 +43,8 @@ def test_a_step_is_that_of_estimate_whatever_its_links():
     designs = problem(TRAINED, "link_bandwidth", "network")
     faster = {n: 2 * x for n, x in zip(designs.task.names, designs.base, strict=True)}
     assert faster["network"] == 2 * 50e9  # 400 Gbit/s a GPU of a DGX H100
-    plain, linked, both = scores(
-        designs, {}, {"link_bandwidth": faster["link_bandwidth"]}, faster
-    )
+    links = {"link_bandwidth": faster["link_bandwidth"]}
+    plain, linked, both = scores(designs, {}, links, faster)
     said = estimate("gpt2", gpu="h100-sxm", **TRAINED)
     assert plain == pytest.approx((said.time, said.energy), rel=1e-6)
     gpu = load_gpu("h100-sxm")

@@ -11,7 +11,6 @@ from refusals import File, Refusal, row
 
 from diffenergy.codesign import Effort, Part, Range, search, tune
 from diffenergy.estimator import prepare
-from diffenergy.hardware import process_rules
 
 from .builders import problem
 
@@ -42,19 +41,16 @@ def goal(sentence: str, **options: Any) -> Any:
 
 SPACES = [
     vary("`num_sm` cannot be varied; nearest: num_sms", "num_sm"),
-    vary("`warp_size` cannot be varied", "warp_size"),
     vary("`xyz` cannot be varied; allowed are num_sms, .. network", "xyz"),
     vary("no legal value; nearest: 132, 150", "num_sms", 140, 145),
     vary("give the lower bound first", "l2_capacity", 2e7, 1e7),
     vary("allowed are finite bounds above 0", "l2_capacity", -1.0, 1e7),
-    vary("finite bounds above 0", "l2_capacity", NAN, 1e7),
     vary("looks like MiB", "l2_capacity", 20.0, 100.0),
     vary("no legal value", "dram_bandwidth", 1e12, 1.3e12),
     vary("has no value but", "mem_clock"),
     vary("has no value but 0", "tensor_flop_per_cycle_fp4"),
     vary("varied twice", [Range("num_sms"), Range("num_sms")]),
     vary("`process_node` is 'Q7'; known are 28nm", {"process_node": ("Q7",)}),
-    row("`process_node` is 'Q7'; known are 28nm, ", process_rules, "Q7"),
     vary("`memory` is 'HBM-4'; write HBM4", {"memory": ("HBM-4",)}),
     vary("`memory` is varied without words", {"memory": None}),
     vary("`memory` is varied without words or",
@@ -81,7 +77,6 @@ GOALS = [
     row("`energy_per_token` is asked for", search, listing(GEMM), "h100-sxm",
         vary="num_sms", goals=("energy_per_token",)),
     goal("allowed is a number above 0", limits={"area": -1.0}),
-    goal("allowed is a number above 0", limits={"time": NAN}),
     goal("`sm_clock` is a list; give one value", sm_clock=[9e8, 1e9]),
     goal("`limits` names 'speed'; allowed are time, power", limits={"speed": 1}),
     goal("`goals` asks for a cost .. give `price`", goals="cost"),

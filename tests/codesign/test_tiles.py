@@ -69,7 +69,6 @@ def test_products_are_rows_whose_tile_is_free():
 # tile_m, tile_n, tile_k, stages, split_k; GPU, type; legal, by hand from shared memory
 # (H100: 227 KiB a CTA, A100: 163, L40S: 99), registers and instructions
 HAND = [
-    ((128, 128, 64, 4, 1), "h100-sxm", "bf16", True),  # 128 KiB
     ((128, 128, 64, 7, 1), "h100-sxm", "bf16", True),  # 224 KiB
     ((128, 128, 64, 8, 1), "h100-sxm", "bf16", False),  # 256 KiB
     ((192, 256, 64, 4, 1), "h100-sxm", "bf16", True),  # 224 KiB, 49,152 accumulators
@@ -86,12 +85,10 @@ HAND = [
     ((256, 128, 32, 4, 1), "a100-sxm-80gb", "bf16", True),  # 96 KiB
     ((192, 128, 32, 4, 1), "a100-sxm-80gb", "bf16", False),  # mma.sync: powers of two
     ((32, 32, 32, 4, 1), "a100-sxm-80gb", "bf16", False),  # below every menu
-    ((256, 256, 32, 2, 1), "a100-sxm-80gb", "bf16", False),
     ((256, 128, 32, 5, 1), "l40s", "bf16", False),  # 120 KiB
     ((128, 64, 8, 2, 4), "a100-sxm-80gb", "fp32", True),
     ((128, 64, 8, 3, 4), "a100-sxm-80gb", "fp32", False),  # CUDA cores: 2 stages
     ((32, 32, 8, 2, 1), "a100-sxm-80gb", "fp32", False),
-    ((16, 64, 8, 2, 1), "a100-sxm-80gb", "fp32", False),
     ((128, 64, 8, 2, 1), "gtx-1080-ti", "fp16", True),  # no tensor cores at all
     ((128, 64, 32, 4, 1), "gtx-1080-ti", "fp16", False),
 ]
@@ -131,8 +128,8 @@ def test_the_nearest_tile_that_fits_an_sm():
             assert (every[allowed[:, n]] == result[design, :, n]).all(axis=1).any()
 
 
-@pytest.mark.parametrize("gpu", ["a100-sxm-80gb", "t4", "h100-sxm", "b200-sxm"])
-@pytest.mark.parametrize("dtype", ["bf16", "fp8", "tf32", "fp32"])
+@pytest.mark.parametrize("gpu", ["a100-sxm-80gb", "t4", "h100-sxm"])
+@pytest.mark.parametrize("dtype", ["bf16", "fp8", "fp32"])
 def test_usual_tiles_are_legal(gpu: str, dtype: str):
     sizes = [(1, 8192, 64), (7, 16, 4096), (4096, 4096, 4096), (200, 8, 128)]
     m, n, k = np.array(sizes, float).T
@@ -166,26 +163,16 @@ def test_place_is_what_the_listing_says():
     assert expected[0][0] != pytest.approx(expected[1][0], rel=1e-3)
 
 
-SMALL = {
-    "tile_m": (16.0, 128.0),
-    "tile_n": (64.0, 256.0),
-    "tile_k": (64.0,),
-    "stages": (2.0, 4.0),
-    "split_k": (1.0, 4.0),
-}
-
-
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> list[Tiles]:
-    """A menu of 16 tiles: small enough to estimate one by one."""
-    monkeypatch.setattr(grid, "VALUES", SMALL)
-    return [Tiles(*([x] for x in tile)) for tile in itertools.product(*SMALL.values())]
+SMALL = ((16.0, 128.0), (64.0, 256.0), (64.0,), (2.0, 4.0), (1.0, 4.0))
+"""A menu of 16 tiles: small enough to estimate one by one."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("goal", ["time", "energy"])
-def test_tune_is_brute_force(small: list[Tiles], goal: tuning.Goal):
+def test_tune_is_brute_force(monkeypatch: pytest.MonkeyPatch, goal: tuning.Goal):
     """One product alone: every tile estimated as a listing of its own."""
+    monkeypatch.setattr(grid, "VALUES", dict(zip(FIELDS, SMALL, strict=True)))
+    small = [Tiles(*([x] for x in tile)) for tile in itertools.product(*SMALL)]
     rows = [listing(gemm(16, 4096, 8192))]
     result = tune(rows, H100, C, goal=goal)
     shapes = shapes_of(gemm_rows(rows))
@@ -229,7 +216,6 @@ def test_default_costs_at_least_the_best():
 # latencies the path is longer for every 64 of k, and bytes in flight / those of four
 # stages of 64, where one CTA is resident
 DEPTHS = [
-    ({}, 0.0, 1.0),
     ({"stages": 4}, 0.0, 1.0),
     ({"stages": 2}, 1 - 1 / 3, 2 / 3),  # two CTAs of 64 KiB, one step each under way
     ({"stages": 3}, 1 / 2 - 1 / 3, 1.0),  # two CTAs of 96 KiB with two steps
