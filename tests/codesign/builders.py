@@ -22,7 +22,6 @@ KERNELS: Final[dict[str, list[dict[str, Any]]]] = {
         {"op": "gemm", "m": 8, "n": 4096, "k": 4096, "dtype": "bf16", "count": 32},
         {"op": "elementwise", "fn": "add", "elements": 3e7, "dtype": "bf16"},
     ],
-    "adds": [{"op": "elementwise", "fn": "add", "elements": 3e7, "dtype": "bf16"}],
     "attention": [
         {"op": "context_attention", "batch": 2, "q_len": 2048, "kv_len": 2048,
          "num_heads": 32, "num_kv_heads": 8, "head_dim": 128, "dtype": "bf16"},

@@ -199,7 +199,7 @@ def test_metrics_of_a_mix_by_hand(monkeypatch: pytest.MonkeyPatch):
 
 def test_the_best_design_lies_within_the_bounds():
     """Also where the base is better: more L2 costs leakage and saves nothing here."""
-    designs = problem(["adds"], (Range("l2_capacity", 60e6, 70e6),))
+    designs = problem(["products"], (Range("l2_capacity", 60e6, 70e6),))
     result = search(designs, Effort(starts=2, rounds=1))
     assert 60e6 <= result.best.fields["l2_capacity"] <= 70e6
     assert result.best.energy > result.start.energy

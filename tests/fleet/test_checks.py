@@ -28,18 +28,37 @@ def replicas(result: Any) -> dict[tuple[int, int], int]:
     return {(x["slot"], x["row"]): x["replicas"] for x in result.summary["plan"]}
 
 
-# --- A and trap 6: whether capping or switching off wins turns on `parked_w` alone
+# --- A and trap 6: whether capping or switching off wins turns on `parked_w`; trap
+# 5: dear starts keep a second replica through a slot that one could carry, and rows of
+# one (model, pool, n) share their replicas, so that a clock changes for nothing
+
+DIP = [("m", "x", 1, 10.0, 400.0), ("m", "x", 1, 5.0, 250.0)]
+CLOCKS = [("m", "x", 1, 10.0, 600.0), ("m", "x", 1, 5.0, 250.0)]
+BACK = [{"slot": 2, "model": "m", "pool": "g", "replicas": 1}]
 
 
 @pytest.mark.parametrize(
-    "parked, watts, plan",
-    [(20, 1840.0, {(0, 0): 3}), (120, 1950.0, {(0, 1): 5})],
+    "points, demand, pool, start, watts, starts",
+    [
+        ([FULL, CAPPED], [30.0], (5, 20), 0, 3 * 600 + 2 * 20, []),
+        ([FULL, CAPPED], [30.0], (5, 120), 0, 5 * 390, []),
+        (DIP, [20.0, 10.0, 20.0], (2, 50), 0, 800 + 450 + 800, BACK),
+        (DIP, [20.0, 10.0, 20.0], (2, 50), 20, 800 + 450 + 800 + 20, BACK),
+        # 2 x 250 instead of 400 + 50 and a start of 500
+        (DIP, [20.0, 10.0, 20.0], (2, 50), 500, 800 + 500 + 800, []),
+        (CLOCKS, [10.0, 5.0, 10.0], (1, 50), 1e6, 600 + 250 + 600, []),
+    ],
 )
-def test_parked_watts_decide(tmp_path: Path, parked: int, watts: float, plan: Any):
-    result = planned(tmp_path, [FULL, CAPPED], [{"m": 30.0}], one_pool(5, parked))
+def test_plans_by_hand(tmp_path: Path, points, demand, pool, start, watts, starts):
+    result = planned(
+        tmp_path, points, [{"m": x} for x in demand], one_pool(*pool),
+        models={"m": {"start_j": start}},
+    )  # fmt: skip
     assert result.value == pytest.approx(watts)
-    assert replicas(result) == plan
+    assert result.summary["starts"] == starts
     assert result.summary["status"] == "optimal"
+    if points[1] is CAPPED:
+        assert replicas(result) == ({(0, 0): 3} if pool[1] == 20 else {(0, 1): 5})
 
 
 # --- B: what is told where nothing fits
@@ -48,42 +67,32 @@ def test_parked_watts_decide(tmp_path: Path, parked: int, watts: float, plan: An
 def refused(folder: Path, *arguments: Any, **more: Any) -> dict[str, Any]:
     with pytest.raises(NoPlan) as refusal:
         planned(folder, *arguments, **more)
-    assert str(refusal.value) == refusal.value.reason["remedy"]
-    return refusal.value.reason
+    reason = refusal.value.reason
+    check_part("reason", reason)
+    assert str(refusal.value) == reason["remedy"]
+    return reason
 
 
-def test_too_little_power(tmp_path: Path):
-    site = {"name": "main", "power_budget_w": 1800}
-    more: Any = {"sites": [site]}
+def test_too_little_power_or_too_few_gpus(tmp_path: Path):
+    site: dict[str, Any] = {"name": "main", "power_budget_w": 1800}
     question: tuple[Any, ...] = ([FULL, CAPPED], [{"m": 30.0}], one_pool(5, 20))
-    reason = refused(tmp_path, *question, **more)
+    reason = refused(tmp_path, *question, sites=[site])
     assert (reason["limit"], reason["slot"], reason["site"]) == ("power", 0, "main")
     assert reason["needed_w"] == pytest.approx(1840)
     assert reason["budget_w"] == 1800
     site["power_budget_w"] = 1840
-    assert planned(tmp_path, *question, **more).value == pytest.approx(1840)
-
-
-def test_too_few_gpus(tmp_path: Path):
-    question = [FULL, CAPPED], [{"m": 30.0}, {"m": 52.0}]
-    reason = refused(tmp_path, *question, one_pool(5, 20))
-    check_part("reason", reason)
+    assert planned(tmp_path, *question, sites=[site]).value == pytest.approx(1840)
+    site["power_budget_w"] = 1000  # GPUs come before power
+    demand = [{"m": 30.0}, {"m": 52.0}]
+    reason = refused(tmp_path, question[0], demand, one_pool(5, 20), sites=[site])
     assert (reason["limit"], reason["slot"]) == ("gpus", 1)
     assert reason["add_gpus"] == {"g": 1}
-    assert planned(tmp_path, *question, one_pool(6, 20)).value > 0
-
-
-def test_gpus_come_before_power(tmp_path: Path):
-    site = {"name": "main", "power_budget_w": 1000}
-    question = [FULL, CAPPED], [{"m": 52.0}], one_pool(5, 20)
-    assert refused(tmp_path, *question, sites=[site])["limit"] == "gpus"
+    assert planned(tmp_path, question[0], demand, one_pool(6, 20)).value > 0
 
 
 def test_too_slow(tmp_path: Path):
-    question: tuple[Any, ...] = ([FULL, CAPPED], [{"m": 30.0}], one_pool(5, 20))
     limits = {"m": {"slo_ttft_p95_s": 0.05, "slo_tpot_p95_s": 0.02}}
-    reason = refused(tmp_path, *question, models=limits)
-    check_part("reason", reason)
+    reason = refused(tmp_path, [FULL], [{"m": 30.0}], one_pool(5, 20), models=limits)
     assert (reason["limit"], reason["model"]) == ("slo", "m")
     assert reason["ttft_p95_s"] == 0.1
     assert reason["tpot_p95_s"] is None  # with this TTFT held there is none
@@ -110,9 +119,8 @@ def test_the_linear_bound(
     result = planned(tmp_path, TIGHT, [{"m": wanted}], one_pool(20, 10))
     assert result.value == pytest.approx(watts)
     assert result.summary["bound_by_prices"] == pytest.approx(bound)
-    assert 1 - result.summary["bound_by_prices"] / result.value == pytest.approx(
-        gap, abs=1e-3
-    )
+    share = result.summary["bound_by_prices"] / result.value
+    assert 1 - share == pytest.approx(gap, abs=1e-3)
     assert result.bound == pytest.approx(watts)  # the integer program proves the plan
 
 
@@ -130,33 +138,27 @@ def test_prices_of_one_model(tmp_path: Path):
 # --- E: two sites
 
 
-def two_sites(folder: Path, budget: float | None, objective: str = "carbon"):
-    sites = [
+def test_a_watt_at_the_clean_site(tmp_path: Path):
+    sites: Any = [
         {"name": "clean", "carbon": 90, "price": 60},
         {"name": "dirty", "carbon": 380, "price": 60},
     ]
-    if budget:
-        sites[0]["power_budget_w"] = budget
     pools = [
         {"name": name, "gpu": "x", "count": 10, "site": name, "parked_w": 0}
         for name in ("clean", "dirty")
     ]
-    points = [("m", "x", 1, 10.0, 400.0)]
-    demand = [{"m": 60.0}]
-    return planned(
-        folder, points, demand, pools, sites, objective=objective, slot_s=3600
-    )
+    question = [("m", "x", 1, 10.0, 400.0)], [{"m": 60.0}], pools, sites
 
+    def plan() -> dict[str, Any]:
+        return planned(tmp_path, *question, objective="carbon", slot_s=3600).summary
 
-def test_a_watt_at_the_clean_site(tmp_path: Path):
-    free = two_sites(tmp_path, None).summary
+    free = plan()
     assert {x["pool"] for x in free["plan"]} == {"clean"}
     assert free["value"] == pytest.approx(6 * 400 * 3600 * 90 / 3.6e6)
-    limited = two_sites(tmp_path, 1600.0).summary
-    assert {x["pool"]: x["replicas"] for x in limited["plan"]} == {
-        "clean": 4,
-        "dirty": 2,
-    }
+    sites[0]["power_budget_w"] = 1600.0
+    limited = plan()
+    counts = {x["pool"]: x["replicas"] for x in limited["plan"]}
+    assert counts == {"clean": 4, "dirty": 2}
     watt = next(x for x in limited["shadow_prices"] if x["kind"] == "watt")
     assert watt["value"] == pytest.approx((380 - 90) / 3.6e6 * 3600)  # 0.29 g
 
@@ -173,14 +175,12 @@ def test_one_site_has_one_plan(tmp_path: Path):
     }
     plans = [x.summary["plan"] for x in result.values()]
     assert plans[0] == plans[1] == plans[2]
-    watts = [
-        x for x in result["energy"].summary["shadow_prices"] if x["kind"] == "watt"
-    ]
-    assert [x["value"] for x in watts] == [0, 0]
-    assert any("same plan" in note for note in result["energy"].notes)
-    room = result["energy"].summary["headroom"]
-    assert room["slot"] == 0
-    assert room["per_watt"]["main"] > 0  # 1 W carries 10 / 580 requests/s more
+    energy = result["energy"]
+    prices = energy.summary["shadow_prices"]
+    assert [x["value"] for x in prices if x["kind"] == "watt"] == [0, 0]
+    assert any("same plan" in note for note in energy.notes)
+    room = energy.summary["headroom"]
+    assert room["slot"] == 0  # 1 W carries 10 / 580 requests/s more
     assert room["per_watt"]["main"] == pytest.approx(10 / 580 / 30)
 
 
@@ -221,39 +221,6 @@ def test_told_prices_prove_the_bound(tmp_path: Path):
         grams = carbon[slot] / 3.6e6
         total += 3600 * float(grams @ problem.base)
     assert total == pytest.approx(summary["bound_by_prices"], rel=1e-9)
-
-
-# --- trap 5: starts
-
-
-def test_starts_hold_replicas_over_a_dip(tmp_path: Path):
-    """Dear starts keep a second replica through a slot that one could carry."""
-    points = [("m", "x", 1, 10.0, 400.0), ("m", "x", 1, 5.0, 250.0)]
-    demand = [{"m": 20.0}, {"m": 10.0}, {"m": 20.0}]
-    free = planned(tmp_path, points, demand, one_pool(2, 50)).summary
-    assert sum(x["replicas"] for x in free["starts"]) == 1
-    assert free["value"] == pytest.approx(800 + 450 + 800)
-    dear = planned(
-        tmp_path, points, demand, one_pool(2, 50), models={"m": {"start_j": 500}}
-    ).summary
-    assert dear["starts"] == []  # 2 x 250 instead of 400 + 50 and a start of 500
-    assert dear["value"] == pytest.approx(800 + 500 + 800)
-    cheap = planned(
-        tmp_path, points, demand, one_pool(2, 50), models={"m": {"start_j": 20}}
-    ).summary
-    assert cheap["starts"] == [{"slot": 2, "model": "m", "pool": "g", "replicas": 1}]
-    assert cheap["value"] == pytest.approx(800 + 450 + 800 + 20)
-
-
-def test_a_clock_changes_for_nothing(tmp_path: Path):
-    """Rows of one (model, pool, n) share their replicas: no start between them."""
-    points = [("m", "x", 1, 10.0, 600.0), ("m", "x", 1, 5.0, 250.0)]
-    demand = [{"m": 10.0}, {"m": 5.0}, {"m": 10.0}]
-    result = planned(
-        tmp_path, points, demand, one_pool(1, 50), models={"m": {"start_j": 1e6}}
-    ).summary
-    assert result["starts"] == []
-    assert result["value"] == pytest.approx(600 + 250 + 600)
 
 
 # --- the example adds up, and times are slots

@@ -122,10 +122,8 @@ def test_it_is_the_fleet_of_wall_watts(tmp_path: Path):
     plain = planned(tmp_path, walls, demand, parked, "carbon", scaled, **site)
     for key in ("value", "bound", "bound_by_prices"):
         assert result.summary[key] == pytest.approx(plain.summary[key], rel=1e-4)
-    pairs = zip(
-        result.summary["shadow_prices"], plain.summary["shadow_prices"], strict=True
-    )
-    for one, other in pairs:
+    prices = [x.summary["shadow_prices"] for x in (result, plain)]
+    for one, other in zip(*prices, strict=True):
         assert one["value"] == pytest.approx(other["value"], rel=1e-3, abs=1e-9)
     scale = [x.summary["headroom"]["demand_scale"] for x in (result, plain)]
     assert scale[0] == pytest.approx(scale[1], rel=1e-4)

@@ -87,7 +87,7 @@ PRICES = [
     *(
         row(f"`price` is '{text}'; .. /kWh or /MWh", plan, price=text)
         for text in ("0.12 USD/J", "12 ct/kWh", "5 kWh", "USD EUR 5/kWh", "cheap",
-                     "$5 USD/kWh", "0.12 USD/GWh", "nan", "0.12//kWh")
+                     "$5 USD/kWh", "nan")
     ),
     row("per gj; allowed are", plan, objective="cost",
         price=File("slot,eur_per_gj\n0,1\n1,1\n2,1\n3,1\n", "price.csv")),
