@@ -124,7 +124,7 @@ def every(one: Problem, units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return choice, np.where(time <= usual * (1 + 1e-9), energy, np.inf)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("stages", "clocks"), [(2, 3), (3, 2)])
 def test_against_all_choices(stages: int, clocks: int, seed: int):
     one = problem(*curves(seed, clocks, 2 * stages), batches=2)
@@ -136,7 +136,7 @@ def test_against_all_choices(stages: int, clocks: int, seed: int):
     assert result.best[0] <= result.usual[0] * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("granularity", ["kind", "stage"])
 def test_shared_clocks_against_all_choices(granularity: Granularity, seed: int):
     """A slow-down of 10 % of 3 stages, 4 clocks."""
@@ -162,21 +162,16 @@ def test_more_time_never_costs_energy(granularity: Granularity):
     assert all(x.bound <= x.best[1] * (1 + 1e-9) for x in result)
 
 
-def test_finer_choices_save_more():
+def test_savings_grow_with_finer_choices_and_with_bubbles():
+    """p equal stages save in the bubble alone: m (f + b) of (m + p - 1) (f + b) are
+    work; the more micro-batches the less of a step is slack."""
     one = problem(*curves(5, 24, 8), batches=8)
     kinds: tuple[Granularity, ...] = ("stage", "kind", "instruction")
     saved = [solved([(one, 1.0)], x, 0.02).saving for x in kinds]
     assert 0 < saved[0] <= saved[1] + 1e-3 < saved[2]
-
-
-def test_equal_stages_save_in_the_bubble_alone():
-    """p equal stages: m (f + b) of (m + p - 1) (f + b) are work; the more micro-batches
-    the less of a step is slack."""
     time, energy = curves(1, 24, 2)
-    saved = []
-    for batches in (4, 16, 64):
-        one = problem(np.tile(time, 4), np.tile(energy, 4), batches)
-        saved.append(solved([(one, 1.0)], "instruction", 0.0).saving)
+    equal = [problem(np.tile(time, 4), np.tile(energy, 4), m) for m in (4, 16, 64)]
+    saved = [solved([(x, 1.0)], "instruction", 0.0).saving for x in equal]
     assert saved[0] > saved[1] > saved[2] > 0
 
 
@@ -220,9 +215,14 @@ def test_a_later_deadline_is_used():
 
 
 def test_a_slow_replica_and_the_others():
-    """A stage of one of three replicas is slower: the others are slowed to its step."""
+    """A stage of one of three replicas is slower and does the same work: the others are
+    slowed to its step."""
     one = problem(*curves(7, 24, 4), batches=4)
     slow = one.slowed(1, 0.5)
+    assert slow.time[:, 2:] == pytest.approx(1.5 * one.time[:, 2:])
+    more = slow.energy - one.energy
+    assert more[:, 2:] == pytest.approx(WAIT * 0.5 * one.time[:, 2:])
+    assert (more[:, :2] == 0).all()
     result = solved([(slow, 1.0), (one, 2.0)], "instruction", 0.0)
     step = float(slow.pipeline(slow.usual))
     usual = [x.step_energy(x.usual, step) for x in (slow, one)]
@@ -230,15 +230,6 @@ def test_a_slow_replica_and_the_others():
     assert result.best[0] == pytest.approx(step)
     alone = solved([(one, 1.0)], "instruction", 0.0, least=step)
     assert result.replicas[1].energy(step) == pytest.approx(2 * alone.best[1], rel=1e-6)
-
-
-def test_slow_gpus_do_the_same_work():
-    one = problem(*curves(7, 5, 4), batches=4)
-    slow = one.slowed(1, 0.5)
-    assert slow.time[:, 2:] == pytest.approx(1.5 * one.time[:, 2:])
-    more = slow.energy - one.energy
-    assert more[:, 2:] == pytest.approx(WAIT * 0.5 * one.time[:, 2:])
-    assert (more[:, :2] == 0).all()
 
 
 # --- caps of power
@@ -277,7 +268,7 @@ def test_each_of_several_hosts_keeps_its_cap():
     assert result.best[0] > free.best[0]
 
 
-def test_what_nothing_keeps_is_refused_with_the_least():
+def test_caps_that_cannot_be_kept_say_what_can():
     one = problem(*curves(4, 24, 8), batches=6)
     members = np.ones((1, 4))
     with pytest.raises(Infeasible, match="`node_power` is 50 W") as refused:
@@ -285,12 +276,8 @@ def test_what_nothing_keeps_is_refused_with_the_least():
     least = refused.value.least["node_power"]
     result = solved([(one, 1.0)], "instruction", None, 0.0, Caps(members, least))
     assert result.best[1] / result.best[0] <= least * (1 + 1e-9)
-
-
-def test_a_cap_that_takes_longer_than_allowed_says_how_long():
-    one = problem(*curves(4, 24, 8), batches=6)
     free = solved([(one, 1.0)], "instruction", 0.0)
-    caps = Caps(np.ones((1, 4)), 0.8 * free.best[1] / free.best[0])
+    caps = Caps(members, 0.8 * free.best[1] / free.best[0])
     with pytest.raises(Infeasible, match="`max_slowdown` of 1 %") as refused:
         solved([(one, 1.0)], "instruction", 0.01, 0.0, caps)
     needed = refused.value.least["max_slowdown"] / 100
@@ -302,10 +289,9 @@ def test_peak_power_by_hand():
     """Two stages, one micro-batch: at any time one works (80 J/s or 100 W) and the
     other waits."""
     one = problem(HAND_TIME, HAND_ENERGY, batches=1)
-    assert peak_power(Replicas(one, one.usual), np.ones((1, 2))) == pytest.approx(110)
-    assert peak_power(Replicas(one, one.usual), np.array([[1.0, 0]])) == (
-        pytest.approx(80)
-    )
+    for members, watts in (([1.0, 1.0], 110), ([1.0, 0.0], 80)):
+        peak = peak_power(Replicas(one, one.usual), np.array([members]))
+        assert peak == pytest.approx(watts)
 
 
 def test_hosts_hold_gpus_stage_by_stage():
@@ -317,8 +303,8 @@ def test_hosts_hold_gpus_stage_by_stage():
 # --- layers of stages
 
 
-@pytest.mark.parametrize("head", [0.0, 0.7, 1.6, 5.0])
-@pytest.mark.parametrize(("layers", "places"), [(7, 3), (9, 4), (5, 2)])
+@pytest.mark.parametrize("head", [0.0, 0.7, 5.0])
+@pytest.mark.parametrize(("layers", "places"), [(9, 4), (5, 2)])
 def test_the_slowest_stage_is_as_fast_as_can_be(layers: int, places: int, head: float):
     result = fastest_split(1.0, (0.2, head), layers, places)
     beside = np.r_[0.2, np.zeros(places - 2), head]
@@ -332,7 +318,5 @@ def test_the_slowest_stage_is_as_fast_as_can_be(layers: int, places: int, head: 
 
 
 def test_a_split_is_taken_as_it_is():
-    assert pipeline_layout((0,) * 5, Plan(pp=2), "x", split=(4, 1)).spans == (
-        (0, 4),
-        (4, 5),
-    )
+    layout = pipeline_layout((0,) * 5, Plan(pp=2), "x", split=(4, 1))
+    assert layout.spans == ((0, 4), (4, 5))

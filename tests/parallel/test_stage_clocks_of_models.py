@@ -24,15 +24,13 @@ def answer() -> StageClocks:
 
 def test_the_baseline_is_the_estimate(answer: StageClocks):
     """Of the same layers: the same step, joule by joule."""
-    content = answer.summary
+    content, baseline = answer.summary, answer.summary["baseline"]
     uniform = prepare(
         "gpt2", "a40", plan="pp=2,dp=2", global_batch=12, phase="train",
         split=tuple(content["split"]),
     ).run().summary  # fmt: skip
-    assert content["baseline"]["step_time_s"] == pytest.approx(uniform["step_time_s"])
-    assert content["baseline"]["energy_j"] == pytest.approx(
-        uniform["energy_j"], rel=1e-9
-    )
+    assert baseline["step_time_s"] == pytest.approx(uniform["step_time_s"])
+    assert baseline["energy_j"] == pytest.approx(uniform["energy_j"], rel=1e-9)
     assert content["grade"] == uniform["grade"]
 
 
@@ -64,17 +62,14 @@ def test_files_read_back(answer: StageClocks):
     rows = answer.rows()
     assert len(read) == len(rows)
     for line, row in zip(read, rows, strict=True):
-        assert (int(line["stage"]), line["instruction"]) == (
-            row["stage"], row["instruction"],
-        )  # fmt: skip
+        assert int(line["stage"]) == row["stage"]
+        assert line["instruction"] == row["instruction"]
         assert float(line["frequency"]) == row["sm_clock_mhz"]
         assert float(line["energy"]) == row["energy_j"]
     stages = ast.literal_eval(answer.to_script())
     assert [len(x) for x in stages] == [12, 12]
-    assert (
-        stages[1][:2]
-        == [(x["instruction"], x["sm_clock_mhz"]) for x in rows if x["stage"] == 1][:2]
-    )
+    own = [(x["instruction"], x["sm_clock_mhz"]) for x in rows if x["stage"] == 1]
+    assert stages[1][:2] == own[:2]
 
 
 @pytest.mark.slow
@@ -115,9 +110,8 @@ def test_instructions_have_the_joules_of_their_phases():
     dynamic = np.asarray(p.energy - p.static_energy)
     phase = np.asarray(task.step.steps.phase)[task.step.placed.kinds]
     sends = dynamic[:, phase[:, STEP_PARTS.index("send")]]
-    for column, (stage, kind) in enumerate(
-        zip(problem.stage, problem.kind, strict=True)
-    ):
+    columns = zip(problem.stage, problem.kind, strict=True)
+    for column, (stage, kind) in enumerate(columns):
         passes = dynamic[:, phase[stage, kind]] / 4
         own = problem.dynamic[:, column]
         np.testing.assert_allclose(own, passes + sends[:, stage], rtol=1e-9)

@@ -1,6 +1,7 @@
 """Plans where a node is given, and under limits of power over time."""
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import json_keys
@@ -12,21 +13,22 @@ from diffenergy.hardware import idle_power, read_gpu
 from diffenergy.nodes import load_node
 from diffenergy.results import Infeasible
 
-from .test_search import SMALL, figures, legal, space_of
+from .test_search import figures, legal, space_of
 
-CASE: dict[str, Any] = dict(num_gpus=2, global_batch=8, input_len=256)
+CASE = ("gpt2-medium", "h100-sxm", 2, 2, 1024)
+SIZES: dict[str, Any] = dict(global_batch=8, input_len=256)
 
 
 def test_the_plan_of_least_energy_at_the_wall():
     """Of all plans of one and two GPUs, with the whole host, priced one by one."""
-    model, gpu, _, batch, length = SMALL[3]
+    model, gpu, _, batch, length = CASE
     result = parallel.plan(
         model, gpu, num_gpus=(1, 2), global_batch=batch, input_len=length,
         objective="energy", node="dgx-h100", node_share="whole", pue=1.2,
         sensitivity=["sm_clock"],
     )  # fmt: skip
     card = read_gpu(gpu)
-    space = dataclasses.replace(space_of(*SMALL[3]), num_gpus=(1, 2))
+    space = dataclasses.replace(space_of(*CASE), num_gpus=(1, 2))
     plans = legal(space)
     _, each = figures(space, plans)
     gpus = np.array([[x.gpus] for x in plans])
@@ -55,17 +57,16 @@ def test_the_plan_of_least_energy_at_the_wall():
 def test_limits_of_power_over_time(node: str | None):
     """The plan keeps them by the figures of `estimate`; what the refusal calls nearest
     is within reach, and what is below is not."""
-    free = parallel.plan("gpt2-medium", "h100-sxm", node=node, **CASE)
+    plan = partial(parallel.plan, "gpt2", "h100-sxm", num_gpus=2, node=node, **SIZES)
+    free = plan()
 
-    def profile(plan: str) -> dict[str, Any]:
-        return estimate(
-            "gpt2-medium", "h100-sxm", phase="train", plan=plan, global_batch=8,
-            input_len=256, power_step=1e-3, node=node,
-        ).summary["power_profile"]  # fmt: skip
+    def profile(text: str) -> dict[str, Any]:
+        options: dict[str, Any] = dict(power_step=1e-3, node=node) | SIZES
+        task = estimate("gpt2", "h100-sxm", phase="train", plan=text, **options)
+        return task.summary["power_profile"]
 
     limit = 0.9 * profile(free.summary["plan"])["swing_w"]
-    request: dict[str, Any] = CASE | {"max_swing": limit, "max_ramp": 1e6}
-    result = parallel.plan("gpt2-medium", "h100-sxm", node=node, **request)
+    result = plan(max_swing=limit, max_ramp=1e6)
     json_keys.check("plan", result.to_json())
     calm = result.summary
     own = profile(calm["plan"])
@@ -74,14 +75,13 @@ def test_limits_of_power_over_time(node: str | None):
     assert own["swing_w"] <= limit
     assert calm["best"]["time_s"] > free.summary["best"]["time_s"]
     with pytest.raises(Infeasible, match=r"`max_swing` is 0.1 W .* with ") as refused:
-        parallel.plan("gpt2-medium", "h100-sxm", node=node, max_swing=0.1, **CASE)
+        plan(max_swing=0.1)
     least = refused.value.least["max_swing"]
     assert all(x["swing_w"] >= least * 0.999 for x in calm["frontier"])
-    request |= {"max_swing": 1.001 * least}
-    best = parallel.plan("gpt2-medium", "h100-sxm", node=node, **request).outcome.best
+    best = plan(max_swing=1.001 * least, max_ramp=1e6).outcome.best
     assert np.isclose(best.swing or 0, least, rtol=1e-3)
     with pytest.raises(Infeasible, match=r"`max_ramp` is 1e-06 W/s"):
-        parallel.plan("gpt2-medium", "h100-sxm", max_ramp=1e-6, **CASE)
+        plan(max_ramp=1e-6)
 
 
 @pytest.mark.slow
