@@ -1,10 +1,8 @@
 """List scheduling: right, as fast as published or bounded."""
 
-import numpy as np
 import pytest
 
 from diffenergy.collectives import Search, Topology, plan
-from diffenergy.collectives._queues import Requests, balanced_paths
 
 from .builders import (
     CHUNK,
@@ -133,22 +131,6 @@ def test_sums_of_teams_pass_gpus_that_are_in_none(kind: str, chunks: int) -> Non
     gather = plan("ring-4", "all_gather", 1e6, search=search, **options)
     times = 1 if kind == "reduce_scatter" else 2
     assert times * gather.finish * 0.999 < result.finish < 1.1 * times * gather.finish
-
-
-def path_loads(topology: Topology) -> np.ndarray:
-    """Blocks of an all-to-all over each link."""
-    demand = all_to_all(topology, 1e6)
-    job = Requests(demand.source, demand.wanted.argmax(1), demand.size)
-    paths = balanced_paths(topology, job, np.random.default_rng(0), 0.0)
-    return np.bincount(np.concatenate(paths), minlength=len(topology.links))
-
-
-def test_paths_are_near_the_least_work() -> None:
-    """Torus 3 x 4: 12 x 3 x 4 hops of blocks along the rings of four, whose 24 links
-    carry 6 each; between two chassis 256 blocks over eight links, 32 each."""
-    assert path_loads(torus(3, 4)).max() == 6
-    large = dgx2_2()
-    assert path_loads(large)[large.rates < 20e9].max() == 32
 
 
 @pytest.mark.parametrize(

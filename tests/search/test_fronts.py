@@ -15,13 +15,12 @@ def random_columns(seed: int, number: int) -> tuple[np.ndarray, np.ndarray]:
         draw.integers(1, 60, (number, points)) / 3.0,
         draw.uniform(1, 2, (number, points)),
     )[seed % 3]
-    table[draw.integers(number), draw.random(points) < 0.05] = [np.inf, np.nan][
-        seed % 2
-    ]
+    gone = np.nan if seed % 2 else np.inf
+    table[draw.integers(number), draw.random(points) < 0.05] = gone
     return table, draw.integers(0, 3, points)
 
 
-@pytest.mark.parametrize("seed", range(90))
+@pytest.mark.parametrize("seed", range(36))
 def test_front_is_that_of_all_pairs(seed: int):
     table, group = random_columns(seed, 1 + seed % 4)
     usable = np.isfinite(table).all(axis=0)
@@ -39,7 +38,7 @@ def test_front_is_that_of_all_pairs(seed: int):
         assert alone.tolist() == result[group[result] == each].tolist()
 
 
-@pytest.mark.parametrize("seed", range(90))
+@pytest.mark.parametrize("seed", range(36))
 def test_hull_is_convex_below_all_and_of_points_alone(seed: int):
     (x, y), group = random_columns(seed, 2)
     usable = np.isfinite(x + y)
@@ -61,7 +60,7 @@ def test_hull_is_convex_below_all_and_of_points_alone(seed: int):
         assert hull.tolist() == own[lower_hull(x[own], y[own])].tolist()
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(12))
 def test_best_within_is_that_of_all(seed: int):
     (x, y), _ = random_columns(seed, 2)
     limits = np.append(np.linspace(0.5, 20, 40), x[np.isfinite(x)])
@@ -69,14 +68,6 @@ def test_best_within_is_that_of_all(seed: int):
         inside = np.flatnonzero(np.isfinite(x + y) & (x <= limit))
         wanted = min(((y[i], x[i], i) for i in inside), default=(0, 0, -1))
         assert result == wanted[-1]
-
-
-def test_fronts_by_hand():
-    x = np.array([3.0, 1.0, 2.0, 2.0, 4.0, np.inf, 2.5])
-    y = np.array([1.0, 4.0, 2.0, 2.5, 3.0, 0.0, 1.9])
-    assert pareto_front(x, y).tolist() == [1, 2, 6, 0]
-    assert lower_hull(x, y).tolist() == [1, 2, 0, 4]
-    assert best_within(x, y, np.array([0.5, 1.0, 2.2, 9.0])).tolist() == [-1, 1, 2, 0]
 
 
 def test_nothing_has_no_front():

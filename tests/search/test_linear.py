@@ -1,5 +1,6 @@
 """Linear programs: answers by hand arithmetic and enumeration, limits, Ctrl-C."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -8,20 +9,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy import sparse
 
-from diffenergy.search import (
-    Answer,
-    LinearModel,
-    Solving,
-    highs,
-    solve,
-)
+from diffenergy.search import Answer, LinearModel, Solving, highs, solve
 
 INF = np.inf
 
@@ -39,10 +34,20 @@ def model(cost, rows, low, high, most, whole: Any = False) -> LinearModel:
     )
 
 
-def close(result: np.ndarray | None, wanted: Any, rtol: float = 1e-7) -> None:
+def close(result: np.ndarray | None, wanted: Any) -> None:
     """Checks numbers that an answer has to have."""
     assert result is not None
-    np.testing.assert_allclose(result, wanted, rtol, atol=1e-6)
+    np.testing.assert_allclose(result, wanted, 1e-7, atol=1e-6)
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Ctrl-C raises; jobs in the background of a shell begin with it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 REAL = model([1, 2], [[1, 1]], [3], [INF], [2, INF])
@@ -51,9 +56,6 @@ KNAPSACK = model([-5, -4, -3], [[2, 3, 1]], [-INF], [5], [1, 1, 1], True)
 """Weights 2, 3, 1 in 5: the first two weigh 5 and are worth 9; first and third 8."""
 MIXED = model([-1, -1], [[2, 2]], [-INF], [5], [INF, 0.75], [True, False])
 """x whole: 2 (x + y) <= 5, y <= 0.75. x = 2, y = 0.5: 2.5."""
-EVERY = {"real": REAL, "knapsack": KNAPSACK, "mixed": MIXED}
-LEAST = {"real": 4.0, "knapsack": -9.0, "mixed": -2.5}
-VALUES = {"real": [2, 1], "knapsack": [1, 1, 0], "mixed": [2, 0.5]}
 
 
 @pytest.fixture(params=[highs, solve], ids=["highs", "solve"])
@@ -62,13 +64,17 @@ def door(request: pytest.FixtureRequest) -> Callable[[LinearModel], Answer]:
     return request.param
 
 
-@pytest.mark.parametrize("name", EVERY)
-def test_the_least_by_hand(door, name):
-    answer = door(EVERY[name])
+@pytest.mark.parametrize(
+    ("program", "least", "values"),
+    [(REAL, 4.0, [2, 1]), (KNAPSACK, -9.0, [1, 1, 0]), (MIXED, -2.5, [2, 0.5])],
+    ids=["real", "knapsack", "mixed"],
+)
+def test_the_least_by_hand(door, program, least, values):
+    answer = door(program)
     assert answer.status == "optimal"
-    assert answer.incumbent == pytest.approx(LEAST[name])
-    assert answer.bound is None or answer.bound == pytest.approx(LEAST[name])
-    close(answer.values, VALUES[name])
+    assert answer.incumbent == pytest.approx(least)
+    assert answer.bound is None or answer.bound == pytest.approx(least)
+    close(answer.values, values)
 
 
 @pytest.mark.parametrize("cost", [True, False], ids=["least", "any"])
@@ -100,13 +106,9 @@ def test_duals_are_what_a_unit_more_costs(method):
     """Least x + 3 y + z with x + y >= 4, x <= 3, y + z = 2, z <= 5: x = 3, y = z = 1,
     in all 7. A unit more of the first right side: y + 1, z - 1, so 2; of the second:
     x + 1, y - 1, z + 1, so -1; of the third: z + 1, so 1; the last does not bind."""
-    program = model(
-        [1, 3, 1],
-        [[1, 1, 0], [1, 0, 0], [0, 1, 1], [0, 0, 1]],
-        [4, -INF, 2, -INF],
-        [INF, 3, 2, 5],
-        [INF, INF, INF],
-    )
+    rows = [[1, 1, 0], [1, 0, 0], [0, 1, 1], [0, 0, 1]]
+    low, high = [4, -INF, 2, -INF], [INF, 3, 2, 5]
+    program = model([1, 3, 1], rows, low, high, [INF, INF, INF])
     answer = highs(program, method=method)
     assert answer.incumbent == pytest.approx(7.0)
     close(answer.values, [3, 1, 1])
@@ -147,15 +149,10 @@ def test_checks_end_a_search_at_the_same_place():
 @pytest.mark.slow
 def test_ctrl_c_ends_a_search():
     timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
-    # jobs in the background of a shell begin with Ctrl-C ignored
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    timer.start()
     begun = time.monotonic()
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            highs(market_split(50), time_limit=60.0)
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with interruptible(), pytest.raises(KeyboardInterrupt):
+        timer.start()
+        highs(market_split(50), time_limit=60.0)
     assert time.monotonic() - begun < 30.0
 
 
@@ -169,11 +166,9 @@ def hard(items: int = 60, knapsacks: int = 30) -> LinearModel:
 
 
 def test_a_time_limit_ends_a_search():
-    here = highs(hard(), time_limit=0.5)
-    there = solve(hard(), Solving(time_limit=0.5))
-    for answer in (here, there):
-        assert answer.status == "feasible"
-        assert answer.seconds < 5
+    limit = Solving(time_limit=0.5)
+    for answer in (highs(hard(), time_limit=0.5), solve(hard(), limit)):
+        assert answer.status == "feasible" and answer.seconds < 5
         assert answer.gap is not None and answer.gap > 0
 
 
@@ -182,7 +177,7 @@ def test_work_ends_a_search_at_the_same_place():
     few, more = (Solving(time_limit=60.0, work=work) for work in (0.2, 0.4))
     first, again, longer = (solve(hard(), how) for how in (few, few, more))
     assert first.status == "feasible" and 0 < first.work < 0.4
-    close(again.values, first.values, rtol=0)
+    np.testing.assert_array_equal(again.values, first.values)
     assert (again.bound, again.work) == (first.bound, first.work)
     assert longer.work > first.work and first.bound is not None
     assert longer.bound is not None and longer.bound >= first.bound
@@ -213,17 +208,12 @@ def test_an_error_of_the_watcher_ends_a_search():
 
 
 def test_ctrl_c_keeps_the_best():
-    # a shell that starts jobs in the background has them ignore it
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-
     def press(progress: Answer) -> None:
         if progress.values is not None:
             os.kill(os.getpid(), signal.SIGINT)
 
-    try:
+    with interruptible():
         answer = solve(hard(), Solving(time_limit=60.0, watch=press))
-    finally:
-        signal.signal(signal.SIGINT, before)
     assert answer.interrupted and answer.values is not None
 
 
