@@ -149,76 +149,53 @@ def one_way_ring(latency: float) -> Schedule:
     return retime(timed(topology, all_gather(topology, 4 * MB), rows))
 
 
-def test_two_links_in_series() -> None:
+@pytest.mark.parametrize(
+    ("schedule", "finish", "path", "faster", "slower", "shorter", "longer"),
+    [
+        # Two links in series.
+        (retime(chain()), 258, 250, [-200, -50], [-200, -50], [1, 1], [1, 1]),
+        # A tie: one alone has nothing to gain, all of its share to lose.
+        (fork(), 202, 200, [0, 0], [-200, -200], [0, 0], [1, 1]),
+        # At 20 GB/s the second link is done after 102 us.
+        (fork(20.0), 202, 200, [-200, 0], [-200, 0], [1, 0], [1, 0]),
+        # Blocks pass three of the four links once, so some longest path leaves any
+        # link out; a slower link costs its 100 us once, or thrice if a link's three
+        # blocks in a row take no less time than a block's three links.
+        (one_way_ring(2.0), 306, 300, [0] * 4, [-100] * 4, None, [1] * 4),
+        (one_way_ring(0.0), 300, 300, [0] * 4, [-300] * 4, None, [1] * 4),
+    ],
+    ids=["series", "tie", "spare", "ring", "ring without latency"],
+)
+def test_links_by_hand(schedule, finish, path, faster, slower, shorter, longer) -> None:
+    """In us: seconds of rates on any one longest path, and what one link's rate or
+    latency makes of the finish."""
+    result = sensitivities(schedule, "link")
+    assert result.finish == pytest.approx(finish * 1e-6, rel=1e-12)
+    assert result.rate.sum() == pytest.approx(-path / finish)
+    exact = result.exact
+    assert exact is not None
+    np.testing.assert_allclose(exact.faster, np.array(faster) / finish, rtol=1e-6)
+    np.testing.assert_allclose(exact.slower, np.array(slower) / finish, rtol=1e-6)
+    np.testing.assert_allclose(exact.longer, longer, rtol=1e-9)
+    if shorter:
+        np.testing.assert_allclose(exact.shorter, shorter, rtol=1e-9)
+    if faster == slower:
+        np.testing.assert_allclose(result.rate, exact.slower, rtol=1e-9)
+        np.testing.assert_allclose(result.rise, longer, rtol=1e-9)
+
+
+def test_rows_of_two_links_in_series() -> None:
     result = sensitivities(retime(chain()), "link")
-    total = 258.0
-    assert result.finish == pytest.approx(total * 1e-6, rel=1e-12)
-    np.testing.assert_allclose(result.rate, [-200 / total, -50 / total], rtol=1e-12)
-    np.testing.assert_allclose(result.latency, [3 / total, 5 / total], rtol=1e-12)
-    np.testing.assert_allclose(result.rise, [1.0, 1.0])
-    assert result.exact is not None
-    for one in (result.exact.faster, result.exact.slower):
-        np.testing.assert_allclose(one, result.rate, rtol=1e-9)
-    for one in (result.exact.longer, result.exact.shorter):
-        np.testing.assert_allclose(one, result.rise, rtol=1e-9)
+    np.testing.assert_allclose(result.latency, [3 / 258, 5 / 258], rtol=1e-12)
     rows = sensitivity_rows(result)
     assert json.loads(json.dumps(rows, allow_nan=False)) == rows
     assert [row["link"] for row in rows] == [["gpu0", "gpu1"], ["gpu1", "gpu2"]]
     assert rows[0]["rate_bytes_per_s"] == 10e9
     assert rows[0]["latency_s"] == pytest.approx(3e-6)
     assert rows[0]["latency_sensitivity_s_per_us"] == pytest.approx(1e-6)
-
-
-def test_a_tie_helps_only_if_both_are_faster() -> None:
-    """Each link alone: nothing to gain, all of its share to lose."""
-    schedule = fork()
-    result = sensitivities(schedule, "link")
-    assert result.rate.sum() == pytest.approx(-200 / 202)  # one of the two paths
-    assert result.exact is not None
-    np.testing.assert_array_equal(result.exact.faster, [0.0, 0.0])
-    np.testing.assert_allclose(result.exact.slower, [-200 / 202] * 2, rtol=1e-6)
-    np.testing.assert_array_equal(result.exact.shorter, [0.0, 0.0])
-    np.testing.assert_allclose(result.exact.longer, [1.0, 1.0])
-    both = sensitivities(schedule, "medium").exact
+    both = sensitivities(fork(), "medium").exact
     assert both is not None
     np.testing.assert_allclose(both.faster, [-200 / 202], rtol=1e-6)
-
-
-def finish_if(schedule: Schedule, factor: float) -> np.ndarray:
-    """Finish, s, if one link were `factor` times as fast, for each link."""
-    order, topology = order_of(schedule), schedule.topology
-    rates = topology.rates * np.where(np.eye(len(topology.links)), factor, 1.0)
-    times = [finish_time(order, rate, topology.latencies).time for rate in rates]
-    return np.array(times)
-
-
-@pytest.mark.slow
-def test_links_with_time_to_spare_do_not_matter() -> None:
-    """At 20 GB/s the second link is done after 102 us of 202 us."""
-    schedule = fork(second=20.0)
-    result = sensitivities(schedule, "link")
-    assert result.exact is not None
-    for values in (result.rate, result.rise, result.exact.slower, result.exact.longer):
-        assert values[1] == 0.0
-    np.testing.assert_allclose(finish_if(schedule, 0.25) * 1e6, [802.0, 402.0])
-    np.testing.assert_allclose(finish_if(schedule, 4.0) * 1e6, [102.0, 202.0])
-
-
-@pytest.mark.parametrize(("latency", "passes"), [(2.0, 1), (0.0, 3)])
-def test_ring_by_symmetry(latency: float, passes: int) -> None:
-    """Blocks pass three of the four links once, so some longest path leaves any link
-    out; a slower link costs its 100 us once, or thrice if a link's three blocks in a
-    row take no less time than a block's three links."""
-    result = sensitivities(one_way_ring(latency), "link")
-    total = 3 * (100 + latency)
-    assert result.finish == pytest.approx(total * 1e-6)
-    assert result.exact is not None
-    np.testing.assert_array_equal(result.exact.faster, np.zeros(4))
-    np.testing.assert_allclose(
-        result.exact.slower, [-passes * 100 / total] * 4, rtol=1e-6
-    )
-    np.testing.assert_allclose(result.exact.longer, np.ones(4))
-    assert result.rate.sum() == pytest.approx(-300 / total)  # of any one path
 
 
 def test_link_between_chassis_is_the_finish() -> None:
@@ -258,9 +235,12 @@ def test_shares_add_up_and_halves_agree(kind: str) -> None:
     assert result.exact is not None
     np.testing.assert_allclose(result.exact.faster, result.rate, atol=1e-6)
     np.testing.assert_allclose(result.exact.slower, result.rate, atol=1e-6)
-    step = 1e-5
-    change = finish_if(schedule, 1 + step) / result.finish - 1
-    np.testing.assert_allclose(change / step, result.rate, atol=1e-3)
+    step, order = 1e-5, order_of(schedule)
+    for link, slope in enumerate(result.rate):
+        rates = topology.rates.copy()
+        rates[link] *= 1 + step
+        change = finish_time(order, rates, topology.latencies).time / result.finish - 1
+        assert change / step == pytest.approx(slope, abs=1e-3)
 
 
 def test_a_medium_is_the_sum_of_its_links(monkeypatch: pytest.MonkeyPatch) -> None:
