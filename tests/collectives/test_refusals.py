@@ -12,6 +12,7 @@ import pytest
 from refusals import File, Refusal, row
 
 from diffenergy.collectives import (
+    Demand,
     Search,
     Violation,
     demand,
@@ -184,6 +185,12 @@ DEMANDS = [
 ]  # fmt: skip
 
 
+UNEVEN = Demand(
+    "custom", np.arange(2), np.zeros(2, int), np.array([1e6, 2e6]),
+    np.ones((2, 8), bool), np.zeros((2, 8), bool),
+)  # fmt: skip
+
+
 def plan_of(sentence: str, **options: Any) -> Any:
     usual = {"topology": "ring-4", "collective": "all_gather", "size": 8e6}
     return row(sentence, plan, **(usual | options))
@@ -210,6 +217,8 @@ PLANS = [
     row("no model of an all_reduce", plan, "dgx1", "all_reduce", "200KB",
         search=Search(method="milp")),
     row("copied or added up", on_dgx1, search=Search(method="lp")),
+    row("chunks of one size", plan, "dgx1", demand=UNEVEN,
+        search=Search(method="milp")),
     row("at least 4 are needed (proven)", on_dgx1, kind=Infeasible,
         search=Search(epoch="slowest", horizon=3)),
 ]  # fmt: skip

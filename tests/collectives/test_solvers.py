@@ -9,15 +9,12 @@ from scipy import sparse
 
 from diffenergy.collectives import Topology, demand
 from diffenergy.collectives._epoch_schedule import least_horizon
-from diffenergy.collectives._lp import static_bound
-from diffenergy.collectives._milp import milp
 from diffenergy.search import LinearModel, Solving
 
 from .builders import (
     CHUNK,
     DGX1_LEAST,
     dgx1,
-    dgx2_2,
     epochs_of,
     exchange_chunks,
     gather_chunks,
@@ -30,13 +27,11 @@ from .builders import (
     replay_parts,
     ring,
     rounds,
-    run_epochs,
     schedule_of,
     scipy_least,
     seeds,
     star,
     torus,
-    verify,
 )
 
 
@@ -61,30 +56,6 @@ def test_dgx1_all_gather_has_its_least_epochs(latency, kind, chunks, least):
     below = max(low, least_horizon(machine, demand, model.hop)) - 1
     assert max(result.infeasible_at, below) == least - 1
     replay_epochs(schedule_of(result), model, least)
-
-
-@pytest.mark.parametrize(
-    ("machine", "kind", "least"),
-    [
-        # 8 chunks pass the link into chassis 0, then two hops: 8 + 2 and 8 x 4 + 3.
-        (ndv2_2(published=True), "slowest", 10),
-        pytest.param(
-            *(ndv2_2(published=True), "fastest", 35),
-            marks=[pytest.mark.slow, pytest.mark.long],
-        ),
-    ],
-    ids=str,
-)
-def test_ndv2_epochs(machine, kind, least):
-    chunk, how = 1e9 / 16, Solving(time_limit=900.0)
-    model = epochs_of(machine, kind, chunk)
-    demand = gather_chunks(machine, chunk)
-    result = milp(machine, demand, model, least, how=how)
-    replay_epochs(schedule_of(result), model, least)
-    # The latencies that epochs drop add at most 4.1 us.
-    finish = verify(run_epochs(schedule_of(result), model))
-    assert finish <= least * model.tau + 4.1e-6 or kind == "fastest"
-    assert milp(machine, demand, model, least - 1, how=how).status == "infeasible"
 
 
 def naive_least(topology, demand, model, parts: bool, most: int = 14) -> int | None:
@@ -210,79 +181,6 @@ def test_small_machines_by_hand(topology, kind, least, volume):
     assert least is None or schedule_of(result).epochs == least
 
 
-def test_what_has_no_model_is_refused():
-    topology, model = dgx1(), epochs_of(dgx1())
-    gather = gather_chunks(topology, CHUNK)
-    uneven = dataclasses.replace(gather, size=gather.size * np.arange(1, 9))
-    with pytest.raises(ValueError, match="chunks of one size"):
-        milp(topology, uneven, model, 5)
-    with pytest.raises(ValueError, match="take milp or greedy"):
-        lp(topology, gather, model)
-
-
-def test_least_cost_sends_every_wish_once():
-    machine = dgx1()
-    model = epochs_of(machine)
-    demand = gather_chunks(machine, CHUNK)
-    how = Solving(time_limit=60.0)
-    result = milp(machine, demand, model, 6, link_cost=np.ones(32), how=how)
-    assert result.status == "optimal"
-    assert result.objective == 56 == len(schedule_of(result).sends)  # 8 x 7 takers
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("free_exit", [True, False])
-def test_machines_with_switches_that_copy_nothing(free_exit):
-    """31 chunks come to an odd GPU of 32 over its switch, 10 an epoch, from epoch 1 on;
-    a free exit takes no epoch."""
-    machine, chunk = dgx2_2(free_exit), 1e9 / 32
-    model = epochs_of(machine, chunk=chunk)
-    demand = gather_chunks(machine, chunk)
-    result = least_finish(machine, demand, model, how=Solving(time_limit=120.0))
-    assert schedule_of(result).epochs == (4 if free_exit else 5)
-    replay_epochs(schedule_of(result), model, schedule_of(result).epochs)
-    verify(run_epochs(schedule_of(result), model))
-
-
-def test_dgx1_all_to_all_needs_four_epochs_and_eighty_hops():
-    machine = dgx1()
-    model = epochs_of(machine)
-    result = lp(machine, exchange_chunks(machine, CHUNK), model)
-    assert result.status == "optimal"
-    assert schedule_of(result).epochs == 4
-    assert result.objective == pytest.approx(80)
-    assert schedule_of(result).sends.bytes.sum() == pytest.approx(80 * CHUNK)
-    replay_parts(schedule_of(result), model, 4)
-    short = lp(machine, exchange_chunks(machine, CHUNK), model, high=3)
-    assert short.status == "infeasible"
-    assert short.schedule is None
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("machine", "kind", "least"),
-    [
-        (ndv2_2(published=True), "slowest", 57),  # 7 x 8 through gpu0, from epoch 1 on
-        (ndv2_2(), "slowest", 64),  # 8 x 8 through each of the two links
-        (ndv2_2(published=True), "fastest", 225),  # 1 + 56 x 4
-    ],
-    ids=str,
-)
-def test_ndv2_flows(machine, kind, least):
-    chunk = 1e9 / 16
-    model = epochs_of(machine, kind, chunk)
-    demand = exchange_chunks(machine, chunk)
-    result = lp(machine, demand, model, how=Solving(time_limit=400.0))
-    assert schedule_of(result).epochs == least
-    replay_parts(schedule_of(result), model, least)
-    if kind == "fastest":
-        assert result.objective == pytest.approx(544)
-        return
-    assert static_bound(machine, demand, model) == least
-    timed = run_epochs(schedule_of(result), model, parts=True)
-    assert verify(timed) <= least * 5e-3 + 4.1e-6
-
-
 @pytest.mark.parametrize(
     ("machine", "chunk", "length", "most"),
     [
@@ -290,7 +188,7 @@ def test_ndv2_flows(machine, kind, least):
         (star(4, False, latency=0.0), CHUNK, 1, 6),
         (ndv2_2(published=True), 1e9 / 16, 3, 12),
     ],
-    ids=lambda value: getattr(value, "name", value),
+    ids=str,
 )
 def test_rounds_make_true_schedules(machine, chunk, length, most):
     model = epochs_of(machine, chunk=chunk)
