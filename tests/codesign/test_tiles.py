@@ -58,14 +58,6 @@ LISTINGS = (
 )  # fmt: skip
 
 
-def test_products_are_rows_whose_tile_is_free():
-    result = gemm_rows(LISTINGS)
-    assert [x.rows for x in result] == [(0,), (2,), (4, 6)]  # 3 has a tile
-    assert [x.listing for x in result] == [0, 0, 1]
-    assert [x.count for x in result] == [3, 1, 41]
-    assert owners(result, 7).tolist() == [0, -1, 1, -1, 2, -1, 2]
-
-
 # tile_m, tile_n, tile_k, stages, split_k; GPU, type; legal, by hand from shared memory
 # (H100: 227 KiB a CTA, A100: 163, L40S: 99), registers and instructions
 HAND = [

@@ -35,7 +35,8 @@ def test_the_clock_of_least_energy_at_the_wall():
 def test_tiles_at_the_wall(tmp_path: Path):
     kernel = {"op": "gemm", "m": 8, "n": 768, "k": 3072, "dtype": "bf16", "count": 12}
     path = tmp_path / "product.jsonl"
-    path.write_text(json.dumps({"name": "product", "kernels": [kernel]}))
+    listing = {"name": "product", "mode": "forward", "dispatch": "graph"}
+    path.write_text(json.dumps(listing | {"kernels": [kernel]}))
     result = codesign.tune(str(path), "l40s", goal="energy", node="default")
     json_keys.check("codesign", result.to_json())
     s = result.summary

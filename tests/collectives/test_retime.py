@@ -1,13 +1,13 @@
 """Re-timing: right, never later, least; gradients; on random machines and methods."""
 
 import dataclasses
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from diffenergy.collectives import Demand, Schedule, Topology, demand, load_topology
+from diffenergy.collectives import Schedule, Topology, demand, load_topology
 from diffenergy.collectives._simulate import prune
-from diffenergy.collectives._time_reversal import reduction
 
 from .builders import (
     US,
@@ -31,10 +31,9 @@ from .builders import (
     order_of,
     reached,
     retime,
-    rounds,
     run_epochs,
+    schedule_of,
     seeds,
-    spread_of,
     star,
     sums,
     timed,
@@ -138,40 +137,17 @@ def test_least_starts_by_plain_search(seed: int) -> None:
     np.testing.assert_allclose(result, event_by_event(schedule), rtol=1e-12, atol=1e-18)
 
 
-def searched(method: str, topology: Topology, wanted: Demand) -> Schedule:
-    """In epochs by the method, then run with true rates and latencies."""
-    if wanted.reduces:
-        spread = searched(method, *spread_of(topology, wanted))
-        return reduction(topology, wanted, spread)
+@pytest.mark.parametrize(
+    "kind, solve", [("all_gather", least_finish), ("all_to_all", lp)]
+)
+def test_searched_schedules(kind: str, solve: Callable[..., SolverResult]) -> None:
+    """In epochs, whole or in parts, then run with true rates and latencies."""
+    topology = load_topology("dgx1")
+    wanted = demand(kind, topology, 1e9)
     size = float(wanted.size.max())
     model = epoch_model(topology, size, epoch_length(topology, size, "slowest"))
-    solve = {"lp": lp, "milp": least_finish, "rounds": rounds}[method]
-    result: SolverResult = solve(topology, wanted, model)
-    assert result.schedule is not None
-    return run_epochs(result.schedule, model, parts=method == "lp")
-
-
-@pytest.mark.parametrize(
-    "name, kind, method",
-    [
-        ("dgx1", "all_gather", "milp"),
-        ("dgx1", "all_to_all", "lp"),
-        *(
-            pytest.param(*case, marks=pytest.mark.slow)
-            for case in (
-                ("dgx1", "reduce_scatter", "milp"),
-                ("dgx1", "all_gather", "rounds"),
-                ("ndv2-2", "all_to_all", "lp"),
-                ("ndv2-2-published", "all_gather", "milp"),
-                ("dgx-h100-2", "reduce_scatter", "milp"),
-                ("dgx2-2", "all_to_all", "lp"),
-            )
-        ),
-    ],
-)
-def test_searched_schedules(name: str, kind: str, method: str) -> None:
-    topology = load_topology(name)
-    schedule = searched(method, topology, demand(kind, topology, 1e9))
+    epochs = schedule_of(solve(topology, wanted, model))
+    schedule = run_epochs(epochs, model, parts=kind == "all_to_all")
     early = retime(schedule)
     assert verify(early) <= verify(schedule) * (1 + 1e-9)
     result = finish_time(order_of(schedule), topology.rates, topology.latencies)

@@ -168,19 +168,6 @@ def result():
 
 
 @pytest.mark.slow
-def test_the_answer_is_the_estimate_of_its_plan(result):
-    s = result.summary
-    said = step(s["plan"])
-    for key in ("time_s", "energy_j"):  # by another program: but for rounding
-        assert said[key] == pytest.approx(s["best"][key], rel=1e-12)
-    assert s["best"]["plan"]["dp"] * s["best"]["plan"]["tp"] <= 8
-    assert s["frontier"] and s["considered"] >= s["fitting"] > len(s["frontier"])
-    second = s["second"]
-    assert second["step_time_s"] > s["best"]["time_s"]
-    assert min(x["step_time_s"] for x in s["frontier"]) == s["best"]["time_s"]
-
-
-@pytest.mark.slow
 def test_the_order_is_as_wrong_as_the_answer_says(result):
     """Of plans that it did not price, by their own estimates: none is better than the
     best by more than the error of the ranking leaves."""
