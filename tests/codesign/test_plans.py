@@ -45,8 +45,8 @@ def test_a_step_is_that_of_estimate_whatever_its_links():
     assert faster["network"] == 2 * 50e9  # 400 Gbit/s a GPU of a DGX H100
     links = {"link_bandwidth": faster["link_bandwidth"]}
     plain, linked, both = scores(designs, {}, links, faster)
-    said = estimate("gpt2", gpu="h100-sxm", **TRAINED)
-    assert plain == pytest.approx((said.time, said.energy), rel=1e-6)
+    single = estimate("gpt2", gpu="h100-sxm", **TRAINED)
+    assert plain == pytest.approx((single.time, single.energy), rel=1e-6)
     gpu = load_gpu("h100-sxm")
     gpu = dataclasses.replace(gpu, link_bandwidth=2 * gpu.link_bandwidth)
     sizes = {k: x for k, x in TRAINED.items() if k != "phase"}
@@ -63,8 +63,8 @@ def test_a_step_is_that_of_estimate_whatever_its_links():
 def test_requests_on_several_gpus_take_the_energy_of_all():
     request: dict[str, Any] = dict(phase="decode", plan="tp=2,pp=2", batch=8)
     ((time, energy),) = scores(problem(request, "link_bandwidth"), {})
-    said = estimate("gpt2", gpu="h100-sxm", **request)
-    assert (time, energy) == pytest.approx((said.time, said.energy), rel=1e-6)
+    single = estimate("gpt2", gpu="h100-sxm", **request)
+    assert (time, energy) == pytest.approx((single.time, single.energy), rel=1e-6)
 
 
 @pytest.mark.long

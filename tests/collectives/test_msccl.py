@@ -109,7 +109,7 @@ def test_what_msccl_cannot_say():
     topology = unit_ring(4)
     original = schedule(topology, unit_demand(topology, "all_gather"), ring_rows(4))
 
-    def asks(**changes) -> Schedule:
+    def with_demand(**changes) -> Schedule:
         demand = dataclasses.replace(original.demand, **changes)
         first = original.sends.block == 0
         sends = dataclasses.replace(
@@ -118,9 +118,9 @@ def test_what_msccl_cannot_say():
         return dataclasses.replace(original, demand=demand, sends=sends)
 
     for wrong, says in (
-        (asks(collective="gather"), "`collective` is gather"),
-        (asks(collective="broadcast"), "`root` is not one GPU.*for a broadcast"),
-        (asks(size=np.array([0.5, 1, 1, 1])), "`size` differs"),
+        (with_demand(collective="gather"), "`collective` is gather"),
+        (with_demand(collective="broadcast"), "`root` is not one GPU.*for a broadcast"),
+        (with_demand(size=np.array([0.5, 1, 1, 1])), "`size` differs"),
         (uneven_parts(), "no multiples of 1/64"),
     ):
         with pytest.raises(ValueError, match=says):

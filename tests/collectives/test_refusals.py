@@ -54,7 +54,7 @@ MACHINES = [
     machine("`latency` is True", "latency = 2e-6", "latency = true"),
     machine("nearest: laser", 'medium = "laser"', 'medium = "lasr"'),
     machine("low, typical, high", "typical = 2e-12", "typical = 2"),
-    machine("counted by `gpus`", 'names = "sw0"', 'names = "gpu7"'),
+    machine("counted by `gpus`", 'names = "sw0"', 'names = "sw0 gpu7"'),
     machine("allowed are names such as", 'names = "sw0"', 'names = "switch"'),
     machine("allowed are true and false", "copy = true", "copy = 1"),
     machine("names gpu4, which is not a node", "gpu1->gpu2", "gpu1->gpu4"),

@@ -91,15 +91,15 @@ def test_figures_are_those_of_estimates():
     plans = random.Random(3).sample(legal(space), 3)
     about, each = figures(space, plans)
     for i, plan in enumerate(plans):
-        said = estimate(
+        single = estimate(
             "gpt2-xl", "h100-sxm", phase="train", plan=plan, global_batch=32,
             input_len=512,
         ).summary  # fmt: skip
         for name, key in (("time", "time_s"), ("energy", "energy_j")):
             exactly, nearly = getattr(each, name)[i, 0], getattr(about, name)[i]
-            assert exactly == pytest.approx(said[key], rel=1e-5), plan.text
-            assert nearly == pytest.approx(said[key], rel=0.08), plan.text
-        memory = said["memory_per_gpu_bytes"]
+            assert exactly == pytest.approx(single[key], rel=1e-5), plan.text
+            assert nearly == pytest.approx(single[key], rel=0.08), plan.text
+        memory = single["memory_per_gpu_bytes"]
         assert about.memory[i] == pytest.approx(memory, rel=1e-9), plan.text
 
 
@@ -113,8 +113,8 @@ def compared(case: tuple[str, str, int, int, int], objective: Any):
     plans = legal(space)
     about, each = figures(space, plans)
     for i in range(0, len(plans), max(1, len(plans) // 4)):  # exactly that of a plan
-        said = prepare(model, gpu, phase="train", plan=plans[i], **sizes).memory
-        assert about.memory[i] == pytest.approx(said["total"], rel=1e-9), plans[i]
+        single = prepare(model, gpu, phase="train", plan=plans[i], **sizes).memory
+        assert about.memory[i] == pytest.approx(single["total"], rel=1e-9), plans[i]
     fits = about.memory <= capacity
     time, energy = each.time[fits, 0], each.energy[fits, 0]
     memory = about.memory[fits]
@@ -251,5 +251,5 @@ def test_slopes_are_those_of_differences():
     h = 1e-4
     for name in fields:
         slope = (at(name, 1 + h) - at(name, 1 - h)) / (2 * h) / at(name, 1.0)
-        said = [table[x][name]["per_percent"] for x in ("step_time_s", "energy_j")]
-        assert np.allclose(said, slope, atol=1e-4), (name, said, slope)
+        computed = [table[x][name]["per_percent"] for x in ("step_time_s", "energy_j")]
+        assert np.allclose(computed, slope, atol=1e-4), (name, computed, slope)
