@@ -30,6 +30,11 @@ SMALL = [
     ("llama-3.1-8b", "h100-sxm", 4, 2, 2048),
     ("llama-3.1-8b", "gb200", 6, 3, 1024),
     ("mixtral-8x7b", "gb200", 8, 1, 1024),
+    ("gpt2", "a100-sxm-40gb", 2, 4, 512),
+    ("gpt2-medium", "h100-sxm", 2, 2, 1024),
+    ("gpt2-xl", "a100-sxm-80gb", 2, 4, 512),
+    ("gpt2-xl", "h200-sxm", 4, 2, 256),
+    ("qwen3-0.6b", "a40", 4, 2, 512),
 ]
 """(model, GPU, GPUs, sequences of a step, tokens of each)."""
 
@@ -143,7 +148,10 @@ def compared(case: tuple[str, str, int, int, int], objective: Any):
     [
         *SMALL[:2],
         *(pytest.param(x, marks=pytest.mark.slow) for x in SMALL[2:5]),
-        pytest.param(SMALL[5], marks=[pytest.mark.slow, pytest.mark.long]),
+        *(
+            pytest.param(x, marks=[pytest.mark.slow, pytest.mark.long])
+            for x in SMALL[5:]
+        ),
     ],
     ids=lambda x: f"{x[0]}@{x[2]}x{x[1]}",
 )
