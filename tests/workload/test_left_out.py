@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -79,12 +78,10 @@ def report(path: str):
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Callable[[Lines], str]:
-    path = tmp_path / "listing.jsonl"
-
+def file(write) -> Callable[[Lines], str]:
     def file(lines: Lines) -> str:
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        return str(path)
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        return str(write(text, "listing.jsonl"))
 
     return file
 
