@@ -203,9 +203,8 @@ def _flop(k: Mapping[str, Any]) -> float:
         case "gemm":
             return 2 * k["batch"] * k["m"] * k["n"] * k["k"]
         case "conv2d":
-            out = (k["input_hw"] + 2 * k["padding"] - k["kernel_size"]) // k[
-                "stride"
-            ] + 1
+            span = k["input_hw"] + 2 * k["padding"] - k["kernel_size"]
+            out = span // k["stride"] + 1
             taps = k["in_channels"] // k["groups"] * k["kernel_size"] ** 2
             return 2 * k["images"] * out**2 * k["out_channels"] * taps
         case "context_attention" | "generation_attention":
