@@ -171,14 +171,9 @@ def test_every_constant_of_plans_moves_a_step():
 def test_a_step_of_layers_of_several_kinds():
     """DeepSeek-V3 on 128 B200: layers and MTP of every stage, and what fits."""
     answer = de.estimate(
-        "deepseek-v3",
-        "b200-sxm",
-        phase="train",
-        plan="pp=16,ep=8,dp=8",
-        global_batch=128,
-        input_len=1024,
-        dtype="fp8",
-    ).summary
+        "deepseek-v3", "b200-sxm", phase="train", plan="pp=16,ep=8,dp=8",
+        global_batch=128, input_len=1024, dtype="fp8",
+    ).summary  # fmt: skip
     assert answer["assumed"]["mtp_layers"] == 1
     assert [x["layers"] for x in answer["stages"]] == [3, *14 * [4], 2]
     busy = [x["forward_s"] for x in answer["stages"]]
