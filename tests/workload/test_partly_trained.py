@@ -49,27 +49,10 @@ def test_adapters_of_all_layers(name, rank, stack):
     assert flop(some[0]) == flop(plain[0]) + adapters
     angles = [k for k in plain[0] if k["op"] == "gemm" and k["k"] == 1]
     assert flop(some[1]) == flop(plain[0]) - flop(angles) + 2 * adapters
-
-
-def test_kernels_of_an_adapted_layer():
-    """A of queries, keys and values is one product of a fused stack, B three."""
-    forward, backward, _ = step("llama-3.1-8b", lora=16)
-    forth, back = (
-        [(k["m"], k["n"], k["k"]) for k in rows if k["op"] == "gemm"]
-        for rows in (forward, backward)
+    fns = {k.get("fn", k["op"]) for k in some[1]}
+    assert fns.isdisjoint(
+        ("bias_grad", "layernorm_weight_grad", "position_grad", "zero", "gather")
     )
-    t = 2 * 128
-    assert forth[:5] == [
-        (t, 6144, 4096), (t, 48, 4096), (t, 4096, 16), (t, 1024, 16), (t, 1024, 16)
-    ]  # fmt: skip
-    assert back[:6] == [
-        (t, 4096, 128256),  # the head is frozen
-        (t, 14336, 4096), (t, 16, 4096), (4096, 16, t), (16, 14336, t), (t, 14336, 16)
-    ]  # fmt: skip
-    for rows in (backward, step("gpt2", lora=8, stack="eager")[1]):
-        fns = {k.get("fn") for k in rows}
-        assert not fns & {"bias_grad", "layernorm_weight_grad", "position_grad", "zero"}
-        assert not any(k["op"] == "gather" for k in rows)
 
 
 FROZEN = {
