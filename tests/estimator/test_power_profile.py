@@ -16,6 +16,12 @@ from diffenergy.power_time import power_rows
 PLAN = {"phase": "train", "plan": "pp=2,dp=2", "global_batch": 8, "input_len": 256}
 
 
+COMMAND = (
+    "estimate gpt2 --gpu h100-sxm --phase train --plan pp=2,dp=2 --global-batch 8 "
+    "--input-len 256"
+)
+
+
 @pytest.fixture(scope="module")
 def result():
     return de.estimate("gpt2", "h100-sxm", **PLAN, power_step=1e-3, node="dgx-h100")  # pyright: ignore
@@ -36,10 +42,7 @@ def test_the_curve_has_the_joules_of_the_answer(result):
 def test_the_trace_counts_node_and_wall(tmp_path, result):
     """Their means over the step are those of the curves."""
     path = tmp_path / "trace.json"
-    words = (
-        "estimate gpt2 --gpu h100-sxm --phase train --plan pp=2,dp=2 --node dgx-h100"
-    )
-    assert main(f"{words} --global-batch 8 --input-len 256 --trace {path}".split()) == 0
+    assert main(f"{COMMAND} --node dgx-h100 --trace {path}".split()) == 0
     events = json.loads(path.read_text())["traceEvents"]
     for name in ("node", "wall"):
         own = [x for x in events if x["name"] == f"{name} (W)"]
@@ -72,8 +75,7 @@ def test_a_floor_burns_what_lies_below_it(result):
 
 def test_the_command_writes_rows(tmp_path, capsys):
     path = tmp_path / "power.csv"
-    words = "estimate gpt2 --gpu h100-sxm --phase train --plan pp=2,dp=2"
-    words += f" --global-batch 8 --input-len 256 --power-step 2ms --power-trace {path}"
+    words = f"{COMMAND} --power-step 2ms --power-trace {path}"
     assert main(words.split()) == 0
     assert "power over time (boards):" in capsys.readouterr().out
     rows = list(csv.DictReader(io.StringIO(path.read_text())))
