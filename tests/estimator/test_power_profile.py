@@ -51,16 +51,6 @@ def test_the_trace_counts_node_and_wall(tmp_path, result):
         assert mean == pytest.approx(result.curves[name].mean, rel=1e-4)
 
 
-def test_rows_add_up(result):
-    rows = power_rows(result.curves, 1e-3)
-    assert [*rows[0]] == ["t_s", "boards_w", "node_w", "wall_w", "site_w"]
-    end = len(rows) * 1e-3
-    joules = sum(x["boards_w"] for x in rows) * 1e-3
-    curve = result.curves["boards"]
-    assert joules == pytest.approx(float(curve.joules([end])[0]))
-    assert all(x["boards_w"] < x["node_w"] < x["wall_w"] for x in rows)
-
-
 def test_a_floor_burns_what_lies_below_it(result):
     """The floor at 0.9 of 700 W: the joules of the curve below it, on 4 boards."""
     smooth = de.estimate("gpt2", "h100-sxm", **PLAN, smooth="floor=0.9")  # pyright: ignore
@@ -73,13 +63,19 @@ def test_a_floor_burns_what_lies_below_it(result):
     json_keys.check("estimate", json_text(smooth.summary))
 
 
-def test_the_command_writes_rows(tmp_path, capsys):
+def test_the_command_writes_rows(tmp_path, capsys, result):
     path = tmp_path / "power.csv"
     words = f"{COMMAND} --power-step 2ms --power-trace {path}"
     assert main(words.split()) == 0
     assert "power over time (boards):" in capsys.readouterr().out
     rows = list(csv.DictReader(io.StringIO(path.read_text())))
     assert [*rows[0]] == ["t_s", "boards_w"] and float(rows[1]["t_s"]) == 0.002
+    rows = power_rows(result.curves, 1e-3)
+    assert [*rows[0]] == ["t_s", "boards_w", "node_w", "wall_w", "site_w"]
+    joules = sum(x["boards_w"] for x in rows) * 1e-3
+    expected = result.curves["boards"].joules([len(rows) * 1e-3])
+    assert joules == pytest.approx(float(expected[0]))
+    assert all(x["boards_w"] < x["node_w"] < x["wall_w"] for x in rows)
 
 
 @pytest.mark.parametrize(

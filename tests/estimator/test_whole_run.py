@@ -7,31 +7,13 @@ import pytest
 
 import diffenergy as de
 from diffenergy.estimator import prepare
-from diffenergy.estimator._answer.whole_run import whole_run
 from diffenergy.hardware import default_point, idle_power, read_gpu
 from diffenergy.nodes import load_node
 from diffenergy.physics import waiting_power
 from diffenergy.power_time import goodput_of
 from diffenergy.workload import listing_lines, load_model
 
-STEP = {
-    "time_s": 2.0, "energy_j": 9e3, "tokens_per_s": 50_000.0,
-    "time_s_p5_p95": [1.5, 3.0], "energy_j_p5_p95": [7e3, 12e3],
-}  # fmt: skip
 GPT2: dict[str, Any] = dict(phase="train", batch=2, input_len=64, accumulation=3)
-
-
-def test_by_hand():
-    """1e9 tokens in steps of 1e5: 1e4 steps of 2 s and 9 kJ on eight GPUs."""
-    result = whole_run(STEP | {"num_gpus": 8}, 1e9)
-    assert result == {
-        "tokens": 1e9, "steps": 1e4, "time_s": 2e4, "energy_j": 9e7,
-        "gpu_hours": pytest.approx(8 * 2e4 / 3600), "energy_kwh": pytest.approx(25.0),
-        "goodput": 1.0, "useful_s": 2e4, "lost_s": 0.0, "waiting_s": 0.0,
-        "time_s_p5_p95": [1.5e4, 3e4], "energy_j_p5_p95": [7e7, 1.2e8],
-    }  # fmt: skip
-    assert whole_run(STEP, 1e9)["gpu_hours"] == pytest.approx(2e4 / 3600)
-    assert whole_run(STEP, 1e5)["steps"] == 1.0
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +28,8 @@ def test_an_answer_has_its_step_as_often(answer):
         assert run[name] == pytest.approx(run["steps"] * answer[name])
         ends = [run["steps"] * x for x in answer[f"{name}_p5_p95"]]
         assert run[f"{name}_p5_p95"] == pytest.approx(ends)
+    assert (run["tokens"], run["goodput"], run["useful_s"]) == (3e11, 1, run["time_s"])
+    assert run["lost_s"] == run["waiting_s"] == 0
     assert run["gpu_hours"] == pytest.approx(run["time_s"] / 3600)
     assert run["energy_kwh"] == pytest.approx(run["energy_j"] / 3.6e6)
     same = de.estimate("gpt2", "a100-sxm-80gb", **GPT2).summary

@@ -254,22 +254,6 @@ def test_a_training_step_of_equinox_goes_in_unchanged():
     assert gflop(listing.kernels) == pytest.approx((3 * once - last) / 1e9)
 
 
-def test_a_training_step_of_flax_goes_in_unchanged():
-    linen = pytest.importorskip("flax.linen")
-    model = linen.Dense(16)
-    x = array(8, 32, dtype=jnp.float32)
-    weights = jax.eval_shape(model.init, jax.random.key(0), x)
-
-    @jax.jit
-    def step(weights, x):
-        cost = lambda w: jnp.square(model.apply(w, x)).mean()  # noqa: E731
-        slopes = jax.grad(cost)(weights)
-        return jax.tree.map(lambda w, g: w - 0.1 * g, weights, slopes)
-
-    kernels = de.trace_listing(step, weights, x).kernels
-    assert gflop(kernels) == pytest.approx(2 * 2 * 8 * 32 * 16 / 1e9)
-
-
 @pytest.mark.slow
 def test_it_composes_with_gradients():
     """The slope of energy by bandwidth is that of a finite difference."""

@@ -101,13 +101,11 @@ def elementwise(name: str, dims: list[Any], kernel: str, elements: int, reads: i
 )  # fmt: skip
 def test_kernels_of_a_call(tmp_path, name, dims, values, kernels, expected):
     kind = "float" if "elements" in expected[0] else builders.BF16
-    grid = (1 if name == "aten::cat" else 8, 1, 1)
+    blocks = 1 if name == "aten::cat" else 8
     events = [
         builders.operator(name, 0, 50, dims, values, kind),
-        *(builders.launch(i, 5 + i) for i in range(len(kernels))),
-        *(builders.kernel(x, i, 100.0 * (i + 1), time, grid)
-          for i, (x, time) in enumerate(kernels)),
-    ]  # fmt: skip
+        *builders.launched(*((5, x, time, blocks) for x, time in kernels)),
+    ]
     result = rows(builders.trace(tmp_path, events))
     assert [{x: row.get(x) for x in e} for row, e in zip(result, expected)] == expected  # noqa: B905
     assert len(result) == len(expected)
@@ -138,12 +136,13 @@ def test_strides_follow_from_what_reads_the_output(
         bare("aten::cudnn_convolution_backward_input", 45, 9, [], result, w),
         bare("aten::cudnn_convolution_backward_weight", 55, 9, [], result, x),
         bare("aten::convolution_backward", 80, 9, result, x, w),
-        *(builders.launch(i, when) for i, when in enumerate((8, 47, 57, 82, 84))),
-        builders.kernel("implicit_convolve_sgemm", 0, 100, 9.0),
-        builders.kernel("cudnn::detail::dgrad_engine<float>", 1, 110, 8.0),
-        builders.kernel("volta_scudnn_128x64_stridedB_splitK", 2, 120, 7.0),
-        builders.kernel("sm80_xmma_dgrad_implicit_gemm", 3, 130, 6.0),
-        builders.kernel("sm80_xmma_wgrad_implicit_gemm", 4, 140, 5.0),
+        *builders.launched(
+            (8, "implicit_convolve_sgemm", 9.0),
+            (47, "cudnn::detail::dgrad_engine<float>", 8.0),
+            (57, "volta_scudnn_128x64_stridedB_splitK", 7.0),
+            (82, "sm80_xmma_dgrad_implicit_gemm", 6.0),
+            (84, "sm80_xmma_wgrad_implicit_gemm", 5.0),
+        ),
     ]
     kernels = rows(builders.trace(tmp_path, events))
     gradients = ["conv2d_input_grad", "conv2d_weight_grad"]
@@ -166,10 +165,10 @@ def test_gradients_pair_with_their_forward_pass(tmp_path):
         bare("aten::cudnn_convolution_backward_weight", 40, 9, [], out, x),
         bare("aten::cudnn_convolution", 50, 10, x, w),
         bare("aten::cudnn_convolution", 70, 10, [8, 3, 9, 9], alone),
-        *(builders.launch(i, when) for i, when in enumerate((5, 35, 45, 55, 75))),
-        *(builders.kernel("volta_scudnn_128x64", i, 100 + 20.0 * i, 9.0 + i)
-          for i in range(5)),
-    ]  # fmt: skip
+        *builders.launched(
+            *((when, "volta_scudnn_128x64", 9.0) for when in (5, 35, 45, 55, 75))
+        ),
+    ]
     kernels = rows(builders.trace(tmp_path, events))
     assert [(x["op"], x["count"]) for x in kernels] == [
         ("conv2d", 2), ("conv2d_input_grad", 1), ("conv2d_weight_grad", 1),
@@ -190,11 +189,11 @@ def test_kernels_of_a_region_do_not_have_its_tensors(tmp_path, node):
     events = [
         builders.operator(node, 0, 90, [[8192, 15444]], kind="float"),
         builders.operator("aten::mm", 40, 20, [[32, 64], [64, 16]]),
-        *(builders.launch(i, 5 + 20 * i) for i in range(3)),
-        builders.kernel(fill, 0, 100, 2.0, (4, 1, 1)),
-        builders.kernel("triton_per_fused_sum_3", 1, 110, 7.0),
-        builders.kernel(builders.GEMM, 2, 120, 9.0),
-    ]
+        *builders.launched(
+            (5, fill, 2.0, 4), (25, "triton_per_fused_sum_3", 7.0),
+            (45, builders.GEMM, 9.0),
+        ),
+    ]  # fmt: skip
     fill_row, unknown, gemm = rows(builders.trace(tmp_path, events))
     assert (fill_row["elements"], fill_row["reads"]) == (4 * 512, 0)
     assert (fill_row["how"], gemm["how"]) == ("launch", "operator")
@@ -217,9 +216,7 @@ def test_kernels_over_lists_share_them_by_their_blocks(
     event["args"]["Input type"] = ["TensorList"] * lists + ["Scalar"]
     events = [
         event,
-        *(builders.launch(i, 5 + i) for i in (0, 1)),
-        builders.kernel(apply, 0, 100, 2.0, (1, 1, 1)),
-        builders.kernel(apply, 1, 110, 6.0, (3, 1, 1)),
+        *builders.launched((5, apply, 2.0, 1), (6, apply, 6.0, 3)),
     ]
     kernels = rows(builders.trace(tmp_path, events))
     assert [x["elements"] for x in kernels] == [750, 2250]
@@ -231,8 +228,7 @@ def test_a_triton_kernel_has_the_tensors_of_its_own_call(tmp_path):
     events = [
         builders.operator("CompiledFunction", 0, 90, [[8192, 8192]]),
         builders.operator(name, 10, 20, [[1024], [1024], [1024], []]),
-        builders.launch(1, 15),
-        builders.kernel(name, 1, 100, 2.0),
+        *builders.launched((15, name, 2.0)),
     ]
     [row] = rows(builders.trace(tmp_path, events))
     assert (row["elements"], row["reads"], row["writes"]) == (1024, 2, 1)
@@ -282,22 +278,17 @@ def test_sizes_of_a_call_around_are_those_of_what_it_passes_on(tmp_path):
     collective within another node, no copy within an exchange, and no join of another
     number of parts has them."""
     exchange = "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t"
-    silent = [
-        builders.operator("record_param_comms", 5 + 100 * i, 80, []) for i in (0, 1)
-    ]
     events = [
         builders.operator("All2All_Pooled_Req", 0, 90, [[64, 32]], kind="float"),
         builders.operator("AccumulateGrad", 100, 90, [[96]], kind="float"),
-        *silent,
+        *(builders.operator("record_param_comms", x, 80, []) for x in (5, 105)),
         builders.operator("SplitBackward0", 200, 90, [[8, 4], [8, 6]], kind="float"),
         builders.operator("aten::cat", 210, 50, [[], []]),
-        *(builders.launch(i, when) for i, when in enumerate((10, 20, 110, 215, 216))),
-        builders.kernel(exchange, 0, 1000, 9.0),
-        builders.kernel("my_own_kernel", 1, 1010, 8.0),
-        builders.kernel(exchange, 2, 1020, 7.0),
-        builders.kernel(CAT, 3, 1030, 6.0, (16, 2, 1)),
-        builders.kernel(CAT, 4, 1040, 5.0, (16, 3, 1)),
-    ]
+        *builders.launched(
+            (10, exchange, 9.0), (20, "my_own_kernel", 8.0), (110, exchange, 7.0),
+            (215, CAT, 6.0, 16, 2), (216, CAT, 5.0, 16, 3),
+        ),
+    ]  # fmt: skip
     job = {"world_size": 8}
     kernels = rows(builders.trace(tmp_path, events, distributedInfo=job))
     assert [x["op"] for x in kernels] == [
