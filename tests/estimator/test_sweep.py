@@ -18,7 +18,7 @@ GPUS, BATCHES, LENGTHS = ("a10", "l4"), (1, 8), (64, 96)
 def frame():
     """gpt2 on two GPUs, two batches and lengths, two clocks."""
     return de.sweep(
-        "gpt2", GPUS, batch=BATCHES, input_len=LENGTHS, output_len=4,
+        "gpt2", GPUS, batch=BATCHES, input_len=LENGTHS, output_len=128,
         sm_clock=(9e8, 1.2e9),
     )  # fmt: skip
 
@@ -27,7 +27,7 @@ def test_rows_are_the_product_in_the_order_of_the_axes(frame):
     names = ["gpu", "batch", "input_len", "sm_clock_set_mhz"]
     expected = itertools.product(GPUS, BATCHES, LENGTHS, (900.0, 1200.0))
     assert [tuple(row) for row in frame[names].to_numpy()] == [*expected]
-    assert (frame["output_len"] == 4).all() and "error" not in frame
+    assert (frame["output_len"] == 128).all() and "error" not in frame
 
 
 @pytest.mark.parametrize("row", [0, 7, 13])
@@ -35,7 +35,7 @@ def test_each_row_is_the_estimate_of_it_alone(frame, row: int):
     one = frame.iloc[row]
     alone = de.estimate(
         "gpt2", one.gpu, batch=int(one.batch), input_len=int(one.input_len),
-        output_len=4, sm_clock=1e6 * one.sm_clock_set_mhz,
+        output_len=128, sm_clock=1e6 * one.sm_clock_set_mhz,
     ).summary  # fmt: skip
     for key in ("time_s", "energy_j", "avg_power_w", "ttft_s", "energy_j_per_token"):
         assert one[key] == pytest.approx(alone[key], rel=1e-9), key
