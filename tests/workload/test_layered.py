@@ -291,3 +291,14 @@ def test_replicas_that_share_experts_route_their_tokens_together():
     }
     assert ("all_to_all", 6 * 64 * 2 // 2 * 2, 4, 2 * 4) in sent
     assert ("all_gather", 6 * 64 * 2, 2, 4) in sent
+
+
+def test_stages_send_what_they_make_to_the_next():
+    """Four stages, one of which begins in another host: two transfers of 6 tokens of 64
+    features in 16 bit within the host, one over the network."""
+    share = ModelShare(stages=4, far=1, rate=5e10)
+    model = language_model(**GPT_OSS).placed(share)
+    kernels = rows(model, "collective", phase="decode", input_len=8, batch=6)
+    sent = [(k["collective"], k["bytes"], k["link_rate"], k["count"]) for k in kernels]
+    size = 6 * 64 * 2
+    assert sent == [("send_recv", size, 0, 2), ("send_recv", size, 5e10, 1)]
