@@ -117,7 +117,8 @@ MEMORY = [
 PLANS = [
     llama("microbatch in the plan", plan="tp=2", phase="train"),
     llama("serving alone", plan="tp=2", stack="eager"),
-    llama("`tp` is 3, which does not divide the 32 attention heads", plan="tp=3"),
+    llama("`tp` is 3, which does not divide the 32 attention heads .. that does is 2.",
+          plan="tp=3"),
     llama("no experts", plan="tp=2,ep=2"),
     llama("`batch` is 8, which dp=3 does not divide", plan="dp=3"),
     llama("is of one GPU", topology="dgx-h100"),
